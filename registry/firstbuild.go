@@ -140,6 +140,9 @@ func (r *Registry) tryFirstBuild(i *instance, first *firstBuild, goid uint64) (a
 			return false
 		}
 	}
+	if errors.Is(err, errSuperseded) {
+		err = nil
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if again, first.err = r.superseded(i, first, err); again {
@@ -183,8 +186,6 @@ func (r *Registry) superseded(i *instance, first *firstBuild, err error) (again 
 		return false, nil
 	case first.outdated:
 		return true, nil
-	case errors.Is(err, errSuperseded):
-		return false, nil
 	}
 	return false, err
 }

@@ -82,7 +82,8 @@ func (i *instruments) recording(ctx context.Context) bool {
 	return false
 }
 
-// A factory makes instruments. It collects the instruments that [Telemetry.observe] sets, and the errors.
+// A factory makes instruments. It collects the errors, and the instruments that [Telemetry.observe]
+// sets.
 type factory struct {
 	meter       metric.Meter
 	observables []metric.Observable

@@ -77,9 +77,9 @@ func (t *Telemetry) Enabled(ctx context.Context) bool {
 	return t.measuring(ctx) || t.tracer != nil || t.logging(ctx) || trace.SpanFromContext(ctx).IsRecording()
 }
 
-// measuring reports whether metrics are read. A histogram of OpenTelemetry reports whether it is read; an observable
-// counter does not, until it is read. So a program that drops every histogram and keeps the counters counts from the
-// first collection on.
+// measuring reports whether metrics are read. A histogram of OpenTelemetry reports whether it is read. For a counter, that
+// is not known before the first collection, so a program that drops every histogram and keeps the counters counts from
+// then on.
 func (t *Telemetry) measuring(ctx context.Context) bool {
 	return len(t.instruments.histograms) != 0 && (t.collected.Load() || t.instruments.recording(ctx))
 }

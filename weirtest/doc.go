@@ -6,7 +6,7 @@
 //
 // # Time
 //
-// Nothing here reads a clock but by package time, so a test about time runs inside [testing/synctest], where an hour
+// This package reads the clock only by package time. So a test about time runs inside [testing/synctest], where an hour
 // takes microseconds and every duration is exact:
 //
 //	func TestOrdersWaitAsLongAsTheLimiterAsks(t *testing.T) {
@@ -29,8 +29,8 @@
 //		})
 //	}
 //
-// To see what goroutines of the code under test have done, call [synctest.Wait] before the limiter or the recorder is
-// asked: asking never waits.
+// To see what goroutines of the code under test have done, call [synctest.Wait] before the methods of the Limiter or the
+// Recorder that return what was recorded: these do not wait.
 //
 // A test about the limits themselves needs no script. The limiters of package limiter work inside testing/synctest.
 package weirtest

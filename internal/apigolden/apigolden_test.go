@@ -96,10 +96,10 @@ func compiled(load types.Importer, p repo.Package) (*types.Package, error) {
 
 // fileName is "strategies_retry.txt" for strategies/retry.
 func fileName(p repo.Package) string {
-	if p.Room() == "." {
+	if p.Folder() == "." {
 		return p.Name + ".txt"
 	}
-	return strings.ReplaceAll(p.Room(), "/", "_") + ".txt"
+	return strings.ReplaceAll(p.Folder(), "/", "_") + ".txt"
 }
 
 // compare says where the golden files and the packages differ.

@@ -28,11 +28,11 @@ func TestHotPathReadsNoWallClock(t *testing.T) {
 	require.NoError(t, err)
 
 	for _, p := range packages {
-		if !hot(p.Room()) {
+		if !hot(p.Folder()) {
 			continue
 		}
 		for _, name := range p.GoFiles {
-			file := p.Room() + "/" + name
+			file := p.Folder() + "/" + name
 			fset := token.NewFileSet()
 			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, 0)
 			require.NoError(t, err)
@@ -51,15 +51,15 @@ func TestHotPathReadsNoWallClock(t *testing.T) {
 	}
 }
 
-// hot reports whether the calls of a program run through the room. Code for tests does not count.
-func hot(room string) bool {
-	switch room {
+// hot reports whether the calls of a program run through the folder. Code for tests does not count.
+func hot(folder string) bool {
+	switch folder {
 	case "limiter/limitertest", "limiter/internal/naive":
 		return false
 	case "internal/deadline":
 		return true
 	}
-	top, _, _ := strings.Cut(room, "/")
+	top, _, _ := strings.Cut(folder, "/")
 	return top == "limiter" || top == "pipeline" || top == "strategies"
 }
 

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const howToAdd = "if it is meant to be, change the table in internal/archtest/rooms_test.go and say why in the commit"
+const howToAdd = "if it is meant to be, change the table in internal/archtest/folders_test.go and say why in the commit"
 
 func TestImportsFollowTheTable(t *testing.T) {
 	root, err := repo.Root()
@@ -32,33 +32,33 @@ func TestImportsFollowTheTable(t *testing.T) {
 
 // violations returns how p breaks the table.
 func violations(p repo.Package) []string {
-	from, ok := roomOf(p.Room())
+	from, ok := folderOf(p.Folder())
 	if !ok {
-		return []string{fmt.Sprintf("directory %s has no row in the table of who may import whom", p.Room())}
+		return []string{fmt.Sprintf("directory %s has no row in the table of who may import whom", p.Folder())}
 	}
 	var out []string
 	for _, path := range p.Imports {
 		if why := from.forbidden(path); why != "" {
-			out = append(out, fmt.Sprintf("%s imports %s: %s", p.Room(), path, why))
+			out = append(out, fmt.Sprintf("%s imports %s: %s", p.Folder(), path, why))
 		}
 	}
 	for _, path := range slices.Concat(p.TestImports, p.XTestImports) {
 		if why := from.forbiddenInTests(path); why != "" {
-			out = append(out, fmt.Sprintf("a test of %s imports %s: %s", p.Room(), path, why))
+			out = append(out, fmt.Sprintf("a test of %s imports %s: %s", p.Folder(), path, why))
 		}
 	}
 	return out
 }
 
-// forbidden returns why code of the room that is not a test may not import the path, or "" if it may.
-func (r room) forbidden(path string) string {
+// forbidden returns why code of the folder that is not a test may not import the path, or "" if it may.
+func (r folder) forbidden(path string) string {
 	switch dir, ours := ourDir(path); {
 	case ours:
-		to, ok := roomOf(dir)
+		to, ok := folderOf(dir)
 		if !ok {
 			return "a directory without a row in the table"
 		}
-		if !r.mayImportRoom(to) {
+		if !r.mayImportFolder(to) {
 			return "the table allows it only " + list(r.mayImport)
 		}
 	case path == "testing" && !r.testing:
@@ -69,10 +69,10 @@ func (r room) forbidden(path string) string {
 	return ""
 }
 
-func (r room) forbiddenInTests(path string) string {
+func (r folder) forbiddenInTests(path string) string {
 	switch dir, ours := ourDir(path); {
 	case ours:
-		to, ok := roomOf(dir)
+		to, ok := folderOf(dir)
 		if !ok {
 			return "a directory without a row in the table"
 		}
@@ -115,8 +115,8 @@ func TestTableHasNoCycle(t *testing.T) {
 		done
 	)
 	state := map[string]int{}
-	var visit func(r room, trail []string)
-	visit = func(r room, trail []string) {
+	var visit func(r folder, trail []string)
+	visit = func(r folder, trail []string) {
 		trail = append(trail, r.name)
 		switch state[r.name] {
 		case done:
@@ -126,25 +126,25 @@ func TestTableHasNoCycle(t *testing.T) {
 			return
 		}
 		state[r.name] = open
-		for _, to := range rooms {
-			if to.name != r.name && r.mayImportRoom(to) {
+		for _, to := range folders {
+			if to.name != r.name && r.mayImportFolder(to) {
 				visit(to, trail)
 			}
 		}
 		state[r.name] = done
 	}
-	for _, r := range rooms {
+	for _, r := range folders {
 		visit(r, nil)
 	}
 }
 
 func TestTableIsWellFormed(t *testing.T) {
 	seen := map[string]bool{}
-	for _, r := range rooms {
+	for _, r := range folders {
 		require.False(t, seen[r.name], "%s has two rows", r.name)
 		seen[r.name] = true
 		for _, pattern := range r.mayImport {
-			known := pattern == "..." || slices.ContainsFunc(rooms, func(to room) bool { return matches(pattern, to.name) })
+			known := pattern == "..." || slices.ContainsFunc(folders, func(to folder) bool { return matches(pattern, to.name) })
 			require.True(t, known, "%s may import %s, which has no row", r.name, pattern)
 		}
 	}
@@ -167,8 +167,8 @@ func TestViolationsAreFound(t *testing.T) {
 		{"unknown directory", repo.Package{ImportPath: ours("attic")}, "directory attic has no row"},
 		{"import of an unknown directory", repo.Package{ImportPath: ours("pipeline"), Imports: []string{ours("attic")}}, "without a row"},
 		{"import of an example", repo.Package{ImportPath: ours("pipeline"), TestImports: []string{ours("examples/quickstart")}}, "nothing imports examples"},
-		{"the room's own internals", repo.Package{ImportPath: ours("limiter"), Imports: []string{ours("limiter/internal/queue")}}, ""},
-		{"another room's internals", repo.Package{ImportPath: ours("limiter/internal/queue"), Imports: []string{ours("pipeline")}}, "allows it only nothing"},
+		{"the folder's own internals", repo.Package{ImportPath: ours("limiter"), Imports: []string{ours("limiter/internal/queue")}}, ""},
+		{"another folder's internals", repo.Package{ImportPath: ours("limiter/internal/queue"), Imports: []string{ours("pipeline")}}, "allows it only nothing"},
 		{"tests are looser", repo.Package{ImportPath: ours("pipeline"), XTestImports: []string{ours("strategies/retry"), "go.uber.org/goleak"}}, ""},
 		{"but not with modules", repo.Package{ImportPath: ours("pipeline"), XTestImports: []string{"github.com/failsafe-go/failsafe-go"}}, "its tests may have only"},
 	}

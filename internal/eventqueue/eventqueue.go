@@ -7,35 +7,36 @@ import (
 	"github.com/weir-go/weir/internal/recovered"
 )
 
-// A Queue hands events to a function, one after the other, from a goroutine that it has while there are any. Code that
-// adds an event never waits for the function, which may use what it was told about.
+// A Queue hands events to a function, one after the other. It has a goroutine while there are events. Code that adds an
+// event never waits for the function, so the function can call the code that reports events to it.
 type Queue[E any] struct {
-	hook string
-	tell func(E)
+	hook   string
+	handle func(E)
 
 	mu      sync.Mutex
 	events  []E
-	telling bool
+	running bool
 }
 
-// most bounds how many events wait for a function that does not return.
-const most = 10_000
+// maxEvents bounds how many events wait for a function that does not return.
+const maxEvents = 10_000
 
-// New returns a Queue for a function; hook names it in the log if it panics. If tell is nil, events are dropped.
-func New[E any](hook string, tell func(E)) *Queue[E] { return &Queue[E]{hook: hook, tell: tell} }
+// New returns a Queue for the function handle; hook names it in the log if it panics. If handle is nil, events are
+// dropped.
+func New[E any](hook string, handle func(E)) *Queue[E] { return &Queue[E]{hook: hook, handle: handle} }
 
 // Add appends an event. While 10,000 events wait, further ones are dropped.
 func (q *Queue[E]) Add(e E) {
-	if q.tell == nil {
+	if q.handle == nil {
 		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.events) < most {
+	if len(q.events) < maxEvents {
 		q.events = append(q.events, e)
 	}
-	if !q.telling {
-		q.telling = true
+	if !q.running {
+		q.running = true
 		go q.run()
 	}
 }
@@ -45,7 +46,7 @@ func (q *Queue[E]) run() {
 		q.mu.Lock()
 		events := q.events
 		q.events = nil
-		q.telling = len(events) > 0
+		q.running = len(events) > 0
 		q.mu.Unlock()
 		if len(events) == 0 || !q.deliver(events) {
 			return
@@ -66,7 +67,7 @@ func (q *Queue[E]) deliver(events []E) (all bool) {
 		go q.run()
 	}()
 	for ; i < len(events); i++ {
-		recovered.Call(q.hook, func() { q.tell(events[i]) })
+		recovered.Call(q.hook, func() { q.handle(events[i]) })
 	}
 	return true
 }

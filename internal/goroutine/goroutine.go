@@ -1,4 +1,4 @@
-// Package goroutine finds out on which goroutine a function runs. It is the only place that does.
+// Package goroutine finds out on which goroutine a function runs.
 package goroutine
 
 import (

@@ -56,8 +56,8 @@ func discover(t *testing.T) []string {
 // hasHooks reports whether the hooks of p are looked for. Suites for tests are left out: the functions that
 // they are given may fail the test.
 func hasHooks(p repo.Package) bool {
-	room := p.Room()
-	return p.Public() && room != "limiter/limitertest" && room != "store/storetest" && room != "weirtest"
+	folder := p.Folder()
+	return p.Public() && folder != "limiter/limitertest" && folder != "store/storetest" && folder != "weirtest"
 }
 
 type discovery struct{ hooks []string }

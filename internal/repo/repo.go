@@ -1,5 +1,4 @@
-// Package repo finds this repository's packages for the tests that watch over the
-// repository as a whole.
+// Package repo finds this repository's packages for the tests that check the repository as a whole.
 package repo
 
 import (
@@ -16,8 +15,7 @@ import (
 	"strings"
 )
 
-// Module is the path of the root module. A nested module's path is Module and its
-// directory.
+// Module is the path of the root module. A nested module's path is Module and its directory.
 const Module = "github.com/weir-go/weir"
 
 // A Package is what `go list` says of one package of the workspace.
@@ -37,17 +35,15 @@ type Package struct {
 // A PackageError is what is wrong with a Package.
 type PackageError struct{ Err string }
 
-// Room is the package's directory below the repository's root, with slashes; "."
-// is the root itself.
-func (p Package) Room() string {
+// Folder returns the package's directory below the repository's root, with slashes; "." is the root itself.
+func (p Package) Folder() string {
 	if p.ImportPath == Module {
 		return "."
 	}
 	return strings.TrimPrefix(p.ImportPath, Module+"/")
 }
 
-// Problem is the first thing that keeps the package from compiling; "" if there
-// is none that `go list` knows of.
+// Problem returns the first reason for which the package does not compile, or "" if `go list` knows of none.
 func (p Package) Problem() string {
 	if p.Error != nil {
 		return p.Error.Err
@@ -58,7 +54,7 @@ func (p Package) Problem() string {
 	return ""
 }
 
-// Root is the directory of go.work, looked for from the working directory upwards.
+// Root returns the directory of go.work, which is the working directory or above it.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -77,9 +73,8 @@ func Root() (string, error) {
 	}
 }
 
-// List runs `go list -e -json` below root, in the workspace whatever GOWORK says
-// outside, and returns what it prints. With the pattern "work" that is every package of
-// every module of go.work.
+// List runs `go list -e -json` below root and returns what it prints. It uses the workspace, whatever GOWORK says. The
+// pattern "work" stands for every package of every module of go.work.
 func List(root string, args ...string) ([]Package, error) {
 	if err := touch(root); err != nil {
 		return nil, err
@@ -107,8 +102,8 @@ func List(root string, args ...string) ([]Package, error) {
 	}
 }
 
-// touch looks at every Go file. `go test` keeps the result of a test until a file changes that the test itself has looked
-// at. Files that only `go list` reads would not count.
+// touch looks at every Go file, so that the result of a test is not cached when one changes: `go test` knows only of the
+// files that the test itself has looked at, not of the files that `go list` reads.
 func touch(root string) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -129,15 +124,15 @@ func touch(root string) error {
 
 // Public reports whether p is a package of this repository that other programs can import.
 func (p Package) Public() bool {
-	room := p.Room()
-	top, _, _ := strings.Cut(room, "/")
+	folder := p.Folder()
+	top, _, _ := strings.Cut(folder, "/")
 	switch {
-	case p.ImportPath != Module && room == p.ImportPath: // not ours
+	case p.ImportPath != Module && folder == p.ImportPath: // not ours
 		return false
 	case p.Name == "main" || len(p.GoFiles) == 0:
 		return false
 	case top == "examples" || top == "bench":
 		return false
 	}
-	return !slices.Contains(strings.Split(room, "/"), "internal")
+	return !slices.Contains(strings.Split(folder, "/"), "internal")
 }

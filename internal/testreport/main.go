@@ -1,16 +1,16 @@
-// Command testreport runs `go test -json` with the arguments that it is given, prints what a person
-// wants to see of it, and ends with a count of the tests that ran:
+// Command testreport runs `go test -json` with its arguments, prints the output of the tests that failed, and ends with
+// a count of the tests that ran:
 //
 //	512 passed, 0 failed, 3 skipped
 //
-// What passed only the second time, as a test says that runs its parts again, is shown. A test with
-// subtests counts as one more than they do. A package that fails by itself (it does not
-// build, it leaks a goroutine, it panics) counts as one failed test, and so does a run that ran none.
+// It also prints the output of a test that repeats its parts and passed only the second time. A test with subtests
+// counts as one more than its subtests. A package that fails by itself (it does not build, it leaks a goroutine, it
+// panics) counts as one failed test, and so does a run that ran none.
 //
-// With -again as its first argument it runs tests that failed once more, when all others are done, and shows
-// them: for tests that go by real time, on a machine that may be too slow for them. All other arguments are
-// packages or flags of one word, as in -p=1. What has nothing to do with time is not run again: a data race,
-// a panic, permits beyond a limit.
+// With -again as its first argument it runs the tests that failed once more, when all others are done, and names them.
+// This is for tests that go by real time, on a machine that may be too slow for them. All other arguments are packages
+// or flags of one word, as in -p=1. A test that failed for a reason other than time is not run again: a data race, a
+// panic, permits beyond a limit.
 package main
 
 import (
@@ -131,7 +131,7 @@ type report struct {
 	running       map[string]map[string]*strings.Builder // by package and test: what it printed so far
 	failedInside  map[string]int                         // by package: its failed tests
 	failedTests   map[string]map[string]bool             // by package: those of them that are no part of another
-	final         map[string]bool                        // packages that failed for another reason than time
+	final         map[string]bool                        // packages that failed for a reason other than time
 	withoutResult map[string]bool                        // packages that have not ended
 }
 
@@ -195,7 +195,7 @@ func (r *report) packageEvent(e event) {
 	}
 }
 
-// packageFailed shows the tests that did not come to an end, and sees to it that the failure counts.
+// packageFailed prints the tests that did not come to an end, and counts the failure.
 func (r *report) packageFailed(pkg string) {
 	delete(r.withoutResult, pkg)
 	tests := r.running[pkg]

@@ -1,5 +1,5 @@
-// Package archtest holds the house rules that a compiler does not: which package may
-// import which, and which functions stay out of the hot path.
+// Package archtest checks rules of this repository that the compiler does not: which package may import which, and which
+// functions the hot paths may not call.
 package archtest
 
 import (
@@ -8,30 +8,30 @@ import (
 	"strings"
 )
 
-// A room is one directory of the repository, or, where its name ends in "/*", every directory
-// right below one. What lies in a room's own "internal" belongs to the room unless it has its own row.
+// A folder is one directory of the repository, or, where its name ends in "/*", every directory right below one. The
+// packages in a folder's own "internal" belong to the folder unless they have a row.
 //
-// A pattern in mayImport is a room, "x/*" for all rooms right below x, or "..." for everything but
-// the rooms marked leaf. Patterns in thirdParty are module paths; "..." is any.
-type room struct {
+// A pattern in mayImport is a folder, "x/*" for all folders right below x, or "..." for everything but the folders marked
+// leaf. Patterns in thirdParty are module paths; "..." is any.
+type folder struct {
 	name       string
-	mayImport  []string // rooms, for code that is not a test
+	mayImport  []string // folders, for code that is not a test
 	thirdParty []string // modules, for code that is not a test
 	testOnly   []string // modules, for tests, in addition to everyTest
 	testing    bool     // code that is not a test may import "testing"
 	leaf       bool     // nothing imports it, tests included
-	everyone   bool     // every room may import it, except rooms that are for everyone themselves
+	everyone   bool     // every folder may import it, except folders that are for everyone themselves
 }
 
-// everyTest is what the tests of every room may import in addition to the standard library.
+// everyTest is what the tests of every folder may import in addition to the standard library.
 var everyTest = []string{"github.com/stretchr/testify", "go.uber.org/goleak"}
 
-// rooms is who may import whom. A new directory gets its row here, in the change that makes it. A row lists
-// what the room needs, not what it might need one day.
+// folders says which folder may import which. A new directory gets its row here, in the change that makes it. A row lists
+// what the folder needs now.
 //
-// Tests are looser: they may import any room that is not marked leaf, because an example or a
-// conformance test shows rooms working together, and the compiler forbids a cycle there too.
-var rooms = []room{
+// Tests may import any folder that is not marked leaf, because an example or a conformance test shows folders working
+// together. The compiler forbids cycles there too.
+var folders = []folder{
 	{name: "limiter"},
 	{name: "limiter/limitertest", mayImport: []string{"limiter"}, testing: true},
 	{name: "limiter/internal/naive", mayImport: []string{"limiter", "limiter/limitertest"}}, // what the tests compare with
@@ -143,20 +143,20 @@ var rooms = []room{
 	{name: "internal/apigolden", leaf: true},
 }
 
-// roomOf finds the row of a directory, given as a slash-separated path below the root.
-func roomOf(dir string) (room, bool) {
-	for _, r := range rooms {
+// folderOf finds the row of a directory, given as a slash-separated path below the root.
+func folderOf(dir string) (folder, bool) {
+	for _, r := range folders {
 		if matches(r.name, dir) {
 			return r, true
 		}
 	}
 	if i := strings.LastIndex(dir, "/internal/"); i >= 0 {
-		return roomOf(dir[:i])
+		return folderOf(dir[:i])
 	}
-	return room{}, false
+	return folder{}, false
 }
 
-// matches reports whether dir is what the pattern names. It is a room's name or ends in "/*".
+// matches reports whether dir is what the pattern names. It is a folder's name or ends in "/*".
 func matches(pattern, dir string) bool {
 	if parent, ok := strings.CutSuffix(pattern, "/*"); ok {
 		return path.Dir(dir) == parent
@@ -164,8 +164,8 @@ func matches(pattern, dir string) bool {
 	return pattern == dir
 }
 
-// mayImportRoom reports whether code of r that is not a test may import the room to.
-func (r room) mayImportRoom(to room) bool {
+// mayImportFolder reports whether code of r that is not a test may import the folder to.
+func (r folder) mayImportFolder(to folder) bool {
 	if r.name == to.name {
 		return true // its own internal directory
 	}
