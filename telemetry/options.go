@@ -60,10 +60,13 @@ type Options struct {
 	// MaxSeries is the number of combinations of attributes that each instrument keeps, and the number of strategies and
 	// pipelines that are told apart. If 0, it is [DefaultMaxSeries].
 	//
-	// Combinations beyond it are added up in one series for each strategy of a pipeline, with the attribute
-	// otel.metric.overflow and without the other attributes; for events of the pipeline itself, in one series for each
-	// pipeline. Beyond it, requests to rate limiters and the gauges of observed limiters are added up over all limiters. A
-	// circuit has three series, one for each state; circuits beyond a third of MaxSeries are counted by state.
+	// What is beyond it is added up in series with the attribute otel.metric.overflow and without the attributes that
+	// differ:
+	//
+	//   - events and durations in one series for each strategy of a pipeline, or for the pipeline itself;
+	//   - requests to rate limiters in one series for each result;
+	//   - the gauges of observed limiters in one series;
+	//   - circuits, which have three series each, in one series for each state.
 	MaxSeries int `json:"max_series,omitempty" yaml:"max_series,omitempty"`
 }
 
