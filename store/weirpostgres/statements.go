@@ -39,11 +39,11 @@ func statementsOf(schema string, async bool) statements {
 			with ordinality u(name, key, old_first, old_last, new_first, new_last, i)`),
 		acquire: s(`select coalesce(
 				(select array[d.version] from "weir".definitions d where d.name = u.name and d.version > u.version),
-				"weir".acquire(u.name, u.key, array[u.version, u.most, u.waiting],
+				"weir".acquire(u.name, u.key, array[u.version, u.permits, u.waiting],
 				($8::bytea[])[u.first:u.last], ($9::bigint[])[2*u.first-1:2*u.last]))
 			from (select ` + setLockTimeout("$10") + `) w,
 			unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::int[])
-			u(name, key, version, most, waiting, first, last)`),
+			u(name, key, version, permits, waiting, first, last)`),
 		renew: s(`select "weir".renew(u.name, u.key, u.id, u.fence, u.ttl)
 			from (select ` + setLockTimeout("$6") + `) w, unnest($1::text[], $2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[]) u(name, key, id, fence, ttl)`),
 		release: s(`select "weir".release(u.name, u.key, u.id, u.fence, $5::boolean, u.notifies)

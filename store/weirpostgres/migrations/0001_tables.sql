@@ -1,8 +1,8 @@
 -- weir 1: the tables, and the clock.
 --
--- These files can be run as they are, in their order, each in a transaction: psql -1 -f 0001_tables.sql. For another
--- schema, replace "weir", with its quotes, everywhere. A later file never changes what an earlier one has made in a way
--- that an older program would notice: a function that does something else has another name.
+-- These files can be run as they are, in order, each in a transaction: psql -1 -f 0001_tables.sql. For another schema,
+-- replace "weir", with its quotes, everywhere. A later file never changes what an older program uses: a function that
+-- does something else has another name.
 
 do $$ begin
   if to_regnamespace('"weir"') is null then
@@ -34,10 +34,10 @@ create table "weir".definitions (
 );
 
 -- One row for each key of a bucket or window: backend.State, and when the row was last written. taken has the tick and
--- the permits of one segment after the other.
+-- the permits of each segment in turn.
 --
--- Pages are left half empty, and only the primary key is indexed, so that an update needs no work in an index (HOT) and
--- the next one reuses its space. An index on a column that changes would end that.
+-- Pages are left half empty, and only the primary key is indexed. So an update changes no index (HOT), and the next
+-- update reuses its space. With an index on a column that changes, neither would be so.
 create table "weir".states (
   name         text collate "C" not null,
   key          bytea not null,
@@ -55,8 +55,8 @@ create table "weir".states (
   primary key (name, key)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 1000);
 
--- One row for each key of a concurrency limiter that has leases. in_use is the sum of the permits of its rows in
--- leases; rows that have expired count until they are deleted. Until notify_until, releases send notices.
+-- One row for each key of a concurrency limiter that has leases. in_use is the sum of the permits of all its rows in
+-- leases, including expired rows that are not deleted yet. Until notify_until, releases send notices.
 create table "weir".semaphores (
   name         text collate "C" not null,
   key          bytea not null,
@@ -67,7 +67,7 @@ create table "weir".semaphores (
   primary key (name, key)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 1000);
 
--- A released lease expires at 0.
+-- A lease that was released has 0 in expires until it is deleted.
 create table "weir".leases (
   name    text collate "C" not null,
   key     bytea not null,
@@ -81,12 +81,12 @@ create table "weir".leases (
 
 create index leases_expires on "weir".leases (name, key, expires);
 
--- The only clock: µs since 1970. Never now(), which is when the transaction began: before it waited for a lock.
+-- The only clock: µs since 1970. now() is not used: it is when the transaction began, before it waited for a lock.
 create function "weir".clock() returns bigint language sql volatile as $$
   select (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 $$;
 
--- Sends a notice to all instances: d for a new definition, r for a release; then the name and the key in base64.
+-- Sends a notice to all instances: what (d: a new definition, r: a release), then the name and the key in base64.
 create function "weir".send_notice(what text, a_name text, a_key bytea) returns void language sql volatile as $$
   select pg_notify('weir:"weir"', what || translate(
     encode(convert_to(a_name, 'UTF8'), 'base64') || '.' || encode(a_key, 'base64'), E'\n', ''))

@@ -1,59 +1,61 @@
 -- weir 2: decisions about buckets and windows. backend.Definition.Decide is the same in Go.
 
--- n:       async, look, version, kind, permits, anchor, period, refill, segments, then five numbers for each request:
+-- n:       async, read first, version, kind, permits, anchor, period, refill, segments, then five numbers for each request:
 --          op + 4 (if previous) + 8 (block), min, max, tick and missing of the receipt
 -- returns: 1, now, tick, missing, refund floor, a number for each request, then taken               decided
 --          2, now, version                                                                          outdated definition
 --          3, now, tick, missing, refund floor, version, kind, anchor, period, refill, segments, then taken
 --                                                                                                   outdated state
 --
--- With look, the row is first read as the snapshot shows it, so that a key without permits is answered without a lock
--- and without a write. That is right although the row can be newer: only time, a refund or other limits make permits
--- available, and this decision came before them. Without look, or if something is to be written, the row is locked.
--- Then the clock is read after the lock, so that time does not run backwards within a row. There is no sequential scan,
--- because a plan that was made while the table was small would keep it.
+-- With read first, the row is read without a lock, so that a rejection locks and writes nothing. The row can then be
+-- older than what other sessions have committed meanwhile. A rejection is right nevertheless: it counts as made before
+-- their changes. If something is to be written, or without read first, the row is locked. The clock is read after the
+-- lock, so that time does not run backwards within a row.
+--
+-- There is no sequential scan, because the session would keep a plan that was made while the table was small.
 create function "weir".decide(a_name text, a_key bytea, n bigint[]) returns bigint[]
 language plpgsql volatile set enable_seqscan = off as $$
-<<ours>>
+<<vars>>
 declare
   d_version constant bigint := n[3];
   d_permits constant bigint := n[5];
+  d_anchor  constant bigint := n[6];
   d_period  constant bigint := n[7];
   d_refill  constant bigint := n[8];
   sliding   constant boolean := n[4] = 3;
-  look boolean := n[2] = 1;
+  read_first boolean := n[2] = 1;
   -- The row.
-  found_row boolean; place tid; version bigint; tick bigint; missing bigint; refund_floor bigint; taken bigint[];
+  found_row boolean; row_id tid; version bigint; tick bigint; missing bigint; refund_floor bigint; taken bigint[];
   -- The decision.
-  t bigint; tick_now bigint; ticks bigint; kept bigint[]; changed boolean; granted bigint[]; previous bigint;
-  -- One request.
-  i int; op bigint; most bigint; unpaid bigint; g bigint;
+  t bigint; tick_now bigint; ticks bigint; kept bigint[]; changed boolean; granted bigint[]; previous bigint; outdated bigint[];
+  -- One request, which begins at n[i].
+  i int; op bigint; most bigint; still_missing bigint; g bigint;
 begin
   loop
-    if look then
+    if read_first then
       select s.version, s.tick, s.missing, s.refund_floor, s.taken into version, tick, missing, refund_floor, taken
         from "weir".states s where s.name = a_name and s.key = a_key;
     else
-      select s.ctid, s.version, s.tick, s.missing, s.refund_floor, s.taken into place, version, tick, missing, refund_floor, taken
+      select s.ctid, s.version, s.tick, s.missing, s.refund_floor, s.taken into row_id, version, tick, missing, refund_floor, taken
         from "weir".states s where s.name = a_name and s.key = a_key for no key update;
     end if;
     found_row := found;
     t := "weir".clock();
-    tick_now := (t - n[6]) / d_period;
-    if (t - n[6]) % d_period < 0 then tick_now := tick_now - 1; end if;
+    tick_now := (t - d_anchor) / d_period;
+    if (t - d_anchor) % d_period < 0 then tick_now := tick_now - 1; end if;
 
     changed := false;
     if not found_row then
       missing := 0; refund_floor := 0; taken := null;
     elsif version <> d_version then
       if version > d_version then return array[2, t, version]; end if;
-      select array[3, t, s.tick, s.missing, s.refund_floor, s.version, s.kind, s.anchor, s.period, s.refill, s.segments] || s.taken into kept
+      select array[3, t, s.tick, s.missing, s.refund_floor, s.version, s.kind, s.anchor, s.period, s.refill, s.segments] || s.taken into outdated
         from "weir".states s where s.name = a_name and s.key = a_key and s.version < d_version;
-      continue when not found; -- it was replaced meanwhile
-      return kept;
+      continue when not found; -- it has been replaced since
+      return outdated;
     else
       ticks := tick_now - tick;
-      changed := ticks < 0; -- the clock has stepped back, and the row must follow
+      changed := ticks < 0; -- the clock has stepped back, so the row needs the new tick
       if sliding then
         kept := null; missing := 0;
         for j in 1 .. coalesce(array_length(taken, 1), 0) by 2 loop
@@ -72,7 +74,7 @@ begin
       end if;
     end if;
 
-    -- A short cut for one request that is rejected, which is the usual one under overload.
+    -- A shortcut for a single request that is rejected: under overload, most are.
     if d_permits - missing < greatest(n[11], 1) and n[10] & 3 = 0 and n[15] is null and not changed and taken is null then
       return array[1, t, tick_now, missing, refund_floor, -1];
     end if;
@@ -109,14 +111,14 @@ begin
             exit;
           end loop;
         else
-          unpaid := n[i+4];
+          still_missing := n[i+4];
           ticks := tick_now - n[i+3];
           if ticks > 0 then
-            unpaid := case when d_refill = 0 or unpaid <= 0 or ticks > unpaid / d_refill then 0 else unpaid - ticks * d_refill end;
+            still_missing := case when d_refill = 0 or still_missing <= 0 or ticks > still_missing / d_refill then 0 else still_missing - ticks * d_refill end;
           end if;
           if op & 3 = 2 or d_refill = 0 then
-            g := greatest(least(most, unpaid, missing - refund_floor), 0);
-          elsif unpaid = missing then
+            g := greatest(least(most, still_missing, missing - refund_floor), 0);
+          elsif still_missing = missing then
             g := greatest(least(most, missing), 0);
             refund_floor := least(refund_floor, missing - g);
           end if;
@@ -139,20 +141,20 @@ begin
       i := i + 5;
     end loop;
 
-    if changed and look and found_row then
-      look := false;
+    if changed and read_first and found_row then
+      read_first := false;
       continue;
     end if;
     if changed then
       if n[1] = 1 then perform set_config('synchronous_commit', 'off', true); end if;
       if found_row then
-        update "weir".states s set tick = tick_now, missing = ours.missing, refund_floor = ours.refund_floor, written = t, taken = ours.taken
-          where s.ctid = place;
+        update "weir".states s set tick = tick_now, missing = vars.missing, refund_floor = vars.refund_floor, written = t, taken = vars.taken
+          where s.ctid = row_id;
       else
         insert into "weir".states values (a_name, a_key, d_version, n[4], n[6], d_period, d_refill, n[9], tick_now, missing, refund_floor, t, taken)
           on conflict do nothing;
         if not found then -- another session was first
-          look := false;
+          read_first := false;
           continue;
         end if;
       end if;
@@ -162,7 +164,7 @@ begin
 end $$;
 
 -- Writes n (tick, missing, refund floor, version, kind, anchor, period, refill, segments) and new_taken if the row is
--- as old and old_taken say. It counts as written when its tick was reached.
+-- still old and old_taken. written becomes the time of the tick.
 create function "weir".replace(a_name text, a_key bytea, async boolean, old bigint[], old_taken bigint[], n bigint[], new_taken bigint[])
 returns boolean language plpgsql volatile set enable_seqscan = off as $$
 begin

@@ -1,16 +1,16 @@
 -- weir 3: the leases of concurrency limiters.
 --
 -- Acquire locks the row of the key in semaphores, so that its calls for one key are decided one after the other. A
--- release or a renewal changes only the row of its lease and never waits for an Acquire, which subtracts afterwards what
--- has expired.
+-- release or a renewal changes only the row of its lease, and never waits for an Acquire. The next Acquire subtracts the
+-- permits of expired leases from in_use.
 
--- The number of the advisory lock between callers that begin to wait and releases: see acquire.
+-- The number of the advisory lock that acquire and release take for a key. See acquire.
 create function "weir".waiting_lock(a_name text, a_key bytea) returns bigint language sql immutable as $$
   select hashtextextended('"weir"' || a_name || encode(a_key, 'hex'), 0)
 $$;
 
--- Deletes the expired leases of a key, and returns the sum of their permits. The key's row must be locked. A lease that
--- another session is releasing or renewing is left to the next call.
+-- Deletes the expired leases of a key, and returns the sum of their permits. The key's row in semaphores must be locked. A
+-- lease that another session is releasing or renewing is left to the next call.
 create function "weir".delete_expired(a_name text, a_key bytea, t bigint) returns bigint
 language plpgsql volatile set enable_seqscan = off as $$
 declare freed bigint;
@@ -41,8 +41,9 @@ begin
   return coalesce(first - t, 0);
 end $$;
 
--- Whether the clock has stepped back since the lease of a key that expires last was acquired or renewed. Then no lease
--- may last for longer than its TTL from now: else those of an instance that has died would last longer by the step.
+-- Whether the clock has stepped back since the lease of a key that expires last was acquired or renewed. Then acquire
+-- shortens the leases to their TTL from now. Otherwise the leases of an instance that has died would last longer by the
+-- step.
 create function "weir".stepped_back(a_name text, a_key bytea, t bigint) returns boolean
 language plpgsql volatile set enable_seqscan = off as $$
 begin
@@ -52,41 +53,41 @@ end $$;
 
 -- Acquires leases of one key, in their order.
 --
--- n:       version, permits of the limiter, waiting
+-- n:       version, permits of the limiter, whether a caller waits (0 or 1)
 -- wants:   permits and TTL of each
 -- returns: outcome, ok, in use, next expiry, fence, version of each
 create function "weir".acquire(a_name text, a_key bytea, n bigint[], ids bytea[], wants bigint[]) returns bigint[]
 language plpgsql volatile set enable_seqscan = off as $$
-<<ours>>
+<<vars>>
 declare
-  most constant bigint := n[2];
-  notices constant bigint := 10000000; -- for how long releases send notices
+  permit_limit constant bigint := n[2];
+  notify_for constant bigint := 10000000; -- for how long releases send notices
   t bigint := "weir".clock();
   v bigint; used bigint; last_fence bigint; notify_until bigint; expired bigint;
-  repeated boolean; -- a lease with one of the IDs has not expired: the request was sent again
-  enters boolean; -- a caller begins to wait
-  stepped boolean; answers bigint[] := '{}'; p bigint; next_expiry bigint; old_fence bigint;
+  repeated boolean; -- a lease with one of the IDs has not expired, so its request was sent again
+  starts_waiting boolean; -- a caller waits, and releases send no notices yet
+  stepped_back boolean; answers bigint[] := '{}'; p bigint; next_expiry bigint; old_fence bigint;
 begin
-  -- A rejection, or the answer to a request of 0 permits, needs no lock and no write. One query reads in_use and the
-  -- expired leases, because a later one can see that another session has deleted these.
+  -- A rejection, or the answer to a request of 0 permits, needs no lock and no write. in_use and the expired leases are
+  -- read by one query: a second one could see that another session has deleted expired leases.
   select s.version, s.in_use, s.notify_until,
       (select coalesce(sum(l.permits), 0) from "weir".leases l where l.name = a_name and l.key = a_key and l.expires <= t),
       exists (select from "weir".leases l where l.name = a_name and l.key = a_key and l.id = any (ids) and l.expires > t)
     into v, used, notify_until, expired, repeated
     from "weir".semaphores s where s.name = a_name and s.key = a_key;
-  stepped := "weir".stepped_back(a_name, a_key, t);
+  stepped_back := "weir".stepped_back(a_name, a_key, t);
   used := coalesce(used - expired, 0);
-  enters := n[3] = 1 and coalesce(notify_until, 0) < t + notices / 2;
+  starts_waiting := n[3] = 1 and coalesce(notify_until, 0) < t + notify_for / 2;
   for i in 1 .. array_length(ids, 1) loop
     p := wants[2*i-1];
     if v > n[1] then
       answers := answers || array[2, 0, 0, 0, 0, v];
-    elsif stepped then
+    elsif stepped_back then
       answers := null;
       exit;
-    elsif p = 0 and used < most then
+    elsif p = 0 and used < permit_limit then
       answers := answers || array[1, 1, used, 0, 0, 0];
-    elsif used + greatest(p, 1) > most and not enters and (p = 0 or v = n[1] and not repeated) then
+    elsif used + greatest(p, 1) > permit_limit and not starts_waiting and (p = 0 or v = n[1] and not repeated) then
       next_expiry := coalesce(next_expiry, "weir".next_expiry(a_name, a_key, t));
       answers := answers || array[1, 0, used, next_expiry, 0, 0];
     else
@@ -106,17 +107,17 @@ begin
     for i in 1 .. array_length(ids, 1) loop answers := answers || array[2, 0, 0, 0, 0, v]; end loop;
     return answers;
   end if;
-  -- A caller that begins to wait lets the releases under way finish first. Then it is either granted the permits that
+  -- A caller that starts to wait lets the releases under way finish first. Then either it is granted the permits that
   -- they have freed, or notify_until is written before the next release reads it.
-  if enters then perform pg_advisory_xact_lock("weir".waiting_lock(a_name, a_key)); end if;
+  if starts_waiting then perform pg_advisory_xact_lock("weir".waiting_lock(a_name, a_key)); end if;
   t := "weir".clock();
-  if enters then notify_until := t + notices; end if;
+  if starts_waiting then notify_until := t + notify_for; end if;
   if "weir".stepped_back(a_name, a_key, t) then
     -- A lease that another session is renewing or releasing is left to that session.
     update "weir".leases l set expires = t + l.ttl from (
         select x.id from "weir".leases x where x.name = a_name and x.key = a_key and x.expires > t + x.ttl for update skip locked
       ) late where l.name = a_name and l.key = a_key and l.id = late.id;
-    notify_until := least(notify_until, t + notices);
+    notify_until := least(notify_until, t + notify_for);
   end if;
   used := used - "weir".delete_expired(a_name, a_key, t);
   expired := "weir".expired_permits(a_name, a_key, t);
@@ -133,21 +134,21 @@ begin
         continue;
       end if;
     end if;
-    if p > 0 and used + p <= most then
+    if p > 0 and used + p <= permit_limit then
       insert into "weir".leases values (a_name, a_key, ids[i], p, greatest(last_fence + 1, t), t + wants[2*i], wants[2*i])
         on conflict (name, key, id) do nothing;
       if found then
-        last_fence := greatest(last_fence + 1, t); -- by the clock, so that fences grow even if sweep has deleted the row
+        last_fence := greatest(last_fence + 1, t); -- at least t, so that fences grow even if sweep has deleted the row
         used := used + p;
         next_expiry := null;
         answers := answers || array[1, 1, used - expired, 0, last_fence, 0];
         continue;
-      end if; -- another session is ending the lease with this ID
+      end if; -- another session is ending a lease with this ID
     end if;
     next_expiry := coalesce(next_expiry, "weir".next_expiry(a_name, a_key, t));
-    answers := answers || array[1, (p = 0 and used - expired < most)::int, used - expired, next_expiry, 0, 0];
+    answers := answers || array[1, (p = 0 and used - expired < permit_limit)::int, used - expired, next_expiry, 0, 0];
   end loop;
-  update "weir".semaphores s set version = n[1], in_use = used, fence = last_fence, notify_until = ours.notify_until
+  update "weir".semaphores s set version = n[1], in_use = used, fence = last_fence, notify_until = vars.notify_until
     where s.name = a_name and s.key = a_key;
   return answers;
 end $$;
@@ -161,8 +162,8 @@ begin
   return found;
 end $$;
 
--- With async, the commit does not wait for the disk: a release that is lost with the server ends with its TTL. Without
--- notifies, no notice is sent.
+-- With async, the commit does not wait for the disk: if a crash of the server undoes the release, the lease ends with its
+-- TTL. Without notifies, no notice is sent.
 create function "weir".release(a_name text, a_key bytea, a_id bytea, a_fence bigint, async boolean, notifies boolean) returns boolean
 language plpgsql volatile set enable_seqscan = off as $$
 declare t bigint;

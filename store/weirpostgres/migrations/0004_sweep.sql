@@ -3,21 +3,21 @@
 -- Deletes unused rows in a range of pages of states, and in the same range of semaphores. Rows that another session has
 -- locked stay. Returns how many rows were deleted, and how many pages the larger of the tables has.
 --
--- A state is unused from backend.Definition.FullAt on. One of an older definition is converted to the newer one when
--- that comes into force; it is deleted after the longest time that filling up could take then. The times are computed
--- in floating point, which cannot overflow, and a row is deleted a millisecond later for its rounding.
+-- A state is unused from backend.Definition.FullAt on. A state of an older definition can still be converted to the newer
+-- one, by which it may take longer to be full; it is deleted only when that time has passed, too. The times are computed
+-- in floating point, which cannot overflow. Because of rounding, a row is deleted a millisecond later.
 create function "weir".sweep(first bigint, pages bigint) returns bigint[]
 language plpgsql volatile as $$
 declare
-  a constant tid := format('(%s,0)', first)::tid;
-  b constant tid := format('(%s,0)', first + pages)::tid;
+  first_row constant tid := format('(%s,0)', first)::tid;
+  end_row constant tid := format('(%s,0)', first + pages)::tid;
   t constant bigint := "weir".clock();
-  deleted bigint; freed bigint; k record;
+  deleted bigint; freed bigint; semaphore record;
 begin
-  perform set_config('synchronous_commit', 'off', true); -- what comes back after a crash is swept again
+  perform set_config('synchronous_commit', 'off', true); -- rows that come back after a crash are swept again
   delete from "weir".states where ctid = any (array(
     select s.ctid from "weir".states s left join "weir".definitions d on d.name = s.name and d.version > s.version and d.period > 0
-      where s.ctid >= a and s.ctid < b
+      where s.ctid >= first_row and s.ctid < end_row
         and s.anchor + s.period * (case
           when s.kind = 3 then coalesce(s.taken[array_length(s.taken, 1) - 1] + s.segments, s.tick)
           when s.missing = 0 then s.tick
@@ -29,16 +29,16 @@ begin
           else greatest(s.missing - 1, 0) / d.refill + 2 end)::float8 < t - 1000)
       for update of s skip locked));
   get diagnostics deleted = row_count;
-  -- The row is locked before its leases are read, so that no lease of the key can be acquired meanwhile. It stays until
-  -- the clock is past its last fence: else the next fence could be smaller.
-  for k in select s.name, s.key from "weir".semaphores s
-      where s.ctid >= a and s.ctid < b and s.fence < t and s.notify_until < t for update skip locked loop
-    freed := "weir".delete_expired(k.name, k.key, t);
-    if not exists (select from "weir".leases l where l.name = k.name and l.key = k.key) then
-      delete from "weir".semaphores s where s.name = k.name and s.key = k.key;
+  -- The row is locked before its leases are read, so that no lease of the key can be acquired meanwhile. It is kept until
+  -- the clock is past its last fence; otherwise the next fence could be smaller.
+  for semaphore in select s.name, s.key from "weir".semaphores s
+      where s.ctid >= first_row and s.ctid < end_row and s.fence < t and s.notify_until < t for update skip locked loop
+    freed := "weir".delete_expired(semaphore.name, semaphore.key, t);
+    if not exists (select from "weir".leases l where l.name = semaphore.name and l.key = semaphore.key) then
+      delete from "weir".semaphores s where s.name = semaphore.name and s.key = semaphore.key;
       deleted := deleted + 1;
     elsif freed > 0 then
-      update "weir".semaphores s set in_use = s.in_use - freed where s.name = k.name and s.key = k.key;
+      update "weir".semaphores s set in_use = s.in_use - freed where s.name = semaphore.name and s.key = semaphore.key;
     end if;
   end loop;
   return array[deleted, greatest(pg_relation_size('"weir".states'), pg_relation_size('"weir".semaphores'))
