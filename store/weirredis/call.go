@@ -13,8 +13,8 @@ type call struct {
 	cmd    *redis.StringCmd
 }
 
-// unrepeated is a command that go-redis does not send again if no answer comes, because it may have been carried out. A
-// Cluster's redirections are followed.
+// unrepeated is a command that go-redis does not send again if no answer comes, because it may have been carried out.
+// go-redis still follows the redirections of a Cluster.
 type unrepeated struct{ *redis.StringCmd }
 
 func (unrepeated) NoRetry() bool { return true }
@@ -63,7 +63,7 @@ func (b *Backend) runAll(ctx context.Context, calls []call) error {
 		b.answered()
 		return nil
 	}
-	// A server that has lost its scripts has not carried these out; only they are sent again.
+	// A server that does not know a script has not carried out the call. Only such calls are sent again.
 	again := all[:0]
 	for i := range calls {
 		if calls[i].cmd == nil {

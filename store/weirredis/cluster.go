@@ -62,8 +62,8 @@ func (b *Backend) placesElsewhere(l *limiterPlaces) []*place {
 	return some
 }
 
-// subscribe listens at any server of a Cluster, because each of them forwards what is published at another. If all
-// instances listened at the channel's own server, all would miss notices while that is away.
+// subscribe listens at a random server of a Cluster, because each server forwards what is published at another. If all
+// instances listened at the server that has the channel's slot, all would miss notices while that server is away.
 func (b *Backend) subscribe(ctx context.Context) *redis.PubSub {
 	if b.cluster != nil && b.slotsKnown.Load() {
 		if server, err := b.cluster.MasterForKey(ended, rand.Text()); err == nil {

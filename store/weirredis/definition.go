@@ -145,9 +145,8 @@ const (
 	copyTimeout = 2 * time.Second
 )
 
-// checkCopies checks in the background whether the servers have copies of a loaded definition, and copies it if one has
-// not: the process that set it may have ended before all places had it, or a server may have been away. The next Load
-// calls it again.
+// checkCopies checks in the background whether all servers have copies of a loaded definition, and copies it if a server
+// has none: the process that set it may have ended before all places had it, or the server was away.
 func (b *Backend) checkCopies(l *limiterPlaces, d *backend.Definition) {
 	if c := l.copied.Load(); c != nil && c.version == d.Version && time.Since(c.at) < checkCopiesEvery {
 		return
@@ -173,8 +172,8 @@ func (b *Backend) copyDefinition(ctx context.Context, l *limiterPlaces, d *backe
 	return err == nil && b.copyTo(ctx, l, d.Version, text)
 }
 
-// copiesHave reports whether each server has a copy of that version or a later one. It reads the copy of each server
-// that is written last.
+// copiesHave reports whether each server has a copy of that version or a later one. It reads one copy of each server, the
+// one that copyTo writes last.
 func (b *Backend) copiesHave(ctx context.Context, l *limiterPlaces, version int64) bool {
 	if b.cluster != nil && !b.slotsKnown.Load() {
 		return false

@@ -10,11 +10,11 @@
 //	weir:{name:45}:def     the definition of the limiter, and its 127 copies, which stay
 //	weir:notices           the channel for notices to other instances
 //
-// In names, the bytes }, % and : are written %7D, %25 and %3A. The part in braces decides which slot of a Cluster has a
-// key: the keys of a limiter are divided among 128 places by a hash of the key. Each place has a copy of the
-// definition, so that every decision sees the limits in force. The server's user needs access to these keys, to the
-// channel, and to the commands in the scripts. Without the right to publish, limits hold, but other instances learn of
-// changes later.
+// In names, the bytes }, % and : are written %7D, %25 and %3A. The keys of a limiter are divided among 128 places by a
+// hash of the key. The number of the place is in braces with the name, and this part decides which slot of a Cluster has
+// the key. Each place has a copy of the definition, so that every decision sees the limits in force. The server's user
+// needs access to these keys, to the channel, and to the commands in the scripts. Without the right to publish, limits
+// hold, but other instances learn of changes later.
 //
 // # Time
 //
@@ -33,7 +33,7 @@
 //
 // # Durability
 //
-// It is that of the server. A server that restarts empty has lost what was taken and who holds leases, and so has a
-// replica that became the master before it received the last changes. Fencing tokens grow nevertheless, because they
-// follow the server's clock; only a clock that steps back while the server loses the key can make one smaller.
+// What is stored is as durable as the server. A server that restarts empty has lost what was taken and which leases are
+// held. A replica that becomes the master has lost the changes that it did not receive. Fencing tokens grow nevertheless,
+// because they follow the server's clock. A token can be smaller only if the clock steps back and the key is lost, too.
 package weirredis

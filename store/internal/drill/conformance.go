@@ -44,8 +44,8 @@ func NotCoalesced() Variant {
 	}
 }
 
-// Conformance runs limitertest on every kind of limiter at that place. No shared limiter has Idle and Manual: it does
-// not know what other instances do, and time is the server's.
+// Conformance runs limitertest on every kind of limiter at that place. Shared limiters lack Idle, because they do not
+// know what other instances do, and Manual, because time is the server's.
 func Conformance(t *testing.T, s Subject, place string, tolerance time.Duration, variants ...Variant) {
 	for _, v := range variants {
 		stores := []*store.Store{}
@@ -106,8 +106,8 @@ func (v Variant) instances(t testing.TB, stores []*store.Store, name string, k l
 	return all
 }
 
-// awaitTick returns on a tick of the limiter. Its schedule began at least a round trip ago; the cases expect that it
-// begins when they get the limiter, as that of a limiter in the process does.
+// awaitTick returns on a tick of the limiter. The cases expect that the schedule begins when they get the limiter, as it
+// does in the process. The schedule of a shared limiter began at least a round trip earlier.
 func awaitTick(t testing.TB, b backend.Backend, name string, accuracy time.Duration) {
 	for {
 		sent := time.Now()

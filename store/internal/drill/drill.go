@@ -21,8 +21,9 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// An Opener connects to a place: a text that says where the server is and which part of it to use. It is called in this
-// process and in the instances that the drills start, so it must need nothing but the text.
+// An Opener connects to a place. A place is a text that says where the server is and which part of it to use, such as a
+// URL and a prefix. An Opener is called in this process and in the instances that the drills start, so the text must be
+// all that it needs.
 type Opener func(place string) (b backend.Backend, disconnect func(), err error)
 
 // A Subject is the store that is tested. Open and Place must be set.
@@ -30,8 +31,8 @@ type Subject struct {
 	Open Opener
 	// Place returns an unused place on the server that all tests share.
 	Place func(t testing.TB) string
-	// NoLeaks records which goroutines exist, and fails the test if there are others at its end, before the functions
-	// run that were registered with t.Cleanup earlier. The drills with faults need it.
+	// NoLeaks records which goroutines exist, and registers a function with t.Cleanup that fails the test if there are
+	// others. The drills with faults need it.
 	NoLeaks func(t testing.TB)
 	// Calls returns how many calls of limiters the server itself has counted at a place. If nil, it is not checked.
 	Calls func(t testing.TB, place string) int64

@@ -54,7 +54,7 @@ func (f *faultyStore) errorf(format string, args ...any) {
 	f.t.Errorf("%v: "+format, append([]any{f.how.Outage}, args...)...)
 }
 
-// answersByStore expects that the store decides. Afterwards, a lease is held until the end.
+// answersByStore expects that the store decides. It acquires a lease, which it does not release.
 func (f *faultyStore) answersByStore() {
 	ok := inTime(func() bool { f.take(); return f.taken == 5 })
 	var err error
@@ -151,8 +151,8 @@ func (f *faultyStore) answersByPolicy(fault Fault) {
 	}
 }
 
-// recovers expects that the store counts as there again while many callers use it all the time. Their earlier requests
-// are not sent then, and callers that arrive together share a round trip.
+// recovers expects that the store counts as there again while many callers use it all the time. After the recovery,
+// requests from before are not sent, and callers that arrive together share a round trip.
 func (f *faultyStore) recovers() {
 	const callers = 50
 	ctx, cancel := context.WithCancel(context.Background())

@@ -19,18 +19,18 @@ import (
 
 const instanceVariable = "WEIR_DRILL_INSTANCE"
 
-// A job is what an instance does: a process of its own that shares a limiter with others. It writes these lines:
+// A job is what an instance does. An instance is a process that shares a limiter with others. It writes these lines:
 //
-//	ready                  it is connected; it begins at the first command
+//	ready                  it is connected, and waits for the first command to begin
 //	g key n                n permits were granted
-//	h id n fence           a lease of n permits is held, since then at the latest
-//	l id                   that lease is lost
-//	r id                   that lease is about to be released
-//	o                      its limits are not in force, because newer ones are
-//	done                   it has nothing more to do
+//	h id n fence           it holds a lease of n permits
+//	l id                   it has lost that lease
+//	r id                   it is about to release that lease
+//	o                      its limits were overruled by newer ones
+//	done                   the job is done
 //
-// Each line has the machine's time in ns at its end, and is written before anything else is done. The process ends with
-// its input, and so with the process that has started it.
+// Each line ends with the machine's time in ns, and is written before the instance does anything else. The process ends
+// when its input ends, and so with the process that has started it.
 type job struct {
 	Place      string
 	Name       string
@@ -39,14 +39,14 @@ type job struct {
 	How        store.LimiterOptions
 	Keys       int // 0: not partitioned
 	Goroutines int
-	Permits    []int // how many to ask for at once, in this order
+	Permits    []int // for how many permits a request asks; see Work
 	Work       string
 }
 
 // The kinds of work.
 const (
-	takeAll      = "take all"      // ask for every key until nothing is left
-	takeForever  = "take forever"  // wait for permits again and again
+	takeAll      = "take all"      // take from every key until nothing is left, with each number of Permits in turn
+	takeForever  = "take forever"  // wait for permits again and again, with any of Permits
 	leaseForever = "lease forever" // wait for leases and release them again and again
 	leaseOnce    = "lease once"    // one lease, released at the second command
 )
@@ -153,7 +153,7 @@ func (w *worker) work(ctx context.Context) error {
 	return all
 }
 
-// takeAll divides many keys among the goroutines. All ask for a single one.
+// takeAll divides many keys among the goroutines. If there is one key, all goroutines take from it.
 func (w *worker) takeAll(ctx context.Context, goroutine int) error {
 	for _, key := range rand.Perm(max(w.Keys, 1)) {
 		if w.Keys > 1 && key%w.Goroutines != goroutine {
