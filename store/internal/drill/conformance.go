@@ -17,7 +17,7 @@ type Variant struct {
 	Name      string
 	Instances int // Stores that are used in turn
 	Keyed     bool
-	How       *store.LimiterOptions
+	Options   *store.LimiterOptions
 	Kinds     []limitertest.Kind // nil: all
 	Lacks     limitertest.Feature
 }
@@ -39,7 +39,7 @@ func Variants() []Variant {
 // other cases. The option is ignored for concurrency, and windows behave like the bucket.
 func NotCoalesced() Variant {
 	return Variant{
-		Name: "not coalesced", Instances: 1, How: &store.LimiterOptions{NoCoalescing: true},
+		Name: "not coalesced", Instances: 1, Options: &store.LimiterOptions{NoCoalescing: true},
 		Kinds: []limitertest.Kind{limitertest.TokenBucket},
 	}
 }
@@ -99,7 +99,7 @@ func (v Variant) instances(t testing.TB, stores []*store.Store, name string, k l
 		build = buildKeyed
 	}
 	for _, s := range stores {
-		one := must(build(s, name, k, l, v.How))(t)
+		one := must(build(s, name, k, l, v.Options))(t)
 		one.Statistics() // the schedule starts when the store first sees the limiter
 		all = append(all, one)
 	}

@@ -29,7 +29,7 @@ const margin = 700 * time.Millisecond
 type faultyStore struct {
 	t           testing.TB
 	name        string
-	how         store.LimiterOptions
+	options     store.LimiterOptions
 	s           *store.Store
 	reported    events
 	bucket      testLimiter
@@ -39,19 +39,19 @@ type faultyStore struct {
 	unsure      int64 // failed calls that may have been carried out
 }
 
-func newFaultyStore(t testing.TB, s Subject, place string, how store.LimiterOptions) *faultyStore {
-	f := &faultyStore{t: t, name: uniqueName("outage"), how: how}
+func newFaultyStore(t testing.TB, s Subject, place string, options store.LimiterOptions) *faultyStore {
+	f := &faultyStore{t: t, name: uniqueName("outage"), options: options}
 	f.s = s.store(t, place, store.Options{
 		CallTimeout: outageTimeout, ProbeInterval: probeInterval, RefreshInterval: time.Second, OnEvent: f.reported.add,
 	})
-	f.bucket = must(build(f.s, f.name, limitertest.TokenBucket, outageLimits, &how))(t)
-	how.NoCoalescing, how.LeaseTTL = false, 2*time.Second
-	f.concurrency = must(build(f.s, f.name+"-concurrency", limitertest.Concurrency, outageLimits, &how))(t)
+	f.bucket = must(build(f.s, f.name, limitertest.TokenBucket, outageLimits, &options))(t)
+	options.NoCoalescing, options.LeaseTTL = false, 2*time.Second
+	f.concurrency = must(build(f.s, f.name+"-concurrency", limitertest.Concurrency, outageLimits, &options))(t)
 	return f
 }
 
 func (f *faultyStore) errorf(format string, args ...any) {
-	f.t.Errorf("%v: "+format, append([]any{f.how.Outage}, args...)...)
+	f.t.Errorf("%v: "+format, append([]any{f.options.Outage}, args...)...)
 }
 
 // answersByStore expects that the store decides. It acquires a lease, which it does not release.
@@ -91,7 +91,7 @@ func (f *faultyStore) take() (took time.Duration) {
 	if lease.Acquired() {
 		f.local++
 	}
-	switch f.how.Outage {
+	switch f.options.Outage {
 	case store.FailClosed:
 		if lease.Acquired() || lease.Reason() != limiter.ReasonUnavailable {
 			f.errorf("granted %v: %s", lease.Acquired(), lease.Reason())
@@ -130,7 +130,7 @@ func (f *faultyStore) answersByPolicy(fault Fault) {
 	if m := median(took); m > 100*time.Microsecond {
 		f.errorf("a call takes %v though the store is away", m)
 	}
-	if f.how.Outage == store.FallBackLocally && f.local != localLimit {
+	if f.options.Outage == store.FallBackLocally && f.local != localLimit {
 		f.errorf("%d of %d were granted locally", f.local, localLimit)
 	}
 	if err := f.bucket.reconfigure(newLimits); !errors.Is(err, store.ErrUnavailable) {
@@ -175,14 +175,14 @@ func (f *faultyStore) recovers() {
 	calls, most = f.s.Counters().Calls-calls, most+requests.Load()
 	cancel()
 	running.Wait()
-	if !f.how.NoCoalescing {
+	if !f.options.NoCoalescing {
 		most /= 2
 	}
 	// A few more are for leases, definitions and listening.
 	if most += callers + 20; calls > most {
 		f.errorf("%d calls after the recovery, at most %d are right", calls, most)
 	}
-	f.t.Logf("%v: %d calls after the recovery, at most %d are right", f.how.Outage, calls, most)
+	f.t.Logf("%v: %d calls after the recovery, at most %d are right", f.options.Outage, calls, most)
 }
 
 // hasRecovered expects that the store decides as before the fault, apart from what the server has lost.

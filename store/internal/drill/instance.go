@@ -36,7 +36,7 @@ type job struct {
 	Name       string
 	Kind       limitertest.Kind
 	Limits     limitertest.Limits
-	How        store.LimiterOptions
+	Options    store.LimiterOptions
 	Keys       int // 0: not partitioned
 	Goroutines int
 	Permits    []int // for how many permits a request asks; see Work
@@ -118,11 +118,11 @@ type worker struct {
 
 func (w *worker) makeLimiter(s *store.Store) error {
 	if w.Keys > 0 {
-		l, _, err := buildPartitioned(s, w.Name, w.Kind, w.Limits, &w.How)
+		l, _, err := buildPartitioned(s, w.Name, w.Kind, w.Limits, &w.Options)
 		w.limiter = func(key int) limiter.Limiter { return oneKey{partitioned: l, key: strconv.Itoa(key)} }
 		return err
 	}
-	l, err := build(s, w.Name, w.Kind, w.Limits, &w.How)
+	l, err := build(s, w.Name, w.Kind, w.Limits, &w.Options)
 	w.limiter = func(int) limiter.Limiter { return l }
 	return err
 }

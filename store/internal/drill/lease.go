@@ -75,9 +75,9 @@ func heldWithinLimit(t *testing.T, s Subject) {
 			const limit, ttl = 6, 2 * time.Second
 			place, name := s.Place(t), uniqueName("leases")
 			limits := limitertest.Limits{Permits: limit, QueueLimit: 1000}
-			how := store.LimiterOptions{LeaseTTL: ttl}
+			options := store.LimiterOptions{LeaseTTL: ttl}
 			all := startAll(t, c.processes, job{
-				Place: place, Name: name, Kind: limitertest.Concurrency, Limits: limits, How: how,
+				Place: place, Name: name, Kind: limitertest.Concurrency, Limits: limits, Options: options,
 				Permits: []int{1, 1, 2, 3}, Goroutines: 4, Work: leaseForever,
 			})
 			for i := range c.processes {
@@ -95,7 +95,7 @@ func heldWithinLimit(t *testing.T, s Subject) {
 			if most := maxHeld(held); most > limit {
 				t.Errorf("%d were held at once, the limit is %d", most, limit)
 			}
-			limiter := must(build(s.store(t, place, store.Options{}), name, limitertest.Concurrency, limits, &how))(t)
+			limiter := must(build(s.store(t, place, store.Options{}), name, limitertest.Concurrency, limits, &options))(t)
 			begun := time.Now()
 			eventually(t, "everything comes back", func() bool { return limiter.Statistics().AvailablePermits == limit })
 			if c.kills == 0 && time.Since(begun) > ttl/2 {
@@ -121,12 +121,12 @@ type holder struct {
 }
 
 func newHolder(t *testing.T, s Subject, ttl time.Duration) holder {
-	place, name, how := s.Place(t), uniqueName("seat"), store.LimiterOptions{LeaseTTL: ttl}
+	place, name, options := s.Place(t), uniqueName("seat"), store.LimiterOptions{LeaseTTL: ttl}
 	p := startAll(t, 1, job{
-		Place: place, Name: name, Kind: limitertest.Concurrency, Limits: onePermit, How: how,
+		Place: place, Name: name, Kind: limitertest.Concurrency, Limits: onePermit, Options: options,
 		Permits: []int{1}, Goroutines: 1, Work: leaseOnce,
 	})[0]
-	limiter := must(build(s.store(t, place, store.Options{}), name, limitertest.Concurrency, onePermit, &how))(t)
+	limiter := must(build(s.store(t, place, store.Options{}), name, limitertest.Concurrency, onePermit, &options))(t)
 	return holder{p, limiter, ttl, p.await("h")}
 }
 

@@ -31,29 +31,29 @@ type testLimiter struct {
 
 // construct makes a limiter by a method of a Store.
 func construct[O any, L interface{ Reconfigure(O) error }](
-	method func(string, O, *store.LimiterOptions) (L, error), options func(limitertest.Limits) O,
-	name string, l limitertest.Limits, how *store.LimiterOptions,
+	method func(string, O, *store.LimiterOptions) (L, error), optionsOf func(limitertest.Limits) O,
+	name string, l limitertest.Limits, options *store.LimiterOptions,
 ) (L, reconfigureFunc, error) {
-	made, err := method(name, options(l), how)
-	return made, func(l limitertest.Limits) error { return made.Reconfigure(options(l)) }, err
+	made, err := method(name, optionsOf(l), options)
+	return made, func(l limitertest.Limits) error { return made.Reconfigure(optionsOf(l)) }, err
 }
 
 // build makes a limiter that is not partitioned.
-func build(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) (testLimiter, error) {
-	by, reconfigure, err := buildShared(s, name, k, l, how)
+func build(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, options *store.LimiterOptions) (testLimiter, error) {
+	by, reconfigure, err := buildShared(s, name, k, l, options)
 	return testLimiter{by, reconfigure}, err
 }
 
-func buildShared(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) (sharedLimiter, reconfigureFunc, error) {
+func buildShared(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, options *store.LimiterOptions) (sharedLimiter, reconfigureFunc, error) {
 	switch k {
 	case limitertest.Concurrency:
-		return construct(s.Concurrency, limitertest.Limits.Concurrency, name, l, how)
+		return construct(s.Concurrency, limitertest.Limits.Concurrency, name, l, options)
 	case limitertest.FixedWindow:
-		return construct(s.FixedWindow, limitertest.Limits.FixedWindow, name, l, how)
+		return construct(s.FixedWindow, limitertest.Limits.FixedWindow, name, l, options)
 	case limitertest.SlidingWindow:
-		return construct(s.SlidingWindow, limitertest.Limits.SlidingWindow, name, l, how)
+		return construct(s.SlidingWindow, limitertest.Limits.SlidingWindow, name, l, options)
 	default:
-		return construct(s.TokenBucket, limitertest.Limits.TokenBucket, name, l, how)
+		return construct(s.TokenBucket, limitertest.Limits.TokenBucket, name, l, options)
 	}
 }
 
@@ -64,16 +64,16 @@ type partitioned interface {
 	Close() error
 }
 
-func buildPartitioned(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) (partitioned, reconfigureFunc, error) {
+func buildPartitioned(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, options *store.LimiterOptions) (partitioned, reconfigureFunc, error) {
 	switch k {
 	case limitertest.Concurrency:
-		return construct(s.PartitionedConcurrency, limitertest.Limits.Concurrency, name, l, how)
+		return construct(s.PartitionedConcurrency, limitertest.Limits.Concurrency, name, l, options)
 	case limitertest.FixedWindow:
-		return construct(s.PartitionedFixedWindow, limitertest.Limits.FixedWindow, name, l, how)
+		return construct(s.PartitionedFixedWindow, limitertest.Limits.FixedWindow, name, l, options)
 	case limitertest.SlidingWindow:
-		return construct(s.PartitionedSlidingWindow, limitertest.Limits.SlidingWindow, name, l, how)
+		return construct(s.PartitionedSlidingWindow, limitertest.Limits.SlidingWindow, name, l, options)
 	default:
-		return construct(s.PartitionedTokenBucket, limitertest.Limits.TokenBucket, name, l, how)
+		return construct(s.PartitionedTokenBucket, limitertest.Limits.TokenBucket, name, l, options)
 	}
 }
 
@@ -87,8 +87,8 @@ type oneKey struct {
 const theKey = "a key"
 
 // buildKeyed makes one key of a partitioned limiter.
-func buildKeyed(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) (testLimiter, error) {
-	by, reconfigure, err := buildPartitioned(s, name, k, l, how)
+func buildKeyed(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, options *store.LimiterOptions) (testLimiter, error) {
+	by, reconfigure, err := buildPartitioned(s, name, k, l, options)
 	if err != nil {
 		return testLimiter{}, err
 	}

@@ -17,11 +17,11 @@ func Outage(t *testing.T, s Subject, place string, fault Fault) {
 	t.Run(fault.Name, func(t *testing.T) {
 		s.NoLeaks(t)
 		var all []*faultyStore
-		for _, how := range []store.LimiterOptions{
+		for _, options := range []store.LimiterOptions{
 			{Outage: store.FailClosed}, {Outage: store.FailOpen, NoCoalescing: true},
 			{Outage: store.FallBackLocally, LocalShare: float64(localLimit) / float64(outageLimits.Permits)},
 		} {
-			all = append(all, newFaultyStore(t, s, place, how))
+			all = append(all, newFaultyStore(t, s, place, options))
 		}
 		together := func(stage func(*faultyStore)) {
 			var running sync.WaitGroup

@@ -9,64 +9,64 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A flow is a case of refills.
-type flow struct {
+// A refillCase is a case of refills.
+type refillCase struct {
 	name      string
 	kind      limitertest.Kind
 	processes int
-	how       store.LimiterOptions
+	options   store.LimiterOptions
 	kills     int
 	stops     int // how many others are stopped until the end
 }
 
-func flows() []flow {
-	all := []flow{
+func refillCases() []refillCase {
+	all := []refillCase{
 		{name: "bucket", kind: limitertest.TokenBucket, processes: 2},
 		{name: "one killed, one stopped", kind: limitertest.TokenBucket, processes: 4, kills: 1, stops: 1},
 		{name: "eight, a bucket", kind: limitertest.TokenBucket, processes: 8},
 		{name: "window", kind: limitertest.FixedWindow, processes: 2},
 		{name: "sliding window", kind: limitertest.SlidingWindow, processes: 2},
-		{name: "rejections remembered", kind: limitertest.TokenBucket, processes: 2, how: store.LimiterOptions{CacheRejections: true}},
-		{name: "blocks of a bucket", kind: limitertest.TokenBucket, processes: 2, how: store.LimiterOptions{Block: 10}},
-		{name: "blocks of a window", kind: limitertest.FixedWindow, processes: 2, how: store.LimiterOptions{Block: 10}},
+		{name: "rejections remembered", kind: limitertest.TokenBucket, processes: 2, options: store.LimiterOptions{CacheRejections: true}},
+		{name: "blocks of a bucket", kind: limitertest.TokenBucket, processes: 2, options: store.LimiterOptions{Block: 10}},
+		{name: "blocks of a window", kind: limitertest.FixedWindow, processes: 2, options: store.LimiterOptions{Block: 10}},
 		{name: "killed", kind: limitertest.TokenBucket, processes: 4, kills: 2},
 	}
 	return all[:short(len(all), 2)]
 }
 
 const (
-	flowLimit  = 40
-	flowPeriod = 200 * time.Millisecond
-	flowRefill = 20
+	refillLimit   = 40
+	refillPeriod  = 200 * time.Millisecond
+	refillPermits = 20
 )
 
 // refills tests that instances that wait for permits get what comes back by the server's clock, and no more.
 func refills(t *testing.T, s Subject) {
-	for _, f := range flows() {
-		t.Run(f.name, func(t *testing.T) {
+	for _, c := range refillCases() {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel() // each mostly waits for its refills
-			f.run(t, s)
+			c.run(t, s)
 		})
 	}
 }
 
-func (f flow) run(t *testing.T, s Subject) {
+func (c refillCase) run(t *testing.T, s Subject) {
 	place := s.Place(t)
 	b := s.backend(t, place)
-	limits := limitertest.Limits{Permits: flowLimit, Period: flowPeriod, TokensPerPeriod: flowRefill, Segments: 2, QueueLimit: 1000}
-	all := prepareAll(t, f.processes, job{
-		Place: place, Name: uniqueName("flow"), Kind: f.kind, How: f.how, Permits: []int{1, 2}, Limits: limits,
+	limits := limitertest.Limits{Permits: refillLimit, Period: refillPeriod, TokensPerPeriod: refillPermits, Segments: 2, QueueLimit: 1000}
+	all := prepareAll(t, c.processes, job{
+		Place: place, Name: uniqueName("flow"), Kind: c.kind, Options: c.options, Permits: []int{1, 2}, Limits: limits,
 		Goroutines: 2 * goroutines, Work: takeForever,
 	})
 	before := serverTime(t, b)
 	beginAll(all...)
-	eventually(t, "the first permits are used up", func() bool { return granted(all)[0] >= 3*flowLimit/2 })
+	eventually(t, "the first permits are used up", func() bool { return granted(all)[0] >= 3*refillLimit/2 })
 	busy, had := serverTime(t, b), granted(all)[0]
-	for _, p := range all[:f.kills] {
+	for _, p := range all[:c.kills] {
 		awaitServerTime(t, b, 200*time.Millisecond)
 		p.kill()
 	}
-	stopped := all[f.kills : f.kills+f.stops]
+	stopped := all[c.kills : c.kills+c.stops]
 	for _, p := range stopped {
 		p.pause()
 	}
@@ -78,8 +78,8 @@ func (f flow) run(t *testing.T, s Subject) {
 	finishAll(all, true)
 	after := serverTime(t, b)
 
-	step := limits.Step(f.kind).Microseconds()
-	most := flowLimit + f.perTick()*((after-before)/step+1)
+	step := limits.Step(c.kind).Microseconds()
+	most := refillLimit + c.perTick()*((after-before)/step+1)
 	got := granted(all)[0]
 	if got > most {
 		t.Errorf("%d granted within %d µs of the server's clock, at most %d are right", got, after-before, most)
@@ -87,7 +87,7 @@ func (f flow) run(t *testing.T, s Subject) {
 	// Between busy and through everything that comes is taken, apart from a moment at the end, what was granted to
 	// killed or stopped instances, and what is still in a block.
 	late := int64(400_000)
-	least := f.perTick()*((through-busy-late)/step) - int64(2*(f.kills+f.stops)*2*goroutines) - int64(f.processes*f.how.Block)
+	least := c.perTick()*((through-busy-late)/step) - int64(2*(c.kills+c.stops)*2*goroutines) - int64(c.processes*c.options.Block)
 	if has-had < least {
 		t.Errorf("%d granted within %d µs, at least %d are right", has-had, through-busy, least)
 	}
@@ -95,14 +95,14 @@ func (f flow) run(t *testing.T, s Subject) {
 }
 
 // perTick returns how many permits come back on a tick.
-func (f flow) perTick() int64 {
-	switch f.kind {
+func (c refillCase) perTick() int64 {
+	switch c.kind {
 	case limitertest.FixedWindow:
-		return flowLimit
+		return refillLimit
 	case limitertest.SlidingWindow:
-		return flowLimit / 2 // on average: what was taken in a segment comes back together
+		return refillLimit / 2 // on average: what was taken in a segment comes back together
 	default:
-		return flowRefill
+		return refillPermits
 	}
 }
 

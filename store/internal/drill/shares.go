@@ -23,56 +23,56 @@ func granted(all []*process) map[int64]int64 {
 	return sums
 }
 
-// A share is a case of shares.
-type share struct {
+// A shareCase is a case of shares.
+type shareCase struct {
 	name      string
 	kind      limitertest.Kind
 	processes int
 	keys      int // 0: not partitioned
 	limit     int // of each key
 	permits   []int
-	how       store.LimiterOptions
+	options   store.LimiterOptions
 	kills     int // how many instances are killed meanwhile
 }
 
 // goroutines is how many calls each instance has under way.
 const goroutines = 8
 
-func shareCases() []share {
+func shareCases() []shareCase {
 	one := []int{1}
 	keys := short(10_000, 500)
 	blocks := func(most int) store.LimiterOptions { return store.LimiterOptions{Block: most} }
-	return []share{
+	return []shareCase{
 		{name: "two, one key", kind: limitertest.TokenBucket, processes: 2, limit: 4000, permits: []int{3, 2, 1}},
 		{name: "eight, one key", kind: limitertest.FixedWindow, processes: 8, limit: 4000, permits: one},
 		{name: "two, many keys", kind: limitertest.FixedWindow, processes: 2, keys: keys, limit: 2, permits: one},
 		{name: "eight, many keys", kind: limitertest.TokenBucket, processes: 8, keys: keys, limit: 2, permits: one},
 		{name: "sliding", kind: limitertest.SlidingWindow, processes: 2, keys: 50, limit: 50, permits: []int{2, 1}},
-		{name: "not coalesced", kind: limitertest.TokenBucket, processes: 2, limit: 1000, permits: one, how: store.LimiterOptions{NoCoalescing: true}},
-		{name: "rejections remembered", kind: limitertest.TokenBucket, processes: 8, keys: 100, limit: 20, permits: one, how: store.LimiterOptions{CacheRejections: true}},
-		{name: "blocks, one key", kind: limitertest.TokenBucket, processes: 8, limit: 20_000, permits: one, how: blocks(100)},
-		{name: "blocks, many keys", kind: limitertest.FixedWindow, processes: 2, keys: 100, limit: 100, permits: []int{3, 1}, how: blocks(10)},
+		{name: "not coalesced", kind: limitertest.TokenBucket, processes: 2, limit: 1000, permits: one, options: store.LimiterOptions{NoCoalescing: true}},
+		{name: "rejections remembered", kind: limitertest.TokenBucket, processes: 8, keys: 100, limit: 20, permits: one, options: store.LimiterOptions{CacheRejections: true}},
+		{name: "blocks, one key", kind: limitertest.TokenBucket, processes: 8, limit: 20_000, permits: one, options: blocks(100)},
+		{name: "blocks, many keys", kind: limitertest.FixedWindow, processes: 2, keys: 100, limit: 100, permits: []int{3, 1}, options: blocks(10)},
 		{name: "killed, one key", kind: limitertest.FixedWindow, processes: 4, limit: 20_000, permits: one, kills: 2},
-		{name: "killed, blocks", kind: limitertest.TokenBucket, processes: 4, limit: 40_000, permits: one, how: blocks(100), kills: 2},
+		{name: "killed, blocks", kind: limitertest.TokenBucket, processes: 4, limit: 40_000, permits: one, options: blocks(100), kills: 2},
 	}
 }
 
 // shares tests what instances get that take permits until nothing is left, if nothing comes back meanwhile.
 func shares(t *testing.T, s Subject) {
-	for _, sh := range shareCases() {
-		t.Run(sh.name, func(t *testing.T) { sh.run(t, s) })
+	for _, c := range shareCases() {
+		t.Run(c.name, func(t *testing.T) { c.run(t, s) })
 	}
 }
 
-func (sh share) run(t *testing.T, s Subject) {
-	each := goroutines * min(sh.processes, 4)
-	all := startAll(t, sh.processes, job{
-		Place: s.Place(t), Name: uniqueName("share"), Kind: sh.kind, How: sh.how, Keys: sh.keys, Permits: sh.permits,
-		Limits:     limitertest.Limits{Permits: sh.limit, Period: time.Hour, TokensPerPeriod: 1, Segments: 4},
+func (c shareCase) run(t *testing.T, s Subject) {
+	each := goroutines * min(c.processes, 4)
+	all := startAll(t, c.processes, job{
+		Place: s.Place(t), Name: uniqueName("share"), Kind: c.kind, Options: c.options, Keys: c.keys, Permits: c.permits,
+		Limits:     limitertest.Limits{Permits: c.limit, Period: time.Hour, TokensPerPeriod: 1, Segments: 4},
 		Goroutines: each, Work: takeAll,
 	})
-	for _, p := range all[:sh.kills] {
-		eventually(t, "it has some of its permits", func() bool { return len(p.linesOf("g")) > sh.limit/20 })
+	for _, p := range all[:c.kills] {
+		eventually(t, "it has some of its permits", func() bool { return len(p.linesOf("g")) > c.limit/20 })
 		if len(p.linesOf("done")) > 0 {
 			t.Error("it was done before it could be killed")
 		}
@@ -82,17 +82,17 @@ func (sh share) run(t *testing.T, s Subject) {
 
 	got := granted(all)
 	// Permits can be missing that are in blocks at the end, or were granted to calls of a killed instance.
-	least := int64(sh.limit - sh.processes*sh.how.Block - sh.kills*each)
-	keys, sum, wrong := max(sh.keys, 1), int64(0), 0
+	least := int64(c.limit - c.processes*c.options.Block - c.kills*each)
+	keys, sum, wrong := max(c.keys, 1), int64(0), 0
 	for key := range int64(keys) {
 		sum += got[key]
-		if got[key] > int64(sh.limit) || got[key] < least {
+		if got[key] > int64(c.limit) || got[key] < least {
 			if wrong++; wrong < 10 {
-				t.Errorf("key %d: %d granted, limit %d, at least %d", key, got[key], sh.limit, least)
+				t.Errorf("key %d: %d granted, limit %d, at least %d", key, got[key], c.limit, least)
 			}
 		}
 	}
-	t.Logf("%d of %d permits of %d keys granted to %d instances", sum, keys*sh.limit, keys, sh.processes)
+	t.Logf("%d of %d permits of %d keys granted to %d instances", sum, keys*c.limit, keys, c.processes)
 }
 
 // fairShares tests that of 1,000 permits for which instances wait all the time, each instance gets at least half of its
