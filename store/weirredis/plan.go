@@ -11,7 +11,6 @@ import (
 
 // A plan is what all decisions by one definition have in common. It is not changed.
 type plan struct {
-	def            *backend.Definition
 	schedule       backend.Schedule
 	stored         string // the schedule as it is in stored states
 	places         *limiterPlaces
@@ -38,7 +37,7 @@ func (b *Backend) plan(d *backend.Definition) (*plan, error) {
 }
 
 func (b *Backend) newPlan(d *backend.Definition) *plan {
-	p := &plan{def: d, schedule: d.Schedule(), places: b.places(d.Name)}
+	p := &plan{schedule: d.Schedule(), places: b.places(d.Name)}
 	p.stored = scheduleBytes(p.schedule)
 	p.slides, p.refillsOnce = d.Kind == backend.KindSlidingWindow, d.Refill == 0
 	refillOrSegments := float64(d.Refill)

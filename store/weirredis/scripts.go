@@ -54,7 +54,7 @@ func (c clock) script(name string) script {
 	if err != nil {
 		panic(err) // unreachable: the file is embedded
 	}
-	text := strings.ReplaceAll(withoutComments(string(source)), "{check_definition}", definitionCheck)
+	text := strings.ReplaceAll(string(source), "{check_definition}", definitionCheck)
 	text = strings.NewReplacer(
 		"{clock}", c.now, "{expiry}", c.expiry,
 		"{outdated_definition}", strconv.Itoa(answerOutdatedDefinition), "{granted}", strconv.Itoa(answerGranted),
@@ -62,16 +62,4 @@ func (c clock) script(name string) script {
 	).Replace(text)
 	sum := sha1.Sum([]byte(text))
 	return script{source: text, sha: hex.EncodeToString(sum[:])}
-}
-
-// withoutComments shortens what is sent to a server that has lost its scripts.
-func withoutComments(source string) string {
-	var b strings.Builder
-	for line := range strings.Lines(source) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--") {
-			b.WriteString(line)
-			b.WriteByte('\n')
-		}
-	}
-	return b.String()
 }
