@@ -23,11 +23,11 @@ type Reloadable struct {
 func NewReloadable(name, instance string) *Reloadable {
 	r := &Reloadable{name: name, instance: instance}
 	r.pipeline.reloadable = true
-	r.pipeline.current.Store(r.without(errNoVersion))
+	r.pipeline.current.Store(r.closedVersion(errNotBuilt))
 	return r
 }
 
-var errNoVersion = errors.New("it has not been built yet")
+var errNotBuilt = errors.New("it has not been built yet")
 
 // Pipeline returns the pipeline. It is always the same, and only r can close it.
 func (r *Reloadable) Pipeline() *Pipeline { return &r.pipeline }
@@ -71,7 +71,7 @@ func (r *Reloadable) Put(p *Prepared) (*Retired, error) {
 func (r *Reloadable) Retire(reason error) *Retired {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	v := r.without(reason)
+	v := r.closedVersion(reason)
 	old := r.pipeline.current.Load()
 	if v.previous = old.previous; old.mode != modeClosed {
 		v.previous = new(atomic.Pointer[version])
@@ -91,8 +91,8 @@ func (r *Reloadable) replace(v *version) *Retired {
 	return &Retired{version: old}
 }
 
-// without returns a closed version.
-func (r *Reloadable) without(reason error) *version {
+// closedVersion returns a version whose executions return [ErrClosed] and, if it is not nil, reason.
+func (r *Reloadable) closedVersion(reason error) *version {
 	return &version{mode: modeClosed, source: Source{Pipeline: r.name, Instance: r.instance}, closedBy: reason}
 }
 

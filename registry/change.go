@@ -86,7 +86,7 @@ func (r *Registry) change(ctx context.Context, plan func(*change) error) error {
 	if r.changesOn(goid) {
 		return fmt.Errorf("%w on this goroutine, which would wait for itself", ErrReloading)
 	}
-	if err := r.slot.take(ctx, goid, r.closeCalled); err != nil {
+	if err := r.slot.take(ctx, goid, r.closing.called); err != nil {
 		return err
 	}
 	defer r.slot.release()

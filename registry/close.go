@@ -4,10 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/weir-go/weir/internal/goroutine"
 	"github.com/weir-go/weir/pipeline"
 )
+
+// closing is the state of [Registry.Close]. All calls of Close share it.
+type closing struct {
+	once         sync.Once
+	called       chan struct{}      // closed by the first call
+	firstBuilds  sync.WaitGroup     // those that run
+	disposals    sync.WaitGroup     // those that Close waits for
+	done         chan struct{}      // closed when Close has nothing more to wait for
+	drainContext context.Context    //nolint:containedctx // ends when the context of a Close has ended
+	drainNow     context.CancelFunc // ends drainContext
+}
 
 // Close closes the registry and all its pipelines: executions that begin later return [ErrClosed] with
 // [pipeline.ErrClosed]. It waits for first builds, whose results are discarded, and for executions, at most
@@ -19,9 +31,9 @@ import (
 // If a build function of a first build, or a function that runs while a version is disposed of, calls Close, Close
 // does not wait and returns an error that says so.
 func (r *Registry) Close(ctx context.Context) error {
-	r.closeOnce.Do(r.startClosing)
+	r.closing.once.Do(r.startClosing)
 	select {
-	case <-r.allDisposed:
+	case <-r.closing.done:
 		return r.failures()
 	default:
 	}
@@ -29,10 +41,10 @@ func (r *Registry) Close(ctx context.Context) error {
 		return errors.Join(errCloseInside, r.failures())
 	}
 	select {
-	case <-r.allDisposed:
+	case <-r.closing.done:
 		return r.failures()
 	case <-ctx.Done():
-		r.drainNow()
+		r.closing.drainNow()
 		return errors.Join(fmt.Errorf("registry: closing: %w", pipeline.ContextError(ctx)), r.failures())
 	}
 }
@@ -56,14 +68,14 @@ func (r *Registry) waitsFor(goid uint64) bool {
 // startClosing retires all pipelines and does not wait: each call of Close waits as long as its own context allows.
 func (r *Registry) startClosing() {
 	retired := r.retireAll()
-	close(r.closeCalled)
+	close(r.closing.called)
 	for _, d := range retired {
 		go d.run()
 	}
 	go func() {
-		r.firstBuildsRunning.Wait()
-		r.disposalsRunning.Wait()
-		close(r.allDisposed)
+		r.closing.firstBuilds.Wait()
+		r.closing.disposals.Wait()
+		close(r.closing.done)
 	}()
 }
 

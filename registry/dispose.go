@@ -25,7 +25,7 @@ type disposal struct {
 
 // disposal returns the disposal of a version that was just replaced. It must be run. The caller holds r.mu.
 func (r *Registry) disposal(v *version, retired *pipeline.Retired) *disposal {
-	r.disposalsRunning.Add(1)
+	r.closing.disposals.Add(1)
 	r.draining[v.instance.id]++
 	d := &disposal{registry: r, version: v, retired: retired, drained: make(chan struct{}), ended: make(chan struct{})}
 	r.undrained[d] = true
@@ -105,17 +105,17 @@ func (d *disposal) report(errs []error) {
 // not wait for executions that have outlived [Options.DrainTimeout].
 func (d *disposal) end(goid uint64) {
 	r := d.registry
-	closeNeedNotWait := sync.OnceFunc(r.disposalsRunning.Done)
+	closeNeedNotWait := sync.OnceFunc(r.closing.disposals.Done)
 	defer closeNeedNotWait()
 	defer r.setDisposing(goid, false)
 	defer r.forget(d.version.instance.id)
 	defer close(d.ended)
-	wait := func(over <-chan struct{}) {
+	wait := func(done <-chan struct{}) {
 		select {
-		case <-over:
+		case <-done:
 		default:
 			closeNeedNotWait()
-			<-over
+			<-done
 		}
 	}
 	for _, outer := range d.after {
@@ -127,7 +127,7 @@ func (d *disposal) end(goid uint64) {
 // drain waits until no execution runs on the version or can still reach it. If DrainTimeout or the context of Close ends
 // first and executions still run on the version, it returns ErrDrainTimeout.
 func (d *disposal) drain() error {
-	ctx, cancel := d.registry.drainContext, func() {}
+	ctx, cancel := d.registry.closing.drainContext, func() {}
 	if most := d.registry.options.DrainTimeout; most > 0 {
 		ctx, cancel = context.WithTimeout(ctx, most)
 	}
@@ -190,13 +190,13 @@ func (r *Registry) discard(ctx context.Context, v *version) (err error) {
 func (r *Registry) forget(i id) {
 	r.mu.Lock()
 	r.draining[i]--
-	over := r.draining[i] == 0
-	if over {
+	last := r.draining[i] == 0
+	if last {
 		delete(r.draining, i)
-		over = !r.inForce(i)
+		last = !r.inForce(i)
 	}
 	r.mu.Unlock()
-	if f, ok := r.options.Listener.(interface{ Forget(source pipeline.Source) }); ok && over {
+	if f, ok := r.options.Listener.(interface{ Forget(source pipeline.Source) }); ok && last {
 		recovered.Call("registry: Listener.Forget", func() { f.Forget(i.source()) })
 	}
 }

@@ -57,7 +57,7 @@ func (r *Registry) getOrBuild(want id, requester *firstBuild) (*instance, error)
 	if begins {
 		first = &firstBuild{done: make(chan struct{}), err: errBuildLeft, outer: r.firstBuilds[goid]}
 		i.firstBuild, r.firstBuilds[goid] = first, first
-		r.firstBuildsRunning.Add(1)
+		r.closing.firstBuilds.Add(1)
 	}
 	err = requester.wait(first) // no error if it begins: nothing waits for it yet
 	r.mu.Unlock()
@@ -72,7 +72,7 @@ func (r *Registry) getOrBuild(want id, requester *firstBuild) (*instance, error)
 	select {
 	case <-first.done:
 		return i, first.err
-	case <-r.closeCalled:
+	case <-r.closing.called:
 		return nil, ErrClosed
 	}
 }
@@ -104,7 +104,7 @@ func (r *Registry) stopWaiting(f *firstBuild) {
 // runFirstBuild makes the first version of i. The error is in first.
 func (r *Registry) runFirstBuild(i *instance, first *firstBuild, goid uint64) {
 	defer func() {
-		defer r.firstBuildsRunning.Done()
+		defer r.closing.firstBuilds.Done()
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		i.firstBuild = nil

@@ -122,7 +122,7 @@ func (r *Registry) waitFor(t *reconfiguration) error {
 	select {
 	case <-t.over:
 		return nil
-	case <-r.closeCalled:
+	case <-r.closing.called:
 		return ErrClosed
 	case <-stuck.C:
 		return fmt.Errorf("%w: a Reconfigure function of %v has not returned for %v", ErrReloading, t.uses[0].id, maxWait)

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,13 +64,7 @@ type Registry struct {
 	closed      bool
 	failed      []error // what has gone wrong in disposals since Close was called
 
-	disposalsRunning   sync.WaitGroup
-	firstBuildsRunning sync.WaitGroup
-	drainContext       context.Context    //nolint:containedctx // ends when the context of a Close has ended
-	drainNow           context.CancelFunc // ends drainContext
-	closeOnce          sync.Once
-	closeCalled        chan struct{} // closed when Close is called
-	allDisposed        chan struct{} // closed when Close has nothing more to wait for
+	closing closing
 }
 
 // New returns a registry without pipelines. If o is nil, the options have their defaults.
@@ -84,20 +79,15 @@ func New(o *Options) *Registry {
 		sameName:    make(map[resourceKey]int),
 		draining:    make(map[id]int),
 		undrained:   make(map[*disposal]bool),
-		closeCalled: make(chan struct{}),
-		allDisposed: make(chan struct{}),
+		closing:     closing{called: make(chan struct{}), done: make(chan struct{})},
 	}
-	r.drainContext, r.drainNow = context.WithCancel(context.Background())
+	r.closing.drainContext, r.closing.drainNow = context.WithCancel(context.Background())
 	if o != nil {
 		r.options = *o
 		r.options.Listener = pipeline.Listeners(o.Listener) // nil if it is a nil pointer
 	}
-	if r.options.DrainTimeout == 0 {
-		r.options.DrainTimeout = DefaultDrainTimeout
-	}
-	if r.options.MaxInstances == 0 {
-		r.options.MaxInstances = DefaultMaxInstances
-	}
+	r.options.DrainTimeout = cmp.Or(r.options.DrainTimeout, DefaultDrainTimeout)
+	r.options.MaxInstances = cmp.Or(r.options.MaxInstances, DefaultMaxInstances)
 	return r
 }
 

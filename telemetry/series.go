@@ -34,8 +34,8 @@ type key struct {
 	extra     attribute.Distinct // the attributes that Enrich added
 }
 
-// is reports whether k and o are equal.
-func (k *key) is(o *key) bool {
+// equals reports whether k and o are equal.
+func (k *key) equals(o *key) bool {
 	return k.severity == o.severity && k.attempt == o.attempt && k.handled == o.handled && k.extra == o.extra &&
 		equal(k.event, o.event) && equal(k.operation, o.operation) && equal(k.errorType, o.errorType)
 }
@@ -101,7 +101,7 @@ type entry struct {
 
 // find returns the series of k, or nil.
 func (t *table) find(k *key) *series {
-	if first := t.first.Load(); first != nil && first.key.is(k) {
+	if first := t.first.Load(); first != nil && first.key.equals(k) {
 		return first.series
 	}
 	return t.kept()[*k]
