@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -50,4 +51,78 @@ func TestRegistry_LongNames(t *testing.T) {
 	}
 	assert.False(t, r.Defined("far"))
 	assert.Equal(t, 2, r.Definitions())
+}
+
+func TestDefine(t *testing.T) {
+	r := open(t, nil)
+	var first, second numbered
+	assert.Error(t, r.Define("", first.build), "PR01")
+	assert.ErrorContains(t, r.Define("orders", nil), "orders")
+	_, err := r.Get("orders")
+	assert.ErrorIs(t, err, registry.ErrNotDefined, "PR19")
+	assert.ErrorContains(t, err, "orders")
+
+	assert.False(t, r.Defined("orders"))
+	require.NoError(t, r.Define("orders", first.build))
+	assert.True(t, r.Defined("orders"))
+	assert.ErrorIs(t, r.Define("orders", second.build), registry.ErrDefined, "PR08")
+	for range 3 {
+		get(t, r, "orders")
+	}
+	assert.Equal(t, 1, first.made(), "PR04")
+	assert.Zero(t, second.made())
+	_, err = r.GetInstance("payments", "eu")
+	assert.ErrorIs(t, err, registry.ErrNotDefined)
+	assert.Equal(t, 1, r.Definitions(), "asking for what is not there leaves nothing behind")
+}
+
+func TestGetOrDefine(t *testing.T) {
+	r := open(t, nil)
+	var first, second numbered
+	for range 3 {
+		p, err := r.GetOrDefine("orders", first.build)
+		require.NoError(t, err, "PR15")
+		assert.Equal(t, 1, versionOf(t, p))
+	}
+	p, err := r.GetOrDefine("orders", second.build)
+	require.NoError(t, err)
+	assert.Same(t, get(t, r, "orders"), p)
+	assert.Equal(t, 1, first.made())
+	assert.Zero(t, second.made())
+
+	_, err = r.GetOrDefine("", first.build)
+	assert.Error(t, err)
+	_, err = r.GetOrDefine("payments", nil)
+	assert.Error(t, err)
+	_, err = r.GetOrDefine("failing", func(*registry.Builder) error { return errBoom })
+	assert.ErrorIs(t, err, errBoom)
+}
+
+func TestGetOrDefine_ConcurrentSafe(t *testing.T) {
+	r := open(t, nil)
+	var n numbered
+	var wg sync.WaitGroup
+	for range 100 {
+		wg.Go(func() {
+			_, err := r.GetOrDefine("orders", n.build)
+			assert.NoError(t, err)
+		})
+	}
+	wg.Wait()
+	assert.Equal(t, 1, n.made())
+}
+
+func TestBuilder_NameAndInstance(t *testing.T) {
+	r := open(t, &registry.Options{Instance: func(name string) string { return "of " + name }})
+	var seen []string
+	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+		seen = append(seen, b.Name+"/"+b.Instance)
+		return nil
+	}))
+	p := get(t, r, "orders")
+	_, err := r.GetInstance("orders", "eu")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"orders/of orders", "orders/eu"}, seen, "PR06")
+	assert.Equal(t, "orders", p.Name())
+	assert.Equal(t, "of orders", p.Instance())
 }
