@@ -157,6 +157,20 @@ func TestListeners_LeaseMeasurers(t *testing.T) {
 	}
 }
 
+// A wrapper is a Measurer of the program that hands everything on to another Listener.
+type wrapper struct{ pipeline.LeaseMeasurer }
+
+func TestListeners_LeaseMeasurersInAWrapper(t *testing.T) {
+	nothing := func(context.Context, pipeline.Event) {}
+	a, b := &leasing{ListenerFunc: nothing, name: "a"}, &leasing{ListenerFunc: nothing, name: "b"}
+	inner := wrapper{pipeline.Listeners(a, b).(pipeline.LeaseMeasurer)}
+	outer := pipeline.Listeners(pipeline.ListenerFunc(nothing), pipeline.ListenerFunc(nothing), inner).(pipeline.LeaseMeasurer)
+	begun := outer.BeginMeasurement(t.Context(), pipeline.Event{Name: "Begin"})
+	outer.EndMeasurement(t.Context(), pipeline.Event{Name: "End"}, begun)
+	assert.Equal(t, []any{"a"}, a.ended)
+	assert.Equal(t, []any{"b"}, b.ended)
+}
+
 // The caller gets nothing that it could end.
 func TestListeners_EndMeasurementIfAnotherPanics(t *testing.T) {
 	nothing := func(context.Context, pipeline.Event) {}

@@ -138,10 +138,10 @@ func (f fanOut) OnMeasurement(ctx context.Context, e Event) {
 // BeginMeasurement returns what the Measurer returned if there is only one, which saves an allocation, else a
 // begunMeasurements.
 func (f fanOut) BeginMeasurement(ctx context.Context, e Event) (begun any) {
-	var all begunMeasurements
+	var all []any
 	if f.measurers() > 1 {
-		all = make(begunMeasurements, len(f))
-		begun = all
+		all = make([]any, len(f))
+		begun = &begunMeasurements{of: &f[0], all: all}
 	}
 	called := 0
 	defer func() {
@@ -161,14 +161,17 @@ func (f fanOut) BeginMeasurement(ctx context.Context, e Event) (begun any) {
 }
 
 // begunMeasurements are what the listeners of a fanOut returned from BeginMeasurement, by their index in it.
-type begunMeasurements []any
+type begunMeasurements struct {
+	of  *Listener // the first listener of that fanOut: a listener can return the begunMeasurements of another one
+	all []any
+}
 
 // EndMeasurement hands each LeaseMeasurer what it returned, and e to the other Measurers unless e has no name.
 func (f fanOut) EndMeasurement(ctx context.Context, e Event, begun any) {
-	all, several := begun.(begunMeasurements)
+	several, _ := begun.(*begunMeasurements)
 	for i, l := range f {
-		if several {
-			begun = all[i]
+		if several != nil && several.of == &f[0] {
+			begun = several.all[i]
 		}
 		if m, ok := l.(LeaseMeasurer); ok {
 			m.EndMeasurement(ctx, e, begun)
