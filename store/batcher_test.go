@@ -17,7 +17,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// together asks n times at once, and returns how many permits were granted.
+// together makes n calls at once and returns how many permits were granted.
 func (w *world) together(n int, ask func(i int) (limiter.Lease, error)) (granted int64) {
 	var sum atomic.Int64
 	var wg sync.WaitGroup
@@ -50,7 +50,7 @@ func TestBatcher_CallsForOneKey(t *testing.T) {
 func TestBatcher_CallsForManyKeys(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
-		p := must2(s.PartitionedTokenBucket("keys", bucketOf(1, 1, time.Hour, 0), nil))(t)
+		p := must(s.PartitionedTokenBucket("keys", bucketOf(1, 1, time.Hour, 0), nil))(t)
 		w.Delay(10 * time.Millisecond)
 		got := w.together(2000, func(i int) (limiter.Lease, error) { return p.TryAcquire(w.ctx, fmt.Sprint(i%1000), 1) })
 		require.EqualValues(t, 1000, got, "each key has one")
@@ -69,7 +69,7 @@ func TestBatcher_NoCoalescing(t *testing.T) {
 	})
 }
 
-// What comes together is decided as if it had come one by one.
+// Calls that share a round trip are decided in the order of their arrival.
 func TestBatcher_OrderOfArrival(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(10, 1, time.Hour, 0, nil)
@@ -116,7 +116,7 @@ func TestBatcher_CallerLeaves(t *testing.T) {
 
 func TestBatcher_CallerOfALeaseLeaves(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		l := w.seats(4, 0, store.Options{}, nil)
+		l := w.concurrency(4, 0, store.Options{}, nil)
 		w.granted(l, 0)
 		w.Delay(100 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(w.ctx, 60*time.Millisecond) // the server has granted it by then
@@ -129,16 +129,16 @@ func TestBatcher_CallerOfALeaseLeaves(t *testing.T) {
 	})
 }
 
-// A key whose limiter was reconfigured has to be converted; callers of other keys do not wait
-// for that, and many keys at once are all converted in time.
+// After a reconfiguration, callers of other keys do not wait for the conversion of one key, and many keys are converted
+// in time.
 func TestBatcher_RetryOfOneKey(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{CallTimeout: 100 * time.Millisecond})
-		p := must2(s.PartitionedTokenBucket("keys", bucketOf(5, 1, time.Hour, 0), nil))(t)
-		other := must2(s.PartitionedTokenBucket("other", bucketOf(5, 1, time.Hour, 0), nil))(t)
-		_ = must2(other.TryAcquire(w.ctx, "a", 1))(t)
+		p := must(s.PartitionedTokenBucket("keys", bucketOf(5, 1, time.Hour, 0), nil))(t)
+		other := must(s.PartitionedTokenBucket("other", bucketOf(5, 1, time.Hour, 0), nil))(t)
+		_ = must(other.TryAcquire(w.ctx, "a", 1))(t)
 		for i := range 200 {
-			_ = must2(p.TryAcquire(w.ctx, fmt.Sprint(i), 5))(t)
+			_ = must(p.TryAcquire(w.ctx, fmt.Sprint(i), 5))(t)
 		}
 		require.NoError(t, p.Reconfigure(bucketOf(6, 1, time.Hour, 0)))
 		w.hook(func(method string) error {
@@ -166,12 +166,12 @@ func TestBatcher_RetryOfOneKey(t *testing.T) {
 	})
 }
 
-// One key that cannot be converted fails alone.
+// If one key cannot be converted, only its callers fail.
 func TestBatcher_FailedConversion(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
-		p := must2(s.PartitionedTokenBucket("keys", bucketOf(5, 1, time.Hour, 0), nil))(t)
-		_ = must2(p.TryAcquire(w.ctx, "old", 5))(t)
+		p := must(s.PartitionedTokenBucket("keys", bucketOf(5, 1, time.Hour, 0), nil))(t)
+		_ = must(p.TryAcquire(w.ctx, "old", 5))(t)
 		require.NoError(t, p.Reconfigure(bucketOf(6, 1, time.Hour, 0)))
 		w.hook(func(method string) error {
 			if method == "Replace" {
@@ -179,15 +179,14 @@ func TestBatcher_FailedConversion(t *testing.T) {
 			}
 			return nil
 		}, nil)
-		lease := must2(p.TryAcquire(w.ctx, "old", 1))(t)
+		lease := must(p.TryAcquire(w.ctx, "old", 1))(t)
 		require.Equal(t, limiter.ReasonUnavailable, lease.Reason())
-		lease = must2(p.TryAcquire(w.ctx, "new", 6))(t)
+		lease = must(p.TryAcquire(w.ctx, "new", 6))(t)
 		require.True(t, lease.Acquired())
 	})
 }
 
-// Batches are sorted, and no two are of the same key, as a Backend may expect: also where a
-// limiter was closed and made again.
+// The batches of a round trip are sorted and each has another key, also if a limiter was closed and made again.
 func TestBatcher_BatchesAreSorted(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
@@ -199,12 +198,12 @@ func TestBatcher_BatchesAreSorted(t *testing.T) {
 				}
 			}
 		}
-		first := must2(s.TokenBucket("b", bucketOf(100, 1, time.Hour, 0), nil))(t)
-		also := must2(s.TokenBucket("a", bucketOf(100, 1, time.Hour, 0), nil))(t)
+		first := must(s.TokenBucket("b", bucketOf(100, 1, time.Hour, 0), nil))(t)
+		also := must(s.TokenBucket("a", bucketOf(100, 1, time.Hour, 0), nil))(t)
 		lease := w.granted(first, 5)
 		w.granted(also, 1)
 		require.NoError(t, first.Close())
-		second := must2(s.TokenBucket("b", bucketOf(100, 1, time.Hour, 0), nil))(t)
+		second := must(s.TokenBucket("b", bucketOf(100, 1, time.Hour, 0), nil))(t)
 		w.granted(second, 1)
 		w.Delay(10 * time.Millisecond)
 		w.together(200, func(i int) (limiter.Lease, error) {

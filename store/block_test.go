@@ -13,9 +13,10 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/storetest"
 )
 
-// grants say what was granted when, by all instances.
+// grants have what all instances were granted, and when.
 type grants struct {
 	mu    sync.Mutex
 	begun time.Time
@@ -40,7 +41,7 @@ func (g *grants) sum() (sum int64) {
 	return sum
 }
 
-// worst returns the most that was granted above a bucket's limit, over any time.
+// worst returns the most that was granted above a bucket's limit in any interval.
 func (g *grants) worst(limit, refill int64, period time.Duration) (worst int64) {
 	var level int64
 	var line int64
@@ -53,7 +54,7 @@ func (g *grants) worst(limit, refill int64, period time.Duration) (worst int64) 
 	return worst
 }
 
-// worstWindow is worst for windows of so many periods that end with any period.
+// worstWindow is worst for windows of so many periods, which can end with any period.
 func (g *grants) worstWindow(limit, periods int64, period time.Duration) (worst int64) {
 	in := map[int64]int64{}
 	for _, one := range g.all {
@@ -67,13 +68,13 @@ func (g *grants) worstWindow(limit, periods int64, period time.Duration) (worst 
 	return worst
 }
 
-type lending struct {
+type blockCase struct {
 	build func(s *store.Store, how *store.LimiterOptions) (limiter.Limiter, error)
 	worst func(g *grants) int64
 	least int64 // what is granted at least in 10 s of more demand than there is
 }
 
-var lendings = map[string]lending{
+var blockCases = map[string]blockCase{
 	"bucket": {
 		func(s *store.Store, how *store.LimiterOptions) (limiter.Limiter, error) {
 			return s.TokenBucket("it", bucketOf(200, 10, 20*time.Millisecond, 0), how)
@@ -97,22 +98,22 @@ var lendings = map[string]lending{
 	},
 }
 
-// Several instances at different rates, some of which stop, refund, or die with what they have
-// borrowed, never grant more in sum than the limit; and not much less where all want more.
+// Instances with different rates, some of which pause, refund, or die with borrowed permits, together never grant more
+// than the limit, and not much less if all want more.
 func TestBlock_SumNeverExceedsTheLimit(t *testing.T) {
-	for name, kind := range lendings {
+	for name, kind := range blockCases {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(4) {
 				inWorld(t, func(t *testing.T, w *world) {
 					random := rand.New(rand.NewPCG(seed, 1))
-					_ = must2(kind.build(w.instance(store.Options{}), nil))(t).(interface {
+					_ = must(kind.build(w.instance(store.Options{}), nil))(t).(interface {
 						Statistics() limiter.Statistics
 					}).Statistics() // the grid begins
 					g := &grants{begun: time.Now()}
 					w.Delay(time.Duration(random.IntN(3)) * time.Millisecond)
 					var wg sync.WaitGroup
 					for i := range 4 {
-						l := must2(kind.build(w.instance(store.Options{}), &store.LimiterOptions{Block: 100}))(t)
+						l := must(kind.build(w.instance(store.Options{}), &store.LimiterOptions{Block: 100}))(t)
 						own := rand.New(rand.NewPCG(seed, uint64(i)))
 						pause := time.Duration(1+own.IntN(4)) * time.Millisecond
 						wg.Go(func() { w.use(l, g, own, pause, i) })
@@ -126,7 +127,7 @@ func TestBlock_SumNeverExceedsTheLimit(t *testing.T) {
 	}
 }
 
-// use is one instance for 10 s. The third stops now and then, and the fourth dies.
+// use makes calls of one instance for 10 s. The third pauses now and then, and the fourth dies.
 func (w *world) use(l limiter.Limiter, g *grants, random *rand.Rand, pause time.Duration, i int) {
 	refunding := w.chain(l, rejecting{})
 	for begun := time.Now(); time.Since(begun) < 10*time.Second; time.Sleep(pause) {
@@ -184,10 +185,10 @@ func TestBlock_AtMostAQuarterOfTheLimit(t *testing.T) {
 }
 
 func TestBlock_UnusedIsReturned(t *testing.T) {
-	for name, kind := range lendings {
+	for name, kind := range blockCases {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
-				l := must2(kind.build(w.instance(store.Options{NoListen: true}), &store.LimiterOptions{Block: 50}))(t)
+				l := must(kind.build(w.instance(store.Options{NoListen: true}), &store.LimiterOptions{Block: 50}))(t)
 				w.Step(time.Duration(-w.Now()%1e6)*time.Microsecond + time.Hour)
 				for range 40 { // the last block is of 32
 					w.granted(l, 1)
@@ -203,12 +204,12 @@ func TestBlock_UnusedIsReturned(t *testing.T) {
 	}
 }
 
-// A window that an idle instance has borrowed of is whole for the others after a second.
+// An idle instance returns what it has borrowed of a window within a second.
 func TestBlock_IdleDelaysOthers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		window := limiter.FixedWindowOptions{PermitLimit: 400, Window: time.Hour}
-		l := must2(w.instance(store.Options{}).FixedWindow("it", window, &store.LimiterOptions{Block: 100}))(t)
-		elsewhere := must2(w.instance(store.Options{}).FixedWindow("it", window, nil))(t)
+		l := must(w.instance(store.Options{}).FixedWindow("it", window, &store.LimiterOptions{Block: 100}))(t)
+		elsewhere := must(w.instance(store.Options{}).FixedWindow("it", window, nil))(t)
 		used := int64(130)
 		for range used {
 			w.granted(l, 1)
@@ -225,7 +226,7 @@ func TestBlock_ReturnedByClose(t *testing.T) {
 		t.Run(fmt.Sprint(whole), func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				s := w.instance(store.Options{})
-				l := must2(s.TokenBucket("bucket", bucketOf(400, 1, time.Hour, 0), &store.LimiterOptions{Block: 100}))(t)
+				l := must(s.TokenBucket("bucket", bucketOf(400, 1, time.Hour, 0), &store.LimiterOptions{Block: 100}))(t)
 				elsewhere := w.bucket(400, 1, time.Hour, 0, nil)
 				for range 40 {
 					w.granted(l, 1)
@@ -242,7 +243,7 @@ func TestBlock_ReturnedByClose(t *testing.T) {
 	}
 }
 
-// A new limit is no matter of old blocks: neither here, nor at an instance that hears of it.
+// Blocks are returned when the limits change, at this instance and at others that learn of it.
 func TestBlock_ReturnedByReconfigure(t *testing.T) {
 	for _, to := range []limiter.TokenBucketOptions{
 		bucketOf(50, 1, time.Hour, 0), bucketOf(1000, 1, time.Hour, 0), bucketOf(400, 100, time.Second, 0),
@@ -310,12 +311,12 @@ func TestBlock_ClockStep(t *testing.T) {
 }
 
 func TestBlock_NoAllocation(t *testing.T) {
-	s := aStore(t, newMemory(), store.Options{})
-	l := must2(s.TokenBucket("it", bucketOf(math.MaxInt32, 1, time.Hour, 0), &store.LimiterOptions{Block: 1 << 20}))(t)
-	p := must2(s.PartitionedTokenBucket("them", bucketOf(math.MaxInt32, 1, time.Hour, 0), &store.LimiterOptions{Block: 1 << 20}))(t)
+	s := newStore(t, storetest.NewMemory(), store.Options{})
+	l := must(s.TokenBucket("it", bucketOf(math.MaxInt32, 1, time.Hour, 0), &store.LimiterOptions{Block: 1 << 20}))(t)
+	p := must(s.PartitionedTokenBucket("them", bucketOf(math.MaxInt32, 1, time.Hour, 0), &store.LimiterOptions{Block: 1 << 20}))(t)
 	for range 1 << 12 {
-		_ = must2(l.TryAcquire(t.Context(), 1<<8))(t)
-		_ = must2(p.TryAcquire(t.Context(), "key", 1<<8))(t)
+		_ = must(l.TryAcquire(t.Context(), 1<<8))(t)
+		_ = must(p.TryAcquire(t.Context(), "key", 1<<8))(t)
 	}
 	ctx := t.Context()
 	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { _, _ = l.TryAcquire(ctx, 1) }), 0.1)

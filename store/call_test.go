@@ -13,10 +13,10 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// Callers who have left before their question is sent are not asked for, and what was granted
-// to one who has left meanwhile is given back, or goes to a caller who waits.
+// The store is not asked for callers that have left before the call. What was granted to callers that leave during it
+// is given back or goes to a waiting caller.
 func TestLimiter_CallersWhoHaveLeft(t *testing.T) {
-	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "cached": caching, "alone": {NoCoalescing: true}} {
+	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "cached": caching, "no coalescing": {NoCoalescing: true}} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				l := w.bucket(50, 1, time.Hour, 100, how)
@@ -42,7 +42,7 @@ func TestLimiter_CallersWhoHaveLeft(t *testing.T) {
 
 func TestPartitioned_CallersOfLeasesWhoHaveLeft(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		l := w.seats(5, 100, store.Options{}, nil)
+		l := w.concurrency(5, 100, store.Options{}, nil)
 		w.granted(l, 0)
 		w.Delay(20 * time.Millisecond)
 		for i := range 30 {
@@ -56,8 +56,8 @@ func TestPartitioned_CallersOfLeasesWhoHaveLeft(t *testing.T) {
 	})
 }
 
-// A caller whose context ends before the store has answered gets an error that says so. One who has waited in the queue
-// does not.
+// The error of a caller whose context ends before the store has answered is undecided. That of a caller that has waited
+// in the queue is not.
 func TestLimiter_Undecided(t *testing.T) {
 	undecided := func(err error) bool {
 		var u interface{ Undecided() bool }
@@ -65,18 +65,18 @@ func TestLimiter_Undecided(t *testing.T) {
 	}
 	makers := map[string]func(t *testing.T, s *store.Store) limiter.Limiter{
 		"leases": func(t *testing.T, s *store.Store) limiter.Limiter {
-			return must2(s.Concurrency("it", limiter.ConcurrencyOptions{PermitLimit: 5, QueueLimit: 5}, nil))(t)
+			return must(s.Concurrency("it", limiter.ConcurrencyOptions{PermitLimit: 5, QueueLimit: 5}, nil))(t)
 		},
 	}
-	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "lent": {Block: 5}, "at once": {NoCoalescing: true}} {
+	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "blocks": {Block: 5}, "no coalescing": {NoCoalescing: true}} {
 		makers[name] = func(t *testing.T, s *store.Store) limiter.Limiter {
-			return must2(s.TokenBucket("it", bucketOf(5, 1, time.Hour, 5), how))(t)
+			return must(s.TokenBucket("it", bucketOf(5, 1, time.Hour, 5), how))(t)
 		}
 	}
 	for name, make := range makers {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
-				l := make(t, aStore(t, w.Memory, store.Options{NoListen: true}))
+				l := make(t, newStore(t, w.Memory, store.Options{NoListen: true}))
 				soon := func() context.Context {
 					ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("too late"))
 					t.Cleanup(cancel)

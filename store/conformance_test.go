@@ -17,14 +17,14 @@ var kinds = []limitertest.Kind{
 	limitertest.Concurrency, limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.TokenBucket,
 }
 
-// shared is what all limiters of package store can do.
+// shared is the interface of all limiters of package store.
 type shared interface {
 	limiter.Limiter
 	limiter.StatisticsProvider
 	Close() error
 }
 
-// made is a limiter with the way to give it new limits.
+// made is a limiter and a function that gives it new limits.
 type made struct {
 	shared
 	reconfigure func(limitertest.Limits) error
@@ -34,16 +34,16 @@ func build(t testing.TB, s *store.Store, k limitertest.Kind, l limitertest.Limit
 	switch k {
 	case limitertest.Concurrency:
 		by, err := s.Concurrency("it", l.Concurrency(), how)
-		return made{must(t, by, err), func(l limitertest.Limits) error { return by.Reconfigure(l.Concurrency()) }}
+		return made{must(by, err)(t), func(l limitertest.Limits) error { return by.Reconfigure(l.Concurrency()) }}
 	case limitertest.FixedWindow:
 		by, err := s.FixedWindow("it", l.FixedWindow(), how)
-		return made{must(t, by, err), func(l limitertest.Limits) error { return by.Reconfigure(l.FixedWindow()) }}
+		return made{must(by, err)(t), func(l limitertest.Limits) error { return by.Reconfigure(l.FixedWindow()) }}
 	case limitertest.SlidingWindow:
 		by, err := s.SlidingWindow("it", l.SlidingWindow(), how)
-		return made{must(t, by, err), func(l limitertest.Limits) error { return by.Reconfigure(l.SlidingWindow()) }}
+		return made{must(by, err)(t), func(l limitertest.Limits) error { return by.Reconfigure(l.SlidingWindow()) }}
 	default:
 		by, err := s.TokenBucket("it", l.TokenBucket(), how)
-		return made{must(t, by, err), func(l limitertest.Limits) error { return by.Reconfigure(l.TokenBucket()) }}
+		return made{must(by, err)(t), func(l limitertest.Limits) error { return by.Reconfigure(l.TokenBucket()) }}
 	}
 }
 
@@ -100,17 +100,17 @@ func (o oneKey) Close() error {
 func buildKeyed(t testing.TB, s *store.Store, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) made {
 	switch k {
 	case limitertest.Concurrency:
-		return oneKeyOf(must2(s.PartitionedConcurrency("it", l.Concurrency(), how))(t), limitertest.Limits.Concurrency)
+		return oneKeyOf(must(s.PartitionedConcurrency("it", l.Concurrency(), how))(t), limitertest.Limits.Concurrency)
 	case limitertest.FixedWindow:
-		return oneKeyOf(must2(s.PartitionedFixedWindow("it", l.FixedWindow(), how))(t), limitertest.Limits.FixedWindow)
+		return oneKeyOf(must(s.PartitionedFixedWindow("it", l.FixedWindow(), how))(t), limitertest.Limits.FixedWindow)
 	case limitertest.SlidingWindow:
-		return oneKeyOf(must2(s.PartitionedSlidingWindow("it", l.SlidingWindow(), how))(t), limitertest.Limits.SlidingWindow)
+		return oneKeyOf(must(s.PartitionedSlidingWindow("it", l.SlidingWindow(), how))(t), limitertest.Limits.SlidingWindow)
 	default:
-		return oneKeyOf(must2(s.PartitionedTokenBucket("it", l.TokenBucket(), how))(t), limitertest.Limits.TokenBucket)
+		return oneKeyOf(must(s.PartitionedTokenBucket("it", l.TokenBucket(), how))(t), limitertest.Limits.TokenBucket)
 	}
 }
 
-// inTurn asks several instances, each time the next.
+// inTurn makes each call at the next of several instances.
 type inTurn struct {
 	all  []made
 	next *atomic.Int64
@@ -159,7 +159,7 @@ func conformance(t *testing.T, build builder, how func(limitertest.Kind) *store.
 					memory := storetest.NewMemory()
 					var all []made
 					for range instances {
-						all = append(all, build(t, aStore(t, memory, store.Options{}), k, l, how(k)))
+						all = append(all, build(t, newStore(t, memory, store.Options{}), k, l, how(k)))
 						all[len(all)-1].Statistics() // the grid begins when the store hears of the limiter
 					}
 					if instances == 1 {
@@ -190,14 +190,14 @@ func TestConformanceWithoutCoalescing(t *testing.T) {
 
 func TestConformanceOfOneKey(t *testing.T) { conformance(t, buildKeyed, usual, 0, 1) }
 
-// A refund comes back to a block, which is no more after a refill of a bucket.
+// Refunds go to the block, which a refill of a bucket ends.
 func TestConformanceOfBlocks(t *testing.T) {
 	lent := func(limitertest.Kind) *store.LimiterOptions { return &store.LimiterOptions{Block: 8} }
 	conformance(t, build, lent, 0, 1, limitertest.FixedWindow, limitertest.SlidingWindow)
 	conformance(t, build, lent, limitertest.Refund, 1, limitertest.TokenBucket)
 }
 
-// Each instance has a queue of its own, so nothing is said about those.
+// Each instance has its own queue; therefore, queues are not tested.
 func TestConformanceOfTwoInstancesInTurn(t *testing.T) {
 	conformance(t, build, usual, limitertest.Queue|limitertest.NewestFirst, 2)
 }

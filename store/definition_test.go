@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// A store that has forgotten everything is told again by the instance that knows the newest limits,
-// even if its clock is behind what it was.
+// If the store has lost everything, the instance with the newest limits sets them again, even if the store's clock has
+// stepped back.
 func TestDefinition_StoreRestartedEmpty(t *testing.T) {
 	for _, step := range []time.Duration{0, -time.Hour, time.Hour} {
 		for _, kind := range []string{"bucket", "seats"} {
@@ -46,19 +46,19 @@ func TestDefinition_StoreRestartedEmpty(t *testing.T) {
 	}
 }
 
-// Limiters of two kinds by one name are decided by what the last has said. Where the permits of one are lent and those
-// of the other spent, the one that lost says so at once, and goes on when the definition is of its kind again.
+// The limiter that was used or reconfigured last decides the kind of a name. If only one of two kinds is a concurrency
+// limiter, the other limiter answers by its outage policy until the definition is of its kind again.
 func TestReconfigure_AnotherKindByTheSameName(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		bucket := must2(w.instance(store.Options{}).TokenBucket("it", bucketOf(10, 1, time.Hour, 0), nil))(t)
+		bucket := must(w.instance(store.Options{}).TokenBucket("it", bucketOf(10, 1, time.Hour, 0), nil))(t)
 		w.granted(bucket, 1)
-		window := must2(w.instance(store.Options{}).FixedWindow("it", limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Hour}, nil))(t)
+		window := must(w.instance(store.Options{}).FixedWindow("it", limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Hour}, nil))(t)
 		w.granted(window, 1)
 		synctest.Wait()
 		require.Equal(t, 10, bucket.Options().TokenLimit)
 		w.granted(bucket, 3)
 		w.rejected(window, 1)
-		seats := must2(w.instance(store.Options{}).Concurrency("it", limiter.ConcurrencyOptions{PermitLimit: 2}, nil))(t)
+		seats := must(w.instance(store.Options{}).Concurrency("it", limiter.ConcurrencyOptions{PermitLimit: 2}, nil))(t)
 		for range 3 {
 			w.granted(seats, 2).Release()
 			synctest.Wait()
@@ -78,7 +78,7 @@ func TestReconfigure_AnotherKindByTheSameName(t *testing.T) {
 	})
 }
 
-// A limiter whose name is another kind's is answered for as during an outage, from its first use on.
+// A limiter whose name belongs to another kind answers by its outage policy from its first use on.
 func TestLimiter_AnotherKindHasItsName(t *testing.T) {
 	for outage, granted := range map[store.OutagePolicy]bool{store.FailClosed: false, store.FailOpen: true, store.FallBackLocally: true} {
 		t.Run(outage.String(), func(t *testing.T) {
@@ -88,9 +88,9 @@ func TestLimiter_AnotherKindHasItsName(t *testing.T) {
 				if outage == store.FallBackLocally {
 					how.LocalShare = 1
 				}
-				first := must2(w.instance(store.Options{}).Concurrency("it", o, nil))(t)
+				first := must(w.instance(store.Options{}).Concurrency("it", o, nil))(t)
 				w.granted(first, 1)
-				late := must2(w.instance(store.Options{}).TokenBucket("it", bucketOf(10, 1, time.Hour, 0), how))(t)
+				late := must(w.instance(store.Options{}).TokenBucket("it", bucketOf(10, 1, time.Hour, 0), how))(t)
 				require.NoError(t, first.Reconfigure(limiter.ConcurrencyOptions{PermitLimit: 3}))
 				for range 3 {
 					lease, err := late.TryAcquire(w.ctx, 1)

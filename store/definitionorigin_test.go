@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// program makes a bucket as a program does that was deployed with those limits.
+// program makes a bucket as a program that is deployed now.
 func (w *world) program(limit int, generation int64) *store.TokenBucket {
 	return w.bucket(limit, 1, time.Hour, 0, &store.LimiterOptions{Generation: generation})
 }
@@ -32,7 +32,7 @@ func use(t *testing.T, l limiter.Limiter) {
 	synctest.Wait()
 }
 
-// However late an old program comes, the limits of the newer one stay.
+// However late an old program starts, the limits of the newer one stay.
 func TestFirstUse_LateOldProgram(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		old, late := w.program(1000, 0), w.program(1000, 0)
@@ -55,7 +55,7 @@ func TestFirstUse_LateOldProgram(t *testing.T) {
 	})
 }
 
-// Nothing was in force when the newer program came first.
+// The same if the older program was not used before the newer one.
 func TestFirstUse_UnusedOldProgram(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		old, newer := w.program(1000, 0), w.program(10, 0)
@@ -70,8 +70,8 @@ func TestFirstUse_UnusedOldProgram(t *testing.T) {
 	})
 }
 
-// Reconfigure is like a deployment: it wins over limiters that were made before and over limits that it has
-// replaced. A program that is deployed later with limits of its own sets them.
+// Reconfigure wins over limiters that were made before and over limits that it has replaced. A program that is deployed
+// later with other limits sets them.
 func TestFirstUse_AndReconfigure(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a, late := w.program(10, 0), w.program(20, 0)
@@ -100,7 +100,7 @@ func TestFirstUse_AndReconfigure(t *testing.T) {
 	})
 }
 
-// However often Reconfigure is called, an instance that is started again does not bring the program's limits back.
+// However often Reconfigure is called, an instance that is started again does not set the program's limits again.
 func TestFirstUse_AfterManyReconfigures(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.program(10, 0)
@@ -122,7 +122,7 @@ func TestFirstUse_AfterManyReconfigures(t *testing.T) {
 	})
 }
 
-// A larger generation wins, over Reconfigure and with limits that were in force before.
+// A larger generation wins over Reconfigure, also with limits that were in force before.
 func TestFirstUse_Generation(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		old := w.program(1000, 0)
@@ -156,8 +156,8 @@ func TestReconfigureLater_StoreAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				down := &hooked{Memory: w.Memory}
-				s := aStore(t, down, store.Options{OnEvent: w.events.add})
-				late := must2(s.TokenBucket("bucket", bucketOf(5, 1, time.Hour, 0), nil))(t)
+				s := newStore(t, down, store.Options{OnEvent: w.events.add})
+				late := must(s.TokenBucket("bucket", bucketOf(5, 1, time.Hour, 0), nil))(t)
 				a := w.program(5, 0)
 				use(t, late)
 				use(t, a)
@@ -187,7 +187,7 @@ func TestReconfigureLater_StoreAway(t *testing.T) {
 	}
 }
 
-// The constructor's limits of a program that calls Reconfigure before it uses the limiter are old, too.
+// Reconfigure before the first use makes the constructor's limits old ones.
 func TestReconfigure_BeforeTheFirstUse(t *testing.T) {
 	for name, before := range map[string]func(t *testing.T, w *world){
 		"of a new limiter": func(*testing.T, *world) {},
@@ -211,7 +211,7 @@ func TestReconfigure_BeforeTheFirstUse(t *testing.T) {
 	}
 }
 
-// A Reconfigure to the limits in force counts from when it is called, and changes nothing else.
+// A Reconfigure to the limits in force renews their origin and changes nothing else.
 func TestReconfigure_ToTheLimitsInForce(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.program(10, 0)
@@ -234,8 +234,8 @@ func TestReconfigure_ToTheLimitsInForce(t *testing.T) {
 	})
 }
 
-// The store forgets everything, and an older program is the first to use it again. The newer limits come back as soon
-// as an instance that knows them asks. Limits that are newer still stay.
+// If the store has lost everything and an older program uses it first, the newer limits come back with the first call
+// of an instance that knows them. Limits that are newer still stay.
 func TestFirstUse_StoreLostDefinition(t *testing.T) {
 	for name, kept := range map[string]bool{"an older program's": false, "a newer program's": true} {
 		for _, o := range []store.Options{{}, {NoListen: true}} {
@@ -246,7 +246,7 @@ func TestFirstUse_StoreLostDefinition(t *testing.T) {
 						limit = 30
 					}
 					instance := func(limit int) *store.TokenBucket {
-						return must2(w.instance(o).TokenBucket("bucket", bucketOf(limit, 1, time.Hour, 0), how))(t)
+						return must(w.instance(o).TokenBucket("bucket", bucketOf(limit, 1, time.Hour, 0), how))(t)
 					}
 					a, other := instance(10), instance(10)
 					use(t, a)
@@ -286,8 +286,7 @@ func TestFirstUse_StoreLostDefinition(t *testing.T) {
 	}
 }
 
-// The same where the limits that the store has forgotten were a program's, and the one that is late was made before it
-// or has limits of before.
+// The same if the lost limits were set by a deployment, and the late program is older or has limits that were replaced.
 func TestFirstUse_StoreLostDeployment(t *testing.T) {
 	for _, limit := range []int{1000, 77} {
 		inWorld(t, func(t *testing.T, w *world) {

@@ -18,8 +18,8 @@ import (
 	"github.com/weir-go/weir/store/storetest"
 )
 
-// A limit that is raised turns away no key that has permits left, however many keys are asked at once:
-// their states are converted together.
+// While a limit is raised, no key that has permits left is rejected, however many keys are used at once: their states
+// are converted together.
 func TestReconfigure_RejectsNoCaller(t *testing.T) {
 	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
 		inWorld(t, func(t *testing.T, w *world) {
@@ -44,8 +44,8 @@ func TestReconfigure_RejectsNoCaller(t *testing.T) {
 	}
 }
 
-// As soon as Reconfigure has returned, nothing is granted by the limits before it, by no instance, whether it listens or
-// not, and also where nothing is stored of the key.
+// When Reconfigure has returned, no instance grants by the old limits, whether it listens or not, also for keys without
+// a state.
 func TestReconfigure_AllInstancesAtOnce(t *testing.T) {
 	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}, {Block: 10}} {
 		inWorld(t, func(t *testing.T, w *world) {
@@ -64,7 +64,7 @@ func TestReconfigure_AllInstancesAtOnce(t *testing.T) {
 	}
 	inWorld(t, func(t *testing.T, w *world) {
 		o := store.Options{NoListen: true, RefreshInterval: time.Hour}
-		seats := func(n int) *store.Concurrency { return w.seats(n, 0, o, nil) }
+		seats := func(n int) *store.Concurrency { return w.concurrency(n, 0, o, nil) }
 		a, b := seats(10), seats(10)
 		w.granted(a, 1).Release()
 		w.granted(b, 1).Release()
@@ -75,7 +75,7 @@ func TestReconfigure_AllInstancesAtOnce(t *testing.T) {
 	})
 }
 
-// What was borrowed before the change may still be given out, for a second at the longest.
+// Permits that were borrowed before a Reconfigure can be granted for at most a second after it.
 func TestReconfigure_Blocks(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		o := store.Options{NoListen: true, RefreshInterval: time.Hour}
@@ -97,7 +97,7 @@ func TestReconfigure_Blocks(t *testing.T) {
 	})
 }
 
-// A definer is a backend in which others always define first, and that is slow.
+// A definer is a slow backend in which other instances always define first.
 type definer struct {
 	*storetest.Memory
 	on atomic.Bool
@@ -118,7 +118,7 @@ func (d *definer) Define(ctx context.Context, old int64, next *backend.Definitio
 	return d.Memory.Define(ctx, old, next)
 }
 
-// pauses takes 400 ms, and reports whether ctx is still live then.
+// pauses takes 400 ms and reports whether ctx has not ended then.
 func pauses(ctx context.Context) bool {
 	select {
 	case <-time.After(400 * time.Millisecond):
@@ -131,8 +131,8 @@ func pauses(ctx context.Context) bool {
 func TestLimiter_ReconfigureIsBoundedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &definer{Memory: storetest.NewMemory()}
-		s := aStore(t, d, store.Options{CallTimeout: 500 * time.Millisecond})
-		l := must2(s.TokenBucket("b", bucketOf(10, 1, time.Hour, 0), nil))(t)
+		s := newStore(t, d, store.Options{CallTimeout: 500 * time.Millisecond})
+		l := must(s.TokenBucket("b", bucketOf(10, 1, time.Hour, 0), nil))(t)
 		_, err := l.TryAcquire(t.Context(), 1)
 		require.NoError(t, err)
 		d.on.Store(true)
@@ -148,7 +148,7 @@ func TestLimiter_ReconfigureIsBoundedInTime(t *testing.T) {
 	})
 }
 
-// A stormy store has its limiters reconfigured elsewhere each time a definition was loaded, so many times.
+// A stormy backend reconfigures its limiters each time a definition was loaded, so many times.
 type stormy struct {
 	*storetest.Memory
 	left atomic.Int64
@@ -164,7 +164,7 @@ func (b *stormy) Load(ctx context.Context, name string) (*backend.Definition, in
 	return d, now, err
 }
 
-// However often a limiter is reconfigured, callers are answered as soon as their limits are known, and turned away only
+// However often a limiter is reconfigured, callers are answered as soon as their limits are known, and rejected only
 // after CallTimeout.
 func TestReconfigure_EndlessReconfigures(t *testing.T) {
 	for name, make := range map[string]func(s *store.Store) limiter.Partitioned[string]{
@@ -180,8 +180,8 @@ func TestReconfigure_EndlessReconfigures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := &stormy{Memory: storetest.NewMemory()}
-				p := make(aStore(t, b, store.Options{NoListen: true}))
-				ask := func() limiter.Lease { return must2(p.TryAcquire(t.Context(), "a", 1))(t) }
+				p := make(newStore(t, b, store.Options{NoListen: true}))
+				ask := func() limiter.Lease { return must(p.TryAcquire(t.Context(), "a", 1))(t) }
 				require.True(t, ask().Acquired())
 				reconfigured := func() {
 					d, now, _ := b.Memory.Load(t.Context(), "x")
@@ -205,11 +205,11 @@ func TestReconfigure_EndlessReconfigures(t *testing.T) {
 	}
 }
 
-// Reconfigure goes on while others do the same.
+// Concurrent calls of Reconfigure succeed.
 func TestReconfigure_Concurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &stormy{Memory: storetest.NewMemory()}
-		l := must2(aStore(t, b, store.Options{NoListen: true}).TokenBucket("x", bucketOf(101, 1, time.Hour, 0), nil))(t)
+		l := must(newStore(t, b, store.Options{NoListen: true}).TokenBucket("x", bucketOf(101, 1, time.Hour, 0), nil))(t)
 		use(t, l)
 		b.left.Store(30)
 		require.NoError(t, l.Reconfigure(bucketOf(50, 1, time.Hour, 0)))
@@ -232,7 +232,7 @@ func TestReconfigure_OtherInstances(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				a := w.bucket(10, 1, time.Hour, 0, nil)
-				b := must2(w.instance(how.o).TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
+				b := must(w.instance(how.o).TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
 				w.granted(a, 1)
 				w.granted(b, 2)
 				require.NoError(t, a.Reconfigure(bucketOf(5, 1, time.Hour, 3)))
@@ -251,8 +251,7 @@ func TestReconfigure_OtherInstances(t *testing.T) {
 	}
 }
 
-// A Reconfigure that returned is not undone by the first question of the same limiter, which
-// was on its way with the limits of the constructor.
+// A Reconfigure is not undone by the first use of the same limiter that is under way.
 func TestReconfigure_DuringTheFirstLoad(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(10, 1, time.Hour, 0, nil)
@@ -315,7 +314,7 @@ func TestReconfigure_StoreAway(t *testing.T) {
 	})
 }
 
-// What happened between the first question and the moment from which one listens is not missed.
+// A change between the first use and the start of listening is not missed.
 func TestReconfigure_BeforeListening(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.bucket(10, 1, time.Hour, 0, nil)

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A broken is a store in which the state of the key "bad" is broken: its version is too large.
+// A broken backend has a state with a too large version at the key "bad".
 type broken struct {
 	*hooked
 	version int64
@@ -42,7 +42,7 @@ func (b *broken) Acquire(ctx context.Context, holds []*backend.LeaseRequest) err
 	return err
 }
 
-// One key whose state has an impossible version has an error of its own. Nothing changes for the limiter's other keys.
+// If the state of a key has an impossible version, only that key has an error.
 func TestAwaitVersion_ImpossibleVersion(t *testing.T) {
 	year2223 := int64(8e15)
 	for name, make := range map[string]func(s *store.Store) (l limiter.Partitioned[string], reconfigure func() error){
@@ -58,9 +58,9 @@ func TestAwaitVersion_ImpossibleVersion(t *testing.T) {
 		for _, version := range []int64{year2223, 1<<63 - 1} {
 			t.Run(name, func(t *testing.T) {
 				inWorld(t, func(t *testing.T, w *world) {
-					s := aStore(t, &broken{w.hooked, version}, store.Options{})
+					s := newStore(t, &broken{w.hooked, version}, store.Options{})
 					p, reconfigure := make(s)
-					ask := func(key string, n int) limiter.Lease { return must2(p.TryAcquire(w.ctx, key, n))(t) }
+					ask := func(key string, n int) limiter.Lease { return must(p.TryAcquire(w.ctx, key, n))(t) }
 					require.True(t, ask("good", 10).Acquired())
 					before, _, err := w.Load(w.ctx, "x")
 					require.NoError(t, err)
@@ -87,26 +87,26 @@ func TestAwaitVersion_ImpossibleVersion(t *testing.T) {
 	}
 }
 
-// An instance whose callers all ask for more permits than the limit that it knows learns of a raised limit.
+// An instance whose callers all want more permits than the known limit learns of a raised limit.
 func TestAcquire_ChecksForARaise(t *testing.T) {
 	for name, ask := range map[string]func(w *world, s *store.Store) func() (limiter.Lease, error){
 		"TryAcquire": func(w *world, s *store.Store) func() (limiter.Lease, error) {
-			l := must2(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(w.T)
+			l := must(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(w.T)
 			use(w.T, l)
 			return func() (limiter.Lease, error) { return l.TryAcquire(w.ctx, 50) }
 		},
 		"Acquire": func(w *world, s *store.Store) func() (limiter.Lease, error) {
-			l := must2(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 100), nil))(w.T)
+			l := must(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 100), nil))(w.T)
 			use(w.T, l)
 			return func() (limiter.Lease, error) { return l.Acquire(w.ctx, 50) }
 		},
 		"partitioned": func(w *world, s *store.Store) func() (limiter.Lease, error) {
-			p := must2(s.PartitionedTokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(w.T)
-			require.True(w, must2(p.TryAcquire(w.ctx, "a", 1))(w.T).Acquired())
+			p := must(s.PartitionedTokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(w.T)
+			require.True(w, must(p.TryAcquire(w.ctx, "a", 1))(w.T).Acquired())
 			return func() (limiter.Lease, error) { return p.TryAcquire(w.ctx, "b", 50) }
 		},
 		"not used before": func(w *world, s *store.Store) func() (limiter.Lease, error) {
-			l := must2(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(w.T)
+			l := must(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(w.T)
 			return func() (limiter.Lease, error) { return l.TryAcquire(w.ctx, 50) }
 		},
 	} {
@@ -125,10 +125,10 @@ func TestAcquire_ChecksForARaise(t *testing.T) {
 	}
 }
 
-// Callers who want too much ask the store together, once a second at most, and not while it is away.
+// Callers that want too many permits share a check of the limit, at most once a second and not while the store is away.
 func TestAcquire_RaiseChecksAreShared(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		l := must2(w.instance(store.Options{NoListen: true, RefreshInterval: time.Hour}).TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
+		l := must(w.instance(store.Options{NoListen: true, RefreshInterval: time.Hour}).TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
 		use(t, l)
 		w.Delay(100 * time.Millisecond)
 		calls := w.Calls()
@@ -167,7 +167,7 @@ func TestAcquire_RaiseChecksAreShared(t *testing.T) {
 	})
 }
 
-// Without notices, a raise elsewhere is noticed for those who wait, too.
+// Without notices, waiting callers learn of a raise at another instance, too.
 func TestAcquire_LimitRaisedElsewhereWithoutListening(t *testing.T) {
 	for name, cut := range map[string]bool{"NoListen": false, "unsupported": true} {
 		t.Run(name, func(t *testing.T) {
@@ -175,10 +175,10 @@ func TestAcquire_LimitRaisedElsewhereWithoutListening(t *testing.T) {
 				hour := func(limit int) limiter.FixedWindowOptions {
 					return limiter.FixedWindowOptions{PermitLimit: limit, Window: time.Hour, QueueLimit: 5}
 				}
-				a := must2(w.instance(store.Options{}).FixedWindow("it", hour(10), nil))(t)
+				a := must(w.instance(store.Options{}).FixedWindow("it", hour(10), nil))(t)
 				w.granted(a, 10)
 				w.NoListen(cut)
-				b := must2(w.instance(store.Options{NoListen: !cut}).FixedWindow("it", hour(10), nil))(t)
+				b := must(w.instance(store.Options{NoListen: !cut}).FixedWindow("it", hour(10), nil))(t)
 				w.rejected(b, 1)
 				waiting := w.acquire(b, 1)
 				w.waits(waiting)
@@ -193,7 +193,7 @@ func TestAcquire_LimitRaisedElsewhereWithoutListening(t *testing.T) {
 	}
 }
 
-// Those who wait while the store is away do not look for new limits all the time.
+// While the store is away, waiting callers do not load the limits.
 func TestAcquire_NoRefreshWhileTheStoreIsAway(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(4, 1, time.Hour, 5, &store.LimiterOptions{Outage: store.FallBackLocally, LocalShare: 0.25})

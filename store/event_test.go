@@ -10,9 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/storetest"
 )
 
-// OnEvent may do anything: the next events come all the same, and Close does not wait for it.
+// If OnEvent panics or does not return, later events are not lost, and Close does not wait for it.
 func TestOptions_OnEventMisbehaves(t *testing.T) {
 	for name, misbehave := range map[string]func(stop chan struct{}){
 		"panics": func(chan struct{}) { panic("OnEvent") },
@@ -21,12 +22,12 @@ func TestOptions_OnEventMisbehaves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var told []store.EventKind
-				memory := newMemory()
-				s := aStore(t, memory, store.Options{FailureThreshold: 1, OnEvent: func(e store.Event) {
+				memory := storetest.NewMemory()
+				s := newStore(t, memory, store.Options{FailureThreshold: 1, OnEvent: func(e store.Event) {
 					told = append(told, e.Kind)
 					misbehave(nil)
 				}})
-				l := must2(s.TokenBucket("it", bucketOf(1, 1, time.Hour, 0), nil))(t)
+				l := must(s.TokenBucket("it", bucketOf(1, 1, time.Hour, 0), nil))(t)
 				memory.Fail(errors.New("away"))
 				_, _ = l.TryAcquire(t.Context(), 1)
 				synctest.Wait()
@@ -40,13 +41,13 @@ func TestOptions_OnEventMisbehaves(t *testing.T) {
 	t.Run("blocks, and closes", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			stop := make(chan struct{})
-			memory := newMemory()
+			memory := storetest.NewMemory()
 			var s *store.Store
-			s = aStore(t, memory, store.Options{FailureThreshold: 1, OnEvent: func(store.Event) {
+			s = newStore(t, memory, store.Options{FailureThreshold: 1, OnEvent: func(store.Event) {
 				_ = s.Close()
 				<-stop
 			}})
-			l := must2(s.TokenBucket("it", bucketOf(1, 1, time.Hour, 0), nil))(t)
+			l := must(s.TokenBucket("it", bucketOf(1, 1, time.Hour, 0), nil))(t)
 			memory.Fail(errors.New("away"))
 			_, _ = l.TryAcquire(t.Context(), 1)
 			synctest.Wait()
@@ -61,12 +62,12 @@ func TestOptions_OnEventBlocks(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var l *store.TokenBucket
 		told := make(chan store.EventKind, 10)
-		s := aStore(t, w.hooked, store.Options{OnEvent: func(e store.Event) {
+		s := newStore(t, w.hooked, store.Options{OnEvent: func(e store.Event) {
 			l.Statistics()
 			time.Sleep(time.Minute)
 			told <- e.Kind
 		}})
-		l = must2(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
+		l = must(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
 		other := w.bucket(10, 1, time.Hour, 0, nil)
 		w.granted(l, 1)
 		require.NoError(t, other.Reconfigure(bucketOf(20, 1, time.Hour, 0)))

@@ -6,16 +6,16 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// KeyStates is of how many keys the limiter remembers something.
+// KeyStates returns of how many keys the limiter remembers something.
 func KeyStates[O options](p *Partitioned[O]) (n int) {
 	p.c.keys.each(func(*keyState) { n++ })
 	return n
 }
 
-// PretendKeys has the limiter behave as if it remembered so many more keys.
+// PretendKeys makes the limiter behave as if it remembered n more keys.
 func PretendKeys[O options](p *Partitioned[O], n int64) { p.c.keys.count.Add(n) }
 
-// JoinLate has a caller join the queue who asked for n permits a moment ago.
+// JoinLate joins the queue as a caller whose request for n permits was checked a moment ago.
 func JoinLate[O options](l *Limiter[O], n int) limiter.Lease {
 	_, lease := l.c.join(context.Background(), "", n, limiter.Lease{}, byKeyState)
 	return lease

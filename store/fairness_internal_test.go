@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// The answers to two calls that were under way together may come in either order. What the other one has taken is no
-// rival's; what stays unexplained is.
+// The answers to two calls of one instance can come in either order. The permits of the other call are not taken for a
+// rival's; permits that stay unexplained are.
 func TestFairness_OwnCallsAreNoRivals(t *testing.T) {
 	d := &backend.Definition{Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: 100, Period: int64(time.Minute / time.Microsecond)}}
 	begun := time.Now()
@@ -31,7 +31,7 @@ func TestFairness_OwnCallsAreNoRivals(t *testing.T) {
 	require.True(t, r.hasRivals(at(42)), "another instance has taken one")
 }
 
-// A server whose clock was set back does not make all answers late.
+// If the server's clock was set back, later answers are not taken for late ones.
 func TestFairness_ServerClockSetBack(t *testing.T) {
 	d := &backend.Definition{Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: 100, Period: 1_000_000}}
 	begun := time.Now()
@@ -45,7 +45,7 @@ func TestFairness_ServerClockSetBack(t *testing.T) {
 	require.True(t, r.hasRivals(begun))
 }
 
-// What is known of rivals may be newer than what is known of the key.
+// Rivals can be known before the key has an answer.
 func TestAnswerState_WithoutDefinition(t *testing.T) {
 	var k answerState
 	require.False(t, k.available(1, time.Now()))

@@ -22,7 +22,7 @@ type fleet struct {
 	callers sync.WaitGroup
 }
 
-// run returns how many permits each instance was granted of the first so many, and how long that
+// fleet runs instances until so many permits were granted, and returns what each was granted and how long that
 // took. waiters is how many callers each instance has; hold is for how long each keeps a permit.
 func (w *world) fleet(all []limiter.Limiter, waiters []int, permits int64, hold time.Duration) (*fleet, time.Duration) {
 	f := &fleet{w: w, each: make([]atomic.Int64, len(all))}
@@ -65,7 +65,7 @@ func (f *fleet) shares() (shares []int64) {
 	return shares
 }
 
-// Over 1,000 permits each instance gets at least half its even share, and the limit is used up.
+// Of 1,000 permits each instance gets at least half its even share, and the limit is used up.
 func TestFairness_BetweenInstances(t *testing.T) {
 	const permits = 1000
 	bucket := func(limit, refill int, period time.Duration) any { return bucketOf(limit, refill, period, 100) }
@@ -92,8 +92,8 @@ func TestFairness_BetweenInstances(t *testing.T) {
 		{"bucket of 100", bucket(100, 1, 10*time.Millisecond), nil, 100, 0.95, store.Options{}, 100, ""},
 		{"bucket by 20", bucket(20, 20, 100*time.Millisecond), nil, 200, 0.95, store.Options{}, 0, ""},
 		{"bucket, cached", bucket(5, 5, 50*time.Millisecond), caching, 100, 0.95, store.Options{}, 0, ""},
-		{"bucket, lent", bucket(20, 20, 100*time.Millisecond), &store.LimiterOptions{Block: 10}, 200, 0.9, store.Options{}, 0, ""},
-		{"bucket of 1, lent", bucket(1, 1, 20*time.Millisecond), &store.LimiterOptions{Block: 10}, 50, 0.9, store.Options{}, 0, ""},
+		{"bucket, blocks", bucket(20, 20, 100*time.Millisecond), &store.LimiterOptions{Block: 10}, 200, 0.9, store.Options{}, 0, ""},
+		{"bucket of 1, blocks", bucket(1, 1, 20*time.Millisecond), &store.LimiterOptions{Block: 10}, 50, 0.9, store.Options{}, 0, ""},
 		{"window of 1", fixed(1, 100*time.Millisecond), nil, 10, 0.99, store.Options{}, 0, ""},
 		{"window of 20", fixed(20, 100*time.Millisecond), nil, 200, 0.95, store.Options{}, 0, ""},
 		{"window of 100", fixed(100, time.Second), nil, 100, 0.9, store.Options{}, 100, ""},
@@ -123,13 +123,13 @@ func TestFairness_BetweenInstances(t *testing.T) {
 						s := w.instance(test.in)
 						switch o := test.o.(type) {
 						case limiter.TokenBucketOptions:
-							all = append(all, must2(s.TokenBucket("it", o, test.how))(t))
+							all = append(all, must(s.TokenBucket("it", o, test.how))(t))
 						case limiter.FixedWindowOptions:
-							all = append(all, must2(s.FixedWindow("it", o, test.how))(t))
+							all = append(all, must(s.FixedWindow("it", o, test.how))(t))
 						case limiter.SlidingWindowOptions:
-							all = append(all, must2(s.SlidingWindow("it", o, test.how))(t))
+							all = append(all, must(s.SlidingWindow("it", o, test.how))(t))
 						case limiter.ConcurrencyOptions:
-							all = append(all, must2(s.Concurrency("it", o, test.how))(t))
+							all = append(all, must(s.Concurrency("it", o, test.how))(t))
 						}
 						n := map[string]int{"1": 1, "10": 10, "64": 64, "1 to 30": 1}[callers]
 						if callers == "1 to 30" && i > 0 {

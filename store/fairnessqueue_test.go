@@ -12,13 +12,12 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// withRival returns a limiter whose instance knows that another one takes permits, too, at the beginning of a window of a
-// second with 100 permits.
+// withRival returns a limiter that knows a rival, at the beginning of a window of a second with 100 permits.
 func (w *world) withRival(queue int, order limiter.QueueOrder) (l, rival *store.FixedWindow) {
 	w.Helper()
 	o := limiter.FixedWindowOptions{PermitLimit: 100, Window: time.Second, QueueLimit: queue, QueueOrder: order}
-	l = must2(w.instance(store.Options{}).FixedWindow("it", o, nil))(w.T)
-	rival = must2(w.instance(store.Options{}).FixedWindow("it", o, nil))(w.T)
+	l = must(w.instance(store.Options{}).FixedWindow("it", o, nil))(w.T)
+	rival = must(w.instance(store.Options{}).FixedWindow("it", o, nil))(w.T)
 	w.granted(rival, 100)
 	a := w.acquire(l, 1)
 	w.waits(a)
@@ -29,7 +28,7 @@ func (w *world) withRival(queue int, order limiter.QueueOrder) (l, rival *store.
 	return l, rival
 }
 
-// Leaving permits to others turns no caller away who could have them.
+// A caller that finds permits is not rejected because of rivals.
 func TestFairness_RejectsNoCaller(t *testing.T) {
 	for _, order := range []limiter.QueueOrder{limiter.OldestFirst, limiter.NewestFirst} {
 		t.Run(order.String(), func(t *testing.T) {
@@ -73,7 +72,7 @@ func TestFairness_KeepsTheQueueOrder(t *testing.T) {
 	})
 }
 
-// No caller waits for the sake of other instances if there is enough for all.
+// If there is enough for all, no caller waits because of rivals.
 func TestFairness_EnoughForAll(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.Delay(time.Millisecond)
@@ -97,7 +96,7 @@ func TestFairness_EnoughForAll(t *testing.T) {
 	})
 }
 
-// A moment that was chosen for one waiter holds up no other caller.
+// A turn that was chosen for one waiter delays no other caller.
 func TestFairness_StepBackEndsWithItsWaiter(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(10, 1, 100*time.Millisecond, 10, nil)
@@ -117,7 +116,7 @@ func TestFairness_StepBackEndsWithItsWaiter(t *testing.T) {
 	})
 }
 
-// A caller that waits in an instance that leaves permits to others is answered as soon as the store counts as away.
+// Callers that wait because of rivals are answered as soon as the store counts as away.
 func TestFairness_OutageDuringARest(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.Delay(time.Millisecond)

@@ -23,15 +23,15 @@ func (rejecting) Acquire(context.Context, int) (limiter.Lease, error) {
 }
 
 func (w *world) chain(all ...limiter.Limiter) limiter.Limiter {
-	return must2(limiter.Chain(all...))(w.T)
+	return must(limiter.Chain(all...))(w.T)
 }
 
 func TestChain_RefundsInTheStore(t *testing.T) {
-	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "lent": {Block: 8}, "alone": {NoCoalescing: true}} {
+	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "blocks": {Block: 8}, "no coalescing": {NoCoalescing: true}} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				l := w.bucket(10, 1, time.Hour, 0, how)
-				seats := w.seats(5, 0, store.Options{}, nil)
+				seats := w.concurrency(5, 0, store.Options{}, nil)
 				elsewhere := w.bucket(10, 1, time.Hour, 0, nil)
 				w.rejected(w.chain(l, seats, rejecting{}), 4)
 				w.pass(2 * time.Second)
@@ -85,7 +85,7 @@ func TestChain_RefundServesTheQueue(t *testing.T) {
 }
 
 func TestLease_Adjust(t *testing.T) {
-	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "lent": {Block: 8}} {
+	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "blocks": {Block: 8}} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				l := w.bucket(100, 1, time.Hour, 0, how)

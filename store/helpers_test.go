@@ -17,7 +17,7 @@ import (
 	"github.com/weir-go/weir/store/storetest"
 )
 
-// A world is a store with the instances that use it, in a bubble of its own.
+// A world is a store and the instances that use it, in a synctest bubble.
 type world struct {
 	*testing.T
 	*hooked
@@ -32,25 +32,25 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 	})
 }
 
-// instance returns another Store.
+// instance returns another Store on the same backend.
 func (w *world) instance(o store.Options) *store.Store {
 	o.OnEvent = w.events.add
-	return aStore(w.T, w.hooked, o)
+	return newStore(w.T, w.hooked, o)
 }
 
-// bucket returns a bucket of an instance of its own.
+// bucket returns a bucket in another Store.
 func (w *world) bucket(limit, refill int, period time.Duration, queue int, how *store.LimiterOptions) *store.TokenBucket {
 	w.Helper()
-	return must2(w.instance(store.Options{}).TokenBucket("bucket", bucketOf(limit, refill, period, queue), how))(w.T)
+	return must(w.instance(store.Options{}).TokenBucket("bucket", bucketOf(limit, refill, period, queue), how))(w.T)
 }
 
 func bucketOf(limit, refill int, period time.Duration, queue int) limiter.TokenBucketOptions {
 	return limiter.TokenBucketOptions{TokenLimit: limit, TokensPerPeriod: refill, ReplenishmentPeriod: period, QueueLimit: queue}
 }
 
-func (w *world) seats(limit, queue int, o store.Options, how *store.LimiterOptions) *store.Concurrency {
+func (w *world) concurrency(limit, queue int, o store.Options, how *store.LimiterOptions) *store.Concurrency {
 	w.Helper()
-	return must2(w.instance(o).Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: limit, QueueLimit: queue}, how))(w.T)
+	return must(w.instance(o).Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: limit, QueueLimit: queue}, how))(w.T)
 }
 
 // try is TryAcquire, which must not fail.
@@ -100,7 +100,7 @@ func (w *world) acquire(l limiter.Limiter, n int) *waiting {
 	return a
 }
 
-// served expects that the waiting is over, and well.
+// served expects that the call has returned with permits.
 func (w *world) served(a *waiting) limiter.Lease {
 	w.Helper()
 	require.True(w, a.done.Load(), "it still waits")
@@ -138,7 +138,7 @@ func (e *events) add(one store.Event) {
 	e.all = append(e.all, one)
 }
 
-// of returns those of a kind, once all that is under way is done.
+// of returns the events of a kind, once all goroutines wait.
 func (e *events) of(k store.EventKind) (some []store.Event) {
 	synctest.Wait()
 	e.mu.Lock()
@@ -151,7 +151,7 @@ func (e *events) of(k store.EventKind) (some []store.Event) {
 	return some
 }
 
-// hooked is a Memory with more that can be wrong.
+// hooked is a Memory whose methods can fail.
 type hooked struct {
 	*storetest.Memory
 	mu     sync.Mutex
@@ -226,20 +226,17 @@ func (h *hooked) Listen(ctx context.Context, ready func(), notice func(backend.N
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func must[L any](t testing.TB, l L, err error) L {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-func aStore(t testing.TB, b backend.Backend, o store.Options) *store.Store {
-	s := must2(store.New(b, &o))(t)
+func newStore(t testing.TB, b backend.Backend, o store.Options) *store.Store {
+	s := must(store.New(b, &o))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
 
-func must2[L any](l L, err error) func(testing.TB) L {
-	return func(t testing.TB) L { t.Helper(); return must(t, l, err) }
+// must(f())(t) returns the result of f, which must not fail.
+func must[L any](l L, err error) func(testing.TB) L {
+	return func(t testing.TB) L {
+		t.Helper()
+		require.NoError(t, err)
+		return l
+	}
 }

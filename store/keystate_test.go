@@ -13,8 +13,6 @@ import (
 	"github.com/weir-go/weir/store/storetest"
 )
 
-func newMemory() *storetest.Memory { return storetest.NewMemory() }
-
 var caching = &store.LimiterOptions{CacheRejections: true}
 
 func TestCacheRejections_NoCall(t *testing.T) {
@@ -67,13 +65,13 @@ func TestCacheRejections_Reconfigure(t *testing.T) {
 	})
 }
 
-// New limits are seen even if every answer comes from memory and no notice arrives.
+// A limiter learns of new limits even if it answers from memory and no notice arrives.
 func TestCacheRejections_NewLimits(t *testing.T) {
 	for name, how := range map[string]*store.LimiterOptions{"rejections": caching, "block": {Block: 100}} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				quiet := w.instance(store.Options{NoListen: true})
-				l := must2(quiet.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), how))(t)
+				l := must(quiet.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), how))(t)
 				other := w.bucket(10, 1, time.Hour, 0, nil)
 				w.granted(l, 10)
 				w.rejected(l, 1)
@@ -88,7 +86,7 @@ func TestCacheRejections_NewLimits(t *testing.T) {
 	}
 }
 
-// A waiter does not ask either, and is served when time has brought something.
+// A remembered rejection is for waiting callers, too. They are served when time has restored permits.
 func TestCacheRejections_Waiters(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(10, 1, time.Second, 5, caching)
@@ -106,11 +104,11 @@ func TestCacheRejections_Waiters(t *testing.T) {
 }
 
 func TestCacheRejections_NoAllocation(t *testing.T) {
-	s := aStore(t, newMemory(), store.Options{})
-	p := must2(s.PartitionedTokenBucket("it", bucketOf(1, 1, time.Hour, 0), caching))(t)
+	s := newStore(t, storetest.NewMemory(), store.Options{})
+	p := must(s.PartitionedTokenBucket("it", bucketOf(1, 1, time.Hour, 0), caching))(t)
 	ctx := t.Context()
-	_ = must2(p.TryAcquire(ctx, "key", 1))(t)
-	_ = must2(p.TryAcquire(ctx, "key", 1))(t)
+	_ = must(p.TryAcquire(ctx, "key", 1))(t)
+	_ = must(p.TryAcquire(ctx, "key", 1))(t)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		if lease, err := p.TryAcquire(ctx, "key", 1); err != nil || lease.Acquired() {
 			t.Error("granted")
@@ -119,26 +117,26 @@ func TestCacheRejections_NoAllocation(t *testing.T) {
 }
 
 func BenchmarkCachedRejection(b *testing.B) {
-	s := must2(store.New(newMemory(), nil))(b)
+	s := must(store.New(storetest.NewMemory(), nil))(b)
 	defer s.Close()
-	var p limiter.Partitioned[string] = must2(s.PartitionedTokenBucket("it", bucketOf(1, 1, time.Hour, 0), caching))(b)
+	var p limiter.Partitioned[string] = must(s.PartitionedTokenBucket("it", bucketOf(1, 1, time.Hour, 0), caching))(b)
 	ctx := b.Context()
 	for b.Loop() {
 		_, _ = p.TryAcquire(ctx, "key", 1)
 	}
 }
 
-// A raise elsewhere ends remembered rejections: at once where the instance is told, else with the next refresh.
+// A raise at another instance ends remembered rejections: at once with a notice, else with the next refresh.
 func TestCacheRejections_Raise(t *testing.T) {
 	hour := func(limit int) limiter.FixedWindowOptions {
 		return limiter.FixedWindowOptions{PermitLimit: limit, Window: time.Hour}
 	}
-	for name, how := range map[string]*store.LimiterOptions{"cached": caching, "lent": {Block: 5}} {
+	for name, how := range map[string]*store.LimiterOptions{"cached": caching, "blocks": {Block: 5}} {
 		for _, noListen := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " ", noListen), func(t *testing.T) {
 				inWorld(t, func(t *testing.T, w *world) {
-					a := must2(w.instance(store.Options{}).FixedWindow("it", hour(10), nil))(t)
-					b := must2(w.instance(store.Options{NoListen: noListen}).FixedWindow("it", hour(10), how))(t)
+					a := must(w.instance(store.Options{}).FixedWindow("it", hour(10), nil))(t)
+					b := must(w.instance(store.Options{NoListen: noListen}).FixedWindow("it", hour(10), how))(t)
 					w.granted(a, 1)
 					for range 9 {
 						w.granted(b, 1)

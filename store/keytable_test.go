@@ -14,30 +14,30 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// What is remembered of keys is forgotten when it says nothing any more.
+// Idle key states are evicted.
 func TestKeyTable_Evicts(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{NoListen: true})
-		p := must2(s.PartitionedTokenBucket("keys", bucketOf(1, 1, time.Second, 2), caching))(t)
+		p := must(s.PartitionedTokenBucket("keys", bucketOf(1, 1, time.Second, 2), caching))(t)
 		for i := range 3000 {
-			_ = must2(p.TryAcquire(w.ctx, fmt.Sprint(i), 1))(t)
-			_ = must2(p.TryAcquire(w.ctx, fmt.Sprint(i), 1))(t)
+			_ = must(p.TryAcquire(w.ctx, fmt.Sprint(i), 1))(t)
+			_ = must(p.TryAcquire(w.ctx, fmt.Sprint(i), 1))(t)
 		}
 		require.Equal(t, 3000, store.KeyStates(p))
 		w.pass(12 * time.Second)
 		require.Zero(t, store.KeyStates(p))
-		_ = must2(p.TryAcquire(w.ctx, "again", 1))(t)
-		_ = must2(p.TryAcquire(w.ctx, "again", 1))(t)
+		_ = must(p.TryAcquire(w.ctx, "again", 1))(t)
+		_ = must(p.TryAcquire(w.ctx, "again", 1))(t)
 		require.Equal(t, 1, store.KeyStates(p))
 		w.pass(12 * time.Second)
 		require.Zero(t, store.KeyStates(p))
 	})
 }
 
-// A key that looks like what a long key is stored as is another key.
+// A key that looks like the stored form of a long key is another key.
 func TestPartitioned_KeysDoNotCollide(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		l := must2(w.instance(store.Options{}).PartitionedTokenBucket("it", bucketOf(1, 1, time.Hour, 0), nil))(t)
+		l := must(w.instance(store.Options{}).PartitionedTokenBucket("it", bucketOf(1, 1, time.Hour, 0), nil))(t)
 		long := strings.Repeat("x", 300)
 		sum := sha256.Sum256([]byte(long))
 		seen := map[string]bool{}
@@ -59,12 +59,12 @@ func TestPartitioned_KeysDoNotCollide(t *testing.T) {
 	})
 }
 
-// Keys beyond the bound are answered by the store, and nothing is remembered of them.
+// Keys beyond maxKeys are answered by the store, and nothing is remembered of them.
 func TestPartitioned_RememberedKeysAreBounded(t *testing.T) {
-	for name, how := range map[string]*store.LimiterOptions{"cached": caching, "lent": {Block: 10}} {
+	for name, how := range map[string]*store.LimiterOptions{"cached": caching, "blocks": {Block: 10}} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
-				l := must2(w.instance(store.Options{}).PartitionedTokenBucket("it", bucketOf(1, 1, time.Hour, 10), how))(t)
+				l := must(w.instance(store.Options{}).PartitionedTokenBucket("it", bucketOf(1, 1, time.Hour, 10), how))(t)
 				store.PretendKeys(l, 100_000)
 				for _, want := range []bool{true, false} {
 					lease, err := l.TryAcquire(w.ctx, "new", 1)

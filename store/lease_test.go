@@ -31,7 +31,7 @@ func isLost(lease limiter.Lease) bool {
 
 func TestLease_Renewed(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		l, other := w.seats(2, 0, store.Options{}, short(3*time.Second)), w.seats(2, 0, store.Options{}, short(3*time.Second))
+		l, other := w.concurrency(2, 0, store.Options{}, short(3*time.Second)), w.concurrency(2, 0, store.Options{}, short(3*time.Second))
 		lease := w.granted(l, 2)
 		w.pass(time.Hour)
 		w.rejected(other, 1)
@@ -46,12 +46,12 @@ func TestLease_Renewed(t *testing.T) {
 	})
 }
 
-// A lease with a short TTL is renewed in time also while one with a long TTL is held.
+// A lease with a short TTL is renewed in time while one with a long TTL is held.
 func TestLease_ShortNextToLong(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
-		long := must2(s.Concurrency("long", limiter.ConcurrencyOptions{PermitLimit: 1}, short(10*time.Hour)))(t)
-		brief := must2(s.Concurrency("brief", limiter.ConcurrencyOptions{PermitLimit: 1}, short(100*time.Millisecond)))(t)
+		long := must(s.Concurrency("long", limiter.ConcurrencyOptions{PermitLimit: 1}, short(10*time.Hour)))(t)
+		brief := must(s.Concurrency("brief", limiter.ConcurrencyOptions{PermitLimit: 1}, short(100*time.Millisecond)))(t)
 		w.granted(long, 1)
 		w.pass(time.Minute)
 		lease := w.granted(brief, 1)
@@ -61,14 +61,14 @@ func TestLease_ShortNextToLong(t *testing.T) {
 	})
 }
 
-// An instance that cannot renew is told when its lease has ended, not later than others can
-// have it; what it releases then is of no effect.
+// A lease that cannot be renewed is reported as lost no later than others can have its permits. Its release has no
+// effect then.
 func TestLease_Lost(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		sick := &hooked{Memory: w.Memory}
-		s := aStore(t, sick, store.Options{OnEvent: w.events.add})
-		l := must2(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1}, short(3*time.Second)))(t)
-		other := w.seats(1, 5, store.Options{}, short(3*time.Second))
+		s := newStore(t, sick, store.Options{OnEvent: w.events.add})
+		l := must(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1}, short(3*time.Second)))(t)
+		other := w.concurrency(1, 5, store.Options{}, short(3*time.Second))
 		zombie := w.granted(l, 1)
 		w.pass(time.Minute)
 		sick.hook(func(string) error { return errDead }, nil)
@@ -98,10 +98,10 @@ func TestLease_Lost(t *testing.T) {
 	})
 }
 
-// The store has lost the lease, as one without a disk does.
+// The store loses a lease, as one without a disk does.
 func TestLease_LostByTheStore(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		l := w.seats(1, 0, store.Options{}, short(3*time.Second))
+		l := w.concurrency(1, 0, store.Options{}, short(3*time.Second))
 		lease := w.granted(l, 1)
 		w.Forget()
 		w.pass(2 * time.Second)
@@ -114,8 +114,8 @@ func TestLease_LostByTheStore(t *testing.T) {
 
 func TestLease_ReleaseDuringAnOutage(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		l := w.seats(1, 5, store.Options{}, short(30*time.Second))
-		other := w.seats(1, 5, store.Options{}, short(30*time.Second))
+		l := w.concurrency(1, 5, store.Options{}, short(30*time.Second))
+		other := w.concurrency(1, 5, store.Options{}, short(30*time.Second))
 		lease := w.granted(l, 1)
 		w.hooked.Fail(errDead)
 		lease.Release()
@@ -130,8 +130,8 @@ func TestLease_ReleaseDuringAnOutage(t *testing.T) {
 func TestLease_ReleaseAfterClose(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
-		l := must2(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 2}, short(3*time.Second)))(t)
-		other := w.seats(2, 0, store.Options{}, short(3*time.Second))
+		l := must(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 2}, short(3*time.Second)))(t)
+		other := w.concurrency(2, 0, store.Options{}, short(3*time.Second))
 		first, second := w.granted(l, 1), w.granted(l, 1)
 		require.NoError(t, l.Close())
 		w.pass(time.Minute)
@@ -154,7 +154,7 @@ func TestLease_ReleaseAfterClose(t *testing.T) {
 func TestLease_ManyRenewedTogether(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
-		p := must2(s.PartitionedConcurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1}, short(30*time.Second)))(t)
+		p := must(s.PartitionedConcurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1}, short(30*time.Second)))(t)
 		leases := make([]limiter.Lease, 10_000)
 		w.together(len(leases), func(i int) (lease limiter.Lease, err error) {
 			leases[i], err = p.TryAcquire(w.ctx, fmt.Sprint(i), 1)
@@ -175,11 +175,11 @@ func TestLease_ManyRenewedTogether(t *testing.T) {
 	})
 }
 
-// While nothing is held there is no goroutine but the one that listens.
+// While nothing is held, the only goroutine is the one that listens.
 func TestLease_NoGoroutineWithoutLeases(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		l := w.seats(1, 5, store.Options{NoListen: true}, nil)
-		b := must2(w.instance(store.Options{NoListen: true}).TokenBucket("b", bucketOf(100, 1, time.Second, 5), &store.LimiterOptions{Block: 10}))(t)
+		l := w.concurrency(1, 5, store.Options{NoListen: true}, nil)
+		b := must(w.instance(store.Options{NoListen: true}).TokenBucket("b", bucketOf(100, 1, time.Second, 5), &store.LimiterOptions{Block: 10}))(t)
 		lease := w.granted(l, 1)
 		waiting := w.acquire(l, 1)
 		lease.Release()

@@ -14,11 +14,11 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// However many notices come in, one question for the definition is under way at a time, and the last change is seen.
+// However many notices arrive, at most one refresh is under way, and the last change is seen.
 func TestNotice_Flood(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		slow := &hooked{Memory: w.Memory}
-		l := must2(aStore(t, slow, store.Options{CallTimeout: time.Minute}).TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
+		l := must(newStore(t, slow, store.Options{CallTimeout: time.Minute}).TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
 		a := w.bucket(10, 1, time.Hour, 0, nil)
 		use(t, l)
 		use(t, a)
@@ -53,13 +53,12 @@ func TestNotice_Flood(t *testing.T) {
 	})
 }
 
-// When the connection on which one listens is cut, one polls until it is there again, and
-// then nothing is missed.
+// While the connection for notices is lost, waiting callers poll. When it is back, nothing is missed.
 func TestListen_FailsAndRecovers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a := w.seats(1, 5, store.Options{}, nil)
+		a := w.concurrency(1, 5, store.Options{}, nil)
 		s := w.instance(store.Options{RefreshInterval: time.Hour})
-		b := must2(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 5}, nil))(t)
+		b := must(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 5}, nil))(t)
 		lease := w.granted(a, 1)
 		waiting := w.acquire(b, 1)
 		require.True(t, s.Health().Listening)

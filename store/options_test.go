@@ -11,17 +11,18 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/storetest"
 )
 
 func TestOptions_AllProblemsAreNamed(t *testing.T) {
 	_, err := store.New(nil, nil)
 	require.ErrorIs(t, err, weir.ErrInvalidOptions)
-	_, err = store.New(newMemory(), &store.Options{CallTimeout: -1, FailureThreshold: -1, ProbeInterval: -1, RefreshInterval: -1})
+	_, err = store.New(storetest.NewMemory(), &store.Options{CallTimeout: -1, FailureThreshold: -1, ProbeInterval: -1, RefreshInterval: -1})
 	require.ErrorIs(t, err, weir.ErrInvalidOptions)
 	for _, field := range []string{"CallTimeout", "FailureThreshold", "ProbeInterval", "RefreshInterval"} {
 		require.ErrorContains(t, err, field)
 	}
-	s := aStore(t, newMemory(), store.Options{})
+	s := newStore(t, storetest.NewMemory(), store.Options{})
 	bucket := bucketOf(10, 1, time.Second, 0)
 	for want, how := range map[string]store.LimiterOptions{
 		"Outage must be FailClosed, FailOpen or FallBackLocally, got OutagePolicy(9)": {Outage: 9},

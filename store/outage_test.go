@@ -25,7 +25,7 @@ var policies = []store.LimiterOptions{
 	{Outage: store.FailClosed, NoCoalescing: true}, {Outage: store.FallBackLocally, LocalShare: 0.5, NoCoalescing: true},
 }
 
-// answersWithout expects that the limiter, with a limit of 10, answers as its policy says.
+// answersWithout expects that the limiter, whose limit is 10, answers by its outage policy.
 func (w *world) answersWithout(l limiter.Limiter, how store.LimiterOptions) {
 	w.Helper()
 	var leases []limiter.Lease
@@ -107,8 +107,8 @@ func TestOutage_AtTheStart(t *testing.T) {
 	})
 }
 
-// No caller waits longer than CallTimeout for a store that stands still, whether its client
-// looks at the context or not; and nothing is leaked when it goes on.
+// No caller waits longer than CallTimeout for a store that does not answer, whether its client observes the context or
+// not. No goroutine is leaked when the store answers again.
 func TestOutage_Stall(t *testing.T) {
 	for _, obeys := range []bool{true, false} {
 		for _, before := range []bool{true, false} {
@@ -159,11 +159,10 @@ func TestOutage_Stall(t *testing.T) {
 	}
 }
 
-// What was carried out though the answer was lost is given back: leases at once, permits
-// with their time.
+// What was granted is given back if the answer was lost: leases at once, other permits with time.
 func TestOutage_LostAnswers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		l := w.seats(4, 0, store.Options{}, nil)
+		l := w.concurrency(4, 0, store.Options{}, nil)
 		w.granted(l, 1).Release()
 		w.LoseAnswers(true)
 		w.rejected(l, 4)
@@ -173,7 +172,7 @@ func TestOutage_LostAnswers(t *testing.T) {
 	})
 }
 
-// A store that answers a little later than it may is as good as none, and says so once.
+// A store that always answers after CallTimeout counts as away, and one event reports it.
 func TestOutage_SlowStore(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(10, 1, time.Hour, 0, nil)
@@ -217,7 +216,7 @@ func TestOutage_ReadOnlyStore(t *testing.T) {
 	}
 }
 
-// The policy is for those, too, who wait when the store is lost.
+// The outage policy also answers callers that wait when the store is lost.
 func TestOutage_Waiters(t *testing.T) {
 	for _, how := range policies[:3] {
 		t.Run(how.Outage.String(), func(t *testing.T) {
@@ -250,15 +249,15 @@ func TestOutage_Waiters(t *testing.T) {
 	}
 }
 
-// When the store is back, those who wait do not all ask at once, and those who come share.
+// When the store is back, waiting callers do not all ask at once, and new callers share round trips.
 func TestOutage_RecoveryIsSpread(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
-		p := must2(s.PartitionedTokenBucket("keys", bucketOf(1, 1, time.Hour, 5), nil))(t)
-		_ = must2(p.TryAcquire(w.ctx, "a", 1))(t)
+		p := must(s.PartitionedTokenBucket("keys", bucketOf(1, 1, time.Hour, 5), nil))(t)
+		_ = must(p.TryAcquire(w.ctx, "a", 1))(t)
 		w.hooked.Fail(errDead)
 		for range 3 {
-			_ = must2(p.TryAcquire(w.ctx, "a", 1))(t)
+			_ = must(p.TryAcquire(w.ctx, "a", 1))(t)
 		}
 		require.Error(t, s.Health().Err)
 		w.hooked.Fail(nil)
@@ -272,14 +271,14 @@ func TestOutage_RecoveryIsSpread(t *testing.T) {
 	})
 }
 
-// A store that hangs is noticed although no caller waits for as long as CallTimeout. A caller who merely leaves does no
-// harm.
+// A store that hangs counts as away even if all callers have deadlines shorter than CallTimeout. Callers that leave do
+// not make a store count as away that answers.
 func TestOutage_CallersWithShortDeadlines(t *testing.T) {
 	for _, how := range []store.LimiterOptions{{Outage: store.FailOpen}, {Outage: store.FailOpen, NoCoalescing: true}} {
 		t.Run(fmt.Sprint(how.NoCoalescing), func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
-				s := aStore(t, w.Memory, store.Options{OnEvent: w.events.add})
-				l := must2(s.TokenBucket("bucket", bucketOf(100, 1, time.Hour, 0), &how))(t)
+				s := newStore(t, w.Memory, store.Options{OnEvent: w.events.add})
+				l := must(s.TokenBucket("bucket", bucketOf(100, 1, time.Hour, 0), &how))(t)
 				w.granted(l, 1)
 				try := func(patience time.Duration) bool {
 					ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -313,7 +312,7 @@ func TestOutage_CallersWithShortDeadlines(t *testing.T) {
 	}
 }
 
-// New limits during an outage change the limiter in the process in place: what it has granted counts.
+// New limits during an outage change the local limiter in place: permits that it has granted count.
 func TestOutage_FallBackLocallyAfterNewLimits(t *testing.T) {
 	limitsOf := func(permits int) limitertest.Limits {
 		l := limitsOfTen
@@ -327,7 +326,7 @@ func TestOutage_FallBackLocallyAfterNewLimits(t *testing.T) {
 				other := build(t, w.instance(store.Options{}), k, limitsOf(10), how)
 				w.granted(other, 1)
 				down := &hooked{Memory: w.Memory}
-				l := build(t, aStore(t, down, store.Options{FailureThreshold: 1 << 20}), k, limitsOf(10), how) // it hears of new limits all the time
+				l := build(t, newStore(t, down, store.Options{FailureThreshold: 1 << 20}), k, limitsOf(10), how) // it hears of new limits all the time
 				w.granted(l, 1)
 				down.hook(func(method string) error {
 					if method == "Decide" || method == "Acquire" {
@@ -352,12 +351,12 @@ func TestOutage_FallBackLocallyAfterNewLimits(t *testing.T) {
 	}
 }
 
-// One pause that fails several round trips at once is one failure.
+// A pause that makes several round trips fail at once counts as one failure.
 func TestBreaker_PauseCountsOnce(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
 		p := w.keys(s, 1000, nil)
-		alone := must2(s.PartitionedTokenBucket("alone", bucketOf(1000, 1, time.Hour, 0), &store.LimiterOptions{NoCoalescing: true}))(t)
+		alone := must(s.PartitionedTokenBucket("alone", bucketOf(1000, 1, time.Hour, 0), &store.LimiterOptions{NoCoalescing: true}))(t)
 		w.ask(p, "k")
 		w.ask(alone, "k")
 		w.Stall(true)

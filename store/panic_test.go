@@ -15,12 +15,12 @@ import (
 	"github.com/weir-go/weir/store/storetest"
 )
 
-// A backend that panics or ends our goroutines where it listens, loads and is looked for ends nothing else.
+// A backend that panics or ends the goroutine while it listens, loads or is probed ends nothing else.
 func TestBackend_PanicsInTheBackground(t *testing.T) {
 	for _, rude := range []func(){func() { panic("out of order") }, runtime.Goexit} {
 		inWorld(t, func(t *testing.T, w *world) {
 			s := w.instance(store.Options{})
-			l := must2(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
+			l := must(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
 			w.hook(func(method string) error {
 				if method == "Listen" || method == "Load" {
 					rude()
@@ -43,8 +43,7 @@ func TestBackend_PanicsInTheBackground(t *testing.T) {
 	}
 }
 
-// A backend that is asked without another goroutine panics, or ends the goroutine, while it is asked for a queue: the
-// queue goes on.
+// If a backend panics or ends the goroutine while a queue is served, the queue is served on.
 func TestBackend_PanicsWhileAQueueIsServed(t *testing.T) {
 	for name, rude := range map[string]func(){"panic": func() { panic("out of order") }, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +71,7 @@ func TestBackend_PanicsWhileAQueueIsServed(t *testing.T) {
 	}
 }
 
-// A backend that panics is one that has failed, also on the goroutine of the caller.
+// A backend that panics on the caller's goroutine counts as failed.
 func TestBackend_PanicsOnTheCallersGoroutine(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(1, 1, time.Second, 10, &store.LimiterOptions{NoCoalescing: true})
@@ -82,7 +81,7 @@ func TestBackend_PanicsOnTheCallersGoroutine(t *testing.T) {
 	})
 }
 
-// The context of a caller is the program's, too: it is not called on our goroutines.
+// The caller's context is not called on goroutines of the Store.
 func TestAcquire_ContextThatPanicsLater(t *testing.T) {
 	for name, make := range map[string]func(w *world) limiter.Limiter{
 		"bucket": func(w *world) limiter.Limiter { return w.bucket(1, 1, time.Second, 10, nil) },
@@ -121,21 +120,21 @@ func (c *rudeContext) Err() error {
 	return c.Context.Err()
 }
 
-// A method of the caller's context that panics or ends the goroutine, at whichever call, loses no permit.
+// If a method of the caller's context panics or ends the goroutine, at any call, no permit is lost.
 func TestAcquire_ContextThatPanicsAtACall(t *testing.T) {
 	makers := map[string]func(w *world, s *store.Store) limiter.Limiter{
 		"leases": func(w *world, s *store.Store) limiter.Limiter {
-			return must2(s.Concurrency("it", limiter.ConcurrencyOptions{PermitLimit: 2, QueueLimit: 5}, nil))(w.T)
+			return must(s.Concurrency("it", limiter.ConcurrencyOptions{PermitLimit: 2, QueueLimit: 5}, nil))(w.T)
 		},
 	}
-	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "lent": {Block: 2}, "at once": {NoCoalescing: true}} {
+	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "blocks": {Block: 2}, "no coalescing": {NoCoalescing: true}} {
 		makers[name] = func(w *world, s *store.Store) limiter.Limiter {
-			return must2(s.TokenBucket("it", bucketOf(2, 1, time.Hour, 5), how))(w.T)
+			return must(s.TokenBucket("it", bucketOf(2, 1, time.Hour, 5), how))(w.T)
 		}
 	}
 	attempt := func(t *testing.T, make func(*world, *store.Store) limiter.Limiter, method string, rude func(), call int32) {
 		inWorld(t, func(t *testing.T, w *world) {
-			l := make(w, aStore(t, w.Memory, store.Options{NoListen: true}))
+			l := make(w, newStore(t, w.Memory, store.Options{NoListen: true}))
 			w.granted(l, 0)
 			w.Delay(10 * time.Millisecond)
 			parent, cancel := context.WithCancel(t.Context())
@@ -201,13 +200,13 @@ func (c *rudeAtCall) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// The values of the caller's context reach a backend that is asked without another goroutine, and one that panics there
-// loses nothing.
+// The values of the caller's context reach a backend on the caller's goroutine. If Value panics there, no permit is
+// lost.
 func TestAcquire_ValuesOfTheContext(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		type traceKey struct{}
 		b := &tracing{Memory: w.Memory, key: traceKey{}}
-		l := must2(aStore(t, b, store.Options{NoListen: true}).TokenBucket("it", bucketOf(2, 1, time.Hour, 0), &store.LimiterOptions{NoCoalescing: true}))(t)
+		l := must(newStore(t, b, store.Options{NoListen: true}).TokenBucket("it", bucketOf(2, 1, time.Hour, 0), &store.LimiterOptions{NoCoalescing: true}))(t)
 		w.granted(l, 0)
 		lease, err := l.TryAcquire(context.WithValue(t.Context(), traceKey{}, "trace"), 1)
 		require.NoError(t, err)
@@ -220,7 +219,7 @@ func TestAcquire_ValuesOfTheContext(t *testing.T) {
 	})
 }
 
-// A tracing backend looks up values when it has its answer.
+// A tracing backend looks up a value of its context after the call.
 type tracing struct {
 	*storetest.Memory
 	key, seen any
@@ -232,14 +231,14 @@ func (b *tracing) Decide(ctx context.Context, batches []*backend.Batch) error {
 	return err
 }
 
-// A backend that panics, or ends the goroutine that asks it, has not answered, and no more.
+// A backend that panics or ends the goroutine counts as one that has not answered.
 func TestStore_BackendMisbehaves(t *testing.T) {
 	for name, misbehave := range map[string]func(){"panics": func() { panic("backend") }, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				s := w.instance(store.Options{FailureThreshold: 1000})
-				bucket := must2(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
-				seats := must2(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 10}, nil))(t)
+				bucket := must(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
+				seats := must(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 10}, nil))(t)
 				w.granted(bucket, 1)
 				held := w.granted(seats, 1)
 				w.hook(func(string) error { misbehave(); return nil }, nil)

@@ -12,10 +12,9 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// Two instances whose callers wait for the same permits both make progress, and ask about as
-// often as something comes back.
+// Two instances with waiting callers both get permits, and ask about as often as permits come back.
 func TestQueue_CallsOfTwoInstances(t *testing.T) {
-	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "cached": caching, "lent": {Block: 4}} {
+	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "cached": caching, "blocks": {Block: 4}} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				w.Delay(time.Millisecond)
@@ -56,7 +55,7 @@ func TestQueue_Order(t *testing.T) {
 		inWorld(t, func(t *testing.T, w *world) {
 			o := bucketOf(1, 1, 100*time.Millisecond, 10)
 			o.QueueOrder = order
-			l := must2(w.instance(store.Options{}).TokenBucket("it", o, nil))(t)
+			l := must(w.instance(store.Options{}).TokenBucket("it", o, nil))(t)
 			w.granted(l, 1)
 			var all []*waiting
 			for range 5 {
@@ -77,9 +76,9 @@ func TestQueue_Order(t *testing.T) {
 	}
 }
 
-// Who waits for none is served when the first permit is there, whatever the head needs.
+// A waiter for 0 permits is served when the first permit is back, whatever the first waiter needs.
 func TestQueue_ZeroPermits(t *testing.T) {
-	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "lent": {Block: 4}} {
+	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "blocks": {Block: 4}} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				l := w.bucket(10, 1, 100*time.Millisecond, 20, how)
@@ -96,8 +95,7 @@ func TestQueue_ZeroPermits(t *testing.T) {
 	}
 }
 
-// A newcomer who finds the queue empty does not wait for as long as those would have waited who
-// have left.
+// A new caller that finds the queue empty does not wait for permits of callers that have left.
 func TestQueue_AfterAllHaveLeft(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(10, 1, time.Second, 20, nil)
@@ -114,7 +112,7 @@ func TestQueue_AfterAllHaveLeft(t *testing.T) {
 
 func TestQueue_ReleaseNotice(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a, b := w.seats(1, 5, store.Options{}, nil), w.seats(1, 5, store.Options{}, nil)
+		a, b := w.concurrency(1, 5, store.Options{}, nil), w.concurrency(1, 5, store.Options{}, nil)
 		lease := w.granted(a, 1)
 		waiting := w.acquire(b, 1)
 		w.pass(500 * time.Millisecond)
@@ -128,7 +126,7 @@ func TestQueue_ReleaseNotice(t *testing.T) {
 func TestQueue_PollsWithoutListening(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		quiet := store.Options{NoListen: true}
-		a, b := w.seats(1, 5, quiet, nil), w.seats(1, 5, quiet, nil)
+		a, b := w.concurrency(1, 5, quiet, nil), w.concurrency(1, 5, quiet, nil)
 		lease := w.granted(a, 1)
 		waiting := w.acquire(b, 1)
 		calls := w.Calls("Acquire")
@@ -143,7 +141,7 @@ func TestQueue_PollsWithoutListening(t *testing.T) {
 func TestQueue_CancelAndClose(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
-		l := must2(s.TokenBucket("it", bucketOf(10, 1, time.Hour, 20), nil))(t)
+		l := must(s.TokenBucket("it", bucketOf(10, 1, time.Hour, 20), nil))(t)
 		w.granted(l, 10)
 		first, second, third := w.acquire(l, 2), w.acquire(l, 3), w.acquire(l, 4)
 		require.EqualValues(t, 9, l.Statistics().QueuedPermits)
@@ -179,10 +177,10 @@ func TestQueue_LimitLoweredElsewhere(t *testing.T) {
 	})
 }
 
-// A rejection of a concurrency limiter knows no time, also not that of the next look.
+// A rejection of a concurrency limiter has no Retry-After.
 func TestQueue_NoRetryAfterForConcurrency(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		l := w.seats(4, 2, store.Options{}, nil)
+		l := w.concurrency(4, 2, store.Options{}, nil)
 		w.granted(l, 4)
 		lease, err := l.Acquire(w.ctx, 3)
 		require.NoError(t, err)
@@ -192,9 +190,9 @@ func TestQueue_NoRetryAfterForConcurrency(t *testing.T) {
 	})
 }
 
-// A limiter without a queue does not say that its queue is full.
+// The reason of a limiter without a queue is not that the queue is full.
 func TestAcquire_ReasonWithoutAQueue(t *testing.T) {
-	for name, how := range map[string]*store.LimiterOptions{"plain": nil, "cached": caching, "lent": {Block: 10}} {
+	for name, how := range map[string]*store.LimiterOptions{"plain": nil, "cached": caching, "blocks": {Block: 10}} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				l := w.bucket(1, 1, time.Hour, 0, how)
@@ -207,7 +205,7 @@ func TestAcquire_ReasonWithoutAQueue(t *testing.T) {
 	}
 }
 
-// Times beyond what a Duration holds are as long as that, and no reason to ask all the time.
+// Waits longer than a Duration can hold are the longest Duration, and make no caller poll.
 func TestQueue_VeryLongWaits(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(1000, 1, 50*365*24*time.Hour, 2000, caching)
@@ -223,7 +221,7 @@ func TestQueue_VeryLongWaits(t *testing.T) {
 	})
 }
 
-// A caller may have asked for its permits just before the limit was lowered below them.
+// The limit can be lowered below a caller's permits just before it joins the queue.
 func TestAcquire_LimitLoweredBeforeTheQueue(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(5, 1, time.Second, 100, nil)

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// divided makes parts by what a key begins with up to "/". Limiters' definitions are in the part "a".
+// divided puts the keys into shards by their prefix up to "/". Definitions are in the shard "a".
 func (w *world) divided() {
 	w.SetShards(func(name, key string) string {
 		if name == "weir/probe" {
@@ -31,7 +31,7 @@ func (w *world) divided() {
 }
 
 func (w *world) keys(s *store.Store, limit int, how *store.LimiterOptions) *store.PartitionedTokenBucket {
-	return must2(s.PartitionedTokenBucket("keys", bucketOf(limit, 1, time.Hour, 0), how))(w.T)
+	return must(s.PartitionedTokenBucket("keys", bucketOf(limit, 1, time.Hour, 0), how))(w.T)
 }
 
 func (w *world) ask(p limiter.Partitioned[string], key string) limiter.Lease {
@@ -41,7 +41,7 @@ func (w *world) ask(p limiter.Partitioned[string], key string) limiter.Lease {
 	return lease
 }
 
-// The other parts are asked as if nothing had happened, and the lost one is looked for where it is.
+// While one shard is away, the others are used as before, and only the lost one is probed.
 func TestShard_OneIsLost(t *testing.T) {
 	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
 		for _, lost := range []string{"a", "b"} { // a has the definition
@@ -84,7 +84,7 @@ func TestShard_OneIsLost(t *testing.T) {
 	}
 }
 
-// Questions about one part that stands still do not hold up questions about another.
+// Calls to a shard that does not answer do not delay calls to another one.
 func TestShard_OneStalls(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.divided()
@@ -113,12 +113,12 @@ func TestShard_OneStalls(t *testing.T) {
 	})
 }
 
-// Leases of a part that is lost are kept trying, those of the others are renewed and released.
+// Leases of a shard that is away are tried again; those of the others are renewed and released.
 func TestShard_Leases(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.divided()
 		s := w.instance(store.Options{})
-		p := must2(s.PartitionedConcurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1}, nil))(t)
+		p := must(s.PartitionedConcurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1}, nil))(t)
 		b, c := w.ask(p, "b/1"), w.ask(p, "c/1")
 		require.True(t, b.Acquired() && c.Acquired())
 		w.FailShard("b", errDead)
@@ -140,7 +140,7 @@ func TestShard_Leases(t *testing.T) {
 	})
 }
 
-// A server that is replaced is not looked for until the end of time: its keys are elsewhere.
+// A shard that has no keys any more is not probed forever.
 func TestShard_WithoutKeys(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		where := "old"
@@ -168,7 +168,7 @@ func TestShard_WithoutKeys(t *testing.T) {
 	})
 }
 
-// However many shards a backend makes up, what is kept of them is bounded, and shards without keys are forgotten.
+// However many shards a backend has, the number remembered is bounded, and shards without keys are forgotten.
 func TestShard_Many(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		n := 0
@@ -188,13 +188,13 @@ func TestShard_Many(t *testing.T) {
 	})
 }
 
-// One key's error stays with that key: the others on its flight are decided, and the store does not count as away.
+// If one key fails, the other keys of its round trip are decided, and the store does not count as away.
 func TestKeyError_StaysWithTheKey(t *testing.T) {
 	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
 		inWorld(t, func(t *testing.T, w *world) {
 			s := w.instance(store.Options{})
 			p := w.keys(s, 1000, how)
-			seats := must2(s.PartitionedConcurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1000}, nil))(t)
+			seats := must(s.PartitionedConcurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1000}, nil))(t)
 			w.FailKey("keys", "bad", errors.New("WRONGTYPE"))
 			w.FailKey("seats", "bad", errors.New("WRONGTYPE"))
 			w.ask(p, "good")
@@ -224,17 +224,17 @@ func TestKeyError_StaysWithTheKey(t *testing.T) {
 	}
 }
 
-// The error of one limiter's definition stays with that limiter, where it is read first and where it is changed.
+// If a definition cannot be read or written, only its limiter is affected.
 func TestDefinitionError_StaysWithTheLimiter(t *testing.T) {
 	broken := errors.New("WRONGTYPE")
 	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
 		inWorld(t, func(t *testing.T, w *world) {
 			s := w.instance(store.Options{})
 			good := w.keys(s, 1000, how)
-			known := must2(s.TokenBucket("known", bucketOf(1000, 1, time.Hour, 0), how))(t)
+			known := must(s.TokenBucket("known", bucketOf(1000, 1, time.Hour, 0), how))(t)
 			bad := []limiter.Limiter{
-				must2(s.TokenBucket("bad", bucketOf(10, 1, time.Hour, 0), how))(t),
-				must2(s.Concurrency("badseats", limiter.ConcurrencyOptions{PermitLimit: 10}, how))(t),
+				must(s.TokenBucket("bad", bucketOf(10, 1, time.Hour, 0), how))(t),
+				must(s.Concurrency("badseats", limiter.ConcurrencyOptions{PermitLimit: 10}, how))(t),
 			}
 			w.ask(good, "k")
 			w.granted(known, 1)
@@ -267,13 +267,12 @@ func TestDefinitionError_StaysWithTheLimiter(t *testing.T) {
 	}
 }
 
-// An error of a definition that is written is counted like one of a definition that is read: as no failure, and not as
-// a sign that the store is there.
+// An error of writing a definition counts neither as a failure nor as a success of the store.
 func TestDefinitionError_ResetsNoFailures(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
 		good := w.keys(s, 1000, nil)
-		known := must2(s.TokenBucket("known", bucketOf(1000, 1, time.Hour, 0), nil))(t)
+		known := must(s.TokenBucket("known", bucketOf(1000, 1, time.Hour, 0), nil))(t)
 		w.ask(good, "k")
 		w.granted(known, 1)
 		w.hook(func(method string) error {

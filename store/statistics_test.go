@@ -12,13 +12,13 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// A metrics collection that must not wait for the network hands over a context that has ended.
+// A metrics collection that must not wait for the network passes a context that has ended.
 func TestStatisticsContext_EndsWithItsContext(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{CallTimeout: 300 * time.Millisecond})
-		bucket := must2(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
-		seats := must2(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 10}, nil))(t)
-		keyed := must2(s.PartitionedTokenBucket("keyed", bucketOf(10, 1, time.Hour, 0), nil))(t)
+		bucket := must(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
+		seats := must(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 10}, nil))(t)
+		keyed := must(s.PartitionedTokenBucket("keyed", bucketOf(10, 1, time.Hour, 0), nil))(t)
 		w.granted(bucket, 4)
 		w.granted(seats, 4)
 		require.EqualValues(t, 6, bucket.StatisticsContext(w.ctx).AvailablePermits)
@@ -30,7 +30,7 @@ func TestStatisticsContext_EndsWithItsContext(t *testing.T) {
 			"bucket": bucket.StatisticsContext,
 			"seats":  seats.StatisticsContext,
 			"keyed": func(ctx context.Context) limiter.Statistics {
-				return must2(keyed.StatisticsContext(ctx, "key"))(t)
+				return must(keyed.StatisticsContext(ctx, "key"))(t)
 			},
 		}
 		known := map[string]int64{"bucket": 6, "seats": 6, "keyed": 10}

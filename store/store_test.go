@@ -18,8 +18,8 @@ func TestStore_SameNameTwice(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
 		o := bucketOf(10, 1, time.Hour, 0)
-		a := must2(s.TokenBucket("b", o, nil))(t)
-		b := must2(s.TokenBucket("b", o, &store.LimiterOptions{CacheRejections: true}))(t)
+		a := must(s.TokenBucket("b", o, nil))(t)
+		b := must(s.TokenBucket("b", o, &store.LimiterOptions{CacheRejections: true}))(t)
 		w.granted(a, 4)
 		w.granted(b, 6)
 		w.rejected(a, 1)
@@ -30,8 +30,8 @@ func TestStore_SameNameTwice(t *testing.T) {
 		_, err := a.TryAcquire(w.ctx, 1)
 		require.ErrorIs(t, err, limiter.ErrClosed)
 		w.rejected(b, 1)
-		keyed := must2(s.PartitionedTokenBucket("b", bucketOf(20, 1, time.Hour, 0), nil))(t) // a program that was deployed later
-		lease := must2(keyed.TryAcquire(w.ctx, "key", 20))(t)
+		keyed := must(s.PartitionedTokenBucket("b", bucketOf(20, 1, time.Hour, 0), nil))(t) // a program that was deployed later
+		lease := must(keyed.TryAcquire(w.ctx, "key", 20))(t)
 		require.True(t, lease.Acquired(), "keys are others than no key")
 	})
 }
@@ -69,8 +69,8 @@ func TestLimiter_PermitsOutOfRange(t *testing.T) {
 func TestLimiter_AfterClose(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
-		l := must2(s.TokenBucket("b", bucketOf(10, 1, time.Hour, 5), nil))(t)
-		p := must2(s.PartitionedConcurrency("c", limiter.ConcurrencyOptions{PermitLimit: 10}, nil))(t)
+		l := must(s.TokenBucket("b", bucketOf(10, 1, time.Hour, 5), nil))(t)
+		p := must(s.PartitionedConcurrency("c", limiter.ConcurrencyOptions{PermitLimit: 10}, nil))(t)
 		lease := w.granted(l, 4)
 		var wg sync.WaitGroup
 		for range 5 {
@@ -96,16 +96,16 @@ func TestLimiter_AfterClose(t *testing.T) {
 	})
 }
 
-// Close waits for what was released and refunded, and not for a store that stands still.
+// Close waits for releases and refunds, but not for a store that does not answer.
 func TestClose_GivesBackUndelivered(t *testing.T) {
 	for round := range 40 {
 		inWorld(t, func(t *testing.T, w *world) {
 			for kind, limited := range map[string]func(*store.Store) limiter.Limiter{
 				"seats": func(s *store.Store) limiter.Limiter {
-					return must2(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}, nil))(t)
+					return must(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}, nil))(t)
 				},
 				"window": func(s *store.Store) limiter.Limiter {
-					return must2(s.FixedWindow("window", limiter.FixedWindowOptions{PermitLimit: 1, Window: 10 * time.Millisecond, QueueLimit: 1}, nil))(t)
+					return must(s.FixedWindow("window", limiter.FixedWindowOptions{PermitLimit: 1, Window: 10 * time.Millisecond, QueueLimit: 1}, nil))(t)
 				},
 			} {
 				s, elsewhere := w.instance(store.Options{}), w.instance(store.Options{})
@@ -140,9 +140,9 @@ func TestClose_GivesBackUndelivered(t *testing.T) {
 func TestClose_WaitsUntilIdle(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
-		l := must2(s.TokenBucket("b", bucketOf(10, 1, time.Hour, 5), nil))(t)
-		alone := must2(s.TokenBucket("alone", bucketOf(10, 1, time.Hour, 5), &store.LimiterOptions{NoCoalescing: true}))(t)
-		seats := must2(s.Concurrency("c", limiter.ConcurrencyOptions{PermitLimit: 10}, nil))(t)
+		l := must(s.TokenBucket("b", bucketOf(10, 1, time.Hour, 5), nil))(t)
+		alone := must(s.TokenBucket("alone", bucketOf(10, 1, time.Hour, 5), &store.LimiterOptions{NoCoalescing: true}))(t)
+		seats := must(s.Concurrency("c", limiter.ConcurrencyOptions{PermitLimit: 10}, nil))(t)
 		lease, other := w.granted(l, 10), w.granted(alone, 10)
 		held := w.granted(seats, 10)
 		w.Delay(100 * time.Millisecond)
@@ -155,7 +155,7 @@ func TestClose_WaitsUntilIdle(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
 		for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
-			w.granted(must2(s.TokenBucket(name, bucketOf(10, 1, time.Hour, 5), nil))(t), 1)
+			w.granted(must(s.TokenBucket(name, bucketOf(10, 1, time.Hour, 5), nil))(t), 1)
 		}
 		w.Stall(true)
 		require.LessOrEqual(t, timed(func() { require.NoError(t, s.Close()) }), 510*time.Millisecond)

@@ -14,12 +14,13 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/storetest"
 )
 
-// Everything at once, with troubles, and closed in the middle of it. It means something under
-// the race detector, and in that it ends.
+// All methods are called at once, with failures, and the Store is closed meanwhile. The race detector must find
+// nothing, and the test must end.
 func TestStore_ConcurrentSafe(t *testing.T) {
-	b := &hooked{Memory: newMemory()}
+	b := &hooked{Memory: storetest.NewMemory()}
 	var troubles atomic.Int64
 	b.hook(func(string) error {
 		if troubles.Add(1)%50 == 0 {
@@ -55,7 +56,7 @@ func TestStore_ConcurrentSafe(t *testing.T) {
 	}
 }
 
-// uses returns what can be done with a Store.
+// uses returns calls of everything that a Store can do.
 func uses(t *testing.T, s *store.Store) (all []func(context.Context, *rand.Rand)) {
 	check := func(lease limiter.Lease, err error) limiter.Lease {
 		if err != nil && !errors.Is(err, limiter.ErrClosed) && !errors.Is(err, limiter.ErrPermitCount) && !errors.Is(err, context.DeadlineExceeded) {
@@ -65,9 +66,9 @@ func uses(t *testing.T, s *store.Store) (all []func(context.Context, *rand.Rand)
 	}
 	for i, how := range []*store.LimiterOptions{nil, {Block: 10}, {CacheRejections: true, Outage: store.FailOpen}, {NoCoalescing: true, Outage: store.FallBackLocally, LocalShare: 0.5}} {
 		o := bucketOf(50, 10, time.Millisecond, 30)
-		l := must2(s.TokenBucket(fmt.Sprint("b", i), o, how))(t)
-		p := must2(s.PartitionedTokenBucket(fmt.Sprint("p", i), o, how))(t)
-		chain := must2(limiter.Chain(l, rejecting{}))(t)
+		l := must(s.TokenBucket(fmt.Sprint("b", i), o, how))(t)
+		p := must(s.PartitionedTokenBucket(fmt.Sprint("p", i), o, how))(t)
+		chain := must(limiter.Chain(l, rejecting{}))(t)
 		all = append(all,
 			func(ctx context.Context, r *rand.Rand) { check(l.TryAcquire(ctx, r.IntN(5))) },
 			func(ctx context.Context, r *rand.Rand) { check(l.Acquire(ctx, r.IntN(20))) },
@@ -85,7 +86,7 @@ func uses(t *testing.T, s *store.Store) (all []func(context.Context, *rand.Rand)
 			},
 		)
 	}
-	seats := must2(s.PartitionedConcurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 5, QueueLimit: 10}, &store.LimiterOptions{LeaseTTL: 100 * time.Millisecond}))(t)
+	seats := must(s.PartitionedConcurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 5, QueueLimit: 10}, &store.LimiterOptions{LeaseTTL: 100 * time.Millisecond}))(t)
 	hold := func(ctx context.Context, r *rand.Rand) {
 		lease := check(seats.Acquire(ctx, fmt.Sprint(r.IntN(3)), 1+r.IntN(3)))
 		time.Sleep(time.Duration(r.IntN(500)) * time.Microsecond)
@@ -94,9 +95,9 @@ func uses(t *testing.T, s *store.Store) (all []func(context.Context, *rand.Rand)
 	return append(all, hold, hold, hold, func(context.Context, *rand.Rand) { s.Counters(); s.Health() })
 }
 
-// Never are more held than there are, by two instances, whatever is lost on the way.
+// Two instances never hold more permits than the limit, whatever calls are lost.
 func TestLease_ConcurrentSafe(t *testing.T) {
-	b := &hooked{Memory: newMemory()}
+	b := &hooked{Memory: storetest.NewMemory()}
 	var troubles, held, most atomic.Int64
 	b.hook(nil, func(string) error {
 		if troubles.Add(1)%20 == 0 {
@@ -106,8 +107,8 @@ func TestLease_ConcurrentSafe(t *testing.T) {
 	})
 	var wg sync.WaitGroup
 	for range 2 {
-		s := aStore(t, b, store.Options{FailureThreshold: 1000})
-		l := must2(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 5, QueueLimit: 100}, nil))(t)
+		s := newStore(t, b, store.Options{FailureThreshold: 1000})
+		l := must(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 5, QueueLimit: 100}, nil))(t)
 		for range 8 {
 			wg.Go(func() {
 				for range 200 {
