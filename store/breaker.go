@@ -62,7 +62,9 @@ func (b *breaker) current() failureEpoch { return failureEpoch(b.failureCount.Lo
 func (b *breaker) record(begun failureEpoch, err error) {
 	b.s.count.calls.Add(1)
 	if err == nil {
-		b.succeeded()
+		b.mu.Lock()
+		b.failures = 0
+		b.mu.Unlock()
 		return
 	}
 	if errors.Is(err, backend.ErrDefinition) { // the store has answered, but may refuse writes
@@ -79,12 +81,6 @@ func (b *breaker) recordRead(begun failureEpoch, err error) {
 		return
 	}
 	b.s.count.calls.Add(1)
-}
-
-func (b *breaker) succeeded() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.failures = 0
 }
 
 // failed counts a failure, unless another one was counted since the call began.
@@ -107,7 +103,7 @@ func (b *breaker) failed(begun failureEpoch, err error) {
 	if lost {
 		b.s.idleChanged()
 		b.s.report(Event{Kind: EventStoreLost, Shard: b.shard.name, Err: err})
-		b.s.wakeShard(b.shard) // the outage policy answers waiting callers, too
+		b.s.wakeQueues(b.shard) // the outage policy answers waiting callers, too
 		b.s.goBackground(b.probeLoop)
 	}
 }
@@ -211,7 +207,7 @@ func (b *breaker) recover() {
 	was := b.away.Swap(nil)
 	b.mu.Unlock()
 	b.s.report(Event{Kind: EventStoreRecovered, Shard: b.shard.name, Away: time.Since(was.since)})
-	b.s.wakeShard(b.shard)
+	b.s.wakeQueues(b.shard)
 	for _, c := range b.s.allCores() {
 		c.refreshSoon() // the definition may have been changed, or the store may have lost it
 	}

@@ -2,9 +2,7 @@ package store
 
 import (
 	"context"
-	"errors"
 	"math"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
@@ -36,95 +34,6 @@ type call struct {
 
 func (q *call) priority() int { return 0 }
 
-// A pendingAnswer is the part of a call or leaseCall that its caller waits for. The answer is valid once done is closed,
-// if err is nil. What is granted to a caller that has left is given back.
-type pendingAnswer struct {
-	callerGone <-chan struct{} // closed when the caller's context ends; nil: it never does
-	claimed    atomic.Bool     // by the goroutine that answers, or by the caller that leaves
-	err        error
-	done       chan struct{}
-	onAnswer   func() // if not nil, called instead of closing done
-}
-
-// claim reports whether the caller still waits; then nothing else answers it.
-func (p *pendingAnswer) claim() bool { return p.claimed.CompareAndSwap(false, true) }
-
-func (p *pendingAnswer) notify() {
-	if p.onAnswer != nil {
-		p.onAnswer()
-	} else {
-		close(p.done)
-	}
-}
-
-// failWith answers with an error.
-func (p *pendingAnswer) failWith(err error) {
-	if p.claim() {
-		p.err = err
-		p.notify()
-	}
-}
-
-// abandoned reports whether the caller has left. If so, the call has been answered.
-func (p *pendingAnswer) abandoned() bool {
-	if p.claimed.Load() {
-		return true
-	}
-	if !isClosed(p.callerGone) {
-		return false
-	}
-	p.failWith(errCallerLeft)
-	return true
-}
-
-// await waits for the answer. ctx is the caller's.
-func (p *pendingAnswer) await(ctx context.Context, limit *time.Timer) error {
-	if err := waitFor(p.callerGone, limit, p.done); err != nil {
-		if p.claim() {
-			p.err = err
-		} else {
-			<-p.done
-		}
-	}
-	if p.err == errCallerLeft { //nolint:errorlint // it is never wrapped
-		return undecided(ctx)
-	}
-	return p.err
-}
-
-// errCallerLeft means that the caller's context has ended. Only the caller's goroutine asks the context for its error.
-// A context is the program's code: if it panicked on a goroutine of this package, or under a lock, what was granted
-// would be lost.
-var errCallerLeft = errors.New("the caller has left")
-
-func isClosed(gone <-chan struct{}) bool {
-	select {
-	case <-gone:
-		return true
-	default:
-		return false
-	}
-}
-
-// An undecidedError is the error of a call whose context has ended before the store answered. A caller whose context
-// ends in the queue gets the context's error instead, because the store has answered that there are no permits.
-type undecidedError struct{ err error }
-
-func undecided(ctx context.Context) error {
-	err := contextError(ctx)
-	if err == nil { // a context of the program's whose Done is closed although its Err is nil
-		err = errCallerLeft
-	}
-	return &undecidedError{err}
-}
-
-func (e *undecidedError) Error() string { return e.err.Error() }
-
-func (e *undecidedError) Unwrap() error { return e.err }
-
-// Undecided returns true: the limiter took no decision before the caller's context ended.
-func (e *undecidedError) Undecided() bool { return true }
-
 // ask sends requests and waits for the answer, CallTimeout at most. The error is an undecidedError or [ErrUnavailable].
 func (c *core) ask(ctx context.Context, key string, requests ...backend.Request) (*call, error) {
 	sh := c.s.shardOf(c.name, key)
@@ -148,33 +57,13 @@ func (c *core) ask(ctx context.Context, key string, requests ...backend.Request)
 	return q, q.await(ctx, limit)
 }
 
-// wait returns nil when done is closed, or an error if ctx or the time ends first.
-func wait(ctx context.Context, limit *time.Timer, done <-chan struct{}) error {
-	err := waitFor(ctx.Done(), limit, done)
-	if err == errCallerLeft { //nolint:errorlint // it is never wrapped
-		return undecided(ctx)
-	}
-	return err
-}
-
-// waitFor is wait without a context: the error is errCallerLeft if gone is closed.
-func waitFor(gone <-chan struct{}, limit *time.Timer, done <-chan struct{}) error {
-	select {
-	case <-done:
-		return nil
-	case <-gone:
-		return errCallerLeft
-	case <-limit.C:
-		return unavailable(errTimeout)
-	}
-}
-
 func (c *core) newCall(key string, requests []backend.Request) *call {
 	q := &call{c: c, shard: c.s.shardOf(c.name, key), key: key}
 	q.requests = append(q.oneRequest[:0], requests...)
 	return q
 }
 
+// send sends a call through its batcher or, with NoCoalescing, in a round trip of its own.
 func (s *Store) send(q *call) {
 	if !q.c.o.NoCoalescing {
 		q.shard.calls[batcherOf(q.c, q.key)].add(q)

@@ -199,16 +199,13 @@ func (c *core) takeOrFallBack(ctx context.Context, key string, n int, waiting bo
 // close can be called more than once. The Store forgets the limiter, so that another one can be made with the same
 // name.
 func (c *core) close() {
-	c.mu.Lock()
-	was := c.closed.Load()
-	c.mu.Unlock()
-	if was {
+	if c.closed.Load() {
 		return
 	}
 	last := c.lastStatistics()
 	c.mu.Lock()
 	c.finalStatistics = last
-	was = c.closed.Swap(true)
+	was := c.closed.Swap(true)
 	c.mu.Unlock()
 	if was {
 		return

@@ -41,7 +41,7 @@ func (s *Store) listenLoop() {
 			return
 		}
 		if s.listening.Swap(false) {
-			s.wakeAll() // from now on waiters poll
+			s.wakeQueues(nil) // from now on waiters poll
 		}
 		if !failed || errors.Is(err, errors.ErrUnsupported) {
 			s.report(Event{Kind: EventListenFailed, Err: err})
@@ -77,7 +77,7 @@ func (s *Store) catchUp(wake bool) {
 		}
 	}
 	if wake {
-		s.wakeAll()
+		s.wakeQueues(nil)
 	}
 }
 
@@ -92,11 +92,9 @@ func (s *Store) allCores() []*core {
 	return all
 }
 
-// wakeAll wakes all queues, spread over wakeSpread so that they do not overload a store that has just come back.
-func (s *Store) wakeAll() { s.wakeShard(nil) }
-
-// wakeShard is wakeAll for the keys of one shard; nil: of all.
-func (s *Store) wakeShard(sh *shard) {
+// wakeQueues wakes the queues of one shard's keys, or all queues if sh is nil. It spreads them over wakeSpread so that
+// they do not overload a store that has just come back.
+func (s *Store) wakeQueues(sh *shard) {
 	for _, c := range s.allCores() {
 		c.keys.each(func(ks *keyState) {
 			if !ks.queue.empty() && (sh == nil || s.shardOf(c.name, ks.key) == sh) {

@@ -1,0 +1,118 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+// A pendingAnswer is the part of a call or leaseCall that its caller waits for. The answer is valid once done is closed,
+// if err is nil. What is granted to a caller that has left is given back.
+type pendingAnswer struct {
+	callerGone <-chan struct{} // closed when the caller's context ends; nil: it never does
+	claimed    atomic.Bool     // by the goroutine that answers, or by the caller that leaves
+	err        error
+	done       chan struct{}
+	onAnswer   func() // if not nil, called instead of closing done
+}
+
+// claim reports whether the caller still waits; then nothing else answers it.
+func (p *pendingAnswer) claim() bool { return p.claimed.CompareAndSwap(false, true) }
+
+func (p *pendingAnswer) notify() {
+	if p.onAnswer != nil {
+		p.onAnswer()
+	} else {
+		close(p.done)
+	}
+}
+
+// failWith answers with an error.
+func (p *pendingAnswer) failWith(err error) {
+	if p.claim() {
+		p.err = err
+		p.notify()
+	}
+}
+
+// abandoned reports whether the caller has left. If so, the call has been answered.
+func (p *pendingAnswer) abandoned() bool {
+	if p.claimed.Load() {
+		return true
+	}
+	if !isClosed(p.callerGone) {
+		return false
+	}
+	p.failWith(errCallerLeft)
+	return true
+}
+
+// await waits for the answer. ctx is the caller's.
+func (p *pendingAnswer) await(ctx context.Context, limit *time.Timer) error {
+	if err := waitFor(p.callerGone, limit, p.done); err != nil {
+		if p.claim() {
+			p.err = err
+		} else {
+			<-p.done
+		}
+	}
+	if p.err == errCallerLeft { //nolint:errorlint // it is never wrapped
+		return undecided(ctx)
+	}
+	return p.err
+}
+
+// errCallerLeft means that the caller's context has ended. Only the caller's goroutine asks the context for its error.
+// A context is the program's code: if it panicked on a goroutine of this package, or under a lock, what was granted
+// would be lost.
+var errCallerLeft = errors.New("the caller has left")
+
+func isClosed(gone <-chan struct{}) bool {
+	select {
+	case <-gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// An undecidedError is the error of a call whose context has ended before the store answered. A caller whose context
+// ends in the queue gets the context's error instead, because the store has answered that there are no permits.
+type undecidedError struct{ err error }
+
+func undecided(ctx context.Context) error {
+	err := contextError(ctx)
+	if err == nil { // a context of the program's whose Done is closed although its Err is nil
+		err = errCallerLeft
+	}
+	return &undecidedError{err}
+}
+
+func (e *undecidedError) Error() string { return e.err.Error() }
+
+func (e *undecidedError) Unwrap() error { return e.err }
+
+// Undecided returns true: the limiter took no decision before the caller's context ended.
+func (e *undecidedError) Undecided() bool { return true }
+
+// wait returns nil when done is closed, or an error if ctx or the time ends first.
+func wait(ctx context.Context, limit *time.Timer, done <-chan struct{}) error {
+	err := waitFor(ctx.Done(), limit, done)
+	if err == errCallerLeft { //nolint:errorlint // it is never wrapped
+		return undecided(ctx)
+	}
+	return err
+}
+
+// waitFor is wait without a context: the error is errCallerLeft if gone is closed.
+func waitFor(gone <-chan struct{}, limit *time.Timer, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case <-gone:
+		return errCallerLeft
+	case <-limit.C:
+		return unavailable(errTimeout)
+	}
+}
