@@ -208,7 +208,7 @@ func TestUsualWayIsForTheUsualQuestion(t *testing.T) {
 		at += 1_000_000
 		w.decide(at, d, n(1), byFunction, at)
 	}
-	w.decide(at, d, n(1), byStatement, at) // the lines have paid for the loan
+	w.decide(at, d, n(1), byStatement, at) // ticks have brought the block back
 	sliding := *d
 	sliding.Name, sliding.Kind, sliding.Refill, sliding.Segments = "sliding", backend.KindSlidingWindow, 0, 3
 	w.decide(at, &sliding, n(1), byFunction, at)

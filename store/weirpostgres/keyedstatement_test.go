@@ -211,7 +211,7 @@ func TestKeyedStatement_LateErrorIsThatOfTheKeysItHit(t *testing.T) {
 // A blocking is a question of which some keys cannot be answered at once. It records the statements.
 type blocking struct {
 	forever   map[string]bool // keys whose rows stay locked
-	contended map[string]bool // keys whose rows are free after leastAloneWait, as one that another instance writes
+	contended map[string]bool // keys whose rows are free after minSingleWait, like a row that another instance is writing
 	asked     [][]string
 	waits     []time.Duration
 	outcomes  map[string]error
@@ -323,7 +323,7 @@ func TestStore_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 		l, err := s.PartitionedTokenBucket("a", limiter.TokenBucketOptions{TokenLimit: 1 << 20, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}, nil)
 		require.NoError(t, err)
 		b := newBackend(t, pool, BackendOptions{Schema: schema})
-		const keys = 160 // in four lanes
+		const keys = 160 // for four batchers
 		round := func() (unavailable int) {
 			var failed atomic.Int64
 			done := make(chan struct{})

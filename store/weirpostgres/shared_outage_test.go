@@ -59,7 +59,7 @@ func emptied(server *testserver.Server, schema string) drill.Fault {
 }
 
 func postgresFaults(server *testserver.Server) []drill.Fault {
-	// By a connection that was there before: afterwards there may be no room for another.
+	// The connection exists before the fault, because none may be left afterwards.
 	set := func(t testing.TB, admin *pgxpool.Pool, sql ...string) {
 		t.Helper()
 		for _, s := range sql {
@@ -79,8 +79,8 @@ func postgresFaults(server *testserver.Server) []drill.Fault {
 				set(t, connect(t, server.URL, nil), "alter system reset default_transaction_read_only", "select pg_reload_conf()")
 			},
 		}, {
-			// As where others have taken all there are; but for a superuser, as we are, some are reserved.
-			Name: "no connection to be had",
+			// As if other clients had taken all connections. The real limit does not apply to superusers, as these tests are.
+			Name: "no connections left",
 			Begin: func(t testing.TB) {
 				admin = connect(t, server.URL, nil)
 				set(t, admin, "update pg_database set datallowconn = false where datname = current_database()", all)

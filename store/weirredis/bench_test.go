@@ -113,7 +113,7 @@ func BenchmarkDecideMany(b *testing.B) {
 	})
 }
 
-// What a lease costs that is given and released, without anybody waiting.
+// BenchmarkHold measures a lease that is acquired and released while no caller waits.
 func BenchmarkHold(b *testing.B) {
 	be, _ := benchBackend(b)
 	d := &backend.Definition{Name: "bench", Limits: backend.Limits{Kind: backend.KindConcurrency, Permits: 1000}, Version: 1}

@@ -64,7 +64,7 @@ func drillSubject() drill.Subject {
 
 var evalCalls = regexp.MustCompile(`cmdstat_(?:evalsha|eval):calls=(\d+)`)
 
-// scriptCalls is how many scripts the server has run, for whomever.
+// scriptCalls returns how many scripts the server has run for all clients.
 func scriptCalls(t testing.TB, place string) (n int64) {
 	url, _, _ := strings.Cut(place, " ")
 	info, err := connect(t, url).Info(context.Background(), "commandstats").Result()
