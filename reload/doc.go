@@ -59,19 +59,8 @@
 //
 // Everything that is wrong with a file is reported at once, with line and column and what would be right: unknown
 // fields, wrong types, values out of range, unknown names, pipelines and chains that contain themselves, duplicate
-// keys.
-//
-//   - A duration is a text with a unit, such as 250ms or 1m30s.
-//   - A whole number is decimal: YAML readers disagree about 010.
-//   - "off" stands for -1 where a field takes it, such as max_retries and delay of a retry. -1 is accepted, too.
-//     "forever" is max_retries without a limit.
-//   - A 0 that would stand for another default value is refused: leave the field out instead.
-//   - A field without a value, as in "retry:" alone, is refused; {} means all defaults.
-//   - A file without pipelines is refused unless it has allow_empty: true, because half a file can look like that.
-//   - Aliases and merge keys work. Top-level fields that begin with x- are ignored; they are a place for anchors. Tags
-//     are refused. A problem in what an alias stands for is reported at the anchor.
-//   - A file has one document, at most 1 MiB, in UTF-8. JSON is read as YAML, except for characters that are escaped
-//     in two halves (\ud83d\ude00): write these characters as they are.
+// keys. A file without pipelines is refused unless it has allow_empty: true, because half a file can look like that.
+// The page docs/configuration.md has a table of every kind, and the rules for values.
 package reload
 
 // For maintainers: a file goes one way, and each step knows only those before it.

@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// maxExpanded bounds how many values all aliases stand for: in ten lines they can stand for billions.
+// maxExpanded bounds how many values replace aliases: ten lines with aliases of aliases can stand for billions.
 const maxExpanded = 100_000
 
 // maxDepth bounds how deep values are nested. Valid files need about ten levels.
@@ -18,8 +18,8 @@ const maxDepth = 100
 // A converter makes nodes of the library's nodes. It resolves aliases and merge keys, and reports duplicate keys.
 type converter struct {
 	Problems
-	expanding map[*yaml.Node]bool // the anchors around the current node
-	expanded  int                 // how many nodes are from aliases
+	expanding map[*yaml.Node]bool // the anchors that the current node stands in
+	expanded  int                 // how many nodes were made for aliases
 	tooMany   bool                // expanded has exceeded maxExpanded
 	depth     int
 }

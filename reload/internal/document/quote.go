@@ -11,8 +11,8 @@ import (
 // MaxName bounds the length of names in a file, in bytes.
 const MaxName = 256
 
-// Name returns a name as messages show it: in quotes if a terminal would not show all of it or if it is longer than
-// MaxName.
+// Name returns a name as messages show it: in quotes if it is empty, has characters that a terminal does not show, or is
+// longer than MaxName.
 func Name(name string) string {
 	if len(name) > MaxName {
 		return Quoted(name)
@@ -23,7 +23,7 @@ func Name(name string) string {
 	return name
 }
 
-// Visible replaces the characters of a text that a terminal would not show, except line breaks.
+// Visible replaces the characters of a text that a terminal does not show, except line breaks.
 func Visible(text string) string {
 	var b strings.Builder
 	for _, r := range text {

@@ -18,11 +18,11 @@ const (
 // mostSuggested bounds the length of names that are suggested, in bytes.
 const mostSuggested = 64
 
-// A Suggester finds the names that misspelt ones may stand for, until it has compared mostComparedInAll names.
+// A Suggester suggests names for misspelt ones, until it has compared mostComparedInAll names.
 type Suggester struct{ compared int }
 
-// Instead returns what the file could say instead of got: the nearest of the names, or else all of them. If there are
-// no names, it returns none.
+// Instead returns the end of a message about the unknown name got: "did you mean" the nearest of the names or, if none is
+// near, which names there are. If there are none, it returns the text none.
 func (s *Suggester) Instead(got string, names []string, none string) string {
 	if len(names) == 0 {
 		return none
