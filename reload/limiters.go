@@ -13,8 +13,16 @@ import (
 )
 
 // limiter returns the limiter l. name is its name in the registry.
-func (b builder) limiter(name string, l *model.Limiter) (limiter.Limiter, error) {
-	made, err := b.makeLimiter(name, l)
+func (b builder) limiter(name string, l *model.Limiter) (made limiter.Limiter, err error) {
+	if l.Options != nil {
+		err = b.kinds.checkRegistered(l.Options)
+	}
+	if err == nil && l.Store != nil {
+		err = b.kinds.checkRegistered(*l.Store)
+	}
+	if err == nil {
+		made, err = b.makeLimiter(name, l)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("limiter %q: %w", name, err)
 	}
@@ -24,23 +32,23 @@ func (b builder) limiter(name string, l *model.Limiter) (limiter.Limiter, error)
 func (b builder) makeLimiter(name string, l *model.Limiter) (limiter.Limiter, error) {
 	switch o := l.Options.(type) {
 	case limiter.TokenBucketOptions:
-		return storable(b, name, l, o, b.TokenBucket)
+		return storable(b, name, l, o, b.TokenBucket), nil
 	case limiter.FixedWindowOptions:
-		return storable(b, name, l, o, b.FixedWindow)
+		return storable(b, name, l, o, b.FixedWindow), nil
 	case limiter.SlidingWindowOptions:
-		return storable(b, name, l, o, b.SlidingWindow)
+		return storable(b, name, l, o, b.SlidingWindow), nil
 	case limiter.ConcurrencyOptions:
-		return storable(b, name, l, o, b.Concurrency)
+		return storable(b, name, l, o, b.Concurrency), nil
 	case model.PartitionedOptions:
 		switch each := l.Each.Options.(type) {
 		case limiter.TokenBucketOptions:
-			return partitioned(b, name, l, o, each)
+			return partitioned(b, name, l, o, each), nil
 		case limiter.FixedWindowOptions:
-			return partitioned(b, name, l, o, each)
+			return partitioned(b, name, l, o, each), nil
 		case limiter.SlidingWindowOptions:
-			return partitioned(b, name, l, o, each)
+			return partitioned(b, name, l, o, each), nil
 		case limiter.ConcurrencyOptions:
-			return partitioned(b, name, l, o, each)
+			return partitioned(b, name, l, o, each), nil
 		}
 	case adaptive.LimiterOptions: // it keeps what it has learnt as long as its options stay the same
 		return kept(b, name, textOf(o), registry.Kept[*adaptive.Limiter, string]{
@@ -77,14 +85,11 @@ func (b builder) chain(l *model.Limiter) (limiter.Limiter, error) {
 }
 
 // storable returns a limiter with its state in the process, which inProcess returns, or in a store.
-func storable[O registry.LimiterOptions, L limiter.Limiter](b builder, name string, l *model.Limiter, o O, inProcess func(string, O) L) (limiter.Limiter, error) {
+func storable[O registry.LimiterOptions, L limiter.Limiter](b builder, name string, l *model.Limiter, o O, inProcess func(string, O) L) limiter.Limiter {
 	if l.Store == nil {
-		return inProcess(name, o), nil
+		return inProcess(name, o)
 	}
-	if err := b.kinds.checkRegistered(*l.Store); err != nil {
-		return nil, err
-	}
-	return registry.Shared(b.Builder, b.store(l), name, o, &l.Store.LimiterOptions), nil
+	return registry.Shared(b.Builder, b.store(l), name, o, &l.Store.LimiterOptions)
 }
 
 func (b builder) store(l *model.Limiter) *store.Store {
@@ -93,19 +98,13 @@ func (b builder) store(l *model.Limiter) *store.Store {
 
 // partitioned returns a partitioned limiter whose limiters have the options each. In a store, each version of the file
 // has its own key function: nothing in the process is shared.
-func partitioned[O registry.LimiterOptions](b builder, name string, l *model.Limiter, o model.PartitionedOptions, each O) (limiter.Limiter, error) {
-	if err := b.kinds.checkRegistered(o); err != nil {
-		return nil, err
-	}
+func partitioned[O registry.LimiterOptions](b builder, name string, l *model.Limiter, o model.PartitionedOptions, each O) limiter.Limiter {
 	key := named[func(context.Context) string](b.kinds, model.KeyFunction, o.Key)
 	if l.Store == nil {
 		b.keepKey(name, o.Key, key)
-		return &byContext{registry.Partitioned(b.Builder, name, key, each, &o.PartitionedOptions)}, nil
+		return &byContext{registry.Partitioned(b.Builder, name, key, each, &o.PartitionedOptions)}
 	}
-	if err := b.kinds.checkRegistered(*l.Store); err != nil {
-		return nil, err
-	}
-	return &byContext{limiter.Translate(registry.SharedPartitioned(b.Builder, b.store(l), name, each, &l.Store.LimiterOptions), key)}, nil
+	return &byContext{limiter.Translate(registry.SharedPartitioned(b.Builder, b.store(l), name, each, &l.Store.LimiterOptions), key)}
 }
 
 // A keyIdentity identifies the key function of a partitioned limiter.

@@ -2,7 +2,7 @@
 //
 //   - decode.go: File. It decodes the values, each by itself, and then looks at the names.
 //   - limiter.go, store.go, strategy.go: the values.
-//   - options.go, scalar.go: a mapping as a struct of options.
+//   - options.go, scalar.go: the kind that a mapping has, and its options as a struct.
 //   - validate.go: where the file has the field that a Validate method refuses.
 //   - reference.go, chain.go: the names that the file gives to limiters, budgets and pipelines, and where it uses them.
 //   - registryname.go: the names that the registry gives to limiters and circuit breakers.

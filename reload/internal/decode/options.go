@@ -3,10 +3,41 @@ package decode
 import (
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/model"
 )
+
+// oneKind returns the only entry of a mapping, if its key is one of the kinds or AcceptUnknown applies to it.
+func (d *decoder) oneKind(n *document.Node, what string, kinds []string) (document.Entry, bool) {
+	if n.Kind != document.Mapping {
+		d.Add(n, "must be a mapping of a kind of %s to its options, found %v; the kinds are %s", what, n, strings.Join(kinds, ", "))
+		return document.Entry{}, false
+	}
+	if len(n.Entries) == 0 {
+		d.Add(n, "the kind of %s is missing, it is one of %s", what, strings.Join(kinds, ", "))
+		return document.Entry{}, false
+	}
+	e := n.Entries[0]
+	if len(n.Entries) > 1 {
+		second := n.Entries[1].Key
+		d.Add(second, "a %s has one kind, %s comes after %s; is the indentation right?", what, document.Quoted(second.Text), document.Quoted(e.Key.Text))
+	}
+	if slices.Contains(kinds, e.Key.Text) {
+		return e, len(n.Entries) == 1
+	}
+	if what != eachKey && d.acceptsUnknown(e.Key.Text, kinds) {
+		return e, true
+	}
+	d.Add(e.Key, "unknown kind of %s %s, %s", what, document.Quoted(e.Key.Text), d.Instead(e.Key.Text, kinds, ""))
+	return document.Entry{}, false
+}
+
+// acceptsUnknown reports whether AcceptUnknown applies to a name: it is not close to a known one.
+func (d *decoder) acceptsUnknown(name string, known []string) bool {
+	return d.kinds.AcceptUnknown && document.Nearest(name, known) == ""
+}
 
 // A structure is a mapping that was decoded into a struct.
 type structure struct {
