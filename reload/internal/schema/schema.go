@@ -25,21 +25,9 @@ func Make(k *model.Kinds) ([]byte, error) {
 		"description": "Pipelines and their limiters, for package reload of weir.",
 		"type":        "object",
 		"properties": object{
-			model.LimitersField: object{
-				"description":          "Limiters that pipelines share, by name.",
-				"type":                 "object",
-				"additionalProperties": object{"$ref": "#/$defs/limiter"},
-			},
-			model.BudgetsField: object{
-				"description":          "Budgets of extra attempts that pipelines share, by name.",
-				"type":                 "object",
-				"additionalProperties": object{"$ref": "#/$defs/budget"},
-			},
-			model.PipelinesField: object{
-				"description":          "Pipelines, by name.",
-				"type":                 "object",
-				"additionalProperties": object{"$ref": "#/$defs/pipeline"},
-			},
+			model.LimitersField:   byName("Limiters that pipelines share, by name.", "limiter"),
+			model.BudgetsField:    byName("Budgets of extra attempts that pipelines share, by name.", "budget"),
+			model.PipelinesField:  byName("Pipelines, by name.", "pipeline"),
 			model.AllowEmptyField: object{"description": "Accept a file without pipelines.", "type": "boolean"},
 			model.SchemaField:     object{"description": "The address of this schema, for editors; weir ignores it.", "type": "string"},
 		},
@@ -55,6 +43,13 @@ func Make(k *model.Kinds) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
+// byName is the schema of a mapping of names to what a definition describes.
+func byName(description, definition string) object {
+	return object{"description": description, "type": "object", "additionalProperties": ref(definition)}
+}
+
+func ref(definition string) object { return object{"$ref": "#/$defs/" + definition} }
+
 // definitions returns the schemas that the others refer to by name.
 func (g generator) definitions() object {
 	defs := object{
@@ -68,7 +63,7 @@ func (g generator) definitions() object {
 			"properties": object{"strategies": object{
 				"description": "The strategies, outermost first.",
 				"type":        "array",
-				"items":       object{"$ref": "#/$defs/strategy"},
+				"items":       ref("strategy"),
 			}},
 			"required":             []string{"strategies"},
 			"additionalProperties": false,
@@ -106,7 +101,7 @@ func (g generator) refine(defs object) {
 
 	limiters := defs["strategy.rate_limiter"].(object)
 	for _, kind := range g.LimiterNames() {
-		properties(limiters)[kind] = object{"$ref": "#/$defs/limiter." + kind}
+		properties(limiters)[kind] = ref("limiter." + kind)
 	}
 	limiters["oneOf"] = eachRequired(append([]string{model.LimiterField}, g.LimiterNames()...))
 	g.addStore(limiters)
@@ -117,9 +112,7 @@ func (g generator) refine(defs object) {
 
 // limiterSchema is the schema of a mapping of one kind to its options, with or without a store.
 func (g generator) limiterSchema() object {
-	s := oneKindSchema("limiter.", g.LimiterNames())
-	delete(s, "minProperties")
-	delete(s, "maxProperties")
+	s := kindsSchema("limiter.", g.LimiterNames())
 	s["oneOf"] = eachRequired(g.LimiterNames())
 	g.addStore(s)
 	return s
@@ -130,7 +123,7 @@ func (g generator) addStore(limiter object) {
 	name := g.withFunctions(object{"type": "string"}, model.LimiterStore)
 	properties(limiter)[model.StoreField] = object{
 		"description": "The store of the limiter's state, which instances share: its name, or its name and options. In the process unless set.",
-		"anyOf":       []any{name, object{"$ref": "#/$defs/store"}},
+		"anyOf":       []any{name, ref("store")},
 	}
 	limiter["dependentSchemas"] = object{model.StoreField: object{"anyOf": eachRequired(model.Storable)}}
 }
@@ -168,11 +161,17 @@ func (g generator) withFunctions(s object, what model.Purpose) object {
 
 // oneKindSchema is the schema of a mapping of one kind to its options.
 func oneKindSchema(prefix string, kinds []string) object {
+	s := kindsSchema(prefix, kinds)
+	s["minProperties"], s["maxProperties"] = 1, 1
+	return s
+}
+
+func kindsSchema(prefix string, kinds []string) object {
 	p := object{}
 	for _, kind := range kinds {
-		p[kind] = object{"$ref": "#/$defs/" + prefix + kind}
+		p[kind] = ref(prefix + kind)
 	}
-	return object{"type": "object", "properties": p, "additionalProperties": false, "minProperties": 1, "maxProperties": 1}
+	return object{"type": "object", "properties": p, "additionalProperties": false}
 }
 
 func structSchema(t reflect.Type) object {
@@ -201,12 +200,12 @@ func structSchema(t reflect.Type) object {
 // typeSchema is the schema of the values of a type, with the words of the rule.
 func typeSchema(t reflect.Type, r model.Rule) object {
 	s := plainSchema(t, r)
+	if len(r.Words) == 0 {
+		return s
+	}
 	var texts []string
 	for _, w := range r.Words {
 		texts = append(texts, w.Text)
-	}
-	if texts == nil {
-		return s
 	}
 	choice := []any{s, object{"enum": texts}}
 	if slices.Contains(r.Words, model.Off) {
@@ -224,7 +223,7 @@ func plainSchema(t reflect.Type, r model.Rule) object {
 		}
 		return s
 	case t == model.DurationType:
-		return object{"$ref": "#/$defs/duration"}
+		return ref("duration")
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
