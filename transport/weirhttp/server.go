@@ -61,8 +61,8 @@ type LimitsOptions struct {
 // close the limiters after the server is shut down. Limits are safe for concurrent use.
 type Limits struct {
 	options   LimitsOptions
-	global    *policy // nil: none
-	policies  map[string]*policy
+	global    *preparedPolicy // nil: none
+	policies  map[string]*preparedPolicy
 	measurer  pipeline.Measurer
 	enabler   enabler
 	hasExempt atomic.Bool // a handler is exempt
@@ -73,6 +73,7 @@ type Limits struct {
 // with everything that is wrong in all policies.
 func NewLimits(o *LimitsOptions) (*Limits, error) {
 	l := new(Limits)
+	l.muxes.Store(new([]*http.ServeMux))
 	if o != nil {
 		l.options = *o
 	}
@@ -85,7 +86,7 @@ func NewLimits(o *LimitsOptions) (*Limits, error) {
 	if !reflect.ValueOf(l.options.Global).IsZero() {
 		l.global = l.prepare(&problems, "Global", GlobalPolicy, l.options.Global)
 	}
-	l.policies = make(map[string]*policy, len(l.options.Policies))
+	l.policies = make(map[string]*preparedPolicy, len(l.options.Policies))
 	for _, name := range slices.Sorted(maps.Keys(l.options.Policies)) {
 		path := fmt.Sprintf("Policies[%s]", name)
 		switch name {
@@ -104,7 +105,7 @@ func NewLimits(o *LimitsOptions) (*Limits, error) {
 
 // prepare returns p ready for use, with the defaults of the Limits. It adds what is wrong with p, which stands at
 // path, to problems.
-func (l *Limits) prepare(problems *validate.Problems, path, name string, p Policy) *policy {
+func (l *Limits) prepare(problems *validate.Problems, path, name string, p Policy) *preparedPolicy {
 	problems.Include(path, p.validate())
 	if p.Partitioned != nil && p.Key == nil {
 		p.Key = newAddressFinder(nil).key
@@ -116,7 +117,7 @@ func (l *Limits) prepare(problems *validate.Problems, path, name string, p Polic
 		p.OnRejected = l.options.OnRejected
 	}
 	p.Shadow = p.Shadow || l.options.Shadow && p.Pipeline == nil
-	c := &policy{
+	c := &preparedPolicy{
 		Policy: p,
 		name:   name,
 		source: pipeline.Source{Pipeline: l.options.Name, Strategy: name},
@@ -131,7 +132,7 @@ func (l *Limits) prepare(problems *validate.Problems, path, name string, p Polic
 }
 
 // find returns the policy of that name, or makes one of the registry's pipeline of that name.
-func (l *Limits) find(name string) (*policy, error) {
+func (l *Limits) find(name string) (*preparedPolicy, error) {
 	if p := l.policies[name]; p != nil {
 		return p, nil
 	}

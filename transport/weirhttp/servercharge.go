@@ -53,8 +53,8 @@ func Charge(ctx context.Context, n int, policies ...string) (charged int, err er
 func abs(n int) int { return max(n, -n) }
 
 // chargeable returns the policies of those names, or the Metered ones, that have granted something.
-func (c *call) chargeable(names []string) []*policy {
-	var all []*policy
+func (c *call) chargeable(names []string) []*preparedPolicy {
+	var all []*preparedPolicy
 	for _, g := range c.grants() {
 		p := g.policy
 		if g.since == extra || len(names) == 0 && !p.Metered || len(names) > 0 && !slices.Contains(names, p.name) {
@@ -67,7 +67,7 @@ func (c *call) chargeable(names []string) []*policy {
 
 // charge corrects what one policy has granted. It runs functions of the limiter without holding c.mu: a limiter of the
 // program may call LeaseFrom, or Charge again, and would deadlock.
-func (c *call) charge(p *policy, n int) (charged int, err error) {
+func (c *call) charge(p *preparedPolicy, n int) (charged int, err error) {
 	x, added := c.beginCharge(p, n)
 	if added != 0 {
 		return added, nil // the correction under way applies it
@@ -87,7 +87,7 @@ func (c *call) charge(p *policy, n int) (charged int, err error) {
 
 // chargeSeparately takes n more permits as leases of their own, or refunds whole leases, if the limiter cannot adjust
 // the lease of the request.
-func (c *call) chargeSeparately(p *policy, n int) (int, error) {
+func (c *call) chargeSeparately(p *preparedPolicy, n int) (int, error) {
 	if n < 0 {
 		back, err := c.refundUpTo(p, -n)
 		return -back, err
@@ -108,7 +108,7 @@ type correction struct {
 
 // beginCharge returns the correction that the caller has to make of what the policy has granted. If one is under way,
 // it adds n to that one, and returns how much that adds.
-func (c *call) beginCharge(p *policy, n int) (x *correction, added int) {
+func (c *call) beginCharge(p *preparedPolicy, n int) (x *correction, added int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over {
@@ -167,7 +167,7 @@ func (x *correction) end(c *call, lease limiter.Lease) (later int) {
 
 // topUp takes n more permits, or as many as there are. How many a limiter has is not known beforehand, and other
 // requests take some meanwhile: so topUp asks for half as many whenever it is rejected.
-func (c *call) topUp(p *policy, n int) (taken int, err error) {
+func (c *call) topUp(p *preparedPolicy, n int) (taken int, err error) {
 	ctx := context.WithoutCancel(c)
 	granted, ok := c.grantOf(p)
 	if !ok {
@@ -196,7 +196,7 @@ func (c *call) topUp(p *policy, n int) (taken int, err error) {
 }
 
 // refundUpTo refunds leases of up to n permits in all, the last one first.
-func (c *call) refundUpTo(p *policy, n int) (back int, err error) {
+func (c *call) refundUpTo(p *preparedPolicy, n int) (back int, err error) {
 	for back < n {
 		lease, err := c.leaseToRefund(p, n-back)
 		if err != nil {
@@ -213,7 +213,7 @@ func (c *call) refundUpTo(p *policy, n int) (back int, err error) {
 
 // leaseToRefund removes the last lease of the policy from the call and returns it; the zero Lease if there is none. The
 // error is ErrPartialRefund if that lease has more than n permits.
-func (c *call) leaseToRefund(p *policy, n int) (limiter.Lease, error) {
+func (c *call) leaseToRefund(p *preparedPolicy, n int) (limiter.Lease, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range slices.Backward(c.held) {

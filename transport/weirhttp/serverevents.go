@@ -50,7 +50,7 @@ func (l *Limits) listens(ctx context.Context) (listening, measuring bool) {
 }
 
 // report sends an event of the policy to the Listener.
-func (c *call) report(ctx context.Context, p *policy, name string, severity pipeline.Severity, err error) {
+func (c *call) report(ctx context.Context, p *preparedPolicy, name string, severity pipeline.Severity, err error) {
 	if !c.listening {
 		return
 	}
@@ -65,7 +65,7 @@ func (c *call) report(ctx context.Context, p *policy, name string, severity pipe
 
 // measureRequest reports how long the policy took to answer. It is called when the call holds the lease, so that the
 // lease is given back if the Measurer panics.
-func (c *call) measureRequest(ctx context.Context, p *policy, waited, answered time.Duration, lease limiter.Lease, err error) {
+func (c *call) measureRequest(ctx context.Context, p *preparedPolicy, waited, answered time.Duration, lease limiter.Lease, err error) {
 	e := pipeline.Event{Name: ratelimit.MeasureRequest, Source: p.source, Duration: waited, Err: err}
 	if err == nil && !lease.Acquired() {
 		e.Err = rejectedError(p, lease)
@@ -74,12 +74,12 @@ func (c *call) measureRequest(ctx context.Context, p *policy, waited, answered t
 		c.route.limits.measurer.OnMeasurement(ctx, e)
 		return
 	}
-	begun := pipeline.BeginMeasurement(ctx, c.route.limits.measurer, e)
+	measurement := pipeline.BeginMeasurement(ctx, c.route.limits.measurer, e)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range c.held {
 		if g := &c.held[i]; g.policy == p && g.since == answered {
-			g.begun = begun
+			g.measurement = measurement
 		}
 	}
 }
@@ -88,11 +88,11 @@ func (c *call) measureRequest(ctx context.Context, p *policy, waited, answered t
 func (c *call) measureLease(g *grant) {
 	if c.measuring && g.since != extra {
 		e := pipeline.Event{Name: ratelimit.MeasureLease, Source: g.policy.source, Duration: clock.Now() - g.since}
-		pipeline.EndMeasurement(c.Context, c.route.limits.measurer, e, g.begun)
+		pipeline.EndMeasurement(c.Context, c.route.limits.measurer, e, g.measurement)
 	}
 }
 
 // rejectedError returns the rejection as strategies/ratelimit reports it to listeners.
-func rejectedError(p *policy, lease limiter.Lease) *ratelimit.RejectedError {
+func rejectedError(p *preparedPolicy, lease limiter.Lease) *ratelimit.RejectedError {
 	return &ratelimit.RejectedError{Reason: lease.Reason(), Source: p.source, Lease: lease}
 }

@@ -1,6 +1,9 @@
 package weirhttp
 
-import "net/http"
+import (
+	"net/http"
+	"slices"
+)
 
 // Exempt returns a handler that serves h without the limits of l; it removes the middleware of l that h is wrapped in.
 //
@@ -40,10 +43,7 @@ func (l *Limits) ExemptIn(mux *http.ServeMux) {
 	l.hasExempt.Store(true)
 	for {
 		old := l.muxes.Load()
-		all := []*http.ServeMux{mux}
-		if old != nil {
-			all = append(all, *old...)
-		}
+		all := append(slices.Clip(*old), mux) // a copy, because requests read the old one
 		if l.muxes.CompareAndSwap(old, &all) {
 			return
 		}
@@ -85,14 +85,7 @@ func (h *route) isExempt(r *http.Request) bool {
 	if l.leadsToExempt(h.next, r) {
 		return true
 	}
-	if muxes := l.muxes.Load(); muxes != nil {
-		for _, mux := range *muxes {
-			if l.leadsToExempt(mux, r) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(*l.muxes.Load(), func(mux *http.ServeMux) bool { return l.leadsToExempt(mux, r) })
 }
 
 // leadsToExempt reports whether h would hand the request to a handler that is exempt from l. It looks through a bounded

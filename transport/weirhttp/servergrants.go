@@ -9,12 +9,12 @@ import (
 
 // A grant is what a policy has granted to a call.
 type grant struct {
-	policy     *policy
-	lease      limiter.Lease
-	key        string        // what Policy.Key returned, if the policy is Partitioned
-	since      time.Duration // when it was granted, as of clock.Now, if the call is measured; or extra
-	begun      any           // what BeginMeasurement of a [pipeline.LeaseMeasurer] returned
-	correction *correction   // not nil while Charge corrects the lease
+	policy      *preparedPolicy
+	lease       limiter.Lease
+	key         string        // what Policy.Key returned, if the policy is Partitioned
+	since       time.Duration // when it was granted, as of clock.Now, if the call is measured; or extra
+	measurement any           // what BeginMeasurement of a [pipeline.LeaseMeasurer] returned
+	correction  *correction   // not nil while Charge corrects the lease
 }
 
 // extra marks a grant by its since: [Charge] took these permits in addition to the lease of the policy. They are not
@@ -39,7 +39,7 @@ func (c *call) grants() []grant {
 }
 
 // grantOf returns what the policy has granted, if anything.
-func (c *call) grantOf(p *policy) (g grant, ok bool) {
+func (c *call) grantOf(p *preparedPolicy) (g grant, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range c.held {

@@ -146,8 +146,8 @@ func isSet(problems *validate.Problems, path string, v any) bool {
 	return v != nil
 }
 
-// A policy is a Policy that is ready for requests.
-type policy struct {
+// A preparedPolicy is a Policy that is ready for requests.
+type preparedPolicy struct {
 	Policy
 	name    string
 	source  pipeline.Source
@@ -156,10 +156,10 @@ type policy struct {
 }
 
 // keyed reports whether the policy limits each client apart, rather than all of them together.
-func (p *policy) keyed() bool { return p.Limiter == nil && p.Pipeline == nil }
+func (p *preparedPolicy) keyed() bool { return p.Limiter == nil && p.Pipeline == nil }
 
 // acquire asks the limiter for n permits, and waits as long as the policy allows. key is that of a Partitioned.
-func (p *policy) acquire(ctx context.Context, r *http.Request, key string, n int) (limiter.Lease, error) {
+func (p *preparedPolicy) acquire(ctx context.Context, r *http.Request, key string, n int) (limiter.Lease, error) {
 	if p.MaxWait <= 0 || p.Shadow {
 		return p.ask(ctx, r, key, n, p.MaxWait == 0 && !p.Shadow)
 	}
@@ -174,7 +174,7 @@ func (p *policy) acquire(ctx context.Context, r *http.Request, key string, n int
 }
 
 // ask asks the limiter, which can queue the request only if wait is true.
-func (p *policy) ask(ctx context.Context, r *http.Request, key string, n int, wait bool) (limiter.Lease, error) {
+func (p *preparedPolicy) ask(ctx context.Context, r *http.Request, key string, n int, wait bool) (limiter.Lease, error) {
 	switch {
 	case p.Limiter != nil && wait:
 		return p.Limiter.Acquire(ctx, n)

@@ -24,8 +24,8 @@ func newQuotaSource(p *Policy) *quotaSource {
 	return s
 }
 
-// quota returns what the policy tells a client as of now. lease is what the policy has answered.
-func (s *quotaSource) quota(r *http.Request, key string, lease limiter.Lease) (q quota, ok bool) {
+// current returns what the policy tells a client as of now. lease is what the policy has answered.
+func (s *quotaSource) current(r *http.Request, key string, lease limiter.Lease) (q quota, ok bool) {
 	remaining, ok := lease.Remaining() // the statistics of a shared limiter take a round trip
 	if !ok {
 		statistics, ok := s.statistics(r, key)
@@ -45,7 +45,7 @@ func (s *quotaSource) quota(r *http.Request, key string, lease limiter.Lease) (q
 
 // writeQuotas tells the client about every policy of the route that was asked.
 func (c *call) writeQuotas(w http.ResponseWriter, r *http.Request) {
-	for _, p := range c.route.policies[c.first:] {
+	for _, p := range c.route.policies[c.firstPolicy:] {
 		if p.quota == nil {
 			continue
 		}
@@ -58,8 +58,8 @@ func (c *call) writeQuotas(w http.ResponseWriter, r *http.Request) {
 }
 
 // writeQuota tells the client about one policy. The retryAfter of a rejection, if it is known, is when there is more.
-func (p *policy) writeQuota(w http.ResponseWriter, r *http.Request, key string, lease limiter.Lease, retryAfter time.Duration) {
-	q, ok := p.quota.quota(r, key, lease)
+func (p *preparedPolicy) writeQuota(w http.ResponseWriter, r *http.Request, key string, lease limiter.Lease, retryAfter time.Duration) {
+	q, ok := p.quota.current(r, key, lease)
 	if !ok {
 		return
 	}

@@ -30,7 +30,7 @@ const StatusClientClosedRequest = 499
 // statusFor returns 429 for a client over its quota, and 503 for a server that is short of capacity. For a limiter that
 // all clients share, RetryAfter tells which it is: permits that come back with time are a quota, permits that come back
 // when other requests end are capacity.
-func (p *policy) statusFor(lease limiter.Lease) int {
+func (p *preparedPolicy) statusFor(lease limiter.Lease) int {
 	if p.Status != 0 {
 		return p.Status
 	}

@@ -20,11 +20,11 @@ import (
 type call struct {
 	context.Context // the one that the request came with
 
-	route     *route
-	request   *http.Request // the copy that has this context
-	first     int32         // the policy with which it began
-	listening bool
-	measuring bool
+	route       *route
+	request     *http.Request // the copy that has this context
+	firstPolicy int32         // the number of the policy that was asked first
+	listening   bool
+	measuring   bool
 
 	mu   sync.Mutex
 	over bool // the handler has returned: nothing more is held; under mu
@@ -51,7 +51,7 @@ func (h *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.listening, c.measuring = h.limits.listens(c.Context)
 	c.request = handlerio.WithContext(r, c)
 	if h.global && c.askedGlobalBefore() {
-		c.first = 1
+		c.firstPolicy = 1
 	}
 	returned := false
 	defer c.end()
@@ -61,7 +61,7 @@ func (h *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			handlerio.RemoveFiles(r)
 		}
 	}()
-	c.serve(w, c.request, int(c.first))
+	c.serve(w, c.request, int(c.firstPolicy))
 	returned = true
 }
 
@@ -125,7 +125,7 @@ func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
 
 // admit asks the limiter of one policy. If ok is false, the request is to be turned away with the rejection. key is
 // what Policy.Key returned, which is called once.
-func (c *call) admit(p *policy, r *http.Request) (key string, rejection Rejection, ok bool) {
+func (c *call) admit(p *preparedPolicy, r *http.Request) (key string, rejection Rejection, ok bool) {
 	ctx := r.Context()
 	n := 1
 	if p.Cost != nil {
@@ -163,7 +163,7 @@ func (c *call) admit(p *policy, r *http.Request) (key string, rejection Rejectio
 }
 
 // rejected decides about a request that the limiter has rejected. If ok is true, the request is admitted nevertheless.
-func (c *call) rejected(ctx context.Context, p *policy, lease limiter.Lease) (rejection Rejection, ok bool) {
+func (c *call) rejected(ctx context.Context, p *preparedPolicy, lease limiter.Lease) (rejection Rejection, ok bool) {
 	name, severity := ratelimit.EventRejected, pipeline.SeverityError
 	switch {
 	case p.Shadow:
@@ -193,7 +193,7 @@ func undecided(lease limiter.Lease) bool {
 
 // failed decides about a request for which the limiter returned an error. If ok is true, the request is admitted
 // nevertheless.
-func (c *call) failed(ctx context.Context, p *policy, n int, err error) (rejection Rejection, ok bool) {
+func (c *call) failed(ctx context.Context, p *preparedPolicy, n int, err error) (rejection Rejection, ok bool) {
 	rejection = Rejection{Policy: p.name, Err: fmt.Errorf("weirhttp: policy %s: %w", p.name, err)}
 	tooMany := errors.Is(err, limiter.ErrPermitCount)
 	switch {
@@ -219,7 +219,7 @@ func (c *call) failed(ctx context.Context, p *policy, n int, err error) (rejecti
 }
 
 // turnAway answers a request that a policy does not admit. It costs nothing in the policies before.
-func (c *call) turnAway(w http.ResponseWriter, r *http.Request, p *policy, key string, rejection Rejection) {
+func (c *call) turnAway(w http.ResponseWriter, r *http.Request, p *preparedPolicy, key string, rejection Rejection) {
 	c.giveBackFrom(0, true)
 	handlerio.MarkRejected(w)
 	if rejection.RetryAfter > 0 {

@@ -21,7 +21,7 @@ import (
 func (l *Limits) Wrap(names ...string) (func(http.Handler) http.Handler, error) {
 	var unknown []error
 	var problems validate.Problems
-	policies := make([]*policy, 0, len(names)+1)
+	policies := make([]*preparedPolicy, 0, len(names)+1)
 	for i, name := range names {
 		if slices.Contains(names[:i], name) {
 			problems.Add(fmt.Sprintf("names[%d]", i), name, "must not repeat an earlier name")
@@ -58,7 +58,7 @@ func (l *Limits) Handler(h http.Handler, names ...string) http.Handler {
 // [weir.OptionsError] with everything that is wrong in all of them.
 func (l *Limits) WrapInline(policies ...Policy) (func(http.Handler) http.Handler, error) {
 	var problems validate.Problems
-	compiled := make([]*policy, 0, len(policies)+1)
+	compiled := make([]*preparedPolicy, 0, len(policies)+1)
 	for i, p := range policies {
 		path := fmt.Sprintf("policies[%d]", i)
 		name := cmp.Or(p.Name, "inline")
@@ -77,16 +77,16 @@ func (l *Limits) WrapInline(policies ...Policy) (func(http.Handler) http.Handler
 type route struct {
 	limits      *Limits
 	next        http.Handler
-	policies    []*policy // the global one first
-	global      bool      // the first policy is the global one
-	timed       *policy   // the policy with the shortest Timeout; nil: none
-	sendsQuotas bool      // a policy tells the client what is left
+	policies    []*preparedPolicy // the global one first
+	global      bool              // the first policy is the global one
+	timed       *preparedPolicy   // the policy with the shortest Timeout; nil: none
+	sendsQuotas bool              // a policy tells the client what is left
 }
 
 // around returns middleware that makes routes with the global policy and those policies.
-func (l *Limits) around(policies []*policy) func(http.Handler) http.Handler {
+func (l *Limits) around(policies []*preparedPolicy) func(http.Handler) http.Handler {
 	if l.global != nil {
-		policies = append([]*policy{l.global}, policies...)
+		policies = append([]*preparedPolicy{l.global}, policies...)
 	}
 	template := route{limits: l, policies: policies, global: l.global != nil}
 	for _, p := range policies {
