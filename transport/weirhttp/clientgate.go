@@ -176,10 +176,10 @@ func (g *Gate) forgetLocked(host string, p *pause, now time.Duration) {
 // TryAcquire takes n permits of the host's limiter if the host is not paused. It implements [limiter.Partitioned].
 func (g *Gate) TryAcquire(ctx context.Context, host string, n int) (limiter.Lease, error) {
 	if left, ok := g.Paused(host); ok {
-		return rejectPaused(ctx, left, n)
+		return decide(ctx, n, limiter.Rejected(left, ReasonPaused))
 	}
 	if g.behind == nil {
-		return grantUnlimited(ctx, n)
+		return decide(ctx, n, limiter.Granted(n, nil))
 	}
 	return g.behind.TryAcquire(ctx, host, n)
 }
@@ -188,17 +188,18 @@ func (g *Gate) TryAcquire(ctx context.Context, host string, n int) (limiter.Leas
 // the gate does. It does not wait for a pause that outlasts the deadline of ctx. It implements [limiter.Partitioned].
 func (g *Gate) Acquire(ctx context.Context, host string, n int) (limiter.Lease, error) {
 	if left, ok := g.Paused(host); ok {
-		if ctx.Err() != nil || n < 0 {
-			return rejectPaused(ctx, left, n)
+		if ctx.Err() == nil && n >= 0 {
+			var err error
+			if left, err = g.wait(ctx, host); err != nil {
+				return limiter.Lease{}, err
+			}
 		}
-		if left, err := g.wait(ctx, host); err != nil {
-			return limiter.Lease{}, err
-		} else if left > 0 {
-			return rejectPaused(ctx, left, n)
+		if left > 0 {
+			return decide(ctx, n, limiter.Rejected(left, ReasonPaused))
 		}
 	}
 	if g.behind == nil {
-		return grantUnlimited(ctx, n)
+		return decide(ctx, n, limiter.Granted(n, nil))
 	}
 	return g.behind.Acquire(ctx, host, n)
 }
@@ -255,29 +256,13 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// rejectPaused is the answer during a pause. As in every limiter, errors come first.
-func rejectPaused(ctx context.Context, left time.Duration, n int) (limiter.Lease, error) {
-	if err := checkRequest(ctx, n); err != nil {
-		return limiter.Lease{}, err
-	}
-	return limiter.Rejected(left, ReasonPaused), nil
-}
-
-// grantUnlimited is the answer without a limiter behind the gate.
-func grantUnlimited(ctx context.Context, n int) (limiter.Lease, error) {
-	if err := checkRequest(ctx, n); err != nil {
-		return limiter.Lease{}, err
-	}
-	return limiter.Granted(n, nil), nil
-}
-
-// checkRequest returns the errors that every limiter returns first.
-func checkRequest(ctx context.Context, n int) error {
+// decide returns the lease, or else the errors that every limiter returns first.
+func decide(ctx context.Context, n int, lease limiter.Lease) (limiter.Lease, error) {
 	if err := pipeline.ContextError(ctx); err != nil {
-		return err
+		return limiter.Lease{}, err
 	}
 	if n < 0 {
-		return fmt.Errorf("%w: %d, must be at least 0", limiter.ErrPermitCount, n)
+		return limiter.Lease{}, fmt.Errorf("%w: %d, must be at least 0", limiter.ErrPermitCount, n)
 	}
-	return nil
+	return lease, nil
 }

@@ -2,7 +2,8 @@
 // handler has answered. If the time of a handler is limited, reading the one and writing the other fail when it is over,
 // also while they wait for a client.
 //
-//   - writer.go: Response, and the ResponseWriter of the handler.
+//   - response.go: what weirhttp learns of the answer.
+//   - writer.go: the ResponseWriter of the handler.
 //   - methods.go: the optional methods of that ResponseWriter.
 //   - request.go: the copy of the request that handlers get.
 //   - clientcontext.go: how the time of a handler is limited.

@@ -5,73 +5,8 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"time"
 )
-
-// A Response is what a handler answers. Its Writer is for the handler, its other methods are for weirhttp.
-type Response struct {
-	w      writer
-	header http.Header // as it was before the handler
-}
-
-// NewResponse returns a Response that writes to w, for a handler of r. If r is nil, the handler's time cannot be
-// limited, and the header cannot be restored.
-func NewResponse(w http.ResponseWriter, r *http.Request) *Response {
-	own := &Response{w: writer{inner: w, request: r}}
-	if h := w.Header(); r != nil && len(h) > 0 {
-		own.header = h.Clone()
-	}
-	return own
-}
-
-// RestoreHeader makes the header what it was before the handler, whose header is not for another answer. It can be
-// called again.
-func (r *Response) RestoreHeader() {
-	h := r.w.Header()
-	clear(h)
-	for name, lines := range r.header {
-		h[name] = slices.Clone(lines)
-	}
-}
-
-// Writer returns the ResponseWriter for the handler. It has exactly the optional methods that the inner one has, and
-// [http.ResponseController] works through it.
-func (r *Response) Writer() http.ResponseWriter { return r.w.withMethods() }
-
-// Begun reports whether anything was sent that another answer would mix with.
-func (r *Response) Begun() bool { return r.w.status != 0 }
-
-// Status returns the status of the response; 0 if it has not begun.
-func (r *Response) Status() int { return r.w.status }
-
-// Hijacked reports whether the handler has taken over the connection.
-func (r *Response) Hijacked() bool { return r.w.hijacked }
-
-// Rejected reports whether a limiter gave the answer, not the handler; see [MarkRejected].
-func (r *Response) Rejected() bool { return r.w.rejected }
-
-// MarkRejected marks the response that w belongs to, and those further out, as the answer of a limiter.
-func MarkRejected(w http.ResponseWriter) {
-	for own := enclosing(w); own != nil; own = enclosing(own.inner) {
-		own.rejected = true
-	}
-}
-
-// enclosing returns the writer that w is or wraps, or nil.
-func enclosing(w http.ResponseWriter) *writer {
-	for w != nil {
-		if own, ok := w.(interface{ asWriter() *writer }); ok {
-			return own.asWriter()
-		}
-		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			return nil
-		}
-		w = u.Unwrap()
-	}
-	return nil
-}
 
 // A writer is a ResponseWriter that knows whether the response has begun, and with which status, and whose methods fail
 // when the time of the handler is over. It has no exported methods but those of a ResponseWriter: handlers look for
