@@ -11,8 +11,8 @@ import (
 
 // A handlerRun is one request whose handler runs in a pipeline, as often as the strategies run it.
 //
-// The handler has the ResponseWriter. So it never runs twice at once, it runs again only if it has not begun to answer,
-// and run does not return before it has returned, even if a strategy no longer waits for it.
+// The handler uses the ResponseWriter until it returns. So the handler never runs twice at once, and it runs again only
+// if it has not begun to answer. If a strategy no longer waits for the handler, run still does.
 type handlerRun struct {
 	through  *handlerPipeline
 	response *handlerio.Response

@@ -1,3 +1,13 @@
+// Package handlerio has what handlers of weirhttp read and write: their request, and a ResponseWriter that knows what the
+// handler has answered. If the time of a handler is limited, reading the one and writing the other fail when it is over,
+// also while they wait for a client.
+//
+//   - response.go: what weirhttp sees of the answer.
+//   - writer.go: the ResponseWriter of the handler.
+//   - methods.go: the optional methods of that ResponseWriter.
+//   - request.go: the copy of the request that handlers get.
+//   - clientcontext.go: how the time of a handler is limited.
+//   - body.go and cutoff.go: how a Read or a Write that waits for the client is woken.
 package handlerio
 
 import (
