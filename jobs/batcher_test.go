@@ -435,7 +435,7 @@ func TestBatcher_Close(t *testing.T) {
 				return decision{inWorker: req.job < 3, expectedWait: 1000 * second, granted: req.job == 3}
 			}}
 			b := d.batcher(16)
-			present := []<-chan answer{b.goAsk(t.Context(), askFor(1, 71)), b.goAsk(t.Context(), askFor(2, 71))}
+			inWorkers := []<-chan answer{b.goAsk(t.Context(), askFor(1, 71)), b.goAsk(t.Context(), askFor(2, 71))}
 			synctest.Wait()
 			d.change(func() { d.took = time.Second })
 			asked := b.goAsk(t.Context(), askFor(3))
@@ -451,7 +451,7 @@ func TestBatcher_Close(t *testing.T) {
 			}()
 			assert.NoError(t, (<-asked).err, "the transaction under way ends")
 			assert.ErrorIs(t, (<-next).err, ErrClosed)
-			for _, c := range present {
+			for _, c := range inWorkers {
 				assert.ErrorIs(t, (<-c).err, ErrClosed)
 			}
 			<-closed

@@ -14,47 +14,47 @@ import (
 // A LimiterInfo is one limiter in a list.
 type LimiterInfo struct {
 	Ref
-	Options json.RawMessage `json:"options"` // as it was set; durations are in ns
-	Keys    int             `json:"keys"`    // that are remembered; a limiter without keys has one when it was used
-	Holders int             `json:"holders"` // rows of jobs and owners that hold slots
-	Waiters int             `json:"waiters"` // jobs that come back to ask
+	Options json.RawMessage `json:"options"` // as they were set; durations are in ns
+	Keys    int             `json:"keys"`    // the number of stored keys; at most 1 for a limiter without keys
+	Holders int             `json:"holders"` // the number of jobs and named owners that hold slots, of all keys
+	Waiters int             `json:"waiters"` // the number of throttled jobs that come back, of all keys
 }
 
-// A KeyInfo is the state of a limiter, or of one of its keys. That of a dynamic window without a key is about all keys
-// together: Limit is its Capacity, 0 if it has none, and Next is zero.
+// A KeyInfo is the state of a limiter, or of one of its keys. For a dynamic window without a key, it has the sums over all
+// keys: Limit is the Capacity, 0 if there is none, and Next is zero.
 type KeyInfo struct {
 	Ref
-	Limit    int           `json:"limit"`     // how many may hold it, or begin in its window, now
-	Used     int           `json:"used"`      // how many do, or have begun in the window that ends now
-	Reserved int           `json:"reserved"`  // windows: places kept for jobs that come back
-	Next     time.Time     `json:"next"`      // when a job that comes now would start, as far as can be told
-	Now      time.Time     `json:"now"`       // the database's clock
-	Waiting  int           `json:"waiting"`   // how many jobs come back to ask
+	Limit    int           `json:"limit"`     // the number of slots, or the present limit of the window
+	Used     int           `json:"used"`      // the number of owners that hold slots, or of executions in the present window
+	Reserved int           `json:"reserved"`  // windows: the number of places that are reserved for jobs that come back
+	Next     time.Time     `json:"next"`      // an estimate of when a job that comes now would start
+	Now      time.Time     `json:"now"`       // the time by the database's clock
+	Waiting  int           `json:"waiting"`   // the number of throttled jobs that come back
 	Holders  []Holder      `json:"holders"`   // at most 1000
-	Waiters  []Waiter      `json:"waiters"`   // by job, at most 1000
-	MeanHold time.Duration `json:"mean_hold"` // mutexes and semaphores: for how long a slot is held, a moving mean; 0: not known; in JSON in ns
+	Waiters  []Waiter      `json:"waiters"`   // by job; at most 1000
+	MeanHold time.Duration `json:"mean_hold"` // mutexes and semaphores: the mean time for which a slot is held, in JSON in ns; 0: not known
 }
 
 // A Holder holds a slot.
 type Holder struct {
-	Job   int64     `json:"job"`             // that took the slot
-	Owner string    `json:"owner,omitempty"` // the name of the owner, if it is not the job
+	Job   int64     `json:"job"`             // the job that took the slot
+	Owner string    `json:"owner,omitempty"` // the name of the owner; empty if it is the job
 	Mode  string    `json:"mode"`            // relaxed, strict or kept
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until,omitzero"` // the end of the lease or the deadline, if there is one
 	Fence int64     `json:"fence"`
 }
 
-// A Waiter is a job that comes back to ask for a slot or for a place in a window.
+// A Waiter is a throttled job that comes back.
 type Waiter struct {
 	Job      int64     `json:"job"`
-	Since    time.Time `json:"since"`    // when it was throttled first
-	Wake     time.Time `json:"wake"`     // when it comes back
-	Reserved bool      `json:"reserved"` // it has a place in a window
-	Present  bool      `json:"present"`  // it waits in its worker
+	Since    time.Time `json:"since"`     // when it was first throttled
+	Wake     time.Time `json:"wake"`      // when it comes back
+	Reserved bool      `json:"reserved"`  // a place in a window is reserved for it
+	InWorker bool      `json:"in_worker"` // it waits in its worker
 }
 
-// Limiters lists all limiters, with mutexes that have been used.
+// Limiters lists all limiters, including mutexes that have been used.
 func (t *Throttler) Limiters(ctx context.Context) ([]LimiterInfo, error) {
 	infos := []LimiterInfo{}
 	var i LimiterInfo
@@ -66,8 +66,8 @@ func (t *Throttler) Limiters(ctx context.Context) ([]LimiterInfo, error) {
 	return infos, nil
 }
 
-// Keys lists keys of a limiter in their order, at most n, beginning behind one. Keys are forgotten when they have not been
-// used for a while: windows when nothing in them counts any more, mutexes and semaphores after a day.
+// Keys lists at most n keys of a limiter, in order, beginning after the given key. Unused keys are removed: those of windows
+// when nothing in them counts any more, those of mutexes and semaphores after a day.
 func (t *Throttler) Keys(ctx context.Context, limiter Ref, after string, n int) ([]string, error) {
 	var key string
 	keys := []string{}
@@ -79,8 +79,8 @@ func (t *Throttler) Keys(ctx context.Context, limiter Ref, after string, n int) 
 }
 
 // Inspect returns the state of a limiter, or of the key in limiter.Key. It locks nothing, so a job that starts at the same
-// time may or may not be in it. If the limiter does not exist, the error is an [ErrUnknownLimiter]; a key that is not
-// remembered is in the state of one that was never used.
+// time may or may not be in it. If the limiter does not exist, the error is an [ErrUnknownLimiter]. A key that does not exist
+// has the state of an unused key.
 func (t *Throttler) Inspect(ctx context.Context, limiter Ref) (KeyInfo, error) {
 	info := KeyInfo{Ref: limiter}
 	err := pgx.BeginTxFunc(ctx, t.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly, IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
@@ -171,7 +171,7 @@ func (info *KeyInfo) fillSlots(r rules, hold, now int64) {
 	}
 	last := int64(0)
 	for _, w := range info.Waiters {
-		s.waiters = append(s.waiters, waiter{job: w.Job, wake: w.Wake.UnixMicro(), inWorker: w.Present})
+		s.waiters = append(s.waiters, waiter{job: w.Job, wake: w.Wake.UnixMicro(), inWorker: w.InWorker})
 		last = w.Job
 	}
 	info.Limit, info.Used = int(s.max), len(s.owners)

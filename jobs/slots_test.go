@@ -234,7 +234,7 @@ type simulation struct {
 	workers    int
 	th         Throttler // for its lead
 	scheduled  map[int64]int64
-	present    []*request
+	inWorkers  []*request
 	running    []*request
 	ends       map[*request]int64
 	needs      func(job int64) []need
@@ -246,7 +246,7 @@ func (s *simulation) ask(reqs []*request) {
 	if len(reqs) == 0 {
 		return
 	}
-	s.lead, s.room = s.th.lead.Load(), max(16-len(s.present), 0)
+	s.lead, s.room = s.th.lead.Load(), max(16-len(s.inWorkers), 0)
 	for _, req := range reqs {
 		req.lead, req.handOver = s.lead, second
 	}
@@ -260,7 +260,7 @@ func (s *simulation) ask(reqs []*request) {
 			s.running = append(s.running, req)
 			s.ends[req] = s.now + s.hold
 		case req.decision.inWorker:
-			s.present = append(s.present, req)
+			s.inWorkers = append(s.inWorkers, req)
 		default:
 			delete(s.memory.running, req.job)
 			s.scheduled[req.job] = req.decision.wake
@@ -287,9 +287,9 @@ func (s *simulation) step() {
 		ended = true
 		return true
 	})
-	if len(s.present) > 0 && (ended || s.now%(50*ms) == 0) {
-		reqs := s.present
-		s.present = nil
+	if len(s.inWorkers) > 0 && (ended || s.now%(50*ms) == 0) {
+		reqs := s.inWorkers
+		s.inWorkers = nil
 		s.ask(reqs)
 	}
 	if s.now%s.poll != 0 {
@@ -308,7 +308,7 @@ func (s *simulation) step() {
 		return int(a - b)
 	})
 	var reqs []*request
-	for _, job := range jobs[:min(len(jobs), max(s.workers-len(s.running)-len(s.present), 0))] {
+	for _, job := range jobs[:min(len(jobs), max(s.workers-len(s.running)-len(s.inWorkers), 0))] {
 		delete(s.scheduled, job)
 		s.runs++
 		reqs = append(reqs, s.job(job, s.needs(job)...))

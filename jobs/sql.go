@@ -131,9 +131,9 @@ func newStatements(schema, riverSchema string) *statements {
 			left join RIVER j on j.id = h.job`),
 		running: s(`select j.id, j.attempted_at from unnest($1::bigint[]) q (id)
 			cross join lateral (select j.id, j.attempted_at, j.state from RIVER j where j.id = q.id offset 0) j where j.state = 'running'`),
-		waitersOfJobs: s(`select key, job, (extract(epoch from since) * 1000000)::bigint, (extract(epoch from wake) * 1000000)::bigint, (extract(epoch from earliest) * 1000000)::bigint, coalesce(bucket, -1), present
+		waitersOfJobs: s(`select key, job, (extract(epoch from since) * 1000000)::bigint, (extract(epoch from wake) * 1000000)::bigint, (extract(epoch from earliest) * 1000000)::bigint, coalesce(bucket, -1), in_worker
 			from "weir".jobs_waiters where job = any($1)`),
-		waiters: s(`select w.key, w.job, (extract(epoch from w.wake) * 1000000)::bigint, (extract(epoch from w.earliest) * 1000000)::bigint, w.present
+		waiters: s(`select w.key, w.job, (extract(epoch from w.wake) * 1000000)::bigint, (extract(epoch from w.earliest) * 1000000)::bigint, w.in_worker
 			from unnest($1::bigint[]) q (key)
 			cross join lateral (select * from "weir".jobs_waiters w where w.key = q.key order by w.job limit 1000) w order by w.key, w.job`),
 		fence: s(`select nextval('"weir".jobs_fences')`),
@@ -153,10 +153,10 @@ func newStatements(schema, riverSchema string) *statements {
 		takeOver: s(`delete from "weir".jobs_holders h using unnest($1::bigint[], $2::text[]) q (key, owner)
 			where h.key = q.key and h.owner = q.owner and h.mode = 2`),
 		removeWaiters: s(`delete from "weir".jobs_waiters w using unnest($1::bigint[], $2::bigint[]) q (key, job) where w.key = q.key and w.job = q.job`),
-		saveWaiters: s(`insert into "weir".jobs_waiters (key, job, wake, earliest, since, bucket, present)
-			select q.key, q.job, to_timestamp(q.wake / 1000000.0), to_timestamp(q.earliest / 1000000.0), clock_timestamp(), nullif(q.bucket, -1), q.present
-			from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::boolean[]) q (key, job, wake, earliest, bucket, present)
-			on conflict (key, job) do update set wake = excluded.wake, earliest = excluded.earliest, bucket = excluded.bucket, present = excluded.present`),
+		saveWaiters: s(`insert into "weir".jobs_waiters (key, job, wake, earliest, since, bucket, in_worker)
+			select q.key, q.job, to_timestamp(q.wake / 1000000.0), to_timestamp(q.earliest / 1000000.0), clock_timestamp(), nullif(q.bucket, -1), q.in_worker
+			from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::boolean[]) q (key, job, wake, earliest, bucket, in_worker)
+			on conflict (key, job) do update set wake = excluded.wake, earliest = excluded.earliest, bucket = excluded.bucket, in_worker = excluded.in_worker`),
 
 		// Like River's JobRetry. A job whose row is locked is left alone. The answer for each job is 0, 1 or 2 for comes, notYet
 		// and finished in database.go, and otherwise 3.
@@ -174,7 +174,7 @@ func newStatements(schema, riverSchema string) *statements {
 		// Keys with a free slot whose waiters were not brought back, because the job that held it had died, or had released it
 		// before they waited.
 		stalled: s(`select k.id from (select distinct w.key from "weir".jobs_waiters w
-				where not w.present and w.wake > clock_timestamp() + interval '1 second') w
+				where not w.in_worker and w.wake > clock_timestamp() + interval '1 second') w
 			join "weir".jobs_keys k on k.id = w.key join "weir".jobs_limiters l on l.id = k.limiter and l.type in ('mutex', 'semaphore')
 			where (select count(*) from "weir".jobs_holders h where h.key = k.id) < coalesce((l.options->>'max_count')::bigint, 1) limit 1000`),
 		bringBackAll: s(`update RIVER set state = 'available', scheduled_at = now() where id in (select j.id from "weir".jobs_keys k
@@ -248,7 +248,7 @@ func newStatements(schema, riverSchema string) *statements {
 		listHolders: s(`select h.owner, h.job, h.mode, h.acquired, h.until, h.fence from "weir".jobs_holders h left join RIVER j on j.id = h.job
 			where h.key = $1 and LIVE order by h.acquired, h.job limit 1000`),
 		countOwners: s(`select count(distinct h.owner) from "weir".jobs_holders h left join RIVER j on j.id = h.job where h.key = $1 and LIVE`),
-		listWaiters: s(`select w.job, w.since, w.wake, w.bucket is not null, w.present from "weir".jobs_waiters w join RIVER j on j.id = w.job
+		listWaiters: s(`select w.job, w.since, w.wake, w.bucket is not null, w.in_worker from "weir".jobs_waiters w join RIVER j on j.id = w.job
 			where w.key = $1 and j.finalized_at is null order by w.job limit 1000`),
 		releaseOwner: s(`delete from "weir".jobs_holders h using "weir".jobs_keys k, "weir".jobs_limiters l
 			where l.type = $1 and l.name = $2 and k.limiter = l.id and k.key = $3 and h.key = k.id and h.owner = $4 returning h.key`),

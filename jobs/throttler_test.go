@@ -451,7 +451,7 @@ func TestHandOver(t *testing.T) {
 	job := w.job("a", nil)
 	go func() { waits <- start(th, job, onMutex) }()
 	require.Eventually(t, func() bool {
-		return w.int(`select count(*) from "weir".jobs_waiters where present`) == 1
+		return w.int(`select count(*) from "weir".jobs_waiters where in_worker`) == 1
 	}, 5*time.Second, time.Millisecond)
 	start(th, w.job("a", nil), onMutex).throttled(t) // there is one place only
 	require.NoError(t, first.end(nil))
@@ -564,7 +564,7 @@ func TestClientStops(t *testing.T) {
 			return onMutex.Work(ctx, job, func(ctx context.Context) error { return p.WorkBegin(ctx, job) })
 		})
 	}()
-	require.Eventually(t, func() bool { return w.int(`select count(*) from "weir".jobs_waiters where present`) == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.int(`select count(*) from "weir".jobs_waiters where in_worker`) == 1 }, 5*time.Second, time.Millisecond)
 	cancel()
 	var snooze *river.JobSnoozeError
 	require.ErrorAs(t, <-done, &snooze)

@@ -59,16 +59,16 @@ create table "weir".jobs_holders (
 create index on "weir".jobs_holders (job);
 
 -- Jobs that were throttled and come back at wake. earliest: when they may be brought back, if their turn comes sooner than
--- expected. bucket: when the bucket of the job's reservation in a window begins, in µs. present: the job
--- waits in its worker.
+-- expected. bucket: when the bucket of the job's reservation in a window begins, in µs. in_worker: the job waits in its
+-- worker.
 create table "weir".jobs_waiters (
-  key     bigint not null, -- as in jobs_holders
-  job     bigint not null,
-  wake    timestamptz not null,
-  earliest timestamptz not null,
-  since   timestamptz not null,
-  bucket  bigint,
-  present boolean not null,
+  key       bigint not null, -- as in jobs_holders
+  job       bigint not null,
+  wake      timestamptz not null,
+  earliest  timestamptz not null,
+  since     timestamptz not null,
+  bucket    bigint,
+  in_worker boolean not null,
   primary key (key, job)
 ) with (fillfactor = 70);
 create index on "weir".jobs_waiters (job);
