@@ -50,14 +50,14 @@ type core struct {
 	fallback   fallback
 }
 
-func newCore(s *Store, name string, options any, how *LimiterOptions, partitioned bool) (*core, error) {
-	limits, q, err := check(name, options, how)
+func newCore(s *Store, name string, options any, shared *LimiterOptions, partitioned bool) (*core, error) {
+	limits, q, err := check(name, options, shared)
 	if err != nil {
 		return nil, err
 	}
 	var o LimiterOptions
-	if how != nil {
-		o = *how
+	if shared != nil {
+		o = *shared
 	}
 	if o.LeaseTTL == 0 {
 		o.LeaseTTL = defaultLeaseTTL

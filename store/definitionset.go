@@ -40,15 +40,9 @@ func (c *core) define(wanted backend.Limits, why defineReason, by stamp) error {
 			}
 			return nil
 		}
-		old := int64(0)
-		if found != nil {
-			old = found.Version
-		}
-		sh := c.s.shardOf(c.name, "")
-		begun := sh.breaker.current()
-		defined, err := callWithTimeout(c.s, func(ctx context.Context) (bool, error) { return c.s.backend.Define(ctx, old, next) })
-		if sh.breaker.record(begun, err); err != nil {
-			return unavailable(err)
+		defined, err := c.writeDefinition(found, next)
+		if err != nil {
+			return err
 		}
 		if defined {
 			c.adopt(next)
@@ -59,6 +53,22 @@ func (c *core) define(wanted backend.Limits, why defineReason, by stamp) error {
 			return unavailable(errReconfiguring)
 		}
 	}
+}
+
+// writeDefinition puts next in place of old, which is nil if there is none. It returns false if another instance was
+// faster.
+func (c *core) writeDefinition(old, next *backend.Definition) (bool, error) {
+	version := int64(0)
+	if old != nil {
+		version = old.Version
+	}
+	sh := c.s.shardOf(c.name, "")
+	begun := sh.breaker.current()
+	defined, err := callWithTimeout(c.s, func(ctx context.Context) (bool, error) { return c.s.backend.Define(ctx, version, next) })
+	if sh.breaker.record(begun, err); err != nil {
+		return false, unavailable(err)
+	}
+	return defined, nil
 }
 
 // nextDefinition returns the definition to write, or found if nothing changes. It is newer than every version seen, even

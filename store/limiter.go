@@ -24,8 +24,8 @@ type (
 	Concurrency = Limiter[limiter.ConcurrencyOptions]
 )
 
-func newLimiter[O options](s *Store, name string, o O, how *LimiterOptions) (*Limiter[O], error) {
-	c, err := newCore(s, name, o, how, false)
+func newLimiter[O options](s *Store, name string, o O, shared *LimiterOptions) (*Limiter[O], error) {
+	c, err := newCore(s, name, o, shared, false)
 	if err != nil {
 		return nil, err
 	}
@@ -108,8 +108,8 @@ type (
 	PartitionedConcurrency = Partitioned[limiter.ConcurrencyOptions]
 )
 
-func newPartitioned[O options](s *Store, name string, o O, how *LimiterOptions) (*Partitioned[O], error) {
-	c, err := newCore(s, name, o, how, true)
+func newPartitioned[O options](s *Store, name string, o O, shared *LimiterOptions) (*Partitioned[O], error) {
+	c, err := newCore(s, name, o, shared, true)
 	if err != nil {
 		return nil, err
 	}
