@@ -11,11 +11,10 @@ import (
 // A blockList has the permits of one key that this instance has borrowed from the store to grant by itself. The lock of
 // its keyState guards it. The zero value is empty.
 //
-// The permits of a token bucket have positions: the first permit ever taken has position 1, and each tick pays for
-// Refill positions, the lowest first. A borrowed permit can be granted while its position is unpaid, because until then
-// it counts as missing in the store. All positions are different; therefore all instances together never grant more
-// than the bucket allows, and unused permits vanish here as fast as they come back for others. The borrowed permits of
-// a window can be granted until the next tick.
+// The permits of a token bucket have positions in the order in which they were taken. Each tick restores Refill positions,
+// the lowest first. The rule: a borrowed permit can be granted until its position is restored. Until then it is missing
+// in the store, so all instances together never grant more than the bucket allows. The borrowed permits of a window can
+// be granted until the next tick.
 type blockList struct {
 	blocks    []block     // the oldest first; usually one at most
 	nextSize  int64       // how many permits to borrow next
@@ -31,13 +30,13 @@ type block struct {
 	def    *backend.Definition
 	tick   int64
 	low    int64     // next when it was borrowed
-	next   int64     // positions up to this one are granted or paid
+	next   int64     // positions up to this one are granted or restored
 	top    int64     // the last position
 	now    int64     // the store's time when it was borrowed
 	sent   time.Time // a moment before now
 }
 
-// ticks returns how many ticks have passed since, at the latest time that the store's clock can show.
+// ticks returns how many ticks have passed since the block's, by the latest time that the store's clock can show.
 func (b *block) ticks(at time.Time) int64 {
 	return b.def.TickAt(b.now+at.Sub(b.sent).Microseconds()+1) - b.tick
 }
@@ -120,7 +119,7 @@ func (o *blockOwner) Remaining(int, int64) (int64, bool) {
 }
 
 // Refund puts permits back into their block if that exists and no tick has passed since: a permit that was granted
-// after them must keep a position that was unpaid when it was granted.
+// after them must keep a position that was not restored when it was granted.
 func (o *blockOwner) Refund(n int, tag int64) {
 	ks := (*keyState)(o)
 	ks.c.granted.Add(-1)

@@ -83,8 +83,8 @@ func (ks *keyState) fetchBlock(n int) *blockFetch {
 	return b
 }
 
-// nextBlockRequest returns what to ask for. The size doubles if the last fetch was a moment ago, and is halved if the last
-// block lasted longer than its lifetime.
+// nextBlockRequest returns what to ask for. The size of a block doubles if the last one was used up within a tenth of
+// blockLifetime, and is halved if it was not used up.
 func (ks *keyState) nextBlockRequest(n int) backend.Request {
 	c, l, now := ks.c, &ks.blocks, time.Now()
 	if n == 0 {
@@ -169,7 +169,7 @@ func (r *blockReturner) loop() {
 	}
 }
 
-// returnDue returns the blocks that are due to the store. The result is the time until the next are due, 0 if nothing is
+// returnDue gives the blocks that are due back to the store. It returns the time until the next are due, 0 if nothing is
 // borrowed.
 func (r *blockReturner) returnDue(now time.Time) time.Duration {
 	r.mu.Lock()

@@ -22,7 +22,7 @@ type directCall struct {
 // directCalls has directCalls for reuse.
 var directCalls = sync.Pool{New: func() any { return new(directCall) }}
 
-// recycle is called when nothing of the answer is used any more.
+// recycle makes a direct call available for reuse. The caller must not use the answer afterwards.
 func (q *call) recycle() {
 	if q.direct != nil {
 		d := q.direct
@@ -75,8 +75,8 @@ func (c *core) askDirectly(ctx context.Context, sh *shard, key string, requests 
 	return q, nil
 }
 
-// decideDirectly treats a backend that panics as one that has failed, as on goroutines of this package: the caller may
-// be serving a queue.
+// decideDirectly calls the backend. A backend that panics counts as failed, as on goroutines of this package, because
+// serveLoop calls it, too.
 func (s *Store) decideDirectly(caller *callContext, now time.Time, batches []*backend.Batch) (err error) {
 	within, cancel := s.withCallTimeout(caller, now)
 	defer cancel()

@@ -27,7 +27,7 @@ func newStamp() stamp { return stamp{at: time.Now(), serial: stampSerial.Add(1)}
 // String is unique among all processes.
 func (st stamp) String() string { return fmt.Sprint(st.serial, " ", instance) }
 
-// time returns the stamp by the store's clock, which shows now.
+// time returns the time of the stamp by the store's clock, which shows now.
 func (st stamp) time(now int64) int64 { return now - time.Since(st.at).Microseconds() }
 
 // after reports whether the stamp is not before the origin of d: by the order in this process if both are of this one,
@@ -118,7 +118,7 @@ const maxPast = 8
 // byReconfigure is the suffix of a digest of limits that no first use has set.
 const byReconfigure = "r"
 
-// pastAfter returns Past after d, whose own is past, is replaced.
+// pastAfter returns the Past of what replaces d; past is that of d.
 func pastAfter(d *backend.Definition, past string) string {
 	first := digest(d.Limits)
 	if d.Explicit && !slices.Contains(strings.Fields(past), first) {
@@ -150,7 +150,7 @@ func pastIsFull(d *backend.Definition) bool {
 	return count[true] >= maxPast || count[false] >= maxPast
 }
 
-// digest returns 8 characters for l. Two limits of a limiter have the same digest with a probability of 2^-32.
+// digest returns a hash of l in 8 characters. Two limits have the same with a probability of 2^-32.
 func digest(l backend.Limits) string {
 	h := fnv.New32a()
 	_, _ = fmt.Fprint(h, l.Kind, l.Permits, l.Period, l.Refill, l.Segments)

@@ -29,8 +29,8 @@ type stripe struct {
 // seed is for hashes of keys.
 var seed = maphash.MakeSeed()
 
-// maxKeys bounds for how many keys a limiter remembers something. For keys beyond it, rejections are not cached,
-// nothing is borrowed, and there is no queue.
+// maxKeys bounds the number of keyStates of a limiter. For keys beyond it, rejections are not cached, nothing is borrowed,
+// and there is no queue.
 const maxKeys = 100_000
 
 // lock returns the keyState of a key, locked. It returns nil if there is none and create is false, or if there are too
@@ -80,7 +80,7 @@ func newKeyState(c *core, key string) *keyState {
 const (
 	// evictInterval is how often idle keyStates are evicted.
 	evictInterval = 5 * time.Second
-	// evictBatch bounds for how many of them a stripe is locked at once.
+	// evictBatch bounds how many keyStates are looked at while a stripe is locked.
 	evictBatch = 256
 )
 
