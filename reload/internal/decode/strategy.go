@@ -45,6 +45,9 @@ func (d *decoder) decodeStrategies(list *document.Node, p *model.Pipeline) {
 		s := d.decodeStrategy(e)
 		p.Strategies = append(p.Strategies, s)
 		p.Places = append(p.Places, e.Place())
+		if s.Name == "" {
+			continue // its kind has no names
+		}
 		at := e.Place()
 		if name := e.Value.Get("name"); name != nil {
 			if name.Kind != document.Text {
@@ -53,7 +56,7 @@ func (d *decoder) decodeStrategies(list *document.Node, p *model.Pipeline) {
 			d.checkNameLength(name)
 			at = name.Place()
 		}
-		if before := first[s.Name]; s.Name != "" && before != nil {
+		if before := first[s.Name]; before != nil {
 			d.AddAt(at, "the pipeline has a strategy called %s already, in line %d; give this one another name", document.Quoted(s.Name), before.Line)
 		} else {
 			first[s.Name] = e.Key
@@ -87,18 +90,18 @@ func (d *decoder) decodeRateLimiter(n *document.Node, v reflect.Value, s *model.
 		known = append(known, f.Name)
 	}
 	var limiters []document.Entry
+	var stored document.Entry // the limiter that a store is for
 	rest := n.Without(func(e document.Entry) bool {
 		own := slices.Contains(fields, e.Key.Text) || d.acceptsUnknown(e.Key.Text, known)
 		if e.Key.Text == model.LimiterField || own && e.Key.Text != model.StoreField {
 			limiters = append(limiters, e)
+			if stored.Key == nil && slices.Contains(known, e.Key.Text) {
+				stored = e
+			}
 		}
 		return own
 	})
-	var kind document.Entry // of the limiter that a store is for
-	if i := slices.IndexFunc(limiters, func(e document.Entry) bool { return slices.Contains(known, e.Key.Text) }); i >= 0 {
-		kind = limiters[i]
-	}
-	store := d.decodeStore(n, kind)
+	store := d.decodeStore(n, stored)
 	for _, e := range limiters {
 		if e.Key.Text != model.LimiterField {
 			s.Limiter = d.decodeLimiter(e, store)
