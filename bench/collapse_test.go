@@ -9,8 +9,8 @@ import (
 // stops a goroutine in the middle of a call for milliseconds, and the others show whether they wait for it.
 var overcommitted = []struct{ processors, goroutines int }{{8, 8}, {8, 64}, {16, 8}, {16, 64}}
 
-// BenchmarkCollapse shows whether the paths on which goroutines meet collapse: one limiter that is refilled in each call, one
-// that rejects, and 10,000 keys that are refilled in each call.
+// BenchmarkCollapse shows whether the paths on which goroutines meet collapse: one limiter that is refilled in each
+// call, one that rejects, and 10,000 keys that are refilled in each call.
 func BenchmarkCollapse(b *testing.B) {
 	run := func(path string, contenders []contender) {
 		for _, over := range overcommitted {

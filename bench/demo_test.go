@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A demo is one of the three rate limiters in PostgreSQL that weir grew from: a request for each user in each interval. They
-// are first versions, without what a program in use would need.
+// A demo is one of the three rate limiters in PostgreSQL that weir grew from: a request for each user in each interval.
+// They are first versions, without what a program in use would need.
 type demo struct {
 	name string
 	// create makes the table; %s is its name.

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// draws are keys in the order in which a benchmark asks for them. They are not the strings that a store has kept, and stand one
-// behind the other in memory, because the key of a request is a text that has just been read.
+// draws are keys in the order in which a benchmark asks for them. They are not the strings that a store has kept, and
+// stand one behind the other in memory, because the key of a request is a text that has just been read.
 type draws []string
 
 // newDraws draws from n keys, evenly or by Zipf's law.

@@ -31,8 +31,8 @@ type flooded struct {
 	factory limiter.Factory[string]
 }
 
-// floodedBy returns limiters whose keys are idle again after a microsecond, so that they make room for new keys, even if there
-// are only 1,000 of them. If idle is false, no key is idle during the flood.
+// floodedBy returns limiters whose keys are idle again after a microsecond, so that they make room for new keys, even
+// if there are only 1,000 of them. If idle is false, no key is idle during the flood.
 func floodedBy(idle bool) []flooded {
 	bucket := limiter.TokenBucketOptions{TokenLimit: plenty, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}
 	window := limiter.FixedWindowOptions{PermitLimit: plenty, Window: 1000 * time.Hour}
@@ -55,8 +55,8 @@ type flood struct {
 	next    int // the number of the next new key
 }
 
-// run fills a limiter and floods it. It reports how long the calls of the flood took, and how long calls for a known key took
-// while another goroutine flooded. The time of a call includes one reading of the clock.
+// run fills a limiter and floods it. It reports how long the calls of the flood took, and how long calls for a known
+// key took while another goroutine flooded. The time of a call includes one reading of the clock.
 func (f *flood) run() {
 	b := f.b
 	o := noBound

@@ -8,9 +8,9 @@ import (
 	"github.com/puzpuzpuz/xsync/v4"
 )
 
-// A gcra is the generic cell rate algorithm in one word that changes by compare-and-swap, the least that a rate limit takes. It
-// does less than every limiter that it is compared with: it has no statistics, no RetryAfter and no queue, and it cannot be
-// reconfigured.
+// A gcra is the generic cell rate algorithm in one word that changes by compare-and-swap, the least that a rate limit
+// takes. It does less than every limiter that it is compared with: it has no statistics, no RetryAfter and no queue,
+// and it cannot be reconfigured.
 type gcra struct{ due atomic.Int64 }
 
 var origin = time.Now()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// BenchmarkHandover lets 64 goroutines on two processors hand one permit to each other. cpu-ns/op is the processor time, which
-// includes the work of the scheduler. On an idle machine the elapsed time hides it.
+// BenchmarkHandover lets 64 goroutines on two processors hand one permit to each other. cpu-ns/op is the processor
+// time, which includes the work of the scheduler. On an idle machine the elapsed time hides it.
 func BenchmarkHandover(b *testing.B) {
 	const goroutines, processors = 64, 2
 	for _, c := range acquirers(1, goroutines) {

@@ -8,8 +8,8 @@ import (
 
 var keyCounts = []int{10_000, 1_000_000}
 
-// BenchmarkKeyed takes permits of token buckets by key, for keys that are drawn at random and have been seen before. The time
-// includes drawing a key and the cache misses on its string, which are the same for all contenders.
+// BenchmarkKeyed takes permits of token buckets by key, for keys that are drawn at random and have been seen before.
+// The time includes drawing a key and the cache misses on its string, which are the same for all contenders.
 func BenchmarkKeyed(b *testing.B) {
 	for _, n := range keyCounts {
 		keys := keyNames(n)
@@ -38,8 +38,8 @@ func filled(b *testing.B, open func(*testing.B) store, keys []string) store {
 	return st
 }
 
-// randomKey returns a function that asks for random keys. Each has its own source: goroutines with the same source would ask
-// for the same keys.
+// randomKey returns a function that asks for random keys. Each has its own source: goroutines with the same source
+// would ask for the same keys.
 func (st store) randomKey(keys []string) func() bool {
 	random := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	n := uint64(len(keys))

@@ -45,8 +45,8 @@ func BenchmarkKeyedRefilled(b *testing.B) {
 	}
 }
 
-// openWhenAsked returns a function for each contender that opens its store and fills in n keys at the first call. All stores
-// stay open, so that contenders can take turns.
+// openWhenAsked returns a function for each contender that opens its store and fills in n keys at the first call. All
+// stores stay open, so that contenders can take turns.
 func openWhenAsked(b *testing.B, contenders []storeContender, n int) []func() store {
 	skipLarge(b, n)
 	opened := make([]func() store, len(contenders))

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// BenchmarkKeyNew takes the first permit of new keys. The time includes garbage collections: on one processor the caller waits
-// for the collector, on two most of its work is done on the other one.
+// BenchmarkKeyNew takes the first permit of new keys. The time includes garbage collections: on one processor the
+// caller waits for the collector, on two most of its work is done on the other one.
 func BenchmarkKeyNew(b *testing.B) {
 	contenders := append([]storeContender{
 		{"weir-token-bucket", partitionedStore(limiter.TokenBucketFactory[string](bucketOptions), noBound)},

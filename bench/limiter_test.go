@@ -90,8 +90,8 @@ var refilledOnes = []contender{
 	}},
 }
 
-// BenchmarkLimiterRejectedKnowing is BenchmarkLimiterRejected for a caller who reads when to come back. failsafe-go does less
-// work: it does not say when.
+// BenchmarkLimiterRejectedKnowing is BenchmarkLimiterRejected for a caller who reads when to come back. failsafe-go
+// does less work: it does not say when.
 func BenchmarkLimiterRejectedKnowing(b *testing.B) { compareByGoroutines(b, rejectingOnes) }
 
 var rejectingOnes = []contender{

@@ -23,8 +23,8 @@ var ctx = context.Background()
 // A contender is one way to do the work of a benchmark.
 type contender struct {
 	name string
-	// start makes new state and returns the function that one goroutine repeats. Its result reports whether the answer is the
-	// expected one: a contender that rejects where all others grant does other work.
+	// start makes new state and returns the function that one goroutine repeats. Its result reports whether the answer
+	// is the expected one: a contender that rejects where all others grant does other work.
 	start func(b *testing.B) func() bool
 }
 
@@ -49,8 +49,8 @@ func alone(b *testing.B, op func() bool) {
 	}
 }
 
-// together shares b.N between two goroutines on two processors. Each has its own op, so that they do not share the source of
-// their keys.
+// together shares b.N between two goroutines on two processors. Each has its own op, so that they do not share the
+// source of their keys.
 func together(b *testing.B, newOp func() func() bool) {
 	b.ReportAllocs()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
@@ -66,12 +66,12 @@ func together(b *testing.B, newOp func() func() bool) {
 	})
 }
 
-// goroutineCounts are the numbers of goroutines that benchmarks of promises run on two processors. With eight, six are ready
-// but do not run: they only cost the scheduler time, unless one is stopped while it holds a lock.
+// goroutineCounts are the numbers of goroutines that benchmarks of promises run on two processors. With eight, six are
+// ready but do not run: they only cost the scheduler time, unless one is stopped while it holds a lock.
 var goroutineCounts = []int{1, 2, 8}
 
-// compareByGoroutines runs every contender with each of the goroutineCounts, on two processors. The contenders of one number
-// follow each other, so that they are near in time.
+// compareByGoroutines runs every contender with each of the goroutineCounts, on two processors. The contenders of one
+// number follow each other, so that they are near in time.
 func compareByGoroutines(b *testing.B, contenders []contender) {
 	for _, goroutines := range goroutineCounts {
 		for _, c := range contenders {
@@ -83,9 +83,9 @@ func compareByGoroutines(b *testing.B, contenders []contender) {
 	}
 }
 
-// share lets goroutines on so many processors repeat ops for the time in -benchtime. Each goroutine gets its own op from newOp.
-// share does not use b.N, because package testing collects garbage before each run with which it searches for b.N, which takes
-// most of the time if a million keys are kept.
+// share lets goroutines on so many processors repeat ops for the time in -benchtime. Each goroutine gets its own op
+// from newOp. share does not use b.N, because package testing collects garbage before each run with which it searches
+// for b.N, which takes most of the time if a million keys are kept.
 func share(b *testing.B, processors, goroutines int, newOp func() func() bool) {
 	const batch = 256
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))

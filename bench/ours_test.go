@@ -51,7 +51,8 @@ func inRedis(t testing.TB) *weirstore.Store {
 	return s
 }
 
-// ourContestants are two ways to set the limit of the demo. Neither reads the clock of an instance, so a skew has no effect.
+// ourContestants are two ways to set the limit of the demo. Neither reads the clock of an instance, so a skew has no
+// effect.
 var ourContestants = []contestant{
 	// One request in each window of two seconds. The requests of two windows in a row may be close.
 	ourContestant("weir fixed window", 1, func(s *weirstore.Store) (partitioned, error) {

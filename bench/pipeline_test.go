@@ -95,7 +95,8 @@ func BenchmarkPipeline(b *testing.B) {
 	}
 }
 
-// BenchmarkPipelineRejected executes a pipeline whose limiter has no permit left, which is what an overloaded system does most.
+// BenchmarkPipelineRejected executes a pipeline whose limiter has no permit left, which is what an overloaded system
+// does most.
 func BenchmarkPipelineRejected(b *testing.B) {
 	compare(b, []contender{
 		{"weir", func(b *testing.B) func() bool {

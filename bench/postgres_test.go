@@ -11,7 +11,8 @@ import (
 	"github.com/weir-go/weir/store/weirpostgres"
 )
 
-// BenchmarkPostgres compares decisions in PostgreSQL: single statements as the floor, the three limiters of the demo, and ours.
+// BenchmarkPostgres compares decisions in PostgreSQL: single statements as the floor, the three limiters of the demo,
+// and ours.
 func BenchmarkPostgres(b *testing.B) {
 	compareRemotely(b, []remote{
 		{name: "floor-select", open: floor("select 1 where $1 <> ''", nil)},

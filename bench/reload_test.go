@@ -14,10 +14,10 @@ import (
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
-// BenchmarkRegistryReload reloads a registry so that a limiter of 500,000 keys gets new limits. Meanwhile another goroutine,
-// every 20 µs, gets a pipeline, builds one with a limiter, reloads such a pipeline, or asks for a permit of a key.
-// longest-ns is the longest of these calls during a reload, the median over all reloads; reload-ns is how long a reload takes,
-// after which every key must have the new limits.
+// BenchmarkRegistryReload reloads a registry so that a limiter of 500,000 keys gets new limits. Meanwhile another
+// goroutine, every 20 µs, gets a pipeline, builds one with a limiter, reloads such a pipeline, or asks for a permit of
+// a key. longest-ns is the longest of these calls during a reload, the median over all reloads; reload-ns is how long a
+// reload takes, after which every key must have the new limits.
 func BenchmarkRegistryReload(b *testing.B) {
 	keys := 500_000
 	if testing.Short() {

@@ -19,7 +19,8 @@ const goroutines = 32
 // A remote is a contender whose state is in a server.
 type remote struct {
 	name string
-	// want is the answer that every call must get. It is anything for contenders that fail under load; how often is reported.
+	// want is the answer that every call must get. It is anything for contenders that fail under load; how often is
+	// reported.
 	want answer
 	// local says that hardly a call leaves the process. One call in 61 is timed, because reading the clock twice would take
 	// most of the time.

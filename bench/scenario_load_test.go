@@ -31,8 +31,8 @@ func sendEvenly(rate int, start time.Time, length time.Duration, ask func(n int)
 	sendAt(func(n int) time.Duration { return time.Duration(n) * distance }, start, length, ask)
 }
 
-// sendBursts waits a little more than a second between two bursts. So at every other burst a permit is there, and all of its
-// requests race for it.
+// sendBursts waits a little more than a second between two bursts. So at every other burst a permit is there, and all
+// of its requests race for it.
 func sendBursts(rate int, start time.Time, length time.Duration, ask func(n int)) {
 	sendAt(func(n int) time.Duration { return time.Duration(n/rate) * 1050 * time.Millisecond }, start, length, ask)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// clocks are two clocks: the clock of the test, which never steps, and the server's, over a connection that is used for nothing
-// else.
+// clocks are two clocks: the clock of the test, which never steps, and the server's, over a connection that is used for
+// nothing else.
 type clocks struct {
 	start time.Time
 	pool  *pgxpool.Pool
@@ -94,8 +94,8 @@ func nameOf(err error) string {
 	return err.Error()
 }
 
-// allowed returns how many requests the limit allows by each clock, from the start to the last grant: one at once, and one for
-// each interval that has passed.
+// allowed returns how many requests the limit allows by each clock, from the start to the last grant: one at once, and
+// one for each interval that has passed.
 func (r *result) allowed() (outside, server int) {
 	last := r.started
 	for _, g := range r.grants {

@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// The scenario of the demo that weir grew from: two instances of a service, whose clocks differ, ask for one user, who may have
-// a request every two seconds. They ask 5 times a second, then 50 and then 100 times. In the load without a pause, the rate is
-// the number of clients.
+// The scenario of the demo that weir grew from: two instances of a service, whose clocks differ, ask for one user, who
+// may have a request every two seconds. They ask 5 times a second, then 50 and then 100 times. In the load without a
+// pause, the rate is the number of clients.
 const (
 	every       = 2 * time.Second
 	callTimeout = 5 * time.Second // longer than deadlock_timeout, so that PostgreSQL ends a deadlock first
@@ -77,8 +77,8 @@ func TestScenario(t *testing.T) {
 	}
 }
 
-// run puts c through the scenario for each skew of the second instance. All skews run at the same time, each with its own table
-// and connections, so that they share only the processors and the disk.
+// run puts c through the scenario for each skew of the second instance. All skews run at the same time, each with its
+// own table and connections, so that they share only the processors and the disk.
 func (c contestant) run(t *testing.T, l load, length time.Duration) []*result {
 	var results []*result
 	ok := t.Run(fmt.Sprintf("%s/by=%s/clock=%s", strings.ReplaceAll(l.name, " ", "-"), c.name, c.clock), func(t *testing.T) {

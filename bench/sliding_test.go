@@ -9,15 +9,15 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// BenchmarkSlidingRejected measures rejections of a sliding window, for callers who read when to come back, by the number of
-// segments.
+// BenchmarkSlidingRejected measures rejections of a sliding window, for callers who read when to come back, by the
+// number of segments.
 //
 // use=last: the permit that was taken leaves the window with the last segment, all other segments are empty, and the window
 // does not slide while the benchmark runs.
 //
-// use=all: the window slides by some segments between two calls, every other call takes a permit, and the others ask for all
-// permits, which are rejected while a permit in the window is taken. rejected-% is the share of rejected calls; in a window of
-// ten segments that slides so fast it is smaller.
+// use=all: the window slides by some segments between two calls, every other call takes a permit, and the others ask
+// for all permits, which are rejected while a permit in the window is taken. rejected-% is the share of rejected calls;
+// in a window of ten segments that slides so fast it is smaller.
 func BenchmarkSlidingRejected(b *testing.B) {
 	for _, segments := range []int{10, 3_600, 86_400} {
 		name := fmt.Sprintf("segments=%d/use=", segments)

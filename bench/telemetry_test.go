@@ -38,10 +38,10 @@ const (
 	events  signals = "events"
 )
 
-// BenchmarkTelemetry measures what telemetry adds to a pipeline of three strategies. none has no listener; noop has telemetry
-// with providers that do nothing; weir has telemetry with OpenTelemetry's SDK. bare has no listener, and the benchmark makes
-// the recordings of weir by hand: the same instruments, attributes, spans and events. It reads the clock twice, because both
-// recorded durations are those of the one attempt. bare-untimed records a constant instead.
+// BenchmarkTelemetry measures what telemetry adds to a pipeline of three strategies. none has no listener; noop has
+// telemetry with providers that do nothing; weir has telemetry with OpenTelemetry's SDK. bare has no listener, and the
+// benchmark makes the recordings of weir by hand: the same instruments, attributes, spans and events. It reads the
+// clock twice, because both recorded durations are those of the one attempt. bare-untimed records a constant instead.
 func BenchmarkTelemetry(b *testing.B) {
 	for _, s := range []signals{metrics, spans, events} {
 		for _, c := range []contender{

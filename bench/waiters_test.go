@@ -14,9 +14,9 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// BenchmarkWaiters measures how much of a limiter's rate goroutines get that always wait for it. With short periods a timer is
-// late by several of them, and the permits that came due meanwhile must not be lost. share-% is the permits granted in percent
-// of the permits that came due; cpu-% is the processor time in percent of one processor.
+// BenchmarkWaiters measures how much of a limiter's rate goroutines get that always wait for it. With short periods a
+// timer is late by several of them, and the permits that came due meanwhile must not be lost. share-% is the permits
+// granted in percent of the permits that came due; cpu-% is the processor time in percent of one processor.
 func BenchmarkWaiters(b *testing.B) {
 	for _, period := range []time.Duration{
 		10 * time.Microsecond, 100 * time.Microsecond, 300 * time.Microsecond, time.Millisecond, 10 * time.Millisecond,

@@ -198,7 +198,7 @@ func (d *database) bringBack(ctx context.Context, conn *pgxpool.Conn, b *batch) 
 				case finished:
 					never, more = append(never, key), true
 				default:
-					b.setWake(key, w, b.now-2*maxPatience) // as if it had not come at its time
+					b.setWake(key, w, b.now-2*maxGrace) // as if it had not come at its time
 					more = true
 				}
 			}

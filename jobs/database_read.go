@@ -119,8 +119,8 @@ func (d *database) queueSlots(q *pgx.Batch, r *rowsToRead, reqs int, stored *sto
 	}
 	q.Queue(d.sql.overdue, r.slots, enough, reqs)
 	q.Queue(d.sql.holders, r.slots, enough, reqs).Query(appendRows(&stored.holders))
-	// This must come after the statement above, which counts the rows. A row that is removed in between, which needs no lock,
-	// would otherwise be counted as one less, although it was not read.
+	// This must come after the statement above, which counts the rows. A row that is removed in between, which needs no
+	// lock, would otherwise be counted as one less, although it was not read.
 	if len(r.owners) > 0 {
 		q.Queue(d.sql.ownHolders, r.ownerKeys, r.owners).Query(appendRows(&stored.holders))
 	}

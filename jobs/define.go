@@ -93,8 +93,8 @@ func (t *Throttler) applyDefinitions(ctx context.Context, definitions []checkedD
 		return fmt.Errorf("jobs: %w", err)
 	}
 	if err == nil && len(changed) > 0 {
-		// Waiting jobs come back at a time that follows from the old options. They are brought back to ask again now; if this
-		// fails, they come at that time.
+		// Waiting jobs come back at a time that follows from the old options. They are brought back to ask again now;
+		// if this fails, they come at that time.
 		_, _ = t.pool.Exec(ctx, t.sql.bringBackAll, changed)
 	}
 	return err
@@ -163,8 +163,8 @@ func list(jobs []int64) string {
 	return "jobs " + strings.Join(words, ", ")
 }
 
-// Remove removes a limiter with all its keys. If jobs hold slots of it or wait for it, Remove changes nothing and returns an
-// [*InUseError]. If the limiter does not exist, nothing happens. Jobs that name a removed limiter fail with
+// Remove removes a limiter with all its keys. If jobs hold slots of it or wait for it, Remove changes nothing and
+// returns an [*InUseError]. If the limiter does not exist, nothing happens. Jobs that name a removed limiter fail with
 // [ErrUnknownLimiter], but a mutex is made again by the next job that names it.
 func (t *Throttler) Remove(ctx context.Context, limiter Ref) error {
 	if limiter.Key != "" {

@@ -50,31 +50,32 @@
 //	}
 //
 // Most callers need only these: [Migrate] and [New] when the program starts, the Set methods of [Throttler] for the
-// limiters, [Declare] with [Throttled] for what jobs need of them, and [Throttler.Plugin] for the River client. [ParseConfig]
-// reads limiters and throttles from a file instead.
+// limiters, [Declare] with [Throttled] for what jobs need of them, and [Throttler.Plugin] for the River client.
+// [ParseConfig] reads limiters and throttles from a file instead.
 //
-// A job that does not get all its limits holds none. It is snoozed, which costs no attempt, until its turn is near. A job
-// that cannot be throttled as it is declared fails; it never runs unthrottled. The page docs/jobs.md says what is guaranteed
-// and what is not.
+// A job that does not get all its limits holds none. It is snoozed, which costs no attempt, until its turn is near. A
+// job that cannot be throttled as it is declared fails; it never runs unthrottled. The page docs/jobs.md says what is
+// guaranteed and what is not.
 //
 // # Zero values
 //
 // The zero [Throttle] has no limits. The zero [Options] have the defaults, and nil stands for them. The zero [Mode] is
-// [AcquireAndRelease]. The zero [Action] of a Throttle is that of the Options, and there it is [Snooze]. The zero [Config]
-// sets nothing. The zero [Limit] is invalid. The zero [Throttler] and [Declaration] are not usable: [New] and [Declare] make
-// them.
+// [AcquireAndRelease]. The zero [Action] of a Throttle is that of the Options, and there it is [Snooze]. The zero
+// [Config] sets nothing. The zero [Limit] is invalid. The zero [Throttler] and [Declaration] are not usable: [New] and
+// [Declare] make them.
 //
 // # For maintainers
 //
 // Five files, in the order in which a job passes through them:
 //
-//   - plugin.go is the seam with River: a middleware begins and ends the session of a run (session.go), and a hook requests
-//     the limits before the work begins.
-//   - batcher.go collects the requests and releases of a process, for one transaction after the other. Requests of jobs that
-//     wait in their workers are kept there.
-//   - database.go runs such a transaction. It locks the keys in the order of their IDs, reads holders and waiters into a batch
-//     (database_read.go, batch.go), and writes what was decided (database_write.go).
+//   - plugin.go is the seam with River: a middleware begins and ends the session of a run (session.go), and a hook
+//     requests the limits before the work begins.
+//   - batcher.go collects the requests and releases of a process, for one transaction after the other (batcher_run.go).
+//     Requests of jobs that wait in their workers are kept there.
+//   - database.go runs such a transaction. It locks the keys in the order of their IDs, reads holders and waiters into a
+//     batch (database_read.go, batch.go), and writes what was decided (database_write.go).
 //   - decide.go decides, without a database and without a clock: each request gets all its needs or none. The state of
 //     limiters is in slots.go, window.go and dynamic.go.
-//   - sql.go has the statements, and the rule when a slot is held (live): it follows from the row of the job in river_job.
+//   - sql.go has the statements, and the rule when a slot is held (live): it follows from the row of the job in
+//     river_job.
 package jobs

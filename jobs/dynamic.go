@@ -148,8 +148,8 @@ func (d *dynamicWindow) fits(key string, at int64) bool {
 	return ok && d.keys[key].fits(at, limit)
 }
 
-// firstFree returns the first bucket, not before from, in which there is room for the key. Reservations of other keys do not
-// keep the key out: when their jobs come, their limits are smaller. Executions that have begun do.
+// firstFree returns the first bucket, not before from, in which there is room for the key. Reservations of other keys
+// do not keep the key out: when their jobs come, their limits are smaller. Executions that have begun do.
 //
 // Room can come up where a bucket of any key leaves the window, and where a reservation of the key makes it take part.
 func (d *dynamicWindow) firstFree(key string, from int64) int64 {

@@ -23,8 +23,8 @@ var (
 	ErrForeignJob = errors.New("jobs: the job is not running in this database")
 	// ErrInUse: [Throttler.Remove] has found jobs that hold the limiter or wait for it. See [InUseError].
 	ErrInUse = errors.New("jobs: limiter in use")
-	// ErrLost is the cause of a running job's context when the job no longer holds its slots: its lease could not be renewed
-	// in time, another run of the job has taken its place, or an operator released them.
+	// ErrLost is the cause of a running job's context when the job no longer holds its slots: its lease could not be
+	// renewed in time, another run of the job has taken its place, or an operator released them.
 	ErrLost = errors.New("jobs: slot lost")
 	// ErrClosed: the Throttler was closed. A throttled job that starts then is snoozed.
 	ErrClosed = errors.New("jobs: Throttler closed")

@@ -66,8 +66,8 @@ func (t *Throttler) Limiters(ctx context.Context) ([]LimiterInfo, error) {
 	return infos, nil
 }
 
-// Keys lists at most n keys of a limiter, in order, beginning after the given key. Unused keys are removed: those of windows
-// when nothing in them counts any more, those of mutexes and semaphores after a day.
+// Keys lists at most n keys of a limiter, in order, beginning after the given key. Unused keys are removed: those of
+// windows when nothing in them counts any more, those of mutexes and semaphores after a day.
 func (t *Throttler) Keys(ctx context.Context, limiter Ref, after string, n int) ([]string, error) {
 	var key string
 	keys := []string{}
@@ -78,9 +78,9 @@ func (t *Throttler) Keys(ctx context.Context, limiter Ref, after string, n int) 
 	return keys, nil
 }
 
-// Inspect returns the state of a limiter, or of the key in limiter.Key. It locks nothing, so a job that starts at the same
-// time may or may not be in it. If the limiter does not exist, the error is an [ErrUnknownLimiter]. A key that does not exist
-// has the state of an unused key.
+// Inspect returns the state of a limiter, or of the key in limiter.Key. It locks nothing, so a job that starts at the
+// same time may or may not be in it. If the limiter does not exist, the error is an [ErrUnknownLimiter]. A key that
+// does not exist has the state of an unused key.
 func (t *Throttler) Inspect(ctx context.Context, limiter Ref) (KeyInfo, error) {
 	info := KeyInfo{Ref: limiter}
 	err := pgx.BeginTxFunc(ctx, t.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly, IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {

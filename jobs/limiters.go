@@ -46,8 +46,8 @@ type SlidingWindowOptions struct {
 // keys that take part, at least MinLimit and at most MaxLimit; what is left over goes to the first keys in order. A key
 // for which less than MinLimit would be left waits until another one leaves.
 type DynamicWindowOptions struct {
-	// Limit is the limit of each key. With Capacity it is a MinLimit and a MaxLimit in one: at most Capacity/Limit keys take
-	// part at a time.
+	// Limit is the limit of each key. With Capacity it is a MinLimit and a MaxLimit in one: at most Capacity/Limit keys
+	// take part at a time.
 	Limit int `json:"limit,omitempty" yaml:"limit,omitempty"`
 	// Interval is the length of the windows. It must be at least 1 s.
 	Interval time.Duration `json:"interval" yaml:"interval"`

@@ -12,8 +12,8 @@ import (
 
 const cleanUpInterval = time.Minute
 
-// maintain renews the leases of running jobs, ends the contexts of jobs that have lost theirs, and removes rows that no longer
-// count.
+// maintain renews the leases of running jobs, ends the contexts of jobs that have lost theirs, and removes rows that no
+// longer count.
 func (t *Throttler) maintain() {
 	ended := false
 	defer func() {
@@ -40,9 +40,10 @@ func (t *Throttler) maintain() {
 	}
 }
 
-// renew renews the leases of all running jobs. A job whose rows are not all there any more has lost its slots, and so has
-// one whose lease has ended: another job may be about to take them. If the database does not answer, jobs in relaxed mode
-// are told before their lease ends: with four attempts in a lease, after half of it to three quarters.
+// renew renews the leases of all running jobs. A job has lost its slots if one of its rows is missing or its lease has
+// ended, because then another job may be about to take them. If the database does not answer, a job in relaxed mode
+// loses its slots before its lease ends: renew runs four times in a lease, so that is after half of it to three
+// quarters.
 func (t *Throttler) renew() {
 	asked := time.Now()
 	t.mu.Lock()
@@ -79,7 +80,7 @@ func (t *Throttler) renew() {
 	}
 }
 
-// lose tells a job that it holds nothing any more. The caller holds t.mu.
+// lose ends the context of a job that has lost its slots. The caller holds t.mu.
 func (t *Throttler) lose(s *session, why error) {
 	delete(t.sessions, s)
 	s.cancel(why)

@@ -21,22 +21,23 @@ type Options struct {
 
 	// Action is what happens to throttled jobs whose [Throttle] has none. If 0, it is Snooze.
 	Action Action
-	// MinDelay is the shortest time for which a throttled job is snoozed, for jobs whose [Throttle] has none. If 0, jobs come
-	// back as soon as they have a chance. River brings them back with the precision of its FetchPollInterval.
+	// MinDelay is the shortest time for which a throttled job is snoozed, for jobs whose [Throttle] has none. If 0,
+	// jobs come back as soon as they have a chance. River brings them back with the precision of its FetchPollInterval.
 	MinDelay time.Duration
 
-	// HandOver is the longest time that a job waits in its worker for its turn to hold a mutex or a semaphore. A job that is
-	// expected to wait longer leaves its worker at once. If 0, it is 1s; -1 turns it off.
+	// HandOver is the longest time that a job waits in its worker for its turn to hold a mutex or a semaphore. A job
+	// that is expected to wait longer leaves its worker at once. If 0, it is 1s; -1 turns it off.
 	//
 	// River takes up to its FetchPollInterval to bring a job back. Without HandOver, slots that are held for less than that
 	// would be idle most of the time.
 	HandOver time.Duration
-	// HandOverWorkers is how many jobs of this Throttler may wait in their workers at a time, at most 10,000. If 0, it is 16.
+	// HandOverWorkers is how many jobs of this Throttler may wait in their workers at a time, at most 10,000. If 0, it
+	// is 16.
 	HandOverWorkers int
 
-	// Lease is how long a slot stays taken after the process of its job has died, if its [Throttle] is not Strict. Leases of
-	// running jobs are renewed. If a lease cannot be renewed in time, the context of the job ends with [ErrLost]. If 0, it is
-	// 30s; it must be at least 1s.
+	// Lease is how long a slot stays taken after the process of its job has died, if its [Throttle] is not Strict.
+	// Leases of running jobs are renewed. If a lease cannot be renewed in time, the context of the job ends with
+	// [ErrLost]. If 0, it is 30s; it must be at least 1s.
 	Lease time.Duration
 	// CallTimeout bounds each transaction. If 0, it is 10s. Jobs without an answer by then are snoozed.
 	CallTimeout time.Duration

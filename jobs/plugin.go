@@ -150,8 +150,8 @@ func (w *throttledWorker[T]) Work(ctx context.Context, job *river.Job[T]) error 
 	return w.Worker.Work(ctx, job)
 }
 
-// A pendingDeclaration hands the declaration of a worker to the plugin in the context, because River enters the middleware of
-// workers before that of the client.
+// A pendingDeclaration hands the declaration of a worker to the plugin in the context, because River enters the
+// middleware of workers before that of the client.
 type pendingDeclaration struct {
 	river.MiddlewareDefaults
 	parsed  *parsedThrottle

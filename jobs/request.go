@@ -113,7 +113,8 @@ func (l parsedLimit) need(job *rivertype.JobRow) (n need, err error) {
 	return n, nil
 }
 
-// namedOwner is the prefix of owners with a name of their own. The owner of a job has another, so the two are never the same.
+// namedOwner is the prefix of owners with a name of their own. The owner of a job has another, so the two are never the
+// same.
 const namedOwner = "owner "
 
 // ownerOf returns the owner of that name or, if name is empty, the owner that is the job itself.

@@ -84,8 +84,8 @@ func (s *session) throttled(ctx context.Context, limiter Ref, next time.Time) er
 	why := map[string]any{"throttled_by": limiter, "until": next.UTC()}
 	_ = river.MetadataSet(ctx, metadataKey, why) // only fails outside of River
 	s.throttler.events.Add(Event{Kind: EventJobThrottled, Job: s.job.ID, JobKind: s.job.Kind, Limiter: limiter, Next: next})
-	// River adds the duration to this machine's clock and compares the sum with the database's. So the duration contains the
-	// difference between the clocks, and may be negative.
+	// River adds the duration to this machine's clock and compares the sum with the database's. So the duration
+	// contains the difference between the clocks, and may be negative.
 	return &rivertype.JobSnoozeError{Duration: next.Sub(s.throttler.now())}
 }
 
@@ -127,11 +127,11 @@ func (s *session) end() {
 	}
 }
 
-// Fence returns the number with which the run of a job was granted, from the context that its Work gets. For each key of a
-// mutex, it is greater than the numbers of all runs before. Write it beside what the job writes elsewhere, and refuse writes
-// with a smaller number than the last: then a run that was taken for dead and goes on does no harm. Do not do this where
-// several jobs hold slots at the same time, of a semaphore or as one owner: they write with smaller numbers, too. ok is false
-// if the job needed no slots.
+// Fence returns the number with which the run of a job was granted, from the context that its Work gets. For each key
+// of a mutex, it is greater than the numbers of all runs before. Write it beside what the job writes elsewhere, and
+// refuse writes with a smaller number than the last: then a run that was taken for dead and goes on does no harm. Do
+// not do this where several jobs hold slots at the same time, of a semaphore or as one owner: they write with smaller
+// numbers, too. ok is false if the job needed no slots.
 func Fence(ctx context.Context) (fence int64, ok bool) {
 	s := sessionOf(ctx)
 	if s == nil || !s.granted.fenced {

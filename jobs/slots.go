@@ -7,18 +7,18 @@ import (
 
 // slots is the state of a mutex, a semaphore or one key of them. Times are in µs since the epoch, by the database's clock.
 //
-// Free slots go to jobs in the order of their IDs. A waiter that is due soon keeps a free slot from a job with a higher ID
-// that asks now, so that newcomers never overtake for long. It keeps the slot for no longer than a slot is held on average,
-// so that slots are not idle while River brings the job back.
+// Free slots go to jobs in the order of their IDs. A waiter that is due soon keeps a free slot from a job with a higher
+// ID that asks now, so that newcomers do not keep overtaking it. It keeps the slot for no longer than a slot is held on
+// average, so that slots are not idle while River brings the job back.
 type slots struct {
-	max          int64
-	measuredHold int64            // the mean time for which a slot is held; 0: not known yet
+	max          int64            // how many owners may hold a slot
+	measuredHold int64            // the moving mean of the times for which slots were held; 0: not known yet
 	owners       map[string]int64 // the owners that hold a slot, and since when
-	otherOwners  int64            // if their rows were not read, how many more owners there are at most
+	otherOwners  int64            // an upper bound of the owners whose rows were not read
 	waiters      []waiter         // by job; the first maxWaiters
 	waiting      int64            // how many waiters there are in all
 	learned      bool             // measuredHold has changed
-	longest      int64            // for how long the owners have held their slots at most; 0: not computed
+	longest      int64            // the longest time for which an owner has held its slot by now; 0: not computed
 
 	ends   []int64 // see slotEnds; nil: not computed since owners or measuredHold changed
 	endsAt int64
@@ -37,11 +37,12 @@ const (
 	maxWaiters = 1000
 
 	ms = 1000
-	// initialHold is for how long a slot is expected to be held until a time has been measured.
+	// initialHold is the expected hold until one has been measured.
 	initialHold = 10 * ms
-	// A waiter that does not come at its time counts for one mean time of holding more, within these bounds.
-	minPatience, maxPatience = 20 * ms, 3000 * ms
-	// inWorkerFor is for how long the row of a job that waits in its worker counts. It is written again in half the time.
+	// A waiter that does not come back at its wake still counts for the expected hold, within these bounds.
+	minGrace, maxGrace = 20 * ms, 3000 * ms
+	// inWorkerFor is for how long the row of a job that waits in its worker counts. The row is written again after half
+	// of it.
 	inWorkerFor = 1000 * ms
 	// maxBroughtBack bounds how many waiters are brought back at a time.
 	maxBroughtBack = 24
@@ -49,7 +50,7 @@ const (
 	maxPeriod = int64(maxDelay / 1000)
 )
 
-// expectedHold returns for how long a slot is held.
+// expectedHold returns for how long a slot is expected to be held.
 func (s *slots) expectedHold(now int64) int64 {
 	if s.measuredHold > 0 {
 		return min(s.measuredHold, maxPeriod)
@@ -74,16 +75,17 @@ func (s *slots) learnHold(held int64) {
 	s.learned, s.ends = true, nil
 }
 
-// due reports whether a waiter counts: the job waits in its worker, or comes back soon.
-func due(w waiter, now, soon, patience int64) bool {
+// due reports whether a waiter counts: the job waits in its worker, or comes back at most soon from now and is not
+// later than grace.
+func due(w waiter, now, soon, grace int64) bool {
 	if w.inWorker {
 		return w.wake >= now-inWorkerFor
 	}
-	return w.wake <= now+soon && w.wake >= now-patience
+	return w.wake <= now+soon && w.wake >= now-grace
 }
 
-// patience returns for how long a waiter counts after its time.
-func patience(expectedHold int64) int64 { return min(max(expectedHold, minPatience), maxPatience) }
+// gracePeriod returns for how long a waiter counts after its wake.
+func gracePeriod(expectedHold int64) int64 { return min(max(expectedHold, minGrace), maxGrace) }
 
 // admits reports whether the owner may have a slot for a job now. The job must not be among the waiters.
 func (s *slots) admits(owner string, job, now int64) bool {
@@ -95,26 +97,26 @@ func (s *slots) admits(owner string, job, now int64) bool {
 		return free > 0
 	}
 	soon := s.expectedHold(now)
-	patience := patience(soon)
+	grace := gracePeriod(soon)
 	for _, w := range s.waiters {
 		if w.job >= job {
 			break
 		}
-		if due(w, now, soon, patience) {
+		if due(w, now, soon, grace) {
 			free--
 		}
 	}
 	return free > 0
 }
 
-// expectedWait estimates how long it takes until a job has a slot. known says that the job was among the waiters before.
+// expectedWait estimates how long it takes until a job has a slot. known says that the job was a waiter before.
 func (s *slots) expectedWait(job, now int64, known bool) int64 {
-	ahead, patience := int64(0), patience(s.expectedHold(now))
+	ahead, grace := int64(0), gracePeriod(s.expectedHold(now))
 	for _, w := range s.waiters {
 		if w.job >= job {
 			break
 		}
-		if due(w, now, maxPeriod, patience) {
+		if due(w, now, maxPeriod, grace) {
 			ahead++
 		}
 	}
@@ -136,7 +138,7 @@ func (s *slots) waitBehind(ahead, now int64) int64 {
 	return min(ends[over+ahead%n]+rounds*hold, maxPeriod)
 }
 
-// slotEnds returns in how long each slot becomes free, in order.
+// slotEnds returns the estimated time until each slot is free, shortest first.
 func (s *slots) slotEnds(now int64) []int64 {
 	if s.ends != nil && s.endsAt == now {
 		return s.ends
@@ -144,7 +146,7 @@ func (s *slots) slotEnds(now int64) []int64 {
 	hold, ends := s.expectedHold(now), s.ends[:0]
 	for _, since := range s.owners {
 		left := since + hold - now
-		if left <= 0 { // a hold that has lasted longer than expected is expected to last as much longer again
+		if left <= 0 { // a hold that is overdue is expected to last for as long again as it is overdue
 			left = hold/8 - left
 		}
 		ends = append(ends, left)
@@ -163,18 +165,18 @@ func (s *slots) slotEnds(now int64) []int64 {
 	return ends
 }
 
-// toBringBack returns the waiters that are next and would come back too late, because slots were released sooner than
-// expected. A waiter that did not come at its time, or must not come yet, does not keep those behind it from coming.
+// toBringBack returns the waiters whose turn is near and that would come back too late, because slots were released sooner
+// than expected. Waiters that did not come back at their wake, or must not come back yet, are skipped.
 func (s *slots) toBringBack(now, lead int64) (next []waiter) {
 	late := max(lead, 100*ms)
-	ahead, turn, patience := int64(0), s.waitBehind(0, now), patience(s.expectedHold(now))
+	ahead, turn, grace := int64(0), s.waitBehind(0, now), gracePeriod(s.expectedHold(now))
 	for _, w := range s.waiters {
 		if turn > late || len(next) == maxBroughtBack {
 			break
 		}
 		switch {
 		case w.inWorker || w.wake <= now+late:
-			if !due(w, now, late, patience) {
+			if !due(w, now, late, grace) {
 				continue
 			}
 		case w.earliest <= now:

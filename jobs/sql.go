@@ -64,9 +64,9 @@ const settings = `select set_config('idle_in_transaction_session_timeout', '5000
 
 // live is the condition under which a row h of jobs_holders counts, with the row j of its job.
 //
-// held is the same for batches, without leases: before a batch reads the holders of a key that may be full, it has removed
-// the rows whose lease was over. A row whose lease has ended since then may be renewed at this moment, and counts. A deadline
-// is never renewed, so held looks at it.
+// held is the same for batches, without leases: before a batch reads the holders of a key that may be full, it has
+// removed the rows whose lease was over. A row whose lease has ended since then may be renewed at this moment, and
+// counts. A deadline is never renewed, so held looks at it.
 const (
 	held = `case h.mode when 0 then j.id is not null and j.state = 'running' and j.attempted_at = h.attempted
 		when 1 then j.id is not null and j.finalized_at is null else h.until is null or h.until > clock_timestamp() end`
@@ -106,7 +106,8 @@ func newStatements(schema, riverSchema string) *statements {
 		dynamic: s(`select k.id, k.limiter, k.key, k.state, k.waiting from "weir".jobs_keys k
 			where k.limiter = any(array(select r.limiter from "weir".jobs_keys r where r.id = any($1))) and (k.state <> '' or k.id = any($2))`),
 		clock: `select (extract(epoch from clock_timestamp()) * 1000000)::bigint`,
-		// Under the same condition as in holders. If a row is being renewed, the statement waits for that and leaves the row.
+		// Under the same condition as in holders. If a row is being renewed, the statement waits for that and leaves
+		// the row.
 		overdue: s(`delete from "weir".jobs_holders d using unnest($1::bigint[], $2::bigint[]) q (key, enough),
 				"weir".jobs_keys k, "weir".jobs_limiters l
 			where k.id = q.key and l.id = k.limiter and d.key = q.key and d.mode <> 1 and d.until <= clock_timestamp()
@@ -115,9 +116,9 @@ func newStatements(schema, riverSchema string) *statements {
 			from unnest($1::bigint[], $2::text[]) q (key, owner)
 			cross join lateral (select * from "weir".jobs_holders h where h.key = q.key and h.owner = q.owner offset 0) h
 			left join RIVER j on j.id = h.job`),
-		// For each key the number of its rows, as a row with mode -1. Then the rows themselves, but only for keys that could
-		// become full if all requests were granted, and for keys with more rows than enough, so that the rows that no longer
-		// count are removed.
+		// For each key the number of its rows, as a row with mode -1. Then the rows themselves, but only for keys that
+		// could become full if all requests were granted, and for keys with more rows than enough, so that the rows
+		// that no longer count are removed.
 		holders: s(`with c as materialized (
 				select q.key, q.enough, (select count(*) from "weir".jobs_holders h where h.key = q.key) as n
 				from unnest($1::bigint[], $2::bigint[]) q (key, enough))
@@ -158,8 +159,8 @@ func newStatements(schema, riverSchema string) *statements {
 			from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::boolean[]) q (key, job, wake, earliest, bucket, in_worker)
 			on conflict (key, job) do update set wake = excluded.wake, earliest = excluded.earliest, bucket = excluded.bucket, in_worker = excluded.in_worker`),
 
-		// Like River's JobRetry. A job whose row is locked is left alone. The answer for each job is 0, 1 or 2 for comes, notYet
-		// and finished in database.go, and otherwise 3.
+		// Like River's JobRetry. A job whose row is locked is left alone. The answer for each job is 0, 1 or 2 for
+		// comes, notYet and finished in database.go, and otherwise 3.
 		bringBack: s(`with pulled as (update RIVER set state = 'available', scheduled_at = now() where id in (select id from RIVER
 				where id = any($1) and state in ('available', 'scheduled') and scheduled_at > now() for update skip locked) returning id)
 			select q.id, case when p.id is not null then 0 when j.id is null or j.finalized_at is not null then 2
@@ -171,8 +172,8 @@ func newStatements(schema, riverSchema string) *statements {
 		finishedWaiters: s(`select w.key, w.job from unnest($1::bigint[]) q (key)
 			cross join lateral (select w.key, w.job from "weir".jobs_waiters w where w.key = q.key order by w.job limit 1000) w
 			left join RIVER j on j.id = w.job where j.id is null or j.finalized_at is not null`),
-		// Keys with a free slot whose waiters were not brought back, because the job that held it had died, or had released it
-		// before they waited.
+		// Keys with a free slot whose waiters were not brought back, because the job that held it had died, or had
+		// released it before they waited.
 		stalled: s(`select k.id from (select distinct w.key from "weir".jobs_waiters w
 				where not w.in_worker and w.wake > clock_timestamp() + interval '1 second') w
 			join "weir".jobs_keys k on k.id = w.key join "weir".jobs_limiters l on l.id = k.limiter and l.type in ('mutex', 'semaphore')

@@ -123,8 +123,8 @@ func TestRescuedWhileRunning(t *testing.T) {
 	}
 }
 
-// A lease that has ended is lost, even if no other job has taken the slot yet. Otherwise a renewal and the request of another
-// job at the same moment could both succeed.
+// A lease that has ended is lost, even if no other job has taken the slot yet. Otherwise a renewal and the request of
+// another job at the same moment could both succeed.
 func TestLeaseThatHasEndedIsNotRenewed(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})

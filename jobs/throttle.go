@@ -35,22 +35,22 @@ type Limit struct {
 	SlidingWindow string `yaml:"sliding_window,omitempty"`
 	DynamicWindow string `yaml:"dynamic_window,omitempty"`
 
-	// Key divides the limiter: each key has its own mutex, count or window. It is a text in which {field} stands for a field
-	// of the job's arguments in JSON, {field.inner} for a field inside another, and {metadata:field} for a field of the job's
-	// metadata. The value must be a string that is not empty, a number or a boolean. Two fields need text between them. If
-	// Key is empty, all jobs share the limiter; a dynamic window must have a Key.
+	// Key divides the limiter: each key has its own mutex, count or window. It is a text in which {field} stands for a
+	// field of the job's arguments in JSON, {field.inner} for a field inside another, and {metadata:field} for a field
+	// of the job's metadata. The value must be a string that is not empty, a number or a boolean. Two fields need text
+	// between them. If Key is empty, all jobs share the limiter; a dynamic window must have a Key.
 	//
 	// Different values never make the same key, except that the number 1 and the string "1" do: the first character of a
 	// text between two fields is written as %XX in values, as are % and control characters.
 	Key string `yaml:"key,omitempty"`
 
-	// Owner is the holder of a mutex or a semaphore, a template like Key. Jobs of the same owner share one slot. If empty, it
-	// is the job itself: a job that runs again keeps the slot that it holds.
+	// Owner is the holder of a mutex or a semaphore, a template like Key. Jobs of the same owner share one slot. If
+	// empty, it is the job itself: a job that runs again keeps the slot that it holds.
 	Owner string `yaml:"owner,omitempty"`
 	// Mode is for mutexes and semaphores that a job takes for others: see [Acquire] and [Release].
 	Mode Mode `yaml:"mode,omitempty"`
-	// Deadline releases what a job has taken with [Acquire] after this time, if no job has released it before. If 0, it is 24
-	// hours; -1 turns it off, and then an operator can release it with [Throttler.Release].
+	// Deadline releases what a job has taken with [Acquire] after this time, if no job has released it before. If 0, it
+	// is 24 hours; -1 turns it off, and then an operator can release it with [Throttler.Release].
 	Deadline time.Duration `yaml:"deadline,omitempty"`
 }
 
@@ -120,8 +120,8 @@ const (
 	// Acquire takes a slot for the [Limit.Owner] when the job starts. The slot stays taken until a job of that owner with
 	// mode Release has run, the Deadline is over, or [Throttler.Release] is called.
 	Acquire
-	// Release takes nothing. When the job ends, the slot that its [Limit.Owner] holds is released. This limit never throttles
-	// the job, even if the owner holds nothing.
+	// Release takes nothing. When the job ends, the slot that its [Limit.Owner] holds is released. This limit never
+	// throttles the job, even if the owner holds nothing.
 	Release
 )
 

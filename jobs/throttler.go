@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -41,9 +42,7 @@ type Throttler struct {
 //
 // The pool stays the caller's. Stop the River clients first, then [Throttler.Close] the Throttler, then close the pool.
 func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Throttler, error) {
-	if o == nil {
-		o = &Options{}
-	}
+	o = cmp.Or(o, new(Options))
 	options, err := o.withDefaults()
 	if err != nil {
 		return nil, err

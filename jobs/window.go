@@ -9,8 +9,8 @@ import (
 // A window is the state of a window limiter, or of one key of a dynamic window. For each bucket, it has the number of
 // executions that began in it and of waiting jobs with a reservation in it. Bucket n begins n times width after the epoch.
 //
-// The window that ends at bucket n has the buckets n-buckets+1 to n. Invariant: the executions that began in the window that
-// ends at n, when one begins in n, are at most the limit.
+// The window that ends at bucket n has the buckets n-buckets+1 to n. Invariant: the executions that began in the window
+// that ends at n, when one begins in n, are at most the limit.
 //
 // Reservations only say when a job comes back. The limit is checked again when the job starts, so that a late job or a
 // lowered limit never leads to too many executions. A job whose reservation is due comes before one without.
@@ -135,8 +135,8 @@ func (w *window) fits(at, limit int64) bool {
 	return true
 }
 
-// firstFree returns the first bucket, not before from, in which one more execution fits. It visits each filled bucket twice:
-// when it enters the moving window, and when it leaves it.
+// firstFree returns the first bucket, not before from, in which one more execution fits. It visits each filled bucket
+// twice: when it enters the moving window, and when it leaves it.
 func (w *window) firstFree(from, limit int64) int64 {
 	from = w.searchFrom(from)
 	leaves, _ := w.search(from - w.buckets + 1)

@@ -94,8 +94,8 @@ func (s *soak) rateCheck(name string, burst, perSecond float64) *rateCheck {
 	return &rateCheck{s: s, name: name, burst: burst, perSecond: perSecond, granted: s.count(name)}
 }
 
-// add counts a grant of n permits that was asked for at that time and has come now. A grant that took longer than a bin is not
-// counted, because it is not known when it was granted.
+// add counts a grant of n permits that was asked for at that time and has come now. A grant that took longer than a bin
+// is not counted, because it is not known when it was granted.
 func (r *rateCheck) add(asked time.Time, n int) {
 	r.granted.Add(int64(n))
 	if time.Since(asked) > rateBin {

@@ -7,9 +7,9 @@
 // and removed, the clock of the memory backend steps in both directions, clients abort, contexts end, limits change, and
 // functions of the program panic and call runtime.Goexit.
 //
-// The checks: no limiter grants more than its limits allow over any window, no more permits are held than there are, every
-// permit is back when nothing runs, tables of keys stay within their bounds, and neither goroutines nor memory grow. A broken
-// promise is printed when it is seen, and the exit code is then 1.
+// The checks: no limiter grants more than its limits allow over any window, no more permits are held than there are,
+// every permit is back when nothing runs, tables of keys stay within their bounds, and neither goroutines nor memory
+// grow. A broken promise is printed when it is seen, and the exit code is then 1.
 package main
 
 import (

@@ -19,7 +19,8 @@ import (
 	"github.com/weir-go/weir/telemetry"
 )
 
-// configuration returns a valid file. It always has the same limiters of the same kinds; their limits and everything else vary.
+// configuration returns a valid file. It always has the same limiters of the same kinds; their limits and everything
+// else vary.
 func configuration() string {
 	return fmt.Sprintf(`limiters:
   slots:

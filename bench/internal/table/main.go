@@ -1,10 +1,10 @@
-// Command table reads the output of benchmarks and prints Markdown: the medians of shared limiters, and whether the promises
-// that were measured are kept:
+// Command table reads the output of benchmarks and prints Markdown: the medians of shared limiters, and whether the
+// promises that were measured are kept:
 //
 //	go run ./bench/internal/table bench/results/NAME.txt
 //
-// The exit code is 1 if a promise is not kept. With -best, only the best run of each benchmark counts. Use it on a machine that
-// does other work too, which makes some runs slower and none faster.
+// The exit code is 1 if a promise is not kept. With -best, only the best run of each benchmark counts. Use it on a
+// machine that does other work too, which makes some runs slower and none faster.
 package main
 
 import (

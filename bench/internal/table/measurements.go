@@ -110,8 +110,8 @@ func median(runs []float64) (v float64, ok bool) {
 	return (runs[(n-1)/2] + runs[n/2]) / 2, true
 }
 
-// compare returns the median over i of with(ours[i], theirs[i]), because runs of the same round are near each other in time. If
-// the two have not run equally often, it returns with of their medians.
+// compare returns the median over i of with(ours[i], theirs[i]), because runs of the same round are near each other in
+// time. If the two have not run equally often, it returns with of their medians.
 func compare(ours, theirs []float64, with func(ours, theirs float64) float64) (v float64, ok bool) {
 	if len(ours) != len(theirs) {
 		a, ok := median(ours)

@@ -5,8 +5,8 @@ const (
 	milli = 1e6
 )
 
-// promises are all promises, in the process and with a server. Those with a zero bound only show a comparison, with a floor,
-// which does less than a limiter has to, or on a path of which nothing is promised.
+// promises are all promises, in the process and with a server. Those with a zero bound only show a comparison, with a
+// floor, which does less than a limiter has to, or on a path of which nothing is promised.
 var promises = []promise{
 	{"flood of new keys", "Flood/max=*/idle=*/by=weir-*", "ns/key", "", bound{atMost, 2 * micro}},
 	{"flood of new keys, 10th longest of 50,000", "Flood/max=*/idle=*/by=weir-*", "tenth-longest-ns", "", bound{atMost, milli}},
