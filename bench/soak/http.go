@@ -34,6 +34,38 @@ func overHTTP(ctx context.Context, s *soak) error {
 		return err
 	}
 	defer func() { _ = perUser.Close() }()
+	limited, err := limitedHandler(s, slots, perUser)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{
+		Handler: limited, ReadTimeout: time.Second, WriteTimeout: time.Second, ErrorLog: log.New(io.Discard, "", 0),
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	if err := sendRequests(ctx, s, "http://"+listener.Addr().String(), perUser); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		return err
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	if st := slots.Statistics(); st.AvailablePermits != 10 || st.QueuedPermits != 0 {
+		s.violation("http: %+v once nothing runs, the limit is 10", st)
+	}
+	return nil
+}
+
+// limitedHandler returns the handler of the server with its limits.
+func limitedHandler(s *soak, slots limiter.Limiter, perUser *limiter.PartitionedLimiter[string, string]) (http.Handler, error) {
 	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{
 		Global: weirhttp.Policy{Limiter: slots, MaxWait: 20 * time.Millisecond},
 		Policies: map[string]weirhttp.Policy{
@@ -47,23 +79,15 @@ func overHTTP(ctx context.Context, s *soak) error {
 		Body:    weirhttp.ProblemJSON,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	held := s.heldCheck("slots of the server", 10)
-	server := &http.Server{
-		Handler:     limits.Handler(handler(held), "per-user", "slow"),
-		ReadTimeout: time.Second, WriteTimeout: time.Second,
-		ErrorLog: log.New(io.Discard, "", 0),
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	return limits.Handler(handler(s.heldCheck("slots of the server", 10)), "per-user", "slow"), nil
+}
 
-	url := "http://" + listener.Addr().String()
+// sendRequests runs the clients until ctx ends, and checks the number of partitions meanwhile.
+func sendRequests(ctx context.Context, s *soak, url string, perUser *limiter.PartitionedLimiter[string, string]) error {
 	base := &http.Transport{MaxIdleConnsPerHost: 32}
+	defer base.CloseIdleConnections()
 	client, err := resilient(base)
 	if err != nil {
 		return err
@@ -93,18 +117,6 @@ func overHTTP(ctx context.Context, s *soak) error {
 		}
 	}
 	wg.Wait()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	if err := server.Shutdown(ctx); err != nil {
-		return err
-	}
-	base.CloseIdleConnections()
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	if st := slots.Statistics(); st.AvailablePermits != 10 || st.QueuedPermits != 0 {
-		s.violation("http: %+v once nothing runs, the limit is 10", st)
-	}
 	return nil
 }
 

@@ -98,24 +98,20 @@ func pipelines(ctx context.Context, s *soak) error {
 	if err != nil {
 		return err
 	}
-	p, err := r.Get("main")
-	if err != nil {
-		return err
-	}
 
 	held, through := s.heldCheck("slots of the file", 20), s.count("executions that came through")
 	var wg sync.WaitGroup
 	for i := range 12 {
+		name := "main"
+		if i%4 == 0 {
+			name = "inner"
+		}
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				p := p
-				if i%4 == 0 {
-					inner, err := r.Get("inner")
-					if err != nil { // this version of the file has none
-						pause(ctx, 5*time.Millisecond)
-						continue
-					}
-					p = inner
+				p, err := r.Get(name)
+				if err != nil { // this version of the file has no inner
+					pause(ctx, 5*time.Millisecond)
+					continue
 				}
 				safely(func() { execute(ctx, p, held, through) })
 				pause(ctx, time.Millisecond)

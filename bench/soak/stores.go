@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -29,14 +30,27 @@ type backend struct {
 
 const storeSlots = 10
 
+// storeChecks are the checks of what the instances on one backend grant.
+type storeChecks struct {
+	bucket, blocks *rateCheck
+	slots          *heldCheck
+	byKey          *atomic.Int64
+}
+
+// lost allows what a store grants again after it has lost its state, or its clock has stepped.
+func (c *storeChecks) lost(step time.Duration) {
+	c.bucket.forgive(step)
+	c.blocks.forgive(step)
+	c.slots.forgive()
+}
+
 // shared runs two instances on one backend.
 func shared(ctx context.Context, s *soak, b backend) error {
-	bucket, blocks := s.rateCheck(b.name+": bucket", 50, 500), s.rateCheck(b.name+": blocks", 50, 500)
-	held := s.heldCheck(b.name+": slots", storeSlots)
-	lost := func(step time.Duration) {
-		bucket.forgive(step)
-		blocks.forgive(step)
-		held.forgive()
+	checks := storeChecks{
+		bucket: s.rateCheck(b.name+": bucket", 50, 500),
+		blocks: s.rateCheck(b.name+": blocks", 50, 500),
+		slots:  s.heldCheck(b.name+": slots", storeSlots),
+		byKey:  s.count(b.name + ": permits by key"),
 	}
 	events := s.count(b.name + ": events")
 	options := store.Options{
@@ -44,66 +58,29 @@ func shared(ctx context.Context, s *soak, b backend) error {
 		OnEvent: func(e store.Event) {
 			events.Add(1)
 			if e.Kind == store.EventLeaseLost {
-				held.forgive()
+				checks.slots.forgive()
 			}
 			misbehave(50)
 		},
 	}
 	var wg sync.WaitGroup
 	var stores []*store.Store
-	var last *store.Concurrency
+	var slots *store.Concurrency // of the last instance
 	for range 2 {
 		instance, err := b.open(options)
 		if err != nil {
 			return err
 		}
 		stores = append(stores, instance)
-		tokens := limiter.TokenBucketOptions{TokenLimit: 50, TokensPerPeriod: 1, ReplenishmentPeriod: 2 * time.Millisecond, QueueLimit: 20}
-		plain, err := instance.TokenBucket("soak/bucket", tokens, nil)
-		if err != nil {
+		if slots, err = useStore(ctx, &wg, instance, checks); err != nil {
 			return err
 		}
-		lending, err := instance.TokenBucket("soak/blocks", tokens, &store.LimiterOptions{Block: 5, CacheRejections: true})
-		if err != nil {
-			return err
-		}
-		slots, err := instance.Concurrency("soak/slots", limiter.ConcurrencyOptions{PermitLimit: storeSlots, QueueLimit: 20},
-			&store.LimiterOptions{LeaseTTL: 5 * time.Second})
-		if err != nil {
-			return err
-		}
-		last = slots
-		perKey, err := instance.PartitionedFixedWindow("soak/keys", limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Second},
-			&store.LimiterOptions{Outage: store.FallBackLocally, LocalShare: 0.5, CacheRejections: true})
-		if err != nil {
-			return err
-		}
-		for range 3 {
-			wg.Go(func() { takePermits(ctx, pausing{plain}, bucket) })
-			wg.Go(func() { takePermits(ctx, pausing{lending}, blocks) })
-			wg.Go(func() { holdLeases(ctx, pausing{slots}, held) })
-		}
-		answered := s.count(b.name + ": permits by key")
-		wg.Go(func() {
-			for pause(ctx, 2*time.Millisecond) {
-				lease, err := perKey.TryAcquire(ctx, fmt.Sprint("key ", rand.IntN(2000)), 1)
-				if err == nil && lease.Acquired() {
-					answered.Add(1)
-				}
-			}
-		})
-		wg.Go(func() { // changes the limit, within what is checked
-			for pause(ctx, 5*time.Second) {
-				tokens.TokenLimit = 10 + rand.IntN(41)
-				_ = plain.Reconfigure(tokens)
-			}
-		})
 	}
-	b.faults(ctx, lost)
+	b.faults(ctx, checks.lost)
 	wg.Wait()
 
 	b.repair()
-	if err := allBack(last); err != nil {
+	if err := allBack(slots); err != nil {
 		s.violation("%s: %v", b.name, err)
 	}
 	for _, instance := range stores {
@@ -112,6 +89,49 @@ func shared(ctx context.Context, s *soak, b backend) error {
 		}
 	}
 	return nil
+}
+
+// useStore makes the limiters of an instance and starts goroutines that use them. It returns the limiter of the slots.
+func useStore(ctx context.Context, wg *sync.WaitGroup, instance *store.Store, checks storeChecks) (*store.Concurrency, error) {
+	tokens := limiter.TokenBucketOptions{TokenLimit: 50, TokensPerPeriod: 1, ReplenishmentPeriod: 2 * time.Millisecond, QueueLimit: 20}
+	plain, err := instance.TokenBucket("soak/bucket", tokens, nil)
+	if err != nil {
+		return nil, err
+	}
+	blocks, err := instance.TokenBucket("soak/blocks", tokens, &store.LimiterOptions{Block: 5, CacheRejections: true})
+	if err != nil {
+		return nil, err
+	}
+	slots, err := instance.Concurrency("soak/slots", limiter.ConcurrencyOptions{PermitLimit: storeSlots, QueueLimit: 20},
+		&store.LimiterOptions{LeaseTTL: 5 * time.Second})
+	if err != nil {
+		return nil, err
+	}
+	perKey, err := instance.PartitionedFixedWindow("soak/keys", limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Second},
+		&store.LimiterOptions{Outage: store.FallBackLocally, LocalShare: 0.5, CacheRejections: true})
+	if err != nil {
+		return nil, err
+	}
+	for range 3 {
+		wg.Go(func() { takePermits(ctx, pausing{plain}, checks.bucket) })
+		wg.Go(func() { takePermits(ctx, pausing{blocks}, checks.blocks) })
+		wg.Go(func() { holdLeases(ctx, pausing{slots}, checks.slots) })
+	}
+	wg.Go(func() {
+		for pause(ctx, 2*time.Millisecond) {
+			lease, err := perKey.TryAcquire(ctx, fmt.Sprint("key ", rand.IntN(2000)), 1)
+			if err == nil && lease.Acquired() {
+				checks.byKey.Add(1)
+			}
+		}
+	})
+	wg.Go(func() { // changes the limit, within what is checked
+		for pause(ctx, 5*time.Second) {
+			tokens.TokenLimit = 10 + rand.IntN(41)
+			_ = plain.Reconfigure(tokens)
+		}
+	})
+	return slots, nil
 }
 
 // pausing pauses after a rejection, so that an instance without a store does not use up a processor.
