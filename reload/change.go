@@ -18,7 +18,7 @@ import (
 // defined again, because their functions can be different.
 func (f *File) Change(previous *File) registry.Change {
 	if previous == nil {
-		previous = &File{content: new(model.File)}
+		previous = &File{}
 	}
 	before := make(map[string]*model.Pipeline)
 	for _, p := range previous.content.Pipelines {

@@ -14,7 +14,7 @@ import (
 type File struct {
 	name    string
 	kinds   *Kinds
-	content *model.File
+	content model.File
 }
 
 // Parse reads a file, YAML or JSON, and checks everything in it that can be checked without building pipelines:
@@ -53,7 +53,7 @@ func parse(name string, data []byte, k *Kinds) (*File, error) {
 	if err := newFileError(name, found); err != nil {
 		return nil, err
 	}
-	return &File{name: name, kinds: k, content: content}, nil
+	return &File{name: name, kinds: k, content: *content}, nil
 }
 
 // Name returns the name that Parse was given.
@@ -63,7 +63,7 @@ func (f *File) Name() string { return f.name }
 // one line, the outermost first. If the options of a program's own kind have a method Explain() string, its result is
 // used. The error is that of w, or says that the file has no pipeline of a name.
 func (f *File) Explain(w io.Writer, names ...string) error {
-	return explain.Write(w, f.content, names...)
+	return explain.Write(w, &f.content, names...)
 }
 
 // Pipelines returns the names of the pipelines, in the order of the file.

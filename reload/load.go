@@ -78,7 +78,7 @@ func (w *Watcher) apply(ctx context.Context, f *File, c registry.Change) error {
 	return err
 }
 
-// own adds names to the pipelines that belong to this Watcher.
+// own adds names to owned.
 func (w *Watcher) own(names []string) {
 	owned := maps.Clone(w.owned) // it can be that of Options.After
 	if owned == nil {
