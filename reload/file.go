@@ -27,7 +27,8 @@ type File struct {
 // chains that stand for 1000 limiters, 10,000 limiters, budgets and pipelines each, and names of 256 bytes. The first
 // 1000 problems are reported. Messages shorten what they quote from the file.
 func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
-	if err := k.err(); err != nil {
+	k = k.orOwn()
+	if err := k.wrong.Err("reload"); err != nil {
 		return nil, err
 	}
 	// A file must not end a running program, even if it makes the YAML library or a Validate method panic.
@@ -38,10 +39,6 @@ func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
 			f, err = nil, newFileError(name, found)
 		}
 	}()
-	return parse(name, data, k.orOwn())
-}
-
-func parse(name string, data []byte, k *Kinds) (*File, error) {
 	root, found := document.Parse(data)
 	if root == nil && len(found) > 0 {
 		return nil, newFileError(name, found)

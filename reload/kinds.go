@@ -110,14 +110,6 @@ func (k *Kinds) allows(what, kind string, options reflect.Type, isNil bool, take
 
 func (k *Kinds) refuse(format string, args ...any) { k.wrong.Add("", nil, format, args...) }
 
-// err returns a [weir.OptionsError] with everything that is wrong with the registrations, or nil.
-func (k *Kinds) err() error {
-	if k == nil {
-		return nil
-	}
-	return k.wrong.Err("reload")
-}
-
 // ownKinds are what nil Kinds stand for. All such files have the same Kinds, so that they can be compared.
 var ownKinds = &Kinds{}
 

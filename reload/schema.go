@@ -17,8 +17,9 @@ func Schema() []byte { return slices.Clone(ownSchema) }
 
 // Schema returns [Schema] with the kinds and functions of k, for a program to give to its users.
 func (k *Kinds) Schema() ([]byte, error) {
-	if err := k.err(); err != nil {
+	k = k.orOwn()
+	if err := k.wrong.Err("reload"); err != nil {
 		return nil, err
 	}
-	return schema.Make(k.orOwn().known())
+	return schema.Make(k.known())
 }

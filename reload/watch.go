@@ -82,7 +82,7 @@ func Start(ctx context.Context, r *registry.Registry, path string, o *Options) (
 	if w.options.Logger == nil {
 		w.options.Logger = slog.Default()
 	}
-	if err := w.options.Kinds.err(); err != nil {
+	if err := w.options.Kinds.wrong.Err("reload"); err != nil {
 		return nil, err
 	}
 	if err := w.options.validate(r, path); err != nil {
