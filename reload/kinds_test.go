@@ -114,6 +114,18 @@ func TestRegisterStrategy(t *testing.T) {
 	assert.EqualError(t, p.Execute(t.Context(), func(context.Context) error { return nil }), "shed at 0.5")
 }
 
+func TestRegisterLimiter_OptionsOfAnotherKind(t *testing.T) {
+	k := reload.NewKinds()
+	built := ""
+	reload.RegisterLimiter(k, "mine", func(_ *registry.Builder, name string, o limiter.ConcurrencyOptions) (limiter.Limiter, error) {
+		built = fmt.Sprint(name, " ", o.PermitLimit)
+		return limiter.NewUnlimited(), nil
+	})
+	f := parse(t, "limiters: {a: {mine: {permit_limit: 3}}}\npipelines: {p: {strategies: [rate_limiter: {limiter: a}]}}", k)
+	require.NoError(t, newRegistry(t).Apply(t.Context(), f.Change(nil)))
+	assert.Equal(t, "a 3", built)
+}
+
 func TestRegisterStrategy_BuildFails(t *testing.T) {
 	k := reload.NewKinds()
 	registerEverything(k)

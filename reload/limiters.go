@@ -30,6 +30,9 @@ func (b builder) limiter(name string, l *model.Limiter) (made limiter.Limiter, e
 }
 
 func (b builder) makeLimiter(name string, l *model.Limiter) (limiter.Limiter, error) {
+	if kind, ofProgram := b.kinds.limiters[l.Kind]; ofProgram { // its options can be of one of the types below
+		return kind.build(b.Builder, name, l.Options)
+	}
 	switch o := l.Options.(type) {
 	case limiter.TokenBucketOptions:
 		return storable(b, name, l, o, b.TokenBucket), nil
@@ -61,12 +64,10 @@ func (b builder) makeLimiter(name string, l *model.Limiter) (limiter.Limiter, er
 			Make: func(o adaptive.ThrottlerOptions) (*adaptive.Throttler, error) { return adaptive.NewThrottler(&o) },
 		})
 	}
-	switch kind, ofProgram := b.kinds.limiters[l.Kind]; {
-	case ofProgram:
-		return kind.build(b.Builder, name, l.Options)
-	case l.Kind == "unlimited":
+	switch l.Kind {
+	case "unlimited":
 		return limiter.NewUnlimited(), nil
-	case l.Kind == model.ChainKind:
+	case model.ChainKind:
 		return b.chain(l)
 	default:
 		return nil, fmt.Errorf("there is no limiter kind %q", l.Kind)
