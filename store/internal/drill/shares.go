@@ -86,11 +86,15 @@ func (c shareCase) run(t *testing.T, s Subject) {
 	keys, sum, wrong := max(c.keys, 1), int64(0), 0
 	for key := range int64(keys) {
 		sum += got[key]
-		if got[key] > int64(c.limit) || got[key] < least {
-			if wrong++; wrong < 10 {
-				t.Errorf("key %d: %d granted, limit %d, at least %d", key, got[key], c.limit, least)
-			}
+		switch n := got[key]; {
+		case n >= least && n <= int64(c.limit), wrong == 10:
+			continue
+		case n > int64(c.limit):
+			t.Errorf("key %d: %d granted, limit %d", key, n, c.limit)
+		default: // on a busy machine an answer can be lost, and its permits with it
+			t.Errorf("key %d: only %d granted, at least %d expected", key, n, least)
 		}
+		wrong++
 	}
 	t.Logf("%d of %d permits of %d keys granted to %d instances", sum, keys*c.limit, keys, c.processes)
 }
