@@ -77,8 +77,8 @@ func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Leas
 	}
 	b.mu.Lock()
 	s := b.state()
-	if ctxErr != nil || !b.plain(s, now, n) {
-		return b.acquireRarely(ctx, ctxErr, now, n, wait)
+	if ctxErr != nil || !b.isCommonCase(s, now, n) {
+		return b.acquireSlow(ctx, ctxErr, now, n, wait)
 	}
 	if elapsed := now - b.line; elapsed >= s.period {
 		b.advance(s, elapsed)
@@ -111,8 +111,8 @@ func refusedUntil(at, now int64, wait bool) Lease {
 	return l
 }
 
-// plain reports whether a request for n permits is decided by what is missing alone.
-func (b *bucket) plain(s *bucketState, now int64, n int) bool {
+// isCommonCase reports whether acquire can decide a request for n permits from missing and the limits.
+func (b *bucket) isCommonCase(s *bucketState, now int64, n int) bool {
 	return s != nil && n > 0 && int64(n) <= s.limit && !s.closed && !s.manual && s.queue.empty() && s.idleAt == 0 &&
 		!otherClock(now-b.line)
 }
@@ -120,7 +120,7 @@ func (b *bucket) plain(s *bucketState, now int64, n int) bool {
 // advance is catchUp for acquire, once a line has passed. The line of a full bucket advances, too: acquire grants what
 // such a bucket is asked for, so it is idle no longer.
 func (b *bucket) advance(s *bucketState, elapsed int64) {
-	lines := s.lines.quotient(elapsed)
+	lines := s.byPeriod.quotient(elapsed)
 	b.line += lines * s.period
 	if b.missing == 0 {
 		return
@@ -162,8 +162,8 @@ func (b *bucket) countFailed() {
 	}
 }
 
-// acquireRarely is acquire for requests that are not plain. The bucket is locked; acquireRarely unlocks it.
-func (b *bucket) acquireRarely(ctx context.Context, ctxErr error, now int64, n int, wait bool) (Lease, error) {
+// acquireSlow is acquire for all but the common case. The bucket is locked; acquireSlow unlocks it.
+func (b *bucket) acquireSlow(ctx context.Context, ctxErr error, now int64, n int, wait bool) (Lease, error) {
 	if b.line == notBegun {
 		b.line = now
 	}

@@ -6,8 +6,9 @@ import (
 	"github.com/weir-go/weir/internal/saturate"
 )
 
-// at returns the moment up to which time has passed for this bucket.
-func (b *bucket) at(now int64) int64 {
+// effectiveNow returns the moment up to which time has passed for this bucket: now or, if it is replenished by hand, the moment
+// of the last TryReplenish.
+func (b *bucket) effectiveNow(now int64) int64 {
 	if b.state().manual {
 		return b.state().asOf
 	}
@@ -17,17 +18,17 @@ func (b *bucket) at(now int64) int64 {
 // catchUp brings the bucket to the moment now, and serves the queue if permits came back.
 func (b *bucket) catchUp(now int64) {
 	s := b.state()
-	elapsed := b.at(now) - b.line
+	elapsed := b.effectiveNow(now) - b.line
 	if b.missing == 0 || elapsed < s.period {
 		if otherClock(elapsed) {
 			b.line += elapsed
 			if !s.shared {
-				s.since = unknown
+				s.ownSince = unknown
 			}
 		}
 		return
 	}
-	lines := s.lines.quotient(elapsed)
+	lines := s.byPeriod.quotient(elapsed)
 	if s.queue.empty() {
 		b.pass(lines)
 		return
@@ -85,16 +86,16 @@ func linesToCover(permits, refill int64) int64 {
 // grant takes n permits that are free, and counts the lease.
 func (b *bucket) grant(now int64, n int) Lease {
 	if n > 0 && b.missing == 0 {
-		b.wake(b.at(now))
+		b.endIdleness(b.effectiveNow(now))
 	}
 	return b.take(b.state(), n)
 }
 
-// wake ends the idleness of a full bucket: its line becomes the last one that is not after at.
-func (b *bucket) wake(at int64) {
+// endIdleness ends the idleness of a full bucket: its line becomes the last one that is not after at.
+func (b *bucket) endIdleness(at int64) {
 	s := b.state()
 	if elapsed := at - b.line; elapsed >= s.period {
-		b.line += s.lines.quotient(elapsed) * s.period
+		b.line += s.byPeriod.quotient(elapsed) * s.period
 	}
 	if s.idleAt != 0 {
 		s.idleAt = 0
@@ -120,37 +121,38 @@ func (b *bucket) retryAfter(now int64, n int) time.Duration {
 	return waitFor(now, b.line, lines, b.state().period)
 }
 
-// limits returns the limits in force.
-func (b *bucket) limits() bucketLimits {
+// options returns the options in force.
+func (b *bucket) options() TokenBucketOptions {
 	b.lock()
 	defer b.mu.Unlock()
-	return b.state().limits()
+	return b.state().options()
 }
 
-// reconfigure sets new limits; permits that are missing stay missing.
-func (b *bucket) reconfigure(l bucketLimits) error {
+// reconfigure sets new options; permits that are missing stay missing.
+func (b *bucket) reconfigure(o TokenBucketOptions) error {
 	now := moment()
 	b.lock()
 	defer b.mu.Unlock()
 	if err := b.state().reconfigurable(); err != nil {
 		return err
 	}
-	if l.manual != b.state().manual {
-		return manualFixedError(l.manual)
+	if o.ManualReplenishment != b.state().manual {
+		return manualFixedError(o.ManualReplenishment)
 	}
 	b.catchUp(now)
-	another := int64(l.period) != b.state().period
-	if s := b.state(); s.shared && (b.missing > 0 || !another) {
-		b.current.Store(s.family.state(l))
+	period := int64(o.ReplenishmentPeriod)
+	periodChanges := period != b.state().period
+	if s := b.state(); s.shared && (b.missing > 0 || !periodChanges) {
+		b.current.Store(s.family.state(o))
 	} else {
 		b.own()
-		b.state().refill = l.refill
+		b.state().refill = refillOf(o)
 	}
-	if another {
-		b.changeGrid(b.at(now), int64(l.period))
+	if periodChanges {
+		b.changeGrid(b.effectiveNow(now), period)
 	}
 	if !b.state().shared {
-		setLimits(b, now, l.limit, l.queueLimit, l.queueOrder)
+		setLimits(b, now, int64(o.TokenLimit), o.QueueLimit, o.QueueOrder)
 	}
 	return nil
 }
@@ -164,11 +166,11 @@ func (b *bucket) changeGrid(at, period int64) {
 		if s.idleAt != 0 {
 			idleAt = s.idleAt
 		}
-		b.wake(at)
+		b.endIdleness(at)
 		s.idleAt = idleAt
 	}
 	if !s.shared {
-		s.period, s.lines = period, newDivisor(period)
+		s.period, s.byPeriod = period, newDivisor(period)
 	}
 	if at-b.line >= period {
 		b.line = at

@@ -7,8 +7,8 @@ type ownBucket bucket
 func (b *bucket) release(int, int64)    {}
 func (o *ownBucket) release(int, int64) {}
 
-func (b *bucket) refund(n int, tag int64)     { b.takeBack(n, tag, false) }
-func (o *ownBucket) refund(n int, line int64) { (*bucket)(o).takeBack(n, line, true) }
+func (b *bucket) refund(n int, tag int64)     { b.undo(n, tag, false) }
+func (o *ownBucket) refund(n int, line int64) { (*bucket)(o).undo(n, line, true) }
 
 func (b *bucket) adjust(n int, tag int64, cost int) (owner, int64, bool) {
 	return b.adjustCost(n, tag, false, cost)
@@ -18,8 +18,8 @@ func (o *ownBucket) adjust(n int, line int64, cost int) (owner, int64, bool) {
 	return (*bucket)(o).adjustCost(n, line, true, cost)
 }
 
-// takeBack undoes a grant of n permits. tagIsLine reports whether its state was the bucket's own.
-func (b *bucket) takeBack(n int, tag int64, tagIsLine bool) {
+// undo undoes a grant of n permits. tagIsLine reports whether its state was the bucket's own.
+func (b *bucket) undo(n int, tag int64, tagIsLine bool) {
 	now := moment()
 	b.lock()
 	defer b.mu.Unlock()
@@ -96,7 +96,7 @@ func (b *bucket) charge(now int64, n int) (taken int64) {
 		return 0
 	}
 	if b.missing == 0 {
-		b.wake(b.at(now))
+		b.endIdleness(b.effectiveNow(now))
 	}
 	taken = min(int64(n), max(maxDebt-b.missing, 0))
 	b.missing += taken
@@ -147,7 +147,7 @@ func addLow(lows []low, l low) []low {
 // leastSince returns the least that was missing right after any line later than that one, or never if none has passed.
 // It is 0 if the bucket has got another state since, because it has been full in between.
 func (b *bucket) leastSince(line int64) int64 {
-	if b.state().shared || line < b.state().since {
+	if b.state().shared || line < b.state().ownSince {
 		return 0
 	}
 	for _, l := range b.state().lows {

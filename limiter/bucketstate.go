@@ -12,12 +12,12 @@ type bucketState struct {
 	noneUntil atomic.Int64 // if not 0, no permit comes back before that moment; see acquire
 	refused   atomic.Int64 // leases rejected because of noneUntil
 
-	refill int64   // permits that come back on each line
-	period int64   // nanoseconds between two lines
-	lines  divisor // by period
-	idleAt int64   // if not 0, since when a full bucket has been idle, instead of line
-	manual bool
-	shared bool
+	refill   int64 // permits that come back on each line
+	period   int64 // nanoseconds between two lines
+	byPeriod divisor
+	idleAt   int64 // if not 0, since when a full bucket has been idle, instead of line
+	manual   bool
+	shared   bool
 	common
 
 	asOf    int64 // manual: the moment of the last TryReplenish
@@ -25,30 +25,30 @@ type bucketState struct {
 
 	refunded int64 // permits that were refunded since line
 	lows     []low // not in a shared state
-	since    int64 // the line on which the bucket got this state for itself
+	ownSince int64 // the line on which the bucket got this state for itself
 
 	family       *bucketFamily // nil: the state of a bucket without a family
 	sharedClosed *bucketState  // what a shared one becomes when its bucket is closed
 }
 
-// refillAll is the refill of a bucket in which all permits come back on each line.
-const refillAll = math.MaxInt64
+// refillAll is the TokensPerPeriod of a fixed window: all permits come back on each line, also permits that it owes.
+const refillAll = math.MaxInt
 
-// bucketLimits are the options of a token bucket or a fixed window.
-type bucketLimits struct {
-	limit, refill int64
-	period        time.Duration
-	queueLimit    int
-	queueOrder    QueueOrder
-	manual        bool
+// refillOf returns how many permits come back on each line.
+func refillOf(o TokenBucketOptions) int64 {
+	if o.TokensPerPeriod == refillAll {
+		return math.MaxInt64 // an int may have 32 bits
+	}
+	return int64(o.TokensPerPeriod)
 }
 
-// newBucketState returns a state with those limits for one bucket.
-func newBucketState(l bucketLimits) *bucketState {
+// newBucketState returns a state with those options for one bucket.
+func newBucketState(o TokenBucketOptions) *bucketState {
+	period := int64(o.ReplenishmentPeriod)
 	return &bucketState{
-		common: common{limit: l.limit, queue: queue{limit: l.queueLimit, order: l.queueOrder}},
-		refill: l.refill, period: int64(l.period), lines: newDivisor(max(int64(l.period), 1)), manual: l.manual,
-		since: unknown,
+		common: common{limit: int64(o.TokenLimit), queue: queue{limit: o.QueueLimit, order: o.QueueOrder}},
+		refill: refillOf(o), period: period, byPeriod: newDivisor(max(period, 1)), manual: o.ManualReplenishment,
+		ownSince: unknown,
 	}
 }
 
@@ -75,10 +75,11 @@ func (b *bucket) startWithFirstCall(s *bucketState) {
 	b.current.Store(s)
 }
 
-func (s *bucketState) limits() bucketLimits {
-	return bucketLimits{
-		limit: s.limit, refill: s.refill, period: time.Duration(s.period),
-		queueLimit: s.queue.limit, queueOrder: s.queue.order, manual: s.manual,
+// options returns the options in force.
+func (s *bucketState) options() TokenBucketOptions {
+	return TokenBucketOptions{
+		TokenLimit: int(s.limit), TokensPerPeriod: int(min(s.refill, refillAll)), ReplenishmentPeriod: time.Duration(s.period),
+		QueueLimit: s.queue.limit, QueueOrder: s.queue.order, ManualReplenishment: s.manual,
 	}
 }
 
@@ -88,8 +89,8 @@ var notMade = shareable(&bucketState{common: common{closed: true}})
 // own returns what only this bucket has. If its state is shared, the bucket gets a state of its own.
 func (b *bucket) own() *common {
 	if s := b.state(); s.shared {
-		own := newBucketState(s.limits())
-		own.family, own.closed, own.since = s.family, s.closed, b.line
+		own := newBucketState(s.options())
+		own.family, own.closed, own.ownSince = s.family, s.closed, b.line
 		b.current.Store(own)
 	}
 	return &b.state().common
@@ -107,27 +108,27 @@ type bucketFamily struct {
 // limits while a program reconfigures them.
 const maxFamilyStates = 4
 
-// newBucketFamily returns a function that gives each bucket of a new family its first state. container is a nil pointer
+// bucketStateFactory returns a function that gives each bucket of a new family its first state. container is a nil pointer
 // of the type in which the buckets are made. Buckets that are replenished by hand share no state, because each has its
 // own time.
-func newBucketFamily(l bucketLimits, container any) (first func() *bucketState) {
-	if l.manual {
-		return func() *bucketState { return newBucketState(l) }
+func bucketStateFactory(o TokenBucketOptions, container any) (newState func() *bucketState) {
+	if o.ManualReplenishment {
+		return func() *bucketState { return newBucketState(o) }
 	}
-	s := (&bucketFamily{container: container}).state(l)
+	s := (&bucketFamily{container: container}).state(o)
 	return func() *bucketState { return s }
 }
 
-// state returns the shared state of buckets with those limits.
-func (f *bucketFamily) state(l bucketLimits) *bucketState {
+// state returns the shared state of buckets with those options.
+func (f *bucketFamily) state(o TokenBucketOptions) *bucketState {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range f.states {
-		if s.limits() == l {
+		if s.options() == o {
 			return s
 		}
 	}
-	s := newBucketState(l)
+	s := newBucketState(o)
 	s.family = f
 	if len(f.states) == maxFamilyStates {
 		f.states = append(f.states[:0], f.states[1:]...)
@@ -138,7 +139,7 @@ func (f *bucketFamily) state(l bucketLimits) *bucketState {
 
 // shareable makes s a state of many buckets, and returns it.
 func shareable(s *bucketState) *bucketState {
-	closed := newBucketState(s.limits())
+	closed := newBucketState(s.options())
 	closed.shared, closed.closed, closed.family = true, true, s.family
 	s.shared, s.sharedClosed = true, closed
 	return s
@@ -163,5 +164,5 @@ func (b *bucket) share() {
 		return
 	}
 	b.granted, b.failed = uint32(granted), uint32(failed)
-	b.current.Store(s.family.state(s.limits()))
+	b.current.Store(s.family.state(s.options()))
 }

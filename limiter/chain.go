@@ -161,7 +161,7 @@ type chainLease struct {
 	leases  []Lease
 	few     [3]Lease // room for a short chain's, so that it takes one allocation
 	granted *atomic.Int64
-	once
+	returnOnce
 }
 
 // takeAll calls take for each of count limiters and combines their leases. If one rejects, fails or panics, the leases
@@ -217,7 +217,7 @@ func (c *chainLease) refund(int, int64) {
 
 // adjust adjusts the leases of all members that can. The others, which lend, keep what they hold.
 func (c *chainLease) adjust(_ int, tag int64, cost int) (owner, int64, bool) {
-	changed := &chainLease{leases: make([]Lease, len(c.leases)), granted: c.granted, once: once{before: &c.once}}
+	changed := &chainLease{leases: make([]Lease, len(c.leases)), granted: c.granted, returnOnce: returnOnce{original: &c.returnOnce}}
 	did := false
 	for i, l := range c.leases {
 		adjusted, ok := l.Adjust(cost)

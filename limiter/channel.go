@@ -103,7 +103,7 @@ func (c *Channel[T]) costOf(v T) int {
 // closed or is closed while Send waits; or another error of the limiter. After an error the item was not sent and costs
 // nothing.
 func (c *Channel[T]) Send(ctx context.Context, v T) error {
-	if err := c.usable(ctx); err != nil {
+	if err := c.sendError(ctx); err != nil {
 		return err
 	}
 	lease, err := c.acquire(ctx, c.costOf(v))
@@ -116,14 +116,14 @@ func (c *Channel[T]) Send(ctx context.Context, v T) error {
 // TrySend sends v if that is possible now; it neither queues nor waits for room. It returns the errors of
 // [Channel.Send], and [ErrChannelFull], which is checked before the limiter is asked.
 func (c *Channel[T]) TrySend(ctx context.Context, v T) error {
-	if err := c.usable(ctx); err != nil {
+	if err := c.sendError(ctx); err != nil {
 		return err
 	}
-	if !c.room() {
+	if !c.hasRoom() {
 		return ErrChannelFull
 	}
 	lease, err := c.limiter.TryAcquire(ctx, c.costOf(v))
-	if err := c.verdict(lease, err); err != nil {
+	if err := c.acquireError(lease, err); err != nil {
 		return err
 	}
 	return c.put(ctx, channelItem[T]{v, lease}, false)
@@ -201,8 +201,8 @@ func (c *Channel[T]) Close() error {
 // closed reports whether the channel is closed. Only with mu held, a false is final.
 func (c *Channel[T]) closed() bool { return c.closing == nil || c.closing.closed.Load() }
 
-// usable returns the error of a send that must not begin, or nil.
-func (c *Channel[T]) usable(ctx context.Context) error {
+// sendError returns the error of a send that must not begin, or nil.
+func (c *Channel[T]) sendError(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
 		return contextError(ctx)
@@ -213,8 +213,8 @@ func (c *Channel[T]) usable(ctx context.Context) error {
 	}
 }
 
-// room reports whether an item could be put into the channel now.
-func (c *Channel[T]) room() bool {
+// hasRoom reports whether an item could be put into the channel now.
+func (c *Channel[T]) hasRoom() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.receivers.empty() || c.buffer.length < c.capacity
@@ -225,11 +225,12 @@ func (c *Channel[T]) acquire(ctx context.Context, n int) (Lease, error) {
 	s := &sendContext{Context: ctx, closing: c.closing}
 	defer s.settle()
 	lease, err := c.limiter.Acquire(s, n)
-	return lease, c.verdict(lease, err)
+	return lease, c.acquireError(lease, err)
 }
 
-// verdict returns the error of a send to which the limiter gave that answer, or nil if the send can continue.
-func (c *Channel[T]) verdict(lease Lease, err error) error {
+// acquireError returns the error of a send whose call of the limiter returned lease and err, or nil if the send can
+// continue.
+func (c *Channel[T]) acquireError(lease Lease, err error) error {
 	switch {
 	case err == nil && lease.Acquired():
 		return nil

@@ -16,31 +16,31 @@ type closeNotifier struct {
 }
 
 // add has cancel called when the channel is closed, unless s is removed before.
-func (l *closeNotifier) add(s *sendContext, cancel context.CancelCauseFunc) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed.Load() {
+func (n *closeNotifier) add(s *sendContext, cancel context.CancelCauseFunc) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed.Load() {
 		cancel(errChannelClosed)
 		return
 	}
-	if l.sends == nil {
-		l.sends = make(map[*sendContext]context.CancelCauseFunc)
+	if n.sends == nil {
+		n.sends = make(map[*sendContext]context.CancelCauseFunc)
 	}
-	l.sends[s] = cancel
+	n.sends[s] = cancel
 }
 
-func (l *closeNotifier) remove(s *sendContext) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.sends, s)
+func (n *closeNotifier) remove(s *sendContext) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.sends, s)
 }
 
 // notifyAll ends the contexts of all sends. The channel is closed.
-func (l *closeNotifier) notifyAll() {
-	l.mu.Lock()
-	sends := l.sends
-	l.sends = nil
-	l.mu.Unlock()
+func (n *closeNotifier) notifyAll() {
+	n.mu.Lock()
+	sends := n.sends
+	n.sends = nil
+	n.mu.Unlock()
 	for _, cancel := range sends {
 		cancel(errChannelClosed)
 	}
@@ -63,11 +63,11 @@ func (s *sendContext) settle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.settled = true
-	s.leave()
+	s.endJoined()
 }
 
-// leave ends the joined context, if there is one.
-func (s *sendContext) leave() {
+// endJoined ends the joined context, if there is one.
+func (s *sendContext) endJoined() {
 	if s.joined != nil {
 		s.closing.remove(s)
 		s.cancel(nil)
@@ -83,7 +83,7 @@ func (s *sendContext) Done() <-chan struct{} {
 		s.joined, s.cancel = joined, cancel
 		s.closing.add(s, cancel)
 		if s.settled {
-			s.leave()
+			s.endJoined()
 		}
 	}
 	return s.joined.Done()

@@ -18,15 +18,15 @@ type Concurrency struct {
 	granted     int64
 	unused      *slot // a list of slots without a lease
 	unusedCount int
-	core
+	lockedCommon
 
-	idleSince int64 // when it became full; unknown if not read
-	unasked   int   // releases to full since the last call of IdleDuration
+	idleSince  int64 // when it became full; unknown if not read
+	clockReads int   // readings of the clock by becomeIdle since the last call of IdleDuration
 }
 
 // Reading the clock on each release to full would double its cost. So a limiter stops when its idle duration was not
-// asked for during maxUnasked of them.
-const maxUnasked = 1 << 10
+// asked for during maxClockReads of them.
+const maxClockReads = 1 << 10
 
 // maxUnusedSlots is how many unused slots a limiter keeps for the next burst once all permits are back.
 const maxUnusedSlots = 64
@@ -46,8 +46,8 @@ func NewConcurrency(o ConcurrencyOptions) (*Concurrency, error) {
 		return nil, err
 	}
 	return &Concurrency{
-		idleSince: moment(),
-		core:      newCore(o.PermitLimit, o.QueueLimit, o.QueueOrder),
+		idleSince:    moment(),
+		lockedCommon: newLockedCommon(o.PermitLimit, o.QueueLimit, o.QueueOrder),
 	}, nil
 }
 
@@ -86,11 +86,11 @@ func (c *Concurrency) admits(n int) bool {
 
 // refuse answers a call that was not granted at once. c is locked; refuse unlocks it.
 func (c *Concurrency) refuse(ctx context.Context, ctxErr error, n int, wait bool) (Lease, error) {
-	plain := ctxErr == nil && c.inRange(n) && !c.closed
-	if plain && c.free() <= 0 {
+	valid := ctxErr == nil && c.inRange(n) && !c.closed
+	if valid && c.free() <= 0 {
 		c.exhausted.note(c.queue.limit > 0)
 	}
-	if wait || !plain {
+	if wait || !valid {
 		return refuse(ctx, ctxErr, c, 0, n, wait)
 	}
 	c.failed++ // as the function refuse does, without an interface
@@ -138,7 +138,7 @@ func (c *Concurrency) IdleDuration() (idle time.Duration, ok bool) {
 	now := moment()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unasked = 0
+	c.clockReads = 0
 	if c.used > 0 {
 		return 0, false
 	}
@@ -170,14 +170,14 @@ func (c *Concurrency) grant(_ int64, n int) Lease {
 		return Lease{owner: c}
 	}
 	c.used += int64(n)
-	l := c.unused
-	if l == nil {
-		l = &slot{from: c}
+	s := c.unused
+	if s == nil {
+		s = &slot{from: c}
 	} else {
-		c.unused, l.next = l.next, nil
+		c.unused, s.next = s.next, nil
 		c.unusedCount--
 	}
-	return Lease{owner: l, n: n, tag: l.serial}
+	return Lease{owner: s, n: n, tag: s.serial}
 }
 
 // A lease for zero permits has nothing to give back.
@@ -191,29 +191,29 @@ func (c *Concurrency) refund(int, int64) {
 	}
 }
 
-func (l *slot) release(n int, serial int64) {
-	c := l.from
+func (s *slot) release(n int, serial int64) {
+	c := s.from
 	c.mu.Lock()
-	if l.serial == serial && !c.closed {
-		c.back(l, n)
+	if s.serial == serial && !c.closed {
+		c.reclaim(s, n)
 	}
 	c.mu.Unlock()
 }
 
-func (l *slot) refund(n int, serial int64) {
-	c := l.from
+func (s *slot) refund(n int, serial int64) {
+	c := s.from
 	c.mu.Lock()
-	if l.serial == serial && !c.closed {
+	if s.serial == serial && !c.closed {
 		c.granted--
-		c.back(l, n)
+		c.reclaim(s, n)
 	}
 	c.mu.Unlock()
 }
 
-// back ends the use of a slot for n permits, and serves the queue.
-func (c *Concurrency) back(l *slot, n int) {
-	l.serial++
-	l.next, c.unused = c.unused, l
+// reclaim ends the use of a slot for n permits, and serves the queue.
+func (c *Concurrency) reclaim(s *slot, n int) {
+	s.serial++
+	s.next, c.unused = c.unused, s
 	c.unusedCount++
 	c.used -= int64(n)
 	c.exhausted.clear()
@@ -228,8 +228,8 @@ func (c *Concurrency) back(l *slot, n int) {
 // becomeIdle begins the idleness of a limiter that is full again.
 func (c *Concurrency) becomeIdle() {
 	c.idleSince = unknown
-	if c.unasked < maxUnasked {
-		c.unasked++
+	if c.clockReads < maxClockReads {
+		c.clockReads++
 		c.idleSince = moment()
 	}
 	if c.unusedCount > maxUnusedSlots {

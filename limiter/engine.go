@@ -31,20 +31,20 @@ func (c *common) reconfigurable() error {
 }
 
 // A core is common with a lock, for limiters that share neither. A bucket can share its common; see [bucket].
-type core struct {
+type lockedCommon struct {
 	mu sync.Mutex
 	common
 }
 
-func newCore(limit, queueLimit int, order QueueOrder) core {
-	return core{common: common{limit: int64(limit), queue: queue{limit: queueLimit, order: order}}}
+func newLockedCommon(limit, queueLimit int, order QueueOrder) lockedCommon {
+	return lockedCommon{common: common{limit: int64(limit), queue: queue{limit: queueLimit, order: order}}}
 }
 
-func (c *core) lock()         { c.mu.Lock() }
-func (c *core) unlock()       { c.mu.Unlock() }
-func (c *core) view() *common { return &c.common }
-func (c *core) own() *common  { return &c.common }
-func (c *core) countFailed()  { c.failed++ }
+func (c *lockedCommon) lock()         { c.mu.Lock() }
+func (c *lockedCommon) unlock()       { c.mu.Unlock() }
+func (c *lockedCommon) view() *common { return &c.common }
+func (c *lockedCommon) own() *common  { return &c.common }
+func (c *lockedCommon) countFailed()  { c.failed++ }
 
 // An engine is a limiter for the code that all limiters share: its queue, its timer, and what it does when permits are
 // missing. Each limiter grants the common case itself, where an interface call would cost too much. All methods but lock
@@ -120,10 +120,10 @@ func idleAsOf(c clocked, now int64) (idle time.Duration, ok bool) {
 }
 
 // closeIfIdle closes the limiter and returns true if it has been idle for more than that many nanoseconds.
-func closeIfIdle(c clocked, longer, now int64) bool {
+func closeIfIdle(c clocked, minIdle, now int64) bool {
 	c.lock()
 	defer c.unlock()
-	if idle, ok := c.idleFor(now); !ok || int64(idle) <= longer {
+	if idle, ok := c.idleFor(now); !ok || int64(idle) <= minIdle {
 		return false
 	}
 	c.close()

@@ -36,22 +36,22 @@ func serveZeros(e engine, now int64) {
 // arm sets the timer for the next moment at which a waiter can be served, or stops it if there is none.
 func arm(e engine, now int64) {
 	c := e.own()
-	at := int64(never)
+	due := int64(never)
 	if w := c.queue.first(); w != nil {
-		at = e.timerFor(max(w.n, 1))
+		due = e.timerFor(max(w.n, 1))
 		if c.queue.zeros > 0 {
-			at = min(at, e.timerFor(1))
+			due = min(due, e.timerFor(1))
 		}
 	}
 	switch {
-	case at == never:
+	case due == never:
 		disarm(c)
 	case c.timer == nil:
-		c.timer = time.AfterFunc(until(at, now), func() { tick(e) })
-		c.armed = at
-	case c.armed != at:
-		c.timer.Reset(until(at, now))
-		c.armed = at
+		c.timer = time.AfterFunc(until(due, now), func() { tick(e) })
+		c.armed = due
+	case c.armed != due:
+		c.timer.Reset(until(due, now))
+		c.armed = due
 	}
 }
 

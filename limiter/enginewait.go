@@ -53,9 +53,9 @@ func enqueue(ctx context.Context, e engine, now int64, n int) (Lease, error) {
 	}
 	w := newWaiter(n)
 	admit(e, now, w)
-	due, early := beginSpin(e.own(), now)
+	due, ok := beginSpin(e.own(), now)
 	e.unlock()
-	if early {
+	if ok {
 		spin(e, w, due)
 	}
 	return await(ctx, e, w)
@@ -136,7 +136,7 @@ const (
 
 // beginSpin reports whether a caller that now joins the queue has to spin, and until when; no other caller then does. It
 // never does in a testing/synctest bubble, where moments are negative and the clock stands still while a goroutine runs.
-func beginSpin(c *common, now int64) (due int64, spin bool) {
+func beginSpin(c *common, now int64) (due int64, ok bool) {
 	if c.timer == nil || c.spinning || now < 0 || c.armed-now > spinTime {
 		return 0, false
 	}

@@ -16,10 +16,10 @@ func FixedWindowFactory[K comparable](o FixedWindowOptions) Factory[K] {
 	if err := o.Validate(); err != nil {
 		return func(K) (Limiter, error) { return nil, err }
 	}
-	state := newBucketFamily(o.limits(), (*bucketWithEntry[FixedWindow, K])(nil))
+	newState := bucketStateFactory(o.bucket(), (*bucketWithEntry[FixedWindow, K])(nil))
 	return func(K) (Limiter, error) {
 		k := new(bucketWithEntry[FixedWindow, K])
-		k.bucket.startWithFirstCall(state())
+		k.bucket.startWithFirstCall(newState())
 		return &k.bucket, nil
 	}
 }
@@ -36,10 +36,10 @@ func TokenBucketFactory[K comparable](o TokenBucketOptions) Factory[K] {
 	if err := o.Validate(); err != nil {
 		return func(K) (Limiter, error) { return nil, err }
 	}
-	state := newBucketFamily(o.limits(), (*bucketWithEntry[TokenBucket, K])(nil))
+	newState := bucketStateFactory(o, (*bucketWithEntry[TokenBucket, K])(nil))
 	return func(K) (Limiter, error) {
 		k := new(bucketWithEntry[TokenBucket, K])
-		k.bucket.startWithFirstCall(state())
+		k.bucket.startWithFirstCall(newState())
 		return &k.bucket, nil
 	}
 }

@@ -14,7 +14,7 @@ func NewFixedWindow(o FixedWindowOptions) (*FixedWindow, error) {
 		return nil, err
 	}
 	w := &FixedWindow{}
-	w.start(newBucketState(o.limits()))
+	w.start(newBucketState(o.bucket()))
 	return w, nil
 }
 
@@ -27,21 +27,22 @@ func (w *FixedWindow) Reconfigure(o FixedWindowOptions) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	return w.reconfigure(o.limits())
+	return w.reconfigure(o.bucket())
 }
 
-func (o FixedWindowOptions) limits() bucketLimits {
-	return bucketLimits{
-		limit: int64(o.PermitLimit), refill: refillAll, period: o.Window,
-		queueLimit: o.QueueLimit, queueOrder: o.QueueOrder, manual: o.ManualReplenishment,
+// bucket returns the options of a bucket that is such a window.
+func (o FixedWindowOptions) bucket() TokenBucketOptions {
+	return TokenBucketOptions{
+		TokenLimit: o.PermitLimit, TokensPerPeriod: refillAll, ReplenishmentPeriod: o.Window,
+		QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder, ManualReplenishment: o.ManualReplenishment,
 	}
 }
 
 // Options returns the options in force.
 func (w *FixedWindow) Options() FixedWindowOptions {
-	l := w.limits()
+	o := w.options()
 	return FixedWindowOptions{
-		PermitLimit: int(l.limit), Window: l.period,
-		QueueLimit: l.queueLimit, QueueOrder: l.queueOrder, ManualReplenishment: l.manual,
+		PermitLimit: o.TokenLimit, Window: o.ReplenishmentPeriod,
+		QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder, ManualReplenishment: o.ManualReplenishment,
 	}
 }

@@ -35,16 +35,17 @@ type adjuster interface {
 	adjust(n int, tag int64, cost int) (o owner, newTag int64, ok bool)
 }
 
-// A once tells an owner which call gives a lease back: the first Release or Refund of any copy, adjusted or not.
-type once struct {
-	done   atomic.Bool
-	before *once // of the lease that was adjusted, or nil
+// A returnOnce tells an owner which call gives a lease back: the first Release or Refund of any copy, including the
+// copies that were adjusted.
+type returnOnce struct {
+	done     atomic.Bool
+	original *returnOnce // of the lease that was adjusted, or nil
 }
 
 // first reports whether it is called for the first time.
-func (o *once) first() bool {
-	for o.before != nil {
-		o = o.before
+func (o *returnOnce) first() bool {
+	for o.original != nil {
+		o = o.original
 	}
 	return o.done.CompareAndSwap(false, true)
 }

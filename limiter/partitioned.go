@@ -73,10 +73,10 @@ type PartitionedLimiter[R any, K comparable] struct {
 type shard[K comparable] struct {
 	mu         sync.Mutex
 	table      table[K]
-	making     *making[K] // of all keys whose limiter is being made
-	reusable   *making[K] // one that was used and can be used again, or nil
-	sweepAt    int64      // no partition has to be forgotten before that moment
-	sampleFrom int        // the chain that the next sample begins with
+	creations  *creation[K] // of all keys whose limiter is being made
+	reusable   *creation[K] // one that was used and can be used again, or nil
+	sweepAt    int64        // no partition has to be forgotten before that moment
+	sampleFrom int          // the chain that the next sample begins with
 	_          [1]uint64
 }
 
@@ -170,7 +170,7 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 	}
 	if now != unknown && p.change.Load() == nil {
 		p.use(e)
-		if lease, err, ours := e.askClocked(ctx, now, n, wait); ours && err != ErrClosed { //nolint:errorlint // ours return it bare
+		if lease, err, ok := e.askClocked(ctx, now, n, wait); ok && err != ErrClosed { //nolint:errorlint // acquire returns it bare
 			return lease, err
 		}
 	}
@@ -193,7 +193,7 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 		now = unknown
 	}
 	if now != unknown {
-		if lease, err, ours := e.askClocked(ctx, now, n, wait); ours {
+		if lease, err, ok := e.askClocked(ctx, now, n, wait); ok {
 			return lease, err
 		}
 	}

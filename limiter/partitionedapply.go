@@ -46,7 +46,7 @@ func (s *shard[K]) allBeingMade() []<-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []<-chan struct{}
-	for m := s.making; m != nil; m = m.next {
+	for m := s.creations; m != nil; m = m.next {
 		if m.done == nil {
 			m.done = make(chan struct{})
 		}

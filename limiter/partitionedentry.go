@@ -26,7 +26,7 @@ import (
 //     caller that finds none, or one that is closed, asks findOrMake.
 type entry[K comparable] struct {
 	key  K
-	of   unsafe.Pointer
+	ptr  unsafe.Pointer
 	next atomic.Pointer[entry[K]]
 	hash uint32        // of the key: the lower bits, by which it is found in its shard
 	used atomic.Uint32 // recency of its last use, if MaxPartitions is set; see usesPerEpoch and entryBeside
@@ -49,26 +49,26 @@ const (
 // newEntry returns an entry with a limiter. A custom limiter is tracked.
 func newEntry[K comparable](key K, hash uint64, l Limiter) *entry[K] {
 	var e *entry[K]
-	var of unsafe.Pointer
-	var is kind
+	var ptr unsafe.Pointer
+	var k kind
 	switch l := l.(type) {
 	case *TokenBucket:
-		e, is, of = entryBeside[TokenBucket, K](l, l.container()), tokenBucketKind, unsafe.Pointer(l)
+		e, k, ptr = entryBeside[TokenBucket, K](l, l.container()), tokenBucketKind, unsafe.Pointer(l)
 	case *FixedWindow:
-		e, is, of = entryBeside[FixedWindow, K](l, l.container()), fixedWindowKind, unsafe.Pointer(l)
+		e, k, ptr = entryBeside[FixedWindow, K](l, l.container()), fixedWindowKind, unsafe.Pointer(l)
 	case *SlidingWindow:
-		is, of = slidingWindowKind, unsafe.Pointer(l)
+		k, ptr = slidingWindowKind, unsafe.Pointer(l)
 	case *Concurrency:
-		is, of = concurrencyKind, unsafe.Pointer(l)
+		k, ptr = concurrencyKind, unsafe.Pointer(l)
 	case *Unlimited:
-		is, of = unlimitedKind, unsafe.Pointer(l)
+		k, ptr = unlimitedKind, unsafe.Pointer(l)
 	default:
-		of = unsafe.Pointer(track(l))
+		ptr = unsafe.Pointer(track(l))
 	}
 	if e == nil {
 		e = new(entry[K])
 	}
-	e.key, e.hash, e.kind, e.of = key, uint32(hash), is, of
+	e.key, e.hash, e.kind, e.ptr = key, uint32(hash), k, ptr
 	return e
 }
 
@@ -95,24 +95,24 @@ func entryBeside[B any, K comparable](bucket *B, container any) *entry[K] {
 func (e *entry[K]) limiter() Limiter {
 	switch e.kind {
 	case tokenBucketKind:
-		return (*TokenBucket)(e.of)
+		return (*TokenBucket)(e.ptr)
 	case fixedWindowKind:
-		return (*FixedWindow)(e.of)
+		return (*FixedWindow)(e.ptr)
 	case slidingWindowKind:
-		return (*SlidingWindow)(e.of)
+		return (*SlidingWindow)(e.ptr)
 	case concurrencyKind:
-		return (*Concurrency)(e.of)
+		return (*Concurrency)(e.ptr)
 	case unlimitedKind:
-		return (*Unlimited)(e.of)
+		return (*Unlimited)(e.ptr)
 	default:
-		return (*tracked)(e.of)
+		return (*tracked)(e.ptr)
 	}
 }
 
 // tracked returns the limiter if it is a custom one, or nil.
 func (e *entry[K]) tracked() *tracked {
 	if e.kind == customKind {
-		return (*tracked)(e.of)
+		return (*tracked)(e.ptr)
 	}
 	return nil
 }
@@ -146,12 +146,12 @@ func (e *entry[K]) idleAsOf(now int64) (idle time.Duration, ok bool) {
 
 // closeIfIdle reports whether the limiter has been idle for more than that many nanoseconds, so that it can be
 // forgotten. If it has, and the limiter is clocked, it is closed in the same step.
-func (e *entry[K]) closeIfIdle(longer, now int64) bool {
+func (e *entry[K]) closeIfIdle(minIdle, now int64) bool {
 	if e.clocked() {
-		return closeIfIdle(e.clockedLimiter(), longer, now)
+		return closeIfIdle(e.clockedLimiter(), minIdle, now)
 	}
 	d, idle := e.idleAsOf(now)
-	return idle && int64(d) > longer
+	return idle && int64(d) > minIdle
 }
 
 // clocked reports whether the limiter is a bucket or a window of this package, which rule 4 lets callers use without a
@@ -163,18 +163,18 @@ func (e *entry[K]) clocked() bool {
 // clockedLimiter returns the limiter, which is clocked. A bucket is the only field of a TokenBucket and a FixedWindow.
 func (e *entry[K]) clockedLimiter() clocked {
 	if e.kind == slidingWindowKind {
-		return (*SlidingWindow)(e.of)
+		return (*SlidingWindow)(e.ptr)
 	}
-	return (*bucket)(e.of)
+	return (*bucket)(e.ptr)
 }
 
-// askClocked asks a clocked limiter, without an interface. ours is false if the limiter is not clocked.
-func (e *entry[K]) askClocked(ctx context.Context, now int64, n int, wait bool) (lease Lease, err error, ours bool) {
+// askClocked asks a clocked limiter, without an interface. ok is false if the limiter is not clocked.
+func (e *entry[K]) askClocked(ctx context.Context, now int64, n int, wait bool) (lease Lease, err error, ok bool) {
 	switch e.kind {
 	case tokenBucketKind, fixedWindowKind:
-		lease, err = (*bucket)(e.of).acquire(ctx, now, n, wait)
+		lease, err = (*bucket)(e.ptr).acquire(ctx, now, n, wait)
 	case slidingWindowKind:
-		lease, err = (*SlidingWindow)(e.of).acquire(ctx, now, n, wait)
+		lease, err = (*SlidingWindow)(e.ptr).acquire(ctx, now, n, wait)
 	default:
 		return Lease{}, nil, false
 	}

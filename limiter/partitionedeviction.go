@@ -81,8 +81,8 @@ func (p *PartitionedLimiter[R, K]) evictSampled(now int64) bool {
 	if p.count.Load() <= sampleAll {
 		atMost, take, inUse = sampleAll, 1, sampleAll
 	}
-	var room [sampleAll]candidate[K]
-	found := room[:0]
+	var buffer [sampleAll]candidate[K]
+	found := buffer[:0]
 	first := p.sampleShard.Add(1)
 	for i := range p.shards {
 		s := &p.shards[(int(first)+i)%len(p.shards)]
@@ -95,8 +95,8 @@ func (p *PartitionedLimiter[R, K]) evictSampled(now int64) bool {
 
 // mayScan reports whether enough time has passed since the last scan.
 func (p *PartitionedLimiter[R, K]) mayScan() bool {
-	now, rest := moment(), p.noScanBefore.Load()
-	return now >= rest || inBubble(now) != inBubble(rest)
+	now, earliest := moment(), p.noScanBefore.Load()
+	return now >= earliest || inBubble(now) != inBubble(earliest)
 }
 
 // evictScanned evicts the first idle partition that it finds within scanAtMost.
@@ -108,8 +108,8 @@ func (p *PartitionedLimiter[R, K]) evictScanned(now int64) bool {
 		p.sampleShard.Store(first + uint32(i))
 		s := &p.shards[(int(first)+i)%len(p.shards)]
 		for chains := s.table.chains(); chains > 0; {
-			var room [sampleAll]candidate[K]
-			found, looked := s.sample(room[:0], sampleAll)
+			var buffer [sampleAll]candidate[K]
+			found, looked := s.sample(buffer[:0], sampleAll)
 			if p.evictStalest(found, 1, len(found), now) {
 				return true
 			}
@@ -171,19 +171,19 @@ func (p *PartitionedLimiter[R, K]) tryEvict(c candidate[K], now int64) bool {
 	if c.entry.pins.Load() > 0 || !p.mayForget(c.entry) {
 		return false
 	}
-	longer := p.leastIdle(c.entry)
+	minIdle := p.evictableAfter(c.entry)
 	if c.entry.clocked() {
 		if _, idle := c.entry.idleAsOf(now); !idle {
 			return false // without waiting for the shard's lock
 		}
 	}
 	if !c.entry.mustAsk() {
-		return c.shard.removeIdle(c.entry, longer, now)
+		return c.shard.removeIdle(c.entry, minIdle, now)
 	}
 	const takenOut, tooLate = 1, 2
 	var outcome atomic.Int32
 	p.onIdle.run(1, func(int) {
-		_, out := c.shard.askAndRemove(c.entry, longer)
+		_, out := c.shard.askAndRemove(c.entry, minIdle)
 		if out && !outcome.CompareAndSwap(0, takenOut) {
 			p.forget(c.entry) // the caller has gone on without the answer
 		}
@@ -191,9 +191,9 @@ func (p *PartitionedLimiter[R, K]) tryEvict(c candidate[K], now int64) bool {
 	return !outcome.CompareAndSwap(0, tooLate)
 }
 
-// leastIdle returns for how long a partition must have been idle, and longer, to be evicted. A limiter that is no
+// evictableAfter returns a duration: a partition that has been idle for longer can be evicted. A limiter that is no
 // [Idler] may have permits taken until IdleTimeout has passed: before, they would be forgotten with it.
-func (p *PartitionedLimiter[R, K]) leastIdle(e *entry[K]) int64 {
+func (p *PartitionedLimiter[R, K]) evictableAfter(e *entry[K]) int64 {
 	if t := e.tracked(); t != nil && t.idler == nil {
 		return p.idle.Load()
 	}

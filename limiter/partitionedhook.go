@@ -35,8 +35,8 @@ type hook struct {
 
 func (h *hook) init(name string) {
 	h.name = name
-	for _, at := range []*atomic.Int64{&h.slow, &h.panicLog, &h.slowLog} {
-		at.Store(unknown)
+	for _, last := range []*atomic.Int64{&h.slow, &h.panicLog, &h.slowLog} {
+		last.Store(unknown)
 	}
 }
 
@@ -47,22 +47,22 @@ func (h *hook) run(n int, f func(i int)) (lost int64) {
 	if n == 0 {
 		return 0
 	}
-	var next atomic.Int64
+	var begun atomic.Int64 // calls
 	timeout := hookTimeout
 	if recently(&h.slow, hookSlowFor) {
 		timeout = hookShortTimeout
 	}
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
-	for begun := int64(0); begun < int64(n); begun = next.Load() {
+	for first := int64(0); first < int64(n); first = begun.Load() {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+			for i := begun.Add(1) - 1; i < int64(n); i = begun.Add(1) - 1 {
 				h.call(func() { f(int(i)) })
 			}
 		}()
-		before := begun + 1
+		seen := first + 1 // calls begun when the timer was last looked at
 		for waiting := true; waiting; {
 			timer.Reset(timeout)
 			select {
@@ -70,9 +70,9 @@ func (h *hook) run(n int, f func(i int)) (lost int64) {
 				waiting = false
 			case <-timer.C:
 				lost += int64(timeout)
-				at := next.Load()
-				waiting = at != before || at == begun // the goroutine may still be about to run
-				before = at
+				current := begun.Load()
+				waiting = current != seen || current == first // the goroutine may still be about to run
+				seen = current
 				if !waiting && timeout == hookTimeout {
 					h.overdue()
 					timeout = hookShortTimeout
@@ -113,8 +113,9 @@ func (h *hook) log(last *atomic.Int64, write func()) {
 	}
 }
 
-// recently reports whether the moment at is less than d ago, by the clock that is in force.
-func recently(at *atomic.Int64, d time.Duration) bool {
-	then, now := at.Load(), moment()
+// recently reports whether the moment in last is less than d ago. A moment of another clock, such as that of a
+// testing/synctest bubble, never is.
+func recently(last *atomic.Int64, d time.Duration) bool {
+	then, now := last.Load(), moment()
 	return inBubble(then) == inBubble(now) && then <= now && now-then < int64(d)
 }

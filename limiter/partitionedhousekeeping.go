@@ -36,8 +36,8 @@ func (p *PartitionedLimiter[R, K]) firstVisit(s *shard[K], manual bool, now int6
 // pauseEnds returns until when the search for idle partitions pauses. A moment of another clock, a bubble's or the one
 // outside, has no meaning for this one.
 func (p *PartitionedLimiter[R, K]) pauseEnds(now int64) int64 {
-	if rest := p.pausedUntil.Load(); inBubble(rest) == inBubble(now) {
-		return rest
+	if end := p.pausedUntil.Load(); inBubble(end) == inBubble(now) {
+		return end
 	}
 	return unknown
 }
@@ -140,17 +140,17 @@ func (s *shard[K]) visit(from int, f func(*entry[K])) (more bool) {
 // sweep forgets the partitions of a shard that have been idle for too long, and returns when it has to be called next.
 func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 	due = never
-	later := saturate.Add(now, saturate.Add(p.idle.Load(), 1))
+	ifUsed := saturate.Add(now, saturate.Add(p.idle.Load(), 1))
 	for from, more := 0, true; more; from += visitChains {
-		var old, unknown []*entry[K]
+		var old, toAsk []*entry[K]
 		more = s.visit(from, func(e *entry[K]) {
 			left, idle := p.timeLeft(e, now)
 			switch {
 			case e.mustAsk():
 				if p.mayForget(e) {
-					unknown = append(unknown, e)
+					toAsk = append(toAsk, e)
 				}
-				due = min(due, later)
+				due = min(due, ifUsed)
 			case idle && left < 0:
 				old = append(old, e)
 			default:
@@ -161,11 +161,11 @@ func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 			if s.removeIdle(e, p.idle.Load(), now) {
 				p.forget(e)
 			} else { // it has been used since
-				due = min(due, later)
+				due = min(due, ifUsed)
 			}
 		}
-		lost := p.onIdle.run(len(unknown), func(i int) {
-			e := unknown[i]
+		lost := p.onIdle.run(len(toAsk), func(i int) {
+			e := toAsk[i]
 			left, out := s.askAndRemove(e, p.idle.Load())
 			if out {
 				p.forget(e)
@@ -205,37 +205,37 @@ func (p *PartitionedLimiter[R, K]) mayForget(e *entry[K]) bool {
 
 // askAndRemove is [shard.removeIdle] for a limiter that has to be asked. It is asked without a lock, so it is removed
 // only if it has not been used since. left is for how long it still can be idle.
-func (s *shard[K]) askAndRemove(e *entry[K], longer int64) (left int64, out bool) {
+func (s *shard[K]) askAndRemove(e *entry[K], minIdle int64) (left int64, out bool) {
 	t := e.tracked()
 	if e.pins.Load() > 0 || !t.busy.CompareAndSwap(false, true) {
-		return longer, false
+		return minIdle, false
 	}
 	defer t.busy.Store(false)
-	uses := t.uses.Load()
+	calls := t.calls.Load()
 	d, idle := t.idler.IdleDuration()
 	switch {
 	case !idle:
-		return longer, false
-	case int64(d) <= longer:
-		return longer - int64(d), false
+		return minIdle, false
+	case int64(d) <= minIdle:
+		return minIdle - int64(d), false
 	}
-	return longer, s.remove(e, func() bool { return t.uses.Load() == uses })
+	return minIdle, s.remove(e, func() bool { return t.calls.Load() == calls })
 }
 
 // removeIdle takes an entry out of its shard if it is not in use and has been idle for more than that many nanoseconds.
-func (s *shard[K]) removeIdle(e *entry[K], longer, now int64) (out bool) {
-	return s.remove(e, func() bool { return e.closeIfIdle(longer, now) })
+func (s *shard[K]) removeIdle(e *entry[K], minIdle, now int64) (out bool) {
+	return s.remove(e, func() bool { return e.closeIfIdle(minIdle, now) })
 }
 
 // remove takes an entry out of its shard if it is not pinned and may returns true. The entry is not used while may
 // runs.
-func (s *shard[K]) remove(e *entry[K], may func() bool) bool {
+func (s *shard[K]) remove(e *entry[K], allowed func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.table.has(e) || !e.pins.CompareAndSwap(0, forgotten) {
 		return false
 	}
-	if !may() {
+	if !allowed() {
 		e.pins.Add(-forgotten)
 		return false
 	}

@@ -18,7 +18,7 @@ type janitor struct {
 	mu      sync.Mutex
 	timer   *time.Timer
 	turn    int   // the number of calls begun, by which a timer knows that it is an old one
-	at      int64 // the moment for which timer is set; while work runs, the one that was asked for meanwhile
+	due     int64 // the earliest moment asked for: the one that timer is set for or, while work runs, one for afterwards
 	running bool
 	stopped bool
 	err     error // the first error of closing a partition that was forgotten
@@ -39,7 +39,7 @@ func (k *janitor) set(at int64) {
 		return
 	}
 	if k.running {
-		k.at = min(k.at, at)
+		k.due = min(k.due, at)
 		return
 	}
 	now := moment()
@@ -48,11 +48,11 @@ func (k *janitor) set(at int64) {
 	case k.timer == nil || bubble || k.bubble.Load():
 		k.drop()
 		turn := k.turn
-		k.at = at
+		k.due = at
 		k.bubble.Store(bubble)
 		k.timer = time.AfterFunc(until(at, now), func() { k.run(turn) })
-	case at < k.at:
-		k.at = at
+	case at < k.due:
+		k.due = at
 		k.timer.Reset(until(at, now))
 	}
 }
@@ -73,7 +73,7 @@ func (k *janitor) run(turn int) {
 		return
 	}
 	k.turn++
-	k.running, k.timer, k.at = true, nil, never
+	k.running, k.timer, k.due = true, nil, never
 	k.mu.Unlock()
 
 	next := moment() + replenishEvery // if work panics
@@ -81,7 +81,7 @@ func (k *janitor) run(turn int) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.running = false
-		k.set(min(next, k.at))
+		k.set(min(next, k.due))
 	}()
 	next = k.work(moment())
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/weir-go/weir/internal/isnil"
 )
 
-// A making is a partition that one caller is making. Other callers for the key wait until done is closed; the first that
+// A creation is a partition that one caller is making. Other callers for the key wait until done is closed; the first that
 // waits makes done. If partition is then nil, lease and err are their answer.
-type making[K comparable] struct {
+type creation[K comparable] struct {
 	key       K
-	next      *making[K] // in the same shard
+	next      *creation[K] // in the same shard
 	done      chan struct{}
 	reserved  bool
 	manual    bool // TryReplenish of its limiter has to be called
@@ -67,33 +67,33 @@ func (p *PartitionedLimiter[R, K]) findOrMake(
 	}
 }
 
-// beingMade returns the making of that key, or nil.
-func (s *shard[K]) beingMade(key K) *making[K] {
-	m := s.making
+// beingMade returns the creation of that key, or nil.
+func (s *shard[K]) beingMade(key K) *creation[K] {
+	m := s.creations
 	for m != nil && m.key != key {
 		m = m.next
 	}
 	return m
 }
 
-// begin adds a making for a key. The shard is locked.
-func (s *shard[K]) begin(key K) *making[K] {
+// begin adds a creation for a key. The shard is locked.
+func (s *shard[K]) begin(key K) *creation[K] {
 	m := s.reusable
 	if s.reusable = nil; m == nil {
-		m = new(making[K])
+		m = new(creation[K])
 	}
-	m.key, m.err, m.next = key, errFactoryPanicked, s.making
-	s.making = m
+	m.key, m.err, m.next = key, errFactoryPanicked, s.creations
+	s.creations = m
 	return m
 }
 
-// end removes a making. The shard is locked.
-func (s *shard[K]) end(m *making[K]) {
-	at := &s.making
-	for *at != m {
-		at = &(*at).next
+// end removes a creation. The shard is locked.
+func (s *shard[K]) end(m *creation[K]) {
+	link := &s.creations
+	for *link != m {
+		link = &(*link).next
 	}
-	*at = m.next
+	*link = m.next
 }
 
 // errFactoryPanicked is for callers that waited for a factory that panicked. The caller that called the factory gets
@@ -102,7 +102,7 @@ var errFactoryPanicked = errors.New("limiter: the factory of the partition panic
 
 // build makes the partition of m, pinned as findOrMake says, and returns what findOrMake does.
 func (p *PartitionedLimiter[R, K]) build(
-	s *shard[K], hash uint64, part Partition[K], m *making[K], now int64, pin bool,
+	s *shard[K], hash uint64, part Partition[K], m *creation[K], now int64, pin bool,
 ) (e *entry[K], lease Lease, err error) {
 	defer func() {
 		e, lease, err = p.publish(s, m, now)
@@ -128,8 +128,8 @@ func (p *PartitionedLimiter[R, K]) build(
 }
 
 // publish puts the result of m into the table, and returns it.
-func (p *PartitionedLimiter[R, K]) publish(s *shard[K], m *making[K], now int64) (*entry[K], Lease, error) {
-	var late Limiter // made while p was closed
+func (p *PartitionedLimiter[R, K]) publish(s *shard[K], m *creation[K], now int64) (*entry[K], Lease, error) {
+	var unwanted Limiter // made while p was closed
 	visit := int64(never)
 	s.mu.Lock()
 	s.end(m)
@@ -139,14 +139,14 @@ func (p *PartitionedLimiter[R, K]) publish(s *shard[K], m *making[K], now int64)
 	switch e := m.partition; {
 	case e == nil:
 	case p.closed.Load():
-		late, m.partition, m.err = e.limiter(), nil, ErrClosed
+		unwanted, m.partition, m.err = e.limiter(), nil, ErrClosed
 	default:
 		s.table.insert(e)
 		visit = p.firstVisit(s, m.manual, now)
 	}
 	made := *m
 	if m.done == nil { // no other caller has a reference
-		*m = making[K]{}
+		*m = creation[K]{}
 		s.reusable = m
 	}
 	s.mu.Unlock()
@@ -156,8 +156,8 @@ func (p *PartitionedLimiter[R, K]) publish(s *shard[K], m *making[K], now int64)
 	if visit != never {
 		p.janitor.schedule(visit)
 	}
-	if late != nil {
-		made.err = errors.Join(made.err, closeLimiter(late))
+	if unwanted != nil {
+		made.err = errors.Join(made.err, closeLimiter(unwanted))
 		if made.done != nil {
 			m.err = made.err // for the callers that wait
 		}

@@ -113,8 +113,8 @@ func put[K comparable](chain *atomic.Pointer[entry[K]], e *entry[K]) {
 }
 
 // newHeads returns the same heads in a slice of that length.
-func newHeads[K comparable](old *heads[K], room int) *heads[K] {
-	h := &heads[K]{slots: make([]atomic.Pointer[entry[K]], room)}
+func newHeads[K comparable](old *heads[K], capacity int) *heads[K] {
+	h := &heads[K]{slots: make([]atomic.Pointer[entry[K]], capacity)}
 	if old != nil {
 		n := old.len()
 		copy(h.slots, old.slots[:n]) // under the lock that all writers hold; the new ones have no readers yet

@@ -16,9 +16,9 @@ type tracked struct {
 	manual Replenisher // nil: it replenishes by itself, or there is nothing to replenish
 	busy   atomic.Bool // housekeeping or an eviction is calling one of its methods
 
-	uses atomic.Int64 // calls begun
-	used atomic.Int64 // moment of the last use; only without an idler
-	held atomic.Int64 // leases out; only without an idler
+	calls   atomic.Int64 // calls begun
+	lastUse atomic.Int64 // moment of the last use; only without an idler
+	held    atomic.Int64 // leases out; only without an idler
 }
 
 // track returns l as a tracked limiter.
@@ -30,7 +30,7 @@ func track(l Limiter) *tracked {
 	if r, ok := l.(Replenisher); ok && !r.AutoReplenishing() {
 		t.manual = r
 	}
-	t.used.Store(moment())
+	t.lastUse.Store(moment())
 	return t
 }
 
@@ -52,12 +52,12 @@ func untracked(l Limiter) Limiter {
 }
 
 func (t *tracked) TryAcquire(ctx context.Context, n int) (Lease, error) {
-	t.uses.Add(1)
+	t.calls.Add(1)
 	return t.lease(t.Limiter.TryAcquire(ctx, n))
 }
 
 func (t *tracked) Acquire(ctx context.Context, n int) (Lease, error) {
-	t.uses.Add(1)
+	t.calls.Add(1)
 	return t.lease(t.Limiter.Acquire(ctx, n))
 }
 
@@ -66,7 +66,7 @@ func (t *tracked) lease(l Lease, err error) (Lease, error) {
 	if t.idler != nil {
 		return l, err
 	}
-	t.used.Store(moment())
+	t.lastUse.Store(moment())
 	if l.Acquired() {
 		t.held.Add(1)
 		l = l.ownedBy(&trackedLease{lease: l, by: t})
@@ -82,14 +82,14 @@ func (t *tracked) IdleDuration() (idle time.Duration, ok bool) {
 	case t.held.Load() > 0:
 		return 0, false
 	}
-	return time.Duration(max(moment()-t.used.Load(), 0)), true
+	return time.Duration(max(moment()-t.lastUse.Load(), 0)), true
 }
 
 // trackedLease is the owner of a lease of a tracked limiter.
 type trackedLease struct {
 	lease Lease
 	by    *tracked
-	once
+	returnOnce
 }
 
 func (t *trackedLease) release(int, int64) { t.settle(Lease.Release) }
@@ -101,7 +101,7 @@ func (t *trackedLease) settle(f func(Lease)) {
 		return
 	}
 	defer func() {
-		t.by.used.Store(moment())
+		t.by.lastUse.Store(moment())
 		t.by.held.Add(-1)
 	}()
 	f(t.lease)
@@ -112,5 +112,5 @@ func (t *trackedLease) adjust(_ int, tag int64, cost int) (owner, int64, bool) {
 	if !ok {
 		return t, tag, false
 	}
-	return &trackedLease{lease: lease, by: t.by, once: once{before: &t.once}}, tag, true
+	return &trackedLease{lease: lease, by: t.by, returnOnce: returnOnce{original: &t.returnOnce}}, tag, true
 }

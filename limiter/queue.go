@@ -44,7 +44,7 @@ type queue struct {
 	order          QueueOrder
 	limit          int
 	permits        int64 // the sum of the permits waited for
-	room           int64 // how much of limit is taken: as permits, but a request for 0 counts as 1
+	taken          int64 // how much of limit the waiters take: as permits, but a request for 0 counts as 1
 	zeros          int   // how many waiters wait for 0 permits
 	length         int
 }
@@ -55,7 +55,7 @@ func (q *queue) empty() bool { return q.oldest == nil }
 func weight(n int) int64 { return int64(max(n, 1)) }
 
 // fits reports whether there is room for n. The limit can be below what is taken, after it was lowered.
-func (q *queue) fits(n int) bool { return int64(q.limit)-q.room >= weight(n) }
+func (q *queue) fits(n int) bool { return int64(q.limit)-q.taken >= weight(n) }
 
 // first returns the waiter that is served next, or nil.
 func (q *queue) first() *waiter {
@@ -114,7 +114,7 @@ func (q *queue) remove(w *waiter) {
 func (q *queue) count(w *waiter, sign int64) {
 	q.length += int(sign)
 	q.permits += sign * int64(w.n)
-	q.room += sign * weight(w.n)
+	q.taken += sign * weight(w.n)
 	if w.n == 0 {
 		q.zeros += int(sign)
 	}

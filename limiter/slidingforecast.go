@@ -22,7 +22,7 @@ func (w *SlidingWindow) freeAt(n int64) int64 {
 	}
 	line := w.line // of the segment that has to leave
 	if w.pastUsed() >= over {
-		line = w.past.at(w.past.holding(0, over, w.expired)).line
+		line = w.past.get(w.past.firstHolding(0, over, w.expired)).line
 	}
 	return saturate.Add(line, w.window())
 }
@@ -61,14 +61,14 @@ func (w *SlidingWindow) forecast(n int) int64 {
 // windowForecast is a [forecast] of a sliding window: the permits that were taken in it, and permits that the forecast
 // itself has taken, in the order in which they leave the window.
 type windowForecast struct {
-	window  *SlidingWindow
-	line    int64 // lines gone by
-	expired int64 // of the window's permits, how many have left
-	near    int   // where searches begin: no past segment before it is in the window
-	held    int64 // permits that the forecast has taken and that have not left
-	taken   [exactWaiters]struct{ leaves, permits int64 }
-	first   int // of taken, the first that has not left
-	length  int // of taken, how many there are
+	window     *SlidingWindow
+	line       int64 // lines gone by
+	expired    int64 // of the window's permits, how many have left
+	searchFrom int   // where searches begin: no past segment before it is in the window
+	held       int64 // permits that the forecast has taken and that have not left
+	taken      [exactWaiters]struct{ leaves, permits int64 }
+	first      int // of taken, the first that has not left
+	length     int // of taken, how many there are
 }
 
 func (f *windowForecast) linesUntil(n int64) int64 {
@@ -78,7 +78,7 @@ func (f *windowForecast) linesUntil(n int64) int64 {
 	case over <= 0:
 		return 0
 	case over <= used:
-		return f.linesUntilLeft(f.expired+over) - f.line
+		return f.linesUntilExpired(f.expired+over) - f.line
 	}
 	over -= used
 	for _, t := range f.taken[f.first:f.length] {
@@ -115,12 +115,12 @@ func (f *windowForecast) atMost(waiters, _ int64) int64 {
 	return waiters * segments
 }
 
-// linesUntilLeft returns after how many lines that many of the oldest permits in the window have left it.
-func (f *windowForecast) linesUntilLeft(permits int64) int64 {
+// linesUntilExpired returns after how many lines that many of the oldest permits in the window have left it.
+func (f *windowForecast) linesUntilExpired(permits int64) int64 {
 	w, line := f.window, f.window.line
 	if permits <= w.pastUsed() {
-		f.near = w.past.holding(f.near, permits, w.expired)
-		line = w.past.at(f.near).line
+		f.searchFrom = w.past.firstHolding(f.searchFrom, permits, w.expired)
+		line = w.past.get(f.searchFrom).line
 	}
 	return int64(w.segments) - (w.line-line)/w.period
 }
@@ -131,6 +131,6 @@ func (f *windowForecast) expiredAfter(lines int64) int64 {
 	if lines >= int64(w.segments) {
 		return w.used()
 	}
-	f.near = w.past.younger(f.near, w.line, (int64(w.segments)-lines)*w.period)
-	return w.past.takenUntil(f.near-1, w.expired) - w.expired
+	f.searchFrom = w.past.firstYounger(f.searchFrom, w.line, (int64(w.segments)-lines)*w.period)
+	return w.past.takenUntil(f.searchFrom-1, w.expired) - w.expired
 }

@@ -25,7 +25,7 @@ func (w *SlidingWindow) Reconfigure(o SlidingWindowOptions) error {
 	}
 	w.catchUp(now)
 	if o.segment() != w.period || o.SegmentsPerWindow != int(w.segments) {
-		w.changeGrid(w.at(now), o.segment(), o.SegmentsPerWindow)
+		w.changeGrid(w.effectiveNow(now), o.segment(), o.SegmentsPerWindow)
 	}
 	setLimits(w, now, int64(o.PermitLimit), o.QueueLimit, o.QueueOrder)
 	return nil
@@ -36,7 +36,7 @@ func (w *SlidingWindow) Reconfigure(o SlidingWindowOptions) error {
 func (w *SlidingWindow) changeGrid(at, period int64, segments int) {
 	wasIdle, idleAt := w.used() == 0, w.idleSince()
 	if wasIdle {
-		w.wake(at)
+		w.endIdleness(at)
 	}
 	line := w.line
 	if at-w.line >= period {
@@ -64,19 +64,19 @@ func (w *SlidingWindow) moveSegments(at, line, period int64, segments int) {
 	}
 	w.former = &formerGrid{oldest: oldest, line: w.line, period: w.period, last: current}
 	old := w.past
-	if w.before != w.taken {
+	if w.takenBefore != w.taken {
 		old.push(w.line, w.taken)
 	}
-	w.past, w.before = pastSegments{}, w.expired
+	w.past, w.takenBefore = pastSegments{}, w.expired
 	for i := range int(old.count) {
-		s := old.at(i)
+		s := old.get(i)
 		age := segmentsBefore(line, w.former.momentOf(s.line), period)
 		switch {
 		case age >= int64(segments):
-			w.expired, w.before = s.taken, s.taken
+			w.expired, w.takenBefore = s.taken, s.taken
 		case age > 0:
 			w.past.merge(line-age*period, s.taken)
-			w.before = s.taken
+			w.takenBefore = s.taken
 		}
 	}
 	w.anchor = line

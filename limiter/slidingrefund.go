@@ -26,13 +26,13 @@ func (w *SlidingWindow) giveBack(n, tag int64) {
 	case !ok:
 		return
 	case age == 0:
-		n = min(n, w.taken-w.before)
+		n = min(n, w.taken-w.takenBefore)
 	default:
 		n = w.past.giveBack(n, w.line-age, w.expired)
-		w.before -= n
+		w.takenBefore -= n
 	}
 	w.taken -= n
-	if w.taken == w.before {
+	if w.taken == w.takenBefore {
 		w.past.trim(w.expired)
 	}
 }
@@ -99,7 +99,7 @@ func (w *SlidingWindow) adjustCost(n int, held int64, cost int, tag int64) (owne
 // charge charges n permits to the current segment, even if they are not there.
 func (w *SlidingWindow) charge(now, n int64) (taken int64) {
 	if n > 0 && w.used() == 0 {
-		w.wake(w.at(now))
+		w.endIdleness(w.effectiveNow(now))
 	}
 	taken = min(n, max(maxDebt-w.used(), 0))
 	w.taken += taken

@@ -30,8 +30,8 @@ const (
 	firstPageSize = 4
 )
 
-// at returns the i-th oldest segment.
-func (p *pastSegments) at(i int) pastSegment {
+// get returns the i-th oldest segment.
+func (p *pastSegments) get(i int) pastSegment {
 	i += int(p.first)
 	page := &p.pages[i>>pageBits]
 	s := page.segments[i&(pageSize-1)]
@@ -39,14 +39,14 @@ func (p *pastSegments) at(i int) pastSegment {
 }
 
 // newest returns the newest segment. There is one.
-func (p *pastSegments) newest() pastSegment { return p.at(int(p.count) - 1) }
+func (p *pastSegments) newest() pastSegment { return p.get(int(p.count) - 1) }
 
 // takenUntil returns the taken of the i-th oldest segment, or expired if i is -1.
 func (p *pastSegments) takenUntil(i int, expired int64) int64 {
 	if i < 0 {
 		return expired
 	}
-	return p.at(i).taken
+	return p.get(i).taken
 }
 
 // push adds the newest segment.
@@ -134,14 +134,14 @@ func (p *pastSegments) dropPages(line, age int64) {
 	p.first = 0
 }
 
-// younger returns the index of the first segment, from that index on, that begins less than age before line.
-func (p *pastSegments) younger(from int, line, age int64) int {
+// firstYounger returns the index of the first segment, from that index on, that begins less than age before line.
+func (p *pastSegments) firstYounger(from int, line, age int64) int {
 	return p.search(from, byLine, line, 1-age)
 }
 
-// holding returns the index of the segment, from that index on, that has the last of that many permits, counted from
+// firstHolding returns the index of the segment, from that index on, that has the last of that many permits, counted from
 // the oldest that has not expired.
-func (p *pastSegments) holding(from int, permits, expired int64) int {
+func (p *pastSegments) firstHolding(from int, permits, expired int64) int {
 	return p.search(from, byTaken, expired, permits)
 }
 
@@ -197,11 +197,11 @@ func (page *segmentPage) reaches(i int, by sortKey, origin, distance int64) bool
 
 // giveBack takes n permits, or as many as it has, out of the segment that begins at line. It returns how many.
 func (p *pastSegments) giveBack(n, line, expired int64) int64 {
-	i := p.younger(0, line, 1)
-	if i == int(p.count) || p.at(i).line != line {
+	i := p.firstYounger(0, line, 1)
+	if i == int(p.count) || p.get(i).line != line {
 		return 0
 	}
-	n = min(n, p.at(i).taken-p.takenUntil(i-1, expired))
+	n = min(n, p.get(i).taken-p.takenUntil(i-1, expired))
 	i += int(p.first)
 	segments, later := p.pages[i>>pageBits].segments, p.pages[i>>pageBits+1:]
 	for k := i & (pageSize - 1); k < len(segments); k++ {

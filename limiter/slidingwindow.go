@@ -15,20 +15,20 @@ import (
 // Use it for "at most n in a minute, whichever minute". A [FixedWindow] lets twice that through around a window's edge.
 // The zero SlidingWindow is not usable, and its methods say so; make one with [NewSlidingWindow].
 type SlidingWindow struct {
-	taken    int64 // permits ever taken, without refunded ones; wraps around
-	expired  int64 // of taken, the permits that have left the window
-	before   int64 // of taken, the permits before the current segment
-	past     pastSegments
-	line     int64 // where the current segment begins; in an unused window, since when it is unused
-	granted  int64
-	period   int64 // nanoseconds a segment
-	segments int32 // in a window
-	manual   bool
-	asOf     int64       // manual: the moment of the last TryReplenish
-	idleAt   int64       // if not 0, since when an unused window has been idle, instead of line
-	anchor   int64       // where this grid began
-	former   *formerGrid // nil: there was no other grid
-	core
+	taken       int64 // permits ever taken, without refunded ones; wraps around
+	expired     int64 // of taken, the permits that have left the window
+	takenBefore int64 // of taken, the permits before the current segment
+	past        pastSegments
+	line        int64 // where the current segment begins; in an unused window, since when it is unused
+	granted     int64
+	period      int64 // nanoseconds a segment
+	segments    int32 // in a window
+	manual      bool
+	asOf        int64       // manual: the moment of the last TryReplenish
+	idleAt      int64       // if not 0, since when an unused window has been idle, instead of line
+	anchor      int64       // where this grid began
+	former      *formerGrid // nil: there was no other grid
+	lockedCommon
 }
 
 // NewSlidingWindow returns an unused limiter. The error is a [weir.OptionsError].
@@ -38,13 +38,13 @@ func NewSlidingWindow(o SlidingWindowOptions) (*SlidingWindow, error) {
 	}
 	now := moment()
 	return &SlidingWindow{
-		segments: int32(o.SegmentsPerWindow),
-		line:     now,
-		anchor:   now,
-		asOf:     now,
-		period:   o.segment(),
-		manual:   o.ManualReplenishment,
-		core:     newCore(o.PermitLimit, o.QueueLimit, o.QueueOrder),
+		segments:     int32(o.SegmentsPerWindow),
+		line:         now,
+		anchor:       now,
+		asOf:         now,
+		period:       o.segment(),
+		manual:       o.ManualReplenishment,
+		lockedCommon: newLockedCommon(o.PermitLimit, o.QueueLimit, o.QueueOrder),
 	}, nil
 }
 
@@ -149,8 +149,9 @@ func (w *SlidingWindow) used() int64 { return w.taken - w.expired }
 // window returns the length of the window.
 func (w *SlidingWindow) window() int64 { return int64(w.segments) * w.period }
 
-// at returns the moment up to which time has passed for this window.
-func (w *SlidingWindow) at(now int64) int64 {
+// effectiveNow returns the moment up to which time has passed for this window: now or, if it is replenished by hand, the moment
+// of the last TryReplenish.
+func (w *SlidingWindow) effectiveNow(now int64) int64 {
 	if w.manual {
 		return w.asOf
 	}
@@ -166,7 +167,7 @@ func (w *SlidingWindow) catchUp(now int64) {
 
 // leaveSegment is catchUp for a moment that can be outside of the current segment.
 func (w *SlidingWindow) leaveSegment(now int64) {
-	at := w.at(now)
+	at := w.effectiveNow(now)
 	elapsed := at - w.line
 	switch {
 	case otherClock(elapsed):
@@ -217,9 +218,9 @@ func (w *SlidingWindow) slide(at int64) {
 		return
 	}
 	newest := w.newest()
-	if w.before != w.taken {
+	if w.takenBefore != w.taken {
 		w.past.push(w.line, w.taken)
-		w.before = w.taken
+		w.takenBefore = w.taken
 	}
 	w.line = line
 	if w.expired = w.past.expire(line, window, w.expired); w.expired == w.taken {
@@ -230,7 +231,7 @@ func (w *SlidingWindow) slide(at int64) {
 // becomeUnused makes the window one that has been unused since a grid line.
 func (w *SlidingWindow) becomeUnused(line int64) {
 	w.line = line
-	w.expired, w.before = w.taken, w.taken
+	w.expired, w.takenBefore = w.taken, w.taken
 	w.past = pastSegments{}
 }
 
@@ -248,28 +249,28 @@ func (w *SlidingWindow) lineAt(at int64) int64 {
 
 // newest returns the beginning of the newest segment in which permits were taken. There is one.
 func (w *SlidingWindow) newest() int64 {
-	if w.before != w.taken {
+	if w.takenBefore != w.taken {
 		return w.line
 	}
 	return w.past.newest().line
 }
 
 // pastUsed returns how many permits were taken in the window before the current segment.
-func (w *SlidingWindow) pastUsed() int64 { return w.before - w.expired }
+func (w *SlidingWindow) pastUsed() int64 { return w.takenBefore - w.expired }
 
 // grant charges the permits to the current segment. Its beginning is the tag, by which a refund finds it.
 func (w *SlidingWindow) grant(now int64, n int) Lease {
 	w.granted++
 	if n > 0 {
 		if w.used() == 0 {
-			w.wake(w.at(now))
+			w.endIdleness(w.effectiveNow(now))
 		}
 		w.taken += int64(n)
 	}
 	return Lease{owner: w, n: n, tag: w.line}
 }
 
-// wake ends the idleness of an unused window: its line becomes the last one that is not after at.
-func (w *SlidingWindow) wake(at int64) {
+// endIdleness ends the idleness of an unused window: its line becomes the last one that is not after at.
+func (w *SlidingWindow) endIdleness(at int64) {
 	w.line, w.idleAt = w.lineAt(at), 0
 }

@@ -15,7 +15,7 @@ func NewTokenBucket(o TokenBucketOptions) (*TokenBucket, error) {
 		return nil, err
 	}
 	b := &TokenBucket{}
-	b.start(newBucketState(o.limits()))
+	b.start(newBucketState(o))
 	return b, nil
 }
 
@@ -28,21 +28,8 @@ func (b *TokenBucket) Reconfigure(o TokenBucketOptions) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	return b.reconfigure(o.limits())
-}
-
-func (o TokenBucketOptions) limits() bucketLimits {
-	return bucketLimits{
-		limit: int64(o.TokenLimit), refill: int64(o.TokensPerPeriod), period: o.ReplenishmentPeriod,
-		queueLimit: o.QueueLimit, queueOrder: o.QueueOrder, manual: o.ManualReplenishment,
-	}
+	return b.reconfigure(o)
 }
 
 // Options returns the options in force.
-func (b *TokenBucket) Options() TokenBucketOptions {
-	l := b.limits()
-	return TokenBucketOptions{
-		TokenLimit: int(l.limit), TokensPerPeriod: int(l.refill), ReplenishmentPeriod: l.period,
-		QueueLimit: l.queueLimit, QueueOrder: l.queueOrder, ManualReplenishment: l.manual,
-	}
-}
+func (b *TokenBucket) Options() TokenBucketOptions { return b.options() }

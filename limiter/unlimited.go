@@ -12,14 +12,14 @@ import (
 // too, but counts its idleness from the start of the program.
 type Unlimited struct {
 	granted atomic.Int64
-	used    atomic.Int64 // moment of the last use
+	lastUse atomic.Int64 // moment of the last use
 	closed  atomic.Bool
 }
 
 // NewUnlimited returns a limiter that always grants.
 func NewUnlimited() *Unlimited {
 	u := &Unlimited{}
-	u.used.Store(moment())
+	u.lastUse.Store(moment())
 	return u
 }
 
@@ -43,7 +43,7 @@ func (u *Unlimited) acquire(ctx context.Context, n int, wait bool) (Lease, error
 	}
 	u.granted.Add(1)
 	if n > 0 {
-		u.used.Store(moment())
+		u.lastUse.Store(moment())
 	}
 	return Lease{owner: u, n: n}, nil
 }
@@ -55,7 +55,7 @@ func (u *Unlimited) Statistics() Statistics {
 
 // IdleDuration returns the time since permits were last asked for. ok is always true, because no permit is scarce.
 func (u *Unlimited) IdleDuration() (idle time.Duration, ok bool) {
-	return time.Duration(max(moment()-u.used.Load(), 0)), true
+	return time.Duration(max(moment()-u.lastUse.Load(), 0)), true
 }
 
 // Close closes the limiter: later calls return [ErrClosed]. It returns nil, and can be called again.

@@ -48,7 +48,7 @@ func Wait(ctx context.Context, l Limiter, n int) (Lease, error) {
 		d, known := lease.RetryAfter()
 		if !known {
 			d = backoff/2 + rand.N(backoff/2)
-		} else if err := pointless(ctx, lease, d); err != nil {
+		} else if err := deadlineError(ctx, lease, d); err != nil {
 			return Lease{}, err
 		}
 		if err := sleep(ctx, min(max(d, waitAtLeast), waitAtMost)); err != nil {
@@ -57,8 +57,8 @@ func Wait(ctx context.Context, l Limiter, n int) (Lease, error) {
 	}
 }
 
-// pointless returns the error of a wait that lasts longer than ctx, or nil.
-func pointless(ctx context.Context, l Lease, retryAfter time.Duration) error {
+// deadlineError returns the error of a wait that lasts longer than ctx, or nil.
+func deadlineError(ctx context.Context, l Lease, retryAfter time.Duration) error {
 	deadline, ok := ctx.Deadline()
 	if !ok || l.Reason() == ReasonUnavailable || retryAfter <= time.Until(deadline) {
 		return nil
