@@ -41,8 +41,8 @@ type bucket struct {
 	missing int64  // permits missing from full; above the limit after that was lowered
 	line    int64  // the last line that missing accounts for; once full, the line that filled it; or notBegun
 	spent   int64  // permits ever taken; wraps around
-	granted uint32 // leases granted that bucketState.granted does not count
-	failed  uint32 // leases rejected that bucketState.failed does not count
+	granted uint32 // leases granted; bucketState.granted has the others
+	failed  uint32 // leases rejected; bucketState.failed and refused have the others
 	current atomic.Pointer[bucketState]
 }
 
@@ -117,8 +117,8 @@ func (b *bucket) isCommonCase(s *bucketState, now int64, n int) bool {
 		!otherClock(now-b.line)
 }
 
-// advance is catchUp for acquire, once a line has passed. The line of a full bucket advances, too: acquire grants what
-// such a bucket is asked for, so it is idle no longer.
+// advance is catchUp for acquire, once a line has passed. It also advances the line of a full bucket, because acquire
+// always grants a request to a full bucket, which ends its idleness.
 func (b *bucket) advance(s *bucketState, elapsed int64) {
 	lines := s.byPeriod.quotient(elapsed)
 	b.line += lines * s.period

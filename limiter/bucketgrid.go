@@ -6,8 +6,8 @@ import (
 	"github.com/weir-go/weir/internal/saturate"
 )
 
-// effectiveNow returns the moment up to which time has passed for this bucket: now or, if it is replenished by hand, the moment
-// of the last TryReplenish.
+// effectiveNow returns the moment up to which time has passed for this bucket: now or, if it is replenished by hand,
+// the moment of the last TryReplenish.
 func (b *bucket) effectiveNow(now int64) int64 {
 	if b.state().manual {
 		return b.state().asOf
@@ -41,10 +41,10 @@ func (b *bucket) catchUp(now int64) {
 }
 
 // serveLines passes up to that many lines as long as they bring permits for the queue, and returns how many are left.
-// Each line's permits go to the callers that waited at it, and are charged to it.
+// On each line it serves the queue, so a grant has the line on which its permits came back.
 //
-// A timer can be late by many short periods. Without serveLines, a bucket of one token would grant one waiter for each
-// time that the timer fires, whatever came back in between.
+// A timer can be late by many short periods. Without serveLines, a bucket of one token would then grant one waiter each
+// time the timer fires, and lose the tokens of the periods in between.
 func (b *bucket) serveLines(lines int64) (left int64) {
 	s := b.state()
 	for !s.queue.empty() {
@@ -157,8 +157,8 @@ func (b *bucket) reconfigure(o TokenBucketOptions) error {
 	return nil
 }
 
-// changeGrid begins a grid of another period at the current line. If the next line of the new grid has passed already,
-// it counts as reached now, once.
+// changeGrid begins a grid of another period at the current line. If the next line of the new grid lies in the past,
+// the new grid begins now instead, with the permits of one line.
 func (b *bucket) changeGrid(at, period int64) {
 	s := b.state()
 	if b.missing == 0 {
@@ -203,7 +203,7 @@ func (f *bucketForecast) pass(lines int64) {
 
 func (f *bucketForecast) take(n int64) { f.missing += n }
 
-// A waiter for n permits waits for the lines that bring n, and for a part of one more at most.
+// atMost counts one line more for each waiter than its permits need, because a waiter can leave a part of a line unused.
 func (f *bucketForecast) atMost(waiters, permits int64) int64 {
 	return saturate.Add(permits/f.refill, waiters)
 }

@@ -1,6 +1,7 @@
 package limiter
 
-// An ownBucket is a bucket that owns a lease whose tag is a line, because the bucket had a state of its own at the grant.
+// An ownBucket is a bucket that owns a lease whose tag is a line, because the bucket had a state of its own at the
+// grant.
 type ownBucket bucket
 
 // Permits of a bucket are spent, not lent.
@@ -18,7 +19,7 @@ func (o *ownBucket) adjust(n int, line int64, cost int) (owner, int64, bool) {
 	return (*bucket)(o).adjustCost(n, line, true, cost)
 }
 
-// undo undoes a grant of n permits. tagIsLine reports whether its state was the bucket's own.
+// undo undoes a grant of n permits. tagIsLine reports whether the bucket had a state of its own at the grant.
 func (b *bucket) undo(n int, tag int64, tagIsLine bool) {
 	now := moment()
 	b.lock()
@@ -36,12 +37,12 @@ func (b *bucket) undo(n int, tag int64, tagIsLine bool) {
 	b.giveBack(now, b.worth(n, tag, tagIsLine), tag, tagIsLine)
 }
 
-// adjustCost changes what a grant of n permits has cost. The adjusted lease has a tag as in a shared state, see
-// [bucket], as if all that it is worth had just been taken:
+// adjustCost changes what a grant of n permits has cost. The adjusted lease gets a tag as in a shared state, see
+// [bucket]. The tag is that of a grant whose permits are the next that lines pay for:
 //
 //	tag = paid + worth
 //
-// So lines pay for the lease before they pay for permits that are taken later, and it is never worth too much.
+// So lines pay for the lease before they pay for permits that are taken later, and the lease is never worth too much.
 func (b *bucket) adjustCost(n int, tag int64, tagIsLine bool, cost int) (owner, int64, bool) {
 	now := moment()
 	b.lock()
@@ -73,7 +74,7 @@ func (b *bucket) worth(n int, tag int64, tagIsLine bool) int64 {
 // paid returns how many of all permits ever taken the lines have paid for; see [bucket].
 func (b *bucket) paid() int64 { return b.spent - b.missing - b.state().refunded }
 
-// giveBack gives back n permits of a grant, which are missing, and serves the queue.
+// giveBack gives back n of the missing permits for a grant, and serves the queue.
 func (b *bucket) giveBack(now, n, tag int64, tagIsLine bool) {
 	if n == 0 {
 		return
@@ -90,7 +91,7 @@ func (b *bucket) giveBack(now, n, tag int64, tagIsLine bool) {
 	}
 }
 
-// charge takes n permits, even if they are not there.
+// charge takes n permits, even if fewer are free.
 func (b *bucket) charge(now int64, n int) (taken int64) {
 	if n == 0 {
 		return 0
@@ -144,8 +145,8 @@ func addLow(lows []low, l low) []low {
 	return append(lows, l)
 }
 
-// leastSince returns the least that was missing right after any line later than that one, or never if none has passed.
-// It is 0 if the bucket has got another state since, because it has been full in between.
+// leastSince returns the least that was missing right after any line later than the given one, or the constant never if
+// no later line has passed. If the bucket has got another state since, it has been full, and the result is 0.
 func (b *bucket) leastSince(line int64) int64 {
 	if b.state().shared || line < b.state().ownSince {
 		return 0
@@ -158,7 +159,7 @@ func (b *bucket) leastSince(line int64) int64 {
 	return never
 }
 
-// lower lowers what was missing right after lines later than that one.
+// lower subtracts by from the lows of all lines later than the given one.
 func (b *bucket) lower(line, by int64) {
 	lows := b.state().lows[:0]
 	for _, l := range b.state().lows {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// bucketState has the limits of a bucket and all but its commonest counts. A shared one is never written to.
+// bucketState has the limits of a bucket, and the fields that few buckets need at a time. A shared state is never
+// written to.
 type bucketState struct {
 	noneUntil atomic.Int64 // if not 0, no permit comes back before that moment; see acquire
 	refused   atomic.Int64 // leases rejected because of noneUntil
@@ -15,20 +16,20 @@ type bucketState struct {
 	refill   int64 // permits that come back on each line
 	period   int64 // nanoseconds between two lines
 	byPeriod divisor
-	idleAt   int64 // if not 0, since when a full bucket has been idle, instead of line
+	idleAt   int64 // if not 0, the moment at which a full bucket became idle; otherwise that is line
 	manual   bool
 	shared   bool
 	common
 
 	asOf    int64 // manual: the moment of the last TryReplenish
-	granted int64 // leases granted that the bucket does not count
+	granted int64 // leases granted; bucket.granted has the others
 
 	refunded int64 // permits that were refunded since line
 	lows     []low // not in a shared state
 	ownSince int64 // the line on which the bucket got this state for itself
 
 	family       *bucketFamily // nil: the state of a bucket without a family
-	sharedClosed *bucketState  // what a shared one becomes when its bucket is closed
+	sharedClosed *bucketState  // the state that replaces a shared one when its bucket is closed
 }
 
 // refillAll is the TokensPerPeriod of a fixed window: all permits come back on each line, also permits that it owes.
@@ -86,7 +87,8 @@ func (s *bucketState) options() TokenBucketOptions {
 // notMade is the state of a zero TokenBucket or FixedWindow: closed, without permits.
 var notMade = shareable(&bucketState{common: common{closed: true}})
 
-// own returns what only this bucket has. If its state is shared, the bucket gets a state of its own.
+// own returns the common fields for writing. If the state is shared, the bucket first gets a state of its own, so a
+// state that was read before is out of date.
 func (b *bucket) own() *common {
 	if s := b.state(); s.shared {
 		own := newBucketState(s.options())
@@ -96,8 +98,8 @@ func (b *bucket) own() *common {
 	return &b.state().common
 }
 
-// A bucketFamily has the states that the buckets of one factory share, one for each set of limits that they have had
-// lately.
+// A bucketFamily has the states that the buckets of one factory share, one for each of the last maxFamilyStates sets of
+// options.
 type bucketFamily struct {
 	container any // a nil pointer of the type in which its buckets are made; see bucketWithEntry
 	mu        sync.Mutex
@@ -108,9 +110,9 @@ type bucketFamily struct {
 // limits while a program reconfigures them.
 const maxFamilyStates = 4
 
-// bucketStateFactory returns a function that gives each bucket of a new family its first state. container is a nil pointer
-// of the type in which the buckets are made. Buckets that are replenished by hand share no state, because each has its
-// own time.
+// bucketStateFactory returns a function that returns the first state of a bucket of a new family. container is a nil
+// pointer of the type in which the buckets are made. Buckets that are replenished by hand share no state, because each
+// has its own time.
 func bucketStateFactory(o TokenBucketOptions, container any) (newState func() *bucketState) {
 	if o.ManualReplenishment {
 		return func() *bucketState { return newBucketState(o) }

@@ -16,8 +16,8 @@ import (
 // the leases that were granted before it are given back by [Lease.Refund], so that a rejected call costs nothing.
 //
 // Put first the limiter that rejects most and costs least. Acquire waits at one limiter at a time, and holds what it
-// was granted by those before. So two chains that share limiters should have them in the same order, and no limiter
-// should be in a chain twice. Make one with [Chain]; the zero Chained has no limiters and grants everything.
+// was granted by the limiters before. So two chains that share limiters should have them in the same order, and no
+// limiter should be in a chain twice. Make one with [Chain]; the zero Chained has no limiters and grants everything.
 type Chained struct {
 	limiters []Limiter
 	granted  atomic.Int64
@@ -139,7 +139,7 @@ func (c *Chained) ReplenishmentPeriod() time.Duration {
 	return least
 }
 
-// AutoReplenishing reports whether TryReplenish has to be called for none of the limiters.
+// AutoReplenishing reports whether every limiter that is a [Replenisher] replenishes by itself.
 func (c *Chained) AutoReplenishing() bool {
 	for _, l := range c.limiters {
 		if r, ok := l.(Replenisher); ok && !r.AutoReplenishing() {
@@ -191,7 +191,8 @@ func takeAll(count, n int, granted *atomic.Int64, take func(i int) (Lease, error
 	return held.combine(n), nil
 }
 
-// combine returns the lease for all, with the metadata of all. If several have a name, the first one's value counts.
+// combine returns one lease for all of the leases, with their metadata. If several leases have a value of the same
+// name, the value of the first lease counts.
 func (c *chainLease) combine(n int) Lease {
 	l := Lease{owner: c, n: n}
 	for _, member := range slices.Backward(c.leases) {
@@ -215,9 +216,12 @@ func (c *chainLease) refund(int, int64) {
 	}
 }
 
-// adjust adjusts the leases of all members that can. The others, which lend, keep what they hold.
+// adjust adjusts the leases that can be adjusted. The other leases stay as they are, because their permits are only
+// lent.
 func (c *chainLease) adjust(_ int, tag int64, cost int) (owner, int64, bool) {
-	changed := &chainLease{leases: make([]Lease, len(c.leases)), granted: c.granted, returnOnce: returnOnce{original: &c.returnOnce}}
+	changed := &chainLease{
+		leases: make([]Lease, len(c.leases)), granted: c.granted, returnOnce: returnOnce{original: &c.returnOnce},
+	}
 	did := false
 	for i, l := range c.leases {
 		adjusted, ok := l.Adjust(cost)

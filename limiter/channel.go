@@ -38,8 +38,8 @@ func (e *RejectedError) NotCalled() bool { return true }
 
 // A Channel is a channel whose senders are limited by a [Limiter]. Each item costs one permit, or [ChannelOptions.Cost]
 // permits, which are released when the item is received. With a [Concurrency] limiter, which several channels can
-// share, the number of items on their way is limited; with a window or a bucket, it is the number of items sent in a
-// time. What the receiver does with an item is not limited.
+// share, the number of items on their way is limited; with a window or a bucket, the number of items sent in each
+// period is limited. What the receiver does with an item is not limited.
 //
 // Most senders should use [Channel.Send], which waits, and most receivers should range over [Channel.All]. Items are
 // received in the order in which they were sent. If a send fails, because the context ended, the channel was closed or
@@ -130,8 +130,9 @@ func (c *Channel[T]) TrySend(ctx context.Context, v T) error {
 }
 
 // Receive returns the next item and releases its permits. It waits until there is one. The error is ctx's, even if
-// there are items, or [ErrClosed] if the channel is closed and every item has been received. With an error comes the
-// zero T, and no item is lost. If the lease's release panics, the panic is logged and the item is returned.
+// there are items, or [ErrClosed] if the channel is closed and every item has been received. If there is an error,
+// Receive returns the zero T, and no item is lost. If the lease's release panics, the panic is logged and the item is
+// returned.
 func (c *Channel[T]) Receive(ctx context.Context) (T, error) {
 	item, err := c.take(ctx)
 	if err != nil {
@@ -198,7 +199,8 @@ func (c *Channel[T]) Close() error {
 	return nil
 }
 
-// closed reports whether the channel is closed. Only with mu held, a false is final.
+// closed reports whether the channel is closed. If mu is not held, the channel can be closed right after closed has
+// returned false.
 func (c *Channel[T]) closed() bool { return c.closing == nil || c.closing.closed.Load() }
 
 // sendError returns the error of a send that must not begin, or nil.

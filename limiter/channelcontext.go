@@ -15,7 +15,7 @@ type closeNotifier struct {
 	sends  map[*sendContext]context.CancelCauseFunc
 }
 
-// add has cancel called when the channel is closed, unless s is removed before.
+// add registers cancel, which is called when the channel is closed, unless s is removed before.
 func (n *closeNotifier) add(s *sendContext, cancel context.CancelCauseFunc) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -53,7 +53,7 @@ type sendContext struct {
 	closing         *closeNotifier
 
 	mu      sync.Mutex
-	joined  context.Context // both in one; nil until Done is asked for
+	joined  context.Context // ends with the sender's context and with the channel; nil until Done is called
 	cancel  context.CancelCauseFunc
 	settled bool // the limiter has answered
 }

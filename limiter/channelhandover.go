@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// put gives the item to a receiver that waits, or puts it into the buffer, or, if wait is true, waits until one of that
-// is possible. If it fails, the lease is refunded.
+// put gives the item to a receiver that waits, or puts it into the buffer. If neither is possible and wait is true, put
+// waits. If it fails, the lease is refunded.
 func (c *Channel[T]) put(ctx context.Context, item channelItem[T], wait bool) (err error) {
 	err = errChannelPanicked
 	defer func() {
@@ -31,7 +31,8 @@ func (c *Channel[T]) put(ctx context.Context, item channelItem[T], wait bool) (e
 // function panics. It is never returned.
 var errChannelPanicked = errors.New("limiter: panicked")
 
-// offer is put up to the moment at which it would wait.
+// offer is put without its wait. If neither a receiver nor the buffer can take the item, it returns ErrChannelFull or,
+// if wait is true, a waiter that is in the list of senders.
 func (c *Channel[T]) offer(item channelItem[T], wait bool) (*channelWaiter[T], error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,7 +74,8 @@ func (c *Channel[T]) take(ctx context.Context) (channelItem[T], error) {
 // errChannelEmpty means that a receiver has to wait.
 var errChannelEmpty = errors.New("limiter: channel empty")
 
-// next is take up to the moment at which it would wait.
+// next is take without its wait. If there is no item, it returns errChannelEmpty or, if wait is true, a waiter that is
+// in the list of receivers.
 func (c *Channel[T]) next(wait bool) (item channelItem[T], w *channelWaiter[T], err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,8 +101,8 @@ func (c *Channel[T]) next(wait bool) (item channelItem[T], w *channelWaiter[T], 
 	return item, c.receivers.push(item), nil
 }
 
-// await returns the result of w, or takes w out of its list when ctx ends. If w has a result at the same time, that
-// counts, because the item has changed hands.
+// await returns the result of w, or takes w out of its list when ctx ends. If w gets a result at the same time, await
+// returns the result, because the item has been handed over.
 func (c *Channel[T]) await(ctx context.Context, done <-chan struct{}, list *channelWaiters[T], w *channelWaiter[T]) (item channelItem[T], err error) {
 	select {
 	case <-w.ready:

@@ -13,17 +13,17 @@ import (
 func moment() int64 { return int64(clock.Now()) }
 
 const (
-	never   = math.MaxInt64 // the moment that does not come
+	never   = math.MaxInt64 // later than every moment
 	unknown = math.MinInt64 // no moment
 )
 
-// otherClock reports whether the clock has stepped back so far that it is another one. elapsed is the time from an
-// earlier moment to a later one; it is negative if the later one was read before.
+// otherClock reports whether elapsed, the time from a stored moment to now, is so far below 0 that the two were read
+// from different clocks.
 //
-// The reason is testing/synctest: in a bubble it is the year 2000, so a limiter that was made outside, such as a package
-// variable, has moments that lie decades in the future when a test uses it in a bubble. It would grant nothing for
-// that long. A goroutine that has read the clock and then waited for a lock also comes with an elapsed below 0, but not by
-// years.
+// The reason is testing/synctest: in a bubble it is the year 2000, so a limiter that was made outside, such as a
+// package variable, has moments that lie decades in the future when a test uses it in a bubble. It would grant nothing
+// for that long. If a goroutine reads the clock and then waits for a lock, elapsed can also be below 0, but only by the
+// time of that wait.
 func otherClock(elapsed int64) bool {
 	const tenYears = 10 * 365 * 24 * int64(time.Hour)
 	return elapsed < -tenYears

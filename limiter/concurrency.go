@@ -6,12 +6,12 @@ import (
 )
 
 // A Concurrency limiter lends its permits: up to PermitLimit are held at once, and each comes back when its lease is
-// released. It guards what has room for a number of things at once: connections, memory, a downstream service. Only a
-// Release brings permits back, so its rejections have no RetryAfter.
+// released. It guards resources that can serve a number of users at once: connections, memory, a downstream service.
+// Only a Release brings permits back, so its rejections have no RetryAfter.
 //
-// Permits go to waiters in the order of the queue. A waiter for many permits holds up the waiters behind it until they
-// are there, so with [OldestFirst] it is not starved. The zero Concurrency is not usable, and its methods say so; make
-// one with [NewConcurrency].
+// Permits go to waiters in the order of the queue. A waiter for many permits holds up the waiters behind it until its
+// permits are free, so with [OldestFirst] it is not starved. The zero Concurrency is not usable: TryAcquire and Acquire
+// return an error. Make one with [NewConcurrency].
 type Concurrency struct {
 	exhausted   exhaustion
 	used        int64 // permits held; above the limit after that was lowered
@@ -24,8 +24,8 @@ type Concurrency struct {
 	clockReads int   // readings of the clock by becomeIdle since the last call of IdleDuration
 }
 
-// Reading the clock on each release to full would double its cost. So a limiter stops when its idle duration was not
-// asked for during maxClockReads of them.
+// A limiter reads the clock when its last permit comes back. That doubles the cost of the release, so after
+// maxClockReads readings without a call of IdleDuration, the limiter reads it no more.
 const maxClockReads = 1 << 10
 
 // maxUnusedSlots is how many unused slots a limiter keeps for the next burst once all permits are back.
@@ -98,9 +98,9 @@ func (c *Concurrency) refuse(ctx context.Context, ctxErr error, n int, wait bool
 	return Lease{}, nil
 }
 
-// Reconfigure changes the limits of the live limiter. Permits that are held stay held: with u of them and a new limit
-// L, L − u are free, or none until enough have come back. Raising the limit serves waiters at once; waiters for more
-// than the new limit are rejected.
+// Reconfigure changes the limits of the live limiter. Permits that are held stay held: if u permits are held and the
+// new limit is L, max(L − u, 0) are free. Raising the limit serves waiters at once; waiters for more than the new limit
+// are rejected.
 //
 // The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
 func (c *Concurrency) Reconfigure(o ConcurrencyOptions) error {
@@ -131,9 +131,9 @@ func (c *Concurrency) Statistics() Statistics {
 
 // IdleDuration returns for how long no permit has been held.
 //
-// It costs a reading of the clock whenever the last permit comes back. If it was not called during a thousand of those,
-// the limiter saves them. The next answer then counts from that call, so it can be too short; later ones are exact
-// again.
+// For that, the limiter reads the clock whenever the last permit comes back. After 1024 readings without a call of
+// IdleDuration, it stops reading the clock. The next call then returns 0, and later calls count from that call until
+// the limiter has been used again.
 func (c *Concurrency) IdleDuration() (idle time.Duration, ok bool) {
 	now := moment()
 	c.mu.Lock()

@@ -44,8 +44,9 @@ func (f *exhaustion) reject(wait bool) (l Lease, ok bool) {
 // rejections returns how many rejections reject has counted.
 func (f *exhaustion) rejections() int64 { return f.bits.Load() / oneRejection }
 
-// note is called under the lock when a caller finds no free permit. The second call in a row sets the bits: with the
-// first one, a limiter that rejects now and then would pay for them with every permit.
+// note is called under the lock when a caller finds no free permit. Only the second call in a row sets the bits,
+// because clearing them costs time: a limiter that rejects a single caller now and then should not pay for that on each
+// release.
 func (f *exhaustion) note(mayQueue bool) {
 	switch {
 	case !f.noted:

@@ -34,16 +34,16 @@ func Rejected(retryAfter time.Duration, reason string) Lease {
 	return l
 }
 
-// RejectedKnowing is [Rejected] for a limiter that knows how many permits were left, which were too few.
-// [Lease.Remaining] returns that number.
+// RejectedKnowing is [Rejected] for a limiter that knows how many permits were left. [Lease.Remaining] returns that
+// number.
 func RejectedKnowing(retryAfter time.Duration, reason string, remaining int64) Lease {
 	l := Rejected(retryAfter, reason)
 	l.n = encodeRemaining(remaining)
 	return l
 }
 
-// A LeaseOwner gets the leases back that a [Granter] made for it. n is the number of permits of the lease, and tag is
-// what it was made with. The methods are called from any goroutine, and several at once.
+// A LeaseOwner takes back the leases that its [Granter] made. n and tag are the arguments of the [Granter.Grant] that
+// made the lease. The methods are called from any goroutine, and several at once.
 type LeaseOwner interface {
 	// Release is called for every Release of every copy of the lease. The owner must ignore all but the first, and all
 	// after a Refund.
@@ -61,7 +61,7 @@ type LeaseAdjuster interface {
 
 // A LeaseCounter is a [LeaseOwner] that knows how many permits were left right after a grant.
 type LeaseCounter interface {
-	// Remaining returns that number; see [Lease.Remaining]. ok reports whether it is known.
+	// Remaining returns how many permits were left; see [Lease.Remaining]. ok reports whether that is known.
 	Remaining(n int, tag int64) (left int64, ok bool)
 }
 

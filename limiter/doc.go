@@ -26,9 +26,9 @@
 //
 // # Time
 //
-// No limiter has a goroutine or a timer while its queue is empty: a method that is called first brings the limiter up to
-// date from the monotonic clock. Permits come back on the lines of a grid of whole periods, which begins when the limiter
-// is made. The grid never drifts, however late a call is. If the timer of a queue is late, waiters lose no permits that
+// No limiter has a goroutine or a timer while its queue is empty: each method begins by bringing the limiter up to date
+// from the monotonic clock. Permits come back on the lines of a grid of whole periods, which begins when the limiter is
+// made. The grid never drifts, however late a call is. If the timer of a queue is late, waiters lose no permits that
 // came back while they waited, and several can be served at once. Everything works in [testing/synctest], so there is
 // no clock to inject.
 //
@@ -52,7 +52,7 @@ package limiter
 
 // For maintainers, the files in reading order:
 //
-//	lease.go               the answer of every limiter, and who takes the permits back
+//	lease.go               the answer of every limiter, and the owners that take permits back
 //	bucket.go              the limiter behind TokenBucket and FixedWindow: its fast path, its grid, its refunds
 //	engine.go              what limiters share when permits are missing; enginewait.go and engineserve.go have the queue
 //	slidingwindow.go       the other limiter with a grid

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// common has the fields of every limiter, whatever its arithmetic. They are guarded by the limiter's lock.
+// common has the fields that all limiters have. They are guarded by the limiter's lock.
 type common struct {
 	limit    int64
 	failed   int64 // leases rejected
@@ -30,7 +30,8 @@ func (c *common) reconfigurable() error {
 	return nil
 }
 
-// A core is common with a lock, for limiters that share neither. A bucket can share its common; see [bucket].
+// lockedCommon is common with a lock. The limiters that embed it share neither; a bucket can share its common, see
+// [bucket].
 type lockedCommon struct {
 	mu sync.Mutex
 	common
@@ -46,15 +47,15 @@ func (c *lockedCommon) view() *common { return &c.common }
 func (c *lockedCommon) own() *common  { return &c.common }
 func (c *lockedCommon) countFailed()  { c.failed++ }
 
-// An engine is a limiter for the code that all limiters share: its queue, its timer, and what it does when permits are
-// missing. Each limiter grants the common case itself, where an interface call would cost too much. All methods but lock
-// are called with the lock held.
+// An engine is what the code of the queue and its timer needs of a limiter. That code is the same for all limiters and
+// runs when permits are missing. Each limiter decides the common case itself, where an interface call would cost too
+// much. All methods but lock are called with the lock held.
 type engine interface {
 	lock()
 	unlock()
-	// view is for reading only: buckets can share it.
+	// view returns the common fields for reading. Buckets can share them.
 	view() *common
-	// own is view for writing. A bucket that shares its state gets one of its own.
+	// own returns the common fields for writing. A bucket that shares its state first gets one of its own.
 	own() *common
 	countFailed()
 	// catchUp brings the permits to the moment now, and serves the queue if permits came back.
@@ -63,8 +64,8 @@ type engine interface {
 	free() int64
 	// grant takes n permits that are free, and counts the lease.
 	grant(now int64, n int) Lease
-	// timerFor returns the moment for which the timer is set for a waiter for n permits: they are free then if none are
-	// taken. If time alone will not help, or the limiter is replenished by hand, it is never.
+	// timerFor returns the moment at which n permits are free if none are taken. If time alone will not help, or the
+	// limiter is replenished by hand, it returns the constant never.
 	timerFor(n int) int64
 	// retryAfter returns how long a caller that was refused n permits now should wait, or 0 if time alone will not
 	// help.
@@ -119,7 +120,7 @@ func idleAsOf(c clocked, now int64) (idle time.Duration, ok bool) {
 	return c.idleFor(now)
 }
 
-// closeIfIdle closes the limiter and returns true if it has been idle for more than that many nanoseconds.
+// closeIfIdle closes the limiter and returns true if it has been idle for more than minIdle nanoseconds.
 func closeIfIdle(c clocked, minIdle, now int64) bool {
 	c.lock()
 	defer c.unlock()

@@ -15,8 +15,8 @@ type forecast interface {
 	pass(lines int64)
 	// take takes n permits that are free.
 	take(n int64)
-	// atMost returns an upper bound of the lines that it takes to serve that many waiters, one after the other, for
-	// that many permits in all.
+	// atMost returns an upper bound of the lines that must pass until all of the waiters are served, one after the
+	// other. permits is the sum of what they wait for.
 	atMost(waiters, permits int64) int64
 }
 
@@ -53,8 +53,8 @@ func linesAhead(f forecast, q *queue, n int) int64 {
 	return saturate.Add(lines, f.linesUntil(want))
 }
 
-// waitFor returns the time from now until that many lines after line. It is at least a nanosecond: on a limiter that is
-// replenished by hand, the line can have passed already.
+// waitFor returns the time from now to the moment line + lines×period. It is at least a nanosecond: on a limiter that
+// is replenished by hand, that moment can be in the past.
 func waitFor(now, line, lines, period int64) time.Duration {
 	return max(until(later(line, lines, period), now), 1)
 }

@@ -8,7 +8,7 @@ func serve(e engine, now int64) {
 	arm(e, now)
 }
 
-// serveWaiters is serve without the timer, for one of several moments in a row.
+// serveWaiters is serve without the timer. A caller that catches up with several lines calls it on each of them.
 func serveWaiters(e engine, now int64) {
 	q := &e.own().queue
 	if q.zeros > 0 && e.free() > 0 {

@@ -79,8 +79,8 @@ func admit(e engine, now int64, w *waiter) {
 }
 
 // await returns the answer to w, or takes w out of the queue when ctx ends. If w was answered at the same time, await
-// returns the answer, because it has been counted. If the timer is late, a grant that was due before ctx ended counts as
-// made at that time.
+// returns the answer, because it has been counted. If the timer is late and w was due before ctx ended, w is granted
+// all the same, on the line on which it was due.
 func await(ctx context.Context, e engine, w *waiter) (Lease, error) {
 	select {
 	case <-w.ready:
@@ -134,8 +134,9 @@ const (
 	spinTurns = 200
 )
 
-// beginSpin reports whether a caller that now joins the queue has to spin, and until when; no other caller then does. It
-// never does in a testing/synctest bubble, where moments are negative and the clock stands still while a goroutine runs.
+// beginSpin reports whether a caller that has just joined the queue has to spin until due. At most one caller spins at
+// a time. No caller spins in a testing/synctest bubble, where moments are negative and the clock stands still while a
+// goroutine runs.
 func beginSpin(c *common, now int64) (due int64, ok bool) {
 	if c.timer == nil || c.spinning || now < 0 || c.armed-now > spinTime {
 		return 0, false

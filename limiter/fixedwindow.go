@@ -5,7 +5,7 @@ package limiter
 //
 // Use it for quotas that are written that way ("1000 an hour"). Where two windows meet, up to twice the limit can pass
 // at once; a [SlidingWindow] of many segments or a [TokenBucket] of short periods does not let that happen. The zero
-// FixedWindow is not usable, and its methods say so; make one with [NewFixedWindow].
+// FixedWindow is not usable: TryAcquire and Acquire return an error. Make one with [NewFixedWindow].
 type FixedWindow struct{ bucket }
 
 // NewFixedWindow returns a limiter at the beginning of a window. The error is a [weir.OptionsError].
@@ -18,9 +18,9 @@ func NewFixedWindow(o FixedWindowOptions) (*FixedWindow, error) {
 	return w, nil
 }
 
-// Reconfigure changes the limits of the live limiter. Permits that were taken in the current window stay taken: with u
-// of them and a new limit L, L − u are left in it, or none. Raising a limit serves waiters at once; waiters for more
-// than the new limit are rejected. A new Window begins where the current one began.
+// Reconfigure changes the limits of the live limiter. Permits that were taken in the current window stay taken: if u
+// permits are taken and the new limit is L, max(L − u, 0) are free in it. Raising a limit serves waiters at once;
+// waiters for more than the new limit are rejected. A new Window begins where the current one began.
 //
 // ManualReplenishment cannot change. The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
 func (w *FixedWindow) Reconfigure(o FixedWindowOptions) error {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A Lease is the answer of a [Limiter]: permits that were granted, or a rejection. It is a small value: copying it costs
-// nothing, and two copies compare equal. The zero Lease is a rejection without a reason.
+// A Lease is the answer of a [Limiter]: permits that were granted, or a rejection. It is a small value: copying it
+// costs nothing, and two copies compare equal. The zero Lease is a rejection without a reason.
 //
 // The caller of an acquired Lease calls Release when the work is done, usually with defer. Release can be called any
 // number of times, from any copy and any goroutine; the permits go back once.
@@ -164,8 +164,8 @@ func (l Lease) Remaining() (n int64, ok bool) {
 }
 
 // Release ends the work that the permits were for. A concurrency limiter lends its permits and gets them back; windows
-// and buckets spend theirs, and Release does nothing. It also does nothing on a rejected lease, after the first call, and
-// after the limiter was closed.
+// and buckets spend theirs, and Release does nothing. It also does nothing on a rejected lease, after the first call,
+// and after the limiter was closed.
 func (l Lease) Release() {
 	if l.Acquired() {
 		l.owner.release(l.n, l.tag)
@@ -178,8 +178,9 @@ func (l Lease) Release() {
 // stay spent. [Lease.Adjust] is for work that has cost another number of permits than was taken, and the lease stays a
 // success.
 //
-// What time has brought back in the meantime is not given back again. Refund does nothing on a rejected lease and after
-// the limiter was closed. Release can be called after it, and does nothing then, so a deferred Release can stay.
+// Permits that have come back by themselves in the meantime are not given back again. Refund does nothing on a rejected
+// lease and after the limiter was closed. Release can be called after it, and does nothing then, so a deferred Release
+// can stay.
 //
 // Unlike Release, Refund does not notice a second call: call it once for a grant. After Adjust, call it on the lease
 // that Adjust returned.
@@ -191,14 +192,13 @@ func (l Lease) Refund() {
 
 // Adjust charges what the work has really cost, if that is known only when it is done: bytes sent, rows read, tokens of
 // a language model. It returns the lease as one of n permits; a negative n counts as 0. If too many permits were taken,
-// the rest goes back to where it was taken from, unless it has come back by itself. If too few were taken, the others
-// are taken now, even if they are not there: then the limiter owes them, and grants nothing until time has paid for
-// them.
+// the rest goes back to where it was taken from, unless it has come back by itself. If too few were taken, Adjust takes
+// the missing permits now, even if fewer are free: then the limiter grants nothing until enough permits have come back.
 //
 // Adjust works for windows, buckets and unlimited limiters, whose permits are spent, also in chains and in partitions
-// that were not forgotten since. ok is false, and nothing changes, if the lease is not acquired, if its permits are
-// only lent, as those of a [Concurrency] are, or if a custom limiter cannot adjust. Call it once, and use the lease
-// that it returns: an older copy still has the old number of permits.
+// that have not been forgotten since the grant. ok is false, and nothing changes, if the lease is not acquired, if its
+// permits are only lent, as those of a [Concurrency] are, or if a custom limiter cannot adjust. Call it once, and use
+// the lease that it returns: an older copy still has the old number of permits.
 func (l Lease) Adjust(n int) (adjusted Lease, ok bool) {
 	a, ok := l.source().(adjuster)
 	if !ok || !l.Acquired() {
@@ -213,8 +213,8 @@ func (l Lease) Adjust(n int) (adjusted Lease, ok bool) {
 	return l.ownedBy(o), true
 }
 
-// Metadata yields what is known about the lease, by name: [RetryAfterKey] and [ReasonKey] if they are present, and what was
-// added with [MetadataKey.With]. Each name is yielded once.
+// Metadata yields what is known about the lease, by name: [RetryAfterKey] and [ReasonKey] if they are present, and what
+// was added with [MetadataKey.With]. Each name is yielded once.
 func (l Lease) Metadata() iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
 		for m := l.metadata(); m != nil; m = m.next {

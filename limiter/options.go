@@ -40,7 +40,7 @@ type ConcurrencyOptions struct {
 	PermitLimit int `json:"permit_limit" yaml:"permit_limit"`
 	// QueueLimit is how many permits can be waited for. If 0, the limiter has no queue.
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
-	// QueueOrder says which waiter is served first.
+	// QueueOrder says which waiter is served first. The default is OldestFirst.
 	QueueOrder QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
 }
 
@@ -52,7 +52,7 @@ type FixedWindowOptions struct {
 	Window time.Duration `json:"window" yaml:"window"`
 	// QueueLimit is how many permits can be waited for. If 0, the limiter has no queue.
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
-	// QueueOrder says which waiter is served first.
+	// QueueOrder says which waiter is served first. The default is OldestFirst.
 	QueueOrder QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
 	// If ManualReplenishment is true, time passes only in TryReplenish. The default is false.
 	ManualReplenishment bool `json:"manual_replenishment,omitempty" yaml:"manual_replenishment,omitempty"`
@@ -69,7 +69,7 @@ type SlidingWindowOptions struct {
 	SegmentsPerWindow int `json:"segments_per_window" yaml:"segments_per_window"`
 	// QueueLimit is how many permits can be waited for. If 0, the limiter has no queue.
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
-	// QueueOrder says which waiter is served first.
+	// QueueOrder says which waiter is served first. The default is OldestFirst.
 	QueueOrder QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
 	// If ManualReplenishment is true, time passes only in TryReplenish. The default is false.
 	ManualReplenishment bool `json:"manual_replenishment,omitempty" yaml:"manual_replenishment,omitempty"`
@@ -86,7 +86,7 @@ type TokenBucketOptions struct {
 	ReplenishmentPeriod time.Duration `json:"replenishment_period" yaml:"replenishment_period"`
 	// QueueLimit is how many tokens can be waited for. If 0, the limiter has no queue.
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
-	// QueueOrder says which waiter is served first.
+	// QueueOrder says which waiter is served first. The default is OldestFirst.
 	QueueOrder QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
 	// If ManualReplenishment is true, time passes only in TryReplenish. The default is false.
 	ManualReplenishment bool `json:"manual_replenishment,omitempty" yaml:"manual_replenishment,omitempty"`
@@ -95,16 +95,17 @@ type TokenBucketOptions struct {
 // PartitionedOptions are the options of a [PartitionedLimiter]. The zero value has the defaults: any number of
 // partitions, each kept until it has been idle for 10 seconds.
 type PartitionedOptions struct {
-	// IdleTimeout is how long a partition is kept whose limiter is idle; see [Idler]. Then the limiter is closed and
-	// the partition forgotten. If 0, it is 10 seconds.
+	// IdleTimeout is how long a partition is kept after its limiter has become idle; see [Idler]. Then the limiter is
+	// closed and the partition is forgotten. If 0, it is 10 seconds. It cannot be turned off; set a long time to keep
+	// idle partitions.
 	IdleTimeout time.Duration `json:"idle_timeout,omitempty" yaml:"idle_timeout,omitempty"`
 	// MaxPartitions bounds the number of partitions. If 0, there is no bound. Set it if keys come from outside the
 	// program, such as from requests.
 	//
 	// A new key beyond the bound takes the place of the least recently used partition that is idle. If all are in use,
-	// the new key is rejected, so a flood of keys never evicts one that is being limited. With more than 64 partitions,
-	// a sample of 8 is looked at instead of all, because a new key must not cost a look at each of them. During a
-	// flood, a new key can then be rejected although a partition is idle.
+	// the new key is rejected, so a flood of keys never evicts a key that is being limited. With more than 64
+	// partitions, the new key examines a sample of 8 partitions, so that its cost does not grow with their number.
+	// During a flood, a new key can then be rejected although a partition is idle.
 	MaxPartitions int `json:"max_partitions,omitempty" yaml:"max_partitions,omitempty"`
 }
 

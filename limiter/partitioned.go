@@ -37,11 +37,11 @@ type Partition[K comparable] struct {
 // While there are partitions, one goroutine at a time does the housekeeping. It works in small steps, so that it holds
 // up no caller, and after a search for idle partitions it waits twenty times as long as the search took.
 //
-// Custom limiters are called with no lock held. One that is not an [Idler] counts as idle from its last use on, once
-// its leases are released. If IdleDuration, TryReplenish or Close panics or takes longer than 100 ms (1 ms for the 10 s
-// after such a call), housekeeping goes on without it; a slow call is not repeated before it has returned. Both are
-// logged with [log/slog.Default], each at most once in 10 s for each of the three methods. While 1000 calls of Close
-// have not returned, no partition with a custom limiter is forgotten.
+// Custom limiters are called with no lock held. If a custom limiter is no [Idler], it counts as idle while none of its
+// leases is held, from its last use on. If IdleDuration, TryReplenish or Close panics or takes longer than 100 ms (1 ms
+// for the 10 s after such a call), housekeeping goes on without it; a slow call is not repeated before it has returned.
+// Both are logged with [log/slog.Default], each at most once in 10 s for each of the three methods. While 1000 calls of
+// Close have not returned, no partition with a custom limiter is forgotten.
 //
 // The zero PartitionedLimiter is not usable; make one with [NewPartitioned].
 type PartitionedLimiter[R any, K comparable] struct {
@@ -54,10 +54,11 @@ type PartitionedLimiter[R any, K comparable] struct {
 	closed     atomic.Bool
 	anyClocked atomic.Bool // a limiter has been made that needs the clock
 
-	// Every call reads the fields before the gap, and new keys write to those after it: they are in different cache lines.
+	// Every call reads the fields before the gap, and new keys write to those after it: they are in different cache
+	// lines.
 	_            [8]uint64
 	count        atomic.Int64  // partitions, and those being made
-	manualCount  atomic.Int64  // of these, those whose TryReplenish has to be called
+	manualCount  atomic.Int64  // how many of them need calls of TryReplenish
 	recency      atomic.Uint32 // see usesPerEpoch
 	sampleShard  atomic.Uint32 // where the next sample begins
 	noScanBefore atomic.Int64  // until then, new keys only sample
@@ -80,8 +81,8 @@ type shard[K comparable] struct {
 	_          [1]uint64
 }
 
-// NewPartitioned returns a limiter of which partition picks the limiter for a resource. partition is called once in
-// every call, by many goroutines at once. If o is nil, the options are the defaults. The error is a
+// NewPartitioned returns a limiter that calls partition once for each request, to pick the limiter of its resource.
+// partition must be safe for concurrent use. If o is nil, the options are the defaults. The error is a
 // [weir.OptionsError].
 func NewPartitioned[R any, K comparable](partition func(R) Partition[K], o *PartitionedOptions) (*PartitionedLimiter[R, K], error) {
 	var options PartitionedOptions
@@ -147,8 +148,8 @@ func (p *PartitionedLimiter[R, K]) Acquire(ctx context.Context, resource R, n in
 // acquire is TryAcquire and Acquire. If the key has a clocked limiter, it takes no other lock than the limiter's; see
 // the rules of [entry].
 func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K], n int, wait bool) (Lease, error) {
-	// Reading the clock makes the processor wait for all loads that it has begun. With many keys these are cache misses,
-	// so the clock is read before them.
+	// Reading the clock makes the processor wait for all loads that it has begun. With many keys these are cache
+	// misses, so the clock is read before them.
 	now := int64(unknown)
 	if p.anyClocked.Load() {
 		now = moment()
@@ -255,8 +256,8 @@ func (p *PartitionedLimiter[R, K]) Reconfigure(o PartitionedOptions) error {
 func (p *PartitionedLimiter[R, K]) Len() int { return int(p.count.Load()) }
 
 // Close closes every partition's limiter. It returns their errors, and the first error of a partition that was
-// forgotten before. Waiters in a limiter are answered as its Close does it; later calls return [ErrClosed]. Close can
-// be called again, and then returns nil.
+// forgotten before. The Close of each limiter answers its waiters; later calls return [ErrClosed]. Close can be called
+// again, and then returns nil.
 func (p *PartitionedLimiter[R, K]) Close() error {
 	if !p.closed.CompareAndSwap(false, true) {
 		return nil
@@ -266,8 +267,8 @@ func (p *PartitionedLimiter[R, K]) Close() error {
 	return errors.Join(errs...)
 }
 
-// closeFrom closes all, which were taken out of a shard, and then those of the shards from that one on. If a limiter's
-// Close panics, the others are closed all the same.
+// closeFrom closes the limiters of all, a chain of entries that were taken out of a shard, and then the limiters of the
+// given shard and the shards after it. If a limiter's Close panics, the others are closed all the same.
 func (p *PartitionedLimiter[R, K]) closeFrom(shard int, all *entry[K], errs *[]error) {
 	complete := false
 	defer func() {

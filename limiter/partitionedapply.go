@@ -6,8 +6,8 @@ import (
 )
 
 // All yields the partitions with the limiters that their factory made, in no order. It waits for partitions that are
-// being made: if the factory was changed before, All yields every limiter of the old kind. What is yielded is not
-// forgotten meanwhile. Partitions that are made later can be among them or not.
+// being made: if the factory was changed before, All yields every limiter of the old kind. A partition is not forgotten
+// while it is yielded. Partitions that are made while All runs may be yielded or not.
 func (p *PartitionedLimiter[R, K]) All() iter.Seq2[K, Limiter] {
 	return func(yield func(K, Limiter) bool) {
 		for i := range p.shards {
@@ -68,9 +68,9 @@ func (s *shard[K]) pinAll() []*entry[K] {
 }
 
 // Apply calls change for the limiter of every partition, as [PartitionedLimiter.All] yields them. The first error ends
-// it and is returned. While Apply runs, a call for a key calls change for that key's limiter first, unless that is
-// under way. So what change does is in force for every key from the beginning of Apply on, however long it takes to go
-// through all of them:
+// it and is returned. While Apply runs, a call for a key calls change for that key's limiter first, unless change is
+// running for it. So what change does is in force for every key from the beginning of Apply on, however long it takes
+// to go through all of them:
 //
 //	err := perUser.Apply(func(_ string, l limiter.Limiter) error {
 //		return l.(*limiter.TokenBucket).Reconfigure(raised)

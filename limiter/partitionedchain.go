@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 )
 
-// Translate returns p as a limiter for another kind of resource. f returns the resource of p that is meant, and is
-// called once in every call. If p or f is nil, every call returns a [weir.OptionsError].
+// Translate returns p as a limiter for another kind of resource. f is called once in every call, and returns the
+// resource for which p is asked. If p or f is nil, every call returns a [weir.OptionsError].
 func Translate[Outer, Inner any](p Partitioned[Inner], f func(Outer) Inner) Partitioned[Outer] {
 	var problems validate.Problems
 	if isnil.Value(p) {
@@ -28,9 +28,9 @@ func Translate[Outer, Inner any](p Partitioned[Inner], f func(Outer) Inner) Part
 	}}
 }
 
-// ChainPartitioned returns a limiter that asks all of limiters, in that order, as a [Chained] limiter does: a
-// rejected call costs nothing. The error is a [weir.OptionsError] if there are none, or if
-// one is nil. There is nothing to close, because it owns none of them.
+// ChainPartitioned returns a limiter that asks all of limiters, in that order, as a [Chained] limiter does: a rejected
+// call costs nothing. The error is a [weir.OptionsError] if there are none, or if one is nil. The chain has no Close,
+// because it does not own its limiters.
 func ChainPartitioned[R any](limiters ...Partitioned[R]) (Partitioned[R], error) {
 	if err := checkMembers(limiters); err != nil {
 		return nil, err

@@ -80,7 +80,7 @@ type bucketWithEntry[B any, K comparable] struct {
 }
 
 // entryBeside returns the entry beside a bucket, or nil if it has none or the entry is taken. container is what the
-// bucket's container method returns; only a bucket's own factory gives it a type.
+// bucket's container method returns: for a bucket of a factory, a nil *bucketWithEntry[B, K].
 func entryBeside[B any, K comparable](bucket *B, container any) *entry[K] {
 	if _, ok := container.(*bucketWithEntry[B, K]); !ok {
 		return nil
@@ -144,7 +144,7 @@ func (e *entry[K]) idleAsOf(now int64) (idle time.Duration, ok bool) {
 	return e.limiter().(Idler).IdleDuration()
 }
 
-// closeIfIdle reports whether the limiter has been idle for more than that many nanoseconds, so that it can be
+// closeIfIdle reports whether the limiter has been idle for more than minIdle nanoseconds, so that it can be
 // forgotten. If it has, and the limiter is clocked, it is closed in the same step.
 func (e *entry[K]) closeIfIdle(minIdle, now int64) bool {
 	if e.clocked() {

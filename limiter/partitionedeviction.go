@@ -6,18 +6,19 @@ import (
 	"time"
 )
 
-// A new key beyond MaxPartitions evicts partitions that are idle. It samples a few and evicts the stalest of them, and
-// the second stalest for the next new key, because most of the time goes to reading the sample from memory. It gives up
-// on a sample if two of it are in use: then the others, which are less stale, are likely to be in use, too. The next few
-// in the table are as good as random ones, because the table is ordered by a hash with a secret seed. Up to sampleAll
-// partitions, the sample is all of them, each of them is tried, and one is evicted.
+// A new key beyond MaxPartitions evicts partitions that are idle. It samples sampleSize partitions and evicts up to
+// sampleEvict of them, the stalest first: one for itself and one for the next new key, because most of the time goes to
+// reading the sample from memory. If sampleInUse of the stalest are in use, it gives up on the sample, because fresher
+// partitions are likely to be in use, too. The sample is a run of the table, which is as good as a random one, because
+// the table is ordered by a hash with a secret seed. If there are no more than sampleAll partitions, the new key tries
+// all of them and evicts one.
 //
 // If none of those tried is idle, the new key scans the table for scanAtMost. After a scan, new keys only sample for
 // pauseFactor times as long as the scan took. So a new key of a flood looks at few partitions, and no caller is stalled
 // for longer than scanAtMost.
 const (
 	sampleSize  = 8
-	sampleTake  = 2
+	sampleEvict = 2
 	sampleInUse = 2
 	sampleAll   = 64
 	scanAtMost  = 100 * time.Microsecond
@@ -32,7 +33,8 @@ type candidate[K comparable] struct {
 
 // Recency is counted in epochs, one for each new partition. The number of an epoch is a multiple of usesPerEpoch. The
 // first use of a partition in an epoch adds 1 to the recency, up to the next epoch's number less 1. So the order of the
-// first uses after a new key is known, and soon calls for known keys write nothing that processors share.
+// first uses after a new key is known. After usesPerEpoch of them, calls for known keys no longer write to memory that
+// processors share.
 const usesPerEpoch = 64
 
 // use makes a partition the most recently used one.
@@ -77,20 +79,20 @@ func (p *PartitionedLimiter[R, K]) evict(now int64) bool {
 
 // evictSampled evicts the stalest of a sample.
 func (p *PartitionedLimiter[R, K]) evictSampled(now int64) bool {
-	atMost, take, inUse := sampleSize, sampleTake, sampleInUse
+	size, evict, inUse := sampleSize, sampleEvict, sampleInUse
 	if p.count.Load() <= sampleAll {
-		atMost, take, inUse = sampleAll, 1, sampleAll
+		size, evict, inUse = sampleAll, 1, sampleAll
 	}
 	var buffer [sampleAll]candidate[K]
 	found := buffer[:0]
 	first := p.sampleShard.Add(1)
 	for i := range p.shards {
 		s := &p.shards[(int(first)+i)%len(p.shards)]
-		if found, _ = s.sample(found, atMost); len(found) >= atMost {
+		if found, _ = s.sample(found, size); len(found) >= size {
 			break
 		}
 	}
-	return p.evictStalest(found, take, inUse, now)
+	return p.evictStalest(found, evict, inUse, now)
 }
 
 // mayScan reports whether enough time has passed since the last scan.
@@ -122,15 +124,15 @@ func (p *PartitionedLimiter[R, K]) evictScanned(now int64) bool {
 	return false
 }
 
-// sample adds partitions to found until it has atMost or all of the shard's. It returns how many chains it has visited;
-// the next call continues after them.
-func (s *shard[K]) sample(found []candidate[K], atMost int) (_ []candidate[K], chains int) {
+// sample adds partitions to found until found has size elements or there are no more in the shard. It returns how many
+// chains it has visited; the next call continues after them.
+func (s *shard[K]) sample(found []candidate[K], size int) (_ []candidate[K], chains int) {
 	if s.table.chains() == 0 {
 		return found, 0
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for all := s.table.chains(); chains < all && len(found) < atMost; chains++ {
+	for all := s.table.chains(); chains < all && len(found) < size; chains++ {
 		if s.sampleFrom >= all {
 			s.sampleFrom = 0
 		}
@@ -143,10 +145,10 @@ func (s *shard[K]) sample(found []candidate[K], atMost int) (_ []candidate[K], c
 	return found, chains
 }
 
-// evictStalest evicts the least recently used of those found that are idle, until it has evicted take of them or found
-// inUse of them in use. It returns false if it has evicted none.
-func (p *PartitionedLimiter[R, K]) evictStalest(found []candidate[K], take, inUse int, at int64) (taken bool) {
-	for now := p.recency.Load(); len(found) > 0 && take > 0 && inUse > 0; {
+// evictStalest tries to evict the partitions found, the least recently used first, until it has evicted evict of them or
+// has met inUse of them in use. It reports whether it has evicted one.
+func (p *PartitionedLimiter[R, K]) evictStalest(found []candidate[K], evict, inUse int, at int64) (evicted bool) {
+	for now := p.recency.Load(); len(found) > 0 && evict > 0 && inUse > 0; {
 		stalest := 0
 		for i, c := range found {
 			if now-c.used > now-found[stalest].used {
@@ -156,14 +158,14 @@ func (p *PartitionedLimiter[R, K]) evictStalest(found []candidate[K], take, inUs
 		c := found[stalest]
 		if c.entry.used.Load() == c.used && p.tryEvict(c, at) {
 			p.forget(c.entry) // without a lock: its Close can be slow
-			taken = true
-			take--
+			evicted = true
+			evict--
 		} else {
 			inUse--
 		}
 		found = slices.Delete(found, stalest, stalest+1)
 	}
-	return taken
+	return evicted
 }
 
 // tryEvict takes a partition out of its shard if it is idle.
@@ -191,8 +193,8 @@ func (p *PartitionedLimiter[R, K]) tryEvict(c candidate[K], now int64) bool {
 	return !outcome.CompareAndSwap(0, tooLate)
 }
 
-// evictableAfter returns a duration: a partition that has been idle for longer can be evicted. A limiter that is no
-// [Idler] may have permits taken until IdleTimeout has passed: before, they would be forgotten with it.
+// evictableAfter returns a duration: if the partition has been idle for longer, it can be evicted. A limiter that is no
+// [Idler] counts as idle although permits may still be taken, so it is kept for the IdleTimeout.
 func (p *PartitionedLimiter[R, K]) evictableAfter(e *entry[K]) int64 {
 	if t := e.tracked(); t != nil && t.idler == nil {
 		return p.idle.Load()

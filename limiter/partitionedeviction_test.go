@@ -80,7 +80,7 @@ func TestEviction_ManyRoughlyInOrderOfLastUse(t *testing.T) {
 	}
 	assert.Greater(t, used, partitions/2*9/10)
 	assert.LessOrEqual(t, p.Len(), partitions)
-	assert.Greater(t, p.Len(), partitions-sampleTake)
+	assert.Greater(t, p.Len(), partitions-sampleEvict)
 }
 
 // Calls for keys that are there stop writing to what all processors share.

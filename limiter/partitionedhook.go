@@ -40,9 +40,9 @@ func (h *hook) init(name string) {
 	}
 }
 
-// run calls f, which calls the hook, for each i from 0 to n-1 on another goroutine. A call that panics is logged, and
-// one that ends its goroutine ends nothing else. A call that is overdue is left behind: it goes on by itself, and run
-// continues with the next. run returns how many nanoseconds it has waited for slow calls.
+// run calls f, which calls the hook, for each i from 0 to n-1 on another goroutine. If a call panics, that is logged.
+// If a call ends its goroutine, is overdue or panics, run continues with the next one; an overdue call goes on by
+// itself. run returns how many nanoseconds it has waited for slow calls.
 func (h *hook) run(n int, f func(i int)) (lost int64) {
 	if n == 0 {
 		return 0

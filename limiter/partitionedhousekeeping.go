@@ -18,7 +18,8 @@ const (
 	mergeChains = 512
 )
 
-// firstVisit returns when the janitor has to work for a new partition, or never if it will before. The shard is locked.
+// firstVisit returns when the janitor has to be scheduled for a new partition, or never if it is scheduled early enough
+// already. The shard is locked.
 func (p *PartitionedLimiter[R, K]) firstVisit(s *shard[K], manual bool, now int64) int64 {
 	due := saturate.Add(now, saturate.Add(p.idle.Load(), 1))
 	sooner := due < s.sweepAt
@@ -83,7 +84,7 @@ func (p *PartitionedLimiter[R, K]) housekeep(now int64) (next int64) {
 }
 
 // sweepIfDue sweeps a shard if a partition of it can have been idle for long enough, unless the search is paused. It
-// returns when that can be so next.
+// returns when the shard has to be swept next.
 func (p *PartitionedLimiter[R, K]) sweepIfDue(s *shard[K], now int64, paused bool) (due int64) {
 	s.mu.Lock()
 	due = s.sweepAt
@@ -126,8 +127,8 @@ func (p *PartitionedLimiter[R, K]) replenish(s *shard[K]) {
 	}
 }
 
-// visit calls f with the entries of some chains, from that one on, and reports whether there are more. The shard is
-// locked meanwhile, so f must not change the table or call the program's code.
+// visit calls f with the entries of up to visitChains chains, beginning with that index, and reports whether there are
+// more. The shard is locked meanwhile, so f must not change the table or call the program's code.
 func (s *shard[K]) visit(from int, f func(*entry[K])) (more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,15 +179,15 @@ func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 	return s.shrinkTable(due)
 }
 
-// noteDue has the shard swept at that moment or before.
+// noteDue makes the janitor sweep the shard at that moment or earlier.
 func (s *shard[K]) noteDue(at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sweepAt = min(s.sweepAt, at)
 }
 
-// timeLeft returns for how long a partition still can be idle, or at least that, if it is in use or has to be asked.
-// The shard is locked.
+// timeLeft returns for how long a partition can stay idle before it is forgotten. If it is in use or its limiter has to
+// be asked, timeLeft returns the whole IdleTimeout. The shard is locked.
 func (p *PartitionedLimiter[R, K]) timeLeft(e *entry[K], now int64) (left int64, idle bool) {
 	if e.pins.Load() > 0 || e.mustAsk() || !p.mayForget(e) {
 		return p.idle.Load(), false
@@ -203,8 +204,9 @@ func (p *PartitionedLimiter[R, K]) mayForget(e *entry[K]) bool {
 	return p.onClose.running.Load() < closesAtMost || e.builtin()
 }
 
-// askAndRemove is [shard.removeIdle] for a limiter that has to be asked. It is asked without a lock, so it is removed
-// only if it has not been used since. left is for how long it still can be idle.
+// askAndRemove is [shard.removeIdle] for a custom limiter, whose IdleDuration is called without a lock. The entry is
+// removed only if the limiter has not been used since that call. left is for how long the limiter can stay idle before
+// it is removed.
 func (s *shard[K]) askAndRemove(e *entry[K], minIdle int64) (left int64, out bool) {
 	t := e.tracked()
 	if e.pins.Load() > 0 || !t.busy.CompareAndSwap(false, true) {
@@ -222,13 +224,13 @@ func (s *shard[K]) askAndRemove(e *entry[K], minIdle int64) (left int64, out boo
 	return minIdle, s.remove(e, func() bool { return t.calls.Load() == calls })
 }
 
-// removeIdle takes an entry out of its shard if it is not in use and has been idle for more than that many nanoseconds.
+// removeIdle takes an entry out of its shard if it is not in use and has been idle for more than minIdle nanoseconds.
 func (s *shard[K]) removeIdle(e *entry[K], minIdle, now int64) (out bool) {
 	return s.remove(e, func() bool { return e.closeIfIdle(minIdle, now) })
 }
 
-// remove takes an entry out of its shard if it is not pinned and may returns true. The entry is not used while may
-// runs.
+// remove takes an entry out of its shard if the entry is not pinned and allowed returns true. While allowed runs, no
+// caller can pin the entry.
 func (s *shard[K]) remove(e *entry[K], allowed func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 //
 // A limiter can be used in a testing/synctest bubble and outside of it. A bubble's timer never fires once the bubble
 // has ended, and stopping it from outside ends the process. So a timer that was set in a bubble is never touched again;
-// when it fires, it finds that it is an old one. In a bubble each request sets a timer, because the present one can be
-// another bubble's.
+// when it fires, it finds that it is an old one. In a bubble each request sets a timer, because the timer that is set
+// can be of another bubble.
 type janitor struct {
 	work func(now int64) (next int64) // returns when it has to be called next, or never
 

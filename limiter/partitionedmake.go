@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir/internal/isnil"
 )
 
-// A creation is a partition that one caller is making. Other callers for the key wait until done is closed; the first that
-// waits makes done. If partition is then nil, lease and err are their answer.
+// A creation is a partition that one caller is making. Other callers for the key wait until done is closed; the first
+// of them makes the channel. If partition is still nil when done is closed, the waiting callers return lease and err.
 type creation[K comparable] struct {
 	key       K
 	next      *creation[K] // in the same shard
@@ -22,8 +22,9 @@ type creation[K comparable] struct {
 	err       error
 }
 
-// findOrMake returns the partition, and makes it if it is not there. It is pinned, unless pin is false and its limiter
-// is clocked. If the result has no partition, lease and error are the answer. now is the present moment, or unknown.
+// findOrMake returns the partition, and makes it if it is not there. The partition is pinned, unless pin is false and
+// its limiter is clocked. If the entry is nil, the caller must return the lease and the error. now is the present
+// moment, or the constant unknown.
 func (p *PartitionedLimiter[R, K]) findOrMake(
 	ctx context.Context, s *shard[K], hash uint64, part Partition[K], now int64, pin bool,
 ) (*entry[K], Lease, error) {
@@ -100,7 +101,7 @@ func (s *shard[K]) end(m *creation[K]) {
 // the panic.
 var errFactoryPanicked = errors.New("limiter: the factory of the partition panicked")
 
-// build makes the partition of m, pinned as findOrMake says, and returns what findOrMake does.
+// build makes the partition of m for findOrMake. Its pin and its results are those of findOrMake.
 func (p *PartitionedLimiter[R, K]) build(
 	s *shard[K], hash uint64, part Partition[K], m *creation[K], now int64, pin bool,
 ) (e *entry[K], lease Lease, err error) {

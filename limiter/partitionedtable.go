@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// A table finds entries by key: it has chains of entries under a number of heads, four for three entries. The number
-// grows and shrinks by one chain at a time, so that no insertion takes long. This is linear hashing: Litwin, "Linear
-// hashing: a new tool for file and table addressing", VLDB 1980. The zero table is empty.
+// A table finds entries by key: it has chains of entries, each with a head. It keeps about four heads for three
+// entries, and adds and removes one chain at a time, so that no insertion takes long. This is linear hashing: Litwin,
+// "Linear hashing: a new tool for file and table addressing", VLDB 1980. The zero table is empty.
 //
 // All methods but find and hash need the shard's lock. find takes no lock. It can miss an entry while others are put in
 // or taken out, and can return one that was just taken out, but never one of another key.
@@ -29,8 +29,8 @@ const leastHeads = 4
 // roundStart returns the number of heads at which this round of splits began: the largest power of two up to heads.
 func roundStart(heads int) int { return 1 << (bits.Len(uint(heads)) - 1) }
 
-// chainAt returns the place of the chain for that hash among that many heads. The chains before the next one to be
-// split have been split, and use one more bit of the hash.
+// chainAt returns the index of the chain for a hash if there are heads chains. A chain that was split in this round
+// uses one more bit of the hash than a chain that was not.
 func chainAt(hash uint32, heads int) int {
 	r := roundStart(heads)
 	i := int(hash & uint32(2*r-1))
@@ -67,7 +67,7 @@ func (t *table[K]) chains() int {
 	return 0
 }
 
-// each calls f with the entries of the chains from one place to before another. f must not change the table.
+// each calls f with the entries of the chains from index from to index to-1. f must not change the table.
 func (t *table[K]) each(from, to int, f func(*entry[K])) {
 	for i := from; i < to; i++ {
 		for e := t.heads.Load().slots[i].Load(); e != nil; e = e.next.Load() {
@@ -104,7 +104,7 @@ func (t *table[K]) insert(e *entry[K]) {
 	}
 }
 
-// put sets e before a chain.
+// put makes e the first entry of a chain.
 func put[K comparable](chain *atomic.Pointer[entry[K]], e *entry[K]) {
 	if first := chain.Load(); first != e.next.Load() {
 		e.next.Store(first)
@@ -112,7 +112,7 @@ func put[K comparable](chain *atomic.Pointer[entry[K]], e *entry[K]) {
 	chain.Store(e)
 }
 
-// newHeads returns the same heads in a slice of that length.
+// newHeads returns heads with that capacity and the chains of old. If old is nil, it has no chains.
 func newHeads[K comparable](old *heads[K], capacity int) *heads[K] {
 	h := &heads[K]{slots: make([]atomic.Pointer[entry[K]], capacity)}
 	if old != nil {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// A tracked limiter is a custom limiter in a partition, or a chain, which can have one as a member. The partition calls
-// none of its methods with a lock held. What the partition needs to know at once it counts outside of the limiter: how
-// often the limiter was used and, if it is no [Idler], when it was last used and how many leases it has out.
+// A tracked limiter wraps a custom limiter of a partition, or a chain, because a chain can have custom members.
+// Housekeeping calls none of its methods with a lock held, so tracked itself counts what has to be read under a lock:
+// how often the limiter was called and, if it is no [Idler], when it was last used and how many of its leases are held.
 type tracked struct {
 	Limiter
 	idler  Idler       // nil: idle while unused and without leases
@@ -18,7 +18,7 @@ type tracked struct {
 
 	calls   atomic.Int64 // calls begun
 	lastUse atomic.Int64 // moment of the last use; only without an idler
-	held    atomic.Int64 // leases out; only without an idler
+	held    atomic.Int64 // leases not yet given back; only without an idler
 }
 
 // track returns l as a tracked limiter.
@@ -61,7 +61,7 @@ func (t *tracked) Acquire(ctx context.Context, n int) (Lease, error) {
 	return t.lease(t.Limiter.Acquire(ctx, n))
 }
 
-// lease returns the limiter's answer, and counts the lease if that has to be.
+// lease returns the limiter's answer. If the limiter is no [Idler], it counts the lease.
 func (t *tracked) lease(l Lease, err error) (Lease, error) {
 	if t.idler != nil {
 		return l, err

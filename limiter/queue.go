@@ -23,7 +23,7 @@ func newWaiter(n int) *waiter {
 	return w
 }
 
-// answer gives the caller its lease. The caller is the last to use the waiter.
+// answer gives the waiting Acquire its lease. The waiter then belongs to that call, and must not be used here again.
 func (w *waiter) answer(l Lease) {
 	w.lease = l
 	w.ready <- struct{}{}

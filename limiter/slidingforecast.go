@@ -34,9 +34,9 @@ func (w *SlidingWindow) retryAfter(now int64, n int) time.Duration {
 	return waitFor(now, w.line, w.forecast(n), w.period)
 }
 
-// ahead returns how many permits are taken before a newcomer takes n, if that is known without a forecast: all that are
-// waited for, if they and the newcomer's fit into one window. The permits of the waiters leave the window after all
-// that are in it now, so the newcomer is served on the line on which the sum is free.
+// ahead returns how many permits the waiters take before a newcomer can take n. ok is false if that needs a forecast.
+// It does not if the waiters' permits and the newcomer's fit into one window: the waiters' permits then leave the
+// window after all permits that are in it now, so the newcomer is served on the line on which the sum is free.
 func (w *SlidingWindow) ahead(n int) (permits int64, ok bool) {
 	q := &w.queue
 	if q.empty() {
@@ -62,13 +62,13 @@ func (w *SlidingWindow) forecast(n int) int64 {
 // itself has taken, in the order in which they leave the window.
 type windowForecast struct {
 	window     *SlidingWindow
-	line       int64 // lines gone by
-	expired    int64 // of the window's permits, how many have left
-	searchFrom int   // where searches begin: no past segment before it is in the window
+	line       int64 // lines passed
+	expired    int64 // how many of the window's permits have left
+	searchFrom int   // the index where searches begin: no earlier segment is in the window
 	held       int64 // permits that the forecast has taken and that have not left
 	taken      [exactWaiters]struct{ leaves, permits int64 }
-	first      int // of taken, the first that has not left
-	length     int // of taken, how many there are
+	first      int // the index in taken of the first that has not left
+	length     int // the number of entries in taken
 }
 
 func (f *windowForecast) linesUntil(n int64) int64 {
@@ -86,7 +86,7 @@ func (f *windowForecast) linesUntil(n int64) int64 {
 			return t.leaves - f.line
 		}
 	}
-	return int64(f.window.segments) // not reached: everything leaves in the end
+	return int64(f.window.segments) // not reached: after a whole window, all permits have left
 }
 
 func (f *windowForecast) pass(lines int64) {

@@ -3,8 +3,8 @@ package limiter
 import "time"
 
 // Reconfigure changes the limits of the live limiter. Permits that were taken in the window stay taken until they leave
-// it: with u of them and a new limit L, L − u are free, or none. Raising a limit serves waiters at once; waiters for
-// more than the new limit are rejected.
+// it: if u permits are taken and the new limit is L, max(L − u, 0) are free. Raising a limit serves waiters at once;
+// waiters for more than the new limit are rejected.
 //
 // A new Window or number of segments begins where the current segment began. Permits that were taken in a segment are
 // then counted in the last new segment that they could belong to, so no permit comes back too early.
@@ -31,8 +31,8 @@ func (w *SlidingWindow) Reconfigure(o SlidingWindowOptions) error {
 	return nil
 }
 
-// changeGrid begins a grid of other segments at the current line. If the next line of the new grid has passed already,
-// it counts as reached now, once.
+// changeGrid begins a grid of other segments at the current line. If the next line of the new grid lies in the past,
+// the new grid begins now instead.
 func (w *SlidingWindow) changeGrid(at, period int64, segments int) {
 	wasIdle, idleAt := w.used() == 0, w.idleSince()
 	if wasIdle {
@@ -54,7 +54,7 @@ func (w *SlidingWindow) changeGrid(at, period int64, segments int) {
 // moveSegments moves the permits to the segments of a new grid, whose current segment begins at line. The permits of an
 // old segment go to the last of the new segments that overlap it, so that none comes back too early.
 func (w *SlidingWindow) moveSegments(at, line, period int64, segments int) {
-	current := at - 1 // the last instant of the current segment, if another one begins now
+	current := at - 1 // if a new segment begins now, the last instant of the current one
 	if line == w.line {
 		current = at
 	}
@@ -90,8 +90,8 @@ type formerGrid struct {
 	last         int64 // the last instant of its current segment
 }
 
-// momentOf returns a moment that lies in the present segment of the permits whose tag is line: the last instant of their
-// segment in the former grid, or line itself if they were taken later. g can be nil.
+// momentOf returns the moment at which permits with the tag line count as taken: the last instant of their segment in
+// the former grid, or line itself if they were taken after the change. g can be nil.
 func (g *formerGrid) momentOf(line int64) int64 {
 	switch {
 	case g == nil || line > g.line:
@@ -103,7 +103,8 @@ func (g *formerGrid) momentOf(line int64) int64 {
 	}
 }
 
-// segmentsBefore returns how many segments before the one that begins at line the moment is.
+// segmentsBefore returns the age of a moment in segments: 0 if it is in the segment that begins at line or later, 1 if
+// it is in the segment before that, and so on.
 func segmentsBefore(line, moment, period int64) int64 {
 	if moment >= line {
 		return 0

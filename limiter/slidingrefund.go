@@ -54,7 +54,7 @@ func (w *SlidingWindow) adjust(n int, tag int64, cost int) (owner, int64, bool) 
 // A windowCharge is the owner of a grant of a sliding window that was adjusted.
 type windowCharge struct {
 	window *SlidingWindow
-	held   int64 // of its permits, how many are in the window
+	held   int64 // how many permits of the grant are in the window
 }
 
 func (c *windowCharge) release(int, int64) {}
@@ -67,9 +67,10 @@ func (c *windowCharge) adjust(n int, tag int64, cost int) (owner, int64, bool) {
 	return c.window.adjustCost(n, c.held, cost, tag)
 }
 
-// adjustCost changes what a grant has cost, of which held permits are in the window. More permits are charged to the
-// current segment. The adjusted lease has one tag for all its permits: that of the grant, as long as its segment is in
-// the window. A refund then takes all out of that older segment, so permits come back too late rather than too early.
+// adjustCost changes what a grant of n permits has cost. held is how many of its permits are in the window. More
+// permits are charged to the current segment. The adjusted lease has one tag for all its permits: that of the grant, as
+// long as its segment is in the window. A refund then takes all out of that older segment, so permits come back too
+// late rather than too early.
 func (w *SlidingWindow) adjustCost(n int, held int64, cost int, tag int64) (owner, int64, bool) {
 	now := moment()
 	w.mu.Lock()
@@ -96,7 +97,7 @@ func (w *SlidingWindow) adjustCost(n int, held int64, cost int, tag int64) (owne
 	return &windowCharge{w, held + more}, tag, true
 }
 
-// charge charges n permits to the current segment, even if they are not there.
+// charge charges n permits to the current segment, even if fewer are free.
 func (w *SlidingWindow) charge(now, n int64) (taken int64) {
 	if n > 0 && w.used() == 0 {
 		w.endIdleness(w.effectiveNow(now))

@@ -41,7 +41,7 @@ func (p *pastSegments) get(i int) pastSegment {
 // newest returns the newest segment. There is one.
 func (p *pastSegments) newest() pastSegment { return p.get(int(p.count) - 1) }
 
-// takenUntil returns the taken of the i-th oldest segment, or expired if i is -1.
+// takenUntil returns how many permits were ever taken up to the end of the i-th oldest segment, or expired if i is -1.
 func (p *pastSegments) takenUntil(i int, expired int64) int64 {
 	if i < 0 {
 		return expired
@@ -102,7 +102,7 @@ func (p *pastSegments) pop() {
 	}
 }
 
-// expire removes the segments that began age or longer before line. It returns the window's new expired.
+// expire removes the segments that began at line-age or before. It returns the new value of the window's expired.
 func (p *pastSegments) expire(line, age, expired int64) int64 {
 	for len(p.pages) > 0 {
 		page, i := &p.pages[0], int(p.first)
@@ -122,8 +122,9 @@ func (p *pastSegments) expire(line, age, expired int64) int64 {
 	return expired
 }
 
-// dropPages removes the first page, of which nothing is left, and the next pages as long as the page behind them is not
-// wholly younger. expire continues with the first page that is left.
+// dropPages removes the first page, all of whose segments have expired, and the following pages that have wholly
+// expired: those pages are followed by a page whose first segment has expired. expire continues with the first page
+// that is left.
 func (p *pastSegments) dropPages(line, age int64) {
 	n := 1
 	for n < len(p.pages)-1 && line-p.pages[n+1].segments[0].line >= age {
@@ -134,13 +135,13 @@ func (p *pastSegments) dropPages(line, age int64) {
 	p.first = 0
 }
 
-// firstYounger returns the index of the first segment, from that index on, that begins less than age before line.
+// firstYounger returns the index of the first segment that begins after line-age. The search begins at index from.
 func (p *pastSegments) firstYounger(from int, line, age int64) int {
 	return p.search(from, byLine, line, 1-age)
 }
 
-// firstHolding returns the index of the segment, from that index on, that has the last of that many permits, counted from
-// the oldest that has not expired.
+// firstHolding returns the index of the first segment up to whose end that many permits were taken, not counting
+// expired ones. The search begins at index from.
 func (p *pastSegments) firstHolding(from int, permits, expired int64) int {
 	return p.search(from, byTaken, expired, permits)
 }
@@ -153,8 +154,8 @@ const (
 	byTaken
 )
 
-// search returns the index of the first segment, from that index on, whose key is at least distance above origin. Often
-// that is the one at the index, which leaves the window next, or one of the same page.
+// search returns the index of the first segment whose key is at least origin + distance. The search begins at index
+// from, and looks first at that segment and then at its page, where the result often is.
 func (p *pastSegments) search(from int, by sortKey, origin, distance int64) int {
 	if from == int(p.count) {
 		return from
@@ -186,7 +187,7 @@ func (p *pastSegments) search(from int, by sortKey, origin, distance int64) int 
 	return low<<pageBits + i - int(p.first)
 }
 
-// reaches reports whether the key of the i-th segment of a page, or of its last one, is at least distance above origin.
+// reaches reports whether the key of the i-th segment of a page, or of its last segment, is at least origin + distance.
 func (page *segmentPage) reaches(i int, by sortKey, origin, distance int64) bool {
 	s := &page.segments[min(i, len(page.segments)-1)]
 	if by == byLine {

@@ -13,19 +13,19 @@ import (
 // in which permits were taken; see [SlidingWindowOptions].
 //
 // Use it for "at most n in a minute, whichever minute". A [FixedWindow] lets twice that through around a window's edge.
-// The zero SlidingWindow is not usable, and its methods say so; make one with [NewSlidingWindow].
+// The zero SlidingWindow is not usable: TryAcquire and Acquire return an error. Make one with [NewSlidingWindow].
 type SlidingWindow struct {
 	taken       int64 // permits ever taken, without refunded ones; wraps around
-	expired     int64 // of taken, the permits that have left the window
-	takenBefore int64 // of taken, the permits before the current segment
+	expired     int64 // the part of taken that has left the window
+	takenBefore int64 // the part of taken before the current segment
 	past        pastSegments
-	line        int64 // where the current segment begins; in an unused window, since when it is unused
+	line        int64 // where the current segment begins; in an unused window, the line on which it became unused
 	granted     int64
-	period      int64 // nanoseconds a segment
+	period      int64 // nanoseconds in a segment
 	segments    int32 // in a window
 	manual      bool
 	asOf        int64       // manual: the moment of the last TryReplenish
-	idleAt      int64       // if not 0, since when an unused window has been idle, instead of line
+	idleAt      int64       // if not 0, the moment at which an unused window became idle; otherwise that is line
 	anchor      int64       // where this grid began
 	former      *formerGrid // nil: there was no other grid
 	lockedCommon
@@ -149,8 +149,8 @@ func (w *SlidingWindow) used() int64 { return w.taken - w.expired }
 // window returns the length of the window.
 func (w *SlidingWindow) window() int64 { return int64(w.segments) * w.period }
 
-// effectiveNow returns the moment up to which time has passed for this window: now or, if it is replenished by hand, the moment
-// of the last TryReplenish.
+// effectiveNow returns the moment up to which time has passed for this window: now or, if it is replenished by hand,
+// the moment of the last TryReplenish.
 func (w *SlidingWindow) effectiveNow(now int64) int64 {
 	if w.manual {
 		return w.asOf
@@ -202,8 +202,8 @@ func (w *SlidingWindow) serveLines(now int64) {
 	}
 }
 
-// slide moves the window on to the last grid line that is not after a moment, or to the earlier one on which it is
-// unused.
+// slide moves the window on to the last grid line up to the moment at. If the last permits leave the window on an
+// earlier line, the window stops there and becomes unused.
 func (w *SlidingWindow) slide(at int64) {
 	window := w.window()
 	switch {
@@ -228,14 +228,14 @@ func (w *SlidingWindow) slide(at int64) {
 	}
 }
 
-// becomeUnused makes the window one that has been unused since a grid line.
+// becomeUnused empties a window whose last permits left it on that grid line.
 func (w *SlidingWindow) becomeUnused(line int64) {
 	w.line = line
 	w.expired, w.takenBefore = w.taken, w.taken
 	w.past = pastSegments{}
 }
 
-// lineAt returns the last grid line that is not after a moment, which is in the current segment or later.
+// lineAt returns the last grid line up to the moment at, which is in the current segment or later.
 func (w *SlidingWindow) lineAt(at int64) int64 {
 	elapsed := at - w.line
 	switch {
