@@ -40,13 +40,13 @@ func newestFirst(queueLimit int) func(l *Limits) {
 func manual(l *Limits) { l.Manual = true }
 
 // cases returns the cases about limiters such as s, in the order of docs/semantics.md. s has its defaults.
-func (s Subject) cases() (about []testCase) {
+func (s Subject) cases() (applicable []testCase) {
 	for _, c := range allCases() {
 		if c.appliesTo(s) {
-			about = append(about, c)
+			applicable = append(applicable, c)
 		}
 	}
-	return about
+	return applicable
 }
 
 func allCases() []testCase {
@@ -77,29 +77,29 @@ func (c testCase) check(t *testing.T, s Subject) (failures []string) {
 		synctest.Test(t, func(t *testing.T) { failures, _ = c.runOnce(t, s) })
 		return failures
 	}
-	factor := time.Duration(1)
+	slowdown := time.Duration(1)
 	for try := 1; ; try++ {
 		slower := s
-		slower.Tolerance, slower.Unit = factor*s.Tolerance, factor*s.Unit
-		failures, late, machine := c.runMeasured(t, slower)
-		if len(failures) == 0 || try == mostTries || !late && machine <= slower.Tolerance {
+		slower.Tolerance, slower.Unit = slowdown*s.Tolerance, slowdown*s.Unit
+		failures, late, timersLate := c.runMeasured(t, slower)
+		if len(failures) == 0 || try == maxTries || !late && timersLate <= slower.Tolerance {
 			return failures
 		}
-		factor = min(max(factor, 4*machine/s.Tolerance), mostFactor)
+		slowdown = min(max(slowdown, 4*timersLate/s.Tolerance), maxSlowdown)
 		t.Logf("again, with a Tolerance of %v: an answer or a wake-up came too late, and a timer of this machine %v too late: %v",
-			factor*s.Tolerance, machine, failures)
+			slowdown*s.Tolerance, timersLate, failures)
 	}
 }
 
 const (
-	mostTries  = 5  // how often a case is run if something came too late
-	mostFactor = 16 // how much slower it is run at most
+	maxTries    = 5  // how often a case is run if something came too late
+	maxSlowdown = 16 // the largest factor for its Tolerance and Unit
 )
 
-// runMeasured is runOnce in real time. machine is how late this machine's timers were meanwhile.
-func (c testCase) runMeasured(t *testing.T, s Subject) (failures []string, late bool, machine time.Duration) {
+// runMeasured is runOnce in real time. timersLate is how late this machine's own timers were meanwhile.
+func (c testCase) runMeasured(t *testing.T, s Subject) (failures []string, late bool, timersLate time.Duration) {
 	stop := measureLateness(s.Tolerance / 4)
-	defer func() { machine = stop() }() // deferred, because New may end the test
+	defer func() { timersLate = stop() }() // deferred, because New may end the test
 	failures, late = c.runOnce(t, s)
 	return failures, late, 0
 }

@@ -36,7 +36,7 @@ var cancelCases = []testCase{
 			p.until(p.s.Unit / 2)
 			p.returns(w, "the deadline is past")
 			p.isError(w.lease, w.err, "the deadline is past", context.DeadlineExceeded, errCause)
-			if late := w.at.Sub(deadline); late > p.s.Tolerance {
+			if late := w.ended.Sub(deadline); late > p.s.Tolerance {
 				p.note("it leaves at its deadline", late.String()+" late")
 			}
 		}},

@@ -9,7 +9,7 @@ import (
 )
 
 // errCause is the cause with which the cases end contexts.
-var errCause = errors.New("the caller went home")
+var errCause = errors.New("the caller gave up")
 
 // endedContext returns a context that has ended, with a cause.
 func endedContext() context.Context {

@@ -29,7 +29,7 @@ var leaseCases = []testCase{
 			p.release(ones[2])
 			p.served(w[1], "2 more came back")
 		}},
-	{name: "a lease is released once, from whatever copy and by however many goroutines",
+	{name: "a lease is released once, even if many goroutines release copies of it",
 		rule: "Common 13", kinds: []Kind{Concurrency}, run: func(p *probe) {
 			held := p.granted(2, "it is new")
 			lease := p.granted(1, "2 are left")

@@ -27,13 +27,13 @@ var rangeCases = []testCase{
 			p.refill()
 			p.served(p.acquire(4), "all came back")
 		}},
-	{name: "a queue that has no end does not stretch the range",
+	{name: "a long queue does not widen the range",
 		rule: "Common 1", needs: Queue, limits: withQueue(math.MaxInt/8 + 1), run: func(p *probe) {
 			p.bothFail(5, limiter.ErrPermitCount, "more than the limit can never be granted, however long it waits")
 		}},
 }
 
-// bothFail expects an error that is target of TryAcquire and of Acquire.
+// bothFail expects that TryAcquire and Acquire return an error that matches target.
 func (p *probe) bothFail(n int, target error, why string) {
 	why = fmt.Sprintf("n is %d, and %s", n, why)
 	p.tryAcquireFails(p.ctx, n, why, target)

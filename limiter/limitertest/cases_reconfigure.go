@@ -18,7 +18,7 @@ func (p *probe) reconfigure(change func(l *Limits)) {
 }
 
 var reconfigureCases = []testCase{
-	{name: "a raised limit gives what is above the old one, and no fresh burst",
+	{name: "a raised limit adds the difference to the old limit, and no more",
 		rule: "Reconfigure", needs: reconfigurable, run: func(p *probe) {
 			p.granted(3, "it is new")
 			p.reconfigure(func(l *Limits) { l.Permits = 6 })
@@ -134,7 +134,7 @@ var reconfigureCases = []testCase{
 			p.until(back)
 			p.granted(4, "the new Period is over, counted from the grid line before the change")
 		}},
-	{name: "a shorter period that is past already counts once",
+	{name: "if the end of a shorter period is past, one period counts as over",
 		rule: "Reconfigure", kinds: []Kind{FixedWindow, TokenBucket}, needs: reconfigurable, run: func(p *probe) {
 			p.granted(4, "it is new")
 			p.until(p.s.Unit * 8 / 10)

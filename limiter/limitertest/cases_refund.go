@@ -6,23 +6,23 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// refuses is a limiter that rejects, after calling meanwhile.
-type refuses struct{ meanwhile func() }
+// A rejecter is a limiter that calls before, if it is not nil, and then rejects.
+type rejecter struct{ before func() }
 
-func (r refuses) TryAcquire(context.Context, int) (limiter.Lease, error) {
-	if r.meanwhile != nil {
-		r.meanwhile()
+func (r rejecter) TryAcquire(context.Context, int) (limiter.Lease, error) {
+	if r.before != nil {
+		r.before()
 	}
 	return limiter.Rejected(0, "no"), nil
 }
 
-func (r refuses) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+func (r rejecter) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return r.TryAcquire(ctx, n)
 }
 
-// refundsByChain lets a chain take n permits that its second limiter then rejects, so that they are refunded.
-func (p *probe) refundsByChain(n int, meanwhile func()) {
-	chain, err := limiter.Chain(p.l, refuses{meanwhile})
+// refundsByChain lets a chain take n permits and refund them, because its second limiter calls before and then rejects.
+func (p *probe) refundsByChain(n int, before func()) {
+	chain, err := limiter.Chain(p.l, rejecter{before})
 	if err != nil {
 		p.fail("a chain can be made", err)
 	}
@@ -61,7 +61,7 @@ var refundCases = []testCase{
 			p.refundsByChain(2, nil)
 			p.hasStatistics(3, 0, 1, 0, "the chain's grant counts as never made")
 		}},
-	{name: "a refund goes back into the window that it came from, and nowhere when that is over",
+	{name: "a refund goes back into the window that it came from, and is lost when that is over",
 		rule: "Chain", kinds: []Kind{FixedWindow, SlidingWindow}, needs: Refund, run: func(p *probe) {
 			p.refundsByChain(3, func() {
 				p.until(p.s.Unit)

@@ -23,7 +23,7 @@ func (p *probe) retryIsExact(n int, d time.Duration, why string) {
 	lease := p.rejected(n, why)
 	p.retriesAfter(lease, d-time.Since(p.start), why)
 	p.untilJustBefore(d)
-	lease = p.rejected(n, "it is too early to retry, by the smallest step: "+why)
+	lease = p.rejected(n, "it is just too early to retry: "+why)
 	p.retriesAfter(lease, p.justBefore(), why)
 	p.until(d)
 	p.granted(n, "the time to retry has come: "+why)
@@ -84,7 +84,7 @@ var retryCases = []testCase{
 			p.until(p.s.Unit / 10)
 			w := p.acquire(2)
 			p.rejectedWith(w, limiter.ReasonNoPermit, "there is no queue")
-			p.retriesAfter(w.lease, p.s.Unit-w.at.Sub(p.start), "permits come back then")
+			p.retriesAfter(w.lease, p.s.Unit-w.ended.Sub(p.start), "permits come back then")
 		}},
 	{name: "RetryAfter counts the permits already waited for",
 		rule: "Common 7", kinds: timedKinds, needs: RetryAfter | Queue, run: func(p *probe) {
@@ -109,7 +109,7 @@ var retryCases = []testCase{
 			p.until(p.s.Unit / 2)
 			newcomer := p.acquire(2)
 			p.rejectedWith(w[0], limiter.ReasonQueueLimit, "2 need its room")
-			p.retriesAfter(w[0].lease, 2*p.s.Unit-w[0].at.Sub(p.start), "the newcomer takes 2 at the next Unit, and leaves too few")
+			p.retriesAfter(w[0].lease, 2*p.s.Unit-w[0].ended.Sub(p.start), "the newcomer takes 2 at the next Unit, and leaves too few")
 			p.waits(newcomer, "nothing is left")
 		}},
 	{name: "a granted lease says nothing about retrying",

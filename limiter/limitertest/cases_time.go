@@ -93,7 +93,7 @@ var timeCases = []testCase{
 			p.until(5 * p.s.Unit)
 			for i, line := range []time.Duration{1, 1, 2, 3} {
 				p.served(w[i], "permits came back")
-				late := w[i].at.Sub(p.start) - line*p.s.Unit
+				late := w[i].ended.Sub(p.start) - line*p.s.Unit
 				if late < -p.s.Tolerance || late > 2*p.s.Tolerance {
 					p.note(fmt.Sprintf("waiter %d is served at the grid line at %v", i, line*p.s.Unit), late.String()+" late")
 				}

@@ -45,7 +45,7 @@ var zeroCases = []testCase{
 		rule: "Common 2", needs: ZeroPermits, limits: withQueue(0), run: func(p *probe) {
 			p.granted(4, "it is new")
 			w := p.acquire(0)
-			p.rejectedWith(w, limiter.ReasonNoPermit, "it counts as one against a queue of none")
+			p.rejectedWith(w, limiter.ReasonNoPermit, "it counts as one, and the queue limit is 0")
 		}},
 	{name: "a zero is granted past a queue",
 		rule: "Common 2", needs: ZeroPermits | Queue, run: func(p *probe) {
@@ -71,7 +71,7 @@ var zeroCases = []testCase{
 			p.served(big, "all came back")
 			p.served(zero, "all came back: the zeros come first")
 		}},
-	{name: "a waiting zero is in no sum of permits",
+	{name: "a waiting zero adds nothing to QueuedPermits",
 		rule: "Common 2", needs: ZeroPermits | Queue | Statistics, run: func(p *probe) {
 			p.granted(4, "it is new")
 			p.acquire(0)

@@ -13,8 +13,8 @@
 //		})
 //	}
 //
-// The other fields of [Subject] relax what is expected. With their zero values, the limiter must do everything, and be
-// exact to the nanosecond. Lacks names what it does not do, and the cases about that are not run.
+// The other fields of [Subject] have defaults. With them, the limiter must have every [Feature] and be exact to the
+// nanosecond. Lacks names the features that the limiter does not have, and the cases about them are not run.
 //
 // # Time
 //
@@ -86,7 +86,7 @@ const (
 	// Close: the limiter is an [io.Closer].
 	Close
 	// Refund: [limiter.Lease.Refund], which a chain calls if a later limiter rejects, gives the permits back. It is
-	// ignored for Concurrency, which gets them back on Release, too.
+	// ignored for Concurrency, whose permits also come back on Release.
 	Refund
 	// Manual: the limiter is a [limiter.Replenisher] and can be told not to replenish by itself.
 	Manual
@@ -155,6 +155,7 @@ func (l Limits) Step(k Kind) time.Duration {
 
 // A Subject is a limiter as the suite sees it. Kind and New are required.
 type Subject struct {
+	// Kind is the kind of the limiter.
 	Kind Kind
 
 	// New returns a new limiter with these limits: for a store, one under a key of its own. It is called at least once
@@ -166,24 +167,24 @@ type Subject struct {
 	// about that are not run.
 	Reconfigure func(l limiter.Limiter, to Limits) error
 
-	// Lacks are the features that this limiter does not have.
+	// Lacks are the features that this limiter does not have. If 0, it has all of them.
 	Lacks Feature
 
-	// RealTime runs the cases outside of synctest, for limiters that talk to another process. They run in parallel, so
-	// New must be safe for concurrent use, and the limiters that it makes must be independent of each other. A larger
-	// -parallel than usual makes them quicker.
+	// If RealTime is true, the cases run outside of synctest and in parallel, for limiters that talk to another process.
+	// New must then be safe for concurrent use, and the limiters that it makes must be independent of each other. A
+	// larger -parallel than usual makes the cases quicker. The default is false.
 	RealTime bool
 
-	// Tolerance is how late an answer or a wake-up can come in real time, such as the round trip to a store. If 0, it is
-	// 10 ms. Without RealTime it is ignored.
+	// Tolerance is how late an answer or a wake-up can come in real time, for example because of the round trip to a
+	// store. If 0, it is 10 ms. Without RealTime it is ignored.
 	//
 	// If a case fails and something came later than that, the case is run again, up to five times. The suite measures
 	// how late the machine's own timers are meanwhile. If they were late, the next try has a larger Tolerance and Unit,
 	// up to 16 times as large.
 	Tolerance time.Duration
 
-	// Resolution is the smallest step of time that the limiter knows. Answers about time can be wrong by as much. If 0,
-	// it is a nanosecond.
+	// Resolution is the smallest step of time that the limiter knows. Answers about time can be wrong by that step. If
+	// 0, it is a nanosecond.
 	Resolution time.Duration
 
 	// Unit is the period of the limits that the suite asks for. It must be divisible by 20. If 0, it is 40 times the
@@ -191,7 +192,7 @@ type Subject struct {
 	Unit time.Duration
 }
 
-// withDefaults returns s with the times that it leaves open, and with all that it lacks.
+// withDefaults returns s with defaults for the times that are not set, and with the internal features in Lacks.
 func (s Subject) withDefaults() Subject {
 	if !s.RealTime {
 		s.Tolerance = 0

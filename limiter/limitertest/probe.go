@@ -100,7 +100,7 @@ func (p *probe) note(want string, got any) {
 	if sp, ok := p.l.(limiter.StatisticsProvider); ok && p.s.RealTime && !p.late {
 		begun := time.Now()
 		sp.Statistics() // it asks a store as the calls of the case did
-		p.watch(begun)
+		p.checkLate(begun)
 	}
 	p.failures = append(p.failures, fmt.Sprintf("rule %q of docs/semantics.md: expected that %s; got: %v (%v after the start, limits %+v)",
 		p.rule, want, got, time.Since(p.start), p.limits))
@@ -120,7 +120,7 @@ func describe(l limiter.Lease, err error) string {
 	return l.String()
 }
 
-// optional returns the limiter as an I, which it need not be if it lacks that feature.
+// optional returns the limiter as an I, the interface of a feature. If the limiter is no I, the case fails.
 func optional[I any](p *probe, feature string) I {
 	i, ok := p.l.(I)
 	if !ok {
@@ -133,7 +133,7 @@ func optional[I any](p *probe, feature string) I {
 func (p *probe) grants(n int) (limiter.Lease, bool) {
 	begun := time.Now()
 	lease, err := p.l.TryAcquire(p.ctx, n)
-	p.watch(begun)
+	p.checkLate(begun)
 	if err != nil {
 		p.fail(fmt.Sprintf("TryAcquire(%d) gives a decision", n), describe(lease, err))
 	}
@@ -164,7 +164,7 @@ func (p *probe) rejected(n int, why string) limiter.Lease {
 	return lease
 }
 
-// tryAcquireFails expects an error of TryAcquire that is all of targets.
+// tryAcquireFails expects that TryAcquire of n returns an error that matches every target.
 func (p *probe) tryAcquireFails(ctx context.Context, n int, why string, targets ...error) {
 	lease, err := p.l.TryAcquire(ctx, n)
 	p.isError(lease, err, why, targets...)
@@ -176,7 +176,7 @@ func (p *probe) acquireFails(ctx context.Context, n int, why string, targets ...
 	p.isError(lease, err, why, targets...)
 }
 
-// isError expects an error that is all of targets, and no lease.
+// isError expects an error that matches every target, and no lease.
 func (p *probe) isError(lease limiter.Lease, err error, why string, targets ...error) {
 	for _, target := range targets {
 		if !errors.Is(err, target) {
@@ -188,7 +188,7 @@ func (p *probe) isError(lease limiter.Lease, err error, why string, targets ...e
 	}
 }
 
-// justBefore returns how long before a grid line the limiter certainly has not reached it.
+// justBefore returns the shortest time before a grid line at which the limiter has certainly not reached that line.
 func (p *probe) justBefore() time.Duration { return max(1, p.s.Resolution, 2*p.s.Tolerance) }
 
 // patience returns how long something that must happen can take.
@@ -208,15 +208,15 @@ func (p *probe) settle() {
 	synctest.Wait()
 }
 
-// sleep sleeps for d, and notes if it takes too long.
+// sleep sleeps for d, and sets late if that takes too long.
 func (p *probe) sleep(d time.Duration) {
 	due := time.Now().Add(max(d, 0))
 	time.Sleep(d)
-	p.watch(due)
+	p.checkLate(due)
 }
 
-// watch notes if it is called more than a Tolerance after due, or after the moment before which an answer has to come.
-func (p *probe) watch(due time.Time) {
+// checkLate sets late if it is called more than a Tolerance after due, or after the deadline.
+func (p *probe) checkLate(due time.Time) {
 	now := time.Now()
 	if now.Sub(due) > p.s.Tolerance || !p.deadline.IsZero() && now.After(p.deadline) {
 		p.late = true

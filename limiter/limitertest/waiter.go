@@ -15,7 +15,7 @@ type waiter struct {
 	done   chan struct{}
 	lease  limiter.Lease // valid once done
 	err    error
-	at     time.Time
+	ended  time.Time // when Acquire returned
 }
 
 // isDone reports whether the Acquire has returned, and waits for that as long as patience says.
@@ -47,7 +47,7 @@ func (p *probe) acquireWith(ctx context.Context, n int) *waiter {
 	go func() {
 		defer close(w.done)
 		w.lease, w.err = p.l.Acquire(ctx, n)
-		w.at = time.Now()
+		w.ended = time.Now()
 	}()
 	p.settle()
 	return w
