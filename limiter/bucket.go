@@ -34,8 +34,8 @@ import (
 //
 // A program can have a million buckets, one for each key, and few of them ever have waiters. So the buckets of one
 // family share one state, which is never written to, and a bucket has six words. A bucket gets a state of its own with
-// its first waiter or refund, or when a count no longer fits; see own. It goes back to the shared state when a line
-// fills it; see share.
+// its first waiter or refund, or when a count no longer fits; see ownState. It goes back to the shared state when a
+// line fills it; see share.
 type bucket struct {
 	mu      sync.Mutex
 	missing int64  // permits missing from full; above the limit after that was lowered
@@ -150,15 +150,12 @@ func (b *bucket) take(s *bucketState, n int) Lease {
 }
 
 // carryGranted moves the count of granted leases, which has wrapped around, to a state of the bucket's own.
-func (b *bucket) carryGranted() {
-	b.own()
-	b.state().granted += 1 << 32
-}
+func (b *bucket) carryGranted() { b.ownState().granted += 1 << 32 }
 
 // countFailed counts a rejected lease.
 func (b *bucket) countFailed() {
 	if b.failed++; b.failed == 0 {
-		b.own().failed += 1 << 32
+		b.ownState().failed += 1 << 32
 	}
 }
 

@@ -145,8 +145,7 @@ func (b *bucket) reconfigure(o TokenBucketOptions) error {
 	if s := b.state(); s.shared && (b.missing > 0 || !periodChanges) {
 		b.current.Store(s.family.state(o))
 	} else {
-		b.own()
-		b.state().refill = refillOf(o)
+		b.ownState().refill = refillOf(o)
 	}
 	if periodChanges {
 		b.changeGrid(b.effectiveNow(now), period)

@@ -29,8 +29,7 @@ func (b *bucket) undo(n int, tag int64, tagIsLine bool) {
 	}
 	b.catchUp(now)
 	if b.granted == 0 {
-		b.own()
-		b.state().granted--
+		b.ownState().granted--
 	} else {
 		b.granted--
 	}
@@ -79,9 +78,8 @@ func (b *bucket) giveBack(now, n, tag int64, tagIsLine bool) {
 	if n == 0 {
 		return
 	}
-	b.own()
 	b.missing -= n
-	b.state().refunded += n
+	b.ownState().refunded += n
 	if !tagIsLine {
 		tag = unknown // before all lines
 	}

@@ -87,15 +87,17 @@ func (s *bucketState) options() TokenBucketOptions {
 // notMade is the state of a zero TokenBucket or FixedWindow: closed, without permits.
 var notMade = shareable(&bucketState{common: common{closed: true}})
 
-// own returns the common fields for writing. If the state is shared, the bucket first gets a state of its own, so a
-// state that was read before is out of date.
-func (b *bucket) own() *common {
+func (b *bucket) own() *common { return &b.ownState().common }
+
+// ownState returns the state for writing. If it is shared, the bucket first gets a state of its own, so a state that was
+// read before is out of date.
+func (b *bucket) ownState() *bucketState {
 	if s := b.state(); s.shared {
 		own := newBucketState(s.options())
 		own.family, own.closed, own.ownSince = s.family, s.closed, b.line
 		b.current.Store(own)
 	}
-	return &b.state().common
+	return b.state()
 }
 
 // A bucketFamily has the states that the buckets of one factory share, one for each of the last maxFamilyStates sets of

@@ -7,29 +7,23 @@ import (
 
 // put gives the item to a receiver that waits, or puts it into the buffer. If neither is possible and wait is true, put
 // waits. If it fails, the lease is refunded.
-func (c *Channel[T]) put(ctx context.Context, item channelItem[T], wait bool) (err error) {
-	err = errChannelPanicked
+func (c *Channel[T]) put(ctx context.Context, item channelItem[T], wait bool) error {
+	delivered := false
 	defer func() {
-		if err != nil {
-			// Without the lock: this can run a function of the program.
-			item.lease.Refund()
+		if !delivered { // put fails, or a method of ctx panics
+			item.lease.Refund() // without the lock, because this can run a function of the program
 		}
 	}()
-	if _, err = c.offer(item, false); !wait || err != ErrChannelFull { //nolint:errorlint // offer returns it bare
-		return err
+	w, err := c.offer(item, false)
+	if wait && err == ErrChannelFull { //nolint:errorlint // offer returns it bare
+		done := ctx.Done() // the program's code: if it panics, no waiter must be left behind
+		if w, err = c.offer(item, true); w != nil {
+			_, err = c.await(ctx, done, &c.senders, w)
+		}
 	}
-	err = errChannelPanicked
-	done := ctx.Done() // the program's code: if it panics, no waiter must be left behind
-	w, e := c.offer(item, true)
-	if w != nil {
-		_, e = c.await(ctx, done, &c.senders, w)
-	}
-	return e
+	delivered = err == nil
+	return err
 }
-
-// errChannelPanicked is the error of put while a function of the program runs, so that the lease is refunded if the
-// function panics. It is never returned.
-var errChannelPanicked = errors.New("limiter: panicked")
 
 // offer is put without its wait. If neither a receiver nor the buffer can take the item, it returns ErrChannelFull or,
 // if wait is true, a waiter that is in the list of senders.

@@ -101,13 +101,24 @@ func (s *shard[K]) end(m *creation[K]) {
 // the panic.
 var errFactoryPanicked = errors.New("limiter: the factory of the partition panicked")
 
-// build makes the partition of m for findOrMake. Its pin and its results are those of findOrMake.
+// build makes the partition of m for findOrMake and puts it into the table. Its pin and its results are those of
+// findOrMake.
 func (p *PartitionedLimiter[R, K]) build(
 	s *shard[K], hash uint64, part Partition[K], m *creation[K], now int64, pin bool,
-) (e *entry[K], lease Lease, err error) {
+) (*entry[K], Lease, error) {
+	complete := false
 	defer func() {
-		e, lease, err = p.publish(s, m, now)
+		if !complete { // the factory panicked
+			_, _, _ = p.publish(s, m, now)
+		}
 	}()
+	p.makePartition(hash, part, m, now, pin)
+	complete = true
+	return p.publish(s, m, now)
+}
+
+// makePartition calls the factory, if there is room for a partition, and leaves the result in m.
+func (p *PartitionedLimiter[R, K]) makePartition(hash uint64, part Partition[K], m *creation[K], now int64, pin bool) {
 	if m.reserved = p.reserve(now); !m.reserved {
 		m.lease, m.err = rejected(0, partitionLimit), nil
 		return
@@ -125,7 +136,6 @@ func (p *PartitionedLimiter[R, K]) build(
 	if made.clocked() && !p.anyClocked.Load() {
 		p.anyClocked.Store(true)
 	}
-	return
 }
 
 // publish puts the result of m into the table, and returns it.
