@@ -13,11 +13,11 @@ import (
 
 // A BuildFunc builds one version of a pipeline: it reads its configuration, adds strategies to b and returns. It runs
 // when the pipeline is first asked for and at every reload. It must not use b after it has returned. It does not run
-// concurrently for one pipeline, with one exception: if reloads have made a first build outdated twice, the next reload
-// builds the pipeline while the first build still runs.
+// concurrently for one pipeline, with one exception. A reload that begins during a first build has that build
+// repeated. After two repetitions, the next reload builds the pipeline itself while the first build still runs.
 //
-// It must not wait for a reload of the registry: a reload that begins on its goroutine returns [ErrReloading]. See
-// [Registry.Reload] for other goroutines.
+// It must not wait for a reload of the registry. A reload that begins on its goroutine returns [ErrReloading]. The
+// last paragraph of [Registry.Reload] says what happens on other goroutines.
 //
 // If it returns an error, panics (the error is a [PanicError]) or adds strategies that are not valid, the build is
 // discarded: the functions given to [Builder.OnDispose] run, what the strategies own is closed, and limiters that
@@ -74,10 +74,10 @@ type version struct {
 	instance   *instance
 	strategies []pipeline.Strategy
 	prepared   *pipeline.Prepared   // nil: the build has failed
-	contains   []*pipeline.Pipeline // those embedded directly among the strategies
+	contains   []*pipeline.Pipeline // the pipelines embedded directly among the strategies
 	disposers  []func() error
-	uses       map[resourceKey]*resourceUse // limiters and things of Keep
-	took       time.Duration                // by the build, in a change
+	uses       map[resourceKey]*resourceUse // the limiters and kept values that it uses
+	took       time.Duration                // the duration of the build; only in a change
 }
 
 // build runs a build function, for a change or a first build. The version that it returns must be put in force or
@@ -115,7 +115,7 @@ func (b *Builder) run(f BuildFunc) (err error) {
 	c := pipeline.Config{Name: b.Name, Instance: b.Instance, Strategies: v.strategies, Listener: b.registry.options.Listener}
 	v.prepared, err = c.Prepare()
 	if wrong, ok := errors.AsType[*weir.OptionsError](err); ok {
-		wrong.Name = "" // the error of the build begins with it
+		wrong.Name = "" // build begins the error with the name
 	}
 	v.contains = contained(v.strategies)
 	return err

@@ -18,8 +18,8 @@ type Change struct {
 	// same one.
 	Define map[string]BuildFunc
 	// Remove names pipelines to remove. Executions on their handles return [ErrRemoved]. If a name is defined again,
-	// the handle of [Registry.Get] works again; handles of other instances do not. A pipeline that another one
-	// contains can only be removed together with that. A name that is listed twice counts once.
+	// the handle of [Registry.Get] works again; handles of other instances do not. If another pipeline contains one
+	// of them, both must be removed together. A name that is listed twice counts once.
 	Remove []string
 }
 
@@ -42,8 +42,8 @@ func (r *Registry) Reload(ctx context.Context, names ...string) error {
 }
 
 // Apply defines, redefines and removes pipelines in one change: every pipeline that is defined is built, with all its
-// instances, before anything changes, and if one fails, nothing changes. In all other respects it is
-// [Registry.Reload].
+// instances, before anything changes, and if one fails, nothing changes. What [Registry.Reload] says about ctx,
+// errors, events and calls at the same time also holds for Apply.
 //
 // The removal of a pipeline that Get or GetInstance has returned is reported as [EventRemoved].
 func (r *Registry) Apply(ctx context.Context, c Change) error { return r.apply(ctx, c, true) }
@@ -76,8 +76,8 @@ type change struct {
 	reportRemoved bool     // report removed pipelines whose handles the program has
 	affected      []*definition
 	defaults      map[string]*instance   // the default instances of the pipelines to define, by name
-	missing       []*instance            // what stage has found to be unbuilt
-	versions      map[*instance]*version // those not in force yet
+	missing       []*instance            // the instances that stage has found unbuilt
+	versions      map[*instance]*version // the builds that are not in force yet
 }
 
 // change waits for its turn, lets plan say what to build, builds it and puts it in force.
@@ -111,8 +111,8 @@ func (r *Registry) changesOn(goid uint64) bool {
 	return r.slot.goid.Load() == goid || r.firstBuilds[goid] != nil
 }
 
-// run builds what is to be built and puts it in force. If instances have been added meanwhile, it
-// builds them, too.
+// run builds the instances that the plan affects and puts the builds in force. If instances have been added in the
+// meantime, it builds them, too.
 func (c *change) run() error {
 	r := c.registry
 	for {
@@ -141,7 +141,7 @@ func (c *change) run() error {
 // errMissing means that the change first has to build the instances in missing.
 var errMissing = errors.New("registry: not everything is built")
 
-// stage returns what is to come into force. The caller holds r.mu.
+// stage returns the builds, definitions and removals of the change, for commit. The caller holds r.mu.
 func (c *change) stage() (staged, error) {
 	if c.registry.closed {
 		return staged{}, ErrClosed
@@ -185,7 +185,7 @@ func (c *change) report(done committed) {
 	}
 }
 
-// build builds all of them, also if some fail.
+// build builds the missing instances. If one fails, it goes on, to report all failures.
 func (c *change) build(missing []*instance) error {
 	var errs []error
 	for _, i := range missing {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// planReload plans to build those names again; without names, all that have been built.
+// planReload plans to build the named pipelines again, or all that have been built if there are no names.
 func (c *change) planReload(names []string) error {
 	r := c.registry
 	r.mu.Lock()

@@ -9,19 +9,19 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// maxWait is how long a change waits for one that does not end. Without it, a build function that waits for a Reload
-// on another goroutine would never return.
+// maxWait is how long a change waits for another change that does not end. Without it, a build function that waits
+// for a Reload on another goroutine would never return.
 const maxWait = 10 * time.Second
 
-// A slot is taken by the change that runs. One runs at a time, so that each sees the result of the one before.
+// A slot is held by one change at a time, so that a change sees the result of the change before it.
 type slot struct {
 	taken    chan struct{}
 	goid     atomic.Uint64 // the number of the goroutine that has the slot; 0: none
 	releases atomic.Uint64 // how often the slot was released
 }
 
-// take waits until no other change runs. It gives up when ctx or closed ends, or when the same change has had the slot
-// for maxWait.
+// take waits until no other change runs. It gives up when ctx ends, when closed is closed, or when the same change
+// has had the slot for maxWait.
 func (s *slot) take(ctx context.Context, goid uint64, closed <-chan struct{}) error {
 	stuck := time.NewTimer(maxWait)
 	defer stuck.Stop()
@@ -29,7 +29,7 @@ func (s *slot) take(ctx context.Context, goid uint64, closed <-chan struct{}) er
 		releases := s.releases.Load()
 		select {
 		case s.taken <- struct{}{}:
-			if ctx.Err() != nil { // it had ended, too
+			if ctx.Err() != nil { // select can choose this case although ctx has ended
 				<-s.taken
 				return fmt.Errorf("registry: before reloading: %w", pipeline.ContextError(ctx))
 			}

@@ -14,8 +14,8 @@ import (
 type closing struct {
 	once         sync.Once
 	called       chan struct{}      // closed by the first call
-	firstBuilds  sync.WaitGroup     // those that run
-	disposals    sync.WaitGroup     // those that Close waits for
+	firstBuilds  sync.WaitGroup     // the first builds that run
+	disposals    sync.WaitGroup     // the disposals that Close waits for
 	done         chan struct{}      // closed when Close has nothing more to wait for
 	drainContext context.Context    //nolint:containedctx // ends when the context of a Close has ended
 	drainNow     context.CancelFunc // ends drainContext
@@ -79,7 +79,7 @@ func (r *Registry) startClosing() {
 	}()
 }
 
-// retireAll takes the version of every handle away.
+// retireAll leaves every handle without a version.
 func (r *Registry) retireAll() []*disposal {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +95,7 @@ func (r *Registry) retireAll() []*disposal {
 	return retired
 }
 
-// retire takes the version of the handle of an instance away and appends its disposal. The caller holds r.mu.
+// retire leaves the handle of an instance without a version and appends its disposal. The caller holds r.mu.
 func (r *Registry) retire(retired []*disposal, i *instance, why error) []*disposal {
 	r.setNotReady(i)
 	old := i.handle.Retire(why)

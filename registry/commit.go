@@ -3,25 +3,22 @@ package registry
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/recovered"
-	"github.com/weir-go/weir/limiter"
 )
 
-// staged is what is to come into force together: versions, and the definitions and removals of their change.
+// staged are the versions, definitions and removals that one commit puts in force.
 type staged struct {
 	versions []*version
 	define   map[string]BuildFunc
 	remove   []string // sorted
 }
 
-// committed is what is left to do after a commit without r.mu.
+// committed is what a commit leaves for the time after r.mu has been unlocked.
 type committed struct {
 	versions []*version
 	retired  []*disposal
-	removed  []*instance // those whose handles the program has
+	removed  []*instance // the removed instances whose handles the program has
 }
 
 // commit puts in force what prepare returns, all of it or nothing. It calls prepare with r.mu locked, perhaps more
@@ -62,7 +59,7 @@ func (r *Registry) tryCommit(goid uint64, prepare func() (staged, error)) (done 
 			case u.busy == nil:
 			case u.busy.goroutine == goid && goid != 0:
 				return committed{}, nil, nil, fmt.Errorf("%w: a Reconfigure function wants %v", ErrReloading, u.id)
-			default: // its result is not known yet
+			default: // whether the limiter keeps its options is not known yet
 				return committed{}, nil, u.busy, nil
 			}
 		}
@@ -76,7 +73,7 @@ func (r *Registry) tryCommit(goid uint64, prepare func() (staged, error)) (done 
 	return r.putInForce(c), nil, nil, nil
 }
 
-// putInForce puts in force what has been checked and whose limiters have their options. The caller holds r.mu.
+// putInForce puts c in force. c has been checked, and its limiters have their options. The caller holds r.mu.
 func (r *Registry) putInForce(c staged) committed {
 	done := committed{versions: c.versions}
 	r.setSharedLimits(c)
@@ -102,7 +99,7 @@ func (r *Registry) putInForce(c staged) committed {
 	}
 	for _, name := range c.remove {
 		d := r.definitions[name]
-		done.removed = append(done.removed, d.handedOut()...)
+		done.removed = append(done.removed, d.instancesHandedOut()...)
 		for _, i := range d.instances {
 			done.retired = r.retire(done.retired, i, ErrRemoved)
 		}
@@ -112,9 +109,9 @@ func (r *Registry) putInForce(c staged) committed {
 	return done
 }
 
-// check returns why what is staged cannot be in force together with the other versions. Those in force have been
-// checked, so a version is not compared with them if it shares no limiter and embeds no pipeline: there can be
-// thousands of instances. The caller holds r.mu.
+// check returns an error if c cannot be in force together with the other versions. The versions in force have been
+// checked before, so a version of c is not compared with them if it shares no limiter and embeds no pipeline: there
+// can be thousands of instances. The caller holds r.mu.
 func (r *Registry) check(c staged) error {
 	sharing, containing := false, false
 	for _, v := range c.versions {
@@ -129,7 +126,7 @@ func (r *Registry) check(c staged) error {
 		return err
 	}
 	if containing {
-		h := handlesOf(inForce)
+		h := indexByHandle(inForce)
 		if err := checkCycles(inForce, h); err != nil {
 			return err
 		}
@@ -187,8 +184,8 @@ func (r *Registry) inForceWith(c staged) []*version {
 	return all
 }
 
-// afterCommit does what is left to do after a commit. Panics of the program's functions are recovered: the caller
-// would take the commit for one that failed.
+// afterCommit starts the disposals and the observation of new limiters. It recovers panics of the program's
+// functions: the commit has succeeded, and a panic in Apply would make its caller believe that it has failed.
 func (r *Registry) afterCommit(c committed) {
 	for _, d := range c.retired {
 		go d.run()
@@ -198,18 +195,4 @@ func (r *Registry) afterCommit(c committed) {
 			r.observe(u.resource)
 		}
 	}
-}
-
-// observe calls ObserveLimiter once for each limiter.
-func (r *Registry) observe(res *resource) {
-	s, ok := res.value.(limiter.StatisticsProvider)
-	if !ok || r.options.ObserveLimiter == nil {
-		return
-	}
-	res.observation.begin(func() (stop func()) {
-		recovered.Call("registry: ObserveLimiter", func() {
-			stop = r.options.ObserveLimiter(strings.TrimSpace(res.id.space+" "+res.id.name), s)
-		})
-		return stop
-	})
 }

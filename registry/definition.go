@@ -34,8 +34,8 @@ type instance struct {
 	handle     *pipeline.Reloadable
 	current    *version    // nil: not built yet, or removed
 	firstBuild *firstBuild // nil: no first build is under way
-	removed    bool        // it, or its definition; there can be a new one of that name
-	wasInForce bool        // the program may have the handle
+	removed    bool        // the instance or its definition was removed; a new one can have the same name
+	wasInForce bool        // a version has been in force, so the program can have the handle
 	handedOut  atomic.Bool // Get or GetInstance has returned the handle
 }
 
@@ -50,8 +50,8 @@ func (i *instance) handOut() *pipeline.Pipeline {
 	return i.handle.Pipeline()
 }
 
-// handedOut returns the instances whose handles the program has, sorted. The caller holds r.mu.
-func (d *definition) handedOut() []*instance {
+// instancesHandedOut returns the instances whose handles the program has, sorted. The caller holds r.mu.
+func (d *definition) instancesHandedOut() []*instance {
 	var all []*instance
 	for _, i := range d.instances {
 		if i.handedOut.Load() {
@@ -79,18 +79,19 @@ func checkDefinition(name string, build BuildFunc) error {
 	return nil
 }
 
-// maxNameLength bounds the names of pipelines and instances, in bytes. Each event, log line and series has them.
+// maxNameLength bounds the names of pipelines and instances, in bytes. Every event, log line and series has such a
+// name.
 const maxNameLength = 256
 
 func checkLength(what, name string) error {
 	if len(name) > maxNameLength {
-		return fmt.Errorf("registry: the name of the %s %s, must have at most %d", what, shortName(name), maxNameLength)
+		return fmt.Errorf("registry: the name of the %s %s, must have at most %d", what, quoteLong(name), maxNameLength)
 	}
 	return nil
 }
 
-// shortName returns the beginning and the length of a name that is too long.
-func shortName(name string) string { return fmt.Sprintf("%q… has %d bytes", name[:60], len(name)) }
+// quoteLong returns the beginning and the length of a name that is too long.
+func quoteLong(name string) string { return fmt.Sprintf("%q… has %d bytes", name[:60], len(name)) }
 
 // findOrAddDefinition returns the definition of that name. If there is none, it adds one without a build function. The
 // caller holds r.mu.
@@ -115,7 +116,7 @@ func (r *Registry) findDefinition(name string) (*definition, error) {
 	case d != nil && d.build != nil:
 		return d, nil
 	case len(name) > maxNameLength:
-		return nil, fmt.Errorf("%w: the name %s, must have at most %d", ErrNotDefined, shortName(name), maxNameLength)
+		return nil, fmt.Errorf("%w: the name %s, must have at most %d", ErrNotDefined, quoteLong(name), maxNameLength)
 	default:
 		return nil, fmt.Errorf("%w: %q", ErrNotDefined, name)
 	}

@@ -32,10 +32,10 @@ func (r *Registry) disposal(v *version, retired *pipeline.Retired) *disposal {
 	return d
 }
 
-// drainOuterFirst makes versions that have no successor wait for the versions that contain them: an execution that
-// runs there can still reach the inner version. The caller holds r.mu.
+// drainOuterFirst makes versions that have no successor wait for the versions that contain them: an execution on an
+// outer version can still reach the inner one. The caller holds r.mu.
 func (r *Registry) drainOuterFirst(retired []*disposal) {
-	inner := make(handles)
+	inner := make(byHandle)
 	disposals := make(map[*version]*disposal)
 	for _, d := range retired {
 		if d.version.instance.current == nil {
@@ -75,7 +75,8 @@ func (d *disposal) run() {
 	close(d.drained)
 }
 
-// setDisposing records that the goroutine goid runs a disposal, or no longer does: Close does not wait there.
+// setDisposing records whether the goroutine goid runs a disposal. A Close on such a goroutine does not wait: it
+// would wait for itself.
 func (r *Registry) setDisposing(goid uint64, does bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

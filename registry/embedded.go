@@ -7,20 +7,20 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// handles are versions by the handle of their pipeline.
-type handles map[*pipeline.Pipeline]*version
+// A byHandle finds versions by the handle of their pipeline.
+type byHandle map[*pipeline.Pipeline]*version
 
-func handlesOf(versions []*version) handles {
-	h := make(handles, len(versions))
+func indexByHandle(versions []*version) byHandle {
+	h := make(byHandle, len(versions))
 	for _, v := range versions {
 		h[v.instance.handle.Pipeline()] = v
 	}
 	return h
 }
 
-// split returns the versions of the pipelines that h has, and the other pipelines. It also splits the pipelines that are
-// embedded in the others.
-func (h handles) split(pipelines []*pipeline.Pipeline) (known []*version, others []*pipeline.Pipeline) {
+// split returns the versions of the pipelines that are in h, and the pipelines that are not. It looks into each
+// pipeline that is not in h and also splits the pipelines that are embedded there.
+func (h byHandle) split(pipelines []*pipeline.Pipeline) (known []*version, others []*pipeline.Pipeline) {
 	for _, p := range pipelines {
 		if v := h[p]; v != nil {
 			known = append(known, v)
@@ -48,8 +48,8 @@ func contained(strategies []pipeline.Strategy) []*pipeline.Pipeline {
 	return all
 }
 
-// checkCycles finds a pipeline that would contain itself, whose executions would never end.
-func checkCycles(inForce []*version, h handles) error {
+// checkCycles returns an error if a pipeline would contain itself: its executions would never end.
+func checkCycles(inForce []*version, h byHandle) error {
 	const visiting, clean = 1, 2
 	state := make(map[*version]int)
 	var path []id
@@ -84,13 +84,14 @@ func checkCycles(inForce []*version, h handles) error {
 	return nil
 }
 
-// checkContained finds a version with a pipeline that was removed or closed after the build function had got it.
-func checkContained(versions []*version, h handles) error {
+// checkContained returns an error if a version contains a pipeline that was removed or closed after the build
+// function had got it.
+func checkContained(versions []*version, h byHandle) error {
 	for _, v := range versions {
 		_, others := h.split(v.contains)
 		for _, p := range others {
 			if p.Closed() {
-				err := fmt.Errorf("%w, or closed: %s, which pipeline %s contains", ErrRemoved, id{p.Name(), p.Instance()}, v.instance.id)
+				err := fmt.Errorf("%w: pipeline %s contains %s, which was removed or closed", ErrRemoved, v.instance.id, id{p.Name(), p.Instance()})
 				return &faultError{err, []id{v.instance.id}}
 			}
 		}
@@ -98,9 +99,10 @@ func checkContained(versions []*version, h handles) error {
 	return nil
 }
 
-// checkRemoved finds a pipeline that contains one of those to be removed and could not run without it.
+// checkRemoved returns an error if a pipeline that stays contains one that is to be removed: it could not run without
+// it.
 func (r *Registry) checkRemoved(inForce []*version, remove []string) error {
-	removed := make(handles)
+	removed := make(byHandle)
 	for _, name := range remove {
 		for _, i := range r.definitions[name].instances {
 			if i.current != nil {

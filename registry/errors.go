@@ -1,6 +1,10 @@
 package registry
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/weir-go/weir/internal/validate"
+)
 
 var (
 	// ErrClosed is returned by the methods of a closed [Registry]. Executions of its pipelines return it together
@@ -60,3 +64,10 @@ type faultError struct {
 }
 
 func (e *faultError) Unwrap() error { return e.error }
+
+// notSet is the error of a call whose argument of that name is nil.
+func notSet(argument string) error {
+	var p validate.Problems
+	p.Add(argument, nil, "must not be nil")
+	return p.Err("registry")
+}

@@ -25,8 +25,8 @@ const (
 	EventDisposeFailed = "DisposeFailed"
 )
 
-// report calls the Listener. A panic of the Listener is logged and does not reach the caller of Apply, who would take
-// a change that is in force for one that failed.
+// report calls the Listener. A panic of the Listener is logged and does not go on: the change is in force, and a
+// panic in Apply would make its caller believe that it has failed.
 func (r *Registry) report(ctx context.Context, i id, e pipeline.Event) {
 	if r.options.Listener == nil {
 		return
@@ -44,10 +44,10 @@ func (r *Registry) reportRemoved(ctx context.Context, i id) {
 	r.report(ctx, i, pipeline.Event{Name: EventRemoved, Severity: pipeline.SeverityWarning, Err: fmt.Errorf("%w: %s, which the program uses", ErrRemoved, i)})
 }
 
-// reportReload reports that b is in force.
-func (r *Registry) reportReload(ctx context.Context, b *version) {
+// reportReload reports that v is in force.
+func (r *Registry) reportReload(ctx context.Context, v *version) {
 	if l, ok := r.options.Listener.(interface{ InForce(p *pipeline.Pipeline) }); ok {
-		recovered.Call("registry: Listener.InForce", func() { l.InForce(b.instance.handle.Pipeline()) })
+		recovered.Call("registry: Listener.InForce", func() { l.InForce(v.instance.handle.Pipeline()) })
 	}
-	r.report(ctx, b.instance.id, pipeline.Event{Name: EventReload, Severity: pipeline.SeverityInformation, Duration: b.took})
+	r.report(ctx, v.instance.id, pipeline.Event{Name: EventReload, Severity: pipeline.SeverityInformation, Duration: v.took})
 }

@@ -59,7 +59,7 @@ func (r *Registry) getOrBuild(want id, requester *firstBuild) (*instance, error)
 		i.firstBuild, r.firstBuilds[goid] = first, first
 		r.closing.firstBuilds.Add(1)
 	}
-	err = requester.wait(first) // no error if it begins: nothing waits for it yet
+	err = requester.wait(first) // nil if this call begins the first build: nothing waits for that yet
 	r.mu.Unlock()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, want)
@@ -120,7 +120,7 @@ func (r *Registry) runFirstBuild(i *instance, first *firstBuild, goid uint64) {
 	}
 }
 
-// tryFirstBuild builds once. It returns true if the build is outdated.
+// tryFirstBuild builds once. again reports whether the build was outdated and must be repeated.
 func (r *Registry) tryFirstBuild(i *instance, first *firstBuild, goid uint64) (again bool) {
 	r.mu.Lock()
 	f := i.definition.build
@@ -145,7 +145,7 @@ func (r *Registry) tryFirstBuild(i *instance, first *firstBuild, goid uint64) (a
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if again, first.err = r.superseded(i, first, err); again {
+	if again, first.err = r.outcomeOf(i, first, err); again {
 		first.outdatedFor++
 	}
 	return again
@@ -161,7 +161,7 @@ func (r *Registry) commitFirst(v *version, first *firstBuild, goid uint64) (done
 	}()
 	return r.commit(goid, func() (staged, error) {
 		i := v.instance
-		if again, err := r.superseded(i, first, nil); again || err != nil || i.current != nil {
+		if again, err := r.outcomeOf(i, first, nil); again || err != nil || i.current != nil {
 			return staged{}, errSuperseded
 		}
 		return staged{versions: []*version{v}}, nil
@@ -171,10 +171,10 @@ func (r *Registry) commitFirst(v *version, first *firstBuild, goid uint64) (done
 // errSuperseded means that the first build is outdated, or is not needed any more.
 var errSuperseded = errors.New("registry: superseded")
 
-// superseded returns what becomes of a first build whose build function ended with err: it runs again, or it ends with
-// the error that superseded returns. If that is nil, it comes into force unless a change has built the instance. The
-// caller holds r.mu.
-func (r *Registry) superseded(i *instance, first *firstBuild, err error) (again bool, _ error) {
+// outcomeOf returns what follows from a first build whose build function ended with err. If again is true, the build
+// is outdated and is repeated. Otherwise the first build ends with the error that outcomeOf returns. If there is
+// none, the version comes into force unless a change has built the instance in the meantime. The caller holds r.mu.
+func (r *Registry) outcomeOf(i *instance, first *firstBuild, err error) (again bool, _ error) {
 	switch {
 	case r.closed:
 		return false, errors.Join(ErrClosed, err)

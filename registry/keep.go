@@ -7,16 +7,18 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 )
 
-// A Kept describes how the registry makes something with a state that outlives the version for which it was made: a
-// budget, a circuit breaker, a limiter of the program. See [Keep].
+// A Kept describes a kind of value whose state outlives the version for which it was made, such as a budget, a
+// circuit breaker, or a limiter of the program. See [Keep].
 type Kept[T any, O comparable] struct {
-	// Kind is what errors call it, such as "budget". Two of different kinds can have the same name. It must be set.
+	// Kind is the word for it in errors, such as "budget". Values of different kinds can have the same name. It must
+	// be set.
 	Kind string
-	// Make makes one. If the result has a Close method, that is called when no version uses it any more. Make must be
-	// set.
+	// Make makes a value with the options o. If the value has a Close method, the registry calls it when no version
+	// uses the value any more. Make must be set.
 	Make func(o O) (T, error)
 	// Reconfigure gives an existing T other options, or returns an error and leaves it as it was. While it runs,
-	// builds of pipelines that use the same T wait, for at most 10 s. If nil, other options make another T.
+	// builds of pipelines that use the same T wait, for at most 10 s. If Reconfigure is nil, other options make
+	// another T.
 	Reconfigure func(t T, o O) error
 }
 
@@ -31,16 +33,16 @@ func (k Kept[T, O]) validate() error {
 	return p.Err("registry")
 }
 
-// A keptIdentity is the identity of a thing of [Keep] in its resourceID. It is comparable.
+// A keptIdentity is the identity of a kept value in its resourceID. It is comparable.
 type keptIdentity struct {
-	types   reflect.Type // of the Kept: two can have the same Kind
-	options any          // if other options make another one; otherwise nil
+	types   reflect.Type // the type of the Kept, because two of them can have the same Kind
+	options any          // the options if Kept.Reconfigure is nil, so that other options make another value; else nil
 }
 
 // Keep returns the registry's T of that name and kind. If there is none, it is made. If there is one, it stays, and
 // gets the options o when the version that is being built comes into force. Like [Builder.TokenBucket], it is shared
 // by the pipelines that name it, its options must be the same in all of them, and it is closed when no version uses
-// it any more. Limiters, and things of another kind, can have the same name.
+// it any more. Limiters, and values of another kind, can have the same name.
 //
 // Options are compared with ==, so a field of an interface type must hold a comparable value, and no number may be
 // NaN. Errors name fields of the options, but not their values, which may be secret. Make, Reconfigure and Close run
@@ -59,11 +61,11 @@ func Keep[T any, O comparable](b *Builder, name string, o O, k Kept[T, O]) T {
 		b.problem(fmt.Errorf("%v: its options cannot be compared: a field holds a slice, a map, a function or a NaN", key))
 		return none
 	}
-	id := resourceID{resourceKey: key, kind: k.Kind, identity: keptIdentity{types: reflect.TypeFor[Kept[T, O]]()}}
+	wanted := resourceID{resourceKey: key, kind: k.Kind, identity: keptIdentity{types: reflect.TypeFor[Kept[T, O]]()}}
 	if k.Reconfigure == nil {
-		id.identity = keptIdentity{reflect.TypeFor[Kept[T, O]](), o}
+		wanted.identity = keptIdentity{reflect.TypeFor[Kept[T, O]](), o}
 	}
-	if used, err := b.useResource(id, o, nil); used != nil || err != nil {
+	if used, err := b.useResource(wanted, o, nil); used != nil || err != nil {
 		return resourceValue[T](b, used, err)
 	}
 	fresh, err := k.Make(o)
@@ -72,10 +74,10 @@ func Keep[T any, O comparable](b *Builder, name string, o O, k Kept[T, O]) T {
 		return none
 	}
 	made := &resource{value: fresh, reconfigure: func(o any) error { return k.Reconfigure(fresh, o.(O)) }}
-	used, err := b.useResource(id, o, func() (*resource, error) { return made, nil })
+	used, err := b.useResource(wanted, o, func() (*resource, error) { return made, nil })
 	if used != made { // another build has made one in the meantime
 		if err := made.close(); err != nil {
-			b.problem(fmt.Errorf("%v: closing one that is not needed: %w", key, err))
+			b.problem(fmt.Errorf("%v: closing a duplicate: %w", key, err))
 		}
 	}
 	return resourceValue[T](b, used, err)

@@ -72,8 +72,8 @@ func kindName[O LimiterOptions](o O) string {
 //
 // Pipelines that use the same name share it, and so do the instances of a pipeline unless [Builder.Instance] is part
 // of the name. If two pipelines give it different options, the build fails with [ErrLimiterConflict]. It is closed
-// when no version uses it any more. If a reload asks for another kind of limiter under the same name, it gets a new
-// limiter, and the old one is closed when no version uses it; the same holds for another ManualReplenishment, which
+// when no version uses it any more. If a reload asks for another kind of limiter under the same name, a new limiter
+// is made, and the old one is closed when no version uses it; the same holds for another ManualReplenishment, which
 // cannot change on an existing limiter.
 //
 // If the options are invalid, the build fails, and the limiter that is returned must not be used after it.

@@ -5,7 +5,6 @@ import (
 	"reflect"
 	"sync/atomic"
 
-	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -39,8 +38,8 @@ func Partitioned[R any, K comparable, O LimiterOptions](b *Builder, name string,
 		return placeholderPartitioned[R, K]()
 	}
 	kind := fmt.Sprintf("partitioned %s by %v of %v", kindName(each), reflect.TypeFor[K](), reflect.TypeFor[R]())
-	id := newResourceID(name, kind, reflect.TypeFor[adjustablePartitioned[R, K, O]]())
-	used, err := b.useResource(id, want, func() (*resource, error) {
+	wanted := newResourceID(name, kind, reflect.TypeFor[adjustablePartitioned[R, K, O]]())
+	used, err := b.useResource(wanted, want, func() (*resource, error) {
 		return &resource{value: fresh, reconfigure: p.reconfigure, partitioned: p}, nil
 	})
 	if err != nil {
@@ -48,15 +47,8 @@ func Partitioned[R any, K comparable, O LimiterOptions](b *Builder, name string,
 		return fresh
 	}
 	in := used.partitioned.(*adjustablePartitioned[R, K, O])
-	b.version.uses[id.resourceKey].onCommit = func() { in.key.Store(&key) }
+	b.version.uses[wanted.resourceKey].onCommit = func() { in.key.Store(&key) }
 	return in.limiter
-}
-
-// notSet is the error of a call whose argument of that name is nil.
-func notSet(argument string) error {
-	var p validate.Problems
-	p.Add(argument, nil, "must not be nil")
-	return p.Err("registry")
 }
 
 // placeholderPartitioned returns a limiter in place of one that could not be made, so that the build function can go

@@ -31,8 +31,9 @@ type Options struct {
 	// Instance returns the instance name that [Registry.Get] uses for a pipeline, such as the region that the program
 	// runs in. It is called once for each definition. If nil, the instance name is empty.
 	Instance func(name string) string
-	// DrainTimeout is how long the executions on a replaced version can take before the version is disposed of while
-	// they still run, which is reported as [ErrDrainTimeout]. 0 means 30 s. If negative, there is no limit.
+	// DrainTimeout bounds the wait for the executions on a replaced version. After it, the version is disposed of
+	// even if executions still run on it, which is reported as [ErrDrainTimeout]. 0 means 30 s. If negative, there is
+	// no limit.
 	DrainTimeout time.Duration
 	// MaxInstances is how many instances a definition can have beside the one of [Registry.Get]. 0 means 1000. If
 	// negative, there is no limit.
@@ -59,7 +60,7 @@ type Registry struct {
 	firstBuilds map[uint64]*firstBuild // by the number of the goroutine
 	disposing   map[uint64]bool        // the numbers of the goroutines that run disposals
 	sameName    map[resourceKey]int    // how many resources have that name
-	draining    map[id]int             // how many replaced versions of that instance have not been forgotten
+	draining    map[id]int             // how many replaced versions of that instance executions can still reach
 	undrained   map[*disposal]bool     // the disposals of replaced versions that are not drained
 	closed      bool
 	failed      []error // what has gone wrong in disposals since Close was called
@@ -129,9 +130,9 @@ func (r *Registry) Defined(name string) bool {
 // the registry is closed. If the build fails, all of them get the error, and the next call builds again. The error is
 // [ErrNotDefined] if there is no definition, and [ErrClosed] after Close.
 //
-// A [BuildFunc] should call [Builder.Pipeline] instead, which knows what is built together. If a BuildFunc calls Get
-// on its own goroutine and the pipeline waits for that build, Get returns [ErrCycle]; on another goroutine Get waits
-// until the registry is closed.
+// A [BuildFunc] should call [Builder.Pipeline] instead, which also finds pipelines that the same change builds. If a
+// BuildFunc calls Get on its own goroutine and the pipeline waits for that build, Get returns [ErrCycle]; on another
+// goroutine Get waits until the registry is closed.
 func (r *Registry) Get(name string) (*pipeline.Pipeline, error) {
 	i, err := r.find(name, nil)
 	if err != nil {
@@ -145,7 +146,7 @@ func (r *Registry) InUse(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d := r.definitions[name]
-	return d != nil && len(d.handedOut()) > 0
+	return d != nil && len(d.instancesHandedOut()) > 0
 }
 
 // find returns the instance whose handle Get returns. If it has not been built, find builds it. requester is

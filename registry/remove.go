@@ -17,8 +17,8 @@ func (r *Registry) Remove(ctx context.Context, names ...string) error {
 
 // RemoveInstance removes an instance that [Registry.GetInstance] has made. Executions on its handle return
 // [ErrRemoved] from then on; running executions go on to their end. The next GetInstance of that name makes a new
-// instance with another handle. The instance of [Registry.Get] can only be removed with its definition, which is an
-// error. If there is no such instance, RemoveInstance does nothing.
+// instance with another handle. For the instance of [Registry.Get] it returns an error, because that one can only be
+// removed with its definition. If there is no such instance, RemoveInstance does nothing.
 func (r *Registry) RemoveInstance(name, instance string) error {
 	r.mu.Lock()
 	retired, err := r.retireInstance(name, instance)

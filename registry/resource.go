@@ -7,7 +7,6 @@ import (
 	"io"
 	"reflect"
 	"strings"
-	"sync"
 
 	"github.com/weir-go/weir/internal/recovered"
 )
@@ -28,24 +27,24 @@ type resourceID struct {
 	identity any // the types of a partitioned limiter; a sharedIdentity; a keptIdentity; otherwise nil
 }
 
-// isKept reports whether it is a thing of Keep.
+// isKept reports whether the resource is a value of [Keep].
 func (i resourceID) isKept() bool { return i.space != "" }
 
 func newResourceID(name, kind string, of any) resourceID {
 	return resourceID{resourceKey{name: name}, kind, of}
 }
 
-// A resource is a limiter, or a thing of [Keep], that the registry has made. It is closed when no version uses it:
-// staged, in force or draining.
+// A resource is a limiter that the registry has made, or a value of [Keep]. It is closed when no version uses it,
+// be the version staged, in force or draining.
 type resource struct {
 	id          resourceID
 	value       any
 	reconfigure func(options any) error
-	options     any              // those in force; of a comparable type
+	options     any              // the options in force; of a comparable type
 	partitioned any              // an adjustablePartitioned; otherwise nil
 	shared      bool             // a limiter in a store, see [Shared]
-	users       int              // how many versions use it; guarded by r.mu, as busy is
-	busy        *reconfiguration // the one that gives it other options at the moment
+	users       int              // how many versions use it; guarded by r.mu
+	busy        *reconfiguration // the reconfiguration that is changing its options now, or nil; guarded by r.mu
 	observation observation
 }
 
@@ -89,18 +88,19 @@ func (b *Builder) useResource(want resourceID, options any, fresh func() (*resou
 	return used, nil
 }
 
-// conflict returns the error of two pipelines that want different things of one resource. It names the fields that
-// differ, but values only of weir's own options: those of the program can be secret.
+// conflict returns the error of pipelines a and b, which want different kinds or options of one resource. It shows
+// values only of weir's own options, because the program's options can be secret; of those it names the fields that
+// differ.
 func conflict(a id, ua *resourceUse, b id, ub *resourceUse) error {
 	if ua.id.isKept() {
-		err := fmt.Errorf("%w: %v: pipeline %s and pipeline %s do not want the same: %s",
+		err := fmt.Errorf("%w: %v: pipelines %s and %s: %s",
 			ErrLimiterConflict, ua.id.resourceKey, a, b, difference(ua.options, ub.options))
 		return &faultError{err, []id{a, b}}
 	}
 	err := fmt.Errorf("%w: %v: pipeline %s wants a %s with %+v, pipeline %s a %s with %+v",
 		ErrLimiterConflict, ua.id.resourceKey, a, ua.id.kind, ua.options, b, ub.id.kind, ub.options)
 	if ua.id.kind == ub.id.kind && ua.options == ub.options {
-		err = fmt.Errorf("%w, in another store or of other types", err)
+		err = fmt.Errorf("%w, in another store or with other types", err)
 	}
 	return &faultError{err, []id{a, b}}
 }
@@ -109,7 +109,7 @@ func conflict(a id, ua *resourceUse, b id, ub *resourceUse) error {
 func difference(a, b any) string {
 	va, vb := reflect.ValueOf(a), reflect.ValueOf(b)
 	if va.Type() != vb.Type() {
-		return "the options are of other types"
+		return "the options have different types"
 	}
 	var names []string
 	if va.Kind() == reflect.Struct {
@@ -177,46 +177,4 @@ func (res *resource) close() (err error) {
 		}
 	}()
 	return recovered.Error(res.observation.end)
-}
-
-// An observation is the call of [Options.ObserveLimiter] for one limiter, and the function that it has returned.
-type observation struct {
-	mu    sync.Mutex
-	begun bool
-	ended bool
-	stop  func()
-}
-
-// begin calls observe, once, unless the limiter is closed. If the limiter is closed during the call, begin calls
-// stop.
-func (o *observation) begin(observe func() (stop func())) {
-	o.mu.Lock()
-	if o.begun || o.ended {
-		o.mu.Unlock()
-		return
-	}
-	o.begun = true
-	o.mu.Unlock()
-	stop := observe()
-	o.mu.Lock()
-	if !o.ended {
-		o.stop, stop = stop, nil
-	}
-	o.mu.Unlock()
-	if stop != nil {
-		stop()
-	}
-}
-
-// end calls stop, if observe has returned it.
-func (o *observation) end() error {
-	o.mu.Lock()
-	o.ended = true
-	stop := o.stop
-	o.stop = nil
-	o.mu.Unlock()
-	if stop != nil {
-		stop()
-	}
-	return nil
 }

@@ -11,24 +11,25 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// SharedOptions are the [LimiterInfo.Options] of a limiter whose state is in a store. Limits can change in place.
-// Another How makes another limiter.
+// SharedOptions are the [LimiterInfo.Options] of a limiter whose state is in a store.
 type SharedOptions[O LimiterOptions] struct {
-	// Limits are the limits that the pipelines name. An instance that was reconfigured later may have set others in the
-	// store.
+	// Limits are the limits that the pipelines name. They can change in place. An instance that was reconfigured
+	// later may have set other limits in the store.
 	Limits O
-	How    store.LimiterOptions
+	// How are the other options. If they change, another limiter is made.
+	How store.LimiterOptions
 }
 
-// Shared returns the registry's limiter of that name whose permits all instances of the program share that use s: the
-// store's token bucket if o are [limiter.TokenBucketOptions], and so on. If how is nil, it has its defaults. Like
-// [Builder.TokenBucket], it is shared by the pipelines that name it, kept across reloads, and closed when no version
-// uses it. The program closes s, after the registry.
+// Shared returns the registry's limiter of that name in the store s. All instances of the program that use s share
+// its permits. It is the store's token bucket if o are [limiter.TokenBucketOptions], and so on. If how is nil, it has
+// its defaults. Like [Builder.TokenBucket], it is shared by the pipelines that name it, kept across reloads, and
+// closed when no version uses it. The program closes s, after the registry.
 //
-// New limits are set in the store when the version that is being built comes into force, for all instances; those of
-// a new limiter when it is first asked. A reload does not wait for the store and does not fail while the store is
-// unavailable: the limits are set when it is available again. Limits that do not change are not set again, so that an
-// instance that is reloaded does not undo what another one has set.
+// The limits of a new limiter are set in the store when the limiter is first used. If a reload changes the limits of
+// an existing one, they are set when the version that is being built comes into force, for all instances. A reload
+// does not wait for the store and does not fail while the store is unavailable: the limits are set when it is
+// available again. Limits that do not change are not set again, so that an instance that is reloaded does not undo
+// what another one has set.
 //
 // Another store, another how or another kind makes another limiter. In the same store it finds what the old one has
 // left there, so that no permit is granted twice. Each has a queue of its own, and permits that the old one has
@@ -46,16 +47,18 @@ func Shared[O LimiterOptions](b *Builder, s *store.Store, name string, o O, how 
 }
 
 // SharedPartitioned is [Shared] for a limiter for each key. [limiter.Translate] finds the key in what a pipeline is
-// partitioned by. It has no options beside those of each limiter, because a key that is not in use has no cost.
+// partitioned by. Unlike [Partitioned] it needs no options for the partitions as a whole, because a key that is not
+// in use costs nothing.
 func SharedPartitioned[O LimiterOptions](b *Builder, s *store.Store, name string, each O, how *store.LimiterOptions) *store.Partitioned[O] {
 	return useShared(b, s, name, "shared partitioned ", each, how, kindOf[O]().makePartitioned)
 }
 
 func (o SharedOptions[O]) limits() any { return o.Limits }
 
-// setSharedLimits sets the limits of limiters in a store that replace another one of the same name with another kind,
-// store or limits: a reload changes limits on purpose, while the first use of a limiter must not restore old ones. It
-// is called before the versions that use them are in force. The caller holds r.mu.
+// setSharedLimits sets the limits of each limiter in a store that replaces an old limiter of the same name, if the
+// kind, the store or the limits have changed: a reload changes limits on purpose, while the first use of a limiter
+// must not restore old ones. It is called before the versions that use the limiters are in force. The caller holds
+// r.mu.
 func (r *Registry) setSharedLimits(c staged) {
 	was := make(map[resourceKey]*resourceUse)
 	replaced := func(v *version) {
@@ -120,14 +123,15 @@ func useShared[L storeLimiter[O], O LimiterOptions](b *Builder, s *store.Store, 
 	if s == nil {
 		err = notSet("s")
 	} else {
-		err = store.Check(name, o, &identity.how) // of an existing limiter, too: when it gets the options it is too late to refuse them
+		// Also for an existing limiter: when it gets the options, the build can no longer fail.
+		err = store.Check(name, o, &identity.how)
 	}
 	if err != nil {
 		b.problem(fmt.Errorf("limiter %q: %w", name, err))
 		return placeholderShared(newLimiter)
 	}
-	id := newResourceID(name, prefix+kindName(o), identity)
-	used, err := b.useResource(id, SharedOptions[O]{o, identity.how}, func() (*resource, error) {
+	wanted := newResourceID(name, prefix+kindName(o), identity)
+	used, err := b.useResource(wanted, SharedOptions[O]{o, identity.how}, func() (*resource, error) {
 		l, err := newLimiter(s, name, o, &identity.how)
 		if err != nil {
 			return nil, fmt.Errorf("limiter %q: %w", name, err)
