@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 )
 
 // A callback is what the last strategy of an execution runs. Its implementations are pointers and functions, which an
@@ -26,8 +27,8 @@ func (f producer[T]) run(ctx context.Context) (any, error) {
 	return v, err
 }
 
-// ExecuteValue runs fn through p like [Pipeline.Execute], and returns the value that comes out, too. A value that comes
-// with an error is returned with it.
+// ExecuteValue runs fn through p like [Pipeline.Execute], and also returns the resulting value. If there are both a
+// value and an error, it returns both.
 //
 // Strategies see the value as an any. If T is neither a pointer, nor a map, a channel or a func, the conversion costs
 // one allocation for each run of fn, unless the pipeline has neither strategies nor a Listener.
@@ -80,10 +81,13 @@ func hasNil(k reflect.Kind) bool {
 	}
 }
 
+// prefix returns what errors begin with: "pipeline orders: ", or "pipeline: " if p has no name.
+func (p *Pipeline) prefix() string { return strings.TrimSuffix("pipeline "+p.Name(), " ") + ": " }
+
 func errNilCallback(p *Pipeline) error { return errors.New(p.prefix() + "the callback is nil") }
 
-// HandleResult makes a function for the field Handle that the options of several strategies have, of a function that
-// knows the type of the results. T must be the type that [ExecuteValue] is called for.
+// HandleResult converts handle, which takes results of type T, to the type of the option Handle of strategies such as
+// retry and hedge. T must be the type that [ExecuteValue] is called for.
 //
 //   - For a nil result, handle is called with the zero T.
 //   - For a result of another type that comes with an error, handle is called with the zero T and the error.

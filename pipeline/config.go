@@ -60,8 +60,8 @@ func (c Config) validate() error {
 	return err
 }
 
-// compile makes the version of c, whose executions t counts; if t is nil, they are not counted. It links the steps, so
-// that an execution has nothing left to decide.
+// compile makes the version of c. t counts its executions; if t is nil, they are not counted. Everything that depends
+// only on c is decided here, so that executions do not decide it each time.
 func (c Config) compile(t *tracker) *version {
 	listener := c.Listener
 	if isnil.Value(listener) {
@@ -70,7 +70,7 @@ func (c Config) compile(t *tracker) *version {
 	v := &version{
 		source:     Source{Pipeline: c.Name, Instance: c.Instance},
 		listener:   listener,
-		chooser:    chooserOf(listener),
+		enabler:    enablerOf(listener),
 		strategies: slices.Clone(c.Strategies),
 		tracker:    t,
 	}
@@ -88,7 +88,7 @@ func (v *version) link(listener Listener) step {
 	steps := make([]step, len(v.strategies)+1)
 	measurer := measurerOf(listener)
 	leases, _ := measurer.(LeaseMeasurer)
-	instant := measurer == nil || measuresInstantly(measurer)
+	instant := measurer == nil || isInstant(measurer)
 	steps[0] = step{listener: listener, measurer: measurer, source: v.source, tracker: v.tracker}
 	for i, s := range v.strategies {
 		steps[i+1] = step{

@@ -1,5 +1,5 @@
-// Package pipeline runs a program's calls through named pipelines of ordered strategies, such as rate limits, timeouts
-// and retries. Every [Strategy] can be part of one.
+// Package pipeline runs a program's calls through named pipelines of ordered strategies, such as rate limits,
+// timeouts and retries. A program can add its own [Strategy].
 //
 //	orders, err := pipeline.New("orders",
 //		retry.New(nil),                                // outermost
@@ -19,9 +19,9 @@
 //
 // # Errors
 //
-// What the callback returns comes back as it is, unless a strategy has a reason to replace it. The error of every
-// strategy that rejects an execution matches [ErrRejected]. If such an error knows when the next attempt can succeed,
-// [RetryAfter] returns that.
+// The error of the callback is returned unchanged unless a strategy replaces it. The error of every strategy that
+// rejects an execution matches [ErrRejected]. If such an error knows when the next attempt can succeed, [RetryAfter]
+// returns that.
 //
 // # Contexts
 //

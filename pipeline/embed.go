@@ -6,9 +6,9 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 )
 
-// Embed makes a Strategy of a pipeline, so that the pipeline can be part of another one. It keeps its name, its
-// Listener and its events, and closing the outer pipeline does not close it. It costs one allocation for each
-// execution. If p is nil, building the outer pipeline fails.
+// Embed makes a Strategy of p, so that p can be part of another pipeline. p keeps its name, its Listener and its
+// events, and closing the outer pipeline does not close it. Embedding costs one allocation for each execution. If p
+// is nil, building the outer pipeline fails.
 func Embed(p *Pipeline) Strategy { return embedded{p} }
 
 type embedded struct{ pipeline *Pipeline }
@@ -45,10 +45,10 @@ func (n *outerNext) run(ctx context.Context) (any, error) { return n.Run(ctx) }
 // runPrevious is version.run of a closed version.
 //
 // Usually it returns ErrClosed. But a reload can remove a pipeline together with the pipelines that embed it. Suppose
-// that an execution on an outer pipeline began before the reload and comes to this one after it. It must not fail,
-// because its own version is still in force for it, so it runs on the version that Retire replaced. That version is not
-// closed in the meantime: the outer version counts the execution, and the registry calls Retired.Close, which empties
-// previous, when the outer version is drained.
+// that an execution on an outer pipeline began before the reload and reaches this pipeline after the reload. It must
+// not fail, because its own version is still in force for it, so it runs on the version that Retire replaced. That
+// version is not closed in the meantime: the outer version counts the execution, and the registry calls
+// Retired.Close, which empties previous, when the outer version is drained.
 func (v *version) runPrevious(ctx context.Context, c callback) (any, error) {
 	outer, ok := c.(*outerNext)
 	if !ok || outer.step.tracker == nil || v.previous == nil {

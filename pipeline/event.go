@@ -6,8 +6,8 @@ import (
 	"github.com/weir-go/weir/internal/textenum"
 )
 
-// A Severity says how much an event matters. The zero value, [SeverityNone], is that of an event that is not reported.
-// Its text form is "Information" and so on, and is read whatever the case of its letters.
+// A Severity says how much an event matters. The zero value, [SeverityNone], is that of an event that is not
+// reported. The text form is "Information" and so on. When it is read, upper and lower case do not matter.
 type Severity uint8
 
 // The severities, in rising order.
@@ -52,9 +52,9 @@ type Event struct {
 	Severity  Severity      // SeverityNone: the event is not reported
 	Source    Source        // set by [Next.Report]
 	Operation string        // set by [Next.Report]
-	Result    any           // the value of the outcome that the event is about, if it has one
+	Result    any           // the value of the outcome that the event reports, or nil
 	Err       error         // the error of the outcome, or what went wrong; nil for success
-	Attempt   int           // ExecutionAttempt, OnRetry: 0 for the first; OnHedging: the one that begins
+	Attempt   int           // the attempt that has ended, or starts in OnHedging; 0 is the first
 	Handled   bool          // ExecutionAttempt: the strategy acts on the outcome
 	Duration  time.Duration // ExecutionAttempt, PipelineExecuted, and where the comment of an event says so
 }

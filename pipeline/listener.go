@@ -14,26 +14,27 @@ import (
 //
 //   - Enabled(ctx context.Context) bool is called when an execution begins. If it returns false, the execution reports
 //     nothing, and costs what it would without a Listener.
-//   - Forget(Source) is called by a registry when a pipeline was removed: there are no more events of that Source,
-//     whose Strategy is empty.
+//   - Forget(Source) is called by a registry when a pipeline was removed and reports no more events. The Source is
+//     that of the pipeline, without a Strategy.
 //   - InForce(*Pipeline) is called by a registry when a reload has replaced the version of that pipeline, before the
 //     event that reports it.
 type Listener interface {
 	OnEvent(ctx context.Context, e Event)
 }
 
-// A chooser is a Listener that does not want the events of every execution.
-type chooser interface {
+// An enabler is a Listener that does not want the events of every execution.
+type enabler interface {
 	Enabled(ctx context.Context) bool
 }
 
-// chooserOf returns l if it chooses, else nil.
-func chooserOf(l Listener) chooser {
-	if all, many := l.(fanOut); many && !all.allChoose() {
+// enablerOf returns l as an enabler, or nil if l wants all events. A fanOut has the method Enabled in any case, and
+// wants all events unless all its listeners are enablers.
+func enablerOf(l Listener) enabler {
+	if all, many := l.(fanOut); many && !all.allEnablers() {
 		return nil
 	}
-	c, _ := l.(chooser)
-	return c
+	e, _ := l.(enabler)
+	return e
 }
 
 // A ListenerFunc is a function that is a [Listener].
@@ -63,8 +64,8 @@ func Listeners(ls ...Listener) Listener {
 	}
 }
 
-// A fanOut is the Listener of several, none of which is a fanOut. It has the methods of all optional interfaces, and each
-// method calls the listeners that have it.
+// A fanOut is a Listener that hands events to several listeners, none of which is a fanOut. It has the methods of all
+// optional interfaces, and each method calls the listeners that have it.
 type fanOut []Listener
 
 // OnEvent hands e to every listener.
@@ -77,16 +78,16 @@ func (f fanOut) OnEvent(ctx context.Context, e Event) {
 // Enabled reports whether at least one listener wants the events.
 func (f fanOut) Enabled(ctx context.Context) bool {
 	return slices.ContainsFunc(f, func(l Listener) bool {
-		c, chooses := l.(chooser)
-		return !chooses || c.Enabled(ctx)
+		e, ok := l.(enabler)
+		return !ok || e.Enabled(ctx)
 	})
 }
 
-// allChoose reports whether every listener is a chooser. If one is not, Enabled is always true.
-func (f fanOut) allChoose() bool {
+// allEnablers reports whether every listener is an enabler. If one is not, Enabled is always true.
+func (f fanOut) allEnablers() bool {
 	return !slices.ContainsFunc(f, func(l Listener) bool {
-		_, chooses := l.(chooser)
-		return !chooses
+		_, ok := l.(enabler)
+		return !ok
 	})
 }
 

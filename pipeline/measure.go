@@ -8,19 +8,19 @@ import (
 	"github.com/weir-go/weir/internal/untimed"
 )
 
-// A Measurer is a [Listener] that also receives the measurements of executions in which nothing happened that would be
-// an event, such as how long a permit was waited for and how long it was held. They are events of severity
+// A Measurer is a [Listener] that also receives measurements, which strategies make in every execution, such as how
+// long an execution waited for a permit and how long it held the permit. Measurements are events of severity
 // [SeverityNone], with the names that the strategies document, and only a Measurer receives them.
 type Measurer interface {
 	Listener
 	OnMeasurement(ctx context.Context, e Event)
 }
 
-// A LeaseMeasurer is a [Measurer] that connects the measurement of something that is held, such as a permit, with the
-// measurement of its end.
+// A LeaseMeasurer is a [Measurer] that needs to know which two measurements belong together: the one of the moment
+// when something is acquired, such as a permit, and the one of the moment when it is released.
 //
-// BeginMeasurement is called instead of OnMeasurement when the holding begins. EndMeasurement is called instead of
-// OnMeasurement when it has ended, with what BeginMeasurement returned, or nil if BeginMeasurement did not return.
+// BeginMeasurement is called instead of OnMeasurement for the first one. EndMeasurement is called instead of
+// OnMeasurement for the second one, with what BeginMeasurement returned, or nil if BeginMeasurement did not return.
 type LeaseMeasurer interface {
 	Measurer
 	BeginMeasurement(ctx context.Context, e Event) (begun any)
@@ -61,8 +61,8 @@ func (n Next) Measure(ctx context.Context, e Event) {
 	n.step.measurer.OnMeasurement(ctx, e)
 }
 
-// MeasureBegin is Measure for the beginning of something that [Next.MeasureEnd] ends, see [LeaseMeasurer]. The caller
-// hands the result to MeasureEnd.
+// MeasureBegin is Measure for the beginning of something whose end the caller measures with [Next.MeasureEnd], see
+// [LeaseMeasurer]. The caller hands the result to MeasureEnd.
 func (n Next) MeasureBegin(ctx context.Context, e Event) (begun any) {
 	if n.step == nil || n.step.leases == nil {
 		n.Measure(ctx, e)
@@ -72,22 +72,23 @@ func (n Next) MeasureBegin(ctx context.Context, e Event) (begun any) {
 	e.Source = n.step.source
 	begun = n.step.leases.BeginMeasurement(ctx, e)
 	if !n.step.measuresInstantly && untimed.Is(begun) {
-		return timed{begun}
+		return needsDuration{begun}
 	}
 	return begun
 }
 
-// timed hides that begun is untimed. A Measurer of the program can wrap one of weir's, return what that returned, and
-// still want the Duration for itself.
-type timed struct{ begun any }
+// needsDuration hides an untimed begun from [untimed.Is], so that the strategy measures the Duration. A Measurer of
+// the program can wrap one of weir's, return what that one returned, and still want the Duration for itself.
+type needsDuration struct{ begun any }
 
-// MeasureEnd is Measure for the end of something that [Next.MeasureBegin] began and returned begun for.
+// MeasureEnd is Measure for the end of something whose beginning was measured with [Next.MeasureBegin]. begun is what
+// MeasureBegin returned.
 func (n Next) MeasureEnd(ctx context.Context, e Event, begun any) {
 	if n.step == nil || n.step.leases == nil {
 		n.Measure(ctx, e)
 		return
 	}
-	if t, ok := begun.(timed); ok {
+	if t, ok := begun.(needsDuration); ok {
 		begun = t.begun
 	}
 	e.Severity = SeverityNone
@@ -95,7 +96,8 @@ func (n Next) MeasureEnd(ctx context.Context, e Event, begun any) {
 	n.step.leases.EndMeasurement(ctx, e, begun)
 }
 
-// measurerOf returns l if it measures, else nil.
+// measurerOf returns l as a Measurer, or nil if it is none. A fanOut has the methods in any case, and is one if at
+// least one of its listeners is.
 func measurerOf(l Listener) Measurer {
 	if all, many := l.(fanOut); many && all.measurers() == 0 {
 		return nil
@@ -104,8 +106,8 @@ func measurerOf(l Listener) Measurer {
 	return m
 }
 
-// measuresInstantly reports whether no time goes by in the methods of m: see [deadline.Instant].
-func measuresInstantly(m Measurer) bool {
+// isInstant reports whether no time goes by in the methods of m: see [deadline.Instant].
+func isInstant(m Measurer) bool {
 	all, many := m.(fanOut)
 	if !many {
 		return deadline.IsInstant(m)
@@ -145,7 +147,7 @@ func (f fanOut) BeginMeasurement(ctx context.Context, e Event) (begun any) {
 	}
 	called := 0
 	defer func() {
-		if called < len(f) { // a listener panics, so the caller gets no begun to end those before it with
+		if called < len(f) { // a listener panics: the caller gets no begun, so what the others have begun ends here
 			f[:called].EndMeasurement(ctx, Event{Source: e.Source}, begun)
 		}
 	}()
@@ -162,11 +164,12 @@ func (f fanOut) BeginMeasurement(ctx context.Context, e Event) (begun any) {
 
 // begunMeasurements are what the listeners of a fanOut returned from BeginMeasurement, by their index in it.
 type begunMeasurements struct {
-	of  *Listener // the first listener of that fanOut: a listener can return the begunMeasurements of another one
+	of  *Listener // the first listener of the fanOut: a listener can return the begunMeasurements of another fanOut
 	all []any
 }
 
-// EndMeasurement hands each LeaseMeasurer what it returned, and e to the other Measurers unless e has no name.
+// EndMeasurement hands each LeaseMeasurer what that one returned from BeginMeasurement, and e to the other Measurers.
+// It leaves these out if e has no name, as when BeginMeasurement calls it after a panic.
 func (f fanOut) EndMeasurement(ctx context.Context, e Event, begun any) {
 	several, _ := begun.(*begunMeasurements)
 	for i, l := range f {

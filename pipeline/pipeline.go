@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,9 +26,9 @@ type Pipeline struct {
 // A version is what one Config was compiled to. It never changes.
 type version struct {
 	mode       mode
-	source     Source   // of the pipeline as a whole: no strategy
+	source     Source   // the name and instance of the pipeline, without a strategy
 	listener   Listener // nil if there is none
-	chooser    chooser  // the listener, if it is one
+	enabler    enabler  // the listener if it is an enabler, else nil
 	strategies []Strategy
 	tracker    *tracker // counts the executions of a Reloadable's version, else nil
 
@@ -37,8 +36,9 @@ type version struct {
 	observed step // the entry to the steps that report; only with a listener
 	quiet    step // the entry to the steps that do not
 
-	closedBy error                    // modeClosed: more about the reason, or nil
-	previous *atomic.Pointer[version] // see runPrevious
+	closedBy error // only in modeClosed: a reason that closedError adds to ErrClosed, or nil
+	// previous, only in modeClosed, is the version that Retire replaced, for the executions that runPrevious describes.
+	previous *atomic.Pointer[version]
 }
 
 // A mode is what executions do on a version:
@@ -104,7 +104,7 @@ func (p *Pipeline) Execute(ctx context.Context, fn func(context.Context) error) 
 			return ContextError(ctx)
 		}
 		return fn(ctx)
-	case modePlain: // version.run without its calls: nearly all executions have this mode
+	case modePlain: // as version.run does it, but inlined, because nearly all executions have this mode
 		if v.isObserved(ctx) {
 			_, err := v.runObserved(ctx, action(fn))
 			return err
@@ -142,16 +142,16 @@ func (v *version) run(ctx context.Context, c callback) (any, error) {
 	if v.isObserved(ctx) {
 		return v.runObserved(ctx, c)
 	}
-	return v.quiet.enter(ctx, c)
+	return v.quiet.runFollowing(ctx, c)
 }
 
 // isObserved reports whether the listener wants the events of an execution.
 func (v *version) isObserved(ctx context.Context) bool {
-	return v.listener != nil && (v.chooser == nil || v.chooser.Enabled(ctx))
+	return v.listener != nil && (v.enabler == nil || v.enabler.Enabled(ctx))
 }
 
-// enter runs what follows the entry s, unless ctx is done already.
-func (s *step) enter(ctx context.Context, c callback) (any, error) {
+// runFollowing runs what follows the entry s, unless ctx is done already.
+func (s *step) runFollowing(ctx context.Context, c callback) (any, error) {
 	first := s.next
 	if first == nil {
 		return Next{step: s, callback: c}.Run(ctx) // Run checks the context before the callback
@@ -174,7 +174,7 @@ func (v *version) runObserved(ctx context.Context, c callback) (value any, err e
 		e.Result, e.Err, e.Duration = value, err, clock.Now()-began
 		v.listener.OnEvent(ctx, e)
 	}()
-	value, err = v.observed.enter(ctx, c)
+	value, err = v.observed.runFollowing(ctx, c)
 	return value, err
 }
 
@@ -209,18 +209,19 @@ func (v *version) sourceOf(i int) Source {
 }
 
 // Close closes the strategies that have a Close method, in order, and returns their errors joined. Executions that
-// begin later return [ErrClosed]. Close does not wait for running executions; one that comes back to a closed
-// strategy, as the next attempt of a retry can, gets that strategy's error.
+// begin later return [ErrClosed]. Close does not wait for running executions. If a running execution comes back to a
+// closed strategy, as a retry does with its next attempt, it gets that strategy's error.
 //
-// A second call does nothing and returns the same error. While the first call runs, as in a strategy's Close that
-// calls this one, it returns nil at once. A strategy closes only what it made itself, never a limiter or a pipeline
-// that was passed to it. A pipeline of a registry or a [Reloadable] cannot be closed: Close returns an error.
+// A second call of Close does nothing and returns the same error. If it comes while the first call runs, for example
+// from a strategy's Close method, the second call returns nil at once. A strategy closes only what it made itself,
+// never a limiter or a pipeline that was passed to it. A pipeline of a registry or a [Reloadable] cannot be closed:
+// Close returns an error.
 func (p *Pipeline) Close() error {
 	if p == nil {
 		return nil
 	}
 	if p.reloadable {
-		return fmt.Errorf("pipeline: %s belongs to a registry or a Reloadable, and is closed by that", cmp.Or(p.Name(), "it"))
+		return errors.New(p.prefix() + "it belongs to a registry or a Reloadable, and only that can close it")
 	}
 	return p.closing.do(p.close)
 }

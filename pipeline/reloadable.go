@@ -52,8 +52,8 @@ func (p *Prepared) Discard() error { return p.version.closeStrategies() }
 var errPutTwice = errors.New("pipeline: Put was called twice with the same version")
 
 // Put makes p the version that executions run on from now on, and returns the version that it replaces. p keeps the
-// name and instance that it was prepared with. If Put was called with p before, for any Reloadable, it returns an error
-// and changes nothing.
+// name and instance that it was prepared with. If p was put before, into any Reloadable, Put returns an error and
+// changes nothing.
 func (r *Reloadable) Put(p *Prepared) (*Retired, error) {
 	if !p.used.CompareAndSwap(false, true) {
 		return nil, errPutTwice
@@ -63,11 +63,11 @@ func (r *Reloadable) Put(p *Prepared) (*Retired, error) {
 	return r.replace(p.version), nil
 }
 
-// Retire leaves r without a version: executions return an error that matches [ErrClosed] and, if it is not nil,
-// reason. A later Put gives it a version again.
+// Retire leaves r without a version: executions return an error that matches [ErrClosed] and also reason, unless
+// reason is nil. A later Put gives r a version again.
 //
 // Executions on a version of another Reloadable that embeds this pipeline still run on the version that was retired,
-// until [Retired.Close]. So call that when those executions have ended, too.
+// until [Retired.Close]. So call Close only when the executions on the embedding versions have ended, too.
 func (r *Reloadable) Retire(reason error) *Retired {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,7 +91,8 @@ func (r *Reloadable) replace(v *version) *Retired {
 	return &Retired{version: old}
 }
 
-// closedVersion returns a version whose executions return [ErrClosed] and, if it is not nil, reason.
+// closedVersion returns a version whose executions return an error that matches [ErrClosed] and also reason, unless
+// reason is nil.
 func (r *Reloadable) closedVersion(reason error) *version {
 	return &version{mode: modeClosed, source: Source{Pipeline: r.name, Instance: r.instance}, closedBy: reason}
 }
@@ -99,7 +100,7 @@ func (r *Reloadable) closedVersion(reason error) *version {
 // A Retired is a version that was replaced.
 type Retired struct {
 	version  *version
-	previous *atomic.Pointer[version] // where runPrevious finds the version, or nil
+	previous *atomic.Pointer[version] // the previous of the closed version that replaced this one; nil after Put
 	closing  onceWithError
 }
 
@@ -149,4 +150,45 @@ func (r *Retired) Close() error {
 		}
 		return r.version.closeStrategies()
 	})
+}
+
+// runCounted runs c on the current version, which counts it. v is what load returned before.
+func (p *Pipeline) runCounted(ctx context.Context, v *version, c callback) (any, error) {
+	v, counted := p.enterCurrent(v)
+	if counted == nil {
+		return v.run(ctx, c)
+	}
+	defer v.tracker.leave(counted)
+	return v.run(ctx, c)
+}
+
+// executeCountedBare is Execute of a v in modeCountedBare.
+func executeCountedBare(ctx context.Context, p *Pipeline, v *version, fn func(context.Context) error) error {
+	now, counted := p.enterCurrent(v)
+	if counted != nil {
+		defer now.tracker.leave(counted)
+	}
+	if now.mode != modeCountedBare { // v was replaced
+		_, err := now.run(ctx, action(fn))
+		return err
+	}
+	if ctx.Err() != nil {
+		return ContextError(ctx)
+	}
+	return fn(ctx)
+}
+
+// enterCurrent counts an execution on the current version, which is v unless it was replaced, and returns the version
+// and the shard to leave. The shard is nil if the version does not count.
+func (p *Pipeline) enterCurrent(v *version) (*version, *shard) {
+	for v.tracker != nil {
+		counted := v.tracker.enter()
+		now := p.current.Load()
+		if now == v {
+			return v, counted
+		}
+		v.tracker.leave(counted) // v was replaced before the execution was counted
+		v = now
+	}
+	return v, nil
 }

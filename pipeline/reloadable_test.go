@@ -105,7 +105,7 @@ func TestReloadable_PipelineCannotBeClosed(t *testing.T) {
 	var closed atomic.Int64
 	r := pipeline.NewReloadable("orders", "")
 	weir.Must(r.Put(prepare(t, numbered{1, &closed})))
-	require.ErrorContains(t, r.Pipeline().Close(), "orders belongs to a registry")
+	require.ErrorContains(t, r.Pipeline().Close(), "pipeline orders: it belongs to a registry")
 	assert.Zero(t, closed.Load())
 	assert.Equal(t, 1, answer(t, r.Pipeline(), func() {}))
 }

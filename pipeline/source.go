@@ -1,10 +1,5 @@
 package pipeline
 
-import (
-	"context"
-	"strings"
-)
-
 // A Source says where something happened. Strategy is empty if it happened to the pipeline as a whole.
 type Source struct{ Pipeline, Instance, Strategy string }
 
@@ -26,37 +21,4 @@ func joinParts(a, b string) string {
 	default:
 		return a + "/" + b
 	}
-}
-
-// prefix returns what errors begin with: "pipeline orders: ", or "pipeline: " if p has no name.
-func (p *Pipeline) prefix() string { return strings.TrimSuffix("pipeline "+p.Name(), " ") + ": " }
-
-// An operationContext is the value that it holds, so that it takes one allocation to make and none to read.
-type operationContext struct {
-	context.Context
-	key string
-}
-
-// operationKey is the key of the nearest *operationContext.
-type operationKey struct{}
-
-func (c *operationContext) Value(key any) any {
-	if _, ok := key.(operationKey); ok {
-		return c
-	}
-	return c.Context.Value(key)
-}
-
-// WithOperation returns a context whose executions have key as their operation in telemetry, such as
-// "GET /orders/{id}". Keep the number of different keys small: metrics are kept for each.
-func WithOperation(ctx context.Context, key string) context.Context {
-	return &operationContext{Context: ctx, key: key}
-}
-
-// Operation returns the key of the nearest [WithOperation], or "" if there is none.
-func Operation(ctx context.Context) string {
-	if c, ok := ctx.Value(operationKey{}).(*operationContext); ok {
-		return c.key
-	}
-	return ""
 }

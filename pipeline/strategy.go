@@ -47,18 +47,19 @@ type step struct {
 	strategy Strategy // nil in the entry, which is before the first strategy
 	next     *step    // nil if the callback comes next
 	source   Source
-	tracker  *tracker // the version's
+	tracker  *tracker // of the version; nil if executions are not counted
 
 	// In the steps that report:
 	listener          Listener
-	measurer          Measurer      // the listener, if it is one
-	leases            LeaseMeasurer // the measurer, if it is one
-	measuresInstantly bool          // see measuresInstantly
+	measurer          Measurer      // the listener if it is a Measurer, else nil
+	leases            LeaseMeasurer // the measurer if it is a LeaseMeasurer, else nil
+	measuresInstantly bool          // isInstant(measurer); also true without a measurer
 
-	takesEarly bool // strategy takes a [deadline.Early]
+	// takesEarly: the strategy can get the cheaper [deadline.Early] form of a context of the timeout strategy.
+	takesEarly bool
 }
 
-// Run runs what comes after this strategy and returns its result. If ctx is done when it comes to the callback, the
+// Run runs what comes after this strategy and returns its result. If the callback comes next and ctx is done, the
 // callback does not run, and the error is [ContextError].
 func (n Next) Run(ctx context.Context) (any, error) {
 	if n.step == nil {

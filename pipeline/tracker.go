@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"context"
 	"math/bits"
 	"runtime"
 	"sync"
@@ -20,7 +19,7 @@ import (
 // the two sees the other, and drained is closed.
 type tracker struct {
 	shards  []shard
-	shift   uint // what place shifts by, for an index into shards
+	shift   uint // how far index shifts a 64-bit hash to the right, so that the rest is an index into shards
 	retired atomic.Bool
 	drained chan struct{} // closed when the version is retired and the last execution has ended
 	once    sync.Once     // closes drained
@@ -52,19 +51,19 @@ func newTracker() *tracker {
 
 // enter counts an execution. The caller leaves the shard that it returns.
 func (t *tracker) enter() *shard {
-	s := &t.shards[t.place()]
+	s := &t.shards[t.index()]
 	s.n.Add(1)
 	return s
 }
 
-// place returns the index of the shard of this goroutine. It is the same each time for a goroutine that does nothing
-// else, and differs between most that run at once.
+// index returns the index of the shard of this goroutine. Most goroutines that run at once have different ones, and a
+// goroutine that calls index again at the same depth of its stack gets the same one.
 //
 // It is a hash of the address of the stack. Go gives a program neither the number of the goroutine nor that of the
 // processor, a random number costs more than the count itself, and a pool, as sync.Pool is, loses what a garbage
-// collection frees. An address that changes because the stack grew leads to another shard, which is just as right: the
+// collection frees. If the stack grows, its address changes and leads to another shard. That does no harm: the
 // execution leaves the shard that it entered.
-func (t *tracker) place() uint64 {
+func (t *tracker) index() uint64 {
 	var here byte
 	stack := uint64(uintptr(unsafe.Pointer(&here))) >> 11 // stacks are at least 2 KiB
 	return stack * 0x9E3779B97F4A7C15 >> t.shift
@@ -78,7 +77,7 @@ func (t *tracker) leave(s *shard) {
 }
 
 // retire is called when the version was replaced. An execution that loaded the version before and enters only now
-// leaves again at once: see Pipeline.enter.
+// leaves again at once: see Pipeline.enterCurrent.
 func (t *tracker) retire() {
 	t.retired.Store(true)
 	t.closeIfDrained()
@@ -97,45 +96,4 @@ func (t *tracker) running() int {
 		n += t.shards[i].n.Load()
 	}
 	return int(n)
-}
-
-// runCounted runs c on the current version, which counts it. v is what load returned before.
-func (p *Pipeline) runCounted(ctx context.Context, v *version, c callback) (any, error) {
-	v, counted := p.enter(v)
-	if counted == nil {
-		return v.run(ctx, c)
-	}
-	defer v.tracker.leave(counted)
-	return v.run(ctx, c)
-}
-
-// executeCountedBare is Execute of a v in modeCountedBare.
-func executeCountedBare(ctx context.Context, p *Pipeline, v *version, fn func(context.Context) error) error {
-	now, counted := p.enter(v)
-	if counted != nil {
-		defer now.tracker.leave(counted)
-	}
-	if now.mode != modeCountedBare { // v was replaced
-		_, err := now.run(ctx, action(fn))
-		return err
-	}
-	if ctx.Err() != nil {
-		return ContextError(ctx)
-	}
-	return fn(ctx)
-}
-
-// enter counts an execution on the current version, which is v unless it was replaced, and returns the version and
-// the shard to leave. The shard is nil if the version does not count.
-func (p *Pipeline) enter(v *version) (*version, *shard) {
-	for v.tracker != nil {
-		counted := v.tracker.enter()
-		now := p.current.Load()
-		if now == v {
-			return v, counted
-		}
-		v.tracker.leave(counted) // v was replaced before the execution was counted
-		v = now
-	}
-	return v, nil
 }
