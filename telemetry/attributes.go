@@ -57,18 +57,18 @@ const (
 	maxText  = 4 << 10 // of the text of an error on a span
 )
 
-// sendable returns s as valid UTF-8 of at most most bytes. A single string that is not UTF-8 makes a collector refuse the
-// whole batch. A longer string is cut, and ends in "…".
-func sendable(s string, most int) string {
-	if len(s) <= most && utf8.ValidString(s) {
+// sendable returns s as valid UTF-8 of at most maxBytes bytes. A single string that is not UTF-8 makes a collector
+// refuse the whole batch. A longer string is cut, and ends in "…".
+func sendable(s string, maxBytes int) string {
+	if len(s) <= maxBytes && utf8.ValidString(s) {
 		return s
 	}
-	whole := len(s) <= most
-	s = strings.ToValidUTF8(s[:min(len(s), most)], "\uFFFD") // a replaced byte becomes three
-	if whole && len(s) <= most {
+	whole := len(s) <= maxBytes
+	s = strings.ToValidUTF8(s[:min(len(s), maxBytes)], "\uFFFD") // a replaced byte becomes three
+	if whole && len(s) <= maxBytes {
 		return s
 	}
-	end := min(len(s), most-len("…"))
+	end := min(len(s), maxBytes-len("…"))
 	for end > 0 && end < len(s) && !utf8.RuneStart(s[end]) {
 		end--
 	}

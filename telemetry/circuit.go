@@ -27,51 +27,51 @@ type circuit interface{ CircuitState() string }
 // circuit in the version in force, whatever the events say: the circuit of a version that is being drained still reports
 // events, and a new circuit reports none until it opens.
 type circuitSeries struct {
-	state  atomic.Int32 // an index of circuitStates
-	states []*series    // nil beyond the limit: the circuit is counted in the circuitOverflow
-	kept   bool         // the series are in the quota
+	state   atomic.Int32 // an index of circuitStates
+	states  []*series    // nil if the quota is full: the circuitOverflow counts the circuit
+	inQuota bool         // the series count in the quota
 }
 
-// circuit records the state of a circuit if the event reports one. A circuit has no series before its first event: it is
-// closed until then.
-func (s *seriesSet) circuit(from *source, event string) {
+// recordCircuit records the state of a circuit if the event reports one. A circuit has no series before its first
+// event: it is closed until then.
+func (s *seriesSet) recordCircuit(src *source, event string) {
 	if !strings.HasPrefix(event, "OnCircuit") {
 		return
 	}
 	for i, c := range circuitStates {
 		if c.event == event {
-			s.circuitAt(from).state.Store(int32(i)) //nolint:gosec // one of three
+			s.circuitAt(src).state.Store(int32(i)) //nolint:gosec // one of three
 		}
 	}
 }
 
-// circuitAt returns the series of the circuit at from.
-func (s *seriesSet) circuitAt(from *source) *circuitSeries {
-	if c := from.circuits.Load(); c != nil {
+// circuitAt returns the series of the circuit at that source.
+func (s *seriesSet) circuitAt(src *source) *circuitSeries {
+	if c := src.circuit.Load(); c != nil {
 		return c
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := from.circuits.Load(); c != nil {
+	if c := src.circuit.Load(); c != nil {
 		return c
 	}
 	c := &circuitSeries{}
-	if s.circuits.used+len(circuitStates) <= s.circuits.limit {
+	if s.circuitQuota.used+len(circuitStates) <= s.circuitQuota.limit {
 		for _, state := range circuitStates {
-			c.states = append(c.states, newSeries(appendSource([]attribute.KeyValue{attribute.String(keyState, state.state)}, from.id)...))
+			c.states = append(c.states, newSeries(appendSource([]attribute.KeyValue{attribute.String(keyState, state.state)}, src.id)...))
 		}
-		if c.kept = !from.removed; c.kept {
-			s.circuits.add(len(circuitStates))
+		if c.inQuota = !src.removed; c.inQuota {
+			s.circuitQuota.add(len(circuitStates))
 		}
 	}
-	from.circuits.Store(c)
+	src.circuit.Store(c)
 	return c
 }
 
-// forgetCircuit removes the series of the circuit at from. It is called with the mutex held.
-func (s *seriesSet) forgetCircuit(from *source) {
-	if c := from.circuits.Swap(nil); c != nil && c.kept {
-		s.circuits.add(-len(circuitStates))
+// forgetCircuit removes the series of the circuit at that source. The caller holds s.mu.
+func (s *seriesSet) forgetCircuit(src *source) {
+	if c := src.circuit.Swap(nil); c != nil && c.inQuota {
+		s.circuitQuota.add(-len(circuitStates))
 	}
 }
 
@@ -140,16 +140,16 @@ func findCircuits(p *pipeline.Pipeline, circuits map[pipeline.Source]circuit) {
 // putCircuits puts circuits in force, and removes the series of the circuits that the pipeline id no longer has.
 func (s *seriesSet) putCircuits(id pipeline.Source, circuits map[pipeline.Source]circuit) {
 	for source, c := range circuits {
-		if from := s.source(&source); from != s.overflow {
-			from.inForce.Store(&c)
+		if src := s.source(&source); src != s.overflow {
+			src.inForce.Store(&c)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for source, from := range *s.sources.Load() {
+	for source, src := range *s.sources.Load() {
 		if source.Pipeline == id.Pipeline && source.Instance == id.Instance && circuits[source] == nil {
-			from.inForce.Store(nil)
-			s.forgetCircuit(from)
+			src.inForce.Store(nil)
+			s.forgetCircuit(src)
 		}
 	}
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// maxAttempt is the highest attempt.number of metrics. Later attempts count as this one: a retry without an end would
-// otherwise make series without an end.
+// maxAttempt is the highest attempt.number of metrics. Later attempts count as this one, because a retry without a
+// limit on its attempts would make a series for each of them.
 const maxAttempt = 100
 
-// kindOf returns the kind of an event of that name.
-func kindOf(event string) kind {
+// instrumentOf returns the instrument that counts events of that name.
+func instrumentOf(event string) instrument {
 	switch event {
 	case pipeline.EventPipelineExecuted:
 		return executions
@@ -25,8 +25,8 @@ func kindOf(event string) kind {
 	}
 }
 
-// keyOf returns the key of e among the series of kind i.
-func keyOf(i kind, e *pipeline.Event, errorType string, extra []attribute.KeyValue) key {
+// keyOf returns the key of e among the series of the instrument.
+func keyOf(i instrument, e *pipeline.Event, errorType string, extra []attribute.KeyValue) key {
 	k := key{operation: e.Operation, errorType: errorType}
 	if extra != nil {
 		set := attribute.NewSet(slices.Clone(extra)...) // NewSet sorts its arguments in place
@@ -46,11 +46,11 @@ func keyOf(i kind, e *pipeline.Event, errorType string, extra []attribute.KeyVal
 
 // count records e in the metrics.
 func (t *Telemetry) count(ctx context.Context, e *pipeline.Event, errorType string, extra []attribute.KeyValue) {
-	from, i := t.series.source(&e.Source), kindOf(e.Name)
-	s := from.tables[i].findPlain(i, e, errorType, extra)
+	src, i := t.series.source(&e.Source), instrumentOf(e.Name)
+	s := src.tables[i].findPlain(i, e, errorType, extra)
 	if s == nil {
 		k := keyOf(i, e, errorType, extra)
-		s = t.series.series(from, i, &k, extra)
+		s = t.series.seriesFor(src, i, &k, extra)
 	}
 	switch i {
 	case executions:
@@ -59,15 +59,15 @@ func (t *Telemetry) count(ctx context.Context, e *pipeline.Event, errorType stri
 		t.instruments.attempts.Record(ctx, e.Duration.Seconds(), s.record...)
 	default:
 		s.count.Add(1)
-		if from != t.series.overflow {
-			t.series.circuit(from, e.Name)
+		if src != t.series.overflow {
+			t.series.recordCircuit(src, e.Name)
 		}
 	}
 }
 
-// findPlain returns the first series of the table if it is plain and the series of e, else nil. It is faster than find,
-// because e needs no key.
-func (t *table) findPlain(i kind, e *pipeline.Event, errorType string, extra []attribute.KeyValue) *series {
+// findPlain returns the first series of the table if that is plain, see entry, and is the series of e. Otherwise it
+// returns nil. It is faster than find, because e needs no key.
+func (t *table) findPlain(i instrument, e *pipeline.Event, errorType string, extra []attribute.KeyValue) *series {
 	first := t.first.Load()
 	if first == nil || !first.plain || errorType != "" || extra != nil || !equal(first.key.operation, e.Operation) {
 		return nil

@@ -40,7 +40,7 @@ func errorType(err error) string {
 	return of.String()
 }
 
-// A typedError has the method that the instrumentation of OpenTelemetry looks for, too.
+// A typedError has the method ErrorType, which the instrumentation libraries of OpenTelemetry look for, too.
 type typedError interface {
 	error
 	ErrorType() string

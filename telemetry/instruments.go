@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 )
 
-// The bounds of the buckets of histograms, in seconds: those of the semantic conventions for requests, and finer ones for
-// waits, which can be over at once.
+// The bounds of the buckets of histograms, in seconds. Those of durations are the bounds that the semantic
+// conventions have for requests. Those of waits are finer, because most waits are short.
 var (
 	durationBuckets = []float64{.005, .01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10}
 	waitBuckets     = []float64{.0001, .0005, .001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
@@ -33,7 +33,7 @@ type instruments struct {
 	observables []metric.Observable       // all but the histograms
 }
 
-// make makes the instruments of m. The histogram of lease durations records only with leases.
+// make makes the instruments of m. If leases is false, the histogram of lease durations records nothing.
 func (i *instruments) make(m metric.Meter, leases bool) error {
 	f := factory{meter: m}
 	i.executions = f.histogram("weir.pipeline.duration", "How long an execution of a pipeline took.", durationBuckets)
@@ -48,20 +48,21 @@ func (i *instruments) make(m metric.Meter, leases bool) error {
 	i.reloads = f.counter("weir.config.reloads", "{reload}", "How many times a configuration was loaded.")
 	i.active = f.upDownCounter("weir.rate_limiter.lease.active", "{lease}", "How many executions hold permits of a rate limiter.")
 	i.available = f.gauge("weir.rate_limiter.permit.available", "{permit}", "How many permits of a limiter could be taken now.")
-	i.queued = f.gauge("weir.rate_limiter.queue.active", "{permit}", "How many permits of a limiter are waited for.")
+	i.queued = f.gauge("weir.rate_limiter.queue.active", "{permit}", "How many permits the requests in the queue of a limiter ask for.")
 	i.circuits = f.gauge("weir.circuit_breaker.state", "", "1 for the state that a circuit is in, 0 for the others.")
 	i.storeAvailable = f.gauge("weir.store.available", "", "1 while the store of shared limiters can be asked, else 0.")
 	i.storeCalls = f.counter("weir.store.calls", "{call}", "How many round trips to the store of shared limiters were made.")
 	i.storeDecisions = f.counter("weir.store.decisions", "{decision}", "How many answers shared limiters have given.")
 	// No unit: "1" would be exported to Prometheus with the suffix _ratio.
-	i.reloadOK = f.gauge("weir.config.last_reload.successful", "", "1 if the configuration could be loaded the last time, else 0.")
-	i.reloadOKTime = f.floatGauge("weir.config.last_reload.success.timestamp", "s", "When a configuration could be loaded the last time, in seconds since 1970.")
+	i.reloadOK = f.gauge("weir.config.last_reload.successful", "", "1 if the last attempt to load a configuration was successful, else 0.")
+	i.reloadOKTime = f.floatGauge("weir.config.last_reload.success.timestamp", "s", "The time of the last successful attempt to load a configuration, in seconds since 1970.")
 	i.histograms = withoutNoop(i.executions, i.attempts, i.queueTime, i.leases)
 	i.observables = f.observables
 	return errors.Join(f.errs...)
 }
 
-// withoutNoop returns the histograms that can record. Enabled takes as long for the others.
+// withoutNoop returns the histograms that can record, so that recording does not call Enabled of the others, which
+// takes as long.
 func withoutNoop(all ...metric.Float64Histogram) []metric.Float64Histogram {
 	var kept []metric.Float64Histogram
 	for _, h := range all {
@@ -82,8 +83,7 @@ func (i *instruments) recording(ctx context.Context) bool {
 	return false
 }
 
-// A factory makes instruments. It collects the errors, and the instruments that [Telemetry.observe]
-// sets.
+// A factory makes instruments. It collects the errors, and the instruments that [Telemetry.observe] exports.
 type factory struct {
 	meter       metric.Meter
 	observables []metric.Observable

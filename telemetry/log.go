@@ -19,7 +19,8 @@ var levels = [...]slog.Level{
 	pipeline.SeverityCritical:    levelCritical,
 }
 
-// message returns the message of the log line, which is the constant part of Polly's; the rest is in the attributes.
+// message returns the message of the log line. It is the constant part of the message that Polly logs; the rest is in
+// the attributes.
 func message(event string) string {
 	switch event {
 	case pipeline.EventPipelineExecuting:
@@ -44,11 +45,12 @@ func (t *Telemetry) log(ctx context.Context, o *occurrence) {
 	}
 }
 
-// level returns the level of the line. A successful execution or attempt is logged at Debug, because a program has one
-// such line for each call. A SeverityFunc that returns another severity for them changes that. One that returns the
-// event's own severity does not: it may be there to change other events.
+// level returns the level of the line. A successful execution or attempt is logged at Debug, because a program has
+// one such line for each call. If a SeverityFunc returns another severity for such an event than its own, the line
+// has the level of that severity. If it returns the event's own severity, the line stays at Debug, because the
+// function may be there to change other events.
 func (o *occurrence) level() slog.Level {
-	if o.Severity == pipeline.SeverityInformation && o.Severity == o.own && o.Err == nil &&
+	if o.Severity == pipeline.SeverityInformation && o.Severity == o.ownSeverity && o.Err == nil &&
 		(o.Name == pipeline.EventPipelineExecuted || o.Name == pipeline.EventExecutionAttempt) {
 		return slog.LevelDebug
 	}

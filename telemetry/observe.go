@@ -19,7 +19,7 @@ func (t *Telemetry) observe(ctx context.Context, o metric.Observer) error {
 		if l := s.limiter.Load(); l != nil {
 			l.observe(o, &t.instruments)
 		}
-		if c := s.circuits.Load(); c != nil {
+		if c := s.circuit.Load(); c != nil {
 			c.observe(o, &t.instruments, s.inForce.Load(), &circuits)
 		}
 	})

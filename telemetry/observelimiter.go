@@ -26,8 +26,8 @@ type limiters struct {
 	added  int
 }
 
-// A namedLimiter has the limiters that are observed by one name. It keeps its order while it has any, so that replacing a
-// limiter does not move the name beyond the bound on series.
+// A namedLimiter has the limiters that are observed by one name. As long as there is one, the name keeps its order,
+// so that replacing a limiter does not move the name beyond the bound on series.
 type namedLimiter struct {
 	order int // the number of names that were added before
 	all   []*observedLimiter
@@ -49,8 +49,9 @@ type observedLimiter struct {
 // Each collection of metrics calls Statistics of all limiters at once, each on its own goroutine. A limiter that does not
 // answer within a second, or that panics, is missing from that collection. It is not asked again before it has answered.
 //
-// A registry calls ObserveLimiter for the limiters that it owns. For other limiters, call it where the limiter is made,
-// and call stop where it is closed. It is not meant for the limiters behind a partition key.
+// A registry calls ObserveLimiter for the limiters that it owns. For other limiters, call it where the limiter is
+// made, and call stop where the limiter is closed. Do not call it for the single limiters of a partitioned limiter:
+// each key would make its own series.
 func (t *Telemetry) ObserveLimiter(name string, l limiter.StatisticsProvider) (stop func()) {
 	o := &observedLimiter{
 		limiter: l,

@@ -23,9 +23,9 @@ type observedStores struct {
 type observedStore struct {
 	store                               *store.Store
 	name                                string
-	plain                               []metric.ObserveOption
-	success, failure                    []metric.ObserveOption
-	byStore, byCache, byBlock, byOutage []metric.ObserveOption // decided by
+	plain                               []metric.ObserveOption // without a result
+	success, failure                    []metric.ObserveOption // with that result of a round trip
+	byStore, byCache, byBlock, byOutage []metric.ObserveOption // with that decided_by
 
 	succeeded atomic.Int64 // the highest number of successful calls so far
 }

@@ -14,15 +14,16 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// DefaultMaxSeries is the [Options.MaxSeries] that 0 stands for. It is half of the number at which the SDK of
-// OpenTelemetry begins to drop attributes.
+// DefaultMaxSeries is the default of [Options.MaxSeries]. It is half of the number at which the SDK of OpenTelemetry
+// begins to drop attributes.
 const DefaultMaxSeries = 1000
 
 // Options configure a [Telemetry]. The zero value sends metrics to the global MeterProvider, adds events to the current
 // span, and writes no log.
 type Options struct {
-	// MeterProvider makes the instruments. If nil, it is the global one, even if that is set later. Make one Telemetry for
-	// each provider: two of them add up what they export about the same pipeline.
+	// MeterProvider makes the instruments. If nil, it is the global one, even if the program sets the global one
+	// later. Make one Telemetry for each provider: if two with the same provider get events of the same pipeline,
+	// their counts are added up.
 	MeterProvider metric.MeterProvider `json:"-" yaml:"-"`
 	// TracerProvider makes the spans that Spans asks for. If nil, it is the global one. It is not used for span events,
 	// which go to the span in the context.
@@ -60,8 +61,8 @@ type Options struct {
 	// MaxSeries is the number of combinations of attributes that each instrument keeps, and the number of strategies and
 	// pipelines that are told apart. If 0, it is [DefaultMaxSeries].
 	//
-	// What is beyond it is added up in series with the attribute otel.metric.overflow and without the attributes that
-	// differ:
+	// Events and objects beyond it are counted in common series, with the attribute otel.metric.overflow and without the
+	// attributes that differ:
 	//
 	//   - events and durations in one series for each strategy of a pipeline, or for the pipeline itself;
 	//   - requests to rate limiters in one series for each result;

@@ -55,42 +55,44 @@ func resultOf(ctx context.Context, err error) result {
 // gets the limiterSeries that BeginMeasurement returned.
 type limiterSeries struct {
 	holding
-	from     *source
-	requests [resultCount]atomic.Pointer[series] // their number and their waits; nil until the first one
+	src      *source
+	requests [resultCount]atomic.Pointer[series] // the requests with each result; nil until there is one
 	active   *series
 }
 
 // holding is embedded under a name that is not exported.
 type holding = untimed.Holding
 
-// limiterAttributes returns the attributes of the source, or that of the overflow.
-func (s *seriesSet) limiterAttributes(from *source) []attribute.KeyValue {
-	if from == s.overflow {
+// limiterAttributes returns the attributes of a source. The overflow has an attribute that says that it is the
+// overflow.
+func (s *seriesSet) limiterAttributes(src *source) []attribute.KeyValue {
+	if src == s.overflow {
 		return []attribute.KeyValue{attribute.Bool(keyOverflow, true)}
 	}
-	return appendSource(nil, from.id)
+	return appendSource(nil, src.id)
 }
 
-// limiterAt returns the series of the rate limiter at from.
-func (s *seriesSet) limiterAt(from *source) *limiterSeries {
-	if l := from.limiter.Load(); l != nil {
+// limiterAt returns the series of the rate limiter at that source.
+func (s *seriesSet) limiterAt(src *source) *limiterSeries {
+	if l := src.limiter.Load(); l != nil {
 		return l
 	}
-	from.limiter.CompareAndSwap(nil, &limiterSeries{
+	src.limiter.CompareAndSwap(nil, &limiterSeries{
 		holding: untimed.HoldingIf(!s.measuresLeases),
-		from:    from,
-		active:  newSeries(s.limiterAttributes(from)...),
+		src:     src,
+		active:  newSeries(s.limiterAttributes(src)...),
 	})
-	return from.limiter.Load()
+	return src.limiter.Load()
 }
 
-// requestsOf returns the series of the requests to l with the result r, or beyond the limit that of the overflow.
+// requestsOf returns the series of the requests to l with the result r. If the quota is full and there is no such
+// series, it returns that of the overflow.
 func (s *seriesSet) requestsOf(l *limiterSeries, r result) *series {
 	for {
 		if found := l.requests[r].Load(); found != nil {
 			return found
 		}
-		if l.from != s.overflow && s.requests.full.Load() {
+		if l.src != s.overflow && s.requestQuota.full.Load() {
 			l = s.limiterAt(s.overflow)
 			continue
 		}
@@ -98,28 +100,28 @@ func (s *seriesSet) requestsOf(l *limiterSeries, r result) *series {
 	}
 }
 
-// addRequests adds the series of the requests to l with the result r, unless it is there or beyond the limit.
+// addRequests adds the series of the requests to l with the result r, unless there is one or the quota is full.
 func (s *seriesSet) addRequests(l *limiterSeries, r result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l.requests[r].Load() != nil || l.from != s.overflow && s.requests.full.Load() {
+	if l.requests[r].Load() != nil || l.src != s.overflow && s.requestQuota.full.Load() {
 		return
 	}
-	l.requests[r].Store(newSeries(append(s.limiterAttributes(l.from), attribute.String(keyResult, resultNames[r]))...))
-	if l.from != s.overflow && !l.from.removed {
-		s.requests.add(1)
+	l.requests[r].Store(newSeries(append(s.limiterAttributes(l.src), attribute.String(keyResult, resultNames[r]))...))
+	if l.src != s.overflow && !l.src.removed {
+		s.requestQuota.add(1)
 	}
 }
 
-// forgetRequests takes the requests at from out of the quota. It is called with the mutex held.
-func (s *seriesSet) forgetRequests(from *source) {
-	l := from.limiter.Load()
+// forgetRequests removes the series of the requests at that source from the quota. The caller holds s.mu.
+func (s *seriesSet) forgetRequests(src *source) {
+	l := src.limiter.Load()
 	if l == nil {
 		return
 	}
 	for r := range l.requests {
 		if l.requests[r].Load() != nil {
-			s.requests.add(-1)
+			s.requestQuota.add(-1)
 		}
 	}
 }

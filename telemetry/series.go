@@ -13,17 +13,18 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// A kind is an instrument with a series for each combination of what events say.
-type kind int
+// An instrument is one of the three in which events are counted. It has a series for each combination of their
+// attributes.
+type instrument int
 
 const (
-	events kind = iota
+	events instrument = iota
 	executions
 	attempts
-	kindCount
+	instrumentCount
 )
 
-// A key tells apart the series of one source and kind.
+// A key tells apart the series of one source and instrument.
 type key struct {
 	event     string
 	severity  pipeline.Severity
@@ -46,8 +47,8 @@ func equal(a, b string) bool {
 	return len(a) == len(b) && (len(a) == 0 || unsafe.StringData(a) == unsafe.StringData(b) || a == b)
 }
 
-// attributes returns the attributes of a series of kind i, without those of its source.
-func (k *key) attributes(i kind, extra []attribute.KeyValue) []attribute.KeyValue {
+// attributes returns the attributes of a series of the instrument, without those of its source.
+func (k *key) attributes(i instrument, extra []attribute.KeyValue) []attribute.KeyValue {
 	attrs := slices.Clone(extra) // first, because the last of two attributes with the same name counts
 	attrs = appendString(attrs, keyEvent, k.event)
 	if i != executions {
@@ -77,15 +78,15 @@ func newSeries(attrs ...attribute.KeyValue) *series {
 
 // A source has the series of one [pipeline.Source].
 type source struct {
-	id       pipeline.Source
-	tables   [kindCount]table
-	limiter  atomic.Pointer[limiterSeries] // nil until the first measurement
-	circuits atomic.Pointer[circuitSeries] // nil until the first event of a circuit
-	inForce  atomic.Pointer[circuit]       // nil until a registry has replaced the pipeline
-	removed  bool                          // by forget; guarded by the mutex of the set
+	id      pipeline.Source
+	tables  [instrumentCount]table
+	limiter atomic.Pointer[limiterSeries] // nil until the first measurement
+	circuit atomic.Pointer[circuitSeries] // nil until the first event of a circuit
+	inForce atomic.Pointer[circuit]       // nil until a registry has replaced the pipeline
+	removed bool                          // forget has removed the source; guarded by the mutex of the set
 }
 
-// A table has the series of one source and kind. It is read without a lock.
+// A table has the series of one source and instrument. It is read without a lock.
 type table struct {
 	first    atomic.Pointer[entry] // the first plain series, which nearly all events are for, or else the first one
 	all      atomic.Pointer[map[key]*series]
@@ -118,17 +119,17 @@ func (t *table) kept() map[key]*series {
 // A seriesSet has the series of all sources. The maps that executions read are not changed but replaced, with the mutex
 // held: once every pipeline has been used there are few changes.
 //
-// The quotas bound the series of the sources that have not been removed. Where a quota is full, the overflow of the table
-// or of the set takes what comes. A source that forget has removed can still be in the hands of an execution. It goes on
-// to count there, is no longer exported, and does not change a quota.
+// The quotas bound the series of the sources that have not been removed. If a quota is full, events that would need
+// another series count in the overflow of the table or of the set. An execution that has found a source before forget
+// removes it still counts there. That count is no longer exported, and does not change a quota.
 type seriesSet struct {
 	sources  atomic.Pointer[map[pipeline.Source]*source]
 	cache    [256]atomic.Pointer[source] // some of the sources, by slot
 	overflow *source                     // for the sources beyond the limit; it has no attributes
 
-	kinds    [kindCount]quota
-	requests quota // of requests to rate limiters
-	circuits quota
+	quotas       [instrumentCount]quota
+	requestQuota quota // of the series of requests to rate limiters
+	circuitQuota quota
 
 	measuresLeases bool // lease durations are recorded
 
@@ -151,10 +152,10 @@ func (q *quota) add(n int) {
 
 func (s *seriesSet) init(limit int, measuresLeases bool) {
 	s.limit, s.measuresLeases = limit, measuresLeases
-	for i := range s.kinds {
-		s.kinds[i].limit = limit
+	for i := range s.quotas {
+		s.quotas[i].limit = limit
 	}
-	s.requests.limit, s.circuits.limit = limit, limit
+	s.requestQuota.limit, s.circuitQuota.limit = limit, limit
 	s.overflow = new(source)
 	s.sources.Store(&map[pipeline.Source]*source{})
 }
@@ -205,50 +206,50 @@ func (s *seriesSet) addSource(id pipeline.Source) *source {
 
 // each calls f for every source and for the overflow.
 func (s *seriesSet) each(f func(*source)) {
-	for _, from := range *s.sources.Load() {
-		f(from)
+	for _, src := range *s.sources.Load() {
+		f(src)
 	}
 	f(s.overflow)
 }
 
-// series returns the series of kind i for k, or the overflow beyond the limit. extra are the attributes that k.extra
-// stands for.
-func (s *seriesSet) series(from *source, i kind, k *key, extra []attribute.KeyValue) *series {
-	t := &from.tables[i]
+// seriesFor returns the series of the instrument for k, and adds it if there is none. If the quota is full, it
+// returns the overflow. extra are the attributes that k.extra stands for.
+func (s *seriesSet) seriesFor(src *source, i instrument, k *key, extra []attribute.KeyValue) *series {
+	t := &src.tables[i]
 	if found := t.find(k); found != nil {
 		return found
 	}
-	if o := t.overflow.Load(); o != nil && (from == s.overflow || s.kinds[i].full.Load()) {
+	if o := t.overflow.Load(); o != nil && (src == s.overflow || s.quotas[i].full.Load()) {
 		return o
 	}
-	return s.add(from, i, k, extra)
+	return s.add(src, i, k, extra)
 }
 
-// own returns the series of kind i for k, or nil beyond the limit.
-func (s *seriesSet) own(from *source, i kind, k *key) *series {
-	s.series(from, i, k, nil)
-	return from.tables[i].find(k)
+// seriesWithin is seriesFor without extra, but returns nil in place of the overflow.
+func (s *seriesSet) seriesWithin(src *source, i instrument, k *key) *series {
+	s.seriesFor(src, i, k, nil)
+	return src.tables[i].find(k)
 }
 
-func (s *seriesSet) add(from *source, i kind, k *key, extra []attribute.KeyValue) *series {
+func (s *seriesSet) add(src *source, i instrument, k *key, extra []attribute.KeyValue) *series {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := &from.tables[i]
+	t := &src.tables[i]
 	if found := t.find(k); found != nil {
 		return found
 	}
-	if from == s.overflow || s.kinds[i].full.Load() {
-		return t.overflowOf(from.id)
+	if src == s.overflow || s.quotas[i].full.Load() {
+		return t.overflowOf(src.id)
 	}
-	added := newSeries(appendSource(k.attributes(i, extra), from.id)...)
+	added := newSeries(appendSource(k.attributes(i, extra), src.id)...)
 	t.put(k, added)
-	if !from.removed {
-		s.kinds[i].add(1)
+	if !src.removed {
+		s.quotas[i].add(1)
 	}
 	return added
 }
 
-// put adds a series. It is called with the mutex of the set held.
+// put adds a series. The caller holds the mutex of the set.
 func (t *table) put(k *key, added *series) {
 	changed := map[key]*series{*k: added}
 	maps.Copy(changed, t.kept())
@@ -275,18 +276,18 @@ func (s *seriesSet) forget(id pipeline.Source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	left := maps.Clone(*s.sources.Load())
-	for name, from := range left {
+	for name, src := range left {
 		if name.Pipeline != id.Pipeline || name.Instance != id.Instance || id.Strategy != "" && name.Strategy != id.Strategy {
 			continue
 		}
 		delete(left, name)
-		from.removed = true
-		s.cache[slot(&name)].CompareAndSwap(from, nil)
-		for i := range from.tables {
-			s.kinds[i].add(-len(from.tables[i].kept()))
+		src.removed = true
+		s.cache[slot(&name)].CompareAndSwap(src, nil)
+		for i := range src.tables {
+			s.quotas[i].add(-len(src.tables[i].kept()))
 		}
-		s.forgetRequests(from)
-		s.forgetCircuit(from)
+		s.forgetRequests(src)
+		s.forgetCircuit(src)
 	}
 	s.sources.Store(&left)
 }

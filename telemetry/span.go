@@ -57,12 +57,13 @@ func (t *Telemetry) spanStart(o *occurrence) *spanStart {
 	default:
 		return nil
 	}
-	// The attributes of a series are those of the span, except in the cases that metrics do not tell apart.
+	// A series has the attributes of the span, except where the span has more: those of Enrich, a high number of an
+	// attempt, and another severity of an execution. Such a span gets its own attributes.
 	var s *series
 	if o.extra == nil && o.Attempt < maxAttempt && (o.Severity == pipeline.SeverityInformation || name == "attempt") {
-		from, i := t.series.source(&o.Source), kindOf(o.Name)
+		src, i := t.series.source(&o.Source), instrumentOf(o.Name)
 		k := keyOf(i, &o.Event, o.errorType, nil)
-		s = t.series.own(from, i, &k)
+		s = t.series.seriesWithin(src, i, &k)
 	}
 	if s != nil {
 		if made := s.span.Load(); made != nil {

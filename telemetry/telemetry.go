@@ -49,7 +49,7 @@ func New(options *Options) (*Telemetry, error) {
 		options:    o,
 		onlyCounts: o.Logger == nil && o.Enrich == nil && o.SeverityFunc == nil && !o.Spans,
 	}
-	t.instant = deadline.InstantIf(true, t) // only OnEvent calls functions of the Options, and measurements do not
+	t.instant = deadline.InstantIf(true, t) // measurements call no functions of the Options
 	t.series.init(o.MaxSeries, o.LeaseDuration)
 	if o.Spans {
 		t.tracer = o.TracerProvider.Tracer(scope)
@@ -77,9 +77,9 @@ func (t *Telemetry) Enabled(ctx context.Context) bool {
 	return t.measuring(ctx) || t.tracer != nil || t.logging(ctx) || trace.SpanFromContext(ctx).IsRecording()
 }
 
-// measuring reports whether metrics are read. A histogram of OpenTelemetry reports whether it is read. For a counter, that
-// is not known before the first collection, so a program that drops every histogram and keeps the counters counts from
-// then on.
+// measuring reports whether metrics are read. A histogram of OpenTelemetry reports whether it is read. For a counter,
+// that is not known before the first collection. So if a program drops all histograms but keeps the counters, they
+// count from the first collection on.
 func (t *Telemetry) measuring(ctx context.Context) bool {
 	return len(t.instruments.histograms) != 0 && (t.collected.Load() || t.instruments.recording(ctx))
 }
@@ -92,7 +92,7 @@ func (t *Telemetry) logging(ctx context.Context) bool {
 // An occurrence is an event with what metrics, spans and log lines add to it.
 type occurrence struct {
 	pipeline.Event                      // its Severity is the one that SeverityFunc returned
-	own            pipeline.Severity    // the event's own
+	ownSeverity    pipeline.Severity    // the severity that the event had
 	errorType      string               // "" for success
 	extra          []attribute.KeyValue // the attributes of Enrich
 }
@@ -109,7 +109,7 @@ func (t *Telemetry) OnEvent(ctx context.Context, e pipeline.Event) {
 		}
 		return
 	}
-	t.process(ctx, &occurrence{Event: e, own: e.Severity}, span)
+	t.process(ctx, &occurrence{Event: e, ownSeverity: e.Severity}, span)
 }
 
 // process is OnEvent for an event that is not only counted.
