@@ -14,26 +14,26 @@ const (
 	maxHops  = 64
 )
 
-// Client returns the client of a trusted proxy by the lines of the header. It reads them from the end, because every
-// proxy appends the address that it sees: the last address that is not trusted is the client's. If what it reads is not
-// an address, the last proxy before it counts as the client.
+// Client returns the address of the client that connected to a trusted proxy. It reads the lines of the header from the
+// end, because every proxy appends the address that it sees: the last address that is not trusted is the client's. If
+// what it reads is not an address, the last proxy before it counts as the client.
 func Client(proxy netip.Addr, lines []string, rfc7239 bool, trusted func(netip.Addr) bool) netip.Addr {
 	hops, bytes := maxHops, maxBytes
 	for _, line := range slices.Backward(lines) {
-		cut := len(line) > bytes
-		if cut && rfc7239 {
-			return proxy // it can only be read from its beginning
+		truncated := len(line) > bytes
+		if truncated && rfc7239 {
+			return proxy // a Forwarded line can only be parsed from its beginning
 		}
-		if cut {
+		if truncated {
 			line = line[len(line)-bytes:]
 		}
 		bytes -= len(line)
-		left := elementsOf(line, rfc7239)
-		if left.malformed {
+		all := elementsOf(line, rfc7239)
+		if all.malformed {
 			return proxy
 		}
-		for element, before, ok := left.last(); ok; element, before, ok = before.last() {
-			if cut && before.rest == "" {
+		for element, before, ok := all.last(); ok; element, before, ok = before.last() {
+			if truncated && before.unread == "" {
 				return proxy // the element may be the end of a longer one
 			}
 			_, addr := ParseAddress(element)
@@ -45,16 +45,16 @@ func Client(proxy netip.Addr, lines []string, rfc7239 bool, trusted func(netip.A
 			}
 			proxy = addr
 		}
-		if cut {
+		if truncated {
 			return proxy
 		}
 	}
 	return proxy
 }
 
-// ParseAddress parses an address with or without a port, with or without brackets, and returns it with its part of s.
-// The address is not valid if s is no address. An IPv4 address inside an IPv6 address becomes IPv4, and a zone is
-// dropped.
+// ParseAddress parses an address with or without a port, with or without brackets. text is the part of s that is the
+// address itself. If s is not an address, addr is not valid. An IPv4 address inside an IPv6 address becomes IPv4, and a
+// zone is dropped.
 func ParseAddress(s string) (text string, addr netip.Addr) {
 	if rest, ok := strings.CutPrefix(s, "["); ok {
 		host, port, found := strings.Cut(rest, "]")

@@ -2,9 +2,9 @@ package forwarded
 
 import "strings"
 
-// elements are the elements of one line of a header, which are read from the last.
+// elements are the elements of one line of a header. They are read one at a time, from the last to the first.
 type elements struct {
-	rest      string   // of a plain list
+	unread    string   // of a plain list: the elements that last has not returned yet
 	nodes     []string // of a Forwarded: the for parameters
 	malformed bool     // no element is used
 }
@@ -12,7 +12,7 @@ type elements struct {
 // elementsOf returns the elements of a plain list, or of a Forwarded of RFC 7239.
 func elementsOf(line string, forwarded bool) elements {
 	if !forwarded {
-		return elements{rest: line}
+		return elements{unread: line}
 	}
 	nodes, ok := parseForwarded(line)
 	return elements{nodes: nodes, malformed: !ok}
@@ -25,9 +25,9 @@ func (e elements) last() (element string, before elements, ok bool) {
 		element, e.nodes = e.nodes[n-1], e.nodes[:n-1]
 		return element, e, true
 	}
-	for e.rest != "" {
-		i := strings.LastIndexByte(e.rest, ',')
-		element, e.rest = trimSpace(e.rest[i+1:]), e.rest[:max(i, 0)]
+	for e.unread != "" {
+		i := strings.LastIndexByte(e.unread, ',')
+		element, e.unread = trimSpace(e.unread[i+1:]), e.unread[:max(i, 0)]
 		if element != "" { // a list can have empty elements, which mean nothing
 			return element, e, true
 		}
@@ -35,11 +35,11 @@ func (e elements) last() (element string, before elements, ok bool) {
 	return "", e, false
 }
 
-// maxNodes is how many elements of a Forwarded line are kept, the last ones.
+// maxNodes is how many elements of a Forwarded line are kept. If there are more, the first are dropped.
 const maxNodes = 128
 
-// parseForwarded reads a line from its beginning, because only from there it is known which text is quoted. A line with
-// a mistake is refused as a whole: otherwise a client that sends one quote too many would decide how the elements that a
+// parseForwarded reads a line from its beginning, because a quote can only be recognized from there. A line with a
+// mistake is refused as a whole: otherwise a client that sends one quote too many would decide how the elements that a
 // proxy has appended are read.
 func parseForwarded(line string) (nodes []string, ok bool) {
 	nodes = make([]string, 0, 4)

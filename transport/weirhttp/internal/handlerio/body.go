@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// A timedBody is a request body that fails from some moment on, also if a Read waits for the client at that moment.
+// A timedBody is a request body whose Read fails after the time of the handler is over. If a Read is waiting for the
+// client at that moment, it fails then.
 type timedBody struct {
 	io.ReadCloser
 	inner  http.ResponseWriter
 	client *ClientContext
-	outer  *timedBody // that of a handler further out, with its own time; or nil
+	outer  *timedBody // the timedBody of a handler further out, which has its own time; nil: there is none
 	cutoff *cutoff
 
 	// disturbed: the body ended at the moment at which the deadline was set. net/http
@@ -57,8 +58,8 @@ func (b *timedBody) Close() error {
 	return err
 }
 
-// expire makes reading fail. It first marks the contexts of all handlers further out, which would otherwise take that
-// for a client that hangs up.
+// expire makes reading fail. It first marks the ClientContext of this handler and of all handlers further out: without
+// the mark they would end as if the client had hung up.
 func (b *timedBody) expire() {
 	for outer := b; outer != nil; outer = outer.outer {
 		outer.client.expired.Store(true)

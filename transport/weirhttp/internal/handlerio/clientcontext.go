@@ -17,8 +17,8 @@ type ClientContext struct {
 	expired atomic.Bool // a deadline of weir has passed on the connection
 }
 
-// NewClientContext returns the ClientContext of r. A request without a body needs none, because its connection gets no read
-// deadline: its Ctx is that of the request.
+// NewClientContext returns the ClientContext of r. If r has no body, weir sets no read deadline on the connection, and
+// Ctx is the context of r.
 func NewClientContext(r *http.Request) *ClientContext {
 	parent := r.Context()
 	if !HasBody(r) {
@@ -33,7 +33,7 @@ func NewClientContext(r *http.Request) *ClientContext {
 	c := &ClientContext{Ctx: ctx}
 	stopPropagation := context.AfterFunc(parent, func() {
 		if c.expired.Load() || ends && errors.Is(parent.Err(), context.DeadlineExceeded) {
-			return // weir's deadline, or one that ctx has itself
+			return // weir's read deadline, or the deadline of parent, which ctx has, too
 		}
 		cancel(context.Cause(parent))
 	})
@@ -46,11 +46,11 @@ func NewClientContext(r *http.Request) *ClientContext {
 }
 
 // WriteGrace is how long after the end of its time a handler can still write a response, for example one that says that
-// it ran out of time. A response that begins later has that long from its beginning.
+// it ran out of time. If the response begins after that moment, the grace counts from its beginning.
 const WriteGrace = time.Second
 
-// Limit returns r with ctx, and makes calls of the handler that wait for the client fail at the deadline of ctx. restore
-// ends that. It must be called when the handler has returned.
+// Limit returns r with ctx, and makes calls of the handler that wait for the client fail at the deadline of ctx.
+// restore lifts that limit, and must be called when the handler has returned.
 func (c *ClientContext) Limit(ctx context.Context, response *Response, r *http.Request) (limited *http.Request, restore func()) {
 	w := &response.w
 	var body *timedBody

@@ -21,10 +21,10 @@ type cutoff struct {
 	mu      sync.Mutex
 	timer   *time.Timer
 	at      time.Time
-	inside  int           // calls under way
+	calls   int           // between enter and leave
 	expired bool          // expire was called
 	closed  bool          // the time of the request no longer matters
-	running chan struct{} // closed when the expire that the timer called last has returned; nil: it has called none
+	running chan struct{} // closed when the timer's latest call of expire has returned; nil: the timer has not called it
 }
 
 // pastDeadline is a deadline that has passed.
@@ -50,30 +50,30 @@ func (c *cutoff) enter() error {
 	if !c.closed && time.Until(c.at) <= 0 {
 		return os.ErrDeadlineExceeded
 	}
-	c.inside++
+	c.calls++
 	return nil
 }
 
-// enterLate is enter for a call that must be made even if the time is over. Then it gets an eighth of WriteGrace, so
-// that an answer can still be written after it.
+// enterLate is enter for a call that must be made even if the time is over. If it is over, the call can take an eighth
+// of WriteGrace, so that there is time to write an answer after the call.
 func (c *cutoff) enterLate() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.inside++
+	c.calls++
 	if !c.closed && time.Until(c.at) <= 0 {
 		c.timer.Reset(WriteGrace / 8)
 	}
 }
 
-// leave ends a call. After the last one the time no longer matters. disturbed reports whether expire was called before
-// the last one ended.
+// leave ends a call. With last, no other call follows, and the time no longer matters; disturbed then reports whether
+// expire was called before.
 func (c *cutoff) leave(last bool) (disturbed bool) {
 	if c == nil {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.inside--
+	c.calls--
 	if last && !c.closed {
 		c.closed = true
 		c.timer.Stop()
@@ -84,7 +84,7 @@ func (c *cutoff) leave(last bool) (disturbed bool) {
 // fire runs when the timer fires.
 func (c *cutoff) fire() {
 	c.mu.Lock()
-	if c.closed || c.inside == 0 {
+	if c.closed || c.calls == 0 {
 		c.mu.Unlock()
 		return
 	}

@@ -59,17 +59,17 @@ func (w *writer) closeNotify() <-chan bool {
 	return w.inner.(http.CloseNotifier).CloseNotify() //nolint:staticcheck // see withMethods
 }
 
-// Unwrap is for [http.ResponseController]. If the inner one hides a Flush or a Hijack further inside, the controller
-// would call that without the writer knowing, so Unwrap returns a step between that records it.
+// Unwrap is for [http.ResponseController]. If the inner one has no Flush or Hijack, but wraps a ResponseWriter that has
+// it, the controller would bypass the writer. So Unwrap then returns a link, whose method calls the writer.
 func (w *writer) Unwrap() http.ResponseWriter {
 	flushes, hijacks := onlyInside(w.inner, canFlush), onlyInside(w.inner, canHijack)
-	switch b := (below{w}); {
+	switch l := (link{w}); {
 	case flushes && hijacks:
-		return belowFH{belowF{b}}
+		return linkFH{linkF{l}}
 	case flushes:
-		return belowF{b}
+		return linkF{l}
 	case hijacks:
-		return belowH{b}
+		return linkH{l}
 	}
 	return w.inner
 }
@@ -91,24 +91,24 @@ func onlyInside(w http.ResponseWriter, has func(http.ResponseWriter) bool) bool 
 	}
 }
 
-// below is the step between a writer and the inner one; see Unwrap.
+// A link stands between a writer and the inner one; see Unwrap.
 type (
-	below   struct{ w *writer }
-	belowF  struct{ below }
-	belowH  struct{ below }
-	belowFH struct{ belowF }
+	link   struct{ w *writer }
+	linkF  struct{ link }
+	linkH  struct{ link }
+	linkFH struct{ linkF }
 )
 
-func (b below) asWriter() *writer           { return b.w }
-func (b below) Header() http.Header         { return b.w.Header() }
-func (b below) Write(p []byte) (int, error) { return b.w.Write(p) }
-func (b below) WriteHeader(status int)      { b.w.WriteHeader(status) }
-func (b below) Unwrap() http.ResponseWriter { return b.w.inner }
+func (l link) asWriter() *writer           { return l.w }
+func (l link) Header() http.Header         { return l.w.Header() }
+func (l link) Write(p []byte) (int, error) { return l.w.Write(p) }
+func (l link) WriteHeader(status int)      { l.w.WriteHeader(status) }
+func (l link) Unwrap() http.ResponseWriter { return l.w.inner }
 
-func (b belowF) Flush()                                        { _ = b.w.flush() } // Flush has no result
-func (b belowF) FlushError() error                             { return b.w.flush() }
-func (b belowH) Hijack() (net.Conn, *bufio.ReadWriter, error)  { return b.w.hijack() }
-func (b belowFH) Hijack() (net.Conn, *bufio.ReadWriter, error) { return b.w.hijack() }
+func (l linkF) Flush()                                        { _ = l.w.flush() } // Flush has no result
+func (l linkF) FlushError() error                             { return l.w.flush() }
+func (l linkH) Hijack() (net.Conn, *bufio.ReadWriter, error)  { return l.w.hijack() }
+func (l linkFH) Hijack() (net.Conn, *bufio.ReadWriter, error) { return l.w.hijack() }
 
 // A method set is fixed when the program is compiled, hence a type for each combination of the optional methods. Each
 // embeds the combination without its last letter, and adds the method of that letter. All of them are one pointer, so
@@ -147,7 +147,7 @@ type (
 	withFHRPC struct{ withFHRP }
 )
 
-// methodSets has for each combination of the methods, as a number, how a writer gets them.
+// methodSets[has] adds the methods of has, a sum of the constants above, to a writer.
 var methodSets = [...]func(w *writer) http.ResponseWriter{
 	func(w *writer) http.ResponseWriter { return w },
 	func(w *writer) http.ResponseWriter { return withF{w} },

@@ -1,6 +1,6 @@
-// Package handlerio has what handlers of weirhttp read and write: their request, and a ResponseWriter that knows what the
-// handler has answered. If the time of a handler is limited, reading the one and writing the other fail when it is over,
-// also while they wait for a client.
+// Package handlerio has what handlers of weirhttp read and write: their request, and a ResponseWriter that knows what
+// the handler has answered. If the time of a handler is limited, reading the body of the request and writing the
+// response fail when the time is over, also calls that are waiting for the client at that moment.
 //
 //   - response.go: what weirhttp sees of the answer.
 //   - writer.go: the ResponseWriter of the handler.
@@ -31,8 +31,8 @@ func NewResponse(w http.ResponseWriter, r *http.Request) *Response {
 	return own
 }
 
-// RestoreHeader makes the header what it was before the handler, whose header is not for another answer. It can be
-// called again.
+// RestoreHeader restores the header as it was before the handler ran, so that another answer does not get the handler's
+// fields. It can be called again.
 func (r *Response) RestoreHeader() {
 	h := r.w.Header()
 	clear(h)
@@ -45,7 +45,7 @@ func (r *Response) RestoreHeader() {
 // [http.ResponseController] works through it.
 func (r *Response) Writer() http.ResponseWriter { return r.w.withMethods() }
 
-// Begun reports whether anything was sent that another answer would mix with.
+// Begun reports whether the handler has sent a status or a part of the body, or has hijacked the connection.
 func (r *Response) Begun() bool { return r.w.status != 0 }
 
 // Status returns the status of the response; 0 if it has not begun.

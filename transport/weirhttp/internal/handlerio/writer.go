@@ -38,9 +38,8 @@ func (w *writer) begin(status int) {
 	w.status = status
 	w.limit()
 	if status == http.StatusRequestEntityTooLarge && w.request != nil && w.request.ProtoMajor == 1 && HasBody(w.request) {
-		// The rest of the body is not waited for, as with http.MaxBytesReader. That one
-		// tells the server by an unexported method, which only the server's
-		// ResponseWriter has.
+		// Without this the server would wait for the rest of the body. http.MaxBytesReader tells the server by an
+		// unexported method, which a wrapper of the server's ResponseWriter cannot have.
 		w.Header().Set("Connection", "close")
 	}
 	w.closeAfter()
@@ -75,7 +74,7 @@ func (w *writer) expire() {
 	_ = http.NewResponseController(w.inner).SetWriteDeadline(pastDeadline) // if it cannot be set, the Write waits
 }
 
-// unlimit ends limit. A connection that has failed stays so.
+// unlimit lifts the limit on writing. If writing has already failed, the connection stays unusable.
 func (w *writer) unlimit() {
 	w.until = time.Time{}
 	w.writes.close()
@@ -143,7 +142,8 @@ func (w *writer) Write(p []byte) (int, error) {
 	if len(p) <= headBytes || !w.drains() {
 		return w.write(p)
 	}
-	n, err := w.write(p[:headBytes]) // on its own, so that it waits either for the body or for the client to read
+	// Apart from the rest: this call can wait for the body of the request, the next only for the client to read.
+	n, err := w.write(p[:headBytes])
 	if err != nil {
 		return n, err
 	}
