@@ -27,10 +27,10 @@ type TransportOptions struct {
 	// with a body but without GetBody is never sent again.
 	Idempotent func(r *http.Request) bool `json:"-" yaml:"-"`
 	// MaxRetryAfter bounds the wait that a server can ask for with Retry-After. Longer
-	// waits are cut to it, so a retry can come before the server asked for it. With
-	// 0, it is [DefaultMaxRetryAfter]. With -1 nothing is cut; then
-	// retry.Options.MaxRetryAfter decides, and a retry returns a response that asks
-	// for more at once.
+	// waits are cut to it, so a retry can come before the server asked for it. With 0,
+	// it is [DefaultMaxRetryAfter]. With -1 no wait is cut: if a response asks for
+	// more than retry.Options.MaxRetryAfter, the retry does not wait, and the caller
+	// gets that response.
 	MaxRetryAfter time.Duration `json:"max_retry_after,omitempty" yaml:"max_retry_after,omitempty"`
 	// PauseOnRetryAfter is the gate that holds back all requests to a host after a
 	// response with 429 or 503 and Retry-After. The same gate must be in the pipeline;
@@ -45,8 +45,8 @@ func (o *TransportOptions) Validate() error {
 	}
 	var problems validate.Problems
 	isSet(&problems, "Base", o.Base)
-	if o.Key.isOfNil() {
-		problems.Add("Key", nil, ofNil)
+	if o.Key.isInvalid() {
+		problems.Add("Key", nil, invalidKeyProblem)
 	}
 	if o.MaxRetryAfter < -1 {
 		problems.Add("MaxRetryAfter", o.MaxRetryAfter, "must be at least 0, or -1 for no limit")
@@ -111,16 +111,16 @@ func failedByDefault(resp *http.Response) bool {
 // it.
 //
 // All other responses are closed. Before another attempt, up to 4 KiB of the body of a failure are read, so that its
-// connection can be used again. If a retry handles responses that are not failures, they stay open until it is done:
-// let [TransportOptions.Failed] report them instead. A strategy that returns a response of its own must not give it a
-// body that wraps the body of another response.
+// connection can be used again. If a retry handles responses that are not failures, those responses stay open until the
+// retry is done, so let [TransportOptions.Failed] count them as failures instead. A strategy that returns a response of
+// its own must not give it a body that wraps the body of another response.
 type Transport struct {
 	pipeline *pipeline.Pipeline
 	options  TransportOptions
 }
 
-// NewTransport returns a Transport that sends requests through p. A nil p only sends them. If o is nil, the defaults
-// apply. The error is a [weir.OptionsError].
+// NewTransport returns a Transport that sends requests through p. If p is nil, the requests go to the base directly. If
+// o is nil, the defaults apply. The error is a [weir.OptionsError].
 func NewTransport(p *pipeline.Pipeline, o *TransportOptions) (*Transport, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			x.abandon()
 		}
 	}()
-	x.responses, x.caller = x.array[:0], x.Context
+	x.responses, x.caller = x.responsesArray[:0], x.Context
 	if r.Cancel != nil { //nolint:staticcheck // deprecated, but http.Client sets it
 		var stop context.CancelCauseFunc
 		x.Context, stop = withCancelChannel(x.Context, r.Cancel) //nolint:staticcheck // see above
@@ -175,8 +175,8 @@ func HostFrom(ctx context.Context) string {
 	return ""
 }
 
-// KeyFrom returns what [TransportOptions.Key] returned for the request of this execution. Without that option it is
-// [HostFrom].
+// KeyFrom returns what [TransportOptions.Key] returned for the request of this execution. If that option is nil,
+// KeyFrom returns the same as [HostFrom]. It is "" in a context that does not come from a [Transport].
 func KeyFrom(ctx context.Context) string {
 	x := exchangeFrom(ctx)
 	switch {

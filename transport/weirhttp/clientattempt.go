@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
 
-// An attempt is one try of an exchange. The base gets the attempt's copy of the request, which shares only the body and
-// the trailer, which the caller fills in while the body is read.
+// An attempt is one try of an exchange. The base gets the attempt's copy of the request. The copy shares only two
+// things with the caller's request: the body, and the trailer, which the caller fills in while the body is read.
 type attempt struct {
 	exchange *exchange
 	number   int             // from 0
@@ -77,7 +77,7 @@ func (a *attempt) copyHeader(h http.Header) http.Header {
 	all := a.values[:0]
 	own := make(http.Header, len(h))
 	for name, values := range h {
-		if values == nil { // it keeps net/http from setting the header
+		if values == nil { // a nil value keeps net/http from setting the header
 			own[name] = nil
 			continue
 		}
@@ -101,7 +101,7 @@ func (a *attempt) openBody() error {
 	return nil
 }
 
-// end returns what the strategies see of what the base has returned.
+// end returns what the strategies see of the attempt. err is the error that the base has returned.
 func (a *attempt) end(err error) (*http.Response, error) {
 	x := a.exchange
 	if err == nil && a.response == nil {
@@ -122,10 +122,11 @@ func (a *attempt) end(err error) (*http.Response, error) {
 	if !a.failed {
 		return a.response, nil
 	}
-	return a.response, &StatusError{Response: a.response, retryAfter: asked, asks: known, attempt: a}
+	return a.response, &StatusError{Response: a.response, retryAfter: asked, hasRetryAfter: known, attempt: a}
 }
 
-// endWithError is end for an attempt without a response that counts.
+// endWithError returns the error that the strategies see of an attempt that ended with err. It closes the response of
+// the base, if there is one.
 func (a *attempt) endWithError(err error) error {
 	defer closeResponse(a.response)
 	a.awaitCancel()
@@ -138,8 +139,8 @@ func (a *attempt) endWithError(err error) error {
 }
 
 // awaitCancel waits until the context of the exchange has ended, if the request's Cancel channel is closed. The base
-// can see the closed channel first, and its error does not say that the request was cancelled: strategies check the
-// context.
+// can see the closed channel first. Its error does not match context.Canceled, so strategies recognize the cancellation
+// by the context, which must have ended by then.
 func (a *attempt) awaitCancel() {
 	select {
 	case <-a.request.Cancel: //nolint:staticcheck // deprecated, and http.Client sets it
@@ -155,7 +156,7 @@ func (a *attempt) abort() {
 	} else {
 		defer a.body.discard(false)
 	}
-	if !a.returned { // the base may not have closed it
+	if !a.returned { // the base may not have closed the request's body
 		defer closeRequestBody(&a.request)
 	}
 	a.ctx.end()
@@ -174,7 +175,7 @@ func (a *attempt) record(o outcome) bool {
 	if x.settled {
 		return false
 	}
-	x.last = o
+	x.lastOutcome = o
 	if o.answered != nil {
 		x.responses = append(x.responses, o.answered)
 	}
@@ -195,7 +196,7 @@ func (a *attempt) restoreRequest(resp *http.Response) {
 	}
 }
 
-// isBehind reports whether resp is the attempt's response, or one that a strategy has made with its body.
+// isBehind reports whether resp is the attempt's response, or a strategy's own response with the body of that response.
 func (a *attempt) isBehind(resp *http.Response) bool {
 	if resp == nil || resp == a.response {
 		return resp != nil

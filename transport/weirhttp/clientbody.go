@@ -19,11 +19,13 @@ const (
 	drainTime = 50 * time.Millisecond
 )
 
-// A body is the body of a response. It ends the context of its attempt when it has been read or closed.
+// A body is the body of a response. It ends the context of its attempt when it has been read or closed. The caller and
+// strategies call Read and Close. The exchange calls buffer when another attempt begins, so that a strategy can still
+// read the first bytes, and discard for a response that the caller does not get.
 type body struct {
 	base   io.ReadCloser   // nil: there is nothing to close
 	ctx    *attemptContext // nil: there is nothing to end
-	duplex bool            // it can also be written, even after its end
+	duplex bool            // it can also be written, even after Read has returned io.EOF
 
 	closed  atomic.Bool
 	reading sync.Mutex // held while base is read
@@ -49,10 +51,11 @@ type halfCloserBody struct {
 	halfCloser
 }
 
-// original returns the body that duplexBody and halfCloserBody have in them.
+// original returns b. Through embedding, duplexBody and halfCloserBody have the method, too, which finds the body in
+// them.
 func (b *body) original() *body { return b }
 
-// wrap replaces the body of resp by b. An empty one stays, and ends ctx at once.
+// wrap replaces the body of resp by b. If the body of resp is empty, it stays, and ctx ends at once.
 func (b *body) wrap(resp *http.Response, ctx *attemptContext) {
 	if resp.Body == nil {
 		resp.Body = http.NoBody
@@ -111,9 +114,9 @@ func (b *body) Close() error {
 // errDiscarded is the error after the first bytes of a buffered body.
 var errDiscarded = errors.New("weirhttp: the rest of the body was discarded when the next attempt began")
 
-// buffer closes base and keeps the first bytes, which must be read to free the connection. A strategy can still return
-// the response, and most bodies of failures are not longer. While a strategy reads the body, buffer does nothing and
-// returns false.
+// buffer reads the first bytes of base, which can free the connection, and closes base. It keeps those bytes, because a
+// strategy can still return the response; most bodies of failures have no more than drainBytes. While a strategy reads
+// the body, buffer does nothing and returns false.
 func (b *body) buffer() (done bool) {
 	if b.base == nil {
 		return true
@@ -126,7 +129,7 @@ func (b *body) buffer() (done bool) {
 		return true
 	}
 	b.buffered, b.headErr = true, errDiscarded
-	defer b.shut()
+	defer b.closeBase()
 	b.head, b.headErr = b.drain(make([]byte, 0, 512))
 	return true
 }
@@ -137,7 +140,7 @@ func (b *body) discard(drain bool) {
 	if b.base == nil || b.closed.Swap(true) {
 		return
 	}
-	defer b.shut()
+	defer b.closeBase()
 	if drain && b.reading.TryLock() {
 		defer b.reading.Unlock()
 		if !b.buffered {
@@ -146,16 +149,16 @@ func (b *body) discard(drain bool) {
 	}
 }
 
-// shut closes base. It ends the context of the attempt first, because the Close of some bodies waits for that. For the
-// connection that makes no difference: a body that was read to its end has already freed it.
-func (b *body) shut() {
+// closeBase closes base. It ends the context of the attempt first, because the Close of some bodies waits for that. For
+// the connection that makes no difference: a body that was read to its end has already freed it.
+func (b *body) closeBase() {
 	b.ctx.end()
 	_ = b.base.Close() // an error has no consequence for a discarded body
 }
 
 // drain appends the first bytes of base to buf. The error is io.EOF if there are no more.
 func (b *body) drain(buf []byte) ([]byte, error) {
-	timer := time.AfterFunc(drainTime, func() { recovered.Call("weirhttp: closing a response's body", b.shut) })
+	timer := time.AfterFunc(drainTime, func() { recovered.Call("weirhttp: closing a response's body", b.closeBase) })
 	defer timer.Stop()
 	for began := time.Now(); len(buf) < drainBytes && time.Since(began) < drainTime; {
 		if len(buf) == cap(buf) {

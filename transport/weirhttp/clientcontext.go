@@ -7,18 +7,19 @@ import (
 	"time"
 )
 
-// An attemptContext is the context of an attempt whose strategies gave it one that ends when they are done, as a
-// timeout or a hedge does. With theirs, the base would stop delivering the body that the caller is about to read. So
-// this one ends
+// An attemptContext is the context that the base gets for an attempt. Strategies such as a timeout or a hedge run the
+// attempt with a context that ends when the strategies are done. If the base got the strategies' context, it would then
+// stop delivering the body that the caller is about to read. So an attemptContext ends
 //
 //   - with the strategies' context, until the response is there and detach is called;
 //   - with the caller's context from then on;
 //   - when end is called, because the body has been read or closed.
 //
-// The first call of Done makes a context of the standard library, the armed one, and from then on this one answers from
-// it: so contexts that are made from this one need no goroutine. Until then it answers from the contexts above.
+// The first call of Done makes a context of package context, the field standard. From then on the methods answer from
+// standard: package context can hook child contexts onto it without a goroutine. Until then the methods answer from
+// caller and strategies.
 //
-// A nil *attemptContext is that of an attempt that uses the caller's context.
+// If an attempt uses the caller's context, its *attemptContext is nil.
 type attemptContext struct {
 	caller     context.Context
 	strategies context.Context // values come from here
@@ -26,7 +27,7 @@ type attemptContext struct {
 	mu       sync.Mutex
 	detached bool            // the strategies' context no longer counts
 	ended    error           // what Err returns after end
-	armed    context.Context // below the caller's; nil: Done was not called
+	standard context.Context // a child of caller; nil: Done was not called
 	cancel   context.CancelCauseFunc
 	stop     func() bool // stops the propagation from the strategies' context; nil: there is none
 }
@@ -34,8 +35,8 @@ type attemptContext struct {
 // errCancelled is the cause of a context that ended with a request's Cancel channel.
 var errCancelled = fmt.Errorf("weirhttp: the request's Cancel channel was closed: %w", context.Canceled)
 
-// withCancelChannel returns a context that ends when ch is closed, too, so that waits of strategies end then. The base
-// gets the channel itself, in the request. stop ends the goroutine that this takes.
+// withCancelChannel returns a child of parent that also ends when ch is closed, so that closing ch ends the waits of
+// strategies. The base gets ch itself, in the request. stop ends the goroutine that waits for ch.
 func withCancelChannel(parent context.Context, ch <-chan struct{}) (ctx context.Context, stop context.CancelCauseFunc) {
 	deadline, ok := parent.Deadline() // not on the goroutine, where a panic of the program's context would end the process
 	ctx, stop = context.WithCancelCause(parent)
@@ -55,30 +56,30 @@ func withCancelChannel(parent context.Context, ch <-chan struct{}) (ctx context.
 	return ctx, stop
 }
 
-// Done arms the context.
-func (c *attemptContext) Done() <-chan struct{} { return c.arm().Done() }
+// Done returns the Done of the standard context.
+func (c *attemptContext) Done() <-chan struct{} { return c.makeStandard().Done() }
 
-// arm returns the armed context, which it makes if there is none.
-func (c *attemptContext) arm() context.Context {
+// makeStandard returns the standard context, and makes it if there is none.
+func (c *attemptContext) makeStandard() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.armed != nil {
-		return c.armed
+	if c.standard != nil {
+		return c.standard
 	}
-	c.armed, c.cancel = context.WithCancelCause(c.caller)
+	c.standard, c.cancel = context.WithCancelCause(c.caller)
 	switch {
 	case c.ended != nil:
 		c.cancel(c.ended)
 	case c.detached:
-	case c.strategies.Err() != nil: // Err may have returned that already
+	case c.strategies.Err() != nil: // a call of Err may already have returned this error
 		c.expire()
 	default:
 		c.stop = context.AfterFunc(c.strategies, c.expire)
 	}
-	return c.armed
+	return c.standard
 }
 
-// expire ends the armed context with the strategies' context.
+// expire ends the standard context with the strategies' context.
 func (c *attemptContext) expire() { c.cancel(context.Cause(c.strategies)) }
 
 // Err returns the error of the context that ended this one.
@@ -96,12 +97,12 @@ func (c *attemptContext) errLocked() error {
 	if c.detached {
 		source = c.caller
 	}
-	if c.armed == nil {
+	if c.standard == nil {
 		return source.Err()
 	}
-	// Not nil if and only if Done is closed: the armed context decides whether this one has ended, the source only
-	// with which error. Of contexts that end together, one ends first.
-	err := c.armed.Err()
+	// Err must be nil as long as Done is open. The source can end a moment before the standard context does, so the
+	// standard context decides whether there is an error, and the source only which error it is.
+	err := c.standard.Err()
 	if err == nil {
 		return nil
 	}
@@ -111,7 +112,7 @@ func (c *attemptContext) errLocked() error {
 	return err
 }
 
-// Deadline returns that of the strategies' context until detach, then that of the caller's.
+// Deadline returns the deadline of the strategies' context until detach is called, then the deadline of the caller's.
 func (c *attemptContext) Deadline() (time.Time, bool) {
 	c.mu.Lock()
 	detached := c.detached
@@ -122,9 +123,9 @@ func (c *attemptContext) Deadline() (time.Time, bool) {
 	return c.strategies.Deadline()
 }
 
-// Value returns the value of the strategies' context. The exception is the key by which the context package looks for
-// an ancestor that it can hook onto: there it must find the armed context, not one that ends with the strategies. That
-// key is unexported, but its value is a context, which shows it.
+// Value returns the value of the strategies' context, with one exception. Package context looks for an ancestor to hook
+// a child onto with an unexported key whose value is a context. For that key Value must return the standard context:
+// otherwise the child would end with the strategies.
 func (c *attemptContext) Value(key any) any {
 	value := c.strategies.Value(key)
 	if _, ok := key.(exchangeKey); ok {
@@ -133,17 +134,18 @@ func (c *attemptContext) Value(key any) any {
 	if _, ok := value.(context.Context); !ok {
 		return value
 	}
-	armed := c.arm()
-	if own := armed.Value(key); own == any(armed) {
+	standard := c.makeStandard()
+	if own := standard.Value(key); own == any(standard) {
 		return own
 	}
 	return value
 }
 
-// String returns only what never changes: fmt would read all fields, and race with arm.
+// String returns only what never changes: fmt would read all fields, and race with makeStandard.
 func (c *attemptContext) String() string { return fmt.Sprintf("%v.attempt", c.strategies) }
 
-// detach makes the context independent of the strategies'. If that one has ended already, detach returns its cause.
+// detach makes c independent of the strategies' context. If the strategies' context has already ended, detach returns
+// its cause.
 func (c *attemptContext) detach() error {
 	if c == nil {
 		return nil

@@ -21,9 +21,9 @@ type StatusError struct {
 	// Response is the response. A strategy can look at it, and must not close it.
 	Response *http.Response
 
-	retryAfter time.Duration
-	asks       bool     // retryAfter is known
-	attempt    *attempt // nil: the program made the error
+	retryAfter    time.Duration
+	hasRetryAfter bool     // the response asks for a wait
+	attempt       *attempt // nil: the program made the error
 }
 
 // Error returns the method, the host, the status and Retry-After. It leaves out the path, which can have secrets in it.
@@ -37,7 +37,7 @@ func (e *StatusError) Error() string {
 		request = r.Method + " " + r.URL.Host
 	}
 	text := fmt.Sprintf("weirhttp: %s: %d %s", request, e.Response.StatusCode, http.StatusText(e.Response.StatusCode))
-	if e.asks {
+	if e.hasRetryAfter {
 		text += fmt.Sprintf(", retry after %v", e.retryAfter)
 	}
 	return text
@@ -45,7 +45,7 @@ func (e *StatusError) Error() string {
 
 // RetryAfter returns the wait that the response asks for, up to [TransportOptions.MaxRetryAfter]; ok is false if it
 // asks for none. See [pipeline.RetryAfter].
-func (e *StatusError) RetryAfter() (d time.Duration, ok bool) { return e.retryAfter, e.asks }
+func (e *StatusError) RetryAfter() (d time.Duration, ok bool) { return e.retryAfter, e.hasRetryAfter }
 
 // Retryable reports whether the request may be sent again.
 func (e *StatusError) Retryable() bool { return e.attempt != nil && e.attempt.exchange.repeatable }
@@ -53,7 +53,7 @@ func (e *StatusError) Retryable() bool { return e.attempt != nil && e.attempt.ex
 // isOf reports whether the error is about an attempt of x.
 func (e *StatusError) isOf(x *exchange) bool { return e.attempt != nil && e.attempt.exchange == x }
 
-// A finalError is the error of an attempt, of a request or of a handler, that no other may follow.
+// A finalError is the error of the last attempt, at a request or of a handler: no other attempt may follow.
 type finalError struct{ error }
 
 func (e *finalError) Unwrap() error { return e.error }
@@ -62,12 +62,12 @@ func (e *finalError) Unwrap() error { return e.error }
 // fail in the same way, and the retry would have waited for nothing.
 func (e *finalError) Retryable() bool { return false }
 
-// Retryable reports whether an attempt with that outcome should be followed by another. It is meant for the Handle of a
-// retry's options, so that the retry does not wait for requests that the [Transport] would not send again. It returns
+// Retryable reports whether another attempt should follow an attempt that ended with err. It is meant for the Handle of
+// a retry's options, so that the retry does not wait for requests that the [Transport] would not send again. It returns
 // false for
 //
 //   - no error;
-//   - requests that are not sent again, see [TransportOptions.Idempotent], and those whose GetBody fails;
+//   - requests that are not sent again, see [TransportOptions.Idempotent], and requests whose GetBody fails;
 //   - attempts that ended after the request's own context: the caller's deadline or cancellation,
 //     [http.Client.Timeout], [http.Request.Cancel];
 //   - errors that match [context.Canceled], which strategies do not retry either;
@@ -79,20 +79,20 @@ func (e *finalError) Retryable() bool { return false }
 // context decides whether the caller's time has run out, and a retry checks that itself.
 func Retryable(_ any, err error) bool {
 	if timedOut, ok := errors.AsType[*timeout.Error](err); ok {
-		retryable, says := saysRetryable(timedOut.Err) // timedOut does not unwrap it
-		return retryable || !says
+		retryable, found := retryableByMethod(timedOut.Err) // timedOut does not unwrap it
+		return retryable || !found
 	}
 	if err == nil || permanent(err) {
 		return false
 	}
-	if retryable, says := saysRetryable(err); says {
+	if retryable, found := retryableByMethod(err); found {
 		return retryable
 	}
 	return !errors.Is(err, context.Canceled)
 }
 
-// saysRetryable returns what the first error with a method Retryable says. says is false if there is none.
-func saysRetryable(err error) (retryable, says bool) {
+// retryableByMethod returns the answer of the first error with a method Retryable. found is false if there is none.
+func retryableByMethod(err error) (retryable, found bool) {
 	e, ok := errors.AsType[interface {
 		error
 		Retryable() bool
@@ -108,7 +108,7 @@ var permanentTexts = []string{
 	"http: Request.ContentLength=", // with a nil body
 	"unsupported protocol scheme",
 	"net/http: invalid ", // method, header, trailer
-	"stopped after ",     // so many redirects
+	"stopped after ",     // N redirects
 }
 
 // permanent reports whether another attempt would fail for the same reason.
@@ -153,7 +153,7 @@ func (e *refusal) NotCalled() bool { return true }
 var (
 	errSentBefore    = &refusal{text: "weirhttp: the request has been sent, and must not be sent again"}
 	errTooLate       = &refusal{text: "weirhttp: the request has been answered"}
-	errAtTheSameTime = &refusal{text: "weirhttp: the request is being sent, and must not be at the same time", later: true}
+	errAtTheSameTime = &refusal{text: "weirhttp: the request is being sent, and must not be sent twice at the same time", later: true}
 
 	errNoResponse  = errors.New("weirhttp: the pipeline returned neither a response nor an error")
 	errBaseNothing = errors.New("weirhttp: the base transport returned neither a response nor an error")

@@ -34,16 +34,16 @@ type exchange struct {
 	repeatable  bool            // the request may be sent more than once
 	cancellable bool            // the request has a Cancel channel
 
-	mu        sync.Mutex
-	sent      int           // attempts that were made
-	running   int           // attempts that have not ended
-	settled   bool          // the caller has its answer
-	bodies    int           // calls of the request's GetBody under way
-	noBodies  chan struct{} // closed when bodies is 0; nil if nothing waits for that
-	responses []*attempt    // attempts whose responses must be closed
-	array     [1]*attempt   // where responses begins, which saves an allocation
-	last      outcome       // of the attempt that ended last
-	first     attempt       // most requests have only one
+	mu             sync.Mutex
+	sent           int           // attempts that were made
+	running        int           // attempts that have not ended
+	settled        bool          // the caller has its answer
+	getBodyCalls   int           // calls of the request's GetBody under way
+	getBodyDone    chan struct{} // closed when getBodyCalls is 0; nil if close does not wait for that
+	responses      []*attempt    // attempts whose responses must be closed
+	responsesArray [1]*attempt   // the first array of responses, which saves an allocation
+	lastOutcome    outcome       // of the attempt that ended last
+	firstAttempt   attempt       // most requests have only one
 }
 
 // exchangeKey asks a context for the nearest exchange.
@@ -90,15 +90,15 @@ func (x *exchange) send(ctx context.Context) (*http.Response, error) {
 	return resp, err
 }
 
-// begin returns another attempt with its copy of the caller's request, or refuses it. The stale attempts are those
-// whose connections the new one can use.
+// begin returns a new attempt with its copy of the caller's request, or an error if no attempt may begin. stale are the
+// earlier attempts whose responses can be closed, so that the new attempt can use their connections.
 func (x *exchange) begin(ctx context.Context) (a *attempt, stale []*attempt, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if err := x.refusalLocked(); err != nil {
 		return nil, nil, err
 	}
-	if a = &x.first; x.sent > 0 {
+	if a = &x.firstAttempt; x.sent > 0 {
 		a = new(attempt)
 	}
 	a.exchange, a.number = x, x.sent
@@ -123,8 +123,9 @@ func (x *exchange) staleLocked() (stale []*attempt) {
 	return stale
 }
 
-// buffer frees the connections of failures, so that the next attempt can use one. Only then does it remove them from
-// responses: if the body of one panics, or a strategy still reads it, settle or abandon closes it.
+// buffer frees the connections of the stale attempts, so that the next attempt can use one. It then removes the freed
+// attempts from responses. If a body panics, or a strategy still reads it, its attempt stays in responses, and settle
+// or abandon closes the body.
 func (x *exchange) buffer(stale []*attempt) {
 	if len(stale) == 0 {
 		return
@@ -132,7 +133,7 @@ func (x *exchange) buffer(stale []*attempt) {
 	buffered := slices.DeleteFunc(stale, func(a *attempt) bool { return !a.body.buffer() })
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if !x.settled { // settle reads them without mu
+	if !x.settled { // settle reads responses without mu, after it has set settled
 		x.responses = slices.DeleteFunc(x.responses, func(a *attempt) bool { return slices.Contains(buffered, a) })
 	}
 }
@@ -153,19 +154,19 @@ func (x *exchange) refusalLocked() error {
 	}
 }
 
-// close lets no other attempt begin, and waits for calls of the request's GetBody. After it the exchange does not read
-// the caller's request.
+// close lets no other attempt begin, and waits for calls of the request's GetBody. After close has returned, the
+// exchange does not read the caller's request.
 func (x *exchange) close() (sent int, last outcome, responses []*attempt) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.settled = true
-	if x.bodies > 0 {
-		x.noBodies = make(chan struct{})
+	if x.getBodyCalls > 0 {
+		x.getBodyDone = make(chan struct{})
 		x.mu.Unlock()
-		<-x.noBodies
+		<-x.getBodyDone
 		x.mu.Lock()
 	}
-	return x.sent, x.last, x.responses
+	return x.sent, x.lastOutcome, x.responses
 }
 
 // settle returns what the caller gets for what the pipeline has returned, and closes everything else.
@@ -204,7 +205,7 @@ func (x *exchange) answer(err error, last outcome) (*http.Response, error) {
 	if status, ok := errors.AsType[*StatusError](err); ok && status.isOf(x) && x.Err() == nil {
 		return status.attempt.deliver(), nil
 	}
-	if final, ok := err.(*finalError); ok { //nolint:errorlint // only the outermost: it means nothing to the caller
+	if final, ok := err.(*finalError); ok { //nolint:errorlint // only the outermost error: a finalError means nothing to the caller
 		err = final.error
 	}
 	return nil, err
@@ -229,14 +230,14 @@ func (x *exchange) getBody() (io.ReadCloser, error) {
 		x.mu.Unlock()
 		return nil, errTooLate
 	}
-	x.bodies++
+	x.getBodyCalls++
 	get := x.request.GetBody
 	x.mu.Unlock()
 	defer func() {
 		x.mu.Lock()
 		defer x.mu.Unlock()
-		if x.bodies--; x.bodies == 0 && x.noBodies != nil {
-			close(x.noBodies)
+		if x.getBodyCalls--; x.getBodyCalls == 0 && x.getBodyDone != nil {
+			close(x.getBodyDone)
 		}
 	}()
 	return get()

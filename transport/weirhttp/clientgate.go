@@ -25,8 +25,8 @@ const DefaultMaxHosts = 1024
 // GateOptions are the options of a [Gate]. With the zero value no request waits.
 type GateOptions struct {
 	// MaxHosts bounds how many hosts can be paused at the same time. With 0, it is
-	// [DefaultMaxHosts]. To pause one more host, the gate forgets a pause for which no
-	// request waits, the one that ends first.
+	// [DefaultMaxHosts]. To pause one more host, the gate forgets a pause: of the
+	// pauses for which no request waits, the pause that ends first.
 	MaxHosts int `json:"max_hosts,omitempty" yaml:"max_hosts,omitempty"`
 	// QueueLimit is how many requests to each host can wait for the end of its pause.
 	// All others are rejected. With 0, the default, no request waits. A request that
@@ -46,7 +46,7 @@ func (o *GateOptions) Validate() error {
 	return problems.Err("weirhttp")
 }
 
-// A Gate is a limiter for each host, and the host can be paused. If a server answers one request with 429 or 503 and
+// A Gate has a limiter for each host, and can pause hosts. If a server answers one request with 429 or 503 and
 // Retry-After, other requests would get the same answer. So a [Transport] with the gate as its PauseOnRetryAfter pauses
 // the host. During the pause requests are rejected, with the remaining time as RetryAfter, or they wait if the options
 // allow it.
@@ -72,8 +72,8 @@ type Gate struct {
 // neverPaused is before every moment. It is not 0, because clock.Now can be negative in a test.
 const neverPaused = math.MinInt64
 
-// A pause is that of one host. It stays in [Gate].hosts until it has ended and no request waits for it: so requests
-// that wait see that it is renewed, and keep their places.
+// A pause is the pause of one host. It stays in [Gate].hosts until it has ended and no request waits for it, so that
+// waiting requests keep their places when the host is paused again.
 type pause struct {
 	until   time.Duration // as of clock.Now
 	waiting int
@@ -119,8 +119,8 @@ func (g *Gate) Pause(host string, d time.Duration) {
 	g.latest.Store(max(g.latest.Load(), int64(until)))
 }
 
-// makeRoomLocked makes room for another pause that lasts until then. It returns false if the gate is full, and that
-// pause would end before all others that can be forgotten.
+// makeRoomLocked makes room in hosts for a new pause that ends at until. It returns false if the gate is full and the
+// new pause would end before every pause that can be forgotten.
 func (g *Gate) makeRoomLocked(now, until time.Duration) bool {
 	if len(g.hosts) < g.options.MaxHosts {
 		return true
@@ -176,10 +176,10 @@ func (g *Gate) forgetLocked(host string, p *pause, now time.Duration) {
 // TryAcquire takes n permits of the host's limiter if the host is not paused. It implements [limiter.Partitioned].
 func (g *Gate) TryAcquire(ctx context.Context, host string, n int) (limiter.Lease, error) {
 	if left, ok := g.Paused(host); ok {
-		return decide(ctx, n, limiter.Rejected(left, ReasonPaused))
+		return checked(ctx, n, limiter.Rejected(left, ReasonPaused))
 	}
 	if g.behind == nil {
-		return decide(ctx, n, limiter.Granted(n, nil))
+		return checked(ctx, n, limiter.Granted(n, nil))
 	}
 	return g.behind.TryAcquire(ctx, host, n)
 }
@@ -195,11 +195,11 @@ func (g *Gate) Acquire(ctx context.Context, host string, n int) (limiter.Lease, 
 			}
 		}
 		if left > 0 {
-			return decide(ctx, n, limiter.Rejected(left, ReasonPaused))
+			return checked(ctx, n, limiter.Rejected(left, ReasonPaused))
 		}
 	}
 	if g.behind == nil {
-		return decide(ctx, n, limiter.Granted(n, nil))
+		return checked(ctx, n, limiter.Granted(n, nil))
 	}
 	return g.behind.Acquire(ctx, host, n)
 }
@@ -256,8 +256,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// decide returns the lease, or else the errors that every limiter returns first.
-func decide(ctx context.Context, n int, lease limiter.Lease) (limiter.Lease, error) {
+// checked returns the lease if ctx and n are valid. Otherwise it returns the error that every limiter returns for them.
+func checked(ctx context.Context, n int, lease limiter.Lease) (limiter.Lease, error) {
 	if err := pipeline.ContextError(ctx); err != nil {
 		return limiter.Lease{}, err
 	}

@@ -12,8 +12,8 @@ func (o *TransportOptions) repeatable(r *http.Request) bool {
 	return (!handlerio.HasBody(r) || r.GetBody != nil) && o.Idempotent(r)
 }
 
-// overlappable reports whether two attempts at the request may run at the same time. If it has a body and a trailer
-// they may not, because both bodies would fill the same trailer.
+// overlappable reports whether two attempts at the request may run at the same time. If it has a body and a trailer,
+// overlappable returns false, because both bodies would fill the same trailer.
 func overlappable(r *http.Request) bool {
 	return isSafe(r.Method) && (len(r.Trailer) == 0 || !handlerio.HasBody(r))
 }
@@ -45,7 +45,7 @@ func isSafe(method string) bool {
 	}
 }
 
-// closeRequestBody closes the body as every [http.RoundTripper] must, and ignores the error as they do.
+// closeRequestBody closes the body, as every [http.RoundTripper] must. Like [http.Transport], it ignores the error.
 func closeRequestBody(r *http.Request) {
 	if r.Body != nil {
 		_ = r.Body.Close()

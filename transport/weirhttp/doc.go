@@ -17,10 +17,10 @@
 //	mux.Handle("/healthz", limits.Exempt(health))
 //
 // The policies of a route are asked in order. A request that a later policy rejects costs nothing in the earlier ones.
-// That holds within one call of [Limits.Wrap]: if the middleware of two calls is nested, a request that the inner one
-// rejects has cost what the outer one granted. A rejected request gets 429 or 503, depending on the cause, with
-// Retry-After if it is known. The handler finds the leases of its request with [LeaseFrom], and corrects what the
-// request cost with [Charge].
+// This holds within one call of [Limits.Wrap] only: if middleware of two calls is nested, and the inner middleware
+// rejects a request, the request has still paid for the policies of the outer middleware. A rejected request gets 429
+// or 503, depending on the cause, with Retry-After if it is known. The handler finds the leases of its request with
+// [LeaseFrom], and corrects what the request cost with [Charge].
 //
 // For a limit by client address, [PerIP] is the middleware in one call. For a client, most callers want [NewTransport].
 //
@@ -32,9 +32,9 @@
 //
 // # Where the middleware goes
 //
-// Put the middleware of compression, caching and the like inside the limits, and authentication outside if a key comes
-// from there. Over HTTP/1, net/http does not notice that a client aborts a request with a body until the handler has
-// read the body: bound the wait of such requests with [Policy.MaxWait].
+// Put the middleware of compression, caching and the like inside the limits, and authentication outside if a key is the
+// authenticated user. Over HTTP/1, net/http does not notice that a client aborts a request with a body until the
+// handler has read the body: bound the wait of such requests with [Policy.MaxWait].
 //
 // # For maintainers
 //

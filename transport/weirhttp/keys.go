@@ -68,17 +68,17 @@ func Route() Key {
 // [weir.OptionsError] for the Key.
 func Subject(f func(r *http.Request) string) Key {
 	if f == nil {
-		return keyOfNil
+		return invalidKey
 	}
 	return func(r *http.Request) string { return boundedKey(f(r)) }
 }
 
-// Composite returns the Key of all keys together: requests share a limiter if they agree in every one. Each part stands
-// after its length, so that different parts never make the same key. If one of them is nil, [NewLimits],
-// [Limits.WrapInline] and [NewTransport] return a [weir.OptionsError] for the Key.
+// Composite returns the Key of all keys together: requests share a limiter if they agree in every one. The key has the
+// length of each part before the part, so that different parts never make the same key. If one of keys is nil,
+// [NewLimits], [Limits.WrapInline] and [NewTransport] return a [weir.OptionsError] for the Key.
 func Composite(keys ...Key) Key {
-	if slices.ContainsFunc(keys, func(key Key) bool { return key == nil || key.isOfNil() }) {
-		return keyOfNil
+	if slices.ContainsFunc(keys, func(key Key) bool { return key == nil || key.isInvalid() }) {
+		return invalidKey
 	}
 	keys = slices.Clone(keys)
 	return func(r *http.Request) string {
@@ -93,13 +93,13 @@ func Composite(keys ...Key) Key {
 	}
 }
 
-// keyOfNil is the Key that Subject and Composite return for nil. They have no error to return, so the constructor
+// invalidKey is the Key that Subject and Composite return for nil. They have no error to return, so the constructor
 // that gets the Key returns the error.
-func keyOfNil(*http.Request) string { panic("weirhttp: Subject or Composite was called with nil") }
+func invalidKey(*http.Request) string { panic("weirhttp: Subject or Composite was called with nil") }
 
-// isOfNil reports whether key is keyOfNil. Go does not compare functions, but the addresses of their code.
-func (key Key) isOfNil() bool {
-	return reflect.ValueOf(key).Pointer() == reflect.ValueOf(keyOfNil).Pointer()
+// isInvalid reports whether key is invalidKey. Go cannot compare functions, so it compares the addresses of their code.
+func (key Key) isInvalid() bool {
+	return reflect.ValueOf(key).Pointer() == reflect.ValueOf(invalidKey).Pointer()
 }
 
-const ofNil = "must not be a {Subject} or {Composite} of nil"
+const invalidKeyProblem = "must not be made by {Subject} or {Composite} from nil"

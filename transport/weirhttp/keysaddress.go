@@ -18,12 +18,12 @@ import (
 type AddressOptions struct {
 	// Trusted are the addresses of the proxies in front of the server. The header is
 	// read only if the connection comes from one of them, or if TrustUnix is set. By
-	// default there are none. [ParseTrusted] makes them of text.
+	// default there are none. [ParseTrusted] parses them.
 	Trusted []netip.Prefix `json:"trusted,omitempty" yaml:"trusted,omitempty"`
 	// Header is the header in which the proxies write the address of their client. The
-	// default is X-Forwarded-For. "Forwarded" is read by RFC 7239, any other as a list
-	// of addresses. Name the header that your proxies set or overwrite: they pass on
-	// all others as the client sent them.
+	// default is X-Forwarded-For. "Forwarded" is parsed as in RFC 7239, every other
+	// header as a list of addresses. Name the header that your proxies set or
+	// overwrite: they pass on all others as the client sent them.
 	Header string `json:"header,omitempty" yaml:"header,omitempty"`
 	// IPv6Bits is how many bits of an IPv6 address are in the key, from 1 to 128. With
 	// 0 it is 64: a customer usually gets at least a /64, and can use any address in it.
@@ -122,8 +122,8 @@ func newAddressFinder(o *AddressOptions) *addressFinder {
 	return f
 }
 
-// unmapped returns the IPv4 prefix of one that is written as IPv6, because the addresses that it is compared with are
-// unmapped.
+// unmapped returns p as an IPv4 prefix if p is written as IPv6 (::ffff:0:0/96): the addresses of clients are unmapped
+// before they are compared with it.
 func unmapped(p netip.Prefix) netip.Prefix {
 	if p.Addr().Is4In6() && p.Bits() >= 96 {
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
@@ -180,7 +180,7 @@ func (f *addressFinder) client(proxy netip.Addr, r *http.Request) netip.Addr {
 	return forwarded.Client(proxy, r.Header[f.Header], f.Header == forwardedHeader, f.trusts)
 }
 
-// trusts reports whether addr is one of a trusted proxy.
+// trusts reports whether addr is the address of a trusted proxy.
 func (f *addressFinder) trusts(addr netip.Addr) bool {
 	for _, p := range f.Trusted {
 		if p.Contains(addr) {

@@ -23,8 +23,8 @@ var ErrUnknownPolicy = errors.New("weirhttp: unknown policy")
 
 // LimitsOptions are the options of [NewLimits]. The zero value limits nothing.
 type LimitsOptions struct {
-	// Name is the name of the pipeline in the events of all policies; the name of the
-	// strategy in them is the policy's. The default is "http".
+	// Name is the name of the pipeline in the events of all policies. In these events
+	// the name of the strategy is the name of the policy. The default is "http".
 	Name string `json:"name,omitempty" yaml:"name,omitempty"`
 	// Global is asked before the policies of every route, and once for a request,
 	// however many handlers with these Limits the request passes. With the zero
@@ -33,16 +33,17 @@ type LimitsOptions struct {
 	// Policies are the policies that routes name. The name [GlobalPolicy] is
 	// reserved.
 	Policies map[string]Policy `json:"-" yaml:"-"`
-	// Registry has more pipelines that routes can name; see [PipelinePolicy].
+	// Registry has more pipelines that routes can name; see [PipelinePolicy]. If nil,
+	// routes can name Policies only.
 	Registry *registry.Registry `json:"-" yaml:"-"`
 	// Exempt reports whether a request passes without any limiter, the global one
 	// included. If nil, no request does. [Preflight] is such a function. See also
 	// [Limits.Exempt].
 	Exempt func(r *http.Request) bool `json:"-" yaml:"-"`
 
-	// OnRejected is called for each rejected request, after Retry-After and the
-	// quota headers are set. It can answer the request; if it writes nothing, Body
-	// does. It must not keep the ResponseWriter.
+	// OnRejected is called for each rejected request, after Retry-After and the quota
+	// headers are set. It can answer the request; if it writes nothing, Body does. It
+	// must not keep the ResponseWriter. If nil, Body answers.
 	OnRejected Body `json:"-" yaml:"-"`
 	// Body answers a rejected request. The default is [PlainText].
 	Body Body `json:"-" yaml:"-"`
@@ -103,8 +104,8 @@ func NewLimits(o *LimitsOptions) (*Limits, error) {
 	return l, nil
 }
 
-// prepare returns p ready for use, with the defaults of the Limits. It adds what is wrong with p, which stands at
-// path, to problems.
+// prepare returns p ready for requests, with the defaults of the Limits. It adds everything that is wrong with p to
+// problems; path is the path of p in the options.
 func (l *Limits) prepare(problems *validate.Problems, path, name string, p Policy) *preparedPolicy {
 	problems.Include(path, p.validate())
 	if p.Partitioned != nil && p.Key == nil {
@@ -117,21 +118,21 @@ func (l *Limits) prepare(problems *validate.Problems, path, name string, p Polic
 		p.OnRejected = l.options.OnRejected
 	}
 	p.Shadow = p.Shadow || l.options.Shadow && p.Pipeline == nil
-	c := &preparedPolicy{
+	prepared := &preparedPolicy{
 		Policy: p,
 		name:   name,
 		source: pipeline.Source{Pipeline: l.options.Name, Strategy: name},
 	}
 	if p.Headers != NoHeaders {
-		c.quota = newQuotaSource(&c.Policy)
+		prepared.quota = newQuotaSource(&prepared.Policy)
 	}
 	if p.Pipeline != nil {
-		c.through = newHandlerPipeline(p.Pipeline, nil)
+		prepared.handlers = newHandlerPipeline(p.Pipeline, nil)
 	}
-	return c
+	return prepared
 }
 
-// find returns the policy of that name, or makes one of the registry's pipeline of that name.
+// find returns the policy called name. If there is none, it makes a policy of the registry's pipeline called name.
 func (l *Limits) find(name string) (*preparedPolicy, error) {
 	if p := l.policies[name]; p != nil {
 		return p, nil

@@ -19,17 +19,19 @@ var (
 	ErrPartialRefund = errors.New("weirhttp: the lease cannot be refunded in part")
 )
 
-// Charge corrects what a request has cost, once that is known: it takes n more permits, or gives -n back as if they had
-// not been taken. It applies to the policies of those names, or without names to all [Policy.Metered] ones.
+// Charge corrects what a request has cost, once that is known. It takes n more permits; if n is negative, it gives -n
+// permits back as if they had not been taken. It applies to the named policies or, without names, to all policies that
+// are [Policy.Metered].
 //
 //	limits.Handler(completions, "tokens-per-minute") // Cost is an estimate, Metered
 //	…
 //	weirhttp.Charge(r.Context(), used-estimate)
 //
-// It never waits, and works after the client has gone. Buckets and windows go into debt: later requests are rejected
-// until time has paid for it. A limiter that lends its permits, or is not one of package limiter, grants only what it
-// has, and those permits go back when the handler returns. charged is how much more the request costs than before,
-// below 0 for a refund; with several policies it is the smallest change.
+// It never waits, and works after the client has gone. Buckets and windows go into debt: they reject requests until
+// enough permits have come back. A limiter that lends its permits, or is not one of package limiter, grants only what
+// it has, and those permits go back when the handler returns. charged is how many permits the request costs more than
+// before, below 0 for a refund. If several policies are corrected by different numbers, charged is the number nearest
+// to 0.
 //
 // The error is or joins [ErrNotCharged], [ErrPartialRefund] and errors of limiters.
 func Charge(ctx context.Context, n int, policies ...string) (charged int, err error) {
@@ -52,12 +54,13 @@ func Charge(ctx context.Context, n int, policies ...string) (charged int, err er
 
 func abs(n int) int { return max(n, -n) }
 
-// chargeable returns the policies of those names, or the Metered ones, that have granted something.
+// chargeable returns the policies called names that have granted something; without names, the Metered policies that
+// have.
 func (c *call) chargeable(names []string) []*preparedPolicy {
 	var all []*preparedPolicy
 	for _, g := range c.grants() {
 		p := g.policy
-		if g.since == extra || len(names) == 0 && !p.Metered || len(names) > 0 && !slices.Contains(names, p.name) {
+		if g.isTopUp() || len(names) == 0 && !p.Metered || len(names) > 0 && !slices.Contains(names, p.name) {
 			continue
 		}
 		all = append(all, p)
@@ -72,15 +75,15 @@ func (c *call) charge(p *preparedPolicy, n int) (charged int, err error) {
 	if added != 0 {
 		return added, nil // the correction under way applies it
 	}
-	ok, later := false, 0
+	ok, postponed := false, 0
 	if x != nil {
-		charged, later, ok = x.correct(c)
+		charged, postponed, ok = x.correct(c)
 	}
 	if !ok {
 		charged, err = c.chargeSeparately(p, n)
 	}
-	if later != 0 {
-		_, _ = c.charge(p, later)
+	if postponed != 0 {
+		_, _ = c.charge(p, postponed)
 	}
 	return charged, err
 }
@@ -97,17 +100,18 @@ func (c *call) chargeSeparately(p *preparedPolicy, n int) (int, error) {
 
 // A correction is a change of a lease that is under way: [Charge] has asked the limiter, which has not answered yet.
 type correction struct {
-	grant grant
-	asked int // how many permits the lease is to have
+	grant  grant
+	target int // how many permits the limiter is asked to make of the lease
 
 	// Under the call's mu:
-	want    int  // asked, plus what other calls of Charge have added meanwhile
+	wanted  int  // target, plus what other calls of Charge have added meanwhile
 	removed bool // the call no longer has the grant: the correction gives the lease back
-	refund  bool // by Refund, not by Release
+	refund  bool // the correction gives the lease back by Refund, not by Release
 }
 
-// beginCharge returns the correction that the caller has to make of what the policy has granted. If one is under way,
-// it adds n to that one, and returns how much that adds.
+// beginCharge begins a correction of the policy's grant by n and returns it. If a correction of the grant is already
+// under way, beginCharge adds n to that correction instead, and returns the change in its wanted permits as added. It
+// returns nil and 0 if the call has no such grant.
 func (c *call) beginCharge(p *preparedPolicy, n int) (x *correction, added int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,16 +120,16 @@ func (c *call) beginCharge(p *preparedPolicy, n int) (x *correction, added int) 
 	}
 	for i := range c.held {
 		g := &c.held[i]
-		if g.policy != p || g.since == extra || !g.lease.Acquired() {
+		if g.policy != p || g.isTopUp() || !g.lease.Acquired() {
 			continue
 		}
 		if x = g.correction; x != nil {
-			before := x.want
-			x.want = addPermits(before, n)
-			return nil, x.want - before
+			before := x.wanted
+			x.wanted = addPermits(before, n)
+			return nil, x.wanted - before
 		}
 		want := addPermits(g.lease.Permits(), n)
-		x = &correction{grant: *g, asked: want, want: want}
+		x = &correction{grant: *g, target: want, wanted: want}
 		g.correction = x
 		return x, 0
 	}
@@ -135,12 +139,12 @@ func (c *call) beginCharge(p *preparedPolicy, n int) (x *correction, added int) 
 // addPermits returns before + n, at least 0 and at most what an int can hold.
 func addPermits(before, n int) int { return max(before+min(n, math.MaxInt-before), 0) }
 
-// correct adjusts the lease. ok is false if the limiter cannot. later is the sum of what other calls of Charge asked for
-// in the meantime; the caller charges it next.
-func (x *correction) correct(c *call) (charged, later int, ok bool) {
+// correct adjusts the lease. ok is false if the limiter cannot. postponed is what other calls of Charge have added in
+// the meantime; the caller charges it next.
+func (x *correction) correct(c *call) (charged, postponed int, ok bool) {
 	lease := x.grant.lease
-	defer func() { later = x.end(c, lease) }() // deferred in case the limiter panics
-	adjusted, ok := lease.Adjust(x.asked)
+	defer func() { postponed = x.end(c, lease) }() // deferred in case the limiter panics
+	adjusted, ok := lease.Adjust(x.target)
 	if ok {
 		charged = adjusted.Permits() - lease.Permits()
 		lease = adjusted
@@ -148,25 +152,26 @@ func (x *correction) correct(c *call) (charged, later int, ok bool) {
 	return charged, 0, ok
 }
 
-// end returns the lease to the call, or gives it back if the call no longer has the grant.
-func (x *correction) end(c *call, lease limiter.Lease) (later int) {
+// end stores the lease in the call's grant. If the call no longer has the grant, end gives the lease back to the
+// limiter.
+func (x *correction) end(c *call, lease limiter.Lease) (postponed int) {
 	c.mu.Lock()
 	for i := range c.held {
 		if g := &c.held[i]; g.correction == x {
 			g.lease, g.correction = lease, nil
 		}
 	}
-	later, x.grant.lease = x.want-x.asked, lease
+	postponed, x.grant.lease = x.wanted-x.target, lease
 	removed, refund := x.removed, x.refund
 	c.mu.Unlock()
 	if removed {
 		c.giveBack([]grant{x.grant}, refund)
 	}
-	return later
+	return postponed
 }
 
-// topUp takes n more permits, or as many as there are. How many a limiter has is not known beforehand, and other
-// requests take some meanwhile: so topUp asks for half as many whenever it is rejected.
+// topUp takes n more permits, or as many as the limiter has. It does not know that number, and other requests take
+// permits at the same time, so it asks for half as many whenever it is rejected.
 func (c *call) topUp(p *preparedPolicy, n int) (taken int, err error) {
 	ctx := context.WithoutCancel(c)
 	granted, ok := c.grantOf(p)
@@ -186,7 +191,7 @@ func (c *call) topUp(p *preparedPolicy, n int) (taken int, err error) {
 			ask /= 2
 			continue
 		}
-		if !c.hold(grant{policy: p, lease: lease, since: extra}) {
+		if !c.hold(grant{policy: p, lease: lease, since: topUpMark}) {
 			lease.Refund()
 			return taken, ErrNotCharged
 		}

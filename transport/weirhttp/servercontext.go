@@ -36,7 +36,7 @@ func Leases(ctx context.Context) iter.Seq2[string, limiter.Lease] {
 	return func(yield func(string, limiter.Lease) bool) {
 		for c := callOf(ctx); c != nil; c = c.outer() {
 			for _, g := range slices.Backward(c.grants()) {
-				if g.since != extra && g.lease.Acquired() && !yield(g.policy.name, g.lease) {
+				if !g.isTopUp() && g.lease.Acquired() && !yield(g.policy.name, g.lease) {
 					return
 				}
 			}

@@ -86,7 +86,7 @@ func (c *call) measureRequest(ctx context.Context, p *preparedPolicy, waited, an
 
 // measureLease reports how long the permits of g were held.
 func (c *call) measureLease(g *grant) {
-	if c.measuring && g.since != extra {
+	if c.measuring && !g.isTopUp() {
 		e := pipeline.Event{Name: ratelimit.MeasureLease, Source: g.policy.source, Duration: clock.Now() - g.since}
 		pipeline.EndMeasurement(c.Context, c.route.limits.measurer, e, g.measurement)
 	}

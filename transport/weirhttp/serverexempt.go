@@ -7,10 +7,10 @@ import (
 
 // Exempt returns a handler that serves h without the limits of l; it removes the middleware of l that h is wrapped in.
 //
-// Limits further out skip their policies, too, if they can see that the request leads to the handler: if they wrap the
-// [http.ServeMux] in which it is registered, or if [Limits.ExemptIn] has named that mux, whatever other middleware
-// wraps the mux. The mux may be in another mux, and [Through] and l may wrap the handler in it; other middleware around
-// the handler hides it.
+// Middleware of l further out skips its policies, too, if it can see that the request leads to h. It sees that in two
+// cases: if it wraps the [http.ServeMux] in which the returned handler is registered, and, with other middleware around
+// the mux, if [Limits.ExemptIn] has named that mux. The mux may be in another mux, and [Through] and l may wrap the
+// handler in it, but other middleware around the handler hides it.
 //
 // With other routers, policies further out are asked. If they admit the request, what they granted is given back when
 // the request reaches h, as if it had not been taken. If they reject it, the request does not reach h: use
@@ -29,13 +29,14 @@ func (l *Limits) Exempt(h http.Handler) http.Handler {
 	}
 }
 
-// ExemptIn makes all policies of l look up requests in mux before they ask, so that handlers of [Limits.Exempt] are
-// found behind any middleware between:
+// ExemptIn makes l look up each request in mux before it asks a policy. So l finds the handlers of [Limits.Exempt] that
+// are registered in mux even if other middleware wraps the mux:
 //
 //	limits.ExemptIn(mux)
 //	http.ListenAndServe(addr, limits.Handler(logging(mux)))
 //
-// The look-up uses the request as it is outside. Do not name a mux behind [http.StripPrefix], which changes the path.
+// The look-up uses the request as the outermost middleware of l gets it. Do not name a mux behind [http.StripPrefix],
+// which changes the path.
 //
 // ExemptIn is for route registration, and panics if mux is nil.
 func (l *Limits) ExemptIn(mux *http.ServeMux) {

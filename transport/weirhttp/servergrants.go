@@ -12,14 +12,17 @@ type grant struct {
 	policy      *preparedPolicy
 	lease       limiter.Lease
 	key         string        // what Policy.Key returned, if the policy is Partitioned
-	since       time.Duration // when it was granted, as of clock.Now, if the call is measured; or extra
+	since       time.Duration // clock.Now when it was granted, if the call is measured; or topUpMark
 	measurement any           // what BeginMeasurement of a [pipeline.LeaseMeasurer] returned
 	correction  *correction   // not nil while Charge corrects the lease
 }
 
-// extra marks a grant by its since: [Charge] took these permits in addition to the lease of the policy. They are not
-// another lease for [Leases] and for measurements.
-const extra time.Duration = -1
+// topUpMark is the since of a grant that [Charge] took in addition to the lease of the policy. [Leases] and
+// measurements leave such a grant out.
+const topUpMark time.Duration = -1
+
+// isTopUp reports whether [Charge] took the grant in addition to the lease of the policy.
+func (g *grant) isTopUp() bool { return g.since == topUpMark }
 
 // hold adds a grant, which end gives back. It returns false if the call is over.
 func (c *call) hold(g grant) bool {
@@ -53,37 +56,37 @@ func (c *call) grantOf(p *preparedPolicy) (g grant, ok bool) {
 // end releases everything when the handler has returned.
 func (c *call) end() {
 	c.mu.Lock()
-	held := uncorrected(c.held, false)
+	held := leaveToCorrections(c.held, false)
 	c.held, c.over = nil, true
 	c.mu.Unlock()
 	c.giveBack(held, false)
 }
 
-// giveBackFrom takes the grants after the first keep ones from the call and gives them back; see giveBack.
+// giveBackFrom removes all grants but the first keep from the call, and gives them back; see giveBack.
 func (c *call) giveBackFrom(keep int, refund bool) {
 	c.mu.Lock()
 	var removed []grant
 	if keep < len(c.held) {
-		removed = uncorrected(slices.Clone(c.held[keep:]), refund)
+		removed = leaveToCorrections(slices.Clone(c.held[keep:]), refund)
 		c.held = c.held[:keep]
 	}
 	c.mu.Unlock()
 	c.giveBack(removed, refund)
 }
 
-// uncorrected returns the grants that Charge is not correcting at the moment. It tells the other corrections to give
-// their leases back when they are done, with Refund if refund is true. The call does not wait for them, because a
+// leaveToCorrections leaves every grant that Charge is correcting to its correction, and returns the rest. A correction
+// gives its lease back when it is done, with Refund if refund is true. The call does not wait for that, because a
 // correction can run a function of the program. The caller holds the call's mu.
-func uncorrected(grants []grant, refund bool) []grant {
-	kept := grants[:0]
+func leaveToCorrections(grants []grant, refund bool) (rest []grant) {
+	rest = grants[:0]
 	for i := range grants {
 		if x := grants[i].correction; x != nil {
 			x.removed, x.refund = true, refund
 			continue
 		}
-		kept = append(kept, grants[i])
+		rest = append(rest, grants[i])
 	}
-	return kept
+	return rest
 }
 
 // giveBack releases the grants or, with refund, gives them back as if they had never been taken. The last one comes

@@ -29,14 +29,15 @@ type Policy struct {
 	// Pipeline runs the rest of the request; see [PipelinePolicy].
 	Pipeline *pipeline.Pipeline `json:"-" yaml:"-"`
 
-	// Name is the name in events and rejections of a policy that is given to
-	// [Limits.WrapInline]. The default is "inline". Policies in
-	// [LimitsOptions.Policies] have the name that they have there.
+	// Name is the policy's name in events and rejections, if the policy is given to
+	// [Limits.WrapInline]. The default is "inline". A policy in
+	// [LimitsOptions.Policies] is called by its key there instead.
 	Name string `json:"name,omitempty" yaml:"name,omitempty"`
 	// Cost returns how many permits a request takes. If nil, a request takes 1. A
 	// request of cost 0 takes none, and is admitted if any are left.
 	Cost func(r *http.Request) int `json:"-" yaml:"-"`
-	// Metered makes [Charge] without names correct what this policy has charged.
+	// Metered includes the policy when [Charge] is called without names. By default
+	// Charge corrects the policy only by name.
 	Metered bool `json:"metered,omitempty" yaml:"metered,omitempty"`
 
 	// MaxWait bounds the wait in the limiter's queue. With 0, the default, a request
@@ -49,13 +50,12 @@ type Policy struct {
 	// handler then returns without having begun to answer, the answer is 503. The
 	// shortest Timeout of a route applies. Do not set it for streaming handlers.
 	Timeout time.Duration `json:"timeout,omitempty" yaml:"timeout,omitempty"`
-	// FailOpen admits a request if the limiter cannot decide: if it returns an error,
-	// if it is closed, or if the store of a shared limiter is away, so that the
-	// rejection has [limiter.ReasonUnavailable], or has not answered within MaxWait.
-	// Without FailOpen such a request gets 503. Some cases are decisions, which
-	// FailOpen does not change: a cost above what the limiter can grant, and a
-	// rejection with [limiter.ReasonPartitionLimit]. A panic of the limiter reaches
-	// the caller.
+	// FailOpen admits a request if the limiter cannot decide: the limiter returns an
+	// error or is closed, or the store of a shared limiter is away
+	// ([limiter.ReasonUnavailable]) or does not answer within MaxWait. By default such
+	// a request gets 503. Some cases are decisions, which FailOpen does not change: a
+	// cost above what the limiter can grant, and a rejection with
+	// [limiter.ReasonPartitionLimit]. A panic of the limiter reaches the caller.
 	FailOpen bool `json:"fail_open,omitempty" yaml:"fail_open,omitempty"`
 	// Shadow makes the policy decide and report, but never reject and never wait. It
 	// cannot be combined with Pipeline: strategies have their own Shadow.
@@ -71,8 +71,9 @@ type Policy struct {
 	// Headers replaces [LimitsOptions.Headers] for this policy if it is not
 	// [NoHeaders].
 	Headers Headers `json:"headers,omitempty" yaml:"headers,omitempty"`
-	// Quota and Window are what the header fields tell the client. They are needed
-	// for limiters by key; a token bucket or a window in Limiter knows its own.
+	// Quota, in permits, and Window are what the header fields tell the client; they
+	// limit nothing. With a Quota of 0, the default, the fields describe the options
+	// of a token bucket or a window in Limiter, and are not sent for other limiters.
 	Quota  int64         `json:"quota,omitempty" yaml:"quota,omitempty"`
 	Window time.Duration `json:"window,omitempty" yaml:"window,omitempty"`
 }
@@ -109,8 +110,8 @@ func (p *Policy) validate() error {
 	if p.Key != nil && p.Partitioned == nil {
 		problems.Add("Key", nil, "must not be set without {Partitioned}")
 	}
-	if p.Key.isOfNil() {
-		problems.Add("Key", nil, ofNil)
+	if p.Key.isInvalid() {
+		problems.Add("Key", nil, invalidKeyProblem)
 	}
 	if p.Pipeline != nil {
 		for _, f := range []struct {
@@ -149,16 +150,17 @@ func isSet(problems *validate.Problems, path string, v any) bool {
 // A preparedPolicy is a Policy that is ready for requests.
 type preparedPolicy struct {
 	Policy
-	name    string
-	source  pipeline.Source
-	through *handlerPipeline // of a Pipeline
-	quota   *quotaSource     // nil: there is nothing to tell the client
+	name     string
+	source   pipeline.Source
+	handlers *handlerPipeline // runs handlers in Pipeline; nil: there is none
+	quota    *quotaSource     // nil: the policy sends no quota headers
 }
 
-// keyed reports whether the policy limits each client apart, rather than all of them together.
+// keyed reports whether each key has a limiter of its own; if not, all clients share one.
 func (p *preparedPolicy) keyed() bool { return p.Limiter == nil && p.Pipeline == nil }
 
-// acquire asks the limiter for n permits, and waits as long as the policy allows. key is that of a Partitioned.
+// acquire asks the limiter for n permits, and waits as long as the policy allows. key is the key for Partitioned, and
+// not used otherwise.
 func (p *preparedPolicy) acquire(ctx context.Context, r *http.Request, key string, n int) (limiter.Lease, error) {
 	if p.MaxWait <= 0 || p.Shadow {
 		return p.ask(ctx, r, key, n, p.MaxWait == 0 && !p.Shadow)

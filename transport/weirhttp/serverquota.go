@@ -8,14 +8,15 @@ import (
 	"github.com/weir-go/weir/limiter"
 )
 
-// A quotaSource knows where to look up what a policy tells its clients. Both functions look each time, because the
-// limiter changes, and a reload can change its options.
+// A quotaSource finds the quota of a policy for the headers. It calls both functions for each answer, because the
+// permits of the limiter change, and a reload can change its options.
 type quotaSource struct {
-	statistics func(r *http.Request, key string) (s limiter.Statistics, ok bool) // key is that of a Partitioned
-	size       func() (quota, refill)
+	statistics func(r *http.Request, key string) (s limiter.Statistics, ok bool) // key is the key for Partitioned
+	size       func() (quota, refill)                                            // the permits and the window of the quota
 }
 
-// newQuotaSource returns the quotaSource of p; nil if there is nothing to tell.
+// newQuotaSource returns the quotaSource of p. It returns nil if the limiter has no statistics or the quota is not
+// known.
 func newQuotaSource(p *Policy) *quotaSource {
 	s := &quotaSource{statistics: statisticsOf(p), size: quotaSizeOf(p)}
 	if s.statistics == nil || s.size == nil {
@@ -24,7 +25,7 @@ func newQuotaSource(p *Policy) *quotaSource {
 	return s
 }
 
-// current returns what the policy tells a client as of now. lease is what the policy has answered.
+// current returns the quota of a client at this moment. lease is the limiter's answer to its request.
 func (s *quotaSource) current(r *http.Request, key string, lease limiter.Lease) (q quota, ok bool) {
 	remaining, ok := lease.Remaining() // the statistics of a shared limiter take a round trip
 	if !ok {
@@ -57,7 +58,7 @@ func (c *call) writeQuotas(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// writeQuota tells the client about one policy. The retryAfter of a rejection, if it is known, is when there is more.
+// writeQuota tells the client about one policy. A retryAfter above 0, of a rejection, replaces the reset of the quota.
 func (p *preparedPolicy) writeQuota(w http.ResponseWriter, r *http.Request, key string, lease limiter.Lease, retryAfter time.Duration) {
 	q, ok := p.quota.current(r, key, lease)
 	if !ok {
@@ -79,16 +80,16 @@ func statisticsOf(p *Policy) func(r *http.Request, key string) (limiter.Statisti
 		Statistics(key string) (limiter.Statistics, error)
 	}); ok {
 		return func(_ *http.Request, key string) (limiter.Statistics, bool) {
-			of, err := s.Statistics(key)
-			return of, err == nil
+			statistics, err := s.Statistics(key)
+			return statistics, err == nil
 		}
 	}
 	if s, ok := p.Requests.(interface {
 		Statistics(r *http.Request) (limiter.Statistics, error)
 	}); ok {
 		return func(r *http.Request, _ string) (limiter.Statistics, bool) {
-			of, err := s.Statistics(r)
-			return of, err == nil
+			statistics, err := s.Statistics(r)
+			return statistics, err == nil
 		}
 	}
 	return nil
@@ -104,9 +105,9 @@ type refill struct {
 // quotaSizeOf returns a function for the permits and the window of the quota: those of the policy, or else those of its
 // limiter. It returns nil if neither has them.
 func quotaSizeOf(p *Policy) func() (quota, refill) {
-	named := quota{permits: p.Quota, window: p.Window}
-	if named.permits > 0 {
-		return func() (quota, refill) { return named, refill{} }
+	fromPolicy := quota{permits: p.Quota, window: p.Window}
+	if fromPolicy.permits > 0 {
+		return func() (quota, refill) { return fromPolicy, refill{} }
 	}
 	switch l := p.Limiter.(type) {
 	case interface {
@@ -114,8 +115,8 @@ func quotaSizeOf(p *Policy) func() (quota, refill) {
 	}:
 		return func() (quota, refill) {
 			o := l.Options()
-			of := refill{int64(o.TokensPerPeriod), o.ReplenishmentPeriod}
-			return quota{permits: int64(o.TokenLimit), window: timeToFill(int64(o.TokenLimit), of)}, of
+			r := refill{int64(o.TokensPerPeriod), o.ReplenishmentPeriod}
+			return quota{permits: int64(o.TokenLimit), window: timeToFill(int64(o.TokenLimit), r)}, r
 		}
 	case interface {
 		Options() limiter.FixedWindowOptions
@@ -135,7 +136,7 @@ func quotaSizeOf(p *Policy) func() (quota, refill) {
 	return nil
 }
 
-// timeToFill returns how long it takes at most until that many permits are back.
+// timeToFill returns how long it takes at most until missing permits have come back.
 func timeToFill(missing int64, r refill) time.Duration {
 	if missing <= 0 || r.permits <= 0 {
 		return 0

@@ -18,10 +18,10 @@ type Headers uint8
 const (
 	// NoHeaders sends none. It is the zero value.
 	NoHeaders Headers = iota
-	// Legacy sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
-	// No standard defines them; here Reset is a Unix time in seconds, as in the APIs
-	// that made them known. Of several policies they describe the one with the least
-	// remaining.
+	// Legacy sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset. No
+	// standard defines them; here Reset is a Unix time in seconds, as in the APIs that
+	// made them known. If the route has several policies, the fields describe the
+	// policy with the fewest remaining permits.
 	Legacy
 	// Draft11 sends RateLimit-Policy and RateLimit, one line for each policy, in the
 	// form of draft-ietf-httpapi-ratelimit-headers-11. The next draft can differ.
@@ -61,23 +61,24 @@ type quota struct {
 	reset     time.Duration // until there is more; 0: not known
 }
 
-// writeRetryAfter sets Retry-After to d if d is known, that is above 0, and later than the one that is set. It is
-// called before the quotas of the route are written. RateLimit lines that are there already come from a handler further
-// out; writeRetryAfter keeps the rule of quota.write for them, too.
+// writeRetryAfter sets Retry-After to d, unless d is 0, which means not known, or h has a later Retry-After. It is
+// called before the quotas of the route are written. If h already has RateLimit lines, from a handler further out,
+// writeRetryAfter keeps the rule of quota.write for those lines, too.
 func writeRetryAfter(h http.Header, d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	seconds := reconcile(h[limitField], wholeSeconds(d))
+	seconds := alignResets(h[limitField], wholeSeconds(d))
 	if set, ok := retryAfterIn(h); ok && set >= seconds {
 		return
 	}
 	setNumber(h, retryAfterField, seconds)
 }
 
-// reconcile returns the seconds for Retry-After: those given, or the latest t of an exhausted policy in the lines of
-// writeDraft11 if that is later. If another line has a t that is still later, reconcile removes that t.
-func reconcile(lines []string, seconds int64) int64 {
+// alignResets applies the rule of quota.write to lines of writeDraft11 and a Retry-After of that many seconds. It
+// returns the new Retry-After, which is at least the t of every exhausted policy, and removes every t that is later
+// than that.
+func alignResets(lines []string, seconds int64) int64 {
 	for _, line := range lines {
 		if _, t, exhausted := resetIn(line); exhausted {
 			seconds = max(seconds, t)
@@ -138,7 +139,7 @@ func (q quota) write(h http.Header, kind Headers) {
 	}
 }
 
-// maxInteger is the largest that a structured field can have.
+// maxInteger is the largest integer that a structured field can have.
 const maxInteger = 999_999_999_999_999
 
 func (q quota) writeDraft11(h http.Header) {

@@ -44,7 +44,7 @@ func (p *preparedPolicy) statusFor(lease limiter.Lease) int {
 	return http.StatusServiceUnavailable
 }
 
-// statusOfContext returns 503 for a context that ended with its deadline, and 499 for one that ended with its client.
+// statusOfContext returns 503 if ctx has passed its deadline, and 499 if it ended because the client has gone.
 func statusOfContext(ctx context.Context) int {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return http.StatusServiceUnavailable

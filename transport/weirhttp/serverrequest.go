@@ -26,10 +26,10 @@ type call struct {
 	listening   bool
 	measuring   bool
 
-	mu   sync.Mutex
-	over bool // the handler has returned: nothing more is held; under mu
-	held []grant
-	few  [2]grant // the array of held, as most routes have one policy or two
+	mu        sync.Mutex
+	over      bool     // the handler has returned: nothing more is held; under mu
+	held      []grant  // what the policies have granted
+	heldArray [2]grant // the first array of held: most routes have one policy or two
 }
 
 // ServeHTTP admits the request or rejects it:
@@ -47,7 +47,7 @@ func (h *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c := &call{Context: r.Context(), route: h}
-	c.held = c.few[:0]
+	c.held = c.heldArray[:0]
 	c.listening, c.measuring = h.limits.listens(c.Context)
 	c.request = handlerio.WithContext(r, c)
 	if h.global && c.askedGlobalBefore() {
@@ -79,7 +79,7 @@ func (c *call) askedGlobalBefore() bool {
 func (c *call) serve(w http.ResponseWriter, r *http.Request, i int) {
 	for ; i < len(c.route.policies); i++ {
 		p := c.route.policies[i]
-		if p.through != nil {
+		if p.handlers != nil {
 			c.serveThrough(w, r, i)
 			return
 		}
@@ -104,14 +104,14 @@ func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
 	c.mu.Lock()
 	before := len(c.held)
 	c.mu.Unlock()
-	x, err := p.through.run(w, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.giveBackFrom(before, false) // what an earlier attempt took and used
+	x, err := p.handlers.run(w, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.giveBackFrom(before, false) // the permits that an earlier attempt took are spent
 		c.serve(w, r, i+1)
 	}))
-	if !x.needsAnswer(w, r, err) {
+	if !x.answerInstead(w, r, err) {
 		return
 	}
-	rejection := p.through.rejection(w, r, err)
+	rejection := p.handlers.rejection(w, r, err)
 	rejection.Policy = p.name
 	if p.Status != 0 && errors.Is(err, pipeline.ErrRejected) {
 		rejection.Status = p.Status
@@ -218,7 +218,7 @@ func (c *call) failed(ctx context.Context, p *preparedPolicy, n int, err error) 
 	return rejection, ok
 }
 
-// turnAway answers a request that a policy does not admit. It costs nothing in the policies before.
+// turnAway answers a request that p does not admit. The earlier policies get back what they granted.
 func (c *call) turnAway(w http.ResponseWriter, r *http.Request, p *preparedPolicy, key string, rejection Rejection) {
 	c.giveBackFrom(0, true)
 	handlerio.MarkRejected(w)

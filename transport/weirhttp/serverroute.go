@@ -11,13 +11,13 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 )
 
-// Wrap returns middleware that asks the global limiter, and then the policies of those names in that order. Without
+// Wrap returns middleware that asks the global limiter, and then the policies called names, in that order. Without
 // names it asks the global limiter only, which is what a whole [http.ServeMux] needs.
 //
 // The global limiter is asked once for a request. A policy that two nested handlers name is asked by both.
 //
-// A name that no policy has is an [ErrUnknownPolicy], and one that is given twice a [weir.OptionsError]. If there are
-// several such names, their errors are joined. Most callers want [Limits.Handler].
+// For a name that no policy has, the error is [ErrUnknownPolicy]; for a name that is given twice, a
+// [weir.OptionsError]. If several names are wrong, the errors are joined. Most callers want [Limits.Handler].
 func (l *Limits) Wrap(names ...string) (func(http.Handler) http.Handler, error) {
 	var unknown []error
 	var problems validate.Problems
@@ -48,7 +48,7 @@ func (l *Limits) MustWrap(names ...string) func(http.Handler) http.Handler {
 	return wrap
 }
 
-// Handler returns h behind the global limiter and the policies of those names; see [Limits.Wrap]. It is for route
+// Handler returns h behind the global limiter and the policies called names; see [Limits.Wrap]. It is for route
 // registration, and panics if Wrap returns an error.
 func (l *Limits) Handler(h http.Handler, names ...string) http.Handler {
 	return l.MustWrap(names...)(h)
@@ -58,19 +58,19 @@ func (l *Limits) Handler(h http.Handler, names ...string) http.Handler {
 // [weir.OptionsError] with everything that is wrong in all of them.
 func (l *Limits) WrapInline(policies ...Policy) (func(http.Handler) http.Handler, error) {
 	var problems validate.Problems
-	compiled := make([]*preparedPolicy, 0, len(policies)+1)
+	prepared := make([]*preparedPolicy, 0, len(policies)+1)
 	for i, p := range policies {
 		path := fmt.Sprintf("policies[%d]", i)
 		name := cmp.Or(p.Name, "inline")
 		if name == GlobalPolicy {
-			problems.Add(path+".Name", name, "must be another name, this one is reserved")
+			problems.Add(path+".Name", name, "must be another name, which is reserved for {Global}")
 		}
-		compiled = append(compiled, l.prepare(&problems, path, name, p))
+		prepared = append(prepared, l.prepare(&problems, path, name, p))
 	}
 	if err := problems.Err("weirhttp"); err != nil {
 		return nil, err
 	}
-	return l.around(compiled), nil
+	return l.around(prepared), nil
 }
 
 // A route is a handler with the policies in front of it.
@@ -80,10 +80,10 @@ type route struct {
 	policies    []*preparedPolicy // the global one first
 	global      bool              // the first policy is the global one
 	timed       *preparedPolicy   // the policy with the shortest Timeout; nil: none
-	sendsQuotas bool              // a policy tells the client what is left
+	sendsQuotas bool              // a policy sends quota headers
 }
 
-// around returns middleware that makes routes with the global policy and those policies.
+// around returns middleware that makes routes with the global policy and then policies.
 func (l *Limits) around(policies []*preparedPolicy) func(http.Handler) http.Handler {
 	if l.global != nil {
 		policies = append([]*preparedPolicy{l.global}, policies...)

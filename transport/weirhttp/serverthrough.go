@@ -15,9 +15,9 @@ import (
 // ThroughOptions are the options of [Through]. The zero value has the defaults.
 type ThroughOptions struct {
 	// Failed reports whether a status is a failure of the handler, for circuit
-	// breakers and other strategies. If nil, every status from 500 on is. If
-	// limits or a pipeline inside answer without running the handler, that is no
-	// failure. If the handler runs out of time, that is one.
+	// breakers and other strategies. If nil, every status from 500 on is. A rejection
+	// by limits or a pipeline further inside is never a failure. A handler that runs
+	// out of time without having begun to answer is one.
 	Failed func(status int) bool `json:"-" yaml:"-"`
 	// Status returns the status of the answer to a request that the pipeline ended
 	// with err. If it is nil or returns 0, the status depends on the cause: 429 for a
@@ -26,7 +26,7 @@ type ThroughOptions struct {
 	Status func(err error) int `json:"-" yaml:"-"`
 	// OnRejected is called for each request that the pipeline ended with an error. It
 	// can answer the request; if it writes nothing, Body does. It must not keep the
-	// ResponseWriter.
+	// ResponseWriter. If nil, Body answers.
 	OnRejected Body `json:"-" yaml:"-"`
 	// Body answers such a request. The default is [PlainText].
 	Body Body `json:"-" yaml:"-"`
@@ -59,7 +59,7 @@ var (
 //	mux.Handle("/orders", weirhttp.Through(orders, nil)(handler))
 //
 // Strategies see a status from 500 on as a [*HandlerError]. If the context of the handler ends and the handler returns
-// without having begun to answer, they see the error of that context. If the pipeline ends with an error and the
+// without having begun to answer, strategies see the error of that context. If the pipeline ends with an error and the
 // response has not begun, the client gets an answer for that error, with Retry-After if it is known; a response that
 // has begun stays as it is. A strategy can answer in place of the handler by returning an [http.Handler] as the value.
 //
@@ -67,29 +67,29 @@ var (
 // a retry [Retryable] as its Handle; otherwise it waits for an attempt that cannot be made.
 //
 // When the context of the handler reaches its deadline, reading the request's body fails, and a second later writing
-// fails, so a slow client does not keep the handler. Otherwise the ResponseWriter is as before: it has Flush, Hijack,
-// ReadFrom and Push if it had them, and [http.ResponseController] works.
+// fails, so a slow client does not keep the handler. The handler's ResponseWriter has Flush, Hijack, ReadFrom and Push
+// if the one that the middleware gets has them, and [http.ResponseController] works.
 //
 // The middleware is for route registration, and panics if the handler is nil.
 func Through(p *pipeline.Pipeline, o *ThroughOptions) func(http.Handler) http.Handler {
 	t := newHandlerPipeline(p, o)
 	return func(next http.Handler) http.Handler {
 		mustNotBeNil("next", next)
-		return &throughHandler{through: t, next: next}
+		return &throughHandler{handlers: t, next: next}
 	}
 }
 
 // A throughHandler is a handler in a pipeline.
 type throughHandler struct {
-	through *handlerPipeline
-	next    http.Handler
+	handlers *handlerPipeline
+	next     http.Handler
 }
 
 // ServeHTTP runs the handler in the pipeline, and answers if the handler has not.
 func (h *throughHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	t := h.through
+	t := h.handlers
 	run, err := t.run(w, r, h.next)
-	if !run.needsAnswer(w, r, err) {
+	if !run.answerInstead(w, r, err) {
 		return
 	}
 	if !run.ran {

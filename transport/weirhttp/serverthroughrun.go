@@ -14,7 +14,7 @@ import (
 // The handler uses the ResponseWriter until it returns. So the handler never runs twice at once, and it runs again only
 // if it has not begun to answer. If a strategy no longer waits for the handler, run still does.
 type handlerRun struct {
-	through  *handlerPipeline
+	handlers *handlerPipeline
 	response *handlerio.Response
 	writer   http.ResponseWriter
 	request  *http.Request
@@ -31,7 +31,7 @@ type handlerRun struct {
 
 // run runs next in the pipeline.
 func (t *handlerPipeline) run(w http.ResponseWriter, r *http.Request, next http.Handler) (x *handlerRun, err error) {
-	x = &handlerRun{through: t, response: handlerio.NewResponse(w, r), request: r, next: next}
+	x = &handlerRun{handlers: t, response: handlerio.NewResponse(w, r), request: r, next: next}
 	x.writer = x.response.Writer()
 	x.client = handlerio.NewClientContext(r)
 	defer x.client.Stop()
@@ -69,7 +69,7 @@ func (x *handlerRun) begin() error {
 	if x.over || x.running || x.ran && (x.response.Begun() || handlerio.HasBody(x.request)) {
 		return ErrOnce
 	}
-	if x.ran { // the header that the last attempt has prepared is not this one's
+	if x.ran { // the last attempt may have prepared a header
 		x.response.RestoreHeader()
 	}
 	x.running, x.ran = true, true
@@ -92,22 +92,22 @@ func (x *handlerRun) finish() {
 	x.returned.Wait()
 }
 
-// outcome returns the error that strategies see of what the handler did.
+// outcome returns the error that strategies see after the handler has returned.
 func (x *handlerRun) outcome(ctx context.Context) error {
 	switch w := x.response; {
 	case !w.Begun():
 		handlerio.AwaitEnd(ctx)
 		return pipeline.ContextError(ctx) // nil: the answer is an empty 200
-	case w.Hijacked(), w.Rejected(), !x.through.options.Failed(w.Status()):
+	case w.Hijacked(), w.Rejected(), !x.handlers.options.Failed(w.Status()):
 		return nil
 	default:
 		return &HandlerError{Status: w.Status()}
 	}
 }
 
-// needsAnswer reports whether the request is still without an answer after the pipeline has returned err. If a strategy
-// has returned a handler to answer, needsAnswer runs it.
-func (x *handlerRun) needsAnswer(w http.ResponseWriter, r *http.Request, err error) bool {
+// answerInstead runs the handler that a strategy has returned to answer in place of the handler, if there is one.
+// unanswered reports whether the caller must answer for err, the error of the pipeline.
+func (x *handlerRun) answerInstead(w http.ResponseWriter, r *http.Request, err error) (unanswered bool) {
 	if x.response.Begun() || err == nil && x.instead == nil && x.ran { // the server sends an empty 200
 		return false
 	}

@@ -13,8 +13,8 @@ import (
 // TimeoutError is the error of a request whose handler has not answered within [Policy.Timeout], and the
 // [context.Cause] of its context. [errors.Is] matches it with [pipeline.ErrRejected].
 type TimeoutError struct {
-	Policy string
-	After  time.Duration
+	Policy string        // the name of the policy
+	After  time.Duration // its Timeout
 }
 
 // Error returns the policy and its Timeout.
@@ -51,8 +51,8 @@ func (c *call) serveTimed(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// runWithin runs the handler until ctx ends. It is a function of its own because the time of the handler must no longer
-// limit the answer of serveTimed.
+// runWithin runs the handler within the deadline of ctx. It is a function of its own so that the limit on reading and
+// writing is lifted before serveTimed answers.
 func (c *call) runWithin(ctx context.Context, client *handlerio.ClientContext, response *handlerio.Response, r *http.Request) {
 	limited, restore := client.Limit(ctx, response, r)
 	defer restore()
