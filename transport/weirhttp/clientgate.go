@@ -64,7 +64,7 @@ type Gate struct {
 	behind  limiter.Partitioned[string] // nil: everything is granted
 	options GateOptions
 
-	latest atomic.Int64 // when the last pause ends, as of clock.Now, or neverPaused
+	latest atomic.Int64 // the clock.Now at which the last pause ends, or neverPaused
 	mu     sync.Mutex
 	hosts  map[string]*pause
 }
@@ -75,7 +75,7 @@ const neverPaused = math.MinInt64
 // A pause is the pause of one host. It stays in [Gate].hosts until it has ended and no request waits for it, so that
 // waiting requests keep their places when the host is paused again.
 type pause struct {
-	until   time.Duration // as of clock.Now
+	until   time.Duration // the clock.Now at which the pause ends
 	waiting int
 }
 

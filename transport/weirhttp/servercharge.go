@@ -54,8 +54,7 @@ func Charge(ctx context.Context, n int, policies ...string) (charged int, err er
 
 func abs(n int) int { return max(n, -n) }
 
-// chargeable returns the policies called names that have granted something; without names, the Metered policies that
-// have.
+// chargeable returns the policies that have granted something and are called names; without names, the Metered ones.
 func (c *call) chargeable(names []string) []*preparedPolicy {
 	var all []*preparedPolicy
 	for _, g := range c.grants() {

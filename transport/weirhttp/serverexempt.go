@@ -35,8 +35,8 @@ func (l *Limits) Exempt(h http.Handler) http.Handler {
 //	limits.ExemptIn(mux)
 //	http.ListenAndServe(addr, limits.Handler(logging(mux)))
 //
-// The look-up uses the request as the outermost middleware of l gets it. Do not name a mux behind [http.StripPrefix],
-// which changes the path.
+// The look-up uses the request as the middleware of l gets it. Do not name a mux behind [http.StripPrefix], which
+// changes the path.
 //
 // ExemptIn is for route registration, and panics if mux is nil.
 func (l *Limits) ExemptIn(mux *http.ServeMux) {
