@@ -26,12 +26,12 @@ var ErrDefinition = errors.New("store: the definition cannot be read or written"
 //
 // A decision that changes nothing need not be written. Numbers below 0 count as 0.
 type Backend interface {
-	// Decide decides all batches, each atomically. Each is of another key, and they are sorted by name and key, so that
-	// two calls lock their keys in the same order.
+	// Decide decides all batches, each atomically. No two batches have the same key. They are sorted by name and key, so
+	// that two calls lock their keys in the same order.
 	Decide(ctx context.Context, batches []*Batch) error
 
-	// Replace writes the state of each key whose stored state is Old. It answers [OutdatedState] with it. The
-	// replacements are sorted by name and key, and no key occurs twice.
+	// Replace writes Next for each key whose stored state is Old. It is called after an [OutdatedState]. The
+	// replacements are sorted by name and key, and no two have the same key.
 	Replace(ctx context.Context, replacements []*Replacement) error
 
 	// Acquire takes permits of concurrency limiters, one lease for each request; some can be rejected. Renew extends
@@ -44,13 +44,14 @@ type Backend interface {
 	// error of Load or Define that concerns only this definition wraps [ErrDefinition].
 	Load(ctx context.Context, name string) (d *Definition, now int64, err error)
 
-	// Define makes next the definition of its name if the one in force has the version old, and notifies all instances.
-	// With old == 0 there must be none. It reports whether it did. Versions are larger than 0.
+	// Define stores next if the stored definition of the same name has the version old, and notifies all instances. If
+	// old is 0, it stores next only if no definition is stored; all versions are larger than 0. Define reports whether it
+	// stored next.
 	Define(ctx context.Context, old int64, next *Definition) (bool, error)
 
-	// Listen calls notice for what happens at any instance, from one goroutine, until ctx ends or the connection is
-	// lost. It calls ready once, as soon as nothing that happens from then on is missed. A Backend that cannot listen
-	// returns [errors.ErrUnsupported]; then limiters poll.
+	// Listen calls notice with the notices of all instances, from one goroutine, until ctx ends or the connection is
+	// lost. When the connection is set up, so that no later notice is missed, Listen calls ready once. A Backend that
+	// cannot listen returns [errors.ErrUnsupported]; then limiters poll.
 	Listen(ctx context.Context, ready func(), notice func(Notice)) error
 
 	// Close closes what the Backend itself has opened, and nothing that it was given.
@@ -69,7 +70,7 @@ type Batch struct {
 	Err     error   // Failed, Unreachable: why
 	Now     int64   // the store's time of the decision, in µs since 1970
 	State   State   // Decided: after the requests; OutdatedState: the stored one
-	Granted []int64 // Decided: see [Definition.Decide]; the caller makes it as long as Requests
+	Granted []int64 // Decided: see [Definition.Decide]; the caller has made it, with one element for each request
 }
 
 // An Outcome is the result of a [Batch], a [Replacement] or a [LeaseRequest].
@@ -80,8 +81,9 @@ const (
 	// Decided: the answers are set.
 	Decided Outcome = iota + 1
 	// OutdatedDefinition: a newer definition of the limiter exists. Its Version is in State.Schedule of a Batch, or in
-	// Version of a LeaseRequest. Nothing was carried out. Every key has this outcome as soon as Define has returned,
-	// even without a state, and so has a state of a newer definition than the store has, which may have lost it.
+	// Version of a LeaseRequest. Nothing was carried out. As soon as Define has returned, requests with an older
+	// definition have this outcome for every key, also for a key without a state. A key whose state is of a newer
+	// definition has this outcome even if the store has lost that definition.
 	OutdatedDefinition
 	// OutdatedState: the key's state is of an older definition, and is in State. Nothing was carried out. The caller
 	// converts all such states of a round trip, calls Replace once, and sends the batches again.
@@ -129,14 +131,14 @@ type LeaseRequest struct {
 
 	Outcome Outcome
 	Err     error // Failed, Unreachable: why
-	// OK: Acquire: the permits were granted or, with Permits == 0, one is free. Renew, Release: the lease had not
-	// ended.
+	// OK reports, for Acquire, whether the permits were granted or, with Permits == 0, whether one is free. For Renew and
+	// Release, it reports whether the lease had not ended.
 	OK    bool
 	InUse int64 // Acquire: the permits in use, including those just granted
 	// OutdatedDefinition: the version of the newer definition.
 	Version int64
-	// NextExpiry is, if Acquire was rejected, how many µs from now the first lease ends unless it is renewed; 0 if not
-	// known.
+	// NextExpiry is set if Acquire was rejected: the µs until the first lease ends, if that lease is not renewed; 0 if
+	// not known.
 	NextExpiry int64
 }
 
@@ -160,9 +162,9 @@ type Sharded interface {
 	ShardOf(name, key string) string
 }
 
-// An Interruptible [Backend] reports whether its methods return as soon as their context ends, whatever the network
-// does. A Store then calls it on the caller's goroutine for limiters with LimiterOptions.NoCoalescing, which saves a
-// switch to another goroutine.
+// An Interruptible is a [Backend] whose methods can return as soon as their context ends, whatever the network does.
 type Interruptible interface {
+	// Interruptible reports whether they do. If so, a Store calls the Backend on the caller's goroutine for limiters with
+	// LimiterOptions.NoCoalescing, which saves a switch to another goroutine.
 	Interruptible() bool
 }

@@ -1,15 +1,15 @@
 package backend
 
-// Convert returns s, which was stored under an older definition, under d. Permits that were granted stay granted.
-// Stores do not convert states; they report [OutdatedState] (see [Backend]).
+// Convert converts s, which was stored under an older definition, to a state of d. Permits that were granted stay
+// granted. Stores do not convert states; they report [OutdatedState] (see [Backend]).
 //
 // Until d came into force, s is advanced by its old schedule. If the segments of a sliding window have changed, what was
 // taken in an old segment moves to the latest of the new segments that it can belong to.
 func (d *Definition) Convert(s State) State {
 	if s.Period <= 0 || s.Kind < KindTokenBucket || s.Kind > KindSlidingWindow {
-		return d.InitialState(d.Version) // unknown
+		return d.InitialState(d.Version) // a schedule that cannot be computed with
 	}
-	at := max(d.changed(s), s.TickTime(s.Tick))
+	at := max(d.startTime(s), s.TickTime(s.Tick))
 	s = s.Definition().Advance(s, at)
 	next := State{Schedule: d.Schedule(), Tick: d.TickAt(at)}
 	switch {
@@ -33,9 +33,9 @@ func (d *Definition) Convert(s State) State {
 	return next
 }
 
-// changed returns when d came into force. If the clock had stepped back, d.Version is only the version before plus one,
-// and no moment; then no time has passed for s.
-func (d *Definition) changed(s State) int64 {
+// startTime returns when d came into force. Usually that is d.Version. If the server's clock had stepped back, d.Version
+// is the version before plus one and says nothing about time; startTime returns the time of s.
+func (d *Definition) startTime(s State) int64 {
 	switch {
 	case d.Reached:
 		return d.Anchor
@@ -53,7 +53,7 @@ func (d *Definition) resegment(s State, at int64) []Segment {
 		last := s.TickTime(t.Tick+1) - 1 // the last moment of the segment
 		if t.Tick == s.Tick {
 			last = at
-			if d.Reached && d.Anchor == at {
+			if d.Reached && d.Anchor == at { // a segment of d begins at that moment; the permits were taken before it
 				last = at - 1
 			}
 		}

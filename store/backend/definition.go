@@ -45,9 +45,10 @@ type Definition struct {
 	Version int64 `json:"version"`
 	// Anchor is the time of tick 0, in µs of the server's clock since 1970. Tick k is at Anchor + k × Period.
 	Anchor int64 `json:"anchor,omitempty"`
-	// Reached reports whether a tick of the new schedule was reached at the moment of the change. Convert counts it.
+	// Reached reports whether, when the definition came into force, its period had already passed since the last tick of
+	// the schedule before. Then tick 0 is the moment of the change, and Convert restores what comes back on one tick.
 	Reached bool `json:"reached,omitempty"`
-	// Origin says who set the limits. Backends store it unchanged.
+	// Origin is which program set the limits, and when. Backends store it unchanged.
 	Origin
 }
 
@@ -57,17 +58,18 @@ type Origin struct {
 	Generation int64 `json:"generation,omitempty"`
 	// Explicit reports whether Reconfigure set the limits, not the first use of a limiter.
 	Explicit bool `json:"explicit,omitempty"`
-	// Made is when Reconfigure set the limits, or when the limiter was made whose first use set them, in µs of the
-	// server's clock since 1970. By identifies the process and the number of that event in it.
-	Made int64  `json:"made,omitempty"`
-	By   string `json:"by,omitempty"`
+	// Made is, in µs of the server's clock since 1970, when Reconfigure set the limits. If Explicit is false, Made is when
+	// the limiter was made whose first use set the limits.
+	Made int64 `json:"made,omitempty"`
+	// By identifies the process that set the limits, and in that process the limiter or the call of Reconfigure.
+	By string `json:"by,omitempty"`
 	// Past has digests of up to 16 earlier limits, the newest first, of letters, digits and spaces. A first use does
 	// not set those limits again.
 	Past string `json:"past,omitempty"`
 }
 
 // MaxPermits is the largest number of permits. Scripts of some stores compute with floating-point numbers, which are
-// exact up to 2^53, and charges can exceed the limit.
+// exact up to 2^53. MaxPermits is smaller, because more permits can be charged than the limit allows.
 const MaxPermits = 1 << 50
 
 // MaxPeriod is the longest period, 100 years in µs, so that ticks can be computed without overflow.
@@ -81,9 +83,9 @@ func NewDefinition(name string, l Limits, now int64) *Definition {
 	return &Definition{Name: name, Limits: l, Version: now, Anchor: now}
 }
 
-// WithLimits returns the definition that follows d when the limits change at the moment now. If the period changes, the
-// schedule is counted from the current tick. If the first tick after it would be in the past, it is now, and Reached is
-// set.
+// WithLimits returns the definition that follows d when the limits change at the moment now. If the period or the number
+// of segments changes, tick 0 of the new schedule is the last tick of d. If that tick is at least one new period ago,
+// tick 0 is now instead, and Reached is set.
 func (d *Definition) WithLimits(to Limits, now int64) *Definition {
 	next := &Definition{Name: d.Name, Limits: to, Version: max(now, d.Version+1), Anchor: d.Anchor, Origin: d.Origin}
 	switch {
@@ -101,18 +103,12 @@ func (d *Definition) WithLimits(to Limits, now int64) *Definition {
 // TickTime returns when a tick of d's schedule is reached, in µs of the server's clock.
 func (d *Definition) TickTime(tick int64) int64 { return tickTime(d.Anchor, d.Period, tick) }
 
-// TickTime returns when a tick is reached, in µs of the server's clock.
-func (g *Schedule) TickTime(tick int64) int64 { return tickTime(g.Anchor, g.Period, tick) }
-
 func tickTime(anchor, period, tick int64) int64 {
 	return saturate.Add(anchor, saturate.Mul(tick, period))
 }
 
 // TickAt returns the last tick of d's schedule that is reached at the moment t.
 func (d *Definition) TickAt(t int64) int64 { return floorDiv(t-d.Anchor, d.Period) }
-
-// TickAt returns the last tick that is reached at the moment t.
-func (g *Schedule) TickAt(t int64) int64 { return floorDiv(t-g.Anchor, g.Period) }
 
 func floorDiv(a, b int64) int64 {
 	q := a / b
@@ -122,7 +118,8 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// SameSchedule reports whether the ticks of both definitions have the same numbers and restore the same.
+// SameSchedule reports whether each tick of d is at the same time and restores as many permits as the tick of other with
+// the same number.
 func (d *Definition) SameSchedule(other *Definition) bool {
 	return d == other || d.Kind == other.Kind && d.Anchor == other.Anchor && d.Period == other.Period &&
 		d.Refill == other.Refill && d.Segments == other.Segments

@@ -31,6 +31,12 @@ func (g *Schedule) Definition() *Definition {
 	}
 }
 
+// TickTime returns when a tick is reached, in µs of the server's clock.
+func (g *Schedule) TickTime(tick int64) int64 { return tickTime(g.Anchor, g.Period, tick) }
+
+// TickAt returns the last tick that is reached at the moment t.
+func (g *Schedule) TickAt(t int64) int64 { return floorDiv(t-g.Anchor, g.Period) }
+
 // A State is what a store keeps for one key of a bucket or window. A key without a stored state is full: see
 // [Definition.InitialState].
 type State struct {
@@ -40,8 +46,9 @@ type State struct {
 	// Missing is how many permits are missing from full; for a sliding window, the sum of Taken. It is above the limit
 	// if the limit was lowered or more was charged than was available.
 	Missing int64
-	// RefundFloor is, for a token bucket, how far refunds can lower Missing: the permits below it are in blocks that
-	// instances have borrowed, or were taken before a block. Like Missing, it falls by Refill on each tick.
+	// RefundFloor is, for a token bucket, the least to which a refund can lower Missing. When an instance borrows a block,
+	// RefundFloor is set to Missing: until ticks have restored the block, the instance grants its permits, so a refund
+	// must not restore them. Like Missing, RefundFloor falls by Refill on each tick.
 	RefundFloor int64
 	// Taken is, for a sliding window, what was taken in each segment that still counts, the oldest first, without empty
 	// segments.
@@ -79,8 +86,8 @@ const (
 	OpTake Op = iota
 	// OpCharge takes Max permits even if they are not available.
 	OpCharge
-	// OpRefund gives back up to Max permits of the grant that Receipt is of, as far as time has not restored them. It
-	// is never rejected.
+	// OpRefund gives back up to Max permits of the grant that Receipt identifies, except permits that time has restored.
+	// It is never rejected.
 	OpRefund
 	// OpReturnBlock gives back up to Max unused permits of a block. A token bucket accepts them only if nothing was
 	// taken since.
@@ -176,7 +183,7 @@ func (d *Definition) refund(s *State, r Request) int64 {
 
 // returnBlock gives back permits of a block. For a token bucket, only the newest permits are accepted. The instance that
 // borrowed the block grants the rest of it until ticks have restored it. If permits were returned from the middle, ticks
-// would restore those of the rest earlier than the instance assumes.
+// would restore the rest of the block earlier than the instance assumes.
 func (d *Definition) returnBlock(s *State, r Request) int64 {
 	if d.Refill == 0 {
 		return d.refund(s, r)
@@ -206,8 +213,8 @@ func (s *State) refundSegment(r Request) int64 {
 	return n
 }
 
-// Advance returns s at the moment now. If the server's clock has stepped back behind s, the state moves back with it:
-// what is missing stays missing, and comes back at its pace by the new time.
+// Advance returns s at the moment now. If the server's clock has stepped back behind s, the state moves back with the
+// clock: the same permits are missing, and each comes back after as many ticks as before the step.
 func (d *Definition) Advance(s State, now int64) State {
 	tick := d.TickAt(now)
 	passed := tick - s.Tick
@@ -226,7 +233,7 @@ func (d *Definition) Advance(s State, now int64) State {
 	return s
 }
 
-// slide returns the segments that still count at a tick, after their ticks were moved by so many.
+// slide moves the segments by a number of ticks and returns the segments that still count at a tick.
 func (d *Definition) slide(taken []Segment, tick, by int64) []Segment {
 	var kept []Segment
 	for _, t := range taken {
@@ -253,11 +260,11 @@ func (d *Definition) Wait(s State, now, n int64) int64 {
 	if over <= 0 {
 		return 0
 	}
-	return max(d.TickTime(d.tickOf(s, over))-now, 1)
+	return max(d.TickTime(d.tickOfReturn(s, over))-now, 1)
 }
 
-// tickOf returns the tick on which so many permits have come back.
-func (d *Definition) tickOf(s State, permits int64) int64 {
+// tickOfReturn returns the tick on which a number of the missing permits have come back.
+func (d *Definition) tickOfReturn(s State, permits int64) int64 {
 	switch {
 	case d.Kind != KindSlidingWindow && d.Refill == 0:
 		return s.Tick + 1
@@ -272,11 +279,11 @@ func (d *Definition) tickOf(s State, permits int64) int64 {
 	return s.Tick + d.Segments
 }
 
-// FullAt returns the moment, in µs of the server's clock, from which s is equal to the initial state. The store can
-// forget s then, and not before.
+// FullAt returns the moment, in µs of the server's clock, from which s is equal to the initial state. The store must keep
+// s until that moment and can forget it afterwards.
 func (d *Definition) FullAt(s State) int64 {
 	if s.Missing <= 0 {
 		return d.TickTime(s.Tick)
 	}
-	return d.TickTime(d.tickOf(s, s.Missing))
+	return d.TickTime(d.tickOfReturn(s, s.Missing))
 }
