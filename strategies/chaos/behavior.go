@@ -21,7 +21,7 @@ type BehaviorOptions struct {
 func (o *BehaviorOptions) Validate() error {
 	o = cmp.Or(o, new(BehaviorOptions))
 	var p validate.Problems
-	o.Options.validate(&p)
+	o.validate(&p)
 	if o.Behavior == nil {
 		p.Add("Behavior", nil, "must be set")
 	}

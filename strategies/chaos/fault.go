@@ -41,7 +41,7 @@ func (o *FaultOptions) Validate() error {
 		return nil
 	}
 	var p validate.Problems
-	o.Options.validate(&p)
+	o.validate(&p)
 	sources := 0
 	for _, set := range []bool{o.Err != nil, len(o.Errors) > 0, o.ErrFunc != nil} {
 		if set {

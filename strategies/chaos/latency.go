@@ -26,7 +26,7 @@ func (o *LatencyOptions) Validate() error {
 		return nil
 	}
 	var p validate.Problems
-	o.Options.validate(&p)
+	o.validate(&p)
 	if o.Latency < -1 {
 		p.Add("Latency", o.Latency, "must be at least 0, or -1 for none")
 	}

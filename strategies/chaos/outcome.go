@@ -32,7 +32,7 @@ type Result struct {
 func (o *OutcomeOptions) Validate() error {
 	o = cmp.Or(o, new(OutcomeOptions))
 	var p validate.Problems
-	o.Options.validate(&p)
+	o.validate(&p)
 	if (len(o.Results) == 0) == (o.ResultFunc == nil) {
 		p.Add("", nil, "must have either {Results} or {ResultFunc}")
 	}
