@@ -23,7 +23,8 @@ func newWaiter(n int) *waiter {
 	return w
 }
 
-// answer gives the waiting Acquire its lease. The waiter then belongs to that call, and must not be used here again.
+// answer gives the waiting Acquire its lease. The waiter then belongs to that call, and answer must be its last use
+// elsewhere.
 func (w *waiter) answer(l Lease) {
 	w.lease = l
 	w.ready <- struct{}{}

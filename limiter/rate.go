@@ -39,7 +39,7 @@ func per(d time.Duration, n, burst int) TokenBucketOptions {
 	if exact.TokensPerPeriod == 1 || exact.ReplenishmentPeriod <= evenEnough && exact.TokensPerPeriod <= burst {
 		return exact
 	}
-	// The tokens of about one evenEnough come at once; their period is rounded up.
+	// The tokens of one evenEnough, but at most burst, come at once; their period is rounded up.
 	tokens := min((int64(n)-1)/int64(d/evenEnough)+1, int64(burst))
 	high, low := bits.Mul64(uint64(tokens), uint64(d))
 	period, rest := bits.Div64(high, low, uint64(n))
