@@ -15,11 +15,6 @@ import (
 
 // A Strategy is a circuit breaker. Make one with [New]. It is safe for concurrent use, and can be part of several
 // pipelines, which then share the circuit.
-//
-// It is not built on failsafe-go's, as package adaptive is. That one cannot free a probe's permit without counting a
-// success or a failure, so that a cancelled probe decides something; it never gives away the place of a probe that does
-// not return; it counts outcomes from before a transition as those of probes; it has either a ratio or a number of
-// failures in a row, and rounds the ratio to hundredths; and its windows are internal.
 type Strategy struct {
 	options Options
 	problem error // what Validate returns
@@ -44,7 +39,7 @@ func New(o *Options) *Strategy {
 // Name returns [Options.Name], or "CircuitBreaker".
 func (s *Strategy) Name() string { return s.options.Name }
 
-// Options returns the options with the defaults filled in. New makes an equal strategy of them.
+// Options returns the options with the defaults filled in. A strategy that [New] makes with them is equal to s.
 func (s *Strategy) Options() Options { return s.options }
 
 // Describe returns the [Options] and the [Statistics]. It is for [pipeline.Pipeline.Describe].
@@ -66,7 +61,7 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 		return nil, pipeline.ContextError(ctx)
 	}
 	if p := s.current.Load(); p.state == Closed && !s.controlChanged() {
-		return s.run(ctx, next, p) // most executions go this way
+		return s.runClosed(ctx, next, p) // most executions go this way
 	}
 	return s.executeGuarded(ctx, next)
 }
@@ -81,11 +76,11 @@ func (s *Strategy) controlChanged() bool {
 func (s *Strategy) executeGuarded(ctx context.Context, next pipeline.Next) (any, error) {
 	a := s.admit()
 	if a.ticket != 0 {
-		return s.probe(ctx, next, a)
+		return s.runProbe(ctx, next, a)
 	}
 	s.announce(ctx, next, a.pending)
 	if a.admitted {
-		return s.run(ctx, next, a.phase)
+		return s.runClosed(ctx, next, a.phase)
 	}
 	return nil, &OpenError{State: a.phase.state, Source: next.Source(), Err: a.phase.cause, retryAfter: a.wait}
 }
@@ -127,8 +122,8 @@ func (s *Strategy) admit() admission {
 	return a
 }
 
-// run runs an execution that a closed circuit let through.
-func (s *Strategy) run(ctx context.Context, next pipeline.Next, p *phase) (result any, err error) {
+// runClosed runs an execution that a closed circuit let through.
+func (s *Strategy) runClosed(ctx context.Context, next pipeline.Next, p *phase) (result any, err error) {
 	returned := false
 	defer func() {
 		if !returned { // a panic or Goexit
@@ -147,12 +142,12 @@ func (s *Strategy) run(ctx context.Context, next pipeline.Next, p *phase) (resul
 	return result, err
 }
 
-// probe runs a probe of a half-open circuit. Its place is freed even if it panics.
-func (s *Strategy) probe(ctx context.Context, next pipeline.Next, a admission) (result any, err error) {
+// runProbe runs a probe of a half-open circuit. Its place is freed even if it panics.
+func (s *Strategy) runProbe(ctx context.Context, next pipeline.Next, a admission) (result any, err error) {
 	v, outcome := neither, error(nil)
 	defer func() { s.countProbe(ctx, next, a, v, result, outcome) }()
 	s.announce(ctx, next, a.pending)
-	v, outcome = failure, pipeline.ErrAborted // until it has returned
+	v, outcome = failure, pipeline.ErrAborted // stays if next panics or calls Goexit
 	result, err = next.Run(ctx)
 	v = s.judge(ctx, result, err)
 	outcome = err

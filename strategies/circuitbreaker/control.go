@@ -2,12 +2,12 @@ package circuitbreaker
 
 import "sync/atomic"
 
-// A Control opens and closes by hand the circuits of all strategies whose [Options.Control] it is. The zero Control is
-// ready to use and leaves the circuits alone. It is safe for concurrent use, and must not be copied.
+// A Control opens and closes circuits by hand: those of all strategies that have it as their [Options.Control]. The
+// zero Control is ready to use and leaves the circuits alone. It is safe for concurrent use, and must not be copied.
 //
-// Isolate and Close apply at once, also to strategies that are made later. A strategy carries them out in its next
-// execution, or when a probe ends; that execution reports the event and calls [Options.OnOpened] or [Options.OnClosed]. So
-// a Control has no references to strategies.
+// Isolate and Close apply at once, also to strategies that are made later. A Control does not know its strategies:
+// each strategy looks at the Control in its next execution, and when a probe ends. The execution that finds a change
+// reports the event and calls [Options.OnOpened] or [Options.OnClosed].
 type Control struct {
 	// version is 2 × the number of calls of Isolate and Close, plus 1 if the last one was Isolate. It only grows, so that a
 	// strategy sees that there was a call since it last looked.

@@ -72,8 +72,16 @@
 //     [pipeline.HandleResult] makes a Handle of a function that knows the type of the results.
 //   - A caller that gives up by cancelling its context does not open a circuit, however long the call hung: set a timeout
 //     inside.
-//   - One circuit stands for one thing that can fail. Pipelines that call the same thing share a [*Strategy]; for several
-//     things make one each.
+//   - Make one [*Strategy] for each thing that can fail on its own, such as a server. Pipelines that call the same
+//     server share its strategy.
 //   - A new strategy starts closed. A circuit that a configuration file describes is kept by reloads that do not change
 //     it; in code, registry.Keep keeps one. A [Control] that the program keeps stays in force.
+//
+// # For maintainers
+//
+// Package adaptive is built on failsafe-go, and this package is not, for these reasons. The circuit breaker of
+// failsafe-go cannot free the place of a probe without counting a success or a failure, so a cancelled probe would
+// count. It never frees the place of a probe that does not return. It counts the outcome of an execution from before a
+// transition as that of a probe. It has either a ratio or a number of failures in a row, and rounds the ratio to
+// hundredths. Its windows are internal.
 package circuitbreaker

@@ -10,7 +10,7 @@ import (
 
 // An OpenError is the error of an execution that the circuit rejected. It matches [pipeline.ErrRejected].
 type OpenError struct {
-	// State is the circuit's: Open, HalfOpen or Isolated.
+	// State is the state of the circuit: Open, HalfOpen or Isolated.
 	State State
 	// Source is the strategy that rejected, and its pipeline.
 	Source pipeline.Source
@@ -42,9 +42,9 @@ func (e *OpenError) Is(target error) bool { return target == pipeline.ErrRejecte
 // count the rejection.
 func (e *OpenError) NotCalled() bool { return true }
 
-// RetryAfter returns how long to wait before the next attempt: until the break is over or, if the circuit is half open,
-// until another execution can take the place of a probe. ok is false if that is not known, as of an isolated circuit. See
-// [pipeline.RetryAfter].
+// RetryAfter returns how long to wait before the next attempt: until the break is over or, if the circuit is half
+// open, until another execution can take the place of a probe. ok is false if that is not known: for an isolated
+// circuit it never is. See [pipeline.RetryAfter].
 func (e *OpenError) RetryAfter() (d time.Duration, ok bool) {
 	if e == nil {
 		return 0, false

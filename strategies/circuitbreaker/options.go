@@ -45,17 +45,18 @@ type Options struct {
 	// HalfOpenProbes is the number of probes that must succeed before the circuit closes, and that can run at once. The
 	// default is 1.
 	HalfOpenProbes int `json:"half_open_probes,omitempty" yaml:"half_open_probes,omitempty"`
-	// Handle reports whether an outcome is a failure. It is called for every outcome, also for successful ones. If nil,
-	// every error is a failure except a cancellation and a rejection by a strategy further inside, such as a rate
-	// limiter's. See the package comment. [pipeline.HandleResult] makes one of a function that knows the type of the
+	// Handle reports whether an outcome is a failure. It is called for every outcome, also for successful ones. If
+	// nil, every error is a failure except a cancellation and a rejection by a strategy further inside, such as a
+	// rate limiter's. See the package comment. [pipeline.HandleResult] converts a function that knows the type of the
 	// results.
 	Handle func(result any, err error) bool `json:"-" yaml:"-"`
 	// Control opens and closes the circuit by hand. Several strategies can share it. If nil, only outcomes open and
 	// close the circuit.
 	Control *Control `json:"-" yaml:"-"`
 
-	// The following are called by the execution that caused a transition, after the transition and the event. The calls
-	// for two transitions can overlap, and come out of order. Code that needs the present state calls [Strategy.State].
+	// The following functions can be nil. The execution that caused a transition calls them, after the transition and
+	// the event. The calls for two transitions can overlap, and can come in another order than the transitions. Code
+	// that needs the present state calls [Strategy.State].
 
 	// OnOpened is called when the circuit was opened, or isolated.
 	OnOpened func(ctx context.Context, t Transition) `json:"-" yaml:"-"`
@@ -73,8 +74,8 @@ type Transition struct {
 	// HalfOpenAttempts is how often the circuit was half open since it was last closed: 0 if it opens for the first
 	// time.
 	HalfOpenAttempts int
-	// BreakDuration is how long the circuit stays open. It is 0 unless To is Open. For [Options.BreakDurationFunc] it is
-	// that of the Options.
+	// BreakDuration is how long the circuit stays open. It is 0 unless To is Open. When [Options.BreakDurationFunc]
+	// is called, it is [Options.BreakDuration].
 	BreakDuration time.Duration
 	// Throughput and Failures are the counts of the sampling window, if FailureRatio is on and a closed circuit opens.
 	Throughput, Failures int64

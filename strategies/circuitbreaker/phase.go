@@ -77,8 +77,8 @@ type probe struct {
 	began  time.Duration
 }
 
-// start gives a place to one more probe and returns its ticket. If there is none, the ticket is 0, and wait is how long
-// it takes until a probe loses its place. timeout is the time after which it does.
+// start gives a place to one more probe and returns its ticket. A probe loses its place after timeout. If there is no
+// place, the ticket is 0, and wait is how long it takes until a probe loses its place.
 func (p *probes) start(now time.Duration, places int, timeout time.Duration) (ticket uint64, wait time.Duration) {
 	for p.succeeded+len(p.running) >= places {
 		if len(p.running) == 0 {

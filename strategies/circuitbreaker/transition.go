@@ -9,15 +9,16 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// The events of this package. A rejection is not an event, because an open circuit has many, and each is the Err of its
-// execution.
+// The events of this package. A rejection is not an event: an open circuit rejects many executions, and each of them
+// returns the rejection as its error.
 const (
-	// EventOpened: the circuit was opened for Duration, by an execution with that Result and Err; or it was isolated, and
-	// all three are zero. Error.
+	// EventOpened means that the circuit was opened for Duration, by an execution with that Result and Err. If the
+	// circuit was isolated, these three are zero. Its severity is Error.
 	EventOpened = "OnCircuitOpened"
-	// EventClosed: the circuit was closed, by a probe with that Result and Err, or by hand. Information.
+	// EventClosed means that the circuit was closed, by a probe with that Result and Err, or by hand. Its severity is
+	// Information.
 	EventClosed = "OnCircuitClosed"
-	// EventHalfOpened: the first probe is about to run. Warning.
+	// EventHalfOpened means that the first probe is about to run. Its severity is Warning.
 	EventHalfOpened = "OnCircuitHalfOpened"
 )
 
@@ -33,7 +34,8 @@ func (s *Strategy) countSuccess(p *phase) {
 	}
 }
 
-// countFailure counts a failure of a closed circuit, and opens the circuit if that is one too many.
+// countFailure counts a failure of a closed circuit, and opens the circuit if one of the rules in the Options says
+// so.
 func (s *Strategy) countFailure(ctx context.Context, next pipeline.Next, p *phase, result any, err error) {
 	if p.ended.Load() {
 		return

@@ -6,22 +6,23 @@ import (
 	"time"
 )
 
-// segments is the number of segments of a window.
-const segments = 10
+// segmentCount is the number of segments of a window.
+const segmentCount = 10
 
 // A window counts the outcomes of the sampling duration, in segments of a tenth of it: the present segment and the nine
 // before it count. Counting takes no lock.
 //
-// The segment with the number n covers [began + (n-1)×width, began + n×width), and is kept at index n % segments.
+// The segment with the number n covers [began + (n-1)×width, began + n×width), and is kept at index n % segmentCount.
 type window struct {
 	began    time.Duration // by clock.Now
 	width    time.Duration // of a segment
 	mu       sync.Mutex    // held to reuse a segment
-	segments [segments]segment
+	segments [segmentCount]segment
 }
 
-// A segment counts the outcomes of one period. A goroutine that is delayed for longer than the whole window between at
-// and counting counts in a later period. That is accepted, because a lock would cost every execution.
+// A segment counts the outcomes of one period. A goroutine gets a segment from at and then counts in it. If it is
+// delayed between the two for longer than the whole window, it counts in a later period. That is accepted, because a
+// lock would cost every execution.
 type segment struct {
 	number              atomic.Int64 // of the period; 0 if it has none
 	successes, failures atomic.Int64
@@ -32,8 +33,8 @@ type counts struct{ throughput, failures int64 }
 
 // newWindow makes a window of that length that begins now.
 func newWindow(sampling, now time.Duration) *window {
-	width := sampling / segments
-	if sampling%segments != 0 {
+	width := sampling / segmentCount
+	if sampling%segmentCount != 0 {
 		width++ // never 0
 	}
 	return &window{began: now, width: width}
@@ -47,14 +48,15 @@ func (w *window) number(now time.Duration) int64 {
 // at returns the segment that covers now, or nil if a later one has replaced it.
 func (w *window) at(now time.Duration) *segment {
 	number := w.number(now)
-	s := &w.segments[number%segments]
+	s := &w.segments[number%segmentCount]
 	if s.number.Load() == number {
 		return s
 	}
 	return w.begin(s, number)
 }
 
-// begin makes s the segment of that number, and returns it, or nil if it is a later one already.
+// begin makes s the segment of that number and returns it. If s is the segment of a later number already, it returns
+// nil.
 func (w *window) begin(s *segment, number int64) *segment {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,7 +75,7 @@ func (w *window) begin(s *segment, number int64) *segment {
 // sum returns the sums of the segments that are in the window at now.
 func (w *window) sum(now time.Duration) counts {
 	var sum counts
-	oldest := max(w.number(now)-segments+1, 1)
+	oldest := max(w.number(now)-segmentCount+1, 1)
 	for i := range w.segments {
 		if s := &w.segments[i]; s.number.Load() >= oldest {
 			failures := s.failures.Load()

@@ -23,7 +23,7 @@ type outcome struct {
 // returned reports whether the attempt returned, as nearly all do.
 func (o *outcome) returned() bool { return o.panicked == nil && !o.exited }
 
-// deliver ends this goroutine's call as the attempt ended: it returns, panics or calls Goexit.
+// deliver ends Execute in the way in which the attempt ended: it returns, panics or calls Goexit.
 func (o *outcome) deliver() (any, error) {
 	switch {
 	case o.panicked != nil:
@@ -63,8 +63,8 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// Attempt returns the number of the attempt that ctx is the context of: 0 for the first, and if ctx is not that of an
-// attempt. A callback can use it to call another server with each attempt.
+// Attempt returns the number of an attempt from its context: 0 for the first. For any other context it also
+// returns 0. A callback can use it to call another server with each attempt.
 func Attempt(ctx context.Context) int {
 	number, _ := ctx.Value(attemptKey{}).(int)
 	return number
@@ -81,8 +81,8 @@ func withNumber(ctx context.Context, number int) context.Context {
 	return context.WithValue(ctx, attemptKey{}, number) // an int below 256 becomes an any without an allocation
 }
 
-// Dispose makes a function for [Options.Dispose] of one that knows the type of the results. It is called with every
-// result that is a T and not nil, whether it comes with an error or not.
+// Dispose converts dispose, which knows the type of the results, to the type of [Options.Dispose]. dispose is called
+// with every result that is a T and not nil, whether it comes with an error or not.
 func Dispose[T any](dispose func(T)) func(result any, err error) {
 	return func(result any, _ error) {
 		if v, ok := result.(T); ok && !isNilResult(v) {

@@ -2,8 +2,8 @@
 // that ends first.
 //
 //	p, err := pipeline.New("prices", hedge.New(&hedge.Options{
-//		Delay:  50 * time.Millisecond, // what 95 of 100 calls take
-//		Budget: extra,                 // and no more than a tenth of the calls
+//		Delay:  50 * time.Millisecond, // 95 of 100 calls are faster
+//		Budget: extra,                 // at most a tenth of the calls is hedged
 //	}))
 //
 // It is for calls that can run twice without harm, such as reads, and that are slow now and then for reasons that the
@@ -31,10 +31,10 @@
 // # When the caller's context ends
 //
 // The contexts of the attempts end, too, and no more attempts start. Execute waits for running attempts, as other
-// strategies do, and returns a success even if it comes late. But the first outcome that is not handled still decides,
-// and by default a context error is not handled once the caller's context is done. So Execute returns when one attempt
-// returns that error, and a later success of another attempt goes to Dispose. If the end of the context kept an attempt
-// from starting and no outcome wins, the first attempt's outcome is joined with the context's error.
+// strategies do, and returns a success even if it comes late. The first outcome that is not handled still decides. By
+// default that includes a context error once the caller's context is done. So Execute returns when one attempt
+// returns that error, and a later success of another attempt goes to Dispose. If the end of the context kept an
+// attempt from starting and no outcome wins, the first attempt's outcome is joined with the context's error.
 //
 // # Panics
 //

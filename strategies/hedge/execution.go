@@ -20,15 +20,15 @@ type execution struct {
 	max        int   // the highest number of attempts, the first included
 	started    int   // the number of attempts that have started
 	exhausted  bool  // the budget refused an attempt, and this was not reported yet
-	acquired   bool  // an attempt was taken from the budget, and has not started
+	reserved   bool  // an attempt was taken from the budget, and has not started
 	contextErr error // the ContextError of the caller's context, if that kept an attempt from starting
 
 	hasFirst bool
 	first    outcome // of the first attempt, once it was handled
 
-	hasWinner bool    // the winner is disposed of, unless keepWinner comes first
+	winner    outcome // the outcome that Execute returns
+	hasWinner bool    // disposeWinner disposes of the winner; keepWinner prevents that
 	reported  bool    // the listener has seen the winner
-	winner    outcome // the one that Execute returns
 }
 
 func newExecution(ctx context.Context, next pipeline.Next, o *Options) execution {
@@ -46,7 +46,7 @@ func (e *execution) runSequentially() (any, error) {
 			return o.result, o.err
 		}
 		if !e.afterHandled(o, 0) {
-			return e.allHandled()
+			return e.outcomeOfFirst()
 		}
 	}
 }
@@ -55,7 +55,7 @@ func (e *execution) runSequentially() (any, error) {
 func (e *execution) attempt() outcome {
 	o := outcome{number: e.started}
 	e.started++
-	e.acquired = false
+	e.reserved = false
 	ctx := withNumber(e.ctx, o.number)
 	if !e.listening {
 		o.result, o.err = e.next.Run(ctx)
@@ -83,8 +83,8 @@ func (e *execution) isHandled(o *outcome) bool {
 	return handled
 }
 
-// afterHandled reports an outcome that was handled, and returns whether another attempt starts after it. running is the
-// number of other attempts.
+// afterHandled reports an outcome that was handled, and announces the next attempt. again reports whether that one
+// starts. running is the number of other attempts.
 func (e *execution) afterHandled(o outcome, running int) (again bool) {
 	if o.number == 0 {
 		e.first, e.hasFirst = o, true
@@ -110,7 +110,7 @@ func (e *execution) acquire() bool {
 		if e.options.Budget == nil {
 			return true
 		}
-		if e.acquired = e.options.Budget.TryAcquire(e.ctx); e.acquired {
+		if e.reserved = e.options.Budget.TryAcquire(e.ctx); e.reserved {
 			return true
 		}
 		e.exhausted = true
@@ -153,8 +153,8 @@ func (e *execution) reportNext(event string, after *outcome) {
 
 // refund gives an attempt that does not start back to the budget.
 func (e *execution) refund() {
-	if e.acquired {
-		e.acquired = false
+	if e.reserved {
+		e.reserved = false
 		budget.Refund(e.ctx, e.options.Budget)
 	}
 }
@@ -166,8 +166,8 @@ func (e *execution) refundUncalled(o *outcome) {
 	}
 }
 
-// allHandled returns the outcome of an execution that no attempt won.
-func (e *execution) allHandled() (any, error) {
+// outcomeOfFirst returns the outcome of the first attempt, for an execution without a winner.
+func (e *execution) outcomeOfFirst() (any, error) {
 	e.winner, e.hasWinner, e.reported = e.first, true, true
 	e.hasFirst = false
 	if e.contextErr == nil {
@@ -204,7 +204,8 @@ func (e *execution) finishSequential() {
 	e.keepWinner()
 }
 
-// settle ends an execution of which no attempt runs any more. It disposes of the first outcome if another attempt won.
+// settle ends an execution whose attempts have all ended or were abandoned. It disposes of the first outcome if
+// another attempt won.
 func (e *execution) settle() {
 	defer e.refund()
 	if e.hasFirst {

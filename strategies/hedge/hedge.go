@@ -8,8 +8,8 @@ import (
 	"github.com/weir-go/weir/strategies/budget"
 )
 
-// EventHedging is the event of a hedge that is about to start. Attempt is its number, 1 for the first. Result and Err
-// are the outcome that was handled, if the hedge starts because of that. Warning.
+// EventHedging means that a hedge is about to start. Attempt is its number, 1 for the first. Result and Err are the
+// outcome that was handled, if the hedge starts because of that. Its severity is Warning.
 const EventHedging = "OnHedging"
 
 // ErrLost is the [context.Cause] of an attempt that was abandoned because another one decided, and the Err of its
@@ -35,7 +35,7 @@ func New(o *Options) *Strategy {
 // Name returns [Options.Name], or "Hedging".
 func (s *Strategy) Name() string { return s.options.Name }
 
-// Options returns the options with the defaults filled in. New makes an equal strategy of them.
+// Options returns the options with the defaults filled in. A strategy that [New] makes with them is equal to s.
 func (s *Strategy) Options() Options { return s.options }
 
 // Describe returns the [Options], and the [budget.Statistics] of the Budget if it has some. It is for

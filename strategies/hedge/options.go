@@ -38,17 +38,19 @@ type Options struct {
 	MaxHedges int `json:"max_hedges,omitempty" yaml:"max_hedges,omitempty"`
 	// Handle reports whether an outcome is handled, that is, does not win. It is called in the caller's goroutine. If
 	// nil, every error is handled except [context.Canceled], and [context.DeadlineExceeded] once the caller's context
-	// is done. [pipeline.HandleResult] makes one of a function that knows the type of the results.
+	// is done. [pipeline.HandleResult] converts a function that knows the type of the results.
 	Handle func(result any, err error) bool `json:"-" yaml:"-"`
 	// Budget limits the hedges of all strategies that share it. Share one among the strategies that call the same
 	// server, see package budget. If nil, there is no such limit. If the budget has no hedge left, the execution starts
 	// no more. A hedge that called nothing, because a limiter or a circuit further inside rejected it, is given back.
 	Budget budget.Budget `json:"-" yaml:"-"`
-	// OnHedge is called before each hedge, after the event, in the caller's goroutine. No attempt wins until it returns.
+	// OnHedge, if it is not nil, is called before each hedge, after the event, in the caller's goroutine. No attempt
+	// wins until it returns.
 	OnHedge func(ctx context.Context, h Hedge) `json:"-" yaml:"-"`
 	// Dispose gets the outcome of every attempt that did not win, including errors and nil results; see the package
-	// comment. [Dispose] makes one of a function that knows the type of the results. It is called by several
-	// goroutines, also after the execution; a panic there is logged with [slog.Default].
+	// comment. The function [Dispose] converts one that knows the type of the results. It is called by several
+	// goroutines, also after the execution; a panic there is logged with [slog.Default]. If nil, the outcomes are
+	// dropped.
 	Dispose func(result any, err error) `json:"-" yaml:"-"`
 }
 

@@ -49,12 +49,12 @@ func (r *race) run() (any, error) {
 		case r.afterHandled(o, r.running):
 			r.startNext()
 		case r.running == 0:
-			return r.allHandled()
+			return r.outcomeOfFirst()
 		}
 	}
 }
 
-// mayHedge announces an attempt beside running ones that take long, and reports whether it starts.
+// mayHedge announces an attempt because the running ones take long, and reports whether it starts.
 func (r *race) mayHedge() bool { return r.announce(r.acquire(), &outcome{}) }
 
 // startNext starts an attempt, and sets the timer for the one after it. If the delay is 0, that one starts, too.
@@ -98,7 +98,7 @@ func (r *race) start() {
 	}
 	r.runners[r.started] = a
 	r.started++
-	r.acquired = false
+	r.reserved = false
 	r.running++
 	go a.run()
 }
@@ -115,7 +115,7 @@ func (r *race) await() (o outcome, ended bool) {
 	case <-timer:
 	}
 	select {
-	case number := <-r.done: // at the same time, so a hedge can be unnecessary
+	case number := <-r.done: // an attempt ended together with the timer, so a hedge can be unnecessary
 		return r.receive(number), true
 	default:
 		return outcome{}, false
@@ -131,7 +131,8 @@ func (r *race) receive(number int) outcome {
 	return a.outcome
 }
 
-// abandon cancels the contexts of all attempts that run. Each disposes of its outcome itself, unless it has ended before.
+// abandon cancels the contexts of all attempts that run. An attempt that is still running disposes of its outcome
+// when it ends. The race disposes of the outcomes of the others.
 func (r *race) abandon() {
 	r.setTimer(-1)
 	if r.running == 0 {
@@ -148,9 +149,9 @@ func (r *race) abandon() {
 	}
 }
 
-// finish reports the attempts that lost, and disposes of the outcomes that the race has. Nothing is reported later, when
-// the pipeline can be closed. If a function of the program panics or calls Goexit in one step, the others are still
-// made.
+// finish reports the attempts that lost, and disposes of the outcomes of the attempts that have ended and do not count.
+// It reports even the attempts that still run, because after Execute the pipeline can be closed. If a function of the
+// program panics or calls Goexit in one step, the other steps still run.
 func (r *race) finish() {
 	defer r.disposeWinner()
 	r.abandon() // if a function of the options panicked, run has not called it
@@ -158,7 +159,8 @@ func (r *race) finish() {
 	r.keepWinner()
 }
 
-// finishLosers reports each attempt that lost, or disposes of its outcome. It defers the steps, the last one first.
+// finishLosers reports each attempt that lost, and disposes of the outcome if the attempt has ended. The steps are
+// deferred, so that all of them run, the first attempt first.
 func (r *race) finishLosers() {
 	defer r.settle()
 	for number := r.started - 1; number >= 0; number-- { // a range over slices.Backward would allocate

@@ -22,7 +22,7 @@ type Description struct {
 // as [Partitions], or nil if it has neither. It is for [pipeline.Pipeline.Describe].
 func (s *Strategy) Describe() (options, state any) {
 	var l any = s.limiter
-	if w, ok := l.(wrapper); ok {
+	if w, ok := l.(anyPartitioned); ok {
 		l, _ = w.inner()
 	}
 	d := Description{Options: s.options, Limiter: typeName(l)}

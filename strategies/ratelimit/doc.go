@@ -9,9 +9,9 @@
 //		w.Header().Set("Retry-After", …after…)
 //	}
 //
-// Whether an execution waits for permits is up to the limiter: it waits if the limiter has a queue with room. Outside a
-// retry the strategy takes permits once for the whole, inside a retry for each attempt. A retry outside waits at least as
-// long as the rejection asks for.
+// Whether an execution waits for permits is up to the limiter: it waits if the limiter has a queue with room. Outside
+// a retry the strategy takes permits once for all attempts together, inside a retry for each attempt. A retry outside
+// waits at least as long as the rejection asks for.
 //
 // The strategy and its pipeline do not close a limiter that was passed in: make it once, outside, and share it.
 //

@@ -22,21 +22,23 @@ const DefaultPermitLimit = 1000
 
 // The events of this package.
 const (
-	// EventRejected: an execution was rejected. Err is the [*RejectedError]. Its severity is Error.
+	// EventRejected means that an execution was rejected. Err is the [*RejectedError]. Its severity is Error.
 	EventRejected = "OnRateLimiterRejected"
-	// EventShadowRejected: an execution would have been rejected without [Options.Shadow], with Err. Warning.
+	// EventShadowRejected means that an execution would have been rejected with Err without [Options.Shadow]. Its
+	// severity is Warning.
 	EventShadowRejected = "OnRateLimiterShadowRejected"
-	// EventShadowError: the limiter failed, and the execution would have failed with Err without [Options.Shadow].
-	// Warning.
+	// EventShadowError means that the limiter failed, and that the execution would have failed with Err without
+	// [Options.Shadow]. Its severity is Warning.
 	EventShadowError = "OnRateLimiterShadowError"
 )
 
 // The measurements for a [pipeline.Measurer].
 const (
-	// MeasureRequest: the limiter has answered. Duration is how long the execution waited. Err is nil if the permits were
-	// granted, a [*RejectedError], or another error of the limiter, as when the context ended.
+	// MeasureRequest means that a request to the limiter has ended. Duration is how long the execution waited. Err is
+	// nil if the permits were granted, a [*RejectedError] if they were refused, or the limiter's error, for example
+	// because the context ended.
 	MeasureRequest = "RateLimiterRequest"
-	// MeasureLease: an execution that held permits has ended. Duration is how long it held them.
+	// MeasureLease means that an execution that held permits has ended. Duration is how long it held them.
 	MeasureLease = "RateLimiterLease"
 )
 
@@ -47,9 +49,9 @@ type Options struct {
 	// Permits returns the cost of an execution. If nil, each costs 1. An execution that costs 0 takes nothing and goes
 	// on if a permit is left. A cost below 0 is a [limiter.ErrPermitCount].
 	Permits func(ctx context.Context) int `json:"-" yaml:"-"`
-	// OnRejected is called for every rejection, after the event. If it returns an error, the execution returns that
-	// error instead of the [RejectedError]. A circuit breaker outside counts such an error as a failure, unless it has a
-	// method NotCalled() bool that returns true, as RejectedError has.
+	// OnRejected, if it is not nil, is called for every rejection, after the event. If it returns an error, the
+	// execution returns that error instead of the [RejectedError]. A circuit breaker outside counts such an error as
+	// a failure, unless it has a method NotCalled() bool that returns true, as RejectedError has.
 	OnRejected func(ctx context.Context, r Rejection) error `json:"-" yaml:"-"`
 	// Shadow makes the strategy decide and report, but never reject. It takes permits without waiting in the limiter's
 	// queue, and holds them as usual. An execution that would have been rejected goes on, and OnRejected is not called.
@@ -71,7 +73,7 @@ type Strategy struct {
 	owned   *limiter.Concurrency // the limiter if the strategy made it, else nil
 }
 
-// instant makes the embedded field unexported.
+// instant is embedded under a name that is not exported.
 type instant = deadline.Instant
 
 // New makes a strategy that takes permits from l. It never closes l. If l is nil, the strategy makes and owns a
@@ -87,9 +89,9 @@ func New(l limiter.Limiter, o *Options) *Strategy {
 	return s
 }
 
-// NewPartitioned makes a strategy that takes permits from a limiter which is partitioned by what resource finds in the
-// context of an execution: a tenant, a user, a request. It never closes l. If l or resource is nil, making a pipeline of
-// the strategy fails. If o is nil, it has the defaults.
+// NewPartitioned makes a strategy that takes permits from a partitioned limiter. resource returns what the limiter is
+// partitioned by, from the context of an execution: a tenant, a user, a request. The strategy never closes l. If l or
+// resource is nil, making a pipeline of the strategy fails. If o is nil, it has the defaults.
 func NewPartitioned[R any](l limiter.Partitioned[R], resource func(ctx context.Context) R, o *Options) *Strategy {
 	return newStrategy(&partitioned[R]{limiter: l, resource: resource}, o)
 }
@@ -101,8 +103,8 @@ func newStrategy(l limiter.Limiter, o *Options) *Strategy {
 	return s
 }
 
-// waitsForDone reports whether an Acquire of l takes no time except for a wait that Done of its context ends. A limiter
-// of the program, or one that calls functions of the program, can take time otherwise.
+// waitsForDone reports whether Acquire of l takes no time except for a wait that ends with the Done of its context. A
+// limiter of the program, or one that calls functions of the program, can take time otherwise.
 func waitsForDone(l limiter.Limiter) bool {
 	switch l.(type) {
 	case *limiter.TokenBucket, *limiter.FixedWindow, *limiter.SlidingWindow, *limiter.Concurrency, *limiter.Unlimited:
@@ -120,7 +122,7 @@ func (s *Strategy) Options() Options { return s.options }
 
 // Limiter returns the limiter, or nil if the strategy was made with [NewPartitioned].
 func (s *Strategy) Limiter() limiter.Limiter {
-	if _, ok := s.limiter.(wrapper); ok {
+	if _, ok := s.limiter.(anyPartitioned); ok {
 		return nil
 	}
 	return s.limiter
@@ -130,7 +132,7 @@ func (s *Strategy) Limiter() limiter.Limiter {
 func (s *Strategy) Validate() error {
 	var l any = s.limiter
 	hasResource := true
-	if w, ok := l.(wrapper); ok {
+	if w, ok := l.(anyPartitioned); ok {
 		l, hasResource = w.inner()
 	}
 	var p validate.Problems
@@ -160,10 +162,10 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 	lease, err := s.acquire(ctx)
 	if err != nil {
 		lease.Release() // a limiter of the program can grant permits and return an error
-		return s.failed(deadline.Full(ctx), next, err)
+		return s.limiterFailed(deadline.Full(ctx), next, err)
 	}
 	if !lease.Acquired() {
-		return s.rejected(deadline.Full(ctx), next, lease)
+		return s.rejectUnmeasured(deadline.Full(ctx), next, lease)
 	}
 	defer lease.Release()
 	return next.Run(ctx)
@@ -186,7 +188,7 @@ func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error
 	if err != nil {
 		lease.Release()
 		next.Measure(full, answer)
-		return s.failed(full, next, err)
+		return s.limiterFailed(full, next, err)
 	}
 	m := measuredLease{ctx: full, next: next, lease: lease, granted: answered}
 	defer m.release()
@@ -205,7 +207,7 @@ type measuredLease struct {
 	measuring bool          // MeasureBegin has returned
 }
 
-// release releases the lease, and measures that.
+// release releases the lease, and measures its end.
 func (m *measuredLease) release() {
 	if m.measuring {
 		defer m.measureEnd() // also if Release panics
@@ -235,9 +237,9 @@ func (s *Strategy) acquire(ctx context.Context) (limiter.Lease, error) {
 	return s.limiter.Acquire(ctx, n)
 }
 
-// failed ends an execution for which the limiter returned an error. That is not a rejection: it says nothing about the
-// load, and another attempt later need not help.
-func (s *Strategy) failed(ctx context.Context, next pipeline.Next, err error) (any, error) {
+// limiterFailed ends an execution for which the limiter returned an error. That is not a rejection: it says nothing
+// about the load, and another attempt later need not help.
+func (s *Strategy) limiterFailed(ctx context.Context, next pipeline.Next, err error) (any, error) {
 	err = fmt.Errorf("ratelimit: %v: %w", next.Source(), err)
 	if !s.options.Shadow {
 		return nil, judge.Uncalled(err)
@@ -248,8 +250,8 @@ func (s *Strategy) failed(ctx context.Context, next pipeline.Next, err error) (a
 	return next.Run(ctx)
 }
 
-// rejected ends an execution that the limiter rejected.
-func (s *Strategy) rejected(ctx context.Context, next pipeline.Next, lease limiter.Lease) (any, error) {
+// rejectUnmeasured is reject for an execution without a Measurer. It makes the error only if there is a use for it.
+func (s *Strategy) rejectUnmeasured(ctx context.Context, next pipeline.Next, lease limiter.Lease) (any, error) {
 	if s.options.Shadow && !next.Listening() {
 		return next.Run(ctx)
 	}
@@ -277,8 +279,8 @@ type partitioned[R any] struct {
 	resource func(ctx context.Context) R
 }
 
-// A wrapper is a partitioned of any R.
-type wrapper interface {
+// An anyPartitioned is a *partitioned[R] of some R.
+type anyPartitioned interface {
 	inner() (partitionedLimiter any, hasResource bool)
 }
 

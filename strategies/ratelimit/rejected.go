@@ -12,7 +12,7 @@ import (
 
 // A RejectedError is the error of an execution that a limiter rejected. It matches [pipeline.ErrRejected].
 type RejectedError struct {
-	// Reason is the limiter's reason, or "" if it is just that there were too few permits.
+	// Reason is the limiter's reason, or "" if there were too few permits and no other reason.
 	Reason string
 	// Source is the strategy that rejected, and its pipeline.
 	Source pipeline.Source

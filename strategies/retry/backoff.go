@@ -64,7 +64,7 @@ func upTo(d time.Duration) time.Duration {
 		return 0
 	}
 	if d == longest {
-		d-- // d+1 below
+		d-- // so that d+1 does not overflow
 	}
 	return rand.N(d + 1)
 }

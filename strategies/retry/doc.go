@@ -10,13 +10,13 @@
 //
 // # What is retried
 //
-// By default every error, as long as the execution's own context is not done, except [context.Canceled]. This includes
-// timeouts that match [context.DeadlineExceeded]: that of http.Client.Timeout, of a connection, and of a deadline that
-// the callback sets for itself. It also includes the error of a timeout strategy inside the retry.
+// By default every error is retried as long as the execution's own context is not done, except [context.Canceled].
+// This includes timeouts that match [context.DeadlineExceeded]: that of http.Client.Timeout, of a connection, and of
+// a deadline that the callback sets for itself. It also includes the error of a timeout strategy inside the retry.
 //
-// An error whose method Retryable() bool returns false is not retried. The first error in the tree of [errors.As] that
-// has the method decides, also for errors that are joined with it. [Options.Handle] replaces this rule, and can have
-// results retried, too.
+// An error whose method Retryable() bool returns false is not retried. If the error is a tree, the first error with
+// the method decides, in the order of [errors.As], even if another error of the tree could be retried.
+// [Options.Handle] replaces this rule, and can have results retried, too.
 //
 // # When it gives up
 //
@@ -31,10 +31,10 @@
 //
 // # How long it waits
 //
-// Between two attempts it waits for the backoff, or longer if the failure asks for it, as the rejection of a rate
-// limiter does, and any other error for which [pipeline.RetryAfter] has an answer. If the failure asks for more than
-// [Options.MaxRetryAfter], a minute by default, it is returned at once: a limiter whose window is an hour does not make
-// the caller wait for an hour.
+// Between two attempts the strategy waits for the backoff. If the failure asks for a longer wait, it waits that long.
+// A failure asks for a wait if [pipeline.RetryAfter] has an answer for it, as for the rejection of a rate limiter. If
+// the failure asks for more than [Options.MaxRetryAfter], a minute by default, it is returned at once: a limiter
+// whose window is an hour does not make the caller wait for an hour.
 //
 // With [Options.Jitter] the wait of an exponential backoff is uniform between 0 and the backoff ("full jitter"). In the
 // simulations of "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015), clients that compete for the same

@@ -28,7 +28,7 @@ type outcome struct {
 	took    time.Duration // only if there is a listener
 }
 
-// gaveUp returns the error of an execution that ends with o for that reason.
+// gaveUp returns the error of an execution whose last outcome is o, joined with the reason why no retry follows.
 func (o *outcome) gaveUp(reason error) error {
 	return judge.GaveUp("retry", o.err, o.attempt+1, reason)
 }
@@ -63,7 +63,7 @@ func (e *execution) retry(ctx context.Context, o outcome) (any, error) {
 			e.report(ctx, o, EventMaxRetryAfter, asked)
 			return o.result, o.gaveUp(ErrMaxRetryAfter)
 		}
-		if reason := e.cannotSurvive(ctx, delay); reason != nil {
+		if reason := e.noTimeFor(ctx, delay); reason != nil {
 			e.reportAttempt(ctx, &o, pipeline.SeverityError)
 			return o.result, o.gaveUp(reason)
 		}
@@ -118,7 +118,7 @@ func (e *execution) delay(ctx context.Context, o outcome) (wait, asked time.Dura
 	}
 	if options.DelayFunc != nil {
 		if d, ok := options.DelayFunc(ctx, o.attempt, o.result, o.err); ok && d >= 0 {
-			wait, jitter = d, false // DelayFunc decides to the nanosecond
+			wait, jitter = d, false // no jitter on what DelayFunc returns
 		}
 	}
 	if options.IgnoreRetryAfter {
@@ -150,16 +150,16 @@ func (e *execution) wait(ctx context.Context, o outcome, delay time.Duration) (r
 	if e.options.OnRetry != nil {
 		e.options.OnRetry(ctx, Attempt{Number: o.attempt, Delay: delay, Result: o.result, Err: o.err, Source: e.next.Source()})
 	}
-	if reason = e.cannotSurvive(ctx, delay); reason != nil { // the listener and OnRetry can have taken long
+	if reason = e.noTimeFor(ctx, delay); reason != nil { // the listener and OnRetry can have taken long
 		return reason
 	}
 	clock.Sleep(ctx, delay)
 	return pipeline.ContextError(ctx)
 }
 
-// cannotSurvive returns the reason why no attempt can follow a wait of delay, or nil. A wait that would end exactly at
+// noTimeFor returns the reason why no attempt can follow a wait of delay, or nil. A wait that would end exactly at
 // a limit is too long.
-func (e *execution) cannotSurvive(ctx context.Context, delay time.Duration) error {
+func (e *execution) noTimeFor(ctx context.Context, delay time.Duration) error {
 	if err := pipeline.ContextError(ctx); err != nil {
 		return err
 	}

@@ -44,8 +44,8 @@ type Options struct {
 	// context limits it. It interrupts no attempt. The time that OnRetry takes counts.
 	MaxDuration time.Duration `json:"max_duration,omitempty" yaml:"max_duration,omitempty"`
 	// Handle reports whether an outcome is retried. It is called for every attempt, also for successful ones. If nil,
-	// every error is retried except [context.Canceled], [context.DeadlineExceeded] once the execution's own context is
-	// done, and errors whose method Retryable() bool returns false. [pipeline.HandleResult] makes one of a function
+	// every error is retried except [context.Canceled], [context.DeadlineExceeded] once the execution's own context
+	// is done, and errors whose method Retryable() bool returns false. [pipeline.HandleResult] converts a function
 	// that knows the type of the results.
 	Handle func(result any, err error) bool `json:"-" yaml:"-"`
 	// DelayFunc returns the wait after the given attempt, 0 for the first, in place of the backoff. If ok is false or d
@@ -55,19 +55,19 @@ type Options struct {
 	// joined with [ErrMaxRetryAfter]. The default is a minute; -1 is no limit. It does not limit the backoff and
 	// DelayFunc.
 	MaxRetryAfter time.Duration `json:"max_retry_after,omitempty" yaml:"max_retry_after,omitempty"`
-	// IgnoreRetryAfter makes the wait that of the backoff or DelayFunc, whatever the failure asks for. Otherwise a wait
-	// is never shorter than the failure asks for.
+	// IgnoreRetryAfter makes the strategy wait for the backoff or DelayFunc only. By default it waits longer if the
+	// failure asks for it.
 	IgnoreRetryAfter bool `json:"ignore_retry_after,omitempty" yaml:"ignore_retry_after,omitempty"`
 	// Budget limits the retries of all strategies that share it. Share one among the strategies that call the same
 	// server, see package budget. If nil, there is no such limit. If the budget has no retry left, the last failure is
 	// returned, joined with [budget.ErrExhausted].
 	//
-	// Each retry is taken from the budget before the wait. If the budget is a [budget.Refunder], a retry is given back
-	// if it was not made, because the context ended during the wait, or called nothing, because a limiter or a circuit
-	// further inside rejected it.
+	// Each retry is taken from the budget before the wait. If the budget is a [budget.Refunder], a retry is given
+	// back in two cases: it was not made, because the context ended during the wait; or it called nothing, because a
+	// limiter or a circuit further inside rejected it.
 	Budget budget.Budget `json:"-" yaml:"-"`
-	// OnRetry is called before each wait, after the event. It can close the result: Execute does not return a result
-	// that was handed to OnRetry, even if the context ends during the wait.
+	// OnRetry, if it is not nil, is called before each wait, after the event. It can close the result: Execute does
+	// not return a result that was handed to OnRetry, even if the context ends during the wait.
 	OnRetry func(ctx context.Context, r Attempt) `json:"-" yaml:"-"`
 }
 

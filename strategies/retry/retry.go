@@ -9,12 +9,13 @@ import (
 	"github.com/weir-go/weir/strategies/budget"
 )
 
-// EventRetry is the event of an attempt that will be followed by another, with its Attempt, Result and Err, before the
-// wait. Warning.
+// EventRetry means that another attempt follows. It has the Attempt, Result and Err of the attempt that is retried,
+// and comes before the wait. Its severity is Warning.
 const EventRetry = "OnRetry"
 
-// EventMaxRetryAfter is the event of a failure that is returned because it asks for a longer wait than
-// [Options.MaxRetryAfter], with its Attempt, Result and Err. Duration is the wait that the failure asks for. Warning.
+// EventMaxRetryAfter means that a failure is returned because it asks for a longer wait than [Options.MaxRetryAfter].
+// It has the Attempt, Result and Err of the failure. Duration is the wait that the failure asks for. Its severity is
+// Warning.
 const EventMaxRetryAfter = "OnMaxRetryAfter"
 
 // ErrMaxDuration is joined with the last failure if [Options.MaxDuration] leaves no time for another attempt.
@@ -27,22 +28,22 @@ var ErrMaxRetryAfter = errors.New("retry: the failure asks for a longer wait tha
 // nothing from one execution to the next.
 type Strategy struct {
 	options  Options
-	problem  error
-	observed bool // Handle, MaxDuration or Budget need the first attempt even if it succeeds
+	problem  error // what Validate returns
+	slowPath bool  // there is a Handle, MaxDuration or Budget, so even a successful first attempt needs executeSlow
 }
 
 // New makes a retry strategy. If o is nil, it has the defaults. If o is invalid, making a pipeline of the strategy
 // fails.
 func New(o *Options) *Strategy {
 	s := &Strategy{options: o.withDefaults(), problem: o.Validate()}
-	s.observed = s.options.Handle != nil || s.options.MaxDuration > 0 || s.options.Budget != nil
+	s.slowPath = s.options.Handle != nil || s.options.MaxDuration > 0 || s.options.Budget != nil
 	return s
 }
 
 // Name returns [Options.Name], or "Retry".
 func (s *Strategy) Name() string { return s.options.Name }
 
-// Options returns the options with the defaults filled in. New makes an equal strategy of them.
+// Options returns the options with the defaults filled in. A strategy that [New] makes with them is equal to s.
 func (s *Strategy) Options() Options { return s.options }
 
 // Describe returns the [Options], and the [budget.Statistics] of the Budget if it has some. It is for
@@ -59,8 +60,8 @@ func (s *Strategy) Validate() error { return s.problem }
 
 // Execute runs next until an outcome is not to be retried, or no retry is left. It implements [pipeline.Strategy].
 func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error) {
-	if s.observed || next.Listening() {
-		return s.executeObserved(ctx, next)
+	if s.slowPath || next.Listening() {
+		return s.executeSlow(ctx, next)
 	}
 	result, err := next.Run(ctx)
 	if err == nil {
@@ -70,8 +71,8 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 	return e.retry(ctx, outcome{result: result, err: err})
 }
 
-// executeObserved is Execute if the strategy is observed or there is a listener.
-func (s *Strategy) executeObserved(ctx context.Context, next pipeline.Next) (any, error) {
+// executeSlow is Execute if a successful first attempt is reported, handled, timed, or counted by the budget.
+func (s *Strategy) executeSlow(ctx context.Context, next pipeline.Next) (any, error) {
 	e := execution{options: &s.options, next: next, listening: next.Listening()}
 	if s.options.MaxDuration > 0 {
 		e.began = clock.Now()

@@ -19,12 +19,12 @@
 //
 // The callback's context behaves like one of [context.WithTimeoutCause]: it has a Deadline, its Err is
 // [context.DeadlineExceeded] after that, and its [context.Cause] is then an [*Error] that names the strategy, also in
-// contexts made from it. Unlike one of those, it starts a timer only when its Done method is called, directly or by
-// making a context from it; until then Err reads the clock. Many calls never use Done, and the timeout costs them one
-// allocation.
+// contexts made from it. Unlike a context of package context, it starts a timer only when its Done method is called,
+// directly or by making a context from it; until then Err reads the clock. Many calls never use Done, and the timeout
+// costs them one allocation.
 //
-// Until one of its methods is called, the context does not notice that its deadline has passed: if its parent was
-// cancelled or the strategy returned before the first call, its Err is [context.Canceled].
+// The context finds out that its deadline has passed only when one of its methods is called. If before the first call
+// its parent was cancelled or the strategy returned, its Err is [context.Canceled], even after the deadline.
 //
 // When the strategy returns, the context is cancelled.
 package timeout

@@ -40,10 +40,10 @@ func (e *Error) RetryAfter() (d time.Duration, ok bool) { return pipeline.RetryA
 // further inside. A circuit breaker outside does not count it then.
 func (e *Error) NotCalled() bool { return e != nil && judge.NotCalled(e.Err) }
 
-// Timeout returns true, as for a [net.Error] that is a timeout.
+// Timeout returns true. It makes the error a timeout in the sense of [net.Error].
 func (e *Error) Timeout() bool { return true }
 
-// timedOut reports whether err is that of an execution whose time, which has passed, was limited by the strategy: the
+// timedOut reports whether an execution that returned err after the limit of the strategy was timed out by it: the
 // caller's own context is not done, and err is of the kind that an ended context causes.
 func timedOut(ctx context.Context, cause *Error, err error) bool {
 	if ctx.Err() != nil {
@@ -57,8 +57,8 @@ func timedOut(ctx context.Context, cause *Error, err error) bool {
 }
 
 // saysTimeout reports whether err says by a method that it is a timeout: Timeout() bool, as a net.Error has, or
-// GRPCStatus with the code Canceled or DeadlineExceeded. A gRPC client returns such a status, which has only the text of
-// the context's error.
+// GRPCStatus with the code Canceled or DeadlineExceeded. A gRPC client returns such a status in place of the
+// context's error, and errors.Is does not find the context's error in it.
 //
 // A rejection does not count, because it can be the [Error] of another timeout further inside.
 func saysTimeout(err error) bool {

@@ -6,16 +6,16 @@ import "sync/atomic"
 // did. The strategy makes one of two contexts, and which one is cheaper depends on that:
 //
 //   - A [deadline.Context] costs one small allocation and no timer, but if Done is called it makes a context of the
-//     standard library after all, and is the dearer one.
-//   - A context of the standard library has its timer from the start, and is the dearer one if Done is not called.
+//     standard library after all, and costs more than that one alone.
+//   - A context of the standard library has its timer from the start, and costs more if Done is not called.
 //
-// Most callbacks always call Done, as one that sends an HTTP request does, or never. So after an execution that called
-// Done, the next ones get a standard context: 1 of them, then, each time that a test with a deadline.Context shows that
-// Done is still called, 2, 4, and so on up to 64. An execution that does not call Done sets the number back. Both
-// contexts behave the same, so a wrong prediction costs time and nothing else.
+// Most callbacks always call Done, as one that sends an HTTP request does, or never. So every execution with a
+// deadline.Context is a test. If it calls Done, the next executions get a standard context: 1 after the first such
+// test, 2 after the second in a row, then 4, and so on up to 64. Then comes the next test. A test that does not call
+// Done sets the number back. Both contexts behave the same, so a wrong prediction costs time and nothing else.
 type donePredictor struct {
-	untilTest atomic.Int32 // executions before the next test
-	interval  atomic.Int32 // executions after the last test
+	untilTest atomic.Int32 // how many executions come before the next test
+	interval  atomic.Int32 // what untilTest was after the last test
 }
 
 const longestInterval = 64

@@ -26,7 +26,8 @@ type Options struct {
 	// Func returns the limit of an execution. If it is 0 or less, the execution has none. If Func is nil,
 	// every execution has the limit that the strategy was made with.
 	Func func(ctx context.Context) time.Duration `json:"-" yaml:"-"`
-	// OnTimeout is called with the caller's context and the limit, after the event and before the error is returned.
+	// OnTimeout, if it is not nil, is called with the caller's context and the limit, after the event and before the
+	// error is returned.
 	OnTimeout func(ctx context.Context, d time.Duration) `json:"-" yaml:"-"`
 }
 
@@ -35,7 +36,7 @@ type Strategy struct {
 	after     time.Duration
 	options   Options
 	predictor donePredictor
-	last      atomic.Pointer[shared] // of the last execution, and usually of the next one, too
+	last      atomic.Pointer[limit] // of the last execution, because the next one usually has the same
 }
 
 // New makes a timeout of d; 0 is 30 s. If d is below 0, making a pipeline of the strategy fails. If o is nil, it has the
@@ -93,7 +94,7 @@ func (s *Strategy) runWithTimer(ctx context.Context, next pipeline.Next, after t
 	if end, ok := ctx.Deadline(); ok && time.Until(end) <= after {
 		return next.Run(ctx) // the caller's deadline comes first, and is not a timeout of this strategy
 	}
-	cause := &s.sharedBy(after, next.Source()).cause
+	cause := &s.limitOf(after, next.Source()).cause
 	limited, cancel := context.WithTimeoutCause(ctx, after, cause)
 	defer cancel()
 	value, err := next.Run(limited)
@@ -117,7 +118,7 @@ func (s *Strategy) runWithoutTimer(ctx context.Context, next pipeline.Next, afte
 	if deadline.EndsBy(ctx, end) {
 		return next.Run(ctx) // as in runWithTimer
 	}
-	l := s.sharedBy(after, next.Source())
+	l := s.limitOf(after, next.Source())
 	limited := deadline.New(ctx, &l.Limit, end)
 	defer s.finish(limited)
 	var inner context.Context = limited
@@ -134,19 +135,20 @@ func (s *Strategy) runWithoutTimer(ctx context.Context, next pipeline.Next, afte
 // finish ends c and learns whether Done was called.
 func (s *Strategy) finish(c *deadline.Context) { s.predictor.learn(c.Finish()) }
 
-// A shared is what executions with the same limit and Source have in common.
-type shared struct {
+// A limit is what executions with the same limit and Source have in common.
+type limit struct {
 	deadline.Limit
 	cause Error // Limit.Cause points to it
 }
 
-// sharedBy returns what executions with that limit and source share. It keeps the last one, so that it seldom allocates.
-func (s *Strategy) sharedBy(after time.Duration, source pipeline.Source) *shared {
+// limitOf returns the limit of executions with that length and source. It keeps the last one, so that it seldom
+// allocates.
+func (s *Strategy) limitOf(after time.Duration, source pipeline.Source) *limit {
 	if l := s.last.Load(); l != nil && l.cause.Source.Pipeline == source.Pipeline &&
 		l.cause.Source.Instance == source.Instance && l.cause.Source.Strategy == source.Strategy && l.After == after {
 		return l
 	}
-	l := &shared{cause: Error{After: after, Source: source}}
+	l := &limit{cause: Error{After: after, Source: source}}
 	l.Limit = deadline.Limit{After: after, Cause: &l.cause}
 	s.last.Store(l)
 	return l
