@@ -85,7 +85,7 @@ func (s *Strategy) executeGuarded(ctx context.Context, next pipeline.Next) (any,
 	return nil, &OpenError{State: a.phase.state, Source: next.Source(), Err: a.phase.cause, retryAfter: a.wait}
 }
 
-// An admission says whether a circuit lets an execution through.
+// An admission is the answer of a circuit to an execution that asks to be let through.
 type admission struct {
 	phase    *phase
 	admitted bool
