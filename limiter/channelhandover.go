@@ -14,10 +14,11 @@ func (c *Channel[T]) put(ctx context.Context, item channelItem[T], wait bool) er
 			item.lease.Refund() // without the lock, because this can run a function of the program
 		}
 	}()
-	w, err := c.offer(item, false)
+	_, err := c.offer(item, false)
 	if wait && err == ErrChannelFull { //nolint:errorlint // offer returns it bare
 		done := ctx.Done() // the program's code: if it panics, no waiter must be left behind
-		if w, err = c.offer(item, true); w != nil {
+		w, offered := c.offer(item, true)
+		if err = offered; w != nil {
 			_, err = c.await(ctx, done, &c.senders, w)
 		}
 	}

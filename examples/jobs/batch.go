@@ -164,7 +164,7 @@ func (b *batches) conclude() error {
 	if changes := len(slices.Compact(slices.Clone(b.log))); changes != len(b.names) {
 		return fmt.Errorf("the log changes from one batch to another %d times, and there are %d batches", changes-1, len(b.names))
 	}
-	fmt.Fprint(b.out, `
+	_, _ = fmt.Fprint(b.out, `
 The parts of a batch run side by side, and no two batches are mixed: the start job of
 the next one waits until the end job of the one before has released the mutex.
 `)

@@ -165,11 +165,11 @@ func (n *newsletter) conclude(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(n.out, "\nwindow")
+	_, _ = fmt.Fprint(n.out, "\nwindow")
 	for _, t := range n.tenants {
 		fmt.Fprintf(n.out, "%9s", t.name)
 	}
-	fmt.Fprintln(n.out, "    total")
+	_, _ = fmt.Fprintln(n.out, "    total")
 	for i, w := range windows {
 		total := 0
 		fmt.Fprintf(n.out, "%6d", i+1)

@@ -43,7 +43,7 @@ func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definitio
 		return false, definitionError(b.explain("define", err))
 	}
 	if next.Version <= 0 {
-		err := errors.New("Version must be more than 0")
+		err := errors.New("the version must be more than 0")
 		return false, definitionError(b.explain("define", err))
 	}
 	sql := b.sql.redefine

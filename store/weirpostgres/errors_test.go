@@ -112,7 +112,7 @@ func TestDecide_InvalidInput(t *testing.T) {
 	_, _, err := b.Load(t.Context(), "a\x00")
 	assert.ErrorContains(t, err, "not valid UTF-8")
 	_, err = b.Define(t.Context(), 0, bad(func(d *backend.Definition) { d.Version = 0 }))
-	assert.ErrorContains(t, err, "Version must be more than 0")
+	assert.ErrorContains(t, err, "the version must be more than 0")
 	assert.ErrorContains(t, b.Acquire(t.Context(), []*backend.LeaseRequest{nil}), "nil")
 	seats := bad(func(d *backend.Definition) {
 		d.Name, d.Limits = "seats", backend.Limits{Kind: backend.KindConcurrency, Permits: 5}
