@@ -23,7 +23,7 @@ func (s *Store) waitIdle(limit time.Time) {
 	}
 }
 
-// idle reports whether nothing is on its way to a shard that is not away, or all shards are away.
+// idle reports whether Close need not wait: all shards are away, or no call is under way except to shards that are away.
 func (s *Store) idle() bool {
 	quiet, allAway := s.inFlight.Load() == 0, true
 	for sh := range s.eachShard {
@@ -71,7 +71,7 @@ func (s *Store) sleep(d time.Duration) bool {
 	}
 }
 
-// afterPause calls f, which must not wait, after a pause. Close waits for it.
+// afterPause calls f, which must not wait, after a pause. Close waits for f.
 func (s *Store) afterPause(pause time.Duration, f func()) {
 	if pause <= 0 {
 		f()

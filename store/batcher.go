@@ -50,7 +50,7 @@ const (
 	abandoned = 2
 )
 
-// finish reports whether the round trip was not abandoned before. One that was is counted as failed.
+// finish reports whether the round trip was not abandoned before. An abandoned round trip was counted as failed already.
 func (trip *roundTrip) finish() bool { return trip.state.CompareAndSwap(0, finished) }
 
 func (trip *roundTrip) abandon() bool { return trip.state.CompareAndSwap(0, abandoned) }
@@ -110,7 +110,7 @@ func runRoundTrip[T any](timeout time.Duration, batch []T, send, lost func(*roun
 	}()
 	send(trip, batch)
 	returned = true
-	return true
+	return true // replaced by the deferred function: the round trip may have been abandoned meanwhile
 }
 
 // next returns the items of the next round trip; none if no items are left.

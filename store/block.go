@@ -41,7 +41,7 @@ func (b *block) ticks(at time.Time) int64 {
 	return b.def.TickAt(b.now+at.Sub(b.sent).Microseconds()+1) - b.tick
 }
 
-// left returns how many permits of the block can be granted.
+// left skips the positions that are restored and returns how many permits of the block can be granted.
 func (b *block) left(at time.Time) int64 {
 	switch ticks := b.ticks(at); {
 	case ticks <= 0:
@@ -118,8 +118,9 @@ func (o *blockOwner) Remaining(int, int64) (int64, bool) {
 	return max(ks.lastAnswer.free(), 0) + ks.blockPermits(time.Now()), true
 }
 
-// Refund puts permits back into their block if that exists and no tick has passed since: a permit that was granted
-// after them must keep a position that was not restored when it was granted.
+// Refund puts permits back into their block if the block exists and no tick has passed since the grant. It lowers next:
+// the highest positions are granted again, and later grants count as having the positions that were put back. If a tick
+// had passed, those could have been restored before the later grants were made, which would break blockList's rule.
 func (o *blockOwner) Refund(n int, tag int64) {
 	ks := (*keyState)(o)
 	ks.c.granted.Add(-1)

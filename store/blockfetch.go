@@ -73,7 +73,7 @@ func (ks *keyState) fetchBlock(n int) *blockFetch {
 		switch {
 		case err == nil:
 			ks.blockFetched(b, q)
-		case ks.c.s.ctx.Err() != nil: // closed; ask was not given a caller's context
+		case ks.c.s.ctx.Err() != nil: // the Store was closed; err would say that a caller's context has ended
 			b.err = unavailable(limiter.ErrClosed)
 		default:
 			b.err = err
@@ -102,7 +102,7 @@ func (ks *keyState) nextBlockRequest(n int) backend.Request {
 	return backend.Request{Min: least, Max: max(least, l.nextSize), Block: true}
 }
 
-// blockFetched enters the answer.
+// blockFetched processes the answer.
 func (ks *keyState) blockFetched(b *blockFetch, q *call) {
 	c, l := ks.c, &ks.blocks
 	ks.learn(q)

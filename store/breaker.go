@@ -194,8 +194,8 @@ func reasonOf(err error) error {
 	return err
 }
 
-// probeDefinition is what probes take permits of: a window of a second that is never used up. No backend has its
-// definition.
+// probeDefinition is what probes take permits of: a window of a second that is never used up. It is not stored in any
+// backend.
 var probeDefinition = &backend.Definition{
 	Name: "weir/probe", Version: 1, Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: backend.MaxPermits, Period: 1e6},
 }

@@ -22,7 +22,7 @@ type call struct {
 
 	// The answer.
 
-	def        *backend.Definition // set before the call if something is given back: what it was taken under
+	def        *backend.Definition // before the answer: if permits are given back, the definition of their grant
 	granted    []int64
 	oneGranted [1]int64
 	receipts   []backend.Receipt // of each request
@@ -101,8 +101,8 @@ func (q *call) answer() {
 	}
 }
 
-// passToWaiter hands what was granted to a caller that has left to a waiter for as many permits. It returns false if
-// there is none.
+// passToWaiter hands what was granted to a caller that has left to a waiter for as many permits. It reports whether
+// there was such a waiter.
 func (q *call) passToWaiter(i int) bool {
 	if q.requests[i].Block {
 		return false

@@ -56,7 +56,7 @@ func (c *core) askDirectly(ctx context.Context, sh *shard, key string, requests 
 		err = reasonOf(b.Err)
 	}
 	switch {
-	case err != nil && isClosed(caller.done): // this says nothing about the store
+	case err != nil && isClosed(caller.done): // the store may be well: the probe finds out
 		sh.breaker.probeInBackground()
 		return nil, undecided(ctx)
 	case failed: // only the key is affected
@@ -75,8 +75,8 @@ func (c *core) askDirectly(ctx context.Context, sh *shard, key string, requests 
 	return q, nil
 }
 
-// decideDirectly calls the backend. A backend that panics counts as failed, as on goroutines of this package, because
-// serveLoop calls it, too.
+// decideDirectly calls the backend. If the backend panics, the call fails. The panic does not reach the caller, because
+// the caller can also be serveLoop, which must go on.
 func (s *Store) decideDirectly(caller *callContext, now time.Time, batches []*backend.Batch) (err error) {
 	within, cancel := s.withCallTimeout(caller, now)
 	defer cancel()
@@ -100,8 +100,9 @@ func (s *Store) withCallTimeout(caller *callContext, now time.Time) (context.Con
 	return context.WithDeadline(caller, latest)
 }
 
-// A callContext stands for the caller's context while the backend runs on the caller's goroutine. It calls the methods of
-// the caller's context before the backend, for the reason at errCallerLeft. Only Value is passed on.
+// A callContext stands for the caller's context while the backend runs on the caller's goroutine. The methods of the
+// caller's context are called when it is made, before the backend can take permits; errCallerLeft says why. Only Value is
+// called later.
 type callContext struct {
 	caller context.Context
 	done   <-chan struct{}
@@ -135,7 +136,7 @@ func (c *callContext) Err() error {
 	}
 }
 
-// Value returns nil if that of the caller's context panics.
+// Value returns nil if the caller's context panics.
 func (c *callContext) Value(key any) (value any) {
 	if l := c.first.Load(); l != nil && l.key == key {
 		return l.value

@@ -54,7 +54,7 @@ func (s *Store) sendDecisions(trip *roundTrip, calls []*call) {
 
 // outcomes are what the answers of a round trip say about the shard.
 type outcomes struct {
-	answered bool  // a key was answered, or failed by itself
+	answered bool  // for at least one key the shard was reached, even if the key's outcome is Failed
 	err      error // why a key could not be reached
 }
 
@@ -78,6 +78,7 @@ func (sh *shard) recordRoundTrip(begun failureEpoch, err error, o outcomes) {
 // A group is the calls of a round trip that are about the same key.
 type group []*call
 
+// grouped returns the groups of the calls, sorted by name and key as [backend.Backend] demands.
 func grouped(calls []*call) []group {
 	if len(calls) == 1 {
 		return []group{calls}
@@ -168,7 +169,8 @@ func (g group) fail(err error) {
 	}
 }
 
-// answer splits the answers to a batch among the calls.
+// answer splits the answers to a batch among the calls. The backend returns the state after all requests. Receipts need
+// the missing permits after each request, so answer goes through the requests from the last to the first.
 func (g group) answer(b *backend.Batch, sent time.Time) {
 	after := b.State.Missing
 	if len(b.Requests) < len(g) {

@@ -77,7 +77,7 @@ func (s *Store) convertStates(trip *roundTrip, all []*pendingGroup) {
 		return
 	}
 	sh, begun := outdated[0].calls[0].shard, trip.started()
-	// The backend can write to replacements until it returns, which may be after callWithTimeout has.
+	// After a timeout, the backend may still write to replacements. Then answers is nil.
 	answers, err := callWithTimeout(s, func(ctx context.Context) ([]*backend.Replacement, error) {
 		return replacements, s.backend.Replace(ctx, replacements)
 	})
@@ -123,11 +123,12 @@ func (p *pendingGroup) resend(s *Store) {
 	})
 }
 
-// attempts are those of a call that is sent again because its limiter was reconfigured meanwhile, or of define.
+// attempts counts and spaces the attempts of define, and of a call that is sent again because its limiter was
+// reconfigured meanwhile.
 type attempts struct {
 	n     int
-	since time.Time // the first attempt of define, or the end of a call's first
-	last  time.Time // the start of the last attempt
+	since time.Time // when the first attempt of define began, or the first attempt of a call ended
+	last  time.Time // when the last attempt began
 }
 
 const (

@@ -83,7 +83,7 @@ type undecidedError struct{ err error }
 
 func undecided(ctx context.Context) error {
 	err := contextError(ctx)
-	if err == nil { // a context of the program's whose Done is closed although its Err is nil
+	if err == nil { // the program's own type of context can close Done while Err is still nil
 		err = errCallerLeft
 	}
 	return &undecidedError{err}

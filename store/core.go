@@ -46,7 +46,7 @@ type core struct {
 	granted    atomic.Int64 // leases
 	failed     atomic.Int64 // leases
 	lastWaited atomic.Int64 // when a caller last began to wait, in ns since 1970
-	lastFree   atomic.Int64 // not partitioned: 1 + the last answer of Statistics; 0: none yet
+	freePlus1  atomic.Int64 // not partitioned: 1 + the last answer of the store to Statistics; 0: none yet
 	fallback   fallback
 }
 
@@ -100,8 +100,9 @@ func (c *core) limits() backend.Limits {
 	return c.wantedLimits
 }
 
-// checkRequest returns the error of a request that must not reach the queue or the store. waiting reports whether it is
-// one of Acquire, for which the context's error comes first.
+// checkRequest returns the error of a request that must not reach the queue or the store, or nil. If both the context
+// has ended and n is out of range, Acquire, for which waiting is true, returns the context's error, and TryAcquire the
+// error of n.
 func (c *core) checkRequest(ctx context.Context, n int, waiting bool) error {
 	var ctxErr error
 	if ctx.Err() != nil {
@@ -202,9 +203,9 @@ func (c *core) close() {
 	if c.closed.Load() {
 		return
 	}
-	last := c.lastStatistics()
+	final := c.computeFinalStatistics()
 	c.mu.Lock()
-	c.finalStatistics = last
+	c.finalStatistics = final
 	was := c.closed.Swap(true)
 	c.mu.Unlock()
 	if was {

@@ -63,8 +63,8 @@ func (c *core) lockDefinition() (unlock func()) {
 	return func() { <-c.definitionLock }
 }
 
-// defineTimeouts is how many times CallTimeout define takes at most: no attempt starts after two of them, and an
-// attempt is two calls.
+// defineTimeouts × CallTimeout is the longest that define takes: no attempt starts after 2 × CallTimeout, and an attempt
+// is two calls.
 const defineTimeouts = 4
 
 // lockDefinitionInTime is lockDefinition that returns an error after defineTimeouts.
@@ -79,7 +79,8 @@ func (c *core) lockDefinitionInTime() (unlock func(), err error) {
 	}
 }
 
-// defineFirst sets the limits of the constructor, unless another goroutine has.
+// defineFirst defines the limits of the constructor, or those of a ReconfigureLater that the store does not have yet. It
+// does nothing if a definition is in force already.
 func (c *core) defineFirst() error {
 	defer c.lockDefinition()()
 	if c.inForce.Load() != nil {
@@ -91,7 +92,7 @@ func (c *core) defineFirst() error {
 	return c.define(c.limits(), forFirstUse, c.madeAt)
 }
 
-// loadDefinition returns what the store has, nil if nothing, and the store's time.
+// loadDefinition returns the definition in the store, or nil if there is none, and the store's time.
 func (c *core) loadDefinition() (found *backend.Definition, now int64, err error) {
 	type loaded struct {
 		d   *backend.Definition

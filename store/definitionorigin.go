@@ -45,7 +45,7 @@ func (c *core) origin(d *backend.Definition, to backend.Limits, why defineReason
 	o := backend.Origin{Generation: c.o.Generation, Explicit: why != forFirstUse, Made: by.time(now), By: by.String()}
 	if d != nil {
 		o.Past = d.Past
-		if o.Explicit { // reconfiguring an older program must not make the limits of a newer one older
+		if o.Explicit { // Reconfigure in an older program must not lower the Generation that a newer program has set
 			o.Generation = max(o.Generation, d.Generation)
 		}
 	}
@@ -77,9 +77,9 @@ func (c *core) firstUseRefusal(d *backend.Definition, wanted backend.Limits, now
 	return errors.New("a limiter that was made later has set them")
 }
 
-// follows reports whether d, which is newer, was set in place of old or could have been. If the store has lost old, the
-// first use of an older program can set d, which it could not have done while old was in force. The caller then restores
-// old.
+// follows reports whether d, which is newer, was set in place of old or could have been. If not, the caller restores old.
+// The scenario without it: the store loses old, and the first use of an older program sets d, which old would have
+// prevented.
 func follows(d, old *backend.Definition) bool {
 	switch {
 	case d.Explicit || d.By == "" || d.Limits == old.Limits || (d.Kind == backend.KindConcurrency) != (old.Kind == backend.KindConcurrency):
@@ -118,7 +118,7 @@ const maxPast = 8
 // byReconfigure is the suffix of a digest of limits that no first use has set.
 const byReconfigure = "r"
 
-// pastAfter returns the Past of what replaces d; past is that of d.
+// pastAfter returns the Past of the definition that replaces d: the limits of d, and then past.
 func pastAfter(d *backend.Definition, past string) string {
 	first := digest(d.Limits)
 	if d.Explicit && !slices.Contains(strings.Fields(past), first) {

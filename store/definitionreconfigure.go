@@ -73,7 +73,8 @@ func (c *core) reconfigure(o any) error {
 	return nil
 }
 
-// splitForReconfigure splits new options. Their kind is the limiter's: its type fixes that of its options.
+// splitForReconfigure splits new options. They are always of the limiter's kind, because Limiter has their type as its
+// type parameter.
 func (c *core) splitForReconfigure(o any) (backend.Limits, queueing, error) {
 	var p validate.Problems
 	limits, q := split(&p, o)
@@ -112,8 +113,8 @@ func (c *core) setLimits(limits backend.Limits, q queueing) error {
 }
 
 // convertNow makes a call, so that the state of a limiter that is not partitioned is converted at once: under the old
-// definition the store could forget it too early. The states of keys are converted when they are used. A key that is full
-// by then under the old limits is full under the new ones.
+// definition the store could forget it too early. The state of a key is converted when the key is used. If it is full by
+// then under the old limits, it is full under the new limits, too.
 func (c *core) convertNow() {
 	if !c.partitioned {
 		_, _ = c.askAvailable(c.s.ctx, "") // if it fails, the next call converts

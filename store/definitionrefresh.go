@@ -90,8 +90,8 @@ type brokenVersion struct {
 const versionSlack = 60e6
 
 // checkVersion returns an error if a state has a version that no definition can have. Versions are times of the store's
-// clock, or follow the version before. If a version in the far future were accepted, the next definition's would be later
-// still, and all keys would be converted as if that much time had passed.
+// clock, or follow the version before. If a version in the far future were accepted, the next definition would have a
+// later version still, and all keys would be converted as if that much time had passed.
 func (c *core) checkVersion(version int64, found *backend.Definition, now int64) error {
 	most := now + versionSlack
 	if found != nil {
@@ -122,9 +122,9 @@ func (c *core) loadAndAccept(seen int64) error {
 	return broken
 }
 
-// accept adopts the definition found in the store. It defines the limits again if the store has lost them, as one
-// without a disk does at a restart, or if an older program has set its own meanwhile. For kindMismatch it returns an
-// error.
+// accept adopts the definition found in the store. It defines the limits again if the store has lost them, as a store
+// without a disk does at a restart, or if an older program has set its own since then. If the definition is of another
+// kind, the error is that of kindMismatch.
 func (c *core) accept(found *backend.Definition) error {
 	switch in := c.inForce.Load(); {
 	case found != nil && found.Kind == backend.KindConcurrency != c.leased:

@@ -55,8 +55,8 @@ func (c *core) define(wanted backend.Limits, why defineReason, by stamp) error {
 	}
 }
 
-// writeDefinition puts next in place of old, which is nil if there is none. It returns false if another instance was
-// faster.
+// writeDefinition puts next in place of old, which is nil if there is none. It reports whether it did; otherwise another
+// instance was faster.
 func (c *core) writeDefinition(old, next *backend.Definition) (bool, error) {
 	version := int64(0)
 	if old != nil {
@@ -116,7 +116,7 @@ func (c *core) refusal(d *backend.Definition, wanted backend.Limits, why defineR
 		return nil
 	case why == forFirstUse:
 		return c.firstUseRefusal(d, wanted, now)
-	case why == forReconfigureLater && !by.after(d, now+c.s.o.CallTimeout.Microseconds()): // now is at most so old
+	case why == forReconfigureLater && !by.after(d, now+c.s.o.CallTimeout.Microseconds()): // now was read that long ago at most
 		return errors.New("they were set after ReconfigureLater was called")
 	}
 	return nil

@@ -3,20 +3,21 @@
 // and [limiter.Partitioned] and take the options of package limiter, so that a program moves from one process to many by
 // changing a constructor.
 //
-// The state is in a [backend.Backend]. Packages weirredis and weirpostgres have one each, and a New that returns a
-// [Store] on it. Package storetest has one in memory, for tests.
+// The state is in a [backend.Backend]. Packages weirredis and weirpostgres have one each; their function New returns a
+// [Store] that uses it. Package storetest has a backend in memory, for tests.
 //
 // # Map of the code
 //
 // For maintainers, in reading order. Files of one subject begin with the same word.
 //
 //   - store.go: the Store and its constructors; limiter.go has what they return. background.go has its goroutines.
-//   - core.go: one limiter; tryAcquire and takeOrFallBack are the way of every request.
+//   - core.go: one limiter. Follow TryAcquire from tryAcquire to takeOrFallBack; Acquire begins in queuejoin.go.
 //   - call*.go: a request about a bucket or window, its answer, and what happens if its caller leaves. batcher.go lets
 //     requests that arrive together share a round trip. Buckets can grant from a block of borrowed permits: block*.go.
 //   - lease*.go: the same for concurrency limiters, whose permits are leased and renewed.
-//   - key*.go: what this instance remembers of a key. queue*.go: the callers that wait for its permits. fairness*.go: how
-//     instances with waiting callers share permits.
-//   - shard.go, breaker.go: when the store, or a shard of it, counts as away. outage.go: what answers meanwhile.
+//   - key*.go: what this instance remembers of a key. queue*.go: the callers that wait for its permits. fairness*.go:
+//     how instances with waiting callers share permits.
+//   - shard.go, breaker.go: when the store, or a shard of it, counts as away. outage.go: the answers of limiters while it
+//     is away.
 //   - definition*.go: how instances agree on the limits. listen.go: notices of changes and releases.
 package store

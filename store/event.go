@@ -32,9 +32,9 @@ const (
 	EventListenFailed
 	// EventReconfigured: the limiter has new limits, set by this instance or another one.
 	EventReconfigured
-	// EventOverruled: the limits that this limiter was made with are not in force, because newer ones are; see
-	// LimiterOptions.Generation. Or the limiter has another kind in the store, and answers by its [OutagePolicy] until
-	// one of the two is changed. Err says which.
+	// EventOverruled: the limits that this limiter was made with are not in force, because newer limits are; see
+	// LimiterOptions.Generation. The same event reports that the store has a limiter of another kind under this name;
+	// then this limiter answers by its [OutagePolicy] until one of the kinds is changed. Err says which it is.
 	EventOverruled
 )
 

@@ -49,13 +49,13 @@ type fairness struct {
 	share     float64 // the fraction of a tick's permits that this instance takes first; 0: the first share
 	shortfall float64 // how many permits fewer than its quotas it got lately
 	tick      tickAccount
-	restUntil time.Time // it has had its quota, or a step after it, and asks for no more until then
+	restUntil time.Time // end of a rest: this instance has taken what is allowed for now, and asks for no more before
 
-	nextTurn      time.Time // it does not ask before, so that rivals ask first
-	everWon       bool      // it has won a turn: it got its quota
-	losses        int       // turns since it last won
+	nextTurn      time.Time // this instance does not ask before its turn, so that rivals ask first
+	everWon       bool      // this instance has won a turn: it got its quota
+	losses        int       // turns since the last win
 	winsUnopposed int       // turns won in a row without learning of a rival
-	lastLook      time.Time // when it last asked late without knowing a rival
+	lastLook      time.Time // of a look: when this instance last asked late without knowing a rival
 
 	leases leaseTurns
 }
@@ -104,7 +104,7 @@ type observation struct {
 	alone    bool      // no other call of this instance was under way
 }
 
-// observe enters an answer.
+// observe updates what is known of rivals and of this tick by an answer.
 func (f *fairness) observe(o observation, now time.Time) {
 	if o.rejected {
 		f.lastWaited = now

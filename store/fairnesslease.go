@@ -13,8 +13,8 @@ type leaseTurns struct {
 }
 
 const (
-	// minLeaseDelay and maxLeaseDelay bound the most by which an instance with notices asks later; maxPollDelay is that
-	// for an instance without.
+	// An instance with notices asks at most minLeaseDelay to maxLeaseDelay later, depending on the round-trip time. An
+	// instance without notices asks at most maxPollDelay later.
 	minLeaseDelay = 2 * time.Millisecond
 	maxLeaseDelay = 12 * time.Millisecond
 	maxPollDelay  = 75 * time.Millisecond
@@ -24,7 +24,7 @@ const (
 	waitsRemembered = 2 * time.Minute
 )
 
-// observeLeases enters an answer about a concurrency limiter: rivals hold others permits, and free are free.
+// observeLeases is observe for a concurrency limiter. others is how many permits rivals hold.
 func (f *fairness) observeLeases(others, free int64, granted bool, rtt time.Duration, now time.Time) {
 	l := &f.leases
 	l.free = free

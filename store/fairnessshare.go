@@ -21,7 +21,7 @@ type tickAccount struct {
 }
 
 const (
-	// firstShare and minShare are the first share and the least, which is that of one among very many instances.
+	// firstShare is the share before anything is known of rivals. No share falls below minShare.
 	firstShare = 1. / 8
 	minShare   = 1. / 64
 	// maxShareTime bounds shareTime.
@@ -55,7 +55,8 @@ func (f *fairness) hasQuota(now time.Time) bool {
 	return f.lastAnswer.def != nil && f.hasRivals(now) && maxDelay(f.lastAnswer.def) >= time.Millisecond
 }
 
-// maxRequest returns how many permits to ask for at most.
+// maxRequest returns how many permits to ask for at most. It starts a new account on a new tick, and allows the next step
+// after shareTime.
 func (f *fairness) maxRequest(now time.Time) int64 {
 	if !f.hasQuota(now) {
 		return math.MaxInt64
@@ -102,7 +103,7 @@ func (f *fairness) adjustShare(o observation, now time.Time) {
 		f.share = max(f.share/2, float64(t.taken)/float64(t.available), minShare)
 		t.quota = max(t.taken, 1)
 		t.allowed = t.quota
-	case t.taken < t.allowed || freePermits(d, f.lastAnswer.state) == 0:
+	case t.taken < t.allowed || freePermits(d, f.lastAnswer.state) == 0: // no rest is needed
 	case left > 0:
 		// The smaller the share, the earlier this instance takes from the rest.
 		f.restUntil = now.Add(duration(left) + jitter(float64(shareTime(d))/3*f.share))

@@ -46,8 +46,8 @@ func (f *fairness) countTurn(won bool) {
 	}
 }
 
-// yields reports whether the instance asks after its rivals, or looks for rivals. won reports whether it has won the
-// last turn.
+// yields reports whether the instance asks after its rivals, or looks for rivals, and counts the win for that. won
+// reports whether it has won the last turn.
 func (f *fairness) yields(won bool, now time.Time) bool {
 	switch {
 	case !won:
@@ -82,8 +82,8 @@ func (f *fairness) delay(most time.Duration, yields bool) time.Duration {
 	}
 }
 
-// turnLeft returns for how long the instance does not ask because of rivals. If its turn is on a later tick, it asks
-// for a caller that comes now.
+// turnLeft returns for how long the instance does not ask because of rivals. A turn more than maxTurnDelay ahead is on a
+// later tick. It is ignored, because a caller that comes now may find permits of this tick.
 func (f *fairness) turnLeft(now time.Time) time.Duration {
 	left := f.nextTurn.Sub(now)
 	if left > maxTurnDelay {

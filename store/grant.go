@@ -82,8 +82,8 @@ func (g *grant) Adjust(n int, tag int64, cost int) (int64, bool) {
 	return tag, true
 }
 
-// charge takes more permits even if they are not available. While the store is away it does nothing: the outage policy
-// keeps its own accounts.
+// charge takes more permits even if they are not available. While the store is away it does nothing, because grants of
+// the outage policy are not counted in the store either.
 func (g *grant) charge(more int64) {
 	q := g.c.newCall(g.key, []backend.Request{{Op: backend.OpCharge, Max: more}})
 	q.onAnswer = func() {

@@ -11,9 +11,11 @@ import (
 
 // Health reports whether the store is available.
 type Health struct {
-	Err       error     // nil if the store is there, else why it, or the shard that has been away for longest, is away
-	Since     time.Time // when it was lost
-	Listening bool      // the store sends notices of what happens at other instances
+	// Err is why the store is away, or nil. If several shards are away, Err is of the one that was lost first.
+	Err   error
+	Since time.Time // when the store or that shard was lost
+	// Listening reports whether the store sends notices of what happens at other instances.
+	Listening bool
 	// Shards are the shards that were used so far, sorted by name. The name "" stands for keys whose shard is not
 	// known, and is listed only while those are away. Shards is empty if the backend is not a [backend.Sharded].
 	Shards []ShardHealth
@@ -22,7 +24,7 @@ type Health struct {
 // ShardHealth reports whether one shard is available; see [backend.Sharded].
 type ShardHealth struct {
 	Shard string    // its name
-	Err   error     // nil if the shard is there, else why it is away
+	Err   error     // why the shard is away, or nil
 	Since time.Time // when it was lost
 }
 

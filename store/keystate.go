@@ -112,7 +112,7 @@ func (c *core) remember(q *call, n int64) {
 	}
 	defer ks.mu.Unlock()
 	ks.learn(q)
-	if c.o.CacheRejections && c.inForce.Load().Definition == q.def { // else the answer is late
+	if c.o.CacheRejections && c.inForce.Load().Definition == q.def { // else the rejection was by limits that were replaced
 		// The wait counts from when the request was sent, which was before the decision, so no caller is rejected for too
 		// long.
 		ks.rejection = rememberedRejection{least: max(n, 1), until: q.sent.Add(q.wait(n))}
@@ -134,7 +134,7 @@ type answerState struct {
 	sent, got time.Time // when it was asked for, and when it came
 }
 
-// wait returns how long n permits take to come back, at least 1 ns.
+// wait returns how long n permits take to come back, at least 1 ns; 0 if there was no answer yet.
 func (a *answerState) wait(n int64, now time.Time) time.Duration {
 	if a.def == nil {
 		return 0
@@ -154,7 +154,8 @@ func (a *answerState) available(n int64, now time.Time) bool {
 // free returns how many permits were available at the answer.
 func (a *answerState) free() int64 { return a.def.Permits - a.state.Missing }
 
-// A rememberedRejection means that requests for least permits or more are rejected until then.
+// A rememberedRejection is what lets requests for least permits or more be rejected without the store, up to the moment
+// until. The zero value covers no request.
 type rememberedRejection struct {
 	least int64
 	until time.Time
@@ -166,8 +167,8 @@ func (r *rememberedRejection) covers(n int, now time.Time) bool {
 }
 
 const (
-	// maxKeyBytes is the length of the longest key that is stored as it is. A longer one is stored as hashPrefix and its
-	// SHA-256. So is a key that looks like such a hash, so that no two keys are stored alike.
+	// maxKeyBytes is the length of the longest key that is stored as it is. A longer key is stored as hashPrefix and its
+	// SHA-256. A key that looks like such a hash is hashed, too, so that no two keys are stored alike.
 	maxKeyBytes = 200
 	hashPrefix  = "sha256:"
 )

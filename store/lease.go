@@ -160,7 +160,7 @@ func (r *leaseRenewer) send(l *heldLease) {
 	r.s.sendLease(lc)
 }
 
-// answered enters the store's answer.
+// answered processes the store's answer.
 func (r *leaseRenewer) answered(l *heldLease, lc *leaseCall) {
 	if lc.err != nil {
 		return // run tries again
@@ -187,7 +187,7 @@ func (r *leaseRenewer) answered(l *heldLease, lc *leaseCall) {
 	}
 }
 
-// end reports whether the lease had not ended before. The leaseRenewer is locked.
+// end forgets the lease and reports whether it had not ended before. The leaseRenewer is locked.
 func (r *leaseRenewer) end(l *heldLease) bool {
 	if r.leases[l.id] == l {
 		delete(r.leases, l.id)
@@ -220,8 +220,8 @@ func (r *leaseRenewer) run() {
 	}
 }
 
-// pause returns the time until the next look at the leases: a sixth of the shortest TTL, or when the first of them
-// ends.
+// pause returns the time until the next look at the leases: a sixth of the shortest TTL, or less if a lease ends before.
+// It returns false if there are no leases.
 func (r *leaseRenewer) pause() (time.Duration, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -243,6 +243,7 @@ func (r *leaseRenewer) renewDue(now time.Time) {
 	var due, expired, lost []*heldLease
 	r.mu.Lock()
 	for _, l := range r.leases {
+		renewed := l.validUntil.Add(-l.c.o.LeaseTTL)
 		switch {
 		case !now.Before(l.validUntil):
 			r.end(l)
@@ -250,7 +251,7 @@ func (r *leaseRenewer) renewDue(now time.Time) {
 			if !l.released {
 				lost = append(lost, l)
 			}
-		case now.Sub(l.lastSent) >= l.interval() && (l.released || now.Sub(l.validUntil.Add(-l.c.o.LeaseTTL)) >= 2*l.interval()):
+		case now.Sub(l.lastSent) >= l.interval() && (l.released || now.Sub(renewed) >= 2*l.interval()):
 			due = append(due, l)
 		}
 	}

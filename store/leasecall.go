@@ -21,7 +21,7 @@ type leaseCall struct {
 	c        *core
 	shard    *shard // the key's, when the call was made
 	op       leaseOp
-	request  backend.LeaseRequest // the backend gets a copy, which replaces it with the answer
+	request  backend.LeaseRequest // with the answer, once there is one; the backend fills in a copy
 	attempts attempts
 	sent     time.Time
 	counted  bool // in keyState.held
@@ -143,7 +143,7 @@ func (s *Store) sendLeases(trip *roundTrip, all []*leaseCall) {
 	}
 }
 
-// settle enters the backend's answer.
+// settle processes the backend's answer.
 func (lc *leaseCall) settle(r *backend.LeaseRequest, sent time.Time) {
 	switch r.Outcome {
 	case backend.Failed, backend.Unreachable:

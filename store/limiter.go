@@ -140,8 +140,8 @@ func (p *Partitioned[O]) StatisticsContext(ctx context.Context, key string) (lim
 	return p.c.statistics(ctx, storedKey(key)), nil
 }
 
-// Reconfigure is [Limiter.Reconfigure] for all keys. Instances that cannot listen follow at the next call about a key,
-// and after Options.RefreshInterval for all keys.
+// Reconfigure is [Limiter.Reconfigure] for all keys. An instance without a connection for notices follows key by key, at
+// its next call to the store about the key, and after Options.RefreshInterval for all keys.
 func (p *Partitioned[O]) Reconfigure(o O) error { return p.c.reconfigure(o) }
 
 // ReconfigureLater is [Limiter.ReconfigureLater] for all keys.

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// listen starts the goroutine that listens to notices, unless it is running or not wanted.
+// listen starts the goroutine that listens to notices, unless it was started before or Options.NoListen is set.
 func (s *Store) listen() {
 	s.mu.Lock()
 	begin := !s.o.NoListen && !s.listenStarted && s.cores != nil
@@ -26,12 +26,12 @@ const (
 
 // listenLoop listens until the Store is closed, and reconnects when the connection is lost.
 func (s *Store) listenLoop() {
-	pause, failed := firstListenPause, false // failed: since listening last began
+	pause, failed := firstListenPause, false // failed reports whether Listen has failed since ready was last called
 	for s.ctx.Err() == nil {
 		err := <-runIsolated("store: Backend.Listen", func() error {
 			return s.backend.Listen(s.ctx, func() {
 				s.listening.Store(true)
-				wake := failed // before the first failure, waiters have polled
+				wake := failed // before the first connection there was no notice to miss: waiting callers polled
 				s.goBackground(func() { s.catchUp(wake) })
 				pause, failed = firstListenPause, false
 			}, s.notice)
@@ -56,6 +56,7 @@ func (s *Store) listenLoop() {
 	}
 }
 
+// notice passes a notice to the limiters of that name.
 func (s *Store) notice(n backend.Notice) {
 	s.mu.Lock()
 	cores := s.cores[n.Name]

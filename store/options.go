@@ -51,7 +51,7 @@ func (o Options) Validate() error {
 	return p.Err("store")
 }
 
-// LimiterOptions configure how one limiter deals with its state being in a store. The zero value has the defaults.
+// LimiterOptions configure how one limiter uses the store. The zero value has the defaults.
 type LimiterOptions struct {
 	// Outage is what the limiter does while the store is away. The zero value rejects.
 	Outage OutagePolicy `json:"outage,omitempty" yaml:"outage,omitempty"`
@@ -83,12 +83,13 @@ type LimiterOptions struct {
 	NoCoalescing bool `json:"no_coalescing,omitempty" yaml:"no_coalescing,omitempty"`
 	// Generation orders the limits that programs are deployed with. The first use of a limiter sets its limits for
 	// all instances if its Generation is larger than that of the limits in force, and never if it is smaller. If both are
-	// equal, it sets them if this limiter was made after the limits in force were set, unless its limits are among the
-	// last ones that were replaced: those belong to an older program. To go back to older limits, raise Generation. The
-	// default is 0. The event [EventOverruled] reports a limiter whose limits are not in force.
+	// equal, the limiter sets its limits if it was made after the limits in force were set. It does not if its limits are
+	// among the last that were replaced, because then it belongs to an older program. To go back to older limits, raise
+	// Generation. The default is 0. The event [EventOverruled] reports a limiter whose limits are not in force.
 	Generation int64 `json:"generation,omitempty" yaml:"generation,omitempty"`
-	// LeaseTTL is how long after an instance has died its permits of a concurrency limiter become free. Leases are renewed
-	// three times within it. The default is 30 s, the minimum 100 ms. It must be 0 for other kinds.
+	// LeaseTTL is, for concurrency, the time after which a lease ends unless it is renewed. An instance renews its leases
+	// three times within LeaseTTL. If the instance dies, its permits become free after LeaseTTL at the latest. The default
+	// is 30 s, the minimum 100 ms. LeaseTTL must be 0 for other kinds.
 	LeaseTTL time.Duration `json:"lease_ttl,omitempty" yaml:"lease_ttl,omitempty"`
 }
 
@@ -128,8 +129,8 @@ func (o LimiterOptions) validate(p *validate.Problems, kind backend.Kind) {
 	}
 }
 
-// Check returns the [weir.OptionsError] with which a Store refuses a limiter of that name and options, or nil. options is
-// one of the options types of package limiter. It is for code that reads a configuration file.
+// Check returns the [weir.OptionsError] with which a Store refuses a limiter of that name and options, or nil. options
+// is one of the options types of package limiter. Check is for code that reads a configuration file.
 func Check(name string, options any, shared *LimiterOptions) error {
 	_, _, err := check(name, options, shared)
 	return err

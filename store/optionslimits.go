@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// An options type is one of those of package limiter that a store has a limiter for.
+// options are the options types of package limiter that the constructors of a Store take.
 type options interface {
 	limiter.TokenBucketOptions | limiter.FixedWindowOptions | limiter.SlidingWindowOptions | limiter.ConcurrencyOptions
 }
@@ -20,8 +20,8 @@ type queueing struct {
 	order limiter.QueueOrder
 }
 
-// split divides options of package limiter into what is in the store and what is not. Options that are invalid by
-// themselves have no limits.
+// split converts options of package limiter to the limits, which are kept in the store, and to the rest, which is not. It
+// adds to p what is wrong with them. If package limiter refuses the options, both results are zero.
 func split(p *validate.Problems, o any) (backend.Limits, queueing) {
 	if v, ok := o.(interface{ Validate() error }); ok {
 		if err := v.Validate(); err != nil {
@@ -57,12 +57,14 @@ func split(p *validate.Problems, o any) (backend.Limits, queueing) {
 	return backend.Limits{}, queueing{}
 }
 
+// checkAutomatic refuses ManualReplenishment.
 func checkAutomatic(p *validate.Problems, manual bool) {
 	if manual {
 		p.Add("ManualReplenishment", true, "must be false in a store, whose clock decides when permits come back")
 	}
 }
 
+// permits converts the number in a field and refuses one that a store cannot compute with.
 func permits(p *validate.Problems, field string, n int) int64 {
 	if int64(n) > backend.MaxPermits {
 		p.Add(field, n, "must be at most %d in a store", int64(backend.MaxPermits))
@@ -70,7 +72,8 @@ func permits(p *validate.Problems, field string, n int) int64 {
 	return int64(n)
 }
 
-// micros returns the period that follows from the field's value.
+// micros returns the period in µs and refuses one that is not whole or too long. value is the value of the field from
+// which the period was computed.
 func micros(p *validate.Problems, field string, value, period time.Duration) int64 {
 	us := period.Microseconds()
 	switch {

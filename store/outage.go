@@ -12,9 +12,9 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// An OutagePolicy is what a limiter does while its store is away, which is between [EventStoreLost] and
-// [EventStoreRecovered], and for single calls that fail. It is written "fail_closed", "fail_open" or
-// "fall_back_locally" in configuration files.
+// An OutagePolicy is how a limiter answers without the store: while the store is away, between [EventStoreLost] and
+// [EventStoreRecovered], and when a single call fails. It is written "fail_closed", "fail_open" or "fall_back_locally"
+// in configuration files.
 type OutagePolicy uint8
 
 // The outage policies.
@@ -64,7 +64,7 @@ type fallback struct {
 
 	mu      sync.Mutex
 	limiter *limiter.PartitionedLimiter[string, string]
-	limits  backend.Limits                          // those in force of which the limiter has a share
+	limits  backend.Limits                          // the shared limits of which the limiter has its share
 	factory atomic.Pointer[limiter.Factory[string]] // makes the limiter of a key
 	closed  bool
 }
@@ -89,8 +89,8 @@ func (f *fallback) ask(c *core, key string, n int) limiter.Lease {
 }
 
 // current returns the limiter for the limits in force, or nil if the fallback is closed. Limits of the same kind change
-// it in place, so that permits that are held or were granted in this window still count. Limits of another kind start
-// full.
+// the limiter in place, so that permits that are held or were granted in this window still count. For limits of another
+// kind there is a new limiter, which starts full.
 func (f *fallback) current(c *core) *limiter.PartitionedLimiter[string, string] {
 	f.mu.Lock()
 	local, ready := f.limiter, f.has(c.limits())
@@ -111,8 +111,8 @@ func (f *fallback) has(limits backend.Limits) bool {
 	return f.closed || f.limiter != nil && f.limits == limits
 }
 
-// changeTo returns a limiter that makes the limiters of new keys by the limits. If change is not nil, it must be applied
-// to the existing ones.
+// changeTo returns a limiter whose new keys have the limits. If change is not nil, the caller must apply it to the keys
+// that exist.
 func (f *fallback) changeTo(limits backend.Limits, share float64) (local *limiter.PartitionedLimiter[string, string], change func(string, limiter.Limiter) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -159,7 +159,8 @@ func shareOf(l backend.Limits, share float64) any {
 	return o
 }
 
-// localLimiter returns what makes a limiter with the options, and what changes one of the same kind to have them.
+// localLimiter returns the factory of limiters with the options, and a function that reconfigures a limiter of the same
+// kind to the options.
 func localLimiter(options any) (limiter.Factory[string], func(string, limiter.Limiter) error) {
 	switch o := options.(type) {
 	case limiter.TokenBucketOptions:

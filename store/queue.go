@@ -102,7 +102,7 @@ func (q *queue) answer(w *waiter, lease limiter.Lease) bool {
 	return true
 }
 
-// waitsFor returns the first waiter for so many permits whose caller has not left, or nil.
+// waitsFor returns the first waiter for exactly n permits whose caller has not left, or nil.
 func (q *queue) waitsFor(n int64, order limiter.QueueOrder) *waiter {
 	for w := range q.all(order) {
 		if int64(w.n) == n && !isClosed(w.callerGone) {
@@ -112,9 +112,9 @@ func (q *queue) waitsFor(n int64, order limiter.QueueOrder) *waiter {
 	return nil
 }
 
-// evictOldest removes the oldest waiters until at most most of QueueLimit is taken, and returns them.
-func (q *queue) evictOldest(most int64) (evicted []*waiter) {
-	for q.weight > most && q.oldest != nil {
+// evictOldest removes the oldest waiters until the weight of the queue is limit or less, and returns them.
+func (q *queue) evictOldest(limit int64) (evicted []*waiter) {
+	for q.weight > limit && q.oldest != nil {
 		evicted = append(evicted, q.oldest)
 		q.remove(q.oldest)
 	}
@@ -146,7 +146,7 @@ func (ks *keyState) waitBehind(n int) time.Duration {
 			return ks.sinceAnswer(at)
 		}
 		if seen++; seen > maxForecastWaiters {
-			// Each waiter waits no longer than it takes to fill up once.
+			// Each further waiter waits no longer than an empty bucket or window takes to become full.
 			full := backend.State{Schedule: s.Schedule, Tick: s.Tick, Missing: a.def.Permits, Taken: []backend.Segment{{Tick: s.Tick, Permits: a.def.Permits}}}
 			at = saturate.Add(at, saturate.Mul(left+1, a.def.FullAt(full)-a.def.TickTime(s.Tick)))
 			return ks.sinceAnswer(at)

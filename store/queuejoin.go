@@ -25,14 +25,14 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 		if isFinal(lease) {
 			return c.counted(lease), nil
 		}
-		w, lease := c.join(ctx, key, n, lease, by)
+		w, rejection := c.join(ctx, key, n, lease, by)
 		switch {
 		case w != nil:
 			return w.wait(ctx)
-		case by == byFairness && !isFinal(lease) && lease.Reason() == "":
+		case by == byFairness && !isFinal(rejection) && rejection.Reason() == "":
 			by = byStore // rivals are a reason to wait, not to be rejected
 		default:
-			return c.counted(lease), nil
+			return c.counted(rejection), nil
 		}
 	}
 }
@@ -47,7 +47,7 @@ const (
 )
 
 // join puts a rejected caller into the queue, or rejects it finally. If there is no room, and the caller was rejected
-// only because of rivals, the rejection has no reason.
+// only because of rivals, it returns a rejection whose Reason is empty; then the store must be asked.
 func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lease, by rejectedBy) (*waiter, limiter.Lease) {
 	q := c.queueing.Load()
 	hint, _ := rejected.RetryAfter()
@@ -72,7 +72,7 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 	if by != byStore {
 		hint = 0 // it was for a queue that may be empty now
 	}
-	room := int64(q.limit) - weight(n) // for others
+	room := int64(q.limit) - weight(n) // the most that the other waiters can weigh
 	if by == byFairness && ks.queue.weight > room {
 		return nil, limiter.Lease{}
 	}
@@ -112,7 +112,7 @@ func (ks *keyState) enqueue(w *waiter, evicted []*waiter, hint time.Duration, by
 		close(e.ready)
 	}
 	now := time.Now()
-	// The queue of a concurrency limiter may wait only because of rivals.
+	// A caller behind the queue of a concurrency limiter need not lack permits: the queue may wait only because of rivals.
 	if by == byStore || by == byKeyState && (!ks.c.leased || !ks.fairness.tracks(now)) {
 		ks.fairness.startWaiting(now)
 	}

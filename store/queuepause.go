@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// wakeSpread spreads waiters that are woken together because of the store.
+	// wakeSpread is the time over which wakeQueues spreads the queues that it wakes.
 	wakeSpread = 50 * time.Millisecond
 	// pollInterval and pollFallback are how often a concurrency limiter with waiters is asked: without notices of
 	// releases, and with notices, which can be lost.
@@ -48,8 +48,8 @@ func (c *core) untilRefresh(now time.Time) time.Duration {
 // away reports whether the key's shard is away.
 func (ks *keyState) away() bool { return ks.c.s.shardOf(ks.c.name, ks.key).breaker.err() != nil }
 
-// restPause returns how much longer this instance asks for no more permits, so that rivals get some. A new caller that
-// wakes serveLoop does not end that.
+// restPause returns how much longer this instance asks for no more permits, so that rivals get some. The rest goes on
+// when a new caller wakes serveLoop.
 func (ks *keyState) restPause() time.Duration {
 	if ks.away() {
 		return 0
@@ -105,7 +105,7 @@ func (ks *keyState) pauseAfterRejection(n int) time.Duration {
 	return ks.pauseUntilTurn(ks.lastAnswer.wait(int64(n), time.Now()))
 }
 
-// pauseAfterLease is pauseAfterRejection for a limiter that was asked for one waiter.
+// pauseAfterLease is pauseAfterRejection for serveOneByOne.
 func (ks *keyState) pauseAfterLease(rejected limiter.Lease) time.Duration {
 	poll := pollInterval
 	if ks.c.s.listening.Load() {

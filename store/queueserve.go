@@ -146,17 +146,18 @@ func (ks *keyState) deliverTogether(q *call, ws []*waiter, allowed int, zeros bo
 	ks.mu.Lock()
 	ks.learn(q)
 	ks.mu.Unlock()
-	first, served := 0, false
+	first, served := 0, false // first is the index of the request for ws[0]
+	zerosRejected := false
 	if zeros {
 		first = 1
-		if q.granted[0] != backend.Rejected {
+		zerosRejected = q.granted[0] == backend.Rejected
+		if served = !zerosRejected; served {
 			ks.serveZeros(limiter.Granted(0, nil))
-			zeros, served = false, true
 		}
 	}
 	for i, w := range ws[:allowed] {
 		switch {
-		case q.granted[first+i] == backend.Rejected && zeros:
+		case q.granted[first+i] == backend.Rejected && zerosRejected:
 			return ks.pauseAfterRejection(0)
 		case q.granted[first+i] == backend.Rejected:
 			return ks.pauseAfterRejection(w.n)
@@ -225,8 +226,8 @@ func giveBack(lease limiter.Lease) {
 	}
 }
 
-// deliver hands a lease to w or, if its caller has left, to another waiter for as many permits. It returns false if
-// there is none.
+// deliver hands a lease to w or, if its caller has left, to another waiter for as many permits. It reports whether a
+// waiter got the lease.
 func (ks *keyState) deliver(w *waiter, lease limiter.Lease) bool {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()

@@ -53,8 +53,8 @@ type shardTable struct {
 const (
 	// maxShards bounds how many shards have their own health. The keys of further shards share the unknown one's.
 	maxShards = 1024
-	// forgetFrom is the number of shards from which each new one makes the Store forget those without keys: servers that
-	// were replaced leave them behind.
+	// forgetFrom is the number of shards from which a new shard makes the Store forget shards without keys, such as
+	// servers that were replaced.
 	forgetFrom = 64
 )
 
@@ -106,7 +106,7 @@ func (s *Store) addShard(name string) *shard {
 	return sh
 }
 
-// forgetEmptyShards forgets the shards without keys that are not away. probeLoop forgets the others.
+// forgetEmptyShards forgets the shards without keys, except shards that are away: probeLoop forgets those.
 func (s *Store) forgetEmptyShards() {
 	live := map[string]bool{}
 	for name, key := range probeKeys {
@@ -137,7 +137,8 @@ func (s *Store) eachShard(f func(*shard) bool) {
 	s.shards.byName.Range(func(_, sh any) bool { return f(sh.(*shard)) })
 }
 
-// probeKeys yields 16,384 pairs of a name and a key. A shard that has a fair part of all keys has some of them.
+// probeKeys yields 16,384 pairs of a name and a key, which is enough to find a key in each of maxShards shards if they
+// have about as many keys each.
 func probeKeys(yield func(name, key string) bool) {
 	for i := range 128 {
 		name := probeDefinition.Name

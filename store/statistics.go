@@ -10,10 +10,10 @@ import (
 
 func (c *core) statistics(ctx context.Context, key string) limiter.Statistics {
 	c.mu.Lock()
-	closed, last := c.closed.Load(), c.finalStatistics
+	closed, final := c.closed.Load(), c.finalStatistics
 	c.mu.Unlock()
 	if closed {
-		return last
+		return final
 	}
 	return c.localStatistics(key, c.available(ctx, key))
 }
@@ -28,9 +28,9 @@ func (c *core) localStatistics(key string, available int64) limiter.Statistics {
 	return st
 }
 
-// lastStatistics returns the final statistics of a limiter that is being closed. If the limiter was never used, it does
-// not call the store, which would define the limiter there.
-func (c *core) lastStatistics() limiter.Statistics {
+// computeFinalStatistics returns the statistics of a limiter that is being closed. If the limiter was never used, it
+// does not call the store, which would define the limiter there.
+func (c *core) computeFinalStatistics() limiter.Statistics {
 	available := c.limits().Permits
 	if !c.partitioned && c.inForce.Load() != nil {
 		available = c.available(c.s.ctx, "")
@@ -50,7 +50,7 @@ func (c *core) available(ctx context.Context, key string) int64 {
 		return c.lastAvailable(key)
 	}
 	if !c.partitioned {
-		c.lastFree.Store(max(free, 0) + 1)
+		c.freePlus1.Store(max(free, 0) + 1)
 	}
 	return max(free, 0)
 }
@@ -73,7 +73,7 @@ func (c *core) askAvailable(ctx context.Context, key string) (int64, error) {
 // lastAvailable computes the available permits from the store's last answer, if there is one.
 func (c *core) lastAvailable(key string) int64 {
 	last := c.limits().Permits
-	if free := c.lastFree.Load(); free > 0 {
+	if free := c.freePlus1.Load(); free > 0 {
 		last = min(last, free-1)
 	}
 	ks := c.keys.lock(key, false)

@@ -16,8 +16,9 @@ import (
 // weirpostgres.New, and have one Store for a process. It is safe for use by many goroutines. Making a limiter does not
 // call the backend, so a program starts while the store is away.
 //
-// All instances that make a limiter with the same name and kind in the same store share it. Reconfigure sets the limits for all instances. The first use of a limiter sets them, too, unless newer limits are
-// in force; see LimiterOptions.Generation.
+// All instances that make a limiter with the same name and kind in the same store share it. Reconfigure sets the limits
+// for all instances. So does the first use of a limiter, unless newer limits are in force; see
+// LimiterOptions.Generation.
 type Store struct {
 	backend backend.Backend
 	o       Options
@@ -38,7 +39,7 @@ type Store struct {
 
 	idleWaiter atomic.Pointer[chan struct{}] // of waitIdle; nil before Close
 
-	closed chan struct{} // closed when Close returns
+	closed chan struct{} // closed when Close is done; before that, cores is set to nil first and closing second
 
 	// Lock order: the lock of a keyState, this one, the lock of a core. No other lock is taken while one of them is
 	// held.
