@@ -84,17 +84,17 @@ func (s *Store) afterPause(pause time.Duration, f func()) {
 	})
 }
 
-// maxRepairs bounds how many lease calls wait for a newer definition at once.
-const maxRepairs = 16
+// maxLeaseRetries bounds how many lease calls wait for a newer definition at once.
+const maxLeaseRetries = 16
 
-// goLimited calls f on its own goroutine, when fewer than maxRepairs others run.
-func (s *Store) goLimited(f func()) {
+// goLeaseRetry calls f on its own goroutine, when fewer than maxLeaseRetries others run.
+func (s *Store) goLeaseRetry(f func()) {
 	s.inFlight.Add(1)
 	go func() {
 		defer s.finishInFlight()
 		select {
-		case s.repairSlots <- struct{}{}:
-			defer func() { <-s.repairSlots }()
+		case s.leaseRetrySlots <- struct{}{}:
+			defer func() { <-s.leaseRetrySlots }()
 		case <-s.ctx.Done():
 		}
 		f()

@@ -37,23 +37,23 @@ type batchItem interface {
 
 // A roundTrip is either finished or abandoned, once.
 type roundTrip struct {
-	state     atomic.Int32
-	startedAt atomic.Int64 // the failureEpoch in which it started
+	state      atomic.Int32
+	startEpoch atomic.Int64 // the failureEpoch in which it started
 }
 
-func (trip *roundTrip) start(e failureEpoch) { trip.startedAt.Store(int64(e)) }
+func (trip *roundTrip) start(e failureEpoch) { trip.startEpoch.Store(int64(e)) }
 
-func (trip *roundTrip) started() failureEpoch { return failureEpoch(trip.startedAt.Load()) }
+func (trip *roundTrip) epoch() failureEpoch { return failureEpoch(trip.startEpoch.Load()) }
 
 const (
-	finished  = 1
-	abandoned = 2
+	tripFinished  = 1
+	tripAbandoned = 2
 )
 
 // finish reports whether the round trip was not abandoned before. An abandoned round trip was counted as failed already.
-func (trip *roundTrip) finish() bool { return trip.state.CompareAndSwap(0, finished) }
+func (trip *roundTrip) finish() bool { return trip.state.CompareAndSwap(0, tripFinished) }
 
-func (trip *roundTrip) abandon() bool { return trip.state.CompareAndSwap(0, abandoned) }
+func (trip *roundTrip) abandon() bool { return trip.state.CompareAndSwap(0, tripAbandoned) }
 
 // maxBatch bounds a round trip: one statement or pipeline of that size takes about a millisecond.
 const maxBatch = 256
@@ -106,7 +106,7 @@ func runRoundTrip[T any](timeout time.Duration, batch []T, send, lost func(*roun
 				lost(trip, batch)
 			}
 		}
-		ok = trip.state.Load() == finished
+		ok = trip.state.Load() == tripFinished
 	}()
 	send(trip, batch)
 	returned = true

@@ -41,8 +41,8 @@ func (b *block) ticks(at time.Time) int64 {
 	return b.def.TickAt(b.now+at.Sub(b.sent).Microseconds()+1) - b.tick
 }
 
-// left skips the positions that are restored and returns how many permits of the block can be granted.
-func (b *block) left(at time.Time) int64 {
+// dropRestored skips the positions that are restored and returns how many permits of the block can be granted.
+func (b *block) dropRestored(at time.Time) int64 {
 	switch ticks := b.ticks(at); {
 	case ticks <= 0:
 	case b.def.Refill == 0:
@@ -61,13 +61,13 @@ const noBlock = 0
 
 func (l *blockList) empty() bool { return len(l.blocks) == 0 }
 
-// blockPermits drops used-up blocks and returns how many permits the others have. It keeps the newest block until its
+// dropUsedBlocks drops used-up blocks and returns how many permits the others have. It keeps the newest block until its
 // tick is over, because permits can be put back into it.
-func (ks *keyState) blockPermits(now time.Time) (sum int64) {
+func (ks *keyState) dropUsedBlocks(now time.Time) (sum int64) {
 	l := &ks.blocks
 	kept := l.blocks[:0]
 	for i, b := range l.blocks {
-		n := b.left(now)
+		n := b.dropRestored(now)
 		switch sum += n; {
 		case n > 0 || i == len(l.blocks)-1 && b.ticks(now) <= 0:
 			kept = append(kept, b)
@@ -83,7 +83,7 @@ func (ks *keyState) blockPermits(now time.Time) (sum int64) {
 // grantFromBlocks grants n permits, or returns false if the blocks have fewer.
 func (ks *keyState) grantFromBlocks(n int, now time.Time) (limiter.Lease, bool) {
 	l := &ks.blocks
-	if l.empty() || ks.blockPermits(now) < weight(n) {
+	if l.empty() || ks.dropUsedBlocks(now) < weight(n) {
 		return limiter.Lease{}, false
 	}
 	if n == 0 {
@@ -98,7 +98,7 @@ func (ks *keyState) grantFromBlocks(n int, now time.Time) (limiter.Lease, bool) 
 			return l.granter.Grant(n, b.tag(now)), true
 		}
 	}
-	return limiter.Lease{}, false // unreachable: blockPermits has counted them
+	return limiter.Lease{}, false // unreachable: dropUsedBlocks has counted them
 }
 
 // blockOwner owns the leases of permits granted from blocks.
@@ -115,7 +115,7 @@ func (o *blockOwner) Remaining(int, int64) (int64, bool) {
 	if ks.lastAnswer.def == nil {
 		return 0, false
 	}
-	return max(ks.lastAnswer.free(), 0) + ks.blockPermits(time.Now()), true
+	return max(ks.lastAnswer.free(), 0) + ks.dropUsedBlocks(time.Now()), true
 }
 
 // Refund puts permits back into their block if the block exists and no tick has passed since the grant. It lowers next:

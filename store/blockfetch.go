@@ -44,7 +44,7 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 		if ok {
 			return lease, nil
 		}
-		if err := wait(ctx, limit, fetch.done); err != nil {
+		if err := waitUntilDone(ctx, limit, fetch.done); err != nil {
 			return limiter.Lease{}, err
 		}
 		switch {
@@ -98,7 +98,7 @@ func (ks *keyState) nextBlockRequest(n int) backend.Request {
 	}
 	l.nextSize = max(min(l.nextSize, int64(c.o.Block), c.limits().Permits/4, ks.fairness.maxRequest(now)), 1)
 	l.fetchedAt = now
-	least := max(int64(n)-ks.blockPermits(now), 1)
+	least := max(int64(n)-ks.dropUsedBlocks(now), 1)
 	return backend.Request{Min: least, Max: max(least, l.nextSize), Block: true}
 }
 
@@ -109,7 +109,7 @@ func (ks *keyState) blockFetched(b *blockFetch, q *call) {
 	current := c.inForce.Load().Definition == q.def && !c.closed.Load()
 	switch ask := q.requests[0]; {
 	case q.granted[0] == backend.Rejected:
-		b.rejected, b.wait = true, q.wait(ask.Min)
+		b.rejected, b.wait = true, q.untilAvailable(ask.Min)
 		if current {
 			ks.rejection = rememberedRejection{least: b.least, until: q.sent.Add(b.wait)}
 		}
@@ -182,7 +182,7 @@ func (r *blockReturner) returnDue(now time.Time) time.Duration {
 		if left <= 0 {
 			ks.returnBlocks()
 		}
-		if ks.blockPermits(now) == 0 {
+		if ks.dropUsedBlocks(now) == 0 {
 			r.remove(ks)
 		} else {
 			pause = min(pause, left)
@@ -209,7 +209,7 @@ func (ks *keyState) returnBlocks() {
 	now := time.Now()
 	for i := len(ks.blocks.blocks) - 1; i >= 0; i-- {
 		b := &ks.blocks.blocks[i]
-		if n := b.left(now); n > 0 {
+		if n := b.dropRestored(now); n > 0 {
 			ks.c.giveBack(backend.OpReturnBlock, ks.key, b.def, n, backend.Receipt{Tick: b.tick, Missing: b.top})
 		}
 	}

@@ -22,11 +22,11 @@ var errTimeout = errors.New("no answer in time")
 // A breaker is the circuit breaker of a shard: while the shard is away, a request costs one atomic load, and one
 // goroutine probes the shard.
 type breaker struct {
-	s            *Store
-	shard        *shard                      // the one that it guards
-	away         atomic.Pointer[outageState] // nil while the shard is there
-	failureCount atomic.Int64                // failures counted so far
-	checking     atomic.Bool                 // probeInBackground is running
+	s       *Store
+	shard   *shard                      // the one that it guards
+	away    atomic.Pointer[outageState] // nil while the shard is there
+	epoch   atomic.Int64                // failures counted so far
+	probing atomic.Bool                 // probeInBackground is running
 
 	mu       sync.Mutex
 	failures int // in a row
@@ -56,7 +56,7 @@ func unavailable(err error) error {
 // one cause, such as a pause of the network, and count as one failure.
 type failureEpoch int64
 
-func (b *breaker) current() failureEpoch { return failureEpoch(b.failureCount.Load()) }
+func (b *breaker) current() failureEpoch { return failureEpoch(b.epoch.Load()) }
 
 // record counts the end of a call that writes.
 func (b *breaker) record(begun failureEpoch, err error) {
@@ -71,7 +71,7 @@ func (b *breaker) record(begun failureEpoch, err error) {
 		return
 	}
 	b.s.count.failures.Add(1)
-	b.failed(begun, err)
+	b.countFailure(begun, err)
 }
 
 // recordRead counts the end of a call that only reads: its success does not show that the store can be written to.
@@ -83,8 +83,8 @@ func (b *breaker) recordRead(begun failureEpoch, err error) {
 	b.s.count.calls.Add(1)
 }
 
-// failed counts a failure, unless another one was counted since the call began.
-func (b *breaker) failed(begun failureEpoch, err error) {
+// countFailure counts a failure, unless another one was counted since the call began.
+func (b *breaker) countFailure(begun failureEpoch, err error) {
 	if b.s.ctx.Err() != nil {
 		return // Close has ended the call
 	}
@@ -93,7 +93,7 @@ func (b *breaker) failed(begun failureEpoch, err error) {
 		b.mu.Unlock()
 		return
 	}
-	b.failureCount.Add(1)
+	b.epoch.Add(1)
 	b.failures++
 	lost := b.failures >= b.s.o.FailureThreshold && b.away.Load() == nil
 	if lost {
@@ -125,7 +125,7 @@ func (b *breaker) probeLoop() {
 		d, key, found := b.s.probeTarget(b.shard)
 		if !found {
 			b.s.forgetShard(b.shard)
-			b.recover() // its keys are in other shards now
+			b.endOutage() // its keys are in other shards now
 			return
 		}
 		err := b.probeOnce(d, key)
@@ -134,7 +134,7 @@ func (b *breaker) probeLoop() {
 		}
 		b.s.count.calls.Add(1)
 		if err == nil {
-			b.recover()
+			b.endOutage()
 			return
 		}
 		b.s.count.failures.Add(1)
@@ -145,11 +145,11 @@ func (b *breaker) probeLoop() {
 // before the answer, because that can be due to the caller or to a store that hangs: if all callers have deadlines shorter
 // than CallTimeout, no call would count as failed.
 func (b *breaker) probeInBackground() {
-	if b.err() != nil || !b.checking.CompareAndSwap(false, true) {
+	if b.err() != nil || !b.probing.CompareAndSwap(false, true) {
 		return
 	}
 	b.s.goBackground(func() {
-		defer b.checking.Store(false)
+		defer b.probing.Store(false)
 		d, key, found := b.s.probeTarget(b.shard)
 		if !found {
 			return
@@ -200,8 +200,8 @@ var probeDefinition = &backend.Definition{
 	Name: "weir/probe", Version: 1, Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: backend.MaxPermits, Period: 1e6},
 }
 
-// recover counts the shard as there again.
-func (b *breaker) recover() {
+// endOutage counts the shard as there again.
+func (b *breaker) endOutage() {
 	b.mu.Lock()
 	b.failures = 0
 	was := b.away.Swap(nil)

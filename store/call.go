@@ -81,7 +81,7 @@ func (s *Store) send(q *call) {
 
 // callsTimedOut answers the calls of a round trip that took too long.
 func (s *Store) callsTimedOut(trip *roundTrip, calls []*call) {
-	calls[0].shard.breaker.record(trip.started(), errTimeout)
+	calls[0].shard.breaker.record(trip.epoch(), errTimeout)
 	group(calls).fail(errTimeout)
 }
 
@@ -112,7 +112,7 @@ func (q *call) passToWaiter(i int) bool {
 		return false
 	}
 	defer ks.mu.Unlock()
-	w := ks.queue.waitsFor(q.granted[i], q.c.queueing.Load().order)
+	w := ks.queue.findWaiter(q.granted[i], q.c.queueing.Load().order)
 	return w != nil && ks.queue.answer(w, newGrant(q, i))
 }
 
@@ -136,7 +136,7 @@ func (c *core) giveBack(op backend.Op, key string, def *backend.Definition, n in
 	if op == backend.OpRefund {
 		q.onAnswer = func() {
 			if q.err == nil {
-				c.wake(key)
+				c.wakeKey(key)
 				return
 			}
 			c.s.report(Event{Kind: EventRefundLost, Limiter: c.name, Key: key, Permits: n, Err: q.err})
@@ -170,7 +170,7 @@ func (q *call) lease(i int) limiter.Lease {
 	n := q.requests[i].Min
 	if q.granted[i] == backend.Rejected {
 		q.c.remember(q, n)
-		return limiter.RejectedKnowing(q.wait(n), "", q.def.Permits-q.state.Missing)
+		return limiter.RejectedKnowing(q.untilAvailable(n), "", q.def.Permits-q.state.Missing)
 	}
 	if n == 0 {
 		return limiter.Granted(0, nil)
@@ -178,8 +178,8 @@ func (q *call) lease(i int) limiter.Lease {
 	return newGrant(q, i)
 }
 
-// wait returns how long n permits take to come back after all requests of the round trip.
-func (q *call) wait(n int64) time.Duration { return duration(q.def.Wait(q.state, q.now, n)) }
+// untilAvailable returns how long n permits take to come back after all requests of the round trip.
+func (q *call) untilAvailable(n int64) time.Duration { return duration(q.def.Wait(q.state, q.now, n)) }
 
 // duration converts µs, up to the longest Duration.
 func duration(us int64) time.Duration {

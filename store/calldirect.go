@@ -78,7 +78,7 @@ func (c *core) askDirectly(ctx context.Context, sh *shard, key string, requests 
 // decideDirectly calls the backend. If the backend panics, the call fails. The panic does not reach the caller, because
 // the caller can also be serveLoop, which must go on.
 func (s *Store) decideDirectly(caller *callContext, now time.Time, batches []*backend.Batch) (err error) {
-	within, cancel := s.withCallTimeout(caller, now)
+	within, cancel := s.boundContext(caller, now)
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
@@ -91,8 +91,8 @@ func (s *Store) decideDirectly(caller *callContext, now time.Time, batches []*ba
 
 func doNothing() {}
 
-// withCallTimeout bounds the caller's context by CallTimeout.
-func (s *Store) withCallTimeout(caller *callContext, now time.Time) (context.Context, context.CancelFunc) {
+// boundContext bounds the caller's context by CallTimeout.
+func (s *Store) boundContext(caller *callContext, now time.Time) (context.Context, context.CancelFunc) {
 	latest := now.Add(s.o.CallTimeout)
 	if end, ok := caller.Deadline(); ok && end.Before(latest) {
 		return caller, doNothing
@@ -101,8 +101,8 @@ func (s *Store) withCallTimeout(caller *callContext, now time.Time) (context.Con
 }
 
 // A callContext stands for the caller's context while the backend runs on the caller's goroutine. The methods of the
-// caller's context are called when it is made, before the backend can take permits; errCallerLeft says why. Only Value is
-// called later.
+// caller's context are called when it is made, before the backend can take permits; errCallerLeft says why. Only Value
+// is called later.
 type callContext struct {
 	caller context.Context
 	done   <-chan struct{}

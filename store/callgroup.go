@@ -33,10 +33,10 @@ func (s *Store) sendDecisions(trip *roundTrip, calls []*call) {
 		for _, b := range batches {
 			o.add(b.Outcome, b.Err)
 		}
-		sh.recordRoundTrip(trip.started(), err, o)
+		sh.recordRoundTrip(trip.epoch(), err, o)
 		s.count.decisions.Add(int64(len(calls)))
 	}
-	var pending []*pendingGroup
+	var outdated []*outdatedGroup
 	for i, g := range groups {
 		switch b := batches[i]; {
 		case err != nil:
@@ -46,10 +46,10 @@ func (s *Store) sendDecisions(trip *roundTrip, calls []*call) {
 		case b.Outcome == backend.Failed || b.Outcome == backend.Unreachable:
 			g.fail(reasonOf(b.Err))
 		default:
-			pending = append(pending, &pendingGroup{calls: g, batch: b})
+			outdated = append(outdated, &outdatedGroup{calls: g, batch: b})
 		}
 	}
-	s.repair(pending)
+	s.repair(outdated)
 }
 
 // outcomes are what the answers of a round trip say about the shard.
@@ -201,7 +201,7 @@ func (g group) answer(b *backend.Batch, sent time.Time) {
 func (g group) updateFairness(b *backend.Batch, sent time.Time) {
 	var last *core
 	for _, q := range g {
-		if q.c == last || sent.UnixNano()-q.c.lastWaited.Load() >= int64(maxTrackFor) {
+		if q.c == last || sent.UnixNano()-q.c.anyKeyWaited.Load() >= int64(maxTrackFor) {
 			continue
 		}
 		last = q.c

@@ -9,21 +9,21 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A pendingGroup is a group whose batch was not decided.
-type pendingGroup struct {
+// An outdatedGroup is a group whose batch was not decided because its definition or its state is outdated.
+type outdatedGroup struct {
 	calls group
 	batch *backend.Batch
 	err   error // not nil: why it cannot be sent again
 }
 
-func (p *pendingGroup) priority() int { return 0 }
+func (p *outdatedGroup) priority() int { return 0 }
 
 // abandoned is false: the next caller needs the converted state, too.
-func (p *pendingGroup) abandoned() bool { return false }
+func (p *outdatedGroup) abandoned() bool { return false }
 
 // repair resolves why groups were not decided, and sends them again. It uses its own batchers, so that calls about
 // other keys do not wait.
-func (s *Store) repair(all []*pendingGroup) {
+func (s *Store) repair(all []*outdatedGroup) {
 	for _, p := range all {
 		q := p.calls[0]
 		q.shard.repairs[batcherOf(q.c, q.key)].add(p)
@@ -31,7 +31,7 @@ func (s *Store) repair(all []*pendingGroup) {
 }
 
 // sendRepairs is one round trip of repairs.
-func (s *Store) sendRepairs(trip *roundTrip, all []*pendingGroup) {
+func (s *Store) sendRepairs(trip *roundTrip, all []*outdatedGroup) {
 	trip.start(all[0].calls[0].shard.breaker.current())
 	s.loadNewerDefinitions(all)
 	s.convertStates(trip, all)
@@ -42,15 +42,15 @@ func (s *Store) sendRepairs(trip *roundTrip, all []*pendingGroup) {
 }
 
 // repairsTimedOut answers the groups of a round trip that took too long.
-func (s *Store) repairsTimedOut(trip *roundTrip, all []*pendingGroup) {
-	all[0].calls[0].shard.breaker.record(trip.started(), errTimeout)
+func (s *Store) repairsTimedOut(trip *roundTrip, all []*outdatedGroup) {
+	all[0].calls[0].shard.breaker.record(trip.epoch(), errTimeout)
 	for _, p := range all {
 		p.calls.fail(errTimeout)
 	}
 }
 
 // loadNewerDefinitions loads each newer definition once.
-func (s *Store) loadNewerDefinitions(all []*pendingGroup) {
+func (s *Store) loadNewerDefinitions(all []*outdatedGroup) {
 	for _, p := range all {
 		if p.batch.Outcome == backend.OutdatedDefinition {
 			p.err = p.calls[0].c.awaitVersion(p.batch.State.Version)
@@ -59,9 +59,9 @@ func (s *Store) loadNewerDefinitions(all []*pendingGroup) {
 }
 
 // convertStates replaces the outdated states in one round trip.
-func (s *Store) convertStates(trip *roundTrip, all []*pendingGroup) {
+func (s *Store) convertStates(trip *roundTrip, all []*outdatedGroup) {
 	var replacements []*backend.Replacement
-	var outdated []*pendingGroup // the group of each replacement
+	var outdated []*outdatedGroup // the group of each replacement
 	for _, p := range all {
 		switch p.batch.Outcome {
 		case backend.OutdatedDefinition:
@@ -76,7 +76,7 @@ func (s *Store) convertStates(trip *roundTrip, all []*pendingGroup) {
 	if len(replacements) == 0 {
 		return
 	}
-	sh, begun := outdated[0].calls[0].shard, trip.started()
+	sh, begun := outdated[0].calls[0].shard, trip.epoch()
 	// After a timeout, the backend may still write to replacements. Then answers is nil.
 	answers, err := callWithTimeout(s, func(ctx context.Context) ([]*backend.Replacement, error) {
 		return replacements, s.backend.Replace(ctx, replacements)
@@ -98,7 +98,7 @@ func (s *Store) convertStates(trip *roundTrip, all []*pendingGroup) {
 }
 
 // resend sends the calls of the group again.
-func (p *pendingGroup) resend(s *Store) {
+func (p *outdatedGroup) resend(s *Store) {
 	if p.err != nil {
 		p.calls.fail(p.err)
 		return

@@ -50,7 +50,7 @@ func (p *pendingAnswer) abandoned() bool {
 
 // await waits for the answer. ctx is the caller's.
 func (p *pendingAnswer) await(ctx context.Context, limit *time.Timer) error {
-	if err := waitFor(p.callerGone, limit, p.done); err != nil {
+	if err := waitUntilDoneOrGone(p.callerGone, limit, p.done); err != nil {
 		if p.claim() {
 			p.err = err
 		} else {
@@ -96,17 +96,17 @@ func (e *undecidedError) Unwrap() error { return e.err }
 // Undecided returns true: the limiter took no decision before the caller's context ended.
 func (e *undecidedError) Undecided() bool { return true }
 
-// wait returns nil when done is closed, or an error if ctx or the time ends first.
-func wait(ctx context.Context, limit *time.Timer, done <-chan struct{}) error {
-	err := waitFor(ctx.Done(), limit, done)
+// waitUntilDone returns nil when done is closed, or an error if ctx or the time ends first.
+func waitUntilDone(ctx context.Context, limit *time.Timer, done <-chan struct{}) error {
+	err := waitUntilDoneOrGone(ctx.Done(), limit, done)
 	if err == errCallerLeft { //nolint:errorlint // it is never wrapped
 		return undecided(ctx)
 	}
 	return err
 }
 
-// waitFor is wait without a context: the error is errCallerLeft if gone is closed.
-func waitFor(gone <-chan struct{}, limit *time.Timer, done <-chan struct{}) error {
+// waitUntilDoneOrGone is waitUntilDone without a context: the error is errCallerLeft if gone is closed.
+func waitUntilDoneOrGone(gone <-chan struct{}, limit *time.Timer, done <-chan struct{}) error {
 	select {
 	case <-done:
 		return nil

@@ -23,7 +23,7 @@ type core struct {
 	madeAt      stamp
 	madeWith    backend.Limits // the constructor's limits
 
-	inForce     atomic.Pointer[inForce] // nil until the first answer of the store
+	inForce     atomic.Pointer[loadedDefinition] // nil until the first answer of the store
 	queueing    atomic.Pointer[queueing]
 	newest      atomic.Int64 // the largest definition version that was seen in a state
 	broken      atomic.Pointer[brokenVersion]
@@ -42,12 +42,12 @@ type core struct {
 	raiseChecked    time.Time          // when the last such check ended
 	finalStatistics limiter.Statistics // once closed
 
-	keys       keyTable
-	granted    atomic.Int64 // leases
-	failed     atomic.Int64 // leases
-	lastWaited atomic.Int64 // when a caller last began to wait, in ns since 1970
-	freePlus1  atomic.Int64 // not partitioned: 1 + the last answer of the store to Statistics; 0: none yet
-	fallback   fallback
+	keys         keyTable
+	granted      atomic.Int64 // leases
+	failed       atomic.Int64 // leases
+	anyKeyWaited atomic.Int64 // when a caller last began to wait, in ns since 1970
+	freePlus1    atomic.Int64 // not partitioned: 1 + the last answer of the store to Statistics; 0: none yet
+	fallback     fallback
 }
 
 func newCore(s *Store, name string, options any, shared *LimiterOptions, partitioned bool) (*core, error) {
@@ -154,16 +154,16 @@ func (c *core) tryAcquire(ctx context.Context, key string, n int) (limiter.Lease
 	}
 	key = storedKey(key)
 	if lease, from := c.tryLocally(key, n, false); from == byKeyState {
-		return c.counted(lease), nil
+		return c.countLease(lease), nil
 	}
 	lease, err := c.takeOrFallBack(ctx, key, n, false)
 	if err != nil {
 		return limiter.Lease{}, err
 	}
-	return c.counted(lease), nil
+	return c.countLease(lease), nil
 }
 
-func (c *core) counted(lease limiter.Lease) limiter.Lease {
+func (c *core) countLease(lease limiter.Lease) limiter.Lease {
 	if lease.Acquired() {
 		c.granted.Add(1)
 	} else {
@@ -179,7 +179,7 @@ func (c *core) takeOrFallBack(ctx context.Context, key string, n int, waiting bo
 	var err error
 	switch {
 	case c.leased:
-		lease, err = c.acquireLease(ctx, key, n, waiting)
+		lease, err = c.takeLease(ctx, key, n, waiting)
 	case c.o.Block > 1:
 		lease, err = c.takeFromBlock(ctx, key, n)
 	default:

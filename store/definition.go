@@ -8,15 +8,15 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// An inForce is the definition in force here. At due, it is loaded again.
-type inForce struct {
+// A loadedDefinition is the definition in force here, which is loaded again at the moment due.
+type loadedDefinition struct {
 	*backend.Definition
 	due time.Time
 }
 
-func (c *core) newInForce(d *backend.Definition) *inForce {
+func (c *core) newLoadedDefinition(d *backend.Definition) *loadedDefinition {
 	interval := float64(c.s.o.RefreshInterval) * (0.8 + 0.2*rand.Float64())
-	return &inForce{Definition: d, due: time.Now().Add(time.Duration(interval))}
+	return &loadedDefinition{Definition: d, due: time.Now().Add(time.Duration(interval))}
 }
 
 // A definitionLoad is the first load of a limiter's definition. All callers wait for the same one.
@@ -32,7 +32,7 @@ func (c *core) waitDefined(ctx context.Context, limit *time.Timer) error {
 		return nil
 	}
 	l := c.startFirstLoad()
-	if err := wait(ctx, limit, l.done); err != nil {
+	if err := waitUntilDone(ctx, limit, l.done); err != nil {
 		return err
 	}
 	return l.err
@@ -63,8 +63,8 @@ func (c *core) lockDefinition() (unlock func()) {
 	return func() { <-c.definitionLock }
 }
 
-// defineTimeouts × CallTimeout is the longest that define takes: no attempt starts after 2 × CallTimeout, and an attempt
-// is two calls.
+// defineTimeouts times CallTimeout is the longest that define takes: no attempt starts after twice CallTimeout, and an
+// attempt is two calls.
 const defineTimeouts = 4
 
 // lockDefinitionInTime is lockDefinition that returns an error after defineTimeouts.
@@ -117,7 +117,7 @@ func (c *core) adopt(d *backend.Definition) {
 		if old != nil && old.Version > d.Version {
 			return
 		}
-		if !c.inForce.CompareAndSwap(old, c.newInForce(d)) {
+		if !c.inForce.CompareAndSwap(old, c.newLoadedDefinition(d)) {
 			continue
 		}
 		if old == nil || old.Version != d.Version {

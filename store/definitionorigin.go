@@ -25,7 +25,7 @@ type stamp struct {
 func newStamp() stamp { return stamp{at: time.Now(), serial: stampSerial.Add(1)} }
 
 // String is unique among all processes.
-func (st stamp) String() string { return fmt.Sprint(st.serial, " ", instance) }
+func (st stamp) String() string { return fmt.Sprint(st.serial, " ", processID) }
 
 // time returns the time of the stamp by the store's clock, which shows now.
 func (st stamp) time(now int64) int64 { return now - time.Since(st.at).Microseconds() }
@@ -33,7 +33,7 @@ func (st stamp) time(now int64) int64 { return now - time.Since(st.at).Microseco
 // after reports whether the stamp is not before the origin of d: by the order in this process if both are of this one,
 // else by the store's clock.
 func (st stamp) after(d *backend.Definition, now int64) bool {
-	if serial, of, ok := strings.Cut(d.By, " "); ok && of == instance {
+	if serial, of, ok := strings.Cut(d.By, " "); ok && of == processID {
 		n, err := strconv.ParseInt(serial, 10, 64)
 		return err != nil || st.serial >= n
 	}
@@ -51,10 +51,10 @@ func (c *core) origin(d *backend.Definition, to backend.Limits, why defineReason
 	}
 	// Reconfigure replaces the constructor's limits even if the limiter has not set them yet.
 	if o.Explicit && c.madeWith != to && !strings.Contains(o.Past, digest(c.madeWith)) {
-		o.Past = pastWith(o.Past, digest(c.madeWith))
+		o.Past = prependDigest(o.Past, digest(c.madeWith))
 	}
 	if d != nil && d.Limits != to {
-		o.Past = pastAfter(d, o.Past)
+		o.Past = pastOfSuccessor(d, o.Past)
 	}
 	return o
 }
@@ -105,7 +105,7 @@ func restored(d, found *backend.Definition, seen, now int64) *backend.Definition
 	next.Version = max(next.Version, seen+1)
 	next.Origin = d.Origin
 	if !strings.Contains(d.Past, digest(found.Limits)) {
-		next.Past = pastAfter(found, d.Past)
+		next.Past = pastOfSuccessor(found, d.Past)
 	}
 	return next
 }
@@ -118,17 +118,17 @@ const maxPast = 8
 // byReconfigure is the suffix of a digest of limits that no first use has set.
 const byReconfigure = "r"
 
-// pastAfter returns the Past of the definition that replaces d: the limits of d, and then past.
-func pastAfter(d *backend.Definition, past string) string {
+// pastOfSuccessor returns the Past of the definition that replaces d: the limits of d, and then past.
+func pastOfSuccessor(d *backend.Definition, past string) string {
 	first := digest(d.Limits)
 	if d.Explicit && !slices.Contains(strings.Fields(past), first) {
 		first += byReconfigure
 	}
-	return pastWith(past, first)
+	return prependDigest(past, first)
 }
 
-// pastWith puts a digest first, and drops the oldest if there are too many.
-func pastWith(past, first string) string {
+// prependDigest puts a digest first, and drops the oldest if there are too many.
+func prependDigest(past, first string) string {
 	left := map[bool]int{false: maxPast, true: maxPast}
 	var all []string
 	for _, d := range append([]string{first}, strings.Fields(past)...) {

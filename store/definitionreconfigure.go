@@ -77,7 +77,7 @@ func (c *core) reconfigure(o any) error {
 // type parameter.
 func (c *core) splitForReconfigure(o any) (backend.Limits, queueing, error) {
 	var p validate.Problems
-	limits, q := split(&p, o)
+	limits, q := splitOptions(&p, o)
 	err := p.Err("store")
 	if err == nil && c.closed.Load() {
 		err = limiter.ErrClosed

@@ -16,7 +16,7 @@ func (c *core) refreshIfDue(now time.Time) {
 	if in == nil || !now.After(in.due) || c.s.shardOf(c.name, "").breaker.err() != nil {
 		return
 	}
-	if c.inForce.CompareAndSwap(in, c.newInForce(in.Definition)) {
+	if c.inForce.CompareAndSwap(in, c.newLoadedDefinition(in.Definition)) {
 		c.refresh()
 	}
 }
@@ -25,7 +25,7 @@ func (c *core) refreshIfDue(now time.Time) {
 // the same reason at once.
 func (c *core) refreshSoon() {
 	if in := c.inForce.Load(); in != nil {
-		soon := &inForce{Definition: in.Definition, due: time.Now().Add(time.Duration(rand.Int64N(int64(time.Second))))}
+		soon := &loadedDefinition{Definition: in.Definition, due: time.Now().Add(time.Duration(rand.Int64N(int64(time.Second))))}
 		c.inForce.CompareAndSwap(in, soon)
 	}
 }
@@ -51,7 +51,7 @@ func (c *core) refresh() {
 
 func (c *core) refreshAll() {
 	for {
-		_ = c.reload()
+		_ = c.reloadDefinition()
 		if c.refreshing.CompareAndSwap(oneRefresh, noRefresh) {
 			return
 		}
@@ -59,10 +59,10 @@ func (c *core) refreshAll() {
 	}
 }
 
-// reload loads the definition and accepts it.
-func (c *core) reload() error {
+// reloadDefinition loads the definition and adopts it.
+func (c *core) reloadDefinition() error {
 	defer c.lockDefinition()()
-	return c.loadAndAccept(0)
+	return c.loadAndAdopt(0)
 }
 
 // awaitVersion makes sure that the definition in force is not older than the version of a state. If no definition can
@@ -75,7 +75,7 @@ func (c *core) awaitVersion(version int64) error {
 	if in := c.inForce.Load(); in != nil && in.Version >= version {
 		return nil
 	}
-	return c.loadAndAccept(version)
+	return c.loadAndAdopt(version)
 }
 
 // A brokenVersion is a version that no definition can have. States with that version or a larger one are broken.
@@ -109,25 +109,25 @@ func (c *core) checkVersion(version int64, found *backend.Definition, now int64)
 	return err
 }
 
-// loadAndAccept loads the definition and accepts it. seen is the version that a state has, or 0.
-func (c *core) loadAndAccept(seen int64) error {
+// loadAndAdopt loads the definition and calls adoptOrRestore. seen is the version that a state has, or 0.
+func (c *core) loadAndAdopt(seen int64) error {
 	found, now, err := c.loadDefinition()
 	if err != nil {
 		return err
 	}
 	broken := c.checkVersion(seen, found, now)
-	if err := c.accept(found); err != nil {
+	if err := c.adoptOrRestore(found); err != nil {
 		return err
 	}
 	return broken
 }
 
-// accept adopts the definition found in the store. It defines the limits again if the store has lost them, as a store
-// without a disk does at a restart, or if an older program has set its own since then. If the definition is of another
-// kind, the error is that of kindMismatch.
-func (c *core) accept(found *backend.Definition) error {
+// adoptOrRestore adopts the definition found in the store. It defines the limits again if the store has lost them, as a
+// store without a disk does at a restart, or if an older program has set its own since then. If the definition is of
+// another kind, the error is that of kindMismatch.
+func (c *core) adoptOrRestore(found *backend.Definition) error {
 	switch in := c.inForce.Load(); {
-	case found != nil && found.Kind == backend.KindConcurrency != c.leased:
+	case found != nil && c.mismatches(found):
 		if limits, by, pending := c.pendingReconfigure(); pending {
 			return c.define(limits, forReconfigureLater, by)
 		}
@@ -153,7 +153,7 @@ func (c *core) checkForRaise(ctx context.Context) error {
 	}
 	limit := time.NewTimer(c.s.o.CallTimeout)
 	defer limit.Stop()
-	if err := wait(ctx, limit, done); err != nil && ctx.Err() != nil {
+	if err := waitUntilDone(ctx, limit, done); err != nil && ctx.Err() != nil {
 		return err
 	}
 	return nil
@@ -180,7 +180,7 @@ func (c *core) startRaiseCheck() <-chan struct{} {
 		if c.inForce.Load() == nil {
 			_ = c.defineFirst()
 		} else {
-			_ = c.reload()
+			_ = c.reloadDefinition()
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()

@@ -31,7 +31,7 @@ func (c *core) define(wanted backend.Limits, why defineReason, by stamp) error {
 		}
 		next := c.nextDefinition(found, wanted, why, by, now)
 		if next == found {
-			if c.leased != (found.Kind == backend.KindConcurrency) {
+			if c.mismatches(found) {
 				return c.kindMismatch(found)
 			}
 			c.adopt(found)
@@ -137,8 +137,13 @@ func (c *core) reportOverruled(err error) {
 	}
 }
 
-// kindMismatch returns the error of a limiter that is a concurrency limiter either here or in the store, but not in both.
-// Until one of the two is changed, it answers as if the store were away.
+// mismatches reports whether d is of a concurrency limiter and c is not, or the other way round.
+func (c *core) mismatches(d *backend.Definition) bool {
+	return c.leased != (d.Kind == backend.KindConcurrency)
+}
+
+// kindMismatch returns the error of a limiter that mismatches d, and reports it. Until the kind of one of the two is
+// changed, the limiter answers as if the store were away.
 func (c *core) kindMismatch(d *backend.Definition) error {
 	err := fmt.Errorf("limiter %q is a %v here and a %v in the store: one of the two needs another name", c.name, c.limits().Kind, d.Kind)
 	c.reportOverruled(err)

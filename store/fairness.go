@@ -37,9 +37,9 @@ import (
 // rivals it asks as soon as permits come back. An instance that always comes first would learn of none; therefore, it
 // asks late once in winsBeforeLook times to see whether others ask.
 type fairness struct {
-	lastWaited  time.Time // when a caller last began to wait or was rejected
-	rivalsUntil time.Time // rivals are assumed to wait until then
-	lastAnswer  answerState
+	lastWaited  time.Time   // when a caller last began to wait or was rejected
+	rivalsUntil time.Time   // rivals are assumed to wait until then
+	observed    answerState // the answer of the last call of observe
 
 	// unexplained is how many permits are missing because of rivals, or of another call of this instance whose answer
 	// has not been observed yet. unexplainedAt is when that was first seen.
@@ -70,7 +70,7 @@ const (
 // tracks reports whether rivals are tracked: until trackFor has passed and permits have come back twice.
 func (f *fairness) tracks(now time.Time) bool {
 	window := trackFor
-	if d := f.lastAnswer.def; d != nil && d.Kind != backend.KindConcurrency {
+	if d := f.observed.def; d != nil && d.Kind != backend.KindConcurrency {
 		window = max(window, min(3*duration(d.Period), maxTrackFor))
 	}
 	return now.Sub(f.lastWaited) < window
@@ -109,7 +109,7 @@ func (f *fairness) observe(o observation, now time.Time) {
 	if o.rejected {
 		f.lastWaited = now
 	}
-	last, d := f.lastAnswer, o.def
+	last, d := f.observed, o.def
 	continues := last.def != nil && last.def.SameSchedule(d) && last.def.Permits == d.Permits
 	if continues && o.now < last.now {
 		if o.sent.Before(last.got) { // a later answer has come first
@@ -122,7 +122,7 @@ func (f *fairness) observe(o observation, now time.Time) {
 	if f.unexplained > 0 && o.sent.After(f.unexplainedAt) {
 		f.observeRival(d, now) // the answers to all own calls of that time are in
 	}
-	f.lastAnswer = answerState{def: d, state: o.state, now: o.now, got: now}
+	f.observed = answerState{def: d, state: o.state, now: o.now, got: now}
 	before := o.state // as it was before this instance's requests, if no rival has taken any
 	if before.Missing -= o.own; continues {
 		before = d.Advance(last.state, o.now)

@@ -40,7 +40,7 @@ func TestFairness_ServerClockSetBack(t *testing.T) {
 	for i, now := range []int64{3_600_000_000, 3_600_000_001, 10, 20} {
 		at := begun.Add(time.Duration(i) * time.Millisecond)
 		r.observe(observation{def: d, state: backend.State{Missing: int64(10 * i)}, now: now, sent: at, alone: true, own: 1}, at)
-		require.Equal(t, now, r.lastAnswer.now)
+		require.Equal(t, now, r.observed.now)
 	}
 	require.True(t, r.hasRivals(begun))
 }

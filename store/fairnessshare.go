@@ -52,18 +52,18 @@ func jitter(d float64) time.Duration { return time.Duration(d * (0.75 + rand.Flo
 
 // hasQuota reports whether this instance keeps to its quota before shareTime.
 func (f *fairness) hasQuota(now time.Time) bool {
-	return f.lastAnswer.def != nil && f.hasRivals(now) && maxDelay(f.lastAnswer.def) >= time.Millisecond
+	return f.observed.def != nil && f.hasRivals(now) && maxDelay(f.observed.def) >= time.Millisecond
 }
 
-// maxRequest returns how many permits to ask for at most. It starts a new account on a new tick, and allows the next step
-// after shareTime.
+// maxRequest returns how many permits to ask for at most. It starts a new account on a new tick, and allows the next
+// step after shareTime.
 func (f *fairness) maxRequest(now time.Time) int64 {
 	if !f.hasQuota(now) {
 		return math.MaxInt64
 	}
-	d := f.lastAnswer.def
-	at := f.lastAnswer.now + now.Sub(f.lastAnswer.got).Microseconds()
-	s := d.Advance(f.lastAnswer.state, at)
+	d := f.observed.def
+	at := f.observed.now + now.Sub(f.observed.got).Microseconds()
+	s := d.Advance(f.observed.state, at)
 	if s.Tick != f.tick.number {
 		f.startTick(s.Tick, freePermits(d, s))
 	}
@@ -75,15 +75,15 @@ func (f *fairness) maxRequest(now time.Time) int64 {
 		t.quota = max(int64(f.share*float64(t.available)+f.shortfall+rand.Float64()), 1)
 		t.allowed, t.step = t.quota, t.quota
 	}
-	if t.taken >= t.allowed && t.untilFree(d, at) <= 0 {
+	if t.taken >= t.allowed && t.untilShareEnd(d, at) <= 0 {
 		t.allowed = saturate.Add(t.taken, t.step)
 		t.step = saturate.Add(t.step, t.step)
 	}
 	return max(t.allowed-t.taken, 1)
 }
 
-// untilFree returns the µs from the moment at, by the store's clock, to the end of shareTime.
-func (t *tickAccount) untilFree(d *backend.Definition, at int64) int64 {
+// untilShareEnd returns the µs from the moment at, by the store's clock, to the end of shareTime.
+func (t *tickAccount) untilShareEnd(d *backend.Definition, at int64) int64 {
 	return d.TickTime(t.number) + shareTime(d).Microseconds() - at
 }
 
@@ -94,7 +94,7 @@ func (f *fairness) adjustShare(o observation, now time.Time) {
 	if t.allowed == 0 {
 		return
 	}
-	left := t.untilFree(d, o.now)
+	left := t.untilShareEnd(d, o.now)
 	if left <= 0 {
 		t.takenLate += max(o.own, 0)
 	}
@@ -103,7 +103,7 @@ func (f *fairness) adjustShare(o observation, now time.Time) {
 		f.share = max(f.share/2, float64(t.taken)/float64(t.available), minShare)
 		t.quota = max(t.taken, 1)
 		t.allowed = t.quota
-	case t.taken < t.allowed || freePermits(d, f.lastAnswer.state) == 0: // no rest is needed
+	case t.taken < t.allowed || freePermits(d, f.observed.state) == 0: // no rest is needed
 	case left > 0:
 		// The smaller the share, the earlier this instance takes from the rest.
 		f.restUntil = now.Add(duration(left) + jitter(float64(shareTime(d))/3*f.share))

@@ -16,12 +16,12 @@ type grant struct {
 	noRefund bool  // see LimiterOptions.CacheRejections
 
 	mu      sync.Mutex
-	parts   []portion  // the newest last
-	onePart [1]portion // backs parts, which usually has one
+	parts   []grantPart  // the newest last
+	onePart [1]grantPart // backs parts, which usually has one
 }
 
-// A portion of a grant was taken by one request.
-type portion struct {
+// A grantPart is the permits of a grant that one request took.
+type grantPart struct {
 	def     *backend.Definition
 	n       int64
 	receipt backend.Receipt
@@ -29,7 +29,7 @@ type portion struct {
 
 func newGrant(q *call, i int) limiter.Lease {
 	g := &grant{
-		c: q.c, key: q.key, onePart: [1]portion{{q.def, q.granted[i], q.receipts[i]}},
+		c: q.c, key: q.key, onePart: [1]grantPart{{q.def, q.granted[i], q.receipts[i]}},
 		left: max(q.def.Permits-q.receipts[i].Missing, 0), noRefund: q.c.o.CacheRejections,
 	}
 	g.parts, g.granter = g.onePart[:], *limiter.NewGranter(g) // one allocation, because every grant makes one
@@ -90,7 +90,7 @@ func (g *grant) charge(more int64) {
 		if q.err == nil {
 			g.mu.Lock()
 			defer g.mu.Unlock()
-			g.parts = append(g.parts, portion{q.def, q.granted[0], q.receipts[0]})
+			g.parts = append(g.parts, grantPart{q.def, q.granted[0], q.receipts[0]})
 		}
 	}
 	g.c.sendBackground(q)

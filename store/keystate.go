@@ -37,8 +37,8 @@ func (ks *keyState) wake() {
 	}
 }
 
-// wake is called when permits of a key may have become free.
-func (c *core) wake(key string) {
+// wakeKey is called when permits of a key may have become free.
+func (c *core) wakeKey(key string) {
 	if ks := c.keys.lock(key, false); ks != nil {
 		ks.rejection = rememberedRejection{}
 		ks.wake()
@@ -46,8 +46,8 @@ func (c *core) wake(key string) {
 	}
 }
 
-// observeRelease is wake for a notice of a release at any instance.
-func (c *core) observeRelease(key string) {
+// wakeKeyByNotice is wakeKey for a notice of a release at any instance.
+func (c *core) wakeKeyByNotice(key string) {
 	if ks := c.keys.lock(key, false); ks != nil {
 		if ks.held > 0 || ks.serving {
 			ks.fairness.observeRelease(time.Now())
@@ -58,9 +58,9 @@ func (c *core) observeRelease(key string) {
 	}
 }
 
-// tryLocally answers without the store, or returns byStore if the store must be asked. If canWait, the caller can also
-// be rejected because rivals come first.
-func (c *core) tryLocally(key string, n int, canWait bool) (limiter.Lease, rejectedBy) {
+// tryLocally answers without the store. If the store must decide, it returns byStore and no lease. If canWait, the caller
+// can also be rejected because rivals come first.
+func (c *core) tryLocally(key string, n int, canWait bool) (limiter.Lease, decider) {
 	ks := c.keys.lock(key, false)
 	if ks == nil {
 		return limiter.Lease{}, byStore
@@ -100,7 +100,7 @@ func (ks *keyState) answerLocally(n int) (limiter.Lease, bool) {
 		return limiter.Lease{}, false
 	}
 	ks.c.s.count.cached.Add(1)
-	return limiter.RejectedKnowing(ks.lastAnswer.wait(int64(n), now), "", ks.lastAnswer.free()), true
+	return limiter.RejectedKnowing(ks.lastAnswer.untilAvailable(int64(n), now), "", ks.lastAnswer.free()), true
 }
 
 // remember keeps the answer to a rejected request for n permits, if a queue needs it to compute a Retry-After, or if
@@ -115,7 +115,7 @@ func (c *core) remember(q *call, n int64) {
 	if c.o.CacheRejections && c.inForce.Load().Definition == q.def { // else the rejection was by limits that were replaced
 		// The wait counts from when the request was sent, which was before the decision, so no caller is rejected for too
 		// long.
-		ks.rejection = rememberedRejection{least: max(n, 1), until: q.sent.Add(q.wait(n))}
+		ks.rejection = rememberedRejection{least: max(n, 1), until: q.sent.Add(q.untilAvailable(n))}
 	}
 }
 
@@ -134,8 +134,8 @@ type answerState struct {
 	sent, got time.Time // when it was asked for, and when it came
 }
 
-// wait returns how long n permits take to come back, at least 1 ns; 0 if there was no answer yet.
-func (a *answerState) wait(n int64, now time.Time) time.Duration {
+// untilAvailable returns how long n permits take to come back, at least 1 ns; 0 if there was no answer yet.
+func (a *answerState) untilAvailable(n int64, now time.Time) time.Duration {
 	if a.def == nil {
 		return 0
 	}

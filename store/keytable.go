@@ -37,7 +37,7 @@ const maxKeys = 100_000
 // many.
 func (table *keyTable) lock(key string, create bool) *keyState {
 	for {
-		ks := table.find(key, create)
+		ks := table.findOrCreate(key, create)
 		if ks == nil {
 			return nil
 		}
@@ -49,7 +49,8 @@ func (table *keyTable) lock(key string, create bool) *keyState {
 	}
 }
 
-func (table *keyTable) find(key string, create bool) *keyState {
+// findOrCreate is lock without locking: the keyState can have been evicted.
+func (table *keyTable) findOrCreate(key string, create bool) *keyState {
 	if !table.c.partitioned {
 		table.once.Do(func() { table.single = newKeyState(table.c, key) })
 		return table.single
@@ -150,7 +151,7 @@ func (table *keyTable) empty() bool {
 // idle reports whether nothing would change if ks were replaced by a new keyState.
 func (ks *keyState) idle(now time.Time) bool {
 	return ks.queue.empty() && !ks.serving && ks.held == 0 && !ks.fairness.tracks(now) &&
-		!now.Before(ks.rejection.until) && ks.blocks.fetching == nil && ks.blockPermits(now) == 0
+		!now.Before(ks.rejection.until) && ks.blocks.fetching == nil && ks.dropUsedBlocks(now) == 0
 }
 
 // each calls f with every keyState, locked.
@@ -161,7 +162,7 @@ func (table *keyTable) each(f func(*keyState)) {
 		f(ks)
 	}
 	if !table.c.partitioned {
-		locked(table.find("", true))
+		locked(table.findOrCreate("", true))
 		return
 	}
 	for i := range table.stripes {

@@ -37,8 +37,8 @@ type heldLease struct {
 	ended      bool // nothing is left to do
 }
 
-// grant returns the lease that the store has granted.
-func (r *leaseRenewer) grant(lc *leaseCall) limiter.Lease {
+// hold returns the lease that the store has granted, and renews it.
+func (r *leaseRenewer) hold(lc *leaseCall) limiter.Lease {
 	l := lc.newHeldLease(lc.request.Fence, lc.sent)
 	l.granter = limiter.NewGranter(l)
 	r.add(l)
@@ -181,7 +181,7 @@ func (r *leaseRenewer) answered(l *heldLease, lc *leaseCall) {
 	}
 	switch {
 	case lc.op == releaseLease:
-		l.c.wake(l.key)
+		l.c.wakeKey(l.key)
 	case ended:
 		l.reportLost(errLeaseGone)
 	}

@@ -41,18 +41,19 @@ const (
 func (lc *leaseCall) priority() int { return int(lc.op) }
 
 var (
-	instance    = newInstance() // identifies this process
+	processID   = newProcessID()
 	leaseSerial atomic.Int64
 )
 
-func newInstance() string {
+// newProcessID returns random text that no other process has, followed by a hyphen.
+func newProcessID() string {
 	var b [9]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:]) + "-"
 }
 
 // newLeaseID returns an ID that is unique among the leases of all instances.
-func newLeaseID() string { return instance + strconv.FormatInt(leaseSerial.Add(1), 36) }
+func newLeaseID() string { return processID + strconv.FormatInt(leaseSerial.Add(1), 36) }
 
 func (c *core) newLeaseCall(op leaseOp, key, id string, permits int64) *leaseCall {
 	return &leaseCall{
@@ -61,8 +62,8 @@ func (c *core) newLeaseCall(op leaseOp, key, id string, permits int64) *leaseCal
 	}
 }
 
-// acquireLease asks for a lease of n permits. waiting reports whether the caller waits if it is rejected.
-func (c *core) acquireLease(ctx context.Context, key string, n int, waiting bool) (limiter.Lease, error) {
+// takeLease asks for a lease of n permits. waiting reports whether the caller waits if it is rejected.
+func (c *core) takeLease(ctx context.Context, key string, n int, waiting bool) (limiter.Lease, error) {
 	lc, err := c.askForLease(ctx, key, n, waiting)
 	switch {
 	case err != nil:
@@ -75,7 +76,7 @@ func (c *core) acquireLease(ctx context.Context, key string, n int, waiting bool
 	case n == 0:
 		return limiter.Granted(0, nil), nil
 	}
-	return c.s.renewer.grant(lc), nil
+	return c.s.renewer.hold(lc), nil
 }
 
 // askForLease is ask for concurrency limiters.
@@ -127,7 +128,7 @@ func (s *Store) sendLeases(trip *roundTrip, all []*leaseCall) {
 		for _, r := range requests {
 			o.add(r.Outcome, r.Err)
 		}
-		sh.recordRoundTrip(trip.started(), err, o)
+		sh.recordRoundTrip(trip.epoch(), err, o)
 		s.count.decisions.Add(int64(len(all)))
 	}
 	for i, lc := range all {
@@ -149,7 +150,7 @@ func (lc *leaseCall) settle(r *backend.LeaseRequest, sent time.Time) {
 	case backend.Failed, backend.Unreachable:
 		lc.fail(reasonOf(r.Err), true)
 	case backend.OutdatedDefinition:
-		lc.c.s.goLimited(func() { lc.retry(r.Version) })
+		lc.c.s.goLeaseRetry(func() { lc.retry(r.Version) })
 	default:
 		lc.updateFairness(r, sent)
 		if lc.claim() {
@@ -215,9 +216,9 @@ func (lc *leaseCall) retry(version int64) {
 	s.afterPause(pause, func() { s.sendLease(lc) })
 }
 
-// fail answers that the store could not be asked. sent reports whether the request may have been carried out.
-func (lc *leaseCall) fail(err error, sent bool) {
-	if sent && lc.op == acquireLease && lc.request.Permits > 0 {
+// fail answers that the store could not be asked. uncertain reports whether the request may have been carried out.
+func (lc *leaseCall) fail(err error, uncertain bool) {
+	if uncertain && lc.op == acquireLease && lc.request.Permits > 0 {
 		lc.c.s.renewer.releaseUnknown(lc, 0)
 	}
 	lc.failWith(unavailable(err))
@@ -225,7 +226,7 @@ func (lc *leaseCall) fail(err error, sent bool) {
 
 // leasesTimedOut answers the calls of a round trip that took too long.
 func (s *Store) leasesTimedOut(trip *roundTrip, all []*leaseCall) {
-	all[0].shard.breaker.record(trip.started(), errTimeout)
+	all[0].shard.breaker.record(trip.epoch(), errTimeout)
 	for _, lc := range all {
 		lc.fail(errTimeout, true)
 	}

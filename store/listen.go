@@ -63,7 +63,7 @@ func (s *Store) notice(n backend.Notice) {
 	s.mu.Unlock()
 	for _, c := range cores {
 		if n.Released {
-			c.observeRelease(n.Key)
+			c.wakeKeyByNotice(n.Key)
 		} else if c.inForce.Load() != nil {
 			c.refresh()
 		}
@@ -74,7 +74,7 @@ func (s *Store) notice(n backend.Notice) {
 func (s *Store) catchUp(wake bool) {
 	for _, c := range s.allCores() {
 		if c.inForce.Load() != nil {
-			_ = c.reload()
+			_ = c.reloadDefinition()
 		}
 	}
 	if wake {

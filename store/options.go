@@ -138,7 +138,7 @@ func Check(name string, options any, shared *LimiterOptions) error {
 
 func check(name string, options any, shared *LimiterOptions) (backend.Limits, queueing, error) {
 	var p validate.Problems
-	limits, q := split(&p, options)
+	limits, q := splitOptions(&p, options)
 	checkName(&p, name)
 	if shared != nil && limits.Kind != 0 {
 		shared.validate(&p, limits.Kind)

@@ -20,9 +20,9 @@ type queueing struct {
 	order limiter.QueueOrder
 }
 
-// split converts options of package limiter to the limits, which are kept in the store, and to the rest, which is not. It
-// adds to p what is wrong with them. If package limiter refuses the options, both results are zero.
-func split(p *validate.Problems, o any) (backend.Limits, queueing) {
+// splitOptions converts options of package limiter to the limits, which are kept in the store, and to the rest, which is
+// not. It adds to p what is wrong with them. If package limiter refuses the options, both results are zero.
+func splitOptions(p *validate.Problems, o any) (backend.Limits, queueing) {
 	if v, ok := o.(interface{ Validate() error }); ok {
 		if err := v.Validate(); err != nil {
 			p.Include("", err)
@@ -33,13 +33,13 @@ func split(p *validate.Problems, o any) (backend.Limits, queueing) {
 	case limiter.TokenBucketOptions:
 		checkAutomatic(p, o.ManualReplenishment)
 		return backend.Limits{
-			Kind: backend.KindTokenBucket, Permits: permits(p, "TokenLimit", o.TokenLimit), Refill: permits(p, "TokensPerPeriod", o.TokensPerPeriod),
-			Period: micros(p, "ReplenishmentPeriod", o.ReplenishmentPeriod, o.ReplenishmentPeriod),
+			Kind: backend.KindTokenBucket, Permits: storedPermits(p, "TokenLimit", o.TokenLimit), Refill: storedPermits(p, "TokensPerPeriod", o.TokensPerPeriod),
+			Period: storedPeriod(p, "ReplenishmentPeriod", o.ReplenishmentPeriod, o.ReplenishmentPeriod),
 		}, queueing{o.QueueLimit, o.QueueOrder}
 	case limiter.FixedWindowOptions:
 		checkAutomatic(p, o.ManualReplenishment)
 		return backend.Limits{
-			Kind: backend.KindFixedWindow, Permits: permits(p, "PermitLimit", o.PermitLimit), Period: micros(p, "Window", o.Window, o.Window),
+			Kind: backend.KindFixedWindow, Permits: storedPermits(p, "PermitLimit", o.PermitLimit), Period: storedPeriod(p, "Window", o.Window, o.Window),
 		}, queueing{o.QueueLimit, o.QueueOrder}
 	case limiter.SlidingWindowOptions:
 		checkAutomatic(p, o.ManualReplenishment)
@@ -47,11 +47,11 @@ func split(p *validate.Problems, o any) (backend.Limits, queueing) {
 			p.Add("SegmentsPerWindow", o.SegmentsPerWindow, "must be at most %d in a store", backend.MaxSegments)
 		}
 		return backend.Limits{
-			Kind: backend.KindSlidingWindow, Permits: permits(p, "PermitLimit", o.PermitLimit), Segments: int64(o.SegmentsPerWindow),
-			Period: micros(p, "Window", o.Window, o.Window/time.Duration(o.SegmentsPerWindow)),
+			Kind: backend.KindSlidingWindow, Permits: storedPermits(p, "PermitLimit", o.PermitLimit), Segments: int64(o.SegmentsPerWindow),
+			Period: storedPeriod(p, "Window", o.Window, o.Window/time.Duration(o.SegmentsPerWindow)),
 		}, queueing{o.QueueLimit, o.QueueOrder}
 	case limiter.ConcurrencyOptions:
-		return backend.Limits{Kind: backend.KindConcurrency, Permits: permits(p, "PermitLimit", o.PermitLimit)}, queueing{o.QueueLimit, o.QueueOrder}
+		return backend.Limits{Kind: backend.KindConcurrency, Permits: storedPermits(p, "PermitLimit", o.PermitLimit)}, queueing{o.QueueLimit, o.QueueOrder}
 	}
 	p.Add("", nil, "options of type %T have no shared limiter", o)
 	return backend.Limits{}, queueing{}
@@ -64,17 +64,17 @@ func checkAutomatic(p *validate.Problems, manual bool) {
 	}
 }
 
-// permits converts the number in a field and refuses one that a store cannot compute with.
-func permits(p *validate.Problems, field string, n int) int64 {
+// storedPermits converts the number in a field and refuses one that a store cannot compute with.
+func storedPermits(p *validate.Problems, field string, n int) int64 {
 	if int64(n) > backend.MaxPermits {
 		p.Add(field, n, "must be at most %d in a store", int64(backend.MaxPermits))
 	}
 	return int64(n)
 }
 
-// micros returns the period in µs and refuses one that is not whole or too long. value is the value of the field from
-// which the period was computed.
-func micros(p *validate.Problems, field string, value, period time.Duration) int64 {
+// storedPeriod returns the period in µs and refuses one that is not whole or too long. value is the value of the field
+// from which the period was computed.
+func storedPeriod(p *validate.Problems, field string, value, period time.Duration) int64 {
 	us := period.Microseconds()
 	switch {
 	case period%time.Microsecond != 0 && period == value:
@@ -87,7 +87,7 @@ func micros(p *validate.Problems, field string, value, period time.Duration) int
 	return us
 }
 
-// optionsFrom is the inverse of split.
+// optionsFrom is the inverse of splitOptions.
 func optionsFrom(l backend.Limits, q queueing) any {
 	period := time.Duration(l.Period) * time.Microsecond
 	switch l.Kind {

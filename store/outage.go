@@ -84,7 +84,7 @@ func (f *fallback) ask(c *core, key string, n int) limiter.Lease {
 	}
 	return limiter.Granted(n, func() {
 		lease.Release()
-		c.wake(key)
+		c.wakeKey(key)
 	})
 }
 

@@ -102,8 +102,8 @@ func (q *queue) answer(w *waiter, lease limiter.Lease) bool {
 	return true
 }
 
-// waitsFor returns the first waiter for exactly n permits whose caller has not left, or nil.
-func (q *queue) waitsFor(n int64, order limiter.QueueOrder) *waiter {
+// findWaiter returns the first waiter for exactly n permits whose caller has not left, or nil.
+func (q *queue) findWaiter(n int64, order limiter.QueueOrder) *waiter {
 	for w := range q.all(order) {
 		if int64(w.n) == n && !isClosed(w.callerGone) {
 			return w

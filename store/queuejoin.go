@@ -23,36 +23,36 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 			}
 		}
 		if isFinal(lease) {
-			return c.counted(lease), nil
+			return c.countLease(lease), nil
 		}
 		w, rejection := c.join(ctx, key, n, lease, by)
 		switch {
 		case w != nil:
-			return w.wait(ctx)
+			return w.await(ctx)
 		case by == byFairness && !isFinal(rejection) && rejection.Reason() == "":
 			by = byStore // rivals are a reason to wait, not to be rejected
 		default:
-			return c.counted(rejection), nil
+			return c.countLease(rejection), nil
 		}
 	}
 }
 
-// A rejectedBy is what has rejected a caller.
-type rejectedBy uint8
+// A decider is what has decided about a request.
+type decider uint8
 
 const (
-	byStore    rejectedBy = iota // or the store has not been asked yet
-	byKeyState                   // a remembered rejection, or the queue
-	byFairness                   // only that rivals come first
+	byStore    decider = iota // the store, or it must be asked now
+	byKeyState                // a remembered rejection, or the queue
+	byFairness                // only that rivals come first
 )
 
 // join puts a rejected caller into the queue, or rejects it finally. If there is no room, and the caller was rejected
 // only because of rivals, it returns a rejection whose Reason is empty; then the store must be asked.
-func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lease, by rejectedBy) (*waiter, limiter.Lease) {
+func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lease, by decider) (*waiter, limiter.Lease) {
 	q := c.queueing.Load()
 	hint, _ := rejected.RetryAfter()
 	if q.limit == 0 { // needs no keyState
-		return nil, finalRejection(rejected, hint, by)
+		return nil, rejectionWithoutQueue(rejected, hint, by)
 	}
 	gone := ctx.Done()
 	ks := c.keys.lock(key, true)
@@ -92,8 +92,9 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 	return w, limiter.Lease{}
 }
 
-// finalRejection returns the rejection of a caller that cannot wait.
-func finalRejection(rejected limiter.Lease, hint time.Duration, by rejectedBy) limiter.Lease {
+// rejectionWithoutQueue returns the rejection of a caller of a limiter without a queue. If rivals were the only cause,
+// the Reason is empty, as in join.
+func rejectionWithoutQueue(rejected limiter.Lease, hint time.Duration, by decider) limiter.Lease {
 	if by == byFairness {
 		return limiter.Lease{}
 	}
@@ -104,7 +105,7 @@ func finalRejection(rejected limiter.Lease, hint time.Duration, by rejectedBy) l
 }
 
 // enqueue puts w into the queue and rejects the evicted waiters. The keyState is locked.
-func (ks *keyState) enqueue(w *waiter, evicted []*waiter, hint time.Duration, by rejectedBy) {
+func (ks *keyState) enqueue(w *waiter, evicted []*waiter, hint time.Duration, by decider) {
 	before := ks.queue.newest
 	ks.queue.push(w)
 	for _, e := range evicted { // their Retry-After is for a place behind the present waiters
@@ -116,12 +117,12 @@ func (ks *keyState) enqueue(w *waiter, evicted []*waiter, hint time.Duration, by
 	if by == byStore || by == byKeyState && (!ks.c.leased || !ks.fairness.tracks(now)) {
 		ks.fairness.startWaiting(now)
 	}
-	ks.c.lastWaited.Store(now.UnixNano())
+	ks.c.anyKeyWaited.Store(now.UnixNano())
 	ks.startServing(w, before, hint)
 }
 
-// wait waits for the answer or the end of the context.
-func (w *waiter) wait(ctx context.Context) (limiter.Lease, error) {
+// await waits for the answer or the end of the context.
+func (w *waiter) await(ctx context.Context) (limiter.Lease, error) {
 	select {
 	case <-w.ready:
 	case <-w.callerGone:
@@ -133,7 +134,7 @@ func (w *waiter) wait(ctx context.Context) (limiter.Lease, error) {
 	if w.lease.Reason() == limiter.ReasonClosed {
 		return w.lease, nil
 	}
-	return w.ks.c.counted(w.lease), nil
+	return w.ks.c.countLease(w.lease), nil
 }
 
 // leave takes w out of the queue; false means that w was answered before.

@@ -102,7 +102,7 @@ func (ks *keyState) pauseUntilTurn(backIn time.Duration) time.Duration {
 func (ks *keyState) pauseAfterRejection(n int) time.Duration {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
-	return ks.pauseUntilTurn(ks.lastAnswer.wait(int64(n), time.Now()))
+	return ks.pauseUntilTurn(ks.lastAnswer.untilAvailable(int64(n), time.Now()))
 }
 
 // pauseAfterLease is pauseAfterRejection for serveOneByOne.
@@ -138,7 +138,7 @@ func (ks *keyState) pauseAfterServing(more bool) time.Duration {
 	case ks.lastAnswer.available(1, now):
 		return ks.fairness.turnLeft(now)
 	case ks.lastAnswer.def != nil:
-		return ks.pauseUntilTurn(ks.lastAnswer.wait(1, now))
+		return ks.pauseUntilTurn(ks.lastAnswer.untilAvailable(1, now))
 	default:
 		return 0
 	}

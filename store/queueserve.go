@@ -9,6 +9,9 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
+// maxServed is how many waiters a round of serving asks for at most.
+const maxServed = 64
+
 // startServing makes sure that serveLoop runs, or wakes it. w is the newest waiter and was rejected just now; before is
 // the newest one before it. hint is how long until it is worth asking again, 0 if not known. The keyState is locked.
 func (ks *keyState) startServing(w, before *waiter, hint time.Duration) {
@@ -21,7 +24,7 @@ func (ks *keyState) startServing(w, before *waiter, hint time.Duration) {
 	}
 	wait := hint
 	if now := time.Now(); ks.rejection.covers(w.n, now) {
-		wait = ks.lastAnswer.wait(int64(w.n), now)
+		wait = ks.lastAnswer.untilAvailable(int64(w.n), now)
 	}
 	if ks.c.leased {
 		wait = 0 // the store sends no notice of releases before a waiting caller has asked
@@ -36,7 +39,8 @@ func (ks *keyState) startServing(w, before *waiter, hint time.Duration) {
 	go ks.serveLoop(wait)
 }
 
-// serveLoop serves the queue until it is empty. If a backend ends the goroutine, another one continues.
+// serveLoop serves the queue until it is empty, in rounds: serveUntilEmpty waits before each round, serveRound chooses the
+// waiters, and serve asks for them. If a backend ends the goroutine, another one continues.
 func (ks *keyState) serveLoop(wait time.Duration) {
 	returned := false
 	defer func() {
@@ -91,7 +95,7 @@ func (ks *keyState) nextWaiters() (ws []*waiter, zeros, more bool) {
 		if w.n > 0 && !isClosed(w.callerGone) {
 			ws = append(ws, w)
 		}
-		if len(ws) == maxForecastWaiters {
+		if len(ws) == maxServed {
 			break
 		}
 	}
@@ -117,7 +121,7 @@ func (ks *keyState) allowedWaiters(ws []*waiter) int {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
 	now := time.Now()
-	ks.c.lastWaited.Store(now.UnixNano())
+	ks.c.anyKeyWaited.Store(now.UnixNano())
 	if ks.c.leased || ks.away() {
 		return len(ws) // they are asked for one by one, or the outage policy answers all
 	}
@@ -198,7 +202,7 @@ func (ks *keyState) serveOneByOne(ws []*waiter, allowed int, zeros bool) (wait t
 			return min(wait, ks.pauseAfterLease(lease))
 		}
 		if !ks.deliver(w, lease) {
-			giveBack(lease)
+			giveBackLease(lease)
 		}
 		if served = true; ks.leavesRest() {
 			return 0
@@ -219,8 +223,8 @@ func isFinal(lease limiter.Lease) bool {
 	return lease.Acquired() || lease.Reason() == limiter.ReasonUnavailable
 }
 
-// giveBack gives back a lease whose caller has left.
-func giveBack(lease limiter.Lease) {
+// giveBackLease gives back a lease whose caller has left.
+func giveBackLease(lease limiter.Lease) {
 	if lease, ok := lease.Adjust(0); !ok {
 		lease.Release()
 	}
@@ -237,7 +241,7 @@ func (ks *keyState) deliver(w *waiter, lease limiter.Lease) bool {
 	if !lease.Acquired() {
 		return ks.queue.answer(w, lease)
 	}
-	next := ks.queue.waitsFor(int64(w.n), ks.c.queueing.Load().order)
+	next := ks.queue.findWaiter(int64(w.n), ks.c.queueing.Load().order)
 	return next != nil && ks.queue.answer(next, lease)
 }
 

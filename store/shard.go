@@ -18,7 +18,7 @@ type shard struct {
 	calls   [batchersPerShard]batcher[*call]
 	leases  [batchersPerShard]batcher[*leaseCall]
 	// repairs has what could not be decided because a limiter was reconfigured.
-	repairs [batchersPerShard]batcher[*pendingGroup]
+	repairs [batchersPerShard]batcher[*outdatedGroup]
 }
 
 func (s *Store) newShard(name string) *shard {

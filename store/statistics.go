@@ -22,7 +22,7 @@ func (c *core) localStatistics(key string, available int64) limiter.Statistics {
 	st := limiter.Statistics{AvailablePermits: available, SuccessfulLeases: c.granted.Load(), FailedLeases: c.failed.Load()}
 	if ks := c.keys.lock(key, false); ks != nil {
 		st.QueuedPermits = ks.queue.permits
-		st.AvailablePermits += ks.blockPermits(time.Now())
+		st.AvailablePermits += ks.dropUsedBlocks(time.Now())
 		ks.mu.Unlock()
 	}
 	return st

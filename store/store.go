@@ -33,9 +33,9 @@ type Store struct {
 	renewer  leaseRenewer
 	returner blockReturner
 
-	interruptible bool          // see [backend.Interruptible]
-	inFlight      atomic.Int64  // work under way outside the batchers
-	repairSlots   chan struct{} // see goLimited
+	interruptible   bool          // see [backend.Interruptible]
+	inFlight        atomic.Int64  // work under way outside the batchers
+	leaseRetrySlots chan struct{} // see goLeaseRetry
 
 	idleWaiter atomic.Pointer[chan struct{}] // of waitIdle; nil before Close
 
@@ -66,7 +66,7 @@ func New(b backend.Backend, options *Options) (*Store, error) {
 	}
 	s := &Store{
 		backend: b, o: o.withDefaults(), cores: map[string][]*core{},
-		repairSlots: make(chan struct{}, maxRepairs), closed: make(chan struct{}),
+		leaseRetrySlots: make(chan struct{}, maxLeaseRetries), closed: make(chan struct{}),
 	}
 	s.events = eventqueue.New("store: OnEvent", o.OnEvent)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
