@@ -66,15 +66,15 @@ func (c *core) firstUseRefusal(d *backend.Definition, wanted backend.Limits, now
 	case g > d.Generation:
 		return nil
 	case g < d.Generation:
-		return fmt.Errorf("they are of generation %d, and these of %d", d.Generation, g)
+		return fmt.Errorf("generation %d is in force, and this limiter is of generation %d", d.Generation, g)
 	case strings.Contains(d.Past, digest(wanted)):
-		return errors.New("they have replaced these")
+		return errors.New("newer limits have replaced the limits of this limiter")
 	case c.madeAt.after(d, now):
 		return nil
 	case d.Explicit:
-		return errors.New("Reconfigure has set them since this limiter was made")
+		return errors.New("Reconfigure was called after this limiter was made")
 	}
-	return errors.New("a limiter that was made later has set them")
+	return errors.New("a limiter that was made later has set its limits")
 }
 
 // follows reports whether d, which is newer, was set in place of old or could have been. If not, the caller restores old.

@@ -77,12 +77,12 @@ func (c *core) writeDefinition(old, next *backend.Definition) (bool, error) {
 func (c *core) nextDefinition(found *backend.Definition, wanted backend.Limits, why defineReason, by stamp, now int64) *backend.Definition {
 	known, seen := found, c.newest.Load()
 	switch in := c.inForce.Load(); {
-	case in == nil:
-	case found == nil || found.Version < in.Version:
+	case in == nil: // this instance has not used the limiter yet
+	case found == nil || found.Version < in.Version: // the store has lost the definition in force
 		known = in.Definition
-	case why == forRestore && follows(found, in.Definition):
+	case why == forRestore && follows(found, in.Definition): // another instance has set newer limits
 		wanted = found.Limits
-	case why == forRestore:
+	case why == forRestore: // the store had lost the definition in force, and an older program has set its limits
 		return restored(in.Definition, found, seen, now)
 	}
 	if known == nil {
@@ -117,7 +117,7 @@ func (c *core) refusal(d *backend.Definition, wanted backend.Limits, why defineR
 	case why == forFirstUse:
 		return c.firstUseRefusal(d, wanted, now)
 	case why == forReconfigureLater && !by.after(d, now+c.s.o.CallTimeout.Microseconds()): // now was read that long ago at most
-		return errors.New("they were set after ReconfigureLater was called")
+		return errors.New("newer limits were set after ReconfigureLater was called")
 	}
 	return nil
 }

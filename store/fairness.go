@@ -36,6 +36,9 @@ import (
 // An instance learns of rivals by permits that are missing in the store and that it has not taken itself. Without
 // rivals it asks as soon as permits come back. An instance that always comes first would learn of none; therefore, it
 // asks late once in winsBeforeLook times to see whether others ask.
+//
+// In names, a turn is the moment at which this instance first asks for the permits of a tick, a look is a turn that is
+// late without known rivals, and a rest is the time after a quota or a step in which it does not ask.
 type fairness struct {
 	lastWaited  time.Time   // when a caller last began to wait or was rejected
 	rivalsUntil time.Time   // rivals are assumed to wait until then
@@ -131,16 +134,22 @@ func (f *fairness) observe(o observation, now time.Time) {
 		f.startTick(o.state.Tick, freePermits(d, before))
 	}
 	f.tick.taken += max(o.own, 0)
-	switch others := o.state.Missing - o.own - before.Missing; {
+	f.observeOthers(o.state.Missing-o.own-before.Missing, o, now)
+	f.adjustShare(o, now)
+}
+
+// observeOthers is called with how many permits are missing since the last answer that this instance's requests in the
+// call have not taken.
+func (f *fairness) observeOthers(others int64, o observation, now time.Time) {
+	switch {
 	case others > 0 && o.alone:
-		f.observeRival(d, now)
+		f.observeRival(o.def, now)
 	case others > 0:
 		if f.unexplained == 0 {
 			f.unexplainedAt = now
 		}
 		f.unexplained += others
 	}
-	f.adjustShare(o, now)
 }
 
 // observeRival is called when a rival has taken permits.

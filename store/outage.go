@@ -65,7 +65,7 @@ type fallback struct {
 	mu      sync.Mutex
 	limiter *limiter.PartitionedLimiter[string, string]
 	limits  backend.Limits                          // the shared limits of which the limiter has its share
-	factory atomic.Pointer[limiter.Factory[string]] // makes the limiter of a key
+	factory atomic.Pointer[limiter.Factory[string]] // makes the limiter of a key; read without mu
 	closed  bool
 }
 
