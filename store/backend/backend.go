@@ -131,8 +131,8 @@ type LeaseRequest struct {
 
 	Outcome Outcome
 	Err     error // Failed, Unreachable: why
-	// OK reports, for Acquire, whether the permits were granted or, with Permits == 0, whether one is free. For Renew and
-	// Release, it reports whether the lease had not ended.
+	// OK reports, for Acquire, whether the permits were granted or, with Permits == 0, whether a permit is free. For Renew
+	// and Release, OK reports whether the lease had not ended.
 	OK    bool
 	InUse int64 // Acquire: the permits in use, including those just granted
 	// OutdatedDefinition: the version of the newer definition.
@@ -162,9 +162,10 @@ type Sharded interface {
 	ShardOf(name, key string) string
 }
 
-// An Interruptible is a [Backend] whose methods can return as soon as their context ends, whatever the network does.
+// An Interruptible is a [Backend] that says whether its methods can be interrupted.
 type Interruptible interface {
-	// Interruptible reports whether they do. If so, a Store calls the Backend on the caller's goroutine for limiters with
-	// LimiterOptions.NoCoalescing, which saves a switch to another goroutine.
+	// Interruptible reports whether the methods of the Backend return as soon as their context ends, whatever the network
+	// does. If so, a Store calls the Backend on the caller's goroutine for limiters with LimiterOptions.NoCoalescing,
+	// which saves a switch to another goroutine.
 	Interruptible() bool
 }
