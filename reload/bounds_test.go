@@ -63,7 +63,7 @@ func TestParse_ShortMessages(t *testing.T) {
 		"path":              {"pipelines:\n  ? " + long("k") + "\n  : {x: 1}", `pipelines["kkk`},
 		"tag":               {"x-a: !" + long("t") + " 1" + emptyPipeline, "the tag !ttt"},
 		"anchor":            {"x-a: *" + long("a") + emptyPipeline, "aaa"},
-		"alias":             {"x-a: &" + long("a") + " [*" + long("a") + "]" + emptyPipeline, "stands inside of what it stands for"},
+		"alias":             {"x-a: &" + long("a") + " [*" + long("a") + "]" + emptyPipeline, "is inside its own anchor"},
 		"cycle":             {"limiters:\n" + cycle.String() + emptyPipeline, "a limiter cannot contain itself: c0 -> c1 -> c2 -> c3"},
 		"name of a cycle":   {"limiters: {? " + long("l") + " : {chain: [" + long("l") + "]}}" + emptyPipeline, "cannot contain itself"},
 		"900 long timeouts": {in(rows.String()), nines},

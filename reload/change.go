@@ -39,7 +39,7 @@ func (f *File) Change(previous *File) registry.Change {
 	return c
 }
 
-// sameMeaning reports whether two pipelines of a name are built in the same way. a can be nil.
+// sameMeaning reports whether two pipelines with the same name are built in the same way. a can be nil.
 func sameMeaning(a, b *model.Pipeline) bool {
 	return a != nil && a.DoubleSlash == b.DoubleSlash && reflect.DeepEqual(a.Strategies, b.Strategies)
 }

@@ -40,30 +40,30 @@
 // token_bucket, fixed_window, sliding_window, concurrency, unlimited, adaptive, throttler, partitioned and chain. A
 // program can add its own, see [Kinds].
 //
-// The fields of each are those of its options in package limiter or the strategy's package. A field that is a
-// function or a value there, such as the handle of a retry or the action of a fallback, is in the file the name of a
-// function or value that the program has registered. In addition a rate_limiter has one limiter, and a retry and
+// The fields of each kind are the fields of its options in package limiter or in the strategy's package. Where the
+// options have a function or a value, such as the Handle of a retry or the Action of a fallback, the file has the name
+// of a function or value that the program has registered. In addition, a rate_limiter has one limiter, and a retry and
 // hedging can name a budget from the field budgets. [Schema] describes all of it for editors.
 //
-// A limiter of one of the first four kinds, or a partitioned one, can have a store beside its kind: the name of a
-// store, or a mapping with its name and the options of [github.com/weir-go/weir/store.LimiterOptions]. All instances
-// of the program then share its permits, by the name of the limiter.
+// A limiter of one of the first four kinds, or a partitioned one, can also have the field store: the name of a store, or
+// a mapping with the store's name and the options of [github.com/weir-go/weir/store.LimiterOptions]. All instances of
+// the program then share the permits of the limiters that have the same name.
 //
-// A shared limiter has its name in the registry, too. A limiter that is written in a strategy is called
-// "pipeline/strategy" there. Under these names limiters keep what they have counted from one version of the file to
-// the next. That is why two strategies of a pipeline cannot have the same name: the second retry needs a name of its
-// own. A budget keeps what it has counted under its name and gets its new options. A circuit breaker keeps its state
-// under "pipeline/strategy" as long as none of its options change; otherwise it is made again and starts closed.
+// In the registry, a shared limiter has the name that it has in the file, and a limiter that is written in a strategy is
+// called "pipeline/strategy". Under these names limiters keep what they have counted from one version of the file to the
+// next. Therefore, all strategies of a pipeline must have different names: a second rate_limiter or retry needs the
+// field name. A budget keeps what it has counted under its name and gets its new options. A circuit breaker keeps its
+// state under "pipeline/strategy" as long as none of its options change; otherwise it is made again and starts closed.
 //
 // # What is refused
 //
-// Everything that is wrong with a file is reported at once, with line and column and what would be right: unknown
-// fields, wrong types, values out of range, unknown names, pipelines and chains that contain themselves, duplicate
-// keys. A file without pipelines is refused unless it has allow_empty: true, because half a file can look like that.
-// The page docs/configuration.md has a table of every kind, and the rules for values.
+// All problems of a file are reported at once, each with its line and column and how to correct it: unknown fields,
+// wrong types, values out of range, unknown names, pipelines and chains that contain themselves, duplicate keys. A file
+// without pipelines is refused unless it has allow_empty: true, because a file that is half written can have none. The
+// page docs/configuration.md has a table of every kind, and the rules for values.
 package reload
 
-// For maintainers: a file goes one way, and each step knows only those before it.
+// For maintainers: these are the steps from a file to its pipelines. Each step imports only the steps above it.
 //
 //	internal/document  bytes become nodes, which know where they stand
 //	internal/decode    nodes become a model.File; all problems are found here, at the nodes

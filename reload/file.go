@@ -18,14 +18,15 @@ type File struct {
 }
 
 // Parse reads a file, YAML or JSON, and checks everything in it that can be checked without building pipelines:
-// names, types, values, references, cycles. It has no side effects. Errors call the file name. k has the kinds and
-// functions of the program; nil stands for weir's own kinds and no functions.
+// names, types, values, references, cycles. It has no side effects. name is the name of the file in errors. k has the
+// kinds and functions of the program; nil stands for weir's own kinds and no functions.
 //
 // The error is a [*FileError] with every problem, or a [weir.OptionsError] that says what is wrong with k.
 //
-// The work is bounded: a file has at most 1 MiB, values nested 100 deep, aliases that stand for 100,000 values,
-// chains that stand for 1000 limiters, 10,000 limiters, budgets and pipelines each, and names of 256 bytes. The first
-// 1000 problems are reported. Messages shorten what they quote from the file.
+// The work is bounded. A file has at most 1 MiB, 10,000 limiters, 10,000 budgets and 10,000 pipelines. Values are nested
+// at most 100 deep, names have at most 256 bytes, all aliases together stand for at most 100,000 values, and a chain
+// stands for at most 1000 limiters. The first 1000 problems are reported. Messages shorten what they quote from the
+// file.
 func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
 	k = k.orOwn()
 	if err := k.wrong.Err("reload"); err != nil {
@@ -58,7 +59,7 @@ func (f *File) Name() string { return f.name }
 
 // Explain writes to w what the named pipelines do, in words, or all pipelines if there are no names. Each strategy is
 // one line, the outermost first. If the options of a program's own kind have a method Explain() string, its result is
-// used. The error is that of w, or says that the file has no pipeline of a name.
+// used. Explain returns an error if w returns one, or if the file has no pipeline with one of the names.
 func (f *File) Explain(w io.Writer, names ...string) error {
 	return explain.Write(w, &f.content, names...)
 }

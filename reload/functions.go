@@ -13,56 +13,56 @@ import (
 	"github.com/weir-go/weir/strategies/fallback"
 )
 
-// RegisterKey registers a function that a partitioned limiter can name as its key. It returns, for the context of an
-// execution, the key whose limiter decides.
+// RegisterKey registers a function that a partitioned limiter can name as its key. The function gets the context of an
+// execution and returns the key whose limiter decides.
 func (k *Kinds) RegisterKey(name string, key func(ctx context.Context) string) {
 	k.register(model.KeyFunction, name, key)
 }
 
-// RegisterHandle registers a function that a strategy can name as its handle. It reports whether the outcome of an
-// execution is a failure to a retry, a circuit breaker, a fallback, hedging, or a rate limiter with an adaptive limiter;
-// see [github.com/weir-go/weir/strategies/retry.Options].
+// RegisterHandle registers a function that a strategy can name as its handle. The function reports whether the outcome
+// of an execution is a failure to a retry, a circuit breaker, a fallback, hedging, or a rate limiter with an adaptive
+// limiter; see [github.com/weir-go/weir/strategies/retry.Options].
 func (k *Kinds) RegisterHandle(name string, handle func(result any, err error) bool) {
 	k.register(model.HandleFunction, name, handle)
 }
 
-// RegisterPermits registers a function that a rate limiter can name as its permits. It returns how many permits an
-// execution takes.
+// RegisterPermits registers a function that a rate limiter can name as its permits. The function returns how many
+// permits an execution takes.
 func (k *Kinds) RegisterPermits(name string, permits func(ctx context.Context) int) {
 	k.register(model.PermitsFunction, name, permits)
 }
 
-// RegisterFallback registers what a fallback can name as its action. It returns what replaces a failed outcome.
+// RegisterFallback registers an action that a fallback can name. The action returns what replaces a failed outcome.
 // [fallback.Value] and [fallback.Func] make actions.
 func (k *Kinds) RegisterFallback(name string, action fallback.Action) {
 	k.register(model.FallbackAction, name, action)
 }
 
-// RegisterControl registers what a circuit breaker can name as its control. With it the program opens and closes the
-// circuits of all that name it.
+// RegisterControl registers a control that circuit breakers can name. The program opens and closes all circuits with the
+// same control together.
 func (k *Kinds) RegisterControl(name string, control *circuitbreaker.Control) {
 	k.register(model.CircuitControl, name, control)
 }
 
-// RegisterError registers what a chaos_fault can name as its error.
+// RegisterError registers an error that a chaos_fault can name, which then returns it.
 func (k *Kinds) RegisterError(name string, err error) {
 	k.register(model.ChaosError, name, err)
 }
 
-// RegisterOutcome registers a function that a chaos_outcome can name as its outcome. It returns what the execution
-// returns instead of running. If ok is false, the execution runs.
+// RegisterOutcome registers a function that a chaos_outcome can name as its outcome. The execution returns the result of
+// the function instead of running. If ok is false, the execution runs.
 func (k *Kinds) RegisterOutcome(name string, outcome func(ctx context.Context) (r chaos.Result, ok bool)) {
 	k.register(model.ChaosOutcome, name, outcome)
 }
 
-// RegisterBehavior registers a function that a chaos_behavior can name as its behavior. It is called before the
-// execution runs. If it returns an error, the execution does not run and returns that error.
+// RegisterBehavior registers a function that a chaos_behavior can name as its behavior. The function is called before
+// the execution runs. If the function returns an error, the execution does not run and returns that error.
 func (k *Kinds) RegisterBehavior(name string, behavior func(ctx context.Context) error) {
 	k.register(model.ChaosBehavior, name, behavior)
 }
 
-// RegisterStore registers what a limiter can name as its store, which then holds its state. The program closes s, after
-// the registry.
+// RegisterStore registers a store that limiters can name. The store then holds the state of these limiters. The program
+// closes s, after the registry.
 func (k *Kinds) RegisterStore(name string, s *store.Store) {
 	k.register(model.LimiterStore, name, s)
 }
@@ -75,7 +75,7 @@ func (k *Kinds) register(what model.Purpose, name string, thing any) {
 	case isnil.Value(thing):
 		k.refuse("the %s %q is nil", what, name)
 	case k.functions[what][name] != nil:
-		k.refuse("there is a %s %q already", what, name)
+		k.refuse("the %s %q is registered twice", what, name)
 	default:
 		k.functions = with(k.functions, what, with(k.functions[what], name, thing))
 	}
@@ -105,11 +105,10 @@ func (k *Kinds) checkRegistered(options any) error {
 			continue
 		}
 		name := v.FieldByIndex(f.Index).String()
-		switch k.functions[f.Purpose][name].(type) {
-		case nil, assumed:
-			if name != "" || f.Required {
-				return fmt.Errorf("there is no %s %q", f.Purpose, name)
-			}
+		registered := k.functions[f.Purpose][name]
+		_, isAssumed := registered.(assumed)
+		if (registered == nil || isAssumed) && (name != "" || f.Required) {
+			return fmt.Errorf("there is no %s %q", f.Purpose, name)
 		}
 	}
 	return nil

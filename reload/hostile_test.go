@@ -108,9 +108,9 @@ func TestInstances_DoNotShareWithOtherPipelines(t *testing.T) {
 func TestParse_NamesOfInstances(t *testing.T) {
 	own := "{strategies: [rate_limiter: {concurrency: {permit_limit: 1}}]}"
 	_, err := reload.Parse("f", []byte("pipelines: {p: "+own+", p//eu: "+own+"}"), nil)
-	require.ErrorContains(t, err, "the pipeline p//eu has a name that an instance of the pipeline p could have")
+	require.ErrorContains(t, err, "the pipeline p//eu has a name that could also come from an instance of the pipeline p")
 	_, err = reload.Parse("f", []byte("limiters: {p//eu/RateLimiter: {unlimited: {}}}\npipelines: {p: "+own+"}"), nil)
-	require.ErrorContains(t, err, "the limiter p//eu/RateLimiter has a name that an instance of the pipeline p could have")
+	require.ErrorContains(t, err, "the limiter p//eu/RateLimiter has a name that could also come from an instance of the pipeline p")
 	_, err = reload.Parse("f", []byte("limiters: {'http://x': {unlimited: {}}}\npipelines: {'http://x': "+own+"}"), nil)
 	require.NoError(t, err)
 }

@@ -49,14 +49,15 @@ func NewKinds() *Kinds { return &Kinds{} }
 // RegisterStrategy registers a kind of strategy, which a file writes as kind: {…}. O is the struct that the options
 // are decoded into. build is called for each version of a pipeline that has such a strategy.
 //
-// A field is called what its yaml tag says, or else its json tag, or else its name in snake case. It is required
-// unless the tag has omitempty. The tag "-" keeps it out of files. Durations, numbers, texts, booleans, types with
-// UnmarshalText, and structs, slices and maps of these can be decoded. The tag `reload:"off"` lets a field take "off"
-// for -1. If O or *O has a method Validate() error, it is called with the decoded options. Each problem of a
-// [weir.OptionsError] is reported where its field is written, any other error at the options.
+// The name of a field in a file is that of its yaml tag. Without a yaml tag it is that of the json tag, and without
+// either it is the Go name in snake case. A field is required unless the tag has omitempty. The tag "-" keeps a field
+// out of files. Durations, numbers, texts, booleans, types with UnmarshalText, and structs, slices and maps of these can
+// be decoded. The tag `reload:"off"` lets a field take "off" for -1. If O or *O has a method Validate() error, it is
+// called with the decoded options. Each problem of a [weir.OptionsError] is reported where its field is written, any
+// other error at the options.
 //
-// A field "name" of type string, if there is one, is the name in telemetry: it must be unique in a pipeline, and is
-// the kind unless set.
+// A field "name" of type string is the strategy's name in telemetry. It must be unique in a pipeline. If the file leaves
+// it out, the name is the kind.
 func RegisterStrategy[O any](k *Kinds, kind string, build func(b *registry.Builder, o O) (pipeline.Strategy, error)) {
 	t := reflect.TypeFor[O]()
 	if !k.allows("strategy", kind, t, build == nil, k.known().StrategyNames()) {
@@ -72,9 +73,9 @@ func RegisterStrategy[O any](k *Kinds, kind string, build func(b *registry.Build
 }
 
 // RegisterLimiter registers a kind of limiter; see [RegisterStrategy] for O. build is called for each version of a
-// pipeline that uses such a limiter, with the name that the limiter has in the file, or "pipeline/strategy" for one
-// that is written in a strategy. To keep a limiter from one version to the next, build calls [registry.Keep] with
-// that name; to release one with its version, it calls [registry.Builder.OnDispose].
+// pipeline that uses such a limiter. name is the name that the limiter has in the file, or "pipeline/strategy" if the
+// limiter is written in a strategy. To keep a limiter from one version to the next, build calls [registry.Keep] with
+// that name; to release a limiter with its version, build calls [registry.Builder.OnDispose].
 func RegisterLimiter[O any](k *Kinds, kind string, build func(b *registry.Builder, name string, o O) (limiter.Limiter, error)) {
 	t := reflect.TypeFor[O]()
 	taken := append(k.known().LimiterNames(), model.LimiterField, "name", "shadow", "permits", "handle", model.StoreField)
@@ -90,7 +91,7 @@ func (k *Kinds) allows(what, kind string, options reflect.Type, isNil bool, take
 	problem := ""
 	switch {
 	case !document.PlainKey(kind):
-		problem = "the name must be of letters, digits, _ and -"
+		problem = "the name must have only letters, digits, _ and -"
 	case isNil:
 		problem = "the function is nil"
 	case slices.Contains(taken, kind):
@@ -99,7 +100,7 @@ func (k *Kinds) allows(what, kind string, options reflect.Type, isNil bool, take
 		problem = fmt.Sprintf("the options must be a struct, not %v", options)
 	default:
 		if err := model.Decodable(options); err != nil {
-			problem = fmt.Sprintf("%v; tag it %q", err, "-")
+			problem = fmt.Sprintf("%v; the tag %q keeps a field out of files", err, "-")
 		}
 	}
 	if problem != "" {
@@ -110,9 +111,11 @@ func (k *Kinds) allows(what, kind string, options reflect.Type, isNil bool, take
 
 func (k *Kinds) refuse(format string, args ...any) { k.wrong.Add("", nil, format, args...) }
 
-// ownKinds are what nil Kinds stand for. All such files have the same Kinds, so that they can be compared.
+// ownKinds replaces nil Kinds. All files that are parsed with nil have this pointer, so that [File.Change] sees that
+// their Kinds are the same.
 var ownKinds = &Kinds{}
 
+// orOwn returns k, or ownKinds if k is nil.
 func (k *Kinds) orOwn() *Kinds {
 	if k == nil {
 		return ownKinds

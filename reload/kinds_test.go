@@ -165,16 +165,16 @@ func TestKinds_InvalidRegistrations(t *testing.T) {
 	_, err := reload.Parse("any.yaml", []byte("nonsense"), k)
 	assert.EqualError(t, err, "reload: "+strings.Join([]string{
 		`strategy kind "retry": the name is taken`,
-		`strategy kind "two words": the name must be of letters, digits, _ and -`,
+		`strategy kind "two words": the name must have only letters, digits, _ and -`,
 		`strategy kind "nothing": the function is nil`,
 		`strategy kind "number": the options must be a struct, not int`,
-		`strategy kind "untagged": field F: func() cannot be written in a file; tag it "-"`,
-		`strategy kind "endless": field Again: reload_test.endless contains itself; tag it "-"`,
-		`strategy kind "byNumber": field M: map[int]int: the keys of a map must be strings; tag it "-"`,
+		`strategy kind "untagged": field F: func() cannot be written in a file; the tag "-" keeps a field out of files`,
+		`strategy kind "endless": field Again: reload_test.endless contains itself; the tag "-" keeps a field out of files`,
+		`strategy kind "byNumber": field M: map[int]int: the keys of a map must be strings; the tag "-" keeps a field out of files`,
 		`limiter kind "shadow": the name is taken`,
 		`a key function needs a name`,
 		`the key function "nil" is nil`,
-		`there is a key function "twice" already`,
+		`the key function "twice" is registered twice`,
 		`the handle function "nil" is nil`,
 		`the permits function "nil" is nil`,
 		`the fallback action "nil" is nil`,
@@ -182,9 +182,9 @@ func TestKinds_InvalidRegistrations(t *testing.T) {
 		`the chaos error "nil" is nil`,
 		`the chaos outcome "nil" is nil`,
 		`the chaos behavior "nil" is nil`,
-		`there is a chaos error "twice" already`,
-		`there is a key function "twice" already`,
-		`there is nothing to register as "lock", there are behavior, control, error, fallback, handle, key, outcome, permits, store`,
+		`the chaos error "twice" is registered twice`,
+		`the key function "twice" is registered twice`,
+		`"lock" cannot be registered; must be one of behavior, control, error, fallback, handle, key, outcome, permits, store`,
 	}, "; "))
 	require.ErrorIs(t, err, weir.ErrInvalidOptions)
 	_, err = k.Schema()

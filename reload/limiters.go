@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/strategies/adaptive"
 )
 
-// limiter returns the limiter l. name is its name in the registry.
+// limiter makes or keeps the limiter that l describes. name is its name in the registry.
 func (b builder) limiter(name string, l *model.Limiter) (made limiter.Limiter, err error) {
 	if l.Options != nil {
 		err = b.kinds.checkRegistered(l.Options)
@@ -30,18 +30,18 @@ func (b builder) limiter(name string, l *model.Limiter) (made limiter.Limiter, e
 }
 
 func (b builder) makeLimiter(name string, l *model.Limiter) (limiter.Limiter, error) {
-	if kind, ofProgram := b.kinds.limiters[l.Kind]; ofProgram { // its options can be of one of the types below
+	if kind, ofProgram := b.kinds.limiters[l.Kind]; ofProgram { // first, because its options can have a type of weir's
 		return kind.build(b.Builder, name, l.Options)
 	}
 	switch o := l.Options.(type) {
 	case limiter.TokenBucketOptions:
-		return storable(b, name, l, o, b.TokenBucket), nil
+		return localOrStored(b, name, l, o, b.TokenBucket), nil
 	case limiter.FixedWindowOptions:
-		return storable(b, name, l, o, b.FixedWindow), nil
+		return localOrStored(b, name, l, o, b.FixedWindow), nil
 	case limiter.SlidingWindowOptions:
-		return storable(b, name, l, o, b.SlidingWindow), nil
+		return localOrStored(b, name, l, o, b.SlidingWindow), nil
 	case limiter.ConcurrencyOptions:
-		return storable(b, name, l, o, b.Concurrency), nil
+		return localOrStored(b, name, l, o, b.Concurrency), nil
 	case model.PartitionedOptions:
 		switch each := l.Each.Options.(type) {
 		case limiter.TokenBucketOptions:
@@ -85,10 +85,10 @@ func (b builder) chain(l *model.Limiter) (limiter.Limiter, error) {
 	return limiter.Chain(members...)
 }
 
-// storable returns a limiter with its state in the process, which inProcess returns, or in a store.
-func storable[O registry.LimiterOptions, L limiter.Limiter](b builder, name string, l *model.Limiter, o O, inProcess func(string, O) L) limiter.Limiter {
+// localOrStored returns a limiter whose state is in l's store or, if l has no store, the one that local makes.
+func localOrStored[O registry.LimiterOptions, L limiter.Limiter](b builder, name string, l *model.Limiter, o O, local func(string, O) L) limiter.Limiter {
 	if l.Store == nil {
-		return inProcess(name, o)
+		return local(name, o)
 	}
 	return registry.Shared(b.Builder, b.store(l), name, o, &l.Store.LimiterOptions)
 }
@@ -97,8 +97,8 @@ func (b builder) store(l *model.Limiter) *store.Store {
 	return named[*store.Store](b.kinds, model.LimiterStore, l.Store.Name)
 }
 
-// partitioned returns a partitioned limiter whose limiters have the options each. In a store, each version of the file
-// has its own key function: nothing in the process is shared.
+// partitioned returns a partitioned limiter. each are the options of the limiter of each key. If the limiter has a
+// store, keepKey is not needed: pipelines share only the state in the store, and each calls its own key function.
 func partitioned[O registry.LimiterOptions](b builder, name string, l *model.Limiter, o model.PartitionedOptions, each O) limiter.Limiter {
 	key := named[func(context.Context) string](b.kinds, model.KeyFunction, o.Key)
 	if l.Store == nil {
@@ -124,7 +124,7 @@ func (b builder) keepKey(name, key string, f func(context.Context) string) {
 	})
 }
 
-// byContext makes a partitioned limiter, whose resource is the context, a [limiter.Limiter] that a chain can have.
+// byContext adapts a limiter that is partitioned by the context to [limiter.Limiter], so that it can be in a chain.
 type byContext struct {
 	limiter.Partitioned[context.Context]
 }

@@ -18,8 +18,8 @@ import (
 
 // load puts the content in force. It runs on one goroutine at a time.
 func (w *Watcher) load(ctx context.Context, content []byte) error {
-	w.loading.Store(goroutine.ID())
-	defer w.loading.Store(0)
+	w.loadingID.Store(goroutine.ID())
+	defer w.loadingID.Store(0)
 	f, err := Parse(w.path, content, w.options.Kinds)
 	if err == nil {
 		err = f.require(w.options.Require)
@@ -57,20 +57,21 @@ func (w *Watcher) change(f *File) registry.Change {
 }
 
 // apply puts f in force. If Apply does not return, because a function of the program has panicked or called
-// [runtime.Goexit], f may be in force or not: build functions run before the change, the Listener after it.
+// [runtime.Goexit], it is not known whether f is in force: build functions run before the change, and the registry's
+// Listener runs after it.
 func (w *Watcher) apply(ctx context.Context, f *File, c registry.Change) error {
 	returned := false
 	defer func() {
 		if !returned {
 			w.inForce = nil
-			w.own(slices.DeleteFunc(slices.Collect(maps.Keys(c.Define)), func(name string) bool { return !w.registry.Defined(name) }))
+			w.addOwned(slices.DeleteFunc(slices.Collect(maps.Keys(c.Define)), func(name string) bool { return !w.registry.Defined(name) }))
 		}
 	}()
 	err := w.registry.Apply(ctx, c)
 	returned = true
 	if err == nil {
 		w.inForce, w.owned = f, nil
-		w.own(f.Pipelines())
+		w.addOwned(f.Pipelines())
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.status.Pipelines = f.Pipelines()
@@ -78,9 +79,9 @@ func (w *Watcher) apply(ctx context.Context, f *File, c registry.Change) error {
 	return err
 }
 
-// own adds names to owned.
-func (w *Watcher) own(names []string) {
-	owned := maps.Clone(w.owned) // it can be that of Options.After
+// addOwned adds names to a copy of owned, because the Watcher of Options.After can have the same map.
+func (w *Watcher) addOwned(names []string) {
+	owned := maps.Clone(w.owned)
 	if owned == nil {
 		owned = make(map[string]bool)
 	}
@@ -90,7 +91,7 @@ func (w *Watcher) own(names []string) {
 	w.owned = owned
 }
 
-// require returns an error if the file lacks one of those pipelines.
+// require returns an error if the file lacks one of the pipelines with these names.
 func (f *File) require(names []string) error {
 	var found document.Problems
 	var suggester document.Suggester
@@ -118,15 +119,15 @@ func (w *Watcher) checkOwner(c registry.Change) error {
 		errs = append(errs, fmt.Errorf("reload: %s: pipeline %q is defined elsewhere already", w.path, name))
 	}
 	if more := len(taken) - document.MostListed; more > 0 {
-		errs = append(errs, fmt.Errorf("reload: %s: so are %d other pipelines", w.path, more))
+		errs = append(errs, fmt.Errorf("reload: %s: %d other pipelines are defined elsewhere, too", w.path, more))
 	}
 	return errors.Join(errs...)
 }
 
-// ended updates the status, tells the Reporter, and logs what load has not logged.
+// ended updates the status, calls the Reporter, and logs what load has not logged.
 func (w *Watcher) ended(r filewatch.Result) {
-	w.loading.Store(goroutine.ID())
-	defer w.loading.Store(0)
+	w.loadingID.Store(goroutine.ID())
+	defer w.loadingID.Store(0)
 	now := time.Now()
 	w.mu.Lock()
 	w.status.LastAttempt, w.status.Err = now, r.Err
@@ -141,11 +142,11 @@ func (w *Watcher) ended(r filewatch.Result) {
 		recovered.Call("reload: Reporter", func() { w.options.Reporter.ConfigReloaded(now, r.Err) })
 	}
 	switch {
-	case !r.News, w.starting: // Start returns the error
+	case !r.Log, w.starting: // Start returns the error
 	case r.Err != nil:
 		w.logRefused(r.Err)
 	case !r.Loaded:
-		w.log(context.Background(), slog.LevelInfo, "configuration as before", "file", w.path)
+		w.log(context.Background(), slog.LevelInfo, "configuration unchanged", "file", w.path)
 	}
 }
 

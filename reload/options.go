@@ -13,7 +13,7 @@ import (
 const (
 	defaultInterval = 2 * time.Second
 	defaultSettle   = 200 * time.Millisecond
-	// minInterval is the smallest Interval and Settle. A smaller one mostly is a number without a unit.
+	// minInterval is the smallest Interval and Settle. It refuses numbers that lack a unit: 2 is 2 ns.
 	minInterval = time.Millisecond
 )
 
@@ -50,11 +50,12 @@ type Options struct {
 	Reporter Reporter
 }
 
-// A Reporter is told of each attempt to load, one at a time: err is nil if the file came into force, and otherwise
-// the reason why it did not. The file is not looked at again before ConfigReloaded has returned. If it panics, the
-// panic is logged and the load goes on. If it calls [Watcher.Reload], that returns an error; if it calls
-// [Watcher.Stop], that does not wait for it.
+// A Reporter is told of each attempt to load, one at a time.
 type Reporter interface {
+	// ConfigReloaded is called after each attempt. err is nil if the file came into force, and otherwise the reason why
+	// it did not. The next attempt begins after ConfigReloaded has returned. If ConfigReloaded panics, the panic is
+	// logged and the load goes on. Called from ConfigReloaded, [Watcher.Reload] returns an error, and [Watcher.Stop]
+	// does not wait for ConfigReloaded to return.
 	ConfigReloaded(at time.Time, err error)
 }
 

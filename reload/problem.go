@@ -9,8 +9,8 @@ import (
 
 // A Problem is one thing that is wrong with a file.
 type Problem struct {
-	// Line and Column are counted from 1; columns count characters. A problem in what an alias stands for is at its
-	// anchor.
+	// Line and Column are counted from 1; columns count characters. If an alias stands for a wrong value, they are those
+	// of the value at the anchor.
 	Line, Column int
 	// Path is the place in the structure, such as "pipelines.orders.strategies[1].retry.max_retries"; it is empty for
 	// the file as a whole.
@@ -45,7 +45,7 @@ func (e *FileError) Error() string {
 			line = e.File + ":" + line
 		}
 		if i > 0 {
-			if b.Len()+len(line) > maxError-100 { // room for the line that says so
+			if b.Len()+len(line) > maxError-100 { // 100 bytes are left for the last line
 				fmt.Fprintf(&b, "\nand %d other problems", len(e.Problems)-i)
 				break
 			}

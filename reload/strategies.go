@@ -28,7 +28,7 @@ type builder struct {
 	pipeline *model.Pipeline
 }
 
-// strategy returns the strategy s: the options of the file with functions in place of their names.
+// strategy makes the strategy that s describes. In its options, it replaces the names of functions by the functions.
 func (b builder) strategy(s *model.Strategy) (pipeline.Strategy, error) {
 	if s.Options == nil {
 		return nil, errors.New("there is no such kind of strategy")
@@ -110,15 +110,15 @@ func (b builder) rateLimiter(s *model.Strategy, o model.RateLimiterOptions) (pip
 	return adaptive.New(l, &adaptive.Options{Name: s.Name, Permits: o.Options.Permits, Handle: b.handle(o.Handle)}), nil
 }
 
-// A circuitKey identifies a circuit breaker: one with another key is made again.
+// A circuitKey has everything that a circuit breaker is made of. When its key changes, the circuit breaker is made
+// again.
 type circuitKey struct {
 	functions *Kinds // if it names functions: in other Kinds the same names can stand for other functions
 	options   string
 }
 
-// circuitBreaker returns the registry's circuit breaker of that name. It keeps its state as long as nothing about it
-// changes. If something changes, it is made again and starts closed, because what it has counted was counted by other
-// rules.
+// circuitBreaker returns the circuit breaker that the registry keeps for s. It keeps its state as long as its key stays
+// the same. When the key changes, it starts closed, because it has counted by other rules before.
 func (b builder) circuitBreaker(s *model.Strategy, o model.CircuitBreakerOptions) (pipeline.Strategy, error) {
 	key := circuitKey{options: textOf(o)}
 	if o.Handle != "" || o.Control != "" {

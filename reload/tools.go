@@ -8,30 +8,31 @@ import (
 	"github.com/weir-go/weir/reload/internal/model"
 )
 
-// What is in this file serves tools that look at files of programs that they are not, such as weir's own command
-// cmd/weir. A program that runs its pipelines needs none of it.
+// The functions of this file are for tools that check a file without the program that runs it, such as the command
+// cmd/weir. A program that runs pipelines does not need them.
 
 // AcceptUnknown is for tools: kinds and functions that are not registered are accepted, and the options of such kinds
-// are not checked. A kind whose name is close to a known one still counts as misspelt. A [File] that has any can be
-// explained and compared, but building a pipeline that needs one fails.
+// are not checked. A kind whose name is close to a known one still counts as misspelt. A [File] with unknown names can
+// be explained and compared, but building a pipeline that needs one of them fails.
 func (k *Kinds) AcceptUnknown() { k.lenient = true }
 
-// Assume is for tools: a file can name something as if the program had registered it. what is one of [Registrations].
-// Building a pipeline that needs it fails. With [Kinds.AcceptUnknown] a tool need not know the names.
+// Assume is for tools: a file can use name as if the program had registered a function or value with it. what is an
+// element of [Registrations]. Building a pipeline that needs the function or value fails. With [Kinds.AcceptUnknown] a
+// tool need not know the names.
 func (k *Kinds) Assume(what, name string) {
 	p, ok := registrations[what]
 	if !ok {
-		k.refuse("there is nothing to register as %q, there are %s", what, strings.Join(Registrations(), ", "))
+		k.refuse("%q cannot be registered; must be one of %s", what, strings.Join(Registrations(), ", "))
 		return
 	}
 	k.register(p, name, assumed{})
 }
 
-// Registrations is for tools: it returns what [Kinds.Assume] takes, sorted. Each is the name of a Register method of
-// [Kinds] without "Register", in small letters, such as "handle" for [Kinds.RegisterHandle].
+// Registrations is for tools: it returns the sorted values of the parameter what of [Kinds.Assume]. Each is the name of
+// a Register method of [Kinds] without "Register", in lower case, such as "handle" for [Kinds.RegisterHandle].
 func Registrations() []string { return slices.Sorted(maps.Keys(registrations)) }
 
-// registrations are the purposes by what [Registrations] calls them.
+// registrations has the purpose of each element of [Registrations].
 var registrations = map[string]model.Purpose{
 	"key":      model.KeyFunction,
 	"handle":   model.HandleFunction,

@@ -32,8 +32,8 @@ type Watcher struct {
 	owned    map[string]bool // the names of the pipelines that belong to this Watcher; nil: no file was ever in force
 	starting bool            // during the first load, whose error Start returns
 
-	loading  atomic.Uint64 // the goroutine that loads; 0: none
-	watching atomic.Uint64 // the goroutine that watches
+	loadingID  atomic.Uint64 // of the goroutine that loads; 0: none
+	watchingID atomic.Uint64 // of the goroutine that watches
 
 	mu     sync.Mutex
 	status Status
@@ -42,8 +42,8 @@ type Watcher struct {
 // Status is the state of a [Watcher].
 type Status struct {
 	Path string
-	// Loads and Failures are the numbers of attempts to load that have succeeded and failed. As long as a file cannot
-	// be read for the same reason, that is one failure.
+	// Loads and Failures are the numbers of attempts to load that have succeeded and failed. If the file cannot be read
+	// several times in a row for the same reason, that counts as one failure.
 	Loads, Failures int
 	// LastAttempt and LastLoad are the times of the last attempt and of the last one that succeeded. The zero time
 	// means that there was none.
@@ -54,9 +54,9 @@ type Status struct {
 	Pipelines []string
 }
 
-// Start loads the file at path into r and watches it: whenever the content changes, Start's goroutine builds what the
-// change concerns and puts it in force, all of it or nothing. After any failure the last good content stays in force,
-// and watching goes on until [Watcher.Stop].
+// Start loads the file at path into r and watches it on a goroutine of its own. Whenever the content changes, it builds
+// the pipelines that have changed and puts all of them in force together. After any failure the last good content stays
+// in force, and watching goes on until [Watcher.Stop].
 //
 //	w, err := reload.Start(ctx, r, "weir.yaml", nil)
 //	if err != nil {
@@ -116,7 +116,7 @@ func (w *Watcher) run(ctx context.Context, stopHangup func()) {
 		stopHangup()
 		close(w.done)
 	}()
-	w.watching.Store(goroutine.ID())
+	w.watchingID.Store(goroutine.ID())
 	for ctx.Err() == nil {
 		recovered.Call("reload: watching the file", func() { _ = w.file.Run(ctx) }) // ends with the context
 	}
@@ -162,7 +162,7 @@ func (w *Watcher) begin(ctx context.Context, hangup <-chan os.Signal) error {
 // If a function that runs while the file is loaded, such as a build function, calls Stop, it does not wait.
 func (w *Watcher) Stop() {
 	w.cancel()
-	if goroutine.ID() != w.watching.Load() {
+	if goroutine.ID() != w.watchingID.Load() {
 		<-w.done
 	}
 }
@@ -171,10 +171,10 @@ func (w *Watcher) Stop() {
 // file. It works after Stop, too. It takes at least [Options.Settle].
 //
 // If a function that runs while the file is loaded, such as a build function, calls Reload, it returns
-// [registry.ErrReloading]. If that function waits for a Reload on another goroutine, both wait until the ctx of that
-// Reload ends, so give it a deadline.
+// [registry.ErrReloading]. If the function calls Reload on another goroutine and waits for it, the two wait for each
+// other until ctx ends, so give ctx a deadline.
 func (w *Watcher) Reload(ctx context.Context) error {
-	if here := goroutine.ID(); here != 0 && w.loading.Load() == here {
+	if here := goroutine.ID(); here != 0 && w.loadingID.Load() == here {
 		return fmt.Errorf("reload: %s: %w on this goroutine, which would wait for itself", w.path, registry.ErrReloading)
 	}
 	return w.file.Reload(ctx)

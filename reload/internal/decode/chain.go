@@ -18,30 +18,30 @@ func byFrom(references []reference) map[string][]reference {
 // refuseCycles adds a problem for each reference that closes a cycle.
 func (d *decoder) refuseCycles(what string, names []string, references []reference) {
 	leaving := byFrom(references)
-	var way []string
-	place := make(map[string]int) // the position in way, from 1; -1: done
+	var path []string
+	position := make(map[string]int) // in path, from 1; 0: not visited yet; -1: done
 	var visit func(name string)
 	visit = func(name string) {
-		way = append(way, name)
-		place[name] = len(way)
+		path = append(path, name)
+		position[name] = len(path)
 		for _, r := range leaving[name] {
-			switch at := place[r.Text]; {
+			switch at := position[r.Text]; {
 			case at > 0:
-				var round []string
-				for _, name := range document.Listed(way[at-1:]) {
-					round = append(round, document.Name(name))
+				var cycle []string
+				for _, name := range document.Listed(path[at-1:]) {
+					cycle = append(cycle, document.Name(name))
 				}
-				round = append(round, document.Name(r.Text))
-				d.Add(r, "a %s cannot contain itself: %s", what, strings.Join(round, " -> "))
+				cycle = append(cycle, document.Name(r.Text))
+				d.Add(r, "a %s cannot contain itself: %s", what, strings.Join(cycle, " -> "))
 			case at == 0:
 				visit(r.Text)
 			}
 		}
-		way = way[:len(way)-1]
-		place[name] = -1
+		path = path[:len(path)-1]
+		position[name] = -1
 	}
 	for _, name := range names {
-		if place[name] == 0 {
+		if position[name] == 0 {
 			visit(name)
 		}
 	}
@@ -66,6 +66,7 @@ func (d *decoder) checkChainLengths(names []string, references []reference) {
 		all := 0
 		for _, r := range members[name] {
 			n := length(r.Text)
+			// Reported once, at the member that exceeds the bound, unless that member is too long itself.
 			if all += n; all > maxChain && all-n <= maxChain && n <= maxChain {
 				d.Add(r, "the chain stands for more than %d limiters", maxChain)
 			}

@@ -1,6 +1,6 @@
 // Package decode turns the nodes of a document into a [model.File], and finds everything that is wrong with them.
 //
-//   - decode.go: File. It decodes the values, each by itself, and then looks at the names.
+//   - decode.go: File. It first decodes each limiter, budget and pipeline by itself, and then resolves the names.
 //   - limiter.go, store.go, strategy.go: the values.
 //   - options.go, scalar.go: the kind that a mapping has, and its options as a struct.
 //   - validate.go: where the file has the field that a Validate method refuses.
@@ -16,8 +16,8 @@ import (
 	"github.com/weir-go/weir/reload/internal/model"
 )
 
-// File decodes a document that has those problems already, and returns all problems. The file is only valid if there are
-// none.
+// File decodes a document. found are the problems that reading the document has found; File returns them with its own.
+// The file is only valid if there are none.
 func File(root *document.Node, found document.Problems, k *model.Kinds) (*model.File, document.Problems) {
 	d := &decoder{
 		Problems: found,
@@ -36,9 +36,9 @@ type decoder struct {
 	document.Suggester
 	kinds *model.Kinds
 	file  *model.File
-	// places are where the file gives a *model.Limiter or *model.Pipeline its name.
+	// places has the place of the name of each *model.Limiter and *model.Pipeline.
 	places map[any]document.Place
-	// nodes are the options of a *model.Strategy, and the list of names of a *model.Limiter that is a chain.
+	// nodes has the options of each *model.Strategy, and the list of names of each *model.Limiter that is a chain.
 	nodes map[any]*document.Node
 }
 

@@ -66,11 +66,10 @@ func (d *decoder) decodeChain(n *document.Node, l *model.Limiter) {
 	}
 }
 
-// eachField is the field of a partitioned limiter that has the limiter of each key.
-const eachField = "each"
-
-// eachKey is what messages call the limiter of each key.
-const eachKey = "limiter for each key"
+const (
+	eachField = "each"                 // the field of a partitioned limiter that has the limiter of each key
+	eachName  = "limiter for each key" // what messages call the limiter of each key
+)
 
 func (d *decoder) decodePartitioned(n *document.Node, l *model.Limiter) {
 	each := n.Get(eachField)
@@ -84,25 +83,25 @@ func (d *decoder) decodePartitioned(n *document.Node, l *model.Limiter) {
 		return
 	}
 	if each == nil {
-		d.Add(n, "each is missing: the limiter that every key gets, one of %s", document.OneOf(model.Partitionable))
+		d.Add(n, "each is missing: a limiter for every key, one of %s", document.OneOf(model.Partitionable))
 	}
 	if l.Store == nil {
 		return
 	}
 	for _, field := range []string{"idle_timeout", "max_partitions"} {
 		if at := n.Get(field); at != nil {
-			d.Add(at, "%s means nothing in a %s, where a key that is not in use costs nothing: leave it out", field, model.StoreField)
+			d.Add(at, "%s has no effect with a %s, which does not keep unused keys: leave it out", field, model.StoreField)
 		}
 	}
 }
 
-// decodeEach decodes the limiter that a partitioned one has for each key. The store is that of the partitioned one.
+// decodeEach decodes the limiter that a partitioned limiter has for each key. store is the partitioned limiter's.
 func (d *decoder) decodeEach(n *document.Node, store *model.Store) *model.Limiter {
 	if own := n.Entry(model.StoreField); own != nil {
-		d.Add(own.Key, "%s is for all keys: it stands beside partitioned", model.StoreField)
+		d.Add(own.Key, "%s is for all keys: it must be beside partitioned, not inside each", model.StoreField)
 		n = n.Without(func(e document.Entry) bool { return e == *own })
 	}
-	kind, ok := d.oneKind(n, eachKey, model.Partitionable)
+	kind, ok := d.oneKind(n, eachName, model.Partitionable)
 	if !ok {
 		return nil
 	}

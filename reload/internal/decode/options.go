@@ -22,12 +22,12 @@ func (d *decoder) oneKind(n *document.Node, what string, kinds []string) (docume
 	e := n.Entries[0]
 	if len(n.Entries) > 1 {
 		second := n.Entries[1].Key
-		d.Add(second, "a %s has one kind, %s comes after %s; is the indentation right?", what, document.Quoted(second.Text), document.Quoted(e.Key.Text))
+		d.Add(second, "a %s has one kind, found %s after %s; is the indentation right?", what, document.Quoted(second.Text), document.Quoted(e.Key.Text))
 	}
 	if slices.Contains(kinds, e.Key.Text) {
 		return e, len(n.Entries) == 1
 	}
-	if what != eachKey && d.acceptsUnknown(e.Key.Text, kinds) {
+	if what != eachName && d.acceptsUnknown(e.Key.Text, kinds) {
 		return e, true
 	}
 	d.Add(e.Key, "unknown kind of %s %s, %s", what, document.Quoted(e.Key.Text), d.Instead(e.Key.Text, kinds, ""))
@@ -48,7 +48,7 @@ type structure struct {
 }
 
 // decodeOptions decodes a mapping into the struct that v points to, and validates it. It returns nil if n is no
-// mapping. also are the names of fields that are decoded elsewhere, for messages.
+// mapping. also are the names of fields that the caller decodes, so that messages about unknown fields list them.
 func (d *decoder) decodeOptions(n *document.Node, v reflect.Value, also ...string) *structure {
 	if n.Kind != document.Mapping {
 		hint := ""
@@ -66,7 +66,7 @@ func (d *decoder) decodeOptions(n *document.Node, v reflect.Value, also ...strin
 		case i < 0:
 			d.unknownField(e.Key, s.names(also)...)
 		case s.fields[i].Function:
-			d.Add(e, "%s is a function of the program's, a file cannot set it", document.Quoted(e.Key.Text))
+			d.Add(e, "%s can only be set by the program, not in a file", document.Quoted(e.Key.Text))
 		default:
 			f := &s.fields[i]
 			before := len(d.Problems)
@@ -113,7 +113,7 @@ func (d *decoder) decodeField(f *model.Field, n *document.Node, v reflect.Value)
 		if slices.Contains(f.Words, model.Off) {
 			off = `, or write "off" for none`
 		}
-		d.Add(n, "0 would stand for the default, which is %s: leave %s out for that%s", f.Default, f.Name, off)
+		d.Add(n, "must not be 0; for the default, which is %s, leave %s out%s", f.Default, f.Name, off)
 	}
 	if f.Purpose != "" && n.Kind == document.Text {
 		d.checkFunction(n, f.Purpose)
@@ -124,7 +124,7 @@ func (d *decoder) decodeField(f *model.Field, n *document.Node, v reflect.Value)
 func (d *decoder) checkFunction(n *document.Node, what model.Purpose) {
 	known := d.kinds.Functions[what]
 	if !slices.Contains(known, n.Text) && !d.kinds.AcceptUnknown {
-		d.Add(n, "the program has registered no %s %s, %s", what, document.Quoted(n.Text), d.Instead(n.Text, known, "nor any other"))
+		d.Add(n, "the program has registered no %s %s, %s", what, document.Quoted(n.Text), d.Instead(n.Text, known, "there are none"))
 	}
 }
 

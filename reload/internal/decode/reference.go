@@ -5,7 +5,7 @@ import (
 	"github.com/weir-go/weir/reload/internal/model"
 )
 
-// resolveReferences sets the pointers of the model for the names of limiters and budgets, and refuses names of nothing,
+// resolveReferences sets the pointers of the model for the names of limiters and budgets. It refuses unknown names,
 // cycles, and rate limiters with options that their limiter does not support.
 func (d *decoder) resolveReferences() {
 	var chains, embedded []reference
@@ -45,8 +45,8 @@ func (d *decoder) resolveReferences() {
 	d.refuseCycles("pipeline", pipelines.names, embedded)
 }
 
-// A reference is a name that stands in something that can contain itself: a member of a chain, or the pipeline of a
-// pipeline.
+// A reference is the name of a chain's member, or of a pipeline that another pipeline embeds. References can form
+// cycles.
 type reference struct {
 	*document.Node
 	from string // the name of the chain or pipeline
@@ -68,7 +68,8 @@ func collect[T any](what string, all []*T, name func(*T) string) collection[T] {
 	return c
 }
 
-// find returns the one that n names. If n is nil, or no text, which has been reported, find returns nil.
+// find returns the element that n names. If there is none, find adds a problem and returns nil. It also returns nil if n
+// is nil or no text, without a problem: decoding n has reported it.
 func find[T any](d *decoder, n *document.Node, in collection[T]) *T {
 	if n == nil || n.Kind != document.Text {
 		return nil
@@ -80,7 +81,8 @@ func find[T any](d *decoder, n *document.Node, in collection[T]) *T {
 	return found
 }
 
-// resolveChain sets the members of a chain and returns the references that were found. For any other limiter it does nothing.
+// resolveChain sets the members of a chain and returns the references that were found. For any other limiter it does
+// nothing.
 func (d *decoder) resolveChain(l *model.Limiter, limiters collection[model.Limiter]) (members []reference) {
 	list := d.nodes[l]
 	if list == nil {
@@ -104,10 +106,10 @@ func (d *decoder) checkAdaptive() {
 				continue
 			}
 			if shadow := d.nodes[s].Get("shadow"); o.Shadow && s.Limiter.Adapts() {
-				d.Add(shadow, "it is not for an adaptive limiter or a throttler, which learns nothing from executions that go past it")
+				d.Add(shadow, "cannot be used with an adaptive limiter or a throttler, which must see all executions to learn from them")
 			}
 			if handle := d.nodes[s].Get("handle"); o.Handle != "" && !s.Limiter.CanAdapt() {
-				d.Add(handle, "only an adaptive limiter or a throttler learns what came of an execution, this limiter is neither")
+				d.Add(handle, "only an adaptive limiter or a throttler needs the outcomes of executions, this limiter is neither")
 			}
 		}
 	}

@@ -20,29 +20,29 @@ func (d *decoder) checkRegistryNames() {
 	}
 	for _, p := range d.file.Pipelines {
 		for i, s := range p.Strategies {
-			what, name := s.Keeps(), p.RegistryName(s, "")
+			what, name := s.Kept(), p.RegistryName(s, "")
 			switch what {
 			case "":
 				continue
 			case "limiter":
 				d.checkStoredName(p.Places[i], name, s.Limiter)
 			}
-			its := "that of the pipeline " + document.Name(p.Name)
+			owner := "that of the pipeline " + document.Name(p.Name)
 			switch other := taken[kept{what, name}]; other {
 			case "":
-				taken[kept{what, name}] = its
-			case its: // two strategies have the same name, which is reported
+				taken[kept{what, name}] = owner
+			case owner: // two strategies have the same name, which is reported
 			default:
-				d.AddAt(p.Places[i], "its %s would be called %s, as %s is; give the strategy another name", what, document.Quoted(name), other)
+				d.AddAt(p.Places[i], "its %s would be called %s, like %s; give the strategy another name", what, document.Quoted(name), other)
 			}
 		}
 	}
 }
 
-// setDoubleSlash sets DoubleSlash for the pipelines whose name, with a slash and more after it, is the beginning of
-// another name in the file: what comes after the slash could be an instance.
+// setDoubleSlash sets DoubleSlash for each pipeline p if the file has another name that begins with "p/": the rest of
+// that name could be an instance of p.
 func (d *decoder) setDoubleSlash() {
-	continued := make(map[string]bool)
+	continued := make(map[string]bool) // the names that are followed by a slash in another name
 	add := func(name string) {
 		for i, r := range name {
 			if r == '/' {
@@ -66,16 +66,17 @@ func (d *decoder) setDoubleSlash() {
 	}
 }
 
-// checkInstanceNames refuses names with "//" that something of an instance could have, see [model.Pipeline.RegistryName].
+// checkInstanceNames refuses names with "//" that the limiter or circuit breaker of an instance could also have; see
+// [model.Pipeline.RegistryName].
 func (d *decoder) checkInstanceNames() {
-	keeping := make(map[string]bool) // the pipelines with something that the registry keeps
+	hasKept := make(map[string]bool) // the pipelines with something that the registry keeps
 	for _, p := range d.file.Pipelines {
-		keeping[p.Name] = slices.ContainsFunc(p.Strategies, func(s *model.Strategy) bool { return s.Keeps() != "" })
+		hasKept[p.Name] = slices.ContainsFunc(p.Strategies, func(s *model.Strategy) bool { return s.Kept() != "" })
 	}
 	check := func(what, name string, at document.Place) {
 		for i := range name {
-			if strings.HasPrefix(name[i:], "//") && keeping[name[:i]] {
-				d.AddAt(at, "the %s %s has a name that an instance of the pipeline %s could have for its own; give it one without //",
+			if strings.HasPrefix(name[i:], "//") && hasKept[name[:i]] {
+				d.AddAt(at, "the %s %s has a name that could also come from an instance of the pipeline %s; give it a name without //",
 					what, document.Name(name), document.Name(name[:i]))
 				return
 			}

@@ -38,6 +38,7 @@ func setScalar(v reflect.Value, n *document.Node, r model.Rule) (problem string)
 	return ""
 }
 
+// inQuotes returns the hint that n would be text in quotes, or "" if n is no scalar.
 func inQuotes(n *document.Node) string {
 	if n.Kind == document.Mapping || n.Kind == document.List || n.Kind == document.Null {
 		return ""

@@ -24,8 +24,8 @@ func (d *decoder) withoutStore(n *document.Node, kinds []string) *document.Node 
 	})
 }
 
-// decodeStore decodes the store in the mapping n of a limiter, and returns nil if n has none. kind is the entry of n that
-// has the limiter; it is empty if the kind is unknown.
+// decodeStore decodes the store in the mapping n of a limiter, and returns nil if n has none. kind is the entry of n
+// that has the limiter; it is empty if the kind is unknown.
 func (d *decoder) decodeStore(n *document.Node, kind document.Entry) *model.Store {
 	e := n.Entry(model.StoreField)
 	if e == nil {
@@ -34,7 +34,7 @@ func (d *decoder) decodeStore(n *document.Node, kind document.Entry) *model.Stor
 	if kind.Key != nil && !slices.Contains(model.Storable, kind.Key.Text) {
 		switch of := kind.Key.Text; of {
 		case model.LimiterField:
-			d.Add(e.Key, "%s is for a limiter of its own: a shared one has it under %s", model.StoreField, model.LimitersField)
+			d.Add(e.Key, "%s cannot be beside the name of a shared limiter: write it with that limiter, under %s", model.StoreField, model.LimitersField)
 		case model.ChainKind:
 			d.Add(e.Key, "a chain has no %s, each of its limiters has its own or none", model.StoreField)
 		default:
@@ -57,8 +57,8 @@ func (d *decoder) decodeStore(n *document.Node, kind document.Entry) *model.Stor
 	return m
 }
 
-// storedKind returns the kind of limiter that is in the store: of a partitioned one, that of each key. It returns "" if
-// the kind is unknown.
+// storedKind returns the kind of the limiter that is in the store. For a partitioned limiter, this is the kind of the
+// limiter of each key. It returns "" if the kind is unknown.
 func storedKind(kind document.Entry) string {
 	switch {
 	case kind.Key == nil:
@@ -79,8 +79,9 @@ func (d *decoder) checkStoredName(at document.Place, name string, l *model.Limit
 	}
 }
 
-// checkStored adds what a store says of the options of a limiter. A store does not look at options that are invalid
-// for any limiter. If these are, each field is checked in options that are otherwise valid, to find everything at once.
+// checkStored adds the problems for which a store refuses the options of a limiter. [model.CheckStored] needs options
+// that are valid in the process. If the options are not, checkStored checks each field with valid values for all others,
+// so that all problems are reported at once.
 func (d *decoder) checkStored(options any, s *structure) {
 	if validate(options) == nil {
 		d.addInvalid(model.CheckStored(options, store.LimiterOptions{}), s)

@@ -32,8 +32,8 @@ func (d *decoder) decodePipeline(e document.Entry) {
 	}
 }
 
-// decodeStrategies decodes the strategies of p. It refuses two of the same name, which telemetry could not tell apart and
-// for which the registry would keep the same limiter.
+// decodeStrategies decodes the strategies of p. It refuses two of the same name, which telemetry could not tell apart
+// and for which the registry would keep the same limiter.
 func (d *decoder) decodeStrategies(list *document.Node, p *model.Pipeline) {
 	first := make(map[string]*document.Node)
 	kinds := d.kinds.StrategyNames()
@@ -113,6 +113,6 @@ func (d *decoder) decodeRateLimiter(n *document.Node, v reflect.Value, s *model.
 	case len(limiters) == 0:
 		d.Add(n, "the limiter is missing: one of %s", document.OneOf(append([]string{model.LimiterField}, d.kinds.LimiterNames()...)))
 	case len(limiters) > 1:
-		d.Add(limiters[1].Key, "%s is a second limiter, there is %s; a chain has several", limiters[1].Key.Text, limiters[0].Key.Text)
+		d.Add(limiters[1].Key, "%s is a second limiter, after %s; use a chain for several limiters", limiters[1].Key.Text, limiters[0].Key.Text)
 	}
 }

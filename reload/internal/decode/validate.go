@@ -21,8 +21,9 @@ func validate(options any) error {
 	return nil
 }
 
-// addInvalid adds a problem for each thing that err says of the struct: for each field of a [weir.OptionsError] where
-// that field is written, and for any other error at the struct. Errors that were joined are added one by one.
+// addInvalid adds the problems of an error that validating the struct has returned. Each field of a [weir.OptionsError]
+// is a problem where that field is written, and any other error is a problem at the struct. Errors that were joined are
+// added one by one.
 func (d *decoder) addInvalid(err error, s *structure) {
 	if err == nil {
 		return
@@ -49,8 +50,8 @@ func (d *decoder) addInvalid(err error, s *structure) {
 }
 
 // addInvalidField adds the problem f where the field is written or, if the file leaves it out, at the mapping that it
-// belongs to. If decoding the field, or another one that the problem names, has failed already, f is not added: the
-// field that Validate has seen was 0.
+// belongs to. If decoding that field, or another field that the problem names, has failed, f is not added: Validate has
+// checked the zero value instead of what the file has.
 func (d *decoder) addInvalidField(f weir.FieldError, s *structure) {
 	at := s.locate(f.Path)
 	failed := s.failed[at.outermost] || at.outermost == "" && len(s.failed) > 0
@@ -71,13 +72,13 @@ func (d *decoder) addInvalidField(f weir.FieldError, s *structure) {
 type location struct {
 	node *document.Node // of the field or, if the file leaves it out, of the nearest mapping or list around it
 	name string         // of the field, in the file; "": none
-	// outermost is the name of the field of the outermost struct that the path has led to, or into.
+	// outermost is the name of the first field of the path, which is a field of the structure that locate was called for.
 	outermost string
 	fields    []model.Field // of the struct that the field is in
 }
 
 // locate follows the path of a [weir.FieldError], which has the names of fields in Go, through the mapping that s was
-// decoded from. What is not found keeps its name in Go.
+// decoded from. A field that is not found keeps its name in Go.
 func (s *structure) locate(goPath string) location {
 	l := location{node: s.node, fields: s.fields}
 	typ, written := s.typ, true // of what the path has led to: its type, if known, and whether the file has it

@@ -9,22 +9,23 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// maxExpanded bounds how many values replace aliases: ten lines with aliases of aliases can stand for billions.
+// maxExpanded bounds the number of values that all aliases stand for: ten lines with aliases of aliases can stand for
+// billions.
 const maxExpanded = 100_000
 
 // maxDepth bounds how deep values are nested. Valid files need about ten levels.
 const maxDepth = 100
 
-// A converter makes nodes of the library's nodes. It resolves aliases and merge keys, and reports duplicate keys.
+// A converter converts the library's nodes to Nodes. It resolves aliases and merge keys, and reports duplicate keys.
 type converter struct {
 	Problems
-	expanding map[*yaml.Node]bool // the anchors that the current node stands in
+	expanding map[*yaml.Node]bool // the anchors around the current node
 	expanded  int                 // how many nodes were made for aliases
 	tooMany   bool                // expanded has exceeded maxExpanded
 	depth     int
 }
 
-// convert fills to, whose place in the document is known, from n.
+// convert converts n into the node to, whose parent and step are set, and returns it.
 func (c *converter) convert(n *yaml.Node, to *Node) *Node {
 	if len(c.expanding) > 0 {
 		c.expanded++
@@ -93,7 +94,7 @@ var number = regexp.MustCompile(`^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-
 func (c *converter) alias(n *yaml.Node, to *Node) *Node {
 	switch {
 	case c.expanding[n.Alias]:
-		c.Add(to, "the alias *%s stands inside of what it stands for", Beginning(n.Value))
+		c.Add(to, "the alias *%s is inside its own anchor", Beginning(n.Value))
 		return to
 	case c.expanded > maxExpanded:
 		if !c.tooMany {
@@ -107,7 +108,8 @@ func (c *converter) alias(n *yaml.Node, to *Node) *Node {
 	return c.convert(n.Alias, to)
 }
 
-// mapping fills to with the entries of n. Merged entries come last, and only those whose keys n does not have itself.
+// mapping adds the entries of n to the node to. Merged entries come last. A merged entry whose key n has itself is left
+// out.
 func (c *converter) mapping(n *yaml.Node, to *Node) {
 	var merged []*yaml.Node
 	first := make(map[string]*Node)
@@ -123,7 +125,7 @@ func (c *converter) mapping(n *yaml.Node, to *Node) {
 		}
 		v := c.convert(value, new(Node).child(to, k.Text))
 		if before := first[k.Text]; before != nil {
-			c.Add(k, "%s is there twice, first in line %d", Quoted(k.Text), before.Line)
+			c.Add(k, "the key %s is there twice, first in line %d", Quoted(k.Text), before.Line)
 			continue
 		}
 		first[k.Text] = k
@@ -157,7 +159,7 @@ func (c *converter) merge(n *yaml.Node, to *Node, first map[string]*Node) {
 		sources = sources[0].Items
 	}
 	for _, s := range sources {
-		s.step = "" // in a list: the entries of s are those of to
+		s.step = "" // the path of a merged entry does not show the position of s in the list
 		if s.Kind != Mapping {
 			c.Add(s, "<< takes a mapping or a list of mappings, found %v", s)
 			continue

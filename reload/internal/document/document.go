@@ -23,7 +23,7 @@ import (
 const (
 	maxSize      = 1 << 20 // bytes: the size of a Kubernetes ConfigMap
 	maxDocuments = 100     // lines that begin or end one
-	maxFlow      = 200_000 // the characters [ { and , in all: a list of numbers has one for each
+	maxFlow      = 200_000 // the sum of the characters [ { and , in the file
 )
 
 // Parse reads YAML, or JSON, which is read as YAML. The root is nil if the document is empty, or if the problems
@@ -52,14 +52,14 @@ func Parse(data []byte) (root *Node, found Problems) {
 	c := converter{expanding: make(map[*yaml.Node]bool)}
 	root = c.convert(documents[0].Content[0], new(Node))
 	if c.tooMany {
-		root = nil // what is left out would be missed
+		root = nil // otherwise, the values that were left out would be reported as missing
 	}
 	return root, append(found, c.Problems...)
 }
 
-// unreadable finds what the library must not be given: characters that it refuses without a position or takes for line
-// breaks when editors do not, more than the bounds allow, and %TAG directives, each of which it compares with all before
-// it. Tags cannot be used anyway.
+// unreadable finds the first problem that the library would not report, or only without a position. The
+// library takes some characters for line breaks although editors do not. It has no bounds for the size of a file, and
+// compares each %TAG directive with all %TAG directives before it.
 func unreadable(data []byte) (at Place, problem string) {
 	at = Place{Line: 1, Column: 1}
 	if len(data) > maxSize {
@@ -103,9 +103,9 @@ func printable(r rune) bool {
 	switch {
 	case r < ' ', r >= 0x7f && r < 0xa0: // control characters
 		return false
-	case r == '\u2028', r == '\u2029': // line breaks to some
+	case r == '\u2028', r == '\u2029': // line breaks to the library, but not to editors
 		return false
-	case r == '\ufeff', r == '\ufffe', r == '\uffff': // no characters
+	case r == '\ufeff', r == '\ufffe', r == '\uffff': // a byte order mark and noncharacters
 		return false
 	default:
 		return true

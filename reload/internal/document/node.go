@@ -51,7 +51,7 @@ func (e Entry) Place() Place {
 	return at
 }
 
-// child puts the node into a mapping, under that key.
+// child sets the node's place: under that key of a mapping. It does not add the node to the mapping's entries.
 func (n *Node) child(of *Node, key string) *Node {
 	n.parent = of
 	switch {

@@ -21,7 +21,7 @@ type Problem struct {
 // Problems collects what is wrong with a document.
 type Problems []Problem
 
-// maxProblems bounds the work for a file that is something else altogether.
+// maxProblems bounds the work for a file that is not meant for this package.
 const maxProblems = 1000
 
 // The bounds of texts, in bytes. Messages shorten what they quote from the file. Messages of the YAML library, and of a
@@ -51,6 +51,7 @@ func (p *Problems) AddAt(at Place, format string, args ...any) {
 // Sorted returns the problems in the order of the file. A problem in what an anchor stands for is found once for each
 // alias, and returned once.
 func (p Problems) Sorted() []Problem {
+	p = slices.Clone(p)
 	slices.SortStableFunc(p, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})

@@ -88,7 +88,10 @@ func Alternatives(all []string) string {
 	return strings.Join(all[:last], ", ") + " or " + all[last]
 }
 
-// Listed returns the first MostListed names and, if there are more, how many.
+// MostListed is how many names a message lists.
+const MostListed = 12
+
+// Listed returns the first MostListed names and, if there are more, a text with the number of the others.
 func Listed(names []string) []string {
 	if len(names) <= MostListed {
 		return names

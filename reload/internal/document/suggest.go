@@ -5,9 +5,6 @@ import (
 	"strings"
 )
 
-// MostListed is how many names a message lists.
-const MostListed = 12
-
 // mostCompared bounds how many names one name is compared with, and mostComparedInAll the comparisons for a file: a file
 // with thousands of misspelt names is no configuration.
 const (
@@ -21,11 +18,11 @@ const mostSuggested = 64
 // A Suggester suggests names for misspelt ones, until it has compared mostComparedInAll names.
 type Suggester struct{ compared int }
 
-// Instead returns the end of a message about the unknown name got: "did you mean" the nearest of the names or, if none is
-// near, which names there are. If there are none, it returns the text none.
-func (s *Suggester) Instead(got string, names []string, none string) string {
+// Instead returns the end of a message about the unknown name got: "did you mean" the nearest of the names or, if no
+// name is near, a list of the names. If names is empty, it returns ifEmpty.
+func (s *Suggester) Instead(got string, names []string, ifEmpty string) string {
 	if len(names) == 0 {
-		return none
+		return ifEmpty
 	}
 	if s.compared < mostComparedInAll {
 		s.compared += min(len(names), mostCompared)

@@ -1,6 +1,6 @@
 // Package explain describes the pipelines of a file in words, one line for each strategy.
 //
-//   - explain.go: Write, which needs to know who shares what.
+//   - explain.go: Write, and which pipelines share a limiter or budget.
 //   - strategy.go, limiter.go: the words for their options.
 package explain
 
@@ -14,8 +14,8 @@ import (
 	"github.com/weir-go/weir/reload/internal/model"
 )
 
-// Write writes what the named pipelines of f do, or all pipelines if there are no names. The error is that of w, or
-// says that f has no pipeline of a name.
+// Write writes what the named pipelines of f do, or all pipelines if there are no names. It returns an error if w
+// returns one, or if f has no pipeline with one of the names.
 func Write(w io.Writer, f *model.File, names ...string) error {
 	e := explainer{file: f, byName: make(map[string]*model.Pipeline), retrying: make(map[string]bool)}
 	var all []string
@@ -63,7 +63,8 @@ func (e *explainer) findUsers() {
 	}
 }
 
-// addUser returns false if it was called before. Pipelines are added one after the other.
+// addUser reports whether the pipeline is a new user of the limiter or budget. Because all users of one pipeline are
+// added before those of the next, it compares only the last user.
 func (e *explainer) addUser(of any, pipeline string) bool {
 	users := e.users[of]
 	if len(users) > 0 && users[len(users)-1] == pipeline {

@@ -18,7 +18,7 @@ func (e *explainer) rateLimiter(p *model.Pipeline, l *model.Limiter, o model.Rat
 		words = "takes as many permits as " + o.Permits + " says"
 	}
 	return words + when(o.Shadow, " if it can, and goes on if not (shadow),") + " of " + e.limiter(p, l) +
-		when(o.Handle != "", "; a failure is what %s takes for one", document.Name(o.Handle))
+		when(o.Handle != "", "; %s reports what a failure is", document.Name(o.Handle))
 }
 
 // limiter describes the limiter of a strategy of p.
@@ -68,7 +68,7 @@ func (e *explainer) limitsAlone(p *model.Pipeline, l *model.Limiter) string {
 }
 
 func explainAdaptive(o adaptive.LimiterOptions) string {
-	// The defaults of these depend on each other. The other options can make the limiter large.
+	// Only options whose defaults depend on each other are passed on: others can make a limiter that needs much memory.
 	l, err := adaptive.NewLimiter(&adaptive.LimiterOptions{MinLimit: o.MinLimit, MaxLimit: o.MaxLimit, InitialLimit: o.InitialLimit})
 	if err == nil { // Parse has refused others
 		o = l.Options()
@@ -118,7 +118,7 @@ func explainStore(m *model.Store) string {
 	case store.FallBackLocally:
 		outage = percent(m.LocalShare) + " of the limit in the process"
 	}
-	return "; in the store " + m.Name + ", " + outage + " while that is away" +
+	return "; in the store " + m.Name + ", " + outage + " while the store is unavailable" +
 		when(m.Block > 1, ", takes up to %d permits at once", m.Block) +
 		when(m.CacheRejections, ", remembers rejections") +
 		when(m.NoCoalescing, ", asks for each call alone") +

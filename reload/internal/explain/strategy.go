@@ -67,7 +67,7 @@ func explainOwn(kind string, options any) string {
 		if f.Function || f.IsName() || v.FieldByIndex(f.Index).IsZero() {
 			continue
 		}
-		set = append(set, f.Name+": "+f.Written(v.FieldByIndex(f.Index)))
+		set = append(set, f.Name+": "+f.Format(v.FieldByIndex(f.Index)))
 	}
 	if len(set) == 0 {
 		return kind
@@ -115,7 +115,7 @@ func explainWaits(o retry.Options) string {
 	}
 }
 
-// explainBackoff lists the first waits, up to the one from which they stay the same.
+// explainBackoff lists the first waits. If all further waits are the same, it ends with the first of these.
 func explainBackoff(o retry.Options) string {
 	const most = 3
 	var waits []string
@@ -155,7 +155,7 @@ func wait(o retry.Options, attempt int) time.Duration {
 // explainHedging describes hedging, without its budget.
 func explainHedging(o model.HedgingOptions) string {
 	hedges := cmp.Or(o.MaxHedges, hedge.DefaultMaxHedges)
-	failed := asTold(o.Handle)
+	failed := accordingTo(o.Handle)
 	switch delay := cmp.Or(o.Delay, hedge.DefaultDelay); {
 	case hedges < 0:
 		return "is not hedged"
@@ -170,8 +170,8 @@ func explainHedging(o model.HedgingOptions) string {
 	}
 }
 
-// asTold names the function that reports failures, if there is one.
-func asTold(handle string) string { return when(handle != "", " as %s tells", handle) }
+// accordingTo names the function that reports failures, if there is one.
+func accordingTo(handle string) string { return when(handle != "", " as %s tells", handle) }
 
 // budget describes the budget that further attempts of s are taken from.
 func (e *explainer) budget(p *model.Pipeline, s *model.Strategy) string {
@@ -179,7 +179,7 @@ func (e *explainer) budget(p *model.Pipeline, s *model.Strategy) string {
 	if m == nil || !e.retries(s) {
 		return ""
 	}
-	o := m.Full()
+	o := m.WithDefaults()
 	var parts []string
 	if o.Ratio > 0 {
 		parts = append(parts, percent(o.Ratio)+" of the executions")
@@ -205,14 +205,14 @@ func explainCircuitBreaker(o model.CircuitBreakerOptions) string {
 	}
 	words := "fails fast"
 	if len(rules) > 0 {
-		words += fmt.Sprintf(" for %s once %s have failed%s", briefly(full.BreakDuration), document.Alternatives(rules), asTold(o.Handle)) +
+		words += fmt.Sprintf(" for %s once %s have failed%s", briefly(full.BreakDuration), document.Alternatives(rules), accordingTo(o.Handle)) +
 			when(full.HalfOpenProbes > 1, ", and then until %d probes have succeeded", full.HalfOpenProbes) +
 			when(o.Control != "", ", and")
 	}
 	return words + when(o.Control != "", " while isolated with %s", o.Control)
 }
 
-// explainChaos says in what part of the executions a strategy does something.
+// explainChaos describes a chaos strategy. what is what happens to the executions that it affects.
 func explainChaos(o chaos.Options, subject, what string) string {
 	part := "none"
 	if rate := cmp.Or(o.Rate, chaos.DefaultRate); rate > 0 {

@@ -31,7 +31,7 @@ func Example() {
 			return nil
 		},
 		Ended: func(r filewatch.Result) {
-			if r.News {
+			if r.Log {
 				fmt.Println("something is wrong:", r.Err != nil)
 			}
 		},

@@ -85,7 +85,7 @@ func (k *keeper) ended(r filewatch.Result) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
-	case !r.News:
+	case !r.Log:
 	case r.Err == nil:
 		k.problems = append(k.problems, "")
 	default:

@@ -44,11 +44,13 @@ type permanentError struct{ error }
 
 func (e *permanentError) Unwrap() error { return e.error }
 
-var errLoadLeft = errors.New("reload: loading left its goroutine")
+// errGoexit is the error of a Load that has called [runtime.Goexit].
+var errGoexit = errors.New("reload: a function has called runtime.Goexit while the file was loaded")
 
-// load calls Load, and done with its error. A panic is a [registry.PanicError], and [runtime.Goexit] is errLoadLeft.
-func (w *Watcher) load(ctx context.Context, content []byte, done func(err error, returned bool)) {
-	err, returned := errLoadLeft, false
+// callLoad calls Load, and then done with the error of Load. If Load has panicked, the error is a [registry.PanicError].
+// If Load has called [runtime.Goexit], it is errGoexit; callLoad does not return then, but done is called.
+func (w *Watcher) callLoad(ctx context.Context, content []byte, done func(err error, returned bool)) {
+	err, returned := errGoexit, false
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("reload: loading the file: %w", &registry.PanicError{Value: p, Stack: debug.Stack()})

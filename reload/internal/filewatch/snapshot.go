@@ -11,11 +11,11 @@ import (
 	"github.com/weir-go/weir/internal/regularfile"
 )
 
-// maxSize is how many bytes of a file are read. What decodes the content can have a lower bound, and say more about it.
+// maxSize is the size of the largest file that is read. A decoder can have a lower bound, with a better error.
 const maxSize = 8 << 20
 
-// maxReads is how many reads in a row can disagree. With a Settle of 200 ms that is ten seconds, in which a large file
-// can come over a slow line.
+// maxReads is how many reads in a row can disagree. With a Settle of 200 ms this takes ten seconds, enough to copy a
+// large file over a slow connection.
 const maxReads = 50
 
 // ErrUnsettled means that no two reads in a row agreed.
@@ -45,7 +45,7 @@ type snapshot struct {
 	err     error
 }
 
-// equal reports whether two reads agree. A file that is missing twice does.
+// equal reports whether two reads agree: both have the same content, or the same error.
 func (s snapshot) equal(o snapshot) bool {
 	return s.sum == o.sum && sameText(s.err, o.err)
 }
@@ -56,8 +56,8 @@ func (s snapshot) withoutContent() snapshot {
 	return s
 }
 
-// read reads the file. It leaves the path and the operation of the operating system's error out, so that the same
-// problem has the same text, whichever call has found it.
+// read reads the file. From an error of the operating system, it removes the path and the name of the system call, so
+// that the same problem has the same text, even if open has found it once and read the next time.
 func (w *Watcher) read() snapshot {
 	content, err := regularfile.Read(w.options.Path, maxSize)
 	if of, ok := errors.AsType[*fs.PathError](err); ok {
@@ -73,8 +73,8 @@ func (w *Watcher) unreadable(err error) snapshot {
 	return snapshot{err: &ReadError{Path: w.options.Path, Err: err}}
 }
 
-// settle reads until two reads in a row agree, and returns the last one. If no two of maxReads reads agree, the
-// result is that of a file that cannot be read. The error is the cause of the context.
+// settle reads until two reads in a row agree, and returns the last snapshot. If maxReads reads disagree, the snapshot
+// has the error ErrUnsettled. settle itself returns an error only if the context ends: its cause.
 func (w *Watcher) settle(ctx context.Context, seen snapshot) (snapshot, error) {
 	for range maxReads - 1 {
 		if err := sleep(ctx, w.options.Settle); err != nil {

@@ -25,8 +25,8 @@ type Options struct {
 	// The context is that of Run or Reload. What Load makes should not depend on it: a caller's context can end as
 	// soon as Reload has returned. If the context has ended when Load fails, the content does not count as refused.
 	Load func(ctx context.Context, content []byte) error
-	// Ended is called with the result of each load, each read that failed, and each read that has found the content in
-	// force again. Like Load, it is not called concurrently, and must not call Reload.
+	// Ended is called with the result of each load and of each read that failed. It is also called when the file has the
+	// content in force again after a failure. Like Load, it is not called concurrently, and must not call Reload.
 	Ended func(Result)
 	// Signals makes Run reload the file for every signal that comes from it; usually the channel of [NotifyHangup].
 	// If nil, there are none.
@@ -39,9 +39,9 @@ type Result struct {
 	Err error
 	// Loaded reports whether Load was called.
 	Loaded bool
-	// News reports whether Err is to be shown: it has another text than that of the last Result, or is nil and that was
-	// not. Errors of Reload and of loads for a signal are always shown.
-	News bool
+	// Log reports whether the Result is to be logged: Err has another text than the Err of the last Result, or only one
+	// of the two is nil. Errors of Reload and of loads for a signal are always logged.
+	Log bool
 }
 
 // A Watcher calls Load with the content of a file whenever the content has changed. Make one with New. Most callers
@@ -53,8 +53,8 @@ type Watcher struct {
 	// context.
 	turn chan struct{}
 	// The following fields are used by the holder of turn.
-	last    snapshot // the last one that two reads have agreed about, without its content
-	inForce snapshot // the last one that was loaded, without its content
+	last    snapshot // the last snapshot that was handled, without its content
+	inForce snapshot // the last snapshot that was loaded, without its content
 	problem error    // of the last Result
 	retry   retry    // for last, if it was refused
 }
@@ -62,7 +62,7 @@ type Watcher struct {
 // New returns a Watcher. It does not read the file.
 func New(o Options) (*Watcher, error) {
 	w := &Watcher{options: o, turn: make(chan struct{}, 1)}
-	if !filepath.IsAbs(o.Path) { // Abs would clean an absolute one, which leads elsewhere if there are links
+	if !filepath.IsAbs(o.Path) { // Abs would clean an absolute path, and link/../file can be another file than file
 		path, err := filepath.Abs(o.Path)
 		if err != nil {
 			return nil, fmt.Errorf("reload: no absolute path for %s: %w", o.Path, err)
@@ -95,7 +95,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 				signals = nil
 				continue
 			}
-			_ = w.Reload(ctx) // Ended has it
+			_ = w.Reload(ctx) // Ended gets the error
 		}
 	}
 }
@@ -115,7 +115,7 @@ func (w *Watcher) Reload(ctx context.Context) error {
 	return w.handle(ctx, seen, byRequest)
 }
 
-// poll reads the file, and handles what it has read if that has changed or is to be tried again.
+// poll reads the file. If the content has changed, or is to be tried again, poll handles it.
 func (w *Watcher) poll(ctx context.Context) {
 	if w.takeTurn(ctx) != nil {
 		return
@@ -138,21 +138,21 @@ func (w *Watcher) poll(ctx context.Context) {
 	_ = w.handle(ctx, seen, byPoll)
 }
 
-// requested is whether a caller has requested an attempt or a poll has found it necessary.
-type requested bool
+// A trigger is the reason for an attempt: a poll, or a caller or signal that has requested it.
+type trigger bool
 
 const (
-	byPoll    requested = false
-	byRequest requested = true
+	byPoll    trigger = false
+	byRequest trigger = true
 )
 
 // handle loads the content if it could be read.
-func (w *Watcher) handle(ctx context.Context, seen snapshot, by requested) (err error) {
+func (w *Watcher) handle(ctx context.Context, seen snapshot, by trigger) (err error) {
 	if seen.err != nil {
 		w.conclude(seen, Result{Err: seen.err}, by)
 		return seen.err
 	}
-	w.load(ctx, seen.content, func(failure error, returned bool) {
+	w.callLoad(ctx, seen.content, func(failure error, returned bool) {
 		err = failure
 		switch {
 		case !returned:
@@ -168,7 +168,7 @@ func (w *Watcher) handle(ctx context.Context, seen snapshot, by requested) (err 
 }
 
 // conclude records the result for seen and calls Ended.
-func (w *Watcher) conclude(seen snapshot, r Result, by requested) {
+func (w *Watcher) conclude(seen snapshot, r Result, by trigger) {
 	again := by == byPoll && seen.equal(w.last)
 	w.last = seen.withoutContent()
 	switch {
@@ -179,7 +179,7 @@ func (w *Watcher) conclude(seen snapshot, r Result, by requested) {
 	default:
 		w.retry = retry{}.after(r.Err)
 	}
-	r.News = !sameText(r.Err, w.problem) || by == byRequest && r.Err != nil
+	r.Log = !sameText(r.Err, w.problem) || by == byRequest && r.Err != nil
 	w.problem = r.Err
 	w.options.Ended(r)
 }

@@ -21,9 +21,9 @@ type Field struct {
 	Rule
 }
 
-// FieldsOf returns the fields of a struct in the order of their declaration, with those of embedded structs that it
-// does not hide. A yaml tag, or else a json tag, means what it means to package yaml; without omitempty the field is
-// required. The result is shared: it must not be changed.
+// FieldsOf returns the fields of a struct in the order of their declaration, including the fields of embedded structs
+// that the struct does not hide. A yaml tag, or else a json tag, means what it means to package yaml; without omitempty
+// the field is required. The result is shared: it must not be changed.
 func FieldsOf(t reflect.Type) []Field {
 	if known, ok := knownFields.Load(t); ok {
 		return known.([]Field)
@@ -109,9 +109,11 @@ var (
 // IsText reports whether the type has an UnmarshalText method.
 func IsText(t reflect.Type) bool { return reflect.PointerTo(t).Implements(unmarshalerType) }
 
-// Decodable returns an error that names what in a type cannot be decoded from a file, or nil. inside are the types
-// around t.
-func Decodable(t reflect.Type, inside ...reflect.Type) error {
+// Decodable returns an error if a part of the type cannot be decoded from a file. The error names that part.
+func Decodable(t reflect.Type) error { return decodable(t, nil) }
+
+// decodable is Decodable for a type that is part of the types inside.
+func decodable(t reflect.Type, inside []reflect.Type) error {
 	if slices.Contains(inside, t) {
 		return fmt.Errorf("%v contains itself", t)
 	}
@@ -125,18 +127,18 @@ func Decodable(t reflect.Type, inside ...reflect.Type) error {
 		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		return nil
 	case reflect.Pointer, reflect.Slice:
-		return Decodable(t.Elem(), inside...)
+		return decodable(t.Elem(), inside)
 	case reflect.Map:
 		if t.Key().Kind() != reflect.String {
 			return fmt.Errorf("%v: the keys of a map must be strings", t)
 		}
-		return Decodable(t.Elem(), inside...)
+		return decodable(t.Elem(), inside)
 	case reflect.Struct:
 		for _, f := range FieldsOf(t) {
 			if f.Function {
 				continue
 			}
-			if err := Decodable(f.Type, inside...); err != nil {
+			if err := decodable(f.Type, inside); err != nil {
 				return fmt.Errorf("field %s: %w", f.GoName, err)
 			}
 		}
@@ -146,8 +148,8 @@ func Decodable(t reflect.Type, inside ...reflect.Type) error {
 	}
 }
 
-// EnumOf returns the texts of an unsigned number type that is written as one of a few texts, in the order of the
-// numbers. For any other type it returns nil.
+// EnumOf returns the texts of an enum, in the order of their numbers. An enum is an unsigned number type with the
+// methods MarshalText and UnmarshalText. For any other type EnumOf returns nil.
 func EnumOf(t reflect.Type) []string {
 	if !IsText(t) || !t.Implements(marshalerType) || !reflect.Zero(t).CanUint() {
 		return nil
@@ -170,8 +172,8 @@ func (f Field) IsName() bool {
 	return f.Name == "name" && !f.Function && f.Type.Kind() == reflect.String
 }
 
-// Written returns a value of the field about as a file has it, for Explain.
-func (f Field) Written(v reflect.Value) string {
+// Format returns a value of the field for Explain, with a word if there is one for the value.
+func (f Field) Format(v reflect.Value) string {
 	for _, w := range f.Words {
 		if v.CanInt() && v.Int() == w.Value || v.CanFloat() && v.Float() == float64(w.Value) {
 			return w.Text

@@ -26,7 +26,7 @@ type StrategyKind struct {
 	DefaultName string // in telemetry; "": the strategies have no names
 }
 
-// The kinds that are not decoded as their options alone.
+// The kinds that the decoder treats specially: they have more fields than their options.
 const (
 	RateLimiterKind = "rate_limiter"
 	PartitionedKind = "partitioned"
@@ -92,8 +92,8 @@ func (k StrategyKind) NameOf(options any) string {
 	return k.DefaultName
 }
 
-// StoredExample returns valid options of that type, which is one of those of a kind that is [Storable], or otherwise
-// those of a fixed window.
+// StoredExample returns valid options of the type t, which a limiter in a store can have. For any other type, it returns
+// options of a fixed window.
 func StoredExample(t reflect.Type) any {
 	switch t {
 	case reflect.TypeFor[limiter.TokenBucketOptions]():
@@ -107,21 +107,21 @@ func StoredExample(t reflect.Type) any {
 	}
 }
 
-// CheckStored returns what a store says of a limiter with these options.
-func CheckStored(options any, how store.LimiterOptions) error {
-	return store.Check("any", options, &how)
+// CheckStored returns an error if a store would refuse a limiter with the options o and stored.
+func CheckStored(o any, stored store.LimiterOptions) error {
+	return store.Check("any", o, &stored)
 }
 
 // StorableName reports whether a limiter in a store can have that name.
 func StorableName(name string) bool { return store.Check(name, StoredExample(nil), nil) == nil }
 
-// Check returns what a store says of the options of a limiter of that kind in it. If the kind is unknown, the options
-// are checked as far as they depend on no kind.
+// Check returns an error if a store would refuse these options for a limiter of the kind. If the kind is unknown,
+// options that only some kinds can have are not checked.
 func (m *Store) Check(kind string) error {
-	how := m.LimiterOptions
+	stored := m.LimiterOptions
 	options := ownLimiters[kind]
 	if options == nil {
-		how.LeaseTTL = 0
+		stored.LeaseTTL = 0
 	}
-	return CheckStored(StoredExample(options), how)
+	return CheckStored(StoredExample(options), stored)
 }

@@ -1,12 +1,12 @@
-// Package model is what a file describes, as data: package decode makes it, package reload compares two of it and builds
-// pipelines of it, and package explain puts it into words. It also has what a file can contain: the kinds, the structs
-// that their options are decoded into, and the rules of the fields.
+// Package model has what a file describes, as data. Package decode makes a [File], package reload compares two Files and
+// builds their pipelines, and package explain describes a File in words. Package model also has what a file can contain:
+// the kinds, the structs that their options are decoded into, and the rules of the fields.
 //
 //   - model.go: File, Pipeline, Strategy, Limiter, Budget, Store.
 //   - kinds.go: Kinds, and weir's own.
 //   - options.go: the options of weir's own kinds, with the names of functions in place of functions.
 //   - field.go: the fields of an options struct by their names in a file.
-//   - rule.go and rules.go: what a file can say of each field other than its type, and its description.
+//   - rule.go and rules.go: the special values and the description of each field.
 package model
 
 import (
@@ -88,9 +88,9 @@ type Store struct {
 	store.LimiterOptions `yaml:",inline"`
 }
 
-// RegistryName returns the name in the registry of the limiter or circuit breaker that the strategy s of p has for its
-// own: "pipeline/strategy", or "pipeline/instance/strategy" for an instance. If DoubleSlash, the latter can be the name
-// of something else in the file, such as the limiter of a pipeline "pipeline/instance"; the name then is
+// RegistryName returns the name under which the registry keeps the limiter or circuit breaker of the strategy s of p:
+// "pipeline/strategy" or, for an instance of p, "pipeline/instance/strategy". If DoubleSlash is set, something else in
+// the file can have that name for some instance, such as the limiter of a pipeline "pipeline/instance". Then the name is
 // "pipeline//instance/strategy", with the slashes of the instance escaped.
 func (p *Pipeline) RegistryName(s *Strategy, instance string) string {
 	switch {
@@ -105,9 +105,9 @@ func (p *Pipeline) RegistryName(s *Strategy, instance string) string {
 
 var instanceEscapes = strings.NewReplacer("%", "%25", "/", "%2F")
 
-// Keeps returns what the registry keeps by RegistryName: a "limiter", a "circuit", or "" for nothing. A limiter and a
+// Kept returns what the registry keeps under RegistryName: "limiter", "circuit", or "" for nothing. A limiter and a
 // circuit can have the same name.
-func (s *Strategy) Keeps() string {
+func (s *Strategy) Kept() string {
 	if _, circuit := s.Options.(CircuitBreakerOptions); circuit {
 		return "circuit"
 	}
@@ -126,14 +126,15 @@ func (l *Limiter) Adapts() bool {
 	return slices.ContainsFunc(l.Members, (*Limiter).Adapts)
 }
 
-// CanAdapt is Adapts, and also true if a kind of the program is among them: what it does is not known.
+// CanAdapt reports whether l or one of its members learns from the outcomes of executions, or may do so because its kind
+// is the program's.
 func (l *Limiter) CanAdapt() bool {
 	_, own := ownLimiters[l.Kind]
 	return !own || l.Adapts() || slices.ContainsFunc(l.Members, (*Limiter).CanAdapt)
 }
 
-// Full returns the options with their defaults. What is off is -1.
-func (m *Budget) Full() budget.Options {
+// WithDefaults returns the options with their defaults. An option that is off is -1.
+func (m *Budget) WithDefaults() budget.Options {
 	made, err := budget.New(&m.Options)
 	if err != nil { // Parse has refused it
 		return m.Options

@@ -36,7 +36,7 @@ type TimeoutOptions struct {
 	timeout.Options `yaml:",inline"`
 }
 
-// Validate checks the first argument of [timeout.New]. Its options have nothing to check.
+// Validate checks the timeout, which is not part of [timeout.Options].
 func (o TimeoutOptions) Validate() error {
 	var p validate.Problems
 	p.Positive("Timeout", o.Timeout)
@@ -61,8 +61,8 @@ type CircuitBreakerOptions struct {
 	Control                string `yaml:"control,omitempty"`
 }
 
-// Validate puts a Control in place of the name of one: without a Control the options are invalid if nothing else
-// opens the circuit.
+// Validate sets a Control if the file names one. Otherwise, options that leave opening the circuit to the Control would
+// be invalid.
 func (o CircuitBreakerOptions) Validate() error {
 	if o.Control != "" {
 		o.Options.Control = new(circuitbreaker.Control)
@@ -84,7 +84,7 @@ type HedgingOptions struct {
 	Budget        string `yaml:"budget,omitempty"`
 }
 
-// Validate refuses any delay beside at_once: a file cannot write the delay of 0 that the options ask for.
+// Validate refuses a delay together with at_once. [hedge.Options] asks for a delay of 0, which a file cannot write.
 func (o HedgingOptions) Validate() error {
 	var p validate.Problems
 	if o.AtOnce && o.Delay != 0 {
@@ -118,20 +118,20 @@ type ChaosBehaviorOptions struct {
 	chaos.BehaviorOptions `yaml:",inline"`
 }
 
-// Validate puts a function in place of its name. The decoder reports a name that is missing.
+// Validate sets a function, because options without one are invalid. The decoder reports a name that is missing.
 func (o ChaosOutcomeOptions) Validate() error {
 	o.ResultFunc = func(context.Context) (chaos.Result, bool) { return chaos.Result{}, false }
 	return o.OutcomeOptions.Validate()
 }
 
-// Validate puts a function in place of its name. The decoder reports a name that is missing.
+// Validate sets a function, because options without one are invalid. The decoder reports a name that is missing.
 func (o ChaosBehaviorOptions) Validate() error {
 	o.BehaviorOptions.Behavior = func(context.Context) error { return nil }
 	return o.BehaviorOptions.Validate()
 }
 
-// A Purpose is what a function or value of the program is registered for, in the words of error messages. Two of
-// different purposes can have the same name.
+// A Purpose is what a function or value of the program is registered for, in the words of error messages. Names are
+// unique for each purpose.
 type Purpose string
 
 const (

@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// A Rule is what a file can say of a field other than its type, and the description of the field.
+// A Rule has the special values, the bounds and the description of a field.
 type Rule struct {
 	// Words are texts that stand for special numbers.
 	Words []Word
 	// Default is the value that a 0 would stand for; a file leaves the field out instead. If empty, a 0 means 0.
 	Default string
-	// Least is the smallest value, if Bound is set, and Most the largest; 0: any. They are for the schema: the Validate
-	// methods check them.
-	Least float64
-	Bound bool
-	Most  float64
-	// Purpose is that of the functions that the field names; "": it names none.
+	// Least is the smallest value if HasLeast is set, and Most is the largest value unless it is 0. They are only for the
+	// schema, because the Validate methods check the values.
+	Least    float64
+	HasLeast bool
+	Most     float64
+	// Purpose is set if the field names a function or value that is registered for this purpose.
 	Purpose Purpose
 	// Doc is the description in the schema.
 	Doc string
@@ -49,7 +49,7 @@ func ruleOf(t reflect.Type, f reflect.StructField) Rule {
 	return r
 }
 
-// Set sets v to the number, and reports whether v is one.
+// Set sets v to the Value, and reports whether v is a number.
 func (w Word) Set(v reflect.Value) bool {
 	switch {
 	case v.CanInt():

@@ -27,7 +27,7 @@ func TestRules(t *testing.T) {
 				continue
 			}
 			assert.NotEmpty(t, f.Doc, "%v: %s", typ, f.GoName)
-			if below := f.Least - 1; f.Bound && (below != 0 || f.Default == "") { // Validate takes a 0 for the default
+			if below := f.Least - 1; f.HasLeast && (below != 0 || f.Default == "") { // Validate takes a 0 for the default
 				assert.Contains(t, refusedFields(typ, f, int64(below)), f.GoName, "%v: %s", typ, f.GoName)
 				assert.NotContains(t, refusedFields(typ, f, int64(f.Least)), f.GoName, "%v: %s", typ, f.GoName)
 			}

@@ -16,8 +16,8 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-// rules are the rules of the fields of weir's own options: of limiters and their stores, and of strategies and budgets. A
-// test holds that none is missing and that they agree with the Validate methods.
+// rules are the rules of the fields of weir's own options: of limiters and their stores, and of strategies and budgets.
+// A test checks that none is missing and that they agree with the Validate methods.
 var rules = map[reflect.Type]map[string]Rule{
 	reflect.TypeFor[limiter.ConcurrencyOptions](): {
 		"PermitLimit": atLeast(1, "How many permits can be held at once."),
@@ -48,7 +48,7 @@ var rules = map[reflect.Type]map[string]Rule{
 		"MinLimit":          {Default: "1", Doc: "The lowest limit; 1 unless set."},
 		"MaxLimit":          {Default: "200", Doc: "The highest limit; 200 unless set."},
 		"InitialLimit":      {Default: "20", Doc: "The limit at the start; 20 unless set, or the nearest value between min_limit and max_limit."},
-		"MaxLimitFactor":    {Default: "5", Least: 1, Bound: true, Doc: "The limit is at most this many times the largest number of executions that have run at once; 5 unless set."},
+		"MaxLimitFactor":    {Default: "5", Least: 1, HasLeast: true, Doc: "The limit is at most this many times the largest number of executions that have run at once; 5 unless set."},
 		"MaxLimitWindow":    described("How long the largest number of executions that have run at once counts for max_limit_factor; 0s: since the last change of the limit."),
 		"QueueLimit":        queueLimit,
 		"QueueOrder":        queueOrder,
@@ -57,7 +57,7 @@ var rules = map[reflect.Type]map[string]Rule{
 		"MinSamples":        {Default: "50", Doc: "How many executions must succeed between two changes of the limit; 50 unless set."},
 		"Quantile":          {Default: "0.9", Doc: "The quantile of the execution times that the limit depends on, below 1; 0.9 unless set."},
 		"BaselineAge":       {Default: "10", Doc: "How many samples of the execution time the baseline averages; 10 unless set."},
-		"CorrelationWindow": {Default: "50", Least: 2, Bound: true, Doc: "How many changes of the limit are compared with the throughput; 50 unless set."},
+		"CorrelationWindow": {Default: "50", Least: 2, HasLeast: true, Doc: "How many changes of the limit are compared with the throughput; 50 unless set."},
 	},
 	reflect.TypeFor[adaptive.ThrottlerOptions](): {
 		"FailureRate":      {Default: "0.1", Doc: "The part of executions that can fail before any are rejected, below 1; 0.1 unless set."},
@@ -88,7 +88,7 @@ var rules = map[reflect.Type]map[string]Rule{
 	reflect.TypeFor[retry.Options](): {
 		"Name": name("Retry"),
 		"MaxRetries": {
-			Words: []Word{Off, Forever}, Default: "3", Least: -1, Bound: true,
+			Words: []Word{Off, Forever}, Default: "3", Least: -1, HasLeast: true,
 			Doc: "How many attempts can follow the first one; 3 unless set.",
 		},
 		"Backoff":          described("How the waits grow."),
@@ -103,7 +103,7 @@ var rules = map[reflect.Type]map[string]Rule{
 		"Name": name("Timeout"),
 	},
 	reflect.TypeFor[TimeoutOptions](): {
-		"Timeout": described("How long what is inside the timeout can take; more than 0."),
+		"Timeout": described("How long the execution inside the timeout can take; more than 0."),
 	},
 	reflect.TypeFor[RetryOptions](): {
 		"Handle": naming(HandleFunction, "The registered function that reports what is retried. Default: every error except the end of the execution's own context and errors whose method `Retryable() bool` returns false."),
@@ -185,7 +185,7 @@ var (
 
 func described(doc string) Rule              { return Rule{Doc: doc} }
 func naming(what Purpose, doc string) Rule   { return Rule{Purpose: what, Doc: doc} }
-func atLeast(least float64, doc string) Rule { return Rule{Least: least, Bound: true, Doc: doc} }
+func atLeast(least float64, doc string) Rule { return Rule{Least: least, HasLeast: true, Doc: doc} }
 
 func name(usual string) Rule {
 	return described("The name of the strategy in telemetry; " + usual + " unless set.")

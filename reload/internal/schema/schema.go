@@ -43,14 +43,14 @@ func Make(k *model.Kinds) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// byName is the schema of a mapping of names to what a definition describes.
+// byName is the schema of a mapping whose keys are names and whose values have the schema of the definition.
 func byName(description, definition string) object {
 	return object{"description": description, "type": "object", "additionalProperties": ref(definition)}
 }
 
 func ref(definition string) object { return object{"$ref": "#/$defs/" + definition} }
 
-// definitions returns the schemas that the others refer to by name.
+// definitions returns the schemas that [ref] refers to, by name.
 func (g generator) definitions() object {
 	defs := object{
 		"limiter":  g.limiterSchema(),
@@ -93,7 +93,7 @@ func (g generator) definitions() object {
 	return defs
 }
 
-// refine adds what the types do not show.
+// refine adds to the schemas what the types of the options do not show.
 func (g generator) refine(defs object) {
 	partitioned := defs["limiter.partitioned"].(object)
 	properties(partitioned)["each"] = object{"$ref": "#/$defs/each", "description": "The limiter that every key gets."}
@@ -122,7 +122,7 @@ func (g generator) limiterSchema() object {
 func (g generator) addStore(limiter object) {
 	name := g.withFunctions(object{"type": "string"}, model.LimiterStore)
 	properties(limiter)[model.StoreField] = object{
-		"description": "The store of the limiter's state, which instances share: its name, or its name and options. In the process unless set.",
+		"description": "The store that holds the limiter's state, which all instances then share: its name, or a mapping with its name and options. The state is in the process unless set.",
 		"anyOf":       []any{name, ref("store")},
 	}
 	limiter["dependentSchemas"] = object{model.StoreField: object{"anyOf": eachRequired(model.Storable)}}
@@ -150,8 +150,8 @@ func (g generator) kindSchema(t reflect.Type) object {
 	return s
 }
 
-// withFunctions adds the names of functions that the program has registered to s, if there are any. With AcceptUnknown
-// there can be others.
+// withFunctions limits s to the names of the functions that the program has registered. If there are none, or a file can
+// name others because of AcceptUnknown, s is not limited.
 func (g generator) withFunctions(s object, what model.Purpose) object {
 	if names := g.Functions[what]; len(names) > 0 && !g.AcceptUnknown {
 		s["enum"] = names
@@ -257,7 +257,7 @@ func numberSchema(t reflect.Type, r model.Rule) object {
 		s["exclusiveMinimum"] = 0
 	case r.Default != "" && r.Least <= 0:
 		s["minimum"] = 1
-	case r.Bound:
+	case r.HasLeast:
 		s["minimum"] = r.Least
 	case strings.HasPrefix(t.Kind().String(), "uint"):
 		s["minimum"] = 0
