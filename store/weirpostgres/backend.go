@@ -18,12 +18,12 @@ type BackendOptions struct {
 	Schema string `json:"schema,omitempty" yaml:"schema,omitempty"`
 	// AsynchronousCommit, if true, makes decisions several times faster: they do not wait for the server's disk. If the
 	// server crashes, permits of the last moments (three times wal_writer_delay, by default 0.6 s) can be granted
-	// again. Leases still wait; only their release does not, and a lost one ends with its TTL. If false, the session's
-	// synchronous_commit applies.
+	// again. Acquiring and renewing leases still waits for the disk. Releasing a lease does not: if the crash undoes the
+	// release, the lease ends with its TTL. If false, the session's synchronous_commit applies.
 	AsynchronousCommit bool `json:"asynchronous_commit,omitempty" yaml:"asynchronous_commit,omitempty"`
 	// NoSweep, if true, leaves deleting unused rows to other instances. By default, while decisions are made, this
-	// instance sweeps 1 MB of each table every ten seconds, or earlier after 1000 to 64,000 decisions: the more rows it
-	// finds, the fewer. While it finds many, it sweeps up to four times a second.
+	// instance sweeps 1 MB of each table every ten seconds, or earlier after 64,000 decisions. If sweeps find many unused
+	// rows, the number falls to 1000 decisions, and the interval to a quarter of a second.
 	NoSweep bool `json:"no_sweep,omitempty" yaml:"no_sweep,omitempty"`
 }
 
@@ -79,7 +79,7 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// anyRows is a number of rows that is not checked.
+// anyRows, as the parameter n of query, allows any number of rows.
 const anyRows = -1
 
 // query sends a statement that must return n rows, and calls row for each. A statement that was ended by a deadlock or a

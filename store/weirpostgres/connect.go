@@ -81,8 +81,8 @@ func prepare(ctx context.Context, conn *pgxpool.Conn, sql string) error {
 	return nil
 }
 
-// release closes a connection whose server does not have a prepared statement any more, or has it with another result:
-// a program with the same pool has sent "deallocate all", for example.
+// release returns err. If err says that the prepared statement no longer exists, or now returns other columns, release
+// closes the connection. This happens, for example, if the program has sent "deallocate all" through the same pool.
 func release(conn *pgxpool.Conn, err error) error {
 	if code := codeOf(err); code == undefinedStatement || code == featureNotSupported {
 		closeConn(conn.Conn())

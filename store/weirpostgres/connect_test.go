@@ -134,7 +134,7 @@ func TestBackend_SweepWithTracerThatMisbehaves(t *testing.T) {
 			}
 			h.query.Store(&bad)
 			for want := range int64(3) {
-				b.sweeper.decided(sweepRarely)
+				b.sweeper.decided(maxDecisions)
 				b.sweeper.running.Wait()
 				require.Equal(t, want+1, sweeps.Load())
 			}

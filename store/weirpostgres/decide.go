@@ -56,7 +56,7 @@ func (b *Backend) decideOne(ctx context.Context, batch *backend.Batch, wait time
 func (b *Backend) decideMany(ctx context.Context, batches []*backend.Batch, wait time.Duration) error {
 	names, keys := make([]string, len(batches)), make([][]byte, len(batches))
 	first, last := make([]int32, len(batches)), make([]int32, len(batches))
-	all := make([]rejections, len(batches))
+	all := make([]keyRejections, len(batches))
 	var n []int64
 	for i, batch := range batches {
 		all[i] = b.rejections.of(batch)
@@ -71,7 +71,7 @@ func (b *Backend) decideMany(ctx context.Context, batches []*backend.Batch, wait
 	})
 }
 
-func scanBatch(rows pgx.Rows, batch *backend.Batch, rejections rejections) error {
+func scanBatch(rows pgx.Rows, batch *backend.Batch, rejections keyRejections) error {
 	var n []int64
 	if err := rows.Scan(&n); err != nil {
 		return err

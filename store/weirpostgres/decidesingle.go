@@ -10,32 +10,34 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// There are two ways to decide. The schema's function decide can decide everything. A single take, which takes n permits
-// of a bucket or fixed window or none, is first sent as one plain statement. That costs the server about as much as any
-// upsert, and half as much as the function. It writes the row or does nothing. If it does nothing, the function decides,
-// in a second round trip. These are the reasons:
+// There are two ways to decide. The schema's function decide can decide everything. A batch with one request, which
+// takes either n permits of a bucket or fixed window or none, is a single take. It is first sent as one plain statement,
+// which costs the server about as much as any upsert, and half as much as the function. The statement writes the row or
+// does nothing. If it does nothing, the function decides, in a second round trip. The statement does nothing if
 //
 //   - too few permits are available,
-//   - the row is of another version of the definition, or a newer one exists, or the row has a refund floor,
+//   - the row is of another version of the definition, or a newer version exists, or the row has a refund floor,
 //   - the server's clock has stepped back.
 //
 // Then the function decides the next requests about that key, too: see recentRejections.
 //
 // The statement reads the clock before it locks the row. If another session has written the row meanwhile, the row has a
-// later time. Then the decision is made at the time in the row, as if right after the other session's. If the statement's
-// time is earlier by more than maxBehind, the clock has stepped back or the wait was long; then the function decides,
-// which reads the clock after it has locked the row.
+// later time, and the statement decides by the time in the row. If the statement's own time is earlier by more than
+// maxBehind, the clock has stepped back or the wait was long; then the function decides, which reads the clock after it
+// has locked the row.
 //
 // If the pool does not keep prepared statements, the server would plan the statement each time, which costs far more
 // than the function; then the function decides everything.
 
-// singleStatement returns the plain statement. settings are expressions that set something for it.
+// singleStatement returns the plain statement. settings are calls of set_config for this statement. The parameters from
+// $8 on are:
 //
 //	$8   the time of a tick before 1970, so that no negative number is divided
-//	$9   how many ticks that is before the anchor
-//	$11  after so many ticks, every key is full; no more are counted, so that the product does not overflow
-//	$12  permits that come back on a tick
-//	$13  the most that can be missing if n permits are available
+//	$9   the number of ticks from $8 to the anchor
+//	$10  the permits that the request takes
+//	$11  the number of ticks after which every key is full; further ticks are not counted, so that products cannot overflow
+//	$12  the permits that come back on a tick
+//	$13  the largest number of missing permits with which the request is granted
 //	$14  lock_timeout
 func singleStatement(settings string) string {
 	const returned = `least(greatest(excluded.tick - s.tick, 0), $11) * $12`
@@ -76,7 +78,7 @@ func singleTake(b *backend.Batch) bool {
 		-maxScheduleNumber < d.Anchor && d.Anchor < maxScheduleNumber && d.Period < maxScheduleNumber
 }
 
-// decideSingle sends the plain statement. If that has done nothing, the batch is unchanged.
+// decideSingle sends the plain statement. If the statement has done nothing, done is false and the batch is unchanged.
 func (b *Backend) decideSingle(ctx context.Context, batch *backend.Batch, wait time.Duration) (done bool, err error) {
 	s := backend.State{Schedule: batch.Definition.Schedule()}
 	err = b.query(ctx, "decide", b.sql.decideSingle, append(singleArgs(batch), lockTimeout(wait)), anyRows, func(_ int, rows pgx.Rows) error {

@@ -10,8 +10,8 @@
 //
 // # Behind PgBouncer
 //
-// Session mode needs nothing. In transaction mode a prepared statement does not exist in the next transaction. Unless
-// PgBouncer tracks prepared statements (1.21 and later, max_prepared_statements), the pool must not prepare any:
+// Session mode works without settings. In transaction mode a prepared statement does not exist in the next transaction.
+// Unless PgBouncer tracks prepared statements (1.21 and later, max_prepared_statements), the pool must not prepare any:
 // set default_query_exec_mode=exec in its connection string, or pgx.QueryExecModeExec in its configuration;
 // cache_describe and simple_protocol work, too. Then the functions decide everything, because the server would plan the
 // upsert each time. Through transaction mode, Listen returns an error, and limiters poll. A separate pool for the

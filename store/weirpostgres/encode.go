@@ -7,8 +7,9 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// maxKey is the length of the longest key that is stored as it is. A longer one is stored as its beginning and a digest
-// of all of it, which together are longer than maxKey, so that no other key is stored alike.
+// maxKey is the length of the longest key that is stored unchanged. Of a longer key, the first maxKey bytes and a digest
+// of the whole key are stored. Together they are longer than maxKey, so that they differ from every key that is stored
+// unchanged.
 const maxKey = 1000
 
 // keyBytes returns a key as it is stored. It is never nil, which would be null.
@@ -58,10 +59,11 @@ func bit(b bool) int64 {
 	return 0
 }
 
-// bounded keeps a number in a range in which the server can add and subtract. No tick is near its ends.
+// bounded limits a number to a range in which the server can add and subtract without overflow. Ticks are far inside the
+// range.
 func bounded(n int64) int64 { return min(max(n, -1<<60), 1<<60) }
 
-var errAnswer = errors.New("unexpected reply: the functions in the schema are not those of this program")
+var errAnswer = errors.New("unexpected reply: the schema has other functions than this program expects")
 
 // readAnswer sets the answers from what the function decide has returned.
 func readAnswer(b *backend.Batch, n []int64) error {

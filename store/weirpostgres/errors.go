@@ -39,7 +39,8 @@ func codeOf(err error) string {
 }
 
 // keyError reports whether a statement has failed because of one of its keys, such as a number that is out of range or
-// text that is too long for an index. The statement has done nothing for the other keys either, but can without that key.
+// text that is too long for an index. The statement has done nothing for any key, and can succeed without the key that
+// caused the error.
 func keyError(err error) bool {
 	code := codeOf(err)
 	for _, class := range []string{"22", "23", "54", "P0"} { // data, constraints, program limits, errors of triggers
@@ -77,13 +78,13 @@ func (b *Backend) explain(what string, err error) error {
 // maxName is the length of the longest name, in bytes: name and key must fit into a row of an index, and into a notice.
 const maxName = 500
 
-// checkName returns an error for a name that a text in PostgreSQL cannot have.
+// checkName returns an error for a name that PostgreSQL cannot store as text, or that is too long.
 func checkName(name string) error {
 	switch {
 	case len(name) > maxName:
 		return fmt.Errorf("the name %q… of a limiter has %d bytes, more than %d", strings.ToValidUTF8(name[:20], "?"), len(name), maxName)
 	case !utf8.ValidString(name) || strings.Contains(name, "\x00"):
-		return fmt.Errorf("the name %q of a limiter is not valid UTF-8 without zero bytes", name)
+		return fmt.Errorf("the name %q of a limiter must be valid UTF-8 and have no zero bytes", name)
 	}
 	return nil
 }

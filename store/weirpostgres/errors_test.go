@@ -110,7 +110,7 @@ func TestDecide_InvalidInput(t *testing.T) {
 		assert.ErrorContains(t, batch.Err, "weirpostgres: decide: ", name)
 	}
 	_, _, err := b.Load(t.Context(), "a\x00")
-	assert.ErrorContains(t, err, "not valid UTF-8")
+	assert.ErrorContains(t, err, "must be valid UTF-8")
 	_, err = b.Define(t.Context(), 0, bad(func(d *backend.Definition) { d.Version = 0 }))
 	assert.ErrorContains(t, err, "the version must be more than 0")
 	assert.ErrorContains(t, b.Acquire(t.Context(), []*backend.LeaseRequest{nil}), "nil")
@@ -217,14 +217,14 @@ func TestCloseEndsASweep(t *testing.T) {
 		begin perform pg_sleep(60); return array[0, 0]; end $$`, schema))
 	b, err := NewBackend(pool, &BackendOptions{Schema: schema})
 	require.NoError(t, err)
-	b.sweeper.decided(sweepAfter)
+	b.sweeper.decided(minDecisions)
 	require.Eventually(t, func() bool {
 		return count(t, pool, `select count(*) from pg_stat_activity where state = 'active' and query like '%"' || $1 || '".sweep(%' and pid <> pg_backend_pid()`, schema) == 1
 	}, 20*time.Second, time.Millisecond)
 	begin := time.Now()
 	require.NoError(t, b.Close())
 	assert.Less(t, time.Since(begin), 20*time.Second)
-	b.sweeper.decided(sweepAfter)
+	b.sweeper.decided(minDecisions)
 	assert.False(t, b.sweeper.busy, "nothing begins after Close")
 	require.NoError(t, b.Close())
 }
@@ -264,15 +264,15 @@ func TestSweeper_IsFasterWhereMuchIsFound(t *testing.T) {
 		select 'a', i::text::bytea, 1, 1, 0, 1, 1, 0, 0, 0, 0, 0 from generate_series(1, 20000) i`, b.schema))
 	every := func() time.Duration { return time.Duration(b.sweeper.every.Load()) }
 	b.sweeper.page = 0
-	require.Equal(t, sweepAtLeast, every())
+	require.Equal(t, maxInterval, every())
 	require.NoError(t, b.sweeper.sweep(t.Context()))
-	require.Equal(t, sweepAtLeast/4, every())
+	require.Equal(t, maxInterval/4, every())
 	require.NoError(t, b.sweeper.sweep(t.Context()))
-	require.Equal(t, sweepAtLeast/16, every())
+	require.Equal(t, maxInterval/16, every())
 	b.sweeper.page = 0
 	for range 10 {
 		b.sweeper.page = 0
 		require.NoError(t, b.sweeper.sweep(t.Context()))
 	}
-	require.Equal(t, sweepAtLeast, every(), "nothing is left there")
+	require.Equal(t, maxInterval, every(), "nothing is left there")
 }

@@ -89,7 +89,7 @@ func (q keyedStatement[T]) valid(all []T) []T {
 		if err := q.check(x); err != nil {
 			q.fail(x, q.b.explain(q.what, err))
 			if len(valid) == len(all) {
-				valid = all[:i:i]
+				valid = all[:i:i] // a full slice, so that append copies and the caller's slice stays as it is
 			}
 		} else if len(valid) < len(all) {
 			valid = append(valid, x)
@@ -98,7 +98,8 @@ func (q keyedStatement[T]) valid(all []T) []T {
 	return valid
 }
 
-// inParts sends first, then second.
+// inParts sends first, then second. If first has answers, an error of second is not returned: it is the outcome of the
+// keys of second.
 func inParts[T any](q keyedStatement[T], first, second []T, sendFirst, sendSecond func([]T) error) error {
 	if err := sendFirst(first); err != nil {
 		return err
@@ -113,7 +114,8 @@ func inParts[T any](q keyedStatement[T], first, second []T, sendFirst, sendSecon
 	return nil
 }
 
-// sendHalves sends the halves of what has failed in one statement. A key that fails the statement ends up alone.
+// sendHalves sends keys whose common statement has failed in two halves. Halves that fail are divided again, so that in
+// the end the key that causes the failure is sent alone.
 func (q keyedStatement[T]) sendHalves(ctx context.Context, all []T, wait time.Duration) error {
 	send := func(half []T) error { return q.sendDivided(ctx, half, wait) }
 	middle := len(all) / 2
@@ -215,8 +217,9 @@ func (q keyedStatement[T]) probe(ctx context.Context, all []T) (locked, unseen [
 	})
 }
 
-// splitRemembered returns as locked the keys whose rows were locked lately, and still are or cannot be seen. Another
-// session may still be inserting a row that cannot be seen, and every statement with all keys would wait for it.
+// splitRemembered divides the keys into free and locked ones. A key is locked if its row was locked lately, and is still
+// locked or cannot be seen. A row that cannot be seen may be one that another session is inserting: every statement with
+// that key would wait for the session.
 func (q keyedStatement[T]) splitRemembered(ctx context.Context, all []T) (free, locked []T, err error) {
 	if !q.b.locks.any() {
 		return all, nil, nil

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// Acquire implements [backend.Backend]. The requests about one key are decided one after the other, with its row locked
-// until it is on the server's disk: many of them in one call are faster than many calls.
+// Acquire implements [backend.Backend]. A call locks the row of each key until the row is on the server's disk.
+// Therefore, one call with many requests about a key is faster than many calls.
 func (b *Backend) Acquire(ctx context.Context, requests []*backend.LeaseRequest) error {
 	err := b.runLeases(ctx, "acquire", b.sql.probeSemaphores, requests, b.acquireTogether)
 	if err == nil {
@@ -22,7 +22,8 @@ func (b *Backend) Acquire(ctx context.Context, requests []*backend.LeaseRequest)
 	return err
 }
 
-// runLeases runs a statement about leases. send sends it once.
+// runLeases runs a statement about leases. send sends it once. The statement locks rows of the table leases if probing
+// is probeLeases, and otherwise rows of the table semaphores.
 func (b *Backend) runLeases(ctx context.Context, what, probing string, requests []*backend.LeaseRequest,
 	send func(context.Context, []*backend.LeaseRequest, time.Duration) error,
 ) error {
@@ -99,7 +100,7 @@ func acquireColumnsOf(requests []*backend.LeaseRequest) (c acquireColumns) {
 	return c
 }
 
-// hasNotices reports whether notices can name the key. Callers that wait for a longer key poll.
+// hasNotices reports whether notices can name the key. If the key is too long, waiting callers poll.
 func hasNotices(r *backend.LeaseRequest) bool { return len(r.Key) <= maxKey }
 
 // Renew implements [backend.Backend].

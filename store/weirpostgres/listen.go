@@ -19,11 +19,11 @@ const (
 	// echoWait bounds how long a notice of this connection takes to come back. Behind PgBouncer in transaction mode it
 	// never does.
 	echoWait = 2 * time.Second
-	// checkAfter is after how long a silence the connection is checked, because one that was lost can look like one
-	// without notices.
+	// checkAfter is the time without notices after which the connection is checked, because a lost connection can look
+	// like one without notices.
 	checkAfter = 20 * time.Second
-	checkWait  = 5 * time.Second
-	closeWait  = time.Second
+	checkWait  = 5 * time.Second // bounds a check
+	closeWait  = time.Second     // bounds closing a connection
 )
 
 // Listen implements [backend.Backend]. It takes a connection out of the pool, which can open another one for it.
@@ -64,7 +64,8 @@ func (b *Backend) listenOn(ctx context.Context, conn *pgx.Conn, ready func(), no
 	}
 }
 
-// echo checks that notices arrive. Notices of others that arrive meanwhile are of changes before Listen was ready.
+// echo checks that notices arrive: it sends one and waits for it. Other notices that arrive meanwhile are dropped,
+// because they are about changes before Listen was ready.
 func (b *Backend) echo(ctx context.Context, conn *pgx.Conn) error {
 	ours := "e" + rand.Text()
 	if _, err := b.pool.Exec(ctx, b.sql.notify, b.channel, ours); err != nil {
@@ -110,8 +111,8 @@ func next(ctx context.Context, conn *pgx.Conn) (payload string, err error) {
 // channelOf returns the channel of a schema, as the function send_notice has it.
 func channelOf(schema string) string { return pgmigrate.InSchema(`weir:"weir"`, schema) }
 
-// parseNotice parses what the function send_notice has sent: d (a new definition) or r (a release), the name and the key in
-// base64.
+// parseNotice parses what the function send_notice has sent: d (a new definition) or r (a release), the name and the key
+// in base64.
 func parseNotice(payload string) (n backend.Notice, ok bool) {
 	if payload == "" || payload[0] != 'd' && payload[0] != 'r' {
 		return n, false

@@ -26,8 +26,8 @@ const DefaultSchema = pgmigrate.DefaultSchema
 func Migrations(schema string) ([]Migration, error) { return migrations.Migrations(schema) }
 
 // Migrate creates the schema or brings it up to date, in one transaction. An empty schema stands for DefaultSchema. If
-// there is nothing to do, it changes nothing and needs no privileges to. Many instances can call it at the same time. A
-// schema that is newer than this program works, and stays as it is.
+// the schema is up to date, Migrate changes nothing and needs no privilege to create tables. Many instances can call it
+// at the same time. A schema that is newer than this program works, and stays as it is.
 func Migrate(ctx context.Context, db Beginner, schema string) error {
 	return migrations.Migrate(ctx, db, schema)
 }

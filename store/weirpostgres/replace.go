@@ -35,8 +35,8 @@ func (b *Backend) replaceTogether(ctx context.Context, all []*backend.Replacemen
 	})
 }
 
-// stateColumns are states as the statement replace takes them: the numbers and the taken segments of all states, and
-// from where to where the segments of each state are, from 1.
+// stateColumns are states as the statement replace takes them: the numbers and the taken segments of all states. first
+// and last are the indexes of each state's segments in taken, from 1.
 type stateColumns struct {
 	numbers, taken []int64
 	first, last    []int32

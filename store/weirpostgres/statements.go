@@ -21,8 +21,8 @@ func statementsOf(schema string, async bool) statements {
 	}
 	return statements{
 		decideSingle: s(singleStatement(settings)),
-		// A newer definition is the answer, before anything is decided. The statement's snapshot has every definition
-		// that was committed before the statement was sent.
+		// If there is a newer definition, the function decide is not called, and the answer is the newer version. The
+		// statement's snapshot has every definition that was committed before the statement was sent.
 		decide: s(`select coalesce(
 				(select array[2, 0, d.version] from "weir".definitions d where d.name = $1::text and d.version > ($3::bigint[])[3]),
 				"weir".decide($1::text, $2::bytea, $3::bigint[]))
@@ -75,8 +75,8 @@ func statementsOf(schema string, async bool) statements {
 // with set_config is not flattened.
 func setLockTimeout(ms string) string { return `set_config('lock_timeout', ` + ms + `::text, true)` }
 
-// probeStatement returns the statement that finds which rows of a table are locked, and which cannot be seen. It locks
-// the others until its end. condition says which row s belongs to the key u.
+// probeStatement returns the statement that finds the rows of a table that are locked and the rows that cannot be seen.
+// The statement locks all other rows until it ends. condition is true if the row s belongs to the key u.
 func probeStatement(table, condition string) string {
 	row := ` exists (select from "weir".` + table + ` s where ` + condition
 	return `select u.i::int,` + row + `)

@@ -14,12 +14,15 @@ import (
 )
 
 const (
-	sweepAfter   = 1000             // decisions, if sweeps find much to delete
-	sweepRarely  = 64 * sweepAfter  // decisions, if they find little
-	sweepAtLeast = 10 * time.Second // between sweeps, if there are any decisions
-	sweepAtMost  = 250 * time.Millisecond
-	sweepMany    = sweepAfter / 2 // rows; after a sweep that deletes so many, the interval is a quarter
-	sweepPages   = 128            // of 8 kB, by default: far more than a thousand new keys fill
+	// The next sweep begins after a number of decisions or after an interval, whichever is reached first. Both are between a
+	// minimum, if sweeps find many unused rows, and a maximum, if they find few.
+	minDecisions = 1000
+	maxDecisions = 64 * minDecisions
+	minInterval  = 250 * time.Millisecond
+	maxInterval  = 10 * time.Second
+
+	manyRows     = minDecisions / 2 // a sweep that deletes so many rows divides the interval by four
+	sweepPages   = 128              // of 8 kB, by default: far more than a thousand new keys fill
 	sweepTimeout = 10 * time.Second
 )
 
@@ -46,8 +49,8 @@ type sweeper struct {
 func (s *sweeper) init(b *Backend, on bool) {
 	s.b, s.on = b, on
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.page, s.after = -1, sweepAfter
-	s.every.Store(int64(sweepAtLeast))
+	s.page, s.after = -1, minDecisions
+	s.every.Store(int64(maxInterval))
 	s.restart()
 }
 
@@ -94,14 +97,14 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	}
 	deleted, pages, err := s.b.sweepRange(ctx, max(s.page, 0), sweepPages)
 	if deleted*10 < s.after {
-		s.after = min(2*s.after, sweepRarely)
+		s.after = min(2*s.after, maxDecisions)
 	} else {
-		s.after = max(s.after/2, sweepAfter)
+		s.after = max(s.after/2, minDecisions)
 	}
-	if every := time.Duration(s.every.Load()); deleted >= sweepMany {
-		s.every.Store(int64(max(every/4, sweepAtMost)))
+	if every := time.Duration(s.every.Load()); deleted >= manyRows {
+		s.every.Store(int64(max(every/4, minInterval)))
 	} else {
-		s.every.Store(int64(min(2*every, sweepAtLeast)))
+		s.every.Store(int64(min(2*every, maxInterval)))
 	}
 	if s.page = max(s.page, 0) + sweepPages; s.page >= pages {
 		s.page = 0
@@ -109,7 +112,8 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	return err
 }
 
-// sweepRange sweeps so many pages and returns how many rows were deleted and how many pages there are.
+// sweepRange sweeps count pages from the page first on. It returns how many rows were deleted and how many pages there
+// are.
 func (b *Backend) sweepRange(ctx context.Context, first, count int64) (deleted, pages int64, err error) {
 	err = b.query(ctx, "sweep", b.sql.sweep, []any{first, count}, 1, func(_ int, rows pgx.Rows) error {
 		var n []int64

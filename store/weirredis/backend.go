@@ -28,13 +28,13 @@ type BackendOptions struct {
 // Its methods are safe for use by many goroutines at once. They return the errors of the client and the server,
 // wrapped. The zero value is not usable; make a Backend with [NewBackend].
 //
-// go-redis does not end a call when its context ends: while it waits for an answer, only the client's ReadTimeout
-// counts and, with ContextTimeoutEnabled, the context's deadline. Set ContextTimeoutEnabled, or a short ReadTimeout.
+// go-redis does not end a call when its context is canceled: a call waits for its answer until the client's ReadTimeout
+// or, with ContextTimeoutEnabled, until the context's deadline. Set ContextTimeoutEnabled, or a short ReadTimeout.
 type Backend struct {
 	client  redis.UniversalClient
 	scripts *scripts
 	names   names
-	silence time.Duration // see Listen
+	silence time.Duration // without a message, after which Listen sends a ping
 
 	cluster    *redis.ClusterClient // nil without a Cluster
 	slotsKnown atomic.Bool          // the client knows which server has which slot

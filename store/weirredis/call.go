@@ -27,7 +27,7 @@ func (c *call) command(ctx context.Context) unrepeated {
 	return unrepeated{c.cmd}
 }
 
-// sendSource makes the script itself be sent; then the server knows it.
+// sendSource makes the call send the script's source instead of its hash. The server then knows the hash, too.
 func (c *call) sendSource() { c.args[0], c.args[1] = "eval", c.script.source }
 
 // run runs one script and returns its answer.
@@ -85,6 +85,21 @@ func (b *Backend) runAll(ctx context.Context, calls []call) error {
 	return failed
 }
 
+// runEach is run for one call, and runAll for several.
+func (b *Backend) runEach(ctx context.Context, calls []call) error {
+	switch len(calls) {
+	case 0:
+		return nil
+	case 1:
+		if _, err := b.run(ctx, &calls[0]); !keyError(err) {
+			return err
+		}
+		return nil
+	}
+	return b.runAll(ctx, calls)
+}
+
+// pipeline sends the calls in one round trip.
 func (b *Backend) pipeline(ctx context.Context, calls []*call) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -81,7 +81,8 @@ func (p *plan) call(batch *backend.Batch) call {
 	return call{script: p.requests, args: []any{"evalsha", p.requests.sha, "2", key, at.def, p.limits, p.requestBytes(batch.Requests)}}
 }
 
-// singleTake returns n if there is one request that takes n permits or none, as there usually is, and 0 otherwise.
+// singleTake returns n if there is only one request, and it takes either n permits or none. Otherwise it returns 0. Most
+// batches are single takes.
 func (p *plan) singleTake(requests []backend.Request) int64 {
 	if len(requests) != 1 {
 		return 0
@@ -92,7 +93,7 @@ func (p *plan) singleTake(requests []backend.Request) int64 {
 	return 0
 }
 
-// moreThanAny replaces larger numbers. It is more than any number of permits, and exact as a double.
+// moreThanAny is larger than any number of permits, and exact as a double. Larger numbers are replaced by moreThanAny.
 const moreThanAny = 1 << 52
 
 // requestBytes returns the requests as scripts read them: each is two bytes and four doubles.

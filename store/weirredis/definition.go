@@ -60,7 +60,7 @@ func (b *Backend) loadAt(ctx context.Context, name string, p *place) (*backend.D
 	if err := json.Unmarshal([]byte(answer[8:]), d); err != nil {
 		return nil, 0, definitionError(fmt.Errorf("weirredis: load: the definition of %q: %w", name, err))
 	}
-	d.Name = name // JSON cannot have every byte
+	d.Name = name // JSON has replaced bytes that are not UTF-8
 	return d, now, nil
 }
 
@@ -77,7 +77,7 @@ func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definitio
 	if next == nil {
 		return false, definitionError(errors.New("weirredis: define: no definition"))
 	}
-	if next.Version <= 0 || next.Version > exact {
+	if next.Version <= 0 || next.Version > maxExact {
 		return false, definitionError(fmt.Errorf("weirredis: define: limiter %q: %d is not a version", next.Name, next.Version))
 	}
 	text, err := json.Marshal(next)
@@ -172,8 +172,8 @@ func (b *Backend) copyDefinition(ctx context.Context, l *limiterPlaces, d *backe
 	return err == nil && b.copyTo(ctx, l, d.Version, text)
 }
 
-// copiesHave reports whether each server has a copy of that version or a later one. It reads one copy of each server, the
-// one that copyTo writes last.
+// copiesHave reports whether each server has a copy of that version or a later one. It reads one copy of each server,
+// the one that copyTo writes last.
 func (b *Backend) copiesHave(ctx context.Context, l *limiterPlaces, version int64) bool {
 	if b.cluster != nil && !b.slotsKnown.Load() {
 		return false

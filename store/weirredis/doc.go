@@ -21,19 +21,20 @@
 // Everything is decided by the clock of the server that has the key. In a Cluster the servers' clocks should agree to
 // well within a period of a limiter.
 //
-// If that clock steps forwards, permits come back as if the time had passed, and leases end whose TTL is shorter than
-// the step: their holders learn it at the next Renew. If it steps backwards, what is missing stays missing and comes
-// back at its pace by the new time. From the next Acquire of the key on, leases last no longer than their TTL.
+// If that clock steps forwards, permits come back as if the time had passed. Leases whose TTL is shorter than the step
+// end, and their holders learn it at the next Renew. If the clock steps backwards, missing permits stay missing, and
+// come back at the usual rate by the new time. At the next Acquire of the key, leases are shortened to their TTL.
 //
 // # Commands are sent once
 //
-// go-redis by itself sends a command again if no answer comes, and a permit could be taken twice. Therefore, decisions
-// are sent once, whatever the client's MaxRetries. The exception is a server that has lost its scripts: it says so
-// before it decides, and is then sent the script.
+// By default, go-redis sends a command again if no answer comes, so that a permit could be taken twice. Therefore, the
+// Backend sends each decision once, whatever the client's MaxRetries. There is one exception: a server that has lost its
+// scripts answers with an error before it decides, and the Backend then sends the decision with the script.
 //
 // # Durability
 //
-// What is stored is as durable as the server. A server that restarts empty has lost what was taken and which leases are
-// held. A replica that becomes the master has lost the changes that it did not receive. Fencing tokens grow nevertheless,
-// because they follow the server's clock. A token can be smaller only if the clock steps back and the key is lost, too.
+// What is stored is as durable as the server. After a server has restarted empty, all keys are full, and no leases are
+// held. A replica that becomes the master has lost the changes that it did not receive. Fencing tokens grow
+// nevertheless, because they follow the server's clock. A token can be smaller only if the clock steps back and the key
+// is lost, too.
 package weirredis

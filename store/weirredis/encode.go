@@ -10,11 +10,11 @@ import (
 )
 
 // A stored state begins with a header of three doubles: the version, the time when it was written, and what is missing.
-// The schedule follows, as scheduleBytes writes it. Its first byte is the kind, plus withFloor if a refund floor follows.
-// A bucket can have a refund floor, as a double. A sliding window has the tick and the permits of each segment, as
-// doubles.
+// The schedule follows, as scheduleBytes writes it. Its first byte is the kind, plus withFloor if a refund floor
+// follows. A bucket can have a refund floor, as a double. A sliding window has the tick and the permits of each segment,
+// as doubles.
 //
-// The answer to requests is a stored state, or a header and one of the bytes below with what follows it.
+// The answer to requests is a stored state, or a header, one of the bytes below, and the data that its comment lists.
 const (
 	headerSize = 3 * 8
 	withFloor  = 128
@@ -33,7 +33,7 @@ var (
 // newerVersion reads the version of a newer definition.
 func newerVersion(answer string) (int64, error) {
 	version := number(answer, 0)
-	if version < 0 || version > exact {
+	if version < 0 || version > maxExact {
 		return 0, errStored
 	}
 	return version, nil
@@ -84,6 +84,7 @@ func (p *plan) readGranted(batch *backend.Batch, format byte, rest string) (afte
 		batch.Granted[0] = backend.Rejected
 		return rest, !p.slides, true
 	}
+	// Otherwise the answer is the new state: all permits of a single take were granted.
 	size := len(p.stored) - 1 // without its first byte, which is format
 	if len(rest) < size {
 		return "", false, false

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// keyError reports whether an error concerns only one key: something else is stored under it, or the script does not
-// understand what is.
+// keyError reports whether an error concerns only one key: another program has stored something under it, or the script
+// cannot read the stored state.
 func keyError(err error) bool {
 	if err == nil {
 		return false

@@ -17,9 +17,9 @@ const (
 	releaseLease leaseOp = "release"
 )
 
-// Acquire implements [backend.Backend]. If a request that is Waiting is rejected, later releases send notices, until
-// half a minute or more after the end of the lease that ends first. Other releases send none, because every instance
-// would have to read it.
+// Acquire implements [backend.Backend]. After a request with Waiting was rejected, releases of the key send notices.
+// They stop half a minute or more after the time at which the first lease ends. Other releases send none, because every
+// instance would have to read them.
 //
 // If a key has more than 64 leases, NextExpiry can be too early: the end that a lease had before it was renewed
 // or released.
@@ -73,26 +73,13 @@ func validRequests(op leaseOp, requests []*backend.LeaseRequest) []*backend.Leas
 		if err := checkLease(op, r); err != nil {
 			r.Outcome, r.Err = backend.Failed, fmt.Errorf("weirredis: %s: %w", op, err)
 			if len(good) == len(requests) {
-				good = requests[:i:i]
+				good = requests[:i:i] // a full slice, so that append copies and the caller's slice stays as it is
 			}
 		} else if len(good) < len(requests) {
 			good = append(good, r)
 		}
 	}
 	return good
-}
-
-func (b *Backend) runEach(ctx context.Context, calls []call) error {
-	switch len(calls) {
-	case 0:
-		return nil
-	case 1:
-		if _, err := b.run(ctx, &calls[0]); !keyError(err) {
-			return err
-		}
-		return nil
-	}
-	return b.runAll(ctx, calls)
 }
 
 // sameKeyPrefix returns how many of the first requests are of the same key.
@@ -138,14 +125,14 @@ func leaseNumbers(op leaseOp, r *backend.LeaseRequest) string {
 	return doubles(float64(max(min(r.Permits, moreThanAny), 0)), max(ttl, 0), waiting)
 }
 
-// maxTTL is 100 years in µs. A longer TTL counts as that.
+// maxTTL is 100 years in µs. A longer TTL is shortened to maxTTL.
 const maxTTL = 100 * 365 * 24 * 3600 * 1_000_000
 
 func checkLease(op leaseOp, r *backend.LeaseRequest) error {
 	switch d := r.Definition; {
 	case d == nil:
 		return errors.New("no definition")
-	case d.Version > exact || d.Version < 0 || d.Permits > exact:
+	case d.Version > maxExact || d.Version < 0 || d.Permits > maxExact:
 		return fmt.Errorf("limiter %q: the definition has a number that is out of range", d.Name)
 	case op == acquireLease && r.Permits <= 0:
 		return nil

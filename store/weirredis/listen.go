@@ -33,7 +33,8 @@ func (b *Backend) Listen(ctx context.Context, ready func(), notice func(backend.
 }
 
 func (b *Backend) listen(ctx context.Context, sub *redis.PubSub, ready func(), notice func(backend.Notice)) error {
-	// After a silence, a ping asks whether the server is there; it has as long to answer.
+	// After b.silence without a message, a ping asks whether the server is there. The server must answer within
+	// b.silence.
 	subscribed, asked := false, false
 	for {
 		if err := ctx.Err(); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// names builds the names of everything that is stored. Different limiters and keys have different names. A name shows
-// its limiter and key, because a notice is the name of what has changed.
+// names builds the names of everything that is stored. Different limiters and keys have different names. The limiter and
+// the key can be read from a name, because a notice only has the name of the definition or leases that have changed.
 //
 // The keys of a limiter are divided among numPlaces places, each in one slot of a Cluster. Each place has a copy of the
 // limiter's definition, so that a script finds it next to the state that it decides about, on whatever server that is.
@@ -65,7 +65,8 @@ func (n names) notice(message string) (notice backend.Notice, ok bool) {
 	return notice, notice.Released
 }
 
-// No byte of a limiter's name may end the part of the name that it is in. A key is at the end, and unchanged.
+// In a stored name, ":" and "}" end the limiter's name; therefore, they are escaped in it. A key needs no escaping,
+// because it is at the end.
 var (
 	nameEscaper = strings.NewReplacer("%", "%25", "}", "%7D", ":", "%3A")
 	unescape    = strings.NewReplacer("%25", "%", "%7D", "}", "%3A", ":")
@@ -133,7 +134,7 @@ func (b *boundedMap[K, V]) store(k K, v V, most int64) {
 	b.m.Store(k, v)
 }
 
-// maxPlaces bounds for how many limiters places are kept.
+// maxPlaces is the largest number of limiters whose places are kept.
 const maxPlaces = 4096
 
 // places returns the places of a limiter.

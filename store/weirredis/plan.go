@@ -61,8 +61,8 @@ func (p *plan) forTake(n int64) string {
 	return p.limits[:numbers] + doubles(float64(n)) + p.stored
 }
 
-// exact is the largest number up to which doubles, which scripts compute with, are exact.
-const exact = 1 << 53
+// maxExact is the largest number up to which all whole numbers are exact as doubles. Scripts compute with doubles.
+const maxExact = 1 << 53
 
 // errDefinition means that nothing can be decided by a definition.
 var errDefinition = errors.New("the definition cannot be used")
@@ -78,7 +78,7 @@ func checkDefinition(d *backend.Definition) error {
 		return fmt.Errorf("%w: limiter %q: Period, Permits and Segments must be more than 0, and Refill at least 0", errDefinition, d.Name)
 	}
 	for _, n := range []int64{d.Version, d.Anchor, d.Period, d.Permits, d.Refill, d.Segments} {
-		if n > exact || n < -exact {
+		if n > maxExact || n < -maxExact {
 			return fmt.Errorf("%w: limiter %q: the number %d is too large", errDefinition, d.Name, n)
 		}
 	}
@@ -94,7 +94,7 @@ func doubles(numbers ...float64) string {
 	return string(b)
 }
 
-// number reads a number that doubles has written. It returns -1 for one that it cannot have written.
+// number reads a number that doubles has written. It returns -1 if the bytes are no number or one out of range.
 func number(s string, at int) int64 {
 	var bits uint64
 	for i := 7; i >= 0; i-- {

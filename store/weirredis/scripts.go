@@ -14,10 +14,10 @@ var sources embed.FS
 // A clock is how scripts get the time. Tests have another one.
 type clock struct {
 	now    string // statements that set the local variable now, in µs since 1970
-	expiry string // an expression in ms: when to delete a key that can be deleted at delete_at (µs)
+	expiry string // an expression that converts the local variable delete_at (µs) to the key's expiry (ms)
 }
 
-// serverClock deletes a key up to a millisecond later than possible, and never earlier.
+// serverClock is the clock of the server. Keys expire up to a millisecond after delete_at, and never earlier.
 var serverClock = clock{
 	now:    "local t=redis.call('TIME')\nlocal now=t[1]*1000000+t[2]",
 	expiry: "string.format('%d',delete_at/1000+1)",

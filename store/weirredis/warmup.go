@@ -10,11 +10,11 @@ import (
 	"github.com/weir-go/weir/internal/recovered"
 )
 
-// A warmup makes a connection ready for calls. go-redis dials in the background, and a dial outlives the call that
-// wanted the connection. With ContextTimeoutEnabled, the handshake does not: the first call of a connection sends it,
-// it takes up to two round trips, and if the call's context ends meanwhile, the connection is closed. With a round trip
-// of 200 ms and a CallTimeout of 500 ms no call would ever succeed. Therefore, after a call that had too little time,
-// one ping with more time is sent for all of them.
+// A warmup makes a connection ready for calls. go-redis dials in the background, and a dial goes on after the call that
+// wanted the connection has ended. The handshake does not: the first call of a connection makes it, which takes up to
+// two round trips. With ContextTimeoutEnabled, the connection is closed if the call's context ends during the handshake.
+// With a round trip of 200 ms and a CallTimeout of 500 ms no call would ever succeed. Therefore, after a call whose
+// context has ended, a warmup sends a ping with more time. Only one warmup runs at a time.
 type warmup struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc

@@ -62,9 +62,9 @@ func (s Set) Migrations(schema string) ([]Migration, error) {
 	return all, nil
 }
 
-// Migrate creates the tables or brings them up to date, in one transaction. If there is nothing to do, it changes
-// nothing and needs no privileges to. Many instances can call it at the same time. A schema that is newer than this
-// program works, and stays as it is.
+// Migrate creates the tables or brings them up to date, in one transaction. If they are up to date, Migrate changes
+// nothing and needs no privilege to create tables. Many instances can call it at the same time. A schema that is newer
+// than this program works, and stays as it is.
 func (s Set) Migrate(ctx context.Context, db Beginner, schema string) error {
 	schema, err := s.SchemaName(schema)
 	if err != nil {
@@ -118,7 +118,8 @@ func (s Set) run(ctx context.Context, tx pgx.Tx, schema string, all []Migration)
 // DefaultSchema is the schema if none is named.
 const DefaultSchema = "weir"
 
-// A schema's name is in quotes in many texts, and in the name of a channel, which has at most 63 bytes.
+// validSchema matches names that need no escaping inside quotes. They are also part of a channel's name, which has at
+// most 63 bytes.
 var validSchema = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,47}$`)
 
 // SchemaName returns schema or, if that is empty, [DefaultSchema]. It returns a [weir.OptionsError] for a name that a
@@ -135,7 +136,7 @@ func (s Set) SchemaName(schema string) (string, error) {
 	return schema, nil
 }
 
-// InSchema puts the schema's name in place: the text has "weir", with the quotes, wherever the schema is meant.
+// InSchema replaces the default schema by schema. It replaces every "weir" in quotes, and nothing else.
 func InSchema(text, schema string) string {
 	return strings.ReplaceAll(text, `"`+DefaultSchema+`"`, `"`+schema+`"`)
 }
