@@ -29,7 +29,7 @@ var acquireCases = []testCase{
 		p.released(b)
 		p.granted(leaseRequest(d, "", "zero", 0, time.Minute), 0, "nothing is held any more")
 	}},
-	{name: "of the requests of one call, some are granted", run: func(p *probe) {
+	{name: "some of the requests of one call are granted", run: func(p *probe) {
 		d := p.define(concurrency(2))
 		var requests []*backend.LeaseRequest
 		for i := range 5 {
@@ -156,7 +156,7 @@ var acquireCases = []testCase{
 		more := newer(less, func(d *backend.Definition) { d.Permits = 2 })
 		p.granted(leaseRequest(more, "", "another", 1, time.Minute), 2, "the limit was raised")
 	}},
-	{name: "nothing is leased by an older definition than that of other leases", run: func(p *probe) {
+	{name: "nothing is leased by an older definition than the newest that was used", run: func(p *probe) {
 		d := p.define(concurrency(3))
 		less := newer(d, func(d *backend.Definition) { d.Permits = 1 })
 		a := p.granted(leaseRequest(less, "", "a", 1, time.Minute), 1, "nothing was held")

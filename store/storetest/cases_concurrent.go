@@ -78,7 +78,7 @@ var concurrentCases = []testCase{
 			}
 		}
 	}},
-	{name: "of concurrent calls that replace a state, one does (ConcurrentSafe)", run: func(p *probe) {
+	{name: "only one of the concurrent calls that replace a state succeeds (ConcurrentSafe)", run: func(p *probe) {
 		for d, key := range p.timed(100) {
 			var done atomic.Int64
 			p.takes(d, key, 1, 1, "it is full")

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// methods returns all methods that make a round trip, with something to do.
+// methods returns a call of each method that makes a round trip, except Listen. Each call has one request.
 func (p *probe) methods(d *backend.Definition) map[string]func(ctx context.Context) error {
 	oneLease := func() []*backend.LeaseRequest {
 		held := newer(d, func(d *backend.Definition) { d.Limits = concurrency(5) })

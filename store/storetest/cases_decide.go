@@ -18,7 +18,7 @@ func slidingOf(permits, segments int64) backend.Limits {
 	return backend.Limits{Kind: backend.KindSlidingWindow, Permits: permits, Period: time.Hour.Microseconds(), Segments: segments}
 }
 
-// timedLimits returns limits with so many permits of all kinds that a Batch can be about.
+// timedLimits returns limits with that number of permits, one for each kind of bucket and window.
 func timedLimits(permits int64) []backend.Limits {
 	return []backend.Limits{bucketOf(permits, 1), slowLimits(permits), slidingOf(permits, 5)}
 }
@@ -53,7 +53,7 @@ var decideCases = []testCase{
 	{name: "a larger Max takes as many as are available", run: func(p *probe) {
 		for d, key := range p.timed(5) {
 			b := p.ask(d, key, backend.Request{Min: 2, Max: 3}, backend.Request{Min: 3, Max: 9}, backend.Request{Min: 2, Max: 9}, upTo(1))
-			p.check(b.Granted[0] == 3 && b.Granted[1] == backend.Rejected && b.Granted[2] == 2, "3 are granted, then of 2 none and all", describe(b))
+			p.check(b.Granted[0] == 3 && b.Granted[1] == backend.Rejected && b.Granted[2] == 2, "3 of 5 are granted, then none, then the last 2", describe(b))
 		}
 	}},
 	{name: "a request after a rejected one is rejected if it says so", run: func(p *probe) {

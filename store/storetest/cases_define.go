@@ -7,7 +7,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// defines expects that Define succeeds or not.
+// defines calls Define and expects the result want.
 func (p *probe) defines(b backend.Backend, old int64, next *backend.Definition, want bool, why string) {
 	done, err := b.Define(p.ctx, old, next)
 	p.works("Define", err)
@@ -26,7 +26,8 @@ func (p *probe) loaded(b backend.Backend, want *backend.Definition) {
 	p.check(d != nil && *d == *want, fmt.Sprintf("the definition is %+v", *want), d)
 }
 
-// outdated expects that d decides a request or, if by is not 0, that d is outdated by a definition with that version.
+// outdated sends a request with the definition d. It expects that d is outdated by a definition with the version by. If
+// by is 0, it expects that d decides.
 func (p *probe) outdated(b backend.Backend, d *backend.Definition, key string, by int64, why string) {
 	outcome, version := backend.Decided, by
 	if d.Kind == backend.KindConcurrency {
@@ -111,7 +112,7 @@ var defineCases = []testCase{
 			p.outdated(p.b, newer(next, nil), "newer", 0, "the store has lost it")
 		}
 	}},
-	{name: "of concurrent calls of Define, one succeeds (ConcurrentSafe)", run: func(p *probe) {
+	{name: "only one of the concurrent calls of Define succeeds (ConcurrentSafe)", run: func(p *probe) {
 		version := int64(0)
 		for range 5 {
 			var done [contenders]bool

@@ -61,7 +61,7 @@ var leaseCases = []testCase{
 		p.ended(a, "it has expired")
 		p.granted(leaseRequest(d, "", "b", 2, time.Minute), 2, "nothing is held")
 	}},
-	{name: "only the lease ends whose time has come", run: func(p *probe) {
+	{name: "a lease that expires does not end other leases", run: func(p *probe) {
 		d := p.define(concurrency(3))
 		p.granted(leaseRequest(d, "", "a", 1, short), 1, "nothing was held")
 		b := p.granted(leaseRequest(d, "", "b", 2, time.Minute), 3, "2 were left")

@@ -21,8 +21,8 @@ type listening struct {
 	concurrent atomic.Bool  // two of them ran at once
 }
 
-// listen calls Listen, and returns when it is ready. For each notice, it calls before.
-func (p *probe) listen(b backend.Backend, before func()) *listening {
+// listen calls Listen, and returns when it is ready. onNotice is called for each notice before it is queued.
+func (p *probe) listen(b backend.Backend, onNotice func()) *listening {
 	ctx, cancel := context.WithCancel(p.ctx)
 	l := &listening{notices: make(chan backend.Notice, 10_000), ended: make(chan error, 1), stop: cancel}
 	ready := make(chan struct{})
@@ -32,7 +32,7 @@ func (p *probe) listen(b backend.Backend, before func()) *listening {
 			if l.noticing.Add(1) > 1 {
 				l.concurrent.Store(true)
 			}
-			before()
+			onNotice()
 			l.notices <- n
 			l.noticing.Add(-1)
 		})

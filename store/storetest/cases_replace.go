@@ -7,7 +7,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// replaces expects that Replace succeeds or not.
+// replaces calls Replace and expects the result want.
 func (p *probe) replaces(d *backend.Definition, key string, old, next backend.State, want bool, why string) {
 	done, err := replaceOne(p.ctx, p.b, d, key, old, next)
 	p.works("Replace", err)
@@ -63,7 +63,7 @@ func differing(s backend.State) (list []backend.State) {
 	return list
 }
 
-// crowded returns a state with something taken in every second of many segments.
+// crowded returns a state of a sliding window in which permits were taken in every other segment.
 func crowded(d *backend.Definition, now int64) backend.State {
 	s := d.InitialState(now)
 	for i := d.Segments - 1; i >= 0; i -= 2 {
@@ -173,7 +173,7 @@ var replaceCases = []testCase{
 			}
 		}
 	}},
-	{name: "of one call some keys are decided and some are not", run: func(p *probe) {
+	{name: "some keys of one call are decided and some are not", run: func(p *probe) {
 		d := p.define(slowLimits(5))
 		next := newer(d, nil)
 		p.takes(d, "b", 1, 1, "it is full")

@@ -51,8 +51,8 @@ var timeCases = []testCase{
 			d.Name += fmt.Sprint(i)
 			first := p.takes(d, "k", 6, 6, "it is full")
 			next := newer(d, func(d *backend.Definition) { d.Permits = 9 })
-			// A newer definition shows whether anything is stored, and changes nothing. The model knows until when
-			// it must be.
+			// A request by a newer definition changes nothing, and shows whether a state is stored. The model reports
+			// a failure if the state is missing too early.
 			full := d.FullAt(first.State)
 			p.eventually("time goes by", func() bool { return p.ask(next, "k", take(0)).Now >= full })
 		}

@@ -70,8 +70,7 @@ func (m *Memory) Forget() {
 	})
 }
 
-// Keys returns for how many keys anything is stored. Nothing is stored for a key that is full, or of which no permits
-// are held.
+// Keys returns the number of keys that have a state or leases. A bucket or window that is full has no state.
 func (m *Memory) Keys() (n int) {
 	m.locked(func() {
 		m.sweep()

@@ -158,7 +158,8 @@ func (m *Memory) waitStalled(ctx context.Context, shard string) error {
 	}
 }
 
-// reach waits while the shard of a key is stalled. If the key cannot be reached, it returns the outcome and why.
+// reach waits while the shard of a key is stalled. If the key cannot be reached, it returns the outcome and the error.
+// If the error is nil, the outcome has no meaning.
 func (m *Memory) reach(ctx context.Context, name, key string) (backend.Outcome, error) {
 	shard := m.ShardOf(name, key)
 	if err := m.waitStalled(ctx, shard); err != nil {
@@ -183,7 +184,8 @@ func (m *Memory) callDefinition(ctx context.Context, method, name string, f func
 	return m.call(ctx, method, f)
 }
 
-// roundTrip is call for a list whose items have fields for the answers, which are written only if the answer arrives.
+// roundTrip is call for the items of a Decide, Replace, Acquire, Renew or Release. do works on a copy of each item. The
+// copies, with the answers, are written back only if the answer arrives.
 func roundTrip[T any](ctx context.Context, m *Memory, method string, all []*T, do func(*T)) error {
 	var reached []*T
 	var answers []T

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A model has the state of each key that was ever used, by the times that the server answered with.
+// A model has the expected state of each key that was used. Its time is the time in the server's answers.
 type model map[target]backend.State
 
 // check compares an answered batch with the model and advances the model. It returns what is wrong, or "".

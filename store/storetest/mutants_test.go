@@ -140,7 +140,7 @@ var mutants = map[string]struct {
 		m.acquire(r)
 		r.TTL = ttl
 	}}},
-	"all leases end at once": {"only the lease ends", mutant{acquire: func(m *Memory, r *backend.LeaseRequest) {
+	"all leases end at once": {"a lease that expires does not end", mutant{acquire: func(m *Memory, r *backend.LeaseRequest) {
 		m.acquire(r)
 		kl := m.keyLeases(r, m.now())
 		for i := range kl.leases {

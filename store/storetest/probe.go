@@ -12,7 +12,8 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// usualPatience is how long something that must happen can take. It is long, because a busy server is no failure.
+// usualPatience is how long a case waits for something that must happen. It is long, because a slow server must not fail
+// a case.
 const usualPatience = 20 * time.Second
 
 // A probe is what a case works with: a Backend, a model of the server, and methods for expectations. Only the case's
@@ -97,7 +98,8 @@ func (p *probe) eventually(want string, ok func() bool) {
 	}
 }
 
-// define returns a definition of the case's limiter whose schedule starts now.
+// define returns a definition of the case's limiter whose schedule starts now. It does not send it to the server; see
+// defines.
 func (p *probe) define(l backend.Limits) *backend.Definition {
 	now := p.now()
 	return &backend.Definition{Name: p.name, Limits: l, Version: now, Anchor: now}
@@ -150,7 +152,7 @@ func batchOf(d *backend.Definition, key string, requests ...backend.Request) *ba
 	return &backend.Batch{Definition: d, Key: key, Requests: requests}
 }
 
-// takes expects that n permits are answered with want, which can be [backend.Rejected].
+// takes asks for n permits and expects that want are granted; want can be [backend.Rejected].
 func (p *probe) takes(d *backend.Definition, key string, n, want int64, why string) *backend.Batch {
 	b := p.ask(d, key, take(n))
 	p.check(b.Outcome == backend.Decided && b.Granted[0] == want, fmt.Sprintf("taking %d of %q answers %d: %s", n, key, want, why), describe(b))

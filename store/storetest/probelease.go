@@ -54,7 +54,7 @@ func (p *probe) releases(b backend.Backend, requests ...*backend.LeaseRequest) {
 	p.works("Release", b.Release(p.ctx, sorted(requests)))
 }
 
-// granted expects that r is granted, and that inUse permits are in use then.
+// granted calls Acquire. It expects that r is granted, and that inUse permits are in use then.
 func (p *probe) granted(r *backend.LeaseRequest, inUse int64, why string) *backend.LeaseRequest {
 	p.acquires(p.b, r)
 	p.check(r.OK, fmt.Sprintf("an Acquire of %d permits is granted: %s", r.Permits, why), fmt.Sprintf("%+v", *r))
@@ -63,7 +63,7 @@ func (p *probe) granted(r *backend.LeaseRequest, inUse int64, why string) *backe
 	return r
 }
 
-// rejected expects that r is rejected while inUse permits are in use.
+// rejected calls Acquire. It expects that r is rejected while inUse permits are in use.
 func (p *probe) rejected(r *backend.LeaseRequest, inUse int64, why string) *backend.LeaseRequest {
 	p.acquires(p.b, r)
 	p.check(!r.OK, fmt.Sprintf("an Acquire of %d permits is rejected: %s", r.Permits, why), fmt.Sprintf("%+v", *r))
@@ -72,7 +72,7 @@ func (p *probe) rejected(r *backend.LeaseRequest, inUse int64, why string) *back
 	return r
 }
 
-// ended expects that a lease has ended.
+// ended calls Renew and Release. It expects that both find that the lease has ended.
 func (p *probe) ended(r *backend.LeaseRequest, why string) {
 	again := sameLease(r)
 	p.renews(p.b, again)
@@ -82,14 +82,14 @@ func (p *probe) ended(r *backend.LeaseRequest, why string) {
 	p.check(!again.OK, "a Release does not find the lease: "+why, again.OK)
 }
 
-// released releases a lease that has not ended.
+// released calls Release. It expects that the lease has not ended.
 func (p *probe) released(r *backend.LeaseRequest) {
 	again := sameLease(r)
 	p.releases(p.b, again)
 	p.check(again.OK, "a Release finds the lease", again.OK)
 }
 
-// renewed renews a lease that has not ended, and returns it.
+// renewed calls Renew, expects that the lease has not ended, and returns it.
 func (p *probe) renewed(r *backend.LeaseRequest, ttl time.Duration) *backend.LeaseRequest {
 	again := sameLease(r)
 	again.TTL = ttl.Microseconds()

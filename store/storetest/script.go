@@ -14,8 +14,7 @@ type script struct {
 	p       *probe
 	random  *rand.Rand
 	targets []scriptTarget
-	// the time that was set; 0: none
-	clock int64
+	clock   int64 // the time that was set; 0: none
 }
 
 // A scriptTarget is a key of a script, with its last grants.
@@ -32,6 +31,7 @@ type grant struct {
 
 const scriptCalls = 50
 
+// play runs the script of a seed. If setTime is true, the script also sets the server's time.
 func play(p *probe, kind backend.Kind, seed uint64, setTime bool) {
 	s := &script{p: p, random: rand.New(rand.NewPCG(seed, uint64(kind)))}
 	now := p.now()
@@ -56,8 +56,8 @@ func play(p *probe, kind backend.Kind, seed uint64, setTime bool) {
 	}
 }
 
-// limits returns small limits, so that their edges are reached. A period is so long that no state runs out while the
-// time stands still, or so short that ticks pass.
+// limits returns small limits, so that the script reaches their bounds. If setTime is true, periods are long, so that no
+// key becomes full while the time stands still. Otherwise, most are so short that ticks pass.
 func (s *script) limits(kind backend.Kind, setTime bool) backend.Limits {
 	l := backend.Limits{Kind: kind, Permits: 1 + s.random.Int64N(12)}
 	l.Period = []int64{170, 1_000, 5_003, 60_000_000}[s.random.IntN(4)]
@@ -98,8 +98,8 @@ func (s *script) jump() {
 	s.p.s.SetTime(s.p.t, s.p.b, s.clock)
 }
 
-// write makes the server write every key before its clock steps back. A server need not write decisions that change
-// nothing. The tick that it has stored for such a key can be an early one, and the model has a later one.
+// write makes the server write every key before its clock steps back. A server need not write a decision that changes
+// nothing. Then the tick that it has stored is earlier than the tick in the model.
 func (s *script) write() {
 	var batches []*backend.Batch
 	for _, t := range s.targets {
@@ -188,7 +188,7 @@ func (s *script) anyRequest(t *scriptTarget) backend.Request {
 	return take(min(n, 1+s.random.Int64N(3)))
 }
 
-// anyGrant returns one of the last grants, a part of it, or one that never was.
+// anyGrant returns one of the last grants, a part of one, or a grant that was never made.
 func (s *script) anyGrant(t *scriptTarget) grant {
 	if len(t.grants) == 0 || s.random.IntN(10) == 0 {
 		state := s.p.model[target{t.d.Name, t.key}]

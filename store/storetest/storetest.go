@@ -10,9 +10,9 @@ import (
 
 // A Subject is the Backend that is tested. New is required.
 type Subject struct {
-	// New returns a Backend. All that it returns are instances of one service, on the same server. It must be safe for
-	// use by parallel cases, which use different names. At the end of a case, the suite closes what New has returned,
-	// before the functions run that New has registered with t.Cleanup.
+	// New returns a Backend. All Backends that New returns are instances of one service, on the same server. New must be
+	// safe for use by parallel cases, which use different names. At the end of a case, the suite closes the Backends of
+	// the case. After that, the functions run that New has registered with t.Cleanup.
 	New func(t testing.TB) backend.Backend
 
 	// SetTime sets the time by which b decides about buckets and windows, in µs since 1970. From then on, that time can

@@ -23,8 +23,9 @@ func (f rejectAfter) Acquire(ctx context.Context, n int) (limiter.Lease, error) 
 	return f.TryAcquire(ctx, n)
 }
 
-// RejectedChain tests that a rejected chain gives back what it took. The chain has limiters at two places, the second
-// of which has nothing left, and then one in this process that rejects.
+// RejectedChain tests that a rejected chain gives back the permits that it has taken. The first member is a limiter at
+// the place first. The last member, which rejects, is once a limiter at the place second that has too few permits left,
+// and once a limiter in this process.
 func RejectedChain(t *testing.T, s Subject, first, second string) {
 	limits := limitertest.Limits{Permits: 10, Period: time.Hour, TokensPerPeriod: 1, Segments: 4}
 	for _, k := range kinds {

@@ -94,12 +94,12 @@ var startSlots = make(chan struct{}, 4)
 func (v Variant) instances(t testing.TB, stores []*store.Store, name string, k limitertest.Kind, l limitertest.Limits) (all []testLimiter) {
 	startSlots <- struct{}{}
 	defer func() { <-startSlots }()
-	build := build
+	construct := build
 	if v.Keyed {
-		build = buildKeyed
+		construct = buildKeyed
 	}
 	for _, s := range stores {
-		one := must(build(s, name, k, l, v.Options))(t)
+		one := must(construct(s, name, k, l, v.Options))(t)
 		one.Statistics() // the schedule starts when the store first sees the limiter
 		all = append(all, one)
 	}
@@ -122,7 +122,7 @@ func awaitTick(t testing.TB, b backend.Backend, name string, accuracy time.Durat
 			continue
 		}
 		left := time.Duration(d.Period-(now-d.Anchor)%d.Period) * time.Microsecond
-		tick := got.Add(left)        // or up to a round trip earlier, but not later
+		tick := got.Add(left)        // at the latest; at the earliest, a round trip before
 		time.Sleep(time.Until(tick)) // cases sleep, too, because they test times
 		if time.Since(tick) < accuracy {
 			return

@@ -27,11 +27,11 @@ func Stalled(server *testserver.Server) Fault {
 	return Fault{Name: "stalled", Begin: func(testing.TB) { server.Pause() }, End: func(testing.TB) { server.Resume() }}
 }
 
-// Killed is a crash of the server and its restart; keeps says whether the server then has its data.
-func Killed(server *testserver.Server, keeps bool) Fault {
+// Killed is a crash of the server and its restart. If keepsData is true, the server has its data after the restart.
+func Killed(server *testserver.Server, keepsData bool) Fault {
 	return Fault{
-		Name:      map[bool]string{true: "killed and back with its data", false: "killed and back empty"}[keeps],
-		LosesData: !keeps,
+		Name:      map[bool]string{true: "killed and back with its data", false: "killed and back empty"}[keepsData],
+		LosesData: !keepsData,
 		Begin:     func(testing.TB) { server.Kill() },
 		End: func(t testing.TB) {
 			if err := server.Restart(false); err != nil {

@@ -35,8 +35,8 @@ type faultyStore struct {
 	bucket      testLimiter
 	concurrency testLimiter
 	taken       int64 // permits of the bucket that the store has granted
-	local       int64 // and that were granted without the store
-	unsure      int64 // failed calls that may have been carried out
+	local       int64 // permits of the bucket that were granted without the store
+	unsure      int64 // failed calls that may have taken a permit in the store
 }
 
 func newFaultyStore(t testing.TB, s Subject, place string, options store.LimiterOptions) *faultyStore {
@@ -142,7 +142,8 @@ func (f *faultyStore) answersByPolicy(fault Fault) {
 	if !ok {
 		f.errorf("the store is not probed")
 	}
-	// A probe in each shortest interval, and what was under way; leases and listeners make no calls.
+	// The store is probed at most once in 80% of probeInterval. Three more calls can have been under way. Leases and
+	// listeners make no calls.
 	if n, most := f.s.Counters().Calls-before.Calls, int64(time.Since(begun)/(probeInterval*8/10))+3; n > most {
 		f.errorf("%d calls to a store that is away, at most %d are right", n, most)
 	}
@@ -171,7 +172,7 @@ func (f *faultyStore) recovers() {
 		f.errorf("the store is not found: %v", f.s.Health().Err)
 	}
 	calls, most := f.s.Counters().Calls, -requests.Load()
-	time.Sleep(200 * time.Millisecond) // calls at once, and calls a moment later
+	time.Sleep(200 * time.Millisecond) // so that calls right after the recovery and later ones are counted
 	calls, most = f.s.Counters().Calls-calls, most+requests.Load()
 	cancel()
 	running.Wait()
@@ -206,7 +207,8 @@ func (f *faultyStore) hasRecovered(dataLost bool) {
 	}
 }
 
-// definitionExists expects that the server has the limits, again if it has lost them: other instances need them.
+// definitionExists expects that the server has the limits, or has them again if it had lost them: other instances need
+// them.
 func (f *faultyStore) definitionExists(b backend.Backend) {
 	if !inTime(func() bool {
 		_, _ = f.bucket.TryAcquire(context.Background(), 0) // after RefreshInterval, every use checks them
@@ -246,7 +248,8 @@ func (f *faultyStore) reportedOnce() {
 	}
 }
 
-// wrongNumberLeft says how many permits l has left, or returns "" if those are right. A failed call may have taken one.
+// wrongNumberLeft describes what is wrong with the number of permits that l has left, and returns "" if it is right. A
+// failed call may have taken a permit.
 func (f *faultyStore) wrongNumberLeft(l testLimiter) string {
 	left, most, c := l.Statistics().AvailablePermits, int64(outageLimits.Permits)-f.taken, f.s.Counters()
 	if left <= most && left >= most-c.Failures {

@@ -29,8 +29,8 @@ const instanceVariable = "WEIR_DRILL_INSTANCE"
 //	o                      its limits were overruled by newer ones
 //	done                   the job is done
 //
-// Each line ends with the machine's time in ns, and is written before the instance does anything else. The process ends
-// when its input ends, and so with the process that has started it.
+// Each line ends with the machine's time in ns, and is written before the instance does anything else. The instance ends
+// when its standard input does. Therefore, it ends when the process that has started it ends.
 type job struct {
 	Place      string
 	Name       string
@@ -39,7 +39,7 @@ type job struct {
 	Options    store.LimiterOptions
 	Keys       int // 0: not partitioned
 	Goroutines int
-	Permits    []int // for how many permits a request asks; see Work
+	Permits    []int // the numbers of permits that requests ask for; see Work
 	Work       string
 }
 
@@ -51,8 +51,8 @@ const (
 	leaseOnce    = "lease once"    // one lease, released at the second command
 )
 
-// Main runs the instance and does not return if this process was started as one. An init function of the test must call
-// it, before tests run.
+// Main returns if this process is not an instance. Otherwise it runs the instance and ends the process. An init function
+// of the test must call it, before tests run.
 func Main(open Opener) {
 	text := os.Getenv(instanceVariable)
 	if text == "" {
@@ -119,7 +119,7 @@ type worker struct {
 func (w *worker) makeLimiter(s *store.Store) error {
 	if w.Keys > 0 {
 		l, _, err := buildPartitioned(s, w.Name, w.Kind, w.Limits, &w.Options)
-		w.limiter = func(key int) limiter.Limiter { return oneKey{partitioned: l, key: strconv.Itoa(key)} }
+		w.limiter = func(key int) limiter.Limiter { return newOneKey(l, strconv.Itoa(key)) }
 		return err
 	}
 	l, err := build(s, w.Name, w.Kind, w.Limits, &w.Options)

@@ -19,8 +19,8 @@ type span struct {
 	permits  int64
 }
 
-// spans returns the spans of all instances. A lease that was never released was held until its instance was killed or, if
-// the instance was told to end, until now.
+// spans returns the spans of all instances. A lease that was never released was held until its instance was killed or,
+// if the instance was told to end, until now.
 func spans(all []*process) (held []span) {
 	for _, p := range all {
 		end := time.Now()
@@ -106,8 +106,8 @@ func heldWithinLimit(t *testing.T, s Subject) {
 	}
 }
 
-// late is how long after the end of its lease a permit can come back at the latest: a waiting caller asks again within
-// a second and a half, and a busy machine is slow.
+// late is the longest time between the end of a lease and the grant of its permit to a waiting caller. The caller asks
+// again within a second and a half, and a busy machine is slow.
 const late = 4 * time.Second
 
 var onePermit = limitertest.Limits{Permits: 1, QueueLimit: 10}
@@ -186,8 +186,8 @@ func livingHolder(t *testing.T, s Subject) {
 	finishAll([]*process{h.process}, false)
 }
 
-// stoppedHolder stops a holder by SIGSTOP for longer than the TTL. Another one gets the permit meanwhile, and what the
-// first does with its lease when it goes on has no effect.
+// stoppedHolder stops a holder by SIGSTOP for longer than the TTL. Meanwhile, this process gets the permit. When the old
+// holder goes on and releases its lease, the release must have no effect.
 func stoppedHolder(t *testing.T, s Subject) {
 	const ttl = time.Second
 	h := newHolder(t, s, ttl)

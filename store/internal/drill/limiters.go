@@ -40,8 +40,8 @@ func construct[O any, L interface{ Reconfigure(O) error }](
 
 // build makes a limiter that is not partitioned.
 func build(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, options *store.LimiterOptions) (testLimiter, error) {
-	by, reconfigure, err := buildShared(s, name, k, l, options)
-	return testLimiter{by, reconfigure}, err
+	made, reconfigure, err := buildShared(s, name, k, l, options)
+	return testLimiter{made, reconfigure}, err
 }
 
 func buildShared(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, options *store.LimiterOptions) (sharedLimiter, reconfigureFunc, error) {
@@ -81,21 +81,24 @@ func buildPartitioned(s *store.Store, name string, k limitertest.Kind, l limiter
 type oneKey struct {
 	partitioned
 	key  string
-	last *atomic.Pointer[limiter.Statistics] // of the key, once closed: a closed limiter does not have them
+	last *atomic.Pointer[limiter.Statistics] // set by Close: a closed limiter has no statistics of a key
+}
+
+func newOneKey(p partitioned, key string) oneKey {
+	return oneKey{p, key, new(atomic.Pointer[limiter.Statistics])}
 }
 
 const theKey = "a key"
 
 // buildKeyed makes one key of a partitioned limiter.
 func buildKeyed(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, options *store.LimiterOptions) (testLimiter, error) {
-	by, reconfigure, err := buildPartitioned(s, name, k, l, options)
+	p, reconfigure, err := buildPartitioned(s, name, k, l, options)
 	if err != nil {
 		return testLimiter{}, err
 	}
-	one := oneKey{by, theKey, new(atomic.Pointer[limiter.Statistics])}
-	return testLimiter{one, func(l limitertest.Limits) error {
+	return testLimiter{newOneKey(p, theKey), func(l limitertest.Limits) error {
 		err := reconfigure(l)
-		_, _ = by.Statistics(theKey) // a key is converted when it is used
+		_, _ = p.Statistics(theKey) // a key is converted when it is used
 		return err
 	}}, nil
 }

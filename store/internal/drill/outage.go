@@ -95,8 +95,8 @@ func DelayIsNoOutage(t *testing.T, s Subject, through string, network *testserve
 	f.closesInTime()
 }
 
-// FrequentDisconnects tests a store whose connections break again and again. It is not known how many permits are
-// granted then, but never more than the limit; no call takes long, and afterwards the store recovers.
+// FrequentDisconnects tests a store whose connections break again and again. Permits can be lost then, but no more than
+// the limit are granted, no call takes long, and afterwards the store recovers.
 func FrequentDisconnects(t *testing.T, s Subject, direct, through string, network *testserver.Proxy) {
 	s.NoLeaks(t)
 	f := newFaultyStore(t, s, through, store.LimiterOptions{Outage: store.FailClosed})

@@ -171,7 +171,8 @@ func (p *process) kill() {
 	_ = p.cmd.Wait() // the error is that it was killed
 }
 
-// finishAll waits until the processes that were not killed have ended by themselves. hurry ends work that is unlimited.
+// finishAll waits until the processes that were not killed have ended. If hurry is true, it first ends their work;
+// otherwise their work must end by itself.
 func finishAll(all []*process, hurry bool) {
 	for _, p := range all {
 		if hurry && p.cmd.ProcessState == nil {

@@ -100,8 +100,8 @@ func newLimitsOfKeys(t *testing.T, s Subject, listens bool) {
 	}
 }
 
-// rollingDeployment tests that lower limits hold while instances with old limits are replaced one by one, although the
-// old instances that have not used the limiter yet do so, and some are started again.
+// rollingDeployment tests that lower limits hold while instances with old limits are replaced one by one. Meanwhile, old
+// instances use the limiter for the first time, and others are started again with the old limits.
 func rollingDeployment(t *testing.T, s Subject) {
 	const before, after = 1000, 10
 	for _, processes := range []int{2, 8}[:short(2, 1)] {
@@ -149,11 +149,11 @@ func ImpossibleVersion(t *testing.T, b backend.Backend, corrupt ...func(name, ke
 	limits := limitertest.Limits{Permits: 10, Period: time.Hour}
 	for _, k := range []limitertest.Kind{limitertest.FixedWindow, limitertest.Concurrency} {
 		name := uniqueName("impossible")
-		by, reconfigure, err := buildPartitioned(s, name, k, limits, nil)
+		p, reconfigure, err := buildPartitioned(s, name, k, limits, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		take := func(key string, n int) limiter.Lease { return must(by.TryAcquire(t.Context(), key, n))(t) }
+		take := func(key string, n int) limiter.Lease { return must(p.TryAcquire(t.Context(), key, n))(t) }
 		version := func() int64 {
 			d, _, err := b.Load(context.Background(), name)
 			if err != nil || d == nil {

@@ -61,7 +61,7 @@ func (c refillCase) run(t *testing.T, s Subject) {
 	before := serverTime(t, b)
 	beginAll(all...)
 	eventually(t, "the first permits are used up", func() bool { return granted(all)[0] >= 3*refillLimit/2 })
-	busy, had := serverTime(t, b), granted(all)[0]
+	from, grantedFrom := serverTime(t, b), granted(all)[0]
 	for _, p := range all[:c.kills] {
 		awaitServerTime(t, b, 200*time.Millisecond)
 		p.kill()
@@ -71,7 +71,7 @@ func (c refillCase) run(t *testing.T, s Subject) {
 		p.pause()
 	}
 	awaitServerTime(t, b, 3*time.Second/2)
-	through, has := serverTime(t, b), granted(all)[0]
+	to, grantedTo := serverTime(t, b), granted(all)[0]
 	for _, p := range stopped {
 		p.resume()
 	}
@@ -84,14 +84,14 @@ func (c refillCase) run(t *testing.T, s Subject) {
 	if got > most {
 		t.Errorf("%d granted within %d µs of the server's clock, at most %d are right", got, after-before, most)
 	}
-	// Between busy and through everything that comes is taken, apart from a moment at the end, what was granted to
-	// killed or stopped instances, and what is still in a block.
+	// Between from and to, the instances take all permits that come back, except the permits of the
+	// last moment, permits granted to killed or stopped instances, and permits that are still in a block.
 	late := int64(400_000)
-	least := c.perTick()*((through-busy-late)/step) - int64(2*(c.kills+c.stops)*2*goroutines) - int64(c.processes*c.options.Block)
-	if has-had < least {
-		t.Errorf("%d granted within %d µs, at least %d are right", has-had, through-busy, least)
+	least := c.perTick()*((to-from-late)/step) - int64(2*(c.kills+c.stops)*2*goroutines) - int64(c.processes*c.options.Block)
+	if grantedTo-grantedFrom < least {
+		t.Errorf("%d granted within %d µs, at least %d are right", grantedTo-grantedFrom, to-from, least)
 	}
-	t.Logf("%d granted, at most %d are right; %d in the middle, at least %d are right", got, most, has-had, least)
+	t.Logf("%d granted, at most %d are right; %d in the middle, at least %d are right", got, most, grantedTo-grantedFrom, least)
 }
 
 // perTick returns how many permits come back on a tick.

@@ -66,17 +66,18 @@ func retry(t *testing.T, atOnce int, f func()) (again string) {
 	return again
 }
 
-// onlyOf returns what -test.run takes for that test and its subtests that asked selects, or for all of them if asked has
-// alternatives.
-func onlyOf(asked, test string) string {
+// onlyOf returns the value of -test.run for a test and those of its subtests that the value selected also selects. If
+// selected has alternatives, onlyOf returns the value for all subtests.
+func onlyOf(selected, test string) string {
 	only, levels := pattern([]string{test}), strings.Count(test, "/")+1
-	if parts := strings.Split(asked, "/"); len(parts) > levels && !strings.Contains(asked, "|") {
+	if parts := strings.Split(selected, "/"); len(parts) > levels && !strings.Contains(selected, "|") {
 		only += "/" + strings.Join(parts[levels:], "/")
 	}
 	return only
 }
 
-// runElsewhere runs tests of this binary in another process, and returns the output without what is of no interest.
+// runElsewhere runs tests of this binary in another process. It returns the output without the lines about tests that
+// begin or pass.
 func runElsewhere(t *testing.T, tests string, atOnce int) (string, error) {
 	args := []string{"-test.v", "-test.run=" + tests, "-test.parallel=" + strconv.Itoa(atOnce)}
 	if testing.Short() {

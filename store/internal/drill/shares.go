@@ -57,7 +57,8 @@ func shareCases() []shareCase {
 	}
 }
 
-// shares tests what instances get that take permits until nothing is left, if nothing comes back meanwhile.
+// shares tests limiters to which no permits come back. Several instances take permits until nothing is left, and
+// together get all of them.
 func shares(t *testing.T, s Subject) {
 	for _, c := range shareCases() {
 		t.Run(c.name, func(t *testing.T) { c.run(t, s) })
@@ -81,7 +82,7 @@ func (c shareCase) run(t *testing.T, s Subject) {
 	finishAll(all, false)
 
 	got := granted(all)
-	// Permits can be missing that are in blocks at the end, or were granted to calls of a killed instance.
+	// Permits in blocks at the end, and permits granted to calls of a killed instance, can be missing.
 	least := int64(c.limit - c.processes*c.options.Block - c.kills*each)
 	keys, sum, wrong := max(c.keys, 1), int64(0), 0
 	for key := range int64(keys) {

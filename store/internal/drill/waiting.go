@@ -41,7 +41,7 @@ func handOver(t testing.TB, both [2]testLimiter, times int) time.Duration {
 	lease := acquire(t, both[0])
 	for i := range times {
 		next := acquireLater(t, both[(i+1)%2])
-		// Until then, the earlier requests are answered, and the store knows that a caller waits.
+		// Within this time, the earlier requests are answered, and the store learns that a caller waits.
 		time.Sleep(20 * time.Millisecond)
 		released := time.Now()
 		lease.Release()
@@ -139,8 +139,8 @@ func pollsWithoutListening(t *testing.T, s Subject, direct, through string, netw
 	}
 }
 
-// callsOfManyWaiters tests that all callers that wait for a bucket in two instances are served, and that each instance
-// asks for its own callers together.
+// callsOfManyWaiters tests that all callers that wait for a bucket in two instances are served, and that one call asks
+// for all callers of an instance.
 func callsOfManyWaiters(t *testing.T, s Subject) {
 	const waiters, refill, period = 100, 20, 100 * time.Millisecond
 	limits := limitertest.Limits{Permits: refill, Period: period, TokensPerPeriod: refill, QueueLimit: waiters}
