@@ -54,12 +54,12 @@ func (b builder) makeLimiter(name string, l *model.Limiter) (limiter.Limiter, er
 			return partitioned(b, name, l, o, each), nil
 		}
 	case adaptive.LimiterOptions: // it keeps what it has learnt as long as its options stay the same
-		return kept(b, name, textOf(o), registry.Kept[*adaptive.Limiter, string]{
+		return keep(b, name, textOf(o), registry.Kept[*adaptive.Limiter, string]{
 			Kind: "adaptive limiter",
 			Make: func(string) (*adaptive.Limiter, error) { return adaptive.NewLimiter(&o) },
 		})
 	case adaptive.ThrottlerOptions: // likewise
-		return kept(b, name, o, registry.Kept[*adaptive.Throttler, adaptive.ThrottlerOptions]{
+		return keep(b, name, o, registry.Kept[*adaptive.Throttler, adaptive.ThrottlerOptions]{
 			Kind: "throttler",
 			Make: func(o adaptive.ThrottlerOptions) (*adaptive.Throttler, error) { return adaptive.NewThrottler(&o) },
 		})

@@ -115,10 +115,10 @@ func (w *Watcher) checkOwner(c registry.Change) error {
 	}
 	slices.Sort(taken)
 	var errs []error
-	for _, name := range taken[:min(len(taken), document.MostListed)] {
+	for _, name := range taken[:min(len(taken), document.MaxListed)] {
 		errs = append(errs, fmt.Errorf("reload: %s: pipeline %q is defined elsewhere already", w.path, name))
 	}
-	if more := len(taken) - document.MostListed; more > 0 {
+	if more := len(taken) - document.MaxListed; more > 0 {
 		errs = append(errs, fmt.Errorf("reload: %s: %d other pipelines are defined elsewhere, too", w.path, more))
 	}
 	return errors.Join(errs...)

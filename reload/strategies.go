@@ -126,7 +126,7 @@ func (b builder) circuitBreaker(s *model.Strategy, o model.CircuitBreakerOptions
 	}
 	o.Options.Handle = b.handle(o.Handle)
 	o.Options.Control = named[*circuitbreaker.Control](b.kinds, model.CircuitControl, o.Control)
-	return kept(b, b.pipeline.RegistryName(s, b.Instance), key, registry.Kept[*circuitbreaker.Strategy, circuitKey]{
+	return keep(b, b.pipeline.RegistryName(s, b.Instance), key, registry.Kept[*circuitbreaker.Strategy, circuitKey]{
 		Kind: "circuit breaker",
 		Make: func(circuitKey) (*circuitbreaker.Strategy, error) {
 			c := circuitbreaker.New(&o.Options)
@@ -135,8 +135,8 @@ func (b builder) circuitBreaker(s *model.Strategy, o model.CircuitBreakerOptions
 	})
 }
 
-// kept is [registry.Keep] with an error if nothing was made. The registry reports the reason.
-func kept[T any, O comparable](b builder, name string, o O, k registry.Kept[*T, O]) (*T, error) {
+// keep is [registry.Keep] with an error if nothing was made. The registry reports the reason.
+func keep[T any, O comparable](b builder, name string, o O, k registry.Kept[*T, O]) (*T, error) {
 	made := registry.Keep(b.Builder, name, o, k)
 	if made == nil {
 		return nil, fmt.Errorf("no %s was made", k.Kind)

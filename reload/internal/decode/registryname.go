@@ -13,10 +13,10 @@ import (
 func (d *decoder) checkRegistryNames() {
 	d.setDoubleSlash()
 	d.checkInstanceNames()
-	type kept struct{ what, name string }
-	taken := make(map[kept]string)
+	type registryName struct{ what, name string }
+	taken := make(map[registryName]string)
 	for _, l := range d.file.Limiters {
-		taken[kept{"limiter", l.Name}] = "the limiter " + document.Name(l.Name)
+		taken[registryName{"limiter", l.Name}] = "the limiter " + document.Name(l.Name)
 	}
 	for _, p := range d.file.Pipelines {
 		for i, s := range p.Strategies {
@@ -28,9 +28,9 @@ func (d *decoder) checkRegistryNames() {
 				d.checkStoredName(p.Places[i], name, s.Limiter)
 			}
 			owner := "that of the pipeline " + document.Name(p.Name)
-			switch other := taken[kept{what, name}]; other {
+			switch other := taken[registryName{what, name}]; other {
 			case "":
-				taken[kept{what, name}] = owner
+				taken[registryName{what, name}] = owner
 			case owner: // two strategies have the same name, which is reported
 			default:
 				d.AddAt(p.Places[i], "its %s would be called %s, like %s; give the strategy another name", what, document.Quoted(name), other)

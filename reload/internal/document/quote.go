@@ -37,8 +37,8 @@ func Visible(text string) string {
 	return b.String()
 }
 
-// mostShown is how many characters of a text from the file a message shows.
-const mostShown = 60
+// maxShown is how many characters of a text from the file a message shows.
+const maxShown = 60
 
 // Quoted returns a text from the file in quotes, shortened if it is long. It has no line breaks.
 func Quoted(s string) string {
@@ -52,7 +52,7 @@ func Quoted(s string) string {
 func Beginning(s string) string {
 	seen := 0
 	for i := range s {
-		if seen++; seen > mostShown {
+		if seen++; seen > maxShown {
 			return s[:i] + "…"
 		}
 	}
@@ -88,13 +88,13 @@ func Alternatives(all []string) string {
 	return strings.Join(all[:last], ", ") + " or " + all[last]
 }
 
-// MostListed is how many names a message lists.
-const MostListed = 12
+// MaxListed is how many names a message lists.
+const MaxListed = 12
 
-// Listed returns the first MostListed names and, if there are more, a text with the number of the others.
+// Listed returns the first MaxListed names and, if there are more, a text with the number of the others.
 func Listed(names []string) []string {
-	if len(names) <= MostListed {
+	if len(names) <= MaxListed {
 		return names
 	}
-	return append(slices.Clone(names[:MostListed]), fmt.Sprintf("and %d others", len(names)-MostListed))
+	return append(slices.Clone(names[:MaxListed]), fmt.Sprintf("and %d others", len(names)-MaxListed))
 }

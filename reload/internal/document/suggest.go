@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// mostCompared bounds how many names one name is compared with, and mostComparedInAll the comparisons for a file: a file
+// maxCompared bounds how many names one name is compared with, and maxComparedTotal the comparisons for a file: a file
 // with thousands of misspelt names is no configuration.
 const (
-	mostCompared      = 1000
-	mostComparedInAll = 20_000
+	maxCompared      = 1000
+	maxComparedTotal = 20_000
 )
 
-// mostSuggested bounds the length of names that are suggested, in bytes.
-const mostSuggested = 64
+// maxSuggested bounds the length of names that are suggested, in bytes.
+const maxSuggested = 64
 
-// A Suggester suggests names for misspelt ones, until it has compared mostComparedInAll names.
+// A Suggester suggests names for misspelt ones, until it has compared maxComparedTotal names.
 type Suggester struct{ compared int }
 
 // Instead returns the end of a message about the unknown name got: "did you mean" the nearest of the names or, if no
@@ -24,20 +24,20 @@ func (s *Suggester) Instead(got string, names []string, ifEmpty string) string {
 	if len(names) == 0 {
 		return ifEmpty
 	}
-	if s.compared < mostComparedInAll {
-		s.compared += min(len(names), mostCompared)
+	if s.compared < maxComparedTotal {
+		s.compared += min(len(names), maxCompared)
 		if near := Nearest(got, names); near != "" {
 			return "did you mean " + Quoted(near) + "?"
 		}
 	}
-	shownNames := make([]string, 0, MostListed)
-	for _, name := range names[:min(len(names), MostListed)] {
+	shownNames := make([]string, 0, MaxListed)
+	for _, name := range names[:min(len(names), MaxListed)] {
 		shownNames = append(shownNames, Name(name))
 	}
 	switch {
 	case len(names) == 1:
 		return "there is only " + shownNames[0]
-	case len(names) > MostListed:
+	case len(names) > MaxListed:
 		return "there are " + strings.Join(shownNames, ", ") + " and others"
 	default:
 		return "there are " + strings.Join(shownNames, ", ")
@@ -47,17 +47,17 @@ func (s *Suggester) Instead(got string, names []string, ifEmpty string) string {
 // Nearest returns the name that is most like got, or "" if none is: at most a third of the letters differ, or got is
 // the beginning of exactly one name.
 func Nearest(got string, names []string) string {
-	if len(got) > 2*mostSuggested {
+	if len(got) > 2*maxSuggested {
 		return ""
 	}
 	got = normal(got)
-	if len(got) > mostSuggested {
+	if len(got) > maxSuggested {
 		return ""
 	}
 	best, least := "", math.MaxInt
 	var begun []string
-	for _, name := range names[:min(len(names), mostCompared)] {
-		if len(name) > 2*mostSuggested {
+	for _, name := range names[:min(len(names), maxCompared)] {
+		if len(name) > 2*maxSuggested {
 			continue
 		}
 		n := normal(name)
@@ -88,7 +88,7 @@ func normal(name string) string {
 
 // distance returns how many letters must be inserted, removed, replaced or swapped with a neighbour to turn a into b.
 func distance(a, b string) int {
-	var rows [3][2*mostSuggested + 1]int
+	var rows [3][2*maxSuggested + 1]int
 	before, last, row := rows[0][:len(b)+1], rows[1][:len(b)+1], rows[2][:len(b)+1]
 	for j := range last {
 		last[j] = j

@@ -54,10 +54,10 @@ func ref(definition string) object { return object{"$ref": "#/$defs/" + definiti
 func (g generator) definitions() object {
 	defs := object{
 		"limiter":  g.limiterSchema(),
-		"each":     oneKindSchema("limiter.", model.Partitionable),
-		"strategy": oneKindSchema("strategy.", g.StrategyNames()),
+		"each":     mappingOfOneKind("limiter.", model.Partitionable),
+		"strategy": mappingOfOneKind("strategy.", g.StrategyNames()),
 		"budget":   structSchema(reflect.TypeFor[budget.Options]()),
-		"store":    g.kindSchema(reflect.TypeFor[model.Store]()),
+		"store":    g.optionsSchema(reflect.TypeFor[model.Store]()),
 		"pipeline": object{
 			"type": "object",
 			"properties": object{"strategies": object{
@@ -83,11 +83,11 @@ func (g generator) definitions() object {
 	}
 	for name, options := range g.Limiters {
 		if options != nil {
-			defs["limiter."+name] = g.kindSchema(options)
+			defs["limiter."+name] = g.optionsSchema(options)
 		}
 	}
 	for name, kind := range g.Strategies {
-		defs["strategy."+name] = g.kindSchema(kind.Options)
+		defs["strategy."+name] = g.optionsSchema(kind.Options)
 	}
 	g.refine(defs)
 	return defs
@@ -112,7 +112,7 @@ func (g generator) refine(defs object) {
 
 // limiterSchema is the schema of a mapping of one kind to its options, with or without a store.
 func (g generator) limiterSchema() object {
-	s := kindsSchema("limiter.", g.LimiterNames())
+	s := mappingOfKinds("limiter.", g.LimiterNames())
 	s["oneOf"] = eachRequired(g.LimiterNames())
 	g.addStore(s)
 	return s
@@ -139,8 +139,8 @@ func eachRequired(fields []string) []any {
 
 func properties(schema object) object { return schema["properties"].(object) }
 
-// kindSchema is the schema of the options of a kind.
-func (g generator) kindSchema(t reflect.Type) object {
+// optionsSchema is the schema of the options of a kind.
+func (g generator) optionsSchema(t reflect.Type) object {
 	s := structSchema(t)
 	for _, f := range model.FieldsOf(t) {
 		if f.Purpose != "" {
@@ -159,14 +159,15 @@ func (g generator) withFunctions(s object, what model.Purpose) object {
 	return s
 }
 
-// oneKindSchema is the schema of a mapping of one kind to its options.
-func oneKindSchema(prefix string, kinds []string) object {
-	s := kindsSchema(prefix, kinds)
+// mappingOfOneKind is the schema of a mapping of one kind to its options.
+func mappingOfOneKind(prefix string, kinds []string) object {
+	s := mappingOfKinds(prefix, kinds)
 	s["minProperties"], s["maxProperties"] = 1, 1
 	return s
 }
 
-func kindsSchema(prefix string, kinds []string) object {
+// mappingOfKinds is the schema of a mapping of any of the kinds to their options.
+func mappingOfKinds(prefix string, kinds []string) object {
 	p := object{}
 	for _, kind := range kinds {
 		p[kind] = ref(prefix + kind)
