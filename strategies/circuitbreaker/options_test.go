@@ -120,5 +120,5 @@ func TestOptionsInAFile(t *testing.T) {
 	_, err = reload.Parse("weir.yaml", options("failure_ratio: 2", "half_open_probes: -1", "handle: mine"), kinds)
 	require.ErrorContains(t, err, "failure_ratio must be more than 0 and at most 1")
 	require.ErrorContains(t, err, "half_open_probes must be at least 0, got -1")
-	require.ErrorContains(t, err, "a function of the program's")
+	require.ErrorContains(t, err, "can only be set by the program")
 }
