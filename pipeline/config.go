@@ -30,7 +30,7 @@ func New(name string, strategies ...Strategy) (*Pipeline, error) {
 }
 
 // Build makes the pipeline. The error is a [weir.OptionsError] with every problem: the strategies that are nil, and
-// what the Validate methods of the others return. Its paths are such as "Strategies[1]" and
+// what the Validate methods of the others return. The paths of its problems are of the form "Strategies[1]" or
 // "Strategies[1].MaxRetries".
 func (c Config) Build() (*Pipeline, error) {
 	if err := c.validate(); err != nil {

@@ -47,8 +47,8 @@ func (n *outerNext) run(ctx context.Context) (any, error) { return n.Run(ctx) }
 // Usually it returns ErrClosed. But a reload can remove a pipeline together with the pipelines that embed it. Suppose
 // that an execution on an outer pipeline began before the reload and reaches this pipeline after the reload. It must
 // not fail, because its own version is still in force for it, so it runs on the version that Retire replaced. That
-// version is not closed in the meantime: the outer version counts the execution, and the registry calls
-// Retired.Close, which empties previous, when the outer version is drained.
+// version is not closed in the meantime: the outer version counts the execution, and the registry calls Retired.Close,
+// which empties previous, only after the outer version is drained.
 func (v *version) runPrevious(ctx context.Context, c callback) (any, error) {
 	outer, ok := c.(*outerNext)
 	if !ok || outer.step.tracker == nil || v.previous == nil {

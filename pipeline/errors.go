@@ -56,7 +56,7 @@ func IsContextError(err error) bool {
 //	RetryAfter() (time.Duration, bool)
 //
 // RetryAfter searches the whole tree of err, as [errors.As] does. An error that has an answer hides the errors that it
-// wraps. Of joined errors the longest wait counts. The result is never negative.
+// wraps. For joined errors it returns the longest wait. The result is never negative.
 func RetryAfter(err error) (d time.Duration, ok bool) {
 	for err != nil {
 		if e, is := err.(interface {

@@ -54,7 +54,7 @@ type Event struct {
 	Operation string        // set by [Next.Report]
 	Result    any           // the value of the outcome that the event reports, or nil
 	Err       error         // the error of the outcome, or what went wrong; nil for success
-	Attempt   int           // the attempt that has ended, or starts in OnHedging; 0 is the first
+	Attempt   int           // the attempt that has ended or, in OnHedging, the one that starts; 0 is the first
 	Handled   bool          // ExecutionAttempt: the strategy acts on the outcome
 	Duration  time.Duration // ExecutionAttempt, PipelineExecuted, and where the comment of an event says so
 }

@@ -168,8 +168,9 @@ type begunMeasurements struct {
 	all []any
 }
 
-// EndMeasurement hands each LeaseMeasurer what that one returned from BeginMeasurement, and e to the other Measurers.
-// It leaves these out if e has no name, as when BeginMeasurement calls it after a panic.
+// EndMeasurement calls EndMeasurement of each LeaseMeasurer, with what its BeginMeasurement returned, and OnMeasurement
+// of the other Measurers. If e has no name, as when BeginMeasurement calls it after a panic, it leaves the other
+// Measurers out.
 func (f fanOut) EndMeasurement(ctx context.Context, e Event, begun any) {
 	several, _ := begun.(*begunMeasurements)
 	for i, l := range f {

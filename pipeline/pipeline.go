@@ -88,7 +88,7 @@ func (p *Pipeline) load() *version {
 	return zeroVersion
 }
 
-// Execute runs fn through the pipeline and returns what comes out. A value that a strategy returns is dropped; see
+// Execute runs fn through the pipeline and returns the resulting error. A value that a strategy returns is dropped; see
 // [ExecuteValue].
 //
 // The error is fn's own unless a strategy replaced it, [ContextError] if ctx was done before fn could run, or

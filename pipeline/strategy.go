@@ -72,7 +72,7 @@ func (n Next) Run(ctx context.Context) (any, error) {
 		}
 		return following.strategy.Execute(ctx, Next{step: following, callback: n.callback})
 	}
-	// Only before the callback, because Err of a context can read the clock.
+	// The context is checked only before the callback, because its Err can read the clock.
 	if ctx.Err() != nil {
 		return nil, ContextError(deadline.Full(ctx))
 	}
