@@ -13,8 +13,9 @@ import (
 
 // A BuildFunc builds one version of a pipeline: it reads its configuration, adds strategies to b and returns. It runs
 // when the pipeline is first asked for and at every reload. It must not use b after it has returned. It does not run
-// concurrently for one pipeline, with one exception. A reload that begins during a first build has that build
-// repeated. After two repetitions, the next reload builds the pipeline itself while the first build still runs.
+// concurrently for one instance of a pipeline, with two exceptions. [Registry.Apply] does not wait for a first build of
+// a pipeline that it defines. And a reload that begins during a first build has that build repeated. After two
+// repetitions, the next reload builds the pipeline itself while the first build still runs.
 //
 // It must not wait for a reload of the registry. A reload that begins on its goroutine returns [ErrReloading]. The
 // last paragraph of [Registry.Reload] says what happens on other goroutines.

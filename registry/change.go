@@ -27,15 +27,15 @@ type Change struct {
 // none. Without names it builds all pipelines that have been built. A pipeline that has not been built is left alone.
 //
 // If it fails, everything stays as it was, and later reloads are not affected. Each pipeline that could not be built,
-// or whose build is at odds with another pipeline, is reported as [EventReloadFailed]. The error joins everything
-// that went wrong; it is [ErrNotDefined] for an unknown name.
+// or whose build conflicts with another pipeline, is reported as [EventReloadFailed]. The error joins everything that
+// went wrong; it is [ErrNotDefined] for an unknown name.
 //
 // Reload returns when the new versions are in force. The old versions are drained and disposed of in the background.
 // If ctx ends between two builds, the reload ends.
 //
-// One reload runs at a time. Another one waits for it until its own ctx ends, the registry is closed, or it has
-// waited 10 s for the same reload; then it returns [ErrReloading], because that reload may be waiting for it. If a
-// build function, a first build included, or a Listener of a reload calls Reload on its own goroutine, Reload returns
+// One reload runs at a time. Another one waits for it, until its own ctx ends or the registry is closed. After 10 s of
+// waiting for the same reload, it returns [ErrReloading], because that reload may be waiting for it. If a build
+// function, a first build included, or a Listener of a reload calls Reload on its own goroutine, Reload returns
 // ErrReloading at once.
 func (r *Registry) Reload(ctx context.Context, names ...string) error {
 	return r.change(ctx, func(c *change) error { return c.planReload(names) })
@@ -100,8 +100,8 @@ func (r *Registry) change(ctx context.Context, plan func(*change) error) error {
 	return c.run()
 }
 
-// changesOn reports whether a change or a first build runs on the goroutine goid. If it does, its build function has
-// called Reload, which would wait for its own end.
+// changesOn reports whether a change or a first build runs on the goroutine goid. If it does, a function that it runs,
+// such as a build function or a Listener, has called Reload, which would wait for its own end.
 func (r *Registry) changesOn(goid uint64) bool {
 	if goid == 0 {
 		return false

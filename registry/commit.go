@@ -58,7 +58,7 @@ func (r *Registry) tryCommit(goid uint64, prepare func() (staged, error)) (done 
 			switch {
 			case u.busy == nil:
 			case u.busy.goroutine == goid && goid != 0:
-				return committed{}, nil, nil, fmt.Errorf("%w: a Reconfigure function wants %v", ErrReloading, u.id)
+				return committed{}, nil, nil, fmt.Errorf("%w: a Reconfigure function would wait for itself, because it uses %v", ErrReloading, u.id)
 			default: // whether the limiter keeps its options is not known yet
 				return committed{}, nil, u.busy, nil
 			}
@@ -110,8 +110,8 @@ func (r *Registry) putInForce(c staged) committed {
 }
 
 // check returns an error if c cannot be in force together with the other versions. The versions in force have been
-// checked before, so a version of c is not compared with them if it shares no limiter and embeds no pipeline: there
-// can be thousands of instances. The caller holds r.mu.
+// checked before, so if no version of c shares a limiter or embeds a pipeline, and nothing is removed, nothing is
+// compared: there can be thousands of instances. The caller holds r.mu.
 func (r *Registry) check(c staged) error {
 	sharing, containing := false, false
 	for _, v := range c.versions {

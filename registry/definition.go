@@ -27,7 +27,7 @@ type definition struct {
 	instances       map[string]*instance
 }
 
-// An instance is an instance of a pipeline, with its handle.
+// An instance is a pipeline under one instance name, with its handle.
 type instance struct {
 	id
 	definition *definition

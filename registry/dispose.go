@@ -20,7 +20,7 @@ type disposal struct {
 	retired  *pipeline.Retired
 	drained  chan struct{} // closed when the version is drained or the wait for it has ended
 	ended    chan struct{} // closed when no execution can reach the version any more
-	after    []*disposal   // versions with executions that can still reach this one
+	after    []*disposal   // the disposals of versions whose executions can still reach this version
 }
 
 // disposal returns the disposal of a version that was just replaced. It must be run. The caller holds r.mu.

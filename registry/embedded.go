@@ -99,8 +99,8 @@ func checkContained(versions []*version, h byHandle) error {
 	return nil
 }
 
-// checkRemoved returns an error if a pipeline that stays contains one that is to be removed: it could not run without
-// it.
+// checkRemoved returns an error if a pipeline that stays contains one that is to be removed: the outer pipeline could
+// not run without the inner one.
 func (r *Registry) checkRemoved(inForce []*version, remove []string) error {
 	removed := make(byHandle)
 	for _, name := range remove {

@@ -25,8 +25,8 @@ const (
 	EventDisposeFailed = "DisposeFailed"
 )
 
-// report calls the Listener. A panic of the Listener is logged and does not go on: the change is in force, and a
-// panic in Apply would make its caller believe that it has failed.
+// report calls the Listener. A panic of the Listener is logged and not passed on: the change is in force, and a panic
+// in Apply would make its caller believe that it has failed.
 func (r *Registry) report(ctx context.Context, i id, e pipeline.Event) {
 	if r.options.Listener == nil {
 		return

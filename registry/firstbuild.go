@@ -15,9 +15,8 @@ type firstBuild struct {
 	waiting *firstBuild // the first build whose pipeline this one embeds and waits for; nil: none
 	outer   *firstBuild // the first build whose build function runs this one on the same goroutine; nil: none
 
-	// A change that begins during the first build makes it outdated: it may have read the old configuration, so it
-	// runs again. When that has happened maxOutdated times, changes no longer wait for it: they build the pipeline
-	// themselves, and it is ready with the next change.
+	// A change that begins during the first build makes it outdated: it may have read the old configuration, so it runs
+	// again. When that has happened maxOutdated times, the next change builds the pipeline itself.
 	outdated    bool
 	outdatedFor int
 }
@@ -59,7 +58,7 @@ func (r *Registry) getOrBuild(want id, requester *firstBuild) (*instance, error)
 		i.firstBuild, r.firstBuilds[goid] = first, first
 		r.closing.firstBuilds.Add(1)
 	}
-	err = requester.wait(first) // nil if this call begins the first build: nothing waits for that yet
+	err = requester.recordWait(first) // no error if this call begins the first build, which waits for no other yet
 	r.mu.Unlock()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, want)
@@ -77,9 +76,9 @@ func (r *Registry) getOrBuild(want id, requester *firstBuild) (*instance, error)
 	}
 }
 
-// wait records that f waits for other. It returns ErrCycle if other waits for f, directly or through others. The
+// recordWait records that f waits for other. It returns ErrCycle if other waits for f, directly or through others. The
 // caller holds r.mu.
-func (f *firstBuild) wait(other *firstBuild) error {
+func (f *firstBuild) recordWait(other *firstBuild) error {
 	if f == nil {
 		return nil
 	}
@@ -190,8 +189,8 @@ func (r *Registry) outcomeOf(i *instance, first *firstBuild, err error) (again b
 	return false, err
 }
 
-// forgetUnbuilt removes an instance whose first build has failed, so that such names do not fill the registry. It
-// stays if the program may have its handle. The caller holds r.mu.
+// forgetUnbuilt removes an instance whose first build has failed, so that such names do not fill the registry. The
+// default instance stays, and so does one whose handle the program may have. The caller holds r.mu.
 func (r *Registry) forgetUnbuilt(i *instance) {
 	if i.current == nil && !i.wasInForce && i.definition.instances[i.instance] == i && !i.isDefault() {
 		delete(i.definition.instances, i.instance)

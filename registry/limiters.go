@@ -76,7 +76,7 @@ func kindName[O LimiterOptions](o O) string {
 // is made, and the old one is closed when no version uses it; the same holds for another ManualReplenishment, which
 // cannot change on an existing limiter.
 //
-// If the options are invalid, the build fails, and the limiter that is returned must not be used after it.
+// If the options are invalid, the build fails, and the limiter that is returned must not be used after the build.
 func (b *Builder) TokenBucket(name string, o limiter.TokenBucketOptions) *limiter.TokenBucket {
 	return useOwn(b, name, o, limiter.NewTokenBucket)
 }

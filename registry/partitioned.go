@@ -14,10 +14,10 @@ type PartitionedOptions[O LimiterOptions] struct {
 	limiter.PartitionedOptions
 }
 
-// Partitioned returns the registry's partitioned limiter of that name: a limiter with the options each for every key
-// that the function key returns. If o is nil, it has its defaults. The limiter is kept across reloads like that of
-// [Builder.TokenBucket]. When the options change, every partition gets them in place. Once a call has been decided by
-// the new options, no call is decided by the old ones.
+// Partitioned returns the registry's partitioned limiter of that name. For every key that the function key returns, it
+// has a limiter with the options in each. If o is nil, the options of the partitions as a whole are the defaults. The
+// limiter is kept across reloads like that of [Builder.TokenBucket]. When the options change, every partition gets them
+// in place. Once a call has been decided by the new options, no call is decided by the old ones.
 //
 // The limiter has one key function: that of the version that came into force last. It is used for all pipelines, and
 // also for executions that began earlier. Functions cannot be compared, so it is no error if two pipelines that share

@@ -40,9 +40,9 @@ func (r *Registry) startReconfiguration(versions []*version, goid uint64) *recon
 	return rc
 }
 
-// run reconfigures the limiters and puts in force what prepare returns. If a limiter refuses its options, it and those
-// before it get their old options again; a partitioned one may have changed some of its partitions. again is true if
-// other limiters have to be reconfigured by now.
+// run reconfigures the limiters and puts in force what prepare returns. If a limiter refuses its options, the limiters
+// before it get their old options again, and so does the limiter that refused: a partitioned one may have changed some
+// of its partitions. again is true if other limiters have to be reconfigured by now.
 func (rc *reconfiguration) run(prepare func() (staged, error)) (done committed, again bool, err error) {
 	defer rc.end()
 	for i, u := range rc.uses {

@@ -60,7 +60,7 @@ type Registry struct {
 	firstBuilds map[uint64]*firstBuild // by the number of the goroutine
 	disposing   map[uint64]bool        // the numbers of the goroutines that run disposals
 	sameName    map[resourceKey]int    // how many resources have that name
-	draining    map[id]int             // how many replaced versions of that instance executions can still reach
+	draining    map[id]int             // by instance: the number of replaced versions that executions can still reach
 	undrained   map[*disposal]bool     // the disposals of replaced versions that are not drained
 	closed      bool
 	failed      []error // what has gone wrong in disposals since Close was called
@@ -131,8 +131,8 @@ func (r *Registry) Defined(name string) bool {
 // [ErrNotDefined] if there is no definition, and [ErrClosed] after Close.
 //
 // A [BuildFunc] should call [Builder.Pipeline] instead, which also finds pipelines that the same change builds. If a
-// BuildFunc calls Get on its own goroutine and the pipeline waits for that build, Get returns [ErrCycle]; on another
-// goroutine Get waits until the registry is closed.
+// BuildFunc calls Get on its own goroutine for a pipeline whose first build waits for that BuildFunc, Get returns
+// [ErrCycle]. On another goroutine, Get waits until the registry is closed.
 func (r *Registry) Get(name string) (*pipeline.Pipeline, error) {
 	i, err := r.find(name, nil)
 	if err != nil {
@@ -141,7 +141,8 @@ func (r *Registry) Get(name string) (*pipeline.Pipeline, error) {
 	return i.handOut(), nil
 }
 
-// InUse reports whether Get or GetInstance has returned a handle of the pipeline since it was defined.
+// InUse reports whether Get or GetInstance has returned a handle of the pipeline. If the name was removed and defined
+// again, a handle that Get returned before counts if the program still had it.
 func (r *Registry) InUse(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/internal/recovered"
 )
 
-// A resourceKey is the name of a resource. Limiters, and each Kind of [Kept], have names of their own.
+// A resourceKey is the name of a resource. The names of limiters, and those of each Kind of [Kept], are separate.
 type resourceKey struct {
 	space string // "" for limiters, or a Kept's Kind
 	name  string
@@ -34,8 +34,8 @@ func newResourceID(name, kind string, of any) resourceID {
 	return resourceID{resourceKey{name: name}, kind, of}
 }
 
-// A resource is a limiter that the registry has made, or a value of [Keep]. It is closed when no version uses it,
-// be the version staged, in force or draining.
+// A resource is a limiter that the registry has made, or a value of [Keep]. It is closed when no version uses it any
+// more, whether staged, in force or draining.
 type resource struct {
 	id          resourceID
 	value       any
@@ -89,15 +89,15 @@ func (b *Builder) useResource(want resourceID, options any, fresh func() (*resou
 }
 
 // conflict returns the error of pipelines a and b, which want different kinds or options of one resource. It shows
-// values only of weir's own options, because the program's options can be secret; of those it names the fields that
-// differ.
+// values only of weir's own options, because the program's options can be secret. For the program's options it names
+// the fields that differ.
 func conflict(a id, ua *resourceUse, b id, ub *resourceUse) error {
 	if ua.id.isKept() {
 		err := fmt.Errorf("%w: %v: pipelines %s and %s: %s",
 			ErrLimiterConflict, ua.id.resourceKey, a, b, difference(ua.options, ub.options))
 		return &faultError{err, []id{a, b}}
 	}
-	err := fmt.Errorf("%w: %v: pipeline %s wants a %s with %+v, pipeline %s a %s with %+v",
+	err := fmt.Errorf("%w: %v: pipeline %s wants a %s with %+v, pipeline %s wants a %s with %+v",
 		ErrLimiterConflict, ua.id.resourceKey, a, ua.id.kind, ua.options, b, ub.id.kind, ub.options)
 	if ua.id.kind == ub.id.kind && ua.options == ub.options {
 		err = fmt.Errorf("%w, in another store or with other types", err)
@@ -125,8 +125,8 @@ func difference(a, b any) string {
 	return "the options differ in " + strings.Join(names, ", ")
 }
 
-// checkConflicts returns an error if two versions want different options of one resource. Only the first fresh versions
-// are new; the others have been compared with each other.
+// checkConflicts returns an error if two versions want different options of one resource. Only the first elements of
+// inForce, as many as fresh says, are new; the others have been compared with each other.
 func checkConflicts(inForce []*version, fresh int) error {
 	first := make(map[resourceKey]*version)
 	for i, v := range inForce {

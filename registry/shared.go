@@ -20,10 +20,10 @@ type SharedOptions[O LimiterOptions] struct {
 	How store.LimiterOptions
 }
 
-// Shared returns the registry's limiter of that name in the store s. All instances of the program that use s share
-// its permits. It is the store's token bucket if o are [limiter.TokenBucketOptions], and so on. If how is nil, it has
-// its defaults. Like [Builder.TokenBucket], it is shared by the pipelines that name it, kept across reloads, and
-// closed when no version uses it. The program closes s, after the registry.
+// Shared returns the registry's limiter of that name in the store s. All instances of the program that use s share its
+// permits. If o is a [limiter.TokenBucketOptions], it is a token bucket, and so on. If how is nil, it has its defaults.
+// Like [Builder.TokenBucket], it is shared by the pipelines that name it, kept across reloads, and closed when no
+// version uses it. The program closes s, after the registry.
 //
 // The limits of a new limiter are set in the store when the limiter is first used. If a reload changes the limits of
 // an existing one, they are set when the version that is being built comes into force, for all instances. A reload
@@ -46,9 +46,9 @@ func Shared[O LimiterOptions](b *Builder, s *store.Store, name string, o O, how 
 	return useShared(b, s, name, "shared ", o, how, kindOf[O]().makeShared)
 }
 
-// SharedPartitioned is [Shared] for a limiter for each key. [limiter.Translate] finds the key in what a pipeline is
-// partitioned by. Unlike [Partitioned] it needs no options for the partitions as a whole, because a key that is not
-// in use costs nothing.
+// SharedPartitioned is [Shared] for a limiter for each key. Use [limiter.Translate] to get the key from another
+// resource, such as a request. Unlike [Partitioned] it needs no options for the partitions as a whole, because a key
+// that is not in use costs nothing.
 func SharedPartitioned[O LimiterOptions](b *Builder, s *store.Store, name string, each O, how *store.LimiterOptions) *store.Partitioned[O] {
 	return useShared(b, s, name, "shared partitioned ", each, how, kindOf[O]().makePartitioned)
 }
