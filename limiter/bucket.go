@@ -38,7 +38,7 @@ import (
 // line fills it; see share.
 type bucket struct {
 	mu      sync.Mutex
-	missing int64  // permits missing from full; above the limit after that was lowered
+	missing int64  // permits missing from full; can be above the limit, after that was lowered or a lease was adjusted
 	line    int64  // the last line that missing accounts for; once full, the line that filled it; or notBegun
 	spent   int64  // permits ever taken; wraps around
 	granted uint32 // leases granted; bucketState.granted has the others
@@ -65,7 +65,7 @@ func (b *bucket) Acquire(ctx context.Context, n int) (Lease, error) {
 //
 // If many callers are rejected, waiting for the lock would take most of their time. So a rejection leaves in noneUntil
 // the moment before which no permit comes back, and until then acquire rejects requests for one permit without the
-// lock. It does so only for a bucket with a state of its own and without a queue. [bucket.lock] clears the moment, so
+// lock. It does so only for a bucket that belongs to no family and has no queue. [bucket.lock] clears the moment, so
 // all code that changes a bucket outside of acquire must lock it by that method.
 func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Lease, error) {
 	ctxErr := ctx.Err()

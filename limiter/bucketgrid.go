@@ -40,8 +40,9 @@ func (b *bucket) catchUp(now int64) {
 	serve(b, now)
 }
 
-// serveLines passes up to that many lines as long as they bring permits for the queue, and returns how many are left.
-// On each line it serves the queue, so a grant has the line on which its permits came back.
+// serveLines passes up to that many lines while they bring enough permits for a waiter, and returns how many lines are
+// left. It serves the queue on each line that does, so a waiter is granted its permits on the line on which they came
+// back.
 //
 // A timer can be late by many short periods. Without serveLines, a bucket of one token would then grant one waiter each
 // time the timer fires, and lose the tokens of the periods in between.
@@ -202,7 +203,8 @@ func (f *bucketForecast) pass(lines int64) {
 
 func (f *bucketForecast) take(n int64) { f.missing += n }
 
-// atMost counts one line more for each waiter than its permits need, because a waiter can leave a part of a line unused.
+// atMost counts one line more for each waiter than its permits need, because a waiter can leave a part of the permits
+// of a line unused.
 func (f *bucketForecast) atMost(waiters, permits int64) int64 {
 	return saturate.Add(permits/f.refill, waiters)
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// bucketState has the limits of a bucket, and the fields that few buckets need at a time. A shared state is never
-// written to.
+// bucketState has the limits of a bucket, and fields that only few buckets need at any one time. A shared state is
+// never written to.
 type bucketState struct {
 	noneUntil atomic.Int64 // if not 0, no permit comes back before that moment; see acquire
 	refused   atomic.Int64 // leases rejected because of noneUntil

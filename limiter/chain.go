@@ -15,8 +15,8 @@ import (
 // A Chained limiter grants what all its limiters grant. It asks them in order. The first rejection is the answer, and
 // the leases that were granted before it are given back by [Lease.Refund], so that a rejected call costs nothing.
 //
-// Put first the limiter that rejects most and costs least. Acquire waits at one limiter at a time, and holds what it
-// was granted by the limiters before. So two chains that share limiters should have them in the same order, and no
+// Put first the limiter that rejects most and costs least. Acquire waits at one limiter at a time, and meanwhile holds
+// the permits of the earlier limiters. So two chains that share limiters should have them in the same order, and no
 // limiter should be in a chain twice. Make one with [Chain]; the zero Chained has no limiters and grants everything.
 type Chained struct {
 	limiters []Limiter
@@ -159,7 +159,7 @@ func (c *Chained) Close() error {
 // chainLease is the owner of the leases of one grant.
 type chainLease struct {
 	leases  []Lease
-	few     [3]Lease // room for a short chain's, so that it takes one allocation
+	few     [3]Lease // room for the leases of a short chain, which then takes one allocation
 	granted *atomic.Int64
 	returnOnce
 }

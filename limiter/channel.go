@@ -176,9 +176,10 @@ func (c *Channel[T]) Len() int {
 // Cap returns the number of items that the buffer can hold.
 func (c *Channel[T]) Cap() int { return c.capacity }
 
-// Close ends sending: later calls of Send return [ErrClosed], and so do calls that wait for room or in the limiter's
-// queue, which they leave as if their context had ended. Items in the buffer can still be received, and hold their
-// permits until then. Close does not close the limiter. It can be called any number of times, and returns nil.
+// Close ends sending: later calls of Send return [ErrClosed]. Calls that wait for room also return it. So do calls that
+// wait in the limiter's queue, which they leave as if their context had ended. Items in the buffer can still be
+// received, and hold their permits until then. Close does not close the limiter. It can be called any number of times,
+// and returns nil.
 func (c *Channel[T]) Close() error {
 	if c.closing == nil {
 		return nil

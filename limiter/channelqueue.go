@@ -6,14 +6,14 @@ type channelItem[T any] struct {
 	lease Lease
 }
 
-// A channelBuffer is a ring that grows as it is needed.
+// A channelBuffer is a ring that grows as needed.
 type channelBuffer[T any] struct {
 	slots  []channelItem[T]
 	first  int
 	length int
 }
 
-// push appends an item; there is room, within that capacity.
+// push appends an item. The buffer has fewer items than capacity.
 func (b *channelBuffer[T]) push(item channelItem[T], capacity int) {
 	if b.length == len(b.slots) {
 		b.grow(capacity)
@@ -49,7 +49,7 @@ type channelWaiter[T any] struct {
 	before, after *channelWaiter[T]
 }
 
-// wake gives the waiter its result. It has left its list.
+// wake gives the waiter, which has left its list, its result.
 func (w *channelWaiter[T]) wake(err error) {
 	w.err = err
 	close(w.ready)
@@ -60,7 +60,7 @@ type channelWaiters[T any] struct{ head, tail *channelWaiter[T] }
 
 func (l *channelWaiters[T]) empty() bool { return l.head == nil }
 
-// push adds a waiter that has come now.
+// push makes a waiter and adds it at the end.
 func (l *channelWaiters[T]) push(item channelItem[T]) *channelWaiter[T] {
 	w := &channelWaiter[T]{item: item, ready: make(chan struct{}), waiting: true, before: l.tail}
 	if l.tail != nil {

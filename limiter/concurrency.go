@@ -20,12 +20,12 @@ type Concurrency struct {
 	unusedCount int
 	lockedCommon
 
-	idleSince  int64 // when it became full; unknown if not read
+	idleSince  int64 // when it became full; unknown if the clock was not read then
 	clockReads int   // readings of the clock by becomeIdle since the last call of IdleDuration
 }
 
 // A limiter reads the clock when its last permit comes back. That doubles the cost of the release, so after
-// maxClockReads readings without a call of IdleDuration, the limiter reads it no more.
+// maxClockReads readings without a call of IdleDuration, the limiter stops reading it.
 const maxClockReads = 1 << 10
 
 // maxUnusedSlots is how many unused slots a limiter keeps for the next burst once all permits are back.

@@ -43,7 +43,8 @@ func RejectedKnowing(retryAfter time.Duration, reason string, remaining int64) L
 }
 
 // A LeaseOwner takes back the leases that its [Granter] made. n and tag are the arguments of the [Granter.Grant] that
-// made the lease. The methods are called from any goroutine, and several at once.
+// made the lease. After [LeaseAdjuster.Adjust] they are the cost and the new tag. The methods are called from any
+// goroutine, and several at once.
 type LeaseOwner interface {
 	// Release is called for every Release of every copy of the lease. The owner must ignore all but the first, and all
 	// after a Refund.
@@ -54,7 +55,7 @@ type LeaseOwner interface {
 
 // A LeaseAdjuster is a [LeaseOwner] whose leases can be adjusted to what the work has cost.
 type LeaseAdjuster interface {
-	// Adjust makes a grant of n permits one of cost permits, and returns the tag of the adjusted lease; see
+	// Adjust changes a grant of n permits into a grant of cost permits, and returns the tag of the adjusted lease; see
 	// [Lease.Adjust]. ok reports whether it did.
 	Adjust(n int, tag int64, cost int) (newTag int64, ok bool)
 }
@@ -87,7 +88,7 @@ func (g *Granter) adjust(n int, tag int64, cost int) (owner, int64, bool) {
 	return g, tag, ok
 }
 
-// noOwner is the owner of leases that do not go back.
+// noOwner is the owner of leases that have nothing to give back.
 type noOwner struct{}
 
 func (noOwner) release(int, int64) {}

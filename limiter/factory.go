@@ -10,8 +10,8 @@ func ConcurrencyFactory[K comparable](o ConcurrencyOptions) Factory[K] {
 	return func(K) (Limiter, error) { return made(NewConcurrency(o)) }
 }
 
-// FixedWindowFactory returns a factory that makes a [FixedWindow] for each key, whose first window begins with its
-// first call. If o is invalid, every call that needs a new limiter returns a [weir.OptionsError].
+// FixedWindowFactory returns a factory that makes a [FixedWindow] for each key. Its first window begins with the first
+// call for the key. If o is invalid, every call that needs a new limiter returns a [weir.OptionsError].
 func FixedWindowFactory[K comparable](o FixedWindowOptions) Factory[K] {
 	if err := o.Validate(); err != nil {
 		return func(K) (Limiter, error) { return nil, err }
@@ -30,8 +30,8 @@ func SlidingWindowFactory[K comparable](o SlidingWindowOptions) Factory[K] {
 	return func(K) (Limiter, error) { return made(NewSlidingWindow(o)) }
 }
 
-// TokenBucketFactory returns a factory that makes a [TokenBucket] for each key, whose grid begins with its first call.
-// If o is invalid, every call that needs a new limiter returns a [weir.OptionsError].
+// TokenBucketFactory returns a factory that makes a [TokenBucket] for each key. Its grid begins with the first call for
+// the key. If o is invalid, every call that needs a new limiter returns a [weir.OptionsError].
 func TokenBucketFactory[K comparable](o TokenBucketOptions) Factory[K] {
 	if err := o.Validate(); err != nil {
 		return func(K) (Limiter, error) { return nil, err }

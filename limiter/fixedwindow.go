@@ -20,7 +20,8 @@ func NewFixedWindow(o FixedWindowOptions) (*FixedWindow, error) {
 
 // Reconfigure changes the limits of the live limiter. Permits that were taken in the current window stay taken: if u
 // permits are taken and the new limit is L, max(L − u, 0) are free in it. Raising a limit serves waiters at once;
-// waiters for more than the new limit are rejected. A new Window begins where the current one began.
+// waiters for more than the new limit are rejected. If Window changes, the new window begins where the current one
+// began, or now if it would be over.
 //
 // ManualReplenishment cannot change. The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
 func (w *FixedWindow) Reconfigure(o FixedWindowOptions) error {

@@ -24,14 +24,14 @@ type Lease struct {
 type owner interface {
 	// release gives permits back when the work is done. It is idempotent.
 	release(n int, tag int64)
-	// refund undoes the grant as if it had never been, in the statistics, too. It is called at most once for a grant.
+	// refund undoes the grant as if it had never been, also in the statistics. It is called at most once for a grant.
 	refund(n int, tag int64)
 }
 
 // An adjuster is an owner whose grants can be adjusted to what the work has cost, because their permits are spent.
 type adjuster interface {
-	// adjust makes a grant of n permits one of cost permits, and returns the owner and the tag of the adjusted lease.
-	// ok reports whether it did.
+	// adjust changes a grant of n permits into a grant of cost permits, and returns the owner and the tag of the adjusted
+	// lease. ok reports whether it did.
 	adjust(n int, tag int64, cost int) (o owner, newTag int64, ok bool)
 }
 
@@ -65,7 +65,7 @@ func (m *metadata) refund(n int, tag int64)  { m.owner.refund(n, tag) }
 // The n of a rejected lease says how many permits the limiter had left, because a field for that would be a fifth word:
 //
 //	known:    what encodeRemaining returns, which is below remainingUnknown
-//	unknown:  remainingUnknown with metadata, and 0 without; a lease with an owner and an n of 0 is a granted one
+//	unknown:  remainingUnknown with metadata, 0 without (metadata is an owner, and with an owner, n = 0 means granted)
 const remainingUnknown = -1
 
 // encodeRemaining returns the n of a rejected lease whose limiter had left permits. It has room for 31 bits, because an
@@ -104,7 +104,7 @@ func (l Lease) with(name string, value any) Lease {
 		return l
 	}
 	with := rejected(time.Duration(l.tag), m)
-	with.n = min(with.n, l.n) // what remains, if l knows it
+	with.n = min(with.n, l.n) // keeps what l has encoded, which is below remainingUnknown
 	return with
 }
 
@@ -134,7 +134,8 @@ func (l Lease) Acquired() bool { return l.owner != nil && l.n >= 0 }
 func (l Lease) Permits() int { return max(l.n, 0) }
 
 // RetryAfter returns the time after which a rejected caller could be granted what it asked for if there were no other
-// callers. ok is false if that is not known, and on an acquired lease that was not given one with [RetryAfterKey].
+// callers. ok is false if that is not known. An acquired lease has a RetryAfter only if one was added with
+// [RetryAfterKey].
 func (l Lease) RetryAfter() (d time.Duration, ok bool) {
 	if l.metadata() == nil {
 		return l.ownRetryAfter()

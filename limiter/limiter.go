@@ -49,5 +49,5 @@ type Statistics struct {
 	AvailablePermits int64 // permits that are free now, never negative
 	QueuedPermits    int64 // the sum of the permits waited for, not the number of waiters
 	SuccessfulLeases int64 // leases granted, those for zero permits included
-	FailedLeases     int64 // leases rejected, without errors and without waiters whose limiter was closed
+	FailedLeases     int64 // leases rejected; not errors, and not waiters that Close answered
 }

@@ -33,15 +33,16 @@ type Partition[K comparable] struct {
 // A PartitionedLimiter has a limiter for each key. It is made when the key is first used, and forgotten when it has
 // been idle for IdleTimeout. A limiter is never closed while a caller uses it.
 //
-// If a limiter has TryReplenish and does not replenish by itself when it is made, TryReplenish is called every 100 ms.
-// While there are partitions, one goroutine at a time does the housekeeping. It works in small steps, so that it holds
-// up no caller, and after a search for idle partitions it waits twenty times as long as the search took.
+// If a limiter is a [Replenisher] whose AutoReplenishing returns false, TryReplenish is called every 100 ms. A custom
+// limiter is asked once, when it is made. While there are partitions, one goroutine at a time does the housekeeping. It
+// works in small steps, so that it holds up no caller, and after a search for idle partitions it waits twenty times as
+// long as the search took.
 //
 // Custom limiters are called with no lock held. If a custom limiter is no [Idler], it counts as idle while none of its
 // leases is held, from its last use on. If IdleDuration, TryReplenish or Close panics or takes longer than 100 ms (1 ms
 // for the 10 s after such a call), housekeeping goes on without it; a slow call is not repeated before it has returned.
-// Both are logged with [log/slog.Default], each at most once in 10 s for each of the three methods. While 1000 calls of
-// Close have not returned, no partition with a custom limiter is forgotten.
+// Panics and slow calls are logged with [log/slog.Default], each at most once in 10 s for each of the three methods.
+// While 1000 calls of Close have not returned, no partition with a custom limiter is forgotten.
 //
 // The zero PartitionedLimiter is not usable; make one with [NewPartitioned].
 type PartitionedLimiter[R any, K comparable] struct {
@@ -124,8 +125,8 @@ func (p *PartitionedLimiter[R, K]) set(o PartitionedOptions) {
 	p.max.Store(int64(o.MaxPartitions))
 }
 
-// shardCount returns the number of shards, a power of two. There are many more than processors, because a lock that is
-// waited for costs a hundred times one that is free.
+// shardCount returns the number of shards, a power of two. There are many more than processors, because waiting for a
+// lock costs a hundred times as much as taking a free one.
 func shardCount() int {
 	n := 128
 	for n < 64*runtime.GOMAXPROCS(0) && n < 1024 {
@@ -267,8 +268,8 @@ func (p *PartitionedLimiter[R, K]) Close() error {
 	return errors.Join(errs...)
 }
 
-// closeFrom closes the limiters of all, a chain of entries that were taken out of a shard, and then the limiters of the
-// given shard and the shards after it. If a limiter's Close panics, the others are closed all the same.
+// closeFrom closes the limiters of the entries in the chain all, which were taken out of a shard, and then the limiters
+// of the given shard and the shards after it. If a limiter's Close panics, the others are closed all the same.
 func (p *PartitionedLimiter[R, K]) closeFrom(shard int, all *entry[K], errs *[]error) {
 	complete := false
 	defer func() {

@@ -6,8 +6,8 @@ import (
 )
 
 // All yields the partitions with the limiters that their factory made, in no order. It waits for partitions that are
-// being made: if the factory was changed before, All yields every limiter of the old kind. A partition is not forgotten
-// while it is yielded. Partitions that are made while All runs may be yielded or not.
+// being made, so after a change of the factory it yields every limiter that the old factory made. A partition is not
+// forgotten while it is yielded. Partitions that are made while All runs may be yielded or not.
 func (p *PartitionedLimiter[R, K]) All() iter.Seq2[K, Limiter] {
 	return func(yield func(K, Limiter) bool) {
 		for i := range p.shards {
@@ -76,11 +76,11 @@ func (s *shard[K]) pinAll() []*entry[K] {
 //		return l.(*limiter.TokenBucket).Reconfigure(raised)
 //	})
 //
-// New partitions are made by their factory: let it make the new kind of limiter before.
+// New partitions are made by their factory, so change the factory before the call of Apply.
 //
 // change can be called several times for a limiter, one call at a time, by any goroutine that calls Apply or asks for
-// permits. Errors of calls that ask for permits are ignored. change must not ask p for permits of other keys, and
-// must not call Apply: calls of Apply wait for each other.
+// permits. If a call that asks for permits calls change, the error of change is ignored. change must not ask p for
+// permits of other keys, and must not call Apply: calls of Apply wait for each other.
 func (p *PartitionedLimiter[R, K]) Apply(change func(key K, l Limiter) error) error {
 	if change == nil {
 		return optionsError("change", nil, "must not be nil")

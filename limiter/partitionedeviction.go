@@ -31,10 +31,10 @@ type candidate[K comparable] struct {
 	used  uint32
 }
 
-// Recency is counted in epochs, one for each new partition. The number of an epoch is a multiple of usesPerEpoch. The
-// first use of a partition in an epoch adds 1 to the recency, up to the next epoch's number less 1. So the order of the
-// first uses after a new key is known. After usesPerEpoch of them, calls for known keys no longer write to memory that
-// processors share.
+// Recency is counted in epochs, one for each new partition. The number of an epoch is a multiple of usesPerEpoch. A use
+// adds 1 to the recency, unless the partition was the last one used, up to the next epoch's number less 1. So the order
+// of the first uses after a new key is known. Later uses in the epoch leave the recency as it is, and write to a
+// partition at most once.
 const usesPerEpoch = 64
 
 // use makes a partition the most recently used one.
@@ -145,8 +145,8 @@ func (s *shard[K]) sample(found []candidate[K], size int) (_ []candidate[K], cha
 	return found, chains
 }
 
-// evictStalest tries to evict the partitions found, the least recently used first, until it has evicted evict of them or
-// has met inUse of them in use. It reports whether it has evicted one.
+// evictStalest tries to evict the partitions found, the least recently used first, until it has evicted as many as
+// evict says or has met as many in use as inUse says. It reports whether it has evicted one.
 func (p *PartitionedLimiter[R, K]) evictStalest(found []candidate[K], evict, inUse int, at int64) (evicted bool) {
 	for now := p.recency.Load(); len(found) > 0 && evict > 0 && inUse > 0; {
 		stalest := 0

@@ -22,8 +22,8 @@ const (
 	closesAtMost = 1000
 )
 
-// A hook is a method of custom limiters that housekeeping calls, with what is known of its calls in all partitions of
-// one limiter.
+// A hook is a method of custom limiters that housekeeping calls, with what is known of its calls in all partitions of a
+// PartitionedLimiter.
 type hook struct {
 	name     string       // in the log
 	running  atomic.Int64 // calls that have not returned

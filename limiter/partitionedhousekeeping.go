@@ -34,8 +34,8 @@ func (p *PartitionedLimiter[R, K]) firstVisit(s *shard[K], manual bool, now int6
 	return never
 }
 
-// pauseEnds returns until when the search for idle partitions pauses. A moment of another clock, a bubble's or the one
-// outside, has no meaning for this one.
+// pauseEnds returns until when the search for idle partitions pauses. A moment of another clock, that of a bubble or
+// the one outside, does not count.
 func (p *PartitionedLimiter[R, K]) pauseEnds(now int64) int64 {
 	if end := p.pausedUntil.Load(); inBubble(end) == inBubble(now) {
 		return end
@@ -141,7 +141,7 @@ func (s *shard[K]) visit(from int, f func(*entry[K])) (more bool) {
 // sweep forgets the partitions of a shard that have been idle for too long, and returns when it has to be called next.
 func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 	due = never
-	ifUsed := saturate.Add(now, saturate.Add(p.idle.Load(), 1))
+	dueIfUsed := saturate.Add(now, saturate.Add(p.idle.Load(), 1))
 	for from, more := 0, true; more; from += visitChains {
 		var old, toAsk []*entry[K]
 		more = s.visit(from, func(e *entry[K]) {
@@ -151,7 +151,7 @@ func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 				if p.mayForget(e) {
 					toAsk = append(toAsk, e)
 				}
-				due = min(due, ifUsed)
+				due = min(due, dueIfUsed)
 			case idle && left < 0:
 				old = append(old, e)
 			default:
@@ -162,7 +162,7 @@ func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
 			if s.removeIdle(e, p.idle.Load(), now) {
 				p.forget(e)
 			} else { // it has been used since
-				due = min(due, ifUsed)
+				due = min(due, dueIfUsed)
 			}
 		}
 		lost := p.onIdle.run(len(toAsk), func(i int) {
@@ -253,7 +253,7 @@ func (p *PartitionedLimiter[R, K]) forget(e *entry[K]) {
 	case e.clocked():
 		return // closeIfIdle has closed it
 	case e.builtin():
-		_ = closeLimiter(e.limiter()) // it is nil
+		_ = closeLimiter(e.limiter()) // its Close returns nil
 		return
 	}
 	p.onClose.run(1, func(int) { p.janitor.failed(closeLimiter(e.limiter())) })

@@ -15,7 +15,7 @@ type creation[K comparable] struct {
 	key       K
 	next      *creation[K] // in the same shard
 	done      chan struct{}
-	reserved  bool
+	reserved  bool // the partition is counted in PartitionedLimiter.count
 	manual    bool // TryReplenish of its limiter has to be called
 	partition *entry[K]
 	lease     Lease
@@ -29,7 +29,7 @@ func (p *PartitionedLimiter[R, K]) findOrMake(
 	ctx context.Context, s *shard[K], hash uint64, part Partition[K], now int64, pin bool,
 ) (*entry[K], Lease, error) {
 	if again := part.Key; again != part.Key {
-		return nil, Lease{}, optionsError("Partition.Key", part.Key, "must equal itself")
+		return nil, Lease{}, optionsError("Partition.Key", part.Key, "must equal itself, which a NaN does not")
 	}
 	for {
 		s.mu.Lock()

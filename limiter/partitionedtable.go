@@ -16,7 +16,7 @@ type table[K comparable] struct {
 	n     int                      // entries
 }
 
-// heads are replaced when there is no room for more, or far too much.
+// heads are replaced when they have no room for another chain, or far too much room.
 type heads[K comparable] struct {
 	slots []atomic.Pointer[entry[K]]
 	n     atomic.Int64 // how many of the slots are heads; the others are nil
@@ -29,7 +29,7 @@ const leastHeads = 4
 // roundStart returns the number of heads at which this round of splits began: the largest power of two up to heads.
 func roundStart(heads int) int { return 1 << (bits.Len(uint(heads)) - 1) }
 
-// chainAt returns the index of the chain for a hash if there are heads chains. A chain that was split in this round
+// chainAt returns the index of the chain for a hash in a table of that many heads. A chain that was split in this round
 // uses one more bit of the hash than a chain that was not.
 func chainAt(hash uint32, heads int) int {
 	r := roundStart(heads)
@@ -117,7 +117,7 @@ func newHeads[K comparable](old *heads[K], capacity int) *heads[K] {
 	h := &heads[K]{slots: make([]atomic.Pointer[entry[K]], capacity)}
 	if old != nil {
 		n := old.len()
-		copy(h.slots, old.slots[:n]) // under the lock that all writers hold; the new ones have no readers yet
+		copy(h.slots, old.slots[:n]) // no atomics: the shard's lock keeps writers out, and h has no readers yet
 		h.n.Store(int64(n))
 	}
 	return h

@@ -12,8 +12,8 @@ type waiter struct {
 	older, newer *waiter
 }
 
-// waiters has used waiters, without their channel: a channel belongs to the testing/synctest bubble in which it was
-// made, and a waiter is used again outside of it.
+// waiters holds waiters for reuse, without their channel: a channel belongs to the testing/synctest bubble in which it
+// was made, and a waiter is used again outside of it.
 var waiters = sync.Pool{New: func() any { return new(waiter) }}
 
 func newWaiter(n int) *waiter {
@@ -45,7 +45,7 @@ type queue struct {
 	order          QueueOrder
 	limit          int
 	permits        int64 // the sum of the permits waited for
-	taken          int64 // how much of limit the waiters take: as permits, but a request for 0 counts as 1
+	taken          int64 // how much of limit the waiters take: the sum of their weights
 	zeros          int   // how many waiters wait for 0 permits
 	length         int
 }

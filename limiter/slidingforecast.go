@@ -35,8 +35,8 @@ func (w *SlidingWindow) retryAfter(now int64, n int) time.Duration {
 }
 
 // ahead returns how many permits the waiters take before a newcomer can take n. ok is false if that needs a forecast.
-// It does not if the waiters' permits and the newcomer's fit into one window: the waiters' permits then leave the
-// window after all permits that are in it now, so the newcomer is served on the line on which the sum is free.
+// No forecast is needed if the waiters' permits and the newcomer's fit into one window: the waiters' permits then leave
+// the window after all permits that are in it now, so the newcomer is served on the line on which the sum is free.
 func (w *SlidingWindow) ahead(n int) (permits int64, ok bool) {
 	q := &w.queue
 	if q.empty() {
@@ -45,7 +45,8 @@ func (w *SlidingWindow) ahead(n int) (permits int64, ok bool) {
 	return q.permits, n > 0 && q.order == OldestFirst && q.permits <= w.limit-int64(n)
 }
 
-// windowForecasts has used forecasts: a flood of callers needs one for each rejection by a limiter with a long queue.
+// windowForecasts holds forecasts for reuse: a flood of callers needs one for each rejection by a limiter with a long
+// queue.
 var windowForecasts = sync.Pool{New: func() any { return new(windowForecast) }}
 
 // forecast returns the number of grid lines after which a newcomer could take n permits.
@@ -62,7 +63,7 @@ func (w *SlidingWindow) forecast(n int) int64 {
 // itself has taken, in the order in which they leave the window.
 type windowForecast struct {
 	window     *SlidingWindow
-	line       int64 // lines passed
+	passed     int64 // how many lines have passed
 	expired    int64 // how many of the window's permits have left
 	searchFrom int   // the index where searches begin: no earlier segment is in the window
 	held       int64 // permits that the forecast has taken and that have not left
@@ -78,21 +79,21 @@ func (f *windowForecast) linesUntil(n int64) int64 {
 	case over <= 0:
 		return 0
 	case over <= used:
-		return f.linesUntilExpired(f.expired+over) - f.line
+		return f.linesUntilExpired(f.expired+over) - f.passed
 	}
 	over -= used
 	for _, t := range f.taken[f.first:f.length] {
 		if over -= t.permits; over <= 0 {
-			return t.leaves - f.line
+			return t.leaves - f.passed
 		}
 	}
 	return int64(f.window.segments) // not reached: after a whole window, all permits have left
 }
 
 func (f *windowForecast) pass(lines int64) {
-	f.line += lines
-	f.expired = f.expiredAfter(f.line)
-	for f.first < f.length && f.taken[f.first].leaves <= f.line {
+	f.passed += lines
+	f.expired = f.expiredAfter(f.passed)
+	for f.first < f.length && f.taken[f.first].leaves <= f.passed {
 		f.held -= f.taken[f.first].permits
 		f.first++
 	}
@@ -101,7 +102,7 @@ func (f *windowForecast) pass(lines int64) {
 // A waiter takes its permits in the segment that is then current, so they leave after all that were taken before.
 func (f *windowForecast) take(n int64) {
 	f.held += n
-	f.taken[f.length].leaves = f.line + int64(f.window.segments)
+	f.taken[f.length].leaves = f.passed + int64(f.window.segments)
 	f.taken[f.length].permits = n
 	f.length++
 }

@@ -6,8 +6,9 @@ import "time"
 // it: if u permits are taken and the new limit is L, max(L − u, 0) are free. Raising a limit serves waiters at once;
 // waiters for more than the new limit are rejected.
 //
-// A new Window or number of segments begins where the current segment began. Permits that were taken in a segment are
-// then counted in the last new segment that they could belong to, so no permit comes back too early.
+// If Window or SegmentsPerWindow changes, the new current segment begins where the old one began, or now if it would be
+// over. Permits that were taken in a segment are then counted in the last new segment that they could belong to, so no
+// permit comes back too early.
 //
 // ManualReplenishment cannot change. The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
 func (w *SlidingWindow) Reconfigure(o SlidingWindowOptions) error {
@@ -54,15 +55,15 @@ func (w *SlidingWindow) changeGrid(at, period int64, segments int) {
 // moveSegments moves the permits to the segments of a new grid, whose current segment begins at line. The permits of an
 // old segment go to the last of the new segments that overlap it, so that none comes back too early.
 func (w *SlidingWindow) moveSegments(at, line, period int64, segments int) {
-	current := at - 1 // if a new segment begins now, the last instant of the current one
+	last := at - 1 // the last instant of the old current segment, if a new segment begins now
 	if line == w.line {
-		current = at
+		last = at
 	}
 	oldest := w.anchor
 	if window := w.window() - w.period; w.line-w.anchor > window {
 		oldest = w.line - window
 	}
-	w.former = &formerGrid{oldest: oldest, line: w.line, period: w.period, last: current}
+	w.former = &formerGrid{oldest: oldest, line: w.line, period: w.period, last: last}
 	old := w.past
 	if w.takenBefore != w.taken {
 		old.push(w.line, w.taken)

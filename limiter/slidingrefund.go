@@ -38,7 +38,7 @@ func (w *SlidingWindow) giveBack(n, tag int64) {
 }
 
 // ageOf finds the segment that now has the permits of a lease with that tag. It returns how long before the current
-// segment it began. ok is false if it has left the window.
+// segment that segment began. ok is false if that segment has left the window.
 func (w *SlidingWindow) ageOf(tag int64) (age int64, ok bool) {
 	segments := segmentsBefore(w.line, w.former.momentOf(tag), w.period)
 	if segments >= int64(w.segments) || w.former != nil && tag < w.former.oldest {
@@ -67,10 +67,10 @@ func (c *windowCharge) adjust(n int, tag int64, cost int) (owner, int64, bool) {
 	return c.window.adjustCost(n, c.held, cost, tag)
 }
 
-// adjustCost changes what a grant of n permits has cost. held is how many of its permits are in the window. More
-// permits are charged to the current segment. The adjusted lease has one tag for all its permits: that of the grant, as
-// long as its segment is in the window. A refund then takes all out of that older segment, so permits come back too
-// late rather than too early.
+// adjustCost changes what a grant of n permits has cost. held is how many of its permits are in the window. If cost is
+// above n, the additional permits are charged to the current segment. The adjusted lease has one tag for all its
+// permits: that of the grant, as long as its segment is in the window. A refund then takes all out of that older
+// segment, so permits come back too late rather than too early.
 func (w *SlidingWindow) adjustCost(n int, held int64, cost int, tag int64) (owner, int64, bool) {
 	now := moment()
 	w.mu.Lock()

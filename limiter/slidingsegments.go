@@ -26,7 +26,7 @@ type segmentPage struct {
 const (
 	pageBits = 8
 	pageSize = 1 << pageBits
-	// firstPageSize is the size with which the first page begins. Most windows of many keys never need more.
+	// firstPageSize is the size with which the first page begins. If each key has a window, most windows never need more.
 	firstPageSize = 4
 )
 
@@ -123,8 +123,8 @@ func (p *pastSegments) expire(line, age, expired int64) int64 {
 }
 
 // dropPages removes the first page, all of whose segments have expired, and the following pages that have wholly
-// expired: those pages are followed by a page whose first segment has expired. expire continues with the first page
-// that is left.
+// expired. A page has wholly expired if the first segment of the next page has expired. expire continues with the first
+// page that is left.
 func (p *pastSegments) dropPages(line, age int64) {
 	n := 1
 	for n < len(p.pages)-1 && line-p.pages[n+1].segments[0].line >= age {
@@ -140,7 +140,7 @@ func (p *pastSegments) firstYounger(from int, line, age int64) int {
 	return p.search(from, byLine, line, 1-age)
 }
 
-// firstHolding returns the index of the first segment up to whose end that many permits were taken, not counting
+// firstHolding returns the index of the first segment by whose end at least that many permits were taken, not counting
 // expired ones. The search begins at index from.
 func (p *pastSegments) firstHolding(from int, permits, expired int64) int {
 	return p.search(from, byTaken, expired, permits)
@@ -187,7 +187,8 @@ func (p *pastSegments) search(from int, by sortKey, origin, distance int64) int 
 	return low<<pageBits + i - int(p.first)
 }
 
-// reaches reports whether the key of the i-th segment of a page, or of its last segment, is at least origin + distance.
+// reaches reports whether the key of the i-th segment of a page, or of its last segment if the page has fewer, is at
+// least origin + distance.
 func (page *segmentPage) reaches(i int, by sortKey, origin, distance int64) bool {
 	s := &page.segments[min(i, len(page.segments)-1)]
 	if by == byLine {

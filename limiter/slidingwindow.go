@@ -8,7 +8,7 @@ import (
 )
 
 // A SlidingWindow grants up to PermitLimit in any SegmentsPerWindow consecutive segments, and so in any stretch of time
-// that is a segment shorter than Window. Permits that are taken in a segment come back, all at once, when that segment
+// as long as Window minus one segment. Permits that are taken in a segment come back, all at once, when that segment
 // leaves the window. The more segments there are, the closer it comes to "in any Window", at 16 bytes for each segment
 // in which permits were taken; see [SlidingWindowOptions].
 //
@@ -143,7 +143,8 @@ func (w *SlidingWindow) close() { closeEngine(w) }
 
 func (w *SlidingWindow) free() int64 { return w.limit - w.used() }
 
-// used returns how many permits were taken in the window; that can be above the limit after it was lowered.
+// used returns how many permits were taken in the window; that can be above the limit, after the limit was lowered or a
+// lease was adjusted.
 func (w *SlidingWindow) used() int64 { return w.taken - w.expired }
 
 // window returns the length of the window.
@@ -160,7 +161,7 @@ func (w *SlidingWindow) effectiveNow(now int64) int64 {
 
 // catchUp brings the window to the moment now, and serves the queue if permits came back.
 func (w *SlidingWindow) catchUp(now int64) {
-	if uint64(now-w.line) >= uint64(w.period) { // or now is before the line
+	if uint64(now-w.line) >= uint64(w.period) { // also true if now is before the line
 		w.leaveSegment(now)
 	}
 }

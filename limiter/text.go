@@ -25,8 +25,8 @@ func (l Lease) String() string {
 	return text.String()
 }
 
-// MarshalText implements [encoding.TextMarshaler] with [Lease.String]: JSON has that text for a Lease inside of another
-// value, such as a rejection in a log line. There is no UnmarshalText.
+// MarshalText implements [encoding.TextMarshaler] with [Lease.String]: encoding/json writes that text for a Lease
+// inside another value, such as a rejection in a log line. There is no UnmarshalText.
 func (l Lease) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
 // String returns the figures, such as "5 available, 0 queued, 12 granted, 1 rejected".

@@ -53,7 +53,8 @@ func (u *Unlimited) Statistics() Statistics {
 	return Statistics{AvailablePermits: math.MaxInt64, SuccessfulLeases: u.granted.Load()}
 }
 
-// IdleDuration returns the time since permits were last asked for. ok is always true, because no permit is scarce.
+// IdleDuration returns the time since permits were last asked for. ok is always true: a new Unlimited in its place
+// would decide the same.
 func (u *Unlimited) IdleDuration() (idle time.Duration, ok bool) {
 	return time.Duration(max(moment()-u.lastUse.Load(), 0)), true
 }

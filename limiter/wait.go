@@ -22,14 +22,14 @@ const (
 // use it. If a user waits for the answer, as in a request handler, call Acquire or TryAcquire and pass the rejection
 // on.
 //
-// Wait calls l.Acquire, so it waits in l's queue if there is room. If l rejects, because its queue is full, it has
-// none, or its store does not answer, Wait asks again after the lease's RetryAfter, but after 10 s at the latest. If
+// Wait calls l.Acquire, so it waits in l's queue if there is room. If l rejects, because its queue is full or missing
+// or because its store does not answer, Wait asks again after the lease's RetryAfter, but after 10 s at the latest. If
 // RetryAfter is not known, Wait sleeps for a random time that grows to a second. Rejected callers come back in no
 // order: if the order matters, give l a queue.
 //
 // The error is ctx's, [ErrClosed], [ErrPermitCount], another error of l, or a [weir.OptionsError] if l is nil. If ctx's
-// deadline is before RetryAfter, Wait returns [context.DeadlineExceeded] at once, unless the limiter is unavailable:
-// then RetryAfter is a guess.
+// deadline comes before RetryAfter has passed, Wait returns [context.DeadlineExceeded] at once, unless the limiter is
+// unavailable: then RetryAfter is a guess.
 func Wait(ctx context.Context, l Limiter, n int) (Lease, error) {
 	if isnil.Value(l) {
 		return Lease{}, optionsError("l", nil, "must not be nil")
