@@ -214,7 +214,7 @@ func (e *execution) settle() {
 	}
 }
 
-// keepWinner is the last step of finishing, and disposeWinner is deferred before all of them. If a function of the
+// keepWinner is the last step of finishing, and disposeWinner is deferred before the first. If a function of the
 // program panics or calls Goexit before keepWinner, Execute does not return the winner, and disposeWinner disposes of it.
 func (e *execution) keepWinner() { e.hasWinner = e.hasWinner && !e.reported }
 

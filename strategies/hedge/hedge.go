@@ -38,7 +38,7 @@ func (s *Strategy) Name() string { return s.options.Name }
 // Options returns the options with the defaults filled in. A strategy that [New] makes with them is equal to s.
 func (s *Strategy) Options() Options { return s.options }
 
-// Describe returns the [Options], and the [budget.Statistics] of the Budget if it has some. It is for
+// Describe returns the [Options], and the [budget.Statistics] of the Budget if it has a method Statistics. It is for
 // [pipeline.Pipeline.Describe].
 func (s *Strategy) Describe() (options, state any) {
 	if b, ok := s.options.Budget.(interface{ Statistics() budget.Statistics }); ok {
@@ -50,7 +50,7 @@ func (s *Strategy) Describe() (options, state any) {
 // Validate returns what is wrong with the options, or nil.
 func (s *Strategy) Validate() error { return s.problem }
 
-// Execute runs next until an outcome wins or all were handled, several times at once if an attempt takes long. It
+// Execute runs next until an outcome wins or all were handled. If an attempt takes long, others run beside it. Execute
 // implements [pipeline.Strategy].
 func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	if s.options.Budget != nil {

@@ -131,8 +131,8 @@ func (r *race) receive(number int) outcome {
 	return a.outcome
 }
 
-// abandon cancels the contexts of all attempts that run. An attempt that is still running disposes of its outcome
-// when it ends. The race disposes of the outcomes of the others.
+// abandon cancels the contexts of all attempts whose outcome was not received. An attempt that is still running disposes
+// of its outcome when it ends. The race disposes of the outcomes of the attempts that have ended.
 func (r *race) abandon() {
 	r.setTimer(-1)
 	if r.running == 0 {

@@ -73,7 +73,7 @@ type Strategy struct {
 	owned   *limiter.Concurrency // the limiter if the strategy made it, else nil
 }
 
-// instant is embedded under a name that is not exported.
+// instant is an alias, so that the field in which a Strategy embeds it is not exported.
 type instant = deadline.Instant
 
 // New makes a strategy that takes permits from l. It never closes l. If l is nil, the strategy makes and owns a
@@ -103,8 +103,8 @@ func newStrategy(l limiter.Limiter, o *Options) *Strategy {
 	return s
 }
 
-// waitsForDone reports whether Acquire of l takes no time except for a wait that ends with the Done of its context. A
-// limiter of the program, or one that calls functions of the program, can take time otherwise.
+// waitsForDone reports whether Acquire of l takes time only by waiting, and stops waiting when its context is done. A
+// limiter of the program, or one that calls functions of the program, can take time in other ways.
 func waitsForDone(l limiter.Limiter) bool {
 	switch l.(type) {
 	case *limiter.TokenBucket, *limiter.FixedWindow, *limiter.SlidingWindow, *limiter.Concurrency, *limiter.Unlimited:

@@ -34,7 +34,7 @@ func (b *Backoff) UnmarshalText(text []byte) error { return backoffs.Unmarshal(b
 
 const longest = time.Duration(math.MaxInt64)
 
-// delay returns the backoff after the given attempt, without jitter and without MaxDelay, or longest if it is longer.
+// delay returns the backoff after the given attempt, without jitter and without MaxDelay. It returns at most longest.
 func (b Backoff) delay(base time.Duration, attempt int) time.Duration {
 	base = max(base, 0) // -1 is no backoff
 	switch b {

@@ -1,4 +1,4 @@
-// Package retry has the strategy that runs what comes after it again if it failed.
+// Package retry has the strategy that repeats what comes after it in the pipeline if that has failed.
 //
 //	p, err := pipeline.New("orders", retry.New(&retry.Options{
 //		MaxRetries: 5,

@@ -102,7 +102,7 @@ func mayRetry(err error) bool {
 	return !ok || e.Retryable()
 }
 
-// delay returns how long to wait after o, and how much of that o asks for.
+// delay returns how long to wait after o, and the wait that o asks for: 0 if none, or if IgnoreRetryAfter is set.
 func (e *execution) delay(ctx context.Context, o outcome) (wait, asked time.Duration) {
 	options := e.options
 	backoff, jitter := options.Backoff.delay(options.Delay, o.attempt), options.Jitter

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
-// Forever is the [Options.MaxRetries] to retry until an attempt succeeds or the context ends.
+// Forever is an [Options.MaxRetries] without a limit: the strategy retries until an attempt succeeds or the context ends.
 const Forever = math.MaxInt
 
 // The defaults of [Options].

@@ -24,8 +24,8 @@ var ErrMaxDuration = errors.New("retry: the maximum duration leaves no time for 
 // ErrMaxRetryAfter is joined with a failure that asks for a longer wait than [Options.MaxRetryAfter].
 var ErrMaxRetryAfter = errors.New("retry: the failure asks for a longer wait than the maximum")
 
-// A Strategy runs what comes after it again if it failed. Make one with [New]. It is safe for concurrent use, and keeps
-// nothing from one execution to the next.
+// A Strategy repeats what comes after it in the pipeline if that has failed. Make one with [New]. It is safe for
+// concurrent use, and keeps nothing from one execution to the next.
 type Strategy struct {
 	options  Options
 	problem  error // what Validate returns
@@ -46,7 +46,7 @@ func (s *Strategy) Name() string { return s.options.Name }
 // Options returns the options with the defaults filled in. A strategy that [New] makes with them is equal to s.
 func (s *Strategy) Options() Options { return s.options }
 
-// Describe returns the [Options], and the [budget.Statistics] of the Budget if it has some. It is for
+// Describe returns the [Options], and the [budget.Statistics] of the Budget if it has a method Statistics. It is for
 // [pipeline.Pipeline.Describe].
 func (s *Strategy) Describe() (options, state any) {
 	if b, ok := s.options.Budget.(interface{ Statistics() budget.Statistics }); ok {

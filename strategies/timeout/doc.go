@@ -23,8 +23,8 @@
 // directly or by making a context from it; until then Err reads the clock. Many calls never use Done, and the timeout
 // costs them one allocation.
 //
-// The context finds out that its deadline has passed only when one of its methods is called. If before the first call
-// its parent was cancelled or the strategy returned, its Err is [context.Canceled], even after the deadline.
+// Without a timer, the context finds out that its deadline has passed only when one of its methods is called. If its
+// parent is cancelled or the strategy returns before that, its Err is [context.Canceled], even after the deadline.
 //
 // When the strategy returns, the context is cancelled.
 package timeout

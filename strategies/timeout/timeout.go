@@ -141,8 +141,8 @@ type limit struct {
 	cause Error // Limit.Cause points to it
 }
 
-// limitOf returns the limit of executions with that length and source. It keeps the last one, so that it seldom
-// allocates.
+// limitOf returns the limit of executions that have the time after and the Source source. It keeps the last limit, so
+// that it seldom allocates.
 func (s *Strategy) limitOf(after time.Duration, source pipeline.Source) *limit {
 	if l := s.last.Load(); l != nil && l.cause.Source.Pipeline == source.Pipeline &&
 		l.cause.Source.Instance == source.Instance && l.cause.Source.Strategy == source.Strategy && l.After == after {
