@@ -45,9 +45,10 @@
 // of a function or value that the program has registered. In addition, a rate_limiter has one limiter, and a retry and
 // hedging can name a budget from the field budgets. [Schema] describes all of it for editors.
 //
-// A limiter of one of the first four kinds, or a partitioned one, can also have the field store: the name of a store, or
-// a mapping with the store's name and the options of [github.com/weir-go/weir/store.LimiterOptions]. All instances of
-// the program then share the permits of the limiters that have the same name.
+// A token_bucket, fixed_window, sliding_window, concurrency or partitioned limiter can also have the field store: the
+// name of a store, or a mapping with the store's name and the options of
+// [github.com/weir-go/weir/store.LimiterOptions]. All instances of the program then share the permits of the limiters
+// that have the same name.
 //
 // In the registry, a shared limiter has the name that it has in the file, and a limiter that is written in a strategy is
 // called "pipeline/strategy". Under these names limiters keep what they have counted from one version of the file to the
@@ -65,8 +66,8 @@ package reload
 
 // For maintainers: these are the steps from a file to its pipelines. Each step imports only the steps above it.
 //
-//	internal/document  bytes become nodes, which know where they stand
-//	internal/decode    nodes become a model.File; all problems are found here, at the nodes
+//	internal/document  bytes become nodes with a line, a column and a path
+//	internal/decode    nodes become a model.File, or problems with the places of the nodes
 //	internal/model     what a file describes, as data; what it can contain
 //	file.go            Parse does these steps; internal/explain and internal/schema describe the model
 //	change.go          two files become a registry.Change; strategies.go and limiters.go build what it defines

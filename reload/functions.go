@@ -20,8 +20,8 @@ func (k *Kinds) RegisterKey(name string, key func(ctx context.Context) string) {
 }
 
 // RegisterHandle registers a function that a strategy can name as its handle. The function reports whether the outcome
-// of an execution is a failure to a retry, a circuit breaker, a fallback, hedging, or a rate limiter with an adaptive
-// limiter; see [github.com/weir-go/weir/strategies/retry.Options].
+// of an execution is a failure. A retry, a circuit breaker, a fallback, hedging and a rate limiter with an adaptive
+// limiter can have a handle; see [github.com/weir-go/weir/strategies/retry.Options].
 func (k *Kinds) RegisterHandle(name string, handle func(result any, err error) bool) {
 	k.register(model.HandleFunction, name, handle)
 }
@@ -38,8 +38,8 @@ func (k *Kinds) RegisterFallback(name string, action fallback.Action) {
 	k.register(model.FallbackAction, name, action)
 }
 
-// RegisterControl registers a control that circuit breakers can name. The program opens and closes all circuits with the
-// same control together.
+// RegisterControl registers a control that circuit breakers can name. If several circuits have the same control, the
+// program opens and closes them together.
 func (k *Kinds) RegisterControl(name string, control *circuitbreaker.Control) {
 	k.register(model.CircuitControl, name, control)
 }
@@ -90,7 +90,8 @@ func with[K comparable, V any](m map[K]V, key K, v V) map[K]V {
 	return m
 }
 
-// named returns what the program has registered for that purpose, and the zero F if name is empty.
+// named returns what the program has registered under that name for that purpose. It returns the zero F if there is
+// nothing of the type F, as for an empty name.
 func named[F any](k *Kinds, what model.Purpose, name string) F {
 	f, _ := k.functions[what][name].(F)
 	return f

@@ -18,9 +18,9 @@ import (
 // The zero value, and nil, have weir's own kinds and no functions.
 //
 // A program registers its own with [RegisterStrategy], [RegisterLimiter] and the methods of Kinds that begin with
-// Register, before it passes the Kinds to [Parse] or [Start]. The two are functions because a method cannot have type
-// parameters. Registering returns no error: Parse and Start return one [weir.OptionsError] with everything that is
-// wrong with the registrations.
+// Register, before it passes the Kinds to [Parse] or [Start]. RegisterStrategy and RegisterLimiter are functions
+// because a method cannot have type parameters. Registering returns no error: Parse and Start return one
+// [weir.OptionsError] with everything that is wrong with the registrations.
 //
 // Kinds are safe for concurrent use once everything is registered.
 type Kinds struct {
@@ -49,10 +49,10 @@ func NewKinds() *Kinds { return &Kinds{} }
 // RegisterStrategy registers a kind of strategy, which a file writes as kind: {…}. O is the struct that the options
 // are decoded into. build is called for each version of a pipeline that has such a strategy.
 //
-// The name of a field in a file is that of its yaml tag. Without a yaml tag it is that of the json tag, and without
-// either it is the Go name in snake case. A field is required unless the tag has omitempty. The tag "-" keeps a field
-// out of files. Durations, numbers, texts, booleans, types with UnmarshalText, and structs, slices and maps of these can
-// be decoded. The tag `reload:"off"` lets a field take "off" for -1. If O or *O has a method Validate() error, it is
+// In a file, a field has the name in its yaml tag. If it has no yaml tag, the json tag has the name. A field without
+// either has its Go name in snake case. A field is required unless the tag has omitempty. The tag "-" keeps a field out
+// of files. Durations, numbers, texts, booleans, types with UnmarshalText, and structs, slices and maps of these can be
+// decoded. The tag `reload:"off"` lets a field take "off" for -1. If O or *O has a method Validate() error, it is
 // called with the decoded options. Each problem of a [weir.OptionsError] is reported where its field is written, any
 // other error at the options.
 //

@@ -30,7 +30,8 @@ func (b builder) limiter(name string, l *model.Limiter) (made limiter.Limiter, e
 }
 
 func (b builder) makeLimiter(name string, l *model.Limiter) (limiter.Limiter, error) {
-	if kind, ofProgram := b.kinds.limiters[l.Kind]; ofProgram { // first, because its options can have a type of weir's
+	// First, because a kind of the program can have the same type of options as one of weir's kinds.
+	if kind, ofProgram := b.kinds.limiters[l.Kind]; ofProgram {
 		return kind.build(b.Builder, name, l.Options)
 	}
 	switch o := l.Options.(type) {
@@ -97,8 +98,8 @@ func (b builder) store(l *model.Limiter) *store.Store {
 	return named[*store.Store](b.kinds, model.LimiterStore, l.Store.Name)
 }
 
-// partitioned returns a partitioned limiter. each are the options of the limiter of each key. If the limiter has a
-// store, keepKey is not needed: pipelines share only the state in the store, and each calls its own key function.
+// partitioned returns a partitioned limiter. The limiter that it has for each key has the options each. If the limiter
+// has a store, keepKey is not needed: pipelines share only the state in the store, and each calls its own key function.
 func partitioned[O registry.LimiterOptions](b builder, name string, l *model.Limiter, o model.PartitionedOptions, each O) limiter.Limiter {
 	key := named[func(context.Context) string](b.kinds, model.KeyFunction, o.Key)
 	if l.Store == nil {

@@ -44,7 +44,7 @@ func (w *Watcher) load(ctx context.Context, content []byte) error {
 	return nil
 }
 
-// change returns the change that gives the registry what f describes.
+// change returns the change from the pipelines that belong to w to those of f.
 func (w *Watcher) change(f *File) registry.Change {
 	c := f.Change(w.inForce)
 	gone := maps.Clone(w.owned)

@@ -31,8 +31,8 @@ type Options struct {
 	// AllowMissing reports whether Start succeeds if the file does not exist. Its pipelines are defined as soon as it
 	// exists. If false, Start returns an error.
 	AllowMissing bool
-	// After is a Watcher of the same registry that was stopped. The new Watcher takes over its pipelines, and removes
-	// the pipelines that its own file does not have. The file can be another one. If nil, pipelines of an earlier Watcher
+	// After is a stopped Watcher of the same registry. The new Watcher takes over its pipelines, and removes the
+	// pipelines that its own file does not have. The file can be another one. If nil, pipelines of an earlier Watcher
 	// count as defined by the program, and a file with one of them is refused.
 	After *Watcher
 	// Require names pipelines that the program needs. A file without one of them is refused like an invalid one, so
@@ -54,8 +54,8 @@ type Options struct {
 type Reporter interface {
 	// ConfigReloaded is called after each attempt. err is nil if the file came into force, and otherwise the reason why
 	// it did not. The next attempt begins after ConfigReloaded has returned. If ConfigReloaded panics, the panic is
-	// logged and the load goes on. Called from ConfigReloaded, [Watcher.Reload] returns an error, and [Watcher.Stop]
-	// does not wait for ConfigReloaded to return.
+	// logged and the load goes on. If ConfigReloaded calls [Watcher.Reload], Reload returns an error; if ConfigReloaded
+	// calls [Watcher.Stop], Stop does not wait for ConfigReloaded to return.
 	ConfigReloaded(at time.Time, err error)
 }
 

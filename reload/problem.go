@@ -9,8 +9,8 @@ import (
 
 // A Problem is one thing that is wrong with a file.
 type Problem struct {
-	// Line and Column are counted from 1; columns count characters. If an alias stands for a wrong value, they are those
-	// of the value at the anchor.
+	// Line and Column are counted from 1; columns count characters. If an alias stands for a wrong value, they are the
+	// line and the column of the value at the anchor.
 	Line, Column int
 	// Path is the place in the structure, such as "pipelines.orders.strategies[1].retry.max_retries"; it is empty for
 	// the file as a whole.

@@ -28,7 +28,7 @@ type builder struct {
 	pipeline *model.Pipeline
 }
 
-// strategy makes the strategy that s describes. In its options, it replaces the names of functions by the functions.
+// strategy makes the strategy that s describes. In the options of the strategy, the functions replace their names.
 func (b builder) strategy(s *model.Strategy) (pipeline.Strategy, error) {
 	if s.Options == nil {
 		return nil, errors.New("there is no such kind of strategy")
@@ -78,8 +78,8 @@ func (b builder) handle(name string) func(any, error) bool {
 	return named[func(any, error) bool](b.kinds, model.HandleFunction, name)
 }
 
-// budget returns the registry's budget of that name, or nil if m is nil. It keeps what it has counted from one version
-// of the file to the next.
+// budget returns the registry's budget of that name, or nil if m is nil. The budget keeps what it has counted from one
+// version of the file to the next.
 func (b builder) budget(m *model.Budget) budget.Budget {
 	if m == nil {
 		return nil
@@ -117,8 +117,8 @@ type circuitKey struct {
 	options   string
 }
 
-// circuitBreaker returns the circuit breaker that the registry keeps for s. It keeps its state as long as its key stays
-// the same. When the key changes, it starts closed, because it has counted by other rules before.
+// circuitBreaker returns the circuit breaker that the registry keeps for s under a circuitKey. A new circuit breaker
+// starts closed, because the previous one has counted by other rules.
 func (b builder) circuitBreaker(s *model.Strategy, o model.CircuitBreakerOptions) (pipeline.Strategy, error) {
 	key := circuitKey{options: textOf(o)}
 	if o.Handle != "" || o.Control != "" {

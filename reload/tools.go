@@ -16,9 +16,9 @@ import (
 // be explained and compared, but building a pipeline that needs one of them fails.
 func (k *Kinds) AcceptUnknown() { k.lenient = true }
 
-// Assume is for tools: a file can use name as if the program had registered a function or value with it. what is an
-// element of [Registrations]. Building a pipeline that needs the function or value fails. With [Kinds.AcceptUnknown] a
-// tool need not know the names.
+// Assume is for tools: a file can use name as if the program had registered a function or value under it. The parameter
+// what says what the function or value is for; [Registrations] returns the possible values. Building a pipeline that
+// needs the function or value fails. After [Kinds.AcceptUnknown], Assume is not needed.
 func (k *Kinds) Assume(what, name string) {
 	p, ok := registrations[what]
 	if !ok {
@@ -28,8 +28,9 @@ func (k *Kinds) Assume(what, name string) {
 	k.register(p, name, assumed{})
 }
 
-// Registrations is for tools: it returns the sorted values of the parameter what of [Kinds.Assume]. Each is the name of
-// a Register method of [Kinds] without "Register", in lower case, such as "handle" for [Kinds.RegisterHandle].
+// Registrations is for tools: it returns what can be passed to [Kinds.Assume] as the parameter what, sorted. Each is
+// the name of a Register method of [Kinds] without "Register", in lower case, such as "handle" for
+// [Kinds.RegisterHandle].
 func Registrations() []string { return slices.Sorted(maps.Keys(registrations)) }
 
 // registrations has the purpose of each element of [Registrations].

@@ -42,8 +42,8 @@ type Watcher struct {
 // Status is the state of a [Watcher].
 type Status struct {
 	Path string
-	// Loads and Failures are the numbers of attempts to load that have succeeded and failed. If the file cannot be read
-	// several times in a row for the same reason, that counts as one failure.
+	// Loads and Failures are the numbers of attempts to load that have succeeded and failed. If several reads in a row
+	// fail for the same reason, they count as one failure.
 	Loads, Failures int
 	// LastAttempt and LastLoad are the times of the last attempt and of the last one that succeeded. The zero time
 	// means that there was none.
@@ -66,8 +66,8 @@ type Status struct {
 //	orders, err := r.Get("orders")
 //
 // A change is noticed within [Options.Interval], however it is made: the file is written in place, replaced, deleted
-// and written again, or a symbolic link leads elsewhere, as with a Kubernetes ConfigMap. If the file cannot be
-// parsed, it is not tried again before its content changes. If it cannot be built, it is tried again after 5 s, and
+// and written again, or a symbolic link leads elsewhere, as with a Kubernetes ConfigMap. If the file cannot be parsed,
+// it is not tried again before its content changes. If its pipelines cannot be built, it is tried again after 5 s, and
 // then at growing intervals of up to a minute.
 //
 // The pipelines of the file belong to the Watcher: if the program has defined one under the same name, the file is
@@ -159,7 +159,7 @@ func (w *Watcher) begin(ctx context.Context, hangup <-chan os.Signal) error {
 // Stop ends the watching and waits until the Watcher's goroutine has ended. What is in force stays, and the registry
 // stays open. Stop can be called again. See [Options.After] for a Watcher that continues with the same pipelines.
 //
-// If a function that runs while the file is loaded, such as a build function, calls Stop, it does not wait.
+// If a function that runs while the file is loaded, such as a build function, calls Stop, Stop does not wait.
 func (w *Watcher) Stop() {
 	w.cancel()
 	if goroutine.ID() != w.watchingID.Load() {
@@ -170,7 +170,7 @@ func (w *Watcher) Stop() {
 // Reload reads the file now and puts it in force, unless it is in force already. It returns what is wrong with the
 // file. It works after Stop, too. It takes at least [Options.Settle].
 //
-// If a function that runs while the file is loaded, such as a build function, calls Reload, it returns
+// If a function that runs while the file is loaded, such as a build function, calls Reload, Reload returns
 // [registry.ErrReloading]. If the function calls Reload on another goroutine and waits for it, the two wait for each
 // other until ctx ends, so give ctx a deadline.
 func (w *Watcher) Reload(ctx context.Context) error {

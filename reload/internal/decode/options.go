@@ -86,7 +86,7 @@ func (d *decoder) decodeOptions(n *document.Node, v reflect.Value, also ...strin
 	return s
 }
 
-// names returns the sorted names of the fields that a file can have, with those of also.
+// names returns the sorted names of the fields that a file can have, and the names in also.
 func (s *structure) names(also []string) []string {
 	names := slices.Clone(also)
 	for _, f := range s.fields {

@@ -68,8 +68,9 @@ func collect[T any](what string, all []*T, name func(*T) string) collection[T] {
 	return c
 }
 
-// find returns the element that n names. If there is none, find adds a problem and returns nil. It also returns nil if n
-// is nil or no text, without a problem: decoding n has reported it.
+// find returns the element that n names. If there is none, find adds a problem and returns nil. Without a problem, it
+// also returns nil if n is nil, because the file leaves the field out, and if n is no text, which decoding n has
+// reported.
 func find[T any](d *decoder, n *document.Node, in collection[T]) *T {
 	if n == nil || n.Kind != document.Text {
 		return nil

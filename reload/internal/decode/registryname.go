@@ -42,7 +42,7 @@ func (d *decoder) checkRegistryNames() {
 // setDoubleSlash sets DoubleSlash for each pipeline p if the file has another name that begins with "p/": the rest of
 // that name could be an instance of p.
 func (d *decoder) setDoubleSlash() {
-	continued := make(map[string]bool) // the names that are followed by a slash in another name
+	continued := make(map[string]bool) // the part of each name before each of its slashes
 	add := func(name string) {
 		for i, r := range name {
 			if r == '/' {

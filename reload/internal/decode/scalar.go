@@ -75,7 +75,7 @@ func setWhole(v reflect.Value, n *document.Node, r model.Rule) (problem string) 
 	return ""
 }
 
-// orWords returns what a field takes: the words of the rule, or else wanted.
+// orWords returns what a field takes, as alternatives: each word of the rule, and wanted.
 func orWords(r model.Rule, wanted string) string {
 	var all []string
 	for _, w := range r.Words {

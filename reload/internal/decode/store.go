@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// withoutStore returns the mapping of a shared limiter without its store.
+// withoutStore returns the mapping of a shared limiter without its store. It adds a problem if "store" is misspelt.
 func (d *decoder) withoutStore(n *document.Node, kinds []string) *document.Node {
 	known := append(slices.Clone(kinds), model.StoreField)
 	return n.Without(func(e document.Entry) bool {

@@ -82,7 +82,8 @@ func (d *decoder) decodeStrategy(e document.Entry) *model.Strategy {
 	return s
 }
 
-// decodeRateLimiter decodes the options into v, and the limiter and its store, which are written among them.
+// decodeRateLimiter decodes the options of a rate_limiter into v, and the limiter and its store, which a file writes
+// among the options, into s.
 func (d *decoder) decodeRateLimiter(n *document.Node, v reflect.Value, s *model.Strategy) {
 	fields := append(d.kinds.LimiterNames(), model.StoreField)
 	known := slices.Clone(fields)

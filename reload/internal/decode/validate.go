@@ -81,7 +81,7 @@ type location struct {
 // decoded from. A field that is not found keeps its name in Go.
 func (s *structure) locate(goPath string) location {
 	l := location{node: s.node, fields: s.fields}
-	typ, written := s.typ, true // of what the path has led to: its type, if known, and whether the file has it
+	typ, written := s.typ, true // of the value at the path so far: its type, nil if not known, and whether the file has it
 	for goPath != "" {
 		var n *document.Node
 		goPath = strings.TrimPrefix(goPath, ".")
@@ -112,7 +112,7 @@ func (s *structure) locate(goPath string) location {
 	return l
 }
 
-// element returns the element of the list or map n of that type, and its type.
+// element returns an element of n, a list or mapping that is decoded into the type t, and the type of the element.
 func element(n *document.Node, t reflect.Type, key string) (*document.Node, reflect.Type) {
 	switch t = pointedTo(t); {
 	case t == nil:

@@ -25,7 +25,7 @@ type converter struct {
 	depth     int
 }
 
-// convert converts n into the node to, whose parent and step are set, and returns it.
+// convert converts n, stores the result in the node to, whose parent and step are set, and returns to.
 func (c *converter) convert(n *yaml.Node, to *Node) *Node {
 	if len(c.expanding) > 0 {
 		c.expanded++
@@ -81,7 +81,7 @@ func scalarKind(n *yaml.Node) Kind {
 		return Boolean
 	default:
 		if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0 && number.MatchString(n.Value) {
-			return Decimal // too large for the library, such as 1e999, and a number to other readers
+			return Decimal // too large for the library, such as 1e999; other readers take it for a number
 		}
 		return Text
 	}
@@ -90,7 +90,7 @@ func scalarKind(n *yaml.Node) Kind {
 // number matches what is a number in YAML and in JSON.
 var number = regexp.MustCompile(`^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$`)
 
-// alias fills to from the value of the anchor that n names.
+// alias stores the value of the anchor that n names in the node to.
 func (c *converter) alias(n *yaml.Node, to *Node) *Node {
 	switch {
 	case c.expanding[n.Alias]:
@@ -108,8 +108,8 @@ func (c *converter) alias(n *yaml.Node, to *Node) *Node {
 	return c.convert(n.Alias, to)
 }
 
-// mapping adds the entries of n to the node to. Merged entries come last. A merged entry whose key n has itself is left
-// out.
+// mapping stores the entries of n in the node to. Merged entries come last. If n has a key itself, a merged entry with
+// that key is left out.
 func (c *converter) mapping(n *yaml.Node, to *Node) {
 	var merged []*yaml.Node
 	first := make(map[string]*Node)
@@ -123,7 +123,7 @@ func (c *converter) mapping(n *yaml.Node, to *Node) {
 		if k == nil {
 			continue
 		}
-		v := c.convert(value, new(Node).child(to, k.Text))
+		v := c.convert(value, new(Node).placeUnder(to, k.Text))
 		if before := first[k.Text]; before != nil {
 			c.Add(k, "the key %s is there twice, first in line %d", Quoted(k.Text), before.Line)
 			continue

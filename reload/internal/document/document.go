@@ -22,12 +22,12 @@ import (
 // of 1 MiB.
 const (
 	maxSize      = 1 << 20 // bytes: the size of a Kubernetes ConfigMap
-	maxDocuments = 100     // lines that begin or end one
+	maxDocuments = 100     // lines that begin or end a document
 	maxFlow      = 200_000 // the sum of the characters [ { and , in the file
 )
 
-// Parse reads YAML, or JSON, which is read as YAML. The root is nil if the document is empty, or if the problems
-// leave nothing to decode.
+// Parse reads YAML, or JSON, which is read as YAML. The root is nil if the document is empty, or if the document must
+// not be decoded because of the problems.
 func Parse(data []byte) (root *Node, found Problems) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if at, problem := unreadable(data); problem != "" {
@@ -57,9 +57,9 @@ func Parse(data []byte) (root *Node, found Problems) {
 	return root, append(found, c.Problems...)
 }
 
-// unreadable finds the first problem that the library would not report, or only without a position. The
-// library takes some characters for line breaks although editors do not. It has no bounds for the size of a file, and
-// compares each %TAG directive with all %TAG directives before it.
+// unreadable finds the first problem that the library would not report, or would report without a position. The library
+// takes some characters for line breaks although editors do not. It has no bounds for the size of a file, and compares
+// each %TAG directive with all %TAG directives before it.
 func unreadable(data []byte) (at Place, problem string) {
 	at = Place{Line: 1, Column: 1}
 	if len(data) > maxSize {
@@ -136,7 +136,7 @@ func syntaxError(data []byte, err error) (at Place, message string) {
 	return at, message
 }
 
-// tabAt reports whether there is a tab with nothing but blanks before it.
+// tabAt reports whether there is a tab at that place, and nothing but blanks before it in the line.
 func tabAt(data []byte, at Place) bool {
 	ends := strings.NewReplacer("\r\n", "\n", "\r", "\n")
 	lines := strings.SplitN(ends.Replace(string(data)), "\n", at.Line+1)

@@ -51,8 +51,8 @@ func (e Entry) Place() Place {
 	return at
 }
 
-// child sets the node's place: under that key of a mapping. It does not add the node to the mapping's entries.
-func (n *Node) child(of *Node, key string) *Node {
+// placeUnder sets the place of n to that key of a mapping, and returns n. It does not add n to the mapping's entries.
+func (n *Node) placeUnder(of *Node, key string) *Node {
 	n.parent = of
 	switch {
 	case len(key) > MaxName:

@@ -48,8 +48,8 @@ func (p *Problems) AddAt(at Place, format string, args ...any) {
 	*p = append(*p, Problem{Place: at, Message: cut(Visible(message), maxMessage)})
 }
 
-// Sorted returns the problems in the order of the file. A problem in what an anchor stands for is found once for each
-// alias, and returned once.
+// Sorted returns the problems in the order of the file. If a value has an anchor, its problems were added again for
+// each alias; Sorted returns each of them once.
 func (p Problems) Sorted() []Problem {
 	p = slices.Clone(p)
 	slices.SortStableFunc(p, func(a, b Problem) int {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// maxCompared bounds how many names one name is compared with, and maxComparedTotal the comparisons for a file: a file
-// with thousands of misspelt names is no configuration.
+// maxCompared bounds how many names one name is compared with, and maxComparedTotal the comparisons for a file, so that
+// a file with thousands of misspelt names does not take long.
 const (
 	maxCompared      = 1000
 	maxComparedTotal = 20_000

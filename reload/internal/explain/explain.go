@@ -42,7 +42,7 @@ func Write(w io.Writer, f *model.File, names ...string) error {
 	return err
 }
 
-// An explainer has what the lines of one pipeline need of the others.
+// An explainer has what the description of one pipeline says about the others.
 type explainer struct {
 	file     *model.File
 	byName   map[string]*model.Pipeline
@@ -63,8 +63,8 @@ func (e *explainer) findUsers() {
 	}
 }
 
-// addUser reports whether the pipeline is a new user of the limiter or budget. Because all users of one pipeline are
-// added before those of the next, it compares only the last user.
+// addUser adds the pipeline to the users of the limiter or budget, and reports whether it is a new one. Because all
+// users of one pipeline are added before those of the next, it compares only the last user.
 func (e *explainer) addUser(of any, pipeline string) bool {
 	users := e.users[of]
 	if len(users) > 0 && users[len(users)-1] == pipeline {

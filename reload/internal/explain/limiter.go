@@ -70,14 +70,14 @@ func (e *explainer) limitsAlone(p *model.Pipeline, l *model.Limiter) string {
 func explainAdaptive(o adaptive.LimiterOptions) string {
 	// Only options whose defaults depend on each other are passed on: others can make a limiter that needs much memory.
 	l, err := adaptive.NewLimiter(&adaptive.LimiterOptions{MinLimit: o.MinLimit, MaxLimit: o.MaxLimit, InitialLimit: o.InitialLimit})
-	if err == nil { // Parse has refused others
+	if err == nil { // Parse has refused options that cause an error
 		o = l.Options()
 	}
 	return fmt.Sprintf("adaptive limiter: %d to %d at once, %d at first", o.MinLimit, o.MaxLimit, o.InitialLimit)
 }
 
 func explainThrottler(o adaptive.ThrottlerOptions) string {
-	if t, err := adaptive.NewThrottler(&o); err == nil { // Parse has refused others
+	if t, err := adaptive.NewThrottler(&o); err == nil { // Parse has refused options that cause an error
 		o = t.Options()
 	}
 	return fmt.Sprintf("throttler: it rejects up to %s while more than %s of at least %d in %s fail",

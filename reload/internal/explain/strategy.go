@@ -212,7 +212,7 @@ func explainCircuitBreaker(o model.CircuitBreakerOptions) string {
 	return words + when(o.Control != "", " while isolated with %s", o.Control)
 }
 
-// explainChaos describes a chaos strategy. what is what happens to the executions that it affects.
+// explainChaos describes a chaos strategy. what says what the executions that it affects do, such as "fail".
 func explainChaos(o chaos.Options, subject, what string) string {
 	part := "none"
 	if rate := cmp.Or(o.Rate, chaos.DefaultRate); rate > 0 {

@@ -23,7 +23,7 @@
 // is loaded again when it changes, by [Watcher.Reload] and by a signal. It is also tried again after 5 s, 10 s and so
 // on, at most a minute apart: the reason can be outside of the file, such as a database that building a limiter needs,
 // and the file must be loaded when the database is back. A load function that knows that the content itself is wrong
-// returns [Permanent], which ends the attempts.
+// returns [Permanent]; then that content is not tried again after these times.
 //
 // # What is not noticed
 //

@@ -36,8 +36,8 @@ func (r retry) after(err error) retry {
 	return retry{at: time.Now().Add(wait), wait: wait}
 }
 
-// Permanent wraps an error of [Options.Load] that the same content would cause again, such as a syntax error: the
-// content is not tried again until it changes, or by Reload or a signal. The text stays the same.
+// Permanent wraps an error of [Options.Load] that the same content would cause again, such as a syntax error. Only
+// Reload and a signal try the same content again. The text of the error stays the same.
 func Permanent(err error) error { return &permanentError{err} }
 
 type permanentError struct{ error }

@@ -57,7 +57,7 @@ func (s snapshot) withoutContent() snapshot {
 }
 
 // read reads the file. From an error of the operating system, it removes the path and the name of the system call, so
-// that the same problem has the same text, even if open has found it once and read the next time.
+// that a problem has the same text whether it was found when the file was opened or when it was read.
 func (w *Watcher) read() snapshot {
 	content, err := regularfile.Read(w.options.Path, maxSize)
 	if of, ok := errors.AsType[*fs.PathError](err); ok {

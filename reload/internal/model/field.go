@@ -22,8 +22,8 @@ type Field struct {
 }
 
 // FieldsOf returns the fields of a struct in the order of their declaration, including the fields of embedded structs
-// that the struct does not hide. A yaml tag, or else a json tag, means what it means to package yaml; without omitempty
-// the field is required. The result is shared: it must not be changed.
+// that the struct does not hide. A yaml tag, or else a json tag, is read as package yaml reads a yaml tag. In addition,
+// a field without omitempty is required. The result is shared: it must not be changed.
 func FieldsOf(t reflect.Type) []Field {
 	if known, ok := knownFields.Load(t); ok {
 		return known.([]Field)
@@ -112,7 +112,7 @@ func IsText(t reflect.Type) bool { return reflect.PointerTo(t).Implements(unmars
 // Decodable returns an error if a part of the type cannot be decoded from a file. The error names that part.
 func Decodable(t reflect.Type) error { return decodable(t, nil) }
 
-// decodable is Decodable for a type that is part of the types inside.
+// decodable is Decodable for a type that is a part of other types, which are in the list inside.
 func decodable(t reflect.Type, inside []reflect.Type) error {
 	if slices.Contains(inside, t) {
 		return fmt.Errorf("%v contains itself", t)

@@ -92,8 +92,8 @@ func (k StrategyKind) NameOf(options any) string {
 	return k.DefaultName
 }
 
-// StoredExample returns valid options of the type t, which a limiter in a store can have. For any other type, it returns
-// options of a fixed window.
+// StoredExample returns valid options of the type t if a limiter with options of that type can be in a store. For any
+// other type, it returns options of a fixed window.
 func StoredExample(t reflect.Type) any {
 	switch t {
 	case reflect.TypeFor[limiter.TokenBucketOptions]():

@@ -89,9 +89,10 @@ type Store struct {
 }
 
 // RegistryName returns the name under which the registry keeps the limiter or circuit breaker of the strategy s of p:
-// "pipeline/strategy" or, for an instance of p, "pipeline/instance/strategy". If DoubleSlash is set, something else in
-// the file can have that name for some instance, such as the limiter of a pipeline "pipeline/instance". Then the name is
-// "pipeline//instance/strategy", with the slashes of the instance escaped.
+// "pipeline/strategy" or, for an instance of p, "pipeline/instance/strategy". That name could also be the name of a
+// limiter of a pipeline "pipeline/instance". So if the file has another name that begins with "pipeline/", DoubleSlash
+// is set. If DoubleSlash is set, or the instance has a slash, the name is "pipeline//instance/strategy", with the
+// slashes of the instance escaped.
 func (p *Pipeline) RegistryName(s *Strategy, instance string) string {
 	switch {
 	case instance == "":

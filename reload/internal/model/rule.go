@@ -10,7 +10,8 @@ import (
 type Rule struct {
 	// Words are texts that stand for special numbers.
 	Words []Word
-	// Default is the value that a 0 would stand for; a file leaves the field out instead. If empty, a 0 means 0.
+	// Default is the default of a field that must not be 0 in a file: for the default, a file leaves the field out. If
+	// Default is empty, the field can be 0.
 	Default string
 	// Least is the smallest value if HasLeast is set, and Most is the largest value unless it is 0. They are only for the
 	// schema, because the Validate methods check the values.

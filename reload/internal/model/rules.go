@@ -31,7 +31,7 @@ var rules = map[reflect.Type]map[string]Rule{
 	reflect.TypeFor[limiter.SlidingWindowOptions](): {
 		"PermitLimit":       atLeast(1, "How many permits there are in any window of this length."),
 		"Window":            described("How long a window is; more than 0, and divisible by segments_per_window."),
-		"SegmentsPerWindow": atLeast(1, "In how many steps the window moves on."),
+		"SegmentsPerWindow": atLeast(1, "How many segments a window has; the window moves on by one segment at a time."),
 		"QueueLimit":        queueLimit, "QueueOrder": queueOrder, "ManualReplenishment": manual,
 	},
 	reflect.TypeFor[limiter.TokenBucketOptions](): {
