@@ -34,7 +34,7 @@ type outcome struct {
 	err      error
 }
 
-// newContext returns the context for the base, for an attempt with the strategies' ctx.
+// newContext returns the context that the base gets. ctx is the context with which the strategies run the attempt.
 func (a *attempt) newContext(ctx context.Context) context.Context {
 	x := a.exchange
 	if ctx == context.Context(x) && !x.cancellable {

@@ -51,8 +51,8 @@ type halfCloserBody struct {
 	halfCloser
 }
 
-// original returns b. Through embedding, duplexBody and halfCloserBody have the method, too, which finds the body in
-// them.
+// original returns b. Because duplexBody and halfCloserBody embed b, they have this method, too, and it returns the
+// body that they embed.
 func (b *body) original() *body { return b }
 
 // wrap replaces the body of resp by b. If the body of resp is empty, it stays, and ctx ends at once.

@@ -15,8 +15,8 @@ import (
 )
 
 // A StatusError tells the strategies of a [Transport] that a response counts as a failure. The caller of the Transport
-// gets the response instead. There is one exception: if the caller's own context has ended, its error can have a
-// StatusError in it, for the last response of the server, which is closed.
+// gets the response instead. There is one exception: if the caller's own context has ended, the caller can get an error
+// that is or wraps a StatusError, whose response is closed.
 type StatusError struct {
 	// Response is the response. A strategy can look at it, and must not close it.
 	Response *http.Response
@@ -53,7 +53,7 @@ func (e *StatusError) Retryable() bool { return e.attempt != nil && e.attempt.ex
 // isOf reports whether the error is about an attempt of x.
 func (e *StatusError) isOf(x *exchange) bool { return e.attempt != nil && e.attempt.exchange == x }
 
-// A finalError is the error of the last attempt, at a request or of a handler: no other attempt may follow.
+// A finalError says that no other attempt should follow. It is the error of an attempt of a Transport, or ErrOnce.
 type finalError struct{ error }
 
 func (e *finalError) Unwrap() error { return e.error }

@@ -25,8 +25,9 @@ const DefaultMaxHosts = 1024
 // GateOptions are the options of a [Gate]. With the zero value no request waits.
 type GateOptions struct {
 	// MaxHosts bounds how many hosts can be paused at the same time. With 0, it is
-	// [DefaultMaxHosts]. To pause one more host, the gate forgets a pause: of the
-	// pauses for which no request waits, the pause that ends first.
+	// [DefaultMaxHosts]. If there is one more, the gate forgets the pause that ends
+	// first, which can be the new one. It never forgets a pause for which a request
+	// waits.
 	MaxHosts int `json:"max_hosts,omitempty" yaml:"max_hosts,omitempty"`
 	// QueueLimit is how many requests to each host can wait for the end of its pause.
 	// All others are rejected. With 0, the default, no request waits. A request that

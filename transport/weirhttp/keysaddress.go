@@ -175,7 +175,7 @@ func (f *addressFinder) format(text string, addr netip.Addr) string {
 	return string(prefix.AppendTo(buf[:0]))
 }
 
-// client returns the client of a trusted proxy.
+// client returns the address of the client whose request a trusted proxy has passed on.
 func (f *addressFinder) client(proxy netip.Addr, r *http.Request) netip.Addr {
 	return forwarded.Client(proxy, r.Header[f.Header], f.Header == forwardedHeader, f.trusts)
 }

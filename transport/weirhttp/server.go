@@ -33,7 +33,7 @@ type LimitsOptions struct {
 	// Policies are the policies that routes name. The name [GlobalPolicy] is
 	// reserved.
 	Policies map[string]Policy `json:"-" yaml:"-"`
-	// Registry has more pipelines that routes can name; see [PipelinePolicy]. If nil,
+	// Registry has pipelines that routes can name, too; see [PipelinePolicy]. If nil,
 	// routes can name Policies only.
 	Registry *registry.Registry `json:"-" yaml:"-"`
 	// Exempt reports whether a request passes without any limiter, the global one

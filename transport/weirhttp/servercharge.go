@@ -97,10 +97,10 @@ func (c *call) chargeSeparately(p *preparedPolicy, n int) (int, error) {
 	return c.topUp(p, n)
 }
 
-// A correction is a change of a lease that is under way: [Charge] has asked the limiter, which has not answered yet.
+// A correction is a change of a lease that [Charge] has begun and the limiter has not answered yet.
 type correction struct {
 	grant  grant
-	target int // how many permits the limiter is asked to make of the lease
+	target int // how many permits the lease is to have, as the limiter is asked
 
 	// Under the call's mu:
 	wanted  int  // target, plus what other calls of Charge have added meanwhile
@@ -169,8 +169,8 @@ func (x *correction) end(c *call, lease limiter.Lease) (postponed int) {
 	return postponed
 }
 
-// topUp takes n more permits, or as many as the limiter has. It does not know that number, and other requests take
-// permits at the same time, so it asks for half as many whenever it is rejected.
+// topUp takes n more permits, or as many as the limiter has. How many the limiter has is not known, and other requests
+// take permits at the same time, so topUp asks for half as many after each rejection.
 func (c *call) topUp(p *preparedPolicy, n int) (taken int, err error) {
 	ctx := context.WithoutCancel(c)
 	granted, ok := c.grantOf(p)

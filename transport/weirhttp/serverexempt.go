@@ -7,10 +7,10 @@ import (
 
 // Exempt returns a handler that serves h without the limits of l; it removes the middleware of l that h is wrapped in.
 //
-// Middleware of l further out skips its policies, too, if it can see that the request leads to h. It sees that in two
-// cases: if it wraps the [http.ServeMux] in which the returned handler is registered, and, with other middleware around
-// the mux, if [Limits.ExemptIn] has named that mux. The mux may be in another mux, and [Through] and l may wrap the
-// handler in it, but other middleware around the handler hides it.
+// Middleware of l further out skips its policies, too, if it can see that the request leads to h. It sees that if it
+// wraps the [http.ServeMux] in which the returned handler is registered. If other middleware is around the mux, name
+// the mux with [Limits.ExemptIn]. The mux may be in another mux. In the mux, middleware of [Through] and of l may wrap
+// the handler, but any other middleware hides the handler.
 //
 // With other routers, policies further out are asked. If they admit the request, what they granted is given back when
 // the request reaches h, as if it had not been taken. If they reject it, the request does not reach h: use

@@ -62,7 +62,8 @@ func (c *call) end() {
 	c.giveBack(held, false)
 }
 
-// giveBackFrom removes all grants but the first keep from the call, and gives them back; see giveBack.
+// giveBackFrom removes all grants from the call except the first ones, whose number is keep, and gives the removed
+// grants back; see giveBack.
 func (c *call) giveBackFrom(keep int, refund bool) {
 	c.mu.Lock()
 	var removed []grant

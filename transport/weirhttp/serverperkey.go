@@ -42,9 +42,9 @@ func PerKey(factory limiter.Factory[string], o *limiter.PartitionedOptions) (*li
 //	http.ListenAndServe(addr, weirhttp.PerIP(100, time.Minute)(mux))
 //
 // The client is the peer address of the connection; IPv6 addresses count by /64. Behind a proxy all requests come from
-// the proxy: use [NewLimits] with [ClientAddress] there. All handlers that one result of PerIP wraps share the limits,
-// for up to [DefaultMaxPartitions] addresses at a time; a new address beyond that gets 503 until another has been idle
-// for a window. Every answer has X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
+// the proxy: use [NewLimits] with [ClientAddress] there. All handlers that the returned middleware wraps share the
+// limits, for up to [DefaultMaxPartitions] addresses at a time; a new address beyond that gets 503 until another has
+// been idle for a window. Every answer has X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
 //
 // PerIP is for route registration, and panics if n or window is below 1.
 func PerIP(n int, window time.Duration) func(http.Handler) http.Handler {

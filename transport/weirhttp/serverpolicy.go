@@ -37,18 +37,19 @@ type Policy struct {
 	// request of cost 0 takes none, and is admitted if any are left.
 	Cost func(r *http.Request) int `json:"-" yaml:"-"`
 	// Metered includes the policy when [Charge] is called without names. By default
-	// Charge corrects the policy only by name.
+	// Charge corrects the policy only if Charge is called with its name.
 	Metered bool `json:"metered,omitempty" yaml:"metered,omitempty"`
 
 	// MaxWait bounds the wait in the limiter's queue. With 0, the default, a request
 	// waits as long as its client does; below 0 it does not wait.
 	MaxWait time.Duration `json:"max_wait,omitempty" yaml:"max_wait,omitempty"`
 	// Timeout bounds how long the handler of a request may hold its permits. With 0,
-	// the default, it is not bounded. When it ends, the context of the handler is
-	// done and reading the body fails; a second later writing fails, too. So neither
-	// a client that sends slowly nor one that does not read keeps a permit. If the
-	// handler then returns without having begun to answer, the answer is 503. The
-	// shortest Timeout of a route applies. Do not set it for streaming handlers.
+	// the default, it is not bounded. When the time is over, the context of the
+	// handler is done and reading the body fails; a second later writing fails, too.
+	// So neither a client that sends slowly nor one that does not read keeps a
+	// permit. If the handler then returns without having begun to answer, the answer
+	// is 503. The shortest Timeout of a route applies. Do not set it for streaming
+	// handlers.
 	Timeout time.Duration `json:"timeout,omitempty" yaml:"timeout,omitempty"`
 	// FailOpen admits a request if the limiter cannot decide: the limiter returns an
 	// error or is closed, or the store of a shared limiter is away
@@ -62,9 +63,9 @@ type Policy struct {
 	Shadow bool `json:"shadow,omitempty" yaml:"shadow,omitempty"`
 
 	// Status is the status of a rejected request, from 400 to 599. With 0, the
-	// default, it is 429 if the limiter has a key or the rejection a RetryAfter,
-	// because then the client is over its quota; otherwise it is 503, because the
-	// server is short of capacity.
+	// default, it is 429 if each key has a limiter of its own or the rejection has
+	// a RetryAfter, because then the client is over its quota; otherwise it is 503,
+	// because the server is short of capacity.
 	Status int `json:"status,omitempty" yaml:"status,omitempty"`
 	// OnRejected replaces [LimitsOptions.OnRejected] for this policy.
 	OnRejected Body `json:"-" yaml:"-"`
@@ -85,8 +86,8 @@ type Policy struct {
 //
 //	b.Add(ratelimit.NewPartitioned(perUser, weirhttp.RequestFrom, nil))
 //
-// Make such a policy the last one of its route: if a later policy rejects, a rate limit inside the pipeline gets back
-// permits that are held, but not tokens that are spent.
+// Make such a policy the last one of its route. If a later policy rejects the request, a concurrency limit inside the
+// pipeline gets its permits back, but a rate limit does not get back the tokens that it has spent.
 func PipelinePolicy(p *pipeline.Pipeline) Policy { return Policy{Pipeline: p} }
 
 // validate returns a [weir.OptionsError] with everything that is wrong with the policy, or nil.

@@ -75,9 +75,9 @@ func writeRetryAfter(h http.Header, d time.Duration) {
 	setNumber(h, retryAfterField, seconds)
 }
 
-// alignResets applies the rule of quota.write to lines of writeDraft11 and a Retry-After of that many seconds. It
-// returns the new Retry-After, which is at least the t of every exhausted policy, and removes every t that is later
-// than that.
+// alignResets applies the rule of quota.write to RateLimit lines, which writeDraft11 has made, and to a Retry-After of
+// that many seconds. It returns the new Retry-After, which is at least the t of every exhausted policy, and removes
+// every t that is later than that.
 func alignResets(lines []string, seconds int64) int64 {
 	for _, line := range lines {
 		if _, t, exhausted := resetIn(line); exhausted {
@@ -92,8 +92,8 @@ func alignResets(lines []string, seconds int64) int64 {
 	return seconds
 }
 
-// resetIn returns the t of a line of writeDraft11 and its position; t is 0 if the line has none. exhausted reports
-// whether nothing remains.
+// resetIn returns the t of a RateLimit line, which is its reset in seconds, and the position of t. If the line has no t,
+// t is 0. exhausted reports whether nothing remains.
 func resetIn(line string) (at int, t int64, exhausted bool) {
 	parameters := line[strings.LastIndexByte(line, '"')+1:]
 	before, text, found := strings.Cut(parameters, ";t=")
@@ -127,8 +127,9 @@ func wholeSeconds(d time.Duration) int64 {
 
 // write adds the fields of one policy. It is called once for each policy, after writeRetryAfter.
 //
-// Rule: Retry-After is never earlier than the t of a RateLimit line. If the policy is exhausted, Retry-After moves to
-// t; if not, the line has no t, because a client need not wait until there is even more.
+// Rule: Retry-After is never earlier than the t of a RateLimit line, which is the reset in seconds. If it would be, and
+// the policy is exhausted, Retry-After moves to t. If the policy is not exhausted, the line has no t instead, because a
+// client need not wait until there is even more.
 func (q quota) write(h http.Header, kind Headers) {
 	q.permits, q.remaining = max(q.permits, 0), max(q.remaining, 0)
 	switch kind {

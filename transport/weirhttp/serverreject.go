@@ -148,5 +148,5 @@ func writeBody(w http.ResponseWriter, status int, contentType string, body []byt
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client has gone
+	_, _ = w.Write(body) // if this fails, the client cannot be told
 }

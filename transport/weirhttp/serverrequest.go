@@ -16,7 +16,8 @@ import (
 )
 
 // A call is one request on one route. It is also the context of that request, so that the leases in the context cost no
-// allocation of their own; servercontext.go has the methods for that, and servergrants.go those for what it holds.
+// allocation of their own; servercontext.go has the methods of the context, and servergrants.go has the methods for the
+// grants that the call holds.
 type call struct {
 	context.Context // the one that the request came with
 

@@ -16,8 +16,8 @@ import (
 type ThroughOptions struct {
 	// Failed reports whether a status is a failure of the handler, for circuit
 	// breakers and other strategies. If nil, every status from 500 on is. A rejection
-	// by limits or a pipeline further inside is never a failure. A handler that runs
-	// out of time without having begun to answer is one.
+	// by limits or a pipeline further inside is never a failure. If a handler runs
+	// out of time without having begun to answer, that is a failure.
 	Failed func(status int) bool `json:"-" yaml:"-"`
 	// Status returns the status of the answer to a request that the pipeline ended
 	// with err. If it is nil or returns 0, the status depends on the cause: 429 for a

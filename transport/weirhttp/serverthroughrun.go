@@ -105,8 +105,8 @@ func (x *handlerRun) outcome(ctx context.Context) error {
 	}
 }
 
-// answerInstead runs the handler that a strategy has returned to answer in place of the handler, if there is one.
-// unanswered reports whether the caller must answer for err, the error of the pipeline.
+// answerInstead runs the [http.Handler] that a strategy has returned as its answer, if there is one. unanswered reports
+// whether the caller must answer for err, the error of the pipeline.
 func (x *handlerRun) answerInstead(w http.ResponseWriter, r *http.Request, err error) (unanswered bool) {
 	if x.response.Begun() || err == nil && x.instead == nil && x.ran { // the server sends an empty 200
 		return false

@@ -16,9 +16,9 @@ type timedBody struct {
 	outer  *timedBody // the timedBody of a handler further out, which has its own time; nil: there is none
 	cutoff *cutoff
 
-	// disturbed: the body ended at the moment at which the deadline was set. net/http
-	// already reads the next request, which would fail with that deadline, so the
-	// connection must be closed.
+	// disturbed: the body has ended, although expire was called. net/http already
+	// reads the next request, which would fail with the deadline that expire sets, so
+	// the connection must be closed.
 	disturbed atomic.Bool
 }
 

@@ -11,10 +11,10 @@ import (
 // A cutoff ends calls that wait for a client when the time of a request is over. A context alone does not wake them.
 //
 // It does not set a deadline of the connection in advance. The server (ReadTimeout, WriteTimeout) and the program set
-// those, and they cannot be read, so a cutoff could not restore them. Only if a call is under way when the time is over
-// does the cutoff set the deadline, to a moment in the past. A later call fails without touching the connection. While
-// no call is under way the connection belongs to net/http: over HTTP/1 it already reads the next request or watches for
-// the client to hang up, and a deadline would end that.
+// such deadlines, too, and a deadline cannot be read, so a cutoff could not restore theirs. Only if a call is under way
+// when the time is over does the cutoff set the deadline, to a moment in the past. A later call fails without touching
+// the connection. While no call is under way the connection belongs to net/http: over HTTP/1 it already reads the next
+// request or watches for the client to hang up, and a deadline would end that.
 type cutoff struct {
 	expire func() // sets the deadline to one that has passed
 
@@ -39,8 +39,8 @@ func newCutoff(at time.Time, expire func()) *cutoff {
 	return c
 }
 
-// enter begins a call that can wait for the client; leave ends it. It fails if the time is over. If c is nil, the time is
-// not limited.
+// enter begins a call that can wait for the client; leave ends the call. If the time is over, enter returns an error. If
+// c is nil, the time is not limited.
 func (c *cutoff) enter() error {
 	if c == nil {
 		return nil
@@ -65,8 +65,8 @@ func (c *cutoff) enterLate() {
 	}
 }
 
-// leave ends a call. With last, no other call follows, and the time no longer matters; disturbed then reports whether
-// expire was called before.
+// leave ends a call. If last is true, no other call follows, and the time no longer matters. In that case, disturbed
+// reports whether expire was called.
 func (c *cutoff) leave(last bool) (disturbed bool) {
 	if c == nil {
 		return false

@@ -1,6 +1,6 @@
 // Package handlerio has what handlers of weirhttp read and write: their request, and a ResponseWriter that knows what
 // the handler has answered. If the time of a handler is limited, reading the body of the request and writing the
-// response fail when the time is over, also calls that are waiting for the client at that moment.
+// response fail when the time is over. Calls that are waiting for the client at that moment fail, too.
 //
 //   - response.go: what weirhttp sees of the answer.
 //   - writer.go: the ResponseWriter of the handler.

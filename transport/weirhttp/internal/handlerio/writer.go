@@ -19,7 +19,7 @@ type writer struct {
 	rejected bool      // a limiter gave the answer, not the handler
 	until    time.Time // when the time of the handler is over; zero: never
 	writes   *cutoff   // nil: writing has not begun, or is not limited
-	written  int       // bytes, up to headBytes or a little more
+	written  int       // bytes; no longer counted once they reach headBytes
 	// The body of the request if the handler's time is limited, else nil. Over HTTP/1,
 	// net/http reads what the handler has left of it before it sends an answer.
 	body *timedBody
@@ -142,7 +142,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	if len(p) <= headBytes || !w.drains() {
 		return w.write(p)
 	}
-	// Apart from the rest: this call can wait for the body of the request, the next only for the client to read.
+	// In two calls: the first can wait for the body of the request, the second only for the client to read.
 	n, err := w.write(p[:headBytes])
 	if err != nil {
 		return n, err
@@ -207,8 +207,8 @@ func (w *writer) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// readFrom copies as the inner one does, such as with sendfile. If the source fails at once, the response has not
-// begun.
+// readFrom copies with the ReadFrom of the inner one, which can use sendfile. As long as a call can wait for the body
+// of the request, readFrom copies with Write. If the source fails at once, the response has not begun.
 func (w *writer) readFrom(src io.Reader) (n int64, err error) {
 	w.limit()
 	defer func() {
