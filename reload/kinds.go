@@ -24,11 +24,11 @@ import (
 //
 // Kinds are safe for concurrent use once everything is registered.
 type Kinds struct {
-	strategies map[string]strategyKind
-	limiters   map[string]limiterKind
-	functions  map[model.Purpose]map[string]any
-	lenient    bool              // see AcceptUnknown
-	wrong      validate.Problems // of the registrations
+	strategies    map[string]strategyKind
+	limiters      map[string]limiterKind
+	functions     map[model.Purpose]map[string]any
+	acceptUnknown bool              // see AcceptUnknown
+	wrong         validate.Problems // of the registrations
 }
 
 // A strategyKind is a kind of strategy of the program.
@@ -135,6 +135,6 @@ func (k *Kinds) known() *model.Kinds {
 	for what, registered := range k.functions {
 		all.Functions[what] = slices.Sorted(maps.Keys(registered))
 	}
-	all.AcceptUnknown = k.lenient
+	all.AcceptUnknown = k.acceptUnknown
 	return all
 }

@@ -14,7 +14,7 @@ import (
 // AcceptUnknown is for tools: kinds and functions that are not registered are accepted, and the options of such kinds
 // are not checked. A kind whose name is close to a known one still counts as misspelt. A [File] with unknown names can
 // be explained and compared, but building a pipeline that needs one of them fails.
-func (k *Kinds) AcceptUnknown() { k.lenient = true }
+func (k *Kinds) AcceptUnknown() { k.acceptUnknown = true }
 
 // Assume is for tools: a file can use name as if the program had registered a function or value under it. The parameter
 // what says what the function or value is for; [Registrations] returns the possible values. Building a pipeline that
