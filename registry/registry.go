@@ -130,9 +130,9 @@ func (r *Registry) Defined(name string) bool {
 // the registry is closed. If the build fails, all of them get the error, and the next call builds again. The error is
 // [ErrNotDefined] if there is no definition, and [ErrClosed] after Close.
 //
-// A [BuildFunc] should call [Builder.Pipeline] instead, which also finds pipelines that the same change builds. If a
-// BuildFunc calls Get on its own goroutine for a pipeline whose first build waits for that BuildFunc, Get returns
-// [ErrCycle]. On another goroutine, Get waits until the registry is closed.
+// A [BuildFunc] should call [Builder.Pipeline] instead, which also finds pipelines that the same change builds. If the
+// BuildFunc of a first build calls Get on its own goroutine for its own pipeline, or for one whose first build waits
+// for it, Get returns [ErrCycle]. On another goroutine, Get waits until the registry is closed.
 func (r *Registry) Get(name string) (*pipeline.Pipeline, error) {
 	i, err := r.find(name, nil)
 	if err != nil {
