@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir/internal/recovered"
 )
 
-// waitIdle waits until idle, at most until limit.
+// waitIdle waits until s is idle, or until limit.
 func (s *Store) waitIdle(limit time.Time) {
 	changes := make(chan struct{}, 1)
 	s.idleWaiter.Store(&changes)
@@ -23,7 +23,8 @@ func (s *Store) waitIdle(limit time.Time) {
 	}
 }
 
-// idle reports whether Close need not wait: all shards are away, or no call is under way except to shards that are away.
+// idle reports whether Close can stop waiting: all shards are away, or nothing is in flight and the batchers of the shards
+// that are not away are idle.
 func (s *Store) idle() bool {
 	quiet, allAway := s.inFlight.Load() == 0, true
 	for sh := range s.eachShard {
@@ -50,7 +51,8 @@ func (s *Store) finishInFlight() {
 	}
 }
 
-// goBackground runs f on a goroutine that Close waits for. f must end soon after s.ctx.
+// goBackground runs f on a goroutine that Close waits for. f must return soon after s.ctx has ended. If Close has already
+// begun to wait for the goroutines, f is not run.
 func (s *Store) goBackground(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +89,7 @@ func (s *Store) afterPause(pause time.Duration, f func()) {
 // maxLeaseRetries bounds how many lease calls wait for a newer definition at once.
 const maxLeaseRetries = 16
 
-// goLeaseRetry calls f on its own goroutine, when fewer than maxLeaseRetries others run.
+// goLeaseRetry calls f on its own goroutine as soon as fewer than maxLeaseRetries others run, or the Store is closed.
 func (s *Store) goLeaseRetry(f func()) {
 	s.inFlight.Add(1)
 	go func() {
@@ -115,7 +117,7 @@ func runIsolated(hook string, f func() error) <-chan error {
 	return done
 }
 
-// callWithTimeout calls the backend and returns after CallTimeout even if the backend does not.
+// callWithTimeout calls the backend and returns after CallTimeout at the latest, even if the backend does not.
 func callWithTimeout[T any](s *Store, f func(ctx context.Context) (T, error)) (T, error) {
 	var v, none T
 	ctx, cancel := context.WithTimeout(s.ctx, s.o.CallTimeout)

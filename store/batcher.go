@@ -20,7 +20,7 @@ type batcher[T batchItem] struct {
 	onIdle   func()                // called when no items are left
 
 	mu      sync.Mutex
-	pending [leaseOps][]T // by priority; the items of a round trip have the same
+	pending [leaseOps][]T // by priority; all items of a round trip have the same priority
 	running bool
 }
 
@@ -29,9 +29,9 @@ func (b *batcher[T]) init(s *Store, run, timedOut func(*roundTrip, []T)) {
 }
 
 type batchItem interface {
-	// priority returns when the item is sent: the smallest comes first.
+	// priority orders the items: those with the smallest number are sent first.
 	priority() int
-	// abandoned reports whether the caller has left; then it has been answered, and the item is not sent.
+	// abandoned reports whether the caller has left. If so, the item has been answered and is not sent.
 	abandoned() bool
 }
 
@@ -58,7 +58,7 @@ func (trip *roundTrip) abandon() bool { return trip.state.CompareAndSwap(0, trip
 // maxBatch bounds a round trip: one statement or pipeline of that size takes about a millisecond.
 const maxBatch = 256
 
-// add does not wait.
+// add queues x for the next round trip and does not wait.
 func (b *batcher[T]) add(x T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -24,16 +24,16 @@ type blockList struct {
 	granter   *limiter.Granter
 }
 
-// A block has the positions from next+1 to top, counted from its tick.
+// A block has the positions from next+1 to top, as they are numbered on its tick.
 type block struct {
 	serial int64
 	def    *backend.Definition
 	tick   int64
-	low    int64     // next when it was borrowed
+	low    int64     // what next was when the block was borrowed
 	next   int64     // positions up to this one are granted or restored
 	top    int64     // the last position
 	now    int64     // the store's time when it was borrowed
-	sent   time.Time // a moment before now
+	sent   time.Time // when the block was asked for, before the store decided
 }
 
 // ticks returns how many ticks have passed since the block's, by the latest time that the store's clock can show.
@@ -72,7 +72,7 @@ func (ks *keyState) dropUsedBlocks(now time.Time) (sum int64) {
 		case n > 0 || i == len(l.blocks)-1 && b.ticks(now) <= 0:
 			kept = append(kept, b)
 		case b.def.Kind == backend.KindSlidingWindow && b.top > b.next:
-			// it must not be granted after its tick, but would count as taken in the store until the window has passed
+			// The rest must not be granted after its tick, but would count as taken in the store until the window has passed.
 			ks.c.giveBack(backend.OpReturnBlock, ks.key, b.def, b.top-b.next, backend.Receipt{Tick: b.tick, Missing: b.top})
 		}
 	}
@@ -118,9 +118,10 @@ func (o *blockOwner) Remaining(int, int64) (int64, bool) {
 	return max(ks.lastAnswer.free(), 0) + ks.dropUsedBlocks(time.Now()), true
 }
 
-// Refund puts permits back into their block if the block exists and no tick has passed since the grant. It lowers next:
-// the highest positions are granted again, and later grants count as having the positions that were put back. If a tick
-// had passed, those could have been restored before the later grants were made, which would break blockList's rule.
+// Refund puts permits back into their block if the block exists and no tick has passed since the grant. It lowers next, so
+// the block's highest positions are granted again, and the grants that follow the refunded one count as having its
+// positions. If a tick had passed, it could have restored these positions before the later grants were made, which would
+// break blockList's rule.
 func (o *blockOwner) Refund(n int, tag int64) {
 	ks := (*keyState)(o)
 	ks.c.granted.Add(-1)
@@ -129,7 +130,7 @@ func (o *blockOwner) Refund(n int, tag int64) {
 	}
 }
 
-// Adjust puts back what was granted too much, and charges in the store what was granted too little.
+// Adjust puts back the permits that cost does not need, and charges in the store what cost needs beyond the grant.
 func (o *blockOwner) Adjust(n int, tag int64, cost int) (int64, bool) {
 	ks := (*keyState)(o)
 	if cost <= n {

@@ -15,12 +15,12 @@ import (
 // errBlockGone is why a refund of borrowed permits is lost. A tick has passed since, or the block was returned.
 var errBlockGone = errors.New("what was borrowed is used up or was returned")
 
-// A blockFetch borrows a block for all callers that need more than the blocks have. The other fields are set once done
+// A blockFetch borrows a block for all callers that need more than the blocks have. The other fields are valid once done
 // is closed.
 type blockFetch struct {
 	done      chan struct{}
 	err       error // why the store could not be asked
-	least     int64 // the smallest number of permits that helps the caller
+	least     int64 // what the first caller needs; if rejected, so are all callers that need as much or more
 	rejected  bool  // too few are available
 	wait      time.Duration
 	available bool // with n == 0: a permit is available
@@ -135,7 +135,8 @@ func (l *blockList) add(ks *keyState, q *call) {
 	l.blocks = append(l.blocks, b)
 }
 
-// A blockReturner returns the blocks that were not used within blockLifetime. It has a goroutine while there are any.
+// A blockReturner returns the blocks that were not used within blockLifetime. It has a goroutine while
+// any permits are borrowed.
 type blockReturner struct {
 	s       *Store
 	mu      sync.Mutex
@@ -169,8 +170,8 @@ func (r *blockReturner) loop() {
 	}
 }
 
-// returnDue gives the blocks that are due back to the store. It returns the time until the next are due, 0 if nothing is
-// borrowed.
+// returnDue returns to the store the blocks that have reached blockLifetime. The result is the time until the next blocks
+// reach it, 0 if nothing is borrowed.
 func (r *blockReturner) returnDue(now time.Time) time.Duration {
 	r.mu.Lock()
 	all := slices.Collect(maps.Keys(r.keys))

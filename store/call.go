@@ -13,7 +13,7 @@ import (
 type call struct {
 	pendingAnswer
 	c          *core
-	shard      *shard // the key's, when the call was made
+	shard      *shard // the key's shard when the call was made
 	key        string
 	requests   []backend.Request
 	oneRequest [1]backend.Request // backs requests, which usually has one
@@ -22,7 +22,7 @@ type call struct {
 
 	// The answer.
 
-	def        *backend.Definition // before the answer: if permits are given back, the definition of their grant
+	def        *backend.Definition // before the answer: nil, or the definition under which the permits to give back were granted
 	granted    []int64
 	oneGranted [1]int64
 	receipts   []backend.Receipt // of each request
@@ -101,8 +101,8 @@ func (q *call) answer() {
 	}
 }
 
-// passToWaiter hands what was granted to a caller that has left to a waiter for as many permits. It reports whether
-// there was such a waiter.
+// passToWaiter is for a caller that has left: what it was granted goes to a waiter for as many permits. passToWaiter
+// reports whether there was such a waiter.
 func (q *call) passToWaiter(i int) bool {
 	if q.requests[i].Block {
 		return false
@@ -178,7 +178,7 @@ func (q *call) lease(i int) limiter.Lease {
 	return newGrant(q, i)
 }
 
-// untilAvailable returns how long n permits take to come back after all requests of the round trip.
+// untilAvailable returns how long it takes until n permits are available, after all requests of the round trip.
 func (q *call) untilAvailable(n int64) time.Duration { return duration(q.def.Wait(q.state, q.now, n)) }
 
 // duration converts µs, up to the longest Duration.

@@ -19,7 +19,7 @@ type directCall struct {
 	batches [1]*backend.Batch
 }
 
-// directCalls has directCalls for reuse.
+// directCalls pools directCalls.
 var directCalls = sync.Pool{New: func() any { return new(directCall) }}
 
 // recycle makes a direct call available for reuse. The caller must not use the answer afterwards.
@@ -56,7 +56,7 @@ func (c *core) askDirectly(ctx context.Context, sh *shard, key string, requests 
 		err = reasonOf(b.Err)
 	}
 	switch {
-	case err != nil && isClosed(caller.done): // the store may be well: the probe finds out
+	case err != nil && isClosed(caller.done): // the store need not be the cause: the probe finds out
 		sh.breaker.probeInBackground()
 		return nil, undecided(ctx)
 	case failed: // only the key is affected
@@ -100,9 +100,9 @@ func (s *Store) boundContext(caller *callContext, now time.Time) (context.Contex
 	return context.WithDeadline(caller, latest)
 }
 
-// A callContext stands for the caller's context while the backend runs on the caller's goroutine. The methods of the
-// caller's context are called when it is made, before the backend can take permits; errCallerLeft says why. Only Value
-// is called later.
+// A callContext stands for the caller's context while the backend runs on the caller's goroutine. newCallContext calls the
+// methods of the caller's context, before the backend can take permits; errCallerLeft says why. Only Value is called
+// later.
 type callContext struct {
 	caller context.Context
 	done   <-chan struct{}

@@ -116,7 +116,7 @@ func (g group) batch() *backend.Batch {
 }
 
 // fill sets the definition and the requests. Permits that were taken under another schedule cannot be given back any
-// more; such a request becomes one for 0.
+// more, so the Max of such a request becomes 0.
 func (g group) fill(b *backend.Batch) {
 	b.Definition, b.Key = g.definition(), g[0].key
 	switch {
@@ -152,7 +152,7 @@ func (g group) allSingle() bool {
 	return true
 }
 
-// spread divides what the request of allSingle was granted among the calls.
+// spread divides among the calls what one request for all of them was granted; see allSingle.
 func (g group) spread(granted int64) []int64 {
 	each := make([]int64, len(g))
 	for i := range each {
@@ -196,8 +196,8 @@ func (g group) answer(b *backend.Batch, sent time.Time) {
 	}
 }
 
-// updateFairness enters the answer for the limiters that have waiting callers, or had lately. Usually all calls are of
-// one limiter. Another one with the same name in this process counts as a rival.
+// updateFairness passes the answer to the fairness of each limiter that has waiting callers, or had some lately. Usually
+// all calls are of one limiter. A second limiter with the same name in this process counts as a rival.
 func (g group) updateFairness(b *backend.Batch, sent time.Time) {
 	var last *core
 	for _, q := range g {

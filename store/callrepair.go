@@ -30,7 +30,7 @@ func (s *Store) repair(all []*outdatedGroup) {
 	}
 }
 
-// sendRepairs is one round trip of repairs.
+// sendRepairs loads the newer definitions, converts the outdated states, and sends the calls of the groups again.
 func (s *Store) sendRepairs(trip *roundTrip, all []*outdatedGroup) {
 	trip.start(all[0].calls[0].shard.breaker.current())
 	s.loadNewerDefinitions(all)
@@ -139,7 +139,7 @@ const (
 	attemptInterval = 5 * time.Millisecond
 )
 
-// next returns the pause before the next attempt, or false if there must be none.
+// next returns the pause before the next attempt, or false if that attempt would not begin within the given time of since.
 func (a *attempts) next(within time.Duration) (pause time.Duration, ok bool) {
 	now := time.Now()
 	if a.n++; a.since.IsZero() {

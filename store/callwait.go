@@ -17,7 +17,7 @@ type pendingAnswer struct {
 	onAnswer   func() // if not nil, called instead of closing done
 }
 
-// claim reports whether the caller still waits; then nothing else answers it.
+// claim reports whether p was not claimed before. Only the goroutine that claims p sets err or answers the caller.
 func (p *pendingAnswer) claim() bool { return p.claimed.CompareAndSwap(false, true) }
 
 func (p *pendingAnswer) notify() {
@@ -96,7 +96,7 @@ func (e *undecidedError) Unwrap() error { return e.err }
 // Undecided returns true: the limiter took no decision before the caller's context ended.
 func (e *undecidedError) Undecided() bool { return true }
 
-// waitUntilDone returns nil when done is closed, or an error if ctx or the time ends first.
+// waitUntilDone returns nil when done is closed, or an error if ctx ends or limit fires first.
 func waitUntilDone(ctx context.Context, limit *time.Timer, done <-chan struct{}) error {
 	err := waitUntilDoneOrGone(ctx.Done(), limit, done)
 	if err == errCallerLeft { //nolint:errorlint // it is never wrapped

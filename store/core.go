@@ -100,9 +100,9 @@ func (c *core) limits() backend.Limits {
 	return c.wantedLimits
 }
 
-// checkRequest returns the error of a request that must not reach the queue or the store, or nil. If both the context
-// has ended and n is out of range, Acquire, for which waiting is true, returns the context's error, and TryAcquire the
-// error of n.
+// checkRequest returns the error of a request that must not reach the queue or the store, or nil. waiting is true for
+// Acquire and false for TryAcquire. If the context has ended and n is also out of range, Acquire returns the context's
+// error, and TryAcquire the error of n.
 func (c *core) checkRequest(ctx context.Context, n int, waiting bool) error {
 	var ctxErr error
 	if ctx.Err() != nil {

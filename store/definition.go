@@ -67,7 +67,7 @@ func (c *core) lockDefinition() (unlock func()) {
 // attempt is two calls.
 const defineTimeouts = 4
 
-// lockDefinitionInTime is lockDefinition that returns an error after defineTimeouts.
+// lockDefinitionInTime is lockDefinition that returns an error after defineTimeouts times CallTimeout.
 func (c *core) lockDefinitionInTime() (unlock func(), err error) {
 	limit := time.NewTimer(defineTimeouts * c.s.o.CallTimeout)
 	defer limit.Stop()

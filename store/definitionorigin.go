@@ -30,8 +30,8 @@ func (st stamp) String() string { return fmt.Sprint(st.serial, " ", processID) }
 // time returns the time of the stamp by the store's clock, which shows now.
 func (st stamp) time(now int64) int64 { return now - time.Since(st.at).Microseconds() }
 
-// after reports whether the stamp is not before the origin of d: by the order in this process if both are of this one,
-// else by the store's clock.
+// after reports whether the stamp is not earlier than the origin of d. If both are of this process, their order in it
+// decides, else the store's clock.
 func (st stamp) after(d *backend.Definition, now int64) bool {
 	if serial, of, ok := strings.Cut(d.By, " "); ok && of == processID {
 		n, err := strconv.ParseInt(serial, 10, 64)
@@ -77,7 +77,7 @@ func (c *core) firstUseRefusal(d *backend.Definition, wanted backend.Limits, now
 	return errors.New("a limiter that was made later has set its limits")
 }
 
-// follows reports whether d, which is newer, was set in place of old or could have been. If not, the caller restores old.
+// follows reports whether d was, or could have been, set in place of old, which is older. If not, the caller restores old.
 // The scenario without it: the store loses old, and the first use of an older program sets d, which old would have
 // prevented.
 func follows(d, old *backend.Definition) bool {
@@ -99,7 +99,7 @@ func follows(d, old *backend.Definition) bool {
 	return d.Made >= old.Made
 }
 
-// restored returns d with a new version, to replace found, which does not follow it.
+// restored returns the definition that brings back the limits of d in place of found, which does not follow d.
 func restored(d, found *backend.Definition, seen, now int64) *backend.Definition {
 	next := found.WithLimits(d.Limits, now)
 	next.Version = max(next.Version, seen+1)
@@ -150,7 +150,7 @@ func pastIsFull(d *backend.Definition) bool {
 	return count[true] >= maxPast || count[false] >= maxPast
 }
 
-// digest returns a hash of l in 8 characters. Two limits have the same with a probability of 2^-32.
+// digest returns a hash of l in 8 characters. Two different limits have the same digest with a probability of 2^-32.
 func digest(l backend.Limits) string {
 	h := fnv.New32a()
 	_, _ = fmt.Fprint(h, l.Kind, l.Permits, l.Period, l.Refill, l.Segments)

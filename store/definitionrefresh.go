@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// refreshIfDue is called whenever the limiter is used.
+// refreshIfDue loads the definition in the background if that is due. It is called whenever the limiter is used.
 func (c *core) refreshIfDue(now time.Time) {
 	in := c.inForce.Load()
 	if in == nil || !now.After(in.due) || c.s.shardOf(c.name, "").breaker.err() != nil {
@@ -21,8 +21,8 @@ func (c *core) refreshIfDue(now time.Time) {
 	}
 }
 
-// refreshSoon makes the next use within a random part of a second load the definition, because all instances can have
-// the same reason at once.
+// refreshSoon makes the limiter load the definition at its next use after a random part of a second. The pause is random
+// because all instances can have the same reason to load at once.
 func (c *core) refreshSoon() {
 	if in := c.inForce.Load(); in != nil {
 		soon := &loadedDefinition{Definition: in.Definition, due: time.Now().Add(time.Duration(rand.Int64N(int64(time.Second))))}

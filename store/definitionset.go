@@ -56,7 +56,7 @@ func (c *core) define(wanted backend.Limits, why defineReason, by stamp) error {
 }
 
 // writeDefinition puts next in place of old, which is nil if there is none. It reports whether next is stored now. If
-// not, another instance has replaced old before.
+// not, another instance was first to replace old.
 func (c *core) writeDefinition(old, next *backend.Definition) (bool, error) {
 	version := int64(0)
 	if old != nil {

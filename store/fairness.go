@@ -52,7 +52,7 @@ type fairness struct {
 	share     float64 // the fraction of a tick's permits that this instance takes first; 0: the first share
 	shortfall float64 // how many permits fewer than its quotas it got lately
 	tick      tickAccount
-	restUntil time.Time // end of a rest: this instance has taken what is allowed for now, and asks for no more before
+	restUntil time.Time // end of a rest: this instance has taken what is allowed for now, and asks for no more until then
 
 	nextTurn      time.Time // this instance does not ask before its turn, so that rivals ask first
 	everWon       bool      // this instance has won a turn: it got its quota
@@ -107,7 +107,7 @@ type observation struct {
 	alone    bool      // no other call of this instance was under way
 }
 
-// observe updates what is known of rivals and of this tick by an answer.
+// observe takes an answer of the store, and updates what is known of rivals and of this tick.
 func (f *fairness) observe(o observation, now time.Time) {
 	if o.rejected {
 		f.lastWaited = now
@@ -126,7 +126,7 @@ func (f *fairness) observe(o observation, now time.Time) {
 		f.observeRival(d, now) // the answers to all own calls of that time are in
 	}
 	f.observed = answerState{def: d, state: o.state, now: o.now, got: now}
-	before := o.state // as it was before this instance's requests, if no rival has taken any
+	before := o.state // the state before this instance's requests, if rivals have taken no permits
 	if before.Missing -= o.own; continues {
 		before = d.Advance(last.state, o.now)
 	}
@@ -138,8 +138,8 @@ func (f *fairness) observe(o observation, now time.Time) {
 	f.adjustShare(o, now)
 }
 
-// observeOthers is called with how many permits are missing since the last answer that this instance's requests in the
-// call have not taken.
+// observeOthers is called with the number of permits that are missing since the last answer, without the permits that
+// this instance's requests in the call have taken.
 func (f *fairness) observeOthers(others int64, o observation, now time.Time) {
 	switch {
 	case others > 0 && o.alone:

@@ -13,8 +13,8 @@ type leaseTurns struct {
 }
 
 const (
-	// An instance with notices asks at most minLeaseDelay to maxLeaseDelay later, depending on the round-trip time. An
-	// instance without notices asks at most maxPollDelay later.
+	// With notices, an instance asks later by at most six round-trip times; this bound is itself at least minLeaseDelay and
+	// at most maxLeaseDelay. Without notices, it asks later by at most maxPollDelay.
 	minLeaseDelay = 2 * time.Millisecond
 	maxLeaseDelay = 12 * time.Millisecond
 	maxPollDelay  = 75 * time.Millisecond
@@ -47,8 +47,8 @@ func (f *fairness) observeLeases(others, free int64, granted bool, rtt time.Dura
 	}
 }
 
-// observeRelease is called for a notice of a release, which is sent only if a caller waits. If none has waited here for
-// as long as the store remembers, one waits elsewhere.
+// observeRelease is called for a notice of a release, which is sent only if a caller waits. If no caller has waited here
+// for as long as the store remembers waiting callers, a caller of another instance waits.
 func (f *fairness) observeRelease(now time.Time) {
 	if now.Sub(f.lastWaited) > waitsRemembered {
 		f.startWaiting(now)

@@ -46,8 +46,8 @@ func (f *fairness) countTurn(won bool) {
 	}
 }
 
-// yields reports whether the instance asks after its rivals, or looks for rivals, and counts the win for that. won
-// reports whether it has won the last turn.
+// yields reports whether the instance asks late at its next turn: to let its rivals ask first or, after winsBeforeLook
+// wins without a known rival, to look for rivals. yields counts these wins. won reports whether the last turn was won.
 func (f *fairness) yields(won bool, now time.Time) bool {
 	switch {
 	case !won:

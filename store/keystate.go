@@ -154,8 +154,8 @@ func (a *answerState) available(n int64, now time.Time) bool {
 // free returns how many permits were available at the answer.
 func (a *answerState) free() int64 { return a.def.Permits - a.state.Missing }
 
-// A rememberedRejection is what lets requests for least permits or more be rejected without the store, up to the moment
-// until. The zero value covers no request.
+// A rememberedRejection covers requests for least permits or more, up to the moment until. They are rejected without
+// asking the store. The zero value covers no request.
 type rememberedRejection struct {
 	least int64
 	until time.Time

@@ -31,7 +31,7 @@ type heldLease struct {
 	// The lock of the leaseRenewer guards the following fields.
 
 	fence      int64     // 0: not known, because the answer was lost
-	validUntil time.Time // the lease does not end before
+	validUntil time.Time // the lease does not end before this moment
 	lastSent   time.Time // when it was last sent to be renewed or released
 	released   bool
 	ended      bool // nothing is left to do
@@ -103,7 +103,7 @@ func (l *heldLease) reportLost(err error) {
 }
 
 // A leaseRenewer renews the leases that this instance holds, and releases those whose release has failed. It has a
-// goroutine while there are any.
+// goroutine while there are such leases.
 type leaseRenewer struct {
 	s       *Store
 	mu      sync.Mutex
@@ -116,7 +116,7 @@ type leaseRenewer struct {
 // errLeaseGone and errRenewedLate are why a lease was lost.
 var (
 	errLeaseGone   = errors.New("the store has no such lease any more")
-	errRenewedLate = errors.New("it could not be renewed in time")
+	errRenewedLate = errors.New("the lease could not be renewed in time")
 )
 
 func (r *leaseRenewer) add(l *heldLease) {
@@ -238,7 +238,8 @@ func (r *leaseRenewer) pause() (time.Duration, bool) {
 	return least, true
 }
 
-// renewDue renews the leases that were not renewed for a third of their TTL, and ends the expired ones.
+// renewDue renews the leases that were not renewed for a third of their TTL, sends releases again that have failed, and
+// ends the expired leases.
 func (r *leaseRenewer) renewDue(now time.Time) {
 	var due, expired, lost []*heldLease
 	r.mu.Lock()

@@ -19,7 +19,7 @@ import (
 type leaseCall struct {
 	pendingAnswer
 	c        *core
-	shard    *shard // the key's, when the call was made
+	shard    *shard // the key's shard when the call was made
 	op       leaseOp
 	request  backend.LeaseRequest // with the answer, once there is one; the backend fills in a copy
 	attempts attempts

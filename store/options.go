@@ -17,8 +17,8 @@ type Options struct {
 	// FailureThreshold is how many calls in a row must fail before the store counts as away. While it is away, limiters do
 	// not call it and answer by their [OutagePolicy]. The default is 3.
 	FailureThreshold int `json:"failure_threshold,omitempty" yaml:"failure_threshold,omitempty"`
-	// ProbeInterval is the time between two calls by which a store that is away is probed. The default is 1 s. It varies
-	// by a fifth at random, so that instances do not probe together.
+	// ProbeInterval is the time between two probes of a store that is away. The default is 1 s. It varies by a fifth at
+	// random, so that instances do not probe together.
 	ProbeInterval time.Duration `json:"probe_interval,omitempty" yaml:"probe_interval,omitempty"`
 	// RefreshInterval is the time after which a limiter in use loads its limits again, in case a notice of a change was
 	// missed. The default is 10 s. It is up to a fifth shorter at random, so that instances do not load together.
@@ -63,9 +63,9 @@ type LimiterOptions struct {
 	// without asking the store. The default, 0, borrows none, like 1. A block has about as many permits as the instance
 	// needs within a second, and never more than a quarter of the limit.
 	//
-	// The limit holds in sum, but other instances cannot use permits that were borrowed until the instance returns
-	// them, a second after it took them. A bucket accepts them only if nothing was taken since; otherwise refills
-	// restore them as if they had been used. If the instance dies, refills or the end of the window restore them.
+	// All instances together keep to the limit, but other instances cannot use permits that were borrowed until the
+	// instance returns them, a second after it took them. A bucket accepts them only if nothing was taken since; otherwise
+	// refills restore them as if they had been used. If the instance dies, refills or the end of the window restore them.
 	//
 	// Rejections are remembered as with CacheRejections. If the store's clock steps forward, the instance learns of it at
 	// its next call. Until then, for at most a second, it grants from a block although the step has already restored

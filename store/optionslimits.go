@@ -80,7 +80,7 @@ func storedPeriod(p *validate.Problems, field string, value, period time.Duratio
 	case period%time.Microsecond != 0 && period == value:
 		p.Add(field, value, "must be whole microseconds in a store")
 	case period%time.Microsecond != 0:
-		p.Add(field, value, "must have whole microseconds for each of {SegmentsPerWindow} in a store")
+		p.Add(field, value, "must be a whole number of microseconds for each of {SegmentsPerWindow} in a store")
 	case us > backend.MaxPeriod:
 		p.Add(field, value, "must be at most 100 years in a store")
 	}

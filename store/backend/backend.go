@@ -1,5 +1,6 @@
-// Package backend is for authors of stores. It has the interface that a store implements for package store, and in Go
-// what every store must decide alike. Programs that use limiters need only packages store, weirredis and weirpostgres.
+// Package backend is for authors of stores. It has the interface that a store implements for package store, and the
+// decisions that every store must take alike, written in Go. Programs that use limiters need only packages store,
+// weirredis and weirpostgres.
 //
 // backend.go has the interface, definition.go has the limits that instances agree on, state.go has what a store keeps
 // for one key and how it decides, and convert.go has what becomes of that when the limits change.
@@ -70,7 +71,7 @@ type Batch struct {
 	Err     error   // Failed, Unreachable: why
 	Now     int64   // the store's time of the decision, in µs since 1970
 	State   State   // Decided: after the requests; OutdatedState: the stored one
-	Granted []int64 // Decided: see [Definition.Decide]; the caller has made it, with one element for each request
+	Granted []int64 // Decided: see [Definition.Decide]; made by the caller, with one element for each request
 }
 
 // An Outcome is the result of a [Batch], a [Replacement] or a [LeaseRequest].
@@ -106,7 +107,7 @@ type Replacement struct {
 
 	Outcome Outcome // Decided, Failed or Unreachable
 	Err     error   // Failed, Unreachable: why
-	Done    bool    // Old was stored, and Next is now
+	Done    bool    // reports whether Old was stored and was replaced by Next
 }
 
 // A LeaseRequest acquires, renews or releases a lease of permits of a concurrency limiter. With Permits == 0, Acquire

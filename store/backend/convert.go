@@ -3,11 +3,11 @@ package backend
 // Convert converts s, which was stored under an older definition, to a state of d. Permits that were granted stay
 // granted. Stores do not convert states; they report [OutdatedState] (see [Backend]).
 //
-// Until d came into force, s is advanced by its old schedule. If the segments of a sliding window have changed, what was
-// taken in an old segment moves to the latest of the new segments that it can belong to.
+// First, s is advanced by its old schedule to the moment at which d came into force. If the segments of a sliding window
+// have changed, what was taken in an old segment moves to the latest of the new segments that it can belong to.
 func (d *Definition) Convert(s State) State {
 	if s.Period <= 0 || s.Kind < KindTokenBucket || s.Kind > KindSlidingWindow {
-		return d.InitialState(d.Version) // a schedule that cannot be computed with
+		return d.InitialState(d.Version) // the schedule of s is broken, so the key starts full
 	}
 	at := max(d.startTime(s), s.TickTime(s.Tick))
 	s = s.Definition().Advance(s, at)

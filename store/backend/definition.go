@@ -45,8 +45,8 @@ type Definition struct {
 	Version int64 `json:"version"`
 	// Anchor is the time of tick 0, in µs of the server's clock since 1970. Tick k is at Anchor + k × Period.
 	Anchor int64 `json:"anchor,omitempty"`
-	// Reached reports whether, when the definition came into force, its period had already passed since the last tick of
-	// the schedule before. Then tick 0 is the moment of the change, and Convert restores what comes back on one tick.
+	// Reached reports whether the last tick of the old schedule was at least one new period ago when the definition came
+	// into force. Then tick 0 is the moment of the change, and Convert restores what comes back on one tick.
 	Reached bool `json:"reached,omitempty"`
 	// Origin is which program set the limits, and when. Backends store it unchanged.
 	Origin
@@ -58,7 +58,7 @@ type Origin struct {
 	Generation int64 `json:"generation,omitempty"`
 	// Explicit reports whether Reconfigure set the limits, not the first use of a limiter.
 	Explicit bool `json:"explicit,omitempty"`
-	// Made is, in µs of the server's clock since 1970, when Reconfigure set the limits. If Explicit is false, Made is when
+	// Made is when Reconfigure set the limits, in µs of the server's clock since 1970. If Explicit is false, Made is when
 	// the limiter was made whose first use set the limits.
 	Made int64 `json:"made,omitempty"`
 	// By identifies the process that set the limits, and in that process the limiter or the call of Reconfigure.

@@ -46,9 +46,9 @@ type State struct {
 	// Missing is how many permits are missing from full; for a sliding window, the sum of Taken. It is above the limit
 	// if the limit was lowered or more was charged than was available.
 	Missing int64
-	// RefundFloor is, for a token bucket, the least to which a refund can lower Missing. When an instance borrows a block,
-	// RefundFloor is set to Missing: until ticks have restored the block, the instance grants its permits, so a refund
-	// must not restore them. Like Missing, RefundFloor falls by Refill on each tick.
+	// RefundFloor is, for a token bucket, the smallest value to which a refund can lower Missing. When an instance borrows
+	// a block, RefundFloor is set to Missing: until ticks have restored the block, the instance grants its permits, so a
+	// refund must not restore them. Like Missing, RefundFloor falls by Refill on each tick.
 	RefundFloor int64
 	// Taken is, for a sliding window, what was taken in each segment that still counts, the oldest first, without empty
 	// segments.
@@ -166,8 +166,8 @@ func (d *Definition) take(s *State, n int64) int64 {
 	return n
 }
 
-// refund gives back what is still missing because of the grant. Ticks restore the permits that were missing before
-// it first, and then those of the grant.
+// refund gives back what is still missing because of the grant. Ticks first restore the permits that were missing before
+// the grant, and then those of the grant.
 func (d *Definition) refund(s *State, r Request) int64 {
 	if d.Kind == KindSlidingWindow {
 		return s.refundSegment(r)
@@ -254,7 +254,7 @@ func (d *Definition) refill() int64 {
 }
 
 // Wait returns how many µs after now n permits will be available if no others are taken; 0 if they are available now. n
-// == 0 counts as 1. s must hold for now.
+// == 0 counts as 1. s must be the state at now.
 func (d *Definition) Wait(s State, now, n int64) int64 {
 	over := s.Missing + max(n, 1) - d.Permits
 	if over <= 0 {
@@ -263,7 +263,7 @@ func (d *Definition) Wait(s State, now, n int64) int64 {
 	return max(d.TickTime(d.tickOfReturn(s, over))-now, 1)
 }
 
-// tickOfReturn returns the tick on which a number of the missing permits have come back.
+// tickOfReturn returns the first tick on which at least the given number of missing permits have come back.
 func (d *Definition) tickOfReturn(s State, permits int64) int64 {
 	switch {
 	case d.Kind != KindSlidingWindow && d.Refill == 0:
