@@ -25,8 +25,8 @@ type Strategy struct {
 	mu sync.Mutex // never held while a function of the program runs
 }
 
-// New makes a circuit breaker, closed unless its Control is isolated. If o is nil, it has the defaults. If o is invalid,
-// making a pipeline of the strategy fails.
+// New makes a circuit breaker. Its circuit is closed, or isolated if [Options.Control] is isolated. If o is nil, it has
+// the defaults. If o is invalid, making a pipeline of the strategy fails.
 func New(o *Options) *Strategy {
 	s := &Strategy{options: o.withDefaults(), problem: o.Validate()}
 	if c := s.options.Control; c != nil {
@@ -98,7 +98,7 @@ type admission struct {
 func (s *Strategy) admit() admission {
 	now := clock.Now()
 	if p := s.current.Load(); p.rejects(now) && !s.controlChanged() {
-		return admission{phase: p, wait: p.wait(now)} // without the lock, because an open circuit has many
+		return admission{phase: p, wait: p.wait(now)} // without the lock, because an open circuit rejects many executions
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

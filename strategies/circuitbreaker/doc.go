@@ -83,5 +83,5 @@
 // failsafe-go cannot free the place of a probe without counting a success or a failure, so a cancelled probe would
 // count. It never frees the place of a probe that does not return. It counts the outcome of an execution from before a
 // transition as that of a probe. It has either a ratio or a number of failures in a row, and rounds the ratio to
-// hundredths. Its windows are internal.
+// hundredths. Another module cannot use its windows.
 package circuitbreaker
