@@ -58,7 +58,7 @@ func (trip *roundTrip) abandon() bool { return trip.state.CompareAndSwap(0, trip
 // maxBatch bounds a round trip: one statement or pipeline of that size takes about a millisecond.
 const maxBatch = 256
 
-// add queues x for the next round trip and does not wait.
+// add queues x and does not wait.
 func (b *batcher[T]) add(x T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
