@@ -1,7 +1,9 @@
 package limiter
 
 import (
+	"hash/maphash"
 	"iter"
+	"slices"
 	"sync"
 )
 
@@ -87,7 +89,7 @@ func (p *PartitionedLimiter[R, K]) Apply(change func(key K, l Limiter) error) er
 	}
 	p.applying.Lock()
 	defer p.applying.Unlock()
-	a := &applyCall[K]{change: change}
+	a := &applyCall[K]{change: change, seed: p.seed}
 	p.change.Store(a)
 	defer p.change.Store(nil)
 	for key, l := range p.All() {
@@ -98,17 +100,46 @@ func (p *PartitionedLimiter[R, K]) Apply(change func(key K, l Limiter) error) er
 	return nil
 }
 
-// An applyCall is a call of Apply.
+// An applyCall is a call of Apply. Apply goes through millions of keys with a lock for each, so the keys are spread over
+// several locks: with one lock, a call for a key would wait for milliseconds.
 type applyCall[K comparable] struct {
 	change  func(K, Limiter) error
-	running sync.Map // the keys that change is being called for
+	seed    maphash.Seed
+	running [64]runningChanges[K] // by the key's hash
+}
+
+// runningChanges are the keys that change is being called for.
+type runningChanges[K comparable] struct {
+	mu   sync.Mutex
+	keys []K
+	_    [4]uint64 // a cache line for each
 }
 
 // apply calls change, unless change is running for that key: then the caller can be change itself.
 func (a *applyCall[K]) apply(key K, l Limiter) error {
-	if _, running := a.running.LoadOrStore(key, true); running {
+	r := &a.running[maphash.Comparable(a.seed, key)%uint64(len(a.running))]
+	if !r.begin(key) {
 		return nil
 	}
-	defer a.running.Delete(key)
+	defer r.end(key)
 	return a.change(key, l)
+}
+
+// begin adds a key. It returns false if the key is there.
+func (r *runningChanges[K]) begin(key K) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slices.Contains(r.keys, key) {
+		return false
+	}
+	r.keys = append(r.keys, key)
+	return true
+}
+
+// end removes a key.
+func (r *runningChanges[K]) end(key K) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.Index(r.keys, key)
+	r.keys = slices.Delete(r.keys, i, i+1)
 }
