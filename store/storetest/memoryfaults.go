@@ -36,13 +36,13 @@ func newFaults() faults {
 // Fail makes every method return err and do nothing, until Fail(nil). Calls of Listen that are running continue.
 func (m *Memory) Fail(err error) { m.locked(func() { m.faults.err = err }) }
 
-// LoseAnswers(true) makes every method do its work and then return an error.
+// LoseAnswers makes every method do its work and then return an error while on is true.
 func (m *Memory) LoseAnswers(on bool) { m.locked(func() { m.faults.lose = on }) }
 
 // Delay makes every call take d: half of it before the server does its work, half after. The default is 0.
 func (m *Memory) Delay(d time.Duration) { m.locked(func() { m.faults.delay = d }) }
 
-// Stall(true) makes every method wait until its context ends, or until Stall(false).
+// Stall makes every method wait until its context ends, or until Stall(false), if on is true.
 func (m *Memory) Stall(on bool) { m.StallShard(everyShard, on) }
 
 // SetShards divides the Memory into shards, like a Redis Cluster; of returns the shard of a key. By default there is
@@ -62,8 +62,8 @@ func (m *Memory) FailShard(shard string, err error) {
 	m.locked(func() { m.faults.shards[shard] = err })
 }
 
-// StallShard(shard, true) makes every call with a key in that shard wait until its context ends, or until
-// StallShard(shard, false).
+// StallShard makes every call with a key in that shard wait until its context ends, or until StallShard(shard, false),
+// if on is true.
 func (m *Memory) StallShard(shard string, on bool) {
 	m.locked(func() {
 		switch end := m.faults.stalled[shard]; {

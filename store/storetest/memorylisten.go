@@ -17,8 +17,8 @@ type listener struct {
 	disconnected chan struct{} // closed when the connection is lost
 }
 
-// NoListen(true) makes Listen return [errors.ErrUnsupported], and running calls of Listen another error.
-// NoListen(false) ends that.
+// NoListen makes Listen return [errors.ErrUnsupported] while on is true. Calls of Listen that are running when on becomes
+// true return another error.
 func (m *Memory) NoListen(on bool) {
 	m.locked(func() {
 		if m.noListen = on; on {

@@ -101,6 +101,7 @@ func snake(name string) string {
 }
 
 var (
+	// DurationType is the type of [time.Duration].
 	DurationType    = reflect.TypeFor[time.Duration]()
 	unmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
 	marshalerType   = reflect.TypeFor[encoding.TextMarshaler]()

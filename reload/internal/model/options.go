@@ -134,6 +134,7 @@ func (o ChaosBehaviorOptions) Validate() error {
 // unique for each purpose.
 type Purpose string
 
+// The purposes.
 const (
 	KeyFunction     Purpose = "key function"
 	HandleFunction  Purpose = "handle function"

@@ -30,6 +30,7 @@ type Word struct {
 	Value int64
 }
 
+// The words that a rule can allow.
 var (
 	Off     = Word{"off", -1}
 	Forever = Word{"forever", math.MaxInt}
