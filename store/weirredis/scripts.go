@@ -28,6 +28,28 @@ const definitionCheck = `local defined=call('GETRANGE',KEYS[2],0,7)
 local newest=defined~='' and unpack('<d',defined) or 0
 if newest>version then return pack('<dddB',newest,now,0,{outdated_definition}) end`
 
+// readBucket are statements that read the state of a bucket, as take.lua describes it, and bring it up to date. They
+// answer if the state is not of the definition of the call.
+const readBucket = `local stored=call('GET',KEYS[1])
+local tick,missing,floor,elapsed=now-(now-anchor)%period,0,0,0
+if stored then
+  local stored_version,written,stored_missing=unpack('<ddd',stored)
+  if stored_version~=version then
+    if stored_version>version then return pack('<dddB',stored_version,now,0,{outdated_definition}) end
+    return pack('<dddB',version,now,0,{outdated_state})..stored
+  end
+  missing=stored_missing
+  if string.byte(stored,25)>127 then floor=unpack('<d',stored,#stored-7) end
+  elapsed=tick-(written-(written-anchor)%period)
+  if elapsed>0 then
+    local returned=elapsed/period*refill
+    missing=missing-returned
+    if missing<0 then missing=0 end
+    floor=floor-returned
+    if floor<0 then floor=0 end
+  end
+end`
+
 // A script is sent by its hash, which the server knows after the source was sent once.
 type script struct {
 	source, sha any // strings
@@ -54,7 +76,7 @@ func (c clock) script(name string) script {
 	if err != nil {
 		panic(err) // unreachable: the file is embedded
 	}
-	text := strings.ReplaceAll(string(source), "{check_definition}", definitionCheck)
+	text := strings.NewReplacer("{check_definition}", definitionCheck, "{read_bucket}", readBucket).Replace(string(source))
 	text = strings.NewReplacer(
 		"{clock}", c.now, "{expiry}", c.expiry,
 		"{outdated_definition}", strconv.Itoa(answerOutdatedDefinition), "{granted}", strconv.Itoa(answerGranted),

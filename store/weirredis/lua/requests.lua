@@ -9,25 +9,7 @@ local call,unpack,pack=redis.call,struct.unpack,struct.pack
 local arg,requests=ARGV[1],ARGV[2]
 local version,anchor,period,permits,refill=unpack('<ddddd',arg)
 {check_definition}
-local stored=call('GET',KEYS[1])
-local tick,missing,floor,elapsed=now-(now-anchor)%period,0,0,0
-if stored then
-  local stored_version,written,stored_missing=unpack('<ddd',stored)
-  if stored_version~=version then
-    if stored_version>version then return pack('<dddB',stored_version,now,0,{outdated_definition}) end
-    return pack('<dddB',version,now,0,{outdated_state})..stored
-  end
-  missing=stored_missing
-  if string.byte(stored,25)>127 then floor=unpack('<d',stored,#stored-7) end
-  elapsed=tick-(written-(written-anchor)%period)
-  if elapsed>0 then
-    local returned=elapsed/period*refill
-    missing=missing-returned
-    if missing<0 then missing=0 end
-    floor=floor-returned
-    if floor<0 then floor=0 end
-  end
-end
+{read_bucket}
 local min,max=math.min,math.max
 local current=(tick-anchor)/period
 local granted,changed,previous={},elapsed<0 and missing>0,0
