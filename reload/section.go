@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -175,7 +176,9 @@ func (f *File) sectionBuildFunc(s *model.Section, name string) registry.BuildFun
 
 // A LimiterInfo describes a limiter of a file.
 type LimiterInfo struct {
-	Name, Kind string
+	Name string
+	// Kind is the kind, such as "token_bucket"; of a partitioned limiter the kind of the limiter of each key.
+	Kind string
 	// Options are the options as the file sets them: of the kind, such as a [limiter.TokenBucketOptions], and for a
 	// partitioned limiter those of each key. If nil, the kind has no options, or the file has problems there.
 	Options any
@@ -190,11 +193,34 @@ type LimiterInfo struct {
 
 // Limiter returns what the file says about a shared limiter. ok is false if there is none of that name.
 func (f *File) Limiter(name string) (info LimiterInfo, ok bool) {
-	l := f.limiter(name)
+	l := f.content.LimiterNamed[name]
 	if l == nil {
 		return info, false
 	}
-	info = LimiterInfo{Name: name, Kind: l.Kind, Options: l.Options}
+	return infoOf(name, l), true
+}
+
+// AllLimiters returns what the file says about its limiters: the shared ones and then the limiters that are written in
+// strategies, whose names are pipeline/strategy.
+func (f *File) AllLimiters() iter.Seq[LimiterInfo] {
+	return func(yield func(LimiterInfo) bool) {
+		for _, l := range f.content.Limiters {
+			if !yield(infoOf(l.Name, l)) {
+				return
+			}
+		}
+		for _, p := range f.content.Pipelines {
+			for _, s := range p.Strategies {
+				if l := s.Limiter; l != nil && l.Name == "" && !yield(infoOf(p.RegistryName(s, ""), l)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func infoOf(name string, l *model.Limiter) LimiterInfo {
+	info := LimiterInfo{Name: name, Kind: l.Kind, Options: l.Options}
 	if o, is := l.Options.(model.PartitionedOptions); is {
 		info.Partitioned, info.Key, info.Options = true, o.Key, nil
 		if l.Each != nil {
@@ -207,22 +233,13 @@ func (f *File) Limiter(name string) (info LimiterInfo, ok bool) {
 	for _, m := range l.Members {
 		info.Members = append(info.Members, m.Name)
 	}
-	return info, true
-}
-
-func (f *File) limiter(name string) *model.Limiter {
-	for _, l := range f.content.Limiters {
-		if l.Name == name {
-			return l
-		}
-	}
-	return nil
+	return info
 }
 
 // ExplainLimiter returns the limits of a shared limiter in words, as [File.Explain] writes them. It returns "" if there
 // is no limiter of that name, and during [Section.Check], when limiters can have problems.
 func (f *File) ExplainLimiter(name string) string {
-	l := f.limiter(name)
+	l := f.content.LimiterNamed[name]
 	if l == nil || f.unchecked {
 		return ""
 	}

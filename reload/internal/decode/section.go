@@ -60,11 +60,7 @@ func (d *decoder) decodeSection(e document.Entry, kind model.SectionKind) {
 	if s.options == nil {
 		return
 	}
-	for _, r := range s.references {
-		if field, within := strings.CutPrefix(r.from, "."); within {
-			d.resolveWithin(r, e.Value.Get(field), field)
-		}
-	}
+	d.resolveWithin(s)
 	s.valid = len(d.Problems) == before
 	if kind.Names != nil {
 		kind.Names(&d.file.Names, s.Options)
@@ -74,16 +70,28 @@ func (d *decoder) decodeSection(e document.Entry, kind model.SectionKind) {
 	}
 }
 
-// resolveWithin checks that a reference of a section names an entry of that field of the section.
-func (d *decoder) resolveWithin(r reference, of *document.Node, field string) {
-	var names []string
-	if of != nil {
-		for _, e := range of.Entries {
-			names = append(names, e.Key.Text)
+// resolveWithin checks the references of a section to entries of its own fields.
+func (d *decoder) resolveWithin(s *section) {
+	fields := make(map[string]collection[document.Node])
+	for _, r := range s.references {
+		field, within := strings.CutPrefix(r.from, ".")
+		if !within {
+			continue
 		}
-	}
-	if !slices.Contains(names, r.Text) {
-		d.Add(r, "%s has no %s, %s", field, document.Quoted(r.Text), d.Instead(r.Text, names, "it is empty"))
+		in, known := fields[field]
+		if !known {
+			in.byName = make(map[string]*document.Node)
+			if n := s.options.node.Get(field); n != nil {
+				for _, e := range n.Entries {
+					in.names = append(in.names, e.Key.Text)
+					in.byName[e.Key.Text] = e.Value
+				}
+			}
+			fields[field] = in
+		}
+		if in.byName[r.Text] == nil {
+			d.Add(r, "%s has no %s, %s", field, document.Quoted(r.Text), d.Instead(r.Text, in.names, "it is empty"))
+		}
 	}
 }
 

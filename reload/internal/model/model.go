@@ -46,6 +46,8 @@ type File struct {
 	Budgets   []*Budget
 	Pipelines []*Pipeline
 	Sections  []*Section
+	// LimiterNamed has the shared limiters by name.
+	LimiterNamed map[string]*Limiter
 	// Names has the names that the sections give.
 	Names Names
 	// PipelinesAt is where the pipelines begin.

@@ -1,6 +1,7 @@
 package gatewayconfig
 
 import (
+	"context"
 	"errors"
 
 	"github.com/weir-go/weir/reload"
@@ -34,6 +35,7 @@ func Register(k *reload.Kinds, r Runtime) {
 		Doc:      "The reverse proxy of weir gateway.",
 		Complete: true,
 		Names:    r.names,
+		Check:    func(f *reload.File, g Gateway) error { return g.Check(f) },
 		Pipelines: func(g Gateway) map[string]func(b *reload.SectionBuilder) error {
 			return map[string]func(b *reload.SectionBuilder) error{PipelineName: func(b *reload.SectionBuilder) error {
 				if r.Build == nil {
@@ -53,6 +55,15 @@ func (r Runtime) names(n *reload.Names, g Gateway) {
 				return nil, errNoRuntime
 			}
 			return r.Store(name, s)
+		})
+	}
+	for name := range g.Keys {
+		n.Key(name, g.keySource(name), func() (func(context.Context) string, error) {
+			key, err := g.NewKey(name)
+			if err != nil {
+				return nil, err
+			}
+			return byContext(key), nil
 		})
 	}
 }
