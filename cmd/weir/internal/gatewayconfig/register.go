@@ -37,12 +37,15 @@ func Register(k *reload.Kinds, r Runtime) {
 		Names:    r.names,
 		Check:    func(f *reload.File, g Gateway) error { return g.Check(f) },
 		Pipelines: func(g Gateway) map[string]func(b *reload.SectionBuilder) error {
-			return map[string]func(b *reload.SectionBuilder) error{PipelineName: func(b *reload.SectionBuilder) error {
+			full := g.WithDefaults()
+			builds := full.addressPipelines()
+			builds[PipelineName] = func(b *reload.SectionBuilder) error {
 				if r.Build == nil {
 					return errNoRuntime
 				}
-				return r.Build(b, g.WithDefaults())
-			}}
+				return r.Build(b, full)
+			}
+			return builds
 		},
 	})
 }
