@@ -141,7 +141,7 @@ func (c *change) run() error {
 		for _, v := range done.versions {
 			delete(c.versions, v.instance) // abandon discards the rest
 		}
-		r.afterCommit(done)
+		r.afterCommit(c.ctx, done)
 		c.report(done)
 		return nil
 	}
@@ -187,6 +187,7 @@ func (c *change) report(done committed) {
 	for _, v := range done.versions {
 		c.registry.reportReload(c.ctx, v)
 	}
+	c.registry.reportKeptOverrides(c.ctx, done.versions)
 	if c.reportRemoved {
 		for _, i := range done.removed {
 			c.registry.reportRemoved(c.ctx, i.id)
