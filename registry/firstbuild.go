@@ -135,7 +135,7 @@ func (r *Registry) tryFirstBuild(i *instance, first *firstBuild, goid uint64) (a
 		var done committed
 		if done, err = r.commitFirst(v, first, goid); err == nil {
 			first.err = nil
-			r.afterCommit(done)
+			r.afterCommit(context.Background(), done)
 			return false
 		}
 	}
