@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -19,7 +17,7 @@ type recipe struct {
 	name     string                                         // in messages, and in the name of the folder
 	url      func(addr string) string                       // what clients are given
 	prepare  func(ctx context.Context, data string) error   // fills the folder of data; nil: nothing to do
-	command  func(data string, port int) (*exec.Cmd, error) // runs in the foreground, logs to its output
+	command  func(data string, port int) (*exec.Cmd, error) // runs in the foreground, logs to its output; its Env is added to ours
 	answers  func(addr string) error                        // nil once it serves clients
 	says     string                                         // what it logs when it is ready, in lower case
 	control  control                                        // how it is stopped
@@ -68,7 +66,7 @@ func newInstance(ctx context.Context, r recipe) (*instance, error) {
 	return in, nil
 }
 
-func (in *instance) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(in.port)) }
+func (in *instance) addr() string { return hostPort(in.port) }
 func (in *instance) data() string { return filepath.Join(in.dir, "data") }
 func (in *instance) log() string  { return filepath.Join(in.dir, "log") }
 
@@ -107,7 +105,7 @@ func (in *instance) start(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = log.Close() }() // the process has its own
-	cmd.Dir, cmd.Env = in.data(), environment()
+	cmd.Dir, cmd.Env = in.data(), append(environment(), cmd.Env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = attributes(in.owner)
 	if in.process, err = startProcess(cmd); err != nil {
