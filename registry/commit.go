@@ -3,6 +3,7 @@ package registry
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/weir-go/weir"
 )
@@ -77,10 +78,12 @@ func (r *Registry) tryCommit(goid uint64, prepare func() (staged, error)) (done 
 func (r *Registry) putInForce(c staged) committed {
 	done := committed{versions: c.versions}
 	r.setSharedLimits(c)
+	now := time.Now()
 	for _, v := range c.versions {
 		i := v.instance
 		replaced := i.current
 		i.current, i.wasInForce = v, true
+		i.recordVersion(now, replaced != nil)
 		for _, u := range v.uses {
 			if u.onCommit != nil {
 				u.onCommit()
