@@ -89,6 +89,12 @@ var folders = []folder{
 		testOnly:   []string{"github.com/failsafe-go/failsafe-go"}, // to see what the bridge to it reports
 	},
 
+	// circuitbreaker: its Control isolates a circuit.
+	{
+		name:      "dashboard",
+		mayImport: []string{"registry", "reload", "pipeline", "limiter", "store", "strategies/circuitbreaker"},
+	},
+
 	// timeout: its error hides the one of a request that must not be sent again.
 	{
 		name:      "transport/weirhttp",
