@@ -131,3 +131,11 @@ func TestProgram(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, named, found)
 }
+
+func TestStartProgram(t *testing.T) {
+	caddy := needed(t, "WEIR_CADDY", "apt-get install caddy", "caddy")
+	s := StartProgram(t, "Server address: {{addr}}", caddy, "respond", "--listen", "{{addr}}", "hello")
+	require.Equal(t, "hello", body(t, s.URL))
+	s.Stop()
+	require.True(t, refused(s.Addr()))
+}
