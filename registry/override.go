@@ -55,7 +55,7 @@ func (o Override) EventAttributes() []slog.Attr {
 		slog.String("limiter.name", o.Limiter),
 		slog.String("override.by", o.By),
 		slog.String("override.reason", o.Reason),
-		slog.Time("override.until", o.Until),
+		slog.String("override.until", o.Until.Format(time.RFC3339)),
 		slog.String("override.options", fmt.Sprintf("%+v", o.Options)),
 	}
 	if o.Ended != "" {

@@ -11,6 +11,7 @@ import (
 	"github.com/weir-go/weir/internal/goroutine"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -122,6 +123,10 @@ func (l *lockedLimiter) change(to *override) (old *override, err error) {
 	switch {
 	case r.closed:
 		return nil, ErrClosed
+	case errors.Is(err, limiter.ErrClosed) && to != nil:
+		return nil, fmt.Errorf("%w: %q", ErrNoLimiter, res.id.name)
+	case errors.Is(err, limiter.ErrClosed):
+		err = nil // the limiter was closed meanwhile, and so the override has ended
 	case err != nil && to != nil:
 		return nil, fmt.Errorf("registry: overriding %v: %w", res.id, err)
 	}
@@ -179,7 +184,7 @@ func (r *Registry) endOverride(ctx context.Context, why string, find func() (*re
 		return err
 	}
 	o, err := l.change(nil)
-	if o != nil { // err is that of a limiter that was closed meanwhile
+	if o != nil {
 		r.reportOverrideEnded(ctx, o.Override, why, err)
 	}
 	return err
@@ -189,7 +194,8 @@ func (r *Registry) endOverride(ctx context.Context, why string, find func() (*re
 // them, and a later version can use them again.
 func (r *Registry) endUnusedOverrides(ctx context.Context) {
 	for _, res := range r.unusedOverridden() {
-		r.endOverrideOf(context.WithoutCancel(ctx), res.resource, res.override, endedRemoved)
+		// Deferred, so that each is ended even if the Listener of another one calls runtime.Goexit.
+		defer r.endOverrideOf(context.WithoutCancel(ctx), res.resource, res.override, endedRemoved)
 	}
 }
 
