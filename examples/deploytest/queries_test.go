@@ -141,7 +141,7 @@ func (f *fleet) testTroubles(t *testing.T) {
 		{"Retries, hedges, timeouts, fallbacks", "budget OnBudgetExhausted", aScrape},
 		{"Calls of stores", "flaky failure", aScrape},
 		{"Decisions of shared limiters", "away outage", aScrape},
-		{"Decisions of shared limiters", "flaky store", aScrape},
+		{"Decisions of shared limiters", "flaky outage", aScrape},
 		{"Warnings and errors", "OnRetry (Warning)", aScrape},
 	} {
 		assert.InEpsilon(t, rate.want, f.value(t, troubled, rate.title, rate.legend), 0.4, "%s, %s", rate.title, rate.legend)
@@ -157,6 +157,7 @@ func (f *fleet) testTroubles(t *testing.T) {
 		{"Stores", "away of " + instance, 0},
 		{"Stores", "flaky of " + instance, 1},
 		{"Configuration", instance, 0},
+		{"Overrides of limits", "stock OnLimiterOverridden", 1},
 		{"Reloads", "success", 1},
 		{"Reloads", "failure", 1},
 	} {

@@ -108,8 +108,8 @@ func trouble(ctx context.Context, tel *telemetry.Telemetry) (round func(), err e
 	}, nil
 }
 
-// registryTrouble removes a pipeline that is in use, fails to dispose of a replaced version, and fills the queue of a limiter
-// for as long as the process lives. The first two happen once, before the first scrape.
+// registryTrouble removes a pipeline that is in use, fails to dispose of a replaced version, fills the queue of a limiter for
+// as long as the process lives, and overrides its limit. All but the queue happens once, before the first scrape.
 func registryTrouble(ctx context.Context, tel *telemetry.Telemetry) error {
 	r := registry.New(&registry.Options{Listener: tel, ObserveLimiter: tel.ObserveLimiter})
 	if _, err := r.GetOrDefine("removed", func(*registry.Builder) error { return nil }); err != nil {
@@ -137,7 +137,10 @@ func registryTrouble(ctx context.Context, tel *telemetry.Telemetry) error {
 	for range 2 { // one holds the permit, one waits for it
 		go func() { _ = stock.Execute(ctx, func(context.Context) error { select {} }) }()
 	}
-	return nil
+	return r.Override(ctx, registry.Override{
+		Limiter: "stock", Options: limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 2}, Until: time.Now().Add(time.Hour),
+		By: "deploytest", Reason: "to see the alert",
+	})
 }
 
 // storeTrouble has a store that is away, and one half of whose calls fail.
