@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weir-go/weir/internal/heavyhitters"
 	"github.com/weir-go/weir/internal/validate"
 )
 
@@ -54,6 +55,7 @@ type PartitionedLimiter[R any, K comparable] struct {
 	change     atomic.Pointer[applyCall[K]] // the running Apply, or nil
 	closed     atomic.Bool
 	anyClocked atomic.Bool // a limiter has been made that needs the clock
+	rejections heavyhitters.Counter[K]
 
 	// Every call reads the fields before the gap, and new keys write to those after it: they are in different cache
 	// lines.
@@ -166,6 +168,9 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 		var lease Lease
 		var err error
 		if e, lease, err = p.findOrMake(ctx, s, hash, part, now, false); e == nil {
+			if p.counts(lease, err) {
+				p.rejections.Add(part.Key, hash)
+			}
 			return lease, err
 		}
 		pinned = !e.clocked()
@@ -173,6 +178,9 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 	if now != unknown && p.change.Load() == nil {
 		p.use(e)
 		if lease, err, ok := e.askClocked(ctx, now, n, wait); ok && err != ErrClosed { //nolint:errorlint // acquire returns it bare
+			if p.counts(lease, err) {
+				p.rejections.Add(part.Key, hash)
+			}
 			return lease, err
 		}
 	}
@@ -184,6 +192,9 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 			var lease Lease
 			var err error
 			if e, lease, err = p.findOrMake(ctx, s, hash, part, now, true); e == nil {
+				if p.counts(lease, err) {
+					p.rejections.Add(part.Key, hash)
+				}
 				return lease, err
 			}
 		}
@@ -196,13 +207,17 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 	}
 	if now != unknown {
 		if lease, err, ok := e.askClocked(ctx, now, n, wait); ok {
+			if p.counts(lease, err) {
+				p.rejections.Add(part.Key, hash)
+			}
 			return lease, err
 		}
 	}
-	if wait {
-		return e.limiter().Acquire(ctx, n)
+	lease, err := e.ask(ctx, n, wait)
+	if p.counts(lease, err) {
+		p.rejections.Add(part.Key, hash)
 	}
-	return e.limiter().TryAcquire(ctx, n)
+	return lease, err
 }
 
 // Statistics returns the figures of the resource's limiter. If there is none, or if it is no [StatisticsProvider], they
@@ -263,6 +278,7 @@ func (p *PartitionedLimiter[R, K]) Close() error {
 	if !p.closed.CompareAndSwap(false, true) {
 		return nil
 	}
+	p.rejections.Close()
 	errs := []error{p.janitor.stop()}
 	p.closeFrom(0, nil, &errs)
 	return errors.Join(errs...)

@@ -62,6 +62,7 @@ var (
 // without having begun to answer, strategies see the error of that context. If the pipeline ends with an error and the
 // response has not begun, the client gets an answer for that error, with Retry-After if it is known; a response that
 // has begun stays as it is. A strategy can answer in place of the handler by returning an [http.Handler] as the value.
+// Strategies find the request with [RequestFrom].
 //
 // The handler runs again only if it has not begun to answer and the request has no body, and never twice at once. Give
 // a retry [Retryable] as its Handle; otherwise it waits for an attempt that cannot be made.
