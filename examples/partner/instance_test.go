@@ -235,9 +235,18 @@ func TestInstance_Metrics(t *testing.T) {
 		`weir_rate_limiter_requests_total{pipeline_name="http",result="acquired",strategy_name="per-user"} 1`,
 		`weir_rate_limiter_requests_total{pipeline_name="http",result="rejected",strategy_name="per-user"} 19`,
 		`weir_store_decisions_total{decided_by="store",store_name="postgres"} 20`,
+		`http_server_request_duration_seconds_count{http_request_method="GET",http_response_status_code="200",http_route="/items/{user}",url_scheme="http"} 1`,
+		`http_server_request_duration_seconds_count{http_request_method="GET",http_response_status_code="429",http_route="/items/{user}",url_scheme="http"} 19`,
+		`http_server_request_duration_seconds_count{http_request_method="POST",http_response_status_code="201",http_route="/items/create",url_scheme="http"} 3`,
 		`target_info{service_instance_id="one",service_name="partner"} 1`,
+		// The maxima of the last minute.
+		`weir_http_server_request_max_duration_seconds{http_request_method="GET",http_response_status_code="429",http_route="/items/{user}",url_scheme="http"} 0.`,
+		`weir_rate_limiter_queue_max_duration_seconds{pipeline_name="http",result="acquired",strategy_name="per-user"} 0.`,
 	} {
-		if !strings.Contains(metrics, want+"\n") {
+		if !strings.HasSuffix(want, ".") {
+			want += "\n"
+		}
+		if !strings.Contains(metrics, want) {
 			t.Errorf("%s is not in\n%s", want, metrics)
 		}
 	}
