@@ -77,6 +77,7 @@ func (l *loadFlags) register(flags *flag.FlagSet) {
 
 // Bounds of the flags, so that a run ends and its samples fit into the memory.
 const (
+	minLength   = time.Millisecond
 	maxLength   = time.Hour
 	maxRate     = 10_000
 	maxRequests = 1_000_000
@@ -90,8 +91,8 @@ func (l *loadFlags) loads(targets []target, gets profile) (*loads, error) {
 	}
 	length := gets.length()
 	switch {
-	case length < 100*time.Millisecond || length > maxLength:
-		return nil, usage("the load must last from 100ms to %v, got %v", maxLength, length)
+	case length < minLength || length > maxLength:
+		return nil, usage("the load must last from %v to %v, got %v", minLength, maxLength, length)
 	case !(l.posts > 0 && l.posts <= maxRate): // also not a number
 		return nil, usage("-posts must be above 0 and at most %d, got %g: the first tells the time by PostgreSQL's clock", maxRate, l.posts)
 	case l.users < 1 || l.users > maxUsers:
@@ -100,7 +101,7 @@ func (l *loadFlags) loads(targets []target, gets profile) (*loads, error) {
 		return nil, usage("-every must be at least 10ms, got %v", l.every)
 	}
 	if l.every == 0 {
-		l.every = length / 60
+		l.every = max(length/60, 10*time.Millisecond)
 	}
 	posts := constant(l.posts, max(1, int(math.Round(l.posts*length.Seconds()))))
 	if n := gets.requests() + posts.requests(); n > maxRequests {

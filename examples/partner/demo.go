@@ -68,9 +68,12 @@ func (d *demoRun) run(ctx context.Context) (err error) {
 	}
 	defer stop()
 	schema := "partner_" + strings.ToLower(rand.Text()[:10])
-	defer func() { err = errors.Join(err, dropSchema(ctx, url, schema)) }()
-
 	var children []*child
+	defer func() {
+		if len(children) > 0 { // or there is no schema, and perhaps no server
+			err = errors.Join(err, dropSchema(ctx, url, schema))
+		}
+	}()
 	defer func() { stopAll(children) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

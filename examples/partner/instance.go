@@ -93,10 +93,12 @@ func newHandler(i *items, limited limiter.Partitioned[string], permits int, s *s
 	if err != nil {
 		return nil, err
 	}
+	api := http.NewServeMux()
+	api.Handle(postRoute, s.observe(postRoute, http.HandlerFunc(i.create)))
+	api.Handle(getRoute, s.observe(getRoute, namedUser(limits.Handler(granted(i.get), "per-user"))))
 	mux := http.NewServeMux()
-	mux.Handle(postRoute, s.observe(postRoute, http.HandlerFunc(i.create)))
-	mux.Handle(getRoute, s.observe(getRoute, namedUser(limits.Handler(granted(i.get), "per-user"))))
-	mux.Handle("GET /metrics", s.metrics)
+	mux.Handle("/", weirhttp.Measure(s.telemetry, nil)(api))
+	mux.Handle("GET /metrics", s.metrics) // not measured, like the next: the figures are about what users send
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	return mux, nil
 }

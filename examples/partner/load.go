@@ -29,6 +29,7 @@ type loads struct {
 	targets     []target
 	gets, posts profile
 	users       []string
+	wire        http.RoundTripper // nil: a transport for the run
 }
 
 // A sample is a request with its answer. Times count from the start of the load.
@@ -57,9 +58,11 @@ type observer interface {
 // run sends everything and returns when all is answered, or ctx is done. The observer gets each answer. clock is
 // PostgreSQL's clock before the first GET.
 func (l *loads) run(ctx context.Context, o observer, began func(start time.Time)) (clock time.Time, err error) {
-	wire := &http.Transport{MaxIdleConnsPerHost: maxOpen, DisableCompression: true}
-	defer wire.CloseIdleConnections()
-	client := &http.Client{Transport: wire, Timeout: clientTimeout}
+	client := &http.Client{Transport: l.wire, Timeout: clientTimeout}
+	if l.wire == nil {
+		client.Transport = &http.Transport{MaxIdleConnsPerHost: maxOpen, DisableCompression: true}
+		defer client.CloseIdleConnections()
+	}
 	sender := sender{client: client, observer: o, start: time.Now()}
 	if clock, err = sender.first(ctx, l); err != nil {
 		return clock, err
@@ -87,7 +90,7 @@ type sender struct {
 func (s *sender) first(ctx context.Context, l *loads) (clock time.Time, err error) {
 	for i, t := range l.targets {
 		s.observer.sending(i)
-		a := s.ask(ctx, i, t, true, l.users[0], 0)
+		a := s.ask(ctx, i, t, true, l.users[0], time.Since(s.start))
 		s.observer.answered(a)
 		if !a.succeeded() {
 			return clock, fmt.Errorf("instance %s: POST %s/items/create: %s", t.name, t.url, a.failure)
@@ -199,5 +202,5 @@ func failureOf(err error) string {
 	}
 	// Without the method and the URL, which differ for each user.
 	text := err.Error()
-	return text[strings.LastIndex(text, ": ")+1:]
+	return strings.TrimSpace(text[strings.LastIndex(text, ": ")+1:])
 }

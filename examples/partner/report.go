@@ -89,6 +89,8 @@ func (r *verdict) printConclusion(out io.Writer) {
 	switch {
 	case r.TooMany:
 		fmt.Fprintf(out, "FAILED: %v: %d successes, and %d are allowed.\n", errTooMany, r.Granted, r.Allowed)
+	case gets == 0:
+		fmt.Fprintln(out, "No GET was answered.")
 	case undecided > 0:
 		fmt.Fprintf(out, "The limit held, but %d of %d requests had no decision.\n", undecided, gets)
 	default:

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -88,6 +89,7 @@ func (s *signals) close() error {
 
 // observe traces and logs the requests of a route.
 func (s *signals) observe(route string, next http.Handler) http.Handler {
+	_, path, _ := strings.Cut(route, " ")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
@@ -97,7 +99,7 @@ func (s *signals) observe(route string, next http.Handler) http.Handler {
 		answered := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 		next.ServeHTTP(answered, r.WithContext(ctx))
 		span.SetAttributes(
-			attribute.String("http.request.method", r.Method), attribute.String("http.route", r.URL.Path),
+			attribute.String("http.request.method", r.Method), attribute.String("http.route", path),
 			attribute.Int("http.response.status_code", answered.status))
 		attrs := []slog.Attr{
 			slog.String("route", route), slog.Int("status", answered.status),
