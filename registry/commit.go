@@ -1,8 +1,10 @@
 package registry
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/weir-go/weir"
 )
@@ -35,7 +37,7 @@ func (r *Registry) commit(goid uint64, prepare func() (staged, error)) (committe
 				return done, err
 			}
 		case other != nil:
-			if err := r.waitFor(other); err != nil {
+			if err := r.waitFor(context.Background(), other); err != nil {
 				return committed{}, err
 			}
 		default:
@@ -77,10 +79,12 @@ func (r *Registry) tryCommit(goid uint64, prepare func() (staged, error)) (done 
 func (r *Registry) putInForce(c staged) committed {
 	done := committed{versions: c.versions}
 	r.setSharedLimits(c)
+	now := time.Now()
 	for _, v := range c.versions {
 		i := v.instance
 		replaced := i.current
 		i.current, i.wasInForce = v, true
+		i.recordVersion(now, replaced != nil)
 		for _, u := range v.uses {
 			if u.onCommit != nil {
 				u.onCommit()
@@ -184,9 +188,11 @@ func (r *Registry) inForceWith(c staged) []*version {
 	return all
 }
 
-// afterCommit starts the disposals and the observation of new limiters. It recovers panics of the program's
+// afterCommit starts the disposals and the observation of new limiters, and ends overrides of limiters that are not in
+// force any more. It recovers panics of the program's
 // functions: the commit has succeeded, and a panic in Apply would make its caller believe that it has failed.
-func (r *Registry) afterCommit(c committed) {
+func (r *Registry) afterCommit(ctx context.Context, c committed) {
+	defer r.endUnusedOverrides(ctx)
 	for _, d := range c.retired {
 		go d.run()
 	}
