@@ -113,7 +113,7 @@ func (s *requestSet) add(k requestKey) *timedSeries {
 func (s *requestSet) observe(o metric.Observer, i *instruments) {
 	now := clock.Now()
 	observe := func(s *timedSeries) {
-		o.ObserveFloat64(i.httpLongest, s.longest.at(now).Seconds(), s.series.observe...)
+		o.ObserveFloat64(i.httpLongest, s.longest.at(now).Seconds(), s.observe...)
 	}
 	for _, series := range *s.all.Load() {
 		observe(series)
