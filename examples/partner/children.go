@@ -78,7 +78,11 @@ func (c *child) stop() {
 
 // failed is the error of a child that has ended by itself.
 func (c *child) failed() error {
-	return fmt.Errorf("instance %s has ended by itself (%v); it said:\n%s", c.name, c.result, c.said)
+	how := "exit status 0"
+	if c.result != nil {
+		how = c.result.Error()
+	}
+	return fmt.Errorf("instance %s has ended by itself (%s); it said:\n%s", c.name, how, c.said)
 }
 
 // stopAll stops all children at the same time.

@@ -63,7 +63,7 @@ func serveCommand(ctx context.Context, arguments []string, in io.Reader, out, er
 			stop()
 		}()
 	}
-	return serve(ctx, o, func(a net.Addr) { fmt.Fprintln(out, a) })
+	return serve(ctx, o, func(a net.Addr) { fmt.Fprintf(out, "%v\n", a) })
 }
 
 // loadFlags are the flags of the demo and of "partner load".

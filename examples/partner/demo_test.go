@@ -112,12 +112,8 @@ type program struct {
 func startProgram(t *testing.T, arguments ...string) *program {
 	t.Helper()
 	testserver.Postgres(t) // or the test is skipped
-	temporary, err := os.MkdirTemp("", "weir-partner-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(temporary) })
-	if err := os.Chmod(temporary, 0o755); err != nil { // PostgreSQL may run as another user
+	temporary := t.TempDir()
+	if err := os.Chmod(filepath.Dir(temporary), 0o755); err != nil { // PostgreSQL may run as another user
 		t.Fatal(err)
 	}
 	p := &program{Cmd: exec.Command(os.Args[0], arguments...), temporary: temporary}

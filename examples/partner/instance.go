@@ -130,6 +130,8 @@ func serveOn(ctx context.Context, l net.Listener, handler http.Handler) error {
 	if err != nil {
 		err = errors.Join(err, server.Close())
 	}
-	<-served
+	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
+		err = errors.Join(err, e)
+	}
 	return err
 }

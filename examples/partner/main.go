@@ -57,7 +57,7 @@ func command(ctx context.Context, arguments []string, in io.Reader, out, errOut 
 		return limitHeld
 	}
 	if err != nil {
-		fmt.Fprintln(errOut, "partner:", err)
+		fmt.Fprintf(errOut, "partner: %v\n", err)
 	}
 	switch {
 	case err == nil:

@@ -161,7 +161,7 @@ func (t *table) head() {
 		first += "   " + fmt.Sprintf("%-*s", len(targetColumns)-3, "-- "+target.name+" "+strings.Repeat("-", max(0, len(targetColumns)-7-len(target.name))))
 		second += targetColumns
 	}
-	fmt.Fprintln(t.out, "ok: granted, 429: rejected, fail: neither, open: without an answer at the end of the row; POST: the successful ones")
+	fmt.Fprintf(t.out, "ok: granted, 429: rejected, fail: neither, open: without an answer at the end of the row; POST: the successful ones\n")
 	fmt.Fprintf(t.out, "%s   -- all %s\n%s%s\n", first, strings.Repeat("-", len(totalColumns)-10), second, totalColumns)
 }
 
@@ -172,16 +172,16 @@ func (t *table) print(name string, at time.Duration) {
 	t.rows++
 	var b strings.Builder
 	fmt.Fprintf(&b, "%7s", name)
-	any := false
+	used := false
 	for i := range t.row {
 		c := &t.row[i]
-		any = any || c.sent > 0 || len(c.took) > 0
+		used = used || c.sent > 0 || len(c.took) > 0
 		fmt.Fprintf(&b, "%7s%5s%7s%5s%6s%8s", dots(c.sent), dots(c.ok), dots(c.rejected), dots(c.failed), dots(t.open[i]), quantile(c.took, 0.99))
 		t.row[i] = cell{}
 	}
 	fmt.Fprintf(&b, "%12s%13s%6s\n", fmt.Sprintf("%d of %d", t.oks, allowed(at-1)*len(t.loads.users)), quantile(t.limits, 0.99), dots(t.posts))
 	t.limits, t.posts = nil, 0
-	if any {
+	if used {
 		_, _ = io.WriteString(t.out, b.String())
 	}
 }
