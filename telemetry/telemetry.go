@@ -28,6 +28,7 @@ type Telemetry struct {
 	limiters    limiters
 	reloads     reloads
 	stores      observedStores
+	requests    requestSet
 	collected   atomic.Bool // the counters have been read
 }
 
@@ -51,6 +52,7 @@ func New(options *Options) (*Telemetry, error) {
 	}
 	t.instant = deadline.InstantIf(true, t) // measurements call no functions of the Options
 	t.series.init(o.MaxSeries, o.LeaseDuration)
+	t.requests.init(o.MaxSeries)
 	if o.Spans {
 		t.tracer = o.TracerProvider.Tracer(scope)
 	}
