@@ -80,7 +80,7 @@ func buildUpstream(b *reload.SectionBuilder, name string, u gatewayconfig.Upstre
 	})
 	addresses := make([]*upstream.Address, len(u.Addresses))
 	for i, a := range u.Addresses {
-		p, err := b.Pipeline(gatewayconfig.AddressPipeline(name, a))
+		p, err := b.Pipeline(addressPipeline(name, a))
 		if err != nil {
 			return nil, err
 		}
