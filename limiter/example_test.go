@@ -174,6 +174,30 @@ func ExampleNewPartitioned() {
 	// eve: false 0s "partition limit reached"
 }
 
+// The users that are limited most.
+func ExamplePartitionedLimiter_TopRejected() {
+	ctx := context.Background()
+	factory := limiter.TokenBucketFactory[string](limiter.PerMinute(1, 1))
+	perUser := weir.Must(limiter.NewPartitioned(func(user string) limiter.Partition[string] {
+		return limiter.Partition[string]{Key: user, New: factory}
+	}, nil))
+	defer perUser.Close()
+
+	perUser.TopRejected(0) // begins to count
+	for _, user := range []string{"ann", "bob", "bob", "bob", "ann", "cy"} {
+		if _, err := perUser.TryAcquire(ctx, user, 1); err != nil {
+			panic(err)
+		}
+	}
+	for _, top := range perUser.TopRejected(10) {
+		fmt.Println(top.Key, top.Rejections)
+	}
+
+	// Output:
+	// bob 2
+	// ann 1
+}
+
 // A limiter by user, used where there are orders.
 func ExampleTranslate() {
 	type order struct {

@@ -78,6 +78,7 @@ type change struct {
 	defaults      map[string]*instance   // the default instances of the pipelines to define, by name
 	missing       []*instance            // the instances that stage has found unbuilt
 	versions      map[*instance]*version // the builds that are not in force yet
+	faults        map[*instance]error    // why the change has failed, for each instance that is to blame
 }
 
 // change waits for its turn, lets plan say what to build, builds it and puts it in force.
@@ -92,12 +93,20 @@ func (r *Registry) change(ctx context.Context, plan func(*change) error) error {
 	defer r.slot.release()
 	c := &change{
 		registry: r, ctx: ctx, goid: goid, defaults: make(map[string]*instance), versions: make(map[*instance]*version),
+		faults: make(map[*instance]error),
 	}
 	defer c.abandon() // also if a build function calls runtime.Goexit
 	if err := plan(c); err != nil {
 		return err
 	}
-	return c.run()
+	err := errBuildLeft // stays if a function of the program calls runtime.Goexit
+	defer func() {
+		if err != nil {
+			c.recordFailure(err)
+		}
+	}()
+	err = c.run()
+	return err
 }
 
 // changesOn reports whether a change or a first build runs on the goroutine goid. If it does, a function that it runs,
@@ -132,7 +141,7 @@ func (c *change) run() error {
 		for _, v := range done.versions {
 			delete(c.versions, v.instance) // abandon discards the rest
 		}
-		r.afterCommit(done)
+		r.afterCommit(c.ctx, done)
 		c.report(done)
 		return nil
 	}
@@ -178,6 +187,7 @@ func (c *change) report(done committed) {
 	for _, v := range done.versions {
 		c.registry.reportReload(c.ctx, v)
 	}
+	c.registry.reportKeptOverrides(c.ctx, done.versions)
 	if c.reportRemoved {
 		for _, i := range done.removed {
 			c.registry.reportRemoved(c.ctx, i.id)
@@ -203,6 +213,7 @@ func (c *change) rebuild(i *instance) (err error) {
 	err = errBuildLeft // stays if the build function calls runtime.Goexit
 	defer func() {
 		if err != nil {
+			c.faults[i] = err
 			c.registry.reportFailure(c.ctx, i.id, EventReloadFailed, err)
 		}
 	}()
@@ -231,6 +242,7 @@ func (c *change) reportFault(err error) {
 	fault, known := errors.AsType[*faultError](err)
 	for _, i := range slices.SortedFunc(maps.Keys(c.versions), byID) {
 		if !known || slices.Contains(fault.pipelines, i.id) {
+			c.faults[i] = err
 			c.registry.reportFailure(c.ctx, i.id, EventReloadFailed, err)
 		}
 	}

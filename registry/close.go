@@ -67,32 +67,47 @@ func (r *Registry) waitsFor(goid uint64) bool {
 
 // startClosing retires all pipelines and does not wait: each call of Close waits as long as its own context allows.
 func (r *Registry) startClosing() {
-	retired := r.retireAll()
+	retired, ended := r.retireAll()
 	close(r.closing.called)
 	for _, d := range retired {
 		go d.run()
 	}
 	go func() {
-		r.closing.firstBuilds.Wait()
-		r.closing.disposals.Wait()
-		close(r.closing.done)
+		defer func() {
+			r.closing.firstBuilds.Wait()
+			r.closing.disposals.Wait()
+			close(r.closing.done)
+		}()
+		r.reportClosed(ended)
 	}()
 }
 
 // retireAll leaves every handle without a version.
-func (r *Registry) retireAll() []*disposal {
+func (r *Registry) retireAll() (retired []*disposal, ended []Override) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
 	r.ready.Clear()
-	var retired []*disposal
+	ended = r.stopOverrides()
 	for _, d := range r.definitions {
 		for _, i := range d.instances {
 			retired = r.retire(retired, i, ErrClosed)
 		}
 	}
 	r.drainOuterFirst(retired)
-	return retired
+	return retired, ended
+}
+
+// reportClosed reports the overrides that have ended with the registry. If the Listener calls Close, Close does not
+// wait.
+func (r *Registry) reportClosed(ended []Override) {
+	goid := goroutine.ID()
+	r.setDisposing(goid, true)
+	defer r.setDisposing(goid, false)
+	for _, o := range ended {
+		// Deferred, so that each is reported even if the Listener calls runtime.Goexit.
+		defer r.reportOverrideEnded(context.Background(), o, endedClosed, nil)
+	}
 }
 
 // retire leaves the handle of an instance without a version and appends its disposal. The caller holds r.mu.

@@ -1,8 +1,11 @@
 package registry
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/weir-go/weir"
 )
@@ -35,7 +38,7 @@ func (r *Registry) commit(goid uint64, prepare func() (staged, error)) (committe
 				return done, err
 			}
 		case other != nil:
-			if err := r.waitFor(other); err != nil {
+			if err := r.waitFor(context.Background(), other); err != nil {
 				return committed{}, err
 			}
 		default:
@@ -77,10 +80,18 @@ func (r *Registry) tryCommit(goid uint64, prepare func() (staged, error)) (done 
 func (r *Registry) putInForce(c staged) committed {
 	done := committed{versions: c.versions}
 	r.setSharedLimits(c)
+	// Handles change one after the other while executions run. A new pipeline comes before those that have a version in
+	// force: otherwise an execution that begins between the two on a new version would find no version of a pipeline
+	// that it uses.
+	slices.SortStableFunc(c.versions, func(a, b *version) int {
+		return cmp.Compare(a.instance.versionsInForce(), b.instance.versionsInForce())
+	})
+	now := time.Now()
 	for _, v := range c.versions {
 		i := v.instance
 		replaced := i.current
 		i.current, i.wasInForce = v, true
+		i.recordVersion(now, replaced != nil)
 		for _, u := range v.uses {
 			if u.onCommit != nil {
 				u.onCommit()
@@ -107,6 +118,14 @@ func (r *Registry) putInForce(c staged) committed {
 	}
 	r.drainOuterFirst(done.retired)
 	return done
+}
+
+// versionsInForce returns 0 if no version of the instance is in force, and otherwise 1.
+func (i *instance) versionsInForce() int {
+	if i.current == nil {
+		return 0
+	}
+	return 1
 }
 
 // check returns an error if c cannot be in force together with the other versions. The versions in force have been
@@ -184,9 +203,11 @@ func (r *Registry) inForceWith(c staged) []*version {
 	return all
 }
 
-// afterCommit starts the disposals and the observation of new limiters. It recovers panics of the program's
+// afterCommit starts the disposals and the observation of new limiters, and ends overrides of limiters that are not in
+// force any more. It recovers panics of the program's
 // functions: the commit has succeeded, and a panic in Apply would make its caller believe that it has failed.
-func (r *Registry) afterCommit(c committed) {
+func (r *Registry) afterCommit(ctx context.Context, c committed) {
+	defer r.endUnusedOverrides(ctx)
 	for _, d := range c.retired {
 		go d.run()
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-go/weir/pipeline"
 )
@@ -37,6 +38,11 @@ type instance struct {
 	removed    bool        // the instance or its definition was removed; a new one can have the same name
 	wasInForce bool        // a version has been in force, so the program can have the handle
 	handedOut  atomic.Bool // Get or GetInstance has returned the handle
+
+	versions   int       // how many versions have been in force
+	inForceAt  time.Time // when current came into force
+	lastReload time.Time // when the last reload succeeded or failed; zero: there was none
+	reloadErr  error     // why the last reload failed; nil: it did not
 }
 
 // isDefault reports whether Get returns the instance.

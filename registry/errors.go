@@ -26,6 +26,11 @@ var (
 	ErrReloading = named("registry.ErrReloading", "registry: a reload or a first build is under way")
 	// ErrLimiterConflict means that pipelines name the same limiter with different options.
 	ErrLimiterConflict = named("registry.ErrLimiterConflict", "registry: limiter options disagree")
+	// ErrNoLimiter means that no version in force uses a limiter of that name.
+	ErrNoLimiter = named("registry.ErrNoLimiter", "registry: no pipeline in force uses a limiter of that name")
+	// ErrNotOverridden means that the limits of the limiter are not overridden, for example because the override has
+	// ended already.
+	ErrNotOverridden = named("registry.ErrNotOverridden", "registry: the limiter is not overridden")
 	// ErrDrainTimeout means that a version was disposed of while executions still ran on it. See
 	// [Options.DrainTimeout].
 	ErrDrainTimeout = named("registry.ErrDrainTimeout", "registry: executions still running")

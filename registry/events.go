@@ -9,7 +9,8 @@ import (
 )
 
 // The events of a registry. [Options.Listener] gets them with the name and the instance of the pipeline, and without a
-// strategy.
+// strategy. Events about an override have the name of the limiter as the strategy instead, and no pipeline, because a
+// limiter can belong to several; their Result is the [Override].
 const (
 	// EventReload means that a new version is in force. Duration is how long its build took. Its severity is
 	// Information.
@@ -23,15 +24,29 @@ const (
 	// EventDisposeFailed means that disposing of a version has failed. Err is the reason: [ErrDrainTimeout] if
 	// executions still ran on it. Its severity is Error.
 	EventDisposeFailed = "DisposeFailed"
+	// EventOverridden means that [Registry.Override] has replaced the limits of a limiter. Its severity is Warning.
+	EventOverridden = "OnLimiterOverridden"
+	// EventOverrideKept means that a reload has built a pipeline whose limiter is overridden: the limits that the
+	// configuration wants come into force at the end of the override. It is reported once for each limiter and reload.
+	// Its severity is Warning.
+	EventOverrideKept = "OnLimiterOverrideKept"
+	// EventOverrideEnded means that the limiter has the limits again that the configuration wants. [Override.Ended] is
+	// why. Its severity is Information.
+	EventOverrideEnded = "OnLimiterOverrideEnded"
 )
 
-// report calls the Listener. A panic of the Listener is logged and not passed on: the change is in force, and a panic
-// in Apply would make its caller believe that it has failed.
+// report reports an event of a pipeline.
 func (r *Registry) report(ctx context.Context, i id, e pipeline.Event) {
+	r.reportFrom(ctx, i.source(), e)
+}
+
+// reportFrom calls the Listener. A panic of the Listener is logged and not passed on: the change is in force, and a panic
+// in Apply would make its caller believe that it has failed.
+func (r *Registry) reportFrom(ctx context.Context, from pipeline.Source, e pipeline.Event) {
 	if r.options.Listener == nil {
 		return
 	}
-	e.Source = i.source()
+	e.Source = from
 	e.Operation = pipeline.Operation(ctx)
 	recovered.Call("registry: Listener.OnEvent", func() { r.options.Listener.OnEvent(ctx, e) })
 }

@@ -135,7 +135,7 @@ func (r *Registry) tryFirstBuild(i *instance, first *firstBuild, goid uint64) (a
 		var done committed
 		if done, err = r.commitFirst(v, first, goid); err == nil {
 			first.err = nil
-			r.afterCommit(done)
+			r.afterCommit(context.Background(), done)
 			return false
 		}
 	}
@@ -194,5 +194,6 @@ func (r *Registry) outcomeOf(i *instance, first *firstBuild, err error) (again b
 func (r *Registry) forgetUnbuilt(i *instance) {
 	if i.current == nil && !i.wasInForce && i.definition.instances[i.instance] == i && !i.isDefault() {
 		delete(i.definition.instances, i.instance)
+		i.removed = true // a change can have built it meanwhile, and must not put it in force
 	}
 }

@@ -110,7 +110,7 @@ func useOwn[L ownLimiter[O], O LimiterOptions](b *Builder, name string, o O, new
 		return weir.Must(newLimiter(kindOf[O]().valid))
 	}
 	used, err := b.useResource(newResourceID(name, kindName(o), nil), o, func() (*resource, error) {
-		return &resource{value: fresh, reconfigure: func(o any) error { return fresh.Reconfigure(o.(O)) }}, nil
+		return &resource{value: fresh, limits: ownLimits[O](), reconfigure: func(o any) error { return fresh.Reconfigure(o.(O)) }}, nil
 	})
 	if err != nil {
 		b.problem(err)
@@ -121,11 +121,13 @@ func useOwn[L ownLimiter[O], O LimiterOptions](b *Builder, name string, o O, new
 
 // A LimiterInfo describes a limiter of the registry.
 type LimiterInfo struct {
-	Name      string   // as given to the Builder
-	Kind      string   // such as "token bucket"
-	Options   any      // the options in force, such as a limiter.TokenBucketOptions, a PartitionedOptions or SharedOptions
-	Limiter   any      // such as a *limiter.TokenBucket or a *store.TokenBucket
-	Pipelines []string // the pipelines that use it, each as name or name/instance, sorted
+	Name       string    // as given to the Builder
+	Kind       string    // such as "token bucket"
+	Options    any       // the options in force, such as a limiter.TokenBucketOptions, a PartitionedOptions or SharedOptions
+	Configured any       // the options that the pipelines want; other than Options only during an override
+	Override   *Override // nil if the limits are not overridden
+	Limiter    any       // such as a *limiter.TokenBucket or a *store.TokenBucket
+	Pipelines  []string  // the pipelines that use it, each as name or name/instance, sorted
 }
 
 // Limiters yields the limiters that versions in force use, sorted by name.
@@ -151,10 +153,20 @@ func (r *Registry) limiterInfos() map[string]*LimiterInfo {
 			}
 			name := key.name
 			if infos[name] == nil {
-				infos[name] = &LimiterInfo{Name: name, Kind: u.id.kind, Options: u.resource.options, Limiter: u.value}
+				infos[name] = u.info()
 			}
 			infos[name].Pipelines = append(infos[name].Pipelines, i.String())
 		}
 	}
 	return infos
+}
+
+// info describes the limiter, without its pipelines. The caller holds r.mu.
+func (res *resource) info() *LimiterInfo {
+	i := &LimiterInfo{Name: res.id.name, Kind: res.id.kind, Options: res.inForce(res.options), Configured: res.options, Limiter: res.value}
+	if res.override != nil {
+		o := res.override.Override
+		i.Override = &o
+	}
+	return i
 }

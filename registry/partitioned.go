@@ -40,7 +40,7 @@ func Partitioned[R any, K comparable, O LimiterOptions](b *Builder, name string,
 	kind := fmt.Sprintf("partitioned %s by %v of %v", kindName(each), reflect.TypeFor[K](), reflect.TypeFor[R]())
 	wanted := newResourceID(name, kind, reflect.TypeFor[adjustablePartitioned[R, K, O]]())
 	used, err := b.useResource(wanted, want, func() (*resource, error) {
-		return &resource{value: fresh, reconfigure: p.reconfigure, partitioned: p}, nil
+		return &resource{value: fresh, limits: limitsOfEach[O](), reconfigure: p.reconfigure, partitioned: p}, nil
 	})
 	if err != nil {
 		b.problem(err)
@@ -49,6 +49,14 @@ func Partitioned[R any, K comparable, O LimiterOptions](b *Builder, name string,
 	in := used.partitioned.(*adjustablePartitioned[R, K, O])
 	b.version.uses[wanted.resourceKey].onCommit = func() { in.key.Store(&key) }
 	return in.limiter
+}
+
+// limitsOfEach are the limits of each partition. An override leaves the options of the partitions as a whole as they are.
+func limitsOfEach[O LimiterOptions]() overridable {
+	return limitsOf[O, PartitionedOptions[O]]{
+		func(o PartitionedOptions[O]) O { return o.Each },
+		func(o PartitionedOptions[O], each O) PartitionedOptions[O] { o.Each = each; return o },
+	}
 }
 
 // placeholderPartitioned returns a limiter in place of one that could not be made, so that the build function can go
@@ -78,9 +86,7 @@ func (p *adjustablePartitioned[R, K, O]) start(key func(R) K, o PartitionedOptio
 	p.use(o.Each)
 	var err error
 	factory := limiter.Factory[K](func(k K) (limiter.Limiter, error) { return (*p.factory.Load())(k) })
-	p.limiter, err = limiter.NewPartitioned(func(resource R) limiter.Partition[K] {
-		return limiter.Partition[K]{Key: (*p.key.Load())(resource), New: factory}
-	}, &o.PartitionedOptions)
+	p.limiter, err = limiter.NewPartitionedByKey(func(resource R) K { return (*p.key.Load())(resource) }, factory, &o.PartitionedOptions)
 	return p.limiter, err
 }
 

@@ -1,10 +1,12 @@
 package registry
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/weir-go/weir/internal/recovered"
+	"github.com/weir-go/weir/pipeline"
 )
 
 // A reconfiguration gives limiters other options, all of them or none. Until it is over the limiters are busy: only
@@ -47,7 +49,7 @@ func (rc *reconfiguration) run(prepare func() (staged, error)) (done committed, 
 	defer rc.end()
 	for i, u := range rc.uses {
 		rc.changed++
-		if err := recovered.Error(func() error { return u.reconfigure(u.options) }); err != nil {
+		if err := recovered.Error(func() error { return u.reconfigureFrom(u.resource.options, u.options) }); err != nil {
 			return committed{}, false, &faultError{fmt.Errorf("registry: %v: %w", u.id, err), []id{rc.by[i]}}
 		}
 	}
@@ -106,12 +108,25 @@ func (rc *reconfiguration) end() {
 		return
 	}
 	for _, u := range rc.uses[:rc.changed] { // deferred, so the last one is first
-		defer func() { _ = recovered.Error(func() error { return u.reconfigure(u.resource.options) }) }() // cannot fail: the options were in force
+		// It cannot fail: the options were in force.
+		defer func() {
+			_ = recovered.Error(func() error { return u.reconfigureFrom(u.options, u.resource.options) })
+		}()
 	}
 }
 
-// waitFor waits until a reconfiguration of another goroutine is over.
-func (r *Registry) waitFor(rc *reconfiguration) error {
+// reconfigureFrom gives the limiter the options to in place of from. An override stays in force.
+func (res *resource) reconfigureFrom(from, to any) error {
+	if res.override != nil {
+		if from, to = res.inForce(from), res.inForce(to); from == to {
+			return nil
+		}
+	}
+	return res.reconfigure(to)
+}
+
+// waitFor waits until a reconfiguration of another goroutine is over, or ctx ends.
+func (r *Registry) waitFor(ctx context.Context, rc *reconfiguration) error {
 	select {
 	case <-rc.over: // without a timer
 		return nil
@@ -122,6 +137,8 @@ func (r *Registry) waitFor(rc *reconfiguration) error {
 	select {
 	case <-rc.over:
 		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("registry: before changing %v: %w", rc.uses[0].id, pipeline.ContextError(ctx))
 	case <-r.closing.called:
 		return ErrClosed
 	case <-stuck.C:

@@ -22,11 +22,10 @@ const (
 
 // Options are the options of a [Registry]. The zero value has the defaults.
 type Options struct {
-	// Listener is told of the events of every pipeline of the registry, and of [EventReload], [EventReloadFailed],
-	// [EventRemoved] and [EventDisposeFailed]. If it has a method Forget(pipeline.Source), that is called when a
-	// pipeline or instance was removed or closed and its last execution on any version has ended. If the Listener
-	// panics at an event of the registry, the panic is logged with [slog.Default] and the change goes on. If nil,
-	// events are not reported.
+	// Listener is told of the events of every pipeline of the registry, and of [EventReload] and the other events of the
+	// registry. If it has a method Forget(pipeline.Source), that is called when a pipeline or instance was removed or
+	// closed and its last execution on any version has ended. If the Listener panics at an event of the registry, the
+	// panic is logged with [slog.Default] and the change goes on. If nil, events are not reported.
 	Listener pipeline.Listener
 	// Instance returns the instance name that [Registry.Get] uses for a pipeline, such as the region that the program
 	// runs in. It is called once for each definition. If nil, the instance name is empty.
@@ -62,6 +61,7 @@ type Registry struct {
 	sameName    map[resourceKey]int    // how many resources have that name
 	draining    map[id]int             // by instance: the number of replaced versions that executions can still reach
 	undrained   map[*disposal]bool     // the disposals of replaced versions that are not drained
+	overridden  map[*resource]bool     // the limiters that have an override
 	closed      bool
 	failed      []error // what has gone wrong in disposals since Close was called
 
@@ -80,6 +80,7 @@ func New(o *Options) *Registry {
 		sameName:    make(map[resourceKey]int),
 		draining:    make(map[id]int),
 		undrained:   make(map[*disposal]bool),
+		overridden:  make(map[*resource]bool),
 		closing:     closing{called: make(chan struct{}), done: make(chan struct{})},
 	}
 	r.closing.drainContext, r.closing.drainNow = context.WithCancel(context.Background())

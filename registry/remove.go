@@ -23,7 +23,7 @@ func (r *Registry) RemoveInstance(name, instance string) error {
 	r.mu.Lock()
 	retired, err := r.retireInstance(name, instance)
 	r.mu.Unlock()
-	r.afterCommit(committed{retired: retired})
+	r.afterCommit(context.Background(), committed{retired: retired})
 	return err
 }
 

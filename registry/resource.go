@@ -40,12 +40,22 @@ type resource struct {
 	id          resourceID
 	value       any
 	reconfigure func(options any) error
-	options     any              // the options in force; of a comparable type
+	options     any              // the options that the versions in force want; of a comparable type
+	limits      overridable      // nil: not a limiter
+	override    *override        // nil: none; guarded by r.mu, and changes only while busy is set
 	partitioned any              // an adjustablePartitioned; otherwise nil
 	shared      bool             // a limiter in a store, see [Shared]
 	users       int              // how many versions use it; guarded by r.mu
 	busy        *reconfiguration // the reconfiguration that is changing its options now, or nil; guarded by r.mu
 	observation observation
+}
+
+// inForce returns the options that are in force when the versions want these. The caller holds r.mu or has set busy.
+func (res *resource) inForce(options any) any {
+	if res.override == nil {
+		return options
+	}
+	return res.limits.with(options, res.override.Options)
 }
 
 // A resourceUse is a resource and the options that one version wants it to have.

@@ -44,7 +44,18 @@ func (w *Watcher) load(ctx context.Context, content []byte) error {
 		w.log(ctx, slog.LevelWarn, "configuration no longer has pipelines that the program uses: their executions fail. "+
 			"If that is not meant, put them back; reload.Options.Require refuses such a file", "file", w.path, "pipelines", document.Listed(lost))
 	}
+	w.logOverrides(ctx)
 	return nil
+}
+
+// logOverrides writes a line for each limiter whose limits are not those of the configuration.
+func (w *Watcher) logOverrides(ctx context.Context) {
+	for name, l := range w.registry.Limiters() {
+		if o := l.Override; o != nil {
+			w.log(ctx, slog.LevelWarn, "a limiter is overridden, its configured limits come into force at the end",
+				"file", w.path, "limiter", name, "until", o.Until, "by", o.By, "reason", o.Reason)
+		}
+	}
 }
 
 // change returns the change from the pipelines that belong to w to those of f.

@@ -150,6 +150,8 @@ func (t *Telemetry) complete(ctx context.Context, o *occurrence) {
 // strategy only. A registry calls it when a pipeline has been removed and its last execution has ended. Later events of
 // that pipeline count from 0.
 //
+// The counts of OnPipelineRemoved and DisposeFailed stay, because a reader that comes later would never see them.
+//
 // The SDK keeps what a histogram has recorded and cannot remove it: a reader of cumulative temporality, such as
 // Prometheus, continues to see the unchanged durations of a removed pipeline.
 func (t *Telemetry) Forget(source pipeline.Source) { t.series.forget(source) }

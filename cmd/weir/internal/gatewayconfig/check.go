@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/reload"
@@ -15,11 +14,6 @@ import (
 // Check compares g with the rest of its file: what the policies and routes name must be able to do what they need.
 func (g Gateway) Check(f *reload.File) error {
 	var p validate.Problems
-	for _, name := range f.Pipelines() {
-		if strings.HasPrefix(name, PipelineName+"/") {
-			p.Add("", nil, "cannot be with the pipeline %s: names that begin with %s/ are its own", name, PipelineName)
-		}
-	}
 	needs := make(map[string][]string) // the wildcards that the key of each policy needs
 	for _, name := range slices.Sorted(maps.Keys(g.Policies)) {
 		limiter := g.Policies[name].Limiter

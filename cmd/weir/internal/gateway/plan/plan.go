@@ -36,7 +36,7 @@ func New(f *reload.File) (*Planner, error) {
 	}
 	g = g.WithDefaults()
 	addresses := g.AddressOptions()
-	o := &proxy.TableOptions{Trusted: addresses.Trusted, TrustUnix: addresses.TrustUnix, AddressHeader: addresses.Header}
+	o := &proxy.TableOptions{Address: addresses}
 	for _, r := range g.Routes {
 		o.Routes = append(o.Routes, proxy.Route{Match: r.Match, StripPrefix: r.StripPrefix})
 	}

@@ -1,0 +1,563 @@
+package registry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/strategies/ratelimit"
+)
+
+// An overrideLog is a listener that keeps the events about overrides.
+type overrideLog struct {
+	journal
+
+	also func(e pipeline.Event) // can be nil
+}
+
+func (l *overrideLog) OnEvent(_ context.Context, e pipeline.Event) {
+	o, ok := e.Result.(registry.Override)
+	if !ok {
+		return
+	}
+	line := fmt.Sprintf("%s %v %s by %s because %s", e.Name, e.Severity, e.Source, o.By, o.Reason)
+	if o.Ended != "" {
+		line += ": " + o.Ended
+	}
+	if e.Err != nil {
+		line += ": " + e.Err.Error()
+	}
+	l.add("%s", line)
+	if l.also != nil {
+		l.also(e)
+	}
+}
+
+// info returns what the registry says of the limiter "l".
+func info(t *testing.T, r *registry.Registry) registry.LimiterInfo {
+	t.Helper()
+	i, ok := maps.Collect(r.Limiters())["l"]
+	require.True(t, ok)
+	return i
+}
+
+// for1h is an override of "l" for an hour.
+func for1h(options any) registry.Override {
+	return registry.Override{Limiter: "l", Options: options, Until: time.Now().Add(time.Hour), By: "ann", Reason: "a sale"}
+}
+
+// limitOf returns the permits of a limiter's options.
+func limitOf(options any) int {
+	switch o := options.(type) {
+	case limiter.TokenBucketOptions:
+		return o.TokenLimit
+	case limiter.FixedWindowOptions:
+		return o.PermitLimit
+	case limiter.SlidingWindowOptions:
+		return o.PermitLimit
+	default:
+		return o.(limiter.ConcurrencyOptions).PermitLimit
+	}
+}
+
+func TestOverride_EveryKind(t *testing.T) {
+	t.Run("token bucket", func(t *testing.T) { testOverride(t, bucketOptions, (*registry.Builder).TokenBucket) })
+	t.Run("fixed window", func(t *testing.T) { testOverride(t, windowOptions, (*registry.Builder).FixedWindow) })
+	t.Run("sliding window", func(t *testing.T) { testOverride(t, slidingOptions, (*registry.Builder).SlidingWindow) })
+	t.Run("concurrency", func(t *testing.T) { testOverride(t, one, (*registry.Builder).Concurrency) })
+}
+
+func testOverride[L interface {
+	limiter.Limiter
+	Options() O
+}, O registry.LimiterOptions](t *testing.T, options func(int) O, use func(*registry.Builder, string, O) L) {
+	synctest.Test(t, func(t *testing.T) {
+		var heard overrideLog
+		r := open(t, &registry.Options{Listener: &heard})
+		configured := options(10)
+		var l L
+		require.NoError(t, r.Define("orders", func(b *registry.Builder) error { l = use(b, "l", configured); return nil }))
+		get(t, r, "orders")
+		take(t, l, 4)
+		assert.Nil(t, info(t, r).Override)
+
+		o, start := for1h(options(7)), time.Now()
+		require.NoError(t, r.Override(t.Context(), o))
+		assert.Equal(t, []string{"OnLimiterOverridden Warning l by ann because a sale"}, heard.take())
+		assert.Equal(t, 7, limitOf(l.Options()))
+		assert.Equal(t, 3, available(l), "what was taken stays taken")
+		i := info(t, r)
+		assert.Equal(t, options(7), i.Options)
+		assert.Equal(t, options(10), i.Configured)
+		o.Since = start
+		assert.Equal(t, o, *i.Override)
+
+		// A reload keeps it, and its options come into force at the end.
+		time.Sleep(30 * time.Minute)
+		configured = options(12)
+		require.NoError(t, r.Reload(t.Context()))
+		assert.Equal(t, []string{"OnLimiterOverrideKept Warning l by ann because a sale"}, heard.take())
+		assert.Equal(t, 7, limitOf(l.Options()))
+		assert.Equal(t, options(12), info(t, r).Configured)
+		assert.Equal(t, options(7), info(t, r).Options)
+
+		time.Sleep(30*time.Minute - 1)
+		synctest.Wait()
+		assert.Equal(t, 7, limitOf(l.Options()), "not yet")
+		time.Sleep(1)
+		synctest.Wait()
+		assert.Equal(t, 12, limitOf(l.Options()))
+		assert.Equal(t, []string{"OnLimiterOverrideEnded Information l by ann because a sale: its time is over"}, heard.take())
+		assert.Nil(t, info(t, r).Override)
+		assert.Equal(t, options(12), info(t, r).Options)
+
+		// Another one ends by hand, and one replaces another.
+		require.NoError(t, r.Override(t.Context(), for1h(options(2))))
+		second := for1h(options(3))
+		second.By = "bob"
+		require.NoError(t, r.Override(t.Context(), second))
+		assert.Equal(t, 3, limitOf(l.Options()))
+		require.NoError(t, r.EndOverride(t.Context(), "l", "eve"))
+		assert.Equal(t, 12, limitOf(l.Options()))
+		assert.Equal(t, []string{
+			"OnLimiterOverridden Warning l by ann because a sale",
+			"OnLimiterOverrideEnded Information l by ann because a sale: replaced by bob",
+			"OnLimiterOverridden Warning l by bob because a sale",
+			"OnLimiterOverrideEnded Information l by bob because a sale: ended by eve",
+		}, heard.take())
+		require.ErrorIs(t, r.EndOverride(t.Context(), "l", "eve"), registry.ErrNotOverridden)
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		assert.Empty(t, heard.take(), "no timer is left")
+	})
+}
+
+// An override of what was used up gives no permit twice.
+func TestOverride_GivesNoFreshBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, nil)
+		s := &shared{n: 10}
+		require.NoError(t, r.Define("orders", s.build))
+		get(t, r, "orders")
+		take(t, s.l, 10)
+		for _, more := range []int{10, 0, 0} {
+			require.NoError(t, r.Override(t.Context(), for1h(bucketOptions(20))))
+			assert.Equal(t, more, available(s.l))
+			for range more {
+				take(t, s.l, 1)
+			}
+			require.NoError(t, r.EndOverride(t.Context(), "l", "ann"))
+			assert.Zero(t, available(s.l))
+		}
+	})
+}
+
+// shared builds the token bucket "l".
+type shared struct {
+	n   int
+	l   *limiter.TokenBucket
+	err error
+}
+
+func (s *shared) build(b *registry.Builder) error {
+	s.l = b.TokenBucket("l", bucketOptions(s.n))
+	return s.err
+}
+
+func TestOverride_Partitioned(t *testing.T) {
+	t.Run("token bucket", func(t *testing.T) { testOverridePartitioned(t, bucketOptions) })
+	t.Run("fixed window", func(t *testing.T) { testOverridePartitioned(t, windowOptions) })
+	t.Run("sliding window", func(t *testing.T) { testOverridePartitioned(t, slidingOptions) })
+	t.Run("concurrency", func(t *testing.T) { testOverridePartitioned(t, one) })
+}
+
+func testOverridePartitioned[O registry.LimiterOptions](t *testing.T, options func(int) O) {
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, nil)
+		each, whole := options(10), limiter.PartitionedOptions{IdleTimeout: time.Hour}
+		var l *limiter.PartitionedLimiter[string, string]
+		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+			l = registry.Partitioned(b, "l", same, each, &whole)
+			return nil
+		}))
+		get(t, r, "orders")
+		spend(t, l, "known", 4)
+		require.NoError(t, r.Override(t.Context(), for1h(options(7))))
+		assert.Equal(t, 3, left(t, l, "known"))
+		spend(t, l, "new", 1)
+		assert.Equal(t, 6, left(t, l, "new"))
+		assert.Equal(t, registry.PartitionedOptions[O]{Each: options(7), PartitionedOptions: whole}, info(t, r).Options)
+
+		// The limits of each key stay; the options of the whole change at once.
+		each, whole.MaxPartitions = options(12), 2
+		require.NoError(t, r.Reload(t.Context()))
+		assert.Equal(t, 3, left(t, l, "known"))
+		assert.Equal(t, registry.PartitionedOptions[O]{Each: options(7), PartitionedOptions: whole}, info(t, r).Options)
+		assert.Equal(t, registry.PartitionedOptions[O]{Each: options(12), PartitionedOptions: whole}, info(t, r).Configured)
+
+		require.NoError(t, r.EndOverride(t.Context(), "l", "ann"))
+		assert.Equal(t, 8, left(t, l, "known"))
+		assert.Equal(t, 11, left(t, l, "new"))
+		assert.Equal(t, info(t, r).Configured, info(t, r).Options)
+	})
+}
+
+func TestOverride_Errors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := registry.New(nil)
+		s := &shared{n: 10}
+		require.NoError(t, r.Define("orders", s.build))
+		require.NoError(t, r.Define("hand", func(b *registry.Builder) error {
+			o := bucketOptions(1)
+			o.ManualReplenishment = true
+			b.TokenBucket("by hand", o)
+			return nil
+		}))
+		get(t, r, "hand")
+		for name, c := range map[string]struct {
+			change func(*registry.Override)
+			want   string
+		}{
+			"nothing set":   {func(o *registry.Override) { *o = registry.Override{} }, "registry: Limiter must be set; Options must be set; Until must be set; By must be set; Reason must be set"},
+			"past":          {func(o *registry.Override) { o.Until = time.Now() }, "registry: Until must be in the future, got \"2000-01-01T00:00:00Z\""},
+			"far":           {func(o *registry.Override) { o.Until = time.Now().AddDate(200, 0, 0) }, "registry: Until must be at most 100 years away, got \"2200-01-01T00:00:00Z\""},
+			"blank":         {func(o *registry.Override) { o.By, o.Reason = " ", "\n" }, "registry: By must be set; Reason must be set"},
+			"long":          {func(o *registry.Override) { o.By, o.Reason = strings.Repeat("x", 257), strings.Repeat("x", 1025) }, "registry: By must have at most 256 bytes, got 257; Reason must have at most 1024 bytes, got 1025"},
+			"not text":      {func(o *registry.Override) { o.By = "\xff" }, `registry: By must be valid UTF-8, got "\xff"`},
+			"another kind":  {func(o *registry.Override) { o.Options = windowOptions(1) }, "registry: Options must be a limiter.TokenBucketOptions, got a limiter.FixedWindowOptions"},
+			"a pointer":     {func(o *registry.Override) { o.Options = &limiter.TokenBucketOptions{} }, "registry: Options must be a limiter.TokenBucketOptions, got a *limiter.TokenBucketOptions"},
+			"wrong options": {func(o *registry.Override) { o.Options = bucketOptions(-3) }, "registry: Options.TokenLimit must be at least 1, got -3"},
+			"manual": {func(o *registry.Override) {
+				m := bucketOptions(1)
+				m.ManualReplenishment = true
+				o.Options = m
+			}, "registry: Options.ManualReplenishment must be false as it is, because it cannot change, got true"},
+			"not manual": {func(o *registry.Override) { o.Limiter = "by hand" }, "registry: Options.ManualReplenishment must be true as it is, because it cannot change, got false"},
+		} {
+			get(t, r, "orders")
+			o := for1h(bucketOptions(5))
+			c.change(&o)
+			err := r.Override(t.Context(), o)
+			require.EqualError(t, err, c.want, name)
+			require.ErrorIs(t, err, weir.ErrInvalidOptions, name)
+			assert.Nil(t, info(t, r).Override, name)
+			assert.Equal(t, 10, s.l.Options().TokenLimit, name)
+		}
+		o := for1h(bucketOptions(5))
+		o.Limiter = "other"
+		require.EqualError(t, r.Override(t.Context(), o), `registry: no pipeline in force uses a limiter of that name: "other"`)
+		require.ErrorIs(t, r.EndOverride(t.Context(), "other", "ann"), registry.ErrNoLimiter)
+		require.EqualError(t, r.EndOverride(t.Context(), "l", ""), "registry: by must be set")
+		require.NoError(t, r.Close(t.Context()))
+		require.ErrorIs(t, r.Override(t.Context(), for1h(bucketOptions(5))), registry.ErrClosed)
+		require.ErrorIs(t, r.EndOverride(t.Context(), "l", "ann"), registry.ErrClosed)
+	})
+}
+
+// A reload that removes the limiter, or changes its kind, ends the override. A version that still drains gets the limits
+// of the configuration back, and so does a later version.
+func TestOverride_EndsWithItsLimiter(t *testing.T) {
+	for name, kind := range map[string]registry.BuildFunc{
+		"removed":      with(),
+		"another kind": func(b *registry.Builder) error { b.FixedWindow("l", windowOptions(3)); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var heard overrideLog
+				r := open(t, &registry.Options{Listener: &heard})
+				s := &shared{n: 10}
+				require.NoError(t, r.Define("orders", s.build))
+				p := get(t, r, "orders")
+				end := hold(t, p)
+				old := s.l
+				require.NoError(t, r.Override(t.Context(), for1h(bucketOptions(2))))
+				heard.take()
+				require.NoError(t, r.Apply(t.Context(), registry.Change{Define: map[string]registry.BuildFunc{"orders": kind}}))
+				assert.Equal(t, []string{"OnLimiterOverrideEnded Information l by ann because a sale: no pipeline in force uses the limiter"}, heard.take())
+				assert.Equal(t, 10, old.Options().TokenLimit)
+				require.NoError(t, r.Apply(t.Context(), registry.Change{Define: map[string]registry.BuildFunc{"orders": s.build}}))
+				assert.Same(t, old, s.l)
+				assert.Equal(t, bucketOptions(10), info(t, r).Options)
+				assert.Nil(t, info(t, r).Override)
+				end()
+			})
+		})
+	}
+}
+
+// RemoveInstance and Remove end the override, too.
+func TestOverride_EndsWithItsPipeline(t *testing.T) {
+	var heard overrideLog
+	r := open(t, &registry.Options{Listener: &heard})
+	s := &shared{n: 10}
+	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+		if b.Instance == "eu" {
+			return s.build(b)
+		}
+		return nil
+	}))
+	require.NoError(t, r.Define("stock", s.build))
+	getInstance(t, r, "orders", "eu")
+	get(t, r, "stock")
+	require.NoError(t, r.Override(t.Context(), for1h(bucketOptions(2))))
+	heard.take()
+	require.NoError(t, r.RemoveInstance("orders", "eu"))
+	assert.Empty(t, heard.take(), "stock uses the limiter")
+	require.NoError(t, r.Remove(t.Context(), "stock"))
+	assert.Equal(t, []string{"OnLimiterOverrideEnded Information l by ann because a sale: no pipeline in force uses the limiter"}, heard.take())
+}
+
+// A reload that fails leaves the override and the configured options as they are.
+func TestOverride_ReloadFails(t *testing.T) {
+	var heard overrideLog
+	r := open(t, &registry.Options{Listener: &heard})
+	s := &shared{n: 10}
+	require.NoError(t, r.Define("orders", s.build))
+	refuse := errors.New("refused")
+	options := 1
+	require.NoError(t, r.Define("kept", func(b *registry.Builder) error {
+		registry.Keep(b, "k", options, registry.Kept[*int, int]{
+			Kind:        "number",
+			Make:        func(n int) (*int, error) { return &n, nil },
+			Reconfigure: func(*int, int) error { return refuse },
+		})
+		return nil
+	}))
+	get(t, r, "orders")
+	get(t, r, "kept")
+	require.NoError(t, r.Override(t.Context(), for1h(bucketOptions(2))))
+	heard.take()
+	s.n, s.err = 12, errBoom
+	require.ErrorIs(t, r.Reload(t.Context()), errBoom)
+	s.err, options = nil, 2
+	require.ErrorIs(t, r.Reload(t.Context()), refuse, "after the limiter was reconfigured")
+	assert.Equal(t, 2, s.l.Options().TokenLimit)
+	assert.Equal(t, bucketOptions(10), info(t, r).Configured)
+	assert.Empty(t, heard.take())
+	require.NoError(t, r.EndOverride(t.Context(), "l", "ann"))
+	assert.Equal(t, 10, s.l.Options().TokenLimit)
+}
+
+// Close ends all overrides, stops their timers, and says so.
+func TestOverride_Close(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var heard overrideLog
+		r := registry.New(&registry.Options{Listener: &heard})
+		heard.also = func(e pipeline.Event) {
+			if e.Name == registry.EventOverrideEnded {
+				assert.Error(t, r.Close(context.Background()), "it would wait for itself")
+			}
+		}
+		s := &shared{n: 10}
+		require.NoError(t, r.Define("orders", s.build))
+		get(t, r, "orders")
+		require.NoError(t, r.Override(t.Context(), for1h(bucketOptions(2))))
+		heard.take()
+		require.NoError(t, r.Close(t.Context()))
+		assert.Equal(t, []string{"OnLimiterOverrideEnded Information l by ann because a sale: the registry was closed"}, heard.take())
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		assert.Empty(t, heard.take())
+	})
+}
+
+// A Listener that leaves its goroutine does not keep another end from being reported, and Close returns.
+func TestOverride_CloseWhenTheListenerLeaves(t *testing.T) {
+	var heard overrideLog
+	r := registry.New(&registry.Options{Listener: &heard})
+	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+		b.Concurrency("l", one(1))
+		b.Concurrency("m", one(1))
+		return nil
+	}))
+	get(t, r, "orders")
+	for _, name := range []string{"l", "m"} {
+		o := for1h(one(2))
+		o.Limiter = name
+		require.NoError(t, r.Override(t.Context(), o))
+	}
+	heard.take()
+	heard.also = func(pipeline.Event) { runtime.Goexit() }
+	require.NoError(t, r.Close(t.Context()))
+	assert.ElementsMatch(t, []string{
+		"OnLimiterOverrideEnded Information l by ann because a sale: the registry was closed",
+		"OnLimiterOverrideEnded Information m by ann because a sale: the registry was closed",
+	}, heard.take())
+}
+
+// Overrides, their ends by hand and in time, reloads that change the limits or remove the limiter, first builds and
+// executions at once: at the end the limits are those of the configuration, and each start has its end.
+func TestOverride_ConcurrentSafe(t *testing.T) {
+	for round := range 5 {
+		t.Run(fmt.Sprint(round), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testOverridesAtOnce(t, round%2 == 1) })
+		})
+	}
+}
+
+func testOverridesAtOnce(t *testing.T, partitioned bool) {
+	var began, ended atomic.Int64
+	r := registry.New(&registry.Options{Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
+		switch e.Name {
+		case registry.EventOverridden:
+			began.Add(1)
+		case registry.EventOverrideEnded:
+			ended.Add(1)
+			assert.NoError(t, e.Err)
+		}
+	})})
+	var configured atomic.Int64
+	configured.Store(5)
+	build := func(b *registry.Builder) error {
+		o := bucketOptions(int(configured.Load()))
+		if !partitioned {
+			b.Add(ratelimit.New(b.TokenBucket("l", o), nil))
+			return nil
+		}
+		b.Add(ratelimit.NewPartitioned(registry.Partitioned(b, "l", same, o, nil), pipeline.Operation, nil))
+		return nil
+	}
+	require.NoError(t, r.Define("orders", build))
+	p := get(t, r, "orders")
+	wants := func(err error, allowed ...error) {
+		if err != nil && !isAny(err, allowed) {
+			t.Error(err)
+		}
+	}
+	var wg sync.WaitGroup
+	each := func(f func(i int)) {
+		wg.Go(func() {
+			for i := range 60 {
+				f(i)
+				if i%5 == 0 {
+					time.Sleep(time.Duration(i) * time.Microsecond)
+				}
+			}
+		})
+	}
+	for n := range 3 {
+		each(func(i int) {
+			o := for1h(bucketOptions(10 + n + i))
+			o.Until = time.Now().Add(time.Duration(1+i) * time.Microsecond)
+			wants(r.Override(t.Context(), o), registry.ErrNoLimiter)
+		})
+	}
+	each(func(int) {
+		wants(r.EndOverride(t.Context(), "l", "bob"), registry.ErrNotOverridden, registry.ErrNoLimiter)
+	})
+	each(func(i int) {
+		configured.Store(int64(5 + i))
+		wants(r.Reload(t.Context()), registry.ErrLimiterConflict)
+	})
+	each(func(i int) {
+		define := map[string]registry.BuildFunc{"orders": build}
+		if i%3 == 0 {
+			define["orders"] = with()
+		}
+		wants(r.Apply(t.Context(), registry.Change{Define: define}), registry.ErrLimiterConflict)
+	})
+	each(func(i int) {
+		_, err := r.GetInstance("orders", fmt.Sprint(i%3))
+		wants(err, registry.ErrLimiterConflict)
+		wants(r.RemoveInstance("orders", fmt.Sprint(i%3)))
+	})
+	each(func(i int) {
+		ctx := pipeline.WithOperation(t.Context(), fmt.Sprint(i))
+		wants(p.Execute(ctx, nothing), pipeline.ErrRejected)
+		for range r.Limiters() {
+		}
+	})
+	wg.Wait()
+	time.Sleep(time.Second)
+	synctest.Wait()
+	require.NoError(t, r.Apply(t.Context(), registry.Change{Define: map[string]registry.BuildFunc{"orders": build}}))
+	i := info(t, r)
+	assert.Nil(t, i.Override)
+	assert.Equal(t, i.Configured, i.Options)
+	if l, ok := i.Limiter.(*limiter.TokenBucket); ok {
+		assert.Equal(t, i.Configured, l.Options())
+	}
+	assert.Positive(t, began.Load())
+	assert.Equal(t, began.Load(), ended.Load())
+
+	// Close comes while overrides begin and end.
+	for range 3 {
+		wg.Go(func() {
+			for {
+				o := for1h(bucketOptions(7))
+				o.Until = time.Now().Add(time.Microsecond)
+				if err := r.Override(t.Context(), o); err != nil {
+					assert.ErrorIs(t, err, registry.ErrClosed)
+					return
+				}
+				time.Sleep(time.Microsecond)
+			}
+		})
+	}
+	time.Sleep(time.Millisecond)
+	require.NoError(t, r.Close(t.Context()))
+	wg.Wait()
+	synctest.Wait()
+	assert.Equal(t, began.Load(), ended.Load())
+	assert.Zero(t, r.OwnedLimiters())
+}
+
+// While a function of the program reconfigures something together with the limiter, Override waits, and so does the end
+// of an override. If the function calls Override, it would wait for itself.
+func TestOverride_WaitsForAReconfiguration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var heard overrideLog
+		r := open(t, &registry.Options{Listener: &heard})
+		s, options, change := &shared{n: 10}, 1, func() {}
+		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+			registry.Keep(b, "k", options, registry.Kept[*int, int]{
+				Kind:        "number",
+				Make:        func(n int) (*int, error) { return &n, nil },
+				Reconfigure: func(*int, int) error { change(); return nil },
+			})
+			return s.build(b)
+		}))
+		get(t, r, "orders")
+		o := for1h(bucketOptions(2))
+		require.NoError(t, r.Override(t.Context(), o))
+
+		inside, leave := make(chan struct{}), make(chan struct{})
+		change = func() {
+			assert.ErrorIs(t, r.EndOverride(t.Context(), "l", "ann"), registry.ErrReloading)
+			close(inside)
+			<-leave
+		}
+		s.n, options = 12, 2
+		reloaded := make(chan error)
+		go func() { reloaded <- r.Reload(t.Context()) }()
+		<-inside
+		change = func() {}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, r.Override(ctx, for1h(bucketOptions(3))), context.DeadlineExceeded)
+		require.ErrorIs(t, r.Override(t.Context(), for1h(bucketOptions(3))), registry.ErrReloading, "it gives up after 10 s")
+		time.Sleep(2 * time.Hour) // the end of the override waits for as long as it takes
+		synctest.Wait()
+		assert.Equal(t, 2, s.l.Options().TokenLimit)
+		close(leave)
+		require.NoError(t, <-reloaded)
+		synctest.Wait()
+		assert.Equal(t, 12, s.l.Options().TokenLimit)
+		assert.Nil(t, info(t, r).Override)
+	})
+}

@@ -1,0 +1,254 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir/internal/goroutine"
+	"github.com/weir-go/weir/internal/recovered"
+	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+)
+
+// overridable is what the registry needs of a limiter to override its limits.
+type overridable interface {
+	// check adds to p what is wrong with limits that are to override those in options. path is where limits stand.
+	check(p *validate.Problems, path string, options, limits any)
+	// with returns the options with other limits, which have been checked.
+	with(options, limits any) any
+}
+
+// limitsOf are the limits O of a limiter. get takes them out of its options, and set returns the options with others.
+type limitsOf[O LimiterOptions, Options any] struct {
+	get func(o Options) O
+	set func(o Options, limits O) Options
+}
+
+// ownLimits are those of a limiter whose options are O.
+func ownLimits[O LimiterOptions]() overridable {
+	return limitsOf[O, O]{func(o O) O { return o }, func(_, limits O) O { return limits }}
+}
+
+func (l limitsOf[O, Options]) check(p *validate.Problems, path string, options, limits any) {
+	to, ok := limits.(O)
+	if !ok {
+		p.Add(path, nil, "must be a %T, got a %T", to, limits)
+		return
+	}
+	if err := to.Validate(); err != nil {
+		p.Include(path, err)
+		return
+	}
+	if manual := kindOf[O]().manual; manual(to) != manual(l.get(options.(Options))) {
+		p.Add(path+".ManualReplenishment", manual(to), "must be %v as it is, because it cannot change", !manual(to))
+	}
+}
+
+func (l limitsOf[O, Options]) with(options, limits any) any {
+	return l.set(options.(Options), limits.(O))
+}
+
+// An override is an [Override] that is in force.
+type override struct {
+	Override
+	timer *time.Timer // calls endInTime; guarded by r.mu
+}
+
+// overrideCheck is the longest time between two looks at the wall clock, which can step while a timer runs, and on some
+// systems goes on while the machine sleeps and timers do not.
+const overrideCheck = time.Minute
+
+// A lockedLimiter is a limiter that only this goroutine may reconfigure. Commits that use it wait.
+type lockedLimiter struct {
+	registry *Registry
+	*resource
+	lock *reconfiguration
+}
+
+// lockLimiter waits until nothing reconfigures the limiter that find returns, and locks it. find is called with r.mu
+// locked, perhaps more than once. goid is the number of this goroutine.
+func (r *Registry) lockLimiter(ctx context.Context, goid uint64, find func() (*resource, error)) (*lockedLimiter, error) {
+	for {
+		l, other, err := r.tryLockLimiter(goid, find)
+		if err != nil || l != nil {
+			return l, err
+		}
+		if err := r.waitFor(ctx, other); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// tryLockLimiter returns the limiter, locked, or the reconfiguration to wait for.
+func (r *Registry) tryLockLimiter(goid uint64, find func() (*resource, error)) (*lockedLimiter, *reconfiguration, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	res, err := find()
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case res.busy == nil:
+		rc := &reconfiguration{registry: r, goroutine: goid, uses: []*resourceUse{{resource: res}}, over: make(chan struct{})}
+		res.busy = rc
+		return &lockedLimiter{r, res, rc}, nil, nil
+	case res.busy.goroutine == goid && goid != 0:
+		return nil, nil, fmt.Errorf("%w: a Reconfigure function would wait for itself, because it overrides %v", ErrReloading, res.id)
+	default:
+		return nil, res.busy, nil
+	}
+}
+
+// change puts the override to in force and returns the one before. Either can be nil. It unlocks the limiter.
+func (l *lockedLimiter) change(to *override) (old *override, err error) {
+	r, res := l.registry, l.resource
+	old = res.override
+	was, will := res.inForce(res.options), res.options
+	if to != nil {
+		will = res.limits.with(res.options, to.Options)
+	}
+	if was != will {
+		if err = recovered.Error(func() error { return res.reconfigure(will) }); err != nil && to != nil {
+			_ = recovered.Error(func() error { return res.reconfigure(was) }) // a partitioned one may have changed some of its keys
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	res.busy = nil
+	close(l.lock.over)
+	switch {
+	case r.closed:
+		return nil, ErrClosed
+	case errors.Is(err, limiter.ErrClosed) && to != nil:
+		return nil, fmt.Errorf("%w: %q", ErrNoLimiter, res.id.name)
+	case errors.Is(err, limiter.ErrClosed):
+		err = nil // the limiter was closed meanwhile, and so the override has ended
+	case err != nil && to != nil:
+		return nil, fmt.Errorf("registry: overriding %v: %w", res.id, err)
+	}
+	if old != nil {
+		old.timer.Stop()
+	}
+	if res.override = to; to == nil {
+		delete(r.overridden, res)
+		return old, err
+	}
+	r.overridden[res] = true
+	to.Since = time.Now()
+	to.timer = time.AfterFunc(to.next(), func() { r.endInTime(res, to) })
+	return old, nil
+}
+
+// next returns the time until the next look at the clock.
+func (o *override) next() time.Duration { return min(time.Until(o.Until), overrideCheck) }
+
+// endInTime ends the override o if its time is over.
+func (r *Registry) endInTime(res *resource, o *override) {
+	r.mu.Lock()
+	early := time.Until(o.Until) > 0
+	if early && res.override == o && !r.closed {
+		o.timer.Reset(o.next())
+	}
+	r.mu.Unlock()
+	if !early {
+		r.endOverrideOf(context.Background(), res, o, endedByTime)
+	}
+}
+
+// endOverrideOf ends the override o of a limiter, if it has not ended yet.
+func (r *Registry) endOverrideOf(ctx context.Context, res *resource, o *override, why string) {
+	for {
+		err := r.endOverride(ctx, why, func() (*resource, error) {
+			switch {
+			case r.closed:
+				return nil, ErrClosed
+			case res.override != o:
+				return nil, ErrNotOverridden
+			}
+			return res, nil
+		})
+		if !errors.Is(err, ErrReloading) { // a Reconfigure function of the program takes long
+			return
+		}
+	}
+}
+
+// endOverride ends the override of the limiter that find returns.
+func (r *Registry) endOverride(ctx context.Context, why string, find func() (*resource, error)) error {
+	l, err := r.lockLimiter(ctx, goroutine.ID(), find)
+	if err != nil {
+		return err
+	}
+	o, err := l.change(nil)
+	if o != nil {
+		r.reportOverrideEnded(ctx, o.Override, why, err)
+	}
+	return err
+}
+
+// endUnusedOverrides ends the overrides of limiters that no version in force uses. Versions that drain can still use
+// them, and a later version can use them again.
+func (r *Registry) endUnusedOverrides(ctx context.Context) {
+	for _, res := range r.unusedOverridden() {
+		// Deferred, so that each is ended even if the Listener of another one calls runtime.Goexit.
+		defer r.endOverrideOf(context.WithoutCancel(ctx), res.resource, res.override, endedRemoved)
+	}
+}
+
+// An overriddenLimiter is a limiter and the override that it had.
+type overriddenLimiter struct {
+	resource *resource
+	override *override
+}
+
+func (r *Registry) unusedOverridden() (unused []overriddenLimiter) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for res := range r.overridden {
+		if in, err := r.limiterInForce(res.id.name); err != nil || in != res {
+			unused = append(unused, overriddenLimiter{res, res.override})
+		}
+	}
+	return unused
+}
+
+// stopOverrides stops the timers of all overrides, because the registry is closed, and returns the overrides. The caller
+// holds r.mu.
+func (r *Registry) stopOverrides() (ended []Override) {
+	for res := range r.overridden {
+		res.override.timer.Stop()
+		ended = append(ended, res.override.Override)
+	}
+	clear(r.overridden)
+	return sortOverrides(ended)
+}
+
+func sortOverrides(all []Override) []Override {
+	slices.SortFunc(all, func(a, b Override) int { return strings.Compare(a.Limiter, b.Limiter) })
+	return all
+}
+
+// reportKeptOverrides reports the overrides of the limiters that the versions use.
+func (r *Registry) reportKeptOverrides(ctx context.Context, versions []*version) {
+	var kept []Override
+	seen := map[*resource]bool{}
+	r.mu.Lock()
+	if len(r.overridden) > 0 {
+		for _, v := range versions {
+			for _, u := range v.uses {
+				if o := u.resource.override; o != nil && !seen[u.resource] {
+					seen[u.resource] = true
+					kept = append(kept, o.Override)
+				}
+			}
+		}
+	}
+	r.mu.Unlock()
+	for _, o := range sortOverrides(kept) {
+		r.reportOverride(ctx, EventOverrideKept, pipeline.SeverityWarning, o, nil)
+	}
+}

@@ -1,0 +1,116 @@
+package registry_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/registry"
+)
+
+func TestPipelines_TellVersionsAndReloads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, nil)
+		n := &numbered{}
+		fails := false
+		require.NoError(t, r.Define("orders", n.build))
+		require.NoError(t, r.Define("stock", func(*registry.Builder) error {
+			if fails {
+				return errBoom
+			}
+			return nil
+		}))
+		require.NoError(t, r.Define("unused", with()))
+		assert.Empty(t, maps.Collect(r.Pipelines()))
+
+		start := time.Now()
+		orders := get(t, r, "orders")
+		eu, err := r.GetInstance("orders", "eu-1")
+		require.NoError(t, err)
+		stock := get(t, r, "stock")
+		names, infos := []string{}, maps.Collect(r.Pipelines())
+		for name := range r.Pipelines() {
+			names = append(names, name)
+		}
+		assert.Equal(t, []string{"orders", "orders/eu-1", "stock"}, names)
+		assert.Equal(t, registry.PipelineInfo{Name: "orders", Pipeline: orders, Version: 1, Built: start}, infos["orders"])
+		assert.Equal(t, registry.PipelineInfo{Name: "orders", Instance: "eu-1", Pipeline: eu, Version: 1, Built: start}, infos["orders/eu-1"])
+
+		end := hold(t, orders)
+		time.Sleep(time.Second)
+		require.NoError(t, r.Reload(t.Context(), "orders"))
+		synctest.Wait()
+		infos = maps.Collect(r.Pipelines())
+		later := start.Add(time.Second)
+		assert.Equal(t, registry.PipelineInfo{Name: "orders", Pipeline: orders, Version: 2, Built: later, LastReload: later, Draining: 1}, infos["orders"])
+		assert.Zero(t, infos["orders/eu-1"].Draining)
+		assert.Equal(t, registry.PipelineInfo{Name: "stock", Pipeline: stock, Version: 1, Built: start}, infos["stock"])
+		end()
+		synctest.Wait()
+		assert.Zero(t, maps.Collect(r.Pipelines())["orders"].Draining)
+
+		// A reload that fails is known from each pipeline that was to be reloaded.
+		time.Sleep(time.Second)
+		fails = true
+		require.ErrorIs(t, r.Reload(t.Context()), errBoom)
+		infos = maps.Collect(r.Pipelines())
+		assert.EqualError(t, infos["stock"].Err, "registry: building pipeline stock: boom")
+		assert.EqualError(t, infos["orders"].Err,
+			"registry: pipeline orders was not reloaded, because the reload failed: registry: building pipeline stock: boom")
+		assert.Equal(t, 2, infos["orders"].Version)
+		assert.Equal(t, later, infos["orders"].Built)
+		assert.Equal(t, later.Add(time.Second), infos["orders"].LastReload)
+
+		fails = false
+		require.NoError(t, r.Reload(t.Context()))
+		for name, info := range r.Pipelines() {
+			assert.NoError(t, info.Err, name)
+		}
+
+		// A call that only removes reloads nothing.
+		require.NoError(t, r.Remove(t.Context(), "stock"))
+		assert.Equal(t, []string{"orders", "orders/eu-1"}, slices.Sorted(maps.Keys(maps.Collect(r.Pipelines()))))
+	})
+}
+
+// A reload whose build leaves its goroutine, or whose context ends, has failed, too.
+func TestPipelines_TellReloadsThatDidNotEnd(t *testing.T) {
+	r := open(t, nil)
+	require.NoError(t, r.Define("orders", with()))
+	get(t, r, "orders")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	built := false
+	require.NoError(t, r.Define("first", func(*registry.Builder) error {
+		if built {
+			cancel()
+		}
+		built = true
+		return nil
+	}))
+	get(t, r, "first")
+	require.ErrorIs(t, r.Reload(ctx), context.Canceled)
+	info := maps.Collect(r.Pipelines())["orders"]
+	assert.ErrorIs(t, info.Err, context.Canceled)
+	assert.False(t, info.LastReload.IsZero())
+}
+
+func TestPipelines_StopsWhenAsked(t *testing.T) {
+	r := open(t, nil)
+	for _, name := range []string{"a", "b"} {
+		require.NoError(t, r.Define(name, with()))
+		get(t, r, name)
+	}
+	var seen []string
+	for name := range r.Pipelines() {
+		seen = append(seen, name)
+		break
+	}
+	assert.Equal(t, []string{"a"}, seen)
+}
