@@ -69,6 +69,8 @@ func startGateway(t *testing.T, config string, args ...string) *process {
 	}()
 	select {
 	case <-ready:
+	case <-p.ended:
+		require.Fail(t, "weir gateway has ended", p.logged())
 	case <-time.After(patience):
 		require.Fail(t, "weir gateway is not ready", p.logged())
 	}
