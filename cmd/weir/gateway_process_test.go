@@ -242,7 +242,7 @@ func TestGateway_WrongFile(t *testing.T) {
 		text   string
 	}{
 		"wrong field":   {plainConfig("http://127.0.0.1:1", "  routes: [{match: /, upstream: servers}]", ""), 1, `"servers"`},
-		"no gateway":    {"pipelines: {a: {strategies: []}}\n", 2, "gateway"},
+		"no gateway":    {"pipelines: {a: {strategies: []}}\n", 1, ":1:1: gateway is missing"},
 		"no such file":  {"", 2, "none.yaml"},
 		"no such group": {plainConfig("http://127.0.0.1:1", "  routes: [{match: /, upstream: server}]\n  tls: {certificate: /none, key: /none}", ""), 2, "/none"},
 	} {
