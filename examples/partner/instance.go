@@ -93,10 +93,12 @@ func newHandler(i *items, limited limiter.Partitioned[string], permits int, s *s
 	if err != nil {
 		return nil, err
 	}
+	api := http.NewServeMux()
+	api.Handle(postRoute, s.observe(postRoute, http.HandlerFunc(i.create)))
+	api.Handle(getRoute, s.observe(getRoute, namedUser(limits.Handler(granted(i.get), "per-user"))))
 	mux := http.NewServeMux()
-	mux.Handle(postRoute, s.observe(postRoute, http.HandlerFunc(i.create)))
-	mux.Handle(getRoute, s.observe(getRoute, namedUser(limits.Handler(granted(i.get), "per-user"))))
-	mux.Handle("GET /metrics", s.metrics)
+	mux.Handle("/", weirhttp.Measure(s.telemetry, nil)(api))
+	mux.Handle("GET /metrics", s.metrics) // not measured, like the next: the figures are about what users send
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	return mux, nil
 }
@@ -113,7 +115,7 @@ func namedUser(next http.Handler) http.Handler {
 }
 
 func serveOn(ctx context.Context, l net.Listener, handler http.Handler) error {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	server := &http.Server{Handler: handler, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	select {
@@ -128,6 +130,8 @@ func serveOn(ctx context.Context, l net.Listener, handler http.Handler) error {
 	if err != nil {
 		err = errors.Join(err, server.Close())
 	}
-	<-served
+	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
+		err = errors.Join(err, e)
+	}
 	return err
 }

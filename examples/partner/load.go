@@ -29,6 +29,7 @@ type loads struct {
 	targets     []target
 	gets, posts profile
 	users       []string
+	wire        http.RoundTripper // nil: a transport for the run
 }
 
 // A sample is a request with its answer. Times count from the start of the load.
@@ -49,7 +50,7 @@ func (s *sample) rejected() bool  { return s.status == http.StatusTooManyRequest
 
 // An observer follows a load while it runs. Its methods are called from many goroutines.
 type observer interface {
-	sending(target int)
+	sending(target int, post bool)
 	answered(s sample)
 	skipped(target int)
 }
@@ -57,9 +58,11 @@ type observer interface {
 // run sends everything and returns when all is answered, or ctx is done. The observer gets each answer. clock is
 // PostgreSQL's clock before the first GET.
 func (l *loads) run(ctx context.Context, o observer, began func(start time.Time)) (clock time.Time, err error) {
-	wire := &http.Transport{MaxIdleConnsPerHost: maxOpen, DisableCompression: true}
-	defer wire.CloseIdleConnections()
-	client := &http.Client{Transport: wire, Timeout: clientTimeout}
+	client := &http.Client{Transport: l.wire, Timeout: clientTimeout}
+	if l.wire == nil {
+		client.Transport = &http.Transport{MaxIdleConnsPerHost: maxOpen, DisableCompression: true}
+		defer client.CloseIdleConnections()
+	}
 	sender := sender{client: client, observer: o, start: time.Now()}
 	if clock, err = sender.first(ctx, l); err != nil {
 		return clock, err
@@ -86,9 +89,12 @@ type sender struct {
 // answer is an error now, not a table of errors later.
 func (s *sender) first(ctx context.Context, l *loads) (clock time.Time, err error) {
 	for i, t := range l.targets {
-		s.observer.sending(i)
-		a := s.ask(ctx, i, t, true, l.users[0], 0)
+		s.observer.sending(i, true)
+		a := s.ask(ctx, i, t, true, l.users[0], time.Since(s.start))
 		s.observer.answered(a)
+		if a.failure == interrupted {
+			return clock, context.Cause(ctx)
+		}
 		if !a.succeeded() {
 			return clock, fmt.Errorf("instance %s: POST %s/items/create: %s", t.name, t.url, a.failure)
 		}
@@ -122,7 +128,7 @@ func (s *sender) send(ctx context.Context, l *loads, i int, t target, open *atom
 			continue
 		}
 		open.Add(1)
-		s.observer.sending(i)
+		s.observer.sending(i, post)
 		wg.Go(func() {
 			defer open.Add(-1)
 			s.observer.answered(s.ask(ctx, i, t, post, l.users[n%len(l.users)], due))
@@ -135,7 +141,10 @@ func (s *sender) ask(ctx context.Context, i int, t target, post bool, user strin
 	a := sample{target: i, post: post, user: user, due: due, sent: time.Since(s.start)}
 	err := s.exchange(ctx, t, &a)
 	a.answered = time.Since(s.start)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		a.failure = interrupted
+	case err != nil:
 		a.failure = failureOf(err)
 	}
 	return a
@@ -194,10 +203,7 @@ func failureOf(err error) string {
 	}](err); ok && e.Timeout() {
 		return "no answer"
 	}
-	if errors.Is(err, context.Canceled) {
-		return interrupted
-	}
 	// Without the method and the URL, which differ for each user.
 	text := err.Error()
-	return text[strings.LastIndex(text, ": ")+1:]
+	return strings.TrimSpace(text[strings.LastIndex(text, ": ")+1:])
 }

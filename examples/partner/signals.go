@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -80,14 +82,15 @@ func (s *signals) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	var errs []error
-	for i := len(s.closers) - 1; i >= 0; i-- {
-		errs = append(errs, s.closers[i](ctx))
+	for _, closer := range slices.Backward(s.closers) {
+		errs = append(errs, closer(ctx))
 	}
 	return errors.Join(errs...)
 }
 
 // observe traces and logs the requests of a route.
 func (s *signals) observe(route string, next http.Handler) http.Handler {
+	_, path, _ := strings.Cut(route, " ")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
@@ -97,7 +100,7 @@ func (s *signals) observe(route string, next http.Handler) http.Handler {
 		answered := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 		next.ServeHTTP(answered, r.WithContext(ctx))
 		span.SetAttributes(
-			attribute.String("http.request.method", r.Method), attribute.String("http.route", r.URL.Path),
+			attribute.String("http.request.method", r.Method), attribute.String("http.route", path),
 			attribute.Int("http.response.status_code", answered.status))
 		attrs := []slog.Attr{
 			slog.String("route", route), slog.Int("status", answered.status),
