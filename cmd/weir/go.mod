@@ -9,6 +9,8 @@ replace (
 )
 
 require (
+	github.com/go-jose/go-jose/v4 v4.1.8
+	github.com/golang-jwt/jwt/v5 v5.3.1
 	github.com/stretchr/testify v1.12.1
 	github.com/weir-go/weir v0.0.0
 	go.uber.org/goleak v1.3.0

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,8 +82,8 @@ func (s *signals) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	var errs []error
-	for i := len(s.closers) - 1; i >= 0; i-- {
-		errs = append(errs, s.closers[i](ctx))
+	for _, closer := range slices.Backward(s.closers) {
+		errs = append(errs, closer(ctx))
 	}
 	return errors.Join(errs...)
 }

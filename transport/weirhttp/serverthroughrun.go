@@ -122,10 +122,17 @@ func (x *handlerRun) outcome(ctx context.Context) error {
 	case !w.Begun():
 		handlerio.AwaitEnd(ctx)
 		return pipeline.ContextError(ctx) // nil: the answer is an empty 200
-	case w.Hijacked(), w.Rejected(), !x.handlers.options.Failed(w.Status()):
+	case w.Hijacked():
 		return nil
-	default:
+	case w.Rejected():
+		if w.Status() < 400 { // a Body of the program says that all is well
+			return nil
+		}
+		return &answeredRejectionError{status: w.Status()}
+	case x.handlers.options.Failed(w.Status()):
 		return &HandlerError{Status: w.Status()}
+	default:
+		return nil
 	}
 }
 
