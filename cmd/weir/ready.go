@@ -29,7 +29,7 @@ func (c *command) ready(args []string) int {
 		c.complain("weir ready: must be the admin address of a gateway, such as %s: %v\n", gatewayconfig.DefaultAdmin, err)
 		return exitError
 	}
-	status, body, err := get("http://" + address + "/ready")
+	status, body, err := fetch("http://" + address + "/ready")
 	if err != nil {
 		c.complain("weir ready: %v\n", err)
 		return exitInvalid
@@ -41,8 +41,8 @@ func (c *command) ready(args []string) int {
 	return exitOK
 }
 
-// get does not ask a proxy that the environment names.
-func get(url string) (status int, body []byte, err error) {
+// fetch gets a URL. It does not ask a proxy that the environment names.
+func fetch(url string) (status int, body []byte, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
