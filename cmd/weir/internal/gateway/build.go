@@ -14,14 +14,6 @@ import (
 	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
 )
 
-// pipelines returns the functions that build the pipelines of one version of the file: those of the addresses of
-// upstreams, and the one that requests run through.
-func (g *gateway) pipelines(c gatewayconfig.Gateway) map[string]func(b *reload.SectionBuilder) error {
-	builds := c.AddressPipelines()
-	builds[gatewayconfig.PipelineName] = func(b *reload.SectionBuilder) error { return g.build(b, c) }
-	return builds
-}
-
 // build adds the table of routes of one version of the file to its pipeline.
 func (g *gateway) build(b *reload.SectionBuilder, c gatewayconfig.Gateway) error {
 	o := proxy.TableOptions{

@@ -93,7 +93,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	defer g.closeRegistry()
 
 	kinds := reload.NewKinds()
-	gatewayconfig.Register(kinds, gatewayconfig.Runtime{Store: g.stores.get, Pipelines: g.pipelines})
+	gatewayconfig.Register(kinds, gatewayconfig.Runtime{Store: g.stores.get, Build: g.build})
 	g.watcher, err = reload.Start(ctx, g.registry, o.Config, &reload.Options{
 		Kinds: kinds, Hangup: true, Logger: g.logger, Reporter: g.telemetry, InForce: g.fileInForce,
 	})

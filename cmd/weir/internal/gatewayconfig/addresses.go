@@ -15,8 +15,8 @@ func AddressPipeline(upstream string, a Address) string {
 	return PipelineName + "/" + upstream + "/" + rest
 }
 
-// AddressPipelines returns the functions that build the pipelines of all addresses. g has its defaults.
-func (g Gateway) AddressPipelines() map[string]func(b *reload.SectionBuilder) error {
+// addressPipelines returns the functions that build the pipelines of all addresses. g has its defaults.
+func (g Gateway) addressPipelines() map[string]func(b *reload.SectionBuilder) error {
 	builds := make(map[string]func(b *reload.SectionBuilder) error)
 	for name, u := range g.Upstreams {
 		for _, a := range u.Addresses {

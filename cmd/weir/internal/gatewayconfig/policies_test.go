@@ -30,12 +30,6 @@ type site struct {
 	stores  int
 }
 
-func (s *site) pipelines(g gatewayconfig.Gateway) map[string]func(b *reload.SectionBuilder) error {
-	return map[string]func(b *reload.SectionBuilder) error{
-		gatewayconfig.PipelineName: func(b *reload.SectionBuilder) error { return s.build(b, g) },
-	}
-}
-
 func (s *site) build(b *reload.SectionBuilder, g gatewayconfig.Gateway) error {
 	s.builds++
 	limits, err := g.NewLimits(b, nil)
@@ -68,7 +62,7 @@ func serve(t *testing.T, text string) *site {
 	})
 	k := reload.NewKinds()
 	gatewayconfig.Register(k, gatewayconfig.Runtime{
-		Pipelines: s.pipelines,
+		Build: s.build,
 		Store: func(name string, o gatewayconfig.Store) (*store.Store, error) {
 			s.stores++
 			assert.Equal(t, "shared", name)
@@ -180,7 +174,7 @@ func TestBuild_KeyFileIsMissing(t *testing.T) {
 	_, err := parse(text)
 	require.NoError(t, err, "a file is checked also where its key files are not")
 	k := reload.NewKinds()
-	gatewayconfig.Register(k, gatewayconfig.Runtime{Pipelines: new(site).pipelines})
+	gatewayconfig.Register(k, gatewayconfig.Runtime{Build: new(site).build})
 	f, err := reload.Parse("f", []byte(text), k)
 	require.NoError(t, err)
 	r := registry.New(nil)
