@@ -106,7 +106,7 @@ func TestLoads_Table(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		if !strings.HasPrefix(out, "ok: granted,") || !strings.Contains(out, rows) {
+		if !strings.HasPrefix(out, "ok: granted;") || !strings.Contains(out, rows) {
 			t.Errorf("the rows are others:\n%s", out)
 		}
 		for _, want := range []string{

@@ -161,7 +161,7 @@ func (t *table) head() {
 		first += "   " + fmt.Sprintf("%-*s", len(targetColumns)-3, "-- "+target.name+" "+strings.Repeat("-", max(0, len(targetColumns)-7-len(target.name))))
 		second += targetColumns
 	}
-	fmt.Fprintf(t.out, "ok: granted, 429: rejected, fail: neither, open: without an answer at the end of the row; POST: the successful ones\n")
+	fmt.Fprintf(t.out, "ok: granted; 429: rejected; fail: neither; open: no answer yet; ok so far: all successes, and how many are allowed by then\n")
 	fmt.Fprintf(t.out, "%s   -- all %s\n%s%s\n", first, strings.Repeat("-", len(totalColumns)-10), second, totalColumns)
 }
 
