@@ -175,7 +175,7 @@ func (t *table) print(name string, at time.Duration) {
 	used := false
 	for i := range t.row {
 		c := &t.row[i]
-		used = used || c.sent > 0 || len(c.took) > 0
+		used = used || c.sent > 0 || len(c.took) > 0 || t.open[i] > 0
 		fmt.Fprintf(&b, "%7s%5s%7s%5s%6s%8s", dots(c.sent), dots(c.ok), dots(c.rejected), dots(c.failed), dots(t.open[i]), quantile(c.took, 0.99))
 		t.row[i] = cell{}
 	}
