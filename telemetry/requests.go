@@ -17,7 +17,9 @@ import (
 // RecordRequest records an HTTP request that a server has answered: http.server.request.duration of OpenTelemetry's
 // semantic conventions, and the longest of the last minute. Call it through the middleware weirhttp.Measure, which says
 // what the arguments are. The attributes of arguments that are "" or 0 are left out. [Options.MaxSeries] bounds the
-// combinations of arguments; requests beyond it are recorded in one series with otel.metric.overflow.
+// combinations of arguments; requests beyond it are recorded in one series for each class of status, with the x00 of the
+// class and otel.metric.overflow, so that the share of successes stays right. Requests without a status have the
+// error.type _OTHER there.
 func (t *Telemetry) RecordRequest(ctx context.Context, method, scheme, route string, status int, errorType string, took time.Duration) {
 	if !t.measuring(ctx) {
 		return
@@ -54,7 +56,7 @@ func (k *requestKey) attributes() []attribute.KeyValue {
 // route has been used there are few changes.
 type requestSet struct {
 	all      atomic.Pointer[map[requestKey]*timedSeries]
-	overflow atomic.Pointer[timedSeries] // nil until it is needed
+	overflow [6]atomic.Pointer[timedSeries] // by the class of the status, 0 for none; nil until there is a request
 
 	mu    sync.Mutex
 	limit int
@@ -65,7 +67,7 @@ func (s *requestSet) init(limit int) {
 	s.all.Store(&map[requestKey]*timedSeries{})
 }
 
-// seriesFor returns the series of k, and adds it if there is none. Beyond the limit it returns the overflow.
+// seriesFor returns the series of k, and adds it if there is none. Beyond the limit it returns an overflow.
 func (s *requestSet) seriesFor(k requestKey) *timedSeries {
 	all := *s.all.Load()
 	if found := all[k]; found != nil {
@@ -74,11 +76,22 @@ func (s *requestSet) seriesFor(k requestKey) *timedSeries {
 	if len(all) < s.limit {
 		return s.add(k)
 	}
-	if o := s.overflow.Load(); o != nil {
-		return o
+	class := max(0, min(k.status/100, len(s.overflow)-1))
+	o := &s.overflow[class]
+	if o.Load() == nil {
+		o.CompareAndSwap(nil, &timedSeries{series: newSeries(overflowAttributes(class)...)})
 	}
-	s.overflow.CompareAndSwap(nil, &timedSeries{series: newSeries(attribute.Bool(keyOverflow, true))})
-	return s.overflow.Load()
+	return o.Load()
+}
+
+// overflowAttributes returns the attributes of the requests beyond the limit. They are never otel.metric.overflow
+// alone: once the SDK has that series, it puts everything that is new into it.
+func overflowAttributes(class int) []attribute.KeyValue {
+	common := requestKey{status: 100 * class}
+	if class == 0 {
+		common.errorType = "_OTHER" // what the semantic conventions have for errors without a type
+	}
+	return append(common.attributes(), attribute.Bool(keyOverflow, true))
 }
 
 func (s *requestSet) add(k requestKey) *timedSeries {
@@ -100,12 +113,14 @@ func (s *requestSet) add(k requestKey) *timedSeries {
 func (s *requestSet) observe(o metric.Observer, i *instruments) {
 	now := clock.Now()
 	observe := func(s *timedSeries) {
-		o.ObserveFloat64(i.httpLongest, s.longest.at(now).Seconds(), s.series.observe...)
+		o.ObserveFloat64(i.httpLongest, s.longest.at(now).Seconds(), s.observe...)
 	}
 	for _, series := range *s.all.Load() {
 		observe(series)
 	}
-	if overflow := s.overflow.Load(); overflow != nil {
-		observe(overflow)
+	for class := range s.overflow {
+		if overflow := s.overflow[class].Load(); overflow != nil {
+			observe(overflow)
+		}
 	}
 }

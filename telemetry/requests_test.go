@@ -118,13 +118,22 @@ func TestRecordRequest_MaxSeries(t *testing.T) {
 		l.RecordRequest(t.Context(), "GET", "http", fmt.Sprint("/", n), 200, "", time.Second)
 	}
 	l.RecordRequest(t.Context(), "GET", "http", "/7", 200, "", time.Second)
+	for status := range 1000 {
+		l.RecordRequest(t.Context(), "GET", "http", "/beyond", status, "", 2*time.Second)
+	}
+	l.RecordRequest(t.Context(), "GET", "http", "/beyond", -1, "aborted", 2*time.Second)
 	metrics := collect(t, reader)
 	for _, name := range []string{requestDuration, requestLongest} {
-		assert.Len(t, metrics[name].points, 11, name)
+		assert.Len(t, metrics[name].points, 16, name)
 	}
-	overflow := map[string]any{"otel.metric.overflow": true}
-	assert.EqualValues(t, 90, metrics[requestDuration].at(t, overflow).count)
-	assert.EqualValues(t, 1, metrics[requestLongest].at(t, overflow).value)
+	for class, want := range map[int]uint64{0: 101, 1: 100, 2: 190, 3: 100, 4: 100, 5: 500} {
+		overflow := map[string]any{"otel.metric.overflow": true, "http.response.status_code": int64(100 * class)}
+		if class == 0 {
+			overflow = map[string]any{"otel.metric.overflow": true, "error.type": "_OTHER"}
+		}
+		assert.Equal(t, want, metrics[requestDuration].at(t, overflow).count, class)
+		assert.EqualValues(t, 2, metrics[requestLongest].at(t, overflow).value, class)
+	}
 }
 
 func TestRecordRequest_ConcurrentSafe(t *testing.T) {

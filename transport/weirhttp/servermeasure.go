@@ -150,7 +150,7 @@ func (m *measurement) status() int {
 		return knownStatus(m.response.Status())
 	case !m.returned:
 		return 0
-	case m.Context.Err() != nil:
+	case m.Err() != nil:
 		return statusOfContext(m.Context)
 	default:
 		return http.StatusOK // the server sends it

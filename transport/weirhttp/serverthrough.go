@@ -50,25 +50,25 @@ func (e *HandlerError) Error() string {
 	return fmt.Sprintf("weirhttp: the handler answered %d %s", e.Status, http.StatusText(e.Status))
 }
 
-// An answeredRejection tells strategies that limits or a pipeline further inside have rejected the request and answered
+// An answeredRejectionError tells strategies that limits or a pipeline further inside have rejected the request and answered
 // it. So an execution whose client got a 429 does not count as a success.
-type answeredRejection struct{ status int }
+type answeredRejectionError struct{ status int }
 
-func (e *answeredRejection) Error() string {
+func (e *answeredRejectionError) Error() string {
 	return fmt.Sprintf("weirhttp: rejected further inside: %d %s", e.status, http.StatusText(e.status))
 }
 
 // Is reports whether target is [pipeline.ErrRejected].
-func (e *answeredRejection) Is(target error) bool { return target == pipeline.ErrRejected }
+func (e *answeredRejectionError) Is(target error) bool { return target == pipeline.ErrRejected }
 
 // NotCalled returns true: the rejection says nothing about the handler, which a circuit breaker watches.
-func (e *answeredRejection) NotCalled() bool { return true }
+func (e *answeredRejectionError) NotCalled() bool { return true }
 
 // Retryable returns false: the client has an answer already.
-func (e *answeredRejection) Retryable() bool { return false }
+func (e *answeredRejectionError) Retryable() bool { return false }
 
 // ErrorType returns the status, as that of a [HandlerError].
-func (e *answeredRejection) ErrorType() string { return strconv.Itoa(knownStatus(e.status)) }
+func (e *answeredRejectionError) ErrorType() string { return strconv.Itoa(knownStatus(e.status)) }
 
 // Errors of a pipeline around a handler. Strategies see them, clients do not.
 var (

@@ -69,7 +69,7 @@ func TestThrough_StrategiesSeeTheStatus(t *testing.T) {
 	get(around(t, teapot, seeing(&seen))(answering(418)))
 	assert.EqualError(t, seen, "weirhttp: the handler answered 418 I'm a teapot")
 
-	assert.Equal(t, "418", seen.(interface{ ErrorType() string }).ErrorType()) //nolint:errorlint // this very error
+	assert.Equal(t, "418", seen.(interface{ ErrorType() string }).ErrorType())
 }
 
 // A rejection further inside is not a success, and no failure of the handler either.
@@ -89,7 +89,7 @@ func TestThrough_StrategiesSeeRejectionsInside(t *testing.T) {
 	get(around(t, nil, seeing(&seen))(l.Handler(served, "quota")))
 	assert.EqualError(t, seen, "weirhttp: rejected further inside: 429 Too Many Requests")
 	get(around(t, nil, seeing(&seen))(l.Handler(served, "teapot")))
-	assert.Equal(t, "400", seen.(interface{ ErrorType() string }).ErrorType(), "as every status that is not registered") //nolint:errorlint // this very error
+	assert.Equal(t, "400", seen.(interface{ ErrorType() string }).ErrorType(), "as every status that is not registered")
 
 	fine := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: no()}, Body: answers(http.StatusOK)}))
 	silent := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: no()}, Body: func(http.ResponseWriter, *http.Request, Rejection) {}}))

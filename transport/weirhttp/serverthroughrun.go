@@ -128,7 +128,7 @@ func (x *handlerRun) outcome(ctx context.Context) error {
 		if w.Status() < 400 { // a Body of the program says that all is well
 			return nil
 		}
-		return &answeredRejection{status: w.Status()}
+		return &answeredRejectionError{status: w.Status()}
 	case x.handlers.options.Failed(w.Status()):
 		return &HandlerError{Status: w.Status()}
 	default:
