@@ -101,7 +101,7 @@ func Warnings(f *reload.File) (all []string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(g.Policies)) {
 		p := g.Policies[name]
-		if info, _ := f.Limiter(p.Limiter); p.Headers != weirhttp.NoHeaders && p.fields(info) == "" {
+		if info, _ := f.Limiter(p.Limiter); p.Headers != nil && *p.Headers != weirhttp.NoHeaders && p.fields(info) == "" {
 			add("gateway.policies.%s: it has no headers for clients, because the quota of its limiter is not known; set quota and window", name)
 		}
 	}

@@ -32,6 +32,7 @@ var (
 func Register(k *reload.Kinds, r Runtime) {
 	reload.RegisterSection(k, Field, reload.Section[Gateway]{
 		Doc:       "The reverse proxy of weir gateway.",
+		Required:  r.Build != nil, // also of a file that replaces one: without it, there would be nothing to serve
 		Complete:  true,
 		Names:     r.names,
 		Check:     func(f *reload.File, g Gateway) error { return g.Check(f) },
