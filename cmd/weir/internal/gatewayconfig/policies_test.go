@@ -30,6 +30,12 @@ type site struct {
 	stores  int
 }
 
+func (s *site) pipelines(g gatewayconfig.Gateway) map[string]func(b *reload.SectionBuilder) error {
+	return map[string]func(b *reload.SectionBuilder) error{
+		gatewayconfig.PipelineName: func(b *reload.SectionBuilder) error { return s.build(b, g) },
+	}
+}
+
 func (s *site) build(b *reload.SectionBuilder, g gatewayconfig.Gateway) error {
 	s.builds++
 	limits, err := g.NewLimits(b, nil)
@@ -62,7 +68,7 @@ func serve(t *testing.T, text string) *site {
 	})
 	k := reload.NewKinds()
 	gatewayconfig.Register(k, gatewayconfig.Runtime{
-		Build: s.build,
+		Pipelines: s.pipelines,
 		Store: func(name string, o gatewayconfig.Store) (*store.Store, error) {
 			s.stores++
 			assert.Equal(t, "shared", name)
@@ -190,7 +196,7 @@ func TestBuild_KeyFileIsMissing(t *testing.T) {
 	_, err := parse(text)
 	require.NoError(t, err, "a file is checked also where its key files are not")
 	k := reload.NewKinds()
-	gatewayconfig.Register(k, gatewayconfig.Runtime{Build: new(site).build})
+	gatewayconfig.Register(k, gatewayconfig.Runtime{Pipelines: new(site).pipelines})
 	f, err := reload.Parse("f", []byte(text), k)
 	require.NoError(t, err)
 	r := registry.New(nil)
