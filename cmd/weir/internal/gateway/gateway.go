@@ -108,7 +108,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if g.inForce.Load() == nil {
 		return fmt.Errorf("%s: it has no field %s, which says what to listen on and where requests go", o.Config, gatewayconfig.Field)
 	}
-	for name, s := range g.inForce.Load().Stores { // also those that no limiter names: /ready tells of all
+	for name, s := range g.inForce.Load().Stores { // also stores that no limiter names: /ready tells of all
 		if _, err := g.stores.get(name, s); err != nil {
 			return err
 		}
