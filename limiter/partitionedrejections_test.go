@@ -21,7 +21,9 @@ func rejections(key string, n int64) KeyRejections { return KeyRejections{Key: k
 
 // Every way in which a call can be rejected is counted, and nothing else is.
 func TestTopRejected_CountsRejections(t *testing.T) {
-	custom := func(string) (Limiter, error) { return plain{weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1}))}, nil }
+	custom := func(string) (Limiter, error) {
+		return plain{weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1}))}, nil
+	}
 	for name, f := range map[string]Factory[string]{
 		"TokenBucket":   TokenBucketFactory[string](onePermit),
 		"FixedWindow":   FixedWindowFactory[string](FixedWindowOptions{PermitLimit: 1, Window: time.Hour}),

@@ -73,10 +73,12 @@ func (r *Registry) startClosing() {
 		go d.run()
 	}
 	go func() {
+		defer func() {
+			r.closing.firstBuilds.Wait()
+			r.closing.disposals.Wait()
+			close(r.closing.done)
+		}()
 		r.reportClosed(ended)
-		r.closing.firstBuilds.Wait()
-		r.closing.disposals.Wait()
-		close(r.closing.done)
 	}()
 }
 
@@ -103,7 +105,8 @@ func (r *Registry) reportClosed(ended []Override) {
 	r.setDisposing(goid, true)
 	defer r.setDisposing(goid, false)
 	for _, o := range ended {
-		r.reportOverrideEnded(context.Background(), o, endedClosed, nil)
+		// Deferred, so that each is reported even if the Listener calls runtime.Goexit.
+		defer r.reportOverrideEnded(context.Background(), o, endedClosed, nil)
 	}
 }
 

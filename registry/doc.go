@@ -39,4 +39,5 @@
 //   - change.go: Reload and Apply: all builds of one change.
 //   - commit.go: a change comes into force, all of it or nothing.
 //   - dispose.go: a replaced version waits for its last execution and is disposed of.
+//   - override.go, overriding.go: the limits of a limiter are replaced for a while.
 package registry

@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,4 +146,45 @@ func ExampleRegistry_Apply() {
 	// refunds registry: building pipeline refunds: no such queue
 	// false
 	// orders
+}
+
+func ExampleRegistry_Override() {
+	ctx := context.Background()
+	r := registry.New(&registry.Options{
+		Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
+			if o, ok := e.Result.(registry.Override); ok {
+				fmt.Printf("%s: %s by %s for %s; %s\n", e.Name, o.Limiter, o.By, o.Reason, cmp.Or(o.Ended, "not ended"))
+			}
+		}),
+	})
+	defer r.Close(ctx)
+	_, err := r.GetOrDefine("orders", func(b *registry.Builder) error {
+		b.Add(ratelimit.New(b.TokenBucket("orders", limiter.PerSecond(10, 10)), nil))
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = r.Override(ctx, registry.Override{
+		Limiter: "orders",
+		Options: limiter.PerSecond(50, 50),
+		Until:   time.Now().Add(2 * time.Hour),
+		By:      "ann",
+		Reason:  "a sale",
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for name, info := range r.Limiters() {
+		fmt.Println(name, info.Options.(limiter.TokenBucketOptions).TokenLimit,
+			"instead of", info.Configured.(limiter.TokenBucketOptions).TokenLimit)
+	}
+	fmt.Println(r.EndOverride(ctx, "orders", "bob")) // or it ends by itself after two hours
+	// Output:
+	// OnLimiterOverridden: orders by ann for a sale; not ended
+	// orders 50 instead of 10
+	// OnLimiterOverrideEnded: orders by ann for a sale; ended by bob
+	// <nil>
 }

@@ -194,5 +194,6 @@ func (r *Registry) outcomeOf(i *instance, first *firstBuild, err error) (again b
 func (r *Registry) forgetUnbuilt(i *instance) {
 	if i.current == nil && !i.wasInForce && i.definition.instances[i.instance] == i && !i.isDefault() {
 		delete(i.definition.instances, i.instance)
+		i.removed = true // a change can have built it meanwhile, and must not put it in force
 	}
 }

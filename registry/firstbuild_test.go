@@ -253,3 +253,42 @@ func TestGet_WhileReloadsKeepComing(t *testing.T) {
 		})
 	}
 }
+
+// A reload builds an instance itself whose first build takes too long. If the first build then fails, the instance is
+// forgotten, and so is what the reload has built of it.
+func TestGetInstance_FirstBuildFailsWhileAReloadBuilds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, nil)
+		var calls atomic.Int64
+		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+			if b.Instance == "" {
+				return nil
+			}
+			b.Concurrency("l", one(1))
+			n := calls.Add(1)
+			time.Sleep(time.Second)
+			if n == 3 {
+				return errBoom
+			}
+			return nil
+		}))
+		get(t, r, "orders")
+		failed := make(chan error)
+		go func() {
+			_, err := r.GetInstance("orders", "eu")
+			failed <- err
+		}()
+		time.Sleep(time.Second / 2)
+		for range 3 { // in the middle of the first, the second and the third run of the first build
+			require.NoError(t, r.Reload(t.Context()))
+			if calls.Load() < 4 {
+				time.Sleep(time.Second)
+			}
+		}
+		require.ErrorIs(t, <-failed, errBoom)
+		assert.EqualValues(t, 4, calls.Load())
+		assert.Zero(t, r.OwnedLimiters(), "nothing has it")
+		getInstance(t, r, "orders", "eu")
+		assert.EqualValues(t, 5, calls.Load())
+	})
+}

@@ -2,11 +2,13 @@ package registry_test
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -47,6 +49,12 @@ func (h *hearing) Forget(pipeline.Source) {
 func reloadAll(ctx context.Context, r *registry.Registry) error { return r.Reload(ctx) }
 
 func removeOrders(ctx context.Context, r *registry.Registry) error { return r.Remove(ctx, "orders") }
+
+func overridable(b *registry.Builder) error { b.Concurrency("l", one(1)); return nil }
+
+func overrideForASecond(ctx context.Context, r *registry.Registry) error {
+	return r.Override(ctx, registry.Override{Limiter: "l", Options: one(2), Until: time.Now().Add(time.Second), By: "ann", Reason: "a sale"})
+}
 
 // keeping builds with a thing that calls the functions that are not nil.
 func keeping(make, reconfigure, closed func()) registry.BuildFunc {
@@ -149,6 +157,29 @@ var hooks = []hook{
 			return nil
 		}
 	}, removeOrders},
+	{"Listener.OnEvent of an override", false, func(o *registry.Options, f func()) registry.BuildFunc {
+		o.Listener = &hearing{event: registry.EventOverridden, f: f}
+		return overridable
+	}, overrideForASecond},
+	{"Listener.OnEvent of a reload that keeps an override", false, func(o *registry.Options, f func()) registry.BuildFunc {
+		o.Listener = &hearing{event: registry.EventOverrideKept, f: f}
+		return overridable
+	}, func(ctx context.Context, r *registry.Registry) error {
+		return errors.Join(overrideForASecond(ctx, r), r.Reload(ctx))
+	}},
+	{"Listener.OnEvent of an override that ends by itself", true, func(o *registry.Options, f func()) registry.BuildFunc {
+		o.Listener = &hearing{event: registry.EventOverrideEnded, f: f}
+		return overridable
+	}, func(ctx context.Context, r *registry.Registry) error {
+		defer time.Sleep(time.Second)
+		return overrideForASecond(ctx, r)
+	}},
+	{"Listener.OnEvent of an override whose limiter is removed", false, func(o *registry.Options, f func()) registry.BuildFunc {
+		o.Listener = &hearing{event: registry.EventOverrideEnded, f: f}
+		return overridable
+	}, func(ctx context.Context, r *registry.Registry) error {
+		return errors.Join(overrideForASecond(ctx, r), removeOrders(ctx, r))
+	}},
 	{"Listener.Forget", true, func(o *registry.Options, f func()) registry.BuildFunc {
 		o.Listener = &hearing{forget: f}
 		return with()
@@ -211,6 +242,10 @@ var tries = []tried{
 		}
 		for range r.Limiters() {
 		}
+		for range r.Pipelines() {
+		}
+		_ = overrideForASecond(ctx, r)
+		_ = r.EndOverride(ctx, "l", "ann")
 	}},
 	{"calls back on another goroutine", func(ctx context.Context, r *registry.Registry) {
 		var wg sync.WaitGroup

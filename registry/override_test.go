@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +20,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
 // An overrideLog is a listener that keeps the events about overrides.
@@ -370,6 +374,147 @@ func TestOverride_Close(t *testing.T) {
 		synctest.Wait()
 		assert.Empty(t, heard.take())
 	})
+}
+
+// A Listener that leaves its goroutine does not keep another end from being reported, and Close returns.
+func TestOverride_CloseWhenTheListenerLeaves(t *testing.T) {
+	var heard overrideLog
+	r := registry.New(&registry.Options{Listener: &heard})
+	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+		b.Concurrency("l", one(1))
+		b.Concurrency("m", one(1))
+		return nil
+	}))
+	get(t, r, "orders")
+	for _, name := range []string{"l", "m"} {
+		o := for1h(one(2))
+		o.Limiter = name
+		require.NoError(t, r.Override(t.Context(), o))
+	}
+	heard.take()
+	heard.also = func(pipeline.Event) { runtime.Goexit() }
+	require.NoError(t, r.Close(t.Context()))
+	assert.ElementsMatch(t, []string{
+		"OnLimiterOverrideEnded Information l by ann because a sale: the registry was closed",
+		"OnLimiterOverrideEnded Information m by ann because a sale: the registry was closed",
+	}, heard.take())
+}
+
+// Overrides, their ends by hand and in time, reloads that change the limits or remove the limiter, first builds and
+// executions at once: at the end the limits are those of the configuration, and each start has its end.
+func TestOverride_ConcurrentSafe(t *testing.T) {
+	for round := range 5 {
+		t.Run(fmt.Sprint(round), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testOverridesAtOnce(t, round%2 == 1) })
+		})
+	}
+}
+
+func testOverridesAtOnce(t *testing.T, partitioned bool) {
+	var began, ended atomic.Int64
+	r := registry.New(&registry.Options{Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
+		switch e.Name {
+		case registry.EventOverridden:
+			began.Add(1)
+		case registry.EventOverrideEnded:
+			ended.Add(1)
+			assert.NoError(t, e.Err)
+		}
+	})})
+	var configured atomic.Int64
+	configured.Store(5)
+	build := func(b *registry.Builder) error {
+		o := bucketOptions(int(configured.Load()))
+		if !partitioned {
+			b.Add(ratelimit.New(b.TokenBucket("l", o), nil))
+			return nil
+		}
+		b.Add(ratelimit.NewPartitioned(registry.Partitioned(b, "l", same, o, nil), pipeline.Operation, nil))
+		return nil
+	}
+	require.NoError(t, r.Define("orders", build))
+	p := get(t, r, "orders")
+	wants := func(err error, allowed ...error) {
+		if err != nil && !isAny(err, allowed) {
+			t.Error(err)
+		}
+	}
+	var wg sync.WaitGroup
+	each := func(f func(i int)) {
+		wg.Go(func() {
+			for i := range 60 {
+				f(i)
+				if i%5 == 0 {
+					time.Sleep(time.Duration(i) * time.Microsecond)
+				}
+			}
+		})
+	}
+	for n := range 3 {
+		each(func(i int) {
+			o := for1h(bucketOptions(10 + n + i))
+			o.Until = time.Now().Add(time.Duration(1+i) * time.Microsecond)
+			wants(r.Override(t.Context(), o), registry.ErrNoLimiter)
+		})
+	}
+	each(func(int) {
+		wants(r.EndOverride(t.Context(), "l", "bob"), registry.ErrNotOverridden, registry.ErrNoLimiter)
+	})
+	each(func(i int) {
+		configured.Store(int64(5 + i))
+		wants(r.Reload(t.Context()), registry.ErrLimiterConflict)
+	})
+	each(func(i int) {
+		define := map[string]registry.BuildFunc{"orders": build}
+		if i%3 == 0 {
+			define["orders"] = with()
+		}
+		wants(r.Apply(t.Context(), registry.Change{Define: define}), registry.ErrLimiterConflict)
+	})
+	each(func(i int) {
+		_, err := r.GetInstance("orders", fmt.Sprint(i%3))
+		wants(err, registry.ErrLimiterConflict)
+		wants(r.RemoveInstance("orders", fmt.Sprint(i%3)))
+	})
+	each(func(i int) {
+		ctx := pipeline.WithOperation(t.Context(), fmt.Sprint(i))
+		wants(p.Execute(ctx, nothing), pipeline.ErrRejected)
+		for range r.Limiters() {
+		}
+	})
+	wg.Wait()
+	time.Sleep(time.Second)
+	synctest.Wait()
+	require.NoError(t, r.Apply(t.Context(), registry.Change{Define: map[string]registry.BuildFunc{"orders": build}}))
+	i := info(t, r)
+	assert.Nil(t, i.Override)
+	assert.Equal(t, i.Configured, i.Options)
+	if l, ok := i.Limiter.(*limiter.TokenBucket); ok {
+		assert.Equal(t, i.Configured, l.Options())
+	}
+	assert.Positive(t, began.Load())
+	assert.Equal(t, began.Load(), ended.Load())
+
+	// Close comes while overrides begin and end.
+	for range 3 {
+		wg.Go(func() {
+			for {
+				o := for1h(bucketOptions(7))
+				o.Until = time.Now().Add(time.Microsecond)
+				if err := r.Override(t.Context(), o); err != nil {
+					assert.ErrorIs(t, err, registry.ErrClosed)
+					return
+				}
+				time.Sleep(time.Microsecond)
+			}
+		})
+	}
+	time.Sleep(time.Millisecond)
+	require.NoError(t, r.Close(t.Context()))
+	wg.Wait()
+	synctest.Wait()
+	assert.Equal(t, began.Load(), ended.Load())
+	assert.Zero(t, r.OwnedLimiters())
 }
 
 // While a function of the program reconfigures something together with the limiter, Override waits, and so does the end

@@ -328,3 +328,38 @@ func TestStart_After(t *testing.T) {
 		require.NoError(t, err)
 	})
 }
+
+// A reload keeps an override, says so, and its limits come into force at the end.
+func TestWatcher_KeepsOverrides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, windows(1))
+		_, err := w.registry.Get("orders")
+		require.NoError(t, err)
+		inForce := func() (name string, permits int) {
+			for name, l := range w.registry.Limiters() {
+				return name, l.Options.(limiter.FixedWindowOptions).PermitLimit
+			}
+			return "", 0
+		}
+		name, _ := inForce()
+		require.NoError(t, w.registry.Override(t.Context(), registry.Override{
+			Limiter: name, Options: limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Hour},
+			Until: time.Now().Add(time.Minute), By: "ann", Reason: "a sale",
+		}))
+		w.log.Reset()
+		w.write(t, windows(2))
+		pass(2300 * time.Millisecond)
+		assert.Contains(t, w.log.String(), "configuration loaded")
+		assert.Contains(t, w.log.String(), `level=WARN msg="a limiter is overridden, its configured limits come into force at the end" file=`)
+		assert.Contains(t, w.log.String(), " limiter="+name+` until=2000-01-01T00:01:00.200Z by=ann reason="a sale"`)
+		_, permits := inForce()
+		assert.Equal(t, 5, permits)
+		pass(time.Minute)
+		_, permits = inForce()
+		assert.Equal(t, 2, permits)
+		w.log.Reset()
+		w.write(t, windows(3))
+		pass(2300 * time.Millisecond)
+		assert.NotContains(t, w.log.String(), "overridden")
+	})
+}

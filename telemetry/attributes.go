@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"log/slog"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -29,6 +30,10 @@ const (
 	keyDecidedBy = "decided_by"
 	keyLimiter   = "limiter.name"
 	keyOverflow  = "otel.metric.overflow"
+	keyMethod    = "http.request.method"
+	keyScheme    = "url.scheme"
+	keyRoute     = "http.route"
+	keyStatus    = "http.response.status_code"
 )
 
 // appendString appends an attribute, unless the value is empty.
@@ -92,6 +97,10 @@ func withSendable(attrs []attribute.KeyValue) []attribute.KeyValue {
 	return attrs
 }
 
+// described is a result that log lines and span events show by these attributes, because it is not that of an execution:
+// the Override of package registry.
+type described interface{ EventAttributes() []slog.Attr }
+
 // attributes returns the attributes that the log line and the span event have in common: all but the result.
 func (o *occurrence) attributes() []attribute.KeyValue {
 	attrs := make([]attribute.KeyValue, 0, len(o.extra)+10)
@@ -101,6 +110,11 @@ func (o *occurrence) attributes() []attribute.KeyValue {
 	attrs = appendString(attrs, keyErrorType, o.errorType)
 	if o.Name == pipeline.EventExecutionAttempt {
 		attrs = appendAttempt(attrs, o.Attempt, o.Handled)
+	}
+	if d, ok := o.Result.(described); ok {
+		for _, a := range d.EventAttributes() {
+			attrs = append(attrs, attribute.String(a.Key, a.Value.String()))
+		}
 	}
 	for _, a := range o.extra {
 		if !slices.ContainsFunc(attrs, func(own attribute.KeyValue) bool { return own.Key == a.Key }) {

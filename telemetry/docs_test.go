@@ -131,6 +131,7 @@ func emitEverything(t *testing.T) emitted {
 	driveOthers(ctx, t, listener)
 	defer driveRegistry(ctx, t, listener)()
 	driveReloads(listener)
+	driveRequests(t, listener)
 	span.End()
 
 	seen := emitted{events: map[string]eventRow{}, instruments: map[string]instrumentRow{}}
@@ -261,7 +262,10 @@ func driveRegistry(ctx context.Context, t *testing.T, l *telemetry.Telemetry) (s
 		return errBoom
 	})
 	require.NoError(t, err)
+	sale := registry.Override{Limiter: "stock", Options: limiter.ConcurrencyOptions{PermitLimit: 2}, Until: time.Now().Add(time.Hour), By: "ann", Reason: "a sale"}
+	require.NoError(t, r.Override(ctx, sale))
 	require.NoError(t, r.Reload(ctx))
+	require.NoError(t, r.EndOverride(ctx, "stock", "ann"))
 	fails = true
 	require.ErrorIs(t, r.Reload(ctx), errBoom)
 	gone, err := r.GetOrDefine("gone", func(*registry.Builder) error { return nil })

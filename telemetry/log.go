@@ -81,6 +81,9 @@ func (t *Telemetry) shownResult(result any) any {
 	if result == nil {
 		return nil
 	}
+	if _, ok := result.(described); ok {
+		return nil // it has attributes of its own
+	}
 	if t.options.ResultFormatter != nil {
 		return t.options.ResultFormatter(result)
 	}

@@ -13,7 +13,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/telemetry"
 )
 
@@ -54,6 +56,23 @@ func TestLog(t *testing.T) {
 		`level=DEBUG msg="Resilience pipeline executed" event.name=PipelineExecuted event.severity=Information pipeline.name=orders duration=10s`,
 		`level=ERROR+4 msg="Resilience event occurred" event.name=OnReload event.severity=Critical duration=1s`,
 	}, got)
+}
+
+// The line and the span event of an override say who, why, until when and what.
+func TestLog_Override(t *testing.T) {
+	o := registry.Override{
+		Limiter: "per-client", Options: limiter.ConcurrencyOptions{PermitLimit: 2}, Until: time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC),
+		By: "ann", Reason: "a sale",
+	}
+	source := pipeline.Source{Strategy: "per-client"}
+	formatter := func(any) any { return "not called" }
+	began := pipeline.Event{Name: registry.EventOverridden, Severity: pipeline.SeverityWarning, Source: source, Result: o}
+	o.Ended = "ended by bob"
+	ended := pipeline.Event{Name: registry.EventOverrideEnded, Severity: pipeline.SeverityInformation, Source: source, Result: o}
+	assert.Equal(t, []string{
+		`level=WARN msg="Resilience event occurred" event.name=OnLimiterOverridden event.severity=Warning strategy.name=per-client limiter.name=per-client override.by=ann override.reason="a sale" override.until=2026-11-23T09:00:00Z override.options="{PermitLimit:2 QueueLimit:0 QueueOrder:oldest_first}"`,
+		`level=INFO msg="Resilience event occurred" event.name=OnLimiterOverrideEnded event.severity=Information strategy.name=per-client limiter.name=per-client override.by=ann override.reason="a sale" override.until=2026-11-23T09:00:00Z override.options="{PermitLimit:2 QueueLimit:0 QueueOrder:oldest_first}" override.ended="ended by bob"`,
+	}, logged(t, telemetry.Options{ResultFormatter: formatter}, slog.LevelDebug, began, ended))
 }
 
 func TestLog_Levels(t *testing.T) {

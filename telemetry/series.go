@@ -125,7 +125,7 @@ func (t *table) kept() map[key]*series {
 type seriesSet struct {
 	sources  atomic.Pointer[map[pipeline.Source]*source]
 	cache    [256]atomic.Pointer[source] // some of the sources, by slot
-	overflow *source                     // for the sources beyond the limit; it has no attributes
+	overflow *source                     // for the sources beyond the limit
 
 	quotas       [instrumentCount]quota
 	requestQuota quota // of the series of requests to rate limiters
@@ -136,6 +136,10 @@ type seriesSet struct {
 	mu    sync.Mutex
 	limit int // of the sources, and of each quota
 }
+
+// overflowName is the pipeline.name of the sources beyond the limit. A series must not have otel.metric.overflow alone:
+// once the SDK has that one, it takes it for its own, and puts all new series of the histogram into it.
+const overflowName = "_OTHER"
 
 // A quota is a number of series that has a limit. It is changed with the mutex of the set held.
 type quota struct {
@@ -156,7 +160,7 @@ func (s *seriesSet) init(limit int, measuresLeases bool) {
 		s.quotas[i].limit = limit
 	}
 	s.requestQuota.limit, s.circuitQuota.limit = limit, limit
-	s.overflow = new(source)
+	s.overflow = &source{id: pipeline.Source{Pipeline: overflowName}}
 	s.sources.Store(&map[pipeline.Source]*source{})
 }
 
@@ -271,7 +275,26 @@ func (t *table) overflowOf(id pipeline.Source) *series {
 	return o
 }
 
-// forget removes the sources of the pipeline and instance of id, or only one of them if id has a strategy.
+// outlives reports whether the series of that event stays when its pipeline is removed: a reader such as Prometheus comes
+// later than the last execution ends, and would never see that the pipeline was removed or not closed cleanly.
+func outlives(event string) bool { return event == "OnPipelineRemoved" || event == "DisposeFailed" }
+
+// outliving returns a source that has only the series of src that outlive the pipeline, or nil if there are none.
+func (src *source) outliving() (left *source) {
+	for k, s := range src.tables[events].kept() {
+		if !outlives(k.event) {
+			continue
+		}
+		if left == nil {
+			left = &source{id: src.id}
+		}
+		left.tables[events].put(&k, s)
+	}
+	return left
+}
+
+// forget removes the sources of the pipeline and instance of id, or only one of them if id has a strategy. Series that
+// outlive the pipeline stay.
 func (s *seriesSet) forget(id pipeline.Source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -288,6 +311,10 @@ func (s *seriesSet) forget(id pipeline.Source) {
 		}
 		s.forgetRequests(src)
 		s.forgetCircuit(src)
+		if o := src.outliving(); o != nil {
+			left[name] = o
+			s.quotas[events].add(len(o.tables[events].kept()))
+		}
 	}
 	s.sources.Store(&left)
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 )
@@ -19,7 +20,7 @@ type recipe struct {
 	prepare  func(ctx context.Context, data string) error   // fills the folder of data; nil: nothing to do
 	command  func(data string, port int) (*exec.Cmd, error) // runs in the foreground, logs to its output; its Env is added to ours
 	answers  func(addr string) error                        // nil once it serves clients
-	says     string                                         // what it logs when it is ready, in lower case
+	says     string                                         // what it logs when it is ready, with any {{addr}} replaced; case does not matter
 	control  control                                        // how it is stopped
 	clear    func(data string)                              // removes what it keeps outside of data; may be nil
 	owner    owner                                          // the user that it runs as
@@ -142,7 +143,8 @@ func (in *instance) await(ctx context.Context) error {
 
 func (in *instance) isReady() bool {
 	log, err := os.ReadFile(in.log())
-	return err == nil && bytes.Contains(bytes.ToLower(log), []byte(in.says))
+	says := strings.ReplaceAll(in.says, address, in.addr())
+	return err == nil && bytes.Contains(bytes.ToLower(log), []byte(strings.ToLower(says)))
 }
 
 // logTail is the end of what it printed since its last start.

@@ -77,6 +77,11 @@ func TestPrometheus(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, math.Inf(1), infinite[0].Value)
 
+	year2000 := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	then, err := p.QueryAt(t.Context(), "time()", year2000)
+	require.NoError(t, err)
+	require.Equal(t, []Sample{{Value: float64(year2000.Unix())}}, then)
+
 	_, err = p.Query(t.Context(), "rate(")
 	require.ErrorContains(t, err, "parse error")
 	_, err = p.Query(t.Context(), "up[1m]")
@@ -130,4 +135,12 @@ func TestProgram(t *testing.T) {
 	found, err = program("WEIR_NO_SUCH", "", "second")
 	require.NoError(t, err)
 	require.Equal(t, named, found)
+}
+
+func TestStartProgram(t *testing.T) {
+	caddy := needed(t, "WEIR_CADDY", "apt-get install caddy", "caddy")
+	s := StartProgram(t, "Server address: {{addr}}", caddy, "respond", "--listen", "{{addr}}", "hello")
+	require.Equal(t, "hello", body(t, s.URL))
+	s.Stop()
+	require.True(t, refused(s.Addr()))
 }

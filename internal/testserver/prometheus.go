@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 )
 
 // A PrometheusServer is a Prometheus for tests.
@@ -51,7 +52,17 @@ type Sample struct {
 
 // Query evaluates a PromQL expression at this moment. The result is empty if there is no data.
 func (p *PrometheusServer) Query(ctx context.Context, expr string) ([]Sample, error) {
-	body, err := get(ctx, p.URL+"/api/v1/query?query="+url.QueryEscape(expr))
+	return p.query(ctx, expr, url.Values{})
+}
+
+// QueryAt is Query for another moment.
+func (p *PrometheusServer) QueryAt(ctx context.Context, expr string, at time.Time) ([]Sample, error) {
+	return p.query(ctx, expr, url.Values{"time": {at.UTC().Format(time.RFC3339Nano)}})
+}
+
+func (p *PrometheusServer) query(ctx context.Context, expr string, parameters url.Values) ([]Sample, error) {
+	parameters.Set("query", expr)
+	body, err := get(ctx, p.URL+"/api/v1/query?"+parameters.Encode())
 	if err != nil {
 		return nil, fmt.Errorf("testserver: query %s: %w", expr, err)
 	}

@@ -101,6 +101,23 @@ const caddyOptions = `{
 }
 `
 
+// StartProgram starts a program of this repository that listens, stopped at the test's end. Each {{addr}} in args and says is
+// replaced by the host:port that it is to listen on. It is ready when its output has the text says, in any case of letters, and it
+// accepts connections.
+func StartProgram(t testing.TB, says, program string, args ...string) *Server {
+	t.Helper()
+	r := recipe{name: strings.TrimSuffix(filepath.Base(program), ".exe")}
+	r.command = func(_ string, port int) (*exec.Cmd, error) {
+		with := make([]string, len(args))
+		for i, arg := range args {
+			with[i] = strings.ReplaceAll(arg, address, hostPort(port))
+		}
+		return exec.Command(program, with...), nil
+	}
+	r.says = says
+	return webserver(t, nil, r)
+}
+
 func writeConfig(file, config string, port int) error {
 	return os.WriteFile(file, []byte(strings.ReplaceAll(config, address, hostPort(port))), 0o600)
 }
