@@ -30,11 +30,16 @@ import (
 //go:embed testdata/axe.min.js
 var axe string
 
-// A tab is a page in the browser, and what went wrong on it.
+// A tab is a page in the browser.
 type tab struct {
+	*seen
+
 	t   *testing.T
 	ctx context.Context
+}
 
+// seen is what was seen on a tab.
+type seen struct {
 	mu       sync.Mutex
 	problems []string // errors of the console, exceptions, violations of the content security policy
 	hosts    map[string]bool
@@ -51,7 +56,23 @@ func newTab(t *testing.T) *tab {
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
 
-	p := &tab{t: t, ctx: ctx, hosts: make(map[string]bool)}
+	return open(t, ctx)
+}
+
+// another opens a further tab in the browser of p.
+func (p *tab) another() *tab {
+	p.t.Helper()
+	ctx, cancel := chromedp.NewContext(p.ctx)
+	p.t.Cleanup(cancel)
+	return open(p.t, ctx)
+}
+
+// in returns the tab p for a subtest.
+func (p *tab) in(t *testing.T) *tab { return &tab{t: t, ctx: p.ctx, seen: p.seen} }
+
+func open(t *testing.T, ctx context.Context) *tab {
+	t.Helper()
+	p := &tab{t: t, ctx: ctx, seen: &seen{hosts: make(map[string]bool)}}
 	require.NoError(t, chromedp.Listen(ctx, p.listen))
 	call(p, network.Enable, network.EnableParams{})
 	call(p, log.Enable, struct{}{})
@@ -108,10 +129,25 @@ func eval[T any](p *tab, expression string) T {
 	return run(p, chromedp.Evaluate[T](expression))
 }
 
-// becomes waits until a JavaScript expression is true.
+// becomes waits until a JavaScript expression is true, also across pages.
 func (p *tab) becomes(expression string) {
 	p.t.Helper()
-	run(p, chromedp.Poll[bool](expression, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(25*time.Second)))
+	ctx, cancel := context.WithTimeout(p.ctx, 25*time.Second)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		// While another page is loaded, there is none to evaluate on.
+		is, err := chromedp.Run(ctx, chromedp.Evaluate[bool](expression))
+		if is {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			p.t.Fatalf("not true in time: %s (%v); the page says: %s", expression, err, eval[string](p, "document.body.innerText"))
+		}
+	}
 }
 
 // size sets the size of the window, and whether the user prefers dark colors.
