@@ -125,18 +125,18 @@ bench-once: servers ## run each benchmark once, so that none rots
 	out=$$($(GO) test -vet=off -short -run '^$$' -bench . -benchtime 1x $$dirs 2>&1) || { echo "$$out"; exit 1; }
 
 .PHONY: servers
-servers: ## install Redis and PostgreSQL for the tests, where that can be done
-	@echo "== servers: Redis and PostgreSQL"
+servers: ## install the servers and the browser for the tests, where that can be done
+	@echo "== servers: Redis, PostgreSQL, nginx, Caddy, Prometheus, Chromium"
 	scripts/servers
 
 # The target vet has vetted the tests already, which would take another minute here.
 # Tests that need a server start it by internal/testserver, which finds what scripts/servers installed. Where a
-# server is missing they skip themselves, saying so; where both are there, none may. REALTIME are packages whose tests
+# server is missing they skip themselves, saying so; where all are there, none may. REALTIME are packages whose tests
 # go by real time. They run when the others are done, and what fails runs again alone: on a slow machine an
 # answer comes too late while other tests compute. Of the others, the packages that take long come first, so that short
 # ones run beside them.
 LONG     = ./jobs ./limiter ./store
-REALTIME = ./store/weirpostgres ./store/weirredis ./transport/weirhttp
+REALTIME = ./store/weirpostgres ./store/weirredis ./transport/weirhttp ./examples/partner
 .PHONY: unit
 unit: servers ## every test of every module under the race detector
 	@echo "== unit: go test -race work"

@@ -20,7 +20,7 @@ func (b *bucket) catchUp(now int64) {
 	s := b.state()
 	elapsed := b.effectiveNow(now) - b.line
 	if b.missing == 0 || elapsed < s.period {
-		if otherClock(elapsed) {
+		if otherClock(elapsed) && b.line != notBegun {
 			b.line += elapsed
 			if !s.shared {
 				s.ownSince = unknown

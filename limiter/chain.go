@@ -179,7 +179,7 @@ func takeAll(count, n int, granted *atomic.Int64, take func(i int) (Lease, error
 		l, err := take(i)
 		if err != nil {
 			l.Refund() // in case a limiter grants with an error
-			return Lease{}, fmt.Errorf("limiter %d of the chain: %w", i, err)
+			return Lease{}, chainError(i, err)
 		}
 		if !l.Acquired() {
 			return l, nil
@@ -191,17 +191,10 @@ func takeAll(count, n int, granted *atomic.Int64, take func(i int) (Lease, error
 	return held.combine(n), nil
 }
 
-// combine returns one lease for all of the leases, with their metadata. If several leases have a value of the same
-// name, the value of the first lease counts.
-func (c *chainLease) combine(n int) Lease {
-	l := Lease{owner: c, n: n}
-	for _, member := range slices.Backward(c.leases) {
-		for name, value := range member.Metadata() {
-			l = l.with(name, value)
-		}
-	}
-	return l
-}
+func chainError(i int, err error) error { return fmt.Errorf("limiter %d of the chain: %w", i, err) }
+
+// combine returns one lease for all of the leases, with their metadata.
+func (c *chainLease) combine(n int) Lease { return withMetadataOf(c.leases, Lease{owner: c, n: n}) }
 
 func (c *chainLease) release(int, int64) {
 	if c.first() {

@@ -47,7 +47,7 @@
 // grants often can make leases without an allocation with a [Granter]: it implements [LeaseOwner], and [LeaseAdjuster]
 // and [LeaseCounter] if its leases can be adjusted and it knows what remains.
 //
-// A limiter can also implement [StatisticsProvider], [Idler], [Replenisher] and [io.Closer].
+// A limiter can also implement [StatisticsProvider], [Idler], [Replenisher], [Peeker] and [io.Closer].
 package limiter
 
 // For maintainers, the files in reading order:

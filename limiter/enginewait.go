@@ -28,13 +28,19 @@ func refuse(ctx context.Context, ctxErr error, e engine, now int64, n int, wait 
 		return l, nil
 	}
 	e.unlock() // before a method of ctx is called, which can panic
+	return Lease{}, callError(ctx, ctxErr, n, limit, inRange, wait)
+}
+
+// callError returns the error of a call that a limiter could not decide: the limiter is closed, unless the arguments say
+// otherwise. wait is true for Acquire.
+func callError(ctx context.Context, ctxErr error, n int, limit int64, inRange, wait bool) error {
 	switch {
 	case ctxErr != nil && (wait || inRange):
-		return Lease{}, contextError(ctx)
+		return contextError(ctx)
 	case !inRange:
-		return Lease{}, permitCountError(n, limit)
+		return permitCountError(n, limit)
 	default:
-		return Lease{}, ErrClosed
+		return ErrClosed
 	}
 }
 

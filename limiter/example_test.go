@@ -174,6 +174,60 @@ func ExampleNewPartitioned() {
 	// eve: false 0s "partition limit reached"
 }
 
+// What would happen to a user, without doing it.
+func ExamplePartitionedLimiter_PeekKey() {
+	ctx := context.Background()
+	perUser := weir.Must(limiter.NewPartitionedByKey(
+		func(user string) string { return user },
+		limiter.TokenBucketFactory[string](limiter.PerMinute(1, 2)),
+		nil,
+	))
+	defer perUser.Close()
+
+	if _, err := perUser.TryAcquire(ctx, "ann", 1); err != nil {
+		panic(err)
+	}
+	for _, n := range []int{1, 2} {
+		lease, err := perUser.PeekKey(ctx, "ann", n)
+		if err != nil {
+			panic(err)
+		}
+		after, _ := lease.RetryAfter()
+		fmt.Println(n, lease.Acquired(), after.Round(time.Second))
+	}
+	lease := weir.Must(perUser.PeekKey(ctx, "bob", 2))
+	fmt.Println("bob", lease.Acquired(), perUser.Len(), "partition")
+
+	// Output:
+	// 1 true 0s
+	// 2 false 1m0s
+	// bob true 1 partition
+}
+
+// The users that are limited most.
+func ExamplePartitionedLimiter_TopRejected() {
+	ctx := context.Background()
+	factory := limiter.TokenBucketFactory[string](limiter.PerMinute(1, 1))
+	perUser := weir.Must(limiter.NewPartitioned(func(user string) limiter.Partition[string] {
+		return limiter.Partition[string]{Key: user, New: factory}
+	}, nil))
+	defer perUser.Close()
+
+	perUser.TopRejected(0) // begins to count
+	for _, user := range []string{"ann", "bob", "bob", "bob", "ann", "cy"} {
+		if _, err := perUser.TryAcquire(ctx, user, 1); err != nil {
+			panic(err)
+		}
+	}
+	for _, top := range perUser.TopRejected(10) {
+		fmt.Println(top.Key, top.Rejections)
+	}
+
+	// Output:
+	// bob 2
+	// ann 1
+}
+
 // A limiter by user, used where there are orders.
 func ExampleTranslate() {
 	type order struct {

@@ -43,6 +43,29 @@ type Replenisher interface {
 	AutoReplenishing() bool
 }
 
+// A Peeker is a [Limiter] that can say what it would answer. All limiters of this package are Peekers, a [Chained] limiter
+// if its members are, and so are the limiters of package store.
+type Peeker interface {
+	// Peek returns what TryAcquire(ctx, n) would return now. It takes nothing, counts nothing, and changes no later
+	// answer, statistics or idle duration. The Lease holds nothing: Acquired reports whether the permits would be
+	// granted, and RetryAfter and Reason are those of the rejection. If n is 0, Peek says whether one permit is free, as
+	// TryAcquire does. The error is [errors.ErrUnsupported] if a part of the limiter is no Peeker.
+	Peek(ctx context.Context, n int) (Lease, error)
+}
+
+// A PartitionedPeeker is a [Partitioned] limiter that can say what it would answer.
+type PartitionedPeeker[R any] interface {
+	// Peek is that of [Peeker] for the resource's limiter. It makes no partition.
+	Peek(ctx context.Context, resource R, n int) (Lease, error)
+}
+
+// A KeyPeeker is a limiter for many keys, which are strings, that can say what it would answer for one of them. A
+// [PartitionedLimiter] whose keys are of type string is one, and so are the partitioned limiters of package store.
+type KeyPeeker interface {
+	// PeekKey is that of [Peeker] for the key's limiter. It makes no partition.
+	PeekKey(ctx context.Context, key string, n int) (Lease, error)
+}
+
 // Statistics is a consistent snapshot of a limiter's figures. The zero Statistics is that of an unused limiter
 // that has no permits.
 type Statistics struct {

@@ -24,6 +24,7 @@ type op uint8
 
 const (
 	opTry         op = iota // TryAcquire(n)
+	opPeek                  // Peek(n)
 	opTryDone               // TryAcquire(n) with a context that is done
 	opAcquire               // Acquire(n) in a goroutine
 	opAcquireDone           // Acquire(n) with a context that is done
@@ -49,6 +50,8 @@ func (s step) String() string {
 	switch s.op {
 	case opTry:
 		return fmt.Sprintf("TryAcquire(%d)", s.n)
+	case opPeek:
+		return fmt.Sprintf("Peek(%d)", s.n)
 	case opTryDone:
 		return fmt.Sprintf("TryAcquire(done, %d)", s.n)
 	case opAcquire:
@@ -137,7 +140,11 @@ func someStep(src source, l limitertest.Limits) step {
 		return step{op: opBurst, n: 10 + src.intN(40)}
 	}
 	n := src.intN(l.Permits + 1)
-	switch c := src.intN(100); {
+	switch c := src.intN(112); {
+	case c >= 110:
+		return step{op: opPeek, n: []int{-1, l.Permits + 1}[c-110]}
+	case c >= 100:
+		return step{op: opPeek, n: n}
 	case c < 18:
 		return step{op: opTry, n: n}
 	case c < 42:

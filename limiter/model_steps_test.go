@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,8 @@ func (r *run) do(s step) {
 	switch s.op {
 	case opTry:
 		r.ask(r.m.Try(s.n), false, r.l.TryAcquire)
+	case opPeek:
+		r.peek(s.n)
 	case opTryDone:
 		r.ask(r.doneContext(s.n, true), true, r.l.TryAcquire)
 	case opAcquire:
@@ -54,10 +57,23 @@ func (r *run) do(s step) {
 	}
 }
 
+// peek compares the answer of Peek. That it changes nothing, later steps show.
+func (r *run) peek(n int) {
+	c := &call{want: r.m.Peek(n)}
+	c.lease, c.err = r.l.(limiter.Peeker).Peek(context.Background(), n)
+	c.at = r.now()
+	fmt.Fprintf(&r.trace, "%16s Peek(%d): %s\n", "", n, c)
+	if !agree(c.want, c) {
+		r.wrong("Peek(%d) should be %s, but is: %s", n, show(c.want.Answer), c)
+	}
+	c.lease.Release()
+	c.lease.Refund()
+}
+
 // catchesUp reports whether a step brings a limiter up to date although its timer is late.
 func (r *run) catchesUp(s step) bool {
 	switch s.op {
-	case opTry, opAcquire:
+	case opTry, opPeek, opAcquire:
 		return s.n >= 0 && s.n <= r.m.Limits.Permits
 	case opBurst, opLook, opClose:
 		return true

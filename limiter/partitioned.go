@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weir-go/weir/internal/heavyhitters"
 	"github.com/weir-go/weir/internal/validate"
 )
 
@@ -24,9 +25,9 @@ type Partition[K comparable] struct {
 	// Key names the partition.
 	Key K
 	// New makes the limiter of the partition. It must return a new one in each call, and the limiter is closed when the
-	// partition is forgotten. New is called when the key has no partition, once for all concurrent callers. No lock
-	// that another key needs is held meanwhile. New must not ask the same PartitionedLimiter for the same key: that
-	// call would wait for this one until its context ends.
+	// partition is forgotten. New is called when the key has no partition, once for all concurrent callers, and also by
+	// Peek of such a key, which closes the limiter at once. No lock that another key needs is held meanwhile. New must
+	// not ask the same PartitionedLimiter for the same key: that call would wait for this one until its context ends.
 	New Factory[K]
 }
 
@@ -44,9 +45,10 @@ type Partition[K comparable] struct {
 // Panics and slow calls are logged with [log/slog.Default], each at most once in 10 s for each of the three methods.
 // While 1000 calls of Close have not returned, no partition with a custom limiter is forgotten.
 //
-// The zero PartitionedLimiter is not usable; make one with [NewPartitioned].
+// The zero PartitionedLimiter is not usable; make one with [NewPartitioned] or [NewPartitionedByKey].
 type PartitionedLimiter[R any, K comparable] struct {
 	partition  func(R) Partition[K]
+	each       Factory[K]   // of all keys, or nil
 	idle       atomic.Int64 // IdleTimeout
 	max        atomic.Int64 // MaxPartitions
 	seed       maphash.Seed
@@ -54,6 +56,7 @@ type PartitionedLimiter[R any, K comparable] struct {
 	change     atomic.Pointer[applyCall[K]] // the running Apply, or nil
 	closed     atomic.Bool
 	anyClocked atomic.Bool // a limiter has been made that needs the clock
+	rejections heavyhitters.Counter[K]
 
 	// Every call reads the fields before the gap, and new keys write to those after it: they are in different cache
 	// lines.
@@ -86,20 +89,42 @@ type shard[K comparable] struct {
 // partition must be safe for concurrent use. If o is nil, the options are the defaults. The error is a
 // [weir.OptionsError].
 func NewPartitioned[R any, K comparable](partition func(R) Partition[K], o *PartitionedOptions) (*PartitionedLimiter[R, K], error) {
-	var options PartitionedOptions
-	if o != nil {
-		options = *o
-	}
 	var problems validate.Problems
 	if partition == nil {
 		problems.Add("partition", nil, "must not be nil")
 	}
-	options.validate(&problems)
+	return makePartitioned(partition, nil, o, &problems)
+}
+
+// NewPartitionedByKey is [NewPartitioned] for the common case: key returns the key of a resource, and one factory makes
+// the limiters of all keys. key and each must be safe for concurrent use. The error is a [weir.OptionsError].
+func NewPartitionedByKey[R any, K comparable](key func(R) K, each Factory[K], o *PartitionedOptions) (*PartitionedLimiter[R, K], error) {
+	var problems validate.Problems
+	if key == nil {
+		problems.Add("key", nil, "must not be nil")
+	}
+	if each == nil {
+		problems.Add("each", nil, "must not be nil")
+	}
+	partition := func(resource R) Partition[K] { return Partition[K]{Key: key(resource), New: each} }
+	return makePartitioned(partition, each, o, &problems)
+}
+
+// makePartitioned returns a limiter if there are no problems with it.
+func makePartitioned[R any, K comparable](
+	partition func(R) Partition[K], each Factory[K], o *PartitionedOptions, problems *validate.Problems,
+) (*PartitionedLimiter[R, K], error) {
+	var options PartitionedOptions
+	if o != nil {
+		options = *o
+	}
+	options.validate(problems)
 	if err := problems.Err("limiter"); err != nil {
 		return nil, err
 	}
 	p := &PartitionedLimiter[R, K]{
 		partition: partition,
+		each:      each,
 		seed:      maphash.MakeSeed(),
 		shards:    make([]shard[K], shardCount()),
 	}
@@ -166,6 +191,9 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 		var lease Lease
 		var err error
 		if e, lease, err = p.findOrMake(ctx, s, hash, part, now, false); e == nil {
+			if p.counts(lease, err) {
+				p.rejections.Add(part.Key, hash)
+			}
 			return lease, err
 		}
 		pinned = !e.clocked()
@@ -173,6 +201,9 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 	if now != unknown && p.change.Load() == nil {
 		p.use(e)
 		if lease, err, ok := e.askClocked(ctx, now, n, wait); ok && err != ErrClosed { //nolint:errorlint // acquire returns it bare
+			if p.counts(lease, err) {
+				p.rejections.Add(part.Key, hash)
+			}
 			return lease, err
 		}
 	}
@@ -184,6 +215,9 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 			var lease Lease
 			var err error
 			if e, lease, err = p.findOrMake(ctx, s, hash, part, now, true); e == nil {
+				if p.counts(lease, err) {
+					p.rejections.Add(part.Key, hash)
+				}
 				return lease, err
 			}
 		}
@@ -196,38 +230,47 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 	}
 	if now != unknown {
 		if lease, err, ok := e.askClocked(ctx, now, n, wait); ok {
+			if p.counts(lease, err) {
+				p.rejections.Add(part.Key, hash)
+			}
 			return lease, err
 		}
 	}
-	if wait {
-		return e.limiter().Acquire(ctx, n)
+	lease, err := e.ask(ctx, n, wait)
+	if p.counts(lease, err) {
+		p.rejections.Add(part.Key, hash)
 	}
-	return e.limiter().TryAcquire(ctx, n)
+	return lease, err
 }
 
 // Statistics returns the figures of the resource's limiter. If there is none, or if it is no [StatisticsProvider], they
 // are zero, and no partition is made. The error is [ErrClosed].
 func (p *PartitionedLimiter[R, K]) Statistics(resource R) (Statistics, error) {
-	key := p.partition(resource).Key
-	hash := maphash.Comparable(p.seed, key)
-	s := p.shard(hash)
-	s.mu.Lock()
-	if p.closed.Load() {
-		s.mu.Unlock()
-		return Statistics{}, ErrClosed
-	}
-	e := s.table.find(hash, key)
+	e, err := p.pinned(p.partition(resource).Key)
 	if e == nil {
-		s.mu.Unlock()
-		return Statistics{}, nil
+		return Statistics{}, err
 	}
-	e.pins.Add(1)
-	s.mu.Unlock()
 	defer e.unpin()
 	if sp, ok := untracked(e.limiter()).(StatisticsProvider); ok {
 		return sp.Statistics(), nil
 	}
 	return Statistics{}, nil
+}
+
+// pinned returns the partition of a key, pinned, or nil if there is none. The error is [ErrClosed].
+func (p *PartitionedLimiter[R, K]) pinned(key K) (*entry[K], error) {
+	hash := maphash.Comparable(p.seed, key)
+	s := p.shard(hash)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.closed.Load() {
+		return nil, ErrClosed
+	}
+	e := s.table.find(hash, key)
+	if e != nil {
+		e.pins.Add(1) // rule 2 of entry
+	}
+	return e, nil
 }
 
 // Reconfigure changes the options; a zero field gets its default. Partitions above a lower MaxPartitions stay as long
@@ -263,6 +306,7 @@ func (p *PartitionedLimiter[R, K]) Close() error {
 	if !p.closed.CompareAndSwap(false, true) {
 		return nil
 	}
+	p.rejections.Close()
 	errs := []error{p.janitor.stop()}
 	p.closeFrom(0, nil, &errs)
 	return errors.Join(errs...)

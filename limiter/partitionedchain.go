@@ -10,7 +10,8 @@ import (
 )
 
 // Translate returns p as a limiter for another kind of resource. f is called once in every call, and returns the
-// resource for which p is asked. If p or f is nil, every call returns a [weir.OptionsError].
+// resource for which p is asked. If p or f is nil, every call returns a [weir.OptionsError]. The returned limiter is a
+// [PartitionedPeeker] whose Peek needs that of p.
 func Translate[Outer, Inner any](p Partitioned[Inner], f func(Outer) Inner) Partitioned[Outer] {
 	var problems validate.Problems
 	if isnil.Value(p) {
@@ -19,37 +20,55 @@ func Translate[Outer, Inner any](p Partitioned[Inner], f func(Outer) Inner) Part
 	if f == nil {
 		problems.Add("f", nil, "must not be nil")
 	}
-	err := problems.Err("limiter")
-	return &partitionedFunc[Outer]{func(ctx context.Context, resource Outer, n int, wait bool) (Lease, error) {
-		if err != nil {
-			return Lease{}, err
+	if err := problems.Err("limiter"); err != nil {
+		return &partitionedFunc[Outer]{
+			func(context.Context, Outer, int, bool) (Lease, error) { return Lease{}, err },
+			func(context.Context, Outer, int) (Lease, error) { return Lease{}, err },
 		}
-		return ask(ctx, p, f(resource), n, wait)
-	}}
+	}
+	return &partitionedFunc[Outer]{
+		func(ctx context.Context, resource Outer, n int, wait bool) (Lease, error) {
+			return ask(ctx, p, f(resource), n, wait)
+		},
+		func(ctx context.Context, resource Outer, n int) (Lease, error) {
+			return peekPartitioned(ctx, p, f(resource), n)
+		},
+	}
 }
 
 // ChainPartitioned returns a limiter that asks all of limiters, in that order, as a [Chained] limiter does: a rejected
 // call costs nothing. The error is a [weir.OptionsError] if there are none, or if one is nil. The chain has no Close,
-// because it does not own its limiters.
+// because it does not own its limiters. It is a [PartitionedPeeker] whose Peek needs those of limiters.
 func ChainPartitioned[R any](limiters ...Partitioned[R]) (Partitioned[R], error) {
 	if err := checkMembers(limiters); err != nil {
 		return nil, err
 	}
 	members := slices.Clone(limiters)
 	granted := new(atomic.Int64)
-	return &partitionedFunc[R]{func(ctx context.Context, resource R, n int, wait bool) (Lease, error) {
-		if err := argumentError(ctx, n, wait); err != nil {
-			return Lease{}, err
-		}
-		return takeAll(len(members), n, granted, func(i int) (Lease, error) {
-			return ask(ctx, members[i], resource, n, wait)
-		})
-	}}, nil
+	return &partitionedFunc[R]{
+		func(ctx context.Context, resource R, n int, wait bool) (Lease, error) {
+			if err := argumentError(ctx, n, wait); err != nil {
+				return Lease{}, err
+			}
+			return takeAll(len(members), n, granted, func(i int) (Lease, error) {
+				return ask(ctx, members[i], resource, n, wait)
+			})
+		},
+		func(ctx context.Context, resource R, n int) (Lease, error) {
+			if err := argumentError(ctx, n, false); err != nil {
+				return Lease{}, err
+			}
+			return peekAll(len(members), n, func(i int) (Lease, error) {
+				return peekPartitioned(ctx, members[i], resource, n)
+			})
+		},
+	}, nil
 }
 
-// A partitionedFunc is a [Partitioned] limiter whose two methods are one function.
+// A partitionedFunc is a [Partitioned] limiter, and a [PartitionedPeeker], of functions.
 type partitionedFunc[R any] struct {
 	acquire func(ctx context.Context, resource R, n int, wait bool) (Lease, error)
+	peek    func(ctx context.Context, resource R, n int) (Lease, error)
 }
 
 func (p *partitionedFunc[R]) TryAcquire(ctx context.Context, resource R, n int) (Lease, error) {
@@ -60,10 +79,22 @@ func (p *partitionedFunc[R]) Acquire(ctx context.Context, resource R, n int) (Le
 	return p.acquire(ctx, resource, n, true)
 }
 
+func (p *partitionedFunc[R]) Peek(ctx context.Context, resource R, n int) (Lease, error) {
+	return p.peek(ctx, resource, n)
+}
+
 // ask calls Acquire of p if wait is true, and otherwise TryAcquire.
 func ask[R any](ctx context.Context, p Partitioned[R], resource R, n int, wait bool) (Lease, error) {
 	if wait {
 		return p.Acquire(ctx, resource, n)
 	}
 	return p.TryAcquire(ctx, resource, n)
+}
+
+// peekPartitioned calls the Peek of any partitioned limiter.
+func peekPartitioned[R any](ctx context.Context, p Partitioned[R], resource R, n int) (Lease, error) {
+	if peeker, ok := p.(PartitionedPeeker[R]); ok {
+		return peeker.Peek(ctx, resource, n)
+	}
+	return Lease{}, noPeekError(p)
 }

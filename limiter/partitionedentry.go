@@ -181,6 +181,14 @@ func (e *entry[K]) askClocked(ctx context.Context, now int64, n int, wait bool) 
 	return lease, err, true
 }
 
+// ask asks a limiter of any type.
+func (e *entry[K]) ask(ctx context.Context, n int, wait bool) (Lease, error) {
+	if wait {
+		return e.limiter().Acquire(ctx, n)
+	}
+	return e.limiter().TryAcquire(ctx, n)
+}
+
 // forgotten is added to the pins of an entry that is being forgotten.
 const forgotten = math.MinInt32 / 2
 

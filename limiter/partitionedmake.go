@@ -28,8 +28,8 @@ type creation[K comparable] struct {
 func (p *PartitionedLimiter[R, K]) findOrMake(
 	ctx context.Context, s *shard[K], hash uint64, part Partition[K], now int64, pin bool,
 ) (*entry[K], Lease, error) {
-	if again := part.Key; again != part.Key {
-		return nil, Lease{}, optionsError("Partition.Key", part.Key, "must equal itself, which a NaN does not")
+	if err := keyError(part.Key); err != nil {
+		return nil, Lease{}, err
 	}
 	for {
 		s.mu.Lock()
@@ -66,6 +66,14 @@ func (p *PartitionedLimiter[R, K]) findOrMake(
 			return nil, Lease{}, contextError(ctx)
 		}
 	}
+}
+
+// keyError returns the error of a key that would never be found again, or nil.
+func keyError[K comparable](key K) error {
+	if again := key; again != key {
+		return optionsError("Partition.Key", key, "must equal itself, which a NaN does not")
+	}
+	return nil
 }
 
 // beingMade returns the creation of that key, or nil.

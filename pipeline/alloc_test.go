@@ -41,3 +41,13 @@ func TestAllocations(t *testing.T) {
 	operation := pipeline.WithOperation(ctx, "read")
 	allocates(t, "Operation", 0, func() { _ = pipeline.Operation(operation) })
 }
+
+// A Listener of what is out of the ordinary costs an execution that succeeds no allocation.
+func TestAllocations_WithoutExecutions(t *testing.T) {
+	ctx := t.Context()
+	succeeds := func(context.Context) error { return nil }
+	for _, n := range []int{0, 1, 5} {
+		p := weir.Must(pipeline.Config{Strategies: passThroughs(n), Listener: &unusual{}}.Build())
+		allocates(t, "Execute", 0, func() { _ = p.Execute(ctx, succeeds) })
+	}
+}

@@ -63,10 +63,11 @@ func (c Config) validate() error {
 // compile makes the version of c. t counts its executions; if t is nil, they are not counted. Everything that depends
 // only on c is decided here, so that executions do not decide it each time.
 func (c Config) compile(t *tracker) *version {
-	listener := c.Listener
-	if isnil.Value(listener) {
-		listener = nil
+	all := c.Listener
+	if isnil.Value(all) {
+		all = nil
 	}
+	listener, others := splitListener(all)
 	v := &version{
 		source:     Source{Pipeline: c.Name, Instance: c.Instance},
 		listener:   listener,
@@ -75,24 +76,26 @@ func (c Config) compile(t *tracker) *version {
 		tracker:    t,
 	}
 	v.mode = modeOf(len(v.strategies) == 0 && listener == nil, t != nil)
-	v.quiet = v.link(nil)
+	v.quiet = v.link(others)
 	if listener != nil {
-		v.observed = v.link(listener)
+		v.observed = v.link(all)
 	}
 	return v
 }
 
-// link returns the entry to a chain of steps, one for each strategy, that report to listener.
+// link returns the entry to a chain of steps, one for each strategy, that report to listener. The listeners in it that
+// want the events of every execution get the attempts.
 func (v *version) link(listener Listener) step {
 	// One slice for all, so that the steps of an execution are neighbors in memory.
 	steps := make([]step, len(v.strategies)+1)
+	attempts, _ := splitListener(listener)
 	measurer := measurerOf(listener)
 	leases, _ := measurer.(LeaseMeasurer)
 	instant := measurer == nil || isInstant(measurer)
-	steps[0] = step{listener: listener, measurer: measurer, source: v.source, tracker: v.tracker}
+	steps[0] = step{listener: listener, attempts: attempts, measurer: measurer, source: v.source, tracker: v.tracker}
 	for i, s := range v.strategies {
 		steps[i+1] = step{
-			strategy: s, listener: listener, measurer: measurer, leases: leases, measuresInstantly: instant,
+			strategy: s, listener: listener, attempts: attempts, measurer: measurer, leases: leases, measuresInstantly: instant,
 			source: v.sourceOf(i), tracker: v.tracker, takesEarly: instant && deadline.IsInstant(s),
 		}
 		steps[i].next = &steps[i+1]

@@ -14,6 +14,10 @@ import (
 //
 //   - Enabled(ctx context.Context) bool is called when an execution begins. If it returns false, the execution reports
 //     nothing, and costs what it would without a Listener.
+//   - Executions() bool is called when a pipeline is made. If it returns false, the Listener gets only what is out of the
+//     ordinary: neither [EventPipelineExecuting], [EventPipelineExecuted] nor [EventExecutionAttempt]. Executions do not
+//     pay for these events then, unless another Listener wants them. Enabled is not called. [Event.Operation] can be
+//     empty; OnEvent can call [Operation].
 //   - Forget(Source) is called by a registry when a pipeline was removed and reports no more events. The Source is
 //     that of the pipeline, without a Strategy.
 //   - InForce(*Pipeline) is called by a registry when a reload has replaced the version of that pipeline, before the
@@ -35,6 +39,24 @@ func enablerOf(l Listener) enabler {
 	}
 	e, _ := l.(enabler)
 	return e
+}
+
+// splitListener returns the listeners that want the events of every execution, and the others. Each is nil if there are
+// none.
+func splitListener(l Listener) (executions, others Listener) {
+	all, many := l.(fanOut)
+	if !many {
+		all = fanOut{l}
+	}
+	var e, o fanOut
+	for _, l := range all {
+		if x, ok := l.(interface{ Executions() bool }); ok && !x.Executions() {
+			o = append(o, l)
+		} else {
+			e = append(e, l)
+		}
+	}
+	return Listeners(e...), Listeners(o...)
 }
 
 // A ListenerFunc is a function that is a [Listener].

@@ -181,3 +181,45 @@ func TestListeners_EndMeasurementIfAnotherPanics(t *testing.T) {
 	assert.Equal(t, []any{"a"}, a.ended)
 	assert.Empty(t, bad.ended)
 }
+
+// unusual is a Listener of what is out of the ordinary.
+type unusual struct{ measuring }
+
+func (*unusual) Executions() bool { return false }
+
+func TestListener_WithoutExecutions(t *testing.T) {
+	var attempts bool
+	strange := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+		attempts = next.ListeningToAttempts()
+		assert.True(t, next.Listening())
+		next.Report(ctx, pipeline.Event{Name: pipeline.EventExecutionAttempt, Severity: pipeline.SeverityWarning})
+		next.Report(ctx, pipeline.Event{Name: "OnStrange", Severity: pipeline.SeverityWarning})
+		return next.Run(ctx)
+	})
+	all := []string{pipeline.EventPipelineExecuting + " ", pipeline.EventExecutionAttempt + " ", "OnStrange ", pipeline.EventPipelineExecuted + " "}
+	u, other := &unusual{}, &measuring{}
+	for name, test := range map[string]struct {
+		listener pipeline.Listener
+		off      bool
+		other    []string
+	}{
+		"alone":             {listener: u},
+		"alone, in a group": {listener: pipeline.Listeners(u, nil)},
+		"with another":      {listener: pipeline.Listeners(other, u), other: all},
+		"the other is off":  {listener: pipeline.Listeners(other, u), off: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			*u, *other = unusual{}, measuring{off: test.off}
+			p := weir.Must(pipeline.Config{Strategies: []pipeline.Strategy{strange}, Listener: test.listener}.Build())
+			ctx := pipeline.WithOperation(t.Context(), "read")
+			require.NoError(t, p.Execute(ctx, func(context.Context) error { return nil }))
+			assert.Equal(t, []string{"OnStrange "}, names(u.events))
+			assert.Equal(t, test.other, names(other.events))
+			assert.Equal(t, test.other != nil, attempts)
+			assert.Zero(t, u.asked, "Enabled is about executions")
+			if test.other != nil {
+				assert.Equal(t, "read", other.events[2].Operation)
+			}
+		})
+	}
+}

@@ -27,14 +27,14 @@ type Pipeline struct {
 type version struct {
 	mode       mode
 	source     Source   // the name and instance of the pipeline, without a strategy
-	listener   Listener // nil if there is none
+	listener   Listener // the part of Config.Listener that gets the events of every execution; nil if there is none
 	enabler    enabler  // the listener if it is an enabler, else nil
 	strategies []Strategy
 	tracker    *tracker // counts the executions of a Reloadable's version, else nil
 
 	// The steps exist twice, so that an execution that reports nothing does not look at the listener in each step.
 	observed step // the entry to the steps that report; only with a listener
-	quiet    step // the entry to the steps that do not
+	quiet    step // the entry to the steps that report only what is out of the ordinary, to the other listeners if any
 
 	closedBy error // only in modeClosed: a reason that closedError adds to ErrClosed, or nil
 	// previous, only in modeClosed, is the version that Retire replaced, for the executions that runPrevious describes.

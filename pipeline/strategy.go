@@ -51,6 +51,7 @@ type step struct {
 
 	// In the steps that report:
 	listener          Listener
+	attempts          Listener      // the part of the listener that gets EventExecutionAttempt; nil if there is none
 	measurer          Measurer      // the listener if it is a Measurer, else nil
 	leases            LeaseMeasurer // the measurer if it is a LeaseMeasurer, else nil
 	measuresInstantly bool          // isInstant(measurer); also true without a measurer
@@ -90,11 +91,15 @@ func (n Next) Source() Source {
 }
 
 // Listening reports whether there is a Listener that wants the events of this execution. A strategy calls it before
-// work that only serves a report, such as reading the clock.
+// work that only serves a report.
 func (n Next) Listening() bool { return n.step != nil && n.step.listener != nil }
 
+// ListeningToAttempts reports whether there is a Listener that wants every [EventExecutionAttempt] of this execution. A
+// strategy calls it before work that only serves this event, such as reading the clock.
+func (n Next) ListeningToAttempts() bool { return n.step != nil && n.step.attempts != nil }
+
 // Report sets Source and Operation of e and sends it to the pipeline's Listener, if there is one. An event of severity
-// [SeverityNone] is dropped.
+// [SeverityNone] is dropped. Operation is not set if every Listener wants only what is out of the ordinary.
 func (n Next) Report(ctx context.Context, e Event) {
 	if n.Listening() {
 		n.step.report(ctx, &e)
@@ -106,7 +111,15 @@ func (s *step) report(ctx context.Context, e *Event) {
 	if e.Severity == SeverityNone {
 		return
 	}
+	to := s.listener
+	if e.Name == EventExecutionAttempt {
+		if to = s.attempts; to == nil {
+			return
+		}
+	}
 	e.Source = s.source
-	e.Operation = Operation(ctx)
-	s.listener.OnEvent(ctx, *e)
+	if s.attempts != nil { // else only listeners that look it up themselves, where they need it
+		e.Operation = Operation(ctx)
+	}
+	to.OnEvent(ctx, *e)
 }

@@ -86,9 +86,7 @@ func (p *adjustablePartitioned[R, K, O]) start(key func(R) K, o PartitionedOptio
 	p.use(o.Each)
 	var err error
 	factory := limiter.Factory[K](func(k K) (limiter.Limiter, error) { return (*p.factory.Load())(k) })
-	p.limiter, err = limiter.NewPartitioned(func(resource R) limiter.Partition[K] {
-		return limiter.Partition[K]{Key: (*p.key.Load())(resource), New: factory}
-	}, &o.PartitionedOptions)
+	p.limiter, err = limiter.NewPartitionedByKey(func(resource R) K { return (*p.key.Load())(resource) }, factory, &o.PartitionedOptions)
 	return p.limiter, err
 }
 

@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -81,6 +82,30 @@ func testPartitioned[O registry.LimiterOptions](t *testing.T, options func(int) 
 	require.NoError(t, r.Close(t.Context()))
 	_, err = first.TryAcquire(t.Context(), "ann", 1)
 	assert.ErrorIs(t, err, limiter.ErrClosed)
+}
+
+// A page that knows only the key's text can ask for it, also before the first call and after a reload.
+func TestPartitioned_PeekKey(t *testing.T) {
+	r := open(t, nil)
+	each := bucketOptions(2)
+	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+		registry.Partitioned(b, "users", strconv.Itoa, each, nil)
+		return nil
+	}))
+	get(t, r, "orders")
+	peek := func(n int) limiter.Lease {
+		for _, info := range r.Limiters() {
+			lease, err := info.Limiter.(limiter.KeyPeeker).PeekKey(t.Context(), "7", n)
+			require.NoError(t, err)
+			return lease
+		}
+		t.Fatal("no limiter")
+		return limiter.Lease{}
+	}
+	require.True(t, peek(2).Acquired())
+	each = bucketOptions(3)
+	require.NoError(t, r.Reload(t.Context(), "orders"))
+	require.True(t, peek(3).Acquired())
 }
 
 func TestPartitioned_KeyFunctionIsReplaced(t *testing.T) {

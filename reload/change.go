@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/model"
 )
 
@@ -14,7 +16,7 @@ import (
 //
 // Pipelines that mean the same in both files are left alone: comments, the order of fields and of pipelines, aliases
 // and the way a value is written make no difference. A changed limiter or budget that is shared changes all pipelines
-// that use it, and keeps what it has counted. If the two files were parsed with different [Kinds], all pipelines are
+// that use it, and keeps what it has counted. The pipelines of a section change together. If the two files were parsed with different [Kinds], all pipelines are
 // defined again, because their functions can be different.
 func (f *File) Change(previous *File) registry.Change {
 	if previous == nil {
@@ -29,11 +31,21 @@ func (f *File) Change(previous *File) registry.Change {
 		if previous.kinds != f.kinds || !sameMeaning(before[p.Name], p) {
 			c.Define[p.Name] = f.buildFunc(p)
 		}
-		delete(before, p.Name)
 	}
-	for _, p := range previous.content.Pipelines {
-		if before[p.Name] != nil {
-			c.Remove = append(c.Remove, p.Name)
+	for _, s := range f.content.Sections {
+		if previous.kinds != f.kinds || !slices.ContainsFunc(previous.content.Sections, s.SameMeaning) {
+			for _, name := range s.Pipelines() {
+				c.Define[name] = f.sectionBuildFunc(s, name)
+			}
+		}
+	}
+	stays := make(map[string]bool)
+	for _, name := range f.defined() {
+		stays[name] = true
+	}
+	for _, name := range previous.defined() {
+		if !stays[name] {
+			c.Remove = append(c.Remove, name)
 		}
 	}
 	return c
@@ -48,13 +60,17 @@ func sameMeaning(a, b *model.Pipeline) bool {
 func (f *File) buildFunc(p *model.Pipeline) registry.BuildFunc {
 	return func(b *registry.Builder) error {
 		for i, s := range p.Strategies {
-			made, err := builder{b, f.kinds, p}.strategy(s)
+			made, err := f.builder(b, p).strategy(s)
 			if err != nil {
-				at := p.Places[i]
-				return fmt.Errorf("%s:%d:%d: %s: %w", cmp.Or(f.name, "(file)"), at.Line, at.Column, at.Path, err)
+				return f.at(p.Places[i], err)
 			}
 			b.Add(made)
 		}
 		return nil
 	}
+}
+
+// at returns err with the place in the file.
+func (f *File) at(p document.Place, err error) error {
+	return fmt.Errorf("%s:%d:%d: %s: %w", cmp.Or(f.name, "(file)"), p.Line, p.Column, p.Path, err)
 }

@@ -15,6 +15,8 @@ type File struct {
 	name    string
 	kinds   *Kinds
 	content model.File
+	// unchecked is set for a section's Check: the rest of the file can have problems.
+	unchecked bool
 }
 
 // Parse reads a file, YAML or JSON, and checks everything in it that can be checked without building pipelines:
@@ -57,16 +59,25 @@ func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
 // Name returns the name that Parse was given.
 func (f *File) Name() string { return f.name }
 
-// Explain writes to w what the named pipelines do, in words, or all pipelines if there are no names. Each strategy is
-// one line, the outermost first. If the options of a program's own kind have a method Explain() string, its result is
-// used. Explain returns an error if w returns one, or if the file has no pipeline with one of the names.
+// Explain writes to w what the named sections and pipelines do, in words, or all of them if there are no names. Each
+// strategy is one line, the outermost first. If the options of a program's own kind have a method Explain() string, its
+// result is used. Explain returns an error if w returns one, or if the file has nothing with one of the names.
 func (f *File) Explain(w io.Writer, names ...string) error {
-	return explain.Write(w, &f.content, names...)
+	return explain.Write(w, &f.content, f.kinds.sections, names...)
 }
 
-// Pipelines returns the names of the pipelines, in the order of the file.
+// Pipelines returns the names of the pipelines, in the order of the file, without the pipelines of sections.
 func (f *File) Pipelines() []string {
 	return namesOf(f.content.Pipelines, func(p *model.Pipeline) string { return p.Name })
+}
+
+// defined returns the names of all pipelines that f defines, those of sections last.
+func (f *File) defined() []string {
+	names := f.Pipelines()
+	for _, s := range f.content.Sections {
+		names = append(names, s.Pipelines()...)
+	}
+	return names
 }
 
 // Limiters returns the names of the shared limiters, in the order of the file.

@@ -2,6 +2,7 @@ package reload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -97,16 +98,35 @@ func named[F any](k *Kinds, what model.Purpose, name string) F {
 	return f
 }
 
+// made returns what a section of the file makes under that name for that purpose or, if none gives the name, what the
+// program has registered.
+func made[F any](b builder, what model.Purpose, name string) (f F, err error) {
+	given, ok := b.given[what][name]
+	if !ok {
+		return named[F](b.kinds, what, name), nil
+	}
+	if f, err = given.New.(func() (F, error))(); err == nil && isnil.Value(f) {
+		err = errors.New("it is nil")
+	}
+	if err != nil {
+		return f, fmt.Errorf("the %s %q: %w", what, name, err)
+	}
+	return f, nil
+}
+
 // checkRegistered returns an error if the options name something that the program has not registered. Parse has refused
 // such files, unless [Kinds.AcceptUnknown] or [Kinds.Assume] was called.
-func (k *Kinds) checkRegistered(options any) error {
+func (b builder) checkRegistered(options any) error {
 	v := reflect.ValueOf(options)
 	for _, f := range model.FieldsOf(v.Type()) {
 		if f.Purpose == "" {
 			continue
 		}
 		name := v.FieldByIndex(f.Index).String()
-		registered := k.functions[f.Purpose][name]
+		if _, given := b.given[f.Purpose][name]; given {
+			continue
+		}
+		registered := b.kinds.functions[f.Purpose][name]
 		_, isAssumed := registered.(assumed)
 		if (registered == nil || isAssumed) && (name != "" || f.Required) {
 			return fmt.Errorf("there is no %s %q", f.Purpose, name)

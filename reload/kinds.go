@@ -26,6 +26,7 @@ import (
 type Kinds struct {
 	strategies    map[string]strategyKind
 	limiters      map[string]limiterKind
+	sections      map[string]model.SectionKind
 	functions     map[model.Purpose]map[string]any
 	acceptUnknown bool              // see AcceptUnknown
 	wrong         validate.Problems // of the registrations
@@ -53,14 +54,19 @@ func NewKinds() *Kinds { return &Kinds{} }
 // either has its Go name in snake case. A field is required unless the tag has omitempty. The tag "-" keeps a field out
 // of files. Durations, numbers, texts, booleans, types with UnmarshalText, and structs, slices and maps of these can be
 // decoded. The tag `reload:"off"` lets a field take "off" for -1. If O or *O has a method Validate() error, it is
-// called with the decoded options. Each problem of a [weir.OptionsError] is reported where its field is written, any
+// called with the decoded options, and so is that of each struct in it. Each problem of a [weir.OptionsError] is reported where its field is written, any
 // other error at the options.
+//
+// The tag reload can also have default=VALUE, which stands in the schema and keeps a file from writing 0, and least=NUMBER
+// and most=NUMBER, which are checked. A tag doc is the description in the schema. A struct with a field
+// _ struct{} that has the tag `reload:"oneof=key"` is decoded from a mapping with exactly one of its fields, which
+// messages call a kind of key.
 //
 // A field "name" of type string is the strategy's name in telemetry. It must be unique in a pipeline. If the file leaves
 // it out, the name is the kind.
 func RegisterStrategy[O any](k *Kinds, kind string, build func(b *registry.Builder, o O) (pipeline.Strategy, error)) {
 	t := reflect.TypeFor[O]()
-	if !k.allows("strategy", kind, t, build == nil, k.known().StrategyNames()) {
+	if !k.allows("strategy kind", kind, t, build == nil, k.known().StrategyNames()) {
 		return
 	}
 	made := strategyKind{model.StrategyKind{Options: t}, func(b *registry.Builder, options any) (pipeline.Strategy, error) {
@@ -79,14 +85,16 @@ func RegisterStrategy[O any](k *Kinds, kind string, build func(b *registry.Build
 func RegisterLimiter[O any](k *Kinds, kind string, build func(b *registry.Builder, name string, o O) (limiter.Limiter, error)) {
 	t := reflect.TypeFor[O]()
 	taken := append(k.known().LimiterNames(), model.LimiterField, "name", "shadow", "permits", "handle", model.StoreField)
-	if k.allows("limiter", kind, t, build == nil, taken) {
+	if k.allows("limiter kind", kind, t, build == nil, taken) {
 		k.limiters = with(k.limiters, kind, limiterKind{t, func(b *registry.Builder, name string, options any) (limiter.Limiter, error) {
 			return build(b, name, options.(O))
 		}})
 	}
 }
 
-// allows reports whether a kind can be registered. If not, it records the reason.
+const sectionWhat = "section"
+
+// allows reports whether a kind or section can be registered. If not, it records the reason.
 func (k *Kinds) allows(what, kind string, options reflect.Type, isNil bool, taken []string) bool {
 	problem := ""
 	switch {
@@ -99,12 +107,16 @@ func (k *Kinds) allows(what, kind string, options reflect.Type, isNil bool, take
 	case options.Kind() != reflect.Struct:
 		problem = fmt.Sprintf("the options must be a struct, not %v", options)
 	default:
-		if err := model.Decodable(options); err != nil {
+		decodable := model.Decodable
+		if what == sectionWhat {
+			decodable = model.DecodableSection
+		}
+		if err := decodable(options); err != nil {
 			problem = fmt.Sprintf("%v; the tag %q keeps a field out of files", err, "-")
 		}
 	}
 	if problem != "" {
-		k.refuse("%s kind %q: %s", what, kind, problem)
+		k.refuse("%s %q: %s", what, kind, problem)
 	}
 	return problem == ""
 }
@@ -132,6 +144,7 @@ func (k *Kinds) known() *model.Kinds {
 	for name, kind := range k.limiters {
 		all.Limiters[name] = kind.options
 	}
+	all.Sections = k.sections
 	for what, registered := range k.functions {
 		all.Functions[what] = slices.Sorted(maps.Keys(registered))
 	}

@@ -15,10 +15,10 @@ import (
 // limiter makes or keeps the limiter that l describes. name is its name in the registry.
 func (b builder) limiter(name string, l *model.Limiter) (made limiter.Limiter, err error) {
 	if l.Options != nil {
-		err = b.kinds.checkRegistered(l.Options)
+		err = b.checkRegistered(l.Options)
 	}
 	if err == nil && l.Store != nil {
-		err = b.kinds.checkRegistered(*l.Store)
+		err = b.checkRegistered(*l.Store)
 	}
 	if err == nil {
 		made, err = b.makeLimiter(name, l)
@@ -34,28 +34,35 @@ func (b builder) makeLimiter(name string, l *model.Limiter) (limiter.Limiter, er
 	if kind, ofProgram := b.kinds.limiters[l.Kind]; ofProgram {
 		return kind.build(b.Builder, name, l.Options)
 	}
+	var s *store.Store // nil: the state is in the process
+	if l.Store != nil {
+		var err error
+		if s, err = made[*store.Store](b, model.LimiterStore, l.Store.Name); err != nil {
+			return nil, err
+		}
+	}
 	switch o := l.Options.(type) {
 	case limiter.TokenBucketOptions:
-		return localOrStored(b, name, l, o, b.TokenBucket), nil
+		return localOrStored(b, s, name, l, o, b.TokenBucket), nil
 	case limiter.FixedWindowOptions:
-		return localOrStored(b, name, l, o, b.FixedWindow), nil
+		return localOrStored(b, s, name, l, o, b.FixedWindow), nil
 	case limiter.SlidingWindowOptions:
-		return localOrStored(b, name, l, o, b.SlidingWindow), nil
+		return localOrStored(b, s, name, l, o, b.SlidingWindow), nil
 	case limiter.ConcurrencyOptions:
-		return localOrStored(b, name, l, o, b.Concurrency), nil
+		return localOrStored(b, s, name, l, o, b.Concurrency), nil
 	case model.PartitionedOptions:
 		switch each := l.Each.Options.(type) {
 		case limiter.TokenBucketOptions:
-			return partitioned(b, name, l, o, each), nil
+			return partitioned(b, s, name, l, o, each)
 		case limiter.FixedWindowOptions:
-			return partitioned(b, name, l, o, each), nil
+			return partitioned(b, s, name, l, o, each)
 		case limiter.SlidingWindowOptions:
-			return partitioned(b, name, l, o, each), nil
+			return partitioned(b, s, name, l, o, each)
 		case limiter.ConcurrencyOptions:
-			return partitioned(b, name, l, o, each), nil
+			return partitioned(b, s, name, l, o, each)
 		}
 	case adaptive.LimiterOptions: // it keeps what it has learnt as long as its options stay the same
-		return keep(b, name, textOf(o), registry.Kept[*adaptive.Limiter, string]{
+		return keep(b, name, model.Text(o), registry.Kept[*adaptive.Limiter, string]{
 			Kind: "adaptive limiter",
 			Make: func(string) (*adaptive.Limiter, error) { return adaptive.NewLimiter(&o) },
 		})
@@ -86,39 +93,40 @@ func (b builder) chain(l *model.Limiter) (limiter.Limiter, error) {
 	return limiter.Chain(members...)
 }
 
-// localOrStored returns a limiter whose state is in l's store or, if l has no store, the one that local makes.
-func localOrStored[O registry.LimiterOptions, L limiter.Limiter](b builder, name string, l *model.Limiter, o O, local func(string, O) L) limiter.Limiter {
-	if l.Store == nil {
+// localOrStored returns a limiter whose state is in the store s or, if s is nil, the one that local makes.
+func localOrStored[O registry.LimiterOptions, L limiter.Limiter](b builder, s *store.Store, name string, l *model.Limiter, o O, local func(string, O) L) limiter.Limiter {
+	if s == nil {
 		return local(name, o)
 	}
-	return registry.Shared(b.Builder, b.store(l), name, o, &l.Store.LimiterOptions)
-}
-
-func (b builder) store(l *model.Limiter) *store.Store {
-	return named[*store.Store](b.kinds, model.LimiterStore, l.Store.Name)
+	return registry.Shared(b.Builder, s, name, o, &l.Store.LimiterOptions)
 }
 
 // partitioned returns a partitioned limiter. The limiter that it has for each key has the options each. If the limiter
-// has a store, keepKey is not needed: pipelines share only the state in the store, and each calls its own key function.
-func partitioned[O registry.LimiterOptions](b builder, name string, l *model.Limiter, o model.PartitionedOptions, each O) limiter.Limiter {
-	key := named[func(context.Context) string](b.kinds, model.KeyFunction, o.Key)
-	if l.Store == nil {
-		b.keepKey(name, o.Key, key)
-		return &byContext{registry.Partitioned(b.Builder, name, key, each, &o.PartitionedOptions)}
+// has a store s, keepKey is not needed: pipelines share only the state in the store, and each calls its own key
+// function.
+func partitioned[O registry.LimiterOptions](b builder, s *store.Store, name string, l *model.Limiter, o model.PartitionedOptions, each O) (limiter.Limiter, error) {
+	key, err := made[func(context.Context) string](b, model.KeyFunction, o.Key)
+	if err != nil {
+		return nil, err
 	}
-	return &byContext{limiter.Translate(registry.SharedPartitioned(b.Builder, b.store(l), name, each, &l.Store.LimiterOptions), key)}
+	if s == nil {
+		b.keepKey(name, o.Key, key)
+		return &byContext{registry.Partitioned(b.Builder, name, key, each, &o.PartitionedOptions)}, nil
+	}
+	return &byContext{limiter.Translate(registry.SharedPartitioned(b.Builder, s, name, each, &l.Store.LimiterOptions), key)}, nil
 }
 
 // A keyIdentity identifies the key function of a partitioned limiter.
 type keyIdentity struct {
 	Key  string  // the name in the file
 	code uintptr // of the function: in other Kinds the same name can stand for another function
+	from string  // what the section made it from that gave the name: all functions of one func literal have the same code
 }
 
 // keepKey makes a build fail if two pipelines share a limiter and name different key functions. Otherwise the key
 // function of the pipeline that was built last would be used for both.
 func (b builder) keepKey(name, key string, f func(context.Context) string) {
-	registry.Keep(b.Builder, name, keyIdentity{key, reflect.ValueOf(f).Pointer()}, registry.Kept[struct{}, keyIdentity]{
+	registry.Keep(b.Builder, name, keyIdentity{key, reflect.ValueOf(f).Pointer(), b.given[model.KeyFunction][key].From}, registry.Kept[struct{}, keyIdentity]{
 		Kind:        "key function of the limiter",
 		Make:        func(keyIdentity) (none struct{}, err error) { return none, nil },
 		Reconfigure: func(struct{}, keyIdentity) error { return nil },

@@ -24,6 +24,9 @@ func (w *Watcher) load(ctx context.Context, content []byte) error {
 	if err == nil {
 		err = f.require(w.options.Require)
 	}
+	if err == nil {
+		err = f.checkFixed(w.last)
+	}
 	if err != nil {
 		return filewatch.Permanent(err)
 	}
@@ -36,7 +39,7 @@ func (w *Watcher) load(ctx context.Context, content []byte) error {
 		return err
 	}
 	w.log(ctx, slog.LevelInfo, "configuration loaded",
-		"file", w.path, "pipelines", len(f.content.Pipelines), "built", len(c.Define), "removed", len(c.Remove))
+		"file", w.path, "pipelines", len(f.defined()), "built", len(c.Define), "removed", len(c.Remove))
 	if len(lost) > 0 {
 		w.log(ctx, slog.LevelWarn, "configuration no longer has pipelines that the program uses: their executions fail. "+
 			"If that is not meant, put them back; reload.Options.Require refuses such a file", "file", w.path, "pipelines", document.Listed(lost))
@@ -59,8 +62,8 @@ func (w *Watcher) logOverrides(ctx context.Context) {
 func (w *Watcher) change(f *File) registry.Change {
 	c := f.Change(w.inForce)
 	gone := maps.Clone(w.owned)
-	for _, p := range f.content.Pipelines {
-		delete(gone, p.Name)
+	for _, name := range f.defined() {
+		delete(gone, name)
 	}
 	maps.DeleteFunc(gone, func(name string, _ bool) bool { return !w.registry.Defined(name) })
 	c.Remove = slices.Sorted(maps.Keys(gone))
@@ -81,11 +84,14 @@ func (w *Watcher) apply(ctx context.Context, f *File, c registry.Change) error {
 	err := w.registry.Apply(ctx, c)
 	returned = true
 	if err == nil {
-		w.inForce, w.owned = f, nil
-		w.addOwned(f.Pipelines())
+		w.inForce, w.last, w.owned = f, f, nil
+		w.addOwned(f.defined())
 		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.status.Pipelines = f.Pipelines()
+		w.status.Pipelines = f.defined()
+		w.mu.Unlock()
+		if w.options.InForce != nil {
+			recovered.Call("reload: InForce", func() { w.options.InForce(f) })
+		}
 	}
 	return err
 }
@@ -106,7 +112,7 @@ func (w *Watcher) addOwned(names []string) {
 func (f *File) require(names []string) error {
 	var found document.Problems
 	var suggester document.Suggester
-	has := f.Pipelines()
+	has := f.defined()
 	for _, name := range names {
 		if !slices.Contains(has, name) {
 			found.AddAt(f.content.PipelinesAt, "the program requires the pipeline %s, which is not there; %s",

@@ -46,6 +46,11 @@ type Options struct {
 	// one, whose error [Start] returns. If nil, it is [slog.Default]. If its handler panics, the panic is recovered
 	// and the load goes on.
 	Logger *slog.Logger
+	// InForce is called with each file that has come into force, right after its pipelines, also with the first one
+	// before [Start] returns. It is for what sections say that is not in a pipeline, such as the level of a log:
+	// [SectionOf] has it. Calls do not overlap. If it panics, the panic is logged and the load goes on. If nil, nothing
+	// is called.
+	InForce func(f *File)
 	// Reporter is told of each attempt to load; package telemetry has one. If nil, attempts are not reported.
 	Reporter Reporter
 }

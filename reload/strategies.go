@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
-	"strings"
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
@@ -25,7 +23,13 @@ import (
 type builder struct {
 	*registry.Builder
 	kinds    *Kinds
-	pipeline *model.Pipeline
+	given    map[model.Purpose]map[string]model.Given // by the sections of the file
+	pipeline *model.Pipeline                          // nil: of a section
+}
+
+// builder returns a builder of a pipeline of f.
+func (f *File) builder(b *registry.Builder, p *model.Pipeline) builder {
+	return builder{b, f.kinds, f.content.Names.Given, p}
 }
 
 // strategy makes the strategy that s describes. In the options of the strategy, the functions replace their names.
@@ -33,7 +37,7 @@ func (b builder) strategy(s *model.Strategy) (pipeline.Strategy, error) {
 	if s.Options == nil {
 		return nil, errors.New("there is no such kind of strategy")
 	}
-	if err := b.kinds.checkRegistered(s.Options); err != nil {
+	if err := b.checkRegistered(s.Options); err != nil {
 		return nil, err
 	}
 	switch o := s.Options.(type) {
@@ -120,7 +124,7 @@ type circuitKey struct {
 // circuitBreaker returns the circuit breaker that the registry keeps for s under a circuitKey. A new circuit breaker
 // starts closed, because the previous one has counted by other rules.
 func (b builder) circuitBreaker(s *model.Strategy, o model.CircuitBreakerOptions) (pipeline.Strategy, error) {
-	key := circuitKey{options: textOf(o)}
+	key := circuitKey{options: model.Text(o)}
 	if o.Handle != "" || o.Control != "" {
 		key.functions = b.kinds
 	}
@@ -142,16 +146,4 @@ func keep[T any, O comparable](b builder, name string, o O, k registry.Kept[*T, 
 		return nil, fmt.Errorf("no %s was made", k.Kind)
 	}
 	return made, nil
-}
-
-// textOf returns a text that is the same for options that a file sets to the same values.
-func textOf(options any) string {
-	v := reflect.ValueOf(options)
-	var all []string
-	for _, f := range model.FieldsOf(v.Type()) {
-		if !f.Function {
-			all = append(all, fmt.Sprintf("%s: %#v", f.Name, v.FieldByIndex(f.Index)))
-		}
-	}
-	return strings.Join(all, ", ")
 }

@@ -29,6 +29,7 @@ type Watcher struct {
 
 	// The following fields are used by one load at a time.
 	inForce  *File           // nil: no file, or it is not known which
+	last     *File           // the last one that is known to have come into force; nil: none
 	owned    map[string]bool // the names of the pipelines that belong to this Watcher; nil: no file was ever in force
 	starting bool            // during the first load, whose error Start returns
 
@@ -50,7 +51,7 @@ type Status struct {
 	LastAttempt, LastLoad time.Time
 	// Err is what is wrong with the file. If nil, the file is in force.
 	Err error
-	// Pipelines are the names of the pipelines of the file in force, in its order.
+	// Pipelines are the names of the pipelines of the file in force, in its order, and then those of its sections.
 	Pipelines []string
 }
 
@@ -89,7 +90,7 @@ func Start(ctx context.Context, r *registry.Registry, path string, o *Options) (
 		return nil, err
 	}
 	if before := w.options.After; before != nil {
-		w.inForce, w.owned = before.inForce, before.owned
+		w.inForce, w.last, w.owned = before.inForce, before.last, before.owned
 	}
 	var hangup <-chan os.Signal
 	stopHangup := func() {}

@@ -20,6 +20,7 @@ var kinds = []limitertest.Kind{
 // shared is the interface of all limiters of package store.
 type shared interface {
 	limiter.Limiter
+	limiter.Peeker
 	limiter.StatisticsProvider
 	Close() error
 }
@@ -49,14 +50,20 @@ func build(t testing.TB, s *store.Store, k limitertest.Kind, l limitertest.Limit
 
 // oneKey is one key of a partitioned limiter.
 type oneKey struct {
-	limiter.Partitioned[string]
+	partitioned
 	statistics func(key string) limiter.Statistics
 	close      func() error
 	last       *atomic.Pointer[limiter.Statistics] // of the key: the limiter does not keep them
 }
 
-func oneKeyOf[O any](p interface {
+// partitioned is what oneKey needs of a partitioned limiter.
+type partitioned interface {
 	limiter.Partitioned[string]
+	limiter.KeyPeeker
+}
+
+func oneKeyOf[O any](p interface {
+	partitioned
 	Statistics(key string) (limiter.Statistics, error)
 	Close() error
 	Reconfigure(O) error
@@ -76,11 +83,15 @@ func oneKeyOf[O any](p interface {
 const theKey = "a key"
 
 func (o oneKey) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
-	return o.Partitioned.TryAcquire(ctx, theKey, n)
+	return o.partitioned.TryAcquire(ctx, theKey, n)
 }
 
 func (o oneKey) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
-	return o.Partitioned.Acquire(ctx, theKey, n)
+	return o.partitioned.Acquire(ctx, theKey, n)
+}
+
+func (o oneKey) Peek(ctx context.Context, n int) (limiter.Lease, error) {
+	return o.partitioned.PeekKey(ctx, theKey, n)
 }
 
 func (o oneKey) Statistics() limiter.Statistics {
@@ -125,6 +136,8 @@ func (i inTurn) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
 func (i inTurn) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return i.one().Acquire(ctx, n)
 }
+
+func (i inTurn) Peek(ctx context.Context, n int) (limiter.Lease, error) { return i.one().Peek(ctx, n) }
 
 func (i inTurn) Statistics() limiter.Statistics {
 	all := i.all[0].Statistics()

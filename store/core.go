@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/internal/eventqueue"
+	"github.com/weir-go/weir/internal/heavyhitters"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -50,6 +52,7 @@ type core struct {
 	keys         keyTable
 	granted      atomic.Int64 // leases
 	failed       atomic.Int64 // leases
+	rejections   heavyhitters.Counter[string]
 	anyKeyWaited atomic.Int64 // when a caller last began to wait, in ns since 1970
 	freePlus1    atomic.Int64 // not partitioned: 1 + the last answer of the store to Statistics; 0: none yet
 	fallback     fallback
@@ -157,22 +160,26 @@ func (c *core) tryAcquire(ctx context.Context, key string, n int) (limiter.Lease
 	if err := c.checkRequest(ctx, n, false); err != nil {
 		return limiter.Lease{}, err
 	}
-	key = storedKey(key)
-	if lease, from := c.tryLocally(key, n, false); from == byKeyState {
-		return c.countLease(lease), nil
+	stored := storedKey(key)
+	if lease, from := c.tryLocally(stored, n, false); from == byKeyState {
+		return c.countLease(key, lease), nil
 	}
-	lease, err := c.takeOrFallBack(ctx, key, n, false)
+	lease, err := c.takeOrFallBack(ctx, stored, n, false)
 	if err != nil {
 		return limiter.Lease{}, err
 	}
-	return c.countLease(lease), nil
+	return c.countLease(key, lease), nil
 }
 
-func (c *core) countLease(lease limiter.Lease) limiter.Lease {
+// countLease counts the answer to a call for a key, which is the caller's and not the stored one.
+func (c *core) countLease(key string, lease limiter.Lease) limiter.Lease {
 	if lease.Acquired() {
 		c.granted.Add(1)
-	} else {
-		c.failed.Add(1)
+		return lease
+	}
+	c.failed.Add(1)
+	if c.rejections.Counting() {
+		c.rejections.Add(key, maphash.String(seed, key))
 	}
 	return lease
 }
@@ -220,6 +227,7 @@ func (c *core) close() {
 		return
 	}
 	c.s.forget(c)
+	c.rejections.Close()
 	c.keys.close()
 	c.fallback.close()
 }

@@ -140,6 +140,21 @@ func (p *Partitioned[O]) StatisticsContext(ctx context.Context, key string) (lim
 	return p.c.statistics(ctx, storedKey(key)), nil
 }
 
+// TopRejected returns the n keys that this instance has rejected most often, the most first; fewer if fewer were
+// rejected, and 1024 at most. Rejections by the outage policy and of waiters count, too. See [limiter.KeyRejections] for
+// what the numbers mean.
+//
+// Counting begins with the first call, and ends by itself a minute after the last one; the counts are then forgotten.
+// While it counts, the limiter has about 70 kB more. After Close there are no counts.
+func (p *Partitioned[O]) TopRejected(n int) []limiter.KeyRejections {
+	top := p.c.rejections.Top(n)
+	all := make([]limiter.KeyRejections, len(top))
+	for i, c := range top {
+		all[i] = limiter.KeyRejections{Key: c.Text(), Rejections: c.Count, Error: c.Error}
+	}
+	return all
+}
+
 // Reconfigure is [Limiter.Reconfigure] for all keys. An instance without a connection for notices follows key by key, at
 // its next call to the store about the key, and after Options.RefreshInterval for all keys.
 func (p *Partitioned[O]) Reconfigure(o O) error { return p.c.reconfigure(o) }

@@ -12,27 +12,27 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 	if err := c.checkRequest(ctx, n, true); err != nil {
 		return limiter.Lease{}, err
 	}
-	key = storedKey(key)
+	stored := storedKey(key)
 	canWait := c.queueingInForce().limit > 0
-	lease, by := c.tryLocally(key, n, canWait)
+	lease, by := c.tryLocally(stored, n, canWait)
 	for {
 		if by == byStore {
 			var err error
-			if lease, err = c.takeOrFallBack(ctx, key, n, canWait); err != nil {
+			if lease, err = c.takeOrFallBack(ctx, stored, n, canWait); err != nil {
 				return limiter.Lease{}, err
 			}
 		}
 		if isFinal(lease) {
-			return c.countLease(lease), nil
+			return c.countLease(key, lease), nil
 		}
-		w, rejection := c.join(ctx, key, n, lease, by)
+		w, rejection := c.join(ctx, stored, n, lease, by)
 		switch {
 		case w != nil:
-			return w.await(ctx)
+			return w.await(ctx, key)
 		case by == byFairness && !isFinal(rejection) && rejection.Reason() == "":
 			by = byStore // rivals are a reason to wait, not to be rejected
 		default:
-			return c.countLease(rejection), nil
+			return c.countLease(key, rejection), nil
 		}
 	}
 }
@@ -121,8 +121,8 @@ func (ks *keyState) enqueue(w *waiter, evicted []*waiter, hint time.Duration, by
 	ks.startServing(w, before, hint)
 }
 
-// await waits for the answer or the end of the context.
-func (w *waiter) await(ctx context.Context) (limiter.Lease, error) {
+// await waits for the answer or the end of the context. key is the caller's.
+func (w *waiter) await(ctx context.Context, key string) (limiter.Lease, error) {
 	select {
 	case <-w.ready:
 	case <-w.callerGone:
@@ -134,7 +134,7 @@ func (w *waiter) await(ctx context.Context) (limiter.Lease, error) {
 	if w.lease.Reason() == limiter.ReasonClosed {
 		return w.lease, nil
 	}
-	return w.ks.c.countLease(w.lease), nil
+	return w.ks.c.countLease(key, w.lease), nil
 }
 
 // leave takes w out of the queue; false means that w was answered before.

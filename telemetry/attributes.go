@@ -30,6 +30,10 @@ const (
 	keyDecidedBy = "decided_by"
 	keyLimiter   = "limiter.name"
 	keyOverflow  = "otel.metric.overflow"
+	keyMethod    = "http.request.method"
+	keyScheme    = "url.scheme"
+	keyRoute     = "http.route"
+	keyStatus    = "http.response.status_code"
 )
 
 // appendString appends an attribute, unless the value is empty.

@@ -11,7 +11,8 @@
 //	r := registry.New(&registry.Options{Listener: t, ObserveLimiter: t.ObserveLimiter})
 //
 // [Telemetry.ObserveStore] exports the state of a store of shared limiters, and [Telemetry.OnStoreEvent] logs its events.
-// The page docs/telemetry.md lists every instrument, event and attribute.
+// [Telemetry.RecordRequest] exports the HTTP requests that the middleware weirhttp.Measure measures. The page
+// docs/telemetry.md lists every instrument, event and attribute.
 //
 // # Cardinality
 //

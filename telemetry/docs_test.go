@@ -131,6 +131,7 @@ func emitEverything(t *testing.T) emitted {
 	driveOthers(ctx, t, listener)
 	defer driveRegistry(ctx, t, listener)()
 	driveReloads(listener)
+	driveRequests(t, listener)
 	span.End()
 
 	seen := emitted{events: map[string]eventRow{}, instruments: map[string]instrumentRow{}}

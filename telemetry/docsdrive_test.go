@@ -18,6 +18,7 @@ import (
 	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/weirfailsafe"
+	"github.com/weir-go/weir/telemetry"
 )
 
 // run executes fn through the strategies.
@@ -31,6 +32,14 @@ type retryIn time.Duration
 
 func (retryIn) Error() string                       { return "retry later" }
 func (d retryIn) RetryAfter() (time.Duration, bool) { return time.Duration(d), true }
+
+// driveRequests has requests that are measured, one of which fails.
+func driveRequests(t *testing.T, l *telemetry.Telemetry) {
+	t.Helper()
+	h := measuredServer(t, l)
+	serve(h, "GET", "/orders/7")
+	serve(h, "GET", "/broken")
+}
 
 // driveBreaker opens a circuit, lets a probe through, and closes it.
 func driveBreaker(ctx context.Context, t *testing.T, l pipeline.Listener) {

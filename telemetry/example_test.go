@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -16,6 +20,7 @@ import (
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/telemetry"
+	"github.com/weir-go/weir/transport/weirhttp"
 )
 
 // withoutTime removes the time and the duration, which differ each time.
@@ -48,6 +53,44 @@ func Example() {
 	// Output:
 	// level=WARN msg="Execution attempt" event.name=ExecutionAttempt event.severity=Warning pipeline.name=orders strategy.name=Retry operation.key=list error.type=*errors.errorString attempt.number=0 attempt.handled=true result=unavailable
 	// level=WARN msg="Resilience event occurred" event.name=OnRetry event.severity=Warning pipeline.name=orders strategy.name=Retry operation.key=list error.type=*errors.errorString result=unavailable
+}
+
+// The requests of a server by route and status.
+func ExampleTelemetry_RecordRequest() {
+	reader := sdkmetric.NewManualReader() // a program has one that exports
+	t := weir.Must(telemetry.New(&telemetry.Options{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))}))
+	defer t.Close()
+
+	once := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}))
+	defer once.Close()
+	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
+		Policies: map[string]weirhttp.Policy{"once": {Limiter: once}},
+	}))
+	mux := http.NewServeMux()
+	mux.Handle("GET /orders/{id}", limits.Handler(http.NotFoundHandler(), "once"))
+	h := weirhttp.Measure(t, nil)(mux)
+	for _, path := range []string{"/orders/1", "/orders/2", "/orders/3", "/wp-login.php"} {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil))
+	}
+
+	var read metricdata.ResourceMetrics
+	_ = reader.Collect(context.Background(), &read)
+	var lines []string
+	for _, m := range read.ScopeMetrics[0].Metrics {
+		if requests, ok := m.Data.(metricdata.Histogram[float64]); ok {
+			for _, p := range requests.DataPoints {
+				route, _ := p.Attributes.Value("http.route")
+				status, _ := p.Attributes.Value("http.response.status_code")
+				lines = append(lines, fmt.Sprintf("%s at %q with %d: %d", m.Name, route.AsString(), status.AsInt64(), p.Count))
+			}
+		}
+	}
+	slices.Sort(lines)
+	fmt.Println(strings.Join(lines, "\n"))
+	// Output:
+	// http.server.request.duration at "" with 404: 1
+	// http.server.request.duration at "/orders/{id}" with 404: 1
+	// http.server.request.duration at "/orders/{id}" with 429: 2
 }
 
 func ExampleTelemetry_ObserveLimiter() {

@@ -17,7 +17,7 @@ var (
 
 // instruments are all instruments. Histograms are recorded at once; the others are read by [Telemetry.observe].
 type instruments struct {
-	executions, attempts, leases, queueTime metric.Float64Histogram
+	executions, attempts, leases, queueTime, httpRequests metric.Float64Histogram
 
 	events, requests, reloads metric.Int64ObservableCounter
 	active                    metric.Int64ObservableUpDownCounter
@@ -28,6 +28,7 @@ type instruments struct {
 	storeDecisions            metric.Int64ObservableCounter
 	reloadOK                  metric.Int64ObservableGauge
 	reloadOKTime              metric.Float64ObservableGauge
+	queueLongest, httpLongest metric.Float64ObservableGauge
 
 	histograms  []metric.Float64Histogram // the histograms that can record
 	observables []metric.Observable       // all but the histograms
@@ -43,6 +44,9 @@ func (i *instruments) make(m metric.Meter, leases bool) error {
 	if leases {
 		i.leases = f.histogram("weir.rate_limiter.lease.duration", "How long an execution held permits of a rate limiter.", durationBuckets)
 	}
+	i.httpRequests = f.histogram("http.server.request.duration", "Duration of HTTP server requests.", durationBuckets)
+	i.queueLongest = f.floatGauge("weir.rate_limiter.queue.max_duration", "s", "The longest wait for the answer of a rate limiter in the last minute.")
+	i.httpLongest = f.floatGauge("weir.http.server.request.max_duration", "s", "The longest HTTP server request that has ended in the last minute.")
 	i.events = f.counter("weir.strategy.events", "{event}", "How many events were reported.")
 	i.requests = f.counter("weir.rate_limiter.requests", "{request}", "How many requests for permits a rate limiter has answered.")
 	i.reloads = f.counter("weir.config.reloads", "{reload}", "How many times a configuration was loaded.")
@@ -56,7 +60,7 @@ func (i *instruments) make(m metric.Meter, leases bool) error {
 	// No unit: "1" would be exported to Prometheus with the suffix _ratio.
 	i.reloadOK = f.gauge("weir.config.last_reload.successful", "", "1 if the last attempt to load a configuration was successful, else 0.")
 	i.reloadOKTime = f.floatGauge("weir.config.last_reload.success.timestamp", "s", "The time of the last successful attempt to load a configuration, in seconds since 1970.")
-	i.histograms = withoutNoop(i.executions, i.attempts, i.queueTime, i.leases)
+	i.histograms = withoutNoop(i.executions, i.attempts, i.queueTime, i.leases, i.httpRequests)
 	i.observables = f.observables
 	return errors.Join(f.errs...)
 }

@@ -28,6 +28,7 @@ func (t *Telemetry) observe(ctx context.Context, o metric.Observer) error {
 		o.ObserveInt64(t.instruments.available, l.available, l.options...)
 		o.ObserveInt64(t.instruments.queued, l.queued, l.options...)
 	}
+	t.requests.observe(o, &t.instruments)
 	t.reloads.observe(o, &t.instruments)
 	t.stores.observe(o, &t.instruments)
 	return nil

@@ -66,6 +66,7 @@ type Options struct {
 	//
 	//   - events and durations in one series for each strategy of a pipeline, or for the pipeline itself;
 	//   - requests to rate limiters in one series for each result;
+	//   - HTTP requests in one series for each class of status;
 	//   - the gauges of observed limiters in one series;
 	//   - circuits, which have three series each, in one series for each state.
 	MaxSeries int `json:"max_series,omitempty" yaml:"max_series,omitempty"`

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/untimed"
 	"github.com/weir-go/weir/pipeline"
 )
@@ -56,7 +57,7 @@ func resultOf(ctx context.Context, err error) result {
 type limiterSeries struct {
 	holding
 	src      *source
-	requests [resultCount]atomic.Pointer[series] // the requests with each result; nil until there is one
+	requests [resultCount]atomic.Pointer[timedSeries] // the requests with each result; nil until there is one
 	active   *series
 }
 
@@ -87,7 +88,7 @@ func (s *seriesSet) limiterAt(src *source) *limiterSeries {
 
 // requestsOf returns the series of the requests to l with the result r. If the quota is full and there is no such
 // series, it returns that of the overflow.
-func (s *seriesSet) requestsOf(l *limiterSeries, r result) *series {
+func (s *seriesSet) requestsOf(l *limiterSeries, r result) *timedSeries {
 	for {
 		if found := l.requests[r].Load(); found != nil {
 			return found
@@ -107,7 +108,8 @@ func (s *seriesSet) addRequests(l *limiterSeries, r result) {
 	if l.requests[r].Load() != nil || l.src != s.overflow && s.requestQuota.full.Load() {
 		return
 	}
-	l.requests[r].Store(newSeries(append(s.limiterAttributes(l.src), attribute.String(keyResult, resultNames[r]))...))
+	attrs := append(s.limiterAttributes(l.src), attribute.String(keyResult, resultNames[r]))
+	l.requests[r].Store(&timedSeries{series: newSeries(attrs...)})
 	if l.src != s.overflow && !l.src.removed {
 		s.requestQuota.add(1)
 	}
@@ -164,6 +166,7 @@ func (t *Telemetry) requested(ctx context.Context, e *pipeline.Event) *limiterSe
 	}
 	if e.Duration >= minWait {
 		t.instruments.queueTime.Record(ctx, e.Duration.Seconds(), requests.record...)
+		requests.longest.record(clock.Now(), e.Duration)
 	}
 	return l
 }
@@ -185,10 +188,12 @@ func decrease(n *atomic.Int64) {
 }
 
 func (l *limiterSeries) observe(o metric.Observer, i *instruments) {
+	now := clock.Now()
 	o.ObserveInt64(i.active, max(0, l.active.count.Load()), l.active.observe...)
 	for r := range l.requests {
 		if s := l.requests[r].Load(); s != nil {
 			o.ObserveInt64(i.requests, s.count.Load(), s.observe...)
+			o.ObserveFloat64(i.queueLongest, s.longest.at(now).Seconds(), s.observe...)
 		}
 	}
 }

@@ -271,7 +271,26 @@ func (t *table) overflowOf(id pipeline.Source) *series {
 	return o
 }
 
-// forget removes the sources of the pipeline and instance of id, or only one of them if id has a strategy.
+// outlives reports whether the series of that event stays when its pipeline is removed: a reader such as Prometheus comes
+// later than the last execution ends, and would never see that the pipeline was removed or not closed cleanly.
+func outlives(event string) bool { return event == "OnPipelineRemoved" || event == "DisposeFailed" }
+
+// outliving returns a source that has only the series of src that outlive the pipeline, or nil if there are none.
+func (src *source) outliving() (left *source) {
+	for k, s := range src.tables[events].kept() {
+		if !outlives(k.event) {
+			continue
+		}
+		if left == nil {
+			left = &source{id: src.id}
+		}
+		left.tables[events].put(&k, s)
+	}
+	return left
+}
+
+// forget removes the sources of the pipeline and instance of id, or only one of them if id has a strategy. Series that
+// outlive the pipeline stay.
 func (s *seriesSet) forget(id pipeline.Source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -288,6 +307,10 @@ func (s *seriesSet) forget(id pipeline.Source) {
 		}
 		s.forgetRequests(src)
 		s.forgetCircuit(src)
+		if o := src.outliving(); o != nil {
+			left[name] = o
+			s.quotas[events].add(len(o.tables[events].kept()))
+		}
 	}
 	s.sources.Store(&left)
 }

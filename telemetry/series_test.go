@@ -122,6 +122,36 @@ func TestForget(t *testing.T) {
 	}
 }
 
+// A reader that comes when the pipeline has gone still sees that it was removed.
+func TestForget_KeepsThatAPipelineWasRemoved(t *testing.T) {
+	l, reader := started(t, telemetry.Options{MaxSeries: 3})
+	report := func(name, event string) {
+		l.OnEvent(t.Context(), pipeline.Event{Name: event, Severity: pipeline.SeverityWarning, Source: pipeline.Source{Pipeline: name}})
+	}
+	counts := func() map[string]float64 {
+		found := map[string]float64{}
+		for _, p := range collect(t, reader)["weir.strategy.events"].points {
+			found[fmt.Sprintf("%v %v", p.attributes["pipeline.name"], p.attributes["event.name"])] = p.value
+		}
+		return found
+	}
+	for _, event := range []string{"OnReload", "OnPipelineRemoved", "DisposeFailed"} {
+		report("orders", event)
+	}
+	kept := map[string]float64{"orders OnPipelineRemoved": 1, "orders DisposeFailed": 1}
+	l.Forget(pipeline.Source{Pipeline: "orders"})
+	assert.Equal(t, kept, counts())
+	l.Forget(pipeline.Source{Pipeline: "orders"})
+	assert.Equal(t, kept, counts())
+
+	// Defined again and removed again, it counts on, and there is room for one more series.
+	report("orders", "OnPipelineRemoved")
+	report("jobs", "OnReload")
+	assert.Equal(t, map[string]float64{"orders OnPipelineRemoved": 2, "orders DisposeFailed": 1, "jobs OnReload": 1}, counts())
+	report("jobs", "ReloadFailed")
+	assert.Contains(t, counts(), "jobs <nil>", "the overflow")
+}
+
 // A pipeline beyond the bound can get its own series while it holds a lease.
 func TestBeginMeasurement_BeyondMaxSeries(t *testing.T) {
 	l, reader := started(t, telemetry.Options{MaxSeries: 1})

@@ -28,6 +28,7 @@ type Telemetry struct {
 	limiters    limiters
 	reloads     reloads
 	stores      observedStores
+	requests    requestSet
 	collected   atomic.Bool // the counters have been read
 }
 
@@ -51,6 +52,7 @@ func New(options *Options) (*Telemetry, error) {
 	}
 	t.instant = deadline.InstantIf(true, t) // measurements call no functions of the Options
 	t.series.init(o.MaxSeries, o.LeaseDuration)
+	t.requests.init(o.MaxSeries)
 	if o.Spans {
 		t.tracer = o.TracerProvider.Tracer(scope)
 	}
@@ -147,6 +149,8 @@ func (t *Telemetry) complete(ctx context.Context, o *occurrence) {
 // Forget drops all series of the pipeline and instance of source. If source has a Strategy, it drops the series of that
 // strategy only. A registry calls it when a pipeline has been removed and its last execution has ended. Later events of
 // that pipeline count from 0.
+//
+// The counts of OnPipelineRemoved and DisposeFailed stay, because a reader that comes later would never see them.
 //
 // The SDK keeps what a histogram has recorded and cannot remove it: a reader of cumulative temporality, such as
 // Prometheus, continues to see the unchanged durations of a removed pipeline.

@@ -1,8 +1,10 @@
-// Weir checks and explains configuration files of package reload.
+// Weir checks and explains configuration files of package reload, and runs a gateway by one.
 //
+//	weir gateway -config FILE        # a reverse proxy with the limits and pipelines of FILE
 //	weir check FILE...               # all problems, with line and column
 //	weir explain FILE [PIPELINE...]  # each pipeline in words
 //	weir schema                      # the JSON schema of the format, for editors
+//	weir version                     # the version of the program
 //
 // A FILE of "-" is the standard input. Any other FILE must be a regular file, and not a pipe. The exit status is 0 if all
 // files are valid, 1 if a file is not, and 2 if the command line is wrong, a file cannot be read, or the output cannot be
@@ -38,9 +40,11 @@ func main() {
 }
 
 const usage = `usage:
+  weir gateway -config FILE [flags]        a reverse proxy with the limits and pipelines of FILE
   weir check [flags] FILE...               all problems, with line and column
   weir explain [flags] FILE [PIPELINE...]  each pipeline in words
   weir schema                              the JSON schema of the format, for editors
+  weir version                             the version of the program
 
 A FILE of "-" is the standard input.
 
@@ -84,13 +88,17 @@ func (c *command) run(args []string) int {
 		return c.withFlags(name, args, 1, c.explain)
 	case "schema":
 		return c.withFlags(name, args, 0, c.schema)
+	case "gateway":
+		return c.gateway(args)
+	case "version":
+		return c.version(args)
 	case "help", "-h", "-help", "--help":
 		c.help(c.flags(name), c.stdout)
 		return exitOK
 	case "":
 		c.help(c.flags(name), c.stderr)
 	default:
-		c.complain("weir: unknown command %q, must be check, explain or schema\n", name)
+		c.complain("weir: unknown command %q, must be gateway, check, explain, schema or version\n", name)
 	}
 	return exitError
 }

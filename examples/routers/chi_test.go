@@ -147,6 +147,32 @@ func TestChiRouteKey(t *testing.T) {
 	})
 }
 
+// In Use of the outermost router, Measure sees every request, and chi has set the pattern when the handler returns.
+// Around the router it sees no route, because chi changes the request with WithContext.
+func TestChiMeasure(t *testing.T) {
+	var rec recorder
+	measure := weirhttp.Measure(&rec, nil)
+	routes := func(r chi.Router) {
+		r.Get("/orders/{id}", hello)
+		r.Route("/api", func(r chi.Router) {
+			r.Use(newLimits(t, 100, nil).MustWrap())
+			r.Get("/users/{id}", hello)
+		})
+	}
+	r := chi.NewRouter()
+	r.Use(measure)
+	routes(r)
+	expectMeasured(t, r, &rec, map[string]string{
+		"/orders/7":    `GET "/orders/{id}" 200`,
+		"/api/users/7": `GET "/api/users/{id}" 200`,
+		"/api/nothing": `GET "/api/*" 404`,
+		"/nothing":     `GET "" 404`,
+	})
+	r = chi.NewRouter()
+	routes(r)
+	expectMeasured(t, measure(r), &rec, map[string]string{"/orders/7": `GET "" 200`})
+}
+
 // A key may be a parameter of the path, in middleware that knows the route.
 func TestChiParameterKey(t *testing.T) {
 	l := newLimits(t, 100, weirhttp.Subject(func(r *http.Request) string { return chi.URLParam(r, "tenant") }))

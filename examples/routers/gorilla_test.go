@@ -105,6 +105,27 @@ func TestGorillaRouteKey(t *testing.T) {
 	}
 }
 
+// Gorilla calls middleware only for requests with a route, so Measure is around the router for all requests, and in Use for
+// the route.
+func TestGorillaMeasure(t *testing.T) {
+	var rec recorder
+	template := &weirhttp.MeasureOptions{Route: func(r *http.Request) string {
+		if route := mux.CurrentRoute(r); route != nil {
+			path, _ := route.GetPathTemplate()
+			return path
+		}
+		return ""
+	}}
+	measure := weirhttp.Measure(&rec, template)
+	r := newGorilla()
+	r.Use(measure)
+	r.Handle("/orders/{id}", hello)
+	expectMeasured(t, measure(r), &rec, map[string]string{
+		"/orders/7": `GET "/orders/{id}" 200`,
+		"/nothing":  `GET "" 404`,
+	})
+}
+
 func TestGorillaParameterKey(t *testing.T) {
 	l := newLimits(t, 100, weirhttp.Subject(func(r *http.Request) string { return mux.Vars(r)["tenant"] }))
 	r := newGorilla()

@@ -3,10 +3,12 @@
 package routers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
@@ -70,6 +72,25 @@ func expect(t *testing.T, h http.Handler, path string, statuses ...int) {
 		}
 		if rejected := w.Code == http.StatusTooManyRequests; rejected != (w.Header().Get("Retry-After") != "") {
 			t.Errorf("GET %s, request %d: %d with Retry-After %q", path, i+1, w.Code, w.Header().Get("Retry-After"))
+		}
+	}
+}
+
+// A recorder keeps the route and the status of each request.
+type recorder []string
+
+func (r *recorder) RecordRequest(_ context.Context, method, _, route string, status int, _ string, _ time.Duration) {
+	*r = append(*r, fmt.Sprintf("%s %q %d", method, route, status))
+}
+
+// expectMeasured sends a GET to each path and compares what was recorded.
+func expectMeasured(t *testing.T, h http.Handler, r *recorder, want map[string]string) {
+	t.Helper()
+	for path, recorded := range want {
+		*r = nil
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil))
+		if !slices.Equal(*r, []string{recorded}) {
+			t.Errorf("GET %s: %q, not %q", path, *r, recorded)
 		}
 	}
 }

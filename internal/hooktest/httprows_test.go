@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"time"
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
@@ -44,6 +45,19 @@ func (x *scene) through(o weirhttp.ThroughOptions, h http.HandlerFunc, s ...pipe
 }
 
 func refuses(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }
+
+// A recorder is a RequestRecorder of the program's.
+type recorder struct{ x *scene }
+
+func (r recorder) RecordRequest(ctx context.Context, _, _, _ string, _ int, _ string, _ time.Duration) {
+	r.x.hit(ctx)
+}
+
+// measured asks a handler that is measured, behind one whose permits must not be lost.
+func (x *scene) measured(rec weirhttp.RequestRecorder, o *weirhttp.MeasureOptions) drill {
+	l := must(weirhttp.NewLimits(&weirhttp.LimitsOptions{Global: weirhttp.Policy{Limiter: x.limiter()}}))
+	return x.serves(l.Handler(weirhttp.Measure(rec, o)(l.Handler(http.HandlerFunc(nothing)))))
+}
 
 // A tripper is a RoundTripper of the program's.
 type tripper struct {
@@ -161,6 +175,14 @@ var httpRows = []row{
 	}},
 	{"weirhttp.ThroughOptions.Body", caller, func(x *scene) drill {
 		return x.through(weirhttp.ThroughOptions{Body: x.body}, nothing, ratelimit.New(x.full(), nil))
+	}},
+
+	{"weirhttp.Measure(recorder) weirhttp.RequestRecorder.RecordRequest", caller, func(x *scene) drill {
+		return x.measured(recorder{x}, nil)
+	}},
+	{"weirhttp.MeasureOptions.Route", caller, func(x *scene) drill {
+		route := func(r *http.Request) string { x.hit(r.Context()); return "/" }
+		return x.measured(recorder{new(scene)}, &weirhttp.MeasureOptions{Route: route})
 	}},
 
 	{"weirhttp.TransportOptions.Base", caller, func(x *scene) drill {

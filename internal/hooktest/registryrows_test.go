@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -95,6 +96,13 @@ func (x *scene) filed(k *reload.Kinds, strategy string, err error) drill {
 	b, _ := x.file(k, "pipelines:\n  f:\n    strategies:\n      - "+strategy+"\n", reload.Options{})
 	p := must(b.Get("f"))
 	return x.runs(p, err)
+}
+
+// parsed parses a file with a section.
+func (x *scene) parsed(s reload.Section[struct{}]) drill {
+	k := kinds(func(k *reload.Kinds) { reload.RegisterSection(k, "own", s) })
+	parse := func(text string) { _, _ = reload.Parse("f", []byte(text), k) }
+	return drill{do: func() { parse("own: {}\nallow_empty: true\n") }, also: func() { parse("allow_empty: true\n") }}
 }
 
 // A kinds is a [reload.Kinds] with what set has registered.
@@ -386,6 +394,48 @@ var registryRows = []row{
 		})
 		b, w := x.file(k, "pipelines:\n  f:\n    strategies:\n      - rate_limiter: {own: {}}\n", reload.Options{})
 		return drill{do: func() { _ = b.Reload(x.context(), "f"); _ = w.Reload(x.context()) }, also: b.uses("other")}
+	}},
+	{"reload.Section.Names reload.Section.Check", caught, func(x *scene) drill {
+		return x.parsed(reload.Section[struct{}]{
+			Names: func(*reload.Names, struct{}) { x.hit() },
+			Check: func(*reload.File, struct{}) error { x.hit(); return nil },
+		})
+	}},
+	{"reload.Section.Pipelines", caught, func(x *scene) drill {
+		return x.parsed(reload.Section[struct{}]{Pipelines: func(struct{}) map[string]func(*reload.SectionBuilder) error { x.hit(); return nil }})
+	}},
+	{"reload.Section.Explain", caller, func(x *scene) drill {
+		k := kinds(func(k *reload.Kinds) {
+			reload.RegisterSection(k, "own", reload.Section[struct{}]{Explain: func(*reload.File, struct{}) string { x.hit(); return "" }})
+		})
+		f := must(reload.Parse("f", []byte("own: {}\nallow_empty: true\n"), k))
+		return drill{do: func() { _ = f.Explain(io.Discard) }, also: func() { _ = f.Pipelines() }}
+	}},
+	{"reload.Names.Key(make) reload.Names.Store(open)", caught, func(x *scene) drill {
+		s := must(store.New(storetest.NewMemory(), &store.Options{NoListen: true}))
+		x.then(func() { _ = s.Close() })
+		k := kinds(func(k *reload.Kinds) {
+			reload.RegisterSection(k, "own", reload.Section[struct{}]{Names: func(n *reload.Names, _ struct{}) {
+				n.Key("k", nil, func() (func(context.Context) string, error) {
+					x.hit()
+					return func(context.Context) string { return "a" }, nil
+				})
+				n.Store("s", nil, func() (*store.Store, error) { x.hit(); return s, nil })
+			}})
+		})
+		b, _ := x.file(k, "own: {}\npipelines:\n  f:\n    strategies:\n"+
+			"      - rate_limiter: {store: s, partitioned: {key: k, each: {concurrency: {permit_limit: 4}}}}\n", reload.Options{})
+		return drill{do: func() { _ = b.Reload(x.context(), "f") }, also: b.uses("other")}
+	}},
+	{"reload.Options.InForce", caught, func(x *scene) drill {
+		k := reload.NewKinds()
+		b, w := x.file(k, "allow_empty: true\npipelines: {}\n", reload.Options{InForce: func(*reload.File) { x.hit() }})
+		return drill{do: func() {
+			if err := os.WriteFile(w.Status().Path, []byte("allow_empty: true\n"), 0o600); err != nil {
+				panic(err)
+			}
+			_ = w.Reload(x.context())
+		}, also: b.uses("other")}
 	}},
 	{"reload.Options.Reporter reload.Reporter.ConfigReloaded", caught, func(x *scene) drill {
 		b, w := x.file(reload.NewKinds(), "allow_empty: true\npipelines: {}\n", reload.Options{Reporter: reporter{x}})

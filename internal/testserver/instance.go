@@ -5,11 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -19,9 +18,9 @@ type recipe struct {
 	name     string                                         // in messages, and in the name of the folder
 	url      func(addr string) string                       // what clients are given
 	prepare  func(ctx context.Context, data string) error   // fills the folder of data; nil: nothing to do
-	command  func(data string, port int) (*exec.Cmd, error) // runs in the foreground, logs to its output
+	command  func(data string, port int) (*exec.Cmd, error) // runs in the foreground, logs to its output; its Env is added to ours
 	answers  func(addr string) error                        // nil once it serves clients
-	says     string                                         // what it logs when it is ready, in lower case
+	says     string                                         // what it logs when it is ready, with any {{addr}} replaced; case does not matter
 	control  control                                        // how it is stopped
 	clear    func(data string)                              // removes what it keeps outside of data; may be nil
 	owner    owner                                          // the user that it runs as
@@ -68,7 +67,7 @@ func newInstance(ctx context.Context, r recipe) (*instance, error) {
 	return in, nil
 }
 
-func (in *instance) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(in.port)) }
+func (in *instance) addr() string { return hostPort(in.port) }
 func (in *instance) data() string { return filepath.Join(in.dir, "data") }
 func (in *instance) log() string  { return filepath.Join(in.dir, "log") }
 
@@ -107,7 +106,7 @@ func (in *instance) start(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = log.Close() }() // the process has its own
-	cmd.Dir, cmd.Env = in.data(), environment()
+	cmd.Dir, cmd.Env = in.data(), append(environment(), cmd.Env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = attributes(in.owner)
 	if in.process, err = startProcess(cmd); err != nil {
@@ -144,7 +143,8 @@ func (in *instance) await(ctx context.Context) error {
 
 func (in *instance) isReady() bool {
 	log, err := os.ReadFile(in.log())
-	return err == nil && bytes.Contains(bytes.ToLower(log), []byte(in.says))
+	says := strings.ReplaceAll(in.says, address, in.addr())
+	return err == nil && bytes.Contains(bytes.ToLower(log), []byte(strings.ToLower(says)))
 }
 
 // logTail is the end of what it printed since its last start.

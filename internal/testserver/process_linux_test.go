@@ -18,8 +18,26 @@ const doomed = "WEIR_TESTSERVER_DOOMED"
 
 // A test process that is killed takes its servers with it.
 func TestServersDieWithTheProcess(t *testing.T) {
+	t.Run("stores", func(t *testing.T) {
+		dieWithTheProcess(t, func() []*Server { return []*Server{NewRedis(t), NewPostgres(t)} })
+	})
+	t.Run("programs", func(t *testing.T) {
+		dieWithTheProcess(t, func() []*Server {
+			return []*Server{
+				Nginx(t, "server { listen {{addr}}; }"), Caddy(t, "http://{{addr}}\nrespond hello"),
+				Prometheus(t, "scrape_configs: []").Server, StartChromium(t),
+			}
+		})
+	})
+}
+
+func dieWithTheProcess(t *testing.T, start func() []*Server) {
 	if os.Getenv(doomed) != "" {
-		fmt.Println(doomed, NewRedis(t).Addr(), NewPostgres(t).Addr())
+		line := doomed
+		for _, s := range start() {
+			line += " " + s.Addr()
+		}
+		fmt.Println(line)
 		time.Sleep(patience) // it is killed here
 		return
 	}
@@ -28,7 +46,7 @@ func TestServersDieWithTheProcess(t *testing.T) {
 	defer removeAll(dir)
 	require.NoError(t, os.Chmod(dir, 0o755)) // PostgreSQL may be another user
 
-	cmd := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
+	cmd := exec.Command(os.Args[0], "-test.run", "^"+strings.Replace(t.Name(), "/", "$/^", 1)+"$")
 	cmd.Env = append(os.Environ(), doomed+"=1", "TMPDIR="+dir)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -39,7 +57,7 @@ func TestServersDieWithTheProcess(t *testing.T) {
 		t.Skip("it was not killed: it skipped itself for want of a server")
 	}
 
-	require.Len(t, servers, 2)
+	require.NotEmpty(t, servers)
 	for _, addr := range servers {
 		require.Eventually(t, func() bool { return refused(addr) }, patience, 10*time.Millisecond, addr)
 	}

@@ -1,12 +1,14 @@
-// Package testserver starts the Redis and PostgreSQL servers that tests speak to, and puts a bad network in
-// front of them.
+// Package testserver starts the servers that tests speak to, and puts a bad network in front of them.
 //
-// Where a server comes from, the first that is there:
+// Where Redis and PostgreSQL come from, the first that is there:
 //
 //   - WEIR_REDIS_URL or WEIR_POSTGRES_URL, used as it is. A test that needs a server of its own (NewRedis,
 //     NewPostgres) does not look at them.
 //   - a program on this machine: redis-server or valkey-server; initdb and postgres.
 //   - Docker, with the images redis:7 and postgres:15.
+//
+// nginx, Caddy, Prometheus and Chromium are programs on this machine: the one that WEIR_NGINX, WEIR_CADDY,
+// WEIR_PROMETHEUS, WEIR_PROMTOOL or WEIR_CHROMIUM names, or else one on PATH. Each test gets its own.
 //
 // A test that finds none is skipped and says what to do about it; with WEIR_REQUIRE_SERVERS=1 it fails instead.
 //
@@ -43,8 +45,8 @@ var ErrNotFound = errors.New("testserver: no server found")
 // A Server is a server for tests. Most callers need only its URL. The functions of this package make one; the zero value is
 // not usable.
 type Server struct {
-	// URL is redis://127.0.0.1:port/0 or postgres://postgres@127.0.0.1:port/postgres?sslmode=disable, or what
-	// the environment variable said.
+	// URL is redis://127.0.0.1:port/0, postgres://postgres@127.0.0.1:port/postgres?sslmode=disable, or what
+	// the environment variable said. For other servers it is http://127.0.0.1:port.
 	URL string
 
 	addr string

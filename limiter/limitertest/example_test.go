@@ -54,6 +54,7 @@ func TestRun_CustomLimiter(t *testing.T) {
 		New: func(_ testing.TB, l limitertest.Limits) limiter.Limiter {
 			return make(semaphore, l.Permits)
 		},
-		Lacks: limitertest.Queue | limitertest.ZeroPermits | limitertest.Statistics | limitertest.Idle | limitertest.Close,
+		Lacks: limitertest.Queue | limitertest.ZeroPermits | limitertest.Statistics | limitertest.Idle | limitertest.Close |
+			limitertest.Peek,
 	})
 }

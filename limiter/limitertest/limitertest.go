@@ -94,6 +94,8 @@ const (
 	// taking all permits and waiting for RetryAfter, so RetryAfter must not be lacking too, and cases about Manual are
 	// not run.
 	Anchored
+	// Peek: the limiter is a [limiter.Peeker].
+	Peek
 
 	// reconfigurable: there is a Subject.Reconfigure.
 	reconfigurable

@@ -61,6 +61,11 @@ var mutants = map[naive.Fault]struct {
 	naive.RangeBeforeContext: {"Acquire looks at the context before the range", nil},
 	naive.ContextBeforeRange: {"TryAcquire looks at the range before the context", nil},
 	naive.NoCause:            {"Acquire with a context that is done takes nothing, even with permits free", nil},
+	naive.PeekTakes:          {"Peek says what TryAcquire does, and takes nothing", nil},
+	naive.PeekCounts:         {"Peek counts nothing", nil},
+	naive.PeekTouches:        {"Peek does not end idleness", nil},
+	naive.PeekIgnoresQueue:   {"Peek sees the queue, and leaves it as it is", nil},
+	naive.PeekHolds:          {"Peek says what TryAcquire does, and takes nothing", []limitertest.Kind{concurrency}},
 	naive.LateTimer:          {"waiters are served at the grid line, without another call", []limitertest.Kind{fixed, sliding, bucket}},
 }
 

@@ -142,6 +142,11 @@ func (r remote) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return r.l.TryAcquire(ctx, n)
 }
 
+func (r remote) Peek(ctx context.Context, n int) (limiter.Lease, error) {
+	time.Sleep(time.Millisecond)
+	return r.l.Peek(ctx, n)
+}
+
 func (r remote) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	time.Sleep(time.Millisecond)
 	return r.l.Acquire(ctx, n)

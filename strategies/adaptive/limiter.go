@@ -62,14 +62,35 @@ func (l *Limiter) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return l.track(ctx, n, lease, err)
 }
 
+// Peek returns what TryAcquire would return now; see [limiter.Peeker].
+func (l *Limiter) Peek(ctx context.Context, n int) (limiter.Lease, error) {
+	lease, err := l.permits.Peek(ctx, n)
+	if err != nil {
+		return l.aboveLimit(ctx, n, err)
+	}
+	return lease, nil
+}
+
 // track returns the lease for what the limiter of the permits returned: one that the engine learns from, if it granted
-// them. Its error about an n that a higher limit would allow becomes a rejection.
+// them, or what aboveLimit makes of an error.
 func (l *Limiter) track(ctx context.Context, n int, lease limiter.Lease, err error) (limiter.Lease, error) {
 	switch {
 	case err == nil && (!lease.Acquired() || n == 0):
 		return lease, nil
 	case err == nil:
 		return (&grant{by: l, permits: lease, samples: l.measure(n)}).lease(n, limiterKey), nil
+	}
+	lease, err = l.aboveLimit(ctx, n, err)
+	if err == nil {
+		l.rejectedAbove.Add(1)
+	}
+	return lease, err
+}
+
+// aboveLimit returns a rejection in place of the error about an n that a higher limit would allow, and other errors as
+// they are.
+func (l *Limiter) aboveLimit(ctx context.Context, n int, err error) (limiter.Lease, error) {
+	switch {
 	case !errors.Is(err, limiter.ErrPermitCount) || n < 0 || n > l.options.MaxLimit:
 		return limiter.Lease{}, err
 	case ctx.Err() != nil:
@@ -77,7 +98,6 @@ func (l *Limiter) track(ctx context.Context, n int, lease limiter.Lease, err err
 	case l.closed.Load():
 		return limiter.Lease{}, limiter.ErrClosed
 	}
-	l.rejectedAbove.Add(1)
 	return limiter.Rejected(0, limiter.ReasonLimitLowered), nil
 }
 

@@ -17,7 +17,9 @@ import (
 // pipelines, which then share the circuit.
 type Strategy struct {
 	options Options
-	problem error // what Validate returns
+	problem error    // what Validate returns
+	control *Control // that of the options, or own
+	own     Control
 
 	current atomic.Pointer[phase] // the phase in force; written with mu held
 	applied atomic.Uint64         // the version of the Control that was carried out; written with mu held
@@ -29,9 +31,10 @@ type Strategy struct {
 // the defaults. If o is invalid, making a pipeline of the strategy fails.
 func New(o *Options) *Strategy {
 	s := &Strategy{options: o.withDefaults(), problem: o.Validate()}
-	if c := s.options.Control; c != nil {
-		s.applied.Store(c.version.Load() &^ 1) // an Isolate is still to be carried out
+	if s.control = s.options.Control; s.control == nil {
+		s.control = &s.own
 	}
+	s.applied.Store(s.control.version.Load() &^ 1) // an Isolate is still to be carried out
 	s.current.Store(newClosed(&s.options))
 	return s
 }
@@ -41,6 +44,10 @@ func (s *Strategy) Name() string { return s.options.Name }
 
 // Options returns the options with the defaults filled in. A strategy that [New] makes with them is equal to s.
 func (s *Strategy) Options() Options { return s.options }
+
+// Control returns what opens and closes the circuit by hand: [Options.Control] or, if that is nil, a Control that only this
+// circuit has.
+func (s *Strategy) Control() *Control { return s.control }
 
 // Describe returns the [Options] and the [Statistics]. It is for [pipeline.Pipeline.Describe].
 func (s *Strategy) Describe() (options, state any) { return s.Options(), s.Statistics() }
@@ -67,10 +74,7 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 }
 
 // controlChanged reports whether there is a call of the Control to carry out.
-func (s *Strategy) controlChanged() bool {
-	c := s.options.Control
-	return c != nil && c.version.Load() != s.applied.Load()
-}
+func (s *Strategy) controlChanged() bool { return s.control.version.Load() != s.applied.Load() }
 
 // executeGuarded is Execute if the circuit is not closed or the Control has changed.
 func (s *Strategy) executeGuarded(ctx context.Context, next pipeline.Next) (any, error) {

@@ -50,8 +50,8 @@ type Options struct {
 	// rate limiter's. See the package comment. [pipeline.HandleResult] converts a function that knows the type of the
 	// results.
 	Handle func(result any, err error) bool `json:"-" yaml:"-"`
-	// Control opens and closes the circuit by hand. Several strategies can share it. If nil, only outcomes open and
-	// close the circuit.
+	// Control opens and closes the circuit by hand. Several strategies can share it. If nil, the circuit has one of
+	// its own: see [Strategy.Control].
 	Control *Control `json:"-" yaml:"-"`
 
 	// The following functions can be nil. The execution that caused a transition calls them, after the transition and

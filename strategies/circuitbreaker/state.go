@@ -59,7 +59,7 @@ func (s *Strategy) Statistics() Statistics {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.controlChanged() { // the counts of the phase no longer apply
-		if s.options.Control.Isolated() {
+		if s.control.Isolated() {
 			return Statistics{State: Isolated}
 		}
 		return Statistics{State: Closed}

@@ -133,7 +133,7 @@ func (s *Strategy) applyControl() *Transition {
 	if !s.controlChanged() {
 		return nil
 	}
-	version := s.options.Control.version.Load()
+	version := s.control.version.Load()
 	s.applied.Store(version)
 	t := &Transition{From: s.current.Load().state, To: Closed, Manual: true}
 	if isolated(version) {

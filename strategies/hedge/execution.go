@@ -12,10 +12,10 @@ import (
 // An execution is one call of Execute: what sequential and concurrent attempts have in common. Only the caller's
 // goroutine uses it.
 type execution struct {
-	options   *Options
-	ctx       context.Context // the caller's
-	next      pipeline.Next
-	listening bool
+	options *Options
+	ctx     context.Context // the caller's
+	next    pipeline.Next
+	timed   bool // a listener wants the attempts and how long they took
 
 	max        int   // the highest number of attempts, the first included
 	started    int   // the number of attempts that have started
@@ -32,7 +32,7 @@ type execution struct {
 }
 
 func newExecution(ctx context.Context, next pipeline.Next, o *Options) execution {
-	return execution{options: o, ctx: ctx, next: next, listening: next.Listening(), max: max(o.MaxHedges, 0) + 1}
+	return execution{options: o, ctx: ctx, next: next, timed: next.ListeningToAttempts(), max: max(o.MaxHedges, 0) + 1}
 }
 
 // runSequentially makes one attempt after the other in the caller's goroutine.
@@ -57,7 +57,7 @@ func (e *execution) attempt() outcome {
 	e.started++
 	e.reserved = false
 	ctx := withNumber(e.ctx, o.number)
-	if !e.listening {
+	if !e.timed {
 		o.result, o.err = e.next.Run(ctx)
 		return o
 	}
@@ -144,7 +144,7 @@ func (e *execution) announce(allowed bool, after *outcome) bool {
 
 // reportNext reports an event about the attempt that would be next.
 func (e *execution) reportNext(event string, after *outcome) {
-	if e.listening {
+	if e.next.Listening() {
 		e.next.Report(e.ctx, pipeline.Event{
 			Name: event, Severity: pipeline.SeverityWarning, Result: after.result, Err: after.err, Attempt: e.started,
 		})
@@ -185,7 +185,7 @@ func (e *execution) win(o *outcome) {
 
 // report reports the outcome of an attempt, see [judge.ReportAttempt].
 func (e *execution) report(o *outcome, severity pipeline.Severity) {
-	if !e.listening {
+	if !e.timed {
 		return
 	}
 	err := o.err

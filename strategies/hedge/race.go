@@ -93,7 +93,7 @@ func (r *race) start() {
 	}
 	a.race, a.outcome.number = r, r.started
 	a.ctx, a.cancel = context.WithCancelCause(withNumber(r.ctx, r.started))
-	if r.listening {
+	if r.timed {
 		a.began = clock.Now()
 	}
 	r.runners[r.started] = a
@@ -178,7 +178,7 @@ func (r *race) finishLosers() {
 
 // reportLost reports an attempt that was abandoned while it ran.
 func (r *race) reportLost(number int, a *runner) {
-	if r.listening {
+	if r.timed {
 		r.report(&outcome{number: number, err: ErrLost, took: clock.Now() - a.began}, pipeline.SeverityInformation)
 	}
 }
@@ -218,7 +218,7 @@ func (a *runner) end() {
 			o.exited, o.panicked = false, &PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}
-	if a.race.listening {
+	if a.race.timed {
 		o.took = clock.Now() - a.began
 	}
 	a.cancel(nil)

@@ -14,10 +14,10 @@ import (
 
 // An execution is one call of Execute. It stays on the stack.
 type execution struct {
-	options   *Options
-	next      pipeline.Next
-	listening bool
-	began     time.Duration // by clock.Now; only with MaxDuration
+	options *Options
+	next    pipeline.Next
+	timed   bool          // a listener wants the attempts and how long they took
+	began   time.Duration // by clock.Now; only with MaxDuration
 }
 
 // An outcome is the outcome of one attempt.
@@ -36,7 +36,7 @@ func (o *outcome) gaveUp(reason error) error {
 // attempt makes the attempt of that number.
 func (e *execution) attempt(ctx context.Context, number int) outcome {
 	o := outcome{attempt: number}
-	if !e.listening {
+	if !e.timed {
 		o.result, o.err = e.next.Run(ctx)
 		return o
 	}
@@ -177,7 +177,7 @@ func (e *execution) noTimeFor(ctx context.Context, delay time.Duration) error {
 
 // reportAttempt reports the outcome of an attempt, see [judge.ReportAttempt].
 func (e *execution) reportAttempt(ctx context.Context, o *outcome, severity pipeline.Severity) {
-	if e.listening {
+	if e.timed {
 		judge.ReportAttempt(ctx, e.next, pipeline.Event{
 			Severity: severity, Result: o.result, Err: o.err, Attempt: o.attempt, Duration: o.took,
 		})
@@ -186,7 +186,7 @@ func (e *execution) reportAttempt(ctx context.Context, o *outcome, severity pipe
 
 // report reports a warning about o: that a retry follows, or why none does.
 func (e *execution) report(ctx context.Context, o outcome, event string, d time.Duration) {
-	if e.listening {
+	if e.next.Listening() {
 		e.next.Report(ctx, pipeline.Event{
 			Name: event, Severity: pipeline.SeverityWarning, Result: o.result, Err: o.err, Attempt: o.attempt, Duration: d,
 		})

@@ -60,7 +60,7 @@ func (s *Strategy) Validate() error { return s.problem }
 
 // Execute runs next until an outcome is not to be retried, or no retry is left. It implements [pipeline.Strategy].
 func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error) {
-	if s.slowPath || next.Listening() {
+	if s.slowPath || next.ListeningToAttempts() {
 		return s.executeSlow(ctx, next)
 	}
 	result, err := next.Run(ctx)
@@ -73,7 +73,7 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 
 // executeSlow is Execute if a successful first attempt is reported, handled, timed, or counted by the budget.
 func (s *Strategy) executeSlow(ctx context.Context, next pipeline.Next) (any, error) {
-	e := execution{options: &s.options, next: next, listening: next.Listening()}
+	e := execution{options: &s.options, next: next, timed: next.ListeningToAttempts()}
 	if s.options.MaxDuration > 0 {
 		e.began = clock.Now()
 	}

@@ -96,6 +96,8 @@ func failedByDefault(resp *http.Response) bool {
 // circuit breaker counts it. The caller does not see that error: if the last response is a failure, the caller gets the
 // response, as from any other transport. An error of a strategy, such as a limiter's rejection, reaches the caller.
 //
+// [RequestFrom] finds the request, [HostFrom] its host, [KeyFrom] its key.
+//
 // A retry waits at least as long as Retry-After asks for, in seconds or as a date, up to
 // [TransportOptions.MaxRetryAfter]. Give it [Retryable], so that it does not wait for requests that are not sent again:
 //

@@ -69,6 +69,15 @@ func (a *attempt) copyRequest(ctx context.Context, r *http.Request) {
 	}
 }
 
+// copyTarget is copyRequest for an exchange that ends without an attempt. It leaves out what would cost an allocation.
+func (a *attempt) copyTarget(r *http.Request) {
+	a.request.Method, a.request.Host, a.request.ContentLength = r.Method, r.Host, r.ContentLength
+	if r.URL != nil {
+		a.url = *r.URL
+		a.request.URL = &a.url
+	}
+}
+
 // copyHeader is Header.Clone without an allocation for the values, if there are at most as many as a.values holds.
 func (a *attempt) copyHeader(h http.Header) http.Header {
 	if h == nil {

@@ -128,7 +128,8 @@ func (c *attemptContext) Deadline() (time.Time, bool) {
 // otherwise the child would end with the strategies.
 func (c *attemptContext) Value(key any) any {
 	value := c.strategies.Value(key)
-	if _, ok := key.(exchangeKey); ok {
+	switch key.(type) {
+	case exchangeKey, callKey:
 		return value
 	}
 	if _, ok := value.(context.Context); !ok {

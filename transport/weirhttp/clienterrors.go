@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -46,6 +47,10 @@ func (e *StatusError) Error() string {
 // RetryAfter returns the wait that the response asks for, up to [TransportOptions.MaxRetryAfter]; ok is false if it
 // asks for none. See [pipeline.RetryAfter].
 func (e *StatusError) RetryAfter() (d time.Duration, ok bool) { return e.retryAfter, e.hasRetryAfter }
+
+// ErrorType returns the status, which telemetry reports as error.type; see [RequestRecorder] for statuses that are not
+// registered.
+func (e *StatusError) ErrorType() string { return strconv.Itoa(knownStatus(e.Response.StatusCode)) }
 
 // Retryable reports whether the request may be sent again.
 func (e *StatusError) Retryable() bool { return e.attempt != nil && e.attempt.exchange.repeatable }

@@ -42,6 +42,7 @@ type exchange struct {
 	getBodyDone    chan struct{} // closed when getBodyCalls is 0; nil if close does not wait for that
 	responses      []*attempt    // attempts whose responses must be closed
 	responsesArray [1]*attempt   // the first array of responses, which saves an allocation
+	copied         *http.Request // for [RequestFrom]; nil until its first call
 	lastOutcome    outcome       // of the attempt that ended last
 	firstAttempt   attempt       // most requests have only one
 }
@@ -49,12 +50,16 @@ type exchange struct {
 // exchangeKey asks a context for the nearest exchange.
 type exchangeKey struct{}
 
-// Value returns the exchange itself for exchangeKey.
+// Value returns the exchange itself for exchangeKey, and a copy of its request for requestKey.
 func (x *exchange) Value(key any) any {
-	if _, ok := key.(exchangeKey); ok {
+	switch key.(type) {
+	case exchangeKey:
 		return x
+	case requestKey:
+		return x.requestCopy()
+	default:
+		return x.Context.Value(key)
 	}
-	return x.Context.Value(key)
 }
 
 // String returns only what never changes: fmt would read all fields, and race with attempts.
@@ -160,6 +165,9 @@ func (x *exchange) close() (sent int, last outcome, responses []*attempt) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.settled = true
+	if x.sent == 0 {
+		x.firstAttempt.copyTarget(x.request)
+	}
 	if x.getBodyCalls > 0 {
 		x.getBodyDone = make(chan struct{})
 		x.mu.Unlock()
@@ -241,4 +249,21 @@ func (x *exchange) getBody() (io.ReadCloser, error) {
 		}
 	}()
 	return get()
+}
+
+// requestCopy returns the copy of the request for [RequestFrom]. Strategies can use it while the caller reuses the
+// request, so it shares nothing with it that changes: the caller fills in the trailer while the body is read.
+func (x *exchange) requestCopy() *http.Request {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.copied == nil {
+		from := x.request
+		if x.settled {
+			from = &x.firstAttempt.request
+		}
+		plain := *from
+		plain.Body, plain.GetBody, plain.Trailer = nil, nil, nil
+		x.copied = plain.Clone(x)
+	}
+	return x.copied
 }

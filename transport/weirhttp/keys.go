@@ -1,6 +1,7 @@
 package weirhttp
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
@@ -92,6 +93,29 @@ func Composite(keys ...Key) Key {
 		return boundedKey(string(text))
 	}
 }
+
+// RequestFrom returns the request that a context belongs to, or nil if there is none. Limiters in a pipeline find their
+// key with it:
+//
+//	perTenant := func(ctx context.Context) string { return weirhttp.RequestFrom(ctx).Header.Get("X-Tenant") }
+//	ratelimit.NewPartitioned(buckets, perTenant, nil)
+//
+// On a server, in the pipeline of a [PipelinePolicy] or of [Through], and in a handler inside of [Limits] or Through, it
+// is the request as the innermost middleware of this package got it. Handlers share its header and its body, so a key
+// function must only read it, and not its body.
+//
+// On a client, in the pipeline of a [Transport], it is a copy of the request as the caller gave it to the Transport, with
+// a header and a URL of its own and without the body. All attempts at the request get the same copy, also attempts that
+// run at the same time or after the caller has its answer. It must not be changed. If an attempt asks for the request for
+// the first time after the caller has its answer, and no attempt was sent before, the header is empty. A pipeline of a
+// Transport in a handler gets the request that the Transport sends, not the one that the handler answers.
+func RequestFrom(ctx context.Context) *http.Request {
+	r, _ := ctx.Value(requestKey{}).(*http.Request)
+	return r
+}
+
+// requestKey asks a context for the request of the nearest call, handlerRun or exchange.
+type requestKey struct{}
 
 // invalidKey is the Key that Subject and Composite return for nil. They have no error to return, so the constructor
 // that gets the Key returns the error.

@@ -83,6 +83,7 @@ func BenchmarkServer(b *testing.B) {
 			h.ServeHTTP(w, r)
 		}
 	})
+	b.Run("measured", func(b *testing.B) { benchmarkHandler(b, Measure(discardRecorder{}, nil)(served), keyedRequest()) })
 	b.Run("through a timeout", func(b *testing.B) {
 		p := weir.Must(pipeline.New("orders", timeout.New(time.Minute, nil)))
 		benchmarkHandler(b, Through(p, nil)(served), keyedRequest())

@@ -35,6 +35,7 @@ func wrappings(t time.Duration) map[string]func(http.Handler) http.Handler {
 		"a policy":                weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: yes()}})).MustWrap(),
 		"a policy's Timeout":      weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: yes(), Timeout: t}})).MustWrap(),
 		"a timeout in a pipeline": Through(weir.Must(pipeline.New("t", timeout.New(t, nil))), nil),
+		"Measure":                 Measure(discardRecorder{}, nil),
 		"both": func(h http.Handler) http.Handler {
 			return weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: yes(), Timeout: t}})).Handler(
 				Through(weir.Must(pipeline.New("t", timeout.New(2*t, nil))), nil)(h))

@@ -129,6 +129,34 @@ func ExampleThrough() {
 	// Output: /orders alice 503
 }
 
+// An accessLog prints requests. A program usually has a *telemetry.Telemetry in its place.
+type accessLog struct{}
+
+func (accessLog) RecordRequest(_ context.Context, method, _, route string, status int, _ string, _ time.Duration) {
+	fmt.Printf("%s %q %d\n", method, route, status)
+}
+
+func ExampleMeasure() {
+	once := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}))
+	defer once.Close()
+	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
+		Policies: map[string]weirhttp.Policy{"once": {Limiter: once}},
+	}))
+	mux := http.NewServeMux()
+	mux.Handle("GET /orders/{id}", limits.Handler(orders, "once"))
+	h := weirhttp.Measure(accessLog{}, nil)(mux)
+	for _, path := range []string{"/orders/1", "/orders/2", "/wp-login.php"} {
+		ask(h, path, "alice")
+	}
+	// Output:
+	// GET "/orders/{id}" 200
+	// /orders/1 alice 200
+	// GET "/orders/{id}" 429
+	// /orders/2 alice 429 3600
+	// GET "" 404
+	// /wp-login.php alice 404
+}
+
 // A policy that is a pipeline of a registry; a reload changes it.
 func ExamplePipelinePolicy() {
 	limit := 1

@@ -30,7 +30,7 @@ func wrapped(t testing.TB, h http.Handler) http.Handler {
 			"bucket": {Limiter: bucket(t, 1000)}, "pipeline": PipelinePolicy(p),
 		},
 	}))
-	return Through(p, nil)(l.Handler(h, "pipeline", "bucket"))
+	return Measure(discardRecorder{}, nil)(Through(p, nil)(l.Handler(h, "pipeline", "bucket")))
 }
 
 func TestServer_ServerSentEvents(t *testing.T) {

@@ -4,20 +4,10 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"net/http"
 	"slices"
 
 	"github.com/weir-go/weir/limiter"
 )
-
-// RequestFrom returns the request that the context of a handler belongs to, as it was when its route asked the
-// policies. It returns nil if there is none. Limiters in the pipeline of a [PipelinePolicy] find their key with it.
-func RequestFrom(ctx context.Context) *http.Request {
-	if c := callOf(ctx); c != nil {
-		return c.request
-	}
-	return nil
-}
 
 // LeaseFrom returns the lease that the last policy of the innermost route granted to the request. ok is false if there
 // is none: the route has no policies, the policy admitted the request without a grant, or the handler has returned.
@@ -47,12 +37,16 @@ func Leases(ctx context.Context) iter.Seq2[string, limiter.Lease] {
 // callKey asks a context for the innermost call.
 type callKey struct{}
 
-// Value returns the call itself for callKey.
+// Value returns the call itself for callKey, and its request for requestKey.
 func (c *call) Value(key any) any {
-	if key == (callKey{}) {
+	switch key.(type) {
+	case callKey:
 		return c
+	case requestKey:
+		return c.request
+	default:
+		return c.Context.Value(key)
 	}
-	return c.Context.Value(key)
 }
 
 // String returns only what never changes: fmt would read all fields, and race with Charge.

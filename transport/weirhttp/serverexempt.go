@@ -9,8 +9,8 @@ import (
 //
 // Middleware of l further out skips its policies, too, if it can see that the request leads to h. It sees that if it
 // wraps the [http.ServeMux] in which the returned handler is registered. If other middleware is around the mux, name
-// the mux with [Limits.ExemptIn]. The mux may be in another mux. In the mux, middleware of [Through] and of l may wrap
-// the handler, but any other middleware hides the handler.
+// the mux with [Limits.ExemptIn]. The mux may be in another mux. In the mux, middleware of [Through], of [Measure] and
+// of l may wrap the handler, but any other middleware hides the handler.
 //
 // With other routers, policies further out are asked. If they admit the request, what they granted is given back when
 // the request reaches h, as if it had not been taken. If they reject it, the request does not reach h: use
@@ -102,6 +102,8 @@ func (l *Limits) leadsToExempt(h http.Handler, r *http.Request) bool {
 		case *route:
 			h = nested.next
 		case *throughHandler:
+			h = nested.next
+		case *measuredHandler:
 			h = nested.next
 		case interface {
 			Handler(r *http.Request) (h http.Handler, pattern string) // as http.ServeMux has it

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
@@ -15,9 +16,10 @@ import (
 // ThroughOptions are the options of [Through]. The zero value has the defaults.
 type ThroughOptions struct {
 	// Failed reports whether a status is a failure of the handler, for circuit
-	// breakers and other strategies. If nil, every status from 500 on is. A rejection
-	// by limits or a pipeline further inside is never a failure. If a handler runs
-	// out of time without having begun to answer, that is a failure.
+	// breakers and other strategies. If nil, every status from 500 on is. It is not
+	// asked about rejections by limits or a pipeline further inside, which are never
+	// failures of the handler. If a handler runs out of time without having begun to
+	// answer, that is a failure.
 	Failed func(status int) bool `json:"-" yaml:"-"`
 	// Status returns the status of the answer to a request that the pipeline ended
 	// with err. If it is nil or returns 0, the status depends on the cause: 429 for a
@@ -39,10 +41,34 @@ type HandlerError struct{ Status int }
 // Retryable returns false, which stops a retry: the client has an answer already.
 func (e *HandlerError) Retryable() bool { return false }
 
+// ErrorType returns the status, which telemetry reports as error.type; see [RequestRecorder] for statuses that are not
+// registered.
+func (e *HandlerError) ErrorType() string { return strconv.Itoa(knownStatus(e.Status)) }
+
 // Error returns the status and its text.
 func (e *HandlerError) Error() string {
 	return fmt.Sprintf("weirhttp: the handler answered %d %s", e.Status, http.StatusText(e.Status))
 }
+
+// An answeredRejectionError tells strategies that limits or a pipeline further inside have rejected the request and answered
+// it. So an execution whose client got a 429 does not count as a success.
+type answeredRejectionError struct{ status int }
+
+func (e *answeredRejectionError) Error() string {
+	return fmt.Sprintf("weirhttp: rejected further inside: %d %s", e.status, http.StatusText(e.status))
+}
+
+// Is reports whether target is [pipeline.ErrRejected].
+func (e *answeredRejectionError) Is(target error) bool { return target == pipeline.ErrRejected }
+
+// NotCalled returns true: the rejection says nothing about the handler, which a circuit breaker watches.
+func (e *answeredRejectionError) NotCalled() bool { return true }
+
+// Retryable returns false: the client has an answer already.
+func (e *answeredRejectionError) Retryable() bool { return false }
+
+// ErrorType returns the status, as that of a [HandlerError].
+func (e *answeredRejectionError) ErrorType() string { return strconv.Itoa(knownStatus(e.status)) }
 
 // Errors of a pipeline around a handler. Strategies see them, clients do not.
 var (
@@ -62,6 +88,11 @@ var (
 // without having begun to answer, strategies see the error of that context. If the pipeline ends with an error and the
 // response has not begun, the client gets an answer for that error, with Retry-After if it is known; a response that
 // has begun stays as it is. A strategy can answer in place of the handler by returning an [http.Handler] as the value.
+// Strategies find the request with [RequestFrom].
+//
+// If [Limits] or a pipeline further inside reject the request with a status from 400 on, strategies see an error that
+// matches [pipeline.ErrRejected] and says that nothing was called. So telemetry does not count the execution as a
+// success, circuit breakers and adaptive limiters do not count it at all, and a retry does not repeat it.
 //
 // The handler runs again only if it has not begun to answer and the request has no body, and never twice at once. Give
 // a retry [Retryable] as its Handle; otherwise it waits for an attempt that cannot be made.

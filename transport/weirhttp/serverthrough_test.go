@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -16,6 +17,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
@@ -67,9 +69,58 @@ func TestThrough_StrategiesSeeTheStatus(t *testing.T) {
 	get(around(t, teapot, seeing(&seen))(answering(418)))
 	assert.EqualError(t, seen, "weirhttp: the handler answered 418 I'm a teapot")
 
-	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: concurrencyInUse(t)}}))
-	assert.Equal(t, 503, get(around(t, nil, seeing(&seen))(l.MustWrap()(served))).Code)
-	assert.NoError(t, seen, "that a limiter rejects is no failure of the handler")
+	assert.Equal(t, "418", seen.(interface{ ErrorType() string }).ErrorType())
+}
+
+// A rejection further inside is not a success, and no failure of the handler either.
+func TestThrough_StrategiesSeeRejectionsInside(t *testing.T) {
+	var seen error
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{
+		"busy": {Limiter: concurrencyInUse(t)}, "quota": {Limiter: no()}, "teapot": {Limiter: no(), Status: 420},
+	}}))
+	everything := &ThroughOptions{Failed: func(int) bool { return true }}
+	for policy, status := range map[string]int{"busy": 503, "quota": 429, "teapot": 420} {
+		assert.Equal(t, status, get(around(t, everything, seeing(&seen))(l.Handler(served, policy))).Code)
+		require.ErrorIs(t, seen, pipeline.ErrRejected)
+		assert.False(t, Retryable(nil, seen))
+		_, failed := errors.AsType[*HandlerError](seen)
+		assert.False(t, failed, "Failed is not asked")
+	}
+	get(around(t, nil, seeing(&seen))(l.Handler(served, "quota")))
+	assert.EqualError(t, seen, "weirhttp: rejected further inside: 429 Too Many Requests")
+	get(around(t, nil, seeing(&seen))(l.Handler(served, "teapot")))
+	assert.Equal(t, "400", seen.(interface{ ErrorType() string }).ErrorType(), "as every status that is not registered")
+
+	fine := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: no()}, Body: answers(http.StatusOK)}))
+	silent := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: no()}, Body: func(http.ResponseWriter, *http.Request, Rejection) {}}))
+	for _, l := range []*Limits{fine, silent} {
+		assert.Equal(t, 200, get(around(t, nil, seeing(&seen))(l.Handler(served))).Code)
+		assert.NoError(t, seen, "the answer says that all is well")
+	}
+}
+
+// However many requests limits inside reject, the circuit stays as it is: closed, and half open after a break.
+func TestThrough_RejectionsInsideDoNotMoveACircuit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		breaker := circuitbreaker.New(&circuitbreaker.Options{ConsecutiveFailures: 2, BreakDuration: time.Second})
+		full, free := concurrencyInUse(t), concurrency(t, 1, 0)
+		l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"full": {Limiter: full}, "free": {Limiter: free}}}))
+		through := around(t, nil, breaker)
+		rejected, broken := through(l.Handler(served, "full")), through(l.Handler(answering(502), "free"))
+		for range 10 {
+			assert.Equal(t, 503, get(rejected).Code)
+		}
+		assert.Equal(t, circuitbreaker.Closed, breaker.State())
+		get(broken)
+		get(rejected) // does not interrupt the failures in a row
+		get(broken)
+		assert.Equal(t, circuitbreaker.Open, breaker.State())
+		time.Sleep(time.Second)
+		get(rejected)
+		assert.Equal(t, circuitbreaker.HalfOpen, breaker.State(), "it was no probe")
+		get(through(l.Handler(served, "free")))
+		assert.Equal(t, circuitbreaker.Closed, breaker.State())
+	})
 }
 
 func concurrencyInUse(t testing.TB) limiter.Limiter {
@@ -223,7 +274,7 @@ func TestPipelinePolicy_WithOtherPolicies(t *testing.T) {
 		"p": PipelinePolicy(p), "rejecting": {Pipeline: rejecting, Status: 418}, "slow": PipelinePolicy(slow), "page": PipelinePolicy(page),
 	}}))
 	assert.Equal(t, 429, get(l.Handler(served, "before", "p", "after")).Code)
-	assert.NoError(t, seen)
+	assert.ErrorIs(t, seen, pipeline.ErrRejected)
 	before.check(t, 1, 0, 1)
 	assert.Equal(t, 418, get(l.Handler(served, "before", "rejecting")).Code)
 	before.check(t, 2, 0, 2)
@@ -285,7 +336,7 @@ func TestThrough_TimeoutIsAFailureOfTheHandler(t *testing.T) {
 			if c.failed {
 				assert.EqualError(t, seen, "weirhttp: the handler answered 503 Service Unavailable")
 			} else {
-				assert.NoError(t, seen)
+				assert.EqualError(t, seen, "weirhttp: rejected further inside: 503 Service Unavailable")
 			}
 		})
 	}

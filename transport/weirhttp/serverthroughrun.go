@@ -2,6 +2,7 @@ package weirhttp
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"sync"
 
@@ -13,14 +14,18 @@ import (
 //
 // The handler uses the ResponseWriter until it returns. So the handler never runs twice at once, and it runs again only
 // if it has not begun to answer. If a strategy no longer waits for the handler, run still does.
+//
+// It is also the context that the pipeline runs with, so that strategies find the request.
 type handlerRun struct {
+	context.Context // the Ctx of client
+
 	handlers *handlerPipeline
 	response *handlerio.Response
 	writer   http.ResponseWriter
 	request  *http.Request
 	next     http.Handler
-	client   *handlerio.ClientContext // the pipeline runs with its Ctx
-	instead  http.Handler             // what a strategy has returned to answer in place of the handler
+	client   *handlerio.ClientContext
+	instead  http.Handler // what a strategy has returned to answer in place of the handler
 
 	mu       sync.Mutex
 	running  bool
@@ -36,9 +41,21 @@ func (t *handlerPipeline) run(w http.ResponseWriter, r *http.Request, next http.
 	x.client = handlerio.NewClientContext(r)
 	defer x.client.Stop()
 	defer x.finish()
-	x.instead, err = pipeline.ExecuteValue(x.client.Ctx, t.pipeline, x.attempt)
+	x.Context = x.client.Ctx
+	x.instead, err = pipeline.ExecuteValue(x, t.pipeline, x.attempt)
 	return x, err
 }
+
+// Value returns the request for requestKey.
+func (x *handlerRun) Value(key any) any {
+	if _, ok := key.(requestKey); ok {
+		return x.request
+	}
+	return x.Context.Value(key)
+}
+
+// String returns only what never changes: fmt would read all fields, and race with attempts.
+func (x *handlerRun) String() string { return fmt.Sprintf("%v.weirhttp", x.Context) }
 
 // attempt is the callback of the pipeline: it runs the handler.
 func (x *handlerRun) attempt(ctx context.Context) (http.Handler, error) {
@@ -46,10 +63,7 @@ func (x *handlerRun) attempt(ctx context.Context) (http.Handler, error) {
 		return nil, err
 	}
 	defer x.end()
-	limited, restore := x.request, func() {}
-	if ctx != x.client.Ctx {
-		limited, restore = x.client.Limit(ctx, x.response, x.request)
-	}
+	limited, restore := x.forAttempt(ctx)
 	returned := false
 	defer func() {
 		restore()
@@ -60,6 +74,16 @@ func (x *handlerRun) attempt(ctx context.Context) (http.Handler, error) {
 	x.next.ServeHTTP(x.writer, limited)
 	returned = true
 	return nil, x.outcome(ctx)
+}
+
+// forAttempt returns the request for an attempt that the strategies run with ctx. restore must be called when the handler
+// has returned.
+func (x *handlerRun) forAttempt(ctx context.Context) (r *http.Request, restore func()) {
+	if ctx != context.Context(x) {
+		return x.client.Limit(ctx, x.response, x.request)
+	}
+	r = handlerio.WithContext(x.request, ctx)
+	return r, func() { handlerio.CarryBack(r, x.request) }
 }
 
 // begin refuses an attempt that would mix with the answer of another.
@@ -98,10 +122,17 @@ func (x *handlerRun) outcome(ctx context.Context) error {
 	case !w.Begun():
 		handlerio.AwaitEnd(ctx)
 		return pipeline.ContextError(ctx) // nil: the answer is an empty 200
-	case w.Hijacked(), w.Rejected(), !x.handlers.options.Failed(w.Status()):
+	case w.Hijacked():
 		return nil
-	default:
+	case w.Rejected():
+		if w.Status() < 400 { // a Body of the program says that all is well
+			return nil
+		}
+		return &answeredRejectionError{status: w.Status()}
+	case x.handlers.options.Failed(w.Status()):
 		return &HandlerError{Status: w.Status()}
+	default:
+		return nil
 	}
 }
 

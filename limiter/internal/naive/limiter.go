@@ -103,6 +103,19 @@ func (l *Limiter) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) 
 	return l.answer(m.Try(n))
 }
 
+// Peek implements [limiter.Peeker].
+func (l *Limiter) Peek(ctx context.Context, n int) (limiter.Lease, error) {
+	m := l.enter()
+	defer l.leave()
+	if err := ended(ctx, m.Fault); err != nil && n >= 0 && n <= m.Limits.Permits {
+		return limiter.Lease{}, err
+	}
+	if r := m.Peek(n); r.Outcome != Granted || m.Fault == PeekHolds {
+		return l.answer(r)
+	}
+	return limiter.Granted(n, nil), nil
+}
+
 // Acquire implements [limiter.Limiter].
 func (l *Limiter) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	m := l.enter()

@@ -207,6 +207,28 @@ func (m *Model) Try(n int) *Request {
 	return r
 }
 
+// Peek is Peek, the context aside.
+func (m *Model) Peek(n int) *Request {
+	r := &Request{N: n}
+	switch m.Fault {
+	case PeekTakes:
+		return m.Try(n)
+	case PeekCounts:
+		m.failures++
+	case PeekTouches:
+		m.idleSince = m.now
+	}
+	switch {
+	case m.refused(r):
+	case m.canTake(n) || m.Fault == PeekIgnoresQueue && m.available() >= r.cost():
+		r.settle(Answer{Outcome: Granted, At: m.now})
+	default:
+		r.settle(Answer{Outcome: Rejected, At: m.now})
+		m.setRetryAfter(r)
+	}
+	return r
+}
+
 // Acquire is Acquire, the context aside. The answer may come later.
 func (m *Model) Acquire(n int) *Request {
 	r := &Request{N: n, done: make(chan struct{})}

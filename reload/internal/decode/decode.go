@@ -1,15 +1,19 @@
 // Package decode turns the nodes of a document into a [model.File], and finds everything that is wrong with them.
 //
-//   - decode.go: File. It first decodes each limiter, budget and pipeline by itself, and then resolves the names.
+//   - decode.go: File. It first decodes the sections, which can give names, then each limiter, budget and pipeline
+//     by itself, and then resolves the names.
 //   - limiter.go, store.go, strategy.go: the values.
 //   - options.go, scalar.go: the kind that a mapping has, and its options as a struct.
 //   - validate.go: where the file has the field that a Validate method refuses.
 //   - reference.go, chain.go: the names that the file gives to limiters, budgets and pipelines, and where it uses them.
 //   - registryname.go: the names that the registry gives to limiters and circuit breakers.
+//   - section.go: the top-level fields of the program.
 package decode
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/weir-go/weir/reload/internal/document"
@@ -40,6 +44,9 @@ type decoder struct {
 	places map[any]document.Place
 	// nodes has the options of each *model.Strategy, and the list of names of each *model.Limiter that is a chain.
 	nodes map[any]*document.Node
+	// sections are the sections of the file, and section is the one that is being decoded, or nil.
+	sections []*section
+	section  *section
 }
 
 func (d *decoder) decodeFile(root *document.Node) {
@@ -47,6 +54,7 @@ func (d *decoder) decodeFile(root *document.Node) {
 		d.Add(root, "a file must be a mapping with %s, found %v", model.PipelinesField, root)
 		return
 	}
+	d.decodeSections(root)
 	for _, e := range root.Entries {
 		switch e.Key.Text {
 		case model.LimitersField:
@@ -65,14 +73,23 @@ func (d *decoder) decodeFile(root *document.Node) {
 				d.Add(e.Value, "must be true or false, found %v", e.Value)
 			}
 		default:
-			if !strings.HasPrefix(e.Key.Text, model.IgnoredPrefix) {
-				d.unknownField(e.Key, model.LimitersField, model.BudgetsField, model.PipelinesField, model.AllowEmptyField)
-			}
+			d.decodeOther(e)
 		}
 	}
 	d.resolveReferences()
+	d.resolveSections()
 	d.checkRegistryNames()
 	d.checkEmpty(root)
+	d.checkSections()
+}
+
+// decodeOther accepts a top-level field that is no field of weir's: a section, or one that is ignored.
+func (d *decoder) decodeOther(e document.Entry) {
+	known := append(slices.Sorted(maps.Keys(d.kinds.Sections)), model.LimitersField, model.BudgetsField, model.PipelinesField, model.AllowEmptyField)
+	_, section := d.kinds.Sections[e.Key.Text]
+	if !section && !strings.HasPrefix(e.Key.Text, model.IgnoredPrefix) && !d.acceptsUnknown(e.Key.Text, known) {
+		d.unknownField(e.Key, known...)
+	}
 }
 
 // maxNames bounds the number of limiters, of budgets and of pipelines in a file.
@@ -108,6 +125,9 @@ func (d *decoder) unknownField(key *document.Node, known ...string) {
 func (d *decoder) checkEmpty(root *document.Node) {
 	if p := root.Get(model.PipelinesField); p != nil && (p.Kind != document.Mapping || len(p.Entries) > 0) {
 		return // it has a problem already, or is not empty
+	}
+	if slices.ContainsFunc(root.Entries, d.hasPipelines) {
+		return
 	}
 	if allowed := root.Get(model.AllowEmptyField); allowed != nil && !strings.EqualFold(allowed.Text, "false") {
 		return

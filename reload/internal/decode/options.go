@@ -27,7 +27,7 @@ func (d *decoder) oneKind(n *document.Node, what string, kinds []string) (docume
 	if slices.Contains(kinds, e.Key.Text) {
 		return e, len(n.Entries) == 1
 	}
-	if what != eachName && d.acceptsUnknown(e.Key.Text, kinds) {
+	if what != eachName && d.section == nil && d.acceptsUnknown(e.Key.Text, kinds) {
 		return e, true
 	}
 	d.Add(e.Key, "unknown kind of %s %s, %s", what, document.Quoted(e.Key.Text), d.Instead(e.Key.Text, kinds, ""))
@@ -60,6 +60,11 @@ func (d *decoder) decodeOptions(n *document.Node, v reflect.Value, also ...strin
 	}
 	t := v.Elem().Type()
 	s := &structure{node: n, typ: t, fields: model.FieldsOf(t), failed: make(map[string]bool)}
+	if what, is := model.OneOf(t); is {
+		if _, ok := d.oneKind(n, what, s.names(nil)); !ok {
+			return s
+		}
+	}
 	for _, e := range n.Entries {
 		i := slices.IndexFunc(s.fields, func(f model.Field) bool { return f.Name == e.Key.Text })
 		switch {
@@ -73,6 +78,9 @@ func (d *decoder) decodeOptions(n *document.Node, v reflect.Value, also ...strin
 			d.decodeField(f, e.Value, v.Elem().FieldByIndex(f.Index))
 			if len(d.Problems) > before {
 				s.failed[f.Name] = true
+			}
+			if f.Fixed && d.section != nil {
+				d.section.Places[e.Place().Path] = e.Place()
 			}
 		}
 	}
@@ -113,10 +121,38 @@ func (d *decoder) decodeField(f *model.Field, n *document.Node, v reflect.Value)
 		if slices.Contains(f.Words, model.Off) {
 			off = `, or write "off" for none`
 		}
-		d.Add(n, "must not be 0; for the default, which is %s, leave %s out%s", f.Default, f.Name, off)
+		what := "0"
+		if n.Kind == document.Text && v.Kind() == reflect.String {
+			what = "empty"
+		}
+		d.Add(n, "must not be %s; for the default, which is %s, leave %s out%s", what, f.Default, f.Name, off)
+	}
+	if len(d.Problems) == before && f.Bounded {
+		d.checkBounds(f, n, v)
 	}
 	if f.Purpose != "" && n.Kind == document.Text {
 		d.checkFunction(n, f.Purpose)
+	}
+}
+
+// checkBounds checks that a number is within the bounds of its rule.
+func (d *decoder) checkBounds(f *model.Field, n *document.Node, v reflect.Value) {
+	var number float64
+	switch {
+	case v.CanInt():
+		number = float64(v.Int())
+	case v.CanUint():
+		number = float64(v.Uint())
+	case v.CanFloat():
+		number = v.Float()
+	default:
+		return
+	}
+	switch {
+	case f.HasLeast && number < f.Least:
+		d.Add(n, "must be at least %v, found %v", f.Least, document.Beginning(n.Text))
+	case f.Most != 0 && number > f.Most:
+		d.Add(n, "must be at most %v, found %v", f.Most, document.Beginning(n.Text))
 	}
 }
 
@@ -164,6 +200,8 @@ func (d *decoder) decodeValue(n *document.Node, v reflect.Value, r model.Rule) {
 	default:
 		if problem := setScalar(v, n, r); problem != "" {
 			d.Add(n, "%s", problem)
+		} else if r.Refers != "" && d.section != nil {
+			d.section.references = append(d.section.references, reference{n, r.Refers})
 		}
 	}
 }

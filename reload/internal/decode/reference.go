@@ -10,6 +10,7 @@ import (
 func (d *decoder) resolveReferences() {
 	var chains, embedded []reference
 	limiters := collect("limiter", d.file.Limiters, func(l *model.Limiter) string { return l.Name })
+	d.file.LimiterNamed = limiters.byName
 	budgets := collect("budget", d.file.Budgets, func(b *model.Budget) string { return b.Name })
 	pipelines := collect("pipeline", d.file.Pipelines, func(p *model.Pipeline) string { return p.Name })
 	for _, l := range d.file.Limiters {

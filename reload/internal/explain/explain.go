@@ -7,6 +7,7 @@ package explain
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -14,22 +15,30 @@ import (
 	"github.com/weir-go/weir/reload/internal/model"
 )
 
-// Write writes what the named pipelines of f do, or all pipelines if there are no names. It returns an error if w
-// returns one, or if f has no pipeline with one of the names.
-func Write(w io.Writer, f *model.File, names ...string) error {
+// Write writes what the named pipelines and sections of f do, or all of them if there are no names. It returns an error
+// if w returns one, or if f has neither a pipeline nor a section with one of the names.
+func Write(w io.Writer, f *model.File, kinds map[string]model.SectionKind, names ...string) error {
 	e := explainer{file: f, byName: make(map[string]*model.Pipeline), retrying: make(map[string]bool)}
 	var all []string
 	for _, p := range f.Pipelines {
 		e.byName[p.Name] = p
 		all = append(all, p.Name)
 	}
+	for _, s := range f.Sections {
+		all = append(all, s.Name)
+	}
 	for _, name := range names {
-		if e.byName[name] == nil {
+		if !slices.Contains(all, name) {
 			return fmt.Errorf("reload: there is no pipeline %s in the file, %s", document.Quoted(name), new(document.Suggester).Instead(name, all, "nor any other"))
 		}
 	}
 	e.findUsers()
 	var b strings.Builder
+	for _, s := range f.Sections {
+		if len(names) == 0 || slices.Contains(names, s.Name) {
+			e.section(&b, s, kinds[s.Name])
+		}
+	}
 	for _, p := range f.Pipelines {
 		if len(names) == 0 || slices.Contains(names, p.Name) {
 			e.pipeline(&b, p)
@@ -46,13 +55,18 @@ func Write(w io.Writer, f *model.File, names ...string) error {
 type explainer struct {
 	file     *model.File
 	byName   map[string]*model.Pipeline
-	users    map[any][]string // the pipelines that use a *model.Limiter or *model.Budget, in the order of the file
+	users    map[any][]string // the sections and pipelines that use a *model.Limiter or *model.Budget, in the order of the file
 	retrying map[string]bool  // pipelines in which a strategy makes further attempts
 }
 
 // findUsers sets users.
 func (e *explainer) findUsers() {
 	e.users = make(map[any][]string)
+	for _, s := range e.file.Sections {
+		for _, name := range slices.Sorted(maps.Keys(s.Limiters)) {
+			e.addLimiterUser(s.Limiters[name], s.Name)
+		}
+	}
 	for _, p := range e.file.Pipelines {
 		for _, s := range p.Strategies {
 			e.addLimiterUser(s.Limiter, p.Name)
@@ -108,6 +122,20 @@ func (e *explainer) unused(b *strings.Builder) {
 	}
 }
 
+// section writes what the program says of its section or, if it says nothing, what the file sets in it.
+func (e *explainer) section(b *strings.Builder, s *model.Section, kind model.SectionKind) {
+	fmt.Fprintf(b, "%s\n", document.Name(s.Name))
+	text := ""
+	if kind.Explain != nil {
+		text = kind.Explain(e.file, s.Options)
+	} else {
+		text = explainSection(s.Options)
+	}
+	for line := range strings.Lines(text) {
+		b.WriteString("  " + strings.TrimRight(line, "\n") + "\n")
+	}
+}
+
 // pipeline writes one pipeline. The strategies inside a retry or hedging run for each attempt.
 func (e *explainer) pipeline(b *strings.Builder, p *model.Pipeline) {
 	fmt.Fprintf(b, "%s\n", document.Name(p.Name))
@@ -140,6 +168,11 @@ func (e *explainer) retries(s *model.Strategy) bool {
 	default:
 		return false
 	}
+}
+
+// Limits describes the limits of a limiter of the file, and its store.
+func Limits(l *model.Limiter) string {
+	return new(explainer).limits(&model.Pipeline{}, l)
 }
 
 // when returns the text if the condition holds, and otherwise nothing.

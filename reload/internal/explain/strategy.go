@@ -75,6 +75,21 @@ func explainOwn(kind string, options any) string {
 	return kind + " with " + strings.Join(set, ", ")
 }
 
+// explainSection describes a section that does not describe itself: one line for each field that is set.
+func explainSection(options any) string {
+	if own, ok := options.(interface{ Explain() string }); ok {
+		return own.Explain()
+	}
+	v := reflect.ValueOf(options)
+	var b strings.Builder
+	for _, f := range model.FieldsOf(v.Type()) {
+		if value := v.FieldByIndex(f.Index); !f.Function && !value.IsZero() {
+			fmt.Fprintf(&b, "%s: %s\n", f.Name, f.Format(value))
+		}
+	}
+	return b.String()
+}
+
 // explainRetry describes a retry, without its budget.
 func explainRetry(o model.RetryOptions) string {
 	full := retry.New(&o.Options).Options() // with the defaults

@@ -2,6 +2,7 @@ package model
 
 import (
 	"encoding"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -110,43 +111,87 @@ var (
 // IsText reports whether the type has an UnmarshalText method.
 func IsText(t reflect.Type) bool { return reflect.PointerTo(t).Implements(unmarshalerType) }
 
-// Decodable returns an error if a part of the type cannot be decoded from a file. The error names that part.
-func Decodable(t reflect.Type) error { return decodable(t, nil) }
+// Decodable returns an error if a part of the options of a kind cannot be decoded from a file, or has a tag that is
+// wrong. The error names that part.
+func Decodable(t reflect.Type) error { return typeChecker{}.check(t) }
 
-// decodable is Decodable for a type that is a part of other types, which are in the list inside.
-func decodable(t reflect.Type, inside []reflect.Type) error {
-	if slices.Contains(inside, t) {
+// DecodableSection is Decodable for the options of a section.
+func DecodableSection(t reflect.Type) error { return typeChecker{section: t}.check(t) }
+
+// A typeChecker checks the types in a type.
+type typeChecker struct {
+	section   reflect.Type   // the options of the section; nil: of a kind
+	inside    []reflect.Type // the types around
+	inElement bool           // of a slice, a map or a pointer
+}
+
+func (c typeChecker) check(t reflect.Type) error {
+	if slices.Contains(c.inside, t) {
 		return fmt.Errorf("%v contains itself", t)
 	}
 	if IsText(t) {
 		return nil
 	}
-	inside = append(inside, t)
+	c.inside = append(slices.Clone(c.inside), t)
 	switch t.Kind() {
 	case reflect.Bool, reflect.String, reflect.Float32, reflect.Float64,
 		reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
 		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		return nil
 	case reflect.Pointer, reflect.Slice:
-		return decodable(t.Elem(), inside)
+		c.inElement = true
+		return c.check(t.Elem())
 	case reflect.Map:
 		if t.Key().Kind() != reflect.String {
 			return fmt.Errorf("%v: the keys of a map must be strings", t)
 		}
-		return decodable(t.Elem(), inside)
+		c.inElement = true
+		return c.check(t.Elem())
 	case reflect.Struct:
-		for _, f := range FieldsOf(t) {
-			if f.Function {
-				continue
-			}
-			if err := decodable(f.Type, inside); err != nil {
-				return fmt.Errorf("field %s: %w", f.GoName, err)
-			}
-		}
-		return nil
+		return c.checkFields(t)
 	default:
 		return fmt.Errorf("%v cannot be written in a file", t)
 	}
+}
+
+func (c typeChecker) checkFields(t reflect.Type) error {
+	for _, f := range FieldsOf(t) {
+		if f.Function {
+			continue
+		}
+		if err := c.check(f.Type); err != nil {
+			return fmt.Errorf("field %s: %w", f.GoName, err)
+		}
+		if err := c.checkRule(f); err != nil {
+			return fmt.Errorf("field %s: %w", f.GoName, err)
+		}
+	}
+	return nil
+}
+
+// checkRule checks what the tag reload of a field says.
+func (c typeChecker) checkRule(f Field) error {
+	switch field, within := strings.CutPrefix(f.Refers, "."); {
+	case len(f.wrong) > 0:
+		return fmt.Errorf("the tag reload cannot have %q", f.wrong[0])
+	case (f.Refers != "" || f.Fixed) && c.section == nil:
+		return errors.New("the tag reload has what only a section can have")
+	case f.Fixed && c.inElement:
+		return errors.New("what is in a list, a map or a pointer cannot be fixed, only all of it")
+	case f.Refers != "" && elementOf(f.Type).Kind() != reflect.String:
+		return errors.New("only texts can be names")
+	case within && !slices.ContainsFunc(FieldsOf(c.section), func(of Field) bool { return of.Name == field && of.Type.Kind() == reflect.Map }):
+		return fmt.Errorf("the section has no map %s", field)
+	}
+	return nil
+}
+
+// elementOf returns the type of what is in lists, maps and pointers of the type.
+func elementOf(t reflect.Type) reflect.Type {
+	for !IsText(t) && (t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map) {
+		t = t.Elem()
+	}
+	return t
 }
 
 // EnumOf returns the texts of an enum, in the order of their numbers. An enum is an unsigned number type with the

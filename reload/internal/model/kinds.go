@@ -16,6 +16,7 @@ type Kinds struct {
 	Strategies map[string]StrategyKind
 	Limiters   map[string]reflect.Type // the options; nil for a chain, which has none
 	Functions  map[Purpose][]string    // the registered names, sorted
+	Sections   map[string]SectionKind
 	// AcceptUnknown reports whether a file can name other kinds and functions, too.
 	AcceptUnknown bool
 }

@@ -7,6 +7,8 @@
 //   - options.go: the options of weir's own kinds, with the names of functions in place of functions.
 //   - field.go: the fields of an options struct by their names in a file.
 //   - rule.go and rules.go: the special values and the description of each field.
+//   - section.go: the top-level fields of the program.
+//   - text.go: options as texts that can be compared.
 package model
 
 import (
@@ -43,6 +45,11 @@ type File struct {
 	Limiters  []*Limiter // the shared ones
 	Budgets   []*Budget
 	Pipelines []*Pipeline
+	Sections  []*Section
+	// LimiterNamed has the shared limiters by name.
+	LimiterNamed map[string]*Limiter
+	// Names has the names that the sections give.
+	Names Names
 	// PipelinesAt is where the pipelines begin.
 	PipelinesAt document.Place
 }
@@ -62,6 +69,7 @@ type Strategy struct {
 	Name        string // in telemetry; "": not known
 	DefaultName string
 	Options     any      // a struct; nil if the kind is not known
+	Given       []string // see [Names.From]
 	Limiter     *Limiter // of a rate limiter
 	Budget      *Budget  // of a retry or hedging; nil: none
 }
@@ -74,6 +82,7 @@ type Limiter struct {
 	Each    *Limiter   // of a partitioned limiter: the limiter of each key
 	Members []*Limiter // of a chain: shared limiters
 	Store   *Store     // where the state is; nil: in the process
+	Given   []string   // see [Names.From]
 }
 
 // A Budget is a budget of the file. All budgets are shared, by name.

@@ -3,6 +3,7 @@ package model
 import (
 	"math"
 	"reflect"
+	"strconv"
 	"strings"
 )
 
@@ -13,15 +14,23 @@ type Rule struct {
 	// Default is the default of a field that must not be 0 in a file: for the default, a file leaves the field out. If
 	// Default is empty, the field can be 0.
 	Default string
-	// Least is the smallest value if HasLeast is set, and Most is the largest value unless it is 0. They are only for the
-	// schema, because the Validate methods check the values.
+	// Least is the smallest value if HasLeast is set, and Most is the largest value unless it is 0. For weir's own options
+	// they are only for the schema, because the Validate methods check the values. Bounded is set if the decoder checks
+	// them.
 	Least    float64
 	HasLeast bool
 	Most     float64
+	Bounded  bool
 	// Purpose is set if the field names a function or value that is registered for this purpose.
 	Purpose Purpose
+	// Refers is set if the field of a section names something of the file: LimitersField or PipelinesField, or with a dot
+	// before its name a field of the section.
+	Refers string
+	// Fixed is set if the field of a section cannot change while the program runs.
+	Fixed bool
 	// Doc is the description in the schema.
-	Doc string
+	Doc   string
+	wrong []string // the parts of the tag that are wrong
 }
 
 // A Word is a text that stands for a number.
@@ -36,19 +45,62 @@ var (
 	Forever = Word{"forever", math.MaxInt}
 )
 
-// ruleOf returns the rule of a field of the struct t. The structs of a program have the tag `reload:"off"` where -1
-// means off.
+// ruleOf returns the rule of a field of the struct t. The structs of a program have it in the tags reload and doc.
 func ruleOf(t reflect.Type, f reflect.StructField) Rule {
 	if r, ok := rules[t][f.Name]; ok {
 		return r
 	}
-	var r Rule
-	for option := range strings.SplitSeq(f.Tag.Get("reload"), ",") {
-		if option == Off.Text {
+	return parseRule(f.Tag)
+}
+
+// parseRule returns the rule in the tags of a field.
+func parseRule(tag reflect.StructTag) (r Rule) {
+	r.Doc = tag.Get("doc")
+	for part := range strings.SplitSeq(tag.Get("reload"), ",") {
+		name, value, _ := strings.Cut(part, "=")
+		var err error
+		switch name {
+		case "":
+		case Off.Text:
 			r.Words = append(r.Words, Off)
+		case "default":
+			r.Default = value
+		case "least":
+			r.Least, err = strconv.ParseFloat(value, 64)
+			r.HasLeast, r.Bounded = true, true
+		case "most":
+			r.Most, err = strconv.ParseFloat(value, 64)
+			r.Bounded = true
+		case "fixed":
+			r.Fixed = true
+		case "limiter":
+			r.Refers = LimitersField
+		case "pipeline":
+			r.Refers = PipelinesField
+		case "in":
+			r.Refers = "." + value
+		case oneOfTag:
+		default:
+			r.wrong = append(r.wrong, part)
+		}
+		if err != nil {
+			r.wrong = append(r.wrong, part)
 		}
 	}
 	return r
+}
+
+const oneOfTag = "oneof"
+
+// OneOf reports whether a mapping that is decoded into the struct has exactly one of its fields, and returns the word
+// for what the fields are kinds of.
+func OneOf(t reflect.Type) (what string, ok bool) {
+	f, has := t.FieldByName("_")
+	if !has {
+		return "", false
+	}
+	name, what, _ := strings.Cut(f.Tag.Get("reload"), "=")
+	return what, name == oneOfTag
 }
 
 // Set sets v to the Value, and reports whether v is a number.

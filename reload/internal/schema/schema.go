@@ -3,6 +3,7 @@ package schema
 
 import (
 	"encoding/json"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -39,8 +40,34 @@ func Make(k *model.Kinds) ([]byte, error) {
 		},
 		"$defs": g.definitions(),
 	}
+	g.addSections(s)
 	text, err := json.MarshalIndent(s, "", "  ")
 	return append(text, '\n'), err
+}
+
+// addSections adds the top-level fields of the program to the schema of a file.
+func (g generator) addSections(file object) {
+	for name, kind := range g.Sections {
+		definition := "section." + name
+		s := ref(definition)
+		if kind.Doc != "" {
+			s["description"] = kind.Doc
+		}
+		properties(file)[name] = s
+		file["$defs"].(object)[definition] = structSchema(kind.Options)
+		if kind.Builds != nil {
+			file["anyOf"] = append(file["anyOf"].([]any), object{"required": []string{name}})
+		}
+	}
+	var required []string
+	for _, name := range slices.Sorted(maps.Keys(g.Sections)) {
+		if g.Sections[name].Required {
+			required = append(required, name)
+		}
+	}
+	if len(required) > 0 {
+		file["required"] = required
+	}
 }
 
 // byName is the schema of a mapping whose keys are names and whose values have the schema of the definition.
@@ -183,8 +210,8 @@ func structSchema(t reflect.Type) object {
 			continue
 		}
 		s := typeSchema(f.Type, f.Rule)
-		if f.Doc != "" {
-			s["description"] = f.Doc
+		if doc := strings.TrimSpace(f.Doc + when(f.Fixed, " A change needs a restart.")); doc != "" {
+			s["description"] = doc
 		}
 		p[f.Name] = s
 		if f.Required {
@@ -195,7 +222,17 @@ func structSchema(t reflect.Type) object {
 	if len(required) > 0 {
 		s["required"] = required
 	}
+	if _, is := model.OneOf(t); is {
+		s["minProperties"], s["maxProperties"] = 1, 1
+	}
 	return s
+}
+
+func when(condition bool, text string) string {
+	if !condition {
+		return ""
+	}
+	return text
 }
 
 // typeSchema is the schema of the values of a type, with the words of the rule.

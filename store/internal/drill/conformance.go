@@ -146,6 +146,10 @@ func (r roundRobin) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return r.one().Acquire(ctx, n)
 }
 
+func (r roundRobin) Peek(ctx context.Context, n int) (limiter.Lease, error) {
+	return r.one().Peek(ctx, n)
+}
+
 func (r roundRobin) reconfigure(l limitertest.Limits) error { return r.one().reconfigure(l) }
 
 func (r roundRobin) Statistics() limiter.Statistics {

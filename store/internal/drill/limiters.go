@@ -19,6 +19,7 @@ type reconfigureFunc func(limitertest.Limits) error
 // A sharedLimiter is a shared limiter of any kind.
 type sharedLimiter interface {
 	limiter.Limiter
+	limiter.Peeker
 	limiter.StatisticsProvider
 	Close() error
 }
@@ -60,6 +61,7 @@ func buildShared(s *store.Store, name string, k limitertest.Kind, l limitertest.
 // partitioned is a partitioned limiter of any kind.
 type partitioned interface {
 	limiter.Partitioned[string]
+	limiter.KeyPeeker
 	Statistics(key string) (limiter.Statistics, error)
 	Close() error
 }
@@ -109,6 +111,10 @@ func (o oneKey) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
 
 func (o oneKey) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return o.partitioned.Acquire(ctx, o.key, n)
+}
+
+func (o oneKey) Peek(ctx context.Context, n int) (limiter.Lease, error) {
+	return o.partitioned.PeekKey(ctx, o.key, n)
 }
 
 func (o oneKey) Statistics() limiter.Statistics {

@@ -1,0 +1,90 @@
+package accesslog
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// maxBuffered is how many bytes of lines wait for the output: some 3000 lines.
+const maxBuffered = 1 << 20
+
+// A Writer writes to an output on a goroutine of its own, so that an output that blocks, such as a pipe that nothing
+// reads, holds up no request. Lines for which there is no room are dropped, and counted in a line of their own when the
+// output takes lines again. Make one with [NewWriter].
+type Writer struct {
+	to   io.Writer
+	wake chan struct{} // has room for one: there are lines, or closing is set
+	done chan struct{} // closed when the goroutine has ended
+
+	mu      sync.Mutex
+	buffer  []byte
+	dropped int
+	closing bool
+}
+
+// NewWriter returns a Writer. Close ends its goroutine.
+func NewWriter(to io.Writer) *Writer {
+	w := &Writer{to: to, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	go w.run()
+	return w
+}
+
+// Write copies a whole line. It returns no error: a request does not fail because of the log.
+func (w *Writer) Write(line []byte) (int, error) {
+	w.mu.Lock()
+	if len(w.buffer)+len(line) > maxBuffered || w.closing {
+		w.dropped++
+	} else {
+		w.buffer = append(w.buffer, line...)
+	}
+	w.mu.Unlock()
+	w.signal()
+	return len(line), nil
+}
+
+func (w *Writer) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run writes what is in the buffer until the writer is closed.
+func (w *Writer) run() {
+	defer close(w.done)
+	var spare []byte
+	for range w.wake {
+		w.mu.Lock()
+		lines, dropped, closing := w.buffer, w.dropped, w.closing
+		w.buffer, w.dropped = spare[:0], 0
+		w.mu.Unlock()
+		if dropped > 0 {
+			lines = fmt.Appendf(lines, "{\"level\":\"WARN\",\"msg\":\"lines of the access log were dropped: the output is too slow\",\"dropped\":%d}\n", dropped)
+		}
+		if len(lines) > 0 {
+			_, _ = w.to.Write(lines) // the log is the only place to tell it
+		}
+		if spare = lines; cap(spare) > maxBuffered/4 {
+			spare = nil // a burst does not keep its memory
+		}
+		if closing {
+			return
+		}
+	}
+}
+
+// Close writes what is left. It waits for the output until ctx ends.
+func (w *Writer) Close(ctx context.Context) error {
+	w.mu.Lock()
+	w.closing = true
+	w.mu.Unlock()
+	w.signal()
+	select {
+	case <-w.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the access log: %w", ctx.Err())
+	}
+}

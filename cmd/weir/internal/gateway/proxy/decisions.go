@@ -1,0 +1,64 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/transport/weirhttp"
+)
+
+// decisions are what the policies of a route said about a request, for the access log.
+type decisions struct {
+	policy   string        // that decided: the one that rejected the request, or else the last one
+	decision string        // such as "granted"
+	waited   time.Duration // in the queues of all policies
+}
+
+// The decisions.
+const (
+	granted        = "granted"
+	rejected       = "rejected"
+	shadowRejected = "shadow_rejected" // would have been rejected
+	failed         = "failed"          // the limiter could not decide
+	failedOpen     = "failed_open"     // the limiter could not decide, and the request was admitted
+	timedOut       = "timed_out"
+)
+
+// byEvent has the decision that each event of a policy reports.
+var byEvent = map[string]string{
+	ratelimit.EventRejected:       rejected,
+	ratelimit.EventShadowRejected: shadowRejected,
+	ratelimit.EventShadowError:    shadowRejected,
+	weirhttp.EventFailed:          failed,
+	weirhttp.EventFailedOpen:      failedOpen,
+	weirhttp.EventTimeout:         timedOut,
+}
+
+// A Recorder is a listener of policies that notes their decisions on the request, for the access log. Policies are asked
+// on the goroutine of the request, one after the other.
+type Recorder struct{}
+
+// OnEvent implements [pipeline.Listener].
+func (Recorder) OnEvent(ctx context.Context, e pipeline.Event) {
+	if x, decision := requestOf(ctx), byEvent[e.Name]; x != nil && decision != "" {
+		x.decisions.policy, x.decisions.decision = e.Source.Strategy, decision
+	}
+}
+
+// OnMeasurement implements [pipeline.Measurer].
+func (Recorder) OnMeasurement(ctx context.Context, e pipeline.Event) {
+	x := requestOf(ctx)
+	if x == nil || e.Name != ratelimit.MeasureRequest {
+		return
+	}
+	x.decisions.waited += e.Duration
+	if e.Err == nil && x.decisions.decision != shadowRejected && x.decisions.decision != failedOpen {
+		x.decisions.policy, x.decisions.decision = e.Source.Strategy, granted
+	}
+	if e.Err != nil && errors.Is(e.Err, context.Canceled) {
+		x.decisions.policy, x.decisions.decision = e.Source.Strategy, failed
+	}
+}

@@ -1,0 +1,101 @@
+package proxy
+
+import (
+	"cmp"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weir-go/weir/transport/weirhttp"
+)
+
+// trust says which peers are proxies whose word about the client counts.
+type trust struct {
+	networks []netip.Prefix
+	unix     bool         // all peers of Unix sockets
+	header   string       // in which they write the address of their client, canonical
+	address  weirhttp.Key // the address of the client
+}
+
+func newTrust(o weirhttp.AddressOptions) (*trust, error) {
+	o.Header = cmp.Or(o.Header, xForwardedFor)
+	o.IPv6Bits = 128
+	address, err := weirhttp.ClientAddress(&o)
+	return &trust{networks: o.Trusted, unix: o.TrustUnix, header: http.CanonicalHeaderKey(o.Header), address: address}, err
+}
+
+// trusts reports whether the peer of the connection is a trusted proxy.
+func (t *trust) trusts(r *http.Request) bool {
+	if len(t.networks) == 0 && !t.unix {
+		return false
+	}
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+		return t.unix && local != nil && strings.HasPrefix(local.Network(), "unix")
+	}
+	addr := peer.Addr().Unmap().WithZone("")
+	return slices.ContainsFunc(t.networks, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// forward sets the X-Forwarded fields of the request for the upstream. What a trusted proxy has written stays, and the
+// gateway adds what it knows; what anything else has written goes, in every spelling that an upstream could take for
+// such a field.
+func (t *trust) forward(p *httputil.ProxyRequest, x *request, prefix string) {
+	in, out := p.In.Header, p.Out.Header
+	if x.trust {
+		for _, name := range []string{"Forwarded", xForwardedFor, xForwardedHost, xForwardedProto} {
+			if lines := in[name]; lines != nil {
+				out[name] = lines
+			}
+		}
+	}
+	for name := range out {
+		if claims, spelling := t.claims(name); claims && (!x.trust || spelling) {
+			delete(out, name)
+		}
+	}
+	if host, _, err := net.SplitHostPort(p.In.RemoteAddr); err == nil {
+		if before := out[xForwardedFor]; len(before) > 0 {
+			host = strings.Join(before, ", ") + ", " + host
+		}
+		out[xForwardedFor] = []string{host}
+	}
+	if len(out[xForwardedHost]) == 0 {
+		out[xForwardedHost] = []string{x.host}
+	}
+	if len(out[xForwardedProto]) == 0 {
+		proto := "http"
+		if p.In.TLS != nil {
+			proto = "https"
+		}
+		out[xForwardedProto] = []string{proto}
+	}
+	if prefix != "" {
+		out[xForwardedPrefix] = append(slices.Clip(out[xForwardedPrefix]), prefix)
+	}
+}
+
+const (
+	xForwardedFor    = "X-Forwarded-For"
+	xForwardedHost   = "X-Forwarded-Host"
+	xForwardedProto  = "X-Forwarded-Proto"
+	xForwardedPrefix = "X-Forwarded-Prefix"
+)
+
+// claims reports whether a header field says something about the client that only a proxy can know. Servers that turn
+// fields into variables of an environment take X_Forwarded_For for X-Forwarded-For; misspelt reports whether name is
+// such a spelling, which no proxy writes.
+func (t *trust) claims(name string) (claims, misspelt bool) {
+	if name == "" || name[0] != 'X' && name[0] != 'F' && name[0] != t.header[0] {
+		return false, false
+	}
+	if strings.IndexByte(name, '_') >= 0 {
+		misspelt = true
+		name = http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+	}
+	return name == "Forwarded" || name == "X-Real-Ip" || strings.HasPrefix(name, "X-Forwarded-") || name == t.header, misspelt
+}

@@ -1,0 +1,80 @@
+package proxy
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir/pipeline"
+
+	"github.com/weir-go/weir/cmd/weir/internal/gateway/accesslog"
+)
+
+// A Handler serves the requests of the gateway: each runs through a pipeline whose innermost strategy is a [Table].
+type Handler struct {
+	pipeline *pipeline.Pipeline
+	running  atomic.Int64
+}
+
+// NewHandler returns a Handler.
+func NewHandler(p *pipeline.Pipeline) *Handler { return &Handler{pipeline: p} }
+
+// Running returns how many requests run, those included whose connection was taken over for a WebSocket.
+func (h *Handler) Running() int64 { return h.running.Load() }
+
+// ServeHTTP serves a request:
+//
+//	ServeHTTP         makes the request's context
+//	 Table.Execute    chooses the version of the file
+//	  Table.serve     refuses what no route should see
+//	   route          asks the policies
+//	    route.forward sends the request to the upstream
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := &request{Context: r.Context(), began: time.Now()}
+	answer := &response{ResponseWriter: w}
+	finished := false
+	h.running.Add(1)
+	defer func() { h.end(x, r, answer, finished) }()
+	if r.Trailer == nil && len(r.TransferEncoding) > 0 {
+		r.Trailer = make(http.Header) // the copies share it; net/http adds a trailer that was not announced to that of r
+	}
+	answer.duplex(r)
+	copied := r.WithContext(x)
+	err := h.pipeline.Execute(x, func(context.Context) error {
+		x.table.serve(answer, copied, x)
+		return nil
+	})
+	if x.route != nil {
+		r.Pattern = x.route.Match // for the middleware that measures requests
+	}
+	if err != nil && answer.status == 0 { // the registry is closed
+		(&Table{}).answer(answer, x, http.StatusServiceUnavailable, 0, err)
+	}
+	finished = true
+}
+
+// end releases what the request holds, and writes it to the log.
+func (h *Handler) end(x *request, r *http.Request, answer *response, finished bool) {
+	x.exchange.End()
+	h.running.Add(-1)
+	if x.table == nil || x.table.log == nil {
+		return
+	}
+	entry := accesslog.Entry{
+		Began: x.began, Took: time.Since(x.began), Request: r, Client: x.client,
+		Status: answer.status, Sent: answer.bytes, Aborted: !finished, Fault: x.fault,
+		Policy: x.decisions.policy, Decision: x.decisions.decision, Waited: x.decisions.waited,
+	}
+	entry.Attempts, entry.Address = x.exchange.Attempts()
+	if x.switched {
+		entry.Status = http.StatusSwitchingProtocols
+	}
+	if x.route != nil {
+		entry.Route, entry.Upstream = x.route.Match, x.route.Upstream.Name()
+		if key := x.table.keys[x.decisions.policy]; key != nil {
+			entry.Key = key(x.routed)
+		}
+	}
+	x.table.log.Write(&entry)
+}

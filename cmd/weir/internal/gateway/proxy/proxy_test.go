@@ -1,0 +1,398 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/transport/weirhttp"
+
+	"github.com/weir-go/weir/cmd/weir/internal/gateway/upstream"
+)
+
+// A seen is what an upstream has got of a request.
+type seen struct {
+	Method, URI, Host string
+	Header            http.Header
+	Body              string
+	Trailer           http.Header
+}
+
+// echo answers with what it has got.
+func echo(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	_ = json.NewEncoder(w).Encode(seen{r.Method, r.RequestURI, r.Host, r.Header, string(body), r.Trailer})
+}
+
+// serve starts a server that is closed when the test ends.
+func serve(t *testing.T, h http.Handler) *httptest.Server {
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// to returns an upstream of servers, each with a circuit breaker that opens after two failures.
+func to(t *testing.T, urls ...string) *upstream.Upstream {
+	t.Helper()
+	base, err := upstream.NewTransport(upstream.TransportOptions{DialTimeout: 5 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = base.Close() })
+	addresses := make([]*upstream.Address, len(urls))
+	for i, text := range urls {
+		u, err := url.Parse(text)
+		require.NoError(t, err)
+		p, err := pipeline.New(u.Host, circuitbreaker.New(&circuitbreaker.Options{ConsecutiveFailures: 2, BreakDuration: time.Hour}))
+		require.NoError(t, err)
+		addresses[i] = upstream.NewAddress(u, p)
+	}
+	return upstream.New("test", base, addresses...)
+}
+
+// gateway starts a gateway with a table.
+func gateway(t *testing.T, o TableOptions) *httptest.Server {
+	t.Helper()
+	table, err := NewTable(&o)
+	require.NoError(t, err)
+	p, err := pipeline.New("gateway", table)
+	require.NoError(t, err)
+	return serve(t, NewHandler(p))
+}
+
+// raw sends bytes, and returns the first answer and the rest of the connection.
+func raw(t *testing.T, s *httptest.Server, text string) (*http.Response, *bufio.Reader) {
+	t.Helper()
+	c, err := net.Dial("tcp", s.Listener.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	_, err = io.WriteString(c, text)
+	require.NoError(t, err)
+	b := bufio.NewReader(c)
+	resp, err := http.ReadResponse(b, nil)
+	require.NoError(t, err)
+	return resp, b
+}
+
+func decoded(t *testing.T, resp *http.Response) seen {
+	t.Helper()
+	defer resp.Body.Close()
+	var s seen
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&s))
+	return s
+}
+
+// TestPaths has what the upstream gets for what the client sends.
+func TestPaths(t *testing.T) {
+	back := serve(t, http.HandlerFunc(echo))
+	u := to(t, back.URL)
+	g := gateway(t, TableOptions{Routes: []Route{
+		{Match: "GET /api/orders/{id}", Upstream: u, StripPrefix: "/api"},
+		{Match: "/api/", Upstream: u, StripPrefix: "/api/"},
+		{Match: "/plain/", Upstream: to(t, back.URL+"/base")},
+		{Match: "api.Example.com/hosted", Upstream: u, KeepHost: true},
+		{Match: "/{rest...}", Upstream: u},
+	}})
+	for sent, want := range map[string]string{
+		"/api/orders/7":        "/orders/7",
+		"/api/orders/a%2Fb":    "/orders/a%2Fb",
+		"/%61pi/orders/7":      "/orders/7",
+		"/api//orders///7":     "/orders/7",
+		"//api//evil.com/x":    "/evil.com/x",
+		"/api/%2Fevil.com":     "/%2Fevil.com",
+		"/api":                 "/",
+		"/api/":                "/",
+		"/api?a=1;b=2&c":       "/?a=1;b=2&c",
+		"/plain":               "/base/plain",
+		"/plain/a%20b/%c3%a9/": "/base/plain/a%20b/%c3%a9/",
+		"/plain/a%2Fb":         "/base/plain/a%2Fb",
+		"//a//b/":              "//a//b/",
+		"/?":                   "/?",
+		"/.well-known/x":       "/.well-known/x",
+		"/a...b/..c":           "/a...b/..c",
+		"http://other/x?y":     "/x?y",
+		"http://other":         "/",
+	} {
+		resp, _ := raw(t, g, "GET "+sent+" HTTP/1.1\r\nHost: other\r\n\r\n")
+		assert.Equal(t, want, decoded(t, resp).URI, sent)
+	}
+	for _, sent := range []string{
+		"/a/../b", "/a/%2e%2e/b", "/a/.%2E/b", "/a/./b", "/a/..", "/a/..;x=1/b", "/a%2F..%2Fb", `/a/..\b`, "/a%5c..%5cb", "/a/%00",
+	} {
+		resp, _ := raw(t, g, "GET "+sent+" HTTP/1.1\r\nHost: other\r\n\r\n")
+		assert.Equal(t, http.StatusBadRequest, resp.StatusCode, sent)
+	}
+	for _, host := range []string{"api.example.com", "API.example.COM", "api.example.com.", "api.example.com:8080", "Api.Example.com.:8080"} {
+		resp, _ := raw(t, g, "GET /hosted HTTP/1.1\r\nHost: "+host+"\r\n\r\n")
+		assert.Equal(t, host, decoded(t, resp).Host, "the host of the route, kept as it was sent")
+	}
+	resp, _ := raw(t, g, "CONNECT other:443 HTTP/1.1\r\nHost: other:443\r\n\r\n")
+	assert.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)
+}
+
+func TestNewTable_Errors(t *testing.T) {
+	u := to(t, "http://127.0.0.1:1")
+	for _, routes := range [][]Route{
+		{{Match: "GET", Upstream: u}},
+		{{Match: "/a", Upstream: u}, {Match: "/a", Upstream: u}},
+		{{Match: "/{a}/b", Upstream: u}, {Match: "/b/{a}", Upstream: u}},
+		{{Match: "/a", Upstream: u, Policies: []string{"unknown"}}},
+	} {
+		_, err := NewTable(&TableOptions{Limits: weir.Must(weirhttp.NewLimits(nil)), Routes: routes})
+		assert.ErrorContains(t, err, fmt.Sprintf("route %q", routes[len(routes)-1].Match))
+	}
+}
+
+// TestForwarded checks whose word about the client counts.
+func TestForwarded(t *testing.T) {
+	back := serve(t, http.HandlerFunc(echo))
+	routes := []Route{{Match: "/", Upstream: to(t, back.URL)}}
+	claims := "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: a.test\r\nX-Forwarded-Prefix: /p\r\n" +
+		"X_Forwarded_For: 192.0.2.1\r\nForwarded: for=192.0.2.1\r\nX-Real-Ip: 192.0.2.1\r\nCf-Connecting-Ip: 192.0.2.1\r\n"
+	ask := func(g *httptest.Server, connection string) seen {
+		resp, _ := raw(t, g, "GET / HTTP/1.1\r\nHost: b.test\r\n"+claims+connection+"\r\n")
+		return decoded(t, resp)
+	}
+	for _, connection := range []string{
+		"", "Connection: X-Forwarded-For, X-Forwarded-Host, X-Forwarded-Proto\r\n", "Connection: close, X-Forwarded-For\r\n",
+	} {
+		h := ask(gateway(t, TableOptions{Routes: routes, Address: weirhttp.AddressOptions{Header: "CF-Connecting-IP"}}), connection).Header
+		assert.Equal(t, []string{"127.0.0.1"}, h[xForwardedFor])
+		assert.Equal(t, []string{"b.test"}, h[xForwardedHost])
+		assert.Equal(t, []string{"http"}, h[xForwardedProto])
+		for _, name := range []string{"Forwarded", "X-Real-Ip", xForwardedPrefix, "X_forwarded_for", "Cf-Connecting-Ip"} {
+			assert.NotContains(t, h, name)
+		}
+		h = ask(gateway(t, TableOptions{Routes: routes, Address: weirhttp.AddressOptions{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}), connection).Header
+		assert.Equal(t, []string{"192.0.2.1, 127.0.0.1"}, h[xForwardedFor])
+		assert.Equal(t, []string{"a.test"}, h[xForwardedHost])
+		assert.Equal(t, []string{"https"}, h[xForwardedProto])
+		assert.Equal(t, []string{"for=192.0.2.1"}, h["Forwarded"])
+		assert.NotContains(t, h, "X_forwarded_for", "no proxy writes that")
+	}
+}
+
+// TestSmuggling sends what two servers could understand differently.
+func TestSmuggling(t *testing.T) {
+	back := serve(t, http.HandlerFunc(echo))
+	g := gateway(t, TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
+	for name, text := range map[string]string{
+		"two lengths":       "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+		"unknown encoding":  "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+		"space before :":    "GET / HTTP/1.1\r\nHost: a\r\nA : b\r\n\r\n",
+		"two hosts":         "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+		"no host":           "GET / HTTP/1.1\r\n\r\n",
+		"host with a slash": "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
+		"negative length":   "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
+	} {
+		resp, _ := raw(t, g, text)
+		assert.GreaterOrEqual(t, resp.StatusCode, 400, name)
+		assert.Less(t, resp.StatusCode, 600, name)
+	}
+	// What follows the body by its chunks is a request of its own, with its own policies. The upstream gets no length.
+	resp, rest := raw(t, g, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /second HTTP/1.1\r\nHost: a\r\n\r\n")
+	s := decoded(t, resp)
+	assert.Empty(t, s.Body)
+	assert.Empty(t, s.Header["Content-Length"])
+	resp, err := http.ReadResponse(rest, nil)
+	require.NoError(t, err)
+	assert.Equal(t, "/second", decoded(t, resp).URI)
+}
+
+func TestRetry_OtherAddress(t *testing.T) {
+	var calls [2]int
+	var servers [2]*httptest.Server
+	for i := range servers {
+		servers[i] = serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if calls[i]++; calls[0]+calls[1]&1 == 1 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			echo(w, r)
+		}))
+	}
+	p := weir.Must(pipeline.New("attempts", retry.New(&retry.Options{MaxRetries: 1, Delay: time.Nanosecond})))
+	g := gateway(t, TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, servers[0].URL, servers[1].URL), Pipeline: p}}})
+
+	for _, method := range []string{http.MethodGet, http.MethodPut} {
+		calls = [2]int{}
+		req, err := http.NewRequestWithContext(t.Context(), method, g.URL, strings.NewReader("small"))
+		require.NoError(t, err)
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		assert.Equal(t, [2]int{1, 1}, calls, "the second attempt goes to the other address")
+	}
+	calls = [2]int{}
+	resp, err := http.Post(g.URL, "text/plain", strings.NewReader("small"))
+	require.NoError(t, err)
+	_ = resp.Body.Close()
+	assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+	assert.Equal(t, 1, calls[0]+calls[1], "a POST is sent once")
+}
+
+func TestUnreachable(t *testing.T) {
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	back := serve(t, http.HandlerFunc(echo))
+	both := gateway(t, TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, gone.URL, back.URL)}}})
+	for range 20 { // a body that nothing was sent of goes on to the next address
+		resp, err := http.Post(both.URL, "text/plain", strings.NewReader("some text"))
+		require.NoError(t, err)
+		assert.Equal(t, "some text", decoded(t, resp).Body)
+	}
+	none := gateway(t, TableOptions{Problems: true, Routes: []Route{{Match: "/", Upstream: to(t, gone.URL)}}})
+	for i, want := range []int{http.StatusBadGateway, http.StatusBadGateway, http.StatusServiceUnavailable} {
+		resp, err := http.Get(none.URL)
+		require.NoError(t, err)
+		text, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		assert.Equal(t, want, resp.StatusCode, i)
+		assert.Equal(t, "application/problem+json", resp.Header.Get("Content-Type"))
+		assert.NotContains(t, string(text), "127.0.0.1")
+		if want == http.StatusServiceUnavailable {
+			assert.Equal(t, "3600", resp.Header.Get("Retry-After"))
+			assert.Contains(t, string(text), details[want])
+		}
+	}
+}
+
+// TestClientFault checks that a client cannot open the circuit of an address by breaking off its requests.
+func TestClientFault(t *testing.T) {
+	back := serve(t, http.HandlerFunc(echo))
+	u := to(t, back.URL)
+	g := gateway(t, TableOptions{Routes: []Route{{Match: "/", Upstream: u}}})
+	for range 5 {
+		c, err := net.Dial("tcp", g.Listener.Addr().String())
+		require.NoError(t, err)
+		_, err = io.WriteString(c, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nno size\r\n")
+		require.NoError(t, err)
+		_, _ = io.Copy(io.Discard, c)
+		_ = c.Close()
+	}
+	resp, err := http.Get(g.URL)
+	require.NoError(t, err)
+	assert.Equal(t, "/", decoded(t, resp).URI)
+}
+
+func TestTrailersAndContinue(t *testing.T) {
+	back := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Trailer", "X-Sum")
+		_, _ = fmt.Fprintf(w, "%s %v", body, r.Trailer["X-Check"])
+		w.Header().Set("X-Sum", "7")
+		w.Header().Set(http.TrailerPrefix+"X-Late", "8")
+	}))
+	g := gateway(t, TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
+	resp, rest := raw(t, g, "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\nTrailer: X-Check\r\n\r\n")
+	require.Equal(t, http.StatusContinue, resp.StatusCode)
+	_ = rest
+
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL, io.MultiReader(strings.NewReader("body")))
+	require.NoError(t, err)
+	req.Trailer = http.Header{"X-Check": {"5"}}
+	resp, err = http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	_ = resp.Body.Close()
+	assert.Equal(t, "body [5]", string(text))
+	assert.Equal(t, "7", resp.Trailer.Get("X-Sum"))
+	assert.Equal(t, "8", resp.Trailer.Get("X-Late"))
+}
+
+// TestStreams checks that events arrive one by one, and that bodies go both ways at once.
+func TestStreams(t *testing.T) {
+	back := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rc := http.NewResponseController(w)
+		_ = rc.EnableFullDuplex()
+		w.Header().Set("Content-Type", "text/event-stream")
+		_ = rc.Flush()
+		lines := bufio.NewScanner(r.Body)
+		for lines.Scan() {
+			_, _ = fmt.Fprintf(w, "data: %s\n\n", lines.Text())
+			_ = rc.Flush()
+		}
+	}))
+	g := gateway(t, TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
+	in, out := io.Pipe()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL, in)
+	require.NoError(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	lines := bufio.NewReader(resp.Body)
+	for i := range 3 {
+		_, err = fmt.Fprintf(out, "%d\n", i)
+		require.NoError(t, err)
+		line, err := lines.ReadString('\n')
+		require.NoError(t, err)
+		assert.Equal(t, fmt.Sprintf("data: %d\n", i), line)
+		_, _ = lines.ReadString('\n')
+	}
+	_ = out.Close()
+	_ = resp.Body.Close()
+}
+
+func TestPolicies(t *testing.T) {
+	back := serve(t, http.HandlerFunc(echo))
+	perKey := weir.Must(weirhttp.PerKey(rejectAfter(2), nil))
+	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
+		Body:     weirhttp.ProblemJSON,
+		Policies: map[string]weirhttp.Policy{"per-key": {Partitioned: perKey, Key: weirhttp.Header("X-Key")}},
+	}))
+	g := gateway(t, TableOptions{Limits: limits, Routes: []Route{{Match: "/", Upstream: to(t, back.URL), Policies: []string{"per-key"}}}})
+	for i, want := range []int{200, 200, 429} {
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, g.URL, nil)
+		req.Header.Set("X-Key", "a")
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		assert.Equal(t, want, resp.StatusCode, i)
+		if want == http.StatusTooManyRequests {
+			assert.Equal(t, "application/problem+json", resp.Header.Get("Content-Type"))
+		}
+	}
+}
+
+// TestClientGone checks that the upstream learns that the client has gone.
+func TestClientGone(t *testing.T) {
+	entered, ended := make(chan struct{}), make(chan struct{})
+	back := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(entered)
+		<-r.Context().Done()
+		close(ended)
+	}))
+	g := gateway(t, TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-entered
+		cancel()
+	}()
+	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, g.URL, nil)
+	_, err := http.DefaultClient.Do(req)
+	require.ErrorIs(t, err, context.Canceled)
+	<-ended
+}
+
+func rejectAfter(n int) limiter.Factory[string] {
+	return limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: n, Window: time.Hour})
+}

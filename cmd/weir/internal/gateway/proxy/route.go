@@ -1,0 +1,162 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"sync"
+
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/transport/weirhttp"
+
+	"github.com/weir-go/weir/cmd/weir/internal/gateway/upstream"
+)
+
+// A route is a route of a table, ready for requests.
+type route struct {
+	Route
+	table   *Table
+	limited http.Handler
+	proxy   httputil.ReverseProxy
+	repeats bool // the pipeline may send a request again
+}
+
+func newRoute(t *Table, r Route, limits *weirhttp.Limits) (*route, error) {
+	made := &route{Route: r, table: t}
+	var transport http.RoundTripper = r.Upstream
+	if r.Pipeline != nil {
+		attempts, err := weirhttp.NewTransport(r.Pipeline, &weirhttp.TransportOptions{Base: r.Upstream, Idempotent: repeatable})
+		if err != nil {
+			return nil, err
+		}
+		transport = &removable{attempts, r.Upstream}
+		made.repeats = true
+	}
+	made.proxy = httputil.ReverseProxy{
+		Rewrite:        made.rewrite,
+		Transport:      transport,
+		BufferPool:     &buffers,
+		ModifyResponse: modifyResponse,
+		ErrorHandler:   made.failed,
+		ErrorLog:       discard,
+	}
+	made.limited = http.HandlerFunc(made.forward)
+	if limits != nil {
+		wrap, err := limits.Wrap(r.Policies...)
+		if err != nil {
+			return nil, err
+		}
+		made.limited = wrap(made.limited)
+	}
+	return made, nil
+}
+
+// A removable sends requests through the pipeline of a route, or without it if a newer version of the file no longer has
+// that pipeline: a request of the older version that has waited for its policies is not lost.
+type removable struct {
+	attempts *weirhttp.Transport
+	upstream *upstream.Upstream
+}
+
+func (t *removable) RoundTrip(r *http.Request) (*http.Response, error) {
+	body := upstream.HoldBody(r)
+	resp, err := t.attempts.RoundTrip(r)
+	if err != nil && errors.Is(err, registry.ErrRemoved) && body.Unread() {
+		return t.upstream.RoundTrip(r)
+	}
+	return resp, err
+}
+
+// ServeHTTP is called by the mux.
+func (t *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := requestOf(r.Context())
+	x.route, x.routed = t, r
+	t.limited.ServeHTTP(w, r)
+}
+
+// forward sends an admitted request to the upstream.
+func (t *route) forward(w http.ResponseWriter, r *http.Request) {
+	if t.repeats {
+		if err := makeRepeatable(r); err != nil {
+			t.failed(w, r, err)
+			return
+		}
+	}
+	t.proxy.ServeHTTP(w, r)
+}
+
+// rewrite makes the request for the upstream, which then sets scheme and host. It runs after net/http/httputil has
+// removed the hop-by-hop fields, so that a client cannot have the fields removed that it sets.
+func (t *route) rewrite(p *httputil.ProxyRequest) {
+	x := requestOf(p.In.Context())
+	u := p.Out.URL
+	*u = *x.sent
+	u.Scheme, u.Host = "http", t.Upstream.Name() // until an address is chosen; also what weirhttp.HostFrom returns
+	if u.Path == "" {
+		u.Path = "/"
+	}
+	strip(u, t.StripPrefix)
+	p.Out.Host = ""
+	if t.KeepHost {
+		p.Out.Host = x.host
+	}
+	p.Out.GetBody = p.In.GetBody
+	p.Out.Trailer = p.In.Trailer // shared, because net/http fills it in when the body has been read
+	t.table.trust.forward(p, x, t.StripPrefix)
+}
+
+// repeatable reports whether a request can be sent again although the upstream may have processed it.
+func repeatable(r *http.Request) bool {
+	if r.Header["Upgrade"] != nil { // a connection of its own, such as a WebSocket
+		return false
+	}
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	return r.Header["Idempotency-Key"] != nil || r.Header["X-Idempotency-Key"] != nil
+}
+
+// maxKept is the longest body that is kept so that it can be sent again.
+const maxKept = 64 << 10
+
+// makeRepeatable reads the body of a request that may be sent again, if the body is short and the client does not wait
+// to be told to send it. All other bodies are passed on as they come, and sent once.
+func makeRepeatable(r *http.Request) error {
+	if r.ContentLength <= 0 || r.ContentLength > maxKept || r.Header["Expect"] != nil || !repeatable(r) {
+		return nil
+	}
+	body := make([]byte, r.ContentLength)
+	if _, err := io.ReadFull(r.Body, body); err != nil {
+		return upstream.NewClientError(err)
+	}
+	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	r.Body, _ = r.GetBody()
+	return nil
+}
+
+// modifyResponse sees the answer of the upstream before the client does.
+func modifyResponse(resp *http.Response) error {
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		requestOf(resp.Request.Context()).switched = true
+	}
+	return nil
+}
+
+// buffers are the buffers for bodies.
+var buffers bufferPool
+
+const bufferSize = 32 << 10
+
+type bufferPool struct{ pool sync.Pool }
+
+func (p *bufferPool) Get() []byte {
+	if b, ok := p.pool.Get().(*[bufferSize]byte); ok {
+		return b[:]
+	}
+	return new([bufferSize]byte)[:]
+}
+
+func (p *bufferPool) Put(b []byte) { p.pool.Put((*[bufferSize]byte)(b)) }

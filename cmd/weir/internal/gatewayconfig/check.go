@@ -1,0 +1,147 @@
+package gatewayconfig
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/reload"
+)
+
+// Check compares g with the rest of its file: what the policies and routes name must be able to do what they need.
+func (g Gateway) Check(f *reload.File) error {
+	var p validate.Problems
+	needs := make(map[string][]string) // the wildcards that the key of each policy needs
+	for _, name := range slices.Sorted(maps.Keys(g.Policies)) {
+		limiter := g.Policies[name].Limiter
+		if kind := adapting(f, limiter); kind != "" {
+			p.Add(fmt.Sprintf("Policies[%s].Limiter", name), limiter,
+				"must not be or contain the kind %s, which learns from what it admits: put it into a rate_limiter of the route's pipeline", kind)
+		}
+		needs[name] = g.wildcards(f, limiter)
+	}
+	for i, r := range g.Routes {
+		has := r.Pattern().Wildcards()
+		for _, name := range g.PoliciesOf(r) {
+			for _, wanted := range needs[name] {
+				if !slices.Contains(has, wanted) {
+					p.Include(fmt.Sprintf("Routes[%d].Match", i), fmt.Errorf(
+						"it needs the wildcard {%s}, which is the key of the policy %s; without it all requests of the route have one key", wanted, name))
+				}
+			}
+		}
+	}
+	return p.Err("gateway")
+}
+
+// members calls do with what the file says about the limiter and, if it is a chain, about those in it.
+func members(f *reload.File, name string, do func(reload.LimiterInfo)) {
+	seen := make(map[string]bool)
+	var visit func(name string)
+	visit = func(name string) {
+		info, ok := f.Limiter(name)
+		if !ok || seen[name] {
+			return
+		}
+		seen[name] = true
+		do(info)
+		for _, m := range info.Members {
+			visit(m)
+		}
+	}
+	visit(name)
+}
+
+// adapting returns the kind of the limiter, or of one in its chain, that learns from the outcomes of requests.
+func adapting(f *reload.File, name string) (kind string) {
+	members(f, name, func(info reload.LimiterInfo) {
+		if info.Kind == "adaptive" || info.Kind == "throttler" {
+			kind = info.Kind
+		}
+	})
+	return kind
+}
+
+// wildcards returns the names of the wildcards that are the key of the limiter, or of one in its chain.
+func (g Gateway) wildcards(f *reload.File, limiter string) (names []string) {
+	members(f, limiter, func(info reload.LimiterInfo) {
+		if info.Key == "" {
+			return
+		}
+		for _, k := range g.usedKeys(info.Key) {
+			if k.PathValue != "" && !slices.Contains(names, k.PathValue) {
+				names = append(names, k.PathValue)
+			}
+		}
+	})
+	slices.Sort(names)
+	return names
+}
+
+// Warnings returns what a valid file has that is without effect, one line each.
+func Warnings(f *reload.File) (all []string) {
+	g, ok := reload.SectionOf[Gateway](f, Field)
+	if !ok {
+		return nil
+	}
+	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	for i, r := range g.Routes {
+		method := r.Pattern().Method
+		for _, kind := range f.Strategies(r.Pipeline) {
+			switch {
+			case kind == "retry" && (method == http.MethodPost || method == http.MethodPatch):
+				add("gateway.routes[%d]: the pipeline %s retries, but a %s is only sent again if it has an Idempotency-Key", i, r.Pipeline, method)
+			case kind == "hedging" && method != "" && !safe(method):
+				add("gateway.routes[%d]: the pipeline %s hedges, but a %s is never sent twice at once", i, r.Pipeline, method)
+			}
+		}
+	}
+	used := g.used(f)
+	for _, of := range []struct {
+		field string
+		names []string
+	}{
+		{"upstreams", slices.Collect(maps.Keys(g.Upstreams))},
+		{"policies", slices.Collect(maps.Keys(g.Policies))},
+		{"keys", slices.Collect(maps.Keys(g.Keys))},
+		{"stores", slices.Collect(maps.Keys(g.Stores))},
+	} {
+		slices.Sort(of.names)
+		for _, name := range of.names {
+			if !used[of.field+"."+name] {
+				add("gateway.%s.%s is not used", of.field, name)
+			}
+		}
+	}
+	return all
+}
+
+// safe reports whether requests with the method change nothing, so that they can be sent twice at once.
+func safe(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	default:
+		return false
+	}
+}
+
+// used returns what the routes and the limiters of the file use, as field.name.
+func (g Gateway) used(f *reload.File) map[string]bool {
+	used := make(map[string]bool)
+	for _, r := range g.Routes {
+		used["upstreams."+r.Upstream] = true
+		for _, name := range g.PoliciesOf(r) {
+			used["policies."+name] = true
+		}
+	}
+	for l := range f.AllLimiters() {
+		used["stores."+l.Store] = true
+		for name := range g.usedKeys(l.Key) {
+			used["keys."+name] = true
+		}
+	}
+	return used
+}

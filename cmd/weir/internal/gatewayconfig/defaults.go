@@ -1,0 +1,71 @@
+package gatewayconfig
+
+import (
+	"cmp"
+	"maps"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+)
+
+// The defaults of a gateway.
+const (
+	DefaultListen              = ":8080"
+	DefaultAdmin               = "127.0.0.1:9900"
+	DefaultClientAddressHeader = "X-Forwarded-For"
+	DefaultReadHeaderTimeout   = 10 * time.Second
+	DefaultIdleTimeout         = 2 * time.Minute
+	DefaultMaxHeaderBytes      = 1 << 20
+	DefaultShutdownTimeout     = 30 * time.Second
+	DefaultDialTimeout         = 5 * time.Second
+	DefaultFailures            = 5 // in a row, until an address gets no requests for a while
+	DefaultTokenHeader         = "Authorization"
+	DefaultIPv6Bits            = 64
+)
+
+// Off is what [Gateway.Admin] is if there is no admin listener.
+const Off = "off"
+
+// WithDefaults returns g with the value that applies in every field that a file can leave out. A timeout that is off is
+// 0, as package net/http has it. Maps and lists are copies.
+func (g Gateway) WithDefaults() Gateway {
+	g.Listen = cmp.Or(g.Listen, DefaultListen)
+	g.Admin = loopback(cmp.Or(g.Admin, DefaultAdmin))
+	g.ClientAddressHeader = cmp.Or(g.ClientAddressHeader, DefaultClientAddressHeader)
+	g.ReadHeaderTimeout = orOff(g.ReadHeaderTimeout, DefaultReadHeaderTimeout)
+	g.IdleTimeout = orOff(g.IdleTimeout, DefaultIdleTimeout)
+	g.MaxHeaderBytes = cmp.Or(g.MaxHeaderBytes, DefaultMaxHeaderBytes)
+	g.ShutdownTimeout = cmp.Or(g.ShutdownTimeout, DefaultShutdownTimeout)
+	g.Body = cmp.Or(g.Body, PlainBody)
+	g.Upstreams = maps.Clone(g.Upstreams)
+	for name, u := range g.Upstreams {
+		u.DialTimeout = cmp.Or(u.DialTimeout, DefaultDialTimeout)
+		if u.Health == nil {
+			u.Health = &Health{Options: circuitbreaker.Options{ConsecutiveFailures: DefaultFailures}}
+		}
+		g.Upstreams[name] = u
+	}
+	g.Policies = maps.Clone(g.Policies)
+	for name, p := range g.Policies {
+		p.Headers = cmp.Or(p.Headers, g.Headers)
+		p.Body = cmp.Or(p.Body, g.Body)
+		p.Cost = cmp.Or(p.Cost, 1)
+		p.Shadow = p.Shadow || g.Shadow
+		g.Policies[name] = p
+	}
+	g.Global, g.Routes = slices.Clone(g.Global), slices.Clone(g.Routes)
+	return g
+}
+
+// orOff returns d, or the default if d is 0, or 0 if d is -1, which stands for off.
+func orOff(d, byDefault time.Duration) time.Duration { return max(cmp.Or(d, byDefault), 0) }
+
+// loopback returns the address with a host: without one, the admin listener would be on all interfaces.
+func loopback(address string) string {
+	if host, port, err := net.SplitHostPort(address); err == nil && host == "" {
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return address
+}

@@ -1,0 +1,125 @@
+package gatewayconfig
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/transport/weirhttp"
+)
+
+// NewLimits returns the policies of g, which must have its defaults, with the limiters of the file. The listener gets
+// their decisions; it can be nil. A handler is wrapped with the names that [Gateway.PoliciesOf] returns for its route.
+func (g Gateway) NewLimits(b *reload.SectionBuilder, l pipeline.Listener) (*weirhttp.Limits, error) {
+	o := &weirhttp.LimitsOptions{Name: PipelineName, Policies: make(map[string]weirhttp.Policy), Listener: l}
+	for name, p := range g.Policies {
+		made, err := p.new(b)
+		if err != nil {
+			return nil, err
+		}
+		o.Policies[name] = made
+	}
+	return weirhttp.NewLimits(o)
+}
+
+// PoliciesOf returns the names of the policies that requests of a route pass, in the order in which they are asked.
+func (g Gateway) PoliciesOf(r Route) []string {
+	if r.Exempt {
+		return r.Policies
+	}
+	return slices.Concat(g.Global, r.Policies)
+}
+
+// new returns the policy for weirhttp.
+func (p Policy) new(b *reload.SectionBuilder) (weirhttp.Policy, error) {
+	info, _ := b.File.Limiter(p.Limiter)
+	made := weirhttp.Policy{
+		Headers:    p.Headers,
+		Shadow:     p.Shadow,
+		FailOpen:   p.FailOpen,
+		MaxWait:    p.MaxWait,
+		Timeout:    p.Timeout,
+		Status:     p.Status,
+		OnRejected: p.Body.Write(),
+	}
+	made.Quota, made.Window = p.QuotaOf(info)
+	if p.Cost > 1 {
+		made.Cost = func(*http.Request) int { return p.Cost }
+	}
+	var err error
+	if !info.Partitioned {
+		made.Limiter, err = b.Limiter(p.Limiter)
+		return made, err
+	}
+	each, err := b.Partitioned(p.Limiter)
+	made.Requests = requests{each}
+	return made, err
+}
+
+// QuotaOf returns what the header fields tell clients of a policy whose limiter is described by info: what the policy
+// says or else, of a partitioned limiter, the limits of each key. It returns 0 for any other limiter, which weirhttp asks
+// itself.
+func (p Policy) QuotaOf(info reload.LimiterInfo) (quota int64, window time.Duration) {
+	if p.Quota > 0 {
+		return p.Quota, p.Window
+	}
+	if !info.Partitioned {
+		return 0, 0
+	}
+	return quotaOf(info.Options)
+}
+
+// quotaOf returns the quota that the options of a limiter are.
+func quotaOf(options any) (quota int64, window time.Duration) {
+	switch o := options.(type) {
+	case limiter.FixedWindowOptions:
+		return int64(o.PermitLimit), o.Window
+	case limiter.SlidingWindowOptions:
+		return int64(o.PermitLimit), o.Window
+	case limiter.ConcurrencyOptions:
+		return int64(o.PermitLimit), 0
+	case limiter.TokenBucketOptions:
+		if o.TokensPerPeriod < 1 {
+			return 0, 0 // Parse refuses it
+		}
+		periods := (o.TokenLimit-1)/o.TokensPerPeriod + 1 // until an empty bucket is full
+		if o.ReplenishmentPeriod > math.MaxInt64/time.Duration(periods) {
+			return int64(o.TokenLimit), math.MaxInt64
+		}
+		return int64(o.TokenLimit), time.Duration(periods) * o.ReplenishmentPeriod
+	default:
+		return 0, 0
+	}
+}
+
+// requests adapts a limiter that is partitioned by the context of a request to the request itself. Key functions find
+// the request in the context with [weirhttp.RequestFrom].
+type requests struct {
+	limiter.Partitioned[context.Context]
+}
+
+// TryAcquire implements [limiter.Partitioned].
+func (p requests) TryAcquire(ctx context.Context, _ *http.Request, n int) (limiter.Lease, error) {
+	return p.Partitioned.TryAcquire(ctx, ctx, n)
+}
+
+// Acquire implements [limiter.Partitioned].
+func (p requests) Acquire(ctx context.Context, _ *http.Request, n int) (limiter.Lease, error) {
+	return p.Partitioned.Acquire(ctx, ctx, n)
+}
+
+// Statistics returns what is left of the request's key, for the header fields.
+func (p requests) Statistics(r *http.Request) (limiter.Statistics, error) {
+	s, ok := p.Partitioned.(interface {
+		Statistics(ctx context.Context) (limiter.Statistics, error)
+	})
+	if !ok {
+		return limiter.Statistics{}, errNoStatistics
+	}
+	return s.Statistics(r.Context())
+}

@@ -1,0 +1,73 @@
+package gatewayconfig
+
+import (
+	"context"
+	"errors"
+
+	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/transport/weirhttp"
+)
+
+// RetryableHandle is the name of [weirhttp.Retryable] in files: the handle of a retry in the pipeline of a route, so that
+// the retry does not wait for requests that are not sent again.
+const RetryableHandle = "retryable"
+
+// A Runtime runs what the gateway's part of a file describes. If its functions are nil, a file can be checked and
+// explained, but not put in force.
+type Runtime struct {
+	// Store returns the store of that name. It is called for each limiter that has its state there, while pipelines are
+	// built. The Runtime opens a store once, and closes it after the registry: what a file says about stores cannot
+	// change while the program runs.
+	Store func(name string, s Store) (*store.Store, error)
+	// Pipelines returns the functions that build the pipelines of g, which has its defaults: [PipelineName] and, if
+	// need be, others, whose names begin with it and a slash.
+	Pipelines func(g Gateway) map[string]func(b *reload.SectionBuilder) error
+}
+
+var (
+	errNoRuntime    = errors.New("weir gateway: the file can only be checked here")
+	errNoStatistics = errors.New("weir gateway: the limiter has no statistics")
+)
+
+// Register registers the gateway's part of files with k.
+func Register(k *reload.Kinds, r Runtime) {
+	k.RegisterHandle(RetryableHandle, weirhttp.Retryable)
+	reload.RegisterSection(k, Field, reload.Section[Gateway]{
+		Doc:       "The reverse proxy of weir gateway.",
+		Complete:  true,
+		Names:     r.names,
+		Check:     func(f *reload.File, g Gateway) error { return g.Check(f) },
+		Pipelines: r.pipelines,
+	})
+}
+
+func (r Runtime) pipelines(g Gateway) map[string]func(b *reload.SectionBuilder) error {
+	if r.Pipelines == nil {
+		return map[string]func(b *reload.SectionBuilder) error{
+			PipelineName: func(*reload.SectionBuilder) error { return errNoRuntime },
+		}
+	}
+	return r.Pipelines(g.WithDefaults())
+}
+
+// names gives the stores and keys of g their names.
+func (r Runtime) names(n *reload.Names, g Gateway) {
+	for name, s := range g.Stores {
+		n.Store(name, s, func() (*store.Store, error) {
+			if r.Store == nil {
+				return nil, errNoRuntime
+			}
+			return r.Store(name, s)
+		})
+	}
+	for name := range g.Keys {
+		n.Key(name, g.keySource(name), func() (func(context.Context) string, error) {
+			key, err := g.NewKey(name)
+			if err != nil {
+				return nil, err
+			}
+			return byContext(key), nil
+		})
+	}
+}

@@ -1,0 +1,310 @@
+package dashboard
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/weir-go/weir/internal/recovered"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/store"
+)
+
+const (
+	// maxEvents bounds the events that are shown.
+	maxEvents = 200
+	// maxEventSeries bounds the events that are told apart. Those beyond it are one.
+	maxEventSeries = 4096
+	// An event that comes again within joinGap joins the one before, for up to joinLength.
+	joinGap    = 30 * time.Second
+	joinLength = time.Minute
+	// maxText bounds the length of texts that come from errors, in bytes.
+	maxText = 500
+)
+
+// Events keeps the last 200 events of a registry for a [Dashboard]. It is a [pipeline.Listener] for
+// [registry.Options.Listener]; use [pipeline.Listeners] for several. The zero Events is ready to use. It is safe for
+// concurrent use, and must not be copied.
+//
+// It wants only what is out of the ordinary: see the method Executions of a [pipeline.Listener]. An event that comes
+// again within 30 s, such as the rejections of an overloaded limiter, is counted and shown as one event for up to a minute.
+// So a flood of them does not hide that a circuit has opened.
+type Events struct {
+	// cache finds the series of most events without a lock: see slotOf.
+	cache [512]atomic.Pointer[eventSeries]
+
+	mu         sync.Mutex
+	series     map[eventKey]*eventSeries
+	rows       []*eventRow // the one that changed last comes last
+	isolations isolations
+}
+
+// An eventKey says which events count as the same.
+type eventKey struct {
+	name   string
+	source pipeline.Source
+	where  string // where it happened, for events of a store and of the dashboard
+}
+
+// An eventSeries counts the events with one key.
+type eventSeries struct {
+	eventKey
+	severity pipeline.Severity // of the last event that was recorded
+	// pending is the number of events since the last flush. The event that makes it 1 is recorded, the others only
+	// counted, so that an execution pays for a lock and the clock rarely.
+	pending atomic.Int64
+
+	row   *eventRow // the newest; guarded by Events.mu, as what follows
+	total int64
+	rate  rateMeter
+}
+
+// An eventRow is one line of the list.
+type eventRow struct {
+	eventKey
+	severity    pipeline.Severity
+	first, last time.Time
+	count       int64
+	text        string // the error or what was done
+	operation   string
+	user        string // who did it, for actions
+	key         string // the key of a partition, for events of a store
+}
+
+// Executions returns false: see [pipeline.Listener].
+func (v *Events) Executions() bool { return false }
+
+// OnEvent records e. It implements [pipeline.Listener].
+func (v *Events) OnEvent(ctx context.Context, e pipeline.Event) {
+	slot := slotOf(&e)
+	s := v.cache[slot].Load()
+	if s == nil || s.name != e.Name || s.source != e.Source {
+		if s = v.cache[slot^1].Load(); s == nil || s.name != e.Name || s.source != e.Source {
+			switch e.Name {
+			case pipeline.EventPipelineExecuting, pipeline.EventPipelineExecuted, pipeline.EventExecutionAttempt:
+				return // they come only from a wrapper without the method Executions
+			}
+			s = v.find(eventKey{name: e.Name, source: e.Source})
+			if v.cache[slot].Load() != nil && v.cache[slot^1].Load() == nil {
+				slot ^= 1
+			}
+			v.cache[slot].Store(s)
+		}
+	}
+	if s.pending.Add(1) > 1 {
+		return
+	}
+	v.record(s, time.Now(), e.Severity, &eventRow{text: textOf(e), operation: pipeline.Operation(ctx)})
+}
+
+// slotOf returns the place of an event in the cache. It is a hash of where its strings are in memory: a pipeline reports
+// with the same strings each time, and hashing their content would take longer than all else that OnEvent does. An event
+// with strings that are elsewhere each time is found by the map instead.
+func slotOf(e *pipeline.Event) uintptr {
+	h := uintptr(unsafe.Pointer(unsafe.StringData(e.Name))) ^
+		uintptr(unsafe.Pointer(unsafe.StringData(e.Source.Pipeline)))<<1 ^
+		uintptr(unsafe.Pointer(unsafe.StringData(e.Source.Instance)))<<2 ^
+		uintptr(unsafe.Pointer(unsafe.StringData(e.Source.Strategy)))<<3
+	return uintptr(uint64(h) * 0x9E3779B97F4A7C15 >> (64 - 9))
+}
+
+// find returns the series of a key.
+func (v *Events) find(key eventKey) *eventSeries {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s := v.series[key]
+	if s == nil && len(v.series) >= maxEventSeries {
+		key = eventKey{name: "further events"}
+		s = v.series[key]
+	}
+	if s == nil {
+		s = &eventSeries{eventKey: key}
+		if v.series == nil {
+			v.series = map[eventKey]*eventSeries{}
+		}
+		v.series[key] = s
+	}
+	return s
+}
+
+// record adds an event to the newest row of its series, or a row of its own. more has what the event says.
+func (v *Events) record(s *eventSeries, now time.Time, severity pipeline.Severity, more *eventRow) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s.severity = severity
+	r := s.row
+	if r == nil || now.Sub(r.last) > joinGap || now.Sub(r.first) > joinLength {
+		r = &eventRow{eventKey: s.eventKey, first: now}
+		s.row = r
+	} else if i := slices.Index(v.rows, r); i >= 0 {
+		v.rows = slices.Delete(v.rows, i, i+1)
+	}
+	r.last, r.severity = now, severity
+	r.text, r.operation, r.user, r.key = more.text, more.operation, more.user, more.key
+	v.append(r)
+}
+
+// append adds a row. The caller holds v.mu.
+func (v *Events) append(r *eventRow) {
+	if len(v.rows) >= maxEvents {
+		v.rows = slices.Delete(v.rows, 0, len(v.rows)-maxEvents+1)
+	}
+	v.rows = append(v.rows, r)
+}
+
+// add records an event that is not one of a pipeline, such as an action.
+func (v *Events) add(name, where string, severity pipeline.Severity, more eventRow) {
+	now := time.Now()
+	more.eventKey = eventKey{name: name, where: where}
+	more.first, more.last, more.severity, more.count = now, now, severity, 1
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.append(&more)
+}
+
+// flush counts the events that were not counted yet. A Dashboard calls it regularly.
+func (v *Events) flush(now time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, s := range v.series {
+		n := s.pending.Swap(0)
+		s.total += n
+		s.rate.add(now, s.total)
+		if n == 0 || s.row == nil {
+			continue
+		}
+		s.row.count += n
+		if n > 1 {
+			s.row.last = now
+		}
+	}
+}
+
+// all returns the rows, the newest first.
+func (v *Events) all() []eventRow {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	rows := make([]eventRow, 0, len(v.rows))
+	for _, r := range slices.Backward(v.rows) {
+		each := *r
+		each.count = max(each.count, 1) // not flushed yet
+		rows = append(rows, each)
+	}
+	slices.SortStableFunc(rows, func(a, b eventRow) int { return b.last.Compare(a.last) })
+	return rows
+}
+
+// An eventRate says how often an event has happened in the last seconds.
+type eventRate struct {
+	eventKey
+	severity pipeline.Severity
+	total    int64
+	rate     float64 // a second
+	text     string
+}
+
+// rates returns how often each event of a pipeline has happened.
+func (v *Events) rates() []eventRate {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var all []eventRate
+	for _, s := range v.series {
+		if s.where != "" || s.source.Pipeline == "" {
+			continue
+		}
+		r := eventRate{eventKey: s.eventKey, severity: s.severity, total: s.total, rate: s.rate.perSecond()}
+		if s.row != nil {
+			r.text = s.row.text
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// Forget drops what was counted for a pipeline that was removed. The events that are listed stay. A registry calls it.
+func (v *Events) Forget(source pipeline.Source) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for key := range v.series {
+		if key.source.Pipeline == source.Pipeline && key.source.Instance == source.Instance {
+			delete(v.series, key)
+		}
+	}
+	for i := range v.cache {
+		if s := v.cache[i].Load(); s != nil && v.series[s.eventKey] != s {
+			v.cache[i].Store(nil)
+		}
+	}
+	v.isolations.forget(source)
+}
+
+// InForce isolates the circuits of p again that a user of the dashboard has isolated. A registry calls it after a reload,
+// which can have made new circuits.
+func (v *Events) InForce(p *pipeline.Pipeline) { v.isolateAgain(p) }
+
+// OnStoreEvent returns a function for the option OnEvent of a [store.Store]. name is the store's name on the pages.
+func (v *Events) OnStoreEvent(name string) func(store.Event) {
+	return func(e store.Event) {
+		where := "store " + name
+		if e.Shard != "" {
+			where += ", shard " + e.Shard
+		}
+		if e.Limiter != "" {
+			where += ", limiter " + e.Limiter
+		}
+		s := v.find(eventKey{name: e.Kind.String(), where: where})
+		if s.pending.Add(1) > 1 {
+			return
+		}
+		v.record(s, time.Now(), storeSeverity(e.Kind), &eventRow{text: storeText(e), key: e.Key})
+	}
+}
+
+func storeSeverity(k store.EventKind) pipeline.Severity {
+	switch k {
+	case store.EventStoreLost, store.EventLeaseLost:
+		return pipeline.SeverityError
+	case store.EventRefundLost, store.EventListenFailed, store.EventOverruled:
+		return pipeline.SeverityWarning
+	default:
+		return pipeline.SeverityInformation
+	}
+}
+
+func storeText(e store.Event) string {
+	switch {
+	case e.Err != nil:
+		return errorText(e.Err)
+	case e.Away > 0:
+		return "away for " + e.Away.Round(time.Millisecond).String()
+	default:
+		return ""
+	}
+}
+
+// ConfigReloaded records that a configuration file was read, as the Reporter of a [reload.Watcher].
+func (v *Events) ConfigReloaded(_ time.Time, err error) {
+	if err != nil {
+		v.add("ConfigRefused", "configuration", pipeline.SeverityError, eventRow{text: errorText(err)})
+		return
+	}
+	v.add("ConfigLoaded", "configuration", pipeline.SeverityInformation, eventRow{})
+}
+
+// textOf returns what an event of a pipeline says.
+func textOf(e pipeline.Event) string {
+	if e.Err != nil {
+		return errorText(e.Err)
+	}
+	return ""
+}
+
+// errorText returns the text of an error, shortened. An Error method of the program can panic.
+func errorText(err error) string {
+	text := "(its Error method panicked)"
+	recovered.Call("dashboard: Error", func() { text = err.Error() })
+	return shorten(text, maxText)
+}

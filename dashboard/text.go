@@ -1,0 +1,29 @@
+package dashboard
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// shorten returns text with at most n bytes of it and valid UTF-8.
+func shorten(text string, n int) string {
+	if len(text) > n {
+		for n > 0 && !utf8.RuneStart(text[n]) {
+			n--
+		}
+		text = text[:n] + "…"
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
+}
+
+// printable returns text without characters that change how other text is shown: control characters, and marks that turn
+// the direction of writing. A name in a terminal or a log must not look like another one, or move the cursor.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' {
+			return '\uFFFD'
+		}
+		return r
+	}, strings.ToValidUTF8(text, "\uFFFD"))
+}

@@ -1,0 +1,159 @@
+package deploytest
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/weir-go/weir/internal/testserver"
+)
+
+// patience is how long something may take that is expected to happen.
+const patience = 30 * time.Second
+
+// scrapeInterval is that of the tests, in place of the one in deploy/.
+const scrapeInterval = time.Second
+
+// A fleet is the processes that Prometheus scrapes, by job.
+type fleet struct {
+	prometheus *testserver.PrometheusServer
+	targets    map[string][]string // host:port
+	client     *http.Client
+	loaded     time.Time // after the last scrape of the load
+}
+
+// dead is an address at which nothing listens.
+const dead = "127.0.0.1:1"
+
+func startFleet(t *testing.T) *fleet {
+	t.Helper()
+	postgres := testserver.NewPostgres(t)
+	partner := build(t, "./examples/partner")
+	f := &fleet{targets: map[string][]string{"partner": {}}, client: &http.Client{Transport: &http.Transport{}}}
+	t.Cleanup(f.client.CloseIdleConnections)
+	for _, name := range []string{"partner-1", "partner-2"} {
+		s := testserver.StartProgram(t, "{{addr}}\n", partner, "serve", "-name", name, "-listen", "{{addr}}", "-postgres", postgres.URL)
+		f.targets["partner"] = append(f.targets["partner"], s.Addr())
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	f.targets[troubled] = []string{testserver.StartProgram(t, "listening", self, troubled, "{{addr}}").Addr()}
+	f.prometheus = testserver.Prometheus(t, f.prometheusConfig(t))
+	return f
+}
+
+// prometheusConfig is deploy's, with the addresses of the fleet, and faster.
+func (f *fleet) prometheusConfig(t *testing.T) string {
+	t.Helper()
+	config := decodeYAML[map[string]any](t, deploy+"/prometheus/prometheus.yml")
+	config["global"] = map[string]any{"scrape_interval": scrapeInterval.String(), "evaluation_interval": "1s"}
+	for i, file := range config["rule_files"].([]any) {
+		path, err := filepath.Abs(filepath.Join(deploy, "prometheus", file.(string)))
+		require.NoError(t, err)
+		config["rule_files"].([]any)[i] = path
+	}
+	missing := maps.Clone(f.targets)
+	for _, s := range config["scrape_configs"].([]any) {
+		scrape := s.(map[string]any)
+		job := scrape["job_name"].(string)
+		targets := f.targets[job]
+		delete(missing, job)
+		if job == "partner" {
+			targets = append(slices.Clone(targets), dead)
+		}
+		scrape["static_configs"] = []any{map[string]any{"targets": targets}}
+	}
+	require.Equal(t, []string{troubled}, slices.Collect(maps.Keys(missing)), "jobs that deploy's Prometheus does not scrape")
+	config["scrape_configs"] = append(config["scrape_configs"].([]any), map[string]any{
+		"job_name": troubled, "static_configs": []any{map[string]any{"targets": f.targets[troubled]}},
+	})
+	text, err := yaml.Marshal(config)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// scraped waits until Prometheus has scraped every process once more.
+func (f *fleet) scraped(t *testing.T) {
+	t.Helper()
+	count := 1 // the dead one
+	for _, targets := range f.targets {
+		count += len(targets)
+	}
+	began := float64(time.Now().UnixMilli()) / 1000
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		times, err := f.prometheus.Query(t.Context(), "timestamp(up)")
+		require.NoError(c, err)
+		require.Len(c, times, count)
+		for _, s := range times {
+			require.Greater(c, s.Value, began, s.Labels)
+		}
+	}, patience, 20*time.Millisecond)
+}
+
+// sent is what a load was answered with.
+type sent struct {
+	posts, gets, rejected float64
+	longest               time.Duration // a request has taken
+}
+
+// batches is how often the load is sent, with a scrape after each. There are more than scrapes in the interval of rates.
+const batches = 6
+
+// load sends the same requests again and again, so that all counters grow alike, and the quotient of two rates is the
+// quotient of the two counters. A user asks twice without a pause, and is granted the first request.
+func (f *fleet) load(t *testing.T) (s sent) {
+	t.Helper()
+	for batch := range batches {
+		for _, address := range f.targets["partner"] {
+			for i := range 6 {
+				user := fmt.Sprintf("user-%d-%s-%d", batch, address, i)
+				if i%2 == 0 {
+					body := fmt.Sprintf(`{"user": %q, "name": "an item"}`, user)
+					require.Equal(t, http.StatusCreated, f.send(t, &s, http.MethodPost, "http://"+address+"/items/create", body))
+					s.posts++
+				}
+				for range 2 {
+					switch status := f.send(t, &s, http.MethodGet, "http://"+address+"/items/"+user, ""); status {
+					case http.StatusOK:
+						s.gets++
+					case http.StatusTooManyRequests:
+						s.rejected++
+					default:
+						t.Fatalf("GET /items/%s: status %d", user, status)
+					}
+				}
+			}
+		}
+		f.scraped(t)
+	}
+	f.loaded = time.Now()
+	require.Equal(t, float64(batches*2*3), s.posts)
+	require.GreaterOrEqual(t, s.gets, float64(batches*2*6), "the first request of each user")
+	require.NotZero(t, s.rejected)
+	return s
+}
+
+func (f *fleet) send(t *testing.T, s *sent, method, url, body string) (status int) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader([]byte(body)))
+	require.NoError(t, err)
+	began := time.Now()
+	resp, err := f.client.Do(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	require.NoError(t, err)
+	s.longest = max(s.longest, time.Since(began))
+	return resp.StatusCode
+}

@@ -1,0 +1,307 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-go/weir/internal/testserver"
+)
+
+// The demo in four and a half seconds, with two processes on a real PostgreSQL.
+func TestDemo(t *testing.T) {
+	url := testserver.Postgres(t).URL
+	log := filepath.Join(t.TempDir(), "log")
+	out, status := runCommand(t, "-for", "4500ms", "-every", "500ms", "-postgres", url, "-log", log)
+	if status != limitHeld {
+		t.Fatalf("status %d\n%s", status, out)
+	}
+	for _, want := range []string{
+		"Two instances share one limit through the server of -postgres",
+		"The limiter is weir:",
+		"user-1 may have a GET every 2s, so 3 of 448 can succeed",
+		"   time   sent   ok    429 fail  open     p99   sent",
+		"\n   0.5s  ", "\n   4.5s  ", "\nlimiter, granted  ", "\nlimiter, rejected  ", "\nPOST created             10",
+		"to its log, for 448 calls of the limiter",
+		"The limit held, ",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+	// On a machine that stands still for a moment it can be one less.
+	if !regexp.MustCompile(`\nuser-1: ([23]) successes, and [23] are allowed`).MatchString(out) {
+		t.Error(out)
+	}
+	text, err := os.ReadFile(log)
+	if n := strings.Count(string(text), `"msg":"request"`); err != nil || n != 448+10 {
+		t.Errorf("the log has %d requests, %v", n, err)
+	}
+	checkNothingLeft(t, url)
+}
+
+// checkNothingLeft checks that the runs have dropped their schemas and ended their instances.
+func checkNothingLeft(t *testing.T, url string) {
+	t.Helper()
+	err := withConnection(t.Context(), url, func(ctx context.Context, c *pgx.Conn) error {
+		var left int
+		if err := c.QueryRow(ctx, `select count(*) from pg_namespace where nspname like 'partner\_%'`).Scan(&left); err != nil {
+			return err
+		}
+		if left > 0 {
+			return fmt.Errorf("%d schemas are left", left)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if pids := childrenOf(t, os.Getpid()); len(pids) > 0 {
+		t.Errorf("processes %v are left", pids)
+	}
+}
+
+// childrenOf returns the instances that a process has started, on Linux.
+func childrenOf(t *testing.T, parent int) (pids []int) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		stat, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		_, rest, _ := strings.Cut(string(stat), ") ") // the name can have spaces
+		fields := strings.Fields(rest)
+		line, err := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
+		if err != nil || fields[1] != strconv.Itoa(parent) || !strings.Contains(string(line), "\x00serve\x00") {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// A program is this program as a process of its own, while it sends its load.
+type program struct {
+	*exec.Cmd
+	instances []string // their addresses
+	rest      io.Reader
+	temporary string // its folder for temporary files
+}
+
+func startProgram(t *testing.T, arguments ...string) *program {
+	t.Helper()
+	testserver.Postgres(t) // or the test is skipped
+	temporary := t.TempDir()
+	if err := os.Chmod(filepath.Dir(temporary), 0o755); err != nil { // PostgreSQL may run as another user
+		t.Fatal(err)
+	}
+	p := &program{Cmd: exec.Command(os.Args[0], arguments...), temporary: temporary}
+	p.Env = append(os.Environ(), asProgram+"=1", "TMPDIR="+temporary, "GOCOVERDIR="+temporary)
+	out, err := p.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Stderr = p.Stdout
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if p.ProcessState == nil {
+			_ = p.Process.Kill()
+			_ = p.Wait()
+		}
+	})
+	lines := bufio.NewReader(out)
+	p.rest = lines
+	text := ""
+	for !strings.Contains(text, "1 of 1") { // the first row
+		line, err := lines.ReadString('\n')
+		if text += line; err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+	}
+	for _, match := range regexp.MustCompile(`metrics at http://(.*)/metrics`).FindAllStringSubmatch(text, -1) {
+		p.instances = append(p.instances, match[1])
+	}
+	if len(p.instances) != 2 {
+		t.Fatal(text)
+	}
+	return p
+}
+
+// end waits for the program and returns what it has printed, and its status.
+func (p *program) end(t *testing.T) (text string, status int) {
+	t.Helper()
+	rest, err := io.ReadAll(p.rest)
+	if err != nil {
+		t.Error(err)
+	}
+	if err := p.Wait(); err != nil && !errors.As(err, new(*exec.ExitError)) {
+		t.Error(err)
+	}
+	for _, address := range p.instances { // they have ended, or do so now
+		for {
+			c, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
+			if err != nil {
+				break
+			}
+			c.Close()
+		}
+	}
+	return string(rest), p.ProcessState.ExitCode()
+}
+
+// Ctrl-C ends the instances and PostgreSQL, and the verdict is about what was sent by then.
+func TestDemo_Interrupt(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("a process cannot be interrupted")
+	}
+	p := startProgram(t, "-for", "5m", "-every", "100ms")
+	if err := p.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	text, status := p.end(t)
+	if status != notFinished || !strings.Contains(text, "The limit held") || !strings.Contains(text, "partner: interrupt") {
+		t.Errorf("status %d\n%s", status, text)
+	}
+	left, err := os.ReadDir(p.temporary)
+	if err != nil || len(left) > 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// A killed program cannot end its instances. They end themselves.
+func TestDemo_Killed(t *testing.T) {
+	p := startProgram(t, "-for", "5m", "-every", "100ms", "-postgres", testserver.Postgres(t).URL)
+	if err := p.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	p.end(t)
+	err := withConnection(t.Context(), testserver.Postgres(t).URL, func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, `do $$ declare s text; begin
+			for s in select nspname from pg_namespace where nspname like 'partner\_%' loop
+				execute format('drop schema %I cascade', s);
+			end loop; end $$`)
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// If an instance dies, the run is over, and says so.
+func TestDemo_InstanceDies(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the instances are found by /proc")
+	}
+	p := startProgram(t, "-for", "5m", "-every", "100ms", "-postgres", testserver.Postgres(t).URL)
+	pids := childrenOf(t, p.Process.Pid)
+	if len(pids) != 2 {
+		t.Fatal(pids)
+	}
+	instance, err := os.FindProcess(pids[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := instance.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	text, status := p.end(t)
+	if status != notFinished || !strings.Contains(text, "has ended by itself (signal: killed)") {
+		t.Errorf("status %d\n%s", status, text)
+	}
+	checkNothingLeft(t, testserver.Postgres(t).URL)
+}
+
+func TestDemo_NoServer(t *testing.T) {
+	out, status := runCommand(t, "-postgres", "postgres://user:secret@127.0.0.1:1/none")
+	if status != notFinished || !strings.Contains(out, "instance one has ended by itself (exit status 3)") || strings.Contains(out, "secret") {
+		t.Errorf("status %d\n%s", status, out)
+	}
+	if pids := childrenOf(t, os.Getpid()); len(pids) > 0 {
+		t.Errorf("processes %v are left", pids)
+	}
+}
+
+func TestCommand_WrongUsage(t *testing.T) {
+	t.Setenv(postgresURL, "")
+	for _, c := range []struct{ arguments, want string }{
+		{"-variant fast", `-variant must be one of weir, nowait, exclusion, upsert, got "fast"`},
+		{"-for 2h", "the load must last from 1ms to 1h0m0s, got 2h0m0s"},
+		{"-for 0", "the load must last from 1ms"},
+		{"-posts 0", "-posts must be above 0"},
+		{"-posts NaN", "-posts must be above 0"},
+		{"-users 0", "-users must be from 1 to 10000, got 0"},
+		{"-every 1ns", "-every must be at least 10ms, got 1ns"},
+		{"-listen :1", `-listen must have two addresses with a comma between, got ":1"`},
+		{"-log /no/folder", "/no/folder"},
+		{"-fast", "flag provided but not defined"},
+		{"run", `unexpected argument "run"`},
+		{"serve", "-postgres or WEIR_POSTGRES_URL must be the URL"},
+		{"serve -postgres x -schema=", "-schema must not be empty"},
+		{"serve -postgres x -connections 0", "-connections must be from 1 to 1000, got 0"},
+		{"serve -postgres x -variant y", "-variant must be one of"},
+		{"load", "-targets must have the URLs"},
+		{"load -targets 127.0.0.1:80", "-targets must be URLs such as http://127.0.0.1:8080"},
+		{"load -targets http://a -rate 5", "-rate must be above 0 and at most 10000, and -requests from 1 to 1000000, got 5 and 0"},
+		{"load -targets http://a -rate 10000 -requests 1000000 -posts 10000", "the load must have at most 1000000 requests, got 2000000"},
+	} {
+		out, status := runCommand(t, strings.Fields(c.arguments)...)
+		if status != wrongUsage || !strings.Contains(out, c.want) {
+			t.Errorf("%s: status %d, %s", c.arguments, status, out)
+		}
+	}
+	if out, status := runCommand(t, "-h"); status != limitHeld || !strings.Contains(out, "-variant") {
+		t.Errorf("status %d, %s", status, out)
+	}
+}
+
+// A reader that goes away, such as head, ends the run like Ctrl-C.
+func TestDemo_OutputIsClosed(t *testing.T) {
+	url := testserver.Postgres(t).URL
+	reader, writer := io.Pipe()
+	go func() {
+		_, _ = bufio.NewReader(reader).ReadString(':')
+		reader.Close()
+	}()
+	var errOut strings.Builder
+	status := command(t.Context(), []string{"-for", "5m", "-every", "100ms", "-postgres", url}, strings.NewReader(""), writer, &errOut)
+	if status != notFinished || !strings.Contains(errOut.String(), "write the output: io: read/write on closed pipe") {
+		t.Errorf("status %d: %s", status, errOut.String())
+	}
+	checkNothingLeft(t, url)
+}
+
+func TestLines(t *testing.T) {
+	var out strings.Builder
+	l := &lines{to: &out}
+	for i, want := range []string{"", "ab\n", "ab\n", "ab\ncd\ne\n"} {
+		if n, err := l.Write([]byte([]string{"a", "b\n", "c", "d\ne\nf"}[i])); err != nil || n == 0 {
+			t.Error(n, err)
+		}
+		if out.String() != want {
+			t.Errorf("%q, want %q", out.String(), want)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package testserver
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+)
+
+var browsers = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "chromium-headless-shell"}
+
+func browser(t testing.TB) string {
+	t.Helper()
+	return needed(t, "WEIR_CHROMIUM", "apt-get install chromium, brew install chromium", browsers...)
+}
+
+// Chromium returns the path of a Chromium or Chrome, and the flags to run it without a window: with a profile in
+// a temporary folder of the test, and without requests of its own. The flags of the test follow them:
+//
+//	program, flags := testserver.Chromium(t)
+//	cmd := exec.CommandContext(t.Context(), program, append(flags, "--dump-dom", url)...)
+//
+// For a test that drives a browser, StartChromium is the better choice: that browser does not outlive the test.
+func Chromium(t testing.TB) (program string, flags []string) {
+	t.Helper()
+	program = browser(t)
+	// Not t.TempDir, which fails where a dying process writes a last file.
+	profile, err := os.MkdirTemp("", "weir-chromium-")
+	if err != nil {
+		t.Fatalf("the profile of Chromium: %v", err)
+	}
+	t.Cleanup(func() { removeAll(profile) })
+	return program, chromiumFlags(profile)
+}
+
+// StartChromium starts a Chromium without a window, stopped at the test's end. The URL of the server is that of DevTools:
+// GET URL/json/version returns its WebSocket, and PUT URL/json/new?address opens a page. flags follow those of
+// Chromium.
+func StartChromium(t testing.TB, flags ...string) *Server {
+	t.Helper()
+	program := browser(t)
+	return webserver(t, nil, recipe{
+		name:    "chromium",
+		says:    "devtools listening on",
+		answers: func(addr string) error { return getOK("http://" + addr + "/json/version") },
+		command: func(data string, port int) (*exec.Cmd, error) {
+			ours := append(chromiumFlags(filepath.Join(data, "profile")), "--remote-debugging-port="+strconv.Itoa(port), "--remote-allow-origins=*")
+			return exec.Command(program, append(ours, flags...)...), nil
+		},
+	})
+}
+
+func chromiumFlags(profile string) []string {
+	flags := []string{
+		"--headless=new",
+		"--user-data-dir=" + profile,
+		"--no-first-run",
+		"--disable-background-networking",
+		"--disable-component-update",
+		"--disable-default-apps",
+		"--disable-dev-shm-usage", // a container's /dev/shm has 64 MB
+		"--disable-extensions",
+		"--disable-gpu",
+		"--disable-sync",
+		"--hide-scrollbars",
+		"--metrics-recording-only",
+		"--mute-audio",
+		"--password-store=basic",
+	}
+	if os.Geteuid() == 0 {
+		flags = append(flags, "--no-sandbox") // Chromium does not start as root with it
+	}
+	return flags
+}

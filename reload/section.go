@@ -1,0 +1,314 @@
+package reload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload/internal/document"
+	"github.com/weir-go/weir/reload/internal/explain"
+	"github.com/weir-go/weir/reload/internal/model"
+	"github.com/weir-go/weir/store"
+)
+
+// A Section describes a top-level field of the program in a file, beside limiters and pipelines, such as the routes of a
+// server. O is the struct that the field is decoded into. Each function can be nil. The functions must not modify o, and
+// must do the same for the same o.
+type Section[O any] struct {
+	// Doc is the description of the field in the JSON schema.
+	Doc string
+	// Required refuses files without the field.
+	Required bool
+	// Complete says that a file with the field is for this program alone, so that [Kinds.AcceptUnknown] does not apply
+	// to it. It is for tools that check files without the program that runs them.
+	Complete bool
+	// Names gives names to functions and values that are made from o, such as key functions that limiters of the same
+	// file can then name. It is also called if o has problems, so that they are all found: values in o can be missing.
+	Names func(n *Names, o O)
+	// Check compares o with the rest of the file, which can have problems. It is called if o has none: what is wrong in
+	// o itself is up to the Validate methods of O and of the types in it. Each problem of a [weir.OptionsError] is
+	// reported where its field is written, any other error at the section.
+	Check func(f *File, o O) error
+	// Explain returns what [File.Explain] writes about the section. If nil, it is the result of a method
+	// Explain() string of O or, without one, a line for each field that the file sets.
+	Explain func(f *File, o O) string
+	// Pipelines returns the functions that build the section's pipelines, by name. The pipelines are in the same
+	// [registry.Change] as those of the file, which cannot have the same names. They are built again if o has changed,
+	// or a limiter that o names. A file with such a section needs no other pipelines.
+	Pipelines func(o O) map[string]func(b *SectionBuilder) error
+}
+
+// RegisterSection registers a top-level field for a part of the program that is not a pipeline. It is decoded as
+// strictly as the rest of the file. The rules of [RegisterStrategy] apply to O, and in the tag reload a field can also
+// have
+//
+//	limiter      the text is the name of a limiter of the file, which the section's pipelines can use
+//	pipeline     the text is the name of a pipeline of the file
+//	in=FIELD     the text is the name of an entry of that field of O, a map
+//	fixed        the value cannot change while the program runs: a Watcher refuses such a file
+//
+// A name that does not exist is reported where it is written. In a list or a map, each text is a name.
+//
+// The program gets the decoded value from [SectionOf]. [Options.InForce] tells it when a file comes into force.
+func RegisterSection[O any](k *Kinds, field string, s Section[O]) {
+	t := reflect.TypeFor[O]()
+	if !k.allowsSection(field, t) {
+		return
+	}
+	kind := model.SectionKind{Options: t, Doc: s.Doc, Required: s.Required, Complete: s.Complete}
+	if s.Names != nil {
+		kind.Names = func(n *model.Names, options any) { s.Names(&Names{n}, options.(O)) }
+	}
+	if s.Check != nil {
+		kind.Check = func(f *model.File, options any) error {
+			return s.Check(&File{kinds: k, content: *f, unchecked: true}, options.(O))
+		}
+	}
+	if s.Explain != nil {
+		kind.Explain = func(f *model.File, options any) string { return s.Explain(&File{kinds: k, content: *f}, options.(O)) }
+	}
+	if s.Pipelines != nil {
+		kind.Builds = func(options any) map[string]any {
+			builds := make(map[string]any)
+			for name, build := range s.Pipelines(options.(O)) {
+				builds[name] = build
+			}
+			return builds
+		}
+	}
+	k.sections = with(k.sections, field, kind)
+}
+
+// allowsSection reports whether a section can be registered. If not, it records the reason.
+func (k *Kinds) allowsSection(field string, options reflect.Type) bool {
+	taken := append(slices.Collect(maps.Keys(k.sections)),
+		model.LimitersField, model.BudgetsField, model.PipelinesField, model.AllowEmptyField)
+	return k.allows(sectionWhat, field, options, false, taken)
+}
+
+// SectionOf returns the value of a section of f. ok is false if f does not have the field, or if it was registered with
+// another type. The value must not be modified.
+func SectionOf[O any](f *File, field string) (o O, ok bool) {
+	for _, s := range f.content.Sections {
+		if s.Name == field {
+			o, ok = s.Options.(O)
+		}
+	}
+	return o, ok
+}
+
+// Names are the names that a section gives to functions and values, for the rest of the file to use. A name that the
+// program has registered, or another section has given, is a problem of the section.
+//
+// A function or value is made from options, and made again for each pipeline that is built with it. If the options have
+// changed in the next version of the file, the pipelines that use the name are built again. Fields with the tag "-" are
+// not compared.
+type Names struct{ names *model.Names }
+
+// Key gives a name to a key function, as [Kinds.RegisterKey] does. make returns the function for the options from. If
+// make returns an error, the file does not come into force.
+func (n *Names) Key(name string, from any, make func() (func(ctx context.Context) string, error)) {
+	n.names.Give(model.KeyFunction, name, from, make)
+}
+
+// Store gives a name to a store, as [Kinds.RegisterStore] does. open returns the store for the options from, the same
+// one for each call: it must stay open as long as the registry. If open returns an error, the file does not come into
+// force.
+func (n *Names) Store(name string, from any, open func() (*store.Store, error)) {
+	n.names.Give(model.LimiterStore, name, from, open)
+}
+
+// A SectionBuilder builds a pipeline of a section. Like the [registry.Builder] in it, it must not be used after the
+// build function has returned, and is not safe for concurrent use.
+type SectionBuilder struct {
+	*registry.Builder
+	// File is the file with the section.
+	File    *File
+	builder builder
+	section *model.Section
+}
+
+// Limiter returns a limiter of the file that the section names in a field with the tag reload:"limiter". It is the
+// same that the pipelines of the file use. If it is partitioned, it finds the key in the context of each call; see
+// [SectionBuilder.Partitioned].
+func (b *SectionBuilder) Limiter(name string) (limiter.Limiter, error) {
+	l := b.section.Limiters[name]
+	if l == nil {
+		return nil, fmt.Errorf("the section %s does not name the limiter %q in a field with the tag reload:\"limiter\"", b.section.Name, name)
+	}
+	return b.builder.limiter(name, l)
+}
+
+// Partitioned is Limiter for a limiter that is partitioned. It gets the context twice: as the resource, which its key
+// function gets, and as the context that ends the wait. A chain is not partitioned, even if its members are.
+func (b *SectionBuilder) Partitioned(name string) (limiter.Partitioned[context.Context], error) {
+	l, err := b.Limiter(name)
+	if err != nil {
+		return nil, err
+	}
+	p, ok := l.(*byContext)
+	if !ok {
+		return nil, fmt.Errorf("limiter %q: it is not partitioned", name)
+	}
+	return p.Partitioned, nil
+}
+
+// sectionBuildFunc returns the function that builds a pipeline of s.
+func (f *File) sectionBuildFunc(s *model.Section, name string) registry.BuildFunc {
+	return func(b *registry.Builder) error {
+		build, _ := s.Builds[name].(func(*SectionBuilder) error)
+		err := errors.New("its build function is nil")
+		if build != nil {
+			err = build(&SectionBuilder{Builder: b, File: f, builder: f.builder(b, nil), section: s})
+		}
+		if err != nil {
+			return f.at(s.Place, err)
+		}
+		return nil
+	}
+}
+
+// A LimiterInfo describes a limiter of a file.
+type LimiterInfo struct {
+	Name string
+	// Kind is the kind, such as "token_bucket"; of a partitioned limiter the kind of the limiter of each key.
+	Kind string
+	// Options are the options as the file sets them: of the kind, such as a [limiter.TokenBucketOptions], and for a
+	// partitioned limiter those of each key. If nil, the kind has no options, or the file has problems there.
+	Options any
+	// Partitioned reports whether each key has a limiter of its own, and Key is the name of the key function.
+	Partitioned bool
+	Key         string
+	// Store is the name of the store with its state; "": it is in the process.
+	Store string
+	// Members are the names of the limiters in a chain.
+	Members []string
+}
+
+// Limiter returns what the file says about a shared limiter. ok is false if there is none of that name.
+func (f *File) Limiter(name string) (info LimiterInfo, ok bool) {
+	l := f.content.LimiterNamed[name]
+	if l == nil {
+		return info, false
+	}
+	return infoOf(name, l), true
+}
+
+// AllLimiters returns what the file says about its limiters: the shared ones and then the limiters that are written in
+// strategies, whose names are pipeline/strategy.
+func (f *File) AllLimiters() iter.Seq[LimiterInfo] {
+	return func(yield func(LimiterInfo) bool) {
+		for _, l := range f.content.Limiters {
+			if !yield(infoOf(l.Name, l)) {
+				return
+			}
+		}
+		for _, p := range f.content.Pipelines {
+			for _, s := range p.Strategies {
+				if l := s.Limiter; l != nil && l.Name == "" && !yield(infoOf(p.RegistryName(s, ""), l)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func infoOf(name string, l *model.Limiter) LimiterInfo {
+	info := LimiterInfo{Name: name, Kind: l.Kind, Options: l.Options}
+	if o, is := l.Options.(model.PartitionedOptions); is {
+		info.Partitioned, info.Key, info.Options = true, o.Key, nil
+		if l.Each != nil {
+			info.Kind, info.Options = l.Each.Kind, l.Each.Options
+		}
+	}
+	if l.Store != nil {
+		info.Store = l.Store.Name
+	}
+	for _, m := range l.Members {
+		info.Members = append(info.Members, m.Name)
+	}
+	return info
+}
+
+// ExplainLimiter returns the limits of a shared limiter in words, as [File.Explain] writes them. It returns "" if there
+// is no limiter of that name, and during [Section.Check], when limiters can have problems.
+func (f *File) ExplainLimiter(name string) string {
+	l := f.content.LimiterNamed[name]
+	if l == nil || f.unchecked {
+		return ""
+	}
+	return document.Visible(explain.Limits(l))
+}
+
+// Strategies returns the kinds of the strategies of a pipeline, the outermost first, with those of the pipelines that it
+// embeds in their place.
+func (f *File) Strategies(pipeline string) []string {
+	return f.strategies(pipeline, nil)
+}
+
+// strategies is Strategies for a pipeline inside others.
+func (f *File) strategies(pipeline string, inside []string) (kinds []string) {
+	if slices.Contains(inside, pipeline) { // a cycle, which Parse refuses
+		return nil
+	}
+	for _, p := range f.content.Pipelines {
+		if p.Name != pipeline {
+			continue
+		}
+		for _, s := range p.Strategies {
+			if o, embeds := s.Options.(model.PipelineOptions); embeds {
+				kinds = append(kinds, f.strategies(o.Name, append(slices.Clone(inside), pipeline))...)
+			} else {
+				kinds = append(kinds, s.Kind)
+			}
+		}
+	}
+	return kinds
+}
+
+// checkFixed refuses a file in which a fixed field of a section is not what it is in previous.
+func (f *File) checkFixed(previous *File) error {
+	if previous == nil {
+		return nil
+	}
+	var found document.Problems
+	for field, kind := range f.kinds.sections {
+		before, now := previous.fixed(field, kind), f.fixed(field, kind)
+		for path, text := range now {
+			if was, known := before[path]; known && was != text {
+				found.AddAt(f.placeOf(field, path), "cannot change while the program runs; restart it with this file, or undo the change")
+			}
+		}
+	}
+	return newFileError(f.name, found)
+}
+
+// fixed returns the texts of the fixed fields of a section, by path.
+func (f *File) fixed(field string, kind model.SectionKind) map[string]string {
+	for _, s := range f.content.Sections {
+		if s.Name == field {
+			return model.FixedTexts(field, reflect.ValueOf(s.Options))
+		}
+	}
+	return model.FixedTexts(field, reflect.Zero(kind.Options))
+}
+
+// placeOf returns where the field with that path is written, or else where its section is.
+func (f *File) placeOf(field, path string) document.Place {
+	at := document.Place{Line: 1, Column: 1, Path: path}
+	for _, s := range f.content.Sections {
+		if s.Name == field {
+			at.Line, at.Column = s.Place.Line, s.Place.Column
+			if written, ok := s.Places[path]; ok {
+				at = written
+			}
+		}
+	}
+	return at
+}

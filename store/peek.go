@@ -1,0 +1,128 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store/backend"
+)
+
+// Peek returns what [Limiter.TryAcquire] would return now; see [limiter.Peeker]. It makes at most one call to the store,
+// which takes no permits. While the store is away, the [OutagePolicy] decides.
+//
+// If this instance has not used the limiter before, Peek is its first use: the limits that the limiter was made with come
+// into force as they would with TryAcquire.
+func (l *Limiter[O]) Peek(ctx context.Context, n int) (limiter.Lease, error) {
+	return l.c.peek(ctx, "", n)
+}
+
+// Peek is [Limiter.Peek] for a key.
+func (p *Partitioned[O]) Peek(ctx context.Context, key string, n int) (limiter.Lease, error) {
+	return p.c.peek(ctx, key, n)
+}
+
+// PeekKey is [Partitioned.Peek]. With it, a Partitioned is a [limiter.KeyPeeker].
+func (p *Partitioned[O]) PeekKey(ctx context.Context, key string, n int) (limiter.Lease, error) {
+	return p.c.peek(ctx, key, n)
+}
+
+// peek is tryAcquire without taking or counting anything.
+func (c *core) peek(ctx context.Context, key string, n int) (limiter.Lease, error) {
+	if err := c.checkRequest(ctx, n, false); err != nil {
+		return limiter.Lease{}, err
+	}
+	key = storedKey(key)
+	lease, borrowed, decided := c.peekLocally(key, n)
+	if decided {
+		return lease, nil
+	}
+	lease, err := c.peekInStore(ctx, key, n, borrowed)
+	switch {
+	case errors.Is(err, ErrUnavailable) && c.closed.Load():
+		return limiter.Lease{}, limiter.ErrClosed
+	case errors.Is(err, ErrUnavailable):
+		return c.peekWithoutStore(key, n, err), nil
+	case err != nil:
+		return limiter.Lease{}, err
+	case !lease.Acquired() && c.inRange(n) != nil: // the limit was lowered meanwhile
+		return limiter.Lease{}, c.inRange(n)
+	}
+	return lease, nil
+}
+
+// peekLocally is tryLocally for peek. If it has not decided, borrowed is how many permits the blocks have.
+func (c *core) peekLocally(key string, n int) (lease limiter.Lease, borrowed int64, decided bool) {
+	ks := c.keys.lock(key, false)
+	if ks == nil {
+		return limiter.Lease{}, 0, false
+	}
+	defer ks.mu.Unlock()
+	if n > 0 && !ks.queue.empty() && c.queueing.Load().order == limiter.OldestFirst {
+		return limiter.Rejected(ks.waitBehind(n), ""), 0, true
+	}
+	now := time.Now()
+	switch borrowed = ks.dropUsedBlocks(now); {
+	case borrowed >= weight(n):
+		return limiter.Granted(n, nil), 0, true
+	case ks.rejection.covers(n, now):
+		wait := ks.lastAnswer.untilAvailable(int64(n), now)
+		return limiter.RejectedKnowing(wait, "", ks.lastAnswer.free()), 0, true
+	}
+	return limiter.Lease{}, borrowed, false
+}
+
+// peekInStore asks the store for peek. borrowed permits need not be available there.
+func (c *core) peekInStore(ctx context.Context, key string, n int, borrowed int64) (limiter.Lease, error) {
+	if c.leased {
+		lc, err := c.askForLease(ctx, key, 0, false)
+		if err != nil {
+			return limiter.Lease{}, err
+		}
+		free := lc.request.Definition.Permits - lc.request.InUse
+		if free < weight(n) {
+			return limiter.RejectedKnowing(0, "", free), nil
+		}
+		return limiter.Granted(n, nil), nil
+	}
+	q, err := c.ask(ctx, key, backend.Request{})
+	if err != nil {
+		return limiter.Lease{}, err
+	}
+	defer q.recycle()
+	wait := q.untilAvailable(int64(n) - borrowed)
+	switch {
+	case wait == 0:
+		return limiter.Granted(n, nil), nil
+	case c.o.Block > 1:
+		return limiter.Rejected(wait, ""), nil
+	default:
+		return limiter.RejectedKnowing(wait, "", q.def.Permits-q.state.Missing), nil
+	}
+}
+
+// peekWithoutStore is withoutStore for peek.
+func (c *core) peekWithoutStore(key string, n int, err error) limiter.Lease {
+	lease := limiter.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
+	switch c.o.Outage {
+	case FailOpen:
+		lease = limiter.Granted(n, nil)
+	case FallBackLocally:
+		lease = c.fallback.peek(c, key, n)
+	}
+	return OutageKey.With(lease, err)
+}
+
+// peek is ask for [core.peek].
+func (f *fallback) peek(c *core, key string, n int) limiter.Lease {
+	local := f.current(c)
+	if local == nil {
+		return limiter.Rejected(0, limiter.ReasonClosed)
+	}
+	lease, err := local.Peek(context.Background(), key, n)
+	if err != nil { // n is above the share, or the limiter was closed just now
+		return limiter.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
+	}
+	return lease
+}
