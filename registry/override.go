@@ -95,8 +95,8 @@ func (o *Override) validate() error {
 //
 // The limits of a limiter in a store are overridden for all instances, and o.Until is a time of the store's clock. The
 // override ends in time even if this instance does not run any more; it does not end because this registry removes the
-// limiter or is closed. Override waits for the store, at most ten times [store.Options.CallTimeout], whatever ctx is; see
-// [store.Limiter.Override].
+// limiter or is closed. Override waits for the store, at most fifteen times [store.Options.CallTimeout], even if ctx ends
+// before; see [store.Limiter.Override].
 //
 // The start is reported as [EventOverridden] and the end as [EventOverrideEnded], those of a limiter in a store by the
 // registry of every instance that uses it. If the clock steps, the end can be up to a minute late.

@@ -13,8 +13,8 @@ import (
 
 // SharedOptions are the [LimiterInfo.Options] of a limiter whose state is in a store.
 type SharedOptions[O LimiterOptions] struct {
-	// Limits are the limits that the pipelines name. They can change in place. An instance that was reconfigured
-	// later may have set other limits in the store.
+	// Limits are the limits that the pipelines name or, in LimiterInfo.Options during an override, those of the override.
+	// They can change in place. An instance that was reconfigured later may have set other limits in the store.
 	Limits O
 	// How are the other options. If they change, another limiter is made.
 	How store.LimiterOptions

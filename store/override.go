@@ -31,9 +31,9 @@ const (
 )
 
 // Override replaces the limits for all instances until o.Until, in place of an earlier override. As with
-// [Limiter.Reconfigure], permits that were granted stay granted, and what was taken stays taken; Override takes as long,
-// and has the same errors. After an error nothing has changed, unless the store has carried out a call whose answer was
-// lost; [Limiter.Overridden] says so later.
+// [Limiter.Reconfigure], permits that were granted stay granted, and what was taken stays taken. Override takes at most
+// fifteen times Options.CallTimeout, and has the errors of Reconfigure. After an error nothing has changed, unless the
+// store has carried out a call whose answer was lost; then [Limiter.Overridden] says so later.
 //
 // Reconfigure, ReconfigureLater and the first use of the limiter by another program do not end the override: the limits
 // that they set come into force at its end. If they change the kind, such as from a token bucket to a window, the
