@@ -116,6 +116,7 @@ var folders = []folder{
 	// The examples and the comparisons with peers may use anything, and nothing uses them.
 	{name: "examples/*", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
 	{name: "bench", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
+	{name: "bench/gateway", leaf: true},
 	{name: "bench/soak", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
 
 	// What all packages share: the error of wrong options and Must.

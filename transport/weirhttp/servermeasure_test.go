@@ -15,6 +15,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -331,7 +332,15 @@ func TestMeasure_ExemptInside(t *testing.T) {
 	assert.Equal(t, 200, get(l.Handler(Measure(&recorder{}, nil)(mux))).Code)
 }
 
-// As with net/http alone, a server that answers 413 closes the connection, and the files of a form are removed.
+// The method of a request keeps the whole request line in memory, so a known method is a constant.
+func TestMeasure_MethodIsAConstant(t *testing.T) {
+	method := strings.Clone(http.MethodGet)
+	known := knownMethod(method)
+	assert.Equal(t, method, known)
+	assert.NotSame(t, unsafe.StringData(method), unsafe.StringData(known))
+}
+
+// As with net/http alone, a server that answers 413 closes the connection.
 func TestMeasure_RequestTooLarge(t *testing.T) {
 	var rec recorder
 	s := serveWith(t, Measure(&rec, nil)(handler(func(w http.ResponseWriter, r *http.Request) {
