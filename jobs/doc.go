@@ -51,7 +51,7 @@
 //
 // Most callers need only these: [Migrate] and [New] when the program starts, the Set methods of [Throttler] for the
 // limiters, [Declare] with [Throttled] for what jobs need of them, and [Throttler.Plugin] for the River client.
-// [ParseConfig] reads limiters and throttles from a file instead.
+// [ParseConfig] reads limiters and throttles from a file instead. Package jobs/jobsdashboard shows them on a dashboard.
 //
 // A job that does not get all its limits holds none. It is snoozed, which costs no attempt, until its turn is near. A
 // job that cannot be throttled as it is declared fails; it never runs unthrottled. The page docs/jobs.md says what is

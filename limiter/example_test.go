@@ -174,6 +174,36 @@ func ExampleNewPartitioned() {
 	// eve: false 0s "partition limit reached"
 }
 
+// What would happen to a user, without doing it.
+func ExamplePartitionedLimiter_PeekKey() {
+	ctx := context.Background()
+	perUser := weir.Must(limiter.NewPartitionedByKey(
+		func(user string) string { return user },
+		limiter.TokenBucketFactory[string](limiter.PerMinute(1, 2)),
+		nil,
+	))
+	defer perUser.Close()
+
+	if _, err := perUser.TryAcquire(ctx, "ann", 1); err != nil {
+		panic(err)
+	}
+	for _, n := range []int{1, 2} {
+		lease, err := perUser.PeekKey(ctx, "ann", n)
+		if err != nil {
+			panic(err)
+		}
+		after, _ := lease.RetryAfter()
+		fmt.Println(n, lease.Acquired(), after.Round(time.Second))
+	}
+	lease := weir.Must(perUser.PeekKey(ctx, "bob", 2))
+	fmt.Println("bob", lease.Acquired(), perUser.Len(), "partition")
+
+	// Output:
+	// 1 true 0s
+	// 2 false 1m0s
+	// bob true 1 partition
+}
+
 // The users that are limited most.
 func ExamplePartitionedLimiter_TopRejected() {
 	ctx := context.Background()

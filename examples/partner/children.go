@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -24,14 +25,15 @@ type child struct {
 
 // startChild starts "partner serve" and waits until it listens. The child ends when its standard input ends, so it does
 // not outlive this process, whatever this process dies of.
-func startChild(ctx context.Context, name string, log io.Writer, arguments ...string) (*child, error) {
+func startChild(ctx context.Context, name, postgres string, log io.Writer, arguments ...string) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(self, append([]string{"serve", "-with-parent", "-name", name}, arguments...)...)
 	c := &child{target: target{name: name}, said: &tail{}, ended: make(chan struct{})}
-	cmd.Stderr = io.MultiWriter(c.said, log)
+	cmd.Env = append(os.Environ(), postgresURL+"="+postgres)
+	cmd.Stderr = io.MultiWriter(c.said, &lines{to: log})
 	if c.stdin, err = cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -76,7 +78,11 @@ func (c *child) stop() {
 
 // failed is the error of a child that has ended by itself.
 func (c *child) failed() error {
-	return fmt.Errorf("instance %s has ended by itself (%v); it said:\n%s", c.name, c.result, c.said)
+	how := "exit status 0"
+	if c.result != nil {
+		how = c.result.Error()
+	}
+	return fmt.Errorf("instance %s has ended by itself (%s); it said:\n%s", c.name, how, c.said)
 }
 
 // stopAll stops all children at the same time.
@@ -107,4 +113,21 @@ func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return strings.TrimSpace(string(t.text))
+}
+
+// lines passes on whole lines only, so that those of two instances are not mixed.
+type lines struct {
+	to   io.Writer
+	rest []byte
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.rest = append(l.rest, p...)
+	if end := bytes.LastIndexByte(l.rest, '\n') + 1; end > 0 {
+		if _, err := l.to.Write(l.rest[:end]); err != nil {
+			return 0, err
+		}
+		l.rest = append(l.rest[:0], l.rest[end:]...)
+	}
+	return len(p), nil
 }

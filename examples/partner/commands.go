@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -16,12 +17,16 @@ import (
 	"time"
 )
 
+// postgresURL is the environment variable with the URL of PostgreSQL. A flag shows its value, which can have a password, to
+// all users of the machine.
+const postgresURL = "WEIR_POSTGRES_URL"
+
 // serveCommand is "partner serve": one instance.
 func serveCommand(ctx context.Context, arguments []string, in io.Reader, out, errOut io.Writer) error {
 	flags := flag.NewFlagSet("partner serve", flag.ContinueOnError)
 	var o serveOptions
 	flags.StringVar(&o.listen, "listen", "127.0.0.1:0", "the `address` to listen on")
-	flags.StringVar(&o.postgres, "postgres", "", "the `URL` of PostgreSQL; required")
+	flags.StringVar(&o.postgres, "postgres", "", "the `URL` of PostgreSQL (default "+postgresURL+")")
 	flags.StringVar(&o.schema, "schema", "partner", "the schema of the tables, which is created if it does not exist")
 	flags.StringVar(&o.name, "name", "one", "the instance's `name` in logs and traces")
 	flags.IntVar(&o.connections, "connections", 16, "the most connections to PostgreSQL")
@@ -32,13 +37,16 @@ func serveCommand(ctx context.Context, arguments []string, in io.Reader, out, er
 	if err := parse(flags, arguments, errOut); err != nil {
 		return err
 	}
+	if o.postgres == "" {
+		o.postgres = os.Getenv(postgresURL)
+	}
 	var err error
 	if o.variant, err = variantByName(*variantName); err != nil {
 		return &usageError{err}
 	}
 	switch {
 	case o.postgres == "":
-		return usage("-postgres must be the URL of a PostgreSQL server")
+		return usage("-postgres or %s must be the URL of a PostgreSQL server", postgresURL)
 	case o.schema == "":
 		return usage("-schema must not be empty")
 	case o.connections < 1 || o.connections > 1000:
@@ -55,7 +63,7 @@ func serveCommand(ctx context.Context, arguments []string, in io.Reader, out, er
 			stop()
 		}()
 	}
-	return serve(ctx, o, func(a net.Addr) { fmt.Fprintln(out, a) })
+	return serve(ctx, o, func(a net.Addr) { fmt.Fprintf(out, "%v\n", a) })
 }
 
 // loadFlags are the flags of the demo and of "partner load".
@@ -141,10 +149,10 @@ func loadCommand(ctx context.Context, arguments []string, out, errOut io.Writer)
 		return err
 	}
 	r, err := l.measure(ctx, all, variant{name: "unknown"}, out)
-	if err != nil {
+	if r == nil {
 		return err
 	}
-	return l.conclude(r, out)
+	return errors.Join(err, l.conclude(r, out))
 }
 
 func parseTargets(list string) ([]target, error) {

@@ -32,7 +32,7 @@ func demoCommand(ctx context.Context, arguments []string, out, errOut io.Writer)
 	d.register(flags)
 	full := flags.Bool("full", false, "the demo's ten minutes; the same as -for 10m")
 	variantName := flags.String("variant", "weir", "the limiter: "+variantNames())
-	flags.StringVar(&d.postgres, "postgres", "", "the `URL` of PostgreSQL (default WEIR_POSTGRES_URL, or a server that is started for the run)")
+	flags.StringVar(&d.postgres, "postgres", "", "the `URL` of PostgreSQL (default "+postgresURL+", or a server that is started for the run)")
 	listen := flags.String("listen", "127.0.0.1:0,127.0.0.1:0", "the `addresses` of the two instances, whose /metrics Prometheus can scrape")
 	logFile := flags.String("log", "", "a `file` for the logs of the instances, as lines of JSON")
 	if err := parse(flags, arguments, errOut); err != nil {
@@ -78,8 +78,8 @@ func (d *demoRun) run(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	for i, address := range d.listen {
-		c, err := startChild(ctx, instanceName(i), d.log, "-listen", address, "-postgres", url, "-schema", schema,
-			"-variant", d.variant.name, "-log-level", d.logLevel())
+		c, err := startChild(ctx, instanceName(i), url, d.log,
+			"-listen", address, "-schema", schema, "-variant", d.variant.name, "-log-level", d.logLevel())
 		if err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func (d *demoRun) findPostgres(ctx context.Context) (url, whose string, stop fun
 	if server.Own() {
 		return server.URL, "a PostgreSQL that was started for this run", server.Stop, nil
 	}
-	return server.URL, "the server of WEIR_POSTGRES_URL", server.Stop, nil
+	return server.URL, "the server of " + postgresURL, server.Stop, nil
 }
 
 func (d *demoRun) introduce(all *loads, whose string) {

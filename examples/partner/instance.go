@@ -115,7 +115,7 @@ func namedUser(next http.Handler) http.Handler {
 }
 
 func serveOn(ctx context.Context, l net.Listener, handler http.Handler) error {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	server := &http.Server{Handler: handler, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	select {
@@ -130,6 +130,8 @@ func serveOn(ctx context.Context, l net.Listener, handler http.Handler) error {
 	if err != nil {
 		err = errors.Join(err, server.Close())
 	}
-	<-served
+	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
+		err = errors.Join(err, e)
+	}
 	return err
 }

@@ -63,8 +63,14 @@ func must(t *testing.T, name string) variant {
 	return v
 }
 
-// send sends a request and returns the answer and its body.
-func send(t *testing.T, method, url, body string) (*http.Response, string) {
+// A reply is the answer to a request.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func send(t *testing.T, method, url, body string) reply {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
@@ -80,7 +86,7 @@ func send(t *testing.T, method, url, body string) (*http.Response, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp, string(text)
+	return reply{resp.StatusCode, resp.Header, string(text)}
 }
 
 func TestInstance(t *testing.T) {
@@ -106,16 +112,16 @@ func TestInstance(t *testing.T) {
 		{"DELETE", "/items/ann", "", 405, ""},
 		{"GET", "/healthz", "", 200, ""},
 	} {
-		resp, body := send(t, c.method, url+c.path, c.body)
-		if resp.StatusCode != c.status || !strings.HasPrefix(body, c.want) {
-			t.Errorf("%d: %s %s: %d %s", i, c.method, c.path, resp.StatusCode, body)
+		got := send(t, c.method, url+c.path, c.body)
+		if got.status != c.status || !strings.HasPrefix(got.body, c.want) {
+			t.Errorf("%d: %s %s: %d %s", i, c.method, c.path, got.status, got.body)
 		}
-		took, asked := limiterTime(resp.Header)
+		took, asked := limiterTime(got.header)
 		if wants := c.method == "GET" && (c.status == 200 && c.want != "" || c.status == 429); asked != wants || asked && took <= 0 {
 			t.Errorf("%d: %s %s: the limiter took %v, %v", i, c.method, c.path, took, asked)
 		}
-		if c.status == 429 && resp.Header.Get("Retry-After") != "2" {
-			t.Errorf("Retry-After is %q", resp.Header.Get("Retry-After"))
+		if c.status == 429 && got.header.Get("Retry-After") != "2" {
+			t.Errorf("Retry-After is %q", got.header.Get("Retry-After"))
 		}
 	}
 }
@@ -127,8 +133,8 @@ func TestVariants(t *testing.T) {
 			url, _ := startInstance(t, serveOptions{variant: v, schema: "testvariants_" + v.name})
 			for _, user := range []string{"ann", "bob"} {
 				for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
-					if resp, body := send(t, "GET", url+"/items/"+user, ""); resp.StatusCode != want {
-						t.Errorf("%s: %d %s, want %d", user, resp.StatusCode, body, want)
+					if got := send(t, "GET", url+"/items/"+user, ""); got.status != want {
+						t.Errorf("%s: %+v, want %d", user, got, want)
 					}
 				}
 			}
@@ -139,8 +145,8 @@ func TestVariants(t *testing.T) {
 // A locked row makes every call of nowait fail, and the table and the verdict say so.
 func TestVariants_NowaitFails(t *testing.T) {
 	url, _ := startInstance(t, serveOptions{variant: must(t, "nowait")})
-	if resp, _ := send(t, "GET", url+"/items/user-1", ""); resp.StatusCode != http.StatusOK {
-		t.Fatal(resp.Status)
+	if got := send(t, "GET", url+"/items/user-1", ""); got.status != http.StatusOK {
+		t.Fatal(got)
 	}
 	end := holdTransaction(t, "select from testvariants_nowaitfails.last_request for update")
 	defer end()
@@ -148,7 +154,11 @@ func TestVariants_NowaitFails(t *testing.T) {
 	if status != limitHeld {
 		t.Errorf("status %d", status)
 	}
-	for _, want := range []string{"one: the first 55P03: another request holds", "10 requests failed with 55P03", "10 of 10 requests had no decision"} {
+	out += send(t, "GET", url+"/metrics", "").body
+	for _, want := range []string{
+		`weir_rate_limiter_requests_total{pipeline_name="http",result="failed",strategy_name="per-user"} 10`,
+		"one: the first 55P03: another request holds", "10 × 55P03: ", "10 of 10 requests had no decision",
+	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}
@@ -171,7 +181,7 @@ func TestVariants_ExclusionDeadlocks(t *testing.T) {
 	if status != limitHeld {
 		t.Errorf("status %d", status)
 	}
-	for _, want := range []string{"one: the first 40P01: a deadlock", "failed with 40P01", "a request waited", "had no decision"} {
+	for _, want := range []string{"one: the first 40P01: a deadlock", " × 40P01: ", "a request waited", "had no decision"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}
@@ -230,7 +240,7 @@ func TestInstance_Metrics(t *testing.T) {
 	if r.Granted != 1 || r.Instances[0].GET != (counts{20, 1, 19, 0}) || r.Instances[0].POST != (counts{3, 3, 0, 0}) {
 		t.Errorf("%+v", r)
 	}
-	_, metrics := send(t, "GET", url+"/metrics", "")
+	metrics := send(t, "GET", url+"/metrics", "").body
 	for _, want := range []string{
 		`weir_rate_limiter_requests_total{pipeline_name="http",result="acquired",strategy_name="per-user"} 1`,
 		`weir_rate_limiter_requests_total{pipeline_name="http",result="rejected",strategy_name="per-user"} 19`,
@@ -295,8 +305,7 @@ func TestInstance_Shutdown(t *testing.T) {
 	release := holdTransaction(t, "lock table testinstance_shutdown.items")
 	answered := make(chan int, 1)
 	go func() {
-		resp, _ := send(t, "POST", url+"/items/create", `{"user": "ann", "name": "a"}`)
-		answered <- resp.StatusCode
+		answered <- send(t, "POST", url+"/items/create", `{"user": "ann", "name": "a"}`).status
 	}()
 	awaitLocks(t, "testinstance_shutdown", 1)
 	go func() {

@@ -67,7 +67,7 @@ func (i *items) create(w http.ResponseWriter, r *http.Request) {
 	err := i.pool.QueryRow(r.Context(),
 		inSchema("insert into SCHEMA.items (who, name) values ($1, $2) returning clock_timestamp()", i.schema),
 		item.User, item.Name).Scan(&a.Now)
-	reply(w, http.StatusCreated, a, err)
+	respond(w, http.StatusCreated, a, err)
 }
 
 // get is GET /items/{user}.
@@ -77,7 +77,7 @@ func (i *items) get(w http.ResponseWriter, r *http.Request) {
 		select coalesce(array_agg(name), '{}'), clock_timestamp()
 		from (select name from SCHEMA.items where who = $1 order by id desc limit 10) latest`, i.schema),
 		a.User).Scan(&a.Items, &a.Now)
-	reply(w, http.StatusOK, a, err)
+	respond(w, http.StatusOK, a, err)
 }
 
 // isName reports whether PostgreSQL can store s as a text, and s is short enough.
@@ -85,7 +85,7 @@ func isName(s string) bool {
 	return 0 < len(s) && len(s) <= maxName && utf8.ValidString(s) && !strings.Contains(s, "\x00")
 }
 
-func reply(w http.ResponseWriter, status int, a answer, err error) {
+func respond(w http.ResponseWriter, status int, a answer, err error) {
 	if err != nil {
 		http.Error(w, "the database does not answer", http.StatusInternalServerError)
 		return

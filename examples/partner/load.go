@@ -50,7 +50,7 @@ func (s *sample) rejected() bool  { return s.status == http.StatusTooManyRequest
 
 // An observer follows a load while it runs. Its methods are called from many goroutines.
 type observer interface {
-	sending(target int)
+	sending(target int, post bool)
 	answered(s sample)
 	skipped(target int)
 }
@@ -89,9 +89,12 @@ type sender struct {
 // answer is an error now, not a table of errors later.
 func (s *sender) first(ctx context.Context, l *loads) (clock time.Time, err error) {
 	for i, t := range l.targets {
-		s.observer.sending(i)
+		s.observer.sending(i, true)
 		a := s.ask(ctx, i, t, true, l.users[0], time.Since(s.start))
 		s.observer.answered(a)
+		if a.failure == interrupted {
+			return clock, context.Cause(ctx)
+		}
 		if !a.succeeded() {
 			return clock, fmt.Errorf("instance %s: POST %s/items/create: %s", t.name, t.url, a.failure)
 		}
@@ -125,7 +128,7 @@ func (s *sender) send(ctx context.Context, l *loads, i int, t target, open *atom
 			continue
 		}
 		open.Add(1)
-		s.observer.sending(i)
+		s.observer.sending(i, post)
 		wg.Go(func() {
 			defer open.Add(-1)
 			s.observer.answered(s.ask(ctx, i, t, post, l.users[n%len(l.users)], due))
@@ -138,7 +141,10 @@ func (s *sender) ask(ctx context.Context, i int, t target, post bool, user strin
 	a := sample{target: i, post: post, user: user, due: due, sent: time.Since(s.start)}
 	err := s.exchange(ctx, t, &a)
 	a.answered = time.Since(s.start)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		a.failure = interrupted
+	case err != nil:
 		a.failure = failureOf(err)
 	}
 	return a
@@ -196,9 +202,6 @@ func failureOf(err error) string {
 		Timeout() bool
 	}](err); ok && e.Timeout() {
 		return "no answer"
-	}
-	if errors.Is(err, context.Canceled) {
-		return interrupted
 	}
 	// Without the method and the URL, which differ for each user.
 	text := err.Error()

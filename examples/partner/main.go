@@ -30,7 +30,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"syscall"
 )
 
 // The statuses that the program ends with.
@@ -42,19 +41,22 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), endings...)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
+	ignoreBrokenPipe()
 	os.Exit(command(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
 // command runs the command line and returns the status to end with.
 func command(ctx context.Context, arguments []string, in io.Reader, out, errOut io.Writer) int {
-	err := dispatch(ctx, arguments, in, out, errOut)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	err := dispatch(ctx, arguments, in, &stopper{out, cancel}, errOut)
 	if errors.Is(err, flag.ErrHelp) {
 		return limitHeld
 	}
 	if err != nil {
-		fmt.Fprintln(errOut, "partner:", err)
+		fmt.Fprintf(errOut, "partner: %v\n", err)
 	}
 	switch {
 	case err == nil:
@@ -102,4 +104,18 @@ func parse(flags *flag.FlagSet, arguments []string, errOut io.Writer) error {
 		return usage("unexpected argument %q; the commands are serve and load, and no command for the demo", flags.Arg(0))
 	}
 	return nil
+}
+
+// A stopper ends the program when its output cannot be written.
+type stopper struct {
+	io.Writer
+	stop context.CancelCauseFunc
+}
+
+func (s *stopper) Write(p []byte) (int, error) {
+	n, err := s.Writer.Write(p)
+	if err != nil {
+		s.stop(fmt.Errorf("write the output: %w", err))
+	}
+	return n, err
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -91,16 +92,13 @@ func (p profile) rate(t time.Duration) float64 {
 }
 
 func (p profile) String() string {
-	text := ""
-	for i, s := range p {
-		if i > 0 {
-			text += ", then "
-		}
+	var stages []string
+	for _, s := range p {
 		if s.first == s.last {
-			text += fmt.Sprintf("%g/s for %v", s.first, s.length)
+			stages = append(stages, fmt.Sprintf("%g/s for %v", s.first, s.length))
 		} else {
-			text += fmt.Sprintf("rising from %g/s to %g/s for %v", s.first, s.last, s.length)
+			stages = append(stages, fmt.Sprintf("rising from %g/s to %g/s for %v", s.first, s.last, s.length))
 		}
 	}
-	return text
+	return strings.Join(stages, ", then ")
 }

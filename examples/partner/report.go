@@ -10,7 +10,7 @@ import (
 
 // print prints the verdict for a reader.
 func (r *verdict) print(out io.Writer) {
-	fmt.Fprintln(out)
+	fmt.Fprintf(out, "\n")
 	for _, u := range r.Users[:min(len(r.Users), maxUsersPrinted)] {
 		fmt.Fprintf(out, "%s: %d successes, and %d are allowed: one at once, and one for each %v of the\n", u.User, u.Granted, u.Allowed, interval)
 		fmt.Fprintf(out, "%.1f s from the first request to the last success, by PostgreSQL's clock.\n", u.Seconds)
@@ -29,7 +29,7 @@ func (r *verdict) print(out io.Writer) {
 		printLatency(out, name, r.Requests[name])
 	}
 	printLatency(out, "sent late by", r.Late)
-	fmt.Fprintln(out)
+	fmt.Fprintf(out, "\n")
 	r.printProblems(out)
 	r.printConclusion(out)
 }
@@ -49,7 +49,7 @@ const tooLate = 100 * time.Millisecond
 
 func (r *verdict) printProblems(out io.Writer) {
 	for _, name := range slices.Sorted(maps.Keys(r.Failures)) {
-		fmt.Fprintf(out, "%d requests failed with %s: %s.\n", r.Failures[name], name, explain(name))
+		fmt.Fprintf(out, "%d × %s: %s.\n", r.Failures[name], name, explain(name))
 	}
 	for _, i := range r.Instances {
 		if i.Skipped > 0 {
@@ -59,7 +59,7 @@ func (r *verdict) printProblems(out io.Writer) {
 	for _, u := range r.Users {
 		if u.TooClose > 0 {
 			fmt.Fprintf(out, "%s had %d successes less than %v after another.\n", u.User, u.TooClose, interval)
-		} else if u.Granted > 1 && u.ClosestRuns < interval.Seconds()*0.9 {
+		} else if u.Granted > 1 && u.ClosestRuns < interval.Seconds()/2 {
 			fmt.Fprintf(out, "The service ran two requests of %s within %.2f s: a request that is granted after a wait counts from its beginning.\n",
 				u.User, u.ClosestRuns)
 		}
@@ -90,7 +90,7 @@ func (r *verdict) printConclusion(out io.Writer) {
 	case r.TooMany:
 		fmt.Fprintf(out, "FAILED: %v: %d successes, and %d are allowed.\n", errTooMany, r.Granted, r.Allowed)
 	case gets == 0:
-		fmt.Fprintln(out, "No GET was answered.")
+		fmt.Fprintf(out, "No GET was answered.\n")
 	case undecided > 0:
 		fmt.Fprintf(out, "The limit held, but %d of %d requests had no decision.\n", undecided, gets)
 	default:

@@ -25,13 +25,14 @@ type table struct {
 	row     []cell
 	open    []int // by target
 	oks     int
+	posts   int             // the successful POSTs in this row
 	limits  []time.Duration // the limiter's times in this row
 	seen    map[string]bool // the failures that have their line
 	slow    bool            // a slow answer of the limiter has its line
 	rows    int
 }
 
-// A cell is what a row says of a target.
+// A cell is what a row says of the GETs of a target.
 type cell struct {
 	sent, ok, rejected, failed int
 	took                       []time.Duration
@@ -45,7 +46,10 @@ func newTable(out io.Writer, l *loads, every time.Duration) *table {
 	}
 }
 
-func (t *table) sending(target int) {
+func (t *table) sending(target int, post bool) {
+	if post {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.row[target].sent++
@@ -63,22 +67,17 @@ func (t *table) skipped(target int) {
 func (t *table) answered(s sample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.open[s.target]--
+	if !s.post {
+		t.open[s.target]--
+	}
 	if s.failure == interrupted {
 		return
 	}
 	t.samples = append(t.samples, s)
-	c := &t.row[s.target]
-	switch {
-	case s.failure != "":
-		c.failed++
+	if s.failure != "" {
 		t.note(s.failure, t.loads.targets[s.target].name, s.answered, explain(s.failure))
-	case s.rejected():
-		c.rejected++
-	case !s.post:
-		c.ok++
-		t.oks++
 	}
+	t.count(&s)
 	if s.asked {
 		t.limits = append(t.limits, s.limiter)
 		if s.limiter >= slow && s.failure == "" && !t.slow {
@@ -87,7 +86,27 @@ func (t *table) answered(s sample) {
 				fmt.Sprintf("a request waited %s in the limiter for its decision", short(s.limiter)))
 		}
 	}
+}
+
+// count adds an answer to the row. It is called with mu held.
+func (t *table) count(s *sample) {
+	if s.post {
+		if s.succeeded() {
+			t.posts++
+		}
+		return
+	}
+	c := &t.row[s.target]
 	c.took = append(c.took, s.answered-s.sent)
+	switch {
+	case s.failure != "":
+		c.failed++
+	case s.rejected():
+		c.rejected++
+	default:
+		c.ok++
+		t.oks++
+	}
 }
 
 // slow is how long a decision takes that is worth a line.
@@ -133,7 +152,7 @@ func (t *table) follow(ctx context.Context, start time.Time) {
 // The columns of a target, and of all targets together.
 const (
 	targetColumns = "   sent   ok    429 fail  open     p99"
-	totalColumns  = "   ok so far  limiter p99"
+	totalColumns  = "   ok so far  limiter p99  POST"
 )
 
 func (t *table) head() {
@@ -142,6 +161,7 @@ func (t *table) head() {
 		first += "   " + fmt.Sprintf("%-*s", len(targetColumns)-3, "-- "+target.name+" "+strings.Repeat("-", max(0, len(targetColumns)-7-len(target.name))))
 		second += targetColumns
 	}
+	fmt.Fprintf(t.out, "ok: granted; 429: rejected; fail: neither; open: no answer yet; ok so far: all successes, and how many are allowed by then\n")
 	fmt.Fprintf(t.out, "%s   -- all %s\n%s%s\n", first, strings.Repeat("-", len(totalColumns)-10), second, totalColumns)
 }
 
@@ -152,16 +172,16 @@ func (t *table) print(name string, at time.Duration) {
 	t.rows++
 	var b strings.Builder
 	fmt.Fprintf(&b, "%7s", name)
-	any := false
+	used := false
 	for i := range t.row {
 		c := &t.row[i]
-		any = any || c.sent > 0 || len(c.took) > 0
-		fmt.Fprintf(&b, "%7d%5s%7s%5s%6s%8s", c.sent, dots(c.ok), dots(c.rejected), dots(c.failed), dots(t.open[i]), quantile(c.took, 0.99))
+		used = used || c.sent > 0 || len(c.took) > 0 || t.open[i] > 0
+		fmt.Fprintf(&b, "%7s%5s%7s%5s%6s%8s", dots(c.sent), dots(c.ok), dots(c.rejected), dots(c.failed), dots(t.open[i]), quantile(c.took, 0.99))
 		t.row[i] = cell{}
 	}
-	fmt.Fprintf(&b, "%12s%13s\n", fmt.Sprintf("%d of %d", t.oks, allowed(at)*len(t.loads.users)), quantile(t.limits, 0.99))
-	t.limits = nil
-	if any {
+	fmt.Fprintf(&b, "%12s%13s%6s\n", fmt.Sprintf("%d of %d", t.oks, allowed(at-1)*len(t.loads.users)), quantile(t.limits, 0.99), dots(t.posts))
+	t.limits, t.posts = nil, 0
+	if used {
 		_, _ = io.WriteString(t.out, b.String())
 	}
 }

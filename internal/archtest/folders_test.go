@@ -108,11 +108,15 @@ var folders = []folder{
 	},
 
 	// A module of its own, because the gateway needs what no package does: a Prometheus exporter, drivers, a verifier of tokens.
+	// Apart from jobs, whose users need not link the dashboard.
+	{name: "jobs/jobsdashboard", mayImport: []string{"jobs", "dashboard"}, testOnly: []string{"github.com/riverqueue/river", "github.com/jackc/pgx/v5"}},
+
 	{name: "cmd/weir", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
 
 	// The examples and the comparisons with peers may use anything, and nothing uses them.
 	{name: "examples/*", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
 	{name: "bench", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
+	{name: "bench/gateway", leaf: true},
 	{name: "bench/soak", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
 
 	// What all packages share: the error of wrong options and Must.

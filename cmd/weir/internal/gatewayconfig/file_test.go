@@ -135,6 +135,7 @@ func TestInvalid(t *testing.T) {
 		{routes, "routes: [{match: '/api/x', upstream: u, strip_prefix: api}]", `must begin with a slash`},
 		{routes, "routes: [{match: '/api/x', upstream: u, strip_prefix: /ap}]", `must be the beginning of the path in match`},
 		{routes, "routes: [{match: '/{x}/a', upstream: u, strip_prefix: '/{x}'}]", `must have no wildcard`},
+		{"pipelines:", "pipelines:\n  gateway/u: {strategies: []}", `f:8:3: gateway: cannot be with a pipeline called gateway/u`},
 		{"pipelines:", "pipelines:\n  gateway: {strategies: []}", `the pipeline of this name is that of gateway`},
 	} {
 		_, err := parse(strings.Replace(minimal, c.what, c.by, 1))

@@ -13,14 +13,16 @@ import (
 // the retry does not wait for requests that are not sent again.
 const RetryableHandle = "retryable"
 
-// A Runtime runs what the gateway's part of a file describes. Both functions are called while the pipelines of a file
-// are built. If they are nil, a file can be checked and explained, but not put in force.
+// A Runtime runs what the gateway's part of a file describes. If its functions are nil, a file can be checked and
+// explained, but not put in force.
 type Runtime struct {
-	// Store returns the store of that name. It is called for each limiter that has its state there. The Runtime opens a
-	// store once, and closes it after the registry: what a file says about stores cannot change while the program runs.
+	// Store returns the store of that name. It is called for each limiter that has its state there, while pipelines are
+	// built. The Runtime opens a store once, and closes it after the registry: what a file says about stores cannot
+	// change while the program runs.
 	Store func(name string, s Store) (*store.Store, error)
-	// Build adds the strategies of the pipeline [PipelineName], which serves the routes of g, to b. g has its defaults.
-	Build func(b *reload.SectionBuilder, g Gateway) error
+	// Pipelines returns the functions that build the pipelines of g, which has its defaults: [PipelineName] and, if
+	// need be, others, whose names begin with it and a slash.
+	Pipelines func(g Gateway) map[string]func(b *reload.SectionBuilder) error
 }
 
 var (
@@ -30,25 +32,29 @@ var (
 
 // Register registers the gateway's part of files with k.
 func Register(k *reload.Kinds, r Runtime) {
-	k.RegisterHandle(RetryableHandle, weirhttp.Retryable)
 	reload.RegisterSection(k, Field, reload.Section[Gateway]{
-		Doc:      "The reverse proxy of weir gateway.",
-		Complete: true,
-		Names:    r.names,
-		Check:    func(f *reload.File, g Gateway) error { return g.Check(f) },
-		Pipelines: func(g Gateway) map[string]func(b *reload.SectionBuilder) error {
-			return map[string]func(b *reload.SectionBuilder) error{PipelineName: func(b *reload.SectionBuilder) error {
-				if r.Build == nil {
-					return errNoRuntime
-				}
-				return r.Build(b, g.WithDefaults())
-			}}
-		},
+		Doc:       "The reverse proxy of weir gateway.",
+		Required:  r.Pipelines != nil, // also of a file that replaces one: without it, there would be nothing to serve
+		Complete:  true,
+		Names:     r.names,
+		Check:     func(f *reload.File, g Gateway) error { return g.Check(f) },
+		Explain:   func(f *reload.File, g Gateway) string { return g.Explain(f) },
+		Pipelines: r.pipelines,
 	})
+}
+
+func (r Runtime) pipelines(g Gateway) map[string]func(b *reload.SectionBuilder) error {
+	if r.Pipelines == nil {
+		return map[string]func(b *reload.SectionBuilder) error{
+			PipelineName: func(*reload.SectionBuilder) error { return errNoRuntime },
+		}
+	}
+	return r.Pipelines(g.WithDefaults())
 }
 
 // names gives the stores and keys of g their names.
 func (r Runtime) names(n *reload.Names, g Gateway) {
+	n.Handle(RetryableHandle, nil, weirhttp.Retryable)
 	for name, s := range g.Stores {
 		n.Store(name, s, func() (*store.Store, error) {
 			if r.Store == nil {

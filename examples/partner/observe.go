@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,8 +82,8 @@ func (s *signals) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	var errs []error
-	for i := len(s.closers) - 1; i >= 0; i-- {
-		errs = append(errs, s.closers[i](ctx))
+	for _, closer := range slices.Backward(s.closers) {
+		errs = append(errs, closer(ctx))
 	}
 	return errors.Join(errs...)
 }
@@ -103,7 +104,7 @@ func (s *signals) observe(route string, next http.Handler) http.Handler {
 			attribute.Int("http.response.status_code", answered.status))
 		attrs := []slog.Attr{
 			slog.String("route", route), slog.Int("status", answered.status),
-			slog.Duration("limiter", *took), slog.Duration("duration", time.Since(began)),
+			slog.Float64("limiter_ms", ms(*took)), slog.Float64("duration_ms", ms(time.Since(began))),
 		}
 		if cause := w.Header().Get(limiterError); cause != "" {
 			attrs = append(attrs, slog.String("limiter_error", cause))

@@ -1,0 +1,208 @@
+package jobsdashboard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+	"github.com/riverqueue/river/rivertype"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/dashboard"
+	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/jobs"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Runner(m)) }
+
+type importArgs struct {
+	Tenant string `json:"tenant"`
+	Batch  string `json:"batch"`
+}
+
+func (importArgs) Kind() string { return "import" }
+
+// importer works until its context ends or the test does.
+type importer struct {
+	river.WorkerDefaults[importArgs]
+	begun chan int64
+	lost  chan error
+}
+
+func (w *importer) Work(ctx context.Context, job *river.Job[importArgs]) error {
+	w.begun <- job.ID
+	<-ctx.Done()
+	w.lost <- context.Cause(ctx)
+	return river.JobCancel(ctx.Err())
+}
+
+var importing = weir.Must(jobs.Declare(jobs.Throttle{Limits: []jobs.Limit{
+	{Mutex: "tenants", Key: "{tenant}"},
+	{Semaphore: "imports", Owner: "{batch}"},
+	{FixedWindow: "starts"},
+}}))
+
+// A world is a River client that runs imports, on a server of the test's own.
+type world struct {
+	*importer
+	throttler *jobs.Throttler
+	client    *river.Client[pgx.Tx]
+}
+
+func newWorld(t *testing.T) *world {
+	ctx := t.Context()
+	pool, err := pgxpool.New(ctx, testserver.Postgres(t).URL)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	const schema, riverSchema = "jobsdashboard_weir", "jobsdashboard_river"
+	drop := fmt.Sprintf("drop schema if exists %s cascade; drop schema if exists %s cascade", schema, riverSchema)
+	_, err = pool.Exec(ctx, drop+"; create schema "+riverSchema)
+	require.NoError(t, err)
+	t.Cleanup(func() { _, _ = pool.Exec(context.Background(), drop) })
+	quiet := slog.New(slog.DiscardHandler)
+	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Schema: riverSchema, Logger: quiet})
+	require.NoError(t, err)
+	_, err = migrator.Migrate(ctx, rivermigrate.DirectionUp, nil)
+	require.NoError(t, err)
+	require.NoError(t, jobs.Migrate(ctx, pool, schema))
+
+	w := &world{importer: &importer{begun: make(chan int64, 10), lost: make(chan error, 10)}}
+	w.throttler, err = jobs.New(ctx, pool, &jobs.Options{
+		Schema: schema, RiverSchema: riverSchema, Lease: 3 * time.Second, // within it, a job sees that it has lost its slot
+	})
+	require.NoError(t, err)
+	t.Cleanup(w.throttler.Close)
+	require.NoError(t, w.throttler.SetSemaphore(ctx, "imports", jobs.SemaphoreOptions{MaxCount: 3}))
+	require.NoError(t, w.throttler.SetFixedWindow(ctx, "starts", jobs.FixedWindowOptions{Limit: 100, Interval: 90 * time.Second}))
+
+	workers := river.NewWorkers()
+	river.AddWorker(workers, jobs.Throttled(w.importer, importing))
+	w.client, err = river.NewClient(riverpgxv5.New(pool), &river.Config{
+		Schema: riverSchema, Logger: quiet, Workers: workers, FetchPollInterval: 100 * time.Millisecond,
+		Queues:  map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 10}},
+		Plugins: []rivertype.Plugin{w.throttler.Plugin()},
+	})
+	require.NoError(t, err)
+	require.NoError(t, w.client.Start(ctx))
+	t.Cleanup(func() { require.NoError(t, w.client.StopAndCancel(context.Background())) })
+	return w
+}
+
+// insert inserts a job and returns its number.
+func (w *world) insert(t *testing.T, tenant, batch string) int64 {
+	t.Helper()
+	result, err := w.client.Insert(t.Context(), importArgs{Tenant: tenant, Batch: batch}, nil)
+	require.NoError(t, err)
+	return result.Job.ID
+}
+
+func TestJobs(t *testing.T) {
+	ctx := t.Context()
+	w := newWorld(t)
+	all := New(w.throttler)
+	first := w.insert(t, "acme", "spring")
+	require.Equal(t, first, <-w.begun)
+	second := w.insert(t, "acme", "summer")
+	acme := dashboard.JobRef{Type: "mutex", Name: "tenants", Key: "acme"}
+	var state dashboard.JobState
+	require.Eventually(t, func() bool {
+		var err error
+		state, err = all.Inspect(ctx, acme)
+		require.NoError(t, err)
+		return len(state.Waiters) == 1
+	}, 20*time.Second, 20*time.Millisecond)
+
+	t.Run("Inspect", func(t *testing.T) {
+		assert.Equal(t, acme, state.JobRef)
+		assert.Equal(t, []int{1, 1, 0, 1}, []int{state.Limit, state.Used, state.Reserved, state.Waiting})
+		assert.False(t, state.Next.IsZero())
+		require.Len(t, state.Holders, 1)
+		assert.Equal(t, first, state.Holders[0].Job)
+		assert.Empty(t, state.Holders[0].Owner)
+		assert.False(t, state.Holders[0].Since.IsZero())
+		assert.Equal(t, second, state.Waiters[0].Job)
+		assert.False(t, state.Waiters[0].Since.IsZero())
+
+		semaphore, err := all.Inspect(ctx, dashboard.JobRef{Type: "semaphore", Name: "imports"})
+		require.NoError(t, err)
+		assert.Equal(t, 3, semaphore.Limit)
+		require.NotEmpty(t, semaphore.Holders)
+		assert.Equal(t, "spring", semaphore.Holders[0].Owner)
+		_, err = all.Inspect(ctx, dashboard.JobRef{Type: "semaphore", Name: "unknown"})
+		assert.ErrorIs(t, err, jobs.ErrUnknownLimiter)
+	})
+
+	t.Run("Limiters", func(t *testing.T) {
+		limiters, err := all.Limiters(ctx)
+		require.NoError(t, err)
+		texts := map[string]string{}
+		for _, l := range limiters {
+			texts[l.String()] = l.Options
+			if l.Name == "tenants" {
+				assert.Equal(t, []int{1, 1, 1}, []int{l.Keys, l.Holders, l.Waiters})
+			}
+		}
+		assert.Equal(t, map[string]string{
+			"mutex/tenants": "", "semaphore/imports": "max_count 3", "fixed_window/starts": "interval 1m30s, limit 100",
+		}, texts)
+	})
+
+	t.Run("Keys", func(t *testing.T) {
+		for after, want := range map[string][]string{"": {"acme"}, "acme": {}} {
+			keys, err := all.Keys(ctx, dashboard.JobRef{Type: "mutex", Name: "tenants"}, after, 10)
+			require.NoError(t, err)
+			assert.Equal(t, want, keys)
+		}
+	})
+
+	t.Run("Release", func(t *testing.T) {
+		released, err := all.Release(ctx, acme, dashboard.JobHolder{Job: second})
+		require.NoError(t, err)
+		assert.False(t, released, "it holds nothing")
+		released, err = all.Release(ctx, acme, state.Holders[0])
+		require.NoError(t, err)
+		assert.True(t, released)
+		assert.ErrorIs(t, <-w.lost, jobs.ErrLost)
+		assert.Equal(t, second, <-w.begun, "the next job has the slot")
+
+		released, err = all.Release(ctx, dashboard.JobRef{Type: "semaphore", Name: "imports"}, dashboard.JobHolder{Job: second, Owner: "summer"})
+		require.NoError(t, err)
+		assert.True(t, released)
+		assert.ErrorIs(t, <-w.lost, jobs.ErrLost)
+	})
+}
+
+func TestNew_WithoutThrottler(t *testing.T) { assert.Nil(t, New(nil)) }
+
+func TestOptionsText(t *testing.T) {
+	for options, want := range map[string]string{
+		`{}`: "", `{"max_count": 3}`: "max_count 3", `{"limit":5,"interval":60000000000,"at_once":true}`: "at_once true, interval 1m0s, limit 5",
+		`{"interval":"soon"}`: `interval "soon"`, `[1]`: `[1]`, ``: ``,
+	} {
+		assert.Equal(t, want, optionsText(json.RawMessage(options)), options)
+	}
+}
+
+// What the database cannot answer is an error.
+func TestJobs_DatabaseIsAway(t *testing.T) {
+	w := newWorld(t)
+	all := New(w.throttler)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := all.Limiters(ended)
+	assert.True(t, errors.Is(err, context.Canceled), err)
+	_, err = all.Inspect(ended, dashboard.JobRef{Type: "mutex", Name: "tenants"})
+	assert.True(t, errors.Is(err, context.Canceled), err)
+}
