@@ -118,6 +118,7 @@ type pipelineSeries struct {
 	version     int
 	at          time.Time
 	description description
+	note        string // what is wrong with the description
 }
 
 // A description is what the strategies of a pipeline say about themselves.
@@ -354,12 +355,15 @@ func (s *sampler) pipelineStates(ctx context.Context, infos []registry.PipelineI
 		}
 		series := s.pipelines[name]
 		if q := questions[i]; q != nil {
-			if d, ok := q.wait(ctx); ok {
-				series.description, series.version, series.at = d, info.Version, now
+			d, ok := q.wait(ctx)
+			if series.note = ""; ok {
+				series.description = d
 			} else {
-				state.Note = "a strategy has not answered in time: its options and state are as last known"
+				series.note = "a strategy has not answered: its options and state are as last known"
 			}
+			series.version, series.at = info.Version, now
 		}
+		state.Note = series.note
 		state.Running, state.Strategies = info.Pipeline.Running(), series.description
 		if state.Strategies == nil {
 			state.Strategies = []strategyState{}
@@ -541,7 +545,10 @@ func (s *sampler) askJobs() *question[jobsAnswer] {
 	return s.jobs.ask("Limiters of Jobs", func() (a jobsAnswer) {
 		ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 		defer cancel()
-		a.limiters, a.err = jobs.Limiters(ctx)
+		a.err = recovered.Error(func() (err error) {
+			a.limiters, err = jobs.Limiters(ctx)
+			return err
+		})
 		return a
 	})
 }
