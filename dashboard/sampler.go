@@ -189,9 +189,10 @@ func (s *sampler) pruneCircuits(seen map[pipeline.Source]bool) {
 
 // localStatistics returns the statistics of a limiter without a call to a store or to the program.
 func localStatistics(l any) (st limiter.Statistics, ok bool) {
-	switch l := l.(type) {
-	case *limiter.TokenBucket, *limiter.FixedWindow, *limiter.SlidingWindow, *limiter.Concurrency:
+	if isLocal(l) {
 		return l.(limiter.StatisticsProvider).Statistics(), true
+	}
+	switch l := l.(type) {
 	case interface {
 		StatisticsContext(ctx context.Context) limiter.Statistics
 	}: // with a context that is done it does not call the store, and returns what was last known
@@ -203,6 +204,16 @@ func localStatistics(l any) (st limiter.Statistics, ok bool) {
 		return st, err == nil
 	default:
 		return st, false
+	}
+}
+
+// isLocal reports whether a limiter is one of package limiter that is not partitioned.
+func isLocal(l any) bool {
+	switch l.(type) {
+	case *limiter.TokenBucket, *limiter.FixedWindow, *limiter.SlidingWindow, *limiter.Concurrency:
+		return true
+	default:
+		return false
 	}
 }
 
