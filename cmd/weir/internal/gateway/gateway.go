@@ -71,6 +71,7 @@ type gateway struct {
 // Run serves until it is told to stop. The error says why it could not begin to, or why it did not end in time; it is a
 // [*reload.FileError] if the file is wrong.
 func Run(ctx context.Context, o Options) (err error) {
+	o.Stdout, o.Stderr = &lockedWriter{to: o.Stdout}, &lockedWriter{to: o.Stderr}
 	g := &gateway{options: o, writers: make(map[io.Writer]*accesslog.Writer)}
 	defer g.closeLogs()
 	g.logger = slog.New(slog.NewJSONHandler(o.Stderr, nil))
