@@ -142,6 +142,7 @@ func (d *Dashboard) serveAction(w http.ResponseWriter, r *http.Request, f format
 	}
 	result, err := d.do(ctx, q)
 	d.record(ctx, q, result, err)
+	d.outdate()
 	switch wrong, isForm := errors.AsType[*formError](err); {
 	case isForm && f == formatHTML:
 		wrong.page.Error = wrong.Error()

@@ -118,6 +118,7 @@ type pipelineSeries struct {
 	version     int
 	at          time.Time
 	description description
+	note        string // what is wrong with the description
 }
 
 // A description is what the strategies of a pipeline say about themselves.
@@ -188,9 +189,10 @@ func (s *sampler) pruneCircuits(seen map[pipeline.Source]bool) {
 
 // localStatistics returns the statistics of a limiter without a call to a store or to the program.
 func localStatistics(l any) (st limiter.Statistics, ok bool) {
-	switch l := l.(type) {
-	case *limiter.TokenBucket, *limiter.FixedWindow, *limiter.SlidingWindow, *limiter.Concurrency:
+	if isLocal(l) {
 		return l.(limiter.StatisticsProvider).Statistics(), true
+	}
+	switch l := l.(type) {
 	case interface {
 		StatisticsContext(ctx context.Context) limiter.Statistics
 	}: // with a context that is done it does not call the store, and returns what was last known
@@ -202,6 +204,16 @@ func localStatistics(l any) (st limiter.Statistics, ok bool) {
 		return st, err == nil
 	default:
 		return st, false
+	}
+}
+
+// isLocal reports whether a limiter is one of package limiter that is not partitioned.
+func isLocal(l any) bool {
+	switch l.(type) {
+	case *limiter.TokenBucket, *limiter.FixedWindow, *limiter.SlidingWindow, *limiter.Concurrency:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -354,12 +366,15 @@ func (s *sampler) pipelineStates(ctx context.Context, infos []registry.PipelineI
 		}
 		series := s.pipelines[name]
 		if q := questions[i]; q != nil {
-			if d, ok := q.wait(ctx); ok {
-				series.description, series.version, series.at = d, info.Version, now
+			d, ok := q.wait(ctx)
+			if series.note = ""; ok {
+				series.description = d
 			} else {
-				state.Note = "a strategy has not answered in time: its options and state are as last known"
+				series.note = "a strategy has not answered: its options and state are as last known"
 			}
+			series.version, series.at = info.Version, now
 		}
+		state.Note = series.note
 		state.Running, state.Strategies = info.Pipeline.Running(), series.description
 		if state.Strategies == nil {
 			state.Strategies = []strategyState{}
@@ -541,7 +556,10 @@ func (s *sampler) askJobs() *question[jobsAnswer] {
 	return s.jobs.ask("Limiters of Jobs", func() (a jobsAnswer) {
 		ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 		defer cancel()
-		a.limiters, a.err = jobs.Limiters(ctx)
+		a.err = recovered.Error(func() (err error) {
+			a.limiters, err = jobs.Limiters(ctx)
+			return err
+		})
 		return a
 	})
 }

@@ -24,7 +24,7 @@ func isSection(name string) bool { return slices.Contains(sectionNames, name) }
 type view struct {
 	StoreAway bool // a store is away: what limiters in a store say is as last known
 	*snapshot
-	query  query
+	Query  query
 	name   string
 	hidden map[string]int  // by section: how many rows were left out
 	has    map[string]bool // the sections that have something before the filter
@@ -33,7 +33,7 @@ type view struct {
 // newView returns the view of a page.
 func newView(snap *snapshot, name string, q query) *view {
 	mine := *snap
-	v := &view{snapshot: &mine, query: q, name: name, hidden: map[string]int{}, has: map[string]bool{
+	v := &view{snapshot: &mine, Query: q, name: name, hidden: map[string]int{}, has: map[string]bool{
 		"keys": len(snap.Keys) > 0, "stores": len(snap.Stores) > 0, "files": len(snap.Files) > 0, "circuits": len(snap.Circuits) > 0, "jobs": snap.Jobs != nil,
 	}}
 	needle := strings.ToLower(q.Q)
@@ -75,7 +75,7 @@ func filter[T any](all []T, keep func(T) bool) []T {
 
 // sort sorts the lists that are not in an order of time.
 func (v *view) sort() {
-	by := v.query.Sort
+	by := v.Query.Sort
 	sortBy(v.Limiters, by, func(l limiterState) (level, float64, string) {
 		return l.Level, l.RejectedRate*1e6 + l.GrantedRate, l.Name
 	})
@@ -201,7 +201,7 @@ func (v *view) sections() []section {
 			continue
 		}
 		data := sectionData{view: v, Section: name, Overview: v.name == pageOverview, Hidden: v.hidden[name]}
-		if q := v.query.encode(); q != "" {
+		if q := v.Query.encode(); q != "" {
 			data.Suffix = "?" + q
 		}
 		var b bytes.Buffer
@@ -209,7 +209,7 @@ func (v *view) sections() []section {
 			b.Reset()
 			fmt.Fprintf(&b, "<p>This part could not be made: %s</p>", template.HTMLEscapeString(err.Error()))
 		}
-		all = append(all, section{ID: "section-" + name, HTML: template.HTML(b.String())}) //nolint:gosec // made by html/template
+		all = append(all, section{ID: "section-" + name, HTML: template.HTML(bytes.ToValidUTF8(b.Bytes(), replacement))}) //nolint:gosec // made by html/template
 	}
 	return all
 }

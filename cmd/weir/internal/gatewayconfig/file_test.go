@@ -15,13 +15,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// parse parses a file without the program that runs it.
-func parse(text string) (*reload.File, error) {
+// kinds returns what weir check knows.
+func kinds() *reload.Kinds {
 	k := reload.NewKinds()
 	k.AcceptUnknown()
 	gatewayconfig.Register(k, gatewayconfig.Runtime{})
-	return reload.Parse("f", []byte(text), k)
+	return k
 }
+
+// parse parses a file without the program that runs it.
+func parse(text string) (*reload.File, error) { return reload.Parse("f", []byte(text), kinds()) }
 
 func TestExampleFile(t *testing.T) {
 	content, err := os.ReadFile("../../testdata/gateway.yaml")
