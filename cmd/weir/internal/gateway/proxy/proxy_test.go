@@ -396,3 +396,48 @@ func TestClientGone(t *testing.T) {
 func rejectAfter(n int) limiter.Factory[string] {
 	return limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: n, Window: time.Hour})
 }
+
+// TestSlowBody checks that a client that stops sending does not hold its request for long, and harms no address.
+func TestSlowBody(t *testing.T) {
+	back := serve(t, http.HandlerFunc(echo))
+	table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
+	require.NoError(t, err)
+	h := NewHandler(weir.Must(pipeline.New("gateway", table)))
+	h.stall = 50 * time.Millisecond
+	g := serve(t, h)
+	for range 3 {
+		resp, rest := raw(t, g, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf")
+		assert.Equal(t, http.StatusRequestTimeout, resp.StatusCode)
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_, err = rest.ReadByte()
+		assert.ErrorIs(t, err, io.EOF, "the connection ends: what comes later is no request")
+	}
+	resp, err := http.Post(g.URL, "text/plain", strings.NewReader("whole"))
+	require.NoError(t, err)
+	assert.Equal(t, "whole", decoded(t, resp).Body)
+}
+
+// TestSlowReader checks that a client that does not read its answer does not hold its request for long.
+func TestSlowReader(t *testing.T) {
+	ended := make(chan struct{})
+	back := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		defer close(ended)
+		for piece := make([]byte, 1<<20); ; {
+			if _, err := w.Write(piece); err != nil {
+				return
+			}
+		}
+	}))
+	table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
+	require.NoError(t, err)
+	g := httptest.NewUnstartedServer(NewHandler(weir.Must(pipeline.New("gateway", table))))
+	g.Listener = &listener{g.Listener, 50 * time.Millisecond}
+	g.Start()
+	t.Cleanup(g.Close)
+	c, err := net.Dial("tcp", g.Listener.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	require.NoError(t, err)
+	<-ended
+}
