@@ -322,7 +322,7 @@ func (s *sampler) limiterState(ctx context.Context, now time.Time, info registry
 	state.Since = series.rejecting
 	state.History = series.columnsInOrder()
 	switch {
-	case state.RejectedRate > state.GrantedRate:
+	case state.RejectedRate > state.GrantedRate && state.Granted != nil:
 		state.Level = levelError
 	case state.RejectedRate > 0:
 		state.Level = levelWarning
