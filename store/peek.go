@@ -44,10 +44,11 @@ func (c *core) peek(ctx context.Context, key string, n int) (limiter.Lease, erro
 		return limiter.Lease{}, limiter.ErrClosed
 	case errors.Is(err, ErrUnavailable):
 		return c.peekWithoutStore(key, n, err), nil
-	case err != nil:
+	case err == nil && !lease.Acquired():
+		err = c.inRange(n) // the limit can have been lowered meanwhile
+	}
+	if err != nil {
 		return limiter.Lease{}, err
-	case !lease.Acquired() && c.inRange(n) != nil: // the limit was lowered meanwhile
-		return limiter.Lease{}, c.inRange(n)
 	}
 	return lease, nil
 }

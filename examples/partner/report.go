@@ -49,7 +49,7 @@ const tooLate = 100 * time.Millisecond
 
 func (r *verdict) printProblems(out io.Writer) {
 	for _, name := range slices.Sorted(maps.Keys(r.Failures)) {
-		fmt.Fprintf(out, "%d requests failed with %s: %s.\n", r.Failures[name], name, explain(name))
+		fmt.Fprintf(out, "%d × %s: %s.\n", r.Failures[name], name, explain(name))
 	}
 	for _, i := range r.Instances {
 		if i.Skipped > 0 {

@@ -411,6 +411,15 @@ var registryRows = []row{
 		f := must(reload.Parse("f", []byte("own: {}\nallow_empty: true\n"), k))
 		return drill{do: func() { _ = f.Explain(io.Discard) }, also: func() { _ = f.Pipelines() }}
 	}},
+	{"reload.Names.Handle(handle)", caller, func(x *scene) drill {
+		k := kinds(func(k *reload.Kinds) {
+			reload.RegisterSection(k, "own", reload.Section[struct{}]{Names: func(n *reload.Names, _ struct{}) {
+				n.Handle("h", nil, func(any, error) bool { x.hit(); return false })
+			}})
+		})
+		b, _ := x.file(k, "own: {}\npipelines:\n  f:\n    strategies:\n      - retry: {handle: h}\n", reload.Options{})
+		return x.runs(must(b.Get("f")), nil)
+	}},
 	{"reload.Names.Key(make) reload.Names.Store(open)", caught, func(x *scene) drill {
 		s := must(store.New(storetest.NewMemory(), &store.Options{NoListen: true}))
 		x.then(func() { _ = s.Close() })
