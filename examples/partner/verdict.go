@@ -14,9 +14,9 @@ func allowed(d time.Duration) int { return 1 + int(max(d, 0)/interval) }
 
 // A verdict is what a run comes to. Its JSON is printed with -json.
 type verdict struct {
-	Variant   string             `json:"variant"`
-	Seconds   float64            `json:"seconds"` // from the first request to the last answer
-	Granted   int                `json:"granted"` // successful GETs of all users
+	Variant   string             `json:"variant,omitempty"` // not known of instances that ran already
+	Seconds   float64            `json:"seconds"`           // from the first request to the last answer
+	Granted   int                `json:"granted"`           // successful GETs of all users
 	Allowed   int                `json:"allowed"`
 	TooMany   bool               `json:"too_many"`
 	Users     []userVerdict      `json:"users"`
