@@ -2,6 +2,8 @@ package registry_test
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -230,4 +232,46 @@ func TestApply_RemovesWhatTheProgramHasGot(t *testing.T) {
 	require.NoError(t, r.Define("got", with()))
 	require.NoError(t, r.Remove(t.Context(), "got"))
 	assert.Empty(t, lost, "the program has asked for it")
+}
+
+// An execution that begins while a change comes into force finds every pipeline that the new version uses.
+func TestRegistry_ApplyNewPipelineFirstConcurrentSafe(t *testing.T) {
+	r := registry.New(nil)
+	defer func() { require.NoError(t, r.Close(t.Context())) }()
+	change := func(version int) registry.Change {
+		inner := fmt.Sprintf("inner-%d", version) // by its name it would come after the outer one
+		return registry.Change{Define: map[string]registry.BuildFunc{
+			inner: func(*registry.Builder) error { return nil },
+			"a-outer": func(b *registry.Builder) error {
+				p, err := b.Pipeline(inner)
+				b.Add(pipeline.Embed(p))
+				return err
+			},
+		}}
+	}
+	require.NoError(t, r.Apply(t.Context(), change(0)))
+	outer, err := r.Get("a-outer")
+	require.NoError(t, err)
+	stop := make(chan struct{})
+	var running sync.WaitGroup
+	for range 4 {
+		running.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					if err := outer.Execute(t.Context(), func(context.Context) error { return nil }); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	for version := 1; version <= 300; version++ {
+		require.NoError(t, r.Apply(t.Context(), change(version)))
+	}
+	close(stop)
+	running.Wait()
 }

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -79,6 +80,12 @@ func (r *Registry) tryCommit(goid uint64, prepare func() (staged, error)) (done 
 func (r *Registry) putInForce(c staged) committed {
 	done := committed{versions: c.versions}
 	r.setSharedLimits(c)
+	// Handles change one after the other while executions run. A new pipeline comes before the pipelines that have a version in
+	// force: otherwise an execution that begins between the two on a new version would find no version of a pipeline
+	// that it uses.
+	slices.SortStableFunc(c.versions, func(a, b *version) int {
+		return cmp.Compare(a.instance.versionsInForce(), b.instance.versionsInForce())
+	})
 	now := time.Now()
 	for _, v := range c.versions {
 		i := v.instance
@@ -111,6 +118,14 @@ func (r *Registry) putInForce(c staged) committed {
 	}
 	r.drainOuterFirst(done.retired)
 	return done
+}
+
+// versionsInForce returns 0 if no version of the instance is in force, and otherwise 1.
+func (i *instance) versionsInForce() int {
+	if i.current == nil {
+		return 0
+	}
+	return 1
 }
 
 // check returns an error if c cannot be in force together with the other versions. The versions in force have been

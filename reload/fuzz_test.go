@@ -25,6 +25,10 @@ func FuzzParse(f *testing.F) {
 	}
 	k := functions()
 	reload.RegisterStrategy(k, "shedding", buildShedding)
+	registerServer(k, limiting)
+	f.Add([]byte("server: {listen: ':81', idle: off, size: 8, limits: {workers: 3, ratio: 0.5}, keys: {k: {path: 1}, l: {header: a}}, " +
+		"hosts: {a: {limiter: l, limiters: {x: l}, weight: -1}}, default: a, order: [a, b], stores: [s], through: p}\n" +
+		"limiters: {l: {partitioned: {key: k, each: {concurrency: {permit_limit: 1}}}, store: s}}\npipelines: {p: {strategies: [retry: {handle: never}]}}"))
 	lenient := reload.NewKinds()
 	lenient.AcceptUnknown()
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -40,6 +44,9 @@ func FuzzParse(f *testing.F) {
 			}
 			if err := file.Explain(io.Discard); err != nil {
 				t.Error(err)
+			}
+			for l := range file.AllLimiters() {
+				file.ExplainLimiter(l.Name)
 			}
 			again, err := reload.Parse("f", data, kinds)
 			if err != nil {

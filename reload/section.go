@@ -1,6 +1,7 @@
 package reload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,8 +107,8 @@ func SectionOf[O any](f *File, field string) (o O, ok bool) {
 // Names are the names that a section gives to functions and values, for the rest of the file to use. A name that the
 // program has registered, or another section has given, is a problem of the section.
 //
-// A function or value is made from options, and made again for each pipeline that is built with it. If the options have
-// changed in the next version of the file, the pipelines that use the name are built again. Fields with the tag "-" are
+// A key function or a store is made from options, and made again for each pipeline that is built with it. If the options
+// have changed in the next version of the file, the pipelines that use the name are built again. Fields with the tag "-" are
 // not compared.
 type Names struct{ names *model.Names }
 
@@ -115,6 +116,15 @@ type Names struct{ names *model.Names }
 // make returns an error, the file does not come into force.
 func (n *Names) Key(name string, from any, make func() (func(ctx context.Context) string, error)) {
 	n.names.Give(model.KeyFunction, name, from, make)
+}
+
+// Handle gives a name to a handle function that is made from the options from, as [Kinds.RegisterHandle] does.
+func (n *Names) Handle(name string, from any, handle func(result any, err error) bool) {
+	var given func() (func(any, error) bool, error)
+	if handle != nil {
+		given = func() (func(any, error) bool, error) { return handle, nil }
+	}
+	n.names.Give(model.HandleFunction, name, from, given)
 }
 
 // Store gives a name to a store, as [Kinds.RegisterStore] does. open returns the store for the options from, the same
@@ -246,30 +256,33 @@ func (f *File) ExplainLimiter(name string) string {
 	return document.Visible(explain.Limits(l))
 }
 
-// Strategies returns the kinds of the strategies of a pipeline, the outermost first, with those of the pipelines that it
-// embeds in their place.
-func (f *File) Strategies(pipeline string) []string {
-	return f.strategies(pipeline, nil)
+// A StrategyInfo describes a strategy of a file.
+type StrategyInfo struct {
+	Kind, Name string
+	// Limiter is the limiter of a rate limiter. It is called "pipeline/strategy" if it is written in the strategy.
+	Limiter LimiterInfo
+	// Pipeline is the name of the pipeline that the strategy embeds.
+	Pipeline string
 }
 
-// strategies is Strategies for a pipeline inside others.
-func (f *File) strategies(pipeline string, inside []string) (kinds []string) {
-	if slices.Contains(inside, pipeline) { // a cycle, which Parse refuses
-		return nil
-	}
+// Strategies returns what the file says about the strategies of one of its pipelines, the outermost first.
+func (f *File) Strategies(pipeline string) (all []StrategyInfo) {
 	for _, p := range f.content.Pipelines {
 		if p.Name != pipeline {
 			continue
 		}
 		for _, s := range p.Strategies {
+			info := StrategyInfo{Kind: s.Kind, Name: s.Name}
 			if o, embeds := s.Options.(model.PipelineOptions); embeds {
-				kinds = append(kinds, f.strategies(o.Name, append(slices.Clone(inside), pipeline))...)
-			} else {
-				kinds = append(kinds, s.Kind)
+				info.Pipeline = o.Name
 			}
+			if l := s.Limiter; l != nil {
+				info.Limiter = infoOf(cmp.Or(l.Name, p.RegistryName(s, "")), l)
+			}
+			all = append(all, info)
 		}
 	}
-	return kinds
+	return all
 }
 
 // checkFixed refuses a file in which a fixed field of a section is not what it is in previous.

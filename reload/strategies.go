@@ -79,7 +79,8 @@ func (b builder) strategy(s *model.Strategy) (pipeline.Strategy, error) {
 }
 
 func (b builder) handle(name string) func(any, error) bool {
-	return named[func(any, error) bool](b.kinds, model.HandleFunction, name)
+	handle, _ := made[func(any, error) bool](b, model.HandleFunction, name) // making it cannot fail
+	return handle
 }
 
 // budget returns the registry's budget of that name, or nil if m is nil. The budget keeps what it has counted from one
@@ -124,7 +125,7 @@ type circuitKey struct {
 // circuitBreaker returns the circuit breaker that the registry keeps for s under a circuitKey. A new circuit breaker
 // starts closed, because the previous one has counted by other rules.
 func (b builder) circuitBreaker(s *model.Strategy, o model.CircuitBreakerOptions) (pipeline.Strategy, error) {
-	key := circuitKey{options: model.Text(o)}
+	key := circuitKey{options: model.Text(o) + b.given[model.HandleFunction][o.Handle].From}
 	if o.Handle != "" || o.Control != "" {
 		key.functions = b.kinds
 	}

@@ -1,16 +1,22 @@
-// Weir checks and explains configuration files of package reload.
+// Weir checks and explains configuration files of package reload, and runs a gateway by one.
 //
+//	weir gateway -config FILE        # a reverse proxy with the limits and pipelines of FILE
+//	weir ready [ADDRESS]             # whether the gateway with that admin address can take requests
 //	weir check FILE...               # all problems, with line and column
-//	weir explain FILE [PIPELINE...]  # each pipeline in words
+//	weir explain FILE [PIPELINE...]  # each pipeline, and the gateway's part, in words
+//	weir explain -request 'GET /orders X-Api-Key=abc' FILE
+//	                                 # which way that request would go through the gateway
 //	weir schema                      # the JSON schema of the format, for editors
+//	weir version                     # the version of the program
 //
 // A FILE of "-" is the standard input. Any other FILE must be a regular file, and not a pipe. The exit status is 0 if all
-// files are valid, 1 if a file is not, and 2 if the command line is wrong, a file cannot be read, or the output cannot be
+// files are valid, 1 if a file is not or the gateway is not ready, and 2 if the command line is wrong, a file cannot be read, or the output cannot be
 // written.
 //
 // A program can register its own kinds and functions, which weir does not know. It accepts any name that is not spelled
 // much like a name that it knows. With -strict a file may name only weir's own kinds, and the names given by -key,
-// -handle, -permits, -fallback, -control, -error, -outcome, -behavior and -store.
+// -handle, -permits, -fallback, -control, -error, -outcome, -behavior and -store. A file with the field gateway is for
+// weir itself, and is always checked like that.
 package main
 
 import (
@@ -22,6 +28,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/weir-go/weir/cmd/weir/internal/gateway/plan"
+	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
 	"github.com/weir-go/weir/internal/regularfile"
 	"github.com/weir-go/weir/reload"
 )
@@ -29,7 +37,7 @@ import (
 // The exit statuses.
 const (
 	exitOK      = 0
-	exitInvalid = 1 // a file is not valid
+	exitInvalid = 1 // a file is not valid, or the gateway is not ready
 	exitError   = 2
 )
 
@@ -38,11 +46,16 @@ func main() {
 }
 
 const usage = `usage:
+  weir gateway -config FILE [flags]        a reverse proxy with the limits and pipelines of FILE
+  weir ready [ADDRESS]                     whether the gateway with that admin address can take requests
   weir check [flags] FILE...               all problems, with line and column
-  weir explain [flags] FILE [PIPELINE...]  each pipeline in words
+  weir explain [flags] FILE [PIPELINE...]  each pipeline, and the gateway's part, in words
+  weir explain -request REQUEST FILE       which way a request would go through the gateway
   weir schema                              the JSON schema of the format, for editors
+  weir version                             the version of the program
 
-A FILE of "-" is the standard input.
+A FILE of "-" is the standard input. A REQUEST is
+  ` + plan.Grammar + `
 
 flags:
 `
@@ -50,6 +63,7 @@ flags:
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	out := &output{to: stdout}
 	c := &command{stdin: stdin, stdout: out, stderr: stderr, kinds: reload.NewKinds()}
+	gatewayconfig.Register(c.kinds, gatewayconfig.Runtime{})
 	status := c.run(args)
 	if out.err != nil {
 		c.complain("weir: %v\n", out.err)
@@ -84,13 +98,19 @@ func (c *command) run(args []string) int {
 		return c.withFlags(name, args, 1, c.explain)
 	case "schema":
 		return c.withFlags(name, args, 0, c.schema)
+	case "gateway":
+		return c.gateway(args)
+	case "ready":
+		return c.ready(args)
+	case "version":
+		return c.version(args)
 	case "help", "-h", "-help", "--help":
 		c.help(c.flags(name), c.stdout)
 		return exitOK
 	case "":
 		c.help(c.flags(name), c.stderr)
 	default:
-		c.complain("weir: unknown command %q, must be check, explain or schema\n", name)
+		c.complain("weir: unknown command %q, must be gateway, ready, check, explain, schema or version\n", name)
 	}
 	return exitError
 }
@@ -101,6 +121,7 @@ type command struct {
 	stdout, stderr io.Writer
 	kinds          *reload.Kinds
 	strict         bool
+	request        string // explain this request; "": explain the file
 }
 
 // flags returns the flags of a command, which set the fields of c.
@@ -109,6 +130,9 @@ func (c *command) flags(name string) *flag.FlagSet {
 	f.SetOutput(c.stderr)
 	f.Usage = func() {} // withFlags calls help, because it knows where to print it
 	f.BoolVar(&c.strict, "strict", false, "accept only weir's own kinds, and the names given by the other flags")
+	if name != "check" && name != "schema" {
+		f.StringVar(&c.request, "request", "", "with explain: the `request` to explain")
+	}
 	for _, what := range reload.Registrations() {
 		f.Func(what, "the `name` of what the program registers with Kinds.Register"+strings.ToUpper(what[:1])+what[1:], func(name string) error {
 			c.kinds.Assume(what, name)
@@ -153,6 +177,9 @@ func (c *command) check(files []string) int {
 		f, problem := c.parse(name)
 		if problem == exitOK {
 			say(c.stdout, "%s: ok: %s\n", name, summary(f))
+			for _, warning := range gatewayconfig.Warnings(f) {
+				c.complain("%s: warning: %s\n", name, warning)
+			}
 		}
 		status = max(status, problem)
 	}
@@ -164,6 +191,9 @@ func summary(f *reload.File) string {
 	words := count(len(f.Pipelines()), "pipeline") + ", " + count(len(f.Limiters()), "shared limiter")
 	if budgets := len(f.Budgets()); budgets > 0 {
 		words += ", " + count(budgets, "budget")
+	}
+	if g, ok := reload.SectionOf[gatewayconfig.Gateway](f, gatewayconfig.Field); ok {
+		words += ", gateway with " + count(len(g.Routes), "route")
 	}
 	return words
 }
@@ -180,8 +210,33 @@ func (c *command) explain(args []string) int {
 	if problem != exitOK {
 		return problem
 	}
+	if c.request != "" {
+		return c.explainRequest(f, args[1:])
+	}
 	if err := f.Explain(c.stdout, args[1:]...); err != nil {
 		c.complain("weir: %v\n", err)
+		return exitError
+	}
+	return exitOK
+}
+
+// explainRequest says which way a request would go through the gateway of f.
+func (c *command) explainRequest(f *reload.File, others []string) int {
+	if len(others) > 0 {
+		c.complain("weir explain: with -request there is only a file, found %s\n", strings.Join(others, " "))
+		return exitError
+	}
+	r, err := plan.ParseRequest(c.request)
+	if err != nil {
+		c.complain("weir explain: -request: %v\na request is\n  %s\n", err, plan.Grammar)
+		return exitError
+	}
+	p, err := plan.New(f)
+	if err == nil {
+		err = p.Write(c.stdout, r)
+	}
+	if err != nil {
+		c.complain("weir explain: %s: %v\n", f.Name(), err)
 		return exitError
 	}
 	return exitOK
@@ -192,7 +247,11 @@ func (c *command) schema(args []string) int {
 		c.complain("weir schema: takes no file, found %s\n", strings.Join(args, " "))
 		return exitError
 	}
-	if _, err := c.stdout.Write(reload.Schema()); err != nil {
+	schema, err := c.kinds.Schema()
+	if err == nil {
+		_, err = c.stdout.Write(schema)
+	}
+	if err != nil {
 		c.complain("weir: %v\n", err)
 		return exitError
 	}

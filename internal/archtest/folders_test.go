@@ -116,6 +116,7 @@ var folders = []folder{
 	// The examples and the comparisons with peers may use anything, and nothing uses them.
 	{name: "examples/*", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
 	{name: "bench", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
+	{name: "bench/gateway", leaf: true},
 	{name: "bench/soak", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
 
 	// What all packages share: the error of wrong options and Must.
@@ -147,6 +148,8 @@ var folders = []folder{
 	// What make test and the drills agree on about tests that go by real time.
 	{name: "internal/realtime"},
 	{name: "internal/archtest", leaf: true},
+	// A module of its own, for the driver of the browser.
+	{name: "internal/browsertest", leaf: true, testOnly: []string{"..."}},
 	{name: "internal/voice", leaf: true},
 	{
 		name: "internal/hooktest", leaf: true,

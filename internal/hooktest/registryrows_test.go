@@ -411,6 +411,15 @@ var registryRows = []row{
 		f := must(reload.Parse("f", []byte("own: {}\nallow_empty: true\n"), k))
 		return drill{do: func() { _ = f.Explain(io.Discard) }, also: func() { _ = f.Pipelines() }}
 	}},
+	{"reload.Names.Handle(handle)", caller, func(x *scene) drill {
+		k := kinds(func(k *reload.Kinds) {
+			reload.RegisterSection(k, "own", reload.Section[struct{}]{Names: func(n *reload.Names, _ struct{}) {
+				n.Handle("h", nil, func(any, error) bool { x.hit(); return false })
+			}})
+		})
+		b, _ := x.file(k, "own: {}\npipelines:\n  f:\n    strategies:\n      - retry: {handle: h}\n", reload.Options{})
+		return x.runs(must(b.Get("f")), nil)
+	}},
 	{"reload.Names.Key(make) reload.Names.Store(open)", caught, func(x *scene) drill {
 		s := must(store.New(storetest.NewMemory(), &store.Options{NoListen: true}))
 		x.then(func() { _ = s.Close() })
@@ -443,6 +452,17 @@ var registryRows = []row{
 	}},
 
 	{"store.Options.OnEvent", ours, func(x *scene) drill { return x.events() }},
+	{"store.Limiter.OnOverride(f) store.Partitioned.OnOverride(f)", ours, func(x *scene) drill {
+		s := x.backed("")
+		l := must(s.Concurrency("l", limiter.ConcurrencyOptions{PermitLimit: 4}, nil))
+		l.OnOverride(func(store.Override[limiter.ConcurrencyOptions]) { x.hit() })
+		return drill{do: func() {
+			_ = l.Override(store.Override[limiter.ConcurrencyOptions]{
+				Options: limiter.ConcurrencyOptions{PermitLimit: 5}, Until: time.Now().Add(time.Second), By: "ann", Reason: "a sale",
+			})
+			time.Sleep(2 * time.Second)
+		}, also: x.tries(l)}
+	}},
 
 	{"telemetry.Options.Enrich", caller, func(x *scene) drill {
 		return x.heardBy(telemetry.Options{Enrich: func(ctx context.Context, _ pipeline.Event, attrs []attribute.KeyValue) []attribute.KeyValue {

@@ -5,14 +5,21 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/transport/weirhttp"
 )
 
 // Check compares g with the rest of its file: what the policies and routes name must be able to do what they need.
 func (g Gateway) Check(f *reload.File) error {
 	var p validate.Problems
+	for _, name := range f.Pipelines() {
+		if strings.HasPrefix(name, PipelineName+"/") {
+			p.Add("", nil, "cannot be with a pipeline called %s: names that begin with %s/ are for the addresses of upstreams", name, PipelineName)
+		}
+	}
 	needs := make(map[string][]string) // the wildcards that the key of each policy needs
 	for _, name := range slices.Sorted(maps.Keys(g.Policies)) {
 		limiter := g.Policies[name].Limiter
@@ -89,13 +96,19 @@ func Warnings(f *reload.File) (all []string) {
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	for i, r := range g.Routes {
 		method := r.Pattern().Method
-		for _, kind := range f.Strategies(r.Pipeline) {
-			switch {
+		for _, s := range Strategies(f, r.Pipeline) {
+			switch kind := s.Kind; {
 			case kind == "retry" && (method == http.MethodPost || method == http.MethodPatch):
 				add("gateway.routes[%d]: the pipeline %s retries, but a %s is only sent again if it has an Idempotency-Key", i, r.Pipeline, method)
-			case kind == "hedging" && method != "" && !safe(method):
+			case kind == "hedging" && method != "" && !Safe(method):
 				add("gateway.routes[%d]: the pipeline %s hedges, but a %s is never sent twice at once", i, r.Pipeline, method)
 			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(g.Policies)) {
+		p := g.Policies[name]
+		if info, _ := f.Limiter(p.Limiter); p.Headers != nil && *p.Headers != weirhttp.NoHeaders && p.fields(info) == "" {
+			add("gateway.policies.%s: it has no headers for clients, because the quota of its limiter is not known; set quota and window", name)
 		}
 	}
 	used := g.used(f)
@@ -118,8 +131,30 @@ func Warnings(f *reload.File) (all []string) {
 	return all
 }
 
-// safe reports whether requests with the method change nothing, so that they can be sent twice at once.
-func safe(method string) bool {
+// Strategies returns what the file says about the strategies of a pipeline, and of the pipelines that it embeds, each
+// once.
+func Strategies(f *reload.File, pipeline string) (all []reload.StrategyInfo) {
+	seen := make(map[string]bool)
+	var visit func(pipeline string)
+	visit = func(pipeline string) {
+		if seen[pipeline] {
+			return
+		}
+		seen[pipeline] = true
+		for _, s := range f.Strategies(pipeline) {
+			if s.Pipeline != "" {
+				visit(s.Pipeline)
+			} else {
+				all = append(all, s)
+			}
+		}
+	}
+	visit(pipeline)
+	return all
+}
+
+// Safe reports whether requests with the method change nothing, so that they can be sent twice at once.
+func Safe(method string) bool {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
 		return true

@@ -175,6 +175,22 @@ func TestReload_Fixed(t *testing.T) {
 	assert.Equal(t, 2, s.builds)
 }
 
+// A policy can say that it tells clients nothing where the others do.
+func TestPolicy_Headers(t *testing.T) {
+	text := strings.NewReplacer("KEY", "header", "gateway:", "gateway:\n  headers: legacy", "headers: draft-11, ", "").Replace(limited)
+	_, header := serve(t, text).get("/x")
+	assert.Equal(t, "3", header.Get("X-RateLimit-Limit"))
+	_, header = serve(t, strings.Replace(text, "cost: 3", "cost: 3, headers: none", 1)).get("/x")
+	assert.Empty(t, header.Get("X-RateLimit-Limit"))
+}
+
+// The file must not lose the gateway while it runs.
+func TestReload_Required(t *testing.T) {
+	s := serve(t, strings.Replace(limited, "KEY", "header", 1))
+	s.write(t, "pipelines: {p: {strategies: []}}\n")
+	require.ErrorContains(t, s.w.Reload(t.Context()), ":1:1: gateway is missing")
+}
+
 func TestBuild_KeyFileIsMissing(t *testing.T) {
 	text := strings.NewReplacer("KEY", "claim", "unverified: true", "secret_file: "+filepath.Join(t.TempDir(), "missing")).Replace(limited)
 	_, err := parse(text)

@@ -32,12 +32,13 @@ var (
 
 // Register registers the gateway's part of files with k.
 func Register(k *reload.Kinds, r Runtime) {
-	k.RegisterHandle(RetryableHandle, weirhttp.Retryable)
 	reload.RegisterSection(k, Field, reload.Section[Gateway]{
 		Doc:       "The reverse proxy of weir gateway.",
+		Required:  r.Pipelines != nil, // also of a file that replaces one: without it, there would be nothing to serve
 		Complete:  true,
 		Names:     r.names,
 		Check:     func(f *reload.File, g Gateway) error { return g.Check(f) },
+		Explain:   func(f *reload.File, g Gateway) string { return g.Explain(f) },
 		Pipelines: r.pipelines,
 	})
 }
@@ -53,6 +54,7 @@ func (r Runtime) pipelines(g Gateway) map[string]func(b *reload.SectionBuilder) 
 
 // names gives the stores and keys of g their names.
 func (r Runtime) names(n *reload.Names, g Gateway) {
+	n.Handle(RetryableHandle, nil, weirhttp.Retryable)
 	for name, s := range g.Stores {
 		n.Store(name, s, func() (*store.Store, error) {
 			if r.Store == nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -20,18 +19,13 @@ type Options struct {
 // A Log is an access log. It is safe for concurrent use.
 type Log struct {
 	options Options
-	writer  *writer
 	handler slog.Handler
 }
 
-// New returns a Log that writes to an output, on a goroutine of its own.
-func New(to io.Writer, o Options) *Log {
-	w := newWriter(to)
-	return &Log{options: o, writer: w, handler: slog.NewJSONHandler(w, nil)}
+// New returns a Log. Several can have the same Writer.
+func New(w *Writer, o Options) *Log {
+	return &Log{options: o, handler: slog.NewJSONHandler(w, nil)}
 }
-
-// Close writes what is left. It waits for the output until ctx ends.
-func (l *Log) Close(ctx context.Context) error { return l.writer.close(ctx) }
 
 // An Entry is what is known of a request when it has ended.
 type Entry struct {
@@ -100,7 +94,7 @@ func (l *Log) Write(e *Entry) {
 		text("error", e.Fault.Error())
 	}
 	record.AddAttrs(attrs...)
-	_ = l.handler.Handle(context.Background(), record) // writer.Write does not fail
+	_ = l.handler.Handle(context.Background(), record) // Writer.Write does not fail
 }
 
 // key returns how a key is written.

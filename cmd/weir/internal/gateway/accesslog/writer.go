@@ -10,10 +10,10 @@ import (
 // maxBuffered is how many bytes of lines wait for the output: some 3000 lines.
 const maxBuffered = 1 << 20
 
-// A writer writes to an output on a goroutine of its own, so that an output that blocks, such as a pipe that nothing
+// A Writer writes to an output on a goroutine of its own, so that an output that blocks, such as a pipe that nothing
 // reads, holds up no request. Lines for which there is no room are dropped, and counted in a line of their own when the
-// output takes lines again. Make one with newWriter.
-type writer struct {
+// output takes lines again. Make one with [NewWriter].
+type Writer struct {
 	to   io.Writer
 	wake chan struct{} // has room for one: there are lines, or closing is set
 	done chan struct{} // closed when the goroutine has ended
@@ -24,14 +24,15 @@ type writer struct {
 	closing bool
 }
 
-func newWriter(to io.Writer) *writer {
-	w := &writer{to: to, wake: make(chan struct{}, 1), done: make(chan struct{})}
+// NewWriter returns a Writer. Close ends its goroutine.
+func NewWriter(to io.Writer) *Writer {
+	w := &Writer{to: to, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	go w.run()
 	return w
 }
 
 // Write copies a whole line. It returns no error: a request does not fail because of the log.
-func (w *writer) Write(line []byte) (int, error) {
+func (w *Writer) Write(line []byte) (int, error) {
 	w.mu.Lock()
 	if len(w.buffer)+len(line) > maxBuffered || w.closing {
 		w.dropped++
@@ -43,7 +44,7 @@ func (w *writer) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-func (w *writer) signal() {
+func (w *Writer) signal() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -51,7 +52,7 @@ func (w *writer) signal() {
 }
 
 // run writes what is in the buffer until the writer is closed.
-func (w *writer) run() {
+func (w *Writer) run() {
 	defer close(w.done)
 	var spare []byte
 	for range w.wake {
@@ -74,8 +75,8 @@ func (w *writer) run() {
 	}
 }
 
-// close writes what is left. It waits for the output until ctx ends.
-func (w *writer) close(ctx context.Context) error {
+// Close writes what is left. It waits for the output until ctx ends.
+func (w *Writer) Close(ctx context.Context) error {
 	w.mu.Lock()
 	w.closing = true
 	w.mu.Unlock()

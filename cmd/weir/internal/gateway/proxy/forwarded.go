@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -19,11 +20,11 @@ type trust struct {
 	address  weirhttp.Key // the address of the client
 }
 
-func newTrust(networks []netip.Prefix, unix bool, header string) (*trust, error) {
-	t := &trust{networks: networks, unix: unix, header: http.CanonicalHeaderKey(header)}
-	var err error
-	t.address, err = weirhttp.ClientAddress(&weirhttp.AddressOptions{Trusted: networks, TrustUnix: unix, Header: header, IPv6Bits: 128})
-	return t, err
+func newTrust(o weirhttp.AddressOptions) (*trust, error) {
+	o.Header = cmp.Or(o.Header, xForwardedFor)
+	o.IPv6Bits = 128
+	address, err := weirhttp.ClientAddress(&o)
+	return &trust{networks: o.Trusted, unix: o.TrustUnix, header: http.CanonicalHeaderKey(o.Header), address: address}, err
 }
 
 // trusts reports whether the peer of the connection is a trusted proxy.

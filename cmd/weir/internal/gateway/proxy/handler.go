@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/pipeline"
@@ -13,13 +14,14 @@ import (
 // A Handler serves the requests of the gateway: each runs through a pipeline whose innermost strategy is a [Table].
 type Handler struct {
 	pipeline *pipeline.Pipeline
-	log      *accesslog.Log
+	running  atomic.Int64
 }
 
-// NewHandler returns a Handler. log can be nil.
-func NewHandler(p *pipeline.Pipeline, log *accesslog.Log) *Handler {
-	return &Handler{pipeline: p, log: log}
-}
+// NewHandler returns a Handler.
+func NewHandler(p *pipeline.Pipeline) *Handler { return &Handler{pipeline: p} }
+
+// Running returns how many requests run, those included whose connection was taken over for a WebSocket.
+func (h *Handler) Running() int64 { return h.running.Load() }
 
 // ServeHTTP serves a request:
 //
@@ -32,6 +34,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &request{Context: r.Context(), began: time.Now()}
 	answer := &response{ResponseWriter: w}
 	finished := false
+	h.running.Add(1)
 	defer func() { h.end(x, r, answer, finished) }()
 	if r.Trailer == nil && len(r.TransferEncoding) > 0 {
 		r.Trailer = make(http.Header) // the copies share it; net/http adds a trailer that was not announced to that of r
@@ -54,7 +57,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // end releases what the request holds, and writes it to the log.
 func (h *Handler) end(x *request, r *http.Request, answer *response, finished bool) {
 	x.exchange.End()
-	if h.log == nil {
+	h.running.Add(-1)
+	if x.table == nil || x.table.log == nil {
 		return
 	}
 	entry := accesslog.Entry{
@@ -68,9 +72,9 @@ func (h *Handler) end(x *request, r *http.Request, answer *response, finished bo
 	}
 	if x.route != nil {
 		entry.Route, entry.Upstream = x.route.Match, x.route.Upstream.Name()
-		if key := x.table.keys[x.decisions.policy]; key != nil {
-			entry.Key = key(x.routed.Context())
+		if key := x.table.policies[x.decisions.policy].Key; key != nil {
+			entry.Key = key(x.routed)
 		}
 	}
-	h.log.Write(&entry)
+	x.table.log.Write(&entry)
 }

@@ -69,14 +69,11 @@ func to(t *testing.T, urls ...string) *upstream.Upstream {
 // gateway starts a gateway with a table.
 func gateway(t *testing.T, o TableOptions) *httptest.Server {
 	t.Helper()
-	if o.AddressHeader == "" {
-		o.AddressHeader = xForwardedFor
-	}
 	table, err := NewTable(&o)
 	require.NoError(t, err)
 	p, err := pipeline.New("gateway", table)
 	require.NoError(t, err)
-	return serve(t, NewHandler(p, nil))
+	return serve(t, NewHandler(p))
 }
 
 // raw sends bytes, and returns the first answer and the rest of the connection.
@@ -159,7 +156,7 @@ func TestNewTable_Errors(t *testing.T) {
 		{{Match: "/{a}/b", Upstream: u}, {Match: "/b/{a}", Upstream: u}},
 		{{Match: "/a", Upstream: u, Policies: []string{"unknown"}}},
 	} {
-		_, err := NewTable(&TableOptions{AddressHeader: xForwardedFor, Limits: weir.Must(weirhttp.NewLimits(nil)), Routes: routes})
+		_, err := NewTable(&TableOptions{Limits: weir.Must(weirhttp.NewLimits(nil)), Routes: routes})
 		assert.ErrorContains(t, err, fmt.Sprintf("route %q", routes[len(routes)-1].Match))
 	}
 }
@@ -177,14 +174,14 @@ func TestForwarded(t *testing.T) {
 	for _, connection := range []string{
 		"", "Connection: X-Forwarded-For, X-Forwarded-Host, X-Forwarded-Proto\r\n", "Connection: close, X-Forwarded-For\r\n",
 	} {
-		h := ask(gateway(t, TableOptions{Routes: routes, AddressHeader: "CF-Connecting-IP"}), connection).Header
+		h := ask(gateway(t, TableOptions{Routes: routes, Address: weirhttp.AddressOptions{Header: "CF-Connecting-IP"}}), connection).Header
 		assert.Equal(t, []string{"127.0.0.1"}, h[xForwardedFor])
 		assert.Equal(t, []string{"b.test"}, h[xForwardedHost])
 		assert.Equal(t, []string{"http"}, h[xForwardedProto])
 		for _, name := range []string{"Forwarded", "X-Real-Ip", xForwardedPrefix, "X_forwarded_for", "Cf-Connecting-Ip"} {
 			assert.NotContains(t, h, name)
 		}
-		h = ask(gateway(t, TableOptions{Routes: routes, Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}), connection).Header
+		h = ask(gateway(t, TableOptions{Routes: routes, Address: weirhttp.AddressOptions{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}), connection).Header
 		assert.Equal(t, []string{"192.0.2.1, 127.0.0.1"}, h[xForwardedFor])
 		assert.Equal(t, []string{"a.test"}, h[xForwardedHost])
 		assert.Equal(t, []string{"https"}, h[xForwardedProto])

@@ -15,29 +15,28 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"strings"
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/transport/weirhttp"
 
+	"github.com/weir-go/weir/cmd/weir/internal/gateway/accesslog"
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/upstream"
 )
 
 // TableOptions describe a [Table].
 type TableOptions struct {
-	// Trusted are the networks of the trusted proxies, and TrustUnix trusts all peers of Unix sockets.
-	Trusted   []netip.Prefix
-	TrustUnix bool
-	// AddressHeader is the header in which the trusted proxies write the address of their client.
-	AddressHeader string
+	// Address says which peers are trusted proxies, and in which header they write the address of their client.
+	Address weirhttp.AddressOptions
+	// Log is the access log. If nil, none is written.
+	Log *accesslog.Log
 	// Problems makes the gateway's own answers problem details, RFC 9457, and not text.
 	Problems bool
 	// Limits has the policies that routes name. Its listener should include [Recorder].
 	Limits *weirhttp.Limits
-	// Keys finds the key of a request, by the name of a policy. It is for the access log.
-	Keys   map[string]func(context.Context) string
-	Routes []Route
+	// Policies says more of these policies, by name.
+	Policies map[string]Policy
+	Routes   []Route
 }
 
 // A Route says where the requests that match a pattern go.
@@ -59,15 +58,16 @@ type Table struct {
 	mux      *http.ServeMux
 	trust    *trust
 	problems bool
-	keys     map[string]func(context.Context) string // by policy
+	policies map[string]Policy
+	log      *accesslog.Log // can be nil
 	routes   []*route
 }
 
 // NewTable returns a Table. The error says what is wrong with the patterns.
 func NewTable(o *TableOptions) (*Table, error) {
-	t := &Table{mux: http.NewServeMux(), problems: o.Problems, keys: o.Keys}
+	t := &Table{mux: http.NewServeMux(), problems: o.Problems, policies: o.Policies, log: o.Log}
 	var err error
-	if t.trust, err = newTrust(o.Trusted, o.TrustUnix, o.AddressHeader); err != nil {
+	if t.trust, err = newTrust(o.Address); err != nil {
 		return nil, err
 	}
 	for _, r := range o.Routes {

@@ -1,0 +1,313 @@
+// Gateway compares weir gateway with httputil.ReverseProxy alone, the way its users would: three processes, and wrk as the
+// load from outside. Both proxies have the same transport to the same server, which answers with 1 KiB.
+//
+//	go run ./bench/gateway -duration 10s -rounds 5
+//
+// In each round all variants run one after the other, so that other work of the machine slows all alike. The table at
+// the end has the medians.
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	role := flag.String("role", "", "for processes that this program starts: server or plain")
+	listen := flag.String("listen", "", "for them: the address")
+	to := flag.String("to", "", "for plain: the URL of the server")
+	var o options
+	flag.DurationVar(&o.duration, "duration", 10*time.Second, "how long each measurement takes")
+	flag.IntVar(&o.rounds, "rounds", 5, "how many measurements there are of each variant")
+	flag.IntVar(&o.connections, "connections", 64, "how many connections the load has")
+	flag.IntVar(&o.threads, "threads", 2, "how many threads the load has")
+	flag.StringVar(&o.only, "only", "", "run only variants whose name contains this")
+	flag.Parse()
+	var err error
+	switch *role {
+	case "server":
+		err = serve(*listen, server())
+	case "plain":
+		err = serve(*listen, plain(*to))
+	default:
+		err = o.run()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "gateway:", err)
+		os.Exit(1)
+	}
+}
+
+func serve(listen string, h http.Handler) error {
+	return (&http.Server{Addr: listen, Handler: h, ReadHeaderTimeout: 10 * time.Second}).ListenAndServe()
+}
+
+// server returns what stands behind the proxies.
+func server() http.Handler {
+	body := bytes.Repeat([]byte("weir\n"), 1024/5)
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		_, _ = w.Write(body)
+	})
+}
+
+// plain returns httputil.ReverseProxy with the transport that the gateway has.
+func plain(to string) http.Handler {
+	target, err := url.Parse(to)
+	if err != nil {
+		panic(err)
+	}
+	return &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			r.SetXForwarded()
+		},
+		ErrorLog: log.New(io.Discard, "", 0), // the load breaks off its last requests
+		Transport: &http.Transport{
+			DisableCompression: true, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 1024, IdleConnTimeout: time.Minute,
+		},
+	}
+}
+
+// options are the flags of the comparison.
+type options struct {
+	duration                     time.Duration
+	rounds, connections, threads int
+	only                         string
+}
+
+// A variant is a proxy to measure.
+type variant struct {
+	name    string
+	command func(dir, listen, server string) (*exec.Cmd, error)
+	process process
+	results []result
+}
+
+// A process is one that this program has started.
+type process struct {
+	url string
+	pid int
+}
+
+// cpu returns the processor time that the process has used, as /proc of Linux tells it; elsewhere 0.
+func (p process) cpu() time.Duration {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * 10 * time.Millisecond // a clock tick
+}
+
+// A result is one measurement.
+type result struct {
+	perSecond float64
+	p50, p99  time.Duration
+	cpu       time.Duration // of the proxy, for a request
+}
+
+// gatewayFile is the configuration: the bucket is large enough to grant everything, because the load is one client.
+const gatewayFile = `
+gateway:
+  admin: "off"
+  access_log: {off: %t}
+  keys: {client: {address: {}}}
+  upstreams: {server: {addresses: [%q]}}
+  policies: {per-client: {limiter: per-client}}
+  routes: [{match: /, upstream: server, policies: [per-client], pipeline: server}]
+limiters:
+  per-client:
+    partitioned: {key: client, each: {token_bucket: {token_limit: 1000000, tokens_per_period: 1000000, replenishment_period: 1s}}}
+pipelines:
+  server: {strategies: [{timeout: {timeout: 10s}}]}
+`
+
+func (o *options) run() error {
+	if _, err := exec.LookPath("wrk"); err != nil {
+		return fmt.Errorf("%w: the load comes from wrk, which distributions have as a package", err)
+	}
+	dir, err := os.MkdirTemp("", "weir-gateway")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
+	weir := filepath.Join(dir, "weir")
+	build := exec.Command("go", "build", "-o", weir, "github.com/weir-go/weir/cmd/weir")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	server, err := o.start(ctx, func(listen string) (*exec.Cmd, error) {
+		return exec.CommandContext(ctx, self, "-role", "server", "-listen", listen), nil
+	})
+	if err != nil {
+		return err
+	}
+	gateway := func(logOff bool) func(dir, listen, server string) (*exec.Cmd, error) {
+		return func(dir, listen, server string) (*exec.Cmd, error) {
+			file := filepath.Join(dir, fmt.Sprintf("weir-%t.yaml", logOff))
+			err := os.WriteFile(file, fmt.Appendf(nil, gatewayFile, logOff, server), 0o600)
+			return exec.CommandContext(ctx, weir, "gateway", "-config", file, "-listen", listen), err
+		}
+	}
+	variants := []*variant{
+		{name: "httputil.ReverseProxy", command: func(_, listen, server string) (*exec.Cmd, error) {
+			return exec.CommandContext(ctx, self, "-role", "plain", "-listen", listen, "-to", server), nil
+		}},
+		{name: "weir gateway, bucket and timeout", command: gateway(true)},
+		{name: "weir gateway, with the access log", command: gateway(false)},
+	}
+	variants = slices.DeleteFunc(variants, func(v *variant) bool { return !strings.Contains(v.name, o.only) })
+	for _, v := range variants {
+		if v.process, err = o.start(ctx, func(listen string) (*exec.Cmd, error) { return v.command(dir, listen, server.url) }); err != nil {
+			return fmt.Errorf("%s: %w", v.name, err)
+		}
+	}
+	for round := range o.rounds + 1 { // the first one warms up
+		for _, v := range variants {
+			r, err := o.measure(ctx, v.process, round == 0)
+			if err != nil {
+				return fmt.Errorf("%s: %w", v.name, err)
+			}
+			if round > 0 {
+				v.results = append(v.results, r)
+				fmt.Printf("round %d  %-34s %8.0f requests/s  p50 %v  p99 %v  %v of processor time a request\n", round, v.name, r.perSecond, r.p50, r.p99, r.cpu)
+			}
+		}
+	}
+	report(variants, o)
+	return nil
+}
+
+// start starts a process on a free port, and waits until it accepts connections.
+func (o *options) start(ctx context.Context, command func(listen string) (*exec.Cmd, error)) (p process, err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return p, err
+	}
+	listen := l.Addr().String()
+	_ = l.Close()
+	c, err := command(listen)
+	if err != nil {
+		return p, err
+	}
+	c.Stderr = os.Stderr
+	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
+	c.WaitDelay = 5 * time.Second
+	if err := c.Start(); err != nil {
+		return p, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	for {
+		if conn, err := net.Dial("tcp", listen); err == nil {
+			_ = conn.Close()
+			return process{"http://" + listen, c.Process.Pid}, nil
+		}
+		select {
+		case err := <-ended:
+			return p, fmt.Errorf("%s ended: %w", c.Path, cmp.Or(err, context.Canceled))
+		case <-ctx.Done():
+			return p, ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+var (
+	perSecond = regexp.MustCompile(`Requests/sec:\s+([0-9.]+)`)
+	requests  = regexp.MustCompile(`(\d+) requests in `)
+	latency   = regexp.MustCompile(`\s(50|99)%\s+([0-9.]+[a-z]+)`)
+	wrong     = regexp.MustCompile(`(?m)^\s*(Non-2xx|Socket errors).*`)
+)
+
+// measure runs the load once.
+func (o *options) measure(ctx context.Context, p process, warmUp bool) (r result, err error) {
+	duration := o.duration
+	if warmUp {
+		duration = min(duration, 2*time.Second)
+	}
+	before := p.cpu()
+	out, err := exec.CommandContext(ctx, "wrk", "--latency", "-t", strconv.Itoa(o.threads), "-c", strconv.Itoa(o.connections),
+		"-d", fmt.Sprintf("%ds", int(duration.Seconds())), p.url).CombinedOutput()
+	if err != nil {
+		return r, fmt.Errorf("wrk: %w\n%s", err, out)
+	}
+	if problem := wrong.Find(out); problem != nil && !warmUp {
+		return r, fmt.Errorf("wrk: %s", bytes.TrimSpace(problem))
+	}
+	found := perSecond.FindSubmatch(out)
+	if found == nil {
+		return r, fmt.Errorf("wrk: not understood:\n%s", out)
+	}
+	r.perSecond, _ = strconv.ParseFloat(string(found[1]), 64)
+	if count, _ := strconv.Atoi(string(requests.FindSubmatch(out)[1])); count > 0 {
+		r.cpu = (p.cpu() - before) / time.Duration(count)
+	}
+	for _, l := range latency.FindAllSubmatch(out, -1) {
+		d, _ := time.ParseDuration(string(l[2]))
+		if string(l[1]) == "50" {
+			r.p50 = d
+		} else {
+			r.p99 = d
+		}
+	}
+	return r, nil
+}
+
+// report prints the medians.
+func report(variants []*variant, o *options) {
+	fmt.Printf("\n%s, %s/%s, %d processors; %d connections, %d rounds of %v; medians\n\n",
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), o.connections, o.rounds, o.duration)
+	fmt.Println("| | requests/s | of the first | p50 | p99 | processor time a request |")
+	fmt.Println("|---|---|---|---|---|---|")
+	base := 0.0
+	for _, v := range variants {
+		rate := median(v.results, func(r result) float64 { return r.perSecond })
+		if base == 0 {
+			base = rate
+		}
+		fmt.Printf("| %s | %.0f | %.0f %% | %v | %v | %v |\n", v.name, rate, 100*rate/base,
+			time.Duration(median(v.results, func(r result) float64 { return float64(r.p50) })),
+			time.Duration(median(v.results, func(r result) float64 { return float64(r.p99) })),
+			time.Duration(median(v.results, func(r result) float64 { return float64(r.cpu) })).Round(100*time.Nanosecond))
+	}
+}
+
+func median(results []result, of func(result) float64) float64 {
+	values := make([]float64, len(results))
+	for i, r := range results {
+		values[i] = of(r)
+	}
+	slices.Sort(values)
+	return values[len(values)/2]
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/weir-go/weir/reload"
+
+	"github.com/weir-go/weir/cmd/weir/internal/gateway"
+)
+
+// gateway serves until SIGTERM or SIGINT.
+func (c *command) gateway(args []string) int {
+	var o gateway.Options
+	f := flag.NewFlagSet("gateway", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.StringVar(&o.Config, "config", "", "the configuration `file`, which is read again when it changes, and at SIGHUP")
+	f.StringVar(&o.Listen, "listen", "", "the `address` that clients connect to, in place of the file's")
+	f.StringVar(&o.Admin, "admin", "", "the `address` of the dashboard, /metrics, /live and /ready, in place of the file's; off for none")
+	help := func(to io.Writer) {
+		say(to, "usage:\n  weir gateway -config FILE [flags]\n\nflags:\n")
+		f.SetOutput(to)
+		f.PrintDefaults()
+	}
+	switch err := f.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		help(c.stdout)
+		return exitOK
+	case err != nil:
+		c.complain("weir gateway: %v\n", err)
+		help(c.stderr)
+		return exitError
+	case o.Config == "":
+		c.complain("weir gateway: -config must name a file\n")
+		return exitError
+	case f.NArg() > 0:
+		c.complain("weir gateway: takes no arguments, found %q\n", f.Arg(0))
+		return exitError
+	}
+	stop := make(chan os.Signal, 2)
+	signal.Notify(stop, syscall.SIGTERM, os.Interrupt)
+	defer signal.Stop(stop)
+	o.Stdout, o.Stderr, o.Stop = c.stdout, c.stderr, stop
+	err := gateway.Run(context.Background(), o)
+	if err == nil {
+		return exitOK
+	}
+	if _, ok := errors.AsType[*reload.FileError](err); ok {
+		c.complain("%v\n", err)
+		return exitInvalid
+	}
+	c.complain("weir gateway: %v\n", err)
+	return exitError
+}
+
+// version prints the version of the program.
+func (c *command) version(args []string) int {
+	if len(args) > 0 {
+		c.complain("weir version: takes no arguments, found %q\n", args[0])
+		return exitError
+	}
+	version, goVersion := "(devel)", ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		goVersion = info.GoVersion
+		if info.Main.Version != "" {
+			version = info.Main.Version
+		}
+	}
+	say(c.stdout, "weir %s %s\n", version, goVersion)
+	return exitOK
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const gatewayFile = "testdata/gateway.yaml"
+
+func TestCheck_Gateway(t *testing.T) {
+	r := weir("", "check", gatewayFile)
+	assert.Equal(t, result{0, gatewayFile + ": ok: 2 pipelines, 6 shared limiters, 1 budget, gateway with 5 routes\n", ""}, r)
+}
+
+const smallGateway = `
+limiters:
+  a: {partitioned: {key: client, each: {concurrency: {permit_limit: 1}}}}
+gateway:
+  keys: {client: {address: {}}}
+  upstreams: {u: {addresses: ["http://127.0.0.1:1"]}}
+  policies: {p: {limiter: a}, q: {limiter: a}}
+  routes: [{match: "GET /{x}", upstream: u, policies: [p]}]
+`
+
+// What only the program of a library user could know is wrong in a file for the gateway, also without -strict.
+func TestCheck_GatewayIsStrict(t *testing.T) {
+	for _, part := range []struct{ what, by, message string }{
+		{"key: client", "key: cleint", `no key function "cleint", did you mean "client"?`},
+		{"concurrency: {permit_limit: 1}", "leaky_pail: {}", `unknown kind of limiter for each key "leaky_pail"`},
+		{"limiters:", "pipelines: {x: {strategies: [retry: {handle: temporary}]}}\nlimiters:", `no handle function "temporary", there is only retryable`},
+		{"gateway:", "mesh: {}\ngateway:", `unknown field "mesh"`},
+	} {
+		r := weir(strings.Replace(smallGateway, part.what, part.by, 1), "check", "-")
+		assert.Equal(t, 1, r.status)
+		assert.Contains(t, r.err, part.message)
+	}
+}
+
+func TestCheck_GatewayWarnings(t *testing.T) {
+	r := weir(smallGateway, "check", "-")
+	assert.Equal(t, result{0, "-: ok: 0 pipelines, 1 shared limiter, gateway with 1 route\n", "-: warning: gateway.policies.q is not used\n"}, r)
+}
+
+// A program can have its own part of the file, of which weir knows nothing.
+func TestCheck_UnknownSection(t *testing.T) {
+	const file = "mailer: {lists: {news: {limiter: slow}}}\n"
+	r := weir(file, "check", "-")
+	assert.Equal(t, 0, r.status, r.err)
+	r = weir(file, "check", "-strict", "-")
+	assert.Equal(t, 1, r.status)
+	assert.Contains(t, r.err, `unknown field "mailer"`)
+	r = weir("limitres: {}\n", "check", "-")
+	assert.Contains(t, r.err, `unknown field "limitres", did you mean "limiters"?`)
+}
+
+func TestExplain_Gateway(t *testing.T) {
+	r := weir("", "explain", gatewayFile)
+	require.Equal(t, 0, r.status, r.err)
+	for _, line := range []string{
+		"  listens on :8080 with TLS; admin: 127.0.0.1:9900\n",
+		"  route users.example.com/api/: overall, per-client, logins; to users, without /api\n",
+		"  policy overall: takes a permit of overall (concurrency limiter: 500 at once; up to 100 wait); ",
+		"reads\n  1. each execution may take 5s\n",
+	} {
+		assert.Contains(t, r.out, line)
+	}
+	assert.NotContains(t, r.out, "is used by no pipeline")
+	assert.NotContains(t, r.out, "redis.internal", "the URL of a store can have a password")
+
+	r = weir("", "explain", gatewayFile, "gateway")
+	assert.True(t, strings.HasPrefix(r.out, "gateway\n"))
+	assert.NotContains(t, r.out, "\nreads\n")
+}
+
+func TestExplain_Request(t *testing.T) {
+	r := weir("", "explain", "-request", "GET /orders @203.0.113.9", gatewayFile)
+	require.Equal(t, 0, r.status, r.err)
+	assert.Contains(t, r.out, "  matches routes[0], GET /orders\n")
+	assert.Contains(t, r.out, `     the key client is "203.0.113.9"`+"\n")
+
+	for _, c := range []struct {
+		args  []string
+		parts []string
+	}{
+		{[]string{"explain", "-request", "GET orders", gatewayFile}, []string{`-request: "orders": after the method stands a path`, "METHOD TARGET"}},
+		{[]string{"explain", "-request", "GET /", gatewayFile, "reads"}, []string{"with -request there is only a file, found reads"}},
+		{[]string{"explain", "-request", "GET /", write(t, good)}, []string{"weir.yaml: the file has no gateway"}},
+	} {
+		r := weir("", c.args...)
+		assert.Equal(t, 2, r.status)
+		for _, part := range c.parts {
+			assert.Contains(t, r.err, part)
+		}
+	}
+}
+
+func TestSchema_Gateway(t *testing.T) {
+	r := weir("", "schema")
+	require.Equal(t, 0, r.status)
+	var schema struct {
+		Properties map[string]any `json:"properties"`
+		Defs       map[string]struct {
+			Properties map[string]struct {
+				Description string `json:"description"`
+			} `json:"properties"`
+		} `json:"$defs"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(r.out), &schema))
+	assert.Contains(t, schema.Properties, "gateway")
+	for name, field := range schema.Defs["section.gateway"].Properties {
+		assert.NotEmpty(t, field.Description, name)
+	}
+	assert.Contains(t, schema.Defs["section.gateway"].Properties["listen"].Description, "A change needs a restart.")
+}

@@ -1,0 +1,108 @@
+package gateway
+
+import (
+	"cmp"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
+)
+
+// listenAdmin opens the admin listener. Both results are nil if the file switches it off.
+func (g *gateway) listenAdmin(c gatewayconfig.Gateway, dashboard http.Handler) (*http.Server, net.Listener, error) {
+	address := cmp.Or(g.options.Admin, c.Admin)
+	if address == gatewayconfig.Off {
+		return nil, nil, nil
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &http.Server{
+		Handler:           g.adminHandler(c, dashboard),
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          g.serverLog(),
+	}, l, nil
+}
+
+// adminHandler returns what the admin listener serves.
+func (g *gateway) adminHandler(c gatewayconfig.Gateway, dashboard http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /live", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte("ok\n"))
+	})
+	mux.HandleFunc("GET /ready", g.ready)
+	mux.Handle("GET /metrics", g.metrics.handler())
+	mux.Handle("/", dashboard)
+	mux.Handle("/debug/", http.NotFoundHandler()) // the dashboard serves its pages under any prefix
+	if c.Pprof {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	return mux
+}
+
+// A readiness is the body of /ready.
+type readiness struct {
+	Ready       bool                   `json:"ready"`
+	Reason      string                 `json:"reason,omitempty"` // why not
+	Config      configStatus           `json:"config"`
+	Stores      map[string]storeStatus `json:"stores,omitempty"`
+	Certificate *certificateStatus     `json:"certificate,omitempty"`
+}
+
+type configStatus struct {
+	File   string    `json:"file"`
+	Loaded time.Time `json:"loaded"`
+	Error  string    `json:"error,omitempty"` // why the file, as it is now, is not in force
+}
+
+type certificateStatus struct {
+	Loaded  time.Time `json:"loaded"`
+	Expires time.Time `json:"expires"`
+	Error   string    `json:"error,omitempty"` // why the files, as they are now, are not in force
+}
+
+// ready says whether the gateway can take requests. A file or a certificate that is wrong, or a store that is away, is
+// told and fails nothing: the gateway goes on with what it has, and taking all instances out at once would help no one.
+func (g *gateway) ready(w http.ResponseWriter, _ *http.Request) {
+	status := g.watcher.Status()
+	r := readiness{Ready: true, Config: configStatus{File: status.Path, Loaded: status.LastLoad, Error: errorText(status.Err)}}
+	var available bool
+	r.Stores, available = g.stores.status()
+	if g.pair != nil {
+		s := g.pair.Status()
+		r.Certificate = &certificateStatus{Loaded: s.Loaded, Expires: s.Expires, Error: errorText(s.Err)}
+	}
+	switch {
+	case g.draining.Load():
+		r.Ready, r.Reason = false, "the gateway stops"
+	case !available && g.inForce.Load().Ready.RequireStores:
+		r.Ready, r.Reason = false, "a store is unavailable"
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	if !r.Ready {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	_ = e.Encode(r) // the client has gone
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

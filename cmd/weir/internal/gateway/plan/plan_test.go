@@ -1,0 +1,153 @@
+package plan_test
+
+import (
+	"bytes"
+	"flag"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/weir-go/weir/cmd/weir/internal/gateway/plan"
+	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
+	"github.com/weir-go/weir/reload"
+)
+
+var update = flag.Bool("update", false, "write testdata/plans.txt")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func planner(t testing.TB, text string) *plan.Planner {
+	k := reload.NewKinds()
+	gatewayconfig.Register(k, gatewayconfig.Runtime{})
+	f, err := reload.Parse("f", []byte(text), k)
+	require.NoError(t, err)
+	p, err := plan.New(f)
+	require.NoError(t, err)
+	return p
+}
+
+func example(t testing.TB) *plan.Planner {
+	content, err := os.ReadFile("../../../testdata/gateway.yaml")
+	require.NoError(t, err)
+	return planner(t, strings.Replace(string(content), "jwks_file: /etc/weir/jwks.json, issuer: \"https://login.example.com\", leeway: 30s", "unverified: true", 1))
+}
+
+// The plans of some requests for the example file. To write them again: go test ./internal/gateway/plan -update
+func TestPlanner_Write(t *testing.T) {
+	p := example(t)
+	var b bytes.Buffer
+	for _, text := range []string{
+		`GET /orders`,
+		`GET /orders/7?full=1 @10.0.0.5 X-Forwarded-For="203.0.113.9, 10.0.0.9" X-Api-Key=abc`,
+		`GET /orders/7 @203.0.113.9 X-Forwarded-For=198.51.100.1`,
+		`POST /orders @unix X-Forwarded-For=2001:db8::1`,
+		`GET https://USERS.example.com:8443/api/a%2Fb//c Authorization="Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZGEifQ."`,
+		`GET /api Host=users.example.com`,
+		`GET /healthz`,
+		`DELETE /orders`,
+		`GET /nowhere`,
+		`GET /orders/../admin`,
+		`CONNECT /orders`,
+	} {
+		r, err := plan.ParseRequest(text)
+		require.NoError(t, err, text)
+		b.WriteString("$ " + text + "\n")
+		require.NoError(t, p.Write(&b, r))
+	}
+	const golden = "testdata/plans.txt"
+	if *update {
+		require.NoError(t, os.WriteFile(golden, b.Bytes(), 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), b.String())
+}
+
+func TestPlanner_NotRepeated(t *testing.T) {
+	p := planner(t, `gateway:
+  upstreams: {u: {addresses: ["http://127.0.0.1:1/base"], keep_host: true}}
+  routes: [{match: /, upstream: u, pipeline: outer}]
+pipelines:
+  outer: {strategies: [pipeline: {name: inner}, pipeline: {name: inner}]}
+  inner: {strategies: [retry: {}, hedging: {}]}
+`)
+	for text, part := range map[string]string{
+		"POST /":                   "is sent once: a POST without an Idempotency-Key is not repeated",
+		"POST / Idempotency-Key=1": "is not hedged: a POST is never sent twice at once",
+		"PUT /":                    "is not hedged: a PUT is never sent twice at once",
+		"GET /a Host=h":            "goes to u as GET http://127.0.0.1:1/base/a, with the Host h\n",
+	} {
+		r, err := plan.ParseRequest(text)
+		require.NoError(t, err)
+		var b strings.Builder
+		require.NoError(t, p.Write(&b, r))
+		assert.Contains(t, b.String(), part)
+	}
+}
+
+func TestNew_NoGateway(t *testing.T) {
+	f, err := reload.Parse("f", []byte("allow_empty: true\n"), nil)
+	require.NoError(t, err)
+	_, err = plan.New(f)
+	assert.ErrorIs(t, err, plan.ErrNoGateway)
+}
+
+func TestParseRequest(t *testing.T) {
+	r, err := plan.ParseRequest(`  PURGE  http://[::1]:80/a%2Fb?c=d&e   @2001:db8::1 X-A='b "c"' x-a="" Host=h:81 X-B=a=b `)
+	require.NoError(t, err)
+	assert.Equal(t, "PURGE", r.Method)
+	assert.Equal(t, "/a%2Fb?c=d&e", r.URL.RequestURI())
+	assert.Equal(t, "/a/b", r.URL.Path)
+	assert.Equal(t, "h:81", r.Host)
+	assert.Equal(t, "[2001:db8::1]:0", r.RemoteAddr)
+	assert.Equal(t, http.Header{"X-A": {`b "c"`, ""}, "X-B": {"a=b"}}, r.Header)
+
+	for text, message := range map[string]string{
+		"":                           "a request is a method and a path, such as GET /orders",
+		"GET":                        "a request is a method and a path",
+		"/orders GET":                `"/orders": a request begins with a method in capital letters`,
+		"get /":                      `"get": a request begins with a method in capital letters`,
+		"G(T /":                      `"G(T" is no method`,
+		"GET orders":                 `"orders": after the method stands a path such as /orders`,
+		"GET http:///a":              `"http:///a": after the method stands a path`,
+		"GET ftp://a/b":              `"ftp://a/b": the URL of a request begins with http:// or https://`,
+		"GET /%zz":                   `"/%zz": `,
+		"GET / @moon":                "@moon: must be an IP address",
+		"GET / @192.0.2.1 @unix":     "@unix: there is an address already",
+		"GET / X-Api-Key:abc":        `"X-Api-Key:abc": must be a header such as X-Api-Key=abc`,
+		"GET / =abc":                 `"" cannot be the name of a header`,
+		"GET / A(=abc":               `"A(" cannot be the name of a header`,
+		"GET / A='b c":               "the quote ' at character 9 is not closed",
+		"GET / A=\"b\nc\"":           "the header A: a value cannot have line breaks",
+		"GET / 'X-A: b'":             `"X-A: b": must be a header`,
+		"GET / User-Agent=Mozilla 5": `"5": must be a header such as X-Api-Key=abc`,
+	} {
+		_, err := plan.ParseRequest(text)
+		assert.ErrorContains(t, err, message, text)
+	}
+}
+
+// Any text is a request that can be explained, or has an error of one line.
+func FuzzParseRequest(f *testing.F) {
+	for _, text := range []string{
+		"GET /", "GET //a", `POST http://h/a?b#c @::1 A="b"`, "OPTIONS *", "GET /a/../b", "GET /%2e%2e/%00", "GET /orders/7 Authorization=a.b.c",
+		"GET http://users.example.com./api/x", "GET /orders/ Host=", "CONNECT a:1", "GET /?; @unix", "GET / Host=[::1]:9 X-Forwarded-For=,,",
+	} {
+		f.Add(text)
+	}
+	p := example(f)
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := plan.ParseRequest(text)
+		if err != nil {
+			assert.NotContains(t, err.Error(), "\n")
+			return
+		}
+		require.NoError(t, p.Write(io.Discard, r))
+	})
+}
