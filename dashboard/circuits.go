@@ -9,14 +9,15 @@ import (
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
 
-// isolations are the circuits that users of the dashboard have isolated and that have no Control of the program. A reload
-// that makes such a circuit again would forget that it is isolated.
+// isolations are the circuits that users of the dashboard have isolated. A reload makes a circuit again, and the new one
+// does not know that it is to be isolated, unless its Control is one of the program.
 type isolations map[pipeline.Source]isolation
 
 // An isolation says who has isolated a circuit, and when.
 type isolation struct {
-	by    string
-	since time.Time
+	by      string
+	since   time.Time
+	control *circuitbreaker.Control // what isolates it now
 }
 
 // forget removes the circuits of a pipeline.
@@ -29,13 +30,13 @@ func (i isolations) forget(source pipeline.Source) {
 }
 
 // isolate records that a circuit was isolated.
-func (v *Events) isolate(source pipeline.Source, by string, since time.Time) {
+func (v *Events) isolate(source pipeline.Source, i isolation) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.isolations == nil {
 		v.isolations = isolations{}
 	}
-	v.isolations[source] = isolation{by, since}
+	v.isolations[source] = i
 }
 
 // endIsolation records that a circuit was closed.
@@ -53,7 +54,22 @@ func (v *Events) isolationOf(source pipeline.Source) (isolation, bool) {
 	return i, ok
 }
 
-// isolateAgain isolates the circuits of p that users have isolated.
+// replaceControl records that a circuit has another Control now, unless it was closed meanwhile.
+func (v *Events) replaceControl(source pipeline.Source, old, now *circuitbreaker.Control) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	i, ok := v.isolations[source]
+	switch {
+	case !ok:
+		now.Close()
+	case i.control == old:
+		i.control = now
+		v.isolations[source] = i
+	}
+}
+
+// isolateAgain isolates the circuits of p that users have isolated and that a reload has made again. If the program has
+// closed a circuit itself, the isolation is over.
 func (v *Events) isolateAgain(p *pipeline.Pipeline) {
 	v.mu.Lock()
 	none := len(v.isolations) == 0
@@ -62,8 +78,14 @@ func (v *Events) isolateAgain(p *pipeline.Pipeline) {
 		return
 	}
 	for source, c := range circuitsOf(p) {
-		if _, ok := v.isolationOf(source); ok && !c.Control().Isolated() {
+		i, ok := v.isolationOf(source)
+		switch {
+		case !ok:
+		case i.control != c.Control():
 			c.Control().Isolate()
+			v.replaceControl(source, i.control, c.Control())
+		case !c.Control().Isolated():
+			v.endIsolation(source)
 		}
 	}
 }

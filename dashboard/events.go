@@ -1,7 +1,9 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -10,7 +12,9 @@ import (
 
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
 
 const (
@@ -38,6 +42,7 @@ type Events struct {
 
 	mu         sync.Mutex
 	series     map[eventKey]*eventSeries
+	flushed    time.Time   // when flush was last called
 	rows       []*eventRow // the one that changed last comes last
 	isolations isolations
 }
@@ -60,6 +65,8 @@ type eventSeries struct {
 	row   *eventRow // the newest; guarded by Events.mu, as what follows
 	total int64
 	rate  rateMeter
+	since time.Time // since when it happens again and again
+	last  time.Time // the last flush that found events
 }
 
 // An eventRow is one line of the list.
@@ -122,6 +129,7 @@ func (v *Events) find(key eventKey) *eventSeries {
 	}
 	if s == nil {
 		s = &eventSeries{eventKey: key}
+		s.rate.add(cmp.Or(v.flushed, time.Now().Add(-tick)), 0) // there was none until then
 		if v.series == nil {
 			v.series = map[eventKey]*eventSeries{}
 		}
@@ -169,6 +177,7 @@ func (v *Events) add(name, where string, severity pipeline.Severity, more eventR
 func (v *Events) flush(now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.flushed = now
 	for _, s := range v.series {
 		n := s.pending.Swap(0)
 		s.total += n
@@ -180,6 +189,10 @@ func (v *Events) flush(now time.Time) {
 		if n > 1 {
 			s.row.last = now
 		}
+		if now.Sub(s.last) > joinGap {
+			s.since = s.row.first
+		}
+		s.last = now
 	}
 }
 
@@ -204,6 +217,7 @@ type eventRate struct {
 	total    int64
 	rate     float64 // a second
 	text     string
+	since    time.Time // since when it happens again and again
 }
 
 // rates returns how often each event of a pipeline has happened.
@@ -215,11 +229,30 @@ func (v *Events) rates() []eventRate {
 		if s.where != "" || s.source.Pipeline == "" {
 			continue
 		}
-		r := eventRate{eventKey: s.eventKey, severity: s.severity, total: s.total, rate: s.rate.perSecond()}
+		r := eventRate{eventKey: s.eventKey, severity: s.severity, total: s.total, rate: s.rate.perSecond(), since: s.since}
 		if s.row != nil {
 			r.text = s.row.text
 		}
 		all = append(all, r)
+	}
+	return all
+}
+
+// An opening is when and why a circuit has opened.
+type opening struct {
+	at   time.Time
+	text string
+}
+
+// openings returns the last opening of each circuit.
+func (v *Events) openings() map[pipeline.Source]opening {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	all := map[pipeline.Source]opening{}
+	for key, s := range v.series {
+		if key.name == circuitbreaker.EventOpened && s.row != nil {
+			all[key.source] = opening{s.row.last, s.row.text}
+		}
 	}
 	return all
 }
@@ -298,6 +331,13 @@ func (v *Events) ConfigReloaded(_ time.Time, err error) {
 func textOf(e pipeline.Event) string {
 	if e.Err != nil {
 		return errorText(e.Err)
+	}
+	if o, ok := e.Result.(registry.Override); ok {
+		text := fmt.Sprintf("limiter %s: %s until %s, by %s: %s", o.Limiter, fieldsOf(o.Options), o.Until.UTC().Format(time.RFC3339), o.By, o.Reason)
+		if o.Ended != "" {
+			text = fmt.Sprintf("limiter %s: %s (it was by %s: %s)", o.Limiter, o.Ended, o.By, o.Reason)
+		}
+		return shorten(text, maxText)
 	}
 	return ""
 }

@@ -6,6 +6,9 @@ import (
 	"unicode/utf8"
 )
 
+// replacement stands for bytes that are not UTF-8.
+var replacement = []byte("\uFFFD")
+
 // shorten returns text with at most n bytes of it and valid UTF-8.
 func shorten(text string, n int) string {
 	if len(text) > n {
@@ -26,4 +29,13 @@ func printable(text string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(text, "\uFFFD"))
+}
+
+// printableLines is printable for a text of several lines.
+func printableLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = printable(strings.ReplaceAll(line, "\t", "    "))
+	}
+	return strings.Join(lines, "\n")
 }

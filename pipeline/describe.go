@@ -31,6 +31,16 @@ type StrategyDescription struct {
 	Pipeline *Description `json:"pipeline,omitempty"`
 }
 
+// Running returns how many executions run on the version in force: [Description.Running].
+func (p *Pipeline) Running() int { return p.load().running() }
+
+func (v *version) running() int {
+	if v.tracker == nil {
+		return 0
+	}
+	return v.tracker.running()
+}
+
 // Describe describes the pipeline as it is now. The Options and State of a strategy are what its method
 // Describe() (options, state any) returns.
 func (p *Pipeline) Describe() Description {
@@ -40,9 +50,7 @@ func (p *Pipeline) Describe() Description {
 		Instance:   v.source.Instance,
 		Strategies: make([]StrategyDescription, 0, len(v.strategies)),
 	}
-	if v.tracker != nil {
-		d.Running = v.tracker.running()
-	}
+	d.Running = v.running()
 	for i, s := range v.strategies {
 		d.Strategies = append(d.Strategies, describeStrategy(v.sourceOf(i).Strategy, s))
 	}

@@ -80,7 +80,7 @@ func (r *Registry) tryCommit(goid uint64, prepare func() (staged, error)) (done 
 func (r *Registry) putInForce(c staged) committed {
 	done := committed{versions: c.versions}
 	r.setSharedLimits(c)
-	// Handles change one after the other while executions run. A new pipeline comes before those that have a version in
+	// Handles change one after the other while executions run. A new pipeline comes before the pipelines that have a version in
 	// force: otherwise an execution that begins between the two on a new version would find no version of a pipeline
 	// that it uses.
 	slices.SortStableFunc(c.versions, func(a, b *version) int {

@@ -69,6 +69,8 @@ func startGateway(t *testing.T, config string, args ...string) *process {
 	}()
 	select {
 	case <-ready:
+	case <-p.ended:
+		require.Fail(t, "weir gateway has ended", p.logged())
 	case <-time.After(patience):
 		require.Fail(t, "weir gateway is not ready", p.logged())
 	}
@@ -240,7 +242,7 @@ func TestGateway_WrongFile(t *testing.T) {
 		text   string
 	}{
 		"wrong field":   {plainConfig("http://127.0.0.1:1", "  routes: [{match: /, upstream: servers}]", ""), 1, `"servers"`},
-		"no gateway":    {"pipelines: {a: {strategies: []}}\n", 2, "gateway"},
+		"no gateway":    {"pipelines: {a: {strategies: []}}\n", 1, ":1:1: gateway is missing"},
 		"no such file":  {"", 2, "none.yaml"},
 		"no such group": {plainConfig("http://127.0.0.1:1", "  routes: [{match: /, upstream: server}]\n  tls: {certificate: /none, key: /none}", ""), 2, "/none"},
 	} {

@@ -305,3 +305,38 @@ func TestLines(t *testing.T) {
 		}
 	}
 }
+
+// PostgreSQL stands still for a while. weir rejects what it cannot decide, says so, and goes on afterwards.
+func TestDemo_PostgresStandsStill(t *testing.T) {
+	server := testserver.NewPostgres(t)
+	reader, writer := io.Pipe()
+	var text strings.Builder
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		lines := bufio.NewScanner(io.TeeReader(reader, &text))
+		paused := false
+		for lines.Scan() {
+			switch line := lines.Text(); {
+			case !paused && strings.Contains(line, "1 of 1"):
+				paused = true
+				server.Pause()
+			case strings.Contains(line, "the first store away"):
+				server.Resume()
+			}
+		}
+	}()
+	var errOut strings.Builder
+	status := command(t.Context(), []string{"-for", "4s", "-every", "100ms", "-postgres", server.URL}, strings.NewReader(""), writer, &errOut)
+	writer.Close()
+	<-done
+	out := text.String()
+	if status != limitHeld || errOut.Len() > 0 {
+		t.Errorf("status %d: %s", status, errOut.String())
+	}
+	for _, want := range []string{" × store away: PostgreSQL has not answered weir in time", "The limit held, but "} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+}

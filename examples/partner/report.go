@@ -49,7 +49,7 @@ const tooLate = 100 * time.Millisecond
 
 func (r *verdict) printProblems(out io.Writer) {
 	for _, name := range slices.Sorted(maps.Keys(r.Failures)) {
-		fmt.Fprintf(out, "%d requests failed with %s: %s.\n", r.Failures[name], name, explain(name))
+		fmt.Fprintf(out, "%d × %s: %s.\n", r.Failures[name], name, explain(name))
 	}
 	for _, i := range r.Instances {
 		if i.Skipped > 0 {
@@ -57,6 +57,9 @@ func (r *verdict) printProblems(out io.Writer) {
 		}
 	}
 	for _, u := range r.Users {
+		if u.Excess > 0 {
+			fmt.Fprintf(out, "%s had up to %d more successes than were allowed by then.\n", u.User, u.Excess)
+		}
 		if u.TooClose > 0 {
 			fmt.Fprintf(out, "%s had %d successes less than %v after another.\n", u.User, u.TooClose, interval)
 		} else if u.Granted > 1 && u.ClosestRuns < interval.Seconds()/2 {
@@ -88,7 +91,7 @@ func (r *verdict) printConclusion(out io.Writer) {
 	}
 	switch {
 	case r.TooMany:
-		fmt.Fprintf(out, "FAILED: %v: %d successes, and %d are allowed.\n", errTooMany, r.Granted, r.Allowed)
+		fmt.Fprintf(out, "FAILED: %v.\n", errTooMany)
 	case gets == 0:
 		fmt.Fprintf(out, "No GET was answered.\n")
 	case undecided > 0:

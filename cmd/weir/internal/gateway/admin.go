@@ -12,7 +12,7 @@ import (
 )
 
 // listenAdmin opens the admin listener. Both results are nil if the file switches it off.
-func (g *gateway) listenAdmin(c gatewayconfig.Gateway) (*http.Server, net.Listener, error) {
+func (g *gateway) listenAdmin(c gatewayconfig.Gateway, dashboard http.Handler) (*http.Server, net.Listener, error) {
 	address := cmp.Or(g.options.Admin, c.Admin)
 	if address == gatewayconfig.Off {
 		return nil, nil, nil
@@ -22,7 +22,7 @@ func (g *gateway) listenAdmin(c gatewayconfig.Gateway) (*http.Server, net.Listen
 		return nil, nil, err
 	}
 	return &http.Server{
-		Handler:           g.adminHandler(c),
+		Handler:           g.adminHandler(c, dashboard),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    64 << 10,
@@ -31,7 +31,7 @@ func (g *gateway) listenAdmin(c gatewayconfig.Gateway) (*http.Server, net.Listen
 }
 
 // adminHandler returns what the admin listener serves.
-func (g *gateway) adminHandler(c gatewayconfig.Gateway) http.Handler {
+func (g *gateway) adminHandler(c gatewayconfig.Gateway, dashboard http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /live", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -39,6 +39,8 @@ func (g *gateway) adminHandler(c gatewayconfig.Gateway) http.Handler {
 	})
 	mux.HandleFunc("GET /ready", g.ready)
 	mux.Handle("GET /metrics", g.metrics.handler())
+	mux.Handle("/", dashboard)
+	mux.Handle("/debug/", http.NotFoundHandler()) // the dashboard serves its pages under any prefix
 	if c.Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)

@@ -1,12 +1,14 @@
 package gateway
 
 import (
+	"context"
+	"errors"
 	"io"
 
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload"
-	"github.com/weir-go/weir/transport/weirhttp"
 
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/accesslog"
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/proxy"
@@ -19,22 +21,20 @@ func (g *gateway) build(b *reload.SectionBuilder, c gatewayconfig.Gateway) error
 	o := proxy.TableOptions{
 		Address:  c.AddressOptions(),
 		Problems: c.Body == gatewayconfig.ProblemBody,
-		Keys:     make(map[string]weirhttp.Key),
+		Policies: make(map[string]proxy.Policy),
 		Log:      g.accessLog(c.AccessLog),
 	}
-	var listener pipeline.Listener = g.telemetry
+	listener := g.listener
 	if o.Log != nil {
-		listener = pipeline.Listeners(proxy.Recorder{}, g.telemetry)
+		listener = pipeline.Listeners(proxy.Recorder{}, g.listener)
 	}
 	var err error
 	if o.Limits, err = c.NewLimits(b, listener); err != nil {
 		return err
 	}
 	for name, p := range c.Policies {
-		if info, _ := b.File.Limiter(p.Limiter); info.Partitioned {
-			if o.Keys[name], err = c.NewKey(info.Key); err != nil {
-				return err
-			}
+		if o.Policies[name], err = buildPolicy(b, c, p); err != nil {
+			return err
 		}
 	}
 	upstreams := make(map[string]*upstream.Upstream)
@@ -63,6 +63,39 @@ func (g *gateway) build(b *reload.SectionBuilder, c gatewayconfig.Gateway) error
 	return nil
 }
 
+// buildPolicy returns what the access log and the check need to know of a policy.
+func buildPolicy(b *reload.SectionBuilder, c gatewayconfig.Gateway, p gatewayconfig.Policy) (proxy.Policy, error) {
+	made := proxy.Policy{Limiter: p.Limiter, Shadow: p.Shadow}
+	info, _ := b.File.Limiter(p.Limiter)
+	if !info.Partitioned {
+		l, err := b.Limiter(p.Limiter)
+		if err != nil {
+			return made, err
+		}
+		made.Peek = func(ctx context.Context) (limiter.Lease, error) {
+			if peeker, ok := l.(limiter.Peeker); ok {
+				return peeker.Peek(ctx, p.Cost)
+			}
+			return limiter.Lease{}, errNoPeek
+		}
+		return made, nil
+	}
+	l, err := b.Partitioned(p.Limiter)
+	if err != nil {
+		return made, err
+	}
+	made.Peek = func(ctx context.Context) (limiter.Lease, error) {
+		if peeker, ok := l.(limiter.PartitionedPeeker[context.Context]); ok {
+			return peeker.Peek(ctx, ctx, p.Cost)
+		}
+		return limiter.Lease{}, errNoPeek
+	}
+	made.Key, err = c.NewKey(info.Key)
+	return made, err
+}
+
+var errNoPeek = errors.New("the limiter cannot be asked without taking permits")
+
 // buildUpstream returns an upstream. A reload that does not change its options keeps its connections.
 func buildUpstream(b *reload.SectionBuilder, name string, u gatewayconfig.Upstream) (*upstream.Upstream, error) {
 	o := upstream.TransportOptions{
@@ -80,7 +113,7 @@ func buildUpstream(b *reload.SectionBuilder, name string, u gatewayconfig.Upstre
 	})
 	addresses := make([]*upstream.Address, len(u.Addresses))
 	for i, a := range u.Addresses {
-		p, err := b.Pipeline(gatewayconfig.AddressPipeline(name, a))
+		p, err := b.Pipeline(addressPipeline(name, a))
 		if err != nil {
 			return nil, err
 		}

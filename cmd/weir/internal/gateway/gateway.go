@@ -4,7 +4,7 @@
 //   - build.go: the table of routes of one version of the file.
 //   - listen.go: the listener of clients, with its timeouts and TLS.
 //   - shutdown.go: how a run ends.
-//   - admin.go: the admin listener.
+//   - admin.go: the admin listener. dashboard.go: the dashboard on it.
 //   - stores.go: the stores that limiters of the file name.
 //   - proxy: the way of a request. upstream: the servers behind the gateway. accesslog, tlsfiles: what they say.
 package gateway
@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/dashboard"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload"
@@ -54,6 +55,8 @@ type gateway struct {
 	logger    *slog.Logger
 	metrics   *metrics
 	telemetry *telemetry.Telemetry
+	events    dashboard.Events
+	listener  pipeline.Listener // both of them
 	registry  *registry.Registry
 	stores    *stores
 	watcher   *reload.Watcher
@@ -68,6 +71,7 @@ type gateway struct {
 // Run serves until it is told to stop. The error says why it could not begin to, or why it did not end in time; it is a
 // [*reload.FileError] if the file is wrong.
 func Run(ctx context.Context, o Options) (err error) {
+	o.Stdout, o.Stderr = &lockedWriter{to: o.Stdout}, &lockedWriter{to: o.Stderr}
 	g := &gateway{options: o, writers: make(map[io.Writer]*accesslog.Writer)}
 	defer g.closeLogs()
 	g.logger = slog.New(slog.NewJSONHandler(o.Stderr, nil))
@@ -85,17 +89,18 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer g.telemetry.Close() //nolint:errcheck // the process ends
-	g.stores = newStores(g.telemetry, g.logger)
+	g.listener = pipeline.Listeners(g.telemetry, &g.events)
+	g.stores = newStores(g.telemetry, &g.events, g.logger)
 	g.registry = registry.New(&registry.Options{
-		Listener: g.telemetry, ObserveLimiter: g.telemetry.ObserveLimiter, DrainTimeout: drainTimeout,
+		Listener: g.listener, ObserveLimiter: g.telemetry.ObserveLimiter, DrainTimeout: drainTimeout,
 	})
 	defer g.stores.close()
 	defer g.closeRegistry()
 
 	kinds := reload.NewKinds()
-	gatewayconfig.Register(kinds, gatewayconfig.Runtime{Store: g.stores.get, Build: g.build})
+	gatewayconfig.Register(kinds, gatewayconfig.Runtime{Store: g.stores.get, Pipelines: g.pipelines})
 	g.watcher, err = reload.Start(ctx, g.registry, o.Config, &reload.Options{
-		Kinds: kinds, Hangup: true, Logger: g.logger, Reporter: g.telemetry, InForce: g.fileInForce,
+		Kinds: kinds, Hangup: true, Logger: g.logger, Reporter: reporters{g.telemetry, &g.events}, InForce: g.fileInForce,
 	})
 	if err != nil {
 		return err
@@ -104,11 +109,25 @@ func Run(ctx context.Context, o Options) (err error) {
 	if g.inForce.Load() == nil {
 		return fmt.Errorf("%s: it has no field %s, which says what to listen on and where requests go", o.Config, gatewayconfig.Field)
 	}
+	for name, s := range g.inForce.Load().Stores { // also stores that no limiter names: /ready tells of all
+		if _, err := g.stores.get(name, s); err != nil {
+			return err
+		}
+	}
 	p, err := g.registry.Get(gatewayconfig.PipelineName)
 	if err != nil {
 		return err
 	}
 	return g.serve(ctx, p)
+}
+
+// reporters are told of each attempt to load the file.
+type reporters []reload.Reporter
+
+func (all reporters) ConfigReloaded(at time.Time, err error) {
+	for _, r := range all {
+		r.ConfigReloaded(at, err)
+	}
 }
 
 // fileInForce notes what the file says that is not in a pipeline.
@@ -130,7 +149,12 @@ func (g *gateway) serve(ctx context.Context, p *pipeline.Pipeline) error {
 		return err
 	}
 	defer listener.Close() //nolint:errcheck // server.Shutdown has closed it
-	admin, adminListener, err := g.listenAdmin(c)
+	d, err := g.newDashboard(c, handler)
+	if err != nil {
+		return err
+	}
+	defer d.Close() //nolint:errcheck // the process ends
+	admin, adminListener, err := g.listenAdmin(c, d)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 // lookAtFiles is the time between two looks at the files of the certificate.
-const lookAtFiles = 2 * time.Second
+const lookAtFiles = time.Second
 
 // listen opens the listener of clients. A request has the context base, which ends when a shutdown cuts it off.
 func (g *gateway) listen(base context.Context, c gatewayconfig.Gateway, h http.Handler) (*http.Server, net.Listener, error) {

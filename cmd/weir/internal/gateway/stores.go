@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-go/weir/dashboard"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/weirpostgres"
 	"github.com/weir-go/weir/store/weirredis"
@@ -28,6 +29,7 @@ import (
 // Opening sends nothing, so a store that is away at the start keeps nothing from starting.
 type stores struct {
 	telemetry *telemetry.Telemetry
+	events    *dashboard.Events
 	logger    *slog.Logger
 	ctx       context.Context // ends migrations that are still tried
 	cancel    context.CancelFunc
@@ -46,8 +48,8 @@ type openStore struct {
 	migration error // why the tables are not there yet
 }
 
-func newStores(t *telemetry.Telemetry, logger *slog.Logger) *stores {
-	s := &stores{telemetry: t, logger: logger, open: make(map[string]*openStore)}
+func newStores(t *telemetry.Telemetry, events *dashboard.Events, logger *slog.Logger) *stores {
+	s := &stores{telemetry: t, events: events, logger: logger, open: make(map[string]*openStore)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -59,7 +61,11 @@ func (s *stores) get(name string, c gatewayconfig.Store) (*store.Store, error) {
 	if o := s.open[name]; o != nil {
 		return o.Store, nil
 	}
-	options := store.Options{CallTimeout: c.CallTimeout, OnEvent: s.telemetry.OnStoreEvent(name)}
+	log, show := s.telemetry.OnStoreEvent(name), s.events.OnStoreEvent(name)
+	options := store.Options{CallTimeout: c.CallTimeout, OnEvent: func(e store.Event) {
+		log(e)
+		show(e)
+	}}
 	o, err := s.connect(name, c, options)
 	if err != nil {
 		return nil, fmt.Errorf("store %q: %w", name, err)

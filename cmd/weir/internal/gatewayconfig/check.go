@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/reload"
@@ -14,6 +15,11 @@ import (
 // Check compares g with the rest of its file: what the policies and routes name must be able to do what they need.
 func (g Gateway) Check(f *reload.File) error {
 	var p validate.Problems
+	for _, name := range f.Pipelines() {
+		if strings.HasPrefix(name, PipelineName+"/") {
+			p.Add("", nil, "cannot be with a pipeline called %s: names that begin with %s/ are for the addresses of upstreams", name, PipelineName)
+		}
+	}
 	needs := make(map[string][]string) // the wildcards that the key of each policy needs
 	for _, name := range slices.Sorted(maps.Keys(g.Policies)) {
 		limiter := g.Policies[name].Limiter
@@ -101,7 +107,7 @@ func Warnings(f *reload.File) (all []string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(g.Policies)) {
 		p := g.Policies[name]
-		if info, _ := f.Limiter(p.Limiter); p.Headers != weirhttp.NoHeaders && p.fields(info) == "" {
+		if info, _ := f.Limiter(p.Limiter); p.Headers != nil && *p.Headers != weirhttp.NoHeaders && p.fields(info) == "" {
 			add("gateway.policies.%s: it has no headers for clients, because the quota of its limiter is not known; set quota and window", name)
 		}
 	}

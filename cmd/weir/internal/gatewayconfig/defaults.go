@@ -49,7 +49,7 @@ func (g Gateway) WithDefaults() Gateway {
 	}
 	g.Policies = maps.Clone(g.Policies)
 	for name, p := range g.Policies {
-		p.Headers = cmp.Or(p.Headers, g.Headers)
+		p.Headers = cmp.Or(p.Headers, &g.Headers)
 		p.Body = cmp.Or(p.Body, g.Body)
 		p.Cost = cmp.Or(p.Cost, 1)
 		p.Shadow = p.Shadow || g.Shadow

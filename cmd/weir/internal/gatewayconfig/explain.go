@@ -81,7 +81,7 @@ func (o Policy) Words(f *reload.File) []string {
 
 // fields returns the header fields that the client gets; "" if there are none.
 func (o Policy) fields(info reload.LimiterInfo) string {
-	if o.Headers == weirhttp.NoHeaders {
+	if o.Headers == nil || *o.Headers == weirhttp.NoHeaders {
 		return ""
 	}
 	quota, window := o.QuotaOf(info)
@@ -91,7 +91,7 @@ func (o Policy) fields(info reload.LimiterInfo) string {
 		}
 	}
 	of := fmt.Sprintf("a quota of %d", quota) + when(window > 0, " in "+briefly(window))
-	if o.Headers == weirhttp.Legacy {
+	if *o.Headers == weirhttp.Legacy {
 		return of + " by X-RateLimit-Limit, -Remaining and -Reset"
 	}
 	return of + " by RateLimit-Policy and RateLimit"

@@ -15,13 +15,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// parse parses a file without the program that runs it.
-func parse(text string) (*reload.File, error) {
+// kinds returns what weir check knows.
+func kinds() *reload.Kinds {
 	k := reload.NewKinds()
 	k.AcceptUnknown()
 	gatewayconfig.Register(k, gatewayconfig.Runtime{})
-	return reload.Parse("f", []byte(text), k)
+	return k
 }
+
+// parse parses a file without the program that runs it.
+func parse(text string) (*reload.File, error) { return reload.Parse("f", []byte(text), kinds()) }
 
 func TestExampleFile(t *testing.T) {
 	content, err := os.ReadFile("../../testdata/gateway.yaml")
@@ -135,6 +138,7 @@ func TestInvalid(t *testing.T) {
 		{routes, "routes: [{match: '/api/x', upstream: u, strip_prefix: api}]", `must begin with a slash`},
 		{routes, "routes: [{match: '/api/x', upstream: u, strip_prefix: /ap}]", `must be the beginning of the path in match`},
 		{routes, "routes: [{match: '/{x}/a', upstream: u, strip_prefix: '/{x}'}]", `must have no wildcard`},
+		{"pipelines:", "pipelines:\n  gateway/u: {strategies: []}", `f:8:3: gateway: cannot be with a pipeline called gateway/u`},
 		{"pipelines:", "pipelines:\n  gateway: {strategies: []}", `the pipeline of this name is that of gateway`},
 	} {
 		_, err := parse(strings.Replace(minimal, c.what, c.by, 1))

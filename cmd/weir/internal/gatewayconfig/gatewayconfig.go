@@ -68,7 +68,7 @@ type AccessLog struct {
 // Dashboard says what the dashboard shows and lets do.
 type Dashboard struct {
 	ShowKeys  bool   `yaml:"show_keys,omitempty" reload:"fixed" doc:"Show the keys of partitioned limiters as they are; a hash of them is shown unless set."`
-	TokenFile string `yaml:"token_file,omitempty" doc:"The file with the password for actions, such as to override a limit; the user name is who did it. Without a file, the dashboard only shows."`
+	TokenFile string `yaml:"token_file,omitempty" reload:"fixed" doc:"The file with the password for actions, such as to override a limit; the user name is who did it. Without a file, the dashboard only shows."`
 }
 
 // Ready says what the gateway answers when it is asked whether it can take requests.

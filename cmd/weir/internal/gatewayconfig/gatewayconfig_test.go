@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/transport/weirhttp"
 )
 
 func TestAddress(t *testing.T) {
@@ -35,7 +37,7 @@ func TestGateway_WithDefaults(t *testing.T) {
 	assert.Equal(t, "127.0.0.1:9901", full.Admin, "an admin listener is on the loopback interface unless the file says otherwise")
 	assert.Equal(t, time.Duration(0), full.IdleTimeout, "off")
 	assert.Equal(t, ":8080", full.Listen)
-	assert.Equal(t, Policy{Cost: 1, Body: PlainBody, Shadow: true}, full.Policies["a"])
+	assert.Equal(t, Policy{Cost: 1, Body: PlainBody, Shadow: true, Headers: new(weirhttp.NoHeaders)}, full.Policies["a"])
 	assert.Equal(t, DefaultFailures, full.Upstreams["b"].Health.ConsecutiveFailures)
 	assert.Equal(t, Policy{}, g.Policies["a"], "the maps of g stay as they are")
 }

@@ -200,6 +200,32 @@ func (g Gateway) keyCycle() []string {
 	return nil
 }
 
+// maxKeyParts bounds what a request costs: with keys of keys, the number of parts can double with each line of a file.
+const maxKeyParts = 64
+
+// longKey returns the first key that is made of more than maxKeyParts others, or "". There must be no cycles.
+func (g Gateway) longKey() string {
+	lengths := make(map[string]int)
+	var length func(name string) int
+	length = func(name string) int {
+		n, known := lengths[name]
+		if known {
+			return n
+		}
+		for _, part := range g.Keys[name].Composite {
+			n = min(n+length(part), maxKeyParts+1)
+		}
+		lengths[name] = max(n, 1)
+		return lengths[name]
+	}
+	for _, name := range slices.Sorted(maps.Keys(g.Keys)) {
+		if length(name) > maxKeyParts {
+			return name
+		}
+	}
+	return ""
+}
+
 // isToken reports whether the text is a token of HTTP, as the name of a header is.
 func isToken(text string) bool {
 	return text != "" && !strings.ContainsFunc(text, func(r rune) bool {

@@ -35,11 +35,11 @@ func (g Gateway) PoliciesOf(r Route) []string {
 	return slices.Concat(g.Global, r.Policies)
 }
 
-// new returns the policy for weirhttp.
+// new returns the policy for weirhttp. p has its defaults.
 func (p Policy) new(b *reload.SectionBuilder) (weirhttp.Policy, error) {
 	info, _ := b.File.Limiter(p.Limiter)
 	made := weirhttp.Policy{
-		Headers:    p.Headers,
+		Headers:    *p.Headers,
 		Shadow:     p.Shadow,
 		FailOpen:   p.FailOpen,
 		MaxWait:    p.MaxWait,

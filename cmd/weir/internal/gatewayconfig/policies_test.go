@@ -30,6 +30,12 @@ type site struct {
 	stores  int
 }
 
+func (s *site) pipelines(g gatewayconfig.Gateway) map[string]func(b *reload.SectionBuilder) error {
+	return map[string]func(b *reload.SectionBuilder) error{
+		gatewayconfig.PipelineName: func(b *reload.SectionBuilder) error { return s.build(b, g) },
+	}
+}
+
 func (s *site) build(b *reload.SectionBuilder, g gatewayconfig.Gateway) error {
 	s.builds++
 	limits, err := g.NewLimits(b, nil)
@@ -62,7 +68,7 @@ func serve(t *testing.T, text string) *site {
 	})
 	k := reload.NewKinds()
 	gatewayconfig.Register(k, gatewayconfig.Runtime{
-		Build: s.build,
+		Pipelines: s.pipelines,
 		Store: func(name string, o gatewayconfig.Store) (*store.Store, error) {
 			s.stores++
 			assert.Equal(t, "shared", name)
@@ -169,12 +175,28 @@ func TestReload_Fixed(t *testing.T) {
 	assert.Equal(t, 2, s.builds)
 }
 
+// A policy can say that it tells clients nothing where the others do.
+func TestPolicy_Headers(t *testing.T) {
+	text := strings.NewReplacer("KEY", "header", "gateway:", "gateway:\n  headers: legacy", "headers: draft-11, ", "").Replace(limited)
+	_, header := serve(t, text).get("/x")
+	assert.Equal(t, "3", header.Get("X-RateLimit-Limit"))
+	_, header = serve(t, strings.Replace(text, "cost: 3", "cost: 3, headers: none", 1)).get("/x")
+	assert.Empty(t, header.Get("X-RateLimit-Limit"))
+}
+
+// The file must not lose the gateway while it runs.
+func TestReload_Required(t *testing.T) {
+	s := serve(t, strings.Replace(limited, "KEY", "header", 1))
+	s.write(t, "pipelines: {p: {strategies: []}}\n")
+	require.ErrorContains(t, s.w.Reload(t.Context()), ":1:1: gateway is missing")
+}
+
 func TestBuild_KeyFileIsMissing(t *testing.T) {
 	text := strings.NewReplacer("KEY", "claim", "unverified: true", "secret_file: "+filepath.Join(t.TempDir(), "missing")).Replace(limited)
 	_, err := parse(text)
 	require.NoError(t, err, "a file is checked also where its key files are not")
 	k := reload.NewKinds()
-	gatewayconfig.Register(k, gatewayconfig.Runtime{Build: new(site).build})
+	gatewayconfig.Register(k, gatewayconfig.Runtime{Pipelines: new(site).pipelines})
 	f, err := reload.Parse("f", []byte(text), k)
 	require.NoError(t, err)
 	r := registry.New(nil)

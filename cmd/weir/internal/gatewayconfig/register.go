@@ -13,14 +13,16 @@ import (
 // the retry does not wait for requests that are not sent again.
 const RetryableHandle = "retryable"
 
-// A Runtime runs what the gateway's part of a file describes. Both functions are called while the pipelines of a file
-// are built. If they are nil, a file can be checked and explained, but not put in force.
+// A Runtime runs what the gateway's part of a file describes. If its functions are nil, a file can be checked and
+// explained, but not put in force.
 type Runtime struct {
-	// Store returns the store of that name. It is called for each limiter that has its state there. The Runtime opens a
-	// store once, and closes it after the registry: what a file says about stores cannot change while the program runs.
+	// Store returns the store of that name. It is called for each limiter that has its state there, while pipelines are
+	// built. The Runtime opens a store once, and closes it after the registry: what a file says about stores cannot
+	// change while the program runs.
 	Store func(name string, s Store) (*store.Store, error)
-	// Build adds the strategies of the pipeline [PipelineName], which serves the routes of g, to b. g has its defaults.
-	Build func(b *reload.SectionBuilder, g Gateway) error
+	// Pipelines returns the functions that build the pipelines of g, which has its defaults: [PipelineName] and, if
+	// need be, others, whose names begin with it and a slash.
+	Pipelines func(g Gateway) map[string]func(b *reload.SectionBuilder) error
 }
 
 var (
@@ -32,6 +34,7 @@ var (
 func Register(k *reload.Kinds, r Runtime) {
 	reload.RegisterSection(k, Field, reload.Section[Gateway]{
 		Doc:       "The reverse proxy of weir gateway.",
+		Required:  r.Pipelines != nil, // also of a file that replaces one: without it, there would be nothing to serve
 		Complete:  true,
 		Names:     r.names,
 		Check:     func(f *reload.File, g Gateway) error { return g.Check(f) },
@@ -40,17 +43,13 @@ func Register(k *reload.Kinds, r Runtime) {
 	})
 }
 
-// pipelines returns the build functions of the pipeline of the routes, and of those of the addresses.
 func (r Runtime) pipelines(g Gateway) map[string]func(b *reload.SectionBuilder) error {
-	full := g.WithDefaults()
-	builds := full.addressPipelines()
-	builds[PipelineName] = func(b *reload.SectionBuilder) error {
-		if r.Build == nil {
-			return errNoRuntime
+	if r.Pipelines == nil {
+		return map[string]func(b *reload.SectionBuilder) error{
+			PipelineName: func(*reload.SectionBuilder) error { return errNoRuntime },
 		}
-		return r.Build(b, full)
 	}
-	return builds
+	return r.Pipelines(g.WithDefaults())
 }
 
 // names gives the stores and keys of g their names.

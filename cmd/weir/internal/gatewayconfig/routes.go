@@ -36,17 +36,17 @@ type UpstreamTLS struct {
 
 // A Policy limits the requests of the routes that name it, see [weirhttp.Policy].
 type Policy struct {
-	Limiter  string           `yaml:"limiter" reload:"limiter" doc:"The name of a limiter under limiters."`
-	Headers  weirhttp.Headers `yaml:"headers,omitempty" doc:"The fields that tell clients what is left of their quota; those of gateway.headers unless set."`
-	Quota    int64            `yaml:"quota,omitempty" reload:"least=0" doc:"The quota that the fields tell, in permits; that of the limiter unless set."`
-	Window   time.Duration    `yaml:"window,omitempty" doc:"The time that quota is for; that of the limiter unless set."`
-	Shadow   bool             `yaml:"shadow,omitempty" doc:"Decide and report, but never reject and never wait."`
-	FailOpen bool             `yaml:"fail_open,omitempty" doc:"Admit a request if the limiter cannot decide, as when its store is away; such a request gets 503 unless set."`
-	MaxWait  time.Duration    `yaml:"max_wait,omitempty" reload:"off" doc:"The longest wait in the queue of the limiter; 0s: as long as the client waits, off: no wait."`
-	Timeout  time.Duration    `yaml:"timeout,omitempty" doc:"How long a request can hold its permits; 0s: no limit. Not for streams."`
-	Cost     int              `yaml:"cost,omitempty" reload:"least=1,default=1" doc:"How many permits a request takes; 1 unless set."`
-	Status   int              `yaml:"status,omitempty" doc:"The status of a request that is rejected, from 400 to 599. Unless set, 429 if the client is over its quota, and 503 if the server is short of capacity."`
-	Body     Body             `yaml:"body,omitempty" doc:"The body of the answer to a request that is rejected; that of gateway.body unless set."`
+	Limiter  string            `yaml:"limiter" reload:"limiter" doc:"The name of a limiter under limiters."`
+	Headers  *weirhttp.Headers `yaml:"headers,omitempty" doc:"The fields that tell clients what is left of their quota; those of gateway.headers unless set."`
+	Quota    int64             `yaml:"quota,omitempty" reload:"least=0" doc:"The quota that the fields tell, in permits; that of the limiter unless set."`
+	Window   time.Duration     `yaml:"window,omitempty" doc:"The time that quota is for; that of the limiter unless set."`
+	Shadow   bool              `yaml:"shadow,omitempty" doc:"Decide and report, but never reject and never wait."`
+	FailOpen bool              `yaml:"fail_open,omitempty" doc:"Admit a request if the limiter cannot decide, as when its store is away; such a request gets 503 unless set."`
+	MaxWait  time.Duration     `yaml:"max_wait,omitempty" reload:"off" doc:"The longest wait in the queue of the limiter; 0s: as long as the client waits, off: no wait."`
+	Timeout  time.Duration     `yaml:"timeout,omitempty" doc:"How long a request can hold its permits; 0s: no limit. Not for streams."`
+	Cost     int               `yaml:"cost,omitempty" reload:"least=1,default=1" doc:"How many permits a request takes; 1 unless set."`
+	Status   int               `yaml:"status,omitempty" doc:"The status of a request that is rejected, from 400 to 599. Unless set, 429 if the client is over its quota, and 503 if the server is short of capacity."`
+	Body     Body              `yaml:"body,omitempty" doc:"The body of the answer to a request that is rejected; that of gateway.body unless set."`
 }
 
 // A Route says where the requests go that match a pattern.

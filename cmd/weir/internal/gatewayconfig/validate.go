@@ -43,6 +43,8 @@ func (g Gateway) Validate() error {
 	g.checkNames(&p)
 	if cycle := g.keyCycle(); cycle != nil {
 		p.Add(fmt.Sprintf("Keys[%s].Composite", cycle[0]), nil, "must not be made of itself: %s", strings.Join(cycle, " -> "))
+	} else if name := g.longKey(); name != "" {
+		p.Add(fmt.Sprintf("Keys[%s].Composite", name), nil, "must be made of at most %d keys, with the keys of its keys", maxKeyParts)
 	}
 	g.checkRoutes(&p)
 	return p.Err("gateway")

@@ -72,7 +72,7 @@ func (h *Handler) end(x *request, r *http.Request, answer *response, finished bo
 	}
 	if x.route != nil {
 		entry.Route, entry.Upstream = x.route.Match, x.route.Upstream.Name()
-		if key := x.table.keys[x.decisions.policy]; key != nil {
+		if key := x.table.policies[x.decisions.policy].Key; key != nil {
 			entry.Key = key(x.routed)
 		}
 	}

@@ -26,6 +26,8 @@ type request struct {
 	host   string        // likewise
 	trust  bool          // the peer is a trusted proxy
 
+	looking bool // the request is only looked up; see [Handler.Check]
+
 	decisions decisions
 	fault     error // why the gateway answered, and not the upstream
 	switched  bool  // the upstream has switched protocols

@@ -73,6 +73,9 @@ func (t *removable) RoundTrip(r *http.Request) (*http.Response, error) {
 func (t *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := requestOf(r.Context())
 	x.route, x.routed = t, r
+	if x.looking {
+		return
+	}
 	t.limited.ServeHTTP(w, r)
 }
 

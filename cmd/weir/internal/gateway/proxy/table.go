@@ -34,9 +34,9 @@ type TableOptions struct {
 	Problems bool
 	// Limits has the policies that routes name. Its listener should include [Recorder].
 	Limits *weirhttp.Limits
-	// Keys finds the key of a request, by the name of a policy. It is for the access log.
-	Keys   map[string]weirhttp.Key
-	Routes []Route
+	// Policies says more of these policies, by name.
+	Policies map[string]Policy
+	Routes   []Route
 }
 
 // A Route says where the requests that match a pattern go.
@@ -58,14 +58,14 @@ type Table struct {
 	mux      *http.ServeMux
 	trust    *trust
 	problems bool
-	keys     map[string]weirhttp.Key // by policy
-	log      *accesslog.Log          // can be nil
+	policies map[string]Policy
+	log      *accesslog.Log // can be nil
 	routes   []*route
 }
 
 // NewTable returns a Table. The error says what is wrong with the patterns.
 func NewTable(o *TableOptions) (*Table, error) {
-	t := &Table{mux: http.NewServeMux(), problems: o.Problems, keys: o.Keys, log: o.Log}
+	t := &Table{mux: http.NewServeMux(), problems: o.Problems, policies: o.Policies, log: o.Log}
 	var err error
 	if t.trust, err = newTrust(o.Address); err != nil {
 		return nil, err

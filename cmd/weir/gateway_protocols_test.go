@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// newCertificate returns a certificate for 127.0.0.1 and its key in PEM form.
+func newCertificate(t *testing.T, name string) (certificate, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	require.NoError(t, err)
+	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
+	require.NoError(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
+}
+
+// streams is a server with what proxies get wrong.
+func streams(w http.ResponseWriter, r *http.Request) {
+	rc := http.NewResponseController(w)
+	switch r.URL.Path {
+	case "/websocket":
+		c, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer c.CloseNow() //nolint:errcheck // the test has what it wants
+		for {
+			kind, message, err := c.Read(r.Context())
+			if err != nil || c.Write(r.Context(), kind, message) != nil {
+				return
+			}
+		}
+	case "/events":
+		_ = rc.EnableFullDuplex()
+		w.Header().Set("Content-Type", "text/event-stream")
+		_ = rc.Flush()
+		for line := range lines(r.Body) {
+			_, _ = fmt.Fprintf(w, "data: %s\n\n", line)
+			_ = rc.Flush()
+		}
+	case "/trailers":
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Trailer", "X-Sum")
+		_, _ = fmt.Fprintf(w, "%s %s %s", r.Proto, body, r.Trailer.Get("X-Check"))
+		w.Header().Set("X-Sum", "7")
+	}
+}
+
+func lines(r io.Reader) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for s := bufio.NewScanner(r); s.Scan() && yield(s.Text()); {
+		}
+	}
+}
+
+// assertEvents checks that events come one by one, while the request is still being sent.
+func assertEvents(t *testing.T, c *http.Client, url string) {
+	t.Helper()
+	in, out := io.Pipe()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, in)
+	require.NoError(t, err)
+	resp, err := c.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	events := bufio.NewReader(resp.Body)
+	for i := range 3 {
+		_, err = fmt.Fprintf(out, "%d\n", i)
+		require.NoError(t, err)
+		event, err := events.ReadString('\n')
+		require.NoError(t, err)
+		assert.Equal(t, fmt.Sprintf("data: %d\n", i), event)
+		_, _ = events.ReadString('\n')
+	}
+	require.NoError(t, out.Close())
+	rest, err := io.ReadAll(events)
+	assert.NoError(t, err)
+	assert.Empty(t, rest)
+}
+
+// assertEcho checks that messages go both ways over a WebSocket.
+func assertEcho(t *testing.T, url string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c, _, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPClient: &http.Client{Transport: client.Transport}})
+	require.NoError(t, err)
+	defer c.CloseNow() //nolint:errcheck // closed below
+	for _, message := range []string{"a", strings.Repeat("long ", 5000)} {
+		require.NoError(t, c.Write(ctx, websocket.MessageText, []byte(message)))
+		_, echo, err := c.Read(ctx)
+		require.NoError(t, err)
+		assert.Equal(t, message, string(echo))
+	}
+	require.NoError(t, c.Close(websocket.StatusNormalClosure, ""))
+}
+
+func TestGateway_Streams(t *testing.T) {
+	p := startGateway(t, plainConfig(behind(t, streams), `
+  h2c: true
+  policies: {slots: {limiter: slots}}
+  routes: [{match: /, upstream: server, policies: [slots], pipeline: attempts}]
+`, `
+limiters: {slots: {concurrency: {permit_limit: 1}}}
+pipelines: {attempts: {strategies: [{retry: {max_retries: 2, handle: retryable}}, {hedging: {delay: 50ms, max_hedges: 1}}, {timeout: {timeout: 200ms}}]}}
+`))
+	t.Run("WebSocket", func(t *testing.T) {
+		assertEcho(t, "ws://"+p.listen+"/websocket")
+		require.Eventually(t, func() bool { return len(p.accessLog()) == 1 }, patience, 10*time.Millisecond)
+		line := p.accessLog()[0]
+		assert.Equal(t, 101.0, line["status"])
+		assert.Equal(t, 1.0, line["attempts"], "a WebSocket is not hedged")
+	})
+	t.Run("events", func(t *testing.T) { assertEvents(t, client, p.url("/events")) })
+	t.Run("HTTP/2 without TLS", func(t *testing.T) {
+		transport := &http.Transport{Protocols: new(http.Protocols)}
+		transport.Protocols.SetUnencryptedHTTP2(true)
+		defer transport.CloseIdleConnections()
+		assertEvents(t, &http.Client{Transport: transport, Timeout: patience}, p.url("/events"))
+	})
+	t.Run("100-continue", func(t *testing.T) {
+		c, err := net.Dial("tcp", p.listen)
+		require.NoError(t, err)
+		defer c.Close()
+		require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+		_, err = io.WriteString(c, "POST /trailers HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n")
+		require.NoError(t, err)
+		answer := bufio.NewReader(c)
+		status, err := answer.ReadString('\n')
+		require.NoError(t, err)
+		assert.Equal(t, "HTTP/1.1 100 Continue\r\n", status)
+		_, err = io.WriteString(c, "body")
+		require.NoError(t, err)
+		rest, err := io.ReadAll(answer)
+		require.NoError(t, err)
+		assert.Contains(t, string(rest), "HTTP/1.1 200 OK")
+		assert.Contains(t, string(rest), "HTTP/1.1 body")
+	})
+}
+
+func TestGateway_TLS(t *testing.T) {
+	dir := t.TempDir()
+	certificateFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	put := func(certificate, key []byte) {
+		require.NoError(t, os.WriteFile(certificateFile, certificate, 0o600))
+		require.NoError(t, os.WriteFile(keyFile, key, 0o600))
+	}
+	put(newCertificate(t, "first"))
+	p := startGateway(t, plainConfig(behind(t, streams), fmt.Sprintf(`
+  tls: {certificate: %q, key: %q}
+  routes: [{match: /, upstream: server}]
+`, certificateFile, keyFile), ""))
+
+	t.Run("HTTP/2", func(t *testing.T) {
+		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true} //nolint:gosec // of the test itself
+		defer transport.CloseIdleConnections()
+		secure := &http.Client{Transport: transport, Timeout: patience}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+p.listen+"/trailers", io.MultiReader(strings.NewReader("body")))
+		require.NoError(t, err)
+		req.Trailer = http.Header{"X-Check": {"5"}}
+		resp, err := secure.Do(req)
+		require.NoError(t, err)
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		assert.Equal(t, 2, resp.ProtoMajor)
+		assert.Equal(t, "HTTP/1.1 body 5", string(body))
+		assert.Equal(t, "7", resp.Trailer.Get("X-Sum"))
+
+		assertEvents(t, secure, "https://"+p.listen+"/events")
+	})
+	name := func() string {
+		c, err := tls.Dial("tcp", p.listen, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // of the test itself
+		require.NoError(t, err)
+		defer c.Close()
+		return c.ConnectionState().PeerCertificates[0].Subject.CommonName
+	}
+	assert.Equal(t, "first", name())
+	second, secondKey := newCertificate(t, "second")
+	put(second, []byte("not a key"))
+	p.awaitLog("the old one stays in force")
+	assert.Equal(t, "first", name())
+	_, body := get(t, p.adminURL("/ready"))
+	assert.Contains(t, body, certificateFile)
+	assert.Contains(t, body, `"ready": true`)
+	put(second, secondKey)
+	p.awaitLog("the certificate has changed and is in force")
+	assert.Equal(t, "second", name())
+}

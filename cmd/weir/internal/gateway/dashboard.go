@@ -1,0 +1,137 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/weir-go/weir/dashboard"
+	"github.com/weir-go/weir/reload"
+
+	"github.com/weir-go/weir/cmd/weir/internal/gateway/proxy"
+	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
+)
+
+// A page is the dashboard, with the login that its actions need.
+type page struct {
+	*dashboard.Dashboard
+}
+
+// newDashboard returns the dashboard. Without a file with a password it only shows, also on the loopback interface: what
+// can connect there is not only the operator, but every program and every user of the machine.
+func (g *gateway) newDashboard(c gatewayconfig.Gateway, h *proxy.Handler) (*page, error) {
+	o := dashboard.Options{
+		Registry: g.registry,
+		Events:   &g.events,
+		Watchers: []*reload.Watcher{g.watcher},
+		Stores:   g.stores.byName(),
+		ShowKeys: c.Dashboard.ShowKeys,
+		Check:    func(r *http.Request) ([]dashboard.CheckResult, error) { return check(h, r) },
+		Logger:   g.logger,
+	}
+	if c.Dashboard.TokenFile != "" {
+		if _, err := readToken(c.Dashboard.TokenFile); err != nil {
+			return nil, err
+		}
+		o.Authorize = g.authorize
+	}
+	d, err := dashboard.New(o)
+	return &page{d}, err
+}
+
+// readToken returns the password of the file.
+func readToken(file string) (string, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(content))
+	if token == "" {
+		return "", fmt.Errorf("%s: it is empty, and must have the password for actions", file)
+	}
+	return token, nil
+}
+
+// errLogin asks the browser of a user for name and password.
+var errLogin = errors.New("An action needs your name and the password of the gateway.") //nolint:revive,staticcheck // the user reads it as a sentence
+
+// authorize decides about an action: the user's password must be that of the file, which is read each time, so that it can
+// be changed. It runs within [page.ServeHTTP].
+func (g *gateway) authorize(r *http.Request, _ dashboard.Action) (who string, err error) {
+	token, err := readToken(g.inForce.Load().Dashboard.TokenFile)
+	if err != nil {
+		g.logger.Error("the password for actions cannot be read", "error", err)
+		return "", errors.New("the gateway cannot read its password for actions")
+	}
+	who, password, ok := r.BasicAuth()
+	want, got := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(password))
+	if !ok || who == "" || subtle.ConstantTimeCompare(want[:], got[:]) != 1 {
+		if l, ok := r.Context().Value(loginKey{}).(*login); ok {
+			l.needed = true
+		}
+		return "", errLogin
+	}
+	return who, nil
+}
+
+// A login is whether the answer to a request must ask for name and password.
+type login struct {
+	http.ResponseWriter
+	needed bool
+}
+
+type loginKey struct{}
+
+// ServeHTTP serves the dashboard. Where that refuses an action because there is no login, the answer asks for one.
+func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	l := &login{ResponseWriter: w}
+	p.Dashboard.ServeHTTP(l, r.WithContext(context.WithValue(r.Context(), loginKey{}, l)))
+}
+
+func (l *login) WriteHeader(status int) {
+	if l.needed && status == http.StatusForbidden {
+		l.Header().Set("WWW-Authenticate", `Basic realm="weir gateway", charset="UTF-8"`)
+		status = http.StatusUnauthorized
+	}
+	l.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for [http.ResponseController].
+func (l *login) Unwrap() http.ResponseWriter { return l.ResponseWriter }
+
+// check answers which limits apply to a request and what each would decide now.
+func check(h *proxy.Handler, r *http.Request) ([]dashboard.CheckResult, error) {
+	route, all, err := h.Check(r)
+	if err != nil {
+		return nil, err
+	}
+	if route == "" {
+		return nil, fmt.Errorf("no route matches %s %s", r.Method, r.URL.Path)
+	}
+	results := make([]dashboard.CheckResult, 0, len(all))
+	for _, c := range all {
+		result := dashboard.CheckResult{Policy: c.Name, Limiter: c.Limiter, Key: c.Key, Matched: true}
+		switch {
+		case c.Err != nil:
+			result.Warning = c.Err.Error()
+		case c.Lease.Acquired():
+			result.Granted = true
+		default:
+			result.Reason = c.Lease.Reason()
+			result.RetryAfter, _ = c.Lease.RetryAfter()
+			if c.Shadow {
+				result.Granted, result.Warning = true, "the policy is in shadow mode: it reports a rejection and lets the request through"
+			}
+		}
+		if left, known := c.Lease.Remaining(); known {
+			result.Remaining = &left
+		}
+		results = append(results, result)
+	}
+	return results, nil
+}

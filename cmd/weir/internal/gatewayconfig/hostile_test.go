@@ -1,0 +1,105 @@
+package gatewayconfig_test
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cmd/weir/internal/gateway/plan"
+	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
+	"github.com/weir-go/weir/reload"
+)
+
+// lines repeats a line, with its number in place of each %d.
+func lines(n int, format string) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(strings.ReplaceAll(format, "%d", fmt.Sprint(i)))
+	}
+	return b.String()
+}
+
+// A file that means harm does not take long to refuse, nor does a large one that does not.
+func TestHostile(t *testing.T) {
+	const end = "limiters: {l: {unlimited: {}}}\n"
+	for name, c := range map[string]struct{ file, want string }{
+		"many routes":      {"gateway:\n  upstreams: {u: {addresses: [http://a]}}\n  routes:\n" + lines(4000, "  - {match: '/{x}/a%d/{y}', upstream: u}\n") + end, ""},
+		"routes that meet": {"gateway:\n  upstreams: {u: {addresses: [http://a]}}\n  routes:\n" + lines(2000, "  - {match: '/a%d/{y}', upstream: u}\n  - {match: '/{x}/b%d', upstream: u}\n") + end, "it conflicts with the route"},
+		"too many routes":  {"gateway:\n  upstreams: {u: {addresses: [http://a]}}\n  routes:\n" + lines(6000, "  - {match: '/a%d', upstream: u}\n") + end, "must have at most 5000 routes"},
+		"many policies": {"gateway:\n  upstreams: {u: {addresses: [http://a]}}\n  policies:\n" + lines(8000, "    p%d: {limiter: l}\n") +
+			"  global: [" + lines(8000, "p%d, ") + "]\n  routes: [{match: /, upstream: u, policies: [" + lines(8000, "p%d, ") + "]}]\n" + end, "it is in global already"},
+		"many keys": {"gateway:\n  upstreams: {u: {addresses: [http://a]}}\n  keys:\n" + lines(5000, "    k%d: {composite: [k%d, k%d1]}\n") + "  routes: [{match: /, upstream: u}]\n" + end, "must not be made of itself"},
+		"keys of keys": {"gateway:\n  upstreams: {u: {addresses: [http://a]}}\n  keys:\n    k0: {header: A}\n    j0: {header: B}\n" + doubling(60) +
+			"  routes: [{match: /, upstream: u}]\nlimiters: {l: {partitioned: {key: k60, each: {concurrency: {permit_limit: 1}}}}}\n", "must be made of at most 64 keys"},
+		"many addresses": {"gateway:\n  upstreams: {u: {addresses: [" + lines(20_000, "http://a%d, ") + "]}}\n  routes: [{match: /, upstream: u}]\n" + end, ""},
+		"a long pattern": {"gateway:\n  upstreams: {u: {addresses: [http://a]}}\n  routes: [{match: '" + strings.Repeat("/{x}", 100_000) + "', upstream: u}]\n" + end, "duplicate wildcard name"},
+		"deep":           {"gateway: {keys: {k: " + strings.Repeat("{composite: [", 60) + strings.Repeat("]}", 60) + "}}\n", "nested more than 100 deep"},
+		"every type":     {"gateway: {listen: [], admin: {}, tls: 1, trusted_proxies: a, stores: [], keys: 1, upstreams: a, policies: null, global: {}, routes: {}, shadow: 1, pprof: a, access_log: []}\n", "must be a list"},
+	} {
+		began := time.Now()
+		f, err := parse(c.file)
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("%s: it took %v", name, took)
+		} else {
+			t.Logf("%s: %v", name, took)
+		}
+		if c.want != "" {
+			require.ErrorContains(t, err, c.want, name)
+			assert.NotContains(t, err.Error(), "panicked", name)
+			continue
+		}
+		require.NoError(t, err, name)
+		began = time.Now()
+		gatewayconfig.Warnings(f)
+		require.NoError(t, f.Explain(io.Discard))
+		assert.Less(t, time.Since(began), 20*time.Second, name)
+	}
+}
+
+// doubling returns keys of keys: with each line the last one is made of twice as many.
+func doubling(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "    k%d: {composite: [k%d, j%d]}\n    j%d: {composite: [j%d, k%d]}\n", i+1, i, i, i+1, i, i)
+	}
+	return b.String()
+}
+
+// FuzzFile holds that what was accepted can be explained, compared and planned with.
+func FuzzFile(f *testing.F) {
+	content, err := os.ReadFile("../../testdata/gateway.yaml")
+	require.NoError(f, err)
+	f.Add(string(content))
+	f.Add(minimal)
+	f.Add(limited)
+	f.Add("gateway: {routes: [{match: 'GET a.b/{x...}', upstream: u, strip_prefix: /a}], upstreams: {u: {addresses: ['https://[::1]:1/%2f']}}}")
+	k := kinds()
+	f.Fuzz(func(t *testing.T, text string) {
+		file, err := reload.Parse("f", []byte(text), k)
+		if err != nil {
+			assert.NotContains(t, err.Error(), "panicked")
+			return
+		}
+		gatewayconfig.Warnings(file)
+		require.NoError(t, file.Explain(io.Discard))
+		again, err := reload.Parse("f", []byte(text), k)
+		require.NoError(t, err)
+		assert.Empty(t, again.Change(file).Define, "a file differs from itself")
+		p, err := plan.New(file)
+		if err != nil {
+			require.ErrorIs(t, err, plan.ErrNoGateway)
+			return
+		}
+		for _, text := range []string{"GET /orders/7 X-Api-Key=abc", "POST http://users.example.com/api/ @unix", "GET /x"} {
+			r, err := plan.ParseRequest(text)
+			require.NoError(t, err)
+			require.NoError(t, p.Write(io.Discard, r))
+		}
+	})
+}

@@ -1,0 +1,179 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir/pipeline"
+)
+
+const (
+	// tick is the time between two samples, and between two updates of a page.
+	tick = 2 * time.Second
+	// watched is for how long the dashboard goes on asking for everything after a page was asked for.
+	watched = 10 * time.Second
+	// answerTimeout bounds the wait for the program's limiters, strategies and jobs.
+	answerTimeout = time.Second
+	// checkTimeout bounds a check, an action and the pages of one limiter of jobs.
+	checkTimeout = 5 * time.Second
+)
+
+// A Dashboard shows the pipelines of a registry. Make one with [New]. It is safe for concurrent use.
+type Dashboard struct {
+	options Options
+	key     [32]byte // for the hashes of keys
+	started time.Time
+	streams atomic.Int64 // pages that are updated by a stream
+	looked  atomic.Int64 // when a page was last asked for, in ns since started
+
+	closed    chan struct{}
+	closeOnce sync.Once
+	done      chan struct{} // closed when the sampler has ended
+
+	turn    chan struct{} // has an element while a sample is taken or a snapshot is made
+	sampler sampler       // used by the holder of turn
+
+	mu     sync.Mutex
+	latest *snapshot
+	next   chan struct{} // closed when there is a newer snapshot
+}
+
+// New makes a Dashboard and starts its sampler, a goroutine that reads the counts of the limiters in this process every 2 s.
+// Stores are asked, and everything else is read, only while a page is open. The error is a [weir.OptionsError]. Call
+// [Dashboard.Close] when it is no longer needed.
+func New(o Options) (*Dashboard, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if o.Events == nil {
+		o.Events = new(Events)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	o.MaxStreams = cmp.Or(o.MaxStreams, DefaultMaxStreams)
+	if o.Instance == "" {
+		host, _ := os.Hostname()
+		o.Instance = fmt.Sprintf("%s, process %d", cmp.Or(host, "this host"), os.Getpid())
+	}
+	d := &Dashboard{
+		options: o,
+		started: time.Now(),
+		closed:  make(chan struct{}),
+		done:    make(chan struct{}),
+		turn:    make(chan struct{}, 1),
+		next:    make(chan struct{}),
+	}
+	_, _ = rand.Read(d.key[:]) // it never fails
+	d.sampler.init(d)
+	go d.run()
+	return d, nil
+}
+
+// Close ends the streams of open pages and the sampler, and waits for the sampler. Pages can still be asked for, and show
+// the rates of the moment of Close. Call it before http.Server.Shutdown, which would wait for the streams, or
+// register it with http.Server.RegisterOnShutdown. A second call does nothing. The error is always nil.
+func (d *Dashboard) Close() error {
+	d.closeOnce.Do(func() { close(d.closed) })
+	<-d.done
+	return nil
+}
+
+// run samples until d is closed.
+func (d *Dashboard) run() {
+	defer close(d.done)
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	for {
+		select {
+		case <-d.closed:
+			return
+		case <-t.C:
+		}
+		d.turn <- struct{}{}
+		if now := time.Now(); d.isWatched(now) {
+			d.publish(d.sampler.snapshot(now))
+		} else {
+			d.sampler.sample(now)
+		}
+		<-d.turn
+	}
+}
+
+// isWatched reports whether a page is open.
+func (d *Dashboard) isWatched(now time.Time) bool {
+	return d.streams.Load() > 0 || now.Sub(d.started)-time.Duration(d.looked.Load()) < watched && d.looked.Load() > 0
+}
+
+// publish makes s the latest snapshot.
+func (d *Dashboard) publish(s *snapshot) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.latest = s
+	close(d.next)
+	d.next = make(chan struct{})
+}
+
+// outdate makes the next page wait for a new snapshot: after an action, a page must show what it has done.
+func (d *Dashboard) outdate() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.latest = nil
+}
+
+// newest returns the latest snapshot, which can be nil, and a channel that is closed when there is a newer one.
+func (d *Dashboard) newest() (*snapshot, <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.latest, d.next
+}
+
+// snapshot returns a snapshot that is not older than maxAge, or the error of ctx. The caller must not change it.
+func (d *Dashboard) snapshot(ctx context.Context, maxAge time.Duration) (*snapshot, error) {
+	d.looked.Store(max(int64(time.Since(d.started)), 1))
+	if s, _ := d.newest(); s != nil && time.Since(s.Time) <= maxAge {
+		return s, nil
+	}
+	select {
+	case d.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-d.turn }()
+	if s, _ := d.newest(); s != nil && time.Since(s.Time) <= maxAge { // made while this call waited
+		return s, nil
+	}
+	s := d.sampler.snapshot(time.Now())
+	d.publish(s)
+	return s, nil
+}
+
+// keyText returns what the pages show of a key.
+func (d *Dashboard) keyText(key string) string {
+	if d.options.ShowKeys || key == "" {
+		return key
+	}
+	return d.hash(key)
+}
+
+// hash returns the hash of a key.
+func (d *Dashboard) hash(key string) string {
+	m := hmac.New(sha256.New, d.key[:])
+	_, _ = m.Write([]byte(key))
+	return "#" + hex.EncodeToString(m.Sum(nil)[:6])
+}
+
+// event records what the dashboard has done.
+func (d *Dashboard) event(name, where string, severity pipeline.Severity, text, user string) {
+	d.options.Events.add(name, where, severity, eventRow{text: text, user: user})
+}

@@ -1,0 +1,233 @@
+package dashboard
+
+import (
+	"time"
+
+	"github.com/weir-go/weir/pipeline"
+)
+
+// A snapshot is everything that the pages show at one moment. Its JSON is the API: docs/dashboard.md describes it. A list
+// that is not part of a page is nil and left out.
+type snapshot struct {
+	Time     time.Time `json:"time"`
+	Instance string    `json:"instance"` // what it shows: one process
+	Started  time.Time `json:"started"`  // when the dashboard was made
+	ReadOnly bool      `json:"read_only"`
+	// HashedKeys is true if keys are shown as hashes.
+	HashedKeys bool `json:"hashed_keys"`
+
+	Summary   *summary        `json:"summary,omitzero"`
+	Trouble   []trouble       `json:"trouble,omitzero"`
+	Files     []fileState     `json:"files,omitzero"`
+	Pipelines []pipelineState `json:"pipelines,omitzero"`
+	Limiters  []limiterState  `json:"limiters,omitzero"`
+	Circuits  []circuitState  `json:"circuits,omitzero"`
+	Keys      []limiterKeys   `json:"keys,omitzero"`
+	Events    []eventState    `json:"events,omitzero"`
+	Stores    []storeState    `json:"stores,omitzero"`
+	Jobs      []jobState      `json:"jobs,omitzero"`
+	JobsError string          `json:"jobs_error,omitzero"`
+}
+
+// A summary has the figures at the top of the first page.
+type summary struct {
+	Pipelines int     `json:"pipelines"`
+	Running   int     `json:"running"` // executions
+	Limiters  int     `json:"limiters"`
+	Rejecting int     `json:"rejecting"` // limiters
+	Overrides int     `json:"overrides"`
+	Granted   float64 `json:"granted_per_second"`
+	Rejected  float64 `json:"rejected_per_second"`
+	Circuits  int     `json:"circuits"`
+	Open      int     `json:"open"` // circuits that are not closed
+	Stores    int     `json:"stores"`
+	Away      int     `json:"away"` // stores
+}
+
+// A level says how bad something is.
+type level uint8
+
+const (
+	levelNone level = iota
+	levelNotice
+	levelWarning
+	levelError
+	levelCritical
+)
+
+var levelTexts = [...]string{"ok", "notice", "warning", "error", "critical"}
+
+func (l level) String() string               { return levelTexts[l] }
+func (l level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// A trouble is one thing that an operator should look at.
+type trouble struct {
+	Level level     `json:"level"`
+	What  string    `json:"what"` // such as "limiter"
+	Name  string    `json:"name"`
+	Text  string    `json:"text"`
+	Since time.Time `json:"since,omitzero"`
+	Page  string    `json:"-"` // where there is more
+}
+
+// A fileState is a configuration file.
+type fileState struct {
+	Path        string    `json:"path"`
+	Error       string    `json:"error,omitempty"` // why it is not in force
+	Loads       int       `json:"loads"`
+	Failures    int       `json:"failures"`
+	LastAttempt time.Time `json:"last_attempt,omitzero"`
+	LastLoad    time.Time `json:"last_load,omitzero"`
+	Pipelines   []string  `json:"pipelines"`
+}
+
+// A pipelineState is an instance of a pipeline.
+type pipelineState struct {
+	Name       string          `json:"name"` // with the instance, as in orders/eu
+	Pipeline   string          `json:"pipeline"`
+	Instance   string          `json:"instance,omitempty"`
+	Level      level           `json:"level"`
+	Version    int             `json:"version"`
+	Built      time.Time       `json:"built,omitzero"`
+	Running    int             `json:"running"`
+	Draining   int             `json:"draining"`
+	LastReload time.Time       `json:"last_reload,omitzero"`
+	Error      string          `json:"error,omitempty"` // why the last reload failed
+	Strategies []strategyState `json:"strategies"`
+	Note       string          `json:"note,omitempty"` // what is missing here, and why
+	Events     []pipelineEvent `json:"events"`         // what is out of the ordinary
+}
+
+// A strategyState is one strategy of a pipeline.
+type strategyState struct {
+	Name    string `json:"name"`
+	Kind    string `json:"kind"`
+	Options fields `json:"options"`
+	State   string `json:"state,omitempty"`
+	Embeds  string `json:"embeds,omitempty"` // the pipeline that it embeds
+}
+
+// A pipelineEvent says how often something has happened in a pipeline.
+type pipelineEvent struct {
+	Name     string            `json:"name"`
+	Strategy string            `json:"strategy,omitempty"`
+	Severity pipeline.Severity `json:"severity"`
+	Total    int64             `json:"total"`
+	Rate     float64           `json:"per_second"`
+	Text     string            `json:"text,omitempty"` // the last error
+	since    time.Time
+}
+
+// A limiterState is a limiter of the registry.
+type limiterState struct {
+	Name      string   `json:"name"`
+	Kind      string   `json:"kind"`
+	Level     level    `json:"level"`
+	Place     string   `json:"place"`  // process or store
+	Limits    string   `json:"limits"` // in a form for people, such as "20 per 1s, burst 50"
+	Options   fields   `json:"options"`
+	Pipelines []string `json:"pipelines"`
+	// Override has what differs from the configuration, and Configured what the configuration says then.
+	Override   *overrideState `json:"override,omitempty"`
+	Configured fields         `json:"configured,omitempty"`
+
+	Limit      int64  `json:"limit,omitempty"`      // the most permits that can be available
+	Available  *int64 `json:"available,omitempty"`  // nil: not known, or there is one for each key
+	Queued     *int64 `json:"queued,omitempty"`     //
+	Granted    *int64 `json:"granted,omitempty"`    // since the limiter was made, by this process
+	Rejected   *int64 `json:"rejected,omitempty"`   //
+	Partitions *int   `json:"partitions,omitempty"` // keys that are in memory
+
+	GrantedRate  float64   `json:"granted_per_second"`
+	RejectedRate float64   `json:"rejected_per_second"`
+	Since        time.Time `json:"rejecting_since,omitzero"`
+	History      []column  `json:"history"`        // the last five minutes, the newest last
+	Note         string    `json:"note,omitempty"` // what is missing here, and why
+
+	Overridable bool `json:"overridable"` // it has limits that an action can change
+	partitioned bool
+}
+
+// A column is one part of the history of a limiter.
+type column struct {
+	Granted  int64 `json:"granted"`
+	Rejected int64 `json:"rejected"`
+}
+
+// An overrideState says who has changed a limiter for a while.
+type overrideState struct {
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
+	Until  time.Time `json:"until"`
+}
+
+// A circuitState is the circuit of a circuit breaker.
+type circuitState struct {
+	Source     string        `json:"source"` // such as orders/CircuitBreaker
+	Level      level         `json:"level"`
+	State      string        `json:"state"`
+	Since      time.Time     `json:"since,omitzero"`
+	RetryAfter time.Duration `json:"retry_after,omitempty"` // of an open circuit
+	Figures    string        `json:"figures"`
+	Cause      string        `json:"cause,omitempty"`       // the error that has opened it
+	IsolatedBy string        `json:"isolated_by,omitempty"` // if a user of the dashboard has isolated it
+}
+
+// limiterKeys are the keys of a partitioned limiter that are rejected most.
+type limiterKeys struct {
+	Limiter string     `json:"limiter"`
+	Keys    []keyState `json:"keys"`
+	Note    string     `json:"note,omitempty"`
+}
+
+// A keyState says how often a key was rejected. The true count is between Rejected - Error and Rejected.
+type keyState struct {
+	Key      string `json:"key"`
+	Rejected int64  `json:"rejected"`
+	Error    int64  `json:"error,omitempty"`
+}
+
+// An eventState is an event, or several of the same kind.
+type eventState struct {
+	Time      time.Time         `json:"time"`           // of the last one
+	First     time.Time         `json:"first,omitzero"` // of the first one, if there are several
+	Count     int64             `json:"count"`
+	Name      string            `json:"name"`
+	Severity  pipeline.Severity `json:"severity"`
+	Source    string            `json:"source,omitempty"`
+	Operation string            `json:"operation,omitempty"`
+	Text      string            `json:"text,omitempty"`
+	User      string            `json:"user,omitempty"` // who did it
+	Key       string            `json:"key,omitempty"`
+}
+
+// A storeState is a store of limiters.
+type storeState struct {
+	Name       string       `json:"name"`
+	Available  bool         `json:"available"`
+	Error      string       `json:"error,omitempty"`
+	Since      time.Time    `json:"since,omitzero"`
+	Listening  bool         `json:"listening"`
+	Shards     []shardState `json:"shards,omitempty"`
+	Calls      int64        `json:"calls"`
+	Failures   int64        `json:"failures"`
+	Decisions  int64        `json:"decisions"`
+	Cached     int64        `json:"cached"`
+	FromBlocks int64        `json:"from_blocks"`
+	Outages    int64        `json:"outages"` // answers while it was away
+	CallRate   float64      `json:"calls_per_second"`
+}
+
+// A shardState is one shard of a store.
+type shardState struct {
+	Name  string    `json:"name"`
+	Error string    `json:"error,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+}
+
+// A jobState is a limiter of throttled jobs.
+type jobState struct {
+	JobLimiter
+	Level level `json:"level"`
+}

@@ -1,0 +1,250 @@
+package dashboard
+
+import (
+	"context"
+	"encoding"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/registry"
+)
+
+const (
+	// defaultOverride is how long an override lasts if the user does not change it, and maxOverride the most.
+	defaultOverride = 15 * time.Minute
+	maxOverride     = 7 * 24 * time.Hour
+)
+
+// kindsOfLimits has the names of the kinds of limits in a file, by the types of their options.
+var kindsOfLimits = map[reflect.Type]string{
+	reflect.TypeFor[limiter.TokenBucketOptions]():   "token_bucket",
+	reflect.TypeFor[limiter.FixedWindowOptions]():   "fixed_window",
+	reflect.TypeFor[limiter.SlidingWindowOptions](): "sliding_window",
+	reflect.TypeFor[limiter.ConcurrencyOptions]():   "concurrency",
+}
+
+// overridable reports whether limits can be overridden.
+func overridable(limits any) bool {
+	return limits != nil && kindsOfLimits[reflect.TypeOf(limits)] != ""
+}
+
+// A formError is what is wrong with a form, which the user gets again.
+type formError struct {
+	error
+	page *confirmation
+}
+
+func (e *formError) Unwrap() error { return e.error }
+
+// confirmOverride returns the form for an override, filled in with the limits in force.
+func (d *Dashboard) confirmOverride(q *request) (*confirmation, error) {
+	info, err := d.limiterInfo(q.Target)
+	if err != nil {
+		return nil, err
+	}
+	limits := limitsOf(info.Options)
+	if !overridable(limits) {
+		return nil, refuse(http.StatusConflict, "The limiter %q has no limits that can be overridden.", printable(shorten(q.Target, 200)))
+	}
+	return overrideForm(info, limits, nil), nil
+}
+
+// overrideForm returns the form. Values of values, if there are any, come before those of the limits.
+func overrideForm(info registry.LimiterInfo, limits any, values url.Values) *confirmation {
+	state := describeLimiter(info)
+	c := &confirmation{
+		Text:   fmt.Sprintf("Give the limiter %s other limits for a while.", info.Name),
+		Legend: "Limits until the end of the override",
+		Button: "Override the limits",
+		Notes: []string{
+			"A reload of the configuration keeps the override until its end. After it, the limiter has the limits that the configuration says then.",
+		},
+	}
+	if state.partitioned {
+		c.Notes = append(c.Notes, "It has these limits for each key.")
+	}
+	if state.Place == "store" {
+		c.Notes = append(c.Notes, "It is in a store: its limits change for all instances.")
+	} else {
+		c.Notes = append(c.Notes, "It is in this process: other instances keep their limits.")
+	}
+	if o := info.Override; o != nil {
+		c.Notes = append(c.Notes, fmt.Sprintf("It replaces the override by %s, until %s: %s", o.By, o.Until.UTC().Format(time.RFC3339), o.Reason))
+	}
+	configured := reflect.ValueOf(limitsOf(info.Configured))
+	v := reflect.ValueOf(limits)
+	for i := range v.NumField() {
+		name, _, skip := nameOf(v.Type().Field(i))
+		if skip || isManual(name) {
+			continue
+		}
+		text, _ := textOfValue(v.Field(i))
+		f := formField{Name: "set." + name, Label: strings.ReplaceAll(name, "_", " "), Value: text, Choices: choicesOf(v.Field(i))}
+		if configured.IsValid() && configured.Type() == v.Type() {
+			was, _ := textOfValue(configured.Field(i))
+			f.Was = "the configuration says " + was
+		}
+		c.Fields = append(c.Fields, f)
+	}
+	c.Fields = append(c.Fields,
+		formField{Name: "for", Label: "for how long", Value: durationText(defaultOverride), Was: "such as 15m or 2h, at most 168h", Required: true},
+		formField{Name: "reason", Label: "reason", Required: true, Wide: true})
+	for i, f := range c.Fields {
+		if values.Has(f.Name) {
+			c.Fields[i].Value = values.Get(f.Name)
+		}
+	}
+	return c
+}
+
+// isManual reports whether a field is one that an override cannot change.
+func isManual(name string) bool { return name == "manual_replenishment" }
+
+// choicesOf returns the values that a field can have, if they are few.
+func choicesOf(v reflect.Value) []string {
+	switch v.Interface().(type) {
+	case limiter.QueueOrder:
+		return []string{limiter.OldestFirst.String(), limiter.NewestFirst.String()}
+	case bool:
+		return []string{"false", "true"}
+	default:
+		return nil
+	}
+}
+
+// doOverride overrides the limits of a limiter.
+func (d *Dashboard) doOverride(ctx context.Context, q *request) (result, error) {
+	info, err := d.limiterInfo(q.Target)
+	if err != nil {
+		return result{}, err
+	}
+	limits := limitsOf(info.Options)
+	if !overridable(limits) {
+		return result{}, refuse(http.StatusConflict, "the limiter has no limits that can be overridden")
+	}
+	o := registry.Override{Limiter: info.Name, By: q.who, Reason: strings.TrimSpace(q.form.Get("reason"))}
+	length, err := readOverride(&o, limits, q.form)
+	if err == nil {
+		o.Until = time.Now().Add(length)
+		err = d.options.Registry.Override(ctx, o)
+	}
+	if err != nil {
+		return result{}, &formError{err, overrideForm(info, limits, q.form)}
+	}
+	return result{
+		text: fmt.Sprintf("The limiter %s has other limits for %s: %s.", info.Name, durationText(length), fieldsOf(o.Options)),
+		yaml: yamlOf(info, o.Options),
+	}, nil
+}
+
+// readOverride reads the form into o, and returns for how long the override lasts. The error has all problems.
+func readOverride(o *registry.Override, limits any, form url.Values) (time.Duration, error) {
+	var problems []error
+	v := reflect.New(reflect.TypeOf(limits)).Elem()
+	v.Set(reflect.ValueOf(limits))
+	for i := range v.NumField() {
+		name, _, skip := nameOf(v.Type().Field(i))
+		if skip || isManual(name) || !form.Has("set."+name) {
+			continue
+		}
+		if err := setField(v.Field(i), strings.TrimSpace(form.Get("set."+name))); err != nil {
+			problems = append(problems, fmt.Errorf("%s %w", strings.ReplaceAll(name, "_", " "), err))
+		}
+	}
+	o.Options = v.Interface()
+	length, err := time.ParseDuration(strings.TrimSpace(form.Get("for")))
+	if err != nil || length < time.Second || length > maxOverride {
+		problems = append(problems, fmt.Errorf("for how long must be a duration from 1s to %s, such as 15m, got %q", durationText(maxOverride), shorten(form.Get("for"), 30)))
+	}
+	if o.Reason == "" {
+		problems = append(problems, errors.New("reason must be set"))
+	}
+	if len(problems) > 0 {
+		return 0, errors.Join(problems...)
+	}
+	return length, nil
+}
+
+// setField sets an option to the value that text has. An empty text is the zero value.
+func setField(v reflect.Value, text string) error {
+	if text == "" {
+		v.SetZero()
+		return nil
+	}
+	if _, ok := v.Interface().(time.Duration); ok {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return fmt.Errorf("must be a duration such as 1s or 500ms, got %q", shorten(text, 30))
+		}
+		v.SetInt(int64(d))
+		return nil
+	}
+	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		return u.UnmarshalText([]byte(text))
+	}
+	switch v.Kind() {
+	case reflect.Int:
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return fmt.Errorf("must be a whole number, got %q", shorten(text, 30))
+		}
+		v.SetInt(int64(n))
+	case reflect.Bool:
+		b, err := strconv.ParseBool(text)
+		if err != nil {
+			return fmt.Errorf("must be true or false, got %q", shorten(text, 30))
+		}
+		v.SetBool(b)
+	default:
+		return errors.New("cannot be changed here")
+	}
+	return nil
+}
+
+// confirmEndOverride asks before an override is ended.
+func (d *Dashboard) confirmEndOverride(q *request) (*confirmation, error) {
+	info, err := d.limiterInfo(q.Target)
+	if err != nil {
+		return nil, err
+	}
+	if info.Override == nil {
+		return nil, refuse(http.StatusConflict, "The limits of %q are not overridden.", printable(shorten(q.Target, 200)))
+	}
+	return &confirmation{
+		Text: fmt.Sprintf("Give the limiter %s the limits back that the configuration says: %s.", info.Name, fieldsOf(info.Configured)),
+		Notes: []string{fmt.Sprintf("The override by %s would end at %s. Its reason: %s",
+			info.Override.By, info.Override.Until.UTC().Format(time.RFC3339), info.Override.Reason)},
+		Button: "End the override",
+	}, nil
+}
+
+// plainYAML matches names that need no quotation marks in YAML.
+var plainYAML = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
+
+// yamlOf returns the part of a configuration file that makes limits permanent.
+func yamlOf(info registry.LimiterInfo, limits any) string {
+	name := info.Name
+	if !plainYAML.MatchString(name) {
+		name = strconv.QuoteToASCII(name)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "limiters:\n  %s:\n", name)
+	indent := "    "
+	if describeLimiter(info).partitioned {
+		b.WriteString("    partitioned:\n      # the key and the other options of the limiter stay as they are\n      each:\n")
+		indent = "        "
+	}
+	fmt.Fprintf(&b, "%s%s:\n", indent, kindsOfLimits[reflect.TypeOf(limits)])
+	for _, f := range fieldsOf(limits) {
+		fmt.Fprintf(&b, "%s  %s: %s\n", indent, f.Name, f.Value)
+	}
+	return b.String()
+}
