@@ -54,7 +54,8 @@ type limiterSeries struct {
 	limiter           any
 	statistics        asker[limiter.Statistics]
 	keys              asker[keysAnswer]
-	known             bool // there is a reading
+	known             bool      // there is a reading
+	at                time.Time // of the last one
 	granted, rejected int64
 	grantedRate       rateMeter
 	rejectedRate      rateMeter
@@ -75,21 +76,21 @@ func (s *limiterSeries) add(now time.Time, granted, rejected int64) {
 		}
 		s.columnAt = at
 	}
-	if s.known {
+	if s.known && now.Sub(s.at) <= columnLength { // after a pause it is not known when it was
 		c := &s.history[s.columnAt%columns]
 		c.Granted += max(granted-s.granted, 0)
 		c.Rejected += max(rejected-s.rejected, 0)
-		if rejected > s.rejected {
-			if s.rejecting.IsZero() {
-				s.rejecting = now
-			}
-			s.lastRejection = now
+	}
+	if s.known && rejected > s.rejected {
+		if s.rejecting.IsZero() {
+			s.rejecting = now
 		}
+		s.lastRejection = now
 	}
 	if now.Sub(s.lastRejection) > quietAfter {
 		s.rejecting = time.Time{}
 	}
-	s.known, s.granted, s.rejected = true, granted, rejected
+	s.known, s.at, s.granted, s.rejected = true, now, granted, rejected
 	s.grantedRate.add(now, granted)
 	s.rejectedRate.add(now, rejected)
 }

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -160,10 +161,10 @@ func TestSampler_WhileNoPageIsOpen(t *testing.T) {
 		b := &countingBackend{}
 		st := weir.Must(store.New(b, &store.Options{NoListen: true, ProbeInterval: time.Hour}))
 		defer func() { _ = st.Close() }()
-		described := 0
+		var described atomic.Int32
 		s := newScene(t, func(s *scene, o *Options) {
 			s.define("shared", func(b *registry.Builder) error {
-				b.Add(ratelimit.New(registry.Shared(b, st, "shared", limiter.PerSecond(5, 5), nil), nil), &describing{f: func() { described++ }})
+				b.Add(ratelimit.New(registry.Shared(b, st, "shared", limiter.PerSecond(5, 5), nil), nil), &describing{f: func() { described.Add(1) }})
 				return nil
 			})
 			jobs := newFakeJobs()
@@ -171,39 +172,40 @@ func TestSampler_WhileNoPageIsOpen(t *testing.T) {
 			o.Jobs = jobs
 		})
 		s.execute(t.Context(), "orders", 5, nil)
-		before := b.calls
+		before := b.calls.Load()
 		time.Sleep(10 * time.Minute)
-		assert.Equal(t, before, b.calls)
-		assert.Zero(t, described)
+		assert.Equal(t, before, b.calls.Load())
+		assert.Zero(t, described.Load())
 		s.execute(t.Context(), "orders", 5, nil)
 		time.Sleep(4 * time.Second)
-		d := s.dashboard.sampler
-		history := d.limiters["bucket"].columnsInOrder()
+		s.dashboard.turn <- struct{}{}
+		history := s.dashboard.sampler.limiters["bucket"].columnsInOrder()
+		<-s.dashboard.turn
 		assert.EqualValues(t, 5, history[len(history)-1].Rejected+history[len(history)-2].Rejected)
 
 		_ = s.json("/overview.json")
-		assert.Equal(t, 1, described)
-		assert.Greater(t, b.calls, before)
+		assert.EqualValues(t, 1, described.Load())
+		assert.Greater(t, b.calls.Load(), before)
 		time.Sleep(watched + tick)
-		asked := b.calls
+		asked := b.calls.Load()
 		time.Sleep(time.Minute)
-		assert.Equal(t, asked, b.calls, "no page is open any more")
+		assert.Equal(t, asked, b.calls.Load(), "no page is open any more")
 	})
 }
 
 // A countingBackend fails each call.
 type countingBackend struct {
 	backend.Backend
-	calls int
+	calls atomic.Int64
 }
 
 func (b *countingBackend) Load(context.Context, string) (*backend.Definition, int64, error) {
-	b.calls++
+	b.calls.Add(1)
 	return nil, 0, errBoom
 }
 
 func (b *countingBackend) Decide(context.Context, []*backend.Batch) error {
-	b.calls++
+	b.calls.Add(1)
 	return errBoom
 }
 
@@ -226,12 +228,12 @@ func (d *describing) Name() string { return "Describing" }
 func TestSnapshot_WhatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		hangs := 0
+		var hangs atomic.Int32
 		jobs := newFakeJobs()
 		jobs.block = release
 		s := newScene(t, func(s *scene, o *Options) {
 			s.define("slow", func(b *registry.Builder) error {
-				b.Add(&describing{f: func() { hangs++; <-release }})
+				b.Add(&describing{f: func() { hangs.Add(1); <-release }})
 				return nil
 			})
 			s.define("bad", func(b *registry.Builder) error {
@@ -249,7 +251,7 @@ func TestSnapshot_WhatHangs(t *testing.T) {
 			assert.Contains(t, s.html("/pipelines"), "a strategy has not answered")
 			time.Sleep(3 * time.Second)
 		}
-		assert.Equal(t, 1, hangs)
+		assert.EqualValues(t, 1, hangs.Load())
 		close(release)
 		time.Sleep(describeAgain)
 		assert.Empty(t, s.json("/overview.json").JobsError)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"html/template"
+	"math"
 	"slices"
 	"strings"
 )
@@ -77,19 +78,30 @@ func filter[T any](all []T, keep func(T) bool) []T {
 func (v *view) sort() {
 	by := v.Query.Sort
 	sortBy(v.Limiters, by, func(l limiterState) (level, float64, string) {
-		return l.Level, l.RejectedRate*1e6 + l.GrantedRate, l.Name
+		if by == "rate" {
+			return l.Level, l.GrantedRate + l.RejectedRate, l.Name
+		}
+		return l.Level, magnitude(l.RejectedRate), l.Name
 	})
-	if by == "rate" {
-		slices.SortStableFunc(v.Limiters, func(a, b limiterState) int {
-			return cmp.Compare(b.GrantedRate+b.RejectedRate, a.GrantedRate+a.RejectedRate)
-		})
-	}
-	sortBy(v.Pipelines, by, func(p pipelineState) (level, float64, string) { return p.Level, float64(p.Running), p.Name })
+	sortBy(v.Pipelines, by, func(p pipelineState) (level, float64, string) {
+		if by == "rate" {
+			return p.Level, float64(p.Running), p.Name
+		}
+		return p.Level, 0, p.Name
+	})
 	sortBy(v.Circuits, by, func(c circuitState) (level, float64, string) { return c.Level, 0, c.Source })
 	sortBy(v.Stores, by, func(s storeState) (level, float64, string) {
 		return levelOf(!s.Available, levelCritical), s.CallRate, s.Name
 	})
 	sortBy(v.Jobs, by, func(j jobState) (level, float64, string) { return j.Level, float64(j.Waiters), j.JobRef.String() })
+}
+
+// magnitude returns the order of magnitude of a rate. By it, rows do not change places with each small change of a rate.
+func magnitude(rate float64) float64 {
+	if rate <= 0 {
+		return -1
+	}
+	return max(math.Floor(math.Log10(rate)), 0)
 }
 
 func levelOf(bad bool, l level) level {
