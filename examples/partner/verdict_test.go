@@ -47,7 +47,7 @@ func TestJudge(t *testing.T) {
 	} {
 		c.want.User = "ann"
 		others := []sample{{user: "bob", status: 200, now: time.Unix(1, 0)}, {user: "ann", status: 429}, {user: "ann", status: 201, post: true}}
-		if got := judge("ann", append(others, c.grants...), time.Unix(0, 0)); got != c.want {
+		if got := judge("ann", successes(append(others, c.grants...))["ann"], time.Unix(0, 0)); got != c.want {
 			t.Errorf("%s:\n%+v, want\n%+v", name, got, c.want)
 		}
 	}
