@@ -112,10 +112,10 @@ func SectionOf[O any](f *File, field string) (o O, ok bool) {
 // not compared.
 type Names struct{ names *model.Names }
 
-// Key gives a name to a key function, as [Kinds.RegisterKey] does. make returns the function for the options from. If
-// make returns an error, the file does not come into force.
-func (n *Names) Key(name string, from any, make func() (func(ctx context.Context) string, error)) {
-	n.names.Give(model.KeyFunction, name, from, make)
+// Key gives a name to a key function, as [Kinds.RegisterKey] does. build returns the function for the options from. If
+// build returns an error, the file does not come into force.
+func (n *Names) Key(name string, from any, build func() (func(ctx context.Context) string, error)) {
+	n.names.Give(model.KeyFunction, name, from, build)
 }
 
 // Handle gives a name to a handle function that is made from the options from, as [Kinds.RegisterHandle] does.
