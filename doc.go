@@ -16,6 +16,7 @@
 //   - [github.com/weir-go/weir/registry] and [github.com/weir-go/weir/reload]: pipelines by name, from a configuration
 //     file, rebuilt while the program runs.
 //   - [github.com/weir-go/weir/telemetry]: metrics, spans and log lines of all of it through OpenTelemetry and slog.
+//   - [github.com/weir-go/weir/dashboard]: pages of what a program does right now, and actions for operators.
 //   - [github.com/weir-go/weir/jobs]: limits for background jobs on River.
 //   - [github.com/weir-go/weir/weirtest]: a limiter with a script and a recorder of events, for tests of your own code.
 package weir

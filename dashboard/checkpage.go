@@ -172,12 +172,20 @@ func (d *Dashboard) checkLimiter(ctx context.Context, info registry.LimiterInfo,
 		result.Matched, result.Reason = false, "it cannot be asked without taking a permit"
 		return result
 	}
+	if errors.Is(err, errors.ErrUnsupported) {
+		result.Matched, result.Reason = false, "it cannot be asked without taking a permit"
+		return result
+	}
 	if err != nil {
 		result.Reason = errorText(err)
 		result.Warning = "the limiter returned an error, as a call would get it"
 		return result
 	}
-	return fillIn(result, info, lease)
+	result = fillIn(result, info, lease)
+	if st, ok := info.Limiter.(limiter.StatisticsProvider); ok && result.Granted && result.Remaining == nil && isLocal(info.Limiter) {
+		result.Remaining = new(max(st.Statistics().AvailablePermits-int64(c.Permits), 0))
+	}
+	return result
 }
 
 // fillIn fills in what a lease says.

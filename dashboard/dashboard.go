@@ -124,6 +124,13 @@ func (d *Dashboard) publish(s *snapshot) {
 	d.next = make(chan struct{})
 }
 
+// outdate makes the next page wait for a new snapshot: after an action, a page must show what it has done.
+func (d *Dashboard) outdate() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.latest = nil
+}
+
 // newest returns the latest snapshot, which can be nil, and a channel that is closed when there is a newer one.
 func (d *Dashboard) newest() (*snapshot, <-chan struct{}) {
 	d.mu.Lock()

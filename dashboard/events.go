@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -41,6 +42,7 @@ type Events struct {
 
 	mu         sync.Mutex
 	series     map[eventKey]*eventSeries
+	flushed    time.Time   // when flush was last called
 	rows       []*eventRow // the one that changed last comes last
 	isolations isolations
 }
@@ -127,6 +129,7 @@ func (v *Events) find(key eventKey) *eventSeries {
 	}
 	if s == nil {
 		s = &eventSeries{eventKey: key}
+		s.rate.add(cmp.Or(v.flushed, time.Now().Add(-tick)), 0) // there was none until then
 		if v.series == nil {
 			v.series = map[eventKey]*eventSeries{}
 		}
@@ -174,6 +177,7 @@ func (v *Events) add(name, where string, severity pipeline.Severity, more eventR
 func (v *Events) flush(now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.flushed = now
 	for _, s := range v.series {
 		n := s.pending.Swap(0)
 		s.total += n

@@ -232,3 +232,11 @@ func TestEvents_Override(t *testing.T) {
 	}})
 	assert.Equal(t, "limiter bucket: token_limit 7, tokens_per_period 1, replenishment_period 200ms until 2030-01-02T03:04:05Z, by alice: sale", v.all()[0].text)
 }
+
+// What one rejection costs by itself.
+func BenchmarkEvents_OnEvent(b *testing.B) {
+	v := new(Events)
+	for b.Loop() {
+		v.OnEvent(b.Context(), rejected)
+	}
+}

@@ -222,8 +222,8 @@ func (d *Dashboard) servePage(w http.ResponseWriter, r *http.Request, name strin
 		v.writeText(&b)
 		write(w, formatText, http.StatusOK, b.Bytes())
 	default:
-		p := d.page(r, name, v.query)
-		p.Live, p.Time, p.Stream, p.Trouble = true, snap.Time, streamURL(name, v.query), len(snap.Trouble)
+		p := d.page(r, name, v.Query)
+		p.Live, p.Time, p.Stream, p.Trouble = true, snap.Time, streamURL(name, v.Query), len(snap.Trouble)
 		p.Sections = v.sections()
 		d.render(w, http.StatusOK, "page", p)
 	}
@@ -243,6 +243,7 @@ func streamURL(name string, q query) string {
 
 // fail answers with an error in the format of the page.
 func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, f format, status int, text string) {
+	text = printableLines(text)
 	switch f {
 	case formatJSON:
 		writeJSON(w, status, map[string]any{"status": status, "error": text})
@@ -263,7 +264,8 @@ func (d *Dashboard) render(w http.ResponseWriter, status int, name string, data 
 		write(w, formatText, http.StatusInternalServerError, []byte("The page could not be made. The log says why.\n"))
 		return
 	}
-	write(w, formatHTML, status, b.Bytes())
+	// The attributes of a page have names as they are, and these need not be UTF-8.
+	write(w, formatHTML, status, bytes.ToValidUTF8(b.Bytes(), replacement))
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

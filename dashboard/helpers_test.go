@@ -47,7 +47,7 @@ func newScene(t *testing.T, change func(s *scene, o *Options)) *scene {
 	s.registry = registry.New(&registry.Options{Listener: s.events})
 	s.define("orders", func(b *registry.Builder) error {
 		b.Add(
-			ratelimit.New(b.TokenBucket("bucket", limiter.TokenBucketOptions{TokenLimit: 3, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour, QueueLimit: 2}), nil),
+			ratelimit.New(b.TokenBucket("bucket", limiter.TokenBucketOptions{TokenLimit: 3, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}), nil),
 			retry.New(&retry.Options{MaxRetries: 1, Delay: time.Nanosecond}),
 			circuitbreaker.New(&circuitbreaker.Options{ConsecutiveFailures: 3, BreakDuration: time.Hour}),
 		)

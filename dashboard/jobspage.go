@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html/template"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -22,24 +23,24 @@ const (
 
 // A jobPage is what the page of one limiter of jobs gets, and its JSON.
 type jobPage struct {
-	Time    time.Time `json:"time"`
-	Type    string    `json:"type"`
-	Name    string    `json:"name"`
-	KeyText string    `json:"key,omitempty"`
-	State   *JobState `json:"state,omitempty"`
-	Keys    []jobKey  `json:"keys,omitempty"`
-	Error   string    `json:"error,omitempty"`
-	More    string    `json:"-"` // the parameters of the page with further keys
+	Time    time.Time    `json:"time"`
+	Type    string       `json:"type"`
+	Name    string       `json:"name"`
+	KeyText string       `json:"key,omitempty"`
+	State   *JobState    `json:"state,omitempty"`
+	Keys    []jobKey     `json:"keys,omitempty"`
+	Error   string       `json:"error,omitempty"`
+	More    template.URL `json:"-"` // the page with further keys
 }
 
 // A jobKey is a key in a list.
 type jobKey struct {
-	Text  string `json:"key"`
-	Query string `json:"-"` // the parameters of its page
+	Text string       `json:"key"`
+	Page template.URL `json:"-"` // its page
 }
 
-// ReleaseQuery returns the parameters of the page that asks whether to release a slot.
-func (j *jobPage) ReleaseQuery(h JobHolder) string {
+// ReleasePage returns the page that asks whether to release a slot.
+func (j *jobPage) ReleasePage(h JobHolder) template.URL {
 	v := url.Values{"do": {ActionRelease}, "type": {j.Type}, "name": {j.Name}, "job": {strconv.FormatInt(h.Job, 10)}}
 	if j.KeyText != "" {
 		v.Set("key", j.KeyText)
@@ -47,7 +48,12 @@ func (j *jobPage) ReleaseQuery(h JobHolder) string {
 	if h.Owner != "" {
 		v.Set("owner", h.Owner)
 	}
-	return v.Encode()
+	return link(pageAction, v)
+}
+
+// link returns a relative link. html/template would escape the separators of parameters that come from a value.
+func link(page string, v url.Values) template.URL {
+	return template.URL(page + "?" + v.Encode()) //nolint:gosec // Encode has escaped the values
 }
 
 // serveJob serves the page of one limiter of jobs or one of its keys.
@@ -113,10 +119,10 @@ func (d *Dashboard) fillJob(ctx context.Context, j *jobPage, key, after string) 
 			continue
 		}
 		v := url.Values{"type": {j.Type}, "name": {j.Name}, "key": {d.keyText(k)}}
-		j.Keys = append(j.Keys, jobKey{Text: d.keyText(k), Query: v.Encode()})
+		j.Keys = append(j.Keys, jobKey{Text: d.keyText(k), Page: link("jobs", v)})
 	}
 	if len(keys) >= keysPerPage {
-		j.More = url.Values{"type": {j.Type}, "name": {j.Name}, "after": {d.keyText(keys[len(keys)-1])}}.Encode()
+		j.More = link("jobs", url.Values{"type": {j.Type}, "name": {j.Name}, "after": {d.keyText(keys[len(keys)-1])}})
 	}
 	return nil
 }

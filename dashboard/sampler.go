@@ -54,7 +54,8 @@ type limiterSeries struct {
 	limiter           any
 	statistics        asker[limiter.Statistics]
 	keys              asker[keysAnswer]
-	known             bool // there is a reading
+	known             bool      // there is a reading
+	at                time.Time // of the last one
 	granted, rejected int64
 	grantedRate       rateMeter
 	rejectedRate      rateMeter
@@ -75,21 +76,21 @@ func (s *limiterSeries) add(now time.Time, granted, rejected int64) {
 		}
 		s.columnAt = at
 	}
-	if s.known {
+	if s.known && now.Sub(s.at) <= columnLength { // after a pause it is not known when it was
 		c := &s.history[s.columnAt%columns]
 		c.Granted += max(granted-s.granted, 0)
 		c.Rejected += max(rejected-s.rejected, 0)
-		if rejected > s.rejected {
-			if s.rejecting.IsZero() {
-				s.rejecting = now
-			}
-			s.lastRejection = now
+	}
+	if s.known && rejected > s.rejected {
+		if s.rejecting.IsZero() {
+			s.rejecting = now
 		}
+		s.lastRejection = now
 	}
 	if now.Sub(s.lastRejection) > quietAfter {
 		s.rejecting = time.Time{}
 	}
-	s.known, s.granted, s.rejected = true, granted, rejected
+	s.known, s.at, s.granted, s.rejected = true, now, granted, rejected
 	s.grantedRate.add(now, granted)
 	s.rejectedRate.add(now, rejected)
 }
@@ -118,6 +119,7 @@ type pipelineSeries struct {
 	version     int
 	at          time.Time
 	description description
+	note        string // what is wrong with the description
 }
 
 // A description is what the strategies of a pipeline say about themselves.
@@ -188,9 +190,10 @@ func (s *sampler) pruneCircuits(seen map[pipeline.Source]bool) {
 
 // localStatistics returns the statistics of a limiter without a call to a store or to the program.
 func localStatistics(l any) (st limiter.Statistics, ok bool) {
-	switch l := l.(type) {
-	case *limiter.TokenBucket, *limiter.FixedWindow, *limiter.SlidingWindow, *limiter.Concurrency:
+	if isLocal(l) {
 		return l.(limiter.StatisticsProvider).Statistics(), true
+	}
+	switch l := l.(type) {
 	case interface {
 		StatisticsContext(ctx context.Context) limiter.Statistics
 	}: // with a context that is done it does not call the store, and returns what was last known
@@ -202,6 +205,16 @@ func localStatistics(l any) (st limiter.Statistics, ok bool) {
 		return st, err == nil
 	default:
 		return st, false
+	}
+}
+
+// isLocal reports whether a limiter is one of package limiter that is not partitioned.
+func isLocal(l any) bool {
+	switch l.(type) {
+	case *limiter.TokenBucket, *limiter.FixedWindow, *limiter.SlidingWindow, *limiter.Concurrency:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -224,7 +237,7 @@ func (s *sampler) snapshot(now time.Time) *snapshot {
 	jobs := s.askJobs()
 	statistics := s.askLimiters(infos)
 	keys := s.askKeys(infos)
-	pipelines := s.askPipelines(now)
+	pipelines := s.pipelineInfos()
 
 	snap := &snapshot{
 		Time: now.UTC(), Instance: o.Instance, Started: s.dashboard.started.UTC(), ReadOnly: o.Authorize == nil, HashedKeys: !o.ShowKeys,
@@ -297,8 +310,9 @@ func (s *sampler) limiterState(ctx context.Context, now time.Time, info registry
 		}
 	} else if keys != nil { // a partitioned limiter in this process counts only rejections, and only while it is asked
 		if answer, ok := keys.wait(ctx); ok {
-			series.add(now, 0, answer.total)
-			state.Rejected = new(answer.total)
+			if series.add(now, 0, answer.total); series.rejectedRate.n > 1 {
+				state.Rejected = new(answer.total)
+			}
 		}
 	}
 	if l, ok := info.Limiter.(interface{ Len() int }); ok {
@@ -308,7 +322,7 @@ func (s *sampler) limiterState(ctx context.Context, now time.Time, info registry
 	state.Since = series.rejecting
 	state.History = series.columnsInOrder()
 	switch {
-	case state.RejectedRate > state.GrantedRate:
+	case state.RejectedRate > state.GrantedRate && state.Granted != nil:
 		state.Level = levelError
 	case state.RejectedRate > 0:
 		state.Level = levelWarning
@@ -318,9 +332,8 @@ func (s *sampler) limiterState(ctx context.Context, now time.Time, info registry
 	return state
 }
 
-// askPipelines asks the pipelines to describe themselves, unless their descriptions are new enough. A description can
-// call functions of the program and stores.
-func (s *sampler) askPipelines(now time.Time) []registry.PipelineInfo {
+// pipelineInfos returns what the registry says about the pipelines.
+func (s *sampler) pipelineInfos() []registry.PipelineInfo {
 	var infos []registry.PipelineInfo
 	seen := map[string]bool{}
 	for name, info := range s.dashboard.options.Registry.Pipelines() {
@@ -334,6 +347,8 @@ func (s *sampler) askPipelines(now time.Time) []registry.PipelineInfo {
 	return infos
 }
 
+// pipelineStates returns the states of the pipelines. Their descriptions, which can call functions of the program and
+// stores, are asked for again if they are not new enough.
 func (s *sampler) pipelineStates(ctx context.Context, infos []registry.PipelineInfo) []pipelineState {
 	now := time.Now()
 	questions := make([]*question[description], len(infos))
@@ -354,12 +369,15 @@ func (s *sampler) pipelineStates(ctx context.Context, infos []registry.PipelineI
 		}
 		series := s.pipelines[name]
 		if q := questions[i]; q != nil {
-			if d, ok := q.wait(ctx); ok {
-				series.description, series.version, series.at = d, info.Version, now
+			d, ok := q.wait(ctx)
+			if series.note = ""; ok {
+				series.description = d
 			} else {
-				state.Note = "a strategy has not answered in time: its options and state are as last known"
+				series.note = "a strategy has not answered: its options and state are as last known"
 			}
+			series.version, series.at = info.Version, now
 		}
+		state.Note = series.note
 		state.Running, state.Strategies = info.Pipeline.Running(), series.description
 		if state.Strategies == nil {
 			state.Strategies = []strategyState{}
@@ -541,7 +559,10 @@ func (s *sampler) askJobs() *question[jobsAnswer] {
 	return s.jobs.ask("Limiters of Jobs", func() (a jobsAnswer) {
 		ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 		defer cancel()
-		a.limiters, a.err = jobs.Limiters(ctx)
+		a.err = recovered.Error(func() (err error) {
+			a.limiters, err = jobs.Limiters(ctx)
+			return err
+		})
 		return a
 	})
 }

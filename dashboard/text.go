@@ -6,6 +6,9 @@ import (
 	"unicode/utf8"
 )
 
+// replacement stands for bytes that are not UTF-8.
+var replacement = []byte("\uFFFD")
+
 // shorten returns text with at most n bytes of it and valid UTF-8.
 func shorten(text string, n int) string {
 	if len(text) > n {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"html/template"
+	"math"
 	"slices"
 	"strings"
 )
@@ -24,7 +25,7 @@ func isSection(name string) bool { return slices.Contains(sectionNames, name) }
 type view struct {
 	StoreAway bool // a store is away: what limiters in a store say is as last known
 	*snapshot
-	query  query
+	Query  query
 	name   string
 	hidden map[string]int  // by section: how many rows were left out
 	has    map[string]bool // the sections that have something before the filter
@@ -33,7 +34,7 @@ type view struct {
 // newView returns the view of a page.
 func newView(snap *snapshot, name string, q query) *view {
 	mine := *snap
-	v := &view{snapshot: &mine, query: q, name: name, hidden: map[string]int{}, has: map[string]bool{
+	v := &view{snapshot: &mine, Query: q, name: name, hidden: map[string]int{}, has: map[string]bool{
 		"keys": len(snap.Keys) > 0, "stores": len(snap.Stores) > 0, "files": len(snap.Files) > 0, "circuits": len(snap.Circuits) > 0, "jobs": snap.Jobs != nil,
 	}}
 	needle := strings.ToLower(q.Q)
@@ -75,21 +76,32 @@ func filter[T any](all []T, keep func(T) bool) []T {
 
 // sort sorts the lists that are not in an order of time.
 func (v *view) sort() {
-	by := v.query.Sort
+	by := v.Query.Sort
 	sortBy(v.Limiters, by, func(l limiterState) (level, float64, string) {
-		return l.Level, l.RejectedRate*1e6 + l.GrantedRate, l.Name
+		if by == "rate" {
+			return l.Level, l.GrantedRate + l.RejectedRate, l.Name
+		}
+		return l.Level, magnitude(l.RejectedRate), l.Name
 	})
-	if by == "rate" {
-		slices.SortStableFunc(v.Limiters, func(a, b limiterState) int {
-			return cmp.Compare(b.GrantedRate+b.RejectedRate, a.GrantedRate+a.RejectedRate)
-		})
-	}
-	sortBy(v.Pipelines, by, func(p pipelineState) (level, float64, string) { return p.Level, float64(p.Running), p.Name })
+	sortBy(v.Pipelines, by, func(p pipelineState) (level, float64, string) {
+		if by == "rate" {
+			return p.Level, float64(p.Running), p.Name
+		}
+		return p.Level, 0, p.Name
+	})
 	sortBy(v.Circuits, by, func(c circuitState) (level, float64, string) { return c.Level, 0, c.Source })
 	sortBy(v.Stores, by, func(s storeState) (level, float64, string) {
 		return levelOf(!s.Available, levelCritical), s.CallRate, s.Name
 	})
-	sortBy(v.Jobs, by, func(j jobState) (level, float64, string) { return j.Level, float64(j.Waiters), j.JobRef.String() })
+	sortBy(v.Jobs, by, func(j jobState) (level, float64, string) { return j.Level, float64(j.Waiters), j.String() })
+}
+
+// magnitude returns the order of magnitude of a rate. By it, rows do not change places with each small change of a rate.
+func magnitude(rate float64) float64 {
+	if rate <= 0 {
+		return -1
+	}
+	return max(math.Floor(math.Log10(rate)), 0)
 }
 
 func levelOf(bad bool, l level) level {
@@ -201,7 +213,7 @@ func (v *view) sections() []section {
 			continue
 		}
 		data := sectionData{view: v, Section: name, Overview: v.name == pageOverview, Hidden: v.hidden[name]}
-		if q := v.query.encode(); q != "" {
+		if q := v.Query.encode(); q != "" {
 			data.Suffix = "?" + q
 		}
 		var b bytes.Buffer
@@ -209,7 +221,7 @@ func (v *view) sections() []section {
 			b.Reset()
 			fmt.Fprintf(&b, "<p>This part could not be made: %s</p>", template.HTMLEscapeString(err.Error()))
 		}
-		all = append(all, section{ID: "section-" + name, HTML: template.HTML(b.String())}) //nolint:gosec // made by html/template
+		all = append(all, section{ID: "section-" + name, HTML: template.HTML(bytes.ToValidUTF8(b.Bytes(), replacement))}) //nolint:gosec // made by html/template
 	}
 	return all
 }

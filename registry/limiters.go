@@ -163,10 +163,9 @@ func (r *Registry) limiterInfos() map[string]*LimiterInfo {
 
 // info describes the limiter, without its pipelines. The caller holds r.mu.
 func (res *resource) info() *LimiterInfo {
-	i := &LimiterInfo{Name: res.id.name, Kind: res.id.kind, Options: res.inForce(res.options), Configured: res.options, Limiter: res.value}
-	if res.override != nil {
-		o := res.override.Override
-		i.Override = &o
+	i := &LimiterInfo{Name: res.id.name, Kind: res.id.kind, Options: res.options, Configured: res.options, Limiter: res.value}
+	if i.Override = res.overridden(); i.Override != nil {
+		i.Options = res.limits.with(res.options, i.Override.Options)
 	}
 	return i
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/weir-go/weir/internal/goroutine"
 	"github.com/weir-go/weir/internal/validate"
@@ -47,6 +45,7 @@ const (
 	endedByTime  = "its time is over"
 	endedRemoved = "no pipeline in force uses the limiter"
 	endedClosed  = "the registry was closed"
+	endedHere    = "this registry does not use the limiter any more" // it is in a store
 )
 
 // EventAttributes returns what package telemetry shows of o in log lines and span events.
@@ -81,20 +80,9 @@ func (o *Override) validate() error {
 	case left > maxOverrideTime:
 		p.Add("Until", o.Until.Format(time.RFC3339Nano), "must be at most 100 years away")
 	}
-	checkText(&p, "By", o.By, maxOverrideBy)
-	checkText(&p, "Reason", o.Reason, maxOverrideReason)
+	p.Text("By", o.By, maxOverrideBy)
+	p.Text("Reason", o.Reason, maxOverrideReason)
 	return p.Err("registry")
-}
-
-func checkText(p *validate.Problems, field, text string, maxBytes int) {
-	switch {
-	case strings.TrimSpace(text) == "":
-		p.Add(field, nil, "must be set")
-	case len(text) > maxBytes:
-		p.Add(field, nil, "must have at most %d bytes, got %d", maxBytes, len(text))
-	case !utf8.ValidString(text):
-		p.Add(field, text, "must be valid UTF-8")
-	}
 }
 
 // Override replaces the limits of a limiter until o.Until. What the limiter has counted and granted stays, and no permit
@@ -105,11 +93,16 @@ func checkText(p *validate.Problems, field, text string, maxBytes int) {
 // ends if no version in force uses the limiter any more, because a reload has removed it or changed its kind, and when
 // the registry is closed.
 //
-// The start is reported as [EventOverridden] and the end as [EventOverrideEnded]. If the wall clock steps, the end can
-// be up to a minute late.
+// The limits of a limiter in a store are overridden for all instances, and o.Until is a time of the store's clock. The
+// override ends in time even if this instance does not run any more; it does not end because this registry removes the
+// limiter or is closed. Override waits for the store, at most fifteen times [store.Options.CallTimeout], even if ctx ends
+// before; see [store.Limiter.Override].
 //
-// The error is a [weir.OptionsError] that names the field, [ErrNoLimiter], [ErrClosed], that of ctx, or
-// [ErrReloading] if a function of the program that reconfigures something together with the limiter does not return.
+// The start is reported as [EventOverridden] and the end as [EventOverrideEnded], those of a limiter in a store by the
+// registry of every instance that uses it. If the clock steps, the end can be up to a minute late.
+//
+// The error is a [weir.OptionsError] that names the field, [ErrNoLimiter], [ErrClosed], that of ctx, [store.ErrUnavailable],
+// or [ErrReloading] if a function of the program that reconfigures something together with the limiter does not return.
 // After an error nothing has changed.
 func (r *Registry) Override(ctx context.Context, o Override) error {
 	if err := o.validate(); err != nil {
@@ -121,15 +114,15 @@ func (r *Registry) Override(ctx context.Context, o Override) error {
 		if err != nil {
 			return nil, err
 		}
-		if res.limits == nil {
-			return nil, fmt.Errorf("registry: limiter %q is in a store, so its limits cannot be overridden", o.Limiter)
-		}
 		var p validate.Problems
 		res.limits.check(&p, "Options", res.options, o.Options)
 		return res, p.Err("registry")
 	})
 	if err != nil {
 		return err
+	}
+	if l.inStore != nil {
+		return explainStoreError("overriding", l.resource, l.inStore.override(o))
 	}
 	defer r.endUnusedOverrides(ctx) // a change can have removed the limiter meanwhile
 	began := &override{Override: o}
@@ -148,17 +141,24 @@ func (r *Registry) Override(ctx context.Context, o Override) error {
 // [weir.OptionsError], [ErrNoLimiter], [ErrNotOverridden], or another one of [Registry.Override].
 func (r *Registry) EndOverride(ctx context.Context, limiter, by string) error {
 	var p validate.Problems
-	checkText(&p, "by", by, maxOverrideBy)
+	p.Text("by", by, maxOverrideBy)
 	if err := p.Err("registry"); err != nil {
 		return err
 	}
-	return r.endOverride(ctx, "ended by "+by, func() (*resource, error) {
+	l, err := r.lockLimiter(ctx, goroutine.ID(), func() (*resource, error) {
 		res, err := r.limiterInForce(limiter)
-		if err == nil && res.override == nil {
+		if err == nil && res.override == nil && res.inStore == nil {
 			err = fmt.Errorf("%w: %q", ErrNotOverridden, limiter)
 		}
 		return res, err
 	})
+	switch {
+	case err != nil:
+		return err
+	case l.inStore != nil:
+		return explainStoreError("ending the override of", l.resource, l.inStore.endOverride(by))
+	}
+	return l.end(ctx, "ended by "+by)
 }
 
 // limiterInForce returns the limiter of that name which versions in force use. The caller holds r.mu.

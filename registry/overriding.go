@@ -63,7 +63,8 @@ type override struct {
 // systems goes on while the machine sleeps and timers do not.
 const overrideCheck = time.Minute
 
-// A lockedLimiter is a limiter that only this goroutine may reconfigure. Commits that use it wait.
+// A lockedLimiter is a limiter that only this goroutine may reconfigure. Commits that use it wait. A limiter in a store is
+// not locked: other instances change it at any time, and its override is kept in the store.
 type lockedLimiter struct {
 	registry *Registry
 	*resource
@@ -73,6 +74,9 @@ type lockedLimiter struct {
 // lockLimiter waits until nothing reconfigures the limiter that find returns, and locks it. find is called with r.mu
 // locked, perhaps more than once. goid is the number of this goroutine.
 func (r *Registry) lockLimiter(ctx context.Context, goid uint64, find func() (*resource, error)) (*lockedLimiter, error) {
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("registry: before overriding: %w", pipeline.ContextError(ctx))
+	}
 	for {
 		l, other, err := r.tryLockLimiter(goid, find)
 		if err != nil || l != nil {
@@ -92,6 +96,8 @@ func (r *Registry) tryLockLimiter(goid uint64, find func() (*resource, error)) (
 	switch {
 	case err != nil:
 		return nil, nil, err
+	case res.inStore != nil:
+		return &lockedLimiter{registry: r, resource: res}, nil, nil
 	case res.busy == nil:
 		rc := &reconfiguration{registry: r, goroutine: goid, uses: []*resourceUse{{resource: res}}, over: make(chan struct{})}
 		res.busy = rc
@@ -159,33 +165,31 @@ func (r *Registry) endInTime(res *resource, o *override) {
 	}
 }
 
-// endOverrideOf ends the override o of a limiter, if it has not ended yet.
+// endOverrideOf ends the override o of a limiter, if it has not ended yet. If a Reconfigure function of the program keeps
+// the limiter busy, it goes on in the background: that function can be the caller.
 func (r *Registry) endOverrideOf(ctx context.Context, res *resource, o *override, why string) {
-	for {
-		err := r.endOverride(ctx, why, func() (*resource, error) {
-			switch {
-			case r.closed:
-				return nil, ErrClosed
-			case res.override != o:
-				return nil, ErrNotOverridden
-			}
-			return res, nil
-		})
-		if !errors.Is(err, ErrReloading) { // a Reconfigure function of the program takes long
-			return
+	l, err := r.lockLimiter(ctx, goroutine.ID(), func() (*resource, error) {
+		switch {
+		case r.closed:
+			return nil, ErrClosed
+		case res.override != o:
+			return nil, ErrNotOverridden
 		}
+		return res, nil
+	})
+	switch {
+	case err == nil:
+		_ = l.end(ctx, why) // reported
+	case errors.Is(err, ErrReloading):
+		go r.endOverrideOf(ctx, res, o, why)
 	}
 }
 
-// endOverride ends the override of the limiter that find returns.
-func (r *Registry) endOverride(ctx context.Context, why string, find func() (*resource, error)) error {
-	l, err := r.lockLimiter(ctx, goroutine.ID(), find)
-	if err != nil {
-		return err
-	}
+// end ends the override of the limiter, unlocks it, and reports the end.
+func (l *lockedLimiter) end(ctx context.Context, why string) error {
 	o, err := l.change(nil)
 	if o != nil {
-		r.reportOverrideEnded(ctx, o.Override, why, err)
+		l.registry.reportOverrideEnded(ctx, o.Override, why, err)
 	}
 	return err
 }
@@ -237,13 +241,11 @@ func (r *Registry) reportKeptOverrides(ctx context.Context, versions []*version)
 	var kept []Override
 	seen := map[*resource]bool{}
 	r.mu.Lock()
-	if len(r.overridden) > 0 {
-		for _, v := range versions {
-			for _, u := range v.uses {
-				if o := u.resource.override; o != nil && !seen[u.resource] {
-					seen[u.resource] = true
-					kept = append(kept, o.Override)
-				}
+	for _, v := range versions {
+		for _, u := range v.uses {
+			if o := u.overridden(); o != nil && !seen[u.resource] {
+				seen[u.resource] = true
+				kept = append(kept, *o)
 			}
 		}
 	}
@@ -251,4 +253,16 @@ func (r *Registry) reportKeptOverrides(ctx context.Context, versions []*version)
 	for _, o := range sortOverrides(kept) {
 		r.reportOverride(ctx, EventOverrideKept, pipeline.SeverityWarning, o, nil)
 	}
+}
+
+// overridden returns a copy of the override of the limiter, or nil if there is none. The caller holds r.mu.
+func (res *resource) overridden() *Override {
+	switch {
+	case res.override != nil:
+		o := res.override.Override
+		return &o
+	case res.inStore != nil:
+		return res.inStore.overridden()
+	}
+	return nil
 }

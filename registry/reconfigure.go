@@ -29,7 +29,7 @@ func (r *Registry) startReconfiguration(versions []*version, goid uint64) *recon
 	for _, shared := range []bool{false, true} {
 		for _, v := range versions {
 			for _, u := range v.uses {
-				if u.shared == shared && u.busy == nil && u.resource.options != u.options {
+				if (u.inStore != nil) == shared && u.busy == nil && u.resource.options != u.options {
 					u.busy = rc
 					rc.uses, rc.by = append(rc.uses, u), append(rc.by, v.instance.id)
 				}

@@ -44,13 +44,14 @@ type resource struct {
 	limits      overridable      // nil: not a limiter
 	override    *override        // nil: none; guarded by r.mu, and changes only while busy is set
 	partitioned any              // an adjustablePartitioned; otherwise nil
-	shared      bool             // a limiter in a store, see [Shared]
+	inStore     sharedOverrides  // not nil: a limiter in a store, see [Shared]
 	users       int              // how many versions use it; guarded by r.mu
 	busy        *reconfiguration // the reconfiguration that is changing its options now, or nil; guarded by r.mu
 	observation observation
 }
 
-// inForce returns the options that are in force when the versions want these. The caller holds r.mu or has set busy.
+// inForce returns the options that are in force when the versions want these, except for a limiter in a store. The caller
+// holds r.mu or has set busy.
 func (res *resource) inForce(options any) any {
 	if res.override == nil {
 		return options
@@ -176,6 +177,7 @@ func (r *Registry) release(uses map[resourceKey]*resourceUse, failed func(error)
 				failed(err)
 			}
 		}()
+		defer r.leaveInStore(res)
 	}
 }
 

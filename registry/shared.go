@@ -13,8 +13,8 @@ import (
 
 // SharedOptions are the [LimiterInfo.Options] of a limiter whose state is in a store.
 type SharedOptions[O LimiterOptions] struct {
-	// Limits are the limits that the pipelines name. They can change in place. An instance that was reconfigured
-	// later may have set other limits in the store.
+	// Limits are the limits that the pipelines name or, in LimiterInfo.Options during an override, those of the override.
+	// They can change in place. An instance that was reconfigured later may have set other limits in the store.
 	Limits O
 	// How are the other options. If they change, another limiter is made.
 	How store.LimiterOptions
@@ -76,7 +76,7 @@ func (r *Registry) setSharedLimits(c staged) {
 	}
 	for _, v := range c.versions {
 		for key, u := range v.uses {
-			if old := was[key]; u.shared && old != nil && !old.sameLimits(u) {
+			if old := was[key]; u.inStore != nil && old != nil && !old.sameLimits(u) {
 				_ = u.reconfigure(u.options) // fails only if the store is closed
 			}
 		}
@@ -88,7 +88,7 @@ func (old *resourceUse) sameLimits(u *resourceUse) bool {
 	if old.resource == u.resource {
 		return true
 	}
-	if !old.shared || old.id.kind != u.id.kind || old.id.identity.(sharedIdentity).store != u.id.identity.(sharedIdentity).store {
+	if old.inStore == nil || old.id.kind != u.id.kind || old.id.identity.(sharedIdentity).store != u.id.identity.(sharedIdentity).store {
 		return false
 	}
 	type limited interface{ limits() any }
@@ -104,8 +104,12 @@ type sharedIdentity struct {
 var _ map[sharedIdentity]bool // it is comparable
 
 // storeLimiter is what the registry needs of a limiter in a store.
-type storeLimiter[O any] interface {
+type storeLimiter[O LimiterOptions] interface {
 	ReconfigureLater(o O) error
+	Override(o store.Override[O]) error
+	EndOverride(by string) error
+	Overridden() (store.Override[O], bool)
+	OnOverride(f func(store.Override[O]))
 	Close() error
 }
 
@@ -136,7 +140,9 @@ func useShared[L storeLimiter[O], O LimiterOptions](b *Builder, s *store.Store, 
 		if err != nil {
 			return nil, fmt.Errorf("limiter %q: %w", name, err)
 		}
-		return &resource{value: l, shared: true, reconfigure: func(o any) error {
+		l.OnOverride(func(o store.Override[O]) { b.registry.reportInStore(overrideOf(name, o)) })
+		limits := sharedLimits[O]{name: name, how: identity.how, limiter: l}
+		return &resource{value: l, limits: limits, inStore: limits, reconfigure: func(o any) error {
 			// The store may be unavailable: the registry does not wait for it.
 			return l.ReconfigureLater(o.(SharedOptions[O]).Limits)
 		}}, nil

@@ -112,7 +112,7 @@ func (q *call) passToWaiter(i int) bool {
 		return false
 	}
 	defer ks.mu.Unlock()
-	w := ks.queue.findWaiter(q.granted[i], q.c.queueing.Load().order)
+	w := ks.queue.findWaiter(q.granted[i], q.c.queueingInForce().order)
 	return w != nil && ks.queue.answer(w, newGrant(q, i))
 }
 

@@ -91,7 +91,7 @@ func (o oneKey) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 }
 
 func (o oneKey) Peek(ctx context.Context, n int) (limiter.Lease, error) {
-	return o.partitioned.PeekKey(ctx, theKey, n)
+	return o.PeekKey(ctx, theKey, n)
 }
 
 func (o oneKey) Statistics() limiter.Statistics {

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/eventqueue"
 	"github.com/weir-go/weir/internal/heavyhitters"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store/backend"
@@ -31,7 +32,10 @@ type core struct {
 	broken      atomic.Pointer[brokenVersion]
 	closed      atomic.Bool
 	overruledBy atomic.Pointer[error] // the last reason that was reported with EventOverruled
-	refreshing  atomic.Int32          // noRefresh, oneRefresh or twoRefreshes
+
+	overrideEvents atomic.Pointer[eventqueue.Queue[overrideEvent]] // see OnOverride; nil: none
+
+	refreshing atomic.Int32 // noRefresh, oneRefresh or twoRefreshes
 
 	definitionLock chan struct{} // full while a goroutine loads or changes the definition in the store
 
@@ -42,6 +46,7 @@ type core struct {
 	firstLoad       *definitionLoad    // not nil while the definition is loaded for the first time
 	raiseCheck      chan struct{}      // closed at the end of the check for higher limits that is under way
 	raiseChecked    time.Time          // when the last such check ended
+	overrideTimer   *time.Timer        // ends the override in force; nil: there is none
 	finalStatistics limiter.Statistics // once closed
 
 	keys         keyTable
@@ -214,6 +219,9 @@ func (c *core) close() {
 	c.mu.Lock()
 	c.finalStatistics = final
 	was := c.closed.Swap(true)
+	if c.overrideTimer != nil {
+		c.overrideTimer.Stop()
+	}
 	c.mu.Unlock()
 	if was {
 		return

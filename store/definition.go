@@ -11,12 +11,29 @@ import (
 // A loadedDefinition is the definition in force here, which is loaded again at the moment due.
 type loadedDefinition struct {
 	*backend.Definition
-	due time.Time
+	due      time.Time
+	override *override // nil: there is none
+	ends     time.Time // when the override ends, by the clock of this process
 }
 
-func (c *core) newLoadedDefinition(d *backend.Definition) *loadedDefinition {
-	interval := float64(c.s.o.RefreshInterval) * (0.8 + 0.2*rand.Float64())
-	return &loadedDefinition{Definition: d, due: time.Now().Add(time.Duration(interval))}
+// newLoadedDefinition returns the definition that was loaded when the store's clock showed now.
+func (c *core) newLoadedDefinition(d *backend.Definition, now int64) *loadedDefinition {
+	in := &loadedDefinition{Definition: d, due: c.nextRefresh(), override: overrideIn(d)}
+	if in.override != nil {
+		in.ends = time.Now().Add(duration(in.override.Until - now))
+	}
+	return in
+}
+
+// dueAt returns in, to be loaded again at another moment.
+func (in *loadedDefinition) dueAt(due time.Time) *loadedDefinition {
+	later := *in
+	later.due = due
+	return &later
+}
+
+func (c *core) nextRefresh() time.Time {
+	return time.Now().Add(time.Duration(float64(c.s.o.RefreshInterval) * (0.8 + 0.2*rand.Float64())))
 }
 
 // A definitionLoad is the first load of a limiter's definition. All callers wait for the same one.
@@ -83,13 +100,18 @@ func (c *core) lockDefinitionInTime() (unlock func(), err error) {
 // does nothing if a definition is in force already.
 func (c *core) defineFirst() error {
 	defer c.lockDefinition()()
+	return c.defineFirstLocked()
+}
+
+// defineFirstLocked is defineFirst for a caller that holds lockDefinition.
+func (c *core) defineFirstLocked() error {
 	if c.inForce.Load() != nil {
 		return nil
 	}
 	if limits, by, pending := c.pendingReconfigure(); pending {
-		return c.define(limits, forReconfigureLater, by)
+		return c.define(definitionChange{limits: limits, why: forReconfigureLater, by: by})
 	}
-	return c.define(c.limits(), forFirstUse, c.madeAt)
+	return c.define(definitionChange{limits: c.limits(), why: forFirstUse, by: c.madeAt})
 }
 
 // loadDefinition returns the definition in the store, or nil if there is none, and the store's time.
@@ -110,16 +132,19 @@ func (c *core) loadDefinition() (found *backend.Definition, now int64, err error
 	return l.d, l.now, nil
 }
 
-// adopt puts a definition in force here, unless a newer one is known.
-func (c *core) adopt(d *backend.Definition) {
+// adopt puts a definition in force here, unless a newer one is known. now is the store's time at which it was loaded, and
+// why says why an override has ended that the definition does not have any more.
+func (c *core) adopt(d *backend.Definition, now int64, why string) {
 	for {
 		old := c.inForce.Load()
 		if old != nil && old.Version > d.Version {
 			return
 		}
-		if !c.inForce.CompareAndSwap(old, c.newLoadedDefinition(d)) {
+		next := c.newLoadedDefinition(d, now)
+		if !c.inForce.CompareAndSwap(old, next) {
 			continue
 		}
+		c.watchOverride()
 		if old == nil || old.Version != d.Version {
 			c.s.listen()
 			c.keys.reconfigured()
@@ -127,6 +152,7 @@ func (c *core) adopt(d *backend.Definition) {
 		if old != nil && old.Version != d.Version {
 			c.s.report(Event{Kind: EventReconfigured, Limiter: c.name})
 		}
+		c.reportOverrides(old, next, now, why)
 		return
 	}
 }

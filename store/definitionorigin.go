@@ -101,13 +101,16 @@ func follows(d, old *backend.Definition) bool {
 
 // restored returns the definition that brings back the limits of d in place of found, which does not follow d.
 func restored(d, found *backend.Definition, seen, now int64) *backend.Definition {
-	next := found.WithLimits(d.Limits, now)
-	next.Version = max(next.Version, seen+1)
-	next.Origin = d.Origin
-	if !strings.Contains(d.Past, digest(found.Limits)) {
-		next.Past = pastOfSuccessor(found, d.Past)
+	base, lost := configured(d), configured(found)
+	origin := base.Origin
+	if !strings.Contains(origin.Past, digest(lost.Limits)) {
+		origin.Past = pastOfSuccessor(lost, origin.Past)
 	}
-	return next
+	over := overrideIn(d)
+	if over == nil || over.over(now) {
+		over = overrideIn(found)
+	}
+	return successor(found, base.Limits, origin, over, seen, now)
 }
 
 // maxPast is how many limits set by first uses are remembered, and how many set by Reconfigure. They are counted

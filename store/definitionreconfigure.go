@@ -57,7 +57,7 @@ func (c *core) reconfigureOnce(wanted backend.Limits, by stamp) error {
 	if err := c.s.checkShard(c.s.shardOf(c.name, "")); err != nil {
 		return err
 	}
-	return c.define(wanted, forReconfigureLater, by)
+	return c.define(definitionChange{limits: wanted, why: forReconfigureLater, by: by})
 }
 
 // reconfigure is Reconfigure.
@@ -85,6 +85,14 @@ func (c *core) splitForReconfigure(o any) (backend.Limits, queueing, error) {
 	return limits, q, err
 }
 
+// queueingInForce returns how the queues of this instance are: as an override says, or as they were configured.
+func (c *core) queueingInForce() *queueing {
+	if in := c.inForce.Load(); in != nil && in.override != nil {
+		return &in.override.queueing
+	}
+	return c.queueing.Load()
+}
+
 // setQueueing changes the queues of this instance.
 func (c *core) setQueueing(q queueing) {
 	if old := c.queueing.Swap(&q); *old != q {
@@ -102,7 +110,7 @@ func (c *core) setLimits(limits backend.Limits, q queueing) error {
 		return unavailable(err)
 	}
 	by := newStamp()
-	if err := c.define(limits, forReconfigure, by); err != nil {
+	if err := c.define(definitionChange{limits: limits, why: forReconfigure, by: by}); err != nil {
 		return err
 	}
 	c.mu.Lock()

@@ -16,7 +16,7 @@ func (c *core) refreshIfDue(now time.Time) {
 	if in == nil || !now.After(in.due) || c.s.shardOf(c.name, "").breaker.err() != nil {
 		return
 	}
-	if c.inForce.CompareAndSwap(in, c.newLoadedDefinition(in.Definition)) {
+	if c.inForce.CompareAndSwap(in, in.dueAt(c.nextRefresh())) {
 		c.refresh()
 	}
 }
@@ -25,8 +25,7 @@ func (c *core) refreshIfDue(now time.Time) {
 // because all instances can have the same reason to load at once.
 func (c *core) refreshSoon() {
 	if in := c.inForce.Load(); in != nil {
-		soon := &loadedDefinition{Definition: in.Definition, due: time.Now().Add(time.Duration(rand.Int64N(int64(time.Second))))}
-		c.inForce.CompareAndSwap(in, soon)
+		c.inForce.CompareAndSwap(in, in.dueAt(time.Now().Add(time.Duration(rand.Int64N(int64(time.Second))))))
 	}
 }
 
@@ -116,26 +115,29 @@ func (c *core) loadAndAdopt(seen int64) error {
 		return err
 	}
 	broken := c.checkVersion(seen, found, now)
-	if err := c.adoptOrRestore(found); err != nil {
+	if err := c.adoptOrRestore(found, now); err != nil {
 		return err
 	}
 	return broken
 }
 
 // adoptOrRestore adopts the definition found in the store. It defines the limits again if the store has lost them, as a
-// store without a disk does at a restart, or if an older program has set its own since then. If the definition is of
-// another kind, the error is that of kindMismatch.
-func (c *core) adoptOrRestore(found *backend.Definition) error {
+// store without a disk does at a restart, or if an older program has set its own since then. It also ends an override
+// whose time is over. If the definition is of another kind, the error is that of kindMismatch. now is the store's time at
+// which found was loaded.
+func (c *core) adoptOrRestore(found *backend.Definition, now int64) error {
 	switch in := c.inForce.Load(); {
 	case found != nil && c.mismatches(found):
 		if limits, by, pending := c.pendingReconfigure(); pending {
-			return c.define(limits, forReconfigureLater, by)
+			return c.define(definitionChange{limits: limits, why: forReconfigureLater, by: by})
 		}
 		return c.kindMismatch(found)
+	case found != nil && overrideIn(found).over(now):
+		return c.define(c.restoring())
 	case found == nil || in != nil && (found.Version < in.Version || !follows(found, in.Definition)) || found.Version < c.newest.Load():
-		return c.define(c.limits(), forRestore, stamp{})
+		return c.define(c.restoring())
 	default:
-		c.adopt(found)
+		c.adopt(found, now, endedElsewhere)
 		return nil
 	}
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,26 +18,52 @@ const (
 	forRestore                              // they were in force, and the store may have lost them
 	forReconfigure                          // set by Reconfigure
 	forReconfigureLater                     // set by ReconfigureLater, unless others were set since the call
+	forOverride                             // in force for a while, see override
+	forOverrideEnd                          // the override is over, and those configured come back
 )
 
-// define makes sure that the store has the wanted limits, or adopts the limits that overrule them. The caller holds
-// lockDefinition; other instances can define at the same time. It takes defineTimeouts at most. by is when the limiter
-// was made or reconfigured, and is ignored for forRestore.
-func (c *core) define(wanted backend.Limits, why defineReason, by stamp) error {
+// A definitionChange is what is to come into force.
+type definitionChange struct {
+	limits   backend.Limits // the wanted limits; ignored by forRestore, forOverride and forOverrideEnd, which keep them
+	why      defineReason
+	by       stamp     // when the limiter was made or reconfigured; ignored by the same reasons
+	override *override // forOverride: the override
+	ended    string    // why an override ends that will not be there any more
+}
+
+// restoring is the change that restores the definition in force here.
+func (c *core) restoring() definitionChange {
+	return definitionChange{limits: c.limits(), why: forRestore}
+}
+
+// keepsLimits reports whether the configured limits stay as they are.
+func (ch *definitionChange) keepsLimits() bool {
+	return ch.why == forRestore || ch.why == forOverride || ch.why == forOverrideEnd
+}
+
+// define makes sure that the store has what ch wants, or adopts the limits that overrule it. The caller holds
+// lockDefinition; other instances can define at the same time. It takes defineTimeouts at most.
+func (c *core) define(ch definitionChange) error {
 	tries := attempts{since: time.Now()}
 	for {
 		found, now, err := c.loadDefinition()
 		if err != nil {
 			return err
 		}
-		next := c.nextDefinition(found, wanted, why, by, now)
+		if err := c.checkOverrideChange(found, &ch, now); err != nil {
+			return err
+		}
+		next := c.nextDefinition(found, &ch, now)
+		ended := cmp.Or(ch.ended, endedElsewhere)
 		if next == found {
 			if c.mismatches(found) {
 				return c.kindMismatch(found)
 			}
-			c.adopt(found)
-			if reason := c.refusal(found, wanted, why, by, now); reason != nil {
-				c.reportOverruled(fmt.Errorf("limits of %+v are in force, not %+v: %w", found.Limits, wanted, reason))
+			c.adopt(found, now, ended)
+			if base := configured(found); !ch.keepsLimits() {
+				if reason := c.refusal(base, ch.limits, ch.why, ch.by, now); reason != nil {
+					c.reportOverruled(fmt.Errorf("limits of %+v are in force, not %+v: %w", base.Limits, ch.limits, reason))
+				}
 			}
 			return nil
 		}
@@ -45,7 +72,7 @@ func (c *core) define(wanted backend.Limits, why defineReason, by stamp) error {
 			return err
 		}
 		if defined {
-			c.adopt(next)
+			c.adopt(next, now, ended)
 			return nil
 		}
 		pause, ok := tries.next(2 * c.s.o.CallTimeout)
@@ -74,39 +101,39 @@ func (c *core) writeDefinition(old, next *backend.Definition) (bool, error) {
 // nextDefinition returns the definition to write, or found if nothing changes. It is newer than every version seen, even
 // if the store's clock has stepped back. found can be older than the definition in force here, which the store may have
 // lost.
-func (c *core) nextDefinition(found *backend.Definition, wanted backend.Limits, why defineReason, by stamp, now int64) *backend.Definition {
+//
+// The rules about limits apply to the configured ones. If the limits are overridden, only those in force stay as they are.
+func (c *core) nextDefinition(found *backend.Definition, ch *definitionChange, now int64) *backend.Definition {
 	known, seen := found, c.newest.Load()
 	switch in := c.inForce.Load(); {
 	case in == nil: // this instance has not used the limiter yet
 	case found == nil || found.Version < in.Version: // the store has lost the definition in force
 		known = in.Definition
-	case why == forRestore && follows(found, in.Definition): // another instance has set newer limits
-		wanted = found.Limits
-	case why == forRestore: // the store had lost the definition in force, and an older program has set its limits
+	case ch.why == forRestore && !follows(configured(found), configured(in.Definition)):
+		// The store had lost the definition in force, and an older program has set its limits.
 		return restored(in.Definition, found, seen, now)
 	}
 	if known == nil {
-		known = backend.NewDefinition(c.name, wanted, now)
-		known.Origin = c.origin(nil, wanted, why, by, now)
+		known = backend.NewDefinition(c.name, ch.limits, now)
+		known.Origin = c.origin(nil, ch.limits, ch.why, ch.by, now)
 		known.Version = max(known.Version, seen+1)
 		return known
 	}
-	origin := known.Origin
-	if c.refusal(known, wanted, why, by, now) != nil {
-		wanted = known.Limits
-	} else if why != forRestore && (known.Limits != wanted || c.renews(known, why, by, now)) {
-		origin = c.origin(known, wanted, why, by, now)
+	base := configured(known)
+	wanted, origin := ch.limits, base.Origin
+	if ch.keepsLimits() || c.refusal(base, wanted, ch.why, ch.by, now) != nil {
+		wanted = base.Limits
+	} else if base.Limits != wanted || c.renews(base, ch.why, ch.by, now) {
+		origin = c.origin(base, wanted, ch.why, ch.by, now)
 	}
-	switch {
-	case known.Limits != wanted || known.Version < seen:
-		known = known.WithLimits(wanted, now)
-		known.Origin = origin
-		known.Version = max(known.Version, seen+1)
-	case known.Origin != origin: // the limits stay, and with them the version
-		renewed := *known
-		renewed.Origin, known = origin, &renewed
+	over := overrideIn(known)
+	switch ch.why {
+	case forOverride:
+		over = ch.override
+	case forOverrideEnd:
+		over = nil
 	}
-	return known // found itself if nothing changes
+	return successor(known, wanted, origin, over, seen, now)
 }
 
 // refusal returns why the limits of d must stay, or nil.

@@ -30,7 +30,8 @@ const (
 	// EventListenFailed: the store sends no notices, and limiters poll instead. If Err is not [errors.ErrUnsupported],
 	// listening is tried again.
 	EventListenFailed
-	// EventReconfigured: the limiter has new limits, set by this instance or another one.
+	// EventReconfigured: the limiter has new limits, set by this instance or another one, or an override of its limits has
+	// begun or ended.
 	EventReconfigured
 	// EventOverruled: the limits that this limiter was made with are not in force, because newer limits are; see
 	// LimiterOptions.Generation. The same event reports that the store has a limiter of another kind under this name;

@@ -50,3 +50,31 @@ func ExampleLimiterOptions() {
 	// true true store: unavailable: connection refused
 	// false true store: unavailable: connection refused
 }
+
+// One instance raises the limit for everyone for an hour. Then the limits come back, even if that instance is gone.
+func ExampleLimiter_Override() {
+	server := storetest.NewMemory()
+	first, second := weir.Must(store.New(server, nil)), weir.Must(store.New(server, nil))
+	defer func() { _ = second.Close() }()
+	window := limiter.FixedWindowOptions{PermitLimit: 10, Window: time.Minute}
+	here := weir.Must(first.FixedWindow("exports", window, nil))
+	there := weir.Must(second.FixedWindow("exports", window, nil))
+
+	raised := window
+	raised.PermitLimit = 50
+	err := here.Override(store.Override[limiter.FixedWindowOptions]{
+		Options: raised, Until: time.Now().Add(time.Hour), By: "ann", Reason: "end of the quarter",
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = first.Close()
+	lease := weir.Must(there.TryAcquire(context.Background(), 30))
+	o, _ := there.Overridden()
+	fmt.Println(lease.Acquired(), o.By, o.Options.PermitLimit, "instead of", o.Configured.PermitLimit)
+	fmt.Println(there.EndOverride("bob"), there.Options().PermitLimit)
+	// Output:
+	// true ann 50 instead of 10
+	// <nil> 10
+}

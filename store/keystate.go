@@ -66,7 +66,7 @@ func (c *core) tryLocally(key string, n int, canWait bool) (limiter.Lease, decid
 		return limiter.Lease{}, byStore
 	}
 	defer ks.mu.Unlock()
-	if n > 0 && !ks.queue.empty() && c.queueing.Load().order == limiter.OldestFirst {
+	if n > 0 && !ks.queue.empty() && c.queueingInForce().order == limiter.OldestFirst {
 		by, now := byKeyState, time.Now()
 		yields := !c.leased && (ks.fairness.hasRivals(now) || ks.fairness.turnLeft(now) > 0)
 		if yields && ks.lastAnswer.available(saturate.Add(ks.queue.permits, int64(n)), now) {
@@ -106,7 +106,7 @@ func (ks *keyState) answerLocally(n int) (limiter.Lease, bool) {
 // remember keeps the answer to a rejected request for n permits, if a queue needs it to compute a Retry-After, or if
 // rejections are cached.
 func (c *core) remember(q *call, n int64) {
-	ks := c.keys.lock(q.key, c.o.CacheRejections || c.queueing.Load().limit > 0)
+	ks := c.keys.lock(q.key, c.o.CacheRejections || c.queueingInForce().limit > 0)
 	if ks == nil {
 		return
 	}

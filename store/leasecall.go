@@ -171,7 +171,7 @@ func (lc *leaseCall) releaseGranted(r *backend.LeaseRequest) {
 
 // updateFairness counts what this instance holds of a key with a queue, so that it knows what its rivals hold.
 func (lc *leaseCall) updateFairness(r *backend.LeaseRequest, sent time.Time) {
-	if lc.op != acquireLease || r.Permits == 0 || lc.c.queueing.Load().limit == 0 {
+	if lc.op != acquireLease || r.Permits == 0 || lc.c.queueingInForce().limit == 0 {
 		return
 	}
 	ks := lc.c.keys.lock(r.Key, r.OK)

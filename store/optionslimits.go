@@ -14,7 +14,7 @@ type options interface {
 	limiter.TokenBucketOptions | limiter.FixedWindowOptions | limiter.SlidingWindowOptions | limiter.ConcurrencyOptions
 }
 
-// queueing is the part of a limiter's options that applies to this instance only.
+// queueing is the part of a limiter's options that applies to this instance only, except in an override.
 type queueing struct {
 	limit int
 	order limiter.QueueOrder
@@ -110,7 +110,7 @@ func optionsFrom(l backend.Limits, q queueing) any {
 // optionsOf returns the options in force. If another instance has given the limiter another kind, it returns the
 // options that were set here.
 func optionsOf[O options](c *core) O {
-	q := *c.queueing.Load()
+	q := *c.queueingInForce()
 	if o, ok := optionsFrom(c.limits(), q).(O); ok {
 		return o
 	}

@@ -93,14 +93,14 @@ func (f *fallback) ask(c *core, key string, n int) limiter.Lease {
 // kind there is a new limiter, which starts full.
 func (f *fallback) current(c *core) *limiter.PartitionedLimiter[string, string] {
 	f.mu.Lock()
-	local, ready := f.limiter, f.has(c.limits())
+	local, ready := f.limiter, f.has(c.limitsWithoutStore())
 	f.mu.Unlock()
 	if ready {
 		return local
 	}
 	f.changing.Lock()
 	defer f.changing.Unlock()
-	local, change := f.changeTo(c.limits(), c.o.LocalShare)
+	local, change := f.changeTo(c.limitsWithoutStore(), c.o.LocalShare)
 	if change != nil {
 		_ = local.Apply(change) // without mu: there can be many keys
 	}

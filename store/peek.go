@@ -44,10 +44,11 @@ func (c *core) peek(ctx context.Context, key string, n int) (limiter.Lease, erro
 		return limiter.Lease{}, limiter.ErrClosed
 	case errors.Is(err, ErrUnavailable):
 		return c.peekWithoutStore(key, n, err), nil
-	case err != nil:
+	case err == nil && !lease.Acquired():
+		err = c.inRange(n) // the limit can have been lowered meanwhile
+	}
+	if err != nil {
 		return limiter.Lease{}, err
-	case !lease.Acquired() && c.inRange(n) != nil: // the limit was lowered meanwhile
-		return limiter.Lease{}, c.inRange(n)
 	}
 	return lease, nil
 }
@@ -59,7 +60,7 @@ func (c *core) peekLocally(key string, n int) (lease limiter.Lease, borrowed int
 		return limiter.Lease{}, 0, false
 	}
 	defer ks.mu.Unlock()
-	if n > 0 && !ks.queue.empty() && c.queueing.Load().order == limiter.OldestFirst {
+	if n > 0 && !ks.queue.empty() && c.queueingInForce().order == limiter.OldestFirst {
 		return limiter.Rejected(ks.waitBehind(n), ""), 0, true
 	}
 	now := time.Now()

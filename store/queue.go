@@ -131,7 +131,7 @@ func (ks *keyState) waitBehind(n int) time.Duration {
 	if a.def == nil || a.def.Kind == backend.KindConcurrency {
 		return 0
 	}
-	order := ks.c.queueing.Load().order
+	order := ks.c.queueingInForce().order
 	overtakes := n == 0 || order == limiter.NewestFirst
 	s, at, seen := a.state, a.now, 0
 	left := ks.queue.permits

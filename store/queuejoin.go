@@ -13,7 +13,7 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 		return limiter.Lease{}, err
 	}
 	stored := storedKey(key)
-	canWait := c.queueing.Load().limit > 0
+	canWait := c.queueingInForce().limit > 0
 	lease, by := c.tryLocally(stored, n, canWait)
 	for {
 		if by == byStore {
@@ -49,7 +49,7 @@ const (
 // join puts a rejected caller into the queue, or rejects it finally. If there is no room, and the caller was rejected
 // only because of rivals, it returns a rejection whose Reason is empty; then the store must be asked.
 func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lease, by decider) (*waiter, limiter.Lease) {
-	q := c.queueing.Load()
+	q := c.queueingInForce()
 	hint, _ := rejected.RetryAfter()
 	if q.limit == 0 { // needs no keyState
 		return nil, rejectionWithoutQueue(rejected, hint, by)

@@ -67,10 +67,11 @@ type holding = untimed.Holding
 // limiterAttributes returns the attributes of a source. The overflow has an attribute that says that it is the
 // overflow.
 func (s *seriesSet) limiterAttributes(src *source) []attribute.KeyValue {
+	var attrs []attribute.KeyValue
 	if src == s.overflow {
-		return []attribute.KeyValue{attribute.Bool(keyOverflow, true)}
+		attrs = append(attrs, attribute.Bool(keyOverflow, true))
 	}
-	return appendSource(nil, src.id)
+	return appendSource(attrs, src.id)
 }
 
 // limiterAt returns the series of the rate limiter at that source.

@@ -84,8 +84,8 @@ func (s *requestSet) seriesFor(k requestKey) *timedSeries {
 	return o.Load()
 }
 
-// overflowAttributes returns the attributes of the requests beyond the limit. They are never otel.metric.overflow
-// alone: once the SDK has that series, it puts everything that is new into it.
+// overflowAttributes returns the attributes of the requests beyond the limit, which are never otel.metric.overflow alone;
+// see overflowName.
 func overflowAttributes(class int) []attribute.KeyValue {
 	common := requestKey{status: 100 * class}
 	if class == 0 {

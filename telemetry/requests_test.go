@@ -197,7 +197,7 @@ func TestOnMeasurement_LongestWait(t *testing.T) {
 			assert.EqualValues(t, 2, longest().at(t, at("orders", "acquired")).value)
 			assert.EqualValues(t, 5, longest().at(t, at("orders", "rejected")).value)
 			assert.EqualValues(t, 1, longest().at(t, at("jobs", "acquired")).value)
-			overflow := map[string]any{"otel.metric.overflow": true, "result": "acquired"}
+			overflow := map[string]any{"otel.metric.overflow": true, "pipeline.name": "_OTHER", "result": "acquired"}
 			assert.EqualValues(t, 7, longest().at(t, overflow).value)
 		}
 		time.Sleep(30 * time.Second)

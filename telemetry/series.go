@@ -125,7 +125,7 @@ func (t *table) kept() map[key]*series {
 type seriesSet struct {
 	sources  atomic.Pointer[map[pipeline.Source]*source]
 	cache    [256]atomic.Pointer[source] // some of the sources, by slot
-	overflow *source                     // for the sources beyond the limit; it has no attributes
+	overflow *source                     // for the sources beyond the limit
 
 	quotas       [instrumentCount]quota
 	requestQuota quota // of the series of requests to rate limiters
@@ -136,6 +136,10 @@ type seriesSet struct {
 	mu    sync.Mutex
 	limit int // of the sources, and of each quota
 }
+
+// overflowName is the pipeline.name of the sources beyond the limit. A series must not have otel.metric.overflow alone:
+// once the SDK has that one, it takes it for its own, and puts all new series of the histogram into it.
+const overflowName = "_OTHER"
 
 // A quota is a number of series that has a limit. It is changed with the mutex of the set held.
 type quota struct {
@@ -156,7 +160,7 @@ func (s *seriesSet) init(limit int, measuresLeases bool) {
 		s.quotas[i].limit = limit
 	}
 	s.requestQuota.limit, s.circuitQuota.limit = limit, limit
-	s.overflow = new(source)
+	s.overflow = &source{id: pipeline.Source{Pipeline: overflowName}}
 	s.sources.Store(&map[pipeline.Source]*source{})
 }
 

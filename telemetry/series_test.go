@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -71,9 +72,37 @@ func TestOptions_MaxSeriesOfSources(t *testing.T) {
 	}
 	metrics := collect(t, reader)
 	assert.Len(t, metrics["weir.strategy.events"].points, 4)
-	assert.EqualValues(t, 14, metrics["weir.strategy.events"].at(t, map[string]any{"otel.metric.overflow": true}).value)
-	assert.EqualValues(t, 7, metrics["weir.rate_limiter.requests"].at(t, map[string]any{"otel.metric.overflow": true, "result": "acquired"}).value)
-	assert.Zero(t, metrics["weir.rate_limiter.lease.active"].at(t, map[string]any{"otel.metric.overflow": true}).value)
+	assert.EqualValues(t, 14, metrics["weir.strategy.events"].at(t, map[string]any{"otel.metric.overflow": true, "pipeline.name": "_OTHER"}).value)
+	assert.EqualValues(t, 7, metrics["weir.rate_limiter.requests"].at(t, map[string]any{"otel.metric.overflow": true, "pipeline.name": "_OTHER", "result": "acquired"}).value)
+	assert.Zero(t, metrics["weir.rate_limiter.lease.active"].at(t, map[string]any{"otel.metric.overflow": true, "pipeline.name": "_OTHER"}).value)
+}
+
+// What is within the bound keeps its series in histograms, too, also if it comes after something beyond the bound.
+func TestOptions_MaxSeriesOfHistograms(t *testing.T) {
+	l, reader := started(t, telemetry.Options{MaxSeries: 3, LeaseDuration: true})
+	for _, name := range []string{"a", "b", "c"} {
+		l.OnEvent(t.Context(), event(name, "", "")) // so that the source is known
+	}
+	for _, name := range []string{"a", "beyond", "b"} {
+		e := event(name, "", "")
+		for _, e.Name = range []string{pipeline.EventPipelineExecuted, pipeline.EventExecutionAttempt} {
+			l.OnEvent(t.Context(), e)
+		}
+		e.Duration = time.Second
+		for _, e.Name = range []string{"RateLimiterRequest", "RateLimiterLease"} {
+			l.OnMeasurement(t.Context(), e)
+		}
+	}
+	metrics := collect(t, reader)
+	for _, name := range []string{
+		"weir.pipeline.duration", "weir.attempt.duration", "weir.rate_limiter.lease.duration", "weir.rate_limiter.queue.duration",
+	} {
+		seen := map[any]uint64{}
+		for _, p := range metrics[name].points {
+			seen[p.attributes["pipeline.name"]] += p.count
+		}
+		assert.Equal(t, map[any]uint64{"a": 1, "_OTHER": 1, "b": 1}, seen, name)
+	}
 }
 
 func TestForget(t *testing.T) {

@@ -1,6 +1,7 @@
 // Weir checks and explains configuration files of package reload, and runs a gateway by one.
 //
 //	weir gateway -config FILE        # a reverse proxy with the limits and pipelines of FILE
+//	weir ready [ADDRESS]             # whether the gateway with that admin address can take requests
 //	weir check FILE...               # all problems, with line and column
 //	weir explain FILE [PIPELINE...]  # each pipeline, and the gateway's part, in words
 //	weir explain -request 'GET /orders X-Api-Key=abc' FILE
@@ -9,7 +10,7 @@
 //	weir version                     # the version of the program
 //
 // A FILE of "-" is the standard input. Any other FILE must be a regular file, and not a pipe. The exit status is 0 if all
-// files are valid, 1 if a file is not, and 2 if the command line is wrong, a file cannot be read, or the output cannot be
+// files are valid, 1 if a file is not or the gateway is not ready, and 2 if the command line is wrong, a file cannot be read, or the output cannot be
 // written.
 //
 // A program can register its own kinds and functions, which weir does not know. It accepts any name that is not spelled
@@ -36,7 +37,7 @@ import (
 // The exit statuses.
 const (
 	exitOK      = 0
-	exitInvalid = 1 // a file is not valid
+	exitInvalid = 1 // a file is not valid, or the gateway is not ready
 	exitError   = 2
 )
 
@@ -46,6 +47,7 @@ func main() {
 
 const usage = `usage:
   weir gateway -config FILE [flags]        a reverse proxy with the limits and pipelines of FILE
+  weir ready [ADDRESS]                     whether the gateway with that admin address can take requests
   weir check [flags] FILE...               all problems, with line and column
   weir explain [flags] FILE [PIPELINE...]  each pipeline, and the gateway's part, in words
   weir explain -request REQUEST FILE       which way a request would go through the gateway
@@ -98,6 +100,8 @@ func (c *command) run(args []string) int {
 		return c.withFlags(name, args, 0, c.schema)
 	case "gateway":
 		return c.gateway(args)
+	case "ready":
+		return c.ready(args)
 	case "version":
 		return c.version(args)
 	case "help", "-h", "-help", "--help":
@@ -106,7 +110,7 @@ func (c *command) run(args []string) int {
 	case "":
 		c.help(c.flags(name), c.stderr)
 	default:
-		c.complain("weir: unknown command %q, must be gateway, check, explain, schema or version\n", name)
+		c.complain("weir: unknown command %q, must be gateway, ready, check, explain, schema or version\n", name)
 	}
 	return exitError
 }

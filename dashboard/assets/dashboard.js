@@ -36,6 +36,7 @@
 			if (mine) {
 				keyed.delete(key);
 				if (mine === at) at = at.nextSibling;
+				else if (a.moveBefore) a.moveBefore(mine, at); // keeps the focus
 				else a.insertBefore(mine, at);
 				morph(mine, want);
 			} else if (key === undefined && at && keyOf(at) === undefined) {
@@ -61,7 +62,9 @@
 			section.id = id;
 			sections.append(section);
 		}
+		const focused = document.activeElement;
 		morphChildren(section, template.content);
+		if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
 	};
 
 	const tick = (t) => {

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,13 +25,17 @@ import (
 // patience is how long something may take that is expected to happen.
 const patience = 30 * time.Second
 
-// scrapeInterval is that of the tests, in place of the one in deploy/.
-const scrapeInterval = time.Second
+// scrapeInterval is that of the tests, in place of the one in deploy/. rateInterval is $__rate_interval.
+const (
+	scrapeInterval = time.Second
+	rateInterval   = 5 * scrapeInterval
+)
 
 // A fleet is the processes that Prometheus scrapes, by job.
 type fleet struct {
 	prometheus *testserver.PrometheusServer
-	targets    map[string][]string // host:port
+	targets    map[string][]string // host:port that Prometheus scrapes
+	gateways   []string            // host:port that the gateways serve
 	client     *http.Client
 	loaded     time.Time // after the last scrape of the load
 }
@@ -38,19 +45,51 @@ const dead = "127.0.0.1:1"
 
 func startFleet(t *testing.T) *fleet {
 	t.Helper()
-	postgres := testserver.NewPostgres(t)
+	postgres := testserver.NewPostgres(t, "fsync=off") // a busy disk would be an outage
 	partner := build(t, "./examples/partner")
-	f := &fleet{targets: map[string][]string{"partner": {}}, client: &http.Client{Transport: &http.Transport{}}}
+	f := &fleet{targets: map[string][]string{}, client: &http.Client{Transport: &http.Transport{}}}
 	t.Cleanup(f.client.CloseIdleConnections)
 	for _, name := range []string{"partner-1", "partner-2"} {
 		s := testserver.StartProgram(t, "{{addr}}\n", partner, "serve", "-name", name, "-listen", "{{addr}}", "-postgres", postgres.URL)
 		f.targets["partner"] = append(f.targets["partner"], s.Addr())
 	}
+	f.startGateways(t, postgres.URL)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	f.targets[troubled] = []string{testserver.StartProgram(t, "listening", self, troubled, "{{addr}}").Addr()}
 	f.prometheus = testserver.Prometheus(t, f.prometheusConfig(t))
 	return f
+}
+
+// startGateways starts two gateways with deploy's file, which names the fleet's instances and PostgreSQL instead.
+func (f *fleet) startGateways(t *testing.T, postgres string) {
+	t.Helper()
+	config := string(read(t, deploy+"/gateway/gateway.yaml"))
+	for i, address := range f.targets["partner"] {
+		config = replaceOnce(t, config, fmt.Sprintf("partner-%d:8080", i+1), address)
+	}
+	config = replaceOnce(t, config, "postgres://postgres:weir@postgres:5432/postgres?sslmode=disable", postgres)
+	file := filepath.Join(t.TempDir(), "gateway.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(config), 0o600))
+	weir := build(t, "./cmd/weir")
+	for range 2 {
+		listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		listen := listener.Addr().String()
+		require.NoError(t, listener.Close())
+		s := testserver.StartProgram(t, "the gateway is ready", weir, "gateway", "-config", file, "-listen", listen, "-admin", "{{addr}}")
+		// What the image has as its health check.
+		out, err := exec.CommandContext(t.Context(), weir, "ready", s.Addr()).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		f.targets["gateway"] = append(f.targets["gateway"], s.Addr())
+		f.gateways = append(f.gateways, listen)
+	}
+}
+
+func replaceOnce(t *testing.T, text, before, after string) string {
+	t.Helper()
+	require.Equal(t, 1, strings.Count(text, before), before)
+	return strings.Replace(text, before, after, 1)
 }
 
 // prometheusConfig is deploy's, with the addresses of the fleet, and faster.
@@ -86,29 +125,39 @@ func (f *fleet) prometheusConfig(t *testing.T) string {
 // scraped waits until Prometheus has scraped every process once more.
 func (f *fleet) scraped(t *testing.T) {
 	t.Helper()
-	count := 1 // the dead one
-	for _, targets := range f.targets {
-		count += len(targets)
-	}
 	began := float64(time.Now().UnixMilli()) / 1000
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		times, err := f.prometheus.Query(t.Context(), "timestamp(up)")
+		scrapes, err := f.prometheus.Query(t.Context(), "timestamp(up)")
 		require.NoError(c, err)
-		require.Len(c, times, count)
-		for _, s := range times {
-			require.Greater(c, s.Value, began, s.Labels)
+		up, err := f.prometheus.Query(t.Context(), "up")
+		require.NoError(c, err)
+		later, answered := byInstance(scrapes), byInstance(up)
+		for _, targets := range f.targets {
+			for _, instance := range targets {
+				require.Greater(c, later[instance], began, instance)
+				require.Equal(c, 1.0, answered[instance], instance)
+			}
 		}
 	}, patience, 20*time.Millisecond)
 }
 
-// sent is what a load was answered with.
-type sent struct {
-	posts, gets, rejected float64
-	longest               time.Duration // a request has taken
+func byInstance(samples []testserver.Sample) map[string]float64 {
+	values := map[string]float64{}
+	for _, s := range samples {
+		values[s.Labels["instance"]] = s.Value
+	}
+	return values
 }
 
-// batches is how often the load is sent, with a scrape after each. There are more than scrapes in the interval of rates.
-const batches = 6
+// sent is what a load was answered with.
+type sent struct {
+	posts, gets, rejected          float64 // by the instances of partner
+	gatewayPassed, gatewayRejected float64
+	longest                        time.Duration // a request has taken
+}
+
+// batches is how often the load is sent, with a scrape after each. They last for longer than rateInterval.
+const batches = 7
 
 // load sends the same requests again and again, so that all counters grow alike, and the quotient of two rates is the
 // quotient of the two counters. A user asks twice without a pause, and is granted the first request.
@@ -135,13 +184,34 @@ func (f *fleet) load(t *testing.T) (s sent) {
 				}
 			}
 		}
+		f.loadGateways(t, batch, &s)
 		f.scraped(t)
 	}
 	f.loaded = time.Now()
 	require.Equal(t, float64(batches*2*3), s.posts)
 	require.GreaterOrEqual(t, s.gets, float64(batches*2*6), "the first request of each user")
 	require.NotZero(t, s.rejected)
+	require.NotZero(t, s.gatewayPassed)
+	require.NotZero(t, s.gatewayRejected)
 	return s
+}
+
+// loadGateways sends more requests than one client may make: what is left of the burst of 20 passes, for both gateways together. Each
+// is for another user, whom partner has not seen.
+func (f *fleet) loadGateways(t *testing.T, batch int, s *sent) {
+	t.Helper()
+	for i := range 30 {
+		url := fmt.Sprintf("http://%s/items/client-%d-%d", f.gateways[i%len(f.gateways)], batch, i)
+		switch status := f.send(t, s, http.MethodGet, url, ""); status {
+		case http.StatusOK:
+			s.gets++
+			s.gatewayPassed++
+		case http.StatusTooManyRequests:
+			s.gatewayRejected++
+		default:
+			t.Fatalf("GET %s: status %d", url, status)
+		}
+	}
 }
 
 func (f *fleet) send(t *testing.T, s *sent, method, url, body string) (status int) {

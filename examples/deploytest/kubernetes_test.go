@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"os/exec"
 	"regexp"
 	"testing"
 	"time"
@@ -109,7 +110,7 @@ func TestKubernetes_ObjectsFitTogether(t *testing.T) {
 		ports[p.Name] = p.ContainerPort
 	}
 	assert.Equal(t, map[string]int{"http": 8080, "admin": 9900}, ports)
-	assert.Subset(t, gateway.Args, []string{"-listen", ":8080", "-admin", ":9900"})
+	assert.Subset(t, gateway.Args, []string{"-listen", ":8080", "-admin", "0.0.0.0:9900"})
 	assert.Equal(t, "9900", pod.Metadata.Annotations["prometheus.io/port"])
 	require.Len(t, all["Service"].Spec.Ports, 1, "clients do not see the admin port")
 	assert.Equal(t, "http", all["Service"].Spec.Ports[0].TargetPort)
@@ -129,6 +130,24 @@ func TestKubernetes_TheFileOfTheGatewayIsTheConfigMaps(t *testing.T) {
 	assert.Empty(t, mount.SubPath, "a file that is mounted by subPath is never updated")
 	for name := range all["ConfigMap"].Data {
 		assert.Subset(t, pod.Containers[0].Args, []string{"-config", mount.MountPath + "/" + name})
+	}
+}
+
+// The gateway accepts its file on Kubernetes and, as TestQueries does not, also as it stands in deploy/gateway.
+func TestGateway_AcceptsItsFiles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds a program")
+	}
+	weir := build(t, "./cmd/weir")
+	for name, text := range map[string][]byte{
+		"deploy/gateway/gateway.yaml":    read(t, deploy+"/gateway/gateway.yaml"),
+		"deploy/kubernetes/gateway.yaml": []byte(readManifests(t)["ConfigMap"].Data["gateway.yaml"]),
+	} {
+		cmd := exec.CommandContext(t.Context(), weir, "check", "-strict", "-")
+		cmd.Stdin = bytes.NewReader(text)
+		out, err := cmd.CombinedOutput()
+		assert.NoError(t, err, "%s: %s", name, out)
+		assert.NotContains(t, string(out), "warning", name)
 	}
 }
 

@@ -20,6 +20,7 @@ func TestQueries(t *testing.T) {
 	s := f.load(t)
 	t.Run("every panel has data", f.testPanelsHaveData)
 	t.Run("the demo's panels count what was sent", func(t *testing.T) { f.testDemo(t, s) })
+	t.Run("the panels count what passed the gateways", func(t *testing.T) { f.testGateways(t, s) })
 	t.Run("the other panels show the troubles", f.testTroubles)
 	t.Run("every alert finds its trouble", f.testAlerts)
 }
@@ -27,7 +28,7 @@ func TestQueries(t *testing.T) {
 // ask evaluates one query of a panel for the processes of a job, at the end of the load.
 func (f *fleet) ask(t *testing.T, job, expr string) []testserver.Sample {
 	t.Helper()
-	expr = expand(expr, map[string]string{"job": job, "__rate_interval": (4 * scrapeInterval).String()})
+	expr = expand(expr, map[string]string{"job": job, "__rate_interval": rateInterval.String()})
 	found, err := f.prometheus.QueryAt(t.Context(), expr, f.loaded)
 	require.NoError(t, err)
 	return found
@@ -102,7 +103,8 @@ func (f *fleet) testDemo(t *testing.T, s sent) {
 	limiterMax := f.value(t, "partner", "Max time in the limiter, with and without error", "without error")
 	mean := f.value(t, "partner", "Mean request time now", "mean")
 	assert.Positive(t, limiterMean)
-	assert.Less(t, limiterMean, f.value(t, "partner", "Mean request time over time", get), "the limiter is a part of the request")
+	granted := f.value(t, "partner", "Share of successful requests", get) / 100
+	assert.Less(t, granted*limiterMean, f.value(t, "partner", "Mean request time over time", get), "the limiter is a part of the requests")
 	assert.LessOrEqual(t, limiterMean, limiterMax)
 	assert.Positive(t, f.value(t, "partner", "Mean time in the limiter, by result", "rejected"))
 	assert.Positive(t, f.value(t, "partner", "Max time in the limiter, with and without error", "with error"))
@@ -113,6 +115,30 @@ func (f *fleet) testDemo(t *testing.T, s sent) {
 		assert.Positive(t, f.value(t, "partner", "Mean request time over time", legend))
 		assert.Positive(t, f.value(t, "partner", "p99 of requests", legend))
 	}
+}
+
+// testGateways looks at the same panels for the gateways.
+func (f *fleet) testGateways(t *testing.T, s sent) {
+	all := s.gatewayPassed + s.gatewayRejected
+	for _, exact := range []struct {
+		title, legend string
+		want          float64
+	}{
+		{"Successful GETs in all", "GET", s.gatewayPassed},
+		{"Passes of the limiter", "passes", s.gatewayPassed},
+		{"Errors of the limiter", "rejected", s.gatewayRejected},
+		{"Share of passes", "passes", 100 * s.gatewayPassed / all},
+		{"Share of errors", "errors", 100 * s.gatewayRejected / all},
+		{"Reloads", "success", 2},
+	} {
+		assert.InDelta(t, exact.want, f.value(t, "gateway", exact.title, exact.legend), 1e-9, "%s, %s", exact.title, exact.legend)
+	}
+	for _, instance := range f.targets["gateway"] {
+		assert.EqualValues(t, 1, f.value(t, "gateway", "Configuration", instance))
+		assert.EqualValues(t, 1, f.value(t, "gateway", "Stores", "shared of "+instance))
+	}
+	assert.Positive(t, f.value(t, "gateway", "Executions by pipeline", "partner"))
+	assert.Positive(t, f.value(t, "gateway", "p99 of requests", "GET /items/{user}"))
 }
 
 // testTroubles looks at the process in which each scrape makes a round of troubles: one event a scrape is a rate of one

@@ -193,21 +193,12 @@ func TestDemo_Interrupt(t *testing.T) {
 
 // A killed program cannot end its instances. They end themselves.
 func TestDemo_Killed(t *testing.T) {
-	p := startProgram(t, "-for", "5m", "-every", "100ms", "-postgres", testserver.Postgres(t).URL)
+	server := testserver.NewPostgres(t) // its own: the schema stays
+	p := startProgram(t, "-for", "5m", "-every", "100ms", "-postgres", server.URL)
 	if err := p.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	p.end(t)
-	err := withConnection(t.Context(), testserver.Postgres(t).URL, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, `do $$ declare s text; begin
-			for s in select nspname from pg_namespace where nspname like 'partner\_%' loop
-				execute format('drop schema %I cascade', s);
-			end loop; end $$`)
-		return err
-	})
-	if err != nil {
-		t.Error(err)
-	}
 }
 
 // If an instance dies, the run is over, and says so.
@@ -302,6 +293,41 @@ func TestLines(t *testing.T) {
 		}
 		if out.String() != want {
 			t.Errorf("%q, want %q", out.String(), want)
+		}
+	}
+}
+
+// PostgreSQL stands still for a while. weir rejects what it cannot decide, says so, and goes on afterwards.
+func TestDemo_PostgresStandsStill(t *testing.T) {
+	server := testserver.NewPostgres(t)
+	reader, writer := io.Pipe()
+	var text strings.Builder
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		lines := bufio.NewScanner(io.TeeReader(reader, &text))
+		paused := false
+		for lines.Scan() {
+			switch line := lines.Text(); {
+			case !paused && strings.Contains(line, "1 of 1"):
+				paused = true
+				server.Pause()
+			case strings.Contains(line, "the first store away"):
+				server.Resume()
+			}
+		}
+	}()
+	var errOut strings.Builder
+	status := command(t.Context(), []string{"-for", "4s", "-every", "100ms", "-postgres", server.URL}, strings.NewReader(""), writer, &errOut)
+	writer.Close()
+	<-done
+	out := text.String()
+	if status != limitHeld || errOut.Len() > 0 {
+		t.Errorf("status %d: %s", status, errOut.String())
+	}
+	for _, want := range []string{" × store away: PostgreSQL has not answered weir in time", "The limit held, but "} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
 		}
 	}
 }

@@ -157,7 +157,7 @@ func TestVariants_NowaitFails(t *testing.T) {
 	out += send(t, "GET", url+"/metrics", "").body
 	for _, want := range []string{
 		`weir_rate_limiter_requests_total{pipeline_name="http",result="failed",strategy_name="per-user"} 10`,
-		"one: the first 55P03: another request holds", "10 requests failed with 55P03", "10 of 10 requests had no decision",
+		"one: the first 55P03: another request holds", "10 × 55P03: ", "10 of 10 requests had no decision",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
@@ -181,7 +181,7 @@ func TestVariants_ExclusionDeadlocks(t *testing.T) {
 	if status != limitHeld {
 		t.Errorf("status %d", status)
 	}
-	for _, want := range []string{"one: the first 40P01: a deadlock", "failed with 40P01", "a request waited", "had no decision"} {
+	for _, want := range []string{"one: the first 40P01: a deadlock", " × 40P01: ", "a request waited", "had no decision"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}

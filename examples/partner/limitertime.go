@@ -53,12 +53,10 @@ func granted(next http.HandlerFunc) http.HandlerFunc {
 // decided. It writes no body, so the default answers.
 func rejected(w http.ResponseWriter, r *http.Request, rejection weirhttp.Rejection) {
 	addTiming(w, r)
-	err := rejection.Err
-	if outage, ok := store.OutageKey.From(rejection.Lease); ok {
-		err = outage
-	}
-	if err != nil {
-		w.Header().Set(limiterError, errorName(err))
+	if _, away := store.OutageKey.From(rejection.Lease); away {
+		w.Header().Set(limiterError, storeAway)
+	} else if rejection.Err != nil {
+		w.Header().Set(limiterError, errorName(rejection.Err))
 	}
 }
 
@@ -84,11 +82,9 @@ func errorName(err error) string {
 	case state != "":
 		return state
 	case errors.Is(err, context.DeadlineExceeded):
-		return "timeout"
+		return undecided
 	case errors.Is(err, context.Canceled):
 		return "canceled"
-	case errors.Is(err, store.ErrUnavailable):
-		return "store away"
 	default:
 		return "error"
 	}

@@ -106,7 +106,7 @@ func TestLoads_Table(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		if !strings.HasPrefix(out, "ok: granted,") || !strings.Contains(out, rows) {
+		if !strings.HasPrefix(out, "ok: granted;") || !strings.Contains(out, rows) {
 			t.Errorf("the rows are others:\n%s", out)
 		}
 		for _, want := range []string{
@@ -132,7 +132,7 @@ func TestLoads_ServiceStandsStill(t *testing.T) {
 			t.Errorf("%d requests, %+v", len(f.times), r)
 		}
 		for _, want := range []string{
-			"the first 40P01: a deadlock", "598 requests failed with 40P01", "The limit held, but 598 of 598 requests had no decision.",
+			"the first 40P01: a deadlock", "598 × 40P01", "The limit held, but 598 of 598 requests had no decision.",
 		} {
 			if !strings.Contains(out, want) {
 				t.Errorf("%q is not in\n%s", want, out)

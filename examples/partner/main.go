@@ -30,7 +30,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"syscall"
 )
 
 // The statuses that the program ends with.
@@ -42,9 +41,9 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	context.AfterFunc(ctx, stop)   // a second Ctrl-C ends the program at once
-	signal.Ignore(syscall.SIGPIPE) // a reader that goes away is an error of a write, so that what was started is ended
+	ctx, stop := signal.NotifyContext(context.Background(), endings...)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
+	ignoreBrokenPipe()
 	os.Exit(command(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

@@ -104,7 +104,7 @@ func (s *signals) observe(route string, next http.Handler) http.Handler {
 			attribute.Int("http.response.status_code", answered.status))
 		attrs := []slog.Attr{
 			slog.String("route", route), slog.Int("status", answered.status),
-			slog.Duration("limiter", *took), slog.Duration("duration", time.Since(began)),
+			slog.Float64("limiter_ms", ms(*took)), slog.Float64("duration_ms", ms(time.Since(began))),
 		}
 		if cause := w.Header().Get(limiterError); cause != "" {
 			attrs = append(attrs, slog.String("limiter_error", cause))

@@ -161,7 +161,7 @@ func (t *table) head() {
 		first += "   " + fmt.Sprintf("%-*s", len(targetColumns)-3, "-- "+target.name+" "+strings.Repeat("-", max(0, len(targetColumns)-7-len(target.name))))
 		second += targetColumns
 	}
-	fmt.Fprintf(t.out, "ok: granted, 429: rejected, fail: neither, open: without an answer at the end of the row; POST: the successful ones\n")
+	fmt.Fprintf(t.out, "ok: granted; 429: rejected; fail: neither; open: no answer yet; ok so far: all successes, and how many are allowed by then\n")
 	fmt.Fprintf(t.out, "%s   -- all %s\n%s%s\n", first, strings.Repeat("-", len(totalColumns)-10), second, totalColumns)
 }
 
@@ -175,7 +175,7 @@ func (t *table) print(name string, at time.Duration) {
 	used := false
 	for i := range t.row {
 		c := &t.row[i]
-		used = used || c.sent > 0 || len(c.took) > 0
+		used = used || c.sent > 0 || len(c.took) > 0 || t.open[i] > 0
 		fmt.Fprintf(&b, "%7s%5s%7s%5s%6s%8s", dots(c.sent), dots(c.ok), dots(c.rejected), dots(c.failed), dots(t.open[i]), quantile(c.took, 0.99))
 		t.row[i] = cell{}
 	}

@@ -7,6 +7,7 @@
 package heavyhitters
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -53,7 +54,7 @@ func (c *Counter[K]) Add(key K, hash uint64) {
 }
 
 // Top returns the n keys with the largest counts, the largest first, and makes the Counter count from now on if it does
-// not.
+// not. Keys with the same count keep their order from call to call.
 func (c *Counter[K]) Top(n int) []Count[K] {
 	now := clock.Now()
 	s := c.begin(now)
@@ -61,7 +62,7 @@ func (c *Counter[K]) Top(n int) []Count[K] {
 		return nil
 	}
 	all := s.counts(now)
-	slices.SortFunc(all, func(a, b Count[K]) int { return int(min(max(b.Count-a.Count, -1), 1)) })
+	slices.SortStableFunc(all, func(a, b Count[K]) int { return cmp.Compare(b.Count, a.Count) })
 	return all[:min(max(n, 0), len(all))]
 }
 

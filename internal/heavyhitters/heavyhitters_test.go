@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -291,4 +292,11 @@ func TestAdd_Allocations(t *testing.T) {
 		i++
 	}), "while keys take each other's places")
 	c.Close()
+}
+
+// What a Counter takes while it counts is what the documentation of TopRejected says.
+func TestSketch_Size(t *testing.T) {
+	s := newSketch[string](0)
+	size := cap(s.places)*int(unsafe.Sizeof(place[string]{})) + (cap(s.least)+cap(s.chains))*4
+	assert.InDelta(t, 60_000, size, 3000)
 }

@@ -16,6 +16,9 @@ var excluded = map[string]string{
 	"pipeline.BeginMeasurement(m)": "calls the Measurer and nothing else; its methods have rows",
 	"pipeline.EndMeasurement(m)":   "calls the Measurer and nothing else; its methods have rows",
 
+	"limiter.KeyPeeker.PeekKey":            "called by the program and the dashboard, of limiters that are weir's own",
+	"limiter.RejectionCounter.TopRejected": "called by the program and the dashboard, of limiters that are weir's own",
+
 	"pgmigrate.Beginner.Begin":  "a pool of connections, of the driver's",
 	"pgmigrate.Set.Migrate(db)": "a pool of connections, of the driver's",
 

@@ -34,6 +34,11 @@ func (u *userLimiter) Acquire(ctx context.Context, n int) (limiter.Lease, error)
 	return u.grant(u.inner.Acquire(ctx, n))
 }
 
+func (u *userLimiter) Peek(ctx context.Context, n int) (limiter.Lease, error) {
+	u.at("Peek", ctx)
+	return u.inner.Peek(ctx, n)
+}
+
 // grant wraps the lease, so that to give it back is a hook, too.
 func (u *userLimiter) grant(inner limiter.Lease, err error) (limiter.Lease, error) {
 	if err != nil || !inner.Acquired() {
@@ -183,6 +188,28 @@ var limiterRows = []row{
 		x.then(func() { _ = p.Close() })
 		return drill{do: x.takesKey(p, "a")}
 	}},
+	{"limiter.NewPartitionedByKey(key)", caller, func(x *scene) drill {
+		key := func(s string) string { x.hit(); return s }
+		p := must(limiter.NewPartitionedByKey(key, limiter.UnlimitedFactory[string](), nil))
+		x.then(func() { _ = p.Close() })
+		return drill{do: x.takesKey(p, "a")}
+	}},
+	{"limiter.NewPartitionedByKey(each)", caller, func(x *scene) drill {
+		each := func(string) (limiter.Limiter, error) { x.hit(); return limiter.NewUnlimited(), nil }
+		p := must(limiter.NewPartitionedByKey(func(s string) string { return s }, each, nil))
+		x.then(func() { _ = p.Close() })
+		return drill{do: func() { _, _ = p.PeekKey(x.context(), "a", 1) }, also: x.takesKey(p, "a")}
+	}},
+	{"limiter.Peeker.Peek", caller, func(x *scene) drill {
+		u := x.user("Peek")
+		p, a, _ := x.keyed(func() limiter.Limiter { return must(limiter.Chain(x.limiter(), u, x.limiter())) })
+		a()
+		return drill{do: func() { _, _ = p.Peek(x.context(), "a", 1) }, also: a}
+	}},
+	{"limiter.PartitionedPeeker.Peek", caller, func(x *scene) drill {
+		p := limiter.Translate[string](onlyUser{x.user("Peek")}, func(s string) string { return s })
+		return drill{do: func() { _, _ = p.(limiter.PartitionedPeeker[string]).Peek(x.context(), "a", 1) }}
+	}},
 	{"limiter.Factory limiter.Partition.New", caller, func(x *scene) drill {
 		l := x.limiter()
 		_, a, b := x.keyed(func() limiter.Limiter { x.hit(); return l })
@@ -276,6 +303,10 @@ func (o onlyUser) TryAcquire(ctx context.Context, _ string, n int) (limiter.Leas
 
 func (o onlyUser) Acquire(ctx context.Context, _ string, n int) (limiter.Lease, error) {
 	return o.userLimiter.Acquire(ctx, n)
+}
+
+func (o onlyUser) Peek(ctx context.Context, _ string, n int) (limiter.Lease, error) {
+	return o.userLimiter.Peek(ctx, n)
 }
 
 // optional are the methods that are called if a value has them, and that no interface of the API names.

@@ -452,6 +452,17 @@ var registryRows = []row{
 	}},
 
 	{"store.Options.OnEvent", ours, func(x *scene) drill { return x.events() }},
+	{"store.Limiter.OnOverride(f) store.Partitioned.OnOverride(f)", ours, func(x *scene) drill {
+		s := x.backed("")
+		l := must(s.Concurrency("l", limiter.ConcurrencyOptions{PermitLimit: 4}, nil))
+		l.OnOverride(func(store.Override[limiter.ConcurrencyOptions]) { x.hit() })
+		return drill{do: func() {
+			_ = l.Override(store.Override[limiter.ConcurrencyOptions]{
+				Options: limiter.ConcurrencyOptions{PermitLimit: 5}, Until: time.Now().Add(time.Second), By: "ann", Reason: "a sale",
+			})
+			time.Sleep(2 * time.Second)
+		}, also: x.tries(l)}
+	}},
 
 	{"telemetry.Options.Enrich", caller, func(x *scene) drill {
 		return x.heardBy(telemetry.Options{Enrich: func(ctx context.Context, _ pipeline.Event, attrs []attribute.KeyValue) []attribute.KeyValue {

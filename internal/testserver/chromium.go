@@ -25,8 +25,7 @@ func browser(t testing.TB) string {
 func Chromium(t testing.TB) (program string, flags []string) {
 	t.Helper()
 	program = browser(t)
-	// Not t.TempDir, which fails where a dying process writes a last file.
-	profile, err := os.MkdirTemp("", "weir-chromium-")
+	profile, err := os.MkdirTemp("", "weir-chromium-") //nolint:usetesting // t.TempDir fails where a dying process writes a last file
 	if err != nil {
 		t.Fatalf("the profile of Chromium: %v", err)
 	}

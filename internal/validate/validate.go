@@ -4,7 +4,9 @@ package validate
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/weir-go/weir"
 )
@@ -38,6 +40,18 @@ func (p *Problems) Positive(path string, d time.Duration) {
 func (p *Problems) NotNegative(path string, d time.Duration) {
 	if d < 0 {
 		p.Add(path, d, "must be at least 0")
+	}
+}
+
+// Text adds a problem if text is blank, has more than maxBytes bytes or is not UTF-8.
+func (p *Problems) Text(path, text string, maxBytes int) {
+	switch {
+	case strings.TrimSpace(text) == "":
+		p.Add(path, nil, "must be set")
+	case len(text) > maxBytes:
+		p.Add(path, nil, "must have at most %d bytes, got %d", maxBytes, len(text))
+	case !utf8.ValidString(text):
+		p.Add(path, text, "must be valid UTF-8")
 	}
 }
 

@@ -50,6 +50,9 @@ type Definition struct {
 	Reached bool `json:"reached,omitempty"`
 	// Origin is which program set the limits, and when. Backends store it unchanged.
 	Origin
+	// Override is not empty if the limits are overridden for a while: it says until when, by whom, and what the limits are
+	// afterwards. It is JSON of at most 16 kB, which package store writes and reads. Backends store it unchanged.
+	Override string `json:"override,omitempty"`
 }
 
 // An Origin decides whether the first use of a limiter can replace the limits in force.

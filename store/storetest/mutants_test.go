@@ -102,6 +102,7 @@ var mutants = map[string]struct {
 	"decides by any definition":      {"nothing is decided by an older definition once", mutant{decide: anyDefinition}},
 	"leases by any definition":       {"nothing is decided by an older definition once", mutant{acquire: leasesByAnyDefinition}},
 	"replaces only the first":        {"many states are replaced in one call", mutant{replace: onlyTheFirst()}},
+	"forgets the override":           {"a definition is stored with all", mutant{define: func(_ *Memory, _ *int64, next *backend.Definition) { next.Override = "" }}},
 	"forgets whose limits":           {"a definition is stored with all", mutant{define: func(_ *Memory, _ *int64, next *backend.Definition) { next.Origin = backend.Origin{} }}},
 	"forgets what was reached":       {"a definition is stored with all", mutant{define: func(_ *Memory, _ *int64, next *backend.Definition) { next.Reached = false }}},
 	"sends no notice of definitions": {"all listeners get a notice of a new", mutant{notice: func(n backend.Notice) (backend.Notice, bool) { return n, n.Released }}},

@@ -18,16 +18,16 @@ func (b *Backend) Load(ctx context.Context, name string) (d *backend.Definition,
 		var version, kind, permits, period, refill, segments, anchor *int64
 		var reached, explicit *bool
 		var generation, made *int64
-		var by, past *string
+		var by, past, override *string
 		if err := rows.Scan(&now, &version, &kind, &permits, &period, &refill, &segments, &anchor, &reached,
-			&generation, &explicit, &made, &by, &past); err != nil {
+			&generation, &explicit, &made, &by, &past, &override); err != nil {
 			return err
 		}
 		if d = nil; version == nil {
 			return nil
 		}
 		limits := backend.Limits{Kind: backend.Kind(*kind), Permits: *permits, Period: *period, Refill: *refill, Segments: *segments}
-		d = &backend.Definition{Name: name, Limits: limits, Version: *version, Anchor: *anchor, Reached: *reached}
+		d = &backend.Definition{Name: name, Limits: limits, Version: *version, Anchor: *anchor, Reached: *reached, Override: *override}
 		d.Origin = backend.Origin{Generation: *generation, Explicit: *explicit, Made: *made, By: *by, Past: *past}
 		return nil
 	})
@@ -52,7 +52,7 @@ func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definitio
 	}
 	args := []any{
 		next.Name, old, next.Version, int64(next.Kind), next.Permits, next.Period, next.Refill, next.Segments, next.Anchor, next.Reached,
-		next.Generation, next.Explicit, next.Made, next.By, next.Past, lockTimeout(lockWait(ctx)),
+		next.Generation, next.Explicit, next.Made, next.By, next.Past, next.Override, lockTimeout(lockWait(ctx)),
 	}
 	err = b.query(ctx, "define", sql, args, anyRows, func(int, pgx.Rows) error { done = true; return nil })
 	if codeOf(err) == lockNotAvailable || keyError(err) {

@@ -49,18 +49,18 @@ func statementsOf(schema string, async bool) statements {
 		release: s(`select "weir".release(u.name, u.key, u.id, u.fence, $5::boolean, u.notifies)
 			from (select ` + setLockTimeout("$7") + `) w, unnest($1::text[], $2::bytea[], $3::bytea[], $4::bigint[], $6::boolean[]) u(name, key, id, fence, notifies)`),
 		load: s(`select "weir".clock(), d.version, d.kind, d.permits, d.period, d.refill, d.segments, d.anchor, d.reached,
-				d.generation, d.explicit, d.made, d.made_by, d.past
+				d.generation, d.explicit, d.made, d.made_by, d.past, d.override
 			from (select) one left join "weir".definitions d on d.name = $1::text`),
 		create: s(`with made as (insert into "weir".definitions (name, version, kind, permits, period, refill, segments, anchor, reached,
-					generation, explicit, made, made_by, past)
+					generation, explicit, made, made_by, past, override)
 				select $1::text, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::boolean,
-					$11::bigint, $12::boolean, $13::bigint, $14::text, $15::text from (select ` + setLockTimeout("$16") + `) w
+					$11::bigint, $12::boolean, $13::bigint, $14::text, $15::text, $16::text from (select ` + setLockTimeout("$17") + `) w
 				on conflict do nothing returning name)
 			select "weir".send_notice('d', name, ''), $2::bigint from made`),
 		redefine: s(`with made as (update "weir".definitions set version = $3::bigint, kind = $4::bigint, permits = $5::bigint,
 				period = $6::bigint, refill = $7::bigint, segments = $8::bigint, anchor = $9::bigint, reached = $10::boolean,
-				generation = $11::bigint, explicit = $12::boolean, made = $13::bigint, made_by = $14::text, past = $15::text
-				from (select ` + setLockTimeout("$16") + `) w where name = $1::text and version = $2::bigint returning name)
+				generation = $11::bigint, explicit = $12::boolean, made = $13::bigint, made_by = $14::text, past = $15::text,
+				override = $16::text from (select ` + setLockTimeout("$17") + `) w where name = $1::text and version = $2::bigint returning name)
 			select "weir".send_notice('d', name, '') from made`),
 		notify: `select pg_notify($1::text, $2::text)`,
 		sweep:  s(`select "weir".sweep($1::bigint, $2::bigint)`),

@@ -32,7 +32,8 @@
 //
 // # Where the middleware goes
 //
-// Put the middleware of compression, caching and the like inside the limits, and authentication outside if a key is the
+// [Measure], which records every request with its route and status, goes around the mux, outside of all else. Put
+// the middleware of compression, caching and the like inside the limits, and authentication outside if a key is the
 // authenticated user. Over HTTP/1, net/http does not notice that a client aborts a request with a body until the
 // handler has read the body: bound the wait of such requests with [Policy.MaxWait].
 //

@@ -80,7 +80,7 @@ type measurement struct {
 
 	handler  *measuredHandler
 	request  *http.Request // the copy that has this context
-	response *handlerio.Response
+	response handlerio.Response
 	began    time.Duration // by clock.Now
 	returned bool          // the handler has returned
 	// The route that a measuredHandler further inside has found; nil if there is none. It is atomic, because
@@ -113,7 +113,8 @@ func (h *measuredHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	m := &measurement{Context: r.Context(), handler: h, response: handlerio.NewResponse(w, r)}
+	m := &measurement{Context: r.Context(), handler: h}
+	m.response.Observe(w, r)
 	m.request = handlerio.WithContext(r, m)
 	m.began = clock.Now()
 	defer m.end(r)

@@ -114,7 +114,7 @@ func (o oneKey) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 }
 
 func (o oneKey) Peek(ctx context.Context, n int) (limiter.Lease, error) {
-	return o.partitioned.PeekKey(ctx, o.key, n)
+	return o.PeekKey(ctx, o.key, n)
 }
 
 func (o oneKey) Statistics() limiter.Statistics {

@@ -40,6 +40,7 @@ func (g *gateway) adminHandler(c gatewayconfig.Gateway, dashboard http.Handler) 
 	mux.HandleFunc("GET /ready", g.ready)
 	mux.Handle("GET /metrics", g.metrics.handler())
 	mux.Handle("/", dashboard)
+	mux.Handle("/debug/", http.NotFoundHandler()) // the dashboard serves its pages under any prefix
 	if c.Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)

@@ -71,6 +71,7 @@ type gateway struct {
 // Run serves until it is told to stop. The error says why it could not begin to, or why it did not end in time; it is a
 // [*reload.FileError] if the file is wrong.
 func Run(ctx context.Context, o Options) (err error) {
+	o.Stdout, o.Stderr = &lockedWriter{to: o.Stdout}, &lockedWriter{to: o.Stderr}
 	g := &gateway{options: o, writers: make(map[io.Writer]*accesslog.Writer)}
 	defer g.closeLogs()
 	g.logger = slog.New(slog.NewJSONHandler(o.Stderr, nil))
@@ -108,7 +109,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if g.inForce.Load() == nil {
 		return fmt.Errorf("%s: it has no field %s, which says what to listen on and where requests go", o.Config, gatewayconfig.Field)
 	}
-	for name, s := range g.inForce.Load().Stores { // also those that no limiter names: /ready tells of all
+	for name, s := range g.inForce.Load().Stores { // also stores that no limiter names: /ready tells of all
 		if _, err := g.stores.get(name, s); err != nil {
 			return err
 		}

@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"context"
+	"io"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
@@ -41,4 +43,16 @@ func (s *sampler) Handle(ctx context.Context, r slog.Record) error {
 		}
 	}
 	return s.Handler.Handle(ctx, r)
+}
+
+// A lockedWriter is an output of several logs.
+type lockedWriter struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (w *lockedWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to.Write(p)
 }

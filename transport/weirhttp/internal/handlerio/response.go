@@ -24,11 +24,18 @@ type Response struct {
 // NewResponse returns a Response that writes to w, for a handler of r. If r is nil, the handler's time cannot be
 // limited, and the header cannot be restored.
 func NewResponse(w http.ResponseWriter, r *http.Request) *Response {
-	own := &Response{w: writer{inner: w, request: r}}
+	own := new(Response)
+	own.Observe(w, r)
 	if h := w.Header(); r != nil && len(h) > 0 {
 		own.header = h.Clone()
 	}
 	return own
+}
+
+// Observe makes the zero Response one that writes to w, for a handler of r, and only sees what the handler answers: the
+// header cannot be restored.
+func (r *Response) Observe(w http.ResponseWriter, request *http.Request) {
+	r.w.inner, r.w.request = w, request
 }
 
 // RestoreHeader restores the header as it was before the handler ran, so that another answer does not get the handler's

@@ -62,21 +62,28 @@ func New(name string, base http.RoundTripper, addresses ...*Address) *Upstream {
 // Name returns the name of the upstream.
 func (u *Upstream) Name() string { return u.name }
 
-// RoundTrip sends r to one of the addresses. It changes the body of r, which must be the caller's own copy. Unlike other
+// RoundTrip sends r to one of the addresses. It changes the URL and the body of r, which must be the caller's own copy. Unlike other
 // transports it does not close a body that it has not read, so that the caller can send it elsewhere.
 func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	x := exchangeOf(r.Context())
 	body := HoldBody(r)
 	c := choice{all: u.addresses, tried: x.triedBefore()}
+	c.gone = c.array[:0]
+	original := *r.URL
 	var unavailable *UnavailableError
 	for {
 		a := c.next()
 		if a == nil {
+			*r.URL = original
 			if unavailable == nil {
 				unavailable = &UnavailableError{Upstream: u.name}
 			}
 			return nil, unavailable
 		}
+		if len(c.gone) > 1 {
+			r = again(r, original) // a connection that is still being made may read the request of an earlier address
+		}
+		a.locate(r.URL)
 		x.begin(a)
 		resp, err := a.roundTrip(u.base, r)
 		if err == nil {
@@ -101,19 +108,22 @@ func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // roundTrip sends r to the address, through its circuit breaker.
 func (a *Address) roundTrip(base http.RoundTripper, r *http.Request) (*http.Response, error) {
-	own := *r // a connection that is still being made may read the request of an earlier address
-	u := *r.URL
-	own.URL = &u
-	a.locate(&u)
 	if a.pipeline == nil {
-		return base.RoundTrip(&own)
+		return base.RoundTrip(r)
 	}
-	s := sending{base: base, request: &own}
+	s := sending{base: base, request: r}
 	resp, err := pipeline.ExecuteValue(r.Context(), a.pipeline, s.send)
 	if err != nil && errors.Is(err, registry.ErrRemoved) {
 		return s.send(r.Context()) // a newer version of the file does not have the address: this request has begun before
 	}
 	return resp, err
+}
+
+// again returns a copy of r for another address, with the URL that the caller gave.
+func again(r *http.Request, original url.URL) *http.Request {
+	own := *r
+	own.URL = &original
+	return &own
 }
 
 // A sending is one request to one address.
@@ -152,8 +162,9 @@ func notSent(err error) bool {
 // A choice is the order in which one attempt tries addresses.
 type choice struct {
 	all   []*Address
-	tried []*Address // by earlier attempts of the request: they come last
-	gone  []*Address // by this attempt
+	tried []*Address  // by earlier attempts of the request: they come last
+	gone  []*Address  // by this attempt
+	array [2]*Address // the first array of gone
 }
 
 // next returns the address to try next, and counts the request there. It returns nil if all were tried.

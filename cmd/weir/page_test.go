@@ -1,0 +1,120 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestPage_FiveMinutes runs the commands of docs/gateway.md, as a newcomer does, and compares what they print. Only the
+// ports are others.
+func TestPage_FiveMinutes(t *testing.T) {
+	for _, program := range []string{"bash", "curl", "python3"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("the page's commands need %s: %v", program, err)
+		}
+	}
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	text, err := os.ReadFile(filepath.Join(root, "docs", "gateway.md"))
+	require.NoError(t, err)
+	_, section, ok := strings.Cut(string(text), "\n## Five minutes\n")
+	require.True(t, ok)
+	section, _, _ = strings.Cut(section, "\n## ")
+	commands, shown := fenced(section, "sh"), fenced(section, "")
+	require.Len(t, commands, 8)
+	require.Len(t, shown, 1)
+
+	dir := t.TempDir()
+	const end = "\n--- the end of a block ---\n"
+	script := "set -eu\ncd '" + root + "'\n"
+	for i, block := range commands {
+		script += block + "printf '" + strings.ReplaceAll(end, "\n", `\n`) + "'\n"
+		if i == 0 {
+			script += "cd '" + dir + "'\n"
+		}
+	}
+	for _, port := range []string{"8080", "9900", "9001"} {
+		script = strings.ReplaceAll(script, port, freePort(t))
+	}
+	script = strings.Replace(script, "weir gateway -config", "weir gateway -admin 127.0.0.1:"+adminPort(t, script)+" -config", 1)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	bash := exec.CommandContext(ctx, "bash", "-c", script)
+	bash.Env = append(os.Environ(), "GOBIN="+dir, "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	bash.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	bash.WaitDelay = time.Second // a failed script leaves its servers behind, and they keep its output open
+	bash.Cancel = func() error { return syscall.Kill(-bash.Process.Pid, syscall.SIGKILL) }
+	var stdout, stderr bytes.Buffer
+	bash.Stdout, bash.Stderr = &stdout, &stderr
+	err = bash.Run()
+	_ = syscall.Kill(-bash.Process.Pid, syscall.SIGKILL) // what a failed script leaves behind
+	log, _ := os.ReadFile(filepath.Join(dir, "weir.log"))
+	require.NoError(t, err, "%s\n%s\n%s", stdout.String(), stderr.String(), log)
+
+	printed := strings.Split(stdout.String(), end)
+	require.Len(t, printed, len(commands)+1)
+	assert.Contains(t, printed[2], "weir.yaml: ok")
+	assert.Contains(t, printed[2], "per-client")
+	assert.Regexp(t, pattern(shown[0]), strings.ReplaceAll(printed[4], "\r", ""))
+	assert.Equal(t, "200\n", printed[5])
+	assert.Contains(t, printed[6], `http_response_status_code="429"`)
+	assert.Contains(t, printed[6], `"ready": true`)
+	assert.Contains(t, printed[6], `"msg":"request"`)
+	assert.Contains(t, string(log), "the gateway has stopped")
+}
+
+// fenced returns the blocks of a language on a page.
+func fenced(text, language string) (blocks []string) {
+	fence := regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
+	for _, found := range fence.FindAllStringSubmatch(text, -1) {
+		if found[1] == language {
+			blocks = append(blocks, found[2])
+		}
+	}
+	return blocks
+}
+
+// pattern returns an expression for an output that the page shows, in which the seconds can be others.
+func pattern(shown string) string {
+	lines := strings.Split(strings.TrimSpace(shown), "\n")
+	for i, line := range lines {
+		line = regexp.QuoteMeta(line)
+		line = regexp.MustCompile(`t=\d+`).ReplaceAllString(line, `t=\d+`)
+		lines[i] = regexp.MustCompile(`^Retry-After: \d+`).ReplaceAllString(line, `Retry-After: \d+`)
+	}
+	return "^" + strings.Join(lines, `\s*\n`) + `\s*$`
+}
+
+// freePort returns a port that nothing listens on.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	return port
+}
+
+// adminPort returns the port that stands in the script in place of the default of the admin listener.
+func adminPort(t *testing.T, script string) string {
+	t.Helper()
+	found := regexp.MustCompile(`http://127\.0\.0\.1:(\d+)/ready`).FindStringSubmatch(script)
+	require.NotNil(t, found)
+	return found[1]
+}

@@ -1,0 +1,352 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/strategies/ratelimit"
+)
+
+func TestSnapshot_LimitersPipelinesCircuits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, nil)
+		_ = s.json("/overview.json") // the keys are counted from now on
+		s.execute(t.Context(), "orders", 2, errBoom)
+		s.execute(t.Context(), "orders", 4, nil)
+		s.execute(withClient(t.Context(), "alice"), "api", 4, nil)
+		s.execute(withClient(t.Context(), "bob"), "api", 2, nil)
+		time.Sleep(tick + time.Millisecond)
+		synctest.Wait()
+
+		d := s.json("/overview.json")
+		assert.Equal(t, "test-1", d.Instance)
+		assert.True(t, d.ReadOnly)
+		require.Len(t, d.Limiters, 2)
+		byKey, bucket := d.Limiters[0], d.Limiters[1]
+		if bucket.Name != "bucket" {
+			byKey, bucket = bucket, byKey
+		}
+		assert.Equal(t, "token bucket", bucket.Kind)
+		assert.Equal(t, "process", bucket.Place)
+		assert.Equal(t, "1 per 1h, burst 3", bucket.Limits)
+		assert.Equal(t, map[string]string{"token_limit": "3", "tokens_per_period": "1", "replenishment_period": "1h"}, bucket.Options)
+		assert.EqualValues(t, 0, *bucket.Available)
+		assert.EqualValues(t, 3, *bucket.Granted)
+		assert.EqualValues(t, 3, *bucket.Rejected)
+		assert.InDelta(t, 1.5, bucket.RejectedRate, 0.01)
+		assert.Equal(t, "partitioned fixed window", byKey.Kind)
+		assert.Nil(t, byKey.Granted)
+		assert.EqualValues(t, 4, *byKey.Rejected, "of all keys, since a page is open")
+		assert.Equal(t, 2, *byKey.Partitions)
+
+		require.Len(t, d.Keys, 1)
+		require.Len(t, d.Keys[0].Keys, 2)
+		assert.Equal(t, keyState{Key: s.dashboard.hash("alice"), Rejected: 3}, d.Keys[0].Keys[0])
+		assert.NotContains(t, s.get("/overview.json").Body.String(), "alice")
+		assert.NotContains(t, s.html("/keys"), "alice")
+
+		require.Len(t, d.Pipelines, 2)
+		for _, p := range d.Pipelines {
+			if p.Name == "orders" {
+				assert.Equal(t, 1, p.Version)
+				assert.Len(t, p.Strategies, 3)
+				assert.Equal(t, "RateLimiter", p.Strategies[0].Name)
+				assert.Equal(t, map[string]string{
+					"max_retries": "1", "delay": "1ns", "max_retry_after": "1m",
+				}, p.Strategies[1].Options)
+				assert.Equal(t, "closed", p.Strategies[2].State)
+			}
+		}
+		require.Len(t, d.Circuits, 1)
+		assert.Equal(t, "orders/CircuitBreaker", d.Circuits[0].Source)
+		assert.Equal(t, 2., d.Summary["rejecting"])
+	})
+}
+
+func TestSnapshot_Trouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, nil)
+		assert.Empty(t, s.json("/overview.json").Trouble)
+		assert.Contains(t, s.html("/overview"), "Nothing is in trouble.")
+		s.execute(t.Context(), "orders", 2, errBoom) // three failures in a row
+		s.execute(t.Context(), "orders", 5, nil)
+		require.Error(t, s.registry.Apply(t.Context(), registry.Change{Define: map[string]registry.BuildFunc{
+			"api": func(*registry.Builder) error { return errors.New("no such file") },
+		}}))
+		time.Sleep(tick + time.Millisecond)
+		synctest.Wait()
+		d := s.json("/overview.json")
+		got := map[string]string{}
+		for _, each := range d.Trouble {
+			got[each.What+" "+each.Name] += each.Level + ": " + each.Text + "\n"
+		}
+		assert.Equal(t, "error: is open: boom\n", got["circuit orders/CircuitBreaker"])
+		assert.Regexp(t, `^error: rejects 2.\d/s and grants 1.\d/s\n$`, got["limiter bucket"])
+		assert.Contains(t, got["pipeline api"], "error: was not reloaded, version 1 stays: ")
+		assert.Contains(t, got["pipeline api"], "no such file")
+		assert.Contains(t, got["pipeline orders"], "warning: Retry: OnRetry ")
+		assert.NotContains(t, got["pipeline orders"], "OnRateLimiterRejected", "the line of the limiter says it")
+		for i := 1; i < len(d.Trouble); i++ {
+			assert.LessOrEqual(t, levelOfText(d.Trouble[i].Level), levelOfText(d.Trouble[i-1].Level), "the worst comes first")
+		}
+
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		got = map[string]string{}
+		for _, each := range s.json("/overview.json").Trouble {
+			got[each.What+" "+each.Name] = each.Text
+		}
+		assert.Empty(t, got["limiter bucket"], "it no longer rejects")
+		assert.NotEmpty(t, got["circuit orders/CircuitBreaker"])
+	})
+}
+
+func levelOfText(text string) int {
+	for i, t := range levelTexts {
+		if t == text {
+			return i
+		}
+	}
+	return -1
+}
+
+func TestLimiterSeries_HistoryAndRates(t *testing.T) {
+	var s limiterSeries
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	granted, rejected := int64(1000), int64(50) // counts that were there before
+	for range 200 {
+		s.add(now, granted, rejected)
+		now = now.Add(tick)
+		granted += 10
+		rejected += 2
+	}
+	assert.InDelta(t, 5, s.grantedRate.perSecond(), 0.001)
+	assert.InDelta(t, 1, s.rejectedRate.perSecond(), 0.001)
+	all := s.columnsInOrder()
+	require.Len(t, all, columns)
+	for _, c := range all[:columns-1] {
+		assert.Equal(t, column{Granted: 30, Rejected: 6}, c)
+	}
+	assert.False(t, s.rejecting.IsZero())
+
+	s.add(now.Add(2*time.Minute), s.granted, s.rejected) // the process was stopped for a while
+	all = s.columnsInOrder()
+	assert.Zero(t, all[columns-5])
+	assert.Equal(t, column{Granted: 30, Rejected: 6}, all[10])
+	assert.True(t, s.rejecting.IsZero())
+
+	s.add(now.Add(3*time.Hour), 0, 0) // another limiter counts from 0
+	assert.Zero(t, s.rejectedRate.perSecond())
+	for _, c := range s.columnsInOrder() {
+		assert.Zero(t, c)
+	}
+}
+
+// While no page is open, neither a store nor a function of the program is called; the history goes on.
+func TestSampler_WhileNoPageIsOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &countingBackend{}
+		st := weir.Must(store.New(b, &store.Options{NoListen: true, ProbeInterval: time.Hour}))
+		defer func() { _ = st.Close() }()
+		var described atomic.Int32
+		s := newScene(t, func(s *scene, o *Options) {
+			s.define("shared", func(b *registry.Builder) error {
+				b.Add(ratelimit.New(registry.Shared(b, st, "shared", limiter.PerSecond(5, 5), nil), nil), &describing{f: func() { described.Add(1) }})
+				return nil
+			})
+			jobs := newFakeJobs()
+			jobs.panics = true
+			o.Jobs = jobs
+		})
+		s.execute(t.Context(), "orders", 5, nil)
+		before := b.calls.Load()
+		time.Sleep(10 * time.Minute)
+		assert.Equal(t, before, b.calls.Load())
+		assert.Zero(t, described.Load())
+		s.execute(t.Context(), "orders", 5, nil)
+		time.Sleep(4 * time.Second)
+		s.dashboard.turn <- struct{}{}
+		history := s.dashboard.sampler.limiters["bucket"].columnsInOrder()
+		<-s.dashboard.turn
+		assert.EqualValues(t, 5, history[len(history)-1].Rejected+history[len(history)-2].Rejected)
+
+		_ = s.json("/overview.json")
+		assert.EqualValues(t, 1, described.Load())
+		assert.Greater(t, b.calls.Load(), before)
+		time.Sleep(watched + tick)
+		asked := b.calls.Load()
+		time.Sleep(time.Minute)
+		assert.Equal(t, asked, b.calls.Load(), "no page is open any more")
+	})
+}
+
+// A countingBackend fails each call.
+type countingBackend struct {
+	backend.Backend
+	calls atomic.Int64
+}
+
+func (b *countingBackend) Load(context.Context, string) (*backend.Definition, int64, error) {
+	b.calls.Add(1)
+	return nil, 0, errBoom
+}
+
+func (b *countingBackend) Decide(context.Context, []*backend.Batch) error {
+	b.calls.Add(1)
+	return errBoom
+}
+
+func (b *countingBackend) Close() error { return nil }
+
+// describing is a strategy that describes itself by a function of the program.
+type describing struct{ f func() }
+
+func (d *describing) Execute(ctx context.Context, next pipeline.Next) (any, error) {
+	return next.Run(ctx)
+}
+func (d *describing) Describe() (options, state any) {
+	d.f()
+	return nil, nil
+}
+func (d *describing) Name() string { return "Describing" }
+
+// Whatever of the program or of a store hangs or panics, the pages come within a little more than a second, and say what
+// is missing. It is not called again before it has returned.
+func TestSnapshot_WhatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		var hangs atomic.Int32
+		jobs := newFakeJobs()
+		jobs.block = release
+		s := newScene(t, func(s *scene, o *Options) {
+			s.define("slow", func(b *registry.Builder) error {
+				b.Add(&describing{f: func() { hangs.Add(1); <-release }})
+				return nil
+			})
+			s.define("bad", func(b *registry.Builder) error {
+				b.Add(&describing{f: func() { panic("no description") }})
+				return nil
+			})
+			o.Jobs = jobs
+		})
+		for range 5 {
+			began := time.Now()
+			d := s.json("/overview.json")
+			assert.LessOrEqual(t, time.Since(began), answerTimeout)
+			assert.Equal(t, "the list has not come in time", d.JobsError)
+			assert.Len(t, d.Limiters, 2)
+			assert.Contains(t, s.html("/pipelines"), "a strategy has not answered")
+			time.Sleep(3 * time.Second)
+		}
+		assert.EqualValues(t, 1, hangs.Load())
+		close(release)
+		time.Sleep(describeAgain)
+		assert.Empty(t, s.json("/overview.json").JobsError)
+		assert.Contains(t, s.html("/pipelines?q=bad"), "a strategy has not answered")
+		assert.NotContains(t, s.html("/pipelines?q=slow"), "a strategy has not answered")
+	})
+}
+
+// A store whose backend hangs does no harm, and the trouble says that it is away.
+func TestSnapshot_StoreThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &hangingBackend{release: make(chan struct{})}
+		var events Events
+		st := weir.Must(store.New(b, &store.Options{NoListen: true, CallTimeout: 10 * time.Second, FailureThreshold: 1, OnEvent: events.OnStoreEvent("redis")}))
+		s := newScene(t, func(s *scene, o *Options) {
+			s.define("shared", func(b *registry.Builder) error {
+				b.Add(ratelimit.New(registry.Shared(b, st, "shared", limiter.PerSecond(5, 5), nil), nil))
+				return nil
+			})
+			o.Stores = map[string]*store.Store{"redis": st}
+		})
+		began := time.Now()
+		d := s.json("/overview.json")
+		assert.LessOrEqual(t, time.Since(began), answerTimeout)
+		require.Len(t, d.Limiters, 3)
+		for _, l := range d.Limiters {
+			if l.Name == "shared" {
+				assert.Equal(t, "store", l.Place)
+				assert.Equal(t, "token bucket", l.Kind)
+				assert.EqualValues(t, 5, *l.Available, "as last known")
+			}
+		}
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		d = s.json("/overview.json")
+		require.Len(t, d.Stores, 1)
+		assert.False(t, d.Stores[0].Available)
+		assert.Equal(t, "critical", d.Trouble[0].Level)
+		assert.Equal(t, "redis", d.Trouble[0].Name)
+		close(b.release)
+		t.Cleanup(func() { _ = st.Close() })
+		s.dashboard.options.Stores = nil
+	})
+}
+
+// A hangingBackend ignores contexts until it is released.
+type hangingBackend struct {
+	backend.Backend
+	release chan struct{}
+}
+
+func (b *hangingBackend) Load(context.Context, string) (*backend.Definition, int64, error) {
+	<-b.release
+	return nil, 0, errBoom
+}
+
+func (b *hangingBackend) Decide(context.Context, []*backend.Batch) error {
+	<-b.release
+	return errBoom
+}
+
+func (b *hangingBackend) Close() error { return nil }
+
+func TestFieldsOf(t *testing.T) {
+	type inner struct {
+		Some  int           `yaml:"some"`
+		Empty string        `yaml:"empty,omitempty"`
+		Wait  time.Duration `json:"wait"`
+	}
+	type options struct {
+		inner
+		Secret  string `yaml:"-"`
+		Func    func()
+		List    []inner `yaml:"list"`
+		Map     map[string]int
+		Order   limiter.QueueOrder `yaml:"order"`
+		Pointer *inner             `yaml:"pointer"`
+		Nil     *inner
+		Any     any
+		hidden  int
+	}
+	o := options{
+		inner: inner{Some: 1}, Secret: "x", List: []inner{{Some: 2}, {Wait: time.Minute}}, Map: map[string]int{"b": 2, "a": 1},
+		Pointer: &inner{Some: 3}, Any: 1.5, hidden: 4,
+	}
+	assert.Equal(t, "list [some 2, wait 0s; some 0, wait 1m], map.a 1, map.b 2, order oldest_first, pointer.some 3, pointer.wait 0s, any 1.5",
+		fieldsOf(o).String())
+	type loop struct{ Next *loop }
+	l := &loop{}
+	l.Next = l
+	assert.Empty(t, fieldsOf(l), "it ends")
+	long := make([]int, 1000)
+	assert.Equal(t, "[0; 0; 0; 0; 0; 0; 0; 0; 0; 0; …]", fieldsOf(long).String())
+	assert.Empty(t, fieldsOf(nil))
+	b, err := fieldsOf(limiter.PerSecond(1, 2)).MarshalJSON()
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"token_limit":"2","tokens_per_period":"1","replenishment_period":"1s"}`, string(b))
+}
