@@ -21,10 +21,10 @@ import (
 type Section[O any] struct {
 	// Doc is the description of the field in the JSON schema.
 	Doc string
-	// Required refuses files without the field.
+	// Required reports whether files without the field are refused.
 	Required bool
-	// Complete says that a file with the field is for this program alone, so that [Kinds.AcceptUnknown] does not apply
-	// to it. It is for tools that check files without the program that runs them.
+	// Complete reports whether a file with the field names only what is registered, so that [Kinds.AcceptUnknown] does
+	// not apply to it. It is for tools that check files without the program that runs them.
 	Complete bool
 	// Names gives names to functions and values that are made from o, such as key functions that limiters of the same
 	// file can then name. It is also called if o has problems, so that they are all found: values in o can be missing.
@@ -105,8 +105,8 @@ func SectionOf[O any](f *File, field string) (o O, ok bool) {
 // program has registered, or another section has given, is a problem of the section.
 //
 // A key function or a store is made from options, and made again for each pipeline that is built with it. If the options
-// have changed in the next version of the file, the pipelines that use the name are built again. Fields with the tag "-" are
-// not compared.
+// have changed in the next version of the file, the pipelines that use the name are built again. Fields with the tag
+// "-" are not compared.
 type Names struct{ names *model.Names }
 
 // Key gives a name to a key function, as [Kinds.RegisterKey] does. build returns the function for the options from. If
