@@ -20,6 +20,8 @@ type LimiterInfo struct {
 	// Partitioned reports whether each key has a limiter of its own, and Key is the name of the key function.
 	Partitioned bool
 	Key         string
+	// MaxPartitions bounds how many keys there can be; 0: nothing does, or they are in a store.
+	MaxPartitions int
 	// Store is the name of the store with its state; "": it is in the process.
 	Store string
 	// Members are the names of the limiters in a chain.
@@ -57,7 +59,7 @@ func (f *File) AllLimiters() iter.Seq[LimiterInfo] {
 func infoOf(name string, l *model.Limiter) LimiterInfo {
 	info := LimiterInfo{Name: name, Kind: l.Kind, Options: l.Options}
 	if o, is := l.Options.(model.PartitionedOptions); is {
-		info.Partitioned, info.Key, info.Options = true, o.Key, nil
+		info.Partitioned, info.Key, info.MaxPartitions, info.Options = true, o.Key, o.MaxPartitions, nil
 		if l.Each != nil {
 			info.Kind, info.Options = l.Each.Kind, l.Each.Options
 		}

@@ -45,7 +45,8 @@ func TestCheck_GatewayIsStrict(t *testing.T) {
 
 func TestCheck_GatewayWarnings(t *testing.T) {
 	r := weir(smallGateway, "check", "-")
-	assert.Equal(t, result{0, "-: ok: 0 pipelines, 1 shared limiter, gateway with 1 route\n", "-: warning: gateway.policies.q is not used\n"}, r)
+	assert.Equal(t, result{0, "-: ok: 0 pipelines, 1 shared limiter, gateway with 1 route\n",
+		"-: warning: the limiter a has no max_partitions, which bounds its memory: clients can make up keys\n-: warning: gateway.policies.q is not used\n"}, r)
 }
 
 // A program can have its own part of the file, of which weir knows nothing.

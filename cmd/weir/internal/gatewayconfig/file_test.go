@@ -175,6 +175,7 @@ func TestWarnings(t *testing.T) {
 	assert.Equal(t, []string{
 		"gateway.routes[0]: the pipeline p hedges, but a POST is never sent twice at once",
 		"gateway.routes[0]: the pipeline p retries, but a POST is only sent again if it has an Idempotency-Key",
+		"the limiter per-user has no max_partitions, which bounds its memory: clients can make up keys",
 		"gateway.policies.p is not used",
 	}, gatewayconfig.Warnings(f))
 }
