@@ -336,6 +336,7 @@ func TestStreams(t *testing.T) {
 			_, _ = fmt.Fprintf(w, "data: %s\n\n", lines.Text())
 			_ = rc.Flush()
 		}
+		assert.NoError(t, lines.Err())
 	}))
 	g := gateway(t, TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
 	in, out := io.Pipe()
