@@ -517,6 +517,34 @@ func testOverridesAtOnce(t *testing.T, partitioned bool) {
 	assert.Zero(t, r.OwnedLimiters())
 }
 
+// A Reconfigure function removes the pipeline of the limiter that is being reconfigured with it.
+func TestOverride_RemovedByAReconfigureFunction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var heard overrideLog
+		r := open(t, &registry.Options{Listener: &heard})
+		s, options := &shared{n: 10}, 1
+		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+			if b.Instance == "" {
+				return nil
+			}
+			registry.Keep(b, "k", options, registry.Kept[*int, int]{
+				Kind:        "number",
+				Make:        func(n int) (*int, error) { return &n, nil },
+				Reconfigure: func(*int, int) error { return r.RemoveInstance("orders", "eu") },
+			})
+			return s.build(b)
+		}))
+		get(t, r, "orders")
+		getInstance(t, r, "orders", "eu")
+		require.NoError(t, r.Override(t.Context(), for1h(bucketOptions(2))))
+		heard.take()
+		s.n, options = 12, 2
+		require.NoError(t, r.Reload(t.Context()))
+		synctest.Wait()
+		assert.Equal(t, []string{"OnLimiterOverrideEnded Information l by ann because a sale: no pipeline in force uses the limiter"}, heard.take())
+	})
+}
+
 // While a function of the program reconfigures something together with the limiter, Override waits, and so does the end
 // of an override. If the function calls Override, it would wait for itself.
 func TestOverride_WaitsForAReconfiguration(t *testing.T) {

@@ -165,25 +165,23 @@ func (r *Registry) endInTime(res *resource, o *override) {
 	}
 }
 
-// endOverrideOf ends the override o of a limiter, if it has not ended yet.
+// endOverrideOf ends the override o of a limiter, if it has not ended yet. If a Reconfigure function of the program keeps
+// the limiter busy, it goes on in the background: that function can be the caller.
 func (r *Registry) endOverrideOf(ctx context.Context, res *resource, o *override, why string) {
-	for {
-		l, err := r.lockLimiter(ctx, goroutine.ID(), func() (*resource, error) {
-			switch {
-			case r.closed:
-				return nil, ErrClosed
-			case res.override != o:
-				return nil, ErrNotOverridden
-			}
-			return res, nil
-		})
+	l, err := r.lockLimiter(ctx, goroutine.ID(), func() (*resource, error) {
 		switch {
-		case err == nil:
-			_ = l.end(ctx, why) // reported
-			return
-		case !errors.Is(err, ErrReloading): // else a Reconfigure function of the program takes long
-			return
+		case r.closed:
+			return nil, ErrClosed
+		case res.override != o:
+			return nil, ErrNotOverridden
 		}
+		return res, nil
+	})
+	switch {
+	case err == nil:
+		_ = l.end(ctx, why) // reported
+	case errors.Is(err, ErrReloading):
+		go r.endOverrideOf(ctx, res, o, why)
 	}
 }
 

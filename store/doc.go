@@ -19,5 +19,6 @@
 //     how instances with waiting callers share permits.
 //   - shard.go, breaker.go: when the store, or a shard of it, counts as away. outage.go: the answers of limiters while it
 //     is away.
-//   - definition*.go: how instances agree on the limits. listen.go: notices of changes and releases.
+//   - definition*.go: how instances agree on the limits, and on an override of them (override.go). listen.go: notices of
+//     changes and releases.
 package store

@@ -1,3 +1,7 @@
+// The WebSocket client has no dialer of its own on js.
+
+//go:build !js
+
 package main
 
 import (

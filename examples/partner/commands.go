@@ -148,7 +148,10 @@ func loadCommand(ctx context.Context, arguments []string, out, errOut io.Writer)
 	if err != nil {
 		return err
 	}
-	r, err := l.measure(ctx, all, variant{name: "unknown"}, out)
+	if !l.json {
+		all.introduce(out)
+	}
+	r, err := l.measure(ctx, all, variant{}, out)
 	if r == nil {
 		return err
 	}

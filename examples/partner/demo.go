@@ -68,12 +68,12 @@ func (d *demoRun) run(ctx context.Context) (err error) {
 	}
 	defer stop()
 	schema := "partner_" + strings.ToLower(rand.Text()[:10])
-	var children []*child
 	defer func() {
-		if len(children) > 0 { // or there is no schema, and perhaps no server
-			err = errors.Join(err, dropSchema(ctx, url, schema))
+		if left := dropSchema(ctx, url, schema); err == nil { // else the cause is known, and perhaps there is no server
+			err = left
 		}
 	}()
+	var children []*child
 	defer func() { stopAll(children) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -86,7 +86,7 @@ func (d *demoRun) run(ctx context.Context) (err error) {
 		children = append(children, c)
 		go func() {
 			<-c.ended
-			cancel(c.failed()) // before the end of the load, or no one looks
+			cancel(c.failed()) // ends the load, if it is under way
 		}()
 	}
 	var targets []target
@@ -137,17 +137,19 @@ func (d *demoRun) introduce(all *loads, whose string) {
 	if d.json {
 		return
 	}
-	total := 0
-	fmt.Fprintf(d.out, "Two instances share one limit through %s:\n", whose)
-	for _, t := range all.targets {
-		fmt.Fprintf(d.out, "  %s: %s, metrics at %s/metrics\n", t.name, t.url, t.url)
-		total += all.gets.requests()
-	}
+	fmt.Fprintf(d.out, "Two instances share one limit through %s.\n", whose)
 	fmt.Fprintf(d.out, "The limiter is %s: %s.\n", d.variant.name, d.variant.about)
-	fmt.Fprintf(d.out, "Each gets %d GET /items/{user}: %s; and %d POST /items/create.\n",
-		all.gets.requests(), all.gets, all.posts.requests())
-	fmt.Fprintf(d.out, "%s may have a GET every %v, so %d of %d can succeed.\n\n", userNames(all.users), interval,
-		allowed(all.gets.length()-1)*len(all.users), total)
+	all.introduce(d.out)
+}
+
+// introduce prints what is sent, and where to.
+func (l *loads) introduce(out io.Writer) {
+	for _, t := range l.targets {
+		fmt.Fprintf(out, "  %s: %s, metrics at %s/metrics\n", t.name, t.url, t.url)
+	}
+	fmt.Fprintf(out, "Each gets %d GET /items/{user}: %s; and %d POST /items/create.\n", l.gets.requests(), l.gets, l.posts.requests())
+	fmt.Fprintf(out, "%s may have a GET every %v, so %d of %d can succeed.\n\n", userNames(l.users), interval,
+		allowed(l.gets.length()-1)*len(l.users), len(l.targets)*l.gets.requests())
 }
 
 func userNames(users []string) string {

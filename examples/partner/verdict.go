@@ -14,9 +14,9 @@ func allowed(d time.Duration) int { return 1 + int(max(d, 0)/interval) }
 
 // A verdict is what a run comes to. Its JSON is printed with -json.
 type verdict struct {
-	Variant   string             `json:"variant"`
-	Seconds   float64            `json:"seconds"` // from the first request to the last answer
-	Granted   int                `json:"granted"` // successful GETs of all users
+	Variant   string             `json:"variant,omitempty"` // not known of instances that ran already
+	Seconds   float64            `json:"seconds"`           // from the first request to the last answer
+	Granted   int                `json:"granted"`           // successful GETs of all users
 	Allowed   int                `json:"allowed"`
 	TooMany   bool               `json:"too_many"`
 	Users     []userVerdict      `json:"users"`
@@ -36,6 +36,8 @@ type userVerdict struct {
 	// Seconds is the time from before the first GET to after the last success, by PostgreSQL's clock: the decisions are
 	// in it, and Allowed follows from it.
 	Seconds float64 `json:"seconds"`
+	// Excess is by how many the successes were above the limit at the moment when they were most, by the same clock.
+	Excess int `json:"excess"`
 	// Closest is the least time from sending a successful request to the answer of the next success, in seconds. The
 	// two decisions were not further apart. 0: there were no two.
 	Closest float64 `json:"closest_seconds"`
@@ -134,11 +136,12 @@ func newVerdict(v variant, t *table, clock time.Time) *verdict {
 		r.Requests[name] = newLatency(times)
 	}
 	r.Late = newLatency(late)
+	granted := successes(t.samples)
 	for _, user := range t.loads.users {
-		u := judge(user, t.samples, clock)
+		u := judge(user, granted[user], clock)
 		r.Granted += u.Granted
 		r.Allowed += u.Allowed
-		r.TooMany = r.TooMany || u.Granted > u.Allowed || u.TooClose > 0
+		r.TooMany = r.TooMany || u.Excess > 0 || u.TooClose > 0
 		r.Users = append(r.Users, u)
 	}
 	return r
@@ -162,22 +165,27 @@ func (s *sample) names() (decision, request string) {
 	}
 }
 
-// judge compares the successes of a user with the limit.
-func judge(user string, samples []sample, clock time.Time) userVerdict {
-	var granted []*sample
-	last := clock
+// successes returns the successful GETs by user.
+func successes(samples []sample) map[string][]*sample {
+	granted := map[string][]*sample{}
 	for i := range samples {
-		if s := &samples[i]; s.user == user && !s.post && s.succeeded() {
-			granted = append(granted, s)
-			if s.now.After(last) {
-				last = s.now
-			}
+		if s := &samples[i]; !s.post && s.succeeded() {
+			granted[s.user] = append(granted[s.user], s)
 		}
 	}
-	u := userVerdict{User: user, Granted: len(granted), Allowed: allowed(last.Sub(clock) + tick), Seconds: last.Sub(clock).Seconds()}
+	return granted
+}
+
+// judge compares the successes of a user with the limit.
+func judge(user string, granted []*sample, clock time.Time) userVerdict {
+	u := userVerdict{User: user, Allowed: 1}
 	slices.SortFunc(granted, func(a, b *sample) int { return a.now.Compare(b.now) })
-	for i := 1; i < len(granted); i++ {
-		u.ClosestRuns = least(u.ClosestRuns, granted[i].now.Sub(granted[i-1].now))
+	for i, s := range granted {
+		u.Granted, u.Allowed, u.Seconds = i+1, allowed(s.now.Sub(clock)+tick), s.now.Sub(clock).Seconds()
+		u.Excess = max(u.Excess, u.Granted-u.Allowed)
+		if i > 0 {
+			u.ClosestRuns = least(u.ClosestRuns, s.now.Sub(granted[i-1].now))
+		}
 	}
 	slices.SortFunc(granted, func(a, b *sample) int { return cmp.Compare(a.answered, b.answered) })
 	for i := 1; i < len(granted); i++ {

@@ -23,6 +23,7 @@ var packages = map[string]string{
 	"backend":        "github.com/weir-go/weir/store/backend",
 	"circuitbreaker": "github.com/weir-go/weir/strategies/circuitbreaker",
 	"context":        "context",
+	"dashboard":      "github.com/weir-go/weir/dashboard",
 	"errors":         "errors",
 	"fmt":            "fmt",
 	"http":           "net/http",

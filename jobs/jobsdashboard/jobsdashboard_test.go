@@ -6,6 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +28,7 @@ import (
 	"github.com/weir-go/weir/dashboard"
 	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/jobs"
+	"github.com/weir-go/weir/registry"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Runner(m)) }
@@ -182,6 +188,42 @@ func TestJobs(t *testing.T) {
 		assert.True(t, released)
 		assert.ErrorIs(t, <-w.lost, jobs.ErrLost)
 	})
+}
+
+// The dashboard itself shows a job that holds a slot, and an authorized user releases it.
+func TestDashboard(t *testing.T) {
+	w := newWorld(t)
+	r := registry.New(nil)
+	defer func() { require.NoError(t, r.Close(context.Background())) }()
+	d, err := dashboard.New(dashboard.Options{
+		Registry: r, Jobs: New(w.throttler), ShowKeys: true, Logger: slog.New(slog.DiscardHandler),
+		Authorize: func(*http.Request, dashboard.Action) (string, error) { return "ann", nil },
+	})
+	require.NoError(t, err)
+	defer d.Close()
+	job := w.insert(t, "acme", "spring")
+	require.Equal(t, job, <-w.begun)
+
+	get := func(path string) string {
+		answer := httptest.NewRecorder()
+		d.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
+		require.Equal(t, http.StatusOK, answer.Code, answer.Body)
+		return answer.Body.String()
+	}
+	var page struct{ State dashboard.JobState }
+	require.NoError(t, json.Unmarshal([]byte(get("/jobs.json?type=mutex&name=tenants&key=acme")), &page))
+	require.Len(t, page.State.Holders, 1)
+	assert.Equal(t, job, page.State.Holders[0].Job)
+
+	form := url.Values{
+		"do": {dashboard.ActionRelease}, "type": {"mutex"}, "name": {"tenants"}, "key": {"acme"}, "job": {strconv.FormatInt(job, 10)},
+	}
+	post := httptest.NewRequest(http.MethodPost, "/action.json", strings.NewReader(form.Encode()))
+	post.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	answer := httptest.NewRecorder()
+	d.ServeHTTP(answer, post)
+	require.Equal(t, http.StatusOK, answer.Code, answer.Body)
+	assert.ErrorIs(t, <-w.lost, jobs.ErrLost)
 }
 
 func TestNew_WithoutThrottler(t *testing.T) { assert.Nil(t, New(nil)) }

@@ -27,6 +27,7 @@ const instanceVariable = "WEIR_DRILL_INSTANCE"
 //	l id                   it has lost that lease
 //	r id                   it is about to release that lease
 //	o                      its limits were overruled by newer ones
+//	v until                it has overridden the limits until that time of the server, in µs since 1970
 //	done                   the job is done
 //
 // Each line ends with the machine's time in ns, and is written before the instance does anything else. The instance ends
@@ -41,6 +42,7 @@ type job struct {
 	Goroutines int
 	Permits    []int // the numbers of permits that requests ask for; see Work
 	Work       string
+	Until      int64 // override: the end, in µs since 1970
 }
 
 // The kinds of work.
@@ -49,6 +51,7 @@ const (
 	takeForever  = "take forever"  // wait for permits again and again, with any of Permits
 	leaseForever = "lease forever" // wait for leases and release them again and again
 	leaseOnce    = "lease once"    // one lease, released at the second command
+	override     = "override"      // override the limits of a token bucket by newLimits
 )
 
 // Main returns if this process is not an instance. Otherwise it runs the instance and ends the process. An init function
@@ -84,7 +87,7 @@ func runInstance(open Opener, text string) error {
 	if err != nil {
 		return err
 	}
-	w := worker{job: j, commands: make(chan struct{})}
+	w := worker{job: j, store: s, commands: make(chan struct{})}
 	if err := w.makeLimiter(s); err != nil {
 		return err
 	}
@@ -111,6 +114,7 @@ func write(format string, args ...any) {
 // A worker does an instance's job.
 type worker struct {
 	job
+	store    *store.Store
 	commands chan struct{} // a command arrived
 	ids      atomic.Int64
 	limiter  func(key int) limiter.Limiter
@@ -139,6 +143,7 @@ func (w *worker) listen(over func()) {
 func (w *worker) work(ctx context.Context) error {
 	do := map[string]func(context.Context, int) error{
 		takeAll: w.takeAll, takeForever: w.takeForever, leaseForever: w.leaseForever, leaseOnce: w.leaseOnce,
+		override: w.override,
 	}[w.Work]
 	results := make(chan error, w.Goroutines)
 	for i := range w.Goroutines {

@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -95,4 +96,49 @@ func overrideEnds[O anyOptions](t *testing.T, s Subject, method func(*store.Stor
 	if d, _, err := clock.Load(t.Context(), name); err != nil || d.Override != "" || late.Options() != any(optionsOf(oldLimits)) {
 		t.Errorf("the next instance has not ended the override: %+v, %+v, %v", d, late.Options(), err)
 	}
+}
+
+// killedOverrider kills the process that has overridden the limits. Another one ends the override in time.
+func killedOverrider(t *testing.T, s Subject) {
+	place, name := s.Place(t), uniqueName("overrider")
+	other := must(s.store(t, place, store.Options{}).TokenBucket(name, oldLimits.TokenBucket(), nil))(t)
+	tryAcquire(t, other, 1)
+	clock := s.backend(t, place)
+	p := prepareAll(t, 1, job{
+		Place: place, Name: name, Kind: limitertest.TokenBucket, Limits: oldLimits, Goroutines: 1, Work: override,
+		Until: serverTime(t, clock) + (4 * time.Second).Microseconds(),
+	})[0]
+	p.send()
+	until := p.await("v").args[0]
+	p.kill()
+	if !tryAcquire(t, other, newLimits.Permits-1).Acquired() {
+		t.Error("the override is not in force")
+	}
+	eventually(t, "the override ends", func() bool {
+		_, ok := other.Overridden()
+		return !ok
+	})
+	if ended := serverTime(t, clock); ended < until {
+		t.Errorf("the override has ended %d µs early", until-ended)
+	}
+	if got := other.Options(); got != oldLimits.TokenBucket() {
+		t.Errorf("the limits are %+v", got)
+	}
+}
+
+// override is the work of that name.
+func (w *worker) override(ctx context.Context, _ int) error {
+	l, err := w.store.TokenBucket(w.Name, w.Limits.TokenBucket(), nil)
+	if err != nil {
+		return err
+	}
+	err = l.Override(store.Override[limiter.TokenBucketOptions]{
+		Options: newLimits.TokenBucket(), Until: time.UnixMicro(w.Until), By: "ann", Reason: "a sale",
+	})
+	if err != nil {
+		return err
+	}
+	write("v %d", w.Until)
+	<-ctx.Done()
+	return nil
 }

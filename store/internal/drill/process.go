@@ -24,6 +24,7 @@ func Processes(t *testing.T, s Subject) {
 	t.Run("living holder", func(t *testing.T) { Retried(t, func() { livingHolder(t, s) }) })
 	t.Run("stopped holder", func(t *testing.T) { Retried(t, func() { stoppedHolder(t, s) }) })
 	t.Run("fairness", func(t *testing.T) { Retried(t, func() { fairShares(t, s) }) })
+	t.Run("killed overrider", func(t *testing.T) { Retried(t, func() { killedOverrider(t, s) }) })
 	t.Run("rolling deployment", func(t *testing.T) { rollingDeployment(t, s) })
 }
 
