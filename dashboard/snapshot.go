@@ -35,10 +35,22 @@ func (s *sampler) snapshot(now time.Time) *snapshot {
 		Events:    s.events(),
 		Stores:    s.storeStates(now),
 	}
+	markOverrides(snap)
 	s.jobStates(ctx, jobs, snap)
 	s.addTrouble(snap)
 	snap.Summary = summarize(snap)
 	return snap
+}
+
+// markOverrides notes in the pipelines which of their limiters are overridden.
+func markOverrides(snap *snapshot) {
+	for _, l := range snap.Limiters {
+		for i := range snap.Pipelines {
+			if p := &snap.Pipelines[i]; l.Override != nil && slices.Contains(l.Pipelines, p.Name) {
+				p.Overridden = append(p.Overridden, l.Name)
+			}
+		}
+	}
 }
 
 func (s *sampler) events() []eventState {
