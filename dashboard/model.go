@@ -95,8 +95,8 @@ type pipelineState struct {
 	Error      string          `json:"error,omitempty"` // why the last reload failed
 	Strategies []strategyState `json:"strategies"`
 	Overridden []string        `json:"overridden,omitempty"` // its limiters whose limits are overridden
-	Note       string          `json:"note,omitempty"` // what is missing here, and why
-	Events     []pipelineEvent `json:"events"`         // what is out of the ordinary
+	Note       string          `json:"note,omitempty"`       // what is missing here, and why
+	Events     []pipelineEvent `json:"events"`               // what is out of the ordinary
 }
 
 // A strategyState is one strategy of a pipeline.
