@@ -25,8 +25,11 @@ import (
 // patience is how long something may take that is expected to happen.
 const patience = 30 * time.Second
 
-// scrapeInterval is that of the tests, in place of the one in deploy/.
-const scrapeInterval = time.Second
+// scrapeInterval is that of the tests, in place of the one in deploy/. rateInterval is $__rate_interval.
+const (
+	scrapeInterval = time.Second
+	rateInterval   = 5 * scrapeInterval
+)
 
 // A fleet is the processes that Prometheus scrapes, by job.
 type fleet struct {
@@ -42,7 +45,7 @@ const dead = "127.0.0.1:1"
 
 func startFleet(t *testing.T) *fleet {
 	t.Helper()
-	postgres := testserver.NewPostgres(t)
+	postgres := testserver.NewPostgres(t, "fsync=off") // a busy disk would be an outage
 	partner := build(t, "./examples/partner")
 	f := &fleet{targets: map[string][]string{}, client: &http.Client{Transport: &http.Transport{}}}
 	t.Cleanup(f.client.CloseIdleConnections)
@@ -122,19 +125,28 @@ func (f *fleet) prometheusConfig(t *testing.T) string {
 // scraped waits until Prometheus has scraped every process once more.
 func (f *fleet) scraped(t *testing.T) {
 	t.Helper()
-	count := 1 // the dead one
-	for _, targets := range f.targets {
-		count += len(targets)
-	}
 	began := float64(time.Now().UnixMilli()) / 1000
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		times, err := f.prometheus.Query(t.Context(), "timestamp(up)")
+		scrapes, err := f.prometheus.Query(t.Context(), "timestamp(up)")
 		require.NoError(c, err)
-		require.Len(c, times, count)
-		for _, s := range times {
-			require.Greater(c, s.Value, began, s.Labels)
+		up, err := f.prometheus.Query(t.Context(), "up")
+		require.NoError(c, err)
+		later, answered := byInstance(scrapes), byInstance(up)
+		for _, targets := range f.targets {
+			for _, instance := range targets {
+				require.Greater(c, later[instance], began, instance)
+				require.Equal(c, 1.0, answered[instance], instance)
+			}
 		}
 	}, patience, 20*time.Millisecond)
+}
+
+func byInstance(samples []testserver.Sample) map[string]float64 {
+	values := map[string]float64{}
+	for _, s := range samples {
+		values[s.Labels["instance"]] = s.Value
+	}
+	return values
 }
 
 // sent is what a load was answered with.
@@ -144,8 +156,8 @@ type sent struct {
 	longest                        time.Duration // a request has taken
 }
 
-// batches is how often the load is sent, with a scrape after each. There are more than scrapes in the interval of rates.
-const batches = 6
+// batches is how often the load is sent, with a scrape after each. They last for longer than rateInterval.
+const batches = 7
 
 // load sends the same requests again and again, so that all counters grow alike, and the quotient of two rates is the
 // quotient of the two counters. A user asks twice without a pause, and is granted the first request.

@@ -207,7 +207,7 @@ func strategyTrouble(ctx context.Context, tel *telemetry.Telemetry) (round func(
 		build("budget", retry.New(&retry.Options{Budget: nothing})):                                                   fail,
 		build("fallback", fallback.New(fallback.Value[any](nil), nil)):                                                fail,
 		build("hedge", hedge.New(&hedge.Options{Delay: time.Microsecond})):                                            slowly,
-		build("timeout", timeout.New(time.Millisecond, nil)):                                                          slowly,
+		build("timeout", timeout.New(time.Millisecond, nil)):                                                          untilTheEnd,
 		build("broken", ratelimit.New(weirtest.NewLimiter(weirtest.Fail(errBoom)), nil)):                              succeed,
 		build("exhausted", ratelimit.New(weirtest.NewLimiter(weirtest.Reject(time.Second, "")), nil)):                 succeed,
 		build("shadow", ratelimit.New(weirtest.NewLimiter(weirtest.Reject(0, "")), &ratelimit.Options{Shadow: true})): succeed,
@@ -219,7 +219,13 @@ func strategyTrouble(ctx context.Context, tel *telemetry.Telemetry) (round func(
 	}
 }
 
-// slowly ends with the context of a timeout, or after 5 ms.
+// untilTheEnd waits for the timeout.
+func untilTheEnd(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// slowly takes longer than the delay of a hedge.
 func slowly(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
