@@ -81,7 +81,7 @@ func (d *Dashboard) serveConfirmation(w http.ResponseWriter, r *http.Request, f 
 		d.fail(w, r, f, statusOf(err), err.Error())
 		return
 	}
-	c, err := d.confirmation(ctx, q)
+	c, err := d.confirmation(q)
 	if err != nil {
 		d.fail(w, r, f, statusOf(err), err.Error())
 		return
@@ -222,7 +222,7 @@ type result struct {
 }
 
 // confirmation returns what the user is asked.
-func (d *Dashboard) confirmation(ctx context.Context, q *request) (*confirmation, error) {
+func (d *Dashboard) confirmation(q *request) (*confirmation, error) {
 	switch q.Name {
 	case ActionReload:
 		if _, err := d.watcher(q.Target); err != nil {

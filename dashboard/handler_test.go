@@ -102,7 +102,7 @@ func TestPages_RelativeLinksThatWork(t *testing.T) {
 	for _, page := range allPages {
 		all = append(all, check(page)...)
 	}
-	for i := 0; i < len(all); i++ {
+	for i := range all {
 		if strings.HasPrefix(all[i], "stream") {
 			continue
 		}

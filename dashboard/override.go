@@ -179,7 +179,7 @@ func setField(v reflect.Value, text string) error {
 		v.SetZero()
 		return nil
 	}
-	if _, ok := v.Interface().(time.Duration); ok {
+	if _, ok := reflect.TypeAssert[time.Duration](v); ok {
 		d, err := time.ParseDuration(text)
 		if err != nil {
 			return fmt.Errorf("must be a duration such as 1s or 500ms, got %q", shorten(text, 30))
@@ -187,7 +187,7 @@ func setField(v reflect.Value, text string) error {
 		v.SetInt(int64(d))
 		return nil
 	}
-	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok {
 		return u.UnmarshalText([]byte(text))
 	}
 	switch v.Kind() {

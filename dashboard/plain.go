@@ -14,7 +14,7 @@ import (
 type table struct{ w *tabwriter.Writer }
 
 func newTable(w io.Writer, title string, head ...string) table {
-	fmt.Fprintf(w, "\n%s\n", strings.ToUpper(title))
+	_, _ = io.WriteString(w, "\n"+strings.ToUpper(title)+"\n")
 	t := table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 	if len(head) > 0 {
 		t.row(head...)
@@ -28,7 +28,7 @@ func (t table) row(cells ...string) {
 			cells[i] = "-"
 		}
 	}
-	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
+	_, _ = io.WriteString(t.w, strings.Join(cells, "\t")+"\n")
 }
 
 func (t table) end() { _ = t.w.Flush() }

@@ -237,7 +237,7 @@ func (s *sampler) snapshot(now time.Time) *snapshot {
 	jobs := s.askJobs()
 	statistics := s.askLimiters(infos)
 	keys := s.askKeys(infos)
-	pipelines := s.askPipelines(now)
+	pipelines := s.pipelineInfos()
 
 	snap := &snapshot{
 		Time: now.UTC(), Instance: o.Instance, Started: s.dashboard.started.UTC(), ReadOnly: o.Authorize == nil, HashedKeys: !o.ShowKeys,
@@ -310,8 +310,9 @@ func (s *sampler) limiterState(ctx context.Context, now time.Time, info registry
 		}
 	} else if keys != nil { // a partitioned limiter in this process counts only rejections, and only while it is asked
 		if answer, ok := keys.wait(ctx); ok {
-			series.add(now, 0, answer.total)
-			state.Rejected = new(answer.total)
+			if series.add(now, 0, answer.total); series.rejectedRate.n > 1 {
+				state.Rejected = new(answer.total)
+			}
 		}
 	}
 	if l, ok := info.Limiter.(interface{ Len() int }); ok {
@@ -321,7 +322,7 @@ func (s *sampler) limiterState(ctx context.Context, now time.Time, info registry
 	state.Since = series.rejecting
 	state.History = series.columnsInOrder()
 	switch {
-	case state.RejectedRate > state.GrantedRate:
+	case state.RejectedRate > state.GrantedRate && state.Granted != nil:
 		state.Level = levelError
 	case state.RejectedRate > 0:
 		state.Level = levelWarning
@@ -331,9 +332,8 @@ func (s *sampler) limiterState(ctx context.Context, now time.Time, info registry
 	return state
 }
 
-// askPipelines asks the pipelines to describe themselves, unless their descriptions are new enough. A description can
-// call functions of the program and stores.
-func (s *sampler) askPipelines(now time.Time) []registry.PipelineInfo {
+// pipelineInfos returns what the registry says about the pipelines.
+func (s *sampler) pipelineInfos() []registry.PipelineInfo {
 	var infos []registry.PipelineInfo
 	seen := map[string]bool{}
 	for name, info := range s.dashboard.options.Registry.Pipelines() {
@@ -347,6 +347,8 @@ func (s *sampler) askPipelines(now time.Time) []registry.PipelineInfo {
 	return infos
 }
 
+// pipelineStates returns the states of the pipelines. Their descriptions, which can call functions of the program and
+// stores, are asked for again if they are not new enough.
 func (s *sampler) pipelineStates(ctx context.Context, infos []registry.PipelineInfo) []pipelineState {
 	now := time.Now()
 	questions := make([]*question[description], len(infos))

@@ -115,7 +115,7 @@ func (s *stream) update(v *view, troubles int) error {
 			appendEvent(&b, "section", section)
 		}
 	}
-	appendEvent(&b, "tick", map[string]any{"time": v.snapshot.Time.Format(time.RFC3339), "trouble": troubles})
+	appendEvent(&b, "tick", map[string]any{"time": v.Time.Format(time.RFC3339), "trouble": troubles})
 	return s.write(b.Bytes())
 }
 

@@ -65,7 +65,6 @@ func serve(t *testing.T, server *http.Server) (open func(path string) net.Conn) 
 
 // A client reads a stream.
 type client struct {
-	t    *testing.T
 	body *bufio.Scanner
 	resp *http.Response
 }
@@ -74,9 +73,10 @@ func newClient(t *testing.T, c net.Conn) *client {
 	t.Helper()
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = resp.Body.Close() })
 	s := bufio.NewScanner(resp.Body)
 	s.Buffer(nil, 1<<20)
-	return &client{t, s, resp}
+	return &client{s, resp}
 }
 
 // next returns the name and data of the next event, or "" if there is none.
@@ -98,7 +98,7 @@ func TestStream_SendsWhatHasChanged(t *testing.T) {
 		s := newScene(t, nil)
 		server := &http.Server{Handler: s.dashboard, WriteTimeout: time.Second, ReadTimeout: time.Second}
 		defer func() { _ = server.Close() }()
-		conn := serve(t, server)("/weir/stream?page=limiters")
+		conn := serve(t, server)("/weir/stream?page=limiters&q=bucket")
 		defer func() { _ = conn.Close() }()
 		c := newClient(t, conn)
 		h := c.resp.Header

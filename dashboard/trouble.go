@@ -41,7 +41,10 @@ func (s *sampler) addTrouble(snap *snapshot) {
 	}
 	for _, l := range snap.Limiters {
 		if l.RejectedRate > 0 {
-			text := fmt.Sprintf("rejects %s/s and grants %s/s", rateText(l.RejectedRate), rateText(l.GrantedRate))
+			text := "rejects " + rateText(l.RejectedRate) + "/s"
+			if l.Granted != nil {
+				text += " and grants " + rateText(l.GrantedRate) + "/s"
+			}
 			add(l.Level, "limiter", l.Name, text, l.Since, "limiters")
 		}
 		if l.Note != "" {

@@ -93,7 +93,7 @@ func (v *view) sort() {
 	sortBy(v.Stores, by, func(s storeState) (level, float64, string) {
 		return levelOf(!s.Available, levelCritical), s.CallRate, s.Name
 	})
-	sortBy(v.Jobs, by, func(j jobState) (level, float64, string) { return j.Level, float64(j.Waiters), j.JobRef.String() })
+	sortBy(v.Jobs, by, func(j jobState) (level, float64, string) { return j.Level, float64(j.Waiters), j.String() })
 }
 
 // magnitude returns the order of magnitude of a rate. By it, rows do not change places with each small change of a rate.

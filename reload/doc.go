@@ -56,6 +56,12 @@
 // field name. A budget keeps what it has counted under its name and gets its new options. A circuit breaker keeps its
 // state under "pipeline/strategy" as long as none of its options change; otherwise it is made again and starts closed.
 //
+// # A part of the program's own
+//
+// [RegisterSection] adds a top-level field that is decoded into a struct of the program, such as the routes of a server.
+// It can name limiters and pipelines of the file, give names to key functions and stores, and define pipelines that come
+// into force in one change with those of the file.
+//
 // # What is refused
 //
 // All problems of a file are reported at once, each with its line and column and how to correct it: unknown fields,
@@ -73,4 +79,5 @@ package reload
 //	change.go          two files become a registry.Change; strategies.go and limiters.go build what it defines
 //	load.go            a Watcher applies the change; internal/filewatch calls it when the content changes
 //
-// kinds.go, functions.go and tools.go are what the program adds to the model's kinds.
+// kinds.go, functions.go and tools.go are what the program adds to the model's kinds; section.go has the top-level fields
+// that it adds, and infos.go what the File tells about the rest.

@@ -54,13 +54,13 @@ func NewKinds() *Kinds { return &Kinds{} }
 // either has its Go name in snake case. A field is required unless the tag has omitempty. The tag "-" keeps a field out
 // of files. Durations, numbers, texts, booleans, types with UnmarshalText, and structs, slices and maps of these can be
 // decoded. The tag `reload:"off"` lets a field take "off" for -1. If O or *O has a method Validate() error, it is
-// called with the decoded options, and so is that of each struct in it. Each problem of a [weir.OptionsError] is reported where its field is written, any
-// other error at the options.
+// called with the decoded options; so is the method of a struct in O. Each problem of a [weir.OptionsError] is reported
+// where its field is written, any other error at the options.
 //
-// The tag reload can also have default=VALUE, which stands in the schema and keeps a file from writing 0, and least=NUMBER
-// and most=NUMBER, which are checked. A tag doc is the description in the schema. A struct with a field
-// _ struct{} that has the tag `reload:"oneof=key"` is decoded from a mapping with exactly one of its fields, which
-// messages call a kind of key.
+// The tag reload can have several parts, separated by commas. With default=VALUE, the field has that default if it is 0
+// or empty, and a file cannot write 0 or an empty text. The parts least=NUMBER and most=NUMBER are bounds. The tag doc is
+// the description of the field in the schema. If a struct has a field _ struct{} with the tag `reload:"oneof=key"`, it
+// is decoded from a mapping with exactly one of its fields, and messages call the field a kind of key.
 //
 // A field "name" of type string is the strategy's name in telemetry. It must be unique in a pipeline. If the file leaves
 // it out, the name is the kind.

@@ -15,7 +15,7 @@ import (
 )
 
 // post sends a form to the admin listener, as a page of the dashboard does.
-func (p *process) post(path string, form url.Values, user, password string) *http.Response {
+func (p *process) post(path string, form url.Values, user, password string) answer {
 	p.t.Helper()
 	req, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.adminURL(path), strings.NewReader(form.Encode()))
 	require.NoError(p.t, err)
@@ -27,7 +27,7 @@ func (p *process) post(path string, form url.Values, user, password string) *htt
 	resp, err := client.Do(req)
 	require.NoError(p.t, err)
 	_ = resp.Body.Close()
-	return resp
+	return answer{resp.StatusCode, resp.Header}
 }
 
 const adminRest = `

@@ -151,8 +151,14 @@ func (p *process) adminURL(s string) string { return "http://" + p.admin + s }
 // client keeps no connections, so that no goroutine outlives a test.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
 
-// get returns the status and the body of a URL.
-func get(t *testing.T, url string, header ...string) (*http.Response, string) {
+// An answer is what a test wants of a response.
+type answer struct {
+	StatusCode int
+	Header     http.Header
+}
+
+// get returns the answer of a URL and its body.
+func get(t *testing.T, url string, header ...string) (answer, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	require.NoError(t, err)
@@ -164,7 +170,7 @@ func get(t *testing.T, url string, header ...string) (*http.Response, string) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
-	return resp, string(body)
+	return answer{resp.StatusCode, resp.Header}, string(body)
 }
 
 // behind starts a server behind the gateway.

@@ -53,7 +53,7 @@ func streams(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return
 		}
-		defer c.CloseNow() //nolint:errcheck // the test has what it wants
+		defer c.CloseNow()
 		for {
 			kind, message, err := c.Read(r.Context())
 			if err != nil || c.Write(r.Context(), kind, message) != nil {
@@ -112,9 +112,9 @@ func assertEcho(t *testing.T, url string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	c, _, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPClient: &http.Client{Transport: client.Transport}})
+	c, _, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPClient: &http.Client{Transport: client.Transport}}) //nolint:bodyclose // it need not be closed
 	require.NoError(t, err)
-	defer c.CloseNow() //nolint:errcheck // closed below
+	defer c.CloseNow()
 	for _, message := range []string{"a", strings.Repeat("long ", 5000)} {
 		require.NoError(t, c.Write(ctx, websocket.MessageText, []byte(message)))
 		_, echo, err := c.Read(ctx)

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v4"
 )
 
 const gatewayFile = "testdata/gateway.yaml"
@@ -42,7 +45,8 @@ func TestCheck_GatewayIsStrict(t *testing.T) {
 
 func TestCheck_GatewayWarnings(t *testing.T) {
 	r := weir(smallGateway, "check", "-")
-	assert.Equal(t, result{0, "-: ok: 0 pipelines, 1 shared limiter, gateway with 1 route\n", "-: warning: gateway.policies.q is not used\n"}, r)
+	assert.Equal(t, result{0, "-: ok: 0 pipelines, 1 shared limiter, gateway with 1 route\n",
+		"-: warning: the limiter a has no max_partitions, which bounds its memory: clients can make up keys\n-: warning: gateway.policies.q is not used\n"}, r)
 }
 
 // A program can have its own part of the file, of which weir knows nothing.
@@ -115,4 +119,36 @@ func TestSchema_Gateway(t *testing.T) {
 		assert.NotEmpty(t, field.Description, name)
 	}
 	assert.Contains(t, schema.Defs["section.gateway"].Properties["listen"].Description, "A change needs a restart.")
+}
+
+// What an editor accepts and refuses by the schema.
+func TestSchema_Files(t *testing.T) {
+	parsed, err := jsonschema.UnmarshalJSON(strings.NewReader(weir("", "schema").out))
+	require.NoError(t, err)
+	c := jsonschema.NewCompiler()
+	require.NoError(t, c.AddResource("schema.json", parsed))
+	schema, err := c.Compile("schema.json")
+	require.NoError(t, err)
+	check := func(text string) error {
+		var document any
+		require.NoError(t, yaml.Load([]byte(text), &document))
+		asJSON, err := json.Marshal(document)
+		require.NoError(t, err)
+		instance, err := jsonschema.UnmarshalJSON(bytes.NewReader(asJSON))
+		require.NoError(t, err)
+		return schema.Validate(instance)
+	}
+	require.NoError(t, check(read(t, gatewayFile)))
+	require.NoError(t, check(smallGateway))
+	for what, by := range map[string]string{
+		"upstream: u":               "upstraem: u",
+		"{client: {address: {}}}":   "{client: {address: {}, header: X}}",
+		"{limiter: a}":              "{limiter: a, cost: 0}",
+		"routes: ":                  "listen: 8080\n  routes: ",
+		"keys: {client:":            "keys: {other: {}, client:",
+		`addresses: ["http://127.0`: `dial_timeout: 5, addresses: ["http://127.0`,
+	} {
+		require.Contains(t, smallGateway, what)
+		assert.Error(t, check(strings.Replace(smallGateway, what, by, 1)), by)
+	}
 }

@@ -68,12 +68,12 @@ func (d *demoRun) run(ctx context.Context) (err error) {
 	}
 	defer stop()
 	schema := "partner_" + strings.ToLower(rand.Text()[:10])
-	var children []*child
 	defer func() {
-		if len(children) > 0 { // or there is no schema, and perhaps no server
-			err = errors.Join(err, dropSchema(ctx, url, schema))
+		if left := dropSchema(ctx, url, schema); err == nil { // else the cause is known, and perhaps there is no server
+			err = left
 		}
 	}()
+	var children []*child
 	defer func() { stopAll(children) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -86,7 +86,7 @@ func (d *demoRun) run(ctx context.Context) (err error) {
 		children = append(children, c)
 		go func() {
 			<-c.ended
-			cancel(c.failed()) // before the end of the load, or no one looks
+			cancel(c.failed()) // ends the load, if it is under way
 		}()
 	}
 	var targets []target

@@ -34,7 +34,7 @@ type serveOptions struct {
 
 // serve runs an instance until ctx is done, and then answers the requests that it has. ready is called with the address
 // that it listens on.
-func serve(ctx context.Context, o serveOptions, ready func(net.Addr)) (err error) {
+func serve(ctx context.Context, o serveOptions, ready func(net.Addr)) error {
 	pool, err := openPool(ctx, o.postgres, o.connections)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func serve(ctx context.Context, o serveOptions, ready func(net.Addr)) (err error
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, signals.close()) }()
+	defer signals.close()
 	limited, st, stop, err := o.variant.open(ctx, pool, o.schema, signals.telemetry.OnStoreEvent("postgres"))
 	if err != nil {
 		return err

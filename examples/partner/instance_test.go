@@ -323,3 +323,22 @@ func TestInstance_Shutdown(t *testing.T) {
 		t.Errorf("status %d", status)
 	}
 }
+
+// A collector that is away is told in the log, and is no error of the instance.
+func TestInstance_CollectorIsAway(t *testing.T) {
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", gone.URL)
+	var log bytes.Buffer
+	url, end := startInstance(t, serveOptions{variant: must(t, "weir"), logger: slog.New(slog.NewJSONHandler(&log, nil))})
+	send(t, "GET", url+"/items/ann", "")
+	end()
+	for line := range strings.Lines(log.String()) {
+		if !json.Valid([]byte(line)) {
+			t.Error(line)
+		}
+	}
+	if !strings.Contains(log.String(), `"level":"WARN","msg":"export`) {
+		t.Error(log.String())
+	}
+}

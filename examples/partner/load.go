@@ -89,15 +89,15 @@ type sender struct {
 // answer is an error now, not a table of errors later.
 func (s *sender) first(ctx context.Context, l *loads) (clock time.Time, err error) {
 	for i, t := range l.targets {
-		s.observer.sending(i, true)
 		a := s.ask(ctx, i, t, true, l.users[0], time.Since(s.start))
-		s.observer.answered(a)
 		if a.failure == interrupted {
 			return clock, context.Cause(ctx)
 		}
 		if !a.succeeded() {
 			return clock, fmt.Errorf("instance %s: POST %s/items/create: %s", t.name, t.url, a.failure)
 		}
+		s.observer.sending(i, true)
+		s.observer.answered(a)
 		if i == 0 || a.now.Before(clock) {
 			clock = a.now
 		}

@@ -7,9 +7,9 @@
 //
 // The service has two routes: POST /items/create is free, and GET /items/{user} may be called once in two seconds for each
 // user. Each instance is a process of its own, and gets 5 requests a second, then rising to 50, then 100. The
-// program prints a row for each second and, at the end, the successes against the allowed number, and how long the limiter and
-// the requests took. It ends with status 1 if one success too many was granted, with 2 if it was called wrongly, and
-// with 3 if it could not finish.
+// program prints sixty rows, one for each second of a minute, and at the end the successes against the allowed number, and
+// how long the limiter and the requests took. It ends with status 1 if one success too many was granted, with 2 if it was
+// called wrongly, and with 3 if it could not finish.
 //
 // PostgreSQL is the server that -postgres or WEIR_POSTGRES_URL names, or else one that is started from PATH or by Docker
 // and stopped at the end. In a server that is named, the program uses a schema of its own, which it drops at the end.

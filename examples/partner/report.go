@@ -11,15 +11,10 @@ import (
 // print prints the verdict for a reader.
 func (r *verdict) print(out io.Writer) {
 	fmt.Fprintf(out, "\n")
-	for _, u := range r.Users[:min(len(r.Users), maxUsersPrinted)] {
-		fmt.Fprintf(out, "%s: %d successes, and %d are allowed: one at once, and one for each %v of the\n", u.User, u.Granted, u.Allowed, interval)
-		fmt.Fprintf(out, "%.1f s from the first request to the last success, by PostgreSQL's clock.\n", u.Seconds)
-		if u.Granted > 1 {
-			fmt.Fprintf(out, "The closest two: %.3f s, from sending the one to the answer of the next.\n", u.Closest)
-		}
-	}
-	if more := len(r.Users) - maxUsersPrinted; more > 0 {
-		fmt.Fprintf(out, "… and %d more users: %d successes of all users, and %d are allowed.\n", more, r.Granted, r.Allowed)
+	if len(r.Users) == 1 {
+		r.Users[0].print(out)
+	} else {
+		r.printUsers(out)
 	}
 	fmt.Fprintf(out, "\n%-18s%9s%11s%11s%11s%11s\n", "", "count", "mean", "p50", "p99", "max")
 	for _, name := range []string{"granted", "rejected", "failed"} {
@@ -34,7 +29,28 @@ func (r *verdict) print(out io.Writer) {
 	r.printConclusion(out)
 }
 
-const maxUsersPrinted = 5
+func (u *userVerdict) print(out io.Writer) {
+	fmt.Fprintf(out, "%s: %d successes, and %d are allowed: one at once, and one for each %v of the\n", u.User, u.Granted, u.Allowed, interval)
+	fmt.Fprintf(out, "%.1f s from the first request to the last success, by PostgreSQL's clock.\n", u.Seconds)
+	if u.Granted > 1 {
+		fmt.Fprintf(out, "The closest two: %.3f s, from sending the one to the answer of the next.\n", u.Closest)
+	}
+}
+
+const maxUsersPrinted = 10
+
+// printUsers prints a row for each user. How they are compared is what print says of one.
+func (r *verdict) printUsers(out io.Writer) {
+	fmt.Fprintf(out, "%-18s%9s%11s%11s%16s\n", "", "granted", "allowed", "in", "the closest two")
+	for _, u := range r.Users[:min(len(r.Users), maxUsersPrinted)] {
+		apart := "."
+		if u.Granted > 1 {
+			apart = fmt.Sprintf("%.3f s", u.Closest)
+		}
+		fmt.Fprintf(out, "%-18s%9d%11d%9.1f s%16s\n", u.User, u.Granted, u.Allowed, u.Seconds, apart)
+	}
+	fmt.Fprintf(out, "%-18s%9d%11d\n", fmt.Sprintf("all %d", len(r.Users)), r.Granted, r.Allowed)
+}
 
 func printLatency(out io.Writer, name string, l latency) {
 	if l.Count > 0 {

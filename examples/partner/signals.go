@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"os"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
@@ -38,6 +38,7 @@ type signals struct {
 func newSignals(ctx context.Context, name string, logger *slog.Logger) (*signals, error) {
 	logger = slog.New(withTrace{logger.Handler()}).With("instance", name)
 	s := &signals{logger: logger}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("export", "error", err) }))
 	about, err := resource.New(ctx, resource.WithAttributes(
 		attribute.String("service.name", "partner"), attribute.String("service.instance.id", name)))
 	if err != nil {
@@ -53,13 +54,15 @@ func newSignals(ctx context.Context, name string, logger *slog.Logger) (*signals
 	s.metrics = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	traces, err := newTraces(ctx, about)
 	if err != nil {
-		return nil, errors.Join(err, s.close())
+		s.close()
+		return nil, err
 	}
 	s.closers = append(s.closers, traces.Shutdown)
 	s.tracer = traces.Tracer("github.com/weir-go/weir/examples/partner")
 	s.telemetry, err = telemetry.New(&telemetry.Options{MeterProvider: meters, TracerProvider: traces, Logger: logger})
 	if err != nil {
-		return nil, errors.Join(err, s.close())
+		s.close()
+		return nil, err
 	}
 	s.closers = append(s.closers, func(context.Context) error { return s.telemetry.Close() })
 	return s, nil
@@ -77,15 +80,16 @@ func newTraces(ctx context.Context, about *resource.Resource) (*sdktrace.TracerP
 	return sdktrace.NewTracerProvider(sdktrace.WithBatcher(out), sdktrace.WithResource(about)), nil
 }
 
-// close exports what is left, for at most five seconds.
-func (s *signals) close() error {
+// close exports what is left, for at most five seconds. A collector that is away does not make the end of an instance an
+// error.
+func (s *signals) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	var errs []error
 	for _, closer := range slices.Backward(s.closers) {
-		errs = append(errs, closer(ctx))
+		if err := closer(ctx); err != nil {
+			s.logger.Warn("export what is left", "error", err)
+		}
 	}
-	return errors.Join(errs...)
 }
 
 // observe traces and logs the requests of a route.

@@ -136,8 +136,9 @@ func newVerdict(v variant, t *table, clock time.Time) *verdict {
 		r.Requests[name] = newLatency(times)
 	}
 	r.Late = newLatency(late)
+	granted := successes(t.samples)
 	for _, user := range t.loads.users {
-		u := judge(user, t.samples, clock)
+		u := judge(user, granted[user], clock)
 		r.Granted += u.Granted
 		r.Allowed += u.Allowed
 		r.TooMany = r.TooMany || u.Excess > 0 || u.TooClose > 0
@@ -164,15 +165,20 @@ func (s *sample) names() (decision, request string) {
 	}
 }
 
-// judge compares the successes of a user with the limit.
-func judge(user string, samples []sample, clock time.Time) userVerdict {
-	u := userVerdict{User: user, Allowed: 1}
-	var granted []*sample
+// successes returns the successful GETs by user.
+func successes(samples []sample) map[string][]*sample {
+	granted := map[string][]*sample{}
 	for i := range samples {
-		if s := &samples[i]; s.user == user && !s.post && s.succeeded() {
-			granted = append(granted, s)
+		if s := &samples[i]; !s.post && s.succeeded() {
+			granted[s.user] = append(granted[s.user], s)
 		}
 	}
+	return granted
+}
+
+// judge compares the successes of a user with the limit.
+func judge(user string, granted []*sample, clock time.Time) userVerdict {
+	u := userVerdict{User: user, Allowed: 1}
 	slices.SortFunc(granted, func(a, b *sample) int { return a.now.Compare(b.now) })
 	for i, s := range granted {
 		u.Granted, u.Allowed, u.Seconds = i+1, allowed(s.now.Sub(clock)+tick), s.now.Sub(clock).Seconds()

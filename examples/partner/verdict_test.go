@@ -47,7 +47,7 @@ func TestJudge(t *testing.T) {
 	} {
 		c.want.User = "ann"
 		others := []sample{{user: "bob", status: 200, now: time.Unix(1, 0)}, {user: "ann", status: 429}, {user: "ann", status: 201, post: true}}
-		if got := judge("ann", append(others, c.grants...), time.Unix(0, 0)); got != c.want {
+		if got := judge("ann", successes(append(others, c.grants...))["ann"], time.Unix(0, 0)); got != c.want {
 			t.Errorf("%s:\n%+v, want\n%+v", name, got, c.want)
 		}
 	}
@@ -55,12 +55,13 @@ func TestJudge(t *testing.T) {
 
 func TestVerdict_ManyUsers(t *testing.T) {
 	r := &verdict{Granted: 30, Allowed: 40}
-	for range 8 {
-		r.Users = append(r.Users, userVerdict{User: "ann"})
+	for range maxUsersPrinted + 3 {
+		r.Users = append(r.Users, userVerdict{User: "ann", Granted: 3, Allowed: 4, Seconds: 6.5, Closest: 2.004})
 	}
 	var out strings.Builder
 	r.print(&out)
-	if strings.Count(out.String(), "ann: ") != maxUsersPrinted || !strings.Contains(out.String(), "… and 3 more users: 30 successes of all users, and 40 are allowed.") {
+	row := "\nann                       3          4      6.5 s         2.004 s"
+	if strings.Count(out.String(), row) != maxUsersPrinted || !strings.Contains(out.String(), "\nall 13                   30         40\n") {
 		t.Error(out.String())
 	}
 }

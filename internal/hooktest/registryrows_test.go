@@ -420,7 +420,7 @@ var registryRows = []row{
 		b, _ := x.file(k, "own: {}\npipelines:\n  f:\n    strategies:\n      - retry: {handle: h}\n", reload.Options{})
 		return x.runs(must(b.Get("f")), nil)
 	}},
-	{"reload.Names.Key(make) reload.Names.Store(open)", caught, func(x *scene) drill {
+	{"reload.Names.Key(build) reload.Names.Store(open)", caught, func(x *scene) drill {
 		s := must(store.New(storetest.NewMemory(), &store.Options{NoListen: true}))
 		x.then(func() { _ = s.Close() })
 		k := kinds(func(k *reload.Kinds) {

@@ -18,7 +18,7 @@ const root = "../.."
 
 func TestReadmeCompiles(t *testing.T) {
 	blocks := compilePage(t, "README.md")
-	require.Len(t, blocks, 6)
+	require.Len(t, blocks, 7)
 	assert.LessOrEqual(t, blocks[0].line, 25, "the first program stands further down")
 }
 

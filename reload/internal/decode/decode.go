@@ -47,6 +47,8 @@ type decoder struct {
 	// sections are the sections of the file, and section is the one that is being decoded, or nil.
 	sections []*section
 	section  *section
+	// complete is set if the file is for a program that is known as a whole, see [model.SectionKind].
+	complete bool
 }
 
 func (d *decoder) decodeFile(root *document.Node) {

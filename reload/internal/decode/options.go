@@ -160,7 +160,11 @@ func (d *decoder) checkBounds(f *model.Field, n *document.Node, v reflect.Value)
 func (d *decoder) checkFunction(n *document.Node, what model.Purpose) {
 	known := d.kinds.Functions[what]
 	if !slices.Contains(known, n.Text) && !d.kinds.AcceptUnknown {
-		d.Add(n, "the program has registered no %s %s, %s", what, document.Quoted(n.Text), d.Instead(n.Text, known, "there are none"))
+		none := "the program has registered no"
+		if d.complete {
+			none = "there is no"
+		}
+		d.Add(n, "%s %s %s, %s", none, what, document.Quoted(n.Text), d.Instead(n.Text, known, "there are none"))
 	}
 }
 

@@ -53,6 +53,7 @@ func (d *decoder) decodeSection(e document.Entry, kind model.SectionKind) {
 	defer func() { d.section = nil }()
 	d.sections = append(d.sections, s)
 	d.file.Sections = append(d.file.Sections, s.Section)
+	d.complete = d.complete || kind.Complete
 	d.kinds.AcceptUnknown = d.kinds.AcceptUnknown && !kind.Complete
 	before := len(d.Problems)
 	s.options = d.decodeOptions(e.Value, v)

@@ -125,13 +125,11 @@ func (e *explainer) unused(b *strings.Builder) {
 // section writes what the program says of its section or, if it says nothing, what the file sets in it.
 func (e *explainer) section(b *strings.Builder, s *model.Section, kind model.SectionKind) {
 	fmt.Fprintf(b, "%s\n", document.Name(s.Name))
-	text := ""
+	text := explainSection
 	if kind.Explain != nil {
-		text = kind.Explain(e.file, s.Options)
-	} else {
-		text = explainSection(s.Options)
+		text = func(options any) string { return kind.Explain(e.file, options) }
 	}
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(text(s.Options)) {
 		b.WriteString("  " + strings.TrimRight(line, "\n") + "\n")
 	}
 }

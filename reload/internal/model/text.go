@@ -71,7 +71,7 @@ func writeStruct(b *strings.Builder, v reflect.Value) {
 
 // scalarText returns the text of a value that a file writes as one.
 func scalarText(v reflect.Value) string {
-	if m, ok := v.Interface().(encoding.TextMarshaler); ok {
+	if m, ok := reflect.TypeAssert[encoding.TextMarshaler](v); ok {
 		if text, err := m.MarshalText(); err == nil {
 			return strconv.Quote(string(text))
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-go/weir/transport/weirhttp"
 
+	"github.com/weir-go/weir/cmd/weir/internal/gateway/proxy"
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/tlsfiles"
 	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
 )
@@ -54,6 +55,7 @@ func (g *gateway) listen(base context.Context, c gatewayconfig.Gateway, h http.H
 	if err != nil {
 		return nil, nil, err
 	}
+	l = proxy.NewListener(l)
 	if server.TLSConfig != nil {
 		l = tls.NewListener(l, server.TLSConfig)
 	}

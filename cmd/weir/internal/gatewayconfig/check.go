@@ -87,7 +87,7 @@ func (g Gateway) wildcards(f *reload.File, limiter string) (names []string) {
 	return names
 }
 
-// Warnings returns what a valid file has that is without effect, one line each.
+// Warnings returns what a valid file has that is without effect or dangerous, one line each.
 func Warnings(f *reload.File) (all []string) {
 	g, ok := reload.SectionOf[Gateway](f, Field)
 	if !ok {
@@ -111,6 +111,11 @@ func Warnings(f *reload.File) (all []string) {
 			add("gateway.policies.%s: it has no headers for clients, because the quota of its limiter is not known; set quota and window", name)
 		}
 	}
+	for l := range f.AllLimiters() {
+		if l.Partitioned && l.Store == "" && l.MaxPartitions == 0 && g.chosenByClients(l.Key) {
+			add("the limiter %s has no max_partitions, which bounds its memory: clients can make up keys", l.Name)
+		}
+	}
 	used := g.used(f)
 	for _, of := range []struct {
 		field string
@@ -129,6 +134,16 @@ func Warnings(f *reload.File) (all []string) {
 		}
 	}
 	return all
+}
+
+// chosenByClients reports whether a client can make up many keys of that name.
+func (g Gateway) chosenByClients(key string) bool {
+	for _, k := range g.usedKeys(key) {
+		if k.Address != nil || k.Header != "" || k.PathValue != "" || k.JWTClaim != nil && k.JWTClaim.Unverified {
+			return true
+		}
+	}
+	return false
 }
 
 // Strategies returns what the file says about the strategies of a pipeline, and of the pipelines that it embeds, each

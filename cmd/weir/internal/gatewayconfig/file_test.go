@@ -83,7 +83,7 @@ func TestInvalid(t *testing.T) {
 		{routes, "stores: {s: {redis: 'redis://a', postgres: 'postgres://b'}}\n  " + routes, `must have only one of redis and postgres`},
 		{routes, "stores: {s: {redis: 'http://u:hunter2@a'}}\n  " + routes, `redis must be a URL that begins with redis:// or rediss:// or unix://`},
 		{routes, "stores: {s: {redis: 'redis://a', migrate: true}}\n  " + routes, `migrate must be left out: it is for postgres`},
-		{"a: {concurrency: {permit_limit: 1}}", "a: {concurrency: {permit_limit: 1}, store: shared}", `the program has registered no store "shared", there are none`},
+		{"a: {concurrency: {permit_limit: 1}}", "a: {concurrency: {permit_limit: 1}, store: shared}", `there is no store "shared", there are none`},
 
 		{keys, "keys: {user: {}}", `the kind of key is missing, it is one of address, composite, header, jwt_claim, path_value, route`},
 		{keys, "keys: {user: {header: X, route: {}}}", `a key has one kind, found "route" after "header"`},
@@ -95,7 +95,7 @@ func TestInvalid(t *testing.T) {
 		{keys, "keys: {user: {composite: [user, user]}}", `must not be made of itself: user -> user`},
 		{keys, "keys: {user: {composite: [usr, usr]}}", `keys has no "usr", did you mean "user"?`},
 		{keys, "keys: {user: {composite: []}}", `must not be empty`},
-		{keys, "keys: {usr: {header: X-User}}", `f:3:33: limiters.per-user.partitioned.key: the program has registered no key function "user", did you mean "usr"?`},
+		{keys, "keys: {usr: {header: X-User}}", `f:3:33: limiters.per-user.partitioned.key: there is no key function "user", did you mean "usr"?`},
 		{keys, "keys: {user: {jwt_claim: {claim: sub}}}", `must have one of secret_file, public_key_file and jwks_file, or unverified: true`},
 		{keys, "keys: {user: {jwt_claim: {claim: sub, unverified: true, secret_file: a}}}", `must have only one of`},
 		{keys, "keys: {user: {jwt_claim: {claim: sub, unverified: true, issuer: a}}}", `issuer must be left out with unverified`},
@@ -175,6 +175,7 @@ func TestWarnings(t *testing.T) {
 	assert.Equal(t, []string{
 		"gateway.routes[0]: the pipeline p hedges, but a POST is never sent twice at once",
 		"gateway.routes[0]: the pipeline p retries, but a POST is only sent again if it has an Idempotency-Key",
+		"the limiter per-user has no max_partitions, which bounds its memory: clients can make up keys",
 		"gateway.policies.p is not used",
 	}, gatewayconfig.Warnings(f))
 }

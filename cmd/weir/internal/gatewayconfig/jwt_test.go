@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -50,7 +51,7 @@ func find(t *testing.T, c JWTClaim, token string) string {
 	require.NoError(t, c.Validate())
 	f, err := c.finder()
 	require.NoError(t, err)
-	r := httptest.NewRequest("GET", "/", nil)
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header.Set("Authorization", "Bearer "+token)
 	return f(r)
 }
@@ -128,11 +129,11 @@ func TestJWTClaim_Header(t *testing.T) {
 	for value, want := range map[string]string{
 		token: "ada", "bearer " + token: "ada", "Bearer  " + token + " ": "ada", "Basic " + token: "", "": "",
 	} {
-		r := httptest.NewRequest("GET", "/", nil)
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header.Set("X-Token", value)
 		assert.Equal(t, want, f(r), value)
 	}
-	assert.Empty(t, f(httptest.NewRequest("GET", "/", nil)))
+	assert.Empty(t, f(httptest.NewRequest(http.MethodGet, "/", nil)))
 }
 
 func TestJWTClaim_BadFiles(t *testing.T) {
@@ -175,7 +176,7 @@ func TestJWTClaim_FileChanges(t *testing.T) {
 		f, err := JWTClaim{Claim: "sub", SecretFile: path}.finder()
 		require.NoError(t, err)
 		ask := func(secret string) string {
-			r := httptest.NewRequest("GET", "/", nil)
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			r.Header.Set("Authorization", sign(t, jwt.SigningMethodHS256, []byte(secret), jwt.MapClaims{"sub": secret}, ""))
 			return f(r)
 		}
@@ -200,7 +201,7 @@ func TestJWTClaim_Expires(t *testing.T) {
 		path := write(t, filepath.Join(t.TempDir(), "secret"), []byte("first"))
 		f, err := JWTClaim{Claim: "sub", SecretFile: path}.finder()
 		require.NoError(t, err)
-		r := httptest.NewRequest("GET", "/", nil)
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header.Set("Authorization", sign(t, jwt.SigningMethodHS256, []byte("first"), jwt.MapClaims{"sub": "ada", "exp": time.Now().Add(2 * time.Second).Unix()}, ""))
 		for range 2 {
 			assert.Equal(t, "ada", f(r))

@@ -8,6 +8,7 @@ import (
 	"log"
 	"math"
 	"net/http"
+	"os"
 	"strconv"
 	"time"
 
@@ -51,6 +52,8 @@ func statusOf(ctx context.Context, err error) int {
 	switch {
 	case errors.Is(err, ErrShutdown):
 		return http.StatusServiceUnavailable
+	case isClients(err) && errors.Is(err, os.ErrDeadlineExceeded):
+		return http.StatusRequestTimeout // net/http also ends the context then
 	case ctx.Err() != nil:
 		return weirhttp.StatusClientClosedRequest
 	case isClients(err):
@@ -83,6 +86,7 @@ func isUnavailable(err error) bool {
 // details say to clients what happened. They name no server: what is behind the gateway is not for clients.
 var details = map[int]string{
 	http.StatusBadRequest:         "The request could not be read, or its path is ambiguous.",
+	http.StatusRequestTimeout:     "The rest of the request did not come.",
 	http.StatusMethodNotAllowed:   "The gateway does not connect to other servers.",
 	http.StatusTooManyRequests:    "There are too many requests to the server behind the gateway.",
 	http.StatusBadGateway:         "The server behind the gateway could not be reached, or broke off the connection.",

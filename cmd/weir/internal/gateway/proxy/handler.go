@@ -15,10 +15,11 @@ import (
 type Handler struct {
 	pipeline *pipeline.Pipeline
 	running  atomic.Int64
+	stall    time.Duration
 }
 
 // NewHandler returns a Handler.
-func NewHandler(p *pipeline.Pipeline) *Handler { return &Handler{pipeline: p} }
+func NewHandler(p *pipeline.Pipeline) *Handler { return &Handler{pipeline: p, stall: stallTime} }
 
 // Running returns how many requests run, those included whose connection was taken over for a WebSocket.
 func (h *Handler) Running() int64 { return h.running.Load() }
@@ -40,6 +41,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Trailer = make(http.Header) // the copies share it; net/http adds a trailer that was not announced to that of r
 	}
 	answer.duplex(r)
+	r.Body = paced(w, r, h.stall)
 	copied := r.WithContext(x)
 	err := h.pipeline.Execute(x, func(context.Context) error {
 		x.table.serve(answer, copied, x)

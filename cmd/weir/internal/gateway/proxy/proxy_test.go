@@ -138,6 +138,7 @@ func TestPaths(t *testing.T) {
 		"/a/../b", "/a/%2e%2e/b", "/a/.%2E/b", "/a/./b", "/a/..", "/a/..;x=1/b", "/a%2F..%2Fb", `/a/..\b`, "/a%5c..%5cb", "/a/%00",
 	} {
 		resp, _ := raw(t, g, "GET "+sent+" HTTP/1.1\r\nHost: other\r\n\r\n")
+		_ = resp.Body.Close()
 		assert.Equal(t, http.StatusBadRequest, resp.StatusCode, sent)
 	}
 	for _, host := range []string{"api.example.com", "API.example.COM", "api.example.com.", "api.example.com:8080", "Api.Example.com.:8080"} {
@@ -145,6 +146,7 @@ func TestPaths(t *testing.T) {
 		assert.Equal(t, host, decoded(t, resp).Host, "the host of the route, kept as it was sent")
 	}
 	resp, _ := raw(t, g, "CONNECT other:443 HTTP/1.1\r\nHost: other:443\r\n\r\n")
+	_ = resp.Body.Close()
 	assert.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)
 }
 
@@ -201,9 +203,11 @@ func TestSmuggling(t *testing.T) {
 		"two hosts":         "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
 		"no host":           "GET / HTTP/1.1\r\n\r\n",
 		"host with a slash": "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
+		"huge header":       "GET / HTTP/1.1\r\nHost: a\r\nA: " + strings.Repeat("a", 2<<20) + "\r\n\r\n",
 		"negative length":   "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
 	} {
 		resp, _ := raw(t, g, text)
+		_ = resp.Body.Close()
 		assert.GreaterOrEqual(t, resp.StatusCode, 400, name)
 		assert.Less(t, resp.StatusCode, 600, name)
 	}
@@ -303,9 +307,9 @@ func TestTrailersAndContinue(t *testing.T) {
 		w.Header().Set(http.TrailerPrefix+"X-Late", "8")
 	}))
 	g := gateway(t, TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
-	resp, rest := raw(t, g, "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\nTrailer: X-Check\r\n\r\n")
+	resp, _ := raw(t, g, "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\nTrailer: X-Check\r\n\r\n")
+	_ = resp.Body.Close()
 	require.Equal(t, http.StatusContinue, resp.StatusCode)
-	_ = rest
 
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL, io.MultiReader(strings.NewReader("body")))
 	require.NoError(t, err)
@@ -388,11 +392,57 @@ func TestClientGone(t *testing.T) {
 		cancel()
 	}()
 	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, g.URL, nil)
-	_, err := http.DefaultClient.Do(req)
+	_, err := http.DefaultClient.Do(req) //nolint:bodyclose // there is none
 	require.ErrorIs(t, err, context.Canceled)
 	<-ended
 }
 
 func rejectAfter(n int) limiter.Factory[string] {
 	return limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: n, Window: time.Hour})
+}
+
+// TestSlowBody checks that a client that stops sending does not hold its request for long, and harms no address.
+func TestSlowBody(t *testing.T) {
+	back := serve(t, http.HandlerFunc(echo))
+	table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
+	require.NoError(t, err)
+	h := NewHandler(weir.Must(pipeline.New("gateway", table)))
+	h.stall = 50 * time.Millisecond
+	g := serve(t, h)
+	for range 3 {
+		resp, rest := raw(t, g, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf")
+		assert.Equal(t, http.StatusRequestTimeout, resp.StatusCode)
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		_, err = rest.ReadByte()
+		assert.ErrorIs(t, err, io.EOF, "the connection ends: what comes later is no request")
+	}
+	resp, err := http.Post(g.URL, "text/plain", strings.NewReader("whole"))
+	require.NoError(t, err)
+	assert.Equal(t, "whole", decoded(t, resp).Body)
+}
+
+// TestSlowReader checks that a client that does not read its answer does not hold its request for long.
+func TestSlowReader(t *testing.T) {
+	ended := make(chan struct{})
+	back := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		defer close(ended)
+		for piece := make([]byte, 1<<20); ; {
+			if _, err := w.Write(piece); err != nil {
+				return
+			}
+		}
+	}))
+	table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
+	require.NoError(t, err)
+	g := httptest.NewUnstartedServer(NewHandler(weir.Must(pipeline.New("gateway", table))))
+	g.Listener = &listener{g.Listener, 50 * time.Millisecond}
+	g.Start()
+	t.Cleanup(g.Close)
+	c, err := net.Dial("tcp", g.Listener.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	require.NoError(t, err)
+	<-ended
 }

@@ -94,7 +94,7 @@ type duplexBody struct {
 
 func (b *duplexBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF { //nolint:errorlint // as readers return it
+	if err == io.EOF {
 		b.complete.Store(true)
 	}
 	return n, err

@@ -13,7 +13,7 @@ type HeldBody struct {
 	io.ReadCloser
 	read   atomic.Bool
 	closed atomic.Bool
-	err    atomic.Bool // a Read has failed, and not because of Close
+	err    atomic.Pointer[error] // of the first Read that has failed, and not because of Close
 }
 
 // HoldBody replaces the body of r. It returns nil if there is none.
@@ -29,17 +29,19 @@ func HoldBody(r *http.Request) *HeldBody {
 	return b
 }
 
+// Read implements [io.Reader].
 func (b *HeldBody) Read(p []byte) (int, error) {
 	if !b.read.Load() {
 		b.read.Store(true)
 	}
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) && !b.closed.Load() {
-		b.err.Store(true)
+		b.err.CompareAndSwap(nil, &err)
 	}
 	return n, err
 }
 
+// Close implements [io.Closer].
 func (b *HeldBody) Close() error {
 	if !b.read.Load() {
 		return nil
@@ -51,5 +53,13 @@ func (b *HeldBody) Close() error {
 // Unread reports whether nothing of the body was read. A nil body is unread.
 func (b *HeldBody) Unread() bool { return b == nil || !b.read.Load() }
 
-// failed reports whether the body could not be read.
-func (b *HeldBody) failed() bool { return b != nil && b.err.Load() }
+// failure returns why the body could not be read, or nil.
+func (b *HeldBody) failure() error {
+	if b == nil {
+		return nil
+	}
+	if err := b.err.Load(); err != nil {
+		return *err
+	}
+	return nil
+}

@@ -66,7 +66,7 @@ func (u *Upstream) Name() string { return u.name }
 // transports it does not close a body that it has not read, so that the caller can send it elsewhere.
 func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	x := exchangeOf(r.Context())
-	body := HoldBody(r)
+	HoldBody(r)
 	c := choice{all: u.addresses, tried: x.triedBefore()}
 	c.gone = c.array[:0]
 	original := *r.URL
@@ -96,8 +96,8 @@ func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 			unavailable = unavailable.sooner(u.name, open)
 			continue
 		}
-		if body.failed() {
-			return nil, &ClientError{err}
+		if _, ok := errors.AsType[*ClientError](err); ok {
+			return nil, err
 		}
 		if c.another() && r.Context().Err() == nil && notSent(err) {
 			continue
@@ -109,7 +109,8 @@ func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 // roundTrip sends r to the address, through its circuit breaker.
 func (a *Address) roundTrip(base http.RoundTripper, r *http.Request) (*http.Response, error) {
 	if a.pipeline == nil {
-		return base.RoundTrip(r)
+		resp, err := base.RoundTrip(r)
+		return resp, ofClient(r, err)
 	}
 	s := sending{base: base, request: r}
 	resp, err := pipeline.ExecuteValue(r.Context(), a.pipeline, s.send)
@@ -135,10 +136,15 @@ type sending struct {
 // send ignores the context of the pipeline, whose only strategy is a circuit breaker: the request has its own.
 func (s *sending) send(context.Context) (*http.Response, error) {
 	resp, err := s.base.RoundTrip(s.request)
-	if body, ok := s.request.Body.(*HeldBody); ok && err != nil && body.failed() {
-		err = &ClientError{err}
+	return resp, ofClient(s.request, err)
+}
+
+// ofClient returns err, or a [ClientError] if an attempt has failed because the body could not be read.
+func ofClient(r *http.Request, err error) error {
+	if body, ok := r.Body.(*HeldBody); ok && err != nil && body.failure() != nil {
+		return &ClientError{body.failure()}
 	}
-	return resp, err
+	return err
 }
 
 // locate makes u a URL at the address.
@@ -262,7 +268,7 @@ func NewClientError(err error) *ClientError { return &ClientError{err} }
 
 func (e *ClientError) Error() string { return "the body of the request: " + e.err.Error() }
 
-// Unwrap returns the error of the attempt.
+// Unwrap returns the error of reading the body.
 func (e *ClientError) Unwrap() error { return e.err }
 
 // NotCalled returns true, so that circuits do not count the failure of a client.

@@ -55,7 +55,16 @@ func (w *within) Value(key any) any {
 	return w.Context.Value(key)
 }
 
-func newRequest(t *testing.T, ctx context.Context, body io.Reader) *http.Request { //nolint:revive // as http.NewRequestWithContext
+// send sends a request and closes the answer.
+func send(u *Upstream, r *http.Request) error {
+	resp, err := u.RoundTrip(r)
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	return err
+}
+
+func newRequest(t *testing.T, ctx context.Context, body io.Reader) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://test/a%2Fb?c", body)
 	require.NoError(t, err)
@@ -73,7 +82,7 @@ func TestUpstream_LeastRunning(t *testing.T) {
 	for range 100 {
 		x := &within{Context: t.Context()}
 		all = append(all, x)
-		_, err := u.RoundTrip(newRequest(t, x, nil))
+		err := send(u, newRequest(t, x, nil))
 		require.NoError(t, err)
 	}
 	assert.Equal(t, 50, strings.Count(strings.Join(hosts, ""), "a"))
@@ -95,13 +104,13 @@ func TestUpstream_Attempts(t *testing.T) {
 		x := &within{Context: t.Context()}
 		seen := map[string]int{}
 		for range 3 {
-			_, err := u.RoundTrip(newRequest(t, x, nil))
+			err := send(u, newRequest(t, x, nil))
 			require.NoError(t, err)
 			_, address := x.exchange.Attempts()
 			seen[address]++
 		}
 		assert.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1}, seen)
-		_, err := u.RoundTrip(newRequest(t, x, nil))
+		err := send(u, newRequest(t, x, nil))
 		require.NoError(t, err)
 		n, _ := x.exchange.Attempts()
 		assert.Equal(t, 4, n)
@@ -127,7 +136,7 @@ func TestUpstream_Unreachable(t *testing.T) {
 		x := &within{Context: t.Context()}
 		r := newRequest(t, x, strings.NewReader("body"))
 		r.GetBody = nil
-		_, err := u.RoundTrip(r)
+		err := send(u, r)
 		require.NoError(t, err)
 		assert.Equal(t, "body", sent)
 		n, address := x.exchange.Attempts()
@@ -138,9 +147,9 @@ func TestUpstream_Unreachable(t *testing.T) {
 	assert.Zero(t, down.running.Load())
 
 	alone := newUpstream(t, func(*http.Request) (*http.Response, error) { return nil, dial }, "http://down")
-	_, err := alone.RoundTrip(newRequest(t, t.Context(), nil))
+	err := send(alone, newRequest(t, t.Context(), nil))
 	require.ErrorIs(t, err, dial)
-	_, err = alone.RoundTrip(newRequest(t, t.Context(), nil))
+	err = send(alone, newRequest(t, t.Context(), nil))
 	unavailable, ok := errors.AsType[*UnavailableError](err)
 	require.True(t, ok, err)
 	after, known := unavailable.RetryAfter()
@@ -158,7 +167,7 @@ func TestUpstream_NotRepeated(t *testing.T) {
 		_, _ = r.Body.Read(make([]byte, 1))
 		return nil, &net.OpError{Op: "read", Err: errors.New("reset")}
 	}, "http://a", "http://b")
-	_, err := u.RoundTrip(newRequest(t, t.Context(), strings.NewReader("body")))
+	err := send(u, newRequest(t, t.Context(), strings.NewReader("body")))
 	require.Error(t, err)
 	assert.Equal(t, 1, calls)
 }
@@ -171,7 +180,7 @@ func TestUpstream_BodyOfClient(t *testing.T) {
 		return nil, err
 	}, "http://a")
 	for range 3 {
-		_, err := u.RoundTrip(newRequest(t, t.Context(), io.MultiReader(strings.NewReader("a"), &failing{broken})))
+		err := send(u, newRequest(t, t.Context(), io.MultiReader(strings.NewReader("a"), &failing{broken})))
 		require.ErrorIs(t, err, broken)
 		_, ok := errors.AsType[*ClientError](err)
 		assert.True(t, ok)
@@ -194,7 +203,7 @@ func TestAddress_Locate(t *testing.T) {
 			assert.Equal(t, want, r.URL.String())
 			return answer(r)
 		}, base)
-		_, err := u.RoundTrip(newRequest(t, t.Context(), nil))
+		err := send(u, newRequest(t, t.Context(), nil))
 		require.NoError(t, err)
 	}
 }
@@ -206,7 +215,7 @@ func TestExchange_LateConcurrentSafe(t *testing.T) {
 		x := &within{Context: t.Context()}
 		var attempts sync.WaitGroup
 		for range 3 {
-			attempts.Go(func() { _, _ = u.RoundTrip(newRequest(t, x, nil)) })
+			attempts.Go(func() { _ = send(u, newRequest(t, x, nil)) })
 		}
 		x.exchange.End()
 		attempts.Wait()
