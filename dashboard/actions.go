@@ -168,7 +168,7 @@ var protection = http.NewCrossOriginProtection()
 // authorize reads the action and asks [Options.Authorize].
 func (d *Dashboard) authorize(ctx context.Context, r *http.Request, form url.Values) (*request, error) {
 	if d.options.Authorize == nil {
-		return nil, refuse(http.StatusForbidden, "This dashboard is read-only: the program has not passed Options.Authorize.")
+		return nil, refuse(http.StatusForbidden, "This dashboard is read-only: the program has not set Options.Authorize. For weir gateway, set dashboard: {token_file: FILE}.")
 	}
 	q := &request{Action: Action{Name: form.Get("do"), Target: form.Get("target")}, form: form}
 	q.shown = q.Target
