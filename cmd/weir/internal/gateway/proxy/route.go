@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httputil"
+	"strings"
 	"sync"
 
 	"github.com/weir-go/weir/registry"
@@ -105,9 +106,25 @@ func (t *route) rewrite(p *httputil.ProxyRequest) {
 	if t.KeepHost {
 		p.Out.Host = x.host
 	}
+	if carriesRequests(p.Out.Header.Get("Upgrade")) {
+		for _, name := range []string{"Connection", "Upgrade", "Http2-Settings"} {
+			p.Out.Header.Del(name)
+		}
+	}
 	p.Out.GetBody = p.In.GetBody
 	p.Out.Trailer = p.In.Trailer // shared, because net/http fills it in when the body has been read
 	t.table.trust.forward(p, x, t.StripPrefix)
+}
+
+// carriesRequests reports whether a protocol that the client asks for has requests in it, as h2c does: they would pass by
+// all routes and policies. Servers may ignore the field, so the request goes on without it.
+func carriesRequests(upgrade string) bool {
+	for p := range strings.SplitSeq(strings.ToLower(upgrade), ",") {
+		if p = strings.TrimSpace(p); strings.HasPrefix(p, "h2") || strings.HasPrefix(p, "http") || strings.HasPrefix(p, "tls") {
+			return true
+		}
+	}
+	return false
 }
 
 // repeatable reports whether a request can be sent again although the upstream may have processed it.
