@@ -31,7 +31,7 @@ var (
 	errHost    = errors.New("the host must be a name or an address, and perhaps the number of a port")
 )
 
-// methods are those that an upstream could find in any case of their letters: a route for "POST /login" must have "post",
+// methods are the standard ones, which an upstream could find in any case of their letters: a route for "POST /login" must have "post",
 // too.
 var methods = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
