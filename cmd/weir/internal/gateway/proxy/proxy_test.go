@@ -165,19 +165,6 @@ func TestPaths(t *testing.T) {
 	assert.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)
 }
 
-// TestUpgrade_Requests checks that a client cannot get a connection to the upstream for requests that no route sees.
-func TestUpgrade_Requests(t *testing.T) {
-	back := serve(t, http.HandlerFunc(echo))
-	g := gateway(t, TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
-	for _, upgrade := range []string{"h2c", "H2C", "websocket, h2c", "HTTP/2.0", "TLS/1.0"} {
-		resp, _ := raw(t, g, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABk\r\nUpgrade: "+upgrade+"\r\n\r\n")
-		h := decoded(t, resp).Header
-		for _, name := range []string{"Connection", "Upgrade", "Http2-Settings"} {
-			assert.Empty(t, h[name], upgrade)
-		}
-	}
-}
-
 func TestNewTable_Errors(t *testing.T) {
 	u := to(t, "http://127.0.0.1:1")
 	for _, routes := range [][]Route{
@@ -473,4 +460,47 @@ func TestSlowReader(t *testing.T) {
 	_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 	require.NoError(t, err)
 	<-ended
+}
+
+// TestUpgrade_NoTunnelForHTTP checks that no client gets a connection to the upstream on which it can send requests past
+// the gateway.
+func TestUpgrade_NoTunnelForHTTP(t *testing.T) {
+	back := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" && r.URL.Path != "/always" {
+			echo(w, r)
+			return
+		}
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+			_ = c.Close()
+		}
+	}))
+	g := gateway(t, TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
+	for _, protocol := range []string{"h2c", "H2C", "HTTP/2.0", "websocket, h2c", "TLS/1.0"} {
+		resp, _ := raw(t, g, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: "+protocol+"\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n\r\n")
+		h := decoded(t, resp).Header
+		assert.NotContains(t, h, "Upgrade", protocol)
+		assert.NotContains(t, h, "Http2-Settings", protocol)
+	}
+	resp, _ := raw(t, g, "GET /always HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+	_ = resp.Body.Close()
+	assert.Equal(t, http.StatusBadGateway, resp.StatusCode)
+}
+
+func TestQuotaFieldsOnce(t *testing.T) {
+	back := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-RateLimit-Limit", "1000")
+		w.Header().Set("X-RateLimit-Other", "7")
+	}))
+	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
+		Headers:  weirhttp.Legacy,
+		Policies: map[string]weirhttp.Policy{"all": {Limiter: weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Hour}))}},
+	}))
+	g := gateway(t, TableOptions{Limits: limits, Routes: []Route{{Match: "/", Upstream: to(t, back.URL), Policies: []string{"all"}}}})
+	resp, err := http.Get(g.URL)
+	require.NoError(t, err)
+	_ = resp.Body.Close()
+	assert.Equal(t, []string{"5"}, resp.Header.Values("X-RateLimit-Limit"))
+	assert.Equal(t, "7", resp.Header.Get("X-RateLimit-Other"))
 }
