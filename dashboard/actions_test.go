@@ -258,7 +258,8 @@ func TestActions_Override(t *testing.T) {
 		assert.Equal(t, "alice", bucket.Override.By)
 		assert.Equal(t, "sale", bucket.Override.Reason)
 		assert.True(t, until.Equal(bucket.Override.Until))
-		assert.Contains(t, s.html("/overview"), "override")
+		assert.Contains(t, s.html("/limiters"), "The configuration says token_limit 3")
+		assert.Contains(t, s.html("/pipelines"), `<a class="badge notice" href="limiters?q=bucket">override of bucket</a>`)
 		assert.Contains(t, s.get("/overview").Body.String(), "override by alice")
 
 		require.NoError(t, s.registry.Reload(t.Context(), "orders"), "a reload keeps it")

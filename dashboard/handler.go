@@ -213,7 +213,7 @@ func (d *Dashboard) servePage(w http.ResponseWriter, r *http.Request, name strin
 		d.fail(w, r, f, http.StatusServiceUnavailable, "The figures were not ready in time. Try again.")
 		return
 	}
-	v := newView(snap, name, queryOf(r.URL.Query()))
+	v := newView(snap, name, queryOf(r.URL.Query()), f)
 	switch f {
 	case formatJSON:
 		writeJSON(w, http.StatusOK, v.snapshot)

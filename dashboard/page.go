@@ -111,6 +111,9 @@ func (d *Dashboard) page(_ *http.Request, name string, q query) *page {
 	if s := q.encode(); s != "" {
 		p.Suffix = "?" + s
 	}
+	if name == "events" || name == "keys" || name == "files" {
+		p.Sorts = nil // these are in their own order
+	}
 	p.Nav = append(p.Nav, navItem{pageOverview, titles[pageOverview]})
 	for _, each := range sectionNames {
 		if each == "jobs" && d.options.Jobs == nil || each == "stores" && len(d.options.Stores) == 0 || each == "files" && len(d.options.Watchers) == 0 {

@@ -273,3 +273,10 @@ func TestGateway_WrongFile(t *testing.T) {
 	assert.Equal(t, 0, r.status)
 	assert.Contains(t, r.out, "weir ")
 }
+
+// TestExample checks the configuration that the repository shows first.
+func TestExample(t *testing.T) {
+	r := weir("", "check", "../../examples/gateway/weir.yaml")
+	assert.Equal(t, 0, r.status, r.err)
+	assert.Empty(t, r.err)
+}

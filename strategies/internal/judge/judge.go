@@ -43,10 +43,12 @@ func NotCalled(err error) bool {
 // Uncalled returns err with a NotCalled that returns true: a strategy failed before it called anything.
 func Uncalled(err error) error { return &uncalledError{err} }
 
+// The errors of this package only add to others. Their method Cause returns the one that telemetry names in error.type.
 type uncalledError struct{ error }
 
 func (e *uncalledError) Unwrap() error   { return e.error }
 func (e *uncalledError) NotCalled() bool { return true }
+func (e *uncalledError) Cause() error    { return e.error }
 
 // ReportAttempt reports e, which has the outcome of an attempt, as an [pipeline.EventExecutionAttempt]. An attempt of
 // a severity above Information was handled.
@@ -107,6 +109,7 @@ func (e *gaveUpError) Error() string {
 }
 
 func (e *gaveUpError) Unwrap() []error { return []error{e.last, e.reason} }
+func (e *gaveUpError) Cause() error    { return e.last }
 
 // NotCalled is that of the last failure, because the reason is not the failure of a call.
 func (e *gaveUpError) NotCalled() bool { return NotCalled(e.last) }

@@ -45,9 +45,9 @@ type Options struct {
 	Stop <-chan os.Signal
 }
 
-// drainTimeout is how long a replaced version of the file waits for its requests. What the gateway's own pipelines hold
-// is safe to release earlier than that: streams can run for hours on a version.
-const drainTimeout = time.Minute
+// drainTimeout says that a replaced version of the file is kept until its last request has ended: a stream can run on it
+// for hours, and needs what the version has.
+const drainTimeout = -1
 
 // A gateway is one run.
 type gateway struct {

@@ -136,6 +136,7 @@ func TestPaths(t *testing.T) {
 	}
 	for _, sent := range []string{
 		"/a/../b", "/a/%2e%2e/b", "/a/.%2E/b", "/a/./b", "/a/..", "/a/..;x=1/b", "/a%2F..%2Fb", `/a/..\b`, "/a%5c..%5cb", "/a/%00",
+		"x:http://other/api/orders/7", "http:api/orders/7", "*",
 	} {
 		resp, _ := raw(t, g, "GET "+sent+" HTTP/1.1\r\nHost: other\r\n\r\n")
 		_ = resp.Body.Close()
@@ -144,6 +145,20 @@ func TestPaths(t *testing.T) {
 	for _, host := range []string{"api.example.com", "API.example.COM", "api.example.com.", "api.example.com:8080", "Api.Example.com.:8080"} {
 		resp, _ := raw(t, g, "GET /hosted HTTP/1.1\r\nHost: "+host+"\r\n\r\n")
 		assert.Equal(t, host, decoded(t, resp).Host, "the host of the route, kept as it was sent")
+	}
+	for _, host := range []string{"api.example.com..", "api.example.com:x", "api.example.com:1:2", "api.example.com:80:x"} {
+		resp, _ := raw(t, g, "GET /hosted HTTP/1.1\r\nHost: "+host+"\r\n\r\n")
+		_ = resp.Body.Close()
+		assert.Equal(t, http.StatusBadRequest, resp.StatusCode, host)
+	}
+	for _, host := range []string{"[::1]", "[::1]:8080", "127.0.0.1:", "localhost"} {
+		resp, _ := raw(t, g, "GET /a HTTP/1.1\r\nHost: "+host+"\r\n\r\n")
+		assert.Equal(t, "/a", decoded(t, resp).URI, host)
+	}
+	for method, want := range map[string]int{"get": 400, "Post": 400, "PURGE": 200, "purge": 200} {
+		resp, _ := raw(t, g, method+" /a HTTP/1.1\r\nHost: other\r\n\r\n")
+		_ = resp.Body.Close()
+		assert.Equal(t, want, resp.StatusCode, method)
 	}
 	resp, _ := raw(t, g, "CONNECT other:443 HTTP/1.1\r\nHost: other:443\r\n\r\n")
 	_ = resp.Body.Close()
@@ -446,4 +461,47 @@ func TestSlowReader(t *testing.T) {
 	_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 	require.NoError(t, err)
 	<-ended
+}
+
+// TestUpgrade_NoTunnelForHTTP checks that no client gets a connection to the upstream on which it can send requests past
+// the gateway.
+func TestUpgrade_NoTunnelForHTTP(t *testing.T) {
+	back := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" && r.URL.Path != "/always" {
+			echo(w, r)
+			return
+		}
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+			_ = c.Close()
+		}
+	}))
+	g := gateway(t, TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
+	for _, protocol := range []string{"h2c", "H2C", "HTTP/2.0", "websocket, h2c", "TLS/1.0"} {
+		resp, _ := raw(t, g, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: "+protocol+"\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n\r\n")
+		h := decoded(t, resp).Header
+		assert.NotContains(t, h, "Upgrade", protocol)
+		assert.NotContains(t, h, "Http2-Settings", protocol)
+	}
+	resp, _ := raw(t, g, "GET /always HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+	_ = resp.Body.Close()
+	assert.Equal(t, http.StatusBadGateway, resp.StatusCode)
+}
+
+func TestQuotaFieldsOnce(t *testing.T) {
+	back := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-RateLimit-Limit", "1000")
+		w.Header().Set("X-RateLimit-Other", "7")
+	}))
+	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
+		Headers:  weirhttp.Legacy,
+		Policies: map[string]weirhttp.Policy{"all": {Limiter: weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Hour}))}},
+	}))
+	g := gateway(t, TableOptions{Limits: limits, Routes: []Route{{Match: "/", Upstream: to(t, back.URL), Policies: []string{"all"}}}})
+	resp, err := http.Get(g.URL)
+	require.NoError(t, err)
+	_ = resp.Body.Close()
+	assert.Equal(t, []string{"5"}, resp.Header.Values("X-RateLimit-Limit"))
+	assert.Equal(t, "7", resp.Header.Get("X-RateLimit-Other"))
 }

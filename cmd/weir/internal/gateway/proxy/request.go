@@ -29,8 +29,9 @@ type request struct {
 	looking bool // the request is only looked up; see [Handler.Check]
 
 	decisions decisions
-	fault     error // why the gateway answered, and not the upstream
-	switched  bool  // the upstream has switched protocols
+	answered  http.Header // of the answer, as the policies have left it
+	fault     error       // why the gateway answered, and not the upstream
+	switched  bool        // the upstream has switched protocols
 }
 
 type requestKey struct{}

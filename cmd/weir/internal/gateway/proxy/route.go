@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httputil"
+	"strings"
 	"sync"
 
 	"github.com/weir-go/weir/registry"
@@ -81,6 +82,7 @@ func (t *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // forward sends an admitted request to the upstream.
 func (t *route) forward(w http.ResponseWriter, r *http.Request) {
+	requestOf(r.Context()).answered = w.Header()
 	if t.repeats {
 		if err := makeRepeatable(r); err != nil {
 			t.failed(w, r, err)
@@ -105,9 +107,27 @@ func (t *route) rewrite(p *httputil.ProxyRequest) {
 	if t.KeepHost {
 		p.Out.Host = x.host
 	}
+	if tunnelsHTTP(p.Out.Header.Get("Upgrade")) {
+		for _, name := range []string{"Upgrade", "Connection", "Http2-Settings"} {
+			p.Out.Header.Del(name)
+		}
+	}
 	p.Out.GetBody = p.In.GetBody
 	p.Out.Trailer = p.In.Trailer // shared, because net/http fills it in when the body has been read
 	t.table.trust.forward(p, x, t.StripPrefix)
+}
+
+// tunnelsHTTP reports whether a client asks for another version of HTTP, or for TLS, on its connection to the upstream, as
+// with "Upgrade: h2c". Such a request goes on without the Upgrade: through the tunnel, the client could send requests
+// that no route and no policy sees.
+func tunnelsHTTP(upgrade string) bool {
+	for protocol := range strings.SplitSeq(strings.ToLower(upgrade), ",") {
+		protocol = strings.TrimSpace(protocol)
+		if strings.HasPrefix(protocol, "h2") || strings.HasPrefix(protocol, "http") || strings.HasPrefix(protocol, "tls") {
+			return true
+		}
+	}
+	return false
 }
 
 // repeatable reports whether a request can be sent again although the upstream may have processed it.
@@ -140,10 +160,15 @@ func makeRepeatable(r *http.Request) error {
 	return nil
 }
 
-// modifyResponse sees the answer of the upstream before the client does.
+// modifyResponse sees the answer of the upstream before the client does. If both the gateway and the upstream send quota
+// fields that can be there only once, those of the gateway stay.
 func modifyResponse(resp *http.Response) error {
-	if resp.StatusCode == http.StatusSwitchingProtocols {
-		requestOf(resp.Request.Context()).switched = true
+	x := requestOf(resp.Request.Context())
+	x.switched = resp.StatusCode == http.StatusSwitchingProtocols
+	for _, name := range []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"} {
+		if _, own := x.answered[name]; own {
+			delete(resp.Header, name)
+		}
 	}
 	return nil
 }

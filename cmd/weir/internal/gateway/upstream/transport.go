@@ -78,9 +78,8 @@ func NewTransport(o TransportOptions) (*Transport, error) {
 	return t, nil
 }
 
-// Close closes the connections that are not in use. Others are closed when their request ends.
+// Close closes the connections that are not in use. Others are closed a minute after their request has ended.
 func (t *Transport) Close() error {
-	t.DisableKeepAlives = true
 	t.CloseIdleConnections()
 	return nil
 }
