@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/weir-go/weir/pipeline"
 )
@@ -67,6 +68,20 @@ func Text(source pipeline.Source, what string, err error) string {
 		what += ": " + err.Error()
 	}
 	return what
+}
+
+// Wait returns "retry after 1.5s" for a text that people read: rounded up to a millisecond, and above 10 seconds to a
+// second.
+func Wait(d time.Duration) string {
+	unit := time.Millisecond
+	if d > 10*time.Second {
+		unit = time.Second
+	}
+	rounded := d.Round(unit)
+	if rounded < d {
+		rounded += unit
+	}
+	return "retry after " + rounded.String()
 }
 
 // GaveUp returns last, the error of the last attempt, joined with the reason why no other follows. attempts counts the
