@@ -85,7 +85,7 @@ func isUnavailable(err error) bool {
 
 // details say to clients what happened. They name no server: what is behind the gateway is not for clients.
 var details = map[int]string{
-	http.StatusBadRequest:         "The request could not be read, or its path is ambiguous.",
+	http.StatusBadRequest:         "The request could not be read, or is ambiguous.",
 	http.StatusRequestTimeout:     "The rest of the request did not come.",
 	http.StatusMethodNotAllowed:   "The gateway does not connect to other servers.",
 	http.StatusTooManyRequests:    "There are too many requests to the server behind the gateway.",

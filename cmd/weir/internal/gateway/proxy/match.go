@@ -21,11 +21,8 @@ type Match struct {
 
 // Match returns where a request to the gateway goes.
 func (t *Table) Match(r *http.Request) Match {
-	switch {
-	case r.Method == http.MethodConnect:
-		return Match{Route: -1, Status: http.StatusMethodNotAllowed}
-	case ambiguous(r.URL):
-		return Match{Route: -1, Status: http.StatusBadRequest}
+	if status, err := refusal(r); err != nil {
+		return Match{Route: -1, Status: status}
 	}
 	m := forMatching(r)
 	h, pattern := t.mux.Handler(m)

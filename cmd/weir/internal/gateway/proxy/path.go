@@ -1,16 +1,62 @@
 package proxy
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 )
+
+// refusal returns the status and the reason if no route should see the request, because it could mean one thing to the
+// routes and another to the upstream; otherwise 0.
+func refusal(r *http.Request) (status int, err error) {
+	switch {
+	case r.Method == http.MethodConnect:
+		return http.StatusMethodNotAllowed, errConnect
+	case ambiguous(r.URL):
+		return http.StatusBadRequest, errPath
+	case !slices.Contains(methods, r.Method) && slices.Contains(methods, strings.ToUpper(r.Method)):
+		return http.StatusBadRequest, errMethod
+	case malformed(r.Host):
+		return http.StatusBadRequest, errHost
+	}
+	return 0, nil
+}
+
+var (
+	errConnect = errors.New("CONNECT: the gateway is no proxy to other servers")
+	errPath    = errors.New("the path has a segment . or .., or a NUL, or the target of the request is no path")
+	errMethod  = errors.New("the method must be in capital letters")
+	errHost    = errors.New("the host must be a name or an address, and perhaps the number of a port")
+)
+
+// methods are the standard ones, which an upstream could find in any case of their letters: a route for "POST /login" must have "post",
+// too.
+var methods = []string{
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+	http.MethodConnect, http.MethodOptions, http.MethodTrace,
+}
+
+// malformed reports whether the host is one that the patterns of routes cannot have, and that an upstream could shorten
+// to one that they have: with a port that is no number, or with two dots at its end.
+func malformed(host string) bool {
+	name, port := cutPort(host)
+	return strings.HasSuffix(name, "..") || strings.Count(name, ":") > 0 && name[0] != '[' ||
+		strings.Trim(strings.TrimPrefix(port, ":"), "0123456789") != ""
+}
 
 // ambiguous reports whether the path of u could mean another path to the upstream than to the routes: it has a segment
 // "." or "..", also written as %2e, between backslashes, or with parameters as in "..;", or it has a NUL. Clients resolve
 // such segments before they send a path. Without this check, /public/../admin would go the way of /public/ here and be
 // /admin there.
+//
+// The target of a request can also be a URL without a path: the upstream would get that of x:http://x/admin as
+// http://x/admin, which is /admin there and / here.
 func ambiguous(u *url.URL) bool {
+	if u.Opaque != "" {
+		return true
+	}
 	p := u.Path
 	if strings.IndexByte(p, 0) >= 0 {
 		return true

@@ -136,6 +136,7 @@ func TestPaths(t *testing.T) {
 	}
 	for _, sent := range []string{
 		"/a/../b", "/a/%2e%2e/b", "/a/.%2E/b", "/a/./b", "/a/..", "/a/..;x=1/b", "/a%2F..%2Fb", `/a/..\b`, "/a%5c..%5cb", "/a/%00",
+		"x:http://other/api/orders/7", "http:api/orders/7", "*",
 	} {
 		resp, _ := raw(t, g, "GET "+sent+" HTTP/1.1\r\nHost: other\r\n\r\n")
 		_ = resp.Body.Close()
@@ -144,6 +145,20 @@ func TestPaths(t *testing.T) {
 	for _, host := range []string{"api.example.com", "API.example.COM", "api.example.com.", "api.example.com:8080", "Api.Example.com.:8080"} {
 		resp, _ := raw(t, g, "GET /hosted HTTP/1.1\r\nHost: "+host+"\r\n\r\n")
 		assert.Equal(t, host, decoded(t, resp).Host, "the host of the route, kept as it was sent")
+	}
+	for _, host := range []string{"api.example.com..", "api.example.com:x", "api.example.com:1:2", "api.example.com:80:x"} {
+		resp, _ := raw(t, g, "GET /hosted HTTP/1.1\r\nHost: "+host+"\r\n\r\n")
+		_ = resp.Body.Close()
+		assert.Equal(t, http.StatusBadRequest, resp.StatusCode, host)
+	}
+	for _, host := range []string{"[::1]", "[::1]:8080", "127.0.0.1:", "localhost"} {
+		resp, _ := raw(t, g, "GET /a HTTP/1.1\r\nHost: "+host+"\r\n\r\n")
+		assert.Equal(t, "/a", decoded(t, resp).URI, host)
+	}
+	for method, want := range map[string]int{"get": 400, "Post": 400, "PURGE": 200, "purge": 200} {
+		resp, _ := raw(t, g, method+" /a HTTP/1.1\r\nHost: other\r\n\r\n")
+		_ = resp.Body.Close()
+		assert.Equal(t, want, resp.StatusCode, method)
 	}
 	resp, _ := raw(t, g, "CONNECT other:443 HTTP/1.1\r\nHost: other:443\r\n\r\n")
 	_ = resp.Body.Close()

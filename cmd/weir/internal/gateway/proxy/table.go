@@ -146,17 +146,9 @@ func (t *Table) serve(w http.ResponseWriter, r *http.Request, x *request) {
 	x.trust = t.trust.trusts(r)
 	x.client = t.trust.address(r)
 	x.sent, x.host = r.URL, r.Host
-	switch {
-	case r.Method == http.MethodConnect:
-		t.answer(w, x, http.StatusMethodNotAllowed, 0, errConnect)
-	case ambiguous(r.URL):
-		t.answer(w, x, http.StatusBadRequest, 0, errPath)
-	default:
-		t.mux.ServeHTTP(w, forMatching(r))
+	if status, err := refusal(r); err != nil {
+		t.answer(w, x, status, 0, err)
+		return
 	}
+	t.mux.ServeHTTP(w, forMatching(r))
 }
-
-var (
-	errConnect = errors.New("CONNECT: the gateway is no proxy to other servers")
-	errPath    = errors.New("the path has a segment . or .., or a NUL")
-)
