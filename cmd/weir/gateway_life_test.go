@@ -4,10 +4,13 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -218,4 +221,39 @@ pipelines:
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
 	p.signal(syscall.SIGTERM)
 	assert.Equal(t, 0, p.exit())
+}
+
+// TestGateway_UnixSocket listens on a socket that a process has left behind, and trusts the proxy that connects to it.
+func TestGateway_UnixSocket(t *testing.T) {
+	dir, err := os.MkdirTemp("", "weir") // short: the path of a socket has at most about 100 bytes
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "s")
+	left, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	left.(*net.UnixListener).SetUnlinkOnClose(false)
+	require.NoError(t, left.Close())
+
+	server := behind(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprintf(w, "%q", r.Header["X-Forwarded-For"])
+	})
+	p := startGateway(t, plainConfig(server, "  trusted_proxies: [unix]\n  routes: [{match: /, upstream: server}]", ""), "-listen", "unix:"+socket)
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://gateway/", nil)
+	require.NoError(t, err)
+	req.Header.Set("X-Forwarded-For", "192.0.2.7")
+	resp, err := (&http.Client{Transport: transport, Timeout: patience}).Do(req)
+	require.NoError(t, err)
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	_ = resp.Body.Close()
+	assert.Equal(t, `["192.0.2.7"]`, string(body))
+	require.Eventually(t, func() bool { return len(p.accessLog()) == 1 }, patience, 10*time.Millisecond)
+	assert.Equal(t, "192.0.2.7", p.accessLog()[0]["client"])
+
+	r := weir("", "gateway", "-config", p.file, "-listen", "unix:"+socket, "-admin", "off")
+	assert.Equal(t, 2, r.status)
+	assert.Contains(t, r.err, "another process listens there")
 }
