@@ -98,7 +98,7 @@ func (d *Dashboard) serveCheck(w http.ResponseWriter, r *http.Request, f format)
 		write(w, formatText, status, b.Bytes())
 	default:
 		d.listTargets(c)
-		p := d.page(r, pageCheck, query{Sort: sorts[0]})
+		p := d.page(pageCheck, query{Sort: sorts[0]})
 		p.Data = c
 		d.render(w, status, "check", p)
 	}

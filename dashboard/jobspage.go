@@ -59,7 +59,7 @@ func link(page string, v url.Values) template.URL {
 // serveJob serves the page of one limiter of jobs or one of its keys.
 func (d *Dashboard) serveJob(w http.ResponseWriter, r *http.Request, f format) {
 	if d.options.Jobs == nil {
-		d.fail(w, r, f, http.StatusNotFound, "This program has no throttled jobs.")
+		d.fail(w, f, http.StatusNotFound, "This program has no throttled jobs.")
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
@@ -81,7 +81,7 @@ func (d *Dashboard) serveJob(w http.ResponseWriter, r *http.Request, f format) {
 		j.writeText(&b)
 		write(w, formatText, status, b.Bytes())
 	default:
-		p := d.page(r, "jobs", query{Sort: sorts[0]})
+		p := d.page("jobs", query{Sort: sorts[0]})
 		p.Title, p.Data, p.Time = j.Name, j, j.Time
 		d.render(w, status, "job", p)
 	}

@@ -368,7 +368,9 @@ func TestStreams(t *testing.T) {
 		assert.Equal(t, fmt.Sprintf("data: %d\n", i), line)
 		_, _ = lines.ReadString('\n')
 	}
-	_ = out.Close()
+	require.NoError(t, out.Close())
+	_, err = io.Copy(io.Discard, lines) // the upstream has read the end
+	require.NoError(t, err)
 	_ = resp.Body.Close()
 }
 
