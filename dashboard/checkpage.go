@@ -249,6 +249,9 @@ func checkCircuits(p *pipeline.Pipeline) []CheckResult {
 			result.Granted, result.Reason = false, "the circuit is isolated"
 		case "open":
 			result.Granted, result.Reason, result.RetryAfter = st.RetryAfter == 0, "the circuit is open", st.RetryAfter
+			if result.Granted {
+				result.Reason = "the circuit is open, and the next call tries whether it can be closed"
+			}
 		case "half_open":
 			result.Reason = "the circuit is half open: only a few calls are let through"
 		}

@@ -202,8 +202,8 @@ func byLabel(err error, limits any) error {
 func unknownFields(limits any, form url.Values) (problems []error) {
 	known := []string{"do", "target", "for", "reason"}
 	t := reflect.TypeOf(limits)
-	for i := range t.NumField() {
-		if name, _, skip := nameOf(t.Field(i)); !skip && !isManual(name) {
+	for f := range t.Fields() {
+		if name, _, skip := nameOf(f); !skip && !isManual(name) {
 			known = append(known, "set."+name)
 		}
 	}

@@ -120,7 +120,7 @@ func (v *view) writeRest(b *bytes.Buffer) {
 		t := newTable(b, "events", "TIME", "SEVERITY", "EVENT", "COUNT", "WHERE", "TEXT")
 		for _, e := range v.Events {
 			t.row(e.Time.Format(time.RFC3339), e.Severity.String(), e.Name, fmt.Sprint(e.Count), e.Source+prefixed(" ", e.Operation),
-				e.Text+prefixed(" key ", e.Key)+prefixed(" by ", e.User))
+				e.Text+prefixed(" key ", e.Key)+prefixed(", by ", e.User))
 		}
 		t.end()
 	}
