@@ -99,3 +99,33 @@ func TestWriter_Stuck(t *testing.T) {
 	_, err := w.Write(line)
 	assert.NoError(t, err, "after the end")
 }
+
+// A failing is an output that fails until it is mended.
+type failing struct {
+	err error
+	to  bytes.Buffer
+}
+
+func (f *failing) Write(p []byte) (int, error) {
+	if err := f.err; err != nil {
+		f.err = nil
+		return 0, err
+	}
+	return f.to.Write(p)
+}
+
+// TestWriter_Fails checks that lines that could not be written, as on a full disk, are told later.
+func TestWriter_Fails(t *testing.T) {
+	to := &failing{err: errors.New("no space left on device")}
+	w := NewWriter(to)
+	_, _ = w.Write([]byte("lost\n"))
+	require.Eventually(t, func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.dropped == 1
+	}, 10*time.Second, time.Millisecond)
+	_, _ = w.Write([]byte("kept\n"))
+	closed(t, w)
+	assert.Contains(t, to.to.String(), "kept\n")
+	assert.Contains(t, to.to.String(), `"dropped":1`)
+}
