@@ -78,29 +78,29 @@ func (d *Dashboard) serveConfirmation(w http.ResponseWriter, r *http.Request, f 
 	defer cancel()
 	q, err := d.authorize(ctx, r, r.URL.Query())
 	if err != nil {
-		d.fail(w, r, f, statusOf(err), err.Error())
+		d.fail(w, f, statusOf(err), err.Error())
 		return
 	}
 	c, err := d.confirmation(q)
 	if err != nil {
-		d.fail(w, r, f, statusOf(err), err.Error())
+		d.fail(w, f, statusOf(err), err.Error())
 		return
 	}
 	if f != formatHTML {
-		d.fail(w, r, f, http.StatusMethodNotAllowed, "Send it by POST to do it: "+c.Text)
+		d.fail(w, f, http.StatusMethodNotAllowed, "Send it by POST to do it: "+c.Text)
 		return
 	}
-	d.ask(w, r, http.StatusOK, q, c)
+	d.ask(w, http.StatusOK, q, c)
 }
 
 // ask renders the page that asks.
-func (d *Dashboard) ask(w http.ResponseWriter, r *http.Request, status int, q *request, c *confirmation) {
+func (d *Dashboard) ask(w http.ResponseWriter, status int, q *request, c *confirmation) {
 	for _, name := range []string{"do", "target", "type", "name", "key", "job", "owner"} {
 		if value := q.form.Get(name); value != "" {
 			c.Hidden = append(c.Hidden, field{name, value})
 		}
 	}
-	p := d.page(r, pageAction, query{Sort: sorts[0]})
+	p := d.page(pageAction, query{Sort: sorts[0]})
 	p.Title, p.Data, p.Back = c.Button, c, pageOf(q.Name)
 	d.render(w, status, "confirm", p)
 }
@@ -125,19 +125,19 @@ func (d *Dashboard) serveAction(w http.ResponseWriter, r *http.Request, f format
 	// the action is done.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(actionTimeout + writeTimeout))
 	if err := protection.Check(r); err != nil {
-		d.fail(w, r, f, http.StatusForbidden, "This does not come from a page of the dashboard: "+err.Error()+".")
+		d.fail(w, f, http.StatusForbidden, "This does not come from a page of the dashboard: "+err.Error()+".")
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
-		d.fail(w, r, f, http.StatusBadRequest, "The form cannot be read: "+err.Error()+".")
+		d.fail(w, f, http.StatusBadRequest, "The form cannot be read: "+err.Error()+".")
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), actionTimeout)
 	defer cancel()
 	q, err := d.authorize(ctx, r, r.PostForm)
 	if err != nil {
-		d.fail(w, r, f, statusOf(err), err.Error())
+		d.fail(w, f, statusOf(err), err.Error())
 		return
 	}
 	result, err := d.do(ctx, q)
@@ -146,17 +146,17 @@ func (d *Dashboard) serveAction(w http.ResponseWriter, r *http.Request, f format
 	switch wrong, isForm := errors.AsType[*formError](err); {
 	case isForm && f == formatHTML:
 		wrong.page.Error = wrong.Error()
-		d.ask(w, r, http.StatusUnprocessableEntity, q, wrong.page)
+		d.ask(w, http.StatusUnprocessableEntity, q, wrong.page)
 	case isForm:
-		d.fail(w, r, f, http.StatusUnprocessableEntity, err.Error())
+		d.fail(w, f, http.StatusUnprocessableEntity, err.Error())
 	case err != nil:
-		d.fail(w, r, f, statusOf(err), "Not done: "+err.Error())
+		d.fail(w, f, statusOf(err), "Not done: "+err.Error())
 	case f == formatJSON:
 		writeJSON(w, http.StatusOK, map[string]any{"action": q.Name, "target": q.shown, "user": q.who, "text": result.text, "yaml": result.yaml})
 	case f == formatText:
 		write(w, f, http.StatusOK, []byte(printable(result.text)+"\n"+result.yaml))
 	default:
-		p := d.page(r, pageAction, query{Sort: sorts[0]})
+		p := d.page(pageAction, query{Sort: sorts[0]})
 		p.Title, p.Text, p.Code, p.Back = "Done", result.text, result.yaml, pageOf(q.Name)
 		d.render(w, http.StatusOK, "message", p)
 	}
@@ -168,7 +168,7 @@ var protection = http.NewCrossOriginProtection()
 // authorize reads the action and asks [Options.Authorize].
 func (d *Dashboard) authorize(ctx context.Context, r *http.Request, form url.Values) (*request, error) {
 	if d.options.Authorize == nil {
-		return nil, refuse(http.StatusForbidden, "This dashboard is read-only: the program has not passed Options.Authorize.")
+		return nil, refuse(http.StatusForbidden, "This dashboard is read-only: the program has not set Options.Authorize. For weir gateway, set dashboard: {token_file: FILE}.")
 	}
 	q := &request{Action: Action{Name: form.Get("do"), Target: form.Get("target")}, form: form}
 	q.shown = q.Target

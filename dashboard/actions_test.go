@@ -45,7 +45,7 @@ func TestActions_ReadOnly(t *testing.T) {
 	s := newScene(t, nil)
 	status, text := s.act(ActionIsolate, "orders/CircuitBreaker")
 	assert.Equal(t, http.StatusForbidden, status)
-	assert.Equal(t, "This dashboard is read-only: the program has not passed Options.Authorize.\n", text)
+	assert.Equal(t, "This dashboard is read-only: the program has not set Options.Authorize. For weir gateway, set dashboard: {token_file: FILE}.\n", text)
 	assert.Equal(t, http.StatusForbidden, s.get("/action?do=isolate&target=orders/CircuitBreaker").Code)
 	for _, page := range allPages {
 		assert.NotContains(t, s.html("/"+page), "do=", page)
@@ -258,7 +258,8 @@ func TestActions_Override(t *testing.T) {
 		assert.Equal(t, "alice", bucket.Override.By)
 		assert.Equal(t, "sale", bucket.Override.Reason)
 		assert.True(t, until.Equal(bucket.Override.Until))
-		assert.Contains(t, s.html("/overview"), "override")
+		assert.Contains(t, s.html("/limiters"), "The configuration says token_limit 3")
+		assert.Contains(t, s.html("/pipelines"), `<a class="badge notice" href="limiters?q=bucket">override of bucket</a>`)
 		assert.Contains(t, s.get("/overview").Body.String(), "override by alice")
 
 		require.NoError(t, s.registry.Reload(t.Context(), "orders"), "a reload keeps it")
@@ -326,7 +327,11 @@ func TestActions_OverrideWrongInput(t *testing.T) {
 	}
 	status, text := s.act(ActionOverride, "bucket", "set.token_limit", "-5", "for", "1m", "reason", "x")
 	assert.Equal(t, http.StatusUnprocessableEntity, status)
-	assert.Contains(t, text, "TokenLimit")
+	assert.Contains(t, text, "token limit must be at least 1, got -5")
+	status, text = s.act(ActionOverride, "bucket", "set.token_limt", "5", "token_limit", "5", "for", "1m", "reason", "x")
+	assert.Equal(t, http.StatusUnprocessableEntity, status)
+	assert.Contains(t, text, `there is no field "set.token_limt", there are do, target, for, reason, set.token_limit, set.tokens_per_period`)
+	assert.Contains(t, text, `there is no field "token_limit"`)
 	assert.Nil(t, s.json("/limiters.json?q=bucket").Limiters[0].Override)
 }
 

@@ -64,7 +64,11 @@ func TestCheck_ByKey(t *testing.T) {
 	assert.True(t, c.Granted)
 	assert.Equal(t, 1, *s.json("/limiters.json?q=per-client").Limiters[0].Partitions, "a check makes no partition")
 	c, _ = s.checkAnswer("pipeline=api")
-	assert.Equal(t, []CheckResult{{Limiter: "per-client", Policy: "api", Reason: "it has a limit for each key: give one"}}, c.Results)
+	assert.False(t, c.Granted, "what was not asked can reject")
+	assert.Equal(t, "per-client", c.Unasked)
+	assert.Contains(t, s.get("/check?limiter=per-client").Body.String(), "It is not known: per-client was not asked.")
+	assert.Contains(t, s.html("/check?limiter=per-client"), "It is not known: per-client was not asked.")
+	assert.Equal(t, []CheckResult{{Limiter: "per-client", Policy: "api", Reason: "it has a limit for each key: give the key"}}, c.Results)
 }
 
 func TestCheck_Circuits(t *testing.T) {

@@ -27,8 +27,9 @@ const maxCheckHeaders = 50
 // A checkPage is what the page of the check gets, and its JSON.
 type checkPage struct {
 	Time    time.Time     `json:"time"`
-	Granted bool          `json:"granted"` // nothing would reject it
+	Granted bool          `json:"granted"` // every limit was asked, and none would reject it
 	By      string        `json:"rejected_by,omitempty"`
+	Unasked string        `json:"not_asked,omitempty"` // a limiter that could not be asked, so that the answer is not known
 	Results []CheckResult `json:"results"`
 	Error   string        `json:"error,omitempty"` // why the answer is not complete
 
@@ -80,7 +81,7 @@ func (d *Dashboard) serveCheck(w http.ResponseWriter, r *http.Request, f format)
 		for i := range c.Results {
 			c.Results[i].Key = d.keyText(c.Results[i].Key)
 		}
-		c.Granted = c.Error == "" && !slices.ContainsFunc(c.Results, rejects)
+		c.Granted = c.Error == "" && c.Unasked == "" && !slices.ContainsFunc(c.Results, rejects)
 		if i := slices.IndexFunc(c.Results, rejects); i >= 0 {
 			c.By = c.Results[i].Limiter
 		}
@@ -97,13 +98,21 @@ func (d *Dashboard) serveCheck(w http.ResponseWriter, r *http.Request, f format)
 		write(w, formatText, status, b.Bytes())
 	default:
 		d.listTargets(c)
-		p := d.page(r, pageCheck, query{Sort: sorts[0]})
+		p := d.page(pageCheck, query{Sort: sorts[0]})
 		p.Data = c
 		d.render(w, status, "check", p)
 	}
 }
 
 func rejects(r CheckResult) bool { return r.Matched && !r.Granted }
+
+// Unmatched says what it means that a result is not Matched.
+func (c *checkPage) Unmatched() string {
+	if c.URL != "" {
+		return "does not apply"
+	}
+	return "not asked"
+}
 
 // A checkError is an error of a check with its status.
 type checkError struct {
@@ -133,7 +142,11 @@ func (d *Dashboard) check(ctx context.Context, c *checkPage, permits string) (er
 			continue
 		}
 		found = true
-		c.Results = append(c.Results, d.checkLimiter(ctx, info, c))
+		result := d.checkLimiter(ctx, info, c)
+		if !result.Matched {
+			c.Unasked = cmp.Or(c.Unasked, name)
+		}
+		c.Results = append(c.Results, result)
 	}
 	if c.Limiter == "" {
 		for name, p := range d.options.Registry.Pipelines() {
@@ -161,7 +174,7 @@ func (d *Dashboard) checkLimiter(ctx context.Context, info registry.LimiterInfo,
 	switch l := info.Limiter.(type) {
 	case limiter.KeyPeeker:
 		if c.Key == "" {
-			result.Matched, result.Reason = false, "it has a limit for each key: give one"
+			result.Matched, result.Reason = false, "it has a limit for each key: give the key"
 			return result
 		}
 		result.Key = c.Key
@@ -332,8 +345,10 @@ func (c *checkPage) writeText(b *bytes.Buffer) {
 		fmt.Fprintln(b, printable(c.Error))
 	case c.Granted:
 		fmt.Fprintln(b, "It would be let through.")
-	default:
+	case c.By != "":
 		fmt.Fprintf(b, "It would be rejected by %s.\n", printable(c.By))
+	default:
+		fmt.Fprintf(b, "It is not known: %s was not asked.\n", printable(c.Unasked))
 	}
 	if len(c.Results) == 0 {
 		return
@@ -343,7 +358,7 @@ func (c *checkPage) writeText(b *bytes.Buffer) {
 		decision, wait := "granted", ""
 		switch {
 		case !r.Matched:
-			decision = "does not apply"
+			decision = c.Unmatched()
 		case !r.Granted:
 			decision = "rejected"
 		}

@@ -110,3 +110,41 @@ func circuitsOf(p *pipeline.Pipeline) iter.Seq2[pipeline.Source, *circuitbreaker
 		}
 	}
 }
+
+func (s *sampler) circuitStates(now time.Time) []circuitState {
+	events := s.dashboard.options.Events
+	causes := events.openings()
+	states := []circuitState{}
+	seen := map[pipeline.Source]bool{}
+	for _, p := range s.dashboard.options.Registry.All() {
+		events.isolateAgain(p)
+		for source, c := range circuitsOf(p) {
+			st := c.Statistics()
+			series := s.observeCircuit(source, st.State.String(), now, seen)
+			state := circuitState{
+				Source: source.String(), State: st.State.String(), Since: utc(series.since), RetryAfter: st.RetryAfter.Round(time.Millisecond),
+				Figures: figures(st),
+			}
+			if opened, ok := causes[source]; ok && state.State != "closed" {
+				state.Cause = opened.text
+				if state.Since.IsZero() {
+					state.Since = opened.at.UTC()
+				}
+			}
+			switch state.State {
+			case "open":
+				state.Level = levelError
+			case "isolated":
+				state.Level, state.Cause = levelError, ""
+				if i, ok := events.isolationOf(source); ok {
+					state.IsolatedBy, state.Since = i.by, i.since.UTC()
+				}
+			case "half_open":
+				state.Level = levelWarning
+			}
+			states = append(states, state)
+		}
+	}
+	s.pruneCircuits(seen)
+	return states
+}

@@ -82,7 +82,7 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			allow += ", POST"
 		}
 		h.Set("Allow", allow)
-		d.fail(w, r, f, http.StatusMethodNotAllowed, "This page does not accept "+printable(shorten(r.Method, 20))+", only "+allow+".")
+		d.fail(w, f, http.StatusMethodNotAllowed, "This page does not accept "+printable(shorten(r.Method, 20))+", only "+allow+".")
 		return
 	}
 	switch {
@@ -97,7 +97,7 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case name == pageOverview || isSection(name):
 		d.servePage(w, r, name, f)
 	default:
-		d.fail(w, r, f, http.StatusNotFound, "There is no page "+strconv.Quote(printable(shorten(name, 100)))+".")
+		d.fail(w, f, http.StatusNotFound, "There is no page "+strconv.Quote(printable(shorten(name, 100)))+".")
 	}
 }
 
@@ -210,10 +210,10 @@ func (d *Dashboard) servePage(w http.ResponseWriter, r *http.Request, name strin
 	defer cancel()
 	snap, err := d.snapshot(ctx, tick/2)
 	if err != nil {
-		d.fail(w, r, f, http.StatusServiceUnavailable, "The figures were not ready in time. Try again.")
+		d.fail(w, f, http.StatusServiceUnavailable, "The figures were not ready in time. Try again.")
 		return
 	}
-	v := newView(snap, name, queryOf(r.URL.Query()))
+	v := newView(snap, name, queryOf(r.URL.Query()), f)
 	switch f {
 	case formatJSON:
 		writeJSON(w, http.StatusOK, v.snapshot)
@@ -222,7 +222,7 @@ func (d *Dashboard) servePage(w http.ResponseWriter, r *http.Request, name strin
 		v.writeText(&b)
 		write(w, formatText, http.StatusOK, b.Bytes())
 	default:
-		p := d.page(r, name, v.Query)
+		p := d.page(name, v.Query)
 		p.Live, p.Time, p.Stream, p.Trouble = true, snap.Time, streamURL(name, v.Query), len(snap.Trouble)
 		p.Sections = v.sections()
 		d.render(w, http.StatusOK, "page", p)
@@ -242,7 +242,7 @@ func streamURL(name string, q query) string {
 }
 
 // fail answers with an error in the format of the page.
-func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, f format, status int, text string) {
+func (d *Dashboard) fail(w http.ResponseWriter, f format, status int, text string) {
 	text = printableLines(text)
 	switch f {
 	case formatJSON:
@@ -250,7 +250,7 @@ func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, f format, statu
 	case formatText:
 		write(w, formatText, status, []byte(text+"\n"))
 	default:
-		p := d.page(r, "", query{Sort: sorts[0]})
+		p := d.page("", query{Sort: sorts[0]})
 		p.Title, p.Text = http.StatusText(status), text
 		d.render(w, status, "message", p)
 	}

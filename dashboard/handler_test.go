@@ -293,9 +293,21 @@ func TestPages_FilterAndSort(t *testing.T) {
 	assert.Contains(t, s.html("/overview"), `<a href="limiters">30 more</a>`)
 	assert.Contains(t, s.html("/overview?q=slots"), `<a href="limiters?q=slots">28 more</a>`)
 
+	for i := range pageRows {
+		s.define(fmt.Sprintf("more-%03d", i), func(b *registry.Builder) error {
+			b.Add(ratelimit.New(b.Concurrency(fmt.Sprintf("more-%03d", i), limiter.ConcurrencyOptions{PermitLimit: 5}), nil))
+			return nil
+		})
+	}
+	s.dashboard.outdate()
+	assert.Len(t, names("/limiters.json"), 42+pageRows)
+	assert.Contains(t, s.html("/limiters"), "42 more are not listed")
+	assert.NotContains(t, s.html("/limiters?q=slots"), "are not listed")
+
+	assert.Equal(t, names("/limiters.json"), names("/limiters.json?sort=nonsense"))
+
 	s.execute(t.Context(), "orders", 2, nil)
 	s.execute(withClient(t.Context(), "alice"), "api", 3, nil)
 	assert.Equal(t, "bucket", names("/limiters.json?sort=name")[0])
-	assert.Equal(t, "slots-39", names("/limiters.json?sort=name")[41])
-	assert.Equal(t, names("/limiters.json"), names("/limiters.json?sort=nonsense"))
+	assert.Equal(t, "slots-39", names("/limiters.json?sort=name")[41+pageRows])
 }

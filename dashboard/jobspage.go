@@ -59,7 +59,7 @@ func link(page string, v url.Values) template.URL {
 // serveJob serves the page of one limiter of jobs or one of its keys.
 func (d *Dashboard) serveJob(w http.ResponseWriter, r *http.Request, f format) {
 	if d.options.Jobs == nil {
-		d.fail(w, r, f, http.StatusNotFound, "This program has no throttled jobs.")
+		d.fail(w, f, http.StatusNotFound, "This program has no throttled jobs.")
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
@@ -81,7 +81,7 @@ func (d *Dashboard) serveJob(w http.ResponseWriter, r *http.Request, f format) {
 		j.writeText(&b)
 		write(w, formatText, status, b.Bytes())
 	default:
-		p := d.page(r, "jobs", query{Sort: sorts[0]})
+		p := d.page("jobs", query{Sort: sorts[0]})
 		p.Title, p.Data, p.Time = j.Name, j, j.Time
 		d.render(w, status, "job", p)
 	}
@@ -195,4 +195,49 @@ func timeText(t time.Time) string {
 		return ""
 	}
 	return t.UTC().Format(time.RFC3339)
+}
+
+// A jobsAnswer is the answer of [Jobs.Limiters].
+type jobsAnswer struct {
+	limiters []JobLimiter
+	err      error
+}
+
+// askJobs asks for the limiters of jobs, or returns nil if there are none.
+func (s *sampler) askJobs() *question[jobsAnswer] {
+	jobs := s.dashboard.options.Jobs
+	if jobs == nil {
+		return nil
+	}
+	return s.jobs.ask("Limiters of Jobs", func() (a jobsAnswer) {
+		ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
+		defer cancel()
+		a.err = recovered.Error(func() (err error) {
+			a.limiters, err = jobs.Limiters(ctx)
+			return err
+		})
+		return a
+	})
+}
+
+func (s *sampler) jobStates(ctx context.Context, q *question[jobsAnswer], snap *snapshot) {
+	if q == nil {
+		return
+	}
+	snap.Jobs = []jobState{}
+	answer, ok := q.wait(ctx)
+	switch {
+	case !ok:
+		snap.JobsError = "the list has not come in time"
+	case answer.err != nil:
+		snap.JobsError = errorText(answer.err)
+	}
+	for _, l := range answer.limiters {
+		j := jobState{JobLimiter: l}
+		j.Key = s.dashboard.keyText(j.Key)
+		if l.Waiters > 0 {
+			j.Level = levelNotice
+		}
+		snap.Jobs = append(snap.Jobs, j)
+	}
 }

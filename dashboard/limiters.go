@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"fmt"
 	"reflect"
 	"strings"
@@ -137,4 +138,117 @@ func countText(n int64) string {
 		b.WriteRune(r)
 	}
 	return sign + b.String()
+}
+
+// localStatistics returns the statistics of a limiter without a call to a store or to the program.
+func localStatistics(l any) (st limiter.Statistics, ok bool) {
+	if isLocal(l) {
+		return l.(limiter.StatisticsProvider).Statistics(), true
+	}
+	switch l := l.(type) {
+	case interface {
+		StatisticsContext(ctx context.Context) limiter.Statistics
+	}: // with a context that is done it does not call the store, and returns what was last known
+		return l.StatisticsContext(done), true
+	case interface {
+		StatisticsContext(ctx context.Context, key string) (limiter.Statistics, error)
+	}: // the counts are those of all keys
+		st, err := l.StatisticsContext(done, "")
+		return st, err == nil
+	default:
+		return st, false
+	}
+}
+
+// isLocal reports whether a limiter is one of package limiter that is not partitioned.
+func isLocal(l any) bool {
+	switch l.(type) {
+	case *limiter.TokenBucket, *limiter.FixedWindow, *limiter.SlidingWindow, *limiter.Concurrency:
+		return true
+	default:
+		return false
+	}
+}
+
+var done = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// askLimiters asks the limiters for their statistics, all at once. A question is nil if there is no need to wait.
+func (s *sampler) askLimiters(infos []registry.LimiterInfo) []*question[limiter.Statistics] {
+	questions := make([]*question[limiter.Statistics], len(infos))
+	seen := map[string]bool{}
+	for i, info := range infos {
+		series := s.limiterSeries(info.Name, info.Limiter, seen)
+		if series == nil {
+			continue
+		}
+		if asker, ok := info.Limiter.(interface {
+			StatisticsContext(ctx context.Context) limiter.Statistics
+		}); ok {
+			questions[i] = series.statistics.ask("Statistics of a limiter", func() limiter.Statistics {
+				// If the store does not answer, the limiter returns what it knows before the snapshot gives up.
+				ctx, cancel := context.WithTimeout(context.Background(), answerTimeout*3/4)
+				defer cancel()
+				return asker.StatisticsContext(ctx)
+			})
+		}
+	}
+	s.prune(seen)
+	return questions
+}
+
+func (s *sampler) limiterStates(ctx context.Context, now time.Time, infos []registry.LimiterInfo, questions []*question[limiter.Statistics], keys []*question[keysAnswer]) []limiterState {
+	states := make([]limiterState, 0, len(infos))
+	for i, info := range infos {
+		states = append(states, s.limiterState(ctx, now, info, questions[i], keys[i]))
+	}
+	return states
+}
+
+func (s *sampler) limiterState(ctx context.Context, now time.Time, info registry.LimiterInfo, q *question[limiter.Statistics], keys *question[keysAnswer]) limiterState {
+	state := describeLimiter(info)
+	series := s.limiters[info.Name]
+	if series == nil {
+		state.Note = "there are too many limiters: this one has no figures"
+		return state
+	}
+	st, known := localStatistics(info.Limiter)
+	if q != nil {
+		if answer, ok := q.wait(ctx); ok {
+			st = answer
+		} else {
+			state.Note = "the store has not answered in time: what is available is as last known"
+		}
+	}
+	if known {
+		series.add(now, st.SuccessfulLeases, st.FailedLeases)
+		state.Granted, state.Rejected = new(st.SuccessfulLeases), new(st.FailedLeases)
+		if !state.partitioned {
+			state.Available, state.Queued = new(st.AvailablePermits), new(st.QueuedPermits)
+		}
+	} else if keys != nil { // a partitioned limiter in this process counts only rejections, and only while it is asked
+		if answer, ok := keys.wait(ctx); ok {
+			if series.add(now, 0, answer.total); series.rejectedRate.n > 1 {
+				state.Rejected = new(answer.total)
+			}
+		}
+	}
+	if l, ok := info.Limiter.(interface{ Len() int }); ok {
+		state.Partitions = new(l.Len())
+	}
+	state.GrantedRate, state.RejectedRate = series.grantedRate.perSecond(), series.rejectedRate.perSecond()
+	state.Since = series.rejecting
+	state.History = series.columnsInOrder()
+	switch {
+	case state.RejectedRate > state.GrantedRate && state.Granted != nil:
+		state.Level = levelError
+	case state.RejectedRate > 0:
+		state.Level = levelWarning
+	case state.Override != nil || state.Note != "":
+		state.Level = levelNotice
+	}
+	return state
 }

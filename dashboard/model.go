@@ -94,8 +94,9 @@ type pipelineState struct {
 	LastReload time.Time       `json:"last_reload,omitzero"`
 	Error      string          `json:"error,omitempty"` // why the last reload failed
 	Strategies []strategyState `json:"strategies"`
-	Note       string          `json:"note,omitempty"` // what is missing here, and why
-	Events     []pipelineEvent `json:"events"`         // what is out of the ordinary
+	Overridden []string        `json:"overridden,omitempty"` // its limiters whose limits are overridden
+	Note       string          `json:"note,omitempty"`       // what is missing here, and why
+	Events     []pipelineEvent `json:"events"`               // what is out of the ordinary
 }
 
 // A strategyState is one strategy of a pipeline.

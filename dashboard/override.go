@@ -5,14 +5,17 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/registry"
 )
@@ -134,7 +137,7 @@ func (d *Dashboard) doOverride(ctx context.Context, q *request) (result, error) 
 	length, err := readOverride(&o, limits, q.form)
 	if err == nil {
 		o.Until = time.Now().Add(length)
-		err = d.options.Registry.Override(ctx, o)
+		err = byLabel(d.options.Registry.Override(ctx, o), limits)
 	}
 	if err != nil {
 		return result{}, &formError{err, overrideForm(info, limits, q.form)}
@@ -147,7 +150,7 @@ func (d *Dashboard) doOverride(ctx context.Context, q *request) (result, error) 
 
 // readOverride reads the form into o, and returns for how long the override lasts. The error has all problems.
 func readOverride(o *registry.Override, limits any, form url.Values) (time.Duration, error) {
-	var problems []error
+	problems := unknownFields(limits, form)
 	v := reflect.New(reflect.TypeOf(limits)).Elem()
 	v.Set(reflect.ValueOf(limits))
 	for i := range v.NumField() {
@@ -171,6 +174,45 @@ func readOverride(o *registry.Override, limits any, form url.Values) (time.Durat
 		return 0, errors.Join(problems...)
 	}
 	return length, nil
+}
+
+// byLabel returns err with the labels that the fields of limits have in the form.
+func byLabel(err error, limits any) error {
+	wrong, ok := errors.AsType[*weir.OptionsError](err)
+	if !ok {
+		return err
+	}
+	label := func(path string) string {
+		f, ok := reflect.TypeOf(limits).FieldByName(strings.TrimPrefix(path, "Options."))
+		if !ok {
+			return path
+		}
+		name, _, _ := nameOf(f)
+		return strings.ReplaceAll(name, "_", " ")
+	}
+	var problems []error
+	for _, f := range wrong.Fields {
+		problems = append(problems, errors.New(f.Text(label(f.Path), label)))
+	}
+	return errors.Join(problems...)
+}
+
+// unknownFields returns an error for each field of the form that an override does not have. If they were ignored, a typing
+// error would answer that the limits are changed when they are not.
+func unknownFields(limits any, form url.Values) (problems []error) {
+	known := []string{"do", "target", "for", "reason"}
+	t := reflect.TypeOf(limits)
+	for i := range t.NumField() {
+		if name, _, skip := nameOf(t.Field(i)); !skip && !isManual(name) {
+			known = append(known, "set."+name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(form)) {
+		if !slices.Contains(known, name) {
+			problems = append(problems, fmt.Errorf("there is no field %q, there are %s", printable(shorten(name, 60)), strings.Join(known, ", ")))
+		}
+	}
+	return problems
 }
 
 // setField sets an option to the value that text has. An empty text is the zero value.

@@ -103,13 +103,16 @@ var titles = map[string]string{
 }
 
 // page returns a page with what all of them have.
-func (d *Dashboard) page(_ *http.Request, name string, q query) *page {
+func (d *Dashboard) page(name string, q query) *page {
 	p := &page{
 		Name: name, Title: titles[name], Instance: d.options.Instance, ReadOnly: d.options.Authorize == nil,
 		Hash: assetsHash, Query: q, Sorts: sorts, Time: time.Now().UTC(),
 	}
 	if s := q.encode(); s != "" {
 		p.Suffix = "?" + s
+	}
+	if name == "events" || name == "keys" || name == "files" {
+		p.Sorts = nil // these are in their own order
 	}
 	p.Nav = append(p.Nav, navItem{pageOverview, titles[pageOverview]})
 	for _, each := range sectionNames {

@@ -108,7 +108,7 @@ func (v *view) writePipelines(b *bytes.Buffer) {
 		for _, e := range p.Events {
 			events = append(events, fmt.Sprintf("%s %s/s (%d)", e.Name, plainRate(e.Rate), e.Total))
 		}
-		t.row(p.Name, fmt.Sprint(p.Version), fmt.Sprint(p.Running), fmt.Sprint(p.Draining), cmp.Or(p.Error, "ok"),
+		t.row(p.Name, fmt.Sprint(p.Version), fmt.Sprint(p.Running), fmt.Sprint(p.Draining), cmp.Or(p.Error, prefixed("override of ", strings.Join(p.Overridden, ", ")), "ok"),
 			strings.Join(strategies, " > "), strings.Join(events, ", "))
 	}
 	t.end()

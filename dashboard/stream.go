@@ -54,7 +54,7 @@ func (d *Dashboard) serveStream(w http.ResponseWriter, r *http.Request) {
 	_, next := d.newest()
 	for {
 		if snap != nil {
-			if s.update(newView(snap, name, q), len(snap.Trouble)) != nil {
+			if s.update(newView(snap, name, q, formatHTML), len(snap.Trouble)) != nil {
 				return
 			}
 			beat.Reset(heartbeat)

@@ -288,7 +288,7 @@ func TestStream_ManyTabsConcurrentSafe(t *testing.T) {
 					return
 				}
 			}
-			t.Error("neither a tick nor a refusal")
+			t.Error("neither a tick nor a refusal", scanner.Err())
 		})
 		tabs.Go(func() {
 			resp, err := server.Client().Get(server.URL + "/overview.json")

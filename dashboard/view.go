@@ -11,9 +11,11 @@ import (
 )
 
 const (
-	// overviewRows bounds the rows of each table of the first page, and pageRows those of a page of its own.
+	// overviewRows bounds the rows of each table of the first page, and pageRows the rows of a page of its own. JSON and
+	// text are not sent every two seconds and have up to dataRows.
 	overviewRows = 12
-	pageRows     = 1000
+	pageRows     = 200
+	dataRows     = 1000
 )
 
 // sectionNames are the pages that are one part of a snapshot, in the order of the menu.
@@ -31,8 +33,8 @@ type view struct {
 	has    map[string]bool // the sections that have something before the filter
 }
 
-// newView returns the view of a page.
-func newView(snap *snapshot, name string, q query) *view {
+// newView returns the view of a page in a format.
+func newView(snap *snapshot, name string, q query, f format) *view {
 	mine := *snap
 	v := &view{snapshot: &mine, Query: q, name: name, hidden: map[string]int{}, has: map[string]bool{
 		"keys": len(snap.Keys) > 0, "stores": len(snap.Stores) > 0, "files": len(snap.Files) > 0, "circuits": len(snap.Circuits) > 0, "jobs": snap.Jobs != nil,
@@ -58,7 +60,7 @@ func newView(snap *snapshot, name string, q query) *view {
 		mine.Jobs = filter(snap.Jobs, func(j jobState) bool { return has(j.Name, j.Type, j.Key) })
 	}
 	v.sort()
-	v.cut()
+	v.cut(f)
 	v.leaveOut()
 	return v
 }
@@ -129,10 +131,13 @@ func sortBy[T any](all []T, by string, what func(T) (level, float64, string)) {
 }
 
 // cut bounds the lists.
-func (v *view) cut() {
-	n := pageRows
-	if v.name == pageOverview {
+func (v *view) cut(f format) {
+	n := dataRows
+	switch {
+	case v.name == pageOverview:
 		n = overviewRows
+	case f == formatHTML:
+		n = pageRows
 	}
 	v.Limiters = cut(v, "limiters", v.Limiters, n)
 	v.Pipelines = cut(v, "pipelines", v.Pipelines, n)

@@ -75,7 +75,7 @@ func TestParse_Syntax(t *testing.T) {
 		"colon":           {"a: b: c", "f:1:5: mapping values are not allowed in this context"},
 		"open list":       {"a: [1, 2", "f:2:1: while parsing a flow sequence that begins at 1:4: did not find expected ',' or ']'"},
 		"open quote":      {"a: \"x", "f:1:6: while scanning a quoted scalar that begins at 1:4: found unexpected end of stream"},
-		"indentation":     {"a:\n  - b\n c: d\n", "f:3:2: while parsing a block mapping that begins at 1:1: did not find expected key"},
+		"indentation":     {"a:\n  - b\n c: d\n", "f:3:2: while parsing a block mapping that begins at 1:1: did not find expected key; all keys of a mapping must be indented by the same number of spaces"},
 		"unknown anchor":  {"a: *x", "f:1:4: unknown anchor 'x' referenced"},
 		"cut JSON":        {`{"pipelines": {"a":`, "f:2:1: while parsing a flow node: did not find expected node content"},
 		"two halves":      {`{"a": "\ud83d\ude00"}`, "f:1:10: while scanning a quoted scalar that begins at 1:7: found invalid Unicode character escape code"},

@@ -15,7 +15,7 @@ import (
 //
 //   - the result of a method ErrorType() string of an error in the tree;
 //   - else "context.DeadlineExceeded" or "context.Canceled" if err is one of them;
-//   - else the name of the first error that is not a wrapper of package fmt or errors, if it is a variable of this module,
+//   - else the name of the first error that is not a wrapper of package fmt, errors or the strategies, if it is a variable of this module,
 //     such as "pipeline.ErrClosed";
 //   - else its type, such as "*net.OpError".
 func errorType(err error) string {
@@ -70,9 +70,20 @@ func unwrapped(err error) error {
 			}
 			err = inner[0]
 		default:
-			return err
+			a, ok := err.(addition)
+			if !ok || a.Cause() == nil {
+				return err
+			}
+			err = a.Cause()
 		}
 	}
+}
+
+// An addition is an error of the strategies that only adds to its cause, such as how many attempts there were. Other errors with
+// a method Cause, as those of pkg/errors, are types that a program may want to see.
+type addition interface {
+	NotCalled() bool
+	Cause() error
 }
 
 // sentinels are the error variables of this module, which all have the same type.

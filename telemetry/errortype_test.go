@@ -11,12 +11,17 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/strategies/budget"
 	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/weirtest"
 )
 
 type named struct{ name string }
@@ -60,6 +65,22 @@ func TestErrorType(t *testing.T) {
 	}
 	for _, tt := range tests {
 		assert.Equal(t, tt.want, errorType(tt.err), "%#v", tt.err)
+	}
+}
+
+// What a strategy adds to an error, such as that nothing was called, does not hide its type.
+func TestErrorType_OfStrategies(t *testing.T) {
+	lost := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	nothing := weir.Must(budget.New(&budget.Options{Ratio: -1, MinPerSecond: -1}))
+	for _, s := range []pipeline.Strategy{
+		ratelimit.New(weirtest.NewLimiter(weirtest.Fail(lost)), nil),
+		retry.New(&retry.Options{Budget: nothing}),
+	} {
+		p := weir.Must(pipeline.New("orders", s))
+		err := p.Execute(t.Context(), func(context.Context) error { return lost })
+		require.ErrorIs(t, err, lost)
+		require.NotEqual(t, error(lost), err, "it is wrapped")
+		assert.Equal(t, "*net.OpError", errorType(err), "%T", err)
 	}
 }
 

@@ -220,7 +220,8 @@ func (o *options) start(ctx context.Context, command func(listen string) (*exec.
 	if err != nil {
 		return p, err
 	}
-	c.Stderr = os.Stderr
+	var log bytes.Buffer
+	c.Stderr = &log
 	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
 	c.WaitDelay = 5 * time.Second
 	if err := c.Start(); err != nil {
@@ -235,7 +236,7 @@ func (o *options) start(ctx context.Context, command func(listen string) (*exec.
 		}
 		select {
 		case err := <-ended:
-			return p, fmt.Errorf("%s ended: %w", c.Path, cmp.Or(err, context.Canceled))
+			return p, fmt.Errorf("%s ended: %w\n%s", c.Path, cmp.Or(err, context.Canceled), log.Bytes())
 		case <-ctx.Done():
 			return p, ctx.Err()
 		case <-time.After(20 * time.Millisecond):

@@ -36,6 +36,9 @@ func (c *command) gateway(args []string) int {
 		c.complain("weir gateway: %v\n", err)
 		help(c.stderr)
 		return exitError
+	case o.Config == "" && f.NArg() > 0:
+		c.complain("weir gateway: the file stands after -config: weir gateway -config %s\n", f.Arg(0))
+		return exitError
 	case o.Config == "":
 		c.complain("weir gateway: -config must name a file\n")
 		return exitError

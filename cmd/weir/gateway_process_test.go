@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -63,6 +64,9 @@ func startGateway(t *testing.T, config string, args ...string) *process {
 		lines := bufio.NewScanner(stderr)
 		for lines.Scan() {
 			p.line(lines.Bytes(), ready)
+		}
+		if err := lines.Err(); err != nil && !errors.Is(err, os.ErrClosed) {
+			t.Errorf("the log of weir gateway: %v", err)
 		}
 		p.ended <- p.cmd.Wait()
 		close(p.ended)

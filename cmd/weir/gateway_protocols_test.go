@@ -112,7 +112,7 @@ func assertEcho(t *testing.T, url string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	c, _, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPClient: &http.Client{Transport: client.Transport}}) //nolint:bodyclose // it need not be closed
+	c, _, err := websocket.Dial(ctx, url, webSocketOptions(client)) //nolint:bodyclose // it need not be closed
 	require.NoError(t, err)
 	defer c.CloseNow()
 	for _, message := range []string{"a", strings.Repeat("long ", 5000)} {

@@ -16,7 +16,7 @@ const gatewayFile = "testdata/gateway.yaml"
 
 func TestCheck_Gateway(t *testing.T) {
 	r := weir("", "check", gatewayFile)
-	assert.Equal(t, result{0, gatewayFile + ": ok: 2 pipelines, 6 shared limiters, 1 budget, gateway with 5 routes\n", ""}, r)
+	assert.Equal(t, result{0, gatewayFile + ": ok: 2 pipelines, 6 named limiters, 1 budget, gateway with 5 routes\n", ""}, r)
 }
 
 const smallGateway = `
@@ -45,7 +45,7 @@ func TestCheck_GatewayIsStrict(t *testing.T) {
 
 func TestCheck_GatewayWarnings(t *testing.T) {
 	r := weir(smallGateway, "check", "-")
-	assert.Equal(t, result{0, "-: ok: 0 pipelines, 1 shared limiter, gateway with 1 route\n",
+	assert.Equal(t, result{0, "-: ok: 0 pipelines, 1 named limiter, gateway with 1 route\n",
 		"-: warning: the limiter a has no max_partitions, which bounds its memory: clients can make up keys\n-: warning: gateway.policies.q is not used\n"}, r)
 }
 

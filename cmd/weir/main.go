@@ -164,6 +164,12 @@ func (c *command) withFlags(name string, args []string, least int, do func(args 
 		c.complain("weir %s: which file?\n", name)
 		return exitError
 	}
+	for _, arg := range f.Args()[min(1, f.NArg()):] {
+		if len(arg) > 1 && arg[0] == '-' {
+			c.complain("weir %s: flags stand before the file, found %s after it\n", name, arg)
+			return exitError
+		}
+	}
 	if !c.strict {
 		c.kinds.AcceptUnknown()
 	}
@@ -186,9 +192,9 @@ func (c *command) check(files []string) int {
 	return status
 }
 
-// summary returns how many pipelines, limiters and budgets f has.
+// summary returns how many pipelines, named limiters and budgets f has.
 func summary(f *reload.File) string {
-	words := count(len(f.Pipelines()), "pipeline") + ", " + count(len(f.Limiters()), "shared limiter")
+	words := count(len(f.Pipelines()), "pipeline") + ", " + count(len(f.Limiters()), "named limiter")
 	if budgets := len(f.Budgets()); budgets > 0 {
 		words += ", " + count(budgets, "budget")
 	}

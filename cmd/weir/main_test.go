@@ -61,7 +61,7 @@ func TestCheck(t *testing.T) {
 	right, mistaken := write(t, good), write(t, bad)
 
 	r := weir("", "check", right)
-	assert.Equal(t, result{0, right + ": ok: 1 pipeline, 1 shared limiter\n", ""}, r)
+	assert.Equal(t, result{0, right + ": ok: 1 pipeline, 1 named limiter\n", ""}, r)
 
 	r = weir("", "check", mistaken, right)
 	assert.Equal(t, 1, r.status)
@@ -96,7 +96,7 @@ pipelines:
       - chaos_outcome: {outcome: stale}
       - chaos_behavior: {behavior: flush}
 `
-	assert.Equal(t, result{0, "-: ok: 1 pipeline, 0 shared limiters, 1 budget\n", ""}, weir(file, "check", "-"))
+	assert.Equal(t, result{0, "-: ok: 1 pipeline, 0 named limiters, 1 budget\n", ""}, weir(file, "check", "-"))
 	r := weir(file, "check", "-strict", "-")
 	assert.Equal(t, 1, r.status)
 	for _, name := range []string{"cached", "ops", "boom", "stale", "flush"} {
@@ -107,12 +107,19 @@ pipelines:
 	assert.Equal(t, 0, r.status, r.err)
 }
 
+func TestFlagsAfterTheFile(t *testing.T) {
+	assert.Equal(t, result{2, "", "weir explain: flags stand before the file, found -request after it\n"},
+		weir(good, "explain", "-", "-request", "GET /"))
+	assert.Equal(t, result{2, "", "weir gateway: the file stands after -config: weir gateway -config weir.yaml\n"},
+		weir("", "gateway", "weir.yaml"))
+}
+
 func TestCheck_Stores(t *testing.T) {
 	const file = `
 limiters: {logins: {concurrency: {permit_limit: 2}, store: {name: redis, lease_ttl: 5s}}}
 pipelines: {login: {strategies: [rate_limiter: {limiter: logins}]}}
 `
-	assert.Equal(t, result{0, "-: ok: 1 pipeline, 1 shared limiter\n", ""}, weir(file, "check", "-"))
+	assert.Equal(t, result{0, "-: ok: 1 pipeline, 1 named limiter\n", ""}, weir(file, "check", "-"))
 	r := weir(file, "check", "-strict", "-store", "postgres", "-")
 	assert.Equal(t, 1, r.status)
 	assert.Contains(t, r.err, `no store "redis", there is only postgres`)

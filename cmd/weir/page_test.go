@@ -47,12 +47,11 @@ func TestPage_FiveMinutes(t *testing.T) {
 			script += "cd '" + dir + "'\n"
 		}
 	}
-	for _, port := range []string{"8080", "9900", "9001"} {
-		script = strings.ReplaceAll(script, port, freePort(t))
-	}
-	script = strings.Replace(script, "weir gateway -config", "weir gateway -admin 127.0.0.1:"+adminPort(t, script)+" -config", 1)
+	ports := freePorts(t, 3)
+	script = strings.NewReplacer("8080", ports[0], "9900", ports[1], "9001", ports[2]).Replace(script)
+	script = strings.Replace(script, "weir gateway -config", "weir gateway -admin 127.0.0.1:"+ports[1]+" -config", 1)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	bash := exec.CommandContext(ctx, "bash", "-c", script)
 	bash.Env = append(os.Environ(), "GOBIN="+dir, "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
@@ -100,21 +99,16 @@ func pattern(shown string) string {
 	return "^" + strings.Join(lines, `\s*\n`) + `\s*$`
 }
 
-// freePort returns a port that nothing listens on.
-func freePort(t *testing.T) string {
+// freePorts returns ports that nothing listens on.
+func freePorts(t *testing.T, n int) (ports []string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	require.NoError(t, err)
-	return port
-}
-
-// adminPort returns the port that stands in the script in place of the default of the admin listener.
-func adminPort(t *testing.T, script string) string {
-	t.Helper()
-	found := regexp.MustCompile(`http://127\.0\.0\.1:(\d+)/ready`).FindStringSubmatch(script)
-	require.NotNil(t, found)
-	return found[1]
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer l.Close() // together at the end, so that none comes twice
+		_, port, err := net.SplitHostPort(l.Addr().String())
+		require.NoError(t, err)
+		ports = append(ports, port)
+	}
+	return ports
 }

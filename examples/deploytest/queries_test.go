@@ -159,6 +159,8 @@ func (f *fleet) testTroubles(t *testing.T) {
 		{"Answers without a decision", "http/open let pass", aScrape},
 		{"Executions by pipeline", "retries", aScrape},
 		{"Failed executions by error", "timeout *timeout.Error", aScrape},
+		{"Failed executions by error", "broken *errors.errorString", aScrape},
+		{"Failed executions by error", "budget *errors.errorString", aScrape},
 		{"Attempts by number", "retries 1", aScrape},
 		{"Retries, hedges, timeouts, fallbacks", "retries OnRetry", aScrape},
 		{"Retries, hedges, timeouts, fallbacks", "hedge OnHedging", aScrape},

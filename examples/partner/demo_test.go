@@ -316,6 +316,9 @@ func TestDemo_PostgresStandsStill(t *testing.T) {
 				server.Resume()
 			}
 		}
+		if err := lines.Err(); err != nil {
+			t.Error(err)
+		}
 	}()
 	var errOut strings.Builder
 	status := command(t.Context(), []string{"-for", "4s", "-every", "100ms", "-postgres", server.URL}, strings.NewReader(""), writer, &errOut)

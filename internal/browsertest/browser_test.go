@@ -1,3 +1,7 @@
+// The driver of the browser starts processes.
+
+//go:build !js
+
 package browsertest
 
 import (

@@ -1,7 +1,6 @@
 package circuitbreaker
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/weir-go/weir/pipeline"
@@ -30,7 +29,7 @@ func (e *OpenError) Error() string {
 		how = "half open, and being probed"
 	}
 	if e.retryAfter > 0 {
-		how += fmt.Sprintf(", retry after %v", e.retryAfter)
+		how += ", " + judge.Wait(e.retryAfter)
 	}
 	return "circuitbreaker: " + judge.Text(e.Source, "the circuit is "+how, nil)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/textenum"
+	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
 // A State says what a circuit does with executions. Its text form is "closed", "open", "half_open" or "isolated".
@@ -94,7 +95,7 @@ func (s Statistics) String() string {
 		text += fmt.Sprintf(", %d probes running", s.Probes)
 	}
 	if s.RetryAfter > 0 {
-		text += fmt.Sprintf(", retry after %v", s.RetryAfter)
+		text += ", " + judge.Wait(s.RetryAfter)
 	}
 	return text
 }

@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -33,7 +32,7 @@ func (e *RejectedError) Error() string {
 		details = append(details, e.Reason)
 	}
 	if after, ok := e.RetryAfter(); ok {
-		details = append(details, fmt.Sprintf("retry after %v", after))
+		details = append(details, judge.Wait(after))
 	}
 	text := "ratelimit: " + judge.Text(e.Source, "rejected", nil)
 	if len(details) > 0 {

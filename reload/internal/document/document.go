@@ -133,6 +133,9 @@ func syntaxError(data []byte, err error) (at Place, message string) {
 		}
 		message += ": " + load.Message
 	}
+	if load.Message == "did not find expected key" {
+		message += "; all keys of a mapping must be indented by the same number of spaces"
+	}
 	return at, message
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/weir-go/weir/pipeline"
 )
@@ -42,10 +43,12 @@ func NotCalled(err error) bool {
 // Uncalled returns err with a NotCalled that returns true: a strategy failed before it called anything.
 func Uncalled(err error) error { return &uncalledError{err} }
 
+// The errors of this package only add to others. Their method Cause returns the one that telemetry names in error.type.
 type uncalledError struct{ error }
 
 func (e *uncalledError) Unwrap() error   { return e.error }
 func (e *uncalledError) NotCalled() bool { return true }
+func (e *uncalledError) Cause() error    { return e.error }
 
 // ReportAttempt reports e, which has the outcome of an attempt, as an [pipeline.EventExecutionAttempt]. An attempt of
 // a severity above Information was handled.
@@ -65,6 +68,20 @@ func Text(source pipeline.Source, what string, err error) string {
 		what += ": " + err.Error()
 	}
 	return what
+}
+
+// Wait returns "retry after 1.5s" for a text that people read: rounded up to a millisecond, and above 10 seconds to a
+// second.
+func Wait(d time.Duration) string {
+	unit := time.Millisecond
+	if d > 10*time.Second {
+		unit = time.Second
+	}
+	rounded := d.Round(unit)
+	if rounded < d {
+		rounded += unit
+	}
+	return "retry after " + rounded.String()
 }
 
 // GaveUp returns last, the error of the last attempt, joined with the reason why no other follows. attempts counts the
@@ -92,6 +109,7 @@ func (e *gaveUpError) Error() string {
 }
 
 func (e *gaveUpError) Unwrap() []error { return []error{e.last, e.reason} }
+func (e *gaveUpError) Cause() error    { return e.last }
 
 // NotCalled is that of the last failure, because the reason is not the failure of a call.
 func (e *gaveUpError) NotCalled() bool { return NotCalled(e.last) }

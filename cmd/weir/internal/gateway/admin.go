@@ -19,7 +19,7 @@ func (g *gateway) listenAdmin(c gatewayconfig.Gateway, dashboard http.Handler) (
 	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, addressError("admin", g.options.Admin, err)
 	}
 	return &http.Server{
 		Handler:           g.adminHandler(c, dashboard),

@@ -36,7 +36,7 @@ func (g *gateway) newDashboard(c gatewayconfig.Gateway, h *proxy.Handler) (*page
 	}
 	if c.Dashboard.TokenFile != "" {
 		if _, err := readToken(c.Dashboard.TokenFile); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("gateway.dashboard.token_file: %w", err)
 		}
 		o.Authorize = g.authorize
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log"
 	"log/slog"
@@ -43,7 +44,7 @@ func (g *gateway) listen(base context.Context, c gatewayconfig.Gateway, h http.H
 	if c.TLS != nil {
 		var err error
 		if g.pair, err = tlsfiles.Load(c.TLS.Certificate, c.TLS.Key); err != nil {
-			return nil, nil, err
+			return nil, nil, fmt.Errorf("gateway.tls: %w", err)
 		}
 		server.TLSConfig = &tls.Config{
 			MinVersion:     tls.VersionTLS12,
@@ -53,13 +54,21 @@ func (g *gateway) listen(base context.Context, c gatewayconfig.Gateway, h http.H
 	}
 	l, err := open(cmp.Or(g.options.Listen, c.Listen))
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, addressError("listen", g.options.Listen, err)
 	}
 	l = proxy.NewListener(l)
 	if server.TLSConfig != nil {
 		l = tls.NewListener(l, server.TLSConfig)
 	}
 	return server, l, nil
+}
+
+// addressError names what an address comes from: the flag, if it is set, or the field of the file.
+func addressError(name, flag string, err error) error {
+	if flag != "" {
+		return fmt.Errorf("-%s: %w", name, err)
+	}
+	return fmt.Errorf("gateway.%s: %w", name, err)
 }
 
 // open listens on host:port, or on the socket unix:PATH. It removes a socket that a process has left behind.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
@@ -37,7 +38,11 @@ func (s *sampler) Handle(ctx context.Context, r slog.Record) error {
 		}
 		return event == ""
 	})
-	if event != "" {
+	switch event {
+	case pipeline.EventPipelineExecuted, pipeline.EventExecutionAttempt:
+		return nil // each request has them; metrics and the access log say what became of it
+	case "":
+	default:
 		if lease, err := s.perEvent.TryAcquire(ctx, event, 1); err == nil && !lease.Acquired() {
 			return nil
 		}

@@ -19,12 +19,17 @@ func (a *Address) UnmarshalText(text []byte) error {
 	const wanted = "must be a URL such as http://10.0.0.7:8080 or https://[2001:db8::7]"
 	u, err := url.Parse(string(text))
 	if err != nil {
+		if !strings.Contains(string(text), "://") {
+			return errors.New(wanted + ": http:// or https:// is missing")
+		}
 		if inner, ok := errors.AsType[*url.Error](err); ok {
 			err = inner.Err
 		}
 		return fmt.Errorf("%s: %w", wanted, err)
 	}
 	switch host := u.Hostname(); {
+	case u.Host == "" && !strings.Contains(string(text), "://"):
+		return errors.New(wanted + ": http:// or https:// is missing")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return fmt.Errorf("%s: the scheme is %q", wanted, u.Scheme)
 	case host == "":

@@ -105,7 +105,8 @@ func TestInvalid(t *testing.T) {
 			"per-user: {partitioned: {key: order, each: {concurrency: {permit_limit: 1}}}}\n  a2: {chain: [a, per-user]}\ngateway2: 1", `unknown field "gateway2", did you mean "gateway"?`},
 
 		{upstreams, "upstreams: {u: {addresses: []}}", `addresses must have at least one address`},
-		{upstreams, "upstreams: {u: {addresses: ['127.0.0.1:9001']}}", `gateway.upstreams.u.addresses[0]: must be a URL such as`},
+		{upstreams, "upstreams: {u: {addresses: ['127.0.0.1:9001']}}", `https://[2001:db8::7]: http:// or https:// is missing`},
+		{upstreams, "upstreams: {u: {addresses: ['localhost:9001']}}", `gateway.upstreams.u.addresses[0]: must be a URL such as http://10.0.0.7:8080 or https://[2001:db8::7]: http:// or https:// is missing`},
 		{upstreams, "upstreams: {u: {addresses: ['http://a', 'http://a/']}}", `addresses[1] must not be there twice`},
 		{upstreams, "upstreams: {u: {addresses: ['http://a', 'https://b']}}", `must have the same scheme`},
 		{upstreams, "upstreams: {u: {addresses: ['http://a'], tls: {ca: b}}}", `tls must be left out: no address has https`},

@@ -351,6 +351,7 @@ func TestStreams(t *testing.T) {
 			_, _ = fmt.Fprintf(w, "data: %s\n\n", lines.Text())
 			_ = rc.Flush()
 		}
+		assert.NoError(t, lines.Err())
 	}))
 	g := gateway(t, TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
 	in, out := io.Pipe()
@@ -367,7 +368,9 @@ func TestStreams(t *testing.T) {
 		assert.Equal(t, fmt.Sprintf("data: %d\n", i), line)
 		_, _ = lines.ReadString('\n')
 	}
-	_ = out.Close()
+	require.NoError(t, out.Close())
+	_, err = io.Copy(io.Discard, lines) // the upstream has read the end
+	require.NoError(t, err)
 	_ = resp.Body.Close()
 }
 

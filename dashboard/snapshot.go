@@ -1,0 +1,126 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/registry"
+)
+
+// snapshot reads everything.
+func (s *sampler) snapshot(now time.Time) *snapshot {
+	o := &s.dashboard.options
+	o.Events.flush(now)
+	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+	defer cancel()
+	infos := make([]registry.LimiterInfo, 0)
+	for _, info := range o.Registry.Limiters() {
+		infos = append(infos, info)
+	}
+	jobs := s.askJobs()
+	statistics := s.askLimiters(infos)
+	keys := s.askKeys(infos)
+	pipelines := s.pipelineInfos()
+
+	snap := &snapshot{
+		Time: now.UTC(), Instance: o.Instance, Started: s.dashboard.started.UTC(), ReadOnly: o.Authorize == nil, HashedKeys: !o.ShowKeys,
+		Files:     s.files(),
+		Limiters:  s.limiterStates(ctx, now, infos, statistics, keys),
+		Keys:      s.keyStates(ctx, infos, keys),
+		Pipelines: s.pipelineStates(ctx, pipelines),
+		Circuits:  s.circuitStates(now),
+		Events:    s.events(),
+		Stores:    s.storeStates(now),
+	}
+	markOverrides(snap)
+	s.jobStates(ctx, jobs, snap)
+	s.addTrouble(snap)
+	snap.Summary = summarize(snap)
+	return snap
+}
+
+// markOverrides notes in the pipelines which of their limiters are overridden.
+func markOverrides(snap *snapshot) {
+	for _, l := range snap.Limiters {
+		for i := range snap.Pipelines {
+			if p := &snap.Pipelines[i]; l.Override != nil && slices.Contains(l.Pipelines, p.Name) {
+				p.Overridden = append(p.Overridden, l.Name)
+			}
+		}
+	}
+}
+
+func (s *sampler) events() []eventState {
+	rows := s.dashboard.options.Events.all()
+	states := make([]eventState, 0, len(rows))
+	for _, r := range rows {
+		e := eventState{
+			Time: r.last.UTC(), Count: r.count, Name: r.name, Severity: r.severity, Source: cmp.Or(r.where, r.source.String()),
+			Operation: r.operation, Text: r.text, User: r.user, Key: s.dashboard.keyText(r.key),
+		}
+		if r.count > 1 {
+			e.First = r.first.UTC()
+		}
+		states = append(states, e)
+	}
+	return states
+}
+
+func (s *sampler) storeStates(now time.Time) []storeState {
+	stores := s.dashboard.options.Stores
+	states := make([]storeState, 0, len(stores))
+	for _, name := range slices.Sorted(maps.Keys(stores)) {
+		h, c := stores[name].Health(), stores[name].Counters()
+		if s.stores[name] == nil {
+			s.stores[name] = &rateMeter{}
+		}
+		s.stores[name].add(now, c.Calls)
+		state := storeState{
+			Name: name, Available: h.Err == nil, Listening: h.Listening, Since: utc(h.Since),
+			Calls: c.Calls, Failures: c.Failures, Decisions: c.Decisions, Cached: c.Cached, FromBlocks: c.FromBlocks, Outages: c.Outages,
+			CallRate: s.stores[name].perSecond(),
+		}
+		if h.Err != nil {
+			state.Error = errorText(h.Err)
+		}
+		for _, sh := range h.Shards {
+			each := shardState{Name: cmp.Or(sh.Shard, "keys of an unknown shard"), Since: utc(sh.Since)}
+			if sh.Err != nil {
+				each.Error = errorText(sh.Err)
+			}
+			state.Shards = append(state.Shards, each)
+		}
+		states = append(states, state)
+	}
+	return states
+}
+
+func (s *sampler) files() []fileState {
+	states := []fileState{}
+	for _, w := range s.dashboard.options.Watchers {
+		st := w.Status()
+		f := fileState{
+			Path: st.Path, Loads: st.Loads, Failures: st.Failures, LastAttempt: utc(st.LastAttempt), LastLoad: utc(st.LastLoad),
+			Pipelines: st.Pipelines,
+		}
+		if f.Pipelines == nil {
+			f.Pipelines = []string{}
+		}
+		if st.Err != nil {
+			f.Error = shorten(st.Err.Error(), 4*maxText)
+		}
+		states = append(states, f)
+	}
+	return states
+}
+
+// utc returns t in UTC, and the zero time as it is.
+func utc(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t.UTC()
+}
