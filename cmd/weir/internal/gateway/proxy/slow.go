@@ -1,9 +1,11 @@
 package proxy
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 )
@@ -23,7 +25,7 @@ type pacedBody struct {
 	stall, linger time.Duration
 
 	mu   sync.Mutex
-	over bool // the connection is no longer the request's
+	over bool // the deadline is no longer for this body to set
 }
 
 // paced returns the body of r for a handler, and a function to call when the handler returns.
@@ -43,8 +45,11 @@ func (h *Handler) paced(w http.ResponseWriter, r *http.Request) (body io.ReadClo
 func (b *pacedBody) Read(p []byte) (int, error) {
 	b.allow(time.Now().Add(b.stall))
 	n, err := b.ReadCloser.Read(p)
-	if err == nil || err == io.EOF {
+	switch {
+	case err == nil || err == io.EOF:
 		b.allow(time.Time{})
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		b.release()
 	}
 	return n, err
 }
@@ -72,6 +77,11 @@ func (b *pacedBody) allow(until time.Time) {
 // end bounds what net/http reads of the body after the handler.
 func (b *pacedBody) end() {
 	b.allow(time.Now().Add(b.linger))
+	b.release()
+}
+
+// release leaves the deadline as it is.
+func (b *pacedBody) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.over = true
