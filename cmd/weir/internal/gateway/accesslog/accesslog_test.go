@@ -31,12 +31,13 @@ func TestLog(t *testing.T) {
 		Began: time.Now(), Took: 1500 * time.Microsecond, Request: r, Client: "192.0.2.1", Status: 429, Sent: 18,
 		Route: "/orders/{id}", Upstream: "orders", Policy: "per-client", Decision: "rejected", Key: "secret", Fault: errors.New("why"),
 	}
-	New(w, Options{}).Write(&e)
-	New(w, Options{Query: true, Keys: true}).Write(&e)
+	New(w, Options{Key: func(string) string { return "#hash" }}).Write(&e)
+	New(w, Options{Query: true, Key: func(key string) string { return key }}).Write(&e)
 	closed(t, w)
 	lines := strings.Split(strings.TrimSpace(to.String()), "\n")
 	require.Len(t, lines, 2)
 	assert.NotContains(t, lines[0], "secret")
+	assert.Contains(t, lines[0], `"key":"#hash"`)
 	var line map[string]any
 	require.NoError(t, json.Unmarshal([]byte(lines[1]), &line))
 	delete(line, "time")
