@@ -31,7 +31,6 @@ const (
 // A Dashboard shows the pipelines of a registry. Make one with [New]. It is safe for concurrent use.
 type Dashboard struct {
 	options Options
-	key     [32]byte // for the hashes of keys
 	started time.Time
 	streams atomic.Int64 // pages that are updated by a stream
 	looked  atomic.Int64 // when a page was last asked for, in ns since started
@@ -61,6 +60,9 @@ func New(o Options) (*Dashboard, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
+	if o.HashKey == nil {
+		o.HashKey = NewKeyHash()
+	}
 	o.MaxStreams = cmp.Or(o.MaxStreams, DefaultMaxStreams)
 	if o.Instance == "" {
 		host, _ := os.Hostname()
@@ -74,7 +76,6 @@ func New(o Options) (*Dashboard, error) {
 		turn:    make(chan struct{}, 1),
 		next:    make(chan struct{}),
 	}
-	_, _ = rand.Read(d.key[:]) // it never fails
 	d.sampler.init(d)
 	go d.run()
 	return d, nil
@@ -167,10 +168,18 @@ func (d *Dashboard) keyText(key string) string {
 }
 
 // hash returns the hash of a key.
-func (d *Dashboard) hash(key string) string {
-	m := hmac.New(sha256.New, d.key[:])
-	_, _ = m.Write([]byte(key))
-	return "#" + hex.EncodeToString(m.Sum(nil)[:6])
+func (d *Dashboard) hash(key string) string { return d.options.HashKey(key) }
+
+// NewKeyHash returns a function for [Options.HashKey]. It hashes with a random secret of its own: without that, the hash of
+// an address would tell the address to everybody who tries all. The function is safe for concurrent use.
+func NewKeyHash() func(key string) string {
+	secret := make([]byte, 32)
+	_, _ = rand.Read(secret) // it never fails
+	return func(key string) string {
+		m := hmac.New(sha256.New, secret)
+		_, _ = m.Write([]byte(key))
+		return "#" + hex.EncodeToString(m.Sum(nil)[:6])
+	}
 }
 
 // event records what the dashboard has done.

@@ -48,9 +48,10 @@ func (c *command) gateway(args []string) int {
 	}
 	stop := make(chan os.Signal, 2)
 	signal.Notify(stop, syscall.SIGTERM, os.Interrupt)
-	defer signal.Stop(stop)
+	ignoreBrokenPipes()
 	o.Stdout, o.Stderr, o.Stop = c.stdout, c.stderr, stop
 	err := gateway.Run(context.Background(), o)
+	signal.Stop(stop) // before complain, which waits for the standard error
 	if err == nil {
 		return exitOK
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -83,6 +84,14 @@ func TestGateway_Dashboard(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(body), &answer), body)
 		return answer.Results
 	}
+	var logged any
+	require.Eventually(t, func() bool {
+		lines := p.accessLog()
+		if len(lines) > 0 {
+			logged = lines[0]["key"]
+		}
+		return logged != nil
+	}, patience, 10*time.Millisecond)
 	for range 2 { // it takes nothing
 		all := ask("/orders/7", "X-Api-Key: secret")
 		require.Len(t, all, 2)
@@ -91,6 +100,7 @@ func TestGateway_Dashboard(t *testing.T) {
 		assert.Equal(t, "per-key", all[1].Policy)
 		assert.False(t, all[1].Granted, "its one permit is taken")
 		assert.NotContains(t, all[1].Key, "secret")
+		assert.Equal(t, logged, all[1].Key, "a key of the dashboard can be found in the access log")
 		assert.True(t, ask("/orders/7", "X-Api-Key: other")[1].Granted)
 	}
 	assert.Empty(t, ask("/exempt", "X-Api-Key: secret"))

@@ -131,7 +131,11 @@ func (g *gateway) accessLog(c gatewayconfig.AccessLog) *accesslog.Log {
 	if c.Output == gatewayconfig.Stderr {
 		to = g.options.Stderr
 	}
-	return accesslog.New(g.writer(to), accesslog.Options{Query: c.Query, Keys: c.Keys})
+	o := accesslog.Options{Query: c.Query, Key: g.hashKey}
+	if c.Keys {
+		o.Key = func(key string) string { return key }
+	}
+	return accesslog.New(g.writer(to), o)
 }
 
 // writer returns the writer of an output.

@@ -31,6 +31,7 @@ func (g *gateway) newDashboard(c gatewayconfig.Gateway, h *proxy.Handler) (*page
 		Watchers: []*reload.Watcher{g.watcher},
 		Stores:   g.stores.byName(),
 		ShowKeys: c.Dashboard.ShowKeys,
+		HashKey:  g.hashKey,
 		Check:    func(r *http.Request) ([]dashboard.CheckResult, error) { return check(h, r) },
 		Logger:   g.logger,
 	}

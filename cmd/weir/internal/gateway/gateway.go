@@ -62,19 +62,20 @@ type gateway struct {
 	watcher   *reload.Watcher
 	pair      *tlsfiles.Pair // nil: no TLS
 	inForce   atomic.Pointer[gatewayconfig.Gateway]
-	draining  atomic.Bool // a shutdown has begun
+	draining  atomic.Bool             // a shutdown has begun
+	hashKey   func(key string) string // of limiters, in the access log and on the dashboard
 
 	mu      sync.Mutex
-	writers map[io.Writer]*accesslog.Writer // of logs that must not hold up requests
+	writers map[io.Writer]*accesslog.Writer // of logs, which must hold up nothing
 }
 
 // Run serves until it is told to stop. The error says why it could not begin to, or why it did not end in time; it is a
 // [*reload.FileError] if the file is wrong.
 func Run(ctx context.Context, o Options) (err error) {
 	o.Stdout, o.Stderr = &lockedWriter{to: o.Stdout}, &lockedWriter{to: o.Stderr}
-	g := &gateway{options: o, writers: make(map[io.Writer]*accesslog.Writer)}
+	g := &gateway{options: o, hashKey: dashboard.NewKeyHash(), writers: make(map[io.Writer]*accesslog.Writer)}
 	defer g.closeLogs()
-	g.logger = slog.New(slog.NewJSONHandler(o.Stderr, nil))
+	g.logger = slog.New(slog.NewJSONHandler(g.writer(o.Stderr), nil)) // a log that is stuck must not hold up a shutdown
 	if g.metrics, err = newMetrics(); err != nil {
 		return err
 	}
@@ -197,15 +198,19 @@ func (g *gateway) closeRegistry() {
 	}
 }
 
-// closeLogs writes what is left of the access log.
+// closeLogs writes what is left of the logs. That of the program is the last: it says what is wrong with the others.
 func (g *gateway) closeLogs() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, w := range g.writers {
+	for to, w := range g.writers {
+		if to == g.options.Stderr {
+			continue
+		}
 		if err := w.Close(ctx); err != nil {
 			g.logger.Warn("the rest of the access log could not be written", "error", err)
 		}
 	}
+	_ = g.writers[g.options.Stderr].Close(ctx) // there is nowhere to tell it
 }

@@ -3,8 +3,6 @@ package accesslog
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"log/slog"
 	"net/http"
 	"time"
@@ -13,7 +11,8 @@ import (
 // Options are what a [Log] writes.
 type Options struct {
 	Query bool // the query of the URL, which can have secrets
-	Keys  bool // the keys of limiters as they are; otherwise a hash of them
+	// Key returns how the key of a limiter is written: a hash of it, unless keys are not secret.
+	Key func(key string) string
 }
 
 // A Log is an access log. It is safe for concurrent use.
@@ -85,7 +84,7 @@ func (l *Log) Write(e *Entry) {
 		attrs = append(attrs, slog.Float64("waited", seconds(e.Waited)))
 	}
 	if e.Key != "" {
-		text("key", l.key(e.Key))
+		text("key", l.options.Key(e.Key))
 	}
 	if e.Aborted {
 		attrs = append(attrs, slog.Bool("aborted", true))
@@ -95,15 +94,6 @@ func (l *Log) Write(e *Entry) {
 	}
 	record.AddAttrs(attrs...)
 	_ = l.handler.Handle(context.Background(), record) // Writer.Write does not fail
-}
-
-// key returns how a key is written.
-func (l *Log) key(key string) string {
-	if l.options.Keys {
-		return key
-	}
-	sum := sha256.Sum256([]byte(key))
-	return "sha256:" + hex.EncodeToString(sum[:8])
 }
 
 // seconds returns d in seconds, to the microsecond.

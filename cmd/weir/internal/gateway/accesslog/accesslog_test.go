@@ -31,12 +31,13 @@ func TestLog(t *testing.T) {
 		Began: time.Now(), Took: 1500 * time.Microsecond, Request: r, Client: "192.0.2.1", Status: 429, Sent: 18,
 		Route: "/orders/{id}", Upstream: "orders", Policy: "per-client", Decision: "rejected", Key: "secret", Fault: errors.New("why"),
 	}
-	New(w, Options{}).Write(&e)
-	New(w, Options{Query: true, Keys: true}).Write(&e)
+	New(w, Options{Key: func(string) string { return "#hash" }}).Write(&e)
+	New(w, Options{Query: true, Key: func(key string) string { return key }}).Write(&e)
 	closed(t, w)
 	lines := strings.Split(strings.TrimSpace(to.String()), "\n")
 	require.Len(t, lines, 2)
 	assert.NotContains(t, lines[0], "secret")
+	assert.Contains(t, lines[0], `"key":"#hash"`)
 	var line map[string]any
 	require.NoError(t, json.Unmarshal([]byte(lines[1]), &line))
 	delete(line, "time")
@@ -98,4 +99,34 @@ func TestWriter_Stuck(t *testing.T) {
 	assert.Equal(t, 1+1024+1, strings.Count(to.to.String(), "\n"))
 	_, err := w.Write(line)
 	assert.NoError(t, err, "after the end")
+}
+
+// A failing is an output that fails until it is mended.
+type failing struct {
+	err error
+	to  bytes.Buffer
+}
+
+func (f *failing) Write(p []byte) (int, error) {
+	if err := f.err; err != nil {
+		f.err = nil
+		return 0, err
+	}
+	return f.to.Write(p)
+}
+
+// TestWriter_Fails checks that lines that could not be written, as on a full disk, are told later.
+func TestWriter_Fails(t *testing.T) {
+	to := &failing{err: errors.New("no space left on device")}
+	w := NewWriter(to)
+	_, _ = w.Write([]byte("lost\n"))
+	require.Eventually(t, func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.dropped == 1
+	}, 10*time.Second, time.Millisecond)
+	_, _ = w.Write([]byte("kept\n"))
+	closed(t, w)
+	assert.Contains(t, to.to.String(), "kept\n")
+	assert.Contains(t, to.to.String(), `"dropped":1`)
 }

@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -11,8 +12,8 @@ import (
 const maxBuffered = 1 << 20
 
 // A Writer writes to an output on a goroutine of its own, so that an output that blocks, such as a pipe that nothing
-// reads, holds up no request. Lines for which there is no room are dropped, and counted in a line of their own when the
-// output takes lines again. Make one with [NewWriter].
+// reads, holds up nothing. Lines for which there is no room, or that cannot be written, are dropped, and counted in a line
+// of their own when the output takes lines again. Make one with [NewWriter].
 type Writer struct {
 	to   io.Writer
 	wake chan struct{} // has room for one: there are lines, or closing is set
@@ -61,10 +62,12 @@ func (w *Writer) run() {
 		w.buffer, w.dropped = spare[:0], 0
 		w.mu.Unlock()
 		if dropped > 0 {
-			lines = fmt.Appendf(lines, "{\"level\":\"WARN\",\"msg\":\"lines of the access log were dropped: the output is too slow\",\"dropped\":%d}\n", dropped)
+			lines = fmt.Appendf(lines, "{\"level\":\"WARN\",\"msg\":\"lines were dropped: the output was too slow, or failed\",\"dropped\":%d}\n", dropped)
 		}
 		if len(lines) > 0 {
-			_, _ = w.to.Write(lines) // the log is the only place to tell it
+			if _, err := w.to.Write(lines); err != nil {
+				w.failed(bytes.Count(lines, []byte("\n")))
+			}
 		}
 		if spare = lines; cap(spare) > maxBuffered/4 {
 			spare = nil // a burst does not keep its memory
@@ -73,6 +76,13 @@ func (w *Writer) run() {
 			return
 		}
 	}
+}
+
+// failed counts lines as dropped. The output is the only place to tell it.
+func (w *Writer) failed(lines int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dropped += lines
 }
 
 // Close writes what is left. It waits for the output until ctx ends.

@@ -13,13 +13,15 @@ import (
 
 // A Handler serves the requests of the gateway: each runs through a pipeline whose innermost strategy is a [Table].
 type Handler struct {
-	pipeline *pipeline.Pipeline
-	running  atomic.Int64
-	stall    time.Duration
+	pipeline      *pipeline.Pipeline
+	running       atomic.Int64
+	stall, linger time.Duration
 }
 
 // NewHandler returns a Handler.
-func NewHandler(p *pipeline.Pipeline) *Handler { return &Handler{pipeline: p, stall: stallTime} }
+func NewHandler(p *pipeline.Pipeline) *Handler {
+	return &Handler{pipeline: p, stall: stallTime, linger: lingerTime}
+}
 
 // Running returns how many requests run, those included whose connection was taken over for a WebSocket.
 func (h *Handler) Running() int64 { return h.running.Load() }
@@ -41,7 +43,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Trailer = make(http.Header) // the copies share it; net/http adds a trailer that was not announced to that of r
 	}
 	answer.duplex(r)
-	r.Body = paced(w, r, h.stall)
+	var paced func()
+	r.Body, paced = h.paced(w, r)
+	defer func() {
+		if !x.switched {
+			paced()
+		}
+	}()
 	copied := r.WithContext(x)
 	err := h.pipeline.Execute(x, func(context.Context) error {
 		x.table.serve(answer, copied, x)

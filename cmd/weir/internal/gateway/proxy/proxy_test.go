@@ -440,6 +440,45 @@ func TestSlowBody(t *testing.T) {
 	assert.Equal(t, "whole", decoded(t, resp).Body)
 }
 
+// TestRejectedBody checks that a client whose request is refused before its body was read does not hold the connection,
+// and so a shutdown, by sending nothing of the body.
+func TestRejectedBody(t *testing.T) {
+	back := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "close")
+		w.WriteHeader(http.StatusRequestEntityTooLarge)
+	}))
+	table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
+	require.NoError(t, err)
+	h := NewHandler(weir.Must(pipeline.New("gateway", table)))
+	h.linger = 50 * time.Millisecond
+	g := serve(t, h)
+	ask := "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nwhole"
+	resp, kept := raw(t, g, "GET /.. HTTP/1.1\r\nHost: a\r\n\r\n"+ask+ask)
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	for head, want := range map[string]int{
+		"POST /../a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n":                         400,
+		"POST /../a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhalf":                     400,
+		"POST /../a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n": 400,
+		"POST /../a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n":                400,
+		"POST /../a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nha":         400,
+		"POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nha":            413,
+	} {
+		resp, rest := raw(t, g, head)
+		assert.Equal(t, want, resp.StatusCode, head)
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		_, err = rest.ReadByte()
+		assert.ErrorIs(t, err, io.EOF, head)
+	}
+	for range 2 { // longer than that after the first answer
+		resp, err = http.ReadResponse(kept, nil)
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		assert.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode)
+	}
+}
+
 // TestSlowReader checks that a client that does not read its answer does not hold its request for long.
 func TestSlowReader(t *testing.T) {
 	ended := make(chan struct{})

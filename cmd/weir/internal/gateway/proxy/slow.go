@@ -1,9 +1,11 @@
 package proxy
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 )
@@ -12,30 +14,77 @@ import (
 // stream has no such limit on what the client sends: it can be silent for as long as it likes.
 const stallTime = time.Minute
 
-// A pacedBody is the body of a request of a known length over HTTP/1. A Read fails if nothing comes for stallTime.
+// lingerTime is how long a client has to send the rest of a body that the gateway does not want: net/http reads some of it
+// before it sends the answer, and would wait forever for a client that sends nothing.
+const lingerTime = 5 * time.Second
+
+// A pacedBody is the body of a request of a known length over HTTP/1. A Read fails if nothing comes for stall.
 type pacedBody struct {
 	io.ReadCloser
-	connection *http.ResponseController
-	stall      time.Duration
+	connection    *http.ResponseController
+	stall, linger time.Duration
+
+	mu   sync.Mutex
+	over bool // the deadline is no longer for this body to set
 }
 
-// paced returns the body of r for a handler.
-func paced(w http.ResponseWriter, r *http.Request, stall time.Duration) io.ReadCloser {
-	if r.ProtoMajor != 1 || r.ContentLength <= 0 {
-		return r.Body
+// paced returns the body of r for a handler, and a function to call when the handler returns.
+func (h *Handler) paced(w http.ResponseWriter, r *http.Request) (body io.ReadCloser, end func()) {
+	if r.ProtoMajor != 1 || r.ContentLength == 0 {
+		return r.Body, func() {}
 	}
-	return &pacedBody{r.Body, http.NewResponseController(w), stall}
+	b := &pacedBody{ReadCloser: r.Body, connection: http.NewResponseController(w), stall: h.stall, linger: h.linger}
+	if r.ContentLength < 0 {
+		return r.Body, b.end
+	}
+	return b, b.end
 }
 
 // Read lifts the deadline after a Read that has not failed: net/http reads from the connection to notice that the client
 // goes away. After a failure the deadline stays, because weirhttp can have set it.
 func (b *pacedBody) Read(p []byte) (int, error) {
-	_ = b.connection.SetReadDeadline(time.Now().Add(b.stall)) // where it cannot be set, there is none
+	b.allow(time.Now().Add(b.stall))
 	n, err := b.ReadCloser.Read(p)
-	if err == nil || err == io.EOF {
-		_ = b.connection.SetReadDeadline(time.Time{})
+	switch {
+	case err == nil || err == io.EOF:
+		b.allow(time.Time{})
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		b.release()
 	}
 	return n, err
+}
+
+// Close reads what is left, if that is not much.
+func (b *pacedBody) Close() error {
+	b.allow(time.Now().Add(b.linger))
+	err := b.ReadCloser.Close()
+	if err == nil {
+		b.allow(time.Time{})
+	}
+	return err
+}
+
+// allow sets until when a Read can take, unless the handler has returned: [http.Transport] can read that late, and the
+// deadline of the next request on the connection is not its own.
+func (b *pacedBody) allow(until time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.over {
+		_ = b.connection.SetReadDeadline(until) // where it cannot be set, there is none
+	}
+}
+
+// end bounds what net/http reads of the body after the handler.
+func (b *pacedBody) end() {
+	b.allow(time.Now().Add(b.linger))
+	b.release()
+}
+
+// release leaves the deadline as it is.
+func (b *pacedBody) release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
 }
 
 // NewListener returns a listener whose connections fail if the client takes nothing of an answer for a minute: otherwise
