@@ -46,7 +46,7 @@ const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src
 // the last element of the path only, and all its links are relative. The prefix must end in a slash; without it, a path
 // that StripPrefix has left empty is redirected.
 //
-// The pages are overview, which is also that of the prefix itself, pipelines, limiters, circuits, keys, events, stores, files,
+// The pages are overview, which the prefix itself also shows, pipelines, limiters, circuits, keys, events, stores, files,
 // jobs, and check. A suffix .json, .txt or .html says in which format. Without one, the header Accept decides: HTML if it has
 // text/html, as that of every browser; else JSON if it has application/json; else text, so that curl shows something that
 // people can read. The parameter q keeps what contains a text, in any case of its letters; sort is trouble, name or rate.

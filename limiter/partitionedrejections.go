@@ -29,7 +29,7 @@ type KeyRejections struct {
 // most. Waiters that were rejected count, too. See [KeyRejections] for what the numbers mean.
 //
 // Counting begins with the first call, also if n is 0, and ends by itself a minute after the last one; the counts are then
-// forgotten. While it counts, the PartitionedLimiter has about 60 kB more, and up to 1024 keys stay in memory after their
+// forgotten. While it counts, it takes about 60 kB more memory, and up to 1024 keys stay in memory after their
 // partitions were forgotten. Keys that are strings are cut to 200 bytes there. After Close there are no counts.
 func (p *PartitionedLimiter[R, K]) TopRejected(n int) []KeyRejections {
 	top := p.rejections.Top(n)

@@ -25,7 +25,7 @@ type PipelineInfo struct {
 	// Err is why the last reload failed. It is nil if it succeeded, or if there was none. A reload fails for all of its
 	// pipelines: if another pipeline is to blame, the error says so and wraps the reason.
 	Err error
-	// Draining is how many replaced versions executions can still reach.
+	// Draining is the number of replaced versions that executions can still reach.
 	Draining int
 }
 

@@ -145,7 +145,7 @@ func (p *Partitioned[O]) StatisticsContext(ctx context.Context, key string) (lim
 // what the numbers mean.
 //
 // Counting begins with the first call, also if n is 0, and ends by itself a minute after the last one; the counts are then
-// forgotten. While it counts, the limiter has about 60 kB more. After Close there are no counts.
+// forgotten. While it counts, it takes about 60 kB more memory. After Close there are no counts.
 func (p *Partitioned[O]) TopRejected(n int) []limiter.KeyRejections {
 	top := p.c.rejections.Top(n)
 	all := make([]limiter.KeyRejections, len(top))

@@ -2,6 +2,7 @@ package gatewayconfig
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 
 	"github.com/weir-go/weir/internal/textenum"
@@ -77,7 +78,7 @@ func (n *Network) UnmarshalText(text []byte) error {
 	}
 	prefixes, err := weirhttp.ParseTrusted(string(text))
 	if err != nil {
-		return errNetwork
+		return fmt.Errorf("%w, got %.60q", errNetwork, string(text))
 	}
 	n.Prefix = prefixes[0]
 	return nil
