@@ -33,11 +33,11 @@ func TestServersDieWithTheProcess(t *testing.T) {
 
 func dieWithTheProcess(t *testing.T, start func() []*Server) {
 	if os.Getenv(doomed) != "" {
-		line := doomed
+		words := []string{doomed}
 		for _, s := range start() {
-			line += " " + s.Addr()
+			words = append(words, s.Addr())
 		}
-		fmt.Println(line)
+		fmt.Println(strings.Join(words, " "))
 		time.Sleep(patience) // it is killed here
 		return
 	}
