@@ -136,7 +136,7 @@ servers: ## install the servers and the browser for the tests, where that can be
 # answer comes too late while other tests compute. Of the others, the packages that take long come first, so that short
 # ones run beside them.
 LONG     = ./jobs ./limiter ./store
-REALTIME = ./store/weirpostgres ./store/weirredis ./transport/weirhttp ./examples/partner ./examples/deploytest
+REALTIME = ./store/weirpostgres ./store/weirredis ./transport/weirhttp ./cmd/weir ./internal/browsertest ./examples/partner ./examples/deploytest
 .PHONY: unit
 unit: servers ## every test of every module under the race detector
 	@echo "== unit: go test -race work"

@@ -106,6 +106,30 @@ func TestGateway_Dashboard(t *testing.T) {
 	assert.Empty(t, ask("/exempt", "X-Api-Key: secret"))
 }
 
+// TestGateway_AdminHost checks that no page of another site can read what the admin listener on the loopback interface has.
+func TestGateway_AdminHost(t *testing.T) {
+	p := startGateway(t, adminConfig(behind(t, ok), ""))
+	machine, err := os.Hostname()
+	require.NoError(t, err)
+	for host, want := range map[string]int{
+		"": 200, "localhost": 200, "LocalHost.:9900": 200, "weir.localhost": 200, "127.0.0.1": 200, "127.0.0.1:1": 200, "[::1]": 200, "[::1]:9900": 200, machine: 200,
+		"evil.example": 403, "evil.example:9900": 403, "127.0.0.1.evil.example": 403, "localhost.evil.example": 403, "127.0.0.1:x:y": 403,
+	} {
+		for _, path := range []string{"/", "/metrics", "/ready", "/stream"} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodHead, p.adminURL(path), nil)
+			require.NoError(t, err)
+			req.Host = host
+			if path != "/" && path != "/stream" {
+				req.Method = http.MethodGet
+			}
+			resp, err := client.Do(req)
+			require.NoError(t, err)
+			_ = resp.Body.Close()
+			assert.Equal(t, want, resp.StatusCode, "%s %s", host, path)
+		}
+	}
+}
+
 // TestGateway_ReadOnlyDashboard checks that no action is done without a password, also on the loopback interface.
 func TestGateway_ReadOnlyDashboard(t *testing.T) {
 	p := startGateway(t, adminConfig(behind(t, ok), ""))

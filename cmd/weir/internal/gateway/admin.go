@@ -6,6 +6,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
@@ -48,7 +51,33 @@ func (g *gateway) adminHandler(c gatewayconfig.Gateway, dashboard http.Handler) 
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
-	return mux
+	return ownHost(mux)
+}
+
+// ownHost refuses requests on the loopback interface whose host is a name of another machine. They come from a page of
+// another site, open in a browser on this machine, whose name was made to lead to 127.0.0.1: to the browser, what is
+// served here would be part of that site, which could read it.
+func ownHost(h http.Handler) http.Handler {
+	machine, _ := os.Hostname()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+		if local != nil && local.IP.IsLoopback() && !isOwnHost(r.Host, machine) {
+			http.Error(w, "On the loopback interface, the admin listener answers to localhost, to addresses such as 127.0.0.1, and to the name of\n"+
+				"the machine. A proxy before it must send one of these as Host.", http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// isOwnHost reports whether the host of a request cannot be the name of another site.
+func isOwnHost(host, machine string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
+	_, err := netip.ParseAddr(host)
+	return err == nil || host == "" || host == "localhost" || strings.HasSuffix(host, ".localhost") || host == strings.ToLower(machine)
 }
 
 // A readiness is the body of /ready.
