@@ -57,6 +57,11 @@ func TestGateway_StoreAway(t *testing.T) {
 		}, patience, 50*time.Millisecond, "/ready tells it, and does not fail")
 		_, body := get(t, p.adminURL("/ready"))
 		assert.NotContains(t, body+p.logged(), "hunter2")
+		_, body = get(t, p.adminURL("/check?url=/"))
+		assert.Contains(t, body, "It would be rejected by overall.")
+		_, body = get(t, p.adminURL("/check?url=/open"))
+		assert.Contains(t, body, "It would be let through.")
+		assert.Contains(t, body, "fail_open")
 
 		p.write(strings.Replace(storeConfig(server, store, ""), "gateway:\n", "gateway:\n  ready: {require_stores: true}\n", 1))
 		require.Eventually(t, func() bool {

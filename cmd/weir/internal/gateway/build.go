@@ -65,7 +65,7 @@ func (g *gateway) build(b *reload.SectionBuilder, c gatewayconfig.Gateway) error
 
 // buildPolicy returns what the access log and the check need to know of a policy.
 func buildPolicy(b *reload.SectionBuilder, c gatewayconfig.Gateway, p gatewayconfig.Policy) (proxy.Policy, error) {
-	made := proxy.Policy{Limiter: p.Limiter, Shadow: p.Shadow}
+	made := proxy.Policy{Limiter: p.Limiter, Shadow: p.Shadow, FailOpen: p.FailOpen}
 	info, _ := b.File.Limiter(p.Limiter)
 	if !info.Partitioned {
 		l, err := b.Limiter(p.Limiter)

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/weir-go/weir/dashboard"
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/reload"
 
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/proxy"
@@ -123,11 +125,15 @@ func check(h *proxy.Handler, r *http.Request) ([]dashboard.CheckResult, error) {
 		case c.Lease.Acquired():
 			result.Granted = true
 		default:
-			result.Reason = c.Lease.Reason()
+			result.Reason = cmp.Or(c.Lease.Reason(), limiter.ReasonNoPermit)
 			result.RetryAfter, _ = c.Lease.RetryAfter()
 			if c.Shadow {
 				result.Granted, result.Warning = true, "the policy is in shadow mode: it reports a rejection and lets the request through"
 			}
+		}
+		if c.FailOpen && !result.Granted && (c.Err != nil || result.Reason == limiter.ReasonUnavailable || result.Reason == limiter.ReasonClosed) {
+			result.Granted, result.RetryAfter = true, 0
+			result.Warning = "the limiter cannot decide, and the policy has fail_open: it lets the request through"
 		}
 		if left, known := c.Lease.Remaining(); known {
 			result.Remaining = &left

@@ -11,8 +11,9 @@ import (
 
 // A Policy is what the access log and Check need to know of a policy.
 type Policy struct {
-	Limiter string // its name
-	Shadow  bool
+	Limiter  string // its name
+	Shadow   bool
+	FailOpen bool
 	// Key finds the key of a request. It is nil if the limiter is not partitioned.
 	Key weirhttp.Key
 	// Peek asks the limiter without taking anything. The context has the request, for key functions.
