@@ -466,7 +466,9 @@ func TestSlowBody_HTTP2(t *testing.T) {
 	assert.Equal(t, http.StatusRequestTimeout, resp.StatusCode)
 	_ = end.Close() // closing the response waits for the body of the request
 	_ = resp.Body.Close()
-	assert.Equal(t, "whole", decoded(t, ask(strings.NewReader("whole"))).Body)
+	resp = ask(strings.NewReader("whole"))
+	defer resp.Body.Close()
+	assert.Equal(t, "whole", decoded(t, resp).Body)
 }
 
 // TestRejectedBody checks that a client whose request is refused before its body was read does not hold the connection,
