@@ -440,6 +440,37 @@ func TestSlowBody(t *testing.T) {
 	assert.Equal(t, "whole", decoded(t, resp).Body)
 }
 
+// TestSlowBody_HTTP2 checks that a stream of HTTP/2 is held no longer than a connection of HTTP/1.
+func TestSlowBody_HTTP2(t *testing.T) {
+	back := serve(t, http.HandlerFunc(echo))
+	table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
+	require.NoError(t, err)
+	h := NewHandler(weir.Must(pipeline.New("gateway", table)))
+	h.stall = 50 * time.Millisecond
+	g := httptest.NewUnstartedServer(h)
+	g.EnableHTTP2 = true
+	g.StartTLS()
+	t.Cleanup(g.Close)
+	ask := func(body io.Reader) *http.Response {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL, body)
+		require.NoError(t, err)
+		r.ContentLength = 5
+		resp, err := g.Client().Do(r)
+		require.NoError(t, err)
+		assert.Equal(t, 2, resp.ProtoMajor)
+		return resp
+	}
+	stalled, end := io.Pipe()
+	defer end.Close()
+	resp := ask(io.MultiReader(strings.NewReader("half"), stalled))
+	assert.Equal(t, http.StatusRequestTimeout, resp.StatusCode)
+	_ = end.Close() // closing the response waits for the body of the request
+	_ = resp.Body.Close()
+	resp = ask(strings.NewReader("whole"))
+	defer resp.Body.Close()
+	assert.Equal(t, "whole", decoded(t, resp).Body)
+}
+
 // TestRejectedBody checks that a client whose request is refused before its body was read does not hold the connection,
 // and so a shutdown, by sending nothing of the body.
 func TestRejectedBody(t *testing.T) {

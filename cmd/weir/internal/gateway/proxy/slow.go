@@ -18,7 +18,7 @@ const stallTime = time.Minute
 // before it sends the answer, and would wait forever for a client that sends nothing.
 const lingerTime = 5 * time.Second
 
-// A pacedBody is the body of a request of a known length over HTTP/1. A Read fails if nothing comes for stall.
+// A pacedBody is the body of a request of a known length. A Read fails if nothing comes for stall.
 type pacedBody struct {
 	io.ReadCloser
 	connection    *http.ResponseController
@@ -30,7 +30,7 @@ type pacedBody struct {
 
 // paced returns the body of r for a handler, and a function to call when the handler returns.
 func (h *Handler) paced(w http.ResponseWriter, r *http.Request) (body io.ReadCloser, end func()) {
-	if r.ProtoMajor != 1 || r.ContentLength == 0 {
+	if r.ContentLength == 0 {
 		return r.Body, func() {}
 	}
 	b := &pacedBody{ReadCloser: r.Body, connection: http.NewResponseController(w), stall: h.stall, linger: h.linger}
