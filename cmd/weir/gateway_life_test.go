@@ -225,7 +225,7 @@ pipelines:
 
 // TestGateway_UnixSocket listens on a socket that a process has left behind, and trusts the proxy that connects to it.
 func TestGateway_UnixSocket(t *testing.T) {
-	dir, err := os.MkdirTemp("", "weir") // short: the path of a socket has at most about 100 bytes
+	dir, err := os.MkdirTemp("", "weir") //nolint:usetesting // the path of a socket has at most about 100 bytes, and that of t.TempDir is long
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "s")
