@@ -89,7 +89,7 @@ func TestJWTClaim(t *testing.T) {
 	}{
 		"secret":                      {bySecret, sign(t, jwt.SigningMethodHS256, secret, ada, ""), "ada"},
 		"another secret":              {bySecret, sign(t, jwt.SigningMethodHS256, []byte("another"), ada, ""), ""},
-		"number":                      {bySecret, sign(t, jwt.SigningMethodHS256, secret, jwt.MapClaims{"sub": 12345678901234567}, ""), "12345678901234567"},
+		"number":                      {bySecret, sign(t, jwt.SigningMethodHS256, secret, jwt.MapClaims{"sub": int64(12345678901234567)}, ""), "12345678901234567"},
 		"list":                        {bySecret, sign(t, jwt.SigningMethodHS256, secret, jwt.MapClaims{"sub": []string{"a"}}, ""), ""},
 		"no such claim":               {bySecret, sign(t, jwt.SigningMethodHS256, secret, jwt.MapClaims{"user": "ada"}, ""), ""},
 		"expired":                     {bySecret, sign(t, jwt.SigningMethodHS256, secret, jwt.MapClaims{"sub": "ada", "exp": now.Add(-time.Second).Unix()}, ""), ""},
