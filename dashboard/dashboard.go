@@ -3,10 +3,6 @@ package dashboard
 import (
 	"cmp"
 	"context"
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"os"
@@ -60,8 +56,8 @@ func New(o Options) (*Dashboard, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	if o.HashKey == nil {
-		o.HashKey = NewKeyHash()
+	if o.KeyHash == nil {
+		o.KeyHash = NewKeyHash()
 	}
 	o.MaxStreams = cmp.Or(o.MaxStreams, DefaultMaxStreams)
 	if o.Instance == "" {
@@ -168,19 +164,7 @@ func (d *Dashboard) keyText(key string) string {
 }
 
 // hash returns the hash of a key.
-func (d *Dashboard) hash(key string) string { return d.options.HashKey(key) }
-
-// NewKeyHash returns a function for [Options.HashKey]. It hashes with a random secret of its own: without that, the hash of
-// an address would tell the address to everybody who tries all. The function is safe for concurrent use.
-func NewKeyHash() func(key string) string {
-	secret := make([]byte, 32)
-	_, _ = rand.Read(secret) // it never fails
-	return func(key string) string {
-		m := hmac.New(sha256.New, secret)
-		_, _ = m.Write([]byte(key))
-		return "#" + hex.EncodeToString(m.Sum(nil)[:6])
-	}
-}
+func (d *Dashboard) hash(key string) string { return d.options.KeyHash.Hash(key) }
 
 // event records what the dashboard has done.
 func (d *Dashboard) event(name, where string, severity pipeline.Severity, text, user string) {

@@ -38,9 +38,9 @@ type Options struct {
 	// false, a page has a hash in place of a key. The hash of a key is the same on all pages of this Dashboard and in the
 	// answers of the check.
 	ShowKeys bool
-	// HashKey returns the hash of a key. A program that writes the same hash to its log can find a key of the pages there. It
-	// must be safe for concurrent use. If nil, it is a function of [NewKeyHash], whose hashes are others after a restart.
-	HashKey func(key string) string
+	// KeyHash makes these hashes. A program that writes hashes of the same KeyHash to its log can find a key of the pages
+	// there. If nil, it is a new one.
+	KeyHash *KeyHash
 	// Check answers which limits apply to a request, and what each would decide now, without taking permits. A gateway
 	// has one. r is not a request that was received: it has the method, the host, the URL, the headers and the remote
 	// address that the user of the form or of GET check gave, and a context that ends after 5 s. Check must be safe for

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -296,6 +297,9 @@ func TestAdd_Allocations(t *testing.T) {
 
 // What a Counter takes while it counts is what the documentation of TopRejected says.
 func TestSketch_Size(t *testing.T) {
+	if strconv.IntSize == 32 {
+		t.Skip("strings and ints take half as much")
+	}
 	s := newSketch[string](0)
 	size := cap(s.places)*int(unsafe.Sizeof(place[string]{})) + (cap(s.least)+cap(s.chains))*4
 	assert.InDelta(t, 60_000, size, 3000)

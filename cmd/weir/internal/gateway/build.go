@@ -131,7 +131,7 @@ func (g *gateway) accessLog(c gatewayconfig.AccessLog) *accesslog.Log {
 	if c.Output == gatewayconfig.Stderr {
 		to = g.options.Stderr
 	}
-	o := accesslog.Options{Query: c.Query, Key: g.hashKey}
+	o := accesslog.Options{Query: c.Query, Key: g.keyHash.Hash}
 	if c.Keys {
 		o.Key = func(key string) string { return key }
 	}

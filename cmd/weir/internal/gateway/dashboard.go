@@ -33,7 +33,7 @@ func (g *gateway) newDashboard(c gatewayconfig.Gateway, h *proxy.Handler) (*page
 		Watchers: []*reload.Watcher{g.watcher},
 		Stores:   g.stores.byName(),
 		ShowKeys: c.Dashboard.ShowKeys,
-		HashKey:  g.hashKey,
+		KeyHash:  g.keyHash,
 		Check:    func(r *http.Request) ([]dashboard.CheckResult, error) { return check(h, r) },
 		Logger:   g.logger,
 	}

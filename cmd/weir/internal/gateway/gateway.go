@@ -62,8 +62,8 @@ type gateway struct {
 	watcher   *reload.Watcher
 	pair      *tlsfiles.Pair // nil: no TLS
 	inForce   atomic.Pointer[gatewayconfig.Gateway]
-	draining  atomic.Bool             // a shutdown has begun
-	hashKey   func(key string) string // of limiters, in the access log and on the dashboard
+	draining  atomic.Bool        // a shutdown has begun
+	keyHash   *dashboard.KeyHash // of limiters, in the access log and on the dashboard
 
 	mu      sync.Mutex
 	writers map[io.Writer]*accesslog.Writer // of logs, which must hold up nothing
@@ -73,7 +73,7 @@ type gateway struct {
 // [*reload.FileError] if the file is wrong.
 func Run(ctx context.Context, o Options) (err error) {
 	o.Stdout, o.Stderr = &lockedWriter{to: o.Stdout}, &lockedWriter{to: o.Stderr}
-	g := &gateway{options: o, hashKey: dashboard.NewKeyHash(), writers: make(map[io.Writer]*accesslog.Writer)}
+	g := &gateway{options: o, keyHash: dashboard.NewKeyHash(), writers: make(map[io.Writer]*accesslog.Writer)}
 	defer g.closeLogs()
 	g.logger = slog.New(slog.NewJSONHandler(g.writer(o.Stderr), nil)) // a log that is stuck must not hold up a shutdown
 	if g.metrics, err = newMetrics(); err != nil {
