@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-go/weir/internal/ask"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
@@ -273,14 +274,14 @@ func (d *Dashboard) checkRequest(ctx context.Context, c *checkPage) error {
 		results []CheckResult
 		err     error
 	}
-	var a asker[answer]
-	got, ok := a.ask("Options.Check", func() (a answer) {
+	var a ask.Asker[answer]
+	got, ok := a.Ask("dashboard: Options.Check", func() (a answer) {
 		a.err = recovered.Error(func() (err error) {
 			a.results, err = d.options.Check(r)
 			return err
 		})
 		return a
-	}).wait(ctx)
+	}).Wait(ctx)
 	switch {
 	case !ok:
 		return &checkError{http.StatusGatewayTimeout, "the check has not answered in time"}

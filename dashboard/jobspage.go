@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/weir-go/weir/internal/ask"
 	"github.com/weir-go/weir/internal/recovered"
 )
 
@@ -204,12 +205,12 @@ type jobsAnswer struct {
 }
 
 // askJobs asks for the limiters of jobs, or returns nil if there are none.
-func (s *sampler) askJobs() *question[jobsAnswer] {
+func (s *sampler) askJobs() *ask.Question[jobsAnswer] {
 	jobs := s.dashboard.options.Jobs
 	if jobs == nil {
 		return nil
 	}
-	return s.jobs.ask("Limiters of Jobs", func() (a jobsAnswer) {
+	return s.jobs.Ask("dashboard: Limiters of Jobs", func() (a jobsAnswer) {
 		ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 		defer cancel()
 		a.err = recovered.Error(func() (err error) {
@@ -220,12 +221,12 @@ func (s *sampler) askJobs() *question[jobsAnswer] {
 	})
 }
 
-func (s *sampler) jobStates(ctx context.Context, q *question[jobsAnswer], snap *snapshot) {
+func (s *sampler) jobStates(ctx context.Context, q *ask.Question[jobsAnswer], snap *snapshot) {
 	if q == nil {
 		return
 	}
 	snap.Jobs = []jobState{}
-	answer, ok := q.wait(ctx)
+	answer, ok := q.Wait(ctx)
 	switch {
 	case !ok:
 		snap.JobsError = "the list has not come in time"

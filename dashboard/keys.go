@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 
+	"github.com/weir-go/weir/internal/ask"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/registry"
 )
@@ -22,15 +23,15 @@ type keysAnswer struct {
 
 // askKeys asks the partitioned limiters which keys they reject most. They count only while they are asked, so they are
 // asked only while a page is open. A question is nil if the limiter does not count.
-func (s *sampler) askKeys(infos []registry.LimiterInfo) []*question[keysAnswer] {
-	questions := make([]*question[keysAnswer], len(infos))
+func (s *sampler) askKeys(infos []registry.LimiterInfo) []*ask.Question[keysAnswer] {
+	questions := make([]*ask.Question[keysAnswer], len(infos))
 	for i, info := range infos {
 		counter, ok := info.Limiter.(limiter.RejectionCounter)
 		series := s.limiters[info.Name]
 		if !ok || series == nil {
 			continue
 		}
-		questions[i] = series.keys.ask("TopRejected of a limiter", func() (a keysAnswer) { // the text of a key can call the program
+		questions[i] = series.keys.Ask("dashboard: TopRejected of a limiter", func() (a keysAnswer) { // the text of a key can call the program
 			for i, k := range counter.TopRejected(allKeys) {
 				if a.total += k.Rejections; i < topKeys {
 					a.top = append(a.top, keyState{Key: s.dashboard.keyText(k.Key), Rejected: k.Rejections, Error: k.Error})
@@ -42,13 +43,13 @@ func (s *sampler) askKeys(infos []registry.LimiterInfo) []*question[keysAnswer] 
 	return questions
 }
 
-func (s *sampler) keyStates(ctx context.Context, infos []registry.LimiterInfo, questions []*question[keysAnswer]) []limiterKeys {
+func (s *sampler) keyStates(ctx context.Context, infos []registry.LimiterInfo, questions []*ask.Question[keysAnswer]) []limiterKeys {
 	states := []limiterKeys{}
 	for i, q := range questions {
 		if q == nil {
 			continue
 		}
-		answer, ok := q.wait(ctx)
+		answer, ok := q.Wait(ctx)
 		state := limiterKeys{Limiter: infos[i].Name, Keys: answer.top}
 		if !ok {
 			state.Note = "The limiter has not answered in time."

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-go/weir/internal/ask"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/registry"
 )
@@ -177,8 +178,8 @@ var done = func() context.Context {
 }()
 
 // askLimiters asks the limiters for their statistics, all at once. A question is nil if there is no need to wait.
-func (s *sampler) askLimiters(infos []registry.LimiterInfo) []*question[limiter.Statistics] {
-	questions := make([]*question[limiter.Statistics], len(infos))
+func (s *sampler) askLimiters(infos []registry.LimiterInfo) []*ask.Question[limiter.Statistics] {
+	questions := make([]*ask.Question[limiter.Statistics], len(infos))
 	seen := map[string]bool{}
 	for i, info := range infos {
 		series := s.limiterSeries(info.Name, info.Limiter, seen)
@@ -188,7 +189,7 @@ func (s *sampler) askLimiters(infos []registry.LimiterInfo) []*question[limiter.
 		if asker, ok := info.Limiter.(interface {
 			StatisticsContext(ctx context.Context) limiter.Statistics
 		}); ok {
-			questions[i] = series.statistics.ask("Statistics of a limiter", func() limiter.Statistics {
+			questions[i] = series.statistics.Ask("dashboard: Statistics of a limiter", func() limiter.Statistics {
 				// If the store does not answer, the limiter returns what it knows before the snapshot gives up.
 				ctx, cancel := context.WithTimeout(context.Background(), answerTimeout*3/4)
 				defer cancel()
@@ -200,7 +201,7 @@ func (s *sampler) askLimiters(infos []registry.LimiterInfo) []*question[limiter.
 	return questions
 }
 
-func (s *sampler) limiterStates(ctx context.Context, now time.Time, infos []registry.LimiterInfo, questions []*question[limiter.Statistics], keys []*question[keysAnswer]) []limiterState {
+func (s *sampler) limiterStates(ctx context.Context, now time.Time, infos []registry.LimiterInfo, questions []*ask.Question[limiter.Statistics], keys []*ask.Question[keysAnswer]) []limiterState {
 	states := make([]limiterState, 0, len(infos))
 	for i, info := range infos {
 		states = append(states, s.limiterState(ctx, now, info, questions[i], keys[i]))
@@ -208,7 +209,7 @@ func (s *sampler) limiterStates(ctx context.Context, now time.Time, infos []regi
 	return states
 }
 
-func (s *sampler) limiterState(ctx context.Context, now time.Time, info registry.LimiterInfo, q *question[limiter.Statistics], keys *question[keysAnswer]) limiterState {
+func (s *sampler) limiterState(ctx context.Context, now time.Time, info registry.LimiterInfo, q *ask.Question[limiter.Statistics], keys *ask.Question[keysAnswer]) limiterState {
 	state := describeLimiter(info)
 	series := s.limiters[info.Name]
 	if series == nil {
@@ -217,7 +218,7 @@ func (s *sampler) limiterState(ctx context.Context, now time.Time, info registry
 	}
 	st, known := localStatistics(info.Limiter)
 	if q != nil {
-		if answer, ok := q.wait(ctx); ok {
+		if answer, ok := q.Wait(ctx); ok {
 			st = answer
 		} else {
 			state.Note = "the store has not answered in time: what is available is as last known"
@@ -230,7 +231,7 @@ func (s *sampler) limiterState(ctx context.Context, now time.Time, info registry
 			state.Available, state.Queued = new(st.AvailablePermits), new(st.QueuedPermits)
 		}
 	} else if keys != nil { // a partitioned limiter in this process counts only rejections, and only while it is asked
-		if answer, ok := keys.wait(ctx); ok {
+		if answer, ok := keys.Wait(ctx); ok {
 			if series.add(now, 0, answer.total); series.rejectedRate.n > 1 {
 				state.Rejected = new(answer.total)
 			}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-go/weir/internal/ask"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
@@ -14,7 +15,7 @@ import (
 
 // A pipelineSeries is what is known of the strategies of one pipeline.
 type pipelineSeries struct {
-	describe    asker[description]
+	describe    ask.Asker[description]
 	version     int
 	at          time.Time
 	description description
@@ -43,13 +44,13 @@ func (s *sampler) pipelineInfos() []registry.PipelineInfo {
 // stores, are asked for again if they are not new enough.
 func (s *sampler) pipelineStates(ctx context.Context, infos []registry.PipelineInfo) []pipelineState {
 	now := time.Now()
-	questions := make([]*question[description], len(infos))
+	questions := make([]*ask.Question[description], len(infos))
 	for i, info := range infos {
 		series := s.pipelines[nameOfPipeline(info)]
 		if series.version == info.Version && now.Sub(series.at) < describeAgain {
 			continue
 		}
-		questions[i] = series.describe.ask("Describe of a pipeline", func() description { return describe(info.Pipeline) })
+		questions[i] = series.describe.Ask("dashboard: Describe of a pipeline", func() description { return describe(info.Pipeline) })
 	}
 	events := s.pipelineEvents()
 	states := make([]pipelineState, 0, len(infos))
@@ -61,7 +62,7 @@ func (s *sampler) pipelineStates(ctx context.Context, infos []registry.PipelineI
 		}
 		series := s.pipelines[name]
 		if q := questions[i]; q != nil {
-			d, ok := q.wait(ctx)
+			d, ok := q.Wait(ctx)
 			if series.note = ""; ok {
 				series.description = d
 			} else {

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/weir-go/weir/internal/ask"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 )
@@ -29,7 +30,7 @@ type sampler struct {
 	stores    map[string]*rateMeter
 	since     map[string]time.Time // when a trouble was first seen, by what it is
 	seen      map[string]time.Time // when it was last seen
-	jobs      asker[jobsAnswer]
+	jobs      ask.Asker[jobsAnswer]
 }
 
 func (s *sampler) init(d *Dashboard) {
@@ -47,8 +48,8 @@ func (s *sampler) init(d *Dashboard) {
 // A limiterSeries is the past of one limiter.
 type limiterSeries struct {
 	limiter           any
-	statistics        asker[limiter.Statistics]
-	keys              asker[keysAnswer]
+	statistics        ask.Asker[limiter.Statistics]
+	keys              ask.Asker[keysAnswer]
 	known             bool      // there is a reading
 	at                time.Time // of the last one
 	granted, rejected int64

@@ -5,13 +5,12 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/weir-go/weir/internal/recovered"
+	"github.com/weir-go/weir/internal/ask"
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/limiter"
 )
@@ -38,8 +37,7 @@ type observedLimiter struct {
 	limiter limiter.StatisticsProvider
 	options []metric.ObserveOption
 
-	mu   sync.Mutex
-	open *question // nil if the limiter is not being asked
+	statistics ask.Asker[limiter.Statistics]
 }
 
 // ObserveLimiter exports the available and the queued permits of l until stop is called, with name as the attribute
@@ -121,14 +119,14 @@ func (l *limiters) ask(ctx context.Context, limit int) []limiterFigure {
 	}
 	ctx, cancel := context.WithTimeout(ctx, statisticsTimeout)
 	defer cancel()
-	questions := make([]*question, len(all))
+	questions := make([]*ask.Question[limiter.Statistics], len(all))
 	for i, o := range all {
 		questions[i] = o.ask()
 	}
 	var figures []limiterFigure
 	var overflow limiterFigure
 	for i, q := range questions {
-		s, ok := q.wait(ctx)
+		s, ok := q.Wait(ctx)
 		switch {
 		case !ok:
 		case i < limit:
@@ -145,62 +143,20 @@ func (l *limiters) ask(ctx context.Context, limit int) []limiterFigure {
 	return figures
 }
 
-// A question is one call of Statistics.
-type question struct {
-	done       chan struct{} // closed when the call has returned
-	statistics limiter.Statistics
-	answered   bool        // written before done is closed: Statistics has returned and not panicked
-	late       atomic.Bool // a collection has timed out; later ones do not wait for the same call
-}
-
-// ask begins a question, or joins the one that is open.
-func (o *observedLimiter) ask() *question {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.open == nil {
-		o.open = &question{done: make(chan struct{})}
-		go o.answer(o.open)
-	}
-	return o.open
-}
-
-// answer calls Statistics. A limiter of the program can panic in it, block, or end the goroutine.
-func (o *observedLimiter) answer(q *question) {
-	defer func() {
-		o.mu.Lock()
-		o.open = nil
-		o.mu.Unlock()
-		close(q.done)
-	}()
-	q.answered = recovered.Call("telemetry: Statistics of an observed limiter", func() {
+// ask calls Statistics, or joins the call that is running. A limiter of the program can panic in it, block, or end the
+// goroutine.
+func (o *observedLimiter) ask() *ask.Question[limiter.Statistics] {
+	return o.statistics.Ask("telemetry: Statistics of an observed limiter", func() limiter.Statistics {
 		asker, ok := o.limiter.(interface {
 			StatisticsContext(ctx context.Context) limiter.Statistics
 		})
 		if !ok {
-			q.statistics = o.limiter.Statistics()
-			return
+			return o.limiter.Statistics()
 		}
 		// A shared limiter whose store does not answer returns what it knows after this time, while the collection still
 		// waits.
 		ctx, cancel := context.WithTimeout(context.Background(), statisticsTimeout*3/4)
 		defer cancel()
-		q.statistics = asker.StatisticsContext(ctx)
+		return asker.StatisticsContext(ctx)
 	})
-}
-
-// wait waits for the answer until ctx is done. ok is false if there is no answer.
-func (q *question) wait(ctx context.Context) (s limiter.Statistics, ok bool) {
-	if !q.late.Load() {
-		select {
-		case <-q.done:
-		case <-ctx.Done():
-			q.late.Store(true)
-		}
-	}
-	select {
-	case <-q.done:
-		return q.statistics, q.answered
-	default:
-		return s, false
-	}
 }

@@ -84,7 +84,7 @@ var folders = []folder{
 	// of telemetry holds.
 	{
 		name:       "telemetry",
-		mayImport:  []string{"pipeline", "limiter", "store", "internal/deadline", "internal/untimed"},
+		mayImport:  []string{"internal/ask", "pipeline", "limiter", "store", "internal/deadline", "internal/untimed"},
 		thirdParty: []string{"go.opentelemetry.io/otel"},
 		testOnly:   []string{"github.com/failsafe-go/failsafe-go"}, // to see what the bridge to it reports
 	},
@@ -92,7 +92,7 @@ var folders = []folder{
 	// circuitbreaker: its Control isolates a circuit.
 	{
 		name:      "dashboard",
-		mayImport: []string{"registry", "reload", "pipeline", "limiter", "store", "strategies/circuitbreaker"},
+		mayImport: []string{"internal/ask", "registry", "reload", "pipeline", "limiter", "store", "strategies/circuitbreaker"},
 	},
 
 	// timeout: its error hides the one of a request that must not be sent again.
@@ -137,6 +137,8 @@ var folders = []folder{
 	{name: "internal/heavyhitters"},
 	// How reload and cmd/weir read a path that may lead to a pipe.
 	{name: "internal/regularfile"},
+	// How telemetry and dashboard ask limiters that may never answer.
+	{name: "internal/ask"},
 	// How registry and reload see that a function of the program waits for its own caller.
 	{name: "internal/goroutine"},
 
