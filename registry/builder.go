@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/interpose"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -113,7 +114,11 @@ func (b *Builder) run(f BuildFunc) (err error) {
 		return err
 	}
 	v := b.version
-	c := pipeline.Config{Name: b.Name, Instance: b.Instance, Strategies: v.strategies, Listener: b.registry.options.Listener}
+	strategies := v.strategies
+	if i, ok := b.registry.options.Listener.(interpose.Interposer); ok {
+		strategies = i.Interpose(strategies)
+	}
+	c := pipeline.Config{Name: b.Name, Instance: b.Instance, Strategies: strategies, Listener: b.registry.options.Listener}
 	v.prepared, err = c.Prepare()
 	if wrong, ok := errors.AsType[*weir.OptionsError](err); ok {
 		wrong.Name = "" // build begins the error with the name
