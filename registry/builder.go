@@ -103,6 +103,12 @@ func (r *Registry) build(i *instance, f BuildFunc, c *change, first *firstBuild)
 	return v, nil
 }
 
+// interposer returns the listener if it is package simulate, else nil.
+func (r *Registry) interposer() interpose.Interposer {
+	i, _ := r.options.Listener.(interpose.Interposer)
+	return i
+}
+
 // run calls f and prepares the pipeline. A panic of f is a PanicError.
 func (b *Builder) run(f BuildFunc) (err error) {
 	defer func() {
@@ -115,7 +121,7 @@ func (b *Builder) run(f BuildFunc) (err error) {
 	}
 	v := b.version
 	strategies := v.strategies
-	if i, ok := b.registry.options.Listener.(interpose.Interposer); ok {
+	if i := b.registry.interposer(); i != nil {
 		strategies = i.Interpose(strategies)
 	}
 	c := pipeline.Config{Name: b.Name, Instance: b.Instance, Strategies: strategies, Listener: b.registry.options.Listener}

@@ -62,7 +62,7 @@ func TestRun_Same(t *testing.T) {
 			Clients: Clients{Timeout: 2 * time.Second, OnRejection: Reaction{MaxRetries: 3, Delay: time.Second, Jitter: true}},
 			Service: Service{Latency: exp(30 * time.Millisecond), FailureRate: 0.01, Capacity: 50, Periods: []Period{{From: 5 * time.Second, To: 8 * time.Second, FailureRate: 0.9}}}},
 		"at once": {Config: config(`{pipelines: {p: {strategies: [
-			{hedging: {at_once: true, max_hedges: 2, delay: off}},
+			{hedging: {at_once: true, max_hedges: 2}},
 			{rate_limiter: {token_bucket: {token_limit: 10, tokens_per_period: 100, replenishment_period: 100ms, queue_limit: 300, queue_order: newest_first}}},
 			{rate_limiter: {name: second, sliding_window: {permit_limit: 900, window: 1s, segments_per_window: 10, queue_limit: 10}}}]}}}`),
 			Service: Service{Latency: exp(30 * time.Millisecond), FailureRate: 0.01, Capacity: 50}},
