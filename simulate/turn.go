@@ -2,7 +2,12 @@ package simulate
 
 import "context"
 
-type run struct{}
+type run struct {
+	openStores
+	scenario Scenario
+	onClose  []func() error
+	assumed  map[string]bool
+}
 type request struct {
 	key  string
 	cost int

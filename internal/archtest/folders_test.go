@@ -80,6 +80,16 @@ var folders = []folder{
 		thirdParty: []string{"go.yaml.in/yaml/v4"},
 		testOnly:   []string{"github.com/santhosh-tekuri/jsonschema/v6"},
 	},
+	// A simulation runs in a bubble of testing/synctest, which needs a testing.T; storetest has the memory that its stores
+	// are in.
+	{
+		name: "simulate",
+		mayImport: []string{
+			"registry", "reload", "store", "store/backend", "store/storetest", "strategies/retry",
+			"internal/random",
+		},
+		testing: true,
+	},
 	// The path of OpenTelemetry's API is the beginning of its SDK's, too: that the SDK is for tests only, a test
 	// of telemetry holds.
 	{
