@@ -68,6 +68,7 @@ type run struct {
 	next      Request              // the next arrival of an open load
 	pipelines []*pipeline.Pipeline // one for each instance
 	onClose   []func() error
+	openStores
 
 	clients  []*client // all, in the order in which they were made
 	idle     []*client // of an open load
@@ -83,7 +84,6 @@ func (r *run) now() time.Duration { return time.Since(r.start) }
 func (r *run) main() {
 	r.start = time.Now()
 	r.asked = make(chan struct{}, 1)
-	r.assumed = map[string]bool{}
 	r.collector = newCollector(&r.scenario, r.now)
 	r.service = newServing(r, &r.scenario.Service)
 	if r.err = r.build(); r.err == nil {

@@ -48,13 +48,13 @@ func hashOf(t *testing.T, r *Result) string {
 func TestRun_Same(t *testing.T) {
 	for name, s := range map[string]Scenario{
 		"bucket with retries": {Config: config(`{pipelines: {p: {strategies: [
-			{retry: {max_retries: 2, delay: 100ms, jitter: false}},
+			{retry: {max_retries: 2, delay: 100ms, jitter: true}},
 			{rate_limiter: {token_bucket: {token_limit: 1000, tokens_per_period: 95, replenishment_period: 100ms, queue_limit: 300}}},
 			{timeout: {timeout: 1s}}]}}}`),
 			Service: Service{Latency: exp(20 * time.Millisecond), FailureRate: 0.01}},
 		"concurrency, hedging, breaker": {Config: config(`{pipelines: {p: {strategies: [
 			{timeout: {timeout: 1s, name: whole}},
-			{retry: {max_retries: 3, delay: 100ms, jitter: false}},
+			{retry: {max_retries: 3, delay: 100ms, jitter: true}},
 			{circuit_breaker: {failure_ratio: 0.3, break_duration: 1s}},
 			{hedging: {delay: 50ms, max_hedges: 2}},
 			{rate_limiter: {concurrency: {permit_limit: 40, queue_limit: 300}}},

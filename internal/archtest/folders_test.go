@@ -32,13 +32,17 @@ var everyTest = []string{"github.com/stretchr/testify", "go.uber.org/goleak"}
 // Tests may import any folder that is not marked leaf, because an example or a conformance test shows folders working
 // together. The compiler forbids cycles there too.
 var folders = []folder{
+<<<<<<< HEAD
 	{name: "limiter", mayImport: []string{"internal/heavyhitters", "internal/fixedhash"}},
+=======
+	{name: "limiter", mayImport: []string{"internal/heavyhitters", "internal/random"}},
+>>>>>>> h-cli
 	{name: "limiter/limitertest", mayImport: []string{"limiter"}, testing: true},
 	{name: "limiter/internal/naive", mayImport: []string{"limiter", "limiter/limitertest"}}, // what the tests compare with
 	{name: "pipeline", mayImport: []string{"internal/deadline", "internal/untimed"}},
 	// For the tests of programs that use weir.
 	{name: "weirtest", mayImport: []string{"limiter", "pipeline"}},
-	{name: "store", mayImport: []string{"store/backend", "limiter", "internal/eventqueue", "internal/heavyhitters"}},
+	{name: "store", mayImport: []string{"store/backend", "limiter", "internal/eventqueue", "internal/heavyhitters", "internal/random"}},
 	// What authors of backends need: not the store that calls them.
 	{name: "store/backend"},
 	{name: "store/storetest", mayImport: []string{"store/backend"}, testing: true},
@@ -47,21 +51,21 @@ var folders = []folder{
 	{name: "store/weirpostgres/pgmigrate", thirdParty: []string{"github.com/jackc/pgx/v5"}},
 	{name: "store/weirpostgres", mayImport: []string{"store", "store/backend", "store/weirpostgres/pgmigrate"}, thirdParty: []string{"github.com/jackc/pgx/v5"}, testOnly: []string{"..."}},
 	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline", "strategies/internal/judge"}},
-	{name: "strategies/chaos", mayImport: []string{"pipeline", "strategies/internal/judge"}},
+	{name: "strategies/chaos", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/random"}},
 	{name: "strategies/fallback", mayImport: []string{"pipeline", "strategies/internal/judge"}},
 	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter", "strategies/internal/judge", "internal/deadline", "internal/untimed"}},
 	{name: "strategies/internal/judge", mayImport: []string{"pipeline"}},
 	// What retry and hedge share: each limits its extra attempts by it, and neither needs the other.
 	{name: "strategies/budget"},
 	{name: "strategies/hedge", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget"}},
-	{name: "strategies/retry", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget"}},
+	{name: "strategies/retry", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget", "internal/random"}},
 	{name: "strategies/timeout", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/deadline"}},
 	// A rejection by an adaptive limiter is that of any limiter: transports and listeners know one type. The bridge
 	// makes policies of limiters by ratelimit's strategy. failsafe-go has the adaptive engines, and is the other side
 	// of the bridge.
 	{
 		name:       "strategies/adaptive",
-		mayImport:  []string{"pipeline", "limiter", "strategies/internal/judge", "strategies/ratelimit"},
+		mayImport:  []string{"pipeline", "limiter", "strategies/internal/judge", "strategies/ratelimit", "internal/random"},
 		thirdParty: []string{"github.com/failsafe-go/failsafe-go"},
 	},
 	{
@@ -79,6 +83,16 @@ var folders = []folder{
 		},
 		thirdParty: []string{"go.yaml.in/yaml/v4"},
 		testOnly:   []string{"github.com/santhosh-tekuri/jsonschema/v6"},
+	},
+	// A simulation runs in a bubble of testing/synctest, which needs a testing.T; storetest has the memory that its stores
+	// are in.
+	{
+		name: "simulate",
+		mayImport: []string{
+			"registry", "reload", "store", "store/backend", "store/storetest", "strategies/retry",
+			"internal/random",
+		},
+		testing: true,
 	},
 	// The path of OpenTelemetry's API is the beginning of its SDK's, too: that the SDK is for tests only, a test
 	// of telemetry holds.
@@ -145,6 +159,8 @@ var folders = []folder{
 	{name: "internal/eventqueue"},
 	// How limiter and store find the keys that are rejected most.
 	{name: "internal/heavyhitters"},
+	// How package simulate repeats the random decisions of strategies and limiters.
+	{name: "internal/random"},
 	// How reload and cmd/weir read a path that may lead to a pipe.
 	{name: "internal/regularfile"},
 	// How telemetry and dashboard ask limiters that may never answer.
