@@ -16,7 +16,11 @@ func newArrivals(l *Load, seed uint64) *arrivals {
 	return &arrivals{l: l, r: rand.New(rand.NewPCG(seed, 1))}
 }
 func (a *arrivals) next() (Request, bool, error) {
-	a.at += a.r.ExpFloat64() * 1e6
+	mean := 1e9 / a.l.Open.Rate.(ConstantRate).Rate
+	if a.l.Open.Poisson {
+		mean *= a.r.ExpFloat64()
+	}
+	a.at += mean
 	q := a.draw()
 	q.At = time.Duration(a.at)
 	return q, q.At < a.l.For, nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/internal/random"
@@ -21,7 +20,6 @@ type request struct {
 	cost   int
 	counts *keyCounts // of its key; nil: the key is not kept
 	draws  int        // how many calls of it were served
-	tasks  atomic.Int64
 
 	// Of the execution that runs:
 	begun    time.Duration
@@ -68,7 +66,6 @@ func (c *client) begin(number int64, key string, cost int) {
 	r := c.run
 	c.request.number, c.request.key, c.request.cost, c.request.draws = number, key, cost, 0
 	c.request.counts = r.countsOf(key)
-	c.request.tasks.Store(0)
 	c.pcg.Seed(r.scenario.Seed^requestStream, uint64(number))
 }
 

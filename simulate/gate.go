@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"context"
+	"slices"
 
 	"github.com/weir-go/weir/internal/interpose"
 	"github.com/weir-go/weir/pipeline"
@@ -15,7 +16,8 @@ type gate struct {
 	run           *run
 	beforeLimiter bool // the strategy after the gate is a rate limiter
 	afterLimiter  bool // the strategy before the gate is a rate limiter
-	afterHedge    bool // the strategy before the gate runs attempts in goroutines of their own
+	beforeHedge   bool // the strategy after the gate runs attempts in goroutines of their own
+	afterHedge    bool // the strategy before the gate does
 }
 
 // Execute runs the rest of the pipeline.
@@ -25,16 +27,20 @@ func (g *gate) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 		return next.Run(ctx)
 	}
 	if g.afterHedge {
-		t = newTask(t.turns, t.request)
-		t.order = t.request.tasks.Add(1)
+		attempt := newTask(t.turns, t.request)
+		attempt.order = append(slices.Clip(t.order), t.races, hedge.Attempt(ctx))
+		t = attempt
 		ctx = context.WithValue(ctx, taskKey{}, t)
 	}
 	t.take()
 	if g.afterLimiter {
 		g.run.granted(t)
 	}
-	if g.beforeLimiter {
+	switch {
+	case g.beforeLimiter:
 		g.run.asks(t)
+	case g.beforeHedge:
+		t.races++
 	}
 	result, err := next.Run(ctx)
 	t.take()
@@ -62,7 +68,7 @@ func (i interposer) Interpose(strategies []pipeline.Strategy) []pipeline.Strateg
 	for _, s := range strategies {
 		_, limits := s.(*ratelimit.Strategy)
 		_, hedges := s.(*hedge.Strategy)
-		g.beforeLimiter = limits
+		g.beforeLimiter, g.beforeHedge = limits, hedges
 		all = append(all, g, s)
 		g = &gate{run: i.run, afterLimiter: limits, afterHedge: hedges}
 	}

@@ -84,7 +84,7 @@ func TestRun_Same(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s.Load.For = 20 * time.Second
 			if s.Load.Closed == nil {
-				s.Load.Open = &Open{Poisson: true}
+				s.Load.Open = &Open{Poisson: true, Rate: ConstantRate{1000}}
 			}
 			first := ""
 			for i := range 5 {

@@ -28,7 +28,8 @@ type turns struct {
 type task struct {
 	turns   *turns
 	request *request
-	order   int64 // among the tasks of the request
+	order   []int // among the tasks of the request: that of the task that hedges, its race, and the number of the attempt
+	races   int   // how many races of hedged attempts the task has begun
 	resume  chan struct{}
 
 	asking bool          // whether it is in front of a limiter
@@ -103,5 +104,5 @@ func (s *turns) first() *task {
 
 // compare orders tasks that ask at the same instant.
 func (t *task) compare(u *task) int {
-	return cmp.Or(cmp.Compare(t.request.number, u.request.number), cmp.Compare(t.order, u.order))
+	return cmp.Or(cmp.Compare(t.request.number, u.request.number), slices.Compare(t.order, u.order))
 }
