@@ -44,7 +44,9 @@ func (k *Kinds) Assume(what, name string) {
 //
 // Resolve does not make [Parse] accept the names: that is up to [Kinds.AcceptUnknown] and [Kinds.Assume]. It does not
 // resolve kinds. resolve is called once for each name, and not concurrently.
-func (k *Kinds) Resolve(resolve func(what, name string) (thing any, ok bool)) { k.resolver.resolve = resolve }
+func (k *Kinds) Resolve(resolve func(what, name string) (thing any, ok bool)) {
+	k.resolver.resolve = resolve
+}
 
 // Registrations is for tools: it returns what can be passed to [Kinds.Assume] as the parameter what, sorted. Each is
 // the name of a Register method of [Kinds] without "Register", in lower case, such as "handle" for
