@@ -32,7 +32,11 @@ var everyTest = []string{"github.com/stretchr/testify", "go.uber.org/goleak"}
 // Tests may import any folder that is not marked leaf, because an example or a conformance test shows folders working
 // together. The compiler forbids cycles there too.
 var folders = []folder{
+<<<<<<< HEAD
+	{name: "limiter", mayImport: []string{"internal/heavyhitters", "internal/fixedhash"}},
+=======
 	{name: "limiter", mayImport: []string{"internal/heavyhitters", "internal/random"}},
+>>>>>>> h-cli
 	{name: "limiter/limitertest", mayImport: []string{"limiter"}, testing: true},
 	{name: "limiter/internal/naive", mayImport: []string{"limiter", "limiter/limitertest"}}, // what the tests compare with
 	{name: "pipeline", mayImport: []string{"internal/deadline", "internal/untimed"}},
@@ -69,7 +73,7 @@ var folders = []folder{
 		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit"},
 		thirdParty: []string{"github.com/failsafe-go/failsafe-go"},
 	},
-	{name: "registry", mayImport: []string{"pipeline", "limiter", "store", "store/backend", "internal/goroutine"}},
+	{name: "registry", mayImport: []string{"pipeline", "limiter", "store", "store/backend", "internal/goroutine", "internal/interpose", "internal/fixedhash"}},
 	{
 		name: "reload",
 		mayImport: []string{
@@ -103,6 +107,16 @@ var folders = []folder{
 	{
 		name:      "dashboard",
 		mayImport: []string{"internal/ask", "registry", "reload", "pipeline", "limiter", "store", "strategies/circuitbreaker"},
+	},
+
+	// strategies: the simulator knows where executions wait, and who rejects them.
+	{
+		name: "simulate",
+		mayImport: []string{
+			"registry", "reload", "pipeline", "limiter", "store", "internal/interpose", "internal/random",
+			"strategies/chaos", "strategies/circuitbreaker", "strategies/fallback", "strategies/hedge", "strategies/ratelimit", "strategies/retry",
+		},
+		testing: true,
 	},
 
 	// timeout: its error hides the one of a request that must not be sent again.
@@ -151,6 +165,10 @@ var folders = []folder{
 	{name: "internal/regularfile"},
 	// How telemetry and dashboard ask limiters that may never answer.
 	{name: "internal/ask"},
+	// What simulate needs of the packages that it runs: steps between strategies, random numbers and hashes that repeat.
+	{name: "internal/interpose", mayImport: []string{"pipeline"}},
+	{name: "internal/random"},
+	{name: "internal/fixedhash"},
 	// How registry and reload see that a function of the program waits for its own caller.
 	{name: "internal/goroutine"},
 
