@@ -29,6 +29,7 @@ type Kinds struct {
 	sections      map[string]model.SectionKind
 	functions     map[model.Purpose]map[string]any
 	acceptUnknown bool              // see AcceptUnknown
+	resolver      resolver          // see Resolve
 	wrong         validate.Problems // of the registrations
 }
 

@@ -1,6 +1,14 @@
 package simulate
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/storetest"
+)
 
 // A Setup is what a [Config] can use: the instance that it defines, and stores that all instances share.
 type Setup struct {
@@ -8,6 +16,41 @@ type Setup struct {
 	Instance int
 
 	run *run
+}
+
+// Store returns a store of that name, in which all instances have the same limiters. Several calls of one instance with
+// one name return the same Store. It is closed at the end of the run, after the registries.
+//
+// The limiters are those of package store, and their state is in memory. A call of the store takes about a millisecond.
+// It takes a little longer in each instance than in the one before, so that no two ask at the same moment.
+func (s *Setup) Store(name string) *store.Store {
+	s.Assume(fmt.Sprintf("The store %q is simulated in memory, and a call of it takes about a millisecond.", name))
+	key := storeKey{name, s.Instance}
+	if opened := s.run.stores[key]; opened != nil {
+		return opened
+	}
+	if s.run.stores == nil {
+		s.run.stores, s.run.memories = map[storeKey]*store.Store{}, map[string]*storetest.Memory{}
+	}
+	if s.run.memories[name] == nil {
+		s.run.memories[name] = storetest.NewMemory()
+	}
+	opened := weir.Must(store.New(&memory{
+		Memory: s.run.memories[name], seed: s.run.scenario.Seed, key: key,
+		halfway: (time.Millisecond + time.Duration(s.Instance+1)*storeSpread) / 2,
+	}, nil))
+	s.run.stores[key] = opened
+	s.run.onClose = append(s.run.onClose, opened.Close)
+	return opened
+}
+
+// Assume adds a sentence to [Result.Assumed]. It is for what the simulation does in place of something that only the
+// program has. The same sentence is added once.
+func (s *Setup) Assume(sentence string) {
+	if s.run.assumed == nil {
+		s.run.assumed = map[string]bool{}
+	}
+	s.run.assumed[sentence] = true
 }
 
 // Key returns the key of the simulated request that ctx belongs to, and "" outside of a simulation. It is for

@@ -1,0 +1,201 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-go/weir/internal/turn"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+)
+
+// Run simulates s. It uses one processor, or two for the memory that it frees. It must not be called inside a bubble of
+// [testing/synctest], and can be called concurrently.
+//
+// Requests that have not ended when the load's duration has passed a second time, or a minute if that is longer, are cut
+// off: their contexts are canceled, and they count as Unfinished.
+//
+// The error is a [weir.OptionsError], an error of s.Config or of a Recording, the cause of ctx's end, or that there are too
+// many requests in flight.
+func Run(ctx context.Context, s Scenario) (*Result, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	r := &run{scenario: s.withDefaults(), ctx: ctx}
+	turn.Runs.Add(1)
+	defer turn.Runs.Add(-1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				r.err = errors.Join(r.err, fmt.Errorf("simulate: the simulation did not end: %v", p))
+			}
+		}()
+		synctest.Test(new(testing.T), func(*testing.T) { r.main() })
+	}()
+	r.report(done)
+	if r.err != nil {
+		return nil, r.err
+	}
+	return r.finish(r.assumed), nil
+}
+
+// A run is one simulation.
+type run struct {
+	turns
+	collector
+	scenario Scenario // with the defaults
+	ctx      context.Context
+	err      error        // of main
+	elapsed  atomic.Int64 // how much of the load's duration has passed, a time.Duration
+	assumed  map[string]bool
+
+	start     time.Time
+	events    eventHeap
+	service   *serving
+	arrivals  *arrivals
+	next      Request              // the next arrival of an open load
+	pipelines []*pipeline.Pipeline // one for each instance
+	onClose   []func() error
+	openStores
+
+	clients  []*client // all, in the order in which they were made
+	idle     []*client // of an open load
+	inFlight int       // requests, and clients of a closed load
+	numbers  int64     // of requests
+	over     bool      // no request is tried again
+}
+
+// now returns how much time has passed.
+func (r *run) now() time.Duration { return time.Since(r.start) }
+
+// main runs in the bubble.
+func (r *run) main() {
+	r.start = time.Now()
+	r.asked = make(chan struct{}, 1)
+	r.collector = newCollector(&r.scenario, r.now)
+	r.service = newServing(r, &r.scenario.Service)
+	if r.err = r.build(); r.err == nil {
+		r.err = r.loop()
+	}
+	r.stop()
+	for _, f := range slices.Backward(r.onClose) {
+		r.err = errors.Join(r.err, f())
+	}
+}
+
+// build makes the registries and finds the pipelines.
+func (r *run) build() error {
+	for i := range r.scenario.Instances {
+		change, err := r.scenario.Config(&Setup{Instance: i, run: r})
+		if err != nil {
+			return err
+		}
+		name := r.scenario.Pipeline
+		if name == "" {
+			if len(change.Define) != 1 {
+				return fmt.Errorf("simulate: there are %d pipelines, and Scenario.Pipeline does not say which one", len(change.Define))
+			}
+			for name = range change.Define {
+			}
+		}
+		reg := registry.New(&registry.Options{Listener: interposer{r}})
+		r.onClose = append(r.onClose, func() error { return reg.Close(context.Background()) })
+		if err := reg.Apply(context.Background(), change); err != nil {
+			return err
+		}
+		p, err := reg.Get(name)
+		if err != nil {
+			return err
+		}
+		r.pipelines = append(r.pipelines, p)
+		r.result.Pipeline = name
+	}
+	return nil
+}
+
+// report reports progress until done.
+func (r *run) report(done <-chan struct{}) {
+	if r.scenario.Progress == nil {
+		<-done
+		return
+	}
+	ticker := time.NewTicker(200 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			r.scenario.Progress(time.Duration(r.elapsed.Load()))
+		case <-done:
+			return
+		}
+	}
+}
+
+// checkEvery is how many events there are between two looks at the context.
+const checkEvery = 1 << 10
+
+// loop runs everything until the last request has ended.
+func (r *run) loop() error {
+	next, err := r.begin()
+	if err != nil {
+		return err
+	}
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for i := 0; ; i++ {
+		r.settle()
+		r.sample()
+		if next == nil && r.inFlight == 0 {
+			return nil
+		}
+		if r.err != nil {
+			return r.err
+		}
+		if i%checkEvery == 0 && r.ctx.Err() != nil {
+			return context.Cause(r.ctx)
+		}
+		at, now := r.events.events[0].at, r.now() // the cut is always there
+		if next != nil {
+			at = min(at, next.At)
+		}
+		if at > now {
+			timer.Reset(at - now)
+			select {
+			case <-timer.C:
+			case <-r.asked:
+			}
+			synctest.Wait()
+			continue
+		}
+		r.elapsed.Store(int64(min(now, r.scenario.Load.For)))
+		if next != nil && next.At == at {
+			if err := r.arrive(next); err != nil {
+				return err
+			}
+			if next, err = r.nextArrival(); err != nil {
+				return err
+			}
+			continue
+		}
+		switch e := r.events.pop(); {
+		case e.do != nil:
+			e.do()
+		case e.call != nil:
+			left := e.call.left
+			r.service.end(e.call)
+			if !left {
+				r.give(e.call.task)
+			}
+		default:
+			r.give(e.task)
+		}
+	}
+}
