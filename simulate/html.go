@@ -78,7 +78,7 @@ func cellOf(c column, text string) pageCell {
 func (p *report) writeHTML(w io.Writer) error {
 	data := pageData{
 		Title: p.title, Subtitle: p.subtitle, Style: template.CSS(pageStyle), //nolint:gosec // it is ours
-		Policy: "default-src 'none'; style-src " + hashOf(pageStyle) + " " + hashOf(svgStyle) + "; base-uri 'none'; form-action 'none'",
+		Policy: "default-src 'none'; style-src " + styleHash(pageStyle) + " " + styleHash(svgStyle) + "; base-uri 'none'; form-action 'none'",
 	}
 	for i := range p.figures {
 		p.figures[i].bare = true
@@ -97,8 +97,8 @@ func (p *report) writeHTML(w io.Writer) error {
 	return err
 }
 
-// hashOf returns what a Content-Security-Policy calls a style.
-func hashOf(style string) string {
+// styleHash returns what a Content-Security-Policy calls a style.
+func styleHash(style string) string {
 	sum := sha256.Sum256([]byte(style))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
