@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-go/weir/internal/random"
 	"github.com/weir-go/weir/internal/saturate"
+	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/retry"
 )
@@ -50,7 +51,7 @@ func (r *run) newClient(do func(*client)) *client {
 	c.task = newTask(&r.turns, &c.request)
 	c.random = &random.Source{Rand: rand.New(&c.pcg)}
 	ctx, cancel := context.WithCancel(context.Background())
-	c.ctx = random.With(context.WithValue(ctx, taskKey{}, c.task), c.random)
+	c.ctx = random.With(context.WithValue(ctx, turn.Key{}, c.task), c.random)
 	c.cancel = cancel
 	r.clients = append(r.clients, c)
 	go func() {
@@ -79,7 +80,7 @@ func (c *client) do() {
 	for attempt := 0; ; attempt++ {
 		r.offers(&c.request, attempt)
 		err := c.execute(p)
-		c.task.take()
+		c.task.Take()
 		r.ended(&c.request, err)
 		delay, again := c.reaction(err, attempt)
 		if !again {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/weir-go/weir/internal/interpose"
+	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -30,9 +31,9 @@ func (g *gate) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 		attempt := newTask(t.turns, t.request)
 		attempt.order = append(slices.Clip(t.order), t.races, hedge.Attempt(ctx))
 		t = attempt
-		ctx = context.WithValue(ctx, taskKey{}, t)
+		ctx = context.WithValue(ctx, turn.Key{}, t)
 	}
-	t.take()
+	t.Take()
 	if g.afterLimiter {
 		g.run.granted(t)
 	}
@@ -43,7 +44,7 @@ func (g *gate) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 		t.races++
 	}
 	result, err := next.Run(ctx)
-	t.take()
+	t.Take()
 	if g.beforeLimiter {
 		g.run.refused(t)
 	}

@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"iter"
 	"math/rand/v2"
 	"time"
 )
@@ -19,7 +18,7 @@ type Load struct {
 	// Closed are clients that wait for their answers.
 	Closed *Closed
 	// Recording are requests that were recorded. See [ReadCSV] and [ReadAccessLog].
-	Recording Recording
+	Recording *Recording
 	// Keys are the keys of the requests of Open and Closed, such as their users. If nil, all have the same key.
 	Keys Keys
 	// Cost is how many permits a request of Open or Closed takes, if the pipeline's limiter asks [Cost]. If nil, it is 1.
@@ -76,17 +75,4 @@ type Costs interface {
 	Cost(r *rand.Rand) int
 	// Validate returns a [weir.OptionsError] with everything that is wrong, or nil.
 	Validate() error
-}
-
-// A Recording is requests in the order of their times. It can be read several times.
-type Recording iter.Seq2[Request, error]
-
-// A Request is a request of a [Recording].
-type Request struct {
-	// At is when it arrives, after the beginning of the simulation.
-	At time.Duration
-	// Key is its key, such as the address of the client.
-	Key string
-	// Cost is how many permits it takes, if the pipeline's limiter asks [Cost].
-	Cost int
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 )
@@ -34,6 +35,8 @@ func Run(ctx context.Context, s Scenario) (*Result, error) {
 		return nil, err
 	}
 	r := &run{scenario: s.withDefaults(), ctx: ctx}
+	turn.Runs.Add(1)
+	defer turn.Runs.Add(-1)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -79,7 +79,7 @@ func (s *serving) serve(ctx context.Context) error {
 	case <-t.resume: // with the turn
 		return c.err
 	case <-ctx.Done():
-		t.take()
+		t.Take()
 		s.leave(c)
 		return context.Cause(ctx)
 	}

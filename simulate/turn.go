@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing/synctest"
 	"time"
+
+	"github.com/weir-go/weir/internal/turn"
 )
 
 // Turns let one task at a time run. Everything else in a run belongs to the task that has the turn, or to the main
@@ -40,16 +42,14 @@ func newTask(t *turns, r *request) *task {
 	return &task{turns: t, request: r, resume: make(chan struct{}, 1)}
 }
 
-type taskKey struct{}
-
 // taskOf returns the task that runs with ctx, or nil.
 func taskOf(ctx context.Context) *task {
-	t, _ := ctx.Value(taskKey{}).(*task)
+	t, _ := ctx.Value(turn.Key{}).(*task)
 	return t
 }
 
-// take returns when t has the turn. Only the goroutine of t calls it.
-func (t *task) take() {
+// Take returns when t has the turn. Only the goroutine of t calls it.
+func (t *task) Take() {
 	s := t.turns
 	if s.holder.Load() == t {
 		return

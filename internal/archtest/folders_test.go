@@ -32,17 +32,13 @@ var everyTest = []string{"github.com/stretchr/testify", "go.uber.org/goleak"}
 // Tests may import any folder that is not marked leaf, because an example or a conformance test shows folders working
 // together. The compiler forbids cycles there too.
 var folders = []folder{
-<<<<<<< HEAD
-	{name: "limiter", mayImport: []string{"internal/heavyhitters", "internal/fixedhash"}},
-=======
-	{name: "limiter", mayImport: []string{"internal/heavyhitters", "internal/random"}},
->>>>>>> h-cli
+	{name: "limiter", mayImport: []string{"internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn"}},
 	{name: "limiter/limitertest", mayImport: []string{"limiter"}, testing: true},
 	{name: "limiter/internal/naive", mayImport: []string{"limiter", "limiter/limitertest"}}, // what the tests compare with
 	{name: "pipeline", mayImport: []string{"internal/deadline", "internal/untimed"}},
 	// For the tests of programs that use weir.
 	{name: "weirtest", mayImport: []string{"limiter", "pipeline"}},
-	{name: "store", mayImport: []string{"store/backend", "limiter", "internal/eventqueue", "internal/heavyhitters", "internal/random"}},
+	{name: "store", mayImport: []string{"store/backend", "limiter", "internal/eventqueue", "internal/heavyhitters", "internal/random", "internal/turn"}},
 	// What authors of backends need: not the store that calls them.
 	{name: "store/backend"},
 	{name: "store/storetest", mayImport: []string{"store/backend"}, testing: true},
@@ -113,7 +109,7 @@ var folders = []folder{
 	{
 		name: "simulate",
 		mayImport: []string{
-			"registry", "reload", "pipeline", "limiter", "store", "internal/interpose", "internal/random",
+			"registry", "reload", "pipeline", "limiter", "store", "internal/interpose", "internal/random", "internal/turn",
 			"strategies/chaos", "strategies/circuitbreaker", "strategies/fallback", "strategies/hedge", "strategies/ratelimit", "strategies/retry",
 		},
 		testing: true,
@@ -169,6 +165,7 @@ var folders = []folder{
 	{name: "internal/interpose", mayImport: []string{"pipeline"}},
 	{name: "internal/random"},
 	{name: "internal/fixedhash"},
+	{name: "internal/turn"},
 	// How registry and reload see that a function of the program waits for its own caller.
 	{name: "internal/goroutine"},
 
