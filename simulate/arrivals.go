@@ -82,12 +82,20 @@ const (
 	timeStream = iota + 1
 	keyStream
 	costStream
+	serviceStream // of each call
+	requestStream // of each request
+	clientStream  // of each client of a closed load
 )
 
 // newRand returns the random numbers of a seed for one purpose.
 func newRand(seed, stream uint64) *rand.Rand {
 	// Two PCGs whose seeds differ in a few bits have outputs that resemble each other at first.
 	return rand.New(rand.NewPCG(scramble(seed), scramble(scramble(seed)+stream)))
+}
+
+// reseed makes pcg begin the random numbers of a seed for one purpose and one of many things that have it.
+func reseed(pcg *rand.PCG, seed, stream, of uint64) {
+	pcg.Seed(scramble(scramble(seed)+stream), scramble(scramble(seed+stream)+of))
 }
 
 // scramble is the finalizer of SplitMix64, a permutation in which each bit of the result depends on all bits of x.

@@ -67,7 +67,7 @@ func (c *client) begin(number int64, key string, cost int) {
 	r := c.run
 	c.request.number, c.request.key, c.request.cost, c.request.draws = number, key, cost, 0
 	c.request.counts = r.countsOf(key)
-	c.pcg.Seed(r.scenario.Seed^requestStream, uint64(number))
+	reseed(&c.pcg, r.scenario.Seed, requestStream, uint64(number))
 }
 
 // do does the request: it executes the pipeline until the request succeeds or the client gives up. The client has the
@@ -211,7 +211,9 @@ func (r *run) beginClosed(load *Load) error {
 		}
 		c := r.newClient(r.closedClient)
 		c.request.number = int64(i) // orders the clients before they have a request
-		c.think = rand.New(rand.NewPCG(r.scenario.Seed^clientStream, uint64(i)))
+		var pcg rand.PCG
+		reseed(&pcg, r.scenario.Seed, clientStream, uint64(i))
+		c.think = rand.New(&pcg)
 		r.events.push(event{at: c.pause(), task: c.task})
 	}
 	return nil
@@ -256,4 +258,5 @@ func (r *run) stop() {
 	for _, c := range r.clients {
 		close(c.task.resume)
 	}
+	r.arrivals.stop()
 }

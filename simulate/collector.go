@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
-// maxKeys is how many keys are compared.
-const maxKeys = 1_000_000
+// keptKeys is how many keys are compared.
+const keptKeys = 1_000_000
 
 // A collector makes the result of a run. What it counts is of the task that has the turn.
 type collector struct {
@@ -75,7 +75,7 @@ func (c *collector) sample() {
 // countsOf returns the counts of a key, or nil if there are too many keys.
 func (c *collector) countsOf(key string) *keyCounts {
 	k := c.result.keyed[key]
-	if k == nil && len(c.result.keyed) < maxKeys {
+	if k == nil && len(c.result.keyed) < keptKeys {
 		k = new(keyCounts)
 		c.result.keyed[key] = k
 	}

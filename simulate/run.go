@@ -15,13 +15,6 @@ import (
 	"github.com/weir-go/weir/registry"
 )
 
-// The streams of random numbers are apart, so that a change of one part of a scenario leaves the others as they are.
-const (
-	serviceStream = 0x5e41ce << 32
-	requestStream = 0x4e90e5 << 32
-	clientStream  = 0xc11e47 << 32
-)
-
 // Run simulates s. It uses one processor, or two for the memory that it frees. It must not be called inside a bubble of
 // [testing/synctest], and can be called concurrently.
 //

@@ -109,7 +109,7 @@ func (s *serving) next() {
 		c.ran = true
 		r := c.task.request
 		r.draws++
-		s.pcg.Seed(s.run.scenario.Seed^serviceStream, uint64(r.number)<<16+uint64(r.draws))
+		reseed(&s.pcg, s.run.scenario.Seed, serviceStream, uint64(r.number)<<16+uint64(r.draws))
 		took := time.Duration(0)
 		if latency != nil {
 			took = latency.Duration(s.random)

@@ -22,6 +22,9 @@ const (
 
 // withDefaults returns s with the defaults filled in.
 func (s Scenario) withDefaults() Scenario {
+	if r := s.Load.Recording; r != nil && s.Load.For == 0 {
+		s.Load.For = r.Length + 1 // the last request is before the end
+	}
 	s.Instances = cmp.Or(s.Instances, 1)
 	s.Interval = cmp.Or(s.Interval, max(s.Load.For/defaultPoints, shortestInterval))
 	s.MaxInFlight = cmp.Or(s.MaxInFlight, defaultMaxInFlight)
@@ -76,18 +79,18 @@ func (l *Load) validate(p *validate.Problems) {
 		p.Add("Load.For", l.For, "must be at most %v", longestLoad)
 	}
 	if l.Open != nil {
-		part(p, "Load.Open.Rate", l.Open.Rate, true)
+		include(p, "Load.Open.Rate", l.Open.Rate, true)
 	}
 	if c := l.Closed; c != nil {
 		p.AtLeast("Load.Closed.Clients", c.Clients, 1)
-		part(p, "Load.Closed.Think", c.Think, true)
+		include(p, "Load.Closed.Think", c.Think, true)
 	}
-	part(p, "Load.Keys", l.Keys, false)
-	part(p, "Load.Cost", l.Cost, false)
+	include(p, "Load.Keys", l.Keys, false)
+	include(p, "Load.Cost", l.Cost, false)
 }
 
 func (s *Service) validate(p *validate.Problems) {
-	part(p, "Service.Latency", s.Latency, false)
+	include(p, "Service.Latency", s.Latency, false)
 	p.AtLeast("Service.Capacity", s.Capacity, 0)
 	if s.QueueLimit < -1 {
 		p.Add("Service.QueueLimit", s.QueueLimit, "must be at least 0, or -1 for no queue")
@@ -100,7 +103,7 @@ func (s *Service) validate(p *validate.Problems) {
 			p.Add(path+"To", period.To, "must be after From, %v", period.From)
 		}
 		share(p, path+"FailureRate", period.FailureRate)
-		part(p, path+"Latency", period.Latency, false)
+		include(p, path+"Latency", period.Latency, false)
 		p.AtLeast(path+"Capacity", period.Capacity, 0)
 	}
 }
@@ -114,8 +117,8 @@ func (r *Reaction) validate(path string, p *validate.Problems) {
 	}
 }
 
-// part adds the problems of a part of the scenario that is an interface.
-func part(p *validate.Problems, path string, v interface{ Validate() error }, required bool) {
+// include adds the problems of a part of the scenario that is an interface.
+func include(p *validate.Problems, path string, v interface{ Validate() error }, required bool) {
 	switch {
 	case !isnil.Value(v):
 		p.Include(path, v.Validate())

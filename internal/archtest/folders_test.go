@@ -80,16 +80,6 @@ var folders = []folder{
 		thirdParty: []string{"go.yaml.in/yaml/v4"},
 		testOnly:   []string{"github.com/santhosh-tekuri/jsonschema/v6"},
 	},
-	// A simulation runs in a bubble of testing/synctest, which needs a testing.T; storetest has the memory that its stores
-	// are in.
-	{
-		name: "simulate",
-		mayImport: []string{
-			"registry", "reload", "store", "store/backend", "store/storetest", "strategies/retry",
-			"internal/random",
-		},
-		testing: true,
-	},
 	// The path of OpenTelemetry's API is the beginning of its SDK's, too: that the SDK is for tests only, a test
 	// of telemetry holds.
 	{
@@ -105,11 +95,12 @@ var folders = []folder{
 		mayImport: []string{"internal/ask", "registry", "reload", "pipeline", "limiter", "store", "strategies/circuitbreaker"},
 	},
 
-	// strategies: the simulator knows where executions wait, and who rejects them.
+	// testing: a simulation runs in a bubble of testing/synctest, which needs a testing.T. storetest has the memory that its
+	// stores are in. strategies: the simulator knows where executions wait, and who rejects them.
 	{
 		name: "simulate",
 		mayImport: []string{
-			"registry", "reload", "pipeline", "limiter", "store", "internal/interpose", "internal/random", "internal/turn",
+			"registry", "reload", "pipeline", "limiter", "store", "store/backend", "store/storetest", "internal/interpose", "internal/random", "internal/turn",
 			"strategies/chaos", "strategies/circuitbreaker", "strategies/fallback", "strategies/hedge", "strategies/ratelimit", "strategies/retry",
 		},
 		testing: true,
@@ -156,7 +147,6 @@ var folders = []folder{
 	// How limiter and store find the keys that are rejected most.
 	{name: "internal/heavyhitters"},
 	// How package simulate repeats the random decisions of strategies and limiters.
-	{name: "internal/random"},
 	// How reload and cmd/weir read a path that may lead to a pipe.
 	{name: "internal/regularfile"},
 	// How telemetry and dashboard ask limiters that may never answer.
