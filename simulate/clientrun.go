@@ -269,5 +269,7 @@ func (r *run) stop() {
 	for _, c := range r.clients {
 		close(c.task.resume)
 	}
-	r.arrivals.stop()
+	if r.arrivals != nil { // nil if the Config has failed
+		r.arrivals.stop()
+	}
 }
