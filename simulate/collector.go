@@ -53,7 +53,9 @@ func newCollector(s *Scenario, since func() time.Duration) collector {
 func (c *collector) point() *point {
 	i := int(c.since() / c.result.Interval)
 	for len(c.series) <= i {
-		c.series = append(c.series, point{Point: Point{At: time.Duration(len(c.series)) * c.result.Interval}})
+		c.series = append(c.series, point{Point: Point{
+			At: time.Duration(len(c.series)) * c.result.Interval, Waiting: c.waiting, Running: c.running,
+		}})
 	}
 	return &c.series[i]
 }
@@ -66,7 +68,8 @@ func (c *collector) count(what func(*Counts)) *point {
 	return p
 }
 
-// sample notes what there is at once, at the end of an instant.
+// sample notes what there is at once, when nothing runs. It is called whenever time has moved on, so that a new point
+// begins with what there was.
 func (c *collector) sample() {
 	p := c.point()
 	p.Waiting, p.Running = max(p.Waiting, c.waiting), max(p.Running, c.running)

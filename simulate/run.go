@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -34,7 +35,12 @@ func Run(ctx context.Context, s Scenario) (*Result, error) {
 	go func() {
 		defer close(done)
 		defer func() {
-			if p := recover(); p != nil {
+			p := recover()
+			switch {
+			case p == nil:
+			case r.start.IsZero(): // main has not begun
+				r.err = fmt.Errorf("simulate: Run must not be called inside a bubble of testing/synctest: %v", p)
+			default:
 				r.err = errors.Join(r.err, fmt.Errorf("simulate: the simulation did not end: %v", p))
 			}
 		}()
@@ -71,6 +77,7 @@ type run struct {
 	inFlight int       // requests, and clients of a closed load
 	numbers  int64     // of requests
 	over     bool      // no request is tried again
+	stuck    bool      // some do not end
 }
 
 // now returns how much time has passed.
@@ -80,15 +87,32 @@ func (r *run) now() time.Duration { return time.Since(r.start) }
 func (r *run) main() {
 	r.start = time.Now()
 	r.asked = make(chan struct{}, 1)
+	r.turns.waiting.before, r.events.before = beforeTask, (*event).before
 	r.collector = newCollector(&r.scenario, r.now)
 	r.service = newServing(r, &r.scenario.Service)
-	if r.err = r.build(); r.err == nil {
+	if r.err = r.configure(); r.err == nil {
 		r.err = r.loop()
 	}
 	r.stop()
 	for _, f := range slices.Backward(r.onClose) {
 		r.err = errors.Join(r.err, f())
 	}
+}
+
+// configure calls build in a goroutine, which can panic or call [runtime.Goexit] as a test does that fails.
+func (r *run) configure() error {
+	built := make(chan error, 1)
+	go func() {
+		err := errors.New("simulate: Config has ended its goroutine")
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("simulate: Config: %w", &registry.PanicError{Value: p, Stack: debug.Stack()})
+			}
+			built <- err
+		}()
+		err = r.build()
+	}()
+	return <-built
 }
 
 // build makes the registries and finds the pipelines.
@@ -156,13 +180,13 @@ func (r *run) loop() error {
 		if next == nil && r.inFlight == 0 {
 			return nil
 		}
-		if r.err != nil {
-			return r.err
+		if r.stuck {
+			return fmt.Errorf("simulate: %d requests do not end although their contexts have", r.inFlight)
 		}
 		if i%checkEvery == 0 && r.ctx.Err() != nil {
 			return context.Cause(r.ctx)
 		}
-		at, now := r.events.events[0].at, r.now() // the cut, or what comes after it, is always there
+		at, now := r.events.items[0].at, r.now() // the cut, or what comes after it, is always there
 		if next != nil {
 			at = min(at, next.At)
 		}
@@ -173,6 +197,7 @@ func (r *run) loop() error {
 			case <-r.asked:
 			}
 			synctest.Wait()
+			r.sample() // what there was until now
 			continue
 		}
 		r.elapsed.Store(int64(min(now, r.scenario.Load.For)))
