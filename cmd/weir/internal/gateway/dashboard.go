@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -12,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/weir-go/weir/dashboard"
-	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/reload"
 
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/proxy"
@@ -106,39 +104,3 @@ func (l *login) WriteHeader(status int) {
 
 // Unwrap is for [http.ResponseController].
 func (l *login) Unwrap() http.ResponseWriter { return l.ResponseWriter }
-
-// check answers which limits apply to a request and what each would decide now.
-func check(h *proxy.Handler, r *http.Request) ([]dashboard.CheckResult, error) {
-	route, all, err := h.Check(r)
-	if err != nil {
-		return nil, err
-	}
-	if route == "" {
-		return nil, fmt.Errorf("no route matches %s %s", r.Method, r.URL.Path)
-	}
-	results := make([]dashboard.CheckResult, 0, len(all))
-	for _, c := range all {
-		result := dashboard.CheckResult{Policy: c.Name, Limiter: c.Limiter, Key: c.Key, Matched: true}
-		switch {
-		case c.Err != nil:
-			result.Warning = c.Err.Error()
-		case c.Lease.Acquired():
-			result.Granted = true
-		default:
-			result.Reason = cmp.Or(c.Lease.Reason(), limiter.ReasonNoPermit)
-			result.RetryAfter, _ = c.Lease.RetryAfter()
-			if c.Shadow {
-				result.Granted, result.Warning = true, "the policy is in shadow mode: it reports a rejection and lets the request through"
-			}
-		}
-		if c.FailOpen && !result.Granted && (c.Err != nil || result.Reason == limiter.ReasonUnavailable || result.Reason == limiter.ReasonClosed) {
-			result.Granted, result.RetryAfter = true, 0
-			result.Warning = "the limiter cannot decide, and the policy has fail_open: it lets the request through"
-		}
-		if left, known := c.Lease.Remaining(); known {
-			result.Remaining = &left
-		}
-		results = append(results, result)
-	}
-	return results, nil
-}

@@ -4,7 +4,8 @@
 //   - build.go: the table of routes of one version of the file.
 //   - listen.go: the listener of clients, with its timeouts and TLS.
 //   - shutdown.go: how a run ends.
-//   - admin.go: the admin listener. dashboard.go: the dashboard on it.
+//   - admin.go: the admin listener. dashboard.go: the dashboard on it. check.go: its check
+//     of requests.
 //   - stores.go: the stores that limiters of the file name.
 //   - proxy: the way of a request. upstream: the servers behind the gateway. accesslog, tlsfiles: what they say.
 package gateway
