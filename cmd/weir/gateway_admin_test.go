@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -203,6 +204,29 @@ pipelines:
 	assert.Equal(t, result{
 		Policy: "upstream down", Limiter: "circuit of 127.0.0.1:2", Matched: true, Reason: "the circuit is open", RetryAfter: time.Hour,
 	}, a.Results[1])
+}
+
+// TestGateway_WrongPasswords checks that the password for actions cannot be guessed quickly.
+func TestGateway_WrongPasswords(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte("password\n"), 0o600))
+	p := startGateway(t, adminConfig(behind(t, ok), fmt.Sprintf("  dashboard: {token_file: %q}", file)))
+	reload := url.Values{"do": {"reload"}, "target": {p.file}}
+	for range 20 {
+		require.Equal(t, http.StatusOK, p.post("/action", reload, "ann", "password").StatusCode, "a right password does not count")
+		require.Equal(t, http.StatusUnauthorized, p.post("/action", reload, "", "").StatusCode, "nor does none")
+	}
+	for range 10 {
+		require.Equal(t, http.StatusUnauthorized, p.post("/action", reload, "eve", "wrong").StatusCode)
+	}
+	resp := p.post("/action", reload, "eve", "password")
+	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode, "a right guess tells nothing")
+	wait, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	require.NoError(t, err)
+	assert.Positive(t, wait)
+	assert.LessOrEqual(t, wait, 30)
+	assert.Empty(t, resp.Header.Get("WWW-Authenticate"))
+	assert.Equal(t, http.StatusOK, p.post("/action", reload, "ann", "password").StatusCode, "who was let in before is not kept out")
 }
 
 // TestGateway_AdminHost checks that no page of another site can read what the admin listener on the loopback interface has.
