@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A guesser tries passwords, and counts those that were looked at.
+// A guesser tries passwords, and counts how many were looked at.
 type guesser struct {
 	*logins
 	ctx    context.Context
