@@ -144,6 +144,7 @@ var folders = []folder{
 
 	// What watches over the repository itself.
 	{name: "internal/repo"},
+	{name: "internal/fieldtable"}, // for the tests of the reference pages
 	{name: "internal/testserver", testing: true},
 	{name: "internal/readme", leaf: true},
 	{name: "internal/testreport", mayImport: []string{"internal/realtime"}, leaf: true},
