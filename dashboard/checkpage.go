@@ -90,19 +90,12 @@ func (d *Dashboard) serveCheck(w http.ResponseWriter, r *http.Request, f format)
 		c.Error = "Say what to check: url=/orders, or pipeline=NAME, or limiter=NAME, with key=KEY for a limiter that has one for each."
 		status = http.StatusBadRequest
 	}
-	switch f {
-	case formatJSON:
-		writeJSON(w, status, c)
-	case formatText:
-		var b bytes.Buffer
-		c.writeText(&b)
-		write(w, formatText, status, b.Bytes())
-	default:
+	d.answer(w, f, status, c, c.writeText, func() (string, any) {
 		d.listTargets(c)
 		p := d.page(pageCheck, query{Sort: sorts[0]})
 		p.Data = c
-		d.render(w, status, "check", p)
-	}
+		return "check", p
+	})
 }
 
 func rejects(r CheckResult) bool { return r.Matched && !r.Granted }
