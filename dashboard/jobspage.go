@@ -74,18 +74,11 @@ func (d *Dashboard) serveJob(w http.ResponseWriter, r *http.Request, f format) {
 			status = http.StatusNotFound
 		}
 	}
-	switch f {
-	case formatJSON:
-		writeJSON(w, status, j)
-	case formatText:
-		var b bytes.Buffer
-		j.writeText(&b)
-		write(w, formatText, status, b.Bytes())
-	default:
+	d.answer(w, f, status, j, j.writeText, func() (string, any) {
 		p := d.page("jobs", query{Sort: sorts[0]})
 		p.Title, p.Data, p.Time = j.Name, j, j.Time
-		d.render(w, status, "job", p)
-	}
+		return "job", p
+	})
 }
 
 var errNoKey = errors.New("there is no such key")
