@@ -39,8 +39,9 @@ type Dashboard struct {
 	sampler sampler       // used by the holder of turn
 
 	mu     sync.Mutex
-	latest *snapshot
+	latest *snapshot     // nil: the next page needs a new one
 	next   chan struct{} // closed when there is a newer snapshot
+	acted  int           // how many actions were done
 }
 
 // New makes a Dashboard and starts its sampler, a goroutine that reads the counts of the limiters in this process every 2 s.
@@ -99,7 +100,7 @@ func (d *Dashboard) run() {
 		}
 		d.turn <- struct{}{}
 		if now := time.Now(); d.isWatched(now) {
-			d.publish(d.sampler.snapshot(now))
+			d.takeSnapshot(now)
 		} else {
 			d.sampler.sample(now)
 		}
@@ -112,13 +113,20 @@ func (d *Dashboard) isWatched(now time.Time) bool {
 	return d.streams.Load() > 0 || now.Sub(d.started)-time.Duration(d.looked.Load()) < watched && d.looked.Load() > 0
 }
 
-// publish makes s the latest snapshot.
-func (d *Dashboard) publish(s *snapshot) {
+// takeSnapshot makes a snapshot, which is the latest from then on. The caller has turn.
+func (d *Dashboard) takeSnapshot(now time.Time) *snapshot {
+	d.mu.Lock()
+	acted := d.acted
+	d.mu.Unlock()
+	s := d.sampler.snapshot(now)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.latest = s
-	close(d.next)
-	d.next = make(chan struct{})
+	if d.acted == acted { // else it can be from before the action
+		d.latest = s
+		close(d.next)
+		d.next = make(chan struct{})
+	}
+	return s
 }
 
 // outdate makes the next page wait for a new snapshot: after an action, a page must show what it has done.
@@ -126,6 +134,7 @@ func (d *Dashboard) outdate() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.latest = nil
+	d.acted++
 }
 
 // newest returns the latest snapshot, which can be nil, and a channel that is closed when there is a newer one.
@@ -150,9 +159,7 @@ func (d *Dashboard) snapshot(ctx context.Context, maxAge time.Duration) (*snapsh
 	if s, _ := d.newest(); s != nil && time.Since(s.Time) <= maxAge { // made while this call waited
 		return s, nil
 	}
-	s := d.sampler.snapshot(time.Now())
-	d.publish(s)
-	return s, nil
+	return d.takeSnapshot(time.Now()), nil
 }
 
 // keyText returns what the pages show of a key.
