@@ -311,3 +311,16 @@ func TestPages_FilterAndSort(t *testing.T) {
 	assert.Equal(t, "bucket", names("/limiters.json?sort=name")[0])
 	assert.Equal(t, "slots-39", names("/limiters.json?sort=name")[41+pageRows])
 }
+
+// The links of a page filter by the whole name.
+func TestPages_FilterByALongName(t *testing.T) {
+	s := newScene(t, nil)
+	long := strings.Repeat("long-", 50)
+	s.define("orders-2", func(b *registry.Builder) error {
+		b.Add(ratelimit.New(b.Concurrency(long, limiter.ConcurrencyOptions{PermitLimit: 5}), nil))
+		return nil
+	})
+	assert.Contains(t, s.html("/limiters"), `href="limiters?q=`+long+`"`)
+	assert.Contains(t, s.html("/limiters?q="+long), `data-key="`+long+`"`)
+	assert.Equal(t, strings.Repeat("é", maxFilter/2), queryOf(url.Values{"q": {strings.Repeat("é", maxFilter)}}).Q)
+}

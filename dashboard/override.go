@@ -137,7 +137,10 @@ func (d *Dashboard) doOverride(ctx context.Context, q *request) (result, error) 
 	length, err := readOverride(&o, limits, q.form)
 	if err == nil {
 		o.Until = time.Now().Add(length)
-		err = byLabel(d.options.Registry.Override(ctx, o), limits)
+		if err = d.options.Registry.Override(ctx, o); err != nil && !errors.Is(err, weir.ErrInvalidOptions) {
+			return result{}, err
+		}
+		err = byLabel(err, limits)
 	}
 	if err != nil {
 		return result{}, &formError{err, overrideForm(info, limits, q.form)}
