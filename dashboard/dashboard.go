@@ -78,8 +78,8 @@ func New(o Options) (*Dashboard, error) {
 	return d, nil
 }
 
-// Close ends the streams of open pages and the sampler, and waits for the sampler. Pages can still be asked for, and show
-// the rates of the moment of Close. Call it before http.Server.Shutdown, which would wait for the streams, or
+// Close ends the streams of open pages and the sampler, and waits for the sampler. Pages can still be asked for; their rates
+// are then those since earlier pages were asked for. Call it before http.Server.Shutdown, which would wait for the streams, or
 // register it with http.Server.RegisterOnShutdown. A second call does nothing. The error is always nil.
 func (d *Dashboard) Close() error {
 	d.closeOnce.Do(func() { close(d.closed) })
