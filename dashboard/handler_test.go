@@ -26,10 +26,10 @@ import (
 var allPages = []string{"overview", "limiters", "pipelines", "circuits", "keys", "events", "stores", "files", "jobs", "check"}
 
 func TestNew_WrongOptions(t *testing.T) {
-	_, err := New(Options{Stores: map[string]*storeAlias{"redis": nil}, Watchers: []*watcherAlias{nil}, Jobs: (*fakeJobs)(nil)})
+	_, err := New(Options{Stores: map[string]*storeAlias{"redis": nil}, Watchers: []*watcherAlias{nil}, Jobs: (*fakeJobs)(nil), KeyHash: new(KeyHash)})
 	var wrong *weir.OptionsError
 	require.ErrorAs(t, err, &wrong)
-	assert.Equal(t, "dashboard: Registry must not be nil; Watchers[0] must not be nil; Stores[redis] must not be nil; Jobs must not be a nil pointer", err.Error())
+	assert.Equal(t, "dashboard: Registry must not be nil; Watchers[0] must not be nil; Stores[redis] must not be nil; Jobs must not be a nil pointer; KeyHash must be made with NewKeyHash", err.Error())
 }
 
 func TestServeHTTP_AnyPrefix(t *testing.T) {
