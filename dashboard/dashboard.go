@@ -20,7 +20,7 @@ const (
 	watched = 10 * time.Second
 	// answerTimeout bounds the wait for the program's limiters, strategies and jobs.
 	answerTimeout = time.Second
-	// checkTimeout bounds a check, an action and the pages of one limiter of jobs.
+	// checkTimeout bounds what a page waits for, such as a check or one limiter of jobs; see actionTimeout for actions.
 	checkTimeout = 5 * time.Second
 )
 
@@ -44,8 +44,8 @@ type Dashboard struct {
 	acted  int           // how many actions were done
 }
 
-// New makes a Dashboard and starts its sampler, a goroutine that reads the counts of the limiters in this process every 2 s.
-// Stores are asked, and everything else is read, only while a page is open. The error is a [weir.OptionsError]. Call
+// New makes a Dashboard and starts its sampler, a goroutine that reads the counts of limiters and the states of circuits every
+// 2 s. Stores are asked, and everything else is read, only while a page is open. The error is a [weir.OptionsError]. Call
 // [Dashboard.Close] when it is no longer needed.
 func New(o Options) (*Dashboard, error) {
 	if err := o.validate(); err != nil {
