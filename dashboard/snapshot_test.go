@@ -250,6 +250,7 @@ func TestSnapshot_WhatHangs(t *testing.T) {
 			assert.LessOrEqual(t, time.Since(began), answerTimeout)
 			assert.Equal(t, "the list has not come in time", d.JobsError)
 			assert.Len(t, d.Limiters, 2)
+			assert.Contains(t, s.html("/overview"), `<a href="jobs">throttled jobs</a>`, "no limiter of jobs has that name")
 			assert.Contains(t, s.html("/pipelines"), "a strategy has not answered")
 			time.Sleep(3 * time.Second)
 		}
