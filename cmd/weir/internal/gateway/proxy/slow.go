@@ -103,6 +103,72 @@ func (b *pacedBody) release() {
 	b.over = true
 }
 
+// A pacedWriter resets the stream of an answer over HTTP/2 of which the client takes nothing for stall. Each stream has a window of
+// its own: a client that does not open it holds its request although the connection can be written, which is all that
+// a [listener] bounds. A pacedWriter that is nil does nothing.
+type pacedWriter struct {
+	connection *http.ResponseController
+	stall      time.Duration
+
+	mu    sync.Mutex
+	timer *time.Timer // nil before the first write
+	began time.Time   // of the write; zero: there is none
+}
+
+func newPacedWriter(w http.ResponseWriter, r *http.Request, stall time.Duration) *pacedWriter {
+	if r.ProtoMajor != 2 {
+		return nil
+	}
+	return &pacedWriter{connection: http.NewResponseController(w), stall: stall}
+}
+
+// begin begins a write.
+func (p *pacedWriter) begin() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.began = time.Now()
+	if p.timer == nil {
+		p.timer = time.AfterFunc(p.stall, p.expire)
+	} else {
+		p.timer.Reset(p.stall)
+	}
+}
+
+// end ends a write: a stream can be silent for as long as it likes.
+func (p *pacedWriter) end() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.began = time.Time{}
+	p.timer.Stop()
+}
+
+// expire resets the stream, unless the write has ended, or is a later one.
+func (p *pacedWriter) expire() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.began.IsZero() && time.Since(p.began) >= p.stall {
+		_ = p.connection.SetWriteDeadline(p.began) // a deadline in the past resets at once
+	}
+}
+
+// last bounds what net/http writes of the answer after the handler.
+func (p *pacedWriter) last() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.timer != nil { // without a body there is nothing to wait for
+		_ = p.connection.SetWriteDeadline(time.Now().Add(p.stall))
+	}
+}
+
 // NewListener returns a listener whose connections fail if the client takes nothing of an answer for a minute: otherwise
 // it would hold its request and the connection to the upstream for as long as it likes.
 func NewListener(l net.Listener) net.Listener { return &listener{l, stallTime} }

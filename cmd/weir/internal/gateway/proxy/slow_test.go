@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -28,6 +29,17 @@ type pipeListener struct {
 
 func newPipeListener() *pipeListener {
 	return &pipeListener{make(chan net.Conn), make(chan struct{})}
+}
+
+// serveOnPipes serves a gateway until the test ends, over HTTP/1 and HTTP/2 without TLS.
+func serveOnPipes(t *testing.T, table *Table) *pipeListener {
+	server := &http.Server{Handler: NewHandler(weir.Must(pipeline.New("gateway", table))), Protocols: new(http.Protocols)} //nolint:gosec // in a test
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	l := newPipeListener()
+	go server.Serve(NewListener(l)) //nolint:errcheck // it is closed
+	t.Cleanup(func() { _ = server.Close() })
+	return l
 }
 
 func (l *pipeListener) dial() net.Conn {
@@ -78,10 +90,7 @@ func TestSlowReader_KeepsConnection(t *testing.T) {
 				u := upstream.New("u", back, upstream.NewAddress(&url.URL{Scheme: "http", Host: "a"}, nil))
 				table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: u}}})
 				require.NoError(t, err)
-				l := newPipeListener()
-				server := &http.Server{Handler: NewHandler(weir.Must(pipeline.New("gateway", table)))} //nolint:gosec // in a test
-				go server.Serve(l)                                                                      //nolint:errcheck // it is closed
-				defer server.Close()
+				l := serveOnPipes(t, table)
 				c := l.dial()
 				defer c.Close()
 				answers := bufio.NewReader(c)
@@ -99,4 +108,70 @@ func TestSlowReader_KeepsConnection(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSlowReader_HTTP2 checks that a client that does not open the window of a stream does not hold its request for long: in the
+// handler, and for the end of an answer that net/http sends after the handler. An answer that pauses stays.
+func TestSlowReader_HTTP2(t *testing.T) {
+	const window = 2 * bufferSize
+	for name, c := range map[string]struct {
+		length int64
+		pause  time.Duration
+		whole  bool
+	}{
+		"in the handler":    {length: 2 * window},
+		"after the handler": {length: window + 100},
+		"a pause":           {length: 100, pause: 2 * stallTime, whole: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				back := transportFunc(func(r *http.Request) (*http.Response, error) {
+					body := io.MultiReader(strings.NewReader("begin"), pause(c.pause), io.LimitReader(zeros{}, c.length-5))
+					return &http.Response{
+						StatusCode: http.StatusOK, ProtoMajor: 1, Header: http.Header{}, Request: r,
+						Body: io.NopCloser(body), ContentLength: c.length,
+					}, nil
+				})
+				u := upstream.New("u", back, upstream.NewAddress(&url.URL{Scheme: "http", Host: "a"}, nil))
+				table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: u}}})
+				require.NoError(t, err)
+				l := serveOnPipes(t, table)
+				transport := &http.Transport{
+					Protocols:   new(http.Protocols),
+					HTTP2:       &http.HTTP2Config{MaxReceiveBufferPerStream: window},
+					DialContext: func(context.Context, string, string) (net.Conn, error) { return l.dial(), nil },
+				}
+				transport.Protocols.SetUnencryptedHTTP2(true)
+				defer transport.CloseIdleConnections()
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://a/", nil)
+				require.NoError(t, err)
+				resp, err := transport.RoundTrip(r)
+				require.NoError(t, err)
+				defer resp.Body.Close()
+				time.Sleep(3 * stallTime)
+				n, err := io.Copy(io.Discard, resp.Body)
+				if c.whole {
+					assert.NoError(t, err)
+					assert.Equal(t, c.length, n)
+				} else {
+					assert.ErrorContains(t, err, "INTERNAL_ERROR")
+				}
+			})
+		})
+	}
+}
+
+// A pause is a reader that ends after a time.
+type pause time.Duration
+
+func (p pause) Read([]byte) (int, error) {
+	time.Sleep(time.Duration(p))
+	return 0, io.EOF
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }
