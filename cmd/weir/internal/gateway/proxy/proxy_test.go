@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +131,10 @@ func TestPaths(t *testing.T) {
 		"/a...b/..c":           "/a...b/..c",
 		"http://other/x?y":     "/x?y",
 		"http://other":         "/",
+		"/plain%2F/a":          "/plain%2F/a", // no slash for the routes, or it would have the route of /plain/
+		"/plain/%2F/a//b":      "/base/plain/%2F/a//b",
+		"/plain/a%2Fb\"c":      "/base/plain/a%2Fb%22c",
+		"/api/a%2Fb{ü}":        "/a%2Fb%7B%C3%BC%7D",
 	} {
 		resp, _ := raw(t, g, "GET "+sent+" HTTP/1.1\r\nHost: other\r\n\r\n")
 		assert.Equal(t, want, decoded(t, resp).URI, sent)
@@ -163,6 +168,51 @@ func TestPaths(t *testing.T) {
 	resp, _ := raw(t, g, "CONNECT other:443 HTTP/1.1\r\nHost: other:443\r\n\r\n")
 	_ = resp.Body.Close()
 	assert.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)
+}
+
+// TestPaths_NoRedirect has routes for which a ServeMux redirects a path without a slash at its end.
+func TestPaths_NoRedirect(t *testing.T) {
+	back := serve(t, http.HandlerFunc(echo))
+	g := gateway(t, TableOptions{Routes: []Route{
+		{Match: "a.test/rest/{path...}", Upstream: to(t, back.URL+"/a")}, // with a host, so that it does not conflict with the third
+		{Match: "/only/{$}", Upstream: to(t, back.URL+"/b")},
+		{Match: "/{x}/y/", Upstream: to(t, back.URL+"/c")},
+		{Match: "/v/{w}", Upstream: to(t, back.URL+"/d")}, // conflicts with /{x}/y
+		{Match: "/{rest...}", Upstream: to(t, back.URL+"/e")},
+	}})
+	for sent, want := range map[string]string{
+		"/rest":      "/a/rest",
+		"/rest/":     "/a/rest/",
+		"/only":      "/b/only",
+		"/only/":     "/b/only/",
+		"/only/z":    "/e/only/z",
+		"/x/y":       "/c/x/y",
+		"/x%2Fx//y":  "/c/x%2Fx//y",
+		"/x/y/z":     "/c/x/y/z",
+		"/v/y":       "/d/v/y",
+		"/v/y/":      "/c/v/y/",
+		"/x/":        "/e/x/",
+		"/something": "/e/something",
+	} {
+		resp, _ := raw(t, g, "GET "+sent+" HTTP/1.1\r\nHost: a.test\r\n\r\n")
+		assert.Equal(t, want, decoded(t, resp).URI, sent)
+	}
+}
+
+// TestUnreachable_Timeout checks the status of a connection that cannot be made in time: nothing was asked, so there is no answer
+// to be late.
+func TestUnreachable_Timeout(t *testing.T) {
+	base, err := upstream.NewTransport(upstream.TransportOptions{DialTimeout: 5 * time.Second})
+	require.NoError(t, err)
+	base.DialContext = func(context.Context, string, string) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
+	}
+	u := upstream.New("u", base, upstream.NewAddress(&url.URL{Scheme: "http", Host: "a"}, nil))
+	g := gateway(t, TableOptions{Routes: []Route{{Match: "/", Upstream: u}}})
+	resp, err := http.Get(g.URL)
+	require.NoError(t, err)
+	_ = resp.Body.Close()
+	assert.Equal(t, http.StatusBadGateway, resp.StatusCode)
 }
 
 func TestNewTable_Errors(t *testing.T) {

@@ -22,7 +22,7 @@ type request struct {
 	table  *Table        // the version that the request runs on; nil before the pipeline has chosen it
 	route  *route        // nil: no route matches
 	routed *http.Request // as the mux has matched it, with the values of the path; nil: no route matches
-	sent   *url.URL      // what the client has asked for, which can differ from what the routes match; see forMatching
+	sent   *url.URL      // what the client has asked for, which can differ from what the routes match; see canonical
 	host   string        // likewise
 	trust  bool          // the peer is a trusted proxy
 
