@@ -627,3 +627,35 @@ func TestQuotaFieldsOnce(t *testing.T) {
 	assert.Equal(t, []string{"5"}, resp.Header.Values("X-RateLimit-Limit"))
 	assert.Equal(t, "7", resp.Header.Get("X-RateLimit-Other"))
 }
+
+// TestEarlyHints checks that the fields of the policies are in the answer, and not in the 1xx answers before it.
+func TestEarlyHints(t *testing.T) {
+	back := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "</a.css>")
+		w.Header().Set("X-RateLimit-Limit", "1000")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Del("Link")
+		w.WriteHeader(http.StatusOK)
+	}))
+	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
+		Headers:  weirhttp.Legacy,
+		Policies: map[string]weirhttp.Policy{"all": {Limiter: weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Hour}))}},
+	}))
+	g := gateway(t, TableOptions{Limits: limits, Routes: []Route{{Match: "/", Upstream: to(t, back.URL), Policies: []string{"all"}}}})
+	resp, rest := raw(t, g, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	for range 2 {
+		_ = resp.Body.Close()
+		assert.Equal(t, http.StatusEarlyHints, resp.StatusCode)
+		assert.Equal(t, "</a.css>", resp.Header.Get("Link"))
+		assert.Equal(t, []string{"1000"}, resp.Header.Values("X-RateLimit-Limit"), "of the upstream")
+		var err error
+		resp, err = http.ReadResponse(rest, nil)
+		require.NoError(t, err)
+	}
+	_ = resp.Body.Close()
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+	assert.Empty(t, resp.Header.Get("Link"))
+	assert.Equal(t, []string{"5"}, resp.Header.Values("X-RateLimit-Limit"))
+	assert.Equal(t, []string{"4"}, resp.Header.Values("X-RateLimit-Remaining"))
+}
