@@ -257,6 +257,24 @@ func TestForwarded(t *testing.T) {
 	}
 }
 
+// TestForwarded_Trailer checks that the trailer makes no claims that the header cannot make.
+func TestForwarded_Trailer(t *testing.T) {
+	back := serve(t, http.HandlerFunc(echo))
+	for _, trusted := range []bool{false, true} {
+		o := TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}}
+		want := http.Header{"X-Sum": {"7"}}
+		if trusted {
+			o.Address.Trusted = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+			want["X-Forwarded-For"], want["X-Real-Ip"] = []string{"192.0.2.1"}, []string{"192.0.2.1"}
+		}
+		resp, _ := raw(t, gateway(t, o), "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: X-Forwarded-For, X-Sum\r\n\r\n"+
+			"1\r\na\r\n0\r\nX-Forwarded-For: 192.0.2.1\r\nX-Real-Ip: 192.0.2.1\r\nX-Sum: 7\r\n\r\n")
+		s := decoded(t, resp)
+		assert.Equal(t, "a", s.Body)
+		assert.Equal(t, want, s.Trailer)
+	}
+}
+
 // TestSmuggling sends what two servers could understand differently.
 func TestSmuggling(t *testing.T) {
 	back := serve(t, http.HandlerFunc(echo))

@@ -148,6 +148,7 @@ func (t *route) rewrite(p *httputil.ProxyRequest) {
 	}
 	p.Out.GetBody = p.In.GetBody
 	p.Out.Trailer = p.In.Trailer // shared, because net/http fills it in when the body has been read
+	p.Out.Body = t.table.trust.trailers(p, x)
 	t.table.trust.forward(p, x, t.StripPrefix)
 }
 
