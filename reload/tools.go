@@ -48,6 +48,10 @@ func (k *Kinds) Resolve(resolve func(what, name string) (thing any, ok bool)) {
 	k.resolver.resolve = resolve
 }
 
+// OnlySections is for tools that have a file of their own, decoded as strictly as that of a program: a file has only the
+// fields that are registered with [RegisterSection], and neither limiters nor budgets nor pipelines.
+func (k *Kinds) OnlySections() { k.onlySections = true }
+
 // Registrations is for tools: it returns what can be passed to [Kinds.Assume] as the parameter what, sorted. Each is
 // the name of a Register method of [Kinds] without "Register", in lower case, such as "handle" for
 // [Kinds.RegisterHandle].
