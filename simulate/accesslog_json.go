@@ -97,7 +97,7 @@ func (f *jsonFields) object(p *paths, depth int) bool {
 			return false
 		}
 		f.at++
-		targets, below := p.below(key)
+		targets, below := f.below(p, key)
 		if !f.value(targets, below, depth+1) {
 			return false
 		}
@@ -115,12 +115,12 @@ func (f *jsonFields) object(p *paths, depth int) bool {
 
 // below returns the set of the paths that end at the key, and what is left of the paths that go on from there. If none
 // does, it returns nil.
-func (p *paths) below(key []byte) (targets uint32, below *paths) {
+func (f *jsonFields) below(p *paths, key []byte) (targets uint32, below *paths) {
 	if p == nil {
 		return 0, nil
 	}
-	for i, path := range p {
-		n := len(key)
+	n := len(key)
+	for i, path := range p[:len(f.names)] {
 		if path == "" || len(path) < n || path[:n] != string(key) {
 			continue
 		}

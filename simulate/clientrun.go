@@ -244,8 +244,19 @@ func (r *run) closedClient(c *client) {
 	r.events.push(event{at: c.pause(), task: c.task})
 }
 
+// afterCut is how long requests have to end once they are cut off.
+const afterCut = 10 * time.Minute
+
 // cut ends what has not ended.
 func (r *run) cut() {
+	r.events.push(event{at: r.now() + afterCut, do: func() {
+		r.err = fmt.Errorf("simulate: %d requests do not end although their contexts have", r.inFlight)
+	}})
+	r.stopClients()
+}
+
+// stopClients cancels everything that runs.
+func (r *run) stopClients() {
 	r.over = true
 	for _, c := range r.clients {
 		c.cancel()
@@ -254,7 +265,7 @@ func (r *run) cut() {
 
 // stop ends the goroutines of the clients.
 func (r *run) stop() {
-	r.cut()
+	r.stopClients()
 	for _, c := range r.clients {
 		close(c.task.resume)
 	}

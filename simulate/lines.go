@@ -61,7 +61,6 @@ func (l *lineReader) next() ([]byte, error) {
 		if len(line) == 0 && err != nil {
 			return nil, err
 		}
-		l.number++
 		tooLong := false
 		for errors.Is(err, bufio.ErrBufferFull) {
 			tooLong = true
@@ -70,6 +69,7 @@ func (l *lineReader) next() ([]byte, error) {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
+		l.number++
 		if tooLong {
 			return nil, badLine(fmt.Sprintf("the line is longer than %d bytes", maxLine))
 		}

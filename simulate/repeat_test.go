@@ -41,6 +41,9 @@ func TestRun_RepeatsItself(t *testing.T) {
 				require.NoError(t, err)
 				results[i] = string(encoded)
 				requests = r.Total.Requests
+				if r.Total.Unfinished > 0 {
+					t.Log("unfinished", r.Total.Unfinished, r.Ended)
+				}
 			}
 			if results[0] != results[1] {
 				t.Errorf("%s\n%s", text, firstDifference(results[0], results[1]))

@@ -162,7 +162,7 @@ func (r *run) loop() error {
 		if i%checkEvery == 0 && r.ctx.Err() != nil {
 			return context.Cause(r.ctx)
 		}
-		at, now := r.events.events[0].at, r.now() // the cut is always there
+		at, now := r.events.events[0].at, r.now() // the cut, or what comes after it, is always there
 		if next != nil {
 			at = min(at, next.At)
 		}

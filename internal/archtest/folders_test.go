@@ -38,7 +38,7 @@ var folders = []folder{
 	{name: "pipeline", mayImport: []string{"internal/deadline", "internal/untimed"}},
 	// For the tests of programs that use weir.
 	{name: "weirtest", mayImport: []string{"limiter", "pipeline"}},
-	{name: "store", mayImport: []string{"store/backend", "limiter", "internal/eventqueue", "internal/heavyhitters", "internal/random", "internal/turn"}},
+	{name: "store", mayImport: []string{"store/backend", "limiter", "internal/eventqueue", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn"}},
 	// What authors of backends need: not the store that calls them.
 	{name: "store/backend"},
 	{name: "store/storetest", mayImport: []string{"store/backend"}, testing: true},

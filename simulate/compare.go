@@ -1,0 +1,202 @@
+package simulate
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// A Comparison is two results beside each other, such as of two configurations under the same load. Its JSON form is for
+// programs, and has durations in nanoseconds.
+type Comparison struct {
+	// BeforeName and AfterName are what tables and pictures call the results. They can be changed. [Compare] sets "before"
+	// and "after".
+	BeforeName string `json:"before_name"`
+	AfterName  string `json:"after_name"`
+	// Before and After are the results.
+	Before *Result `json:"before"`
+	After  *Result `json:"after"`
+	// Change is what is more in After than in Before.
+	Change Change `json:"change"`
+	// OneByOne reports whether requests can be compared one by one: the load is open or a recording, and the same. In a
+	// closed load, when a request is sent depends on the answer to the one before it.
+	OneByOne bool `json:"one_by_one"`
+	// NewlyRefused is how many requests succeeded in Before and do not in After. A request counts as refused if it did not
+	// succeed in the end, however often its client tried. It is 0 if OneByOne is false.
+	NewlyRefused int64 `json:"newly_refused"`
+	// NoLongerRefused is how many requests did not succeed in Before and do in After.
+	NoLongerRefused int64 `json:"no_longer_refused"`
+	// Losers are the keys of which fewer executions are admitted, the greatest loss first, at most ten. Winners are the
+	// keys of which more are.
+	Losers  []KeyChange `json:"losers,omitempty"`
+	Winners []KeyChange `json:"winners,omitempty"`
+}
+
+// A Change is the difference of two results: what is more in the second, or less if it is negative.
+type Change struct {
+	Total   Counts    `json:"total"`
+	Latency Quantiles `json:"latency"`
+	Wait    Quantiles `json:"wait"`
+	// Rejections has the difference for each strategy that rejected in one of the results.
+	Rejections map[string]int64 `json:"rejections,omitempty"`
+}
+
+// A KeyChange is what a key got before and after.
+type KeyChange struct {
+	Key            string `json:"key"`
+	OfferedBefore  int64  `json:"offered_before"`
+	OfferedAfter   int64  `json:"offered_after"`
+	AdmittedBefore int64  `json:"admitted_before"`
+	AdmittedAfter  int64  `json:"admitted_after"`
+}
+
+func (k *KeyChange) change() int64 { return k.AdmittedAfter - k.AdmittedBefore }
+
+// Compare compares two results of [Run], which must not be nil. A Result that was read from JSON has no requests and no keys
+// to compare one by one.
+func Compare(before, after *Result) *Comparison {
+	c := &Comparison{BeforeName: "before", AfterName: "after", Before: before, After: after}
+	c.Change = Change{
+		Total: after.Total.minus(before.Total), Latency: after.Latency.minus(before.Latency), Wait: after.Wait.minus(before.Wait),
+	}
+	if len(before.Rejections)+len(after.Rejections) > 0 {
+		c.Change.Rejections = map[string]int64{}
+		for name, n := range before.Rejections {
+			c.Change.Rejections[name] -= n
+		}
+		for name, n := range after.Rejections {
+			c.Change.Rejections[name] += n
+		}
+	}
+	c.OneByOne = before.open && after.open && before.For == after.For && before.Seed == after.Seed && before.Total.Requests == after.Total.Requests
+	if c.OneByOne {
+		c.NewlyRefused = before.satisfied.without(after.satisfied)
+		c.NoLongerRefused = after.satisfied.without(before.satisfied)
+	}
+	c.compareKeys()
+	return c
+}
+
+// without returns how many bits of b are not set in o.
+func (b bitset) without(o bitset) int64 {
+	n := 0
+	for i, word := range b {
+		if i < len(o) {
+			word &^= o[i]
+		}
+		n += bits.OnesCount64(word)
+	}
+	return int64(n)
+}
+
+func (c *Comparison) compareKeys() {
+	const most = 10
+	changes := map[string]KeyChange{}
+	for key, n := range c.Before.keyed {
+		changes[key] = KeyChange{Key: key, OfferedBefore: n.offered, AdmittedBefore: n.admitted}
+	}
+	for key, n := range c.After.keyed {
+		k := changes[key]
+		k.Key, k.OfferedAfter, k.AdmittedAfter = key, n.offered, n.admitted
+		changes[key] = k
+	}
+	order := slices.SortedFunc(maps.Values(changes), func(a, b KeyChange) int {
+		return cmp.Or(cmp.Compare(a.change(), b.change()), strings.Compare(a.Key, b.Key))
+	})
+	for _, k := range order {
+		if k.change() < 0 && len(c.Losers) < most {
+			c.Losers = append(c.Losers, k)
+		}
+	}
+	slices.SortFunc(order, func(a, b KeyChange) int {
+		return cmp.Or(cmp.Compare(b.change(), a.change()), strings.Compare(a.Key, b.Key))
+	})
+	for _, k := range order {
+		if k.change() > 0 && len(c.Winners) < most {
+			c.Winners = append(c.Winners, k)
+		}
+	}
+}
+
+// WriteTable writes c as text for a terminal, of at most 100 columns: as [Result.WriteTable] does, with both results and
+// their difference.
+func (c *Comparison) WriteTable(w io.Writer) error { return c.report().writeText(w) }
+
+// WriteSVG writes c as a picture: both results beside each other, with the same scales. See [Result.WriteSVG].
+func (c *Comparison) WriteSVG(w io.Writer) error { return c.figure().write(w, "weir", svgWidth) }
+
+func (c *Comparison) report() *report {
+	return &report{title: c.title(), subtitle: c.subtitle(), tables: c.tables()}
+}
+
+func (c *Comparison) title() string {
+	return "Comparison of " + c.name(0) + " and " + c.name(1)
+}
+
+// name returns the name of the result before or after as it is shown.
+func (c *Comparison) name(i int) string {
+	name := [...]string{c.BeforeName, c.AfterName}[i]
+	if strings.TrimSpace(name) == "" {
+		name = [...]string{"before", "after"}[i]
+	}
+	return isolated(shorten(printable(name), 40))
+}
+
+func (c *Comparison) subtitle() []string {
+	before, after := c.Before.setting(), c.After.setting()
+	if before == after {
+		return []string{"Both: " + before, c.name(0) + ": " + c.Before.summary(), c.name(1) + ": " + c.After.summary(), c.verdict()}
+	}
+	return []string{c.name(0) + ": " + before + "; " + c.Before.summary(), c.name(1) + ": " + after + "; " + c.After.summary(), c.verdict()}
+}
+
+// setting says what was simulated, in short.
+func (r *Result) setting() string {
+	text := fmt.Sprintf("%s of requests, %s, seed %d", formatTime(r.For), plural(int64(r.Instances), "instance", "instances"), r.Seed)
+	if r.Pipeline != "" {
+		text = "pipeline " + isolated(shorten(printable(r.Pipeline), 60)) + ", " + text
+	}
+	return text
+}
+
+// verdict says what changes for requests, in a sentence.
+func (c *Comparison) verdict() string {
+	switch {
+	case c.OneByOne:
+		verb := "are"
+		if c.NewlyRefused == 1 {
+			verb = "is"
+		}
+		return fmt.Sprintf("%s (%s) %s newly refused, %s (%s) no longer", plural(c.NewlyRefused, "request", "requests"), formatShare(c.NewlyRefused, c.Before.Total.Requests),
+			verb, formatCount(c.NoLongerRefused), formatShare(c.NoLongerRefused, c.Before.Total.Requests))
+	case !c.Before.open || !c.After.open:
+		return "Requests of a closed load cannot be compared one by one: when each is sent depends on the answers before it."
+	}
+	return "Requests cannot be compared one by one: the loads are different."
+}
+
+func (c *Comparison) figure() *figure {
+	f := &figure{title: c.title(), subtitle: c.subtitle(), summary: strings.Join(c.subtitle(), ". "), columns: 2, height: 110}
+	f.footer = assumedText(c.assumed())
+	before, after := c.Before.panels(svgWidth/2), c.After.panels(svgWidth/2)
+	end := max(c.Before.until(), c.After.until())
+	for i := range before {
+		before[i].end, after[i].end = end, end
+		before[i].title += ": " + c.name(0)
+		after[i].title += ": " + c.name(1)
+		sameScale(&before[i], &after[i])
+		f.panels = append(f.panels, before[i], after[i])
+	}
+	return f
+}
+
+// assumed returns what was assumed in either simulation.
+func (c *Comparison) assumed() []string {
+	all := slices.Concat(c.Before.Assumed, c.After.Assumed)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
