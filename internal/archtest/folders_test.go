@@ -101,7 +101,7 @@ var folders = []folder{
 		name: "simulate",
 		mayImport: []string{
 			"registry", "reload", "pipeline", "limiter", "store", "store/backend", "store/storetest", "internal/interpose", "internal/random", "internal/turn",
-			"strategies/chaos", "strategies/circuitbreaker", "strategies/fallback", "strategies/hedge", "strategies/ratelimit", "strategies/retry",
+			"strategies/chaos", "strategies/circuitbreaker", "strategies/fallback", "strategies/hedge", "strategies/ratelimit", "strategies/retry", "strategies/timeout",
 		},
 		testing: true,
 	},
