@@ -139,6 +139,9 @@ func (f *recordingFile) recording() (*Recording, error) {
 		r.Begin = time.Unix(0, begin).UTC()
 	}
 	r.Length = saturate.Add(time.Duration(s.last), -time.Duration(begin))
+	if err := tooLong(f.name, r.Length); err != nil {
+		return nil, err
+	}
 	r.requests = f.requests(begin)
 	if s.absolute && !s.fractions && !f.options.KeepSeconds {
 		r.requests = spread(r.requests)
