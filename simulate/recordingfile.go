@@ -25,7 +25,7 @@ type RecordingOptions struct {
 	// Reorder is how much earlier than a line before it a line can be. Logs are a little out of order, because servers
 	// write them when requests end. The requests are brought into order, for which those of that time are kept in memory,
 	// at most a million. The default is a minute; -1 means that the lines must be in order.
-	Reorder time.Duration `json:"reorder,omitempty" yaml:"reorder,omitempty"`
+	Reorder time.Duration `json:"reorder,omitempty" yaml:"reorder,omitempty" reload:"off,default=1m"`
 	// SkipBad leaves out lines that are not requests, and counts them in [Recording.Skipped]. If false, the first such line
 	// is an error.
 	SkipBad bool `json:"skip_bad,omitempty" yaml:"skip_bad,omitempty"`
