@@ -92,7 +92,7 @@ type recordingFile struct {
 	name    string
 	options RecordingOptions
 	parser  func(*RecordingOptions) lineParser
-	lines   int64 // how many lines are read: those that came after the first reading are left out
+	lines   int64 // how many lines are read: lines that came after the first reading are left out
 }
 
 // A survey is what is known of a file when it has been read.
