@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 )
