@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -55,6 +54,13 @@ func (r *run) newClient(do func(*client)) *client {
 	c.cancel = cancel
 	r.clients = append(r.clients, c)
 	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				c.task.Take()
+				r.fail(panicked(p))
+				r.inFlight--
+			}
+		}()
 		for range c.task.resume {
 			do(c)
 		}
@@ -109,7 +115,7 @@ func (c *client) execute(p *pipeline.Pipeline) error {
 // reaction returns what the client does after an execution that ended with err: it tries again after a delay, or does not.
 func (c *client) reaction(err error, attempt int) (delay time.Duration, again bool) {
 	o := &c.run.scenario.Clients.OnFailure
-	rejected := errors.Is(err, pipeline.ErrRejected)
+	rejected := isRejection(err)
 	if rejected {
 		o = &c.run.scenario.Clients.OnRejection
 	}
@@ -265,7 +271,7 @@ func (r *run) cancel() {
 }
 
 // stop ends the goroutines of the clients, wherever they are.
-func (r *run) stop() {
+func (r *run) stop() error {
 	r.turns.end()
 	r.cancel()
 	for _, c := range r.clients {
@@ -274,4 +280,5 @@ func (r *run) stop() {
 	if r.arrivals != nil { // nil if the Config has failed
 		r.arrivals.stop()
 	}
+	return nil
 }

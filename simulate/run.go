@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
@@ -85,34 +86,53 @@ func (r *run) now() time.Duration { return time.Since(r.start) }
 
 // main runs in the bubble.
 func (r *run) main() {
+	// What counts by slots of the clock, as a retry budget does, would begin at another part of a slot in each process.
+	time.Sleep(-clock.Now() % (24 * time.Hour))
 	r.start = time.Now()
 	r.asked = make(chan struct{}, 1)
 	r.turns.waiting.before, r.events.before = beforeTask, (*event).before
 	r.collector = newCollector(&r.scenario, r.now)
 	r.service = newServing(r, &r.scenario.Service)
-	if r.err = r.configure(); r.err == nil {
-		r.err = r.loop()
+	r.fail(r.configure())
+	if r.err == nil {
+		r.fail(recovered(r.loop))
 	}
-	r.stop()
+	r.fail(recovered(r.stop))
 	for _, f := range slices.Backward(r.onClose) {
-		r.err = errors.Join(r.err, f())
+		r.fail(recovered(f))
 	}
 }
 
-// configure calls build in a goroutine, which can panic or call [runtime.Goexit] as a test does that fails.
+// configure calls build in a goroutine of its own, which ends if Config fails the test that calls Run.
 func (r *run) configure() error {
 	built := make(chan error, 1)
 	go func() {
-		err := errors.New("simulate: Config has ended its goroutine")
-		defer func() {
-			if p := recover(); p != nil {
-				err = fmt.Errorf("simulate: Config: %w", &registry.PanicError{Value: p, Stack: debug.Stack()})
-			}
-			built <- err
-		}()
-		err = r.build()
+		err := errors.New("simulate: Config ended its goroutine")
+		defer func() { built <- err }()
+		err = recovered(r.build)
 	}()
 	return <-built
+}
+
+// fail makes the run end with err, unless it has an error already.
+func (r *run) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// recovered calls f. A panic is an error.
+func recovered(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = panicked(p)
+		}
+	}()
+	return f()
+}
+
+func panicked(p any) error {
+	return fmt.Errorf("simulate: a function of the scenario or of its pipelines: %w\n%s", &registry.PanicError{Value: p}, debug.Stack())
 }
 
 // build makes the registries and finds the pipelines.
@@ -180,6 +200,9 @@ func (r *run) loop() error {
 		if next == nil && r.inFlight == 0 {
 			return nil
 		}
+		if r.err != nil {
+			return nil
+		}
 		if r.stuck {
 			return fmt.Errorf("simulate: %d requests do not end although their contexts have", r.inFlight)
 		}
@@ -191,12 +214,7 @@ func (r *run) loop() error {
 			at = min(at, next.At)
 		}
 		if at > now {
-			timer.Reset(at - now)
-			select {
-			case <-timer.C:
-			case <-r.asked:
-			}
-			synctest.Wait()
+			r.sleep(timer, at-now)
 			r.sample() // what there was until now
 			continue
 		}
@@ -210,17 +228,32 @@ func (r *run) loop() error {
 			}
 			continue
 		}
-		switch e := r.events.pop(); {
-		case e.do != nil:
-			e.do()
-		case e.call != nil:
-			left := e.call.left
-			r.service.end(e.call)
-			if !left {
-				r.give(e.call.task)
-			}
-		default:
-			r.give(e.task)
+		r.happen(r.events.pop())
+	}
+}
+
+// sleep waits until d has passed, or a task asks for a turn. Then all other goroutines wait.
+func (r *run) sleep(timer *time.Timer, d time.Duration) {
+	timer.Reset(d)
+	select {
+	case <-timer.C:
+	case <-r.asked:
+	}
+	synctest.Wait()
+}
+
+// happen does what an event is about.
+func (r *run) happen(e event) {
+	switch {
+	case e.do != nil:
+		e.do()
+	case e.call != nil:
+		left := e.call.left
+		r.service.end(e.call)
+		if !left {
+			r.give(e.call.task)
 		}
+	default:
+		r.give(e.task)
 	}
 }
