@@ -48,7 +48,9 @@ type Route struct {
 	// Policies are the names of all policies of the route, in the order in which they are asked.
 	Policies []string
 	// Pipeline runs the attempts; nil: there is one attempt.
-	Pipeline    *pipeline.Pipeline
+	Pipeline *pipeline.Pipeline
+	// Limiters says more of the limiters in Pipeline, by the source of their strategy.
+	Limiters    map[string]Limiter
 	StripPrefix string
 }
 
