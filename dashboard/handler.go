@@ -184,8 +184,11 @@ type query struct {
 // sorts are the values of the parameter sort, the default first.
 var sorts = []string{"trouble", "name", "rate"}
 
+// maxFilter bounds the text that names are filtered by, in bytes. Without the rest of a longer text, a filter shows more.
+const maxFilter = 200
+
 func queryOf(v url.Values) query {
-	q := query{Q: strings.TrimSpace(shorten(v.Get("q"), 200)), Sort: v.Get("sort")}
+	q := query{Q: strings.TrimSpace(firstBytes(v.Get("q"), maxFilter)), Sort: v.Get("sort")}
 	if !slices.Contains(sorts, q.Sort) {
 		q.Sort = sorts[0]
 	}

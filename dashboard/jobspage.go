@@ -69,10 +69,8 @@ func (d *Dashboard) serveJob(w http.ResponseWriter, r *http.Request, f format) {
 	j := &jobPage{Time: time.Now().UTC(), Type: v.Get("type"), Name: v.Get("name")}
 	status := http.StatusOK
 	if err := d.fillJob(ctx, j, v.Get("key"), v.Get("after")); err != nil {
-		j.Error, status = errorText(err), http.StatusBadGateway
-		if errors.Is(err, errNoKey) {
-			status = http.StatusNotFound
-		}
+		wrong := jobsError(err)
+		j.Error, status = wrong.text, wrong.status
 	}
 	d.answer(w, f, status, j, j.writeText, func() (string, any) {
 		p := d.page("jobs", query{Sort: sorts[0]})
@@ -82,6 +80,15 @@ func (d *Dashboard) serveJob(w http.ResponseWriter, r *http.Request, f format) {
 }
 
 var errNoKey = errors.New("there is no such key")
+
+// jobsError returns err, which has come from Jobs, with the status of the answer.
+func jobsError(err error) *actionError {
+	status := http.StatusBadGateway
+	if errors.Is(err, errNoKey) {
+		status = http.StatusNotFound
+	}
+	return &actionError{status, errorText(err)}
+}
 
 // fillJob asks for the state and the keys.
 func (d *Dashboard) fillJob(ctx context.Context, j *jobPage, key, after string) error {

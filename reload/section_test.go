@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -465,6 +466,20 @@ limiter free is used by no pipeline
 	b.Reset()
 	require.NoError(t, parse(t, "server: {size: 3}\nallow_empty: true\n", k).Explain(&b))
 	assert.Equal(t, "server\n  0 limiters\n  \\x1b[2Jsize 3\n", b.String(), "a terminal is not told to do anything")
+}
+
+// During Check the file can have anything wrong, such as a pipeline that embeds one that is not there.
+func TestSection_ExplainDuringCheck(t *testing.T) {
+	k := reload.NewKinds()
+	checked := false
+	reload.RegisterSection(k, "server", reload.Section[struct{}]{Check: func(f *reload.File, _ struct{}) error {
+		checked = true
+		assert.ErrorContains(t, f.Explain(io.Discard), "reload: Explain during Section.Check")
+		return nil
+	}})
+	_, err := reload.Parse("f", []byte("server: {}\npipelines: {p: {strategies: [retry: {}, pipeline: {name: q}]}}\n"), k)
+	assert.ErrorContains(t, err, `there is no pipeline "q"`)
+	assert.True(t, checked)
 }
 
 func TestSection_Schema(t *testing.T) {

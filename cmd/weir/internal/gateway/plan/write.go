@@ -98,9 +98,6 @@ func (m *Plan) answer() string {
 			return words + ": the routes of the path are for " + allowed
 		}
 	}
-	if to := m.Header.Get("Location"); to != "" {
-		words += ", to " + strconv.Quote(to)
-	}
 	return words
 }
 

@@ -111,7 +111,7 @@ func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		if _, ok := errors.AsType[*ClientError](err); ok {
 			return nil, err
 		}
-		if c.another() && r.Context().Err() == nil && notSent(err) {
+		if c.another() && r.Context().Err() == nil && NotSent(err) {
 			continue
 		}
 		return nil, err
@@ -171,8 +171,8 @@ func (a *Address) locate(u *url.URL) {
 	u.Path = a.path + u.Path
 }
 
-// notSent reports whether err says that there was no connection to send anything on.
-func notSent(err error) bool {
+// NotSent reports whether err says that there was no connection to send anything on.
+func NotSent(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
 }
