@@ -73,7 +73,7 @@ var folders = []folder{
 	{
 		name: "reload",
 		mayImport: []string{
-			"registry", "limiter", "pipeline", "store", "store/backend", "internal/goroutine", "internal/regularfile",
+			"registry", "limiter", "pipeline", "store", "store/backend", "internal/durationtext", "internal/goroutine", "internal/regularfile",
 			"strategies/adaptive", "strategies/budget", "strategies/chaos", "strategies/circuitbreaker", "strategies/fallback", "strategies/hedge",
 			"strategies/ratelimit", "strategies/retry", "strategies/timeout",
 		},
@@ -92,7 +92,7 @@ var folders = []folder{
 	// circuitbreaker: its Control isolates a circuit. ratelimit: the check of a pipeline must know which strategies only report.
 	{
 		name:      "dashboard",
-		mayImport: []string{"internal/ask", "registry", "reload", "pipeline", "limiter", "store", "strategies/circuitbreaker", "strategies/ratelimit"},
+		mayImport: []string{"internal/ask", "internal/durationtext", "registry", "reload", "pipeline", "limiter", "store", "strategies/circuitbreaker", "strategies/ratelimit"},
 	},
 
 	// timeout: its error hides the one of a request that must not be sent again.
@@ -139,6 +139,8 @@ var folders = []folder{
 	{name: "internal/regularfile"},
 	// How telemetry and dashboard ask limiters that may never answer.
 	{name: "internal/ask"},
+	// How dashboard, reload and cmd/weir write durations.
+	{name: "internal/durationtext"},
 	// How registry and reload see that a function of the program waits for its own caller.
 	{name: "internal/goroutine"},
 
