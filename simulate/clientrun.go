@@ -94,7 +94,7 @@ func (c *client) do() {
 			return
 		}
 		r.events.push(event{at: saturate.Add(r.now(), delay), task: c.task})
-		<-c.task.resume
+		c.task.await()
 		if r.over {
 			r.gone(&c.request, err, true)
 			return
@@ -220,23 +220,25 @@ func (r *run) beginClosed(load *Load) error {
 		var pcg rand.PCG
 		reseed(&pcg, r.scenario.Seed, clientStream, uint64(i))
 		c.think = rand.New(&pcg)
-		r.events.push(event{at: c.pause(), task: c.task})
+		c.pause()
 	}
 	return nil
 }
 
-// pause returns when c has its next request.
-func (c *client) pause() time.Duration {
-	d := max(c.run.scenario.Load.Closed.Think.Duration(c.think), time.Microsecond)
-	return saturate.Add(saturate.Add(c.run.now(), d), time.Duration(1+c.think.IntN(phases)))
+// pause lets c think. A client whose next request would come after the load's duration leaves.
+func (c *client) pause() {
+	r := c.run
+	d := max(r.scenario.Load.Closed.Think.Duration(c.think), time.Microsecond)
+	at := saturate.Add(saturate.Add(r.now(), d), time.Duration(1+c.think.IntN(phases)))
+	if r.over || at >= r.scenario.Load.For {
+		r.inFlight--
+		return
+	}
+	r.events.push(event{at: at, task: c.task})
 }
 
 // closedClient is a client of a closed load: it has a turn after it has thought.
 func (r *run) closedClient(c *client) {
-	if r.over || r.now() >= r.scenario.Load.For {
-		r.inFlight--
-		return
-	}
 	q := r.arrivals.draw()
 	if r.scenario.Load.Closed.SameKey {
 		if c.key == nil {
@@ -247,17 +249,35 @@ func (r *run) closedClient(c *client) {
 	c.begin(r.numbers, q.Key, q.Cost)
 	r.numbers++
 	c.do()
-	r.events.push(event{at: c.pause(), task: c.task})
+	c.pause()
 }
 
-// cut cancels what has not ended.
+// afterCut is how long requests have to end once they are cut off.
+const afterCut = 10 * time.Minute
+
+// cut ends what has not ended: executions, and the waits of clients that would try again.
 func (r *run) cut() {
-	if r.over {
-		return
-	}
+	r.cancel()
+	r.events.hasten(r.now())
+	r.events.push(event{at: r.now() + afterCut, do: func() { r.stuck = true }})
+}
+
+// cancel ends the contexts of all requests.
+func (r *run) cancel() {
 	r.over = true
-	r.events.push(event{at: saturate.Add(r.now(), timeToStop), do: func() {}}) // loop needs an event to come; stop says what is wrong
 	for _, c := range r.clients {
 		c.cancel()
+	}
+}
+
+// stop ends the goroutines of the clients, wherever they are.
+func (r *run) stop() {
+	r.turns.end()
+	r.cancel()
+	for _, c := range r.clients {
+		c.task.close()
+	}
+	if r.arrivals != nil { // nil if the Config has failed
+		r.arrivals.stop()
 	}
 }

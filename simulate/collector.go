@@ -55,7 +55,9 @@ func newCollector(s *Scenario, since func() time.Duration) collector {
 func (c *collector) point() *point {
 	i := int(c.since() / c.result.Interval)
 	for len(c.series) <= i {
-		c.series = append(c.series, point{Point: Point{At: time.Duration(len(c.series)) * c.result.Interval}})
+		c.series = append(c.series, point{Point: Point{
+			At: time.Duration(len(c.series)) * c.result.Interval, Waiting: c.waiting, Running: c.running,
+		}})
 	}
 	return &c.series[i]
 }
@@ -68,7 +70,8 @@ func (c *collector) count(what func(*Counts)) *point {
 	return p
 }
 
-// sample notes what there is at once, at the end of an instant.
+// sample notes what there is at once, when nothing runs. It is called whenever time has moved on, so that a new point
+// begins with what there was.
 func (c *collector) sample() {
 	p := c.point()
 	p.Waiting, p.Running = max(p.Waiting, c.waiting), max(p.Running, c.running)
@@ -183,13 +186,10 @@ func (c *collector) ended(r *request, err error) {
 	}
 }
 
-// isRejection reports whether err is that of an execution, or of its last attempt, that did not reach the service.
+// isRejection reports whether a limiter, a circuit or another strategy has rejected the execution. A timeout has not.
 func isRejection(err error) bool {
-	e, ok := errors.AsType[interface {
-		error
-		NotCalled() bool
-	}](err)
-	return ok && e.NotCalled()
+	_, timedOut := errors.AsType[*timeout.Error](err)
+	return !timedOut && errors.Is(err, pipeline.ErrRejected)
 }
 
 // cause returns what has made an execution fail: the strategy, or else what happened.

@@ -15,43 +15,65 @@ func (e *event) before(f *event) bool { return e.at < f.at || e.at == f.at && e.
 
 // An eventHeap has the events to come, the next one first.
 type eventHeap struct {
-	events []event
-	seq    int64
+	minHeap[event]
+	seq int64
 }
 
 // push adds an event.
 func (h *eventHeap) push(e event) {
 	h.seq++
 	e.seq = h.seq
-	h.events = append(h.events, e)
-	i := len(h.events) - 1
-	for i > 0 {
+	h.minHeap.push(e)
+}
+
+// hasten moves the events that give a task the turn to an instant, if they are later. Of those, the first that was pushed comes first.
+func (h *eventHeap) hasten(to time.Duration) {
+	events := h.items
+	h.items = nil
+	for _, e := range events {
+		if e.task != nil {
+			e.at = min(e.at, to)
+		}
+		h.minHeap.push(e)
+	}
+}
+
+// A minHeap has elements of which the first is before all others.
+type minHeap[T any] struct {
+	items  []T
+	before func(a, b *T) bool
+}
+
+// push adds an element.
+func (h *minHeap[T]) push(x T) {
+	h.items = append(h.items, x)
+	for i := len(h.items) - 1; i > 0; {
 		up := (i - 1) / 2
-		if !h.events[i].before(&h.events[up]) {
+		if !h.before(&h.items[i], &h.items[up]) {
 			return
 		}
-		h.events[i], h.events[up] = h.events[up], h.events[i]
+		h.items[i], h.items[up] = h.items[up], h.items[i]
 		i = up
 	}
 }
 
-// pop removes the next event. There must be one.
-func (h *eventHeap) pop() event {
-	top, last := h.events[0], len(h.events)-1
-	h.events[0] = h.events[last]
-	h.events[last] = event{}
-	h.events = h.events[:last]
+// pop removes the first element. There must be one.
+func (h *minHeap[T]) pop() T {
+	var none T
+	top, last := h.items[0], len(h.items)-1
+	h.items[0], h.items[last] = h.items[last], none
+	h.items = h.items[:last]
 	for i := 0; ; {
 		least := i
 		for _, down := range [2]int{2*i + 1, 2*i + 2} {
-			if down < last && h.events[down].before(&h.events[least]) {
+			if down < last && h.before(&h.items[down], &h.items[least]) {
 				least = down
 			}
 		}
 		if least == i {
 			return top
 		}
-		h.events[i], h.events[least] = h.events[least], h.events[i]
+		h.items[i], h.items[least] = h.items[least], h.items[i]
 		i = least
 	}
 }

@@ -36,7 +36,12 @@ func Run(ctx context.Context, s Scenario) (*Result, error) {
 	go func() {
 		defer close(done)
 		defer func() {
-			if p := recover(); p != nil {
+			p := recover()
+			switch {
+			case p == nil:
+			case r.start.IsZero(): // main has not begun
+				r.err = fmt.Errorf("simulate: Run must not be called inside a bubble of testing/synctest: %v", p)
+			default:
 				r.err = errors.Join(r.err, fmt.Errorf("simulate: the simulation did not end: %v", p))
 			}
 		}()
@@ -73,6 +78,7 @@ type run struct {
 	inFlight int       // requests, and clients of a closed load
 	numbers  int64     // of requests
 	over     bool      // no request is tried again
+	stuck    bool      // some do not end
 }
 
 // now returns how much time has passed.
@@ -84,13 +90,14 @@ func (r *run) main() {
 	time.Sleep(-clock.Now() % (24 * time.Hour))
 	r.start = time.Now()
 	r.asked = make(chan struct{}, 1)
+	r.turns.waiting.before, r.events.before = beforeTask, (*event).before
 	r.collector = newCollector(&r.scenario, r.now)
 	r.service = newServing(r, &r.scenario.Service)
-	r.fail(recovered(r.build))
+	r.fail(r.configure())
 	if r.err == nil {
 		r.fail(recovered(r.loop))
 	}
-	r.fail(recovered(r.stop))
+	r.stop()
 	for _, f := range slices.Backward(r.onClose) {
 		r.fail(recovered(f))
 	}
@@ -115,6 +122,22 @@ func recovered(f func() error) (err error) {
 
 func panicked(p any) error {
 	return fmt.Errorf("simulate: a function of the scenario or of its pipelines panicked: %v\n%s", p, debug.Stack())
+}
+
+// configure calls build in a goroutine, which can panic or call [runtime.Goexit] as a test does that fails.
+func (r *run) configure() error {
+	built := make(chan error, 1)
+	go func() {
+		err := errors.New("simulate: Config has ended its goroutine")
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("simulate: Config: %w", &registry.PanicError{Value: p, Stack: debug.Stack()})
+			}
+			built <- err
+		}()
+		err = r.build()
+	}()
+	return <-built
 }
 
 // build makes the registries and finds the pipelines.
@@ -182,18 +205,27 @@ func (r *run) loop() error {
 		if next == nil && r.inFlight == 0 {
 			return nil
 		}
-		if r.err != nil {
+		if r.err != nil { // of the goroutine of a client
 			return nil
+		}
+		if r.stuck {
+			return fmt.Errorf("simulate: %d requests do not end although their contexts have", r.inFlight)
 		}
 		if i%checkEvery == 0 && r.ctx.Err() != nil {
 			return context.Cause(r.ctx)
 		}
-		at, now := r.events.events[0].at, r.now() // the cut, or what comes after it, is always there
+		at, now := r.events.items[0].at, r.now() // the cut, or what comes after it, is always there
 		if next != nil {
 			at = min(at, next.At)
 		}
 		if at > now {
-			r.sleep(timer, at-now)
+			timer.Reset(at - now)
+			select {
+			case <-timer.C:
+			case <-r.asked:
+			}
+			synctest.Wait()
+			r.sample() // what there was until now
 			continue
 		}
 		r.elapsed.Store(int64(min(now, r.scenario.Load.For)))
@@ -210,16 +242,6 @@ func (r *run) loop() error {
 	}
 }
 
-// sleep waits until d has passed, or a task asks for a turn. Then all other goroutines wait.
-func (r *run) sleep(timer *time.Timer, d time.Duration) {
-	timer.Reset(d)
-	select {
-	case <-timer.C:
-	case <-r.asked:
-	}
-	synctest.Wait()
-}
-
 // happen does what an event is about.
 func (r *run) happen(e event) {
 	switch {
@@ -234,35 +256,4 @@ func (r *run) happen(e event) {
 	default:
 		r.give(e.task)
 	}
-}
-
-// timeToStop is how long requests have to end once their contexts have.
-const timeToStop = 10 * time.Minute
-
-// stop cancels what runs, which is something only if the run has failed, and ends the goroutines of the clients.
-func (r *run) stop() error {
-	r.cut()
-	synctest.Wait()
-	timer := time.NewTimer(timeToStop)
-	defer timer.Stop()
-	for until := r.now() + timeToStop; r.now() < until; r.sleep(timer, until-r.now()) {
-		r.settle()
-		for len(r.events.events) > 0 { // clients that would try again give up
-			r.happen(r.events.pop())
-			r.settle()
-		}
-		if r.inFlight == 0 {
-			break
-		}
-	}
-	if r.arrivals != nil {
-		r.arrivals.stop()
-	}
-	if r.inFlight > 0 {
-		return fmt.Errorf("simulate: %d requests do not end although their contexts have", r.inFlight)
-	}
-	for _, c := range r.clients {
-		close(c.task.resume)
-	}
-	return nil
 }

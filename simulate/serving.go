@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"time"
+
+	"github.com/weir-go/weir/internal/saturate"
 )
 
 // The errors of the simulated service.
@@ -52,7 +55,7 @@ func (s *serving) now() (latency Durations, capacity int, failureRate float64) {
 		if p.From > now || now >= p.To {
 			continue
 		}
-		failureRate, capacity = p.FailureRate, s.options.Capacity
+		latency, capacity, failureRate = s.options.Latency, s.options.Capacity, p.FailureRate
 		if p.Capacity > 0 {
 			capacity = p.Capacity
 		}
@@ -76,7 +79,10 @@ func (s *serving) serve(ctx context.Context) error {
 	s.run.inService(1)
 	s.next()
 	select {
-	case <-t.resume: // with the turn
+	case _, ok := <-t.resume: // with the turn
+		if !ok {
+			runtime.Goexit()
+		}
 		return c.err
 	case <-ctx.Done():
 		t.Take()
@@ -117,7 +123,7 @@ func (s *serving) next() {
 		if s.random.Float64() < failureRate {
 			c.err = errFailed
 		}
-		s.run.events.push(event{at: s.run.now() + took, call: c})
+		s.run.events.push(event{at: saturate.Add(s.run.now(), max(took, 0)), call: c})
 	}
 	s.queue = nil
 }

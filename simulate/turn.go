@@ -1,8 +1,8 @@
 package simulate
 
 import (
-	"cmp"
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,10 +19,10 @@ import (
 // such as a limiter that grants it a permit, must not touch anything that is shared: at the next gate it asks for a turn.
 type turns struct {
 	holder atomic.Pointer[task]
-	given  int64 // how many turns there were
 
 	mu      sync.Mutex
-	waiting []*task
+	waiting minHeap[*task]
+	closed  bool          // no task gets a turn any more
 	asked   chan struct{} // has an element if a task asked since it was last received
 }
 
@@ -33,6 +33,7 @@ type task struct {
 	order   []int // among the tasks of the request: that of the task that hedges, its race, and the number of the attempt
 	races   int   // how many races of hedged attempts the task has begun
 	resume  chan struct{}
+	closed  bool
 
 	asking bool          // whether it is in front of a limiter
 	asked  time.Duration // since when
@@ -48,25 +49,59 @@ func taskOf(ctx context.Context) *task {
 	return t
 }
 
-// Take returns when t has the turn. Only the goroutine of t calls it.
+// Take returns when t has the turn. Only the goroutine of t calls it. If the run has ended, Take ends the goroutine.
 func (t *task) Take() {
 	s := t.turns
 	if s.holder.Load() == t {
 		return
 	}
-	s.mu.Lock()
-	s.waiting = append(s.waiting, t)
-	s.mu.Unlock()
+	s.ask(t)
 	select {
 	case s.asked <- struct{}{}:
 	default:
 	}
-	<-t.resume
+	t.await()
+}
+
+// await waits until t has the turn. If the run has ended, await ends the goroutine.
+func (t *task) await() {
+	if _, ok := <-t.resume; !ok {
+		runtime.Goexit()
+	}
+}
+
+// ask adds t to the tasks that wait for a turn.
+func (s *turns) ask(t *task) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		runtime.Goexit()
+	}
+	s.waiting.push(t)
+}
+
+// end ends the goroutine of each task that waits for a turn, or asks for one from now on. Whatever else a task waits for
+// must end, too. Only the main goroutine calls it.
+func (s *turns) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, t := range s.waiting.items {
+		t.close()
+	}
+	s.waiting.items = nil
+}
+
+// close ends the goroutine of t when it waits for its turn the next time.
+func (t *task) close() {
+	if !t.closed {
+		t.closed = true
+		close(t.resume)
+	}
 }
 
 // give gives t the turn, and returns when it is over. Only the main goroutine calls it; t waits for resume.
 func (s *turns) give(t *task) {
-	s.given++
 	s.holder.Store(t)
 	t.resume <- struct{}{}
 	synctest.Wait()
@@ -88,21 +123,14 @@ func (s *turns) settle() {
 func (s *turns) first() *task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.waiting) == 0 {
+	if len(s.waiting.items) == 0 {
 		return nil
 	}
-	i := 0
-	for j, t := range s.waiting {
-		if t.compare(s.waiting[i]) < 0 {
-			i = j
-		}
-	}
-	t := s.waiting[i]
-	s.waiting = slices.Delete(s.waiting, i, i+1)
-	return t
+	return s.waiting.pop()
 }
 
-// compare orders tasks that ask at the same instant.
-func (t *task) compare(u *task) int {
-	return cmp.Or(cmp.Compare(t.request.number, u.request.number), slices.Compare(t.order, u.order))
+// beforeTask reports which of two tasks that ask at the same instant comes first.
+func beforeTask(t, u **task) bool {
+	a, b := (*t).request.number, (*u).request.number
+	return a < b || a == b && slices.Compare((*t).order, (*u).order) < 0
 }
