@@ -33,9 +33,11 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The cheap checks come first: what is wrong with them shows at once. Everything is built in one mode, that of the race
-# detector, because each dependency would else be compiled twice.
+# detector, because each dependency would else be compiled twice. Its programs do not sleep for a second at their end, as
+# they do by default: the tests see to it that no goroutine is left then.
 .PHONY: test
 test: export GOFLAGS += -race
+test: export GORACE += atexit_sleep_ms=0
 test: export WEIR_REQUIRE_MODULES = 1
 test: format words vet fix modules standalone architecture api-check release-check platforms bench-once unit ## run every check and every test
 
@@ -143,7 +145,7 @@ unit: servers ## every test of every module under the race detector
 	if scripts/servers check; then export WEIR_REQUIRE_SERVERS=1; fi
 	realtime=$$($(GO) list $(REALTIME))
 	$(GO) run ./internal/testreport -race -vet=off $(LONG) $$($(GO) list work | grep -vxF "$$realtime")
-	$(GO) run ./internal/testreport -again -race -vet=off -p=2 $(REALTIME)
+	$(GO) run ./internal/testreport -again -race -vet=off -p=2 -parallel=3 $(REALTIME)
 
 .PHONY: bench
 bench: ## run benchmarks: PKG=work BENCH=. COUNT=1 BENCHTIME=1s

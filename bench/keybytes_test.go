@@ -102,7 +102,7 @@ func BenchmarkKeyBytes(b *testing.B) {
 	for _, l := range lives {
 		n := l.keys
 		if testing.Short() {
-			n = min(n, 10_000)
+			n = min(n, 1000)
 		}
 		keys := keyNames(n)
 		for _, c := range bytesOf {

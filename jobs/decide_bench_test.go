@@ -6,6 +6,14 @@ import (
 	"time"
 )
 
+// benchmarkBatch is how many asks a transaction has.
+func benchmarkBatch() int64 {
+	if testing.Short() {
+		return 100
+	}
+	return maxBatch
+}
+
 // BenchmarkDecide is the cost of a transaction of 1000 asks without the database: reading the states, deciding, and writing
 // the states of windows. One operation is the whole batch.
 func BenchmarkDecide(b *testing.B) {
@@ -141,7 +149,7 @@ func BenchmarkDecide(b *testing.B) {
 			m := newMemory(b)
 			next := c.setup(m)
 			var reqs []*request
-			for i := range int64(maxBatch) {
+			for i := range benchmarkBatch() {
 				reqs = append(reqs, next(i+1))
 			}
 			var granted int
@@ -173,7 +181,7 @@ func BenchmarkDecide(b *testing.B) {
 // came makes the jobs ask once.
 func (m *memory) came(next func(i int64) *request) func(i int64) *request {
 	var reqs []*request
-	for i := range int64(maxBatch) {
+	for i := range benchmarkBatch() {
 		reqs = append(reqs, next(i+1))
 	}
 	m.decide(reqs...)

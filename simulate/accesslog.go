@@ -47,7 +47,7 @@ type logParser struct {
 	json    jsonFields
 	times   []int // the indexes in json.names of the fields that can have the time
 	key     []int // of the field that the options name, if they do
-	keys    []int // of those that can have the key otherwise; a line without any of them is not a request
+	keys    []int // of the fields that can have the key otherwise; a line without any of them is not a request
 	cost    []int // of the field that the options name, if they do
 
 	combined        combinedLine

@@ -68,7 +68,7 @@ func TestArrivals_Poisson(t *testing.T) {
 		Sine{Mean: 100, Amplitude: 100, Period: time.Second},
 		Bursts{Size: 100, Every: time.Second},
 	} {
-		const seconds = 2000
+		const seconds = 1000
 		counts := make([]float64, seconds)
 		for _, at := range timesOf(t, rate, seconds*time.Second, true, 7) {
 			counts[at/time.Second]++

@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -63,52 +62,84 @@ func (d *drawing) drawLabels() {
 	}
 }
 
-// labelPeak writes the name and the value of a line at its highest point, or at one of the next where there is room.
+// labelPeak writes the name and the value of a line next to its highest point, where it hides least of all lines.
 func (d *drawing) labelPeak(s *series) {
-	order := make([]int, 0, len(s.values))
-	for i, v := range s.values {
-		if v > 0 {
-			order = append(order, i)
+	peaks := s.peaks()
+	if len(peaks) == 0 {
+		return
+	}
+	text := s.name + " " + d.unit.format(s.values[peaks[0]])
+	best, least := label{}, math.MaxInt
+	for _, i := range peaks {
+		x, y := d.x(time.Duration(i)*s.step+s.step/2), d.y(s.values[i])
+		for _, l := range []label{
+			{x: x, y: y - 5, anchor: "middle"}, {x: x + 7, y: y + 4}, {x: x - 7, y: y + 4, anchor: "end"}, {x: x, y: y + sizeLabel + 4, anchor: "middle"},
+		} {
+			l.size, l.halo, l.paint, l.text = sizeLabel, true, ink, text
+			if hidden := d.hidden(&l); hidden < least && d.free(&l) {
+				best, least = l, hidden
+			}
 		}
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.values[b], s.values[a]) })
-	same := 0
-	for same+1 < len(order) && order[same+1] == order[same]+1 && s.values[order[same+1]] == s.values[order[0]] {
-		same++
-	}
-	if same > 0 {
-		order = slices.Insert(order, 0, order[same/2]) // the middle, if it is flat
-	}
-	for _, i := range order[:min(len(order), 40)] {
-		v := s.values[i]
-		if v < s.values[order[0]]*0.97 {
-			return // a label elsewhere would say another value
-		}
-		x, y := d.x(time.Duration(i)*s.step+s.step/2), d.y(v)
-		l := label{x: x, y: y - 5, size: sizeLabel, anchor: "middle", halo: true, paint: ink, text: s.name + " " + d.unit.format(s.values[order[0]])}
-		if b := l.box(); b.left < d.plot.left+2 {
-			l.x, l.anchor = d.plot.left+2, ""
-		} else if b.right > d.plot.right-2 {
-			l.x, l.anchor = d.plot.right-2, "end"
-		}
-		if l.box().top < d.plot.top-8 {
-			l.y = y + sizeLabel + 3
-		}
-		if d.place(l) {
-			return
-		}
+	if least < math.MaxInt {
+		d.place(best)
 	}
 }
 
-// place draws a label where no other is, and reports whether it did.
-func (d *drawing) place(l label) bool {
-	b := l.box()
-	if b.bottom > d.plot.bottom || slices.ContainsFunc(d.taken, b.overlaps) {
-		return false
+// peaks returns the steps that are as high as the highest, or almost, beginning with the middle of those next to each
+// other. There are none if s is 0.
+func (s *series) peaks() []int {
+	const most = 30
+	at, highest := s.peak()
+	if highest == 0 {
+		return nil
 	}
-	d.taken = append(d.taken, b)
+	first := int(at / max(s.step, 1))
+	last := first
+	for last+1 < len(s.values) && s.values[last+1] == highest {
+		last++
+	}
+	peaks := []int{(first + last) / 2}
+	for i, v := range s.values {
+		if v >= highest*0.98 && len(peaks) < most {
+			peaks = append(peaks, i)
+		}
+	}
+	return peaks
+}
+
+// hidden returns how many pieces of lines a label would be on.
+func (d *drawing) hidden(l *label) int {
+	n, b := 0, l.box()
+	for i := range d.series {
+		s := &d.series[i]
+		if s.shape != shapeLine && s.shape != shapeSteps {
+			continue
+		}
+		for k := range len(s.values) - 1 {
+			x := d.x(time.Duration(k)*s.step + s.step/2)
+			if next := d.x(time.Duration(k+1)*s.step + s.step/2); next < b.left || x > b.right || math.IsNaN(s.values[k]+s.values[k+1]) {
+				continue
+			}
+			upper, lower := d.y(max(s.values[k], s.values[k+1])), d.y(min(s.values[k], s.values[k+1]))
+			if upper < b.bottom && lower > b.top {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// free reports whether a label is inside the plot and not on another one.
+func (d *drawing) free(l *label) bool {
+	b := l.box()
+	return b.left >= d.plot.left && b.right <= d.plot.right+6 && b.top >= d.plot.top-2 && b.bottom <= d.plot.bottom && !slices.ContainsFunc(d.taken, b.overlaps)
+}
+
+// place draws a label.
+func (d *drawing) place(l label) {
+	d.taken = append(d.taken, l.box())
 	d.label(l)
-	return true
 }
 
 // labelBars writes the name of a series into its bars, where they have most room for it. lower is where they begin; it

@@ -84,7 +84,7 @@ func (r *Result) panels(width float64) []panel {
 			},
 		},
 		{
-			title: "At the same time, at most", empty: "nothing waited or ran",
+			title: "At the same time, at most", unit: unitCount, empty: "nothing waited or ran",
 			series: []series{
 				of("running in the service", shapeBack, styleRunning, func(p *Point) float64 { return float64(p.Running) }),
 				of("waiting for a permit", shapeSteps, styleWaiting, func(p *Point) float64 { return float64(p.Waiting) }),
@@ -162,7 +162,7 @@ func (n *Named) panel(width float64) panel {
 		front.values = append(front.values, float64(points[i].Admitted))
 	}
 	p := panel{
-		title: isolated(shorten(printable(n.Name), 80)), end: r.until(), series: []series{back, front}, empty: "no executions",
+		title: isolated(shorten(printable(n.Name), 80)), end: r.until(), unit: unitCount, series: []series{back, front}, empty: "no executions",
 		note: fmt.Sprintf("%s of %s admitted", formatShare(r.Total.Admitted, r.Total.Offered), formatCount(r.Total.Offered)),
 	}
 	if len(r.Most) > 0 && r.Most[0].Permits > 0 {

@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -109,7 +108,7 @@ func (c *client) execute(p *pipeline.Pipeline) error {
 // reaction returns what the client does after an execution that ended with err: it tries again after a delay, or does not.
 func (c *client) reaction(err error, attempt int) (delay time.Duration, again bool) {
 	o := &c.run.scenario.Clients.OnFailure
-	rejected := errors.Is(err, pipeline.ErrRejected)
+	rejected := isRejection(err)
 	if rejected {
 		o = &c.run.scenario.Clients.OnRejection
 	}

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/timeout"
 )
 
 // keptKeys is how many keys are compared.
@@ -40,7 +42,7 @@ func newCollector(s *Scenario, since func() time.Duration) collector {
 		since: since,
 		result: &Result{
 			Seed: s.Seed, For: s.Load.For, Instances: s.Instances, Interval: s.Interval,
-			Rejections: map[string]int64{}, keyed: map[string]*keyCounts{}, open: s.Load.Closed == nil,
+			Rejections: map[string]int64{}, Failures: map[string]int64{}, keyed: map[string]*keyCounts{}, open: s.Load.Closed == nil,
 		},
 	}
 	for _, w := range s.Windows {
@@ -169,29 +171,48 @@ func (c *collector) ended(r *request, err error) {
 		took := c.since() - r.begun
 		c.latency.add(took)
 		c.count(func(n *Counts) { n.Succeeded++ }).latency.add(took)
-	case errors.Is(err, pipeline.ErrRejected):
+	case isRejection(err):
 		c.count(func(n *Counts) { n.Rejected++ })
-		c.result.Rejections[rejecter(err)]++
+		c.result.Rejections[cause(err)]++
 		if r.counts != nil {
 			r.counts.rejected++
 		}
 	default:
 		c.count(func(n *Counts) { n.Failed++ })
+		c.result.Failures[cause(err)]++
 	}
 }
 
-// rejecter returns the strategy that rejected.
-func rejecter(err error) string {
-	source := pipeline.Source{}
+// isRejection reports whether err is that of an execution, or of its last attempt, that did not reach the service.
+func isRejection(err error) bool {
+	e, ok := errors.AsType[interface {
+		error
+		NotCalled() bool
+	}](err)
+	return ok && e.NotCalled()
+}
+
+// cause returns what has made an execution fail: the strategy, or else what happened.
+func cause(err error) string {
+	var source pipeline.Source
 	if e, ok := errors.AsType[*ratelimit.RejectedError](err); ok {
 		source = e.Source
 	} else if e, ok := errors.AsType[*circuitbreaker.OpenError](err); ok {
 		source = e.Source
+	} else if e, ok := errors.AsType[*timeout.Error](err); ok {
+		source = e.Source
 	}
-	if source.Strategy == "" {
-		return "other"
+	switch {
+	case source.Strategy != "":
+		return source.Pipeline + "/" + source.Strategy
+	case errors.Is(err, errFailed):
+		return "the service failed"
+	case errors.Is(err, errFull):
+		return "the service was full"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "the client left"
 	}
-	return source.Pipeline + "/" + source.Strategy
+	return "other"
 }
 
 // gone is called when a client is done with its request. unfinished reports whether it was cut off.

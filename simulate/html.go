@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"html/template"
 	"io"
+	"slices"
 )
 
 //go:embed page.html
@@ -104,17 +105,33 @@ func styleHash(style string) string {
 }
 
 func (t *table) page(id int) pageTable {
+	// On a phone the last columns are out of sight, so what a row is about comes first. In text it comes last where names
+	// can be long.
+	order := make([]int, len(t.head))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		switch first, second := t.head[a].header, t.head[b].header; {
+		case first == second:
+			return 0
+		case first:
+			return -1
+		}
+		return 1
+	})
 	p := pageTable{ID: id, Caption: t.caption, Note: t.note, List: t.list}
 	if len(t.rows) == 0 && len(t.list) == 0 {
 		p.Empty = t.empty
 	}
-	for _, c := range t.head {
+	for _, i := range order {
+		c := t.head[i]
 		p.Head = append(p.Head, pageColumn{Name: c.name, Text: c.text, Key: c.key})
 		p.Named = p.Named || c.name != ""
 	}
 	for _, row := range t.rows {
-		cells := make([]pageCell, len(t.head))
-		for i := range t.head {
+		cells := make([]pageCell, 0, len(t.head))
+		for _, i := range order {
 			text := ""
 			if i < len(row) {
 				text = row[i]
@@ -122,7 +139,7 @@ func (t *table) page(id int) pageTable {
 			if t.head[i].key {
 				text = shorten(text, 300)
 			}
-			cells[i] = cellOf(t.head[i], text)
+			cells = append(cells, cellOf(t.head[i], text))
 		}
 		p.Rows = append(p.Rows, cells)
 	}

@@ -51,8 +51,8 @@ func RecordingOf(requests []Request) (*Recording, error) {
 
 // NewRecording returns a recording of the requests that a sequence has, such as rows of a database. It goes through the
 // sequence once to check it, and each simulation once more. The sequence must have the same requests each time, and ends
-// with its first error. NewRecording returns that error, or one if the times are not in order, or if a time or a cost is
-// negative.
+// with its first error. NewRecording returns that error, or one if the times are not in order, if a time or a cost is
+// negative, or if the recording is longer than ten years.
 func NewRecording(requests iter.Seq2[Request, error]) (*Recording, error) {
 	r := &Recording{requests: requests}
 	var count int64
@@ -64,13 +64,22 @@ func NewRecording(requests iter.Seq2[Request, error]) (*Recording, error) {
 		count, length = count+1, q.At
 	}
 	if count == 0 {
-		return nil, errEmpty
+		return nil, errors.New("simulate: the recording has no requests")
 	}
 	r.Count, r.Length = count, length
+	if err := tooLong("the recording", length); err != nil {
+		return nil, err
+	}
 	return r, nil
 }
 
-var errEmpty = errors.New("simulate: the recording has no requests")
+// tooLong returns an error if a recording is so long that one of its times must be wrong.
+func tooLong(name string, length time.Duration) error {
+	if length > longestLoad {
+		return fmt.Errorf("simulate: %s is %v long, which is more than %v: its first or its last time must be wrong", name, length, longestLoad)
+	}
+	return nil
+}
 
 // All returns the requests in the order of their times. The sequence ends with the first error: of reading, of a request
 // that is not valid, or of a recording that does not have Count requests any more.

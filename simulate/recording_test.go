@@ -49,6 +49,8 @@ func TestRecordingOf(t *testing.T) {
 	assert.EqualError(t, err, "simulate: request 0 of the recording is at -1ns, which must be at least 0")
 	_, err = RecordingOf([]Request{{Cost: -1}})
 	assert.EqualError(t, err, "simulate: request 0 of the recording costs -1, which must be at least 0")
+	_, err = RecordingOf([]Request{{At: longestLoad + 1}})
+	assert.EqualError(t, err, "simulate: the recording is 87600h0m0.000000001s long, which is more than 87600h0m0s: its first or its last time must be wrong")
 	_, err = RecordingOf(nil)
 	assert.EqualError(t, err, "simulate: the recording has no requests")
 
@@ -112,11 +114,10 @@ func TestReadCSV(t *testing.T) {
 			want: []string{"0s  1", "100ms  1", "5039h59m59.1s  1", "5040h0m0.1s  1"},
 		},
 		// Dates of whole seconds are spread, and their own duplicates are not, unless there is a fraction anywhere.
-		"spread":          {text: "1774742400,a\n1774742400,b\n1774742401,c\n1774742402,d\n1774742402,e", want: []string{"0s a 1", "500ms b 1", "1s c 1", "2s d 1", "2.5s e 1"}},
-		"not spread":      {text: "1774742400,a\n1774742400,b\n1774742402.5,c", want: []string{"0s a 1", "0s b 1", "2.5s c 1"}},
-		"kept":            {text: "1774742400,a\n1774742400,b", options: RecordingOptions{KeepSeconds: true}, want: []string{"0s a 1", "0s b 1"}},
-		"years before":    {text: "1901-01-01T00:00:00.5Z\n1901-01-01T00:00:01Z", want: []string{"0s  1", "500ms  1"}},
-		"three centuries": {text: "1700-01-01T00:00:00Z\n2200-01-01T00:00:00.5Z", want: []string{"0s  1", "2562047h47m16.854775807s  1"}},
+		"spread":       {text: "1774742400,a\n1774742400,b\n1774742401,c\n1774742402,d\n1774742402,e", want: []string{"0s a 1", "500ms b 1", "1s c 1", "2s d 1", "2.5s e 1"}},
+		"not spread":   {text: "1774742400,a\n1774742400,b\n1774742402.5,c", want: []string{"0s a 1", "0s b 1", "2.5s c 1"}},
+		"kept":         {text: "1774742400,a\n1774742400,b", options: RecordingOptions{KeepSeconds: true}, want: []string{"0s a 1", "0s b 1"}},
+		"years before": {text: "1901-01-01T00:00:00.5Z\n1901-01-01T00:00:01Z", want: []string{"0s  1", "500ms  1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := ReadCSV("some.csv", from(tt.text, tt.options))
@@ -130,26 +131,27 @@ func TestReadCSV(t *testing.T) {
 
 func TestReadCSV_Errors(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                  "simulate: some.csv has no requests",
-		"\ufeff":                            "simulate: some.csv has no requests",
-		"time,key\n":                        "simulate: some.csv has no requests",
-		"0,a\n-1,b":                         `simulate: some.csv:2: the time "-1" must be at least 0`,
-		"0,a\n\n-1s,b":                      `simulate: some.csv:3: the time "-1s" must be at least 0`,
-		"0,a\n,b":                           "simulate: some.csv:2: the time is missing",
-		"0,a,-2":                            `simulate: some.csv:1: the cost "-2" must be a whole number of at least 0`,
-		"0,a,1.5":                           `simulate: some.csv:1: the cost "1.5" must be a whole number of at least 0`,
-		"0,a,99999999999999999999":          `simulate: some.csv:1: the cost "99999999999999999999" must be a whole number of at least 0`,
-		"0,\"a":                             "simulate: some.csv:1: a quotation mark is not closed in the line",
-		"0,\"a\"b":                          "simulate: some.csv:1: after a closing quotation mark there must be a separator",
-		"0,a\xff":                           `simulate: some.csv:1: the key "a\xff" is not UTF-8`,
-		"0,a\n0,b\x00":                      "simulate: some.csv:2: the line has a NUL byte",
-		"120,a\n59,b":                       "simulate: some.csv:2: the time is 1m1s before that of line 1; lines can be out of order by 1m0s, see Reorder",
-		"1,a\n2026-03-29T01:00:00Z":         "simulate: some.csv:2: times are dates or relative to the beginning, and this one is not like those before it",
-		"2026-03-29T01:00:00":               `simulate: some.csv:1: it is no header with the column "time", and no request: the time "2026-03-29T01:00:00" has no time zone, such as Z or +01:00`,
-		"1,a\n2026-02-30T01:00:00Z":         `simulate: some.csv:2: the time "2026-02-30T01:00:00Z" is not like 2006-01-02T15:04:05Z`,
-		"1,a\n1066-10-14T01:00:00Z":         `simulate: some.csv:2: the year of the time "1066-10-14T01:00:00Z" is not between 1678 and 2261`,
-		"1,a\n99999999999999999999":         `simulate: some.csv:2: the time "99999999999999999999" is out of range`,
-		"1,a\nnoon":                         `simulate: some.csv:2: the time "noon" must be like 2006-01-02T15:04:05Z, Unix seconds, or a duration such as "1.5s"`,
+		"":                          "simulate: some.csv has no requests",
+		"\ufeff":                    "simulate: some.csv has no requests",
+		"time,key\n":                "simulate: some.csv has no requests",
+		"0,a\n-1,b":                 `simulate: some.csv:2: the time "-1" must be at least 0`,
+		"0,a\n\n-1s,b":              `simulate: some.csv:3: the time "-1s" must be at least 0`,
+		"0,a\n,b":                   "simulate: some.csv:2: the time is missing",
+		"0,a,-2":                    `simulate: some.csv:1: the cost "-2" must be a whole number of at least 0`,
+		"0,a,1.5":                   `simulate: some.csv:1: the cost "1.5" must be a whole number of at least 0`,
+		"0,a,99999999999999999999":  `simulate: some.csv:1: the cost "99999999999999999999" must be a whole number of at least 0`,
+		"0,\"a":                     "simulate: some.csv:1: a quotation mark is not closed in the line",
+		"0,\"a\"b":                  "simulate: some.csv:1: after a closing quotation mark there must be a separator",
+		"0,a\xff":                   `simulate: some.csv:1: the key "a\xff" is not UTF-8`,
+		"0,a\n0,b\x00":              "simulate: some.csv:2: the line has a NUL byte",
+		"120,a\n59,b":               "simulate: some.csv:2: the time is 1m1s before that of line 1; lines can be out of order by 1m0s, see Reorder",
+		"1,a\n2026-03-29T01:00:00Z": "simulate: some.csv:2: times are dates or relative to the beginning, and this one is not like those before it",
+		"2026-03-29T01:00:00":       `simulate: some.csv:1: it is no header with the column "time", and no request: the time "2026-03-29T01:00:00" has no time zone, such as Z or +01:00`,
+		"1,a\n2026-02-30T01:00:00Z": `simulate: some.csv:2: the time "2026-02-30T01:00:00Z" is not like 2006-01-02T15:04:05Z`,
+		"1,a\n1066-10-14T01:00:00Z": `simulate: some.csv:2: the year of the time "1066-10-14T01:00:00Z" is not between 1678 and 2261`,
+		"1,a\n99999999999999999999": `simulate: some.csv:2: the time "99999999999999999999" is out of range`,
+		"1,a\nnoon":                 `simulate: some.csv:2: the time "noon" must be like 2006-01-02T15:04:05Z, Unix seconds, or a duration such as "1.5s"`,
+		"1700-01-01T00:00:00Z\n2200-01-01T00:00:00Z": "simulate: some.csv is 2562047h47m16.854775807s long, which is more than 87600h0m0s: its first or its last time must be wrong",
 		"when,key\n1,a":                     `simulate: some.csv:1: it is no header with the column "time", and no request: the time "when" must be like 2006-01-02T15:04:05Z, Unix seconds, or a duration such as "1.5s"`,
 		"1," + strings.Repeat("a", maxLine): "simulate: some.csv:1: the line is longer than 1048576 bytes",
 		"\xff\xfe1\x00":                     "simulate: some.csv: it is UTF-16: convert it to UTF-8",

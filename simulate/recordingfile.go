@@ -25,7 +25,7 @@ type RecordingOptions struct {
 	// Reorder is how much earlier than a line before it a line can be. Logs are a little out of order, because servers
 	// write them when requests end. The requests are brought into order, for which those of that time are kept in memory,
 	// at most a million. The default is a minute; -1 means that the lines must be in order.
-	Reorder time.Duration `json:"reorder,omitempty" yaml:"reorder,omitempty"`
+	Reorder time.Duration `json:"reorder,omitempty" yaml:"reorder,omitempty" reload:"off,default=1m"`
 	// SkipBad leaves out lines that are not requests, and counts them in [Recording.Skipped]. If false, the first such line
 	// is an error.
 	SkipBad bool `json:"skip_bad,omitempty" yaml:"skip_bad,omitempty"`
@@ -92,7 +92,7 @@ type recordingFile struct {
 	name    string
 	options RecordingOptions
 	parser  func(*RecordingOptions) lineParser
-	lines   int64 // how many lines are read: those that came after the first reading are left out
+	lines   int64 // how many lines are read: lines that came after the first reading are left out
 }
 
 // A survey is what is known of a file when it has been read.
@@ -139,6 +139,9 @@ func (f *recordingFile) recording() (*Recording, error) {
 		r.Begin = time.Unix(0, begin).UTC()
 	}
 	r.Length = saturate.Add(time.Duration(s.last), -time.Duration(begin))
+	if err := tooLong(f.name, r.Length); err != nil {
+		return nil, err
+	}
 	r.requests = f.requests(begin)
 	if s.absolute && !s.fractions && !f.options.KeepSeconds {
 		r.requests = spread(r.requests)

@@ -20,17 +20,17 @@ type entry struct {
 
 // A reorder brings lines into the order of their times. It holds back the lines of a window of time.
 type reorder struct {
-	window  time.Duration
-	held    entryHeap
-	latest  entry // of those that came
-	last    entry // that was handed out
-	handing bool  // whether last is set
-	some    bool  // whether latest is set
+	window time.Duration
+	held   entryHeap
+	latest entry // with the latest time
+	last   entry // that was taken
+	taken  bool  // whether last is set
+	some   bool  // whether latest is set
 }
 
 // add adds an entry. It reports false if the entry comes too late.
 func (r *reorder) add(e entry) bool {
-	if r.some && e.at < saturate.Add(r.latest.at, -int64(r.window)) || r.handing && e.at < r.last.at {
+	if r.some && e.at < saturate.Add(r.latest.at, -int64(r.window)) || r.taken && e.at < r.last.at {
 		return false
 	}
 	if !r.some || e.at > r.latest.at {
@@ -49,7 +49,7 @@ func (r *reorder) take(all bool) (entry, bool) {
 	if !all && !ready {
 		return entry{}, false
 	}
-	r.last, r.handing = heap.Pop(&r.held).(entry), true
+	r.last, r.taken = heap.Pop(&r.held).(entry), true
 	return r.last, true
 }
 

@@ -28,6 +28,8 @@ type Result struct {
 	Series []Point `json:"series"`
 	// Rejections counts the rejections by the strategy that rejected, such as "orders/RateLimiter".
 	Rejections map[string]int64 `json:"rejections,omitempty"`
+	// Failures counts the executions that failed by the reason: the strategy, such as "orders/Timeout", or a text.
+	Failures map[string]int64 `json:"failures,omitempty"`
 	// Keys compares the keys of the requests.
 	Keys KeyResult `json:"keys"`
 	// Most has, for each of Scenario.Windows, the most permits that passed in any window of that length.
@@ -51,7 +53,8 @@ type Counts struct {
 	Admitted int64 `json:"admitted"`
 	// Queued is how many executions waited for a permit.
 	Queued int64 `json:"queued"`
-	// Rejected is how many executions ended with a rejection by a limiter, a circuit breaker or another strategy.
+	// Rejected is how many executions ended with a rejection by a limiter, a circuit breaker or another strategy that does
+	// not call the service. A timeout is no rejection.
 	Rejected int64 `json:"rejected"`
 	// Succeeded is how many executions ended without an error.
 	Succeeded int64 `json:"succeeded"`

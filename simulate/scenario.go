@@ -19,7 +19,7 @@ type Scenario struct {
 	Load Load
 	// Service is what the pipeline protects. The zero Service answers at once and never fails.
 	Service Service
-	// Clients are those that send the requests. The zero Clients wait for each answer however long it takes, and give up
+	// Clients is how the clients behave. The zero Clients wait for each answer however long it takes, and give up
 	// at the first error.
 	Clients Clients
 	// Seed is where the random numbers begin. The same Seed gives the same Result.

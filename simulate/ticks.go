@@ -9,7 +9,8 @@ import (
 type unit int
 
 const (
-	unitNumber unit = iota // counts and rates
+	unitNumber unit = iota // rates
+	unitCount              // whole numbers
 	unitTime               // nanoseconds
 )
 
@@ -56,6 +57,9 @@ func (u unit) step(least float64) float64 {
 			}
 		}
 		return unitNumber.step(least/float64(day)) * float64(day)
+	}
+	if u == unitCount && least < 1 {
+		return 1
 	}
 	size := math.Pow(10, math.Floor(math.Log10(least)))
 	for _, factor := range []float64{1, 2, 5} {

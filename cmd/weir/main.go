@@ -127,8 +127,8 @@ type command struct {
 	stdout, stderr io.Writer
 	kinds          *reload.Kinds
 	strict         bool
-	request        string // explain this request; "": explain the file
-	loadSchema     bool   // the schema of load files
+	request        *string // explain this request; nil: explain the file
+	loadSchema     bool    // the schema of load files
 }
 
 // flags returns the flags of a command, which set the fields of c.
@@ -137,7 +137,10 @@ func (c *command) flags(name string) *flag.FlagSet {
 	f.SetOutput(c.stderr)
 	f.Usage = func() {} // withFlags calls help, because it knows where to print it
 	if name != "check" && name != "schema" {
-		f.StringVar(&c.request, "request", "", "with explain: the `request` to explain")
+		f.Func("request", "with explain: the `request` to explain", func(text string) error {
+			c.request = &text
+			return nil
+		})
 	}
 	if name != "check" && name != "explain" {
 		f.BoolVar(&c.loadSchema, "load", false, "with schema: the schema of load files of weir simulate")
@@ -231,7 +234,7 @@ func (c *command) explain(args []string) int {
 	if problem != exitOK {
 		return problem
 	}
-	if c.request != "" {
+	if c.request != nil {
 		return c.explainRequest(f, args[1:])
 	}
 	if err := f.Explain(c.stdout, args[1:]...); err != nil {
@@ -247,7 +250,7 @@ func (c *command) explainRequest(f *reload.File, others []string) int {
 		c.complain("weir explain: with -request there is only a file, found %s\n", strings.Join(others, " "))
 		return exitError
 	}
-	r, err := plan.ParseRequest(c.request)
+	r, err := plan.ParseRequest(*c.request)
 	if err != nil {
 		c.complain("weir explain: -request: %v\na request is\n  %s\n", err, plan.Grammar)
 		return exitError

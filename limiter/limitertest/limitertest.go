@@ -181,8 +181,8 @@ type Subject struct {
 	// store. If 0, it is 10 ms. Without RealTime it is ignored.
 	//
 	// If a case fails and something came later than that, the case is run again, up to five times. The suite measures
-	// how late the machine's own timers are meanwhile. If they were late, the next try has a larger Tolerance and Unit,
-	// up to 16 times as large.
+	// how late the machine's own timers are meanwhile. If they were late in the second try, too, the next one has a
+	// larger Tolerance and Unit, up to 16 times as large.
 	Tolerance time.Duration
 
 	// Resolution is the smallest step of time that the limiter knows. Answers about time can be wrong by that step. If

@@ -95,10 +95,10 @@ func TestRun_RealTimeLateAnswers(t *testing.T) {
 		"a machine that stands still now and then":      {3, 400 * time.Millisecond, 0, naive.None, true, 4},
 		"a limiter that always answers late":            {1000, 400 * time.Millisecond, 0, naive.None, false, 5},
 		"a limiter that always answers a little late":   {1000, 90 * time.Millisecond, 0, naive.None, false, 5},
-		"a machine that is always a little late":        {1000, 90 * time.Millisecond, 90 * time.Millisecond, naive.None, true, 2},
+		"a machine that is always a little late":        {1000, 90 * time.Millisecond, 90 * time.Millisecond, naive.None, true, 3},
 		"a machine that is always too late by far":      {1000, 4 * time.Second, 4 * time.Second, naive.None, false, 5},
 		"a limiter with a fault":                        {0, 0, 0, naive.NoRetryAfter, false, 1},
-		"a limiter with a fault on a machine that lags": {1000, 90 * time.Millisecond, 90 * time.Millisecond, naive.NoRetryAfter, false, 2},
+		"a limiter with a fault on a machine that lags": {1000, 90 * time.Millisecond, 90 * time.Millisecond, naive.NoRetryAfter, false, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			limitertest.PretendLateness(t, test.machine)

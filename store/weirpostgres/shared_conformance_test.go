@@ -21,7 +21,7 @@ func TestSharedConformanceOtherwise(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes long, and little is different")
 	}
-	drill.Wide(t, 80, func() {
+	drill.Wide(t, 40, func() {
 		s := drillSubject()
 		drill.Conformance(t, s, withoutDisk(s.Place(t)), tolerance, drill.NotCoalesced())
 		drill.Conformance(t, s, bouncerPlace(t), tolerance, drill.Variant{

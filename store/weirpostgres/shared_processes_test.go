@@ -7,3 +7,7 @@ import (
 )
 
 func TestSharedProcesses(t *testing.T) { drill.Processes(t, drillSubject()) }
+
+func TestSharedHolders(t *testing.T) { drill.Holders(t, drillSubject()) }
+
+func TestSharedFairness(t *testing.T) { drill.Fairness(t, drillSubject()) }

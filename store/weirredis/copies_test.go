@@ -49,6 +49,7 @@ func TestLoad_CompletesCopies(t *testing.T) {
 
 // A server of a Cluster was away during a Define, and the process that called it is gone when the server is back.
 func TestCluster_MissedDefinition(t *testing.T) {
+	t.Parallel() // the servers mostly wait for each other
 	client, _, servers := newClusterOf(t, 2)
 	b, other := newTestBackend(t, client), newTestBackend(t, client)
 	other.names = b.names

@@ -51,9 +51,9 @@ func CloseDuringFault(t *testing.T, s Subject, place string, fault Fault) {
 		s.NoLeaks(t)
 		f := newFaultyStore(t, s, place, store.LimiterOptions{Outage: store.FailClosed})
 		f.answersByStore()
-		released := acquire(t, f.concurrency)
+		released := f.acquire(f.concurrency)
 		full := must(build(f.s, uniqueName("full"), limitertest.Concurrency, onePermit, nil))(t)
-		acquire(t, full) // and is never released
+		f.acquire(full) // and is never released
 		var callers sync.WaitGroup
 		for range 5 {
 			callers.Go(func() {

@@ -15,17 +15,27 @@ import (
 	"time"
 )
 
-// Processes runs the drills of several processes that share limiters.
+// Processes runs the drills of several processes that share limiters and are busy all the time.
 func Processes(t *testing.T, s Subject) {
 	t.Run("shares", func(t *testing.T) { shares(t, s) })
 	t.Run("refills", func(t *testing.T) { refills(t, s) })
 	t.Run("leases", func(t *testing.T) { heldWithinLimit(t, s) })
-	t.Run("killed holder", func(t *testing.T) { Retried(t, func() { killedHolder(t, s) }) })
-	t.Run("living holder", func(t *testing.T) { Retried(t, func() { livingHolder(t, s) }) })
-	t.Run("stopped holder", func(t *testing.T) { Retried(t, func() { stoppedHolder(t, s) }) })
-	t.Run("fairness", func(t *testing.T) { Retried(t, func() { fairShares(t, s) }) })
-	t.Run("killed overrider", func(t *testing.T) { Retried(t, func() { killedOverrider(t, s) }) })
 	t.Run("rolling deployment", func(t *testing.T) { rollingDeployment(t, s) })
+}
+
+// Holders runs the drills of a process that holds a lease or has overridden limits, and lives, stops or is killed.
+func Holders(t *testing.T, s Subject) {
+	Retried(t, func() {
+		t.Run("killed holder", func(t *testing.T) { killedHolder(t, s) })
+		t.Run("living holder", func(t *testing.T) { livingHolder(t, s) })
+		t.Run("stopped holder", func(t *testing.T) { stoppedHolder(t, s) })
+		t.Run("killed overrider", func(t *testing.T) { killedOverrider(t, s) })
+	})
+}
+
+// Fairness tests that processes that wait for the same permits all the time get about the same number of them.
+func Fairness(t *testing.T, s Subject) {
+	Retried(t, func() { fairShares(t, s) })
 }
 
 // A process is an instance that the test has started.

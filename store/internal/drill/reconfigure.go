@@ -20,10 +20,12 @@ var (
 
 // Reconfigured runs the drills of instances that follow new limits.
 func Reconfigured(t *testing.T, s Subject) {
-	t.Run("at the next call", func(t *testing.T) { newLimitsAtNextCall(t, s) })
-	t.Run("keys, listening", func(t *testing.T) { newLimitsOfKeys(t, s, true) })
-	t.Run("keys, refreshing", func(t *testing.T) { newLimitsOfKeys(t, s, false) })
-	t.Run("overridden", func(t *testing.T) { overridden(t, s) })
+	Wide(t, len(kinds), func() {
+		t.Run("at the next call", func(t *testing.T) { newLimitsAtNextCall(t, s) })
+		t.Run("keys, listening", func(t *testing.T) { newLimitsOfKeys(t, s, true) })
+		t.Run("keys, refreshing", func(t *testing.T) { newLimitsOfKeys(t, s, false) })
+		t.Run("overridden", func(t *testing.T) { overridden(t, s) })
+	})
 }
 
 // newLimitsAtNextCall tests that the next call of another instance that does not listen follows new limits.

@@ -21,9 +21,7 @@ const childVariable = "WEIR_DRILL_ELSEWHERE"
 // once, not only as many as there are processors.
 func Wide(t *testing.T, atOnce int, f func()) {
 	t.Helper()
-	if os.Getenv(childVariable) == "" {
-		t.Parallel() // with others like it, after the tests that need the machine
-	}
+	apart(t)
 	retry(t, atOnce, f)
 }
 
@@ -33,7 +31,15 @@ func Wide(t *testing.T, atOnce int, f func()) {
 // time, and are not tried again.
 func Retried(t *testing.T, f func()) {
 	t.Helper()
+	apart(t)
 	retry(t, runtime.GOMAXPROCS(0), f)
+}
+
+// apart lets a test that only waits for its process run beside others like it, after the tests that need the machine.
+func apart(t *testing.T) {
+	if os.Getenv(childVariable) == "" {
+		t.Parallel()
+	}
 }
 
 // retry is Retried with so many parallel cases. It returns what was tried again, and why.
