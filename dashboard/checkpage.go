@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/ask"
+	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/registry"
@@ -282,7 +283,7 @@ func (c *checkPage) writeText(b *bytes.Buffer) {
 			decision = "rejected"
 		}
 		if r.RetryAfter > 0 {
-			wait = durationText(roundUp(r.RetryAfter))
+			wait = durationtext.Of(roundUp(r.RetryAfter))
 		}
 		t.row(r.Limiter, r.Policy, r.Key, decision, optional(r.Remaining), wait, r.Reason+prefixed(" Warning: ", r.Warning))
 	}

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-go/weir/internal/durationtext"
 )
 
 // fields are options or figures in the order in which they are shown. In JSON they are an object.
@@ -152,7 +154,7 @@ func textOfValue(v reflect.Value) (text string, ok bool) {
 	}
 	switch x := v.Interface().(type) {
 	case time.Duration:
-		return durationText(x), true
+		return durationtext.Of(x), true
 	case time.Time:
 		return x.UTC().Format(time.RFC3339), true
 	case encoding.TextMarshaler:
@@ -190,16 +192,4 @@ func listOf(v reflect.Value, depth int) string {
 		parts = append(parts, "…")
 	}
 	return "[" + strings.Join(parts, "; ") + "]"
-}
-
-// durationText is the String of a duration without units that are 0: "1m", not "1m0s".
-func durationText(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/ask"
+	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/registry"
 )
@@ -73,7 +74,7 @@ func limitsText(limits any) string {
 // per returns "20 per 1s", or "7.0/s" for a period that does not read well.
 func per(n int, period time.Duration) string {
 	if period <= 0 || period%time.Millisecond == 0 {
-		return countText(int64(n)) + " per " + durationText(period)
+		return countText(int64(n)) + " per " + durationtext.Of(period)
 	}
 	return rateText(float64(n)/period.Seconds()) + "/s"
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/registry"
 )
@@ -98,7 +99,7 @@ func overrideForm(info registry.LimiterInfo, limits any, values url.Values) *con
 		c.Fields = append(c.Fields, f)
 	}
 	c.Fields = append(c.Fields,
-		formField{Name: "for", Label: "for how long", Value: durationText(defaultOverride), Was: "such as 15m or 2h, at most 168h", Required: true},
+		formField{Name: "for", Label: "for how long", Value: durationtext.Of(defaultOverride), Was: "such as 15m or 2h, at most 168h", Required: true},
 		formField{Name: "reason", Label: "reason", Required: true, Wide: true})
 	for i, f := range c.Fields {
 		if values.Has(f.Name) {
@@ -146,7 +147,7 @@ func (d *Dashboard) doOverride(ctx context.Context, q *request) (result, error) 
 		return result{}, &formError{err, overrideForm(info, limits, q.form)}
 	}
 	return result{
-		text: fmt.Sprintf("The limiter %s has other limits for %s: %s.", info.Name, durationText(length), fieldsOf(o.Options)),
+		text: fmt.Sprintf("The limiter %s has other limits for %s: %s.", info.Name, durationtext.Of(length), fieldsOf(o.Options)),
 		yaml: yamlOf(info, o.Options),
 	}, nil
 }
@@ -168,7 +169,7 @@ func readOverride(o *registry.Override, limits any, form url.Values) (time.Durat
 	o.Options = v.Interface()
 	length, err := time.ParseDuration(strings.TrimSpace(form.Get("for")))
 	if err != nil || length < time.Second || length > maxOverride {
-		problems = append(problems, fmt.Errorf("for how long must be a duration from 1s to %s, such as 15m, got %q", durationText(maxOverride), shorten(form.Get("for"), 30)))
+		problems = append(problems, fmt.Errorf("for how long must be a duration from 1s to %s, such as 15m, got %q", durationtext.Of(maxOverride), shorten(form.Get("for"), 30)))
 	}
 	if o.Reason == "" {
 		problems = append(problems, errors.New("reason must be set"))

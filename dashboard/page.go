@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -143,10 +144,10 @@ var functions = template.FuncMap{
 		if !at.After(now) {
 			return "now"
 		}
-		return "in " + durationText(at.Sub(now).Round(time.Second))
+		return "in " + durationtext.Of(at.Sub(now).Round(time.Second))
 	},
 	"at":       func(now, at time.Time) moment { return moment{now, at} },
-	"duration": func(d time.Duration) string { return durationText(roundUp(d)) },
+	"duration": func(d time.Duration) string { return durationtext.Of(roundUp(d)) },
 	"rate":     rateText,
 	"count":    count,
 	"severity": func(s pipeline.Severity) string { return severityLevel(s).String() },

@@ -54,6 +54,13 @@ func (r *run) newClient(do func(*client)) *client {
 	c.cancel = cancel
 	r.clients = append(r.clients, c)
 	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				c.task.Take()
+				r.fail(panicked(p))
+				r.inFlight--
+			}
+		}()
 		for range c.task.resume {
 			do(c)
 		}
@@ -243,32 +250,14 @@ func (r *run) closedClient(c *client) {
 	r.events.push(event{at: c.pause(), task: c.task})
 }
 
-// afterCut is how long requests have to end once they are cut off.
-const afterCut = 10 * time.Minute
-
-// cut ends what has not ended.
+// cut cancels what has not ended.
 func (r *run) cut() {
-	r.events.push(event{at: r.now() + afterCut, do: func() {
-		r.err = fmt.Errorf("simulate: %d requests do not end although their contexts have", r.inFlight)
-	}})
-	r.stopClients()
-}
-
-// stopClients cancels everything that runs.
-func (r *run) stopClients() {
+	if r.over {
+		return
+	}
 	r.over = true
+	r.events.push(event{at: saturate.Add(r.now(), timeToStop), do: func() {}}) // loop needs an event to come; stop says what is wrong
 	for _, c := range r.clients {
 		c.cancel()
-	}
-}
-
-// stop ends the goroutines of the clients.
-func (r *run) stop() {
-	r.stopClients()
-	for _, c := range r.clients {
-		close(c.task.resume)
-	}
-	if r.arrivals != nil { // nil if the Config has failed
-		r.arrivals.stop()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -85,13 +86,35 @@ func (r *run) main() {
 	r.asked = make(chan struct{}, 1)
 	r.collector = newCollector(&r.scenario, r.now)
 	r.service = newServing(r, &r.scenario.Service)
-	if r.err = r.build(); r.err == nil {
-		r.err = r.loop()
+	r.fail(recovered(r.build))
+	if r.err == nil {
+		r.fail(recovered(r.loop))
 	}
-	r.stop()
+	r.fail(recovered(r.stop))
 	for _, f := range slices.Backward(r.onClose) {
-		r.err = errors.Join(r.err, f())
+		r.fail(recovered(f))
 	}
+}
+
+// fail makes the run end with err, unless it has an error already.
+func (r *run) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// recovered calls f. A panic is an error.
+func recovered(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = panicked(p)
+		}
+	}()
+	return f()
+}
+
+func panicked(p any) error {
+	return fmt.Errorf("simulate: a function of the scenario or of its pipelines panicked: %v\n%s", p, debug.Stack())
 }
 
 // build makes the registries and finds the pipelines.
@@ -160,7 +183,7 @@ func (r *run) loop() error {
 			return nil
 		}
 		if r.err != nil {
-			return r.err
+			return nil
 		}
 		if i%checkEvery == 0 && r.ctx.Err() != nil {
 			return context.Cause(r.ctx)
@@ -170,12 +193,7 @@ func (r *run) loop() error {
 			at = min(at, next.At)
 		}
 		if at > now {
-			timer.Reset(at - now)
-			select {
-			case <-timer.C:
-			case <-r.asked:
-			}
-			synctest.Wait()
+			r.sleep(timer, at-now)
 			continue
 		}
 		r.elapsed.Store(int64(min(now, r.scenario.Load.For)))
@@ -188,17 +206,63 @@ func (r *run) loop() error {
 			}
 			continue
 		}
-		switch e := r.events.pop(); {
-		case e.do != nil:
-			e.do()
-		case e.call != nil:
-			left := e.call.left
-			r.service.end(e.call)
-			if !left {
-				r.give(e.call.task)
-			}
-		default:
-			r.give(e.task)
+		r.happen(r.events.pop())
+	}
+}
+
+// sleep waits until d has passed, or a task asks for a turn. Then all other goroutines wait.
+func (r *run) sleep(timer *time.Timer, d time.Duration) {
+	timer.Reset(d)
+	select {
+	case <-timer.C:
+	case <-r.asked:
+	}
+	synctest.Wait()
+}
+
+// happen does what an event is about.
+func (r *run) happen(e event) {
+	switch {
+	case e.do != nil:
+		e.do()
+	case e.call != nil:
+		left := e.call.left
+		r.service.end(e.call)
+		if !left {
+			r.give(e.call.task)
+		}
+	default:
+		r.give(e.task)
+	}
+}
+
+// timeToStop is how long requests have to end once their contexts have.
+const timeToStop = 10 * time.Minute
+
+// stop cancels what runs, which is something only if the run has failed, and ends the goroutines of the clients.
+func (r *run) stop() error {
+	r.cut()
+	synctest.Wait()
+	timer := time.NewTimer(timeToStop)
+	defer timer.Stop()
+	for until := r.now() + timeToStop; r.now() < until; r.sleep(timer, until-r.now()) {
+		r.settle()
+		for len(r.events.events) > 0 { // clients that would try again give up
+			r.happen(r.events.pop())
+			r.settle()
+		}
+		if r.inFlight == 0 {
+			break
 		}
 	}
+	if r.arrivals != nil {
+		r.arrivals.stop()
+	}
+	if r.inFlight > 0 {
+		return fmt.Errorf("simulate: %d requests do not end although their contexts have", r.inFlight)
+	}
+	for _, c := range r.clients {
+		close(c.task.resume)
+	}
+	return nil
 }

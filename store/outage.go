@@ -48,12 +48,17 @@ func (o *OutagePolicy) UnmarshalText(text []byte) error { return outages.Unmarsh
 // withoutStore answers by the outage policy; err is why the store could not be asked.
 func (c *core) withoutStore(key string, n int, err error) limiter.Lease {
 	c.s.count.outages.Add(1)
+	return c.byOutagePolicy(n, err, func() limiter.Lease { return c.fallback.ask(c, key, n) })
+}
+
+// byOutagePolicy returns the answer of the outage policy; locally returns that of FallBackLocally.
+func (c *core) byOutagePolicy(n int, err error, locally func() limiter.Lease) limiter.Lease {
 	lease := limiter.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
 	switch c.o.Outage {
 	case FailOpen:
 		lease = limiter.Granted(n, nil)
 	case FallBackLocally:
-		lease = c.fallback.ask(c, key, n)
+		lease = locally()
 	}
 	return OutageKey.With(lease, err)
 }

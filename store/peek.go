@@ -105,14 +105,7 @@ func (c *core) peekInStore(ctx context.Context, key string, n int, borrowed int6
 
 // peekWithoutStore is withoutStore for peek.
 func (c *core) peekWithoutStore(key string, n int, err error) limiter.Lease {
-	lease := limiter.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
-	switch c.o.Outage {
-	case FailOpen:
-		lease = limiter.Granted(n, nil)
-	case FallBackLocally:
-		lease = c.fallback.peek(c, key, n)
-	}
-	return OutageKey.With(lease, err)
+	return c.byOutagePolicy(n, err, func() limiter.Lease { return c.fallback.peek(c, key, n) })
 }
 
 // peek is ask for [core.peek].

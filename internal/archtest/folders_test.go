@@ -73,7 +73,7 @@ var folders = []folder{
 	{
 		name: "reload",
 		mayImport: []string{
-			"registry", "limiter", "pipeline", "store", "store/backend", "internal/goroutine", "internal/regularfile",
+			"registry", "limiter", "pipeline", "store", "store/backend", "internal/durationtext", "internal/goroutine", "internal/regularfile",
 			"strategies/adaptive", "strategies/budget", "strategies/chaos", "strategies/circuitbreaker", "strategies/fallback", "strategies/hedge",
 			"strategies/ratelimit", "strategies/retry", "strategies/timeout",
 		},
@@ -92,7 +92,7 @@ var folders = []folder{
 	// circuitbreaker: its Control isolates a circuit. ratelimit: the check of a pipeline must know which strategies only report.
 	{
 		name:      "dashboard",
-		mayImport: []string{"internal/ask", "registry", "reload", "pipeline", "limiter", "store", "strategies/circuitbreaker", "strategies/ratelimit"},
+		mayImport: []string{"internal/ask", "internal/durationtext", "registry", "reload", "pipeline", "limiter", "store", "strategies/circuitbreaker", "strategies/ratelimit"},
 	},
 
 	// testing: a simulation runs in a bubble of testing/synctest, which needs a testing.T. storetest has the memory that its
@@ -156,6 +156,8 @@ var folders = []folder{
 	{name: "internal/random"},
 	{name: "internal/fixedhash"},
 	{name: "internal/turn"},
+	// How dashboard, reload and cmd/weir write durations.
+	{name: "internal/durationtext"},
 	// How registry and reload see that a function of the program waits for its own caller.
 	{name: "internal/goroutine"},
 

@@ -229,12 +229,9 @@ func (m *measuredLease) measureEnd() {
 // the execution would go on, whatever the answer. The error is [errors.ErrUnsupported] if the limiter is no Peeker or, if
 // it is partitioned, no [limiter.PartitionedPeeker].
 func (s *Strategy) Peek(ctx context.Context) (limiter.Lease, error) {
-	n := 1
-	if s.options.Permits != nil {
-		var err error
-		if n, err = s.permits(ctx); err != nil {
-			return limiter.Lease{}, err
-		}
+	n, err := s.permits(ctx)
+	if err != nil {
+		return limiter.Lease{}, err
 	}
 	if p, ok := s.limiter.(limiter.Peeker); ok {
 		return p.Peek(ctx, n)
@@ -246,8 +243,16 @@ func noPeekError(l any) error {
 	return fmt.Errorf("ratelimit: a %s has no Peek: %w", typeName(l), errors.ErrUnsupported)
 }
 
-// permits calls [Options.Permits].
-func (s *Strategy) permits(ctx context.Context) (n int, err error) {
+// permits returns the cost of an execution. It is small enough to be inlined.
+func (s *Strategy) permits(ctx context.Context) (int, error) {
+	if s.options.Permits == nil {
+		return 1, nil
+	}
+	return s.askPermits(ctx)
+}
+
+// askPermits calls [Options.Permits].
+func (s *Strategy) askPermits(ctx context.Context) (n int, err error) {
 	if n = s.options.Permits(ctx); n < 0 {
 		return 0, fmt.Errorf("%w: Permits returned %d, must be at least 0", limiter.ErrPermitCount, n)
 	}
@@ -256,12 +261,9 @@ func (s *Strategy) permits(ctx context.Context) (n int, err error) {
 
 // acquire asks the limiter for the permits of an execution.
 func (s *Strategy) acquire(ctx context.Context) (limiter.Lease, error) {
-	n := 1
-	if s.options.Permits != nil {
-		var err error
-		if n, err = s.permits(ctx); err != nil {
-			return limiter.Lease{}, err
-		}
+	n, err := s.permits(ctx)
+	if err != nil {
+		return limiter.Lease{}, err
 	}
 	if s.options.Shadow {
 		return s.limiter.TryAcquire(ctx, n)

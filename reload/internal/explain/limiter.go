@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/model"
@@ -45,7 +46,7 @@ func (e *explainer) limitsAlone(p *model.Pipeline, l *model.Limiter) string {
 			queue(o.QueueLimit, o.QueueOrder, o.ManualReplenishment)
 	case limiter.SlidingWindowOptions:
 		step := o.Window / time.Duration(o.SegmentsPerWindow)
-		return fmt.Sprintf("sliding window: %d in any %s, in steps of %s", o.PermitLimit, briefly(o.Window), briefly(step)) +
+		return fmt.Sprintf("sliding window: %d in any %s, in steps of %s", o.PermitLimit, durationtext.Of(o.Window), durationtext.Of(step)) +
 			queue(o.QueueLimit, o.QueueOrder, o.ManualReplenishment)
 	case limiter.ConcurrencyOptions:
 		return fmt.Sprintf("concurrency limiter: %d at once", o.PermitLimit) + queue(o.QueueLimit, o.QueueOrder, false)
@@ -81,7 +82,7 @@ func explainThrottler(o adaptive.ThrottlerOptions) string {
 		o = t.Options()
 	}
 	return fmt.Sprintf("throttler: it rejects up to %s while more than %s of at least %d in %s fail",
-		percent(o.MaxRejectionRate), percent(o.FailureRate), max(o.MinExecutions, 1), briefly(o.Period))
+		percent(o.MaxRejectionRate), percent(o.FailureRate), max(o.MinExecutions, 1), durationtext.Of(o.Period))
 }
 
 func (e *explainer) chain(p *model.Pipeline, l *model.Limiter) string {
@@ -103,7 +104,7 @@ func queue(limit int, order limiter.QueueOrder, manual bool) string {
 
 func partitions(o limiter.PartitionedOptions) string {
 	return when(o.MaxPartitions > 0, "; up to %d of them", o.MaxPartitions) +
-		when(o.IdleTimeout > 0, "; forgotten when idle for %s", briefly(o.IdleTimeout))
+		when(o.IdleTimeout > 0, "; forgotten when idle for %s", durationtext.Of(o.IdleTimeout))
 }
 
 // explainStore describes the store of a limiter.
@@ -123,7 +124,7 @@ func explainStore(m *model.Store) string {
 		when(m.CacheRejections, ", remembers rejections") +
 		when(m.NoCoalescing, ", asks for each call alone") +
 		when(m.Generation > 0, ", generation %d", m.Generation) +
-		when(m.LeaseTTL > 0, ", leases of an instance that has died end after %s", briefly(m.LeaseTTL))
+		when(m.LeaseTTL > 0, ", leases of an instance that has died end after %s", durationtext.Of(m.LeaseTTL))
 }
 
 // units are the units of rates.
@@ -139,7 +140,7 @@ func rate(n int, period time.Duration) string {
 			return fmt.Sprintf("%d %s", n, u.name)
 		}
 	}
-	words := fmt.Sprintf("%d every %s", n, briefly(period))
+	words := fmt.Sprintf("%d every %s", n, durationtext.Of(period))
 	for _, u := range units {
 		if perUnit, ok := times(n, u.length, period); ok {
 			return words + fmt.Sprintf(" (%d %s)", perUnit, u.name)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/strategies/chaos"
@@ -34,7 +35,7 @@ func (e *explainer) strategy(p *model.Pipeline, s *model.Strategy, subject strin
 	case model.ChaosLatencyOptions:
 		longer := "no"
 		if latency := cmp.Or(o.Latency, chaos.DefaultLatency); latency > 0 {
-			longer = briefly(latency)
+			longer = durationtext.Of(latency)
 		}
 		words = explainChaos(o.Options, subject, "take "+longer+" longer")
 	case model.ChaosOutcomeOptions:
@@ -42,7 +43,7 @@ func (e *explainer) strategy(p *model.Pipeline, s *model.Strategy, subject strin
 	case model.ChaosBehaviorOptions:
 		words = explainChaos(o.Options, subject, "run "+o.Behavior+" first")
 	case model.TimeoutOptions:
-		words += "may take " + briefly(o.Timeout)
+		words += "may take " + durationtext.Of(o.Timeout)
 	case model.RateLimiterOptions:
 		words += e.rateLimiter(p, s.Limiter, o)
 	case model.PipelineOptions:
@@ -105,14 +106,14 @@ func explainRetry(o model.RetryOptions) string {
 		words = fmt.Sprintf("is retried up to %d times", full.MaxRetries)
 	}
 	words += when(o.Handle != "", " if %s says so", o.Handle) + explainWaits(full) +
-		when(full.MaxDuration > 0, ", for %s at most", briefly(full.MaxDuration))
+		when(full.MaxDuration > 0, ", for %s at most", durationtext.Of(full.MaxDuration))
 	switch {
 	case full.IgnoreRetryAfter:
 		words += ", whatever a failure asks for"
 	case full.MaxRetryAfter < 0:
 		words += ", or as long as a failure asks for"
 	case full.MaxRetryAfter != retry.DefaultMaxRetryAfter:
-		words += ", or up to " + briefly(full.MaxRetryAfter) + " if a failure asks for it"
+		words += ", or up to " + durationtext.Of(full.MaxRetryAfter) + " if a failure asks for it"
 	}
 	return words
 }
@@ -137,13 +138,13 @@ func explainBackoff(o retry.Options) string {
 	for attempt := range min(o.MaxRetries, most) {
 		d := wait(o, attempt)
 		if d == wait(o, attempt+1) && o.MaxRetries > attempt+1 {
-			return strings.Join(append(waits, briefly(d)+" each"), ", then ")
+			return strings.Join(append(waits, durationtext.Of(d)+" each"), ", then ")
 		}
-		waits = append(waits, briefly(d))
+		waits = append(waits, durationtext.Of(d))
 	}
 	words := strings.Join(waits, ", ")
 	if o.MaxRetries > most {
-		words += " and so on" + when(o.MaxDelay > 0, ", up to %s", briefly(o.MaxDelay))
+		words += " and so on" + when(o.MaxDelay > 0, ", up to %s", durationtext.Of(o.MaxDelay))
 	}
 	return words
 }
@@ -179,9 +180,9 @@ func explainHedging(o model.HedgingOptions) string {
 	case delay < 0:
 		return fmt.Sprintf("is hedged: another attempt when one has failed%s, %d at most", failed, hedges)
 	case hedges == 1:
-		return fmt.Sprintf("is hedged: a second attempt after %s or a failure%s, 1 at most", briefly(delay), failed)
+		return fmt.Sprintf("is hedged: a second attempt after %s or a failure%s, 1 at most", durationtext.Of(delay), failed)
 	default:
-		return fmt.Sprintf("is hedged: another attempt after %s each or a failure%s, %d at most", briefly(delay), failed, hedges)
+		return fmt.Sprintf("is hedged: another attempt after %s each or a failure%s, %d at most", durationtext.Of(delay), failed, hedges)
 	}
 }
 
@@ -204,7 +205,7 @@ func (e *explainer) budget(p *model.Pipeline, s *model.Strategy) string {
 	}
 	size := "which has none"
 	if len(parts) > 0 {
-		size = strings.Join(parts, " and ") + ", over " + briefly(o.Window)
+		size = strings.Join(parts, " and ") + ", over " + durationtext.Of(o.Window)
 	}
 	return fmt.Sprintf(", out of the budget %s%s (%s)", document.Name(m.Name), e.sharedWith(m, p), size)
 }
@@ -213,14 +214,14 @@ func explainCircuitBreaker(o model.CircuitBreakerOptions) string {
 	full := circuitbreaker.New(&o.Options).Options() // with the defaults
 	var rules []string
 	if full.FailureRatio > 0 {
-		rules = append(rules, fmt.Sprintf("%s of at least %d in %s", percent(full.FailureRatio), full.MinimumThroughput, briefly(full.SamplingDuration)))
+		rules = append(rules, fmt.Sprintf("%s of at least %d in %s", percent(full.FailureRatio), full.MinimumThroughput, durationtext.Of(full.SamplingDuration)))
 	}
 	if full.ConsecutiveFailures > 0 {
 		rules = append(rules, fmt.Sprintf("%d in a row", full.ConsecutiveFailures))
 	}
 	words := "fails fast"
 	if len(rules) > 0 {
-		words += fmt.Sprintf(" for %s once %s have failed%s", briefly(full.BreakDuration), document.Alternatives(rules), accordingTo(o.Handle)) +
+		words += fmt.Sprintf(" for %s once %s have failed%s", durationtext.Of(full.BreakDuration), document.Alternatives(rules), accordingTo(o.Handle)) +
 			when(full.HalfOpenProbes > 1, ", and then until %d probes have succeeded", full.HalfOpenProbes) +
 			when(o.Control != "", ", and")
 	}
@@ -239,15 +240,3 @@ func explainChaos(o chaos.Options, subject, what string) string {
 
 // percent returns a ratio as a percentage: 0.001 is 0.1%.
 func percent(ratio float64) string { return strconv.FormatFloat(ratio*100, 'g', 6, 64) + "%" }
-
-// briefly formats d without zeros at the end: 1m, not 1m0s.
-func briefly(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}

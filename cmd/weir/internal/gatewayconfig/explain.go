@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
+	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
@@ -19,7 +19,7 @@ func (g Gateway) Explain(f *reload.File) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("listens on %s%s%s; admin: %s", g.Listen, when(g.TLS != nil, " with TLS"), when(g.H2C, ", also HTTP/2 without TLS"), g.Admin)
-	line("stops within %s", briefly(g.ShutdownDelay+g.ShutdownTimeout))
+	line("stops within %s", durationtext.Of(g.ShutdownDelay+g.ShutdownTimeout))
 	if len(g.TrustedProxies) > 0 {
 		line("believes %s of %s", g.ClientAddressHeader, joinNetworks(g.TrustedProxies))
 	}
@@ -65,13 +65,13 @@ func (o Policy) Words(f *reload.File) []string {
 	case o.MaxWait < 0:
 		add("never waits")
 	case o.MaxWait > 0:
-		add("waits up to %s", briefly(o.MaxWait))
+		add("waits up to %s", durationtext.Of(o.MaxWait))
 	}
 	if o.FailOpen {
 		add("admits the request if the limiter cannot decide")
 	}
 	if o.Timeout > 0 {
-		add("gives the request %s", briefly(o.Timeout))
+		add("gives the request %s", durationtext.Of(o.Timeout))
 	}
 	if fields := o.fields(info); fields != "" {
 		add("tells the client %s", fields)
@@ -90,7 +90,7 @@ func (o Policy) fields(info reload.LimiterInfo) string {
 			return "" // weirhttp does not know it either
 		}
 	}
-	of := fmt.Sprintf("a quota of %d", quota) + when(window > 0, " in "+briefly(window))
+	of := fmt.Sprintf("a quota of %d", quota) + when(window > 0, " in "+durationtext.Of(window))
 	if *o.Headers == weirhttp.Legacy {
 		return of + " by X-RateLimit-Limit, -Remaining and -Reset"
 	}
@@ -160,16 +160,4 @@ func when(condition bool, text string) string {
 		return ""
 	}
 	return text
-}
-
-// briefly formats d without zeros at the end: 1m, not 1m0s.
-func briefly(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }

@@ -110,8 +110,8 @@ func (w *response) WriteHeader(status int) {
 func (w *response) Write(p []byte) (int, error) {
 	w.begin(http.StatusOK)
 	w.paced.begin()
+	defer w.paced.end()
 	n, err := w.ResponseWriter.Write(p)
-	w.paced.end()
 	w.bytes += int64(n)
 	return n, err
 }
@@ -119,8 +119,8 @@ func (w *response) Write(p []byte) (int, error) {
 // Flush is here because handlers look for [http.Flusher], and Unwrap is for [http.ResponseController].
 func (w *response) Flush() {
 	w.paced.begin()
+	defer w.paced.end()
 	_ = http.NewResponseController(w.ResponseWriter).Flush()
-	w.paced.end()
 }
 
 // Unwrap is for [http.ResponseController].
