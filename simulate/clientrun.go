@@ -271,7 +271,7 @@ func (r *run) cancel() {
 }
 
 // stop ends the goroutines of the clients, wherever they are.
-func (r *run) stop() {
+func (r *run) stop() error {
 	r.turns.end()
 	r.cancel()
 	for _, c := range r.clients {
@@ -280,4 +280,5 @@ func (r *run) stop() {
 	if r.arrivals != nil { // nil if the Config has failed
 		r.arrivals.stop()
 	}
+	return nil
 }

@@ -186,10 +186,15 @@ func (c *collector) ended(r *request, err error) {
 	}
 }
 
-// isRejection reports whether a limiter, a circuit or another strategy has rejected the execution. A timeout has not.
+// isRejection reports whether err is that of an execution whose last attempt was rejected before it reached the service.
+// An execution that waited in a queue until its context ended, by a timeout or because the client left, has failed.
 func isRejection(err error) bool {
+	e, ok := errors.AsType[interface {
+		error
+		NotCalled() bool
+	}](err)
 	_, timedOut := errors.AsType[*timeout.Error](err)
-	return !timedOut && errors.Is(err, pipeline.ErrRejected)
+	return ok && e.NotCalled() && !timedOut && errors.Is(err, pipeline.ErrRejected)
 }
 
 // cause returns what has made an execution fail: the strategy, or else what happened.
@@ -211,6 +216,8 @@ func cause(err error) string {
 		return "the service was full"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "the client left"
+	case errors.Is(err, context.Canceled):
+		return "cut off"
 	}
 	return "other"
 }

@@ -41,6 +41,7 @@ func TestRun_RepeatsItself(t *testing.T) {
 				require.NoError(t, err)
 				results[i] = string(encoded)
 				requests = r.Total.Requests
+				checkCounts(t, r)
 				if r.Total.Unfinished > 0 {
 					t.Log("unfinished", r.Total.Unfinished, r.Ended)
 				}

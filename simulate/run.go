@@ -97,10 +97,21 @@ func (r *run) main() {
 	if r.err == nil {
 		r.fail(recovered(r.loop))
 	}
-	r.stop()
+	r.fail(recovered(r.stop))
 	for _, f := range slices.Backward(r.onClose) {
 		r.fail(recovered(f))
 	}
+}
+
+// configure calls build in a goroutine of its own, which ends if Config fails the test that calls Run.
+func (r *run) configure() error {
+	built := make(chan error, 1)
+	go func() {
+		err := errors.New("simulate: Config ended its goroutine")
+		defer func() { built <- err }()
+		err = recovered(r.build)
+	}()
+	return <-built
 }
 
 // fail makes the run end with err, unless it has an error already.
@@ -121,23 +132,7 @@ func recovered(f func() error) (err error) {
 }
 
 func panicked(p any) error {
-	return fmt.Errorf("simulate: a function of the scenario or of its pipelines panicked: %v\n%s", p, debug.Stack())
-}
-
-// configure calls build in a goroutine, which can panic or call [runtime.Goexit] as a test does that fails.
-func (r *run) configure() error {
-	built := make(chan error, 1)
-	go func() {
-		err := errors.New("simulate: Config has ended its goroutine")
-		defer func() {
-			if p := recover(); p != nil {
-				err = fmt.Errorf("simulate: Config: %w", &registry.PanicError{Value: p, Stack: debug.Stack()})
-			}
-			built <- err
-		}()
-		err = r.build()
-	}()
-	return <-built
+	return fmt.Errorf("simulate: a function of the scenario or of its pipelines: %w\n%s", &registry.PanicError{Value: p}, debug.Stack())
 }
 
 // build makes the registries and finds the pipelines.
@@ -205,7 +200,7 @@ func (r *run) loop() error {
 		if next == nil && r.inFlight == 0 {
 			return nil
 		}
-		if r.err != nil { // of the goroutine of a client
+		if r.err != nil {
 			return nil
 		}
 		if r.stuck {
@@ -219,12 +214,7 @@ func (r *run) loop() error {
 			at = min(at, next.At)
 		}
 		if at > now {
-			timer.Reset(at - now)
-			select {
-			case <-timer.C:
-			case <-r.asked:
-			}
-			synctest.Wait()
+			r.sleep(timer, at-now)
 			r.sample() // what there was until now
 			continue
 		}
@@ -240,6 +230,16 @@ func (r *run) loop() error {
 		}
 		r.happen(r.events.pop())
 	}
+}
+
+// sleep waits until d has passed, or a task asks for a turn. Then all other goroutines wait.
+func (r *run) sleep(timer *time.Timer, d time.Duration) {
+	timer.Reset(d)
+	select {
+	case <-timer.C:
+	case <-r.asked:
+	}
+	synctest.Wait()
 }
 
 // happen does what an event is about.

@@ -91,7 +91,7 @@ func TestRun_Config(t *testing.T) {
 			return config(window30)(s)
 		}, "", "boom"},
 		"a panic":                {func(*Setup) (registry.Change, error) { panic(boom) }, "", "boom"},
-		"the end of a goroutine": {func(*Setup) (registry.Change, error) { runtime.Goexit(); panic("not reached") }, "", "has ended its goroutine"},
+		"the end of a goroutine": {func(*Setup) (registry.Change, error) { runtime.Goexit(); panic("not reached") }, "", "Config ended its goroutine"},
 		"a panic of a pipeline": {func(*Setup) (registry.Change, error) {
 			return registry.Change{Define: map[string]registry.BuildFunc{"p": func(*registry.Builder) error { panic(boom) }}}, nil
 		}, "", "boom"},
