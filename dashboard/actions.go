@@ -14,6 +14,7 @@ import (
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
 
@@ -51,6 +52,9 @@ func statusOf(err error) int {
 	if e, ok := errors.AsType[*actionError](err); ok {
 		return e.status
 	}
+	if errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+		return http.StatusServiceUnavailable
+	}
 	return http.StatusConflict
 }
 
@@ -87,6 +91,7 @@ func (d *Dashboard) serveConfirmation(w http.ResponseWriter, r *http.Request, f 
 		return
 	}
 	if f != formatHTML {
+		w.Header().Set("Allow", http.MethodPost)
 		d.fail(w, f, http.StatusMethodNotAllowed, "Send it by POST to do it: "+c.Text)
 		return
 	}
@@ -130,7 +135,11 @@ func (d *Dashboard) serveAction(w http.ResponseWriter, r *http.Request, f format
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
-		d.fail(w, f, http.StatusBadRequest, "The form cannot be read: "+err.Error()+".")
+		status := http.StatusBadRequest
+		if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
+			status = http.StatusRequestEntityTooLarge
+		}
+		d.fail(w, f, status, "The form cannot be read: "+err.Error()+".")
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), actionTimeout)
@@ -203,7 +212,7 @@ func (d *Dashboard) readRelease(ctx context.Context, q *request) error {
 	q.job = JobRef{Type: q.form.Get("type"), Name: q.form.Get("name")}
 	key, err := d.jobKey(ctx, q.job, q.form.Get("key"))
 	if err != nil {
-		return refuse(http.StatusNotFound, "%s", errorText(err))
+		return jobsError(err)
 	}
 	q.job.Key = key
 	q.Target = q.job.String()
@@ -275,10 +284,13 @@ func (d *Dashboard) do(ctx context.Context, q *request) (result, error) {
 			released, err = d.options.Jobs.Release(ctx, q.job, q.holder)
 			return err
 		})
-		if err == nil && !released {
-			err = refuse(http.StatusConflict, "job %d has no slot in %s any more", q.holder.Job, q.shown)
+		switch {
+		case err != nil:
+			return result{}, jobsError(err)
+		case !released:
+			return result{}, refuse(http.StatusConflict, "job %d has no slot in %s any more", q.holder.Job, q.shown)
 		}
-		return result{text: fmt.Sprintf("The slot of job %d in %s is free.", q.holder.Job, q.shown)}, err
+		return result{text: fmt.Sprintf("The slot of job %d in %s is free.", q.holder.Job, q.shown)}, nil
 	}
 }
 

@@ -19,7 +19,9 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
+	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
 // acting makes a scene in which alice may do everything.
@@ -136,7 +138,9 @@ func TestActions_WrongInput(t *testing.T) {
 	r, err := http.NewRequest(http.MethodPost, "/action", strings.NewReader("do="+strings.Repeat("x", maxForm)))
 	require.NoError(t, err)
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	assert.Equal(t, http.StatusBadRequest, s.send(r).Code)
+	w := s.send(r)
+	assert.Equal(t, http.StatusRequestEntityTooLarge, w.Code)
+	assert.Contains(t, w.Body.String(), "The form cannot be read: ")
 }
 
 func TestActions_Reload(t *testing.T) {
@@ -302,13 +306,43 @@ func TestActions_OverrideYAML(t *testing.T) {
 		limiter.SlidingWindowOptions{PermitLimit: 5, Window: time.Minute, SegmentsPerWindow: 6},
 		limiter.ConcurrencyOptions{PermitLimit: 5, QueueLimit: 1},
 	} {
-		for _, name := range []string{"orders", "orders of 2030: \"all\""} {
+		for _, name := range []string{"orders", "orders of 2030: \"all\"", "null", "true", "on", "No", "x\u2028\x7f☃😀\\"} {
 			text := yamlOf(registry.LimiterInfo{Name: name, Kind: "x", Options: limits}, limits)
 			f, err := reload.Parse("weir.yaml", []byte(text+"allow_empty: true\n"), nil)
 			require.NoError(t, err, text)
 			assert.Equal(t, []string{name}, f.Limiters())
 		}
 	}
+	limits := limiter.ConcurrencyOptions{PermitLimit: 5}
+	inStrategy := registry.LimiterInfo{Name: "orders/RateLimiter", Kind: "concurrency", Options: limits, Pipelines: []string{"orders"}}
+	assert.Equal(t, "# in the strategy \"RateLimiter\" of the pipeline \"orders\"\nrate_limiter:\n  concurrency:\n    permit_limit: 5\n",
+		yamlOf(inStrategy, limits), "under limiters it would be another limiter")
+	inStrategy.Kind = "partitioned concurrency by string of context.Context"
+	assert.Contains(t, yamlOf(inStrategy, limits), "\nrate_limiter:\n  partitioned:\n    # the key and the other options of the limiter stay as they are\n    each:\n      concurrency:\n        permit_limit: 5\n")
+	shared := registry.LimiterInfo{Name: "orders", Kind: "shared concurrency", Options: limits, Pipelines: []string{"orders"}}
+	assert.Equal(t, "limiters:\n  orders:\n    # the store stays as it is\n    concurrency:\n      permit_limit: 5\n", yamlOf(shared, limits))
+}
+
+func TestActions_OverrideInAStoreThatIsAway(t *testing.T) {
+	st := weir.Must(store.New(&countingBackend{}, &store.Options{NoListen: true, FailureThreshold: 1}))
+	defer func() { _ = st.Close() }()
+	s := acting(t, func(s *scene, _ *Options) {
+		s.define("shared", func(b *registry.Builder) error {
+			b.Add(ratelimit.New(registry.Shared(b, st, "shared", limiter.PerSecond(5, 5), nil), nil))
+			return nil
+		})
+	})
+	status, text := s.act(ActionOverride, "shared", "set.token_limit", "7", "for", "1h", "reason", "test")
+	assert.Equal(t, http.StatusServiceUnavailable, status, text)
+	status, text = s.act(ActionEndOverride, "shared")
+	assert.Equal(t, http.StatusServiceUnavailable, status, text)
+}
+
+func TestActions_ConfirmationIsHTML(t *testing.T) {
+	w := acting(t, nil).get("/action?do=override&target=bucket", "Accept", "application/json")
+	assert.Equal(t, http.StatusMethodNotAllowed, w.Code)
+	assert.Equal(t, "POST", w.Header().Get("Allow"))
+	assert.Contains(t, w.Body.String(), "Send it by POST to do it: Give the limiter bucket other limits for a while.")
 }
 
 func TestActions_OverrideWrongInput(t *testing.T) {
@@ -362,6 +396,14 @@ func TestActions_Release(t *testing.T) {
 	assert.Equal(t, http.StatusConflict, w.Code)
 	assert.Contains(t, w.Body.String(), "Not done: job 7 has no slot in semaphore/imports/#")
 	assert.NotContains(t, s.log.String(), "acme")
+	jobs.err = errBoom
+	assert.Equal(t, http.StatusBadGateway, s.post(form).Code, "it is not known whether there is such a key")
+	form.Del("key")
+	assert.Equal(t, http.StatusBadGateway, s.post(form).Code)
+	jobs.err = badError{}
+	w = s.post(form)
+	assert.Equal(t, http.StatusBadGateway, w.Code)
+	assert.Contains(t, w.Body.String(), "Not done: ")
 	jobs.err = errBoom
 	assert.Equal(t, http.StatusBadGateway, s.get("/jobs.json?type=semaphore&name=imports").Code)
 	assert.Equal(t, http.StatusNotFound, newScene(t, nil).get("/jobs?type=semaphore&name=imports").Code)

@@ -1,6 +1,17 @@
 package dashboard
 
-import "time"
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+	"github.com/weir-go/weir/strategies/ratelimit"
+)
 
 // A CheckResult says what one limit would decide about a request now. It took no permit and counted nothing.
 type CheckResult struct {
@@ -11,6 +22,9 @@ type CheckResult struct {
 	// Matched reports whether the limit applies to the request. If false, Reason says why not, and the fields below Reason
 	// are zero.
 	Matched bool `json:"matched"`
+	// Unasked reports whether the limit was not asked, although it may apply; Matched is then false. What would happen to
+	// the request is then not known.
+	Unasked bool `json:"not_asked,omitempty"`
 	// Reason is why the limit does not apply or, if it applies, why it would reject.
 	Reason     string        `json:"reason,omitempty"`
 	Granted    bool          `json:"granted"`               // the request would be let through now
@@ -18,4 +32,127 @@ type CheckResult struct {
 	Remaining  *int64        `json:"remaining,omitempty"`   // the permits that would be left; nil: not known
 	// Warning says what the answer cannot be relied on for, such as a store that was not available.
 	Warning string `json:"warning,omitempty"`
+}
+
+// CheckPipeline returns what the limiters and circuits of a pipeline would decide about an execution with that context
+// now, the outermost first, for [Options.Check]. The pipelines that p embeds are checked in their places, each once. Policy
+// is the name of the pipeline, and Limiter the source of the strategy, such as "orders/RateLimiter" or
+// "circuit orders/CircuitBreaker".
+//
+// A strategy is asked if it is a circuit breaker or has a method Peek, as those of the packages ratelimit and adaptive have.
+// Nothing is taken or counted. A limiter in a store is asked there. CheckPipeline does not know what the other strategies
+// make of a rejection: a fallback can replace it, and a retry can try again.
+func CheckPipeline(ctx context.Context, p *pipeline.Pipeline) []CheckResult {
+	return checkStrategies(ctx, p, map[*pipeline.Pipeline]bool{})
+}
+
+// A peeker is a strategy that can say what its limiter would answer.
+type peeker interface {
+	Peek(ctx context.Context) (limiter.Lease, error)
+}
+
+func checkStrategies(ctx context.Context, p *pipeline.Pipeline, seen map[*pipeline.Pipeline]bool) (all []CheckResult) {
+	if seen[p] {
+		return nil
+	}
+	seen[p] = true
+	for source, s := range p.Strategies() {
+		switch s := s.(type) {
+		case interface{ Pipeline() *pipeline.Pipeline }:
+			all = append(all, checkStrategies(ctx, s.Pipeline(), seen)...)
+		case *circuitbreaker.Strategy:
+			all = append(all, checkCircuit(source, s))
+		case peeker:
+			all = append(all, checkStrategy(ctx, source, s))
+		}
+	}
+	return all
+}
+
+// checkStrategy asks the limiter of a strategy.
+func checkStrategy(ctx context.Context, source pipeline.Source, s peeker) CheckResult {
+	result := CheckResult{Limiter: source.String(), Policy: source.Pipeline, Matched: true}
+	lease, err := s.Peek(ctx)
+	limiting, _ := s.(*ratelimit.Strategy)
+	if limiting == nil || err == nil && lease.Acquired() {
+		return result.with(lease, err, nil)
+	}
+	var limits any
+	if err == nil {
+		options, _ := limiting.Describe()
+		limits = options.(ratelimit.Description).Limits
+	}
+	result = result.with(lease, err, limits)
+	if limiting.Options().Shadow {
+		result.Matched, result.Unasked, result.Granted, result.RetryAfter = true, false, true, 0
+		result.Warning = "the strategy is in shadow mode: it only reports, and lets the execution go on"
+	}
+	return result
+}
+
+// checkCircuit returns what a circuit would do.
+func checkCircuit(source pipeline.Source, c *circuitbreaker.Strategy) CheckResult {
+	st := c.Statistics()
+	result := CheckResult{Limiter: "circuit " + source.String(), Matched: true, Granted: true, Policy: source.Pipeline}
+	switch st.State {
+	case circuitbreaker.Isolated:
+		result.Granted, result.Reason = false, "the circuit is isolated"
+	case circuitbreaker.Open:
+		result.Granted, result.Reason, result.RetryAfter = st.RetryAfter == 0, "the circuit is open", st.RetryAfter
+		if result.Granted {
+			result.Reason = "the circuit is open, and the next call tries whether it can be closed"
+		}
+	case circuitbreaker.HalfOpen:
+		result.Reason = "the circuit is half open: only a few calls are let through"
+	}
+	return result
+}
+
+// with returns the result with what Peek has returned. limits are those of the limiter; nil: not known.
+func (r CheckResult) with(lease limiter.Lease, err error, limits any) CheckResult {
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return r.unasked("it cannot be asked without taking a permit")
+	case err != nil:
+		r.Reason = errorText(err)
+		r.Warning = "the limiter returned an error, as a call would get it"
+		return r
+	}
+	r.Granted = lease.Acquired()
+	if !r.Granted {
+		r.Reason = cmp.Or(lease.Reason(), limiter.ReasonNoPermit)
+		if hasQueue(limits) && lease.Reason() != limiter.ReasonClosed {
+			r.Reason += "; a call that waits can join the queue"
+		}
+		r.RetryAfter, _ = lease.RetryAfter()
+	}
+	if left, ok := lease.Remaining(); ok {
+		r.Remaining = new(left)
+	}
+	if outage, ok := store.OutageKey.From(lease); ok {
+		r.Warning = "the store could not be asked, this is what the policy for outages decides: " + errorText(outage)
+	}
+	return r
+}
+
+// unasked returns the result of a limit that was not asked.
+func (r CheckResult) unasked(reason string) CheckResult {
+	r.Matched, r.Unasked, r.Reason = false, true, reason
+	return r
+}
+
+// hasQueue reports whether a limiter with these limits has a queue.
+func hasQueue(limits any) bool {
+	switch o := limits.(type) {
+	case limiter.TokenBucketOptions:
+		return o.QueueLimit > 0
+	case limiter.FixedWindowOptions:
+		return o.QueueLimit > 0
+	case limiter.SlidingWindowOptions:
+		return o.QueueLimit > 0
+	case limiter.ConcurrencyOptions:
+		return o.QueueLimit > 0
+	default:
+		return false
+	}
 }

@@ -15,9 +15,12 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/weirtest"
 )
 
 // checkAnswer asks for a check as JSON.
@@ -68,7 +71,7 @@ func TestCheck_ByKey(t *testing.T) {
 	assert.Equal(t, "per-client", c.Unasked)
 	assert.Contains(t, s.get("/check?limiter=per-client").Body.String(), "It is not known: per-client was not asked.")
 	assert.Contains(t, s.html("/check?limiter=per-client"), "It is not known: per-client was not asked.")
-	assert.Equal(t, []CheckResult{{Limiter: "per-client", Policy: "api", Reason: "it has a limit for each key: give the key"}}, c.Results)
+	assert.Equal(t, []CheckResult{{Limiter: "per-client", Policy: "api", Unasked: true, Reason: "it has a limit for each key: give the key"}}, c.Results)
 }
 
 func TestCheck_Circuits(t *testing.T) {
@@ -83,6 +86,53 @@ func TestCheck_Circuits(t *testing.T) {
 }
 
 // With a queue, TryAcquire is rejected where Acquire would wait.
+func TestCheckPipeline(t *testing.T) {
+	slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 5}))
+	window := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}))
+	control := new(circuitbreaker.Control)
+	strategies := []pipeline.Strategy{
+		ratelimit.New(slots, &ratelimit.Options{Name: "slots"}),
+		circuitbreaker.New(&circuitbreaker.Options{Control: control}),
+		ratelimit.New(window, &ratelimit.Options{Name: "shadow", Shadow: true}),
+		ratelimit.New(weirtest.NewLimiter(), &ratelimit.Options{Name: "script"}),
+		ratelimit.New(weirtest.NewLimiter(), &ratelimit.Options{Name: "shadow of script", Shadow: true}),
+	}
+	inner := weir.Must(pipeline.New("inner", strategies...))
+	outer := weir.Must(pipeline.New("outer", pipeline.Embed(inner), ratelimit.New(window, nil), pipeline.Embed(inner)))
+	want := []CheckResult{
+		{Policy: "inner", Limiter: "inner/slots", Matched: true, Granted: true},
+		{Policy: "inner", Limiter: "circuit inner/CircuitBreaker", Matched: true, Granted: true},
+		{Policy: "inner", Limiter: "inner/shadow", Matched: true, Granted: true},
+		{Policy: "inner", Limiter: "inner/script", Unasked: true, Reason: "it cannot be asked without taking a permit"},
+		{
+			Policy: "inner", Limiter: "inner/shadow of script", Matched: true, Granted: true, Reason: "it cannot be asked without taking a permit",
+			Warning: "the strategy is in shadow mode: it only reports, and lets the execution go on",
+		},
+		{Policy: "outer", Limiter: "outer/RateLimiter", Matched: true, Granted: true},
+	}
+	assert.Equal(t, want, CheckPipeline(t.Context(), outer))
+	for _, l := range []limiter.Limiter{slots, window} {
+		lease, err := l.TryAcquire(t.Context(), 1)
+		require.NoError(t, err)
+		assert.True(t, lease.Acquired())
+	}
+	control.Isolate()
+	got := CheckPipeline(t.Context(), outer)
+	assert.Positive(t, got[5].RetryAfter)
+	got[5].RetryAfter = 0
+	want[0].Granted, want[0].Reason = false, "no permit free; a call that waits can join the queue"
+	want[1].Granted, want[1].Reason = false, "the circuit is isolated"
+	want[2].Reason = "no permit free"
+	want[2].Warning = "the strategy is in shadow mode: it only reports, and lets the execution go on"
+	want[5].Granted, want[5].Reason = false, "no permit free"
+	assert.Equal(t, want, got)
+
+	require.NoError(t, window.Close())
+	got = CheckPipeline(t.Context(), outer)
+	assert.Equal(t, limiter.ErrClosed.Error(), got[5].Reason)
+	assert.Equal(t, "the limiter returned an error, as a call would get it", got[5].Warning)
+}
+
 func TestCheck_Queue(t *testing.T) {
 	s := newScene(t, func(s *scene, _ *Options) {
 		s.define("slots", func(b *registry.Builder) error {

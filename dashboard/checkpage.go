@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,9 +16,7 @@ import (
 	"github.com/weir-go/weir/internal/ask"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
-	"github.com/weir-go/weir/store"
 )
 
 // maxCheckHeaders bounds the headers of a request that is checked.
@@ -82,6 +79,9 @@ func (d *Dashboard) serveCheck(w http.ResponseWriter, r *http.Request, f format)
 		for i := range c.Results {
 			c.Results[i].Key = d.keyText(c.Results[i].Key)
 		}
+		if i := slices.IndexFunc(c.Results, func(r CheckResult) bool { return r.Unasked }); i >= 0 {
+			c.Unasked = c.Results[i].Limiter
+		}
 		c.Granted = c.Error == "" && c.Unasked == "" && !slices.ContainsFunc(c.Results, rejects)
 		if i := slices.IndexFunc(c.Results, rejects); i >= 0 {
 			c.By = c.Results[i].Limiter
@@ -90,30 +90,15 @@ func (d *Dashboard) serveCheck(w http.ResponseWriter, r *http.Request, f format)
 		c.Error = "Say what to check: url=/orders, or pipeline=NAME, or limiter=NAME, with key=KEY for a limiter that has one for each."
 		status = http.StatusBadRequest
 	}
-	switch f {
-	case formatJSON:
-		writeJSON(w, status, c)
-	case formatText:
-		var b bytes.Buffer
-		c.writeText(&b)
-		write(w, formatText, status, b.Bytes())
-	default:
+	d.answer(w, f, status, c, c.writeText, func() (string, any) {
 		d.listTargets(c)
 		p := d.page(pageCheck, query{Sort: sorts[0]})
 		p.Data = c
-		d.render(w, status, "check", p)
-	}
+		return "check", p
+	})
 }
 
 func rejects(r CheckResult) bool { return r.Matched && !r.Granted }
-
-// Unmatched says what it means that a result is not Matched.
-func (c *checkPage) Unmatched() string {
-	if c.URL != "" {
-		return "does not apply"
-	}
-	return "not asked"
-}
 
 // A checkError is an error of a check with its status.
 type checkError struct {
@@ -143,17 +128,15 @@ func (d *Dashboard) check(ctx context.Context, c *checkPage, permits string) (er
 			continue
 		}
 		found = true
-		result := d.checkLimiter(ctx, info, c)
-		if !result.Matched {
-			c.Unasked = cmp.Or(c.Unasked, name)
-		}
-		c.Results = append(c.Results, result)
+		c.Results = append(c.Results, d.checkLimiter(ctx, info, c))
 	}
 	if c.Limiter == "" {
 		for name, p := range d.options.Registry.Pipelines() {
 			if name == c.Pipeline {
 				found = true
-				c.Results = append(c.Results, checkCircuits(p.Pipeline)...)
+				for source, circuit := range circuitsOf(p.Pipeline) {
+					c.Results = append(c.Results, checkCircuit(source, circuit))
+				}
 			}
 		}
 	}
@@ -175,90 +158,20 @@ func (d *Dashboard) checkLimiter(ctx context.Context, info registry.LimiterInfo,
 	switch l := info.Limiter.(type) {
 	case limiter.KeyPeeker:
 		if c.Key == "" {
-			result.Matched, result.Reason = false, "it has a limit for each key: give the key"
-			return result
+			return result.unasked("it has a limit for each key: give the key")
 		}
 		result.Key = c.Key
 		lease, err = l.PeekKey(ctx, c.Key, c.Permits)
 	case limiter.Peeker:
 		lease, err = l.Peek(ctx, c.Permits)
 	default:
-		result.Matched, result.Reason = false, "it cannot be asked without taking a permit"
-		return result
+		err = errors.ErrUnsupported
 	}
-	if errors.Is(err, errors.ErrUnsupported) {
-		result.Matched, result.Reason = false, "it cannot be asked without taking a permit"
-		return result
-	}
-	if err != nil {
-		result.Reason = errorText(err)
-		result.Warning = "the limiter returned an error, as a call would get it"
-		return result
-	}
-	result = fillIn(result, info, lease)
+	result = result.with(lease, err, limitsOf(info.Options))
 	if st, ok := info.Limiter.(limiter.StatisticsProvider); ok && result.Granted && result.Remaining == nil && isLocal(info.Limiter) {
 		result.Remaining = new(max(st.Statistics().AvailablePermits-int64(c.Permits), 0))
 	}
 	return result
-}
-
-// fillIn fills in what a lease says.
-func fillIn(result CheckResult, info registry.LimiterInfo, lease limiter.Lease) CheckResult {
-	result.Granted = lease.Acquired()
-	if !result.Granted {
-		result.Reason = cmp.Or(lease.Reason(), limiter.ReasonNoPermit)
-		if hasQueue(limitsOf(info.Options)) && lease.Reason() != limiter.ReasonClosed {
-			result.Reason += "; a call that waits can join the queue"
-		}
-		if wait, ok := lease.RetryAfter(); ok {
-			result.RetryAfter = wait
-		}
-	}
-	if left, ok := lease.Remaining(); ok {
-		result.Remaining = new(left)
-	}
-	if outage, ok := store.OutageKey.From(lease); ok {
-		result.Warning = "the store could not be asked, this is what the policy for outages decides: " + errorText(outage)
-	}
-	return result
-}
-
-// hasQueue reports whether a limiter with these limits has a queue.
-func hasQueue(limits any) bool {
-	switch o := limits.(type) {
-	case limiter.TokenBucketOptions:
-		return o.QueueLimit > 0
-	case limiter.FixedWindowOptions:
-		return o.QueueLimit > 0
-	case limiter.SlidingWindowOptions:
-		return o.QueueLimit > 0
-	case limiter.ConcurrencyOptions:
-		return o.QueueLimit > 0
-	default:
-		return false
-	}
-}
-
-// checkCircuits returns what the circuits of a pipeline would do.
-func checkCircuits(p *pipeline.Pipeline) []CheckResult {
-	var all []CheckResult
-	for source, c := range circuitsOf(p) {
-		st := c.Statistics()
-		result := CheckResult{Limiter: "circuit " + source.String(), Matched: true, Granted: true, Policy: source.Pipeline}
-		switch st.State.String() {
-		case "isolated":
-			result.Granted, result.Reason = false, "the circuit is isolated"
-		case "open":
-			result.Granted, result.Reason, result.RetryAfter = st.RetryAfter == 0, "the circuit is open", st.RetryAfter
-			if result.Granted {
-				result.Reason = "the circuit is open, and the next call tries whether it can be closed"
-			}
-		case "half_open":
-			result.Reason = "the circuit is half open: only a few calls are let through"
-		}
-		all = append(all, result)
-	}
-	return all
 }
 
 // checkRequest asks [Options.Check].
@@ -361,8 +274,10 @@ func (c *checkPage) writeText(b *bytes.Buffer) {
 	for _, r := range c.Results {
 		decision, wait := "granted", ""
 		switch {
+		case r.Unasked:
+			decision = "not asked"
 		case !r.Matched:
-			decision = c.Unmatched()
+			decision = "does not apply"
 		case !r.Granted:
 			decision = "rejected"
 		}

@@ -20,7 +20,7 @@ const (
 	watched = 10 * time.Second
 	// answerTimeout bounds the wait for the program's limiters, strategies and jobs.
 	answerTimeout = time.Second
-	// checkTimeout bounds a check, an action and the pages of one limiter of jobs.
+	// checkTimeout bounds what a page waits for, such as a check or one limiter of jobs; see actionTimeout for actions.
 	checkTimeout = 5 * time.Second
 )
 
@@ -39,12 +39,13 @@ type Dashboard struct {
 	sampler sampler       // used by the holder of turn
 
 	mu     sync.Mutex
-	latest *snapshot
+	latest *snapshot     // nil: the next page needs a new one
 	next   chan struct{} // closed when there is a newer snapshot
+	acted  int           // how many actions were done
 }
 
-// New makes a Dashboard and starts its sampler, a goroutine that reads the counts of the limiters in this process every 2 s.
-// Stores are asked, and everything else is read, only while a page is open. The error is a [weir.OptionsError]. Call
+// New makes a Dashboard and starts its sampler, a goroutine that reads the counts of limiters and the states of circuits every
+// 2 s. Stores are asked, and everything else is read, only while a page is open. The error is a [weir.OptionsError]. Call
 // [Dashboard.Close] when it is no longer needed.
 func New(o Options) (*Dashboard, error) {
 	if err := o.validate(); err != nil {
@@ -77,8 +78,8 @@ func New(o Options) (*Dashboard, error) {
 	return d, nil
 }
 
-// Close ends the streams of open pages and the sampler, and waits for the sampler. Pages can still be asked for, and show
-// the rates of the moment of Close. Call it before http.Server.Shutdown, which would wait for the streams, or
+// Close ends the streams of open pages and the sampler, and waits for the sampler. Pages can still be asked for; their rates
+// are then those since earlier pages were asked for. Call it before http.Server.Shutdown, which would wait for the streams, or
 // register it with http.Server.RegisterOnShutdown. A second call does nothing. The error is always nil.
 func (d *Dashboard) Close() error {
 	d.closeOnce.Do(func() { close(d.closed) })
@@ -99,7 +100,7 @@ func (d *Dashboard) run() {
 		}
 		d.turn <- struct{}{}
 		if now := time.Now(); d.isWatched(now) {
-			d.publish(d.sampler.snapshot(now))
+			d.takeSnapshot(now)
 		} else {
 			d.sampler.sample(now)
 		}
@@ -112,13 +113,20 @@ func (d *Dashboard) isWatched(now time.Time) bool {
 	return d.streams.Load() > 0 || now.Sub(d.started)-time.Duration(d.looked.Load()) < watched && d.looked.Load() > 0
 }
 
-// publish makes s the latest snapshot.
-func (d *Dashboard) publish(s *snapshot) {
+// takeSnapshot makes a snapshot, which is the latest from then on. The caller has turn.
+func (d *Dashboard) takeSnapshot(now time.Time) *snapshot {
+	d.mu.Lock()
+	acted := d.acted
+	d.mu.Unlock()
+	s := d.sampler.snapshot(now)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.latest = s
-	close(d.next)
-	d.next = make(chan struct{})
+	if d.acted == acted { // else it can be from before the action
+		d.latest = s
+		close(d.next)
+		d.next = make(chan struct{})
+	}
+	return s
 }
 
 // outdate makes the next page wait for a new snapshot: after an action, a page must show what it has done.
@@ -126,6 +134,7 @@ func (d *Dashboard) outdate() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.latest = nil
+	d.acted++
 }
 
 // newest returns the latest snapshot, which can be nil, and a channel that is closed when there is a newer one.
@@ -150,9 +159,7 @@ func (d *Dashboard) snapshot(ctx context.Context, maxAge time.Duration) (*snapsh
 	if s, _ := d.newest(); s != nil && time.Since(s.Time) <= maxAge { // made while this call waited
 		return s, nil
 	}
-	s := d.sampler.snapshot(time.Now())
-	d.publish(s)
-	return s, nil
+	return d.takeSnapshot(time.Now()), nil
 }
 
 // keyText returns what the pages show of a key.

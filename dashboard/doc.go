@@ -12,8 +12,8 @@
 //	http.Handle("/weir/", http.StripPrefix("/weir", d))
 //
 // The dashboard has no login. Wrap the handler with the authentication that the program has, or serve it on an address
-// that only operators reach. It shows and changes nothing outside this process, except that limits in a store and
-// throttled jobs are those of all instances. Without [Options.Authorize] it is read-only.
+// that only operators reach. It shows and changes this process; only limits in a store and throttled jobs are those of all
+// instances. Without [Options.Authorize] it is read-only.
 //
 // Every page is also JSON and text: see [Dashboard.ServeHTTP]. [Events] records what is out of the ordinary and costs an
 // execution that succeeds nothing.

@@ -94,11 +94,10 @@ func (v *Events) OnEvent(ctx context.Context, e pipeline.Event) {
 			case pipeline.EventPipelineExecuting, pipeline.EventPipelineExecuted, pipeline.EventExecutionAttempt:
 				return // they come only from a wrapper without the method Executions
 			}
-			s = v.find(eventKey{name: e.Name, source: e.Source})
-			if v.cache[slot].Load() != nil && v.cache[slot^1].Load() == nil {
-				slot ^= 1
+			key := eventKey{name: e.Name, source: e.Source}
+			if s = v.find(key); s.eventKey == key { // else it is that of further events
+				v.remember(slot, s)
 			}
-			v.cache[slot].Store(s)
 		}
 	}
 	if s.pending.Add(1) > 1 {
@@ -136,6 +135,20 @@ func (v *Events) find(key eventKey) *eventSeries {
 		v.series[key] = s
 	}
 	return s
+}
+
+// remember puts s into the cache, unless it was forgotten meanwhile: flush would not count the events of the next pipeline
+// of that name then.
+func (v *Events) remember(slot uintptr, s *eventSeries) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.series[s.eventKey] != s {
+		return
+	}
+	if v.cache[slot].Load() != nil && v.cache[slot^1].Load() == nil {
+		slot ^= 1
+	}
+	v.cache[slot].Store(s)
 }
 
 // record adds an event to the newest row of its series, or a row of its own. more has what the event says.

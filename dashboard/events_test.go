@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
@@ -114,6 +115,19 @@ func TestEvents_ForgetDropsCounts(t *testing.T) {
 	assert.EqualValues(t, 2, v.series[eventKey{name: other.Name, source: other.Source}].total)
 	v.OnEvent(t.Context(), rejected)
 	assert.Len(t, v.series, 2, "the cache has forgotten it, too")
+}
+
+// A pipeline is removed between the moment when an event of it has found its series and the moment when the cache gets it.
+// If the cache kept that series, no event of a new pipeline of the same name would be counted.
+func TestEvents_ForgetDuringAnEvent(t *testing.T) {
+	var v Events
+	s := v.find(eventKey{name: rejected.Name, source: rejected.Source})
+	v.Forget(pipeline.Source{Pipeline: "orders"})
+	v.remember(slotOf(&rejected), s)
+	v.OnEvent(t.Context(), rejected)
+	v.flush(time.Now())
+	require.Len(t, v.rates(), 1)
+	assert.EqualValues(t, 1, v.rates()[0].total)
 }
 
 type badError struct{}

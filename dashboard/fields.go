@@ -83,7 +83,7 @@ func (f *fields) add(name string, v reflect.Value, depth int) {
 	case reflect.Struct:
 		f.addStruct(name, v, depth)
 	case reflect.Slice, reflect.Array:
-		f.addText(name, listOf(v))
+		f.addText(name, listOf(v, depth+1))
 	case reflect.Map:
 		keys := v.MapKeys()
 		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
@@ -178,12 +178,12 @@ func textOfValue(v reflect.Value) (text string, ok bool) {
 	}
 }
 
-// listOf returns the first elements of a list in one line.
-func listOf(v reflect.Value) string {
+// listOf returns the first elements of a list in one line. depth is that of the elements.
+func listOf(v reflect.Value, depth int) string {
 	var parts []string
 	for i := range min(v.Len(), maxElements) {
 		var f fields
-		f.add("", v.Index(i), 1)
+		f.add("", v.Index(i), depth)
 		parts = append(parts, f.String())
 	}
 	if v.Len() > maxElements {

@@ -184,8 +184,11 @@ type query struct {
 // sorts are the values of the parameter sort, the default first.
 var sorts = []string{"trouble", "name", "rate"}
 
+// maxFilter bounds the text that names are filtered by, in bytes. Without the rest of a longer text, a filter shows more.
+const maxFilter = 200
+
 func queryOf(v url.Values) query {
-	q := query{Q: strings.TrimSpace(shorten(v.Get("q"), 200)), Sort: v.Get("sort")}
+	q := query{Q: strings.TrimSpace(firstBytes(v.Get("q"), maxFilter)), Sort: v.Get("sort")}
 	if !slices.Contains(sorts, q.Sort) {
 		q.Sort = sorts[0]
 	}
@@ -214,18 +217,26 @@ func (d *Dashboard) servePage(w http.ResponseWriter, r *http.Request, name strin
 		return
 	}
 	v := newView(snap, name, queryOf(r.URL.Query()), f)
-	switch f {
-	case formatJSON:
-		writeJSON(w, http.StatusOK, v.snapshot)
-	case formatText:
-		var b bytes.Buffer
-		v.writeText(&b)
-		write(w, formatText, http.StatusOK, b.Bytes())
-	default:
+	d.answer(w, f, http.StatusOK, v.snapshot, v.writeText, func() (string, any) {
 		p := d.page(name, v.Query)
 		p.Live, p.Time, p.Stream, p.Trouble = true, snap.Time, streamURL(name, v.Query), len(snap.Trouble)
 		p.Sections = v.sections()
-		d.render(w, http.StatusOK, "page", p)
+		return "page", p
+	})
+}
+
+// answer writes an answer in the format f: asJSON, or what text writes, or the template and its data that html returns.
+func (d *Dashboard) answer(w http.ResponseWriter, f format, status int, asJSON any, text func(*bytes.Buffer), html func() (template string, data any)) {
+	switch f {
+	case formatJSON:
+		writeJSON(w, status, asJSON)
+	case formatText:
+		var b bytes.Buffer
+		text(&b)
+		write(w, formatText, status, b.Bytes())
+	default:
+		name, data := html()
+		d.render(w, status, name, data)
 	}
 }
 
@@ -244,16 +255,12 @@ func streamURL(name string, q query) string {
 // fail answers with an error in the format of the page.
 func (d *Dashboard) fail(w http.ResponseWriter, f format, status int, text string) {
 	text = printableLines(text)
-	switch f {
-	case formatJSON:
-		writeJSON(w, status, map[string]any{"status": status, "error": text})
-	case formatText:
-		write(w, formatText, status, []byte(text+"\n"))
-	default:
+	asJSON := map[string]any{"status": status, "error": text}
+	d.answer(w, f, status, asJSON, func(b *bytes.Buffer) { b.WriteString(text + "\n") }, func() (string, any) {
 		p := d.page("", query{Sort: sorts[0]})
 		p.Title, p.Text = http.StatusText(status), text
-		d.render(w, status, "message", p)
-	}
+		return "message", p
+	})
 }
 
 // render executes a template and writes the result.

@@ -26,10 +26,10 @@ import (
 var allPages = []string{"overview", "limiters", "pipelines", "circuits", "keys", "events", "stores", "files", "jobs", "check"}
 
 func TestNew_WrongOptions(t *testing.T) {
-	_, err := New(Options{Stores: map[string]*storeAlias{"redis": nil}, Watchers: []*watcherAlias{nil}, Jobs: (*fakeJobs)(nil)})
+	_, err := New(Options{Stores: map[string]*storeAlias{"redis": nil}, Watchers: []*watcherAlias{nil}, Jobs: (*fakeJobs)(nil), KeyHash: new(KeyHash)})
 	var wrong *weir.OptionsError
 	require.ErrorAs(t, err, &wrong)
-	assert.Equal(t, "dashboard: Registry must not be nil; Watchers[0] must not be nil; Stores[redis] must not be nil; Jobs must not be a nil pointer", err.Error())
+	assert.Equal(t, "dashboard: Registry must not be nil; Watchers[0] must not be nil; Stores[redis] must not be nil; Jobs must not be a nil pointer; KeyHash must be made with NewKeyHash", err.Error())
 }
 
 func TestServeHTTP_AnyPrefix(t *testing.T) {
@@ -310,4 +310,17 @@ func TestPages_FilterAndSort(t *testing.T) {
 	s.execute(withClient(t.Context(), "alice"), "api", 3, nil)
 	assert.Equal(t, "bucket", names("/limiters.json?sort=name")[0])
 	assert.Equal(t, "slots-39", names("/limiters.json?sort=name")[41+pageRows])
+}
+
+// The links of a page filter by the whole name.
+func TestPages_FilterByALongName(t *testing.T) {
+	s := newScene(t, nil)
+	long := strings.Repeat("long-", 50)
+	s.define("orders-2", func(b *registry.Builder) error {
+		b.Add(ratelimit.New(b.Concurrency(long, limiter.ConcurrencyOptions{PermitLimit: 5}), nil))
+		return nil
+	})
+	assert.Contains(t, s.html("/limiters"), `href="limiters?q=`+long+`"`)
+	assert.Contains(t, s.html("/limiters?q="+long), `data-key="`+long+`"`)
+	assert.Equal(t, strings.Repeat("é", maxFilter/2), queryOf(url.Values{"q": {strings.Repeat("é", maxFilter)}}).Q)
 }

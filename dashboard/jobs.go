@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Jobs is what the dashboard shows of throttled jobs, and what it can release. Package jobs has all of it; an adapter
-// converts the types. Its methods must be safe for concurrent use. The contexts of the calls end after a few seconds.
+// Jobs is what the dashboard shows of throttled jobs, and what it can release. jobsdashboard.New makes one of the Throttler
+// of package jobs. Its methods must be safe for concurrent use. The contexts of the calls end after 5 s, or in an action
+// after 30 s.
 type Jobs interface {
 	// Limiters returns all limiters of throttled jobs.
 	Limiters(ctx context.Context) ([]JobLimiter, error)

@@ -69,26 +69,26 @@ func (d *Dashboard) serveJob(w http.ResponseWriter, r *http.Request, f format) {
 	j := &jobPage{Time: time.Now().UTC(), Type: v.Get("type"), Name: v.Get("name")}
 	status := http.StatusOK
 	if err := d.fillJob(ctx, j, v.Get("key"), v.Get("after")); err != nil {
-		j.Error, status = errorText(err), http.StatusBadGateway
-		if errors.Is(err, errNoKey) {
-			status = http.StatusNotFound
-		}
+		wrong := jobsError(err)
+		j.Error, status = wrong.text, wrong.status
 	}
-	switch f {
-	case formatJSON:
-		writeJSON(w, status, j)
-	case formatText:
-		var b bytes.Buffer
-		j.writeText(&b)
-		write(w, formatText, status, b.Bytes())
-	default:
+	d.answer(w, f, status, j, j.writeText, func() (string, any) {
 		p := d.page("jobs", query{Sort: sorts[0]})
 		p.Title, p.Data, p.Time = j.Name, j, j.Time
-		d.render(w, status, "job", p)
-	}
+		return "job", p
+	})
 }
 
 var errNoKey = errors.New("there is no such key")
+
+// jobsError returns err, which has come from Jobs, with the status of the answer.
+func jobsError(err error) *actionError {
+	status := http.StatusBadGateway
+	if errors.Is(err, errNoKey) {
+		status = http.StatusNotFound
+	}
+	return &actionError{status, errorText(err)}
+}
 
 // fillJob asks for the state and the keys.
 func (d *Dashboard) fillJob(ctx context.Context, j *jobPage, key, after string) error {

@@ -8,7 +8,8 @@ import (
 )
 
 // A KeyHash hashes the keys of limiters with a random secret of its own. Without a secret, the hash of an address would
-// tell the address to everyone who tries all addresses. Make one with [NewKeyHash]. It is safe for concurrent use.
+// tell the address to everyone who tries all addresses. The zero KeyHash is not usable; make one with [NewKeyHash]. A
+// KeyHash is safe for concurrent use.
 type KeyHash struct{ secret []byte }
 
 // NewKeyHash returns a KeyHash with a new secret.

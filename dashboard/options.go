@@ -76,6 +76,9 @@ func (o *Options) validate() error {
 	if o.Jobs != nil && isnil.Value(o.Jobs) {
 		p.Add("Jobs", nil, "must not be a nil pointer")
 	}
+	if o.KeyHash != nil && len(o.KeyHash.secret) == 0 { // without a secret, the hash of an address tells the address
+		p.Add("KeyHash", nil, "must be made with NewKeyHash")
+	}
 	return p.Err("dashboard")
 }
 

@@ -137,7 +137,10 @@ func (d *Dashboard) doOverride(ctx context.Context, q *request) (result, error) 
 	length, err := readOverride(&o, limits, q.form)
 	if err == nil {
 		o.Until = time.Now().Add(length)
-		err = byLabel(d.options.Registry.Override(ctx, o), limits)
+		if err = d.options.Registry.Override(ctx, o); err != nil && !errors.Is(err, weir.ErrInvalidOptions) {
+			return result{}, err
+		}
+		err = byLabel(err, limits)
 	}
 	if err != nil {
 		return result{}, &formError{err, overrideForm(info, limits, q.form)}
@@ -273,20 +276,39 @@ var plainYAML = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
 
 // yamlOf returns the part of a configuration file that makes limits permanent.
 func yamlOf(info registry.LimiterInfo, limits any) string {
-	name := info.Name
-	if !plainYAML.MatchString(name) {
-		name = strconv.QuoteToASCII(name)
-	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "limiters:\n  %s:\n", name)
 	indent := "    "
-	if describeLimiter(info).partitioned {
-		b.WriteString("    partitioned:\n      # the key and the other options of the limiter stay as they are\n      each:\n")
-		indent = "        "
+	if pipeline, strategy, ok := strategyOf(info); ok {
+		fmt.Fprintf(&b, "# in the strategy %q of the pipeline %q\nrate_limiter:\n", strategy, pipeline)
+		indent = "  "
+	} else {
+		name := info.Name
+		if !plainYAML.MatchString(name) {
+			name = strconv.QuoteToASCII(name)
+		}
+		fmt.Fprintf(&b, "limiters:\n  %s:\n", name)
+	}
+	switch state := describeLimiter(info); {
+	case state.partitioned:
+		fmt.Fprintf(&b, "%[1]spartitioned:\n%[1]s  # the key and the other options of the limiter stay as they are\n%[1]s  each:\n", indent)
+		indent += "    "
+	case state.Place == "store":
+		fmt.Fprintf(&b, "%s# the store stays as it is\n", indent)
 	}
 	fmt.Fprintf(&b, "%s%s:\n", indent, kindsOfLimits[reflect.TypeOf(limits)])
 	for _, f := range fieldsOf(limits) {
 		fmt.Fprintf(&b, "%s  %s: %s\n", indent, f.Name, f.Value)
 	}
 	return b.String()
+}
+
+// strategyOf returns the strategy of a file in which a limiter is written. ok is false if it is a shared one. Package reload
+// calls the limiters in strategies pipeline/strategy.
+func strategyOf(info registry.LimiterInfo) (pipeline, strategy string, ok bool) {
+	for _, name := range info.Pipelines {
+		if strategy, ok := strings.CutPrefix(info.Name, name+"/"); ok {
+			return name, strategy, true
+		}
+	}
+	return "", "", false
 }

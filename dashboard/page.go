@@ -209,7 +209,7 @@ func bar(l limiterState) template.HTML {
 	if l.Available == nil || l.Limit <= 0 {
 		return ""
 	}
-	percent := min(max(*l.Available*100/l.Limit, 0), 100)
+	percent := int(min(max(float64(*l.Available)*100/float64(l.Limit), 0), 100))
 	//nolint:gosec // only numbers
 	return template.HTML(fmt.Sprintf(`<svg class="bar" aria-hidden="true" preserveAspectRatio="none" viewBox="0 0 100 5">`+
 		`<rect class="all" width="100" height="5"/><rect class="free" width="%d" height="5"/></svg>`, percent))

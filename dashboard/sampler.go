@@ -109,7 +109,8 @@ type circuitSeries struct {
 	since time.Time // zero: before the first look
 }
 
-// sample reads what is needed for rates and times, while no page is open. It calls neither a store nor the program.
+// sample reads what is needed for rates and times, while no page is open. It calls no store, and of the program only the
+// Name methods of strategies.
 func (s *sampler) sample(now time.Time) {
 	s.dashboard.options.Events.flush(now)
 	seen := map[string]bool{}

@@ -3,6 +3,8 @@ package dashboard
 import (
 	"context"
 	"errors"
+	"math"
+	"net/http"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -248,6 +250,7 @@ func TestSnapshot_WhatHangs(t *testing.T) {
 			assert.LessOrEqual(t, time.Since(began), answerTimeout)
 			assert.Equal(t, "the list has not come in time", d.JobsError)
 			assert.Len(t, d.Limiters, 2)
+			assert.Contains(t, s.html("/overview"), `<a href="jobs">throttled jobs</a>`, "no limiter of jobs has that name")
 			assert.Contains(t, s.html("/pipelines"), "a strategy has not answered")
 			time.Sleep(3 * time.Second)
 		}
@@ -343,10 +346,59 @@ func TestFieldsOf(t *testing.T) {
 	l := &loop{}
 	l.Next = l
 	assert.Empty(t, fieldsOf(l), "it ends")
+	type tree struct {
+		Name     string
+		Children []tree
+	}
+	deep := tree{Name: "lowest"}
+	for range 2 * maxFieldDepth {
+		deep = tree{Name: "x", Children: []tree{deep}}
+	}
+	assert.Contains(t, fieldsOf(deep).String(), "children [name x")
+	assert.NotContains(t, fieldsOf(deep).String(), "lowest", "lists count, too")
+	type ring struct{ Next []*ring }
+	r := &ring{}
+	r.Next = []*ring{r}
+	assert.Len(t, fieldsOf(r), 1, "it ends")
 	long := make([]int, 1000)
 	assert.Equal(t, "[0; 0; 0; 0; 0; 0; 0; 0; 0; 0; …]", fieldsOf(long).String())
 	assert.Empty(t, fieldsOf(nil))
 	b, err := fieldsOf(limiter.PerSecond(1, 2)).MarshalJSON()
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"token_limit":"2","tokens_per_period":"1","replenishment_period":"1s"}`, string(b))
+}
+
+// Pages that show the same snapshot are made at the same time.
+func TestNewView_DoesNotWriteToTheSnapshot(t *testing.T) {
+	names := []string{"orders", "", ""}
+	snap := &snapshot{Limiters: []limiterState{{Name: "bucket", Pipelines: names[:1]}}, Files: []fileState{{Path: "weir.yaml", Pipelines: names[:1]}}}
+	v := newView(snap, pageOverview, query{Q: "bucket"}, formatJSON)
+	assert.Len(t, v.Limiters, 1)
+	assert.Empty(t, v.Files)
+	assert.Equal(t, []string{"orders", "", ""}, names)
+}
+
+func TestBar_LargestLimit(t *testing.T) {
+	all := int64(math.MaxInt64)
+	assert.Contains(t, string(bar(limiterState{Available: &all, Limit: all})), `class="free" width="100"`)
+}
+
+// A snapshot that was begun before an action does not hide what the action has done.
+func TestSnapshot_ActionDuringASnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		jobs := newFakeJobs()
+		s := acting(t, func(_ *scene, o *Options) { o.Jobs = jobs })
+		jobs.block = make(chan struct{})
+		begun := make(chan struct{})
+		go func() {
+			defer close(begun)
+			s.get("/limiters.json")
+		}()
+		synctest.Wait() // it has read the limiters, and waits for the jobs
+		status, text := s.act(ActionOverride, "bucket", "set.token_limit", "7", "for", "1h", "reason", "test")
+		require.Equal(t, http.StatusOK, status, text)
+		close(jobs.block)
+		<-begun
+		assert.NotNil(t, s.json("/limiters.json?q=bucket").Limiters[0].Override)
+	})
 }

@@ -12,12 +12,20 @@ var replacement = []byte("\uFFFD")
 // shorten returns text with at most n bytes of it and valid UTF-8.
 func shorten(text string, n int) string {
 	if len(text) > n {
-		for n > 0 && !utf8.RuneStart(text[n]) {
-			n--
-		}
-		text = text[:n] + "…"
+		text = firstBytes(text, n) + "…"
 	}
 	return strings.ToValidUTF8(text, "\uFFFD")
+}
+
+// firstBytes returns at most the first n bytes of text, without a part of a character at the end.
+func firstBytes(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n]
 }
 
 // printable returns text without characters that change how other text is shown: control characters, and marks that turn

@@ -45,11 +45,11 @@ func newView(snap *snapshot, name string, q query, f format) *view {
 	}
 	v.StoreAway = snap.Summary != nil && snap.Summary.Away > 0
 	mine.Trouble = filter(snap.Trouble, func(t trouble) bool { return has(t.Name, t.What, t.Text) })
-	mine.Files = filter(snap.Files, func(f fileState) bool { return has(append(f.Pipelines, f.Path)...) })
+	mine.Files = filter(snap.Files, func(f fileState) bool { return has(f.Path) || has(f.Pipelines...) })
 	mine.Pipelines = filter(snap.Pipelines, func(p pipelineState) bool {
 		return has(p.Name) || slices.ContainsFunc(p.Strategies, func(s strategyState) bool { return has(s.Name, s.Kind) })
 	})
-	mine.Limiters = filter(snap.Limiters, func(l limiterState) bool { return has(append(l.Pipelines, l.Name, l.Kind, l.Place)...) })
+	mine.Limiters = filter(snap.Limiters, func(l limiterState) bool { return has(l.Name, l.Kind, l.Place) || has(l.Pipelines...) })
 	mine.Circuits = filter(snap.Circuits, func(c circuitState) bool { return has(c.Source, c.State) })
 	mine.Keys = filter(snap.Keys, func(k limiterKeys) bool {
 		return has(k.Limiter) || slices.ContainsFunc(k.Keys, func(s keyState) bool { return has(s.Key) })

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/reload"
 )
@@ -42,5 +43,32 @@ func TestThrottler_LearnsFailures(t *testing.T) {
 			rejected = errors.Is(p.Execute(t.Context(), f.call), pipeline.ErrRejected) || rejected
 		}
 		assert.Equal(t, want, rejected, limiters)
+	}
+}
+
+// The check of a pipeline asks all limiters of a file, also those in a chain, and takes nothing.
+func TestRateLimiter_Peek(t *testing.T) {
+	k := reload.NewKinds()
+	k.RegisterKey("client", func(context.Context) string { return "ann" })
+	const each = "partitioned: {key: client, each: {fixed_window: {permit_limit: 1, window: 1h}}}"
+	for _, limiters := range []string{each, "limiter: both", "adaptive: {max_limit: 1, initial_limit: 1}"} {
+		p := follow(t).apply("{limiters: {one: {"+each+"}, u: {unlimited: {}}, both: {chain: [u, one]}}, "+
+			"pipelines: {a: {strategies: [rate_limiter: {"+limiters+"}]}}}", k)
+		granted := func() bool {
+			for _, s := range p.Strategies() {
+				lease, err := s.(interface {
+					Peek(ctx context.Context) (limiter.Lease, error)
+				}).Peek(t.Context())
+				require.NoError(t, err)
+				return lease.Acquired()
+			}
+			return false
+		}
+		assert.True(t, granted(), limiters)
+		assert.True(t, granted(), "it takes nothing")
+		require.NoError(t, p.Execute(t.Context(), func(context.Context) error {
+			assert.False(t, granted(), limiters)
+			return nil
+		}))
 	}
 }

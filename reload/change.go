@@ -16,8 +16,8 @@ import (
 //
 // Pipelines that mean the same in both files are left alone: comments, the order of fields and of pipelines, aliases
 // and the way a value is written make no difference. A changed limiter or budget that is shared changes all pipelines
-// that use it, and keeps what it has counted. The pipelines of a section change together. If the two files were parsed with different [Kinds], all pipelines are
-// defined again, because their functions can be different.
+// that use it, and keeps what it has counted. The pipelines of a section change together. If the two files were parsed
+// with different [Kinds], all pipelines are defined again, because their functions can be different.
 func (f *File) Change(previous *File) registry.Change {
 	if previous == nil {
 		previous = &File{}

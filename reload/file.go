@@ -1,6 +1,7 @@
 package reload
 
 import (
+	"errors"
 	"io"
 
 	"github.com/weir-go/weir/reload/internal/decode"
@@ -61,8 +62,12 @@ func (f *File) Name() string { return f.name }
 
 // Explain writes to w what the named sections and pipelines do, in words, or all of them if there are no names. Each
 // strategy is one line, the outermost first. If the options of a program's own kind have a method Explain() string, its
-// result is used. Explain returns an error if w returns one, or if the file has nothing with one of the names.
+// result is used. Explain returns an error if w returns one, if the file has nothing with one of the names, and during
+// [Section.Check], when the file can have problems.
 func (f *File) Explain(w io.Writer, names ...string) error {
+	if f.unchecked {
+		return errors.New("reload: Explain during Section.Check, when the file can have problems")
+	}
 	return explain.Write(w, &f.content, f.kinds.sections, names...)
 }
 

@@ -2,6 +2,7 @@ package reload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -144,4 +145,12 @@ func (p *byContext) TryAcquire(ctx context.Context, n int) (limiter.Lease, error
 
 func (p *byContext) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return p.Partitioned.Acquire(ctx, ctx, n)
+}
+
+// Peek returns the error [errors.ErrUnsupported] if the limiter is no [limiter.PartitionedPeeker].
+func (p *byContext) Peek(ctx context.Context, n int) (limiter.Lease, error) {
+	if l, ok := p.Partitioned.(limiter.PartitionedPeeker[context.Context]); ok {
+		return l.Peek(ctx, ctx, n)
+	}
+	return limiter.Lease{}, fmt.Errorf("a limiter of %T has no Peek: %w", p.Partitioned, errors.ErrUnsupported)
 }

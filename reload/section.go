@@ -17,7 +17,7 @@ import (
 
 // A Section describes a top-level field of the program in a file, beside limiters and pipelines, such as the routes of a
 // server. O is the struct that the field is decoded into. Each function can be nil. The functions must not modify o, and
-// must do the same for the same o.
+// must return the same for the same o.
 type Section[O any] struct {
 	// Doc is the description of the field in the JSON schema.
 	Doc string

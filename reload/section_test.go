@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -152,8 +153,8 @@ func TestSection_Problems(t *testing.T) {
 		"{hosts: {a: {limiters: {x: slow, y: slo}}}}": `5:45: server.hosts.a.limiters.y: there is no limiter "slo", did you mean "slow"?`,
 		"{hosts: {a: {weight: -1}}}":                  "5:30: server.hosts.a.weight: weight must be at least 0, got -1",
 		"{hosts: {a: {limiter: free}}}":               "5:31: server.hosts.a.limiter: limiter must limit something",
-		"{default: a}":                                `5:19: server.default: hosts has no "a", it is empty`,
-		"{hosts: {abc: {}}, order: [abc, abd]}":       `5:41: server.order[1]: hosts has no "abd", did you mean "abc"?`,
+		"{default: a}":                                `5:19: server.default: there is no "a" in server.hosts, which is empty`,
+		"{hosts: {abc: {}}, order: [abc, abd]}":       `5:41: server.order[1]: there is no "abd" in server.hosts, did you mean "abc"?`,
 		"{through: q}":                                `5:19: server.through: there is no pipeline "q", there is only p`,
 	} {
 		_, err := reload.Parse("f", []byte(rest+"server: "+text+"\n"), k)
@@ -184,7 +185,7 @@ pipelines:
 `), sections(nil))
 	assert.EqualError(t, err, `f:2:9: server.size: must be at least 2, found 1
 f:3:24: server.hosts.a.limiter: there is no limiter "slwo", did you mean "slow"?
-f:4:12: server.default: hosts has no "c", there are a, b
+f:4:12: server.default: there is no "c" in server.hosts, there are a, b
 f:5:25: server.keys.user.header: must be text, found the number 1; write "1", with the quotes
 f:7:29: limiters.slow.partitioned.key: the program has registered no key function "usr", did you mean "user"?
 f:7:69: limiters.slow.partitioned.each.concurrency.permit_limit: permit_limit must be at least 1, got 0
@@ -467,6 +468,20 @@ limiter free is used by no pipeline
 	assert.Equal(t, "server\n  0 limiters\n  \\x1b[2Jsize 3\n", b.String(), "a terminal is not told to do anything")
 }
 
+// During Check the file can have anything wrong, such as a pipeline that embeds one that is not there.
+func TestSection_ExplainDuringCheck(t *testing.T) {
+	k := reload.NewKinds()
+	checked := false
+	reload.RegisterSection(k, "server", reload.Section[struct{}]{Check: func(f *reload.File, _ struct{}) error {
+		checked = true
+		assert.ErrorContains(t, f.Explain(io.Discard), "reload: Explain during Section.Check")
+		return nil
+	}})
+	_, err := reload.Parse("f", []byte("server: {}\npipelines: {p: {strategies: [retry: {}, pipeline: {name: q}]}}\n"), k)
+	assert.ErrorContains(t, err, `there is no pipeline "q"`)
+	assert.True(t, checked)
+}
+
 func TestSection_Schema(t *testing.T) {
 	k := sections(limiting)
 	schema, err := k.Schema()
@@ -619,8 +634,8 @@ func TestSection_Hostile(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"server: " + strings.Repeat("{hosts: ", 200) + "{}" + strings.Repeat("}", 200):         "nested more than 100 deep",
-		"server: {hosts: {" + many.String() + "}, order: [" + order.String() + "]}":            `hosts has no "x0", there are h0, h1,`,
-		"server: {order: [" + strings.Repeat("a,", 190_000) + "b]}":                            `hosts has no "a", it is empty`,
+		"server: {hosts: {" + many.String() + "}, order: [" + order.String() + "]}":            `there is no "x0" in server.hosts, there are h0, h1,`,
+		"server: {order: [" + strings.Repeat("a,", 190_000) + "b]}":                            `there is no "a" in server.hosts, which is empty`,
 		"x-a: &a {limiter: " + strings.Repeat("x", 500) + "}\nserver: {hosts: {a: *a, b: *a}}": "there is no limiter",
 		"server: &a {hosts: {a: *a}}":                                        "inside its own anchor",
 		"server: {keys: {" + strings.Repeat("k", 5000) + ": {header: [1]}}}": "must be text, found a list",

@@ -51,8 +51,10 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 		case fetch.err != nil:
 			return limiter.Lease{}, fetch.err
 		case fetch.rejected && weight(n) >= fetch.least:
+			c.s.count.decisions.Add(1)
 			return limiter.Rejected(fetch.wait, ""), nil
 		case n == 0 && fetch.available:
+			c.s.count.decisions.Add(1)
 			return limiter.Granted(0, nil), nil
 		}
 	}

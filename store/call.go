@@ -113,7 +113,11 @@ func (q *call) passToWaiter(i int) bool {
 	}
 	defer ks.mu.Unlock()
 	w := ks.queue.findWaiter(q.granted[i], q.c.queueingInForce().order)
-	return w != nil && ks.queue.answer(w, newGrant(q, i))
+	if w == nil || !ks.queue.answer(w, newGrant(q, i)) {
+		return false
+	}
+	q.c.s.count.decisions.Add(1)
+	return true
 }
 
 // undo gives back what a request was granted.
@@ -160,6 +164,7 @@ func (c *core) takeFromStore(ctx context.Context, key string, n int) (limiter.Le
 	if err != nil {
 		return limiter.Lease{}, err
 	}
+	c.s.count.decisions.Add(1)
 	lease := q.lease(0)
 	q.recycle()
 	return lease, nil

@@ -67,7 +67,6 @@ func (c *core) askDirectly(ctx context.Context, sh *shard, key string, requests 
 		return nil, unavailable(err)
 	}
 	sh.breaker.record(begun, nil)
-	c.s.count.decisions.Add(1)
 	if b.Outcome != backend.Decided {
 		return nil, nil
 	}

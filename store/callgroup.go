@@ -34,7 +34,6 @@ func (s *Store) sendDecisions(trip *roundTrip, calls []*call) {
 			o.add(b.Outcome, b.Err)
 		}
 		sh.recordRoundTrip(trip.epoch(), err, o)
-		s.count.decisions.Add(int64(len(calls)))
 	}
 	var outdated []*outdatedGroup
 	for i, g := range groups {

@@ -96,13 +96,18 @@ func (h ShardHealth) String() string {
 func (h ShardHealth) LogValue() slog.Value { return slog.StringValue(h.String()) }
 
 // Counters count what a [Store] has done since it was made.
+//
+// Calls includes what decides about no caller: permits given back, leases renewed, Peek, Statistics, probes, and calls that
+// are sent again because the limits were changed meanwhile. Decisions, Cached, FromBlocks and Outages count each answer to a
+// request for permits once, by what has decided. A call of Acquire that waits is decided several times: when it joins the
+// queue, and each time it is asked for again until it gets its permits.
 type Counters struct {
 	Calls      int64 // round trips for decisions, leases and definitions
 	Failures   int64 // round trips that failed
-	Decisions  int64 // requests in the round trips; more than Calls if calls were coalesced
+	Decisions  int64 // grants and rejections by the store
 	Cached     int64 // rejections answered from memory
 	FromBlocks int64 // grants from borrowed blocks
-	Outages    int64 // answers given while the store was away
+	Outages    int64 // grants and rejections by the outage policy
 }
 
 // counters counts for [Counters].

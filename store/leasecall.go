@@ -65,9 +65,11 @@ func (c *core) newLeaseCall(op leaseOp, key, id string, permits int64) *leaseCal
 // takeLease asks for a lease of n permits. waiting reports whether the caller waits if it is rejected.
 func (c *core) takeLease(ctx context.Context, key string, n int, waiting bool) (limiter.Lease, error) {
 	lc, err := c.askForLease(ctx, key, n, waiting)
-	switch {
-	case err != nil:
+	if err != nil {
 		return limiter.Lease{}, err
+	}
+	c.s.count.decisions.Add(1)
+	switch {
 	case !lc.request.OK && waiting:
 		// NextExpiry bounds when to ask again. When permits come back is up to the holders.
 		return limiter.Rejected(duration(lc.request.NextExpiry), ""), nil
@@ -129,7 +131,6 @@ func (s *Store) sendLeases(trip *roundTrip, all []*leaseCall) {
 			o.add(r.Outcome, r.Err)
 		}
 		sh.recordRoundTrip(trip.epoch(), err, o)
-		s.count.decisions.Add(int64(len(all)))
 	}
 	for i, lc := range all {
 		switch {

@@ -53,8 +53,9 @@ func (l *Limiter[O]) EndOverride(by string) error { return l.c.endOverride(by) }
 func (l *Limiter[O]) Overridden() (o Override[O], ok bool) { return overridden[O](l.c) }
 
 // OnOverride makes the limiter call f when this instance learns that an override has begun, and when it learns that it
-// has ended; then Ended says why. f is called on its own goroutine, one call after the other. A limiter calls one
-// function; nil calls none any more. Overrides of which the instance has learned before are not reported.
+// has ended; then Ended says why. f is called on its own goroutine, one call after the other. A limiter calls the function
+// of the last OnOverride; if f is nil, it calls none. A call that has begun before goes on. Overrides of which the
+// instance has learned before are not reported.
 func (l *Limiter[O]) OnOverride(f func(o Override[O])) { onOverride(l.c, f) }
 
 // Override is [Limiter.Override] for all keys.
@@ -83,11 +84,16 @@ func onOverride[O options](c *core, f func(o Override[O])) {
 		c.overrideEvents.Store(nil)
 		return
 	}
-	c.overrideEvents.Store(eventqueue.New("store: OnOverride", func(e overrideEvent) {
+	var events *eventqueue.Queue[overrideEvent]
+	events = eventqueue.New("store: OnOverride", func(e overrideEvent) {
+		if c.overrideEvents.Load() != events {
+			return // the event has waited for f, and meanwhile OnOverride was called again
+		}
 		o := exportOverride[O](e.override)
 		o.Ended = e.ended
 		f(o)
-	}))
+	})
+	c.overrideEvents.Store(events)
 }
 
 func exportOverride[O options](o *override) Override[O] {

@@ -201,6 +201,24 @@ func TestOverride_IsReported(t *testing.T) {
 }
 
 // What the configuration sets meanwhile comes into force at the end, by the rules that hold without an override.
+// OnOverride can be called while the function of the call before still runs, and events wait for it.
+func TestOverride_AnotherFunctionWhileOneRuns(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := must(w.instance(store.Options{}).TokenBucket("l", hourly(10), nil))(t)
+		w.granted(a, 1)
+		release := make(chan struct{})
+		calls := 0
+		a.OnOverride(func(store.Override[limiter.TokenBucketOptions]) { calls++; <-release })
+		require.NoError(t, a.Override(for1h(hourly(7))))
+		require.NoError(t, a.EndOverride("bob"))
+		synctest.Wait()
+		a.OnOverride(nil)
+		close(release)
+		synctest.Wait()
+		assert.Equal(t, 1, calls, "the end waits, and is not reported after OnOverride(nil)")
+	})
+}
+
 func TestOverride_Configured(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.program(10, 0)

@@ -145,11 +145,24 @@ func (ks *keyState) askTogether(ws []*waiter, zeros bool) (*call, error) {
 	return ks.c.ask(ks.c.s.ctx, ks.key, requests...)
 }
 
+// decisions returns how many of the requests the store has decided: those behind a rejected one with IfPrevious are
+// rejected with it.
+func (q *call) decisions() (n int64) {
+	for i, a := range q.requests {
+		if a.IfPrevious && q.granted[i-1] == backend.Rejected {
+			break
+		}
+		n++
+	}
+	return n
+}
+
 // deliverTogether delivers the answer to askTogether for the allowed first of ws, and returns the pause after it.
 func (ks *keyState) deliverTogether(q *call, ws []*waiter, allowed int, zeros bool) time.Duration {
 	ks.mu.Lock()
 	ks.learn(q)
 	ks.mu.Unlock()
+	ks.c.s.count.decisions.Add(q.decisions())
 	first, served := 0, false // first is the index of the request for ws[0]
 	zerosRejected := false
 	if zeros {

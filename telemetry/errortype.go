@@ -15,8 +15,8 @@ import (
 //
 //   - the result of a method ErrorType() string of an error in the tree;
 //   - else "context.DeadlineExceeded" or "context.Canceled" if err is one of them;
-//   - else the name of the first error that is not a wrapper of package fmt, errors or the strategies, if it is a variable of this module,
-//     such as "pipeline.ErrClosed";
+//   - else the name of the first error that is not a wrapper of package fmt, errors or the strategies, if it is a variable
+//     of this module, such as "pipeline.ErrClosed";
 //   - else its type, such as "*net.OpError".
 func errorType(err error) string {
 	if e, ok := errors.AsType[typedError](err); ok {
@@ -79,8 +79,8 @@ func unwrapped(err error) error {
 	}
 }
 
-// An addition is an error of the strategies that only adds to its cause, such as how many attempts there were. Other errors with
-// a method Cause, as those of pkg/errors, are types that a program may want to see.
+// An addition is an error of the strategies that only adds to its cause, such as how many attempts there were. Other errors
+// with a method Cause, as those of pkg/errors, are types that a program can want to see.
 type addition interface {
 	NotCalled() bool
 	Cause() error

@@ -74,6 +74,7 @@ func TestObserveStore(t *testing.T) {
 		take()
 		assert.EqualValues(t, 0, value("weir.store.available", map[string]any{}))
 		assert.EqualValues(t, 2, decided("outage"))
+		assert.EqualValues(t, 2, decided("store"), "a call that failed is not decided by the store, too")
 		assert.Positive(t, value("weir.store.calls", map[string]any{"result": "failure"}))
 
 		stop()

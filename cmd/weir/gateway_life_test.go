@@ -256,4 +256,13 @@ func TestGateway_UnixSocket(t *testing.T) {
 	r := weir("", "gateway", "-config", p.file, "-listen", "unix:"+socket, "-admin", "off")
 	assert.Equal(t, 2, r.status)
 	assert.Contains(t, r.err, "another process listens there")
+
+	datagrams := filepath.Join(dir, "d") // a socket in use that cannot be connected to
+	used, err := net.ListenPacket("unixgram", datagrams)
+	require.NoError(t, err)
+	defer used.Close()
+	r = weir("", "gateway", "-config", p.file, "-listen", "unix:"+datagrams, "-admin", "off")
+	assert.Equal(t, 2, r.status)
+	assert.Contains(t, r.err, "cannot be replaced")
+	assert.FileExists(t, datagrams)
 }

@@ -121,7 +121,7 @@ type command struct {
 	stdout, stderr io.Writer
 	kinds          *reload.Kinds
 	strict         bool
-	request        string // explain this request; "": explain the file
+	request        *string // explain this request; nil: explain the file
 }
 
 // flags returns the flags of a command, which set the fields of c.
@@ -131,7 +131,10 @@ func (c *command) flags(name string) *flag.FlagSet {
 	f.Usage = func() {} // withFlags calls help, because it knows where to print it
 	f.BoolVar(&c.strict, "strict", false, "accept only weir's own kinds, and the names given by the other flags")
 	if name != "check" && name != "schema" {
-		f.StringVar(&c.request, "request", "", "with explain: the `request` to explain")
+		f.Func("request", "with explain: the `request` to explain", func(text string) error {
+			c.request = &text
+			return nil
+		})
 	}
 	for _, what := range reload.Registrations() {
 		f.Func(what, "the `name` of what the program registers with Kinds.Register"+strings.ToUpper(what[:1])+what[1:], func(name string) error {
@@ -216,7 +219,7 @@ func (c *command) explain(args []string) int {
 	if problem != exitOK {
 		return problem
 	}
-	if c.request != "" {
+	if c.request != nil {
 		return c.explainRequest(f, args[1:])
 	}
 	if err := f.Explain(c.stdout, args[1:]...); err != nil {
@@ -232,7 +235,7 @@ func (c *command) explainRequest(f *reload.File, others []string) int {
 		c.complain("weir explain: with -request there is only a file, found %s\n", strings.Join(others, " "))
 		return exitError
 	}
-	r, err := plan.ParseRequest(c.request)
+	r, err := plan.ParseRequest(*c.request)
 	if err != nil {
 		c.complain("weir explain: -request: %v\na request is\n  %s\n", err, plan.Grammar)
 		return exitError

@@ -109,6 +109,7 @@
 			tick({ time: t.dateTime, trouble: Number(page.body.dataset.trouble) });
 			say("poll", "every 5 s");
 		} catch {
+			if (paused || document.hidden) return;
 			say("lost", "no answer");
 		}
 		timer = setTimeout(poll, 5000);

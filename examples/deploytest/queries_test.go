@@ -170,6 +170,7 @@ func (f *fleet) testTroubles(t *testing.T) {
 		{"Calls of stores", "flaky failure", aScrape},
 		{"Decisions of shared limiters", "away outage", aScrape},
 		{"Decisions of shared limiters", "flaky outage", aScrape},
+		{"Decisions of shared limiters", "flaky store", aScrape},
 		{"Warnings and errors", "OnRetry (Warning)", aScrape},
 	} {
 		assert.InEpsilon(t, rate.want, f.value(t, troubled, rate.title, rate.legend), 0.4, "%s, %s", rate.title, rate.legend)

@@ -89,10 +89,10 @@ var folders = []folder{
 		testOnly:   []string{"github.com/failsafe-go/failsafe-go"}, // to see what the bridge to it reports
 	},
 
-	// circuitbreaker: its Control isolates a circuit.
+	// circuitbreaker: its Control isolates a circuit. ratelimit: the check of a pipeline must know which strategies only report.
 	{
 		name:      "dashboard",
-		mayImport: []string{"internal/ask", "registry", "reload", "pipeline", "limiter", "store", "strategies/circuitbreaker"},
+		mayImport: []string{"internal/ask", "registry", "reload", "pipeline", "limiter", "store", "strategies/circuitbreaker", "strategies/ratelimit"},
 	},
 
 	// timeout: its error hides the one of a request that must not be sent again.
@@ -144,6 +144,7 @@ var folders = []folder{
 
 	// What watches over the repository itself.
 	{name: "internal/repo"},
+	{name: "internal/fieldtable"}, // for the tests of the reference pages
 	{name: "internal/testserver", testing: true},
 	{name: "internal/readme", leaf: true},
 	{name: "internal/testreport", mayImport: []string{"internal/realtime"}, leaf: true},

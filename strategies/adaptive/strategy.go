@@ -123,6 +123,13 @@ func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error
 	return s.run(ctx, next, lease)
 }
 
+// Peek returns what the limiter would answer an execution with that context now, without waiting; see [limiter.Peeker].
+// It calls [Options.Permits] and takes nothing. The error is [errors.ErrUnsupported] if the limiter is no Peeker, as a
+// [Throttler] is not.
+func (s *Strategy) Peek(ctx context.Context) (limiter.Lease, error) {
+	return ratelimit.New(s.limiter, &ratelimit.Options{Permits: s.options.Permits}).Peek(ctx)
+}
+
 // acquire asks the limiter for the permits of an execution.
 func (s *Strategy) acquire(ctx context.Context) (limiter.Lease, error) {
 	n := 1

@@ -249,3 +249,23 @@ func TestStrategy_Measures(t *testing.T) {
 		ratelimit.MeasureRequest + " false", ratelimit.MeasureRequest + " true", ratelimit.MeasureLease + " false",
 	}, m.measured)
 }
+
+func TestStrategy_Peek(t *testing.T) {
+	l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 1, MinLimit: 1, MaxLimit: 1}))
+	defer func() { _ = l.Close() }()
+	s := adaptive.New(l, nil)
+	p := weir.Must(pipeline.New("orders", s))
+	granted := func() bool {
+		lease, err := s.Peek(t.Context())
+		require.NoError(t, err)
+		return lease.Acquired()
+	}
+	assert.True(t, granted())
+	assert.True(t, granted(), "it takes nothing")
+	require.NoError(t, p.Execute(t.Context(), func(context.Context) error {
+		assert.False(t, granted())
+		return nil
+	}))
+	_, err := adaptive.New(counting(), nil).Peek(t.Context())
+	assert.ErrorIs(t, err, errors.ErrUnsupported)
+}

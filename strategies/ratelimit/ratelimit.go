@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -223,12 +224,43 @@ func (m *measuredLease) measureEnd() {
 	m.next.MeasureEnd(m.ctx, e, m.begun)
 }
 
+// Peek returns what the limiter would answer an execution with that context now, without waiting; see [limiter.Peeker].
+// It calls [Options.Permits] and the resource function of a partitioned limiter, and takes nothing. With [Options.Shadow]
+// the execution would go on, whatever the answer. The error is [errors.ErrUnsupported] if the limiter is no Peeker or, if
+// it is partitioned, no [limiter.PartitionedPeeker].
+func (s *Strategy) Peek(ctx context.Context) (limiter.Lease, error) {
+	n := 1
+	if s.options.Permits != nil {
+		var err error
+		if n, err = s.permits(ctx); err != nil {
+			return limiter.Lease{}, err
+		}
+	}
+	if p, ok := s.limiter.(limiter.Peeker); ok {
+		return p.Peek(ctx, n)
+	}
+	return limiter.Lease{}, noPeekError(s.limiter)
+}
+
+func noPeekError(l any) error {
+	return fmt.Errorf("ratelimit: a %s has no Peek: %w", typeName(l), errors.ErrUnsupported)
+}
+
+// permits calls [Options.Permits].
+func (s *Strategy) permits(ctx context.Context) (n int, err error) {
+	if n = s.options.Permits(ctx); n < 0 {
+		return 0, fmt.Errorf("%w: Permits returned %d, must be at least 0", limiter.ErrPermitCount, n)
+	}
+	return n, nil
+}
+
 // acquire asks the limiter for the permits of an execution.
 func (s *Strategy) acquire(ctx context.Context) (limiter.Lease, error) {
 	n := 1
 	if s.options.Permits != nil {
-		if n = s.options.Permits(ctx); n < 0 {
-			return limiter.Lease{}, fmt.Errorf("%w: Permits returned %d, must be at least 0", limiter.ErrPermitCount, n)
+		var err error
+		if n, err = s.permits(ctx); err != nil {
+			return limiter.Lease{}, err
 		}
 	}
 	if s.options.Shadow {
@@ -292,4 +324,11 @@ func (p *partitioned[R]) TryAcquire(ctx context.Context, n int) (limiter.Lease, 
 
 func (p *partitioned[R]) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return p.limiter.Acquire(ctx, p.resource(ctx), n)
+}
+
+func (p *partitioned[R]) Peek(ctx context.Context, n int) (limiter.Lease, error) {
+	if l, ok := p.limiter.(limiter.PartitionedPeeker[R]); ok {
+		return l.Peek(ctx, p.resource(ctx), n)
+	}
+	return limiter.Lease{}, noPeekError(p.limiter)
 }

@@ -91,7 +91,7 @@ func (d *decoder) resolveWithin(s *section) {
 			fields[field] = in
 		}
 		if in.byName[r.Text] == nil {
-			d.Add(r, "%s has no %s, %s", field, document.Quoted(r.Text), d.Instead(r.Text, in.names, "it is empty"))
+			d.Add(r, "there is no %s in %s.%s, %s", document.Quoted(r.Text), s.Name, field, d.Instead(r.Text, in.names, "which is empty"))
 		}
 	}
 }

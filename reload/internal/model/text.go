@@ -71,7 +71,7 @@ func writeStruct(b *strings.Builder, v reflect.Value) {
 
 // scalarText returns the text of a value that a file writes as one.
 func scalarText(v reflect.Value) string {
-	if m, ok := reflect.TypeAssert[encoding.TextMarshaler](v); ok {
+	if m, ok := reflect.TypeAssert[encoding.TextMarshaler](addressed(v)); ok {
 		if text, err := m.MarshalText(); err == nil {
 			return strconv.Quote(string(text))
 		}
@@ -80,6 +80,17 @@ func scalarText(v reflect.Value) string {
 		return strconv.Quote(v.String())
 	}
 	return fmt.Sprintf("%#v", v)
+}
+
+// addressed returns a pointer to v or to a copy of it. It has the methods of the type and those of the pointer: MarshalText
+// can be one of these, as that of [regexp.Regexp] is.
+func addressed(v reflect.Value) reflect.Value {
+	if v.CanAddr() {
+		return v.Addr()
+	}
+	p := reflect.New(v.Type())
+	p.Elem().Set(v)
+	return p
 }
 
 // FixedTexts returns the texts of the fields with the rule Fixed that are in v or in the structs in it, by path. A field

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 
 	"github.com/weir-go/weir/registry"
@@ -11,10 +12,11 @@ import (
 	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
 )
 
-// addressPipeline returns the name of the pipeline with the circuit breaker of an address of an upstream.
+// addressPipeline returns the name of the pipeline with the circuit breaker of an address of an upstream. A slash in the name
+// of the upstream is escaped, so that http://c of the upstream a/b is not http://b/c of the upstream a.
 func addressPipeline(upstream string, a gatewayconfig.Address) string {
 	_, rest, _ := strings.Cut(a.String(), "://")
-	return gatewayconfig.PipelineName + "/" + upstream + "/" + rest
+	return gatewayconfig.PipelineName + "/" + url.PathEscape(upstream) + "/" + rest
 }
 
 // pipelines returns the functions that build the pipelines of the gateway: the one with the routes, and one with the

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/weir-go/weir/limiter"
@@ -52,6 +53,9 @@ func (g *gateway) build(b *reload.SectionBuilder, c gatewayconfig.Gateway) error
 			if route.Pipeline, err = b.Pipeline(r.Pipeline); err != nil {
 				return err
 			}
+			if route.Limiters, err = limitersOf(b.File, c, r.Pipeline); err != nil {
+				return err
+			}
 		}
 		o.Routes = append(o.Routes, route)
 	}
@@ -61,6 +65,22 @@ func (g *gateway) build(b *reload.SectionBuilder, c gatewayconfig.Gateway) error
 	}
 	b.Add(table)
 	return nil
+}
+
+// limitersOf returns what the check needs to know of the limiters in a pipeline.
+func limitersOf(f *reload.File, c gatewayconfig.Gateway, pipeline string) (map[string]proxy.Limiter, error) {
+	all := make(map[string]proxy.Limiter)
+	for source, info := range gatewayconfig.LimitersIn(f, pipeline) {
+		l := proxy.Limiter{Name: info.Name}
+		if info.Partitioned {
+			var err error
+			if l.Key, err = c.NewKey(info.Key); err != nil {
+				return nil, err
+			}
+		}
+		all[source] = l
+	}
+	return all, nil
 }
 
 // buildPolicy returns what the access log and the check need to know of a policy.
@@ -94,7 +114,7 @@ func buildPolicy(b *reload.SectionBuilder, c gatewayconfig.Gateway, p gatewaycon
 	return made, err
 }
 
-var errNoPeek = errors.New("the limiter cannot be asked without taking permits")
+var errNoPeek = fmt.Errorf("the limiter cannot be asked without taking permits: %w", errors.ErrUnsupported)
 
 // buildUpstream returns an upstream. A reload that does not change its options keeps its connections.
 func buildUpstream(b *reload.SectionBuilder, name string, u gatewayconfig.Upstream) (*upstream.Upstream, error) {

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -9,11 +8,13 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weir-go/weir/dashboard"
-	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/transport/weirhttp"
 
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/proxy"
 	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
@@ -64,40 +65,69 @@ func readToken(file string) (string, error) {
 var errLogin = errors.New("An action needs your name and the password of the gateway.") //nolint:revive,staticcheck // the user reads it as a sentence
 
 // authorize decides about an action: the user's password must be that of the file, which is read each time, so that it can
-// be changed. It runs within [page.ServeHTTP].
+// be changed, and there must not have been too many wrong ones. It runs within [page.ServeHTTP].
 func (g *gateway) authorize(r *http.Request, _ dashboard.Action) (who string, err error) {
 	token, err := readToken(g.inForce.Load().Dashboard.TokenFile)
 	if err != nil {
 		g.logger.Error("the password for actions cannot be read", "error", err)
 		return "", errors.New("the gateway cannot read its password for actions")
 	}
-	who, password, ok := r.BasicAuth()
-	want, got := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(password))
-	if !ok || who == "" || subtle.ConstantTimeCompare(want[:], got[:]) != 1 {
-		if l, ok := r.Context().Value(loginKey{}).(*login); ok {
-			l.needed = true
-		}
+	l, _ := r.Context().Value(loginKey{}).(*login)
+	who, password, _ := r.BasicAuth()
+	if who == "" {
+		l.needed = true
 		return "", errLogin
 	}
-	return who, nil
+	want, got := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(password))
+	ok, wait := g.logins.try(r.Context(), g.clientOf(r), who, func() bool { return subtle.ConstantTimeCompare(want[:], got[:]) == 1 })
+	switch {
+	case ok:
+		return who, nil
+	case wait > 0:
+		l.wait = wait
+		return "", fmt.Errorf("there were too many wrong passwords; try again in %s", roundUp(wait))
+	default:
+		l.needed = true
+		return "", errLogin
+	}
 }
 
-// A login is whether the answer to a request must ask for name and password.
+// clientOf returns the address that a request comes from, as the trusted proxies tell it.
+func (g *gateway) clientOf(r *http.Request) string {
+	o := g.inForce.Load().AddressOptions()
+	address, err := weirhttp.ClientAddress(&o)
+	if err != nil { // Parse refuses it
+		return r.RemoteAddr
+	}
+	return address(r)
+}
+
+// roundUp rounds to whole seconds.
+func roundUp(d time.Duration) time.Duration { return (d + time.Second - 1).Truncate(time.Second) }
+
+// A login is whether the answer to a request must ask for name and password, or for patience.
 type login struct {
 	http.ResponseWriter
 	needed bool
+	wait   time.Duration
 }
 
 type loginKey struct{}
 
-// ServeHTTP serves the dashboard. Where that refuses an action because there is no login, the answer asks for one.
+// ServeHTTP serves the dashboard. Where that refuses an action because there is no login, the answer asks for one. Where
+// there were too many wrong passwords, it is 429.
 func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l := &login{ResponseWriter: w}
 	p.Dashboard.ServeHTTP(l, r.WithContext(context.WithValue(r.Context(), loginKey{}, l)))
 }
 
 func (l *login) WriteHeader(status int) {
-	if l.needed && status == http.StatusForbidden {
+	switch {
+	case status != http.StatusForbidden:
+	case l.wait > 0:
+		l.Header().Set("Retry-After", strconv.Itoa(int(roundUp(l.wait)/time.Second)))
+		status = http.StatusTooManyRequests
+	case l.needed:
 		l.Header().Set("WWW-Authenticate", `Basic realm="weir gateway", charset="UTF-8"`)
 		status = http.StatusUnauthorized
 	}
@@ -106,39 +136,3 @@ func (l *login) WriteHeader(status int) {
 
 // Unwrap is for [http.ResponseController].
 func (l *login) Unwrap() http.ResponseWriter { return l.ResponseWriter }
-
-// check answers which limits apply to a request and what each would decide now.
-func check(h *proxy.Handler, r *http.Request) ([]dashboard.CheckResult, error) {
-	route, all, err := h.Check(r)
-	if err != nil {
-		return nil, err
-	}
-	if route == "" {
-		return nil, fmt.Errorf("no route matches %s %s", r.Method, r.URL.Path)
-	}
-	results := make([]dashboard.CheckResult, 0, len(all))
-	for _, c := range all {
-		result := dashboard.CheckResult{Policy: c.Name, Limiter: c.Limiter, Key: c.Key, Matched: true}
-		switch {
-		case c.Err != nil:
-			result.Warning = c.Err.Error()
-		case c.Lease.Acquired():
-			result.Granted = true
-		default:
-			result.Reason = cmp.Or(c.Lease.Reason(), limiter.ReasonNoPermit)
-			result.RetryAfter, _ = c.Lease.RetryAfter()
-			if c.Shadow {
-				result.Granted, result.Warning = true, "the policy is in shadow mode: it reports a rejection and lets the request through"
-			}
-		}
-		if c.FailOpen && !result.Granted && (c.Err != nil || result.Reason == limiter.ReasonUnavailable || result.Reason == limiter.ReasonClosed) {
-			result.Granted, result.RetryAfter = true, 0
-			result.Warning = "the limiter cannot decide, and the policy has fail_open: it lets the request through"
-		}
-		if left, known := c.Lease.Remaining(); known {
-			result.Remaining = &left
-		}
-		results = append(results, result)
-	}
-	return results, nil
-}

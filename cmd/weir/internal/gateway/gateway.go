@@ -4,7 +4,8 @@
 //   - build.go: the table of routes of one version of the file.
 //   - listen.go: the listener of clients, with its timeouts and TLS.
 //   - shutdown.go: how a run ends.
-//   - admin.go: the admin listener. dashboard.go: the dashboard on it.
+//   - admin.go: the admin listener. dashboard.go: the dashboard on it. check.go: its check
+//     of requests. logins.go: how fast passwords can be tried.
 //   - stores.go: the stores that limiters of the file name.
 //   - proxy: the way of a request. upstream: the servers behind the gateway. accesslog, tlsfiles: what they say.
 package gateway
@@ -64,6 +65,7 @@ type gateway struct {
 	inForce   atomic.Pointer[gatewayconfig.Gateway]
 	draining  atomic.Bool        // a shutdown has begun
 	keyHash   *dashboard.KeyHash // of limiters, in the access log and on the dashboard
+	logins    *logins            // for actions of the dashboard
 
 	mu      sync.Mutex
 	writers map[io.Writer]*accesslog.Writer // of logs, which must hold up nothing
@@ -75,6 +77,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	o.Stdout, o.Stderr = &lockedWriter{to: o.Stdout}, &lockedWriter{to: o.Stderr}
 	g := &gateway{options: o, keyHash: dashboard.NewKeyHash(), writers: make(map[io.Writer]*accesslog.Writer)}
 	defer g.closeLogs()
+	g.logins = newLogins()
+	defer g.logins.close()
 	g.logger = slog.New(slog.NewJSONHandler(g.writer(o.Stderr), nil)) // a log that is stuck must not hold up a shutdown
 	if g.metrics, err = newMetrics(); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/weir-go/weir/transport/weirhttp"
@@ -71,7 +72,8 @@ func addressError(name, flag string, err error) error {
 	return fmt.Errorf("gateway.%s: %w", name, err)
 }
 
-// open listens on host:port, or on the socket unix:PATH. It removes a socket that a process has left behind.
+// open listens on host:port, or on the socket unix:PATH. It removes a socket that a process has left behind: one that refuses
+// connections. Any other error can be that of a socket in use, of another user or with a full queue.
 func open(address string) (net.Listener, error) {
 	path, unix := strings.CutPrefix(address, "unix:")
 	if !unix {
@@ -83,8 +85,11 @@ func open(address string) (net.Listener, error) {
 			_ = c.Close()
 			return nil, errors.New("listen " + address + ": another process listens there")
 		}
-		if err := os.Remove(path); err != nil {
-			return nil, err
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			err = os.Remove(path)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("listen %s: the socket cannot be replaced: %w", address, err)
 		}
 	}
 	return net.Listen("unix", path)

@@ -2,6 +2,7 @@ package gatewayconfig
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"net/http"
 	"slices"
@@ -149,23 +150,47 @@ func (g Gateway) chosenByClients(key string) bool {
 // Strategies returns what the file says about the strategies of a pipeline, and of the pipelines that it embeds, each
 // once.
 func Strategies(f *reload.File, pipeline string) (all []reload.StrategyInfo) {
-	seen := make(map[string]bool)
-	var visit func(pipeline string)
-	visit = func(pipeline string) {
-		if seen[pipeline] {
-			return
+	for _, s := range strategies(f, pipeline) {
+		all = append(all, s)
+	}
+	return all
+}
+
+// strategies yields the same, each with the name of its pipeline.
+func strategies(f *reload.File, pipeline string) iter.Seq2[string, reload.StrategyInfo] {
+	return func(yield func(string, reload.StrategyInfo) bool) {
+		seen := make(map[string]bool)
+		var visit func(pipeline string) bool
+		visit = func(pipeline string) bool {
+			if seen[pipeline] {
+				return true
+			}
+			seen[pipeline] = true
+			for _, s := range f.Strategies(pipeline) {
+				if s.Pipeline != "" {
+					if !visit(s.Pipeline) {
+						return false
+					}
+				} else if !yield(pipeline, s) {
+					return false
+				}
+			}
+			return true
 		}
-		seen[pipeline] = true
-		for _, s := range f.Strategies(pipeline) {
-			if s.Pipeline != "" {
-				visit(s.Pipeline)
-			} else {
-				all = append(all, s)
+		visit(pipeline)
+	}
+}
+
+// LimitersIn yields the limiters of a pipeline and of the pipelines in it, by the source of their strategies, such as
+// "reads/RateLimiter".
+func LimitersIn(f *reload.File, pipeline string) iter.Seq2[string, reload.LimiterInfo] {
+	return func(yield func(string, reload.LimiterInfo) bool) {
+		for name, s := range strategies(f, pipeline) {
+			if s.Limiter.Name != "" && !yield(name+"/"+s.Name, s.Limiter) {
+				return
 			}
 		}
 	}
-	visit(pipeline)
-	return all
 }
 
 // Safe reports whether requests with the method change nothing, so that they can be sent twice at once.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -153,11 +152,6 @@ func (g Gateway) AddressOptions() weirhttp.AddressOptions {
 		}
 	}
 	return o
-}
-
-// Trusts reports whether requests from that address come from a trusted proxy.
-func (g Gateway) Trusts(addr netip.Addr) bool {
-	return slices.ContainsFunc(g.TrustedProxies, func(n Network) bool { return n.Contains(addr.Unmap()) })
 }
 
 // byContext returns the key function for a limiter of the file.

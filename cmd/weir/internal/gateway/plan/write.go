@@ -63,6 +63,11 @@ func (p *Planner) Write(w io.Writer, r *http.Request) error {
 		host = r.Host
 	}
 	line("  goes to %s as %s %s, with the Host %s%s", route.Upstream, r.Method, sent.String(), host, others(len(upstream.Addresses)-1))
+	if len(upstream.Addresses) > 1 {
+		line("  goes to another address if the circuit of one is open; if those of all are open, is answered with 503")
+	} else {
+		line("  is answered with 503 if the circuit of the address is open")
+	}
 	_, err := w.Write(b.Bytes())
 	return err
 }
@@ -92,9 +97,6 @@ func (m *Plan) answer() string {
 		if allowed := m.Header.Get("Allow"); allowed != "" {
 			return words + ": the routes of the path are for " + allowed
 		}
-	}
-	if to := m.Header.Get("Location"); to != "" {
-		words += ", to " + strconv.Quote(to)
 	}
 	return words
 }

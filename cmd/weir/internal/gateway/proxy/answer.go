@@ -63,6 +63,8 @@ func statusOf(ctx context.Context, err error) int {
 			return http.StatusTooManyRequests
 		}
 		return http.StatusServiceUnavailable
+	case upstream.NotSent(err):
+		return http.StatusBadGateway // also if it was too late to connect: the upstream was not asked
 	case isTimeout:
 		return http.StatusGatewayTimeout
 	case errors.Is(err, pipeline.ErrRejected), errors.Is(err, pipeline.ErrClosed), isUnavailable(err):

@@ -2,10 +2,12 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
 
@@ -29,9 +31,16 @@ type Checked struct {
 	Err   error
 }
 
+// A Limiter is what Check needs to know of a limiter in the pipeline of a route.
+type Limiter struct {
+	Name string
+	Key  weirhttp.Key // nil if the limiter is not partitioned
+}
+
 // Check returns the pattern of the route that the request would take, and what its policies would decide about it now.
-// Nothing is taken and nothing is sent. route is "" if no route matches.
-func (h *Handler) Check(r *http.Request) (route string, all []Checked, err error) {
+// Then it calls behind with the route and with a context in which strategies and key functions find the request as the
+// gateway would send it. Nothing is taken and nothing is sent. route is "" if no route matches.
+func (h *Handler) Check(r *http.Request, behind func(ctx context.Context, route Route)) (route string, all []Checked, err error) {
 	x := &request{Context: r.Context(), looking: true}
 	err = h.pipeline.Execute(x, func(context.Context) error {
 		x.table.serve(nowhere{}, r.WithContext(x), x)
@@ -50,9 +59,42 @@ func (h *Handler) Check(r *http.Request) (route string, all []Checked, err error
 				all = append(all, checked)
 			}
 		})
-		return nil
+		return x.route.behind(x.routed, behind)
 	})
 	return route, all, err
+}
+
+// behind calls f with the route and the context that the strategies of its pipeline would get for a request.
+func (t *route) behind(r *http.Request, f func(ctx context.Context, route Route)) error {
+	called := false
+	found := finding(func(ctx context.Context) {
+		called = true
+		f(ctx, t.Route)
+	})
+	transport, err := weirhttp.NewTransport(weir.Must(pipeline.New("check", found)), &weirhttp.TransportOptions{Base: t.Upstream})
+	if err != nil {
+		return err
+	}
+	p := t.proxy // a copy, so that the request is made as for the upstream
+	p.Transport = transport
+	p.ErrorHandler = func(_ http.ResponseWriter, _ *http.Request, got error) { err = got }
+	p.ServeHTTP(nowhere{}, r)
+	if called {
+		return nil
+	}
+	return err
+}
+
+// errFound ends a request that is only looked up before it is sent.
+var errFound = errors.New("gateway: the request is only looked up")
+
+// finding is a strategy that gets the context of an execution and sends nothing.
+type finding func(ctx context.Context)
+
+// Execute implements [pipeline.Strategy].
+func (f finding) Execute(ctx context.Context, _ pipeline.Next) (any, error) {
+	f(ctx)
+	return nil, errFound
 }
 
 // inRequest calls f with a context in which key functions find the request.

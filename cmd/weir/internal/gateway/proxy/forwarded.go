@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"cmp"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -76,6 +77,41 @@ func (t *trust) forward(p *httputil.ProxyRequest, x *request, prefix string) {
 	}
 	if prefix != "" {
 		out[xForwardedPrefix] = append(slices.Clip(out[xForwardedPrefix]), prefix)
+	}
+}
+
+// trailers returns the body of a request for the upstream. The trailer of a client that is not a trusted proxy claims nothing
+// about the client, either: some servers add it to the header. The trailer is shared with the request of the client, and
+// complete at the end of the body.
+func (t *trust) trailers(p *httputil.ProxyRequest, x *request) io.ReadCloser {
+	if x.trust || p.Out.Trailer == nil || p.Out.Body == nil {
+		return p.Out.Body
+	}
+	b := &trailerBody{p.Out.Body, t, p.Out.Trailer}
+	b.removeClaims() // from the announcement
+	return b
+}
+
+// A trailerBody removes claims from the trailer.
+type trailerBody struct {
+	io.ReadCloser
+	trust   *trust
+	trailer http.Header
+}
+
+func (b *trailerBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.removeClaims()
+	}
+	return n, err
+}
+
+func (b *trailerBody) removeClaims() {
+	for name := range b.trailer {
+		if claims, _ := b.trust.claims(name); claims {
+			delete(b.trailer, name)
+		}
 	}
 }
 

@@ -35,7 +35,7 @@ func (h *Handler) Running() int64 { return h.running.Load() }
 //	    route.forward sends the request to the upstream
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &request{Context: r.Context(), began: time.Now()}
-	answer := &response{ResponseWriter: w}
+	answer := &response{ResponseWriter: w, paced: newPacedWriter(w, r, h.stall)}
 	finished := false
 	h.running.Add(1)
 	defer func() { h.end(x, r, answer, finished) }()
@@ -61,6 +61,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil && answer.status == 0 { // the registry is closed
 		(&Table{}).answer(answer, x, http.StatusServiceUnavailable, 0, err)
 	}
+	answer.paced.last()
 	finished = true
 }
 

@@ -24,7 +24,9 @@ func (t *Table) Match(r *http.Request) Match {
 	if status, err := refusal(r); err != nil {
 		return Match{Route: -1, Status: status}
 	}
-	m := forMatching(r)
+	sent := *r
+	sent.URL = escaped(r.URL)
+	m := t.forMatching(&sent)
 	h, pattern := t.mux.Handler(m)
 	found, ok := h.(*route)
 	if !ok {
@@ -37,7 +39,7 @@ func (t *Table) Match(r *http.Request) Match {
 	one := http.NewServeMux()
 	one.HandleFunc(pattern, func(_ http.ResponseWriter, matched *http.Request) { match.Request = matched })
 	one.ServeHTTP(&answerHead{header: make(http.Header)}, m)
-	u := *r.URL
+	u := *sent.URL
 	strip(&u, found.StripPrefix)
 	match.URL = &u
 	return match

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -73,16 +74,40 @@ func ambiguous(u *url.URL) bool {
 	return false
 }
 
-// forMatching returns the request for the table's [http.ServeMux]: usually r itself. The mux would redirect a path with
+// forMatching returns the request for the mux: usually r itself. A path that is /orders/ to the mux, and that was sent as
+// /orders, gets its slash: the mux would redirect.
+func (t *Table) forMatching(r *http.Request) *http.Request {
+	m := canonical(r)
+	if !t.redirects || strings.HasSuffix(m.URL.Path, "/") || t.routeOf(m) != nil {
+		return m
+	}
+	below := *m
+	u := *m.URL
+	setPath(&u, u.EscapedPath()+"/")
+	below.URL = &u
+	if t.routeOf(&below) == nil {
+		return m
+	}
+	return &below
+}
+
+// routeOf returns the route that the mux finds, or nil.
+func (t *Table) routeOf(r *http.Request) *route {
+	h, _ := t.mux.Handler(r)
+	found, _ := h.(*route)
+	return found
+}
+
+// canonical returns the request in the form that the mux compares: usually r itself. The mux would redirect a path with
 // two slashes in a row, and it compares hosts byte by byte, so that "API.example.com" would pass by the routes of
 // api.example.com. So r is copied if slashes must be merged, or the host must be in lower case or without a dot at its
 // end. What goes to the upstream is what the client has sent.
-func forMatching(r *http.Request) *http.Request {
+func canonical(r *http.Request) *http.Request {
 	host := strings.ToLower(r.Host) // returns r.Host itself if there is nothing to do
 	if name, port := cutPort(host); strings.HasSuffix(name, ".") {
 		host = strings.TrimSuffix(name, ".") + port
 	}
-	double := strings.Contains(r.URL.Path, "//")
+	double := strings.Contains(r.URL.Path, "//") && strings.Contains(r.URL.EscapedPath(), "//") // and not "%2F/"
 	if host == r.Host && !double && r.URL.Path != "" {
 		return r
 	}
@@ -91,8 +116,7 @@ func forMatching(r *http.Request) *http.Request {
 	u := *r.URL
 	copied.URL = &u
 	if double {
-		u.RawPath = mergeSlashes(u.EscapedPath())
-		u.Path = mergeSlashes(u.Path)
+		setPath(&u, mergeSlashes(u.EscapedPath()))
 	}
 	if u.Path == "" { // the absolute form of a request can be without a path
 		u.Path = "/"
@@ -126,13 +150,37 @@ func strip(u *url.URL, prefix string) {
 	for range strings.Count(prefix, "/") + 1 {
 		_, rest, _ = strings.Cut(strings.TrimPrefix(rest, "/"), "/")
 	}
-	rest = "/" + rest
-	decoded, err := url.PathUnescape(rest)
+	setPath(u, "/"+rest)
+}
+
+// setPath sets the path of u as it is written, with its escapes.
+func setPath(u *url.URL, escaped string) {
+	decoded, err := url.PathUnescape(escaped)
 	if err != nil { // cannot happen: it was decoded before
-		decoded = rest
+		decoded = escaped
 	}
-	u.Path, u.RawPath = decoded, rest
+	u.Path, u.RawPath = decoded, escaped
 	if u.EscapedPath() == (&url.URL{Path: decoded}).EscapedPath() {
 		u.RawPath = "" // the usual form
 	}
+}
+
+// escaped returns u, or a copy in which what must be escaped is: a client can send a quotation mark or ü as it is. net/url
+// then forgets how the path was written, and %2F would become a slash.
+func escaped(u *url.URL) *url.URL {
+	if u.RawPath == "" || u.RawPath == u.EscapedPath() {
+		return u
+	}
+	var b strings.Builder
+	for i := range len(u.RawPath) {
+		switch c := u.RawPath[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte("-._~!$&'()*+,;=:@[]/%", c) >= 0:
+			b.WriteByte(c)
+		default:
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	copied := *u
+	copied.RawPath = b.String()
+	return &copied
 }

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +131,10 @@ func TestPaths(t *testing.T) {
 		"/a...b/..c":           "/a...b/..c",
 		"http://other/x?y":     "/x?y",
 		"http://other":         "/",
+		"/plain%2F/a":          "/plain%2F/a", // no slash for the routes, or it would have the route of /plain/
+		"/plain/%2F/a//b":      "/base/plain/%2F/a//b",
+		"/plain/a%2Fb\"c":      "/base/plain/a%2Fb%22c",
+		"/api/a%2Fb{ü}":        "/a%2Fb%7B%C3%BC%7D",
 	} {
 		resp, _ := raw(t, g, "GET "+sent+" HTTP/1.1\r\nHost: other\r\n\r\n")
 		assert.Equal(t, want, decoded(t, resp).URI, sent)
@@ -163,6 +168,51 @@ func TestPaths(t *testing.T) {
 	resp, _ := raw(t, g, "CONNECT other:443 HTTP/1.1\r\nHost: other:443\r\n\r\n")
 	_ = resp.Body.Close()
 	assert.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)
+}
+
+// TestPaths_NoRedirect has routes for which a ServeMux redirects a path without a slash at its end.
+func TestPaths_NoRedirect(t *testing.T) {
+	back := serve(t, http.HandlerFunc(echo))
+	g := gateway(t, TableOptions{Routes: []Route{
+		{Match: "a.test/rest/{path...}", Upstream: to(t, back.URL+"/a")}, // with a host, so that it does not conflict with the third
+		{Match: "/only/{$}", Upstream: to(t, back.URL+"/b")},
+		{Match: "/{x}/y/", Upstream: to(t, back.URL+"/c")},
+		{Match: "/v/{w}", Upstream: to(t, back.URL+"/d")}, // conflicts with /{x}/y
+		{Match: "/{rest...}", Upstream: to(t, back.URL+"/e")},
+	}})
+	for sent, want := range map[string]string{
+		"/rest":      "/a/rest",
+		"/rest/":     "/a/rest/",
+		"/only":      "/b/only",
+		"/only/":     "/b/only/",
+		"/only/z":    "/e/only/z",
+		"/x/y":       "/c/x/y",
+		"/x%2Fx//y":  "/c/x%2Fx//y",
+		"/x/y/z":     "/c/x/y/z",
+		"/v/y":       "/d/v/y",
+		"/v/y/":      "/c/v/y/",
+		"/x/":        "/e/x/",
+		"/something": "/e/something",
+	} {
+		resp, _ := raw(t, g, "GET "+sent+" HTTP/1.1\r\nHost: a.test\r\n\r\n")
+		assert.Equal(t, want, decoded(t, resp).URI, sent)
+	}
+}
+
+// TestUnreachable_Timeout checks the status of a connection that cannot be made in time: nothing was asked, so there is no answer
+// to be late.
+func TestUnreachable_Timeout(t *testing.T) {
+	base, err := upstream.NewTransport(upstream.TransportOptions{DialTimeout: 5 * time.Second})
+	require.NoError(t, err)
+	base.DialContext = func(context.Context, string, string) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
+	}
+	u := upstream.New("u", base, upstream.NewAddress(&url.URL{Scheme: "http", Host: "a"}, nil))
+	g := gateway(t, TableOptions{Routes: []Route{{Match: "/", Upstream: u}}})
+	resp, err := http.Get(g.URL)
+	require.NoError(t, err)
+	_ = resp.Body.Close()
+	assert.Equal(t, http.StatusBadGateway, resp.StatusCode)
 }
 
 func TestNewTable_Errors(t *testing.T) {
@@ -204,6 +254,24 @@ func TestForwarded(t *testing.T) {
 		assert.Equal(t, []string{"https"}, h[xForwardedProto])
 		assert.Equal(t, []string{"for=192.0.2.1"}, h["Forwarded"])
 		assert.NotContains(t, h, "X_forwarded_for", "no proxy writes that")
+	}
+}
+
+// TestForwarded_Trailer checks that the trailer makes no claims that the header cannot make.
+func TestForwarded_Trailer(t *testing.T) {
+	back := serve(t, http.HandlerFunc(echo))
+	for _, trusted := range []bool{false, true} {
+		o := TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}}
+		want := http.Header{"X-Sum": {"7"}}
+		if trusted {
+			o.Address.Trusted = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+			want["X-Forwarded-For"], want["X-Real-Ip"] = []string{"192.0.2.1"}, []string{"192.0.2.1"}
+		}
+		resp, _ := raw(t, gateway(t, o), "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: X-Forwarded-For, X-Sum\r\n\r\n"+
+			"1\r\na\r\n0\r\nX-Forwarded-For: 192.0.2.1\r\nX-Real-Ip: 192.0.2.1\r\nX-Sum: 7\r\n\r\n")
+		s := decoded(t, resp)
+		assert.Equal(t, "a", s.Body)
+		assert.Equal(t, want, s.Trailer)
 	}
 }
 
@@ -576,4 +644,36 @@ func TestQuotaFieldsOnce(t *testing.T) {
 	_ = resp.Body.Close()
 	assert.Equal(t, []string{"5"}, resp.Header.Values("X-RateLimit-Limit"))
 	assert.Equal(t, "7", resp.Header.Get("X-RateLimit-Other"))
+}
+
+// TestEarlyHints checks that the fields of the policies are in the answer, and not in the 1xx answers before it.
+func TestEarlyHints(t *testing.T) {
+	back := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "</a.css>")
+		w.Header().Set("X-RateLimit-Limit", "1000")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Del("Link")
+		w.WriteHeader(http.StatusOK)
+	}))
+	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
+		Headers:  weirhttp.Legacy,
+		Policies: map[string]weirhttp.Policy{"all": {Limiter: weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Hour}))}},
+	}))
+	g := gateway(t, TableOptions{Limits: limits, Routes: []Route{{Match: "/", Upstream: to(t, back.URL), Policies: []string{"all"}}}})
+	resp, rest := raw(t, g, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	for range 2 {
+		_ = resp.Body.Close()
+		assert.Equal(t, http.StatusEarlyHints, resp.StatusCode)
+		assert.Equal(t, "</a.css>", resp.Header.Get("Link"))
+		assert.Equal(t, []string{"1000"}, resp.Header.Values("X-RateLimit-Limit"), "of the upstream")
+		var err error
+		resp, err = http.ReadResponse(rest, nil)
+		require.NoError(t, err)
+	}
+	_ = resp.Body.Close()
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+	assert.Empty(t, resp.Header.Get("Link"))
+	assert.Equal(t, []string{"5"}, resp.Header.Values("X-RateLimit-Limit"))
+	assert.Equal(t, []string{"4"}, resp.Header.Values("X-RateLimit-Remaining"))
 }

@@ -22,7 +22,7 @@ type request struct {
 	table  *Table        // the version that the request runs on; nil before the pipeline has chosen it
 	route  *route        // nil: no route matches
 	routed *http.Request // as the mux has matched it, with the values of the path; nil: no route matches
-	sent   *url.URL      // what the client has asked for, which can differ from what the routes match; see forMatching
+	sent   *url.URL      // what the client has asked for, which can differ from what the routes match; see canonical
 	host   string        // likewise
 	trust  bool          // the peer is a trusted proxy
 
@@ -61,7 +61,8 @@ type response struct {
 	http.ResponseWriter
 	status int // 0: the answer has not begun
 	bytes  int64
-	body   *duplexBody // of the request, if the answer can begin before the client has sent it
+	body   *duplexBody  // of the request, if the answer can begin before the client has sent it
+	paced  *pacedWriter // can be nil
 }
 
 // duplex lets the answer begin before the body of the request has been read, if the length of the body is not known.
@@ -108,13 +109,19 @@ func (w *response) WriteHeader(status int) {
 
 func (w *response) Write(p []byte) (int, error) {
 	w.begin(http.StatusOK)
+	w.paced.begin()
 	n, err := w.ResponseWriter.Write(p)
+	w.paced.end()
 	w.bytes += int64(n)
 	return n, err
 }
 
 // Flush is here because handlers look for [http.Flusher], and Unwrap is for [http.ResponseController].
-func (w *response) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+func (w *response) Flush() {
+	w.paced.begin()
+	_ = http.NewResponseController(w.ResponseWriter).Flush()
+	w.paced.end()
+}
 
 // Unwrap is for [http.ResponseController].
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httputil"
+	"slices"
 	"strings"
 	"sync"
 
@@ -82,15 +84,47 @@ func (t *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // forward sends an admitted request to the upstream.
 func (t *route) forward(w http.ResponseWriter, r *http.Request) {
-	requestOf(r.Context()).answered = w.Header()
+	x := requestOf(r.Context())
+	x.answered = maps.Clone(w.Header())
 	if t.repeats {
 		if err := makeRepeatable(r); err != nil {
 			t.failed(w, r, err)
 			return
 		}
 	}
-	t.proxy.ServeHTTP(w, r)
+	t.proxy.ServeHTTP(&finalHeader{ResponseWriter: w, answered: x.answered}, r)
 }
+
+// A finalHeader keeps the fields that the policies have set for the answer itself. To pass on a 1xx answer, such as 103 Early
+// Hints, net/http/httputil adds its fields to theirs and then removes all.
+type finalHeader struct {
+	http.ResponseWriter
+	answered http.Header // of the policies
+	interim  bool        // their fields are not in the header
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *finalHeader) WriteHeader(status int) {
+	h := w.Header()
+	switch interim := status < 200 && status != http.StatusSwitchingProtocols; {
+	case interim && !w.interim:
+		w.interim = true
+		for name, values := range w.answered {
+			if h[name] = h[name][len(values):]; len(h[name]) == 0 {
+				delete(h, name)
+			}
+		}
+	case !interim && w.interim:
+		w.interim = false
+		for name, values := range w.answered {
+			h[name] = slices.Concat(values, h[name])
+		}
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for [http.ResponseController].
+func (w *finalHeader) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // rewrite makes the request for the upstream, which then sets scheme and host. It runs after net/http/httputil has
 // removed the hop-by-hop fields, so that a client cannot have the fields removed that it sets.
@@ -114,6 +148,7 @@ func (t *route) rewrite(p *httputil.ProxyRequest) {
 	}
 	p.Out.GetBody = p.In.GetBody
 	p.Out.Trailer = p.In.Trailer // shared, because net/http fills it in when the body has been read
+	p.Out.Body = t.table.trust.trailers(p, x)
 	t.table.trust.forward(p, x, t.StripPrefix)
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,6 +25,8 @@ type pacedBody struct {
 	connection    *http.ResponseController
 	stall, linger time.Duration
 
+	complete atomic.Bool // the body was read to its end
+
 	mu   sync.Mutex
 	over bool // the deadline is no longer for this body to set
 }
@@ -34,10 +37,16 @@ func (h *Handler) paced(w http.ResponseWriter, r *http.Request) (body io.ReadClo
 		return r.Body, func() {}
 	}
 	b := &pacedBody{ReadCloser: r.Body, connection: http.NewResponseController(w), stall: h.stall, linger: h.linger}
-	if r.ContentLength < 0 {
-		return r.Body, b.end
+	if r.ContentLength > 0 {
+		return b, b.end
 	}
-	return b, b.end
+	if d, ok := r.Body.(*duplexBody); ok {
+		return d, func() {
+			b.complete.Store(d.complete.Load())
+			b.end()
+		}
+	}
+	return r.Body, b.end
 }
 
 // Read lifts the deadline after a Read that has not failed: net/http reads from the connection to notice that the client
@@ -47,6 +56,9 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	switch {
 	case err == nil || err == io.EOF:
+		if err == io.EOF {
+			b.complete.Store(true)
+		}
 		b.allow(time.Time{})
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		b.release()
@@ -74,9 +86,13 @@ func (b *pacedBody) allow(until time.Time) {
 	}
 }
 
-// end bounds what net/http reads of the body after the handler.
+// end bounds what net/http reads of the body after the handler. If the body is complete, there must be no deadline: net/http
+// then reads from the connection to notice that the client goes away, and would take a client that is slow to read its
+// answer for one that has gone. The context of every later request on the connection would have ended before it began.
 func (b *pacedBody) end() {
-	b.allow(time.Now().Add(b.linger))
+	if !b.complete.Load() {
+		b.allow(time.Now().Add(b.linger))
+	}
 	b.release()
 }
 
@@ -85,6 +101,72 @@ func (b *pacedBody) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.over = true
+}
+
+// A pacedWriter resets the stream of an answer over HTTP/2 of which the client takes nothing for stall. Each stream has a window of
+// its own: a client that does not open it holds its request although the connection can be written, which is all that
+// a [listener] bounds. A pacedWriter that is nil does nothing.
+type pacedWriter struct {
+	connection *http.ResponseController
+	stall      time.Duration
+
+	mu    sync.Mutex
+	timer *time.Timer // nil before the first write
+	began time.Time   // of the write; zero: there is none
+}
+
+func newPacedWriter(w http.ResponseWriter, r *http.Request, stall time.Duration) *pacedWriter {
+	if r.ProtoMajor != 2 {
+		return nil
+	}
+	return &pacedWriter{connection: http.NewResponseController(w), stall: stall}
+}
+
+// begin begins a write.
+func (p *pacedWriter) begin() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.began = time.Now()
+	if p.timer == nil {
+		p.timer = time.AfterFunc(p.stall, p.expire)
+	} else {
+		p.timer.Reset(p.stall)
+	}
+}
+
+// end ends a write: a stream can be silent for as long as it likes.
+func (p *pacedWriter) end() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.began = time.Time{}
+	p.timer.Stop()
+}
+
+// expire resets the stream, unless the write has ended, or is a later one.
+func (p *pacedWriter) expire() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.began.IsZero() && time.Since(p.began) >= p.stall {
+		_ = p.connection.SetWriteDeadline(p.began) // a deadline in the past resets at once
+	}
+}
+
+// last bounds what net/http writes of the answer after the handler.
+func (p *pacedWriter) last() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.timer != nil { // without a body there is nothing to wait for
+		_ = p.connection.SetWriteDeadline(time.Now().Add(p.stall))
+	}
 }
 
 // NewListener returns a listener whose connections fail if the client takes nothing of an answer for a minute: otherwise

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/weir-go/weir/pipeline"
@@ -47,7 +48,9 @@ type Route struct {
 	// Policies are the names of all policies of the route, in the order in which they are asked.
 	Policies []string
 	// Pipeline runs the attempts; nil: there is one attempt.
-	Pipeline    *pipeline.Pipeline
+	Pipeline *pipeline.Pipeline
+	// Limiters says more of the limiters in Pipeline, by the source of their strategy.
+	Limiters    map[string]Limiter
 	StripPrefix string
 }
 
@@ -61,6 +64,8 @@ type Table struct {
 	policies map[string]Policy
 	log      *accesslog.Log // can be nil
 	routes   []*route
+
+	redirects bool // the mux can redirect; see [Table.forMatching]
 }
 
 // NewTable returns a Table. The error says what is wrong with the patterns.
@@ -81,13 +86,25 @@ func NewTable(o *TableOptions) (*Table, error) {
 		t.routes = append(t.routes, made)
 	}
 	for _, r := range t.routes {
-		// Without this, the mux would redirect /orders to /orders/ if that is a pattern. If the other pattern cannot be
-		// registered because it conflicts, it is that one which decides.
-		if short, ok := strings.CutSuffix(r.Match, "/"); ok && strings.Contains(short, "/") {
-			_ = register(t.mux, short, r)
+		// Without this, the mux would redirect /orders to /orders/ if that is a pattern. If the other pattern conflicts, such
+		// as /{a}/b with /c/{d}, it is registered for no path, and forMatching must look.
+		if short, ok := withoutSlash(r.Match); ok && register(t.mux, short, r) != nil {
+			t.redirects = true
 		}
 	}
 	return t, nil
+}
+
+// slashAtEnd matches the end of a pattern for whose path without a slash at its end the mux redirects.
+var slashAtEnd = regexp.MustCompile(`/(?:\{\$\}|\{[^{}/]+\.\.\.\})?$`)
+
+// withoutSlash returns the pattern without the slash at its end, and what can follow it, such as {$}.
+func withoutSlash(pattern string) (short string, ok bool) {
+	at := slashAtEnd.FindStringIndex(pattern)
+	if at == nil || !strings.Contains(pattern[:at[0]], "/") {
+		return "", false
+	}
+	return pattern[:at[0]], true
 }
 
 // register registers a handler, and returns the panic of the mux as an error. Hosts are compared in lower case.
@@ -145,10 +162,14 @@ func (t *Table) Describe() (options, state any) {
 func (t *Table) serve(w http.ResponseWriter, r *http.Request, x *request) {
 	x.trust = t.trust.trusts(r)
 	x.client = t.trust.address(r)
+	if u := escaped(r.URL); u != r.URL {
+		copied := *r
+		copied.URL, r = u, &copied
+	}
 	x.sent, x.host = r.URL, r.Host
 	if status, err := refusal(r); err != nil {
 		t.answer(w, x, status, 0, err)
 		return
 	}
-	t.mux.ServeHTTP(w, forMatching(r))
+	t.mux.ServeHTTP(w, t.forMatching(r))
 }

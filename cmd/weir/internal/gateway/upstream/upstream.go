@@ -5,6 +5,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"iter"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -62,6 +63,17 @@ func New(name string, base http.RoundTripper, addresses ...*Address) *Upstream {
 // Name returns the name of the upstream.
 func (u *Upstream) Name() string { return u.name }
 
+// Circuits yields the addresses with the pipelines that have their circuit breakers. A pipeline can be nil.
+func (u *Upstream) Circuits() iter.Seq2[string, *pipeline.Pipeline] {
+	return func(yield func(string, *pipeline.Pipeline) bool) {
+		for _, a := range u.addresses {
+			if !yield(a.name, a.pipeline) {
+				return
+			}
+		}
+	}
+}
+
 // RoundTrip sends r to one of the addresses. It changes the URL and the body of r, which must be the caller's own copy. Unlike other
 // transports it does not close a body that it has not read, so that the caller can send it elsewhere.
 func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -99,7 +111,7 @@ func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		if _, ok := errors.AsType[*ClientError](err); ok {
 			return nil, err
 		}
-		if c.another() && r.Context().Err() == nil && notSent(err) {
+		if c.another() && r.Context().Err() == nil && NotSent(err) {
 			continue
 		}
 		return nil, err
@@ -159,8 +171,8 @@ func (a *Address) locate(u *url.URL) {
 	u.Path = a.path + u.Path
 }
 
-// notSent reports whether err says that there was no connection to send anything on.
-func notSent(err error) bool {
+// NotSent reports whether err says that there was no connection to send anything on.
+func NotSent(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
 }

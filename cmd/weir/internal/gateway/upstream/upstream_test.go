@@ -2,14 +2,18 @@ package upstream
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -224,6 +228,121 @@ func TestExchange_LateConcurrentSafe(t *testing.T) {
 		assert.Zero(t, a.running.Load())
 	}
 }
+
+// TestTransport_TLS checks that a request goes on to the next address if the handshake of TLS fails, or takes too long.
+func TestTransport_TLS(t *testing.T) {
+	up := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Proto)
+	}))
+	up.EnableHTTP2 = true
+	up.StartTLS()
+	defer up.Close()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
+	require.NoError(t, err)
+	defer silent.Close()
+	plain := httptest.NewServer(nil)
+	defer plain.Close()
+	for _, down := range []string{"https://" + silent.Addr().String(), strings.Replace(plain.URL, "http:", "https:", 1)} {
+		base, err := NewTransport(TransportOptions{DialTimeout: 200 * time.Millisecond})
+		require.NoError(t, err)
+		base.TLSClientConfig.RootCAs = x509.NewCertPool()
+		base.TLSClientConfig.RootCAs.AddCert(up.Certificate())
+		u := New("test", base, newUpstream(t, nil, down, up.URL).addresses...)
+		for range 5 {
+			resp, err := u.RoundTrip(newRequest(t, t.Context(), strings.NewReader("body")))
+			require.NoError(t, err, down)
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			_ = resp.Body.Close()
+			assert.Equal(t, "HTTP/2.0", string(body))
+		}
+		_ = base.Close()
+	}
+}
+
+// A silencedConn can lose its server without a word.
+type silencedConn struct {
+	net.Conn
+	gone   *atomic.Bool
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (c *silencedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.gone.Load() {
+		<-c.closed
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+func (c *silencedConn) Write(p []byte) (int, error) {
+	if c.gone.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *silencedConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// TestTransport_DeadConnection checks that requests over HTTP/2 do not go on failing on a connection whose server has gone
+// without closing it.
+func TestTransport_DeadConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var servers []*http.Server
+		var gone []*atomic.Bool
+		base, err := NewTransport(TransportOptions{H2C: true})
+		require.NoError(t, err)
+		defer base.Close()
+		base.DialContext = func(context.Context, string, string) (net.Conn, error) {
+			client, server := net.Pipe()
+			s := &http.Server{Protocols: new(http.Protocols), Handler: http.NotFoundHandler()} //nolint:gosec // in a test
+			s.Protocols.SetUnencryptedHTTP2(true)
+			go s.Serve(&oneConn{c: server}) //nolint:errcheck // it ends with the connection
+			servers, gone = append(servers, s), append(gone, new(atomic.Bool))
+			return &silencedConn{Conn: client, gone: gone[len(gone)-1], closed: make(chan struct{})}, nil
+		}
+		ask := func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://a/", nil)
+			require.NoError(t, err)
+			resp, err := base.RoundTrip(r)
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			return err
+		}
+		require.NoError(t, ask())
+		gone[0].Store(true)
+		require.ErrorIs(t, ask(), context.DeadlineExceeded)
+		time.Sleep(pingAfter + pingTimeout)
+		require.NoError(t, ask())
+		assert.Len(t, gone, 2)
+		base.CloseIdleConnections()
+		for _, s := range servers {
+			_ = s.Close()
+		}
+	})
+}
+
+// A oneConn is a listener with one connection.
+type oneConn struct{ c net.Conn }
+
+func (l *oneConn) Accept() (net.Conn, error) {
+	c := l.c
+	if l.c = nil; c == nil {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (l *oneConn) Close() error   { return nil }
+func (l *oneConn) Addr() net.Addr { return &net.UnixAddr{} }
 
 func TestNewTransport_Files(t *testing.T) {
 	_, err := NewTransport(TransportOptions{CA: t.TempDir() + "/none"})
