@@ -42,9 +42,10 @@ test: export WEIR_REQUIRE_MODULES = 1
 test: format words vet fix modules standalone architecture api-check release-check platforms bench-once unit ## run every check and every test
 
 .PHONY: quick
-quick: format vet ## what to run while you work: gofmt, go vet, and the root module's tests without servers
-	@echo "== quick: go test ./..."
-	$(GO) test ./...
+quick: format ## what to run while you work: gofmt, and go vet and the tests of the root module, without servers
+	@echo "== quick: go vet and go test of the root module"
+	$(GO) vet ./...
+	$(GO) test -vet=off ./...
 
 .PHONY: format
 format: ## fail where gofmt would change something
@@ -72,13 +73,11 @@ modules: ## fail where go mod tidy would change something
 	@echo "== modules: go mod tidy -diff"
 	for dir in $(MODULES) $(TOOLS); do GOWORK=off $(GO) -C "$$dir" mod tidy -diff; done
 
+# go vet type-checks every package, tests included, against the versions that its go.mod names, and links no program.
 .PHONY: standalone
-standalone: ## build the nested modules as if there were no go.work
+standalone: ## check the nested modules as if there were no go.work
 	@echo "== standalone: nested modules with GOWORK=off"
-	for dir in $(NESTED); do
-		GOWORK=off $(GO) -C "$$dir" build -o /dev/null ./...
-		GOWORK=off $(GO) -C "$$dir" vet ./...
-	done
+	for dir in $(NESTED); do GOWORK=off $(GO) -C "$$dir" vet ./...; done
 
 # The systems that weir is checked for, tests included. The root module's tests also run where an int has 32 bits: an
 # amd64 processor runs linux/386 as it is, without the tests that take long: unit has them. Of NOT386, the first look at
@@ -98,7 +97,7 @@ platforms: ## compile and vet for every platform; run the root's tests with an i
 	echo "== platforms: go test as linux/386"
 	export CGO_ENABLED=0 GOARCH=386
 	$(GO) build ./...
-	$(GO) test -vet=off -short $$($(GO) list ./... | grep -vE '/($(NOT386))$$')
+	$(GO) test -vet=off -short -parallel=8 $$($(GO) list ./... | grep -vE '/($(NOT386))$$')
 
 .PHONY: architecture
 architecture: ## who may import whom
@@ -136,15 +135,15 @@ servers: ## install the servers and the browser for the tests, where that can be
 # server is missing they skip themselves, saying so; where all are there, none may. REALTIME are packages whose tests
 # go by real time. They run when the others are done, and what fails runs again alone: on a slow machine an
 # answer comes too late while other tests compute. Of the others, the packages that take long come first, so that short
-# ones run beside them.
-LONG     = ./jobs ./limiter ./store
-REALTIME = ./store/weirpostgres ./store/weirredis ./transport/weirhttp ./cmd/weir ./internal/browsertest ./examples/partner ./examples/deploytest
+# ones run beside them. Most tests that call t.Parallel wait, so more of them run at once than there are processors.
+LONG     = ./limiter ./store
+REALTIME = ./store/weirpostgres ./store/weirredis ./jobs ./transport/weirhttp ./cmd/weir ./internal/browsertest ./examples/partner ./examples/deploytest
 .PHONY: unit
 unit: servers ## every test of every module under the race detector
 	@echo "== unit: go test -race work"
 	if scripts/servers check; then export WEIR_REQUIRE_SERVERS=1; fi
 	realtime=$$($(GO) list $(REALTIME))
-	$(GO) run ./internal/testreport -race -vet=off $(LONG) $$($(GO) list work | grep -vxF "$$realtime")
+	$(GO) run ./internal/testreport -race -vet=off -parallel=8 $(LONG) $$($(GO) list work | grep -vxF "$$realtime")
 	$(GO) run ./internal/testreport -again -race -vet=off -p=2 -parallel=3 $(REALTIME)
 
 .PHONY: bench

@@ -103,12 +103,20 @@ func stateString(state any) string {
 		return shorten(s.String(), maxFieldText)
 	}
 	if v := reflect.ValueOf(state); v.CanInt() && v.Type().Name() == "Partitions" {
-		return fmt.Sprintf("%d keys", v.Int())
+		return keysText(v.Int())
 	}
 	if f := fieldsOf(state); len(f) > 0 {
 		return shorten(f.String(), maxFieldText)
 	}
 	return shorten(fmt.Sprint(state), maxFieldText)
+}
+
+// keysText returns how many keys there are, in words.
+func keysText(n int64) string {
+	if n == 1 {
+		return "1 key"
+	}
+	return fmt.Sprintf("%d keys", n)
 }
 
 // rateText returns a rate with as many digits as make sense.

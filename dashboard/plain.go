@@ -84,7 +84,7 @@ func (v *view) writeLimiters(b *bytes.Buffer) {
 	for _, l := range v.Limiters {
 		free, limits := optional(l.Available), cmp.Or(l.Limits, l.Options.String())
 		if l.Partitions != nil {
-			free = fmt.Sprintf("%d keys", *l.Partitions)
+			free = keysText(int64(*l.Partitions))
 		}
 		if o := l.Override; o != nil {
 			limits += fmt.Sprintf(" (override by %s until %s: %s; the configuration says %s)", o.By, o.Until.Format(time.RFC3339), o.Reason, l.Configured)

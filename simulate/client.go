@@ -18,7 +18,8 @@ type Clients struct {
 type Reaction struct {
 	// MaxRetries is how often a client tries again. 0 means that it gives up.
 	MaxRetries int
-	// Delay is how long it waits before it tries again. 0 means that it tries at once.
+	// Delay is how long it waits before it tries again. 0 means that it tries at once; after a thousand retries it waits a
+	// millisecond.
 	Delay time.Duration
 	// Backoff is how the delays grow. The zero value is [retry.Constant].
 	Backoff retry.Backoff

@@ -85,6 +85,7 @@ func (c *client) do() {
 	r.began(&c.request)
 	for attempt := 0; ; attempt++ {
 		r.offers(&c.request, attempt)
+		c.task.passes, c.task.pause = 0, 0
 		err := c.execute(p)
 		c.task.Take()
 		r.ended(&c.request, err)
@@ -129,8 +130,15 @@ func (c *client) reaction(err error, attempt int) (delay time.Duration, again bo
 			delay = d
 		}
 	}
-	return max(delay, o.delay(attempt, c.random.Rand)), true
+	delay = max(delay, o.delay(attempt, c.random.Rand))
+	if attempt >= mostAtOnce {
+		delay = max(delay, longestPause)
+	}
+	return delay, true
 }
+
+// mostAtOnce is how often a client tries again at once. After that it waits a little, so that the simulation goes on.
+const mostAtOnce = 1000
 
 // delay returns the delay after an attempt, which is counted from 0.
 func (o *Reaction) delay(attempt int, r *rand.Rand) time.Duration {

@@ -15,9 +15,9 @@ import (
 // File returns a Config of the pipelines of a configuration file, as package reload reads it. name is the name of the file
 // for messages.
 //
-// A file can name functions and stores of its program. register registers those that are known here; it is called for
-// each instance, and can be nil. For each other name that the pipeline needs, Result.Assumed says what the simulation
-// uses in its place:
+// A file can name functions and stores of its program. The function register registers what is known here. It is called
+// for each instance, and can be nil. For each other name that the pipeline needs, Result.Assumed says what the simulation
+// uses in place of what the program registers:
 //
 //	key       the key of the simulated request, see [Key]
 //	permits   the cost of the simulated request, see [Cost]
@@ -55,8 +55,8 @@ func File(name string, data []byte, register func(s *Setup, k *reload.Kinds)) Co
 	}
 }
 
-// need adds the pipeline of that name and those that are embedded in it to needed, and says which of their limiters are in
-// stores. It reports whether it is in the list of pipelines of f.
+// need adds the pipeline of that name and the pipelines in it to needed, and says which of their limiters are in stores. It
+// reports whether it is in the list of pipelines of f.
 func (s *Setup) need(f *reload.File, pipeline string, needed map[string]bool) bool {
 	if !slices.Contains(f.Pipelines(), pipeline) {
 		return false

@@ -53,8 +53,8 @@ type Counts struct {
 	Admitted int64 `json:"admitted"`
 	// Queued is how many executions waited for a permit.
 	Queued int64 `json:"queued"`
-	// Rejected is how many executions ended with a rejection by a limiter, a circuit breaker or another strategy that does
-	// not call the service. A timeout is no rejection.
+	// Rejected is how many executions ended with a rejection by a limiter, a circuit breaker or another strategy. A timeout
+	// is no rejection.
 	Rejected int64 `json:"rejected"`
 	// Succeeded is how many executions ended without an error.
 	Succeeded int64 `json:"succeeded"`

@@ -35,6 +35,8 @@ type task struct {
 	resume  chan struct{}
 	closed  bool
 
+	passes int           // how often it went on in this turn
+	pause  time.Duration // the last one because of too many passes
 	asking bool          // whether it is in front of a limiter
 	asked  time.Duration // since when
 }
@@ -53,7 +55,10 @@ func taskOf(ctx context.Context) *task {
 func (t *task) Take() {
 	s := t.turns
 	if s.holder.Load() == t {
-		return
+		if t.passes++; t.passes < mostPasses {
+			return
+		}
+		t.rest()
 	}
 	s.ask(t)
 	select {
@@ -61,6 +66,21 @@ func (t *task) Take() {
 	default:
 	}
 	t.await()
+}
+
+// A retry without a delay and without an end would go on forever at one instant. So a task that passes mostPasses gates
+// in a turn rests, longer each time.
+const (
+	mostPasses    = 10_000
+	shortestPause = time.Microsecond
+	longestPause  = time.Millisecond
+)
+
+// rest lets some time pass.
+func (t *task) rest() {
+	t.passes = 0
+	t.pause = min(max(2*t.pause, shortestPause), longestPause)
+	time.Sleep(t.pause)
 }
 
 // await waits until t has the turn. If the run has ended, await ends the goroutine.

@@ -183,7 +183,9 @@ func (c *command) simulateFile(s *simulation, name string) (*simulate.Result, in
 	if scenario.Pipeline, err = pipelineOf(f, scenario.Pipeline); err != nil {
 		return nil, c.refuse(fmt.Errorf("%s: %w", name, err))
 	}
-	scenario.Config = simulate.File(name, content, registerGateway)
+	scenario.Config = simulate.File(name, content, func(s *simulate.Setup, k *reload.Kinds) {
+		gatewayconfig.Register(k, gatewayconfig.Simulated(s, scenario.Pipeline))
+	})
 	var done func()
 	scenario.Progress, done = c.progress(name, scenario.Load)
 	r, err := simulate.Run(context.Background(), scenario)
@@ -227,9 +229,13 @@ func (c *command) writeReport(s *simulation, r report) error {
 	return nil
 }
 
-// pipelineOf returns the name of the pipeline to simulate: the one that the flags name, or else the only one.
+// pipelineOf returns the name of the pipeline to simulate: the one that the flags name, or else the only one. The routes of
+// a gateway count as pipelines.
 func pipelineOf(f *reload.File, name string) (string, error) {
 	all := f.Pipelines()
+	if g, ok := reload.SectionOf[gatewayconfig.Gateway](f, gatewayconfig.Field); ok {
+		all = append(all, g.RoutePipelines()...)
+	}
 	switch {
 	case len(all) == 0:
 		return "", errors.New("it has no pipelines")
@@ -242,10 +248,4 @@ func pipelineOf(f *reload.File, name string) (string, error) {
 	default:
 		return name, nil
 	}
-}
-
-// registerGateway registers what a file of weir gateway can have. Keys are those of the simulated requests, and stores are
-// in memory: nothing that the file names is opened.
-func registerGateway(s *simulate.Setup, k *reload.Kinds) {
-	gatewayconfig.Register(k, gatewayconfig.Simulated(s))
 }

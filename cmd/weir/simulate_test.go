@@ -136,12 +136,38 @@ gateway:
   keys: {user: {header: X-User}}
   stores: {redis: {redis: "redis://redis.invalid:6379"}}
   upstreams: {shop: {addresses: ["http://shop.invalid"]}}
-  routes: [{match: /, upstream: shop, pipeline: orders}]
+  policies:
+    few: {limiter: few, cost: 2}
+    slow: {limiter: slow, max_wait: 50ms}
+    watched: {limiter: few, shadow: true}
+  global: [few]
+  routes:
+    - {match: "GET /orders", upstream: shop, pipeline: orders}
+    - {match: /fast, upstream: shop, exempt: true, policies: [watched]}
+    - {match: /slow, upstream: shop, exempt: true, policies: [slow]}
 `
-	r := simulated(read(t, simulatedFile)+file, "-")
+	limiters := "limiters:\n  few: {partitioned: {key: user, each: {fixed_window: {permit_limit: 20, window: 1h}}}}\n" +
+		"  slow: {concurrency: {permit_limit: 1, queue_limit: 1000}}\n"
+	all := strings.Replace(read(t, simulatedFile), "limiters:\n", limiters, 1) + file
+	r := simulated(all, "-")
 	assert.Zero(t, r.status, r.err)
 	assert.Contains(t, r.out, `The key "user" is the key of the request.`)
 	assert.Contains(t, r.out, `The store "redis" is simulated in memory`)
+
+	assert.Contains(t, simulated(all, "-", "-pipeline", "none").err, "must be one of orders, health, gateway/GET /orders, gateway//fast, gateway//slow")
+	r = simulated(all, "-", "-pipeline", "gateway/GET /orders", "-keys", "uniform:1")
+	assert.Zero(t, r.status, r.err)
+	assert.Contains(t, r.out, "  orders/RateLimiter", "what the policy lets through comes to the pipeline")
+	assert.Contains(t, r.out, "629  99.2%  gateway/GET /orders/few", "10 of 639 take two of 20 permits each")
+	assert.Contains(t, r.out, `The upstream "shop" is the simulated service, without circuit breakers.`)
+	assert.Contains(t, simulated(all, "-", "-pipeline", "gateway//fast").out, "100.0% admitted", "in shadow")
+
+	r = simulated(all, "-", "-pipeline", "gateway//slow", "-o", "json", "-rate", "200")
+	var slow simulate.Result
+	require.NoError(t, json.Unmarshal([]byte(r.out), &slow), r.err)
+	assert.Positive(t, slow.Total.Rejected)
+	assert.Positive(t, slow.Total.Queued)
+	assert.LessOrEqual(t, slow.Wait.Max, 50*time.Millisecond)
 }
 
 func TestSimulate_Usage(t *testing.T) {

@@ -24,6 +24,10 @@ var excluded = map[string]string{
 
 	"registry.LimiterOptions.Validate": "a constraint that only the options of weir's own limiters meet",
 
+	"reload.Kinds.Resolve(resolve)": "of tools; called while a pipeline is built, as the functions of RegisterStrategy are, which have rows",
+
+	"simulate.File(register)": "called by the Config of a Scenario and nothing else, on the goroutine that calls the Config",
+
 	"store.New(b)":                        "the methods of the Backend have rows",
 	"backend.Backend.Close":               "called once, when the Store is closed, on the goroutine that closes it",
 	"backend.Interruptible.Interruptible": "a constant of the backend, asked when the Store is made",

@@ -126,7 +126,7 @@ func TestServer_LoadLeavesNothingBehindConcurrentSafe(t *testing.T) {
 	case testing.Short():
 		requests = 5_000
 	case raceDetector():
-		requests = 20_000 // it takes six times as long
+		requests = 10_000 // it takes six times as long
 	}
 	each := requests / clients
 	heard := newTally()
