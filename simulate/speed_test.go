@@ -1,9 +1,14 @@
 package simulate
 
 import (
+	"math"
+	"math/rand/v2"
+	"os"
+	"runtime"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -30,4 +35,50 @@ func BenchmarkRun(b *testing.B) {
 		offered += r.Total.Offered
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(offered), "ns/execution")
+}
+
+// A sampler has the size of the live heap each time that a number of calls has been served.
+type sampler struct {
+	every, calls int
+	live         []uint64
+}
+
+func (s *sampler) Duration(r *rand.Rand) time.Duration {
+	if s.calls++; s.calls%s.every == 0 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		s.live = append(s.live, m.HeapAlloc)
+	}
+	return Exponential{20 * time.Millisecond}.Duration(r)
+}
+
+func (s *sampler) Validate() error { return nil }
+
+// What a run keeps is of the requests in flight, the intervals and the keys; of each request that has ended, it is a bit.
+func TestRun_Memory(t *testing.T) {
+	s := busy(2 * time.Minute)
+	service := &sampler{every: 10_000}
+	s.Service.Latency = service
+	_, err := Run(t.Context(), s)
+	require.NoError(t, err)
+	live := service.live
+	require.Greater(t, len(live), 8)
+	assert.Less(t, live[len(live)-1], live[2]+1<<20, "bytes: %v", live)
+}
+
+// TestRun_Speed says how long ten minutes of 1,000 requests a second take. WEIR_SIMULATE_SPEED=1 runs it: it goes by real
+// time.
+func TestRun_Speed(t *testing.T) {
+	if os.Getenv("WEIR_SIMULATE_SPEED") == "" {
+		t.Skip("set WEIR_SIMULATE_SPEED=1 on a machine that does nothing else")
+	}
+	best := time.Duration(math.MaxInt64)
+	for range 3 {
+		began := time.Now()
+		_, err := Run(t.Context(), busy(10*time.Minute))
+		require.NoError(t, err)
+		best = min(best, time.Since(began))
+	}
+	assert.Less(t, best, 10*time.Second)
 }
