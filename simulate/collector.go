@@ -20,8 +20,9 @@ const keptKeys = 1_000_000
 type collector struct {
 	result  *Result
 	since   func() time.Duration
-	waiting int64 // executions that wait for a permit
-	running int64 // calls that the service has
+	answer  time.Duration // how long a limiter can take to answer an execution that does not wait
+	waiting int64         // executions that wait for a permit
+	running int64         // calls that the service has
 	latency histogram
 	wait    histogram
 	series  []point
@@ -133,7 +134,7 @@ func (c *collector) answered(t *task) (d time.Duration, ok bool) {
 	t.asking = false
 	c.waiting--
 	d = c.since() - t.asked
-	if d > 0 && !t.request.queued {
+	if d > c.answer && !t.request.queued {
 		t.request.queued = true
 		c.count(func(n *Counts) { n.Queued++ })
 	}

@@ -29,6 +29,9 @@ type storeKey struct {
 // answer comes at the moment of a tick or an arrival.
 const storeSpread = 2018 * time.Nanosecond
 
+// storeAnswer is how long the answer of a store can take, with that to a call before it.
+const storeAnswer = 3 * time.Millisecond
+
 // A memory is what one instance has of a Memory: the way to it, and the random numbers of its Store.
 type memory struct {
 	*storetest.Memory

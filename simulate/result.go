@@ -51,7 +51,7 @@ type Counts struct {
 	Offered int64 `json:"offered"`
 	// Admitted is how many executions reached the service.
 	Admitted int64 `json:"admitted"`
-	// Queued is how many executions waited for a permit.
+	// Queued is how many executions waited for a permit. Up to 3 ms for the answer of a store are no wait.
 	Queued int64 `json:"queued"`
 	// Rejected is how many executions ended with a rejection by a limiter, a circuit breaker or another strategy. A timeout
 	// is no rejection.
