@@ -162,8 +162,21 @@ func (r *run) build() error {
 		}
 		r.pipelines = append(r.pipelines, p)
 		r.result.Pipeline = name
+		r.result.Strategies = strategiesOf(p, nil)
 	}
 	return nil
+}
+
+// strategiesOf appends the strategies of p, and those of the pipelines that are embedded in it, to names.
+func strategiesOf(p *pipeline.Pipeline, names []string) []string {
+	for source, s := range p.Strategies() {
+		if inner, ok := s.(interface{ Pipeline() *pipeline.Pipeline }); ok {
+			names = strategiesOf(inner.Pipeline(), names)
+		} else if _, ok := s.(*gate); !ok {
+			names = append(names, nameOf(source))
+		}
+	}
+	return names
 }
 
 // report reports progress until done.
