@@ -66,6 +66,7 @@ type run struct {
 
 	start     time.Time
 	events    eventHeap
+	timer     *time.Timer // of sleep; nil, or it has fired
 	service   *serving
 	arrivals  *arrivals
 	next      Request              // the next arrival of an open load
@@ -161,8 +162,21 @@ func (r *run) build() error {
 		}
 		r.pipelines = append(r.pipelines, p)
 		r.result.Pipeline = name
+		r.result.Strategies = strategiesOf(p, nil)
 	}
 	return nil
+}
+
+// strategiesOf appends the strategies of p, and those of the pipelines that are embedded in it, to names.
+func strategiesOf(p *pipeline.Pipeline, names []string) []string {
+	for source, s := range p.Strategies() {
+		if inner, ok := s.(interface{ Pipeline() *pipeline.Pipeline }); ok {
+			names = strategiesOf(inner.Pipeline(), names)
+		} else if _, ok := s.(*gate); !ok {
+			names = append(names, nameOf(source))
+		}
+	}
+	return names
 }
 
 // report reports progress until done.
@@ -192,8 +206,6 @@ func (r *run) loop() error {
 	if err != nil {
 		return err
 	}
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
 	for i := 0; ; i++ {
 		r.settle()
 		r.sample()
@@ -214,7 +226,7 @@ func (r *run) loop() error {
 			at = min(at, next.At)
 		}
 		if at > now {
-			r.sleep(timer, at-now)
+			r.sleep(at - now)
 			r.sample() // what there was until now
 			continue
 		}
@@ -232,12 +244,19 @@ func (r *run) loop() error {
 	}
 }
 
-// sleep waits until d has passed, or a task asks for a turn. Then all other goroutines wait.
-func (r *run) sleep(timer *time.Timer, d time.Duration) {
-	timer.Reset(d)
+// sleep waits until d has passed, or a task asks for a turn. Then all other goroutines wait. A timer that has not fired is
+// not reset: the runtime then looks at all timers of the bubble, of which each request has some.
+func (r *run) sleep(d time.Duration) {
+	if r.timer == nil {
+		r.timer = time.NewTimer(d)
+	} else {
+		r.timer.Reset(d)
+	}
 	select {
-	case <-timer.C:
+	case <-r.timer.C:
 	case <-r.asked:
+		r.timer.Stop()
+		r.timer = nil
 	}
 	synctest.Wait()
 }
