@@ -56,10 +56,27 @@ type series struct {
 
 // A seriesStyle tells a series apart from the others, by more than its colour.
 type seriesStyle struct {
-	paint   paint
-	hatched bool
-	dash    string
-	width   float64
+	paint paint
+	hatch hatch
+	dash  string
+	width float64
+}
+
+// A hatch is what bars are filled with.
+type hatch int
+
+const (
+	solid   hatch = iota
+	hatched       // lines in one direction
+	crossed       // lines in two
+)
+
+// back returns what is behind the lines.
+func (h hatch) back() paint {
+	if h == crossed {
+		return rose
+	}
+	return pale
 }
 
 // A span marks a part of a panel's time.
@@ -158,8 +175,10 @@ func (f *figure) draw(id string, width float64) []byte {
 	s.add(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %s %s" width="%s" height="%s" role="img" aria-labelledby="%s-title %s-desc" font-family="%s">`+"\n",
 		px(width), px(height), px(width), px(height), id, id, svgFont)
 	s.add("<title id=\"%s-title\">%s</title>\n<desc id=\"%s-desc\">%s</desc>\n<style>%s</style>\n", id, escape(f.title), id, escape(f.describe()), svgStyle)
-	s.add(`<defs><pattern id="%s-hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="5" height="5"%s/><path d="M1 0v5" stroke-width="2"%s/></pattern></defs>`+"\n",
-		id, pale.fill(), orange.stroke())
+	s.add(`<defs><pattern id="%s-hatched" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="5" height="5"%s/><path d="M1 0v5" stroke-width="2"%s/></pattern>`+"\n",
+		id, hatched.back().fill(), orange.stroke())
+	s.add(`<pattern id="%s-crossed" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="5" height="5"%s/><path d="M0 1h5M1 0v5" stroke-width="1.6"%s/></pattern></defs>`+"\n",
+		id, crossed.back().fill(), wine.stroke())
 	s.add(`<rect x="0.5" y="0.5" width="%s" height="%s" rx="8"%s/>`+"\n", px(width-1), px(height-1), paper.fill())
 	s.add(`<rect x="0.5" y="0.5" width="%s" height="%s" rx="8"%s/>`+"\n", px(width-1), px(height-1), grid.stroke())
 	s.Write(body.Bytes())

@@ -135,8 +135,11 @@ func (d *drawing) drawSeries() {
 			drawn = true
 			if !front {
 				fill := s.style.paint.fill()
-				if s.style.hatched {
-					fill = ` fill="url(#` + d.id + `-hatch)"`
+				switch s.style.hatch {
+				case hatched:
+					fill = ` fill="url(#` + d.id + `-hatched)"`
+				case crossed:
+					fill = ` fill="url(#` + d.id + `-crossed)"`
 				}
 				d.add(`<path d="%s"%s/>`+"\n", path, fill)
 				continue

@@ -17,25 +17,28 @@ const (
 
 // The series of pictures.
 var (
-	styleOffered  = seriesStyle{paint: ink, width: 1.5}
-	styleAdmitted = seriesStyle{paint: blue}
-	styleRejected = seriesStyle{paint: orange, hatched: true}
-	styleFailed   = seriesStyle{paint: wine, dash: "5 3", width: 2}
-	styleRunning  = seriesStyle{paint: tealLight}
-	styleWaiting  = seriesStyle{paint: wine, dash: "5 3", width: 2}
-	styleP50      = seriesStyle{paint: blue, width: 2}
-	styleP99      = seriesStyle{paint: orange, dash: "5 3", width: 2}
-	styleBack     = seriesStyle{paint: shade}
+	styleOffered   = seriesStyle{paint: ink, width: 1.5}
+	styleAdmitted  = seriesStyle{paint: blue}
+	styleSucceeded = seriesStyle{paint: blue}
+	styleRejected  = seriesStyle{paint: orange, hatch: hatched}
+	styleFailed    = seriesStyle{paint: wine, hatch: crossed}
+	styleCalls     = seriesStyle{paint: teal, dash: "7 3", width: 2}
+	styleRunning   = seriesStyle{paint: tealLight}
+	styleWaiting   = seriesStyle{paint: wine, dash: "5 3", width: 2}
+	styleP50       = seriesStyle{paint: blue, width: 2}
+	styleP99       = seriesStyle{paint: orange, dash: "5 3", width: 2}
+	styleBack      = seriesStyle{paint: shade}
 )
 
-// WriteSVG writes r as a picture: executions per second, executions that waited and calls that ran at the same time, and
-// latencies, over time. It needs no script, font or other file, and follows the viewer's choice of light or dark. Names
+// WriteSVG writes r as a picture: how many executions per second there were and how they ended, how many of them waited and
+// how many calls ran at the same time, and latencies, over time. If the pipeline called the service more than once for an
+// execution, the calls per second are there, too. The picture needs no script, font or other file, and follows the viewer's choice of light or dark. Names
 // are escaped.
 func (r *Result) WriteSVG(w io.Writer) error { return r.figure().write(w, "weir", svgWidth) }
 
 func (r *Result) figure() *figure {
 	f := &figure{title: r.pictureTitle(), subtitle: r.subtitle(), summary: r.summary() + ".", columns: 1, height: 120, footer: assumedText(r.Assumed)}
-	f.panels = r.panels(svgWidth)
+	f.panels = r.panels(svgWidth, r.retries())
 	for i := range f.panels {
 		f.panels[i].end = r.until()
 	}
@@ -56,8 +59,11 @@ func assumedText(assumed []string) string {
 	return "Assumed: " + printable(strings.Join(assumed, " "))
 }
 
-// panels returns the panels of one result in a picture that is so wide.
-func (r *Result) panels(width float64) []panel {
+// retries reports whether there were notably more calls of the service than executions that reached it.
+func (r *Result) retries() bool { return r.Total.Retried > r.Total.Admitted/50 }
+
+// panels returns the panels of one result in a picture that is so wide. calls says that the calls of the service are shown.
+func (r *Result) panels(width float64, calls bool) []panel {
 	points, step := r.merged(int(width / 1.6))
 	of := func(name string, shape shape, style seriesStyle, value func(*Point) float64) series {
 		s := series{name: name, shape: shape, style: style, step: step, values: make([]float64, len(points))}
@@ -73,16 +79,25 @@ func (r *Result) panels(width float64) []panel {
 		}
 		return float64(d)
 	}
-	return []panel{
-		{
-			title: "Executions per second", empty: "no executions",
-			series: []series{
-				of("offered", shapeSteps, styleOffered, func(p *Point) float64 { return rate(p.Offered) }),
-				of("admitted", shapeBars, styleAdmitted, func(p *Point) float64 { return rate(p.Admitted) }),
-				of("rejected", shapeBars, styleRejected, func(p *Point) float64 { return rate(p.Rejected) }),
-				of("failed", shapeSteps, styleFailed, func(p *Point) float64 { return rate(p.Failed) }),
-			},
+	executions := panel{
+		title: "Executions per second", empty: "no executions",
+		series: []series{
+			of("offered", shapeSteps, styleOffered, func(p *Point) float64 { return rate(p.Offered) }),
+			of("succeeded", shapeBars, styleSucceeded, func(p *Point) float64 { return rate(p.Succeeded) }),
+			of("rejected", shapeBars, styleRejected, func(p *Point) float64 { return rate(p.Rejected) }),
+			of("failed", shapeBars, styleFailed, func(p *Point) float64 { return rate(p.Failed) }),
 		},
+	}
+	if calls {
+		executions.title = "Executions and calls per second"
+		executions.series = append(executions.series, of("calls of the service", shapeLine, styleCalls, func(p *Point) float64 { return rate(p.Calls) }))
+	}
+	largest := ""
+	if step > r.Interval && len(points) < len(r.Series) {
+		largest = "the largest of any " + formatTime(r.Interval) + " in each " + formatTime(step)
+	}
+	return []panel{
+		executions,
 		{
 			title: "At the same time, at most", unit: unitCount, empty: "nothing waited or ran",
 			series: []series{
@@ -91,7 +106,7 @@ func (r *Result) panels(width float64) []panel {
 			},
 		},
 		{
-			title: "Latency of what succeeded", unit: unitTime, empty: "nothing succeeded",
+			title: "Latency of what succeeded", note: largest, unit: unitTime, empty: "nothing succeeded",
 			series: []series{
 				of("p50", shapeLine, styleP50, func(p *Point) float64 { return quantile(&p.Latency, p.Latency.P50) }),
 				of("p99", shapeLine, styleP99, func(p *Point) float64 { return quantile(&p.Latency, p.Latency.P99) }),

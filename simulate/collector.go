@@ -43,7 +43,7 @@ func newCollector(s *Scenario, since func() time.Duration) collector {
 		since: since,
 		result: &Result{
 			Seed: s.Seed, For: s.Load.For, Instances: s.Instances, Interval: s.Interval,
-			Rejections: map[string]int64{}, Failures: map[string]int64{}, keyed: map[string]*keyCounts{}, open: s.Load.Closed == nil,
+			Rejections: map[string]int64{}, Failures: map[string]int64{}, keyed: map[string]*keyCounts{}, open: s.Load.Closed == nil, closed: s.Load.Closed != nil,
 		},
 	}
 	for _, w := range s.Windows {
@@ -198,6 +198,17 @@ func isRejection(err error) bool {
 	return ok && e.NotCalled() && !timedOut && errors.Is(err, pipeline.ErrRejected)
 }
 
+// The reasons of Result.Failures other than strategies.
+const (
+	reasonFailed = "the service failed"
+	reasonFull   = "the service was full"
+	reasonLeft   = "the client left"
+	reasonCut    = "cut off"
+	reasonOther  = "other"
+)
+
+var reasons = []string{reasonFailed, reasonFull, reasonLeft, reasonCut, reasonOther}
+
 // cause returns what has made an execution fail: the strategy, or else what happened.
 func cause(err error) string {
 	var source pipeline.Source
@@ -210,18 +221,21 @@ func cause(err error) string {
 	}
 	switch {
 	case source.Strategy != "":
-		return source.Pipeline + "/" + source.Strategy
+		return nameOf(source)
 	case errors.Is(err, errFailed):
-		return "the service failed"
+		return reasonFailed
 	case errors.Is(err, errFull):
-		return "the service was full"
+		return reasonFull
 	case errors.Is(err, context.DeadlineExceeded):
-		return "the client left"
+		return reasonLeft
 	case errors.Is(err, context.Canceled):
-		return "cut off"
+		return reasonCut
 	}
-	return "other"
+	return reasonOther
 }
+
+// nameOf returns how a Result calls a strategy.
+func nameOf(s pipeline.Source) string { return s.Pipeline + "/" + s.Strategy }
 
 // gone is called when a client is done with its request. unfinished reports whether it was cut off.
 func (c *collector) gone(r *request, err error, unfinished bool) {
@@ -242,7 +256,7 @@ func (c *collector) finish(assumed map[string]bool) *Result {
 	r.Latency, r.Wait = c.latency.quantiles(), c.wait.quantiles()
 	for i := range c.series {
 		p := &c.series[i]
-		p.Point.Latency = p.latency.quantiles()
+		p.Latency = p.latency.quantiles()
 		r.Series = append(r.Series, p.Point)
 	}
 	for _, m := range c.most {

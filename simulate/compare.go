@@ -43,6 +43,8 @@ type Change struct {
 	Wait    Quantiles `json:"wait"`
 	// Rejections has the difference for each strategy that rejected in one of the results.
 	Rejections map[string]int64 `json:"rejections,omitempty"`
+	// Failures has the difference for each reason for which an execution failed in one of the results.
+	Failures map[string]int64 `json:"failures,omitempty"`
 }
 
 // A KeyChange is what a key got before and after.
@@ -62,15 +64,7 @@ func Compare(before, after *Result) *Comparison {
 	c := &Comparison{BeforeName: "before", AfterName: "after", Before: before, After: after}
 	c.Change = Change{
 		Total: after.Total.minus(before.Total), Latency: after.Latency.minus(before.Latency), Wait: after.Wait.minus(before.Wait),
-	}
-	if len(before.Rejections)+len(after.Rejections) > 0 {
-		c.Change.Rejections = map[string]int64{}
-		for name, n := range before.Rejections {
-			c.Change.Rejections[name] -= n
-		}
-		for name, n := range after.Rejections {
-			c.Change.Rejections[name] += n
-		}
+		Rejections: differences(before.Rejections, after.Rejections), Failures: differences(before.Failures, after.Failures),
 	}
 	c.OneByOne = before.open && after.open && before.For == after.For && before.Seed == after.Seed && before.Total.Requests == after.Total.Requests
 	if c.OneByOne {
@@ -79,6 +73,21 @@ func Compare(before, after *Result) *Comparison {
 	}
 	c.compareKeys()
 	return c
+}
+
+// differences returns what is more in after than in before, by name. It returns nil if there are no names.
+func differences(before, after map[string]int64) map[string]int64 {
+	if len(before)+len(after) == 0 {
+		return nil
+	}
+	all := make(map[string]int64, len(after))
+	for name, n := range before {
+		all[name] -= n
+	}
+	for name, n := range after {
+		all[name] += n
+	}
+	return all
 }
 
 // without returns how many bits of b are not set in o.
@@ -95,6 +104,9 @@ func (b bitset) without(o bitset) int64 {
 
 func (c *Comparison) compareKeys() {
 	const most = 10
+	if c.Before.keyed == nil || c.After.keyed == nil {
+		return // all keys of the other one would have won or lost everything
+	}
 	changes := map[string]KeyChange{}
 	for key, n := range c.Before.keyed {
 		changes[key] = KeyChange{Key: key, OfferedBefore: n.offered, AdmittedBefore: n.admitted}
@@ -149,9 +161,25 @@ func (c *Comparison) name(i int) string {
 func (c *Comparison) subtitle() []string {
 	before, after := c.Before.setting(), c.After.setting()
 	if before == after {
-		return []string{"Both: " + before, c.name(0) + ": " + c.Before.summary(), c.name(1) + ": " + c.After.summary(), c.verdict()}
+		return []string{"Both: " + before, c.summary(), c.verdict()}
 	}
-	return []string{c.name(0) + ": " + before + "; " + c.Before.summary(), c.name(1) + ": " + after + "; " + c.After.summary(), c.verdict()}
+	return []string{c.name(0) + ": " + before, c.name(1) + ": " + after, c.summary(), c.verdict()}
+}
+
+// summary is the comparison in a sentence: what clients get, and what it costs the service.
+func (c *Comparison) summary() string {
+	before, after := &c.Before.Total, &c.After.Total
+	text := fmt.Sprintf("From %s to %s: satisfied %s → %s of the requests, calls of the service %s → %s", c.name(0), c.name(1),
+		formatShare(before.Satisfied, before.Requests), formatShare(after.Satisfied, after.Requests), formatCount(before.Calls), formatCount(after.Calls))
+	for _, n := range []struct {
+		name    string
+		was, is int64
+	}{{"rejected", before.Rejected, after.Rejected}, {"failed", before.Failed, after.Failed}} {
+		if n.was > 0 || n.is > 0 {
+			text += fmt.Sprintf(", executions %s %s → %s", n.name, formatShare(n.was, before.Offered), formatShare(n.is, after.Offered))
+		}
+	}
+	return text
 }
 
 // setting says what was simulated, in short.
@@ -173,7 +201,9 @@ func (c *Comparison) verdict() string {
 		}
 		return fmt.Sprintf("%s (%s) %s newly refused, %s (%s) no longer", plural(c.NewlyRefused, "request", "requests"), formatShare(c.NewlyRefused, c.Before.Total.Requests),
 			verb, formatCount(c.NoLongerRefused), formatShare(c.NoLongerRefused, c.Before.Total.Requests))
-	case !c.Before.open || !c.After.open:
+	case !c.Before.open && !c.Before.closed || !c.After.open && !c.After.closed:
+		return "Requests cannot be compared one by one: a result that was read from JSON does not have them."
+	case c.Before.closed || c.After.closed:
 		return "Requests of a closed load cannot be compared one by one: when each is sent depends on the answers before it."
 	}
 	return "Requests cannot be compared one by one: the loads are different."
@@ -182,7 +212,8 @@ func (c *Comparison) verdict() string {
 func (c *Comparison) figure() *figure {
 	f := &figure{title: c.title(), subtitle: c.subtitle(), summary: strings.Join(c.subtitle(), ". "), columns: 2, height: 110}
 	f.footer = assumedText(c.assumed())
-	before, after := c.Before.panels(svgWidth/2), c.After.panels(svgWidth/2)
+	calls := c.Before.retries() || c.After.retries()
+	before, after := c.Before.panels(svgWidth/2, calls), c.After.panels(svgWidth/2, calls)
 	end := max(c.Before.until(), c.After.until())
 	for i := range before {
 		before[i].end, after[i].end = end, end

@@ -14,7 +14,7 @@ import (
 
 func TestCompare(t *testing.T) {
 	before := &Result{
-		open: true, Total: Counts{Requests: 200, Rejected: 10}, Latency: Quantiles{Count: 1, P99: time.Second}, Rejections: map[string]int64{"a": 1, "b": 2},
+		open: true, Total: Counts{Requests: 200, Rejected: 10}, Latency: Quantiles{Count: 1, P99: time.Second}, Rejections: map[string]int64{"a": 1, "b": 2}, Failures: map[string]int64{"a": 3},
 		keyed: map[string]*keyCounts{"same": {10, 5, 5}, "loses": {10, 9, 1}, "gone": {3, 3, 0}, "wins": {10, 1, 9}},
 	}
 	after := &Result{
@@ -34,17 +34,55 @@ func TestCompare(t *testing.T) {
 	assert.EqualValues(t, -6, c.Change.Total.Rejected)
 	assert.Equal(t, Quantiles{Count: 2, P99: 2 * time.Second}, c.Change.Latency)
 	assert.Equal(t, map[string]int64{"a": -1, "b": 3, "c": 1}, c.Change.Rejections)
+	assert.Equal(t, map[string]int64{"a": -3}, c.Change.Failures)
 	assert.Equal(t, []KeyChange{{"loses", 10, 10, 9, 2}, {"gone", 3, 0, 3, 0}}, c.Losers)
 	assert.Equal(t, []KeyChange{{"new", 0, 8, 0, 8}, {"wins", 10, 10, 1, 9}}, c.Winners)
 	assert.Contains(t, c.verdict(), "3 requests (1.5%) are newly refused, 1 (0.5%) no longer")
 
 	after.Seed = 2
 	assert.Contains(t, Compare(before, after).verdict(), "the loads are different")
-	before.open = false
+	before.open, before.closed = false, true
 	c = Compare(before, after)
 	assert.False(t, c.OneByOne)
 	assert.Zero(t, c.NewlyRefused)
 	assert.Contains(t, string(written(t, c.WriteTable)), "Requests of a closed load cannot be compared one by one")
+}
+
+// A result that was read from JSON has everything but its requests and keys.
+func TestCompare_FromJSON(t *testing.T) {
+	r := overload(600)
+	data, err := json.Marshal(r)
+	require.NoError(t, err)
+	var read Result
+	require.NoError(t, json.Unmarshal(data, &read))
+	for _, c := range []*Comparison{Compare(&read, r), Compare(r, &read), Compare(&read, &read)} {
+		assert.False(t, c.OneByOne)
+		assert.Empty(t, c.Losers)
+		assert.Empty(t, c.Winners)
+		text := string(written(t, c.WriteTable))
+		assert.Contains(t, text, "Requests cannot be compared one by one: a result that was read from JSON does not have them.")
+		assert.NotContains(t, text, "closed load")
+		assert.Contains(t, text, "a result that was read from JSON does not have all keys")
+		assert.NotContains(t, text, "no key loses anything")
+	}
+}
+
+// Calls of the service are shown where the pipeline made more of them than one for each execution, in both pictures of a
+// comparison.
+func TestCompare_Retries(t *testing.T) {
+	r, storm := overload(600), overload(600)
+	storm.Total.Calls, storm.Total.Retried = 3*storm.Total.Admitted, 2*storm.Total.Admitted
+	assert.Len(t, r.figure().panels[0].series, 4)
+	assert.Len(t, storm.figure().panels[0].series, 5)
+	f := Compare(r, storm).figure()
+	assert.Len(t, f.panels[0].series, 5)
+	assert.Len(t, f.panels[1].series, 5)
+}
+
+func TestMerged_SaysHow(t *testing.T) {
+	r := overload(600)
+	assert.Empty(t, r.panels(svgWidth, false)[2].note)
+	assert.Equal(t, "the largest of any 5s in each 10s", r.panels(100, false)[2].note)
 }
 
 func TestCompare_MostKeys(t *testing.T) {

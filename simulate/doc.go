@@ -15,4 +15,6 @@
 // as a limiter that grants it a permit, wait for its turn. Turns at one instant go by the number of the request.
 //
 // The files that matter, in reading order: scenario.go, load.go, run.go, turn.go, client.go, service.go, result.go.
+// Of what shows results: tableresult.go has the tables, chartresult.go the pictures, html.go the page of both, compare.go
+// what is said of two results, and expect.go the expectations.
 package simulate

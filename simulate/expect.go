@@ -3,6 +3,7 @@ package simulate
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ type Expectation struct {
 	text     string
 	metric   *metric
 	window   time.Duration // of most(1s); 0 if it was not said
+	part     string        // of failed(orders/Timeout); "" if it was not said
 	operator string
 	kind     kind
 	value    float64 // nanoseconds if kind is a duration, percent if it is a percentage
@@ -55,6 +57,9 @@ var operators = []struct {
 //   - starved: keys that got nothing of their fair share, of all keys
 //   - newly_refused, no_longer_refused: requests of a [Comparison], of all requests
 //
+// rejected and failed can be of one strategy, as in "rejected(orders/RateLimiter) < 1%" and "failed(orders/Timeout) = 0", or
+// of another reason of Result.Failures, as in "failed(the service failed) < 1%".
+//
 // These are counts only: requests, offered, calls, come_backs, keys, most (permits in any window), most_of_key (permits of
 // one key in any window). If there are windows of several lengths, the metric says which, as in "most(1s) <= 100".
 //
@@ -71,8 +76,16 @@ func ParseExpectation(text string) (Expectation, error) {
 	return e, nil
 }
 
+// closing is the end of brackets. What is in them can have the characters of operators.
+var closing = regexp.MustCompile(`\)\s*[<>=!]`)
+
 func parseExpectation(text string) (Expectation, error) {
 	at := strings.IndexAny(text, "<>=!")
+	if open := strings.IndexByte(text, '('); open >= 0 && open < at {
+		if match := closing.FindStringIndex(text[open:]); match != nil {
+			at = open + match[1] - 1
+		}
+	}
 	if at < 0 {
 		return Expectation{}, fmt.Errorf(`write a metric, an operator (<, <=, >, >=, = or !=) and a value, such as "rejected < 1%%"`)
 	}
@@ -103,19 +116,27 @@ func parseExpectation(text string) (Expectation, error) {
 
 // setMetric finds the metric that a name stands for, such as "rejected" or "most(1s)".
 func (e *Expectation) setMetric(text string) error {
-	name, window, hasWindow := strings.Cut(text, "(")
+	name, inside, brackets := strings.Cut(text, "(")
 	e.metric = findMetric(strings.TrimSpace(name))
 	if e.metric == nil {
 		return unknownMetric(strings.TrimSpace(name))
 	}
-	if !hasWindow {
+	if !brackets {
 		return nil
 	}
-	if !e.metric.windowed {
-		return fmt.Errorf("%s has no window: write %s without brackets", e.metric.name, e.metric.name)
+	inside, closed := strings.CutSuffix(inside, ")")
+	inside = strings.TrimSpace(inside)
+	switch {
+	case e.metric.parts != nil:
+		if e.part = inside; inside == "" || !closed {
+			return fmt.Errorf("write in brackets what %s is meant, such as %s", e.metric.name, e.metric.example)
+		}
+		return nil
+	case !e.metric.windowed:
+		return fmt.Errorf("%s is a whole: write %s without brackets", e.metric.name, e.metric.name)
 	}
-	d, err := time.ParseDuration(strings.TrimSpace(strings.TrimSuffix(window, ")")))
-	if err != nil || d <= 0 || !strings.HasSuffix(window, ")") {
+	d, err := time.ParseDuration(inside)
+	if err != nil || d <= 0 || !closed {
 		return fmt.Errorf("the window of %s must be a duration, such as %s(1s)", e.metric.name, e.metric.name)
 	}
 	e.window = d
@@ -170,7 +191,7 @@ func (e Expectation) String() string { return e.text }
 func (e Expectation) NeedsComparison() bool { return e.metric != nil && e.metric.compared != nil }
 
 // Check returns nil if r is as expected, and otherwise an [UnmetError]. If e needs a comparison, or a window that r does
-// not have, it returns another error.
+// not have, or names a strategy that the pipeline does not have, it returns another error.
 func (e Expectation) Check(r *Result) error {
 	if e.NeedsComparison() {
 		return fmt.Errorf("simulate: expectation %q: %s needs a comparison of two results", e.text, e.metric.name)
@@ -200,6 +221,12 @@ func (e Expectation) check(r *Result, c *Comparison) error {
 			return fmt.Errorf("simulate: expectation %q: %w", e.text, err)
 		}
 		value = float64(m.most(most))
+	case e.part != "":
+		n, err := e.partOf(r)
+		if err != nil {
+			return fmt.Errorf("simulate: expectation %q: %w", e.text, err)
+		}
+		value = float64(n)
 	case m.compared != nil:
 		value = float64(m.compared(c))
 	default:
@@ -220,10 +247,40 @@ func (e Expectation) check(r *Result, c *Comparison) error {
 	}
 	for _, o := range operators {
 		if o.name == e.operator && !o.holds(got, expected) {
-			return &UnmetError{Expectation: e.text, Reason: m.name + " is " + e.format(value, whole)}
+			return &UnmetError{Expectation: e.text, Reason: e.name() + " is " + e.format(value, whole)}
 		}
 	}
 	return nil
+}
+
+// name returns what e is about, as messages say it.
+func (e Expectation) name() string {
+	if e.part != "" {
+		return e.metric.name + "(" + printable(e.part) + ")"
+	}
+	return e.metric.name
+}
+
+// partOf returns how many executions ended for the reason that e is about. A strategy that has no executions is 0, but what
+// is no strategy is an error: a spelling mistake must not meet an expectation.
+func (e Expectation) partOf(r *Result) (int64, error) {
+	parts := e.metric.parts(r)
+	for name, n := range parts {
+		if printable(name) == printable(e.part) { // as tables show it
+			return n, nil
+		}
+	}
+	known := slices.Clone(r.Strategies)
+	if e.metric.reasons {
+		known = append(known, reasons...)
+	}
+	if len(r.Strategies) == 0 || slices.Contains(known, e.part) {
+		return 0, nil
+	}
+	for i := range known {
+		known[i] = e.metric.name + "(" + printable(known[i]) + ")"
+	}
+	return 0, fmt.Errorf("there is no %s, only %s", e.name(), shorten(strings.Join(known, ", "), 500))
 }
 
 // mostOf returns the window that e is about.

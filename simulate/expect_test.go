@@ -19,43 +19,57 @@ func expectationResult() *Result {
 		Wait:    Quantiles{Count: 150},
 		Keys:    KeyResult{Count: 10, Jain: 0.95, Starved: 1},
 		Most:    []Most{{Window: time.Second, Permits: 40, KeyPermits: 5}}, ComeBacks: ComeBacks{Count: 50, Admitted: 45},
+
+		Strategies: []string{"orders/RateLimiter", "orders/Timeout", "orders/a<b"},
+		Rejections: map[string]int64{"orders/RateLimiter": 2},
+		Failures:   map[string]int64{"orders/a<b": 8, "the service failed": 2},
 	}
 }
 
 func TestExpectation_Check(t *testing.T) {
 	r := expectationResult()
 	for text, reason := range map[string]string{
-		"rejected <= 1%":            "",
-		"rejected < 1%":             "rejected is 1% (2 of 200)",
-		"rejected = 1%":             "",
-		"rejected<3":                "",
-		"  rejected   !=   2  ":     "rejected is 2",
-		"offered = 200":             "",
-		"requests > 100":            "requests is 100",
-		"admitted >= 75%":           "",
-		"queued > 10 %":             "queued is 10% (20 of 200)",
-		"failed <= 5%":              "",
-		"succeeded = 70%":           "",
-		"calls < 1e3":               "",
-		"retried = 6.25%":           "",
-		"tried_again <= 50%":        "",
-		"satisfied > 99.5%":         "satisfied is 99% (99 of 100)",
-		"unfinished = 0":            "",
-		"latency_p99 < 100ms":       "",
-		"latency_max <= 999ms":      "latency_max is 1s",
-		"latency_mean = 5ms":        "",
-		"latency_p999 > 1m":         "latency_p999 is 90ms",
-		"wait_max = 0":              "",
-		"wait_p50 < 1us":            "",
-		"jain > 0.951":              "jain is 0.95",
-		"starved = 0":               "starved is 1",
-		"starved <= 10%":            "",
-		"keys = 10":                 "",
-		"most <= 40":                "",
-		"most(1s) < 40":             "most is 40",
-		"most( 1000ms ) < 41":       "",
-		"most_of_key <= 5":          "",
-		"come_backs > 0":            "",
+		"rejected <= 1%":        "",
+		"rejected < 1%":         "rejected is 1% (2 of 200)",
+		"rejected = 1%":         "",
+		"rejected<3":            "",
+		"  rejected   !=   2  ": "rejected is 2",
+		"offered = 200":         "",
+		"requests > 100":        "requests is 100",
+		"admitted >= 75%":       "",
+		"queued > 10 %":         "queued is 10% (20 of 200)",
+		"failed <= 5%":          "",
+		"succeeded = 70%":       "",
+		"calls < 1e3":           "",
+		"retried = 6.25%":       "",
+		"tried_again <= 50%":    "",
+		"satisfied > 99.5%":     "satisfied is 99% (99 of 100)",
+		"unfinished = 0":        "",
+		"latency_p99 < 100ms":   "",
+		"latency_max <= 999ms":  "latency_max is 1s",
+		"latency_mean = 5ms":    "",
+		"latency_p999 > 1m":     "latency_p999 is 90ms",
+		"wait_max = 0":          "",
+		"wait_p50 < 1us":        "",
+		"jain > 0.951":          "jain is 0.95",
+		"starved = 0":           "starved is 1",
+		"starved <= 10%":        "",
+		"keys = 10":             "",
+		"most <= 40":            "",
+		"most(1s) < 40":         "most is 40",
+		"most( 1000ms ) < 41":   "",
+		"most_of_key <= 5":      "",
+		"come_backs > 0":        "",
+
+		"rejected(orders/RateLimiter) < 1%":  "rejected(orders/RateLimiter) is 1% (2 of 200)",
+		"rejected( orders/RateLimiter ) = 2": "",
+		"rejected(orders/Timeout) = 0":       "",
+		"failed(orders/Timeout) = 0":         "",
+		"failed(orders/a<b) <= 4%":           "",
+		"failed(orders/a<b) < 8":             "failed(orders/a<b) is 8",
+		"failed(the service failed) >= 1%":   "",
+		"failed(the client left) = 0":        "",
+
 		"come_backs_admitted > 90%": "come_backs_admitted is 90% (45 of 50)",
 	} {
 		e, err := ParseExpectation(text)
@@ -96,7 +110,9 @@ func TestParseExpectation_Errors(t *testing.T) {
 		"most < 1%":            `most is a count`,
 		"most(1) < 1":          `the window of most must be a duration, such as most(1s)`,
 		"most(1s < 1":          `the window of most must be a duration`,
-		"rejected(1s) < 1":     `rejected has no window`,
+		"offered(1s) < 1":      `offered is a whole: write offered without brackets`,
+		"rejected() < 1":       `write in brackets what rejected is meant, such as rejected(orders/RateLimiter)`,
+		"failed(a < 1":         `write in brackets what failed is meant, such as failed(orders/Timeout)`,
 		"rejected < -1":        `rejected is never negative`,
 		"rejected < 1,000":     `"1,000" is no value`,
 		"rejected < NaN":       `"NaN" is no value`,
@@ -156,6 +172,22 @@ func TestExpectation_Windows(t *testing.T) {
 	assert.False(t, unmet)
 }
 
+// A spelling mistake must not meet an expectation.
+func TestExpectation_UnknownParts(t *testing.T) {
+	for text, problem := range map[string]string{
+		"failed(orders/Timeuot) = 0":       "there is no failed(orders/Timeuot), only failed(orders/RateLimiter), failed(orders/Timeout),",
+		"failed(the servicefailed) = 0":    "failed(the client left), failed(other)",
+		"rejected(the service failed) = 0": "there is no rejected(the service failed), only rejected(orders/RateLimiter), rejected(orders/Timeout), rejected(orders/a<b)",
+	} {
+		e, err := ParseExpectation(text)
+		require.NoError(t, err)
+		err = e.Check(expectationResult())
+		require.ErrorContains(t, err, problem)
+		_, unmet := errors.AsType[*UnmetError](err)
+		assert.False(t, unmet)
+	}
+}
+
 func TestExpectation_CheckComparison(t *testing.T) {
 	before, after := overload(600), overload(450)
 	c := Compare(before, after)
@@ -177,7 +209,7 @@ func TestExpectation_CheckComparison(t *testing.T) {
 			assert.ErrorContains(t, e.Check(after), "needs a comparison of two results")
 		}
 	}
-	after.open = false
+	after.open, after.closed = false, true
 	e, err := ParseExpectation("newly_refused = 0")
 	require.NoError(t, err)
 	err = e.CheckComparison(Compare(before, after))
@@ -201,7 +233,7 @@ func TestParseExpectation_Documented(t *testing.T) {
 }
 
 func FuzzParseExpectation(f *testing.F) {
-	for _, text := range []string{"rejected < 1%", "latency_p99 <= 250ms", "most(1s) = 3", "jain>0.9", "x", "most(", "<"} {
+	for _, text := range []string{"rejected < 1%", "latency_p99 <= 250ms", "most(1s) = 3", "failed(a<b) = 0", "jain>0.9", "x", "most(", "<"} {
 		f.Add(text)
 	}
 	r := expectationResult()

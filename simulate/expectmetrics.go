@@ -32,6 +32,9 @@ type metric struct {
 	windowed bool
 	most     func(*Most) int64
 	compared func(*Comparison) int64
+	parts    func(*Result) map[string]int64 // what it is made of, by names; nil if there are none
+	reasons  bool                           // the names can be reasons
+	example  string                         // of an expectation of a part
 }
 
 // rightValue says what can be compared with the metric.
@@ -59,6 +62,12 @@ func makeMetrics() []*metric {
 		m := &metric{name: t.name, value: count(t.count)}
 		if t.whole != nil {
 			m.whole, m.of, m.nothing = t.whole.count, t.of, "there were no "+strings.TrimPrefix(t.of, "the ")
+		}
+		switch t.name {
+		case "rejected":
+			m.parts, m.example = func(r *Result) map[string]int64 { return r.Rejections }, "rejected(orders/RateLimiter)"
+		case "failed":
+			m.parts, m.example, m.reasons = func(r *Result) map[string]int64 { return r.Failures }, "failed(orders/Timeout)", true
 		}
 		all = append(all, m)
 	}

@@ -14,6 +14,7 @@ func overload(limit float64) *Result {
 			`The function "tenant" that the program registers returns the key of the request.`,
 		},
 		Interval:   5 * time.Second,
+		Strategies: []string{"orders/RateLimiter", "orders/CircuitBreaker", "orders/Timeout"},
 		Rejections: map[string]int64{"orders/CircuitBreaker": 41},
 		open:       true, keyed: map[string]*keyCounts{},
 	}
@@ -56,6 +57,7 @@ func overload(limit float64) *Result {
 		r.Series = append(r.Series, p)
 	}
 	r.Rejections["orders/RateLimiter"] = r.Total.Rejected - 41
+	r.Failures = map[string]int64{"orders/Timeout": 90, "the service failed": r.Total.Failed - 90}
 	r.Wait = Quantiles{Count: r.Total.Admitted, Mean: 1250 * time.Microsecond, P90: 4 * time.Millisecond, P99: 61200 * time.Microsecond, P999: 98 * time.Millisecond, Max: 100 * time.Millisecond}
 	r.Keys = KeyResult{Count: 1000, Jain: 0.9182, Starved: 3, Worst: []KeyCounts{
 		{Key: "198.51.100.7", Offered: 1204, Admitted: 3, Rejected: 1201, Fair: 271.3},

@@ -27,6 +27,7 @@ func named(name string) *Result {
 	r := overload(600)
 	r.Pipeline, r.Assumed = name, []string{name, name}
 	r.Rejections = map[string]int64{name: 1, name + "2": 2}
+	r.Failures = map[string]int64{name: 3, "other": 1}
 	for i := range r.Keys.Worst {
 		r.Keys.Worst[i].Key = name
 	}

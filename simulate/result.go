@@ -6,6 +6,8 @@ import "time"
 type Result struct {
 	// Pipeline is the pipeline that the requests went through.
 	Pipeline string `json:"pipeline"`
+	// Strategies are the strategies of the pipeline, outermost first, such as "orders/RateLimiter".
+	Strategies []string `json:"strategies,omitempty"`
 	// Seed is that of the Scenario.
 	Seed uint64 `json:"seed"`
 	// For is how long requests arrived.
@@ -28,7 +30,8 @@ type Result struct {
 	Series []Point `json:"series"`
 	// Rejections counts the rejections by the strategy that rejected, such as "orders/RateLimiter".
 	Rejections map[string]int64 `json:"rejections,omitempty"`
-	// Failures counts the executions that failed by the reason: the strategy, such as "orders/Timeout", or a text.
+	// Failures counts the executions that failed by the reason: the strategy, such as "orders/Timeout", "the service failed",
+	// "the service was full", "the client left" or "other".
 	Failures map[string]int64 `json:"failures,omitempty"`
 	// Keys compares the keys of the requests.
 	Keys KeyResult `json:"keys"`
@@ -39,6 +42,7 @@ type Result struct {
 
 	satisfied bitset // the requests that succeeded in the end, by their numbers
 	open      bool   // the n-th request is the same in another run with this load
+	closed    bool   // the load is closed; if neither, the Result was read from JSON
 	keyed     map[string]*keyCounts
 }
 

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
@@ -87,8 +86,6 @@ func (r *run) now() time.Duration { return time.Since(r.start) }
 
 // main runs in the bubble.
 func (r *run) main() {
-	// What counts by slots of the clock, as a retry budget does, would begin at another part of a slot in each process.
-	time.Sleep(-clock.Now() % (24 * time.Hour))
 	r.start = time.Now()
 	r.asked = make(chan struct{}, 1)
 	r.turns.waiting.before, r.events.before = beforeTask, (*event).before
@@ -162,8 +159,21 @@ func (r *run) build() error {
 		}
 		r.pipelines = append(r.pipelines, p)
 		r.result.Pipeline = name
+		r.result.Strategies = strategiesOf(p, nil)
 	}
 	return nil
+}
+
+// strategiesOf appends the strategies of p, and those of the pipelines that are embedded in it, to names.
+func strategiesOf(p *pipeline.Pipeline, names []string) []string {
+	for source, s := range p.Strategies() {
+		if inner, ok := s.(interface{ Pipeline() *pipeline.Pipeline }); ok {
+			names = strategiesOf(inner.Pipeline(), names)
+		} else if _, ok := s.(*gate); !ok {
+			names = append(names, nameOf(source))
+		}
+	}
+	return names
 }
 
 // report reports progress until done.

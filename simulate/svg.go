@@ -23,11 +23,12 @@ var (
 	blue      = paint{"blue", "#2b7bba", "#3a8fca"}
 	orange    = paint{"orange", "#c2500a", "#f79a4b"}
 	pale      = paint{"pale", "#fbe3d2", "#4a2f1b"} // behind orange hatching
+	rose      = paint{"rose", "#f6d3e1", "#4d1f35"} // behind wine hatching
 	wine      = paint{"wine", "#8c1348", "#ff9cc4"}
 	teal      = paint{"teal", "#0a7566", "#54c9b2"}
 	tealLight = paint{"teal-light", "#c5e6e0", "#1b453f"}
 
-	paints = []paint{paper, ink, soft, grid, shade, blue, orange, pale, wine, teal, tealLight}
+	paints = []paint{paper, ink, soft, grid, shade, blue, orange, pale, rose, wine, teal, tealLight}
 )
 
 func (p paint) fill() string { return fmt.Sprintf(` class="%s-fill" fill="%s"`, p.name, p.light) }

@@ -11,8 +11,14 @@ func (c *Comparison) tables() []table {
 	for _, l := range lengths {
 		tables = append(tables, c.lengthTable(l))
 	}
-	return append(tables, c.rejectionsTable(), c.mostTable(), c.fairnessTable(),
-		c.keysTable("Keys that lose most", "no key loses anything", c.Losers), c.keysTable("Keys that win most", "no key wins anything", c.Winners),
+	noLosers, noWinners := "no key loses anything", "no key wins anything"
+	if c.Before.keyed == nil || c.After.keyed == nil {
+		noLosers = "a result that was read from JSON does not have all keys"
+		noWinners = noLosers
+	}
+	return append(tables, c.partsTable("Rejections by strategy", "strategy", c.Before.Rejections, c.After.Rejections),
+		c.partsTable("Failures by reason", "reason", c.Before.Failures, c.After.Failures), c.mostTable(), c.fairnessTable(),
+		c.keysTable("Keys that lose most", noLosers, c.Losers), c.keysTable("Keys that win most", noWinners, c.Winners),
 		assumedTable(c.assumed()), c.timeTable())
 }
 
@@ -72,15 +78,15 @@ func (c *Comparison) lengthTable(l length) table {
 	return t
 }
 
-func (c *Comparison) rejectionsTable() table {
+// partsTable shows counts by names.
+func (c *Comparison) partsTable(caption, by string, before, after map[string]int64) table {
 	t := table{
-		caption: "Rejections by strategy", empty: "none",
-		head: []column{{name: c.name(0), key: true}, {name: c.name(1), key: true}, {name: "change"}, {name: "strategy", text: true, header: true, key: true}},
+		caption: caption, empty: "none",
+		head: []column{{name: c.name(0), key: true}, {name: c.name(1), key: true}, {name: "change"}, {name: by, text: true, header: true, key: true}},
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Change.Rejections)) {
-		t.rows = append(t.rows, []string{
-			formatCount(c.Before.Rejections[name]), formatCount(c.After.Rejections[name]), formatChange(c.Change.Rejections[name]), printable(name),
-		})
+	change := differences(before, after)
+	for _, name := range slices.Sorted(maps.Keys(change)) {
+		t.rows = append(t.rows, []string{formatCount(before[name]), formatCount(after[name]), formatChange(change[name]), printable(name)})
 	}
 	return t
 }
@@ -143,7 +149,7 @@ func (c *Comparison) timeTable() table {
 	t := table{
 		caption: "Over time", empty: "nothing happened",
 		head: []column{
-			{name: "from", header: true}, {name: "offered"}, {name: "then"}, {name: "admitted"}, {name: "then"}, {name: "rejected"}, {name: "then"}, {name: "p99"}, {name: "then"},
+			{name: "from", header: true}, {name: "offered"}, {name: "then"}, {name: "rejected"}, {name: "then"}, {name: "succeeded"}, {name: "then"}, {name: "p99"}, {name: "then"},
 		},
 	}
 	before, after, interval, ok := c.together()
@@ -164,7 +170,7 @@ func (c *Comparison) timeTable() table {
 			is = after[i]
 		}
 		for _, count := range []func(*Point) int64{
-			func(p *Point) int64 { return p.Offered }, func(p *Point) int64 { return p.Admitted }, func(p *Point) int64 { return p.Rejected },
+			func(p *Point) int64 { return p.Offered }, func(p *Point) int64 { return p.Rejected }, func(p *Point) int64 { return p.Succeeded },
 		} {
 			row = append(row, formatShort(count(&was)), formatShort(count(&is)))
 		}

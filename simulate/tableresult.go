@@ -14,7 +14,7 @@ import (
 const tableRows = 20
 
 // WriteTable writes r as text for a terminal, of at most 100 columns: the totals with percentages, latencies and waits as
-// quantiles, rejections by strategy, the most permits in any window, the fairness to keys, come-backs, what was assumed, and
+// quantiles, rejections by strategy, failures by reason, the most permits in any window, the fairness to keys, come-backs, what was assumed, and
 // what happened over time in about 20 rows. Names are shortened where they are too long, and characters that would move the
 // cursor are replaced.
 func (r *Result) WriteTable(w io.Writer) error { return r.report().writeText(w) }
@@ -45,12 +45,16 @@ func (r *Result) summary() string {
 	if t.Offered == 0 {
 		return "no executions offered"
 	}
-	return fmt.Sprintf("%s offered: %s admitted, %s rejected, %s failed", plural(t.Offered, "execution", "executions"),
-		formatShare(t.Admitted, t.Offered), formatShare(t.Rejected, t.Offered), formatShare(t.Failed, t.Offered))
+	return fmt.Sprintf("%s, %s satisfied; %s, %s rejected, %s failed; %s of the service",
+		plural(t.Requests, "request", "requests"), formatShare(t.Satisfied, t.Requests), plural(t.Offered, "execution", "executions"),
+		formatShare(t.Rejected, t.Offered), formatShare(t.Failed, t.Offered), plural(t.Calls, "call", "calls"))
 }
 
 func (r *Result) tables() []table {
-	return []table{r.totalsTable(), r.lengthsTable(), r.rejectionsTable(), r.mostTable(), r.keysTable(), r.comeBacksTable(), assumedTable(r.Assumed), r.timeTable()}
+	return []table{
+		r.totalsTable(), r.lengthsTable(), partsTable("Rejections by strategy", "rejections", "strategy", r.Rejections),
+		partsTable("Failures by reason", "failures", "reason", r.Failures), r.mostTable(), r.keysTable(), r.comeBacksTable(), assumedTable(r.Assumed), r.timeTable(),
+	}
 }
 
 func (r *Result) totalsTable() table {
@@ -84,17 +88,18 @@ func (r *Result) lengthsTable() table {
 	return t
 }
 
-func (r *Result) rejectionsTable() table {
-	t := table{caption: "Rejections by strategy", head: []column{{name: "rejections"}, {}, {name: "strategy", text: true, header: true, key: true}}, empty: "none"}
-	names := slices.SortedFunc(maps.Keys(r.Rejections), func(a, b string) int {
-		return cmp.Or(cmp.Compare(r.Rejections[b], r.Rejections[a]), strings.Compare(a, b))
+// partsTable shows a count by names, the largest first.
+func partsTable(caption, what, by string, parts map[string]int64) table {
+	t := table{caption: caption, head: []column{{name: what}, {}, {name: by, text: true, header: true, key: true}}, empty: "none"}
+	names := slices.SortedFunc(maps.Keys(parts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(parts[b], parts[a]), strings.Compare(a, b))
 	})
 	var sum int64
-	for _, n := range r.Rejections {
+	for _, n := range parts {
 		sum += n
 	}
 	for _, name := range names {
-		t.rows = append(t.rows, []string{formatCount(r.Rejections[name]), formatShare(r.Rejections[name], sum), printable(name)})
+		t.rows = append(t.rows, []string{formatCount(parts[name]), formatShare(parts[name], sum), printable(name)})
 	}
 	return t
 }
@@ -172,7 +177,7 @@ func (r *Result) timeTable() table {
 	t := table{
 		caption: "Over time",
 		head: []column{
-			{name: "from", header: true}, {name: "offered"}, {name: "admitted"}, {name: "rejected"}, {name: "waiting"}, {name: "failed"}, {name: "p99"},
+			{name: "from", header: true}, {name: "offered"}, {name: "rejected"}, {name: "succeeded"}, {name: "failed"}, {name: "calls"}, {name: "waiting"}, {name: "p99"},
 		},
 		empty: "nothing happened",
 	}
@@ -185,8 +190,8 @@ func (r *Result) timeTable() table {
 	for i := range points {
 		p := &points[i]
 		t.rows = append(t.rows, []string{
-			formatTime(p.At), formatCount(p.Offered), formatCount(p.Admitted), formatCount(p.Rejected), formatCount(p.Waiting), formatCount(p.Failed),
-			orDash(p.Latency.Count > 0, formatDuration(p.Latency.P99)),
+			formatTime(p.At), formatShort(p.Offered), formatShort(p.Rejected), formatShort(p.Succeeded), formatShort(p.Failed), formatShort(p.Calls),
+			formatShort(p.Waiting), orDash(p.Latency.Count > 0, formatDuration(p.Latency.P99)),
 		})
 	}
 	return t

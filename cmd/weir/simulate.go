@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -147,6 +148,9 @@ func (c *command) runSimulation(s *simulation) int {
 	if before != nil {
 		comparison := simulate.Compare(before, after)
 		comparison.BeforeName, comparison.AfterName = s.against, s.file
+		if a, b := filepath.Base(s.against), filepath.Base(s.file); a != b {
+			comparison.BeforeName, comparison.AfterName = a, b
+		}
 		r = comparison
 		check = func(e simulate.Expectation) error { return e.CheckComparison(comparison) }
 	}

@@ -73,7 +73,7 @@ func TestSimulate_Against(t *testing.T) {
 	lower := strings.Replace(read(t, simulatedFile), "permit_limit: 100", "permit_limit: 10", 1)
 	r := simulated(lower, "-", "-against", simulatedFile, "-expect", "newly_refused = 0", "-expect", "no_longer_refused = 0")
 	assert.Equal(t, 1, r.status)
-	assert.Contains(t, r.out, "Comparison of "+simulatedFile+" and -")
+	assert.Contains(t, r.out, "Comparison of simulate.yaml and -")
 	assert.Contains(t, r.err, "expected newly_refused = 0, but")
 	assert.NotContains(t, r.err, "no_longer_refused")
 }
