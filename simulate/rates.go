@@ -222,7 +222,7 @@ func (s Sum) Validate() error {
 	for i, r := range s {
 		path := "[" + strconv.Itoa(i) + "]"
 		if isnil.Value(r) {
-			p.Add(path, nil, "must be set")
+			p.Add(path, nil, "must not be nil")
 			continue
 		}
 		p.Include(path, r.Validate())

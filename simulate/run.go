@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/turn"
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 )
@@ -142,13 +145,9 @@ func (r *run) build() error {
 		if err != nil {
 			return err
 		}
-		name := r.scenario.Pipeline
-		if name == "" {
-			if len(change.Define) != 1 {
-				return fmt.Errorf("simulate: there are %d pipelines, and Scenario.Pipeline does not say which one", len(change.Define))
-			}
-			for name = range change.Define {
-			}
+		name, err := pipelineOf(change, r.scenario.Pipeline)
+		if err != nil {
+			return err
 		}
 		reg := registry.New(&registry.Options{Listener: interposer{r}})
 		r.onClose = append(r.onClose, func() error { return reg.Close(context.Background()) })
@@ -163,6 +162,23 @@ func (r *run) build() error {
 		r.result.Pipeline = name
 	}
 	return nil
+}
+
+// pipelineOf returns the name of the pipeline that requests go through. If name is empty, change must define exactly one.
+func pipelineOf(change registry.Change, name string) (string, error) {
+	var p validate.Problems
+	names := slices.Sorted(maps.Keys(change.Define))
+	switch {
+	case len(names) == 0:
+		p.Add("Config", nil, "must define a pipeline")
+	case name == "" && len(names) == 1:
+		name = names[0]
+	case name == "":
+		p.Add("Pipeline", nil, "must say which pipeline the requests go through: %s", strings.Join(names, ", "))
+	case !slices.Contains(names, name):
+		p.Add("Pipeline", name, "must be one of %s", strings.Join(names, ", "))
+	}
+	return name, p.Err("simulate")
 }
 
 // report reports progress until done.
