@@ -1,5 +1,7 @@
 package simulate
 
+import "math/bits"
+
 // A bitset has a bit for each request, by its number.
 type bitset []uint64
 
@@ -13,3 +15,15 @@ func (b *bitset) set(i int64) {
 
 // has reports whether bit i is set.
 func (b bitset) has(i int64) bool { return i/64 < int64(len(b)) && b[i/64]&(1<<(i%64)) != 0 }
+
+// without returns how many bits of b are not set in o.
+func (b bitset) without(o bitset) int64 {
+	n := 0
+	for i, word := range b {
+		if i < len(o) {
+			word &^= o[i]
+		}
+		n += bits.OnesCount64(word)
+	}
+	return int64(n)
+}

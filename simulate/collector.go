@@ -248,6 +248,6 @@ func (c *collector) finish(assumed map[string]bool) *Result {
 	for _, m := range c.most {
 		r.Most = append(r.Most, m.most())
 	}
-	r.Keys = compareKeys(r.keyed, r.Keys.Unkept)
+	r.Keys = fairness(r.keyed, r.Keys.Unkept)
 	return r
 }

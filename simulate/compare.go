@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math/bits"
 	"slices"
 	"strings"
 )
@@ -81,18 +80,7 @@ func Compare(before, after *Result) *Comparison {
 	return c
 }
 
-// without returns how many bits of b are not set in o.
-func (b bitset) without(o bitset) int64 {
-	n := 0
-	for i, word := range b {
-		if i < len(o) {
-			word &^= o[i]
-		}
-		n += bits.OnesCount64(word)
-	}
-	return int64(n)
-}
-
+// compareKeys finds the keys with the greatest losses and gains.
 func (c *Comparison) compareKeys() {
 	const most = 10
 	changes := map[string]KeyChange{}
