@@ -20,14 +20,15 @@ import (
 	"github.com/weir-go/weir/registry"
 )
 
-// Run simulates s. It uses one processor, or two for the memory that it frees. It must not be called inside a bubble of
-// [testing/synctest], and can be called concurrently.
+// Run simulates s, on one processor and a part of another one for the garbage collector. Run can be called concurrently, but
+// not inside a bubble of [testing/synctest].
 //
-// Requests that have not ended when the load's duration has passed a second time, or a minute if that is longer, are cut
-// off: their contexts are canceled, and they count as Unfinished.
+// After the load's duration, the requests in flight have as long again to end, and at least a minute. Then they are cut off:
+// their contexts are canceled, and a request that does not succeed then counts as Unfinished.
 //
-// The error is a [weir.OptionsError], an error of s.Config or of a Recording, the cause of ctx's end, or that there are too
-// many requests in flight.
+// Run returns a [weir.OptionsError] if s is not valid, an error of s.Config, of a pipeline or of a Recording as it is, the
+// cause of ctx's end if ctx ends first, and another error if more than s.MaxInFlight requests are in flight, if a function
+// of s panics, or if requests do not end although their contexts have.
 func Run(ctx context.Context, s Scenario) (*Result, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
