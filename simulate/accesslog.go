@@ -109,9 +109,9 @@ func (l *logParser) parseJSON(line []byte) (at moment, key string, cost int, ok 
 // noField returns the error that a line does not have a field. If the options do not name it, it is one of the usual.
 func (l *logParser) noField(what, name string, usual []string) error {
 	if name != "" {
-		return badLine("the line has no field " + shown(name))
+		return badLineError("the line has no field " + shown(name))
 	}
-	return badLine("the line has no field for the " + what + ", which would be one of " + strings.Join(usual, ", "))
+	return badLineError("the line has no field for the " + what + ", which would be one of " + strings.Join(usual, ", "))
 }
 
 func (l *logParser) parseCombined(line string) (at moment, key string, cost int, ok bool, err error) {
@@ -125,7 +125,7 @@ func (l *logParser) parseCombined(line string) (at moment, key string, cost int,
 		}
 		field := slices.Index(combinedFields[:], name)
 		if field < 0 {
-			return at, key, cost, ok, badLine("the combined log format has no field " + shown(name) + ", it has " + strings.Join(combinedFields[:], ", "))
+			return at, key, cost, ok, badLineError("the combined log format has no field " + shown(name) + ", it has " + strings.Join(combinedFields[:], ", "))
 		}
 		values[i] = l.combined.values[field]
 	}

@@ -20,7 +20,7 @@ func (c *combinedLine) parse(line string) error {
 	client, rest, ok := strings.Cut(line, " [")
 	at, rest, closed := strings.Cut(rest, "] ")
 	if !ok || !closed {
-		return badLine("the line is neither JSON nor in the combined log format: it has no time in brackets")
+		return badLineError("the line is neither JSON nor in the combined log format: it has no time in brackets")
 	}
 	names := strings.Fields(client)
 	if len(names) > 3 {
@@ -29,7 +29,7 @@ func (c *combinedLine) parse(line string) error {
 		}
 	}
 	if len(names) < 3 {
-		return badLine("the line is not in the combined log format: before the time there must be an address and two names")
+		return badLineError("the line is not in the combined log format: before the time there must be an address and two names")
 	}
 	c.values[0], c.values[1], c.values[2] = names[0], strings.Join(names[2:], " "), at
 	for i := 3; i < len(c.values) && rest != ""; i++ {
@@ -39,12 +39,12 @@ func (c *combinedLine) parse(line string) error {
 		}
 		end := closingQuote(rest)
 		if end < 0 {
-			return badLine("a quotation mark is not closed in the line")
+			return badLineError("a quotation mark is not closed in the line")
 		}
 		c.values[i], rest = rest[1:end], strings.TrimPrefix(rest[end+1:], " ")
 	}
 	if c.values[4] == "" {
-		return badLine("the line is not in the combined log format: it has no status")
+		return badLineError("the line is not in the combined log format: it has no status")
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ const (
 )
 
 // errJSON is the error of a line that is not an object.
-const errJSON = badLine("the line is not a JSON object, or not the whole of one")
+const errJSON = badLineError("the line is not a JSON object, or not the whole of one")
 
 // paths are what is left of the names, below the value that is being read. An empty one does not lead there.
 type paths [maxFields]string

@@ -10,6 +10,3 @@ func (b *bitset) set(i int64) {
 	}
 	(*b)[i/64] |= 1 << (i % 64)
 }
-
-// has reports whether bit i is set.
-func (b bitset) has(i int64) bool { return i/64 < int64(len(b)) && b[i/64]&(1<<(i%64)) != 0 }

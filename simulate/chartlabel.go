@@ -3,6 +3,7 @@ package simulate
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -31,14 +32,14 @@ func drawSwatch(s *svg, of *series, x, y, width float64) {
 		s.add(`<path d="M%s %sh%s" stroke-width="%s" stroke-linecap="round"%s%s/>`+"\n", px(x), px(y+height/2), px(width), px(of.style.width), of.style.dashes(), of.style.paint.stroke())
 	case of.style.hatch != solid:
 		s.add(`<rect x="%s" y="%s" width="%s" height="%d"%s/>`+"\n", px(x), px(y), px(width), height, of.style.hatch.back().fill())
-		path := ""
+		var path strings.Builder
 		for at := x; at+6 <= x+width; at += 7 {
-			path += "M" + px(at) + " " + px(y+height) + "l6 -10"
+			path.WriteString("M" + px(at) + " " + px(y+height) + "l6 -10")
 			if of.style.hatch == crossed {
-				path += "M" + px(at) + " " + px(y) + "l6 10"
+				path.WriteString("M" + px(at) + " " + px(y) + "l6 10")
 			}
 		}
-		s.add(`<path d="%s" stroke-width="2"%s/>`+"\n", path, of.style.paint.stroke())
+		s.add(`<path d="%s" stroke-width="2"%s/>`+"\n", path.String(), of.style.paint.stroke())
 	default:
 		s.add(`<rect x="%s" y="%s" width="%s" height="%d"%s/>`+"\n", px(x), px(y), px(width), height, of.style.paint.fill())
 	}

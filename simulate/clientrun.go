@@ -85,7 +85,7 @@ func (c *client) do() {
 	r.began(&c.request)
 	for attempt := 0; ; attempt++ {
 		r.offers(&c.request, attempt)
-		c.task.passes, c.task.pause = 0, 0
+		c.task.passes, c.task.spins = 0, time.Time{}
 		err := c.execute(p)
 		c.task.Take()
 		r.ended(&c.request, err)
@@ -132,7 +132,7 @@ func (c *client) reaction(err error, attempt int) (delay time.Duration, again bo
 	}
 	delay = max(delay, o.delay(attempt, c.random.Rand))
 	if attempt >= mostAtOnce {
-		delay = max(delay, longestPause)
+		delay = max(delay, time.Millisecond)
 	}
 	return delay, true
 }

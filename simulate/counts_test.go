@@ -26,7 +26,7 @@ func checkCounts(t *testing.T, r *Result) {
 	assert.LessOrEqual(t, r.ComeBacks.Count, n.TriedAgain)
 	satisfied := int64(0)
 	for i := range n.Requests {
-		if r.satisfied.has(i) {
+		if isSet(r.satisfied, i) {
 			satisfied++
 		}
 	}
@@ -89,3 +89,6 @@ func checkQuantiles(t *testing.T, q Quantiles) {
 		assert.LessOrEqual(t, pair[0], pair[1], "%+v", q)
 	}
 }
+
+// isSet reports whether bit i is set.
+func isSet(b bitset, i int64) bool { return i/64 < int64(len(b)) && b[i/64]&(1<<(i%64)) != 0 }

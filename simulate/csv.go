@@ -88,9 +88,9 @@ func (c *csvParser) begin() (header bool, err error) {
 		switch {
 		case c.columns[i] >= 0 || !c.required[i]:
 		case noTime != nil && !c.named:
-			return false, badLine("it is no header with the column " + shown(name) + ", and no request: " + noTime.Error())
+			return false, badLineError("it is no header with the column " + shown(name) + ", and no request: " + noTime.Error())
 		default:
-			return false, badLine("the first line must be a header with the column " + shown(name))
+			return false, badLineError("the first line must be a header with the column " + shown(name))
 		}
 	}
 	c.begun = true
@@ -121,7 +121,7 @@ func splitCSV(fields []string, line string, separator byte) ([]string, error) {
 			for {
 				i := strings.IndexByte(line[end:], '"')
 				if i < 0 {
-					return fields, badLine("a quotation mark is not closed in the line")
+					return fields, badLineError("a quotation mark is not closed in the line")
 				}
 				end += i + 1
 				if !strings.HasPrefix(line[end:], `"`) {
@@ -132,7 +132,7 @@ func splitCSV(fields []string, line string, separator byte) ([]string, error) {
 			field, rest = strings.ReplaceAll(line[1:end-1], `""`, `"`), line[end:]
 			if more = rest != ""; more {
 				if rest[0] != separator {
-					return fields, badLine("after a closing quotation mark there must be a separator")
+					return fields, badLineError("after a closing quotation mark there must be a separator")
 				}
 				rest = rest[1:]
 			}
@@ -155,7 +155,7 @@ func parseCost(text string) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 {
-		return 0, badLine("the cost " + shown(text) + " must be a whole number of at least 0")
+		return 0, badLineError("the cost " + shown(text) + " must be a whole number of at least 0")
 	}
 	return n, nil
 }

@@ -176,7 +176,7 @@ func TestExpectation_Windows(t *testing.T) {
 func TestExpectation_UnknownParts(t *testing.T) {
 	for text, problem := range map[string]string{
 		"failed(orders/Timeuot) = 0":       "there is no failed(orders/Timeuot), only failed(orders/RateLimiter), failed(orders/Timeout),",
-		"failed(the servicefailed) = 0":    "failed(the client left), failed(other)",
+		"failed(the servicefailed) = 0":    "failed(the client left), failed(cut off), failed(other)",
 		"rejected(the service failed) = 0": "there is no rejected(the service failed), only rejected(orders/RateLimiter), rejected(orders/Timeout), rejected(orders/a<b)",
 	} {
 		e, err := ParseExpectation(text)

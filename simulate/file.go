@@ -15,9 +15,9 @@ import (
 // File returns a Config of the pipelines of a configuration file, as package reload reads it. name is the name of the file
 // for messages.
 //
-// A file can name functions and stores of its program. The function register registers what is known here. It is called
-// for each instance, and can be nil. For each other name that the pipeline needs, Result.Assumed says what the simulation
-// uses in place of what the program registers:
+// A file can name functions and stores of its program. register registers the ones that are known here; it is called for
+// each instance, and can be nil. For each other name that the pipeline needs, Result.Assumed says what the simulation
+// uses in its place:
 //
 //	key       the key of the simulated request, see [Key]
 //	permits   the cost of the simulated request, see [Cost]
@@ -55,8 +55,8 @@ func File(name string, data []byte, register func(s *Setup, k *reload.Kinds)) Co
 	}
 }
 
-// need adds the pipeline of that name and the pipelines in it to needed, and says which of their limiters are in stores. It
-// reports whether it is in the list of pipelines of f.
+// need adds the pipeline of that name and the ones that are embedded in it to needed, and says which of their limiters are in
+// stores. It reports whether it is in the list of pipelines of f.
 func (s *Setup) need(f *reload.File, pipeline string, needed map[string]bool) bool {
 	if !slices.Contains(f.Pipelines(), pipeline) {
 		return false
@@ -86,7 +86,7 @@ func (s *Setup) assumeStored(f *reload.File, l reload.LimiterInfo) {
 
 // resolve returns what is assumed of a name that the program registers.
 func (s *Setup) resolve(what, name string) (thing any, ok bool) {
-	sentence := ""
+	var sentence string
 	switch what {
 	case "key":
 		thing, sentence = Key, "The key %q is the key of the request."

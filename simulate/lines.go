@@ -12,10 +12,10 @@ import (
 // maxLine is how many bytes a line of a recording can have.
 const maxLine = 1 << 20
 
-// A badLine is an error of one line, after which reading can go on.
-type badLine string
+// A badLineError is an error of one line, after which reading can go on.
+type badLineError string
 
-func (e badLine) Error() string { return string(e) }
+func (e badLineError) Error() string { return string(e) }
 
 // A lineReader reads lines, also of what is compressed with gzip.
 type lineReader struct {
@@ -54,7 +54,7 @@ func newLineReader(r io.Reader) (*lineReader, error) {
 }
 
 // next returns the next line that is not blank, without its end. It is valid until the next call. A line that is too long
-// or has a NUL byte is a badLine. The error after the last line is io.EOF.
+// or has a NUL byte is a badLineError. The error after the last line is io.EOF.
 func (l *lineReader) next() ([]byte, error) {
 	for {
 		line, err := l.r.ReadSlice('\n')
@@ -71,13 +71,13 @@ func (l *lineReader) next() ([]byte, error) {
 		}
 		l.number++
 		if tooLong {
-			return nil, badLine(fmt.Sprintf("the line is longer than %d bytes", maxLine))
+			return nil, badLineError(fmt.Sprintf("the line is longer than %d bytes", maxLine))
 		}
 		if line = bytes.TrimRight(line, "\r\n"); len(bytes.TrimSpace(line)) == 0 {
 			continue
 		}
 		if bytes.IndexByte(line, 0) >= 0 {
-			return nil, badLine("the line has a NUL byte")
+			return nil, badLineError("the line has a NUL byte")
 		}
 		return line, nil
 	}

@@ -25,15 +25,15 @@ func parseMoment(text string) (moment, error) {
 	text = strings.TrimSpace(text)
 	switch {
 	case text == "":
-		return moment{}, badLine("the time is missing")
+		return moment{}, badLineError("the time is missing")
 	case len(text) > 64:
-		return moment{}, badLine("the time " + shown(text) + " is too long")
+		return moment{}, badLineError("the time " + shown(text) + " is too long")
 	case len(text) > 10 && text[4] == '-' && text[7] == '-':
 		return parseDate(text)
 	case len(text) > 11 && text[2] == '/' && text[11] == ':':
 		t, err := time.Parse(commonLayout, text)
 		if err != nil {
-			return moment{}, badLine("the time " + shown(text) + " is not like 02/Jan/2006:15:04:05 -0700")
+			return moment{}, badLineError("the time " + shown(text) + " is not like 02/Jan/2006:15:04:05 -0700")
 		}
 		return momentOf(t, text)
 	}
@@ -43,9 +43,9 @@ func parseMoment(text string) (moment, error) {
 	d, err := time.ParseDuration(text)
 	switch {
 	case err != nil:
-		return moment{}, badLine("the time " + shown(text) + ` must be like 2006-01-02T15:04:05Z, Unix seconds, or a duration such as "1.5s"`)
+		return moment{}, badLineError("the time " + shown(text) + ` must be like 2006-01-02T15:04:05Z, Unix seconds, or a duration such as "1.5s"`)
 	case d < 0:
-		return moment{}, badLine("the time " + shown(text) + " must be at least 0")
+		return moment{}, badLineError("the time " + shown(text) + " must be at least 0")
 	}
 	return moment{ns: int64(d)}, nil
 }
@@ -58,14 +58,14 @@ func parseDate(text string) (moment, error) {
 		}
 	}
 	if _, err := time.Parse("2006-01-02T15:04:05", iso); err == nil {
-		return moment{}, badLine("the time " + shown(text) + " has no time zone, such as Z or +01:00")
+		return moment{}, badLineError("the time " + shown(text) + " has no time zone, such as Z or +01:00")
 	}
-	return moment{}, badLine("the time " + shown(text) + " is not like 2006-01-02T15:04:05Z")
+	return moment{}, badLineError("the time " + shown(text) + " is not like 2006-01-02T15:04:05Z")
 }
 
 func momentOf(t time.Time, text string) (moment, error) {
 	if t.Year() < 1678 || t.Year() > 2261 { // the years of UnixNano
-		return moment{}, badLine("the year of the time " + shown(text) + " is not between 1678 and 2261")
+		return moment{}, badLineError("the year of the time " + shown(text) + " is not between 1678 and 2261")
 	}
 	return moment{ns: t.UnixNano(), absolute: true}, nil
 }
@@ -77,7 +77,7 @@ func parseNumber(text string) (m moment, ok bool, err error) {
 	if strings.ContainsAny(text, "eE") {
 		f, err := strconv.ParseFloat(text, 64)
 		if err != nil || math.Abs(f) > 1e19 {
-			return moment{}, false, nil
+			return moment{}, false, nil //nolint:nilerr // it is no number
 		}
 		text = strconv.FormatFloat(f, 'f', -1, 64)
 	}
@@ -89,9 +89,9 @@ func parseNumber(text string) (m moment, ok bool, err error) {
 	n, err := strconv.ParseInt(digits, 10, 64)
 	switch {
 	case err != nil:
-		return moment{}, false, badLine("the time " + shown(text) + " is out of range")
+		return moment{}, false, badLineError("the time " + shown(text) + " is out of range")
 	case digits != whole && (n != 0 || strings.Trim(fraction, "0") != ""):
-		return moment{}, false, badLine("the time " + shown(text) + " must be at least 0")
+		return moment{}, false, badLineError("the time " + shown(text) + " must be at least 0")
 	}
 	places := 9 // how many digits of the fraction are nanoseconds
 	for limit := int64(1e11); places > 0 && n >= limit; limit *= 1000 {
@@ -99,7 +99,7 @@ func parseNumber(text string) (m moment, ok bool, err error) {
 	}
 	unit := int64(math.Pow10(places))
 	if n > math.MaxInt64/unit-1 {
-		return moment{}, false, badLine("the time " + shown(text) + " is out of range")
+		return moment{}, false, badLineError("the time " + shown(text) + " is out of range")
 	}
 	if len(fraction) > places {
 		fraction = fraction[:places]

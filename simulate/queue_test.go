@@ -161,7 +161,7 @@ func TestRun_QueueTheory(t *testing.T) {
 		t.Skip("set WEIR_SIMULATE_THEORY=1 for simulations of some minutes")
 	}
 	for _, q := range queues {
-		r, err := Run(t.Context(), queueScenario(q.servers, q.limit, q.busy, 2_000_000))
+		r, err := Run(t.Context(), queueScenario(q.servers, q.limit, q.busy, 1_000_000))
 		require.NoError(t, err)
 		checkQueue(t, q.servers, q.limit, q.busy, float64(r.Wait.Mean), float64(r.Total.Rejected)/float64(r.Total.Offered))
 	}

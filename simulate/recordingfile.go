@@ -229,7 +229,7 @@ func (f *recordingFile) entry(lines *lineReader, parser lineParser, s *survey) (
 		s.lines = lines.number
 		return e, err
 	}
-	bad, isBad := errors.AsType[badLine](err)
+	bad, isBad := errors.AsType[badLineError](err)
 	if !isBad {
 		return entry{}, fmt.Errorf("simulate: %s: after line %d: %w", f.name, lines.number, err)
 	}
@@ -248,11 +248,11 @@ func (f *recordingFile) entry(lines *lineReader, parser lineParser, s *survey) (
 func (s *survey) note(at moment, e entry) error {
 	switch {
 	case s.noted && at.absolute != s.absolute:
-		return badLine("times are dates or relative to the beginning, and this one is not like those before it")
+		return badLineError("times are dates or relative to the beginning, and this one is not like those before it")
 	case e.cost < 0:
-		return badLine(fmt.Sprintf("the cost %d must be at least 0", e.cost))
+		return badLineError(fmt.Sprintf("the cost %d must be at least 0", e.cost))
 	case !utf8.ValidString(e.key):
-		return badLine("the key " + shown(e.key) + " is not UTF-8")
+		return badLineError("the key " + shown(e.key) + " is not UTF-8")
 	}
 	s.absolute, s.noted = at.absolute, true
 	s.fractions = s.fractions || at.ns%int64(time.Second) != 0

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
@@ -87,8 +86,6 @@ func (r *run) now() time.Duration { return time.Since(r.start) }
 
 // main runs in the bubble.
 func (r *run) main() {
-	// What counts by slots of the clock, as a retry budget does, would begin at another part of a slot in each process.
-	time.Sleep(-clock.Now() % (24 * time.Hour))
 	r.start = time.Now()
 	r.asked = make(chan struct{}, 1)
 	r.turns.waiting.before, r.events.before = beforeTask, (*event).before

@@ -25,12 +25,12 @@ func busy(length time.Duration) Scenario {
 	}
 }
 
-// BenchmarkRun simulates ten minutes of 1,000 requests a second, which should take at most ten seconds.
+// BenchmarkRun simulates a minute of 1,000 requests a second.
 func BenchmarkRun(b *testing.B) {
 	b.ReportAllocs()
 	offered := int64(0)
 	for b.Loop() {
-		r, err := Run(b.Context(), busy(10*time.Minute))
+		r, err := Run(b.Context(), busy(time.Minute))
 		require.NoError(b, err)
 		offered += r.Total.Offered
 	}

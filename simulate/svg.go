@@ -55,7 +55,7 @@ const svgFont = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'Lib
 type svg struct{ bytes.Buffer }
 
 // add writes markup. Text in args must have been escaped.
-func (s *svg) add(format string, args ...any) { fmt.Fprintf(s, format, args...) }
+func (s *svg) add(format string, args ...any) { _, _ = fmt.Fprintf(s, format, args...) }
 
 // A label is a line of text in a picture.
 type label struct {

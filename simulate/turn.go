@@ -35,8 +35,8 @@ type task struct {
 	resume  chan struct{}
 	closed  bool
 
-	passes int           // how often it went on in this turn
-	pause  time.Duration // the last one because of too many passes
+	passes int           // how often it went on without a rest
+	spins  time.Time     // when it rested first; the zero Time if it has not
 	asking bool          // whether it is in front of a limiter
 	asked  time.Duration // since when
 }
@@ -68,19 +68,22 @@ func (t *task) Take() {
 	t.await()
 }
 
-// A retry without a delay and without an end would go on forever at one instant. So a task that passes mostPasses gates
-// in a turn rests, longer each time.
+// A retry without a delay and without an end would go on forever at one instant. So a task rests when it has passed
+// mostPasses gates, and again after every spinPasses. A rest is a hundredth of the time since the first one: the instant
+// that ends the retries is found to one part in a hundred, and retries that nothing ends take few rests.
 const (
 	mostPasses    = 10_000
+	spinPasses    = 100
 	shortestPause = time.Microsecond
-	longestPause  = time.Millisecond
 )
 
 // rest lets some time pass.
 func (t *task) rest() {
-	t.passes = 0
-	t.pause = min(max(2*t.pause, shortestPause), longestPause)
-	time.Sleep(t.pause)
+	if t.spins.IsZero() {
+		t.spins = time.Now()
+	}
+	t.passes = mostPasses - spinPasses
+	time.Sleep(max(time.Since(t.spins)/100, shortestPause))
 }
 
 // await waits until t has the turn. If the run has ended, await ends the goroutine.
