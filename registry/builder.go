@@ -103,7 +103,7 @@ func (r *Registry) build(i *instance, f BuildFunc, c *change, first *firstBuild)
 	return v, nil
 }
 
-// interposer returns the listener if it is package simulate, else nil.
+// interposer returns the listener if it is that of package simulate, else nil.
 func (r *Registry) interposer() interpose.Interposer {
 	i, _ := r.options.Listener.(interpose.Interposer)
 	return i

@@ -57,7 +57,7 @@ func (k *Kinds) OnlySections() { k.onlySections = true }
 // [Kinds.RegisterHandle].
 func Registrations() []string { return slices.Sorted(maps.Keys(registrations)) }
 
-// registrations has the purpose of each element of [Registrations].
+// registrations has what each element of [Registrations] stands for.
 var registrations = map[string]registration{
 	"key":      {model.KeyFunction, reflect.TypeFor[func(context.Context) string]()},
 	"handle":   {model.HandleFunction, reflect.TypeFor[func(any, error) bool]()},

@@ -8,25 +8,29 @@ import (
 
 // Clients are what sends requests and reacts to the answers.
 type Clients struct {
-	// Timeout is how long a client waits for one execution; then it cancels it, which counts as a failure. 0: forever.
+	// Timeout is how long a client waits for one execution. Then the client cancels the execution, which counts as a failure.
+	// 0 means that it waits forever.
 	Timeout time.Duration
-	// OnRejection is what a client does when it is rejected, OnFailure what it does after another error.
-	OnRejection, OnFailure Reaction
+	// OnRejection is what a client does after a rejection by a limiter, a circuit breaker or another strategy.
+	OnRejection Reaction
+	// OnFailure is what a client does after any other error.
+	OnFailure Reaction
 }
 
 // A Reaction is what a client does after an error. The zero Reaction gives up.
 type Reaction struct {
 	// MaxRetries is how often a client tries again. 0 means that it gives up.
 	MaxRetries int
-	// Delay is how long it waits before it tries again. 0 means that it tries at once; after a thousand retries it waits a
-	// millisecond.
+	// Delay is how long a client waits before it tries again. 0 means that it tries at once, but from the thousandth retry of
+	// a request on it waits a millisecond.
 	Delay time.Duration
 	// Backoff is how the delays grow. The zero value is [retry.Constant].
 	Backoff retry.Backoff
-	// MaxDelay bounds the delay. 0 means that there is no limit.
+	// MaxDelay bounds the delay, but not the time that RetryAfter asks for. 0 means that there is no limit.
 	MaxDelay time.Duration
-	// Jitter makes each delay a random part of itself.
+	// Jitter draws each delay from 0 to what it would be without Jitter. If false, delays are not random.
 	Jitter bool
-	// RetryAfter makes the client wait as long as the rejection says, if it says so.
+	// RetryAfter makes a client wait at least as long as the error asks for, see
+	// [github.com/weir-go/weir/pipeline.RetryAfter]. If false, clients ignore that.
 	RetryAfter bool
 }

@@ -103,6 +103,7 @@ func (c *client) do() {
 	}
 }
 
+// execute executes the pipeline once, for as long as a client waits.
 func (c *client) execute(p *pipeline.Pipeline) error {
 	ctx := c.ctx
 	if d := c.run.scenario.Clients.Timeout; d > 0 {

@@ -16,7 +16,8 @@ import (
 // keptKeys is how many keys are compared.
 const keptKeys = 1_000_000
 
-// A collector makes the result of a run. What it counts is of the task that has the turn.
+// A collector makes the result of a run. Only the task that has the turn uses it, or the main goroutine while no task has
+// it.
 type collector struct {
 	result  *Result
 	since   func() time.Duration
@@ -123,7 +124,7 @@ func (c *collector) granted(t *task) {
 	}
 }
 
-// refused is called when a task comes back to a limiter from where it asked, with a permit or without.
+// refused is called when an execution has come back from a limiter. If granted was called before, refused does nothing.
 func (c *collector) refused(t *task) { c.answered(t) }
 
 // answered returns how long t asked. ok is false if it does not ask.
@@ -262,6 +263,6 @@ func (c *collector) finish(assumed map[string]bool) *Result {
 	for _, m := range c.most {
 		r.Most = append(r.Most, m.most())
 	}
-	r.Keys = compareKeys(r.keyed, r.Keys.Unkept)
+	r.Keys = fairness(r.keyed, r.Keys.Unkept)
 	return r
 }

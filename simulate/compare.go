@@ -5,16 +5,15 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math/bits"
 	"slices"
 	"strings"
 )
 
-// A Comparison is two results beside each other, such as of two configurations under the same load. Its JSON form is for
-// programs, and has durations in nanoseconds.
+// A Comparison is two results beside each other, such as of two configurations under the same load. Make one with
+// [Compare]. Its JSON form is for programs, and has durations in nanoseconds.
 type Comparison struct {
-	// BeforeName and AfterName are what tables and pictures call the results. They can be changed. [Compare] sets "before"
-	// and "after".
+	// BeforeName and AfterName are what tables and pictures call the results, "before" and "after" by default. A program
+	// can change them.
 	BeforeName string `json:"before_name"`
 	AfterName  string `json:"after_name"`
 	// Before and After are the results.
@@ -22,44 +21,52 @@ type Comparison struct {
 	After  *Result `json:"after"`
 	// Change is what is more in After than in Before.
 	Change Change `json:"change"`
-	// OneByOne reports whether requests can be compared one by one: the load is open or a recording, and the same. In a
-	// closed load, when a request is sent depends on the answer to the one before it.
+	// OneByOne reports whether requests can be compared one by one: both loads are open or recordings, with the same For,
+	// Seed and number of requests. In a closed load, when a request is sent depends on the answer to the one before it.
 	OneByOne bool `json:"one_by_one"`
 	// NewlyRefused is how many requests succeeded in Before and do not in After. A request counts as refused if it did not
-	// succeed in the end, however often its client tried. It is 0 if OneByOne is false.
+	// succeed in the end, however often its client tried and whatever the error was. It is 0 if OneByOne is false.
 	NewlyRefused int64 `json:"newly_refused"`
-	// NoLongerRefused is how many requests did not succeed in Before and do in After.
+	// NoLongerRefused is how many requests did not succeed in Before and do in After. It is 0 if OneByOne is false.
 	NoLongerRefused int64 `json:"no_longer_refused"`
-	// Losers are the keys of which fewer executions are admitted, the greatest loss first, at most ten. Winners are the
-	// keys of which more are.
-	Losers  []KeyChange `json:"losers,omitempty"`
+	// Losers are the keys of which fewer executions are admitted in After, the greatest loss first, at most ten.
+	Losers []KeyChange `json:"losers,omitempty"`
+	// Winners are the keys of which more executions are admitted in After, the greatest gain first, at most ten.
 	Winners []KeyChange `json:"winners,omitempty"`
 }
 
-// A Change is the difference of two results: what is more in the second, or less if it is negative.
+// A Change is the difference of two results: what the second has more than the first. A number is negative if the second
+// has less.
 type Change struct {
-	Total   Counts    `json:"total"`
+	// Total is the difference of Result.Total.
+	Total Counts `json:"total"`
+	// Latency is how much longer executions took that succeeded: the difference of each quantile.
 	Latency Quantiles `json:"latency"`
-	Wait    Quantiles `json:"wait"`
+	// Wait is how much longer executions waited for a permit that they got: the difference of each quantile.
+	Wait Quantiles `json:"wait"`
 	// Rejections has the difference for each strategy that rejected in one of the results.
 	Rejections map[string]int64 `json:"rejections,omitempty"`
 	// Failures has the difference for each reason for which an execution failed in one of the results.
 	Failures map[string]int64 `json:"failures,omitempty"`
 }
 
-// A KeyChange is what a key got before and after.
+// A KeyChange is what a key got before and after. Offered and admitted are those of [Counts].
 type KeyChange struct {
-	Key            string `json:"key"`
-	OfferedBefore  int64  `json:"offered_before"`
-	OfferedAfter   int64  `json:"offered_after"`
-	AdmittedBefore int64  `json:"admitted_before"`
-	AdmittedAfter  int64  `json:"admitted_after"`
+	// Key is the key.
+	Key string `json:"key"`
+	// OfferedBefore is how many executions the key had before, and OfferedAfter how many it has after.
+	OfferedBefore int64 `json:"offered_before"`
+	OfferedAfter  int64 `json:"offered_after"`
+	// AdmittedBefore is how many of them were admitted before, and AdmittedAfter how many are after.
+	AdmittedBefore int64 `json:"admitted_before"`
+	AdmittedAfter  int64 `json:"admitted_after"`
 }
 
+// change returns how many more executions are admitted.
 func (k *KeyChange) change() int64 { return k.AdmittedAfter - k.AdmittedBefore }
 
-// Compare compares two results of [Run], which must not be nil. A Result that was read from JSON has no requests and no keys
-// to compare one by one.
+// Compare compares two results of [Run], which must not be nil. With a Result that was decoded from JSON, OneByOne is false
+// and there are no Losers and Winners: the JSON form does not have each request and each key.
 func Compare(before, after *Result) *Comparison {
 	c := &Comparison{BeforeName: "before", AfterName: "after", Before: before, After: after}
 	c.Change = Change{
@@ -90,18 +97,7 @@ func differences(before, after map[string]int64) map[string]int64 {
 	return all
 }
 
-// without returns how many bits of b are not set in o.
-func (b bitset) without(o bitset) int64 {
-	n := 0
-	for i, word := range b {
-		if i < len(o) {
-			word &^= o[i]
-		}
-		n += bits.OnesCount64(word)
-	}
-	return int64(n)
-}
-
+// compareKeys finds the keys with the greatest losses and gains.
 func (c *Comparison) compareKeys() {
 	const most = 10
 	if c.Before.keyed == nil || c.After.keyed == nil {

@@ -10,8 +10,8 @@ import (
 
 // FixedCost are [Costs] that are all the same.
 type FixedCost struct {
-	// Permits is how many permits each request takes.
-	Permits int `json:"permits" yaml:"permits"`
+	// Permits is how many permits each request takes; 0 means that requests take none.
+	Permits int
 }
 
 // Cost implements [Costs].
@@ -48,7 +48,7 @@ func (u UniformCost) Validate() error {
 // MixedCost are [Costs] of a few kinds of requests, such as many that take one permit and a few that take a hundred.
 type MixedCost struct {
 	// Shares are the kinds. Required.
-	Shares []CostShare `json:"shares" yaml:"shares"`
+	Shares []CostShare
 }
 
 // A CostShare is one kind of requests in a [MixedCost].

@@ -10,23 +10,18 @@ import (
 	"github.com/weir-go/weir/reload"
 )
 
-// parts is a section of a file with each part that a load and a service can have.
+// parts is a section of a file with each part of a load and a service whose type is also its form in a file.
 type parts struct {
-	Constant    *ConstantRate     `yaml:"constant,omitempty"`
 	Ramp        *Ramp             `yaml:"ramp,omitempty"`
-	Steps       *Steps            `yaml:"steps,omitempty"`
 	Sine        *Sine             `yaml:"sine,omitempty"`
 	Bursts      *Bursts           `yaml:"bursts,omitempty"`
-	Fixed       *Fixed            `yaml:"fixed,omitempty"`
 	Exponential *Exponential      `yaml:"exponential,omitempty"`
 	Uniform     *Uniform          `yaml:"uniform,omitempty"`
 	LogNormal   *LogNormal        `yaml:"log_normal,omitempty"`
 	UniformKeys *UniformKeys      `yaml:"uniform_keys,omitempty"`
 	ZipfKeys    *ZipfKeys         `yaml:"zipf_keys,omitempty"`
 	AbuserKeys  *AbuserKeys       `yaml:"abuser_keys,omitempty"`
-	FixedCost   *FixedCost        `yaml:"fixed_cost,omitempty"`
 	UniformCost *UniformCost      `yaml:"uniform_cost,omitempty"`
-	MixedCost   *MixedCost        `yaml:"mixed_cost,omitempty"`
 	Recording   *RecordingOptions `yaml:"recording,omitempty"`
 }
 
@@ -34,31 +29,24 @@ type parts struct {
 func TestParts_InFile(t *testing.T) {
 	s := time.Second
 	got := decodeParts(t, `
-  constant: {rate: 10.5}
   ramp: {from: 1, to: 2, for: 1s}
-  steps: {steps: [{rate: 0, for: 1s}, {rate: 5, ramp: 1s}]}
   sine: {mean: 5, amplitude: 5, period: 1s}
   bursts: {size: 3, every: 1s, first: 1s}
-  fixed: {time: 1s}
   exponential: {mean: 1s}
   uniform: {min: 1s, max: 1s}
   log_normal: {median: 1s, p99: 1s}
   uniform_keys: {count: 3}
   zipf_keys: {count: 3, exponent: 0.9}
   abuser_keys: {share: 0.5, others: 3}
-  fixed_cost: {permits: 3}
   uniform_cost: {min: 1, max: 3}
-  mixed_cost: {shares: [{permits: 3, weight: 0.5}]}
   recording: {time: a, key: b, cost: c, reorder: 1s, skip_bad: true, keep_seconds: true}
 `)
 	assert.Equal(t, parts{
-		Constant: &ConstantRate{Rate: 10.5}, Ramp: &Ramp{From: 1, To: 2, For: s},
-		Steps: &Steps{Steps: []Step{{For: s}, {Rate: 5, Ramp: s}}}, Sine: &Sine{Mean: 5, Amplitude: 5, Period: s},
-		Bursts: &Bursts{Size: 3, Every: s, First: s},
-		Fixed:  &Fixed{Time: s}, Exponential: &Exponential{Mean: s}, Uniform: &Uniform{Min: s, Max: s}, LogNormal: &LogNormal{Median: s, P99: s},
+		Ramp: &Ramp{From: 1, To: 2, For: s}, Sine: &Sine{Mean: 5, Amplitude: 5, Period: s}, Bursts: &Bursts{Size: 3, Every: s, First: s},
+		Exponential: &Exponential{Mean: s}, Uniform: &Uniform{Min: s, Max: s}, LogNormal: &LogNormal{Median: s, P99: s},
 		UniformKeys: &UniformKeys{Count: 3}, ZipfKeys: &ZipfKeys{Count: 3, Exponent: 0.9}, AbuserKeys: &AbuserKeys{Share: 0.5, Others: 3},
-		FixedCost: &FixedCost{Permits: 3}, UniformCost: &UniformCost{Min: 1, Max: 3}, MixedCost: &MixedCost{Shares: []CostShare{{Permits: 3, Weight: 0.5}}},
-		Recording: &RecordingOptions{Time: "a", Key: "b", Cost: "c", Reorder: s, SkipBad: true, KeepSeconds: true},
+		UniformCost: &UniformCost{Min: 1, Max: 3},
+		Recording:   &RecordingOptions{Time: "a", Key: "b", Cost: "c", Reorder: s, SkipBad: true, KeepSeconds: true},
 	}, got)
 }
 
@@ -69,8 +57,7 @@ func TestParts_InFileReorder(t *testing.T) {
 }
 
 func TestParts_InFileInvalid(t *testing.T) {
-	_, err := parseParts("\n  steps: {steps: [{rate: 0, for: 1s}, {rate: 5, ramp: 2s, for: 1s}]}\n  sine: {mean: 5, amplitude: 6, period: 1s}\n")
-	assert.ErrorContains(t, err, "load.steps.steps[1].ramp: ramp must be at least 0 and at most for, which is 1s, got 2s")
+	_, err := parseParts("\n  sine: {mean: 5, amplitude: 6, period: 1s}\n")
 	assert.ErrorContains(t, err, "amplitude must be at least 0 and at most mean, which is 5, got 6")
 }
 

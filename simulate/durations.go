@@ -10,8 +10,8 @@ import (
 
 // Fixed are [Durations] that are all the same.
 type Fixed struct {
-	// Time is how long each is.
-	Time time.Duration `json:"time" yaml:"time"`
+	// Time is how long each is. The zero value is no time.
+	Time time.Duration
 }
 
 // Duration implements [Durations].
@@ -26,7 +26,7 @@ func (f Fixed) Validate() error {
 
 // Exponential are [Durations] with an exponential distribution, which the formulas of queueing theory assume.
 type Exponential struct {
-	// Mean is the mean. Required.
+	// Mean is the mean, more than 0. Required.
 	Mean time.Duration `json:"mean" yaml:"mean"`
 }
 
@@ -44,7 +44,7 @@ func (e Exponential) Validate() error {
 
 // Uniform are [Durations] of which each from Min to Max is as likely as any other.
 type Uniform struct {
-	// Min is the shortest.
+	// Min is the shortest. The default is 0.
 	Min time.Duration `json:"min,omitempty" yaml:"min,omitempty"`
 	// Max is the longest. Required.
 	Max time.Duration `json:"max" yaml:"max"`

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// An Expectation is a condition on a [Result] or a [Comparison], such as "rejected < 1%". [ParseExpectation] makes one. The
-// zero Expectation is met by everything.
+// An Expectation is a condition on a [Result] or a [Comparison], such as "rejected < 1%". Make one with
+// [ParseExpectation]. The zero Expectation is met by everything. An Expectation is safe for concurrent use.
 type Expectation struct {
 	text     string
 	metric   *metric
 	window   time.Duration // of most(1s); 0 if it was not said
 	part     string        // of failed(orders/Timeout); "" if it was not said
-	operator string
+	operator *operator
 	kind     kind
 	value    float64 // nanoseconds if kind is a duration, percent if it is a percentage
 }
@@ -30,13 +30,16 @@ type UnmetError struct {
 	Reason string
 }
 
+// Error says what was expected, and what is instead.
 func (e *UnmetError) Error() string { return "expected " + e.Expectation + ", but " + e.Reason }
 
-// operators are the operators of expectations, those first that begin with another one.
-var operators = []struct {
+// An operator compares what is with what is expected.
+type operator struct {
 	name  string
-	holds func(a, b float64) bool
-}{
+	holds func(got, expected float64) bool
+}
+
+var operators = []operator{
 	{"<=", func(a, b float64) bool { return a <= b }},
 	{">=", func(a, b float64) bool { return a >= b }},
 	{"!=", func(a, b float64) bool { return a != b }},
@@ -54,18 +57,19 @@ var operators = []struct {
 //   - satisfied, unfinished: requests, of all requests
 //   - retried: calls of the service, of all calls
 //   - come_backs_admitted: executions after the Retry-After of a rejection, of all of those
-//   - starved: keys that got nothing of their fair share, of all keys
+//   - starved: keys that got nothing, see [KeyResult], of all keys
 //   - newly_refused, no_longer_refused: requests of a [Comparison], of all requests
 //
 // rejected and failed can be of one strategy, as in "rejected(orders/RateLimiter) < 1%" and "failed(orders/Timeout) = 0", or
 // of another reason of Result.Failures, as in "failed(the service failed) < 1%".
 //
 // These are counts only: requests, offered, calls, come_backs, keys, most (permits in any window), most_of_key (permits of
-// one key in any window). If there are windows of several lengths, the metric says which, as in "most(1s) <= 100".
+// one key in any window). If Scenario.Windows has several lengths, the metric says which, as in "most(1s) <= 100".
 //
-// These are durations: latency_p50, latency_p90, latency_p99, latency_p999, latency_max, latency_mean, and the same of wait.
+// These are durations: latency_mean, latency_p50, latency_p90, latency_p99, latency_p999, latency_max, and wait_mean to
+// wait_max in the same way.
 //
-// jain, the fairness to keys, is a number from 0 to 1.
+// jain, the fairness to keys, is a number from 0 to 1, see [KeyResult].
 //
 // A percentage of nothing and a quantile of nothing meet no expectation: a simulation without requests does not pass.
 func ParseExpectation(text string) (Expectation, error) {
@@ -93,15 +97,11 @@ func parseExpectation(text string) (Expectation, error) {
 	for end < len(text) && strings.IndexByte("<>=!~", text[end]) >= 0 {
 		end++
 	}
-	e := Expectation{operator: text[at:end]}
-	if !slices.ContainsFunc(operators, func(o struct {
-		name  string
-		holds func(a, b float64) bool
-	}) bool {
-		return o.name == e.operator
-	}) {
-		return Expectation{}, fmt.Errorf("there is no operator %q: write <, <=, >, >=, = or !=", e.operator)
+	i := slices.IndexFunc(operators, func(o operator) bool { return o.name == text[at:end] })
+	if i < 0 {
+		return Expectation{}, fmt.Errorf("there is no operator %q: write <, <=, >, >=, = or !=", text[at:end])
 	}
+	e := Expectation{operator: &operators[i]}
 	name := strings.TrimSpace(text[:at])
 	if err := e.setMetric(name); err != nil {
 		return Expectation{}, err
@@ -110,7 +110,7 @@ func parseExpectation(text string) (Expectation, error) {
 	if err := e.setValue(value); err != nil {
 		return Expectation{}, err
 	}
-	e.text = name + " " + e.operator + " " + value
+	e.text = name + " " + e.operator.name + " " + value
 	return e, nil
 }
 
@@ -187,11 +187,11 @@ func parseDecimal(text string) (float64, bool) {
 // String returns the expectation as it was written, with a space on each side of the operator.
 func (e Expectation) String() string { return e.text }
 
-// NeedsComparison reports whether e can be checked by [Expectation.CheckComparison] only.
+// NeedsComparison reports whether only [Expectation.CheckComparison] can check e.
 func (e Expectation) NeedsComparison() bool { return e.metric != nil && e.metric.compared != nil }
 
-// Check returns nil if r is as expected, and otherwise an [UnmetError]. If e needs a comparison, or a window that r does
-// not have, or names a strategy that the pipeline does not have, it returns another error.
+// Check returns nil if r is as expected, and otherwise an [*UnmetError]. It returns another error if e needs a comparison,
+// or a window that is not in Scenario.Windows, or names a strategy that the pipeline does not have.
 func (e Expectation) Check(r *Result) error {
 	if e.NeedsComparison() {
 		return fmt.Errorf("simulate: expectation %q: %s needs a comparison of two results", e.text, e.metric.name)
@@ -199,8 +199,8 @@ func (e Expectation) Check(r *Result) error {
 	return e.check(r, nil)
 }
 
-// CheckComparison is [Expectation.Check] for the later result of a comparison. It also knows newly_refused and
-// no_longer_refused: if the requests cannot be compared one by one, it returns an error that is no UnmetError.
+// CheckComparison is [Expectation.Check] for c.After. It also checks newly_refused and no_longer_refused. It returns an
+// error that is not an UnmetError if e has one of these and c.OneByOne is false.
 func (e Expectation) CheckComparison(c *Comparison) error {
 	if e.NeedsComparison() && !c.OneByOne {
 		return fmt.Errorf("simulate: expectation %q: %s", e.text, c.verdict())
@@ -245,10 +245,8 @@ func (e Expectation) check(r *Result, c *Comparison) error {
 		}
 		got, expected = value*100, e.value*whole // exact for whole numbers
 	}
-	for _, o := range operators {
-		if o.name == e.operator && !o.holds(got, expected) {
-			return &UnmetError{Expectation: e.text, Reason: e.name() + " is " + e.format(value, whole)}
-		}
+	if !e.operator.holds(got, expected) {
+		return &UnmetError{Expectation: e.text, Reason: e.name() + " is " + e.format(value, whole)}
 	}
 	return nil
 }

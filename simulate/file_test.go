@@ -81,7 +81,7 @@ func TestFile_Invalid(t *testing.T) {
 		"pipelines: {a: {strategies: [retyr: {}]}}":                       `x.yaml:1:30: pipelines.a.strategies[0]: unknown kind of strategy "retyr", did you mean "retry"?`,
 		"pipelines: {a: {strategies: [strange: {}]}}":                     "there is no such kind of strategy",
 		"pipelines: {a: {strategies: [rate_limiter: {strange: {a: 1}}]}}": `there is no limiter kind "strange"`,
-		"pipelines: {b: {strategies: []}, c: {strategies: []}}":           "not defined",
+		"pipelines: {b: {strategies: []}, c: {strategies: []}}":           "Pipeline must be one of b, c",
 	} {
 		_, err := simulated(text, 1, nil)
 		assert.ErrorContains(t, err, want, text)

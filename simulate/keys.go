@@ -46,9 +46,7 @@ func (a AbuserKeys) Key(r *rand.Rand) string {
 // Validate implements [Keys].
 func (a AbuserKeys) Validate() error {
 	var p validate.Problems
-	if !(a.Share >= 0 && a.Share <= 1) {
-		p.Add("Share", a.Share, "must be from 0 to 1")
-	}
+	share(&p, "Share", a.Share)
 	keyCount(&p, "Others", a.Others)
 	return p.Err("simulate")
 }

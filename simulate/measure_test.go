@@ -93,7 +93,7 @@ func TestCompareKeys_Naive(t *testing.T) {
 			offered[i] = k.offered
 			total += float64(k.admitted)
 		}
-		got := compareKeys(keyed, 0)
+		got := fairness(keyed, 0)
 		assert.Equal(t, n, got.Count)
 		if total == 0 {
 			assert.Equal(t, KeyResult{Count: n, Jain: 1}, got)

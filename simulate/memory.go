@@ -13,7 +13,8 @@ import (
 	"github.com/weir-go/weir/store/storetest"
 )
 
-// openStores are the stores of a run. Only Configs use them, one after the other.
+// openStores are the stores of a run. Only build uses them: Configs and the pipelines that they define ask for them, one
+// after the other.
 type openStores struct {
 	stores   map[storeKey]*store.Store
 	memories map[string]*storetest.Memory // by the name of the store
@@ -29,15 +30,16 @@ type storeKey struct {
 // answer comes at the moment of a tick or an arrival.
 const storeSpread = 2018 * time.Nanosecond
 
-// storeAnswer is how long the answer of a store can take, with that to a call before it.
+// storeAnswer is how long an execution can be without the answer of a store and still has not waited for a permit: the
+// time of its call, after a call that was under way when it asked, and a reserve.
 const storeAnswer = 3 * time.Millisecond
 
-// A memory is what one instance has of a Memory: the way to it, and the random numbers of its Store.
+// A memory is the backend of one instance's Store: the Memory that all instances share, behind a network.
 type memory struct {
 	*storetest.Memory
 	seed    uint64
 	key     storeKey
-	halfway time.Duration // how long a call takes to the Memory, and its answer back
+	halfway time.Duration // how long a call takes to the Memory, and as long its answer back
 }
 
 var _ random.Maker = (*memory)(nil)
@@ -64,6 +66,7 @@ func (m *memory) call(ctx context.Context, f func() error) error {
 	return m.travel(ctx)
 }
 
+// travel waits as long as the network takes in one direction.
 func (m *memory) travel(ctx context.Context) error {
 	t := time.NewTimer(m.halfway)
 	defer t.Stop()

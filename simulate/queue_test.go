@@ -195,7 +195,7 @@ func TestRun_MachineRepairman(t *testing.T) {
 		require.NoError(t, err)
 		measured := float64(r.Total.Succeeded) / r.For.Seconds()
 		assert.InEpsilon(t, throughput, measured, 0.02)
-		// Little's law: each client thinks or waits for an answer.
+		// Little's law: a client thinks or waits for an answer.
 		assert.InEpsilon(t, float64(c.clients), measured*(r.Latency.Mean+c.think).Seconds(), 0.02)
 		assert.Equal(t, r.Total.Requests, r.Total.Satisfied)
 	}

@@ -14,7 +14,7 @@ import (
 // ConstantRate is a [Rate] that stays the same.
 type ConstantRate struct {
 	// Rate is how many requests arrive in a second. Required.
-	Rate float64 `json:"rate" yaml:"rate"`
+	Rate float64
 }
 
 // Arrivals implements [Rate].
@@ -57,7 +57,7 @@ func (r Ramp) Validate() error {
 // Steps is a [Rate] that changes from one step to the next.
 type Steps struct {
 	// Steps are the steps, the first at the beginning. Required.
-	Steps []Step `json:"steps" yaml:"steps"`
+	Steps []Step
 }
 
 // A Step is a part of [Steps].
@@ -222,7 +222,7 @@ func (s Sum) Validate() error {
 	for i, r := range s {
 		path := "[" + strconv.Itoa(i) + "]"
 		if isnil.Value(r) {
-			p.Add(path, nil, "must be set")
+			p.Add(path, nil, "must not be nil")
 			continue
 		}
 		p.Include(path, r.Validate())

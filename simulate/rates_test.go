@@ -72,7 +72,7 @@ func TestRates_Validate(t *testing.T) {
 		"simulate: Amplitude must be at least 0 and at most Mean, which is 1, got 2": Sine{Mean: 1, Amplitude: 2, Period: 1},
 		"simulate: Size must be at least 1, got 0":                                   Bursts{},
 		"simulate: Sum must have at least one Rate":                                  Sum{},
-		"simulate: [0] must be set; [1].Size must be at least 1, got 0":              Sum{nil, Bursts{}},
+		"simulate: [0] must not be nil; [1].Size must be at least 1, got 0":          Sum{nil, Bursts{}},
 		"simulate: Steps[0].For must be more than 0; only the last step can be without an end, got 0s; " +
 			"Steps[1].Ramp must be at least 0 and at most For, which is 1s, got 2s": Steps{Steps: []Step{{Rate: 1}, {For: time.Second, Ramp: 2 * time.Second}}},
 	} {

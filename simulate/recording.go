@@ -19,9 +19,9 @@ type Recording struct {
 	Count int64
 	// Length is the time from the beginning to the last request.
 	Length time.Duration
-	// Skipped is how many lines are not requests. See SkipBad in [CSVOptions] and [AccessLogOptions].
+	// Skipped is how many lines were left out because they are not requests, see [RecordingOptions.SkipBad].
 	Skipped int64
-	// FirstSkipped says what is wrong with the first of them.
+	// FirstSkipped says what is wrong with the first of these lines. It is nil if there are none.
 	FirstSkipped error
 
 	requests iter.Seq2[Request, error]

@@ -175,7 +175,7 @@ func (f *recordingFile) entries(s *survey) iter.Seq2[entry, error] {
 			yield(entry{}, fmt.Errorf("simulate: %s: %w", f.name, err))
 			return
 		}
-		order := reorder{window: f.options.Reorder}
+		order := newReorder(f.options.Reorder)
 		handOut := func(all bool) bool {
 			for {
 				e, ok := order.take(all)

@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"container/heap"
 	"time"
 
 	"github.com/weir-go/weir/internal/saturate"
@@ -21,11 +20,18 @@ type entry struct {
 // A reorder brings lines into the order of their times. It holds back the lines of a window of time.
 type reorder struct {
 	window time.Duration
-	held   entryHeap
+	held   minHeap[entry]
 	latest entry // with the latest time
 	last   entry // that was taken
 	taken  bool  // whether last is set
 	some   bool  // whether latest is set
+}
+
+// beforeEntry reports which of two entries comes first: the earlier one, and of two with one time that of the first line.
+func beforeEntry(e, f *entry) bool { return e.at < f.at || e.at == f.at && e.line < f.line }
+
+func newReorder(window time.Duration) *reorder {
+	return &reorder{window: window, held: minHeap[entry]{before: beforeEntry}}
 }
 
 // add adds an entry. It reports false if the entry comes too late.
@@ -36,36 +42,19 @@ func (r *reorder) add(e entry) bool {
 	if !r.some || e.at > r.latest.at {
 		r.latest, r.some = e, true
 	}
-	heap.Push(&r.held, e)
+	r.held.push(e)
 	return true
 }
 
 // take removes the first entry, if no earlier one can come or all is true.
 func (r *reorder) take(all bool) (entry, bool) {
-	if len(r.held) == 0 {
+	if len(r.held.items) == 0 {
 		return entry{}, false
 	}
-	ready := r.held[0].at <= saturate.Add(r.latest.at, -int64(r.window)) || len(r.held) > maxHeld
+	ready := r.held.items[0].at <= saturate.Add(r.latest.at, -int64(r.window)) || len(r.held.items) > maxHeld
 	if !all && !ready {
 		return entry{}, false
 	}
-	r.last, r.taken = heap.Pop(&r.held).(entry), true
+	r.last, r.taken = r.held.pop(), true
 	return r.last, true
-}
-
-// An entryHeap has the earliest entry first, and of several with one time the first line.
-type entryHeap []entry
-
-func (h entryHeap) Len() int { return len(h) }
-func (h entryHeap) Less(i, j int) bool {
-	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].line < h[j].line
-}
-func (h entryHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *entryHeap) Push(e any)   { *h = append(*h, e.(entry)) }
-func (h *entryHeap) Pop() any {
-	last := len(*h) - 1
-	e := (*h)[last]
-	(*h)[last] = entry{}
-	*h = (*h)[:last]
-	return e
 }

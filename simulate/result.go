@@ -2,7 +2,8 @@ package simulate
 
 import "time"
 
-// A Result is what happened in a simulation. Its JSON form is for programs, and has durations in nanoseconds.
+// A Result is what happened in a simulation. All times in it are counted from the beginning of the simulation. Its JSON form
+// is for programs, and has durations in nanoseconds. A Result is safe for concurrent use as long as it is not changed.
 type Result struct {
 	// Pipeline is the pipeline that the requests went through.
 	Pipeline string `json:"pipeline"`
@@ -30,8 +31,8 @@ type Result struct {
 	Series []Point `json:"series"`
 	// Rejections counts the rejections by the strategy that rejected, such as "orders/RateLimiter".
 	Rejections map[string]int64 `json:"rejections,omitempty"`
-	// Failures counts the executions that failed by the reason: the strategy, such as "orders/Timeout", "the service failed",
-	// "the service was full", "the client left" or "other".
+	// Failures counts the executions that failed by the reason: the strategy, such as "orders/Timeout", or one of "the
+	// service failed", "the service was full", "the client left", "cut off" and "other".
 	Failures map[string]int64 `json:"failures,omitempty"`
 	// Keys compares the keys of the requests.
 	Keys KeyResult `json:"keys"`
@@ -55,7 +56,8 @@ type Counts struct {
 	Offered int64 `json:"offered"`
 	// Admitted is how many executions reached the service.
 	Admitted int64 `json:"admitted"`
-	// Queued is how many executions waited for a permit. Up to 3 ms for the answer of a store are no wait.
+	// Queued is how many executions waited for a permit, whether they got it or not. Up to 3 ms for the answer of a store are
+	// not counted as a wait.
 	Queued int64 `json:"queued"`
 	// Rejected is how many executions ended with a rejection by a limiter, a circuit breaker or another strategy. A timeout
 	// is no rejection.
@@ -66,9 +68,9 @@ type Counts struct {
 	Failed int64 `json:"failed"`
 	// Calls is how many calls the service got.
 	Calls int64 `json:"calls"`
-	// Retried is how many of them were not the first of their execution: retries and hedges of the pipeline.
+	// Retried is how many of Calls were not the first of their execution: retries and hedges of the pipeline.
 	Retried int64 `json:"retried"`
-	// TriedAgain is how many executions were not the first of their request: retries by clients.
+	// TriedAgain is how many of Offered were not the first of their request: retries by clients.
 	TriedAgain int64 `json:"tried_again"`
 	// Satisfied is how many requests succeeded in the end.
 	Satisfied int64 `json:"satisfied"`
@@ -92,25 +94,28 @@ type Point struct {
 
 // Quantiles describe lengths of time. The quantiles are exact to one part in a hundred; Mean and Max are exact.
 type Quantiles struct {
-	// Count is how many there were. Without any, the rest is 0.
-	Count int64         `json:"count"`
-	Mean  time.Duration `json:"mean"`
-	P50   time.Duration `json:"p50"`
-	P90   time.Duration `json:"p90"`
-	P99   time.Duration `json:"p99"`
-	P999  time.Duration `json:"p999"`
-	Max   time.Duration `json:"max"`
+	// Count is how many lengths of time there are. If there are none, everything is 0.
+	Count int64 `json:"count"`
+	// Mean is their mean.
+	Mean time.Duration `json:"mean"`
+	// P50 is the length that half of them do not exceed, P90 the one that nine of ten do not exceed, and so on.
+	P50  time.Duration `json:"p50"`
+	P90  time.Duration `json:"p90"`
+	P99  time.Duration `json:"p99"`
+	P999 time.Duration `json:"p999"`
+	// Max is the longest.
+	Max time.Duration `json:"max"`
 }
 
-// A KeyResult compares keys. The fair share of a key is max-min fair: what a key would get if all that was admitted were
-// given out evenly, no key getting more than it asked for.
+// A KeyResult compares what the keys of the requests got. The fair share of a key is max-min fair: what the key would get if
+// all that was admitted were given out evenly, and no key got more than it asked for.
 type KeyResult struct {
 	// Count is how many keys there were.
 	Count int `json:"count"`
 	// Jain is Jain's index of what keys got relative to their fair shares: 1 if each got its share, 1/n if one of n keys
 	// got everything. See Jain, Chiu and Hawe, "A Quantitative Measure of Fairness" (1984).
 	Jain float64 `json:"jain"`
-	// Starved is how many keys got nothing although a fair share was at least one request.
+	// Starved is how many keys got nothing although their fair share was at least one execution.
 	Starved int `json:"starved"`
 	// Worst has the keys that got least relative to their fair shares, the worst first, at most ten.
 	Worst []KeyCounts `json:"worst,omitempty"`
@@ -118,20 +123,23 @@ type KeyResult struct {
 	Unkept int64 `json:"unkept,omitempty"`
 }
 
-// KeyCounts are what a key got.
+// KeyCounts are what a key got, in executions as [Counts] has them.
 type KeyCounts struct {
-	Key      string  `json:"key"`
-	Offered  int64   `json:"offered"`
-	Admitted int64   `json:"admitted"`
-	Rejected int64   `json:"rejected"`
-	Fair     float64 `json:"fair"` // its fair share
+	// Key is the key.
+	Key      string `json:"key"`
+	Offered  int64  `json:"offered"`
+	Admitted int64  `json:"admitted"`
+	Rejected int64  `json:"rejected"`
+	// Fair is how many executions are the fair share of the key, see [KeyResult].
+	Fair float64 `json:"fair"`
 }
 
 // Most is the most permits that passed in any window of one length.
 type Most struct {
-	// Window is the length: the window has its beginning and not its end.
+	// Window is how long the window is. An instant at its beginning is in it, one at its end is not.
 	Window time.Duration `json:"window"`
-	// Permits is how many permits the calls took that reached the service in such a window; At is when it begins.
+	// Permits is the largest number of permits, and At when the first window with so many begins. The permits of a call are
+	// the cost of its request, and count when the call reaches the service.
 	Permits int64         `json:"permits"`
 	At      time.Duration `json:"at"`
 	// Key is the key that took most in any window, KeyPermits how many it took, and KeyAt when that window begins.

@@ -4,26 +4,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/weir-go/weir/internal/turn"
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 )
 
-// Run simulates s. It uses one processor, or two for the memory that it frees. It must not be called inside a bubble of
-// [testing/synctest], and can be called concurrently.
+// Run simulates s, on one processor and a part of another one for the garbage collector. Run can be called concurrently, but
+// not inside a bubble of [testing/synctest].
 //
-// Requests that have not ended when the load's duration has passed a second time, or a minute if that is longer, are cut
-// off: their contexts are canceled, and they count as Unfinished.
+// After the load's duration, the requests in flight have as long again to end, and at least a minute. Then they are cut off:
+// their contexts are canceled, and a request that does not succeed then counts as Unfinished.
 //
-// The error is a [weir.OptionsError], an error of s.Config or of a Recording, the cause of ctx's end, or that there are too
-// many requests in flight.
+// Run returns a [weir.OptionsError] if s is not valid, an error of s.Config, of a pipeline or of a Recording as it is, the
+// cause of ctx's end if ctx ends first, and another error if more than s.MaxInFlight requests are in flight, if a function
+// of s panics, or if requests do not end although their contexts have.
 func Run(ctx context.Context, s Scenario) (*Result, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -140,13 +144,9 @@ func (r *run) build() error {
 		if err != nil {
 			return err
 		}
-		name := r.scenario.Pipeline
-		if name == "" {
-			if len(change.Define) != 1 {
-				return fmt.Errorf("simulate: there are %d pipelines, and Scenario.Pipeline does not say which one", len(change.Define))
-			}
-			for name = range change.Define {
-			}
+		name, err := pipelineOf(change, r.scenario.Pipeline)
+		if err != nil {
+			return err
 		}
 		reg := registry.New(&registry.Options{Listener: interposer{r}})
 		r.onClose = append(r.onClose, func() error { return reg.Close(context.Background()) })
@@ -174,6 +174,23 @@ func strategiesOf(p *pipeline.Pipeline, names []string) []string {
 		}
 	}
 	return names
+}
+
+// pipelineOf returns the name of the pipeline that requests go through. If name is empty, change must define exactly one.
+func pipelineOf(change registry.Change, name string) (string, error) {
+	var p validate.Problems
+	names := slices.Sorted(maps.Keys(change.Define))
+	switch {
+	case len(names) == 0:
+		p.Add("Config", nil, "must define a pipeline")
+	case name == "" && len(names) == 1:
+		name = names[0]
+	case name == "":
+		p.Add("Pipeline", nil, "must say which pipeline the requests go through: %s", strings.Join(names, ", "))
+	case !slices.Contains(names, name):
+		p.Add("Pipeline", name, "must be one of %s", strings.Join(names, ", "))
+	}
+	return name, p.Err("simulate")
 }
 
 // report reports progress until done.

@@ -76,6 +76,16 @@ func TestScenario_Validate(t *testing.T) {
 	}
 }
 
+// Without a For, the load is as long as the recording.
+func TestScenario_Validate_IntervalOfRecording(t *testing.T) {
+	r, err := RecordingOf([]Request{{At: 30 * 24 * time.Hour}})
+	require.NoError(t, err)
+	s := Scenario{Config: config(window30), Load: Load{Recording: r}, Interval: time.Millisecond}
+	assert.ErrorContains(t, s.Validate(), "Interval must be at least 25.92s for a load of 720h0m0.000000001s")
+	s.Interval = time.Minute
+	assert.NoError(t, s.Validate())
+}
+
 func TestRun_Config(t *testing.T) {
 	boom := errors.New("boom")
 	for name, c := range map[string]struct {
@@ -95,10 +105,10 @@ func TestRun_Config(t *testing.T) {
 		"a panic of a pipeline": {func(*Setup) (registry.Change, error) {
 			return registry.Change{Define: map[string]registry.BuildFunc{"p": func(*registry.Builder) error { panic(boom) }}}, nil
 		}, "", "boom"},
-		"nothing":     {func(*Setup) (registry.Change, error) { return registry.Change{}, nil }, "", "there are 0 pipelines"},
-		"not defined": {config(window30), "q", `"q"`},
+		"nothing":     {func(*Setup) (registry.Change, error) { return registry.Change{}, nil }, "", "Config must define a pipeline"},
+		"not defined": {config(window30), "q", `Pipeline must be one of p, got "q"`},
 		"not valid":   {config(`pipelines: {p: {strategies: [{rate_limiter: {}}]}}`), "", "test.yaml:1:"},
-		"several":     {config(`pipelines: {p: {strategies: []}, q: {strategies: []}}`), "", "there are 2 pipelines"},
+		"several":     {config(`pipelines: {p: {strategies: []}, q: {strategies: []}}`), "", "Pipeline must say which pipeline the requests go through: p, q"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := Run(t.Context(), Scenario{Config: c.config, Pipeline: c.pipeline, Instances: 2, Load: constant(100, time.Second)})

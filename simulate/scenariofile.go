@@ -145,10 +145,7 @@ type periodFile struct {
 // Validate checks the times.
 func (f periodFile) Validate() error {
 	var p validate.Problems
-	p.NotNegative("From", f.From)
-	if f.To <= f.From {
-		p.Add("To", f.To, "must be more than {From}, which is %v", f.From)
-	}
+	fromTo(&p, "", f.From, f.To)
 	return p.Err("simulate")
 }
 

@@ -93,6 +93,7 @@ func TestParseScenario_Invalid(t *testing.T) {
 		"load: {open: {rate: {constant: 0}}}":                                           "x.yaml:1:32: load.open.rate.constant: constant must be more than 0 and at most 1e9, got 0",
 		"load: {open: {rate: {constant: 1, ramp: {}}}}":                                 "x.yaml:1:35: load.open.rate: a rate has one kind, found \"ramp\" after \"constant\"",
 		"load: {open: {rate: {steps: [{rate: 1}, {rate: 2}]}}}":                         "x.yaml:1:30: load.open.rate.steps[0]: for must be more than 0; only the last step can be without an end",
+		"load: {open: {rate: {steps: [{rate: 1, ramp: 2s, for: 1s}]}}}":                 "load.open.rate.steps[0].ramp: ramp must be at least 0 and at most for, which is 1s, got 2s",
 		"load: {open: {rate: {steps: []}}}":                                             "must have at least one step",
 		"load: {open: {rate: {sum: []}}}":                                               "must have at least one rate",
 		"load: {open: {rate: {sum: [{constant: -1}]}}}":                                 "x.yaml:1:39: load.open.rate.sum[0].constant: constant must be more than 0",

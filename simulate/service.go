@@ -8,7 +8,8 @@ type Service struct {
 	Latency Durations
 	// Capacity is how many calls are served at a time; the others wait for their turn. 0 means that there is no limit.
 	Capacity int
-	// QueueLimit is how many calls can wait; further ones fail at once. 0 means that there is no limit, -1 that none can.
+	// QueueLimit is how many calls can wait; further calls fail at once. 0 means that there is no limit, -1 that no call can
+	// wait.
 	QueueLimit int
 	// FailureRate is the share of calls that fail, from 0 to 1.
 	FailureRate float64
@@ -19,14 +20,17 @@ type Service struct {
 	Periods []Period
 }
 
-// A Period is a time in which a [Service] is different. Where several overlap, the last one in the list counts.
+// A Period is a time in which a [Service] is different. Where several overlap, the last one in the list counts. A call has
+// the latency and the failure rate of the instant at which the service begins to serve it.
 type Period struct {
-	// From and To are its beginning and end, after the beginning of the simulation.
+	// From is when the period begins, and To when it ends, after the beginning of the simulation. To is required, and later
+	// than From.
 	From, To time.Duration
-	// FailureRate is the share of calls that fail, from 0 to 1; an outage has 1.
+	// FailureRate is the share of calls that fail, from 0 to 1, in place of that of the service: 0 means that no call fails,
+	// and 1 is an outage.
 	FailureRate float64
-	// Latency replaces that of the service, for calls that are begun in the period; nil does not.
+	// Latency is how long a call takes. If nil, that of the service applies.
 	Latency Durations
-	// Capacity replaces that of the service; 0 does not.
+	// Capacity is how many calls are served at a time. 0 means as many as the service says.
 	Capacity int
 }

@@ -117,7 +117,7 @@ func TestService_StopsCanceled(t *testing.T) {
 		Clients: Clients{Timeout: 250 * ms},
 	}
 	r := through(t, s)
-	assert.EqualValues(t, 2, r.Total.Succeeded, "the last request waits behind callers that have left")
+	assert.EqualValues(t, 2, r.Total.Succeeded, "the last request waits behind the calls of clients that have left")
 	assert.Equal(t, map[string]int64{"the client left": 49}, r.Failures)
 
 	s.Service.StopsCanceled = true

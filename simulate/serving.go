@@ -33,7 +33,7 @@ type call struct {
 	err  error
 	left bool // the caller has given up
 	ran  bool // it is or was served
-	over bool
+	over bool // it has ended
 }
 
 func newServing(r *run, options *Service) *serving {
@@ -128,7 +128,7 @@ func (s *serving) next() {
 	s.queue = nil
 }
 
-// leave is called if the caller of c has given up.
+// leave is called when the caller of c has given up.
 func (s *serving) leave(c *call) {
 	c.left = true
 	if s.options.StopsCanceled {
@@ -136,7 +136,7 @@ func (s *serving) leave(c *call) {
 	}
 }
 
-// end ends a call, and begins to serve the next one. If its caller waits, that gets the turn.
+// end ends a call, and begins to serve the next one. It does not wake the caller: only the main goroutine gives turns.
 func (s *serving) end(c *call) {
 	if c.over {
 		return

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-go/weir/store/storetest"
 )
 
-// A Setup is what a [Config] can use: the instance that it defines, and stores that all instances share.
+// A Setup is what a [Config] can use: the number of the instance that it defines, and stores that all instances share. It
+// must not be used concurrently.
 type Setup struct {
 	// Instance is the number of the instance, from 0.
 	Instance int
@@ -18,11 +19,11 @@ type Setup struct {
 	run *run
 }
 
-// Store returns a store of that name, in which all instances have the same limiters. Several calls of one instance with
-// one name return the same Store. It is closed at the end of the run, after the registries.
+// Store returns a store in which all instances that ask for the same name share their limits. Called again by the same
+// instance, it returns the same Store. Run closes it after the registries; the Config must not.
 //
-// The limiters are those of package store, and their state is in memory. A call of the store takes about a millisecond.
-// It takes a little longer in each instance than in the one before, so that no two ask at the same moment.
+// The limiters are those of package store, and their state is in memory. A call of the store takes about a millisecond. It
+// takes 2 µs longer in each instance than in the one before, so that the instances do not ask at the same instant.
 func (s *Setup) Store(name string) *store.Store {
 	s.Assume(fmt.Sprintf("The store %q is simulated in memory, and a call of it takes about a millisecond.", name))
 	key := storeKey{name, s.Instance}
@@ -45,8 +46,8 @@ func (s *Setup) Store(name string) *store.Store {
 	return opened
 }
 
-// Assume adds a sentence to [Result.Assumed]. It is for what the simulation does in place of something that only the
-// program has. The same sentence is added once.
+// Assume adds a sentence to [Result.Assumed], unless it is there already. Say what the Config puts in place of something
+// that only the program has, such as "The discount service answers at once."
 func (s *Setup) Assume(sentence string) {
 	if s.run.assumed == nil {
 		s.run.assumed = map[string]bool{}
@@ -54,8 +55,8 @@ func (s *Setup) Assume(sentence string) {
 	s.run.assumed[sentence] = true
 }
 
-// Key returns the key of the simulated request that ctx belongs to, and "" outside of a simulation. It is for
-// [github.com/weir-go/weir/reload.Kinds.RegisterKey].
+// Key returns the key of the simulated request that ctx belongs to, and "" outside of a simulation. A Config partitions a
+// limiter by it, or passes it to [github.com/weir-go/weir/reload.Kinds.RegisterKey].
 func Key(ctx context.Context) string {
 	if t := taskOf(ctx); t != nil {
 		return t.request.key
@@ -63,8 +64,8 @@ func Key(ctx context.Context) string {
 	return ""
 }
 
-// Cost returns how many permits the simulated request that ctx belongs to takes, and 1 outside of a simulation. It is for
-// [github.com/weir-go/weir/reload.Kinds.RegisterPermits].
+// Cost returns how many permits the simulated request that ctx belongs to takes, and 1 outside of a simulation. A Config
+// uses it as the Permits of a rate limiter, or passes it to [github.com/weir-go/weir/reload.Kinds.RegisterPermits].
 func Cost(ctx context.Context) int {
 	if t := taskOf(ctx); t != nil {
 		return t.request.cost

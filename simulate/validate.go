@@ -3,7 +3,6 @@ package simulate
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/weir-go/weir/internal/isnil"
@@ -35,8 +34,9 @@ func (s Scenario) withDefaults() Scenario {
 }
 
 // Validate returns a [weir.OptionsError] with everything that is wrong with s, or nil. [Run] calls it.
-func (s *Scenario) Validate() error {
+func (s Scenario) Validate() error {
 	var p validate.Problems
+	length := s.withDefaults().Load.For // that of the recording if For is 0
 	if s.Config == nil {
 		p.Add("Config", nil, "must not be nil")
 	}
@@ -51,8 +51,8 @@ func (s *Scenario) Validate() error {
 	case s.Interval == 0:
 	case s.Interval < shortestInterval:
 		p.Add("Interval", s.Interval, "must be at least %v, or 0 for a %dth of the load's duration", shortestInterval, defaultPoints)
-	case s.Load.For/s.Interval > mostPoints:
-		p.Add("Interval", s.Interval, "must be at least %v for a load of %v, so that the result has at most %d points", s.Load.For/mostPoints, s.Load.For, mostPoints)
+	case length/s.Interval > mostPoints:
+		p.Add("Interval", s.Interval, "must be at least %v for a load of %v, so that the result has at most %d points", length/mostPoints, length, mostPoints)
 	}
 	for i, w := range s.Windows {
 		p.Positive(fmt.Sprintf("Windows[%d]", i), w)
@@ -98,10 +98,7 @@ func (s *Service) validate(p *validate.Problems) {
 	share(p, "Service.FailureRate", s.FailureRate)
 	for i, period := range s.Periods {
 		path := fmt.Sprintf("Service.Periods[%d].", i)
-		p.NotNegative(path+"From", period.From)
-		if period.To <= period.From {
-			p.Add(path+"To", period.To, "must be after From, %v", period.From)
-		}
+		fromTo(p, path, period.From, period.To)
 		share(p, path+"FailureRate", period.FailureRate)
 		include(p, path+"Latency", period.Latency, false)
 		p.AtLeast(path+"Capacity", period.Capacity, 0)
@@ -127,8 +124,18 @@ func include(p *validate.Problems, path string, v interface{ Validate() error },
 	}
 }
 
+// fromTo adds a problem if a period does not begin in the simulation, or does not end after its beginning. The path ends
+// with a dot, or is empty.
+func fromTo(p *validate.Problems, path string, from, to time.Duration) {
+	p.NotNegative(path+"From", from)
+	if to <= from {
+		p.Add(path+"To", to, "must be more than {From}, which is %v", from)
+	}
+}
+
+// share adds a problem if v is not from 0 to 1, or not a number.
 func share(p *validate.Problems, path string, v float64) {
-	if !(v >= 0 && v <= 1) || math.IsNaN(v) {
+	if !(v >= 0 && v <= 1) {
 		p.Add(path, v, "must be from 0 to 1")
 	}
 }

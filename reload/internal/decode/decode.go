@@ -59,7 +59,7 @@ func (d *decoder) decodeFile(root *document.Node) {
 	d.decodeSections(root)
 	for _, e := range root.Entries {
 		field := e.Key.Text
-		if d.kinds.OnlySections && slices.Contains(ownFields, field) {
+		if d.kinds.OnlySections && slices.Contains(model.OwnFields, field) {
 			field = "" // not one of this file
 		}
 		switch field {
@@ -89,9 +89,6 @@ func (d *decoder) decodeFile(root *document.Node) {
 	d.checkSections()
 }
 
-// ownFields are the top-level fields that are no sections, of a file that is not only sections.
-var ownFields = []string{model.LimitersField, model.BudgetsField, model.PipelinesField, model.AllowEmptyField}
-
 // mainField returns a field that files have.
 func (d *decoder) mainField() string {
 	if !d.kinds.OnlySections {
@@ -104,7 +101,7 @@ func (d *decoder) mainField() string {
 func (d *decoder) decodeOther(e document.Entry) {
 	known := slices.Sorted(maps.Keys(d.kinds.Sections))
 	if !d.kinds.OnlySections {
-		known = append(known, ownFields...)
+		known = append(known, model.OwnFields...)
 	}
 	_, section := d.kinds.Sections[e.Key.Text]
 	if !section && !strings.HasPrefix(e.Key.Text, model.IgnoredPrefix) && !d.acceptsUnknown(e.Key.Text, known) {

@@ -41,7 +41,7 @@ func Make(k *model.Kinds) ([]byte, error) {
 		"$defs": g.definitions(),
 	}
 	if g.OnlySections {
-		for _, field := range []string{model.LimitersField, model.BudgetsField, model.PipelinesField, model.AllowEmptyField} {
+		for _, field := range model.OwnFields {
 			delete(properties(s), field)
 		}
 		for _, field := range []string{"$id", "title", "description", "anyOf"} {

@@ -9,8 +9,8 @@ import (
 // worstKeys is how many keys are in KeyResult.Worst.
 const worstKeys = 10
 
-// compareKeys compares what keys got.
-func compareKeys(keyed map[string]*keyCounts, unkept int64) KeyResult {
+// fairness compares what keys got. unkept is how many executions had another key.
+func fairness(keyed map[string]*keyCounts, unkept int64) KeyResult {
 	result := KeyResult{Count: len(keyed), Jain: 1, Unkept: unkept}
 	all := make([]KeyCounts, 0, len(keyed))
 	total := int64(0)

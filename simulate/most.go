@@ -46,7 +46,7 @@ func (m *mostOf) add(at time.Duration, key string, permits int64, kept bool) {
 	}
 }
 
-// add adds permits at a time that is not before the last one that was added.
+// add adds permits at a time that is not before the last one.
 func (w *window) add(at time.Duration, permits int64) {
 	old := 0
 	for old < len(w.stamps) && at-w.stamps[old].at >= w.length {

@@ -10,7 +10,7 @@ import (
 
 // A fixed window of 100 a second lets through 200 in a second around the edge of two windows, if clients come back when
 // they are told to.
-func ExampleRun() {
+func ExampleRun_doubleBurst() {
 	file := []byte(`
 pipelines:
   partner:
