@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -54,7 +55,7 @@ func writeLog(w io.Writer) error {
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b entry) int { return int(a.at - b.at) })
+	slices.SortStableFunc(all, func(a, b entry) int { return cmp.Compare(a.at, b.at) })
 	begin := time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)
 	out := bufio.NewWriter(w)
 	for _, e := range all {
