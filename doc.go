@@ -17,6 +17,7 @@
 //     file, rebuilt while the program runs.
 //   - [github.com/weir-go/weir/telemetry]: metrics, spans and log lines of all of it through OpenTelemetry and slog.
 //   - [github.com/weir-go/weir/dashboard]: pages of what a program does right now, and actions for operators.
+//   - [github.com/weir-go/weir/simulate]: what a configuration would do under a load, in virtual time.
 //   - [github.com/weir-go/weir/jobs]: limits for background jobs on River.
 //   - [github.com/weir-go/weir/weirtest]: a limiter with a script and a recorder of events, for tests of your own code.
 package weir

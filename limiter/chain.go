@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/saturate"
+	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/internal/validate"
 )
 
@@ -64,7 +65,9 @@ func (c *Chained) acquire(ctx context.Context, n int, wait bool) (Lease, error) 
 	}
 	return takeAll(len(c.limiters), n, &c.granted, func(i int) (Lease, error) {
 		if wait {
-			return c.limiters[i].Acquire(ctx, n)
+			l, err := c.limiters[i].Acquire(ctx, n)
+			turn.Take(ctx)
+			return l, err
 		}
 		return c.limiters[i].TryAcquire(ctx, n)
 	})

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weir-go/weir/internal/fixedhash"
 	"github.com/weir-go/weir/internal/heavyhitters"
 	"github.com/weir-go/weir/internal/validate"
 )
@@ -52,6 +53,7 @@ type PartitionedLimiter[R any, K comparable] struct {
 	idle       atomic.Int64 // IdleTimeout
 	max        atomic.Int64 // MaxPartitions
 	seed       maphash.Seed
+	fixed      bool // hash by package fixedhash, and not with seed
 	shards     []shard[K]
 	change     atomic.Pointer[applyCall[K]] // the running Apply, or nil
 	closed     atomic.Bool
@@ -126,11 +128,8 @@ func makePartitioned[R any, K comparable](
 		partition: partition,
 		each:      each,
 		seed:      maphash.MakeSeed(),
-		shards:    make([]shard[K], shardCount()),
 	}
-	for i := range p.shards {
-		p.shards[i].sweepAt = never
-	}
+	p.makeShards(shardCount())
 	p.set(options)
 	p.janitor.work = p.housekeep
 	p.onIdle.init("limiter: IdleDuration")
@@ -139,6 +138,14 @@ func makePartitioned[R any, K comparable](
 	p.noScanBefore.Store(unknown)
 	p.pausedUntil.Store(unknown)
 	return p, nil
+}
+
+// makeShards makes n shards without partitions.
+func (p *PartitionedLimiter[R, K]) makeShards(n int) {
+	p.shards = make([]shard[K], n)
+	for i := range p.shards {
+		p.shards[i].sweepAt = never
+	}
 }
 
 // set stores the options, with their defaults.
@@ -150,10 +157,12 @@ func (p *PartitionedLimiter[R, K]) set(o PartitionedOptions) {
 	p.max.Store(int64(o.MaxPartitions))
 }
 
+const leastShards = 128
+
 // shardCount returns the number of shards, a power of two. There are many more than processors, because waiting for a
 // lock costs a hundred times as much as taking a free one.
 func shardCount() int {
-	n := 128
+	n := leastShards
 	for n < 64*runtime.GOMAXPROCS(0) && n < 1024 {
 		n *= 2
 	}
@@ -180,7 +189,7 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 	if p.anyClocked.Load() {
 		now = moment()
 	}
-	hash := maphash.Comparable(p.seed, part.Key)
+	hash := p.hash(part.Key)
 	s := p.shard(hash)
 	e := s.table.find(hash, part.Key)
 	pinned := false
@@ -259,7 +268,7 @@ func (p *PartitionedLimiter[R, K]) Statistics(resource R) (Statistics, error) {
 
 // pinned returns the partition of a key, pinned, or nil if there is none. The error is [ErrClosed].
 func (p *PartitionedLimiter[R, K]) pinned(key K) (*entry[K], error) {
-	hash := maphash.Comparable(p.seed, key)
+	hash := p.hash(key)
 	s := p.shard(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -338,6 +347,30 @@ func (p *PartitionedLimiter[R, K]) closeFrom(shard int, all *entry[K], errs *[]e
 		all = s.table.clear()
 		s.mu.Unlock()
 	}
+}
+
+// hash returns the hash of a key.
+func (p *PartitionedLimiter[R, K]) hash(key K) uint64 {
+	if p.fixed {
+		if text, ok := any(key).(string); ok {
+			return fixedhash.String(text)
+		}
+	}
+	return maphash.Comparable(p.seed, key)
+}
+
+func init() {
+	fixedhash.Use = func(limiter any) {
+		if p, ok := limiter.(interface{ useFixedHash() }); ok {
+			p.useFixedHash()
+		}
+	}
+}
+
+// useFixedHash makes p the same in each process, on machines with any number of processors.
+func (p *PartitionedLimiter[R, K]) useFixedHash() {
+	p.fixed = true
+	p.makeShards(leastShards)
 }
 
 // shard returns the shard for a hash. The table of the shard uses the lower bits of the hash.

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weir-go/weir/internal/isnil"
+	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/internal/validate"
 )
 
@@ -51,7 +52,9 @@ func ChainPartitioned[R any](limiters ...Partitioned[R]) (Partitioned[R], error)
 				return Lease{}, err
 			}
 			return takeAll(len(members), n, granted, func(i int) (Lease, error) {
-				return ask(ctx, members[i], resource, n, wait)
+				l, err := ask(ctx, members[i], resource, n, wait)
+				turn.Take(ctx)
+				return l, err
 			})
 		},
 		func(ctx context.Context, resource R, n int) (Lease, error) {

@@ -3,10 +3,10 @@ package limiter
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/weir-go/weir/internal/isnil"
+	"github.com/weir-go/weir/internal/random"
 )
 
 const (
@@ -47,7 +47,7 @@ func Wait(ctx context.Context, l Limiter, n int) (Lease, error) {
 		}
 		d, known := lease.RetryAfter()
 		if !known {
-			d = backoff/2 + rand.N(backoff/2)
+			d = backoff/2 + random.UpTo(ctx, backoff/2)
 		} else if err := deadlineError(ctx, lease, d); err != nil {
 			return Lease{}, err
 		}

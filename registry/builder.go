@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/interpose"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -102,6 +103,12 @@ func (r *Registry) build(i *instance, f BuildFunc, c *change, first *firstBuild)
 	return v, nil
 }
 
+// interposer returns the listener if it is that of package simulate, else nil.
+func (r *Registry) interposer() interpose.Interposer {
+	i, _ := r.options.Listener.(interpose.Interposer)
+	return i
+}
+
 // run calls f and prepares the pipeline. A panic of f is a PanicError.
 func (b *Builder) run(f BuildFunc) (err error) {
 	defer func() {
@@ -113,7 +120,11 @@ func (b *Builder) run(f BuildFunc) (err error) {
 		return err
 	}
 	v := b.version
-	c := pipeline.Config{Name: b.Name, Instance: b.Instance, Strategies: v.strategies, Listener: b.registry.options.Listener}
+	strategies := v.strategies
+	if i := b.registry.interposer(); i != nil {
+		strategies = i.Interpose(strategies)
+	}
+	c := pipeline.Config{Name: b.Name, Instance: b.Instance, Strategies: strategies, Listener: b.registry.options.Listener}
 	v.prepared, err = c.Prepare()
 	if wrong, ok := errors.AsType[*weir.OptionsError](err); ok {
 		wrong.Name = "" // build begins the error with the name

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"sync/atomic"
 
+	"github.com/weir-go/weir/internal/fixedhash"
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -36,6 +37,9 @@ func Partitioned[R any, K comparable, O LimiterOptions](b *Builder, name string,
 	if err != nil {
 		b.problem(fmt.Errorf("limiter %q: %w", name, err))
 		return placeholderPartitioned[R, K]()
+	}
+	if b.registry.interposer() != nil {
+		fixedhash.Use(fresh)
 	}
 	kind := fmt.Sprintf("partitioned %s by %v of %v", kindName(each), reflect.TypeFor[K](), reflect.TypeFor[R]())
 	wanted := newResourceID(name, kind, reflect.TypeFor[adjustablePartitioned[R, K, O]]())

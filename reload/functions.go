@@ -91,10 +91,11 @@ func with[K comparable, V any](m map[K]V, key K, v V) map[K]V {
 	return m
 }
 
-// named returns what the program has registered under that name for that purpose. It returns the zero F if there is
-// nothing of the type F, as for an empty name.
+// named returns what has that name for that purpose, by [Kinds.find]. It returns the zero F if there is nothing of the type
+// F, as for an empty name.
 func named[F any](k *Kinds, what model.Purpose, name string) F {
-	f, _ := k.functions[what][name].(F)
+	thing, _ := k.find(what, name)
+	f, _ := thing.(F)
 	return f
 }
 
@@ -114,8 +115,9 @@ func made[F any](b builder, what model.Purpose, name string) (f F, err error) {
 	return f, nil
 }
 
-// checkRegistered returns an error if the options name something that the program has not registered. Parse has refused
-// such files, unless [Kinds.AcceptUnknown] or [Kinds.Assume] was called.
+// checkRegistered returns an error if the options name something that the program has not registered and that
+// [Kinds.Resolve] has not resolved. Parse has refused such files, unless [Kinds.AcceptUnknown] or [Kinds.Assume] was
+// called.
 func (b builder) checkRegistered(options any) error {
 	v := reflect.ValueOf(options)
 	for _, f := range model.FieldsOf(v.Type()) {
@@ -126,10 +128,11 @@ func (b builder) checkRegistered(options any) error {
 		if _, given := b.given[f.Purpose][name]; given {
 			continue
 		}
-		registered := b.kinds.functions[f.Purpose][name]
-		_, isAssumed := registered.(assumed)
-		if (registered == nil || isAssumed) && (name != "" || f.Required) {
-			return fmt.Errorf("there is no %s %q", f.Purpose, name)
+		if name == "" && !f.Required {
+			continue
+		}
+		if _, err := b.kinds.find(f.Purpose, name); err != nil {
+			return err
 		}
 	}
 	return nil

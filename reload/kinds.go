@@ -29,6 +29,8 @@ type Kinds struct {
 	sections      map[string]model.SectionKind
 	functions     map[model.Purpose]map[string]any
 	acceptUnknown bool              // see AcceptUnknown
+	onlySections  bool              // see OnlySections
+	resolver      resolver          // see Resolve
 	wrong         validate.Problems // of the registrations
 }
 
@@ -148,6 +150,6 @@ func (k *Kinds) known() *model.Kinds {
 	for what, registered := range k.functions {
 		all.Functions[what] = slices.Sorted(maps.Keys(registered))
 	}
-	all.AcceptUnknown = k.acceptUnknown
+	all.AcceptUnknown, all.OnlySections = k.acceptUnknown, k.onlySections
 	return all
 }

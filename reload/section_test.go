@@ -644,7 +644,7 @@ func TestSection_Hostile(t *testing.T) {
 		_, err := reload.Parse("f", []byte(text), k)
 		require.ErrorContains(t, err, want)
 		assert.Less(t, len(err.Error()), 70_000)
-		assert.Less(t, time.Since(began), 5*time.Second, want)
+		assert.Less(t, time.Since(began), 30*time.Second, want) // what is quadratic takes minutes
 		checkProblems(t, err, strings.Count(text, "\n")+2)
 	}
 	panicking := reload.NewKinds()

@@ -1,14 +1,23 @@
 package reload
 
 import (
+	"context"
+	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
+	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/reload/internal/model"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/strategies/chaos"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+	"github.com/weir-go/weir/strategies/fallback"
 )
 
-// The functions of this file are for tools that check a file without the program that runs it, such as the command
+// The functions of this file are for tools that check or run a file without the program that it is for, such as the command
 // cmd/weir. A program that runs pipelines does not need them.
 
 // AcceptUnknown is for tools: kinds and functions that are not registered are accepted, and the options of such kinds
@@ -20,31 +29,109 @@ func (k *Kinds) AcceptUnknown() { k.acceptUnknown = true }
 // what says what the function or value is for; [Registrations] returns the possible values. Building a pipeline that
 // needs the function or value fails. After [Kinds.AcceptUnknown], Assume is not needed.
 func (k *Kinds) Assume(what, name string) {
-	p, ok := registrations[what]
+	r, ok := registrations[what]
 	if !ok {
 		k.refuse("%q cannot be registered; must be one of %s", what, strings.Join(Registrations(), ", "))
 		return
 	}
-	k.register(p, name, assumed{})
+	k.register(r.purpose, name, assumed{})
 }
+
+// Resolve is for tools that run pipelines of a file without its program. If a pipeline that is built needs a function or
+// value that is not registered, or that [Kinds.Assume] has named, it gets what resolve returns. The parameter what is one
+// of [Registrations], and thing is what the Register method takes. If thing is nil, the pipeline is built as if the file
+// did not give the name. If ok is false, the pipeline cannot be built.
+//
+// Resolve does not make [Parse] accept the names: that is up to [Kinds.AcceptUnknown] and [Kinds.Assume]. It does not
+// resolve kinds. resolve is called once for each name, and not concurrently.
+func (k *Kinds) Resolve(resolve func(what, name string) (thing any, ok bool)) {
+	k.resolver.resolve = resolve
+}
+
+// OnlySections is for tools that have a file of their own, decoded as strictly as that of a program: a file has only the
+// fields that are registered with [RegisterSection], and neither limiters nor budgets nor pipelines.
+func (k *Kinds) OnlySections() { k.onlySections = true }
 
 // Registrations is for tools: it returns what can be passed to [Kinds.Assume] as the parameter what, sorted. Each is
 // the name of a Register method of [Kinds] without "Register", in lower case, such as "handle" for
 // [Kinds.RegisterHandle].
 func Registrations() []string { return slices.Sorted(maps.Keys(registrations)) }
 
-// registrations has the purpose of each element of [Registrations].
-var registrations = map[string]model.Purpose{
-	"key":      model.KeyFunction,
-	"handle":   model.HandleFunction,
-	"permits":  model.PermitsFunction,
-	"fallback": model.FallbackAction,
-	"control":  model.CircuitControl,
-	"error":    model.ChaosError,
-	"outcome":  model.ChaosOutcome,
-	"behavior": model.ChaosBehavior,
-	"store":    model.LimiterStore,
+// registrations has what each element of [Registrations] stands for.
+var registrations = map[string]registration{
+	"key":      {model.KeyFunction, reflect.TypeFor[func(context.Context) string]()},
+	"handle":   {model.HandleFunction, reflect.TypeFor[func(any, error) bool]()},
+	"permits":  {model.PermitsFunction, reflect.TypeFor[func(context.Context) int]()},
+	"fallback": {model.FallbackAction, reflect.TypeFor[fallback.Action]()},
+	"control":  {model.CircuitControl, reflect.TypeFor[*circuitbreaker.Control]()},
+	"error":    {model.ChaosError, reflect.TypeFor[error]()},
+	"outcome":  {model.ChaosOutcome, reflect.TypeFor[func(context.Context) (chaos.Result, bool)]()},
+	"behavior": {model.ChaosBehavior, reflect.TypeFor[func(context.Context) error]()},
+	"store":    {model.LimiterStore, reflect.TypeFor[*store.Store]()},
+}
+
+// A registration is what a Register method of [Kinds] registers.
+type registration struct {
+	purpose model.Purpose
+	typ     reflect.Type
 }
 
 // assumed stands for a function or value that only the program has.
 type assumed struct{}
+
+// A resolver has what [Kinds.Resolve] was called with, and what it has returned.
+type resolver struct {
+	resolve  func(what, name string) (thing any, ok bool)
+	mu       sync.Mutex
+	resolved map[model.Purpose]map[string]resolution
+}
+
+type resolution struct {
+	thing any // nil: as if the file did not give the name
+	err   error
+}
+
+// find returns what the program has registered under that name for that purpose, or else what [Kinds.Resolve] makes of the
+// name. The error says that there is neither.
+func (k *Kinds) find(what model.Purpose, name string) (thing any, err error) {
+	registered := k.functions[what][name]
+	if _, isAssumed := registered.(assumed); registered != nil && !isAssumed {
+		return registered, nil
+	}
+	if k.resolver.resolve == nil || name == "" {
+		return nil, fmt.Errorf("there is no %s %q", what, name)
+	}
+	return k.resolver.find(what, name)
+}
+
+func (r *resolver) find(what model.Purpose, name string) (thing any, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	found, known := r.resolved[what][name]
+	if !known {
+		found.thing, found.err = r.ask(what, name)
+		r.resolved = with(r.resolved, what, with(r.resolved[what], name, found))
+	}
+	return found.thing, found.err
+}
+
+// ask calls resolve, and checks what it returns.
+func (r *resolver) ask(what model.Purpose, name string) (thing any, err error) {
+	for text, registration := range registrations {
+		if registration.purpose != what {
+			continue
+		}
+		thing, ok := r.resolve(text, name)
+		switch v, want := reflect.ValueOf(thing), registration.typ; {
+		case !ok:
+			return nil, fmt.Errorf("there is no %s %q", what, name)
+		case isnil.Value(thing):
+			return nil, nil
+		case !v.Type().AssignableTo(want):
+			return nil, fmt.Errorf("the %s %q is resolved to a value of the type %T, must be a %v", what, name, thing, want)
+		default:
+			return v.Convert(want).Interface(), nil // a value of a func type of its own becomes one that named finds
+		}
+	}
+	return nil, fmt.Errorf("there is no %s %q", what, name)
+}

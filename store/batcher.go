@@ -4,10 +4,12 @@ import (
 	"hash/maphash"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/fixedhash"
 	"github.com/weir-go/weir/internal/recovered"
 )
 
@@ -18,6 +20,9 @@ type batcher[T batchItem] struct {
 	run      func(*roundTrip, []T) // makes one round trip and calls finish when it has returned
 	timedOut func(*roundTrip, []T) // answers the items of an abandoned round trip
 	onIdle   func()                // called when no items are left
+	// repeats is true in a simulation: the items that arrive at one instant go together, in an order that is always the
+	// same, because goroutines add them in any.
+	repeats bool
 
 	mu      sync.Mutex
 	pending [leaseOps][]T // by priority; all items of a round trip have the same priority
@@ -26,6 +31,7 @@ type batcher[T batchItem] struct {
 
 func (b *batcher[T]) init(s *Store, run, timedOut func(*roundTrip, []T)) {
 	b.timeout, b.onIdle, b.run, b.timedOut = s.o.CallTimeout, s.idleChanged, run, timedOut
+	b.repeats = s.random != nil
 }
 
 type batchItem interface {
@@ -33,6 +39,8 @@ type batchItem interface {
 	priority() int
 	// abandoned reports whether the caller has left. If so, the item has been answered and is not sent.
 	abandoned() bool
+	// order is what sorts the items of one instant in a simulation.
+	order() string
 }
 
 // A roundTrip is either finished or abandoned, once.
@@ -73,6 +81,9 @@ func (b *batcher[T]) add(x T) {
 // loop sends until no items are left or a round trip is abandoned. In the second case another goroutine continues.
 func (b *batcher[T]) loop() {
 	for {
+		if b.repeats {
+			time.Sleep(time.Nanosecond) // until everything that happens at this instant has happened
+		}
 		batch := b.next()
 		if len(batch) == 0 {
 			b.onIdle()
@@ -122,6 +133,9 @@ func (b *batcher[T]) next() []T {
 		if len(all) == 0 {
 			continue
 		}
+		if b.repeats {
+			slices.SortStableFunc(all, func(x, y T) int { return strings.Compare(x.order(), y.order()) })
+		}
 		batch, n := all[:0:len(all)], 0 // in place: nothing else uses this slice
 		for ; n < len(all) && len(batch) < maxBatch; n++ {
 			if !all[n].abandoned() {
@@ -152,6 +166,9 @@ const batchersPerShard = 4
 
 // batcherOf returns which batcher of its shard a key uses.
 func batcherOf(c *core, key string) int {
+	if c.s.random != nil { // in a simulation, which must not depend on the seed
+		return int(fixedhash.String(c.name+key) % batchersPerShard)
+	}
 	var h maphash.Hash
 	h.SetSeed(seed)
 	h.WriteString(c.name)

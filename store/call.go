@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
 
@@ -33,6 +34,8 @@ type call struct {
 }
 
 func (q *call) priority() int { return 0 }
+
+func (q *call) order() string { return fmt.Sprintf("%q %q %v", q.c.name, q.key, q.requests) }
 
 // ask sends requests and waits for the answer, CallTimeout at most. The error is an undecidedError or [ErrUnavailable].
 func (c *core) ask(ctx context.Context, key string, requests ...backend.Request) (*call, error) {

@@ -18,6 +18,8 @@ type outdatedGroup struct {
 
 func (p *outdatedGroup) priority() int { return 0 }
 
+func (p *outdatedGroup) order() string { return p.calls[0].order() }
+
 // abandoned is false: the next caller needs the converted state, too.
 func (p *outdatedGroup) abandoned() bool { return false }
 

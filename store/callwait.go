@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/internal/turn"
 )
 
 // A pendingAnswer is the part of a call or leaseCall that its caller waits for. The answer is valid once done is closed,
@@ -57,6 +59,7 @@ func (p *pendingAnswer) await(ctx context.Context, limit *time.Timer) error {
 			<-p.done
 		}
 	}
+	turn.Take(ctx)              // the answer goes to what all callers of the key use
 	if p.err == errCallerLeft { //nolint:errorlint // it is never wrapped
 		return undecided(ctx)
 	}

@@ -3,6 +3,7 @@ package store
 import (
 	"time"
 
+	"github.com/weir-go/weir/internal/random"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -61,6 +62,8 @@ type fairness struct {
 	lastLook      time.Time // of a look: when this instance last asked late without knowing a rival
 
 	leases leaseTurns
+
+	random *random.Source
 }
 
 const (
@@ -82,7 +85,7 @@ func (f *fairness) tracks(now time.Time) bool {
 // startWaiting is called when a caller begins to wait.
 func (f *fairness) startWaiting(now time.Time) {
 	if !f.tracks(now) {
-		*f = fairness{} // what was taken meanwhile was not observed
+		*f = fairness{random: f.random} // what was taken meanwhile was not observed
 	}
 	f.lastWaited = now
 }

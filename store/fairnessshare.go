@@ -2,7 +2,6 @@ package store
 
 import (
 	"math"
-	"math/rand/v2"
 	"time"
 
 	"github.com/weir-go/weir/internal/saturate"
@@ -48,7 +47,9 @@ func fullAfter(d *backend.Definition) time.Duration {
 func freePermits(d *backend.Definition, s backend.State) int64 { return d.Permits - s.Missing }
 
 // jitter returns d, a quarter more or less at random.
-func jitter(d float64) time.Duration { return time.Duration(d * (0.75 + rand.Float64()/2)) }
+func (f *fairness) jitter(d float64) time.Duration {
+	return time.Duration(d * (0.75 + f.random.Float64()/2))
+}
 
 // hasQuota reports whether this instance keeps to its quota before shareTime.
 func (f *fairness) hasQuota(now time.Time) bool {
@@ -72,7 +73,7 @@ func (f *fairness) maxRequest(now time.Time) int64 {
 		if f.share == 0 {
 			f.share = firstShare
 		}
-		t.quota = max(int64(f.share*float64(t.available)+f.shortfall+rand.Float64()), 1)
+		t.quota = max(int64(f.share*float64(t.available)+f.shortfall+f.random.Float64()), 1)
 		t.allowed, t.step = t.quota, t.quota
 	}
 	if t.taken >= t.allowed && t.untilShareEnd(d, at) <= 0 {
@@ -106,9 +107,9 @@ func (f *fairness) adjustShare(o observation, now time.Time) {
 	case t.taken < t.allowed || freePermits(d, f.observed.state) == 0: // no rest is needed
 	case left > 0:
 		// The smaller the share, the earlier this instance takes from the rest.
-		f.restUntil = now.Add(duration(left) + jitter(float64(shareTime(d))/3*f.share))
+		f.restUntil = now.Add(duration(left) + f.jitter(float64(shareTime(d))/3*f.share))
 	default:
-		f.restUntil = now.Add(jitter(float64(shareTime(d)) / 16))
+		f.restUntil = now.Add(f.jitter(float64(shareTime(d)) / 16))
 	}
 }
 

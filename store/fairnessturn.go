@@ -1,7 +1,6 @@
 package store
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"github.com/weir-go/weir/internal/saturate"
@@ -71,7 +70,7 @@ func (f *fairness) lookDue(wins int, now time.Time) bool {
 // the earlier the more turns it has lost.
 func (f *fairness) delay(most time.Duration, yields bool) time.Duration {
 	third := most / 3
-	random := time.Duration(rand.Int64N(int64(third) + 1))
+	random := f.random.UpTo(third + 1)
 	switch {
 	case yields:
 		return most - third + random

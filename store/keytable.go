@@ -75,7 +75,11 @@ func (table *keyTable) findOrCreate(key string, create bool) *keyState {
 }
 
 func newKeyState(c *core, key string) *keyState {
-	return &keyState{c: c, key: key, wakeup: make(chan struct{}, 1)}
+	ks := &keyState{c: c, key: key, wakeup: make(chan struct{}, 1)}
+	if c.s.random != nil {
+		ks.fairness.random = c.s.random.MakeSource(c.name, key)
+	}
+	return ks
 }
 
 const (

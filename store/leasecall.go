@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +40,8 @@ const (
 )
 
 func (lc *leaseCall) priority() int { return int(lc.op) }
+
+func (lc *leaseCall) order() string { return fmt.Sprintf("%q %q", lc.c.name, lc.request.Key) }
 
 var (
 	processID   = newProcessID()

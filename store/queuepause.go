@@ -1,7 +1,6 @@
 package store
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
@@ -107,6 +106,8 @@ func (ks *keyState) pauseAfterRejection(n int) time.Duration {
 
 // pauseAfterLease is pauseAfterRejection for serveOneByOne.
 func (ks *keyState) pauseAfterLease(rejected limiter.Lease) time.Duration {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
 	poll := pollInterval
 	if ks.c.s.listening.Load() {
 		poll = pollFallback
@@ -114,13 +115,11 @@ func (ks *keyState) pauseAfterLease(rejected limiter.Lease) time.Duration {
 	d, ok := rejected.RetryAfter()
 	switch {
 	case ok && !ks.c.leased:
-		ks.mu.Lock()
-		defer ks.mu.Unlock()
 		return ks.pauseUntilTurn(d)
 	case ok && d < poll:
 		return d
 	}
-	return poll/2 + time.Duration(rand.Int64N(int64(poll)))
+	return poll/2 + ks.fairness.random.UpTo(poll)
 }
 
 // pauseAfterServing returns how long to wait after all requests were granted. more reports whether there are waiters

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/eventqueue"
+	"github.com/weir-go/weir/internal/random"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -22,6 +23,7 @@ import (
 type Store struct {
 	backend backend.Backend
 	o       Options
+	random  random.Maker // nil: the random numbers are those of math/rand/v2
 	shards  shardTable
 	count   counters
 	events  *eventqueue.Queue[Event]
@@ -74,6 +76,7 @@ func New(b backend.Backend, options *Options) (*Store, error) {
 	if p, ok := b.(backend.Interruptible); ok {
 		s.interruptible = p.Interruptible()
 	}
+	s.random, _ = b.(random.Maker)
 	if p, ok := b.(backend.Sharded); ok {
 		s.shards.nameOf = p.ShardOf
 	}

@@ -6,12 +6,14 @@
 //	weir explain FILE [PIPELINE...]  # each pipeline, and the gateway's part, in words
 //	weir explain -request 'GET /orders X-Api-Key=abc' FILE
 //	                                 # which way that request would go through the gateway
+//	weir simulate [flags] FILE       # what FILE would do under a load, in virtual time
 //	weir schema                      # the JSON schema of the format, for editors
+//	weir schema -load                # the JSON schema of load files of weir simulate
 //	weir version                     # the version of the program
 //
 // A FILE of "-" is the standard input. Any other FILE must be a regular file, and not a pipe. The exit status is 0 if all
-// files are valid, 1 if a file is not or the gateway is not ready, and 2 if the command line is wrong, a file cannot be read, or the output cannot be
-// written.
+// files are valid, 1 if a file is not, the gateway is not ready or an expectation of weir simulate is not met, and 2 if the
+// command line is wrong, a file cannot be read, or the output cannot be written.
 //
 // A program can register its own kinds and functions, which weir does not know. It accepts any name that is not spelled
 // much like a name that it knows. With -strict a file may name only weir's own kinds, and the names given by -key,
@@ -32,12 +34,13 @@ import (
 	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
 	"github.com/weir-go/weir/internal/regularfile"
 	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/simulate"
 )
 
 // The exit statuses.
 const (
 	exitOK      = 0
-	exitInvalid = 1 // a file is not valid, or the gateway is not ready
+	exitInvalid = 1 // a file is not valid, the gateway is not ready, or an expectation is not met
 	exitError   = 2
 )
 
@@ -51,7 +54,8 @@ const usage = `usage:
   weir check [flags] FILE...               all problems, with line and column
   weir explain [flags] FILE [PIPELINE...]  each pipeline, and the gateway's part, in words
   weir explain -request REQUEST FILE       which way a request would go through the gateway
-  weir schema                              the JSON schema of the format, for editors
+  weir simulate [flags] FILE               what FILE would do under a load; -h lists its flags
+  weir schema [-load]                      the JSON schema of the format or of load files, for editors
   weir version                             the version of the program
 
 A FILE of "-" is the standard input. A REQUEST is
@@ -100,6 +104,8 @@ func (c *command) run(args []string) int {
 		return c.withFlags(name, args, 0, c.schema)
 	case "gateway":
 		return c.gateway(args)
+	case "simulate":
+		return c.simulate(args)
 	case "ready":
 		return c.ready(args)
 	case "version":
@@ -110,7 +116,7 @@ func (c *command) run(args []string) int {
 	case "":
 		c.help(c.flags(name), c.stderr)
 	default:
-		c.complain("weir: unknown command %q, must be gateway, ready, check, explain, schema or version\n", name)
+		c.complain("weir: unknown command %q, must be gateway, ready, check, explain, simulate, schema or version\n", name)
 	}
 	return exitError
 }
@@ -122,6 +128,7 @@ type command struct {
 	kinds          *reload.Kinds
 	strict         bool
 	request        *string // explain this request; nil: explain the file
+	loadSchema     bool    // the schema of load files
 }
 
 // flags returns the flags of a command, which set the fields of c.
@@ -129,20 +136,28 @@ func (c *command) flags(name string) *flag.FlagSet {
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.SetOutput(c.stderr)
 	f.Usage = func() {} // withFlags calls help, because it knows where to print it
-	f.BoolVar(&c.strict, "strict", false, "accept only weir's own kinds, and the names given by the other flags")
 	if name != "check" && name != "schema" {
 		f.Func("request", "with explain: the `request` to explain", func(text string) error {
 			c.request = &text
 			return nil
 		})
 	}
+	if name != "check" && name != "explain" {
+		f.BoolVar(&c.loadSchema, "load", false, "with schema: the schema of load files of weir simulate")
+	}
+	c.nameFlags(f)
+	return f
+}
+
+// nameFlags adds the flags that say which names a file can have.
+func (c *command) nameFlags(f *flag.FlagSet) {
+	f.BoolVar(&c.strict, "strict", false, "accept only weir's own kinds, and the names given by the flags below")
 	for _, what := range reload.Registrations() {
 		f.Func(what, "the `name` of what the program registers with Kinds.Register"+strings.ToUpper(what[:1])+what[1:], func(name string) error {
 			c.kinds.Assume(what, name)
 			return nil
 		})
 	}
-	return f
 }
 
 // help prints the usage and the flags.
@@ -256,7 +271,11 @@ func (c *command) schema(args []string) int {
 		c.complain("weir schema: takes no file, found %s\n", strings.Join(args, " "))
 		return exitError
 	}
-	schema, err := c.kinds.Schema()
+	schemaOf := c.kinds.Schema
+	if c.loadSchema {
+		schemaOf = simulate.ScenarioSchema
+	}
+	schema, err := schemaOf()
 	if err == nil {
 		_, err = c.stdout.Write(schema)
 	}
@@ -274,6 +293,11 @@ func (c *command) parse(name string) (*reload.File, int) {
 		c.complain("weir: %v\n", err)
 		return nil, exitError
 	}
+	return c.parseContent(name, content)
+}
+
+// parseContent is parse for a file that was read.
+func (c *command) parseContent(name string, content []byte) (*reload.File, int) {
 	f, err := reload.Parse(name, content, c.kinds)
 	if err == nil {
 		return f, exitOK

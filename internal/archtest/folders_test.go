@@ -32,13 +32,13 @@ var everyTest = []string{"github.com/stretchr/testify", "go.uber.org/goleak"}
 // Tests may import any folder that is not marked leaf, because an example or a conformance test shows folders working
 // together. The compiler forbids cycles there too.
 var folders = []folder{
-	{name: "limiter", mayImport: []string{"internal/heavyhitters"}},
+	{name: "limiter", mayImport: []string{"internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn"}},
 	{name: "limiter/limitertest", mayImport: []string{"limiter"}, testing: true},
 	{name: "limiter/internal/naive", mayImport: []string{"limiter", "limiter/limitertest"}}, // what the tests compare with
 	{name: "pipeline", mayImport: []string{"internal/deadline", "internal/untimed"}},
 	// For the tests of programs that use weir.
 	{name: "weirtest", mayImport: []string{"limiter", "pipeline"}},
-	{name: "store", mayImport: []string{"store/backend", "limiter", "internal/eventqueue", "internal/heavyhitters"}},
+	{name: "store", mayImport: []string{"store/backend", "limiter", "internal/eventqueue", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn"}},
 	// What authors of backends need: not the store that calls them.
 	{name: "store/backend"},
 	{name: "store/storetest", mayImport: []string{"store/backend"}, testing: true},
@@ -47,21 +47,21 @@ var folders = []folder{
 	{name: "store/weirpostgres/pgmigrate", thirdParty: []string{"github.com/jackc/pgx/v5"}},
 	{name: "store/weirpostgres", mayImport: []string{"store", "store/backend", "store/weirpostgres/pgmigrate"}, thirdParty: []string{"github.com/jackc/pgx/v5"}, testOnly: []string{"..."}},
 	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline", "strategies/internal/judge"}},
-	{name: "strategies/chaos", mayImport: []string{"pipeline", "strategies/internal/judge"}},
+	{name: "strategies/chaos", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/random"}},
 	{name: "strategies/fallback", mayImport: []string{"pipeline", "strategies/internal/judge"}},
 	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter", "strategies/internal/judge", "internal/deadline", "internal/untimed"}},
 	{name: "strategies/internal/judge", mayImport: []string{"pipeline"}},
 	// What retry and hedge share: each limits its extra attempts by it, and neither needs the other.
 	{name: "strategies/budget"},
 	{name: "strategies/hedge", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget"}},
-	{name: "strategies/retry", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget"}},
+	{name: "strategies/retry", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget", "internal/random"}},
 	{name: "strategies/timeout", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/deadline"}},
 	// A rejection by an adaptive limiter is that of any limiter: transports and listeners know one type. The bridge
 	// makes policies of limiters by ratelimit's strategy. failsafe-go has the adaptive engines, and is the other side
 	// of the bridge.
 	{
 		name:       "strategies/adaptive",
-		mayImport:  []string{"pipeline", "limiter", "strategies/internal/judge", "strategies/ratelimit"},
+		mayImport:  []string{"pipeline", "limiter", "strategies/internal/judge", "strategies/ratelimit", "internal/random"},
 		thirdParty: []string{"github.com/failsafe-go/failsafe-go"},
 	},
 	{
@@ -69,7 +69,7 @@ var folders = []folder{
 		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit"},
 		thirdParty: []string{"github.com/failsafe-go/failsafe-go"},
 	},
-	{name: "registry", mayImport: []string{"pipeline", "limiter", "store", "store/backend", "internal/goroutine"}},
+	{name: "registry", mayImport: []string{"pipeline", "limiter", "store", "store/backend", "internal/goroutine", "internal/interpose", "internal/fixedhash"}},
 	{
 		name: "reload",
 		mayImport: []string{
@@ -93,6 +93,17 @@ var folders = []folder{
 	{
 		name:      "dashboard",
 		mayImport: []string{"internal/ask", "internal/durationtext", "registry", "reload", "pipeline", "limiter", "store", "strategies/circuitbreaker", "strategies/ratelimit"},
+	},
+
+	// testing: a simulation runs in a bubble of testing/synctest, which needs a testing.T. storetest has the memory that its
+	// stores are in. strategies: the simulator knows where executions wait, and who rejects them.
+	{
+		name: "simulate",
+		mayImport: []string{
+			"registry", "reload", "pipeline", "limiter", "store", "store/backend", "store/storetest", "internal/interpose", "internal/random", "internal/turn",
+			"strategies/chaos", "strategies/circuitbreaker", "strategies/fallback", "strategies/hedge", "strategies/ratelimit", "strategies/retry", "strategies/timeout",
+		},
+		testing: true,
 	},
 
 	// timeout: its error hides the one of a request that must not be sent again.
@@ -135,10 +146,16 @@ var folders = []folder{
 	{name: "internal/eventqueue"},
 	// How limiter and store find the keys that are rejected most.
 	{name: "internal/heavyhitters"},
+	// How package simulate repeats the random decisions of strategies and limiters.
 	// How reload and cmd/weir read a path that may lead to a pipe.
 	{name: "internal/regularfile"},
 	// How telemetry and dashboard ask limiters that may never answer.
 	{name: "internal/ask"},
+	// What simulate needs of the packages that it runs: steps between strategies, random numbers and hashes that repeat.
+	{name: "internal/interpose", mayImport: []string{"pipeline"}},
+	{name: "internal/random"},
+	{name: "internal/fixedhash"},
+	{name: "internal/turn"},
 	// How dashboard, reload and cmd/weir write durations.
 	{name: "internal/durationtext"},
 	// How registry and reload see that a function of the program waits for its own caller.

@@ -45,6 +45,7 @@ var packages = map[string]string{
 	"rivertype":      "github.com/riverqueue/river/rivertype",
 	"slices":         "slices",
 	"slog":           "log/slog",
+	"simulate":       "github.com/weir-go/weir/simulate",
 	"store":          "github.com/weir-go/weir/store",
 	"storetest":      "github.com/weir-go/weir/store/storetest",
 	"strings":        "strings",

@@ -11,6 +11,7 @@ import (
 	"github.com/failsafe-go/failsafe-go/adaptivethrottler"
 
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/random"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
@@ -119,7 +120,7 @@ func (t *Throttler) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 		return limiter.Lease{}, fmt.Errorf("adaptive: %w: %d", limiter.ErrPermitCount, n)
 	case t.closed.Load():
 		return limiter.Lease{}, limiter.ErrClosed
-	case !t.engine.TryAcquirePermit() && t.sinceForgotten() < 0:
+	case t.rejects(ctx) && t.sinceForgotten() < 0:
 		t.rejected.Add(1)
 		return limiter.Rejected(0, ReasonFailureRate), nil
 	}
@@ -129,6 +130,14 @@ func (t *Throttler) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	}
 	t.held.Add(1)
 	return (&grant{by: t}).lease(n, throttlerKey), nil
+}
+
+// rejects reports whether an execution is rejected by the rate that the engine computes now. The engine's own decision is
+// made with its own random number, by which package simulate could not repeat an execution.
+func (t *Throttler) rejects(ctx context.Context) bool {
+	t.engine.TryAcquirePermit() // computes the rate
+	rate := t.engine.RejectionRate()
+	return rate >= 1 || rate > 0 && random.Float64(ctx) < rate
 }
 
 // settle makes the engine learn from a grant.

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
+
+	"github.com/weir-go/weir/internal/clock"
 )
 
 // A Budget limits the extra attempts: those after the first of each execution. It must be safe for concurrent use. Most
@@ -48,6 +51,7 @@ const EventExhausted = "OnBudgetExhausted"
 //
 // where executions and taken are those within the Window.
 type Ratio struct {
+	made       time.Duration // by package clock
 	executions ring
 
 	mu      sync.Mutex // guards what follows
@@ -61,13 +65,13 @@ func New(o *Options) (*Ratio, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	return &Ratio{options: o.withDefaults()}, nil
+	return &Ratio{made: clock.Now(), options: o.withDefaults()}, nil
 }
 
 // Count implements [Budget]. It takes no lock.
 func (r *Ratio) Count(context.Context) {
 	if r != nil {
-		r.executions.add(slotNow())
+		r.executions.add(r.slotNow())
 	}
 }
 
@@ -76,7 +80,7 @@ func (r *Ratio) TryAcquire(context.Context) bool {
 	if r == nil {
 		return true
 	}
-	now := slotNow()
+	now := r.slotNow()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	executions, taken := r.inWindow(now)
@@ -96,7 +100,7 @@ func (r *Ratio) Refund(context.Context) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.taken.takeBack(slotNow(), r.options.slots())
+	r.taken.takeBack(r.slotNow(), r.options.slots())
 }
 
 // inWindow returns what was counted in the window that ends with the slot now. r.mu is held.
@@ -140,7 +144,7 @@ func (r *Ratio) Statistics() Statistics {
 	if r == nil {
 		return Statistics{}
 	}
-	now := slotNow()
+	now := r.slotNow()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	executions, taken := r.inWindow(now)

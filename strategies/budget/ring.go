@@ -11,11 +11,12 @@ import (
 // keep what was counted.
 const slot = time.Second / 4
 
-// slotNow returns the number of the present slot.
-func slotNow() uint64 { return uint64((clock.Now() + ahead) / slot) }
+// slotNow returns the number of the present slot. Slots begin with the budget, so that in a simulation they do not depend
+// on when the process started.
+func (r *Ratio) slotNow() uint64 { return uint64((clock.Now() - r.made + ahead) / slot) }
 
-// ahead is a number of slots that is added so that slot numbers are above 0: in a testing/synctest bubble, where the
-// clock begins in the year 2000, clock.Now is negative.
+// ahead is a number of slots that is added so that slot numbers are above 0, also of a budget that was made outside the
+// testing/synctest bubble in which it is used, where the clock begins in the year 2000.
 const ahead = 1 << 33 * slot
 
 // remembered is the number of slots of a ring: a little more than a LongestWindow has.

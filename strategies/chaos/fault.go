@@ -86,7 +86,7 @@ func (o *FaultOptions) err(ctx context.Context, next pipeline.Next, picker weigh
 	case o.Err != nil:
 		return o.Err
 	case len(o.Errors) > 0:
-		return o.Errors[picker.pick(o.random())].Err
+		return o.Errors[picker.pick(o.random(ctx))].Err
 	default:
 		return fmt.Errorf("chaos: %v: %w", next.Source(), ErrInjected)
 	}

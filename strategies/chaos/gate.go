@@ -3,9 +3,9 @@ package chaos
 import (
 	"cmp"
 	"context"
-	"math/rand/v2"
 
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/random"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -104,7 +104,7 @@ func (g *gate[O]) injects(ctx context.Context) (bool, error) {
 		}
 	}
 	// A NaN stays one here, and no number is below it.
-	return g.common.random() < min(max(rate, 0), 1), nil
+	return g.common.random(ctx) < min(max(rate, 0), 1), nil
 }
 
 // proceed runs next after a function of the program or a wait, during which the context can have ended.
@@ -116,11 +116,11 @@ func proceed(ctx context.Context, next pipeline.Next) (any, error) {
 }
 
 // random returns a number from 0 up to but not including 1.
-func (o *Options) random() float64 {
+func (o *Options) random(ctx context.Context) float64 {
 	if o.Rand != nil {
 		return o.Rand()
 	}
-	return rand.Float64()
+	return random.Float64(ctx)
 }
 
 // A weightedPicker picks an index by weights. It holds, for each index, the sum of the weights up to it.

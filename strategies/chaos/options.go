@@ -49,7 +49,8 @@ type Options struct {
 	// RateFunc returns the rate for an execution: 0 or less is never, and 1 or more is always. If it is not nil, Rate is
 	// ignored.
 	RateFunc func(ctx context.Context) float64 `json:"-" yaml:"-"`
-	// Rand returns a random number from 0 up to but not including 1. If nil, it is that of math/rand/v2. It is for tests.
+	// Rand returns a random number from 0 up to but not including 1. If nil, it is that of math/rand/v2, or in a simulation
+	// that of its seed. It is for tests.
 	Rand func() float64 `json:"-" yaml:"-"`
 	// OnInjected is called after the event; for a [Latency], after the wait, and not if the context ended during the
 	// wait.

@@ -58,7 +58,7 @@ func NewOutcome(o *OutcomeOptions) *Outcome {
 		replaces: true,
 		injection: func(ctx context.Context, _ pipeline.Next) (i Injection, ok bool) {
 			if full.ResultFunc == nil {
-				r := full.Results[picker.pick(full.random())]
+				r := full.Results[picker.pick(full.random(ctx))]
 				return Injection{Value: r.Value, Err: r.Err}, true
 			}
 			r, ok := full.ResultFunc(ctx)

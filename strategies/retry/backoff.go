@@ -1,10 +1,11 @@
 package retry
 
 import (
+	"context"
 	"math"
-	"math/rand/v2"
 	"time"
 
+	"github.com/weir-go/weir/internal/random"
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/internal/textenum"
 )
@@ -51,20 +52,20 @@ func (b Backoff) delay(base time.Duration, attempt int) time.Duration {
 }
 
 // spread returns d with jitter, see the package comment.
-func (b Backoff) spread(d time.Duration) time.Duration {
+func (b Backoff) spread(ctx context.Context, d time.Duration) time.Duration {
 	if b == Exponential {
-		return upTo(d)
+		return upTo(ctx, d)
 	}
-	return saturate.Add(d-d/4, upTo(d/2))
+	return saturate.Add(d-d/4, upTo(ctx, d/2))
 }
 
 // upTo returns a random duration from 0 to d.
-func upTo(d time.Duration) time.Duration {
+func upTo(ctx context.Context, d time.Duration) time.Duration {
 	if d <= 0 {
 		return 0
 	}
 	if d == longest {
 		d-- // so that d+1 does not overflow
 	}
-	return rand.N(d + 1)
+	return random.UpTo(ctx, d+1)
 }

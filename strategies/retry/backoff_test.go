@@ -34,7 +34,7 @@ func TestBackoff_DelaySaturates(t *testing.T) {
 				assert.GreaterOrEqual(t, d, last, "%v of %v shrinks at %d", backoff, base, attempt)
 				last = d
 				for range 3 {
-					jittered := backoff.spread(d)
+					jittered := backoff.spread(t.Context(), d)
 					assert.GreaterOrEqual(t, jittered, time.Duration(0))
 				}
 			}
@@ -53,15 +53,15 @@ func TestBackoff_Spread(t *testing.T) {
 	} {
 		least, most := longest, time.Duration(0)
 		for range 2000 {
-			j := backoff.spread(d)
+			j := backoff.spread(t.Context(), d)
 			least, most = min(least, j), max(most, j)
 		}
 		assert.GreaterOrEqual(t, least, bounds[0], backoff)
 		assert.LessOrEqual(t, most, bounds[1], backoff)
 		assert.Greater(t, most-least, (bounds[1]-bounds[0])*9/10, "%v: the range is used", backoff)
 	}
-	assert.Zero(t, upTo(0))
-	assert.Zero(t, upTo(-5))
+	assert.Zero(t, upTo(t.Context(), 0))
+	assert.Zero(t, upTo(t.Context(), -5))
 }
 
 func TestBackoff_Text(t *testing.T) {

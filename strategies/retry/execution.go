@@ -111,7 +111,7 @@ func (e *execution) delay(ctx context.Context, o outcome) (wait, asked time.Dura
 	}
 	wait = backoff
 	if jitter {
-		wait = options.Backoff.spread(backoff)
+		wait = options.Backoff.spread(ctx, backoff)
 		if options.MaxDelay > 0 {
 			wait = min(wait, options.MaxDelay)
 		}
@@ -129,7 +129,7 @@ func (e *execution) delay(ctx context.Context, o outcome) (wait, asked time.Dura
 		return wait, 0
 	}
 	if jitter {
-		return max(wait, saturate.Add(asked, upTo(backoff/4))), asked
+		return max(wait, saturate.Add(asked, upTo(ctx, backoff/4))), asked
 	}
 	return max(wait, asked), asked
 }

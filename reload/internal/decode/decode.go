@@ -53,12 +53,16 @@ type decoder struct {
 
 func (d *decoder) decodeFile(root *document.Node) {
 	if root.Kind != document.Mapping {
-		d.Add(root, "a file must be a mapping with %s, found %v", model.PipelinesField, root)
+		d.Add(root, "a file must be a mapping with %s, found %v", d.mainField(), root)
 		return
 	}
 	d.decodeSections(root)
 	for _, e := range root.Entries {
-		switch e.Key.Text {
+		field := e.Key.Text
+		if d.kinds.OnlySections && slices.Contains(model.OwnFields, field) {
+			field = "" // not one of this file
+		}
+		switch field {
 		case model.LimitersField:
 			d.decodeNamed(e.Value, "limiters", d.decodeSharedLimiter)
 		case model.BudgetsField:
@@ -85,9 +89,20 @@ func (d *decoder) decodeFile(root *document.Node) {
 	d.checkSections()
 }
 
+// mainField returns a field that files have.
+func (d *decoder) mainField() string {
+	if !d.kinds.OnlySections {
+		return model.PipelinesField
+	}
+	return strings.Join(slices.Sorted(maps.Keys(d.kinds.Sections)), ", ")
+}
+
 // decodeOther accepts a top-level field that is no field of weir's: a section, or one that is ignored.
 func (d *decoder) decodeOther(e document.Entry) {
-	known := append(slices.Sorted(maps.Keys(d.kinds.Sections)), model.LimitersField, model.BudgetsField, model.PipelinesField, model.AllowEmptyField)
+	known := slices.Sorted(maps.Keys(d.kinds.Sections))
+	if !d.kinds.OnlySections {
+		known = append(known, model.OwnFields...)
+	}
 	_, section := d.kinds.Sections[e.Key.Text]
 	if !section && !strings.HasPrefix(e.Key.Text, model.IgnoredPrefix) && !d.acceptsUnknown(e.Key.Text, known) {
 		d.unknownField(e.Key, known...)
@@ -125,6 +140,9 @@ func (d *decoder) unknownField(key *document.Node, known ...string) {
 // checkEmpty refuses a file without pipelines, unless that is allowed: a file that was cut off or is being written
 // would remove everything.
 func (d *decoder) checkEmpty(root *document.Node) {
+	if d.kinds.OnlySections {
+		return
+	}
 	if p := root.Get(model.PipelinesField); p != nil && (p.Kind != document.Mapping || len(p.Entries) > 0) {
 		return // it has a problem already, or is not empty
 	}

@@ -19,6 +19,8 @@ type Kinds struct {
 	Sections   map[string]SectionKind
 	// AcceptUnknown reports whether a file can name other kinds and functions, too.
 	AcceptUnknown bool
+	// OnlySections reports whether a file has only sections, and neither limiters nor budgets nor pipelines.
+	OnlySections bool
 }
 
 // A StrategyKind is a kind of strategy.

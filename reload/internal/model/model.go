@@ -30,6 +30,10 @@ const (
 	SchemaField     = "$schema" // the address of the schema, for editors
 )
 
+// OwnFields are the top-level fields of a file that has more than sections. After Kinds.OnlySections a file has none of
+// them.
+var OwnFields = []string{LimitersField, BudgetsField, PipelinesField, AllowEmptyField}
+
 // LimiterField is the field of a rate_limiter that names a shared limiter.
 const LimiterField = "limiter"
 

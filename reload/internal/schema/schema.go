@@ -40,6 +40,15 @@ func Make(k *model.Kinds) ([]byte, error) {
 		},
 		"$defs": g.definitions(),
 	}
+	if g.OnlySections {
+		for _, field := range model.OwnFields {
+			delete(properties(s), field)
+		}
+		for _, field := range []string{"$id", "title", "description", "anyOf"} {
+			delete(s, field)
+		}
+		s["$defs"] = object{"duration": durationSchema}
+	}
 	g.addSections(s)
 	text, err := json.MarshalIndent(s, "", "  ")
 	return append(text, '\n'), err
@@ -55,7 +64,7 @@ func (g generator) addSections(file object) {
 		}
 		properties(file)[name] = s
 		file["$defs"].(object)[definition] = structSchema(kind.Options)
-		if kind.Builds != nil {
+		if kind.Builds != nil && !g.OnlySections {
 			file["anyOf"] = append(file["anyOf"].([]any), object{"required": []string{name}})
 		}
 	}
@@ -73,6 +82,12 @@ func (g generator) addSections(file object) {
 // byName is the schema of a mapping whose keys are names and whose values have the schema of the definition.
 func byName(description, definition string) object {
 	return object{"description": description, "type": "object", "additionalProperties": ref(definition)}
+}
+
+var durationSchema = object{
+	"description": `A number with a unit, such as "250ms" or "1m30s"; the units are ns, us, ms, s, m and h.`,
+	"type":        "string",
+	"pattern":     `^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*$`,
 }
 
 func ref(definition string) object { return object{"$ref": "#/$defs/" + definition} }
@@ -95,11 +110,7 @@ func (g generator) definitions() object {
 			"required":             []string{"strategies"},
 			"additionalProperties": false,
 		},
-		"duration": object{
-			"description": `A number with a unit, such as "250ms" or "1m30s"; the units are ns, us, ms, s, m and h.`,
-			"type":        "string",
-			"pattern":     `^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*$`,
-		},
+		"duration": durationSchema,
 		"limiter.chain": object{
 			"description": "Names of limiters: all must grant, in this order.",
 			"type":        "array",

@@ -20,6 +20,10 @@ type Runtime struct {
 	// built. The Runtime opens a store once, and closes it after the registry: what a file says about stores cannot
 	// change while the program runs.
 	Store func(name string, s Store) (*store.Store, error)
+	// Simulated reports whether nothing is served: files without the gateway's part are simulated, too.
+	Simulated bool
+	// Key returns what stands for the key of that name, whatever it is made of. If nil, it is the key of an HTTP request.
+	Key func(name string) func(ctx context.Context) string
 	// Pipelines returns the functions that build the pipelines of g, which has its defaults: [PipelineName] and, if
 	// need be, others, whose names begin with it and a slash.
 	Pipelines func(g Gateway) map[string]func(b *reload.SectionBuilder) error
@@ -34,7 +38,7 @@ var (
 func Register(k *reload.Kinds, r Runtime) {
 	reload.RegisterSection(k, Field, reload.Section[Gateway]{
 		Doc:       "The reverse proxy of weir gateway.",
-		Required:  r.Pipelines != nil, // also of a file that replaces one: without it, there would be nothing to serve
+		Required:  r.Pipelines != nil && !r.Simulated, // also of a file that replaces one: without it, there would be nothing to serve
 		Complete:  true,
 		Names:     r.names,
 		Check:     func(f *reload.File, g Gateway) error { return g.Check(f) },
@@ -65,6 +69,9 @@ func (r Runtime) names(n *reload.Names, g Gateway) {
 	}
 	for name := range g.Keys {
 		n.Key(name, g.keySource(name), func() (func(context.Context) string, error) {
+			if r.Key != nil {
+				return r.Key(name), nil
+			}
 			key, err := g.NewKey(name)
 			if err != nil {
 				return nil, err

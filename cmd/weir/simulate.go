@@ -1,0 +1,255 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
+	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/simulate"
+)
+
+// A simulation is what the flags of weir simulate say.
+type simulation struct {
+	scenario     simulate.Scenario
+	file         string
+	against      string // the file to compare with; "": none
+	format, out  string
+	expected     []string
+	expectations []simulate.Expectation // made of expected by check
+	load         loadFlags
+}
+
+// simulate tells what a file would do under a load.
+func (c *command) simulate(args []string) int {
+	var s simulation
+	f := c.simulateFlags(&s)
+	help := func(to io.Writer) {
+		say(to, "usage:\n  weir simulate [flags] FILE\n\nflags:\n")
+		f.SetOutput(to)
+		f.PrintDefaults()
+	}
+	switch err := f.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		help(c.stdout)
+		return exitOK
+	case err != nil:
+		return c.refuse(fmt.Errorf("%w; weir simulate -h lists the flags", err))
+	case f.NArg() == 0:
+		c.complain("weir simulate: which file?\n")
+		return exitError
+	case f.NArg() > 1:
+		c.complain("weir simulate: takes one file, and flags stand before it; found %q after it\n", f.Arg(1))
+		return exitError
+	}
+	if !c.strict {
+		c.kinds.AcceptUnknown()
+	}
+	s.file = f.Arg(0)
+	if err := s.check(); err != nil {
+		return c.refuse(err)
+	}
+	if status := c.setLoad(&s); status != exitOK {
+		return status
+	}
+	s.scenario.Config = simulate.File("", nil, nil) // replaced by that of each file
+	if err := s.scenario.Validate(); err != nil {
+		return c.refuse(err)
+	}
+	return c.runSimulation(&s)
+}
+
+// simulateFlags returns the flags, which set the fields of s.
+func (c *command) simulateFlags(s *simulation) *flag.FlagSet {
+	f := flag.NewFlagSet("simulate", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.StringVar(&s.scenario.Pipeline, "pipeline", "", "the `name` of the pipeline that the requests go through; not needed if the file has one")
+	f.IntVar(&s.scenario.Instances, "instances", 1, "how many `instances` of the program there are")
+	f.Uint64Var(&s.scenario.Seed, "seed", 0, "where random numbers begin: the same `number` gives the same result")
+	f.StringVar(&s.against, "against", "", "compare with what this `file` would do under the same load")
+	f.StringVar(&s.format, "o", "table", "the `format` of the output: table, json, svg or html")
+	f.StringVar(&s.out, "out", "", "write the output to this `file`")
+	f.Func("expect", "fail unless this `condition` is met, such as 'rejected < 1%'; can be given several times", func(text string) error {
+		s.expected = append(s.expected, text)
+		return nil
+	})
+	f.Func("window", "tell the most permits that pass in any window of this `length`; 1s unless given, and can be given several times", func(text string) error {
+		d, err := time.ParseDuration(text)
+		s.scenario.Windows = append(s.scenario.Windows, d)
+		return err
+	})
+	s.load.add(f)
+	c.nameFlags(f)
+	return f
+}
+
+// formats are the formats of the output.
+var formats = []string{"table", "json", "svg", "html"}
+
+// check reads the expectations, and returns what is wrong with the flags that are not about the load.
+func (s *simulation) check() error {
+	standard := 0
+	for _, name := range []string{s.file, s.against, s.load.file} {
+		if name == "-" {
+			standard++
+		}
+	}
+	switch {
+	case !slices.Contains(formats, s.format):
+		return errors.New("-o must be table, json, svg or html, found " + s.format)
+	case standard > 1:
+		return errors.New("only one of the files can be -, the standard input")
+	}
+	for _, text := range s.expected {
+		e, err := simulate.ParseExpectation(text)
+		if err != nil {
+			return err
+		}
+		if e.NeedsComparison() && s.against == "" {
+			return errors.New("-expect '" + text + "' needs -against, the file to compare with")
+		}
+		s.expectations = append(s.expectations, e)
+	}
+	return nil
+}
+
+// A report is a [simulate.Result] or a [simulate.Comparison].
+type report interface {
+	WriteTable(w io.Writer) error
+	WriteSVG(w io.Writer) error
+	WriteHTML(w io.Writer) error
+}
+
+// runSimulation simulates the file or both files, and writes the report.
+func (c *command) runSimulation(s *simulation) int {
+	var before *simulate.Result
+	if s.against != "" {
+		var status int
+		if before, status = c.simulateFile(s, s.against); status != exitOK {
+			return status
+		}
+	}
+	after, status := c.simulateFile(s, s.file)
+	if status != exitOK {
+		return status
+	}
+	var r report = after
+	check := func(e simulate.Expectation) error { return e.Check(after) }
+	if before != nil {
+		comparison := simulate.Compare(before, after)
+		comparison.BeforeName, comparison.AfterName = s.against, s.file
+		if a, b := filepath.Base(s.against), filepath.Base(s.file); a != b {
+			comparison.BeforeName, comparison.AfterName = a, b
+		}
+		r = comparison
+		check = func(e simulate.Expectation) error { return e.CheckComparison(comparison) }
+	}
+	if err := c.writeReport(s, r); err != nil {
+		return c.refuse(err)
+	}
+	for _, e := range s.expectations {
+		err := check(e)
+		if err == nil {
+			continue
+		}
+		c.refuse(err)
+		if _, unmet := errors.AsType[*simulate.UnmetError](err); unmet {
+			status = max(status, exitInvalid)
+		} else {
+			status = exitError
+		}
+	}
+	return status
+}
+
+// simulateFile simulates a file.
+func (c *command) simulateFile(s *simulation, name string) (*simulate.Result, int) {
+	content, err := c.read(name)
+	if err != nil {
+		c.complain("weir: %v\n", err)
+		return nil, exitError
+	}
+	f, status := c.parseContent(name, content)
+	if status != exitOK {
+		return nil, status
+	}
+	scenario := s.scenario
+	if scenario.Pipeline, err = pipelineOf(f, scenario.Pipeline); err != nil {
+		return nil, c.refuse(fmt.Errorf("%s: %w", name, err))
+	}
+	scenario.Config = simulate.File(name, content, func(s *simulate.Setup, k *reload.Kinds) {
+		gatewayconfig.Register(k, gatewayconfig.Simulated(s, scenario.Pipeline))
+	})
+	var done func()
+	scenario.Progress, done = c.progress(name, scenario.Load)
+	r, err := simulate.Run(context.Background(), scenario)
+	done()
+	if err == nil {
+		return r, exitOK
+	}
+	return nil, c.refuse(fmt.Errorf("%s: %w", name, err))
+}
+
+// refuse prints an error, and returns the exit status.
+func (c *command) refuse(err error) int {
+	c.complain("weir simulate: %s\n", strings.TrimPrefix(err.Error(), "simulate: "))
+	return exitError
+}
+
+// writeReport writes r to the standard output or the file that the flags name.
+func (c *command) writeReport(s *simulation, r report) error {
+	var b bytes.Buffer
+	var err error
+	switch s.format {
+	case "json":
+		encoder := json.NewEncoder(&b)
+		encoder.SetIndent("", "  ")
+		encoder.SetEscapeHTML(false)
+		err = encoder.Encode(r)
+	case "svg":
+		err = r.WriteSVG(&b)
+	case "html":
+		err = r.WriteHTML(&b)
+	default:
+		err = r.WriteTable(&b)
+	}
+	if err != nil {
+		return err
+	}
+	if s.out != "" {
+		return os.WriteFile(s.out, b.Bytes(), 0o666)
+	}
+	_, _ = c.stdout.Write(b.Bytes()) // run reports the error
+	return nil
+}
+
+// pipelineOf returns the name of the pipeline to simulate: the one that the flags name, or else the only one. The routes of
+// a gateway count as pipelines.
+func pipelineOf(f *reload.File, name string) (string, error) {
+	all := f.Pipelines()
+	if g, ok := reload.SectionOf[gatewayconfig.Gateway](f, gatewayconfig.Field); ok {
+		all = append(all, g.RoutePipelines()...)
+	}
+	switch {
+	case len(all) == 0:
+		return "", errors.New("it has no pipelines")
+	case name == "" && len(all) == 1:
+		return all[0], nil
+	case name == "":
+		return "", errors.New("-pipeline must name one of " + strings.Join(all, ", "))
+	case !slices.Contains(all, name):
+		return "", errors.New("it has no pipeline " + name + ", must be one of " + strings.Join(all, ", "))
+	default:
+		return name, nil
+	}
+}

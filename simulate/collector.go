@@ -1,0 +1,268 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/timeout"
+)
+
+// keptKeys is how many keys are compared.
+const keptKeys = 1_000_000
+
+// A collector makes the result of a run. Only the task that has the turn uses it, or the main goroutine while no task has
+// it.
+type collector struct {
+	result  *Result
+	since   func() time.Duration
+	answer  time.Duration // how long a limiter can take to answer an execution that does not wait
+	waiting int64         // executions that wait for a permit
+	running int64         // calls that the service has
+	latency histogram
+	wait    histogram
+	series  []point
+	most    []*mostOf
+}
+
+// A point is a [Point] that is not complete.
+type point struct {
+	Point
+	latency histogram
+}
+
+// keyCounts are what a key got.
+type keyCounts struct{ offered, admitted, rejected int64 }
+
+func newCollector(s *Scenario, since func() time.Duration) collector {
+	c := collector{
+		since: since,
+		result: &Result{
+			Seed: s.Seed, For: s.Load.For, Instances: s.Instances, Interval: s.Interval,
+			Rejections: map[string]int64{}, Failures: map[string]int64{}, keyed: map[string]*keyCounts{}, open: s.Load.Closed == nil, closed: s.Load.Closed != nil,
+		},
+	}
+	for _, w := range s.Windows {
+		c.most = append(c.most, newMost(w))
+	}
+	return c
+}
+
+// point returns the point of this instant.
+func (c *collector) point() *point {
+	i := int(c.since() / c.result.Interval)
+	for len(c.series) <= i {
+		c.series = append(c.series, point{Point: Point{
+			At: time.Duration(len(c.series)) * c.result.Interval, Waiting: c.waiting, Running: c.running,
+		}})
+	}
+	return &c.series[i]
+}
+
+// count counts something in the whole and in this interval.
+func (c *collector) count(what func(*Counts)) *point {
+	p := c.point()
+	what(&c.result.Total)
+	what(&p.Counts)
+	return p
+}
+
+// sample notes what there is at once, when nothing runs. It is called whenever time has moved on, so that a new point
+// begins with what there was.
+func (c *collector) sample() {
+	p := c.point()
+	p.Waiting, p.Running = max(p.Waiting, c.waiting), max(p.Running, c.running)
+}
+
+// countsOf returns the counts of a key, or nil if there are too many keys.
+func (c *collector) countsOf(key string) *keyCounts {
+	k := c.result.keyed[key]
+	if k == nil && len(c.result.keyed) < keptKeys {
+		k = new(keyCounts)
+		c.result.keyed[key] = k
+	}
+	return k
+}
+
+// began is called when a client has a request.
+func (c *collector) began(*request) { c.count(func(n *Counts) { n.Requests++ }) }
+
+// offers is called before an execution.
+func (c *collector) offers(r *request, attempt int) {
+	r.begun, r.reached, r.queued = c.since(), false, false
+	c.count(func(n *Counts) {
+		n.Offered++
+		if attempt > 0 {
+			n.TriedAgain++
+		}
+	})
+	if r.counts != nil {
+		r.counts.offered++
+	} else {
+		c.result.Keys.Unkept++
+	}
+	if r.cameBack {
+		c.result.ComeBacks.Count++
+	}
+}
+
+// asks is called when a task comes to a limiter.
+func (c *collector) asks(t *task) {
+	t.asking, t.asked = true, c.since()
+	c.waiting++
+}
+
+// granted is called when a task has passed a limiter.
+func (c *collector) granted(t *task) {
+	if d, ok := c.answered(t); ok {
+		c.wait.add(d)
+	}
+}
+
+// refused is called when an execution has come back from a limiter. If granted was called before, refused does nothing.
+func (c *collector) refused(t *task) { c.answered(t) }
+
+// answered returns how long t asked. ok is false if it does not ask.
+func (c *collector) answered(t *task) (d time.Duration, ok bool) {
+	if !t.asking {
+		return 0, false
+	}
+	t.asking = false
+	c.waiting--
+	d = c.since() - t.asked
+	if d > c.answer && !t.request.queued {
+		t.request.queued = true
+		c.count(func(n *Counts) { n.Queued++ })
+	}
+	return d, true
+}
+
+// calls is called when a task calls the service.
+func (c *collector) calls(t *task) {
+	r := t.request
+	first := !r.reached
+	r.reached = true
+	c.count(func(n *Counts) {
+		n.Calls++
+		if first {
+			n.Admitted++
+		} else {
+			n.Retried++
+		}
+	})
+	if first && r.counts != nil {
+		r.counts.admitted++
+	}
+	if first && r.cameBack {
+		c.result.ComeBacks.Admitted++
+	}
+	for _, m := range c.most {
+		m.add(c.since(), r.key, int64(r.cost), r.counts != nil)
+	}
+}
+
+// inService counts the calls that the service has.
+func (c *collector) inService(n int64) { c.running += n }
+
+// ended is called after an execution.
+func (c *collector) ended(r *request, err error) {
+	switch {
+	case err == nil:
+		took := c.since() - r.begun
+		c.latency.add(took)
+		c.count(func(n *Counts) { n.Succeeded++ }).latency.add(took)
+	case isRejection(err):
+		c.count(func(n *Counts) { n.Rejected++ })
+		c.result.Rejections[cause(err)]++
+		if r.counts != nil {
+			r.counts.rejected++
+		}
+	default:
+		c.count(func(n *Counts) { n.Failed++ })
+		c.result.Failures[cause(err)]++
+	}
+}
+
+// isRejection reports whether err is that of an execution whose last attempt was rejected before it reached the service.
+// An execution that waited in a queue until its context ended, by a timeout or because the client left, has failed.
+func isRejection(err error) bool {
+	e, ok := errors.AsType[interface {
+		error
+		NotCalled() bool
+	}](err)
+	_, timedOut := errors.AsType[*timeout.Error](err)
+	return ok && e.NotCalled() && !timedOut && errors.Is(err, pipeline.ErrRejected)
+}
+
+// The reasons of Result.Failures other than strategies.
+const (
+	reasonFailed = "the service failed"
+	reasonFull   = "the service was full"
+	reasonLeft   = "the client left"
+	reasonCut    = "cut off"
+	reasonOther  = "other"
+)
+
+var reasons = []string{reasonFailed, reasonFull, reasonLeft, reasonCut, reasonOther}
+
+// cause returns what has made an execution fail: the strategy, or else what happened.
+func cause(err error) string {
+	var source pipeline.Source
+	if e, ok := errors.AsType[*ratelimit.RejectedError](err); ok {
+		source = e.Source
+	} else if e, ok := errors.AsType[*circuitbreaker.OpenError](err); ok {
+		source = e.Source
+	} else if e, ok := errors.AsType[*timeout.Error](err); ok {
+		source = e.Source
+	}
+	switch {
+	case source.Strategy != "":
+		return nameOf(source)
+	case errors.Is(err, errFailed):
+		return reasonFailed
+	case errors.Is(err, errFull):
+		return reasonFull
+	case errors.Is(err, context.DeadlineExceeded):
+		return reasonLeft
+	case errors.Is(err, context.Canceled):
+		return reasonCut
+	}
+	return reasonOther
+}
+
+// nameOf returns how a Result calls a strategy.
+func nameOf(s pipeline.Source) string { return s.Pipeline + "/" + s.Strategy }
+
+// gone is called when a client is done with its request. unfinished reports whether it was cut off.
+func (c *collector) gone(r *request, err error, unfinished bool) {
+	c.result.Ended = c.since()
+	switch {
+	case unfinished:
+		c.count(func(n *Counts) { n.Unfinished++ })
+	case err == nil:
+		c.result.satisfied.set(r.number)
+		c.count(func(n *Counts) { n.Satisfied++ })
+	}
+}
+
+// finish completes the result.
+func (c *collector) finish(assumed map[string]bool) *Result {
+	r := c.result
+	r.Assumed = slices.Sorted(maps.Keys(assumed))
+	r.Latency, r.Wait = c.latency.quantiles(), c.wait.quantiles()
+	for i := range c.series {
+		p := &c.series[i]
+		p.Latency = p.latency.quantiles()
+		r.Series = append(r.Series, p.Point)
+	}
+	for _, m := range c.most {
+		r.Most = append(r.Most, m.most())
+	}
+	r.Keys = fairness(r.keyed, r.Keys.Unkept)
+	return r
+}

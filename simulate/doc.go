@@ -1,0 +1,27 @@
+// Package simulate tells what a configuration of pipelines would do under a load, before the configuration is used.
+//
+// [Run] sends the requests of a [Scenario] through real pipelines of a real registry, in virtual time: ten minutes take
+// seconds. The limiters, retries, timeouts and circuit breakers are the ones that run in production, not a model of them.
+// Only what is outside the pipelines is simulated: the [Load], the [Service] that the requests are for, and how [Clients]
+// react to errors. A [Comparison] of two results says what a change of the configuration would do, and an [Expectation]
+// makes a test of it.
+//
+// Two runs of the same Scenario have the same [Result], to the byte.
+//
+// # How it works
+//
+// A run is a bubble of [testing/synctest], in which the clock moves on when every goroutine waits. Each request in flight
+// has a goroutine. What goroutines do at the same instant could come in any order, so only one of them runs at a time:
+// the one that has the turn. A gate before and after each strategy makes a goroutine that something else has woken, such
+// as a limiter that grants it a permit, wait for its turn. Turns at one instant go by the number of the request.
+//
+// # For maintainers
+//
+// The files that matter, in reading order: scenario.go is what is simulated; run.go has the bubble and its loop; turn.go
+// and gate.go decide which goroutine runs; clientrun.go sends the requests of load.go and arrivals.go, and serving.go
+// answers them; collector.go makes the result of result.go. The rest reads files (scenariofile.go, recordingfile.go) or
+// shows results (tableresult.go, chartresult.go, compare.go, expect.go).
+//
+// Outside of this package, internal/turn, internal/random, internal/fixedhash and internal/interpose are where the
+// limiters, strategies and registries of a simulation differ from those of production.
+package simulate

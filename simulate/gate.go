@@ -1,0 +1,77 @@
+package simulate
+
+import (
+	"context"
+	"slices"
+
+	"github.com/weir-go/weir/internal/interpose"
+	"github.com/weir-go/weir/internal/turn"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/hedge"
+	"github.com/weir-go/weir/strategies/ratelimit"
+)
+
+// A gate is before, between and after the strategies of a pipeline. Executions take their turn there, on the way in and
+// on the way out.
+type gate struct {
+	run           *run
+	beforeLimiter bool // the strategy after the gate is a rate limiter
+	afterLimiter  bool // the strategy before the gate is a rate limiter
+	beforeHedge   bool // the strategy after the gate runs attempts in goroutines of their own
+	afterHedge    bool // the strategy before the gate does
+}
+
+// Execute runs the rest of the pipeline.
+func (g *gate) Execute(ctx context.Context, next pipeline.Next) (any, error) {
+	t := taskOf(ctx)
+	if t == nil { // not a request of the simulation
+		return next.Run(ctx)
+	}
+	if g.afterHedge {
+		attempt := newTask(t.turns, t.request)
+		attempt.order = append(slices.Clip(t.order), t.races, hedge.Attempt(ctx))
+		t = attempt
+		ctx = context.WithValue(ctx, turn.Key{}, t)
+	}
+	t.Take()
+	if g.afterLimiter {
+		g.run.granted(t)
+	}
+	switch {
+	case g.beforeLimiter:
+		g.run.asks(t)
+	case g.beforeHedge:
+		t.races++
+	}
+	result, err := next.Run(ctx)
+	t.Take()
+	if g.beforeLimiter {
+		g.run.refused(t)
+	}
+	return result, err
+}
+
+// An interposer is the listener of a registry of a run. It puts gates between strategies, and hears nothing.
+type interposer struct{ run *run }
+
+var _ interpose.Interposer = interposer{}
+
+// OnEvent does nothing.
+func (interposer) OnEvent(context.Context, pipeline.Event) {}
+
+// Executions reports that executions that succeed need not be reported.
+func (interposer) Executions() bool { return false }
+
+// Interpose returns the strategies with gates.
+func (i interposer) Interpose(strategies []pipeline.Strategy) []pipeline.Strategy {
+	all := make([]pipeline.Strategy, 0, 2*len(strategies)+1)
+	g := &gate{run: i.run}
+	for _, s := range strategies {
+		_, limits := s.(*ratelimit.Strategy)
+		_, hedges := s.(*hedge.Strategy)
+		g.beforeLimiter, g.beforeHedge = limits, hedges
+		all = append(all, g, s)
+		g = &gate{run: i.run, afterLimiter: limits, afterHedge: hedges}
+	}
+	return append(all, g)
+}

@@ -1,0 +1,157 @@
+package simulate
+
+import "time"
+
+// A Result is what happened in a simulation. All times in it are counted from the beginning of the simulation. Its JSON form
+// is for programs, and has durations in nanoseconds. A Result is safe for concurrent use as long as it is not changed.
+type Result struct {
+	// Pipeline is the pipeline that the requests went through.
+	Pipeline string `json:"pipeline"`
+	// Strategies are the strategies of the pipeline, outermost first, such as "orders/RateLimiter".
+	Strategies []string `json:"strategies,omitempty"`
+	// Seed is that of the Scenario.
+	Seed uint64 `json:"seed"`
+	// For is how long requests arrived.
+	For time.Duration `json:"for"`
+	// Instances is how many instances of the program there were.
+	Instances int `json:"instances"`
+	// Ended is when the last request ended.
+	Ended time.Duration `json:"ended"`
+	// Assumed has what the simulation assumed of things that only the program has, a sentence each, sorted.
+	Assumed []string `json:"assumed,omitempty"`
+	// Total counts everything.
+	Total Counts `json:"total"`
+	// Latency is how long executions took that succeeded, in the pipeline, the service and all waits.
+	Latency Quantiles `json:"latency"`
+	// Wait is how long executions waited for a permit that they got; without a wait it is 0.
+	Wait Quantiles `json:"wait"`
+	// Interval is the length of the elements of Series.
+	Interval time.Duration `json:"interval"`
+	// Series is what happened over time, from the beginning to the end of the last request.
+	Series []Point `json:"series"`
+	// Rejections counts the rejections by the strategy that rejected, such as "orders/RateLimiter".
+	Rejections map[string]int64 `json:"rejections,omitempty"`
+	// Failures counts the executions that failed by the reason: the strategy, such as "orders/Timeout", or one of "the
+	// service failed", "the service was full", "the client left", "cut off" and "other".
+	Failures map[string]int64 `json:"failures,omitempty"`
+	// Keys compares the keys of the requests.
+	Keys KeyResult `json:"keys"`
+	// Most has, for each of Scenario.Windows, the most permits that passed in any window of that length.
+	Most []Most `json:"most,omitempty"`
+	// ComeBacks says how clients fared that came back when a rejection had told them to.
+	ComeBacks ComeBacks `json:"come_backs"`
+
+	satisfied bitset // the requests that succeeded in the end, by their numbers
+	open      bool   // the n-th request is the same in another run with this load
+	closed    bool   // the load is closed; if neither, the Result was read from JSON
+	keyed     map[string]*keyCounts
+}
+
+// Counts are what happened, in the whole simulation or a part of it. An execution is one pass of a request through the
+// pipeline; a client that tries again executes the pipeline again.
+type Counts struct {
+	// Requests is how many requests clients had, however often they tried.
+	Requests int64 `json:"requests"`
+	// Offered is how many executions began.
+	Offered int64 `json:"offered"`
+	// Admitted is how many executions reached the service.
+	Admitted int64 `json:"admitted"`
+	// Queued is how many executions waited for a permit, whether they got it or not. Up to 3 ms for the answer of a store are
+	// not counted as a wait.
+	Queued int64 `json:"queued"`
+	// Rejected is how many executions ended with a rejection by a limiter, a circuit breaker or another strategy. A timeout
+	// is no rejection.
+	Rejected int64 `json:"rejected"`
+	// Succeeded is how many executions ended without an error.
+	Succeeded int64 `json:"succeeded"`
+	// Failed is how many executions ended with another error than a rejection, such as a timeout.
+	Failed int64 `json:"failed"`
+	// Calls is how many calls the service got.
+	Calls int64 `json:"calls"`
+	// Retried is how many of Calls were not the first of their execution: retries and hedges of the pipeline.
+	Retried int64 `json:"retried"`
+	// TriedAgain is how many of Offered were not the first of their request: retries by clients.
+	TriedAgain int64 `json:"tried_again"`
+	// Satisfied is how many requests succeeded in the end.
+	Satisfied int64 `json:"satisfied"`
+	// Unfinished is how many requests had not ended when the simulation was cut off, see [Run].
+	Unfinished int64 `json:"unfinished,omitempty"`
+}
+
+// A Point is what happened in one interval. What began in it is counted in it; how an execution ended is counted when it
+// ended.
+type Point struct {
+	// At is when the interval begins.
+	At time.Duration `json:"at"`
+	Counts
+	// Waiting is the most executions that waited for a permit at the same time.
+	Waiting int64 `json:"waiting"`
+	// Running is the most calls that the service had at the same time, those in its own queue included.
+	Running int64 `json:"running"`
+	// Latency is how long executions took that succeeded in the interval.
+	Latency Quantiles `json:"latency"`
+}
+
+// Quantiles describe lengths of time. The quantiles are exact to one part in a hundred; Mean and Max are exact.
+type Quantiles struct {
+	// Count is how many lengths of time there are. If there are none, everything is 0.
+	Count int64 `json:"count"`
+	// Mean is their mean.
+	Mean time.Duration `json:"mean"`
+	// P50 is the length that half of them do not exceed, P90 the one that nine of ten do not exceed, and so on.
+	P50  time.Duration `json:"p50"`
+	P90  time.Duration `json:"p90"`
+	P99  time.Duration `json:"p99"`
+	P999 time.Duration `json:"p999"`
+	// Max is the longest.
+	Max time.Duration `json:"max"`
+}
+
+// A KeyResult compares what the keys of the requests got. The fair share of a key is max-min fair: what the key would get if
+// all that was admitted were given out evenly, and no key got more than it asked for.
+type KeyResult struct {
+	// Count is how many keys there were.
+	Count int `json:"count"`
+	// Jain is Jain's index of what keys got relative to their fair shares: 1 if each got its share, 1/n if one of n keys
+	// got everything. See Jain, Chiu and Hawe, "A Quantitative Measure of Fairness" (1984).
+	Jain float64 `json:"jain"`
+	// Starved is how many keys got nothing although their fair share was at least one execution.
+	Starved int `json:"starved"`
+	// Worst has the keys that got least relative to their fair shares, the worst first, at most ten.
+	Worst []KeyCounts `json:"worst,omitempty"`
+	// Unkept is how many executions had a key beyond the first million keys, which are not compared.
+	Unkept int64 `json:"unkept,omitempty"`
+}
+
+// KeyCounts are what a key got, in executions as [Counts] has them.
+type KeyCounts struct {
+	// Key is the key.
+	Key      string `json:"key"`
+	Offered  int64  `json:"offered"`
+	Admitted int64  `json:"admitted"`
+	Rejected int64  `json:"rejected"`
+	// Fair is how many executions are the fair share of the key, see [KeyResult].
+	Fair float64 `json:"fair"`
+}
+
+// Most is the most permits that passed in any window of one length.
+type Most struct {
+	// Window is how long the window is. An instant at its beginning is in it, one at its end is not.
+	Window time.Duration `json:"window"`
+	// Permits is the largest number of permits, and At when the first window with so many begins. The permits of a call are
+	// the cost of its request, and count when the call reaches the service.
+	Permits int64         `json:"permits"`
+	At      time.Duration `json:"at"`
+	// Key is the key that took most in any window, KeyPermits how many it took, and KeyAt when that window begins.
+	Key        string        `json:"key"`
+	KeyPermits int64         `json:"key_permits"`
+	KeyAt      time.Duration `json:"key_at"`
+}
+
+// ComeBacks count executions that a client began when the RetryAfter of a rejection had passed.
+type ComeBacks struct {
+	// Count is how many there were.
+	Count int64 `json:"count"`
+	// Admitted is how many of them reached the service.
+	Admitted int64 `json:"admitted"`
+}

@@ -1,0 +1,186 @@
+package simulate
+
+import (
+	"time"
+
+	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/strategies/retry"
+)
+
+// The sections of a scenario file.
+const (
+	loadSection    = "load"
+	serviceSection = "service"
+	clientsSection = "clients"
+)
+
+// ParseScenario reads the load, the service and the clients of a [Scenario] from a file in YAML or JSON, such as
+//
+//	load:
+//	  for: 10m
+//	  open: {poisson: true, rate: {constant: 100}}
+//	  keys: {zipf: {count: 1000, exponent: 1.1}}
+//	service:
+//	  latency: {exponential: {mean: 20ms}}
+//	  capacity: 16
+//	  periods: [{from: 3m, to: 5m, failure_rate: 1}]
+//	clients:
+//	  timeout: 2s
+//	  on_rejection: {max_retries: 3, delay: 100ms, backoff: exponential, jitter: true, retry_after: true}
+//
+// Everything else of the Scenario is left at its zero value, and so is a section that the file does not have. The error is
+// a [reload.FileError] with all problems of the file, each with its line and column. [ScenarioSchema] has all fields.
+func ParseScenario(name string, data []byte) (Scenario, error) {
+	f, err := reload.Parse(name, data, scenarioKinds())
+	if err != nil {
+		return Scenario{}, err
+	}
+	var s Scenario
+	if l, ok := reload.SectionOf[loadFile](f, loadSection); ok {
+		s.Load = l.load()
+	}
+	if v, ok := reload.SectionOf[serviceFile](f, serviceSection); ok {
+		s.Service = v.service()
+	}
+	if c, ok := reload.SectionOf[clientsFile](f, clientsSection); ok {
+		s.Clients = c.clients()
+	}
+	return s, nil
+}
+
+// ScenarioSchema returns the JSON schema (draft 2020-12) of the files that [ParseScenario] reads. Editors use it to
+// complete and check a file.
+func ScenarioSchema() ([]byte, error) { return scenarioKinds().Schema() }
+
+// scenarioKinds have what a scenario file can have.
+func scenarioKinds() *reload.Kinds {
+	k := reload.NewKinds()
+	k.OnlySections()
+	reload.RegisterSection(k, loadSection, reload.Section[loadFile]{Doc: "The requests."})
+	reload.RegisterSection(k, serviceSection, reload.Section[serviceFile]{
+		Doc: "What the pipeline protects. Unless set, it answers at once and never fails.",
+	})
+	reload.RegisterSection(k, clientsSection, reload.Section[clientsFile]{
+		Doc: "What clients do after an error. Unless set, they give up.",
+	})
+	return k
+}
+
+// A loadFile is a [Load] in a file.
+type loadFile struct {
+	For    time.Duration `yaml:"for,omitempty" doc:"How long requests arrive. Required, except for a recording: there it is the length of the recording unless set."`
+	Open   *openFile     `yaml:"open,omitempty" doc:"Requests that arrive however long the answers take, as from many independent users."`
+	Closed *closedFile   `yaml:"closed,omitempty" doc:"Clients that wait for an answer before they send again, as workers of a pool do."`
+	Keys   *keysFile     `yaml:"keys,omitempty" doc:"The keys of the requests, such as their users. All have the same key unless set."`
+	Cost   *costsFile    `yaml:"cost,omitempty" doc:"How many permits a request takes, if the limiter asks for its cost; 1 unless set."`
+}
+
+// Validate checks what the types of the fields do not.
+func (l loadFile) Validate() error {
+	var p validate.Problems
+	p.NotNegative("For", l.For)
+	if l.Open != nil && l.Closed != nil {
+		p.Add("", nil, "must have only one of {Open} and {Closed}")
+	}
+	return p.Err("simulate")
+}
+
+func (l loadFile) load() Load {
+	made := Load{For: l.For, Keys: l.Keys.keys(), Cost: l.Cost.costs()}
+	if o := l.Open; o != nil {
+		made.Open = &Open{Rate: o.Rate.rate(), Poisson: o.Poisson}
+	}
+	if c := l.Closed; c != nil {
+		made.Closed = &Closed{Clients: c.Clients, Think: c.Think.durations(), SameKey: c.SameKey}
+	}
+	return made
+}
+
+// An openFile is an [Open] in a file.
+type openFile struct {
+	Rate    rateFile `yaml:"rate" doc:"How many requests a second arrive, over time."`
+	Poisson bool     `yaml:"poisson,omitempty" doc:"Requests arrive at random and independent of each other, as those of many users do. They are evenly spaced unless set."`
+}
+
+// A closedFile is a [Closed] in a file.
+type closedFile struct {
+	Clients int           `yaml:"clients" reload:"least=1" doc:"How many clients there are."`
+	Think   durationsFile `yaml:"think" doc:"How long a client waits after an answer."`
+	SameKey bool          `yaml:"same_key,omitempty" doc:"All requests of a client have the key that the client drew first."`
+}
+
+// A serviceFile is a [Service] in a file.
+type serviceFile struct {
+	Latency       *durationsFile `yaml:"latency,omitempty" doc:"How long a call takes, once it is served. It takes no time unless set."`
+	Capacity      int            `yaml:"capacity,omitempty" reload:"least=0" doc:"How many calls are served at a time; the others wait for their turn. There is no limit unless set."`
+	QueueLimit    int            `yaml:"queue_limit,omitempty" reload:"off,least=0" doc:"How many calls can wait; further ones fail at once. There is no limit unless set; with off, none can wait."`
+	FailureRate   float64        `yaml:"failure_rate,omitempty" reload:"least=0,most=1" doc:"The share of calls that fail, from 0 to 1."`
+	StopsCanceled bool           `yaml:"stops_canceled,omitempty" doc:"The service drops a call when its caller has given up. The call keeps its place unless set, as in most services."`
+	Periods       []periodFile   `yaml:"periods,omitempty" doc:"Times in which the service is different, such as an outage. Where several overlap, the last one counts."`
+}
+
+func (s serviceFile) service() Service {
+	made := Service{
+		Latency: s.Latency.durations(), Capacity: s.Capacity, QueueLimit: s.QueueLimit, FailureRate: s.FailureRate,
+		StopsCanceled: s.StopsCanceled,
+	}
+	for _, p := range s.Periods {
+		made.Periods = append(made.Periods, Period{
+			From: p.From, To: p.To, FailureRate: p.FailureRate, Latency: p.Latency.durations(), Capacity: p.Capacity,
+		})
+	}
+	return made
+}
+
+// A periodFile is a [Period] in a file.
+type periodFile struct {
+	From        time.Duration  `yaml:"from,omitempty" doc:"When the period begins, after the beginning of the simulation."`
+	To          time.Duration  `yaml:"to" doc:"When the period ends, after the beginning of the simulation."`
+	FailureRate float64        `yaml:"failure_rate,omitempty" reload:"least=0,most=1" doc:"The share of calls that fail, from 0 to 1; 1 is an outage."`
+	Latency     *durationsFile `yaml:"latency,omitempty" doc:"How long a call takes that begins in the period; that of the service unless set."`
+	Capacity    int            `yaml:"capacity,omitempty" reload:"least=0" doc:"How many calls are served at a time; that of the service unless set."`
+}
+
+// Validate checks the times.
+func (f periodFile) Validate() error {
+	var p validate.Problems
+	fromTo(&p, "", f.From, f.To)
+	return p.Err("simulate")
+}
+
+// A clientsFile is [Clients] in a file.
+type clientsFile struct {
+	Timeout     time.Duration `yaml:"timeout,omitempty" doc:"How long a client waits for an answer before it gives up, which counts as a failure. It waits forever unless set."`
+	OnRejection reactionFile  `yaml:"on_rejection,omitempty" doc:"What a client does when it is rejected. It gives up unless set."`
+	OnFailure   reactionFile  `yaml:"on_failure,omitempty" doc:"What a client does after another error. It gives up unless set."`
+}
+
+// Validate checks the timeout.
+func (c clientsFile) Validate() error {
+	var p validate.Problems
+	p.NotNegative("Timeout", c.Timeout)
+	return p.Err("simulate")
+}
+
+func (c clientsFile) clients() Clients {
+	return Clients{Timeout: c.Timeout, OnRejection: Reaction(c.OnRejection), OnFailure: Reaction(c.OnFailure)}
+}
+
+// A reactionFile is a [Reaction] in a file.
+type reactionFile struct {
+	MaxRetries int           `yaml:"max_retries,omitempty" reload:"least=0" doc:"How often the client tries again."`
+	Delay      time.Duration `yaml:"delay,omitempty" doc:"How long it waits before it tries again. It tries at once unless set."`
+	Backoff    retry.Backoff `yaml:"backoff,omitempty" doc:"How the delays grow; constant unless set."`
+	MaxDelay   time.Duration `yaml:"max_delay,omitempty" doc:"The longest delay. There is no limit unless set."`
+	Jitter     bool          `yaml:"jitter,omitempty" doc:"Each delay is a random part of itself."`
+	RetryAfter bool          `yaml:"retry_after,omitempty" doc:"The client waits as long as the rejection says, if it says so."`
+}
+
+// Validate checks the delays.
+func (r reactionFile) Validate() error {
+	var p validate.Problems
+	p.NotNegative("Delay", r.Delay)
+	p.NotNegative("MaxDelay", r.MaxDelay)
+	return p.Err("simulate")
+}

@@ -1,0 +1,86 @@
+package simulate
+
+import (
+	"math"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// busy is a pipeline of three strategies under more load than the bucket lets through.
+func busy(length time.Duration) Scenario {
+	return Scenario{
+		Config: config(`{pipelines: {p: {strategies: [
+			{retry: {max_retries: 2, delay: 100ms, jitter: true}},
+			{rate_limiter: {token_bucket: {token_limit: 1000, tokens_per_period: 95, replenishment_period: 100ms, queue_limit: 300}}},
+			{timeout: {timeout: 1s}}]}}}`),
+		Load:    Load{For: length, Open: &Open{Rate: ConstantRate{1000}, Poisson: true}, Keys: ZipfKeys{Count: 1000, Exponent: 1}},
+		Service: Service{Latency: Exponential{20 * time.Millisecond}, FailureRate: 0.01},
+		Seed:    1,
+	}
+}
+
+// BenchmarkRun simulates a minute of 1,000 requests a second.
+func BenchmarkRun(b *testing.B) {
+	b.ReportAllocs()
+	offered := int64(0)
+	for b.Loop() {
+		r, err := Run(b.Context(), busy(time.Minute))
+		require.NoError(b, err)
+		offered += r.Total.Offered
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(offered), "ns/execution")
+}
+
+// A sampler has the size of the live heap each time that a number of calls has been served.
+type sampler struct {
+	every, calls int
+	live         []uint64
+}
+
+func (s *sampler) Duration(r *rand.Rand) time.Duration {
+	if s.calls++; s.calls%s.every == 0 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		s.live = append(s.live, m.HeapAlloc)
+	}
+	return Exponential{20 * time.Millisecond}.Duration(r)
+}
+
+func (s *sampler) Validate() error { return nil }
+
+// What a run keeps is of the requests in flight, the intervals and the keys; of each request that has ended, it is a bit.
+func TestRun_Memory(t *testing.T) {
+	s := busy(2 * time.Minute)
+	s.Load.Open.Rate = ConstantRate{900} // the bucket lets it through, so that no more and more requests wait
+	s.Interval = s.Load.For
+	service := &sampler{every: 10_000}
+	s.Service.Latency = service
+	_, err := Run(t.Context(), s)
+	require.NoError(t, err)
+	live := service.live
+	require.Greater(t, len(live), 8)
+	assert.Less(t, live[len(live)-1], live[2]+1<<18, "bytes: %v", live)
+}
+
+// TestRun_Speed says how long ten minutes of 1,000 requests a second take. WEIR_SIMULATE_SPEED=1 runs it: it goes by real
+// time.
+func TestRun_Speed(t *testing.T) {
+	if os.Getenv("WEIR_SIMULATE_SPEED") == "" {
+		t.Skip("set WEIR_SIMULATE_SPEED=1 on a machine that does nothing else")
+	}
+	best := time.Duration(math.MaxInt64)
+	for range 3 {
+		began := time.Now()
+		_, err := Run(t.Context(), busy(10*time.Minute))
+		require.NoError(t, err)
+		best = min(best, time.Since(began))
+	}
+	assert.Less(t, best, 10*time.Second)
+}

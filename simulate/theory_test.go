@@ -1,0 +1,196 @@
+package simulate
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/strategies/retry"
+)
+
+// bucketShare returns the share of Poisson arrivals that a token bucket without a queue admits.
+//
+// Let X be the tokens right after a replenishment, which comes once a period, and A the arrivals in a period, which are
+// Poisson with a mean of load. min(X, A) of them are admitted, and the next X is min(limit, X - min(X, A) + tokens): a
+// Markov chain with limit+1 states. What is missing in the bucket is a queue that is served in batches, M/D/1/K if
+// tokens is 1. See Berger, "Performance Analysis of a Rate-Control Throttle where Tokens and Jobs Queue" (1991).
+func bucketShare(limit, tokens int, load float64) float64 {
+	arrivals := make([]float64, limit+1) // the probability of each A, in the last that of limit and more
+	p, rest := math.Exp(-load), 1.0
+	for a := range limit {
+		arrivals[a] = p
+		rest -= p
+		p *= load / float64(a+1)
+	}
+	arrivals[limit] = rest
+	x := make([]float64, limit+1)
+	x[limit] = 1
+	admitted := 0.0
+	for before := -1.0; math.Abs(admitted-before) > 1e-12; {
+		before, admitted = admitted, 0
+		next := make([]float64, limit+1)
+		for n, share := range x {
+			for a, probability := range arrivals {
+				taken := min(n, a)
+				next[min(limit, n-taken+tokens)] += share * probability
+				admitted += share * probability * float64(taken)
+			}
+		}
+		x = next
+	}
+	return admitted / load
+}
+
+func TestRun_TokenBucketTheory(t *testing.T) {
+	requests := 50_000.0
+	tolerance := 0.01
+	if testing.Short() {
+		requests, tolerance = 10_000, 0.02
+	}
+	for _, c := range []struct {
+		limit, tokens int
+		load          float64 // arrivals in a period
+	}{{1, 1, 1}, {5, 1, 0.9}, {10, 1, 1}, {3, 2, 2.5}, {40, 10, 10}, {20, 1, 2}} {
+		const period = 20 * time.Millisecond
+		rate := c.load / period.Seconds()
+		r, err := Run(t.Context(), Scenario{
+			Config: config(fmt.Sprintf("pipelines: {p: {strategies: [{rate_limiter: {token_bucket: {token_limit: %d, tokens_per_period: %d, replenishment_period: %v}}}]}}", c.limit, c.tokens, period)),
+			Load:   Load{For: time.Duration(requests / rate * 1e9), Open: &Open{Rate: ConstantRate{rate}, Poisson: true}},
+			Seed:   2,
+		})
+		require.NoError(t, err)
+		assert.InEpsilon(t, bucketShare(c.limit, c.tokens, c.load), float64(r.Total.Admitted)/float64(r.Total.Offered), tolerance, "%+v", c)
+	}
+}
+
+// bursts is an open load of two bursts on both sides of the end of the first second, and noise.
+func bursts(size int) Load {
+	return Load{For: 4 * time.Second, Open: &Open{Rate: Sum{
+		Bursts{Size: size, First: 990 * time.Millisecond},
+		Bursts{Size: size, First: 1010 * time.Millisecond},
+		Ramp{To: float64(size), For: 4 * time.Second},
+	}}}
+}
+
+// A fixed window lets twice its limit through within any time, on both sides of the end of a window.
+func TestRun_FixedWindowEdge(t *testing.T) {
+	r, err := Run(t.Context(), Scenario{
+		Config: config(`pipelines: {p: {strategies: [{rate_limiter: {fixed_window: {permit_limit: 50, window: 1s}}}]}}`),
+		Load: Load{For: 2 * time.Second, Open: &Open{Rate: Sum{
+			Bursts{Size: 60, First: 990 * time.Millisecond}, Bursts{Size: 60, First: 1010 * time.Millisecond},
+		}}},
+		Windows: []time.Duration{25 * time.Millisecond, 10 * time.Millisecond},
+	})
+	require.NoError(t, err)
+	assert.EqualValues(t, 100, r.Most[0].Permits)
+	assert.InDelta(t, 990*time.Millisecond, r.Most[0].At, float64(time.Microsecond))
+	assert.EqualValues(t, 50, r.Most[1].Permits)
+}
+
+// A sliding window lets its limit through within a window less one segment.
+func TestRun_SlidingWindowBound(t *testing.T) {
+	for _, segments := range []int{2, 5, 10} {
+		window := time.Second
+		r, err := Run(t.Context(), Scenario{
+			Config:  config(fmt.Sprintf("pipelines: {p: {strategies: [{rate_limiter: {sliding_window: {permit_limit: 50, window: 1s, segments_per_window: %d}}}]}}", segments)),
+			Load:    bursts(200),
+			Windows: []time.Duration{window - window/time.Duration(segments)},
+		})
+		require.NoError(t, err)
+		assert.LessOrEqual(t, r.Most[0].Permits, int64(50), segments)
+		assert.GreaterOrEqual(t, r.Most[0].Permits, int64(45), segments)
+	}
+}
+
+// In any w, a token bucket lets its burst through and what comes by its rate.
+func TestRun_TokenBucketBound(t *testing.T) {
+	windows := []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, time.Second, 2 * time.Second}
+	r, err := Run(t.Context(), Scenario{
+		Config:  config(`pipelines: {p: {strategies: [{rate_limiter: {token_bucket: {token_limit: 50, tokens_per_period: 2, replenishment_period: 10ms}}}]}}`),
+		Load:    Load{For: 4 * time.Second, Open: &Open{Rate: Sum{Bursts{Size: 100, First: time.Second}, Steps{Steps: []Step{{For: time.Second}, {Rate: 1000}}}}}},
+		Windows: windows,
+	})
+	require.NoError(t, err)
+	for i, w := range windows {
+		bound := int64(50 + 200*w.Seconds())
+		assert.LessOrEqual(t, r.Most[i].Permits, bound, w)
+		assert.GreaterOrEqual(t, r.Most[i].Permits, bound-2, w)
+	}
+}
+
+// A budget bounds what retries add, however much fails.
+func TestRun_RetryBudgetBound(t *testing.T) {
+	run := func(budget string) *Result {
+		r, err := Run(t.Context(), Scenario{
+			Config: config(`{budgets: {few: {ratio: 0.1, min_per_second: -1}}, pipelines: {p: {strategies: [
+				{retry: {max_retries: 3, delay: 10ms, jitter: true` + budget + `}}]}}}`),
+			Load:    constant(200, 20*time.Second),
+			Service: Service{Latency: Exponential{5 * time.Millisecond}, FailureRate: 0.05, Periods: []Period{{From: 5 * time.Second, To: 15 * time.Second, FailureRate: 1}}},
+		})
+		require.NoError(t, err)
+		return r
+	}
+	bounded, unbounded := run(", budget: few").Total, run("").Total
+	assert.LessOrEqual(t, float64(bounded.Calls), 1.1*float64(bounded.Offered))
+	assert.Greater(t, float64(bounded.Calls), 1.05*float64(bounded.Offered))
+	assert.Greater(t, float64(unbounded.Calls), 2*float64(unbounded.Offered))
+	assert.Equal(t, bounded.Calls, bounded.Admitted+bounded.Retried)
+}
+
+// A metastable failure: the service has room for more than all requests, but after an outage, it works for clients that
+// have left and try again, and so the outage goes on when its cause has gone. With a budget the service recovers. See
+// Bronson, Aghayev, Charapko and Zhu, "Metastable Failures in Distributed Systems" (2021).
+func TestRun_MetastableFailure(t *testing.T) {
+	run := func(budget string) (succeeded, calls float64) { // in each second at the end
+		r, err := Run(t.Context(), Scenario{
+			Config: config(`{budgets: {few: {ratio: 0.1, min_per_second: -1}}, pipelines: {p: {strategies: [
+				{retry: {max_retries: 4, delay: 100ms, jitter: true` + budget + `}},
+				{timeout: {timeout: 500ms}}]}}}`),
+			Load:     Load{For: 100 * time.Second, Open: &Open{Rate: ConstantRate{70}, Poisson: true}},
+			Service:  Service{Latency: Exponential{100 * time.Millisecond}, Capacity: 10, QueueLimit: 200, Periods: []Period{{From: 20 * time.Second, To: 25 * time.Second, Capacity: 1}}},
+			Interval: time.Second,
+		})
+		require.NoError(t, err)
+		for _, p := range r.Series[10:20] {
+			assert.Greater(t, p.Succeeded, p.Offered/2, "before the outage")
+		}
+		for _, p := range r.Series[80:100] {
+			succeeded += float64(p.Succeeded) / 20
+			calls += float64(p.Calls) / 20
+		}
+		return succeeded, calls
+	}
+	succeeded, calls := run("")
+	assert.Less(t, succeeded, 35.0, "of 70 a second")
+	assert.Greater(t, calls, 140.0, "the service has room for 100 a second")
+	succeeded, calls = run(", budget: few")
+	assert.Greater(t, succeeded, 65.0)
+	assert.Less(t, calls, 80.0)
+}
+
+// Clients that try again keep an overload going, too. If new ones always come, longer delays change nothing: each of them
+// adds its calls later. See Brooker, "What is Backoff For?" (2022). If clients give up, the service recovers.
+func TestRun_MetastableClients(t *testing.T) {
+	run := func(reaction Reaction) (succeeded float64) {
+		r, err := Run(t.Context(), Scenario{
+			Config: config(`pipelines: {p: {strategies: [{timeout: {timeout: 500ms}}]}}`),
+			Load:   Load{For: 100 * time.Second, Open: &Open{Rate: ConstantRate{70}, Poisson: true}},
+			Service: Service{Latency: Exponential{100 * time.Millisecond}, Capacity: 10, QueueLimit: 200,
+				Periods: []Period{{From: 20 * time.Second, To: 25 * time.Second, Capacity: 1}}},
+			Clients:  Clients{OnFailure: reaction},
+			Interval: time.Second,
+		})
+		require.NoError(t, err)
+		for _, p := range r.Series[80:100] {
+			succeeded += float64(p.Succeeded) / 20
+		}
+		return succeeded
+	}
+	assert.Less(t, run(Reaction{MaxRetries: 4, Delay: 100 * time.Millisecond, Jitter: true}), 35.0)
+	assert.Less(t, run(Reaction{MaxRetries: 4, Delay: time.Second, Backoff: retry.Exponential, Jitter: true}), 35.0)
+	assert.Greater(t, run(Reaction{}), 65.0)
+}

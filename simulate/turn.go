@@ -1,0 +1,159 @@
+package simulate
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-go/weir/internal/turn"
+)
+
+// Turns let one task at a time run. Everything else in a run belongs to the task that has the turn, or to the main
+// goroutine while no task has it.
+//
+// The turn of a task lasts until every goroutine of the bubble waits. A task that something other than its turn wakes,
+// such as a limiter that grants it a permit, must not touch anything that is shared: at the next gate it asks for a turn.
+type turns struct {
+	holder atomic.Pointer[task]
+
+	mu      sync.Mutex
+	waiting minHeap[*task]
+	closed  bool          // no task gets a turn any more
+	asked   chan struct{} // has an element if a task asked since it was last received
+}
+
+// A task is a goroutine that takes turns: that of a request, or of a hedged attempt.
+type task struct {
+	turns   *turns
+	request *request
+	order   []int // among the tasks of the request: that of the task that hedges, its race, and the number of the attempt
+	races   int   // how many races of hedged attempts the task has begun
+	resume  chan struct{}
+	closed  bool
+
+	passes int           // how often it went on without a rest
+	spins  time.Time     // when it rested first; the zero Time if it has not
+	asking bool          // whether it is in front of a limiter
+	asked  time.Duration // since when
+}
+
+func newTask(t *turns, r *request) *task {
+	return &task{turns: t, request: r, resume: make(chan struct{}, 1)}
+}
+
+// taskOf returns the task that runs with ctx, or nil.
+func taskOf(ctx context.Context) *task {
+	t, _ := ctx.Value(turn.Key{}).(*task)
+	return t
+}
+
+// Take returns when t has the turn. Only the goroutine of t calls it. If the run has ended, Take ends the goroutine.
+func (t *task) Take() {
+	s := t.turns
+	if s.holder.Load() == t {
+		if t.passes++; t.passes < mostPasses {
+			return
+		}
+		t.rest()
+	}
+	s.ask(t)
+	select {
+	case s.asked <- struct{}{}:
+	default:
+	}
+	t.await()
+}
+
+// A retry without a delay and without an end would go on forever at one instant. So a task rests when it has passed
+// mostPasses gates, and again after every spinPasses. A rest is a hundredth of the time since the first one: the instant
+// that ends the retries is found to one part in a hundred, and retries that nothing ends take few rests.
+const (
+	mostPasses    = 10_000
+	spinPasses    = 100
+	shortestPause = time.Microsecond
+)
+
+// rest lets some time pass.
+func (t *task) rest() {
+	if t.spins.IsZero() {
+		t.spins = time.Now()
+	}
+	t.passes = mostPasses - spinPasses
+	time.Sleep(max(time.Since(t.spins)/100, shortestPause))
+}
+
+// await waits until t has the turn. If the run has ended, await ends the goroutine.
+func (t *task) await() {
+	if _, ok := <-t.resume; !ok {
+		runtime.Goexit()
+	}
+}
+
+// ask adds t to the tasks that wait for a turn.
+func (s *turns) ask(t *task) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		runtime.Goexit()
+	}
+	s.waiting.push(t)
+}
+
+// end ends the goroutine of each task that waits for a turn, or asks for one from now on. Whatever else a task waits for
+// must end, too. Only the main goroutine calls it.
+func (s *turns) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, t := range s.waiting.items {
+		t.close()
+	}
+	s.waiting.items = nil
+}
+
+// close ends the goroutine of t when it waits for its turn the next time.
+func (t *task) close() {
+	if !t.closed {
+		t.closed = true
+		close(t.resume)
+	}
+}
+
+// give gives t the turn, and returns when it is over. Only the main goroutine calls it; t waits for resume.
+func (s *turns) give(t *task) {
+	s.holder.Store(t)
+	t.resume <- struct{}{}
+	synctest.Wait()
+	s.holder.Store(nil)
+}
+
+// settle gives turns until no task asks for one. Only the main goroutine calls it, when all others wait.
+func (s *turns) settle() {
+	for {
+		t := s.first()
+		if t == nil {
+			return
+		}
+		s.give(t)
+	}
+}
+
+// first takes the task that comes first off the waiting ones. It returns nil if none waits.
+func (s *turns) first() *task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting.items) == 0 {
+		return nil
+	}
+	return s.waiting.pop()
+}
+
+// beforeTask reports which of two tasks that ask at the same instant comes first.
+func beforeTask(t, u **task) bool {
+	a, b := (*t).request.number, (*u).request.number
+	return a < b || a == b && slices.Compare((*t).order, (*u).order) < 0
+}
