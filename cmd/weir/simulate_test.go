@@ -115,7 +115,7 @@ func TestSimulate_Recording(t *testing.T) {
 	r = weir("", append(append([]string{"simulate", "-skip-bad"}, fields...), simulatedFile)...)
 	assert.Zero(t, r.status)
 	assert.Contains(t, r.err, "weir simulate: left out 1 line, the first because "+csv+":4: ")
-	assert.Contains(t, r.out, "3 executions offered")
+	assert.Contains(t, r.out, "3 requests, 100.0% satisfied")
 
 	assert.EqualValues(t, 1, resultOf(t, "-pipeline", "orders", "-access-log", log, simulatedFile).Total.Offered)
 }
@@ -160,7 +160,7 @@ gateway:
 	assert.Contains(t, r.out, "  orders/RateLimiter", "what the policy lets through comes to the pipeline")
 	assert.Contains(t, r.out, "629  99.2%  gateway/GET /orders/few", "10 of 639 take two of 20 permits each")
 	assert.Contains(t, r.out, `The upstream "shop" is the simulated service, without circuit breakers.`)
-	assert.Contains(t, simulated(all, "-", "-pipeline", "gateway//fast").out, "100.0% admitted", "in shadow")
+	assert.Contains(t, simulated(all, "-", "-pipeline", "gateway//fast").out, "100.0% satisfied", "in shadow")
 
 	r = simulated(all, "-", "-pipeline", "gateway//slow", "-o", "json", "-rate", "200")
 	var slow simulate.Result
