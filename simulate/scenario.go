@@ -13,7 +13,7 @@ type Scenario struct {
 	// Pipeline is the name of the pipeline that the requests go through. If empty, Config must define exactly one.
 	Pipeline string
 	// Instances is how many instances of the program there are. Each has a registry of its own, and requests go to them in
-	// turn. 0 means 1.
+	// turn. 0 means 1, and 10,000 are the most.
 	Instances int
 	// Load is the requests.
 	Load Load
@@ -29,7 +29,7 @@ type Scenario struct {
 	// Windows are the lengths of time for which Result.Most has the largest number of permits. The default is one second.
 	Windows []time.Duration
 	// MaxInFlight is how many requests there can be at a time, each of which takes about 10 kB. With more, Run returns an
-	// error. 0 means 100,000.
+	// error. It also bounds the clients of a closed load. 0 means 100,000.
 	MaxInFlight int
 	// Progress is called about five times a second of real time, with how much of the load's duration has passed. It is
 	// not called concurrently. If nil, progress is not reported.

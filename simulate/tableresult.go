@@ -177,15 +177,15 @@ func (r *Result) timeTable() table {
 		empty: "nothing happened",
 	}
 	if len(points) > 0 {
-		t.note = "A row is " + formatTime(interval) + "; waiting is the most at the same time."
+		t.note = "A row is " + formatStep(interval, interval) + "; waiting is the most at the same time."
 		if interval > r.Interval {
-			t.note = fmt.Sprintf("A row is %s; waiting is the most at the same time, and p99 the largest of any %s.", formatTime(interval), formatTime(r.Interval))
+			t.note = fmt.Sprintf("A row is %s; waiting is the most at the same time, and p99 the largest of any %s.", formatStep(interval, interval), formatStep(r.Interval, r.Interval))
 		}
 	}
 	for i := range points {
 		p := &points[i]
 		t.rows = append(t.rows, []string{
-			formatTime(p.At), formatCount(p.Offered), formatCount(p.Admitted), formatCount(p.Rejected), formatCount(p.Waiting), formatCount(p.Failed),
+			formatStep(p.At, interval), formatCount(p.Offered), formatCount(p.Admitted), formatCount(p.Rejected), formatCount(p.Waiting), formatCount(p.Failed),
 			orDash(p.Latency.Count > 0, formatDuration(p.Latency.P99)),
 		})
 	}
