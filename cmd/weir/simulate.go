@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
 	"github.com/weir-go/weir/reload"
@@ -251,7 +252,13 @@ func (c *command) simulateFile(s *simulation, name string) (*simulate.Result, in
 
 // refuse prints an error, and returns the exit status.
 func (c *command) refuse(err error) int {
-	c.complain("weir simulate: %s\n", strings.TrimPrefix(err.Error(), "simulate: "))
+	text := strings.Map(func(r rune) rune { // names of a file must not move the cursor of a terminal
+		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Cf, r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, err.Error())
+	c.complain("weir simulate: %s\n", strings.TrimPrefix(text, "simulate: "))
 	return exitError
 }
 

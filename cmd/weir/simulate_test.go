@@ -60,6 +60,14 @@ func TestSimulate_Formats(t *testing.T) {
 	}
 }
 
+// A name in a file cannot change what a terminal shows.
+func TestSimulate_HostileNames(t *testing.T) {
+	const file = `pipelines: {"a\e[2J\u202e": {strategies: []}, b: {strategies: []}}`
+	r := weir(file, "simulate", "-rate", "1", "-")
+	assert.Equal(t, 2, r.status)
+	assert.Equal(t, "weir simulate: -: -pipeline must name one of a\uFFFD[2J\uFFFD, b\n", r.err)
+}
+
 // A - is the standard output, as it is the standard input where a file is read.
 func TestSimulate_OutDash(t *testing.T) {
 	r := simulated("", simulatedFile, "-out", "-")
