@@ -163,7 +163,7 @@ func sameLoad(results []Named) string {
 	if len(points) == 0 {
 		return "Nothing happened."
 	}
-	return fmt.Sprintf("Executions per %s; %s in %s", formatTime(step), plural(r.Total.Requests, "request", "requests"), formatTime(r.For))
+	return fmt.Sprintf("Executions per %s; %s in %s", formatStep(step, step), plural(r.Total.Requests, "request", "requests"), formatTime(r.For))
 }
 
 // panel returns the panel of one of several results.

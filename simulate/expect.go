@@ -293,6 +293,9 @@ func (e Expectation) mostOf(r *Result) (*Most, error) {
 	if len(windows) == 0 {
 		return nil, fmt.Errorf("the scenario has no windows")
 	}
+	if e.window != 0 {
+		return nil, fmt.Errorf("the scenario has no window of %s; it has %s", formatTime(e.window), strings.Join(windows, " and "))
+	}
 	return nil, fmt.Errorf("write which window is meant: %s", strings.Join(windows, " or "))
 }
 

@@ -151,7 +151,7 @@ func TestExpectation_Windows(t *testing.T) {
 	r := &Result{Most: []Most{{Window: time.Second, Permits: 4}, {Window: time.Minute, Permits: 60}}}
 	for text, problem := range map[string]string{
 		"most < 5":      "write which window is meant: most(1s) or most(1m)",
-		"most(2s) < 5":  "write which window is meant: most(1s) or most(1m)",
+		"most(2s) < 5":  "the scenario has no window of 2s; it has most(1s) and most(1m)",
 		"most(1s) < 5":  "",
 		"most(1m) < 60": "most is 60",
 	} {

@@ -177,3 +177,12 @@ func checkHTML(t *testing.T, page []byte) {
 		assert.Equal(t, opened, strings.Count(text, "</"+element+">"), element)
 	}
 }
+
+func TestFormatStep(t *testing.T) {
+	const sixth = 166_666_665 * time.Nanosecond
+	for d, want := range map[time.Duration]string{0: "0", sixth: "166.7ms", 6 * sixth: "1s", 7 * sixth: "1.1667s"} {
+		assert.Equal(t, want, formatStep(d, sixth))
+	}
+	assert.Equal(t, "1h0m5s", formatStep(time.Hour+5*time.Second, 5*time.Second))
+	assert.Equal(t, "1ns", formatStep(1, 1))
+}

@@ -140,6 +140,9 @@ func panicked(p any) error {
 // build makes the registries and finds the pipelines.
 func (r *run) build() error {
 	for i := range r.scenario.Instances {
+		if r.ctx.Err() != nil {
+			return context.Cause(r.ctx)
+		}
 		change, err := r.scenario.Config(&Setup{Instance: i, run: r})
 		if err != nil {
 			return err

@@ -193,6 +193,24 @@ func TestRun_Concurrently(t *testing.T) {
 	}
 }
 
+// A Run whose context ends while it makes a large number of instances makes no more of them.
+func TestRun_ContextEndsInConfig(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	boom, made := errors.New("boom"), 0
+	s := Scenario{Instances: mostInstances, Load: constant(1, time.Second), Config: func(s *Setup) (registry.Change, error) {
+		if made++; s.Instance == 2 {
+			cancel(boom)
+		}
+		return config(window30)(s)
+	}}
+	_, err := Run(ctx, s)
+	assert.ErrorIs(t, err, boom)
+	assert.Equal(t, 3, made)
+	s.Instances++
+	_, err = Run(t.Context(), s)
+	assert.ErrorContains(t, err, "Instances must be at most 10000, got 10001")
+}
+
 func TestScenario_MaxInFlight(t *testing.T) {
 	for name, load := range map[string]Load{
 		"open":   constant(100, time.Minute),
@@ -206,7 +224,10 @@ func TestScenario_MaxInFlight(t *testing.T) {
 				MaxInFlight: 50,
 			}
 			_, err := Run(t.Context(), s)
-			assert.ErrorContains(t, err, "more than 50 requests are in flight")
+			assert.ErrorContains(t, err, map[string]string{
+				"open":   "more than 50 requests are in flight",
+				"closed": "Load.Closed.Clients must be at most MaxInFlight, which is 50, got 51",
+			}[name])
 			s.Service.Latency, s.MaxInFlight = Fixed{time.Millisecond}, 51
 			r, err := Run(t.Context(), s)
 			if assert.NoError(t, err) {

@@ -14,7 +14,7 @@ type Scenario struct {
 	// Pipeline is the name of the pipeline that the requests go through. If empty, Config must define exactly one.
 	Pipeline string
 	// Instances is how many instances of the program there are. Each has a registry of its own, and requests go to them in
-	// turn. 0 means 1.
+	// turn. 0 means 1, and 10,000 are the most.
 	Instances int
 	// Load is the requests that arrive.
 	Load Load

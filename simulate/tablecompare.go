@@ -158,10 +158,10 @@ func (c *Comparison) timeTable() table {
 		return t
 	}
 	if len(before)+len(after) > 0 {
-		t.note = "A row is " + formatTime(interval) + "; p99 is the largest of any " + formatTime(c.Before.Interval) + ". The second of each pair is " + c.name(1) + "."
+		t.note = "A row is " + formatStep(interval, interval) + "; p99 is the largest of any " + formatStep(c.Before.Interval, c.Before.Interval) + ". The second of each pair is " + c.name(1) + "."
 	}
 	for i := range max(len(before), len(after)) {
-		row := []string{formatTime(time.Duration(i) * interval)}
+		row := []string{formatStep(time.Duration(i)*interval, interval)}
 		var was, is Point
 		if i < len(before) {
 			was = before[i]

@@ -182,15 +182,15 @@ func (r *Result) timeTable() table {
 		empty: "nothing happened",
 	}
 	if len(points) > 0 {
-		t.note = "A row is " + formatTime(interval) + "; waiting is the most at the same time."
+		t.note = "A row is " + formatStep(interval, interval) + "; waiting is the most at the same time."
 		if interval > r.Interval {
-			t.note = fmt.Sprintf("A row is %s; waiting is the most at the same time, and p99 the largest of any %s.", formatTime(interval), formatTime(r.Interval))
+			t.note = fmt.Sprintf("A row is %s; waiting is the most at the same time, and p99 the largest of any %s.", formatStep(interval, interval), formatStep(r.Interval, r.Interval))
 		}
 	}
 	for i := range points {
 		p := &points[i]
 		t.rows = append(t.rows, []string{
-			formatTime(p.At), formatShort(p.Offered), formatShort(p.Rejected), formatShort(p.Succeeded), formatShort(p.Failed), formatShort(p.Calls),
+			formatStep(p.At, interval), formatShort(p.Offered), formatShort(p.Rejected), formatShort(p.Succeeded), formatShort(p.Failed), formatShort(p.Calls),
 			formatShort(p.Waiting), orDash(p.Latency.Count > 0, formatDuration(p.Latency.P99)),
 		})
 	}

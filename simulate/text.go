@@ -259,6 +259,16 @@ func formatMoment(d time.Duration) string {
 	return formatTime(d)
 }
 
+// formatStep returns d to about a thousandth of a step, such as "333.3ms" for the third row of 166.666665ms:
+// few intervals are round numbers.
+func formatStep(d, step time.Duration) string {
+	unit := time.Duration(1)
+	for unit <= step/10_000 {
+		unit *= 10
+	}
+	return formatTime(d.Round(unit))
+}
+
 // plural returns "1 key" or "2 keys".
 func plural(n int64, one, many string) string {
 	if n == 1 {

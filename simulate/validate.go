@@ -16,6 +16,7 @@ const (
 	defaultMaxInFlight = 100_000
 	shortestInterval   = time.Millisecond
 	mostPoints         = 100_000
+	mostInstances      = 10_000
 	longestLoad        = 10 * 365 * 24 * time.Hour
 )
 
@@ -42,7 +43,13 @@ func (s Scenario) Validate() error {
 	}
 	p.AtLeast("Instances", s.Instances, 0)
 	p.AtLeast("MaxInFlight", s.MaxInFlight, 0)
+	if s.Instances > mostInstances {
+		p.Add("Instances", s.Instances, "must be at most %d", mostInstances)
+	}
 	s.Load.validate(&p)
+	if c, most := s.Load.Closed, cmp.Or(s.MaxInFlight, defaultMaxInFlight); c != nil && most > 0 && c.Clients > most {
+		p.Add("Load.Closed.Clients", c.Clients, "must be at most MaxInFlight, which is %d", most)
+	}
 	s.Service.validate(&p)
 	s.Clients.OnRejection.validate("Clients.OnRejection", &p)
 	s.Clients.OnFailure.validate("Clients.OnFailure", &p)

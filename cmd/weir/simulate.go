@@ -8,11 +8,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
 	"github.com/weir-go/weir/reload"
@@ -98,6 +100,9 @@ var formats = []string{"table", "json", "svg", "html"}
 
 // check reads the expectations, and returns what is wrong with the flags that are not about the load.
 func (s *simulation) check() error {
+	if s.out == "-" { // the standard output
+		s.out = ""
+	}
 	standard := 0
 	for _, name := range []string{s.file, s.against, s.load.file} {
 		if name == "-" {
@@ -118,7 +123,55 @@ func (s *simulation) check() error {
 		if e.NeedsComparison() && s.against == "" {
 			return errors.New("-expect '" + text + "' needs -against, the file to compare with")
 		}
+		if err := s.checkWindow(e); err != nil {
+			return err
+		}
 		s.expectations = append(s.expectations, e)
+	}
+	return s.checkOut()
+}
+
+// checkWindow finds out before a long simulation whether an expectation is about a window that there will not be.
+func (s *simulation) checkWindow(e simulate.Expectation) error {
+	if e.NeedsComparison() {
+		return nil
+	}
+	windows := s.scenario.Windows
+	if windows == nil {
+		windows = []time.Duration{time.Second} // the default
+	}
+	var nothing simulate.Result
+	for _, w := range windows {
+		nothing.Most = append(nothing.Most, simulate.Most{Window: w})
+	}
+	err := e.Check(&nothing)
+	if _, unmet := errors.AsType[*simulate.UnmetError](err); unmet {
+		return nil
+	}
+	return err
+}
+
+// checkOut finds out before a long simulation whether its output could not be written, or would replace what it reads.
+func (s *simulation) checkOut() error {
+	if s.out == "" {
+		return nil
+	}
+	out, err := os.Stat(s.out)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if _, err = os.Stat(filepath.Dir(s.out)); err != nil {
+			return fmt.Errorf("-out %s: %w", s.out, err)
+		}
+		return nil
+	case err != nil:
+		return err
+	case out.IsDir():
+		return fmt.Errorf("-out must be a file, and %s is a directory", s.out)
+	}
+	for _, name := range []string{s.file, s.against, s.load.file, s.load.csv, s.load.accessLog} {
+		if read, err := os.Stat(name); err == nil && os.SameFile(read, out) {
+			return fmt.Errorf("-out would replace %s, which is read", name)
+		}
 	}
 	return nil
 }
@@ -197,12 +250,18 @@ func (c *command) simulateFile(s *simulation, name string) (*simulate.Result, in
 	if err == nil {
 		return r, exitOK
 	}
-	return nil, c.refuse(fmt.Errorf("%s: %w", name, err))
+	return nil, c.refuse(errors.New(name + ": " + strings.TrimPrefix(err.Error(), "simulate: ")))
 }
 
 // refuse prints an error, and returns the exit status.
 func (c *command) refuse(err error) int {
-	c.complain("weir simulate: %s\n", strings.TrimPrefix(err.Error(), "simulate: "))
+	text := strings.Map(func(r rune) rune { // names of a file must not move the cursor of a terminal
+		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Cf, r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, err.Error())
+	c.complain("weir simulate: %s\n", strings.TrimPrefix(text, "simulate: "))
 	return exitError
 }
 

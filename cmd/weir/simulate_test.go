@@ -60,6 +60,21 @@ func TestSimulate_Formats(t *testing.T) {
 	}
 }
 
+// A name in a file cannot change what a terminal shows.
+func TestSimulate_HostileNames(t *testing.T) {
+	const file = `pipelines: {"a\e[2J\u202e": {strategies: []}, b: {strategies: []}}`
+	r := weir(file, "simulate", "-rate", "1", "-")
+	assert.Equal(t, 2, r.status)
+	assert.Equal(t, "weir simulate: -: -pipeline must name one of a\uFFFD[2J\uFFFD, b\n", r.err)
+}
+
+// A - is the standard output, as it is the standard input where a file is read.
+func TestSimulate_OutDash(t *testing.T) {
+	r := simulated("", simulatedFile, "-out", "-")
+	assert.Contains(t, r.out, "Simulation of pipeline orders")
+	assert.NoFileExists(t, "-")
+}
+
 func TestSimulate_Expect(t *testing.T) {
 	assert.Zero(t, simulated("", simulatedFile, "-expect", "rejected > 10%", "-expect", "failed = 0").status)
 	r := simulated("", simulatedFile, "-expect", "rejected < 1%", "-expect", "failed = 0", "-expect", "jain > 0.99")
@@ -184,6 +199,11 @@ func TestSimulate_Usage(t *testing.T) {
 		"Windows[0] must be more than 0":                          {"-rate", "1", "-window", "0s", simulatedFile},
 		"needs -against":                                          {"-rate", "1", "-expect", "newly_refused < 1", simulatedFile},
 		"there is no operator":                                    {"-rate", "1", "-expect", "rejected => 1", simulatedFile},
+		"the scenario has no window of 3s; it has most(1s)":       {"-rate", "1", "-expect", "most(3s) < 1", none},
+		"write which window is meant: most(1s) or most(3s)":       {"-rate", "1", "-window", "1s", "-window", "3s", "-expect", "most < 1", none},
+		"-out would replace " + simulatedFile:                     {"-rate", "1", "-out", simulatedFile, simulatedFile},
+		"-out must be a file, and . is a directory":               {"-rate", "1", "-out", ".", none},
+		"Load.Closed.Clients must be at most":                     {"-clients", "1000000000", simulatedFile},
 		"-poisson needs":                                          {"-clients", "1", "-poisson", simulatedFile},
 		"-think needs":                                            {"-rate", "1", "-think", "1s", simulatedFile},
 		"-key-field needs":                                        {"-rate", "1", "-key-field", "x", simulatedFile},
