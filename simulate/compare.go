@@ -165,17 +165,18 @@ func (c *Comparison) subtitle() []string {
 // summary is the comparison in a sentence: what clients get, and what it costs the service.
 func (c *Comparison) summary() string {
 	before, after := &c.Before.Total, &c.After.Total
-	text := fmt.Sprintf("From %s to %s: satisfied %s → %s of the requests, calls of the service %s → %s", c.name(0), c.name(1),
+	var text strings.Builder
+	fmt.Fprintf(&text, "From %s to %s: satisfied %s → %s of the requests, calls of the service %s → %s", c.name(0), c.name(1),
 		formatShare(before.Satisfied, before.Requests), formatShare(after.Satisfied, after.Requests), formatCount(before.Calls), formatCount(after.Calls))
 	for _, n := range []struct {
 		name    string
 		was, is int64
 	}{{"rejected", before.Rejected, after.Rejected}, {"failed", before.Failed, after.Failed}} {
 		if n.was > 0 || n.is > 0 {
-			text += fmt.Sprintf(", executions %s %s → %s", n.name, formatShare(n.was, before.Offered), formatShare(n.is, after.Offered))
+			fmt.Fprintf(&text, ", executions %s %s → %s", n.name, formatShare(n.was, before.Offered), formatShare(n.is, after.Offered))
 		}
 	}
-	return text
+	return text.String()
 }
 
 // setting says what was simulated, in short.
