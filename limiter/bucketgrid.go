@@ -203,8 +203,13 @@ func (f *bucketForecast) pass(lines int64) {
 
 func (f *bucketForecast) take(n int64) { f.missing += n }
 
-// atMost counts one line more for each waiter than its permits need, because a waiter can leave a part of the permits
-// of a line unused.
-func (f *bucketForecast) atMost(waiters, permits int64) int64 {
-	return saturate.Add(permits/f.refill, waiters)
+// atMost is the lesser of two bounds. A waiter can leave a part of the permits of a line unused, so it needs one line more
+// than its permits do. And while there are waiters, less than largest permits are free after each line, so that each line
+// adds at least gain.
+func (f *bucketForecast) atMost(waiters, permits, largest int64) int64 {
+	bound := saturate.Add(permits/f.refill, waiters)
+	if gain := min(f.refill, f.limit-largest+1); gain > 0 {
+		bound = min(bound, 1+(permits-1)/gain)
+	}
+	return bound
 }

@@ -16,8 +16,8 @@ type forecast interface {
 	// take takes n permits that are free.
 	take(n int64)
 	// atMost returns an upper bound of the lines that must pass until all of the waiters are served, one after the
-	// other. permits is the sum of what they wait for.
-	atMost(waiters, permits int64) int64
+	// other. permits is the sum of what they wait for, and none waits for more than largest.
+	atMost(waiters, permits, largest int64) int64
 }
 
 // exactWaiters is how many waiters a forecast looks at one by one.
@@ -34,8 +34,9 @@ func linesAhead(f forecast, q *queue, n int) int64 {
 			continue // it takes nothing
 		}
 		if seen == exactWaiters {
-			rest := f.atMost(int64(q.length)-seen+1, saturate.Add(q.permits-permits, want))
-			return saturate.Add(lines, rest)
+			waiters, rest := int64(q.length-q.zeros)-seen+1, saturate.Add(q.permits-permits, want)
+			largest := rest - (waiters - 1) // if all others wait for one; exact if all do
+			return saturate.Add(lines, f.atMost(waiters, rest, largest))
 		}
 		need := int64(w.n)
 		if overtakes && want < need {

@@ -107,13 +107,17 @@ func (f *windowForecast) take(n int64) {
 	f.length++
 }
 
-// A waiter waits for one window at most.
-func (f *windowForecast) atMost(waiters, _ int64) int64 {
-	segments := int64(f.window.segments)
-	if waiters > never/segments {
+// atMost is the lesser of two bounds. A waiter waits for one window at most. And while there are waiters, less than
+// largest permits are free, so that each window gives at least gain.
+func (f *windowForecast) atMost(waiters, permits, largest int64) int64 {
+	windows, segments := waiters, int64(f.window.segments)
+	if gain := f.window.limit - largest + 1; gain > 0 {
+		windows = min(windows, 1+(permits-1)/gain)
+	}
+	if windows > never/segments {
 		return never
 	}
-	return waiters * segments
+	return windows * segments
 }
 
 // linesUntilExpired returns after how many lines that many of the oldest permits in the window have left it.

@@ -25,7 +25,8 @@ type queue struct {
 	oldest, newest *waiter
 	permits        int64 // the sum of the waiters' permits
 	weight         int64 // what is taken of QueueLimit: the sum of the waiters' weights
-	zeros          int   // how many waiters wait for 0 permits
+	length         int   // how many waiters there are
+	zeros          int   // how many of them wait for 0 permits
 }
 
 func (q *queue) empty() bool { return q.oldest == nil }
@@ -61,6 +62,7 @@ func (q *queue) remove(w *waiter) {
 }
 
 func (q *queue) count(w *waiter, sign int64) {
+	q.length += int(sign)
 	q.permits += sign * int64(w.n)
 	q.weight += sign * weight(w.n)
 	if w.n == 0 {
@@ -146,9 +148,15 @@ func (ks *keyState) waitBehind(n int) time.Duration {
 			return ks.sinceAnswer(at)
 		}
 		if seen++; seen > maxForecastWaiters {
-			// Each further waiter waits no longer than an empty bucket or window takes to become full.
+			// Each further waiter waits no longer than an empty bucket or window takes to become full. And while there
+			// are waiters, less than largest permits are free, so that each of these times gives at least gain.
+			rest, others := saturate.Add(left, weight(n)), int64(ks.queue.length-ks.queue.zeros-seen+1)
+			times, largest := saturate.Add(others, 1), rest-others
+			if gain := a.def.Permits - largest + 1; gain > 0 {
+				times = min(times, 1+(rest-1)/gain)
+			}
 			full := backend.State{Schedule: s.Schedule, Tick: s.Tick, Missing: a.def.Permits, Taken: []backend.Segment{{Tick: s.Tick, Permits: a.def.Permits}}}
-			at = saturate.Add(at, saturate.Mul(left+1, a.def.FullAt(full)-a.def.TickTime(s.Tick)))
+			at = saturate.Add(at, saturate.Mul(times, a.def.FullAt(full)-a.def.TickTime(s.Tick)))
 			return ks.sinceAnswer(at)
 		}
 		at = saturate.Add(at, wait)

@@ -232,3 +232,23 @@ func TestAcquire_LimitLoweredBeforeTheQueue(t *testing.T) {
 		w.served(a)
 	})
 }
+
+// Behind more waiters than a forecast looks at one by one, RetryAfter is not much later than the moment at which the queue
+// is served.
+func TestQueue_RetryAfterBehindManyWaiters(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(100, 10, 100*time.Millisecond, 500, nil)
+		w.granted(l, 100)
+		for range 500 {
+			w.acquire(l, 1)
+		}
+		w.pass(time.Millisecond)
+		lease, err := l.Acquire(t.Context(), 1)
+		require.NoError(t, err)
+		require.False(t, lease.Acquired())
+		d, ok := lease.RetryAfter()
+		require.True(t, ok)
+		require.GreaterOrEqual(t, d, 5*time.Second)
+		require.LessOrEqual(t, d, 7*time.Second) // and not minutes
+	})
+}
