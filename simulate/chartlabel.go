@@ -151,9 +151,9 @@ func (d *drawing) place(l label) {
 func (d *drawing) labelBars(s *series, lower []float64) {
 	width := textWidth(s.name, sizeLabel) + 6
 	step := d.x(s.step) - d.plot.left
-	span := len(s.values) + 1
+	span := len(s.values) + 1 // at most, because an int can have 32 bits
 	if step > 0 {
-		span = int(math.Ceil(width / step))
+		span = int(min(math.Ceil(width/step), float64(span)))
 	}
 	bestRoom, best := 0.0, label{}
 	for i := 0; i+span <= len(s.values); i++ {
