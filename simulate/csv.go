@@ -84,8 +84,11 @@ func (c *csvParser) begin() (header bool, err error) {
 		return false, nil
 	}
 	for i, name := range c.names {
-		c.columns[i] = slices.IndexFunc(c.fields, func(f string) bool { return strings.EqualFold(strings.TrimSpace(f), name) })
+		isName := func(f string) bool { return strings.EqualFold(strings.TrimSpace(f), name) }
+		c.columns[i] = slices.IndexFunc(c.fields, isName)
 		switch {
+		case c.columns[i] >= 0 && slices.ContainsFunc(c.fields[c.columns[i]+1:], isName):
+			return false, badLineError("the header has the column " + shown(name) + " twice")
 		case c.columns[i] >= 0 || !c.required[i]:
 		case noTime != nil && !c.named:
 			return false, badLineError("it is no header with the column " + shown(name) + ", and no request: " + noTime.Error())

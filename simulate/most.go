@@ -29,8 +29,12 @@ func newMost(length time.Duration) *mostOf {
 	return &mostOf{all: window{length: length}, keys: map[string]*window{}}
 }
 
+// mostPermits is how many permits of a call count: the sum of as many calls as fit into memory does not overflow.
+const mostPermits = 1 << 30
+
 // add adds permits. Without kept, only all requests have them.
 func (m *mostOf) add(at time.Duration, key string, permits int64, kept bool) {
+	permits = min(permits, mostPermits)
 	m.all.add(at, permits)
 	if !kept {
 		return

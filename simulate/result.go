@@ -139,7 +139,7 @@ type Most struct {
 	// Window is how long the window is. An instant at its beginning is in it, one at its end is not.
 	Window time.Duration `json:"window"`
 	// Permits is the largest number of permits, and At when the first window with so many begins. The permits of a call are
-	// the cost of its request, and count when the call reaches the service.
+	// the cost of its request, of which at most 2³⁰ count, when the call reaches the service.
 	Permits int64         `json:"permits"`
 	At      time.Duration `json:"at"`
 	// Key is the key that took most in any window, KeyPermits how many it took, and KeyAt when that window begins.

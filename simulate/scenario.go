@@ -28,7 +28,8 @@ type Scenario struct {
 	// Interval is the length of the elements of [Result.Series], at least 1 ms. 0 means a 120th of the load's duration.
 	Interval time.Duration
 	// Windows are the lengths of time for which [Result.Most] has the largest number of permits. If nil, there is one
-	// window, of one second. If empty but not nil, there is none.
+	// window, of one second. If empty but not nil, there is none. A window takes 32 bytes for each call of the service in
+	// it, so long ones take much memory under a high load.
 	Windows []time.Duration
 	// MaxInFlight is how many requests can be in flight at a time, each of which takes about 10 kB; in a closed load, how
 	// many clients there can be. With more, Run returns an error. 0 means 100,000.
