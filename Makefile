@@ -136,7 +136,7 @@ servers: ## install the servers and the browser for the tests, where that can be
 # go by real time. They run when the others are done, and what fails runs again alone: on a slow machine an
 # answer comes too late while other tests compute. Of the others, the packages that take long come first, so that short
 # ones run beside them. Most tests that call t.Parallel wait, so more of them run at once than there are processors.
-LONG     = ./limiter ./store
+LONG     = ./simulate ./limiter ./store
 REALTIME = ./store/weirpostgres ./store/weirredis ./jobs ./transport/weirhttp ./cmd/weir ./internal/browsertest ./examples/partner ./examples/deploytest ./examples/reality
 .PHONY: unit
 unit: servers ## every test of every module under the race detector
