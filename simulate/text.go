@@ -7,6 +7,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/weir-go/weir/internal/durationtext"
 )
 
 // printable returns text without characters that change how other text is shown, such as control characters and marks
@@ -241,14 +243,7 @@ func formatTime(d time.Duration) string {
 	if d == 0 {
 		return "0"
 	}
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
+	return durationtext.Of(d)
 }
 
 // formatMoment returns d to the millisecond, or exactly if it is less than a second.

@@ -23,18 +23,14 @@ func (c *command) gateway(args []string) int {
 	f.StringVar(&o.Config, "config", "", "the configuration `file`, which is read again when it changes, and at SIGHUP")
 	f.StringVar(&o.Listen, "listen", "", "the `address` that clients connect to, in place of the file's")
 	f.StringVar(&o.Admin, "admin", "", "the `address` of the dashboard, /metrics, /live and /ready, in place of the file's; off for none")
-	help := func(to io.Writer) {
-		say(to, "usage:\n  weir gateway -config FILE [flags]\n\nflags:\n")
-		f.SetOutput(to)
-		f.PrintDefaults()
-	}
+	const usage = "weir gateway -config FILE [flags]"
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
-		help(c.stdout)
+		helpOf(f, usage, c.stdout)
 		return exitOK
 	case err != nil:
 		c.complain("weir gateway: %v\n", err)
-		help(c.stderr)
+		helpOf(f, usage, c.stderr)
 		return exitError
 	case o.Config == "" && f.NArg() > 0:
 		c.complain("weir gateway: the file stands after -config: weir gateway -config %s\n", f.Arg(0))

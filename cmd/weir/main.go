@@ -168,6 +168,13 @@ func (c *command) help(f *flag.FlagSet, to io.Writer) {
 	f.SetOutput(c.stderr)
 }
 
+// helpOf prints the usage and the flags of one command.
+func helpOf(f *flag.FlagSet, usage string, to io.Writer) {
+	say(to, "usage:\n  %s\n\nflags:\n", usage)
+	f.SetOutput(to)
+	f.PrintDefaults()
+}
+
 // withFlags parses the flags, and calls do with the other arguments, which must be at least least.
 func (c *command) withFlags(name string, args []string, least int, do func(args []string) int) int {
 	f := c.flags(name)

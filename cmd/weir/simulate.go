@@ -36,14 +36,9 @@ type simulation struct {
 func (c *command) simulate(args []string) int {
 	var s simulation
 	f := c.simulateFlags(&s)
-	help := func(to io.Writer) {
-		say(to, "usage:\n  weir simulate [flags] FILE\n\nflags:\n")
-		f.SetOutput(to)
-		f.PrintDefaults()
-	}
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
-		help(c.stdout)
+		helpOf(f, "weir simulate [flags] FILE", c.stdout)
 		return exitOK
 	case err != nil:
 		return c.refuse(fmt.Errorf("%w; weir simulate -h lists the flags", err))

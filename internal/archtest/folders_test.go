@@ -100,7 +100,7 @@ var folders = []folder{
 	{
 		name: "simulate",
 		mayImport: []string{
-			"registry", "reload", "pipeline", "limiter", "store", "store/backend", "store/storetest", "internal/interpose", "internal/random", "internal/turn",
+			"registry", "reload", "pipeline", "limiter", "store", "store/backend", "store/storetest", "internal/durationtext", "internal/interpose", "internal/random", "internal/turn",
 			"strategies/chaos", "strategies/circuitbreaker", "strategies/fallback", "strategies/hedge", "strategies/ratelimit", "strategies/retry", "strategies/timeout",
 		},
 		testing: true,
@@ -156,7 +156,7 @@ var folders = []folder{
 	{name: "internal/random"},
 	{name: "internal/fixedhash"},
 	{name: "internal/turn"},
-	// How dashboard, reload and cmd/weir write durations.
+	// How dashboard, reload, simulate and cmd/weir write durations.
 	{name: "internal/durationtext"},
 	// How registry and reload see that a function of the program waits for its own caller.
 	{name: "internal/goroutine"},
