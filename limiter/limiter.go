@@ -59,6 +59,33 @@ type PartitionedPeeker[R any] interface {
 	Peek(ctx context.Context, resource R, n int) (Lease, error)
 }
 
+// A Level is how many permits a limiter has.
+type Level struct {
+	// Remaining is how many permits are left. It is below 0 if more were charged than there were.
+	Remaining int64
+	// Full is the time until all permits are back if no more are taken; 0 if all are there.
+	Full time.Duration
+}
+
+// A Charger is a limiter that counts what has already been used: the cost of work that becomes known when no lease of
+// it is left to adjust, or at another machine. While a lease is there, call [Lease.Adjust] instead.
+//
+// The windows, the bucket, and those of package store are Chargers.
+type Charger interface {
+	// Charge takes n permits, even if fewer are free: then the limiter grants nothing until enough permits have come
+	// back. With an n below 0 it gives -n permits back, but never more than are missing; a sliding window gives back
+	// those that were taken last. With 0 it takes nothing and returns the level. Charge does not queue, and counts no
+	// lease in the statistics. The error is [errors.ErrUnsupported] if the limiter lends its permits or a part of it is
+	// no Charger.
+	Charge(ctx context.Context, n int) (Level, error)
+}
+
+// A PartitionedCharger is a [Partitioned] limiter that counts what has already been used.
+type PartitionedCharger[R any] interface {
+	// Charge is that of [Charger] for the resource's limiter. With an n of 0 or below it makes no partition.
+	Charge(ctx context.Context, resource R, n int) (Level, error)
+}
+
 // A KeyPeeker is a limiter for many keys, which are strings, that can say what it would answer for one of them. A
 // [PartitionedLimiter] whose keys are of type string is one, and so are the partitioned limiters of package store.
 type KeyPeeker interface {

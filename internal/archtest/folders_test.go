@@ -112,6 +112,21 @@ var folders = []folder{
 		mayImport: []string{"pipeline", "limiter", "strategies/ratelimit", "strategies/timeout", "registry"},
 	},
 
+	// What weirhttp and weirgrpc have in common: policies that are asked in order, and what they have granted to a call.
+	{name: "transport/internal/admission", mayImport: []string{"pipeline", "limiter", "strategies/ratelimit"}},
+	{
+		name:       "transport/weirgrpc",
+		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission"},
+		thirdParty: []string{"google.golang.org/grpc", "google.golang.org/genproto/googleapis/rpc", "google.golang.org/protobuf"},
+		testOnly:   []string{"..."},
+	},
+	{
+		name:       "transport/weirrls",
+		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit", "store"},
+		thirdParty: []string{"github.com/envoyproxy/go-control-plane/envoy", "google.golang.org/grpc", "google.golang.org/protobuf"},
+		testOnly:   []string{"..."},
+	},
+
 	{
 		name:       "jobs",
 		mayImport:  []string{"limiter", "store/weirpostgres/pgmigrate", "internal/eventqueue"},
