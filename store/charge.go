@@ -16,20 +16,21 @@ import (
 // negative, it gives back -n permits, and if n is 0, it returns the level and takes nothing. A concurrency limiter returns
 // [errors.ErrUnsupported].
 //
-// Charge makes one call to the store, and shares the round trip with other calls as TryAcquire does. Giving permits back to
-// a sliding window takes two calls, and another one for each 64 segments. If others give back permits of the same window
-// meanwhile, it can give back fewer; the level is that of the store in any case. Other instances with CacheRejections or
-// Block reject by what they remember until time would have brought the permits back.
+// Charge makes one call to the store, and shares the round trip with other calls as TryAcquire does. To give permits back
+// to a sliding window, it makes two calls, and more if the permits were taken in more than 64 segments or others give back
+// the same ones at the same time. Of a bucket with LimiterOptions.Block, only what was taken since an instance last borrowed
+// a block can be given back. Other instances that remember rejections (CacheRejections, Block) learn of permits that were
+// given back only when these rejections end.
 //
-// The level is that right after the charge, by the store. What this instance has borrowed (LimiterOptions.Block) counts as
-// remaining, as it does in Lease.Remaining and Statistics, and as taken in Full; what other instances have borrowed counts
-// as taken. The charge itself is taken from the store, not from what was borrowed.
+// The level is that right after the charge, by the store. With Block, what this instance has borrowed counts as remaining,
+// as it does in Lease.Remaining and Statistics, but as taken in Full. The charge is taken from the store, not from what was
+// borrowed.
 //
-// A charge that does not reach the store is lost: it is not sent again later. The error says so: it wraps [ErrUnavailable]
-// if the store is away or has not answered, with [FailClosed] and [FailOpen] alike. With [FallBackLocally], the limiter in
-// the process is charged instead, and the level is its level. If ctx ends first, the error is that of [Limiter.TryAcquire],
-// but a charge that was already sent counts. So a program that reports usage when a request ends should not pass the
-// context of the request, but one of [context.WithoutCancel].
+// A charge that cannot be sent is lost; it is not sent later. With [FailClosed] and with [FailOpen], the error wraps
+// [ErrUnavailable]; if the store has not answered in time, it can have counted the charge nevertheless. With
+// [FallBackLocally], the limiter in the process is charged instead, and the level is its level. If ctx ends first, the error
+// is that of [Limiter.TryAcquire], but a charge that was already sent counts. A program that reports usage at the end of a
+// request should pass a context that does not end with the request; see [context.WithoutCancel].
 func (l *Limiter[O]) Charge(ctx context.Context, n int) (limiter.Level, error) {
 	return l.c.charge(ctx, "", n)
 }
