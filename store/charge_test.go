@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/limiter"
@@ -40,7 +42,9 @@ func eachCharger(t *testing.T, f func(t *testing.T, w *world, l made, name strin
 	for _, k := range spending {
 		for name, how := range peekOptions {
 			t.Run(fmt.Sprint(k, " ", name), func(t *testing.T) {
-				inWorld(t, func(t *testing.T, w *world) { f(t, w, build(t, w.instance(store.Options{}), k, limitsOfTen, how), name) })
+				inWorld(t, func(t *testing.T, w *world) {
+					f(t, w, build(t, w.instance(store.Options{}), k, limitsOfTen, how), name)
+				})
 			})
 		}
 	}
@@ -152,24 +156,23 @@ func TestCharge_SlidingWindowWhileOthersGiveBack(t *testing.T) {
 		w.charged(elsewhere, 2, 8)
 		w.pass(6 * time.Minute)
 		w.charged(l, 3, 5)
-		trips := 0
-		w.hook(func(method string) error {
-			if trips++; trips == 2 {
-				w.charged(elsewhere, -2, 7)
-				w.charged(elsewhere, 1, 6)
-			}
-			return nil
-		}, nil)
+		w.hook(beforeDecide(2, func() {
+			w.charged(elsewhere, -2, 7)
+			w.charged(elsewhere, 1, 6)
+		}), nil)
 		w.charged(l, -4, 10) // 2 + 1 + 1: the last one is that of the older segment
-		w.hook(nil, nil)
-
-		w.charged(l, 4, 6)
-		w.hook(func(string) error { // whatever is found is gone
-			w.hook(nil, nil)
-			return nil
-		}, nil)
-		w.charged(l, -4, 10)
 	})
+}
+
+// beforeDecide is a hook that calls f before the nth call of Decide.
+func beforeDecide(nth int64, f func()) func(string) error {
+	var calls atomic.Int64
+	return func(method string) error {
+		if method == "Decide" && calls.Add(1) == nth {
+			f()
+		}
+		return nil
+	}
 }
 
 // A give-back that never meets what it has found ends nevertheless.
@@ -274,9 +277,10 @@ func TestCharge_SharedRoundTrip(t *testing.T) {
 		for range 12 {
 			go func() {
 				level, err := l.Charge(w.ctx, 1)
-				require.NoError(t, err)
+				assert.NoError(t, err)
 				levels <- level
 			}()
+			synctest.Wait() // the first call is under way when the others come
 		}
 		w.pass(2 * time.Millisecond)
 		require.Equal(t, 2, w.Calls("Decide")-calls)
@@ -356,13 +360,11 @@ func TestCharge_Errors(t *testing.T) {
 			require.ErrorIs(t, err, store.ErrUnavailable)
 		}))
 		closed := make(chan error)
-		go func() {
-			_, err := l.Charge(w.ctx, 1)
-			closed <- err
-		}()
-		synctest.Wait()
-		require.NoError(t, l.Close())
-		require.ErrorIs(t, <-closed, limiter.ErrClosed)
+		go func() { closed <- l.Close() }() // it asks for the final statistics
+		w.pass(100 * time.Millisecond)
+		_, err = l.Charge(w.ctx, 1)
+		require.ErrorIs(t, err, limiter.ErrClosed, "it was closed meanwhile")
+		require.NoError(t, <-closed)
 		_, err = l.Charge(w.ctx, 0)
 		require.ErrorIs(t, err, limiter.ErrClosed)
 		w.Stall(false)
@@ -426,13 +428,9 @@ func TestCharge_Reconfigured(t *testing.T) {
 					require.NoError(t, elsewhere.reconfigure(limits))
 					w.charged(l, -2, 17)
 					limits.Permits, limits.Segments = 8, 3
-					trips := 0
-					w.hook(func(method string) error { // between the calls that give back to a sliding window
-						if trips++; trips == 2 && method == "Decide" && k == limitertest.SlidingWindow {
-							require.NoError(t, elsewhere.reconfigure(limits))
-						}
-						return nil
-					}, nil)
+					w.hook(beforeDecide(2, func() { // between the calls that give back to a sliding window
+						require.NoError(t, elsewhere.reconfigure(limits))
+					}), nil)
 					if k == limitertest.SlidingWindow {
 						w.charged(l, -2, 7)
 					} else {
