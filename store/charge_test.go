@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
@@ -215,6 +216,32 @@ func TestCharge_EndsRememberedRejection(t *testing.T) {
 		w.granted(l, 5)
 	})
 }
+
+// A caller that is rejected before permits are given back, and goes on only after that, remembers no rejection.
+func TestCharge_LateRejection(t *testing.T) {
+	eachCharger(t, func(t *testing.T, w *world, l made, _ string) {
+		w.charged(l, 10, 0)
+		turn.Runs.Add(1)
+		defer turn.Runs.Add(-1)
+		goOn := make(lateTurn)
+		rejected := make(chan limiter.Lease)
+		go func() {
+			lease, err := l.TryAcquire(context.WithValue(w.ctx, turn.Key{}, goOn), 1)
+			assert.NoError(t, err)
+			rejected <- lease
+		}()
+		w.pass(time.Millisecond)
+		w.charged(l, -4, 4)
+		close(goOn)
+		require.False(t, (<-rejected).Acquired())
+		w.granted(l, 4)
+	})
+}
+
+// A lateTurn comes when the channel is closed.
+type lateTurn chan struct{}
+
+func (l lateTurn) Take() { <-l }
 
 func kindOf(l made) limitertest.Kind {
 	switch l.shared.(type) {
