@@ -18,6 +18,7 @@ import (
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/storetest"
 )
 
 var (
@@ -368,9 +369,6 @@ func TestCharge_Errors(t *testing.T) {
 		_, err := l.Charge(ended, 1)
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, errDead, "the cause")
-		w.charged(l, math.MaxInt, 10-2*backend.MaxPermits)
-		w.charged(l, math.MaxInt, 10-2*backend.MaxPermits)
-		w.charged(l, math.MinInt, 10)
 
 		w.Stall(true)
 		soon, stop := context.WithTimeout(w.ctx, 20*time.Millisecond)
@@ -396,6 +394,15 @@ func TestCharge_Errors(t *testing.T) {
 		require.ErrorIs(t, err, limiter.ErrClosed)
 		w.Stall(false)
 		w.pass(time.Second)
+	})
+}
+
+func TestCharge_Bounds(t *testing.T) {
+	eachCharger(t, func(t *testing.T, w *world, l made, _ string) {
+		owed := min(int64(math.MaxInt), 2*backend.MaxPermits)
+		require.Positive(t, w.charged(l, math.MaxInt, 10-owed).Full)
+		w.charged(l, math.MaxInt, 10-min(2*owed, 2*backend.MaxPermits))
+		w.charged(l, math.MinInt, 10-min(2*owed, 2*backend.MaxPermits)+min(int64(math.MaxInt), 2*backend.MaxPermits))
 	})
 }
 
@@ -571,4 +578,27 @@ func TestLease_Level(t *testing.T) {
 		_, ok = w.rejected(l, 1).Level()
 		require.False(t, ok)
 	})
+}
+
+func TestLease_LevelAllocatesNothing(t *testing.T) {
+	for name, how := range peekOptions {
+		l := must(newStore(t, storetest.NewMemory(), store.Options{}).TokenBucket("it", bucketOf(1<<30, 1, time.Hour, 0), how))(t)
+		lease := must(l.TryAcquire(t.Context(), 1))(t)
+		require.Zero(t, testing.AllocsPerRun(100, func() {
+			if _, ok := lease.Level(); !ok {
+				t.Error("no level")
+			}
+		}), name)
+	}
+}
+
+// A charge costs no more than a request that is granted, which also makes a lease.
+func TestCharge_Allocations(t *testing.T) {
+	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
+		l := must(newStore(t, storetest.NewMemory(), store.Options{}).TokenBucket("it", bucketOf(1<<30, 1, time.Hour, 0), how))(t)
+		ctx := t.Context()
+		granted := testing.AllocsPerRun(500, func() { _, _ = l.TryAcquire(ctx, 1) })
+		charged := testing.AllocsPerRun(500, func() { _, _ = l.Charge(ctx, 1) })
+		require.LessOrEqual(t, charged, granted)
+	}
 }
