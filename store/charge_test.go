@@ -369,6 +369,7 @@ func TestCharge_Errors(t *testing.T) {
 		_, err := l.Charge(ended, 1)
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, errDead, "the cause")
+		w.charged(l, 1, 9)
 
 		w.Stall(true)
 		soon, stop := context.WithTimeout(w.ctx, 20*time.Millisecond)
@@ -399,10 +400,13 @@ func TestCharge_Errors(t *testing.T) {
 
 func TestCharge_Bounds(t *testing.T) {
 	eachCharger(t, func(t *testing.T, w *world, l made, _ string) {
-		owed := min(int64(math.MaxInt), 2*backend.MaxPermits)
-		require.Positive(t, w.charged(l, math.MaxInt, 10-owed).Full)
-		w.charged(l, math.MaxInt, 10-min(2*owed, 2*backend.MaxPermits))
-		w.charged(l, math.MinInt, 10-min(2*owed, 2*backend.MaxPermits)+min(int64(math.MaxInt), 2*backend.MaxPermits))
+		const most = 2 * backend.MaxPermits
+		once := min(int64(math.MaxInt), most) // an int may have 32 bits
+		twice := min(2*once, most)
+		require.Positive(t, w.charged(l, math.MaxInt, 10-once).Full)
+		w.charged(l, math.MaxInt, 10-twice)
+		w.charged(l, -math.MaxInt, 10-twice+once)
+		w.charged(l, math.MinInt, 10)
 	})
 }
 
