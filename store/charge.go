@@ -103,7 +103,7 @@ const (
 	giveBackCalls = backend.MaxSegments/giveBackSegments + 5
 )
 
-// giveBackNewest gives n permits back, those that were taken last. q is the answer to an [backend.OpRefund] for
+// giveBackNewest gives n permits back, the newest first. q is the answer to an [backend.OpRefund] for
 // [backend.AnyGrant], which has given back what can be given back to a bucket or fixed window, and nothing to a sliding
 // window. The segments of a sliding window are known from the answer, and they are refunded one by one, the newest first.
 // The result is the last answer, and how much was given back.

@@ -107,7 +107,7 @@ func TestCharge_DebtEnds(t *testing.T) {
 	})
 }
 
-// The permits that were taken last come back, so those that are left come back first.
+// The permits that were taken last come back, and the others are back first.
 func TestCharge_SlidingWindowGivesBackTheNewest(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := build(t, w.instance(store.Options{}), limitertest.SlidingWindow, limitsOfTen, nil)
