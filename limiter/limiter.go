@@ -81,7 +81,7 @@ type Charger interface {
 	// package owes about 2⁶² permits at most; what is above that is not taken.
 	//
 	// With an n below 0, Charge gives back -n permits, but never more than are missing, and serves the queue. They are
-	// those that were taken last, if that makes a difference for when the others come back, as in a sliding window.
+	// those that would come back first, if that makes a difference for the others, as in a sliding window.
 	// In this package, [Lease.Refund] and [Lease.Adjust] of an earlier lease do not give back permits again that came
 	// back in that way.
 	//
