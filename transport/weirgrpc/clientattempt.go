@@ -25,7 +25,7 @@ type clientAttempt struct {
 
 // unsent reports whether the attempt certainly was not sent: grpc-go has ended it without a stream on a connection. When
 // there is a stream, grpc-go sets the Trailer of the call, to an empty map at least. An interceptor that does not hand on
-// the options leaves the trailer nil too, and then ended is false.
+// the options leaves the trailer nil too, and then ended is false. When ended is true, the trailer does not change any more.
 func (a *clientAttempt) unsent() bool { return a.ended.Load() && a.trailer == nil }
 
 // callOptions returns the options of the attempt. onFinish is called when grpc-go ends the attempt.

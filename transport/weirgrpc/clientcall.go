@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-go/weir/pipeline"
@@ -169,8 +170,14 @@ func (x *outgoingCall) close() {
 	}
 }
 
+// An ending is what is known of the end of an attempt, apart from its error.
+type ending struct {
+	trailer metadata.MD
+	unsent  bool // the attempt certainly was not sent
+}
+
 // newStatusError returns the error of an attempt whose context is ctx.
-func (x *outgoingCall) newStatusError(ctx context.Context, a *clientAttempt, err error) *StatusError {
+func (x *outgoingCall) newStatusError(ctx context.Context, a *clientAttempt, err error, end ending) *StatusError {
 	s, ok := status.FromError(err)
 	if !ok {
 		s = status.FromContextError(err)
@@ -179,7 +186,7 @@ func (x *outgoingCall) newStatusError(ctx context.Context, a *clientAttempt, err
 		s = status.New(codes.Unknown, err.Error())
 	}
 	options := &x.client.options
-	e := &StatusError{Method: x.method, err: err, status: s, attempt: a, says: comebackOf(a.trailer, s)}
+	e := &StatusError{Method: x.method, err: err, status: s, attempt: a, says: comebackOf(end.trailer, s)}
 	if !e.says.asked && !e.says.never {
 		e.says.wait, e.says.asked = pipeline.RetryAfter(err) // of an interceptor inside this one
 	}
@@ -188,18 +195,18 @@ func (x *outgoingCall) newStatusError(ctx context.Context, a *clientAttempt, err
 		e.ended = pipeline.ContextError(ctx)
 	}
 	e.failed = e.ended != nil || options.Failed(s)
-	e.unprocessed = !e.says.never && e.isUnprocessed()
+	e.unprocessed = !e.says.never && e.isUnprocessed(end.unsent)
 	e.retryable = x.Err() == nil && !e.says.never && x.isRetryable(e)
 	return e
 }
 
 // isUnprocessed reports whether the server has certainly not processed the attempt.
-func (e *StatusError) isUnprocessed() bool {
+func (e *StatusError) isUnprocessed(unsent bool) bool {
 	switch code := e.status.Code(); {
 	case notCalled(e.err):
 		return true
 	case code == codes.Unavailable:
-		return e.attempt.unsent() || e.says.asked
+		return unsent || e.says.asked
 	case code == codes.ResourceExhausted:
 		return e.says.asked
 	default:

@@ -141,7 +141,7 @@ func (x *clientStream) send(ctx context.Context) (any, error) {
 	}
 	var failure *StatusError
 	if err != nil {
-		failure = x.newStatusError(ctx, &a.clientAttempt, err)
+		failure = x.newStatusError(ctx, &a.clientAttempt, err, ending{unsent: !opened && a.unsent()})
 		failure.retryable = failure.retryable && !opened
 	}
 	counted = true
@@ -160,13 +160,14 @@ func (x *clientStream) send(ctx context.Context) (any, error) {
 func (x *clientStream) begin(a *clientAttempt) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	switch err := x.refusalLocked(); {
-	case x.handed:
-		return errStreamOpen
-	case err != nil:
-		return err
+	switch {
 	case x.running > 0: // two streams, of which the caller can have only one
 		return errAtTheSameTime
+	case x.handed:
+		return errStreamOpen
+	}
+	if err := x.refusalLocked(); err != nil {
+		return err
 	}
 	x.beginLocked(a)
 	return nil
@@ -273,9 +274,5 @@ func (s *guardedStream) Header() (metadata.MD, error) {
 // failed returns the caller's error for a stream that has ended with err.
 func (s *guardedStream) failed(err error, trailer metadata.MD) error {
 	s.attempt.end(err)
-	if trailer == nil {
-		trailer = metadata.MD{} // the stream was there, and so the call was sent
-	}
-	a := &clientAttempt{call: &s.call.outgoingCall, trailer: trailer}
-	return callerError(s.call.Context, s.call.newStatusError(s.ctx, a, err))
+	return callerError(s.call.Context, s.call.newStatusError(s.ctx, &s.attempt.clientAttempt, err, ending{trailer: trailer}))
 }

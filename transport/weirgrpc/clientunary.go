@@ -89,7 +89,7 @@ func (x *clientUnary) send(ctx context.Context) (any, error) {
 	err = x.invoker(ctx, x.method, x.request, a.reply, x.conn, a.callOptions(a.onFinish)...)
 	var failure *StatusError
 	if err != nil {
-		failure = x.newStatusError(ctx, a, err)
+		failure = x.newStatusError(ctx, a, err, ending{a.trailer, a.unsent()})
 	}
 	done = true
 	if !x.end(a, failure) {
