@@ -208,8 +208,10 @@ func (c *Client) unaryInterceptor(alone bool) grpc.UnaryClientInterceptor {
 		if p == nil {
 			return invoker(ctx, method, req, reply, cc, opts...)
 		}
-		x := &clientUnary{request: req, reply: reply, invoker: invoker}
-		x.outgoingCall = outgoingCall{Context: ctx, client: c, method: method, conn: cc, alone: alone}
+		x := &clientUnary{
+			outgoingCall: outgoingCall{Context: ctx, client: c, method: method, conn: cc, alone: alone},
+			request:      req, reply: reply, invoker: invoker,
+		}
 		x.setOptions(opts, false)
 		if m, ok := reply.(protoreflect.Message); ok { // such as *dynamicpb.Message
 			x.replyType = m.Type()
@@ -225,8 +227,10 @@ func (c *Client) streamInterceptor(alone bool) grpc.StreamClientInterceptor {
 		if p == nil {
 			return streamer(ctx, desc, cc, method, opts...)
 		}
-		x := &clientStream{desc: desc, streamer: streamer, opened: make(chan struct{})}
-		x.outgoingCall = outgoingCall{Context: ctx, client: c, method: method, conn: cc, alone: alone}
+		x := &clientStream{
+			outgoingCall: outgoingCall{Context: ctx, client: c, method: method, conn: cc, alone: alone},
+			desc:         desc, streamer: streamer, opened: make(chan struct{}),
+		}
 		x.setOptions(opts, true)
 		return x.open(p)
 	}
