@@ -43,7 +43,6 @@ func withStatus(err error) error {
 }
 
 func TestFailsafe_LimiterInItsServerInterceptor(t *testing.T) {
-	noLeaks(t)
 	for name, w := range wires {
 		t.Run(name, func(t *testing.T) {
 			l, back := slots(t, 1)
@@ -85,7 +84,6 @@ func TestFailsafe_LimiterInItsTapHandle(t *testing.T) {
 
 // A pipeline of weir around the calls of failsafe-go's client, whose retry waits as the limiter asks.
 func TestFailsafe_PipelineInItsClientInterceptor(t *testing.T) {
-	noLeaks(t)
 	script := weirtest.NewLimiter(weirtest.Reject(30*time.Millisecond, ""), weirtest.Grant())
 	p := weir.Must(pipeline.New("api", ratelimit.New(script, nil)))
 	waiting := retrypolicy.NewBuilder[any]().WithDelayFunc(weirfailsafe.RetryAfter).Build()
@@ -107,7 +105,6 @@ func TestFailsafe_PipelineInItsClientInterceptor(t *testing.T) {
 
 // A retry policy of failsafe-go keeps to what the Client allows.
 func TestFailsafe_RetryPolicyInAClient(t *testing.T) {
-	noLeaks(t)
 	policy := retrypolicy.NewBuilder[any]().WithMaxRetries(2).ReturnLastFailure().Build()
 	var u unavailable
 	for want, o := range map[int32]*weirgrpc.ClientOptions{1: nil, 3: idempotent} {
@@ -119,7 +116,6 @@ func TestFailsafe_RetryPolicyInAClient(t *testing.T) {
 }
 
 func TestFailsafe_HedgePolicyInAClient(t *testing.T) {
-	noLeaks(t)
 	var calls atomic.Int32
 	s := &service{unary: func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
 		if calls.Add(1) == 1 {
@@ -138,7 +134,6 @@ func TestFailsafe_HedgePolicyInAClient(t *testing.T) {
 
 // Rejections of failsafe-go's policies arrive with codes, and permits of both kinds come back.
 func TestFailsafe_RejectionsInAClient(t *testing.T) {
-	noLeaks(t)
 	rejecting := ratelimiter.NewSmooth[any](1, time.Hour)
 	breaker := failsafebreaker.NewBuilder[any]().WithDelay(time.Hour).Build()
 	breaker.Open()
@@ -168,7 +163,6 @@ func TestFailsafe_RejectionsInAClient(t *testing.T) {
 
 // Contention, with cancelled calls, through failsafe-go's interceptors on both sides.
 func TestFailsafe_CancelledCallsLeaveNothing_ConcurrentSafe(t *testing.T) {
-	noLeaks(t)
 	onServer := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 8, QueueLimit: 100}))
 	onClient := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 8, QueueLimit: 100}))
 	server := weir.Must(weirfailsafe.FromLimiter[any](onServer, &weirfailsafe.LimiterOptions{MapError: withStatus}))
