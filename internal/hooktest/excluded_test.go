@@ -66,4 +66,16 @@ var excluded = map[string]string{
 	"weirpostgres.Migrate(db)":            "a pool of connections, of the driver's",
 	"weirredis.Backend.Listen(notice)":    "called by the store, with functions of its own",
 	"weirredis.Backend.Listen(ready)":     "called by the store, with functions of its own",
+
+	"weirgrpc.Composite(keys)":        "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.Key":                    "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.LimitsOptions.Failed":   "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.LimitsOptions.Listener": "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.PerKey(factory)":        "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.Policy.Cost":            "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.Policy.Key":             "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.Policy.Limiter":         "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.Policy.Partitioned":     "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.Policy.Requests":        "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.Subject(f)":             "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
 }
