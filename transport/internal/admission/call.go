@@ -19,7 +19,8 @@ type Call[R any] struct {
 	context.Context   // the one that the request came with
 	Request         R // the request as the policies see it
 
-	// First is the number of the policy that the transport asks first. It is not used here, and costs no memory here.
+	// First is the number of the policy that the transport asks first. It is for the transport, and is here because it
+	// costs no memory here.
 	First int32
 
 	listening bool

@@ -82,6 +82,35 @@ func (c *Call[R]) GiveBackFrom(keep int, refund bool) {
 	c.giveBack(removed, refund)
 }
 
+// GiveBackOf removes what p has granted from the call, and gives it back; see giveBack.
+func (c *Call[R]) GiveBackOf(p *Policy[R], refund bool) {
+	g, ok := c.removeLast(p, refund)
+	if !ok {
+		return
+	}
+	defer c.GiveBackOf(p, refund)
+	c.giveBackOne(&g, refund)
+}
+
+// removeLast removes the last grant of p from the call and returns it. ok is false if there is none. Grants that Charge
+// is correcting are left to their corrections, as by leaveToCorrections.
+func (c *Call[R]) removeLast(p *Policy[R], refund bool) (g grant[R], ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := len(c.held) - 1; i >= 0; i-- {
+		if c.held[i].policy != p {
+			continue
+		}
+		g = c.held[i]
+		c.held = slices.Delete(c.held, i, i+1)
+		if g.correction == nil {
+			return g, true
+		}
+		g.correction.removed, g.correction.refund = true, refund
+	}
+	return grant[R]{}, false
+}
+
 // leaveToCorrections leaves every grant that Charge is correcting to its correction, and returns the rest. A correction
 // gives its lease back when it is done, with Refund if refund is true. The call does not wait for that, because a
 // correction can run a function of the program. The caller holds the call's mu.
@@ -107,7 +136,10 @@ func (c *Call[R]) giveBack(grants []grant[R], refund bool) {
 	if last > 0 {
 		defer c.giveBack(grants[:last], refund)
 	}
-	g := &grants[last]
+	c.giveBackOne(&grants[last], refund)
+}
+
+func (c *Call[R]) giveBackOne(g *grant[R], refund bool) {
 	defer c.measureLease(g)
 	if refund {
 		g.lease.Refund()
