@@ -113,7 +113,7 @@ var chargeCases = []testCase{
 			p.charge(1, 2, "a second segment")
 			p.until(2 * segment)
 			p.charge(2, 0, "a third segment")
-			p.charge(-3, 3, "those of the third segment, and that of the second")
+			p.charge(-3, 3, "2 of the third segment, and 1 of the second")
 			p.fullAt(4*segment, 3, "that of the first segment is left")
 		}},
 	{name: "Charge of zero permits changes nothing",
@@ -123,7 +123,7 @@ var chargeCases = []testCase{
 			p.charge(0, 4, "it is unused")
 			p.idleSince(0, "it is unused")
 		}},
-	{name: "Charge neither waits nor is it rejected, whoever waits",
+	{name: "Charge neither waits nor is it rejected while callers wait",
 		rule: "Charge 1", kinds: timedKinds, needs: Charge | Queue, run: func(p *probe) {
 			p.granted(3, "it is new")
 			w := p.acquire(2)
