@@ -123,7 +123,7 @@ var chargeCases = []testCase{
 			p.charge(0, 4, "it is unused")
 			p.idleSince(0, "it is unused")
 		}},
-	{name: "Charge neither waits nor is it rejected, whoever waits",
+	{name: "Charge neither waits nor is it rejected while callers wait",
 		rule: "Charge 1", kinds: timedKinds, needs: Charge | Queue, run: func(p *probe) {
 			p.granted(3, "it is new")
 			w := p.acquire(2)
