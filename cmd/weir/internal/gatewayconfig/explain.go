@@ -24,7 +24,7 @@ func (g Gateway) Explain(f *reload.File) string {
 		line("believes %s of %s", g.ClientAddressHeader, joinNetworks(g.TrustedProxies))
 	}
 	for _, name := range slices.Sorted(maps.Keys(g.Stores)) {
-		line("store %s: %s", name, g.Stores[name].words())
+		line("store %s: %s", name, g.Stores[name].Words())
 	}
 	for _, name := range slices.Sorted(maps.Keys(g.Keys)) {
 		line("key %s: %s", name, g.Keys[name].words())
@@ -120,13 +120,6 @@ func (c JWTClaim) words() string {
 		by = "not verified"
 	}
 	return fmt.Sprintf("the claim %s of the token in %s, which is %s", c.Claim, cmp.Or(c.Header, DefaultTokenHeader), by)
-}
-
-func (s Store) words() string {
-	if s.Redis != "" {
-		return "Redis"
-	}
-	return "PostgreSQL"
 }
 
 func (u Upstream) words() string {
