@@ -11,6 +11,8 @@ import (
 	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/transport/weirhttp"
+
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
 
 // Explain returns what the gateway does, in words, one line for each thing that has a name.
@@ -86,7 +88,7 @@ func (o Policy) fields(info reload.LimiterInfo) string {
 	}
 	quota, window := o.QuotaOf(info)
 	if quota == 0 {
-		if quota, window = quotaOf(info.Options); window == 0 {
+		if quota, window = fileconfig.QuotaOf(info.Options); window == 0 {
 			return "" // weirhttp does not know it either
 		}
 	}
