@@ -370,7 +370,8 @@ var durations = map[weirrls.Unit]time.Duration{weirrls.Second: time.Second, weir
 func exactly(t *testing.T, descriptors []weirrls.Descriptor) {
 	for _, d := range descriptors {
 		exactly(t, d.Descriptors)
-		if d.Limit == nil || d.Limit.Window == nil {
+		// A limit of 0 stays as it is: no limiter has no permits.
+		if d.Limit == nil || d.Limit.Window == nil || d.Limit.Window.RequestsPerUnit == 0 {
 			continue
 		}
 		w := d.Limit.Window
@@ -379,6 +380,7 @@ func exactly(t *testing.T, descriptors []weirrls.Descriptor) {
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, perKey.Close()) })
 		d.Limit.Window, d.Limit.Partitioned = nil, perKey
+		d.Limit.Requests, d.Limit.Per = w.RequestsPerUnit, durations[w.Unit]
 	}
 }
 
