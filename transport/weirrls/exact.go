@@ -28,9 +28,7 @@ func (d *decision) acquire(c *check) error {
 	}
 	switch c.limit.OnOverrun {
 	case OverrunDebt:
-		level, err := c.limit.charge(d.ctx, c.partition, clampInt(c.hits))
-		c.level, c.leveled = level, err == nil
-		return err
+		return d.charge(c, clampInt(c.hits))
 	case OverrunRest:
 		return d.takeRest(c)
 	default:
@@ -86,21 +84,26 @@ func (d *decision) giveBack(c *check) error {
 	if !c.limit.charges() {
 		return fmt.Errorf("weirrls: the limiter is no limiter.Charger, and takes no hits back: %w", errors.ErrUnsupported)
 	}
-	level, err := c.limit.charge(d.ctx, c.partition, -clampInt(c.hits))
+	return d.charge(c, -clampInt(c.hits))
+}
+
+// charge tells the limiter of an exact limit what was used or is given back. The hits are a fact, so they are sent to a
+// store also if the caller has gone.
+func (d *decision) charge(c *check, n int) error {
+	level, err := c.limit.charge(context.WithoutCancel(d.ctx), c.partition, n)
 	c.level, c.leveled = level, err == nil
 	return err
 }
 
 // findLevel sets the level of an exact limit that was asked, for the answer. A limiter in this process is asked again, now
-// that a rejected request has given back what it took; a round trip to a store is saved if the lease has what is needed.
+// that a rejected request has given back what it took; a round trip to a store is saved if its answer had the level.
 func (d *decision) findLevel(c *check) {
 	if c.err != nil || c.answer == failed || c.answer == failedOpen {
 		return
 	}
 	var ignored error
 	defer rescue(&ignored)
-	left, known := c.lease.Remaining()
-	if c.limit.charges() && (!c.limit.remote || !known && !c.leveled) {
+	if !c.limit.remote && c.limit.charges() {
 		if level, err := c.limit.charge(context.WithoutCancel(d.ctx), c.partition, 0); err == nil {
 			c.level, c.leveled = level, true
 			return
@@ -109,10 +112,21 @@ func (d *decision) findLevel(c *check) {
 	if c.leveled {
 		return
 	}
-	if known && c.refunded {
-		left += int64(c.lease.Permits())
+	if c.level, c.leveled = c.lease.Level(); c.leveled {
+		if c.refunded {
+			c.level.Remaining += int64(c.lease.Permits())
+		}
+		return
 	}
-	if !known {
+	left, known := c.lease.Remaining()
+	switch {
+	case known && c.refunded:
+		left += int64(c.lease.Permits())
+	case !known && c.limit.charges():
+		level, err := c.limit.charge(context.WithoutCancel(d.ctx), c.partition, 0)
+		c.level, c.leveled = level, err == nil
+		return
+	case !known:
 		left, known = c.limit.available(c.partition)
 	}
 	if known {

@@ -2,8 +2,6 @@ package weirrls
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -21,7 +19,7 @@ const sharedLimit = math.MaxInt32
 // sharedCounters are counters in a store. A counter is a sliding window of two units in two segments, so that what was
 // taken in a span, which is at most a unit, cannot come back before the span ends. The key has the beginning of the span by
 // this machine's clock; the store's clock says only when a counter can be forgotten.
-type sharedCounters [Year + 1]limiter.PartitionedCharger[string]
+type sharedCounters [Year + 1]*store.PartitionedSlidingWindow
 
 // NewSharedCounters returns counters that all programs with the same store share. Each call of Count is a round trip. The
 // spans are those of the machines' clocks, which must agree, as those of envoyproxy/ratelimit must. While the store is
@@ -54,11 +52,7 @@ func NewSharedCounters(s *store.Store, o *CountersOptions) (Counters, error) {
 		if err != nil {
 			return nil, err
 		}
-		charger, ok := any(w).(limiter.PartitionedCharger[string])
-		if !ok {
-			return nil, fmt.Errorf("weirrls: the limiters of package store have no Charge: %w", errors.ErrUnsupported)
-		}
-		c[u] = charger
+		c[u] = w
 	}
 	return c, nil
 }
