@@ -31,6 +31,9 @@ type tree struct {
 func treeKinds() *reload.Kinds {
 	k := reload.NewKinds()
 	reload.RegisterSection(k, "tree", reload.Section[tree]{Doc: "A tree."})
+	reload.RegisterSection(k, "wood", reload.Section[struct {
+		Trees []tree `yaml:"trees"`
+	}]{Doc: "Several."})
 	return k
 }
 

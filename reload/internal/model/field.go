@@ -128,12 +128,13 @@ type typeChecker struct {
 }
 
 func (c typeChecker) check(t reflect.Type) error {
-	switch {
-	case slices.Contains(c.inside, t) && t.Kind() != reflect.Struct:
+	if i := slices.Index(c.inside, t); i >= 0 {
+		if slices.ContainsFunc(c.inside[i:], func(t reflect.Type) bool { return t.Kind() == reflect.Struct }) {
+			return nil // a struct can contain itself, as in a tree
+		}
 		return fmt.Errorf("%v contains itself", t)
-	case slices.Contains(c.inside, t), IsText(t): // a struct can contain itself, as in a tree
-		return nil
-	case t == AnyType:
+	}
+	if t == AnyType || IsText(t) {
 		return nil
 	}
 	c.inside = append(slices.Clone(c.inside), t)

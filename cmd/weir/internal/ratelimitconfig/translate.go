@@ -98,7 +98,7 @@ func dump(value any) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the translated file: %w", err)
 	}
-	return text, nil
+	return append(bytes.TrimRight(text, "\n"), '\n'), nil
 }
 
 // maxConfig bounds the file Config: more than Parse accepts.

@@ -1,7 +1,7 @@
 // Package rls runs weir rls: the rate limit service that Envoy asks, by a file.
 //
 //   - rls.go: a run of the program, from the file to the listeners.
-//   - service.go: the way of a request.
+//   - service.go: the way of a request. versions.go: which rules it gets.
 //   - listen.go: the gRPC server, with its bounds and TLS. http.go: the HTTP listener.
 //   - shutdown.go: how a run ends.
 //
@@ -48,8 +48,9 @@ type Options struct {
 // A run is one run of the service.
 type run struct {
 	*process.Process
-	options Options
-	inForce atomic.Pointer[rlsconfig.RLS]
+	options  Options
+	inForce  atomic.Pointer[rlsconfig.RLS]
+	services services
 
 	mu       sync.Mutex
 	counters weirrls.Counters // of the first file: they cannot change
@@ -104,7 +105,7 @@ func (r *run) pipelines(c rlsconfig.RLS) map[string]func(b *reload.SectionBuilde
 	}
 }
 
-// newVersion returns the service with the rules of one version of the file.
+// newVersion returns the rules of one version of the file.
 func (r *run) newVersion(b *reload.SectionBuilder, c rlsconfig.RLS) (*version, error) {
 	s, err := r.store(c)
 	if err != nil {
@@ -118,7 +119,7 @@ func (r *run) newVersion(b *reload.SectionBuilder, c rlsconfig.RLS) (*version, e
 	if err != nil {
 		return nil, err
 	}
-	service, err := weirrls.NewService(rules, &weirrls.ServiceOptions{
+	return r.services.newVersion(rules, weirrls.ServiceOptions{
 		Counters:               counters,
 		CountersFailOpen:       c.Counters.Outage == store.FailOpen,
 		OverridesCountRejected: c.Mode == rlsconfig.Envoy,
@@ -128,8 +129,7 @@ func (r *run) newVersion(b *reload.SectionBuilder, c rlsconfig.RLS) (*version, e
 		Problem:                c.Body == rlsconfig.ProblemBody,
 		DynamicMetadata:        c.DynamicMetadata,
 		Listener:               r.Listener,
-	})
-	return &version{service: service, domains: len(c.Domains), rules: c.Rules()}, err
+	}, description{Domains: len(c.Domains), Rules: c.Rules()}), nil
 }
 
 // store returns the store of the counters; nil: they are in the process.

@@ -2,7 +2,6 @@ package rls
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"runtime/debug"
 	"sync/atomic"
@@ -12,7 +11,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/transport/weirrls"
 )
 
 // A handler answers requests: each runs through a pipeline whose strategy is a [version], so that a request keeps the
@@ -36,7 +34,7 @@ func (h *handler) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitR
 	}()
 	c := &call{Context: ctx}
 	err = h.pipeline.Execute(c, func(context.Context) (err error) {
-		answer, err = c.version.service.ShouldRateLimit(ctx, r)
+		answer, err = c.version.service().ShouldRateLimit(ctx, r)
 		return err
 	})
 	if err != nil && c.version == nil { // the registry is closed
@@ -60,33 +58,3 @@ func (c *call) Value(key any) any {
 	}
 	return c.Context.Value(key)
 }
-
-// A version is the strategy with the rules of one version of the file.
-type version struct {
-	service        *weirrls.Service
-	domains, rules int
-}
-
-var errNoCall = errors.New("rls: the pipeline is for the requests of the service")
-
-// Execute gives the version to the request.
-func (v *version) Execute(ctx context.Context, next pipeline.Next) (any, error) {
-	c, ok := ctx.Value(callKey{}).(*call)
-	if !ok {
-		return nil, errNoCall
-	}
-	c.version = v
-	return next.Run(ctx)
-}
-
-// A description is what is told of a version.
-type description struct {
-	Domains int `json:"domains"`
-	Rules   int `json:"rules"`
-}
-
-// Describe returns how many rules there are, as a [pipeline.Description] has the options of a strategy.
-func (v *version) Describe() (options, state any) { return description{v.domains, v.rules}, nil }
-
-// Name returns the name of the strategy.
-func (v *version) Name() string { return "rules" }

@@ -29,6 +29,12 @@ func (c RLS) Check(f *reload.File) error {
 			p.Add(path+".RateLimit.Limiter", d.RateLimit.Limiter,
 				"must not be or contain the kind %s, which learns from how long requests take: the service does not see that", kind)
 		}
+		fileconfig.Members(f, d.RateLimit.Limiter, func(info reload.LimiterInfo) {
+			if info.Kind == "concurrency" {
+				p.Add(path+".RateLimit.Limiter", d.RateLimit.Limiter,
+					"must not be or contain the kind concurrency, whose permits would not come back: use a sliding window as long as a slot can be held")
+			}
+		})
 	}
 	return p.Err("rls")
 }

@@ -1,5 +1,7 @@
 package rlsconfig
 
+import "github.com/weir-go/weir/transport/weirrls"
+
 // A Domain has the rules of the requests that name it.
 type Domain struct {
 	Domain      string       `yaml:"domain" doc:"The name of the domain."`
@@ -22,15 +24,15 @@ type Descriptor struct {
 
 // A RateLimit is the limit of a rule: a limiter of the file, a number of requests in a unit of time, or none.
 type RateLimit struct {
-	Limiter         string     `yaml:"limiter,omitempty" reload:"limiter" doc:"The name of a limiter of the file. If it is partitioned by the key descriptor, each counter of the rule has a limiter, otherwise all share one."`
-	RequestsPerUnit *uint32    `yaml:"requests_per_unit,omitempty" doc:"How many requests there can be in a unit."`
-	Unit            *Unit      `yaml:"unit,omitempty" doc:"The unit of requests_per_unit. A month has 30 days, a year 365."`
-	Mode            Mode       `yaml:"mode,omitempty" doc:"How requests_per_unit counts; as the field mode of rls says unless set."`
-	Unlimited       bool       `yaml:"unlimited,omitempty" doc:"Admit every request."`
-	Name            string     `yaml:"name,omitempty" doc:"The name of the limit in answers and in replaces."`
-	Replaces        []Replaced `yaml:"replaces,omitempty" doc:"The limits that do not apply to a request to which this one applies."`
-	OnOverrun       Overrun    `yaml:"on_overrun,omitempty" doc:"What is taken by a request that asks for more than is left: nothing, all of it (debt), or the rest; nothing unless set. With debt, reports at the end of a stream count in full. In mode envoy it is always debt."`
-	FailOpen        bool       `yaml:"fail_open,omitempty" doc:"Admit a request if the limiter cannot decide. The outage policy of a limiter in a store comes first."`
+	Limiter         string          `yaml:"limiter,omitempty" reload:"limiter" doc:"The name of a limiter of the file. If it is partitioned by the key descriptor, each counter of the rule has a limiter, otherwise all share one."`
+	RequestsPerUnit *uint32         `yaml:"requests_per_unit,omitempty" doc:"How many requests there can be in a unit."`
+	Unit            *Unit           `yaml:"unit,omitempty" doc:"The unit of requests_per_unit. A month has 30 days, a year 365."`
+	Mode            Mode            `yaml:"mode,omitempty" doc:"How requests_per_unit counts; as the field mode of rls says unless set."`
+	Unlimited       bool            `yaml:"unlimited,omitempty" doc:"Admit every request."`
+	Name            string          `yaml:"name,omitempty" doc:"The name of the limit in answers and in replaces."`
+	Replaces        []Replaced      `yaml:"replaces,omitempty" doc:"The limits that do not apply to a request to which this one applies."`
+	OnOverrun       weirrls.Overrun `yaml:"on_overrun,omitempty" doc:"What is taken by a request that asks for more than is left: nothing, all of it (debt), or the rest; nothing unless set. With debt, reports at the end of a stream count in full. In mode envoy it is always debt."`
+	FailOpen        bool            `yaml:"fail_open,omitempty" doc:"Admit a request if the limiter cannot decide. The outage policy of a limiter in a store comes first."`
 }
 
 // A Replaced is a limit that another one replaces.

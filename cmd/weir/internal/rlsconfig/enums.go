@@ -54,22 +54,6 @@ func (b Body) MarshalText() ([]byte, error) { return bodyTexts.Marshal(b) }
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (b *Body) UnmarshalText(text []byte) error { return bodyTexts.Unmarshal(b, text) }
 
-// Overrun is what a request takes that asks for more than is left. Its values are those of [weirrls.Overrun].
-type Overrun uint8
-
-var overrunTexts = textenum.Texts[Overrun]{Package: "weir rls", Type: "Overrun", Texts: []string{
-	weirrls.OverrunNothing: "nothing", weirrls.OverrunDebt: "debt", weirrls.OverrunRest: "rest",
-}}
-
-// String returns the text form, or Overrun(n) for any other number.
-func (o Overrun) String() string { return overrunTexts.String(o) }
-
-// MarshalText implements [encoding.TextMarshaler].
-func (o Overrun) MarshalText() ([]byte, error) { return overrunTexts.Marshal(o) }
-
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (o *Overrun) UnmarshalText(text []byte) error { return overrunTexts.Unmarshal(o, text) }
-
 // Unit is a unit of time. Its values are those of [weirrls.Unit] less 1.
 type Unit uint8
 

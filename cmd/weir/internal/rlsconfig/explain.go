@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/transport/weirrls"
 )
 
 // Explain returns what the service does, in words: a line for each rule.
@@ -97,8 +98,11 @@ func (c RLS) Words(f *reload.File, d Descriptor) (words []string) {
 	case d.QuotaMode || c.QuotaMode:
 		add("rejects together with all other quotas of the request")
 	}
-	if l.OnOverrun != 0 {
-		add("%s if more is asked for than is left", map[Overrun]string{1: "takes all (debt)", 2: "takes the rest"}[l.OnOverrun])
+	switch l.OnOverrun {
+	case weirrls.OverrunDebt:
+		add("takes all if more is asked for than is left (debt)")
+	case weirrls.OverrunRest:
+		add("takes the rest if more is asked for than is left")
 	}
 	if l.FailOpen {
 		add("admits the request if the limiter cannot decide")

@@ -36,6 +36,29 @@ func keyOf(ctx context.Context) string {
 // partitioned by the key of the counter.
 type byCounter struct{ limiter limiter.Limiter }
 
+// sized is a byCounter whose options are known, so that the service can tell them.
+type sized[O any] struct {
+	byCounter
+	options O
+}
+
+// Options returns the options of the limiter of each key, as the file has them.
+func (s sized[O]) Options() O { return s.options }
+
+// newByCounter returns l by the key of the counter. options are those of the limiter of each key; nil if l is a chain.
+func newByCounter(l limiter.Limiter, options any) limiter.Partitioned[string] {
+	switch o := options.(type) {
+	case limiter.TokenBucketOptions:
+		return sized[limiter.TokenBucketOptions]{byCounter{l}, o}
+	case limiter.FixedWindowOptions:
+		return sized[limiter.FixedWindowOptions]{byCounter{l}, o}
+	case limiter.SlidingWindowOptions:
+		return sized[limiter.SlidingWindowOptions]{byCounter{l}, o}
+	default:
+		return byCounter{l}
+	}
+}
+
 // TryAcquire implements [limiter.Partitioned].
 func (b byCounter) TryAcquire(ctx context.Context, key string, n int) (limiter.Lease, error) {
 	return b.limiter.TryAcquire(&keyed{ctx, key}, n)

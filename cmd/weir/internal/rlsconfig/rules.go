@@ -66,7 +66,7 @@ func (c RLS) limit(b *reload.SectionBuilder, s *store.Store, path []string, d De
 	l := *d.RateLimit
 	made := &weirrls.Limit{
 		Name: l.Name, Unlimited: l.Unlimited, Shadow: d.ShadowMode, Quota: d.QuotaMode,
-		OnOverrun: weirrls.Overrun(l.OnOverrun), FailOpen: l.FailOpen,
+		OnOverrun: l.OnOverrun, FailOpen: l.FailOpen,
 	}
 	for _, r := range l.Replaces {
 		made.Replaces = append(made.Replaces, r.Name)
@@ -81,16 +81,15 @@ func (c RLS) limit(b *reload.SectionBuilder, s *store.Store, path []string, d De
 			made.Limiter = of
 			break
 		}
-		made.Partitioned = byCounter{of}
-		if info, _ := b.File.Limiter(l.Limiter); info.Options != nil {
-			quota, window := fileconfig.QuotaOf(info.Options)
-			made.Requests, made.Per = uint32(min(quota, math.MaxUint32)), window //nolint:gosec // at least 0
-		}
+		info, _ := b.File.Limiter(l.Limiter)
+		made.Partitioned = newByCounter(of, info.Options)
 	case l.RequestsPerUnit != nil && (cmp.Or(l.Mode, c.Mode) == Envoy || *l.RequestsPerUnit == 0): // no window has 0 permits
 		made.Window = &weirrls.Window{RequestsPerUnit: *l.RequestsPerUnit, Unit: l.Unit.engine()}
 	case l.RequestsPerUnit != nil:
 		made.Partitioned = c.window(b, s, limiterName(path), *l.RequestsPerUnit, l.Unit)
-		made.Requests, made.Per = *l.RequestsPerUnit, l.Unit.length()
+		if s == nil { // a limiter of a store tells it itself, with the limits of an override
+			made.Requests, made.Per = *l.RequestsPerUnit, l.Unit.length()
+		}
 	}
 	return made, nil
 }
