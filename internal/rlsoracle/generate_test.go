@@ -50,6 +50,8 @@ type generator struct {
 	// metadata is true in a case whose rules have metadata and no names of metrics: with detailed_metric, and where
 	// value_to_metric changes a name, the newer version loses the metadata.
 	metadata bool
+	// still is true for cases in real time: no time passes between requests, and all units are long.
+	still bool
 }
 
 // Keys and values have no "_", by which the other server joins them: see TestException_joinedKeys.
@@ -87,7 +89,7 @@ func (g *generator) testCase() testCase {
 // pause returns mostly nothing: the requests are in one window.
 func (g *generator) pause() time.Duration {
 	switch {
-	case !g.chance(8):
+	case g.still || !g.chance(8):
 		return 0
 	case g.chance(3):
 		return time.Duration(g.IntN(90)) * time.Second
@@ -152,6 +154,9 @@ func (g *generator) rateLimit() *rateLimit {
 		return l
 	}
 	l.Unit, l.RequestsPerUnit = pick(g, lengths), uint32(g.IntN(7))
+	if g.still {
+		l.Unit = pick(g, []string{"hour", "day", "week", "month", "year"})
+	}
 	return l
 }
 
@@ -221,6 +226,9 @@ func (g *generator) value(pattern string) string {
 // see TestException_sharedCounter.
 func (g *generator) override(d *commonv3.RateLimitDescriptor) *commonv3.RateLimitDescriptor_RateLimitOverride {
 	unit := typev3.RateLimitUnit(1 + g.IntN(6))
+	if g.still {
+		unit = max(unit, typev3.RateLimitUnit_HOUR)
+	}
 	d.Entries = append(slices.Clone(d.Entries), &commonv3.RateLimitDescriptor_Entry{Key: "override", Value: unit.String()})
 	return &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: uint32(g.IntN(5)), Unit: unit}
 }

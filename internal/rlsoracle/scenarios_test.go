@@ -3,7 +3,6 @@
 package rlsoracle
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -251,7 +250,7 @@ func (s scenario) load(t *testing.T) []*domainRules {
 }
 
 // run sends the requests of a script to a service, and compares the answers.
-func run(t *testing.T, script string, ask func(*ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error)) {
+func run(t *testing.T, script string, ask asker) {
 	t.Helper()
 	for i, line := range strings.Split(strings.TrimSpace(script), "\n") {
 		if line = strings.TrimSpace(line); line == "" {
@@ -340,12 +339,6 @@ func TestScenarios(t *testing.T) {
 				inBubble(t, func(t *testing.T) { run(t, script, asking(exact(t, rules))) })
 			})
 		})
-	}
-}
-
-func asking(s *weirrls.Service) func(*ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
-	return func(r *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
-		return s.ShouldRateLimit(context.Background(), r)
 	}
 }
 
