@@ -220,7 +220,7 @@ func TestReplaces(t *testing.T) {
 	r = ask(t, s, describe("wide", ""), describe("narrow", ""), describe("vip", ""), describe("free", ""))
 	assert.Equal(t, []int64{5, 4}, []int64{wide.remaining(), narrow.remaining()})
 	for _, i := range []int{2, 3} {
-		assert.EqualValues(t, math.MaxUint32, r.Statuses[i].LimitRemaining)
+		assert.Equal(t, uint32(math.MaxUint32), r.Statuses[i].LimitRemaining)
 		assert.Nil(t, r.Statuses[i].CurrentLimit)
 	}
 }
