@@ -195,9 +195,29 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
+// weirCommand starts weir rls with the rules of the other server.
+func (p programs) weirCommand(args ...string) func(dir string, ports ports) (command, error) {
+	return func(dir string, ports ports) (command, error) {
+		all := []string{"rls", "-ratelimit-config", dir, "-listen", "127.0.0.1:" + ports.grpc, "-admin", "off"}
+		return command{program: p.weir, args: append(all, args...)}, os.WriteFile(filepath.Join(dir, "bench.yaml"), []byte(rules), 0o600)
+	}
+}
+
+// What is promised: the p99.9 of limits in the process, and of limits that a Redis holds.
+const (
+	promisedInProcess = 5 * time.Millisecond
+	promisedOnRedis   = 15 * time.Millisecond
+)
+
 // variants returns what is measured.
 func (p programs) variants(redis, postgres *testserver.Server) []*variant {
 	return []*variant{
+		{name: "weir rls, in process", folder: "exact", promised: promisedInProcess, command: p.weirCommand()},
+		{name: "weir rls, in process, mode envoy", folder: "envoy", promised: promisedInProcess, command: p.weirCommand("-mode", "envoy")},
+		{name: "weir rls, Redis", folder: "redis", promised: promisedOnRedis, command: p.weirCommand("-redis", redis.URL)},
+		{name: "weir rls, Redis, mode envoy", folder: "redis-envoy", promised: promisedOnRedis, command: p.weirCommand("-redis", redis.URL, "-mode", "envoy")},
 		{name: "envoyproxy/ratelimit, Redis", folder: "other", command: p.otherCommand(hostOf(redis))},
+		{name: "weir rls, PostgreSQL", folder: "postgres", command: p.weirCommand("-postgres", postgres.URL)},
+		{name: "weir rls, PostgreSQL, mode envoy", folder: "postgres-envoy", command: p.weirCommand("-postgres", postgres.URL, "-mode", "envoy")},
 	}
 }
