@@ -49,7 +49,7 @@ func TestOracle_command(t *testing.T) {
 			require.NoError(t, os.WriteFile(config, []byte(file), 0o600))
 			seed := number(t, "WEIR_ORACLE_SEED", uint64(time.Now().UnixNano()))
 			g := &generator{Rand: seeded(seed), newer: o.newer(), still: true}
-			for i := range number(t, "WEIR_ORACLE_CASES", 15) {
+			for i := range number(t, "WEIR_ORACLE_CASES", 8) {
 				c := g.testCase()
 				// A boundary of an hour between the answers of the two would be a difference.
 				if time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)) < 30*time.Second {

@@ -108,7 +108,7 @@ func TestLoader_mutations(t *testing.T) {
 	o := newOtherServer(t, addr, flush, switches{})
 	seed := number(t, "WEIR_ORACLE_SEED", uint64(time.Now().UnixNano()))
 	g := &generator{Rand: seeded(seed)}
-	n := number(t, "WEIR_ORACLE_CASES", 150)
+	n := number(t, "WEIR_ORACLE_CASES", 100)
 	if testing.Short() {
 		n /= 10
 	}

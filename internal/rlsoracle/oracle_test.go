@@ -44,7 +44,7 @@ func TestOracle(t *testing.T) {
 	for _, s := range allSwitches {
 		t.Run(s.String(), func(t *testing.T) {
 			addr, flush := onMiniredis(t)
-			compare(t, newOtherServer(t, addr, flush, s), 400)
+			compare(t, newOtherServer(t, addr, flush, s), 200)
 		})
 	}
 }
@@ -54,7 +54,7 @@ func TestOracle_Redis(t *testing.T) {
 	server := testserver.NewRedis(t)
 	u, err := url.Parse(server.URL)
 	require.NoError(t, err)
-	compare(t, newOtherServer(t, u.Host, flushRedis(t, u.Host), allSwitches[1]), 100)
+	compare(t, newOtherServer(t, u.Host, flushRedis(t, u.Host), allSwitches[1]), 60)
 }
 
 func compare(t *testing.T, o *otherServer, cases uint64) {
