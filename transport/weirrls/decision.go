@@ -285,7 +285,7 @@ func (d *decision) decide() {
 
 // isQuota reports whether c rejects only together with all other quotas of the request.
 func (d *decision) isQuota(c *check) bool {
-	return d.service.options.Quota || c.limit != nil && c.kind != unlimited && c.limit.Quota
+	return c.kind != unlimited && (d.service.options.Quota || c.limit != nil && c.limit.Quota)
 }
 
 // gone reports whether the context ended before a limit had decided.
