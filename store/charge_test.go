@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -107,8 +108,8 @@ func TestCharge_DebtEnds(t *testing.T) {
 	})
 }
 
-// The permits that were taken last come back, so those that are left come back first.
-func TestCharge_SlidingWindowGivesBackTheNewest(t *testing.T) {
+// The permits that were taken first are given back. The others stay missing until a window has passed since.
+func TestCharge_SlidingWindowGivesBackTheOldest(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := build(t, w.instance(store.Options{}), limitertest.SlidingWindow, limitsOfTen, nil)
 		for _, left := range []int64{8, 6, 4} {
@@ -118,9 +119,9 @@ func TestCharge_SlidingWindowGivesBackTheNewest(t *testing.T) {
 		calls := w.Calls("Decide")
 		level := w.charged(l, -3, 7)
 		require.Equal(t, 2, w.Calls("Decide")-calls, "one call finds the segments")
-		require.Equal(t, 36*time.Minute, level.Full, "until the second pair is back")
-		w.pass(24 * time.Minute)
-		w.charged(l, 0, 9)
+		require.Equal(t, 48*time.Minute, level.Full, "until the third pair is back")
+		w.pass(36 * time.Minute)
+		w.charged(l, 0, 8)
 		w.pass(12 * time.Minute)
 		w.charged(l, 0, 10)
 	})
@@ -336,12 +337,14 @@ func TestCharge_BorrowedPermits(t *testing.T) {
 				}
 				w.granted(l, 1)
 				elsewhere := build(t, w.instance(store.Options{}), k, limits, nil)
-				w.charged(elsewhere, 0, 93)
+				there, err := elsewhere.Charge(w.ctx, 0)
+				require.NoError(t, err)
+				require.Less(t, there.Remaining, int64(96), "without what is left of the last block, 2 or 3")
 				w.charged(l, 0, 96)
 				w.charged(l, 10, 86)
 				w.granted(l, 3)
 				w.charged(l, 0, 83)
-				w.pass(2 * time.Second)
+				w.pass(2 * time.Second) // the rest of a block goes back
 				w.charged(elsewhere, 0, 83)
 			})
 		})
@@ -369,6 +372,7 @@ func TestCharge_Errors(t *testing.T) {
 		_, err := l.Charge(ended, 1)
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, errDead, "the cause")
+		w.charged(l, 1, 9)
 
 		w.Stall(true)
 		soon, stop := context.WithTimeout(w.ctx, 20*time.Millisecond)
@@ -399,10 +403,13 @@ func TestCharge_Errors(t *testing.T) {
 
 func TestCharge_Bounds(t *testing.T) {
 	eachCharger(t, func(t *testing.T, w *world, l made, _ string) {
-		owed := min(int64(math.MaxInt), 2*backend.MaxPermits)
-		require.Positive(t, w.charged(l, math.MaxInt, 10-owed).Full)
-		w.charged(l, math.MaxInt, 10-min(2*owed, 2*backend.MaxPermits))
-		w.charged(l, math.MinInt, 10-min(2*owed, 2*backend.MaxPermits)+min(int64(math.MaxInt), 2*backend.MaxPermits))
+		const most = 2 * backend.MaxPermits
+		once := min(int64(math.MaxInt), most) // an int may have 32 bits
+		twice := min(2*once, most)
+		require.Positive(t, w.charged(l, math.MaxInt, 10-once).Full)
+		w.charged(l, math.MaxInt, 10-twice)
+		w.charged(l, -math.MaxInt, 10-twice+once)
+		w.charged(l, math.MinInt, 10)
 	})
 }
 
@@ -471,6 +478,62 @@ func TestCharge_Reconfigured(t *testing.T) {
 						w.charged(l, -2, 19)
 					}
 				})
+			})
+		}
+	}
+}
+
+// An override of another instance is in force for a charge, and so is its end.
+func TestCharge_Overridden(t *testing.T) {
+	for _, listens := range []bool{true, false} {
+		inWorld(t, func(t *testing.T, w *world) {
+			l := must(w.instance(store.Options{NoListen: !listens}).TokenBucket("it", hourly(10), nil))(t)
+			elsewhere := must(w.instance(store.Options{}).TokenBucket("it", hourly(10), nil))(t)
+			w.charged(l, 4, 6)
+			require.NoError(t, elsewhere.Override(for1h(hourly(50))))
+			w.charged(l, 30, 16)
+			w.pass(time.Hour + time.Second)
+			w.charged(l, 0, -24)
+			w.charged(l, -30, 6)
+		})
+	}
+}
+
+// Only charges of the keys of a shard that is away are lost.
+func TestCharge_ShardIsLost(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.divided()
+		p := w.keys(w.instance(store.Options{}), 10, nil)
+		charge := func(key string) error {
+			_, err := p.Charge(w.ctx, key, 1)
+			return err
+		}
+		require.NoError(t, charge("b/1"))
+		w.FailShard("b", errDead)
+		for range 5 {
+			require.ErrorIs(t, charge("b/1"), store.ErrUnavailable)
+			require.NoError(t, charge("c/1"))
+		}
+		w.FailShard("b", nil)
+		w.pass(2 * time.Second)
+		level, err := p.Charge(w.ctx, "b/1", 1)
+		require.NoError(t, err)
+		require.EqualValues(t, 8, level.Remaining)
+	})
+}
+
+// A backend that panics or ends the goroutine loses the charge, and says so.
+func TestCharge_BackendPanics(t *testing.T) {
+	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
+		for _, rude := range []func(){func() { panic("out of order") }, runtime.Goexit} {
+			inWorld(t, func(t *testing.T, w *world) {
+				l := w.bucket(10, 1, time.Hour, 0, how)
+				w.charged(l, 1, 9)
+				w.hook(func(string) error { rude(); return nil }, nil)
+				_, err := l.Charge(w.ctx, 1)
+				require.ErrorIs(t, err, store.ErrUnavailable)
+				w.hook(nil, nil)
+				w.charged(l, 1, 8)
 			})
 		}
 	}

@@ -46,30 +46,68 @@ func TestNewRules_RefusesConcurrency(t *testing.T) {
 // TestSlots is the recipe of the documentation: slots with a time to live instead of a concurrency limiter.
 func TestSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slots := weir.Must(PerKey(limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{
-			PermitLimit: 2, Window: 5 * time.Minute, SegmentsPerWindow: 10,
-		}), nil))
-		defer func() { _ = slots.Close() }()
-		s := newService(t, nil, Descriptor{Key: "client", Limit: &Limit{Partitioned: slots}})
-		begin := func() bool { return ask(t, s, describe("client", "a")).OverallCode == isOK }
-		end := func() { assert.Equal(t, isOK, ask(t, s, giveBack(1, describe("client", "a"))).OverallCode) }
-		assert.True(t, begin(), "this one is never given back")
+		c := newSlots(t, 2)
+		assert.True(t, c.begin(), "this one is never given back")
 		for range 20 {
 			time.Sleep(10 * time.Second)
-			assert.True(t, begin())
-			assert.False(t, begin())
-			end()
+			assert.True(t, c.begin())
+			assert.False(t, c.begin())
+			c.end() // of the rejected one
+			c.end()
 		}
-		end()
-		end()
-		end()
-		assert.True(t, begin())
-		assert.True(t, begin())
-		assert.False(t, begin(), "giving back more than was taken makes no slots")
 		time.Sleep(5*time.Minute + 30*time.Second)
-		assert.True(t, begin())
-		assert.True(t, begin())
+		assert.True(t, c.begin())
+		assert.True(t, c.begin(), "a pause has ended the slot that was lost")
+		c.end()
+		c.end()
+		c.end()
+		assert.True(t, c.begin())
+		assert.True(t, c.begin())
+		assert.False(t, c.begin(), "giving back more than was taken makes no slots")
 	})
+}
+
+// TestSlots_UnderLoad: a client that always has as many requests in flight as it can has no more of them in the end than in
+// the beginning. If the newest slot went back first, the oldest would end while the requests run, and there would be
+// about a hundred after three hours.
+func TestSlots_UnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newSlots(t, 10)
+		var running []time.Time // when they end
+		for start := time.Now(); time.Since(start) < 3*time.Hour; time.Sleep(time.Second) {
+			for len(running) > 0 && !time.Now().Before(running[0]) {
+				running = running[1:]
+				c.end()
+			}
+			for c.begin() {
+				running = append(running, time.Now().Add(10*time.Second))
+			}
+			c.end() // of the rejected one
+			require.Len(t, running, 10)
+		}
+	})
+}
+
+// slots are what Envoy asks for one client, whose slots live for 5 minutes.
+type slots struct {
+	t *testing.T
+	s *Service
+}
+
+func newSlots(t *testing.T, n int) slots {
+	perClient := weir.Must(PerKey(limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{
+		PermitLimit: n, Window: 5 * time.Minute, SegmentsPerWindow: 10,
+	}), nil))
+	t.Cleanup(func() { _ = perClient.Close() })
+	return slots{t, newService(t, nil, Descriptor{Key: "client", Limit: &Limit{Partitioned: perClient, OnOverrun: OverrunDebt}})}
+}
+
+// begin reports whether a request gets a slot.
+func (c slots) begin() bool { return ask(c.t, c.s, describe("client", "a")).OverallCode == isOK }
+
+// end is at the end of a request, also of a rejected one.
+func (c slots) end() {
+	assert.Equal(c.t, isOK, ask(c.t, c.s, giveBack(1, describe("client", "a"))).OverallCode)
 }
 
 // TestStore: limits of a store are asked at once, a rejected request gives back what it took, and an admitted one takes one
