@@ -160,6 +160,36 @@ func TestStore(t *testing.T) {
 	})
 }
 
+// TestStore_RejectedBefore: a limit in this process protects the store. What it rejects takes nothing from limits of the
+// store, not even from one that would not take it back, and makes one round trip for the answer.
+func TestStore_RejectedBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := storetest.NewMemory()
+		st := weir.Must(store.New(memory, nil))
+		defer func() { _ = st.Close() }()
+		window := weir.Must(st.FixedWindow("window", limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Hour}, &store.LimiterOptions{CacheRejections: true}))
+		gate := newPot(1)
+		bucket := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
+		defer func() { _ = bucket.Close() }()
+		listener := &recorder{}
+		s := newService(t, &ServiceOptions{Listener: listener},
+			Descriptor{Key: "window", Limit: &Limit{Limiter: window}}, Descriptor{Key: "gate", Limit: &Limit{Limiter: bucket}}, potRule("slow gate", gate))
+		assert.Equal(t, isOK, ask(t, s, describe("window", ""), describe("gate", "")).OverallCode)
+		calls := memory.Calls()
+		for range 10 {
+			r := ask(t, s, describe("window", ""), describe("gate", ""))
+			assert.Equal(t, codeList{isOver, isOK, isOver}, codesOf(r))
+			assert.EqualValues(t, 4, r.Statuses[0].LimitRemaining)
+			assert.Positive(t, r.Statuses[0].DurationUntilReset.AsDuration())
+		}
+		assert.Equal(t, calls+10, memory.Calls())
+		assert.Equal(t, codeList{isOver, isOver, isOver}, codesOf(ask(t, s, hits(5, describe("window", "")), describe("gate", ""))))
+		require.Len(t, listener.events, 12)
+		require.ErrorIs(t, listener.events[10].Err, pipeline.ErrRejected)
+		assert.EqualValues(t, 4, window.Statistics().AvailablePermits)
+	})
+}
+
 // TestService_SetRules: a request goes on with the rules it began with, and later ones have the new rules.
 func TestService_SetRules(t *testing.T) {
 	before, after := newPot(5), newPot(5)
