@@ -57,7 +57,10 @@ func TestExact_Hits(t *testing.T) {
 	}
 	assert.Equal(t, isOK, ask(t, s, giveBack(math.MaxUint64, describe("p", ""))).OverallCode)
 	assert.EqualValues(t, 5, p.remaining())
-	assert.Equal(t, isOver, ask(t, s, hits(math.MaxUint64, describe("p", ""))).OverallCode, "also while all are there")
+	r = ask(t, s, hits(math.MaxUint64, describe("p", "")))
+	assert.Equal(t, isOver, r.OverallCode, "also while all are there")
+	assert.Nil(t, r.Statuses[0].DurationUntilReset, "coming back is of no use")
+	assert.Empty(t, r.ResponseHeadersToAdd)
 }
 
 func TestExact_GivenBackStaysSo(t *testing.T) {
