@@ -3,6 +3,7 @@
 // due.
 //
 //	go run ./bench/rls -duration 30s -rounds 3
+//	go run ./bench/rls -target 127.0.0.1:8081
 //
 // In each round all variants run one after the other, so that other work of the machine slows all alike. The table at
 // the end has the medians. The exit code is 1 if weir is slower than promised: p99.9 under 5 ms in process, and under 15 ms
@@ -33,11 +34,19 @@ func main() {
 	flag.IntVar(&o.keys, "keys", 10_000, "how many clients there are, each with its own limit")
 	flag.DurationVar(&o.timeout, "timeout", time.Second, "after how long a request counts as failed")
 	flag.StringVar(&o.only, "only", "", "run only variants whose name contains this")
+	flag.StringVar(&o.target, "target", "", "measure the server at this address instead, which must have the rules of variants.go")
 	flag.Parse()
 	o.seed = 1
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	kept, err := o.run(ctx)
+	kept, err := true, error(nil)
+	if o.target != "" {
+		var r result
+		r, err = o.load.run(ctx, o.target)
+		fmt.Println(r)
+	} else {
+		kept, err = o.run(ctx)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "rls:", err)
 		os.Exit(1)
@@ -50,8 +59,8 @@ func main() {
 // options are the flags of the comparison.
 type options struct {
 	load
-	rounds int
-	only   string
+	rounds       int
+	only, target string
 }
 
 // run measures all variants, and reports whether the promises were kept.

@@ -283,7 +283,7 @@ func parseRequest(t *testing.T, text string) *ratelimitv3.RateLimitRequest {
 			require.NoError(t, err)
 			d.HitsAddend = wrapperspb.UInt64(n)
 		}
-		for _, pair := range strings.Split(pairs, ",") {
+		for pair := range strings.SplitSeq(pairs, ",") {
 			key, value, ok := strings.Cut(pair, "=")
 			require.True(t, ok, text)
 			d.Entries = append(d.Entries, &commonv3.RateLimitDescriptor_Entry{Key: key, Value: value})
