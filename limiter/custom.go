@@ -66,6 +66,12 @@ type LeaseCounter interface {
 	Remaining(n int, tag int64) (left int64, ok bool)
 }
 
+// A LeaseLeveler is a [LeaseOwner] that knows the level of its limiter right after a grant.
+type LeaseLeveler interface {
+	// Level returns the level right after the grant; see [Lease.Level]. ok reports whether it is known.
+	Level(n int, tag int64) (level Level, ok bool)
+}
+
 // A Granter makes leases for a custom limiter that grants often: unlike [GrantedRefundable], it allocates nothing for a
 // lease. Make one for each owner with [NewGranter]; the zero Granter is not usable. It is safe for concurrent use.
 type Granter struct{ by LeaseOwner }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -103,6 +104,38 @@ func TestLease_Remaining(t *testing.T) {
 	assert.True(t, ok)
 	assert.EqualValues(t, math.MaxInt32-1, left, "the most that a lease has room for, also where an int has 32 bits")
 	assert.Zero(t, testing.AllocsPerRun(100, func() { _ = limiter.RejectedKnowing(1, "", 1) }))
+}
+
+// levelBooks knows what is left, and when all is back.
+type levelBooks struct{ books }
+
+func (*levelBooks) Level(n int, tag int64) (limiter.Level, bool) {
+	if tag == 0 {
+		return limiter.Level{}, false
+	}
+	return limiter.Level{Remaining: tag - int64(n), Full: time.Second}, true
+}
+
+func TestLease_Level(t *testing.T) {
+	lease := limiter.NewGranter(&levelBooks{}).Grant(2, 7)
+	for _, l := range []limiter.Lease{lease, limiter.ReasonKey.With(lease, "kept")} {
+		level, ok := l.Level()
+		assert.True(t, ok)
+		assert.Equal(t, limiter.Level{Remaining: 5, Full: time.Second}, level)
+	}
+	mine, err := limiter.NewUnlimited().TryAcquire(t.Context(), 1)
+	require.NoError(t, err)
+	for why, l := range map[string]limiter.Lease{
+		"the owner does not know it for this lease": limiter.NewGranter(&levelBooks{}).Grant(2, 0),
+		"this owner never knows it":                 limiter.NewGranter(&books{}).Grant(2, 7),
+		"a limiter of this package":                 mine,
+		"the zero lease":                            {},
+		"rejected":                                  limiter.RejectedKnowing(1, "no", 3),
+	} {
+		level, ok := l.Level()
+		assert.False(t, ok, why)
+		assert.Zero(t, level, why)
+	}
 }
 
 type granting struct{ by *limiter.Granter }

@@ -164,6 +164,19 @@ func (l Lease) Remaining() (n int64, ok bool) {
 	return 0, false
 }
 
+// Level returns how many permits the limiter had right after the grant, and the time until all of them are back. ok is
+// false if the lease was rejected, or if the limiter does not know it without being asked again; then call
+// [Charger.Charge] with 0. The limiters of package store know it, this package's do not, and custom limiters can; see
+// [LeaseLeveler].
+func (l Lease) Level() (level Level, ok bool) {
+	if g, is := l.source().(*Granter); is && l.Acquired() {
+		if leveler, is := g.by.(LeaseLeveler); is {
+			return leveler.Level(l.n, l.tag)
+		}
+	}
+	return Level{}, false
+}
+
 // Release ends the work that the permits were for. A concurrency limiter lends its permits and gets them back; windows
 // and buckets spend theirs, and Release does nothing. It also does nothing on a rejected lease, after the first call,
 // and after the limiter was closed.

@@ -118,6 +118,18 @@ func (o *blockOwner) Remaining(int, int64) (int64, bool) {
 	return max(ks.lastAnswer.free(), 0) + ks.dropUsedBlocks(time.Now()), true
 }
 
+// Level is that of the store at its last answer, with what the blocks have left.
+func (o *blockOwner) Level(int, int64) (limiter.Level, bool) {
+	ks := (*keyState)(o)
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	if ks.lastAnswer.def == nil {
+		return limiter.Level{}, false
+	}
+	now := time.Now()
+	return limiter.Level{Remaining: ks.lastAnswer.free() + ks.dropUsedBlocks(now), Full: ks.lastAnswer.untilFull(now)}, true
+}
+
 // Refund puts permits back into their block if the block exists and no tick has passed since the grant. It lowers next, so
 // the block's highest positions are granted again, and the grants that follow the refunded one count as having its
 // positions. If a tick had passed, it could have restored these positions before the later grants were made, which would

@@ -107,12 +107,12 @@ func (ks *keyState) nextBlockRequest(n int) backend.Request {
 // blockFetched processes the answer.
 func (ks *keyState) blockFetched(b *blockFetch, q *call) {
 	c, l := ks.c, &ks.blocks
-	ks.learn(q)
+	newest := ks.learn(q)
 	current := c.inForce.Load().Definition == q.def && !c.closed.Load()
 	switch ask := q.requests[0]; {
 	case q.granted[0] == backend.Rejected:
 		b.rejected, b.wait = true, q.untilAvailable(ask.Min)
-		if current {
+		if current && newest {
 			ks.rejection = rememberedRejection{least: b.least, until: q.sent.Add(b.wait)}
 		}
 	case !ask.Block:

@@ -21,6 +21,7 @@ var kinds = []limitertest.Kind{
 type shared interface {
 	limiter.Limiter
 	limiter.Peeker
+	limiter.Charger
 	limiter.StatisticsProvider
 	Close() error
 }
@@ -60,6 +61,7 @@ type oneKey struct {
 type partitioned interface {
 	limiter.Partitioned[string]
 	limiter.KeyPeeker
+	limiter.PartitionedCharger[string]
 }
 
 func oneKeyOf[O any](p interface {
@@ -92,6 +94,10 @@ func (o oneKey) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 
 func (o oneKey) Peek(ctx context.Context, n int) (limiter.Lease, error) {
 	return o.PeekKey(ctx, theKey, n)
+}
+
+func (o oneKey) Charge(ctx context.Context, n int) (limiter.Level, error) {
+	return o.partitioned.Charge(ctx, theKey, n)
 }
 
 func (o oneKey) Statistics() limiter.Statistics {
@@ -138,6 +144,10 @@ func (i inTurn) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 }
 
 func (i inTurn) Peek(ctx context.Context, n int) (limiter.Lease, error) { return i.one().Peek(ctx, n) }
+
+func (i inTurn) Charge(ctx context.Context, n int) (limiter.Level, error) {
+	return i.one().Charge(ctx, n)
+}
 
 func (i inTurn) Statistics() limiter.Statistics {
 	all := i.all[0].Statistics()

@@ -12,8 +12,8 @@ type grant struct {
 	c        *core
 	key      string
 	granter  limiter.Granter
-	left     int64 // right after the grant
-	noRefund bool  // see LimiterOptions.CacheRejections
+	level    limiter.Level // right after the grant
+	noRefund bool          // see LimiterOptions.CacheRejections
 
 	mu      sync.Mutex
 	parts   []grantPart  // the newest last
@@ -30,7 +30,7 @@ type grantPart struct {
 func newGrant(q *call, i int) limiter.Lease {
 	g := &grant{
 		c: q.c, key: q.key, onePart: [1]grantPart{{q.def, q.granted[i], q.receipts[i]}},
-		left: max(q.def.Permits-q.receipts[i].Missing, 0), noRefund: q.c.o.CacheRejections,
+		level: q.levelAfter(i), noRefund: q.c.o.CacheRejections,
 	}
 	g.parts, g.granter = g.onePart[:], *limiter.NewGranter(g) // one allocation, because every grant makes one
 	return g.granter.Grant(int(q.granted[i]), 0)
@@ -40,7 +40,10 @@ func newGrant(q *call, i int) limiter.Lease {
 func (g *grant) Release(int, int64) {}
 
 // Remaining returns what was left when the store decided.
-func (g *grant) Remaining(int, int64) (int64, bool) { return g.left, true }
+func (g *grant) Remaining(int, int64) (int64, bool) { return max(g.level.Remaining, 0), true }
+
+// Level returns the level right after the grant.
+func (g *grant) Level(int, int64) (limiter.Level, bool) { return g.level, true }
 
 // Refund gives back, in the background, what time has not restored.
 func (g *grant) Refund(int, int64) {

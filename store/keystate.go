@@ -111,19 +111,23 @@ func (c *core) remember(q *call, n int64) {
 		return
 	}
 	defer ks.mu.Unlock()
-	ks.learn(q)
-	if c.o.CacheRejections && c.inForce.Load().Definition == q.def { // else the rejection was by limits that were replaced
+	if ks.learn(q) && c.o.CacheRejections && c.inForce.Load().Definition == q.def { // else the rejection was by limits that were replaced
 		// The wait counts from when the request was sent, which was before the decision, so no caller is rejected for too
 		// long.
 		ks.rejection = rememberedRejection{least: max(n, 1), until: q.sent.Add(q.untilAvailable(n))}
 	}
 }
 
-// learn keeps an answer unless a later one is known. The keyState is locked.
-func (ks *keyState) learn(q *call) {
-	if !q.sent.Before(ks.lastAnswer.sent) {
-		ks.lastAnswer = answerState{def: q.def, state: q.state, now: q.now, sent: q.sent, got: time.Now()}
+// learn keeps an answer unless a later one is known. It reports whether the store has decided it after all that are known:
+// a rejection must not be remembered from before permits were given back. The keyState is locked.
+func (ks *keyState) learn(q *call) (newest bool) {
+	last := &ks.lastAnswer
+	if q.sent.Before(last.sent) {
+		return false
 	}
+	newest = last.def == nil || q.now >= last.now
+	*last = answerState{def: q.def, state: q.state, now: q.now, sent: q.sent, got: time.Now()}
+	return newest
 }
 
 // An answerState is the store's last answer about a key.
@@ -151,6 +155,11 @@ func (a *answerState) available(n int64, now time.Time) bool {
 	return a.def.Wait(a.def.Advance(a.state, at), at, n) == 0
 }
 
+// untilFull returns how long it takes until all permits are back.
+func (a *answerState) untilFull(now time.Time) time.Duration {
+	return max(untilFull(a.def, a.state, a.now)-now.Sub(a.got), 0)
+}
+
 // free returns how many permits were available at the answer.
 func (a *answerState) free() int64 { return a.def.Permits - a.state.Missing }
 
@@ -165,6 +174,16 @@ type rememberedRejection struct {
 func (r *rememberedRejection) covers(n int, now time.Time) bool {
 	return weight(n) >= r.least && now.Before(r.until)
 }
+
+// endBy makes the rejection end at a moment, unless it ends before.
+func (r *rememberedRejection) endBy(at time.Time) {
+	if at.Before(r.until) {
+		r.until = at
+	}
+}
+
+// remembersRejections reports whether keys are rejected without asking the store.
+func (c *core) remembersRejections() bool { return c.o.CacheRejections || c.o.Block > 1 }
 
 const (
 	// maxKeyBytes is the length of the longest key that is stored as it is. A longer key is stored as hashPrefix and its

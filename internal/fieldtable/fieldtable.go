@@ -74,7 +74,7 @@ func (w Words) Tables(d *Definition, path string) map[string]string {
 
 func (w Words) addTables(all map[string]string, d *Definition, path string) {
 	d = d.element()
-	if d.Type != "object" {
+	if d.Type != "object" || d.open() {
 		return
 	}
 	all[path] = w.Table(&Definition{Properties: d.Properties, Required: d.Required}, path)
@@ -92,6 +92,9 @@ func (d *Definition) names() []string {
 		slices.DeleteFunc(names, required),
 	)
 }
+
+// open reports whether anything can be in the mapping.
+func (d *Definition) open() bool { return string(d.Named) == "true" }
 
 // element returns what is in a list, or in a map by name, or d itself.
 func (d *Definition) element() *Definition {
@@ -141,6 +144,8 @@ func (d *Definition) container(path string) string {
 	mapping := "[mapping](#" + strings.ReplaceAll(path, ".", "") + ")"
 	several := strings.Replace(mapping, "mapping", "mappings", 1)
 	switch {
+	case d.open():
+		return "mapping"
 	case d.Items != nil && element.Type == "object" && path != "":
 		return "list of " + several
 	case d.Items != nil:

@@ -19,6 +19,7 @@ const schema = `{"$defs": {
 		"hosts": {"type": "object", "additionalProperties": {"type": "object", "properties": {"ratio": {"type": "number", "exclusiveMinimum": 0}}}},
 		"rules": {"type": "array", "items": {"type": "object"}},
 		"names": {"type": "array", "items": {"type": "string"}},
+		"labels": {"type": "object", "additionalProperties": true, "description": "Whatever is written."},
 		"tls": {"type": "object", "additionalProperties": false, "properties": {"file": {"type": "string"}}}
 	}},
 	"plain": {"type": "object", "description": "Nothing to set."}
@@ -32,6 +33,7 @@ func TestWords(t *testing.T) {
 		"server": "| field | value | |\n|---|---|---|\n" +
 			"| `to` | text | **Required.** Where. |\n" +
 			"| `hosts` | names and [mappings](#serverhosts) |  |\n" +
+			"| `labels` | mapping | Whatever is written. |\n" +
 			"| `mode` | `a` or `b` |  |\n" +
 			"| `names` | list |  |\n" +
 			"| `on` | `true` or `false` | Whether it runs. |\n" +

@@ -87,7 +87,7 @@ const (
 	// OpCharge takes Max permits even if they are not available.
 	OpCharge
 	// OpRefund gives back up to Max permits of the grant that Receipt identifies, except permits that time has restored.
-	// It is never rejected.
+	// It is never rejected. See also [AnyGrant].
 	OpRefund
 	// OpReturnBlock gives back up to Max unused permits of a block. A token bucket accepts them only if nothing was
 	// taken since.
@@ -99,6 +99,11 @@ type Receipt struct {
 	Tick    int64
 	Missing int64
 }
+
+// AnyGrant returns a receipt with which [OpRefund] gives back up to Max permits of a bucket or fixed window, whichever
+// grants have taken them; see also [State.RefundFloor]. A sliding window must know the segment, so such a request gives
+// back nothing. Stores need no code for it: its Tick is later than that of any state, and its Missing is not less.
+func AnyGrant() Receipt { return Receipt{Tick: 1 << 60, Missing: maxDebt} }
 
 // Rejected stands in Batch.Granted for a [Request] that was rejected.
 const Rejected int64 = -1

@@ -3,12 +3,13 @@ package weirrls
 import (
 	"time"
 
+	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/limiter"
 )
 
 // A Domain has the rules for the requests that name it.
 type Domain struct {
-	Name        string
+	Name        string // Required.
 	Descriptors []Descriptor
 }
 
@@ -16,21 +17,26 @@ type Domain struct {
 // depth where it stands: the first entry for a Descriptor of a [Domain], the second one for a Descriptor in that, and so
 // on. Of the rules of one level these are tried, in this order:
 //
-//  1. the one with the entry's Key and Value;
-//  2. the first whose Value has a *, which stands for any number of characters, and matches;
-//  3. the one with the Key and no Value: it has a counter for each value.
+//  1. the one with the entry's key and value;
+//  2. the first one with a * that matches; a * stands for any number of characters;
+//  3. the one with the entry's key and no Value.
 //
 // A limit applies only to a descriptor that ends where the rule stands.
+//
+// As in envoyproxy/ratelimit, a rule is known by its Key and Value joined with an underscore, and an entry is looked up by
+// that name. So a * in a Key is a pattern, too, and the rules {Key: "a_b"} and {Key: "a", Value: "b"} are the same: to
+// have both at one level is an error, and either is the rule for an entry with the key a_b.
 type Descriptor struct {
 	Key   string // Required.
 	Value string
 	// Limit is nil if only rules further in have limits.
 	Limit       *Limit
 	Descriptors []Descriptor
-	// ShareThreshold makes all values that match a Value with a * share one counter.
+	// ShareThreshold makes all values that match a rule with a * share one counter.
 	ShareThreshold bool
 	// DetailedMetric and ValueToMetric put the values of a descriptor into the names of events and measurements: those
-	// of all its entries, or that of this one.
+	// of all its entries, or that of this one. A rule has up to 1000 such names at a time; the events of further values
+	// have the path of the rule, as have those of names of more than 256 bytes.
 	DetailedMetric, ValueToMetric bool
 	// Metadata is returned with the answer if the limit does not reject; see [ServiceOptions.DynamicMetadata]. Its values
 	// are those of JSON.
@@ -38,16 +44,34 @@ type Descriptor struct {
 }
 
 // A Limit is what a rule limits by. Exactly one of Limiter, Partitioned, Window and Unlimited must be set.
+//
+// # Concurrency
+//
+// Permits of a concurrency limiter would have to come back when the request ends, which the protocol does not report;
+// [NewRules] refuses one. Slots are a sliding window instead, whose Window is their time to live:
+//
+//	slots, err := weirrls.PerKey(limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{
+//		PermitLimit: 10, Window: 5 * time.Minute, SegmentsPerWindow: 10,
+//	}), nil)
+//	…
+//	weirrls.Descriptor{Key: "client", Limit: &weirrls.Limit{Partitioned: slots}}
+//
+// Envoy takes a slot when the request comes, and gives it back at the end by a second descriptor with apply_on_stream_done,
+// hits_addend 1 and is_negative_hits. The newest slot goes back first, so one that an Envoy never gives back, because
+// it has died, ends at its time.
 type Limit struct {
 	// Name is the limit's name in answers, in events, and in Replaces of other limits. The default for events is the path
-	// of the rule.
+	// of the rule, such as "tenant.path_/reports/*".
 	Name string
 	// Replaces has names of limits that do not apply to a request to which this limit applies.
 	Replaces []string
 
 	// Limiter is shared by all values of the descriptor.
 	Limiter limiter.Limiter
-	// Partitioned has a limiter for each counter; see [PerKey].
+	// Partitioned has a limiter for each counter; see [PerKey]. Each combination of values is a counter of its own,
+	// except where ShareThreshold is set. Its key has all entries of the descriptor, such as "tenant=a,path=/reports/1".
+	// It has no domain: rules that have the same Partitioned share the counters of equal descriptors. A key of more than
+	// 256 bytes is replaced by its SHA-256.
 	Partitioned limiter.Partitioned[string]
 	// Window counts as envoyproxy/ratelimit does.
 	Window *Window
@@ -58,43 +82,34 @@ type Limit struct {
 	Shadow bool
 	// Quota makes the limit reject only together with all other limits of the request that have Quota.
 	Quota bool
-	// OnOverrun says what a request takes that asks for more than is left.
+	// OnOverrun says what a request takes that asks for more than is left. It needs a limiter that is a
+	// [limiter.Charger], and must not be set for a Window, which always counts.
 	OnOverrun Overrun
-	// FailOpen admits a request if the limiter cannot decide. The outage policy of a store's limiter comes first.
+	// FailOpen admits a request if the limiter cannot decide: it returns an error, panics, or is closed, or its store is
+	// away. The outage policy of a store's limiter comes first. By default such a request is over the limit. A request
+	// for more than the limiter can ever grant is over the limit in any case.
 	FailOpen bool
-	// Requests and Per are what the answer tells about the limit. The defaults are those of the limiter, if it is one of
-	// packages limiter and store.
+	// Requests and Per are what the answer tells about a Limiter or Partitioned; they limit nothing. The defaults are the
+	// limits in force if it is a token bucket or a window of packages limiter and store. They are not known for a limiter
+	// that [PerKey] makes; without Requests the answer has no current_limit then.
 	Requests uint32
 	Per      time.Duration
 }
 
-// A Window is a limit as envoyproxy/ratelimit has it. Windows begin at whole units since 1970. The hits of a rejected request are
-// counted, and a request with hits_addend 0 is rejected only when more than RequestsPerUnit were counted. The counters
-// are those of [ServiceOptions.Counters].
+// A Window is a limit as envoyproxy/ratelimit has it. Windows begin at whole units since 1970, by the clock of this
+// machine. The hits of a rejected request are counted, and a request with hits_addend 0 is rejected only when more than
+// RequestsPerUnit were counted. The counters are those of [ServiceOptions.Counters]. Windows of equal descriptors in one
+// domain share a counter if their units are equal, also with the limits that requests bring with them.
 type Window struct {
 	RequestsPerUnit uint32
-	Unit            Unit
+	Unit            Unit // Required.
 }
-
-// A Unit is the length of a [Window]. The zero Unit is not usable.
-type Unit uint8
-
-// The units. A month has 30 days and a year has 365, as for envoyproxy/ratelimit.
-const (
-	Second Unit = iota + 1
-	Minute
-	Hour
-	Day
-	Week
-	Month
-	Year
-)
 
 // An Overrun says what a request takes that asks for more than is left. The protocol cannot say whether a request asks or
 // reports what has been used already, as Envoy does at the end of a stream with apply_on_stream_done.
 type Overrun uint8
 
-// The kinds of overruns.
+// The kinds of overruns. Their text forms are "nothing", "debt" and "rest".
 const (
 	// OverrunNothing takes nothing. It is the default.
 	OverrunNothing Overrun = iota
@@ -105,19 +120,21 @@ const (
 	OverrunRest
 )
 
+var overrunTexts = textenum.Texts[Overrun]{Package: "weirrls", Type: "Overrun", Texts: []string{
+	OverrunNothing: "nothing", OverrunDebt: "debt", OverrunRest: "rest",
+}}
+
+// String returns the text form, or Overrun(n) for any other number.
+func (o Overrun) String() string { return overrunTexts.String(o) }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (o Overrun) MarshalText() ([]byte, error) { return overrunTexts.Marshal(o) }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (o *Overrun) UnmarshalText(text []byte) error { return overrunTexts.Unmarshal(o, text) }
+
 // Rules are the domains of a service, ready for requests. They are not changed; [Service.SetRules] replaces them. They
 // own no limiter.
 type Rules struct {
 	domains map[string]*domain
-}
-
-type domain struct{}
-
-// NewRules returns rules of some domains. The error is a [weir.OptionsError] with everything that is wrong.
-func NewRules(domains ...Domain) (*Rules, error) { panic("not written yet") }
-
-// PerKey returns a limiter that has one made by factory for each counter of a rule, for [Limit.Partitioned]. If o is
-// nil, the defaults of [limiter.PartitionedOptions] apply.
-func PerKey(factory limiter.Factory[string], o *limiter.PartitionedOptions) (*limiter.PartitionedLimiter[string, string], error) {
-	panic("not written yet")
 }

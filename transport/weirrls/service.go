@@ -2,69 +2,135 @@ package weirrls
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/isnil"
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/store"
 )
 
 // ServiceOptions are the options of [NewService]. The zero value has the defaults.
 type ServiceOptions struct {
 	// Counters count the requests of each [Window], and of limits that requests bring with them. The default is
-	// [NewCounters] without options.
+	// [NewCounters] without options. The service does not own them.
 	Counters Counters
-	// OverridesCountRejected counts the hits of rejected requests against limits that requests bring with them, as those of a
-	// Window are. By default a rejected request costs nothing there, too.
+	// OverridesCountRejected counts the hits of rejected requests against limits that requests bring with them, as those of
+	// a Window are. By default a rejected request costs nothing there, too: its hits are counted only until they are
+	// taken back.
 	OverridesCountRejected bool
-	// Shadow sets [Limit.Shadow] of all limits; Quota sets [Limit.Quota].
-	Shadow, Quota bool
-	// CountersFailOpen admits requests while Counters cannot count. By default they are rejected.
+	// CountersFailOpen admits requests while Counters cannot count. By default they are over the limit. For a Window,
+	// [Limit.FailOpen] does the same.
 	CountersFailOpen bool
-	// Headers adds ratelimit-limit, ratelimit-remaining and ratelimit-reset of the tightest limit to every answer.
+	// Shadow makes the overall code OK for every request. The statuses of the descriptors and the headers of Headers say
+	// what would have been. Events are those of [Limit.Shadow].
+	Shadow bool
+	// Quota makes a request over the limit only if all of its descriptors are. A descriptor that no limit applies to is
+	// never over.
+	Quota bool
+	// Headers adds RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset of the tightest limit to every answer, as
+	// envoyproxy/ratelimit does.
 	Headers bool
 	// Problem makes the body of a rejected request application/problem+json. By default it has no body.
 	Problem bool
 	// DynamicMetadata returns the domain, the descriptors and the Metadata of the limits that did not reject.
 	DynamicMetadata bool
 	// Listener receives the decisions, as the events and measurements of strategies/ratelimit. The name of the pipeline
-	// is that of the domain, and the name of the strategy that of the limit. If nil, nothing is reported.
+	// is that of the domain, and the name of the strategy that of the limit; limits that requests bring with them are
+	// called "override". If nil, nothing is reported. A panic in it is logged and changes no answer.
 	Listener pipeline.Listener
-}
-
-// Counters count the hits of windows that begin at whole units since 1970.
-type Counters interface {
-	// Count adds n to the counter of a key in the unit of that length that runs now, and returns the sum. n can be below
-	// 0; the sum does not fall below 0.
-	Count(ctx context.Context, unit Unit, key string, n int64) (sum int64, err error)
-}
-
-// CountersOptions are the options of [NewCounters].
-type CountersOptions struct {
-	// MaxKeys bounds the counters of each unit. The default is 100,000.
-	MaxKeys int
 }
 
 // A Service is a RateLimitService. Make it with [NewService]. It is safe for concurrent use.
 type Service struct {
 	ratelimitv3.UnimplementedRateLimitServiceServer
+
 	options ServiceOptions
+	events  events
+	memory  *memoryCounters // options.Counters, if they are in this process
+	shared  bool            // options.Counters take a round trip
+
+	setting sync.Mutex // held by SetRules
+	current atomic.Pointer[rulesInForce]
 }
 
-// NewService returns a service with some rules. If o is nil, the defaults apply.
-func NewService(rules *Rules, o *ServiceOptions) (*Service, error) { panic("not written yet") }
+// rulesInForce are the rules of a service, and the names of events that it has used for them.
+type rulesInForce struct {
+	rules *Rules
+	names map[*rule]*nameSet
+}
 
-// SetRules replaces the rules. Requests that have begun go on with the rules they began with.
-func (s *Service) SetRules(rules *Rules) { panic("not written yet") }
+// NewService returns a service with some rules. If o is nil, the defaults apply. The error is a [weir.OptionsError].
+func NewService(rules *Rules, o *ServiceOptions) (*Service, error) {
+	s := &Service{}
+	if o != nil {
+		s.options = *o
+	}
+	var problems validate.Problems
+	if rules == nil {
+		problems.Add("rules", nil, "must not be nil")
+	}
+	switch c := s.options.Counters; {
+	case c == nil:
+		s.options.Counters = weir.Must(NewCounters(nil))
+	case isnil.Value(c):
+		problems.Add("Counters", nil, "must not be a nil pointer")
+	}
+	if err := problems.Err("weirrls"); err != nil {
+		return nil, err
+	}
+	s.memory, _ = s.options.Counters.(*memoryCounters)
+	s.shared = s.memory == nil
+	s.events = newEvents(s.options.Listener)
+	s.SetRules(rules)
+	return s, nil
+}
+
+// SetRules replaces the rules. Requests that have begun go on with the rules they began with. If rules is nil, the rules
+// stay as they are.
+func (s *Service) SetRules(rules *Rules) {
+	if rules == nil {
+		return
+	}
+	s.setting.Lock()
+	defer s.setting.Unlock()
+	next := &rulesInForce{rules: rules}
+	if s.events.listener != nil {
+		next.names = namesOf(rules, s.current.Load())
+	}
+	s.current.Store(next)
+}
 
 // ShouldRateLimit decides about a request of Envoy. It does not queue.
+//
+// The error is a gRPC status: InvalidArgument for a request without a domain or without descriptors, and that of ctx if
+// it ended before there was a decision. What other limits had granted by then stays taken, as Envoy can have let the
+// request pass after its timeout. Everything else is a decision and has no error.
 func (s *Service) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
-	panic("not written yet")
+	switch {
+	case r.GetDomain() == "":
+		return nil, status.Error(codes.InvalidArgument, "weirrls: domain must be set")
+	case len(r.GetDescriptors()) == 0:
+		return nil, status.Error(codes.InvalidArgument, "weirrls: descriptors must have at least one descriptor")
+	}
+	d := newDecision(ctx, s, r)
+	finished := false
+	defer func() { d.end(finished) }()
+	d.prepare()
+	d.ask()
+	if d.gone() {
+		finished = true
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	d.decide()
+	d.settle()
+	response := d.response()
+	d.report()
+	finished = true
+	return response, nil
 }
-
-// NewCounters returns counters in this process.
-func NewCounters(o *CountersOptions) (Counters, error) { panic("not written yet") }
-
-
-// NewSharedCounters returns counters that all programs with the same store share.
-func NewSharedCounters(s *store.Store, o *CountersOptions) (Counters, error) { panic("not written yet") }

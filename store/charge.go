@@ -1,0 +1,196 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/weir-go/weir/internal/saturate"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store/backend"
+)
+
+// Charge takes n permits that the work has already used, even if fewer are available; see [limiter.Charger]. If n is
+// negative, it gives back -n permits, and if n is 0, it returns the level and takes nothing. A concurrency limiter returns
+// [errors.ErrUnsupported].
+//
+// Charge makes one call to the store, and shares the round trip with other calls as TryAcquire does. To give permits back
+// to a sliding window, it makes two calls, and more if the permits were taken in more than 64 segments or others give back
+// the same ones at the same time. Of a bucket with LimiterOptions.Block, only what was taken since an instance last borrowed
+// a block can be given back. Other instances that remember rejections (CacheRejections, Block) learn of permits that were
+// given back only when these rejections end.
+//
+// The level is that right after the charge, by the store. With Block, what this instance has borrowed counts as remaining,
+// as it does in Lease.Remaining and Statistics, but as taken in Full. The charge is taken from the store, not from what was
+// borrowed.
+//
+// A charge that cannot be sent is lost; it is not sent later. With [FailClosed] and with [FailOpen], the error wraps
+// [ErrUnavailable]; if the store has not answered in time, it can have counted the charge nevertheless. With
+// [FallBackLocally], the limiter in the process is charged instead, and the level is its level. If ctx ends first, the error
+// is that of [Limiter.TryAcquire], but a charge that was already sent counts. A program that reports usage at the end of a
+// request should pass a context that does not end with the request; see [context.WithoutCancel].
+func (l *Limiter[O]) Charge(ctx context.Context, n int) (limiter.Level, error) {
+	return l.c.charge(ctx, "", n)
+}
+
+// Charge is [Limiter.Charge] for a key.
+func (p *Partitioned[O]) Charge(ctx context.Context, key string, n int) (limiter.Level, error) {
+	return p.c.charge(ctx, key, n)
+}
+
+// charge is Charge for a key.
+func (c *core) charge(ctx context.Context, key string, n int) (limiter.Level, error) {
+	switch {
+	case c.leased:
+		return limiter.Level{}, fmt.Errorf("store: %w: limiter %q lends its permits, and cannot be charged", errors.ErrUnsupported, c.name)
+	case ctx.Err() != nil:
+		return limiter.Level{}, contextError(ctx)
+	case c.closed.Load():
+		return limiter.Level{}, limiter.ErrClosed
+	}
+	key = storedKey(key)
+	level, err := c.chargeInStore(ctx, key, int64(n))
+	switch {
+	case err == nil:
+		return level, nil
+	case !errors.Is(err, ErrUnavailable):
+		return limiter.Level{}, err
+	case c.closed.Load():
+		return limiter.Level{}, limiter.ErrClosed
+	case c.o.Outage == FallBackLocally:
+		return c.fallback.charge(c, key, n, err)
+	}
+	return limiter.Level{}, err
+}
+
+// chargeInStore charges n permits in the store.
+func (c *core) chargeInStore(ctx context.Context, key string, n int64) (limiter.Level, error) {
+	ask := backend.Request{} // asks whether any permit is available, and takes none
+	switch {
+	case n > 0:
+		ask = backend.Request{Op: backend.OpCharge, Max: n}
+	case n < 0:
+		n = max(n, -math.MaxInt64)
+		ask = backend.Request{Op: backend.OpRefund, Max: -n, Receipt: backend.AnyGrant()}
+	}
+	q, err := c.ask(ctx, key, ask)
+	if err != nil {
+		return limiter.Level{}, err
+	}
+	var gaveBack int64
+	if n < 0 {
+		if q, gaveBack, err = c.giveBackNewest(ctx, q, -n); err != nil {
+			return limiter.Level{}, err
+		}
+	}
+	if n != 0 {
+		c.s.count.decisions.Add(1)
+	}
+	level := c.learnLevel(q, gaveBack > 0)
+	q.recycle()
+	return level, nil
+}
+
+const (
+	// giveBackSegments is to how many segments of a sliding window one call gives permits back. Stores look for each
+	// segment among all.
+	giveBackSegments = 64
+	// giveBackCalls bounds how many calls give back. Only if others give back permits of the same segments at the same
+	// time, more would be needed.
+	giveBackCalls = backend.MaxSegments/giveBackSegments + 5
+)
+
+// giveBackNewest gives n permits back, those that were taken last. q is the answer to an [backend.OpRefund] for
+// [backend.AnyGrant], which has given back what can be given back to a bucket or fixed window, and nothing to a sliding
+// window. The segments of a sliding window are known from the answer, and they are refunded one by one, the newest first.
+// The result is the last answer, and how much was given back.
+func (c *core) giveBackNewest(ctx context.Context, q *call, n int64) (last *call, gaveBack int64, err error) {
+	gaveBack = q.granted[0]
+	for range giveBackCalls {
+		if q.def.Kind != backend.KindSlidingWindow || gaveBack >= n || q.state.Missing <= 0 {
+			break
+		}
+		key, refunds := q.key, newestSegments(q.state, n-gaveBack)
+		q.recycle()
+		// If the limits have changed meanwhile, a receipt can be of another segment. At most n are given back nevertheless.
+		if q, err = c.ask(ctx, key, refunds...); err != nil {
+			if gaveBack > 0 {
+				c.wakeKey(key)
+			}
+			return nil, gaveBack, err
+		}
+		for _, refunded := range q.granted {
+			gaveBack += refunded
+		}
+	}
+	return q, gaveBack, nil
+}
+
+// newestSegments returns refunds of n permits to the newest segments of a sliding window, or of as many as were taken in
+// giveBackSegments of them.
+func newestSegments(s backend.State, n int64) (refunds []backend.Request) {
+	for i := len(s.Taken) - 1; i >= 0 && n > 0 && len(refunds) < giveBackSegments; i-- {
+		t := s.Taken[i]
+		part := min(n, t.Permits)
+		refunds = append(refunds, backend.Request{Op: backend.OpRefund, Max: part, Receipt: backend.Receipt{Tick: t.Tick}})
+		n -= part
+	}
+	return refunds
+}
+
+// levelAfter returns the level right after a request. The state is that after all requests of the round trip.
+func (q *call) levelAfter(i int) limiter.Level {
+	s := q.state
+	s.Missing = q.receipts[i].Missing
+	return limiter.Level{Remaining: q.def.Permits - s.Missing, Full: untilFull(q.def, s, q.now)}
+}
+
+func untilFull(d *backend.Definition, s backend.State, now int64) time.Duration {
+	return duration(max(saturate.Add(d.FullAt(s), -now), 0))
+}
+
+// learnLevel keeps the answer to a charge, so that neither a remembered rejection nor a waiting caller waits for permits
+// that are there. It returns the level after the last request.
+func (c *core) learnLevel(q *call, gaveBack bool) limiter.Level {
+	level := q.levelAfter(len(q.requests) - 1)
+	// An answer from before the permits were given back may be remembered only later; see remember.
+	ks := c.keys.lock(q.key, gaveBack && c.remembersRejections())
+	if ks == nil {
+		return level
+	}
+	defer ks.mu.Unlock()
+	borrowed := ks.dropUsedBlocks(time.Now())
+	switch {
+	case ks.learn(q):
+		ks.rejection.endBy(q.sent.Add(q.untilAvailable(ks.rejection.least - borrowed)))
+	case gaveBack:
+		ks.rejection = rememberedRejection{}
+	}
+	if gaveBack {
+		ks.wake()
+	}
+	level.Remaining = min(level.Remaining+borrowed, q.def.Permits)
+	return level
+}
+
+// charge charges the limiter in the process. reason is why the store could not be asked.
+func (f *fallback) charge(c *core, key string, n int, reason error) (limiter.Level, error) {
+	local := f.current(c)
+	if local == nil {
+		return limiter.Level{}, limiter.ErrClosed
+	}
+	charger, ok := any(local).(limiter.PartitionedCharger[string])
+	if !ok {
+		return limiter.Level{}, reason
+	}
+	level, err := charger.Charge(context.Background(), key, n)
+	if err != nil { // the limiter was closed just now
+		return limiter.Level{}, reason
+	}
+	if n != 0 {
+		c.s.count.outages.Add(1)
+	}
+	return level, nil
+}

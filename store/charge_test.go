@@ -1,0 +1,549 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/limitertest"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
+)
+
+var (
+	_ limiter.Charger                    = (*store.TokenBucket)(nil)
+	_ limiter.PartitionedCharger[string] = (*store.PartitionedTokenBucket)(nil)
+)
+
+// charged charges n permits and expects that so many remain.
+func (w *world) charged(l limiter.Charger, n int, remaining int64) limiter.Level {
+	w.Helper()
+	level, err := l.Charge(w.ctx, n)
+	require.NoError(w, err)
+	require.Equal(w, remaining, level.Remaining, "after a charge of %d", n)
+	synctest.Wait()
+	return level
+}
+
+// spending are the kinds of limiters that can be charged.
+var spending = []limitertest.Kind{limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.TokenBucket}
+
+// eachCharger runs f for every kind of limiter that can be charged, whose limit is 10, and every way in which it answers.
+func eachCharger(t *testing.T, f func(t *testing.T, w *world, l made, name string)) {
+	for _, k := range spending {
+		for name, how := range peekOptions {
+			t.Run(fmt.Sprint(k, " ", name), func(t *testing.T) {
+				inWorld(t, func(t *testing.T, w *world) { f(t, w, build(t, w.instance(store.Options{}), k, limitsOfTen, how), name) })
+			})
+		}
+	}
+}
+
+// Every charge returns the level right after it, and another instance sees the same.
+func TestCharge_Level(t *testing.T) {
+	for _, k := range spending {
+		for _, keyed := range []bool{false, true} {
+			t.Run(fmt.Sprint(k, " ", keyed), func(t *testing.T) {
+				inWorld(t, func(t *testing.T, w *world) {
+					make := build
+					if keyed {
+						make = buildKeyed
+					}
+					l := make(t, w.instance(store.Options{}), k, limitsOfTen, nil)
+					elsewhere := make(t, w.instance(store.Options{}), k, limitsOfTen, nil)
+					full := func(missing int) time.Duration {
+						return map[limitertest.Kind]time.Duration{
+							limitertest.TokenBucket: time.Duration(missing) * time.Hour,
+							limitertest.FixedWindow: time.Hour, limitertest.SlidingWindow: time.Hour,
+						}[k]
+					}
+					require.Equal(t, limiter.Level{Remaining: 10}, w.charged(l, 0, 10))
+					require.Equal(t, full(3), w.charged(l, 3, 7).Full)
+					require.Equal(t, full(3), w.charged(elsewhere, 0, 7).Full)
+					require.Equal(t, full(12), w.charged(l, 9, -2).Full, "it owes two")
+					require.Equal(t, full(12), w.charged(elsewhere, 0, -2).Full)
+					statistics := l.Statistics()
+					w.rejected(l, 1)
+					w.rejected(elsewhere, 0)
+					require.Equal(t, full(7), w.charged(elsewhere, -5, 3).Full)
+					w.granted(l, 3)
+					w.rejected(l, 1)
+					require.Equal(t, limiter.Level{Remaining: 10}, w.charged(l, -100, 10), "no more than was missing")
+					w.granted(elsewhere, 10)
+					require.EqualValues(t, 0, statistics.SuccessfulLeases)
+					require.EqualValues(t, 0, statistics.FailedLeases)
+				})
+			})
+		}
+	}
+}
+
+// A debt is paid by time, as the level says.
+func TestCharge_DebtEnds(t *testing.T) {
+	eachCharger(t, func(t *testing.T, w *world, l made, _ string) {
+		level := w.charged(l, 15, -5)
+		lease := w.rejected(l, 1)
+		after, ok := lease.RetryAfter()
+		require.True(t, ok)
+		w.pass(after - time.Second)
+		w.rejected(l, 1)
+		w.pass(time.Second)
+		w.granted(l, 1)
+		w.pass(level.Full - after + time.Hour)
+		require.EqualValues(t, 10, w.charged(l, 0, 10).Remaining)
+	})
+}
+
+// The permits that were taken last come back, so those that are left come back first.
+func TestCharge_SlidingWindowGivesBackTheNewest(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := build(t, w.instance(store.Options{}), limitertest.SlidingWindow, limitsOfTen, nil)
+		for _, left := range []int64{8, 6, 4} {
+			w.charged(l, 2, left)
+			w.pass(12 * time.Minute)
+		}
+		calls := w.Calls("Decide")
+		level := w.charged(l, -3, 7)
+		require.Equal(t, 2, w.Calls("Decide")-calls, "one call finds the segments")
+		require.Equal(t, 36*time.Minute, level.Full, "until the second pair is back")
+		w.pass(24 * time.Minute)
+		w.charged(l, 0, 9)
+		w.pass(12 * time.Minute)
+		w.charged(l, 0, 10)
+	})
+}
+
+// However many segments there are, a round trip gives back to a bounded number of them.
+func TestCharge_SlidingWindowOfManySegments(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		most := 0
+		w.see = func(batches []*backend.Batch) {
+			for _, b := range batches {
+				most = max(most, len(b.Requests))
+			}
+		}
+		limits := limitertest.Limits{Permits: 1000, Period: 1000 * time.Second, Segments: 1000}
+		l := build(t, w.instance(store.Options{}), limitertest.SlidingWindow, limits, nil)
+		for i := range 900 {
+			w.charged(l, 1, int64(999-i))
+			w.pass(time.Second)
+		}
+		calls := w.Calls("Decide")
+		w.charged(l, -100, 200)
+		require.Equal(t, 3, w.Calls("Decide")-calls)
+		w.charged(l, math.MinInt, 1000)
+		require.Equal(t, 3+1+13, w.Calls("Decide")-calls)
+		require.Equal(t, 64, most)
+	})
+}
+
+// Others give back what a call has found, and take more; the call gives back what is there now.
+func TestCharge_SlidingWindowWhileOthersGiveBack(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := build(t, w.instance(store.Options{}), limitertest.SlidingWindow, limitsOfTen, nil)
+		elsewhere := build(t, w.instance(store.Options{}), limitertest.SlidingWindow, limitsOfTen, nil)
+		w.charged(elsewhere, 2, 8)
+		w.pass(6 * time.Minute)
+		w.charged(l, 3, 5)
+		trips := 0
+		w.hook(func(method string) error {
+			if trips++; trips == 2 {
+				w.charged(elsewhere, -2, 7)
+				w.charged(elsewhere, 1, 6)
+			}
+			return nil
+		}, nil)
+		w.charged(l, -4, 10) // 2 + 1 + 1: the last one is that of the older segment
+		w.hook(nil, nil)
+
+		w.charged(l, 4, 6)
+		w.hook(func(string) error { // whatever is found is gone
+			w.hook(nil, nil)
+			return nil
+		}, nil)
+		w.charged(l, -4, 10)
+	})
+}
+
+// A give-back that never meets what it has found ends nevertheless.
+func TestCharge_SlidingWindowGivesUp(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := build(t, w.instance(store.Options{}), limitertest.SlidingWindow, limitsOfTen, nil)
+		w.charged(l, 3, 7)
+		w.see = func(batches []*backend.Batch) {
+			for _, b := range batches {
+				for i := range b.Requests {
+					if r := &b.Requests[i]; r.Op == backend.OpRefund {
+						r.Receipt.Tick++
+					}
+				}
+			}
+		}
+		calls := w.Calls("Decide")
+		w.charged(l, -2, 7)
+		require.Less(t, w.Calls("Decide")-calls, 30)
+	})
+}
+
+// Permits that were given back are there at once: a remembered rejection does not hide them.
+func TestCharge_EndsRememberedRejection(t *testing.T) {
+	eachCharger(t, func(t *testing.T, w *world, l made, name string) {
+		w.charged(l, 10, 0)
+		w.rejected(l, 1)
+		w.rejected(l, 4)
+		w.charged(l, -3, 3)
+		w.rejected(l, 4)
+		w.granted(l, 3)
+		w.rejected(l, 1)
+		if name == "blocks" && kindOf(l) == limitertest.TokenBucket {
+			w.charged(l, -3, 0) // they were borrowed, and may still be granted here for all that the store knows
+			return
+		}
+		elsewhere := build(t, w.instance(store.Options{}), kindOf(l), limitsOfTen, nil)
+		w.charged(elsewhere, -5, 5)
+		w.charged(l, 0, 5)
+		w.granted(l, 5)
+	})
+}
+
+func kindOf(l made) limitertest.Kind {
+	switch l.shared.(type) {
+	case *store.FixedWindow:
+		return limitertest.FixedWindow
+	case *store.SlidingWindow:
+		return limitertest.SlidingWindow
+	default:
+		return limitertest.TokenBucket
+	}
+}
+
+// A charge that finds fewer permits makes no remembered rejection end later than it was to end.
+func TestCharge_DoesNotProlongRememberedRejection(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(10, 1, time.Hour, 0, &store.LimiterOptions{CacheRejections: true})
+		w.charged(l, 10, 0)
+		w.rejected(l, 1)
+		w.charged(l, 1, -1)
+		calls := w.Calls("Decide")
+		lease := w.rejected(l, 1)
+		require.Equal(t, calls, w.Calls("Decide"))
+		after, _ := lease.RetryAfter()
+		require.Equal(t, 2*time.Hour, after, "by the last answer")
+	})
+}
+
+func TestCharge_ServesTheQueue(t *testing.T) {
+	for _, k := range spending {
+		for name, how := range peekOptions {
+			t.Run(fmt.Sprint(k, " ", name), func(t *testing.T) {
+				inWorld(t, func(t *testing.T, w *world) {
+					limits := limitsOfTen
+					limits.QueueLimit = 10
+					l := build(t, w.instance(store.Options{}), k, limits, how)
+					w.charged(l, 12, -2)
+					waiter := w.acquire(l, 3)
+					w.waits(waiter)
+					w.charged(l, -4, 2)
+					w.waits(waiter)
+					w.charged(l, -1, 3)
+					w.pass(0)
+					w.served(waiter)
+					require.Zero(t, waiter.took)
+					w.charged(l, 0, 0)
+				})
+			})
+		}
+	}
+}
+
+// Calls that share a round trip have a level each: that right after its own charge, not that after all.
+func TestCharge_SharedRoundTrip(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(10, 1, time.Hour, 0, nil)
+		w.charged(l, 0, 10)
+		calls := w.Calls("Decide")
+		w.hook(func(string) error { time.Sleep(time.Millisecond); return nil }, nil)
+		levels := make(chan limiter.Level, 12)
+		for range 12 {
+			go func() {
+				level, err := l.Charge(w.ctx, 1)
+				require.NoError(t, err)
+				levels <- level
+			}()
+		}
+		w.pass(2 * time.Millisecond)
+		require.Equal(t, 2, w.Calls("Decide")-calls)
+		seen := map[int64]time.Duration{}
+		for range 12 {
+			level := <-levels
+			seen[level.Remaining] = level.Full
+		}
+		for left := int64(-2); left < 10; left++ {
+			require.InDelta(t, time.Duration(10-left)*time.Hour, seen[left], float64(time.Minute), "%d are left", left)
+		}
+	})
+}
+
+// What this instance has borrowed can still be granted here, so it remains; what another one has borrowed does not.
+func TestCharge_BorrowedPermits(t *testing.T) {
+	for _, k := range spending {
+		t.Run(k.String(), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				limits := limitertest.Limits{Permits: 100, Period: time.Hour, TokensPerPeriod: 1, Segments: 10}
+				l := build(t, w.instance(store.Options{}), k, limits, &store.LimiterOptions{Block: 20})
+				for n := range 3 { // the blocks grow: 1, 2, 4
+					w.granted(l, 1)
+					w.charged(l, 0, int64(99-n))
+				}
+				w.granted(l, 1)
+				elsewhere := build(t, w.instance(store.Options{}), k, limits, nil)
+				w.charged(elsewhere, 0, 93)
+				w.charged(l, 0, 96)
+				w.charged(l, 10, 86)
+				w.granted(l, 3)
+				w.charged(l, 0, 83)
+				w.pass(2 * time.Second)
+				w.charged(elsewhere, 0, 83)
+			})
+		})
+	}
+}
+
+func TestCharge_Unsupported(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		seats := w.concurrency(5, 0, store.Options{}, nil)
+		_, err := seats.Charge(w.ctx, 1)
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+		keyed := must(w.instance(store.Options{}).PartitionedConcurrency("keyed", limiter.ConcurrencyOptions{PermitLimit: 1}, nil))(t)
+		_, err = keyed.Charge(w.ctx, "key", 0)
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+		require.Zero(t, w.Calls())
+	})
+}
+
+func TestCharge_Errors(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{CallTimeout: 300 * time.Millisecond})
+		l := must(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
+		ended, cancel := context.WithCancelCause(w.ctx)
+		cancel(errDead)
+		_, err := l.Charge(ended, 1)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, errDead, "the cause")
+		w.charged(l, math.MaxInt, 10-2*backend.MaxPermits)
+		w.charged(l, math.MaxInt, 10-2*backend.MaxPermits)
+		w.charged(l, math.MinInt, 10)
+
+		w.Stall(true)
+		soon, stop := context.WithTimeout(w.ctx, 20*time.Millisecond)
+		defer stop()
+		require.Equal(t, 20*time.Millisecond, timed(func() {
+			_, err := l.Charge(soon, 1)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			var u interface{ Undecided() bool }
+			require.ErrorAs(t, err, &u)
+			require.True(t, u.Undecided())
+		}))
+		require.Equal(t, 300*time.Millisecond, timed(func() {
+			_, err := l.Charge(w.ctx, 1)
+			require.ErrorIs(t, err, store.ErrUnavailable)
+		}))
+		closed := make(chan error)
+		go func() {
+			_, err := l.Charge(w.ctx, 1)
+			closed <- err
+		}()
+		synctest.Wait()
+		require.NoError(t, l.Close())
+		require.ErrorIs(t, <-closed, limiter.ErrClosed)
+		_, err = l.Charge(w.ctx, 0)
+		require.ErrorIs(t, err, limiter.ErrClosed)
+		w.Stall(false)
+		w.pass(time.Second)
+	})
+}
+
+// What was sent counts, also if its caller has left meanwhile.
+func TestCharge_CallerLeaves(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(10, 1, time.Hour, 0, nil)
+		w.charged(l, 0, 10)
+		w.hook(func(string) error { time.Sleep(10 * time.Millisecond); return nil }, nil)
+		soon, stop := context.WithTimeout(w.ctx, time.Millisecond)
+		defer stop()
+		_, err := l.Charge(soon, 3)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		w.charged(l, 0, 7)
+	})
+}
+
+// Keys are independent, also long ones, and looking makes no key.
+func TestCharge_Keys(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		for _, how := range peekOptions {
+			keyed := must(w.instance(store.Options{}).PartitionedTokenBucket("keyed", bucketOf(5, 1, time.Hour, 0), how))(t)
+			for i := range 20 {
+				for _, n := range []int{0, -1} {
+					level, err := keyed.Charge(w.ctx, fmt.Sprint(i), n)
+					require.NoError(t, err)
+					require.Equal(t, limiter.Level{Remaining: 5}, level)
+				}
+			}
+			require.Zero(t, store.KeyStates(keyed))
+			require.Zero(t, w.Keys())
+		}
+		keyed := must(w.instance(store.Options{}).PartitionedTokenBucket("keyed", bucketOf(5, 1, time.Hour, 0), nil))(t)
+		for _, key := range []string{"", "a", "\xff", fmt.Sprintf("%1000d", 1)} {
+			level, err := keyed.Charge(w.ctx, key, 7)
+			require.NoError(t, err)
+			require.EqualValues(t, -2, level.Remaining)
+			require.False(t, must(keyed.TryAcquire(w.ctx, key, 1))(t).Acquired())
+		}
+	})
+}
+
+// New limits that other instances set meanwhile hold for a charge as for TryAcquire.
+func TestCharge_Reconfigured(t *testing.T) {
+	for _, listens := range []bool{true, false} {
+		for _, k := range spending {
+			t.Run(fmt.Sprint(k, listens), func(t *testing.T) {
+				inWorld(t, func(t *testing.T, w *world) {
+					l := build(t, w.instance(store.Options{NoListen: !listens}), k, limitsOfTen, nil)
+					elsewhere := build(t, w.instance(store.Options{}), k, limitsOfTen, nil)
+					w.charged(l, 4, 6)
+					limits := limitsOfTen
+					limits.Permits = 3
+					require.NoError(t, elsewhere.reconfigure(limits))
+					w.charged(l, 1, -2)
+					limits.Permits, limits.Segments, limits.Period = 20, 5, 2*time.Hour
+					require.NoError(t, elsewhere.reconfigure(limits))
+					w.charged(l, -2, 17)
+					limits.Permits, limits.Segments = 8, 3
+					trips := 0
+					w.hook(func(method string) error { // between the calls that give back to a sliding window
+						if trips++; trips == 2 && method == "Decide" && k == limitertest.SlidingWindow {
+							require.NoError(t, elsewhere.reconfigure(limits))
+						}
+						return nil
+					}, nil)
+					if k == limitertest.SlidingWindow {
+						w.charged(l, -2, 7)
+					} else {
+						w.charged(l, -2, 19)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A charge is one decision, by the store or the limiter in the process; looking is none.
+func TestCharge_Counters(t *testing.T) {
+	for name, how := range peekOptions {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				s := w.instance(store.Options{FailureThreshold: 1000})
+				var o store.LimiterOptions
+				if how != nil {
+					o = *how
+				}
+				o.Outage, o.LocalShare = store.FallBackLocally, 0.5
+				l := must(s.SlidingWindow("window", limitsOfTen.SlidingWindow(), &o))(t)
+				count := gained(s)
+				w.charged(l, 3, 7)
+				require.Equal(t, store.Counters{Decisions: 1}, count())
+				w.charged(l, -2, 9)
+				require.Equal(t, store.Counters{Decisions: 1}, count())
+				w.charged(l, 0, 9)
+				require.Zero(t, count())
+				w.hooked.Fail(errDead)
+				w.charged(l, 2, 3)
+				require.Equal(t, store.Counters{Outages: 1}, count())
+				w.charged(l, 0, 3)
+				require.Zero(t, count())
+			})
+		})
+	}
+}
+
+// Without the store, a charge says that it is lost, at once, or counts in the limiter of the process.
+func TestCharge_WithoutTheStore(t *testing.T) {
+	for _, k := range spending {
+		for _, how := range policies {
+			t.Run(fmt.Sprintf("%v %v %v", k, how.Outage, how.NoCoalescing), func(t *testing.T) {
+				inWorld(t, func(t *testing.T, w *world) {
+					s := w.instance(store.Options{})
+					l := build(t, s, k, limitsOfTen, &how)
+					w.charged(l, 4, 6)
+					w.hooked.Fail(errDead)
+					if how.Outage != store.FallBackLocally {
+						lost(t, w, s, l)
+					} else {
+						w.charged(l, 0, 5)
+						w.charged(l, 2, 3)
+						w.granted(l, 3)
+						w.rejected(l, 1)
+						w.charged(l, 1, -1)
+						w.charged(l, -3, 2)
+						require.ErrorIs(t, s.Health().Err, errDead)
+						w.granted(l, 2)
+					}
+					w.hooked.Fail(nil)
+					w.pass(1200 * time.Millisecond)
+					w.charged(l, 0, 6)
+				})
+			})
+		}
+	}
+}
+
+func lost(t *testing.T, w *world, s *store.Store, l limiter.Charger) {
+	t.Helper()
+	for range 10 {
+		for _, n := range []int{-1, 0, 1} {
+			_, err := l.Charge(w.ctx, n)
+			require.ErrorIs(t, err, store.ErrUnavailable)
+			require.ErrorIs(t, err, errDead)
+		}
+	}
+	require.ErrorIs(t, s.Health().Err, errDead)
+	calls := w.Calls()
+	require.Zero(t, timed(func() {
+		_, err := l.Charge(w.ctx, 1)
+		require.ErrorIs(t, err, store.ErrUnavailable)
+	}))
+	require.Equal(t, calls, w.Calls(), "a store that is away is not asked")
+	require.Zero(t, s.Counters().Outages)
+}
+
+// A grant by the store knows the level right after it without another call.
+func TestLease_Level(t *testing.T) {
+	eachCharger(t, func(t *testing.T, w *world, l made, name string) {
+		w.charged(l, 2, 8)
+		lease := w.granted(l, 3)
+		calls := w.Calls()
+		level, ok := lease.Level()
+		require.True(t, ok)
+		remaining, ok := lease.Remaining()
+		require.True(t, ok)
+		require.Equal(t, calls, w.Calls())
+		require.EqualValues(t, 5, level.Remaining)
+		require.EqualValues(t, 5, remaining)
+		require.Equal(t, w.charged(l, 0, 5), level)
+		w.charged(l, 7, -2)
+		if name != "blocks" { // whose level is that of the last answer
+			again, ok := lease.Level()
+			require.True(t, ok)
+			require.Equal(t, level, again)
+		}
+		_, ok = w.rejected(l, 1).Level()
+		require.False(t, ok)
+	})
+}

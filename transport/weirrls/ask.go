@@ -1,0 +1,183 @@
+package weirrls
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/recovered"
+	"github.com/weir-go/weir/limiter"
+)
+
+// maxConcurrent bounds the goroutines that ask limits for one request, however many descriptors it has.
+const maxConcurrent = 16
+
+// errGoexit is the error of a limiter that has ended its goroutine.
+var errGoexit = errors.New("weirrls: the limiter has ended its goroutine")
+
+// ask asks the limits. Those in this process are asked in order. If two or more can take time, such as those of a store,
+// they are asked at once.
+func (d *decision) ask() {
+	slow := 0
+	for i := range d.checks {
+		if d.takesTime(&d.checks[i]) {
+			slow++
+		}
+	}
+	if slow > 1 {
+		d.concurrently(d.takesTime, d.askNow)
+	}
+	for i := range d.checks {
+		if c := &d.checks[i]; !c.asked {
+			d.askNow(c)
+		}
+	}
+}
+
+// takesTime reports whether the answer about c can take time.
+func (d *decision) takesTime(c *check) bool {
+	switch c.kind {
+	case exact:
+		return c.limit.remote
+	case window, override:
+		return d.service.shared
+	default:
+		return false
+	}
+}
+
+// concurrently calls f with each check that is one of which, on several goroutines. Checks of the same counter are called
+// in order on one of them, because their sums depend on the order. If f ends its goroutine, it may not be called with
+// all of them.
+func (d *decision) concurrently(which func(*check) bool, f func(*check)) {
+	var groups [][]*check
+	counters := make(map[counterOf]int) // the group of each counter
+	for i := range d.checks {
+		c := &d.checks[i]
+		if !which(c) {
+			continue
+		}
+		of := d.counterOf(c)
+		g, ok := counters[of]
+		if !ok {
+			g = len(groups)
+			counters[of] = g
+			groups = append(groups, nil)
+		}
+		groups[g] = append(groups[g], c)
+	}
+	var next atomic.Int64
+	work := func() {
+		for {
+			g := next.Add(1) - 1
+			if g >= int64(len(groups)) {
+				return
+			}
+			for _, c := range groups[g] {
+				f(c)
+			}
+		}
+	}
+	var wg sync.WaitGroup
+	for range min(len(groups), maxConcurrent) {
+		wg.Go(work)
+	}
+	wg.Wait()
+}
+
+// counterOf tells the counters of checks apart.
+type counterOf struct {
+	limit *limit // of an exact check
+	key   string
+	span  Span
+}
+
+func (d *decision) counterOf(c *check) counterOf {
+	if c.kind == exact {
+		return counterOf{limit: c.limit, key: c.partition}
+	}
+	return counterOf{key: string(d.key(c)), span: c.span}
+}
+
+// key returns the key of the counter of a window or an override.
+func (d *decision) key(c *check) []byte { return d.keys[c.keyFrom:c.keyTo] }
+
+// askNow asks the limit of c, and sets its answer. A panic of the limiter is the error of c, and so is a Goexit on a
+// goroutine of concurrently.
+func (d *decision) askNow(c *check) {
+	if c.kind == noLimit || c.kind == unlimited {
+		return
+	}
+	var began time.Duration
+	if d.measuring {
+		began = clock.Now()
+	}
+	c.asked, c.err = true, errGoexit // unless it returns
+	c.answer = d.withoutDecision(c)
+	c.err = d.askLimit(c)
+	if d.measuring {
+		c.took = clock.Now() - began
+	}
+	c.answer = d.judge(c)
+}
+
+// askLimit asks the limit of c.
+func (d *decision) askLimit(c *check) (err error) {
+	defer rescue(&err)
+	switch {
+	case c.kind != exact:
+		return d.count(c)
+	case c.negative:
+		return d.giveBack(c)
+	default:
+		return d.acquire(c)
+	}
+}
+
+// rescue is deferred. It recovers a panic of a limiter, logs it, and makes it the error.
+func rescue(err *error) {
+	if p := recover(); p != nil {
+		recovered.Report("weirrls: limiter", p, debug.Stack())
+		*err = fmt.Errorf("weirrls: the limiter has panicked: %v", p)
+	}
+}
+
+// judge returns the answer of the limit of c, which was asked.
+func (d *decision) judge(c *check) answer {
+	switch {
+	case c.negative && c.err != nil:
+		return failedOpen // the request asks for nothing
+	case c.negative:
+		return within
+	case c.refused: // also if there was an error afterwards
+		return overLimit
+	case c.err != nil, c.kind == exact && undecided(c.lease):
+		return d.withoutDecision(c)
+	default:
+		return within
+	}
+}
+
+// withoutDecision returns the answer of a limit that could not decide.
+func (d *decision) withoutDecision(c *check) answer {
+	if c.limit.FailOpen || c.kind != exact && d.service.options.CountersFailOpen {
+		return failedOpen
+	}
+	return failed
+}
+
+// undecided reports whether a lease says nothing about the quota: the store is away, or the limiter is closed. A rejection
+// because of too many keys is a decision: if FailOpen applied to it, a client could pass every limit by making up keys.
+func undecided(lease limiter.Lease) bool {
+	if lease.Acquired() {
+		return false
+	}
+	reason := lease.Reason()
+	return reason == limiter.ReasonUnavailable || reason == limiter.ReasonClosed
+}
+
+func isUnsupported(err error) bool { return errors.Is(err, errors.ErrUnsupported) }

@@ -1,0 +1,50 @@
+package weirrls
+
+import "context"
+
+// count counts the hits of a window or an override. A window is over if more than its limit were counted, also if the
+// request only looks. An override is exact instead, unless the service counts rejected hits: a request that looks needs
+// something to be left, and hits that are refused are taken back at once.
+func (d *decision) count(c *check) error {
+	n := c.counterHits()
+	sum, err := d.add(d.ctx, c, n)
+	if err != nil {
+		return err
+	}
+	c.sum, c.counted = sum, n != 0
+	if c.negative {
+		return nil
+	}
+	isExact := c.kind == override && !d.service.options.OverridesCountRejected
+	c.refused = sum > int64(c.allowed) || isExact && n == 0 && sum == int64(c.allowed)
+	if c.refused && c.counted && isExact {
+		c.refunded = true
+		d.uncount(c)
+	}
+	return nil
+}
+
+// counterHits returns what the request adds to its counter.
+func (c *check) counterHits() int64 {
+	n := int64(min(c.hits, maxHits)) //nolint:gosec // it is small
+	if c.negative {
+		return -n
+	}
+	return n
+}
+
+// uncount takes the hits of c back. It does so even if the caller has gone.
+func (d *decision) uncount(c *check) {
+	n := c.counterHits()
+	if sum, err := d.add(context.WithoutCancel(d.ctx), c, -n); err == nil {
+		c.sum = sum
+	}
+}
+
+// add adds n to the counter of c.
+func (d *decision) add(ctx context.Context, c *check, n int64) (sum int64, err error) {
+	if d.service.memory != nil {
+		return d.service.memory.count(c.span, d.key(c), n), nil
+	}
+	return d.service.options.Counters.Count(ctx, c.span, string(d.key(c)), n)
+}

@@ -1,0 +1,147 @@
+package weirrls
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/weir-go/weir/internal/isnil"
+	"github.com/weir-go/weir/internal/recovered"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/ratelimit"
+)
+
+// The events of this package, in addition to those of strategies/ratelimit. They have the names that transport/weirhttp
+// gives them.
+const (
+	// EventFailed: a limiter could not decide, and its hits count as over the limit. Err has the cause. Its severity is
+	// Error.
+	EventFailed = "OnRateLimiterFailed"
+	// EventFailedOpen: a limiter could not decide or could not take hits back, and the request goes on. Its severity is
+	// Warning.
+	EventFailedOpen = "OnRateLimiterFailedOpen"
+)
+
+// overrideName is the name of the strategy for limits that requests bring with them.
+const overrideName = "override"
+
+// events are the Listener of a service.
+type events struct {
+	listener pipeline.Listener // nil: nothing is reported
+	measurer pipeline.Measurer
+	enabler  enabler
+}
+
+// An enabler is a Listener that can decline events.
+type enabler interface {
+	Enabled(ctx context.Context) bool
+}
+
+func newEvents(l pipeline.Listener) (e events) {
+	if isnil.Value(l) {
+		return events{}
+	}
+	e.listener = l
+	e.measurer, _ = l.(pipeline.Measurer)
+	e.enabler, _ = l.(enabler)
+	return e
+}
+
+// listens reports whether the Listener takes events and measurements of a request. A panic of Enabled is logged.
+func (e *events) listens(ctx context.Context) (listening, measuring bool) {
+	if e.listener == nil {
+		return false, false
+	}
+	defer rescueListener()
+	if e.enabler != nil && !e.enabler.Enabled(ctx) {
+		return false, false
+	}
+	return true, e.measurer != nil
+}
+
+// rescueListener is deferred. It recovers a panic of a Listener, and logs it.
+func rescueListener() {
+	if p := recover(); p != nil {
+		recovered.Report("weirrls: Listener", p, debug.Stack())
+	}
+}
+
+// report tells the Listener about each limit that was asked.
+func (d *decision) report() {
+	if !d.listening {
+		return
+	}
+	for i := range d.checks {
+		if c := &d.checks[i]; c.asked {
+			d.reportCheck(i, c)
+		}
+	}
+}
+
+// reportCheck tells the Listener about one limit.
+func (d *decision) reportCheck(i int, c *check) {
+	defer rescueListener()
+	source := c.limit.source
+	if c.rule != nil && (c.rule.namesAllValues || c.rule.namesValues) {
+		source.Strategy = d.nameWithValues(c, d.request.GetDescriptors()[i].GetEntries())
+	}
+	err := d.errorOf(c, source)
+	if d.measuring {
+		d.measure(c, source, err)
+	}
+	if name, severity := d.eventOf(c); name != "" {
+		d.service.events.listener.OnEvent(d.ctx, pipeline.Event{
+			Name: name, Severity: severity, Source: source, Operation: pipeline.Operation(d.ctx), Err: err,
+		})
+	}
+}
+
+// measure reports how long the limiter took. What a request takes it does not hold, so a grant ends at once.
+func (d *decision) measure(c *check, source pipeline.Source, err error) {
+	m := d.service.events.measurer
+	e := pipeline.Event{Name: ratelimit.MeasureRequest, Source: source, Duration: c.took, Err: err}
+	if err != nil {
+		m.OnMeasurement(d.ctx, e)
+		return
+	}
+	begun := pipeline.BeginMeasurement(d.ctx, m, e)
+	pipeline.EndMeasurement(d.ctx, m, pipeline.Event{Name: ratelimit.MeasureLease, Source: source}, begun)
+}
+
+// errorOf returns the error for the Listener: a [ratelimit.RejectedError] if the limiter has decided.
+func (d *decision) errorOf(c *check, source pipeline.Source) error {
+	switch {
+	case c.err != nil:
+		return fmt.Errorf("weirrls: limit %s: %w", source.Strategy, c.err)
+	case c.kind == exact && !c.negative && !c.lease.Acquired():
+		return &ratelimit.RejectedError{Reason: c.lease.Reason(), Source: source, Lease: c.lease}
+	case c.kind != exact && c.over():
+		lease := limiter.RejectedKnowing(d.windowReset(c), "", 0)
+		return &ratelimit.RejectedError{Source: source, Lease: lease}
+	default:
+		return nil
+	}
+}
+
+// eventOf returns the event about c, or "" if there is none. A limit of the request that is over, but does not reject it,
+// has the event of a shadow: its own or the service's Shadow, or other quotas that are left.
+func (d *decision) eventOf(c *check) (name string, severity pipeline.Severity) {
+	rejects := d.over && !c.limit.Shadow
+	switch {
+	case c.answer == within && c.err == nil:
+		return "", pipeline.SeverityNone
+	case c.answer == failedOpen:
+		return EventFailedOpen, pipeline.SeverityWarning
+	case c.err != nil && rejects:
+		return EventFailed, pipeline.SeverityError
+	case c.err != nil:
+		return ratelimit.EventShadowError, pipeline.SeverityWarning
+	case !rejects:
+		return ratelimit.EventShadowRejected, pipeline.SeverityWarning
+	case c.kind == exact && c.limit.Limiter != nil:
+		return ratelimit.EventRejected, pipeline.SeverityError
+	default:
+		return ratelimit.EventRejected, pipeline.SeverityWarning // a client over its quota is no fault of the program
+	}
+}

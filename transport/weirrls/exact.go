@@ -1,0 +1,192 @@
+package weirrls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// ReasonTooMany is the reason of the rejection of hits that are more than the limiter can ever grant.
+const ReasonTooMany = "more hits than the limit"
+
+// acquire asks the limiter of an exact limit.
+func (d *decision) acquire(c *check) error {
+	if c.hits > math.MaxInt {
+		c.lease = limiter.Rejected(0, ReasonTooMany)
+	} else if err := d.tryAcquire(c); err != nil {
+		return err
+	}
+	if c.lease.Acquired() || undecided(c.lease) {
+		return nil
+	}
+	c.refused = true
+	if c.hits == 0 {
+		return nil
+	}
+	switch c.limit.OnOverrun {
+	case OverrunDebt:
+		return d.charge(c, clampInt(c.hits))
+	case OverrunRest:
+		return d.takeRest(c)
+	default:
+		return nil
+	}
+}
+
+// tryAcquire asks the limiter for the hits.
+func (d *decision) tryAcquire(c *check) error {
+	lease, err := c.limit.tryAcquire(d.ctx, c.partition, int(c.hits)) //nolint:gosec // at most MaxInt
+	if err != nil {
+		lease.Release() // a limiter of the program can grant permits and return an error
+		lease = limiter.Lease{}
+		if !errors.Is(err, limiter.ErrPermitCount) {
+			return err
+		}
+		lease = limiter.Rejected(0, ReasonTooMany)
+	}
+	c.lease = lease
+	return nil
+}
+
+// restAttempts is how often takeRest asks: between its look and its attempt, other requests can take permits.
+const restAttempts = 3
+
+// takeRest takes what is left.
+func (d *decision) takeRest(c *check) error {
+	for range restAttempts {
+		level, err := c.limit.charge(d.ctx, c.partition, 0)
+		if err != nil {
+			return err
+		}
+		c.level, c.leveled = level, true
+		if level.Remaining <= 0 {
+			return nil
+		}
+		n := min(clampInt(c.hits), clampInt(uint64(level.Remaining)))
+		lease, err := c.limit.tryAcquire(d.ctx, c.partition, n)
+		if err != nil {
+			lease.Release()
+			return err
+		}
+		if lease.Acquired() {
+			c.rest = lease
+			return nil
+		}
+	}
+	return nil
+}
+
+// giveBack gives the hits back to the limiter of an exact limit.
+func (d *decision) giveBack(c *check) error {
+	if !c.limit.charges() {
+		return fmt.Errorf("weirrls: the limiter is no limiter.Charger, and takes no hits back: %w", errors.ErrUnsupported)
+	}
+	return d.charge(c, -clampInt(c.hits))
+}
+
+// charge tells the limiter of an exact limit what was used or is given back. The hits are a fact, so they are sent to a
+// store also if the caller has gone.
+func (d *decision) charge(c *check, n int) error {
+	level, err := c.limit.charge(context.WithoutCancel(d.ctx), c.partition, n)
+	c.level, c.leveled = level, err == nil
+	return err
+}
+
+// findLevel sets the level of an exact limit that was asked, for the answer. A limiter in this process is asked again, now
+// that a rejected request has given back what it took; a round trip to a store is saved if its answer had the level.
+func (d *decision) findLevel(c *check) {
+	if c.err != nil || c.answer == failed || c.answer == failedOpen {
+		return
+	}
+	var ignored error
+	defer rescue(&ignored)
+	if !c.limit.remote && c.limit.charges() {
+		if level, err := c.limit.charge(context.WithoutCancel(d.ctx), c.partition, 0); err == nil {
+			c.level, c.leveled = level, true
+			return
+		}
+	}
+	if c.leveled {
+		return
+	}
+	if c.level, c.leveled = c.lease.Level(); c.leveled {
+		if c.refunded {
+			c.level.Remaining += int64(c.lease.Permits())
+		}
+		return
+	}
+	left, known := c.lease.Remaining()
+	switch {
+	case known && c.refunded:
+		left += int64(c.lease.Permits())
+	case !known && c.limit.charges():
+		level, err := c.limit.charge(context.WithoutCancel(d.ctx), c.partition, 0)
+		c.level, c.leveled = level, err == nil
+		return
+	case !known:
+		left, known = c.limit.available(c.partition)
+	}
+	if known {
+		c.level, c.leveled = limiter.Level{Remaining: left}, true
+		if c.limit.size != nil {
+			c.level.Full = c.limit.size().full(left)
+		}
+	}
+}
+
+// settle gives back what a rejected request has taken.
+func (d *decision) settle() {
+	if !d.over {
+		return
+	}
+	slow := 0
+	for i := range d.checks {
+		if c := &d.checks[i]; d.mustRefund(c) && d.takesTime(c) {
+			slow++
+		}
+	}
+	if slow > 1 {
+		d.concurrently(func(c *check) bool { return d.mustRefund(c) && d.takesTime(c) }, d.refund)
+	}
+	for i := range d.checks {
+		if c := &d.checks[i]; d.mustRefund(c) {
+			d.refund(c)
+		}
+	}
+}
+
+// mustRefund reports whether a rejected request gives back what c has taken. What was given back stays given back, what
+// a Window counts stays counted, and hits that can be a report count whatever the answer.
+func (d *decision) mustRefund(c *check) bool {
+	switch {
+	case c.refunded, c.negative:
+		return false
+	case c.kind == exact:
+		return c.lease.Permits() > 0 && c.limit.OnOverrun != OverrunDebt
+	default:
+		return c.kind == override && c.counted && !d.service.options.OverridesCountRejected
+	}
+}
+
+// refund gives back what c has taken.
+func (d *decision) refund(c *check) {
+	var err error
+	defer rescue(&err)
+	c.refunded = true
+	if c.kind == exact {
+		c.lease.Refund()
+		return
+	}
+	d.uncount(c)
+}
+
+// release ends the leases of c. It does nothing for windows and buckets, whose permits are spent.
+func (c *check) release() {
+	var err error
+	defer rescue(&err)
+	defer c.rest.Release()
+	c.lease.Release()
+}
