@@ -1,0 +1,116 @@
+package weirgrpc_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/transport/weirgrpc"
+)
+
+// A client that makes at most 100 calls a second, gives each attempt five seconds, and repeats what failed and can be
+// repeated. The server rejects the first call and says when to come back.
+func ExampleNewClient() {
+	var calls atomic.Int32
+	target, stop := serve(&service{unary: func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+		if calls.Add(1) == 1 {
+			_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", "20"))
+			return nil, status.Error(codes.ResourceExhausted, "not yet")
+		}
+		return &testpb.SimpleResponse{Username: "ann"}, nil
+	}})
+	defer stop()
+
+	bucket, err := limiter.NewTokenBucket(limiter.TokenBucketOptions{
+		TokenLimit: 100, TokensPerPeriod: 100, ReplenishmentPeriod: time.Second, QueueLimit: 100,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer bucket.Close()
+	p := weir.Must(pipeline.New("users-api",
+		retry.New(&retry.Options{Handle: weirgrpc.Retryable, Delay: time.Millisecond}),
+		ratelimit.New(bucket, nil),
+		timeout.New(5*time.Second, nil),
+	))
+	client, err := weirgrpc.NewClient(p, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	credentials := grpc.WithTransportCredentials(insecure.NewCredentials())
+	conn, err := grpc.NewClient(target, append(client.DialOptions(), credentials)...)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer conn.Close()
+	reply, err := testpb.NewTestServiceClient(conn).UnaryCall(context.Background(), &testpb.SimpleRequest{})
+	fmt.Println(reply.GetUsername(), err)
+	fmt.Println(calls.Load(), "calls")
+	// Output:
+	// ann <nil>
+	// 2 calls
+}
+
+// Each method has the pipeline of its own that the registry keeps. A reload of the registry changes what the next call
+// goes through.
+func ExampleClientOptions_pipelines() {
+	target, stop := serve(&service{})
+	defer stop()
+
+	limit := 1
+	r := registry.New(nil)
+	defer r.Close(context.Background())
+	err := r.Define("unary", func(b *registry.Builder) error {
+		b.Add(ratelimit.New(b.FixedWindow("unary", limiter.FixedWindowOptions{PermitLimit: limit, Window: time.Hour}), nil))
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := weir.Must(weirgrpc.NewClient(nil, &weirgrpc.ClientOptions{Pipelines: map[string]*pipeline.Pipeline{
+		"/grpc.testing.TestService/UnaryCall": weir.Must(r.Get("unary")),
+	}}))
+	conn := weir.Must(grpc.NewClient(target, append(client.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...))
+	defer conn.Close()
+	api := testpb.NewTestServiceClient(conn)
+
+	for range 2 {
+		_, err = api.UnaryCall(context.Background(), &testpb.SimpleRequest{})
+		wait, _ := pipeline.RetryAfter(err)
+		fmt.Println(status.Code(err), wait.Round(time.Minute))
+	}
+	_, err = api.EmptyCall(context.Background(), &testpb.Empty{}) // it has no pipeline
+	fmt.Println(status.Code(err))
+
+	limit = 2
+	if err = r.Reload(context.Background()); err != nil {
+		fmt.Println(err)
+	}
+	_, err = api.UnaryCall(context.Background(), &testpb.SimpleRequest{})
+	fmt.Println(status.Code(err))
+	// Output:
+	// OK 0s
+	// ResourceExhausted 1h0m0s
+	// OK
+	// OK
+}

@@ -1,0 +1,206 @@
+package weirgrpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/timeout"
+)
+
+// A StatusError is the status of an attempt of a [Client], as the strategies and the caller get it. It wraps the error
+// that grpc-go has returned, and has its text. If the context of the attempt has ended, it also matches the context's
+// error and cause.
+type StatusError struct {
+	// Method is the method of the call, such as "/package.Service/Method".
+	Method string
+
+	err         error          // what the invoker has returned
+	status      *status.Status // of err
+	ended       error          // the error of the attempt's context, if it has ended
+	says        comeback       // its wait is cut to MaxRetryAfter
+	retryable   bool
+	unprocessed bool // the server has certainly not processed the attempt
+	failed      bool // strategies see it as an error
+	attempt     *clientAttempt
+}
+
+// Error returns the text of grpc-go.
+func (e *StatusError) Error() string { return e.err.Error() }
+
+// Unwrap returns the error of grpc-go.
+func (e *StatusError) Unwrap() error { return e.err }
+
+// Is reports whether target is the error or the cause of the attempt's context, if that has ended.
+func (e *StatusError) Is(target error) bool { return e.ended != nil && errors.Is(e.ended, target) }
+
+// GRPCStatus returns the status, for [status.FromError].
+func (e *StatusError) GRPCStatus() *status.Status { return e.status }
+
+// RetryAfter returns the wait that the server asks for, up to [ClientOptions.MaxRetryAfter]; ok is false if it asks for
+// none. See [pipeline.RetryAfter].
+func (e *StatusError) RetryAfter() (d time.Duration, ok bool) { return e.says.wait, e.says.asked }
+
+// ErrorType returns the code, which telemetry reports as error.type, as OpenTelemetry writes it: "UNAVAILABLE".
+func (e *StatusError) ErrorType() string { return codeText(e.status.Code()) }
+
+// Retryable reports whether the call can be made again. It returns true in three cases:
+//
+//   - The call was not sent: the code is UNAVAILABLE, and there was no connection.
+//   - The server has rejected the call and asks for another attempt: the code is RESOURCE_EXHAUSTED or UNAVAILABLE, with
+//     a grpc-retry-pushback-ms or a RetryInfo. A limiter answers so before the call reaches its handler.
+//   - The method is idempotent, and the code is among [ClientOptions.RetryCodes].
+//
+// UNAVAILABLE alone does not say that the server has not processed the call: the connection may have been lost
+// afterwards. RESOURCE_EXHAUSTED alone can mean a quota that is used up, or a message that is too large, so a retry would
+// be in vain. In no case is a call retryable if grpc-retry-pushback-ms is negative or invalid, or if the caller's context
+// has ended.
+func (e *StatusError) Retryable() bool { return e.retryable }
+
+// Retryable reports whether another attempt should follow an attempt that ended with err. It is meant for the Handle of a
+// retry's options, so that the retry does not wait for calls that the [Client] would not make again. It returns false for
+//
+//   - no error;
+//   - a [*StatusError] whose Retryable method returns false;
+//   - a [*timeout.Error] that is about such a StatusError: the attempt of a method that is not idempotent was cut off;
+//   - errors that match [context.Canceled].
+//
+// It returns true for all other errors, such as the rejection of a limiter inside the retry.
+func Retryable(_ any, err error) bool {
+	if err == nil {
+		return false
+	}
+	if timedOut, ok := errors.AsType[*timeout.Error](err); ok {
+		retryable, found := retryableByMethod(timedOut.Err) // timedOut does not unwrap it
+		return retryable || !found
+	}
+	if retryable, found := retryableByMethod(err); found {
+		return retryable
+	}
+	return !errors.Is(err, context.Canceled)
+}
+
+// retryableByMethod returns the answer of the first error with a method Retryable. found is false if there is none.
+func retryableByMethod(err error) (retryable, found bool) {
+	e, ok := errors.AsType[interface {
+		error
+		Retryable() bool
+	}](err)
+	return ok && e.Retryable(), ok
+}
+
+// notCalled reports whether err says that nothing was sent, because a strategy or an interceptor inside rejected the call.
+func notCalled(err error) bool {
+	e, ok := errors.AsType[interface {
+		error
+		NotCalled() bool
+	}](err)
+	return ok && e.NotCalled()
+}
+
+// codeTexts are the names of the codes on the wire.
+var codeTexts = [...]string{
+	"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED",
+	"RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE",
+	"DATA_LOSS", "UNAUTHENTICATED",
+}
+
+// codeText returns the name of the code. A server can send any number: those without a name are one, so that a server
+// cannot fill the metrics.
+func codeText(c codes.Code) string {
+	if int64(c) < int64(len(codeTexts)) {
+		return codeTexts[c]
+	}
+	return "_OTHER"
+}
+
+// A callError is an error of a strategy with the status that the caller sees.
+type callError struct {
+	error
+	status *status.Status
+}
+
+func (e *callError) Unwrap() error              { return e.error }
+func (e *callError) GRPCStatus() *status.Status { return e.status }
+
+// callerError returns err with a status. ctx is the context of the caller.
+func callerError(ctx context.Context, err error) error {
+	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
+		if s, ok := err.(*StatusError); ok && isContextCode(s.status.Code()) { //nolint:errorlint // an outer error hides the status
+			return s
+		}
+		return &callError{err, status.New(status.FromContextError(ended).Code(), err.Error())}
+	}
+	if _, ok := err.(interface{ GRPCStatus() *status.Status }); ok { //nolint:errorlint // status.FromError takes this one as it is
+		return err
+	}
+	if s, ok := status.FromError(err); ok {
+		return &callError{err, s} // with the details of the status that err wraps
+	}
+	return &callError{err, status.New(codeOf(err), err.Error())}
+}
+
+// codeOf returns the code of an error that has none.
+func codeOf(err error) codes.Code {
+	if _, ok := errors.AsType[*timeout.Error](err); ok {
+		return codes.DeadlineExceeded
+	}
+	if _, ok := errors.AsType[*ratelimit.RejectedError](err); ok {
+		return codes.ResourceExhausted
+	}
+	switch {
+	case errors.Is(err, pipeline.ErrRejected), errors.Is(err, pipeline.ErrClosed), notCalled(err):
+		return codes.Unavailable
+	case errors.Is(err, context.Canceled):
+		return codes.Canceled
+	case errors.Is(err, context.DeadlineExceeded):
+		return codes.DeadlineExceeded
+	case errors.Is(err, errNoReply), errors.Is(err, errReplyType), errors.Is(err, pipeline.ErrResultType):
+		return codes.Internal
+	default:
+		return codes.Unknown
+	}
+}
+
+func isContextCode(c codes.Code) bool { return c == codes.Canceled || c == codes.DeadlineExceeded }
+
+// A refusal is the error of an attempt that was not made.
+type refusal struct {
+	text  string
+	later bool // the attempt can be made when the running attempts have ended
+}
+
+func (e *refusal) Error() string { return e.text }
+
+// Is reports whether target is [pipeline.ErrRejected].
+func (e *refusal) Is(target error) bool { return target == pipeline.ErrRejected }
+
+// Retryable reports whether the same attempt can be made later. If it returns false, a retry stops. If it returns true,
+// a hedge whose Handle is [Retryable] goes on waiting for the attempt that still runs.
+func (e *refusal) Retryable() bool { return e.later }
+
+// NotCalled returns true: a circuit breaker inside the strategy that made the attempt must not count it.
+func (e *refusal) NotCalled() bool { return true }
+
+var (
+	errSentBefore    = &refusal{text: "weirgrpc: the call has been sent, and must not be sent again"}
+	errTooLate       = &refusal{text: "weirgrpc: the call has ended"}
+	errStreamOpen    = &refusal{text: "weirgrpc: the stream is open, and cannot be opened again"}
+	errAtTheSameTime = &refusal{text: "weirgrpc: the call is being sent, and must not be sent twice at the same time", later: true}
+
+	errNoReply   = errors.New("weirgrpc: the pipeline returned neither a reply nor an error")
+	errReplyType = errors.New("weirgrpc: the pipeline returned a reply of the wrong type")
+	errContext   = fmt.Errorf("weirgrpc: a strategy ran the call with a context that is not derived from the call's: %w", errNoReply)
+)
+
+// refused reports whether err is or wraps a refusal.
+func refused(err error) bool {
+	_, ok := errors.AsType[*refusal](err)
+	return ok
+}
