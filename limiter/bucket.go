@@ -16,10 +16,10 @@ import (
 // # Refunds
 //
 // A refund leaves the bucket as if the grant had never been. It does not always give n permits back: without the grant,
-// the bucket would have been fuller by n, and would have lost some of what a line brought. So a grant of n permits is
-// worth
+// the bucket would have been fuller by n, and would have lost some of what a line brought. A Charge that gives permits
+// back is like a line in that. So a grant of n permits is worth
 //
-//	min(n, missing, the least that was missing right after any line since the grant)
+//	min(n, missing, the least that was missing right after any line or such Charge since the grant)
 //
 // The tag of the lease says since when. It depends on the state that the bucket had at the grant:
 //
@@ -27,8 +27,15 @@ import (
 //	shared state:  tag = spent after the grant    worth = tag - paid, where paid = spent - missing - refunded
 //
 // A shared state keeps no lows. There, lines pay for permits in the order in which they were taken, and a grant is
-// worth what is unpaid of all that was taken up to it. A refund counts as paid once a line has passed. That is never
-// more than the exact worth, and can be less. If the tag is a line, the lease's owner is the bucket as an [ownBucket].
+// worth what is unpaid of all that was taken up to it. A refund counts as paid once a line has passed, or a Charge has
+// given permits back. That is never more than the exact worth, and can be less. If the tag is a line, the lease's owner
+// is the bucket as an [ownBucket].
+//
+// A Charge can give permits back between two lines, and a lease before it has the same line as one after it. So a bucket
+// with a state of its own then keeps a low that is about all leases up to that moment, and tags the later leases as in a
+// shared state until a line fills it. Lines pay for the earlier leases first, so that these are worth
+//
+//	min(the above, spent at that moment - refunds of such leases - paid)
 //
 // # Memory
 //
@@ -140,7 +147,7 @@ func (b *bucket) take(s *bucketState, n int) Lease {
 	b.missing += int64(n)
 	b.spent += int64(n)
 	l := Lease{owner: (*ownBucket)(b), n: n, tag: b.line}
-	if s.shared {
+	if s.shared || s.counts {
 		l = Lease{owner: b, n: n, tag: b.spent}
 	}
 	if b.granted++; b.granted == 0 {

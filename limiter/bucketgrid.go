@@ -134,7 +134,7 @@ func (b *bucket) reconfigure(o TokenBucketOptions) error {
 	now := moment()
 	b.lock()
 	defer b.mu.Unlock()
-	if err := b.state().reconfigurable(); err != nil {
+	if err := b.state().changeable(); err != nil {
 		return err
 	}
 	if o.ManualReplenishment != b.state().manual {
@@ -151,7 +151,9 @@ func (b *bucket) reconfigure(o TokenBucketOptions) error {
 	if periodChanges {
 		b.changeGrid(b.effectiveNow(now), period)
 	}
-	if !b.state().shared {
+	if s := b.state(); s.shared {
+		b.current.Store(s.family.state(o)) // a line of the new grid can have filled the bucket, see share
+	} else {
 		setLimits(b, now, int64(o.TokenLimit), o.QueueLimit, o.QueueOrder)
 	}
 	return nil

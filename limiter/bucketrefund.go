@@ -55,7 +55,11 @@ func (b *bucket) adjustCost(n int, tag int64, tagIsLine bool, cost int) (owner, 
 		back := min(int64(n-cost), unpaid)
 		b.giveBack(now, back, tag, tagIsLine)
 		unpaid -= back
-	} else {
+	}
+	if tagIsLine && unpaid > 0 {
+		b.claim(unpaid, tag)
+	}
+	if cost > n {
 		unpaid += b.charge(now, cost-n)
 	}
 	return b, b.paid() + unpaid, true
@@ -66,6 +70,9 @@ func (b *bucket) worth(n int, tag int64, tagIsLine bool) int64 {
 	worth := tag - b.paid()
 	if tagIsLine {
 		worth = b.leastSince(tag)
+		if s := b.state(); s.counts {
+			worth = min(worth, s.countsFrom-b.paid())
+		}
 	}
 	return min(max(worth, 0), int64(n), b.missing)
 }
@@ -80,13 +87,21 @@ func (b *bucket) giveBack(now, n, tag int64, tagIsLine bool) {
 	}
 	b.missing -= n
 	b.ownState().refunded += n
-	if !tagIsLine {
-		tag = unknown // before all lines
+	if tagIsLine {
+		b.claim(n, tag)
+	} else {
+		b.lower(unknown, n) // the lows of all lines
 	}
-	b.lower(tag, n)
 	if !b.state().queue.empty() {
 		serve(b, now)
 	}
+}
+
+// claim notes that n of the permits that leases with a line can give back are no longer theirs: one of them, with that
+// line, has given them back, or gets another tag.
+func (b *bucket) claim(n, line int64) {
+	b.state().countsFrom -= n
+	b.lower(line, n)
 }
 
 // charge takes n permits, even if fewer are free.
@@ -106,6 +121,22 @@ func (b *bucket) charge(now int64, n int) (taken int64) {
 	return taken
 }
 
+// giveBackLast gives back n of the missing permits, of no grant in particular, and serves the queue. For the grants, that
+// is what a line does that brings n permits: see [bucket].
+func (b *bucket) giveBackLast(now, n int64) {
+	b.missing -= n
+	if s := b.state(); !s.shared {
+		s.refunded = 0
+		s.addLow(low{line: b.line + 1, missing: b.missing})
+		if !s.counts {
+			s.counts, s.countsFrom = true, b.spent
+		}
+	}
+	if !b.state().queue.empty() {
+		serve(b, now)
+	}
+}
+
 // A low is how many permits were missing right after a line. The lows of a state are in the order of their lines, and
 // ascend: a low that is not below a later one is dropped, because leastSince returns the later one in its place.
 type low struct{ line, missing int64 }
@@ -122,13 +153,19 @@ func (b *bucket) noteLow() {
 	}
 	s.refunded = 0
 	if b.missing == 0 {
+		s.counts = false
 		s.lows = append(s.lows[:0], low{line: b.line})
 		if s.family != nil {
 			b.share()
 		}
 		return
 	}
-	s.lows = addLow(s.lows, low{line: b.line, missing: b.missing})
+	s.addLow(low{line: b.line, missing: b.missing})
+}
+
+// addLow adds the low of a line or a Charge, and keeps no more than maxLows of them.
+func (s *bucketState) addLow(l low) {
+	s.lows = addLow(s.lows, l)
 	if len(s.lows) > maxLows {
 		s.lows[1].missing = s.lows[0].missing
 		s.lows = s.lows[:copy(s.lows, s.lows[1:])]

@@ -16,7 +16,7 @@ import (
 // A refundable limiter is one whose permits are spent, with limits that change.
 type refundable struct {
 	Limiter
-	StatisticsProvider
+	Charger
 	change func(limits refundLimits) error
 }
 
@@ -38,6 +38,12 @@ func newRefundable(kind string, r refundLimits) refundable {
 			return FixedWindowOptions{PermitLimit: r.limit, Window: r.period}
 		}
 		l := weir.Must(NewFixedWindow(o(r)))
+		return refundable{l, l, func(r refundLimits) error { return l.Reconfigure(o(r)) }}
+	case "TokenBucket of a key": // it shares its state
+		o := func(r refundLimits) TokenBucketOptions {
+			return TokenBucketOptions{TokenLimit: r.limit, TokensPerPeriod: r.refill, ReplenishmentPeriod: r.period}
+		}
+		l := weir.Must(TokenBucketFactory[string](o(r))("key")).(*TokenBucket)
 		return refundable{l, l, func(r refundLimits) error { return l.Reconfigure(o(r)) }}
 	default:
 		o := func(r refundLimits) SlidingWindowOptions {
@@ -61,7 +67,29 @@ func TestLease_RefundIsAsIfNeverTaken(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, limits change: %v", kind, changes), func(t *testing.T) {
 				exact := !changes || kind != "SlidingWindow"
 				for seed := range seeds {
-					synctest.Test(t, func(t *testing.T) { refundScript(t, rand.New(rand.NewPCG(seed, 1)), kind, changes, exact) })
+					synctest.Test(t, func(t *testing.T) {
+						refundScript(t, rand.New(rand.NewPCG(seed, 1)), kind, changes, exact, false)
+					})
+				}
+			})
+		}
+	}
+}
+
+// If permits are also given back by charges, a refund never leaves a limiter with more than if the permits had not been
+// taken.
+func TestLease_RefundIsAsIfNeverTakenDespiteCharges(t *testing.T) {
+	seeds := uint64(3000)
+	if testing.Short() {
+		seeds = 300
+	}
+	for _, kind := range []string{"TokenBucket", "TokenBucket of a key", "FixedWindow", "SlidingWindow"} {
+		for _, changes := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, limits change: %v", kind, changes), func(t *testing.T) {
+				for seed := range seeds {
+					synctest.Test(t, func(t *testing.T) {
+						refundScript(t, rand.New(rand.NewPCG(seed, 2)), kind, changes, false, true)
+					})
 				}
 			})
 		}
@@ -70,28 +98,36 @@ func TestLease_RefundIsAsIfNeverTaken(t *testing.T) {
 
 // refundScript does the same to two limiters, but one of them is also asked by
 // chains that come to nothing.
-func refundScript(t *testing.T, r *rand.Rand, kind string, changes, exact bool) {
+func refundScript(t *testing.T, r *rand.Rand, kind string, changes, exact, charges bool) {
 	t.Helper()
 	draw := func() refundLimits {
 		return refundLimits{5 + r.IntN(10), 1 + r.IntN(5), 1 + r.IntN(4), time.Duration(5 + r.IntN(6))}
 	}
 	limits := draw()
 	chained, plain := newRefundable(kind, limits), newRefundable(kind, limits)
+	for _, l := range []refundable{chained, plain} {
+		_, err := l.TryAcquire(t.Context(), 0) // begins the grid
+		require.NoError(t, err)
+	}
 	var out []Lease
 	var steps strings.Builder
 	for range 25 {
-		switch r.IntN(5) {
+		kinds := 5
+		if charges {
+			kinds = 8
+		}
+		switch r.IntN(kinds) {
 		case 0:
 			time.Sleep(time.Duration(r.IntN(8)))
-			steps.WriteString(" sleep")
+			fmt.Fprintf(&steps, " sleep->%v", time.Now().Nanosecond())
 		case 1:
-			if n := 1 + r.IntN(4); int64(n) <= min(available(chained), available(plain)) {
+			if n := 1 + r.IntN(4); int64(n) <= min(charged(t, chained, 0), charged(t, plain, 0)) {
 				take(t, chained, n)
 				take(t, plain, n)
 				fmt.Fprint(&steps, " take", n)
 			}
 		case 2:
-			if n := 1 + r.IntN(4); int64(n) <= available(chained) {
+			if n := 1 + r.IntN(4); int64(n) <= charged(t, chained, 0) {
 				out = append(out, take(t, chained, n))
 				fmt.Fprint(&steps, " chain", n)
 			}
@@ -100,23 +136,42 @@ func refundScript(t *testing.T, r *rand.Rand, kind string, changes, exact bool) 
 				i := r.IntN(len(out))
 				out[i].Refund()
 				out = append(out[:i], out[i+1:]...)
-				steps.WriteString(" refund")
+				fmt.Fprint(&steps, " refund", i)
 			}
 		case 4:
 			if changes && r.IntN(3) == 0 {
 				limits := draw()
 				require.NoError(t, chained.change(limits))
 				require.NoError(t, plain.change(limits))
-				steps.WriteString(" change")
+				fmt.Fprintf(&steps, " change%+v", limits)
 			}
+		case 5:
+			if len(out) > 0 {
+				i := r.IntN(len(out))
+				out[i], _ = out[i].Adjust(r.IntN(6))
+				fmt.Fprintf(&steps, " adjust%d:%d", i, out[i].Permits())
+			}
+		default:
+			n := 5 - r.IntN(15)
+			left := charged(t, plain, n)
+			require.LessOrEqual(t, charged(t, chained, n), left, steps.String())
+			fmt.Fprint(&steps, " charge", n, "(", left, ")")
 		}
-		require.LessOrEqual(t, available(chained), available(plain), steps.String())
+		require.LessOrEqual(t, charged(t, chained, 0), charged(t, plain, 0), steps.String())
 	}
 	for _, l := range out {
 		l.Refund()
 	}
-	require.LessOrEqual(t, available(chained), available(plain), steps.String())
+	require.LessOrEqual(t, charged(t, chained, 0), charged(t, plain, 0), steps.String())
 	if exact {
-		require.Equal(t, available(plain), available(chained), steps.String())
+		require.Equal(t, charged(t, plain, 0), charged(t, chained, 0), steps.String())
 	}
+}
+
+// charged charges a limiter, and returns what remains.
+func charged(t *testing.T, l Charger, n int) int64 {
+	t.Helper()
+	level, err := l.Charge(t.Context(), n)
+	require.NoError(t, err)
+	return level.Remaining
 }

@@ -28,6 +28,9 @@ type bucketState struct {
 	lows     []low // not in a shared state
 	ownSince int64 // the line on which the bucket got this state for itself
 
+	counts     bool  // leases are tagged as in a shared state
+	countsFrom int64 // what spent was when that began, less refunds of earlier leases
+
 	family       *bucketFamily // nil: the state of a bucket without a family
 	sharedClosed *bucketState  // the state that replaces a shared one when its bucket is closed
 }

@@ -109,7 +109,7 @@ func (c *Concurrency) Reconfigure(o ConcurrencyOptions) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.reconfigurable(); err != nil {
+	if err := c.changeable(); err != nil {
 		return err
 	}
 	c.exhausted.clear()

@@ -19,8 +19,8 @@ type common struct {
 // inRange reports whether n permits could ever be granted.
 func (c *common) inRange(n int) bool { return int64(n) <= c.limit && (n > 0 || n == 0 && c.limit > 0) }
 
-// reconfigurable returns the error of a Reconfigure that must not begin, or nil.
-func (c *common) reconfigurable() error {
+// changeable returns the error of a Reconfigure or a Charge that must not begin, or nil.
+func (c *common) changeable() error {
 	switch {
 	case c.limit == 0:
 		return optionsError("", nil, notMadeText)

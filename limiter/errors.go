@@ -11,13 +11,16 @@ import (
 
 // Errors of every limiter in this package. They are wrapped in a text with the details: compare with [errors.Is].
 var (
-	// ErrClosed is returned by TryAcquire, Acquire and Reconfigure of a closed limiter.
+	// ErrClosed is returned by TryAcquire, Acquire, Charge and Reconfigure of a closed limiter.
 	ErrClosed = errors.New("limiter: closed")
 	// ErrInvalidOptions is [weir.ErrInvalidOptions]. Constructors and Reconfigure return a [weir.OptionsError], which
 	// lists every field that is wrong and what would be right.
 	ErrInvalidOptions = weir.ErrInvalidOptions
 	// ErrPermitCount is returned for a negative number of permits, and for one above what the limiter could ever grant.
 	ErrPermitCount = errors.New("limiter: permit count out of range")
+	// ErrPartitionLimit is returned by [PartitionedLimiter.Charge] of a new key if MaxPartitions other keys are in use.
+	// TryAcquire and Acquire reject such a key with [ReasonPartitionLimit].
+	ErrPartitionLimit = errors.New("limiter: partition limit reached")
 )
 
 // The reasons that this package's limiters give for a rejection; see [Lease.Reason]. A TryAcquire that found too few

@@ -59,30 +59,44 @@ type PartitionedPeeker[R any] interface {
 	Peek(ctx context.Context, resource R, n int) (Lease, error)
 }
 
-// A Level is how many permits a limiter has.
+// A Level is how many permits a limiter has at a moment. The zero Level comes with an error, and means nothing.
 type Level struct {
-	// Remaining is how many permits are left. It is below 0 if more were charged than there were.
+	// Remaining is how many permits are left. It is below 0 if more were charged than there were, and after a limit was
+	// lowered below what is taken.
 	Remaining int64
-	// Full is the time until all permits are back if no more are taken; 0 if all are there.
+	// Full is the time until all permits are back if no more are taken, not even by callers in the queue; 0 if all are
+	// there. A limiter that is replenished by hand computes it from the real clock, as RetryAfter.
 	Full time.Duration
 }
 
-// A Charger is a limiter that counts what has already been used: the cost of work that becomes known when no lease of
-// it is left to adjust, or at another machine. While a lease is there, call [Lease.Adjust] instead.
+// A Charger is a [Limiter] that counts what has already been used: the cost of work that becomes known when there is no
+// lease to adjust, or on another machine. Where there is a lease, call [Lease.Adjust] instead.
 //
-// The windows, the bucket, and those of package store are Chargers.
+// The windows and the bucket of this package are Chargers, an [Unlimited], a [Chained] limiter if its members are, and the
+// limiters of package store.
 type Charger interface {
-	// Charge takes n permits, even if fewer are free: then the limiter grants nothing until enough permits have come
-	// back. With an n below 0 it gives -n permits back, but never more than are missing; a sliding window gives back
-	// those that were taken last. With 0 it takes nothing and returns the level. Charge does not queue, and counts no
-	// lease in the statistics. The error is [errors.ErrUnsupported] if the limiter lends its permits or a part of it is
-	// no Charger.
+	// Charge takes n permits, even if fewer are free, and returns the level after that. If fewer are free, the limiter
+	// grants nothing until enough permits have come back. Charge neither waits in the queue nor is it rejected: callers
+	// in the queue wait longer. It counts no lease in the statistics. A limiter owes about 2⁶² permits at most; what
+	// is above that is not taken.
+	//
+	// With an n below 0, Charge gives back -n permits, but never more than are missing, and serves the queue. They are
+	// those that were taken last, if that makes a difference for when the others come back, as in a sliding window.
+	// Leases of permits that came back in that way are worth nothing: their [Lease.Refund] and [Lease.Adjust] do not
+	// give the permits back again.
+	//
+	// With 0, Charge takes nothing, changes nothing, and returns the level.
+	//
+	// The error is [errors.ErrUnsupported] if the limiter lends its permits, as a [Concurrency] does, or if a part of it
+	// is no Charger. It is [ErrClosed] if the limiter is closed, and the context's error if ctx has ended before. Then
+	// nothing has changed.
 	Charge(ctx context.Context, n int) (Level, error)
 }
 
 // A PartitionedCharger is a [Partitioned] limiter that counts what has already been used.
 type PartitionedCharger[R any] interface {
-	// Charge is that of [Charger] for the resource's limiter. With an n of 0 or below it makes no partition.
+	// Charge is that of [Charger] for the resource's limiter. With an n of 0 or below it makes no partition, and a
+	// resource without one has the level of an unused limiter.
 	Charge(ctx context.Context, resource R, n int) (Level, error)
 }
 

@@ -12,7 +12,7 @@ import (
 
 // Translate returns p as a limiter for another kind of resource. f is called once in every call, and returns the
 // resource for which p is asked. If p or f is nil, every call returns a [weir.OptionsError]. The returned limiter is a
-// [PartitionedPeeker] whose Peek needs that of p.
+// [PartitionedPeeker] and a [PartitionedCharger], whose methods need those of p.
 func Translate[Outer, Inner any](p Partitioned[Inner], f func(Outer) Inner) Partitioned[Outer] {
 	var problems validate.Problems
 	if isnil.Value(p) {
@@ -25,6 +25,7 @@ func Translate[Outer, Inner any](p Partitioned[Inner], f func(Outer) Inner) Part
 		return &partitionedFunc[Outer]{
 			func(context.Context, Outer, int, bool) (Lease, error) { return Lease{}, err },
 			func(context.Context, Outer, int) (Lease, error) { return Lease{}, err },
+			func(context.Context, Outer, int, bool) (Level, error) { return Level{}, err },
 		}
 	}
 	return &partitionedFunc[Outer]{
@@ -34,12 +35,16 @@ func Translate[Outer, Inner any](p Partitioned[Inner], f func(Outer) Inner) Part
 		func(ctx context.Context, resource Outer, n int) (Lease, error) {
 			return peekPartitioned(ctx, p, f(resource), n)
 		},
+		func(ctx context.Context, resource Outer, n int, checked bool) (Level, error) {
+			return chargePartitioned(ctx, p, f(resource), n, checked)
+		},
 	}
 }
 
 // ChainPartitioned returns a limiter that asks all of limiters, in that order, as a [Chained] limiter does: a rejected
 // call costs nothing. The error is a [weir.OptionsError] if there are none, or if one is nil. The chain has no Close,
-// because it does not own its limiters. It is a [PartitionedPeeker] whose Peek needs those of limiters.
+// because it does not own its limiters. It is a [PartitionedPeeker] and a [PartitionedCharger], whose methods need those
+// of limiters; its Charge is that of [Chained].
 func ChainPartitioned[R any](limiters ...Partitioned[R]) (Partitioned[R], error) {
 	if err := checkMembers(limiters); err != nil {
 		return nil, err
@@ -65,13 +70,31 @@ func ChainPartitioned[R any](limiters ...Partitioned[R]) (Partitioned[R], error)
 				return peekPartitioned(ctx, members[i], resource, n)
 			})
 		},
+		func(ctx context.Context, resource R, n int, checked bool) (Level, error) {
+			if ctx.Err() != nil {
+				return Level{}, contextError(ctx)
+			}
+			charge := func(n int) (Level, error) {
+				return chargeAll(len(members), func(i int) (Level, error) {
+					return chargePartitioned(ctx, members[i], resource, n, n != 0)
+				})
+			}
+			if n != 0 && !checked {
+				if level, err := charge(0); err != nil {
+					return level, err
+				}
+			}
+			return charge(n)
+		},
 	}, nil
 }
 
-// A partitionedFunc is a [Partitioned] limiter, and a [PartitionedPeeker], of functions.
+// A partitionedFunc is a [Partitioned] limiter, a [PartitionedPeeker] and a [PartitionedCharger], of functions.
 type partitionedFunc[R any] struct {
 	acquire func(ctx context.Context, resource R, n int, wait bool) (Lease, error)
 	peek    func(ctx context.Context, resource R, n int) (Lease, error)
+	// charge is Charge. checked reports whether it has been called with 0 and returned a level.
+	charge func(ctx context.Context, resource R, n int, checked bool) (Level, error)
 }
 
 func (p *partitionedFunc[R]) TryAcquire(ctx context.Context, resource R, n int) (Lease, error) {
@@ -84,6 +107,10 @@ func (p *partitionedFunc[R]) Acquire(ctx context.Context, resource R, n int) (Le
 
 func (p *partitionedFunc[R]) Peek(ctx context.Context, resource R, n int) (Lease, error) {
 	return p.peek(ctx, resource, n)
+}
+
+func (p *partitionedFunc[R]) Charge(ctx context.Context, resource R, n int) (Level, error) {
+	return p.charge(ctx, resource, n, false)
 }
 
 // ask calls Acquire of p if wait is true, and otherwise TryAcquire.
@@ -100,4 +127,16 @@ func peekPartitioned[R any](ctx context.Context, p Partitioned[R], resource R, n
 		return peeker.Peek(ctx, resource, n)
 	}
 	return Lease{}, noPeekError(p)
+}
+
+// chargePartitioned calls the Charge of any partitioned limiter. checked reports whether it has been called with 0 and
+// returned a level.
+func chargePartitioned[R any](ctx context.Context, p Partitioned[R], resource R, n int, checked bool) (Level, error) {
+	switch c := p.(type) {
+	case *partitionedFunc[R]:
+		return c.charge(ctx, resource, n, checked)
+	case PartitionedCharger[R]:
+		return c.Charge(ctx, resource, n)
+	}
+	return Level{}, noChargeError(p)
 }

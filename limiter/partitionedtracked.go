@@ -61,6 +61,17 @@ func (t *tracked) Acquire(ctx context.Context, n int) (Lease, error) {
 	return t.lease(t.Limiter.Acquire(ctx, n))
 }
 
+// Charge charges the limiter if it can be charged. Only permits that are taken are a use of it.
+func (t *tracked) Charge(ctx context.Context, n int) (Level, error) {
+	if n > 0 {
+		t.calls.Add(1)
+		if t.idler == nil {
+			defer func() { t.lastUse.Store(moment()) }()
+		}
+	}
+	return chargeLimiter(ctx, t.Limiter, n)
+}
+
 // lease returns the limiter's answer. If the limiter is no [Idler], it counts the lease.
 func (t *tracked) lease(l Lease, err error) (Lease, error) {
 	if t.idler != nil {

@@ -18,7 +18,7 @@ func (w *SlidingWindow) Reconfigure(o SlidingWindowOptions) error {
 	now := moment()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.reconfigurable(); err != nil {
+	if err := w.changeable(); err != nil {
 		return err
 	}
 	if o.ManualReplenishment != w.manual {

@@ -3,8 +3,11 @@ package limiter
 // Permits of a window are spent, not lent.
 func (w *SlidingWindow) release(int, int64) {}
 
-// refund gives back what was taken in the segment that began at tag, if it is still in the window.
-func (w *SlidingWindow) refund(n int, tag int64) {
+func (w *SlidingWindow) refund(n int, tag int64) { w.undo(int64(n), tag, 0) }
+
+// undo gives back what was taken in the segment that began at tag, if it is still in the window. cuts is how many cuts
+// there were at the grant.
+func (w *SlidingWindow) undo(n, tag, cuts int64) {
 	now := moment()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -13,27 +16,49 @@ func (w *SlidingWindow) refund(n int, tag int64) {
 	}
 	w.catchUp(now)
 	w.granted--
-	w.giveBack(int64(n), tag)
+	w.giveBack(n, tag, cuts)
 	if !w.queue.empty() {
 		serve(w, now)
 	}
 }
 
 // giveBack takes n permits of a lease out of their segment.
-func (w *SlidingWindow) giveBack(n, tag int64) {
+func (w *SlidingWindow) giveBack(n, tag, cuts int64) {
 	age, ok := w.ageOf(tag)
-	switch {
-	case !ok:
+	if !ok {
 		return
-	case age == 0:
+	}
+	if n = min(n, w.leftOf(tag, cuts)); age == 0 {
 		n = min(n, w.taken-w.takenBefore)
-	default:
+	} else {
 		n = w.past.giveBack(n, w.line-age, w.expired)
 		w.takenBefore -= n
 	}
 	w.taken -= n
+	w.lowerCuts(tag, cuts, n)
 	if w.taken == w.takenBefore {
 		w.past.trim(w.expired)
+	}
+}
+
+// giveBackLast gives back n of the permits that are in the window, those of the newest segments first, and serves the
+// queue.
+func (w *SlidingWindow) giveBackLast(now, n int64) {
+	if current := min(n, w.taken-w.takenBefore); current > 0 {
+		w.taken -= current
+		n -= current
+		w.cut()
+	}
+	if n > 0 {
+		w.past.giveBackNewest(n, w.expired)
+		w.taken -= n
+		w.takenBefore -= n
+	}
+	if w.taken == w.takenBefore {
+		w.past.trim(w.expired)
+	}
+	if !w.queue.empty() {
+		serve(w, now)
 	}
 }
 
@@ -48,30 +73,31 @@ func (w *SlidingWindow) ageOf(tag int64) (age int64, ok bool) {
 }
 
 func (w *SlidingWindow) adjust(n int, tag int64, cost int) (owner, int64, bool) {
-	return w.adjustCost(n, int64(n), cost, tag)
+	return w.adjustCost(int64(n), int64(n), 0, cost, tag)
 }
 
-// A windowCharge is the owner of a grant of a sliding window that was adjusted.
+// A windowCharge is the owner of a grant of a sliding window that was adjusted, or that was made after a cut.
 type windowCharge struct {
 	window *SlidingWindow
-	held   int64 // how many permits of the grant are in the window
+	held   int64 // how many permits of the grant are in the window; or more, and then all are
+	cuts   int64 // how many cuts there were at the grant
 }
 
 func (c *windowCharge) release(int, int64) {}
 
 func (c *windowCharge) refund(n int, tag int64) {
-	c.window.refund(int(min(int64(n), c.held)), tag)
+	c.window.undo(min(int64(n), c.held), tag, c.cuts)
 }
 
 func (c *windowCharge) adjust(n int, tag int64, cost int) (owner, int64, bool) {
-	return c.window.adjustCost(n, c.held, cost, tag)
+	return c.window.adjustCost(int64(n), min(int64(n), c.held), c.cuts, cost, tag)
 }
 
 // adjustCost changes what a grant of n permits has cost. held is how many of its permits are in the window. If cost is
 // above n, the additional permits are charged to the current segment. The adjusted lease has one tag for all its
 // permits: that of the grant, as long as its segment is in the window. A refund then takes all out of that older
 // segment, so permits come back too late rather than too early.
-func (w *SlidingWindow) adjustCost(n int, held int64, cost int, tag int64) (owner, int64, bool) {
+func (w *SlidingWindow) adjustCost(n, held, cuts int64, cost int, tag int64) (owner, int64, bool) {
 	now := moment()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,27 +108,34 @@ func (w *SlidingWindow) adjustCost(n int, held int64, cost int, tag int64) (owne
 	if _, ok := w.ageOf(tag); !ok {
 		held = 0
 	}
-	if cost < n {
-		back := min(int64(n-cost), held)
-		w.giveBack(back, tag)
+	held = min(held, w.leftOf(tag, cuts))
+	if int64(cost) < n {
+		back := min(n-int64(cost), held)
+		w.giveBack(back, tag, cuts)
 		if !w.queue.empty() {
 			serve(w, now)
 		}
-		return &windowCharge{w, held - back}, tag, true
+		return &windowCharge{w, held - back, cuts}, tag, true
 	}
-	more := w.charge(now, int64(cost-n))
+	if held == 0 {
+		cuts = w.cutsMade()
+	}
+	more := w.charge(now, cost-int(n))
 	if held == 0 {
 		tag = w.line
 	}
-	return &windowCharge{w, held + more}, tag, true
+	return &windowCharge{w, held + more, cuts}, tag, true
 }
 
 // charge charges n permits to the current segment, even if fewer are free.
-func (w *SlidingWindow) charge(now, n int64) (taken int64) {
-	if n > 0 && w.used() == 0 {
+func (w *SlidingWindow) charge(now int64, n int) (taken int64) {
+	if n == 0 {
+		return 0
+	}
+	if w.used() == 0 {
 		w.endIdleness(w.effectiveNow(now))
 	}
-	taken = min(n, max(maxDebt-w.used(), 0))
+	taken = min(int64(n), max(maxDebt-w.used(), 0))
 	w.taken += taken
 	if !w.queue.empty() {
 		arm(w, now)

@@ -215,6 +215,21 @@ func (p *pastSegments) giveBack(n, line, expired int64) int64 {
 	return n
 }
 
+// giveBackNewest takes n permits out of the newest segments; there are that many.
+func (p *pastSegments) giveBackNewest(n, expired int64) {
+	for n > 0 {
+		newest := p.newest().taken
+		if has := newest - p.takenUntil(int(p.count)-2, expired); has <= n {
+			p.pop()
+			n -= has
+			continue
+		}
+		segments := p.pages[len(p.pages)-1].segments
+		segments[len(segments)-1].taken -= n
+		return
+	}
+}
+
 // trim removes the newest segments as long as they have no permits.
 func (p *pastSegments) trim(expired int64) {
 	for p.count > 0 && p.newest().taken == p.takenUntil(int(p.count)-2, expired) {

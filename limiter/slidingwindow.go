@@ -28,6 +28,7 @@ type SlidingWindow struct {
 	idleAt      int64       // if not 0, the moment at which an unused window became idle; otherwise that is line
 	anchor      int64       // where this grid began
 	former      *formerGrid // nil: there was no other grid
+	cuts        *windowCuts // nil: no Charge has given back permits of what was then the current segment
 	lockedCommon
 }
 
@@ -189,6 +190,7 @@ func (w *SlidingWindow) leaveSegment(now int64) {
 func (w *SlidingWindow) shift(by int64) {
 	w.line += by
 	w.past.shift(by)
+	w.cuts = nil
 }
 
 // serveLines is [bucket.serveLines] for a window.
@@ -233,7 +235,7 @@ func (w *SlidingWindow) slide(at int64) {
 func (w *SlidingWindow) becomeUnused(line int64) {
 	w.line = line
 	w.expired, w.takenBefore = w.taken, w.taken
-	w.past = pastSegments{}
+	w.past, w.cuts = pastSegments{}, nil
 }
 
 // lineAt returns the last grid line up to the moment at, which is in the current segment or later.
@@ -267,6 +269,9 @@ func (w *SlidingWindow) grant(now int64, n int) Lease {
 			w.endIdleness(w.effectiveNow(now))
 		}
 		w.taken += int64(n)
+	}
+	if w.cuts != nil && w.cuts.line == w.line {
+		return Lease{owner: w.afterCut(), n: n, tag: w.line}
 	}
 	return Lease{owner: w, n: n, tag: w.line}
 }

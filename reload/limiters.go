@@ -154,3 +154,11 @@ func (p *byContext) Peek(ctx context.Context, n int) (limiter.Lease, error) {
 	}
 	return limiter.Lease{}, fmt.Errorf("a limiter of %T has no Peek: %w", p.Partitioned, errors.ErrUnsupported)
 }
+
+// Charge returns the error [errors.ErrUnsupported] if the limiter is no [limiter.PartitionedCharger].
+func (p *byContext) Charge(ctx context.Context, n int) (limiter.Level, error) {
+	if l, ok := p.Partitioned.(limiter.PartitionedCharger[context.Context]); ok {
+		return l.Charge(ctx, ctx, n)
+	}
+	return limiter.Level{}, fmt.Errorf("a limiter of %T cannot be charged: %w", p.Partitioned, errors.ErrUnsupported)
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload"
@@ -391,6 +392,42 @@ pipelines: {p: {strategies: []}}
 		return map[string]func(b *reload.SectionBuilder) error{"server": nil}
 	}})
 	require.ErrorContains(t, newRegistry(t).Apply(t.Context(), parse(t, "server: {}", k).Change(nil)), "its build function is nil")
+}
+
+// A section can charge the limiters of its file: alone, in a chain, and by key.
+func TestSectionBuilder_LimitersCanBeCharged(t *testing.T) {
+	const file = `server: {hosts: {a: {limiter: LIMITER}}, keys: {user: {header: a}}, through: p}
+limiters:
+  quota: {fixed_window: {permit_limit: 10, window: 1h}}
+  users: {partitioned: {key: user, each: {token_bucket: {token_limit: 5, tokens_per_period: 1, replenishment_period: 1h}}}}
+  slow: {partitioned: {key: user, each: {concurrency: {permit_limit: 1}}}}
+  both: {chain: [quota, users]}
+pipelines: {p: {strategies: []}}
+`
+	for name, want := range map[string]int64{"quota": 3, "users": -2, "both": -2} {
+		f := parse(t, strings.Replace(file, "LIMITER", name, 1), sections(func(b *reload.SectionBuilder, _ server) error {
+			l, err := b.Limiter(name)
+			require.NoError(t, err)
+			level, err := l.(limiter.Charger).Charge(t.Context(), 7)
+			require.NoError(t, err)
+			assert.Equal(t, want, level.Remaining, name)
+			if p, err := b.Partitioned(name); err == nil {
+				level, err := p.(limiter.PartitionedCharger[context.Context]).Charge(t.Context(), t.Context(), 0)
+				require.NoError(t, err)
+				assert.Equal(t, want, level.Remaining, name)
+			}
+			return nil
+		}))
+		require.NoError(t, newRegistry(t).Apply(t.Context(), f.Change(nil)))
+	}
+	f := parse(t, strings.Replace(file, "LIMITER", "slow", 1), sections(func(b *reload.SectionBuilder, _ server) error {
+		l, err := b.Limiter("slow")
+		require.NoError(t, err)
+		_, err = l.(limiter.Charger).Charge(t.Context(), 1)
+		assert.ErrorIs(t, err, errors.ErrUnsupported)
+		return nil
+	}))
+	require.NoError(t, newRegistry(t).Apply(t.Context(), f.Change(nil)))
 }
 
 // Two files in one registry can give the same name to key functions that have the same code and are not the same.

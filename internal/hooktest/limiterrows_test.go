@@ -39,6 +39,11 @@ func (u *userLimiter) Peek(ctx context.Context, n int) (limiter.Lease, error) {
 	return u.inner.Peek(ctx, n)
 }
 
+func (u *userLimiter) Charge(ctx context.Context, _ int) (limiter.Level, error) {
+	u.at("Charge", ctx)
+	return limiter.Level{}, nil
+}
+
 // grant wraps the lease, so that to give it back is a hook, too.
 func (u *userLimiter) grant(inner limiter.Lease, err error) (limiter.Lease, error) {
 	if err != nil || !inner.Acquired() {
@@ -139,6 +144,11 @@ func (o owner) Remaining(int, int64) (int64, bool) {
 	return 1, true
 }
 
+func (o owner) Level(int, int64) (limiter.Level, bool) {
+	o.at("Level")
+	return limiter.Level{Remaining: 1}, true
+}
+
 // granted uses a lease of a Granter.
 func granted(method string, use func(*limiter.Granter)) func(x *scene) drill {
 	return func(x *scene) drill {
@@ -178,6 +188,7 @@ var limiterRows = []row{
 		return drill{do: x.refunds(must(limiter.Chain(x.limiter(), granter{g})))}
 	}},
 	{"limiter.LeaseAdjuster.Adjust", caller, granted("Adjust", func(g *limiter.Granter) { l := g.Grant(2, 0); l, _ = l.Adjust(1); l.Release() })},
+	{"limiter.LeaseLeveler.Level", caller, granted("Level", func(g *limiter.Granter) { l := g.Grant(1, 0); defer l.Release(); l.Level() })},
 	{"limiter.LeaseCounter.Remaining", caller, granted("Remaining", func(g *limiter.Granter) { l := g.Grant(1, 0); defer l.Release(); l.Remaining() })},
 
 	{"limiter.NewPartitioned(partition)", caller, func(x *scene) drill {
@@ -209,6 +220,15 @@ var limiterRows = []row{
 	{"limiter.PartitionedPeeker.Peek", caller, func(x *scene) drill {
 		p := limiter.Translate[string](onlyUser{x.user("Peek")}, func(s string) string { return s })
 		return drill{do: func() { _, _ = p.(limiter.PartitionedPeeker[string]).Peek(x.context(), "a", 1) }}
+	}},
+	{"limiter.Charger.Charge", caller, func(x *scene) drill {
+		u := x.user("Charge")
+		p, a, _ := x.keyed(func() limiter.Limiter { return must(limiter.Chain(u)) })
+		return drill{do: func() { _, _ = p.Charge(x.context(), "a", 1) }, also: a}
+	}},
+	{"limiter.PartitionedCharger.Charge", caller, func(x *scene) drill {
+		p := limiter.Translate[string](onlyUser{x.user("Charge")}, func(s string) string { return s })
+		return drill{do: func() { _, _ = p.(limiter.PartitionedCharger[string]).Charge(x.context(), "a", 1) }}
 	}},
 	{"limiter.Factory limiter.Partition.New", caller, func(x *scene) drill {
 		l := x.limiter()
@@ -303,6 +323,10 @@ func (o onlyUser) TryAcquire(ctx context.Context, _ string, n int) (limiter.Leas
 
 func (o onlyUser) Acquire(ctx context.Context, _ string, n int) (limiter.Lease, error) {
 	return o.userLimiter.Acquire(ctx, n)
+}
+
+func (o onlyUser) Charge(ctx context.Context, _ string, n int) (limiter.Level, error) {
+	return o.userLimiter.Charge(ctx, n)
 }
 
 func (o onlyUser) Peek(ctx context.Context, _ string, n int) (limiter.Lease, error) {

@@ -1,0 +1,165 @@
+package limiter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/weir-go/weir/internal/saturate"
+)
+
+// Charge takes n permits, even if fewer are free; see [Charger].
+func (b *bucket) Charge(ctx context.Context, n int) (Level, error) {
+	now := moment()
+	if ctx.Err() != nil {
+		return Level{}, contextError(ctx)
+	}
+	if n != 0 {
+		b.lock()
+		return chargeClocked(b, now, n)
+	}
+	b.mu.Lock() // and not lock, which would begin the grid of a bucket that was not used yet
+	if b.state() == nil {
+		b.current.Store(notMade)
+	}
+	return chargeClocked(b, now, n)
+}
+
+// Charge takes n permits, even if fewer are free; see [Charger].
+func (w *SlidingWindow) Charge(ctx context.Context, n int) (Level, error) {
+	now := moment()
+	if ctx.Err() != nil {
+		return Level{}, contextError(ctx)
+	}
+	w.mu.Lock()
+	return chargeClocked(w, now, n)
+}
+
+// A chargeable limiter is a [Charger] that lives in this process.
+type chargeable interface {
+	clocked
+	// charge takes n permits, even if fewer are free, and returns how many it took. n is not negative.
+	charge(now int64, n int) (taken int64)
+	// giveBackLast gives back that many of the permits that are missing, those that were taken last, and serves the
+	// queue. n is at least 1.
+	giveBackLast(now, n int64)
+	// missingPermits returns how many permits are missing from full.
+	missingPermits() int64
+	// fullAt returns the moment at which all permits are back if none are taken. Some are missing.
+	fullAt() int64
+}
+
+// chargeClocked is Charge. c is locked; chargeClocked unlocks it.
+func chargeClocked(c chargeable, now int64, n int) (Level, error) {
+	defer c.unlock()
+	if err := c.view().changeable(); err != nil {
+		return Level{}, err
+	}
+	c.catchUp(now)
+	if n >= 0 {
+		c.charge(now, n)
+	} else if back := -max(int64(n), -c.missingPermits()); back > 0 {
+		c.giveBackLast(now, back)
+	}
+	level := Level{Remaining: c.free()}
+	if c.missingPermits() > 0 {
+		level.Full = max(until(c.fullAt(), now), 1)
+	}
+	return level, nil
+}
+
+func (b *bucket) missingPermits() int64 { return b.missing }
+
+func (b *bucket) fullAt() int64 {
+	return later(b.line, linesToCover(b.missing, b.state().refill), b.state().period)
+}
+
+func (w *SlidingWindow) missingPermits() int64 { return w.used() }
+
+func (w *SlidingWindow) fullAt() int64 { return saturate.Add(w.newest(), w.window()) }
+
+// Charge returns [errors.ErrUnsupported], because permits are lent; see [Charger].
+func (c *Concurrency) Charge(ctx context.Context, n int) (Level, error) {
+	if ctx.Err() != nil {
+		return Level{}, contextError(ctx)
+	}
+	return Level{}, noChargeError(c)
+}
+
+// Charge returns the level of a limiter that has all permits: [math.MaxInt64] remain, and there is nothing to wait for.
+// With an n above 0 it ends the idleness as TryAcquire does.
+func (u *Unlimited) Charge(ctx context.Context, n int) (Level, error) {
+	switch {
+	case ctx.Err() != nil:
+		return Level{}, contextError(ctx)
+	case u.closed.Load():
+		return Level{}, ErrClosed
+	case n > 0:
+		u.lastUse.Store(moment())
+	}
+	return unlimitedLevel, nil
+}
+
+// unlimitedLevel is the level of a limiter without a limit.
+var unlimitedLevel = Level{Remaining: math.MaxInt64}
+
+// Charge charges every limiter; see [Charger]. It returns the fewest permits that remain at one of them, and the longest
+// time until one of them is full.
+//
+// First, Charge asks all limiters for their levels. If one has none, because it is closed or no [Charger], Charge
+// returns that error and nothing has changed. If a limiter fails after that, the others are charged all the same.
+func (c *Chained) Charge(ctx context.Context, n int) (Level, error) {
+	if ctx.Err() != nil {
+		return Level{}, contextError(ctx)
+	}
+	if c.closed.Load() {
+		return Level{}, ErrClosed
+	}
+	level, err := c.chargeMembers(ctx, 0)
+	if err != nil || n == 0 {
+		return level, err
+	}
+	return c.chargeMembers(ctx, n)
+}
+
+// chargeMembers is Charge without the question for the levels. A chain in the chain has been asked for its level.
+func (c *Chained) chargeMembers(ctx context.Context, n int) (Level, error) {
+	return chargeAll(len(c.limiters), func(i int) (Level, error) {
+		if inner, ok := c.limiters[i].(*Chained); ok && n != 0 {
+			return inner.chargeMembers(ctx, n)
+		}
+		return chargeLimiter(ctx, c.limiters[i], n)
+	})
+}
+
+// chargeAll calls charge for each of count limiters and combines their levels and errors.
+func chargeAll(count int, charge func(i int) (Level, error)) (Level, error) {
+	least := unlimitedLevel
+	var failed error
+	for i := range count {
+		level, err := charge(i)
+		if err != nil {
+			failed = cmp.Or(failed, chainError(i, err))
+		}
+		least.Remaining = min(least.Remaining, level.Remaining)
+		least.Full = max(least.Full, level.Full)
+	}
+	if failed != nil {
+		return Level{}, failed
+	}
+	return least, nil
+}
+
+// chargeLimiter calls the Charge of any limiter.
+func chargeLimiter(ctx context.Context, l Limiter, n int) (Level, error) {
+	if c, ok := l.(Charger); ok {
+		return c.Charge(ctx, n)
+	}
+	return Level{}, noChargeError(l)
+}
+
+func noChargeError(l any) error {
+	return fmt.Errorf("limiter: a %T cannot be charged: %w", l, errors.ErrUnsupported)
+}

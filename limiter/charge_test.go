@@ -1,0 +1,283 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/limitertest"
+)
+
+// timed are the kinds that can be charged.
+var timed = []limitertest.Kind{limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.TokenBucket}
+
+// chargeLimits are 10 permits, of which a bucket gets 2 in each 10 ms.
+var chargeLimits = limitertest.Limits{
+	Permits: 10, Period: 10 * time.Millisecond, TokensPerPeriod: 2, Segments: 5, QueueLimit: 20,
+}
+
+// eachTimed runs f in a bubble for each kind that can be charged.
+func eachTimed(t *testing.T, f func(t *testing.T, k limitertest.Kind, l limiter.Limiter)) {
+	t.Helper()
+	for _, k := range timed {
+		t.Run(k.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { f(t, k, weir.Must(build(k, chargeLimits))) })
+		})
+	}
+}
+
+// charge charges a limiter, and returns what remains.
+func charge(t *testing.T, l any, n int) int64 {
+	t.Helper()
+	level, err := l.(limiter.Charger).Charge(t.Context(), n)
+	require.NoError(t, err)
+	return level.Remaining
+}
+
+func TestCharge_Debt(t *testing.T) {
+	eachTimed(t, func(t *testing.T, k limitertest.Kind, l limiter.Limiter) {
+		assert.EqualValues(t, 7, charge(t, l, 3))
+		assert.EqualValues(t, -13, charge(t, l, 20))
+		assert.EqualValues(t, 0, available(l).AvailablePermits, "never negative")
+		assert.Zero(t, available(l).SuccessfulLeases)
+		deny(t, l, 1)
+		level, err := l.(limiter.Charger).Charge(t.Context(), 0)
+		require.NoError(t, err)
+		full := 10 * time.Millisecond
+		if k == limitertest.TokenBucket {
+			full = 120 * time.Millisecond // 23 are missing
+		}
+		assert.Equal(t, limiter.Level{Remaining: -13, Full: full}, level)
+		time.Sleep(full - 1)
+		assert.NotEqualValues(t, 10, charge(t, l, 0))
+		time.Sleep(1)
+		level, err = l.(limiter.Charger).Charge(t.Context(), 0)
+		require.NoError(t, err)
+		assert.Equal(t, limiter.Level{Remaining: 10}, level)
+	})
+}
+
+func TestCharge_GivesBackWhatIsMissing(t *testing.T) {
+	eachTimed(t, func(t *testing.T, _ limitertest.Kind, l limiter.Limiter) {
+		assert.EqualValues(t, 10, charge(t, l, -3), "all are there")
+		assert.EqualValues(t, 5, charge(t, l, 5))
+		assert.EqualValues(t, 8, charge(t, l, -3))
+		assert.EqualValues(t, 10, charge(t, l, math.MinInt))
+		take(t, l, 10)
+		deny(t, l, 1)
+	})
+}
+
+func TestCharge_Saturates(t *testing.T) {
+	eachTimed(t, func(t *testing.T, _ limitertest.Kind, l limiter.Limiter) {
+		least := int64(math.MinInt64)
+		for range 5 {
+			level, err := l.(limiter.Charger).Charge(t.Context(), math.MaxInt)
+			require.NoError(t, err)
+			assert.Negative(t, level.Remaining)
+			assert.Positive(t, level.Full)
+			least = max(least, level.Remaining)
+		}
+		assert.Positive(t, deny(t, l, 10))
+		for range 5 {
+			charge(t, l, math.MinInt)
+		}
+		assert.EqualValues(t, 10, charge(t, l, 0))
+		take(t, l, 10)
+	})
+}
+
+func TestCharge_ServesTheQueue(t *testing.T) {
+	eachTimed(t, func(t *testing.T, _ limitertest.Kind, l limiter.Limiter) {
+		take(t, l, 10)
+		var at time.Time
+		go func() {
+			lease, err := l.Acquire(t.Context(), 3)
+			assert.NoError(t, err)
+			assert.True(t, lease.Acquired())
+			at = time.Now()
+		}()
+		synctest.Wait()
+		began := time.Now()
+		time.Sleep(time.Millisecond)
+		assert.EqualValues(t, 2, charge(t, l, -2))
+		synctest.Wait()
+		assert.Zero(t, at)
+		assert.EqualValues(t, 0, charge(t, l, -1), "the waiter took all three")
+		synctest.Wait()
+		assert.Equal(t, time.Millisecond, at.Sub(began))
+	})
+}
+
+func TestCharge_MakesTheQueueWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := weir.Must(limiter.NewTokenBucket(chargeLimits.TokenBucket()))
+		take(t, l, 10)
+		began := time.Now()
+		done := make(chan time.Duration)
+		go func() {
+			_, err := l.Acquire(t.Context(), 2)
+			assert.NoError(t, err)
+			done <- time.Since(began)
+		}()
+		synctest.Wait()
+		assert.EqualValues(t, -4, charge(t, l, 4))
+		assert.Equal(t, 30*time.Millisecond, <-done)
+	})
+}
+
+func TestCharge_Errors(t *testing.T) {
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("the cause"))
+	all := append([]limitertest.Kind{limitertest.Unlimited, limitertest.Concurrency}, timed...)
+	for _, k := range all {
+		l := weir.Must(build(k, chargeLimits))
+		_, err := l.(limiter.Charger).Charge(ended, 1)
+		assert.ErrorIs(t, err, context.Canceled, k)
+		assert.ErrorContains(t, err, "the cause", k)
+		if k == limitertest.Concurrency {
+			_, err = l.(limiter.Charger).Charge(t.Context(), 1)
+			assert.ErrorIs(t, err, errors.ErrUnsupported)
+			continue
+		}
+		charge(t, l, 0)
+		assert.NoError(t, closeOf(l))
+		for _, n := range []int{-1, 0, 1} {
+			level, err := l.(limiter.Charger).Charge(t.Context(), n)
+			assert.ErrorIs(t, err, limiter.ErrClosed, k)
+			assert.Zero(t, level)
+		}
+	}
+	for _, l := range []limiter.Charger{&limiter.TokenBucket{}, &limiter.FixedWindow{}, &limiter.SlidingWindow{}} {
+		for _, n := range []int{-1, 0, 1} {
+			_, err := l.Charge(t.Context(), n)
+			assert.ErrorContains(t, err, "zero value", "%T", l)
+		}
+	}
+}
+
+func closeOf(l limiter.Limiter) error { return l.(interface{ Close() error }).Close() }
+
+func TestUnlimited_Charge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := limiter.NewUnlimited()
+		time.Sleep(time.Second)
+		for _, n := range []int{0, -5, math.MinInt} {
+			level, err := u.Charge(t.Context(), n)
+			require.NoError(t, err)
+			assert.Equal(t, limiter.Level{Remaining: math.MaxInt64}, level)
+			idle, _ := u.IdleDuration()
+			assert.Equal(t, time.Second, idle)
+		}
+		assert.EqualValues(t, math.MaxInt64, charge(t, u, 5))
+		idle, _ := u.IdleDuration()
+		assert.Zero(t, idle)
+	})
+}
+
+// A lease is worth nothing once its permits have come back by a Charge, whoever took the permits that are missing now.
+func TestCharge_LaterRefund(t *testing.T) {
+	eachTimed(t, func(t *testing.T, _ limitertest.Kind, l limiter.Limiter) {
+		a := take(t, l, 6)
+		charge(t, l, -6)
+		b := take(t, l, 6)
+		a.Refund()
+		assert.EqualValues(t, 4, charge(t, l, 0), "a's permits had come back")
+		b.Refund()
+		assert.EqualValues(t, 10, charge(t, l, 0))
+
+		a = take(t, l, 6)
+		charge(t, l, -4)
+		c := take(t, l, 3)
+		a.Refund()
+		assert.EqualValues(t, 7, charge(t, l, 0), "2 of a's permits were missing")
+		c.Refund()
+		assert.EqualValues(t, 10, charge(t, l, 0))
+
+		charge(t, l, 5)
+		d := take(t, l, 5)
+		charge(t, l, -5)
+		d.Refund()
+		assert.EqualValues(t, 10, charge(t, l, 0), "the 5 that came back are as well those that were charged before")
+	})
+}
+
+func TestCharge_LaterAdjust(t *testing.T) {
+	eachTimed(t, func(t *testing.T, _ limitertest.Kind, l limiter.Limiter) {
+		a := take(t, l, 6)
+		charge(t, l, -6)
+		b := take(t, l, 6)
+		a, ok := a.Adjust(1)
+		require.True(t, ok)
+		assert.EqualValues(t, 4, charge(t, l, 0), "a's permits had come back")
+		a, ok = a.Adjust(4)
+		require.True(t, ok)
+		assert.EqualValues(t, 1, charge(t, l, 0))
+		a.Refund()
+		assert.EqualValues(t, 4, charge(t, l, 0), "3 were taken after that")
+		b, ok = b.Adjust(7)
+		require.True(t, ok)
+		b.Refund()
+		assert.EqualValues(t, 10, charge(t, l, 0))
+	})
+}
+
+// A charge that is forgotten expires at its own time, because those that are taken later are given back first.
+func TestSlidingWindow_ChargeGivesBackTheNewest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := weir.Must(limiter.NewSlidingWindow(chargeLimits.SlidingWindow())) // segments of 2 ms
+		for range 4 {
+			charge(t, l, 2)
+			time.Sleep(2 * time.Millisecond)
+		}
+		assert.EqualValues(t, 5, charge(t, l, -3), "2 of the last segment with permits, 1 of the one before")
+		level, err := l.Charge(t.Context(), 0)
+		require.NoError(t, err)
+		assert.Equal(t, limiter.Level{Remaining: 5, Full: 6 * time.Millisecond}, level)
+		time.Sleep(2 * time.Millisecond)
+		assert.EqualValues(t, 7, charge(t, l, 0))
+		time.Sleep(2 * time.Millisecond)
+		assert.EqualValues(t, 9, charge(t, l, 0))
+		time.Sleep(2 * time.Millisecond)
+		assert.EqualValues(t, 10, charge(t, l, 0))
+	})
+}
+
+// Charge begins the grid of a new key's bucket where TryAcquire would, and a question begins none.
+func TestCharge_BeginsTheGrid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := weir.Must(limiter.TokenBucketFactory[string](chargeLimits.TokenBucket())("key"))
+		charge(t, l, 0)
+		time.Sleep(3 * time.Millisecond)
+		level, err := l.(limiter.Charger).Charge(t.Context(), 1)
+		require.NoError(t, err)
+		assert.Equal(t, limiter.Level{Remaining: 9, Full: 10 * time.Millisecond}, level)
+	})
+}
+
+func TestCharge_Manual(t *testing.T) {
+	for _, k := range timed {
+		t.Run(k.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limits := chargeLimits
+				limits.Manual = true
+				l := weir.Must(build(k, limits))
+				assert.EqualValues(t, 8, charge(t, l, 2))
+				time.Sleep(time.Hour)
+				level, err := l.(limiter.Charger).Charge(t.Context(), 0)
+				require.NoError(t, err)
+				assert.Equal(t, limiter.Level{Remaining: 8, Full: 1}, level, "due, but not replenished")
+				l.(limiter.Replenisher).TryReplenish()
+				assert.EqualValues(t, 10, charge(t, l, 0))
+			})
+		})
+	}
+}
