@@ -14,13 +14,14 @@ import (
 
 // Charge takes n permits that the work has already used, even if fewer are available; see [limiter.Charger]. If n is
 // negative, it gives back -n permits, and if n is 0, it returns the level and takes nothing. A concurrency limiter returns
-// [errors.ErrUnsupported].
+// [errors.ErrUnsupported]. A limiter owes 2⁵¹ permits at most; what is above that is not taken.
 //
 // Charge makes one call to the store, and shares the round trip with other calls as TryAcquire does. To give permits back
 // to a sliding window, it makes two calls, and more if the permits were taken in more than 64 segments or others give back
 // the same ones at the same time. Of a bucket with LimiterOptions.Block, only what was taken since an instance last borrowed
 // a block can be given back. Other instances that remember rejections (CacheRejections, Block) learn of permits that were
-// given back only when these rejections end.
+// given back only when these rejections end. Give back only what was charged: if permits of a lease come back by Charge, and
+// are taken again, the lease can still give them back a second time.
 //
 // The level is that right after the charge, by the store. With Block, what this instance has borrowed counts as remaining,
 // as it does in Lease.Remaining and Statistics, but as taken in Full. The charge is taken from the store, not from what was
@@ -43,10 +44,10 @@ func (p *Partitioned[O]) Charge(ctx context.Context, key string, n int) (limiter
 // charge is Charge for a key.
 func (c *core) charge(ctx context.Context, key string, n int) (limiter.Level, error) {
 	switch {
-	case c.leased:
-		return limiter.Level{}, fmt.Errorf("store: %w: limiter %q lends its permits, and cannot be charged", errors.ErrUnsupported, c.name)
 	case ctx.Err() != nil:
 		return limiter.Level{}, contextError(ctx)
+	case c.leased:
+		return limiter.Level{}, fmt.Errorf("store: limiter %q lends its permits and cannot be charged: %w", c.name, errors.ErrUnsupported)
 	case c.closed.Load():
 		return limiter.Level{}, limiter.ErrClosed
 	}
@@ -181,11 +182,7 @@ func (f *fallback) charge(c *core, key string, n int, reason error) (limiter.Lev
 	if local == nil {
 		return limiter.Level{}, limiter.ErrClosed
 	}
-	charger, ok := any(local).(limiter.PartitionedCharger[string])
-	if !ok {
-		return limiter.Level{}, reason
-	}
-	level, err := charger.Charge(context.Background(), key, n)
+	level, err := local.Charge(context.Background(), key, n)
 	if err != nil { // the limiter was closed just now
 		return limiter.Level{}, reason
 	}

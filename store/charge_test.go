@@ -5,16 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/storetest"
 )
 
 var (
@@ -40,7 +44,9 @@ func eachCharger(t *testing.T, f func(t *testing.T, w *world, l made, name strin
 	for _, k := range spending {
 		for name, how := range peekOptions {
 			t.Run(fmt.Sprint(k, " ", name), func(t *testing.T) {
-				inWorld(t, func(t *testing.T, w *world) { f(t, w, build(t, w.instance(store.Options{}), k, limitsOfTen, how), name) })
+				inWorld(t, func(t *testing.T, w *world) {
+					f(t, w, build(t, w.instance(store.Options{}), k, limitsOfTen, how), name)
+				})
 			})
 		}
 	}
@@ -152,24 +158,23 @@ func TestCharge_SlidingWindowWhileOthersGiveBack(t *testing.T) {
 		w.charged(elsewhere, 2, 8)
 		w.pass(6 * time.Minute)
 		w.charged(l, 3, 5)
-		trips := 0
-		w.hook(func(method string) error {
-			if trips++; trips == 2 {
-				w.charged(elsewhere, -2, 7)
-				w.charged(elsewhere, 1, 6)
-			}
-			return nil
-		}, nil)
+		w.hook(beforeDecide(2, func() {
+			w.charged(elsewhere, -2, 7)
+			w.charged(elsewhere, 1, 6)
+		}), nil)
 		w.charged(l, -4, 10) // 2 + 1 + 1: the last one is that of the older segment
-		w.hook(nil, nil)
-
-		w.charged(l, 4, 6)
-		w.hook(func(string) error { // whatever is found is gone
-			w.hook(nil, nil)
-			return nil
-		}, nil)
-		w.charged(l, -4, 10)
 	})
+}
+
+// beforeDecide is a hook that calls f before the nth call of Decide.
+func beforeDecide(nth int64, f func()) func(string) error {
+	var calls atomic.Int64
+	return func(method string) error {
+		if method == "Decide" && calls.Add(1) == nth {
+			f()
+		}
+		return nil
+	}
 }
 
 // A give-back that never meets what it has found ends nevertheless.
@@ -212,6 +217,32 @@ func TestCharge_EndsRememberedRejection(t *testing.T) {
 		w.granted(l, 5)
 	})
 }
+
+// A caller that is rejected before permits are given back, and goes on only after that, remembers no rejection.
+func TestCharge_LateRejection(t *testing.T) {
+	eachCharger(t, func(t *testing.T, w *world, l made, _ string) {
+		w.charged(l, 10, 0)
+		turn.Runs.Add(1)
+		defer turn.Runs.Add(-1)
+		goOn := make(lateTurn)
+		rejected := make(chan limiter.Lease)
+		go func() {
+			lease, err := l.TryAcquire(context.WithValue(w.ctx, turn.Key{}, goOn), 1)
+			assert.NoError(t, err)
+			rejected <- lease
+		}()
+		w.pass(time.Millisecond)
+		w.charged(l, -4, 4)
+		close(goOn)
+		require.False(t, (<-rejected).Acquired())
+		w.granted(l, 4)
+	})
+}
+
+// A lateTurn comes when the channel is closed.
+type lateTurn chan struct{}
+
+func (l lateTurn) Take() { <-l }
 
 func kindOf(l made) limitertest.Kind {
 	switch l.shared.(type) {
@@ -274,9 +305,10 @@ func TestCharge_SharedRoundTrip(t *testing.T) {
 		for range 12 {
 			go func() {
 				level, err := l.Charge(w.ctx, 1)
-				require.NoError(t, err)
+				assert.NoError(t, err)
 				levels <- level
 			}()
+			synctest.Wait() // the first call is under way when the others come
 		}
 		w.pass(2 * time.Millisecond)
 		require.Equal(t, 2, w.Calls("Decide")-calls)
@@ -337,9 +369,6 @@ func TestCharge_Errors(t *testing.T) {
 		_, err := l.Charge(ended, 1)
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, errDead, "the cause")
-		w.charged(l, math.MaxInt, 10-2*backend.MaxPermits)
-		w.charged(l, math.MaxInt, 10-2*backend.MaxPermits)
-		w.charged(l, math.MinInt, 10)
 
 		w.Stall(true)
 		soon, stop := context.WithTimeout(w.ctx, 20*time.Millisecond)
@@ -356,17 +385,24 @@ func TestCharge_Errors(t *testing.T) {
 			require.ErrorIs(t, err, store.ErrUnavailable)
 		}))
 		closed := make(chan error)
-		go func() {
-			_, err := l.Charge(w.ctx, 1)
-			closed <- err
-		}()
-		synctest.Wait()
-		require.NoError(t, l.Close())
-		require.ErrorIs(t, <-closed, limiter.ErrClosed)
+		go func() { closed <- l.Close() }() // it asks for the final statistics
+		w.pass(100 * time.Millisecond)
+		_, err = l.Charge(w.ctx, 1)
+		require.ErrorIs(t, err, limiter.ErrClosed, "it was closed meanwhile")
+		require.NoError(t, <-closed)
 		_, err = l.Charge(w.ctx, 0)
 		require.ErrorIs(t, err, limiter.ErrClosed)
 		w.Stall(false)
 		w.pass(time.Second)
+	})
+}
+
+func TestCharge_Bounds(t *testing.T) {
+	eachCharger(t, func(t *testing.T, w *world, l made, _ string) {
+		owed := min(int64(math.MaxInt), 2*backend.MaxPermits)
+		require.Positive(t, w.charged(l, math.MaxInt, 10-owed).Full)
+		w.charged(l, math.MaxInt, 10-min(2*owed, 2*backend.MaxPermits))
+		w.charged(l, math.MinInt, 10-min(2*owed, 2*backend.MaxPermits)+min(int64(math.MaxInt), 2*backend.MaxPermits))
 	})
 }
 
@@ -426,13 +462,9 @@ func TestCharge_Reconfigured(t *testing.T) {
 					require.NoError(t, elsewhere.reconfigure(limits))
 					w.charged(l, -2, 17)
 					limits.Permits, limits.Segments = 8, 3
-					trips := 0
-					w.hook(func(method string) error { // between the calls that give back to a sliding window
-						if trips++; trips == 2 && method == "Decide" && k == limitertest.SlidingWindow {
-							require.NoError(t, elsewhere.reconfigure(limits))
-						}
-						return nil
-					}, nil)
+					w.hook(beforeDecide(2, func() { // between the calls that give back to a sliding window
+						require.NoError(t, elsewhere.reconfigure(limits))
+					}), nil)
 					if k == limitertest.SlidingWindow {
 						w.charged(l, -2, 7)
 					} else {
@@ -546,4 +578,27 @@ func TestLease_Level(t *testing.T) {
 		_, ok = w.rejected(l, 1).Level()
 		require.False(t, ok)
 	})
+}
+
+func TestLease_LevelAllocatesNothing(t *testing.T) {
+	for name, how := range peekOptions {
+		l := must(newStore(t, storetest.NewMemory(), store.Options{}).TokenBucket("it", bucketOf(1<<30, 1, time.Hour, 0), how))(t)
+		lease := must(l.TryAcquire(t.Context(), 1))(t)
+		require.Zero(t, testing.AllocsPerRun(100, func() {
+			if _, ok := lease.Level(); !ok {
+				t.Error("no level")
+			}
+		}), name)
+	}
+}
+
+// A charge costs no more than a request that is granted, which also makes a lease.
+func TestCharge_Allocations(t *testing.T) {
+	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
+		l := must(newStore(t, storetest.NewMemory(), store.Options{}).TokenBucket("it", bucketOf(1<<30, 1, time.Hour, 0), how))(t)
+		ctx := t.Context()
+		granted := testing.AllocsPerRun(500, func() { _, _ = l.TryAcquire(ctx, 1) })
+		charged := testing.AllocsPerRun(500, func() { _, _ = l.Charge(ctx, 1) })
+		require.LessOrEqual(t, charged, granted)
+	}
 }

@@ -51,6 +51,30 @@ func ExampleLimiterOptions() {
 	// false true store: unavailable: connection refused
 }
 
+// A service learns what a request has cost when the answer is complete, perhaps in another process. It charges the cost, and
+// shows what is left.
+func ExamplePartitioned_Charge() {
+	shared := weir.Must(store.New(storetest.NewMemory(), nil))
+	defer func() { _ = shared.Close() }()
+	day := limiter.FixedWindowOptions{PermitLimit: 100_000, Window: 24 * time.Hour}
+	tokens := weir.Must(shared.PartitionedFixedWindow("tokens", day, nil))
+
+	ctx := context.Background()
+	for _, cost := range []int{64_000, 41_000, -7_000, 0} {
+		level, err := tokens.Charge(ctx, "ann", cost)
+		if err != nil {
+			fmt.Println(err) // it was not counted
+			return
+		}
+		fmt.Println(cost, level.Remaining)
+	}
+	// Output:
+	// 64000 36000
+	// 41000 -5000
+	// -7000 2000
+	// 0 2000
+}
+
 // One instance raises the limit for everyone for an hour. Then the limits come back, even if that instance is gone.
 func ExampleLimiter_Override() {
 	server := storetest.NewMemory()

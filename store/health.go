@@ -100,14 +100,15 @@ func (h ShardHealth) LogValue() slog.Value { return slog.StringValue(h.String())
 // Calls includes what decides about no caller: permits given back, leases renewed, Peek, Statistics, probes, and calls that
 // are sent again because the limits were changed meanwhile. Decisions, Cached, FromBlocks and Outages count each answer to a
 // request for permits once, by what has decided. A call of Acquire that waits is decided several times: when it joins the
-// queue, and each time it is asked for again until it gets its permits.
+// queue, and each time it is asked for again until it gets its permits. A Charge of another number than 0 is one decision;
+// one that fails is none.
 type Counters struct {
 	Calls      int64 // round trips for decisions, leases and definitions
 	Failures   int64 // round trips that failed
-	Decisions  int64 // grants and rejections by the store
+	Decisions  int64 // grants, rejections and charges by the store
 	Cached     int64 // rejections answered from memory
 	FromBlocks int64 // grants from borrowed blocks
-	Outages    int64 // grants and rejections by the outage policy
+	Outages    int64 // grants, rejections and charges by the outage policy
 }
 
 // counters counts for [Counters].

@@ -64,15 +64,25 @@ func uses(t *testing.T, s *store.Store) (all []func(context.Context, *rand.Rand)
 		}
 		return lease
 	}
+	charge := func(_ limiter.Level, err error) {
+		if !errors.Is(err, store.ErrUnavailable) {
+			check(limiter.Lease{}, err)
+		}
+	}
 	for i, how := range []*store.LimiterOptions{nil, {Block: 10}, {CacheRejections: true, Outage: store.FailOpen}, {NoCoalescing: true, Outage: store.FallBackLocally, LocalShare: 0.5}} {
 		o := bucketOf(50, 10, time.Millisecond, 30)
 		l := must(s.TokenBucket(fmt.Sprint("b", i), o, how))(t)
 		p := must(s.PartitionedTokenBucket(fmt.Sprint("p", i), o, how))(t)
+		window := must(s.SlidingWindow(fmt.Sprint("w", i), limiter.SlidingWindowOptions{PermitLimit: 50, Window: 10 * time.Millisecond, SegmentsPerWindow: 10}, how))(t)
 		chain := must(limiter.Chain(l, rejecting{}))(t)
 		all = append(all,
 			func(ctx context.Context, r *rand.Rand) { check(l.TryAcquire(ctx, r.IntN(5))) },
 			func(ctx context.Context, r *rand.Rand) { check(l.Acquire(ctx, r.IntN(20))) },
 			func(ctx context.Context, r *rand.Rand) { check(l.Acquire(ctx, 5)).Adjust(r.IntN(9)) },
+			func(ctx context.Context, r *rand.Rand) { charge(l.Charge(ctx, r.IntN(9)-4)) },
+			func(ctx context.Context, r *rand.Rand) { charge(p.Charge(ctx, fmt.Sprint(r.IntN(9)), r.IntN(9)-4)) },
+			func(ctx context.Context, r *rand.Rand) { charge(window.Charge(ctx, r.IntN(9)-4)) },
+			func(ctx context.Context, r *rand.Rand) { check(window.TryAcquire(ctx, r.IntN(5))).Level() },
 			func(ctx context.Context, r *rand.Rand) { check(p.Acquire(ctx, fmt.Sprint(r.IntN(9)), r.IntN(20))) },
 			func(ctx context.Context, r *rand.Rand) { check(chain.TryAcquire(ctx, r.IntN(5))) },
 			func(ctx context.Context, r *rand.Rand) {

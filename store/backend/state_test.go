@@ -293,6 +293,34 @@ func TestAdvance_ClockStep(t *testing.T) {
 	}
 }
 
+// A refund of any grant gives back what is missing, at any time, and no block.
+func TestAnyGrant(t *testing.T) {
+	for seed := range uint64(500) {
+		random := rand.New(rand.NewPCG(seed, 13))
+		for _, l := range kindsOfThree(random) {
+			d := &Definition{Limits: l, Version: 1}
+			s, now, granted := d.InitialState(0), int64(0), []int64{0}
+			ask := func(r Request) int64 {
+				s = d.Decide(s, now, []Request{r}, granted)
+				return granted[0]
+			}
+			for range 20 {
+				now += random.Int64N(25)
+				ask(Request{Op: OpCharge, Max: random.Int64N(9)})
+				ask(Request{Min: 1, Max: random.Int64N(4), Block: random.IntN(3) == 0})
+				ask(Request{})
+				n, missing, floor := 1+random.Int64N(9), s.Missing, s.RefundFloor
+				want := min(n, missing-floor)
+				if l.Kind == KindSlidingWindow {
+					want = 0
+				}
+				require.Equal(t, want, ask(Request{Op: OpRefund, Max: n, Receipt: AnyGrant()}), "seed %d: %+v", seed, l)
+				require.Equal(t, missing-want, s.Missing)
+			}
+		}
+	}
+}
+
 func TestDecide_NoOverflow(t *testing.T) {
 	for _, l := range []Limits{
 		{Kind: KindTokenBucket, Permits: MaxPermits, Period: MaxPeriod, Refill: 1},

@@ -80,6 +80,21 @@ var decideCases = []testCase{
 			p.ask(d, key, take(1), refund(2, receiptOf(first.State)))
 		}
 	}},
+	{name: "a refund of any grant gives back what is missing, but no block", run: func(p *probe) {
+		for d, key := range p.timed(6) {
+			p.ask(d, key, take(4), charge(5))
+			b := p.ask(d, key, refund(2, backend.AnyGrant()), refund(100, backend.AnyGrant()), refund(1, backend.AnyGrant()))
+			if d.Kind == backend.KindSlidingWindow {
+				p.check(fmt.Sprint(b.Granted) == "[0 0 0]" && b.State.Missing == 9, "no segment is meant", describe(b))
+				continue
+			}
+			p.check(fmt.Sprint(b.Granted) == "[2 7 0]" && b.State.Missing == 0, "2 of 9 are given back, then the rest", describe(b))
+		}
+		d := p.define(bucketOf(6, 1))
+		p.ask(d, "", take(1), takeBlock(2), charge(4))
+		b := p.ask(d, "", refund(100, backend.AnyGrant()))
+		p.check(b.Granted[0] == 4 && b.State.Missing == 3, "what was taken since the block is given back", describe(b))
+	}},
 	{name: "a block is given back while nothing was taken since", run: func(p *probe) {
 		d := p.define(bucketOf(6, 1))
 		block := p.ask(d, "", takeBlock(3))

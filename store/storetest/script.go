@@ -190,6 +190,9 @@ func (s *script) anyRequest(t *scriptTarget) backend.Request {
 
 // anyGrant returns one of the last grants, a part of one, or a grant that was never made.
 func (s *script) anyGrant(t *scriptTarget) grant {
+	if s.random.IntN(10) == 0 {
+		return grant{s.random.Int64N(2 * t.d.Permits), backend.AnyGrant()}
+	}
 	if len(t.grants) == 0 || s.random.IntN(10) == 0 {
 		state := s.p.model[target{t.d.Name, t.key}]
 		return grant{s.random.Int64N(5), backend.Receipt{Tick: state.Tick + s.random.Int64N(5) - 2, Missing: s.random.Int64N(2 * t.d.Permits)}}

@@ -24,6 +24,8 @@ func TestSharedWaiting(t *testing.T) {
 
 func TestSharedReconfigure(t *testing.T) { drill.Reconfigured(t, drillSubject()) }
 
+func TestSharedCharges(t *testing.T) { drill.Charges(t, drillSubject()) }
+
 func TestSharedChain(t *testing.T) {
 	s := drillSubject()
 	drill.RejectedChain(t, s, s.Place(t), s.Place(t))

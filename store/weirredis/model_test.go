@@ -116,7 +116,10 @@ func (m *modelled) asks() []backend.Request {
 		case backend.OpTake:
 			a.Block = m.random.IntN(3) == 0
 		case backend.OpRefund, backend.OpReturnBlock:
-			if len(m.marks) > 0 {
+			switch {
+			case m.random.IntN(8) == 0:
+				a.Receipt = backend.AnyGrant()
+			case len(m.marks) > 0:
 				a.Receipt = m.marks[m.random.IntN(len(m.marks))]
 			}
 		}

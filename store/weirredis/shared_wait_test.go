@@ -23,6 +23,8 @@ func TestSharedWaiting(t *testing.T) {
 
 func TestSharedReconfigure(t *testing.T) { drill.Reconfigured(t, drillSubject()) }
 
+func TestSharedCharges(t *testing.T) { drill.Charges(t, drillSubject()) }
+
 func TestSharedChain(t *testing.T) {
 	s := drillSubject()
 	second := testserver.NewRedis(t)

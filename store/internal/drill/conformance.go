@@ -150,6 +150,10 @@ func (r roundRobin) Peek(ctx context.Context, n int) (limiter.Lease, error) {
 	return r.one().Peek(ctx, n)
 }
 
+func (r roundRobin) Charge(ctx context.Context, n int) (limiter.Level, error) {
+	return r.one().Charge(ctx, n)
+}
+
 func (r roundRobin) reconfigure(l limitertest.Limits) error { return r.one().reconfigure(l) }
 
 func (r roundRobin) Statistics() limiter.Statistics {

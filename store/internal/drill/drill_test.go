@@ -32,6 +32,7 @@ func TestDrillsOfOneProcess(t *testing.T) {
 	newLimitsOfKeys(t, s, true)
 	newLimitsOfKeys(t, s, false)
 	RejectedChain(t, s, s.Place(t), s.Place(t))
+	Charges(t, s)
 }
 
 func TestMaxHeld(t *testing.T) {

@@ -142,6 +142,7 @@ func (f *faultyStore) answersByPolicy(fault Fault) {
 	if f.options.Outage == store.FallBackLocally && f.local != localLimit {
 		f.errorf("%d of %d were granted locally", f.local, localLimit)
 	}
+	f.chargesByPolicy()
 	if err := f.bucket.reconfigure(newLimits); !errors.Is(err, store.ErrUnavailable) {
 		f.errorf("Reconfigure returns %v", err)
 	}
@@ -158,6 +159,26 @@ func (f *faultyStore) answersByPolicy(fault Fault) {
 	}
 	if err := f.s.Health().Err; err == nil || !strings.Contains(err.Error(), fault.ErrorText) {
 		f.errorf("the store is away because of: %v", err)
+	}
+}
+
+// chargesByPolicy expects that a charge fails within microseconds, or counts in the limiter of the process, which has
+// granted all its permits.
+func (f *faultyStore) chargesByPolicy() {
+	took := make([]time.Duration, 101)
+	for i := range took {
+		begun := time.Now()
+		level, err := f.bucket.Charge(context.Background(), 1)
+		took[i] = time.Since(begun)
+		switch {
+		case f.options.Outage != store.FallBackLocally && !errors.Is(err, store.ErrUnavailable):
+			f.errorf("a charge returns %v", err)
+		case f.options.Outage == store.FallBackLocally && (err != nil || level.Remaining != int64(-1-i)):
+			f.errorf("%d remain after charge %d: %v", level.Remaining, i, err)
+		}
+	}
+	if m := median(took); m > 100*time.Microsecond {
+		f.errorf("a charge takes %v though the store is away", m)
 	}
 }
 

@@ -20,6 +20,7 @@ type reconfigureFunc func(limitertest.Limits) error
 type sharedLimiter interface {
 	limiter.Limiter
 	limiter.Peeker
+	limiter.Charger
 	limiter.StatisticsProvider
 	Close() error
 }
@@ -62,6 +63,7 @@ func buildShared(s *store.Store, name string, k limitertest.Kind, l limitertest.
 type partitioned interface {
 	limiter.Partitioned[string]
 	limiter.KeyPeeker
+	limiter.PartitionedCharger[string]
 	Statistics(key string) (limiter.Statistics, error)
 	Close() error
 }
@@ -115,6 +117,10 @@ func (o oneKey) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 
 func (o oneKey) Peek(ctx context.Context, n int) (limiter.Lease, error) {
 	return o.PeekKey(ctx, o.key, n)
+}
+
+func (o oneKey) Charge(ctx context.Context, n int) (limiter.Level, error) {
+	return o.partitioned.Charge(ctx, o.key, n)
 }
 
 func (o oneKey) Statistics() limiter.Statistics {
