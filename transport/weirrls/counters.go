@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"unicode/utf8"
 
 	"github.com/weir-go/weir/internal/validate"
 )
@@ -22,7 +21,8 @@ type CountersOptions struct {
 	// bound takes the place of the counter with the smallest sum, and begins with that sum. So no sum is ever too low,
 	// and one that is too high is so by at most the hits of the unit divided by MaxKeys. [NewSharedCounters] ignores it.
 	MaxKeys int
-	// Name is the beginning of the names of the limiters of [NewSharedCounters] in the store. The default is "weirrls".
+	// Name is the beginning of the names of the limiters of [NewSharedCounters] in the store, such as weirrls/second. It
+	// has ASCII letters, digits and any of ._-/ only. The default is "weirrls".
 	// Programs with the same Name share the counters of equal domains and descriptors.
 	Name string
 }
@@ -31,9 +31,6 @@ func (o *CountersOptions) validate() error {
 	var problems validate.Problems
 	if o.MaxKeys < 0 || o.MaxKeys > mostKeys {
 		problems.Add("MaxKeys", o.MaxKeys, "must be from 1 to %d, or 0 for the default", mostKeys)
-	}
-	if len(o.Name) > 128 || !utf8.ValidString(o.Name) {
-		problems.Add("Name", o.Name, "must be valid UTF-8 of at most 128 bytes")
 	}
 	return problems.Err("weirrls")
 }

@@ -155,3 +155,9 @@ func (p *pot) remaining() int64 {
 	defer p.mu.Unlock()
 	return p.left
 }
+
+func withDomain(domain string, descriptors ...*common.RateLimitDescriptor) *ratelimitv3.RateLimitRequest {
+	r := request(descriptors...)
+	r.Domain = domain
+	return r
+}

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/weir-go/weir/internal/isnil"
+	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
@@ -197,13 +198,11 @@ func isSet(problems *validate.Problems, path string, v any) bool {
 	return v != nil
 }
 
-// lendsForEachKey reports whether the limiters that p makes for its keys lend their permits. It asks p for a key that it
-// has not.
+// lendsForEachKey reports whether the limiters that p makes for its keys lend their permits. It asks for a key that p has
+// not, which calls the factory of the program.
 func lendsForEachKey(p *limiter.PartitionedLimiter[string, string]) bool {
-	c, ok := any(p).(limiter.PartitionedCharger[string])
-	if !ok {
-		return false
-	}
-	_, err := c.Charge(context.Background(), "", 0)
-	return isUnsupported(err)
+	return isUnsupported(recovered.Error(func() error {
+		_, err := p.Charge(context.Background(), "", 0)
+		return err
+	}))
 }

@@ -44,7 +44,7 @@ func NewSharedCounters(s *store.Store, o *CountersOptions) (Counters, error) {
 	}
 	c := &sharedCounters{}
 	for u := Second; u <= Year; u++ {
-		w, err := s.PartitionedSlidingWindow(options.Name+":"+u.String(), limiter.SlidingWindowOptions{
+		w, err := s.PartitionedSlidingWindow(options.Name+"/"+u.String(), limiter.SlidingWindowOptions{
 			PermitLimit:       sharedLimit,
 			Window:            2 * time.Duration(secondsOf[u]) * time.Second,
 			SegmentsPerWindow: 2,

@@ -1,0 +1,219 @@
+package weirrls
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/storetest"
+)
+
+// counterKinds are counters in this process and in a store. A test that is called with them runs in a bubble.
+func eachCounters(t *testing.T, f func(t *testing.T, c Counters)) {
+	t.Run("memory", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { f(t, weir.Must(NewCounters(nil))) })
+	})
+	t.Run("store", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := weir.Must(store.New(storetest.NewMemory(), nil))
+			defer func() { _ = s.Close() }()
+			f(t, weir.Must(NewSharedCounters(s, nil)))
+		})
+	})
+}
+
+func TestCounters(t *testing.T) {
+	eachCounters(t, func(t *testing.T, c Counters) {
+		count := func(span Span, key string, n int64) int64 {
+			sum, err := c.Count(t.Context(), span, key, n)
+			require.NoError(t, err)
+			return sum
+		}
+		for u := Second; u <= Year; u++ {
+			span := spanAt(time.Now().Unix(), secondsOf[u])
+			assert.EqualValues(t, 0, count(span, "a", 0))
+			assert.EqualValues(t, 2, count(span, "a", 2))
+			assert.EqualValues(t, 5, count(span, "a", 3))
+			assert.EqualValues(t, 1, count(span, "b", 1))
+			assert.EqualValues(t, 5, count(span, "a", 0))
+			assert.EqualValues(t, 4, count(span, "a", -1))
+			assert.EqualValues(t, 0, count(span, "a", -9))
+			assert.EqualValues(t, 0, count(span, "c", -9))
+			assert.EqualValues(t, maxHits, count(span, "a", maxHits))
+			assert.EqualValues(t, maxHits+math.MaxUint32, count(span, "a", math.MaxUint32))
+			next := Span{span.Begin + span.Seconds, span.Seconds}
+			if u > Minute {
+				continue
+			}
+			time.Sleep(time.Until(time.Unix(next.Begin, 0)))
+			assert.EqualValues(t, 1, count(next, "a", 1))
+		}
+		for _, seconds := range []int64{0, -1, maxSpan + 1} {
+			_, err := c.Count(t.Context(), Span{0, seconds}, "a", 1)
+			require.ErrorIs(t, err, errSpan)
+		}
+	})
+}
+
+// TestCounters_WithinASpan: what was counted stays until its span ends, whatever the length of the span and when it was
+// counted.
+func TestCounters_WithinASpan(t *testing.T) {
+	eachCounters(t, func(t *testing.T, c Counters) {
+		random := rand.New(rand.NewPCG(5, 6))
+		for _, seconds := range []int64{1, 7, 45, 60, 61, 3599} {
+			want := make(map[Span]int64)
+			for range 300 {
+				time.Sleep(time.Duration(random.Int64N(seconds * int64(time.Second) / 4)))
+				span := spanAt(time.Now().Unix(), seconds)
+				n := random.Int64N(7) - 2
+				want[span] = max(0, want[span]+n)
+				sum, err := c.Count(t.Context(), span, "k", n)
+				require.NoError(t, err)
+				require.Equal(t, want[span], sum, seconds)
+			}
+		}
+	})
+}
+
+// TestCounters_LateCaller: a caller that read the clock right before a unit began does not lose what others count, and gives
+// nothing back to the new unit.
+func TestCounters_LateCaller(t *testing.T) {
+	c := newMemoryCounters(10)
+	now := spanAt(time.Now().Unix(), 60)
+	before := Span{now.Begin - 60, 60}
+	key := []byte("k")
+	assert.EqualValues(t, 3, c.count(before, key, 3))
+	assert.EqualValues(t, 1, c.count(now, key, 1))
+	assert.EqualValues(t, 1, c.count(before, key, -3))
+	assert.EqualValues(t, 2, c.count(before, key, 1))
+	assert.EqualValues(t, 5, c.count(now, key, 3))
+	assert.EqualValues(t, 1, c.count(Span{now.Begin - 6000, 60}, key, 1), "the clock was set back")
+	assert.EqualValues(t, 1, c.count(now, key, 1))
+}
+
+// TestCounters_MaxKeys: a flood of keys takes bounded memory, no key is ever counted too low, and one that is counted too
+// high is so by at most the hits of all divided by MaxKeys.
+func TestCounters_MaxKeys(t *testing.T) {
+	const maxKeys = 200
+	c := newMemoryCounters(maxKeys)
+	random := rand.New(rand.NewPCG(7, 8))
+	span := Span{0, secondsOf[Day]}
+	truth := make(map[string]int64)
+	var total int64
+	for range 50_000 {
+		key := strconv.Itoa(random.IntN(20)) // known ones
+		if random.IntN(3) > 0 {
+			key = strconv.Itoa(random.IntN(1_000_000))
+		}
+		n := int64(random.IntN(3))
+		truth[key] += n
+		total += n
+		sum := c.count(span, []byte(key), n)
+		require.GreaterOrEqual(t, sum, truth[key])
+		require.LessOrEqual(t, sum, truth[key]+total/maxKeys+1)
+	}
+	shard := &c.whole[Day].shards[0]
+	assert.LessOrEqual(t, len(shard.current.at), maxKeys)
+	assert.Len(t, shard.current.all, maxKeys)
+	for i, at := range shard.current.heap {
+		assert.EqualValues(t, i, shard.current.all[at].inHeap)
+		assert.LessOrEqual(t, shard.current.all[shard.current.heap[max(0, (i-1)/2)]].total(), shard.current.all[at].total())
+	}
+	assert.EqualValues(t, 1, c.count(Span{span.Seconds, span.Seconds}, []byte("new"), 1), "a new unit begins at 0")
+}
+
+// TestCounters_MaxKeysGivingBack: giving back lets no key that has lost its counter begin below what it had.
+func TestCounters_MaxKeysGivingBack(t *testing.T) {
+	c := newMemoryCounters(2)
+	span := Span{0, 60}
+	count := func(key string, n int64) int64 { return c.count(span, []byte(key), n) }
+	count("a", 5)
+	count("b", 6)
+	assert.EqualValues(t, 6, count("c", 1), "it goes on from a")
+	assert.EqualValues(t, 5, count("c", -9))
+	assert.EqualValues(t, 6, count("a", 1), "and a from there")
+}
+
+func TestCounters_ConcurrentSafe(t *testing.T) {
+	eachCounters(t, func(t *testing.T, c Counters) {
+		span := spanAt(time.Now().Unix(), secondsOf[Week])
+		var wg sync.WaitGroup
+		for g := range 8 {
+			wg.Go(func() {
+				for i := range 500 {
+					_, err := c.Count(t.Context(), span, strconv.Itoa(i%5), 1)
+					assert.NoError(t, err)
+					_, err = c.Count(t.Context(), Span{span.Begin, int64(50 + g)}, "k", 1)
+					assert.NoError(t, err)
+				}
+			})
+		}
+		wg.Wait()
+		for i := range 5 {
+			sum, err := c.Count(t.Context(), span, strconv.Itoa(i), 0)
+			require.NoError(t, err)
+			assert.EqualValues(t, 800, sum)
+		}
+	})
+}
+
+func TestNewCounters_Problems(t *testing.T) {
+	_, err := NewCounters(&CountersOptions{MaxKeys: -1})
+	require.EqualError(t, err, "weirrls: MaxKeys must be from 1 to 1000000000, or 0 for the default, got -1")
+	_, err = NewSharedCounters(nil, &CountersOptions{MaxKeys: -1})
+	require.ErrorContains(t, err, "weirrls: s must not be nil; MaxKeys must be from 1")
+	st := weir.Must(store.New(storetest.NewMemory(), nil))
+	defer func() { _ = st.Close() }()
+	_, err = NewSharedCounters(st, &CountersOptions{Name: "a b"})
+	require.ErrorIs(t, err, weir.ErrInvalidOptions)
+	rules := edge(t)
+	_, err = NewService(nil, &ServiceOptions{Counters: (*sharedCounters)(nil)})
+	require.EqualError(t, err, "weirrls: rules must not be nil; Counters must not be a nil pointer")
+	s, err := NewService(rules, nil)
+	require.NoError(t, err)
+	s.SetRules(nil)
+	assert.Same(t, rules, s.current.Load().rules)
+}
+
+// TestSharedCounters_Away: without the store, Count fails at once, and the service answers by CountersFailOpen.
+func TestSharedCounters_Away(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := storetest.NewMemory()
+		st := weir.Must(store.New(memory, nil))
+		defer func() { _ = st.Close() }()
+		other := weir.Must(store.New(memory, nil))
+		defer func() { _ = other.Close() }()
+		c := weir.Must(NewSharedCounters(st, nil))
+		limits := []Descriptor{{Key: "a", Limit: windowOf(3, Hour)}, {Key: "b", Limit: windowOf(3, Hour)}}
+		s := newService(t, &ServiceOptions{Counters: c}, limits...)
+		s2 := newService(t, &ServiceOptions{Counters: weir.Must(NewSharedCounters(other, nil))}, limits...)
+		both := request(describe("a", ""), describe("b", ""), describe("a", ""))
+		assert.Equal(t, codeList{isOK, isOK, isOK, isOK}, codesOf(ask(t, s, both.Descriptors...)))
+		r := ask(t, s2, both.Descriptors...)
+		assert.Equal(t, codeList{isOver, isOK, isOK, isOver}, codesOf(r))
+		assert.EqualValues(t, 0, r.Statuses[0].LimitRemaining)
+		assert.EqualValues(t, 1, r.Statuses[1].LimitRemaining)
+
+		memory.Fail(errors.New("connection refused"))
+		for range 5 { // so many calls that the store counts as away
+			assert.Equal(t, isOver, ask(t, s, both.Descriptors...).OverallCode)
+		}
+		calls := memory.Calls()
+		began := time.Now()
+		assert.Equal(t, isOver, ask(t, s, both.Descriptors...).OverallCode)
+		s.options.CountersFailOpen = true
+		assert.Equal(t, isOK, ask(t, s, both.Descriptors...).OverallCode)
+		assert.Equal(t, began, time.Now())
+		assert.Equal(t, calls, memory.Calls())
+	})
+}

@@ -1,0 +1,245 @@
+package weirrls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/storetest"
+)
+
+// TestNewRules_RefusesConcurrency: the permits of a concurrency limiter would not come back.
+func TestNewRules_RefusesConcurrency(t *testing.T) {
+	st := weir.Must(store.New(storetest.NewMemory(), nil))
+	defer func() { _ = st.Close() }()
+	o := limiter.ConcurrencyOptions{PermitLimit: 1}
+	perKey := weir.Must(PerKey(limiter.ConcurrencyFactory[string](o), nil))
+	defer func() { _ = perKey.Close() }()
+	broken := weir.Must(PerKey(func(string) (limiter.Limiter, error) { panic("factory") }, nil))
+	defer func() { _ = broken.Close() }()
+	for _, l := range []Limit{
+		{Limiter: weir.Must(st.Concurrency("c", o, nil))}, {Partitioned: weir.Must(st.PartitionedConcurrency("p", o, nil))}, {Partitioned: perKey},
+	} {
+		_, err := NewRules(Domain{Name: "d", Descriptors: []Descriptor{{Key: "k", Limit: &l}}})
+		assert.ErrorContains(t, err, "must not have a concurrency limiter")
+	}
+	_, err := NewRules(Domain{Name: "d", Descriptors: []Descriptor{{Key: "k", Limit: &Limit{Partitioned: broken}}}})
+	require.NoError(t, err, "a factory that panics is no reason to panic")
+}
+
+// TestSlots is the recipe of the documentation: slots with a time to live instead of a concurrency limiter.
+func TestSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slots := weir.Must(PerKey(limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{
+			PermitLimit: 2, Window: 5 * time.Minute, SegmentsPerWindow: 10,
+		}), nil))
+		defer func() { _ = slots.Close() }()
+		s := newService(t, nil, Descriptor{Key: "client", Limit: &Limit{Partitioned: slots}})
+		begin := func() bool { return ask(t, s, describe("client", "a")).OverallCode == isOK }
+		end := func() { assert.Equal(t, isOK, ask(t, s, giveBack(1, describe("client", "a"))).OverallCode) }
+		assert.True(t, begin(), "this one is never given back")
+		for range 20 {
+			time.Sleep(10 * time.Second)
+			assert.True(t, begin())
+			assert.False(t, begin())
+			end()
+		}
+		end()
+		end()
+		end()
+		assert.True(t, begin())
+		assert.True(t, begin())
+		assert.False(t, begin(), "giving back more than was taken makes no slots")
+		time.Sleep(5*time.Minute + 30*time.Second)
+		assert.True(t, begin())
+		assert.True(t, begin())
+	})
+}
+
+// TestStore: limits of a store are asked at once, a rejected request gives back what it took, and an admitted one takes one
+// round trip, although the answer has the level.
+func TestStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := storetest.NewMemory()
+		st := weir.Must(store.New(memory, nil))
+		defer func() { _ = st.Close() }()
+		bucket := weir.Must(st.PartitionedTokenBucket("bucket", limiter.TokenBucketOptions{TokenLimit: 5, TokensPerPeriod: 1, ReplenishmentPeriod: time.Minute}, nil))
+		window := weir.Must(st.SlidingWindow("window", limiter.SlidingWindowOptions{PermitLimit: 4, Window: time.Minute, SegmentsPerWindow: 6}, nil))
+		s := newService(t, &ServiceOptions{Counters: weir.Must(NewSharedCounters(st, nil))},
+			Descriptor{Key: "bucket", Limit: &Limit{Partitioned: bucket, OnOverrun: OverrunDebt}},
+			Descriptor{Key: "window", Limit: &Limit{Limiter: window}}, Descriptor{Key: "envoy", Limit: windowOf(9, Hour)},
+		)
+		all := []*common.RateLimitDescriptor{describe("bucket", "a"), describe("window", ""), describe("envoy", ""), overriding(9, 2, describe("o", ""))}
+		ask(t, s, all...)
+		memory.Delay(10 * time.Millisecond)
+		began := time.Now()
+		r := ask(t, s, all...)
+		assert.Equal(t, codeList{isOK, isOK, isOK, isOK, isOK}, codesOf(r))
+		assert.Less(t, time.Since(began), 25*time.Millisecond, "there and back")
+		for i, left := range []uint32{3, 2, 7, 7} {
+			assert.Equal(t, left, r.Statuses[i].LimitRemaining)
+		}
+		assert.InDelta(t, 2*time.Minute, r.Statuses[0].DurationUntilReset.AsDuration(), float64(time.Second))
+		assert.Positive(t, r.Statuses[1].DurationUntilReset.AsDuration())
+
+		r = ask(t, s, hits(3, describe("window", "")), hits(2, describe("bucket", "a")), overriding(9, 2, describe("o", "")))
+		assert.Equal(t, codeList{isOver, isOver, isOK, isOK}, codesOf(r))
+		time.Sleep(time.Second) // refunds take time
+		r = ask(t, s, hits(0, describe("window", "")), hits(0, describe("bucket", "a")), hits(0, overriding(9, 2, describe("o", ""))))
+		for i, left := range []uint32{2, 1, 7} {
+			assert.Equal(t, left, r.Statuses[i].LimitRemaining, "debt stays, all else is given back")
+		}
+		ask(t, s, hits(9, describe("bucket", "a")))
+		r = ask(t, s, hits(0, describe("bucket", "a")))
+		assert.Equal(t, isOver, r.OverallCode)
+		assert.Greater(t, r.Statuses[0].DurationUntilReset.AsDuration(), 8*time.Minute)
+
+		memory.Fail(errors.New("connection refused"))
+		for range 5 {
+			assert.Equal(t, isOver, ask(t, s, all...).OverallCode)
+		}
+		began = time.Now()
+		r = ask(t, s, all...)
+		assert.Equal(t, codeList{isOver, isOver, isOver, isOver, isOver}, codesOf(r))
+		assert.Equal(t, began, time.Now(), "the store counts as away")
+		assert.Equal(t, "1", headersOf(r)["retry-after"])
+	})
+}
+
+// TestService_SetRules: a request goes on with the rules it began with, and later ones have the new rules.
+func TestService_SetRules(t *testing.T) {
+	before, after := newPot(5), newPot(5)
+	var s *Service
+	s = newService(t, nil, potRule("k", before), potRule("l", before))
+	before.hook = func() { s.SetRules(edge(t, potRule("k", after))) }
+	ask(t, s, describe("k", ""), describe("l", ""))
+	assert.EqualValues(t, 3, before.remaining())
+	ask(t, s, describe("k", ""), describe("l", ""))
+	assert.EqualValues(t, 3, before.remaining())
+	assert.EqualValues(t, 4, after.remaining())
+}
+
+// TestService_ConcurrentSafe: requests of many goroutines, with limits in process and slow ones, while the rules change. In
+// all no more is admitted than there is, and nothing is lost by rejected requests.
+func TestService_ConcurrentSafe(t *testing.T) {
+	const limit = 500
+	bucket := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{TokenLimit: limit, TokensPerPeriod: 1, ReplenishmentPeriod: 24 * time.Hour}))
+	defer func() { _ = bucket.Close() }()
+	slow, other := newPot(limit), newPot(limit+7)
+	rules := func() *Rules {
+		return edge(t,
+			Descriptor{Key: "bucket", Limit: &Limit{Limiter: bucket}}, potRule("slow", slow), potRule("other", other),
+			Descriptor{Key: "w", ValueToMetric: true, Limit: windowOf(math.MaxUint32, Week)},
+		)
+	}
+	counters := newMemoryCounters(1000)
+	var rejected atomic.Int64
+	s, err := NewService(rules(), &ServiceOptions{
+		Counters: counters, DynamicMetadata: true, Headers: true, Problem: true,
+		Listener: pipeline.ListenerFunc(func(context.Context, pipeline.Event) { rejected.Add(1) }),
+	})
+	require.NoError(t, err)
+	var admitted, asked atomic.Int64
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 400 {
+				r := ask(t, s, describe("slow", ""), describe("bucket", ""), describe("other", ""), describe("w", fmt.Sprint(i%3)))
+				asked.Add(1)
+				if r.OverallCode == isOK {
+					admitted.Add(1)
+				}
+				if g == 0 {
+					s.SetRules(rules())
+				}
+			}
+		})
+	}
+	wg.Wait()
+	assert.LessOrEqual(t, admitted.Load(), int64(limit))
+	assert.EqualValues(t, limit-admitted.Load(), bucket.Statistics().AvailablePermits)
+	assert.EqualValues(t, limit-admitted.Load(), slow.remaining())
+	assert.EqualValues(t, limit+7-admitted.Load(), other.remaining())
+	for range 20 { // a request that comes alone finds what is left
+		if ask(t, s, describe("slow", ""), describe("bucket", "")).OverallCode == isOK {
+			admitted.Add(1)
+		}
+	}
+	assert.Positive(t, rejected.Load())
+	var counted int64
+	for i := range 3 {
+		d := describe("w", fmt.Sprint(i))
+		r := ask(t, s, hits(0, d))
+		counted += math.MaxUint32 - int64(r.Statuses[0].LimitRemaining)
+	}
+	assert.Equal(t, asked.Load(), counted)
+}
+
+// FuzzShouldRateLimit sends any request to some rules: there must be an answer that can be sent, one status for each
+// descriptor, and nothing below 0 or lost.
+func FuzzShouldRateLimit(f *testing.F) {
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 9))
+		r := request()
+		for range 1 + random.IntN(4) {
+			d := describe([]string{"pot", "window", "debt", "rest", "quota", "x"}[random.IntN(6)], randomText(random, "ab", 2))
+			d.IsNegativeHits = random.IntN(4) == 0
+			if random.IntN(2) == 0 {
+				hits(random.Uint64()>>random.IntN(64), d)
+			}
+			if random.IntN(4) == 0 {
+				overriding(random.Uint32(), 2, d)
+			}
+			r.Descriptors = append(r.Descriptors, d)
+		}
+		raw, _ := proto.Marshal(r)
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		r := request()
+		if proto.Unmarshal(raw, r) != nil {
+			return
+		}
+		pot, debt, rest, quota := newPot(10), newPot(10), newPot(10), newPot(1)
+		s := newService(t, &ServiceOptions{DynamicMetadata: true, Headers: true, Problem: true, Listener: &recorder{}},
+			potRule("pot", pot), Descriptor{Key: "window", Limit: windowOf(3, Year)},
+			Descriptor{Key: "debt", Limit: &Limit{Limiter: debt, OnOverrun: OverrunDebt}},
+			Descriptor{Key: "rest", Limit: &Limit{Limiter: rest, OnOverrun: OverrunRest, Requests: 10, Per: time.Second}},
+			Descriptor{Key: "quota", DetailedMetric: true, Limit: &Limit{Limiter: quota, Quota: true}},
+		)
+		for range 3 {
+			before := pot.remaining()
+			response, err := s.ShouldRateLimit(t.Context(), r)
+			if err != nil {
+				require.True(t, r.Domain == "" || len(r.Descriptors) == 0)
+				return
+			}
+			require.Len(t, response.Statuses, len(r.Descriptors))
+			require.NotZero(t, response.OverallCode)
+			_, err = proto.Marshal(response)
+			require.NoError(t, err)
+			if response.OverallCode == isOver {
+				require.GreaterOrEqual(t, pot.remaining(), before)
+			}
+			for _, p := range []int64{pot.remaining(), rest.remaining(), quota.remaining()} {
+				require.GreaterOrEqual(t, p, int64(0))
+			}
+		}
+	})
+}
