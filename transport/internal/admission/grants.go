@@ -1,0 +1,149 @@
+package admission
+
+import (
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// A grant is what a policy has granted to a call.
+type grant[R any] struct {
+	policy      *Policy[R]
+	lease       limiter.Lease
+	key         string         // what Policy.Key returned, if the policy is Partitioned
+	since       time.Duration  // clock.Now when it was granted, if the call is measured; or topUpMark
+	measurement any            // what BeginMeasurement of a [pipeline.LeaseMeasurer] returned
+	correction  *correction[R] // not nil while Charge corrects the lease
+}
+
+// topUpMark is the since of a grant that [Charge] took in addition to the lease of the policy. [Leases] and
+// measurements leave such a grant out.
+const topUpMark time.Duration = -1
+
+// isTopUp reports whether [Charge] took the grant in addition to the lease of the policy.
+func (g *grant[R]) isTopUp() bool { return g.since == topUpMark }
+
+// hold adds a grant, which End gives back. It returns false if the call is over.
+func (c *Call[R]) hold(g grant[R]) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.over {
+		c.held = append(c.held, g)
+	}
+	return !c.over
+}
+
+// Held returns how many grants the call holds.
+func (c *Call[R]) Held() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.held)
+}
+
+// grants returns a copy of what the call holds.
+func (c *Call[R]) grants() []grant[R] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.held)
+}
+
+// grantOf returns what the policy has granted, if anything.
+func (c *Call[R]) grantOf(p *Policy[R]) (g grant[R], ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.held {
+		if c.held[i].policy == p {
+			return c.held[i], true
+		}
+	}
+	return grant[R]{}, false
+}
+
+// End releases everything when the handler has returned.
+func (c *Call[R]) End() {
+	c.mu.Lock()
+	held := leaveToCorrections(c.held, false)
+	c.held, c.over = nil, true
+	c.mu.Unlock()
+	c.giveBack(held, false)
+}
+
+// GiveBackFrom removes all grants from the call except the first ones, whose number is keep, and gives the removed
+// grants back; see giveBack.
+func (c *Call[R]) GiveBackFrom(keep int, refund bool) {
+	c.mu.Lock()
+	var removed []grant[R]
+	if keep < len(c.held) {
+		removed = leaveToCorrections(slices.Clone(c.held[keep:]), refund)
+		c.held = c.held[:keep]
+	}
+	c.mu.Unlock()
+	c.giveBack(removed, refund)
+}
+
+// GiveBackOf removes what p has granted from the call, and gives it back; see giveBack.
+func (c *Call[R]) GiveBackOf(p *Policy[R], refund bool) {
+	g, ok := c.removeLast(p, refund)
+	if !ok {
+		return
+	}
+	defer c.GiveBackOf(p, refund)
+	c.giveBackOne(&g, refund)
+}
+
+// removeLast removes the last grant of p from the call and returns it. ok is false if there is none. Grants that Charge
+// is correcting are left to their corrections, as by leaveToCorrections.
+func (c *Call[R]) removeLast(p *Policy[R], refund bool) (g grant[R], ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := len(c.held) - 1; i >= 0; i-- {
+		if c.held[i].policy != p {
+			continue
+		}
+		g = c.held[i]
+		c.held = slices.Delete(c.held, i, i+1)
+		if g.correction == nil {
+			return g, true
+		}
+		g.correction.removed, g.correction.refund = true, refund
+	}
+	return grant[R]{}, false
+}
+
+// leaveToCorrections leaves every grant that Charge is correcting to its correction, and returns the rest. A correction
+// gives its lease back when it is done, with Refund if refund is true. The call does not wait for that, because a
+// correction can run a function of the program. The caller holds the call's mu.
+func leaveToCorrections[R any](grants []grant[R], refund bool) (rest []grant[R]) {
+	rest = grants[:0]
+	for i := range grants {
+		if x := grants[i].correction; x != nil {
+			x.removed, x.refund = true, refund
+			continue
+		}
+		rest = append(rest, grants[i])
+	}
+	return rest
+}
+
+// giveBack releases the grants or, with refund, gives them back as if they had never been taken. The last one comes
+// first. If a lease panics, the others are still given back.
+func (c *Call[R]) giveBack(grants []grant[R], refund bool) {
+	if len(grants) == 0 {
+		return
+	}
+	last := len(grants) - 1
+	if last > 0 {
+		defer c.giveBack(grants[:last], refund)
+	}
+	c.giveBackOne(&grants[last], refund)
+}
+
+func (c *Call[R]) giveBackOne(g *grant[R], refund bool) {
+	defer c.measureLease(g)
+	if refund {
+		g.lease.Refund()
+		return
+	}
+	g.lease.Release()
+}

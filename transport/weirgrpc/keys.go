@@ -1,0 +1,109 @@
+package weirgrpc
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/weir-go/weir/transport/internal/admission"
+)
+
+// A Request is a call of a server, or a message of a stream, as policies see it. It must not be kept or changed.
+type Request struct {
+	// Method is the full name of the method, "/package.Service/Method".
+	Method string
+	// Message is the request of a unary call, or the message of a stream that a policy
+	// with [StreamReceived], [StreamSent] or [StreamMessages] is asked about. When a
+	// stream begins, it is nil.
+	Message any
+	// Stream reports whether the call is a stream.
+	Stream bool
+
+	ctx context.Context
+}
+
+// Context returns the context of the call. It has the incoming metadata and the peer.
+func (r *Request) Context() context.Context { return r.ctx }
+
+// Metadata returns the first value of a key of the incoming metadata, or "" if there is none.
+func (r *Request) Metadata(key string) string {
+	if values := metadata.ValueFromIncomingContext(r.ctx, strings.ToLower(key)); len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+// A Key returns the key of a call: calls with the same key share a limiter. It is called for every call, and must be safe
+// for concurrent use.
+//
+// The keys of this package are never longer than 128 bytes, whatever a client sends: a longer one is replaced by its
+// digest. The number of different keys is bounded elsewhere; see [PerKey].
+type Key func(r *Request) string
+
+// Metadata returns the Key that is the value of a key of the incoming metadata, such as "x-api-key"; the first value if
+// there are several. All calls without the key have the key "".
+//
+// Use metadata only if a proxy or an interceptor in front has checked it. Otherwise a client can send a new value with
+// each call, and get a new limiter each time.
+func Metadata(key string) Key {
+	key = strings.ToLower(key)
+	return func(r *Request) string {
+		if values := metadata.ValueFromIncomingContext(r.ctx, key); len(values) > 0 {
+			return admission.BoundedKey(values[0])
+		}
+		return ""
+	}
+}
+
+// Method returns the Key that is the full name of the method. If a server has a handler for unknown services, a client
+// can make up methods.
+func Method() Key {
+	return func(r *Request) string { return admission.BoundedKey(r.Method) }
+}
+
+// Subject returns the Key that f finds in the call, such as the user that authentication has put into its context, or
+// the tenant in its message. If f is nil, [NewLimits] returns a [weir.OptionsError] for the Key.
+func Subject(f func(r *Request) string) Key {
+	if f == nil {
+		return invalidKey
+	}
+	return func(r *Request) string { return admission.BoundedKey(f(r)) }
+}
+
+// Composite returns the Key of all keys together: calls share a limiter if they agree in every one. The key has the
+// length of each part before the part, so that different parts never make the same key. If one of keys is nil,
+// [NewLimits] returns a [weir.OptionsError] for the Key.
+func Composite(keys ...Key) Key {
+	if slices.ContainsFunc(keys, func(key Key) bool { return key == nil || key.isInvalid() }) {
+		return invalidKey
+	}
+	return admission.Composite(keys)
+}
+
+// RequestFrom returns the call of a server that a context belongs to, or nil if there is none. Limiters in a pipeline of
+// a [PipelinePolicy] find their key with it:
+//
+//	perTenant := func(ctx context.Context) string { return weirgrpc.RequestFrom(ctx).Metadata("x-tenant") }
+//	ratelimit.NewPartitioned(buckets, perTenant, nil)
+//
+// In a handler it is the call as the innermost interceptor of this package got it.
+func RequestFrom(ctx context.Context) *Request {
+	if c := admission.CallOf[*Request](ctx); c != nil {
+		return c.Request
+	}
+	return nil
+}
+
+// invalidKey is the Key that Subject and Composite return for nil. They have no error to return, so NewLimits returns
+// the error.
+func invalidKey(*Request) string { panic("weirgrpc: Subject or Composite was called with nil") }
+
+// isInvalid reports whether key is invalidKey. Go cannot compare functions, so it compares the addresses of their code.
+func (key Key) isInvalid() bool {
+	return reflect.ValueOf(key).Pointer() == reflect.ValueOf(invalidKey).Pointer()
+}
+
+const invalidKeyProblem = "must not be made by {Subject} or {Composite} from nil"

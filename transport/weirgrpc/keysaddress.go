@@ -1,0 +1,122 @@
+package weirgrpc
+
+import (
+	"cmp"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/transport/internal/forwarded"
+)
+
+// AddressOptions are the options of [PeerAddress]. The zero value uses the peer address of the connection, and counts
+// IPv6 addresses by /64.
+type AddressOptions struct {
+	// Trusted are the addresses of the proxies in front of the server. The metadata is
+	// read only if the connection comes from one of them, or if TrustUnix is set. By
+	// default there are none. [ParseTrusted] parses them.
+	Trusted []netip.Prefix `json:"trusted,omitempty" yaml:"trusted,omitempty"`
+	// Header is the key of the metadata, which is a header for the proxies, in which
+	// they write the address of their client. The default is x-forwarded-for.
+	// "forwarded" is parsed as in RFC 7239, every other one as a list of addresses. Name
+	// the header that your proxies set or overwrite: they pass on all others as the
+	// client sent them.
+	Header string `json:"header,omitempty" yaml:"header,omitempty"`
+	// IPv6Bits is how many bits of an IPv6 address are in the key, from 1 to 128. With
+	// 0 it is 64: a customer usually gets at least a /64, and can use any address in it.
+	IPv6Bits int `json:"ipv6_bits,omitempty" yaml:"ipv6_bits,omitempty"`
+	// TrustUnix trusts every peer of a Unix socket like a proxy in Trusted, for example
+	// Envoy on the same machine. If false, all calls over Unix sockets have the key
+	// "unknown".
+	TrustUnix bool `json:"trust_unix,omitempty" yaml:"trust_unix,omitempty"`
+}
+
+const defaultAddressHeader = "x-forwarded-for"
+
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. A nil o is valid.
+func (o *AddressOptions) Validate() error {
+	if o == nil {
+		return nil
+	}
+	var problems validate.Problems
+	forwarded.Validate(&problems, o.Trusted, o.IPv6Bits, o.Header)
+	return problems.Err("weirgrpc")
+}
+
+// ParseTrusted returns the prefixes for [AddressOptions.Trusted] of networks such as "10.0.0.0/8" and of single
+// addresses. The error is a [weir.OptionsError] with every text that is neither.
+func ParseTrusted(networks ...string) ([]netip.Prefix, error) {
+	return forwarded.ParseTrusted("weirgrpc", networks)
+}
+
+// PeerAddress returns the Key that is the address of the client: "192.0.2.1", or "2001:db8::/64" for an IPv6 address. If
+// o is nil, the defaults apply. The error is a [weir.OptionsError].
+//
+// The client is the peer of the connection. If that is a trusted proxy, the metadata is read from its end, over all its
+// values: every proxy appends the address that it sees, so the last address that is not a trusted proxy's is the
+// client's. The addresses before it can be made up. Reading stops at text that is not an address, after 64 addresses and
+// after 16 KiB; the last proxy then counts as the client. Connections without an address, such as those over a Unix
+// socket, share the key "unknown"; see [AddressOptions.TrustUnix].
+func PeerAddress(o *AddressOptions) (Key, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	return newAddressFinder(o).key, nil
+}
+
+// An addressFinder finds the key of a call as AddressOptions say.
+type addressFinder struct {
+	*forwarded.Finder
+	header    string // in lower case
+	rfc7239   bool
+	trustUnix bool
+}
+
+func newAddressFinder(o *AddressOptions) *addressFinder {
+	if o == nil {
+		o = new(AddressOptions)
+	}
+	header := strings.ToLower(cmp.Or(o.Header, defaultAddressHeader))
+	return &addressFinder{
+		Finder:    forwarded.NewFinder(o.Trusted, o.IPv6Bits),
+		header:    header,
+		rfc7239:   http.CanonicalHeaderKey(header) == forwarded.Header,
+		trustUnix: o.TrustUnix,
+	}
+}
+
+// key returns the key of a call.
+func (f *addressFinder) key(r *Request) string {
+	p, _ := peer.FromContext(r.ctx)
+	var from net.Addr
+	if p != nil {
+		from = p.Addr
+	}
+	addr := addressOf(from)
+	trusted := f.Trusts(addr)
+	if !addr.IsValid() {
+		trusted = f.trustUnix && from != nil && strings.HasPrefix(from.Network(), "unix")
+	}
+	if trusted {
+		addr = f.Client(addr, metadata.ValueFromIncomingContext(r.ctx, f.header), f.rfc7239)
+	}
+	return f.Key("", addr)
+}
+
+// addressOf returns the IP address of a peer. If it has none, the address is not valid.
+func addressOf(from net.Addr) netip.Addr {
+	switch a := from.(type) {
+	case nil:
+		return netip.Addr{}
+	case *net.TCPAddr:
+		return a.AddrPort().Addr().Unmap().WithZone("")
+	default: // a server that is a handler of net/http has the address as text
+		_, addr := forwarded.ParseAddress(a.String())
+		return addr
+	}
+}

@@ -1,0 +1,229 @@
+package weirgrpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+)
+
+const (
+	unaryMethod  = "/grpc.testing.TestService/UnaryCall"
+	emptyMethod  = "/grpc.testing.TestService/EmptyCall"
+	duplexMethod = "/grpc.testing.TestService/FullDuplexCall"
+)
+
+var errStore = errors.New("the store at 10.0.0.7 is down")
+
+// always gives every call the same answer, and counts.
+type always struct {
+	grant      bool
+	retryAfter time.Duration
+	err        error
+
+	mu                      sync.Mutex
+	asked, released, undone int
+}
+
+func (a *always) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked++
+	switch {
+	case a.err != nil:
+		return limiter.Lease{}, a.err
+	case !a.grant:
+		return limiter.Rejected(a.retryAfter, ""), nil
+	}
+	count := func(n *int) func() {
+		return func() {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			*n++
+		}
+	}
+	return limiter.GrantedRefundable(n, count(&a.released), count(&a.undone)), nil
+}
+
+func (a *always) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	if ctx.Err() != nil {
+		return limiter.Lease{}, ctx.Err()
+	}
+	return a.TryAcquire(ctx, n)
+}
+
+func (a *always) check(t *testing.T, asked, released, undone int) {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	require.Equal(t, [3]int{asked, released, undone}, [3]int{a.asked, a.released, a.undone}, "asked, released, undone")
+}
+
+func yes() *always { return &always{grant: true} }
+func no() *always  { return &always{retryAfter: 1500 * time.Microsecond} }
+
+func slots(t testing.TB, permits, queue int) *limiter.Concurrency {
+	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: permits, QueueLimit: queue}))
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func tokens(t testing.TB, n int) *limiter.TokenBucket {
+	l := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+		TokenLimit: n, TokensPerPeriod: n, ReplenishmentPeriod: time.Hour,
+	}))
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func keyedTokens(t testing.TB, n int) *limiter.PartitionedLimiter[string, string] {
+	p := weir.Must(PerKey(limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+		TokenLimit: n, TokensPerPeriod: n, ReplenishmentPeriod: time.Hour,
+	}), &limiter.PartitionedOptions{MaxPartitions: 1000}))
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+func free(l limiter.StatisticsProvider) int { return int(l.Statistics().AvailablePermits) }
+
+// eventRecorder records events.
+type eventRecorder struct {
+	mu     sync.Mutex
+	events []pipeline.Event
+}
+
+func (r *eventRecorder) OnEvent(_ context.Context, e pipeline.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, e)
+}
+
+func (r *eventRecorder) names() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []string
+	for _, e := range r.events {
+		all = append(all, e.Name+" "+e.Source.Strategy)
+	}
+	return all
+}
+
+// oneMethod returns Limits with one policy "p" for all methods.
+func oneMethod(t testing.TB, p Policy, change ...func(*LimitsOptions)) *Limits {
+	o := &LimitsOptions{Policies: map[string]Policy{"p": p}, Methods: map[string][]string{"*": {"p"}}}
+	for _, c := range change {
+		c(o)
+	}
+	return weir.Must(NewLimits(o))
+}
+
+// fakeStream is what a call without a connection knows of its transport.
+type fakeStream struct {
+	grpc.ServerStream
+	ctx             context.Context
+	method          string
+	header, trailer metadata.MD
+}
+
+func (s *fakeStream) Context() context.Context { return s.ctx }
+func (s *fakeStream) Method() string           { return s.method }
+func (s *fakeStream) SetHeader(md metadata.MD) error {
+	s.header = metadata.Join(s.header, md)
+	return nil
+}
+func (s *fakeStream) SendHeader(md metadata.MD) error { return s.SetHeader(md) }
+func (s *fakeStream) SetTrailer(md metadata.MD) error {
+	s.trailer = metadata.Join(s.trailer, md)
+	return nil
+}
+func (s *fakeStream) call(ctx context.Context) context.Context {
+	return grpc.NewContextWithServerTransportStream(ctx, s)
+}
+
+// callUnary calls a method without a connection.
+func callUnary(ctx context.Context, l *Limits, method string, h grpc.UnaryHandler) (response any, trailer metadata.MD, err error) {
+	s := &fakeStream{method: method}
+	response, err = l.UnaryInterceptor()(s.call(ctx), "message", &grpc.UnaryServerInfo{FullMethod: method}, h)
+	return response, s.trailer, err
+}
+
+func answer(context.Context, any) (any, error) { return "answer", nil }
+
+// testService answers as the test says. Without a function it answers at once; FullDuplexCall echoes.
+type testService struct {
+	testpb.UnimplementedTestServiceServer
+	unary  func(ctx context.Context) error
+	duplex func(stream grpc.ServerStream) error
+}
+
+func (s *testService) EmptyCall(context.Context, *testpb.Empty) (*testpb.Empty, error) {
+	return &testpb.Empty{}, nil
+}
+
+func (s *testService) UnaryCall(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+	if s.unary != nil {
+		if err := s.unary(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return &testpb.SimpleResponse{}, nil
+}
+
+func (s *testService) FullDuplexCall(stream grpc.BidiStreamingServer[testpb.StreamingOutputCallRequest, testpb.StreamingOutputCallResponse]) error {
+	if s.duplex != nil {
+		return s.duplex(stream)
+	}
+	for {
+		switch _, err := stream.Recv(); err {
+		case nil:
+			if err := stream.Send(&testpb.StreamingOutputCallResponse{}); err != nil {
+				return err
+			}
+		case io.EOF:
+			return nil
+		default:
+			return err
+		}
+	}
+}
+
+// eachWire runs the test over bufconn and over loopback TCP.
+func eachWire(t *testing.T, test func(t *testing.T, listener net.Listener, dial ...grpc.DialOption)) {
+	t.Run("bufconn", func(t *testing.T) {
+		l := bufconn.Listen(1 << 20)
+		test(t, l, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	})
+	t.Run("tcp", func(t *testing.T) { test(t, weir.Must(net.Listen("tcp", "127.0.0.1:0"))) })
+}
+
+// startServer serves the service behind the limits, and returns a client.
+func startServer(t *testing.T, listener net.Listener, l *Limits, s *testService, dial ...grpc.DialOption) testpb.TestServiceClient {
+	t.Helper()
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(l.UnaryInterceptor()), grpc.ChainStreamInterceptor(l.StreamInterceptor()))
+	testpb.RegisterTestServiceServer(server, s)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) })
+	target := "passthrough:///" + listener.Addr().String()
+	conn, err := grpc.NewClient(target, append(dial, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, conn.Close())
+		server.Stop()
+		serving.Wait()
+	})
+	return testpb.NewTestServiceClient(conn)
+}

@@ -1,0 +1,304 @@
+package weirgrpc
+
+import (
+	"context"
+	"errors"
+	"math"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/ratelimit"
+)
+
+func TestLimits_Rejection(t *testing.T) {
+	before, later := yes(), yes()
+	l := weir.Must(NewLimits(&LimitsOptions{
+		Global:   Policy{Limiter: before},
+		Policies: map[string]Policy{"quota": {Limiter: no()}, "later": {Limiter: later}},
+		Methods:  map[string][]string{"*": {"quota", "later"}},
+	}))
+	_, trailer, err := callUnary(t.Context(), l, unaryMethod, answer)
+	rejected, ok := errors.AsType[*RejectedError](err)
+	require.True(t, ok)
+	assert.Equal(t, "quota", rejected.Policy)
+	assert.Equal(t, codes.ResourceExhausted, rejected.Code)
+	require.ErrorIs(t, err, pipeline.ErrRejected)
+	after, _ := pipeline.RetryAfter(err)
+	assert.Equal(t, 1500*time.Microsecond, after)
+	assert.Equal(t, metadata.Pairs("grpc-retry-pushback-ms", "2"), trailer, "rounded up")
+
+	s := status.Convert(err)
+	assert.Equal(t, codes.ResourceExhausted, s.Code())
+	require.Len(t, s.Details(), 1)
+	assert.Equal(t, 1500*time.Microsecond, s.Details()[0].(*errdetails.RetryInfo).GetRetryDelay().AsDuration())
+	assert.NotContains(t, s.Message(), "quota\"")
+	before.check(t, 1, 0, 1)
+	later.check(t, 0, 0, 0)
+}
+
+// Each cause of a rejection has its code; what the server knows about it is not for the client.
+func TestLimits_Codes(t *testing.T) {
+	closed := tokens(t, 1)
+	require.NoError(t, closed.Close())
+	full := slots(t, 1, 0)
+	weir.Must(full.TryAcquire(t.Context(), 1))
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, cancelLate := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancelLate()
+	cost := func(n int) func(*Request) int { return func(*Request) int { return n } }
+	for name, c := range map[string]struct {
+		ctx     context.Context
+		p       Policy
+		code    codes.Code
+		trailer string
+	}{
+		"quota":          {t.Context(), Policy{Limiter: no()}, codes.ResourceExhausted, "2"},
+		"capacity":       {t.Context(), Policy{Limiter: full}, codes.Unavailable, ""},
+		"key":            {t.Context(), Policy{Partitioned: keyedTokens(t, 1), Cost: cost(2)}, codes.ResourceExhausted, "-1"},
+		"too large":      {t.Context(), Policy{Limiter: tokens(t, 1), Cost: cost(2)}, codes.Unavailable, "-1"},
+		"own code":       {t.Context(), Policy{Limiter: no(), Code: codes.FailedPrecondition}, codes.FailedPrecondition, "2"},
+		"negative":       {t.Context(), Policy{Limiter: tokens(t, 1), Cost: cost(-1)}, codes.Internal, ""},
+		"failure":        {t.Context(), Policy{Limiter: &always{err: errStore}}, codes.Unavailable, ""},
+		"failure, code":  {t.Context(), Policy{Limiter: &always{err: errStore}, Code: codes.Aborted}, codes.Unavailable, ""},
+		"closed":         {t.Context(), Policy{Limiter: closed}, codes.Unavailable, ""},
+		"client gone":    {gone, Policy{Limiter: tokens(t, 1)}, codes.Canceled, ""},
+		"deadline":       {late, Policy{Limiter: tokens(t, 1)}, codes.DeadlineExceeded, ""},
+		"gone, open":     {gone, Policy{Limiter: tokens(t, 1), FailOpen: true}, codes.Canceled, ""},
+		"huge wait":      {t.Context(), Policy{Limiter: &always{retryAfter: math.MaxInt64}}, codes.ResourceExhausted, "2147483647"},
+		"no wait at all": {t.Context(), Policy{Limiter: full, MaxWait: -1}, codes.Unavailable, ""},
+	} {
+		_, trailer, err := callUnary(c.ctx, oneMethod(t, c.p), unaryMethod, answer)
+		require.Error(t, err, name)
+		assert.Equal(t, c.code, status.Code(err), name)
+		assert.Equal(t, c.trailer, strings.Join(trailer[pushbackTrailer], ","), name)
+		assert.NotContains(t, status.Convert(err).Message(), "10.0.0.7", name)
+		assert.Equal(t, c.trailer != "" && c.trailer != "-1", len(status.Convert(err).Details()) == 1, name)
+	}
+	_, _, err := callUnary(t.Context(), oneMethod(t, Policy{Limiter: &always{err: errStore}}), unaryMethod, answer)
+	require.ErrorIs(t, err, errStore, "the program can find the cause")
+}
+
+func TestLimits_Admitted(t *testing.T) {
+	global, own := yes(), yes()
+	l := weir.Must(NewLimits(&LimitsOptions{
+		Global:   Policy{Limiter: global},
+		Policies: map[string]Policy{"own": {Limiter: own}},
+		Methods:  map[string][]string{unaryMethod: {"own"}, "/grpc.testing.TestService/*": {}},
+		Exempt:   []string{"/grpc.health.v1.Health/*"},
+	}))
+	response, trailer, err := callUnary(t.Context(), l, unaryMethod, func(ctx context.Context, message any) (any, error) {
+		global.check(t, 1, 0, 0)
+		own.check(t, 1, 0, 0)
+		assert.Equal(t, "message", message)
+		assert.Equal(t, unaryMethod, RequestFrom(ctx).Method)
+		var names []string
+		for name := range Leases(ctx) {
+			names = append(names, name)
+		}
+		assert.Equal(t, []string{"own", "global"}, names)
+		return "answer", nil
+	})
+	require.NoError(t, err)
+	assert.Equal(t, "answer", response)
+	assert.Empty(t, trailer)
+	own.check(t, 1, 1, 0)
+
+	for _, method := range []string{emptyMethod, "/other.Service/Method", "nothing", "", "/", "/grpc.health.v1.Health/Check"} {
+		_, _, err = callUnary(t.Context(), l, method, answer)
+		require.NoError(t, err)
+	}
+	global.check(t, 6, 6, 0) // not for the exempt method
+	own.check(t, 1, 1, 0)
+}
+
+// Two interceptors of the same Limits ask the global limiter once.
+func TestLimits_GlobalOnce(t *testing.T) {
+	global := yes()
+	l := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: global}}))
+	_, _, err := callUnary(t.Context(), l, unaryMethod, func(ctx context.Context, message any) (any, error) {
+		return l.UnaryInterceptor()(ctx, message, &grpc.UnaryServerInfo{FullMethod: unaryMethod}, answer)
+	})
+	require.NoError(t, err)
+	global.check(t, 1, 1, 0)
+}
+
+func TestLimits_ShadowAndFailOpen(t *testing.T) {
+	events := new(eventRecorder)
+	l := weir.Must(NewLimits(&LimitsOptions{
+		Listener: events,
+		Policies: map[string]Policy{
+			"shadow": {Limiter: no(), Shadow: true}, "open": {Limiter: &always{err: errStore}, FailOpen: true}, "shut": {Limiter: no()},
+		},
+		Methods: map[string][]string{unaryMethod: {"shadow", "open"}, emptyMethod: {"shut"}},
+	}))
+	_, trailer, err := callUnary(t.Context(), l, unaryMethod, answer)
+	require.NoError(t, err)
+	assert.Empty(t, trailer)
+	_, _, err = callUnary(t.Context(), l, emptyMethod, answer)
+	require.Error(t, err)
+	assert.Equal(t, []string{
+		ratelimit.EventShadowRejected + " shadow", EventFailedOpen + " open", ratelimit.EventRejected + " shut",
+	}, events.names())
+
+	all := oneMethod(t, Policy{Limiter: no()}, func(o *LimitsOptions) { o.Shadow = true })
+	_, _, err = callUnary(t.Context(), all, unaryMethod, answer)
+	require.NoError(t, err)
+}
+
+func TestLimits_Charge(t *testing.T) {
+	b := tokens(t, 10)
+	l := oneMethod(t, Policy{Limiter: b, Metered: true, Cost: func(r *Request) int { return len(r.Message.(string)) - 5 }})
+	var kept context.Context
+	_, _, err := callUnary(t.Context(), l, unaryMethod, func(ctx context.Context, _ any) (any, error) {
+		kept = ctx
+		lease, ok := LeaseFrom(ctx)
+		require.True(t, ok)
+		assert.Equal(t, 2, lease.Permits())
+		charged, err := Charge(ctx, 5)
+		assert.Equal(t, 5, charged)
+		return "", err
+	})
+	require.NoError(t, err)
+	assert.Equal(t, 3, free(b))
+	_, err = Charge(kept, 1, "p")
+	require.ErrorIs(t, err, ErrNotCharged, "the handler has returned")
+	_, err = Charge(t.Context(), 1)
+	require.ErrorIs(t, err, ErrNotCharged)
+}
+
+// A panic or Goexit in a callback or a handler goes on to the caller, and leaves no permits behind.
+func TestLimits_PanicAndGoexit(t *testing.T) {
+	end := map[string]func(){"panic": func() { panic("callback") }, "goexit": runtime.Goexit}
+	for how, end := range end {
+		for where, c := range map[string]struct {
+			p Policy
+			h grpc.UnaryHandler
+		}{
+			"handler": {Policy{Limiter: yes()}, func(context.Context, any) (any, error) { end(); return nil, nil }},
+			"key":     {Policy{Partitioned: keyedTokens(t, 1), Key: func(*Request) string { end(); return "" }}, answer},
+			"cost":    {Policy{Limiter: yes(), Cost: func(*Request) int { end(); return 1 }}, answer},
+			"pipeline": {PipelinePolicy(weir.Must(pipeline.New("p"))), func(context.Context, any) (any, error) {
+				end()
+				return nil, nil
+			}},
+		} {
+			before := slots(t, 1, 0)
+			l := oneMethod(t, c.p, func(o *LimitsOptions) { o.Global = Policy{Limiter: before} })
+			returned := false
+			done := make(chan any)
+			go func() {
+				defer func() { done <- recover() }()
+				_, _, _ = callUnary(context.Background(), l, unaryMethod, c.h)
+				returned = true
+			}()
+			recovered := <-done
+			assert.False(t, returned, "%s in %s", how, where)
+			assert.Equal(t, how == "panic", recovered != nil, "%s in %s", how, where)
+			assert.Equal(t, 1, free(before), "%s in %s", how, where)
+		}
+	}
+}
+
+func TestLimits_MaxWaitAndQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := slots(t, 1, 10)
+		limits := oneMethod(t, Policy{Limiter: l, MaxWait: time.Second})
+		held := weir.Must(l.TryAcquire(t.Context(), 1))
+		began := time.Now()
+		_, _, err := callUnary(t.Context(), limits, unaryMethod, answer)
+		rejected, ok := errors.AsType[*RejectedError](err)
+		require.True(t, ok)
+		assert.Equal(t, ReasonMaxWait, rejected.Lease.Reason())
+		assert.Equal(t, codes.Unavailable, rejected.Code)
+		assert.Equal(t, time.Second, time.Since(began))
+
+		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, _, err = callUnary(short, limits, unaryMethod, answer)
+		assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
+		held.Release()
+		assert.Equal(t, 1, free(l))
+	})
+}
+
+func TestLimits_Timeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		events, l := new(eventRecorder), slots(t, 1, 0)
+		limits := oneMethod(t, Policy{Limiter: l, Timeout: time.Second}, func(o *LimitsOptions) { o.Listener = events })
+		for name, c := range map[string]struct {
+			err  func(ctx context.Context) error
+			code codes.Code
+		}{
+			"context": {func(ctx context.Context) error { return ctx.Err() }, codes.DeadlineExceeded},
+			"status":  {func(context.Context) error { return status.Error(codes.Canceled, "") }, codes.DeadlineExceeded},
+			"other":   {func(context.Context) error { return status.Error(codes.NotFound, "") }, codes.NotFound},
+			"success": {func(context.Context) error { return nil }, codes.OK},
+		} {
+			_, _, err := callUnary(t.Context(), limits, unaryMethod, func(ctx context.Context, _ any) (any, error) {
+				<-ctx.Done()
+				return "answer", c.err(ctx)
+			})
+			assert.Equal(t, c.code, status.Code(err), name)
+			assert.Equal(t, 1, free(l), name)
+		}
+		assert.Equal(t, []string{EventTimeout + " p", EventTimeout + " p"}, events.names())
+	})
+}
+
+func TestNewLimits_Problems(t *testing.T) {
+	var nilBucket *limiter.TokenBucket
+	_, err := NewLimits(&LimitsOptions{
+		Global: Policy{Metered: true},
+		Policies: map[string]Policy{
+			"":       {Limiter: yes()},
+			"global": {Limiter: yes()},
+			"a":      {Limiter: nilBucket},
+			"b":      {Limiter: yes(), Partitioned: keyedTokens(t, 1), Key: Subject(nil), Timeout: -1, Code: 17, Quota: -1, Window: -1, Streams: 9, Headers: 9},
+			"c":      {Pipeline: weir.Must(pipeline.New("c")), MaxWait: 1, Streams: StreamSent},
+		},
+		Methods: map[string][]string{"/a/b": {"c", "c", "none"}, "a/b": nil, "/a/*/b": nil, "/a/b*": nil, "/*": nil, "": nil},
+		Exempt:  []string{"/a/b", "x"},
+	})
+	require.ErrorIs(t, err, weir.ErrInvalidOptions)
+	require.ErrorIs(t, err, ErrUnknownPolicy)
+	options, ok := errors.AsType[*weir.OptionsError](err)
+	require.True(t, ok)
+	var paths []string
+	for _, f := range options.Fields {
+		paths = append(paths, f.Path)
+	}
+	assert.Equal(t, []string{
+		"Global", "Policies[]", "Policies[a].Limiter", "Policies[a]", "Policies[b]", "Policies[b].Key", "Policies[b].Streams",
+		"Policies[b].Timeout", "Policies[b].Code", "Policies[b].Headers", "Policies[b].Quota", "Policies[b].Window",
+		"Policies[c].MaxWait", "Policies[c].Streams", "Policies[global]",
+		"Methods[]", "Methods[/*]", "Methods[/a/*/b]", "Methods[/a/b][1]", "Methods[/a/b*]", "Methods[a/b]", "Exempt[0]", "Exempt[1]",
+	}, paths)
+	_, err = NewLimits(nil)
+	require.NoError(t, err)
+}
+
+func TestStreamMode_Text(t *testing.T) {
+	for m := StreamHold; m <= StreamMessages; m++ {
+		var back StreamMode
+		require.NoError(t, back.UnmarshalText(weir.Must(m.MarshalText())))
+		assert.Equal(t, m, back)
+	}
+	require.Error(t, new(StreamMode).UnmarshalText([]byte("all")))
+	assert.Equal(t, "received", StreamReceived.String())
+	assert.Equal(t, "draft-11", Draft11.String())
+}

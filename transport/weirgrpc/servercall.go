@@ -1,0 +1,204 @@
+package weirgrpc
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/transport/internal/admission"
+)
+
+// A call is one call of a method with policies. It is also the context of that call.
+type call struct {
+	admission.Call[*Request]
+	route   *route
+	request Request
+	unary   grpc.UnaryHandler // nil: the call is a stream
+	stream  *serverStream     // nil: the call is unary
+}
+
+// UnaryInterceptor returns the interceptor for unary calls:
+//
+//	grpc.NewServer(
+//		grpc.ChainUnaryInterceptor(limits.UnaryInterceptor(), …),
+//		grpc.ChainStreamInterceptor(limits.StreamInterceptor(), …))
+//
+// Put it after the interceptors for logging, metrics and recovery, and after authentication if a key is the
+// authenticated user. The error of a rejection is a [*RejectedError].
+func (l *Limits) UnaryInterceptor() grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, message any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		route := l.routes.of(info.FullMethod)
+		if route.limitsNothing() {
+			return handler(ctx, message)
+		}
+		c := &call{route: route, unary: handler}
+		c.request = Request{Method: info.FullMethod, Message: message, ctx: c}
+		c.begin(ctx)
+		defer c.End()
+		return c.serve(c, int(c.First))
+	}
+}
+
+// StreamInterceptor returns the interceptor for streams; see [Limits.UnaryInterceptor].
+func (l *Limits) StreamInterceptor() grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		route := l.routes.of(info.FullMethod)
+		if route.limitsNothing() {
+			return handler(srv, stream)
+		}
+		c := &call{route: route}
+		c.stream = &serverStream{ServerStream: stream, call: c, srv: srv, handler: handler}
+		c.request = Request{Method: info.FullMethod, Stream: true, ctx: c}
+		c.begin(stream.Context())
+		defer c.End()
+		_, err := c.serve(c, int(c.First))
+		if refused := c.stream.refused.Load(); refused != nil {
+			return refused // also if the handler did not return it
+		}
+		return err
+	}
+}
+
+// begin prepares the call for its policies.
+func (c *call) begin(ctx context.Context) {
+	c.Begin(ctx, c.route.limits.admission)
+	c.Request = &c.request
+	if c.route.global && c.WithinSameLimits() {
+		c.First = 1
+	}
+}
+
+// serve asks the policies from number i on, and then runs the handler with ctx:
+//
+//	serve           asks the policies in order
+//	 serveThrough   runs the rest of serve inside a policy that is a pipeline
+//	 Admit          asks the limiter of any other policy, and decides by its answer
+//	 turnAway       makes the error for the policy that did not admit the call
+//	 handleTimed    runs the handler if a policy has a Timeout
+func (c *call) serve(ctx context.Context, i int) (response any, err error) {
+	for ; i < len(c.route.policies); i++ {
+		p := c.route.policies[i]
+		if p.options.Pipeline != nil {
+			return c.serveThrough(ctx, i)
+		}
+		if c.stream != nil && p.perMessage() {
+			continue
+		}
+		if key, refusal, ok := c.Admit(ctx, &p.Policy, c.Request); !ok {
+			return nil, c.turnAway(ctx, p, key, &refusal)
+		}
+	}
+	if c.stream != nil && c.route.releases {
+		c.releaseAdmitted()
+	}
+	if c.route.sendsQuotas {
+		c.sendQuotas()
+	}
+	if c.route.timed != nil {
+		return c.handleTimed(ctx)
+	}
+	return c.handle(ctx)
+}
+
+// handle runs the handler.
+func (c *call) handle(ctx context.Context) (response any, err error) {
+	if c.stream != nil {
+		return nil, c.stream.handle(ctx)
+	}
+	return c.unary(ctx, c.request.Message)
+}
+
+// releaseAdmitted gives back the permits of the policies that limit only how streams begin.
+func (c *call) releaseAdmitted() {
+	for _, p := range c.route.policies {
+		if p.options.Streams == StreamAdmit {
+			c.GiveBackOf(&p.Policy, false)
+		}
+	}
+}
+
+// handleTimed runs the handler within the Timeout of the route. A success that comes too late is one.
+func (c *call) handleTimed(ctx context.Context) (response any, err error) {
+	p := c.route.timed
+	cause := &TimeoutError{Policy: p.Name, After: p.options.Timeout}
+	limited, cancel := context.WithTimeoutCause(ctx, p.options.Timeout, cause)
+	defer cancel()
+	response, err = c.handle(limited)
+	if err != nil && context.Cause(limited) == error(cause) && endedByContext(err) { //nolint:errorlint // it is this very cause
+		c.Report(ctx, &p.Policy, EventTimeout, pipeline.SeverityError, cause)
+		return nil, cause
+	}
+	return response, err
+}
+
+// endedByContext reports whether err is that of a context, or the status of one.
+func endedByContext(err error) bool {
+	switch code := status.Code(err); {
+	case code == codes.Canceled, code == codes.DeadlineExceeded:
+		return true
+	}
+	_, timedOut := errors.AsType[*TimeoutError](err)
+	return timedOut || pipeline.IsContextError(err)
+}
+
+// setTrailer adds to the trailer of the call. An error means that there is no client to tell.
+func (c *call) setTrailer(md metadata.MD) {
+	if c.stream != nil {
+		c.stream.SetTrailer(md)
+		return
+	}
+	_ = grpc.SetTrailer(c.Context, md)
+}
+
+// setHeader adds to the header of the call.
+func (c *call) setHeader(md metadata.MD) {
+	if c.stream != nil {
+		_ = c.stream.ServerStream.SetHeader(md)
+		return
+	}
+	_ = grpc.SetHeader(c.Context, md)
+}
+
+// turnAway returns the error for a call that p does not admit. The earlier policies get back what they granted.
+func (c *call) turnAway(ctx context.Context, p *preparedPolicy, key string, refusal *admission.Refusal) error {
+	c.GiveBackFrom(0, true)
+	rejected := newRejectedError(p, codeFor(ctx, p, refusal), refusal)
+	c.setRejectionTrailer(p, c.Request, key, refusal, rejected)
+	return rejected
+}
+
+// setRejectionTrailer tells the client when to come back and, by choice, about its quota. r is the request that p
+// does not admit.
+func (c *call) setRejectionTrailer(p *preparedPolicy, r *Request, key string, refusal *admission.Refusal, rejected *RejectedError) {
+	trailer := rejected.trailer()
+	if p.quota != nil && refusal.Err == nil {
+		if q, ok := p.quota.Current(r, key, refusal.Lease, refusal.RetryAfter); ok {
+			trailer = appendQuota(trailer, q, p.options.Headers)
+		}
+	}
+	if len(trailer) > 0 {
+		c.setTrailer(trailer)
+	}
+}
+
+// sendQuotas tells the client about every policy that was asked about the call.
+func (c *call) sendQuotas() {
+	var header metadata.MD
+	for _, p := range c.route.policies[c.First:] {
+		if p.quota == nil || c.stream != nil && p.perMessage() {
+			continue
+		}
+		key, lease := c.Granted(&p.Policy, c.Request)
+		if q, ok := p.quota.Current(c.Request, key, lease, 0); ok {
+			header = appendQuota(header, q, p.options.Headers)
+		}
+	}
+	if len(header) > 0 {
+		c.setHeader(header)
+	}
+}

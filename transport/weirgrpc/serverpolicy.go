@@ -1,0 +1,187 @@
+package weirgrpc
+
+import (
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/weir-go/weir/internal/textenum"
+	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/transport/internal/admission"
+)
+
+// A Policy limits calls: which limiter it asks, what a call costs, and what happens to a call that is rejected. Exactly
+// one of Limiter, Partitioned, Requests and Pipeline must be set. Every policy asks its own limiter, so equal keys of
+// two policies do not share one.
+type Policy struct {
+	// Limiter is shared by all calls of the policy.
+	Limiter limiter.Limiter `json:"-" yaml:"-"`
+	// Partitioned has a limiter for each key; see [PerKey].
+	Partitioned limiter.Partitioned[string] `json:"-" yaml:"-"`
+	// Key finds the key for Partitioned. The default is [PeerAddress] without options.
+	Key Key `json:"-" yaml:"-"`
+	// Requests is partitioned by the call itself: for keys that are not strings, and
+	// for limiters of a registry.
+	Requests limiter.Partitioned[*Request] `json:"-" yaml:"-"`
+	// Pipeline runs the rest of the call; see [PipelinePolicy].
+	Pipeline *pipeline.Pipeline `json:"-" yaml:"-"`
+
+	// Cost returns how many permits a call takes, or a message if Streams is per
+	// message. If nil, it takes 1. A call of cost 0 takes none, and is admitted if any
+	// are left.
+	Cost func(r *Request) int `json:"-" yaml:"-"`
+	// Metered includes the policy when [Charge] is called without names. By default
+	// Charge corrects the policy only if Charge is called with its name.
+	Metered bool `json:"metered,omitempty" yaml:"metered,omitempty"`
+	// Streams is what the policy limits of a stream. The default is [StreamHold]. It
+	// means nothing for unary calls.
+	Streams StreamMode `json:"streams,omitempty" yaml:"streams,omitempty"`
+
+	// MaxWait bounds the wait in the limiter's queue. With 0, the default, a call waits
+	// until its context ends; below 0 it does not wait.
+	MaxWait time.Duration `json:"max_wait,omitempty" yaml:"max_wait,omitempty"`
+	// Timeout bounds how long the handler of a call may hold its permits. With 0, the
+	// default, it is not bounded. When the time is over, the context of the handler is
+	// done, and the messages that a stream then begins to receive or send fail. If the
+	// handler then returns an error of its context, the status is DEADLINE_EXCEEDED. The
+	// shortest Timeout of a method applies. Receiving that has begun earlier lasts until
+	// the client sends or goes: use keepalive and the client's deadline for streams.
+	Timeout time.Duration `json:"timeout,omitempty" yaml:"timeout,omitempty"`
+	// FailOpen admits a call if the limiter cannot decide: the limiter returns an error
+	// or is closed, or the store of a shared limiter is away
+	// ([limiter.ReasonUnavailable]) or does not answer within MaxWait. By default such a
+	// call gets UNAVAILABLE. Some cases are decisions, which FailOpen does not change: a
+	// cost above what the limiter can grant, and a rejection with
+	// [limiter.ReasonPartitionLimit]. A panic of the limiter reaches the caller.
+	FailOpen bool `json:"fail_open,omitempty" yaml:"fail_open,omitempty"`
+	// Shadow makes the policy decide and report, but never reject and never wait. It
+	// cannot be combined with Pipeline: strategies have their own Shadow.
+	Shadow bool `json:"shadow,omitempty" yaml:"shadow,omitempty"`
+
+	// Code is the code of a rejection. With 0, the default, it is RESOURCE_EXHAUSTED if
+	// each key has a limiter of its own or the rejection has a RetryAfter, because then
+	// the client is over its quota. Otherwise it is UNAVAILABLE, because the server is
+	// short of capacity, and also if the limiter is closed, has too many keys, or its
+	// store is away.
+	Code codes.Code `json:"code,omitempty" yaml:"code,omitempty"`
+	// Headers replaces [LimitsOptions.Headers] for this policy if it is not
+	// [NoHeaders].
+	Headers Headers `json:"headers,omitempty" yaml:"headers,omitempty"`
+	// Quota, in permits, and Window are what the metadata tells the client; they limit
+	// nothing. With a Quota of 0, the default, the metadata describes the options of a
+	// token bucket or a window in Limiter, and is not sent for other limiters.
+	Quota  int64         `json:"quota,omitempty" yaml:"quota,omitempty"`
+	Window time.Duration `json:"window,omitempty" yaml:"window,omitempty"`
+}
+
+// A StreamMode is what a policy limits of a stream. In configuration files it is "hold", "admit", "received", "sent" or
+// "messages".
+type StreamMode uint8
+
+const (
+	// StreamHold asks once, when the stream begins, and holds the permits until the
+	// handler returns. It is the zero value, and what a concurrency limiter needs.
+	StreamHold StreamMode = iota
+	// StreamAdmit asks once, when the stream begins, and gives the permits of a
+	// concurrency limiter back when the stream has been admitted.
+	StreamAdmit
+	// StreamReceived asks about each message of the client when it has arrived. Its
+	// permits are held until the handler receives the next message or returns.
+	StreamReceived
+	// StreamSent asks about each message of the handler before it is sent. Its permits
+	// are held until it has been handed to the connection.
+	StreamSent
+	// StreamMessages is StreamReceived and StreamSent: both directions ask one limiter.
+	StreamMessages
+)
+
+var streamTexts = textenum.Texts[StreamMode]{Package: "weirgrpc", Type: "StreamMode", Texts: []string{
+	StreamHold: "hold", StreamAdmit: "admit", StreamReceived: "received", StreamSent: "sent", StreamMessages: "messages",
+}}
+
+// String returns the text form, or StreamMode(n) for any other number.
+func (m StreamMode) String() string { return streamTexts.String(m) }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (m StreamMode) MarshalText() ([]byte, error) { return streamTexts.Marshal(m) }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (m *StreamMode) UnmarshalText(text []byte) error { return streamTexts.Unmarshal(m, text) }
+
+// PipelinePolicy returns a policy that runs the rest of the call, later policies and the handler included, through p. If
+// p comes from a registry, a reload changes the policy.
+//
+// Strategies see an error of the handler as a [*HandlerError] if its code is a failure; see [LimitsOptions.Failed].
+// Other errors of the handler are successes for them, and reach the client. A strategy can answer a unary call in place
+// of the handler by returning the response as the value. If the pipeline ends with another error, the client gets a
+// [*RejectedError] for it: RESOURCE_EXHAUSTED for a rate limit that says when to come back, UNAVAILABLE for other
+// rejections and closed pipelines, DEADLINE_EXCEEDED for a timeout, the status of an error that has one, and INTERNAL for
+// all others.
+//
+// A retry runs the handler of a unary call again, but never twice at once. What an earlier attempt has set as header
+// and trailer stays. The handler of a stream runs once: another attempt fails with [ErrOnce].
+//
+// A limiter that is partitioned by the call finds it with [RequestFrom]. Make such a policy the last one of its method.
+// If a later policy rejects the call, a concurrency limit inside the pipeline gets its permits back, but a rate limit
+// does not get back the tokens that it has spent.
+func PipelinePolicy(p *pipeline.Pipeline) Policy { return Policy{Pipeline: p} }
+
+// validate returns a [weir.OptionsError] with everything that is wrong with the policy, or nil.
+func (p *Policy) validate() error {
+	var problems validate.Problems
+	core := p.core("", "")
+	core.Validate(&problems, p.Pipeline != nil)
+	if p.Key.isInvalid() {
+		problems.Add("Key", nil, invalidKeyProblem)
+	}
+	if p.Streams > StreamMessages {
+		problems.Add("Streams", p.Streams, "must be one of the modes of this package")
+	}
+	if p.Pipeline != nil && p.Streams != StreamHold {
+		problems.Add("Streams", p.Streams, "must not be set with {Pipeline}, which runs the whole stream")
+	}
+	problems.NotNegative("Timeout", p.Timeout)
+	if p.Code > codes.Unauthenticated {
+		problems.Add("Code", uint32(p.Code), "must be a code of gRPC from 1 to %d, or 0", codes.Unauthenticated)
+	}
+	if p.Headers > Draft11 {
+		problems.Add("Headers", p.Headers, "must be one of the kinds of this package")
+	}
+	if p.Quota < 0 {
+		problems.Add("Quota", p.Quota, "must be at least 0")
+	}
+	problems.NotNegative("Window", p.Window)
+	return problems.Err("weirgrpc")
+}
+
+// core returns the part of the policy that package admission knows.
+func (p *Policy) core(pipelineName, name string) admission.Policy[*Request] {
+	return admission.Policy[*Request]{
+		Name: name, Source: pipeline.Source{Pipeline: pipelineName, Strategy: name},
+		Limiter: p.Limiter, Partitioned: p.Partitioned, Requests: p.Requests,
+		Key: p.Key, Cost: p.Cost, Metered: p.Metered,
+		MaxWait: p.MaxWait, FailOpen: p.FailOpen, Shadow: p.Shadow,
+	}
+}
+
+// A preparedPolicy is a Policy that is ready for calls.
+type preparedPolicy struct {
+	admission.Policy[*Request]
+	options Policy
+	quota   *admission.QuotaSource[*Request] // nil: the policy sends no quota metadata
+}
+
+// clone returns a copy of p. A stream has one copy for each direction, so that what it holds for a message that it
+// receives is not mixed up with what it holds for a message that it sends.
+func (p *preparedPolicy) clone() *preparedPolicy {
+	c := *p
+	return &c
+}
+
+// perMessage reports whether the policy limits the messages of streams, and not the streams.
+func (p *preparedPolicy) perMessage() bool { return p.options.Streams >= StreamReceived }
+
+// ReasonMaxWait is the reason of the rejected lease of a call that has waited for [Policy.MaxWait].
+const ReasonMaxWait = admission.ReasonMaxWait

@@ -1,0 +1,74 @@
+package weirgrpc
+
+import (
+	"strconv"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/weir-go/weir/internal/textenum"
+	"github.com/weir-go/weir/transport/internal/admission"
+)
+
+// Headers selects the metadata that tells a client how much of its quota is left, in the header of the answer to an
+// admitted call and in the trailer of a rejection. RetryInfo and grpc-retry-pushback-ms do not depend on it: a rejection
+// has them whenever the wait is known. In configuration files it is "none", "legacy" or "draft-11".
+type Headers uint8
+
+const (
+	// NoHeaders sends none. It is the zero value.
+	NoHeaders Headers = iota
+	// Legacy sends x-ratelimit-limit, x-ratelimit-remaining and x-ratelimit-reset. No
+	// standard defines them; here reset is a Unix time in seconds. If the method has
+	// several policies, they describe the policy with the fewest remaining permits.
+	Legacy
+	// Draft11 sends ratelimit-policy and ratelimit, one value for each policy, in the
+	// form of draft-ietf-httpapi-ratelimit-headers-11. The next draft can differ.
+	Draft11
+)
+
+var headersTexts = textenum.Texts[Headers]{Package: "weirgrpc", Type: "Headers", Texts: []string{
+	NoHeaders: "none", Legacy: "legacy", Draft11: "draft-11",
+}}
+
+// String returns the text form, or Headers(n) for any other number.
+func (k Headers) String() string { return headersTexts.String(k) }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (k Headers) MarshalText() ([]byte, error) { return headersTexts.Marshal(k) }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (k *Headers) UnmarshalText(text []byte) error { return headersTexts.Unmarshal(k, text) }
+
+const (
+	policyKey          = "ratelimit-policy"
+	limitKey           = "ratelimit"
+	legacyLimitKey     = "x-ratelimit-limit"
+	legacyRemainingKey = "x-ratelimit-remaining"
+	legacyResetKey     = "x-ratelimit-reset"
+)
+
+// appendQuota adds the quota of one policy to md, which it makes if it is nil.
+func appendQuota(md metadata.MD, q admission.Quota, kind Headers) metadata.MD {
+	if md == nil {
+		md = make(metadata.MD, 3)
+	}
+	if kind == Draft11 {
+		policy, limit := q.Draft11(admission.WholeSeconds(q.Reset))
+		md[policyKey] = append(md[policyKey], policy)
+		md[limitKey] = append(md[limitKey], limit)
+		return md
+	}
+	if lines := md[legacyRemainingKey]; len(lines) > 0 { // there is another policy's
+		if remaining, err := strconv.ParseInt(lines[0], 10, 64); err == nil && remaining <= q.Remaining {
+			return md
+		}
+	}
+	setNumber := func(key string, n int64) { md[key] = []string{strconv.FormatInt(n, 10)} }
+	setNumber(legacyLimitKey, q.Permits)
+	setNumber(legacyRemainingKey, q.Remaining)
+	delete(md, legacyResetKey)
+	if q.Reset > 0 {
+		setNumber(legacyResetKey, q.LegacyReset())
+	}
+	return md
+}

@@ -1,0 +1,176 @@
+package weirgrpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/transport/internal/admission"
+)
+
+// A RejectedError is the error of a call that a policy of a server does not admit, or of a stream of which it does not
+// admit a message. [errors.Is] matches it with [pipeline.ErrRejected].
+//
+// The client gets its status, which has a google.rpc.RetryInfo if RetryAfter is known, and the trailer
+// grpc-retry-pushback-ms with the same wait. The trailer is negative if the call costs more than the limiter can ever
+// grant. The names of policies, limiters and their errors are for the program; the client does not get them.
+type RejectedError struct {
+	Policy string        // the name of the policy
+	Code   codes.Code    // the code of the status
+	Lease  limiter.Lease // the limiter's answer; the zero Lease if Err has the cause
+	// Err is nil if a limiter rejected the call. Else it is the limiter's error or the
+	// pipeline's.
+	Err error
+
+	retryAfter time.Duration // 0: not known
+	never      bool          // the limiter can never grant as much
+	status     *status.Status
+}
+
+// Error returns the policy and the cause.
+func (e *RejectedError) Error() string {
+	switch reason := e.Lease.Reason(); {
+	case e.Err != nil:
+		return e.Err.Error()
+	case reason != "":
+		return fmt.Sprintf("weirgrpc: policy %s: rejected: %s", e.Policy, reason)
+	default:
+		return fmt.Sprintf("weirgrpc: policy %s: rejected", e.Policy)
+	}
+}
+
+// Unwrap returns Err.
+func (e *RejectedError) Unwrap() error { return e.Err }
+
+// Is reports whether target is [pipeline.ErrRejected].
+func (e *RejectedError) Is(target error) bool { return target == pipeline.ErrRejected }
+
+// RetryAfter returns when the call can succeed. ok is false if that is not known.
+func (e *RejectedError) RetryAfter() (d time.Duration, ok bool) {
+	return e.retryAfter, e.retryAfter > 0
+}
+
+// GRPCStatus returns the status that the client gets.
+func (e *RejectedError) GRPCStatus() *status.Status { return e.status }
+
+// NotCalled returns true: the rejection says nothing about the handler, which a circuit breaker watches.
+func (e *RejectedError) NotCalled() bool { return true }
+
+// Retryable returns false: the client decides about another attempt.
+func (e *RejectedError) Retryable() bool { return false }
+
+// codeFor returns the code of a call that the policy does not admit. ctx is the one that the limiter was asked with.
+func codeFor(ctx context.Context, p *preparedPolicy, refusal *admission.Refusal) codes.Code {
+	switch refusal.Cause {
+	case admission.Ended:
+		return codeOfContext(ctx)
+	case admission.Mistake:
+		return codes.Internal
+	case admission.Undecided:
+		return codes.Unavailable
+	}
+	switch {
+	case p.options.Code != codes.OK:
+		return p.options.Code
+	case refusal.Cause == admission.OverQuota:
+		return codes.ResourceExhausted
+	default:
+		return codes.Unavailable
+	}
+}
+
+// codeOfContext returns the code for a context that has ended.
+func codeOfContext(ctx context.Context) codes.Code {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return codes.DeadlineExceeded
+	}
+	return codes.Canceled
+}
+
+// newRejectedError returns the error of a refusal, with its status.
+func newRejectedError(p *preparedPolicy, code codes.Code, refusal *admission.Refusal) *RejectedError {
+	e := &RejectedError{
+		Policy: p.Name, Code: code, Lease: refusal.Lease, Err: refusal.Err,
+		retryAfter: refusal.RetryAfter, never: refusal.Never,
+	}
+	e.status = status.New(code, messageFor(code))
+	if e.retryAfter > 0 {
+		if s, err := e.status.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(e.retryAfter)}); err == nil {
+			e.status = s
+		}
+	}
+	return e
+}
+
+// messageFor returns what a client is told. It says nothing about the server.
+func messageFor(code codes.Code) string {
+	switch code {
+	case codes.ResourceExhausted:
+		return "the quota of calls is exceeded"
+	case codes.Unavailable:
+		return "the capacity is reduced for the time being"
+	case codes.DeadlineExceeded:
+		return "the deadline has passed"
+	case codes.Canceled:
+		return "the call was cancelled"
+	case codes.Internal:
+		return "internal error"
+	default:
+		return "the call was rejected"
+	}
+}
+
+// pushbackTrailer is the metadata with which a server tells a client when to try again, or not to; see gRFC A6.
+const pushbackTrailer = "grpc-retry-pushback-ms"
+
+// trailer returns the trailer of the rejection, or nil if it is not known when to come back.
+func (e *RejectedError) trailer() metadata.MD {
+	switch {
+	case e.never:
+		return metadata.MD{pushbackTrailer: {"-1"}}
+	case e.retryAfter > 0:
+		return metadata.MD{pushbackTrailer: {strconv.FormatInt(pushbackMillis(e.retryAfter), 10)}}
+	default:
+		return nil
+	}
+}
+
+// pushbackMillis returns d in milliseconds, rounded up, because a client that comes too early is rejected again, and at
+// most what the 32 bits of the trailer hold.
+func pushbackMillis(d time.Duration) int64 {
+	return min(int64((d-1)/time.Millisecond)+1, math.MaxInt32)
+}
+
+// TimeoutError is the error of a call whose handler has not returned within [Policy.Timeout], and the [context.Cause] of
+// its context. [errors.Is] matches it with [pipeline.ErrRejected]. Its code is DEADLINE_EXCEEDED.
+type TimeoutError struct {
+	Policy string        // the name of the policy
+	After  time.Duration // its Timeout
+}
+
+// Error returns the policy and its Timeout.
+func (e *TimeoutError) Error() string {
+	return fmt.Sprintf("weirgrpc: policy %s: no answer within %v", e.Policy, e.After)
+}
+
+// Is reports whether target is [pipeline.ErrRejected].
+func (e *TimeoutError) Is(target error) bool { return target == pipeline.ErrRejected }
+
+// Timeout returns true, as for a [net.Error].
+func (e *TimeoutError) Timeout() bool { return true }
+
+// GRPCStatus returns the status that the client gets.
+func (e *TimeoutError) GRPCStatus() *status.Status {
+	return status.New(codes.DeadlineExceeded, messageFor(codes.DeadlineExceeded))
+}

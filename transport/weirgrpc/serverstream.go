@@ -1,0 +1,118 @@
+package weirgrpc
+
+import (
+	"context"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+
+	"github.com/weir-go/weir/transport/internal/admission"
+)
+
+// A serverStream is the stream of a call, as the handler gets it. As for every [grpc.ServerStream], one goroutine can
+// receive while another one sends.
+type serverStream struct {
+	grpc.ServerStream
+	call    *call
+	srv     any
+	handler grpc.StreamHandler
+
+	ctx    context.Context // the context of the handler
+	cancel context.CancelCauseFunc
+	// refused is the error of the message that a policy did not admit. It ends the stream: what the handler receives and
+	// sends afterwards fails with it, and it is the status of the stream.
+	refused  atomic.Pointer[RejectedError]
+	received Request // of the message that was received last
+	sent     Request // of the message that was sent last
+}
+
+// Context returns the context of the handler.
+func (s *serverStream) Context() context.Context { return s.ctx }
+
+// handle runs the handler with ctx.
+func (s *serverStream) handle(ctx context.Context) error {
+	s.ctx = ctx
+	route := s.call.route
+	if len(route.received) > 0 || len(route.sent) > 0 {
+		s.ctx, s.cancel = context.WithCancelCause(ctx)
+		defer s.cancel(nil)
+	}
+	return s.handler(s.srv, s)
+}
+
+// RecvMsg receives a message, and asks the policies for received messages about it.
+func (s *serverStream) RecvMsg(m any) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	policies := s.call.route.received
+	for _, p := range policies { // the handler is done with the last message
+		s.call.GiveBackOf(&p.Policy, false)
+	}
+	if err := s.ServerStream.RecvMsg(m); err != nil || len(policies) == 0 {
+		return err
+	}
+	return s.admit(policies, &s.received, m)
+}
+
+// SendMsg asks the policies for sent messages about a message, and sends it.
+func (s *serverStream) SendMsg(m any) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	policies := s.call.route.sent
+	if len(policies) == 0 {
+		return s.ServerStream.SendMsg(m)
+	}
+	if err := s.admit(policies, &s.sent, m); err != nil {
+		return err
+	}
+	defer func() {
+		for _, p := range policies {
+			s.call.GiveBackOf(&p.Policy, false)
+		}
+	}()
+	return s.ServerStream.SendMsg(m)
+}
+
+// usable returns why the handler cannot receive or send: a message was refused, or the handler's time is over.
+func (s *serverStream) usable() error {
+	if refused := s.refused.Load(); refused != nil {
+		return refused
+	}
+	if s.call.route.timed != nil {
+		if timeout, ok := context.Cause(s.ctx).(*TimeoutError); ok { //nolint:errorlint // a cause is not wrapped
+			return timeout
+		}
+	}
+	return nil
+}
+
+// admit asks the policies about a message. r is the request to tell them with.
+func (s *serverStream) admit(policies []*preparedPolicy, r *Request, m any) error {
+	*r = Request{Method: s.call.request.Method, Message: m, Stream: true, ctx: s.ctx}
+	defer func() { r.Message = nil }() // it belongs to the handler
+	for i, p := range policies {
+		key, refusal, ok := s.call.Admit(s.ctx, &p.Policy, r)
+		if ok {
+			continue
+		}
+		for _, earlier := range policies[:i] {
+			s.call.GiveBackOf(&earlier.Policy, true)
+		}
+		return s.refuse(p, r, key, &refusal)
+	}
+	return nil
+}
+
+// refuse ends the stream because p does not admit a message. Of two messages that are refused at the same time, one
+// sets the trailer, which a client ignores if there are two.
+func (s *serverStream) refuse(p *preparedPolicy, r *Request, key string, refusal *admission.Refusal) error {
+	if !s.refused.CompareAndSwap(nil, newRejectedError(p, codeFor(s.ctx, p, refusal), refusal)) {
+		return s.refused.Load()
+	}
+	rejected := s.refused.Load()
+	s.call.setRejectionTrailer(p, r, key, refusal, rejected)
+	s.cancel(rejected)
+	return rejected
+}

@@ -1,0 +1,218 @@
+package weirgrpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/transport/internal/admission"
+)
+
+// A HandlerError tells strategies of a [PipelinePolicy] that a handler has failed. Clients get the error of the handler.
+type HandlerError struct {
+	Code codes.Code // the code of the handler's error
+	Err  error      // the handler's error
+}
+
+// Error returns the handler's error.
+func (e *HandlerError) Error() string { return "weirgrpc: the handler failed: " + e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *HandlerError) Unwrap() error { return e.Err }
+
+// ErrorType returns the code, which telemetry reports as error.type, such as "Unavailable".
+func (e *HandlerError) ErrorType() string {
+	if e.Code > codes.Unauthenticated {
+		return codes.Unknown.String() // so that a handler cannot make new values
+	}
+	return e.Code.String()
+}
+
+// Errors of a pipeline around a handler. Strategies see them, clients do not.
+var (
+	// ErrOnce: a strategy ran the handler of a stream again, or a handler while it was
+	// running.
+	ErrOnce error = &onceError{errors.New("weirgrpc: the handler cannot run again")}
+	// ErrNoAnswer: a strategy ended the execution without an error, without running
+	// the handler and without a response as the value.
+	ErrNoAnswer = errors.New("weirgrpc: the pipeline ended without an answer")
+)
+
+// A onceError is an error that stops a retry.
+type onceError struct{ error }
+
+// Retryable returns false.
+func (onceError) Retryable() bool { return false }
+
+// A handlerRun is one call whose handler runs in a pipeline, as often as the strategies run it. The handler never runs
+// twice at once. If a strategy no longer waits for the handler, serveThrough still does: the permits of the call are
+// held for the handler, and a stream is over when serveThrough returns.
+type handlerRun struct {
+	call  *call
+	index int // of the policy
+	held  int // how many grants the call had before
+
+	mu       sync.Mutex
+	running  bool
+	ran      bool
+	over     bool           // the handler must not begin
+	returned sync.WaitGroup // for a handler that a strategy runs on another goroutine
+	err      error          // the last attempt's error that is no failure
+}
+
+// serveThrough runs the rest of the call, the policies after number i and the handler, in the pipeline of policy i.
+func (c *call) serveThrough(ctx context.Context, i int) (response any, err error) {
+	x := &handlerRun{call: c, index: i, held: c.Held()}
+	p := c.route.policies[i]
+	response, err = x.execute(ctx, p.options.Pipeline)
+	if err == nil && response == nil && (!x.ran || c.stream == nil && x.err == nil) {
+		err = ErrNoAnswer
+	}
+	switch {
+	case err == nil && response == nil:
+		return nil, x.err
+	case err == nil:
+		return response, nil
+	}
+	return nil, x.failure(ctx, p, err)
+}
+
+// execute runs the handler in the pipeline, and returns when no attempt is running any more.
+func (x *handlerRun) execute(ctx context.Context, p *pipeline.Pipeline) (response any, err error) {
+	defer x.finish()
+	return pipeline.ExecuteValue(ctx, p, x.attempt)
+}
+
+// attempt is the callback of the pipeline: it runs the handler.
+func (x *handlerRun) attempt(ctx context.Context) (response any, err error) {
+	if !x.begin() {
+		return nil, ErrOnce
+	}
+	defer x.end()
+	x.call.GiveBackFrom(x.held, false) // the permits that an earlier attempt took are spent
+	response, err = x.call.serve(ctx, x.index+1)
+	x.err = nil
+	if err == nil {
+		return response, nil
+	}
+	if isOurs(err) {
+		return nil, err
+	}
+	code := status.Code(err)
+	if code == codes.Unknown {
+		code = status.FromContextError(err).Code() // of an error of a context that the handler returns as it is
+	}
+	if x.call.route.limits.options.Failed(code) {
+		return nil, &HandlerError{Code: code, Err: err}
+	}
+	x.err = err
+	return nil, nil
+}
+
+// isOurs reports whether err is a decision of a policy, and not an error of the handler.
+func isOurs(err error) bool {
+	switch err.(type) { //nolint:errorlint // what wraps one is the handler's error
+	case *RejectedError, *TimeoutError:
+		return true
+	}
+	return false
+}
+
+// begin reports whether an attempt can run the handler.
+func (x *handlerRun) begin() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.over || x.running || x.ran && x.call.stream != nil {
+		return false
+	}
+	x.running, x.ran = true, true
+	x.returned.Add(1)
+	return true
+}
+
+func (x *handlerRun) end() {
+	x.mu.Lock()
+	x.running = false
+	x.mu.Unlock()
+	x.returned.Done()
+}
+
+// finish lets no other attempt begin, and waits for a handler that is still running.
+func (x *handlerRun) finish() {
+	x.mu.Lock()
+	x.over = true
+	x.mu.Unlock()
+	x.returned.Wait()
+}
+
+// failure returns the error of the call for an error of the pipeline of p.
+func (x *handlerRun) failure(ctx context.Context, p *preparedPolicy, err error) error {
+	if failed, ok := errors.AsType[*HandlerError](err); ok {
+		return failed.Err
+	}
+	if rejected, ok := errors.AsType[*RejectedError](err); ok { // by a later policy
+		return rejected
+	}
+	if late, ok := errors.AsType[*TimeoutError](err); ok {
+		return late
+	}
+	after, _ := pipeline.RetryAfter(err)
+	refusal := &admission.Refusal{RetryAfter: max(after, 0), Err: fmt.Errorf("weirgrpc: policy %s: %w", p.Name, err)}
+	if limited, ok := errors.AsType[*ratelimit.RejectedError](err); ok {
+		refusal.Lease = limited.Lease
+	}
+	if !x.ran {
+		x.call.GiveBackFrom(0, true)
+	}
+	code, own := pipelineCode(ctx, p, err)
+	rejected := newRejectedError(p, code, refusal)
+	if own != nil {
+		rejected.status = own
+	}
+	if trailer := rejected.trailer(); trailer != nil {
+		x.call.setTrailer(trailer)
+	}
+	return rejected
+}
+
+// pipelineCode returns the code for an error of the pipeline of p. own is the status that a strategy has given its
+// error, if it has.
+func pipelineCode(ctx context.Context, p *preparedPolicy, err error) (code codes.Code, own *status.Status) {
+	rejected := errors.Is(err, pipeline.ErrRejected)
+	limited, isLimit := errors.AsType[*ratelimit.RejectedError](err)
+	_, isTimeout := errors.AsType[*timeout.Error](err)
+	withStatus, hasStatus := errors.AsType[interface {
+		error
+		GRPCStatus() *status.Status
+	}](err)
+	switch {
+	case ctx.Err() != nil:
+		return codeOfContext(ctx), nil
+	case isTimeout:
+		return codes.DeadlineExceeded, nil
+	case hasStatus && withStatus.GRPCStatus().Code() != codes.OK:
+		own = withStatus.GRPCStatus()
+		return own.Code(), own
+	case rejected && p.options.Code != codes.OK:
+		return p.options.Code, nil
+	case isLimit:
+		if _, known := limited.RetryAfter(); known && limited.Reason != limiter.ReasonUnavailable {
+			return codes.ResourceExhausted, nil
+		}
+		return codes.Unavailable, nil
+	case rejected, errors.Is(err, pipeline.ErrClosed), errors.Is(err, limiter.ErrClosed), errors.Is(err, ErrNoAnswer):
+		return codes.Unavailable, nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return codes.DeadlineExceeded, nil
+	default:
+		return codes.Internal, nil
+	}
+}
