@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/validate"
@@ -210,6 +211,9 @@ func (c *Client) unaryInterceptor(alone bool) grpc.UnaryClientInterceptor {
 		x := &clientUnary{request: req, reply: reply, invoker: invoker}
 		x.outgoingCall = outgoingCall{Context: ctx, client: c, method: method, conn: cc, alone: alone}
 		x.setOptions(opts, false)
+		if m, ok := reply.(protoreflect.Message); ok { // such as *dynamicpb.Message
+			x.replyType = m.Type()
+		}
 		return x.run(p)
 	}
 }

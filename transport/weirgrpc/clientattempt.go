@@ -12,15 +12,22 @@ import (
 type clientAttempt struct {
 	call    *outgoingCall
 	number  int          // from 0
-	reply   any          // of a unary call: the caller's, or the attempt's own
+	reply   any          // of a unary call
 	failure *StatusError // nil: it was successful, or it has not ended
 
-	header  metadata.MD
-	trailer metadata.MD // nil: there was no stream on a connection; see unsent
-	peer    peer.Peer
-	ended   atomic.Bool // grpc-go has called the attempt's OnFinish
+	hasCallers bool // the reply is the caller's, not the attempt's own
+
+	trailer metadata.MD     // nil: there was no stream on a connection; see unsent
+	ended   atomic.Bool     // grpc-go has called the attempt's OnFinish
+	outputs *attemptOutputs // nil: the caller wants none
 
 	optionsArray [6]grpc.CallOption // the first array of the options, which saves an allocation
+}
+
+// attemptOutputs are what the caller's options for outputs get if the attempt decides.
+type attemptOutputs struct {
+	header metadata.MD
+	peer   peer.Peer
 }
 
 // unsent reports whether the attempt certainly was not sent: grpc-go has ended it without a stream on a connection. When
@@ -34,7 +41,8 @@ func (a *clientAttempt) callOptions(onFinish func(error)) []grpc.CallOption {
 	options := append(a.optionsArray[:0], x.options...)
 	options = append(options, grpc.Trailer(&a.trailer), grpc.OnFinish(onFinish))
 	if len(x.outputs) > 0 {
-		options = append(options, grpc.Header(&a.header), grpc.Peer(&a.peer))
+		a.outputs = new(attemptOutputs)
+		options = append(options, grpc.Header(&a.outputs.header), grpc.Peer(&a.outputs.peer))
 	}
 	if x.isDoubled(a.number) {
 		options = append(options, withoutServiceConfigRetry)
@@ -51,11 +59,11 @@ func (a *clientAttempt) deliver() {
 	for _, option := range a.call.outputs {
 		switch o := option.(type) {
 		case grpc.HeaderCallOption:
-			*o.HeaderAddr = a.header
+			*o.HeaderAddr = a.outputs.header
 		case grpc.TrailerCallOption:
 			*o.TrailerAddr = a.trailer
 		case grpc.PeerCallOption:
-			*o.PeerAddr = a.peer
+			*o.PeerAddr = a.outputs.peer
 		}
 	}
 }

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/weir-go/weir/pipeline"
 )
@@ -24,9 +26,10 @@ import (
 type clientUnary struct {
 	outgoingCall
 
-	request any
-	reply   any // the caller's
-	invoker grpc.UnaryInvoker
+	request   any
+	reply     any                      // the caller's
+	replyType protoreflect.MessageType // of a message that does not have its type from its Go type; else nil
+	invoker   grpc.UnaryInvoker
 
 	replyTaken bool // an attempt that runs or was successful has the caller's reply
 	others     []*clientAttempt
@@ -52,10 +55,23 @@ func (x *clientUnary) run(p *pipeline.Pipeline) error {
 	result, err := pipeline.ExecuteValue(x, p, sendUnary)
 	x.close()
 	settled = true
-	err = x.settle(result, err)
+	if err == nil && x.isFirstReply(result) {
+		x.first.deliver() // most calls end here
+	} else {
+		err = x.settle(result, err)
+	}
 	x.finish(err)
 	x.forget()
 	return err
+}
+
+// isFirstReply reports whether the result is the reply of the only attempt.
+func (x *clientUnary) isFirstReply(result any) bool {
+	if x.sent != 1 || x.first.failure != nil {
+		return false
+	}
+	t := reflect.TypeOf(x.reply)
+	return t != nil && t.Kind() == reflect.Pointer && result == x.reply
 }
 
 // forget drops what belongs to the caller. An error that the caller keeps leads to the call, and would keep all of it.
@@ -86,7 +102,8 @@ func (x *clientUnary) send(ctx context.Context) (any, error) {
 			x.end(a, nil)
 		}
 	}()
-	err = x.invoker(ctx, x.method, x.request, a.reply, x.conn, a.callOptions(a.onFinish)...)
+	reply := a.reply
+	err = x.invoker(ctx, x.method, x.request, reply, x.conn, a.callOptions(a.onFinish)...)
 	var failure *StatusError
 	if err != nil {
 		failure = x.newStatusError(ctx, a, err, ending{a.trailer, a.unsent()})
@@ -97,7 +114,7 @@ func (x *clientUnary) send(ctx context.Context) (any, error) {
 	}
 	switch {
 	case failure == nil:
-		return a.reply, nil
+		return reply, nil
 	case failure.failed:
 		return nil, failure
 	default:
@@ -118,9 +135,9 @@ func (x *clientUnary) begin() (*clientAttempt, error) {
 	if x.sent > 0 {
 		a = new(clientAttempt)
 	}
-	a.reply = x.reply
+	a.reply, a.hasCallers = x.reply, !x.replyTaken
 	if x.replyTaken {
-		if a.reply = newReply(x.reply); a.reply == nil {
+		if a.reply = x.newReply(); a.reply == nil {
 			return nil, errAtTheSameTime
 		}
 	}
@@ -136,7 +153,7 @@ func (x *clientUnary) begin() (*clientAttempt, error) {
 func (x *clientUnary) end(a *clientAttempt, failure *StatusError) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if a.failure = failure; failure != nil && a.reply == x.reply {
+	if a.failure = failure; failure != nil && a.hasCallers {
 		x.replyTaken = false
 	}
 	return x.endLocked(a)
@@ -176,23 +193,33 @@ func (x *clientUnary) settleResult(result any) error {
 
 // attemptWith returns the last attempt whose reply is the result, or nil if a strategy made the result.
 func (x *clientUnary) attemptWith(result any) *clientAttempt {
-	for i := len(x.others) - 1; i >= 0; i-- {
-		if x.others[i].reply == result {
-			return x.others[i]
+	for _, a := range slices.Backward(x.others) {
+		if sameReply(a.reply, result) {
+			return a
 		}
 	}
-	if x.sent > 0 && x.first.reply == result {
+	if x.sent > 0 && sameReply(x.first.reply, result) {
 		return &x.first
 	}
 	return nil
 }
 
-// newReply returns a new message of the type of reply, or nil if that is not a pointer.
-func newReply(reply any) any {
-	if m, ok := reply.(proto.Message); ok {
-		return m.ProtoReflect().New().Interface()
+// sameReply reports whether both are the same message. Of a type that is no pointer a call has one message only.
+func sameReply(a, b any) bool {
+	v, w := reflect.ValueOf(a), reflect.ValueOf(b)
+	if !v.IsValid() || !w.IsValid() || v.Type() != w.Type() {
+		return false
 	}
-	if t := reflect.TypeOf(reply); t != nil && t.Kind() == reflect.Pointer {
+	return v.Kind() != reflect.Pointer || v.Pointer() == w.Pointer()
+}
+
+// newReply returns a new message of the type of the caller's reply, or nil if that is not a pointer. It does not look into
+// the caller's reply, because another attempt can be writing it.
+func (x *clientUnary) newReply() any {
+	if x.replyType != nil {
+		return x.replyType.New().Interface()
+	}
+	if t := reflect.TypeOf(x.reply); t != nil && t.Kind() == reflect.Pointer {
 		return reflect.New(t.Elem()).Interface()
 	}
 	return nil
@@ -204,7 +231,7 @@ func moveReply(to, from any) error {
 	switch {
 	case !source.IsValid():
 		return errNoReply
-	case source.Type() != target.Type():
+	case !target.IsValid() || source.Type() != target.Type():
 		return fmt.Errorf("%w: %T, want %T", errReplyType, from, to)
 	case source.Kind() != reflect.Pointer:
 		return nil // a map or a slice, which only the one attempt can have filled

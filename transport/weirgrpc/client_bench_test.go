@@ -1,0 +1,116 @@
+package weirgrpc_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/transport/weirgrpc"
+)
+
+// bare is an interceptor that does nothing.
+func bare(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return invoker(ctx, method, req, reply, cc, opts...)
+}
+
+// likeGRPC does with the options what grpc-go does when a call has ended.
+func likeGRPC(_ context.Context, _ string, _, _ any, _ *grpc.ClientConn, options ...grpc.CallOption) error {
+	for _, option := range options {
+		switch o := option.(type) {
+		case grpc.TrailerCallOption:
+			*o.TrailerAddr = nil
+		case grpc.OnFinishCallOption:
+			o.OnFinish(nil)
+		}
+	}
+	return nil
+}
+
+// usual are the strategies of most clients.
+func usual() []pipeline.Strategy {
+	bucket := weir.Must(limiter.NewTokenBucket(limiter.PerSecond(1e9, 1e9)))
+	return []pipeline.Strategy{retry.New(&retry.Options{Handle: weirgrpc.Retryable}), ratelimit.New(bucket, nil), timeout.New(time.Minute, nil)}
+}
+
+// The call, and the function that grpc-go calls at its end. grpc-go makes a third one, the map of the trailer.
+func TestClient_Allocations(t *testing.T) {
+	request, reply, ctx := &testpb.Empty{}, &testpb.Empty{}, context.Background()
+	for _, c := range []struct {
+		name       string
+		strategies []pipeline.Strategy
+		most       float64
+	}{
+		{"no strategy", nil, 2},
+		{"limiter", []pipeline.Strategy{usual()[1]}, 2},
+		{"retry, limiter", usual()[:2], 2},
+		{"retry, limiter, timeout", usual(), 3},
+	} {
+		client := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api", c.strategies...)), nil))
+		invoke := client.UnaryInterceptor()
+		options := []grpc.CallOption{grpc.WaitForReady(true)}
+		got := testing.AllocsPerRun(200, func() { _ = invoke(ctx, unaryMethod, request, reply, nil, likeGRPC, options...) })
+		if got > c.most {
+			t.Errorf("%s: %v allocations, want %v", c.name, got, c.most)
+		}
+	}
+}
+
+// The cost of the Client itself, beside an interceptor that does nothing.
+func BenchmarkClient_Interceptor(b *testing.B) {
+	empty := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api")), nil))
+	all := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api", usual()...)), nil))
+	for _, c := range []struct {
+		name      string
+		intercept grpc.UnaryClientInterceptor
+	}{
+		{"bare", bare},
+		{"empty pipeline", empty.UnaryInterceptor()},
+		{"retry, limiter, timeout", all.UnaryInterceptor()},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			request, reply, ctx := &testpb.Empty{}, &testpb.Empty{}, b.Context()
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = c.intercept(ctx, unaryMethod, request, reply, nil, likeGRPC)
+			}
+		})
+	}
+}
+
+// Whole calls over loopback TCP.
+func BenchmarkClient_Call(b *testing.B) {
+	target, stop := serve(&service{})
+	defer stop()
+	empty := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api")), nil))
+	all := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api", usual()...)), nil))
+	for _, c := range []struct {
+		name    string
+		options []grpc.DialOption
+	}{
+		{"bare", []grpc.DialOption{grpc.WithUnaryInterceptor(bare)}},
+		{"empty pipeline", empty.DialOptions()},
+		{"retry, limiter, timeout", all.DialOptions()},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			conn := weir.Must(grpc.NewClient(target, append(c.options, grpc.WithTransportCredentials(insecure.NewCredentials()))...))
+			defer conn.Close()
+			api := testpb.NewTestServiceClient(conn)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := api.EmptyCall(b.Context(), &testpb.Empty{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,373 @@
+package weirgrpc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+	"github.com/weir-go/weir/strategies/hedge"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/transport/weirgrpc"
+)
+
+// The winner of a hedge fills in the caller's reply, header and trailer, and the loser nothing.
+func TestClientUnary_Hedge(t *testing.T) {
+	noLeaks(t)
+	for name, w := range wires {
+		for _, winner := range []int32{1, 2} {
+			t.Run(fmt.Sprint(name, "/", winner), func(t *testing.T) {
+				var calls, ended atomic.Int32
+				breaker := circuitbreaker.New(&circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 1})
+				second := make(chan struct{})
+				s := &service{unary: func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+					number := calls.Add(1)
+					_ = grpc.SetTrailer(ctx, metadata.Pairs("number", fmt.Sprint(number)))
+					if number == 2 {
+						close(second)
+					}
+					if number != winner {
+						<-ctx.Done()
+						ended.Add(1)
+						return nil, ctx.Err()
+					}
+					<-second
+					return &testpb.SimpleResponse{Username: fmt.Sprint("answer ", number)}, nil
+				}}
+				api := guarded(t, w, s, idempotent, hedge.New(&hedge.Options{Delay: 5 * time.Millisecond}), breaker)
+				var trailer metadata.MD
+				request := &testpb.SimpleRequest{}
+				reply, err := api.UnaryCall(t.Context(), request, grpc.Trailer(&trailer))
+				require.NoError(t, err)
+				request.ResponseSize++ // the request and the reply are the caller's again
+				reply.Hostname = "changed"
+				assert.Equal(t, fmt.Sprint("answer ", winner), reply.GetUsername())
+				assert.Equal(t, []string{fmt.Sprint(winner)}, trailer["number"])
+				assert.Equal(t, circuitbreaker.Closed, breaker.State(), "a loser is no failure")
+				assert.Eventually(t, func() bool { return ended.Load() == 1 }, time.Minute, time.Millisecond)
+			})
+		}
+	}
+}
+
+// A method that is not idempotent is not hedged.
+func TestClientUnary_HedgeOfOtherMethods(t *testing.T) {
+	var calls atomic.Int32
+	s := &service{unary: func(context.Context, *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+		calls.Add(1)
+		time.Sleep(20 * time.Millisecond)
+		return &testpb.SimpleResponse{Username: "the only"}, nil
+	}}
+	for _, handle := range []func(any, error) bool{nil, weirgrpc.Retryable} {
+		calls.Store(0)
+		api := guarded(t, overBufconn, s, nil, hedge.New(&hedge.Options{Delay: time.Millisecond, Handle: handle}))
+		reply, err := api.UnaryCall(t.Context(), &testpb.SimpleRequest{})
+		require.NoError(t, err)
+		assert.Equal(t, "the only", reply.GetUsername())
+		assert.EqualValues(t, 1, calls.Load())
+	}
+}
+
+// A hedge that handles replies can return an earlier one: later attempts have not overwritten it.
+func TestClientUnary_HedgeReturnsAnEarlierReply(t *testing.T) {
+	var calls atomic.Int32
+	unwanted := func(any, error) bool { return true }
+	api := guarded(t, overBufconn, answering(&calls), idempotent, hedge.New(&hedge.Options{Delay: -1, MaxHedges: 2, Handle: unwanted}))
+	reply, err := api.UnaryCall(t.Context(), &testpb.SimpleRequest{})
+	require.NoError(t, err)
+	assert.Equal(t, "answer 1", reply.GetUsername())
+	assert.EqualValues(t, 3, calls.Load())
+}
+
+// plain is a message of another codec.
+type plain struct{ Text string }
+
+func TestClientUnary_RepliesOfOtherCodecs(t *testing.T) {
+	number := 0
+	fill := func(_ context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+		number++
+		if r, ok := reply.(*plain); ok {
+			r.Text = fmt.Sprint(number)
+		}
+		return nil
+	}
+	first := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) { // the second of two
+		_, _ = next.Run(ctx)
+		return next.Run(ctx)
+	})
+	var reply plain
+	require.NoError(t, intercept(t, idempotent, first)(t.Context(), unaryMethod, nil, &reply, nil, fill))
+	assert.Equal(t, "2", reply.Text)
+
+	// A reply that is no pointer cannot be made twice, so there is one attempt only.
+	for _, reply := range []any{map[string]any{}, []int{}, 7, nil} {
+		number = 0
+		_ = intercept(t, idempotent, first)(t.Context(), unaryMethod, nil, reply, nil, fill)
+		assert.Equal(t, 1, number)
+	}
+}
+
+// A retry does not begin a wait that the deadline would cut off, and a wait that it begins is exactly as long as the
+// server asks for.
+func TestClientUnary_DeadlinesAreExact(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		deadline time.Duration
+		took     time.Duration
+		calls    int32
+		code     codes.Code
+	}{
+		{"enough time", 10 * time.Second, 3 * time.Second, 2, codes.OK},
+		{"the wait would end at the deadline", 3 * time.Second, 0, 1, codes.ResourceExhausted},
+		{"the wait would outlast the deadline", time.Second, 0, 1, codes.ResourceExhausted},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var calls atomic.Int32
+				invoke := intercept(t, nil, retrying(retry.Options{}), timeout.New(time.Minute, nil))
+				ctx, cancel := context.WithTimeout(t.Context(), c.deadline)
+				defer cancel()
+				began := time.Now()
+				err := invoke(ctx, unaryMethod, nil, &testpb.Empty{}, nil,
+					func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+						if calls.Add(1) == 1 {
+							return rejection(codes.ResourceExhausted, 3*time.Second)
+						}
+						return nil
+					})
+				assert.Equal(t, c.code, status.Code(err))
+				assert.Equal(t, c.took, time.Since(began))
+				assert.Equal(t, c.calls, calls.Load())
+				if err != nil {
+					assert.ErrorIs(t, err, context.DeadlineExceeded)
+				}
+			})
+		})
+	}
+}
+
+// The same through grpc-go itself, in a bubble: over bufconn everything that waits is in the bubble.
+func TestClientUnary_DeadlinesAreExactOverBufconn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		s := &service{unary: func(ctx context.Context, r *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+			calls.Add(1)
+			if r.GetFillUsername() {
+				<-ctx.Done()
+				return nil, status.FromContextError(ctx.Err()).Err()
+			}
+			pushBack(ctx, "3000")
+			return nil, status.Error(codes.ResourceExhausted, "")
+		}}
+		client := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api", retrying(retry.Options{}), timeout.New(2*time.Second, nil))), nil))
+		conn := overBufconn(t, s, nil, client.DialOptions()...)
+		api := testpb.NewTestServiceClient(conn)
+		_, err := api.EmptyCall(t.Context(), &testpb.Empty{}) // connects
+		require.NoError(t, err)
+
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err = api.UnaryCall(ctx, &testpb.SimpleRequest{})
+		assert.Equal(t, codes.ResourceExhausted, status.Code(err))
+		assert.EqualValues(t, 3, calls.Load(), "at 0, 3 and 6 seconds; at 9 it would be too late")
+		assert.Equal(t, 6*time.Second, time.Since(began))
+
+		calls.Store(0)
+		began = time.Now()
+		_, err = api.UnaryCall(t.Context(), &testpb.SimpleRequest{FillUsername: true})
+		assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
+		assert.Equal(t, 2*time.Second, time.Since(began), "the timeout of the attempt, which is not repeated")
+		assert.EqualValues(t, 1, calls.Load())
+	})
+}
+
+// The caller's end of a call is no failure of the server, and is not retried.
+func TestClientUnary_CallerCancels(t *testing.T) {
+	breaker := circuitbreaker.New(&circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 1})
+	began := make(chan struct{}, 10)
+	api := guarded(t, overBufconn, &service{unary: func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+		began <- struct{}{}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}, idempotent, retrying(retry.Options{}), breaker)
+	cause := errors.New("the user has gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		<-began
+		cancel(cause)
+	}()
+	_, err := api.UnaryCall(ctx, &testpb.SimpleRequest{})
+	assert.Equal(t, codes.Canceled, status.Code(err))
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, cause)
+	assert.Empty(t, began)
+	assert.Equal(t, circuitbreaker.Closed, breaker.State())
+}
+
+// A panic or a Goexit of the invoker reaches the caller, and the permit comes back.
+func TestClientUnary_Panics(t *testing.T) {
+	noLeaks(t)
+	for name, leave := range map[string]func(){"panic": func() { panic("invoker") }, "goexit": runtime.Goexit} {
+		for kind, strategy := range map[string]pipeline.Strategy{"retry": retrying(retry.Options{}), "hedge": hedge.New(nil)} {
+			l, back := slots(t, 1)
+			invoke := intercept(t, nil, strategy, ratelimit.New(l, nil))
+			done := make(chan any)
+			go func() {
+				defer func() { done <- recover() }()
+				_ = invoke(context.Background(), unaryMethod, nil, &testpb.Empty{}, nil,
+					func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+						leave()
+						return nil
+					})
+				t.Error("it returned")
+			}()
+			want := any("invoker")
+			if name == "goexit" {
+				want = nil
+			}
+			assert.Equal(t, want, <-done, name+" "+kind)
+			back()
+		}
+	}
+}
+
+// A reply is the caller's when the call has returned, so the call waits for the losers of a hedge.
+func TestClientUnary_WaitsForLosers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		var reply testpb.SimpleResponse
+		began := time.Now()
+		err := intercept(t, idempotent, hedge.New(&hedge.Options{Delay: time.Second}))(t.Context(), unaryMethod, nil, &reply, nil,
+			func(_ context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+				if calls.Add(1) == 1 {
+					time.Sleep(5 * time.Second) // deaf to its context
+				}
+				reply.(*testpb.SimpleResponse).Username = fmt.Sprint(time.Since(began))
+				return nil
+			})
+		require.NoError(t, err)
+		assert.Equal(t, "1s", reply.GetUsername())
+		assert.Equal(t, 5*time.Second, time.Since(began))
+	})
+}
+
+// Two per cent of the calls and streams are cancelled under contention. Nothing is left behind.
+func TestClient_CancelledCallsLeaveNothing_ConcurrentSafe(t *testing.T) {
+	calls := 5000
+	if testing.Short() {
+		calls = 1000
+	}
+	for name, w := range wires {
+		t.Run(name, func(t *testing.T) {
+			noLeaks(t)
+			l, err := limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 8, QueueLimit: 64})
+			require.NoError(t, err)
+			s := &service{unary: func(ctx context.Context, r *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+				if rand.IntN(10) == 0 {
+					return nil, rejection(codes.ResourceExhausted, 0)
+				}
+				return &testpb.SimpleResponse{Username: r.GetResponseStatus().GetMessage()}, nil
+			}}
+			api := guarded(t, w, s, idempotent,
+				retrying(retry.Options{MaxRetries: 2}), hedge.New(&hedge.Options{Delay: 2 * time.Millisecond, Handle: weirgrpc.Retryable}),
+				ratelimit.New(l, nil), timeout.New(time.Minute, nil))
+			var next, answered atomic.Int64
+			var wg sync.WaitGroup
+			for range 32 {
+				wg.Go(func() {
+					for {
+						i := next.Add(1)
+						if i > int64(calls) {
+							return
+						}
+						oneCall(t, api, i, &answered)
+					}
+				})
+			}
+			wg.Wait()
+			assert.Eventually(t, func() bool { return l.Statistics().AvailablePermits == 8 }, time.Minute, time.Millisecond)
+			assert.Zero(t, l.Statistics().QueuedPermits)
+			assert.Greater(t, answered.Load(), int64(calls)/2)
+		})
+	}
+}
+
+// oneCall makes call number i, every fourth of which is a stream, and every fiftieth of which is cancelled.
+func oneCall(t *testing.T, api testpb.TestServiceClient, i int64, answered *atomic.Int64) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if i%50 == 0 {
+		time.AfterFunc(time.Duration(rand.IntN(300))*time.Microsecond, cancel)
+	}
+	want := fmt.Sprint(i)
+	if i%4 != 0 {
+		reply, err := api.UnaryCall(ctx, &testpb.SimpleRequest{ResponseStatus: &testpb.EchoStatus{Message: want}})
+		if err == nil {
+			answered.Add(1)
+			assert.Equal(t, want, reply.GetUsername(), "another call's reply")
+		}
+		return
+	}
+	stream, err := api.FullDuplexCall(ctx)
+	if err != nil {
+		return
+	}
+	_ = stream.Send(&testpb.StreamingOutputCallRequest{Payload: &testpb.Payload{Body: []byte(want)}})
+	reply, err := stream.Recv()
+	if err != nil {
+		return
+	}
+	answered.Add(1)
+	assert.Equal(t, want, string(reply.GetPayload().GetBody()))
+	if i%8 == 0 { // the others are abandoned with their context
+		_ = stream.CloseSend()
+		_, _ = stream.Recv()
+	}
+}
+
+// Attempts that run at the same time make replies of their own while another writes the caller's, also of a message whose
+// type is known only at run time.
+func TestClientUnary_HedgeOfDynamicMessages(t *testing.T) {
+	var calls atomic.Int32
+	second := make(chan struct{})
+	reply := dynamicpb.NewMessage((&testpb.SimpleResponse{}).ProtoReflect().Descriptor())
+	err := intercept(t, idempotent, hedge.New(&hedge.Options{AtOnce: true}))(t.Context(), unaryMethod, nil, reply, nil,
+		func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+			answer := reply.(proto.Message)
+			if calls.Add(1) == 1 {
+				for ctx.Err() == nil {
+					proto.Reset(answer)
+				}
+				return ctx.Err()
+			}
+			defer close(second)
+			wire := weir.Must(proto.Marshal(&testpb.SimpleResponse{Username: "ann"}))
+			return proto.Unmarshal(wire, answer)
+		})
+	require.NoError(t, err)
+	<-second
+	assert.Equal(t, "ann", reply.Get(reply.Descriptor().Fields().ByName("username")).String())
+}
