@@ -46,9 +46,10 @@ func (g *grantLedger) release(n int) {
 	}
 }
 
+// grant notes permits that were granted or, below 0, given back by a Charge. Those that a Charge takes are not noted.
 func (g *grantLedger) grant(at time.Duration, n int) {
 	g.held += n
-	if every := g.limits.Step(g.kind); every > 0 && n > 0 {
+	if every := g.limits.Step(g.kind); every > 0 && n != 0 {
 		g.entries = append(g.entries, entry{int((g.clock(at) - g.anchor) / every), n})
 		g.fresh = true
 	}
@@ -83,9 +84,24 @@ func (g *grantLedger) check(wrong func(string, ...any)) {
 	}
 	g.fresh = false
 	slices.SortFunc(g.entries, func(a, b entry) int { return a.line - b.line })
+	g.mergeLines()
 	for last := range g.entries {
 		g.checkUntil(last, wrong)
 	}
+}
+
+// mergeLines makes one entry of those of a line. A grant on a line and a Charge that gives permits back on it can be noted
+// in the wrong order, so that only their sum counts.
+func (g *grantLedger) mergeLines() {
+	merged := g.entries[:0]
+	for _, e := range g.entries {
+		if last := len(merged) - 1; last >= 0 && merged[last].line == e.line {
+			merged[last].n += e.n
+			continue
+		}
+		merged = append(merged, e)
+	}
+	g.entries = merged
 }
 
 // checkUntil looks at all that was granted from some entry until that one.

@@ -42,6 +42,7 @@ type run struct {
 	closed  bool
 	newest  bool // at some time the order was not OldestFirst
 	late    bool // the timer of the queue is held
+	charged int  // permits that charges took
 	grants  grantLedger
 	trace   strings.Builder
 	problem string
@@ -258,7 +259,7 @@ func (r *run) conserve() {
 	}
 	if _, every := r.m.Line(); every > 0 {
 		// Nothing that was ever taken, and no debt, lasts longer than this.
-		time.Sleep(every * time.Duration(8*len(r.calls)*10+40))
+		time.Sleep(every * time.Duration(8*len(r.calls)*10+40+r.charged))
 		r.do(step{op: opReplenish})
 	}
 	r.do(step{op: opLook})

@@ -36,6 +36,7 @@ const (
 	opReconfigure           // to limits
 	opReplenish             // TryReplenish
 	opLook                  // compare statistics, idle duration and the like
+	opCharge                // Charge(n)
 	opClose
 	opLate // n eighths of the time between two grid lines, after which the queue's timer has not fired yet
 )
@@ -52,6 +53,8 @@ func (s step) String() string {
 		return fmt.Sprintf("TryAcquire(%d)", s.n)
 	case opPeek:
 		return fmt.Sprintf("Peek(%d)", s.n)
+	case opCharge:
+		return fmt.Sprintf("Charge(%d)", s.n)
 	case opTryDone:
 		return fmt.Sprintf("TryAcquire(done, %d)", s.n)
 	case opAcquire:
@@ -140,7 +143,11 @@ func someStep(src source, l limitertest.Limits) step {
 		return step{op: opBurst, n: 10 + src.intN(40)}
 	}
 	n := src.intN(l.Permits + 1)
-	switch c := src.intN(112); {
+	switch c := src.intN(124); {
+	case c >= 116:
+		return step{op: opCharge, n: src.intN(2*l.Permits+5) - l.Permits - 2}
+	case c >= 112:
+		return step{op: opCharge}
 	case c >= 110:
 		return step{op: opPeek, n: []int{-1, l.Permits + 1}[c-110]}
 	case c >= 100:

@@ -24,6 +24,8 @@ func (r *run) do(s step) {
 		r.ask(r.m.Try(s.n), false, r.l.TryAcquire)
 	case opPeek:
 		r.peek(s.n)
+	case opCharge:
+		r.charge(s.n)
 	case opTryDone:
 		r.ask(r.doneContext(s.n, true), true, r.l.TryAcquire)
 	case opAcquire:
@@ -70,13 +72,36 @@ func (r *run) peek(n int) {
 	c.lease.Refund()
 }
 
+// charge compares the levels that Charge returns. A concurrency limiter cannot be charged.
+func (r *run) charge(n int) {
+	got, err := r.l.(limiter.Charger).Charge(context.Background(), n)
+	fmt.Fprintf(&r.trace, "%16s Charge(%d): %+v %v\n", "", n, got, err)
+	switch {
+	case r.m.Kind == limitertest.Concurrency:
+		if !errors.Is(err, errors.ErrUnsupported) {
+			r.wrong("Charge(%d) should be unsupported, but is %+v %v", n, got, err)
+		}
+	case r.closed:
+		if !errors.Is(err, limiter.ErrClosed) {
+			r.wrong("Charge(%d) should be ErrClosed, but is %+v %v", n, got, err)
+		}
+	default:
+		want, back := r.m.Charge(n)
+		if got != want || err != nil {
+			r.wrong("Charge(%d) should be %+v, but is %+v %v", n, want, got, err)
+		}
+		r.charged += max(n, 0)
+		r.grants.grant(r.now(), -back)
+	}
+}
+
 // catchesUp reports whether a step brings a limiter up to date although its timer is late.
 func (r *run) catchesUp(s step) bool {
 	switch s.op {
 	case opTry, opPeek, opAcquire:
 		return s.n >= 0 && s.n <= r.m.Limits.Permits
-	case opBurst, opLook, opClose:
-		return true
+	case opBurst, opLook, opClose, opCharge:
+		return r.m.Kind != limitertest.Concurrency || s.op != opCharge
 	case opCancel:
 		return r.m.Queued() > 0
 	}

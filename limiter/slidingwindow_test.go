@@ -21,6 +21,7 @@ type plainWindow struct {
 	line                    int64 // of the current segment
 	taken                   []plainSegment
 	idleSince               int64 // if nothing is taken
+	cuts                    []windowCut
 }
 
 type plainSegment struct{ line, permits int64 }
@@ -55,13 +56,71 @@ func (p *plainWindow) take(n int64) {
 	p.taken = append(p.taken, plainSegment{p.line, n})
 }
 
-func (p *plainWindow) giveBack(n, line int64) {
+// giveBack gives back up to n permits of a lease.
+func (p *plainWindow) giveBack(n int64, of *plainLease) {
 	for i, s := range p.taken {
-		if s.line == line {
-			p.taken[i].permits -= min(n, s.permits)
-			p.idleSince = p.line
+		if s.line == of.line {
+			n = min(n, s.permits, p.left(of))
+			if n > 0 {
+				p.taken[i].permits -= n
+				p.idleSince = p.line
+			}
+			for i, c := range p.cuts {
+				if c.line == of.line && c.number > of.cuts {
+					p.cuts[i].left -= n
+				}
+			}
 		}
 	}
+}
+
+// left returns how much cuts leave of what a lease can give back.
+func (p *plainWindow) left(of *plainLease) int64 {
+	left := int64(never)
+	for _, c := range p.cuts {
+		if c.line == of.line && c.number > of.cuts {
+			left = max(min(left, c.left), 0)
+		}
+	}
+	return left
+}
+
+// giveBackLast gives back up to n permits, the newest first. It notes the cut if the current segment had some.
+func (p *plainWindow) giveBackLast(n int64) {
+	for i := len(p.taken) - 1; i >= 0 && n > 0; i-- {
+		s := &p.taken[i]
+		back := min(n, s.permits)
+		if back == 0 {
+			continue
+		}
+		s.permits -= back
+		n -= back
+		p.idleSince = p.line
+		if s.line == p.line {
+			p.cuts = append(p.cuts, windowCut{line: s.line, number: int64(len(p.cuts) + 1), left: s.permits})
+		}
+	}
+}
+
+// cutsNow returns how many cuts there are of the current segment.
+func (p *plainWindow) cutsNow() (n int) {
+	for _, c := range p.cuts {
+		if c.line == p.line {
+			n++
+		}
+	}
+	return n
+}
+
+// level is the level.
+func (p *plainWindow) level(now int64) Level {
+	l := Level{Remaining: p.limit - p.used()}
+	for _, s := range p.taken {
+		if s.permits > 0 {
+			l.Full = time.Duration(s.line + p.segments*p.period - now)
+		}
+	}
+	return l
 }
 
 // retryAfter is 0 if n permits are free.
@@ -111,6 +170,7 @@ type plainLease struct {
 	line  int64 // the segment it is charged to
 	n     int64
 	held  int64 // of n, what may still be in the window; see windowCharge
+	cuts  int64 // how many cuts there were at the grant
 }
 
 // compareWithPlain does what choose says to a sliding window and to a plainWindow. choose returns a number from 0 to
@@ -138,7 +198,7 @@ func compareWithPlain(t *testing.T, choose func(n int) int, more func() bool) {
 		require.Equal(t, want == 0, lease.Acquired(), steps.String())
 		if lease.Acquired() {
 			p.take(n)
-			leases = append(leases, plainLease{lease, p.line, n, n})
+			leases = append(leases, plainLease{lease, p.line, n, n, int64(len(p.cuts))})
 		}
 	}
 	inWindow := func(line int64) bool { return p.line-line < p.segments*p.period }
@@ -147,7 +207,7 @@ func compareWithPlain(t *testing.T, choose func(n int) int, more func() bool) {
 		p.advance(now())
 	}
 	for more() {
-		kind := choose(32)
+		kind := choose(36)
 		fmt.Fprintf(&steps, " %d", kind)
 		switch {
 		case kind < 12:
@@ -167,7 +227,7 @@ func compareWithPlain(t *testing.T, choose func(n int) int, more func() bool) {
 			leases = append(leases[:i], leases[i+1:]...)
 			held.lease.Refund()
 			if inWindow(held.line) {
-				p.giveBack(min(held.n, held.held), held.line)
+				p.giveBack(min(held.n, held.held), &held)
 			}
 		case kind < 26 && len(leases) > 0:
 			held := &leases[choose(len(leases))]
@@ -175,14 +235,15 @@ func compareWithPlain(t *testing.T, choose func(n int) int, more func() bool) {
 			if !inWindow(held.line) {
 				held.held = 0
 			}
+			held.held = min(held.held, p.left(held))
 			switch {
 			case cost < held.n:
 				back := min(held.n-cost, held.held)
-				p.giveBack(back, held.line)
+				p.giveBack(back, held)
 				held.held -= back
 			default:
 				if held.held == 0 {
-					held.line = p.line
+					held.line, held.cuts = p.line, int64(len(p.cuts))
 				}
 				p.take(cost - held.n)
 				held.held += cost - held.n
@@ -196,7 +257,18 @@ func compareWithPlain(t *testing.T, choose func(n int) int, more func() bool) {
 		case kind < 28:
 			p.regrid(now(), int64(1+choose(50)), int64(1+choose(255)*segments/100))
 			require.NoError(t, l.Reconfigure(options()))
-			leases = nil // what becomes of their refunds is tested elsewhere
+			leases, p.cuts = nil, nil // what becomes of their refunds is tested elsewhere
+		case kind >= 32:
+			n := int64(choose(10)) - 6
+			if n < 0 && p.cutsNow() == maxCuts {
+				n = 0 // another cut would not be exact
+			} else if n > 0 {
+				p.take(n)
+			}
+			p.giveBackLast(-n)
+			level, err := l.Charge(t.Context(), int(n))
+			require.NoError(t, err)
+			require.Equal(t, p.level(now()), level, "Charge(%d) after %s", n, &steps)
 		default:
 			try(1 + int64(choose(int(p.limit))))
 		}

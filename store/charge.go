@@ -24,8 +24,8 @@ import (
 // are taken again, the lease can still give them back a second time.
 //
 // The level is that right after the charge, by the store. With Block, what this instance has borrowed counts as remaining,
-// as it does in Lease.Remaining and Statistics, but as taken in Full. The charge is taken from the store, not from what was
-// borrowed.
+// as it does in Lease.Remaining and Statistics, but as taken in Full. The charge is taken from the store, so what was
+// borrowed is granted even if the limiter owes permits.
 //
 // A charge that cannot be sent is lost; it is not sent later. With [FailClosed] and with [FailOpen], the error wraps
 // [ErrUnavailable]; if the store has not answered in time, it can have counted the charge nevertheless. With
@@ -103,10 +103,9 @@ const (
 	giveBackCalls = backend.MaxSegments/giveBackSegments + 5
 )
 
-// giveBackNewest gives n permits back, those that were taken last. q is the answer to an [backend.OpRefund] for
-// [backend.AnyGrant], which has given back what can be given back to a bucket or fixed window, and nothing to a sliding
-// window. The segments of a sliding window are known from the answer, and they are refunded one by one, the newest first.
-// The result is the last answer, and how much was given back.
+// giveBackNewest gives n permits back, the newest first. q is the answer to an [backend.OpRefund] for [backend.AnyGrant],
+// which has given back what a bucket or fixed window accepts, and nothing to a sliding window: its segments are known from
+// the answer, and have a refund each. The result is the last answer, and how much was given back.
 func (c *core) giveBackNewest(ctx context.Context, q *call, n int64) (last *call, gaveBack int64, err error) {
 	gaveBack = q.granted[0]
 	for range giveBackCalls {

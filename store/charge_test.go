@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -107,7 +108,7 @@ func TestCharge_DebtEnds(t *testing.T) {
 	})
 }
 
-// The permits that were taken last come back, so those that are left come back first.
+// The permits that were taken last are given back. The others stay missing until a window has passed since.
 func TestCharge_SlidingWindowGivesBackTheNewest(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := build(t, w.instance(store.Options{}), limitertest.SlidingWindow, limitsOfTen, nil)
@@ -369,6 +370,7 @@ func TestCharge_Errors(t *testing.T) {
 		_, err := l.Charge(ended, 1)
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, errDead, "the cause")
+		w.charged(l, 1, 9)
 
 		w.Stall(true)
 		soon, stop := context.WithTimeout(w.ctx, 20*time.Millisecond)
@@ -399,10 +401,13 @@ func TestCharge_Errors(t *testing.T) {
 
 func TestCharge_Bounds(t *testing.T) {
 	eachCharger(t, func(t *testing.T, w *world, l made, _ string) {
-		owed := min(int64(math.MaxInt), 2*backend.MaxPermits)
-		require.Positive(t, w.charged(l, math.MaxInt, 10-owed).Full)
-		w.charged(l, math.MaxInt, 10-min(2*owed, 2*backend.MaxPermits))
-		w.charged(l, math.MinInt, 10-min(2*owed, 2*backend.MaxPermits)+min(int64(math.MaxInt), 2*backend.MaxPermits))
+		const most = 2 * backend.MaxPermits
+		once := min(int64(math.MaxInt), most) // an int may have 32 bits
+		twice := min(2*once, most)
+		require.Positive(t, w.charged(l, math.MaxInt, 10-once).Full)
+		w.charged(l, math.MaxInt, 10-twice)
+		w.charged(l, -math.MaxInt, 10-twice+once)
+		w.charged(l, math.MinInt, 10)
 	})
 }
 
@@ -471,6 +476,62 @@ func TestCharge_Reconfigured(t *testing.T) {
 						w.charged(l, -2, 19)
 					}
 				})
+			})
+		}
+	}
+}
+
+// An override of another instance is in force for a charge, and so is its end.
+func TestCharge_Overridden(t *testing.T) {
+	for _, listens := range []bool{true, false} {
+		inWorld(t, func(t *testing.T, w *world) {
+			l := must(w.instance(store.Options{NoListen: !listens}).TokenBucket("it", hourly(10), nil))(t)
+			elsewhere := must(w.instance(store.Options{}).TokenBucket("it", hourly(10), nil))(t)
+			w.charged(l, 4, 6)
+			require.NoError(t, elsewhere.Override(for1h(hourly(50))))
+			w.charged(l, 30, 16)
+			w.pass(time.Hour + time.Second)
+			w.charged(l, 0, -24)
+			w.charged(l, -30, 6)
+		})
+	}
+}
+
+// Only charges of the keys of a shard that is away are lost.
+func TestCharge_ShardIsLost(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.divided()
+		p := w.keys(w.instance(store.Options{}), 10, nil)
+		charge := func(key string) error {
+			_, err := p.Charge(w.ctx, key, 1)
+			return err
+		}
+		require.NoError(t, charge("b/1"))
+		w.FailShard("b", errDead)
+		for range 5 {
+			require.ErrorIs(t, charge("b/1"), store.ErrUnavailable)
+			require.NoError(t, charge("c/1"))
+		}
+		w.FailShard("b", nil)
+		w.pass(2 * time.Second)
+		level, err := p.Charge(w.ctx, "b/1", 1)
+		require.NoError(t, err)
+		require.EqualValues(t, 8, level.Remaining)
+	})
+}
+
+// A backend that panics or ends the goroutine loses the charge, and says so.
+func TestCharge_BackendPanics(t *testing.T) {
+	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
+		for _, rude := range []func(){func() { panic("out of order") }, runtime.Goexit} {
+			inWorld(t, func(t *testing.T, w *world) {
+				l := w.bucket(10, 1, time.Hour, 0, how)
+				w.charged(l, 1, 9)
+				w.hook(func(string) error { rude(); return nil }, nil)
+				_, err := l.Charge(w.ctx, 1)
+				require.ErrorIs(t, err, store.ErrUnavailable)
+				w.hook(nil, nil)
+				w.charged(l, 1, 8)
 			})
 		}
 	}

@@ -111,7 +111,8 @@ func (c *core) remember(q *call, n int64) {
 		return
 	}
 	defer ks.mu.Unlock()
-	if ks.learn(q) && c.o.CacheRejections && c.inForce.Load().Definition == q.def { // else the rejection was by limits that were replaced
+	newest, current := ks.learn(q), c.inForce.Load().Definition == q.def // not current: by limits that were replaced
+	if c.o.CacheRejections && newest && current {
 		// The wait counts from when the request was sent, which was before the decision, so no caller is rejected for too
 		// long.
 		ks.rejection = rememberedRejection{least: max(n, 1), until: q.sent.Add(q.untilAvailable(n))}

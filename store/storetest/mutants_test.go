@@ -32,6 +32,11 @@ var mutants = map[string]struct {
 	})}},
 	"takes blocks like other permits": {"a block is given back", mutant{before: everyRequest(func(r *backend.Request) { r.Block = false })}},
 	"refunds blocks":                  {"a token_bucket answers as the model does, whatever", mutant{afterDecide: afterwards(func(_ *backend.Batch, s *backend.State) { s.RefundFloor = 0 })}},
+	"refunds only what a grant has taken": {"a refund of any grant", mutant{before: everyRequest(func(r *backend.Request) {
+		if r.Op == backend.OpRefund && r.Receipt == backend.AnyGrant() {
+			r.Max = 0
+		}
+	})}},
 	"returns blocks like refunds": {"a token_bucket answers as the model does, whatever", mutant{before: everyRequest(func(r *backend.Request) {
 		if r.Op == backend.OpReturnBlock {
 			r.Op = backend.OpRefund

@@ -104,7 +104,7 @@ func (d *decision) findLevel(c *check) {
 	var ignored error
 	defer rescue(&ignored)
 	if !c.limit.remote && c.limit.charges() {
-		if level, err := c.limit.charge(context.WithoutCancel(d.ctx), c.partition, 0); err == nil {
+		if level, err := c.limit.charge(d.ctx, c.partition, 0); err == nil {
 			c.level, c.leveled = level, true
 			return
 		}
@@ -123,7 +123,7 @@ func (d *decision) findLevel(c *check) {
 	case known && c.refunded:
 		left += int64(c.lease.Permits())
 	case !known && c.limit.charges():
-		level, err := c.limit.charge(context.WithoutCancel(d.ctx), c.partition, 0)
+		level, err := c.limit.charge(d.ctx, c.partition, 0)
 		c.level, c.leveled = level, err == nil
 		return
 	case !known:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"time"
@@ -114,6 +115,25 @@ func (l *Limiter) Peek(ctx context.Context, n int) (limiter.Lease, error) {
 		return l.answer(r)
 	}
 	return limiter.Granted(n, nil), nil
+}
+
+// Charge implements [limiter.Charger].
+func (l *Limiter) Charge(ctx context.Context, n int) (limiter.Level, error) {
+	m := l.enter()
+	defer l.leave()
+	if err := ended(ctx, m.Fault); err != nil {
+		return limiter.Level{}, err
+	}
+	switch {
+	case m.Kind == limitertest.Concurrency:
+		return limiter.Level{}, errors.ErrUnsupported
+	case m.Kind == limitertest.Unlimited:
+		return limiter.Level{Remaining: math.MaxInt64}, nil
+	case m.closed:
+		return limiter.Level{}, limiter.ErrClosed
+	}
+	level, _ := m.Charge(n)
+	return level, nil
 }
 
 // Acquire implements [limiter.Limiter].

@@ -1,0 +1,74 @@
+package naive
+
+import (
+	"slices"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/limitertest"
+)
+
+// Charge is Charge, the context and the closed limiter aside. It returns how many permits it gave back.
+func (m *Model) Charge(n int) (level limiter.Level, back int) {
+	switch {
+	case n > 0:
+		m.take(n)
+	case n < 0:
+		used := m.used()
+		back = m.giveBackNewest(-n)
+		m.noteIdle(used, m.line)
+		if m.Fault != ChargeUnserved {
+			m.serve()
+		}
+	case m.Fault == ChargeTouches:
+		m.idleSince = m.now
+	}
+	if m.Fault == ChargeCounts {
+		m.successes++
+	}
+	return m.level(), back
+}
+
+// take takes n permits, even if fewer are free.
+func (m *Model) take(n int) {
+	if m.Fault == ChargeQueues && len(m.queue) > 0 {
+		return
+	}
+	if m.Fault == ChargeClamps {
+		n = max(min(n, m.available()), 0)
+	}
+	if n > 0 {
+		m.spent = append(m.spent, spent{m.line, n})
+	}
+}
+
+// giveBackNewest lets up to n permits come back, the newest first, and returns how many did.
+func (m *Model) giveBackNewest(n int) (back int) {
+	if m.Fault == ChargeOverfills && m.used() > 0 {
+		m.spent = append(m.spent, spent{m.line, -n})
+		return n
+	}
+	back = min(n, m.used())
+	if m.Fault == ChargeOldest {
+		m.giveBack(back)
+		return back
+	}
+	slices.Reverse(m.spent)
+	m.giveBack(back)
+	slices.Reverse(m.spent)
+	return back
+}
+
+// level returns the level: it passes one grid line after the other until no permit is used.
+func (m *Model) level() limiter.Level {
+	level := limiter.Level{Remaining: int64(m.available())}
+	c := m.clone()
+	c.queue, c.Limits.Manual = nil, false
+	for c.used() > 0 {
+		c.passLine(c.line + c.step())
+		level.Full = max(c.line-m.now, 1)
+	}
+	if m.Fault == LevelEarly && m.Kind == limitertest.SlidingWindow {
+		level.Full = min(level.Full, m.step())
+	}
+	return level
+}
