@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/weir-go/weir/internal/isnil"
@@ -41,10 +40,10 @@ type ClientOptions struct {
 	// and DEADLINE_EXCEEDED. RESOURCE_EXHAUSTED need not be among them for a server that says when to come back; see
 	// [StatusError.Retryable].
 	RetryCodes []codes.Code `json:"-" yaml:"-"`
-	// Failed reports whether strategies see a status as a failure. If nil, they see UNKNOWN, DEADLINE_EXCEEDED,
+	// Failed reports whether strategies see a code as a failure. If nil, they see UNKNOWN, DEADLINE_EXCEEDED,
 	// RESOURCE_EXHAUSTED, INTERNAL, UNAVAILABLE and DATA_LOSS as failures. It is not asked about OK, nor about an
 	// attempt whose context has ended, which is always a failure.
-	Failed func(s *status.Status) bool `json:"-" yaml:"-"`
+	Failed func(code codes.Code) bool `json:"-" yaml:"-"`
 	// MaxRetryAfter bounds the wait that a server can ask for. Longer waits are cut to it, so a retry can come before
 	// the server asked for it. With 0, it is [DefaultMaxRetryAfter]. With -1 no wait is cut: if a server asks for more
 	// than retry.Options.MaxRetryAfter, the retry does not wait, and the caller gets that status.
@@ -95,7 +94,7 @@ func (o *ClientOptions) withDefaults() ClientOptions {
 		full.RetryCodes = []codes.Code{codes.Unavailable, codes.DeadlineExceeded}
 	}
 	if full.Failed == nil {
-		full.Failed = failedByDefault
+		full.Failed = clientFailed
 	}
 	switch full.MaxRetryAfter {
 	case 0:
@@ -109,8 +108,9 @@ func (o *ClientOptions) withDefaults() ClientOptions {
 	return full
 }
 
-func failedByDefault(s *status.Status) bool {
-	switch s.Code() {
+// clientFailed is the default of [ClientOptions.Failed].
+func clientFailed(code codes.Code) bool {
+	switch code {
 	case codes.Unknown, codes.DeadlineExceeded, codes.ResourceExhausted, codes.Internal, codes.Unavailable, codes.DataLoss:
 		return true
 	default:
@@ -208,8 +208,10 @@ func (c *Client) unaryInterceptor(alone bool) grpc.UnaryClientInterceptor {
 		if p == nil {
 			return invoker(ctx, method, req, reply, cc, opts...)
 		}
-		x := &clientUnary{request: req, reply: reply, invoker: invoker}
-		x.outgoingCall = outgoingCall{Context: ctx, client: c, method: method, conn: cc, alone: alone}
+		x := &clientUnary{
+			outgoingCall: outgoingCall{Context: ctx, client: c, method: method, conn: cc, alone: alone},
+			request:      req, reply: reply, invoker: invoker,
+		}
 		x.setOptions(opts, false)
 		if m, ok := reply.(protoreflect.Message); ok { // such as *dynamicpb.Message
 			x.replyType = m.Type()
@@ -225,8 +227,10 @@ func (c *Client) streamInterceptor(alone bool) grpc.StreamClientInterceptor {
 		if p == nil {
 			return streamer(ctx, desc, cc, method, opts...)
 		}
-		x := &clientStream{desc: desc, streamer: streamer, opened: make(chan struct{})}
-		x.outgoingCall = outgoingCall{Context: ctx, client: c, method: method, conn: cc, alone: alone}
+		x := &clientStream{
+			outgoingCall: outgoingCall{Context: ctx, client: c, method: method, conn: cc, alone: alone},
+			desc:         desc, streamer: streamer, opened: make(chan struct{}),
+		}
 		x.setOptions(opts, true)
 		return x.open(p)
 	}

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -155,13 +154,6 @@ func pushBack(ctx context.Context, values ...string) {
 	for _, value := range values {
 		_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", value))
 	}
-}
-
-// noLeaks fails the test if goroutines are left at its end, after its other cleanups.
-func noLeaks(t *testing.T) {
-	t.Helper()
-	ignore := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
 }
 
 // intercept returns the interceptor of unary calls through the strategies, for calls without a connection.

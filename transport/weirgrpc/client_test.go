@@ -260,7 +260,7 @@ func TestClientOptions_RetryCodes(t *testing.T) {
 // A circuit breaker counts failures, and no statuses that say nothing about the server.
 func TestClientOptions_Failed(t *testing.T) {
 	for code, failed := range map[codes.Code]bool{codes.NotFound: false, codes.InvalidArgument: false, codes.Unavailable: true, codes.Internal: true} {
-		for _, o := range []*weirgrpc.ClientOptions{nil, {Failed: func(s *status.Status) bool { return s.Code() == codes.NotFound }}} {
+		for _, o := range []*weirgrpc.ClientOptions{nil, {Failed: func(code codes.Code) bool { return code == codes.NotFound }}} {
 			breaker := circuitbreaker.New(&circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 1})
 			invoke := intercept(t, o, breaker)
 			err := invoke(t.Context(), unaryMethod, nil, &testpb.Empty{}, nil, failing(status.Error(code, "")))

@@ -194,7 +194,7 @@ func (x *outgoingCall) newStatusError(ctx context.Context, a *clientAttempt, err
 	if ended := ctx.Err(); ended != nil && (isContextCode(s.Code()) || errors.Is(err, ended)) {
 		e.ended = pipeline.ContextError(ctx)
 	}
-	e.failed = e.ended != nil || options.Failed(s)
+	e.failed = e.ended != nil || options.Failed(s.Code())
 	e.unprocessed = !e.says.never && e.isUnprocessed(end.unsent)
 	e.retryable = x.Err() == nil && !e.says.never && x.isRetryable(e)
 	return e

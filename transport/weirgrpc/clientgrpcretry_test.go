@@ -29,7 +29,7 @@ const serviceConfig = `{"methodConfig": [{
 		"retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"]}
 }]}`
 
-// unavailable answers all calls with UNAVAILABLE, and counts them and those that grpc-go repeated.
+// unavailable answers all calls with UNAVAILABLE, and counts them and how many of them grpc-go repeated.
 type unavailable struct{ calls, repeated atomic.Int32 }
 
 func (u *unavailable) service() *service {

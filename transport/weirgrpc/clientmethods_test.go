@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
@@ -18,14 +17,14 @@ func registerLevels(t *testing.T) {
 	registering.Do(func() {
 		method := func(name string, level descriptorpb.MethodOptions_IdempotencyLevel) *descriptorpb.MethodDescriptorProto {
 			return &descriptorpb.MethodDescriptorProto{
-				Name: &name, InputType: proto.String(".weir.test.Nothing"), OutputType: proto.String(".weir.test.Nothing"),
+				Name: &name, InputType: new(".weir.test.Nothing"), OutputType: new(".weir.test.Nothing"),
 				Options: &descriptorpb.MethodOptions{IdempotencyLevel: &level},
 			}
 		}
 		file, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{
-			Name: proto.String("weir/test/levels.proto"), Package: proto.String("weir.test"), Syntax: proto.String("proto3"),
-			MessageType: []*descriptorpb.DescriptorProto{{Name: proto.String("Nothing")}},
-			Service: []*descriptorpb.ServiceDescriptorProto{{Name: proto.String("Levels"), Method: []*descriptorpb.MethodDescriptorProto{
+			Name: new("weir/test/levels.proto"), Package: new("weir.test"), Syntax: new("proto3"),
+			MessageType: []*descriptorpb.DescriptorProto{{Name: new("Nothing")}},
+			Service: []*descriptorpb.ServiceDescriptorProto{{Name: new("Levels"), Method: []*descriptorpb.MethodDescriptorProto{
 				method("Read", descriptorpb.MethodOptions_NO_SIDE_EFFECTS),
 				method("Put", descriptorpb.MethodOptions_IDEMPOTENT),
 				method("Add", descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN),

@@ -9,9 +9,6 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// pushbackKey is the trailer with which a server says when a call can be made again; see gRFC A6.
-const pushbackKey = "grpc-retry-pushback-ms"
-
 // A comeback is what a server says about another attempt.
 type comeback struct {
 	wait  time.Duration
@@ -21,7 +18,7 @@ type comeback struct {
 
 // comebackOf returns what the trailer says, or what the details of the status say if the trailer says nothing.
 func comebackOf(trailer metadata.MD, s *status.Status) comeback {
-	if lines := trailer[pushbackKey]; len(lines) > 0 {
+	if lines := trailer[pushbackTrailer]; len(lines) > 0 {
 		wait, ok := parsePushback(lines)
 		return comeback{wait: wait, asked: ok, never: !ok}
 	}

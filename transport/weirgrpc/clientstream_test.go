@@ -66,7 +66,6 @@ func TestClientStream_PermitIsHeldUntilTheEnd(t *testing.T) {
 			},
 		} {
 			t.Run(name+"/"+end, func(t *testing.T) {
-				noLeaks(t)
 				l, back := slots(t, 1)
 				s := &service{duplex: func(s grpc.BidiStreamingServer[testpb.StreamingOutputCallRequest, testpb.StreamingOutputCallResponse]) error {
 					r, err := s.Recv()
@@ -95,7 +94,6 @@ func TestClientStream_PermitIsHeldUntilTheEnd(t *testing.T) {
 
 // Streams of one direction hold their permits until they have ended, too.
 func TestClientStream_OneDirection(t *testing.T) {
-	noLeaks(t)
 	l, back := slots(t, 1)
 	api := guarded(t, overBufconn, &service{output: func(_ *testpb.StreamingOutputCallRequest, s grpc.ServerStreamingServer[testpb.StreamingOutputCallResponse]) error {
 		return errors.Join(s.Send(&testpb.StreamingOutputCallResponse{}), s.Send(&testpb.StreamingOutputCallResponse{}))
@@ -159,7 +157,6 @@ func TestClientStream_RetryAfter(t *testing.T) {
 
 // A timeout limits the life of a stream.
 func TestClientStream_Timeout(t *testing.T) {
-	noLeaks(t)
 	l, back := slots(t, 1)
 	api := guarded(t, overBufconn, &service{}, nil, ratelimit.New(l, nil), timeout.New(20*time.Millisecond, nil))
 	stream, err := api.FullDuplexCall(t.Context())
@@ -206,7 +203,6 @@ func streaming(t *testing.T, o *weirgrpc.ClientOptions, strategies ...pipeline.S
 }
 
 func TestClientStream_OpeningIsRepeated(t *testing.T) {
-	noLeaks(t)
 	lost := status.Error(codes.Unavailable, "no connection")
 	open := streaming(t, nil, retrying(retry.Options{MaxRetries: 2}))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -247,7 +243,6 @@ func TestClientStream_EndOfAnInterceptorsStream(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			noLeaks(t)
 			l, back := slots(t, 1)
 			desc := &grpc.StreamDesc{ServerStreams: c.err != nil, ClientStreams: true}
 			stream, err := streaming(t, nil, ratelimit.New(l, nil))(context.Background(), desc, nil, duplexMethod,
@@ -263,7 +258,6 @@ func TestClientStream_EndOfAnInterceptorsStream(t *testing.T) {
 
 // A hedge does not open a second stream, while the first is being opened or when it is open.
 func TestClientStream_Hedge(t *testing.T) {
-	noLeaks(t)
 	var streams atomic.Int32
 	s := &service{duplex: func(s grpc.BidiStreamingServer[testpb.StreamingOutputCallRequest, testpb.StreamingOutputCallResponse]) error {
 		streams.Add(1)
@@ -282,7 +276,6 @@ func TestClientStream_Hedge(t *testing.T) {
 
 // A panic of the pipeline before the stream is open is the caller's.
 func TestClientStream_Panics(t *testing.T) {
-	noLeaks(t)
 	for name, leave := range map[string]func(){"panic": func() { panic("strategy") }, "goexit": runtime.Goexit} {
 		open := streaming(t, nil, pipeline.StrategyFunc(func(context.Context, pipeline.Next) (any, error) { leave(); return nil, nil }))
 		done := make(chan any)

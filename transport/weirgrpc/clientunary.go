@@ -61,7 +61,9 @@ func (x *clientUnary) run(p *pipeline.Pipeline) error {
 		err = x.settle(result, err)
 	}
 	x.finish(err)
-	x.forget()
+	if err != nil {
+		x.forget()
+	}
 	return err
 }
 

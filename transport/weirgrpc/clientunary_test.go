@@ -35,7 +35,6 @@ import (
 
 // The winner of a hedge fills in the caller's reply, header and trailer, and the loser nothing.
 func TestClientUnary_Hedge(t *testing.T) {
-	noLeaks(t)
 	for name, w := range wires {
 		for _, winner := range []int32{1, 2} {
 			t.Run(fmt.Sprint(name, "/", winner), func(t *testing.T) {
@@ -229,7 +228,6 @@ func TestClientUnary_CallerCancels(t *testing.T) {
 
 // A panic or a Goexit of the invoker reaches the caller, and the permit comes back.
 func TestClientUnary_Panics(t *testing.T) {
-	noLeaks(t)
 	for name, leave := range map[string]func(){"panic": func() { panic("invoker") }, "goexit": runtime.Goexit} {
 		for kind, strategy := range map[string]pipeline.Strategy{"retry": retrying(retry.Options{}), "hedge": hedge.New(nil)} {
 			l, back := slots(t, 1)
@@ -282,7 +280,6 @@ func TestClient_CancelledCallsLeaveNothing_ConcurrentSafe(t *testing.T) {
 	}
 	for name, w := range wires {
 		t.Run(name, func(t *testing.T) {
-			noLeaks(t)
 			l, err := limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 8, QueueLimit: 64})
 			require.NoError(t, err)
 			s := &service{unary: func(ctx context.Context, r *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {

@@ -1,2 +1,52 @@
 // Package weirgrpc brings limiters and pipelines to gRPC: interceptors for servers and for clients.
+//
+//	perUser, err := weirgrpc.PerKey(limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{…}), nil)
+//	…
+//	limits, err := weirgrpc.NewLimits(&weirgrpc.LimitsOptions{
+//		Global: weirgrpc.Policy{Limiter: slots}, // asked first
+//		Policies: map[string]weirgrpc.Policy{
+//			"per-user": {Partitioned: perUser, Key: weirgrpc.Metadata("x-user")},
+//			"reports":  {Limiter: reports, Timeout: time.Minute},
+//		},
+//		Methods: map[string][]string{
+//			"/shop.Orders/*":        {"per-user"},
+//			"/shop.Reports/Monthly": {"per-user", "reports"},
+//		},
+//		Exempt: []string{"/grpc.health.v1.Health/*"},
+//	})
+//	…
+//	server := grpc.NewServer(
+//		grpc.ChainUnaryInterceptor(limits.UnaryInterceptor()),
+//		grpc.ChainStreamInterceptor(limits.StreamInterceptor()))
+//
+// The policies of a method are asked in order. A call that a later policy rejects costs nothing in the earlier ones. The
+// handler finds the leases of its call with [LeaseFrom], and corrects what the call cost with [Charge]. [Policy.Streams]
+// says whether a policy limits how streams begin, how many there are, or their messages.
+//
+// # Rejections
+//
+// A rejected call gets RESOURCE_EXHAUSTED if the client is over its quota, and UNAVAILABLE if the server is short of
+// capacity, before any header: only such an answer can be retried by the client's stack. If it is known when to come
+// back, the answer says so twice: in the trailer grpc-retry-pushback-ms, which the retry of grpc-go itself honours, and
+// in the google.rpc.RetryInfo of the status, which exporters of OpenTelemetry and many client libraries honour. A client
+// of grpc-go retries RESOURCE_EXHAUSTED only if its service config has that code among the retryableStatusCodes.
+//
+// Header metadata that an interceptor in front has set makes an answer that grpc-go does not retry. Put the limits in
+// front of such an interceptor, or let it send its metadata as a trailer.
+//
+// # Pipelines
+//
+// [PipelinePolicy] makes a policy of a pipeline, with timeouts, concurrency limits and circuit breakers that see the
+// errors of the handler. A pipeline that a registry reloads applies to the next call.
+//
+// # For maintainers
+//
+// Files that begin with server are the interceptors of a server, files that begin with client are those of a client, and
+// files that begin with keys find the key of a call. What a server has in common with package weirhttp is in
+// transport/internal/admission. Read these first, in this order:
+//
+//   - serverpolicy.go: what a policy is.
+//   - servercall.go: the way of a call through its policies to the handler.
+//   - serverstream.go: the messages of a stream.
+//   - serverthrough.go: a handler that runs inside a pipeline.
 package weirgrpc

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"strconv"
 	"time"
 
@@ -81,18 +80,9 @@ func (m *MiddlewareLimiter) Limit(ctx context.Context) error {
 func reject(ctx context.Context, lease limiter.Lease) error {
 	rejected := &middlewareRejection{reason: lease.Reason()}
 	if rejected.wait, rejected.known = lease.RetryAfter(); rejected.known {
-		_ = grpc.SetTrailer(ctx, metadata.Pairs(pushbackKey, pushback(rejected.wait))) // fails on a client, which has none
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(pushbackTrailer, strconv.FormatInt(pushbackMillis(rejected.wait), 10))) // fails on a client, which has none
 	}
 	return rejected
-}
-
-// pushback returns the wait in milliseconds, rounded up, up to the largest number that the trailer can have.
-func pushback(wait time.Duration) string {
-	ms := int64(max(wait, 0) / time.Millisecond)
-	if wait > time.Duration(ms)*time.Millisecond {
-		ms++
-	}
-	return strconv.FormatInt(min(ms, math.MaxInt32), 10)
 }
 
 // A middlewareRejection is a rejection by a [MiddlewareLimiter]. Its text ends the message of the status.

@@ -20,6 +20,7 @@ type call struct {
 	request Request
 	unary   grpc.UnaryHandler // nil: the call is a stream
 	stream  *serverStream     // nil: the call is unary
+	told    bool              // the quotas are in the header; an attempt after the first does not add them again
 }
 
 // UnaryInterceptor returns the interceptor for unary calls:
@@ -96,7 +97,8 @@ func (c *call) serve(ctx context.Context, i int) (response any, err error) {
 	if c.stream != nil && c.route.releases {
 		c.releaseAdmitted()
 	}
-	if c.route.sendsQuotas {
+	if c.route.sendsQuotas && !c.told {
+		c.told = true
 		c.sendQuotas()
 	}
 	if c.route.timed != nil {

@@ -65,7 +65,7 @@ type handlerRun struct {
 	ran      bool
 	over     bool           // the handler must not begin
 	returned sync.WaitGroup // for a handler that a strategy runs on another goroutine
-	err      error          // the last attempt's error that is no failure
+	err      error          // the error of the last attempt: of the handler, or of a policy
 }
 
 // serveThrough runs the rest of the call, the policies after number i and the handler, in the pipeline of policy i.
@@ -73,14 +73,15 @@ func (c *call) serveThrough(ctx context.Context, i int) (response any, err error
 	x := &handlerRun{call: c, index: i, held: c.Held()}
 	p := c.route.policies[i]
 	response, err = x.execute(ctx, p.options.Pipeline)
-	if err == nil && response == nil && (!x.ran || c.stream == nil && x.err == nil) {
-		err = ErrNoAnswer
-	}
 	switch {
-	case err == nil && response == nil:
-		return nil, x.err
-	case err == nil:
+	case err == nil && response != nil && c.stream == nil:
 		return response, nil
+	case x.err != nil && (err == nil || errors.Is(err, ErrOnce)):
+		return nil, x.err
+	case err == nil && x.ran && c.stream != nil:
+		return nil, nil
+	case err == nil:
+		err = ErrNoAnswer
 	}
 	return nil, x.failure(ctx, p, err)
 }
@@ -99,7 +100,7 @@ func (x *handlerRun) attempt(ctx context.Context) (response any, err error) {
 	defer x.end()
 	x.call.GiveBackFrom(x.held, false) // the permits that an earlier attempt took are spent
 	response, err = x.call.serve(ctx, x.index+1)
-	x.err = nil
+	x.err = err
 	if err == nil {
 		return response, nil
 	}
@@ -113,7 +114,6 @@ func (x *handlerRun) attempt(ctx context.Context) (response any, err error) {
 	if x.call.route.limits.options.Failed(code) {
 		return nil, &HandlerError{Code: code, Err: err}
 	}
-	x.err = err
 	return nil, nil
 }
 

@@ -50,15 +50,14 @@ func (d *decision) takesTime(c *check) bool {
 	}
 }
 
-// concurrently calls f with each check that is one of which, on several goroutines. Checks of the same counter are called
-// in order on one of them, because their sums depend on the order. If f ends its goroutine, it may not be called with
-// all of them.
-func (d *decision) concurrently(which func(*check) bool, f func(*check)) {
+// concurrently calls f with each check for which include returns true, on several goroutines. It calls f for the checks of
+// one counter in order, because their sums depend on the order. If f ends its goroutine, some checks can be left out.
+func (d *decision) concurrently(include func(*check) bool, f func(*check)) {
 	var groups [][]*check
 	counters := make(map[counterOf]int) // the group of each counter
 	for i := range d.checks {
 		c := &d.checks[i]
-		if !which(c) {
+		if !include(c) {
 			continue
 		}
 		of := d.counterOf(c)
@@ -117,7 +116,7 @@ func (d *decision) askNow(c *check) {
 		began = clock.Now()
 	}
 	c.asked, c.err = true, errGoexit // unless it returns
-	c.answer = d.withoutDecision(c)
+	c.answer = d.judge(c)
 	c.err = d.askLimit(c)
 	if d.measuring {
 		c.took = clock.Now() - began

@@ -57,7 +57,10 @@ func TestExact_Hits(t *testing.T) {
 	}
 	assert.Equal(t, isOK, ask(t, s, giveBack(math.MaxUint64, describe("p", ""))).OverallCode)
 	assert.EqualValues(t, 5, p.remaining())
-	assert.Equal(t, isOver, ask(t, s, hits(math.MaxUint64, describe("p", ""))).OverallCode, "also while all are there")
+	r = ask(t, s, hits(math.MaxUint64, describe("p", "")))
+	assert.Equal(t, isOver, r.OverallCode, "also while all are there")
+	assert.Nil(t, r.Statuses[0].DurationUntilReset, "coming back is of no use")
+	assert.Empty(t, r.ResponseHeadersToAdd)
 }
 
 func TestExact_GivenBackStaysSo(t *testing.T) {
@@ -220,7 +223,7 @@ func TestReplaces(t *testing.T) {
 	r = ask(t, s, describe("wide", ""), describe("narrow", ""), describe("vip", ""), describe("free", ""))
 	assert.Equal(t, []int64{5, 4}, []int64{wide.remaining(), narrow.remaining()})
 	for _, i := range []int{2, 3} {
-		assert.EqualValues(t, math.MaxUint32, r.Statuses[i].LimitRemaining)
+		assert.Equal(t, uint32(math.MaxUint32), r.Statuses[i].LimitRemaining)
 		assert.Nil(t, r.Statuses[i].CurrentLimit)
 	}
 }

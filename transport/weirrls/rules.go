@@ -34,9 +34,9 @@ type Descriptor struct {
 	Descriptors []Descriptor
 	// ShareThreshold makes all values that match a rule with a * share one counter.
 	ShareThreshold bool
-	// DetailedMetric and ValueToMetric put the values of a descriptor into the names of events and measurements: those
-	// of all its entries, or that of this one. A rule has up to 1000 such names at a time; the events of further values
-	// have the path of the rule, as have those of names of more than 256 bytes.
+	// DetailedMetric and ValueToMetric put the values of a descriptor into the names of its events and measurements, in
+	// place of [Limit.Name]: the values of all entries, or the value of this one. A rule has up to 1000 such names, of up to
+	// 256 bytes. Further values, which clients could make up, are reported under the path of the rule.
 	DetailedMetric, ValueToMetric bool
 	// Metadata is returned with the answer if the limit does not reject; see [ServiceOptions.DynamicMetadata]. Its values
 	// are those of JSON.

@@ -91,8 +91,8 @@ func NewService(rules *Rules, o *ServiceOptions) (*Service, error) {
 	return s, nil
 }
 
-// SetRules replaces the rules. Requests that have begun go on with the rules they began with. If rules is nil, the rules
-// stay as they are.
+// SetRules replaces the rules. Requests that have begun go on with the rules they began with, so close a limiter that is
+// in the old rules only a little later. If rules is nil, the rules stay as they are.
 func (s *Service) SetRules(rules *Rules) {
 	if rules == nil {
 		return

@@ -189,6 +189,9 @@ func translateMetadata(p *problems, at place, path string, m map[string]any) map
 	}
 	plain, _ := withTextKeys(m).(map[string]any)
 	s, err := structpb.NewStruct(plain)
+	if err == nil {
+		_, err = s.MarshalJSON() // refuses NaN and infinity
+	}
 	if err != nil {
 		p.add(at.line, at.column, path, "must have only what JSON has: %v", err)
 		return nil

@@ -1,0 +1,228 @@
+package weirgrpc
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/retry"
+	"github.com/weir-go/weir/strategies/timeout"
+)
+
+// strategyFunc is a strategy.
+type strategyFunc func(ctx context.Context, next pipeline.Next) (any, error)
+
+func (f strategyFunc) Execute(ctx context.Context, next pipeline.Next) (any, error) {
+	return f(ctx, next)
+}
+
+// ends returns a strategy that ends executions by itself.
+func ends(value any, err error) pipeline.Strategy {
+	return strategyFunc(func(context.Context, pipeline.Next) (any, error) { return value, err })
+}
+
+func throughPipeline(t testing.TB, strategies ...pipeline.Strategy) *Limits {
+	return oneMethod(t, PipelinePolicy(weir.Must(pipeline.New("p", strategies...))))
+}
+
+func TestPipelinePolicy_HandlerIsTheOutcome(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want error // what strategies see
+	}{
+		{nil, nil},
+		{status.Error(codes.NotFound, "no such order"), nil},
+		{status.Error(codes.Internal, "broken"), &HandlerError{Code: codes.Internal}},
+		{errors.New("plain"), &HandlerError{Code: codes.Unknown}},
+		{context.DeadlineExceeded, &HandlerError{Code: codes.DeadlineExceeded}},
+		{context.Canceled, nil},
+	} {
+		var seen error
+		l := throughPipeline(t, strategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+			value, err := next.Run(ctx)
+			seen = err
+			return value, err
+		}))
+		_, _, err := callUnary(t.Context(), l, unaryMethod, func(context.Context, any) (any, error) { return "answer", c.err })
+		assert.Equal(t, c.err, err, "the client gets the error of the handler")
+		failed, ok := errors.AsType[*HandlerError](seen)
+		assert.Equal(t, c.want != nil, ok)
+		if ok {
+			assert.Equal(t, c.want.(*HandlerError).Code, failed.Code)
+			assert.Equal(t, failed.Code.String(), failed.ErrorType())
+		}
+		_, err = runStream(t.Context(), l, 0, func(grpc.ServerStream) error { return c.err })
+		assert.Equal(t, c.err, err)
+	}
+}
+
+func TestPipelinePolicy_Codes(t *testing.T) {
+	own := status.Error(codes.FailedPrecondition, "not on Sundays")
+	for name, c := range map[string]struct {
+		s    pipeline.Strategy
+		code codes.Code
+	}{
+		"rate limit":      {ratelimit.New(no(), nil), codes.ResourceExhausted},
+		"concurrency":     {ratelimit.New(&always{}, nil), codes.Unavailable},
+		"closed":          {ends(nil, limiter.ErrClosed), codes.Unavailable},
+		"no answer":       {ends(nil, nil), codes.Unavailable},
+		"own status":      {ends(nil, own), codes.FailedPrecondition},
+		"OK as an error":  {ends(nil, okError{}), codes.Internal},
+		"timeout":         {ends(nil, &timeout.Error{}), codes.DeadlineExceeded},
+		"secret":          {ends(nil, errStore), codes.Internal},
+		"rejected":        {ends(nil, pipeline.ErrRejected), codes.Unavailable},
+		"strategy's last": {ends(nil, context.DeadlineExceeded), codes.DeadlineExceeded},
+	} {
+		before := yes()
+		l := oneMethod(t, PipelinePolicy(weir.Must(pipeline.New("p", c.s))), func(o *LimitsOptions) { o.Global = Policy{Limiter: before} })
+		_, trailer, err := callUnary(t.Context(), l, unaryMethod, answer)
+		assert.Equal(t, c.code, status.Code(err), name)
+		assert.NotContains(t, status.Convert(err).Message(), "10.0.0.7", name)
+		assert.Equal(t, name == "rate limit", len(trailer[pushbackTrailer]) == 1, name)
+		rejected, ok := errors.AsType[*RejectedError](err)
+		require.True(t, ok, name)
+		assert.Equal(t, "p", rejected.Policy)
+		before.check(t, 1, 0, 1)
+		_, err = runStream(t.Context(), l, 0, func(grpc.ServerStream) error { return nil })
+		assert.Equal(t, c.code, status.Code(err), name)
+	}
+}
+
+type okError struct{}
+
+func (okError) Error() string              { return "ok?" }
+func (okError) GRPCStatus() *status.Status { return status.New(codes.OK, "") }
+
+func TestPipelinePolicy_AnswerOfAStrategy(t *testing.T) {
+	response, _, err := callUnary(t.Context(), throughPipeline(t, ends("cached", nil)), unaryMethod, answer)
+	require.NoError(t, err)
+	assert.Equal(t, "cached", response)
+	l := throughPipeline(t)
+	response, _, err = callUnary(t.Context(), l, unaryMethod, answer)
+	require.NoError(t, err)
+	assert.Equal(t, "answer", response)
+}
+
+// A retry runs the handler of a unary call again, and that of a stream once.
+func TestPipelinePolicy_Retry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		later := yes()
+		l := weir.Must(NewLimits(&LimitsOptions{
+			Policies: map[string]Policy{
+				"p":     PipelinePolicy(weir.Must(pipeline.New("p", retry.New(&retry.Options{MaxRetries: 2, Delay: time.Second})))),
+				"later": {Limiter: later},
+			},
+			Methods: map[string][]string{"*": {"p", "later"}},
+		}))
+		runs := 0
+		broken := status.Error(codes.Internal, "broken")
+		response, _, err := callUnary(t.Context(), l, unaryMethod, func(context.Context, any) (any, error) {
+			if runs++; runs < 3 {
+				return nil, broken
+			}
+			return "answer", nil
+		})
+		require.NoError(t, err)
+		assert.Equal(t, "answer", response)
+		assert.Equal(t, 3, runs)
+		later.check(t, 3, 3, 0)
+
+		runs = 0
+		_, err = runStream(t.Context(), l, 0, func(grpc.ServerStream) error { runs++; return broken })
+		assert.Equal(t, 1, runs)
+		assert.Equal(t, broken, err, "the client gets the error of the handler")
+	})
+}
+
+// A rejection by a later policy is not a failure of the handler, and reaches the client as it is.
+func TestPipelinePolicy_RejectionInside(t *testing.T) {
+	var seen error
+	l := weir.Must(NewLimits(&LimitsOptions{
+		Policies: map[string]Policy{
+			"p": PipelinePolicy(weir.Must(pipeline.New("p", retry.New(nil), strategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+				value, err := next.Run(ctx)
+				seen = err
+				return value, err
+			})))),
+			"no": {Limiter: no()},
+		},
+		Methods: map[string][]string{"*": {"p", "no"}},
+	}))
+	_, trailer, err := callUnary(t.Context(), l, unaryMethod, answer)
+	rejected, ok := errors.AsType[*RejectedError](err)
+	require.True(t, ok)
+	assert.Equal(t, "no", rejected.Policy)
+	assert.Equal(t, rejected, seen)
+	assert.True(t, rejected.NotCalled())
+	assert.Equal(t, []string{"2"}, trailer[pushbackTrailer])
+}
+
+func TestPipelinePolicy_Timeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := throughPipeline(t, timeout.New(time.Second, nil))
+		_, _, err := callUnary(t.Context(), l, unaryMethod, func(ctx context.Context, _ any) (any, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
+		_, err = runStream(t.Context(), l, 0, func(s grpc.ServerStream) error {
+			<-s.Context().Done()
+			return s.Context().Err()
+		})
+		assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
+	})
+}
+
+// A strategy that gives up a handler does not give up its permits: the call lasts until the handler has returned.
+func TestPipelinePolicy_AbandonedHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := throughPipeline(t, strategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+			go func() { _, _ = next.Run(ctx) }()
+			time.Sleep(time.Second)
+			_, err := next.Run(ctx)
+			assert.ErrorIs(t, err, ErrOnce)
+			return nil, errStore
+		}))
+		began := time.Now()
+		_, _, err := callUnary(t.Context(), l, unaryMethod, func(context.Context, any) (any, error) {
+			time.Sleep(time.Minute)
+			return "answer", nil
+		})
+		assert.Equal(t, codes.Internal, status.Code(err))
+		assert.Equal(t, time.Minute, time.Since(began))
+	})
+}
+
+func TestPipelinePolicy_Reload(t *testing.T) {
+	limit := 1
+	r := registry.New(nil)
+	defer func() { require.NoError(t, r.Close(context.Background())) }()
+	require.NoError(t, r.Define("per-method", func(b *registry.Builder) error {
+		b.Add(ratelimit.New(b.FixedWindow("calls", limiter.FixedWindowOptions{PermitLimit: limit, Window: time.Hour}), nil))
+		return nil
+	}))
+	l := weir.Must(NewLimits(&LimitsOptions{Registry: r, Methods: map[string][]string{unaryMethod: {"per-method"}}}))
+	call := func() codes.Code {
+		_, _, err := callUnary(t.Context(), l, unaryMethod, answer)
+		return status.Code(err)
+	}
+	assert.Equal(t, codes.OK, call())
+	assert.Equal(t, codes.ResourceExhausted, call())
+	limit = 2
+	require.NoError(t, r.Reload(t.Context()))
+	assert.Equal(t, codes.OK, call(), "the reload changed the policy")
+	assert.Equal(t, codes.ResourceExhausted, call())
+}
