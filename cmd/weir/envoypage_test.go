@@ -30,13 +30,12 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// TestEnvoyPage checks the blocks of docs/envoy.md: those of weir by weir check, and those of Envoy by the types of its
-// API, with the parts that are for its filters.
+// TestEnvoyPage checks the blocks of docs/envoy.md, and what docs/recipes.md has for Envoy: blocks of weir by weir check,
+// and blocks of Envoy by the types of its API, with the parts that are for its filters.
 func TestEnvoyPage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/envoy.md")
-	require.NoError(t, err)
+	pages := read(t, "../../docs/envoy.md") + read(t, "../../docs/recipes.md")
 	kinds := make(map[string]int)
-	for i, block := range fenced(string(page), "yaml") {
+	for i, block := range fenced(pages, "yaml") {
 		t.Run(fmt.Sprint("block ", i), func(t *testing.T) {
 			for _, d := range yamlDocuments(t, block) {
 				kind := kindOfExample(d)
@@ -47,7 +46,7 @@ func TestEnvoyPage(t *testing.T) {
 					require.NoError(t, os.WriteFile(file, []byte(block), 0o600))
 					checked := weir("", "check", file)
 					assert.Zero(t, checked.status, checked.err)
-					assert.NotContains(t, checked.out, "warning", block)
+					assert.NotContains(t, checked.out+checked.err, "warning", block)
 				case "bootstrap":
 					checkProto(t, d, &bootstrapv3.Bootstrap{})
 				case "route":
