@@ -10,14 +10,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/plan"
+	"github.com/weir-go/weir/cmd/weir/internal/rlsconfig"
 	"github.com/weir-go/weir/internal/fieldtable"
 )
 
-var update = flag.Bool("update", false, "write docs/gateway-configuration.md")
+var update = flag.Bool("update", false, "write docs/gateway-configuration.md and docs/rls-configuration.md")
 
 const (
 	page    = "../../docs/gateway-configuration.md"
 	request = "GET /orders/7 @203.0.113.9 X-Api-Key=abc"
+
+	rlsPage    = "../../docs/rls-configuration.md"
+	rlsFile    = "testdata/rls.yaml"
+	descriptor = "edge: user=alice, path=/reports/2026"
 )
 
 // The page is made of testdata/gateway-configuration.md, in which a line "{{path}}" stands for the table of the fields
@@ -38,6 +43,27 @@ func TestGatewayConfigurationPage(t *testing.T) {
 		require.NoError(t, os.WriteFile(page, []byte(made), 0o644))
 	}
 	assert.Equal(t, made, read(t, page), "if the change is meant, run go test . -update")
+}
+
+// The page is made of testdata/rls-configuration.md in the same way.
+func TestRLSConfigurationPage(t *testing.T) {
+	defs, err := fieldtable.Definitions([]byte(weir("", "schema").out))
+	require.NoError(t, err)
+	w := fieldtable.Words{"duration": "duration", "struct.Descriptor": "[mappings](#rlsdomainsdescriptors)"}
+	parts := w.Tables(defs["section.rls"], "rls")
+	maps.Copy(parts, w.Tables(defs["struct.Descriptor"], "rls.domains.descriptors"))
+	maps.Copy(parts, map[string]string{
+		"example": "```yaml\n" + read(t, rlsFile) + "```\n",
+		"command": "```sh\nweir explain -descriptor '" + descriptor + "' rls.yaml\n```\n",
+		"found":   "```\n" + weir("", "explain", "-descriptor", descriptor, rlsFile).out + "```\n",
+		"grammar": "```\n" + rlsconfig.Grammar + "\n```\n",
+	})
+	made, err := fieldtable.Fill(read(t, "testdata/rls-configuration.md"), parts)
+	require.NoError(t, err, "testdata/rls-configuration.md")
+	if *update {
+		require.NoError(t, os.WriteFile(rlsPage, []byte(made), 0o644))
+	}
+	assert.Equal(t, made, read(t, rlsPage), "if the change is meant, run go test . -update")
 }
 
 func read(t *testing.T, path string) string {

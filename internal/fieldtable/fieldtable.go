@@ -119,7 +119,7 @@ func (w Words) form(d *Definition, path string) string {
 	for _, e := range d.Enum {
 		forms = append(forms, fmt.Sprintf("`%v`", e))
 	}
-	words, known := w[strings.TrimPrefix(d.Ref, "#/$defs/")]
+	words, known := w.of(d)
 	switch {
 	case len(forms) > 0:
 		return strings.Join(forms, " or ")
@@ -134,8 +134,17 @@ func (w Words) form(d *Definition, path string) string {
 	case d.Type == "string":
 		return "text"
 	default:
+		if words, known := w.of(d.element()); known && d.Items != nil {
+			return "list of " + words
+		}
 		return d.container(path)
 	}
+}
+
+// of returns the words for the definition that d refers to.
+func (w Words) of(d *Definition) (words string, known bool) {
+	words, known = w[strings.TrimPrefix(d.Ref, "#/$defs/")]
+	return words, known
 }
 
 // container is form for a list or a mapping.
