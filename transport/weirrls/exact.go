@@ -131,8 +131,8 @@ func (d *decision) findLevel(c *check) {
 	}
 	if known {
 		c.level, c.leveled = limiter.Level{Remaining: left}, true
-		if c.limit.size != nil {
-			c.level.Full = c.limit.size().full(left)
+		if size, ok := c.limit.sizeNow(); ok {
+			c.level.Full = size.full(left)
 		}
 	}
 }
