@@ -54,6 +54,12 @@ var excluded = map[string]string{
 	"telemetry.Options.MeterProvider":  "an SDK of OpenTelemetry; what it calls back has a row, Telemetry.ObserveLimiter",
 	"telemetry.Options.TracerProvider": "an SDK of OpenTelemetry",
 
+	"weirgrpc.ClientOptions.Failed":             "of a module of its own, whose tests drive it: the tests with FunctionsOfTheProgramThatDoNotReturn in their names",
+	"weirgrpc.ClientOptions.Idempotent":         "of a module of its own, whose tests drive it: the tests with FunctionsOfTheProgramThatDoNotReturn in their names",
+	"weirgrpc.ClientOptions.Listener":           "of a module of its own, whose tests drive it: the tests with FunctionsOfTheProgramThatDoNotReturn in their names",
+	"weirgrpc.MiddlewareLimiterOptions.Permits": "of a module of its own, whose tests drive it: the tests with FunctionsOfTheProgramThatDoNotReturn in their names",
+	"weirgrpc.NewMiddlewareLimiter(l)":          "asks the limiter on the goroutine that calls Limit, and holds nothing then",
+
 	"weirpostgres.Backend.Listen(notice)": "called by the store, with functions of its own",
 	"weirpostgres.Backend.Listen(ready)":  "called by the store, with functions of its own",
 	"weirpostgres.Beginner.Begin":         "a pool of connections, of the driver's",
@@ -67,4 +73,15 @@ var excluded = map[string]string{
 	"weirrls.ServiceOptions.Counters": "TestHooks of weirrls drives it",
 	"weirrls.ServiceOptions.Listener": "TestHooks of weirrls drives it",
 	"weirrls.PerKey(factory)":         "it is handed to limiter.NewPartitioned, which has rows",
+	"weirgrpc.Composite(keys)":        "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.Key":                    "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.LimitsOptions.Failed":   "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.LimitsOptions.Listener": "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.PerKey(factory)":        "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.Policy.Cost":            "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.Policy.Key":             "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.Policy.Limiter":         "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.Policy.Partitioned":     "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.Policy.Requests":        "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
+	"weirgrpc.Subject(f)":             "called on the goroutine of the call: TestLimits_PanicAndGoexit of the package has a row for it",
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/ratelimit"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -113,4 +114,60 @@ func ExampleClientOptions_pipelines() {
 	// ResourceExhausted 1h0m0s
 	// OK
 	// OK
+}
+
+// A client that makes at most one call at a time of each method.
+func ExampleOutgoingMethod() {
+	target, stop := serve(&service{})
+	defer stop()
+
+	perMethod, err := weirgrpc.PerKey(limiter.ConcurrencyFactory[string](limiter.ConcurrencyOptions{PermitLimit: 1}), nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer perMethod.Close()
+	p := weir.Must(pipeline.New("api", ratelimit.NewPartitioned(perMethod, weirgrpc.OutgoingMethod, nil)))
+	client := weir.Must(weirgrpc.NewClient(p, nil))
+	conn := weir.Must(grpc.NewClient(target, append(client.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...))
+	defer conn.Close()
+	api := testpb.NewTestServiceClient(conn)
+
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()                   // ends the stream
+	_, err = api.FullDuplexCall(ctx) // the stream holds its permit as long as it lives
+	fmt.Println(status.Code(err))
+	_, err = api.FullDuplexCall(ctx)
+	fmt.Println(status.Code(err))
+	_, err = api.UnaryCall(ctx, &testpb.SimpleRequest{})
+	fmt.Println(status.Code(err))
+	// Output:
+	// OK
+	// ResourceExhausted
+	// OK
+}
+
+// A server that has the interceptors of go-grpc-middleware already.
+func ExampleNewMiddlewareLimiter() {
+	window := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}))
+	defer window.Close()
+	limit, err := weirgrpc.NewMiddlewareLimiter(window, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	target, stop := serve(&service{}, grpc.ChainUnaryInterceptor(middleware.UnaryServerInterceptor(limit)))
+	defer stop()
+
+	conn := weir.Must(grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials())))
+	defer conn.Close()
+	api := testpb.NewTestServiceClient(conn)
+	for range 2 {
+		var trailer metadata.MD
+		_, err = api.UnaryCall(context.Background(), &testpb.SimpleRequest{}, grpc.Trailer(&trailer))
+		fmt.Println(status.Code(err), len(trailer["grpc-retry-pushback-ms"]))
+	}
+	// Output:
+	// OK 0
+	// ResourceExhausted 1
 }

@@ -142,18 +142,28 @@ func (x *outgoingCall) beginLocked(a *clientAttempt) {
 
 // endLocked counts an attempt that has ended. It returns false if the pipeline has returned already.
 func (x *outgoingCall) endLocked(a *clientAttempt) bool {
-	x.running--
-	if x.running == 0 && x.idle != nil {
-		close(x.idle)
-	}
 	if a.failure == nil || !a.failure.unprocessed {
 		x.processed = true
 	}
+	x.stopLocked()
 	if x.settled {
 		return false
 	}
 	x.last = a
 	return true
+}
+
+// abortLocked counts an attempt that has panicked or left its goroutine. It has no outcome.
+func (x *outgoingCall) abortLocked() {
+	x.processed = true
+	x.stopLocked()
+}
+
+func (x *outgoingCall) stopLocked() {
+	x.running--
+	if x.running == 0 && x.idle != nil {
+		close(x.idle)
+	}
 }
 
 // close lets no other attempt begin, and waits for running attempts. An attempt reads the caller's request and writes the

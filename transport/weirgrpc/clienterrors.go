@@ -3,7 +3,6 @@ package weirgrpc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -161,7 +160,7 @@ func codeOf(err error) codes.Code {
 		return codes.Canceled
 	case errors.Is(err, context.DeadlineExceeded):
 		return codes.DeadlineExceeded
-	case errors.Is(err, errNoReply), errors.Is(err, errReplyType), errors.Is(err, pipeline.ErrResultType):
+	case errors.Is(err, errNoReply), errors.Is(err, errReplyType), errors.Is(err, errContext), errors.Is(err, pipeline.ErrResultType):
 		return codes.Internal
 	default:
 		return codes.Unknown
@@ -196,7 +195,7 @@ var (
 
 	errNoReply   = errors.New("weirgrpc: the pipeline returned neither a reply nor an error")
 	errReplyType = errors.New("weirgrpc: the pipeline returned a reply of the wrong type")
-	errContext   = fmt.Errorf("weirgrpc: a strategy ran the call with a context that is not derived from the call's: %w", errNoReply)
+	errContext   = errors.New("weirgrpc: a strategy ran the call with a context that is not derived from the call's")
 )
 
 // refused reports whether err is or wraps a refusal.

@@ -99,7 +99,7 @@ func (x *clientStream) abandon() (handed bool) {
 
 // openError returns the caller's error if the pipeline has returned without a stream.
 func (x *clientStream) openError(result any, err error) error {
-	if refused(err) && x.last != nil {
+	if refused(err) && x.last != nil && x.last.failure != nil {
 		err = x.last.failure
 	}
 	if failure, ok := result.(*StatusError); ok && err == nil {
@@ -122,7 +122,7 @@ func (x *clientStream) send(ctx context.Context) (any, error) {
 	counted := false
 	defer func() {
 		if !counted {
-			x.count(&a.clientAttempt, nil)
+			x.abort()
 		}
 	}()
 	ctx, cancel := context.WithCancel(ctx)
@@ -131,7 +131,7 @@ func (x *clientStream) send(ctx context.Context) (any, error) {
 	if err == nil && stream == nil {
 		err = errNoReply
 	}
-	if err == nil && !x.hand(&guardedStream{ClientStream: stream, call: x, attempt: a, ctx: ctx}) {
+	if err == nil && !x.hand(&guardedStream{ClientStream: stream, call: x, attempt: a}) {
 		return nil, errTooLate
 	}
 	opened := err == nil
@@ -179,6 +179,13 @@ func (x *clientStream) count(a *clientAttempt, failure *StatusError) {
 	defer x.mu.Unlock()
 	a.failure = failure
 	x.endLocked(a)
+}
+
+// abort counts an attempt that has not returned.
+func (x *clientStream) abort() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.abortLocked()
 }
 
 // hand hands the stream to the caller. It returns false if the caller has its answer already.
@@ -233,7 +240,6 @@ type guardedStream struct {
 	grpc.ClientStream
 	call    *clientStream
 	attempt *streamAttempt
-	ctx     context.Context // of the attempt
 }
 
 // RecvMsg implements [grpc.ClientStream].
@@ -271,8 +277,9 @@ func (s *guardedStream) Header() (metadata.MD, error) {
 	return header, nil
 }
 
-// failed returns the caller's error for a stream that has ended with err.
+// failed returns the caller's error for a stream that has ended with err. The context of the strategies says nothing about
+// it: when the stream has ended, they may have ended their context.
 func (s *guardedStream) failed(err error, trailer metadata.MD) error {
 	s.attempt.end(err)
-	return callerError(s.call.Context, s.call.newStatusError(s.ctx, &s.attempt.clientAttempt, err, ending{trailer: trailer}))
+	return callerError(s.call.Context, s.call.newStatusError(s.call.Context, &s.attempt.clientAttempt, err, ending{trailer: trailer}))
 }

@@ -69,7 +69,7 @@ func (x *clientUnary) run(p *pipeline.Pipeline) error {
 
 // isFirstReply reports whether the result is the reply of the only attempt.
 func (x *clientUnary) isFirstReply(result any) bool {
-	if x.sent != 1 || x.first.failure != nil {
+	if x.sent != 1 || x.last != &x.first || x.first.failure != nil {
 		return false
 	}
 	t := reflect.TypeOf(x.reply)
@@ -101,7 +101,7 @@ func (x *clientUnary) send(ctx context.Context) (any, error) {
 	done := false
 	defer func() {
 		if !done { // a panic, or runtime.Goexit
-			x.end(a, nil)
+			x.abort()
 		}
 	}()
 	reply := a.reply
@@ -159,6 +159,13 @@ func (x *clientUnary) end(a *clientAttempt, failure *StatusError) bool {
 		x.replyTaken = false
 	}
 	return x.endLocked(a)
+}
+
+// abort counts an attempt that has not returned.
+func (x *clientUnary) abort() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.abortLocked()
 }
 
 // settle returns what the caller gets for what the pipeline has returned. No attempt runs any more.

@@ -368,3 +368,31 @@ func TestClientUnary_HedgeOfDynamicMessages(t *testing.T) {
 	<-second
 	assert.Equal(t, "ann", reply.Get(reply.Descriptor().Fields().ByName("username")).String())
 }
+
+// A strategy that recovers the panic of an attempt cannot make another attempt of a method that is not idempotent, and the
+// attempt that panicked is no success.
+func TestClientUnary_RecoveredPanic(t *testing.T) {
+	recovering := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = next.Run(ctx)
+		}()
+		return next.Run(ctx)
+	})
+	calls := 0
+	err := intercept(t, nil, recovering)(t.Context(), unaryMethod, nil, &testpb.Empty{}, nil,
+		func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+			calls++
+			panic("once")
+		})
+	assert.ErrorContains(t, err, "must not be sent again")
+	assert.Equal(t, 1, calls)
+
+	_, err = streaming(t, nil, recovering)(t.Context(), bidi, nil, duplexMethod,
+		func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+			calls++
+			panic("once")
+		})
+	assert.ErrorContains(t, err, "must not be sent again")
+	assert.Equal(t, 2, calls)
+}

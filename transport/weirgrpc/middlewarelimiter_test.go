@@ -24,8 +24,8 @@ import (
 
 var _ ratelimit.Limiter = (*weirgrpc.MiddlewareLimiter)(nil)
 
-// middleware returns the interceptors of go-grpc-middleware for a server.
-func middleware(t *testing.T, l limiter.Limiter) []grpc.ServerOption {
+// withMiddleware returns the interceptors of go-grpc-middleware for a server.
+func withMiddleware(t *testing.T, l limiter.Limiter) []grpc.ServerOption {
 	t.Helper()
 	limit, err := weirgrpc.NewMiddlewareLimiter(l, nil)
 	require.NoError(t, err)
@@ -50,7 +50,7 @@ func TestMiddlewareLimiter_Server(t *testing.T) {
 			for wait, pushback := range map[time.Duration][]string{
 				1500 * time.Microsecond: {"2"}, 0: nil, time.Hour: {"3600000"}, 1 << 62: {"2147483647"},
 			} {
-				api := testpb.NewTestServiceClient(w(t, &service{}, middleware(t, weirtest.NewLimiter(weirtest.Reject(wait, "too many orders")))))
+				api := testpb.NewTestServiceClient(w(t, &service{}, withMiddleware(t, weirtest.NewLimiter(weirtest.Reject(wait, "too many orders")))))
 				var trailer metadata.MD
 				_, err := api.UnaryCall(t.Context(), &testpb.SimpleRequest{}, grpc.Trailer(&trailer))
 				assert.Equal(t, codes.ResourceExhausted, status.Code(err))
@@ -77,7 +77,7 @@ func TestMiddlewareLimiter_RetriesWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			window := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: 100 * time.Millisecond}))
-			api := testpb.NewTestServiceClient(overTCP(t, &service{}, middleware(t, window), options...))
+			api := testpb.NewTestServiceClient(overTCP(t, &service{}, withMiddleware(t, window), options...))
 			began := time.Now()
 			for range 3 {
 				_, err := api.UnaryCall(t.Context(), &testpb.SimpleRequest{})
@@ -91,7 +91,7 @@ func TestMiddlewareLimiter_RetriesWait(t *testing.T) {
 // On a server a call holds its permit until it has ended.
 func TestMiddlewareLimiter_ConcurrencyLimit(t *testing.T) {
 	l, back := slots(t, 1)
-	api := testpb.NewTestServiceClient(overBufconn(t, &service{}, middleware(t, l)))
+	api := testpb.NewTestServiceClient(overBufconn(t, &service{}, withMiddleware(t, l)))
 	stream, err := api.FullDuplexCall(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, stream.Send(&testpb.StreamingOutputCallRequest{}))

@@ -181,36 +181,94 @@ func TestLimits_Charge(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotCharged)
 }
 
-// A panic or Goexit in a callback or a handler goes on to the caller, and leaves no permits behind.
+// A callback has a value of each kind of function that a program can hand to this package. It runs end when it is called.
+type callback struct{ end func() }
+
+func (c callback) key(*Request) string                      { c.end(); return "" }
+func (c callback) cost(*Request) int                        { c.end(); return 1 }
+func (c callback) failed(codes.Code) bool                   { c.end(); return true }
+func (c callback) handle(context.Context, any) (any, error) { c.end(); return nil, errStore }
+func (c callback) OnEvent(context.Context, pipeline.Event)  { c.end() }
+
+func (c callback) new(string) (limiter.Limiter, error) { c.end(); return nil, nil }
+
+func (c callback) TryAcquire(context.Context, int) (limiter.Lease, error) { return c.Acquire(context.Background(), 1) }
+func (c callback) Acquire(context.Context, int) (limiter.Lease, error) {
+	c.end()
+	return limiter.Lease{}, nil
+}
+
+// partitionedCallback is a partitioned limiter that is a callback.
+type partitionedCallback[T any] struct{ callback }
+
+func (c partitionedCallback[T]) TryAcquire(context.Context, T, int) (limiter.Lease, error) {
+	return c.callback.Acquire(context.Background(), 1)
+}
+
+func (c partitionedCallback[T]) Acquire(context.Context, T, int) (limiter.Lease, error) {
+	return c.callback.Acquire(context.Background(), 1)
+}
+
+// A panic or Goexit in a callback or a handler goes on to the caller, leaves no permits behind, and the next call can be
+// made. internal/hooktest names this test for the callbacks of this package.
 func TestLimits_PanicAndGoexit(t *testing.T) {
-	end := map[string]func(){"panic": func() { panic("callback") }, "goexit": runtime.Goexit}
-	for how, end := range end {
-		for where, c := range map[string]struct {
-			p Policy
-			h grpc.UnaryHandler
-		}{
-			"handler": {Policy{Limiter: yes()}, func(context.Context, any) (any, error) { end(); return nil, nil }},
-			"key":     {Policy{Partitioned: keyedTokens(t, 1), Key: func(*Request) string { end(); return "" }}, answer},
-			"cost":    {Policy{Limiter: yes(), Cost: func(*Request) int { end(); return 1 }}, answer},
-			"pipeline": {PipelinePolicy(weir.Must(pipeline.New("p"))), func(context.Context, any) (any, error) {
+	fail := true
+	for how, end := range map[string]func(){
+		"panic":  func() { panic("callback") },
+		"goexit": runtime.Goexit,
+	} {
+		c := callback{func() {
+			if fail {
 				end()
-				return nil, nil
-			}},
+			}
+		}}
+		handlers := PipelinePolicy(weir.Must(pipeline.New("p")))
+		factory := weir.Must(PerKey(c.new, nil))
+		for where, p := range map[string]Policy{
+			"Policy.Key":             {Partitioned: keyedTokens(t, 1), Key: c.key},
+			"Subject":                {Partitioned: keyedTokens(t, 1), Key: Subject(c.key)},
+			"Composite":              {Partitioned: keyedTokens(t, 1), Key: Composite(Method(), c.key)},
+			"Policy.Cost":            {Limiter: yes(), Cost: c.cost},
+			"Policy.Limiter":         {Limiter: c},
+			"Policy.Partitioned":     {Partitioned: partitionedCallback[string]{c}},
+			"Policy.Requests":        {Requests: partitionedCallback[*Request]{c}},
+			"PerKey":                 {Partitioned: factory},
+			"LimitsOptions.Failed":   handlers,
+			"LimitsOptions.Listener": {Limiter: no()},
+			"handler":                {Limiter: yes()},
+			"handler in a pipeline":  handlers,
 		} {
-			before := slots(t, 1, 0)
-			l := oneMethod(t, c.p, func(o *LimitsOptions) { o.Global = Policy{Limiter: before} })
+			before, h := slots(t, 1, 0), grpc.UnaryHandler(answer)
+			l := oneMethod(t, p, func(o *LimitsOptions) {
+				o.Global = Policy{Limiter: before}
+				switch where {
+				case "LimitsOptions.Failed":
+					o.Failed = c.failed
+					h = func(context.Context, any) (any, error) { return nil, errStore }
+				case "LimitsOptions.Listener":
+					o.Listener = c
+				case "handler", "handler in a pipeline":
+					h = c.handle
+				}
+			})
 			returned := false
 			done := make(chan any)
 			go func() {
 				defer func() { done <- recover() }()
-				_, _, _ = callUnary(context.Background(), l, unaryMethod, c.h)
+				_, _, _ = callUnary(context.Background(), l, unaryMethod, h)
 				returned = true
 			}()
 			recovered := <-done
 			assert.False(t, returned, "%s in %s", how, where)
 			assert.Equal(t, how == "panic", recovered != nil, "%s in %s", how, where)
 			assert.Equal(t, 1, free(before), "%s in %s", how, where)
+
+			fail = false
+			_, _, _ = callUnary(t.Context(), l, unaryMethod, h)
+			assert.Equal(t, 1, free(before), "%s in %s", how, where)
+			fail = true
 		}
+		require.NoError(t, factory.Close())
 	}
 }
 
