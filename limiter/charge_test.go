@@ -177,13 +177,13 @@ func TestUnlimited_Charge(t *testing.T) {
 			idle, _ := u.IdleDuration()
 			assert.Equal(t, time.Second, idle)
 		}
-		assert.EqualValues(t, math.MaxInt64, charge(t, u, 5))
+		assert.EqualValues(t, int64(math.MaxInt64), charge(t, u, 5))
 		idle, _ := u.IdleDuration()
 		assert.Zero(t, idle)
 	})
 }
 
-// A lease is worth nothing once its permits have come back by a Charge, whoever took the permits that are missing now.
+// A lease is worth nothing once its permits have come back by a Charge: others took the permits that are missing now.
 func TestCharge_LaterRefund(t *testing.T) {
 	eachTimed(t, func(t *testing.T, _ limitertest.Kind, l limiter.Limiter) {
 		a := take(t, l, 6)
@@ -206,7 +206,7 @@ func TestCharge_LaterRefund(t *testing.T) {
 		d := take(t, l, 5)
 		charge(t, l, -5)
 		d.Refund()
-		assert.EqualValues(t, 10, charge(t, l, 0), "the 5 that came back are as well those that were charged before")
+		assert.EqualValues(t, 10, charge(t, l, 0), "the 5 that came back can be the 5 that were charged before")
 	})
 }
 
@@ -230,7 +230,7 @@ func TestCharge_LaterAdjust(t *testing.T) {
 	})
 }
 
-// A charge that is forgotten expires at its own time, because those that are taken later are given back first.
+// A charge that is forgotten expires at its own time, because later charges are given back first.
 func TestSlidingWindow_ChargeGivesBackTheNewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := weir.Must(limiter.NewSlidingWindow(chargeLimits.SlidingWindow())) // segments of 2 ms

@@ -12,9 +12,9 @@ func (m *Model) Charge(n int) (level limiter.Level, back int) {
 	switch {
 	case n > 0:
 		m.take(n)
-	case n < 0:
+	case n < 0: // fewer than 1000 are ever missing
 		used := m.used()
-		back = m.giveBackNewest(-n)
+		back = m.giveBackNewest(-max(n, -1000))
 		m.noteIdle(used, m.line)
 		if m.Fault != ChargeUnserved {
 			m.serve()
