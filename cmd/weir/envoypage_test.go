@@ -13,11 +13,13 @@ import (
 	"testing"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_to_metadata/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -51,6 +53,8 @@ func TestEnvoyPage(t *testing.T) {
 					checkProto(t, d, &bootstrapv3.Bootstrap{})
 				case "route":
 					checkProto(t, d, &routev3.Route{})
+				case "cluster":
+					checkProto(t, d, &clusterv3.Cluster{})
 				case "filter":
 					checkProto(t, d, &hcmv3.HttpFilter{})
 				case "EnvoyFilter":
@@ -59,7 +63,7 @@ func TestEnvoyPage(t *testing.T) {
 			}
 		})
 	}
-	for _, kind := range []string{"weir", "bootstrap", "route", "filter", "EnvoyFilter", "HTTPProxy"} {
+	for _, kind := range []string{"weir", "bootstrap", "route", "cluster", "filter", "EnvoyFilter", "HTTPProxy"} {
 		assert.NotZero(t, kinds[kind], "no block is a %s", kind)
 	}
 }
@@ -69,6 +73,7 @@ func TestEnvoyPage(t *testing.T) {
 func kindOfExample(d map[string]any) string {
 	for field, kind := range map[string]string{
 		"rls": "weir", "static_resources": "bootstrap", "typed_per_filter_config": "route", "typed_config": "filter",
+		"transport_socket": "cluster",
 	} {
 		if d[field] != nil {
 			return kind
