@@ -55,8 +55,8 @@ type LimitsOptions struct {
 	// DeadlineExceeded, Unimplemented, Internal, Unavailable and DataLoss.
 	Failed func(code codes.Code) bool `json:"-" yaml:"-"`
 	// Headers selects the metadata that tells clients what is left of their quota. It
-	// is in the header of the answer to an admitted call, and in the trailer of a
-	// rejection. The default is none.
+	// is in the header of an answer, and in the trailer of an error. The default is
+	// none.
 	Headers Headers `json:"headers,omitempty" yaml:"headers,omitempty"`
 	// Shadow sets [Policy.Shadow] of every policy that is not a pipeline.
 	Shadow bool `json:"shadow,omitempty" yaml:"shadow,omitempty"`

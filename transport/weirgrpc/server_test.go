@@ -192,7 +192,9 @@ func (c callback) OnEvent(context.Context, pipeline.Event)  { c.end() }
 
 func (c callback) new(string) (limiter.Limiter, error) { c.end(); return nil, nil }
 
-func (c callback) TryAcquire(context.Context, int) (limiter.Lease, error) { return c.Acquire(context.Background(), 1) }
+func (c callback) TryAcquire(context.Context, int) (limiter.Lease, error) {
+	return c.Acquire(context.Background(), 1)
+}
 func (c callback) Acquire(context.Context, int) (limiter.Lease, error) {
 	c.end()
 	return limiter.Lease{}, nil

@@ -3,6 +3,7 @@ package weirgrpc
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -20,7 +21,7 @@ type call struct {
 	request Request
 	unary   grpc.UnaryHandler // nil: the call is a stream
 	stream  *serverStream     // nil: the call is unary
-	told    bool              // the quotas are in the header; an attempt after the first does not add them again
+	told    atomic.Bool       // the client has been told what is left of its quotas
 }
 
 // UnaryInterceptor returns the interceptor for unary calls:
@@ -41,7 +42,9 @@ func (l *Limits) UnaryInterceptor() grpc.UnaryServerInterceptor {
 		c.request = Request{Method: info.FullMethod, Message: message, ctx: c}
 		c.begin(ctx)
 		defer c.End()
-		return c.serve(c, int(c.First))
+		response, err := c.serve(c, int(c.First))
+		c.tell(err)
+		return response, err
 	}
 }
 
@@ -59,8 +62,9 @@ func (l *Limits) StreamInterceptor() grpc.StreamServerInterceptor {
 		defer c.End()
 		_, err := c.serve(c, int(c.First))
 		if refused := c.stream.refused.Load(); refused != nil {
-			return refused // also if the handler did not return it
+			err = refused // also if the handler did not return it
 		}
+		c.tell(err)
 		return err
 	}
 }
@@ -96,10 +100,6 @@ func (c *call) serve(ctx context.Context, i int) (response any, err error) {
 	}
 	if c.stream != nil && c.route.releases {
 		c.releaseAdmitted()
-	}
-	if c.route.sendsQuotas && !c.told {
-		c.told = true
-		c.sendQuotas()
 	}
 	if c.route.timed != nil {
 		return c.handleTimed(ctx)
@@ -148,6 +148,33 @@ func endedByContext(err error) bool {
 	return timedOut || pipeline.IsContextError(err)
 }
 
+// turnAway returns the error for a call that p does not admit. The earlier policies get back what they granted.
+func (c *call) turnAway(ctx context.Context, p *preparedPolicy, key string, refusal *admission.Refusal) error {
+	c.GiveBackFrom(0, true)
+	return newRejectedError(p, codeFor(ctx, p, refusal), refusal).withQuota(p, c.Request, key)
+}
+
+// tell sends the metadata for an outcome of the call. That of a rejection is sent now, when no other attempt follows,
+// because grpc-go does not retry if there are two pushbacks. The quotas of an error are in the trailer: grpc-go does not
+// retry if there is a header.
+func (c *call) tell(err error) {
+	if rejected, ok := err.(*RejectedError); ok { //nolint:errorlint // what wraps one is the handler's error
+		c.told.Store(true)
+		if len(rejected.trailer) > 0 && rejected.sent.CompareAndSwap(false, true) {
+			c.setTrailer(rejected.trailer)
+		}
+		return
+	}
+	quotas := c.untoldQuotas()
+	switch {
+	case quotas == nil:
+	case err == nil:
+		c.setHeader(quotas)
+	default:
+		c.setTrailer(quotas)
+	}
+}
+
 // setTrailer adds to the trailer of the call. An error means that there is no client to tell.
 func (c *call) setTrailer(md metadata.MD) {
 	if c.stream != nil {
@@ -157,50 +184,30 @@ func (c *call) setTrailer(md metadata.MD) {
 	_ = grpc.SetTrailer(c.Context, md)
 }
 
-// setHeader adds to the header of the call.
+// setHeader adds to the header of the call. An error means that the handler has sent the header.
 func (c *call) setHeader(md metadata.MD) {
 	if c.stream != nil {
-		_ = c.stream.ServerStream.SetHeader(md)
+		_ = c.stream.SetHeader(md)
 		return
 	}
 	_ = grpc.SetHeader(c.Context, md)
 }
 
-// turnAway returns the error for a call that p does not admit. The earlier policies get back what they granted.
-func (c *call) turnAway(ctx context.Context, p *preparedPolicy, key string, refusal *admission.Refusal) error {
-	c.GiveBackFrom(0, true)
-	rejected := newRejectedError(p, codeFor(ctx, p, refusal), refusal)
-	c.setRejectionTrailer(p, c.Request, key, refusal, rejected)
-	return rejected
-}
-
-// setRejectionTrailer tells the client when to come back and, by choice, about its quota. r is the request that p
-// does not admit.
-func (c *call) setRejectionTrailer(p *preparedPolicy, r *Request, key string, refusal *admission.Refusal, rejected *RejectedError) {
-	trailer := rejected.trailer()
-	if p.quota != nil && refusal.Err == nil {
-		if q, ok := p.quota.Current(r, key, refusal.Lease, refusal.RetryAfter); ok {
-			trailer = appendQuota(trailer, q, p.options.Headers)
-		}
+// untoldQuotas returns what is left of the quota of every policy that was asked about the call. It returns nil if there
+// is nothing to tell, or the client has been told.
+func (c *call) untoldQuotas() metadata.MD {
+	if !c.route.sendsQuotas || !c.told.CompareAndSwap(false, true) {
+		return nil
 	}
-	if len(trailer) > 0 {
-		c.setTrailer(trailer)
-	}
-}
-
-// sendQuotas tells the client about every policy that was asked about the call.
-func (c *call) sendQuotas() {
-	var header metadata.MD
+	var quotas metadata.MD
 	for _, p := range c.route.policies[c.First:] {
 		if p.quota == nil || c.stream != nil && p.perMessage() {
 			continue
 		}
 		key, lease := c.Granted(&p.Policy, c.Request)
 		if q, ok := p.quota.Current(c.Request, key, lease, 0); ok {
-			header = appendQuota(header, q, p.options.Headers)
+			quotas = appendQuota(quotas, q, p.options.Headers)
 		}
 	}
-	if len(header) > 0 {
-		c.setHeader(header)
-	}
+	return quotas
 }

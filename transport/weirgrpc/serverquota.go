@@ -9,9 +9,9 @@ import (
 	"github.com/weir-go/weir/transport/internal/admission"
 )
 
-// Headers selects the metadata that tells a client how much of its quota is left, in the header of the answer to an
-// admitted call and in the trailer of a rejection. RetryInfo and grpc-retry-pushback-ms do not depend on it: a rejection
-// has them whenever the wait is known. In configuration files it is "none", "legacy" or "draft-11".
+// Headers selects the metadata that tells a client how much of its quota is left. It is in the header of an answer and, so
+// that the client's stack can retry, in the trailer of an error. RetryInfo and grpc-retry-pushback-ms do not depend on it:
+// a rejection has them whenever the wait is known. In configuration files it is "none", "legacy" or "draft-11".
 type Headers uint8
 
 const (

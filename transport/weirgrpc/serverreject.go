@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -34,8 +35,9 @@ type RejectedError struct {
 	Err error
 
 	retryAfter time.Duration // 0: not known
-	never      bool          // the limiter can never grant as much
 	status     *status.Status
+	trailer    metadata.MD
+	sent       atomic.Bool // the trailer has been sent
 }
 
 // Error returns the policy and the cause.
@@ -102,12 +104,22 @@ func codeOfContext(ctx context.Context) codes.Code {
 func newRejectedError(p *preparedPolicy, code codes.Code, refusal *admission.Refusal) *RejectedError {
 	e := &RejectedError{
 		Policy: p.Name, Code: code, Lease: refusal.Lease, Err: refusal.Err,
-		retryAfter: refusal.RetryAfter, never: refusal.Never,
+		retryAfter: refusal.RetryAfter, trailer: pushback(refusal),
 	}
 	e.status = status.New(code, messageFor(code))
 	if e.retryAfter > 0 {
 		if s, err := e.status.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(e.retryAfter)}); err == nil {
 			e.status = s
+		}
+	}
+	return e
+}
+
+// withQuota adds the quota of p to the trailer, if p tells clients about it. r is the request that p did not admit.
+func (e *RejectedError) withQuota(p *preparedPolicy, r *Request, key string) *RejectedError {
+	if p.quota != nil && e.Err == nil {
+		if q, ok := p.quota.Current(r, key, e.Lease, e.retryAfter); ok {
+			e.trailer = appendQuota(e.trailer, q, p.options.Headers)
 		}
 	}
 	return e
@@ -134,13 +146,13 @@ func messageFor(code codes.Code) string {
 // pushbackTrailer is the metadata with which a server tells a client when to try again, or not to; see gRFC A6.
 const pushbackTrailer = "grpc-retry-pushback-ms"
 
-// trailer returns the trailer of the rejection, or nil if it is not known when to come back.
-func (e *RejectedError) trailer() metadata.MD {
+// pushback returns the trailer for a refusal, or nil if it is not known when to come back.
+func pushback(refusal *admission.Refusal) metadata.MD {
 	switch {
-	case e.never:
+	case refusal.Never:
 		return metadata.MD{pushbackTrailer: {"-1"}}
-	case e.retryAfter > 0:
-		return metadata.MD{pushbackTrailer: {strconv.FormatInt(pushbackMillis(e.retryAfter), 10)}}
+	case refusal.RetryAfter > 0:
+		return metadata.MD{pushbackTrailer: {strconv.FormatInt(pushbackMillis(refusal.RetryAfter), 10)}}
 	default:
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/weir-go/weir/transport/internal/admission"
 )
@@ -55,6 +56,19 @@ func (s *serverStream) RecvMsg(m any) error {
 	return s.admit(policies, &s.received, m)
 }
 
+// SendHeader sends the header of the handler, with the quotas.
+func (s *serverStream) SendHeader(md metadata.MD) error {
+	s.tell()
+	return s.ServerStream.SendHeader(md)
+}
+
+// tell adds the quotas to the header, which the handler is about to send.
+func (s *serverStream) tell() {
+	if quotas := s.call.untoldQuotas(); quotas != nil {
+		_ = s.SetHeader(quotas)
+	}
+}
+
 // SendMsg asks the policies for sent messages about a message, and sends it.
 func (s *serverStream) SendMsg(m any) error {
 	if err := s.usable(); err != nil {
@@ -62,11 +76,13 @@ func (s *serverStream) SendMsg(m any) error {
 	}
 	policies := s.call.route.sent
 	if len(policies) == 0 {
+		s.tell()
 		return s.ServerStream.SendMsg(m)
 	}
 	if err := s.admit(policies, &s.sent, m); err != nil {
 		return err
 	}
+	s.tell()
 	defer func() {
 		for _, p := range policies {
 			s.call.GiveBackOf(&p.Policy, false)
@@ -105,14 +121,13 @@ func (s *serverStream) admit(policies []*preparedPolicy, r *Request, m any) erro
 	return nil
 }
 
-// refuse ends the stream because p does not admit a message. Of two messages that are refused at the same time, one
-// sets the trailer, which a client ignores if there are two.
+// refuse ends the stream because p does not admit a message. If two messages are refused at the same time, the first one
+// counts.
 func (s *serverStream) refuse(p *preparedPolicy, r *Request, key string, refusal *admission.Refusal) error {
-	if !s.refused.CompareAndSwap(nil, newRejectedError(p, codeFor(s.ctx, p, refusal), refusal)) {
+	rejected := newRejectedError(p, codeFor(s.ctx, p, refusal), refusal).withQuota(p, r, key)
+	if !s.refused.CompareAndSwap(nil, rejected) {
 		return s.refused.Load()
 	}
-	rejected := s.refused.Load()
-	s.call.setRejectionTrailer(p, r, key, refusal, rejected)
 	s.cancel(rejected)
 	return rejected
 }

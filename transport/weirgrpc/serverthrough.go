@@ -66,6 +66,7 @@ type handlerRun struct {
 	over     bool           // the handler must not begin
 	returned sync.WaitGroup // for a handler that a strategy runs on another goroutine
 	err      error          // the error of the last attempt: of the handler, or of a policy
+	seen     error          // err as strategies saw it
 }
 
 // serveThrough runs the rest of the call, the policies after number i and the handler, in the pipeline of policy i.
@@ -100,11 +101,12 @@ func (x *handlerRun) attempt(ctx context.Context) (response any, err error) {
 	defer x.end()
 	x.call.GiveBackFrom(x.held, false) // the permits that an earlier attempt took are spent
 	response, err = x.call.serve(ctx, x.index+1)
-	x.err = err
+	x.err, x.seen = err, nil
 	if err == nil {
 		return response, nil
 	}
 	if isOurs(err) {
+		x.seen = err
 		return nil, err
 	}
 	code := status.Code(err)
@@ -112,9 +114,9 @@ func (x *handlerRun) attempt(ctx context.Context) (response any, err error) {
 		code = status.FromContextError(err).Code() // of an error of a context that the handler returns as it is
 	}
 	if x.call.route.limits.options.Failed(code) {
-		return nil, &HandlerError{Code: code, Err: err}
+		x.seen = &HandlerError{Code: code, Err: err}
 	}
-	return nil, nil
+	return nil, x.seen
 }
 
 // isOurs reports whether err is a decision of a policy, and not an error of the handler.
@@ -155,14 +157,8 @@ func (x *handlerRun) finish() {
 
 // failure returns the error of the call for an error of the pipeline of p.
 func (x *handlerRun) failure(ctx context.Context, p *preparedPolicy, err error) error {
-	if failed, ok := errors.AsType[*HandlerError](err); ok {
-		return failed.Err
-	}
-	if rejected, ok := errors.AsType[*RejectedError](err); ok { // by a later policy
-		return rejected
-	}
-	if late, ok := errors.AsType[*TimeoutError](err); ok {
-		return late
+	if x.seen != nil && errors.Is(err, x.seen) {
+		return x.err
 	}
 	after, _ := pipeline.RetryAfter(err)
 	refusal := &admission.Refusal{RetryAfter: max(after, 0), Err: fmt.Errorf("weirgrpc: policy %s: %w", p.Name, err)}
@@ -173,14 +169,11 @@ func (x *handlerRun) failure(ctx context.Context, p *preparedPolicy, err error) 
 		x.call.GiveBackFrom(0, true)
 	}
 	code, own := pipelineCode(ctx, p, err)
-	rejected := newRejectedError(p, code, refusal)
+	failed := newRejectedError(p, code, refusal)
 	if own != nil {
-		rejected.status = own
+		failed.status = own
 	}
-	if trailer := rejected.trailer(); trailer != nil {
-		x.call.setTrailer(trailer)
-	}
-	return rejected
+	return failed
 }
 
 // pipelineCode returns the code for an error of the pipeline of p. own is the status that a strategy has given its
