@@ -4,7 +4,6 @@ import (
 	"flag"
 	"maps"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -73,16 +72,10 @@ func read(t *testing.T, path string) string {
 	return string(content)
 }
 
-// The file that the page on Envoy shows is valid, and so is the directory of its first command.
-func TestEnvoyPage(t *testing.T) {
-	text := read(t, "../../docs/envoy.md")
-	_, rest, ok := strings.Cut(text, "```yaml\n")
-	require.True(t, ok)
-	file, _, _ := strings.Cut(rest, "```")
-	r := weir(file, "check", "-strict", "-")
-	assert.Equal(t, result{0, "-: ok: 0 pipelines, 1 named limiter, rls with 2 limits\n", ""}, r)
-	require.Contains(t, text, "weir rls -ratelimit-config examples/rls")
-	r = weir("", "rls", "-ratelimit-config", "../../examples/rls", "-print")
+// The directory of the first command on the page on Envoy is valid.
+func TestEnvoyPage_FirstCommand(t *testing.T) {
+	require.Contains(t, read(t, "../../docs/envoy.md"), "weir rls -ratelimit-config examples/rls")
+	r := weir("", "rls", "-ratelimit-config", "../../examples/rls", "-print")
 	assert.Equal(t, 0, r.status, r.err)
 	assert.Contains(t, r.out, "domain: edge\n")
 }
