@@ -42,8 +42,8 @@ type chargeable interface {
 	clocked
 	// charge takes n permits, even if fewer are free, and returns how many it took. n is not negative.
 	charge(now int64, n int) (taken int64)
-	// giveBackUnleased gives back that many of the permits that are missing, those that come back first, and serves the
-	// queue. n is at least 1.
+	// giveBackUnleased gives back n of the permits that are missing, which would come back first, and serves the queue. n
+	// is at least 1.
 	giveBackUnleased(now, n int64)
 	// missingPermits returns how many permits are missing from full.
 	missingPermits() int64
