@@ -1,7 +1,6 @@
 package rlsconfig
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"math"
@@ -83,7 +82,8 @@ func (c RLS) limit(b *reload.SectionBuilder, s *store.Store, path []string, d De
 		}
 		info, _ := b.File.Limiter(l.Limiter)
 		made.Partitioned = newByCounter(of, info.Options)
-	case l.RequestsPerUnit != nil && (cmp.Or(l.Mode, c.Mode) == Envoy || *l.RequestsPerUnit == 0): // no window has 0 permits
+	case l.RequestsPerUnit != nil && (c.modeOf(l) == Envoy || *l.RequestsPerUnit == 0): // no limiter has 0 permits
+		made.OnOverrun = weirrls.OverrunNothing // a Window has no other
 		made.Window = &weirrls.Window{RequestsPerUnit: *l.RequestsPerUnit, Unit: l.Unit.engine()}
 	case l.RequestsPerUnit != nil:
 		made.Partitioned = c.window(b, s, limiterName(path), *l.RequestsPerUnit, l.Unit)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/transport/weirrls"
 
 	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
@@ -121,8 +122,8 @@ func (l RateLimit) Validate() error {
 		p.Add("Unit", nil, "must be set with {RequestsPerUnit}: it is one of second, minute, hour, day, week, month, year")
 	case !counted && l.Mode != DefaultMode:
 		p.Add("Mode", nil, "must be left out without {RequestsPerUnit}")
-	case l.Mode == Envoy && l.OnOverrun != 0:
-		p.Add("OnOverrun", nil, "must be left out with the mode envoy, which takes all")
+	case l.Unlimited && l.OnOverrun != weirrls.OverrunNothing:
+		p.Add("OnOverrun", nil, "must be left out with {Unlimited}")
 	}
 	for i, r := range l.Replaces {
 		switch path := fmt.Sprintf("Replaces[%d].Name", i); r.Name {
