@@ -50,7 +50,7 @@ func (c *command) rls(args []string) int {
 	stop := make(chan os.Signal, 2)
 	signal.Notify(stop, syscall.SIGTERM, os.Interrupt)
 	ignoreBrokenPipes()
-	o.run.Stdout, o.run.Stderr, o.run.Stop = c.stdout, c.stderr, stop
+	o.run.Stderr, o.run.Stop = c.stderr, stop
 	err := rls.Run(context.Background(), o.run)
 	signal.Stop(stop) // before complain, which waits for the standard error
 	return c.ended("weir rls", err)
@@ -87,7 +87,7 @@ func (o *rlsFlags) flags() *flag.FlagSet {
 	f.StringVar(&o.run.Admin, "admin", "", "the `address` of the dashboard, /metrics, /live and /ready, in place of the file's; off for none")
 	t := &o.translation
 	f.StringVar(&t.Dir, "ratelimit-config", "", "a `directory` with the *.yaml files of envoyproxy/ratelimit, which are read again when they change; with -config, the file has everything but the domains")
-	f.Func("mode", "with -ratelimit-config: how limits count, in the `mode` exact (never more requests in any time as long as the unit, and a rejected request costs nothing) or envoy (as envoyproxy/ratelimit does); exact, or what -config says, unless set", func(text string) error {
+	f.Func("mode", "with -ratelimit-config: how limits count, in the `mode` exact (a sliding window in ten steps; a rejected request costs nothing) or envoy (as envoyproxy/ratelimit does); exact, or what -config says, unless set", func(text string) error {
 		if t.Mode.UnmarshalText([]byte(text)) != nil || t.Mode == rlsconfig.DefaultMode {
 			return errors.New("must be exact or envoy")
 		}

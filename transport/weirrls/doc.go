@@ -1,7 +1,6 @@
 // Package weirrls is the rate limit service that Envoy asks, envoy.service.ratelimit.v3.RateLimitService, over limiters
-// of weir: in process, on Redis or on PostgreSQL. Istio, Contour, Envoy Gateway and other proxies that are made of Envoy
-// ask it, too. The command weir rls is such a server, configured by a file; this package is for programs that serve the
-// protocol themselves.
+// of weir: in process, on Redis or on PostgreSQL. Istio and Contour ask it, too. The command weir rls is such a server,
+// configured by a file; this package is for programs that serve the protocol themselves.
 //
 //	perClient, err := weirrls.PerKey(limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{…}), nil)
 //	…

@@ -39,8 +39,8 @@ type Options struct {
 	Read func() ([]byte, error)
 	// Listen and Admin replace the addresses of the file, if they are not empty.
 	Listen, Admin string
-	// Stdout is not used so far, and Stderr gets the log of the program.
-	Stdout, Stderr io.Writer
+	// Stderr gets the log of the program.
+	Stderr io.Writer
 	// Stop ends the run: the first value begins a graceful shutdown, the second one ends it at once.
 	Stop <-chan os.Signal
 }
@@ -61,7 +61,7 @@ type run struct {
 func Run(ctx context.Context, o Options) (err error) {
 	r := &run{options: o}
 	r.Process, err = process.New(process.Options{
-		Name: "rate limit service", Section: rlsconfig.Field, Stdout: o.Stdout, Stderr: o.Stderr, Stop: o.Stop,
+		Name: "rate limit service", Section: rlsconfig.Field, Stdout: io.Discard, Stderr: o.Stderr, Stop: o.Stop,
 	})
 	if err != nil {
 		return err

@@ -41,7 +41,7 @@ func (c RLS) Check(f *reload.File) error {
 		fileconfig.Members(f, d.RateLimit.Limiter, func(info reload.LimiterInfo) {
 			if info.Kind == "concurrency" {
 				p.Add(path+".RateLimit.Limiter", d.RateLimit.Limiter,
-					"must not be or contain the kind concurrency, whose permits would not come back: use a sliding window as long as a slot can be held")
+					"must not be or contain the kind concurrency, whose permits would not come back: use a sliding window that is longer than requests take")
 			}
 		})
 	}

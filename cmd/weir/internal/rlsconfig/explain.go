@@ -83,7 +83,7 @@ func (c RLS) Words(f *reload.File, d Descriptor) (words []string) {
 	case c.modeOf(l) == Envoy:
 		add("%d in each %s since 1970, as envoyproxy/ratelimit counts%s", *l.RequestsPerUnit, *l.Unit, each)
 	default:
-		add("%d in any %s%s", *l.RequestsPerUnit, *l.Unit, each)
+		add("%d in any %s, in %d steps%s", *l.RequestsPerUnit, *l.Unit, segments, each)
 	}
 	if l.Name != "" {
 		add("called %s", l.Name)

@@ -84,7 +84,7 @@ func (c RLS) limit(b *reload.SectionBuilder, s *store.Store, path []string, d De
 		made.Partitioned = newByCounter(of, info.Options)
 	case l.RequestsPerUnit != nil && (c.modeOf(l) == Envoy || *l.RequestsPerUnit == 0): // no limiter has 0 permits
 		made.OnOverrun = weirrls.OverrunNothing // a Window has no other
-		made.Window = &weirrls.Window{RequestsPerUnit: *l.RequestsPerUnit, Unit: l.Unit.engine()}
+		made.Window = &weirrls.Window{RequestsPerUnit: *l.RequestsPerUnit, Unit: l.Unit.inService()}
 	case l.RequestsPerUnit != nil:
 		made.Partitioned = c.window(b, s, limiterName(path), *l.RequestsPerUnit, l.Unit)
 		if s == nil { // a limiter of a store tells it itself, with the limits of an override
@@ -100,7 +100,8 @@ func byKey(f *reload.File, name string) (is bool) {
 	return is
 }
 
-// segments is the number of steps in which the window of a rate_limit in mode exact slides.
+// segments is the number of steps in which the window of a rate_limit in mode exact slides. A permit comes back when its
+// segment leaves the window, after nine tenths of the unit at the earliest.
 const segments = 10
 
 // window returns the limiter of a rate_limit in mode exact.
