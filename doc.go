@@ -11,6 +11,8 @@
 //     [github.com/weir-go/weir/strategies/timeout], [github.com/weir-go/weir/strategies/circuitbreaker],
 //     [github.com/weir-go/weir/strategies/hedge], [github.com/weir-go/weir/strategies/fallback] and the other strategies.
 //   - [github.com/weir-go/weir/transport/weirhttp]: HTTP middleware, and a RoundTripper.
+//   - [github.com/weir-go/weir/transport/weirgrpc]: interceptors for gRPC servers and clients.
+//   - [github.com/weir-go/weir/transport/weirrls]: the rate limit service that Envoy asks.
 //   - [github.com/weir-go/weir/store] with [github.com/weir-go/weir/store/weirredis] or
 //     [github.com/weir-go/weir/store/weirpostgres]: the same limits across machines.
 //   - [github.com/weir-go/weir/registry] and [github.com/weir-go/weir/reload]: pipelines by name, from a configuration

@@ -129,3 +129,31 @@ func TestBucket_Size(t *testing.T) {
 	assert.Equal(t, n, p.Len())
 	assert.NoError(t, p.Close())
 }
+
+func TestCharge_Allocations(t *testing.T) {
+	shared := newPartitioned(t, TokenBucketFactory[string](plentyTokens), PartitionedOptions{MaxPartitions: 10})
+	windows := newPartitioned(t, SlidingWindowFactory[string](plentySliding), PartitionedOptions{MaxPartitions: 10})
+	for name, charge := range map[string]func(n int) (Level, error){
+		"TokenBucket":            chargeOf(weir.Must(NewTokenBucket(plentyTokens))),
+		"FixedWindow":            chargeOf(weir.Must(NewFixedWindow(plentyFixed))),
+		"SlidingWindow":          chargeOf(weir.Must(NewSlidingWindow(plentySliding))),
+		"Unlimited":              chargeOf(NewUnlimited()),
+		"Chained":                chargeOf(weir.Must(Chain(NewUnlimited(), weir.Must(NewTokenBucket(plentyTokens))))),
+		"TokenBucket of a key":   func(n int) (Level, error) { return shared.Charge(t.Context(), "key", n) },
+		"SlidingWindow of a key": func(n int) (Level, error) { return windows.Charge(t.Context(), "key", n) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			assertAllocs(t, 0, func() {
+				for _, n := range []int{3, 0, -2} {
+					if _, err := charge(n); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+func chargeOf(c Charger) func(n int) (Level, error) {
+	return func(n int) (Level, error) { return c.Charge(context.Background(), n) }
+}

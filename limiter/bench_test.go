@@ -42,6 +42,26 @@ func BenchmarkTryAcquire(b *testing.B) {
 	}
 }
 
+func BenchmarkCharge(b *testing.B) {
+	for name, l := range map[string]Charger{
+		"TokenBucket":   weir.Must(NewTokenBucket(plentyTokens)),
+		"FixedWindow":   weir.Must(NewFixedWindow(plentyFixed)),
+		"SlidingWindow": weir.Must(NewSlidingWindow(plentySliding)),
+		"Unlimited":     NewUnlimited(),
+	} {
+		for _, n := range []int{1, 0} {
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := l.Charge(context.Background(), n); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
 func tryAcquire(b *testing.B, l Limiter) {
 	ctx := context.Background()
 	b.ReportAllocs()

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 func bucketOf(t *testing.T, o TokenBucketOptions) func() *TokenBucket {
@@ -190,4 +192,21 @@ func TestBucketFamily_GridBeginsWithFirstCall(t *testing.T) {
 	require.NoError(t, l.(*FixedWindow).Close())
 	_, err = l.TryAcquire(t.Context(), 1)
 	require.ErrorIs(t, err, ErrClosed)
+}
+
+// A bucket of a key that has a state of its own gets new limits also if the new period is so short that a line fills it
+// at once, so that it shares a state again.
+func TestTokenBucket_ReconfigureThatFillsTheBucketOfAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: 5, ReplenishmentPeriod: time.Second}
+		b := weir.Must(TokenBucketFactory[string](o)("key")).(*TokenBucket)
+		lease := take(t, b, 2)
+		take(t, b, 1)
+		lease.Refund() // now it has a state of its own
+		time.Sleep(500 * time.Millisecond)
+		o.TokenLimit, o.ReplenishmentPeriod = 7, 100*time.Millisecond
+		require.NoError(t, b.Reconfigure(o))
+		assert.Equal(t, o, b.Options())
+		assert.EqualValues(t, 7, b.Statistics().AvailablePermits)
+	})
 }

@@ -400,3 +400,25 @@ func ExampleWait() {
 	fmt.Println(done.Load(), "jobs done")
 	// Output: 20 jobs done
 }
+
+// A request is admitted by an estimate, and what it has cost becomes known later, when there is no lease to adjust.
+func ExampleCharger() {
+	tokens := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1000, Window: time.Minute}))
+	defer tokens.Close()
+	ctx := context.Background()
+	lease, _ := tokens.TryAcquire(ctx, 100)
+	fmt.Println("admitted:", lease.Acquired())
+
+	level, _ := tokens.Charge(ctx, 1100) // the work took 1200
+	fmt.Println("remaining:", level.Remaining)
+	lease, _ = tokens.TryAcquire(ctx, 1)
+	fmt.Println("admitted:", lease.Acquired())
+
+	level, _ = tokens.Charge(ctx, -500) // 500 of them were charged by mistake
+	fmt.Println("remaining:", level.Remaining)
+	// Output:
+	// admitted: true
+	// remaining: -200
+	// admitted: false
+	// remaining: 300
+}

@@ -46,7 +46,7 @@ func (g *grantLedger) release(n int) {
 	}
 }
 
-// grant notes permits that were granted or, below 0, given back by a Charge. Those that a Charge takes are not noted.
+// grant notes permits that were granted or, below 0, given back by a Charge. What a Charge takes is not noted.
 func (g *grantLedger) grant(at time.Duration, n int) {
 	g.held += n
 	if every := g.limits.Step(g.kind); every > 0 && n != 0 {

@@ -27,8 +27,9 @@ type Partition[K comparable] struct {
 	Key K
 	// New makes the limiter of the partition. It must return a new one in each call, and the limiter is closed when the
 	// partition is forgotten. New is called when the key has no partition, once for all concurrent callers, and also by
-	// Peek of such a key, which closes the limiter at once. No lock that another key needs is held meanwhile. New must
-	// not ask the same PartitionedLimiter for the same key: that call would wait for this one until its context ends.
+	// Peek and by Charge of 0 or less for such a key, which close the limiter at once. No lock that another key needs is
+	// held meanwhile. New must not ask the same PartitionedLimiter for the same key: that call would wait for this one
+	// until its context ends.
 	New Factory[K]
 }
 

@@ -55,7 +55,8 @@ func NewKinds() *Kinds { return &Kinds{} }
 // In a file, a field has the name in its yaml tag. If it has no yaml tag, the json tag has the name. A field without
 // either has its Go name in snake case. A field is required unless the tag has omitempty. The tag "-" keeps a field out
 // of files. Durations, numbers, texts, booleans, types with UnmarshalText, and structs, slices and maps of these can be
-// decoded. The tag `reload:"off"` lets a field take "off" for -1. If O or *O has a method Validate() error, it is
+// decoded; a struct can contain itself, as in a tree. A field of the type any, or a slice or map of any, takes whatever
+// the file has, as encoding/json decodes it. The tag `reload:"off"` lets a field take "off" for -1. If O or *O has a method Validate() error, it is
 // called with the decoded options; so is the method of a struct in O. Each problem of a [weir.OptionsError] is reported
 // where its field is written, any other error at the options.
 //

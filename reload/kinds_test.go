@@ -143,7 +143,7 @@ func TestKinds_InvalidRegistrations(t *testing.T) {
 	reload.RegisterStrategy[shedding](k, "nothing", nil)
 	reload.RegisterStrategy(k, "number", func(*registry.Builder, int) (pipeline.Strategy, error) { return nil, nil })
 	reload.RegisterStrategy(k, "untagged", func(*registry.Builder, struct{ F func() }) (pipeline.Strategy, error) { return nil, nil })
-	reload.RegisterStrategy(k, "endless", func(*registry.Builder, endless) (pipeline.Strategy, error) { return nil, nil })
+	reload.RegisterStrategy(k, "endless", func(*registry.Builder, struct{ Again endless }) (pipeline.Strategy, error) { return nil, nil })
 	reload.RegisterStrategy(k, "byNumber", func(*registry.Builder, struct{ M map[int]int }) (pipeline.Strategy, error) { return nil, nil })
 	reload.RegisterLimiter(k, "shadow", func(*registry.Builder, string, remote) (limiter.Limiter, error) { return nil, nil })
 	k.RegisterKey("", clientIP)
@@ -206,7 +206,7 @@ func TestParse_ValidatePanics(t *testing.T) {
 	assert.EqualError(t, err, "f:1:39: pipelines.a.strategies[0].fragile: Size makes 2, must not")
 }
 
-type endless struct{ Again *endless }
+type endless []endless
 
 func TestKinds_AcceptUnknown(t *testing.T) {
 	k := reload.NewKinds()

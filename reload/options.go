@@ -28,6 +28,12 @@ type Options struct {
 	// Settle is the time between two reads that must agree before their content is loaded, so that a file that is
 	// being written is not loaded; 0 means 200 ms. The first load takes that long, too.
 	Settle time.Duration
+	// Read returns the content to load, in place of that of the file at path, which then is only a name in messages and in
+	// [Status]. It is for content that is made of several files, or of files in another format. Read is called for each
+	// look, from one goroutine at a time, and must return the same content as long as nothing has changed. Its error keeps
+	// what is in force, as wrong content does; a [*FileError] says where in the files the reason is. A panic is recovered
+	// and becomes an error. If nil, the file at path is read.
+	Read func() ([]byte, error)
 	// AllowMissing reports whether Start succeeds if the file does not exist. Its pipelines are defined as soon as it
 	// exists. If false, Start returns an error.
 	AllowMissing bool

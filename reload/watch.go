@@ -138,6 +138,7 @@ func (w *Watcher) begin(ctx context.Context, hangup <-chan os.Signal) error {
 	var err error
 	w.file, err = filewatch.New(filewatch.Options{
 		Path:     w.path,
+		Read:     w.options.Read,
 		Interval: cmp.Or(w.options.Interval, defaultInterval),
 		Settle:   cmp.Or(w.options.Settle, defaultSettle),
 		Load:     w.load,

@@ -10,8 +10,6 @@ import (
 	"runtime/debug"
 	"syscall"
 
-	"github.com/weir-go/weir/reload"
-
 	"github.com/weir-go/weir/cmd/weir/internal/gateway"
 )
 
@@ -48,15 +46,7 @@ func (c *command) gateway(args []string) int {
 	o.Stdout, o.Stderr, o.Stop = c.stdout, c.stderr, stop
 	err := gateway.Run(context.Background(), o)
 	signal.Stop(stop) // before complain, which waits for the standard error
-	if err == nil {
-		return exitOK
-	}
-	if _, ok := errors.AsType[*reload.FileError](err); ok {
-		c.complain("%v\n", err)
-		return exitInvalid
-	}
-	c.complain("weir gateway: %v\n", err)
-	return exitError
+	return c.ended("weir gateway", err)
 }
 
 // version prints the version of the program.

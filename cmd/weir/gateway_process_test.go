@@ -27,11 +27,13 @@ const asProgram = "WEIR_TEST_AS_PROGRAM"
 // patience is how long a test waits for what must happen.
 const patience = 20 * time.Second
 
-// A process is a running weir gateway.
+// A process is a running server of weir.
 type process struct {
 	t             *testing.T
+	ready         string // the line of the log that says that it is
 	file          string // its configuration
 	listen, admin string // addresses
+	http          string // of weir rls
 	cmd           *exec.Cmd
 	ended         chan error
 
@@ -40,12 +42,19 @@ type process struct {
 	requests bytes.Buffer // stdout
 }
 
-// startGateway starts weir gateway with a configuration and waits until it is ready. It ends with the test.
+// startGateway starts weir gateway with a configuration.
 func startGateway(t *testing.T, config string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, file: filepath.Join(t.TempDir(), "weir.yaml"), ended: make(chan error, 1)}
+	p := &process{t: t, ready: "the gateway is ready", file: filepath.Join(t.TempDir(), "weir.yaml")}
 	p.write(config)
-	args = append([]string{"gateway", "-config", p.file, "-listen", "127.0.0.1:0", "-admin", "127.0.0.1:0"}, args...)
+	return p.start(append([]string{"gateway", "-config", p.file, "-listen", "127.0.0.1:0", "-admin", "127.0.0.1:0"}, args...)...)
+}
+
+// start starts weir and waits until it is ready. It ends with the test.
+func (p *process) start(args ...string) *process {
+	t := p.t
+	t.Helper()
+	p.ended = make(chan error, 1)
 	p.cmd = exec.Command(os.Args[0], args...)
 	p.cmd.Env = append(os.Environ(), asProgram+"=1")
 	p.cmd.Stdout = &lockedWriter{p: p, to: &p.requests}
@@ -56,7 +65,7 @@ func startGateway(t *testing.T, config string, args ...string) *process {
 		_ = p.cmd.Process.Kill()
 		<-p.ended
 		if t.Failed() {
-			t.Logf("the log of weir gateway:\n%s", p.logged())
+			t.Logf("the log of weir:\n%s", p.logged())
 		}
 	})
 	ready := make(chan struct{})
@@ -66,7 +75,7 @@ func startGateway(t *testing.T, config string, args ...string) *process {
 			p.line(lines.Bytes(), ready)
 		}
 		if err := lines.Err(); err != nil && !errors.Is(err, os.ErrClosed) {
-			t.Errorf("the log of weir gateway: %v", err)
+			t.Errorf("the log of weir: %v", err)
 		}
 		p.ended <- p.cmd.Wait()
 		close(p.ended)
@@ -74,9 +83,9 @@ func startGateway(t *testing.T, config string, args ...string) *process {
 	select {
 	case <-ready:
 	case <-p.ended:
-		require.Fail(t, "weir gateway has ended", p.logged())
+		require.Fail(t, "weir has ended", p.logged())
 	case <-time.After(patience):
-		require.Fail(t, "weir gateway is not ready", p.logged())
+		require.Fail(t, "weir is not ready", p.logged())
 	}
 	return p
 }
@@ -94,14 +103,14 @@ func (w *lockedWriter) Write(b []byte) (int, error) {
 
 // line takes a line of the log.
 func (p *process) line(line []byte, ready chan struct{}) {
-	var l struct{ Msg, Listen, Admin string }
+	var l struct{ Msg, Listen, Admin, HTTP string }
 	_ = json.Unmarshal(line, &l)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.log.Write(line)
 	p.log.WriteByte('\n')
-	if l.Msg == "the gateway is ready" {
-		p.listen, p.admin = l.Listen, strings.TrimPrefix(l.Admin, "http://")
+	if l.Msg == p.ready {
+		p.listen, p.admin, p.http = l.Listen, strings.TrimPrefix(l.Admin, "http://"), l.HTTP
 		close(ready)
 	}
 }
@@ -144,7 +153,7 @@ func (p *process) exit() int {
 	select {
 	case <-p.ended:
 	case <-time.After(patience):
-		require.Fail(p.t, "weir gateway has not ended", p.logged())
+		require.Fail(p.t, "weir has not ended", p.logged())
 	}
 	return p.cmd.ProcessState.ExitCode()
 }

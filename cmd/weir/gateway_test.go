@@ -141,6 +141,11 @@ func TestSchema_Files(t *testing.T) {
 		return schema.Validate(instance)
 	}
 	require.NoError(t, check(read(t, gatewayFile)))
+	require.NoError(t, check(read(t, rlsFile)))
+	require.NoError(t, check(smallRLS("  listen: ':1'")))
+	for what, by := range map[string]string{"unit: hour": "unit: fortnight", "domain: edge": "domian: edge", "{key: all,": "{kye: all,"} {
+		require.Error(t, check(strings.Replace(smallRLS("  listen: ':1'"), what, by, 1)), by)
+	}
 	require.NoError(t, check(smallGateway))
 	for what, by := range map[string]string{
 		"upstream: u":               "upstraem: u",

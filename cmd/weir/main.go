@@ -1,24 +1,28 @@
 // Weir checks and explains configuration files of package reload, and runs a gateway by one.
 //
 //	weir gateway -config FILE        # a reverse proxy with the limits and pipelines of FILE
-//	weir ready [ADDRESS]             # whether the gateway with that admin address can take requests
+//	weir rls -config FILE            # a rate limit service for Envoy with the limits of FILE
+//	weir rls -ratelimit-config DIR   # the same with the files of envoyproxy/ratelimit
+//	weir ready [ADDRESS]             # whether the server with that admin address can take requests
 //	weir check FILE...               # all problems, with line and column
-//	weir explain FILE [PIPELINE...]  # each pipeline, and the gateway's part, in words
+//	weir explain FILE [PIPELINE...]  # each pipeline, and the parts for servers, in words
 //	weir explain -request 'GET /orders X-Api-Key=abc' FILE
 //	                                 # which way that request would go through the gateway
+//	weir explain -descriptor 'edge: path=/x' FILE
+//	                                 # which limit of the rate limit service is for that descriptor
 //	weir simulate [flags] FILE       # what FILE would do under a load, in virtual time
 //	weir schema                      # the JSON schema of the format, for editors
 //	weir schema -load                # the JSON schema of load files of weir simulate
 //	weir version                     # the version of the program
 //
 // A FILE of "-" is the standard input. Any other FILE must be a regular file, and not a pipe. The exit status is 0 if all
-// files are valid, 1 if a file is not, the gateway is not ready or an expectation of weir simulate is not met, and 2 if the
+// files are valid, 1 if a file is not, a server is not ready or an expectation of weir simulate is not met, and 2 if the
 // command line is wrong, a file cannot be read, or the output cannot be written.
 //
 // A program can register its own kinds and functions, which weir does not know. It accepts any name that is not spelled
 // much like a name that it knows. With -strict a file may name only weir's own kinds, and the names given by -key,
-// -handle, -permits, -fallback, -control, -error, -outcome, -behavior and -store. A file with the field gateway is for
-// weir itself, and is always checked like that.
+// -handle, -permits, -fallback, -control, -error, -outcome, -behavior and -store. A file with the field gateway or rls is
+// for weir itself, and is always checked like that.
 package main
 
 import (
@@ -32,6 +36,7 @@ import (
 
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/plan"
 	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
+	"github.com/weir-go/weir/cmd/weir/internal/rlsconfig"
 	"github.com/weir-go/weir/internal/regularfile"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/simulate"
@@ -40,7 +45,7 @@ import (
 // The exit statuses.
 const (
 	exitOK      = 0
-	exitInvalid = 1 // a file is not valid, the gateway is not ready, or an expectation is not met
+	exitInvalid = 1 // a file is not valid, a server is not ready, or an expectation is not met
 	exitError   = 2
 )
 
@@ -50,16 +55,21 @@ func main() {
 
 const usage = `usage:
   weir gateway -config FILE [flags]        a reverse proxy with the limits and pipelines of FILE
-  weir ready [ADDRESS]                     whether the gateway with that admin address can take requests
+  weir rls -config FILE [flags]            a rate limit service for Envoy with the limits of FILE
+  weir rls -ratelimit-config DIR [flags]   the same with the files of envoyproxy/ratelimit
+  weir ready [ADDRESS]                     whether the server with that admin address can take requests
   weir check [flags] FILE...               all problems, with line and column
-  weir explain [flags] FILE [PIPELINE...]  each pipeline, and the gateway's part, in words
+  weir explain [flags] FILE [PIPELINE...]  each pipeline, and the parts for servers, in words
   weir explain -request REQUEST FILE       which way a request would go through the gateway
+  weir explain -descriptor DESCRIPTOR FILE which limit of the rate limit service is for a descriptor
   weir simulate [flags] FILE               what FILE would do under a load; -h lists its flags
   weir schema [-load]                      the JSON schema of the format or of load files, for editors
   weir version                             the version of the program
 
 A FILE of "-" is the standard input. A REQUEST is
   ` + plan.Grammar + `
+and a DESCRIPTOR is
+  ` + rlsconfig.Grammar + `
 
 flags:
 `
@@ -68,6 +78,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	out := &output{to: stdout}
 	c := &command{stdin: stdin, stdout: out, stderr: stderr, kinds: reload.NewKinds()}
 	gatewayconfig.Register(c.kinds, gatewayconfig.Runtime{})
+	rlsconfig.Register(c.kinds, rlsconfig.Runtime{})
 	status := c.run(args)
 	if out.err != nil {
 		c.complain("weir: %v\n", out.err)
@@ -104,6 +115,8 @@ func (c *command) run(args []string) int {
 		return c.withFlags(name, args, 0, c.schema)
 	case "gateway":
 		return c.gateway(args)
+	case "rls":
+		return c.rls(args)
 	case "simulate":
 		return c.simulate(args)
 	case "ready":
@@ -116,7 +129,7 @@ func (c *command) run(args []string) int {
 	case "":
 		c.help(c.flags(name), c.stderr)
 	default:
-		c.complain("weir: unknown command %q, must be gateway, ready, check, explain, simulate, schema or version\n", name)
+		c.complain("weir: unknown command %q, must be gateway, rls, ready, check, explain, simulate, schema or version\n", name)
 	}
 	return exitError
 }
@@ -128,6 +141,7 @@ type command struct {
 	kinds          *reload.Kinds
 	strict         bool
 	request        *string // explain this request; nil: explain the file
+	descriptor     *string // explain this descriptor; nil: explain the file
 	loadSchema     bool    // the schema of load files
 }
 
@@ -139,6 +153,10 @@ func (c *command) flags(name string) *flag.FlagSet {
 	if name != "check" && name != "schema" {
 		f.Func("request", "with explain: the `request` to explain", func(text string) error {
 			c.request = &text
+			return nil
+		})
+		f.Func("descriptor", "with explain: the `descriptor` to explain", func(text string) error {
+			c.descriptor = &text
 			return nil
 		})
 	}
@@ -208,7 +226,7 @@ func (c *command) check(files []string) int {
 		f, problem := c.parse(name)
 		if problem == exitOK {
 			say(c.stdout, "%s: ok: %s\n", name, summary(f))
-			for _, warning := range gatewayconfig.Warnings(f) {
+			for _, warning := range append(gatewayconfig.Warnings(f), rlsconfig.Warnings(f)...) {
 				c.complain("%s: warning: %s\n", name, warning)
 			}
 		}
@@ -226,6 +244,9 @@ func summary(f *reload.File) string {
 	if g, ok := reload.SectionOf[gatewayconfig.Gateway](f, gatewayconfig.Field); ok {
 		words += ", gateway with " + count(len(g.Routes), "route")
 	}
+	if r, ok := reload.SectionOf[rlsconfig.RLS](f, rlsconfig.Field); ok {
+		words += ", rls with " + count(r.Rules(), "limit")
+	}
 	return words
 }
 
@@ -241,8 +262,14 @@ func (c *command) explain(args []string) int {
 	if problem != exitOK {
 		return problem
 	}
-	if c.request != nil {
+	switch {
+	case c.request != nil && c.descriptor != nil:
+		c.complain("weir explain: there can be -request or -descriptor, not both\n")
+		return exitError
+	case c.request != nil:
 		return c.explainRequest(f, args[1:])
+	case c.descriptor != nil:
+		return c.explainDescriptor(f, args[1:])
 	}
 	if err := f.Explain(c.stdout, args[1:]...); err != nil {
 		c.complain("weir: %v\n", err)

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
 
 // readyTimeout is how long a gateway has to say whether it is ready.
@@ -16,7 +16,7 @@ const readyTimeout = 2 * time.Second
 // ready asks the gateway at an admin address whether it can take requests. It is for the health check of a container, which
 // has no other program to ask with.
 func (c *command) ready(args []string) int {
-	address := gatewayconfig.DefaultAdmin
+	address := fileconfig.DefaultAdmin
 	switch len(args) {
 	case 0:
 	case 1:
@@ -26,7 +26,7 @@ func (c *command) ready(args []string) int {
 		return exitError
 	}
 	if _, _, err := net.SplitHostPort(address); err != nil {
-		c.complain("weir ready: must be the admin address of a gateway, such as %s: %v\n", gatewayconfig.DefaultAdmin, err)
+		c.complain("weir ready: must be the admin address of a gateway, such as %s: %v\n", fileconfig.DefaultAdmin, err)
 		return exitError
 	}
 	status, body, err := fetch("http://" + address + "/ready")

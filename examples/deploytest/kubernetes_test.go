@@ -73,9 +73,29 @@ type containerSpec struct {
 	} `yaml:"volumeMounts"`
 }
 
-func readManifests(t *testing.T) map[string]manifest {
+// A server is a file of deploy/kubernetes, with what differs between the files.
+type server struct {
+	file   string
+	port   string // the name of the port of its clients
+	number int
+	listen string
+}
+
+var servers = []server{
+	{"gateway.yaml", "http", 8080, ":8080"},
+	{"rls.yaml", "grpc-rls", 8081, "0.0.0.0:8081"},
+}
+
+// forEachServer runs f for each file of deploy/kubernetes.
+func forEachServer(t *testing.T, f func(t *testing.T, s server, all map[string]manifest)) {
+	for _, s := range servers {
+		t.Run(s.file, func(t *testing.T) { f(t, s, readManifests(t, s.file)) })
+	}
+}
+
+func readManifests(t *testing.T, file string) map[string]manifest {
 	t.Helper()
-	decoder := yaml.NewDecoder(bytes.NewReader(read(t, deploy+"/kubernetes/gateway.yaml")))
+	decoder := yaml.NewDecoder(bytes.NewReader(read(t, deploy+"/kubernetes/"+file)))
 	byKind := map[string]manifest{}
 	for {
 		var m manifest
@@ -89,12 +109,13 @@ func readManifests(t *testing.T) map[string]manifest {
 	}
 }
 
-func TestKubernetes_ObjectsFitTogether(t *testing.T) {
-	all := readManifests(t)
+func TestKubernetes_ObjectsFitTogether(t *testing.T) { forEachServer(t, objectsFitTogether) }
+
+func objectsFitTogether(t *testing.T, s server, all map[string]manifest) {
 	deployment := all["Deployment"]
 	pod := deployment.Spec.Template
 	require.Len(t, pod.Spec.Containers, 1)
-	gateway := pod.Spec.Containers[0]
+	container := pod.Spec.Containers[0]
 	selected := map[string]any{}
 	for k, v := range pod.Metadata.Labels {
 		selected[k] = v
@@ -106,34 +127,36 @@ func TestKubernetes_ObjectsFitTogether(t *testing.T) {
 	assert.Greater(t, deployment.Spec.Replicas, all["PodDisruptionBudget"].Spec.MaxUnavailable, "one pod always serves")
 
 	ports := map[string]int{}
-	for _, p := range gateway.Ports {
+	for _, p := range container.Ports {
 		ports[p.Name] = p.ContainerPort
 	}
-	assert.Equal(t, map[string]int{"http": 8080, "admin": 9900}, ports)
-	assert.Subset(t, gateway.Args, []string{"-listen", ":8080", "-admin", "0.0.0.0:9900"})
+	assert.Equal(t, map[string]int{s.port: s.number, "admin": 9900}, ports)
+	assert.Subset(t, container.Args, []string{"-listen", s.listen, "-admin", "0.0.0.0:9900"})
 	assert.Equal(t, "9900", pod.Metadata.Annotations["prometheus.io/port"])
 	require.Len(t, all["Service"].Spec.Ports, 1, "clients do not see the admin port")
-	assert.Equal(t, "http", all["Service"].Spec.Ports[0].TargetPort)
-	for path, p := range map[string]probe{"/ready": gateway.ReadinessProbe, "/live": gateway.LivenessProbe} {
+	assert.Equal(t, s.port, all["Service"].Spec.Ports[0].Name)
+	assert.Equal(t, s.port, all["Service"].Spec.Ports[0].TargetPort)
+	for path, p := range map[string]probe{"/ready": container.ReadinessProbe, "/live": container.LivenessProbe} {
 		assert.Equal(t, path, p.HTTPGet.Path)
 		assert.Equal(t, "admin", p.HTTPGet.Port)
 	}
-	assert.Equal(t, gateway.ReadinessProbe.HTTPGet, gateway.StartupProbe.HTTPGet)
+	assert.Equal(t, container.ReadinessProbe.HTTPGet, container.StartupProbe.HTTPGet)
 }
 
-func TestKubernetes_TheFileOfTheGatewayIsTheConfigMaps(t *testing.T) {
-	all := readManifests(t)
-	pod := all["Deployment"].Spec.Template.Spec
-	mount := pod.Containers[0].VolumeMounts[0]
-	assert.Equal(t, pod.Volumes[0].Name, mount.Name)
-	assert.Equal(t, all["ConfigMap"].Metadata.Name, pod.Volumes[0].ConfigMap.Name)
-	assert.Empty(t, mount.SubPath, "a file that is mounted by subPath is never updated")
-	for name := range all["ConfigMap"].Data {
-		assert.Subset(t, pod.Containers[0].Args, []string{"-config", mount.MountPath + "/" + name})
-	}
+func TestKubernetes_TheFileIsTheConfigMaps(t *testing.T) {
+	forEachServer(t, func(t *testing.T, _ server, all map[string]manifest) {
+		pod := all["Deployment"].Spec.Template.Spec
+		mount := pod.Containers[0].VolumeMounts[0]
+		assert.Equal(t, pod.Volumes[0].Name, mount.Name)
+		assert.Equal(t, all["ConfigMap"].Metadata.Name, pod.Volumes[0].ConfigMap.Name)
+		assert.Empty(t, mount.SubPath, "a file that is mounted by subPath is never updated")
+		for name := range all["ConfigMap"].Data {
+			assert.Subset(t, pod.Containers[0].Args, []string{"-config", mount.MountPath + "/" + name})
+		}
+	})
 }
 
-// The gateway accepts its file on Kubernetes and, as TestQueries does not, also as it stands in deploy/gateway.
+// weir accepts its files on Kubernetes and, as TestQueries does not, also as they stand in deploy/gateway.
 func TestGateway_AcceptsItsFiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds a program")
@@ -141,7 +164,8 @@ func TestGateway_AcceptsItsFiles(t *testing.T) {
 	weir := build(t, "./cmd/weir")
 	for name, text := range map[string][]byte{
 		"deploy/gateway/gateway.yaml":    read(t, deploy+"/gateway/gateway.yaml"),
-		"deploy/kubernetes/gateway.yaml": []byte(readManifests(t)["ConfigMap"].Data["gateway.yaml"]),
+		"deploy/kubernetes/gateway.yaml": []byte(readManifests(t, "gateway.yaml")["ConfigMap"].Data["gateway.yaml"]),
+		"deploy/kubernetes/rls.yaml":     []byte(readManifests(t, "rls.yaml")["ConfigMap"].Data["weir.yaml"]),
 	} {
 		cmd := exec.CommandContext(t.Context(), weir, "check", "-strict", "-")
 		cmd.Stdin = bytes.NewReader(text)
@@ -151,28 +175,33 @@ func TestGateway_AcceptsItsFiles(t *testing.T) {
 	}
 }
 
-// A pod that is told to end serves until it is out of the Service, and then has the time that the gateway takes at most.
+// A pod that is told to end serves until it is out of the Service, and then has the time that the server takes at most.
 func TestKubernetes_GraceIsLongEnough(t *testing.T) {
-	all := readManifests(t)
-	pod := all["Deployment"].Spec.Template.Spec
-	found := regexp.MustCompile(`shutdown_timeout: (\S+)`).FindStringSubmatch(all["ConfigMap"].Data["gateway.yaml"])
-	require.NotNil(t, found)
-	shutdown, err := time.ParseDuration(found[1])
-	require.NoError(t, err)
-	wait := time.Duration(pod.Containers[0].Lifecycle.PreStop.Sleep.Seconds) * time.Second
-	assert.Positive(t, wait)
-	assert.Greater(t, time.Duration(pod.Grace)*time.Second, wait+shutdown)
+	forEachServer(t, func(t *testing.T, _ server, all map[string]manifest) {
+		pod := all["Deployment"].Spec.Template.Spec
+		for _, file := range all["ConfigMap"].Data {
+			found := regexp.MustCompile(`shutdown_timeout: (\S+)`).FindStringSubmatch(file)
+			require.NotNil(t, found)
+			shutdown, err := time.ParseDuration(found[1])
+			require.NoError(t, err)
+			wait := time.Duration(pod.Containers[0].Lifecycle.PreStop.Sleep.Seconds) * time.Second
+			assert.Positive(t, wait)
+			assert.Greater(t, time.Duration(pod.Grace)*time.Second, wait+shutdown)
+		}
+	})
 }
 
 func TestKubernetes_RunsWithoutRights(t *testing.T) {
-	pod := readManifests(t)["Deployment"].Spec.Template.Spec
-	assert.Equal(t, true, pod.SecurityContext["runAsNonRoot"])
-	assert.Equal(t, map[string]any{"type": "RuntimeDefault"}, pod.SecurityContext["seccompProfile"])
-	assert.Equal(t, map[string]any{
-		"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": map[string]any{"drop": []any{"ALL"}},
-	}, pod.Containers[0].SecurityContext)
 	user := regexp.MustCompile(`(?m)^USER (\d+):\d+$`).FindStringSubmatch(string(read(t, deploy+"/Dockerfile")))
 	require.NotNil(t, user)
-	assert.EqualValues(t, 65532, pod.SecurityContext["runAsUser"])
 	assert.Equal(t, "65532", user[1])
+	forEachServer(t, func(t *testing.T, _ server, all map[string]manifest) {
+		pod := all["Deployment"].Spec.Template.Spec
+		assert.Equal(t, true, pod.SecurityContext["runAsNonRoot"])
+		assert.Equal(t, map[string]any{"type": "RuntimeDefault"}, pod.SecurityContext["seccompProfile"])
+		assert.Equal(t, map[string]any{
+			"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": map[string]any{"drop": []any{"ALL"}},
+		}, pod.Containers[0].SecurityContext)
+		assert.EqualValues(t, 65532, pod.SecurityContext["runAsUser"])
+	})
 }

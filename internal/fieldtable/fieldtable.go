@@ -74,7 +74,7 @@ func (w Words) Tables(d *Definition, path string) map[string]string {
 
 func (w Words) addTables(all map[string]string, d *Definition, path string) {
 	d = d.element()
-	if d.Type != "object" {
+	if d.Type != "object" || d.open() {
 		return
 	}
 	all[path] = w.Table(&Definition{Properties: d.Properties, Required: d.Required}, path)
@@ -92,6 +92,9 @@ func (d *Definition) names() []string {
 		slices.DeleteFunc(names, required),
 	)
 }
+
+// open reports whether anything can be in the mapping.
+func (d *Definition) open() bool { return string(d.Named) == "true" }
 
 // element returns what is in a list, or in a map by name, or d itself.
 func (d *Definition) element() *Definition {
@@ -116,7 +119,7 @@ func (w Words) form(d *Definition, path string) string {
 	for _, e := range d.Enum {
 		forms = append(forms, fmt.Sprintf("`%v`", e))
 	}
-	words, known := w[strings.TrimPrefix(d.Ref, "#/$defs/")]
+	words, known := w.of(d)
 	switch {
 	case len(forms) > 0:
 		return strings.Join(forms, " or ")
@@ -131,8 +134,17 @@ func (w Words) form(d *Definition, path string) string {
 	case d.Type == "string":
 		return "text"
 	default:
+		if words, known := w.of(d.element()); known && d.Items != nil {
+			return "list of " + words
+		}
 		return d.container(path)
 	}
+}
+
+// of returns the words for the definition that d refers to.
+func (w Words) of(d *Definition) (words string, known bool) {
+	words, known = w[strings.TrimPrefix(d.Ref, "#/$defs/")]
+	return words, known
 }
 
 // container is form for a list or a mapping.
@@ -141,6 +153,8 @@ func (d *Definition) container(path string) string {
 	mapping := "[mapping](#" + strings.ReplaceAll(path, ".", "") + ")"
 	several := strings.Replace(mapping, "mapping", "mappings", 1)
 	switch {
+	case d.open():
+		return "mapping"
 	case d.Items != nil && element.Type == "object" && path != "":
 		return "list of " + several
 	case d.Items != nil:

@@ -19,6 +19,8 @@ const schema = `{"$defs": {
 		"hosts": {"type": "object", "additionalProperties": {"type": "object", "properties": {"ratio": {"type": "number", "exclusiveMinimum": 0}}}},
 		"rules": {"type": "array", "items": {"type": "object"}},
 		"names": {"type": "array", "items": {"type": "string"}},
+		"trees": {"type": "array", "items": {"$ref": "#/$defs/tree"}},
+		"labels": {"type": "object", "additionalProperties": true, "description": "Whatever is written."},
 		"tls": {"type": "object", "additionalProperties": false, "properties": {"file": {"type": "string"}}}
 	}},
 	"plain": {"type": "object", "description": "Nothing to set."}
@@ -27,17 +29,19 @@ const schema = `{"$defs": {
 func TestWords(t *testing.T) {
 	defs, err := fieldtable.Definitions([]byte(schema))
 	require.NoError(t, err)
-	w := fieldtable.Words{"duration": "duration"}
+	w := fieldtable.Words{"duration": "duration", "tree": "trees"}
 	assert.Equal(t, map[string]string{
 		"server": "| field | value | |\n|---|---|---|\n" +
 			"| `to` | text | **Required.** Where. |\n" +
 			"| `hosts` | names and [mappings](#serverhosts) |  |\n" +
+			"| `labels` | mapping | Whatever is written. |\n" +
 			"| `mode` | `a` or `b` |  |\n" +
 			"| `names` | list |  |\n" +
 			"| `on` | `true` or `false` | Whether it runs. |\n" +
 			"| `rules` | list of [mappings](#serverrules) |  |\n" +
 			"| `size` | number from 1 to 9 or `off` |  |\n" +
 			"| `tls` | [mapping](#servertls) |  |\n" +
+			"| `trees` | list of trees |  |\n" +
 			"| `wait` | duration |  |\n",
 		"server.hosts": "| field | value | |\n|---|---|---|\n| `ratio` | number above 0 |  |\n",
 		"server.rules": "It has no fields: `{}`.\n",

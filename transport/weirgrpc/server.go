@@ -83,7 +83,7 @@ func NewLimits(o *LimitsOptions) (*Limits, error) {
 	}
 	l.options.Name = cmp.Or(l.options.Name, "grpc")
 	if l.options.Failed == nil {
-		l.options.Failed = failedByDefault
+		l.options.Failed = handlerFailedByDefault
 	}
 	l.admission = transport.NewLimits(l.options.Listener)
 
@@ -110,9 +110,9 @@ func NewLimits(o *LimitsOptions) (*Limits, error) {
 	return l, nil
 }
 
-// failedByDefault is the default of [LimitsOptions.Failed]: the codes that say that the server, not the client, has made
+// handlerFailedByDefault is the default of [LimitsOptions.Failed]: the codes that say that the server, not the client, has made
 // a mistake, as OpenTelemetry's semantic conventions have them.
-func failedByDefault(code codes.Code) bool {
+func handlerFailedByDefault(code codes.Code) bool {
 	switch code {
 	case codes.Unknown, codes.DeadlineExceeded, codes.Unimplemented, codes.Internal, codes.Unavailable, codes.DataLoss:
 		return true

@@ -2,8 +2,8 @@ package weirrls
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
-	"math"
 
 	"github.com/weir-go/weir/internal/validate"
 )
@@ -18,12 +18,13 @@ type Counters interface {
 // CountersOptions are the options of [NewCounters] and [NewSharedCounters]. The zero value has the defaults.
 type CountersOptions struct {
 	// MaxKeys bounds the counters of each unit in this process. The default is [DefaultMaxKeys]. A new key beyond the
-	// bound takes the place of the counter with the smallest sum, and begins with that sum. So no sum is ever too low,
-	// and one that is too high is so by at most the hits of the unit divided by MaxKeys. [NewSharedCounters] ignores it.
+	// bound takes the place of the counter with the smallest sum, and begins with that sum. So no sum is too low, and a
+	// flood of keys makes a sum too high by at most about the hits of the unit divided by MaxKeys. Spans that are no
+	// unit, which limits of requests can have, are bounded apart, by twice MaxKeys. [NewSharedCounters] ignores MaxKeys.
 	MaxKeys int
-	// Name is the beginning of the names of the limiters of [NewSharedCounters] in the store, such as weirrls/second. It
-	// has ASCII letters, digits and any of ._-/ only. The default is "weirrls".
-	// Programs with the same Name share the counters of equal domains and descriptors.
+	// Name is the beginning of the names of the limiters of [NewSharedCounters] in the store, such as weirrls/second.
+	// Programs with the same Name share the counters of equal domains and descriptors. It consists of ASCII letters,
+	// digits and the characters ._-/. The default is "weirrls".
 	Name string
 }
 
@@ -102,11 +103,6 @@ func unitAtLeast(seconds int64) Unit {
 
 // appendLength returns a copy of a key that differs for each length of a span.
 func appendLength(key []byte, seconds int64) []byte {
-	own := make([]byte, 0, len(key)+9)
-	own = append(own, key...)
-	own = append(own, 0)
-	for ; seconds > 0; seconds >>= 8 {
-		own = append(own, byte(seconds&math.MaxUint8))
-	}
-	return own
+	own := make([]byte, 0, len(key)+8)
+	return binary.LittleEndian.AppendUint64(append(own, key...), uint64(seconds)) //nolint:gosec // at least 1
 }

@@ -49,8 +49,8 @@ func TestCounters(t *testing.T) {
 			assert.EqualValues(t, 4, count(span, "a", -1))
 			assert.EqualValues(t, 0, count(span, "a", -9))
 			assert.EqualValues(t, 0, count(span, "c", -9))
-			assert.EqualValues(t, maxHits, count(span, "a", maxHits))
-			assert.EqualValues(t, maxHits+math.MaxUint32, count(span, "a", math.MaxUint32))
+			assert.Equal(t, int64(maxHits), count(span, "a", maxHits))
+			assert.Equal(t, int64(maxHits+math.MaxUint32), count(span, "a", math.MaxUint32))
 			next := Span{span.Begin + span.Seconds, span.Seconds}
 			if u > Minute {
 				continue

@@ -38,7 +38,7 @@ func (t *counterTable) count(span Span, key []byte, n int64) (sum int64) {
 	return t.shards[maphash.Bytes(t.seed, key)%uint64(len(t.shards))].count(span.Begin, key, n)
 }
 
-// A counterShard has the counters of some keys in two generations: those that were used in the unit that runs now, and
+// A counterShard has the counters of some keys in two generations: counters that were used in the unit that runs now, and
 // older ones, which are dropped when the next unit begins. If all spans are units, no older one is of use.
 //
 // A generation has at most max counters. Beyond that a new key gets the counter with the smallest sum, and goes on from

@@ -57,7 +57,10 @@ func TestExact_Hits(t *testing.T) {
 	}
 	assert.Equal(t, isOK, ask(t, s, giveBack(math.MaxUint64, describe("p", ""))).OverallCode)
 	assert.EqualValues(t, 5, p.remaining())
-	assert.Equal(t, isOver, ask(t, s, hits(math.MaxUint64, describe("p", ""))).OverallCode, "also while all are there")
+	r = ask(t, s, hits(math.MaxUint64, describe("p", "")))
+	assert.Equal(t, isOver, r.OverallCode, "also while all are there")
+	assert.Nil(t, r.Statuses[0].DurationUntilReset, "it can never be granted")
+	assert.Empty(t, r.ResponseHeadersToAdd)
 }
 
 func TestExact_GivenBackStaysSo(t *testing.T) {
@@ -198,11 +201,12 @@ func TestQuota(t *testing.T) {
 }
 
 func TestService_Quota(t *testing.T) {
-	s := newService(t, &ServiceOptions{Quota: true}, potRule("a", newPot(1)), potRule("b", newPot(2)))
+	s := newService(t, &ServiceOptions{Quota: true}, potRule("a", newPot(1)), potRule("b", newPot(2)), named("free", "", "free"))
 	assert.Equal(t, isOK, ask(t, s, describe("a", ""), describe("b", "")).OverallCode)
 	assert.Equal(t, isOK, ask(t, s, describe("a", ""), describe("none", "")).OverallCode, "a descriptor without a limit is not over")
 	assert.Equal(t, isOK, ask(t, s, describe("a", ""), describe("b", "")).OverallCode)
 	assert.Equal(t, isOver, ask(t, s, describe("a", ""), describe("b", "")).OverallCode)
+	assert.Equal(t, isOver, ask(t, s, describe("a", ""), describe("free", "")).OverallCode, "an unlimited descriptor does not count")
 }
 
 func TestReplaces(t *testing.T) {
@@ -220,7 +224,7 @@ func TestReplaces(t *testing.T) {
 	r = ask(t, s, describe("wide", ""), describe("narrow", ""), describe("vip", ""), describe("free", ""))
 	assert.Equal(t, []int64{5, 4}, []int64{wide.remaining(), narrow.remaining()})
 	for _, i := range []int{2, 3} {
-		assert.EqualValues(t, math.MaxUint32, r.Statuses[i].LimitRemaining)
+		assert.Equal(t, uint32(math.MaxUint32), r.Statuses[i].LimitRemaining)
 		assert.Nil(t, r.Statuses[i].CurrentLimit)
 	}
 }

@@ -34,9 +34,9 @@ type Descriptor struct {
 	Descriptors []Descriptor
 	// ShareThreshold makes all values that match a rule with a * share one counter.
 	ShareThreshold bool
-	// DetailedMetric and ValueToMetric put the values of a descriptor into the names of events and measurements: those
-	// of all its entries, or that of this one. A rule has up to 1000 such names at a time; the events of further values
-	// have the path of the rule, as have those of names of more than 256 bytes.
+	// DetailedMetric and ValueToMetric put the values of a descriptor into the names of its events and measurements, in
+	// place of [Limit.Name]: the values of all entries, or the value of this one. A rule has up to 1000 such names, of up to
+	// 256 bytes. Further values, which clients could make up, are reported under the path of the rule.
 	DetailedMetric, ValueToMetric bool
 	// Metadata is returned with the answer if the limit does not reject; see [ServiceOptions.DynamicMetadata]. Its values
 	// are those of JSON.
@@ -54,11 +54,13 @@ type Descriptor struct {
 //		PermitLimit: 10, Window: 5 * time.Minute, SegmentsPerWindow: 10,
 //	}), nil)
 //	…
-//	weirrls.Descriptor{Key: "client", Limit: &weirrls.Limit{Partitioned: slots}}
+//	weirrls.Descriptor{Key: "client", Limit: &weirrls.Limit{Partitioned: slots, OnOverrun: weirrls.OverrunDebt}}
 //
 // Envoy takes a slot when the request comes, and gives it back at the end by a second descriptor with apply_on_stream_done,
-// hits_addend 1 and is_negative_hits. The newest slot goes back first, so one that an Envoy never gives back, because
-// it has died, ends at its time.
+// hits_addend 1 and is_negative_hits. It does the second also after a rejection, so a rejected request must take a slot,
+// too: hence OverrunDebt. The window must be longer than requests take. The protocol does not say which slot goes back. It
+// is the oldest, so that the slots of running requests do not end: a slot that an Envoy never gives back, because it has
+// died, ends when requests of its client have paused for a window at the latest.
 type Limit struct {
 	// Name is the limit's name in answers, in events, and in Replaces of other limits. The default for events is the path
 	// of the rule, such as "tenant.path_/reports/*".

@@ -171,6 +171,10 @@ func (d *decoder) checkFunction(n *document.Node, what model.Purpose) {
 // decodeValue decodes n into v.
 func (d *decoder) decodeValue(n *document.Node, v reflect.Value, r model.Rule) {
 	t := v.Type()
+	if t == model.AnyType {
+		d.decodeAny(n, v)
+		return
+	}
 	kind := t.Kind()
 	if model.IsText(t) {
 		kind = reflect.String // decoded from one text
@@ -208,4 +212,28 @@ func (d *decoder) decodeValue(n *document.Node, v reflect.Value, r model.Rule) {
 			d.section.references = append(d.section.references, reference{n, r.Refers})
 		}
 	}
+}
+
+// decodeAny decodes whatever n has into v, as encoding/json does: numbers are float64.
+func (d *decoder) decodeAny(n *document.Node, v reflect.Value) {
+	switch n.Kind {
+	case document.Null: // v stays nil
+	case document.Mapping:
+		decodeAs[map[string]any](d, n, v)
+	case document.List:
+		decodeAs[[]any](d, n, v)
+	case document.Boolean:
+		decodeAs[bool](d, n, v)
+	case document.Integer, document.Decimal:
+		decodeAs[float64](d, n, v)
+	default:
+		decodeAs[string](d, n, v)
+	}
+}
+
+// decodeAs decodes n into a T, and sets v to it.
+func decodeAs[T any](d *decoder, n *document.Node, v reflect.Value) {
+	made := reflect.New(reflect.TypeFor[T]()).Elem()
+	d.decodeValue(n, made, model.Rule{})
+	v.Set(made)
 }

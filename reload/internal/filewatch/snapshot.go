@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"runtime/debug"
 	"time"
 
 	"github.com/weir-go/weir/internal/regularfile"
+	"github.com/weir-go/weir/registry"
 )
 
 // maxSize is the size of the largest file that is read. A decoder can have a lower bound, with a better error.
@@ -59,12 +61,29 @@ func (s snapshot) withoutContent() snapshot {
 // read reads the file. From an error of the operating system, it removes the path and the name of the system call, so
 // that a problem has the same text whether it was found when the file was opened or when it was read.
 func (w *Watcher) read() snapshot {
+	if w.options.Read != nil {
+		return w.readOther()
+	}
 	content, err := regularfile.Read(w.options.Path, maxSize)
 	if of, ok := errors.AsType[*fs.PathError](err); ok {
 		err = of.Err
 	}
 	if err != nil {
 		return w.unreadable(err)
+	}
+	return snapshot{sum: sha256.Sum256(content), content: content}
+}
+
+// readOther is read for content that is not that of one file.
+func (w *Watcher) readOther() (s snapshot) {
+	defer func() {
+		if p := recover(); p != nil {
+			s = snapshot{err: fmt.Errorf("reload: Read: %w", &registry.PanicError{Value: p, Stack: debug.Stack()})}
+		}
+	}()
+	content, err := w.options.Read()
+	if err != nil {
+		return snapshot{err: err}
 	}
 	return snapshot{sum: sha256.Sum256(content), content: content}
 }

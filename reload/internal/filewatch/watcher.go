@@ -8,11 +8,13 @@ import (
 	"time"
 )
 
-// Options are the options of a [Watcher]. All are required, except Signals.
+// Options are the options of a [Watcher]. All are required, except Read and Signals.
 type Options struct {
 	// Path is the file, or a symbolic link to it. A relative path is relative to the working directory at the time of
 	// [New].
 	Path string
+	// Read returns the content in place of the file at Path, if it is not nil. Its error is that of the Result.
+	Read func() ([]byte, error)
 	// Interval is the time between two polls. If it is -1, there are no polls: the file is only read by Reload and for
 	// a signal, and nothing is tried again.
 	Interval time.Duration

@@ -102,6 +102,8 @@ func snake(name string) string {
 }
 
 var (
+	// AnyType is the type of a value that can be whatever JSON has: nil, a bool, float64, string, []any or map[string]any.
+	AnyType = reflect.TypeFor[any]()
 	// DurationType is the type of [time.Duration].
 	DurationType    = reflect.TypeFor[time.Duration]()
 	unmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
@@ -126,10 +128,13 @@ type typeChecker struct {
 }
 
 func (c typeChecker) check(t reflect.Type) error {
-	if slices.Contains(c.inside, t) {
+	if i := slices.Index(c.inside, t); i >= 0 {
+		if slices.ContainsFunc(c.inside[i:], func(t reflect.Type) bool { return t.Kind() == reflect.Struct }) {
+			return nil // a struct can contain itself, as in a tree
+		}
 		return fmt.Errorf("%v contains itself", t)
 	}
-	if IsText(t) {
+	if t == AnyType || IsText(t) {
 		return nil
 	}
 	c.inside = append(slices.Clone(c.inside), t)
@@ -192,6 +197,24 @@ func elementOf(t reflect.Type) reflect.Type {
 		t = t.Elem()
 	}
 	return t
+}
+
+// Recursive reports whether values of the struct can contain values of the same struct.
+func Recursive(t reflect.Type) bool {
+	seen := make(map[reflect.Type]bool)
+	var reaches func(in reflect.Type) bool
+	reaches = func(in reflect.Type) bool {
+		in = elementOf(in)
+		if in == t {
+			return true
+		}
+		if in.Kind() != reflect.Struct || IsText(in) || seen[in] {
+			return false
+		}
+		seen[in] = true
+		return slices.ContainsFunc(FieldsOf(in), func(f Field) bool { return !f.Function && reaches(f.Type) })
+	}
+	return slices.ContainsFunc(FieldsOf(t), func(f Field) bool { return !f.Function && reaches(f.Type) })
 }
 
 // EnumOf returns the texts of an enum, in the order of their numbers. An enum is an unsigned number type with the

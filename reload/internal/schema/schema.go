@@ -14,11 +14,17 @@ import (
 
 type object = map[string]any
 
-type generator struct{ *model.Kinds }
+// A generator makes one schema.
+type generator struct {
+	*model.Kinds
+	// defs has the definitions of structs that contain themselves, and names their names.
+	defs  object
+	names map[reflect.Type]string
+}
 
 // Make returns the schema of files with those kinds.
 func Make(k *model.Kinds) ([]byte, error) {
-	g := generator{k}
+	g := generator{k, object{}, make(map[reflect.Type]string)}
 	s := object{
 		"$schema":     "https://json-schema.org/draft/2020-12/schema",
 		"$id":         "https://github.com/weir-go/weir/reload/schema.json",
@@ -50,6 +56,7 @@ func Make(k *model.Kinds) ([]byte, error) {
 		s["$defs"] = object{"duration": durationSchema}
 	}
 	g.addSections(s)
+	maps.Copy(s["$defs"].(object), g.defs)
 	text, err := json.MarshalIndent(s, "", "  ")
 	return append(text, '\n'), err
 }
@@ -63,7 +70,7 @@ func (g generator) addSections(file object) {
 			s["description"] = kind.Doc
 		}
 		properties(file)[name] = s
-		file["$defs"].(object)[definition] = structSchema(kind.Options)
+		file["$defs"].(object)[definition] = g.fieldsSchema(kind.Options)
 		if kind.Builds != nil && !g.OnlySections {
 			file["anyOf"] = append(file["anyOf"].([]any), object{"required": []string{name}})
 		}
@@ -98,7 +105,7 @@ func (g generator) definitions() object {
 		"limiter":  g.limiterSchema(),
 		"each":     mappingOfOneKind("limiter.", model.Partitionable),
 		"strategy": mappingOfOneKind("strategy.", g.StrategyNames()),
-		"budget":   structSchema(reflect.TypeFor[budget.Options]()),
+		"budget":   g.fieldsSchema(reflect.TypeFor[budget.Options]()),
 		"store":    g.optionsSchema(reflect.TypeFor[model.Store]()),
 		"pipeline": object{
 			"type": "object",
@@ -179,7 +186,7 @@ func properties(schema object) object { return schema["properties"].(object) }
 
 // optionsSchema is the schema of the options of a kind.
 func (g generator) optionsSchema(t reflect.Type) object {
-	s := structSchema(t)
+	s := g.fieldsSchema(t)
 	for _, f := range model.FieldsOf(t) {
 		if f.Purpose != "" {
 			g.withFunctions(properties(s)[f.Name].(object), f.Purpose)
@@ -213,14 +220,32 @@ func mappingOfKinds(prefix string, kinds []string) object {
 	return object{"type": "object", "properties": p, "additionalProperties": false}
 }
 
-func structSchema(t reflect.Type) object {
+// structSchema is the schema of a struct, or a reference to it if the struct contains itself.
+func (g generator) structSchema(t reflect.Type) object {
+	if !model.Recursive(t) {
+		return g.fieldsSchema(t)
+	}
+	name, known := g.names[t]
+	if !known {
+		name = "struct." + t.Name()
+		for g.defs[name] != nil { // of a type with the same name in another package
+			name += "_"
+		}
+		g.names[t], g.defs[name] = name, object{}
+		g.defs[name] = g.fieldsSchema(t)
+	}
+	return ref(name)
+}
+
+// fieldsSchema is the schema of the fields of a struct.
+func (g generator) fieldsSchema(t reflect.Type) object {
 	p := object{}
 	var required []string
 	for _, f := range model.FieldsOf(t) {
 		if f.Function {
 			continue
 		}
-		s := typeSchema(f.Type, f.Rule)
+		s := g.typeSchema(f.Type, f.Rule)
 		if doc := strings.TrimSpace(f.Doc + when(f.Fixed, " A change needs a restart.")); doc != "" {
 			s["description"] = doc
 		}
@@ -247,8 +272,8 @@ func when(condition bool, text string) string {
 }
 
 // typeSchema is the schema of the values of a type, with the words of the rule.
-func typeSchema(t reflect.Type, r model.Rule) object {
-	s := plainSchema(t, r)
+func (g generator) typeSchema(t reflect.Type, r model.Rule) object {
+	s := g.plainSchema(t, r)
 	if len(r.Words) == 0 {
 		return s
 	}
@@ -263,7 +288,7 @@ func typeSchema(t reflect.Type, r model.Rule) object {
 	return object{"anyOf": choice}
 }
 
-func plainSchema(t reflect.Type, r model.Rule) object {
+func (g generator) plainSchema(t reflect.Type, r model.Rule) object {
 	switch {
 	case model.IsText(t):
 		s := object{"type": "string"}
@@ -273,16 +298,21 @@ func plainSchema(t reflect.Type, r model.Rule) object {
 		return s
 	case t == model.DurationType:
 		return ref("duration")
+	case t == model.AnyType:
+		return object{}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return plainSchema(t.Elem(), r)
+		return g.plainSchema(t.Elem(), r)
 	case reflect.Struct:
-		return structSchema(t)
+		return g.structSchema(t)
 	case reflect.Slice:
-		return object{"type": "array", "items": typeSchema(t.Elem(), r)}
+		return object{"type": "array", "items": g.typeSchema(t.Elem(), r)}
 	case reflect.Map:
-		return object{"type": "object", "additionalProperties": typeSchema(t.Elem(), r)}
+		if t.Elem() == model.AnyType {
+			return object{"type": "object", "additionalProperties": true}
+		}
+		return object{"type": "object", "additionalProperties": g.typeSchema(t.Elem(), r)}
 	case reflect.String:
 		return object{"type": "string"}
 	case reflect.Bool:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
@@ -25,9 +24,9 @@ func (g *gateway) build(b *reload.SectionBuilder, c gatewayconfig.Gateway) error
 		Policies: make(map[string]proxy.Policy),
 		Log:      g.accessLog(c.AccessLog),
 	}
-	listener := g.listener
+	listener := g.Listener
 	if o.Log != nil {
-		listener = pipeline.Listeners(proxy.Recorder{}, g.listener)
+		listener = pipeline.Listeners(proxy.Recorder{}, g.Listener)
 	}
 	var err error
 	if o.Limits, err = c.NewLimits(b, listener); err != nil {
@@ -147,25 +146,13 @@ func (g *gateway) accessLog(c gatewayconfig.AccessLog) *accesslog.Log {
 	if c.Off {
 		return nil
 	}
-	to := g.options.Stdout
+	to := g.Stdout
 	if c.Output == gatewayconfig.Stderr {
-		to = g.options.Stderr
+		to = g.Stderr
 	}
-	o := accesslog.Options{Query: c.Query, Key: g.keyHash.Hash}
+	o := accesslog.Options{Query: c.Query, Key: g.KeyHash.Hash}
 	if c.Keys {
 		o.Key = func(key string) string { return key }
 	}
-	return accesslog.New(g.writer(to), o)
-}
-
-// writer returns the writer of an output.
-func (g *gateway) writer(to io.Writer) *accesslog.Writer {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	w := g.writers[to]
-	if w == nil {
-		w = accesslog.NewWriter(to)
-		g.writers[to] = w
-	}
-	return w
+	return accesslog.New(g.Writer(to), o)
 }

@@ -2,25 +2,20 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/proxy"
+	"github.com/weir-go/weir/cmd/weir/internal/process"
 )
 
 const (
-	// closeTimeout is how long closing what the process holds can take after the last request.
-	closeTimeout = 2 * time.Second
 	// cutOffTimeout is how long requests that are cut off have to return.
 	cutOffTimeout = time.Second
 	// lookAtRunning is the time between two looks whether connections that were taken over, such as WebSockets, have
 	// ended: the server does not know of them.
 	lookAtRunning = 10 * time.Millisecond
 )
-
-// errStopped is the error of a run that was told twice to stop.
-var errStopped = errors.New("stopped by a second signal before all requests had ended")
 
 // shutDown ends the run:
 //
@@ -31,27 +26,11 @@ var errStopped = errors.New("stopped by a second signal before all requests had 
 //
 // A second signal goes to 3 at once.
 func (g *gateway) shutDown(server *http.Server, handler *proxy.Handler, cutOff context.CancelCauseFunc) error {
-	g.draining.Store(true)
+	again, done := g.BeginStop()
+	defer done()
 	c := *g.inForce.Load()
-	g.logger.Info("the gateway stops", "running", handler.Running(), "delay", c.ShutdownDelay.String(), "timeout", c.ShutdownTimeout.String())
-	again := make(chan struct{})
-	done := make(chan struct{})
-	defer close(done)
-	go func() {
-		select {
-		case <-g.options.Stop:
-			close(again)
-		case <-done:
-		}
-	}()
-	if c.ShutdownDelay > 0 {
-		delay := time.NewTimer(c.ShutdownDelay)
-		defer delay.Stop()
-		select {
-		case <-delay.C:
-		case <-again:
-		}
-	}
+	g.Logger.Info("the gateway stops", "running", handler.Running(), "delay", c.ShutdownDelay.String(), "timeout", c.ShutdownTimeout.String())
+	process.Delay(c.ShutdownDelay, again)
 	ctx, cancel := context.WithTimeout(context.Background(), c.ShutdownTimeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { cutOff(proxy.ErrShutdown) })
@@ -60,7 +39,7 @@ func (g *gateway) shutDown(server *http.Server, handler *proxy.Handler, cutOff c
 		select {
 		case <-again:
 			cancel()
-		case <-done:
+		case <-ctx.Done():
 		}
 	}()
 	err := server.Shutdown(ctx)
@@ -68,10 +47,10 @@ func (g *gateway) shutDown(server *http.Server, handler *proxy.Handler, cutOff c
 		err = awaitNone(ctx, handler)
 	}
 	if err == nil {
-		g.logger.Info("the gateway has stopped")
+		g.Logger.Info("the gateway has stopped")
 		return nil
 	}
-	g.logger.Warn("requests that still run are cut off", "running", handler.Running())
+	g.Logger.Warn("requests that still run are cut off", "running", handler.Running())
 	cutOff(proxy.ErrShutdown)
 	late, cancelLate := context.WithTimeout(context.Background(), cutOffTimeout)
 	defer cancelLate()
@@ -80,7 +59,7 @@ func (g *gateway) shutDown(server *http.Server, handler *proxy.Handler, cutOff c
 	_ = server.Close()
 	select {
 	case <-again:
-		return errStopped
+		return process.ErrStopped
 	default:
 		return nil
 	}

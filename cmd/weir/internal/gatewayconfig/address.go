@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
 
 // An Address is the URL of an upstream server: scheme, host and port, and a path that stands before the path of each
@@ -40,7 +41,7 @@ func (a *Address) UnmarshalText(text []byte) error {
 		return errors.New(wanted + ", without a query or a fragment")
 	case u.Port() != "" && !validPort(u.Port()), strings.HasSuffix(u.Host, ":"):
 		return fmt.Errorf("%s: the port must be from 1 to 65535", wanted)
-	case strings.Contains(host, ":") && !isIPv6(host):
+	case strings.Contains(host, ":") && !fileconfig.IsIPv6(host):
 		return fmt.Errorf("%s: %q is no IPv6 address", wanted, host)
 	case hasDotSegment(u.Path):
 		return errors.New(wanted + ", without . or .. in the path")
@@ -71,11 +72,6 @@ func (a Address) Dial() string {
 func validPort(text string) bool {
 	n, err := strconv.ParseUint(text, 10, 16)
 	return err == nil && n > 0
-}
-
-func isIPv6(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.Is6()
 }
 
 func hasDotSegment(path string) bool {

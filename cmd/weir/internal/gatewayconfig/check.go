@@ -11,6 +11,8 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/transport/weirhttp"
+
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
 
 // Check compares g with the rest of its file: what the policies and routes name must be able to do what they need.
@@ -24,7 +26,7 @@ func (g Gateway) Check(f *reload.File) error {
 	needs := make(map[string][]string) // the wildcards that the key of each policy needs
 	for _, name := range slices.Sorted(maps.Keys(g.Policies)) {
 		limiter := g.Policies[name].Limiter
-		if kind := adapting(f, limiter); kind != "" {
+		if kind := fileconfig.Adapting(f, limiter); kind != "" {
 			p.Add(fmt.Sprintf("Policies[%s].Limiter", name), limiter,
 				"must not be or contain the kind %s, which learns from what it admits: put it into a rate_limiter of the route's pipeline", kind)
 		}
@@ -44,37 +46,9 @@ func (g Gateway) Check(f *reload.File) error {
 	return p.Err("gateway")
 }
 
-// members calls do with what the file says about the limiter and, if it is a chain, about those in it.
-func members(f *reload.File, name string, do func(reload.LimiterInfo)) {
-	seen := make(map[string]bool)
-	var visit func(name string)
-	visit = func(name string) {
-		info, ok := f.Limiter(name)
-		if !ok || seen[name] {
-			return
-		}
-		seen[name] = true
-		do(info)
-		for _, m := range info.Members {
-			visit(m)
-		}
-	}
-	visit(name)
-}
-
-// adapting returns the kind of the limiter, or of one in its chain, that learns from the outcomes of requests.
-func adapting(f *reload.File, name string) (kind string) {
-	members(f, name, func(info reload.LimiterInfo) {
-		if info.Kind == "adaptive" || info.Kind == "throttler" {
-			kind = info.Kind
-		}
-	})
-	return kind
-}
-
 // wildcards returns the names of the wildcards that are the key of the limiter, or of one in its chain.
 func (g Gateway) wildcards(f *reload.File, limiter string) (names []string) {
-	members(f, limiter, func(info reload.LimiterInfo) {
+	fileconfig.Members(f, limiter, func(info reload.LimiterInfo) {
 		if info.Key == "" {
 			return
 		}

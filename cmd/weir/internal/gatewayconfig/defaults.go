@@ -3,17 +3,17 @@ package gatewayconfig
 import (
 	"cmp"
 	"maps"
-	"net"
 	"slices"
 	"time"
 
 	"github.com/weir-go/weir/strategies/circuitbreaker"
+
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
 
 // The defaults of a gateway.
 const (
 	DefaultListen              = ":8080"
-	DefaultAdmin               = "127.0.0.1:9900"
 	DefaultClientAddressHeader = "X-Forwarded-For"
 	DefaultReadHeaderTimeout   = 10 * time.Second
 	DefaultIdleTimeout         = 2 * time.Minute
@@ -25,14 +25,11 @@ const (
 	DefaultIPv6Bits            = 64
 )
 
-// Off is what [Gateway.Admin] is if there is no admin listener.
-const Off = "off"
-
 // WithDefaults returns g with the value that applies in every field that a file can leave out. A timeout that is off is
 // 0, as package net/http has it. Maps and lists are copies.
 func (g Gateway) WithDefaults() Gateway {
 	g.Listen = cmp.Or(g.Listen, DefaultListen)
-	g.Admin = loopback(cmp.Or(g.Admin, DefaultAdmin))
+	g.Admin = fileconfig.Loopback(cmp.Or(g.Admin, fileconfig.DefaultAdmin))
 	g.ClientAddressHeader = cmp.Or(g.ClientAddressHeader, DefaultClientAddressHeader)
 	g.ReadHeaderTimeout = orOff(g.ReadHeaderTimeout, DefaultReadHeaderTimeout)
 	g.IdleTimeout = orOff(g.IdleTimeout, DefaultIdleTimeout)
@@ -61,11 +58,3 @@ func (g Gateway) WithDefaults() Gateway {
 
 // orOff returns d, or the default if d is 0, or 0 if d is -1, which stands for off.
 func orOff(d, byDefault time.Duration) time.Duration { return max(cmp.Or(d, byDefault), 0) }
-
-// loopback returns the address with a host: without one, the admin listener would be on all interfaces.
-func loopback(address string) string {
-	if host, port, err := net.SplitHostPort(address); err == nil && host == "" {
-		return net.JoinHostPort("127.0.0.1", port)
-	}
-	return address
-}

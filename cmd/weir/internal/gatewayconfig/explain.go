@@ -11,6 +11,8 @@ import (
 	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/transport/weirhttp"
+
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
 
 // Explain returns what the gateway does, in words, one line for each thing that has a name.
@@ -24,7 +26,7 @@ func (g Gateway) Explain(f *reload.File) string {
 		line("believes %s of %s", g.ClientAddressHeader, joinNetworks(g.TrustedProxies))
 	}
 	for _, name := range slices.Sorted(maps.Keys(g.Stores)) {
-		line("store %s: %s", name, g.Stores[name].words())
+		line("store %s: %s", name, g.Stores[name].Words())
 	}
 	for _, name := range slices.Sorted(maps.Keys(g.Keys)) {
 		line("key %s: %s", name, g.Keys[name].words())
@@ -86,7 +88,7 @@ func (o Policy) fields(info reload.LimiterInfo) string {
 	}
 	quota, window := o.QuotaOf(info)
 	if quota == 0 {
-		if quota, window = quotaOf(info.Options); window == 0 {
+		if quota, window = fileconfig.QuotaOf(info.Options); window == 0 {
 			return "" // weirhttp does not know it either
 		}
 	}
@@ -120,13 +122,6 @@ func (c JWTClaim) words() string {
 		by = "not verified"
 	}
 	return fmt.Sprintf("the claim %s of the token in %s, which is %s", c.Claim, cmp.Or(c.Header, DefaultTokenHeader), by)
-}
-
-func (s Store) words() string {
-	if s.Redis != "" {
-		return "Redis"
-	}
-	return "PostgreSQL"
 }
 
 func (u Upstream) words() string {

@@ -2,7 +2,6 @@ package gatewayconfig
 
 import (
 	"context"
-	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -11,6 +10,8 @@ import (
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/transport/weirhttp"
+
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
 
 // NewLimits returns the policies of g, which must have its defaults, with the limiters of the file. The listener gets
@@ -71,30 +72,7 @@ func (p Policy) QuotaOf(info reload.LimiterInfo) (quota int64, window time.Durat
 	if !info.Partitioned {
 		return 0, 0
 	}
-	return quotaOf(info.Options)
-}
-
-// quotaOf returns the quota that the options of a limiter are.
-func quotaOf(options any) (quota int64, window time.Duration) {
-	switch o := options.(type) {
-	case limiter.FixedWindowOptions:
-		return int64(o.PermitLimit), o.Window
-	case limiter.SlidingWindowOptions:
-		return int64(o.PermitLimit), o.Window
-	case limiter.ConcurrencyOptions:
-		return int64(o.PermitLimit), 0
-	case limiter.TokenBucketOptions:
-		if o.TokensPerPeriod < 1 {
-			return 0, 0 // Parse refuses it
-		}
-		periods := (o.TokenLimit-1)/o.TokensPerPeriod + 1 // until an empty bucket is full
-		if o.ReplenishmentPeriod > math.MaxInt64/time.Duration(periods) {
-			return int64(o.TokenLimit), math.MaxInt64
-		}
-		return int64(o.TokenLimit), time.Duration(periods) * o.ReplenishmentPeriod
-	default:
-		return 0, 0
-	}
+	return fileconfig.QuotaOf(info.Options)
 }
 
 // requests adapts a limiter that is partitioned by the context of a request to the request itself. Key functions find

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload"
@@ -69,7 +70,7 @@ func serve(t *testing.T, text string) *site {
 	k := reload.NewKinds()
 	gatewayconfig.Register(k, gatewayconfig.Runtime{
 		Pipelines: s.pipelines,
-		Store: func(name string, o gatewayconfig.Store) (*store.Store, error) {
+		Store: func(name string, o fileconfig.Store) (*store.Store, error) {
 			s.stores++
 			assert.Equal(t, "shared", name)
 			assert.Equal(t, "redis://127.0.0.1", o.Redis)

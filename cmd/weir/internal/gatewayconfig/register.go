@@ -7,6 +7,8 @@ import (
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/transport/weirhttp"
+
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
 
 // RetryableHandle is the name of [weirhttp.Retryable] in files: the handle of a retry in the pipeline of a route, so that
@@ -19,7 +21,7 @@ type Runtime struct {
 	// Store returns the store of that name. It is called for each limiter that has its state there, while pipelines are
 	// built. The Runtime opens a store once, and closes it after the registry: what a file says about stores cannot
 	// change while the program runs.
-	Store func(name string, s Store) (*store.Store, error)
+	Store func(name string, s fileconfig.Store) (*store.Store, error)
 	// Simulated reports whether nothing is served: files without the gateway's part are simulated, too.
 	Simulated bool
 	// Key returns what stands for the key of that name, whatever it is made of. If nil, it is the key of an HTTP request.

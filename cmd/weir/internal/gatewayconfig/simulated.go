@@ -13,6 +13,8 @@ import (
 	"github.com/weir-go/weir/simulate"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/strategies/ratelimit"
+
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
 
 // RoutePipelines returns the names that a simulation has for the routes of g: each is [PipelineName], a slash and the
@@ -30,7 +32,7 @@ func (g Gateway) RoutePipelines() (names []string) {
 func Simulated(s *simulate.Setup, name string) Runtime {
 	r := Runtime{
 		Simulated: true,
-		Store:     func(name string, _ Store) (*store.Store, error) { return s.Store(name), nil },
+		Store:     func(name string, _ fileconfig.Store) (*store.Store, error) { return s.Store(name), nil },
 		Key: func(name string) func(context.Context) string {
 			s.Assume(fmt.Sprintf("The key %q is the key of the request.", name))
 			return simulate.Key

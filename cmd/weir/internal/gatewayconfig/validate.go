@@ -3,33 +3,24 @@ package gatewayconfig
 import (
 	"fmt"
 	"maps"
-	"net"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/transport/weirhttp"
-)
 
-// unixPrefix begins an address to listen on that is the path of a socket.
-const unixPrefix = "unix:"
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
+)
 
 // Validate checks the fields of g that are not in a type with a Validate method of its own, and compares its parts with
 // each other.
 func (g Gateway) Validate() error {
 	var p validate.Problems
 	if g.Listen != "" {
-		checkListen(&p, "Listen", g.Listen)
+		fileconfig.CheckListen(&p, "Listen", g.Listen)
 	}
-	if g.Admin != "" && g.Admin != Off {
-		checkListen(&p, "Admin", g.Admin)
-		if strings.HasPrefix(g.Admin, unixPrefix) {
-			p.Add("Admin", g.Admin, "must be host:port, or off")
-		}
-	}
-	if full := g.WithDefaults(); full.Admin == full.Listen && !strings.HasSuffix(full.Listen, ":0") {
+	fileconfig.CheckAdmin(&p, "Admin", g.Admin)
+	if full := g.WithDefaults(); fileconfig.SameListener(full.Admin, full.Listen) {
 		p.Add("Admin", g.Admin, "must not be the address of {Listen}")
 	}
 	if g.TLS != nil && g.H2C {
@@ -72,38 +63,6 @@ func repeated(all []string) map[int]string {
 		seen[text] = true
 	}
 	return found
-}
-
-// checkListen checks an address to listen on.
-func checkListen(p *validate.Problems, path, address string) {
-	if socket, ok := strings.CutPrefix(address, unixPrefix); ok {
-		if socket == "" {
-			p.Add(path, address, "must have the path of a socket after unix:")
-		}
-		return
-	}
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		p.Add(path, address, "must be host:port, such as :8080, 127.0.0.1:8080 or [::1]:8080")
-		return
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || strconv.FormatUint(n, 10) != port {
-		p.Add(path, address, "must have a port from 0 to 65535")
-	}
-	if strings.Contains(host, ":") && !isIPv6(host) {
-		p.Add(path, address, "must have an IPv6 address in the brackets")
-	}
-}
-
-// Validate checks the file names.
-func (t TLS) Validate() error {
-	var p validate.Problems
-	for _, f := range []struct{ name, value string }{{"Certificate", t.Certificate}, {"Key", t.Key}} {
-		if f.value == "" {
-			p.Add(f.name, nil, "must not be empty")
-		}
-	}
-	return p.Err("gateway")
 }
 
 // Validate checks the addresses and what they need.
@@ -161,37 +120,4 @@ func (o Policy) Validate() error {
 		p.Add("MaxWait", nil, "must be left out with {Shadow}, which never waits")
 	}
 	return p.Err("gateway")
-}
-
-// Validate checks that the store is one, and what fits it.
-func (s Store) Validate() error {
-	var p validate.Problems
-	switch {
-	case s.Redis == "" && s.Postgres == "":
-		p.Add("", nil, "must have {Redis} or {Postgres}")
-	case s.Redis != "" && s.Postgres != "":
-		p.Add("", nil, "must have only one of {Redis} and {Postgres}")
-	case s.Redis != "":
-		checkStoreURL(&p, "Redis", s.Redis, "redis", "rediss", "unix")
-		for name, set := range map[string]bool{"Schema": s.Schema != "", "Migrate": s.Migrate} {
-			if set {
-				p.Add(name, nil, "must be left out: it is for {Postgres}")
-			}
-		}
-	default:
-		checkStoreURL(&p, "Postgres", s.Postgres, "postgres", "postgresql")
-		if s.Prefix != "" {
-			p.Add("Prefix", nil, "must be left out: it is for {Redis}")
-		}
-	}
-	p.NotNegative("CallTimeout", s.CallTimeout)
-	return p.Err("gateway")
-}
-
-// checkStoreURL checks the URL of a store. It can have a password, so messages do not show it.
-func checkStoreURL(p *validate.Problems, path, text string, schemes ...string) {
-	u, err := url.Parse(text)
-	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Host == "" && u.Path == "" {
-		p.Add(path, nil, "must be a URL that begins with %s://", strings.Join(schemes, ":// or "))
-	}
 }

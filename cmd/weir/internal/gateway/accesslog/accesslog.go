@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/http"
 	"time"
+
+	"github.com/weir-go/weir/cmd/weir/internal/logs"
 )
 
 // Options are what a [Log] writes.
@@ -22,7 +24,7 @@ type Log struct {
 }
 
 // New returns a Log. Several can have the same Writer.
-func New(w *Writer, o Options) *Log {
+func New(w *logs.Writer, o Options) *Log {
 	return &Log{options: o, handler: slog.NewJSONHandler(w, nil)}
 }
 

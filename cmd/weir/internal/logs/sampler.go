@@ -1,4 +1,5 @@
-package gateway
+// Package logs has the outputs of the logs of a server, which hold up nothing, and the sampling of events.
+package logs
 
 import (
 	"context"
@@ -16,21 +17,23 @@ import (
 // come with requests, and the metrics and the access log have all of them.
 const eventsPerSecond = 5
 
-// A sampler is the handler of the log of events. It drops lines of which there were too many in this second.
-type sampler struct {
+// A Sampler is the handler of the log of events. It drops lines of which there were too many in this second. Make one with
+// [NewSampler].
+type Sampler struct {
 	slog.Handler
 	perEvent *limiter.PartitionedLimiter[string, string] // by the name of the event
 }
 
-func newSampler(h slog.Handler) (*sampler, error) {
+// NewSampler returns a Sampler before h.
+func NewSampler(h slog.Handler) (*Sampler, error) {
 	perEvent, err := weirhttp.PerKey(limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{
 		PermitLimit: eventsPerSecond, Window: time.Second,
 	}), nil)
-	return &sampler{h, perEvent}, err
+	return &Sampler{h, perEvent}, err
 }
 
 // Handle implements [slog.Handler].
-func (s *sampler) Handle(ctx context.Context, r slog.Record) error {
+func (s *Sampler) Handle(ctx context.Context, r slog.Record) error {
 	event := ""
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key == "event.name" {
@@ -49,6 +52,12 @@ func (s *sampler) Handle(ctx context.Context, r slog.Record) error {
 	}
 	return s.Handler.Handle(ctx, r)
 }
+
+// Close releases what the Sampler holds.
+func (s *Sampler) Close() { _ = s.perEvent.Close() }
+
+// Locked returns an output that several logs can have.
+func Locked(to io.Writer) io.Writer { return &lockedWriter{to: to} }
 
 // A lockedWriter is an output of several logs.
 type lockedWriter struct {

@@ -1,4 +1,4 @@
-package accesslog
+package logs
 
 import (
 	"bytes"
@@ -95,6 +95,6 @@ func (w *Writer) Close(ctx context.Context) error {
 	case <-w.done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("the access log: %w", ctx.Err())
+		return fmt.Errorf("the log: %w", ctx.Err())
 	}
 }

@@ -1,8 +1,8 @@
-package gateway
+package process
 
 import (
-	"cmp"
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -11,40 +11,98 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
+	"github.com/weir-go/weir/dashboard"
+
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
+	"github.com/weir-go/weir/cmd/weir/internal/stores"
 )
 
-// listenAdmin opens the admin listener. Both results are nil if the file switches it off.
-func (g *gateway) listenAdmin(c gatewayconfig.Gateway, dashboard http.Handler) (*http.Server, net.Listener, error) {
-	address := cmp.Or(g.options.Admin, c.Admin)
-	if address == gatewayconfig.Off {
-		return nil, nil, nil
-	}
-	l, err := net.Listen("tcp", address)
+// AdminOptions are the options of [Process.ListenAdmin].
+type AdminOptions struct {
+	// Address is host:port, or [fileconfig.Off]. Flag is the value of the flag, if the address comes from it.
+	Address, Flag string
+	Dashboard     fileconfig.Dashboard
+	Pprof         bool
+	// RequireStores reports whether /ready fails while a store is unavailable.
+	RequireStores func() bool
+	// Check answers the dashboard's check of a request; nil: there is none.
+	Check func(r *http.Request) ([]dashboard.CheckResult, error)
+	// Client returns the address that a request of the dashboard comes from, as the trusted proxies tell it; nil: the
+	// address of its connection.
+	Client func(r *http.Request) string
+}
+
+// An Admin serves the admin pages.
+type Admin struct {
+	server    *http.Server
+	listener  net.Listener
+	dashboard *page
+}
+
+// ListenAdmin opens the admin listener. [Admin.Serve] serves on it.
+func (p *Process) ListenAdmin(o AdminOptions) (*Admin, error) {
+	d, err := p.newDashboard(o)
 	if err != nil {
-		return nil, nil, addressError("admin", g.options.Admin, err)
+		return nil, err
 	}
-	return &http.Server{
-		Handler:           g.adminHandler(c, dashboard),
+	a := &Admin{dashboard: d}
+	if o.Address == fileconfig.Off {
+		return a, nil
+	}
+	if a.listener, err = p.Listen("admin", o.Flag, o.Address); err != nil {
+		_ = d.Close()
+		return nil, err
+	}
+	a.server = &http.Server{
+		Handler:           p.adminHandler(o, d),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          g.serverLog(),
-	}, l, nil
+		ErrorLog:          p.ServerLog(),
+	}
+	return a, nil
+}
+
+// URL returns where the admin pages are; "" if they are off.
+func (a *Admin) URL() string {
+	if a.listener == nil {
+		return ""
+	}
+	return "http://" + a.listener.Addr().String()
+}
+
+// Serve serves until Close, and returns nil then. It returns at once if the admin pages are off.
+func (a *Admin) Serve() error {
+	if a.server == nil {
+		return nil
+	}
+	if err := a.server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Close ends the admin pages.
+func (a *Admin) Close() {
+	if a.server != nil {
+		_ = a.server.Close()
+		_ = a.listener.Close() // Serve may not have been called
+	}
+	_ = a.dashboard.Close()
 }
 
 // adminHandler returns what the admin listener serves.
-func (g *gateway) adminHandler(c gatewayconfig.Gateway, dashboard http.Handler) http.Handler {
+func (p *Process) adminHandler(o AdminOptions, dashboard http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /live", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte("ok\n"))
 	})
-	mux.HandleFunc("GET /ready", g.ready)
-	mux.Handle("GET /metrics", g.metrics.handler())
+	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) { p.ready(w, o.RequireStores()) })
+	mux.Handle("GET /metrics", p.metrics.handler())
 	mux.Handle("/", dashboard)
 	mux.Handle("/debug/", http.NotFoundHandler()) // the dashboard serves its pages under any prefix
-	if c.Pprof {
+	if o.Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -82,11 +140,11 @@ func isOwnHost(host, machine string) bool {
 
 // A readiness is the body of /ready.
 type readiness struct {
-	Ready       bool                   `json:"ready"`
-	Reason      string                 `json:"reason,omitempty"` // why not
-	Config      configStatus           `json:"config"`
-	Stores      map[string]storeStatus `json:"stores,omitempty"`
-	Certificate *certificateStatus     `json:"certificate,omitempty"`
+	Ready       bool                     `json:"ready"`
+	Reason      string                   `json:"reason,omitempty"` // why not
+	Config      configStatus             `json:"config"`
+	Stores      map[string]stores.Status `json:"stores,omitempty"`
+	Certificate *certificateStatus       `json:"certificate,omitempty"`
 }
 
 type configStatus struct {
@@ -101,21 +159,21 @@ type certificateStatus struct {
 	Error   string    `json:"error,omitempty"` // why the files, as they are now, are not in force
 }
 
-// ready says whether the gateway can take requests. A file or a certificate that is wrong, or a store that is away, is
-// told and fails nothing: the gateway goes on with what it has, and taking all instances out at once would help no one.
-func (g *gateway) ready(w http.ResponseWriter, _ *http.Request) {
-	status := g.watcher.Status()
+// ready says whether the server can take requests. A file or a certificate that is wrong, or a store that is away, is
+// told and fails nothing: the server goes on with what it has, and taking all instances out at once would help no one.
+func (p *Process) ready(w http.ResponseWriter, requireStores bool) {
+	status := p.Watcher.Status()
 	r := readiness{Ready: true, Config: configStatus{File: status.Path, Loaded: status.LastLoad, Error: errorText(status.Err)}}
 	var available bool
-	r.Stores, available = g.stores.status()
-	if g.pair != nil {
-		s := g.pair.Status()
+	r.Stores, available = p.Stores.Status()
+	if p.pair != nil {
+		s := p.pair.Status()
 		r.Certificate = &certificateStatus{Loaded: s.Loaded, Expires: s.Expires, Error: errorText(s.Err)}
 	}
 	switch {
-	case g.draining.Load():
-		r.Ready, r.Reason = false, "the gateway stops"
-	case !available && g.inForce.Load().Ready.RequireStores:
+	case p.draining.Load():
+		r.Ready, r.Reason = false, "the "+p.Name+" stops"
+	case !available && requireStores:
 		r.Ready, r.Reason = false, "a store is unavailable"
 	}
 	h := w.Header()

@@ -1,4 +1,5 @@
-package gateway
+// Package stores opens the stores that the limiters of a file name.
+package stores
 
 import (
 	"cmp"
@@ -22,12 +23,12 @@ import (
 	"github.com/weir-go/weir/store/weirredis"
 	"github.com/weir-go/weir/telemetry"
 
-	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
 
-// stores has the stores of the file that limiters use. A store is opened when the first limiter that names it is built.
+// Stores has the stores of a file that limiters use. A store is opened when the first limiter that names it is built.
 // Opening sends nothing, so a store that is away at the start keeps nothing from starting.
-type stores struct {
+type Stores struct {
 	telemetry *telemetry.Telemetry
 	events    *dashboard.Events
 	logger    *slog.Logger
@@ -48,14 +49,15 @@ type openStore struct {
 	migration error // why the tables are not there yet
 }
 
-func newStores(t *telemetry.Telemetry, events *dashboard.Events, logger *slog.Logger) *stores {
-	s := &stores{telemetry: t, events: events, logger: logger, open: make(map[string]*openStore)}
+// New returns Stores without a store.
+func New(t *telemetry.Telemetry, events *dashboard.Events, logger *slog.Logger) *Stores {
+	s := &Stores{telemetry: t, events: events, logger: logger, open: make(map[string]*openStore)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
 
-// get returns the store of that name. It is opened once: the file cannot change it while the program runs.
-func (s *stores) get(name string, c gatewayconfig.Store) (*store.Store, error) {
+// Get returns the store of that name. It is opened once: the file cannot change it while the program runs.
+func (s *Stores) Get(name string, c fileconfig.Store) (*store.Store, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o := s.open[name]; o != nil {
@@ -76,7 +78,7 @@ func (s *stores) get(name string, c gatewayconfig.Store) (*store.Store, error) {
 	return o.Store, nil
 }
 
-func (s *stores) connect(name string, c gatewayconfig.Store, options store.Options) (*openStore, error) {
+func (s *Stores) connect(name string, c fileconfig.Store, options store.Options) (*openStore, error) {
 	password := ""
 	if c.PasswordFile != "" {
 		content, err := os.ReadFile(c.PasswordFile)
@@ -91,7 +93,7 @@ func (s *stores) connect(name string, c gatewayconfig.Store, options store.Optio
 	return s.connectPostgres(name, c, password, options)
 }
 
-func connectRedis(c gatewayconfig.Store, password string, options store.Options) (*openStore, error) {
+func connectRedis(c fileconfig.Store, password string, options store.Options) (*openStore, error) {
 	o, err := redis.ParseURL(c.Redis)
 	if err != nil {
 		return nil, err
@@ -107,7 +109,7 @@ func connectRedis(c gatewayconfig.Store, password string, options store.Options)
 	return &openStore{Store: made, closers: []func(){func() { _ = client.Close() }}}, nil
 }
 
-func (s *stores) connectPostgres(name string, c gatewayconfig.Store, password string, options store.Options) (*openStore, error) {
+func (s *Stores) connectPostgres(name string, c fileconfig.Store, password string, options store.Options) (*openStore, error) {
 	o, err := pgxpool.ParseConfig(c.Postgres)
 	if err != nil {
 		return nil, err // pgx leaves out the password
@@ -134,7 +136,7 @@ func (s *stores) connectPostgres(name string, c gatewayconfig.Store, password st
 const migrateAgain = 2 * time.Second
 
 // migrate makes the tables, or tries again until the server is there.
-func (s *stores) migrate(name string, o *openStore, pool *pgxpool.Pool, schema string) {
+func (s *Stores) migrate(name string, o *openStore, pool *pgxpool.Pool, schema string) {
 	for {
 		ctx, cancel := context.WithTimeout(s.ctx, 30*time.Second)
 		err := weirpostgres.Migrate(ctx, pool, schema)
@@ -158,24 +160,24 @@ func (s *stores) migrate(name string, o *openStore, pool *pgxpool.Pool, schema s
 	}
 }
 
-// A storeStatus is what /ready tells of a store.
-type storeStatus struct {
+// A Status is what /ready tells of a store.
+type Status struct {
 	Available bool      `json:"available"`
 	Since     time.Time `json:"since,omitzero"` // since when it is not
 	Error     string    `json:"error,omitempty"`
 }
 
-// status returns the state of the stores by name, and whether all are available.
-func (s *stores) status() (all map[string]storeStatus, available bool) {
+// Status returns the state of the stores by name, and whether all are available.
+func (s *Stores) Status() (all map[string]Status, available bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all, available = make(map[string]storeStatus, len(s.open)), true
+	all, available = make(map[string]Status, len(s.open)), true
 	for name, o := range s.open {
 		h := o.Health()
 		o.mu.Lock()
 		err := cmp.Or(h.Err, o.migration)
 		o.mu.Unlock()
-		status := storeStatus{Available: err == nil}
+		status := Status{Available: err == nil}
 		if err != nil {
 			status.Error, status.Since, available = err.Error(), h.Since, false
 		}
@@ -184,8 +186,8 @@ func (s *stores) status() (all map[string]storeStatus, available bool) {
 	return all, available
 }
 
-// byName returns the stores, for the dashboard.
-func (s *stores) byName() map[string]*store.Store {
+// ByName returns the stores, for the dashboard.
+func (s *Stores) ByName() map[string]*store.Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := make(map[string]*store.Store, len(s.open))
@@ -195,8 +197,8 @@ func (s *stores) byName() map[string]*store.Store {
 	return all
 }
 
-// close closes all stores. The registry, whose limiters use them, is closed before.
-func (s *stores) close() {
+// Close closes all stores. The registry, whose limiters use them, is closed before.
+func (s *Stores) Close() {
 	s.cancel()
 	s.running.Wait()
 	s.mu.Lock()

@@ -1,0 +1,226 @@
+package ratelimitconfig
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	yamlv2 "go.yaml.in/yaml/v2"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/weir-go/weir/cmd/weir/internal/rlsconfig"
+)
+
+// The types of a file of the other server. It reads them by version 2 of the YAML package, and so does this package: what
+// a text such as "yes" or "0o10" is differs from version to version.
+type (
+	root struct {
+		Domain      string
+		Descriptors []descriptor
+	}
+	descriptor struct {
+		Key            string
+		Value          string
+		RateLimit      *rateLimit `yaml:"rate_limit"`
+		Descriptors    []descriptor
+		ShadowMode     bool `yaml:"shadow_mode"`
+		QuotaMode      bool `yaml:"quota_mode"`
+		DetailedMetric bool `yaml:"detailed_metric"`
+		ValueToMetric  bool `yaml:"value_to_metric"`
+		ShareThreshold bool `yaml:"share_threshold"`
+		Metadata       map[string]any
+	}
+	rateLimit struct {
+		RequestsPerUnit uint32 `yaml:"requests_per_unit"`
+		Unit            string
+		Unlimited       bool
+		Name            string
+		Replaces        []struct{ Name string }
+	}
+)
+
+// A loader loads files one after the other.
+type loader struct {
+	merge   bool // a domain can be in several files
+	domains []rlsconfig.Domain
+	seen    map[string]map[string]bool // the names of the outermost rules, by domain
+}
+
+// load adds what a file has. It returns a [*reload.FileError] with everything that the other server would refuse. Where it
+// stops at the first problem, load goes on.
+func (l *loader) load(f File) error {
+	p := &problems{file: f.Name}
+	places := placesOf(f.Content)
+	raw := map[any]any{}
+	if err := unmarshal(f.Content, &raw); err != nil {
+		p.addYAML(err)
+		return p.err()
+	}
+	checkKeys(p, places, raw)
+	if err := p.err(); err != nil {
+		return err
+	}
+	var r root
+	if err := unmarshal(f.Content, &r); err != nil {
+		p.addYAML(err)
+		return p.err()
+	}
+	l.add(p, places, r)
+	return p.err()
+}
+
+// unmarshal reads YAML. A panic of the YAML package is an error.
+func unmarshal(content []byte, to any) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("yaml: reading it panicked: %v", p)
+		}
+	}()
+	return yamlv2.Unmarshal(content, to)
+}
+
+// add adds the domain of a file.
+func (l *loader) add(p *problems, at place, r root) {
+	domain := at.get("domain")
+	if r.Domain == "" {
+		p.add(domain.line, domain.column, "domain", "must not be empty: it is the domain that Envoy's filter has")
+		return
+	}
+	i := slices.IndexFunc(l.domains, func(d rlsconfig.Domain) bool { return d.Domain == r.Domain })
+	switch {
+	case i >= 0 && !l.merge:
+		p.add(domain.line, domain.column, "domain", "is %q, as in another file: put both into one file, or use -merge-domains, as MERGE_DOMAIN_CONFIG of the other server", r.Domain)
+		return
+	case i < 0:
+		i = len(l.domains)
+		l.domains = append(l.domains, rlsconfig.Domain{Domain: r.Domain})
+		l.seen[r.Domain] = make(map[string]bool)
+	}
+	made := translateAll(p, at.get("descriptors"), "descriptors", r.Descriptors, l.seen[r.Domain])
+	l.domains[i].Descriptors = append(l.domains[i].Descriptors, made...)
+}
+
+// translateAll checks and translates the rules of a list. seen has the names of the rules before it.
+func translateAll(p *problems, at place, path string, all []descriptor, seen map[string]bool) []rlsconfig.Descriptor {
+	made := make([]rlsconfig.Descriptor, 0, len(all))
+	for i, d := range all {
+		here := at.item(i)
+		path := fmt.Sprintf("%s[%d]", path, i)
+		name := d.Key
+		if d.Value != "" {
+			name += "_" + d.Value
+		}
+		switch {
+		case d.Key == "":
+			p.add(here.line, here.column, path, "must have a key that is not empty")
+		case seen[name]:
+			key := here.get("key")
+			p.add(key.line, key.column, path+".key", "makes %q with its value, as another rule of this list does: each must be there once", name)
+		}
+		seen[name] = true
+		made = append(made, translate(p, here, path, d, name))
+	}
+	return made
+}
+
+// translate checks and translates a rule.
+func translate(p *problems, at place, path string, d descriptor, name string) rlsconfig.Descriptor {
+	made := rlsconfig.Descriptor{
+		Key: d.Key, Value: d.Value, ShadowMode: d.ShadowMode, QuotaMode: d.QuotaMode,
+		DetailedMetric: d.DetailedMetric, ValueToMetric: d.ValueToMetric, ShareThreshold: d.ShareThreshold,
+	}
+	if d.RateLimit != nil {
+		made.RateLimit = translateLimit(p, at.get("rate_limit"), path+".rate_limit", *d.RateLimit)
+	}
+	if d.ShareThreshold && !strings.Contains(name, "*") {
+		where := at.get("share_threshold")
+		p.add(where.line, where.column, path+".share_threshold", "must be left out: it is for a value with *")
+	}
+	made.Metadata = translateMetadata(p, at.get("metadata"), path+".metadata", d.Metadata)
+	made.Descriptors = translateAll(p, at.get("descriptors"), path+".descriptors", d.Descriptors, make(map[string]bool))
+	return made
+}
+
+// translateLimit checks and translates the limit of a rule.
+func translateLimit(p *problems, at place, path string, l rateLimit) *rlsconfig.RateLimit {
+	made := &rlsconfig.RateLimit{Unlimited: l.Unlimited, Name: l.Name}
+	unit, known := unitOf(l.Unit)
+	where := at.get("unit")
+	switch {
+	case l.Unlimited && known:
+		p.add(where.line, where.column, path+".unit", "must be left out with unlimited")
+	case !l.Unlimited && !known:
+		p.add(where.line, where.column, path+".unit", "must be one of second, minute, hour, day, week, month and year, got %.60q", l.Unit)
+	case !l.Unlimited:
+		made.RequestsPerUnit, made.Unit = &l.RequestsPerUnit, &unit
+	}
+	for i, r := range l.Replaces {
+		where, path := at.get("replaces").item(i), fmt.Sprintf("%s.replaces[%d].name", path, i)
+		switch r.Name {
+		case "":
+			p.add(where.line, where.column, path, "must not be empty")
+		case l.Name:
+			p.add(where.line, where.column, path, "must not be the name of the limit itself")
+		}
+		made.Replaces = append(made.Replaces, rlsconfig.Replaced{Name: r.Name})
+	}
+	return made
+}
+
+// unitOf returns the unit that a text stands for, in letters of any case.
+func unitOf(text string) (unit rlsconfig.Unit, known bool) {
+	for unit := range rlsconfig.Unit(math.MaxUint8) {
+		name, err := unit.MarshalText()
+		if err != nil {
+			break
+		}
+		if strings.ToUpper(text) == strings.ToUpper(string(name)) { //nolint:staticcheck // EqualFold takes more letters for the same
+			return unit, true
+		}
+	}
+	return 0, false
+}
+
+// translateMetadata returns metadata with the values that JSON has.
+func translateMetadata(p *problems, at place, path string, m map[string]any) map[string]any {
+	if len(m) == 0 {
+		return nil
+	}
+	plain, _ := withTextKeys(m).(map[string]any)
+	s, err := structpb.NewStruct(plain)
+	if err == nil {
+		_, err = s.MarshalJSON() // refuses NaN and infinity
+	}
+	if err != nil {
+		p.add(at.line, at.column, path, "must have only what JSON has: %v", err)
+		return nil
+	}
+	return s.AsMap()
+}
+
+// withTextKeys returns the value with texts as the keys of all mappings, as the other server makes them.
+func withTextKeys(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		made := make(map[string]any, len(v))
+		for key, value := range v {
+			made[key] = withTextKeys(value)
+		}
+		return made
+	case map[any]any:
+		made := make(map[string]any, len(v))
+		for key, value := range v {
+			made[fmt.Sprint(key)] = withTextKeys(value)
+		}
+		return made
+	case []any:
+		made := make([]any, len(v))
+		for i, value := range v {
+			made[i] = withTextKeys(value)
+		}
+		return made
+	default:
+		return v
+	}
+}

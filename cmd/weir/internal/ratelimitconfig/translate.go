@@ -1,0 +1,191 @@
+package ratelimitconfig
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/weir-go/weir/internal/regularfile"
+	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/store"
+
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
+	"github.com/weir-go/weir/cmd/weir/internal/rlsconfig"
+)
+
+// Options say what a file of weir is made of.
+type Options struct {
+	Dir          string         // the directory with the files of the other server
+	MergeDomains bool           // a domain can be in several of them
+	Mode         rlsconfig.Mode // of rate_limit; DefaultMode: that of the file Config, or exact
+	// Config is a file of weir with everything but the domains. Without one, the counters are in Redis, in Postgres or,
+	// if both are empty, in the process.
+	Config, Redis, Postgres string
+}
+
+// Name returns what messages call the file.
+func (o Options) Name() string {
+	if o.Config == "" {
+		return o.Dir
+	}
+	return o.Config + " with " + o.Dir
+}
+
+// storeName is the name of the only store of a file that is made without Config.
+const storeName = "counters"
+
+// Read returns the file of weir. It is for [reload.Options.Read]. Errors in a file are a [*reload.FileError], or several that
+// are joined.
+func (o Options) Read() ([]byte, error) {
+	domains, err := o.Domains()
+	if err != nil {
+		return nil, err
+	}
+	if o.Config == "" {
+		return o.alone(domains)
+	}
+	return o.within(domains)
+}
+
+// Domains returns what the files of the other server have.
+func (o Options) Domains() ([]rlsconfig.Domain, error) {
+	files, err := ReadFiles(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	l := &loader{merge: o.MergeDomains, seen: make(map[string]map[string]bool)}
+	var errs []error
+	for _, f := range files {
+		if err := l.load(f); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	switch len(errs) {
+	case 0:
+		return l.domains, nil
+	case 1:
+		return nil, errs[0]
+	default:
+		return nil, errors.Join(errs...)
+	}
+}
+
+// alone returns a file with the domains and the counters.
+func (o Options) alone(domains []rlsconfig.Domain) ([]byte, error) {
+	made := rlsconfig.RLS{Mode: o.mode(), Domains: domains}
+	s := fileconfig.Store{Redis: o.Redis, Postgres: o.Postgres, Migrate: o.Postgres != ""}
+	if o.Redis != "" || o.Postgres != "" {
+		made.Stores = map[string]fileconfig.Store{storeName: s}
+		made.Counters = rlsconfig.Counters{Store: storeName, Outage: store.FailOpen} // as Envoy does when the other server fails
+	}
+	return dump(struct {
+		RLS rlsconfig.RLS `yaml:"rls"`
+	}{made})
+}
+
+func (o Options) mode() rlsconfig.Mode {
+	if o.Mode == rlsconfig.DefaultMode {
+		return rlsconfig.Exact
+	}
+	return o.Mode
+}
+
+func dump(value any) ([]byte, error) {
+	text, err := yaml.Dump(value, yaml.WithIndent(2))
+	if err != nil {
+		return nil, fmt.Errorf("the translated file: %w", err)
+	}
+	return append(bytes.TrimRight(text, "\n"), '\n'), nil
+}
+
+// maxConfig bounds the file Config: more than Parse accepts.
+const maxConfig = 8 << 20
+
+// within returns the file Config with the domains in it. What is wrong with the file is told at its own lines.
+func (o Options) within(domains []rlsconfig.Domain) ([]byte, error) {
+	content, err := regularfile.Read(o.Config, maxConfig)
+	if err != nil {
+		return nil, named(o.Config, err)
+	}
+	kinds := reload.NewKinds()
+	rlsconfig.Register(kinds, rlsconfig.Runtime{})
+	f, err := reload.Parse(o.Config, content, kinds)
+	if err != nil {
+		return nil, err
+	}
+	p := &problems{file: o.Config}
+	at := placesOf(content).get(rlsconfig.Field)
+	c, ok := reload.SectionOf[rlsconfig.RLS](f, rlsconfig.Field)
+	switch {
+	case !ok:
+		p.add(1, 1, "", "%s is missing", rlsconfig.Field)
+	case len(c.Domains) > 0:
+		where := at.get("domains")
+		p.add(where.line, where.column, "rls.domains", "must be left out with -ratelimit-config, which has the domains")
+	}
+	if err := p.err(); err != nil {
+		return nil, err
+	}
+	var documents []yaml.Node
+	if err := yaml.Load(content, &documents, yaml.WithAllDocuments()); err != nil || len(documents) != 1 {
+		return nil, fmt.Errorf("%s: it cannot be changed: %w", o.Config, err) // Parse has accepted it
+	}
+	section := placeOf(&documents[0])
+	if documents[0].Kind == yaml.DocumentNode {
+		section = placeOf(documents[0].Content[0])
+	}
+	section = section.get(rlsconfig.Field)
+	if err := set(section.node, "domains", domains); err != nil {
+		return nil, err
+	}
+	if o.Mode != rlsconfig.DefaultMode {
+		if err := set(section.node, "mode", o.Mode); err != nil {
+			return nil, err
+		}
+	}
+	return dump(&documents[0])
+}
+
+// set sets a key of a mapping.
+func set(mapping *yaml.Node, key string, value any) error {
+	text, err := yaml.Dump(value)
+	if err != nil {
+		return err
+	}
+	var made []yaml.Node
+	if err := yaml.Load(text, &made, yaml.WithAllDocuments()); err != nil || len(made) != 1 {
+		return fmt.Errorf("the translated file: %w", err)
+	}
+	n := placeOf(&made[0]).node
+	if n.Kind == yaml.DocumentNode {
+		n = n.Content[0]
+	}
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value == key {
+			mapping.Content = slices.Delete(mapping.Content, i, i+2)
+			break
+		}
+	}
+	mapping.Content = append(mapping.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, n)
+	return nil
+}
+
+// Print returns the file of weir as one to keep: checked, with a line that says what it is made of.
+func (o Options) Print() ([]byte, error) {
+	content, err := o.Read()
+	if err != nil {
+		return nil, err
+	}
+	kinds := reload.NewKinds()
+	rlsconfig.Register(kinds, rlsconfig.Runtime{})
+	if _, err := reload.Parse(o.Name(), content, kinds); err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# Made of the configuration of envoyproxy/ratelimit in %q. Run it by weir rls -config FILE.\n", o.Dir)
+	b.Write(content)
+	return b.Bytes(), nil
+}

@@ -1,0 +1,69 @@
+package rls
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// newHTTP returns the server of the HTTP listener: what envoyproxy/ratelimit serves on its port 8080.
+func (r *run) newHTTP(h *handler, checks *health.Server) *http.Server {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /json", h.serveJSON)
+	mux.HandleFunc("GET /healthcheck", func(w http.ResponseWriter, request *http.Request) {
+		answer, err := checks.Check(request.Context(), &grpc_health_v1.HealthCheckRequest{})
+		if err != nil || answer.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
+			w.WriteHeader(http.StatusInternalServerError) // as the other server does
+			return
+		}
+		_, _ = io.WriteString(w, "OK")
+	})
+	return &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: connectTimeout,
+		ReadTimeout:       connectTimeout,
+		WriteTimeout:      2 * connectTimeout,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    maxHeaders,
+		ErrorLog:          r.ServerLog(),
+	}
+}
+
+// serveJSON answers a request in JSON, in protobuf's mapping: 200 or 429 with the response as JSON, or 400.
+func (h *handler) serveJSON(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
+	if err != nil {
+		status := http.StatusBadRequest
+		if _, large := errors.AsType[*http.MaxBytesError](err); large {
+			status = http.StatusRequestEntityTooLarge
+		}
+		http.Error(w, http.StatusText(status), status)
+		return
+	}
+	var request ratelimitv3.RateLimitRequest
+	if err := protojson.Unmarshal(body, &request); err != nil {
+		http.Error(w, "the body must be a RateLimitRequest in JSON: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	answer, err := h.ShouldRateLimit(r.Context(), &request)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	text, err := protojson.Marshal(answer)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if answer.GetOverallCode() == ratelimitv3.RateLimitResponse_OVER_LIMIT {
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	_, _ = w.Write(text) // the client has gone
+}

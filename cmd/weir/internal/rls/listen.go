@@ -1,0 +1,157 @@
+package rls
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/weir-go/weir/cmd/weir/internal/rlsconfig"
+)
+
+// The bounds of what a client can send. A request has some descriptors, each with some short texts.
+const (
+	maxRequest     = 256 << 10 // bytes
+	maxHeaders     = 64 << 10  // bytes
+	maxStreams     = 1000      // at once, on one connection
+	connectTimeout = 10 * time.Second
+	// leastPing is how often a client may ping, also without a request: Envoy can be told to, and gRPC's own bound of five
+	// minutes would close its connections.
+	leastPing = 10 * time.Second
+)
+
+// healthNames are the services that the health service knows. The second one is that of envoyproxy/ratelimit.
+var healthNames = []string{"", "ratelimit", ratelimitv3.RateLimitService_ServiceDesc.ServiceName}
+
+// servers are the listeners of clients. A listener that is nil is not there.
+type servers struct {
+	handler      *handler
+	grpc         *grpc.Server
+	grpcListener net.Listener
+	health       *health.Server
+	endStreams   context.CancelFunc // of the health service and reflection, which can last for as long as a connection
+	http         *http.Server
+	httpListener net.Listener
+}
+
+// open makes the servers and opens their listeners.
+func (r *run) open(s *servers, c rlsconfig.RLS) (err error) {
+	secure, err := r.tlsConfig(c)
+	if err != nil {
+		return err
+	}
+	s.health = health.NewServer()
+	for _, name := range healthNames {
+		s.health.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_SERVING)
+	}
+	streams, endStreams := context.WithCancel(context.Background())
+	s.endStreams = endStreams
+	options := []grpc.ServerOption{
+		grpc.StreamInterceptor(endingWith(streams)),
+		grpc.MaxRecvMsgSize(maxRequest),
+		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(connectTimeout),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPing, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{ // gRPC adds the jitter
+			MaxConnectionAge: c.MaxConnectionAge, MaxConnectionAgeGrace: c.MaxConnectionAgeGrace,
+		}),
+	}
+	if secure != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(secure)))
+	}
+	s.grpc = grpc.NewServer(options...)
+	ratelimitv3.RegisterRateLimitServiceServer(s.grpc, s.handler)
+	grpc_health_v1.RegisterHealthServer(s.grpc, s.health)
+	if c.Reflection {
+		reflection.Register(s.grpc)
+	}
+	s.grpcListener, err = r.Listen("listen", r.options.Listen, cmp.Or(r.options.Listen, c.Listen))
+	if err != nil || c.HTTP == "" {
+		return err
+	}
+	if s.httpListener, err = r.Listen("http", "", c.HTTP); err != nil {
+		return err
+	}
+	if secure != nil {
+		over := secure.Clone()
+		over.NextProtos = []string{"h2", "http/1.1"}
+		s.httpListener = tls.NewListener(s.httpListener, over)
+	}
+	s.http = r.newHTTP(s.handler, s.health)
+	return nil
+}
+
+// endingWith returns an interceptor that ends streams when the context ends: a client that watches the health of the service
+// does not hold up a graceful stop.
+func endingWith(ended context.Context) grpc.StreamServerInterceptor {
+	return func(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		ctx, cancel := context.WithCancel(stream.Context())
+		defer cancel()
+		stop := context.AfterFunc(ended, cancel)
+		defer stop()
+		return handler(service, &endingStream{stream, ctx})
+	}
+}
+
+// An endingStream is a stream with another context.
+type endingStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context implements [grpc.ServerStream].
+func (s *endingStream) Context() context.Context { return s.ctx }
+
+// tlsConfig returns how clients connect; nil: without TLS.
+func (r *run) tlsConfig(c rlsconfig.RLS) (*tls.Config, error) {
+	if c.TLS == nil {
+		return nil, nil
+	}
+	pair, err := r.Certificate(c.TLS.TLS)
+	if err != nil {
+		return nil, err
+	}
+	t := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: pair.GetCertificate}
+	if c.TLS.ClientCA == "" {
+		return t, nil
+	}
+	content, err := os.ReadFile(c.TLS.ClientCA)
+	if err != nil {
+		return nil, fmt.Errorf("rls.tls.client_ca: %w", err)
+	}
+	t.ClientCAs, t.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+	if !t.ClientCAs.AppendCertsFromPEM(content) {
+		return nil, fmt.Errorf("rls.tls.client_ca: %s has no certificate in PEM form", c.TLS.ClientCA)
+	}
+	return t, nil
+}
+
+// close ends what is open, at once.
+func (s *servers) close() {
+	if s.grpc != nil {
+		s.endStreams()
+		s.grpc.Stop()
+	}
+	if s.http != nil {
+		_ = s.http.Close()
+	}
+	for _, l := range []net.Listener{s.grpcListener, s.httpListener} {
+		if l != nil {
+			_ = l.Close() // a server that did not begin has not closed it
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package rlsconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weir-go/weir/limiter"
+)
+
+// A keyed is the context of a call of a limiter of the file. It has the key of the counter.
+type keyed struct {
+	context.Context
+	key string
+}
+
+type contextKey struct{}
+
+// Value returns c for the function [keyOf].
+func (c *keyed) Value(key any) any {
+	if key == (contextKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// keyOf is the key function [KeyName]. A limiter that is asked elsewhere, such as in a pipeline, has the key "".
+func keyOf(ctx context.Context) string {
+	if c, ok := ctx.Value(contextKey{}).(*keyed); ok {
+		return c.key
+	}
+	return ""
+}
+
+// byCounter adapts a limiter of the file that is partitioned by [KeyName], or a chain with such a limiter, to one that is
+// partitioned by the key of the counter.
+type byCounter struct{ limiter limiter.Limiter }
+
+// sized is a byCounter whose options are known, so that the service can tell them.
+type sized[O any] struct {
+	byCounter
+	options O
+}
+
+// Options returns the options of the limiter of each key, as the file has them.
+func (s sized[O]) Options() O { return s.options }
+
+// newByCounter returns l by the key of the counter. options are those of the limiter of each key; nil if l is a chain.
+func newByCounter(l limiter.Limiter, options any) limiter.Partitioned[string] {
+	switch o := options.(type) {
+	case limiter.TokenBucketOptions:
+		return sized[limiter.TokenBucketOptions]{byCounter{l}, o}
+	case limiter.FixedWindowOptions:
+		return sized[limiter.FixedWindowOptions]{byCounter{l}, o}
+	case limiter.SlidingWindowOptions:
+		return sized[limiter.SlidingWindowOptions]{byCounter{l}, o}
+	default:
+		return byCounter{l}
+	}
+}
+
+// TryAcquire implements [limiter.Partitioned].
+func (b byCounter) TryAcquire(ctx context.Context, key string, n int) (limiter.Lease, error) {
+	return b.limiter.TryAcquire(&keyed{ctx, key}, n)
+}
+
+// Acquire implements [limiter.Partitioned].
+func (b byCounter) Acquire(ctx context.Context, key string, n int) (limiter.Lease, error) {
+	return b.limiter.Acquire(&keyed{ctx, key}, n)
+}
+
+// Peek implements [limiter.PartitionedPeeker]. The error is [errors.ErrUnsupported] if the limiter cannot peek.
+func (b byCounter) Peek(ctx context.Context, key string, n int) (limiter.Lease, error) {
+	if p, ok := b.limiter.(limiter.Peeker); ok {
+		return p.Peek(&keyed{ctx, key}, n)
+	}
+	return limiter.Lease{}, fmt.Errorf("a limiter of %T has no Peek: %w", b.limiter, errors.ErrUnsupported)
+}
+
+// Charge implements [limiter.PartitionedCharger]. The error is [errors.ErrUnsupported] if the limiter cannot be charged.
+func (b byCounter) Charge(ctx context.Context, key string, n int) (limiter.Level, error) {
+	if c, ok := b.limiter.(limiter.Charger); ok {
+		return c.Charge(&keyed{ctx, key}, n)
+	}
+	return limiter.Level{}, fmt.Errorf("a limiter of %T has no Charge: %w", b.limiter, errors.ErrUnsupported)
+}

@@ -1,0 +1,72 @@
+// Package rlsconfig has the part of a configuration file that is for weir rls: the top-level field rls, as Go types with
+// their defaults, checks and descriptions. Package rls runs what they describe.
+//
+//   - rlsconfig.go: RLS, and what belongs to the process: listeners, the admin pages.
+//   - domains.go: Domain, Descriptor and RateLimit: the rules.
+//   - rules.go: the rules of package weirrls that they stand for, with their limiters.
+//   - find.go: which rule is for a descriptor of a request.
+//
+// The rules have the fields of the files of envoyproxy/ratelimit, so that its descriptors can be pasted, and more of
+// their own.
+//
+// The doc tag of a field is its description: in the JSON schema, and in docs/rls-configuration.md, which is made of it.
+package rlsconfig
+
+import (
+	"time"
+
+	"github.com/weir-go/weir/store"
+
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
+)
+
+// Field is the top-level field of a file that has the part of the rate limit service.
+const Field = "rls"
+
+// PipelineName is the name in the registry of the pipeline that the requests of the service run through. The names of the
+// limiters of rate_limit fields begin with it and a slash.
+const PipelineName = "rls"
+
+// KeyName is the name of the key function of partitioned limiters: the counter of the rule.
+const KeyName = "descriptor"
+
+// An RLS is the part of a file that is for weir rls. Fields that a file leaves out are zero: [RLS.WithDefaults] returns what
+// applies.
+type RLS struct {
+	Listen                string                      `yaml:"listen,omitempty" reload:"fixed,default=127.0.0.1:8081" doc:"The address that Envoy connects to, by gRPC: host:port, or unix: and the path of a socket; 127.0.0.1:8081 unless set. The protocol has no passwords: with another host than this one, use tls with client_ca, or a network of its own."`
+	HTTP                  string                      `yaml:"http,omitempty" reload:"fixed" doc:"The address of an HTTP listener with POST /json, for clients that cannot use gRPC, and GET /healthcheck: host:port, or unix: and the path of a socket. There is none unless set."`
+	Admin                 string                      `yaml:"admin,omitempty" reload:"fixed,default=127.0.0.1:9900" doc:"The address of the dashboard, /metrics, /live and /ready, or off. Without a host, as in :9900, it is on the loopback interface only; for all interfaces write 0.0.0.0:9900. 127.0.0.1:9900 unless set."`
+	TLS                   *TLS                        `yaml:"tls,omitempty" reload:"fixed" doc:"The certificate of the listeners; without one, clients connect without TLS."`
+	Reflection            bool                        `yaml:"reflection,omitempty" reload:"fixed" doc:"Serve gRPC reflection, for tools such as grpcurl."`
+	MaxConnectionAge      time.Duration               `yaml:"max_connection_age,omitempty" reload:"off,fixed,default=24h" doc:"How long a connection of gRPC lasts, a tenth more or less, so that clients spread over new instances; 24h unless set."`
+	MaxConnectionAgeGrace time.Duration               `yaml:"max_connection_age_grace,omitempty" reload:"fixed,default=1h" doc:"How long the requests of such a connection have to end; 1h unless set."`
+	ShutdownDelay         time.Duration               `yaml:"shutdown_delay,omitempty" doc:"How long the service goes on answering after the signal to stop, while /ready and the health service already say no, so that a load balancer can take it out; 0s unless set."`
+	ShutdownTimeout       time.Duration               `yaml:"shutdown_timeout,omitempty" reload:"default=10s" doc:"How long the requests that run have to end when the service stops, after shutdown_delay; 10s unless set."`
+	Dashboard             fileconfig.Dashboard        `yaml:"dashboard,omitempty" doc:"The dashboard on the admin listener."`
+	Pprof                 bool                        `yaml:"pprof,omitempty" reload:"fixed" doc:"Serve /debug/pprof/ on the admin listener."`
+	Ready                 fileconfig.Ready            `yaml:"ready,omitempty" doc:"What /ready on the admin listener answers."`
+	Stores                map[string]fileconfig.Store `yaml:"stores,omitempty" reload:"fixed" doc:"The stores that limiters of the file and counters can name, by name."`
+	Counters              Counters                    `yaml:"counters,omitempty" reload:"fixed" doc:"Where the requests are counted of each rate_limit with requests_per_unit, and of limits that requests bring with them."`
+	Mode                  Mode                        `yaml:"mode,omitempty" doc:"How a rate_limit with requests_per_unit counts if it does not say so itself, and limits that requests bring with them; exact unless set."`
+	Headers               bool                        `yaml:"headers,omitempty" doc:"Add the fields ratelimit-limit, ratelimit-remaining and ratelimit-reset to every response of Envoy; the tightest limit sets them."`
+	Body                  Body                        `yaml:"body,omitempty" doc:"The body of a response of Envoy to a request that is rejected; none unless set."`
+	DynamicMetadata       bool                        `yaml:"dynamic_metadata,omitempty" doc:"Return the domain, the descriptors and the metadata of the limits that did not reject, for Envoy's other filters."`
+	ShadowMode            bool                        `yaml:"shadow_mode,omitempty" doc:"Make all limits decide and report, but never reject."`
+	QuotaMode             bool                        `yaml:"quota_mode,omitempty" doc:"Reject a request only if all its limits reject."`
+	Domains               []Domain                    `yaml:"domains,omitempty" doc:"The domains that requests name, with their rules. A request with another domain passes."`
+}
+
+// TLS is the certificate of the listeners, and which clients they accept. The files of the certificate are read again when
+// they change.
+type TLS struct {
+	fileconfig.TLS `yaml:",inline"`
+	ClientCA       string `yaml:"client_ca,omitempty" doc:"The file with the certificates, in PEM form, of which one must have signed that of the client; any client can connect unless set. It is read at the start."`
+}
+
+// Counters say where requests are counted.
+type Counters struct {
+	Store      string             `yaml:"store,omitempty" reload:"in=stores" doc:"The store with the counters, which all instances share; they are in the process unless set."`
+	Outage     store.OutagePolicy `yaml:"outage,omitempty" doc:"What happens while the store is unavailable: the limits reject (fail_closed), admit (fail_open), or each instance counts alone (fall_back_locally), which limits in mode envoy cannot: they reject; fail_closed unless set."`
+	LocalShare float64            `yaml:"local_share,omitempty" doc:"With fall_back_locally, the part of each limit that this instance has: more than 0, at most 1."`
+	MaxKeys    int                `yaml:"max_keys,omitempty" reload:"default=100000,least=1" doc:"How many counters each limit has in the process at most; in mode envoy, all limits with the same unit; 100000 unless set."`
+}

@@ -1,0 +1,139 @@
+package rlsconfig
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"math"
+	"strings"
+
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/transport/weirrls"
+
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
+)
+
+// NewRules returns the rules of c, which must have its defaults. Their limiters are those of the file, and for each
+// rate_limit in mode exact one of its own, so that the dashboard shows it and a reload keeps what it has counted. s is the
+// store of the counters, or nil.
+func (c RLS) NewRules(b *reload.SectionBuilder, s *store.Store) (*weirrls.Rules, error) {
+	return c.rules(func(path []string, d Descriptor) (*weirrls.Limit, error) {
+		return c.limit(b, s, path, d)
+	})
+}
+
+// rules returns the rules of c, with the limits that limit returns. The path of a limit is its domain and then the names of
+// the rules that it is in.
+func (c RLS) rules(limit func(path []string, d Descriptor) (*weirrls.Limit, error)) (*weirrls.Rules, error) {
+	var descriptors func(path []string, all []Descriptor) ([]weirrls.Descriptor, error)
+	descriptors = func(path []string, all []Descriptor) ([]weirrls.Descriptor, error) {
+		made := make([]weirrls.Descriptor, len(all))
+		for i, d := range all {
+			at := append(path[:len(path):len(path)], d.path())
+			inner, err := descriptors(at, d.Descriptors)
+			if err != nil {
+				return nil, err
+			}
+			made[i] = weirrls.Descriptor{
+				Key: d.Key, Value: d.Value, Descriptors: inner, ShareThreshold: d.ShareThreshold,
+				DetailedMetric: d.DetailedMetric, ValueToMetric: d.ValueToMetric, Metadata: d.Metadata,
+			}
+			if d.RateLimit == nil {
+				continue
+			}
+			if made[i].Limit, err = limit(at, d); err != nil {
+				return nil, err
+			}
+		}
+		return made, nil
+	}
+	domains := make([]weirrls.Domain, len(c.Domains))
+	for i, d := range c.Domains {
+		all, err := descriptors([]string{d.Domain}, d.Descriptors)
+		if err != nil {
+			return nil, err
+		}
+		domains[i] = weirrls.Domain{Name: d.Domain, Descriptors: all}
+	}
+	return weirrls.NewRules(domains...)
+}
+
+// limit returns the limit of a rule.
+func (c RLS) limit(b *reload.SectionBuilder, s *store.Store, path []string, d Descriptor) (*weirrls.Limit, error) {
+	l := *d.RateLimit
+	made := &weirrls.Limit{
+		Name: l.Name, Unlimited: l.Unlimited, Shadow: d.ShadowMode, Quota: d.QuotaMode,
+		OnOverrun: l.OnOverrun, FailOpen: l.FailOpen,
+	}
+	for _, r := range l.Replaces {
+		made.Replaces = append(made.Replaces, r.Name)
+	}
+	switch {
+	case l.Limiter != "":
+		of, err := b.Limiter(l.Limiter)
+		if err != nil {
+			return nil, err
+		}
+		if !byKey(b.File, l.Limiter) {
+			made.Limiter = of
+			break
+		}
+		info, _ := b.File.Limiter(l.Limiter)
+		made.Partitioned = newByCounter(of, info.Options)
+	case l.RequestsPerUnit != nil && (cmp.Or(l.Mode, c.Mode) == Envoy || *l.RequestsPerUnit == 0): // no window has 0 permits
+		made.Window = &weirrls.Window{RequestsPerUnit: *l.RequestsPerUnit, Unit: l.Unit.engine()}
+	case l.RequestsPerUnit != nil:
+		made.Partitioned = c.window(b, s, limiterName(path), *l.RequestsPerUnit, l.Unit)
+		if s == nil { // a limiter of a store tells it itself, with the limits of an override
+			made.Requests, made.Per = *l.RequestsPerUnit, l.Unit.length()
+		}
+	}
+	return made, nil
+}
+
+// byKey reports whether the limiter, or one in its chain, has the key [KeyName].
+func byKey(f *reload.File, name string) (is bool) {
+	fileconfig.Members(f, name, func(info reload.LimiterInfo) { is = is || info.Partitioned })
+	return is
+}
+
+// segments is the number of steps in which the window of a rate_limit in mode exact slides.
+const segments = 10
+
+// window returns the limiter of a rate_limit in mode exact.
+func (c RLS) window(b *reload.SectionBuilder, s *store.Store, name string, requests uint32, unit *Unit) limiter.Partitioned[string] {
+	each := limiter.SlidingWindowOptions{
+		PermitLimit: int(min(uint64(requests), math.MaxInt)), Window: unit.length(), SegmentsPerWindow: segments, //nolint:gosec // at most MaxInt
+	}
+	if s != nil {
+		return registry.SharedPartitioned(b.Builder, s, name, each, &store.LimiterOptions{Outage: c.Counters.Outage, LocalShare: c.Counters.LocalShare})
+	}
+	self := func(key string) string { return key }
+	return registry.Partitioned(b.Builder, name, self, each, &limiter.PartitionedOptions{MaxPartitions: c.Counters.MaxKeys})
+}
+
+// maxLimiterName bounds the names of limiters: those of a store have at most 200 bytes.
+const maxLimiterName = 160
+
+// limiterName returns the name of the limiter of a rule, which is of letters that the names of limiters in stores can have.
+// If those of the path are others, or too many, a hash of it makes the name another one than that of any other rule.
+func limiterName(path []string) string {
+	name := PipelineName
+	for _, part := range path {
+		name += "/" + strings.ReplaceAll(part, "/", "\\")
+	}
+	plain := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-/", r) {
+			return r
+		}
+		return '_'
+	}, name)
+	if plain == name && len(name) <= maxLimiterName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return plain[:min(len(plain), maxLimiterName)] + "-" + hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/weir-go/weir/reload"
+
+	"github.com/weir-go/weir/cmd/weir/internal/ratelimitconfig"
+	"github.com/weir-go/weir/cmd/weir/internal/rls"
+	"github.com/weir-go/weir/cmd/weir/internal/rlsconfig"
+)
+
+// rlsFlags are the flags of weir rls.
+type rlsFlags struct {
+	run         rls.Options
+	translation ratelimitconfig.Options
+	print       bool
+}
+
+const rlsUsage = "weir rls -config FILE [flags]\n  weir rls -ratelimit-config DIR [flags]"
+
+// rls serves until SIGTERM or SIGINT.
+func (c *command) rls(args []string) int {
+	var o rlsFlags
+	f := o.flags()
+	switch err := f.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		helpOf(f, rlsUsage, c.stdout)
+		return exitOK
+	case err != nil:
+		c.complain("weir rls: %v\n", err)
+		helpOf(f, rlsUsage, c.stderr)
+		return exitError
+	}
+	if err := o.check(f.Args()); err != nil {
+		c.complain("weir rls: %v\n", err)
+		return exitError
+	}
+	if o.print {
+		return c.printTranslation(o.translation)
+	}
+	stop := make(chan os.Signal, 2)
+	signal.Notify(stop, syscall.SIGTERM, os.Interrupt)
+	ignoreBrokenPipes()
+	o.run.Stdout, o.run.Stderr, o.run.Stop = c.stdout, c.stderr, stop
+	err := rls.Run(context.Background(), o.run)
+	signal.Stop(stop) // before complain, which waits for the standard error
+	return c.ended("weir rls", err)
+}
+
+// ended prints the error of a command, and returns its exit status.
+func (c *command) ended(command string, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if _, ok := errors.AsType[*reload.FileError](err); ok {
+		c.complain("%v\n", err)
+		return exitInvalid
+	}
+	c.complain("%s: %v\n", command, err)
+	return exitError
+}
+
+// printTranslation prints the file of weir that the files of the other server become.
+func (c *command) printTranslation(o ratelimitconfig.Options) int {
+	text, err := o.Print()
+	if err == nil {
+		_, err = c.stdout.Write(text)
+	}
+	return c.ended("weir rls", err)
+}
+
+// flags returns the flags, which set the fields of o.
+func (o *rlsFlags) flags() *flag.FlagSet {
+	f := flag.NewFlagSet("rls", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.StringVar(&o.run.Config, "config", "", "the configuration `file`, which is read again when it changes, and at SIGHUP")
+	f.StringVar(&o.run.Listen, "listen", "", "the `address` that Envoy connects to, in place of the file's")
+	f.StringVar(&o.run.Admin, "admin", "", "the `address` of the dashboard, /metrics, /live and /ready, in place of the file's; off for none")
+	t := &o.translation
+	f.StringVar(&t.Dir, "ratelimit-config", "", "a `directory` with the *.yaml files of envoyproxy/ratelimit, which are read again when they change; with -config, the file has everything but the domains")
+	f.TextVar(&t.Mode, "mode", rlsconfig.DefaultMode, "with -ratelimit-config: how limits count, exact (there are never more requests in any time as long as the unit, and a rejected request costs nothing) or envoy (as envoyproxy/ratelimit does); the default is exact, or what -config says")
+	f.BoolVar(&t.MergeDomains, "merge-domains", false, "with -ratelimit-config: a domain can be in several files, as with MERGE_DOMAIN_CONFIG of envoyproxy/ratelimit")
+	f.StringVar(&t.Redis, "redis", "", "with -ratelimit-config: the `URL` of the Redis server with the counters; they are in the process unless it or -postgres is set")
+	f.StringVar(&t.Postgres, "postgres", "", "with -ratelimit-config: the `URL` of the PostgreSQL database with the counters")
+	f.BoolVar(&o.print, "print", false, "with -ratelimit-config: print the file for -config that stands for the same, and end")
+	return f
+}
+
+// check compares the flags with each other, and sets what follows from them.
+func (o *rlsFlags) check(others []string) error {
+	t := &o.translation
+	switch {
+	case o.run.Config == "" && t.Dir == "" && len(others) > 0:
+		return fmt.Errorf("the file stands after -config: weir rls -config %s", others[0])
+	case len(others) > 0:
+		return fmt.Errorf("takes no arguments, found %q", others[0])
+	case o.run.Config == "" && t.Dir == "":
+		return errors.New("-config must name a file, or -ratelimit-config a directory")
+	case t.Dir == "":
+		for name, set := range map[string]bool{
+			"mode": t.Mode != rlsconfig.DefaultMode, "merge-domains": t.MergeDomains, "redis": t.Redis != "", "postgres": t.Postgres != "", "print": o.print,
+		} {
+			if set {
+				return fmt.Errorf("-%s is for -ratelimit-config; with -config alone, the file says it", name)
+			}
+		}
+		return nil
+	case t.Redis != "" && t.Postgres != "":
+		return errors.New("there can be -redis or -postgres, not both")
+	case o.run.Config != "" && (t.Redis != "" || t.Postgres != ""):
+		return errors.New("-redis and -postgres are for -ratelimit-config without -config, whose file says where the counters are")
+	}
+	t.Config = o.run.Config
+	o.run.Config, o.run.Read = t.Name(), t.Read
+	return nil
+}
+
+// explainDescriptor says which rule of the rate limit service of f is for a descriptor.
+func (c *command) explainDescriptor(f *reload.File, others []string) int {
+	if len(others) > 0 {
+		c.complain("weir explain: with -descriptor there is only a file, found %s\n", strings.Join(others, " "))
+		return exitError
+	}
+	r, err := rlsconfig.ParseRequest(*c.descriptor)
+	if err != nil {
+		c.complain("weir explain: -descriptor: %v\na descriptor is\n  %s\n", err, rlsconfig.Grammar)
+		return exitError
+	}
+	if err := rlsconfig.Find(c.stdout, f, r); err != nil {
+		c.complain("weir explain: %s: %v\n", f.Name(), err)
+		return exitError
+	}
+	return exitOK
+}
