@@ -77,13 +77,13 @@ type Level struct {
 type Charger interface {
 	// Charge takes n permits, even if fewer are free, and returns the level after that. If fewer are free, the limiter
 	// grants nothing until enough permits have come back. Charge neither waits in the queue nor is it rejected: callers
-	// in the queue wait longer. It counts no lease in the statistics. A limiter owes about 2⁶² permits at most; what
-	// is above that is not taken.
+	// in the queue wait longer. It counts no lease in the statistics. A limiter of this
+	// package owes about 2⁶² permits at most; what is above that is not taken.
 	//
 	// With an n below 0, Charge gives back -n permits, but never more than are missing, and serves the queue. They are
-	// those that were taken last, if that makes a difference for when the others come back, as in a sliding window.
-	// Leases of permits that came back in that way are worth nothing: their [Lease.Refund] and [Lease.Adjust] do not
-	// give the permits back again.
+	// those that would come back first, if that makes a difference for the others, as in a sliding window.
+	// In this package, [Lease.Refund] and [Lease.Adjust] of an earlier lease do not give back permits again that came
+	// back in that way.
 	//
 	// With 0, Charge takes nothing, changes nothing, and returns the level.
 	//

@@ -52,7 +52,7 @@ func (s Subject) cases() (applicable []testCase) {
 func allCases() []testCase {
 	return slices.Concat(
 		rangeCases, contextCases, zeroCases, queueCases, cancelCases, closeCases, retryCases, statisticsCases, idleCases,
-		leaseCases, timeCases, manualCases, reconfigureCases, refundCases, peekCases, concurrentCases,
+		leaseCases, timeCases, manualCases, reconfigureCases, refundCases, peekCases, chargeCases, concurrentCases,
 		unlimitedCases,
 	)
 }

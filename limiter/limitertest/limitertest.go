@@ -96,6 +96,8 @@ const (
 	Anchored
 	// Peek: the limiter is a [limiter.Peeker].
 	Peek
+	// Charge: the limiter is a [limiter.Charger]. It is ignored for Concurrency, whose permits are only lent.
+	Charge
 
 	// reconfigurable: there is a Subject.Reconfigure.
 	reconfigurable

@@ -147,6 +147,11 @@ func (r remote) Peek(ctx context.Context, n int) (limiter.Lease, error) {
 	return r.l.Peek(ctx, n)
 }
 
+func (r remote) Charge(ctx context.Context, n int) (limiter.Level, error) {
+	time.Sleep(time.Millisecond)
+	return r.l.Charge(ctx, n)
+}
+
 func (r remote) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	time.Sleep(time.Millisecond)
 	return r.l.Acquire(ctx, n)

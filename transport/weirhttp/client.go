@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/transport/internal/admission"
 )
 
 // DefaultMaxRetryAfter is the default of [TransportOptions.MaxRetryAfter].
@@ -44,7 +45,7 @@ func (o *TransportOptions) Validate() error {
 		return nil
 	}
 	var problems validate.Problems
-	isSet(&problems, "Base", o.Base)
+	admission.IsSet(&problems, "Base", o.Base)
 	if o.Key.isInvalid() {
 		problems.Add("Key", nil, invalidKeyProblem)
 	}

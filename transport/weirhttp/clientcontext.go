@@ -3,8 +3,11 @@ package weirhttp
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir/transport/internal/admission"
 )
 
 // An attemptContext is the context that the base gets for an attempt. Strategies such as a timeout or a hedge run the
@@ -129,7 +132,7 @@ func (c *attemptContext) Deadline() (time.Time, bool) {
 func (c *attemptContext) Value(key any) any {
 	value := c.strategies.Value(key)
 	switch key.(type) {
-	case exchangeKey, callKey:
+	case exchangeKey, admission.CallKey[*http.Request]:
 		return value
 	}
 	if _, ok := value.(context.Context); !ok {

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/transport/internal/admission"
 )
 
 // ReasonPaused is the reason of a rejection by a [Gate]; see [limiter.Lease.Reason].
@@ -84,7 +85,7 @@ type pause struct {
 // nil, the defaults apply. The error is a [weir.OptionsError]. The gate needs no Close, and does not close l.
 func NewGate(l limiter.Partitioned[string], o *GateOptions) (*Gate, error) {
 	var problems validate.Problems
-	isSet(&problems, "l", l)
+	admission.IsSet(&problems, "l", l)
 	problems.Include("", o.Validate())
 	if err := problems.Err("weirhttp"); err != nil {
 		return nil, err

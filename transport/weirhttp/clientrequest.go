@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/weir-go/weir/transport/internal/admission"
 	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
 
@@ -64,5 +65,5 @@ func hostOf(r *http.Request) string {
 	case "https":
 		host = strings.TrimSuffix(host, ":443")
 	}
-	return boundedKey(host)
+	return admission.BoundedKey(host)
 }

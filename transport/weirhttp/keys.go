@@ -2,13 +2,11 @@ package weirhttp
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"net/http"
 	"reflect"
 	"slices"
-	"strconv"
-	"strings"
+
+	"github.com/weir-go/weir/transport/internal/admission"
 )
 
 // A Key returns the key of a request: requests with the same key share a limiter. It is called for every request, and
@@ -18,25 +16,6 @@ import (
 // digest. The number of different keys is bounded elsewhere; see [PerKey].
 type Key func(r *http.Request) string
 
-const (
-	maxKeyLength = 128
-	digestPrefix = "sha256:"
-)
-
-// boundedKey returns s, or its digest if s is longer than maxKeyLength. A string that looks like a digest is replaced,
-// too: otherwise a client could use the key of another by sending its digest. The digest is the same on every machine,
-// because several machines can share the state of a key in a store.
-func boundedKey(s string) string {
-	if len(s) <= maxKeyLength && !strings.HasPrefix(s, digestPrefix) {
-		return s
-	}
-	sum := sha256.Sum256([]byte(s))
-	var text [len(digestPrefix) + 2*sha256.Size]byte
-	copy(text[:], digestPrefix)
-	hex.Encode(text[len(digestPrefix):], sum[:])
-	return string(text[:])
-}
-
 // Header returns the Key that is the value of a request header, such as X-Api-Key; the first value if there are
 // several. All requests without the header have the key "".
 //
@@ -45,11 +24,11 @@ func boundedKey(s string) string {
 func Header(name string) Key {
 	canonical := http.CanonicalHeaderKey(name)
 	if canonical == "Host" { // net/http removes it from the header
-		return func(r *http.Request) string { return boundedKey(r.Host) }
+		return func(r *http.Request) string { return admission.BoundedKey(r.Host) }
 	}
 	return func(r *http.Request) string {
 		if lines := r.Header[canonical]; len(lines) > 0 {
-			return boundedKey(lines[0])
+			return admission.BoundedKey(lines[0])
 		}
 		return ""
 	}
@@ -61,7 +40,7 @@ func Header(name string) Key {
 //
 // The mux sets the pattern, so wrap the handlers that are registered with it, not the mux.
 func Route() Key {
-	return func(r *http.Request) string { return boundedKey(r.Pattern) }
+	return func(r *http.Request) string { return admission.BoundedKey(r.Pattern) }
 }
 
 // Subject returns the Key that f finds in the request, such as the user that authentication has put into its context,
@@ -71,7 +50,7 @@ func Subject(f func(r *http.Request) string) Key {
 	if f == nil {
 		return invalidKey
 	}
-	return func(r *http.Request) string { return boundedKey(f(r)) }
+	return func(r *http.Request) string { return admission.BoundedKey(f(r)) }
 }
 
 // Composite returns the Key of all keys together: requests share a limiter if they agree in every one. The key has the
@@ -81,17 +60,7 @@ func Composite(keys ...Key) Key {
 	if slices.ContainsFunc(keys, func(key Key) bool { return key == nil || key.isInvalid() }) {
 		return invalidKey
 	}
-	keys = slices.Clone(keys)
-	return func(r *http.Request) string {
-		text := make([]byte, 0, maxKeyLength)
-		for _, key := range keys {
-			part := key(r)
-			text = strconv.AppendInt(text, int64(len(part)), 10)
-			text = append(text, ':')
-			text = append(text, part...)
-		}
-		return boundedKey(string(text))
-	}
+	return admission.Composite(keys)
 }
 
 // RequestFrom returns the request that a context belongs to, or nil if there is none. Limiters in a pipeline find their

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/transport/internal/admission"
 )
 
 // GlobalPolicy is the name of [LimitsOptions.Global] in events and rejections.
@@ -64,8 +65,7 @@ type Limits struct {
 	options   LimitsOptions
 	global    *preparedPolicy // nil: none
 	policies  map[string]*preparedPolicy
-	measurer  pipeline.Measurer
-	enabler   enabler
+	admission *admission.Limits[*http.Request]
 	hasExempt atomic.Bool // a handler is exempt
 	muxes     atomic.Pointer[[]*http.ServeMux]
 }
@@ -82,7 +82,7 @@ func NewLimits(o *LimitsOptions) (*Limits, error) {
 	if l.options.Body == nil {
 		l.options.Body = PlainText
 	}
-	l.examineListener()
+	l.admission = transport.NewLimits(l.options.Listener)
 	var problems validate.Problems
 	if !reflect.ValueOf(l.options.Global).IsZero() {
 		l.global = l.prepare(&problems, "Global", GlobalPolicy, l.options.Global)
@@ -119,12 +119,11 @@ func (l *Limits) prepare(problems *validate.Problems, path, name string, p Polic
 	}
 	p.Shadow = p.Shadow || l.options.Shadow && p.Pipeline == nil
 	prepared := &preparedPolicy{
-		Policy: p,
-		name:   name,
-		source: pipeline.Source{Pipeline: l.options.Name, Strategy: name},
+		Policy:  p.core(l.options.Name, name),
+		options: p,
 	}
 	if p.Headers != NoHeaders {
-		prepared.quota = newQuotaSource(&prepared.Policy)
+		prepared.quota = admission.NewQuotaSource(&prepared.Policy, p.Quota, p.Window)
 	}
 	if p.Pipeline != nil {
 		prepared.handlers = newHandlerPipeline(p.Pipeline, nil)

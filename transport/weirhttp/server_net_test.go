@@ -18,6 +18,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/transport/internal/admission"
 )
 
 // serve starts a local server, with HTTP/2 if http2 is true.
@@ -197,7 +198,7 @@ func TestServer_DeadlineOfTheBodyDoesNotEndTheRequest(t *testing.T) {
 	s := serve(t, l.Handler(handler(func(w http.ResponseWriter, r *http.Request) {
 		_, err := io.ReadAll(r.Body)
 		assert.NoError(t, err)
-		outer := callOf(r.Context()).Context
+		outer := admission.CallOf[*http.Request](r.Context()).Context
 		time.Sleep(60 * time.Millisecond)
 		assert.NoError(t, outer.Err(), "the client is still there")
 		assert.Error(t, r.Context().Err())

@@ -66,11 +66,7 @@ type exempt struct {
 
 // ServeHTTP gives back what policies further out have granted because they could not see that the request leads here.
 func (e *exempt) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	for c := callOf(r.Context()); c != nil; c = c.outer() {
-		if c.route.limits == e.limits {
-			c.giveBackFrom(0, true)
-		}
-	}
+	e.limits.admission.Undo(r.Context())
 	e.Handler.ServeHTTP(w, r)
 }
 

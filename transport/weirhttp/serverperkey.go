@@ -7,33 +7,17 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/transport/internal/admission"
 )
 
 // DefaultMaxPartitions is the bound on the number of keys of [PerKey] and [PerIP].
-const DefaultMaxPartitions = 100_000
+const DefaultMaxPartitions = admission.DefaultMaxPartitions
 
 // PerKey returns a limiter for [Policy.Partitioned] that has a limiter of factory for each key. If o is nil, the
 // defaults apply. Clients can often make up keys, so a MaxPartitions of 0 is [DefaultMaxPartitions] here; with -1 the
 // number of keys is not bounded. The error is a [weir.OptionsError].
 func PerKey(factory limiter.Factory[string], o *limiter.PartitionedOptions) (*limiter.PartitionedLimiter[string, string], error) {
-	if factory == nil {
-		var problems validate.Problems
-		problems.Add("factory", nil, "must not be nil")
-		return nil, problems.Err("weirhttp")
-	}
-	var options limiter.PartitionedOptions
-	if o != nil {
-		options = *o
-	}
-	switch options.MaxPartitions {
-	case 0:
-		options.MaxPartitions = DefaultMaxPartitions
-	case -1:
-		options.MaxPartitions = 0
-	}
-	return limiter.NewPartitioned(func(key string) limiter.Partition[string] {
-		return limiter.Partition[string]{Key: key, New: factory}
-	}, &options)
+	return admission.PerKey("weirhttp", factory, o)
 }
 
 // PerIP returns middleware that admits n requests of each client within any window of time. Others get 429 with

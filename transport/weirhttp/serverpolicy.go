@@ -1,15 +1,13 @@
 package weirhttp
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"time"
 
-	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/transport/internal/admission"
 )
 
 // A Policy limits requests: which limiter it asks, what a request costs, and what happens to a request that is
@@ -94,39 +92,10 @@ func PipelinePolicy(p *pipeline.Pipeline) Policy { return Policy{Pipeline: p} }
 // validate returns a [weir.OptionsError] with everything that is wrong with the policy, or nil.
 func (p *Policy) validate() error {
 	var problems validate.Problems
-	set := 0
-	for _, is := range []bool{
-		isSet(&problems, "Limiter", p.Limiter), isSet(&problems, "Partitioned", p.Partitioned),
-		isSet(&problems, "Requests", p.Requests), p.Pipeline != nil,
-	} {
-		if is {
-			set++
-		}
-	}
-	switch {
-	case set == 0:
-		problems.Add("", nil, "must have one of {Limiter}, {Partitioned}, {Requests} and {Pipeline}")
-	case set > 1:
-		problems.Add("", nil, "must have only one of {Limiter}, {Partitioned}, {Requests} and {Pipeline}")
-	}
-	if p.Key != nil && p.Partitioned == nil {
-		problems.Add("Key", nil, "must not be set without {Partitioned}")
-	}
+	core := p.core("", "")
+	core.Validate(&problems, p.Pipeline != nil)
 	if p.Key.isInvalid() {
 		problems.Add("Key", nil, invalidKeyProblem)
-	}
-	if p.Pipeline != nil {
-		for _, f := range []struct {
-			name string
-			set  bool
-		}{
-			{"Cost", p.Cost != nil}, {"Metered", p.Metered}, {"MaxWait", p.MaxWait != 0},
-			{"FailOpen", p.FailOpen}, {"Shadow", p.Shadow},
-		} {
-			if f.set {
-				problems.Add(f.name, nil, "must not be set with {Pipeline}, whose strategies have their own")
-			}
-		}
 	}
 	problems.NotNegative("Timeout", p.Timeout)
 	if p.Status != 0 && (p.Status < 400 || p.Status > 599) {
@@ -139,75 +108,23 @@ func (p *Policy) validate() error {
 	return problems.Err("weirhttp")
 }
 
-// isSet reports whether an interface has a value. A nil pointer in it, which would panic at the first request, is a
-// problem of the field at path.
-func isSet(problems *validate.Problems, path string, v any) bool {
-	if v != nil && isnil.Value(v) {
-		problems.Add(path, nil, "must not be a nil pointer")
-		return false
+// core returns the part of the policy that package admission knows.
+func (p *Policy) core(pipelineName, name string) admission.Policy[*http.Request] {
+	return admission.Policy[*http.Request]{
+		Name: name, Source: pipeline.Source{Pipeline: pipelineName, Strategy: name},
+		Limiter: p.Limiter, Partitioned: p.Partitioned, Requests: p.Requests,
+		Key: p.Key, Cost: p.Cost, Metered: p.Metered,
+		MaxWait: p.MaxWait, FailOpen: p.FailOpen, Shadow: p.Shadow,
 	}
-	return v != nil
 }
 
 // A preparedPolicy is a Policy that is ready for requests.
 type preparedPolicy struct {
-	Policy
-	name     string
-	source   pipeline.Source
-	handlers *handlerPipeline // runs handlers in Pipeline; nil: there is none
-	quota    *quotaSource     // nil: the policy sends no quota headers
-}
-
-// keyed reports whether each key has a limiter of its own; if not, all clients share one.
-func (p *preparedPolicy) keyed() bool { return p.Limiter == nil && p.Pipeline == nil }
-
-// acquire asks the limiter for n permits, and waits as long as the policy allows. key is the key for Partitioned, and
-// not used otherwise.
-func (p *preparedPolicy) acquire(ctx context.Context, r *http.Request, key string, n int) (limiter.Lease, error) {
-	if p.MaxWait <= 0 || p.Shadow {
-		return p.ask(ctx, r, key, n, p.MaxWait == 0 && !p.Shadow)
-	}
-	limited, cancel := context.WithTimeoutCause(ctx, p.MaxWait, errMaxWait)
-	defer cancel()
-	lease, err := p.ask(limited, r, key, n, true)
-	if ctx.Err() == nil && context.Cause(limited) == errMaxWait && endedInQueue(err) { //nolint:errorlint // it is this very cause
-		lease.Release() // a limiter of the program may have granted permits and returned an error
-		return limiter.Rejected(0, ReasonMaxWait), nil
-	}
-	return lease, err
-}
-
-// ask asks the limiter, which can queue the request only if wait is true.
-func (p *preparedPolicy) ask(ctx context.Context, r *http.Request, key string, n int, wait bool) (limiter.Lease, error) {
-	switch {
-	case p.Limiter != nil && wait:
-		return p.Limiter.Acquire(ctx, n)
-	case p.Limiter != nil:
-		return p.Limiter.TryAcquire(ctx, n)
-	case p.Partitioned != nil && wait:
-		return p.Partitioned.Acquire(ctx, key, n)
-	case p.Partitioned != nil:
-		return p.Partitioned.TryAcquire(ctx, key, n)
-	case wait:
-		return p.Requests.Acquire(ctx, r, n)
-	default:
-		return p.Requests.TryAcquire(ctx, r, n)
-	}
+	admission.Policy[*http.Request]
+	options  Policy
+	handlers *handlerPipeline                      // runs handlers in Pipeline; nil: there is none
+	quota    *admission.QuotaSource[*http.Request] // nil: the policy sends no quota headers
 }
 
 // ReasonMaxWait is the reason of the rejected lease of a request that has waited for [Policy.MaxWait].
-const ReasonMaxWait = "waited too long"
-
-var errMaxWait = errors.New(ReasonMaxWait)
-
-// endedInQueue reports whether err says that the context ended while the request was queued. If a store has not
-// answered by then, there is no decision, and FailOpen applies.
-func endedInQueue(err error) bool {
-	if undecided, ok := errors.AsType[interface {
-		error
-		Undecided() bool
-	}](err); ok && undecided.Undecided() {
-		return false
-	}
-	return pipeline.IsContextError(err) || errors.Is(err, errMaxWait)
-}
+const ReasonMaxWait = admission.ReasonMaxWait

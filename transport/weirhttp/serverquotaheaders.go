@@ -1,13 +1,13 @@
 package weirhttp
 
 import (
-	"math"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/weir-go/weir/internal/textenum"
+	"github.com/weir-go/weir/transport/internal/admission"
 )
 
 // Headers selects the header fields that tell a client how much of its quota is left, in answers to admitted and to
@@ -53,13 +53,7 @@ const (
 )
 
 // A quota is what one policy tells a client.
-type quota struct {
-	policy    string
-	permits   int64         // what a window has, or a bucket holds
-	window    time.Duration // 0: there is none, as for a concurrency limit
-	remaining int64
-	reset     time.Duration // until there is more; 0: not known
-}
+type quota admission.Quota
 
 // writeRetryAfter sets Retry-After to d, unless d is 0, which means not known, or h has a later Retry-After. It is
 // called before the quotas of the route are written. If h already has RateLimit lines, from a handler further out,
@@ -68,7 +62,7 @@ func writeRetryAfter(h http.Header, d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	seconds := alignResets(h[limitField], wholeSeconds(d))
+	seconds := alignResets(h[limitField], admission.WholeSeconds(d))
 	if set, ok := retryAfterIn(h); ok && set >= seconds {
 		return
 	}
@@ -117,21 +111,13 @@ func retryAfterIn(h http.Header) (seconds int64, ok bool) {
 	return seconds, err == nil
 }
 
-// wholeSeconds returns d in seconds, rounded up: a client that comes too early is rejected again.
-func wholeSeconds(d time.Duration) int64 {
-	if d <= 0 {
-		return 0
-	}
-	return int64((d-1)/time.Second) + 1
-}
-
 // write adds the fields of one policy. It is called once for each policy, after writeRetryAfter.
 //
 // Rule: Retry-After is never earlier than the t of a RateLimit line, which is the reset in seconds. If it would be, and
 // the policy is exhausted, Retry-After moves to t. If the policy is not exhausted, the line has no t instead, because a
 // client need not wait until there is even more.
 func (q quota) write(h http.Header, kind Headers) {
-	q.permits, q.remaining = max(q.permits, 0), max(q.remaining, 0)
+	q.Permits, q.Remaining = max(q.Permits, 0), max(q.Remaining, 0)
 	switch kind {
 	case Legacy:
 		q.writeLegacy(h)
@@ -140,76 +126,32 @@ func (q quota) write(h http.Header, kind Headers) {
 	}
 }
 
-// maxInteger is the largest integer that a structured field can have.
-const maxInteger = 999_999_999_999_999
-
 func (q quota) writeDraft11(h http.Header) {
-	reset := wholeSeconds(q.reset)
+	reset := admission.WholeSeconds(q.Reset)
 	if retryAfter, ok := retryAfterIn(h); ok && retryAfter < reset {
-		if q.remaining == 0 {
-			writeRetryAfter(h, q.reset)
+		if q.Remaining == 0 {
+			writeRetryAfter(h, q.Reset)
 		} else {
 			reset = 0
 		}
 	}
-	text := make([]byte, 0, 128)
-	text = appendString(text, q.policy)
-	name := len(text)
-	text = appendParameter(text, ";q=", q.permits)
-	if q.window > 0 {
-		text = appendParameter(text, ";w=", wholeSeconds(q.window))
-	}
-	end := len(text)
-	text = append(text, text[:name]...)
-	text = appendParameter(text, ";r=", q.remaining)
-	if reset > 0 {
-		text = appendParameter(text, ";t=", reset)
-	}
-	lines := string(text) // one allocation for both
-	h[policyField] = append(h[policyField], lines[:end])
-	h[limitField] = append(h[limitField], lines[end:])
-}
-
-// appendParameter appends a parameter of a structured field.
-func appendParameter(text []byte, name string, value int64) []byte {
-	text = append(text, name...)
-	return strconv.AppendInt(text, min(value, maxInteger), 10)
-}
-
-// appendString appends s as a string of RFC 9651: in quotes, with quotes and backslashes escaped. Such a string is
-// printable ASCII; every other character becomes "?".
-func appendString(text []byte, s string) []byte {
-	text = append(text, '"')
-	for _, c := range s {
-		switch {
-		case c == '"' || c == '\\':
-			text = append(text, '\\', byte(c))
-		case c < ' ' || c > '~':
-			text = append(text, '?')
-		default:
-			text = append(text, byte(c))
-		}
-	}
-	return append(text, '"')
+	policy, limit := admission.Quota(q).Draft11(reset)
+	h[policyField] = append(h[policyField], policy)
+	h[limitField] = append(h[limitField], limit)
 }
 
 // writeLegacy describes the policy, unless the fields already describe one with less remaining.
 func (q quota) writeLegacy(h http.Header) {
 	if lines := h[legacyRemainingField]; len(lines) > 0 {
-		if remaining, err := strconv.ParseInt(lines[0], 10, 64); err == nil && remaining <= q.remaining {
+		if remaining, err := strconv.ParseInt(lines[0], 10, 64); err == nil && remaining <= q.Remaining {
 			return
 		}
 	}
-	setNumber(h, legacyLimitField, q.permits)
-	setNumber(h, legacyRemainingField, q.remaining)
+	setNumber(h, legacyLimitField, q.Permits)
+	setNumber(h, legacyRemainingField, q.Remaining)
 	delete(h, legacyResetField)
-	if q.reset > 0 {
-		reset := time.Now().Add(min(q.reset, math.MaxInt64-time.Second))
-		seconds := reset.Unix()
-		if reset.Nanosecond() > 0 {
-			seconds++ // rounded up, as wholeSeconds is
-		}
-		setNumber(h, legacyResetField, seconds)
+	if q.Reset > 0 {
+		setNumber(h, legacyResetField, admission.Quota(q).LegacyReset())
 	}
 }
 

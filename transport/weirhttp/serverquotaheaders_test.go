@@ -15,6 +15,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/transport/internal/admission"
 )
 
 func TestWholeSeconds(t *testing.T) {
@@ -22,7 +23,7 @@ func TestWholeSeconds(t *testing.T) {
 		-time.Second: 0, 0: 0, 1: 1, time.Second: 1, time.Second + 1: 2,
 		math.MaxInt64: 9223372037, 90 * time.Second: 90,
 	} {
-		assert.Equal(t, want, wholeSeconds(d), d)
+		assert.Equal(t, want, admission.WholeSeconds(d), d)
 	}
 }
 
@@ -41,8 +42,8 @@ func TestWriteRetryAfter(t *testing.T) {
 
 func TestQuota_WriteDraft11(t *testing.T) {
 	h := make(http.Header)
-	quota{policy: "burst", permits: 100, window: time.Minute, remaining: 50, reset: 30 * time.Second}.write(h, Draft11)
-	quota{policy: `a "day" \ über`, permits: math.MaxInt64, remaining: -1}.write(h, Draft11)
+	quota{Policy: "burst", Permits: 100, Window: time.Minute, Remaining: 50, Reset: 30 * time.Second}.write(h, Draft11)
+	quota{Policy: `a "day" \ über`, Permits: math.MaxInt64, Remaining: -1}.write(h, Draft11)
 	assert.Equal(t, []string{`"burst";q=100;w=60`, `"a \"day\" \\ ?ber";q=999999999999999`}, h.Values("RateLimit-Policy"))
 	assert.Equal(t, []string{`"burst";r=50;t=30`, `"a \"day\" \\ ?ber";r=0`}, h.Values("RateLimit"))
 	assert.Empty(t, h.Get("Retry-After"), "no request was rejected")
@@ -51,10 +52,10 @@ func TestQuota_WriteDraft11(t *testing.T) {
 func TestQuota_WriteWithRetryAfter(t *testing.T) {
 	h := make(http.Header)
 	writeRetryAfter(h, 2*time.Second)
-	quota{policy: "day", permits: 5000, remaining: 4000, reset: time.Hour}.write(h, Draft11)
+	quota{Policy: "day", Permits: 5000, Remaining: 4000, Reset: time.Hour}.write(h, Draft11)
 	assert.Equal(t, `"day";r=4000`, h.Get("RateLimit"))
 	assert.Equal(t, "2", h.Get("Retry-After"), "the daily quota is not exhausted")
-	quota{policy: "burst", permits: 10, remaining: 0, reset: 4500 * time.Millisecond}.write(h, Draft11)
+	quota{Policy: "burst", Permits: 10, Remaining: 0, Reset: 4500 * time.Millisecond}.write(h, Draft11)
 	assert.Equal(t, `"burst";r=0;t=5`, h.Values("RateLimit")[1])
 	assert.Equal(t, "5", h.Get("Retry-After"), "not earlier than t")
 }
@@ -63,22 +64,22 @@ func TestQuota_WriteLegacy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := make(http.Header)
 		time.Sleep(time.Millisecond)
-		quota{policy: "day", permits: 5000, remaining: 4000, reset: time.Hour}.write(h, Legacy)
-		quota{policy: "burst", permits: 10, remaining: 3, reset: 4 * time.Second}.write(h, Legacy)
-		quota{policy: "week", permits: 9000, remaining: 8000, reset: time.Hour}.write(h, Legacy)
+		quota{Policy: "day", Permits: 5000, Remaining: 4000, Reset: time.Hour}.write(h, Legacy)
+		quota{Policy: "burst", Permits: 10, Remaining: 3, Reset: 4 * time.Second}.write(h, Legacy)
+		quota{Policy: "week", Permits: 9000, Remaining: 8000, Reset: time.Hour}.write(h, Legacy)
 		assert.Equal(t, "10", h.Get("X-RateLimit-Limit"))
 		assert.Equal(t, "3", h.Get("X-RateLimit-Remaining"))
 		assert.Equal(t, strconv.FormatInt(time.Now().Unix()+5, 10), h.Get("X-RateLimit-Reset"))
-		quota{policy: "now", permits: 10}.write(h, Legacy)
+		quota{Policy: "now", Permits: 10}.write(h, Legacy)
 		assert.Equal(t, "0", h.Get("X-RateLimit-Remaining"))
 		assert.Empty(t, h.Get("X-RateLimit-Reset"), "not known")
-		quota{reset: math.MaxInt64}.write(http.Header{}, Legacy)
+		quota{Reset: math.MaxInt64}.write(http.Header{}, Legacy)
 	})
 }
 
 func TestQuota_WriteNone(t *testing.T) {
 	h := make(http.Header)
-	quota{policy: "burst", permits: 10, reset: time.Second}.write(h, NoHeaders)
+	quota{Policy: "burst", Permits: 10, Reset: time.Second}.write(h, NoHeaders)
 	assert.Empty(t, h)
 }
 
@@ -98,7 +99,7 @@ func TestHeaders_Text(t *testing.T) {
 
 func TestQuota_WriteAllocations(t *testing.T) {
 	h := make(http.Header)
-	q := quota{policy: "burst", permits: 100, window: time.Minute, remaining: 50, reset: 30 * time.Second}
+	q := quota{Policy: "burst", Permits: 100, Window: time.Minute, Remaining: 50, Reset: 30 * time.Second}
 	assert.Equal(t, 3.0, testing.AllocsPerRun(100, func() {
 		clear(h)
 		q.write(h, Draft11)
@@ -112,7 +113,7 @@ func FuzzQuota_PolicyName(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, name string) {
 		h := make(http.Header)
-		quota{policy: name, permits: 7}.write(h, Draft11)
+		quota{Policy: name, Permits: 7}.write(h, Draft11)
 		value, ok := strings.CutSuffix(strings.TrimPrefix(h.Get("RateLimit"), `"`), `";r=0`)
 		unescaped := strings.NewReplacer(`\\`, "", `\"`, "").Replace(value)
 		if !ok || strings.ContainsAny(unescaped, `"\`) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/transport/internal/admission"
 	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
 
@@ -27,21 +28,24 @@ type Rejection struct {
 // sees it. No RFC defines it, but many servers use it.
 const StatusClientClosedRequest = 499
 
-// statusFor returns 429 for a client over its quota, and 503 for a server that is short of capacity. For a limiter that
-// all clients share, RetryAfter tells which it is: permits that come back with time are a quota, permits that come back
-// when other requests end are capacity.
-func (p *preparedPolicy) statusFor(lease limiter.Lease) int {
-	if p.Status != 0 {
-		return p.Status
-	}
-	switch lease.Reason() {
-	case limiter.ReasonPartitionLimit, limiter.ReasonClosed, limiter.ReasonUnavailable:
+// statusFor returns the status of a request that the policy does not admit.
+func (p *preparedPolicy) statusFor(ctx context.Context, refusal *admission.Refusal) int {
+	switch refusal.Cause {
+	case admission.Ended:
+		return statusOfContext(ctx)
+	case admission.Mistake:
+		return http.StatusInternalServerError
+	case admission.Undecided:
 		return http.StatusServiceUnavailable
 	}
-	if _, known := lease.RetryAfter(); known || p.keyed() {
+	switch {
+	case p.options.Status != 0:
+		return p.options.Status
+	case refusal.Cause == admission.OverQuota:
 		return http.StatusTooManyRequests
+	default:
+		return http.StatusServiceUnavailable
 	}
-	return http.StatusServiceUnavailable
 }
 
 // statusOfContext returns 503 if ctx has passed its deadline, and 499 if it ended because the client has gone.
@@ -100,7 +104,7 @@ func ProblemJSON(w http.ResponseWriter, _ *http.Request, rejection Rejection) {
 		p.ViolatedPolicies = []string{rejection.Policy}
 	}
 	if rejection.RetryAfter > 0 {
-		p.Detail = "Try again in " + strconv.FormatInt(wholeSeconds(rejection.RetryAfter), 10) + " s."
+		p.Detail = "Try again in " + strconv.FormatInt(admission.WholeSeconds(rejection.RetryAfter), 10) + " s."
 	}
 	text, err := json.Marshal(p)
 	if err != nil { // cannot happen with these types

@@ -91,7 +91,7 @@ func (l *Limits) around(policies []*preparedPolicy) func(http.Handler) http.Hand
 	template := route{limits: l, policies: policies, global: l.global != nil}
 	for _, p := range policies {
 		template.sendsQuotas = template.sendsQuotas || p.quota != nil
-		if p.Timeout > 0 && (template.timed == nil || p.Timeout < template.timed.Timeout) {
+		if p.options.Timeout > 0 && (template.timed == nil || p.options.Timeout < template.timed.options.Timeout) {
 			template.timed = p
 		}
 	}

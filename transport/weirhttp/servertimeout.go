@@ -31,10 +31,10 @@ func (e *TimeoutError) Timeout() bool { return true }
 // serveTimed runs the handler within the policy's Timeout, and answers if the handler has not begun to.
 func (c *call) serveTimed(w http.ResponseWriter, r *http.Request) {
 	p := c.route.timed
-	cause := &TimeoutError{Policy: p.name, After: p.Timeout}
+	cause := &TimeoutError{Policy: p.Name, After: p.options.Timeout}
 	client := handlerio.NewClientContext(r)
 	defer client.Stop()
-	ctx, cancel := context.WithTimeoutCause(client.Ctx, p.Timeout, cause)
+	ctx, cancel := context.WithTimeoutCause(client.Ctx, p.options.Timeout, cause)
 	defer cancel()
 
 	response := handlerio.NewResponse(w, r)
@@ -44,10 +44,10 @@ func (c *call) serveTimed(w http.ResponseWriter, r *http.Request) {
 	}
 	handlerio.AwaitEnd(ctx)
 	if context.Cause(ctx) == error(cause) { //nolint:errorlint // it is this very cause
-		c.report(r.Context(), p, EventTimeout, pipeline.SeverityError, cause)
+		c.Report(r.Context(), &p.Policy, EventTimeout, pipeline.SeverityError, cause)
 		response.RestoreHeader()
-		rejection := Rejection{Policy: p.name, Status: http.StatusServiceUnavailable, Err: cause}
-		reject(w, r, p.OnRejected, c.route.limits.options.Body, rejection)
+		rejection := Rejection{Policy: p.Name, Status: http.StatusServiceUnavailable, Err: cause}
+		reject(w, r, p.options.OnRejected, c.route.limits.options.Body, rejection)
 	}
 }
 

@@ -30,11 +30,12 @@ type decision struct {
 	request *ratelimitv3.RateLimitRequest
 
 	checks []check // one for each descriptor
-	keys   []byte  // the keys of the counters of windows; see check.key
+	keys   []byte  // the keys of the counters of windows; see key
 	buf    []byte  // memory for names
 	now    int64   // in seconds since 1970, if a check has a span
 
 	listening, measuring bool
+	rejected             bool // by a limit in this process, before the slow ones are asked
 	over                 bool // the overall code
 }
 
@@ -95,7 +96,7 @@ const (
 // over reports whether the limit is against the request.
 func (c *check) over() bool { return c.answer == overLimit || c.answer == failed }
 
-// decisions are used again, because a request would else allocate one with all its checks.
+// decisions are used again, so that a request does not allocate one with all its checks.
 var decisions = sync.Pool{New: func() any { return new(decision) }}
 
 // The most that a decision in the pool keeps, so that one huge request does not take memory for long.
@@ -285,7 +286,7 @@ func (d *decision) decide() {
 
 // isQuota reports whether c rejects only together with all other quotas of the request.
 func (d *decision) isQuota(c *check) bool {
-	return d.service.options.Quota || c.limit != nil && c.kind != unlimited && c.limit.Quota
+	return c.kind != unlimited && (d.service.options.Quota || c.limit != nil && c.limit.Quota)
 }
 
 // gone reports whether the context ended before a limit had decided.

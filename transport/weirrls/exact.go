@@ -36,6 +36,21 @@ func (d *decision) acquire(c *check) error {
 	}
 }
 
+// look finds out whether the limiter would grant the hits, and takes none. It is for a request that is rejected already:
+// what was taken could not always be given back to a store, and would take another round trip.
+func (d *decision) look(c *check) error {
+	level, err := c.limit.charge(d.ctx, c.partition, 0)
+	if err != nil {
+		return d.acquire(c) // the outage policy decides
+	}
+	c.level, c.leveled = level, true
+	c.refused = level.Remaining < 1 || c.hits > uint64(level.Remaining)
+	if !c.refused {
+		c.lease = limiter.Granted(0, nil)
+	}
+	return nil
+}
+
 // tryAcquire asks the limiter for the hits.
 func (d *decision) tryAcquire(c *check) error {
 	lease, err := c.limit.tryAcquire(d.ctx, c.partition, int(c.hits)) //nolint:gosec // at most MaxInt
@@ -131,8 +146,8 @@ func (d *decision) findLevel(c *check) {
 	}
 	if known {
 		c.level, c.leveled = limiter.Level{Remaining: left}, true
-		if c.limit.size != nil {
-			c.level.Full = c.limit.size().full(left)
+		if size, ok := c.limit.sizeNow(); ok {
+			c.level.Full = size.full(left)
 		}
 	}
 }

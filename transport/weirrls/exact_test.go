@@ -59,7 +59,7 @@ func TestExact_Hits(t *testing.T) {
 	assert.EqualValues(t, 5, p.remaining())
 	r = ask(t, s, hits(math.MaxUint64, describe("p", "")))
 	assert.Equal(t, isOver, r.OverallCode, "also while all are there")
-	assert.Nil(t, r.Statuses[0].DurationUntilReset, "coming back is of no use")
+	assert.Nil(t, r.Statuses[0].DurationUntilReset, "it can never be granted")
 	assert.Empty(t, r.ResponseHeadersToAdd)
 }
 
@@ -201,11 +201,12 @@ func TestQuota(t *testing.T) {
 }
 
 func TestService_Quota(t *testing.T) {
-	s := newService(t, &ServiceOptions{Quota: true}, potRule("a", newPot(1)), potRule("b", newPot(2)))
+	s := newService(t, &ServiceOptions{Quota: true}, potRule("a", newPot(1)), potRule("b", newPot(2)), named("free", "", "free"))
 	assert.Equal(t, isOK, ask(t, s, describe("a", ""), describe("b", "")).OverallCode)
 	assert.Equal(t, isOK, ask(t, s, describe("a", ""), describe("none", "")).OverallCode, "a descriptor without a limit is not over")
 	assert.Equal(t, isOK, ask(t, s, describe("a", ""), describe("b", "")).OverallCode)
 	assert.Equal(t, isOver, ask(t, s, describe("a", ""), describe("b", "")).OverallCode)
+	assert.Equal(t, isOver, ask(t, s, describe("a", ""), describe("free", "")).OverallCode, "an unlimited descriptor does not count")
 }
 
 func TestReplaces(t *testing.T) {

@@ -147,5 +147,16 @@ func sizeOfBucket(o limiter.TokenBucketOptions) size {
 	return s
 }
 
+// sizeNow returns the size of the limiter in force; ok is false if it is not known.
+func (l *limit) sizeNow() (s size, ok bool) {
+	if l.size == nil {
+		return size{}, false
+	}
+	var err error
+	defer func() { ok = err == nil }()
+	defer rescue(&err)
+	return l.size(), true
+}
+
 // toUint32 returns n, or the nearest number that the protocol has room for.
 func toUint32(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }

@@ -30,8 +30,8 @@ type ServiceOptions struct {
 	// Shadow makes the overall code OK for every request. The statuses of the descriptors and the headers of Headers say
 	// what would have been. Events are those of [Limit.Shadow].
 	Shadow bool
-	// Quota makes a request over the limit only if all of its descriptors are. A descriptor that no limit applies to is
-	// never over.
+	// Quota makes a request over the limit only if all of its descriptors are, as if all limits had [Limit.Quota]. A
+	// descriptor that no limit applies to is never over. One with [Limit.Unlimited] does not count.
 	Quota bool
 	// Headers adds RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset of the tightest limit to every answer, as
 	// envoyproxy/ratelimit does.

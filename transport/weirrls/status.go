@@ -68,17 +68,17 @@ func (d *decision) fillExact(s *descriptorStatus, c *check) {
 	switch {
 	case c.over() && known:
 		s.setReset(reset)
-	case c.over() && c.limit.OnOverrun == OverrunNothing && c.lease.Reason() == ReasonTooMany: // coming back is of no use
+	case c.over() && c.limit.OnOverrun == OverrunNothing && c.lease.Reason() == ReasonTooMany: // it can never be granted
 	case c.leveled:
 		s.setReset(c.level.Full)
 	}
 	if c.leveled && !c.over() {
 		s.status.LimitRemaining = toUint32(c.level.Remaining)
 	}
-	if c.limit.size == nil || !c.leveled && !c.over() {
+	size, known := c.limit.sizeNow()
+	if !known || !c.leveled && !c.over() {
 		return
 	}
-	size := c.limit.size()
 	s.limit.Name, s.limit.RequestsPerUnit = c.limit.Name, toUint32(size.requests)
 	if size.per%time.Second == 0 {
 		u, _ := unitOf(int64(size.per / time.Second))

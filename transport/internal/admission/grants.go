@@ -1,4 +1,4 @@
-package weirhttp
+package admission
 
 import (
 	"slices"
@@ -8,13 +8,13 @@ import (
 )
 
 // A grant is what a policy has granted to a call.
-type grant struct {
-	policy      *preparedPolicy
+type grant[R any] struct {
+	policy      *Policy[R]
 	lease       limiter.Lease
-	key         string        // what Policy.Key returned, if the policy is Partitioned
-	since       time.Duration // clock.Now when it was granted, if the call is measured; or topUpMark
-	measurement any           // what BeginMeasurement of a [pipeline.LeaseMeasurer] returned
-	correction  *correction   // not nil while Charge corrects the lease
+	key         string         // what Policy.Key returned, if the policy is Partitioned
+	since       time.Duration  // clock.Now when it was granted, if the call is measured; or topUpMark
+	measurement any            // what BeginMeasurement of a [pipeline.LeaseMeasurer] returned
+	correction  *correction[R] // not nil while Charge corrects the lease
 }
 
 // topUpMark is the since of a grant that [Charge] took in addition to the lease of the policy. [Leases] and
@@ -22,10 +22,10 @@ type grant struct {
 const topUpMark time.Duration = -1
 
 // isTopUp reports whether [Charge] took the grant in addition to the lease of the policy.
-func (g *grant) isTopUp() bool { return g.since == topUpMark }
+func (g *grant[R]) isTopUp() bool { return g.since == topUpMark }
 
-// hold adds a grant, which end gives back. It returns false if the call is over.
-func (c *call) hold(g grant) bool {
+// hold adds a grant, which End gives back. It returns false if the call is over.
+func (c *Call[R]) hold(g grant[R]) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.over {
@@ -34,15 +34,22 @@ func (c *call) hold(g grant) bool {
 	return !c.over
 }
 
+// Held returns how many grants the call holds.
+func (c *Call[R]) Held() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.held)
+}
+
 // grants returns a copy of what the call holds.
-func (c *call) grants() []grant {
+func (c *Call[R]) grants() []grant[R] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.held)
 }
 
 // grantOf returns what the policy has granted, if anything.
-func (c *call) grantOf(p *preparedPolicy) (g grant, ok bool) {
+func (c *Call[R]) grantOf(p *Policy[R]) (g grant[R], ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range c.held {
@@ -50,11 +57,11 @@ func (c *call) grantOf(p *preparedPolicy) (g grant, ok bool) {
 			return c.held[i], true
 		}
 	}
-	return grant{}, false
+	return grant[R]{}, false
 }
 
-// end releases everything when the handler has returned.
-func (c *call) end() {
+// End releases everything when the handler has returned.
+func (c *Call[R]) End() {
 	c.mu.Lock()
 	held := leaveToCorrections(c.held, false)
 	c.held, c.over = nil, true
@@ -62,11 +69,11 @@ func (c *call) end() {
 	c.giveBack(held, false)
 }
 
-// giveBackFrom removes all grants from the call except the first ones, whose number is keep, and gives the removed
+// GiveBackFrom removes all grants from the call except the first ones, whose number is keep, and gives the removed
 // grants back; see giveBack.
-func (c *call) giveBackFrom(keep int, refund bool) {
+func (c *Call[R]) GiveBackFrom(keep int, refund bool) {
 	c.mu.Lock()
-	var removed []grant
+	var removed []grant[R]
 	if keep < len(c.held) {
 		removed = leaveToCorrections(slices.Clone(c.held[keep:]), refund)
 		c.held = c.held[:keep]
@@ -78,7 +85,7 @@ func (c *call) giveBackFrom(keep int, refund bool) {
 // leaveToCorrections leaves every grant that Charge is correcting to its correction, and returns the rest. A correction
 // gives its lease back when it is done, with Refund if refund is true. The call does not wait for that, because a
 // correction can run a function of the program. The caller holds the call's mu.
-func leaveToCorrections(grants []grant, refund bool) (rest []grant) {
+func leaveToCorrections[R any](grants []grant[R], refund bool) (rest []grant[R]) {
 	rest = grants[:0]
 	for i := range grants {
 		if x := grants[i].correction; x != nil {
@@ -92,7 +99,7 @@ func leaveToCorrections(grants []grant, refund bool) (rest []grant) {
 
 // giveBack releases the grants or, with refund, gives them back as if they had never been taken. The last one comes
 // first. If a lease panics, the others are still given back.
-func (c *call) giveBack(grants []grant, refund bool) {
+func (c *Call[R]) giveBack(grants []grant[R], refund bool) {
 	if len(grants) == 0 {
 		return
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/weir-go/weir/transport/weirhttp/internal/forwarded"
+	"github.com/weir-go/weir/transport/internal/forwarded"
 )
 
 func TestClient(t *testing.T) {

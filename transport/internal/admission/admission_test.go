@@ -1,0 +1,95 @@
+package admission_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/transport/internal/admission"
+)
+
+// The tests of weirhttp and weirgrpc cover this package. The tests here are for what each of them relies on.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var transport = &admission.Transport[string]{
+	Package: "test", ErrNotCharged: errors.New("not charged"), ErrPartialRefund: errors.New("partial"),
+}
+
+func bucket(t *testing.T, tokens int) *limiter.TokenBucket {
+	t.Helper()
+	b := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+		TokenLimit: tokens, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
+	}))
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+func TestCall_ChargeAndEnd(t *testing.T) {
+	b := bucket(t, 10)
+	p := &admission.Policy[string]{Name: "p", Limiter: b, Metered: true, Cost: func(r string) int { return len(r) }}
+	var c admission.Call[string]
+	c.Begin(t.Context(), transport.NewLimits(nil))
+	_, _, ok := c.Admit(t.Context(), p, "four")
+	require.True(t, ok)
+	charged, err := transport.Charge(&c, 3)
+	require.NoError(t, err)
+	assert.Equal(t, 3, charged)
+	assert.Equal(t, int64(3), b.Statistics().AvailablePermits)
+	c.GiveBackFrom(0, true)
+	assert.Equal(t, int64(10), b.Statistics().AvailablePermits, "as if it had never been taken")
+	c.End()
+	_, err = transport.Charge(&c, 1)
+	assert.Equal(t, transport.ErrNotCharged, err)
+}
+
+func TestCall_AdmitNamesTheCause(t *testing.T) {
+	closed := bucket(t, 1)
+	require.NoError(t, closed.Close())
+	full := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+	held, err := full.TryAcquire(t.Context(), 1)
+	require.NoError(t, err)
+	defer held.Release()
+	empty := bucket(t, 1)
+	_, err = empty.TryAcquire(t.Context(), 1)
+	require.NoError(t, err)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		ctx   context.Context
+		l     limiter.Limiter
+		cost  int
+		cause admission.Cause
+		never bool
+	}{
+		{t.Context(), empty, 1, admission.OverQuota, false},
+		{t.Context(), full, 1, admission.OverCapacity, false},
+		{t.Context(), bucket(t, 1), 2, admission.OverCapacity, true},
+		{t.Context(), bucket(t, 1), -1, admission.Mistake, false},
+		{t.Context(), closed, 1, admission.Undecided, false},
+		{gone, bucket(t, 1), 1, admission.Ended, false},
+	} {
+		p := &admission.Policy[string]{Name: "p", Limiter: c.l, Cost: func(string) int { return c.cost }}
+		var call admission.Call[string]
+		call.Begin(c.ctx, transport.NewLimits(nil))
+		_, refusal, ok := call.Admit(c.ctx, p, "")
+		assert.False(t, ok)
+		assert.Equal(t, c.cause, refusal.Cause)
+		assert.Equal(t, c.never, refusal.Never)
+		call.End()
+	}
+}
+
+func TestBoundedKey(t *testing.T) {
+	assert.Equal(t, "a", admission.BoundedKey("a"))
+	digest := admission.BoundedKey(strings.Repeat("a", 129))
+	assert.Len(t, digest, len("sha256:")+64)
+	assert.NotEqual(t, digest, admission.BoundedKey(digest), "a client cannot use the key of another by sending its digest")
+}

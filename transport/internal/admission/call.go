@@ -1,0 +1,203 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/ratelimit"
+)
+
+// A Call is one call of a handler behind policies. A transport embeds it in a struct of its own, which is also the
+// context of the handler, so that the leases in the context cost no allocation of their own.
+type Call[R any] struct {
+	context.Context   // the one that the request came with
+	Request         R // the request as the policies see it
+
+	// First is the number of the policy that the transport asks first. It is not used here, and costs no memory here.
+	First int32
+
+	listening bool
+	measuring bool
+	over      bool // the handler has returned: nothing more is held; under mu
+	limits    *Limits[R]
+
+	mu        sync.Mutex
+	held      []grant[R]  // what the policies have granted
+	heldArray [2]grant[R] // the first array of held: most handlers have one policy or two
+}
+
+// Begin makes c the call of a request that came with ctx. The caller must call [Call.End]. Begin calls Enabled of the
+// Listener.
+func (c *Call[R]) Begin(ctx context.Context, l *Limits[R]) {
+	c.Context = ctx
+	c.limits = l
+	c.held = c.heldArray[:0]
+	c.listening, c.measuring = l.listens(ctx)
+}
+
+// CallKey asks a context for the innermost call.
+type CallKey[R any] struct{}
+
+// Value returns the call itself for CallKey.
+func (c *Call[R]) Value(key any) any {
+	if _, ok := key.(CallKey[R]); ok {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// String returns only what never changes: fmt would read all fields, and race with Charge.
+func (c *Call[R]) String() string { return fmt.Sprintf("%v.%s", c.Context, c.limits.transport.Package) }
+
+// CallOf returns the innermost call that the context belongs to, or nil.
+func CallOf[R any](ctx context.Context) *Call[R] {
+	c, _ := ctx.Value(CallKey[R]{}).(*Call[R])
+	return c
+}
+
+// outer returns the next call further out, or nil.
+func (c *Call[R]) outer() *Call[R] { return CallOf[R](c.Context) }
+
+// WithinSameLimits reports whether a handler further out has the same Limits, which have asked their global policy
+// about this request.
+func (c *Call[R]) WithinSameLimits() bool {
+	for o := c.outer(); o != nil; o = o.outer() {
+		if o.limits == c.limits {
+			return true
+		}
+	}
+	return false
+}
+
+// A Cause is why a policy does not admit a call. The transport has a status for each.
+type Cause uint8
+
+const (
+	OverQuota    Cause = iota // the client is over its quota
+	OverCapacity              // the server is short of capacity
+	Undecided                 // the limiter could not decide
+	Mistake                   // the program has asked for less than 0 permits
+	Ended                     // the context of the call has ended
+)
+
+// A Refusal describes a call that a policy does not admit.
+type Refusal struct {
+	Cause      Cause
+	Never      bool          // the cost is more than the limiter can ever grant
+	Lease      limiter.Lease // the limiter's answer; the zero Lease if Err is not nil
+	RetryAfter time.Duration // 0: not known
+	Err        error         // the limiter's error, if there is no answer
+}
+
+// Admit asks the limiter of p about r, which is the request with ctx. If ok is false, the call is to be refused. key is
+// what Key returned, which is called once.
+func (c *Call[R]) Admit(ctx context.Context, p *Policy[R], r R) (key string, refusal Refusal, ok bool) {
+	n := 1
+	if p.Cost != nil {
+		n = p.Cost(r)
+	}
+	if p.Partitioned != nil {
+		key = p.Key(r)
+	}
+	var asked, answered time.Duration
+	if c.measuring {
+		asked = clock.Now()
+	}
+	lease, err := p.acquire(ctx, r, key, n)
+	if c.measuring {
+		answered = clock.Now()
+	}
+	switch {
+	case err != nil:
+		lease.Release() // a limiter of the program may have granted permits and returned an error
+	case lease.Acquired():
+		c.hold(grant[R]{policy: p, lease: lease, key: key, since: answered})
+	}
+	if c.measuring {
+		c.measureRequest(ctx, p, answered-asked, answered, lease, err)
+	}
+	switch {
+	case err != nil:
+		refusal, ok = c.failed(ctx, p, n, err)
+	case !lease.Acquired():
+		refusal, ok = c.rejected(ctx, p, lease)
+	default:
+		ok = true
+	}
+	return key, refusal, ok
+}
+
+// rejected decides about a call that the limiter has rejected. If ok is true, the call is admitted nevertheless.
+func (c *Call[R]) rejected(ctx context.Context, p *Policy[R], lease limiter.Lease) (refusal Refusal, ok bool) {
+	name, severity := ratelimit.EventRejected, pipeline.SeverityError
+	switch {
+	case p.Shadow:
+		name, severity, ok = ratelimit.EventShadowRejected, pipeline.SeverityWarning, true
+	case p.FailOpen && undecided(lease):
+		name, severity, ok = EventFailedOpen, pipeline.SeverityWarning, true
+	case p.Keyed():
+		severity = pipeline.SeverityWarning // a client over its quota is no fault of the program
+	}
+	if c.listening {
+		c.Report(ctx, p, name, severity, rejectedError(p, lease))
+	}
+	if ok {
+		return Refusal{}, true
+	}
+	after, _ := lease.RetryAfter()
+	return Refusal{Cause: p.causeOf(lease), Lease: lease, RetryAfter: max(after, 0)}, false
+}
+
+// causeOf returns whether the client is over its quota or the server short of capacity. For a limiter that all clients
+// share, RetryAfter tells which it is: permits that come back with time are a quota, permits that come back when other
+// calls end are capacity.
+func (p *Policy[R]) causeOf(lease limiter.Lease) Cause {
+	switch lease.Reason() {
+	case limiter.ReasonPartitionLimit, limiter.ReasonClosed, limiter.ReasonUnavailable:
+		return OverCapacity
+	}
+	if _, known := lease.RetryAfter(); known || p.Keyed() {
+		return OverQuota
+	}
+	return OverCapacity
+}
+
+// undecided reports whether a rejection says nothing about the client's quota: the store is away, or the limiter is
+// closed. A rejection because of too many keys is a decision: if FailOpen applied to it, a client could pass every
+// limit by making up keys.
+func undecided(lease limiter.Lease) bool {
+	reason := lease.Reason()
+	return reason == limiter.ReasonUnavailable || reason == limiter.ReasonClosed
+}
+
+// failed decides about a call for which the limiter returned an error. If ok is true, the call is admitted nevertheless.
+func (c *Call[R]) failed(ctx context.Context, p *Policy[R], n int, err error) (refusal Refusal, ok bool) {
+	refusal.Err = fmt.Errorf("%s: policy %s: %w", c.limits.transport.Package, p.Name, err)
+	tooMany := errors.Is(err, limiter.ErrPermitCount)
+	switch {
+	case ctx.Err() != nil: // also with Shadow and FailOpen: the client has gone
+		refusal.Cause = Ended
+		return refusal, false
+	case tooMany && n < 0: // a mistake in the program
+		refusal.Cause = Mistake
+	case tooMany: // the limiter can never grant that many
+		refusal.Cause, refusal.Never = p.causeOf(limiter.Lease{}), true
+	default:
+		refusal.Cause = Undecided
+	}
+	name, severity := EventFailed, pipeline.SeverityError
+	switch {
+	case p.Shadow:
+		name, severity, ok = ratelimit.EventShadowError, pipeline.SeverityWarning, true
+	case p.FailOpen && !tooMany: // otherwise a client would pass the limit by asking for too much
+		name, severity, ok = EventFailedOpen, pipeline.SeverityWarning, true
+	}
+	c.Report(ctx, p, name, severity, refusal.Err)
+	return refusal, ok
+}

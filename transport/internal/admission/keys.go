@@ -1,0 +1,73 @@
+package admission
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/limiter"
+)
+
+const (
+	maxKeyLength = 128
+	digestPrefix = "sha256:"
+)
+
+// BoundedKey returns s, or its digest if s is longer than maxKeyLength. A string that looks like a digest is replaced,
+// too: otherwise a client could use the key of another by sending its digest. The digest is the same on every machine,
+// because several machines can share the state of a key in a store.
+func BoundedKey(s string) string {
+	if len(s) <= maxKeyLength && !strings.HasPrefix(s, digestPrefix) {
+		return s
+	}
+	sum := sha256.Sum256([]byte(s))
+	var text [len(digestPrefix) + 2*sha256.Size]byte
+	copy(text[:], digestPrefix)
+	hex.Encode(text[len(digestPrefix):], sum[:])
+	return string(text[:])
+}
+
+// Composite returns the key function of all keys together. The key has the length of each part before the part, so that
+// different parts never make the same key.
+func Composite[K ~func(R) string, R any](keys []K) K {
+	keys = slices.Clone(keys)
+	return func(r R) string {
+		text := make([]byte, 0, maxKeyLength)
+		for _, key := range keys {
+			part := key(r)
+			text = strconv.AppendInt(text, int64(len(part)), 10)
+			text = append(text, ':')
+			text = append(text, part...)
+		}
+		return BoundedKey(string(text))
+	}
+}
+
+// DefaultMaxPartitions is the bound on the number of keys of [PerKey].
+const DefaultMaxPartitions = 100_000
+
+// PerKey returns a limiter that has a limiter of factory for each key. A MaxPartitions of 0 is [DefaultMaxPartitions];
+// with -1 the number of keys is not bounded. pkg is the package of the error.
+func PerKey(pkg string, factory limiter.Factory[string], o *limiter.PartitionedOptions) (*limiter.PartitionedLimiter[string, string], error) {
+	if factory == nil {
+		var problems validate.Problems
+		problems.Add("factory", nil, "must not be nil")
+		return nil, problems.Err(pkg)
+	}
+	var options limiter.PartitionedOptions
+	if o != nil {
+		options = *o
+	}
+	switch options.MaxPartitions {
+	case 0:
+		options.MaxPartitions = DefaultMaxPartitions
+	case -1:
+		options.MaxPartitions = 0
+	}
+	return limiter.NewPartitioned(func(key string) limiter.Partition[string] {
+		return limiter.Partition[string]{Key: key, New: factory}
+	}, &options)
+}
