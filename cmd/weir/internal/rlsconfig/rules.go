@@ -121,10 +121,11 @@ const maxLimiterName = 160
 // limiterName returns the name of the limiter of a rule, which is of letters that the names of limiters in stores can have.
 // If those of the path are others, or too many, a hash of it makes the name another one than that of any other rule.
 func limiterName(path []string) string {
-	name := PipelineName
+	parts := []string{PipelineName}
 	for _, part := range path {
-		name += "/" + strings.ReplaceAll(part, "/", "\\")
+		parts = append(parts, strings.ReplaceAll(part, "/", "\\"))
 	}
+	name := strings.Join(parts, "/")
 	plain := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-/", r) {
 			return r
