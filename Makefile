@@ -11,10 +11,11 @@ GO ?= go
 # Every module of go.work, by directory, the root first.
 MODULES = $(shell $(GO) list -m -f '{{.Dir}}')
 NESTED  = $(filter-out $(CURDIR),$(MODULES))
-# Modules of tools, outside of go.work.
-CROSSVET = $(CURDIR)/internal/crossvet
-RELEASE  = $(CURDIR)/internal/release
-TOOLS    = $(CROSSVET) $(RELEASE)
+# Modules of tools, and of tests with many dependencies, outside of go.work: they do not choose the versions of the others.
+CROSSVET  = $(CURDIR)/internal/crossvet
+RELEASE   = $(CURDIR)/internal/release
+RLSORACLE = $(CURDIR)/internal/rlsoracle
+TOOLS     = $(CROSSVET) $(RELEASE) $(RLSORACLE)
 
 GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -77,7 +78,7 @@ modules: ## fail where go mod tidy would change something
 .PHONY: standalone
 standalone: ## check the nested modules as if there were no go.work
 	@echo "== standalone: nested modules with GOWORK=off"
-	for dir in $(NESTED); do GOWORK=off $(GO) -C "$$dir" vet ./...; done
+	for dir in $(NESTED) $(RLSORACLE); do GOWORK=off $(GO) -C "$$dir" vet ./...; done
 
 # The systems that weir is checked for, tests included. The root module's tests also run where an int has 32 bits: an
 # amd64 processor runs linux/386 as it is, without the tests that take long: unit has them. Of NOT386, the first look at
@@ -126,8 +127,8 @@ bench-once: servers ## run each benchmark once, so that none rots
 	out=$$($(GO) test -vet=off -short -run '^$$' -bench . -benchtime 1x $$dirs 2>&1) || { echo "$$out"; exit 1; }
 
 .PHONY: servers
-servers: ## install the servers and the browser for the tests, where that can be done
-	@echo "== servers: Redis, PostgreSQL, nginx, Caddy, Prometheus, Chromium"
+servers: ## install the servers, the browser and the client for the tests, where that can be done
+	@echo "== servers: Redis, PostgreSQL, nginx, Caddy, Prometheus, Chromium, gRPC for Node"
 	scripts/servers
 
 # The target vet has vetted the tests already, which would take another minute here.
@@ -145,6 +146,8 @@ unit: servers ## every test of every module under the race detector
 	realtime=$$($(GO) list $(REALTIME))
 	$(GO) run ./internal/testreport -race -vet=off -parallel=8 $(LONG) $$($(GO) list work | grep -vxF "$$realtime")
 	$(GO) run ./internal/testreport -again -race -vet=off -p=2 -parallel=3 $(REALTIME)
+	echo "== unit: internal/rlsoracle"
+	GOWORK=off $(GO) -C $(RLSORACLE) test -race -vet=off ./...
 
 .PHONY: bench
 bench: ## run benchmarks: PKG=work BENCH=. COUNT=1 BENCHTIME=1s

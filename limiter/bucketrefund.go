@@ -121,9 +121,9 @@ func (b *bucket) charge(now int64, n int) (taken int64) {
 	return taken
 }
 
-// giveBackLast gives back n of the missing permits, of no grant in particular, and serves the queue. For the grants, that
+// giveBackUnleased gives back n of the missing permits, of no grant in particular, and serves the queue. For the grants, that
 // is what a line does that brings n permits: see [bucket].
-func (b *bucket) giveBackLast(now, n int64) {
+func (b *bucket) giveBackUnleased(now, n int64) {
 	b.missing -= n
 	if s := b.state(); !s.shared {
 		s.refunded = 0

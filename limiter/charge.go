@@ -42,9 +42,9 @@ type chargeable interface {
 	clocked
 	// charge takes n permits, even if fewer are free, and returns how many it took. n is not negative.
 	charge(now int64, n int) (taken int64)
-	// giveBackLast gives back n of the permits that are missing, the last ones that were taken, and serves the queue. n is
-	// at least 1.
-	giveBackLast(now, n int64)
+	// giveBackUnleased gives back that many of the permits that are missing, those that come back first, and serves the
+	// queue. n is at least 1.
+	giveBackUnleased(now, n int64)
 	// missingPermits returns how many permits are missing from full.
 	missingPermits() int64
 	// fullAt returns the moment at which all permits are back if none are taken. Some are missing.
@@ -61,7 +61,7 @@ func chargeClocked(c chargeable, now int64, n int) (Level, error) {
 	if n >= 0 {
 		c.charge(now, n)
 	} else if back := -max(int64(n), -c.missingPermits()); back > 0 {
-		c.giveBackLast(now, back)
+		c.giveBackUnleased(now, back)
 	}
 	level := Level{Remaining: c.free()}
 	if c.missingPermits() > 0 {

@@ -41,18 +41,17 @@ func (w *SlidingWindow) giveBack(n, tag, cuts int64) {
 	}
 }
 
-// giveBackLast gives back n of the permits that are in the window, those of the newest segments first, and serves the
+// giveBackUnleased gives back n of the permits that are in the window, those of the oldest segments first, and serves the
 // queue.
-func (w *SlidingWindow) giveBackLast(now, n int64) {
-	if current := min(n, w.taken-w.takenBefore); current > 0 {
-		w.taken -= current
-		n -= current
-		w.cut()
+func (w *SlidingWindow) giveBackUnleased(now, n int64) {
+	if past := min(n, w.pastUsed()); past > 0 {
+		n -= past
+		w.expired += past
+		w.past.dropExpired(w.expired)
 	}
 	if n > 0 {
-		w.past.giveBackNewest(n, w.expired)
 		w.taken -= n
-		w.takenBefore -= n
+		w.cut()
 	}
 	if w.taken == w.takenBefore {
 		w.past.trim(w.expired)

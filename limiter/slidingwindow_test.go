@@ -85,11 +85,11 @@ func (p *plainWindow) left(of *plainLease) int64 {
 	return left
 }
 
-// giveBackLast gives back up to n permits, the newest first. It notes the cut if the current segment had some.
-func (p *plainWindow) giveBackLast(n int64) {
-	for i := len(p.taken) - 1; i >= 0 && n > 0; i-- {
+// giveBackUnleased gives back up to n permits, the oldest first. It notes the cut if the current segment had some.
+func (p *plainWindow) giveBackUnleased(n int64) {
+	for i := range p.taken {
 		s := &p.taken[i]
-		back := min(n, s.permits)
+		back := min(max(n, 0), s.permits)
 		if back == 0 {
 			continue
 		}
@@ -265,7 +265,7 @@ func compareWithPlain(t *testing.T, choose func(n int) int, more func() bool) {
 			} else if n > 0 {
 				p.take(n)
 			}
-			p.giveBackLast(-n)
+			p.giveBackUnleased(-n)
 			level, err := l.Charge(t.Context(), int(n))
 			require.NoError(t, err)
 			require.Equal(t, p.level(now()), level, "Charge(%d) after %s", n, &steps)

@@ -82,7 +82,7 @@ func (c *core) chargeInStore(ctx context.Context, key string, n int64) (limiter.
 	}
 	var gaveBack int64
 	if n < 0 {
-		if q, gaveBack, err = c.giveBackNewest(ctx, q, -n); err != nil {
+		if q, gaveBack, err = c.giveBackOldest(ctx, q, -n); err != nil {
 			return limiter.Level{}, err
 		}
 	}
@@ -103,16 +103,16 @@ const (
 	giveBackCalls = backend.MaxSegments/giveBackSegments + 5
 )
 
-// giveBackNewest gives n permits back, the newest first. q is the answer to an [backend.OpRefund] for [backend.AnyGrant],
+// giveBackOldest gives n permits back, the oldest first. q is the answer to an [backend.OpRefund] for [backend.AnyGrant],
 // which has given back what a bucket or fixed window accepts, and nothing to a sliding window: its segments are known from
 // the answer, and have a refund each. The result is the last answer, and how much was given back.
-func (c *core) giveBackNewest(ctx context.Context, q *call, n int64) (last *call, gaveBack int64, err error) {
+func (c *core) giveBackOldest(ctx context.Context, q *call, n int64) (last *call, gaveBack int64, err error) {
 	gaveBack = q.granted[0]
 	for range giveBackCalls {
 		if q.def.Kind != backend.KindSlidingWindow || gaveBack >= n || q.state.Missing <= 0 {
 			break
 		}
-		key, refunds := q.key, newestSegments(q.state, n-gaveBack)
+		key, refunds := q.key, oldestSegments(q.state, n-gaveBack)
 		q.recycle()
 		// If the limits have changed meanwhile, a receipt can be of another segment. At most n are given back nevertheless.
 		if q, err = c.ask(ctx, key, refunds...); err != nil {
@@ -128,11 +128,13 @@ func (c *core) giveBackNewest(ctx context.Context, q *call, n int64) (last *call
 	return q, gaveBack, nil
 }
 
-// newestSegments returns refunds of n permits to the newest segments of a sliding window, or of as many as were taken in
+// oldestSegments returns refunds of n permits to the oldest segments of a sliding window, or of as many as were taken in
 // giveBackSegments of them.
-func newestSegments(s backend.State, n int64) (refunds []backend.Request) {
-	for i := len(s.Taken) - 1; i >= 0 && n > 0 && len(refunds) < giveBackSegments; i-- {
-		t := s.Taken[i]
+func oldestSegments(s backend.State, n int64) (refunds []backend.Request) {
+	for _, t := range s.Taken {
+		if n <= 0 || len(refunds) == giveBackSegments {
+			break
+		}
 		part := min(n, t.Permits)
 		refunds = append(refunds, backend.Request{Op: backend.OpRefund, Max: part, Receipt: backend.Receipt{Tick: t.Tick}})
 		n -= part

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"maps"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -70,4 +71,18 @@ func read(t *testing.T, path string) string {
 	content, err := os.ReadFile(path)
 	require.NoError(t, err)
 	return string(content)
+}
+
+// The file that the page on Envoy shows is valid, and so is the directory of its first command.
+func TestEnvoyPage(t *testing.T) {
+	text := read(t, "../../docs/envoy.md")
+	_, rest, ok := strings.Cut(text, "```yaml\n")
+	require.True(t, ok)
+	file, _, _ := strings.Cut(rest, "```")
+	r := weir(file, "check", "-strict", "-")
+	assert.Equal(t, result{0, "-: ok: 0 pipelines, 1 named limiter, rls with 2 limits\n", ""}, r)
+	require.Contains(t, text, "weir rls -ratelimit-config examples/rls")
+	r = weir("", "rls", "-ratelimit-config", "../../examples/rls", "-print")
+	assert.Equal(t, 0, r.status, r.err)
+	assert.Contains(t, r.out, "domain: edge\n")
 }

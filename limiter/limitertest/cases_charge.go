@@ -105,7 +105,7 @@ var chargeCases = []testCase{
 			p.served(w, "4 are free")
 			p.charge(0, 1, "the waiter took 3")
 		}},
-	{name: "a sliding window gives back first what was taken last",
+	{name: "a sliding window gives back first what was taken first",
 		rule: "Charge 2", kinds: []Kind{SlidingWindow}, needs: Charge, run: func(p *probe) {
 			segment := p.s.Unit / 4
 			p.charge(1, 3, "it is new")
@@ -113,8 +113,8 @@ var chargeCases = []testCase{
 			p.charge(1, 2, "a second segment")
 			p.until(2 * segment)
 			p.charge(2, 0, "a third segment")
-			p.charge(-3, 3, "2 of the third segment, and 1 of the second")
-			p.fullAt(4*segment, 3, "that of the first segment is left")
+			p.charge(-3, 3, "those of the first two segments, and one of the third")
+			p.fullAt(6*segment, 3, "one of the third segment is left")
 		}},
 	{name: "Charge of zero permits changes nothing",
 		rule: "Charge 3", kinds: timedKinds, needs: Charge | Idle, run: func(p *probe) {

@@ -70,10 +70,10 @@ var mutants = map[naive.Fault]struct {
 	naive.ChargeCounts:       {"Charge counts no lease", []limitertest.Kind{fixed, sliding, bucket}},
 	naive.ChargeClamps:       {"Charge neither waits nor is it rejected while callers wait", []limitertest.Kind{fixed, sliding, bucket}},
 	naive.ChargeOverfills:    {"Charge with a negative number gives back what is missing, and no more", []limitertest.Kind{fixed, sliding, bucket}},
-	naive.ChargeOldest:       {"a sliding window gives back first what was taken last", []limitertest.Kind{sliding}},
+	naive.ChargeNewest:       {"a sliding window gives back first what was taken first", []limitertest.Kind{sliding}},
 	naive.ChargeUnserved:     {"permits that Charge gives back serve the queue", []limitertest.Kind{fixed, sliding, bucket}},
 	naive.ChargeTouches:      {"Charge of zero permits changes nothing", []limitertest.Kind{fixed, sliding, bucket}},
-	naive.LevelEarly:         {"a sliding window gives back first what was taken last", []limitertest.Kind{sliding}},
+	naive.LevelEarly:         {"a sliding window gives back first what was taken first", []limitertest.Kind{sliding}},
 	naive.LateTimer:          {"waiters are served at the grid line, without another call", []limitertest.Kind{fixed, sliding, bucket}},
 }
 

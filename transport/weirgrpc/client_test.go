@@ -28,6 +28,7 @@ import (
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/transport/weirgrpc"
+	"github.com/weir-go/weir/weirtest"
 )
 
 // retrying returns a retry without a backoff of its own.
@@ -399,4 +400,37 @@ func TestRetryable(t *testing.T) {
 	assert.False(t, weirgrpc.Retryable(nil, &timeout.Error{Err: lost}))
 	assert.True(t, weirgrpc.Retryable(nil, &timeout.Error{Err: rejected}))
 	assert.True(t, weirgrpc.Retryable(nil, &timeout.Error{}))
+}
+
+// A Client and the Limits of a server: what the server says reaches the retry, whatever the method.
+func TestClient_WithLimitsOfAServer(t *testing.T) {
+	window := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: 80 * time.Millisecond}))
+	for name, c := range map[string]struct {
+		policy  weirgrpc.Policy
+		retried bool
+		code    codes.Code
+	}{
+		"over quota":                           {weirgrpc.Policy{Limiter: window}, true, codes.OK},
+		"more than the limiter can ever grant": {weirgrpc.Policy{Limiter: window, Cost: func(*weirgrpc.Request) int { return 2 }}, false, codes.Unavailable},
+		"the limiter fails":                    {weirgrpc.Policy{Limiter: weirtest.NewLimiter(weirtest.Fail(errors.New("down")))}, false, codes.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			limits := weir.Must(weirgrpc.NewLimits(&weirgrpc.LimitsOptions{Global: c.policy}))
+			retries := 0
+			client := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api", retrying(retry.Options{
+				OnRetry: func(context.Context, retry.Attempt) { retries++ },
+			}))), nil))
+			api := testpb.NewTestServiceClient(overTCP(t, &service{}, []grpc.ServerOption{
+				grpc.ChainUnaryInterceptor(limits.UnaryInterceptor()), grpc.ChainStreamInterceptor(limits.StreamInterceptor()),
+			}, client.DialOptions()...))
+			for range 100 {
+				_, err := api.UnaryCall(t.Context(), &testpb.SimpleRequest{})
+				require.Equal(t, c.code, status.Code(err))
+				if retries > 0 {
+					break
+				}
+			}
+			assert.Equal(t, c.retried, retries > 0)
+		})
+	}
 }

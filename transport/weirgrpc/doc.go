@@ -39,6 +39,22 @@
 // [PipelinePolicy] makes a policy of a pipeline, with timeouts, concurrency limits and circuit breakers that see the
 // errors of the handler. A pipeline that a registry reloads applies to the next call.
 //
+// # Clients
+//
+// [NewClient] makes the interceptors of a client, which send its calls through a pipeline:
+//
+//	p, err := pipeline.New("users-api",
+//		retry.New(&retry.Options{Handle: weirgrpc.Retryable}),
+//		ratelimit.New(bucket, nil),
+//		timeout.New(5*time.Second, nil))
+//	…
+//	client, err := weirgrpc.NewClient(p, nil)
+//	…
+//	conn, err := grpc.NewClient(target, append(client.DialOptions(), credentials)...)
+//
+// A call is made again only if its method is idempotent or the server has certainly not processed it. The retry waits as
+// long as the server asks for, with either of the two signals.
+//
 // # For maintainers
 //
 // Files that begin with server are the interceptors of a server, files that begin with client are those of a client, and
@@ -49,4 +65,6 @@
 //   - servercall.go: the way of a call through its policies to the handler.
 //   - serverstream.go: the messages of a stream.
 //   - serverthrough.go: a handler that runs inside a pipeline.
+//   - clientcall.go: a call of the client, and which attempts may be made again.
+//   - clientunary.go, clientstream.go: the way of a call through its pipeline.
 package weirgrpc

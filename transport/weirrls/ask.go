@@ -20,14 +20,20 @@ const maxConcurrent = 16
 var errGoexit = errors.New("weirrls: the limiter has ended its goroutine")
 
 // ask asks the limits. Those in this process are asked in order. If two or more can take time, such as those of a store,
-// they are asked at once.
+// they are asked at once, afterwards: see rejected.
 func (d *decision) ask() {
 	slow := 0
 	for i := range d.checks {
-		if d.takesTime(&d.checks[i]) {
+		if c := &d.checks[i]; d.takesTime(c) {
 			slow++
+		} else {
+			d.askNow(c)
 		}
 	}
+	if slow == 0 {
+		return
+	}
+	d.rejected = d.isRejected()
 	if slow > 1 {
 		d.concurrently(d.takesTime, d.askNow)
 	}
@@ -36,6 +42,19 @@ func (d *decision) ask() {
 			d.askNow(c)
 		}
 	}
+}
+
+// isRejected reports whether a limit that was asked rejects the request by itself.
+func (d *decision) isRejected() bool {
+	if d.service.options.Shadow {
+		return false
+	}
+	for i := range d.checks {
+		if c := &d.checks[i]; c.over() && !c.limit.Shadow && !d.isQuota(c) {
+			return true
+		}
+	}
+	return false
 }
 
 // takesTime reports whether the answer about c can take time.
@@ -132,6 +151,8 @@ func (d *decision) askLimit(c *check) (err error) {
 		return d.count(c)
 	case c.negative:
 		return d.giveBack(c)
+	case d.rejected && c.limit.OnOverrun == OverrunNothing && c.limit.charges():
+		return d.look(c)
 	default:
 		return d.acquire(c)
 	}

@@ -35,6 +35,7 @@ type decision struct {
 	now    int64   // in seconds since 1970, if a check has a span
 
 	listening, measuring bool
+	rejected             bool // by a limit in this process, before the slow ones are asked
 	over                 bool // the overall code
 }
 

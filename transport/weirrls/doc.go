@@ -25,6 +25,9 @@
 // is given back with is_negative_hits stays given back, whatever the other limits say. A [Window] is counted as
 // envoyproxy/ratelimit counts instead.
 //
+// Limits in this process are asked first, and the limits of stores after them, all at once. If a limit in this process
+// rejects, limits of stores that would take nothing from a rejected request are only looked at.
+//
 // A status has what is left, and the time until all is back or, if the limit rejects, until it is worth asking again. A
 // rejection has a retry-after of its own, in whole seconds.
 //

@@ -169,7 +169,8 @@ func TestEvents_ListenerPanics(t *testing.T) {
 func TestEvents_Rejection(t *testing.T) {
 	listener := &recorder{}
 	s := newService(t, &ServiceOptions{Listener: listener}, potRule("k", newPot(5)), Descriptor{Key: "w", Limit: windowOf(0, Day)})
-	ask(t, s, hits(6, describe("k", "")), describe("w", ""))
+	ask(t, s, hits(6, describe("k", "")))
+	ask(t, s, describe("w", ""))
 	var reasons []string
 	for _, e := range listener.events {
 		rejection, ok := errors.AsType[*ratelimit.RejectedError](e.Err)

@@ -36,6 +36,21 @@ func (d *decision) acquire(c *check) error {
 	}
 }
 
+// look finds out whether the limiter would grant the hits, and takes none. It is for a request that is rejected already:
+// what was taken could not always be given back to a store, and would take another round trip.
+func (d *decision) look(c *check) error {
+	level, err := c.limit.charge(d.ctx, c.partition, 0)
+	if err != nil {
+		return d.acquire(c) // the outage policy decides
+	}
+	c.level, c.leveled = level, true
+	c.refused = level.Remaining < 1 || c.hits > uint64(level.Remaining)
+	if !c.refused {
+		c.lease = limiter.Granted(0, nil)
+	}
+	return nil
+}
+
 // tryAcquire asks the limiter for the hits.
 func (d *decision) tryAcquire(c *check) error {
 	lease, err := c.limit.tryAcquire(d.ctx, c.partition, int(c.hits)) //nolint:gosec // at most MaxInt

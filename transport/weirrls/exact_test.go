@@ -59,7 +59,7 @@ func TestExact_Hits(t *testing.T) {
 	assert.EqualValues(t, 5, p.remaining())
 	r = ask(t, s, hits(math.MaxUint64, describe("p", "")))
 	assert.Equal(t, isOver, r.OverallCode, "also while all are there")
-	assert.Nil(t, r.Statuses[0].DurationUntilReset, "coming back is of no use")
+	assert.Nil(t, r.Statuses[0].DurationUntilReset, "it can never be granted")
 	assert.Empty(t, r.ResponseHeadersToAdd)
 }
 

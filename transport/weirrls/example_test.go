@@ -128,22 +128,22 @@ func ExampleLimit_slots() {
 	defer func() { _ = slots.Close() }()
 	rules := weir.Must(weirrls.NewRules(weirrls.Domain{
 		Name:        "edge",
-		Descriptors: []weirrls.Descriptor{{Key: "client", Limit: &weirrls.Limit{Partitioned: slots}}},
+		Descriptors: []weirrls.Descriptor{{Key: "client", Limit: &weirrls.Limit{Partitioned: slots, OnOverrun: weirrls.OverrunDebt}}},
 	}))
 	ask, stop := serve(weir.Must(weirrls.NewService(rules, nil)))
 	defer stop()
 
-	fmt.Println("one begins:", ask(entry("client", "a")).OverallCode)
-	fmt.Println("another begins:", ask(entry("client", "a")).OverallCode)
-	end := entry("client", "a")
+	begin, end := entry("client", "a"), entry("client", "a")
 	end.HitsAddend, end.IsNegativeHits = wrapperspb.UInt64(1), true
-	fmt.Println("the first one ends:", ask(end).OverallCode)
-	fmt.Println("the other one begins:", ask(entry("client", "a")).OverallCode)
+	fmt.Println("a request begins:", ask(begin).OverallCode)
+	fmt.Println("another one:", ask(begin).OverallCode)
+	ask(end) // of the rejected request
+	ask(end) // of the first one
+	fmt.Println("after both have ended:", ask(begin).OverallCode)
 	// Output:
-	// one begins: OK
-	// another begins: OVER_LIMIT
-	// the first one ends: OK
-	// the other one begins: OK
+	// a request begins: OK
+	// another one: OVER_LIMIT
+	// after both have ended: OK
 }
 
 // A limit that is charged when a stream has ended, such as with the tokens of a language model, asks with hits_addend 0

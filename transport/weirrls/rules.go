@@ -54,11 +54,13 @@ type Descriptor struct {
 //		PermitLimit: 10, Window: 5 * time.Minute, SegmentsPerWindow: 10,
 //	}), nil)
 //	…
-//	weirrls.Descriptor{Key: "client", Limit: &weirrls.Limit{Partitioned: slots}}
+//	weirrls.Descriptor{Key: "client", Limit: &weirrls.Limit{Partitioned: slots, OnOverrun: weirrls.OverrunDebt}}
 //
 // Envoy takes a slot when the request comes, and gives it back at the end by a second descriptor with apply_on_stream_done,
-// hits_addend 1 and is_negative_hits. The newest slot goes back first, so one that an Envoy never gives back, because
-// it has died, ends at its time.
+// hits_addend 1 and is_negative_hits. It does the second also after a rejection, so a rejected request must take a slot,
+// too: hence OverrunDebt. The window must be longer than requests take. The protocol does not say which slot goes back. It
+// is the oldest, so that the slots of running requests do not end: a slot that an Envoy never gives back, because it has
+// died, ends when requests of its client have paused for a window at the latest.
 type Limit struct {
 	// Name is the limit's name in answers, in events, and in Replaces of other limits. The default for events is the path
 	// of the rule, such as "tenant.path_/reports/*".

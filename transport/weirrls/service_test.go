@@ -46,30 +46,68 @@ func TestNewRules_RefusesConcurrency(t *testing.T) {
 // TestSlots is the recipe of the documentation: slots with a time to live instead of a concurrency limiter.
 func TestSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slots := weir.Must(PerKey(limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{
-			PermitLimit: 2, Window: 5 * time.Minute, SegmentsPerWindow: 10,
-		}), nil))
-		defer func() { _ = slots.Close() }()
-		s := newService(t, nil, Descriptor{Key: "client", Limit: &Limit{Partitioned: slots}})
-		begin := func() bool { return ask(t, s, describe("client", "a")).OverallCode == isOK }
-		end := func() { assert.Equal(t, isOK, ask(t, s, giveBack(1, describe("client", "a"))).OverallCode) }
-		assert.True(t, begin(), "this one is never given back")
+		c := newSlots(t, 2)
+		assert.True(t, c.begin(), "this one is never given back")
 		for range 20 {
 			time.Sleep(10 * time.Second)
-			assert.True(t, begin())
-			assert.False(t, begin())
-			end()
+			assert.True(t, c.begin())
+			assert.False(t, c.begin())
+			c.end() // of the rejected one
+			c.end()
 		}
-		end()
-		end()
-		end()
-		assert.True(t, begin())
-		assert.True(t, begin())
-		assert.False(t, begin(), "giving back more than was taken makes no slots")
 		time.Sleep(5*time.Minute + 30*time.Second)
-		assert.True(t, begin())
-		assert.True(t, begin())
+		assert.True(t, c.begin())
+		assert.True(t, c.begin(), "a pause has ended the slot that was lost")
+		c.end()
+		c.end()
+		c.end()
+		assert.True(t, c.begin())
+		assert.True(t, c.begin())
+		assert.False(t, c.begin(), "giving back more than was taken makes no slots")
 	})
+}
+
+// TestSlots_UnderLoad: a client that always has as many requests in flight as it can has no more of them in the end than in
+// the beginning. If the newest slot went back first, the oldest would end while the requests run, and there would be
+// about a hundred after three hours.
+func TestSlots_UnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newSlots(t, 10)
+		var running []time.Time // when they end
+		for start := time.Now(); time.Since(start) < 3*time.Hour; time.Sleep(time.Second) {
+			for len(running) > 0 && !time.Now().Before(running[0]) {
+				running = running[1:]
+				c.end()
+			}
+			for c.begin() {
+				running = append(running, time.Now().Add(10*time.Second))
+			}
+			c.end() // of the rejected one
+			require.Len(t, running, 10)
+		}
+	})
+}
+
+// slots are what Envoy asks for one client, whose slots live for 5 minutes.
+type slots struct {
+	t *testing.T
+	s *Service
+}
+
+func newSlots(t *testing.T, n int) slots {
+	perClient := weir.Must(PerKey(limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{
+		PermitLimit: n, Window: 5 * time.Minute, SegmentsPerWindow: 10,
+	}), nil))
+	t.Cleanup(func() { _ = perClient.Close() })
+	return slots{t, newService(t, nil, Descriptor{Key: "client", Limit: &Limit{Partitioned: perClient, OnOverrun: OverrunDebt}})}
+}
+
+// begin reports whether a request gets a slot.
+func (c slots) begin() bool { return ask(c.t, c.s, describe("client", "a")).OverallCode == isOK }
+
+// end is at the end of a request, also of a rejected one.
+func (c slots) end() {
+	assert.Equal(c.t, isOK, ask(c.t, c.s, giveBack(1, describe("client", "a"))).OverallCode)
 }
 
 // TestStore: limits of a store are asked at once, a rejected request gives back what it took, and an admitted one takes one
@@ -119,6 +157,36 @@ func TestStore(t *testing.T) {
 		assert.Equal(t, codeList{isOver, isOver, isOver, isOver, isOver}, codesOf(r))
 		assert.Equal(t, began, time.Now(), "the store counts as away")
 		assert.Equal(t, "1", headersOf(r)["retry-after"])
+	})
+}
+
+// TestStore_RejectedBefore: a limit in this process protects the store. What it rejects takes nothing from limits of the
+// store, not even from one that would not take it back, and makes one round trip for the answer.
+func TestStore_RejectedBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := storetest.NewMemory()
+		st := weir.Must(store.New(memory, nil))
+		defer func() { _ = st.Close() }()
+		window := weir.Must(st.FixedWindow("window", limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Hour}, &store.LimiterOptions{CacheRejections: true}))
+		gate := newPot(1)
+		bucket := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
+		defer func() { _ = bucket.Close() }()
+		listener := &recorder{}
+		s := newService(t, &ServiceOptions{Listener: listener},
+			Descriptor{Key: "window", Limit: &Limit{Limiter: window}}, Descriptor{Key: "gate", Limit: &Limit{Limiter: bucket}}, potRule("slow gate", gate))
+		assert.Equal(t, isOK, ask(t, s, describe("window", ""), describe("gate", "")).OverallCode)
+		calls := memory.Calls()
+		for range 10 {
+			r := ask(t, s, describe("window", ""), describe("gate", ""))
+			assert.Equal(t, codeList{isOver, isOK, isOver}, codesOf(r))
+			assert.EqualValues(t, 4, r.Statuses[0].LimitRemaining)
+			assert.Positive(t, r.Statuses[0].DurationUntilReset.AsDuration())
+		}
+		assert.Equal(t, calls+10, memory.Calls())
+		assert.Equal(t, codeList{isOver, isOver, isOver}, codesOf(ask(t, s, hits(5, describe("window", "")), describe("gate", ""))))
+		require.Len(t, listener.events, 12)
+		require.ErrorIs(t, listener.events[10].Err, pipeline.ErrRejected)
+		assert.EqualValues(t, 4, window.Statistics().AvailablePermits)
 	})
 }
 

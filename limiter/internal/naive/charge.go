@@ -14,7 +14,7 @@ func (m *Model) Charge(n int) (level limiter.Level, back int) {
 		m.take(n)
 	case n < 0: // fewer than 1000 are ever missing
 		used := m.used()
-		back = m.giveBackNewest(-max(n, -1000))
+		back = m.giveBackOldest(-max(n, -1000))
 		m.noteIdle(used, m.line)
 		if m.Fault != ChargeUnserved {
 			m.serve()
@@ -41,14 +41,14 @@ func (m *Model) take(n int) {
 	}
 }
 
-// giveBackNewest lets up to n permits come back, the newest first, and returns how many did.
-func (m *Model) giveBackNewest(n int) (back int) {
+// giveBackOldest lets up to n permits come back, the oldest first, and returns how many did.
+func (m *Model) giveBackOldest(n int) (back int) {
 	if m.Fault == ChargeOverfills && m.used() > 0 {
 		m.spent = append(m.spent, spent{m.line, -n})
 		return n
 	}
 	back = min(n, m.used())
-	if m.Fault == ChargeOldest {
+	if m.Fault != ChargeNewest {
 		m.giveBack(back)
 		return back
 	}

@@ -61,7 +61,7 @@ var (
 	ChargeCounts       = fault("ChargeCounts")
 	ChargeClamps       = fault("ChargeClamps")
 	ChargeOverfills    = fault("ChargeOverfills")
-	ChargeOldest       = fault("ChargeOldest")
+	ChargeNewest       = fault("ChargeNewest")
 	ChargeUnserved     = fault("ChargeUnserved")
 	ChargeTouches      = fault("ChargeTouches")
 	LevelEarly         = fault("LevelEarly")

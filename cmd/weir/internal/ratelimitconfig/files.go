@@ -29,7 +29,7 @@ type File struct {
 	Content []byte
 }
 
-// ReadFiles returns the files of a directory and of the directories in it, sorted by their names: those that end with .yaml
+// ReadFiles returns the files of a directory and of the directories in it, sorted by their names, whose names end with .yaml
 // or .yml. Like the other server with RUNTIME_IGNOREDOTFILES, it leaves out what begins with a dot, and like it, it follows
 // links to files, not to directories. So the files of a ConfigMap, which are links to files in the directory ..data, are
 // there once.

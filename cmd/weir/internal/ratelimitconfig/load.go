@@ -101,7 +101,7 @@ func (l *loader) add(p *problems, at place, r root) {
 	l.domains[i].Descriptors = append(l.domains[i].Descriptors, made...)
 }
 
-// translateAll checks and translates the rules of a list. seen has the names of those that were there before.
+// translateAll checks and translates the rules of a list. seen has the names of the rules before it.
 func translateAll(p *problems, at place, path string, all []descriptor, seen map[string]bool) []rlsconfig.Descriptor {
 	made := make([]rlsconfig.Descriptor, 0, len(all))
 	for i, d := range all {

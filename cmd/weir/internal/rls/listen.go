@@ -36,7 +36,7 @@ const (
 // healthNames are the services that the health service knows. The second one is that of envoyproxy/ratelimit.
 var healthNames = []string{"", "ratelimit", ratelimitv3.RateLimitService_ServiceDesc.ServiceName}
 
-// servers are the listeners of clients. Those that are nil are not there.
+// servers are the listeners of clients. A listener that is nil is not there.
 type servers struct {
 	handler      *handler
 	grpc         *grpc.Server

@@ -37,13 +37,13 @@ type Body uint8
 
 // The forms of bodies.
 const (
-	// NoBody leaves the body to Envoy.
-	NoBody Body = iota
+	// EmptyBody leaves the body to Envoy.
+	EmptyBody Body = iota
 	// ProblemBody is problem details.
 	ProblemBody
 )
 
-var bodyTexts = textenum.Texts[Body]{Package: "weir rls", Type: "Body", Texts: []string{NoBody: "none", ProblemBody: "problem-json"}}
+var bodyTexts = textenum.Texts[Body]{Package: "weir rls", Type: "Body", Texts: []string{EmptyBody: "none", ProblemBody: "problem-json"}}
 
 // String returns the text form, or Body(n) for any other number.
 func (b Body) String() string { return bodyTexts.String(b) }
