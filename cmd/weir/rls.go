@@ -125,7 +125,7 @@ func (o *rlsFlags) check(others []string) error {
 		return errors.New("-redis and -postgres are for -ratelimit-config without -config, whose file says where the counters are")
 	}
 	t.Config = o.run.Config
-	o.run.Config, o.run.Read = t.Name(), t.Read
+	o.run.Config, o.run.Read = t.Name(), t.Reader()
 	return t.CheckStore()
 }
 

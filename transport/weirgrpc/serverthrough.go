@@ -28,7 +28,7 @@ func (e *HandlerError) Error() string { return "weirgrpc: the handler failed: " 
 // Unwrap returns Err.
 func (e *HandlerError) Unwrap() error { return e.Err }
 
-// ErrorType returns the code, which telemetry reports as error.type, as OpenTelemetry writes it: "UNAVAILABLE".
+// ErrorType returns the code, which telemetry reports as error.type, such as "UNAVAILABLE".
 func (e *HandlerError) ErrorType() string { return codeText(e.Code) }
 
 // Errors of a pipeline around a handler. Strategies see them, clients do not.
