@@ -88,6 +88,7 @@ func NewLimits(o *LimitsOptions) (*Limits, error) {
 	l.admission = transport.NewLimits(l.options.Listener)
 
 	var problems validate.Problems
+	l.options.Headers.validate(&problems)
 	var global *preparedPolicy
 	if !reflect.ValueOf(l.options.Global).IsZero() {
 		global = l.prepare(&problems, "Global", GlobalPolicy, l.options.Global)

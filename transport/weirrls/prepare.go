@@ -127,7 +127,7 @@ func (p *preparation) limit(path, rulePath string, from *Limit) *limit {
 		l.size = sizeOf(&l.Limit)
 		if lends(limits) {
 			p.problems.Add(path, nil, "must not have a concurrency limiter, whose permits would not come back; use a sliding "+
-				"window whose Window is the time to live of a slot")
+				"window that is longer than requests take")
 		}
 		if l.OnOverrun != OverrunNothing && !l.charges() {
 			p.problems.Add(path+".OnOverrun", l.OnOverrun, "must not be set for a limiter that is no limiter.Charger")
