@@ -38,8 +38,8 @@
 // # Limits of requests
 //
 // A descriptor can bring a limit of its own, with a domain that has rules. It is counted by [ServiceOptions.Counters], under
-// the key of the descriptor, and the rules do not apply, unless its unit is unknown or its time is more than a year. A
-// week is not in the enum of such limits, but is understood by its number.
+// the key of the descriptor, and the rules do not apply, unless its unit is unknown or its time is more than a year. The
+// protocol's enum ends with the year; the number after that stands for a week.
 //
 // # Map of the code
 //

@@ -196,8 +196,8 @@ func (r *run) serve(ctx context.Context, p *pipeline.Pipeline) error {
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	r.WatchCertificate(watching)
-	if openToAll(s.grpcListener.Addr()) && (c.TLS == nil || c.TLS.ClientCA == "") {
-		r.Logger.Warn("any host that reaches the listener can ask for every key, and use its limits up: set rls.tls with client_ca, or listen on 127.0.0.1")
+	if (openToAll(s.grpcListener) || openToAll(s.httpListener)) && (c.TLS == nil || c.TLS.ClientCA == "") {
+		r.Logger.Warn("any host that reaches the listeners can ask for every key, and use its limits up: set rls.tls with client_ca, or listen on 127.0.0.1")
 	}
 	r.Logger.Info("the rate limit service is ready", attrs...)
 	select {
@@ -209,8 +209,11 @@ func (r *run) serve(ctx context.Context, p *pipeline.Pipeline) error {
 	return r.shutDown(s)
 }
 
-// openToAll reports whether other machines can connect to the address.
-func openToAll(a net.Addr) bool {
-	tcp, ok := a.(*net.TCPAddr)
+// openToAll reports whether other machines can connect to a listener, which can be nil.
+func openToAll(l net.Listener) bool {
+	if l == nil {
+		return false
+	}
+	tcp, ok := l.Addr().(*net.TCPAddr)
 	return ok && !tcp.IP.IsLoopback()
 }
