@@ -98,6 +98,7 @@ func TestInvalid_Descriptor(t *testing.T) {
 		`{key: a, rate_limit: {limiter: c}}`:                                                     "must not be or contain the kind concurrency",
 		`{key: a, rate_limit: {limiter: chain}}`:                                                 "must not be or contain the kind concurrency",
 		`{key: a, rate_limit: {limiter: learns}}`:                                                "must not be or contain the kind adaptive",
+		`{key: a, rate_limit: {unlimited: true, name: ` + strings.Repeat("x", 1025) + `}}`:       "rate_limit.name: name must",
 		`{key: a, metadata: {x: .inf}}`:                                                          "metadata.x: must be a number in decimal digits",
 		`{key: a, metadata: [1]}`:                                                                "metadata: must be a mapping, found a list",
 		strings.Repeat(`{key: a, descriptors: [`, 60) + strings.Repeat(`]}`, 60):                 "nested more than 100 deep",
@@ -157,8 +158,9 @@ func TestInvalid_RLS(t *testing.T) {
 		`stores: {s: {redis: "redis://a"}}, counters: {store: s, outage: fall_back_locally}`: "local_share must be more than 0 and at most 1",
 		`stores: {s: {}}`: "must have redis or postgres",
 		`mode: envoy, domains: [{domain: a, descriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: day, on_overrun: rest}}]}]`: "f:1:123: rls.domains[0].descriptors[0].rate_limit.on_overrun",
-		`domains: [{domain: a}, {domain: a}]`: "domain must not be there twice: put all descriptors of the domain into one",
-		`domains: [{domain: ""}]`:             "domain must not be empty",
+		`domains: [{domain: a}, {domain: a}]`:                    "domain must not be there twice: put all descriptors of the domain into one",
+		`domains: [{domain: ` + strings.Repeat("x", 1025) + `}]`: "domains[0].domain: domain must",
+		`domains: [{domain: ""}]`:                                "domain must not be empty",
 	} {
 		_, err := parse("rls: {" + fields + "}\n")
 		assert.ErrorContains(t, err, message, fields)
