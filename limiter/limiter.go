@@ -65,7 +65,8 @@ type Level struct {
 	// lowered below what is taken.
 	Remaining int64
 	// Full is the time until all permits are back if no more are taken, not even by callers in the queue; 0 if all are
-	// there. A limiter that is replenished by hand computes it from the real clock, as RetryAfter.
+	// there. A limiter that is replenished by hand computes it from the real clock, as it
+	// does RetryAfter.
 	Full time.Duration
 }
 

@@ -2,9 +2,9 @@ package limiter
 
 import "slices"
 
-// A windowCut says how much the leases before a Charge are worth that gave back permits of the segment that was then
-// current. All leases of a segment have the same tag, so a lease also needs to know how many cuts there were at its
-// grant. An example, all in one segment:
+// A windowCut notes that a Charge gave back permits of the current segment. It bounds what the leases that were granted in
+// the segment before it can still give back. All leases of a segment have the same tag, so each also remembers how many
+// cuts there were when it was granted. An example, all in one segment:
 //
 //	TryAcquire(3)   a
 //	Charge(-3)      a cut: 0 are left for the leases before it

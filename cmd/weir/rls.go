@@ -50,7 +50,7 @@ func (c *command) rls(args []string) int {
 	stop := make(chan os.Signal, 2)
 	signal.Notify(stop, syscall.SIGTERM, os.Interrupt)
 	ignoreBrokenPipes()
-	o.run.Stdout, o.run.Stderr, o.run.Stop = c.stdout, c.stderr, stop
+	o.run.Stderr, o.run.Stop = c.stderr, stop
 	err := rls.Run(context.Background(), o.run)
 	signal.Stop(stop) // before complain, which waits for the standard error
 	return c.ended("weir rls", err)
@@ -87,7 +87,12 @@ func (o *rlsFlags) flags() *flag.FlagSet {
 	f.StringVar(&o.run.Admin, "admin", "", "the `address` of the dashboard, /metrics, /live and /ready, in place of the file's; off for none")
 	t := &o.translation
 	f.StringVar(&t.Dir, "ratelimit-config", "", "a `directory` with the *.yaml files of envoyproxy/ratelimit, which are read again when they change; with -config, the file has everything but the domains")
-	f.Func("mode", "with -ratelimit-config: the `mode` in which limits count, exact (there are never more requests in any time as long as the unit, and a rejected request costs nothing) or envoy (as envoyproxy/ratelimit does); the default is exact, or what -config says", func(text string) error { return t.Mode.UnmarshalText([]byte(text)) })
+	f.Func("mode", "with -ratelimit-config: how limits count, in the `mode` exact (a sliding window in ten steps; a rejected request costs nothing) or envoy (as envoyproxy/ratelimit does); exact, or what -config says, unless set", func(text string) error {
+		if t.Mode.UnmarshalText([]byte(text)) != nil || t.Mode == rlsconfig.DefaultMode {
+			return errors.New("must be exact or envoy")
+		}
+		return nil
+	})
 	f.BoolVar(&t.MergeDomains, "merge-domains", false, "with -ratelimit-config: a domain can be in several files, as with MERGE_DOMAIN_CONFIG of envoyproxy/ratelimit")
 	f.StringVar(&t.Redis, "redis", "", "with -ratelimit-config: the `URL` of the Redis server with the counters; they are in the process unless it or -postgres is set")
 	f.StringVar(&t.Postgres, "postgres", "", "with -ratelimit-config: the `URL` of the PostgreSQL database with the counters")
@@ -121,7 +126,7 @@ func (o *rlsFlags) check(others []string) error {
 	}
 	t.Config = o.run.Config
 	o.run.Config, o.run.Read = t.Name(), t.Reader()
-	return nil
+	return t.CheckStore()
 }
 
 // explainDescriptor says which rule of the rate limit service of f is for a descriptor.

@@ -319,7 +319,9 @@ func TestRLS_Flags(t *testing.T) {
 		{[]string{"-config", "a", "-mode", "envoy"}, "-mode is for -ratelimit-config"},
 		{[]string{"-ratelimit-config", "a", "-redis", "r", "-postgres", "p"}, "-redis or -postgres, not both"},
 		{[]string{"-ratelimit-config", "a", "-config", "b", "-redis", "r"}, "-redis and -postgres are for -ratelimit-config without -config"},
-		{[]string{"-ratelimit-config", "a", "-mode", "fast"}, `must be one of default, exact, envoy`},
+		{[]string{"-ratelimit-config", "a", "-mode", "fast"}, `invalid value "fast" for flag -mode: must be exact or envoy`},
+		{[]string{"-ratelimit-config", "a", "-redis", "r"}, "weir rls: -redis must be a URL that begins with redis://"},
+		{[]string{"-ratelimit-config", "a", "-postgres", "http://p"}, "weir rls: -postgres must be a URL that begins with postgres://"},
 		{[]string{"-ratelimit-config", "/does/not/exist"}, "/does/not/exist"},
 	} {
 		r := weir("", append([]string{"rls"}, c.args...)...)
@@ -329,4 +331,5 @@ func TestRLS_Flags(t *testing.T) {
 	r := weir("", "rls", "-h")
 	assert.Equal(t, 0, r.status)
 	assert.Contains(t, r.out, "-ratelimit-config directory")
+	assert.NotContains(t, r.out, "default default")
 }

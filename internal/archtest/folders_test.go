@@ -123,7 +123,7 @@ var folders = []folder{
 	},
 	{
 		name:       "transport/weirrls",
-		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit", "store"},
+		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit", "store", "transport/internal/admission"},
 		thirdParty: []string{"github.com/envoyproxy/go-control-plane/envoy", "google.golang.org/grpc", "google.golang.org/protobuf"},
 		testOnly:   []string{"..."},
 	},

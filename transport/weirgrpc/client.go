@@ -133,7 +133,7 @@ func clientFailed(code codes.Code) bool {
 //
 // Every error has a status, for [status.FromError] and [status.Code]. The status of the server is unchanged, with its
 // details. A strategy's own error keeps its type and gets a code: RESOURCE_EXHAUSTED for the rejection of a limiter,
-// DEADLINE_EXCEEDED for a timeout, UNAVAILABLE for any other rejection, such as that of an open circuit, and CANCELED or
+// DEADLINE_EXCEEDED for a timeout, UNAVAILABLE for any other rejection, such as that of an open circuit, and CANCELLED or
 // DEADLINE_EXCEEDED if the caller's context has ended. [pipeline.RetryAfter] returns the wait that an error asks for.
 //
 // [grpc.Header], [grpc.Trailer] and [grpc.Peer] are those of the attempt that decided. A function of [grpc.OnFinish] is

@@ -118,8 +118,8 @@ var codeTexts = [...]string{
 	"DATA_LOSS", "UNAUTHENTICATED",
 }
 
-// codeText returns the name of the code. A server can send any number: those without a name are one, so that a server
-// cannot fill the metrics.
+// codeText returns the name of the code. A server can send any number, and a handler return any: all those without a name
+// have one text, so that they cannot fill the metrics.
 func codeText(c codes.Code) string {
 	if int64(c) < int64(len(codeTexts)) {
 		return codeTexts[c]

@@ -51,8 +51,8 @@ type LimitsOptions struct {
 	Exempt []string `json:"exempt,omitempty" yaml:"exempt,omitempty"`
 
 	// Failed reports whether a code is a failure of the handler, for circuit breakers
-	// and other strategies of a [PipelinePolicy]. If nil, these are: Unknown,
-	// DeadlineExceeded, Unimplemented, Internal, Unavailable and DataLoss.
+	// and other strategies of a [PipelinePolicy]. If nil, these are: UNKNOWN,
+	// DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE and DATA_LOSS.
 	Failed func(code codes.Code) bool `json:"-" yaml:"-"`
 	// Headers selects the metadata that tells clients what is left of their quota. It
 	// is in the header of an answer, and in the trailer of an error. The default is
@@ -88,6 +88,7 @@ func NewLimits(o *LimitsOptions) (*Limits, error) {
 	l.admission = transport.NewLimits(l.options.Listener)
 
 	var problems validate.Problems
+	l.options.Headers.validate(&problems)
 	var global *preparedPolicy
 	if !reflect.ValueOf(l.options.Global).IsZero() {
 		global = l.prepare(&problems, "Global", GlobalPolicy, l.options.Global)

@@ -333,17 +333,20 @@ func TestNewLimits_Problems(t *testing.T) {
 		},
 		Methods: map[string][]string{"/a/b": {"c", "c", "none"}, "a/b": nil, "/a/*/b": nil, "/a/b*": nil, "/*": nil, "": nil},
 		Exempt:  []string{"/a/b", "x"},
+		Headers: 3,
 	})
 	require.ErrorIs(t, err, weir.ErrInvalidOptions)
 	require.ErrorIs(t, err, ErrUnknownPolicy)
 	options, ok := errors.AsType[*weir.OptionsError](err)
 	require.True(t, ok)
+	require.ErrorContains(t, err, "Headers must be NoHeaders, Legacy or Draft11, got Headers(3)")
+	require.ErrorContains(t, err, "Policies[b].Streams must be StreamHold, StreamAdmit, StreamReceived, StreamSent or StreamMessages, got StreamMode(9)")
 	var paths []string
 	for _, f := range options.Fields {
 		paths = append(paths, f.Path)
 	}
 	assert.Equal(t, []string{
-		"Global", "Policies[]", "Policies[a].Limiter", "Policies[a]", "Policies[b]", "Policies[b].Key", "Policies[b].Streams",
+		"Headers", "Global", "Policies[]", "Policies[a].Limiter", "Policies[a]", "Policies[b]", "Policies[b].Key", "Policies[b].Streams",
 		"Policies[b].Timeout", "Policies[b].Code", "Policies[b].Headers", "Policies[b].Quota", "Policies[b].Window",
 		"Policies[c].MaxWait", "Policies[c].Streams", "Policies[global]",
 		"Methods[]", "Methods[/*]", "Methods[/a/*/b]", "Methods[/a/b][1]", "Methods[/a/b*]", "Methods[a/b]", "Exempt[0]", "Exempt[1]",

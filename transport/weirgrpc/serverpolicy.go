@@ -136,8 +136,8 @@ func (p *Policy) validate() error {
 	if p.Key.isInvalid() {
 		problems.Add("Key", nil, invalidKeyProblem)
 	}
-	if p.Streams > StreamMessages {
-		problems.Add("Streams", p.Streams, "must be one of the modes of this package")
+	if !streamTexts.Has(p.Streams) {
+		problems.Add("Streams", p.Streams, "must be StreamHold, StreamAdmit, StreamReceived, StreamSent or StreamMessages")
 	}
 	if p.Pipeline != nil && p.Streams != StreamHold {
 		problems.Add("Streams", p.Streams, "must not be set with {Pipeline}, which runs the whole stream")
@@ -146,9 +146,7 @@ func (p *Policy) validate() error {
 	if p.Code > codes.Unauthenticated {
 		problems.Add("Code", uint32(p.Code), "must be a code of gRPC from 1 to %d, or 0", codes.Unauthenticated)
 	}
-	if p.Headers > Draft11 {
-		problems.Add("Headers", p.Headers, "must be one of the kinds of this package")
-	}
+	p.Headers.validate(&problems)
 	if p.Quota < 0 {
 		problems.Add("Quota", p.Quota, "must be at least 0")
 	}

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/weir-go/weir/internal/textenum"
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/transport/internal/admission"
 )
 
@@ -38,6 +39,13 @@ func (k Headers) MarshalText() ([]byte, error) { return headersTexts.Marshal(k) 
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (k *Headers) UnmarshalText(text []byte) error { return headersTexts.Unmarshal(k, text) }
+
+// validate adds a problem of the field Headers if k is none of the constants.
+func (k Headers) validate(problems *validate.Problems) {
+	if !headersTexts.Has(k) {
+		problems.Add("Headers", k, "must be NoHeaders, Legacy or Draft11")
+	}
+}
 
 const (
 	policyKey          = "ratelimit-policy"

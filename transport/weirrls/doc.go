@@ -1,7 +1,6 @@
 // Package weirrls is the rate limit service that Envoy asks, envoy.service.ratelimit.v3.RateLimitService, over limiters
-// of weir: in process, on Redis or on PostgreSQL. Istio, Contour, Envoy Gateway and other proxies that are made of Envoy
-// ask it, too. The command weir rls is such a server, configured by a file; this package is for programs that serve the
-// protocol themselves.
+// of weir: in process, on Redis or on PostgreSQL. Istio and Contour ask it, too. The command weir rls is such a server,
+// configured by a file; this package is for programs that serve the protocol themselves.
 //
 //	perClient, err := weirrls.PerKey(limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{…}), nil)
 //	…
@@ -39,8 +38,8 @@
 // # Limits of requests
 //
 // A descriptor can bring a limit of its own, with a domain that has rules. It is counted by [ServiceOptions.Counters], under
-// the key of the descriptor, and the rules do not apply, unless its unit is unknown or its time is more than a year. A
-// week is not in the enum of such limits, but is understood by its number.
+// the key of the descriptor, and the rules do not apply, unless its unit is unknown or its time is more than a year. The
+// protocol's enum ends with the year; the number after that stands for a week.
 //
 // # Map of the code
 //

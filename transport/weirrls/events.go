@@ -10,6 +10,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/transport/internal/admission"
 )
 
 // The events of this package, in addition to those of strategies/ratelimit. They have the names that transport/weirhttp
@@ -17,10 +18,10 @@ import (
 const (
 	// EventFailed: a limiter could not decide, and its hits count as over the limit. Err has the cause. Its severity is
 	// Error.
-	EventFailed = "OnRateLimiterFailed"
+	EventFailed = admission.EventFailed
 	// EventFailedOpen: a limiter could not decide or could not take hits back, and the request goes on. Its severity is
 	// Warning.
-	EventFailedOpen = "OnRateLimiterFailedOpen"
+	EventFailedOpen = admission.EventFailedOpen
 )
 
 // overrideName is the name of the strategy for limits that requests bring with them.

@@ -120,7 +120,7 @@ func ExampleNewSharedCounters() {
 	// 1
 }
 
-// Slots: a sliding window whose Window is the time to live of a slot.
+// One request of a client at a time. The slots are permits of a sliding window that is longer than requests take.
 func ExampleLimit_slots() {
 	slots := weir.Must(weirrls.PerKey(limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{
 		PermitLimit: 1, Window: 5 * time.Minute, SegmentsPerWindow: 10,

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/transport/internal/admission"
 )
 
 // maxName bounds the names of domains and limits in bytes.
@@ -126,7 +127,7 @@ func (p *preparation) limit(path, rulePath string, from *Limit) *limit {
 		l.size = sizeOf(&l.Limit)
 		if lends(limits) {
 			p.problems.Add(path, nil, "must not have a concurrency limiter, whose permits would not come back; use a sliding "+
-				"window whose Window is the time to live of a slot")
+				"window that is longer than requests take")
 		}
 		if l.OnOverrun != OverrunNothing && !l.charges() {
 			p.problems.Add(path+".OnOverrun", l.OnOverrun, "must not be set for a limiter that is no limiter.Charger")
@@ -140,7 +141,7 @@ func (l *Limit) validate() error {
 	var problems validate.Problems
 	set := 0
 	for _, is := range []bool{
-		isSet(&problems, "Limiter", l.Limiter), isSet(&problems, "Partitioned", l.Partitioned), l.Window != nil, l.Unlimited,
+		admission.IsSet(&problems, "Limiter", l.Limiter), admission.IsSet(&problems, "Partitioned", l.Partitioned), l.Window != nil, l.Unlimited,
 	} {
 		if is {
 			set++
@@ -186,16 +187,6 @@ func (l *Limit) validateLimiterOnly(problems *validate.Problems) {
 			problems.Add(f.name, nil, "must not be set without {Limiter} or {Partitioned}")
 		}
 	}
-}
-
-// isSet reports whether an interface has a value. A nil pointer in it, which would panic at the first request, is a
-// problem of the field at path.
-func isSet(problems *validate.Problems, path string, v any) bool {
-	if v != nil && isnil.Value(v) {
-		problems.Add(path, nil, "must not be a nil pointer")
-		return false
-	}
-	return v != nil
 }
 
 // lendsForEachKey reports whether the limiters that p makes for its keys lend their permits. It asks for a key that p has

@@ -47,8 +47,8 @@ type Descriptor struct {
 //
 // # Concurrency
 //
-// Permits of a concurrency limiter would have to come back when the request ends, which the protocol does not report;
-// [NewRules] refuses one. Slots are a sliding window instead, whose Window is their time to live:
+// [NewRules] refuses a concurrency limiter, because the protocol has no lease to release. To limit how many requests run
+// at once, use a sliding window:
 //
 //	slots, err := weirrls.PerKey(limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{
 //		PermitLimit: 10, Window: 5 * time.Minute, SegmentsPerWindow: 10,
@@ -56,11 +56,13 @@ type Descriptor struct {
 //	…
 //	weirrls.Descriptor{Key: "client", Limit: &weirrls.Limit{Partitioned: slots, OnOverrun: weirrls.OverrunDebt}}
 //
-// Envoy takes a slot when the request comes, and gives it back at the end by a second descriptor with apply_on_stream_done,
-// hits_addend 1 and is_negative_hits. It does the second also after a rejection, so a rejected request must take a slot,
-// too: hence OverrunDebt. The window must be longer than requests take. The protocol does not say which slot goes back. It
-// is the oldest, so that the slots of running requests do not end: a slot that an Envoy never gives back, because it has
-// died, ends when requests of its client have paused for a window at the latest.
+// Envoy takes a slot when the request begins, and gives one back at its end by a second descriptor with
+// apply_on_stream_done, hits_addend 1 and is_negative_hits. It gives one back also after a rejection, so a rejected request
+// must take one: hence OverrunDebt.
+//
+// The slot that comes back is the oldest. While requests are shorter than Window less one segment, there are never more at
+// once than PermitLimit. A slot that Envoy never gives back, because it has died, is lost until fewer requests were sent in a window
+// than slots are taken; rejected requests count as sent.
 type Limit struct {
 	// Name is the limit's name in answers, in events, and in Replaces of other limits. The default for events is the path
 	// of the rule, such as "tenant.path_/reports/*".

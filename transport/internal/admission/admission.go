@@ -1,5 +1,6 @@
 // Package admission is what the servers of package weirhttp and of module weirgrpc have in common: policies that are
 // asked in order, what they have granted to a call, and how a handler corrects that. It knows neither HTTP nor gRPC.
+// Module weirrls, which has no policies, uses only PerKey and IsSet.
 //
 // R is the type of a request, which policies find keys and costs in.
 //

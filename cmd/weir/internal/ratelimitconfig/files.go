@@ -34,6 +34,9 @@ type File struct {
 // links to files, not to directories. So the files of a ConfigMap, which are links to files in the directory ..data, are
 // there once.
 func ReadFiles(dir string) ([]File, error) {
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return nil, fmt.Errorf("%s: must be a directory", dir)
+	}
 	var files []File
 	left := int64(maxBytes)
 	err := fs.WalkDir(os.DirFS(dir), ".", func(path string, e fs.DirEntry, err error) error {
@@ -76,8 +79,11 @@ func ReadFiles(dir string) ([]File, error) {
 	}
 }
 
-// named returns err with the name of the file, unless it has one.
+// named returns err with the name of the file, unless it has it. The name in an error about the directory itself is ".".
 func named(name string, err error) error {
+	if at, ok := errors.AsType[*fs.PathError](err); ok && at.Path == "." {
+		err = at.Err
+	}
 	if strings.Contains(err.Error(), name) {
 		return err
 	}

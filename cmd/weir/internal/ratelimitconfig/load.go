@@ -44,7 +44,12 @@ type (
 type loader struct {
 	merge   bool // a domain can be in several files
 	domains []rlsconfig.Domain
+	files   map[string]string          // the first file of each domain
 	seen    map[string]map[string]bool // the names of the outermost rules, by domain
+}
+
+func newLoader(merge bool) *loader {
+	return &loader{merge: merge, files: make(map[string]string), seen: make(map[string]map[string]bool)}
 }
 
 // load adds what a file has. It returns a [*reload.FileError] with everything that the other server would refuse. Where it
@@ -90,12 +95,12 @@ func (l *loader) add(p *problems, at place, r root) {
 	i := slices.IndexFunc(l.domains, func(d rlsconfig.Domain) bool { return d.Domain == r.Domain })
 	switch {
 	case i >= 0 && !l.merge:
-		p.add(domain.line, domain.column, "domain", "is %q, as in another file: put both into one file, or use -merge-domains, as MERGE_DOMAIN_CONFIG of the other server", r.Domain)
+		p.add(domain.line, domain.column, "domain", "is %q, as in %s: put both into one file, or use -merge-domains, which does what MERGE_DOMAIN_CONFIG does", r.Domain, l.files[r.Domain])
 		return
 	case i < 0:
 		i = len(l.domains)
 		l.domains = append(l.domains, rlsconfig.Domain{Domain: r.Domain})
-		l.seen[r.Domain] = make(map[string]bool)
+		l.files[r.Domain], l.seen[r.Domain] = p.file, make(map[string]bool)
 	}
 	made := translateAll(p, at.get("descriptors"), "descriptors", r.Descriptors, l.seen[r.Domain])
 	l.domains[i].Descriptors = append(l.domains[i].Descriptors, made...)

@@ -149,13 +149,16 @@ func TestLoad_Several(t *testing.T) {
 	assert.Equal(t, []string{
 		"a.yaml:2:15: descriptors[0]: must have a key that is not empty",
 		`a.yaml:2:54: descriptors[1].rate_limit.unit: must be one of second, minute, hour, day, week, month and year, got "x"`,
-		`b/c.yml:1:9: domain: is "d", as in another file: put both into one file, or use -merge-domains, as MERGE_DOMAIN_CONFIG of the other server`,
+		`b/c.yml:1:9: domain: is "d", as in a.yaml: put both into one file, or use -merge-domains, which does what MERGE_DOMAIN_CONFIG does`,
 	}, strings.Split(strings.ReplaceAll(err.Error(), o.Dir+"/", ""), "\n"))
 
 	_, err = (Options{Dir: t.TempDir()}).Read()
 	require.ErrorContains(t, err, "there is no file that ends with .yaml")
 	_, err = (Options{Dir: filepath.Join(o.Dir, "none")}).Read()
 	require.ErrorIs(t, err, os.ErrNotExist)
+	require.EqualError(t, err, filepath.Join(o.Dir, "none")+": no such file or directory")
+	_, err = (Options{Dir: filepath.Join(o.Dir, "a.yaml")}).Read()
+	require.EqualError(t, err, filepath.Join(o.Dir, "a.yaml")+": must be a directory")
 	require.NoError(t, os.Symlink(o.Dir, filepath.Join(t.TempDir(), "x.yaml")))
 }
 
@@ -258,7 +261,7 @@ func FuzzLoad(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, content string) {
-		l := &loader{seen: make(map[string]map[string]bool)}
+		l := newLoader(false)
 		err := l.load(File{"f", []byte(content)})
 		if err != nil {
 			if _, ok := errors.AsType[*reload.FileError](err); !ok {

@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/regularfile"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/store"
@@ -33,6 +34,17 @@ func (o Options) Name() string {
 		return o.Dir
 	}
 	return o.Config + " with " + o.Dir
+}
+
+// CheckStore checks Redis and Postgres, which are flags: an error in the file that is made of them would have a line that
+// the user has not written.
+func (o Options) CheckStore() error {
+	for flag, s := range map[string]fileconfig.Store{"-redis": {Redis: o.Redis}, "-postgres": {Postgres: o.Postgres}} {
+		if wrong, ok := errors.AsType[*weir.OptionsError](s.Validate()); ok && s != (fileconfig.Store{}) {
+			return fmt.Errorf("%s %s", flag, wrong.Fields[0].Problem)
+		}
+	}
+	return nil
 }
 
 // storeName is the name of the only store of a file that is made without Config.
@@ -102,7 +114,7 @@ func (o Options) translate(from sources) ([]byte, error) {
 
 // domains returns what the files of the other server have.
 func (o Options) domains(files []File) ([]rlsconfig.Domain, error) {
-	l := &loader{merge: o.MergeDomains, seen: make(map[string]map[string]bool)}
+	l := newLoader(o.MergeDomains)
 	var errs []error
 	for _, f := range files {
 		if err := l.load(f); err != nil {

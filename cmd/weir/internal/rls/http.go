@@ -7,8 +7,10 @@ import (
 	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
@@ -35,7 +37,8 @@ func (r *run) newHTTP(h *handler, checks *health.Server) *http.Server {
 	}
 }
 
-// serveJSON answers a request in JSON, in protobuf's mapping: 200 or 429 with the response as JSON, or 400.
+// serveJSON answers a request in JSON, in protobuf's mapping: 200 or 429 with the response as JSON, 400 if the request is
+// wrong.
 func (h *handler) serveJSON(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
 	if err != nil {
@@ -53,7 +56,7 @@ func (h *handler) serveJSON(w http.ResponseWriter, r *http.Request) {
 	}
 	answer, err := h.ShouldRateLimit(r.Context(), &request)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		http.Error(w, err.Error(), statusOf(err))
 		return
 	}
 	text, err := protojson.Marshal(answer)
@@ -66,4 +69,16 @@ func (h *handler) serveJSON(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
 	_, _ = w.Write(text) // the client has gone
+}
+
+// statusOf returns the status for an error of ShouldRateLimit.
+func statusOf(err error) int {
+	switch status.Code(err) {
+	case codes.InvalidArgument:
+		return http.StatusBadRequest
+	case codes.Unavailable:
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusInternalServerError
+	}
 }

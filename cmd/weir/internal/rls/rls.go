@@ -39,8 +39,8 @@ type Options struct {
 	Read func() ([]byte, error)
 	// Listen and Admin replace the addresses of the file, if they are not empty.
 	Listen, Admin string
-	// Stderr gets the log of the program. There is no log of requests, so that Stdout gets nothing.
-	Stdout, Stderr io.Writer
+	// Stderr gets the log of the program.
+	Stderr io.Writer
 	// Stop ends the run: the first value begins a graceful shutdown, the second one ends it at once.
 	Stop <-chan os.Signal
 }
@@ -61,7 +61,7 @@ type run struct {
 func Run(ctx context.Context, o Options) (err error) {
 	r := &run{options: o}
 	r.Process, err = process.New(process.Options{
-		Name: "rate limit service", Section: rlsconfig.Field, Stdout: o.Stdout, Stderr: o.Stderr, Stop: o.Stop,
+		Name: "rate limit service", Section: rlsconfig.Field, Stdout: io.Discard, Stderr: o.Stderr, Stop: o.Stop,
 	})
 	if err != nil {
 		return err
@@ -196,8 +196,8 @@ func (r *run) serve(ctx context.Context, p *pipeline.Pipeline) error {
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	r.WatchCertificate(watching)
-	if openToAll(s.grpcListener.Addr()) && (c.TLS == nil || c.TLS.ClientCA == "") {
-		r.Logger.Warn("any host that reaches the listener can ask for every key, and use its limits up: set rls.tls with client_ca, or listen on 127.0.0.1")
+	if (openToAll(s.grpcListener) || openToAll(s.httpListener)) && (c.TLS == nil || c.TLS.ClientCA == "") {
+		r.Logger.Warn("any host that reaches the listeners can ask for every key, and use its limits up: set rls.tls with client_ca, or listen on 127.0.0.1")
 	}
 	r.Logger.Info("the rate limit service is ready", attrs...)
 	select {
@@ -209,8 +209,11 @@ func (r *run) serve(ctx context.Context, p *pipeline.Pipeline) error {
 	return r.shutDown(s)
 }
 
-// openToAll reports whether other machines can connect to the address.
-func openToAll(a net.Addr) bool {
-	tcp, ok := a.(*net.TCPAddr)
+// openToAll reports whether other machines can connect to a listener, which can be nil.
+func openToAll(l net.Listener) bool {
+	if l == nil {
+		return false
+	}
+	tcp, ok := l.Addr().(*net.TCPAddr)
 	return ok && !tcp.IP.IsLoopback()
 }

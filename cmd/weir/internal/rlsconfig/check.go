@@ -1,6 +1,7 @@
 package rlsconfig
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"maps"
@@ -8,7 +9,9 @@ import (
 	"strings"
 
 	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/transport/weirrls"
 
 	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
@@ -22,7 +25,13 @@ func (c RLS) Check(f *reload.File) error {
 		}
 	}
 	for path, d := range c.all() {
-		if d.RateLimit == nil || d.RateLimit.Limiter == "" {
+		if d.RateLimit == nil {
+			continue
+		}
+		if d.RateLimit.RequestsPerUnit != nil && c.modeOf(*d.RateLimit) == Envoy && d.RateLimit.OnOverrun != weirrls.OverrunNothing {
+			p.Add(path+".RateLimit.OnOverrun", nil, "must be left out in mode envoy, which always takes all")
+		}
+		if d.RateLimit.Limiter == "" {
 			continue
 		}
 		if kind := fileconfig.Adapting(f, d.RateLimit.Limiter); kind != "" {
@@ -32,12 +41,15 @@ func (c RLS) Check(f *reload.File) error {
 		fileconfig.Members(f, d.RateLimit.Limiter, func(info reload.LimiterInfo) {
 			if info.Kind == "concurrency" {
 				p.Add(path+".RateLimit.Limiter", d.RateLimit.Limiter,
-					"must not be or contain the kind concurrency, whose permits would not come back: use a sliding window as long as a slot can be held")
+					"must not be or contain the kind concurrency, whose permits would not come back: use a sliding window that is longer than requests take")
 			}
 		})
 	}
 	return p.Err("rls")
 }
+
+// modeOf returns the mode in which a limit with RequestsPerUnit counts.
+func (c RLS) modeOf(l RateLimit) Mode { return cmp.Or(l.Mode, c.Mode, Exact) }
 
 // all yields the rules of all domains, each after the one that it is in, with its path in c.
 func (c RLS) all() iter.Seq2[string, Descriptor] {
@@ -102,8 +114,17 @@ func Warnings(f *reload.File) (all []string) {
 			add("rls.domains: no limit has the name %s, which replaces names", name)
 		}
 	}
+	queued := make(map[string]bool)
+	for _, d := range c.all() {
+		if d.RateLimit != nil {
+			fileconfig.Members(f, d.RateLimit.Limiter, func(l reload.LimiterInfo) { queued[l.Name] = queues(l.Options) })
+		}
+	}
 	for l := range f.AllLimiters() {
 		used[l.Store] = true
+		if queued[l.Name] {
+			add("the queue_limit of the limiter %s has no effect on requests: they never wait", l.Name)
+		}
 		if l.Partitioned && l.Store == "" && l.MaxPartitions == 0 && l.Key == KeyName {
 			add("the limiter %s has no max_partitions, which bounds its memory: clients can make up values", l.Name)
 		}
@@ -114,4 +135,18 @@ func Warnings(f *reload.File) (all []string) {
 		}
 	}
 	return all
+}
+
+// queues reports whether the options of a limiter have a queue.
+func queues(options any) bool {
+	switch o := options.(type) {
+	case limiter.TokenBucketOptions:
+		return o.QueueLimit > 0
+	case limiter.FixedWindowOptions:
+		return o.QueueLimit > 0
+	case limiter.SlidingWindowOptions:
+		return o.QueueLimit > 0
+	default:
+		return false
+	}
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/weir-go/weir/transport/weirrls"
+
 	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
 
@@ -13,7 +15,7 @@ const (
 	DefaultMaxConnectionAge      = 24 * time.Hour
 	DefaultMaxConnectionAgeGrace = time.Hour
 	DefaultShutdownTimeout       = 10 * time.Second
-	DefaultMaxKeys               = 100_000
+	DefaultMaxKeys               = weirrls.DefaultMaxKeys
 )
 
 // WithDefaults returns r with the value that applies in every field that a file can leave out, except in its domains. A

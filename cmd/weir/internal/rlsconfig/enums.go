@@ -14,8 +14,7 @@ type Mode uint8
 const (
 	// DefaultMode is what a file leaves out.
 	DefaultMode Mode = iota
-	// Exact is a sliding window: there are never more requests in any time as long as the unit, and a rejected request costs
-	// nothing.
+	// Exact is a sliding window in ten steps, and a rejected request costs nothing.
 	Exact
 	// Envoy counts as envoyproxy/ratelimit does, see [weirrls.Window].
 	Envoy
@@ -54,7 +53,7 @@ func (b Body) MarshalText() ([]byte, error) { return bodyTexts.Marshal(b) }
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (b *Body) UnmarshalText(text []byte) error { return bodyTexts.Unmarshal(b, text) }
 
-// Unit is a unit of time. Its values are those of [weirrls.Unit] less 1.
+// Unit is a unit of time. Its values are those of [weirrls.Unit] less 1: the schema lists the texts of the values from 0.
 type Unit uint8
 
 var unitTexts = textenum.Texts[Unit]{Package: "weir rls", Type: "Unit", Texts: []string{
@@ -71,8 +70,8 @@ func (u Unit) MarshalText() ([]byte, error) { return unitTexts.Marshal(u) }
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (u *Unit) UnmarshalText(text []byte) error { return unitTexts.Unmarshal(u, text) }
 
-// engine returns the unit of package weirrls.
-func (u Unit) engine() weirrls.Unit { return weirrls.Unit(u) + 1 }
+// inService returns the unit as package weirrls has it.
+func (u Unit) inService() weirrls.Unit { return weirrls.Unit(u) + 1 }
 
 // length returns how long the unit is.
 func (u Unit) length() time.Duration {

@@ -1,7 +1,6 @@
 package rlsconfig
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -81,10 +80,10 @@ func (c RLS) Words(f *reload.File, d Descriptor) (words []string) {
 		add("unlimited")
 	case l.Limiter != "":
 		add("%s (%s)%s", l.Limiter, f.ExplainLimiter(l.Limiter), when(byKey(f, l.Limiter), each))
-	case cmp.Or(l.Mode, c.Mode) == Envoy:
+	case c.modeOf(l) == Envoy:
 		add("%d in each %s since 1970, as envoyproxy/ratelimit counts%s", *l.RequestsPerUnit, *l.Unit, each)
 	default:
-		add("%d in any %s%s", *l.RequestsPerUnit, *l.Unit, each)
+		add("%d in any %s, in %d steps%s", *l.RequestsPerUnit, *l.Unit, segments, each)
 	}
 	if l.Name != "" {
 		add("called %s", l.Name)

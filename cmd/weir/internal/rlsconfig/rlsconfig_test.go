@@ -7,12 +7,15 @@ import (
 	"strings"
 	"testing"
 
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/weir-go/weir/cmd/weir/internal/rlsconfig"
+	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/transport/weirrls"
 )
 
 var update = flag.Bool("update", false, "write the files of testdata")
@@ -58,13 +61,14 @@ rls:
       descriptors:
         - {key: a, shadow_mode: true, descriptors: [{key: b}]}
         - {key: c, rate_limit: {limiter: l, replaces: [{name: x}]}}
-limiters: {l: {partitioned: {key: descriptor, each: {fixed_window: {permit_limit: 1, window: 1s}}}}}
+limiters: {l: {partitioned: {key: descriptor, each: {fixed_window: {permit_limit: 1, window: 1s, queue_limit: 3}}}}}
 `)
 	require.NoError(t, err)
 	assert.Equal(t, []string{
 		"rls.domains: the descriptor a has no rate_limit, so that shadow_mode, quota_mode and detailed_metric have no effect there",
 		"rls.domains: the descriptor b has neither a rate_limit nor descriptors",
 		"rls.domains: no limit has the name x, which replaces names",
+		"the queue_limit of the limiter l has no effect on requests: they never wait",
 		"the limiter l has no max_partitions, which bounds its memory: clients can make up values",
 		"rls.stores.s is not used",
 	}, rlsconfig.Warnings(f))
@@ -86,13 +90,15 @@ func TestInvalid_Descriptor(t *testing.T) {
 		`{key: a, rate_limit: {requests_per_unit: 1, unit: fortnight}}`:    `must be "second", "minute", "hour", "day", "week", "month" or "year", found the text "fortnight"`,
 		`{key: a, rate_limit: {requests_per_unit: 4294967296, unit: day}}`: "is out of range",
 		`{key: a, rate_limit: {limiter: w, mode: envoy}}`:                  "mode must be left out without requests_per_unit",
-		`{key: a, rate_limit: {requests_per_unit: 1, unit: day, mode: envoy, on_overrun: debt}}`: "on_overrun must be left out with the mode envoy",
+		`{key: a, rate_limit: {requests_per_unit: 1, unit: day, mode: envoy, on_overrun: debt}}`: "rate_limit.on_overrun: on_overrun must be left out in mode envoy",
+		`{key: a, rate_limit: {unlimited: true, on_overrun: rest}}`:                              "on_overrun must be left out with unlimited",
 		`{key: a, rate_limit: {unlimited: true, replaces: [{name: ""}]}}`:                        "replaces[0].name: name must not be empty",
 		`{key: a, rate_limit: {unlimited: true, name: n, replaces: [{name: m}, {name: n}]}}`:     "replaces[1].name: name must not be the name of the limit itself",
 		`{key: a, rate_limit: {limiter: none}}`:                                                  `there is no limiter "none"`,
 		`{key: a, rate_limit: {limiter: c}}`:                                                     "must not be or contain the kind concurrency",
 		`{key: a, rate_limit: {limiter: chain}}`:                                                 "must not be or contain the kind concurrency",
 		`{key: a, rate_limit: {limiter: learns}}`:                                                "must not be or contain the kind adaptive",
+		`{key: a, rate_limit: {unlimited: true, name: ` + strings.Repeat("x", 1025) + `}}`:       "rate_limit.name: name must",
 		`{key: a, metadata: {x: .inf}}`:                                                          "metadata.x: must be a number in decimal digits",
 		`{key: a, metadata: [1]}`:                                                                "metadata: must be a mapping, found a list",
 		strings.Repeat(`{key: a, descriptors: [`, 60) + strings.Repeat(`]}`, 60):                 "nested more than 100 deep",
@@ -108,6 +114,35 @@ limiters:
 	}
 }
 
+// What check accepts can be run: no window and no limiter has 0 permits, so the rule has a Window, which has no OnOverrun.
+func TestNewRules_NoRequests(t *testing.T) {
+	var made *weirrls.Rules
+	kinds := reload.NewKinds()
+	rlsconfig.Register(kinds, rlsconfig.Runtime{Pipelines: func(c rlsconfig.RLS) map[string]func(*reload.SectionBuilder) error {
+		return map[string]func(*reload.SectionBuilder) error{rlsconfig.PipelineName: func(b *reload.SectionBuilder) (err error) {
+			made, err = c.NewRules(b, nil)
+			return err
+		}}
+	}})
+	reg := registry.New(nil)
+	defer reg.Close(t.Context())
+	read := func() ([]byte, error) {
+		return []byte("rls: {domains: [{domain: d, descriptors: [{key: a, rate_limit: {requests_per_unit: 0, unit: day, on_overrun: debt}}]}]}\n"), nil
+	}
+	w, err := reload.Start(t.Context(), reg, "f", &reload.Options{Kinds: kinds, Read: read})
+	require.NoError(t, err)
+	w.Stop()
+	_, err = reg.Get(rlsconfig.PipelineName)
+	require.NoError(t, err)
+	service, err := weirrls.NewService(made, nil)
+	require.NoError(t, err)
+	r, err := rlsconfig.ParseRequest("d: a=1")
+	require.NoError(t, err)
+	answer, err := service.ShouldRateLimit(t.Context(), r)
+	require.NoError(t, err)
+	assert.Equal(t, ratelimitv3.RateLimitResponse_OVER_LIMIT, answer.GetOverallCode())
+}
+
 func TestInvalid_RLS(t *testing.T) {
 	for fields, message := range map[string]string{
 		`listen: 8081`:                  `must be text, found the number 8081`,
@@ -121,9 +156,11 @@ func TestInvalid_RLS(t *testing.T) {
 		`counters: {store: s}`:          `there is no "s" in rls.stores`,
 		`counters: {outage: fail_open}`: "outage must be left out without store",
 		`stores: {s: {redis: "redis://a"}}, counters: {store: s, outage: fall_back_locally}`: "local_share must be more than 0 and at most 1",
-		`stores: {s: {}}`:                     "must have redis or postgres",
-		`domains: [{domain: a}, {domain: a}]`: "domain must not be there twice: put all descriptors of the domain into one",
-		`domains: [{domain: ""}]`:             "domain must not be empty",
+		`stores: {s: {}}`: "must have redis or postgres",
+		`mode: envoy, domains: [{domain: a, descriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: day, on_overrun: rest}}]}]`: "f:1:123: rls.domains[0].descriptors[0].rate_limit.on_overrun",
+		`domains: [{domain: a}, {domain: a}]`:                    "domain must not be there twice: put all descriptors of the domain into one",
+		`domains: [{domain: ` + strings.Repeat("x", 1025) + `}]`: "domains[0].domain: domain must",
+		`domains: [{domain: ""}]`:                                "domain must not be empty",
 	} {
 		_, err := parse("rls: {" + fields + "}\n")
 		assert.ErrorContains(t, err, message, fields)

@@ -1,7 +1,6 @@
 package rlsconfig
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -85,8 +84,9 @@ func (c RLS) limit(b *reload.SectionBuilder, s *store.Store, path []string, d De
 		}
 		info, _ := b.File.Limiter(l.Limiter)
 		made.Partitioned = newByCounter(of, info.Options)
-	case l.RequestsPerUnit != nil && (cmp.Or(l.Mode, c.Mode) == Envoy || *l.RequestsPerUnit == 0): // no window has 0 permits
-		made.Window = &weirrls.Window{RequestsPerUnit: *l.RequestsPerUnit, Unit: l.Unit.engine()}
+	case l.RequestsPerUnit != nil && (c.modeOf(l) == Envoy || *l.RequestsPerUnit == 0): // no limiter has 0 permits
+		made.OnOverrun = weirrls.OverrunNothing // a Window has no other
+		made.Window = &weirrls.Window{RequestsPerUnit: *l.RequestsPerUnit, Unit: l.Unit.inService()}
 	case l.RequestsPerUnit != nil:
 		made.Partitioned = c.window(b, s, limiterName(path), *l.RequestsPerUnit, l.Unit)
 		if s == nil { // a limiter of a store tells it itself, with the limits of an override
@@ -102,7 +102,8 @@ func byKey(f *reload.File, name string) (is bool) {
 	return is
 }
 
-// segments is the number of steps in which the window of a rate_limit in mode exact slides.
+// segments is the number of steps in which the window of a rate_limit in mode exact slides. A permit comes back when its
+// segment leaves the window, after nine tenths of the unit at the earliest.
 const segments = 10
 
 // window returns the limiter of a rate_limit in mode exact.

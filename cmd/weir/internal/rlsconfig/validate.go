@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/transport/weirrls"
 
 	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
@@ -61,11 +62,16 @@ func (c Counters) Validate() error {
 	return p.Err("rls")
 }
 
+// maxName bounds the names of domains and limits in bytes, as [weirrls.NewRules] does.
+const maxName = 1024
+
 // Validate checks the name and the outermost rules.
 func (d Domain) Validate() error {
 	var p validate.Problems
 	if d.Domain == "" {
 		p.Add("Domain", nil, "must not be empty")
+	} else {
+		p.Text("Domain", d.Domain, maxName)
 	}
 	checkTwice(&p, d.Descriptors)
 	return p.Err("rls")
@@ -121,8 +127,11 @@ func (l RateLimit) Validate() error {
 		p.Add("Unit", nil, "must be set with {RequestsPerUnit}: it is one of second, minute, hour, day, week, month, year")
 	case !counted && l.Mode != DefaultMode:
 		p.Add("Mode", nil, "must be left out without {RequestsPerUnit}")
-	case l.Mode == Envoy && l.OnOverrun != 0:
-		p.Add("OnOverrun", nil, "must be left out with the mode envoy, which takes all")
+	case l.Unlimited && l.OnOverrun != weirrls.OverrunNothing:
+		p.Add("OnOverrun", nil, "must be left out with {Unlimited}")
+	}
+	if l.Name != "" {
+		p.Text("Name", l.Name, maxName)
 	}
 	for i, r := range l.Replaces {
 		switch path := fmt.Sprintf("Replaces[%d].Name", i); r.Name {
