@@ -87,6 +87,27 @@ func TestRLS_Shutdown(t *testing.T) {
 	assert.Contains(t, p.logged(), "the rate limit service has stopped")
 }
 
+// A request over gRPC that still runs does not keep the HTTP listener open.
+func TestRLS_ShutdownOfBothListeners(t *testing.T) {
+	p := startRLS(t, strings.Replace(silentStore(t, 10*time.Second), "rls:\n", "rls:\n  http: 127.0.0.1:0\n", 1))
+	answered := p.envoy().slowly()
+	p.signal(syscall.SIGTERM)
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("tcp", p.http)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil
+	}, patience, 10*time.Millisecond)
+	select {
+	case <-answered:
+		t.Error("the HTTP listener was open until there was no request over gRPC")
+	default:
+		require.NoError(t, <-answered)
+	}
+	assert.Equal(t, 0, p.exit())
+}
+
 func TestRLS_ShutdownCutsOff(t *testing.T) {
 	p := startRLS(t, silentStore(t, 100*time.Millisecond))
 	answered := p.envoy().slowly()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -174,6 +175,16 @@ func TestRLS_JSON(t *testing.T) {
 		status, _ := post(body)
 		assert.Equal(t, want, status, "%.40s", body)
 	}
+	for header, value := range map[string]string{"Origin": "https://site.example", "Sec-Fetch-Site": "cross-site"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+p.http+"/json", strings.NewReader(request))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "text/plain")
+		r.Header.Set(header, value)
+		resp, err := client.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, http.StatusForbidden, resp.StatusCode, "the page of a site in a browser")
+	}
 	resp, body := get(t, "http://"+p.http+"/healthcheck")
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
 	assert.Equal(t, "OK", body)
@@ -188,8 +199,13 @@ func TestRLS_Hostile(t *testing.T) {
 	service := ratelimitv3.NewRateLimitServiceClient(e.conn)
 	many := requestOf("edge")
 	many.Descriptors = nil
-	for i := range 2000 {
+	for i := range 1000 {
 		many.Descriptors = append(many.Descriptors, requestOf("edge", fmt.Sprintf("path=%d", i)).Descriptors...)
+	}
+	// One more, with few bytes. Without a bound, a request of 256 KiB would take some 200 MiB.
+	tooMany := &ratelimitv3.RateLimitRequest{Domain: "edge", Descriptors: make([]*commonv3.RateLimitDescriptor, 1001)}
+	for i := range tooMany.Descriptors {
+		tooMany.Descriptors[i] = &commonv3.RateLimitDescriptor{}
 	}
 	for name, c := range map[string]struct {
 		request *ratelimitv3.RateLimitRequest
@@ -200,6 +216,7 @@ func TestRLS_Hostile(t *testing.T) {
 		"no entries":       {requestOf("edge"), codes.OK},
 		"empty key":        {requestOf("edge", "=x"), codes.OK},
 		"more keys":        {many, codes.OK},
+		"too many keys":    {tooMany, codes.InvalidArgument},
 		"long value":       {requestOf("edge", "path="+strings.Repeat("x", 100_000)), codes.OK},
 		"too long":         {requestOf("edge", "path="+strings.Repeat("x", 300_000)), codes.ResourceExhausted},
 		"control letters":  {requestOf("edge\x00\n", "path=\x00\x1b[31m"), codes.OK},
@@ -244,6 +261,9 @@ rls:
 		_, body := get(t, p.adminURL("/ready"))
 		assert.Contains(t, body, `"shared"`)
 		assert.Contains(t, body, `"available": false`)
+		for line := range strings.Lines(p.logged()) {
+			assert.True(t, json.Valid([]byte(line)), "the client of Redis has no log of its own: %s", line)
+		}
 	}
 }
 

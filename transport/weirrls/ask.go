@@ -154,7 +154,7 @@ func (d *decision) askLimit(c *check) (err error) {
 	case d.rejected && c.limit.OnOverrun == OverrunNothing && c.limit.charges():
 		return d.look(c)
 	default:
-		return d.acquire(c)
+		return d.acquire(d.ctx, c)
 	}
 }
 

@@ -5,18 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store"
 )
 
 // ReasonTooMany is the reason of the rejection of hits that are more than the limiter can ever grant.
 const ReasonTooMany = "more hits than the limit"
 
-// acquire asks the limiter of an exact limit.
-func (d *decision) acquire(c *check) error {
+// acquire asks the limiter of an exact limit. ctx bounds how long it waits for the grant.
+func (d *decision) acquire(ctx context.Context, c *check) error {
 	if c.hits > math.MaxInt {
 		c.lease = limiter.Rejected(0, ReasonTooMany)
-	} else if err := d.tryAcquire(c); err != nil {
+	} else if err := d.tryAcquire(ctx, c); err != nil {
 		return err
 	}
 	if c.lease.Acquired() || undecided(c.lease) {
@@ -41,7 +43,9 @@ func (d *decision) acquire(c *check) error {
 func (d *decision) look(c *check) error {
 	level, err := c.limit.charge(d.ctx, c.partition, 0)
 	if err != nil {
-		return d.acquire(c) // the outage policy decides
+		ctx, cancel := d.briefly()
+		defer cancel()
+		return d.acquire(ctx, c) // the outage policy decides
 	}
 	c.level, c.leveled = level, true
 	c.refused = level.Remaining < 1 || c.hits > uint64(level.Remaining)
@@ -51,9 +55,18 @@ func (d *decision) look(c *check) error {
 	return nil
 }
 
+// secondWait is how long a store that has just not answered is waited for when it is asked again.
+const secondWait = time.Millisecond
+
+// briefly returns the context for asking a store again that has just not answered. Once the store counts as away, its
+// limiters answer at once. Before that, another wait as long as the first one would take longer than Envoy waits.
+func (d *decision) briefly() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(d.ctx, secondWait)
+}
+
 // tryAcquire asks the limiter for the hits.
-func (d *decision) tryAcquire(c *check) error {
-	lease, err := c.limit.tryAcquire(d.ctx, c.partition, int(c.hits)) //nolint:gosec // at most MaxInt
+func (d *decision) tryAcquire(ctx context.Context, c *check) error {
+	lease, err := c.limit.tryAcquire(ctx, c.partition, int(c.hits)) //nolint:gosec // at most MaxInt
 	if err != nil {
 		lease.Release() // a limiter of the program can grant permits and return an error
 		lease = limiter.Lease{}
@@ -138,7 +151,12 @@ func (d *decision) findLevel(c *check) {
 	case known && c.refunded:
 		left += int64(c.lease.Permits())
 	case !known && c.limit.charges():
-		level, err := c.limit.charge(d.ctx, c.partition, 0)
+		ctx, cancel := d.ctx, func() {}
+		if _, away := store.OutageKey.From(c.lease); away {
+			ctx, cancel = d.briefly()
+		}
+		defer cancel()
+		level, err := c.limit.charge(ctx, c.partition, 0)
 		c.level, c.leveled = level, err == nil
 		return
 	case !known:

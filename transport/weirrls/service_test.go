@@ -190,6 +190,38 @@ func TestStore_RejectedBefore(t *testing.T) {
 	})
 }
 
+// TestStore_Silent: while a store that does not answer is not yet known to be away, each request waits for it once.
+func TestStore_Silent(t *testing.T) {
+	for _, outage := range []store.OutagePolicy{store.FailOpen, store.FailClosed, store.FallBackLocally} {
+		t.Run(outage.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				memory := storetest.NewMemory()
+				st := weir.Must(store.New(memory, &store.Options{CallTimeout: 15 * time.Millisecond}))
+				defer func() { _ = st.Close() }()
+				o := &store.LimiterOptions{Outage: outage}
+				if outage == store.FallBackLocally {
+					o.LocalShare = 1
+				}
+				window := weir.Must(st.FixedWindow("window", limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Hour}, o))
+				bucket := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
+				defer func() { _ = bucket.Close() }()
+				s := newService(t, nil, Descriptor{Key: "window", Limit: &Limit{Limiter: window}}, Descriptor{Key: "gate", Limit: &Limit{Limiter: bucket}})
+				ask(t, s, describe("window", ""), describe("gate", ""))
+				memory.Delay(time.Second)
+				for _, descriptors := range [][]*common.RateLimitDescriptor{
+					{describe("window", "")}, {describe("window", ""), describe("gate", "")},
+				} {
+					began := time.Now()
+					ask(t, s, descriptors...)
+					assert.LessOrEqual(t, time.Since(began), 17*time.Millisecond)
+				}
+				memory.Delay(0)
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
+
 // TestService_SetRules: a request goes on with the rules it began with, and later ones have the new rules.
 func TestService_SetRules(t *testing.T) {
 	before, after := newPot(5), newPot(5)

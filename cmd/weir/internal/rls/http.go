@@ -17,7 +17,7 @@ import (
 // newHTTP returns the server of the HTTP listener: what envoyproxy/ratelimit serves on its port 8080.
 func (r *run) newHTTP(h *handler, checks *health.Server) *http.Server {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /json", h.serveJSON)
+	mux.HandleFunc("POST /json", fromProgram(h.serveJSON))
 	mux.HandleFunc("GET /healthcheck", func(w http.ResponseWriter, request *http.Request) {
 		answer, err := checks.Check(request.Context(), &grpc_health_v1.HealthCheckRequest{})
 		if err != nil || answer.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
@@ -34,6 +34,19 @@ func (r *run) newHTTP(h *handler, checks *health.Server) *http.Server {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    maxHeaders,
 		ErrorLog:          r.ServerLog(),
+	}
+}
+
+// fromProgram refuses what a page in a browser sends: with it, any site that is open on a machine that reaches the listener
+// could use up limits and, with a name that leads here, read them. A browser sends Origin with each POST, and there is no
+// page that this is for.
+func fromProgram(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
+			http.Error(w, "this is for programs, and a browser has sent the request", http.StatusForbidden)
+			return
+		}
+		next(w, r)
 	}
 }
 

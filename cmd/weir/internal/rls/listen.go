@@ -25,12 +25,17 @@ import (
 // The bounds of what a client can send. A request has some descriptors, each with some short texts.
 const (
 	maxRequest     = 256 << 10 // bytes
+	maxDescriptors = 1000      // in a request; an empty one has 2 bytes there, and takes a thousand here
 	maxHeaders     = 64 << 10  // bytes
 	maxStreams     = 1000      // at once, on one connection
 	connectTimeout = 10 * time.Second
 	// leastPing is how often a client may ping, also without a request: Envoy can be told to, and gRPC's own bound of five
 	// minutes would close its connections.
 	leastPing = 10 * time.Second
+	// askAgain is how long a connection can be silent until the client is asked by a ping whether it is there, and
+	// pingTimeout how long it has to answer. Otherwise answers that a client never reads would be kept for hours.
+	askAgain    = time.Minute
+	pingTimeout = 20 * time.Second
 )
 
 // healthNames are the services that the health service knows. The second one is that of envoyproxy/ratelimit.
@@ -68,6 +73,7 @@ func (r *run) open(s *servers, c rlsconfig.RLS) (err error) {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{ // gRPC adds the jitter
 			MaxConnectionAge: c.MaxConnectionAge, MaxConnectionAgeGrace: c.MaxConnectionAgeGrace,
+			Time: askAgain, Timeout: pingTimeout,
 		}),
 	}
 	if secure != nil {

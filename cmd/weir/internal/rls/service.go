@@ -24,6 +24,9 @@ type handler struct {
 
 // ShouldRateLimit implements [ratelimitv3.RateLimitServiceServer]. A panic becomes an error of one request.
 func (h *handler) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitRequest) (answer *ratelimitv3.RateLimitResponse, err error) {
+	if n := len(r.GetDescriptors()); n > maxDescriptors {
+		return nil, status.Errorf(codes.InvalidArgument, "rls: a request must have at most %d descriptors, got %d", maxDescriptors, n)
+	}
 	h.running.Add(1)
 	defer func() {
 		h.running.Add(-1)

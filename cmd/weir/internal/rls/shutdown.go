@@ -2,6 +2,7 @@ package rls
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/weir-go/weir/cmd/weir/internal/process"
@@ -29,10 +30,12 @@ func (r *run) shutDown(s *servers) error {
 	go func() {
 		defer close(ended)
 		s.endStreams()
-		s.grpc.GracefulStop()
+		var both sync.WaitGroup
+		both.Go(s.grpc.GracefulStop)
 		if s.http != nil {
-			_ = s.http.Shutdown(ctx)
+			both.Go(func() { _ = s.http.Shutdown(ctx) })
 		}
+		both.Wait()
 	}()
 	select {
 	case <-ended:

@@ -51,6 +51,7 @@ type openStore struct {
 
 // New returns Stores without a store.
 func New(t *telemetry.Telemetry, events *dashboard.Events, logger *slog.Logger) *Stores {
+	redis.SetLogger(redisLog{logger}) // there is one for the whole program
 	s := &Stores{telemetry: t, events: events, logger: logger, open: make(map[string]*openStore)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
@@ -93,13 +94,34 @@ func (s *Stores) connect(name string, c fileconfig.Store, options store.Options)
 	return s.connectPostgres(name, c, password, options)
 }
 
-func connectRedis(c fileconfig.Store, password string, options store.Options) (*openStore, error) {
+// redisOptions returns how to connect to Redis.
+func redisOptions(c fileconfig.Store, password string) (*redis.Options, error) {
 	o, err := redis.ParseURL(c.Redis)
 	if err != nil {
 		return nil, err
 	}
 	o.Password = cmp.Or(password, o.Password)
 	o.ContextTimeoutEnabled = true
+	// A server that refuses connections is away at once. By default the client dials five times in half a second, while
+	// requests wait; when to try again is for the store to say.
+	o.DialerRetries = cmp.Or(o.DialerRetries, 1)
+	return o, nil
+}
+
+// A redisLog is the log of the Redis client, whose lines are not those of the program. What they tell is in the events of
+// the store, too, so they are logged at Debug, which is off.
+type redisLog struct{ logger *slog.Logger }
+
+// Printf implements the client's interface.
+func (l redisLog) Printf(ctx context.Context, format string, args ...any) {
+	l.logger.DebugContext(ctx, fmt.Sprintf(format, args...))
+}
+
+func connectRedis(c fileconfig.Store, password string, options store.Options) (*openStore, error) {
+	o, err := redisOptions(c, password)
+	if err != nil {
+		return nil, err
+	}
 	client := redis.NewClient(o)
 	made, err := weirredis.New(client, &weirredis.Options{Prefix: c.Prefix, Options: options})
 	if err != nil {
