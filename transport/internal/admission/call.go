@@ -187,7 +187,8 @@ func (c *Call[R]) failed(ctx context.Context, p *Policy[R], n int, err error) (r
 	refusal.Err = fmt.Errorf("%s: policy %s: %w", c.limits.transport.Package, p.Name, err)
 	tooMany := errors.Is(err, limiter.ErrPermitCount)
 	switch {
-	case ctx.Err() != nil || err == errOver: // also with Shadow and FailOpen: the client has gone //nolint:errorlint // it is this very error
+	case ctx.Err() != nil || errors.Is(err, errOver):
+		// also with Shadow and FailOpen: the client has gone
 		refusal.Cause = Ended
 		return refusal, false
 	case tooMany && n < 0: // a mistake in the program
