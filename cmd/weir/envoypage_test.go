@@ -32,9 +32,9 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// TestEnvoyPage checks the blocks of docs/envoy.md, and what docs/recipes.md has for Envoy: blocks of weir by weir check,
+// TestEnvoyPage_Blocks checks the blocks of docs/envoy.md, and what docs/recipes.md has for Envoy: blocks of weir by weir check,
 // and blocks of Envoy by the types of its API, with the parts that are for its filters.
-func TestEnvoyPage(t *testing.T) {
+func TestEnvoyPage_Blocks(t *testing.T) {
 	pages := read(t, "../../docs/envoy.md") + read(t, "../../docs/recipes.md")
 	kinds := make(map[string]int)
 	for i, block := range fenced(pages, "yaml") {
@@ -46,7 +46,7 @@ func TestEnvoyPage(t *testing.T) {
 				case "weir":
 					file := filepath.Join(t.TempDir(), "weir.yaml")
 					require.NoError(t, os.WriteFile(file, []byte(block), 0o600))
-					checked := weir("", "check", file)
+					checked := weir("", "check", "-strict", file)
 					assert.Zero(t, checked.status, checked.err)
 					assert.NotContains(t, checked.out+checked.err, "warning", block)
 				case "bootstrap":

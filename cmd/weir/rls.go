@@ -87,7 +87,7 @@ func (o *rlsFlags) flags() *flag.FlagSet {
 	f.StringVar(&o.run.Admin, "admin", "", "the `address` of the dashboard, /metrics, /live and /ready, in place of the file's; off for none")
 	t := &o.translation
 	f.StringVar(&t.Dir, "ratelimit-config", "", "a `directory` with the *.yaml files of envoyproxy/ratelimit, which are read again when they change; with -config, the file has everything but the domains")
-	f.TextVar(&t.Mode, "mode", rlsconfig.DefaultMode, "with -ratelimit-config: how limits count, exact (there are never more requests in any time as long as the unit, and a rejected request costs nothing) or envoy (as envoyproxy/ratelimit does); the default is exact, or what -config says")
+	f.Func("mode", "with -ratelimit-config: the `mode` in which limits count, exact (there are never more requests in any time as long as the unit, and a rejected request costs nothing) or envoy (as envoyproxy/ratelimit does); the default is exact, or what -config says", func(text string) error { return t.Mode.UnmarshalText([]byte(text)) })
 	f.BoolVar(&t.MergeDomains, "merge-domains", false, "with -ratelimit-config: a domain can be in several files, as with MERGE_DOMAIN_CONFIG of envoyproxy/ratelimit")
 	f.StringVar(&t.Redis, "redis", "", "with -ratelimit-config: the `URL` of the Redis server with the counters; they are in the process unless it or -postgres is set")
 	f.StringVar(&t.Postgres, "postgres", "", "with -ratelimit-config: the `URL` of the PostgreSQL database with the counters")
@@ -120,7 +120,7 @@ func (o *rlsFlags) check(others []string) error {
 		return errors.New("-redis and -postgres are for -ratelimit-config without -config, whose file says where the counters are")
 	}
 	t.Config = o.run.Config
-	o.run.Config, o.run.Read = t.Name(), t.Read
+	o.run.Config, o.run.Read = t.Name(), t.Reader()
 	return nil
 }
 

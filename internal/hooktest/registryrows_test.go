@@ -446,6 +446,13 @@ var registryRows = []row{
 			_ = w.Reload(x.context())
 		}, also: b.uses("other")}
 	}},
+	{"reload.Options.Read", caught, func(x *scene) drill {
+		b, w := x.file(reload.NewKinds(), "", reload.Options{Read: func() ([]byte, error) {
+			x.hit()
+			return []byte("allow_empty: true\npipelines: {}\n"), nil
+		}})
+		return drill{do: func() { _ = w.Reload(x.context()) }, also: b.uses("other")}
+	}},
 	{"reload.Options.Reporter reload.Reporter.ConfigReloaded", caught, func(x *scene) drill {
 		b, w := x.file(reload.NewKinds(), "allow_empty: true\npipelines: {}\n", reload.Options{Reporter: reporter{x}})
 		return drill{do: func() { _ = w.Reload(x.context()) }, also: b.uses("other")}

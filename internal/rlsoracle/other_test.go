@@ -6,8 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand"
-	"os"
-	"path/filepath"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -187,11 +186,10 @@ func (o *otherServer) newer() bool {
 	return err == nil
 }
 
-// otherFolder returns a folder of the other server's module, which Go has downloaded to build the tests.
-func otherFolder(t *testing.T, path ...string) string {
+// otherFolder returns the folder of the other server's module, which Go has downloaded to build the tests.
+func otherFolder(t *testing.T) string {
 	t.Helper()
-	dir := filepath.Join(append([]string{moduleFolder(t, "github.com/envoyproxy/ratelimit")}, path...)...)
-	_, err := os.Stat(dir)
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/envoyproxy/ratelimit").Output()
 	require.NoError(t, err)
-	return dir
+	return strings.TrimSpace(string(out))
 }

@@ -21,14 +21,6 @@ import (
 	"github.com/weir-go/weir/internal/testserver"
 )
 
-// moduleFolder returns where Go keeps a module that this one requires.
-func moduleFolder(t *testing.T, path string) string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", path).Output()
-	require.NoError(t, err)
-	return strings.TrimSpace(string(out))
-}
-
 // A program is built once for all tests.
 type program struct {
 	dir, target string

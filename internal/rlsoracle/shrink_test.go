@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/stretchr/testify/assert"
 	"google.golang.org/protobuf/proto"
 )
@@ -82,15 +81,15 @@ func smallerRules(rules []*domainRules) [][]*domainRules {
 		if len(rules) > 1 {
 			all = append(all, without(rules, i, 1))
 		}
-		eachList(d.Descriptors, nil, func(path []int) {
+		eachRule(d.Descriptors, nil, func(path []int) {
 			add(func(c []*domainRules) {
 				list := listAt(c[i], path[:len(path)-1])
 				*list = without(*list, path[len(path)-1], 1)
 			})
 			for _, simpler := range simplifications {
-				r := (*listAt(d, path[:len(path)-1]))[path[len(path)-1]]
+				r := ruleAt(d, path)
 				if copied := *r; simpler(&copied) {
-					add(func(c []*domainRules) { simpler((*listAt(c[i], path[:len(path)-1]))[path[len(path)-1]]) })
+					add(func(c []*domainRules) { simpler(ruleAt(c[i], path)) })
 				}
 			}
 		})
@@ -118,15 +117,20 @@ var simplifications = []func(r *rule) bool{
 	},
 }
 
-// eachList calls f with the path of each rule: the indices from the domain down.
-func eachList(rules []*rule, path []int, f func(path []int)) {
+// eachRule calls f with the path of each rule: the indices from the domain down.
+func eachRule(rules []*rule, path []int, f func(path []int)) {
 	for i, r := range rules {
 		here := append(slices.Clone(path), i)
 		f(here)
-		eachList(r.Descriptors, here, f)
+		eachRule(r.Descriptors, here, f)
 	}
 }
 
+func ruleAt(d *domainRules, path []int) *rule {
+	return (*listAt(d, path[:len(path)-1]))[path[len(path)-1]]
+}
+
+// listAt returns the list in the rule at a path, or that of the domain if path is empty.
 func listAt(d *domainRules, path []int) *[]*rule {
 	list := &d.Descriptors
 	for _, i := range path {
@@ -158,15 +162,15 @@ func without[T any](s []T, i, n int) []T { return slices.Delete(slices.Clone(s),
 
 func TestShrunk(t *testing.T) {
 	g := &generator{Rand: seeded(1)}
-	// A case is wrong if a request is about "mesh" with hits, and a rule has the unit "week".
+	// A case fails if a request is about the domain "mesh", and a rule has the unit "week".
 	fails := func(c testCase) bool {
 		asked, week := false, false
 		for _, s := range c.steps {
 			asked = asked || s.request.Domain == "mesh"
 		}
 		for _, d := range c.rules {
-			eachList(d.Descriptors, nil, func(path []int) {
-				r := (*listAt(d, path[:len(path)-1]))[path[len(path)-1]]
+			eachRule(d.Descriptors, nil, func(path []int) {
+				r := ruleAt(d, path)
 				week = week || r.RateLimit != nil && r.RateLimit.Unit == "week"
 			})
 		}
@@ -186,7 +190,8 @@ func TestShrunk(t *testing.T) {
 		if assert.Len(t, small.steps, 1) {
 			assert.Len(t, small.steps[0].request.Descriptors, 1)
 			assert.Zero(t, small.steps[0].after)
-			assert.Equal(t, &ratelimitv3.RateLimitRequest{Domain: "mesh"}, &ratelimitv3.RateLimitRequest{Domain: small.steps[0].request.Domain, HitsAddend: small.steps[0].request.HitsAddend})
+			assert.Equal(t, "mesh", small.steps[0].request.Domain)
+			assert.Zero(t, small.steps[0].request.HitsAddend)
 		}
 	}
 	assert.Positive(t, shrinks)

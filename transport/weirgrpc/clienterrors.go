@@ -15,7 +15,7 @@ import (
 
 // A StatusError is the status of an attempt of a [Client], as the strategies and the caller get it. It wraps the error
 // that grpc-go has returned, and has its text. If the context of the attempt has ended, it also matches the context's
-// error and cause.
+// error and cause. The zero value has no status; only a Client makes others.
 type StatusError struct {
 	// Method is the method of the call, such as "/package.Service/Method".
 	Method string
@@ -31,7 +31,12 @@ type StatusError struct {
 }
 
 // Error returns the text of grpc-go.
-func (e *StatusError) Error() string { return e.err.Error() }
+func (e *StatusError) Error() string {
+	if e.err == nil {
+		return "weirgrpc: no status"
+	}
+	return e.err.Error()
+}
 
 // Unwrap returns the error of grpc-go.
 func (e *StatusError) Unwrap() error { return e.err }
@@ -61,6 +66,9 @@ func (e *StatusError) ErrorType() string { return codeText(e.status.Code()) }
 // be in vain. In no case is a call retryable if grpc-retry-pushback-ms is negative or invalid, or if the caller's context
 // has ended.
 func (e *StatusError) Retryable() bool { return e.retryable }
+
+// isOf reports whether the error is about an attempt of x.
+func (e *StatusError) isOf(x *outgoingCall) bool { return e.attempt != nil && e.attempt.call == x }
 
 // Retryable reports whether another attempt should follow an attempt that ended with err. It is meant for the Handle of a
 // retry's options, so that the retry does not wait for calls that the [Client] would not make again. It returns false for

@@ -182,7 +182,7 @@ func (x *clientUnary) settle(result any, err error) error {
 	if err == nil {
 		return nil
 	}
-	if failure, ok := errors.AsType[*StatusError](err); ok && failure.attempt.call == &x.outgoingCall {
+	if failure, ok := errors.AsType[*StatusError](err); ok && failure.isOf(&x.outgoingCall) {
 		failure.attempt.deliver()
 	}
 	return callerError(x.Context, err)

@@ -396,3 +396,43 @@ func TestClientUnary_RecoveredPanic(t *testing.T) {
 	assert.ErrorContains(t, err, "must not be sent again")
 	assert.Equal(t, 2, calls)
 }
+
+// The timeout of an attempt is a failure that the retry outside it repeats, if the method is idempotent.
+func TestClientUnary_RetriesATimeout(t *testing.T) {
+	for o, want := range map[*weirgrpc.ClientOptions]int{nil: 1, idempotent: 3} {
+		synctest.Test(t, func(t *testing.T) {
+			calls := 0
+			began := time.Now()
+			err := intercept(t, o, retrying(retry.Options{MaxRetries: 2}), timeout.New(time.Second, nil))(t.Context(), unaryMethod, nil, &testpb.Empty{}, nil,
+				func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+					calls++
+					<-ctx.Done()
+					return status.FromContextError(ctx.Err()).Err()
+				})
+			assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
+			require.ErrorIs(t, err, pipeline.ErrRejected)
+			assert.Equal(t, want, calls)
+			assert.Equal(t, time.Duration(want)*time.Second, time.Since(began))
+		})
+	}
+}
+
+// A strategy can return a StatusError of another call, or one that is none.
+func TestClientUnary_StatusErrorOfAnotherCall(t *testing.T) {
+	other, ok := errors.AsType[*weirgrpc.StatusError](call(t, nil, emptyMethod, failing(status.Error(codes.NotFound, "kept"))))
+	require.True(t, ok)
+	for failure, code := range map[*weirgrpc.StatusError]codes.Code{other: codes.NotFound, new(weirgrpc.StatusError): codes.Unknown} {
+		for _, asResult := range []bool{false, true} {
+			returning := pipeline.StrategyFunc(func(context.Context, pipeline.Next) (any, error) {
+				if asResult {
+					return failure, nil
+				}
+				return nil, failure
+			})
+			err := intercept(t, nil, returning)(t.Context(), unaryMethod, nil, &testpb.Empty{}, nil, failing(nil))
+			require.Error(t, err)
+			assert.Equal(t, code, status.Code(err))
+			assert.NotEmpty(t, err.Error())
+		}
+	}
+}

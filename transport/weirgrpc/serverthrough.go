@@ -28,13 +28,8 @@ func (e *HandlerError) Error() string { return "weirgrpc: the handler failed: " 
 // Unwrap returns Err.
 func (e *HandlerError) Unwrap() error { return e.Err }
 
-// ErrorType returns the code, which telemetry reports as error.type, such as "Unavailable".
-func (e *HandlerError) ErrorType() string {
-	if e.Code > codes.Unauthenticated {
-		return codes.Unknown.String() // so that a handler cannot make new values
-	}
-	return e.Code.String()
-}
+// ErrorType returns the code, which telemetry reports as error.type, such as "UNAVAILABLE".
+func (e *HandlerError) ErrorType() string { return codeText(e.Code) }
 
 // Errors of a pipeline around a handler. Strategies see them, clients do not.
 var (

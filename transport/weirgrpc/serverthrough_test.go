@@ -62,7 +62,7 @@ func TestPipelinePolicy_HandlerIsTheOutcome(t *testing.T) {
 		assert.Equal(t, c.want != nil, ok)
 		if ok {
 			assert.Equal(t, c.want.(*HandlerError).Code, failed.Code)
-			assert.Equal(t, failed.Code.String(), failed.ErrorType())
+			assert.Equal(t, codeText(failed.Code), failed.ErrorType())
 		}
 		_, err = runStream(t.Context(), l, 0, func(grpc.ServerStream) error { return c.err })
 		assert.Equal(t, c.err, err)

@@ -40,9 +40,11 @@
 // # For maintainers
 //
 // Files that begin with server are the middleware, files that begin with client are the round tripper, and files that
-// begin with keys find the key of a request for both. Read these first, in this order:
+// begin with keys find the key of a request for both. What the middleware has in common with the module weirgrpc is in
+// transport/internal. Read these first, in this order:
 //
-//   - serverpolicy.go: what a policy is, and how it asks its limiter.
+//   - serverpolicy.go: what a policy is.
+//   - transport/internal/admission: how a policy asks its limiter, and what a request holds.
 //   - serverrequest.go: the way of a request through its policies to the handler.
 //   - serverthroughrun.go: a handler that runs inside a pipeline.
 //   - internal/handlerio: the request and the ResponseWriter of handlers, and how their time is limited.

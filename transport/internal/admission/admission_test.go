@@ -109,3 +109,35 @@ func TestAdmit_AfterTheHandler(t *testing.T) {
 		assert.EqualValues(t, 1, slots.Statistics().AvailablePermits)
 	}
 }
+
+// GiveBackOf gives back what one policy has granted, all of it, also if a lease panics, and leaves the rest.
+func TestCall_GiveBackOf(t *testing.T) {
+	other, released := bucket(t, 10), 0
+	kept := &admission.Policy[string]{Name: "kept", Limiter: other}
+	p := &admission.Policy[string]{Name: "p", Limiter: granting(func() limiter.Lease {
+		return limiter.Granted(1, func() {
+			if released++; released == 1 {
+				panic("release")
+			}
+		})
+	})}
+	var c admission.Call[string]
+	c.Begin(t.Context(), transport.NewLimits(nil))
+	for _, policy := range []*admission.Policy[string]{p, kept, p} {
+		_, _, ok := c.Admit(t.Context(), policy, "key")
+		require.True(t, ok)
+	}
+	assert.PanicsWithValue(t, "release", func() { c.GiveBackOf(p, false) })
+	assert.Equal(t, 2, released)
+	assert.Equal(t, 1, c.Held())
+	c.GiveBackOf(kept, true)
+	assert.Equal(t, int64(10), other.Statistics().AvailablePermits)
+	c.End()
+	assert.Zero(t, c.Held())
+}
+
+// granting is a limiter that grants every lease.
+type granting func() limiter.Lease
+
+func (g granting) TryAcquire(context.Context, int) (limiter.Lease, error) { return g(), nil }
+func (g granting) Acquire(context.Context, int) (limiter.Lease, error)    { return g(), nil }

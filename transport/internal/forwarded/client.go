@@ -1,5 +1,5 @@
 // Package forwarded finds the client of a request in the header that trusted proxies have written: in a list of
-// addresses, such as X-Forwarded-For, or in a Forwarded of RFC 7239.
+// addresses, such as X-Forwarded-For, or in a Forwarded of RFC 7239. A [Finder] makes a key of its address.
 package forwarded
 
 import (

@@ -162,12 +162,17 @@ func TestLoad_Several(t *testing.T) {
 func TestMergeDomains(t *testing.T) {
 	files := map[string]string{"a.yaml": "domain: d\ndescriptors: [{key: a}]\n", "b.yaml": "domain: d\ndescriptors: [{key: b}]\n"}
 	o := Options{Dir: directory(t, files), MergeDomains: true}
-	domains, err := o.Domains()
+	read := func() ([]rlsconfig.Domain, error) {
+		from, err := o.sources()
+		require.NoError(t, err)
+		return o.domains(from.files)
+	}
+	domains, err := read()
 	require.NoError(t, err)
 	assert.Equal(t, []rlsconfig.Domain{{Domain: "d", Descriptors: []rlsconfig.Descriptor{{Key: "a", Descriptors: []rlsconfig.Descriptor{}}, {Key: "b", Descriptors: []rlsconfig.Descriptor{}}}}}, domains)
 	files["b.yaml"] = files["a.yaml"]
 	o.Dir = directory(t, files)
-	_, err = o.Domains()
+	_, err = read()
 	require.ErrorContains(t, err, `b.yaml:2:21: descriptors[0].key: makes "a" with its value`)
 }
 
@@ -214,6 +219,36 @@ func TestOptions_Config(t *testing.T) {
 		_, err := with(content)
 		assert.ErrorContains(t, err, message)
 	}
+}
+
+// The file is made again when one of its sources changes, and only then.
+func TestOptions_Reader(t *testing.T) {
+	o := one(t, "domain: d\n")
+	o.Config = filepath.Join(t.TempDir(), "weir.yaml")
+	put := func(file, content string) { require.NoError(t, os.WriteFile(file, []byte(content), 0o600)) }
+	put(o.Config, "rls: {}\n")
+	read := o.Reader()
+	first, err := read()
+	require.NoError(t, err)
+	again, err := read()
+	require.NoError(t, err)
+	assert.Same(t, &first[0], &again[0])
+	put(filepath.Join(o.Dir, "f.yaml"), "domain: e\n")
+	second, err := read()
+	require.NoError(t, err)
+	assert.Contains(t, string(second), "domain: e")
+	put(o.Config, "rls: {headers: true}\n")
+	third, err := read()
+	require.NoError(t, err)
+	assert.Contains(t, string(third), "headers: true")
+	put(o.Config, "rls: 1\n")
+	_, err = read()
+	require.ErrorContains(t, err, "weir.yaml:1:6: rls: must be a mapping")
+	_, same := read()
+	assert.Same(t, err, same)
+	require.NoError(t, os.Remove(o.Config))
+	_, err = read()
+	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
 // FuzzLoad checks that no content makes the loader panic, and that what it accepts is a file of weir.

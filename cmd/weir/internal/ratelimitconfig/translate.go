@@ -2,6 +2,7 @@ package ratelimitconfig
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -37,25 +38,70 @@ func (o Options) Name() string {
 // storeName is the name of the only store of a file that is made without Config.
 const storeName = "counters"
 
-// Read returns the file of weir. It is for [reload.Options.Read]. Errors in a file are a [*reload.FileError], or several that
-// are joined.
-func (o Options) Read() ([]byte, error) {
-	domains, err := o.Domains()
+// Read returns the file of weir. Errors in a file are a [*reload.FileError], or several that are joined.
+func (o Options) Read() ([]byte, error) { return o.Reader()() }
+
+// Reader returns a function that is Read, for [reload.Options.Read]. It makes the file again only when one of its sources has
+// changed. It must not be called concurrently.
+func (o Options) Reader() func() ([]byte, error) {
+	var last [sha256.Size]byte
+	var made []byte
+	var madeErr error
+	return func() ([]byte, error) {
+		from, err := o.sources()
+		if err != nil {
+			return nil, err
+		}
+		if sum := from.sum(); sum != last {
+			last = sum
+			made, madeErr = o.translate(from)
+		}
+		return made, madeErr
+	}
+}
+
+// sources are what a file of weir is made of.
+type sources struct {
+	files  []File
+	config []byte // of the file Config
+}
+
+// sources reads the files.
+func (o Options) sources() (s sources, err error) {
+	if s.files, err = ReadFiles(o.Dir); err != nil || o.Config == "" {
+		return s, err
+	}
+	if s.config, err = regularfile.Read(o.Config, maxConfig); err != nil {
+		return s, named(o.Config, err)
+	}
+	return s, nil
+}
+
+// sum returns a hash of the files and their names.
+func (s sources) sum() (sum [sha256.Size]byte) {
+	h := sha256.New()
+	for _, f := range append(s.files, File{Content: s.config}) {
+		fmt.Fprintf(h, "%d %s %d ", len(f.Name), f.Name, len(f.Content))
+		_, _ = h.Write(f.Content)
+	}
+	h.Sum(sum[:0])
+	return sum
+}
+
+// translate makes the file of weir.
+func (o Options) translate(from sources) ([]byte, error) {
+	domains, err := o.domains(from.files)
 	if err != nil {
 		return nil, err
 	}
 	if o.Config == "" {
 		return o.alone(domains)
 	}
-	return o.within(domains)
+	return o.within(domains, from.config)
 }
 
-// Domains returns what the files of the other server have.
-func (o Options) Domains() ([]rlsconfig.Domain, error) {
-	files, err := ReadFiles(o.Dir)
-	if err != nil {
-		return nil, err
-	}
+// domains returns what the files of the other server have.
+func (o Options) domains(files []File) ([]rlsconfig.Domain, error) {
 	l := &loader{merge: o.MergeDomains, seen: make(map[string]map[string]bool)}
 	var errs []error
 	for _, f := range files {
@@ -105,11 +151,7 @@ func dump(value any) ([]byte, error) {
 const maxConfig = 8 << 20
 
 // within returns the file Config with the domains in it. What is wrong with the file is told at its own lines.
-func (o Options) within(domains []rlsconfig.Domain) ([]byte, error) {
-	content, err := regularfile.Read(o.Config, maxConfig)
-	if err != nil {
-		return nil, named(o.Config, err)
-	}
+func (o Options) within(domains []rlsconfig.Domain, content []byte) ([]byte, error) {
 	kinds := reload.NewKinds()
 	rlsconfig.Register(kinds, rlsconfig.Runtime{})
 	f, err := reload.Parse(o.Config, content, kinds)

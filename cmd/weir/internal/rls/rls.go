@@ -39,7 +39,7 @@ type Options struct {
 	Read func() ([]byte, error)
 	// Listen and Admin replace the addresses of the file, if they are not empty.
 	Listen, Admin string
-	// Stdout is not used so far, and Stderr gets the log of the program.
+	// Stderr gets the log of the program. There is no log of requests, so that Stdout gets nothing.
 	Stdout, Stderr io.Writer
 	// Stop ends the run: the first value begins a graceful shutdown, the second one ends it at once.
 	Stop <-chan os.Signal

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/weir-go/weir/limiter"
@@ -121,19 +123,17 @@ const maxLimiterName = 160
 // limiterName returns the name of the limiter of a rule, which is of letters that the names of limiters in stores can have.
 // If those of the path are others, or too many, a hash of it makes the name another one than that of any other rule.
 func limiterName(path []string) string {
-	name := PipelineName
-	for _, part := range path {
-		name += "/" + strings.ReplaceAll(part, "/", "\\")
-	}
+	name := PipelineName + "/" + strings.Join(path, "/")
 	plain := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-/", r) {
 			return r
 		}
 		return '_'
 	}, name)
-	if plain == name && len(name) <= maxLimiterName {
+	slashed := slices.ContainsFunc(path, func(part string) bool { return strings.Contains(part, "/") })
+	if plain == name && !slashed && len(name) <= maxLimiterName {
 		return name
 	}
-	sum := sha256.Sum256([]byte(name))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", path))
 	return plain[:min(len(plain), maxLimiterName)] + "-" + hex.EncodeToString(sum[:8])
 }

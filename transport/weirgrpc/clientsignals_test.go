@@ -1,0 +1,93 @@
+package weirgrpc_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weir-go/weir/transport/weirgrpc"
+)
+
+// rejecting returns an invoker that answers with the status and the trailer.
+func rejecting(err error, pushback ...string) grpc.UnaryInvoker {
+	return func(_ context.Context, _ string, _, _ any, _ *grpc.ClientConn, options ...grpc.CallOption) error {
+		for _, option := range options {
+			if o, ok := option.(grpc.TrailerCallOption); ok {
+				*o.TrailerAddr = metadata.MD{"grpc-retry-pushback-ms": pushback}
+			}
+		}
+		return err
+	}
+}
+
+// asked returns the wait that the error of a call asks for, without a limit.
+func asked(t *testing.T, invoker grpc.UnaryInvoker) (failure *weirgrpc.StatusError, wait time.Duration, ok bool) {
+	t.Helper()
+	failure, found := errors.AsType[*weirgrpc.StatusError](call(t, &weirgrpc.ClientOptions{MaxRetryAfter: -1}, unaryMethod, invoker))
+	require.True(t, found)
+	wait, ok = failure.RetryAfter()
+	return failure, wait, ok
+}
+
+func FuzzClient_Pushback(f *testing.F) {
+	for _, text := range []string{"0", "1", "2147483647", "2147483648", "-1", "-0", "007", "+5", " 5", "5ms", "", "\xff", "1e3", "99999999999999999999"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		want, err := strconv.Atoi(text)
+		valid := err == nil && want >= 0 && int64(want) <= math.MaxInt32 && strconv.Itoa(want) == text
+		failure, wait, ok := asked(t, rejecting(rejection(codes.ResourceExhausted, time.Hour), text))
+		assert.Equal(t, valid, ok, "the RetryInfo does not count, also if the trailer is invalid")
+		assert.Equal(t, valid, failure.Retryable())
+		if valid {
+			assert.Equal(t, time.Duration(want)*time.Millisecond, wait)
+		}
+	})
+}
+
+// A status can have any details.
+func FuzzClient_RetryInfo(f *testing.F) {
+	const retryInfo = "type.googleapis.com/google.rpc.RetryInfo"
+	f.Add(retryInfo, []byte{})                                                                             // without a delay
+	f.Add(retryInfo, []byte{0x0a, 0x02, 0x08, 0x03})                                                       // 3 seconds
+	f.Add(retryInfo, []byte{0x0a, 0x02, 0x10, 0xff, 0x7f})                                                 // cut off
+	f.Add(retryInfo, []byte{0x0a, 0x0b, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}) // -1 second
+	f.Add("type.googleapis.com/google.rpc.QuotaFailure", []byte{0x0a})
+	f.Add("\xff/", []byte(nil))
+	f.Fuzz(func(t *testing.T, url string, value []byte) {
+		s := &spb.Status{Code: int32(codes.Unavailable), Details: []*anypb.Any{nil, {TypeUrl: url, Value: value}}}
+		failure, wait, ok := asked(t, failing(status.ErrorProto(s)))
+		assert.GreaterOrEqual(t, wait, time.Duration(0))
+		assert.Equal(t, ok, failure.Retryable())
+	})
+}
+
+func TestClient_RetryInfoOfAnyForm(t *testing.T) {
+	for _, c := range []struct {
+		value []byte
+		wait  time.Duration
+		ok    bool
+	}{
+		{nil, 0, true},
+		{[]byte{0x0a, 0x02, 0x08, 0x03}, 3 * time.Second, true},
+		{[]byte{0x0a, 0x02, 0x10, 0xff}, 0, false},
+		{[]byte{0x0a, 0x0b, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}, 0, false},
+	} {
+		s := &spb.Status{Code: int32(codes.Unavailable), Details: []*anypb.Any{{TypeUrl: "type.googleapis.com/google.rpc.RetryInfo", Value: c.value}}}
+		_, wait, ok := asked(t, failing(status.ErrorProto(s)))
+		assert.Equal(t, c.ok, ok, "%x", c.value)
+		assert.Equal(t, c.wait, wait)
+	}
+}
