@@ -229,7 +229,7 @@ func (c *Client) streamInterceptor(alone bool) grpc.StreamClientInterceptor {
 		}
 		x := &clientStream{
 			outgoingCall: outgoingCall{Context: ctx, client: c, method: method, conn: cc, alone: alone},
-			desc:         desc, streamer: streamer, opened: make(chan struct{}),
+			desc:         desc, streamer: streamer, opened: make(chan struct{}), over: make(chan struct{}),
 		}
 		x.setOptions(opts, true)
 		return x.open(p)

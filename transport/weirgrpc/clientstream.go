@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -30,7 +31,8 @@ type clientStream struct {
 	streamer grpc.Streamer
 
 	opened  chan struct{}
-	handed  bool // the caller has the stream; written and read by attempts, under mu
+	over    chan struct{} // closed when the pipeline has returned
+	handed  bool          // the caller has the stream; written and read by attempts, under mu
 	stream  grpc.ClientStream
 	err     error
 	aborted *abortedPipeline
@@ -65,6 +67,7 @@ func (x *clientStream) open(p *pipeline.Pipeline) (grpc.ClientStream, error) {
 // run runs the pipeline. A panic is the caller's as long as the caller waits. Later it is logged, because there is no
 // caller whose panic it could be.
 func (x *clientStream) run(p *pipeline.Pipeline) {
+	defer close(x.over)
 	returned := false
 	defer func() {
 		if returned {
@@ -248,11 +251,11 @@ func (s *guardedStream) RecvMsg(m any) error {
 	switch {
 	case err == nil:
 		if !s.call.desc.ServerStreams { // the only message
-			s.attempt.end(nil)
+			s.end(nil)
 		}
 		return nil
 	case err == io.EOF: //nolint:errorlint // as generated code compares it
-		s.attempt.end(nil)
+		s.end(nil)
 		return err
 	default:
 		return s.failed(err, s.Trailer())
@@ -277,9 +280,30 @@ func (s *guardedStream) Header() (metadata.MD, error) {
 	return header, nil
 }
 
+// maxEndWait bounds how long the caller waits for strategies that know how the stream has ended. They are done at once,
+// unless the program has a retry that waits for an attempt which [clientStream.begin] will refuse.
+const maxEndWait = 250 * time.Millisecond
+
+// end ends the pipeline and waits for it. So a caller that opens the next stream when this one has ended finds its permit
+// free, and its functions of [grpc.OnFinish] called.
+func (s *guardedStream) end(err error) {
+	s.attempt.end(err)
+	select {
+	case <-s.call.over:
+		return
+	default:
+	}
+	timer := time.NewTimer(maxEndWait)
+	defer timer.Stop()
+	select {
+	case <-s.call.over:
+	case <-timer.C:
+	}
+}
+
 // failed returns the caller's error for a stream that has ended with err. The context of the strategies says nothing about
 // it: when the stream has ended, they may have ended their context.
 func (s *guardedStream) failed(err error, trailer metadata.MD) error {
-	s.attempt.end(err)
+	s.end(err)
 	return callerError(s.call.Context, s.call.newStatusError(s.call.Context, &s.attempt.clientAttempt, err, ending{trailer: trailer}))
 }

@@ -314,3 +314,54 @@ func TestClientStream_OpeningReturnsNothing(t *testing.T) {
 		t.Context(), bidi, nil, duplexMethod, opening(new(int)))
 	assert.Equal(t, codes.Internal, status.Code(err))
 }
+
+// A caller that has got the end of a stream finds its permit free, and its function for the end called.
+func TestClientStream_PermitIsBackAtTheEnd(t *testing.T) {
+	for name, end := range map[string]struct {
+		answer error
+		want   codes.Code
+	}{
+		"EOF":    {nil, codes.OK},
+		"status": {status.Error(codes.Unavailable, ""), codes.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, _ := slots(t, 1)
+			s := &service{duplex: func(grpc.BidiStreamingServer[testpb.StreamingOutputCallRequest, testpb.StreamingOutputCallResponse]) error {
+				return end.answer
+			}}
+			api := guarded(t, overBufconn, s, nil, ratelimit.New(l, nil))
+			for range 200 {
+				finished := false
+				stream, err := api.FullDuplexCall(t.Context(), grpc.OnFinish(func(error) { finished = true }))
+				require.NoError(t, err)
+				_, err = stream.Recv()
+				if errors.Is(err, io.EOF) {
+					err = nil
+				}
+				require.Equal(t, end.want, status.Code(err))
+				require.True(t, finished)
+				require.EqualValues(t, 1, l.Statistics().AvailablePermits)
+			}
+		})
+	}
+}
+
+// A retry that would make another attempt, which cannot be made, does not keep the end of the stream from the caller.
+func TestClientStream_RetryThatWaits(t *testing.T) {
+	s := &service{duplex: func(grpc.BidiStreamingServer[testpb.StreamingOutputCallRequest, testpb.StreamingOutputCallResponse]) error {
+		return rejection(codes.ResourceExhausted, time.Minute)
+	}}
+	every := func(_ any, err error) bool { return err != nil }
+	api := guarded(t, overBufconn, s, nil, retry.New(&retry.Options{Handle: every}))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	defer time.AfterFunc(30*time.Second, cancel).Stop() // the retry waits longer
+	stream, err := api.FullDuplexCall(ctx)
+	require.NoError(t, err)
+	_, err = stream.Recv()
+	require.Equal(t, codes.ResourceExhausted, status.Code(err))
+	wait, ok := pipeline.RetryAfter(err)
+	assert.True(t, ok)
+	assert.Equal(t, time.Minute, wait)
+	require.NoError(t, ctx.Err())
+}

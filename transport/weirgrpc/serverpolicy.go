@@ -94,6 +94,8 @@ const (
 	// are held until it has been handed to the connection.
 	StreamSent
 	// StreamMessages is StreamReceived and StreamSent: both directions ask one limiter.
+	// Use it with rates: a handler that answers a message holds the permit of that
+	// message, so with a concurrency limiter handlers would wait for each other.
 	StreamMessages
 )
 

@@ -200,6 +200,34 @@ func TestLimits_StreamTimeout(t *testing.T) {
 	})
 }
 
+// A message that waits when the stream ends does not decide how it ends.
+func TestLimits_StreamEndsWhileAMessageWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := slots(t, 1, 10)
+		held := weir.Must(l.TryAcquire(t.Context(), 1))
+		defer held.Release()
+		ctx, cancel := context.WithCancel(t.Context())
+		limits := oneMethod(t, Policy{Limiter: l, Streams: StreamReceived})
+		_, err := runStream(ctx, limits, 1, func(s grpc.ServerStream) error {
+			received := make(chan error)
+			go func() { received <- s.RecvMsg(nil) }()
+			synctest.Wait() // it waits for a permit
+			cancel()
+			err := <-received
+			assert.Equal(t, codes.Canceled, status.Code(err))
+			require.ErrorIs(t, err, context.Canceled)
+			return nil
+		})
+		require.NoError(t, err)
+
+		limits = oneMethod(t, Policy{Limiter: l, Streams: StreamReceived, Timeout: time.Second})
+		_, err = runStream(t.Context(), limits, 1, func(s grpc.ServerStream) error { return s.RecvMsg(nil) })
+		_, ok := err.(*TimeoutError) //nolint:errorlint // it is the outer error that counts
+		assert.True(t, ok, "%T", err)
+		assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
+	})
+}
+
 // One goroutine receives while another one sends. Each refused message ends the stream once.
 func TestLimits_StreamMessagesConcurrentSafe(t *testing.T) {
 	for range 20 {

@@ -74,7 +74,7 @@ func (c *call) serveThrough(ctx context.Context, i int) (response any, err error
 		return response, nil
 	case x.err != nil && (err == nil || errors.Is(err, ErrOnce)):
 		return nil, x.err
-	case err == nil && x.ran && c.stream != nil:
+	case err == nil && x.ran: // a stream, or a handler that answers with nil
 		return nil, nil
 	case err == nil:
 		err = ErrNoAnswer

@@ -116,6 +116,9 @@ func TestPipelinePolicy_AnswerOfAStrategy(t *testing.T) {
 	response, _, err = callUnary(t.Context(), l, unaryMethod, answer)
 	require.NoError(t, err)
 	assert.Equal(t, "answer", response)
+	response, _, err = callUnary(t.Context(), l, unaryMethod, func(context.Context, any) (any, error) { return nil, nil })
+	require.NoError(t, err, "grpc-go decides about the nil of a handler")
+	assert.Nil(t, response)
 }
 
 // A retry runs the handler of a unary call again, and that of a stream once.

@@ -94,6 +94,22 @@ func TestBoundedKey(t *testing.T) {
 	assert.NotEqual(t, digest, admission.BoundedKey(digest), "a client cannot use the key of another by sending its digest")
 }
 
+// A goroutine that the handler has left behind holds nothing, also if its permit comes when the handler has returned.
+func TestAdmit_AfterTheHandler(t *testing.T) {
+	transport := &admission.Transport[string]{Package: "test"}
+	slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+	t.Cleanup(func() { _ = slots.Close() })
+	for _, p := range []*admission.Policy[string]{{Limiter: slots}, {Limiter: slots, FailOpen: true}} {
+		var call admission.Call[string]
+		call.Begin(t.Context(), transport.NewLimits(nil))
+		call.End()
+		_, refusal, ok := call.Admit(t.Context(), p, "")
+		assert.False(t, ok)
+		assert.Equal(t, admission.Ended, refusal.Cause)
+		assert.EqualValues(t, 1, slots.Statistics().AvailablePermits)
+	}
+}
+
 // GiveBackOf gives back what one policy has granted, all of it, also if a lease panics, and leaves the rest.
 func TestCall_GiveBackOf(t *testing.T) {
 	other, released := bucket(t, 10), 0

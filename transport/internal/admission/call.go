@@ -96,6 +96,10 @@ type Refusal struct {
 	Err        error         // the limiter's error, if there is no answer
 }
 
+// errOver is the cause of a [Refusal] when the handler has returned. A goroutine that it has left behind can still ask about
+// messages of a stream, and End, which gives back what the call holds, has run.
+var errOver = errors.New("the handler has returned")
+
 // Admit asks the limiter of p about r, which is the request with ctx. If ok is false, the call is to be refused. key is
 // what Key returned, which is called once.
 func (c *Call[R]) Admit(ctx context.Context, p *Policy[R], r R) (key string, refusal Refusal, ok bool) {
@@ -117,8 +121,9 @@ func (c *Call[R]) Admit(ctx context.Context, p *Policy[R], r R) (key string, ref
 	switch {
 	case err != nil:
 		lease.Release() // a limiter of the program may have granted permits and returned an error
-	case lease.Acquired():
-		c.hold(grant[R]{policy: p, lease: lease, key: key, since: answered})
+	case lease.Acquired() && !c.hold(grant[R]{policy: p, lease: lease, key: key, since: answered}):
+		lease.Refund()
+		lease, err = limiter.Lease{}, errOver
 	}
 	if c.measuring {
 		c.measureRequest(ctx, p, answered-asked, answered, lease, err)
@@ -182,7 +187,8 @@ func (c *Call[R]) failed(ctx context.Context, p *Policy[R], n int, err error) (r
 	refusal.Err = fmt.Errorf("%s: policy %s: %w", c.limits.transport.Package, p.Name, err)
 	tooMany := errors.Is(err, limiter.ErrPermitCount)
 	switch {
-	case ctx.Err() != nil: // also with Shadow and FailOpen: the client has gone
+	case ctx.Err() != nil || errors.Is(err, errOver):
+		// also with Shadow and FailOpen: the client has gone
 		refusal.Cause = Ended
 		return refusal, false
 	case tooMany && n < 0: // a mistake in the program
