@@ -153,6 +153,9 @@ func refundScript(t *testing.T, r *rand.Rand, kind string, changes, exact, charg
 			}
 		default:
 			n := 5 - r.IntN(15)
+			if kind == "SlidingWindow" && charged(t, chained, 0) < 0 {
+				n = max(n, 0) // whether a window owes decides which permits go back, and when the others come back
+			}
 			left := charged(t, plain, n)
 			require.LessOrEqual(t, charged(t, chained, n), left, steps.String())
 			fmt.Fprint(&steps, " charge", n, "(", left, ")")

@@ -82,7 +82,7 @@ type Charger interface {
 	// most; what is above that is not taken.
 	//
 	// With an n below 0, Charge gives back -n permits, but never more than are missing, and serves the queue. A sliding
-	// window gives back first what was taken first. In this package, [Lease.Refund] and [Lease.Adjust] of an earlier
+	// window gives back first what was taken first or, as long as it owes, what was taken last. In this package, [Lease.Refund] and [Lease.Adjust] of an earlier
 	// lease do not give back again what came back by a Charge.
 	//
 	// With 0, Charge takes nothing, changes nothing, and returns the level.

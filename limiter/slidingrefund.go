@@ -41,16 +41,29 @@ func (w *SlidingWindow) giveBack(n, tag, cuts int64) {
 	}
 }
 
-// giveBackUnleased gives back n of the permits that are in the window, those of the oldest segments first, and serves the
-// queue.
+// giveBackUnleased gives back n of the permits that are in the window, and serves the queue. While more are taken than
+// the limit, those of the newest segments go first, and then those of the oldest.
+//
+// With a slot for each request that runs, a request that is rejected takes one beyond the limit and gives it back: the
+// others keep their age, so that slots that were lost end at their time. A request that has run gives back the oldest, so
+// that the slots of requests that still run do not end.
 func (w *SlidingWindow) giveBackUnleased(now, n int64) {
-	if past := min(n, w.pastUsed()); past > 0 {
-		n -= past
-		w.expired += past
-		w.past.dropExpired(w.expired)
+	owed := min(n, max(-w.free(), 0))
+	inCurrent := min(owed, w.taken-w.takenBefore)
+	if inPast := owed - inCurrent; inPast > 0 {
+		w.past.giveBackNewest(inPast, w.expired)
+		w.taken -= inPast
+		w.takenBefore -= inPast
 	}
-	if n > 0 {
-		w.taken -= n
+	if oldest := min(n-owed, w.pastUsed()); oldest > 0 {
+		w.expired += oldest
+		w.past.dropExpired(w.expired)
+		inCurrent += n - owed - oldest
+	} else {
+		inCurrent += n - owed
+	}
+	if inCurrent > 0 {
+		w.taken -= inCurrent
 		w.cut()
 	}
 	if w.taken == w.takenBefore {

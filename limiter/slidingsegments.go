@@ -215,6 +215,21 @@ func (p *pastSegments) giveBack(n, line, expired int64) int64 {
 	return n
 }
 
+// giveBackNewest takes n permits out of the newest segments; there are that many.
+func (p *pastSegments) giveBackNewest(n, expired int64) {
+	for n > 0 {
+		newest := p.newest().taken
+		if has := newest - p.takenUntil(int(p.count)-2, expired); has <= n {
+			p.pop()
+			n -= has
+			continue
+		}
+		segments := p.pages[len(p.pages)-1].segments
+		segments[len(segments)-1].taken -= n
+		return
+	}
+}
+
 // dropExpired removes the oldest segments as long as all of their permits have expired. Permits of the oldest one that is
 // left can have expired, too.
 func (p *pastSegments) dropExpired(expired int64) {

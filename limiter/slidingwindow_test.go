@@ -85,20 +85,31 @@ func (p *plainWindow) left(of *plainLease) int64 {
 	return left
 }
 
-// giveBackUnleased gives back up to n permits, the oldest first. It notes the cut if the current segment had some.
+// giveBackUnleased gives back up to n permits: what is above the limit from the newest segments, and then from the oldest
+// ones. It notes the cut if the current segment had some.
 func (p *plainWindow) giveBackUnleased(n int64) {
-	for i := range p.taken {
-		s := &p.taken[i]
-		back := min(max(n, 0), s.permits)
+	owed := max(min(n, p.used()-p.limit), 0)
+	n = max(n-owed, 0)
+	cut := false
+	from := func(s *plainSegment, n *int64) {
+		back := min(*n, s.permits)
 		if back == 0 {
-			continue
+			return
 		}
 		s.permits -= back
-		n -= back
+		*n -= back
 		p.idleSince = p.line
-		if s.line == p.line {
-			p.cuts = append(p.cuts, windowCut{line: s.line, number: int64(len(p.cuts) + 1), left: s.permits})
-		}
+		cut = cut || s.line == p.line
+	}
+	for i := range p.taken {
+		from(&p.taken[len(p.taken)-1-i], &owed)
+	}
+	for i := range p.taken {
+		from(&p.taken[i], &n)
+	}
+	if cut {
+		last := p.taken[len(p.taken)-1]
+		p.cuts = append(p.cuts, windowCut{line: last.line, number: int64(len(p.cuts) + 1), left: last.permits})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir/internal/saturate"
@@ -82,7 +83,7 @@ func (c *core) chargeInStore(ctx context.Context, key string, n int64) (limiter.
 	}
 	var gaveBack int64
 	if n < 0 {
-		if q, gaveBack, err = c.giveBackOldest(ctx, q, -n); err != nil {
+		if q, gaveBack, err = c.giveBackUnleased(ctx, q, -n); err != nil {
 			return limiter.Level{}, err
 		}
 	}
@@ -103,16 +104,16 @@ const (
 	giveBackCalls = backend.MaxSegments/giveBackSegments + 5
 )
 
-// giveBackOldest gives n permits back, the oldest first. q is the answer to an [backend.OpRefund] for [backend.AnyGrant],
+// giveBackUnleased gives n permits back: what is above the limit from the newest segments, and then the oldest. q is the answer to an [backend.OpRefund] for [backend.AnyGrant],
 // which has given back what a bucket or fixed window accepts, and nothing to a sliding window: its segments are known from
 // the answer, and have a refund each. The result is the last answer, and how much was given back.
-func (c *core) giveBackOldest(ctx context.Context, q *call, n int64) (last *call, gaveBack int64, err error) {
+func (c *core) giveBackUnleased(ctx context.Context, q *call, n int64) (last *call, gaveBack int64, err error) {
 	gaveBack = q.granted[0]
 	for range giveBackCalls {
 		if q.def.Kind != backend.KindSlidingWindow || gaveBack >= n || q.state.Missing <= 0 {
 			break
 		}
-		key, refunds := q.key, oldestSegments(q.state, n-gaveBack)
+		key, refunds := q.key, refundsOf(q.state, n-gaveBack, q.def.Permits)
 		q.recycle()
 		// If the limits have changed meanwhile, a receipt can be of another segment. At most n are given back nevertheless.
 		if q, err = c.ask(ctx, key, refunds...); err != nil {
@@ -128,16 +129,25 @@ func (c *core) giveBackOldest(ctx context.Context, q *call, n int64) (last *call
 	return q, gaveBack, nil
 }
 
-// oldestSegments returns refunds of n permits to the oldest segments of a sliding window, or of as many as were taken in
-// giveBackSegments of them.
-func oldestSegments(s backend.State, n int64) (refunds []backend.Request) {
-	for _, t := range s.Taken {
-		if n <= 0 || len(refunds) == giveBackSegments {
-			break
-		}
+// refundsOf returns refunds of n permits to the segments of a sliding window, or of as many as were taken in
+// giveBackSegments of them. What is above the limit goes back to the newest segments, and the rest to the oldest.
+func refundsOf(s backend.State, n, limit int64) (refunds []backend.Request) {
+	taken := slices.Clone(s.Taken)
+	refund := func(t *backend.Segment, n int64) int64 {
 		part := min(n, t.Permits)
-		refunds = append(refunds, backend.Request{Op: backend.OpRefund, Max: part, Receipt: backend.Receipt{Tick: t.Tick}})
-		n -= part
+		if part > 0 && len(refunds) < giveBackSegments {
+			refunds = append(refunds, backend.Request{Op: backend.OpRefund, Max: part, Receipt: backend.Receipt{Tick: t.Tick}})
+			t.Permits -= part
+		}
+		return n - part
+	}
+	owed := min(n, max(s.Missing-limit, 0))
+	n -= owed
+	for i := len(taken) - 1; i >= 0 && owed > 0; i-- {
+		owed = refund(&taken[i], owed)
+	}
+	for i := 0; i < len(taken) && n > 0; i++ {
+		n = refund(&taken[i], n)
 	}
 	return refunds
 }

@@ -127,6 +127,25 @@ func TestCharge_SlidingWindowGivesBackTheOldest(t *testing.T) {
 	})
 }
 
+// In debt, the permits that were taken last are given back first, and then those that were taken first.
+func TestCharge_SlidingWindowInDebt(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := build(t, w.instance(store.Options{}), limitertest.SlidingWindow, limitsOfTen, nil)
+		for _, left := range []int64{4, -2} {
+			w.charged(l, 6, left)
+			w.pass(12 * time.Minute)
+		}
+		level := w.charged(l, -2, 0)
+		require.Equal(t, 48*time.Minute, level.Full)
+		w.charged(l, 1, -1)
+		w.charged(l, -3, 2) // that of the third segment, and 2 of the first
+		w.pass(36 * time.Minute)
+		w.charged(l, 0, 6)
+		w.pass(12 * time.Minute)
+		w.charged(l, 0, 10)
+	})
+}
+
 // However many segments there are, a round trip gives back to a bounded number of them.
 func TestCharge_SlidingWindowOfManySegments(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

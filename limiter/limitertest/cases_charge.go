@@ -116,6 +116,15 @@ var chargeCases = []testCase{
 			p.charge(-3, 3, "those of the first two segments, and one of the third")
 			p.fullAt(6*segment, 3, "one of the third segment is left")
 		}},
+	{name: "a sliding window in debt gives back first what was taken last",
+		rule: "Charge 2", kinds: []Kind{SlidingWindow}, needs: Charge, run: func(p *probe) {
+			segment := p.s.Unit / 4
+			p.charge(4, 0, "it is new")
+			p.until(segment)
+			p.charge(1, -1, "a second segment")
+			p.charge(-1, 0, "that of the second segment")
+			p.fullAt(4*segment, 0, "those of the first segment are left")
+		}},
 	{name: "Charge of zero permits changes nothing",
 		rule: "Charge 3", kinds: timedKinds, needs: Charge | Idle, run: func(p *probe) {
 			p.charge(0, 4, "it is new")

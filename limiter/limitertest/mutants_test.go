@@ -71,6 +71,7 @@ var mutants = map[naive.Fault]struct {
 	naive.ChargeClamps:       {"Charge neither waits nor is it rejected while callers wait", []limitertest.Kind{fixed, sliding, bucket}},
 	naive.ChargeOverfills:    {"Charge with a negative number gives back what is missing, and no more", []limitertest.Kind{fixed, sliding, bucket}},
 	naive.ChargeNewest:       {"a sliding window gives back first what was taken first", []limitertest.Kind{sliding}},
+	naive.ChargeOldest:       {"a sliding window in debt gives back first what was taken last", []limitertest.Kind{sliding}},
 	naive.ChargeUnserved:     {"permits that Charge gives back serve the queue", []limitertest.Kind{fixed, sliding, bucket}},
 	naive.ChargeTouches:      {"Charge of zero permits changes nothing", []limitertest.Kind{fixed, sliding, bucket}},
 	naive.LevelEarly:         {"a sliding window gives back first what was taken first", []limitertest.Kind{sliding}},

@@ -60,9 +60,10 @@ type Descriptor struct {
 // apply_on_stream_done, hits_addend 1 and is_negative_hits. It gives one back also after a rejection, so a rejected request
 // must take one: hence OverrunDebt.
 //
-// The slot that comes back is the oldest. While requests are shorter than Window less one segment, there are never more at
-// once than PermitLimit. A slot that Envoy never gives back, because it has died, is lost until fewer requests were sent in a window
-// than slots are taken; rejected requests count as sent.
+// The slot that comes back is the oldest or, while more are taken than PermitLimit, that of the last rejected request. While
+// requests are shorter than Window less one segment, there are never more at once than PermitLimit. A slot that Envoy never
+// gives back, because it has died, is lost until fewer requests were admitted in a window than slots are taken. If all are
+// lost, they come back after a window.
 type Limit struct {
 	// Name is the limit's name in answers, in events, and in Replaces of other limits. The default for events is the path
 	// of the rule, such as "tenant.path_/reports/*".

@@ -88,6 +88,23 @@ func TestSlots_UnderLoad(t *testing.T) {
 	})
 }
 
+// TestSlots_AllLost: slots that are never given back end at their time, however often the client tries meanwhile.
+func TestSlots_AllLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newSlots(t, 5)
+		for range 5 {
+			assert.True(t, c.begin())
+		}
+		lost := time.Now()
+		for !c.begin() {
+			c.end()
+			time.Sleep(10 * time.Second)
+			require.Less(t, time.Since(lost), time.Hour)
+		}
+		assert.InDelta(t, 5*time.Minute, time.Since(lost), float64(30*time.Second))
+	})
+}
+
 // slots are what Envoy asks for one client, whose slots live for 5 minutes.
 type slots struct {
 	t *testing.T

@@ -14,7 +14,7 @@ func (m *Model) Charge(n int) (level limiter.Level, back int) {
 		m.take(n)
 	case n < 0: // fewer than 1000 are ever missing
 		used := m.used()
-		back = m.giveBackOldest(-max(n, -1000))
+		back = m.giveBackUnleased(-max(n, -1000))
 		m.noteIdle(used, m.line)
 		if m.Fault != ChargeUnserved {
 			m.serve()
@@ -41,20 +41,25 @@ func (m *Model) take(n int) {
 	}
 }
 
-// giveBackOldest lets up to n permits come back, the oldest first, and returns how many did.
-func (m *Model) giveBackOldest(n int) (back int) {
+// giveBackUnleased lets up to n permits come back, and returns how many did: what is above the limit from the newest, and
+// then the oldest.
+func (m *Model) giveBackUnleased(n int) (back int) {
 	if m.Fault == ChargeOverfills && m.used() > 0 {
 		m.spent = append(m.spent, spent{m.line, -n})
 		return n
 	}
 	back = min(n, m.used())
-	if m.Fault != ChargeNewest {
-		m.giveBack(back)
-		return back
+	owed := max(min(back, m.used()-m.Limits.Permits), 0)
+	switch m.Fault {
+	case ChargeNewest:
+		owed = back
+	case ChargeOldest:
+		owed = 0
 	}
 	slices.Reverse(m.spent)
-	m.giveBack(back)
+	m.giveBack(owed)
 	slices.Reverse(m.spent)
+	m.giveBack(back - owed)
 	return back
 }
 

@@ -62,6 +62,7 @@ var (
 	ChargeClamps       = fault("ChargeClamps")
 	ChargeOverfills    = fault("ChargeOverfills")
 	ChargeNewest       = fault("ChargeNewest")
+	ChargeOldest       = fault("ChargeOldest")
 	ChargeUnserved     = fault("ChargeUnserved")
 	ChargeTouches      = fault("ChargeTouches")
 	LevelEarly         = fault("LevelEarly")
