@@ -127,7 +127,7 @@ func TestCharge_SlidingWindowGivesBackTheOldest(t *testing.T) {
 	})
 }
 
-// In debt, the permits that were taken last are given back first, and then those that were taken first.
+// In debt, the permits that were taken last are given back first, and then what was taken first.
 func TestCharge_SlidingWindowInDebt(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := build(t, w.instance(store.Options{}), limitertest.SlidingWindow, limitsOfTen, nil)
