@@ -84,6 +84,7 @@ func NewLimits(o *LimitsOptions) (*Limits, error) {
 	}
 	l.admission = transport.NewLimits(l.options.Listener)
 	var problems validate.Problems
+	l.options.Headers.validate(&problems)
 	if !reflect.ValueOf(l.options.Global).IsZero() {
 		l.global = l.prepare(&problems, "Global", GlobalPolicy, l.options.Global)
 	}

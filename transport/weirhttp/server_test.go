@@ -19,19 +19,21 @@ import (
 func TestNewLimits_ReportsAllProblems(t *testing.T) {
 	var none *limiter.TokenBucket
 	_, err := NewLimits(&LimitsOptions{
-		Global: Policy{MaxWait: time.Second},
+		Headers: 7,
+		Global:  Policy{MaxWait: time.Second},
 		Policies: map[string]Policy{
 			"empty":  {},
 			"nil":    {Limiter: none},
 			"nils":   {Limiter: none, Partitioned: keyedBuckets(t, 1)},
 			"two":    {Limiter: yes(), Requests: limiter.Translate(keyedBuckets(t, 1), Header("a"))},
-			"status": {Limiter: yes(), Status: 200, Timeout: -1, Key: Header("a")},
+			"status": {Limiter: yes(), Status: 200, Timeout: -1, Key: Header("a"), Headers: 8},
 			"global": {Limiter: yes()},
 			"":       {Limiter: yes()},
 		},
 	})
 	require.ErrorIs(t, err, weir.ErrInvalidOptions)
 	for _, text := range []string{
+		`weirhttp: Headers must be NoHeaders, Legacy or Draft11, got Headers(7)`, `Policies[status].Headers must be NoHeaders, Legacy or Draft11, got Headers(8)`,
 		`Global must have one of Limiter`, `Policies[empty] must have one of Limiter`, `Policies[nil] must have one of Limiter`,
 		`Policies[nils].Limiter must not be a nil pointer`,
 		`Policies[two] must have only one of`, `Policies[status].Status must be from 400 to 599, or 0, got 200`,

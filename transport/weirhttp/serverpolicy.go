@@ -105,6 +105,7 @@ func (p *Policy) validate() error {
 		problems.Add("Quota", p.Quota, "must be at least 0")
 	}
 	problems.NotNegative("Window", p.Window)
+	p.Headers.validate(&problems)
 	return problems.Err("weirhttp")
 }
 

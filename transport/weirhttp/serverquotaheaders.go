@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/textenum"
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/transport/internal/admission"
 )
 
@@ -40,6 +41,13 @@ func (k Headers) MarshalText() ([]byte, error) { return headersTexts.Marshal(k) 
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (k *Headers) UnmarshalText(text []byte) error { return headersTexts.Unmarshal(k, text) }
+
+// validate adds a problem of the field Headers if k is none of the constants.
+func (k Headers) validate(problems *validate.Problems) {
+	if !headersTexts.Has(k) {
+		problems.Add("Headers", k, "must be NoHeaders, Legacy or Draft11")
+	}
+}
 
 // The names of the fields in the form of [http.CanonicalHeaderKey], so that a map access can replace Set, which
 // computes that form each time.
