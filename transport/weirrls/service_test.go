@@ -192,14 +192,14 @@ func TestStore_RejectedBefore(t *testing.T) {
 		s := newService(t, &ServiceOptions{Listener: listener},
 			Descriptor{Key: "window", Limit: &Limit{Limiter: window}}, Descriptor{Key: "gate", Limit: &Limit{Limiter: bucket}}, potRule("slow gate", gate))
 		assert.Equal(t, isOK, ask(t, s, describe("window", ""), describe("gate", "")).OverallCode)
-		calls := memory.Calls()
+		calls := memory.Calls("Decide")
 		for range 10 {
 			r := ask(t, s, describe("window", ""), describe("gate", ""))
 			assert.Equal(t, codeList{isOver, isOK, isOver}, codesOf(r))
 			assert.EqualValues(t, 4, r.Statuses[0].LimitRemaining)
 			assert.Positive(t, r.Statuses[0].DurationUntilReset.AsDuration())
 		}
-		assert.Equal(t, calls+10, memory.Calls())
+		assert.Equal(t, calls+10, memory.Calls("Decide"))
 		assert.Equal(t, codeList{isOver, isOver, isOver}, codesOf(ask(t, s, hits(5, describe("window", "")), describe("gate", ""))))
 		require.Len(t, listener.events, 12)
 		require.ErrorIs(t, listener.events[10].Err, pipeline.ErrRejected)
