@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -66,6 +67,7 @@ func (r *run) open(s *servers, c rlsconfig.RLS) (err error) {
 	s.endStreams = endStreams
 	options := []grpc.ServerOption{
 		grpc.StreamInterceptor(endingWith(streams)),
+		grpc.NumStreamWorkers(uint32(2 * runtime.GOMAXPROCS(0))), // whose stacks have grown already
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),
