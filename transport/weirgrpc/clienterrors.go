@@ -11,6 +11,7 @@ import (
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/transport/internal/unsent"
 )
 
 // A StatusError is the status of an attempt of a [Client], as the strategies and the caller get it. It wraps the error
@@ -177,37 +178,13 @@ func codeOf(err error) codes.Code {
 
 func isContextCode(c codes.Code) bool { return c == codes.Canceled || c == codes.DeadlineExceeded }
 
-// A refusal is the error of an attempt that was not made.
-type refusal struct {
-	text  string
-	later bool // the attempt can be made when the running attempts have ended
-}
-
-func (e *refusal) Error() string { return e.text }
-
-// Is reports whether target is [pipeline.ErrRejected].
-func (e *refusal) Is(target error) bool { return target == pipeline.ErrRejected }
-
-// Retryable reports whether the same attempt can be made later. If it returns false, a retry stops. If it returns true,
-// a hedge whose Handle is [Retryable] goes on waiting for the attempt that still runs.
-func (e *refusal) Retryable() bool { return e.later }
-
-// NotCalled returns true: a circuit breaker inside the strategy that made the attempt must not count it.
-func (e *refusal) NotCalled() bool { return true }
-
 var (
-	errSentBefore    = &refusal{text: "weirgrpc: the call has been sent, and must not be sent again"}
-	errTooLate       = &refusal{text: "weirgrpc: the call has ended"}
-	errStreamOpen    = &refusal{text: "weirgrpc: the stream is open, and cannot be opened again"}
-	errAtTheSameTime = &refusal{text: "weirgrpc: the call is being sent, and must not be sent twice at the same time", later: true}
+	errSentBefore    = &unsent.Error{Text: "weirgrpc: the call has been sent, and must not be sent again"}
+	errTooLate       = &unsent.Error{Text: "weirgrpc: the call has ended"}
+	errStreamOpen    = &unsent.Error{Text: "weirgrpc: the stream is open, and cannot be opened again"}
+	errAtTheSameTime = &unsent.Error{Text: "weirgrpc: the call is being sent, and must not be sent twice at the same time", Later: true}
 
 	errNoReply   = errors.New("weirgrpc: the pipeline returned neither a reply nor an error")
 	errReplyType = errors.New("weirgrpc: the pipeline returned a reply of the wrong type")
 	errContext   = errors.New("weirgrpc: a strategy ran the call with a context that is not derived from the call's")
 )
-
-// refused reports whether err is or wraps a refusal.
-func refused(err error) bool {
-	_, ok := errors.AsType[*refusal](err)
-	return ok
-}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/transport/internal/unsent"
 )
 
 // A clientStream is a stream with all attempts to open it. Its pipeline runs in a goroutine of its own, from before the
@@ -102,7 +103,7 @@ func (x *clientStream) abandon() (handed bool) {
 
 // openError returns the caller's error if the pipeline has returned without a stream.
 func (x *clientStream) openError(result any, err error) error {
-	if refused(err) && x.last != nil && x.last.failure != nil {
+	if unsent.Is(err) && x.last != nil && x.last.failure != nil {
 		err = x.last.failure
 	}
 	if failure, ok := result.(*StatusError); ok && err == nil {

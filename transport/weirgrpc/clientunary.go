@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/transport/internal/unsent"
 )
 
 // A clientUnary is a unary call with all attempts at it:
@@ -170,7 +171,7 @@ func (x *clientUnary) abort() {
 
 // settle returns what the caller gets for what the pipeline has returned. No attempt runs any more.
 func (x *clientUnary) settle(result any, err error) error {
-	if last := x.last; refused(err) && last != nil {
+	if last := x.last; unsent.Is(err) && last != nil {
 		// The attempt that was refused does not count: the one before it is the outcome.
 		if result, err = last.reply, nil; last.failure != nil {
 			result = last.failure

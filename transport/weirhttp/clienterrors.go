@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/transport/internal/unsent"
 )
 
 // A StatusError tells the strategies of a [Transport] that a response counts as a failure. The caller of the Transport
@@ -136,37 +136,12 @@ func permanent(err error) bool {
 	return false
 }
 
-// A refusal is the error of an attempt that was not made, or that ended after the caller had its answer.
-type refusal struct {
-	text  string
-	later bool // the attempt can be made when the running attempts have ended
-}
-
-func (e *refusal) Error() string { return e.text }
-
-// Is reports whether target is [pipeline.ErrRejected].
-func (e *refusal) Is(target error) bool { return target == pipeline.ErrRejected }
-
-// Retryable reports whether the same attempt can be made later. If it returns false, a retry stops. If it returns true,
-// a hedge whose Handle is [Retryable] goes on waiting for the attempt that still runs.
-func (e *refusal) Retryable() bool { return e.later }
-
-// NotCalled returns true: a circuit breaker or an adaptive limiter inside the strategy that made the attempt must not
-// count it, because it says nothing about the server.
-func (e *refusal) NotCalled() bool { return true }
-
 var (
-	errSentBefore    = &refusal{text: "weirhttp: the request has been sent, and must not be sent again"}
-	errTooLate       = &refusal{text: "weirhttp: the request has been answered"}
-	errAtTheSameTime = &refusal{text: "weirhttp: the request is being sent, and must not be sent twice at the same time", later: true}
+	errSentBefore    = &unsent.Error{Text: "weirhttp: the request has been sent, and must not be sent again"}
+	errTooLate       = &unsent.Error{Text: "weirhttp: the request has been answered"}
+	errAtTheSameTime = &unsent.Error{Text: "weirhttp: the request is being sent, and must not be sent twice at the same time", Later: true}
 
 	errNoResponse  = errors.New("weirhttp: the pipeline returned neither a response nor an error")
 	errBaseNothing = errors.New("weirhttp: the base transport returned neither a response nor an error")
 	errPanicked    = errors.New("weirhttp: the attempt panicked")
 )
-
-// refused reports whether err is or wraps a refusal.
-func refused(err error) bool {
-	_, ok := errors.AsType[*refusal](err)
-	return ok
-}

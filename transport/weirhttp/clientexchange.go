@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/weir-go/weir/transport/internal/unsent"
 	"io"
 	"net/http"
 	"slices"
@@ -201,7 +202,7 @@ func (x *exchange) settle(resp *http.Response, err error) (*http.Response, error
 
 // answer returns what the caller gets if the pipeline has returned an error.
 func (x *exchange) answer(err error, last outcome) (*http.Response, error) {
-	if refused(err) && last != (outcome{}) {
+	if unsent.Is(err) && last != (outcome{}) {
 		// The attempt that was refused does not count: the one before it is the outcome.
 		if last.answered != nil && x.Err() == nil {
 			return last.answered.deliver(), nil
