@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/weir-go/weir/transport/internal/unsent"
 	"io"
 	"net/http"
 	"slices"
 	"sync"
+
+	"github.com/weir-go/weir/transport/internal/unsent"
 )
 
 // An exchange is one request with all attempts at it. It is also the context that the pipeline runs with, so that
