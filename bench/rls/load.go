@@ -2,18 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
 )
 
 // envoyTimeout is the default of Envoy's filter: what is not answered by then passes, uncounted.
@@ -44,33 +43,32 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
-// run sends the requests to a server. A latency begins when the request was due, not when the load came to sending it, so
-// that a server that stands still is charged for all requests that were due meanwhile.
+// run sends the requests to a server.
 func (l load) run(ctx context.Context, target string) (result, error) {
-	var clients []ratelimitv3.RateLimitServiceClient
-	for range l.connections {
-		conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	messages := make([][]byte, l.keys)
+	for i := range messages {
+		message, err := proto.Marshal(request(i))
 		if err != nil {
 			return result{}, err
 		}
-		defer conn.Close() //nolint:errcheck // at the end
-		client := ratelimitv3.NewRateLimitServiceClient(conn)
-		if _, err := client.ShouldRateLimit(ctx, l.request(0)); err != nil {
+		messages[i] = message
+	}
+	connections := make([]*connection, l.connections)
+	for i := range connections {
+		c, err := connect(ctx, target, l.timeout, messages[0])
+		if err != nil {
 			return result{}, fmt.Errorf("the first request: %w", err)
 		}
-		clients = append(clients, client)
+		defer c.close()
+		connections[i] = c
 	}
-	requests := make([]*ratelimitv3.RateLimitRequest, l.keys)
-	for i := range requests {
-		requests[i] = l.request(i)
-	}
-	return l.send(ctx, func(ctx context.Context, i, key int) (*ratelimitv3.RateLimitResponse, error) {
-		return clients[i%len(clients)].ShouldRateLimit(ctx, requests[key])
+	return l.send(ctx, func(i, key int, answered func([]byte, error)) {
+		connections[i%len(connections)].send(messages[key], answered)
 	})
 }
 
 // request returns the question about one client: its own limit, and one that all share.
-func (l load) request(key int) *ratelimitv3.RateLimitRequest {
+func request(key int) *ratelimitv3.RateLimitRequest {
 	entry := func(k, v string) *commonv3.RateLimitDescriptor {
 		return &commonv3.RateLimitDescriptor{Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: k, Value: v}}}
 	}
@@ -81,8 +79,23 @@ func (l load) request(key int) *ratelimitv3.RateLimitRequest {
 	}
 }
 
-type asker func(ctx context.Context, i, key int) (*ratelimitv3.RateLimitResponse, error)
+// An asker sends the request number i, about a key, and does not wait for the answer. It calls answered once, with the bytes of
+// a message or an error, at once or later.
+type asker func(i, key int, answered func(message []byte, err error))
 
+// An outcome is what became of a request.
+type outcome struct {
+	start, latency time.Duration // after it was due
+	message        []byte
+	err            error
+	answered       bool
+}
+
+var errNoAnswer = errors.New("no answer in time")
+
+// send sends the requests by ask. A latency begins when the request was due, not when the load came to sending it, so that a
+// server that stands still is charged for all requests that were due meanwhile. What arrives is looked at afterwards: it
+// takes no processor time from the server.
 func (l load) send(ctx context.Context, ask asker) (result, error) {
 	sleep := l.sleepUntil
 	if sleep == nil {
@@ -90,57 +103,88 @@ func (l load) send(ctx context.Context, ask asker) (result, error) {
 	}
 	n := int(l.duration.Seconds() * float64(l.perSecond))
 	interval := time.Second / time.Duration(l.perSecond)
-	latencies, starts, failed := make([]time.Duration, n), make([]time.Duration, n), make([]bool, n)
 	random := rand.New(rand.NewPCG(l.seed, l.seed))
 	var (
-		wg      sync.WaitGroup
-		problem atomic.Pointer[string]
+		mu       sync.Mutex
+		outcomes = make([]outcome, n)
+		waiting  sync.WaitGroup
 	)
 	began := time.Now()
 	sent := 0
 	for ; sent < n && ctx.Err() == nil; sent++ {
 		due := began.Add(time.Duration(sent) * interval)
 		sleep(due)
-		key := random.IntN(l.keys)
-		i := sent
-		wg.Go(func() {
-			starts[i] = time.Since(due)
-			ctx, cancel := context.WithTimeout(ctx, l.timeout)
-			defer cancel()
-			response, err := ask(ctx, i, key)
-			latencies[i] = time.Since(due)
-			if err == nil {
-				err = check(response)
-			}
-			if err != nil {
-				failed[i] = true
-				text := err.Error()
-				problem.CompareAndSwap(nil, &text)
-			}
+		o := &outcomes[sent]
+		o.start = time.Since(due)
+		waiting.Add(1)
+		ask(sent, random.IntN(l.keys), func(message []byte, err error) {
+			latency := time.Since(due)
+			mu.Lock()
+			defer mu.Unlock()
+			o.latency, o.message, o.err, o.answered = latency, message, err, true
+			waiting.Done()
 		})
 	}
-	wg.Wait()
-	r := result{sent: sent, latencies: latencies[:sent], starts: starts[:sent]}
-	for i, d := range r.latencies {
-		if failed[i] {
-			r.failed++
+	waitAtMost(l.timeout, &waiting)
+	ended := time.Now()
+	mu.Lock()
+	defer mu.Unlock()
+	r := result{sent: sent}
+	for i := range outcomes[:sent] {
+		o := &outcomes[i]
+		if !o.answered {
+			o.latency, o.err = ended.Sub(began.Add(time.Duration(i)*interval)), errNoAnswer
 		}
-		if failed[i] || d > envoyTimeout {
-			r.late++
-		}
-	}
-	if text := problem.Load(); text != nil {
-		r.problem = *text
+		r.add(o, l.timeout)
 	}
 	slices.Sort(r.latencies)
 	slices.Sort(r.starts)
 	return r, ctx.Err()
 }
 
+// waitAtMost waits until all requests are answered, or for d.
+func waitAtMost(d time.Duration, waiting *sync.WaitGroup) {
+	all := make(chan struct{})
+	go func() {
+		waiting.Wait()
+		close(all)
+	}()
+	select {
+	case <-all:
+	case <-time.After(d):
+	}
+}
+
+// add adds the outcome of a request.
+func (r *result) add(o *outcome, timeout time.Duration) {
+	err := o.err
+	if err == nil && o.latency > timeout {
+		err = errNoAnswer
+	}
+	if err == nil {
+		err = check(o.message)
+	}
+	if err != nil {
+		r.failed++
+		if r.problem == "" {
+			r.problem = err.Error()
+		}
+	}
+	if err != nil || o.latency > envoyTimeout {
+		r.late++
+	}
+	r.latencies = append(r.latencies, o.latency)
+	r.starts = append(r.starts, o.start)
+}
+
 // check returns an error if the answer is not that both limits have something left: nothing that is measured skips a limit.
-func check(r *ratelimitv3.RateLimitResponse) error {
+func check(message []byte) error {
+	var r ratelimitv3.RateLimitResponse
+	if err := proto.Unmarshal(message, &r); err != nil {
+		return err
+	}
 	if r.OverallCode != ratelimitv3.RateLimitResponse_OK || len(r.Statuses) != 2 {
-		return fmt.Errorf("not the answer that was expected: %s", r)
+		return fmt.Errorf("not the answer that was expected: %s", &r)
 	}
 	for i, s := range r.Statuses {
 		if s.Code != ratelimitv3.RateLimitResponse_OK || s.CurrentLimit == nil || s.LimitRemaining == 0 {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -10,9 +9,10 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 )
 
-func status(remaining uint32) *ratelimitv3.RateLimitResponse_DescriptorStatus {
+func statusWith(remaining uint32) *ratelimitv3.RateLimitResponse_DescriptorStatus {
 	return &ratelimitv3.RateLimitResponse_DescriptorStatus{
 		Code: ratelimitv3.RateLimitResponse_OK, LimitRemaining: remaining, CurrentLimit: &ratelimitv3.RateLimitResponse_RateLimit{},
 	}
@@ -20,7 +20,7 @@ func status(remaining uint32) *ratelimitv3.RateLimitResponse_DescriptorStatus {
 
 func good() *ratelimitv3.RateLimitResponse {
 	return &ratelimitv3.RateLimitResponse{
-		OverallCode: ratelimitv3.RateLimitResponse_OK, Statuses: []*ratelimitv3.RateLimitResponse_DescriptorStatus{status(1), status(1)},
+		OverallCode: ratelimitv3.RateLimitResponse_OK, Statuses: []*ratelimitv3.RateLimitResponse_DescriptorStatus{statusWith(1), statusWith(1)},
 	}
 }
 
@@ -37,59 +37,77 @@ func TestQuantile(t *testing.T) {
 
 // A server that stands still for a second delays each request that was due meanwhile, and the load does not wait for it.
 func TestLoad_coordinatedOmission(t *testing.T) {
-	began := time.Now()
-	l := load{perSecond: 1000, keys: 10, duration: 2 * time.Second, timeout: 10 * time.Second, seed: 1}
-	r, err := l.send(t.Context(), func(context.Context, int, int) (*ratelimitv3.RateLimitResponse, error) {
-		if d := time.Since(began); d > 500*time.Millisecond && d < 1500*time.Millisecond {
-			time.Sleep(1500*time.Millisecond - d)
-		}
-		return good(), nil
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		l := load{perSecond: 1000, keys: 10, duration: 2 * time.Second, timeout: 10 * time.Second, seed: 1, sleepUntil: sleepInBubble}
+		r, err := l.send(t.Context(), func(_, _ int, answered func([]byte, error)) {
+			go func() {
+				if d := time.Since(began); d >= 500*time.Millisecond && d < 1500*time.Millisecond {
+					time.Sleep(1500*time.Millisecond - d)
+				}
+				answered(encoded(t, good()), nil)
+			}()
+		})
+		require.NoError(t, err)
+		assert.Equal(t, 2000, r.sent)
+		assert.Zero(t, r.failed, r.problem)
+		// Half of the requests waited, evenly between nothing and a second; 20 ms are not late.
+		assert.Equal(t, 980, r.late)
+		assert.Equal(t, 999*time.Millisecond, quantile(r.latencies, 0.999))
+		assert.Equal(t, 500*time.Millisecond, quantile(r.latencies, 0.75).Round(10*time.Millisecond))
+		assert.Zero(t, quantile(r.starts, 1))
 	})
-	require.NoError(t, err)
-	assert.Equal(t, 2000, r.sent)
-	assert.Zero(t, r.failed)
-	// Half of the requests waited, evenly between nothing and a second.
-	assert.InDelta(t, 980, r.late, 100)
-	assert.InDelta(t, time.Second, quantile(r.latencies, 0.999), float64(100*time.Millisecond))
-	assert.InDelta(t, 500*time.Millisecond, quantile(r.latencies, 0.75), float64(100*time.Millisecond))
 }
+
+func sleepInBubble(due time.Time) { time.Sleep(time.Until(due)) }
 
 func TestLoad_failures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := load{
-			perSecond: 1000, keys: 10, duration: time.Second, timeout: time.Second, seed: 1,
-			sleepUntil: func(due time.Time) { time.Sleep(time.Until(due)) },
-		}
-		r, err := l.send(t.Context(), func(ctx context.Context, i, _ int) (*ratelimitv3.RateLimitResponse, error) {
-			switch i % 4 {
+		l := load{perSecond: 1000, keys: 10, duration: time.Second, timeout: time.Second, seed: 1, sleepUntil: sleepInBubble}
+		var forgotten []func([]byte, error)
+		r, err := l.send(t.Context(), func(i, _ int, answered func([]byte, error)) {
+			switch i % 5 {
 			case 0:
-				return nil, errors.New("away")
+				answered(nil, errors.New("away"))
 			case 1:
-				return &ratelimitv3.RateLimitResponse{OverallCode: ratelimitv3.RateLimitResponse_OVER_LIMIT}, nil
+				answered(encoded(t, &ratelimitv3.RateLimitResponse{OverallCode: ratelimitv3.RateLimitResponse_OVER_LIMIT}), nil)
 			case 2:
-				<-ctx.Done()
-				return nil, ctx.Err()
+				forgotten = append(forgotten, answered)
+			case 3: // too late
+				time.AfterFunc(1100*time.Millisecond, func() { answered(encoded(t, good()), nil) })
 			default:
-				return good(), nil
+				answered(encoded(t, good()), nil)
 			}
 		})
 		require.NoError(t, err)
 		assert.Equal(t, 1000, r.sent)
-		assert.Equal(t, 750, r.failed)
-		assert.Equal(t, 750, r.late)
-		assert.NotEmpty(t, r.problem)
+		assert.Equal(t, 800, r.failed)
+		assert.Equal(t, 800, r.late)
+		assert.Equal(t, "away", r.problem)
+		for _, answered := range forgotten {
+			answered(nil, nil) // changes nothing any more
+		}
+		time.Sleep(2 * time.Second)
 	})
 }
 
+// encoded returns a message as it is sent.
+func encoded(t *testing.T, m proto.Message) []byte {
+	b, err := proto.Marshal(m)
+	require.NoError(t, err)
+	return b
+}
+
 func TestCheck(t *testing.T) {
-	require.NoError(t, check(good()))
+	require.NoError(t, check(encoded(t, good())))
 	none := good()
 	none.Statuses[1].CurrentLimit = nil
-	require.Error(t, check(none))
+	require.Error(t, check(encoded(t, none)))
 	short := good()
 	short.Statuses = short.Statuses[:1]
-	require.Error(t, check(short))
+	require.Error(t, check(encoded(t, short)))
 	over := good()
 	over.OverallCode = ratelimitv3.RateLimitResponse_OVER_LIMIT
-	require.Error(t, check(over))
+	require.Error(t, check(encoded(t, over)))
+	require.Error(t, check([]byte("no message")))
 }
