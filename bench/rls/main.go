@@ -35,16 +35,20 @@ func main() {
 	flag.DurationVar(&o.timeout, "timeout", time.Second, "after how long a request counts as failed")
 	flag.StringVar(&o.only, "only", "", "run only variants whose name contains this")
 	flag.StringVar(&o.target, "target", "", "measure the server at this address instead, which must have the rules of variants.go")
+	serve := flag.String("serve", "", "be the server at this address that gives every request the same answer")
 	flag.Parse()
 	o.seed = 1
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	kept, err := true, error(nil)
-	if o.target != "" {
+	switch {
+	case *serve != "":
+		err = serveAlone(ctx, *serve)
+	case o.target != "":
 		var r result
 		r, err = o.load.run(ctx, o.target)
 		fmt.Println(r)
-	} else {
+	default:
 		kept, err = o.run(ctx)
 	}
 	if err != nil {

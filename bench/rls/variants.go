@@ -212,6 +212,7 @@ const (
 // variants returns what is measured.
 func (p programs) variants(redis, postgres *testserver.Server) []*variant {
 	return []*variant{
+		{name: "gRPC alone, no limits", folder: "alone", command: aloneCommand},
 		{name: "weir rls, in process", folder: "exact", promised: promisedInProcess, command: p.weirCommand()},
 		{name: "weir rls, in process, mode envoy", folder: "envoy", promised: promisedInProcess, command: p.weirCommand("-mode", "envoy")},
 		{name: "weir rls, Redis", folder: "redis", promised: promisedOnRedis, command: p.weirCommand("-redis", redis.URL)},

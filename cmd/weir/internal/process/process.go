@@ -34,6 +34,11 @@ const CloseTimeout = 2 * time.Second
 // for hours, and needs what the version has.
 const drainTimeout = -1
 
+// heapFloor is for the garbage collector, which runs when the heap has doubled. A small process that answers thousands of
+// requests a second would otherwise collect several times a second, and each time a few milliseconds' worth of requests
+// would wait for it. The system gives no memory to the floor itself, as it is never written to.
+const heapFloor = 32 << 20
+
 // Options are the options of [New].
 type Options struct {
 	Name    string // what the process is, in its log and its answers, such as "gateway"
@@ -57,6 +62,7 @@ type Process struct {
 	Watcher   *reload.Watcher    // of Start
 	KeyHash   *dashboard.KeyHash // of limiters, in logs and on the dashboard
 
+	floor    []byte // heapFloor
 	metrics  *metrics
 	logins   *logins        // for actions of the dashboard
 	pair     *tlsfiles.Pair // nil: no TLS
@@ -70,7 +76,7 @@ type Process struct {
 // New returns a Process. Close ends what it runs.
 func New(o Options) (*Process, error) {
 	o.Stdout, o.Stderr = logs.Locked(o.Stdout), logs.Locked(o.Stderr)
-	p := &Process{Options: o, KeyHash: dashboard.NewKeyHash(), writers: make(map[io.Writer]*logs.Writer)}
+	p := &Process{Options: o, KeyHash: dashboard.NewKeyHash(), writers: make(map[io.Writer]*logs.Writer), floor: make([]byte, heapFloor)}
 	p.onClose(p.closeLogs)
 	p.Logger = slog.New(slog.NewJSONHandler(p.Writer(o.Stderr), nil)) // a log that is stuck must not hold up the end
 	p.logins = newLogins()
