@@ -145,7 +145,7 @@ var folders = []folder{
 	{name: "examples/*", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
 	{name: "bench", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
 	{name: "bench/gateway", leaf: true},
-	{name: "bench/rls", mayImport: []string{"internal/testserver"}, thirdParty: []string{"github.com/envoyproxy/go-control-plane/envoy", "google.golang.org/grpc"}, leaf: true},
+	{name: "bench/rls", mayImport: []string{"internal/testserver"}, thirdParty: []string{"github.com/envoyproxy/go-control-plane/envoy", "golang.org/x/net/http2", "google.golang.org/grpc", "google.golang.org/protobuf/proto"}, leaf: true},
 	{name: "bench/soak", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
 
 	// What all packages share: the error of wrong options and Must.
