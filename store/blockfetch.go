@@ -28,7 +28,7 @@ type blockFetch struct {
 
 // takeFromBlock takes n permits from the blocks, and borrows another block if they have too few.
 func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Lease, error) {
-	limit := time.NewTimer(c.s.o.CallTimeout)
+	limit := c.s.waitLimit(ctx)
 	defer limit.Stop()
 	for {
 		ks := c.keys.lock(key, true)

@@ -37,19 +37,19 @@ func (q *call) priority() int { return 0 }
 
 func (q *call) order() string { return fmt.Sprintf("%q %q %v", q.c.name, q.key, q.requests) }
 
-// ask sends requests and waits for the answer, CallTimeout at most. The error is an undecidedError or [ErrUnavailable].
+// ask sends requests and waits for the answer, as long as waitLimit says. The error is an undecidedError or [ErrUnavailable].
 func (c *core) ask(ctx context.Context, key string, requests ...backend.Request) (*call, error) {
 	sh := c.s.shardOf(c.name, key)
 	if err := sh.breaker.err(); err != nil {
 		return nil, err
 	}
-	if c.o.NoCoalescing && c.s.interruptible && c.inForce.Load() != nil {
+	if c.o.NoCoalescing && c.s.interruptible && c.inForce.Load() != nil && !isHasty(ctx) {
 		if q, err := c.askDirectly(ctx, sh, key, requests); q != nil || err != nil {
 			return q, err
 		}
 	}
 	gone := ctx.Done()
-	limit := time.NewTimer(c.s.o.CallTimeout)
+	limit := c.s.waitLimit(ctx)
 	defer limit.Stop()
 	if err := c.waitDefined(ctx, limit); err != nil {
 		return nil, err

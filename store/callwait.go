@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/answerby"
 	"github.com/weir-go/weir/internal/turn"
 )
 
@@ -64,6 +65,22 @@ func (p *pendingAnswer) await(ctx context.Context, limit *time.Timer) error {
 		return undecided(ctx)
 	}
 	return p.err
+}
+
+// waitLimit returns a timer for how long a caller waits for an answer: CallTimeout, or less if package answerby says so.
+// The round trip goes on: a store that pauses for less than CallTimeout does not count as away.
+func (s *Store) waitLimit(ctx context.Context) *time.Timer {
+	d := s.o.CallTimeout
+	if t, ok := answerby.Of(ctx); ok {
+		d = min(d, time.Until(t))
+	}
+	return time.NewTimer(d)
+}
+
+// isHasty reports whether a caller may need an answer before CallTimeout.
+func isHasty(ctx context.Context) bool {
+	_, ok := answerby.Of(ctx)
+	return ok
 }
 
 // errCallerLeft means that the caller's context has ended. Only the caller's goroutine asks the context for its error.

@@ -153,7 +153,7 @@ func (c *core) checkForRaise(ctx context.Context) error {
 	if done == nil {
 		return nil
 	}
-	limit := time.NewTimer(c.s.o.CallTimeout)
+	limit := c.s.waitLimit(ctx)
 	defer limit.Stop()
 	if err := waitUntilDone(ctx, limit, done); err != nil && ctx.Err() != nil {
 		return err

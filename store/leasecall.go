@@ -90,7 +90,7 @@ func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool)
 		return nil, err
 	}
 	gone := ctx.Done()
-	limit := time.NewTimer(c.s.o.CallTimeout)
+	limit := c.s.waitLimit(ctx)
 	defer limit.Stop()
 	if err := c.waitDefined(ctx, limit); err != nil {
 		return nil, err

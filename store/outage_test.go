@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/internal/answerby"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
@@ -310,6 +311,89 @@ func TestOutage_CallersWithShortDeadlines(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A caller that can use an answer only sooner than CallTimeout gets that of the outage policy. The store does not count as
+// away if it answers before CallTimeout, and what it grants too late is given back.
+func TestOutage_AnswerBy(t *testing.T) {
+	for name, how := range map[string]store.LimiterOptions{
+		"coalescing": {}, "no coalescing": {NoCoalescing: true}, "block": {Block: 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				s := newStore(t, w.Memory, store.Options{OnEvent: w.events.add})
+				how.Outage = store.FailOpen
+				l := must(s.TokenBucket("bucket", bucketOf(1000, 1, time.Hour, 0), &how))(t)
+				try := func(n int) (byPolicy bool, took time.Duration) {
+					began := time.Now()
+					lease, err := l.TryAcquire(answerby.With(t.Context(), began.Add(15*time.Millisecond)), n)
+					require.NoError(t, err)
+					require.True(t, lease.Acquired())
+					_, byPolicy = store.OutageKey.From(lease)
+					return byPolicy, time.Since(began)
+				}
+				byPolicy, took := try(100)
+				require.False(t, byPolicy)
+				require.Zero(t, took)
+				w.Delay(100 * time.Millisecond)
+				for range 50 {
+					byPolicy, took = try(100)
+					if how.Block > 0 && !byPolicy { // a block that has come meanwhile
+						require.Less(t, took, 15*time.Millisecond)
+						continue
+					}
+					require.True(t, byPolicy)
+					require.Equal(t, 15*time.Millisecond, took)
+				}
+				began := time.Now()
+				lease, err := l.TryAcquire(answerby.With(t.Context(), began.Add(-time.Second)), 100)
+				require.NoError(t, err)
+				require.True(t, lease.Acquired())
+				require.Equal(t, began, time.Now())
+
+				w.Delay(0)
+				w.pass(3 * time.Second)
+				require.NoError(t, s.Health().Err)
+				require.Empty(t, w.events.of(store.EventStoreLost))
+				byPolicy, _ = try(100)
+				require.False(t, byPolicy)
+				if how.Block == 0 {
+					require.EqualValues(t, 800, l.Statistics().AvailablePermits)
+				}
+			})
+		})
+	}
+}
+
+// So it is with leases, and with a call that asks whether the limits were raised.
+func TestOutage_AnswerByOfOthers(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := newStore(t, w.Memory, store.Options{})
+		how := &store.LimiterOptions{Outage: store.FailOpen}
+		slots := must(s.Concurrency("slots", limiter.ConcurrencyOptions{PermitLimit: 10}, how))(t)
+		bucket := must(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), how))(t)
+		w.granted(slots, 1).Release()
+		w.granted(bucket, 1)
+		w.pass(time.Second)
+		w.Delay(100 * time.Millisecond)
+		began := time.Now()
+		soon := answerby.With(t.Context(), began.Add(15*time.Millisecond))
+		lease, err := slots.TryAcquire(soon, 1)
+		require.NoError(t, err)
+		require.True(t, lease.Acquired())
+		_, byPolicy := store.OutageKey.From(lease)
+		require.True(t, byPolicy)
+		require.Equal(t, 15*time.Millisecond, time.Since(began))
+
+		began = time.Now()
+		_, err = bucket.TryAcquire(answerby.With(t.Context(), began.Add(15*time.Millisecond)), 11)
+		require.ErrorIs(t, err, limiter.ErrPermitCount)
+		require.Equal(t, 15*time.Millisecond, time.Since(began))
+		w.Delay(0)
+		w.pass(time.Second)
+		require.NoError(t, s.Health().Err)
+		require.EqualValues(t, 10, slots.Statistics().AvailablePermits, "what came too late was released")
+	})
 }
 
 // New limits during an outage change the local limiter in place: permits that it has granted count.

@@ -87,6 +87,19 @@ func TestRLS_Shutdown(t *testing.T) {
 	assert.Contains(t, p.logged(), "the rate limit service has stopped")
 }
 
+// A request with a deadline is answered in time, also while a store is silent and does not yet count as away.
+func TestRLS_SilentStore(t *testing.T) {
+	p := startRLS(t, strings.Replace(silentStore(t, 100*time.Millisecond), "call_timeout: 2s", "call_timeout: 1m", 1))
+	client := ratelimitv3.NewRateLimitServiceClient(p.envoy().conn)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	r, err := client.ShouldRateLimit(ctx, requestOf("edge", "slow=1"))
+	require.NoError(t, err)
+	assert.Equal(t, okay, r.GetOverallCode())
+	p.signal(syscall.SIGTERM)
+	p.exit()
+}
+
 // A request over gRPC that still runs does not keep the HTTP listener open.
 func TestRLS_ShutdownOfBothListeners(t *testing.T) {
 	p := startRLS(t, strings.Replace(silentStore(t, 10*time.Second), "rls:\n", "rls:\n  http: 127.0.0.1:0\n", 1))

@@ -38,7 +38,7 @@ var folders = []folder{
 	{name: "pipeline", mayImport: []string{"internal/deadline", "internal/untimed"}},
 	// For the tests of programs that use weir.
 	{name: "weirtest", mayImport: []string{"limiter", "pipeline"}},
-	{name: "store", mayImport: []string{"store/backend", "limiter", "internal/eventqueue", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn"}},
+	{name: "store", mayImport: []string{"store/backend", "limiter", "internal/answerby", "internal/eventqueue", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn"}},
 	// What authors of backends need: not the store that calls them.
 	{name: "store/backend"},
 	{name: "store/storetest", mayImport: []string{"store/backend"}, testing: true},
@@ -124,7 +124,7 @@ var folders = []folder{
 	},
 	{
 		name:       "transport/weirrls",
-		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit", "store", "transport/internal/admission"},
+		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit", "store", "transport/internal/admission", "internal/answerby"},
 		thirdParty: []string{"github.com/envoyproxy/go-control-plane/envoy", "google.golang.org/grpc", "google.golang.org/protobuf"},
 		testOnly:   []string{"..."},
 	},
@@ -145,7 +145,7 @@ var folders = []folder{
 	{name: "examples/*", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
 	{name: "bench", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
 	{name: "bench/gateway", leaf: true},
-	{name: "bench/rls", mayImport: []string{"internal/testserver"}, thirdParty: []string{"github.com/envoyproxy/go-control-plane/envoy", "google.golang.org/grpc"}, leaf: true},
+	{name: "bench/rls", mayImport: []string{"internal/testserver"}, thirdParty: []string{"github.com/envoyproxy/go-control-plane/envoy", "golang.org/x/net/http2", "google.golang.org/grpc", "google.golang.org/protobuf/proto"}, leaf: true},
 	{name: "bench/soak", mayImport: []string{"..."}, thirdParty: []string{"..."}, leaf: true},
 
 	// What all packages share: the error of wrong options and Must.
@@ -158,6 +158,8 @@ var folders = []folder{
 	{name: "internal/recovered", everyone: true},
 	// The context of a timeout, which pipelines hand on.
 	{name: "internal/deadline"},
+	// Until when a caller can use a store's answer.
+	{name: "internal/answerby"},
 	// What telemetry tells the strategy that measures for it.
 	{name: "internal/untimed"},
 	// How store and jobs hand events to the program.

@@ -1,6 +1,7 @@
 package weirrls
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -8,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/answerby"
 	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/limiter"
@@ -33,6 +35,7 @@ func (d *decision) ask() {
 	if slow == 0 {
 		return
 	}
+	d.asking = beforeDeadline(d.ctx)
 	d.rejected = d.isRejected()
 	if slow > 1 {
 		d.concurrently(d.takesTime, d.askNow)
@@ -42,6 +45,17 @@ func (d *decision) ask() {
 			d.askNow(c)
 		}
 	}
+}
+
+// beforeDeadline returns the context for asking limits of a store. If the request has a deadline, as those of Envoy have,
+// a quarter of the time is for the way of the answer: a store that has not answered by then is too late, and its outage
+// policy decides. Without that, a store that is silent would cost all answers until it counts as away.
+func beforeDeadline(ctx context.Context) context.Context {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return ctx
+	}
+	return answerby.With(ctx, deadline.Add(-time.Until(deadline)/4))
 }
 
 // isRejected reports whether a limit that was asked rejects the request by itself.
@@ -154,7 +168,7 @@ func (d *decision) askLimit(c *check) (err error) {
 	case d.rejected && c.limit.OnOverrun == OverrunNothing && c.limit.charges():
 		return d.look(c)
 	default:
-		return d.acquire(d.ctx, c)
+		return d.acquire(d.asking, c)
 	}
 }
 

@@ -7,7 +7,7 @@ import "context"
 // something to be left, and hits that are refused are taken back at once.
 func (d *decision) count(c *check) error {
 	n := c.counterHits()
-	sum, err := d.add(d.ctx, c, n)
+	sum, err := d.add(d.asking, c, n)
 	if err != nil {
 		return err
 	}

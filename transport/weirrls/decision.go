@@ -24,6 +24,7 @@ import (
 //	end       releases the leases
 type decision struct {
 	ctx     context.Context
+	asking  context.Context // for limits: ctx, or that of beforeDeadline
 	service *Service
 	rules   *rulesInForce
 	domain  *domain // nil: not known
@@ -107,7 +108,7 @@ const (
 
 func newDecision(ctx context.Context, s *Service, r *ratelimitv3.RateLimitRequest) *decision {
 	d := decisions.Get().(*decision)
-	d.ctx, d.service, d.request = ctx, s, r
+	d.ctx, d.asking, d.service, d.request = ctx, ctx, s, r
 	d.rules = s.current.Load()
 	d.domain = d.rules.rules.domains[r.GetDomain()]
 	d.listening, d.measuring = s.events.listens(ctx)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/weir-go/weir/internal/answerby"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
 )
@@ -41,7 +42,7 @@ func (d *decision) acquire(ctx context.Context, c *check) error {
 // look finds out whether the limiter would grant the hits, and takes none. It is for a request that is rejected already:
 // what was taken could not always be given back to a store, and would take another round trip.
 func (d *decision) look(c *check) error {
-	level, err := c.limit.charge(d.ctx, c.partition, 0)
+	level, err := c.limit.charge(d.asking, c.partition, 0)
 	if err != nil {
 		ctx, cancel := d.briefly()
 		defer cancel()
@@ -59,8 +60,12 @@ func (d *decision) look(c *check) error {
 const secondWait = time.Millisecond
 
 // briefly returns the context for asking a store again that has just not answered. Once the store counts as away, its
-// limiters answer at once. Before that, another wait as long as the first one would take longer than Envoy waits.
+// limiters answer at once. Before that, another wait as long as the first one would take longer than Envoy waits. If the
+// request has a deadline, beforeDeadline leaves no time for a second wait.
 func (d *decision) briefly() (context.Context, context.CancelFunc) {
+	if _, ok := answerby.Of(d.asking); ok {
+		return d.asking, func() {}
+	}
 	return context.WithTimeout(d.ctx, secondWait)
 }
 
@@ -85,7 +90,7 @@ const restAttempts = 3
 // takeRest takes what is left.
 func (d *decision) takeRest(c *check) error {
 	for range restAttempts {
-		level, err := c.limit.charge(d.ctx, c.partition, 0)
+		level, err := c.limit.charge(d.asking, c.partition, 0)
 		if err != nil {
 			return err
 		}
@@ -94,7 +99,7 @@ func (d *decision) takeRest(c *check) error {
 			return nil
 		}
 		n := min(clampInt(c.hits), clampInt(uint64(level.Remaining)))
-		lease, err := c.limit.tryAcquire(d.ctx, c.partition, n)
+		lease, err := c.limit.tryAcquire(d.asking, c.partition, n)
 		if err != nil {
 			lease.Release()
 			return err
@@ -151,7 +156,7 @@ func (d *decision) findLevel(c *check) {
 	case known && c.refunded:
 		left += int64(c.lease.Permits())
 	case !known && c.limit.charges():
-		ctx, cancel := d.ctx, func() {}
+		ctx, cancel := d.asking, func() {}
 		if _, away := store.OutageKey.From(c.lease); away {
 			ctx, cancel = d.briefly()
 		}

@@ -108,6 +108,9 @@ func (s *Service) SetRules(rules *Rules) {
 
 // ShouldRateLimit decides about a request of Envoy. It does not queue.
 //
+// If ctx has a deadline, as the timeout of Envoy's filter is one, limits of package store have three quarters of the time.
+// A store that has not answered by then is treated as one that is away, for this request.
+//
 // The error is a gRPC status: InvalidArgument for a request without a domain or without descriptors, and that of ctx if
 // it ended before there was a decision. What other limits had granted by then stays taken, as Envoy can have let the
 // request pass after its timeout. Everything else is a decision and has no error.

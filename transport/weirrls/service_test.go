@@ -239,6 +239,56 @@ func TestStore_Silent(t *testing.T) {
 	}
 }
 
+// TestStore_BeforeDeadline: a store that is too slow for the deadline of a request is not waited for, and the outage policies
+// decide. One that only pauses does not count as away.
+func TestStore_BeforeDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := storetest.NewMemory()
+		st := weir.Must(store.New(memory, nil))
+		defer func() { _ = st.Close() }()
+		fixed := func(name string, o store.LimiterOptions) Descriptor {
+			w := weir.Must(st.FixedWindow(name, limiter.FixedWindowOptions{PermitLimit: 10, Window: time.Hour}, &o))
+			return Descriptor{Key: name, Limit: &Limit{Limiter: w}}
+		}
+		bucket := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{TokenLimit: 100, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
+		defer func() { _ = bucket.Close() }()
+		s := newService(t, &ServiceOptions{Counters: weir.Must(NewSharedCounters(st, nil)), CountersFailOpen: true},
+			fixed("open", store.LimiterOptions{Outage: store.FailOpen}), fixed("closed", store.LimiterOptions{}),
+			fixed("local", store.LimiterOptions{Outage: store.FallBackLocally, LocalShare: 0.2}),
+			fixed("direct", store.LimiterOptions{Outage: store.FailOpen, NoCoalescing: true}),
+			Descriptor{Key: "envoy", Limit: windowOf(10, Hour)}, Descriptor{Key: "gate", Limit: &Limit{Limiter: bucket}},
+		)
+		ask := func(took time.Duration, descriptors ...*common.RateLimitDescriptor) codeList {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			r, err := s.ShouldRateLimit(ctx, request(descriptors...))
+			require.NoError(t, err)
+			assert.Equal(t, took, time.Since(began))
+			return codesOf(r)
+		}
+		all := []*common.RateLimitDescriptor{describe("open", ""), describe("local", ""), describe("direct", ""), describe("envoy", "")}
+		good := codeList{isOK, isOK, isOK, isOK, isOK}
+		assert.Equal(t, good, ask(0, all...))
+		assert.Equal(t, codeList{isOK, isOK}, ask(0, describe("closed", "")))
+
+		memory.Delay(100 * time.Millisecond)
+		const most = 15 * time.Millisecond
+		assert.Equal(t, good, ask(most, all...))
+		assert.Equal(t, good, ask(most, all...))
+		assert.Equal(t, codeList{isOver, isOK, isOver, isOK, isOK}, ask(most, all...), "the local share is used up")
+		assert.Equal(t, codeList{isOver, isOver}, ask(most, describe("closed", "")))
+		assert.Equal(t, codeList{isOver, isOver, isOK}, ask(most, describe("closed", ""), describe("gate", "")))
+		assert.Equal(t, codeList{isOver, isOver, isOK}, ask(most, hits(1000, describe("closed", "")), describe("gate", "")))
+
+		memory.Delay(0)
+		time.Sleep(time.Second)
+		require.NoError(t, st.Health().Err)
+		assert.Equal(t, good, ask(0, all...))
+		assert.Equal(t, codeList{isOK, isOK}, ask(0, describe("closed", "")))
+	})
+}
+
 // TestService_SetRules: a request goes on with the rules it began with, and later ones have the new rules.
 func TestService_SetRules(t *testing.T) {
 	before, after := newPot(5), newPot(5)
