@@ -339,6 +339,7 @@ func TestNewLimits_Problems(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnknownPolicy)
 	options, ok := errors.AsType[*weir.OptionsError](err)
 	require.True(t, ok)
+	require.ErrorContains(t, err, `Methods[/a/b][2] is invalid: weirgrpc: unknown policy: "none"`)
 	require.ErrorContains(t, err, "Headers must be NoHeaders, Legacy or Draft11, got Headers(3)")
 	require.ErrorContains(t, err, "Policies[b].Streams must be StreamHold, StreamAdmit, StreamReceived, StreamSent or StreamMessages, got StreamMode(9)")
 	var paths []string
@@ -349,7 +350,7 @@ func TestNewLimits_Problems(t *testing.T) {
 		"Headers", "Global", "Policies[]", "Policies[a].Limiter", "Policies[a]", "Policies[b]", "Policies[b].Key", "Policies[b].Streams",
 		"Policies[b].Timeout", "Policies[b].Code", "Policies[b].Headers", "Policies[b].Quota", "Policies[b].Window",
 		"Policies[c].MaxWait", "Policies[c].Streams", "Policies[global]",
-		"Methods[]", "Methods[/*]", "Methods[/a/*/b]", "Methods[/a/b][1]", "Methods[/a/b*]", "Methods[a/b]", "Exempt[0]", "Exempt[1]",
+		"Methods[]", "Methods[/*]", "Methods[/a/*/b]", "Methods[/a/b][1]", "Methods[/a/b][2]", "Methods[/a/b*]", "Methods[a/b]", "Exempt[0]", "Exempt[1]",
 	}, paths)
 	_, err = NewLimits(nil)
 	require.NoError(t, err)
