@@ -153,7 +153,7 @@ func TestLoad_Several(t *testing.T) {
 	}, strings.Split(strings.ReplaceAll(err.Error(), o.Dir+"/", ""), "\n"))
 
 	_, err = (Options{Dir: t.TempDir()}).Read()
-	require.ErrorContains(t, err, "there is no file that ends with .yaml")
+	require.ErrorContains(t, err, "must have a file that ends with .yaml or .yml")
 	_, err = (Options{Dir: filepath.Join(o.Dir, "none")}).Read()
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.EqualError(t, err, filepath.Join(o.Dir, "none")+": no such file or directory")
@@ -192,7 +192,7 @@ func TestReadFiles_ConfigMap(t *testing.T) {
 	assert.Equal(t, []File{{filepath.Join(link, "edge.yaml"), []byte("domain: d\n")}}, files)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "big.yaml"), make([]byte, maxBytes+1), 0o600))
 	_, err = ReadFiles(dir)
-	require.ErrorContains(t, err, "the files have more than 8388608 bytes together")
+	require.ErrorContains(t, err, "the files must have at most 8388608 bytes together")
 }
 
 func TestOptions_Config(t *testing.T) {
