@@ -411,7 +411,7 @@ func TestClient_WithLimitsOfAServer(t *testing.T) {
 		code    codes.Code
 	}{
 		"over quota":                           {weirgrpc.Policy{Limiter: window}, true, codes.OK},
-		"more than the limiter can ever grant": {weirgrpc.Policy{Limiter: window, Cost: func(*weirgrpc.Request) int { return 2 }}, false, codes.Unavailable},
+		"more than the limiter can ever grant": {weirgrpc.Policy{Limiter: window, Cost: func(*weirgrpc.Request) int { return 2 }}, false, codes.ResourceExhausted},
 		"the limiter fails":                    {weirgrpc.Policy{Limiter: weirtest.NewLimiter(weirtest.Fail(errors.New("down")))}, false, codes.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {

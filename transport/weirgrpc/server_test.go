@@ -70,7 +70,7 @@ func TestLimits_Codes(t *testing.T) {
 		"quota":          {t.Context(), Policy{Limiter: no()}, codes.ResourceExhausted, "2"},
 		"capacity":       {t.Context(), Policy{Limiter: full}, codes.Unavailable, ""},
 		"key":            {t.Context(), Policy{Partitioned: keyedTokens(t, 1), Cost: cost(2)}, codes.ResourceExhausted, "-1"},
-		"too large":      {t.Context(), Policy{Limiter: tokens(t, 1), Cost: cost(2)}, codes.Unavailable, "-1"},
+		"too large":      {t.Context(), Policy{Limiter: tokens(t, 1), Cost: cost(2)}, codes.ResourceExhausted, "-1"},
 		"own code":       {t.Context(), Policy{Limiter: no(), Code: codes.FailedPrecondition}, codes.FailedPrecondition, "2"},
 		"negative":       {t.Context(), Policy{Limiter: tokens(t, 1), Cost: cost(-1)}, codes.Internal, ""},
 		"failure":        {t.Context(), Policy{Limiter: &always{err: errStore}}, codes.Unavailable, ""},

@@ -61,8 +61,8 @@ type Policy struct {
 	Shadow bool `json:"shadow,omitempty" yaml:"shadow,omitempty"`
 
 	// Code is the code of a rejection. With 0, the default, it is RESOURCE_EXHAUSTED if
-	// each key has a limiter of its own or the rejection has a RetryAfter, because then
-	// the client is over its quota. Otherwise the server is short of capacity, and the
+	// each key has a limiter of its own, the rejection has a RetryAfter, or the call costs
+	// more than the limiter can ever grant: the client is over its quota. Otherwise the server is short of capacity, and the
 	// code is UNAVAILABLE. It is UNAVAILABLE, too, if the limiter is closed or has too
 	// many keys, or if its store is away.
 	Code codes.Code `json:"code,omitempty" yaml:"code,omitempty"`
