@@ -34,10 +34,10 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The cheap checks come first: what is wrong with them shows at once. Everything is built in one mode, that of the race
-# detector, because each dependency would else be compiled twice. Its programs do not sleep for a second at their end, as
-# they do by default: the tests see to it that no goroutine is left then.
+# detector and without the paths of this machine, because each dependency would else be compiled twice. Its programs do not
+# sleep for a second at their end, as they do by default: the tests see to it that no goroutine is left then.
 .PHONY: test
-test: export GOFLAGS += -race
+test: export GOFLAGS += -race -trimpath
 test: export GORACE += atexit_sleep_ms=0
 test: export WEIR_REQUIRE_MODULES = 1
 test: format words vet fix modules standalone architecture api-check release-check platforms bench-once unit ## run every check and every test
