@@ -230,7 +230,7 @@ func TestRLS_RatelimitConfig(t *testing.T) {
 	p.signal(syscall.SIGHUP)
 	p.awaitLog("configuration refused, what was in force stays")
 	p.awaitLog(`edge.yaml:5:13: descriptors[0].rate_limit.unit: must be one of second, minute`)
-	p.awaitLog(`internal.yaml:1:9: domain: is \"edge\", as in ` + filepath.Join(dir, "edge.yaml"))
+	p.awaitLog(`internal.yaml:1:9: domain: must not be \"edge\", which is in ` + filepath.Join(dir, "edge.yaml"))
 	assert.Equal(t, okay, e.code("internal", "x=1"))
 	version("4", edge(100, "hour"), internal)
 	p.signal(syscall.SIGHUP)

@@ -232,11 +232,11 @@ func TestReplaces(t *testing.T) {
 func TestShouldRateLimit_BadRequests(t *testing.T) {
 	s := newService(t, nil, potRule("k", newPot(1)))
 	for want, r := range map[string]func() error{
-		"weirrls: domain must be set": func() error {
+		"weirrls: domain must not be empty": func() error {
 			_, err := s.ShouldRateLimit(t.Context(), withDomain("", describe("k", "")))
 			return err
 		},
-		"weirrls: descriptors must have at least one descriptor": func() error {
+		"weirrls: descriptors must not be empty": func() error {
 			_, err := s.ShouldRateLimit(t.Context(), request())
 			return err
 		},

@@ -53,7 +53,7 @@ type run struct {
 	services services
 
 	mu       sync.Mutex
-	counters weirrls.Counters // of the first file: they cannot change
+	counters *weirrls.Counters // of the first file: they cannot change
 }
 
 // Run serves until it is told to stop. The error says why it could not begin to, or why it did not end in time; it is a
@@ -142,7 +142,7 @@ func (r *run) store(c rlsconfig.RLS) (*store.Store, error) {
 }
 
 // countersOf returns the counters, the same for all versions of the file.
-func (r *run) countersOf(c rlsconfig.RLS, s *store.Store) (weirrls.Counters, error) {
+func (r *run) countersOf(c rlsconfig.RLS, s *store.Store) (*weirrls.Counters, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.counters != nil {
