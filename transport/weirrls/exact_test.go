@@ -96,6 +96,24 @@ func TestExact_OnOverrun(t *testing.T) {
 	}
 }
 
+// A number that no request can have cost, such as a negative one without its sign, does not lock the key for years.
+func TestExact_MistakesMakeNoDebt(t *testing.T) {
+	p := newPot(5)
+	s := newService(t, nil, Descriptor{Key: "p", Limit: &Limit{Limiter: p, OnOverrun: OverrunDebt}})
+	for _, n := range []uint64{maxHits + 1, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64} {
+		assert.Equal(t, codeList{isOver, isOver}, codesOf(ask(t, s, hits(n, describe("p", "")))))
+		assert.EqualValues(t, 5, p.remaining())
+	}
+	assert.Equal(t, isOver, ask(t, s, hits(maxHits, describe("p", ""))).OverallCode)
+	assert.Negative(t, p.remaining(), "a report counts in full")
+
+	large := newPot(1 << 40)
+	s = newService(t, nil, Descriptor{Key: "p", Limit: &Limit{Limiter: large, OnOverrun: OverrunDebt}})
+	assert.Equal(t, isOK, ask(t, s, hits(1<<40-5, describe("p", ""))).OverallCode)
+	assert.Equal(t, isOver, ask(t, s, hits(maxHits+1, describe("p", ""))).OverallCode)
+	assert.Negative(t, large.remaining(), "within such a limit it is no mistake")
+}
+
 func TestExact_OnOverrunRestWhileOthersTake(t *testing.T) {
 	p := newPot(5)
 	s := newService(t, nil, Descriptor{Key: "p", Limit: &Limit{Limiter: p, OnOverrun: OverrunRest}})

@@ -119,7 +119,8 @@ const (
 	// OverrunNothing takes nothing. It is the default.
 	OverrunNothing Overrun = iota
 	// OverrunDebt takes all of it, also if another limit rejects the request: nothing is left until the limiter has
-	// restored what is above its limit. It is for limits that are asked with hits_addend 0 and then get reports.
+	// restored what is above its limit. It is for limits that are asked with hits_addend 0 and then get reports. More than
+	// 2³³ hits, which are also more than the limit, are taken as a mistake: the request is over the limit and takes nothing.
 	OverrunDebt
 	// OverrunRest takes what is left.
 	OverrunRest
