@@ -282,11 +282,13 @@ func TestStatus_OfLimiters(t *testing.T) {
 		sliding := weir.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{PermitLimit: 3, Window: time.Hour, SegmentsPerWindow: 6}))
 		perKey := weir.Must(PerKey(limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Second}), nil))
 		defer func() { _, _, _, _ = bucket.Close(), window.Close(), sliding.Close(), perKey.Close() }()
+		changing := func() (uint32, time.Duration) { return uint32(time.Now().Second()) + 7, time.Minute }
 		s := newService(t, nil,
 			Descriptor{Key: "bucket", Limit: &Limit{Name: "burst", Limiter: bucket}}, Descriptor{Key: "window", Limit: &Limit{Limiter: window}},
 			Descriptor{Key: "sliding", Limit: &Limit{Limiter: sliding}},
 			Descriptor{Key: "told", Limit: &Limit{Partitioned: perKey, Requests: 1, Per: time.Second}},
 			Descriptor{Key: "untold", Limit: &Limit{Partitioned: perKey}},
+			Descriptor{Key: "changing", Limit: &Limit{Partitioned: perKey, Size: changing}},
 		)
 		all := []*common.RateLimitDescriptor{
 			describe("bucket", ""), describe("window", ""), describe("sliding", ""), describe("told", ""), describe("untold", ""),
@@ -303,11 +305,16 @@ func TestStatus_OfLimiters(t *testing.T) {
 		assert.Equal(t, 6*time.Second, r.Statuses[0].DurationUntilReset.AsDuration())
 		assert.Equal(t, 10*time.Second, r.Statuses[1].DurationUntilReset.AsDuration())
 
+		assert.EqualValues(t, 7, ask(t, s, describe("changing", "")).Statuses[0].CurrentLimit.RequestsPerUnit)
+
 		time.Sleep(500 * time.Millisecond)
 		r = ask(t, s, all...)
 		assert.Equal(t, codeList{isOver, isOK, isOK, isOK, isOver, isOver}, codesOf(r))
 		assert.EqualValues(t, 9, r.Statuses[0].LimitRemaining, "what a rejected request took is there again")
 		assert.Equal(t, 500*time.Millisecond, r.Statuses[3].DurationUntilReset.AsDuration())
 		assert.Equal(t, map[string]string{"retry-after": "1"}, headersOf(r))
+
+		time.Sleep(500 * time.Millisecond)
+		assert.EqualValues(t, 8, ask(t, s, describe("changing", "")).Statuses[0].CurrentLimit.RequestsPerUnit)
 	})
 }

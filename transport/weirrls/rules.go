@@ -99,6 +99,8 @@ type Limit struct {
 	// that [PerKey] makes; without Requests the answer has no current_limit then.
 	Requests uint32
 	Per      time.Duration
+	// Size returns Requests and Per for each answer, if they change while the service runs. If it is set, they must not be.
+	Size func() (requests uint32, per time.Duration)
 }
 
 // A Window is a limit as envoyproxy/ratelimit has it. Windows begin at whole units since 1970, by the clock of this
