@@ -31,6 +31,9 @@ func (d *decision) acquire(ctx context.Context, c *check) error {
 	}
 	switch c.limit.OnOverrun {
 	case OverrunDebt:
+		if c.hits > maxHits && c.lease.Reason() == reasonTooMany {
+			return nil // a mistake, such as a negative number without its sign: the debt would last for years
+		}
 		return d.charge(c, clampInt(c.hits))
 	case OverrunRest:
 		return d.takeRest(c)

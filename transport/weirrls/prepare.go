@@ -169,6 +169,9 @@ func (l *Limit) validate() error {
 		problems.Add("OnOverrun", l.OnOverrun, "must be OverrunNothing, OverrunDebt or OverrunRest")
 	}
 	problems.NotNegative("Per", l.Per)
+	if l.Size != nil && (l.Requests != 0 || l.Per != 0) {
+		problems.Add("Size", nil, "must not be set with {Requests} or {Per}")
+	}
 	if l.Window != nil || l.Unlimited {
 		l.validateLimiterOnly(&problems)
 	}
@@ -181,7 +184,7 @@ func (l *Limit) validateLimiterOnly(problems *validate.Problems) {
 		name string
 		set  bool
 	}{
-		{"OnOverrun", l.OnOverrun != OverrunNothing}, {"Requests", l.Requests != 0}, {"Per", l.Per != 0},
+		{"OnOverrun", l.OnOverrun != OverrunNothing}, {"Requests", l.Requests != 0}, {"Per", l.Per != 0}, {"Size", l.Size != nil},
 	} {
 		if f.set {
 			problems.Add(f.name, nil, "must not be set without {Limiter} or {Partitioned}")

@@ -98,6 +98,8 @@ type Limit struct {
 	// are not known: without Requests the answer has no current_limit.
 	Requests uint32
 	Per      time.Duration
+	// Size returns Requests and Per for each answer, if they change while the service runs. If it is set, they must not be.
+	Size func() (requests uint32, per time.Duration)
 }
 
 // A Window is a limit as envoyproxy/ratelimit has it. Windows begin at whole units since 1970, by the clock of this
@@ -118,7 +120,8 @@ const (
 	// OverrunNothing takes nothing. It is the zero value.
 	OverrunNothing Overrun = iota
 	// OverrunDebt takes all of it, even if another limit rejects the request. Nothing is left until enough has come back
-	// to the limiter. It is for limits that get reports after a look with hits_addend 0.
+	// to the limiter. It is for limits that get reports after a look with hits_addend 0. More than 2³³ hits, if they are
+	// also more than the limit, count as a mistake: the request is over the limit and takes nothing.
 	OverrunDebt
 	// OverrunRest takes what is left.
 	OverrunRest

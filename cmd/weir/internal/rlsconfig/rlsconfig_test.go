@@ -120,7 +120,7 @@ func TestNewRules_NoRequests(t *testing.T) {
 	kinds := reload.NewKinds()
 	rlsconfig.Register(kinds, rlsconfig.Runtime{Pipelines: func(c rlsconfig.RLS) map[string]func(*reload.SectionBuilder) error {
 		return map[string]func(*reload.SectionBuilder) error{rlsconfig.PipelineName: func(b *reload.SectionBuilder) (err error) {
-			made, err = c.NewRules(b, nil)
+			made, err = c.NewRules(b, nil, func(string) any { return nil })
 			return err
 		}}
 	}})
