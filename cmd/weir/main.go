@@ -34,6 +34,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/plan"
 	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
 	"github.com/weir-go/weir/cmd/weir/internal/rlsconfig"
@@ -349,8 +350,8 @@ func (c *command) complain(format string, args ...any) { say(c.stderr, format, a
 // say prints. It ignores errors, because run reports those of the standard output.
 func say(to io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(to, format, args...) }
 
-// maxRead bounds the bytes that are read of a file: more than Parse accepts, and not all of /dev/zero.
-const maxRead = 8 << 20
+// maxRead bounds the bytes that are read of a file.
+const maxRead = fileconfig.MaxSize
 
 // read returns the content of a file, or of the standard input.
 func (c *command) read(name string) ([]byte, error) {
