@@ -145,7 +145,7 @@ func TestRLS_SecondSignal(t *testing.T) {
 }
 
 func TestRLS_UnixSocket(t *testing.T) {
-	dir, err := os.MkdirTemp("", "weir") // that of the test can be too long for a socket
+	dir, err := os.MkdirTemp("", "weir") //nolint:usetesting // the directory of the test can be too long for a socket
 	require.NoError(t, err)
 	defer os.RemoveAll(dir)
 	socket := filepath.Join(dir, "rls.sock")

@@ -144,7 +144,7 @@ func callerError(ctx context.Context, err error) error {
 		}
 		return &callError{err, status.New(status.FromContextError(ended).Code(), err.Error())}
 	}
-	if _, ok := err.(interface{ GRPCStatus() *status.Status }); ok { //nolint:errorlint // status.FromError takes this one as it is
+	if _, ok := err.(interface{ GRPCStatus() *status.Status }); ok { // status.FromError takes this one as it is
 		return err
 	}
 	if s, ok := status.FromError(err); ok {

@@ -82,7 +82,7 @@ func (m *MiddlewareLimiter) Limit(ctx context.Context) error {
 
 // reject returns the error of a rejection, and says in the trailer when to come back.
 func reject(ctx context.Context, lease limiter.Lease) error {
-	rejected := &middlewareRejection{reason: lease.Reason()}
+	rejected := &middlewareRejectedError{reason: lease.Reason()}
 	if rejected.wait, rejected.known = lease.RetryAfter(); rejected.known {
 		setPushback(ctx, strconv.FormatInt(pushbackMillis(rejected.wait), 10))
 	}
@@ -94,15 +94,15 @@ func setPushback(ctx context.Context, pushback string) {
 	_ = grpc.SetTrailer(ctx, metadata.Pairs(pushbackTrailer, pushback))
 }
 
-// A middlewareRejection is a rejection by a [MiddlewareLimiter]. Its text ends the message of the status.
-type middlewareRejection struct {
+// A middlewareRejectedError is a rejection by a [MiddlewareLimiter]. Its text ends the message of the status.
+type middlewareRejectedError struct {
 	reason string
 	wait   time.Duration
 	known  bool
 }
 
 // Error returns the reason and the wait, as far as they are known.
-func (e *middlewareRejection) Error() string {
+func (e *middlewareRejectedError) Error() string {
 	text := "rate limit exceeded"
 	if e.reason != "" {
 		text += ": " + e.reason
@@ -114,10 +114,10 @@ func (e *middlewareRejection) Error() string {
 }
 
 // RetryAfter returns the wait that the limiter asks for.
-func (e *middlewareRejection) RetryAfter() (time.Duration, bool) { return e.wait, e.known }
+func (e *middlewareRejectedError) RetryAfter() (time.Duration, bool) { return e.wait, e.known }
 
 // Is reports whether target is [pipeline.ErrRejected].
-func (e *middlewareRejection) Is(target error) bool { return target == pipeline.ErrRejected }
+func (e *middlewareRejectedError) Is(target error) bool { return target == pipeline.ErrRejected }
 
 // NotCalled returns true: nothing was called.
-func (e *middlewareRejection) NotCalled() bool { return true }
+func (e *middlewareRejectedError) NotCalled() bool { return true }

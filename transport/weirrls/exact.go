@@ -77,7 +77,6 @@ func (d *decision) tryAcquire(ctx context.Context, c *check) error {
 	lease, err := c.limit.tryAcquire(ctx, c.partition, int(c.hits)) //nolint:gosec // at most MaxInt
 	if err != nil {
 		lease.Release() // a limiter of the program can grant permits and return an error
-		lease = limiter.Lease{}
 		if !errors.Is(err, limiter.ErrPermitCount) {
 			return err
 		}

@@ -79,6 +79,7 @@ func (c *Call[R]) WithinSameLimits() bool {
 // A Cause is why a policy does not admit a call. The transport has a status for each.
 type Cause uint8
 
+// The causes.
 const (
 	OverQuota    Cause = iota // the client is over its quota
 	OverCapacity              // the server is short of capacity

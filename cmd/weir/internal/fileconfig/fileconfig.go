@@ -16,6 +16,10 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 )
 
+// MaxSize bounds a file, in bytes. Those of weir rls can have a rule for each of many customers: this is room for some
+// 70,000 rules.
+const MaxSize = 8 << 20
+
 // DefaultAdmin is the address of the admin pages of every server.
 const DefaultAdmin = "127.0.0.1:9900"
 

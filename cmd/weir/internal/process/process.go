@@ -12,6 +12,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -150,8 +151,8 @@ func (p *Process) onClose(f func()) { p.closers = append(p.closers, f) }
 
 // Close ends everything, after the last request.
 func (p *Process) Close() {
-	for i := len(p.closers) - 1; i >= 0; i-- {
-		p.closers[i]()
+	for _, f := range slices.Backward(p.closers) {
+		f()
 	}
 	p.closers = nil
 }

@@ -15,12 +15,14 @@ import (
 
 	"github.com/weir-go/weir/internal/regularfile"
 	"github.com/weir-go/weir/reload"
+
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
 
-// The bounds of a directory. A file of weir has at most 1 MiB, which all of them together become.
+// The bounds of a directory. The file of weir that its files become has about as many bytes as all of them together.
 const (
 	maxFiles = 10_000
-	maxBytes = 8 << 20
+	maxBytes = fileconfig.MaxSize
 )
 
 // A File is a file of the other server.

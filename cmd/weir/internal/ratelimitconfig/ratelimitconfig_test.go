@@ -2,6 +2,7 @@ package ratelimitconfig
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -193,6 +194,34 @@ func TestReadFiles_ConfigMap(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "big.yaml"), make([]byte, maxBytes+1), 0o600))
 	_, err = ReadFiles(dir)
 	require.ErrorContains(t, err, "the files must have at most 8388608 bytes together")
+}
+
+// Files with a rule for each of many customers are larger than those of other programs can be.
+func TestOptions_Large(t *testing.T) {
+	var all strings.Builder
+	all.WriteString("domain: d\ndescriptors:\n")
+	for i := range 12_000 {
+		fmt.Fprintf(&all, "  - key: customer\n    value: customer-%06d\n    rate_limit:\n      unit: minute\n      requests_per_unit: %d\n", i, i)
+	}
+	text, err := one(t, all.String()).Print()
+	require.NoError(t, err)
+	assert.Greater(t, len(text), 1<<20)
+	assert.Equal(t, 12_000, strings.Count(string(text), "value: customer-"))
+}
+
+// Aliases can make a file of weir that is larger than the files that it stands for.
+func TestOptions_TooLarge(t *testing.T) {
+	o := one(t, "domain: d\ndescriptors:\n- {key: a0, metadata: {k: &k "+strings.Repeat("x", 100_000)+"}}\n")
+	name := filepath.Join(o.Dir, "f.yaml")
+	content, err := os.ReadFile(name)
+	require.NoError(t, err)
+	for i := range 90 {
+		content = fmt.Appendf(content, "- {key: b%d, metadata: {k: *k}}\n", i)
+	}
+	require.NoError(t, os.WriteFile(name, content, 0o600))
+	_, err = o.Read()
+	require.ErrorContains(t, err, o.Dir+": the files stand for one file of weir with 9")
+	require.ErrorContains(t, err, " bytes, which must have at most 8388608")
 }
 
 func TestOptions_Config(t *testing.T) {

@@ -1,6 +1,10 @@
 package rlsconfig
 
-import "github.com/weir-go/weir/transport/weirrls"
+import (
+	"strings"
+
+	"github.com/weir-go/weir/transport/weirrls"
+)
 
 // A Domain has the rules of the requests that name it.
 type Domain struct {
@@ -47,3 +51,6 @@ func (d Descriptor) path() string {
 	}
 	return d.Key + "_" + d.Value
 }
+
+// open reports whether the rule is for more values than one.
+func (d Descriptor) open() bool { return d.Value == "" || strings.Contains(d.path(), "*") }

@@ -66,7 +66,7 @@ func (c RLS) find(r *ratelimitv3.RateLimitRequest) (path []string, d Descriptor,
 		d    Descriptor
 	}
 	byName := make(map[string]rule)
-	rules, err := c.rules(func(path []string, d Descriptor) (*weirrls.Limit, error) {
+	rules, err := c.rules(func(path []string, _ bool, d Descriptor) (*weirrls.Limit, error) {
 		name := fmt.Sprint(len(byName))
 		byName[name] = rule{path, d}
 		return &weirrls.Limit{Name: name, Window: &weirrls.Window{RequestsPerUnit: 1, Unit: weirrls.Year}}, nil
