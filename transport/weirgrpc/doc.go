@@ -32,7 +32,8 @@
 // of grpc-go retries RESOURCE_EXHAUSTED only if its service config has that code among the retryableStatusCodes.
 //
 // Header metadata that an interceptor in front has set makes an answer that grpc-go does not retry. Put the limits in
-// front of such an interceptor, or let it send its metadata as a trailer.
+// front of such an interceptor, or let it send its metadata as a trailer. A server that is a handler of net/http, see
+// [grpc.Server.ServeHTTP], always sends a header.
 //
 // # Pipelines
 //
