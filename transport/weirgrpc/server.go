@@ -45,7 +45,8 @@ type LimitsOptions struct {
 	// Exempt has the methods that pass without any limiter, the global one included,
 	// in the form of the keys of Methods:
 	//
-	//	"/grpc.health.v1.Health/*", "/grpc.reflection.v1.ServerReflection/*"
+	//	"/grpc.health.v1.Health/*", "/grpc.reflection.v1.ServerReflection/*",
+	//	"/grpc.reflection.v1alpha.ServerReflection/*"
 	//
 	// The most specific key of Exempt and Methods applies. By default there are none.
 	Exempt []string `json:"exempt,omitempty" yaml:"exempt,omitempty"`

@@ -126,6 +126,9 @@ func (m *StreamMode) UnmarshalText(text []byte) error { return streamTexts.Unmar
 // A retry runs the handler of a unary call again, but never twice at once. What an earlier attempt has set as header
 // and trailer stays. The handler of a stream runs once: another attempt fails with [ErrOnce].
 //
+// When a strategy such as a timeout has ended the context of a stream's handler, the messages that the stream then begins
+// to receive or send fail, as with [Policy.Timeout].
+//
 // A limiter that is partitioned by the call finds it with [RequestFrom]. Make such a policy the last one of its method.
 // If a later policy rejects the call, a concurrency limit inside the pipeline gets its permits back, but a rate limit
 // does not get back the tokens that it has spent.

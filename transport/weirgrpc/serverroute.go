@@ -19,6 +19,8 @@ type route struct {
 	timed       *preparedPolicy   // the policy with the shortest Timeout; nil: none
 	sendsQuotas bool              // a policy sends quota metadata
 	releases    bool              // a policy holds nothing after a stream has begun
+
+	endsHandlers bool // a Timeout or a pipeline can end the context of a handler before the call ends
 }
 
 // limitsNothing reports whether the method has no policies.
@@ -117,6 +119,7 @@ func (l *Limits) newRoute(global *preparedPolicy, policies []*preparedPolicy) *r
 		o := &p.options
 		r.sendsQuotas = r.sendsQuotas || p.quota != nil
 		r.releases = r.releases || o.Streams == StreamAdmit
+		r.endsHandlers = r.endsHandlers || o.Timeout > 0 || o.Pipeline != nil
 		if o.Timeout > 0 && (r.timed == nil || o.Timeout < r.timed.options.Timeout) {
 			r.timed = p
 		}
