@@ -91,7 +91,7 @@ func TestHooks(t *testing.T) {
 			}
 		},
 	}
-	for _, at := range []string{"TryAcquire", "Charge", "Enabled", "OnEvent", "OnMeasurement"} {
+	for _, at := range []string{"TryAcquire", "Charge", "Enabled", "OnEvent", "OnMeasurement", "Size"} {
 		for mode, do := range modes {
 			for _, alone := range []bool{true, false} { // asked on the caller's goroutine, or beside others
 				t.Run(fmt.Sprint(at, " ", mode, " alone ", alone), func(t *testing.T) {
@@ -108,9 +108,15 @@ func driveHook(t *testing.T, at string, alone bool, do func(*Service, *ratelimit
 	bucket := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{TokenLimit: 9, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
 	defer func() { _ = bucket.Close() }()
 	one, each, none := newPot(9), newPot(9), newPot(0)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	size := func() (uint32, time.Duration) {
+		h.hit(ctx, "Size")
+		return 9, time.Hour
+	}
 	s := newService(t, &ServiceOptions{Listener: hookedListener{h}},
 		Descriptor{Key: "bucket", Limit: &Limit{Limiter: bucket}},
-		Descriptor{Key: "one", Limit: &Limit{Limiter: hookedLimiter{one, h}}},
+		Descriptor{Key: "one", Limit: &Limit{Limiter: hookedLimiter{one, h}, Size: size}},
 		Descriptor{Key: "each", Limit: &Limit{Partitioned: hookedPartitioned{hookedLimiter{each, h}}}},
 		Descriptor{Key: "none", Limit: &Limit{Limiter: none, OnOverrun: OverrunRest}},
 		Descriptor{Key: "window", Limit: windowOf(9, Year)},
@@ -121,8 +127,6 @@ func driveHook(t *testing.T, at string, alone bool, do func(*Service, *ratelimit
 	}
 	h.do = do(s, r)
 	h.armed.Store(true)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -65,7 +65,7 @@ type Store struct {
 	Prefix       string        `yaml:"prefix,omitempty" doc:"For Redis: what the names of the keys begin with; weir unless set."`
 	Schema       string        `yaml:"schema,omitempty" doc:"For PostgreSQL: the schema with the tables; weir unless set."`
 	Migrate      bool          `yaml:"migrate,omitempty" doc:"For PostgreSQL: make the tables at the start if they are not there."`
-	CallTimeout  time.Duration `yaml:"call_timeout,omitempty" doc:"How long a call of the store can take before the store counts as unavailable; that of package store unless set."`
+	CallTimeout  time.Duration `yaml:"call_timeout,omitempty" doc:"How long a call of the store can take before the store counts as unavailable; 500 ms unless set."`
 }
 
 // Validate checks that the store is one, and what fits it.
