@@ -107,6 +107,10 @@ type PartitionedOptions struct {
 	// partitions, the new key examines a sample of 8 partitions, so that its cost does not grow with their number.
 	// During a flood, a new key can then be rejected although a partition is idle.
 	MaxPartitions int `json:"max_partitions,omitempty" yaml:"max_partitions,omitempty"`
+	// ExpectedPartitions is how many partitions there are at the same time, more or less. It bounds nothing. If 0, memory
+	// is set aside for locks that many processors do not wait for: 8 KiB, and with more than two processors up to 64 KiB.
+	// Set it in a program with thousands of PartitionedLimiters that have few partitions each. Reconfigure ignores it.
+	ExpectedPartitions int `json:"-" yaml:"-"`
 }
 
 const defaultIdleTimeout = 10 * time.Second
@@ -172,6 +176,7 @@ func (o PartitionedOptions) Validate() error {
 func (o PartitionedOptions) validate(p *validate.Problems) {
 	p.NotNegative("IdleTimeout", o.IdleTimeout)
 	p.AtLeast("MaxPartitions", o.MaxPartitions, 0)
+	p.AtLeast("ExpectedPartitions", o.ExpectedPartitions, 0)
 }
 
 // validateQueue adds what is wrong with the options of a queue to p.

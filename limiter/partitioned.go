@@ -130,7 +130,7 @@ func makePartitioned[R any, K comparable](
 		each:      each,
 		seed:      maphash.MakeSeed(),
 	}
-	p.makeShards(shardCount())
+	p.makeShards(shardCount(options.ExpectedPartitions))
 	p.set(options)
 	p.janitor.work = p.housekeep
 	p.onIdle.init("limiter: IdleDuration")
@@ -161,10 +161,17 @@ func (p *PartitionedLimiter[R, K]) set(o PartitionedOptions) {
 const leastShards = 128
 
 // shardCount returns the number of shards, a power of two. There are many more than processors, because waiting for a
-// lock costs a hundred times as much as taking a free one.
-func shardCount() int {
-	n := leastShards
-	for n < 64*runtime.GOMAXPROCS(0) && n < 1024 {
+// lock costs a hundred times as much as taking a free one, but not more than partitions that are expected.
+func shardCount(expected int) int {
+	most := leastShards
+	for most < 64*runtime.GOMAXPROCS(0) && most < 1024 {
+		most *= 2
+	}
+	if expected == 0 {
+		return most
+	}
+	n := 1
+	for n < expected && n < most {
 		n *= 2
 	}
 	return n

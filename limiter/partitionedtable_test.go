@@ -157,3 +157,25 @@ func TestTable_FindConcurrentSafe(t *testing.T) {
 		assert.NotNil(t, tab.find(maphash.Comparable(seed, key), key))
 	}
 }
+
+// Few shards are enough for few partitions, and more partitions than expected are no mistake.
+func TestPartitioned_ExpectedPartitions(t *testing.T) {
+	most := shardCount(0)
+	for expected, want := range map[int]int{1: 1, 2: 2, 3: 4, 65: 128, 1 << 30: most} {
+		assert.Equal(t, want, shardCount(expected), expected)
+	}
+	p, err := NewPartitionedByKey(func(key int) int { return key }, UnlimitedFactory[int](), &PartitionedOptions{ExpectedPartitions: 1})
+	require.NoError(t, err)
+	defer func() { _ = p.Close() }()
+	assert.Len(t, p.shards, 1)
+	for key := range 1000 {
+		lease, err := p.TryAcquire(t.Context(), key, 1)
+		require.NoError(t, err)
+		assert.True(t, lease.Acquired())
+	}
+	assert.Equal(t, 1000, p.Len())
+	require.NoError(t, p.Reconfigure(PartitionedOptions{ExpectedPartitions: 1000}))
+	assert.Len(t, p.shards, 1)
+	_, err = NewPartitionedByKey(func(key int) int { return key }, UnlimitedFactory[int](), &PartitionedOptions{ExpectedPartitions: -1})
+	require.EqualError(t, err, "limiter: ExpectedPartitions must be at least 0, got -1")
+}

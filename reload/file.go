@@ -1,6 +1,7 @@
 package reload
 
 import (
+	"cmp"
 	"errors"
 	"io"
 
@@ -26,7 +27,7 @@ type File struct {
 //
 // The error is a [*FileError] with every problem, or a [weir.OptionsError] that says what is wrong with k.
 //
-// The work is bounded. A file has at most 1 MiB, 10,000 limiters, 10,000 budgets and 10,000 pipelines. Values are
+// The work is bounded. A file has at most 1 MiB, unless [Kinds.MaxFileSize] says otherwise, 10,000 limiters, 10,000 budgets and 10,000 pipelines. Values are
 // nested at most 100 deep, names have at most 256 bytes, all aliases together stand for at most 100,000 values, and a
 // chain has at most 1000 limiters, with those of the chains in it. The first 1000 problems are reported. Messages
 // shorten what they quote from the file.
@@ -43,7 +44,7 @@ func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
 			f, err = nil, newFileError(name, found)
 		}
 	}()
-	root, found := document.Parse(data)
+	root, found := document.Parse(data, cmp.Or(k.maxFileSize, document.MaxSize))
 	if root == nil && len(found) > 0 {
 		return nil, newFileError(name, found)
 	}

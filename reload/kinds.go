@@ -30,6 +30,7 @@ type Kinds struct {
 	functions     map[model.Purpose]map[string]any
 	acceptUnknown bool              // see AcceptUnknown
 	onlySections  bool              // see OnlySections
+	maxFileSize   int               // see MaxFileSize; 0: document.MaxSize
 	resolver      resolver          // see Resolve
 	wrong         validate.Problems // of the registrations
 }

@@ -249,3 +249,27 @@ func newRegistry(t *testing.T) *registry.Registry {
 	t.Cleanup(func() { assert.NoError(t, r.Close(context.Background())) })
 	return r
 }
+
+func TestKinds_MaxFileSize(t *testing.T) {
+	k := reload.NewKinds()
+	k.MaxFileSize(2 << 20)
+	of := func(size int) []byte {
+		return []byte(emptyPipeline[1:] + "#" + strings.Repeat("x", size-len(emptyPipeline)))
+	}
+	_, err := reload.Parse("f", of(2<<20), k)
+	require.NoError(t, err)
+	_, err = reload.Parse("f", of(2<<20+1), k)
+	require.EqualError(t, err, "f:1:1: the file has 2097153 bytes, must have at most 2097152")
+	items := func(n int) []byte { return []byte("x-a: [" + strings.Repeat("1,", n) + "1]" + emptyPipeline) }
+	_, err = reload.Parse("f", items(300_000), k)
+	require.NoError(t, err)
+	_, err = reload.Parse("f", items(400_000), k)
+	require.ErrorContains(t, err, "there are more than 400000 of the characters")
+	for _, wrong := range []int{-1, 0, 8<<20 + 1} {
+		k := reload.NewKinds()
+		k.MaxFileSize(wrong)
+		_, err := reload.Parse("f", of(1000), k)
+		require.ErrorIs(t, err, weir.ErrInvalidOptions)
+		require.ErrorContains(t, err, fmt.Sprintf("MaxFileSize must be from 1 to 8388608, got %d", wrong))
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/weir-go/weir/internal/isnil"
+	"github.com/weir-go/weir/reload/internal/filewatch"
 	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/strategies/chaos"
@@ -51,6 +52,17 @@ func (k *Kinds) Resolve(resolve func(what, name string) (thing any, ok bool)) {
 // OnlySections is for tools that have a file of their own, decoded as strictly as that of a program: a file has only the
 // fields that are registered with [RegisterSection], and neither limiters nor budgets nor pipelines.
 func (k *Kinds) OnlySections() { k.onlySections = true }
+
+// MaxFileSize is for tools whose files can be large: it sets how many bytes a file can have at most. Without it, that is
+// 1 MiB; it can be up to 8 MiB, because a [Watcher] reads no larger file. [Parse] needs memory of about 50 times the size of
+// the file.
+func (k *Kinds) MaxFileSize(bytes int) {
+	if bytes < 1 || bytes > filewatch.MaxSize {
+		k.refuse("MaxFileSize must be from 1 to %d, got %d", filewatch.MaxSize, bytes)
+		return
+	}
+	k.maxFileSize = bytes
+}
 
 // Registrations is for tools: it returns what can be passed to [Kinds.Assume] as the parameter what, sorted. Each is
 // the name of a Register method of [Kinds] without "Register", in lower case, such as "handle" for

@@ -69,13 +69,13 @@ tree:
 tree:
   name: a
   labels: {n: .nan, o: 010}
-  leaves: [{name: b, twin: {nmae: c, limits: [x]}}]
+  leaves: [{name: b, twin: {naem: c, limits: [x]}}]
 `
 	_, err = reload.Parse("f", []byte(wrong), treeKinds())
 	require.EqualError(t, err, `f:4:15: tree.labels.n: must be a number in decimal digits, found .nan
 f:4:24: tree.labels.o: must be a number in decimal digits, found 010
 f:5:28: tree.leaves[0].twin: name is missing
-f:5:29: tree.leaves[0].twin: unknown field "nmae", did you mean "name"?
+f:5:29: tree.leaves[0].twin: unknown field "naem", did you mean "name"?
 f:5:47: tree.leaves[0].twin.limits[0]: there is no limiter "x", the file has no limiters`)
 	require.Error(t, checkSchema(t, schema, []byte(wrong)))
 }

@@ -172,7 +172,8 @@ func (r *run) begin() (next *Request, err error) {
 	if load.Closed == nil {
 		return r.nextArrival()
 	}
-	return nil, r.beginClosed(load)
+	r.beginClosed(load)
+	return nil, nil
 }
 
 // nextArrival returns the next arrival of an open load, or nil after the last one.
@@ -219,7 +220,7 @@ func (r *run) enter() error {
 }
 
 // beginClosed starts the clients of a closed load. Each thinks first.
-func (r *run) beginClosed(load *Load) error {
+func (r *run) beginClosed(load *Load) {
 	for i := range load.Closed.Clients {
 		r.inFlight++
 		c := r.newClient(r.closedClient)
@@ -229,7 +230,6 @@ func (r *run) beginClosed(load *Load) error {
 		c.think = rand.New(&pcg)
 		c.pause()
 	}
-	return nil
 }
 
 // pause lets c think. A client whose next request would come after the load's duration leaves.
@@ -279,7 +279,7 @@ func (r *run) cancel() {
 
 // stop ends the goroutines of the clients, wherever they are.
 func (r *run) stop() error {
-	r.turns.end()
+	r.end()
 	r.cancel()
 	for _, c := range r.clients {
 		c.task.close()

@@ -230,7 +230,7 @@ func (r *run) loop() error {
 			return nil
 		}
 		if r.err != nil {
-			return nil
+			return nil //nolint:nilerr // the caller returns r.err
 		}
 		if r.stuck {
 			return fmt.Errorf("simulate: %d requests do not end although their contexts have", r.inFlight)

@@ -41,7 +41,7 @@ func (s *Setup) Store(name string) *store.Store {
 		halfway: (time.Millisecond + time.Duration(s.Instance+1)*storeSpread) / 2,
 	}, nil))
 	s.run.stores[key] = opened
-	s.run.collector.answer = storeAnswer + 3*time.Duration(s.run.scenario.Instances)*storeSpread
+	s.run.answer = storeAnswer + 3*time.Duration(s.run.scenario.Instances)*storeSpread
 	s.run.onClose = append(s.run.onClose, opened.Close)
 	return opened
 }

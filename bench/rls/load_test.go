@@ -40,12 +40,13 @@ func TestLoad_coordinatedOmission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		l := load{perSecond: 1000, keys: 10, duration: 2 * time.Second, timeout: 10 * time.Second, seed: 1, sleepUntil: sleepInBubble}
+		answer := encoded(t, good())
 		r, err := l.send(t.Context(), func(_, _ int, answered func([]byte, error)) {
 			go func() {
 				if d := time.Since(began); d >= 500*time.Millisecond && d < 1500*time.Millisecond {
 					time.Sleep(1500*time.Millisecond - d)
 				}
-				answered(encoded(t, good()), nil)
+				answered(answer, nil)
 			}()
 		})
 		require.NoError(t, err)
@@ -65,6 +66,7 @@ func TestLoad_failures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := load{perSecond: 1000, keys: 10, duration: time.Second, timeout: time.Second, seed: 1, sleepUntil: sleepInBubble}
 		var forgotten []func([]byte, error)
+		answer := encoded(t, good())
 		r, err := l.send(t.Context(), func(i, _ int, answered func([]byte, error)) {
 			switch i % 5 {
 			case 0:
@@ -74,9 +76,9 @@ func TestLoad_failures(t *testing.T) {
 			case 2:
 				forgotten = append(forgotten, answered)
 			case 3: // too late
-				time.AfterFunc(1100*time.Millisecond, func() { answered(encoded(t, good()), nil) })
+				time.AfterFunc(1100*time.Millisecond, func() { answered(answer, nil) })
 			default:
-				answered(encoded(t, good()), nil)
+				answered(answer, nil)
 			}
 		})
 		require.NoError(t, err)

@@ -40,7 +40,8 @@ func main() {
 	o.seed = 1
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	kept, err := true, error(nil)
+	kept := true
+	var err error
 	switch {
 	case *serve != "":
 		err = serveAlone(ctx, *serve)

@@ -102,7 +102,8 @@ type process struct {
 	address string
 	log     *log
 	command *exec.Cmd
-	ended   chan error
+	ended   chan struct{} // closed when it has ended
+	err     error         // how it has ended
 }
 
 // start starts a server on free ports, and waits until it accepts connections.
@@ -115,20 +116,23 @@ func start(ctx context.Context, of func(ports) (command, error)) (*process, erro
 	if err != nil {
 		return nil, err
 	}
-	p := &process{address: "127.0.0.1:" + free[0], log: &log{}, command: exec.CommandContext(ctx, c.program, c.args...), ended: make(chan error, 1)}
+	p := &process{address: "127.0.0.1:" + free[0], log: &log{}, command: exec.CommandContext(ctx, c.program, c.args...), ended: make(chan struct{})}
 	p.command.Stderr, p.command.Stdout, p.command.Env = p.log, p.log, append(os.Environ(), c.env...)
 	if err := p.command.Start(); err != nil {
 		return nil, err
 	}
-	go func() { p.ended <- p.command.Wait() }()
+	go func() {
+		defer close(p.ended)
+		p.err = p.command.Wait()
+	}()
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		if conn, err := net.Dial("tcp", p.address); err == nil {
 			_ = conn.Close()
 			return p, nil
 		}
 		select {
-		case err := <-p.ended:
-			return nil, fmt.Errorf("%s ended: %w\n%s", c.program, cmp.Or(err, errors.New("without an error")), p.log)
+		case <-p.ended:
+			return nil, fmt.Errorf("%s ended: %w\n%s", c.program, cmp.Or(p.err, errors.New("without an error")), p.log)
 		default:
 		}
 		if time.Since(began) > 20*time.Second || ctx.Err() != nil {

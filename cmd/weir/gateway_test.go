@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -47,6 +48,20 @@ func TestCheck_GatewayWarnings(t *testing.T) {
 	r := weir(smallGateway, "check", "-")
 	assert.Equal(t, result{0, "-: ok: 0 pipelines, 1 named limiter, gateway with 1 route\n",
 		"-: warning: the limiter a has no max_partitions, which bounds its memory: clients can make up keys\n-: warning: gateway.policies.q is not used\n"}, r)
+}
+
+// Each server refuses a file with the field of the other, so weir check does, too, and says so even if names collide.
+func TestCheck_BothServers(t *testing.T) {
+	const rls = "rls: {stores: {%s: {redis: 'redis://a'}}, domains: [{domain: d}]}\n"
+	for _, store := range []string{"main", "other"} {
+		file := smallGateway + fmt.Sprintf(rls, store)
+		if store == "main" {
+			file = strings.Replace(file, "gateway:\n", "gateway:\n  stores: {main: {redis: 'redis://a'}}\n", 1)
+		}
+		r := weir(file, "check", "-")
+		assert.Equal(t, result{1, "", "-: has both gateway and rls, which must be in two files: weir gateway refuses a file with rls, and weir rls one with gateway\n"}, r)
+	}
+	assert.Contains(t, weir("rls: {x: 1}\n", "check", "-").err, `rls: unknown field "x"`)
 }
 
 // A program can have its own part of the file, of which weir knows nothing.

@@ -32,8 +32,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/plan"
 	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
 	"github.com/weir-go/weir/cmd/weir/internal/rlsconfig"
@@ -333,6 +335,10 @@ func (c *command) parse(name string) (*reload.File, int) {
 // parseContent is parse for a file that was read.
 func (c *command) parseContent(name string, content []byte) (*reload.File, int) {
 	f, err := reload.Parse(name, content, c.kinds)
+	if forBoth(f, name, content) {
+		c.complain("%s: has both gateway and rls, which must be in two files: weir gateway refuses a file with rls, and weir rls one with gateway\n", name)
+		return nil, exitInvalid
+	}
 	if err == nil {
 		return f, exitOK
 	}
@@ -343,14 +349,34 @@ func (c *command) parseContent(name string, content []byte) (*reload.File, int) 
 	return nil, exitInvalid
 }
 
+// forBoth reports whether a file has the fields of both servers. f is nil if it has problems. Names that both fields give are
+// one, but renaming them would be in vain.
+func forBoth(f *reload.File, name string, content []byte) bool {
+	if f != nil {
+		_, gateway := reload.SectionOf[gatewayconfig.Gateway](f, gatewayconfig.Field)
+		_, rls := reload.SectionOf[rlsconfig.RLS](f, rlsconfig.Field)
+		return gateway && rls
+	}
+	k := reload.NewKinds() // to which both fields are unknown
+	k.MaxFileSize(fileconfig.MaxSize)
+	_, err := reload.Parse(name, content, k)
+	problems, _ := errors.AsType[*reload.FileError](err)
+	has := func(field string) bool {
+		return problems != nil && slices.ContainsFunc(problems.Problems, func(p reload.Problem) bool {
+			return p.Path == "" && strings.HasPrefix(p.Message, fmt.Sprintf("unknown field %q,", field))
+		})
+	}
+	return has(gatewayconfig.Field) && has(rlsconfig.Field)
+}
+
 // complain prints to the standard error.
 func (c *command) complain(format string, args ...any) { say(c.stderr, format, args...) }
 
 // say prints. It ignores errors, because run reports those of the standard output.
 func say(to io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(to, format, args...) }
 
-// maxRead bounds the bytes that are read of a file: more than Parse accepts, and not all of /dev/zero.
-const maxRead = 8 << 20
+// maxRead bounds the bytes that are read of a file.
+const maxRead = fileconfig.MaxSize
 
 // read returns the content of a file, or of the standard input.
 func (c *command) read(name string) ([]byte, error) {

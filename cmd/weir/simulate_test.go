@@ -50,7 +50,7 @@ func TestSimulate_Formats(t *testing.T) {
 	} {
 		r := simulated("", simulatedFile, "-o", format)
 		assert.Zero(t, r.status, r.err)
-		assert.True(t, strings.Contains(r.out, want), format)
+		assert.Contains(t, r.out, want, format)
 		out := filepath.Join(t.TempDir(), "out")
 		assert.Equal(t, result{}, simulated("", simulatedFile, "-o", format, "-out", out))
 		assert.True(t, r.out == read(t, out), format)

@@ -78,6 +78,8 @@ func open(ctx context.Context, url string) (*store.Store, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	o.ContextTimeoutEnabled = true // the store's CallTimeout ends calls
+	o.DialerRetries = 1            // a server that is away is noticed at once
 	client := redis.NewClient(o)
 	shared, err := weirredis.New(client, nil)
 	if err != nil {

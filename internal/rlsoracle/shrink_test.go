@@ -54,7 +54,7 @@ func shrinkStep(i int, c testCase, try func(testCase) bool, current *testCase) (
 	}
 	change(func(s *step) { s.after = 0 })
 	change(func(s *step) { s.request.HitsAddend = 0 })
-	for j := len(c.steps[i].request.Descriptors) - 1; j >= 0; j-- {
+	for j := range slices.Backward(c.steps[i].request.Descriptors) {
 		change(func(s *step) {
 			if len(s.request.Descriptors) > 1 && j < len(s.request.Descriptors) {
 				s.request.Descriptors = without(s.request.Descriptors, j, 1)

@@ -30,6 +30,10 @@ type BackendOptions struct {
 //
 // go-redis does not end a call when its context is canceled: a call waits for its answer until the client's ReadTimeout
 // or, with ContextTimeoutEnabled, until the context's deadline. Set ContextTimeoutEnabled, or a short ReadTimeout.
+//
+// By default go-redis dials up to five times, 100 ms apart, before a call fails. So a server that refuses connections is
+// noticed after 0.4 s or at the end of the call's context. Set DialerRetries to 1, which is one attempt: a Store itself
+// decides when to try a server again.
 type Backend struct {
 	client  redis.UniversalClient
 	scripts *scripts

@@ -12,11 +12,13 @@ import (
 	"github.com/weir-go/weir/store/weirredis"
 )
 
-// Without ContextTimeoutEnabled the deadline of a context does not end a call.
+// Without ContextTimeoutEnabled the deadline of a context does not end a call. With more DialerRetries, the first calls
+// wait while the client dials a server that is away.
 func ExampleNew() {
 	client := redis.NewUniversalClient(&redis.UniversalOptions{
 		Addrs:                 []string{"redis:6379"},
 		ContextTimeoutEnabled: true,
+		DialerRetries:         1,
 	})
 	defer func() { _ = client.Close() }()
 	shared := weir.Must(weirredis.New(client, nil))
@@ -31,7 +33,7 @@ func ExampleNew() {
 
 // Close the client after the backend. Nothing is sent before the backend is used.
 func ExampleNewBackend() {
-	client := redis.NewClient(&redis.Options{Addr: "redis:6379", ContextTimeoutEnabled: true})
+	client := redis.NewClient(&redis.Options{Addr: "redis:6379", ContextTimeoutEnabled: true, DialerRetries: 1})
 	defer func() { _ = client.Close() }()
 
 	b, err := weirredis.NewBackend(client, &weirredis.BackendOptions{Prefix: "shop"})

@@ -17,7 +17,8 @@ type Options struct {
 // New returns a Store whose limiters are in Redis. Nil options have the defaults. Close the client after the Store,
 // which does not close it. New sends nothing, so the server can be away.
 //
-// The client should have ContextTimeoutEnabled, so that calls end in time. A *redis.Ring is refused.
+// The client should have ContextTimeoutEnabled, so that calls end in time, and a DialerRetries of 1, so that a server that
+// refuses connections is noticed at once; see [Backend]. A *redis.Ring is refused.
 //
 // All instances with the same server, Prefix and limiter's name share the limiter.
 func New(client redis.UniversalClient, options *Options) (*store.Store, error) {

@@ -253,13 +253,13 @@ type guardedStream struct {
 // RecvMsg implements [grpc.ClientStream].
 func (s *guardedStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
-	switch {
-	case err == nil:
+	switch err {
+	case nil:
 		if !s.call.desc.ServerStreams { // the only message
 			s.end(nil)
 		}
 		return nil
-	case err == io.EOF: //nolint:errorlint // as generated code compares it
+	case io.EOF: //nolint:errorlint // as generated code compares it
 		s.end(nil)
 		return err
 	default:

@@ -86,7 +86,7 @@ func TestLimits_RetryOfTheClient(t *testing.T) {
 		before := attempts.asked
 		attempts.mu.Unlock()
 		_, err := client.EmptyCall(ctx, &testpb.Empty{})
-		assert.Equal(t, codes.Unavailable, status.Code(err))
+		assert.Equal(t, codes.ResourceExhausted, status.Code(err))
 		attempts.mu.Lock()
 		assert.Equal(t, 1, attempts.asked-before, "retrying is pointless")
 		attempts.mu.Unlock()

@@ -140,8 +140,8 @@ func (c *call) handleTimed(ctx context.Context) (response any, err error) {
 
 // endedByContext reports whether err is that of a context, or the status of one.
 func endedByContext(err error) bool {
-	switch code := status.Code(err); {
-	case code == codes.Canceled, code == codes.DeadlineExceeded:
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded:
 		return true
 	}
 	_, timedOut := errors.AsType[*TimeoutError](err)

@@ -1,7 +1,6 @@
 package weirgrpc
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -74,26 +73,24 @@ func (r *routes) set(pattern string, found *route) bool {
 
 const methodsProblem = `must have the form "/package.Service/Method", "/package.Service/*" or "*"`
 
-// makeRoutes makes the routes of the options. It returns an error for names that no policy has, and adds everything else
-// that is wrong to problems.
-func (l *Limits) makeRoutes(problems *validate.Problems, global *preparedPolicy, policies map[string]*preparedPolicy) error {
-	var unknown []error
+// makeRoutes makes the routes of the options. It adds everything that is wrong with them to problems.
+func (l *Limits) makeRoutes(problems *validate.Problems, global *preparedPolicy, policies map[string]*preparedPolicy) {
 	l.routes = routes{methods: map[string]*route{}, services: map[string]*route{}, others: l.newRoute(global, nil)}
 	for _, pattern := range slices.Sorted(maps.Keys(l.options.Methods)) {
 		names := l.options.Methods[pattern]
 		path := fmt.Sprintf("Methods[%s]", pattern)
 		var own []*preparedPolicy
 		for i, name := range names {
+			at := fmt.Sprintf("%s[%d]", path, i)
 			if slices.Contains(names[:i], name) {
-				problems.Add(fmt.Sprintf("%s[%d]", path, i), name, "must not repeat an earlier name")
+				problems.Add(at, name, "must not repeat an earlier name")
 				continue
 			}
 			p, err := l.find(policies, name)
-			if err != nil {
-				unknown = append(unknown, err)
-				continue
+			problems.Include(at, err)
+			if err == nil {
+				own = append(own, p)
 			}
-			own = append(own, p)
 		}
 		if !l.routes.set(pattern, l.newRoute(global, own)) {
 			problems.Add(path, nil, methodsProblem)
@@ -109,7 +106,6 @@ func (l *Limits) makeRoutes(problems *validate.Problems, global *preparedPolicy,
 			problems.Add(path, pattern, methodsProblem)
 		}
 	}
-	return errors.Join(unknown...)
 }
 
 // newRoute returns a route with the global policy, which can be nil, and then the policies.

@@ -224,7 +224,7 @@ func TestLimits_StreamEndsWhileAMessageWaits(t *testing.T) {
 
 		limits = oneMethod(t, Policy{Limiter: l, Streams: StreamReceived, Timeout: time.Second})
 		_, err = runStream(t.Context(), limits, 1, func(s grpc.ServerStream) error { return s.RecvMsg(nil) })
-		_, ok := err.(*TimeoutError) //nolint:errorlint // it is the outer error that counts
+		_, ok := err.(*TimeoutError) // it is the outer error that counts
 		assert.True(t, ok, "%T", err)
 		assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
 	})

@@ -292,8 +292,7 @@ func TestStore_BeforeDeadline(t *testing.T) {
 // TestService_SetRules: a request goes on with the rules it began with, and later ones have the new rules.
 func TestService_SetRules(t *testing.T) {
 	before, after := newPot(5), newPot(5)
-	var s *Service
-	s = newService(t, nil, potRule("k", before), potRule("l", before))
+	s := newService(t, nil, potRule("k", before), potRule("l", before))
 	before.hook = func() { s.SetRules(edge(t, potRule("k", after))) }
 	ask(t, s, describe("k", ""), describe("l", ""))
 	assert.EqualValues(t, 3, before.remaining())
@@ -315,7 +314,7 @@ func TestService_ConcurrentSafe(t *testing.T) {
 			Descriptor{Key: "w", ValueToMetric: true, Limit: windowOf(math.MaxUint32, Week)},
 		)
 	}
-	counters := newMemoryCounters(1000)
+	counters := weir.Must(NewCounters(&CountersOptions{MaxKeys: 1000}))
 	var rejected atomic.Int64
 	s, err := NewService(rules(), &ServiceOptions{
 		Counters: counters, DynamicMetadata: true, Headers: true, Problem: true,
@@ -340,9 +339,9 @@ func TestService_ConcurrentSafe(t *testing.T) {
 	}
 	wg.Wait()
 	assert.LessOrEqual(t, admitted.Load(), int64(limit))
-	assert.EqualValues(t, limit-admitted.Load(), bucket.Statistics().AvailablePermits)
-	assert.EqualValues(t, limit-admitted.Load(), slow.remaining())
-	assert.EqualValues(t, limit+7-admitted.Load(), other.remaining())
+	assert.Equal(t, limit-admitted.Load(), bucket.Statistics().AvailablePermits)
+	assert.Equal(t, limit-admitted.Load(), slow.remaining())
+	assert.Equal(t, limit+7-admitted.Load(), other.remaining())
 	for range 20 { // a request that comes alone finds what is left
 		if ask(t, s, describe("slow", ""), describe("bucket", "")).OverallCode == isOK {
 			admitted.Add(1)

@@ -21,16 +21,16 @@ import (
 // The bounds of a file. Without the last two the YAML library takes a second and hundreds of megabytes for some files
 // of 1 MiB.
 const (
-	maxSize      = 1 << 20 // bytes: the size of a Kubernetes ConfigMap
+	MaxSize      = 1 << 20 // bytes, if the program does not set another bound: the size of a Kubernetes ConfigMap
 	maxDocuments = 100     // lines that begin or end a document
-	maxFlow      = 200_000 // the sum of the characters [ { and , in the file
+	maxFlow      = 200_000 // the sum of the characters [ { and , in the file, for each MaxSize that it can have
 )
 
-// Parse reads YAML, or JSON, which is read as YAML. The root is nil if the document is empty, or if the document must
-// not be decoded because of the problems.
-func Parse(data []byte) (root *Node, found Problems) {
+// Parse reads YAML, or JSON, which is read as YAML. A document has at most maxSize bytes. The root is nil if the document
+// is empty, or if the document must not be decoded because of the problems.
+func Parse(data []byte, maxSize int) (root *Node, found Problems) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	if at, problem := unreadable(data); problem != "" {
+	if at, problem := unreadable(data, maxSize); problem != "" {
 		found.AddAt(at, "%s", problem)
 		return nil, found
 	}
@@ -60,12 +60,13 @@ func Parse(data []byte) (root *Node, found Problems) {
 // unreadable finds the first problem that the library would not report, or would report without a position. The library
 // takes some characters for line breaks although editors do not. It has no bounds for the size of a file, and compares
 // each %TAG directive with all %TAG directives before it.
-func unreadable(data []byte) (at Place, problem string) {
+func unreadable(data []byte, maxSize int) (at Place, problem string) {
 	at = Place{Line: 1, Column: 1}
 	if len(data) > maxSize {
 		return at, fmt.Sprintf("the file has %d bytes, must have at most %d", len(data), maxSize)
 	}
 	documents, flow := 0, 0
+	maxFlow := maxFlow * max(maxSize/MaxSize, 1)
 	for len(data) > 0 {
 		if at.Column == 1 {
 			switch {

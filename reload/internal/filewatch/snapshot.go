@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/registry"
 )
 
-// maxSize is the size of the largest file that is read. A decoder can have a lower bound, with a better error.
-const maxSize = 8 << 20
+// MaxSize is the size of the largest file that is read. A decoder can have a lower bound, with a better error.
+const MaxSize = 8 << 20
 
 // maxReads is how many reads in a row can disagree. With a Settle of 200 ms this takes ten seconds, enough to copy a
 // large file over a slow connection.
@@ -64,7 +64,7 @@ func (w *Watcher) read() snapshot {
 	if w.options.Read != nil {
 		return w.readOther()
 	}
-	content, err := regularfile.Read(w.options.Path, maxSize)
+	content, err := regularfile.Read(w.options.Path, MaxSize)
 	if of, ok := errors.AsType[*fs.PathError](err); ok {
 		err = of.Err
 	}

@@ -79,6 +79,7 @@ func (c *Call[R]) WithinSameLimits() bool {
 // A Cause is why a policy does not admit a call. The transport has a status for each.
 type Cause uint8
 
+// The causes.
 const (
 	OverQuota    Cause = iota // the client is over its quota
 	OverCapacity              // the server is short of capacity
@@ -193,8 +194,8 @@ func (c *Call[R]) failed(ctx context.Context, p *Policy[R], n int, err error) (r
 		return refusal, false
 	case tooMany && n < 0: // a mistake in the program
 		refusal.Cause = Mistake
-	case tooMany: // the limiter can never grant that many
-		refusal.Cause, refusal.Never = p.causeOf(limiter.Lease{}), true
+	case tooMany: // the limiter can never grant that many, so it is not short of capacity for a time
+		refusal.Cause, refusal.Never = OverQuota, true
 	default:
 		refusal.Cause = Undecided
 	}

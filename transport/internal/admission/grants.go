@@ -97,7 +97,7 @@ func (c *Call[R]) GiveBackOf(p *Policy[R], refund bool) {
 func (c *Call[R]) removeLast(p *Policy[R], refund bool) (g grant[R], ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i := len(c.held) - 1; i >= 0; i-- {
+	for i := range slices.Backward(c.held) {
 		if c.held[i].policy != p {
 			continue
 		}

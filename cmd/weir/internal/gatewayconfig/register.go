@@ -38,6 +38,7 @@ var (
 
 // Register registers the gateway's part of files with k.
 func Register(k *reload.Kinds, r Runtime) {
+	k.MaxFileSize(fileconfig.MaxSize)
 	reload.RegisterSection(k, Field, reload.Section[Gateway]{
 		Doc:       "The reverse proxy of weir gateway.",
 		Required:  r.Pipelines != nil && !r.Simulated, // also of a file that replaces one: without it, there would be nothing to serve

@@ -15,12 +15,14 @@ import (
 
 	"github.com/weir-go/weir/internal/regularfile"
 	"github.com/weir-go/weir/reload"
+
+	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
 
-// The bounds of a directory. A file of weir has at most 1 MiB, which all of them together become.
+// The bounds of a directory. The file of weir that its files become has about as many bytes as all of them together.
 const (
 	maxFiles = 10_000
-	maxBytes = 8 << 20
+	maxBytes = fileconfig.MaxSize
 )
 
 // A File is a file of the other server.
@@ -59,11 +61,11 @@ func ReadFiles(dir string) ([]File, error) {
 		content, err := regularfile.Read(path, left)
 		switch {
 		case errors.Is(err, regularfile.ErrTooLarge):
-			return fmt.Errorf("%s: the files have more than %d bytes together", dir, maxBytes)
+			return fmt.Errorf("%s: the files must have at most %d bytes together", dir, maxBytes)
 		case err != nil:
 			return named(path, err)
 		case len(files) == maxFiles:
-			return fmt.Errorf("%s: there are more than %d files", dir, maxFiles)
+			return fmt.Errorf("%s: must have at most %d files", dir, maxFiles)
 		}
 		left -= int64(len(content))
 		files = append(files, File{path, content})
@@ -73,7 +75,7 @@ func ReadFiles(dir string) ([]File, error) {
 	case err != nil:
 		return nil, named(dir, err)
 	case len(files) == 0:
-		return nil, fmt.Errorf("%s: there is no file that ends with .yaml", dir)
+		return nil, fmt.Errorf("%s: must have a file that ends with .yaml or .yml", dir)
 	default:
 		return files, nil
 	}

@@ -93,7 +93,7 @@ func (o Options) sources() (s sources, err error) {
 func (s sources) sum() (sum [sha256.Size]byte) {
 	h := sha256.New()
 	for _, f := range append(s.files, File{Content: s.config}) {
-		fmt.Fprintf(h, "%d %s %d ", len(f.Name), f.Name, len(f.Content))
+		_, _ = fmt.Fprintf(h, "%d %s %d ", len(f.Name), f.Name, len(f.Content))
 		_, _ = h.Write(f.Content)
 	}
 	h.Sum(sum[:0])
@@ -106,10 +106,19 @@ func (o Options) translate(from sources) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	var made []byte
 	if o.Config == "" {
-		return o.alone(domains)
+		made, err = o.alone(domains)
+	} else {
+		made, err = o.within(domains, from.config)
 	}
-	return o.within(domains, from.config)
+	if err == nil && len(made) > fileconfig.MaxSize {
+		err = fmt.Errorf("%s: the files stand for one file of weir with %d bytes, which must have at most %d", o.Name(), len(made), fileconfig.MaxSize)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return made, nil
 }
 
 // domains returns what the files of the other server have.
@@ -159,8 +168,8 @@ func dump(value any) ([]byte, error) {
 	return append(bytes.TrimRight(text, "\n"), '\n'), nil
 }
 
-// maxConfig bounds the file Config: more than Parse accepts.
-const maxConfig = 8 << 20
+// maxConfig bounds the file Config, in bytes.
+const maxConfig = fileconfig.MaxSize
 
 // within returns the file Config with the domains in it. What is wrong with the file is told at its own lines.
 func (o Options) within(domains []rlsconfig.Domain, content []byte) ([]byte, error) {

@@ -23,6 +23,7 @@ var errNoRuntime = errors.New("weir rls: the file can only be checked here")
 
 // Register registers the part of files that is for weir rls with k.
 func Register(k *reload.Kinds, r Runtime) {
+	k.MaxFileSize(fileconfig.MaxSize)
 	reload.RegisterSection(k, Field, reload.Section[RLS]{
 		Doc:       "The rate limit service of weir rls, which Envoy asks.",
 		Required:  r.Pipelines != nil, // also of a file that replaces one: without it, there would be nothing to serve

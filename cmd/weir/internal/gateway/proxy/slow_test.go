@@ -37,7 +37,7 @@ func serveOnPipes(t *testing.T, table *Table) *pipeListener {
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
 	l := newPipeListener()
-	go server.Serve(NewListener(l)) //nolint:errcheck // it is closed
+	go server.Serve(NewListener(l))
 	t.Cleanup(func() { _ = server.Close() })
 	return l
 }

@@ -302,7 +302,7 @@ func TestTransport_DeadConnection(t *testing.T) {
 			client, server := net.Pipe()
 			s := &http.Server{Protocols: new(http.Protocols), Handler: http.NotFoundHandler()} //nolint:gosec // in a test
 			s.Protocols.SetUnencryptedHTTP2(true)
-			go s.Serve(&oneConn{c: server}) //nolint:errcheck // it ends with the connection
+			go s.Serve(&oneConn{c: server}) // it ends with the connection
 			servers, gone = append(servers, s), append(gone, new(atomic.Bool))
 			return &silencedConn{Conn: client, gone: gone[len(gone)-1], closed: make(chan struct{})}, nil
 		}
