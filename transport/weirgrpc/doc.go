@@ -32,8 +32,8 @@
 // retryableStatusCodes.
 //
 // The response has no header, because grpc-go does not retry a response with one. If an interceptor outside the limits
-// sets header metadata, install the limits outside it, or send the metadata as a trailer. A server behind
-// [grpc.Server.ServeHTTP] always sends a header.
+// sets header metadata, install the limits outside it, or send the metadata as a trailer. A server behind net/http, see
+// [grpc.Server.ServeHTTP], always sends a header.
 //
 // # Pipelines
 //
