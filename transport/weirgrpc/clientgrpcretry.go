@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// EventServiceConfigRetry: both the pipeline and grpc-go retry the calls of a method. The pipeline has begun a second
+// EventServiceConfigRetry says that both the pipeline and grpc-go retry the calls of a method: the pipeline has begun a second
 // attempt, and the service config of the connection has a retryPolicy for the method. From then on the Client turns
 // grpc-go's retries of the method off, so that the attempts of both do not multiply. It is reported once for a method. Err
 // names the method and says what to change. Its severity is Warning.

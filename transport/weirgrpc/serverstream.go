@@ -109,7 +109,7 @@ func (s *serverStream) usable() error {
 	if timeout, ok := context.Cause(s.ctx).(*TimeoutError); ok { //nolint:errorlint // a cause is not wrapped
 		return timeout
 	}
-	if s.call.Context.Err() == nil {
+	if s.call.Err() == nil {
 		return status.FromContextError(ended).Err()
 	}
 	return nil // grpc-go says it
