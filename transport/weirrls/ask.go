@@ -58,6 +58,35 @@ func beforeDeadline(ctx context.Context) context.Context {
 	return answerby.With(ctx, deadline.Add(-time.Until(deadline)/4))
 }
 
+// goingOn returns the result of f, which must go on after the moment at which a request with that context is to be answered.
+// If f has not returned by then, ok is false and err is nil. f must not use the decision.
+func goingOn[T any](asking context.Context, f func() (T, error)) (v T, ok bool, err error) {
+	by, bounded := answerby.Of(asking)
+	if !bounded {
+		v, err = f()
+		return v, err == nil, err
+	}
+	type result struct {
+		v   T
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		r := result{err: errGoexit}
+		defer func() { done <- r }()
+		defer rescue(&r.err)
+		r.v, r.err = f()
+	}()
+	late := time.NewTimer(time.Until(by))
+	defer late.Stop()
+	select {
+	case r := <-done:
+		return r.v, r.err == nil, r.err
+	case <-late.C:
+		return v, false, nil
+	}
+}
+
 // isRejected reports whether a limit that was asked rejects the request by itself.
 func (d *decision) isRejected() bool {
 	if d.service.options.Shadow {

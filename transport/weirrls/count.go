@@ -36,9 +36,16 @@ func (c *check) counterHits() int64 {
 // uncount takes the hits of c back. It does so even if the caller has gone.
 func (d *decision) uncount(c *check) {
 	n := c.counterHits()
-	if sum, err := d.add(context.WithoutCancel(d.ctx), c, -n); err == nil {
-		c.sum = sum
+	if d.service.memory != nil {
+		c.sum = d.service.memory.count(c.span, d.key(c), -n)
+		return
 	}
+	ctx, counters, span, key := context.WithoutCancel(d.ctx), d.service.options.Counters, c.span, string(d.key(c))
+	sum, ok, _ := goingOn(d.asking, func() (int64, error) { return counters.Count(ctx, span, key, -n) })
+	if !ok {
+		sum = max(c.sum-n, 0) // or it stays counted: the answer is about what is left for the next request
+	}
+	c.sum = sum
 }
 
 // add adds n to the counter of c.

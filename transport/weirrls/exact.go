@@ -123,10 +123,17 @@ func (d *decision) giveBack(c *check) error {
 }
 
 // charge tells the limiter of an exact limit what was used or is given back. The hits are a fact, so they are sent to a
-// store also if the caller has gone.
+// store also if the caller has gone. The level is known if the store answers in time.
 func (d *decision) charge(c *check, n int) error {
-	level, err := c.limit.charge(context.WithoutCancel(d.ctx), c.partition, n)
-	c.level, c.leveled = level, err == nil
+	ctx, limit, key := context.WithoutCancel(d.ctx), c.limit, c.partition
+	charge := func() (limiter.Level, error) { return limit.charge(ctx, key, n) }
+	var err error
+	if limit.remote {
+		c.level, c.leveled, err = goingOn(d.asking, charge)
+		return err
+	}
+	c.level, err = charge()
+	c.leveled = err == nil
 	return err
 }
 

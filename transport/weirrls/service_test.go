@@ -289,6 +289,45 @@ func TestStore_BeforeDeadline(t *testing.T) {
 	})
 }
 
+// TestStore_BeforeDeadlineTwice: a request that needs a second round trip, because it is rejected, is answered in time, too. What
+// the second one does is done nevertheless.
+func TestStore_BeforeDeadlineTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := storetest.NewMemory()
+		st := weir.Must(store.New(memory, nil))
+		defer func() { _ = st.Close() }()
+		w := weir.Must(st.SlidingWindow("debt", limiter.SlidingWindowOptions{PermitLimit: 10, Window: time.Hour, SegmentsPerWindow: 10}, nil))
+		counters := weir.Must(NewSharedCounters(st, nil))
+		s := newService(t, &ServiceOptions{Counters: counters}, Descriptor{Key: "debt", Limit: &Limit{Limiter: w, OnOverrun: OverrunDebt}})
+		ask := func(most time.Duration, descriptors ...*common.RateLimitDescriptor) codeList {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			r, err := s.ShouldRateLimit(ctx, request(descriptors...))
+			require.NoError(t, err)
+			assert.LessOrEqual(t, time.Since(began), most)
+			return codesOf(r)
+		}
+		override := describe("other", "")
+		override.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 10, Unit: 3}
+		all := []*common.RateLimitDescriptor{hits(6, describe("debt", "")), hits(6, override)}
+		assert.Equal(t, codeList{isOK, isOK, isOK}, ask(0, all...))
+		memory.Delay(12 * time.Millisecond)
+		for _, d := range all { // not together: one could wait for the round trip of the other
+			assert.Equal(t, codeList{isOver, isOver}, ask(15*time.Millisecond, d))
+			time.Sleep(time.Second)
+		}
+		assert.Equal(t, codeList{isOK, isOK}, ask(15*time.Millisecond, giveBack(1, describe("debt", ""))), "takes two round trips")
+		time.Sleep(time.Second)
+		memory.Delay(0)
+		level, err := w.Charge(t.Context(), 0)
+		require.NoError(t, err)
+		assert.EqualValues(t, 10-12+1, level.Remaining)
+		assert.Equal(t, codeList{isOK, isOK}, ask(0, hits(4, override)), "what was refused was taken back")
+		require.NoError(t, st.Health().Err)
+	})
+}
+
 // TestService_SetRules: a request goes on with the rules it began with, and later ones have the new rules.
 func TestService_SetRules(t *testing.T) {
 	before, after := newPot(5), newPot(5)
