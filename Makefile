@@ -34,10 +34,10 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The cheap checks come first: what is wrong with them shows at once. Everything is built in one mode, that of the race
-# detector, because each dependency would else be compiled twice. Its programs do not sleep for a second at their end, as
-# they do by default: the tests see to it that no goroutine is left then.
+# detector and without the paths of this machine, because each dependency would else be compiled twice. Its programs do not
+# sleep for a second at their end, as they do by default: the tests see to it that no goroutine is left then.
 .PHONY: test
-test: export GOFLAGS += -race
+test: export GOFLAGS += -race -trimpath
 test: export GORACE += atexit_sleep_ms=0
 test: export WEIR_REQUIRE_MODULES = 1
 test: format words vet fix modules standalone architecture api-check release-check platforms bench-once unit ## run every check and every test
@@ -82,9 +82,10 @@ standalone: ## check the nested modules as if there were no go.work
 
 # The systems that weir is checked for, tests included. The root module's tests also run where an int has 32 bits: an
 # amd64 processor runs linux/386 as it is, without the tests that take long: unit has them. Of NOT386, the first look at
-# the repository itself and find the same everywhere, and the others wait for servers and clients most of the time.
+# the repository itself and find the same everywhere, simulate takes as long as the limiters and the store together, which
+# it is made of, and transport/weirhttp waits for clients most of the time.
 PLATFORMS = windows/amd64 darwin/arm64 linux/arm64 linux/386 js/wasm
-NOT386    = internal/(apigolden|archtest|hooktest|readme|repo|testreport|testserver|voice)|transport/weirhttp
+NOT386    = internal/(apigolden|archtest|hooktest|readme|repo|testreport|testserver|voice)|simulate|transport/weirhttp
 
 .PHONY: platforms
 platforms: ## compile and vet for every platform; run the root's tests with an int of 32 bits

@@ -58,9 +58,9 @@ func newRefundable(kind string, r refundLimits) refundable {
 // been taken, and never with more; only a sliding window whose segments have
 // changed more than once since may be left with less.
 func TestLease_RefundIsAsIfNeverTaken(t *testing.T) {
-	seeds := uint64(3000)
+	seeds := uint64(1000)
 	if testing.Short() {
-		seeds = 300
+		seeds = 100
 	}
 	for _, kind := range []string{"TokenBucket", "FixedWindow", "SlidingWindow"} {
 		for _, changes := range []bool{false, true} {
@@ -79,9 +79,9 @@ func TestLease_RefundIsAsIfNeverTaken(t *testing.T) {
 // If permits are also given back by charges, a refund never leaves a limiter with more than if the permits had not been
 // taken.
 func TestLease_RefundIsAsIfNeverTakenDespiteCharges(t *testing.T) {
-	seeds := uint64(3000)
+	seeds := uint64(1000)
 	if testing.Short() {
-		seeds = 300
+		seeds = 100
 	}
 	for _, kind := range []string{"TokenBucket", "TokenBucket of a key", "FixedWindow", "SlidingWindow"} {
 		for _, changes := range []bool{false, true} {

@@ -88,8 +88,8 @@ func (c *Concurrency) Charge(ctx context.Context, n int) (Level, error) {
 	return Level{}, noChargeError(c)
 }
 
-// Charge returns the level of a limiter that has all permits: [math.MaxInt64] remain, and there is nothing to wait for.
-// With an n above 0 it ends the idleness as TryAcquire does.
+// Charge returns the level of a limiter from which no permit is missing: Remaining is [math.MaxInt64] and Full is 0. If n
+// is positive, it ends the limiter's idleness, as TryAcquire does.
 func (u *Unlimited) Charge(ctx context.Context, n int) (Level, error) {
 	switch {
 	case ctx.Err() != nil:
@@ -108,8 +108,8 @@ var unlimitedLevel = Level{Remaining: math.MaxInt64}
 // Charge charges every limiter; see [Charger]. It returns the fewest permits that remain at one of them, and the longest
 // time until one of them is full.
 //
-// First, Charge asks all limiters for their levels. If one has none, because it is closed or no [Charger], Charge
-// returns that error and nothing has changed. If a limiter fails after that, the others are charged all the same.
+// Charge first asks all limiters for their levels. If one of them returns an error, because it is closed or not a
+// [Charger], Charge returns that error and nothing has changed. If a limiter fails after that, the others are charged.
 func (c *Chained) Charge(ctx context.Context, n int) (Level, error) {
 	if ctx.Err() != nil {
 		return Level{}, contextError(ctx)

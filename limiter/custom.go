@@ -66,9 +66,9 @@ type LeaseCounter interface {
 	Remaining(n int, tag int64) (left int64, ok bool)
 }
 
-// A LeaseLeveler is a [LeaseOwner] that knows the level of its limiter right after a grant.
+// A LeaseLeveler is a [LeaseOwner] that knows the level of its limiter right after a grant, for [Lease.Level].
 type LeaseLeveler interface {
-	// Level returns the level right after the grant; see [Lease.Level]. ok reports whether it is known.
+	// Level returns the level right after the grant of n permits. ok reports whether it is known.
 	Level(n int, tag int64) (level Level, ok bool)
 }
 

@@ -18,8 +18,8 @@ var (
 	ErrInvalidOptions = weir.ErrInvalidOptions
 	// ErrPermitCount is returned for a negative number of permits, and for one above what the limiter could ever grant.
 	ErrPermitCount = errors.New("limiter: permit count out of range")
-	// ErrPartitionLimit is returned by [PartitionedLimiter.Charge] of a new key if MaxPartitions other keys are in use.
-	// TryAcquire and Acquire reject such a key with [ReasonPartitionLimit].
+	// ErrPartitionLimit is returned by [PartitionedLimiter.Charge] for a new key if MaxPartitions other keys are in use.
+	// TryAcquire and Acquire do not return it: they reject the key with [ReasonPartitionLimit].
 	ErrPartitionLimit = errors.New("limiter: partition limit reached")
 )
 

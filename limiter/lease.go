@@ -164,10 +164,9 @@ func (l Lease) Remaining() (n int64, ok bool) {
 	return 0, false
 }
 
-// Level returns how many permits the limiter had right after the grant, and the time until all of them are back. ok is
-// false if the lease was rejected, or if the limiter does not know it without being asked again; then call
-// [Charger.Charge] with 0. The limiters of package store know it, this package's do not, and custom limiters can; see
-// [LeaseLeveler].
+// Level returns the level of the limiter right after the grant. ok is false if the lease was rejected, or if the limiter
+// does not return the level with a grant; then call [Charger.Charge] with 0. The limiters of package store return it,
+// those of this package do not; a custom limiter can, see [LeaseLeveler].
 func (l Lease) Level() (level Level, ok bool) {
 	if g, is := l.source().(*Granter); is && l.Acquired() {
 		if leveler, is := g.by.(LeaseLeveler); is {

@@ -59,44 +59,44 @@ type PartitionedPeeker[R any] interface {
 	Peek(ctx context.Context, resource R, n int) (Lease, error)
 }
 
-// A Level is how many permits a limiter has at a moment. The zero Level comes with an error, and means nothing.
+// A Level says how many permits a limiter has at a moment. If a method returns an error, its Level is zero and means
+// nothing.
 type Level struct {
-	// Remaining is how many permits are left. It is below 0 if more were charged than there were, and after a limit was
-	// lowered below what is taken.
+	// Remaining is how many permits are left. It is below 0 if more were charged than were free, or if a limit was
+	// lowered below the number of permits taken.
 	Remaining int64
-	// Full is the time until all permits are back if no more are taken, not even by callers in the queue; 0 if all are
-	// there. A limiter that is replenished by hand computes it from the real clock, as it
-	// does RetryAfter.
+	// Full is the time until all permits are back if no more are taken, not even by callers in the queue. It is 0 if
+	// none is missing. A limiter that is replenished by hand computes it from the real clock, like RetryAfter.
 	Full time.Duration
 }
 
-// A Charger is a [Limiter] that counts what has already been used: the cost of work that becomes known when there is no
-// lease to adjust, or on another machine. Where there is a lease, call [Lease.Adjust] instead.
+// A Charger is a [Limiter] that counts permits that have already been used, without a lease: because the cost becomes
+// known when there is no lease to adjust, or on another machine. If there is a lease, call [Lease.Adjust] instead.
 //
-// The windows and the bucket of this package are Chargers, an [Unlimited], a [Chained] limiter if its members are, and the
-// limiters of package store.
+// The token bucket and the windows of this package are Chargers, and so are an [Unlimited], a [Chained] limiter whose
+// members are Chargers, and the limiters of package store.
 type Charger interface {
-	// Charge takes n permits, even if fewer are free, and returns the level after that. If fewer are free, the limiter
-	// grants nothing until enough permits have come back. Charge neither waits in the queue nor is it rejected: callers
-	// in the queue wait longer. It counts no lease in the statistics. A limiter of this package owes about 2⁶² permits at
-	// most; what is above that is not taken.
+	// Charge takes n permits, even if fewer are free, and returns the level after that. If fewer were free, the limiter
+	// grants nothing until enough permits have come back. Charge is never rejected, and never waits: callers in the queue
+	// wait longer. It does not count as a lease in the statistics. A limiter of this package owes at most about 2⁶²
+	// permits; permits above that are not taken.
 	//
-	// With an n below 0, Charge gives back -n permits, but never more than are missing, and serves the queue. A sliding
-	// window gives back first what was taken first or, as long as it owes, what was taken last. In this package, [Lease.Refund] and [Lease.Adjust] of an earlier
-	// lease do not give back again what came back by a Charge.
+	// If n is negative, Charge gives back -n permits, but never more than are missing, and serves the queue. A sliding
+	// window gives back the permits that were taken first or, while it owes permits, the permits that were taken last. In this
+	// package, [Lease.Refund] and [Lease.Adjust] of an earlier lease do not give back these permits again.
 	//
-	// With 0, Charge takes nothing, changes nothing, and returns the level.
+	// If n is 0, Charge only returns the level.
 	//
 	// The error is [errors.ErrUnsupported] if the limiter lends its permits, as a [Concurrency] does, or if a part of it
-	// is no Charger. It is [ErrClosed] if the limiter is closed, and the context's error if ctx has ended before. Then
-	// nothing has changed.
+	// is not a Charger; [ErrClosed] if the limiter is closed; and the context's error if ctx has already ended. With an
+	// error, nothing has changed.
 	Charge(ctx context.Context, n int) (Level, error)
 }
 
-// A PartitionedCharger is a [Partitioned] limiter that counts what has already been used.
+// A PartitionedCharger is a [Partitioned] limiter that counts permits that have already been used; see [Charger].
 type PartitionedCharger[R any] interface {
-	// Charge is that of [Charger] for the resource's limiter. With an n of 0 or below it makes no partition, and a
-	// resource without one has the level of an unused limiter.
+	// Charge calls [Charger.Charge] for the resource's limiter. If n is 0 or negative, it makes no partition, and a
+	// resource without a partition has the level of an unused limiter.
 	Charge(ctx context.Context, resource R, n int) (Level, error)
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // scriptsPerKind is how many scripts a run tries; a tenth of that with -short.
-const scriptsPerKind = 2000
+const scriptsPerKind = 1200
 
 // holds runs s on what newLimiter makes, and reports the shortest script that it finds
 // to disagree with the model.

@@ -8,11 +8,11 @@ import (
 // Charge takes n permits of the resource's limiter, even if fewer are free; see [Charger]. It calls the partition
 // function once.
 //
-// If the key has no partition and n is above 0, Charge makes one, as TryAcquire does. Where TryAcquire would reject the
-// key with [ReasonPartitionLimit], the error is [ErrPartitionLimit]. With an n of 0 or below, Charge makes no partition:
-// it calls Partition.New, returns the level of that limiter and closes it, whether or not there is room for a partition.
+// If the key has no partition and n is positive, Charge makes one, as TryAcquire does. If there is no room for it, the
+// error is [ErrPartitionLimit]. If n is 0 or negative, Charge makes no partition: it calls Partition.New, returns the
+// level of that limiter and closes it, whether or not there is room for a partition.
 //
-// The error is [errors.ErrUnsupported] if the limiter lends its permits, or is a custom one and no [Charger].
+// The error is [errors.ErrUnsupported] if the limiter lends its permits, or is a custom limiter that is not a [Charger].
 func (p *PartitionedLimiter[R, K]) Charge(ctx context.Context, resource R, n int) (Level, error) {
 	part := p.partition(resource)
 	if ctx.Err() != nil {

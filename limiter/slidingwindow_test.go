@@ -295,7 +295,7 @@ func compareWithPlain(t *testing.T, choose func(n int) int, more func() bool) {
 }
 
 func TestSlidingWindow_IsAPlainWindow(t *testing.T) {
-	seeds := uint64(80)
+	seeds := uint64(50)
 	if testing.Short() {
 		seeds = 15
 	}

@@ -143,7 +143,7 @@ func (c *core) giveBack(op backend.Op, key string, def *backend.Definition, n in
 	if op == backend.OpRefund {
 		q.onAnswer = func() {
 			if q.err == nil {
-				c.wakeKey(key)
+				c.learnLevel(q, q.granted[0] > 0)
 				return
 			}
 			c.s.report(Event{Kind: EventRefundLost, Limiter: c.name, Key: key, Permits: n, Err: q.err})

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/answerby"
+	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
@@ -364,6 +365,37 @@ func TestOutage_AnswerBy(t *testing.T) {
 		})
 	}
 }
+
+// A rejection from before what came too late was given back is not remembered, even if its caller is slow.
+func TestOutage_AnswerByAndCacheRejections(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		turn.Runs.Add(1)
+		defer turn.Runs.Add(-1)
+		how := &store.LimiterOptions{CacheRejections: true, NoCoalescing: true}
+		l := must(newStore(t, w.hooked, store.Options{}).FixedWindow("window", limiter.FixedWindowOptions{PermitLimit: 2, Window: time.Hour}, how))(t)
+		w.granted(l, 1)
+		w.Delay(10 * time.Millisecond)
+		var both sync.WaitGroup
+		both.Go(func() {
+			lease, err := l.TryAcquire(answerby.With(w.ctx, time.Now().Add(5*time.Millisecond)), 1)
+			require.NoError(t, err)
+			require.Equal(t, limiter.ReasonUnavailable, lease.Reason())
+		})
+		w.pass(7 * time.Millisecond) // the store has granted the permit, and gets it back 8 ms from now
+		both.Go(func() {
+			lease, err := l.TryAcquire(context.WithValue(w.ctx, turn.Key{}, slowTurn(time.Second)), 1)
+			require.NoError(t, err)
+			require.False(t, lease.Acquired())
+		})
+		both.Wait()
+		w.granted(l, 1)
+	})
+}
+
+// A slowTurn makes a caller take so long to look at its answer.
+type slowTurn time.Duration
+
+func (s slowTurn) Take() { time.Sleep(time.Duration(s)) }
 
 // So it is with leases, and with a call that asks whether the limits were raised.
 func TestOutage_AnswerByOfOthers(t *testing.T) {

@@ -31,7 +31,7 @@ func (c *command) gateway(args []string) int {
 		helpOf(f, usage, c.stderr)
 		return exitError
 	case o.Config == "" && f.NArg() > 0:
-		c.complain("weir gateway: the file stands after -config: weir gateway -config %s\n", f.Arg(0))
+		c.complain("weir gateway: the file must follow -config: weir gateway -config %s\n", f.Arg(0))
 		return exitError
 	case o.Config == "":
 		c.complain("weir gateway: -config must name a file\n")

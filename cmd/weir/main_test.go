@@ -110,7 +110,7 @@ pipelines:
 func TestFlagsAfterTheFile(t *testing.T) {
 	assert.Equal(t, result{2, "", "weir explain: flags stand before the file, found -request after it\n"},
 		weir(good, "explain", "-", "-request", "GET /"))
-	assert.Equal(t, result{2, "", "weir gateway: the file stands after -config: weir gateway -config weir.yaml\n"},
+	assert.Equal(t, result{2, "", "weir gateway: the file must follow -config: weir gateway -config weir.yaml\n"},
 		weir("", "gateway", "weir.yaml"))
 }
 

@@ -96,7 +96,7 @@ func (o *rlsFlags) flags() *flag.FlagSet {
 	f.BoolVar(&t.MergeDomains, "merge-domains", false, "with -ratelimit-config: a domain can be in several files, as with MERGE_DOMAIN_CONFIG of envoyproxy/ratelimit")
 	f.StringVar(&t.Redis, "redis", "", "with -ratelimit-config: the `URL` of the Redis server with the counters; they are in the process unless it or -postgres is set")
 	f.StringVar(&t.Postgres, "postgres", "", "with -ratelimit-config: the `URL` of the PostgreSQL database with the counters")
-	f.BoolVar(&o.print, "print", false, "with -ratelimit-config: print the file for -config that stands for the same, and end")
+	f.BoolVar(&o.print, "print", false, "with -ratelimit-config: print the equivalent file for -config, and exit")
 	return f
 }
 
@@ -105,24 +105,28 @@ func (o *rlsFlags) check(others []string) error {
 	t := &o.translation
 	switch {
 	case o.run.Config == "" && t.Dir == "" && len(others) > 0:
-		return fmt.Errorf("the file stands after -config: weir rls -config %s", others[0])
+		return fmt.Errorf("the file must follow -config: weir rls -config %s", others[0])
 	case len(others) > 0:
 		return fmt.Errorf("takes no arguments, found %q", others[0])
 	case o.run.Config == "" && t.Dir == "":
 		return errors.New("-config must name a file, or -ratelimit-config a directory")
 	case t.Dir == "":
-		for name, set := range map[string]bool{
-			"mode": t.Mode != rlsconfig.DefaultMode, "merge-domains": t.MergeDomains, "redis": t.Redis != "", "postgres": t.Postgres != "", "print": o.print,
+		for _, f := range []struct {
+			name string
+			set  bool
+		}{
+			{"mode", t.Mode != rlsconfig.DefaultMode}, {"merge-domains", t.MergeDomains}, {"redis", t.Redis != ""},
+			{"postgres", t.Postgres != ""}, {"print", o.print},
 		} {
-			if set {
-				return fmt.Errorf("-%s is for -ratelimit-config; with -config alone, the file says it", name)
+			if f.set {
+				return fmt.Errorf("-%s must not be set without -ratelimit-config", f.name)
 			}
 		}
 		return nil
 	case t.Redis != "" && t.Postgres != "":
-		return errors.New("there can be -redis or -postgres, not both")
+		return errors.New("-redis and -postgres must not both be set")
 	case o.run.Config != "" && (t.Redis != "" || t.Postgres != ""):
-		return errors.New("-redis and -postgres are for -ratelimit-config without -config, whose file says where the counters are")
+		return errors.New("-redis and -postgres must not be set with -config: set counters.store in the file")
 	}
 	t.Config = o.run.Config
 	o.run.Config, o.run.Read = t.Name(), t.Reader()

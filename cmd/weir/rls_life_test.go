@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -196,6 +197,52 @@ func TestRLS_Reload(t *testing.T) {
 	require.Eventually(t, func() bool { return e.code("edge", "a=1") == okay }, patience, 10*time.Millisecond, "options change, too")
 }
 
+// The dashboard can override limits, and the answers tell the limits of the override.
+func TestRLS_Override(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(token, []byte("secret"), 0o600))
+	p := startRLS(t, smallRLS("  dashboard: {token_file: "+token+"}"))
+	e := p.envoy()
+	act := func(do, limiter string, more ...string) {
+		form := url.Values{"do": {do}, "target": {limiter}}
+		for i := 0; i+1 < len(more); i += 2 {
+			form.Set(more[i], more[i+1])
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.adminURL("/action"), strings.NewReader(form.Encode()))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.SetBasicAuth("alice", "secret")
+		resp, err := client.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+	}
+	told := func(entry string) [2]uint32 {
+		status := e.ask("edge", entry).GetStatuses()[0]
+		return [2]uint32{status.GetCurrentLimit().GetRequestsPerUnit(), status.GetLimitRemaining()}
+	}
+	entries := map[string]string{"rls/edge/remote_address": "remote_address=1", "per-path": "path=/", "all": "all=1"}
+	configured := map[string]uint32{"rls/edge/remote_address": 2, "per-path": 1, "all": 3}
+	for name, entry := range entries {
+		n := configured[name]
+		assert.Equal(t, [2]uint32{n, n - 1}, told(entry), name)
+		field := "set.permit_limit"
+		if name == "per-path" {
+			field = "set.token_limit"
+		}
+		act("override", name, "for", "1h", "reason", "test", field, "10")
+		assert.Equal(t, [2]uint32{10, 8}, told(entry), name)
+	}
+	p.write(smallRLS("  dashboard: {token_file: "+token+"}") + "# two\n")
+	p.signal(syscall.SIGHUP)
+	p.awaitLog(`"msg":"configuration loaded"`)
+	for name, entry := range entries {
+		assert.Equal(t, [2]uint32{10, 7}, told(entry), "%s: a reload keeps it", name)
+		act("end-override", name)
+		assert.Equal(t, [2]uint32{configured[name], 0}, told(entry), name)
+	}
+}
+
 // The files of the other server, as Kubernetes mounts them: links into a directory that is replaced.
 func TestRLS_RatelimitConfig(t *testing.T) {
 	dir := t.TempDir()
@@ -230,7 +277,7 @@ func TestRLS_RatelimitConfig(t *testing.T) {
 	p.signal(syscall.SIGHUP)
 	p.awaitLog("configuration refused, what was in force stays")
 	p.awaitLog(`edge.yaml:5:13: descriptors[0].rate_limit.unit: must be one of second, minute`)
-	p.awaitLog(`internal.yaml:1:9: domain: is \"edge\", as in ` + filepath.Join(dir, "edge.yaml"))
+	p.awaitLog(`internal.yaml:1:9: domain: must not be \"edge\", which is in ` + filepath.Join(dir, "edge.yaml"))
 	assert.Equal(t, okay, e.code("internal", "x=1"))
 	version("4", edge(100, "hour"), internal)
 	p.signal(syscall.SIGHUP)

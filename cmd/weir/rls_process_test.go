@@ -333,12 +333,12 @@ func TestRLS_Flags(t *testing.T) {
 		text string
 	}{
 		{nil, "-config must name a file, or -ratelimit-config a directory"},
-		{[]string{"weir.yaml"}, "the file stands after -config: weir rls -config weir.yaml"},
+		{[]string{"weir.yaml"}, "the file must follow -config: weir rls -config weir.yaml"},
 		{[]string{"-config", "a", "b"}, `takes no arguments, found "b"`},
-		{[]string{"-config", "a", "-print"}, "-print is for -ratelimit-config"},
-		{[]string{"-config", "a", "-mode", "envoy"}, "-mode is for -ratelimit-config"},
-		{[]string{"-ratelimit-config", "a", "-redis", "r", "-postgres", "p"}, "-redis or -postgres, not both"},
-		{[]string{"-ratelimit-config", "a", "-config", "b", "-redis", "r"}, "-redis and -postgres are for -ratelimit-config without -config"},
+		{[]string{"-config", "a", "-print"}, "-print must not be set without -ratelimit-config"},
+		{[]string{"-config", "a", "-print", "-merge-domains", "-mode", "envoy"}, "-mode must not be set without -ratelimit-config"},
+		{[]string{"-ratelimit-config", "a", "-redis", "r", "-postgres", "p"}, "-redis and -postgres must not both be set"},
+		{[]string{"-ratelimit-config", "a", "-config", "b", "-redis", "r"}, "-redis and -postgres must not be set with -config: set counters.store in the file"},
 		{[]string{"-ratelimit-config", "a", "-mode", "fast"}, `invalid value "fast" for flag -mode: must be exact or envoy`},
 		{[]string{"-ratelimit-config", "a", "-redis", "r"}, "weir rls: -redis must be a URL that begins with redis://"},
 		{[]string{"-ratelimit-config", "a", "-postgres", "http://p"}, "weir rls: -postgres must be a URL that begins with postgres://"},

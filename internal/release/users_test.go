@@ -184,15 +184,19 @@ func newUser(t *testing.T, repository string) *user {
 	if err := json.Unmarshal([]byte(out), &env); err != nil {
 		t.Fatal(err)
 	}
+	race := ""
+	if slices.Contains(strings.Fields(os.Getenv("GOFLAGS")), "-race") { // make test compiles everything in this mode
+		race = " -race"
+	}
 	u := &user{repository: repository, proxy: t.TempDir(), machine: fileProxy(env.GOMODCACHE), bin: t.TempDir()}
 	u.env = []string{
 		"PATH=" + filepath.Join(env.GOROOT, "bin") + string(filepath.ListSeparator) + os.Getenv("PATH"),
 		"GOENV=off", "GOWORK=off", "GOTOOLCHAIN=local", "GOCACHE=" + env.GOCACHE, "GOMODCACHE=" + t.TempDir(), "GOBIN=" + u.bin,
 		"GOPROXY=file://" + filepath.ToSlash(u.proxy) + "," + u.machine,
 		"GOSUMDB=off", "GOPRIVATE=", "GONOPROXY=none", "GONOSUMDB=",
-		// With -trimpath the build cache serves each run: without it, a package's directory is a part of its key, and the
-		// module cache is in another one each time.
-		"GOFLAGS=-mod=mod -modcacherw -trimpath",
+		// With -trimpath the build cache serves each run, and what other checks have compiled with it: without it, a package's
+		// directory is a part of its key, and the module cache is in another one each time.
+		"GOFLAGS=-mod=mod -modcacherw -trimpath" + race,
 	}
 	return u
 }

@@ -2,6 +2,7 @@ package weirgrpc
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -24,29 +25,28 @@ const DefaultMaxRetryAfter = time.Minute
 // Methods have the form "/package.Service/Method". A pattern is a method, "/package.Service/*" for all methods of a
 // service, or "*" for all methods.
 type ClientOptions struct {
-	// Pipelines are the pipelines of methods, by pattern. The pipeline of a method is that of the most precise
-	// pattern: the method itself, its service, then "*". A method without one has the pipeline that [NewClient] was
-	// given. A nil pipeline leaves the calls of its methods as they are. With pipelines of a registry, a reload
-	// applies to the next call.
+	// Pipelines are the pipelines of methods, by pattern. The most specific pattern applies: the method itself, its
+	// service, then "*". If no pattern matches, the pipeline is that of [NewClient]. Calls of methods with a nil
+	// pipeline do not run through one. If a registry reloads a pipeline, the reload applies to the next call.
 	Pipelines map[string]*pipeline.Pipeline `json:"-" yaml:"-"`
 	// Idempotent reports whether a call of the method can be made again although the server may have processed it. If
 	// nil, a method is idempotent if a pattern of IdempotentMethods matches it, or if its .proto file says so: the
 	// option idempotency_level is NO_SIDE_EFFECTS or IDEMPOTENT, and the program links the generated code.
 	Idempotent func(method string) bool `json:"-" yaml:"-"`
-	// IdempotentMethods are patterns of methods that are idempotent, in addition to those whose .proto file says so.
-	// They exclude Idempotent.
+	// IdempotentMethods are patterns of methods that are idempotent, in addition to the methods whose .proto file says
+	// so. It must be empty if Idempotent is set.
 	IdempotentMethods []string `json:"idempotent_methods,omitempty" yaml:"idempotent_methods,omitempty"`
-	// RetryCodes are the codes with which calls of idempotent methods can be made again. If nil, they are UNAVAILABLE
-	// and DEADLINE_EXCEEDED. RESOURCE_EXHAUSTED need not be among them for a server that says when to come back; see
+	// RetryCodes are the codes after which calls of idempotent methods can be made again. If nil, they are UNAVAILABLE
+	// and DEADLINE_EXCEEDED. A rejection by a server that says when to come back can be retried in any case; see
 	// [StatusError.Retryable].
 	RetryCodes []codes.Code `json:"-" yaml:"-"`
-	// Failed reports whether strategies see a code as a failure. If nil, they see UNKNOWN, DEADLINE_EXCEEDED,
-	// RESOURCE_EXHAUSTED, INTERNAL, UNAVAILABLE and DATA_LOSS as failures. It is not asked about OK, nor about an
-	// attempt whose context has ended, which is always a failure.
+	// Failed reports whether strategies see a code as a failure. If nil, the failures are UNKNOWN, DEADLINE_EXCEEDED,
+	// RESOURCE_EXHAUSTED, INTERNAL, UNAVAILABLE and DATA_LOSS. It is not called for OK, nor for an attempt whose context
+	// has ended, which is always a failure.
 	Failed func(code codes.Code) bool `json:"-" yaml:"-"`
-	// MaxRetryAfter bounds the wait that a server can ask for. Longer waits are cut to it, so a retry can come before
-	// the server asked for it. With 0, it is [DefaultMaxRetryAfter]. With -1 no wait is cut: if a server asks for more
-	// than retry.Options.MaxRetryAfter, the retry does not wait, and the caller gets that status.
+	// MaxRetryAfter bounds the wait that a server can ask for. Longer waits are cut to it, so that a retry can come
+	// earlier than the server asked. With 0, the default, it is [DefaultMaxRetryAfter]. With -1 no wait is cut: if a
+	// server asks for more than retry.Options.MaxRetryAfter, the retry does not wait, and the caller gets that status.
 	MaxRetryAfter time.Duration `json:"max_retry_after,omitempty" yaml:"max_retry_after,omitempty"`
 	// Listener receives [EventServiceConfigRetry]. If nil, it is logged with [slog.Default].
 	Listener pipeline.Listener `json:"-" yaml:"-"`
@@ -60,19 +60,21 @@ func (o *ClientOptions) Validate() error {
 	var problems validate.Problems
 	for _, pattern := range slices.Sorted(maps.Keys(o.Pipelines)) {
 		if !validPattern(pattern) {
-			problems.Add("Pipelines", pattern, invalidPatternProblem)
+			problems.Add(fmt.Sprintf("Pipelines[%s]", pattern), nil, methodsProblem)
 		}
 	}
-	for _, pattern := range o.IdempotentMethods {
+	for i, pattern := range o.IdempotentMethods {
 		if !validPattern(pattern) {
-			problems.Add("IdempotentMethods", pattern, invalidPatternProblem)
+			problems.Add(fmt.Sprintf("IdempotentMethods[%d]", i), pattern, methodsProblem)
 		}
 	}
 	if o.Idempotent != nil && len(o.IdempotentMethods) > 0 {
-		problems.Add("IdempotentMethods", nil, "must be empty if Idempotent is set")
+		problems.Add("IdempotentMethods", nil, "must be empty if {Idempotent} is set")
 	}
-	if slices.Contains(o.RetryCodes, codes.OK) {
-		problems.Add("RetryCodes", codes.OK, "must not be among the codes of failures")
+	for i, code := range o.RetryCodes {
+		if code == codes.OK {
+			problems.Add(fmt.Sprintf("RetryCodes[%d]", i), nil, "must not be OK")
+		}
 	}
 	if o.MaxRetryAfter < -1 {
 		problems.Add("MaxRetryAfter", o.MaxRetryAfter, "must be at least 0, or -1 for no limit")
@@ -127,7 +129,7 @@ func clientFailed(code codes.Code) bool {
 // such as NOT_FOUND, is a *StatusError too, but it is the result of an attempt that has not failed: a retry does not
 // repeat it, and a circuit breaker counts it as a success. The caller gets it as the error of the call.
 //
-// [OutgoingMethod] finds the method of a call for a limiter in the pipeline, [OutgoingTarget] the target.
+// [OutgoingMethod] and [OutgoingTarget] are key functions for a partitioned limiter in the pipeline.
 //
 // # What the caller gets
 //
@@ -149,22 +151,21 @@ func clientFailed(code codes.Code) bool {
 //
 // Whatever a strategy does, a call is sent a second time only if its method is idempotent, see
 // [ClientOptions.Idempotent], or if the server has not processed the attempts before; see [StatusError.Retryable]. Two
-// attempts run at the same time only if the method is idempotent. So a hedge hedges only idempotent methods. Each
-// attempt has a reply of its own. A call returns when all its attempts have ended: the strategy that gives up an attempt
-// must end the attempt's context, as a hedge does, and grpc-go then ends the attempt at once.
+// attempts run at the same time, for a hedge, only if the method is idempotent. Each attempt has a reply of its own. A
+// call returns when all its attempts have ended: a strategy that gives up an attempt must end the attempt's context, as a
+// hedge does, and grpc-go then ends the attempt at once.
 //
-// grpc-go has a retry of its own, which a retryPolicy in the service config turns on. Each attempt of the pipeline would
-// be several attempts of grpc-go. See [Client.DialOptions].
+// If a retryPolicy in the service config turns on grpc-go's own retry, each attempt of the pipeline can become several
+// attempts of grpc-go. [Client.DialOptions] turns that retry off.
 //
 // # Streams
 //
-// The pipeline of a stream runs until the stream has ended. So a permit is held as long, a timeout limits the life of
-// the stream, and a circuit breaker counts the stream's final status. A stream ends as [grpc.ClientConn.NewStream] says.
-// A caller that abandons a stream must cancel its context.
+// The pipeline of a stream runs until the stream has ended, as [grpc.ClientConn.NewStream] describes it: a permit is held
+// until then, a timeout bounds the whole stream, and a circuit breaker counts its final status. A caller that abandons a
+// stream must cancel its context.
 //
-// Only the opening of a stream is repeated. A server answers to an open stream, and so its rejection comes from RecvMsg,
-// when the caller may have sent messages. The caller can find [pipeline.RetryAfter] in that error and open the stream
-// again. The retry of the pipeline does not repeat it.
+// A retry repeats only the opening of a stream. A server's rejection comes from RecvMsg, when the stream is open and the
+// caller may have sent messages. The caller can read [pipeline.RetryAfter] of that error and open the stream again.
 type Client struct {
 	pipeline *pipeline.Pipeline
 	options  ClientOptions
@@ -172,8 +173,8 @@ type Client struct {
 }
 
 // NewClient returns a Client that sends calls through p, or through the pipeline that [ClientOptions.Pipelines] has for
-// the method. If p is nil, the other methods are called as without the Client. If o is nil, the defaults apply. The error
-// is a [weir.OptionsError].
+// the method. If p is nil, calls of the other methods do not run through a pipeline. If o is nil, the defaults apply. The
+// error is a [weir.OptionsError].
 func NewClient(p *pipeline.Pipeline, o *ClientOptions) (*Client, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -194,11 +195,11 @@ func (c *Client) DialOptions() []grpc.DialOption {
 	}
 }
 
-// UnaryInterceptor returns the interceptor of unary calls, for programs that order their interceptors themselves or that
+// UnaryInterceptor returns the interceptor for unary calls, for programs that order their interceptors themselves or
 // leave the retries of some methods to the service config. See [EventServiceConfigRetry] for methods that both retry.
 func (c *Client) UnaryInterceptor() grpc.UnaryClientInterceptor { return c.unaryInterceptor(false) }
 
-// StreamInterceptor returns the interceptor of streams. See [Client.UnaryInterceptor].
+// StreamInterceptor returns the interceptor for streams. See [Client.UnaryInterceptor].
 func (c *Client) StreamInterceptor() grpc.StreamClientInterceptor { return c.streamInterceptor(false) }
 
 // unaryInterceptor returns the interceptor of unary calls. alone: the connection has grpc-go's retries disabled.

@@ -55,17 +55,17 @@ func TestNewClient_InvalidOptions(t *testing.T) {
 		Pipelines:         map[string]*pipeline.Pipeline{"/a.B/C": nil, "a.B/C": nil, "/a.B/": nil, "/a.B": nil, "": nil},
 		IdempotentMethods: []string{"/a.B/*", "*", "/*/C", "/a.B/C/D"},
 		Idempotent:        func(string) bool { return true },
-		RetryCodes:        []codes.Code{codes.OK},
+		RetryCodes:        []codes.Code{codes.Aborted, codes.OK},
 		MaxRetryAfter:     -2,
 	})
 	require.ErrorIs(t, err, weir.ErrInvalidOptions)
-	const form = ` must have the form "/package.Service/Method", "/package.Service/*" or "*", got `
-	assert.EqualError(t, err, `weirgrpc: Pipelines`+form+`""; Pipelines`+form+`"/a.B"; Pipelines`+form+`"/a.B/"; Pipelines`+form+`"a.B/C"; `+
-		`IdempotentMethods`+form+`"/*/C"; IdempotentMethods`+form+`"/a.B/C/D"; IdempotentMethods must be empty if Idempotent is set; `+
-		`RetryCodes must not be among the codes of failures, got OK; MaxRetryAfter must be at least 0, or -1 for no limit, got -2ns`)
+	const form = ` must have the form "/package.Service/Method", "/package.Service/*" or "*"`
+	assert.EqualError(t, err, `weirgrpc: Pipelines[]`+form+`; Pipelines[/a.B]`+form+`; Pipelines[/a.B/]`+form+`; Pipelines[a.B/C]`+form+
+		`; IdempotentMethods[2]`+form+`, got "/*/C"; IdempotentMethods[3]`+form+`, got "/a.B/C/D"; IdempotentMethods must be empty if Idempotent is set; `+
+		`RetryCodes[1] must not be OK; MaxRetryAfter must be at least 0, or -1 for no limit, got -2ns`)
 }
 
-// The pipeline of a method is that of the most precise pattern.
+// The pipeline of a method is that of the most specific pattern.
 func TestClientOptions_Pipelines(t *testing.T) {
 	named := func(name string) *pipeline.Pipeline {
 		return weir.Must(pipeline.New(name, pipeline.StrategyFunc(func(context.Context, pipeline.Next) (any, error) {
@@ -411,7 +411,7 @@ func TestClient_WithLimitsOfAServer(t *testing.T) {
 		code    codes.Code
 	}{
 		"over quota":                           {weirgrpc.Policy{Limiter: window}, true, codes.OK},
-		"more than the limiter can ever grant": {weirgrpc.Policy{Limiter: window, Cost: func(*weirgrpc.Request) int { return 2 }}, false, codes.Unavailable},
+		"more than the limiter can ever grant": {weirgrpc.Policy{Limiter: window, Cost: func(*weirgrpc.Request) int { return 2 }}, false, codes.ResourceExhausted},
 		"the limiter fails":                    {weirgrpc.Policy{Limiter: weirtest.NewLimiter(weirtest.Fail(errors.New("down")))}, false, codes.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {

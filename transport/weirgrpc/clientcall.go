@@ -54,7 +54,7 @@ func outgoingFrom(ctx context.Context) *outgoingCall {
 }
 
 // OutgoingMethod returns the method of the call of a [Client] that a context belongs to, such as
-// "/package.Service/Method", or "" if there is none. Limiters in a pipeline find their key with it:
+// "/package.Service/Method", or "" if there is none. It is a key function for limiters in a pipeline:
 //
 //	ratelimit.NewPartitioned(buckets, weirgrpc.OutgoingMethod, nil)
 func OutgoingMethod(ctx context.Context) string {
@@ -64,8 +64,8 @@ func OutgoingMethod(ctx context.Context) string {
 	return ""
 }
 
-// OutgoingTarget returns the target of the connection that the call of a [Client] is made on, as [grpc.NewClient] got it,
-// or "" if a context belongs to no call.
+// OutgoingTarget returns the target of the connection on which the call of a [Client] is made, as it was passed to
+// [grpc.NewClient], or "" if the context belongs to no call. It is a key function for a Client of several connections.
 func OutgoingTarget(ctx context.Context) string {
 	if x := outgoingFrom(ctx); x != nil && x.conn != nil {
 		return x.conn.Target()

@@ -16,7 +16,7 @@ import (
 
 // A StatusError is the status of an attempt of a [Client], as the strategies and the caller get it. It wraps the error
 // that grpc-go has returned, and has its text. If the context of the attempt has ended, it also matches the context's
-// error and cause. The zero value has no status; only a Client makes others.
+// error and cause. Only a Client makes StatusErrors with a status.
 type StatusError struct {
 	// Method is the method of the call, such as "/package.Service/Method".
 	Method string
@@ -48,35 +48,34 @@ func (e *StatusError) Is(target error) bool { return e.ended != nil && errors.Is
 // GRPCStatus returns the status, for [status.FromError].
 func (e *StatusError) GRPCStatus() *status.Status { return e.status }
 
-// RetryAfter returns the wait that the server asks for, up to [ClientOptions.MaxRetryAfter]; ok is false if it asks for
-// none. See [pipeline.RetryAfter].
+// RetryAfter returns the wait that the server asks for, up to [ClientOptions.MaxRetryAfter]. ok is false if it asks for
+// none.
 func (e *StatusError) RetryAfter() (d time.Duration, ok bool) { return e.says.wait, e.says.asked }
 
-// ErrorType returns the code, which telemetry reports as error.type, as OpenTelemetry writes it: "UNAVAILABLE".
+// ErrorType returns the code, such as "UNAVAILABLE", which telemetry reports as error.type.
 func (e *StatusError) ErrorType() string { return codeText(e.status.Code()) }
 
 // Retryable reports whether the call can be made again. It returns true in three cases:
 //
 //   - The call was not sent: the code is UNAVAILABLE, and there was no connection.
 //   - The server has rejected the call and asks for another attempt: the code is RESOURCE_EXHAUSTED or UNAVAILABLE, with
-//     a grpc-retry-pushback-ms or a RetryInfo. A limiter answers so before the call reaches its handler.
+//     a grpc-retry-pushback-ms or a RetryInfo. A limiter does so before the call reaches its handler.
 //   - The method is idempotent, and the code is among [ClientOptions.RetryCodes].
 //
-// UNAVAILABLE alone does not say that the server has not processed the call: the connection may have been lost
-// afterwards. RESOURCE_EXHAUSTED alone can mean a quota that is used up, or a message that is too large, so a retry would
-// be in vain. In no case is a call retryable if grpc-retry-pushback-ms is negative or invalid, or if the caller's context
-// has ended.
+// After UNAVAILABLE alone, the server may have processed the call, and the connection may have been lost afterwards.
+// RESOURCE_EXHAUSTED alone can mean a quota that is used up, or a message that is too large, so that a retry would fail
+// again. If grpc-retry-pushback-ms is negative or invalid, or if the caller's context has ended, no call is retryable.
 func (e *StatusError) Retryable() bool { return e.retryable }
 
 // isOf reports whether the error is about an attempt of x.
 func (e *StatusError) isOf(x *outgoingCall) bool { return e.attempt != nil && e.attempt.call == x }
 
-// Retryable reports whether another attempt should follow an attempt that ended with err. It is meant for the Handle of a
-// retry's options, so that the retry does not wait for calls that the [Client] would not make again. It returns false for
+// Retryable reports whether an attempt that ended with err can be followed by another one. It is for retry.Options.Handle,
+// so that the retry does not wait before an attempt that the [Client] would not make. It returns false for
 //
-//   - no error;
+//   - a nil error;
 //   - a [*StatusError] whose Retryable method returns false;
-//   - a [*timeout.Error] that is about such a StatusError: the attempt of a method that is not idempotent was cut off;
+//   - a [*timeout.Error] for such a StatusError: it cut off an attempt of a method that is not idempotent;
 //   - errors that match [context.Canceled].
 //
 // It returns true for all other errors, such as the rejection of a limiter inside the retry.

@@ -12,15 +12,15 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// EventServiceConfigRetry means that both the pipeline and grpc-go retry the calls of a method: the pipeline has begun a
-// second attempt, and the service config of the connection has a retryPolicy for the method. From then on the Client
-// turns grpc-go's retries of the method off, so that one call is not sent as often as both numbers multiplied. It comes
-// once for a method. Err names the method and what to change. Its severity is Warning.
+// EventServiceConfigRetry: both the pipeline and grpc-go retry the calls of a method. The pipeline has begun a second
+// attempt, and the service config of the connection has a retryPolicy for the method. From then on the Client turns
+// grpc-go's retries of the method off, so that the attempts of both do not multiply. It is reported once for a method. Err
+// names the method and says what to change. Its severity is Warning.
 //
-// Turning them off for single calls also turns off the transparent retries of grpc-go. So remove the retryPolicy, or the
-// retry from the pipeline, or make the connection with [Client.DialOptions].
+// This also turns off the transparent retries of grpc-go for that method. So remove the retryPolicy, or the retry from the
+// pipeline, or make the connection with [Client.DialOptions].
 //
-// A Client whose interceptors were not installed by DialOptions cannot see a [grpc.WithDisableRetry], nor a retry policy
+// A Client whose interceptors were not installed by DialOptions does not see a [grpc.WithDisableRetry], nor a retry policy
 // that comes from xDS.
 const EventServiceConfigRetry = "OnServiceConfigRetry"
 

@@ -11,8 +11,6 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-const invalidPatternProblem = `must have the form "/package.Service/Method", "/package.Service/*" or "*"`
-
 // validPattern reports whether pattern can match a method.
 func validPattern(pattern string) bool {
 	if pattern == "*" {

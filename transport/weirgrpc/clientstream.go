@@ -2,6 +2,7 @@ package weirgrpc
 
 import (
 	"context"
+	"errors"
 	"io"
 	"runtime"
 	"runtime/debug"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/transport/internal/unsent"
 )
 
@@ -35,7 +37,8 @@ type clientStream struct {
 	over    chan struct{} // closed when the pipeline has returned
 	handed  bool          // the caller has the stream; written and read by attempts, under mu
 	stream  grpc.ClientStream
-	err     error
+	err     error // why the caller has no stream
+	outcome error // of the pipeline; written before over is closed
 	aborted *abortedPipeline
 }
 
@@ -84,6 +87,7 @@ func (x *clientStream) run(p *pipeline.Pipeline) {
 	}()
 	result, err := pipeline.ExecuteValue(x, p, x.send)
 	x.close()
+	x.outcome = err
 	if x.handed {
 		returned = true
 		return
@@ -306,5 +310,24 @@ func (s *guardedStream) end(err error) {
 // it: when the stream has ended, they may have ended their context.
 func (s *guardedStream) failed(err error, trailer metadata.MD) error {
 	s.end(err)
-	return callerError(s.call.Context, s.call.newStatusError(s.call.Context, &s.attempt.clientAttempt, err, ending{trailer: trailer}))
+	failure := s.call.newStatusError(s.call.Context, &s.attempt.clientAttempt, err, ending{trailer: trailer})
+	if isContextCode(failure.status.Code()) {
+		if timedOut := s.call.timedOut(); timedOut != nil {
+			return callerError(s.call.Context, timedOut)
+		}
+	}
+	return callerError(s.call.Context, failure)
+}
+
+// timedOut returns the error of the pipeline if a timeout in it has ended the stream, or nil. The status of such a stream
+// says only that some deadline has passed, which the caller may not have set.
+func (x *clientStream) timedOut() error {
+	select {
+	case <-x.over:
+		if _, ok := errors.AsType[*timeout.Error](x.outcome); ok {
+			return x.outcome
+		}
+	default:
+	}
+	return nil
 }

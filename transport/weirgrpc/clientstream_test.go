@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -155,15 +156,45 @@ func TestClientStream_RetryAfter(t *testing.T) {
 	assert.EqualValues(t, 1, streams.Load(), "the pipeline does not")
 }
 
-// A timeout limits the life of a stream.
+// A timeout limits the life of a stream. The caller, who has set no deadline, gets the error of the timeout, as for a unary
+// call.
 func TestClientStream_Timeout(t *testing.T) {
-	l, back := slots(t, 1)
-	api := guarded(t, overBufconn, &service{}, nil, ratelimit.New(l, nil), timeout.New(20*time.Millisecond, nil))
-	stream, err := api.FullDuplexCall(t.Context())
-	require.NoError(t, err)
-	_, err = stream.Recv()
-	assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
-	back()
+	synctest.Test(t, func(t *testing.T) {
+		l, back := slots(t, 1)
+		open := streaming(t, nil, ratelimit.New(l, nil), timeout.New(time.Second, nil))
+		silent := func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+			return &silentStream{fakeStream{ctx: ctx}}, nil
+		}
+		stream, err := open(t.Context(), bidi, nil, duplexMethod, silent)
+		require.NoError(t, err)
+		for range 2 {
+			err = stream.RecvMsg(nil)
+			assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
+			timedOut, ok := errors.AsType[*timeout.Error](err)
+			require.True(t, ok, "%v", err)
+			assert.Equal(t, "api", timedOut.Source.Pipeline)
+		}
+		back()
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		stream, err = open(ctx, bidi, nil, duplexMethod, silent)
+		require.NoError(t, err)
+		err = stream.RecvMsg(nil)
+		assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
+		_, ok := errors.AsType[*timeout.Error](err)
+		assert.False(t, ok, "the deadline was the caller's")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		back()
+	})
+}
+
+// A silentStream ends with its context, and answers nothing before.
+type silentStream struct{ fakeStream }
+
+func (s *silentStream) RecvMsg(any) error {
+	<-s.ctx.Done()
+	return status.FromContextError(s.ctx.Err()).Err()
 }
 
 // opening returns a streamer that fails with the errors in turn, and then returns a stream.

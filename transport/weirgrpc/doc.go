@@ -26,13 +26,14 @@
 // # Rejections
 //
 // A rejected call gets RESOURCE_EXHAUSTED if the client is over its quota, and UNAVAILABLE if the server is short of
-// capacity, before any header: only such an answer can be retried by the client's stack. If it is known when to come
-// back, the answer says so twice: in the trailer grpc-retry-pushback-ms, which the retry of grpc-go itself honours, and
-// in the google.rpc.RetryInfo of the status, which exporters of OpenTelemetry and many client libraries honour. A client
-// of grpc-go retries RESOURCE_EXHAUSTED only if its service config has that code among the retryableStatusCodes.
+// capacity. If the time to wait is known, the response has it twice: in the trailer grpc-retry-pushback-ms, which grpc-go's
+// own retry honours, and in the google.rpc.RetryInfo of the status, which exporters of OpenTelemetry and many client
+// libraries honour. A client of grpc-go retries RESOURCE_EXHAUSTED only if its service config has that code among the
+// retryableStatusCodes.
 //
-// Header metadata that an interceptor in front has set makes an answer that grpc-go does not retry. Put the limits in
-// front of such an interceptor, or let it send its metadata as a trailer.
+// The response has no header, because grpc-go does not retry a response with one. If an interceptor outside the limits
+// sets header metadata, install the limits outside it, or send the metadata as a trailer. A server behind net/http, see
+// [grpc.Server.ServeHTTP], always sends a header.
 //
 // # Pipelines
 //
@@ -53,7 +54,7 @@
 //	conn, err := grpc.NewClient(target, append(client.DialOptions(), credentials)...)
 //
 // A call is made again only if its method is idempotent or the server has certainly not processed it. The retry waits as
-// long as the server asks for, with either of the two signals.
+// long as the server asks in either form.
 //
 // # For maintainers
 //

@@ -39,15 +39,14 @@ func (r *Request) Metadata(key string) string {
 // A Key returns the key of a call: calls with the same key share a limiter. It is called for every call, and must be safe
 // for concurrent use.
 //
-// The keys of this package are never longer than 128 bytes, whatever a client sends: a longer one is replaced by its
-// digest. The number of different keys is bounded elsewhere; see [PerKey].
+// The Keys of this package replace a key of more than 128 bytes by its digest. [PerKey] bounds the number of keys.
 type Key func(r *Request) string
 
-// Metadata returns the Key that is the value of a key of the incoming metadata, such as "x-api-key"; the first value if
-// there are several. All calls without the key have the key "".
+// Metadata returns the Key that is the first value of an entry of the incoming metadata, such as "x-api-key". All calls
+// without the entry have the key "".
 //
-// Use metadata only if a proxy or an interceptor in front has checked it. Otherwise a client can send a new value with
-// each call, and get a new limiter each time.
+// Use it only if a proxy or an interceptor in front checks the value. Otherwise a client can send a new value with each
+// call, and get a new limiter each time.
 func Metadata(key string) Key {
 	key = strings.ToLower(key)
 	return func(r *Request) string {
@@ -58,8 +57,8 @@ func Metadata(key string) Key {
 	}
 }
 
-// Method returns the Key that is the full name of the method. If a server has a handler for unknown services, a client
-// can make up methods.
+// Method returns the Key that is the full name of the method. Clients can make up methods if the server has a handler for
+// unknown services.
 func Method() Key {
 	return func(r *Request) string { return admission.BoundedKey(r.Method) }
 }
@@ -73,9 +72,8 @@ func Subject(f func(r *Request) string) Key {
 	return func(r *Request) string { return admission.BoundedKey(f(r)) }
 }
 
-// Composite returns the Key of all keys together: calls share a limiter if they agree in every one. The key has the
-// length of each part before the part, so that different parts never make the same key. If one of keys is nil,
-// [NewLimits] returns a [weir.OptionsError] for the Key.
+// Composite returns the Key that combines keys: calls share a limiter if they agree in all of them. Different parts never
+// make the same key. If one of keys is nil, [NewLimits] returns a [weir.OptionsError] for the Key.
 func Composite(keys ...Key) Key {
 	if slices.ContainsFunc(keys, func(key Key) bool { return key == nil || key.isInvalid() }) {
 		return invalidKey
@@ -83,13 +81,13 @@ func Composite(keys ...Key) Key {
 	return admission.Composite(keys)
 }
 
-// RequestFrom returns the call of a server that a context belongs to, or nil if there is none. Limiters in a pipeline of
-// a [PipelinePolicy] find their key with it:
+// RequestFrom returns the call of a server that a context belongs to, or nil if there is none. Key functions for limiters
+// in the pipeline of a [PipelinePolicy] use it:
 //
 //	perTenant := func(ctx context.Context) string { return weirgrpc.RequestFrom(ctx).Metadata("x-tenant") }
 //	ratelimit.NewPartitioned(buckets, perTenant, nil)
 //
-// In a handler it is the call as the innermost interceptor of this package got it.
+// In a handler it returns the call as the innermost interceptor of this package got it.
 func RequestFrom(ctx context.Context) *Request {
 	if c := admission.CallOf[*Request](ctx); c != nil {
 		return c.Request

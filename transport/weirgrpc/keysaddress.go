@@ -21,11 +21,10 @@ type AddressOptions struct {
 	// read only if the connection comes from one of them, or if TrustUnix is set. By
 	// default there are none. [ParseTrusted] parses them.
 	Trusted []netip.Prefix `json:"trusted,omitempty" yaml:"trusted,omitempty"`
-	// Header is the key of the metadata, which is a header for the proxies, in which
-	// they write the address of their client. The default is x-forwarded-for.
-	// "forwarded" is parsed as in RFC 7239, every other one as a list of addresses. Name
-	// the header that your proxies set or overwrite: they pass on all others as the
-	// client sent them.
+	// Header is the header in which the proxies write the address of their client, and
+	// so a key of the metadata. The default is x-forwarded-for. "forwarded" is parsed as
+	// in RFC 7239, any other as a list of addresses. Name a header that your proxies set
+	// or overwrite: they forward all others as the client sent them.
 	Header string `json:"header,omitempty" yaml:"header,omitempty"`
 	// IPv6Bits is how many bits of an IPv6 address are in the key, from 1 to 128. With
 	// 0 it is 64: a customer usually gets at least a /64, and can use any address in it.
@@ -57,10 +56,10 @@ func ParseTrusted(networks ...string) ([]netip.Prefix, error) {
 // PeerAddress returns the Key that is the address of the client: "192.0.2.1", or "2001:db8::/64" for an IPv6 address. If
 // o is nil, the defaults apply. The error is a [weir.OptionsError].
 //
-// The client is the peer of the connection. If that is a trusted proxy, the metadata is read from its end, over all its
-// values: every proxy appends the address that it sees, so the last address that is not a trusted proxy's is the
-// client's. The addresses before it can be made up. Reading stops at text that is not an address, after 64 addresses and
-// after 16 KiB; the last proxy then counts as the client. Connections without an address, such as those over a Unix
+// The client is the peer of the connection. If that is a trusted proxy, the addresses in the metadata are read from the
+// last one back: every proxy appends the address that it sees, so the last address that is not a trusted proxy's is the
+// client's. The client can make up the addresses before it. Reading stops at text that is not an address, after 64 addresses
+// and after 16 KiB; the last proxy then counts as the client. Connections without an address, such as those over a Unix
 // socket, share the key "unknown"; see [AddressOptions.TrustUnix].
 func PeerAddress(o *AddressOptions) (Key, error) {
 	if err := o.Validate(); err != nil {

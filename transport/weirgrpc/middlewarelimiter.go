@@ -3,6 +3,7 @@ package weirgrpc
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -28,10 +29,10 @@ type MiddlewareLimiterOptions struct {
 //	limit, err := weirgrpc.NewMiddlewareLimiter(bucket, nil)
 //	server := grpc.NewServer(grpc.ChainUnaryInterceptor(ratelimit.UnaryServerInterceptor(limit)))
 //
-// It is for programs that have those interceptors already. They turn every error into RESOURCE_EXHAUSTED and keep only
-// its text, so a client gets no details of the status, such as a RetryInfo, and cannot tell a limiter that has failed from
-// a limit that was exceeded. MiddlewareLimiter itself sets the trailer grpc-retry-pushback-ms, which they leave alone:
-// grpc-go's own retry waits for it, and so does a [Client].
+// It is for programs that already use those interceptors. They turn every error into RESOURCE_EXHAUSTED and keep only its
+// text, so a client gets no details of the status, such as a RetryInfo, and cannot tell a limiter that has failed from a
+// limit that was exceeded. They leave the trailer alone, in which a MiddlewareLimiter sends grpc-retry-pushback-ms:
+// grpc-go's own retry honours it, and so does a [Client].
 //
 // On a server a call holds the permits of a concurrency limiter until it has ended. On a client the interceptors do not
 // say when a call has ended, so a concurrency limiter would limit nothing there.
@@ -52,9 +53,9 @@ func NewMiddlewareLimiter(l limiter.Limiter, o *MiddlewareLimiterOptions) (*Midd
 	return &MiddlewareLimiter{limiter: l, options: *cmp.Or(o, new(MiddlewareLimiterOptions))}, nil
 }
 
-// Limit takes the permits of a call, and returns an error if the limiter refuses them or fails. ctx is the context of the
-// call. A rejection matches [pipeline.ErrRejected] and has the wait, see [pipeline.RetryAfter], and so does the trailer
-// of the call on a server.
+// Limit takes the permits of a call, and returns an error if the limiter rejects them or fails. ctx is the context of the
+// call. The error of a rejection matches [pipeline.ErrRejected], and [pipeline.RetryAfter] returns its wait. On a server,
+// the trailer of the call has the wait, too; it is negative if the call costs more than the limiter can ever grant.
 func (m *MiddlewareLimiter) Limit(ctx context.Context) error {
 	permits := 1
 	if m.options.Permits != nil {
@@ -63,6 +64,9 @@ func (m *MiddlewareLimiter) Limit(ctx context.Context) error {
 	lease, err := m.limiter.Acquire(ctx, permits)
 	if err != nil {
 		lease.Release() // a limiter of the program can grant permits and return an error
+		if permits > 0 && errors.Is(err, limiter.ErrPermitCount) {
+			setPushback(ctx, "-1") // more than the limiter can ever grant: grpc-go would retry the call in vain
+		}
 		return err
 	}
 	if !lease.Acquired() {
@@ -80,9 +84,14 @@ func (m *MiddlewareLimiter) Limit(ctx context.Context) error {
 func reject(ctx context.Context, lease limiter.Lease) error {
 	rejected := &middlewareRejectedError{reason: lease.Reason()}
 	if rejected.wait, rejected.known = lease.RetryAfter(); rejected.known {
-		_ = grpc.SetTrailer(ctx, metadata.Pairs(pushbackTrailer, strconv.FormatInt(pushbackMillis(rejected.wait), 10))) // fails on a client, which has none
+		setPushback(ctx, strconv.FormatInt(pushbackMillis(rejected.wait), 10))
 	}
 	return rejected
+}
+
+// setPushback sends the pushback in the trailer of the call. On a client it does nothing, because there is no trailer.
+func setPushback(ctx context.Context, pushback string) {
+	_ = grpc.SetTrailer(ctx, metadata.Pairs(pushbackTrailer, pushback))
 }
 
 // A middlewareRejectedError is a rejection by a [MiddlewareLimiter]. Its text ends the message of the status.

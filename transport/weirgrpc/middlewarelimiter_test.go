@@ -68,6 +68,24 @@ func TestMiddlewareLimiter_Server(t *testing.T) {
 	}
 }
 
+// A call that costs more than the limiter can ever grant is not retried by grpc-go.
+func TestMiddlewareLimiter_CostAboveTheLimit(t *testing.T) {
+	bucket := weir.Must(limiter.NewTokenBucket(limiter.PerSecond(10, 5)))
+	defer func() { _ = bucket.Close() }()
+	for permits, pushback := range map[int][]string{6: {"-1"}, -1: nil} {
+		limit := weir.Must(weirgrpc.NewMiddlewareLimiter(bucket, &weirgrpc.MiddlewareLimiterOptions{
+			Permits: func(context.Context) int { return permits },
+		}))
+		api := testpb.NewTestServiceClient(overTCP(t, &service{}, []grpc.ServerOption{
+			grpc.ChainUnaryInterceptor(ratelimit.UnaryServerInterceptor(limit)),
+		}))
+		var trailer metadata.MD
+		_, err := api.UnaryCall(t.Context(), &testpb.SimpleRequest{}, grpc.Trailer(&trailer))
+		assert.Equal(t, codes.ResourceExhausted, status.Code(err))
+		assert.Equal(t, pushback, trailer["grpc-retry-pushback-ms"])
+	}
+}
+
 // grpc-go's own retry waits for the trailer, and so does a Client.
 func TestMiddlewareLimiter_RetriesWait(t *testing.T) {
 	client := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api", retrying(retry.Options{}))), nil))

@@ -19,13 +19,13 @@ import (
 // GlobalPolicy is the name of [LimitsOptions.Global] in events and rejections.
 const GlobalPolicy = "global"
 
-// ErrUnknownPolicy is in the error of [NewLimits] if [LimitsOptions.Methods] has a name that no policy has.
+// ErrUnknownPolicy matches the error of [NewLimits] if [LimitsOptions.Methods] names a policy that does not exist.
 var ErrUnknownPolicy = errors.New("weirgrpc: unknown policy")
 
 // LimitsOptions are the options of [NewLimits]. The zero value limits nothing.
 type LimitsOptions struct {
-	// Name is the name of the pipeline in the events of all policies. In these events
-	// the name of the strategy is the name of the policy. The default is "grpc".
+	// Name is the name of the pipeline in events. The name of the strategy is that of
+	// the policy. The default is "grpc".
 	Name string `json:"name,omitempty" yaml:"name,omitempty"`
 	// Global is asked about every call that is not exempt, before the policies of its
 	// method. If two interceptors of these Limits are in one chain, it is asked once.
@@ -34,8 +34,8 @@ type LimitsOptions struct {
 	// Policies are the policies that Methods name. The name [GlobalPolicy] is
 	// reserved.
 	Policies map[string]Policy `json:"-" yaml:"-"`
-	// Registry has pipelines that Methods can name, too; see [PipelinePolicy]. If nil,
-	// Methods can name Policies only.
+	// Registry has pipelines that Methods can name like Policies; see [PipelinePolicy].
+	// If nil, Methods can name only Policies.
 	Registry *registry.Registry `json:"-" yaml:"-"`
 	// Methods has the names of the policies of methods, in the order in which they are
 	// asked. A key is "/package.Service/Method", "/package.Service/*" for the other
@@ -45,18 +45,19 @@ type LimitsOptions struct {
 	// Exempt has the methods that pass without any limiter, the global one included,
 	// in the form of the keys of Methods:
 	//
-	//	"/grpc.health.v1.Health/*", "/grpc.reflection.v1.ServerReflection/*"
+	//	"/grpc.health.v1.Health/*", "/grpc.reflection.v1.ServerReflection/*",
+	//	"/grpc.reflection.v1alpha.ServerReflection/*"
 	//
 	// The most specific key of Exempt and Methods applies. By default there are none.
 	Exempt []string `json:"exempt,omitempty" yaml:"exempt,omitempty"`
 
 	// Failed reports whether a code is a failure of the handler, for circuit breakers
-	// and other strategies of a [PipelinePolicy]. If nil, these are: UNKNOWN,
+	// and other strategies of a [PipelinePolicy]. If nil, the failures are UNKNOWN,
 	// DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE and DATA_LOSS.
 	Failed func(code codes.Code) bool `json:"-" yaml:"-"`
 	// Headers selects the metadata that tells clients what is left of their quota. It
-	// is in the header of an answer, and in the trailer of an error. The default is
-	// none.
+	// is in the header of a successful response, and in the trailer of an error. The
+	// default is [NoHeaders].
 	Headers Headers `json:"headers,omitempty" yaml:"headers,omitempty"`
 	// Shadow sets [Policy.Shadow] of every policy that is not a pipeline.
 	Shadow bool `json:"shadow,omitempty" yaml:"shadow,omitempty"`
@@ -74,8 +75,8 @@ type Limits struct {
 	routes    routes
 }
 
-// NewLimits returns Limits with the policies of o. If o is nil, the defaults apply. The error is or joins a
-// [weir.OptionsError] with everything that is wrong in all policies, and [ErrUnknownPolicy].
+// NewLimits returns Limits with the policies of o. If o is nil, the defaults apply. The error is a [weir.OptionsError] with
+// everything that is wrong in all policies. It also matches [ErrUnknownPolicy] if Methods names an unknown policy.
 func NewLimits(o *LimitsOptions) (*Limits, error) {
 	l := new(Limits)
 	if o != nil {
@@ -104,8 +105,8 @@ func NewLimits(o *LimitsOptions) (*Limits, error) {
 		}
 		policies[name] = l.prepare(&problems, path, name, l.options.Policies[name])
 	}
-	unknown := l.makeRoutes(&problems, global, policies)
-	if err := errors.Join(unknown, problems.Err("weirgrpc")); err != nil {
+	l.makeRoutes(&problems, global, policies)
+	if err := problems.Err("weirgrpc"); err != nil {
 		return nil, err
 	}
 	return l, nil
@@ -150,7 +151,7 @@ func (l *Limits) find(policies map[string]*preparedPolicy, name string) (*prepar
 	}
 	p, err := r.Get(name)
 	if err != nil {
-		return nil, fmt.Errorf("weirgrpc: policy %q: %w", name, err)
+		return nil, fmt.Errorf("pipeline %q: %w", name, err)
 	}
 	var none validate.Problems // a pipeline alone is a valid policy
 	return l.prepare(&none, "", name, PipelinePolicy(p)), nil

@@ -70,7 +70,7 @@ func TestLimits_Codes(t *testing.T) {
 		"quota":          {t.Context(), Policy{Limiter: no()}, codes.ResourceExhausted, "2"},
 		"capacity":       {t.Context(), Policy{Limiter: full}, codes.Unavailable, ""},
 		"key":            {t.Context(), Policy{Partitioned: keyedTokens(t, 1), Cost: cost(2)}, codes.ResourceExhausted, "-1"},
-		"too large":      {t.Context(), Policy{Limiter: tokens(t, 1), Cost: cost(2)}, codes.Unavailable, "-1"},
+		"too large":      {t.Context(), Policy{Limiter: tokens(t, 1), Cost: cost(2)}, codes.ResourceExhausted, "-1"},
 		"own code":       {t.Context(), Policy{Limiter: no(), Code: codes.FailedPrecondition}, codes.FailedPrecondition, "2"},
 		"negative":       {t.Context(), Policy{Limiter: tokens(t, 1), Cost: cost(-1)}, codes.Internal, ""},
 		"failure":        {t.Context(), Policy{Limiter: &always{err: errStore}}, codes.Unavailable, ""},
@@ -339,6 +339,7 @@ func TestNewLimits_Problems(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnknownPolicy)
 	options, ok := errors.AsType[*weir.OptionsError](err)
 	require.True(t, ok)
+	require.ErrorContains(t, err, `Methods[/a/b][2] is invalid: weirgrpc: unknown policy: "none"`)
 	require.ErrorContains(t, err, "Headers must be NoHeaders, Legacy or Draft11, got Headers(3)")
 	require.ErrorContains(t, err, "Policies[b].Streams must be StreamHold, StreamAdmit, StreamReceived, StreamSent or StreamMessages, got StreamMode(9)")
 	var paths []string
@@ -349,7 +350,7 @@ func TestNewLimits_Problems(t *testing.T) {
 		"Headers", "Global", "Policies[]", "Policies[a].Limiter", "Policies[a]", "Policies[b]", "Policies[b].Key", "Policies[b].Streams",
 		"Policies[b].Timeout", "Policies[b].Code", "Policies[b].Headers", "Policies[b].Quota", "Policies[b].Window",
 		"Policies[c].MaxWait", "Policies[c].Streams", "Policies[global]",
-		"Methods[]", "Methods[/*]", "Methods[/a/*/b]", "Methods[/a/b][1]", "Methods[/a/b*]", "Methods[a/b]", "Exempt[0]", "Exempt[1]",
+		"Methods[]", "Methods[/*]", "Methods[/a/*/b]", "Methods[/a/b][1]", "Methods[/a/b][2]", "Methods[/a/b*]", "Methods[a/b]", "Exempt[0]", "Exempt[1]",
 	}, paths)
 	_, err = NewLimits(nil)
 	require.NoError(t, err)

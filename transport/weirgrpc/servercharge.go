@@ -11,8 +11,8 @@ import (
 
 // Errors of [Charge].
 var (
-	// ErrNotCharged: no such policy has granted the call anything, or the handler has
-	// returned.
+	// ErrNotCharged: no policy of that name has granted the call permits, no granting
+	// policy is [Policy.Metered], or the handler has returned.
 	ErrNotCharged = errors.New("weirgrpc: no policy to charge")
 	// ErrPartialRefund: the limiter can take back only a whole lease, because it
 	// lends its permits or is not one of package limiter.
@@ -24,41 +24,34 @@ var transport = &admission.Transport[*Request]{
 	Package: "weirgrpc", ErrNotCharged: ErrNotCharged, ErrPartialRefund: ErrPartialRefund,
 }
 
-// Charge corrects what a call has cost, once that is known. It takes n more permits; if n is negative, it gives -n
-// permits back as if they had not been taken. It applies to the named policies or, without names, to all policies that
-// are [Policy.Metered].
+// Charge corrects the cost of a call once it is known. It takes n more permits; if n is negative, it gives -n permits
+// back as if they had not been taken. It applies to the named policies or, without names, to all policies that are
+// [Policy.Metered].
 //
 //	"tokens-per-minute": {Limiter: tokens, Cost: estimate, Metered: true}
 //	…
-//	weirgrpc.Charge(ctx, used-estimated) // in the handler; of a stream: stream.Context()
+//	weirgrpc.Charge(ctx, used-estimated) // in the handler; for a stream, with stream.Context()
 //
 // It never waits, and works after the client has gone. Buckets and windows go into debt: they reject calls until enough
 // permits have come back. A limiter that lends its permits, or is not one of package limiter, grants only what it has,
-// and those permits go back when the handler returns. A policy with [StreamReceived] is charged for the message that the
-// handler has received last. A policy with [StreamAdmit] or [StreamSent] holds nothing that Charge could correct.
+// and those permits go back when the handler returns. For a policy with [StreamReceived], Charge corrects the cost of the
+// last message that the handler has received. It cannot correct policies with [StreamAdmit] or [StreamSent].
 //
-// charged is how many permits the call costs more than before, below 0 for a refund. If several policies are corrected
-// by different numbers, charged is the number nearest to 0. The error is or joins [ErrNotCharged], [ErrPartialRefund]
-// and errors of limiters.
+// charged is the number of permits added to the cost; it is negative for a refund. If the policies differ in it, charged
+// is the number nearest to 0. The error is or joins [ErrNotCharged], [ErrPartialRefund] and errors of limiters.
 func Charge(ctx context.Context, n int, policies ...string) (charged int, err error) {
 	return transport.Charge(ctx, n, policies...)
 }
 
-// LeaseFrom returns the lease that the last policy granted to the call. ok is false if there is none: the method has no
-// policies, the policy admitted the call without a grant, or the handler has returned.
+// LeaseFrom returns the lease that the call was granted last. ok is false if it has none: the method has no policies, they
+// admitted the call without a grant, or the handler has returned.
 //
 // The lease is released when the handler returns. A handler that no longer needs it can release it earlier.
 func LeaseFrom(ctx context.Context) (l limiter.Lease, ok bool) { return transport.LeaseFrom(ctx) }
 
-// Leases returns an iterator over the leases of the call, the last one first, with the name of their policy. The leases
-// of policies that are pipelines are not among them.
+// Leases returns an iterator over the leases of the call, the last one first, each with the name of its policy. It leaves
+// out leases inside the pipeline of a [PipelinePolicy].
 func Leases(ctx context.Context) iter.Seq2[string, limiter.Lease] { return transport.Leases(ctx) }
-
-// KeyFrom returns the key that the named policy has found for the call. ok is false if the policy has granted the call
-// nothing or has no Key.
-func KeyFrom(ctx context.Context, policy string) (key string, ok bool) {
-	return transport.KeyFrom(ctx, policy)
-}
 
 // PerKey returns a limiter for [Policy.Partitioned] that has a limiter of factory for each key. If o is nil, the
 // defaults apply. Clients can often make up keys, so a MaxPartitions of 0 is [DefaultMaxPartitions] here; with -1 the

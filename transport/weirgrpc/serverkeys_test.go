@@ -41,19 +41,12 @@ func TestKeys(t *testing.T) {
 	assert.Nil(t, RequestFrom(context.Background()))
 }
 
-// Calls with the same key share a limiter, and the key is in the context.
+// Calls with the same key share a limiter.
 func TestKeys_ApartFromEachOther(t *testing.T) {
 	l := keyedLimits(t, 1)
 	call := func(values ...string) codes.Code {
 		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(values...))
-		_, _, err := callUnary(ctx, l, unaryMethod, func(ctx context.Context, _ any) (any, error) {
-			key, ok := KeyFrom(ctx, "p")
-			assert.True(t, ok)
-			assert.Equal(t, RequestFrom(ctx).Metadata("x-api-key"), key)
-			_, ok = KeyFrom(ctx, "other")
-			assert.False(t, ok)
-			return nil, nil
-		})
+		_, _, err := callUnary(ctx, l, unaryMethod, answer)
 		return status.Code(err)
 	}
 	assert.Equal(t, codes.OK, call("x-api-key", "alice"))

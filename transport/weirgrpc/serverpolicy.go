@@ -13,17 +13,17 @@ import (
 )
 
 // A Policy limits calls: which limiter it asks, what a call costs, and what happens to a call that is rejected. Exactly
-// one of Limiter, Partitioned, Requests and Pipeline must be set. Every policy asks its own limiter, so equal keys of
-// two policies do not share one.
+// one of Limiter, Partitioned, Requests and Pipeline must be set. Two policies share permits only if they have the same
+// limiter.
 type Policy struct {
 	// Limiter is shared by all calls of the policy.
 	Limiter limiter.Limiter `json:"-" yaml:"-"`
 	// Partitioned has a limiter for each key; see [PerKey].
 	Partitioned limiter.Partitioned[string] `json:"-" yaml:"-"`
-	// Key finds the key for Partitioned. The default is [PeerAddress] without options.
+	// Key returns the key for Partitioned. The default is [PeerAddress] without options.
 	Key Key `json:"-" yaml:"-"`
-	// Requests is partitioned by the call itself: for keys that are not strings, and
-	// for limiters of a registry.
+	// Requests is a limiter that is partitioned by the call itself, for keys that are
+	// not strings, and for limiters of a registry.
 	Requests limiter.Partitioned[*Request] `json:"-" yaml:"-"`
 	// Pipeline runs the rest of the call; see [PipelinePolicy].
 	Pipeline *pipeline.Pipeline `json:"-" yaml:"-"`
@@ -32,39 +32,39 @@ type Policy struct {
 	// message. If nil, it takes 1. A call of cost 0 takes none, and is admitted if any
 	// are left.
 	Cost func(r *Request) int `json:"-" yaml:"-"`
-	// Metered includes the policy when [Charge] is called without names. By default
-	// Charge corrects the policy only if Charge is called with its name.
+	// Metered includes the policy in calls of [Charge] without names. By default Charge
+	// corrects the policy only by its name.
 	Metered bool `json:"metered,omitempty" yaml:"metered,omitempty"`
-	// Streams is what the policy limits of a stream. The default is [StreamHold]. It
-	// means nothing for unary calls.
+	// Streams selects what the policy limits in a stream. The default is [StreamHold].
+	// It is ignored for unary calls.
 	Streams StreamMode `json:"streams,omitempty" yaml:"streams,omitempty"`
 
 	// MaxWait bounds the wait in the limiter's queue. With 0, the default, a call waits
 	// until its context ends; below 0 it does not wait.
 	MaxWait time.Duration `json:"max_wait,omitempty" yaml:"max_wait,omitempty"`
 	// Timeout bounds how long the handler of a call may hold its permits. With 0, the
-	// default, it is not bounded. When the time is over, the context of the handler is
-	// done, and the messages that a stream then begins to receive or send fail. If the
-	// handler then returns an error of its context, the status is DEADLINE_EXCEEDED. The
-	// shortest Timeout of a method applies. Receiving that has begun earlier lasts until
-	// the client sends or goes: use keepalive and the client's deadline for streams.
+	// default, it is not bounded. After that time the context of the handler is done,
+	// and receiving and sending fail. If the handler then returns an error of its
+	// context, the status is DEADLINE_EXCEEDED. The shortest Timeout of a method applies.
+	// A RecvMsg that is already waiting returns only when the client sends a message or
+	// goes away: use keepalive and the client's deadline for streams.
 	Timeout time.Duration `json:"timeout,omitempty" yaml:"timeout,omitempty"`
 	// FailOpen admits a call if the limiter cannot decide: the limiter returns an error
 	// or is closed, or the store of a shared limiter is away
 	// ([limiter.ReasonUnavailable]) or does not answer within MaxWait. By default such a
-	// call gets UNAVAILABLE. Some cases are decisions, which FailOpen does not change: a
-	// cost above what the limiter can grant, and a rejection with
-	// [limiter.ReasonPartitionLimit]. A panic of the limiter reaches the caller.
+	// call gets UNAVAILABLE. FailOpen does not admit a call that costs more than the
+	// limiter can ever grant, nor a rejection with [limiter.ReasonPartitionLimit]. A panic
+	// of the limiter reaches the caller.
 	FailOpen bool `json:"fail_open,omitempty" yaml:"fail_open,omitempty"`
 	// Shadow makes the policy decide and report, but never reject and never wait. It
 	// cannot be combined with Pipeline: strategies have their own Shadow.
 	Shadow bool `json:"shadow,omitempty" yaml:"shadow,omitempty"`
 
 	// Code is the code of a rejection. With 0, the default, it is RESOURCE_EXHAUSTED if
-	// each key has a limiter of its own or the rejection has a RetryAfter, because then
-	// the client is over its quota. Otherwise it is UNAVAILABLE, because the server is
-	// short of capacity, and also if the limiter is closed, has too many keys, or its
-	// store is away.
+	// each key has a limiter of its own, the rejection has a RetryAfter, or the call costs
+	// more than the limiter can ever grant: the client is over its quota. Otherwise the server is short of capacity, and the
+	// code is UNAVAILABLE. It is UNAVAILABLE, too, if the limiter is closed or has too
+	// many keys, or if its store is away.
 	Code codes.Code `json:"code,omitempty" yaml:"code,omitempty"`
 	// Headers replaces [LimitsOptions.Headers] for this policy if it is not
 	// [NoHeaders].
@@ -76,7 +76,7 @@ type Policy struct {
 	Window time.Duration `json:"window,omitempty" yaml:"window,omitempty"`
 }
 
-// A StreamMode is what a policy limits of a stream. In configuration files it is "hold", "admit", "received", "sent" or
+// A StreamMode selects what a policy limits in a stream. Its text form is "hold", "admit", "received", "sent" or
 // "messages".
 type StreamMode uint8
 
@@ -93,9 +93,10 @@ const (
 	// StreamSent asks about each message of the handler before it is sent. Its permits
 	// are held until it has been handed to the connection.
 	StreamSent
-	// StreamMessages is StreamReceived and StreamSent: both directions ask one limiter.
-	// Use it with rates: a handler that answers a message holds the permit of that
-	// message, so with a concurrency limiter handlers would wait for each other.
+	// StreamMessages asks about messages in both directions, as StreamReceived and
+	// StreamSent do. Use it only for rates: a handler that answers a message still holds
+	// the permit of that message, so with a concurrency limiter handlers would wait for
+	// each other.
 	StreamMessages
 )
 
@@ -115,15 +116,18 @@ func (m *StreamMode) UnmarshalText(text []byte) error { return streamTexts.Unmar
 // PipelinePolicy returns a policy that runs the rest of the call, later policies and the handler included, through p. If
 // p comes from a registry, a reload changes the policy.
 //
-// Strategies see an error of the handler as a [*HandlerError] if its code is a failure; see [LimitsOptions.Failed].
-// Other errors of the handler are successes for them, and reach the client. A strategy can answer a unary call in place
-// of the handler by returning the response as the value. If the pipeline ends with another error, the client gets a
+// Strategies see an error of the handler as a [*HandlerError] if its code is a failure; see [LimitsOptions.Failed]. For
+// strategies, other errors of the handler are successes; the client gets them all the same. A strategy can answer a unary
+// call in place of the handler by returning the response as the value. If the pipeline ends with another error, the client gets a
 // [*RejectedError] for it: RESOURCE_EXHAUSTED for a rate limit that says when to come back, UNAVAILABLE for other
 // rejections and closed pipelines, DEADLINE_EXCEEDED for a timeout, the status of an error that has one, and INTERNAL for
 // all others.
 //
 // A retry runs the handler of a unary call again, but never twice at once. What an earlier attempt has set as header
 // and trailer stays. The handler of a stream runs once: another attempt fails with [ErrOnce].
+//
+// When a strategy such as a timeout has ended the context of a stream's handler, the messages that the stream then begins
+// to receive or send fail, as with [Policy.Timeout].
 //
 // A limiter that is partitioned by the call finds it with [RequestFrom]. Make such a policy the last one of its method.
 // If a later policy rejects the call, a concurrency limit inside the pipeline gets its permits back, but a rate limit

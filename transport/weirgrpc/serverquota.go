@@ -10,9 +10,9 @@ import (
 	"github.com/weir-go/weir/transport/internal/admission"
 )
 
-// Headers selects the metadata that tells a client how much of its quota is left. It is in the header of an answer and, so
-// that the client's stack can retry, in the trailer of an error. RetryInfo and grpc-retry-pushback-ms do not depend on it:
-// a rejection has them whenever the wait is known. In configuration files it is "none", "legacy" or "draft-11".
+// Headers selects the metadata that tells a client how much of its quota is left. It is in the header of a successful
+// response and, so that the client can retry, in the trailer of an error. It does not affect RetryInfo and
+// grpc-retry-pushback-ms, which a rejection has whenever the wait is known. Its text form is "none", "legacy" or "draft-11".
 type Headers uint8
 
 const (

@@ -20,18 +20,18 @@ import (
 	"github.com/weir-go/weir/transport/internal/admission"
 )
 
-// A RejectedError is the error of a call that a policy of a server does not admit, or of a stream of which it does not
-// admit a message. [errors.Is] matches it with [pipeline.ErrRejected].
+// A RejectedError is the error of a call that a policy of a server does not admit, or of a stream that ends because a
+// policy does not admit a message. [errors.Is] matches it with [pipeline.ErrRejected].
 //
-// The client gets its status, which has a google.rpc.RetryInfo if RetryAfter is known, and the trailer
-// grpc-retry-pushback-ms with the same wait. The trailer is negative if the call costs more than the limiter can ever
-// grant. The names of policies, limiters and their errors are for the program; the client does not get them.
+// The client gets its status and, if RetryAfter is known, a google.rpc.RetryInfo in the status and the trailer
+// grpc-retry-pushback-ms with that wait. The trailer is negative if the call costs more than the limiter can ever grant.
+// The client does not get the names of policies and limiters, nor the errors of limiters.
 type RejectedError struct {
 	Policy string        // the name of the policy
 	Code   codes.Code    // the code of the status
 	Lease  limiter.Lease // the limiter's answer; the zero Lease if Err has the cause
-	// Err is nil if a limiter rejected the call. Else it is the limiter's error or the
-	// pipeline's.
+	// Err is nil if a limiter rejected the call; otherwise it is the error of the limiter
+	// or the pipeline.
 	Err error
 
 	retryAfter time.Duration // 0: not known
@@ -58,7 +58,7 @@ func (e *RejectedError) Unwrap() error { return e.Err }
 // Is reports whether target is [pipeline.ErrRejected].
 func (e *RejectedError) Is(target error) bool { return target == pipeline.ErrRejected }
 
-// RetryAfter returns when the call can succeed. ok is false if that is not known.
+// RetryAfter returns after which time the call can succeed. ok is false if that is not known.
 func (e *RejectedError) RetryAfter() (d time.Duration, ok bool) {
 	return e.retryAfter, e.retryAfter > 0
 }
@@ -66,7 +66,7 @@ func (e *RejectedError) RetryAfter() (d time.Duration, ok bool) {
 // GRPCStatus returns the status that the client gets.
 func (e *RejectedError) GRPCStatus() *status.Status { return e.status }
 
-// NotCalled returns true: the rejection says nothing about the handler, which a circuit breaker watches.
+// NotCalled returns true, so that a circuit breaker does not count the rejection: the handler was not called.
 func (e *RejectedError) NotCalled() bool { return true }
 
 // Retryable returns false: the client decides about another attempt.
@@ -164,7 +164,7 @@ func pushbackMillis(d time.Duration) int64 {
 	return min(int64((d-1)/time.Millisecond)+1, math.MaxInt32)
 }
 
-// TimeoutError is the error of a call whose handler has not returned within [Policy.Timeout], and the [context.Cause] of
+// A TimeoutError is the error of a call whose handler has not returned within [Policy.Timeout], and the [context.Cause] of
 // its context. [errors.Is] matches it with [pipeline.ErrRejected]. Its code is DEADLINE_EXCEEDED.
 type TimeoutError struct {
 	Policy string        // the name of the policy

@@ -1,7 +1,6 @@
 package weirgrpc
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,6 +19,8 @@ type route struct {
 	timed       *preparedPolicy   // the policy with the shortest Timeout; nil: none
 	sendsQuotas bool              // a policy sends quota metadata
 	releases    bool              // a policy holds nothing after a stream has begun
+
+	endsHandlers bool // a Timeout or a pipeline can end the context of a handler before the call ends
 }
 
 // limitsNothing reports whether the method has no policies.
@@ -72,26 +73,24 @@ func (r *routes) set(pattern string, found *route) bool {
 
 const methodsProblem = `must have the form "/package.Service/Method", "/package.Service/*" or "*"`
 
-// makeRoutes makes the routes of the options. It returns an error for names that no policy has, and adds everything else
-// that is wrong to problems.
-func (l *Limits) makeRoutes(problems *validate.Problems, global *preparedPolicy, policies map[string]*preparedPolicy) error {
-	var unknown []error
+// makeRoutes makes the routes of the options. It adds everything that is wrong with them to problems.
+func (l *Limits) makeRoutes(problems *validate.Problems, global *preparedPolicy, policies map[string]*preparedPolicy) {
 	l.routes = routes{methods: map[string]*route{}, services: map[string]*route{}, others: l.newRoute(global, nil)}
 	for _, pattern := range slices.Sorted(maps.Keys(l.options.Methods)) {
 		names := l.options.Methods[pattern]
 		path := fmt.Sprintf("Methods[%s]", pattern)
 		var own []*preparedPolicy
 		for i, name := range names {
+			at := fmt.Sprintf("%s[%d]", path, i)
 			if slices.Contains(names[:i], name) {
-				problems.Add(fmt.Sprintf("%s[%d]", path, i), name, "must not repeat an earlier name")
+				problems.Add(at, name, "must not repeat an earlier name")
 				continue
 			}
 			p, err := l.find(policies, name)
-			if err != nil {
-				unknown = append(unknown, err)
-				continue
+			problems.Include(at, err)
+			if err == nil {
+				own = append(own, p)
 			}
-			own = append(own, p)
 		}
 		if !l.routes.set(pattern, l.newRoute(global, own)) {
 			problems.Add(path, nil, methodsProblem)
@@ -107,7 +106,6 @@ func (l *Limits) makeRoutes(problems *validate.Problems, global *preparedPolicy,
 			problems.Add(path, pattern, methodsProblem)
 		}
 	}
-	return errors.Join(unknown...)
 }
 
 // newRoute returns a route with the global policy, which can be nil, and then the policies.
@@ -121,6 +119,7 @@ func (l *Limits) newRoute(global *preparedPolicy, policies []*preparedPolicy) *r
 		o := &p.options
 		r.sendsQuotas = r.sendsQuotas || p.quota != nil
 		r.releases = r.releases || o.Streams == StreamAdmit
+		r.endsHandlers = r.endsHandlers || o.Timeout > 0 || o.Pipeline != nil
 		if o.Timeout > 0 && (r.timed == nil || o.Timeout < r.timed.options.Timeout) {
 			r.timed = p
 		}

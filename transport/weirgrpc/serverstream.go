@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/weir-go/weir/transport/internal/admission"
 )
@@ -91,17 +92,27 @@ func (s *serverStream) SendMsg(m any) error {
 	return s.ServerStream.SendMsg(m)
 }
 
-// usable returns why the handler cannot receive or send: a message was refused, or the handler's time is over.
+// usable returns why the handler cannot receive or send: a message was refused, the handler's time is over, or a strategy
+// has ended its context. grpc-go knows only the context of the connection's stream, so a handler that does nothing but
+// receive and send would not notice the other two.
 func (s *serverStream) usable() error {
 	if refused := s.refused.Load(); refused != nil {
 		return refused
 	}
-	if s.call.route.timed != nil {
-		if timeout, ok := context.Cause(s.ctx).(*TimeoutError); ok { //nolint:errorlint // a cause is not wrapped
-			return timeout
-		}
+	if !s.call.route.endsHandlers {
+		return nil
 	}
-	return nil
+	ended := s.ctx.Err()
+	if ended == nil {
+		return nil
+	}
+	if timeout, ok := context.Cause(s.ctx).(*TimeoutError); ok { //nolint:errorlint // a cause is not wrapped
+		return timeout
+	}
+	if s.call.Context.Err() == nil {
+		return status.FromContextError(ended).Err()
+	}
+	return nil // grpc-go says it
 }
 
 // admit asks the policies about a message. r is the request to tell them with.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -287,4 +289,50 @@ func TestLimits_StreamsOverTheWire(t *testing.T) {
 		assert.Len(t, status.Convert(err).Details(), 1)
 		assert.Len(t, stream.Trailer()[pushbackTrailer], 1)
 	})
+}
+
+// rejectsOnce rejects the first caller, and grants everything afterwards.
+type rejectsOnce struct{ asked atomic.Int32 }
+
+func (l *rejectsOnce) TryAcquire(context.Context, int) (limiter.Lease, error) {
+	if l.asked.Add(1) == 1 {
+		return limiter.Rejected(time.Millisecond, ""), nil
+	}
+	return limiter.Granted(1, func() {}), nil
+}
+
+func (l *rejectsOnce) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return l.TryAcquire(ctx, n)
+}
+
+// In every mode a rejection before the first answer is of trailers only, and the retry of grpc-go itself sends the stream
+// again.
+func TestLimits_RetryOfStreams(t *testing.T) {
+	for mode := StreamHold; mode <= StreamMessages; mode++ {
+		t.Run(mode.String(), func(t *testing.T) {
+			eachWire(t, func(t *testing.T, listener net.Listener, dial ...grpc.DialOption) {
+				l := new(rejectsOnce)
+				limits := oneMethod(t, Policy{Limiter: l, Streams: mode, Quota: 10, Headers: Draft11})
+				client := startServer(t, listener, limits, new(testService), append(dial, grpcRetry)...)
+				stream, err := client.FullDuplexCall(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, stream.Send(&testpb.StreamingOutputCallRequest{}))
+				_, err = stream.Recv()
+				require.NoError(t, err)
+				require.NoError(t, stream.CloseSend())
+				_, err = stream.Recv()
+				require.Equal(t, io.EOF, err)
+
+				l.asked.Store(0)
+				stream, err = client.FullDuplexCall(t.Context(), grpc.MaxRetryRPCBufferSize(0)) // without a retry
+				require.NoError(t, err)
+				_ = stream.Send(&testpb.StreamingOutputCallRequest{}) // io.EOF if the rejection is here already
+				_, err = stream.Recv()
+				require.Equal(t, codes.ResourceExhausted, status.Code(err))
+				header, err := stream.Header()
+				require.Nil(t, header, err)
+				require.Len(t, stream.Trailer()[pushbackTrailer], 1)
+			})
+		})
+	}
 }

@@ -191,6 +191,33 @@ func TestPipelinePolicy_Timeout(t *testing.T) {
 	})
 }
 
+// A handler of a stream that does nothing but receive and send ends when a strategy has ended its context.
+func TestPipelinePolicy_TimeoutOfStream(t *testing.T) {
+	for name, op := range map[string]func(s grpc.ServerStream) error{
+		"receive": func(s grpc.ServerStream) error { return s.RecvMsg(nil) },
+		"send":    func(s grpc.ServerStream) error { return s.SendMsg(nil) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			_, err := runStream(t.Context(), throughPipeline(t, timeout.New(time.Second, nil)), 9, func(s grpc.ServerStream) error {
+				for range 9 {
+					if err := op(s); err != nil {
+						return err
+					}
+					time.Sleep(400 * time.Millisecond)
+				}
+				return nil
+			})
+			assert.Equal(t, codes.DeadlineExceeded, status.Code(err), name)
+			assert.Equal(t, 1200*time.Millisecond, time.Since(began), name)
+			rejected, ok := errors.AsType[*RejectedError](err)
+			require.True(t, ok, "%s: %v", name, err)
+			_, ok = errors.AsType[*timeout.Error](rejected)
+			assert.True(t, ok, name)
+		})
+	}
+}
+
 // A strategy that gives up a handler does not give up its permits: the call lasts until the handler has returned.
 func TestPipelinePolicy_AbandonedHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -61,10 +61,11 @@ type Policy struct {
 	Shadow bool `json:"shadow,omitempty" yaml:"shadow,omitempty"`
 
 	// Status is the status of a rejected request, from 400 to 599. With 0, the
-	// default, it is 429 if each key has a limiter of its own or the rejection has
-	// a RetryAfter, because then the client is over its quota. Otherwise it is 503,
-	// because the server is short of capacity, and also if the limiter is closed,
-	// has too many keys, or its store is away.
+	// default, it is 429 if each key has a limiter of its own, the rejection has a
+	// RetryAfter, or the request costs more than the limiter can ever grant: the
+	// client is over its quota. Otherwise it is 503, because the server is short of
+	// capacity, and also if the limiter is closed, has too many keys, or its store
+	// is away.
 	Status int `json:"status,omitempty" yaml:"status,omitempty"`
 	// OnRejected replaces [LimitsOptions.OnRejected] for this policy.
 	OnRejected Body `json:"-" yaml:"-"`

@@ -112,6 +112,7 @@ func TestPolicy_StatusByTheCause(t *testing.T) {
 		{"failed", Policy{Limiter: &always{err: errStore}}, 503},
 		{"failed, but open", Policy{Limiter: &always{err: errStore}, FailOpen: true}, 200},
 		{"more than it can ever grant", Policy{Partitioned: perUser, Key: user("alice"), Cost: func(*http.Request) int { return 2 }, FailOpen: true}, 429},
+		{"more than all clients can ever get", Policy{Limiter: full, Cost: func(*http.Request) int { return 2 }, FailOpen: true}, 429},
 		{"less than nothing", Policy{Limiter: full, Cost: func(*http.Request) int { return -1 }}, 500},
 		{"shadow", Policy{Limiter: full, Shadow: true}, 200},
 		{"shadow, failed", Policy{Limiter: closed, Shadow: true}, 200},

@@ -77,7 +77,7 @@ func (d *decision) takesTime(c *check) bool {
 	case exact:
 		return c.limit.remote
 	case window, override:
-		return d.service.shared
+		return d.service.options.Counters.shared
 	default:
 		return false
 	}
@@ -125,7 +125,7 @@ func (d *decision) concurrently(include func(*check) bool, f func(*check)) {
 type counterOf struct {
 	limit *limit // of an exact check
 	key   string
-	span  Span
+	span  timeSpan
 }
 
 func (d *decision) counterOf(c *check) counterOf {

@@ -76,14 +76,14 @@ func BenchmarkCounters(b *testing.B) {
 	for name, maxKeys := range map[string]int{"room for all keys": 1 << 20, "a flood of keys": 1 << 14} {
 		b.Run(name, func(b *testing.B) {
 			c := newMemoryCounters(maxKeys)
-			span := Span{0, secondsOf[Day]}
+			span := timeSpan{0, secondsOf[Day]}
 			keys := make([][]byte, 1<<16)
 			for i := range keys {
 				keys[i] = []byte("edge,remote_address=" + strconv.Itoa(i))
 			}
 			i := 0
 			for b.Loop() {
-				c.count(span, keys[i&(1<<16-1)], 1)
+				c.add(span, keys[i&(1<<16-1)], 1)
 				i++
 			}
 		})

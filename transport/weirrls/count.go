@@ -43,8 +43,5 @@ func (d *decision) uncount(c *check) {
 
 // add adds n to the counter of c.
 func (d *decision) add(ctx context.Context, c *check, n int64) (sum int64, err error) {
-	if d.service.memory != nil {
-		return d.service.memory.count(c.span, d.key(c), n), nil
-	}
-	return d.service.options.Counters.Count(ctx, c.span, string(d.key(c)), n)
+	return d.service.options.Counters.hits.count(ctx, c.span, d.key(c), n)
 }

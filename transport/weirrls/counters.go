@@ -3,28 +3,34 @@ package weirrls
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 
 	"github.com/weir-go/weir/internal/validate"
 )
 
-// Counters count the hits of windows that begin at whole units since 1970. They must be safe for concurrent use.
-type Counters interface {
-	// Count adds n to the counter of a key in a span, and returns the sum. n can be below 0; the sum does not fall below
-	// 0. With an n of 0 it returns the sum. When the span is over, its counter can be forgotten.
-	Count(ctx context.Context, span Span, key string, n int64) (sum int64, err error)
+// Counters count the hits of each [Window], and of limits that requests bring with them. Make them with [NewCounters] or
+// [NewSharedCounters]. Several services can have the same Counters. They are safe for concurrent use.
+type Counters struct {
+	hits   hitCounter
+	shared bool // hits.count takes a round trip
+}
+
+// A hitCounter counts the hits of spans.
+type hitCounter interface {
+	// count adds n to what was counted for a key in a span, and returns the sum. n can be negative; the sum does not fall
+	// below 0. If n is 0, it returns the sum. It does not keep key. The hits of a span that is over can be forgotten.
+	count(ctx context.Context, span timeSpan, key []byte, n int64) (sum int64, err error)
 }
 
 // CountersOptions are the options of [NewCounters] and [NewSharedCounters]. The zero value has the defaults.
 type CountersOptions struct {
-	// MaxKeys bounds the counters of each unit in this process. The default is [DefaultMaxKeys]. A new key beyond the
-	// bound takes the place of the counter with the smallest sum, and begins with that sum. So no sum is too low, and a
-	// flood of keys makes a sum too high by at most about the hits of the unit divided by MaxKeys. Spans that are no
-	// unit, which limits of requests can have, are bounded apart, by twice MaxKeys. [NewSharedCounters] ignores MaxKeys.
+	// MaxKeys bounds the number of counters of [NewCounters], for each unit. The default is [DefaultMaxKeys]. Beyond the
+	// bound, a new key replaces the key with the smallest sum and begins with that sum. So no sum is too low, and a flood
+	// of keys makes a sum too high by at most about the hits of the unit divided by MaxKeys. A limit of a request can
+	// last several units: such counters have a bound of their own, twice MaxKeys. [NewSharedCounters] ignores MaxKeys.
 	MaxKeys int
-	// Name is the beginning of the names of the limiters of [NewSharedCounters] in the store, such as weirrls/second.
-	// Programs with the same Name share the counters of equal domains and descriptors. It consists of ASCII letters,
-	// digits and the characters ._-/. The default is "weirrls".
+	// Name is the prefix of the names of the limiters that [NewSharedCounters] makes in the store, such as
+	// weirrls/second. Programs with the same Name share the counters of equal domains and descriptors. It consists of
+	// ASCII letters, digits and the characters ._-/. The default is "weirrls". [NewCounters] ignores Name.
 	Name string
 }
 
@@ -42,9 +48,9 @@ const mostKeys = 1_000_000_000
 // limit, and sums do not overflow.
 const maxHits = 1 << 33
 
-// NewCounters returns counters in this process. They have no goroutine, so they need no Close. If o is nil, the
-// defaults apply. The error is a [weir.OptionsError].
-func NewCounters(o *CountersOptions) (Counters, error) {
+// NewCounters returns counters in this process. They need no Close. If o is nil, the defaults apply. The error is a
+// [weir.OptionsError].
+func NewCounters(o *CountersOptions) (*Counters, error) {
 	var options CountersOptions
 	if o != nil {
 		options = *o
@@ -55,7 +61,7 @@ func NewCounters(o *CountersOptions) (Counters, error) {
 	if options.MaxKeys == 0 {
 		options.MaxKeys = DefaultMaxKeys
 	}
-	return newMemoryCounters(options.MaxKeys), nil
+	return &Counters{hits: newMemoryCounters(options.MaxKeys)}, nil
 }
 
 // memoryCounters are counters in this process, with a table for each unit. Spans that are no whole unit, which only limits
@@ -73,24 +79,18 @@ func newMemoryCounters(maxKeys int) *memoryCounters {
 	return m
 }
 
-// Count implements [Counters].
-func (m *memoryCounters) Count(_ context.Context, span Span, key string, n int64) (sum int64, err error) {
-	if !span.usable() {
-		return 0, errSpan
-	}
-	return m.count(span, []byte(key), n), nil
+func (m *memoryCounters) count(_ context.Context, span timeSpan, key []byte, n int64) (sum int64, err error) {
+	return m.add(span, key, n), nil
 }
 
-// count is Count for a key that is not kept.
-func (m *memoryCounters) count(span Span, key []byte, n int64) (sum int64) {
-	if u, ok := unitOf(span.Seconds); ok {
+// add is count, which cannot fail in memory.
+func (m *memoryCounters) add(span timeSpan, key []byte, n int64) (sum int64) {
+	if u, ok := unitOf(span.seconds); ok {
 		return m.whole[u].count(span, key, n)
 	}
-	u := unitAtLeast(span.Seconds)
-	return m.other[u].count(span, appendLength(key, span.Seconds), n)
+	u := unitAtLeast(span.seconds)
+	return m.other[u].count(span, appendLength(key, span.seconds), n)
 }
-
-var errSpan = fmt.Errorf("weirrls: Seconds of a Span must be from 1 to %d", maxSpan)
 
 // unitAtLeast returns the shortest unit of at least that many seconds, or a year.
 func unitAtLeast(seconds int64) Unit {

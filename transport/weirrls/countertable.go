@@ -33,9 +33,9 @@ func (t *counterTable) init() {
 }
 
 // count adds n to the counter of a key in a span, and returns the sum.
-func (t *counterTable) count(span Span, key []byte, n int64) (sum int64) {
+func (t *counterTable) count(span timeSpan, key []byte, n int64) (sum int64) {
 	t.once.Do(t.init)
-	return t.shards[maphash.Bytes(t.seed, key)%uint64(len(t.shards))].count(span.Begin, key, n)
+	return t.shards[maphash.Bytes(t.seed, key)%uint64(len(t.shards))].count(span.begin, key, n)
 }
 
 // A counterShard has the counters of some keys in two generations: counters that were used in the unit that runs now, and

@@ -58,7 +58,7 @@ type check struct {
 
 	// A window or an override.
 	keyFrom, keyTo int // of the counter, in decision.keys
-	span           Span
+	span           timeSpan
 	allowed        uint32
 	unit           protoUnit
 	multiplier     uint32 // 0: none

@@ -1,6 +1,6 @@
-// Package weirrls is the rate limit service that Envoy asks, envoy.service.ratelimit.v3.RateLimitService, over limiters
-// of weir: in process, on Redis or on PostgreSQL. Istio and Contour ask it, too. The command weir rls is such a server,
-// configured by a file; this package is for programs that serve the protocol themselves.
+// Package weirrls implements Envoy's rate limit service, envoy.service.ratelimit.v3.RateLimitService, with weir's limiters:
+// in process, on Redis or on PostgreSQL. Istio and Contour use it, too. The command weir rls is such a server, configured by
+// a file; this package is for programs that serve the protocol themselves.
 //
 //	perClient, err := weirrls.PerKey(limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{…}), nil)
 //	…
@@ -19,27 +19,27 @@
 //
 // # Answers
 //
-// A descriptor finds its rule level by level; see [Descriptor]. Of the limits of a request either all are taken or, if
-// one rejects, none: a rejected request costs nothing. Looking with hits_addend 0 is refused when nothing is left. What
-// is given back with is_negative_hits stays given back, whatever the other limits say. A [Window] is counted as
-// envoyproxy/ratelimit counts instead.
+// Each descriptor of a request finds its rule level by level; see [Descriptor]. If all limits of a request admit it, it
+// takes its hits from all of them. If one rejects it, it takes none: a rejected request costs nothing. A request that only
+// looks, with hits_addend 0, is rejected when nothing is left. Hits that are given back with is_negative_hits stay given
+// back, whatever the other limits say. A [Window] counts as envoyproxy/ratelimit counts instead.
 //
-// Limits in this process are asked first, and the limits of stores after them, all at once. If a limit in this process
-// rejects, limits of stores that would take nothing from a rejected request are only looked at.
+// Limits in this process are asked first, then the limits of stores, all at the same time. If a limit in this process
+// rejects the request, limits of stores from which a rejected request takes nothing are asked only for what is left.
 //
-// A status has what is left, and the time until all is back or, if the limit rejects, until it is worth asking again. A
-// rejection has a retry-after of its own, in whole seconds.
+// The status of a descriptor has what is left, and the time until all is back or, after a rejection, until it is worth
+// asking again. A rejected request gets a retry-after header, in whole seconds.
 //
-// The service never answers a well-formed request with a gRPC error: Envoy takes an error for a service that is away, and lets
-// the request pass, uncounted. While a store is away, the outage policy of the limiter decides at once; then
-// [Limit.FailOpen] and [ServiceOptions.CountersFailOpen] do. A limiter that panics could not decide, either, and the panic is
+// The service answers every well-formed request without a gRPC error, because Envoy takes an error for a service that is
+// away, and lets the request pass. While a store is away, the outage policy of the limiter decides; if there is still no
+// decision, [Limit.FailOpen] and [ServiceOptions.CountersFailOpen] do. They also decide if a limiter panics; the panic is
 // logged. If the caller goes away, what was taken stays taken, because Envoy can have let the request pass after its timeout.
 //
 // # Limits of requests
 //
-// A descriptor can bring a limit of its own, with a domain that has rules. It is counted by [ServiceOptions.Counters], under
-// the key of the descriptor, and the rules do not apply, unless its unit is unknown or its time is more than a year. The
-// protocol's enum ends with the year; the number after that stands for a week.
+// A descriptor can bring a limit with it, in a domain that has rules. Then the rules do not apply, and the hits are counted by
+// [ServiceOptions.Counters], under the key of the descriptor. A limit with an unknown unit, or for more than a year, is
+// ignored. The enum of the protocol ends with the year; the next number stands for a week.
 //
 // # Map of the code
 //
@@ -49,8 +49,8 @@
 //     limiters can do.
 //   - service.go: the service. decision.go is one request; its methods follow each other.
 //   - match.go: the rule of a descriptor. key.go: the key of its counter.
-//   - ask.go: how limits are asked, and what counts as no decision. exact.go: limiters. count.go: windows.
+//   - ask.go: how limits are asked, and when there is no decision. exact.go: limiters. count.go: windows.
 //   - status.go, headers.go, metadata.go: the answer.
-//   - events.go: what the Listener is told. names.go bounds the names with values in them.
+//   - events.go: what the Listener gets. names.go bounds the names with values in them.
 //   - counters.go, countertable.go: counters in this process. shared.go: those of a store.
 package weirrls

@@ -13,14 +13,13 @@ import (
 	"github.com/weir-go/weir/transport/internal/admission"
 )
 
-// The events of this package, in addition to those of strategies/ratelimit. They have the names that transport/weirhttp
-// gives them.
+// The events of this package, in addition to those of strategies/ratelimit.
 const (
-	// EventFailed: a limiter could not decide, and its hits count as over the limit. Err has the cause. Its severity is
+	// EventFailed: a limiter could not decide, and the request is over the limit. Err has the cause. Its severity is
 	// Error.
 	EventFailed = admission.EventFailed
-	// EventFailedOpen: a limiter could not decide or could not take hits back, and the request goes on. Its severity is
-	// Warning.
+	// EventFailedOpen: a limiter could not decide or could not take hits back, and does not reject the request. Err has
+	// the cause. Its severity is Warning.
 	EventFailedOpen = admission.EventFailedOpen
 )
 

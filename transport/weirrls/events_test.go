@@ -177,7 +177,7 @@ func TestEvents_Rejection(t *testing.T) {
 		require.True(t, ok)
 		reasons = append(reasons, rejection.Reason)
 	}
-	assert.Equal(t, []string{ReasonTooMany, ""}, reasons)
+	assert.Equal(t, []string{reasonTooMany, ""}, reasons)
 	last, _ := errors.AsType[*ratelimit.RejectedError](listener.events[1].Err)
 	after, ok := last.RetryAfter()
 	assert.True(t, ok && after > 0)

@@ -12,13 +12,13 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// ReasonTooMany is the reason of the rejection of hits that are more than the limiter can ever grant.
-const ReasonTooMany = "more hits than the limit"
+// reasonTooMany is the reason of the rejection of hits that are more than the limiter can ever grant.
+const reasonTooMany = "more hits than the limit"
 
 // acquire asks the limiter of an exact limit. ctx bounds how long it waits for the grant.
 func (d *decision) acquire(ctx context.Context, c *check) error {
 	if c.hits > math.MaxInt {
-		c.lease = limiter.Rejected(0, ReasonTooMany)
+		c.lease = limiter.Rejected(0, reasonTooMany)
 	} else if err := d.tryAcquire(ctx, c); err != nil {
 		return err
 	}
@@ -31,6 +31,9 @@ func (d *decision) acquire(ctx context.Context, c *check) error {
 	}
 	switch c.limit.OnOverrun {
 	case OverrunDebt:
+		if c.hits > maxHits && c.lease.Reason() == reasonTooMany {
+			return nil // a mistake, such as a negative number without its sign: the debt would last for years
+		}
 		return d.charge(c, clampInt(c.hits))
 	case OverrunRest:
 		return d.takeRest(c)
@@ -77,7 +80,7 @@ func (d *decision) tryAcquire(ctx context.Context, c *check) error {
 		if !errors.Is(err, limiter.ErrPermitCount) {
 			return err
 		}
-		lease = limiter.Rejected(0, ReasonTooMany)
+		lease = limiter.Rejected(0, reasonTooMany)
 	}
 	c.lease = lease
 	return nil
@@ -114,7 +117,7 @@ func (d *decision) takeRest(c *check) error {
 // giveBack gives the hits back to the limiter of an exact limit.
 func (d *decision) giveBack(c *check) error {
 	if !c.limit.charges() {
-		return fmt.Errorf("weirrls: the limiter is no limiter.Charger, and takes no hits back: %w", errors.ErrUnsupported)
+		return fmt.Errorf("weirrls: the limiter is not a limiter.Charger, so hits cannot be given back: %w", errors.ErrUnsupported)
 	}
 	return d.charge(c, -clampInt(c.hits))
 }

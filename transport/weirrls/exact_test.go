@@ -96,6 +96,24 @@ func TestExact_OnOverrun(t *testing.T) {
 	}
 }
 
+// A number that no request can have cost, such as a negative one without its sign, does not lock the key for years.
+func TestExact_MistakesMakeNoDebt(t *testing.T) {
+	p := newPot(5)
+	s := newService(t, nil, Descriptor{Key: "p", Limit: &Limit{Limiter: p, OnOverrun: OverrunDebt}})
+	for _, n := range []uint64{maxHits + 1, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64} {
+		assert.Equal(t, codeList{isOver, isOver}, codesOf(ask(t, s, hits(n, describe("p", "")))))
+		assert.EqualValues(t, 5, p.remaining())
+	}
+	assert.Equal(t, isOver, ask(t, s, hits(maxHits, describe("p", ""))).OverallCode)
+	assert.Negative(t, p.remaining(), "a report counts in full")
+
+	large := newPot(1 << 40)
+	s = newService(t, nil, Descriptor{Key: "p", Limit: &Limit{Limiter: large, OnOverrun: OverrunDebt}})
+	assert.Equal(t, isOK, ask(t, s, hits(1<<40-5, describe("p", ""))).OverallCode)
+	assert.Equal(t, isOver, ask(t, s, hits(maxHits+1, describe("p", ""))).OverallCode)
+	assert.Negative(t, large.remaining(), "within such a limit it is no mistake")
+}
+
 func TestExact_OnOverrunRestWhileOthersTake(t *testing.T) {
 	p := newPot(5)
 	s := newService(t, nil, Descriptor{Key: "p", Limit: &Limit{Limiter: p, OnOverrun: OverrunRest}})
@@ -232,11 +250,11 @@ func TestReplaces(t *testing.T) {
 func TestShouldRateLimit_BadRequests(t *testing.T) {
 	s := newService(t, nil, potRule("k", newPot(1)))
 	for want, r := range map[string]func() error{
-		"weirrls: domain must be set": func() error {
+		"weirrls: domain must not be empty": func() error {
 			_, err := s.ShouldRateLimit(t.Context(), withDomain("", describe("k", "")))
 			return err
 		},
-		"weirrls: descriptors must have at least one descriptor": func() error {
+		"weirrls: descriptors must not be empty": func() error {
 			_, err := s.ShouldRateLimit(t.Context(), request())
 			return err
 		},
@@ -264,11 +282,13 @@ func TestStatus_OfLimiters(t *testing.T) {
 		sliding := weir.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{PermitLimit: 3, Window: time.Hour, SegmentsPerWindow: 6}))
 		perKey := weir.Must(PerKey(limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Second}), nil))
 		defer func() { _, _, _, _ = bucket.Close(), window.Close(), sliding.Close(), perKey.Close() }()
+		changing := func() (uint32, time.Duration) { return uint32(time.Now().Second()) + 7, time.Minute }
 		s := newService(t, nil,
 			Descriptor{Key: "bucket", Limit: &Limit{Name: "burst", Limiter: bucket}}, Descriptor{Key: "window", Limit: &Limit{Limiter: window}},
 			Descriptor{Key: "sliding", Limit: &Limit{Limiter: sliding}},
 			Descriptor{Key: "told", Limit: &Limit{Partitioned: perKey, Requests: 1, Per: time.Second}},
 			Descriptor{Key: "untold", Limit: &Limit{Partitioned: perKey}},
+			Descriptor{Key: "changing", Limit: &Limit{Partitioned: perKey, Size: changing}},
 		)
 		all := []*common.RateLimitDescriptor{
 			describe("bucket", ""), describe("window", ""), describe("sliding", ""), describe("told", ""), describe("untold", ""),
@@ -285,11 +305,16 @@ func TestStatus_OfLimiters(t *testing.T) {
 		assert.Equal(t, 6*time.Second, r.Statuses[0].DurationUntilReset.AsDuration())
 		assert.Equal(t, 10*time.Second, r.Statuses[1].DurationUntilReset.AsDuration())
 
+		assert.EqualValues(t, 7, ask(t, s, describe("changing", "")).Statuses[0].CurrentLimit.RequestsPerUnit)
+
 		time.Sleep(500 * time.Millisecond)
 		r = ask(t, s, all...)
 		assert.Equal(t, codeList{isOver, isOK, isOK, isOK, isOver, isOver}, codesOf(r))
 		assert.EqualValues(t, 9, r.Statuses[0].LimitRemaining, "what a rejected request took is there again")
 		assert.Equal(t, 500*time.Millisecond, r.Statuses[3].DurationUntilReset.AsDuration())
 		assert.Equal(t, map[string]string{"retry-after": "1"}, headersOf(r))
+
+		time.Sleep(500 * time.Millisecond)
+		assert.EqualValues(t, 8, ask(t, s, describe("changing", "")).Statuses[0].CurrentLimit.RequestsPerUnit)
 	})
 }

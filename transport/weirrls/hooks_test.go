@@ -61,16 +61,6 @@ func (l hookedPartitioned) Charge(ctx context.Context, _ string, n int) (limiter
 	return l.hookedLimiter.Charge(ctx, n)
 }
 
-type hookedCounters struct {
-	*memoryCounters
-	h *hook
-}
-
-func (c hookedCounters) Count(ctx context.Context, span Span, key string, n int64) (int64, error) {
-	c.h.hit(ctx, "Count")
-	return c.memoryCounters.Count(ctx, span, key, n)
-}
-
 type hookedListener struct{ h *hook }
 
 func (l hookedListener) Enabled(ctx context.Context) bool { l.h.hit(ctx, "Enabled"); return true }
@@ -101,7 +91,7 @@ func TestHooks(t *testing.T) {
 			}
 		},
 	}
-	for _, at := range []string{"TryAcquire", "Charge", "Count", "Enabled", "OnEvent", "OnMeasurement"} {
+	for _, at := range []string{"TryAcquire", "Charge", "Enabled", "OnEvent", "OnMeasurement", "Size"} {
 		for mode, do := range modes {
 			for _, alone := range []bool{true, false} { // asked on the caller's goroutine, or beside others
 				t.Run(fmt.Sprint(at, " ", mode, " alone ", alone), func(t *testing.T) {
@@ -118,24 +108,25 @@ func driveHook(t *testing.T, at string, alone bool, do func(*Service, *ratelimit
 	bucket := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{TokenLimit: 9, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
 	defer func() { _ = bucket.Close() }()
 	one, each, none := newPot(9), newPot(9), newPot(0)
-	s := newService(t, &ServiceOptions{Counters: hookedCounters{newMemoryCounters(10), h}, Listener: hookedListener{h}},
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	size := func() (uint32, time.Duration) {
+		h.hit(ctx, "Size")
+		return 9, time.Hour
+	}
+	s := newService(t, &ServiceOptions{Listener: hookedListener{h}},
 		Descriptor{Key: "bucket", Limit: &Limit{Limiter: bucket}},
-		Descriptor{Key: "one", Limit: &Limit{Limiter: hookedLimiter{one, h}}},
+		Descriptor{Key: "one", Limit: &Limit{Limiter: hookedLimiter{one, h}, Size: size}},
 		Descriptor{Key: "each", Limit: &Limit{Partitioned: hookedPartitioned{hookedLimiter{each, h}}}},
 		Descriptor{Key: "none", Limit: &Limit{Limiter: none, OnOverrun: OverrunRest}},
 		Descriptor{Key: "window", Limit: windowOf(9, Year)},
 	)
 	r := request(describe("bucket", ""), describe("none", ""), describe("one", ""))
-	switch {
-	case at == "Count":
-		r.Descriptors[2] = describe("window", "")
-	case !alone:
+	if !alone {
 		r.Descriptors = append(r.Descriptors, describe("each", ""), describe("window", ""))
 	}
 	h.do = do(s, r)
 	h.armed.Store(true)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -111,8 +111,15 @@ func lends(l any) bool {
 	}
 }
 
-// sizeOf returns a function for the size of a limit, or nil if it is not known. Reconfigure changes the size.
+// sizeOf returns a function for the size of a limit, or nil if it is not known. Reconfigure changes the size. l must not
+// change afterwards.
 func sizeOf(l *Limit) func() size {
+	if l.Size != nil {
+		return func() size {
+			requests, per := l.Size()
+			return size{requests: int64(requests), per: per}
+		}
+	}
 	if l.Requests > 0 {
 		fixed := size{requests: int64(l.Requests), per: l.Per}
 		return func() size { return fixed }

@@ -5,12 +5,12 @@ import (
 	"github.com/weir-go/weir/transport/internal/admission"
 )
 
-// DefaultMaxKeys is the bound on the number of keys of [PerKey], and of [NewCounters] for each unit.
+// DefaultMaxKeys is the default bound on the number of keys of [PerKey], and of [NewCounters] for each unit.
 const DefaultMaxKeys = admission.DefaultMaxPartitions
 
-// PerKey returns a limiter that has one made by factory for each counter of a rule, for [Limit.Partitioned]. If o is
-// nil, the defaults apply. Clients can often make up values of descriptors, so a MaxPartitions of 0 is [DefaultMaxKeys]
-// here; with -1 the number of counters is not bounded. The error is a [weir.OptionsError].
+// PerKey returns a limiter for [Limit.Partitioned], with a limiter of factory for each key. If o is nil, the defaults
+// apply. Clients can often make up values of descriptors, so a MaxPartitions of 0 is [DefaultMaxKeys] here; with -1 the
+// number of keys is not bounded. The error is a [weir.OptionsError].
 func PerKey(factory limiter.Factory[string], o *limiter.PartitionedOptions) (*limiter.PartitionedLimiter[string, string], error) {
 	return admission.PerKey("weirrls", factory, o)
 }

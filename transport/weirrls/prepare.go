@@ -20,8 +20,8 @@ import (
 // maxName bounds the names of domains and limits in bytes.
 const maxName = 1024
 
-// NewRules returns rules of some domains. The error is a [weir.OptionsError] with everything that is wrong. The paths of its
-// fields are such as Domains[0].Descriptors[2].Limit.Window.Unit.
+// NewRules returns rules for the given domains. The error is a [weir.OptionsError] with everything that is wrong, under paths
+// such as Domains[0].Descriptors[2].Limit.Window.Unit.
 func NewRules(domains ...Domain) (*Rules, error) {
 	rules := &Rules{domains: make(map[string]*domain, len(domains))}
 	var problems validate.Problems
@@ -30,7 +30,7 @@ func NewRules(domains ...Domain) (*Rules, error) {
 		path := fmt.Sprintf("Domains[%d]", i)
 		problems.Text(path+".Name", from.Name, maxName)
 		if rules.domains[from.Name] != nil {
-			problems.Add(path+".Name", from.Name, "must not be that of another domain")
+			problems.Add(path+".Name", from.Name, "must not be the name of another domain")
 		}
 		d := &domain{name: from.Name, override: &limit{source: pipeline.Source{Pipeline: from.Name, Strategy: overrideName}}}
 		p := preparation{problems: &problems, domain: d}
@@ -79,7 +79,7 @@ func (p *preparation) rule(l *level, outer *rule, path string, from *Descriptor)
 	case !utf8.ValidString(from.Value):
 		p.problems.Add(path+".Value", from.Value, "must be valid UTF-8")
 	case l.rules[r.name] != nil:
-		p.problems.Add(path, r.name, "must not have the key and value of another descriptor at this level")
+		p.problems.Add(path, r.name, "must not have the same key and value as another descriptor at this level")
 	}
 	if from.ShareThreshold && !isPattern {
 		p.problems.Add(path+".ShareThreshold", nil, "must not be set without a * in {Value}")
@@ -126,11 +126,11 @@ func (p *preparation) limit(path, rulePath string, from *Limit) *limit {
 		l.remote = canTakeTime(limits)
 		l.size = sizeOf(&l.Limit)
 		if lends(limits) {
-			p.problems.Add(path, nil, "must not have a concurrency limiter, whose permits would not come back; use a sliding "+
+			p.problems.Add(path, nil, "must not have a concurrency limiter, because the protocol does not release permits; use a sliding "+
 				"window that is longer than requests take")
 		}
 		if l.OnOverrun != OverrunNothing && !l.charges() {
-			p.problems.Add(path+".OnOverrun", l.OnOverrun, "must not be set for a limiter that is no limiter.Charger")
+			p.problems.Add(path+".OnOverrun", l.OnOverrun, "must not be set for a limiter that is not a limiter.Charger")
 		}
 	}
 	return l
@@ -169,6 +169,9 @@ func (l *Limit) validate() error {
 		problems.Add("OnOverrun", l.OnOverrun, "must be OverrunNothing, OverrunDebt or OverrunRest")
 	}
 	problems.NotNegative("Per", l.Per)
+	if l.Size != nil && (l.Requests != 0 || l.Per != 0) {
+		problems.Add("Size", nil, "must not be set with {Requests} or {Per}")
+	}
 	if l.Window != nil || l.Unlimited {
 		l.validateLimiterOnly(&problems)
 	}
@@ -181,7 +184,7 @@ func (l *Limit) validateLimiterOnly(problems *validate.Problems) {
 		name string
 		set  bool
 	}{
-		{"OnOverrun", l.OnOverrun != OverrunNothing}, {"Requests", l.Requests != 0}, {"Per", l.Per != 0},
+		{"OnOverrun", l.OnOverrun != OverrunNothing}, {"Requests", l.Requests != 0}, {"Per", l.Per != 0}, {"Size", l.Size != nil},
 	} {
 		if f.set {
 			problems.Add(f.name, nil, "must not be set without {Limiter} or {Partitioned}")

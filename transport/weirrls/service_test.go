@@ -314,7 +314,7 @@ func TestService_ConcurrentSafe(t *testing.T) {
 			Descriptor{Key: "w", ValueToMetric: true, Limit: windowOf(math.MaxUint32, Week)},
 		)
 	}
-	counters := newMemoryCounters(1000)
+	counters := weir.Must(NewCounters(&CountersOptions{MaxKeys: 1000}))
 	var rejected atomic.Int64
 	s, err := NewService(rules(), &ServiceOptions{
 		Counters: counters, DynamicMetadata: true, Headers: true, Problem: true,

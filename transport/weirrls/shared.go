@@ -21,12 +21,13 @@ const sharedLimit = math.MaxInt32
 // this machine's clock; the store's clock says only when a counter can be forgotten.
 type sharedCounters [Year + 1]*store.PartitionedSlidingWindow
 
-// NewSharedCounters returns counters that all programs with the same store share. Each call of Count is a round trip. The
-// spans are those of the machines' clocks, which must agree, as those of envoyproxy/ratelimit must. While the store is
-// away, Count returns an error at once; see [ServiceOptions.CountersFailOpen]. If o is nil, the defaults apply.
+// NewSharedCounters returns counters that all programs with the same store share. Each descriptor takes a round trip, and
+// those of a request take theirs at the same time. Windows begin by the clocks of the machines, which must agree, as for
+// envoyproxy/ratelimit. [ServiceOptions.CountersFailOpen] says what happens while the store is away. If o is nil, the
+// defaults apply.
 //
 // The counters are limiters of the store, one for each [Unit], and are closed with it. The error is a [weir.OptionsError].
-func NewSharedCounters(s *store.Store, o *CountersOptions) (Counters, error) {
+func NewSharedCounters(s *store.Store, o *CountersOptions) (*Counters, error) {
 	var options CountersOptions
 	if o != nil {
 		options = *o
@@ -54,16 +55,12 @@ func NewSharedCounters(s *store.Store, o *CountersOptions) (Counters, error) {
 		}
 		c[u] = w
 	}
-	return c, nil
+	return &Counters{hits: c, shared: true}, nil
 }
 
-// Count implements [Counters].
-func (c *sharedCounters) Count(ctx context.Context, span Span, key string, n int64) (sum int64, err error) {
-	if !span.usable() {
-		return 0, errSpan
-	}
-	w := c[unitAtLeast(span.Seconds)]
-	key += "@" + strconv.FormatInt(span.Begin, 10) + "+" + strconv.FormatInt(span.Seconds, 10)
+func (c *sharedCounters) count(ctx context.Context, span timeSpan, of []byte, n int64) (sum int64, err error) {
+	w := c[unitAtLeast(span.seconds)]
+	key := string(of) + "@" + strconv.FormatInt(span.begin, 10) + "+" + strconv.FormatInt(span.seconds, 10)
 	for {
 		// An int can have 32 bits. More than that in one request is rare, and the rest can take another round trip.
 		part := int(min(max(n, -math.MaxInt), math.MaxInt))

@@ -68,7 +68,7 @@ func (d *decision) fillExact(s *descriptorStatus, c *check) {
 	switch {
 	case c.over() && known:
 		s.setReset(reset)
-	case c.over() && c.limit.OnOverrun == OverrunNothing && c.lease.Reason() == ReasonTooMany: // it can never be granted
+	case c.over() && c.limit.OnOverrun == OverrunNothing && c.lease.Reason() == reasonTooMany: // it can never be granted
 	case c.leveled:
 		s.setReset(c.level.Full)
 	}

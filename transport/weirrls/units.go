@@ -6,8 +6,8 @@ import (
 	"github.com/weir-go/weir/internal/textenum"
 )
 
-// A Unit is the length of a [Window]. The zero Unit is not usable. The text form is "second" and so on. When it is read,
-// upper and lower case do not matter.
+// A Unit is the length of a [Window]. The zero Unit is invalid. Its text form is "second", "minute" and so on;
+// UnmarshalText ignores case.
 type Unit uint8
 
 // The units. A month has 30 days and a year has 365, as for envoyproxy/ratelimit.
@@ -82,21 +82,19 @@ func unitOfProto(p protoUnit) (u Unit, ok bool) {
 	return 0, false
 }
 
-// A Span is the time in which a counter counts: some whole seconds, from a moment that is a multiple of them.
-type Span struct {
-	Begin   int64 // in seconds since 1970
-	Seconds int64 // at least 1, at most a year
+// A timeSpan is the time in which a counter counts: some whole seconds, from a moment that is a multiple of them.
+type timeSpan struct {
+	begin   int64 // in seconds since 1970
+	seconds int64 // at least 1, at most maxSpan
 }
 
 // maxSpan is the longest span, in seconds.
 const maxSpan = 365 * day
 
-func (s Span) usable() bool { return s.Seconds >= 1 && s.Seconds <= maxSpan }
-
-// spanAt returns the span of that length in which the moment is, in seconds since 1970.
-func spanAt(now, seconds int64) Span {
-	return Span{Begin: now - now%seconds, Seconds: seconds}
+// spanAt returns the span of that length that contains the moment now, in seconds since 1970.
+func spanAt(now, seconds int64) timeSpan {
+	return timeSpan{begin: now - now%seconds, seconds: seconds}
 }
 
-// rest returns the seconds from a moment in the span until its end, at least 1.
-func (s Span) rest(now int64) int64 { return max(s.Begin+s.Seconds-now, 1) }
+// rest returns the seconds from the moment now in the span until its end, at least 1.
+func (s timeSpan) rest(now int64) int64 { return max(s.begin+s.seconds-now, 1) }

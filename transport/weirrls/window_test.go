@@ -173,7 +173,7 @@ func TestOverride_CountRejected(t *testing.T) {
 // brokenCounters fail as told.
 type brokenCounters struct{ fail func() error }
 
-func (b brokenCounters) Count(context.Context, Span, string, int64) (int64, error) {
+func (b brokenCounters) count(context.Context, timeSpan, []byte, int64) (int64, error) {
 	return 0, b.fail()
 }
 
@@ -185,7 +185,7 @@ func TestWindow_CountersFail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, open := range []bool{false, true} {
 				want := map[bool]codeList{false: {isOver, isOver, isOver, isOK, isOK}, true: {isOK, isOK, isOK, isOK, isOK}}[open]
-				s := newService(t, &ServiceOptions{Counters: brokenCounters{fail}, CountersFailOpen: open},
+				s := newService(t, &ServiceOptions{Counters: &Counters{hits: brokenCounters{fail}, shared: true}, CountersFailOpen: open},
 					Descriptor{Key: "k", Limit: windowOf(5, Year)},
 					Descriptor{Key: "shadow", Limit: &Limit{Window: &Window{5, Year}, Shadow: true}},
 					Descriptor{Key: "open", Limit: &Limit{Window: &Window{5, Year}, FailOpen: true}},

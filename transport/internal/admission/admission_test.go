@@ -71,7 +71,7 @@ func TestCall_AdmitNamesTheCause(t *testing.T) {
 	}{
 		{t.Context(), empty, 1, admission.OverQuota, false},
 		{t.Context(), full, 1, admission.OverCapacity, false},
-		{t.Context(), bucket(t, 1), 2, admission.OverCapacity, true},
+		{t.Context(), bucket(t, 1), 2, admission.OverQuota, true},
 		{t.Context(), bucket(t, 1), -1, admission.Mistake, false},
 		{t.Context(), closed, 1, admission.Undecided, false},
 		{gone, bucket(t, 1), 1, admission.Ended, false},

@@ -194,8 +194,8 @@ func (c *Call[R]) failed(ctx context.Context, p *Policy[R], n int, err error) (r
 		return refusal, false
 	case tooMany && n < 0: // a mistake in the program
 		refusal.Cause = Mistake
-	case tooMany: // the limiter can never grant that many
-		refusal.Cause, refusal.Never = p.causeOf(limiter.Lease{}), true
+	case tooMany: // the limiter can never grant that many, so it is not short of capacity for a time
+		refusal.Cause, refusal.Never = OverQuota, true
 	default:
 		refusal.Cause = Undecided
 	}

@@ -89,7 +89,7 @@ func (c *Call[R]) GiveBackOf(p *Policy[R], refund bool) {
 		return
 	}
 	defer c.GiveBackOf(p, refund)
-	c.giveBackOne(&g, refund)
+	c.giveBack([]grant[R]{g}, refund)
 }
 
 // removeLast removes the last grant of p from the call and returns it. ok is false if there is none. Grants that Charge
@@ -136,10 +136,7 @@ func (c *Call[R]) giveBack(grants []grant[R], refund bool) {
 	if last > 0 {
 		defer c.giveBack(grants[:last], refund)
 	}
-	c.giveBackOne(&grants[last], refund)
-}
-
-func (c *Call[R]) giveBackOne(g *grant[R], refund bool) {
+	g := &grants[last]
 	defer c.measureLease(g)
 	if refund {
 		g.lease.Refund()

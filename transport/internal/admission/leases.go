@@ -37,16 +37,3 @@ func (l *Limits[R]) Undo(ctx context.Context) {
 		}
 	}
 }
-
-// KeyFrom returns the key that the policy has found for the call. ok is false if the policy has granted it nothing or has
-// no Key.
-func (t *Transport[R]) KeyFrom(ctx context.Context, policy string) (key string, ok bool) {
-	for c := CallOf[R](ctx); c != nil; c = c.outer() {
-		for _, g := range c.grants() {
-			if g.policy.Name == policy && g.policy.Partitioned != nil && !g.isTopUp() {
-				return g.key, true
-			}
-		}
-	}
-	return "", false
-}

@@ -49,12 +49,12 @@ func (t TLS) Validate() error {
 // Dashboard says what the dashboard shows and lets do.
 type Dashboard struct {
 	ShowKeys  bool   `yaml:"show_keys,omitempty" reload:"fixed" doc:"Show the keys of partitioned limiters as they are; a hash of them is shown unless set."`
-	TokenFile string `yaml:"token_file,omitempty" reload:"fixed" doc:"The file with the password for actions, such as to override a limit; the user name is who did it. Without a file, the dashboard only shows."`
+	TokenFile string `yaml:"token_file,omitempty" reload:"fixed" doc:"The file with the password for actions, such as overriding a limit; the user name says who acts. Without a file, the dashboard has no actions."`
 }
 
 // Ready says what a server answers when it is asked whether it can take requests.
 type Ready struct {
-	RequireStores bool `yaml:"require_stores,omitempty" doc:"Fail while a store is unavailable; unless set, /ready only tells it."`
+	RequireStores bool `yaml:"require_stores,omitempty" doc:"Fail while a store is unavailable; unless set, /ready only reports it."`
 }
 
 // A Store is where the limits are that all servers with the same store share. It has one of Redis and Postgres.
@@ -62,10 +62,10 @@ type Store struct {
 	Redis        string        `yaml:"redis,omitempty" doc:"The URL of a Redis server, such as redis://redis.internal:6379/0. This or postgres must be set."`
 	Postgres     string        `yaml:"postgres,omitempty" doc:"The URL of a PostgreSQL database, such as postgres://weir@db.internal/limits. This or redis must be set."`
 	PasswordFile string        `yaml:"password_file,omitempty" doc:"The file with the password, so that the URL has none."`
-	Prefix       string        `yaml:"prefix,omitempty" doc:"For Redis: what the names of the keys begin with; that of package weirredis unless set."`
+	Prefix       string        `yaml:"prefix,omitempty" doc:"For Redis: what the names of the keys begin with; weir unless set."`
 	Schema       string        `yaml:"schema,omitempty" doc:"For PostgreSQL: the schema with the tables; weir unless set."`
 	Migrate      bool          `yaml:"migrate,omitempty" doc:"For PostgreSQL: make the tables at the start if they are not there."`
-	CallTimeout  time.Duration `yaml:"call_timeout,omitempty" doc:"How long a call of the store can take before the store counts as unavailable; that of package store unless set."`
+	CallTimeout  time.Duration `yaml:"call_timeout,omitempty" doc:"How long a call of the store can take before the store counts as unavailable; 500 ms unless set."`
 }
 
 // Validate checks that the store is one, and what fits it.

@@ -48,6 +48,8 @@ type Options struct {
 	Stdout, Stderr io.Writer
 	// Stop ends the run: the first value begins a graceful end, the second one ends it at once.
 	Stop <-chan os.Signal
+	// OfRegistry also gets the events of the registry; nil: there is none.
+	OfRegistry pipeline.Listener
 }
 
 // A Process is one run of a server. Make one with [New], and then call Start.
@@ -109,7 +111,7 @@ func (p *Process) begin() (err error) {
 	p.Stores = stores.New(p.Telemetry, &p.Events, p.Logger)
 	p.onClose(p.Stores.Close)
 	p.Registry = registry.New(&registry.Options{
-		Listener: p.Listener, ObserveLimiter: p.Telemetry.ObserveLimiter, DrainTimeout: drainTimeout,
+		Listener: pipeline.Listeners(p.Listener, p.OfRegistry), ObserveLimiter: p.Telemetry.ObserveLimiter, DrainTimeout: drainTimeout,
 	})
 	p.onClose(p.closeRegistry)
 	return nil

@@ -61,11 +61,11 @@ func ReadFiles(dir string) ([]File, error) {
 		content, err := regularfile.Read(path, left)
 		switch {
 		case errors.Is(err, regularfile.ErrTooLarge):
-			return fmt.Errorf("%s: the files of the directory have more than %d bytes together, which is the most that can be read", dir, maxBytes)
+			return fmt.Errorf("%s: the files must have at most %d bytes together", dir, maxBytes)
 		case err != nil:
 			return named(path, err)
 		case len(files) == maxFiles:
-			return fmt.Errorf("%s: there are more than %d files", dir, maxFiles)
+			return fmt.Errorf("%s: must have at most %d files", dir, maxFiles)
 		}
 		left -= int64(len(content))
 		files = append(files, File{path, content})
@@ -75,7 +75,7 @@ func ReadFiles(dir string) ([]File, error) {
 	case err != nil:
 		return nil, named(dir, err)
 	case len(files) == 0:
-		return nil, fmt.Errorf("%s: there is no file that ends with .yaml", dir)
+		return nil, fmt.Errorf("%s: must have a file that ends with .yaml or .yml", dir)
 	default:
 		return files, nil
 	}

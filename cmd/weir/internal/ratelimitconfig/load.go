@@ -95,7 +95,7 @@ func (l *loader) add(p *problems, at place, r root) {
 	i := slices.IndexFunc(l.domains, func(d rlsconfig.Domain) bool { return d.Domain == r.Domain })
 	switch {
 	case i >= 0 && !l.merge:
-		p.add(domain.line, domain.column, "domain", "is %q, as in %s: put both into one file, or use -merge-domains, which does what MERGE_DOMAIN_CONFIG does", r.Domain, l.files[r.Domain])
+		p.add(domain.line, domain.column, "domain", "must not be %q, which is in %s: put both into one file, or set -merge-domains (MERGE_DOMAIN_CONFIG)", r.Domain, l.files[r.Domain])
 		return
 	case i < 0:
 		i = len(l.domains)
@@ -121,7 +121,7 @@ func translateAll(p *problems, at place, path string, all []descriptor, seen map
 			p.add(here.line, here.column, path, "must have a key that is not empty")
 		case seen[name]:
 			key := here.get("key")
-			p.add(key.line, key.column, path+".key", "makes %q with its value, as another rule of this list does: each must be there once", name)
+			p.add(key.line, key.column, path+".key", "must not form %q with its value: another rule of this list does", name)
 		}
 		seen[name] = true
 		made = append(made, translate(p, here, path, d, name))
@@ -140,7 +140,7 @@ func translate(p *problems, at place, path string, d descriptor, name string) rl
 	}
 	if d.ShareThreshold && !strings.Contains(name, "*") {
 		where := at.get("share_threshold")
-		p.add(where.line, where.column, path+".share_threshold", "must be left out: it is for a value with *")
+		p.add(where.line, where.column, path+".share_threshold", "must be left out without a * in value")
 	}
 	made.Metadata = translateMetadata(p, at.get("metadata"), path+".metadata", d.Metadata)
 	made.Descriptors = translateAll(p, at.get("descriptors"), path+".descriptors", d.Descriptors, make(map[string]bool))

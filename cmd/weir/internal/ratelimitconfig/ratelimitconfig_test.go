@@ -110,8 +110,8 @@ func TestLoad_Refused(t *testing.T) {
 		"domain: d\n1: a\n":                     `2:1: the key "1" must be text`,
 		"domain: d\ndescriptors: [a]\n":         `2:15: descriptors: must be a list of mappings, found "a"`,
 		"domain: d\ndescriptors:\n  - value: a\n":                              "3:5: descriptors[0]: must have a key that is not empty",
-		"domain: d\ndescriptors:\n  - key: a\n  - {key: a, descriptors: []}\n": `4:11: descriptors[1].key: makes "a" with its value`,
-		"domain: d\ndescriptors:\n  - {key: a, value: b}\n  - key: a_b\n":      `4:10: descriptors[1].key: makes "a_b" with its value`,
+		"domain: d\ndescriptors:\n  - key: a\n  - {key: a, descriptors: []}\n": `4:11: descriptors[1].key: must not form "a" with its value`,
+		"domain: d\ndescriptors:\n  - {key: a, value: b}\n  - key: a_b\n":      `4:10: descriptors[1].key: must not form "a_b" with its value`,
 		"domain: d\ndescriptors:\n  - key: a\n    share_threshold: true\n":     "4:22: descriptors[0].share_threshold: must be left out",
 		limit + "{unit: fortnight, requests_per_unit: 1}\n":                    `4:24: descriptors[0].rate_limit.unit: must be one of second, minute, hour, day, week, month and year, got "fortnight"`,
 		limit + "{unit: unknown, requests_per_unit: 1}\n":                      "must be one of second",
@@ -150,11 +150,11 @@ func TestLoad_Several(t *testing.T) {
 	assert.Equal(t, []string{
 		"a.yaml:2:15: descriptors[0]: must have a key that is not empty",
 		`a.yaml:2:54: descriptors[1].rate_limit.unit: must be one of second, minute, hour, day, week, month and year, got "x"`,
-		`b/c.yml:1:9: domain: is "d", as in a.yaml: put both into one file, or use -merge-domains, which does what MERGE_DOMAIN_CONFIG does`,
+		`b/c.yml:1:9: domain: must not be "d", which is in a.yaml: put both into one file, or set -merge-domains (MERGE_DOMAIN_CONFIG)`,
 	}, strings.Split(strings.ReplaceAll(err.Error(), o.Dir+"/", ""), "\n"))
 
 	_, err = (Options{Dir: t.TempDir()}).Read()
-	require.ErrorContains(t, err, "there is no file that ends with .yaml")
+	require.ErrorContains(t, err, "must have a file that ends with .yaml or .yml")
 	_, err = (Options{Dir: filepath.Join(o.Dir, "none")}).Read()
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.EqualError(t, err, filepath.Join(o.Dir, "none")+": no such file or directory")
@@ -177,7 +177,7 @@ func TestMergeDomains(t *testing.T) {
 	files["b.yaml"] = files["a.yaml"]
 	o.Dir = directory(t, files)
 	_, err = read()
-	require.ErrorContains(t, err, `b.yaml:2:21: descriptors[0].key: makes "a" with its value`)
+	require.ErrorContains(t, err, `b.yaml:2:21: descriptors[0].key: must not form "a" with its value`)
 }
 
 // A ConfigMap has its files once, and a directory can be a link.
@@ -193,7 +193,7 @@ func TestReadFiles_ConfigMap(t *testing.T) {
 	assert.Equal(t, []File{{filepath.Join(link, "edge.yaml"), []byte("domain: d\n")}}, files)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "big.yaml"), make([]byte, maxBytes+1), 0o600))
 	_, err = ReadFiles(dir)
-	require.ErrorContains(t, err, dir+": the files of the directory have more than 8388608 bytes together")
+	require.ErrorContains(t, err, "the files must have at most 8388608 bytes together")
 }
 
 // Files with a rule for each of many customers are larger than those of other programs can be.

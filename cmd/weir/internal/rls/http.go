@@ -43,7 +43,7 @@ func (r *run) newHTTP(h *handler, checks *health.Server) *http.Server {
 func fromProgram(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
-			http.Error(w, "this is for programs, and a browser has sent the request", http.StatusForbidden)
+			http.Error(w, "requests of browsers are not accepted", http.StatusForbidden)
 			return
 		}
 		next(w, r)
@@ -69,7 +69,7 @@ func (h *handler) serveJSON(w http.ResponseWriter, r *http.Request) {
 	}
 	answer, err := h.ShouldRateLimit(r.Context(), &request)
 	if err != nil {
-		http.Error(w, err.Error(), statusOf(err))
+		http.Error(w, status.Convert(err).Message(), statusOf(err))
 		return
 	}
 	text, err := protojson.Marshal(answer)

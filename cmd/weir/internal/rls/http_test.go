@@ -19,14 +19,16 @@ import (
 func TestServeJSON_Status(t *testing.T) {
 	p := weir.Must(pipeline.New("closed", new(services).newVersion(weir.Must(weirrls.NewRules()), weirrls.ServiceOptions{}, description{})))
 	h := &handler{pipeline: p}
+	w := httptest.NewRecorder()
 	ask := func(body string) int {
-		w := httptest.NewRecorder()
+		w = httptest.NewRecorder()
 		h.serveJSON(w, httptest.NewRequest(http.MethodPost, "/json", strings.NewReader(body)))
 		return w.Code
 	}
 	const request = `{"domain": "edge", "descriptors": [{"entries": [{"key": "a"}]}]}`
 	assert.Equal(t, http.StatusOK, ask(request))
 	assert.Equal(t, http.StatusBadRequest, ask(`{"domain": "edge"}`))
+	assert.Equal(t, "weirrls: descriptors must not be empty\n", w.Body.String())
 	require.NoError(t, p.Close())
 	assert.Equal(t, http.StatusServiceUnavailable, ask(request))
 }

@@ -1,7 +1,7 @@
 // Package rls runs weir rls: the rate limit service that Envoy asks, by a file.
 //
 //   - rls.go: a run of the program, from the file to the listeners.
-//   - service.go: the way of a request. versions.go: which rules it gets.
+//   - service.go: the way of a request. versions.go: which rules it gets. overrides.go: which limits an answer tells.
 //   - listen.go: the gRPC server, with its bounds and TLS. http.go: the HTTP listener.
 //   - shutdown.go: how a run ends.
 //
@@ -48,12 +48,13 @@ type Options struct {
 // A run is one run of the service.
 type run struct {
 	*process.Process
-	options  Options
-	inForce  atomic.Pointer[rlsconfig.RLS]
-	services services
+	options   Options
+	inForce   atomic.Pointer[rlsconfig.RLS]
+	services  services
+	overrides overrides
 
 	mu       sync.Mutex
-	counters weirrls.Counters // of the first file: they cannot change
+	counters *weirrls.Counters // of the first file: they cannot change
 }
 
 // Run serves until it is told to stop. The error says why it could not begin to, or why it did not end in time; it is a
@@ -62,11 +63,13 @@ func Run(ctx context.Context, o Options) (err error) {
 	r := &run{options: o}
 	r.Process, err = process.New(process.Options{
 		Name: "rate limit service", Section: rlsconfig.Field, Stdout: io.Discard, Stderr: o.Stderr, Stop: o.Stop,
+		OfRegistry: &r.overrides,
 	})
 	if err != nil {
 		return err
 	}
 	defer r.Close()
+	r.overrides.registry = r.Registry
 	kinds := reload.NewKinds()
 	rlsconfig.Register(kinds, rlsconfig.Runtime{Store: r.Stores.Get, Pipelines: r.pipelines})
 	if err := r.Start(ctx, o.Config, reload.Options{Kinds: kinds, Read: o.Read, InForce: r.fileInForce}); err != nil {
@@ -115,7 +118,7 @@ func (r *run) newVersion(b *reload.SectionBuilder, c rlsconfig.RLS) (*version, e
 	if err != nil {
 		return nil, err
 	}
-	rules, err := c.NewRules(b, s)
+	rules, err := c.NewRules(b, s, r.overrides.limits)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +145,7 @@ func (r *run) store(c rlsconfig.RLS) (*store.Store, error) {
 }
 
 // countersOf returns the counters, the same for all versions of the file.
-func (r *run) countersOf(c rlsconfig.RLS, s *store.Store) (weirrls.Counters, error) {
+func (r *run) countersOf(c rlsconfig.RLS, s *store.Store) (*weirrls.Counters, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.counters != nil {

@@ -21,7 +21,7 @@ func (c RLS) Check(f *reload.File) error {
 	var p validate.Problems
 	for _, name := range f.Limiters() {
 		if strings.HasPrefix(name, PipelineName+"/") {
-			p.Add("", nil, "cannot be with a limiter called %s: names that begin with %s/ are for the limiters of rules", name, PipelineName)
+			p.Add("", nil, "must not be set with a limiter called %s: names that begin with %s/ are reserved for the limiters of rules", name, PipelineName)
 		}
 	}
 	for path, d := range c.all() {
@@ -29,19 +29,19 @@ func (c RLS) Check(f *reload.File) error {
 			continue
 		}
 		if d.RateLimit.RequestsPerUnit != nil && c.modeOf(*d.RateLimit) == Envoy && d.RateLimit.OnOverrun != weirrls.OverrunNothing {
-			p.Add(path+".RateLimit.OnOverrun", nil, "must be left out in mode envoy, which always takes all")
+			p.Add(path+".RateLimit.OnOverrun", nil, "must be left out in mode envoy, which counts every request in full")
 		}
 		if d.RateLimit.Limiter == "" {
 			continue
 		}
 		if kind := fileconfig.Adapting(f, d.RateLimit.Limiter); kind != "" {
 			p.Add(path+".RateLimit.Limiter", d.RateLimit.Limiter,
-				"must not be or contain the kind %s, which learns from how long requests take: the service does not see that", kind)
+				"must not be or contain the kind %s, which learns from the latency of requests: the service does not see it", kind)
 		}
 		fileconfig.Members(f, d.RateLimit.Limiter, func(info reload.LimiterInfo) {
 			if info.Kind == "concurrency" {
 				p.Add(path+".RateLimit.Limiter", d.RateLimit.Limiter,
-					"must not be or contain the kind concurrency, whose permits would not come back: use a sliding window that is longer than requests take")
+					"must not be or contain the kind concurrency, because the protocol does not release permits: use a sliding window that is longer than requests take")
 			}
 		})
 	}

@@ -22,13 +22,13 @@ const Grammar = `DOMAIN: KEY=VALUE[, KEY=VALUE]...`
 func ParseRequest(text string) (*ratelimitv3.RateLimitRequest, error) {
 	domain, rest, ok := strings.Cut(text, ":")
 	if domain = strings.TrimSpace(domain); !ok || domain == "" {
-		return nil, errors.New("before the descriptor stands its domain and a colon")
+		return nil, errors.New("must begin with the domain and a colon")
 	}
 	d := &commonv3.RateLimitDescriptor{}
 	for part := range strings.SplitSeq(rest, ",") {
 		key, value, _ := strings.Cut(part, "=")
 		if key = strings.TrimSpace(key); key == "" {
-			return nil, fmt.Errorf("%q: each entry is KEY=VALUE", strings.TrimSpace(part))
+			return nil, fmt.Errorf("each entry must be KEY=VALUE, got %q", strings.TrimSpace(part))
 		}
 		d.Entries = append(d.Entries, &commonv3.RateLimitDescriptor_Entry{Key: key, Value: strings.TrimSpace(value)})
 	}

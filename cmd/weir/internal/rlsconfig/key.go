@@ -36,26 +36,42 @@ func keyOf(ctx context.Context) string {
 // partitioned by the key of the counter.
 type byCounter struct{ limiter limiter.Limiter }
 
+// Overridden returns the limits that an override has given the limiter of that name, such as a
+// [limiter.TokenBucketOptions]; nil if the limits of the file are in force.
+type Overridden func(name string) (limits any)
+
+// inForce returns the limits in force of the limiter of that name, for which the file says configured.
+func inForce[O any](o Overridden, name string, configured O) O {
+	if limits, ok := o(name).(O); ok {
+		return limits
+	}
+	return configured
+}
+
 // sized is a byCounter whose options are known, so that the service can tell them.
 type sized[O any] struct {
 	byCounter
-	options O
+	overridden Overridden
+	name       string
+	options    O // as the file has them
 }
 
-// Options returns the options of the limiter of each key, as the file has them.
-func (s sized[O]) Options() O { return s.options }
+// Options returns the options of the limiter of each key.
+func (s sized[O]) Options() O { return inForce(s.overridden, s.name, s.options) }
 
-// newByCounter returns l by the key of the counter. options are those of the limiter of each key; nil if l is a chain.
-func newByCounter(l limiter.Limiter, options any) limiter.Partitioned[string] {
+// newByCounter returns l, which has that name, by the key of the counter. options are those of the limiter of each key; nil
+// if l is a chain.
+func newByCounter(l limiter.Limiter, overridden Overridden, name string, options any) limiter.Partitioned[string] {
+	by := byCounter{l}
 	switch o := options.(type) {
 	case limiter.TokenBucketOptions:
-		return sized[limiter.TokenBucketOptions]{byCounter{l}, o}
+		return sized[limiter.TokenBucketOptions]{by, overridden, name, o}
 	case limiter.FixedWindowOptions:
-		return sized[limiter.FixedWindowOptions]{byCounter{l}, o}
+		return sized[limiter.FixedWindowOptions]{by, overridden, name, o}
 	case limiter.SlidingWindowOptions:
-		return sized[limiter.SlidingWindowOptions]{byCounter{l}, o}
+		return sized[limiter.SlidingWindowOptions]{by, overridden, name, o}
 	default:
-		return byCounter{l}
+		return by
 	}
 }
 

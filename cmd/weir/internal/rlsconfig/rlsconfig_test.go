@@ -79,10 +79,10 @@ func TestInvalid_Descriptor(t *testing.T) {
 	for descriptor, message := range map[string]string{
 		`{key: ""}`:                                                        "descriptors[0].key: key must not be empty",
 		`{value: x}`:                                                       "descriptors[0]: key is missing",
-		`{key: a, share_threshold: true}`:                                  "share_threshold must be left out: it is for a value with *",
-		`{key: a}, {key: a}`:                                               "descriptors[1].key: key must not be there twice with the same value: it is that of descriptors[0]",
-		`{key: a, value: b}, {key: a_b}`:                                   `key must not make "a_b" with its value, as descriptors[0] does`,
-		`{key: a, descriptors: [{key: b}, {key: b}]}`:                      "descriptors[0].descriptors[1].key: key must not be there twice",
+		`{key: a, share_threshold: true}`:                                  "share_threshold must be left out without a * in value",
+		`{key: a}, {key: a}`:                                               "descriptors[1].key: key must not be that of descriptors[0]",
+		`{key: a, value: b}, {key: a_b}`:                                   `key must not form "a_b" with its value: descriptors[0] does`,
+		`{key: a, descriptors: [{key: b}, {key: b}]}`:                      "descriptors[0].descriptors[1].key: key must not be that of descriptors[0]",
 		`{key: a, rate_limit: {}}`:                                         "must have one of limiter, requests_per_unit with unit, and unlimited",
 		`{key: a, rate_limit: {limiter: w, unlimited: true}}`:              "must have one of limiter, requests_per_unit with unit, and unlimited",
 		`{key: a, rate_limit: {unit: hour}}`:                               "requests_per_unit must be set with unit",
@@ -120,7 +120,7 @@ func TestNewRules_NoRequests(t *testing.T) {
 	kinds := reload.NewKinds()
 	rlsconfig.Register(kinds, rlsconfig.Runtime{Pipelines: func(c rlsconfig.RLS) map[string]func(*reload.SectionBuilder) error {
 		return map[string]func(*reload.SectionBuilder) error{rlsconfig.PipelineName: func(b *reload.SectionBuilder) (err error) {
-			made, err = c.NewRules(b, nil)
+			made, err = c.NewRules(b, nil, func(string) any { return nil })
 			return err
 		}}
 	}})
@@ -158,7 +158,7 @@ func TestInvalid_RLS(t *testing.T) {
 		`stores: {s: {redis: "redis://a"}}, counters: {store: s, outage: fall_back_locally}`: "local_share must be more than 0 and at most 1",
 		`stores: {s: {}}`: "must have redis or postgres",
 		`mode: envoy, domains: [{domain: a, descriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: day, on_overrun: rest}}]}]`: "f:1:123: rls.domains[0].descriptors[0].rate_limit.on_overrun",
-		`domains: [{domain: a}, {domain: a}]`:                    "domain must not be there twice: put all descriptors of the domain into one",
+		`domains: [{domain: a}, {domain: a}]`:                    "domain must not be that of another domain: put all its descriptors into one",
 		`domains: [{domain: ` + strings.Repeat("x", 1025) + `}]`: "domains[0].domain: domain must",
 		`domains: [{domain: ""}]`:                                "domain must not be empty",
 	} {
@@ -166,7 +166,7 @@ func TestInvalid_RLS(t *testing.T) {
 		assert.ErrorContains(t, err, message, fields)
 	}
 	_, err := parse("rls: {}\nlimiters: {rls/edge: {fixed_window: {permit_limit: 1, window: 1s}}}\n")
-	require.ErrorContains(t, err, "names that begin with rls/ are for the limiters of rules")
+	require.ErrorContains(t, err, "names that begin with rls/ are reserved for the limiters of rules")
 	_, err = parse("rls: {}\nlimiters: {l: {partitioned: {key: remote, each: {fixed_window: {permit_limit: 1, window: 1s}}}}}\n")
 	require.ErrorContains(t, err, `there is no key function "remote", there is only descriptor`)
 	_, err = parse("rls: {}\n")
@@ -190,10 +190,10 @@ func TestFind(t *testing.T) {
 		assert.Contains(t, b.String(), want, text)
 	}
 	for text, message := range map[string]string{
-		"":         "before the descriptor stands its domain and a colon",
-		"user=a":   "before the descriptor stands its domain and a colon",
-		"edge:":    `"": each entry is KEY=VALUE`,
-		"edge: =a": `"=a": each entry is KEY=VALUE`,
+		"":         "must begin with the domain and a colon",
+		"user=a":   "must begin with the domain and a colon",
+		"edge:":    `each entry must be KEY=VALUE, got ""`,
+		"edge: =a": `each entry must be KEY=VALUE, got "=a"`,
 	} {
 		_, err := rlsconfig.ParseRequest(text)
 		assert.ErrorContains(t, err, message, text)

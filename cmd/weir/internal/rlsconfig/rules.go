@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/registry"
@@ -19,10 +20,10 @@ import (
 
 // NewRules returns the rules of c, which must have its defaults. Their limiters are those of the file, and for each
 // rate_limit in mode exact one of its own, so that the dashboard shows it and a reload keeps what it has counted. s is the
-// store of the counters, or nil.
-func (c RLS) NewRules(b *reload.SectionBuilder, s *store.Store) (*weirrls.Rules, error) {
+// store of the counters, or nil. Answers tell the limits of an override, as far as overridden has them.
+func (c RLS) NewRules(b *reload.SectionBuilder, s *store.Store, overridden Overridden) (*weirrls.Rules, error) {
 	return c.rules(func(path []string, open bool, d Descriptor) (*weirrls.Limit, error) {
-		return c.limit(b, s, path, open, d)
+		return c.limit(b, s, overridden, path, open, d)
 	})
 }
 
@@ -64,7 +65,7 @@ func (c RLS) rules(limit func(path []string, open bool, d Descriptor) (*weirrls.
 }
 
 // limit returns the limit of a rule.
-func (c RLS) limit(b *reload.SectionBuilder, s *store.Store, path []string, open bool, d Descriptor) (*weirrls.Limit, error) {
+func (c RLS) limit(b *reload.SectionBuilder, s *store.Store, overridden Overridden, path []string, open bool, d Descriptor) (*weirrls.Limit, error) {
 	l := *d.RateLimit
 	made := &weirrls.Limit{
 		Name: l.Name, Unlimited: l.Unlimited, Shadow: d.ShadowMode, Quota: d.QuotaMode,
@@ -84,14 +85,18 @@ func (c RLS) limit(b *reload.SectionBuilder, s *store.Store, path []string, open
 			break
 		}
 		info, _ := b.File.Limiter(l.Limiter)
-		made.Partitioned = newByCounter(of, info.Options)
+		made.Partitioned = newByCounter(of, overridden, l.Limiter, info.Options)
 	case l.RequestsPerUnit != nil && (c.modeOf(l) == Envoy || *l.RequestsPerUnit == 0): // no limiter has 0 permits
 		made.OnOverrun = weirrls.OverrunNothing // a Window has no other
 		made.Window = &weirrls.Window{RequestsPerUnit: *l.RequestsPerUnit, Unit: l.Unit.inService()}
 	case l.RequestsPerUnit != nil:
-		made.Partitioned = c.window(b, s, limiterName(path), open, *l.RequestsPerUnit, l.Unit)
-		if s == nil { // a limiter of a store tells it itself, with the limits of an override
-			made.Requests, made.Per = *l.RequestsPerUnit, l.Unit.length()
+		name, each := limiterName(path), windowOf(*l.RequestsPerUnit, l.Unit)
+		made.Partitioned = c.window(b, s, name, open, each)
+		if s == nil { // a limiter of a store tells it itself
+			made.Size = func() (requests uint32, per time.Duration) {
+				o := inForce(overridden, name, each)
+				return uint32(min(uint64(o.PermitLimit), math.MaxUint32)), o.Window //nolint:gosec // at most MaxUint32
+			}
 		}
 	}
 	return made, nil
@@ -107,11 +112,15 @@ func byKey(f *reload.File, name string) (is bool) {
 // segment leaves the window, after nine tenths of the unit at the earliest.
 const segments = 10
 
-// window returns the limiter of a rate_limit in mode exact. A file can have tens of thousands of them, most for one value.
-func (c RLS) window(b *reload.SectionBuilder, s *store.Store, name string, open bool, requests uint32, unit *Unit) limiter.Partitioned[string] {
-	each := limiter.SlidingWindowOptions{
+// windowOf returns the options of a rate_limit in mode exact.
+func windowOf(requests uint32, unit *Unit) limiter.SlidingWindowOptions {
+	return limiter.SlidingWindowOptions{
 		PermitLimit: int(min(uint64(requests), math.MaxInt)), Window: unit.length(), SegmentsPerWindow: segments, //nolint:gosec // at most MaxInt
 	}
+}
+
+// window returns the limiter of a rate_limit in mode exact. A file can have tens of thousands of them, most for one value.
+func (c RLS) window(b *reload.SectionBuilder, s *store.Store, name string, open bool, each limiter.SlidingWindowOptions) limiter.Partitioned[string] {
 	if s != nil {
 		return registry.SharedPartitioned(b.Builder, s, name, each, &store.LimiterOptions{Outage: c.Counters.Outage, LocalShare: c.Counters.LocalShare})
 	}

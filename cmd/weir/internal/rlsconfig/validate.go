@@ -41,7 +41,7 @@ func (r RLS) Validate() error {
 	seen := make(map[string]bool)
 	for i, d := range r.Domains {
 		if seen[d.Domain] {
-			p.Add(fmt.Sprintf("Domains[%d].Domain", i), d.Domain, "must not be there twice: put all descriptors of the domain into one")
+			p.Add(fmt.Sprintf("Domains[%d].Domain", i), d.Domain, "must not be that of another domain: put all its descriptors into one")
 		}
 		seen[d.Domain] = true
 	}
@@ -84,7 +84,7 @@ func (d Descriptor) Validate() error {
 		p.Add("Key", nil, "must not be empty")
 	}
 	if d.ShareThreshold && !strings.Contains(d.path(), "*") {
-		p.Add("ShareThreshold", nil, "must be left out: it is for a {Value} with *")
+		p.Add("ShareThreshold", nil, "must be left out without a * in {Value}")
 	}
 	checkTwice(&p, d.Descriptors)
 	return p.Err("rls")
@@ -99,9 +99,9 @@ func checkTwice(p *validate.Problems, all []Descriptor) {
 		switch {
 		case d.Key == "":
 		case twice && all[first].Key == d.Key:
-			p.Add(fmt.Sprintf("Descriptors[%d].Key", i), nil, "must not be there twice with the same value: it is that of descriptors[%d]", first)
+			p.Add(fmt.Sprintf("Descriptors[%d].Key", i), nil, "must not be that of descriptors[%d], which has the same value", first)
 		case twice:
-			p.Add(fmt.Sprintf("Descriptors[%d].Key", i), nil, "must not make %q with its value, as descriptors[%d] does", d.path(), first)
+			p.Add(fmt.Sprintf("Descriptors[%d].Key", i), nil, "must not form %q with its value: descriptors[%d] does", d.path(), first)
 		default:
 			seen[d.path()] = i
 		}

@@ -1,0 +1,56 @@
+package rls
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+)
+
+// overrides have the limits that replace those of the file for a while. They are a listener of the registry, and look at
+// it when it reports a change, so that a request costs one atomic load.
+type overrides struct {
+	registry *registry.Registry
+	byName   atomic.Pointer[map[string]any] // the limits, by the name of the limiter; nil: none is overridden
+
+	looking sync.Mutex // so that the last look is that after the last change
+}
+
+// limits returns the limits that an override has given the limiter of that name, or nil.
+func (o *overrides) limits(name string) any {
+	if all := o.byName.Load(); all != nil {
+		return (*all)[name]
+	}
+	return nil
+}
+
+// Executions returns false: the requests are of no interest.
+func (o *overrides) Executions() bool { return false }
+
+// OnEvent looks at the limiters after a change.
+func (o *overrides) OnEvent(_ context.Context, e pipeline.Event) {
+	switch e.Name {
+	case registry.EventOverridden, registry.EventOverrideKept, registry.EventOverrideEnded, registry.EventReload:
+	default:
+		return
+	}
+	o.looking.Lock()
+	defer o.looking.Unlock()
+	var all map[string]any
+	for name, info := range o.registry.Limiters() {
+		if info.Override == nil {
+			continue
+		}
+		if all == nil {
+			all = make(map[string]any)
+		}
+		all[name] = info.Override.Options
+	}
+	if all == nil {
+		o.byName.Store(nil)
+	} else {
+		o.byName.Store(&all)
+	}
+}
