@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/weir-go/weir/internal/limits"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/store"
@@ -108,8 +109,8 @@ func checkCircuit(source pipeline.Source, c *circuitbreaker.Strategy) CheckResul
 	return result
 }
 
-// with returns the result with what Peek has returned. limits are those of the limiter; nil: not known.
-func (r CheckResult) with(lease limiter.Lease, err error, limits any) CheckResult {
+// with returns the result with what Peek has returned. options are those of the limiter; nil: not known.
+func (r CheckResult) with(lease limiter.Lease, err error, options any) CheckResult {
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
 		return r.unasked("it cannot be asked without taking a permit")
@@ -121,7 +122,7 @@ func (r CheckResult) with(lease limiter.Lease, err error, limits any) CheckResul
 	r.Granted = lease.Acquired()
 	if !r.Granted {
 		r.Reason = cmp.Or(lease.Reason(), limiter.ReasonNoPermit)
-		if hasQueue(limits) && lease.Reason() != limiter.ReasonClosed {
+		if limits.HasQueue(options) && lease.Reason() != limiter.ReasonClosed {
 			r.Reason += "; a call that waits can join the queue"
 		}
 		r.RetryAfter, _ = lease.RetryAfter()
@@ -139,20 +140,4 @@ func (r CheckResult) with(lease limiter.Lease, err error, limits any) CheckResul
 func (r CheckResult) unasked(reason string) CheckResult {
 	r.Matched, r.Unasked, r.Reason = false, true, reason
 	return r
-}
-
-// hasQueue reports whether a limiter with these limits has a queue.
-func hasQueue(limits any) bool {
-	switch o := limits.(type) {
-	case limiter.TokenBucketOptions:
-		return o.QueueLimit > 0
-	case limiter.FixedWindowOptions:
-		return o.QueueLimit > 0
-	case limiter.SlidingWindowOptions:
-		return o.QueueLimit > 0
-	case limiter.ConcurrencyOptions:
-		return o.QueueLimit > 0
-	default:
-		return false
-	}
 }

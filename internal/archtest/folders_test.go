@@ -92,7 +92,7 @@ var folders = []folder{
 	// circuitbreaker: its Control isolates a circuit. ratelimit: the check of a pipeline must know which strategies only report.
 	{
 		name:      "dashboard",
-		mayImport: []string{"internal/ask", "internal/durationtext", "registry", "reload", "pipeline", "limiter", "store", "strategies/circuitbreaker", "strategies/ratelimit"},
+		mayImport: []string{"internal/ask", "internal/durationtext", "internal/limits", "registry", "reload", "pipeline", "limiter", "store", "strategies/circuitbreaker", "strategies/ratelimit"},
 	},
 
 	// testing: a simulation runs in a bubble of testing/synctest, which needs a testing.T. storetest has the memory that its
@@ -109,16 +109,17 @@ var folders = []folder{
 	// timeout: its error hides the one of a request that must not be sent again.
 	{
 		name:      "transport/weirhttp",
-		mayImport: []string{"pipeline", "limiter", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/forwarded", "transport/internal/unsent"},
+		mayImport: []string{"pipeline", "limiter", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/forwarded", "transport/internal/unsent"},
 	},
 
 	// What weirhttp and weirgrpc have in common: policies that are asked in order, and what they have granted to a call.
 	{name: "transport/internal/unsent", mayImport: []string{"pipeline"}},
+	{name: "transport/internal/attempts"}, // of strategies to run a handler
 	{name: "transport/internal/admission", mayImport: []string{"pipeline", "limiter", "strategies/ratelimit"}},
 	{name: "transport/internal/forwarded"}, // the address of a client behind proxies: in a header or in metadata
 	{
 		name:       "transport/weirgrpc",
-		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/forwarded", "transport/internal/unsent"},
+		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/forwarded", "transport/internal/unsent"},
 		thirdParty: []string{"google.golang.org/grpc", "google.golang.org/genproto/googleapis/rpc", "google.golang.org/protobuf"},
 		testOnly:   []string{"..."},
 	},
@@ -178,6 +179,8 @@ var folders = []folder{
 	{name: "internal/turn"},
 	// How dashboard, reload, simulate and cmd/weir write durations.
 	{name: "internal/durationtext"},
+	// What dashboard and cmd/weir want to know about the options of any limiter.
+	{name: "internal/limits", mayImport: []string{"limiter"}},
 	// How registry and reload see that a function of the program waits for its own caller.
 	{name: "internal/goroutine"},
 

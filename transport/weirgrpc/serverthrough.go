@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -14,6 +13,7 @@ import (
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/transport/internal/admission"
+	"github.com/weir-go/weir/transport/internal/attempts"
 )
 
 // A HandlerError tells strategies of a [PipelinePolicy] that a handler has failed. Clients get the error of the handler.
@@ -55,13 +55,9 @@ type handlerRun struct {
 	index int // of the policy
 	held  int // how many grants the call had before
 
-	mu       sync.Mutex
-	running  bool
-	ran      bool
-	over     bool           // the handler must not begin
-	returned sync.WaitGroup // for a handler that a strategy runs on another goroutine
-	err      error          // the error of the last attempt: of the handler, or of a policy
-	seen     error          // err as strategies saw it
+	attempts attempts.Attempts
+	err      error // the error of the last attempt: of the handler, or of a policy
+	seen     error // err as strategies saw it
 }
 
 // serveThrough runs the rest of the call, the policies after number i and the handler, in the pipeline of policy i.
@@ -74,7 +70,7 @@ func (c *call) serveThrough(ctx context.Context, i int) (response any, err error
 		return response, nil
 	case x.err != nil && (err == nil || errors.Is(err, ErrOnce)):
 		return nil, x.err
-	case err == nil && x.ran: // a stream, or a handler that answers with nil
+	case err == nil && x.attempts.Ran(): // a stream, or a handler that answers with nil
 		return nil, nil
 	case err == nil:
 		err = ErrNoAnswer
@@ -84,16 +80,16 @@ func (c *call) serveThrough(ctx context.Context, i int) (response any, err error
 
 // execute runs the handler in the pipeline, and returns when no attempt is running any more.
 func (x *handlerRun) execute(ctx context.Context, p *pipeline.Pipeline) (response any, err error) {
-	defer x.finish()
+	defer x.attempts.Finish()
 	return pipeline.ExecuteValue(ctx, p, x.attempt)
 }
 
 // attempt is the callback of the pipeline: it runs the handler.
 func (x *handlerRun) attempt(ctx context.Context) (response any, err error) {
-	if !x.begin() {
+	if !x.attempts.Begin(x.again) {
 		return nil, ErrOnce
 	}
-	defer x.end()
+	defer x.attempts.End()
 	x.call.GiveBackFrom(x.held, false) // the permits that an earlier attempt took are spent
 	response, err = x.call.serve(ctx, x.index+1)
 	x.err, x.seen = err, nil
@@ -123,32 +119,8 @@ func isOurs(err error) bool {
 	return false
 }
 
-// begin reports whether an attempt can run the handler.
-func (x *handlerRun) begin() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.over || x.running || x.ran && x.call.stream != nil {
-		return false
-	}
-	x.running, x.ran = true, true
-	x.returned.Add(1)
-	return true
-}
-
-func (x *handlerRun) end() {
-	x.mu.Lock()
-	x.running = false
-	x.mu.Unlock()
-	x.returned.Done()
-}
-
-// finish lets no other attempt begin, and waits for a handler that is still running.
-func (x *handlerRun) finish() {
-	x.mu.Lock()
-	x.over = true
-	x.mu.Unlock()
-	x.returned.Wait()
-}
+// again reports whether the handler can run again: that of a stream cannot.
+func (x *handlerRun) again() bool { return x.call.stream == nil }
 
 // failure returns the error of the call for an error of the pipeline of p.
 func (x *handlerRun) failure(ctx context.Context, p *preparedPolicy, err error) error {
@@ -160,7 +132,7 @@ func (x *handlerRun) failure(ctx context.Context, p *preparedPolicy, err error) 
 	if limited, ok := errors.AsType[*ratelimit.RejectedError](err); ok {
 		refusal.Lease = limited.Lease
 	}
-	if !x.ran {
+	if !x.attempts.Ran() {
 		x.call.GiveBackFrom(0, true)
 	}
 	code, own := pipelineCode(ctx, p, err)

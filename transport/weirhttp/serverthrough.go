@@ -123,7 +123,7 @@ func (h *throughHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !run.answerInstead(w, r, err) {
 		return
 	}
-	if !run.ran {
+	if !run.attempts.Ran() {
 		handlerio.MarkRejected(w)
 	}
 	reject(w, r, t.options.OnRejected, t.options.Body, t.rejection(w, r, err))

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"sync"
 
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/transport/internal/attempts"
 	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
 
@@ -27,11 +27,7 @@ type handlerRun struct {
 	client   *handlerio.ClientContext
 	instead  http.Handler // what a strategy has returned to answer in place of the handler
 
-	mu       sync.Mutex
-	running  bool
-	ran      bool
-	over     bool           // the handler must not begin
-	returned sync.WaitGroup // for a handler that a strategy runs on another goroutine
+	attempts attempts.Attempts
 }
 
 // run runs next in the pipeline.
@@ -40,7 +36,7 @@ func (t *handlerPipeline) run(w http.ResponseWriter, r *http.Request, next http.
 	x.writer = x.response.Writer()
 	x.client = handlerio.NewClientContext(r)
 	defer x.client.Stop()
-	defer x.finish()
+	defer x.attempts.Finish()
 	x.Context = x.client.Ctx
 	x.instead, err = pipeline.ExecuteValue(x, t.pipeline, x.attempt)
 	return x, err
@@ -59,10 +55,10 @@ func (x *handlerRun) String() string { return fmt.Sprintf("%v.weirhttp", x.Conte
 
 // attempt is the callback of the pipeline: it runs the handler.
 func (x *handlerRun) attempt(ctx context.Context) (http.Handler, error) {
-	if err := x.begin(); err != nil {
-		return nil, err
+	if !x.attempts.Begin(x.again) {
+		return nil, ErrOnce
 	}
-	defer x.end()
+	defer x.attempts.End()
 	limited, restore := x.forAttempt(ctx)
 	returned := false
 	defer func() {
@@ -86,34 +82,13 @@ func (x *handlerRun) forAttempt(ctx context.Context) (r *http.Request, restore f
 	return r, func() { handlerio.CarryBack(r, x.request) }
 }
 
-// begin refuses an attempt that would mix with the answer of another.
-func (x *handlerRun) begin() error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.over || x.running || x.ran && (x.response.Begun() || handlerio.HasBody(x.request)) {
-		return ErrOnce
+// again reports whether another attempt would not mix with the answer of the last one, and prepares the response for it.
+func (x *handlerRun) again() bool {
+	if x.response.Begun() || handlerio.HasBody(x.request) {
+		return false
 	}
-	if x.ran { // the last attempt may have prepared a header
-		x.response.RestoreHeader()
-	}
-	x.running, x.ran = true, true
-	x.returned.Add(1)
-	return nil
-}
-
-func (x *handlerRun) end() {
-	x.mu.Lock()
-	x.running = false
-	x.mu.Unlock()
-	x.returned.Done()
-}
-
-// finish lets no other attempt begin, and waits for a handler that is still running.
-func (x *handlerRun) finish() {
-	x.mu.Lock()
-	x.over = true
-	x.mu.Unlock()
-	x.returned.Wait()
+	x.response.RestoreHeader() // the last attempt may have prepared a header
+	return true
 }
 
 // outcome returns the error that strategies see after the handler has returned.
@@ -139,10 +114,10 @@ func (x *handlerRun) outcome(ctx context.Context) error {
 // answerInstead runs the [http.Handler] that a strategy has returned as its answer, if there is one. unanswered reports
 // whether the caller must answer for err, the error of the pipeline.
 func (x *handlerRun) answerInstead(w http.ResponseWriter, r *http.Request, err error) (unanswered bool) {
-	if x.response.Begun() || err == nil && x.instead == nil && x.ran { // the server sends an empty 200
+	if x.response.Begun() || err == nil && x.instead == nil && x.attempts.Ran() { // the server sends an empty 200
 		return false
 	}
-	if x.ran {
+	if x.attempts.Ran() {
 		x.response.RestoreHeader() // the header that the handler has prepared is not for another answer
 	}
 	if err == nil && x.instead != nil {

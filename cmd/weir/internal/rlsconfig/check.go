@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-go/weir/internal/limits"
 	"github.com/weir-go/weir/internal/validate"
-	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/transport/weirrls"
 
@@ -117,7 +117,7 @@ func Warnings(f *reload.File) (all []string) {
 	queued := make(map[string]bool)
 	for _, d := range c.all() {
 		if d.RateLimit != nil {
-			fileconfig.Members(f, d.RateLimit.Limiter, func(l reload.LimiterInfo) { queued[l.Name] = queues(l.Options) })
+			fileconfig.Members(f, d.RateLimit.Limiter, func(l reload.LimiterInfo) { queued[l.Name] = limits.HasQueue(l.Options) })
 		}
 	}
 	for l := range f.AllLimiters() {
@@ -135,18 +135,4 @@ func Warnings(f *reload.File) (all []string) {
 		}
 	}
 	return all
-}
-
-// queues reports whether the options of a limiter have a queue.
-func queues(options any) bool {
-	switch o := options.(type) {
-	case limiter.TokenBucketOptions:
-		return o.QueueLimit > 0
-	case limiter.FixedWindowOptions:
-		return o.QueueLimit > 0
-	case limiter.SlidingWindowOptions:
-		return o.QueueLimit > 0
-	default:
-		return false
-	}
 }
