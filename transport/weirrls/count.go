@@ -1,6 +1,9 @@
 package weirrls
 
-import "context"
+import (
+	"bytes"
+	"context"
+)
 
 // count counts the hits of a window or an override. A window is over if more than its limit were counted, also if the
 // request only looks. An override is exact instead, unless the service counts rejected hits: a request that looks needs
@@ -36,12 +39,13 @@ func (c *check) counterHits() int64 {
 // uncount takes the hits of c back. It does so even if the caller has gone.
 func (d *decision) uncount(c *check) {
 	n := c.counterHits()
-	if d.service.memory != nil {
-		c.sum = d.service.memory.count(c.span, d.key(c), -n)
+	hits := d.service.options.Counters.hits
+	if m, ok := hits.(*memoryCounters); ok {
+		c.sum = m.add(c.span, d.key(c), -n)
 		return
 	}
-	ctx, counters, span, key := context.WithoutCancel(d.ctx), d.service.options.Counters, c.span, string(d.key(c))
-	sum, ok, _ := goingOn(d.asking, func() (int64, error) { return counters.Count(ctx, span, key, -n) })
+	ctx, span, key := context.WithoutCancel(d.ctx), c.span, bytes.Clone(d.key(c))
+	sum, ok, _ := goingOn(d.asking, func() (int64, error) { return hits.count(ctx, span, key, -n) })
 	if !ok {
 		sum = max(c.sum-n, 0) // or it stays counted: the answer is about what is left for the next request
 	}
