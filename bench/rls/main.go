@@ -17,9 +17,9 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/weir-go/weir/internal/testserver"
@@ -33,7 +33,7 @@ func main() {
 	flag.IntVar(&o.connections, "connections", 4, "how many connections the load has, as a proxy has one for each of its threads")
 	flag.IntVar(&o.keys, "keys", 10_000, "how many clients there are, each with its own limit")
 	flag.DurationVar(&o.timeout, "timeout", time.Second, "after how long a request counts as failed")
-	flag.StringVar(&o.only, "only", "", "run only variants whose name contains this")
+	flag.StringVar(&o.only, "only", "", "run only variants whose name matches this regular expression")
 	flag.StringVar(&o.target, "target", "", "measure the server at this address instead, which must have the rules of variants.go")
 	serve := flag.String("serve", "", "be the server at this address that gives every request the same answer")
 	flag.Parse()
@@ -70,6 +70,10 @@ type options struct {
 
 // run measures all variants, and reports whether the promises were kept.
 func (o *options) run(ctx context.Context) (kept bool, err error) {
+	only, err := regexp.Compile(o.only)
+	if err != nil {
+		return false, fmt.Errorf("-only: %w", err)
+	}
 	dir, err := os.MkdirTemp("", "weir-rls")
 	if err != nil {
 		return false, err
@@ -89,7 +93,7 @@ func (o *options) run(ctx context.Context) (kept bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	variants := slices.DeleteFunc(p.variants(redis, postgres), func(v *variant) bool { return !strings.Contains(v.name, o.only) })
+	variants := slices.DeleteFunc(p.variants(redis, postgres), func(v *variant) bool { return !only.MatchString(v.name) })
 	for round := range o.rounds + 1 { // the first one warms up
 		for _, v := range variants {
 			r, err := o.measure(ctx, v, filepath.Join(dir, fmt.Sprintf("%d-%s", round, v.folder)), round == 0)
