@@ -27,10 +27,10 @@ type File struct {
 //
 // The error is a [*FileError] with every problem, or a [weir.OptionsError] that says what is wrong with k.
 //
-// The work is bounded. A file has at most 1 MiB, unless [Kinds.MaxFileSize] says otherwise, 10,000 limiters, 10,000 budgets and 10,000 pipelines. Values are
-// nested at most 100 deep, names have at most 256 bytes, all aliases together stand for at most 100,000 values, and a
-// chain has at most 1000 limiters, with those of the chains in it. The first 1000 problems are reported. Messages
-// shorten what they quote from the file.
+// The work is bounded. A file has at most 1 MiB, unless [Kinds.MaxFileSize] sets another bound, 10,000 limiters, 10,000
+// budgets and 10,000 pipelines. Values are nested at most 100 deep, names have at most 256 bytes, all aliases together stand
+// for at most 100,000 values, and a chain has at most 1000 limiters, with those of the chains in it. The first 1000 problems
+// are reported. Messages shorten what they quote from the file.
 func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
 	k = k.orOwn()
 	if err := k.wrong.Err("reload"); err != nil {

@@ -104,9 +104,10 @@ const (
 	giveBackCalls = backend.MaxSegments/giveBackSegments + 5
 )
 
-// giveBackUnleased gives n permits back: what is above the limit from the newest segments, and then the oldest. q is the answer to an [backend.OpRefund] for [backend.AnyGrant],
-// which has given back what a bucket or fixed window accepts, and nothing to a sliding window: its segments are known from
-// the answer, and have a refund each. The result is the last answer, and how much was given back.
+// giveBackUnleased gives n permits back: what is above the limit from the newest segments, and then the oldest. q is the
+// answer to an [backend.OpRefund] for [backend.AnyGrant], which has given back what a bucket or fixed window accepts, and
+// nothing to a sliding window: its segments are known from the answer, and have a refund each. The result is the last
+// answer, and how much was given back.
 func (c *core) giveBackUnleased(ctx context.Context, q *call, n int64) (last *call, gaveBack int64, err error) {
 	gaveBack = q.granted[0]
 	for range giveBackCalls {
