@@ -44,7 +44,7 @@ func TestOracle(t *testing.T) {
 	for _, s := range allSwitches {
 		t.Run(s.String(), func(t *testing.T) {
 			addr, flush := onMiniredis(t)
-			compare(t, newOtherServer(t, addr, flush, s), 100)
+			compare(t, newOtherServer(t, addr, flush, s), 60)
 		})
 	}
 }
