@@ -169,6 +169,10 @@ func BenchmarkArrivals(b *testing.B) {
 	for i := range day {
 		day[i] = Step{Rate: 500 + float64(i%1000), For: 417 * time.Millisecond, Ramp: 100 * time.Millisecond}
 	}
+	span := 10 * time.Minute
+	if testing.Short() {
+		span = time.Minute
+	}
 	for name, rate := range map[string]Rate{
 		"constant": ConstantRate{Rate: 1000}, "sine": Sine{Mean: 1000, Amplitude: 1000, Period: time.Minute},
 		"steps": Steps{Steps: day}, "bursts": Sum{ConstantRate{Rate: 500}, Bursts{Size: 500, Every: time.Second}},
@@ -176,7 +180,7 @@ func BenchmarkArrivals(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				a := newArrivals(&Load{
-					For: 10 * time.Minute, Open: &Open{Rate: rate, Poisson: true}, Keys: ZipfKeys{Count: 10_000, Exponent: 1},
+					For: span, Open: &Open{Rate: rate, Poisson: true}, Keys: ZipfKeys{Count: 10_000, Exponent: 1},
 				}, 1)
 				n := 0
 				for _, ok, _ := a.next(); ok; _, ok, _ = a.next() {

@@ -34,9 +34,13 @@ func threeStrategies(length time.Duration, tokens int) Scenario {
 // BenchmarkRun simulates a minute of 1,000 requests a second.
 func BenchmarkRun(b *testing.B) {
 	b.ReportAllocs()
+	span := time.Minute
+	if testing.Short() {
+		span = time.Second
+	}
 	offered := int64(0)
 	for b.Loop() {
-		r, err := Run(b.Context(), busy(time.Minute))
+		r, err := Run(b.Context(), busy(span))
 		require.NoError(b, err)
 		offered += r.Total.Offered
 	}
