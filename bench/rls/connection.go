@@ -164,7 +164,7 @@ func (c *connection) read() {
 	framer.SetReuseFrames()
 	var fields []hpack.HeaderField
 	decoder := hpack.NewDecoder(4096, func(f hpack.HeaderField) { fields = append(fields, f) })
-	consumed := uint32(0)
+	consumed := uint32(0) // of the window of the connection, since the last update
 	for {
 		frame, err := framer.ReadFrame()
 		if err != nil {
@@ -188,7 +188,9 @@ func (c *connection) read() {
 		case *http2.DataFrame:
 			c.received(f.StreamID, f.Data(), f.StreamEnded())
 			if consumed += f.Length; consumed >= 1<<14 {
-				reply = func() error { return c.framer.WriteWindowUpdate(0, consumed) }
+				n := consumed
+				consumed = 0
+				reply = func() error { return c.framer.WriteWindowUpdate(0, n) }
 			}
 		case *http2.HeadersFrame:
 			if !f.HeadersEnded() {
@@ -206,9 +208,6 @@ func (c *connection) read() {
 			_ = reply() // to memory
 			err = c.flush()
 			c.writing.Unlock()
-			if consumed >= 1<<14 {
-				consumed = 0
-			}
 		}
 		if err != nil {
 			c.end(err)

@@ -11,25 +11,10 @@ import (
 type key struct{}
 
 // With returns a context for calls of limiters that are to answer by t.
-func With(ctx context.Context, t time.Time) context.Context { return &until{ctx, t} }
+func With(ctx context.Context, t time.Time) context.Context { return context.WithValue(ctx, key{}, t) }
 
 // Of returns the time by which limiters are to answer, if there is one.
 func Of(ctx context.Context) (t time.Time, ok bool) {
-	if u, ok := ctx.Value(key{}).(*until); ok {
-		return u.t, true
-	}
-	return time.Time{}, false
-}
-
-type until struct {
-	context.Context
-	t time.Time
-}
-
-// Value implements [context.Context].
-func (u *until) Value(k any) any {
-	if k == (key{}) {
-		return u
-	}
-	return u.Context.Value(k)
+	t, ok = ctx.Value(key{}).(time.Time)
+	return t, ok
 }

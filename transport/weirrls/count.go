@@ -39,13 +39,13 @@ func (c *check) counterHits() int64 {
 // uncount takes the hits of c back. It does so even if the caller has gone.
 func (d *decision) uncount(c *check) {
 	n := c.counterHits()
-	hits := d.service.options.Counters.hits
-	if m, ok := hits.(*memoryCounters); ok {
-		c.sum = m.add(c.span, d.key(c), -n)
+	counters := d.service.options.Counters
+	if !counters.shared {
+		c.sum, _ = d.add(d.ctx, c, -n) // in memory, it cannot fail
 		return
 	}
 	ctx, span, key := context.WithoutCancel(d.ctx), c.span, bytes.Clone(d.key(c))
-	sum, ok, _ := goingOn(d.asking, func() (int64, error) { return hits.count(ctx, span, key, -n) })
+	sum, ok, _ := goingOn(d.asking, func() (int64, error) { return counters.hits.count(ctx, span, key, -n) })
 	if !ok {
 		sum = max(c.sum-n, 0) // or it stays counted: the answer is about what is left for the next request
 	}
