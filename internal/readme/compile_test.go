@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -106,23 +107,56 @@ var granted = map[string]string{
 	"workers":    "var workers *river.Workers",
 }
 
-// compile builds a program or a fragment of this module that is not on the disk.
-func compile(t *testing.T, code string) {
-	if !strings.HasPrefix(code, "package ") {
-		var err error
-		code, err = complete(code)
-		require.NoError(t, err, code)
+// compile checks that programs and fragments of this module compile. The map has them by name, and each is a subtest.
+func compile(t *testing.T, codes map[string]string) {
+	t.Helper()
+	problems := compilerErrors(t, codes)
+	for _, name := range slices.Sorted(maps.Keys(codes)) {
+		t.Run(name, func(t *testing.T) {
+			if p := problems[name]; p != "" {
+				t.Errorf("%s\n%s", p, codes[name])
+			}
+		})
 	}
-	dir := t.TempDir()
-	file, overlay := filepath.Join(dir, "main.go"), filepath.Join(dir, "overlay.json")
-	require.NoError(t, os.WriteFile(file, []byte(code), 0o600))
+}
+
+// compilerErrors returns what is wrong with each code. It runs the compiler in one go build, and links nothing, because no
+// package is called main.
+func compilerErrors(t *testing.T, codes map[string]string) map[string]string {
+	t.Helper()
 	here, err := filepath.Abs("program")
 	require.NoError(t, err)
-	files, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(here, "main.go"): file}})
+	dir, files, names := t.TempDir(), map[string]string{}, slices.Sorted(maps.Keys(codes))
+	for i, name := range names {
+		code := codes[name]
+		if !strings.HasPrefix(code, "package ") {
+			code, err = complete(code)
+			require.NoError(t, err, "%s: %s", name, code)
+		}
+		if program, ok := strings.CutPrefix(code, "package main\n"); ok {
+			code = "package program\n" + program
+		}
+		file := filepath.Join(dir, fmt.Sprint(i))
+		require.NoError(t, os.WriteFile(file, []byte(code), 0o600))
+		files[filepath.Join(here, fmt.Sprint(i), "main.go")] = file // none of them is on the disk
+	}
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": files})
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(overlay, files, 0o600))
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", filepath.Join(dir, "program"), "./program").CombinedOutput()
-	require.NoError(t, err, "%s\n%s", out, code)
+	file := filepath.Join(dir, "overlay.json")
+	require.NoError(t, os.WriteFile(file, overlay, 0o600))
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", file, "./program/...").CombinedOutput()
+	problems := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		for i, name := range names {
+			if strings.Contains(line, filepath.Join(dir, fmt.Sprint(i))+":") {
+				problems[name] += line
+			}
+		}
+	}
+	if err != nil && len(problems) == 0 {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return problems
 }
 
 // complete makes a package of a fragment: declarations, or statements, which may
@@ -271,12 +305,15 @@ func TestComplete(t *testing.T) {
 	assert.NotContains(t, code, "limiter", "the code does not use it")
 	assert.Contains(t, code, "type Order struct{}\n", "what is granted needs it")
 	assert.Contains(t, code, "_ = order\n_ = err\nreturn nil\n")
-	compile(t, code)
 
-	code, err = complete("func call(b limiter.Limiter) {}\n")
+	declaration, err := complete("func call(b limiter.Limiter) {}\n")
 	require.NoError(t, err)
-	assert.Equal(t, "package fragment\nimport \"github.com/weir-go/weir/limiter\"\nfunc call(b limiter.Limiter) {}\n", code)
-	compile(t, code)
+	assert.Equal(t, "package fragment\nimport \"github.com/weir-go/weir/limiter\"\nfunc call(b limiter.Limiter) {}\n", declaration)
+
+	problems := compilerErrors(t, map[string]string{
+		"statements": code, "declaration": declaration, "wrong type": "var n int = \"\"\n", "unknown": "orders.Run()\n", "twice": "package a\nvar a, a int\n",
+	})
+	assert.ElementsMatch(t, []string{"wrong type", "unknown", "twice"}, slices.Collect(maps.Keys(problems)), problems)
 
 	_, err = complete("order, err = …\n")
 	assert.Error(t, err)

@@ -16,38 +16,36 @@ import (
 
 const root = "../.."
 
-func TestReadmeCompiles(t *testing.T) {
-	blocks := compilePage(t, "README.md")
+func TestReadme_Begins(t *testing.T) {
+	blocks := readPage(t, "README.md")
 	require.Len(t, blocks, 7)
 	assert.LessOrEqual(t, blocks[0].line, 25, "the first program stands further down")
 }
 
 // The decisions lie a directory further down and are left out: they show what was
 // thought of, too.
-func TestDocsCompile(t *testing.T) {
+func TestPagesCompile(t *testing.T) {
 	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	require.NoError(t, err)
 	require.NotEmpty(t, pages)
-	for _, p := range pages {
+	codes := map[string]string{}
+	for _, p := range append(pages, filepath.Join(root, "README.md")) {
 		page, err := filepath.Rel(root, p)
 		require.NoError(t, err)
-		compilePage(t, page)
+		for _, b := range readPage(t, page) {
+			codes[fmt.Sprintf("%s line %d", page, b.line)] = b.code
+		}
 	}
+	compile(t, codes)
 }
 
-// compilePage compiles every block of Go on a page, and returns them.
-func compilePage(t *testing.T, page string) []block {
+// readPage returns the blocks of Go of a page. It checks those of YAML.
+func readPage(t *testing.T, page string) []block {
 	text, err := os.ReadFile(filepath.Join(root, page))
 	require.NoError(t, err)
 	checkConfigurations(t, page, string(text))
 	blocks, err := goBlocks(string(text))
 	require.NoError(t, err, page)
-	for _, b := range blocks {
-		t.Run(fmt.Sprintf("%s line %d", filepath.Base(page), b.line), func(t *testing.T) {
-			t.Parallel()
-			compile(t, b.code)
-		})
-	}
 	return blocks
 }
 
