@@ -91,26 +91,24 @@ standalone: ## check the nested modules as if there were no go.work
 	done
 	GOWORK=off $(GO) -C $(RLSORACLE) vet ./...
 
-# The systems that weir is checked for, tests included. The root module's tests also run where an int has 32 bits: an
-# amd64 processor runs linux/386 as it is, without the tests that take long: unit has them. Of NOT386, the first look at
-# the repository itself and find the same everywhere, simulate takes as long as the limiters and the store together, which
-# it is made of, and transport/weirhttp waits for clients most of the time.
+# The systems that weir is checked for, tests included. The root module's tests also run without the race detector, which
+# makes the random models of limiter and store five times slower: here they have their full length. An amd64 processor
+# runs linux/386 as it is, so an int has 32 bits in this run. Of NOT386, the first look at the repository itself and find
+# the same everywhere, simulate takes as long as the limiters and the store together, which it is made of, and
+# transport/weirhttp waits for clients most of the time.
 PLATFORMS = windows/amd64 darwin/arm64 linux/386 js/wasm
 NOT386    = internal/(apigolden|archtest|hooktest|readme|repo|testreport|testserver|voice)|simulate|transport/weirhttp
 
 .PHONY: platforms
-platforms: ## compile and vet for every platform; run the root's tests with an int of 32 bits
+platforms: ## compile and vet for every platform; run the root's tests without the race detector, with an int of 32 bits where that can be done
 	@GOFLAGS="$${GOFLAGS:-}" && export GOFLAGS="$${GOFLAGS/-race/}"
 	GOWORK=off $(GO) -C $(CROSSVET) test ./...
 	GOWORK=off $(GO) -C $(CROSSVET) run . -C "$(CURDIR)" $(PLATFORMS)
-	if [ "$$($(GO) env GOHOSTOS)/$$($(GO) env GOHOSTARCH)" != linux/amd64 ]; then
-		echo "== platforms: the tests of linux/386 are left out: they run on linux/amd64"
-		exit 0
-	fi
-	echo "== platforms: go test as linux/386"
-	export CGO_ENABLED=0 GOARCH=386
+	export CGO_ENABLED=0
+	if [ "$$($(GO) env GOHOSTOS)/$$($(GO) env GOHOSTARCH)" = linux/amd64 ]; then export GOARCH=386; fi
+	echo "== platforms: go test as $$($(GO) env GOOS)/$$($(GO) env GOARCH)"
 	$(GO) build ./...
-	$(GO) test -vet=off -short -parallel=8 $$($(GO) list ./... | grep -vE '/($(NOT386))$$')
+	$(GO) test -vet=off -parallel=8 $$($(GO) list ./... | grep -vE '/($(NOT386))$$')
 
 .PHONY: architecture
 architecture: ## who may import whom
@@ -145,20 +143,28 @@ servers: ## install the servers, the browser and the client for the tests, where
 
 # The target vet has vetted the tests already, which would take another minute here.
 # Tests that need a server start it by internal/testserver, which finds what scripts/servers installed. Where a
-# server is missing they skip themselves, saying so; where all are there, none may. REALTIME are packages whose tests
-# go by real time. They run when the others are done, and what fails runs again alone: on a slow machine an
-# answer comes too late while other tests compute. Of the others, the packages that take long come first, so that short
-# ones run beside them. Most tests that call t.Parallel wait, so more of them run at once than there are processors.
+# server is missing they skip themselves, saying so; where all are there, none may. With -short, random tests try fewer
+# cases: platforms and long have the others. Most tests that call t.Parallel wait, so more of them run at once than there
+# are processors. The packages that take long come first, so that short ones run beside them. REALTIME are packages whose
+# tests go by real time. They run when the others are done, and what fails runs again alone: on a slow machine an
+# answer comes too late while other tests compute.
 LONG     = ./simulate ./limiter ./store
-REALTIME = ./store/weirpostgres ./store/weirredis ./jobs ./transport/weirhttp ./cmd/weir ./internal/browsertest ./examples/partner ./examples/deploytest ./examples/reality
+REALTIME = ./store/weirpostgres ./store/weirredis ./cmd/weir ./jobs ./transport/weirhttp ./internal/browsertest ./examples/deploytest ./examples/partner ./examples/jobs ./examples/cluster ./examples/reality
 .PHONY: unit
-unit: servers ## every test of every module under the race detector
+unit: servers ## every test of every module under the race detector, random ones with fewer cases
 	@echo "== unit: go test -race work"
 	if scripts/servers check; then export WEIR_REQUIRE_SERVERS=1; fi
 	realtime=$$($(GO) list $(REALTIME))
-	$(GO) run ./internal/testreport -race -vet=off -parallel=8 $(LONG) $$($(GO) list work | grep -vxF "$$realtime")
-	$(GO) run ./internal/testreport -again -race -vet=off -p=2 -parallel=3 $(REALTIME)
+	$(GO) run ./internal/testreport -race -vet=off -short -parallel=8 $(LONG) $$($(GO) list work | grep -vxF "$$realtime")
 	echo "== unit: internal/rlsoracle"
+	GOWORK=off $(GO) -C $(RLSORACLE) test -race -vet=off -short ./...
+	echo "== unit: what goes by real time"
+	$(GO) run ./internal/testreport -again -race -vet=off -p=2 -parallel=3 $(REALTIME)
+
+.PHONY: long
+long: servers ## random tests under the race detector in their full length: models, simulations, Envoy's service beside ours
+	@echo "== long: go test -race"
+	$(GO) test -race -vet=off -parallel=8 -timeout=30m $(LONG) ./transport/weirgrpc ./strategies/circuitbreaker
 	GOWORK=off $(GO) -C $(RLSORACLE) test -race -vet=off ./...
 
 .PHONY: bench
