@@ -160,7 +160,7 @@ func (s *Strategy) outcome(ctx context.Context, value any, err error) outcome {
 	switch {
 	case s.options.Handle != nil && s.options.Handle(value, err):
 		return failure
-	case judge.NotCalled(err):
+	case pipeline.NotCalled(err):
 		return ignored
 	case s.options.Handle == nil && err != nil && !errors.Is(err, context.Canceled):
 		return failure
