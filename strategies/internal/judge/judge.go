@@ -21,8 +21,15 @@ func Ended(ctx context.Context, err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil
 }
 
-// Uncalled returns err with a NotCalled that returns true: a strategy failed before it called anything.
-func Uncalled(err error) error { return &uncalledError{err} }
+// NoPermit returns the error of an execution for which a limiter returned err. Nothing was called, and the text says so if
+// the execution waited in a queue until its context ended.
+func NoPermit(ctx context.Context, strategy string, source pipeline.Source, err error) error {
+	what := ""
+	if ctx.Err() != nil {
+		what = "no permit before the context ended: "
+	}
+	return &uncalledError{fmt.Errorf("%s: %v: %s%w", strategy, source, what, err)}
+}
 
 // The errors of this package only add to others. Their method Cause returns the one that telemetry names in error.type.
 type uncalledError struct{ error }
