@@ -19,9 +19,9 @@
 //
 // An attempt is refused if its error has a [pipeline.RetryAfter], such as that of a 429 response, or is a
 // [pipeline.NotCalled] error, such as the rejection of a limiter or an open circuit. Another attempt at once would be
-// refused, too. So after a refusal no attempt starts, neither at once nor after the delay. Those that run already go on,
-// and a success of theirs still wins. If none does, the refusal is returned, so that a retry outside waits as long as it asks
-// for: alone if it was the first attempt's, and otherwise joined with the error of the first attempt.
+// refused, too. So after a refusal no attempt starts, neither at once nor after the delay. Attempts that run already go
+// on, and their success still wins. If none succeeds, the refusal is returned, so that a retry outside waits as long as it
+// asks for: alone if it was the first attempt's, and otherwise joined with the error of the first attempt.
 // [Options.AfterRefusal] is for attempts that call different servers.
 //
 // # What happens to the losers
