@@ -416,11 +416,12 @@ func TestConcepts_WhatTheOrderDoes(t *testing.T) {
 		if x.usually != "" {
 			glance += "| " + x.heading + " | " + x.cells(t, usual) + " | " + x.usually + " |\n"
 		}
-		table := "**" + x.heading + "**\n\n| outermost first | " + columns
+		var table strings.Builder
+		table.WriteString("**" + x.heading + "**\n\n| outermost first | " + columns)
 		for _, r := range x.rows {
-			table += "| " + r.order + " | " + x.cells(t, r.order) + " | " + r.meaning + " |\n"
+			table.WriteString("| " + r.order + " | " + x.cells(t, r.order) + " | " + r.meaning + " |\n")
 		}
-		assertHas(t, string(page), table)
+		assertHas(t, string(page), table.String())
 	}
 	assertHas(t, string(page), glance)
 }
