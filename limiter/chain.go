@@ -1,9 +1,11 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -19,8 +21,11 @@ import (
 // Put first the limiter that rejects most and costs least. Acquire waits at one limiter at a time, and meanwhile holds
 // the permits of the earlier limiters. So two chains that share limiters should have them in the same order, and no
 // limiter should be in a chain twice. Make one with [Chain]; the zero Chained has no limiters and grants everything.
+//
+// A rejection has the [ChainMemberKey] of the limiter that rejected, and an error names the limiter that returned it.
 type Chained struct {
 	limiters []Limiter
+	members  []member // one for each limiter
 	granted  atomic.Int64
 	closed   atomic.Bool
 }
@@ -31,7 +36,16 @@ func Chain(limiters ...Limiter) (*Chained, error) {
 	if err := checkMembers(limiters); err != nil {
 		return nil, err
 	}
-	return &Chained{limiters: slices.Clone(limiters)}, nil
+	return &Chained{limiters: slices.Clone(limiters), members: membersOf(limiters)}, nil
+}
+
+// Named gives the limiters names for errors and rejections, in their order, and returns c. A limiter without a name, or
+// with "", is called by its index and type: "0 (limiter.TokenBucket)". Call Named before the chain is used.
+func (c *Chained) Named(names ...string) *Chained {
+	for i, name := range names[:min(len(names), len(c.members))] {
+		c.members[i].name = cmp.Or(name, c.members[i].name)
+	}
+	return c
 }
 
 // checkMembers returns the error of a chain of those limiters, or nil.
@@ -63,7 +77,7 @@ func (c *Chained) acquire(ctx context.Context, n int, wait bool) (Lease, error) 
 	if c.closed.Load() {
 		return Lease{}, ErrClosed
 	}
-	return takeAll(len(c.limiters), n, &c.granted, func(i int) (Lease, error) {
+	return takeAll(c.members, n, &c.granted, func(i int) (Lease, error) {
 		if wait {
 			l, err := c.limiters[i].Acquire(ctx, n)
 			turn.Take(ctx)
@@ -167,9 +181,9 @@ type chainLease struct {
 	returnOnce
 }
 
-// takeAll calls take for each of count limiters and combines their leases. If one rejects, fails or panics, the leases
-// before it are refunded.
-func takeAll(count, n int, granted *atomic.Int64, take func(i int) (Lease, error)) (Lease, error) {
+// takeAll calls take for each member and combines the leases. If one rejects, fails or panics, the leases before it are
+// refunded.
+func takeAll(members []member, n int, granted *atomic.Int64, take func(i int) (Lease, error)) (Lease, error) {
 	held := &chainLease{granted: granted}
 	held.leases = held.few[:0]
 	complete := false
@@ -178,14 +192,14 @@ func takeAll(count, n int, granted *atomic.Int64, take func(i int) (Lease, error
 			inReverse(held.leases, Lease.Refund)
 		}
 	}()
-	for i := range count {
+	for i := range members {
 		l, err := take(i)
 		if err != nil {
 			l.Refund() // in case a limiter grants with an error
-			return Lease{}, chainError(i, err)
+			return Lease{}, members[i].failed(err)
 		}
 		if !l.Acquired() {
-			return l, nil
+			return members[i].rejected(l), nil
 		}
 		held.leases = append(held.leases, l)
 	}
@@ -194,7 +208,41 @@ func takeAll(count, n int, granted *atomic.Int64, take func(i int) (Lease, error
 	return held.combine(n), nil
 }
 
-func chainError(i int, err error) error { return fmt.Errorf("limiter %d of the chain: %w", i, err) }
+// A member is what a limiter of a chain is called.
+type member struct {
+	name   string
+	latest atomic.Pointer[metadata] // of a rejection, so that rejecting for the same reason again allocates nothing
+}
+
+func membersOf[L any](limiters []L) []member {
+	members := make([]member, len(limiters))
+	for i, l := range limiters {
+		kind, _, _ := strings.Cut(strings.TrimPrefix(fmt.Sprintf("%T", l), "*"), "[")
+		members[i].name = fmt.Sprintf("%d (%s)", i, kind)
+	}
+	return members
+}
+
+// failed returns the error of a chain whose member returned err.
+func (m *member) failed(err error) error { return fmt.Errorf("%s: %w", memberText(m.name), err) }
+
+// memberText is what texts call a member of that name.
+func memberText(name string) string { return "limiter " + name + " of the chain" }
+
+// rejected returns l, which the limiter rejected, with the name of the member.
+func (m *member) rejected(l Lease) Lease {
+	why := l.metadata()
+	if known := m.latest.Load(); known != nil && known.next == why {
+		return l.rejectedWith(known)
+	}
+	name := m.name
+	if inner, ok := ChainMemberKey.From(l); ok {
+		name += "/" + inner
+	}
+	l = ChainMemberKey.With(l, name)
+	m.latest.Store(l.metadata())
+	return l
+}
 
 // combine returns one lease for all of the leases, with their metadata.
 func (c *chainLease) combine(n int) Lease { return withMetadataOf(c.leases, Lease{owner: c, n: n}) }

@@ -198,7 +198,7 @@ func TestChain_ErrorRefunds(t *testing.T) {
 	require.NoError(t, closed.Close())
 	_, err = c.TryAcquire(t.Context(), 1)
 	require.ErrorIs(t, err, ErrClosed)
-	assert.ErrorContains(t, err, "limiter 1 of the chain")
+	assert.ErrorContains(t, err, "limiter 1 (")
 	assert.Equal(t, Statistics{AvailablePermits: 10}, bucket.Statistics())
 }
 

@@ -126,7 +126,7 @@ func (c *Chained) Charge(ctx context.Context, n int) (Level, error) {
 
 // chargeMembers is Charge without the question for the levels. A chain in the chain has been asked for its level.
 func (c *Chained) chargeMembers(ctx context.Context, n int) (Level, error) {
-	return chargeAll(len(c.limiters), func(i int) (Level, error) {
+	return chargeAll(c.members, func(i int) (Level, error) {
 		if inner, ok := c.limiters[i].(*Chained); ok && n != 0 {
 			return inner.chargeMembers(ctx, n)
 		}
@@ -134,14 +134,14 @@ func (c *Chained) chargeMembers(ctx context.Context, n int) (Level, error) {
 	})
 }
 
-// chargeAll calls charge for each of count limiters and combines their levels and errors.
-func chargeAll(count int, charge func(i int) (Level, error)) (Level, error) {
+// chargeAll calls charge for each member and combines the levels and errors.
+func chargeAll(members []member, charge func(i int) (Level, error)) (Level, error) {
 	least := unlimitedLevel
 	var failed error
-	for i := range count {
+	for i := range members {
 		level, err := charge(i)
 		if err != nil {
-			failed = cmp.Or(failed, chainError(i, err))
+			failed = cmp.Or(failed, members[i].failed(err))
 		}
 		least.Remaining = min(least.Remaining, level.Remaining)
 		least.Full = max(least.Full, level.Full)

@@ -103,6 +103,11 @@ func (l Lease) with(name string, value any) Lease {
 		l.owner = m
 		return l
 	}
+	return l.rejectedWith(m)
+}
+
+// rejectedWith returns a rejected l with the metadata m.
+func (l Lease) rejectedWith(m *metadata) Lease {
 	with := rejected(time.Duration(l.tag), m)
 	with.n = min(with.n, l.n) // keeps what l has encoded, which is below remainingUnknown
 	return with
@@ -275,6 +280,9 @@ var (
 	RetryAfterKey = NewMetadataKey[time.Duration]("RETRY_AFTER")
 	// ReasonKey is what [Lease.Reason] returns.
 	ReasonKey = NewMetadataKey[string]("REASON_PHRASE")
+	// ChainMemberKey is the name of the limiter of a [Chain] that rejected, see [Chained.Named]. In a chain of chains it
+	// has the names of both, such as "0 (limiter.Chained)/slots".
+	ChainMemberKey = NewMetadataKey[string]("CHAIN_MEMBER")
 )
 
 // NewMetadataKey returns the key of that name.

@@ -49,15 +49,15 @@ func ChainPartitioned[R any](limiters ...Partitioned[R]) (Partitioned[R], error)
 	if err := checkMembers(limiters); err != nil {
 		return nil, err
 	}
-	members := slices.Clone(limiters)
+	chained, members := slices.Clone(limiters), membersOf(limiters)
 	granted := new(atomic.Int64)
 	return &partitionedFunc[R]{
 		func(ctx context.Context, resource R, n int, wait bool) (Lease, error) {
 			if err := argumentError(ctx, n, wait); err != nil {
 				return Lease{}, err
 			}
-			return takeAll(len(members), n, granted, func(i int) (Lease, error) {
-				l, err := ask(ctx, members[i], resource, n, wait)
+			return takeAll(members, n, granted, func(i int) (Lease, error) {
+				l, err := ask(ctx, chained[i], resource, n, wait)
 				turn.Take(ctx)
 				return l, err
 			})
@@ -66,8 +66,8 @@ func ChainPartitioned[R any](limiters ...Partitioned[R]) (Partitioned[R], error)
 			if err := argumentError(ctx, n, false); err != nil {
 				return Lease{}, err
 			}
-			return peekAll(len(members), n, func(i int) (Lease, error) {
-				return peekPartitioned(ctx, members[i], resource, n)
+			return peekAll(members, n, func(i int) (Lease, error) {
+				return peekPartitioned(ctx, chained[i], resource, n)
 			})
 		},
 		func(ctx context.Context, resource R, n int, checked bool) (Level, error) {
@@ -75,8 +75,8 @@ func ChainPartitioned[R any](limiters ...Partitioned[R]) (Partitioned[R], error)
 				return Level{}, contextError(ctx)
 			}
 			charge := func(n int) (Level, error) {
-				return chargeAll(len(members), func(i int) (Level, error) {
-					return chargePartitioned(ctx, members[i], resource, n, n != 0)
+				return chargeAll(members, func(i int) (Level, error) {
+					return chargePartitioned(ctx, chained[i], resource, n, n != 0)
 				})
 			}
 			if n != 0 && !checked {

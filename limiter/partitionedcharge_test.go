@@ -186,7 +186,7 @@ func TestChain_ChargeOfAllOrNone(t *testing.T) {
 		bucket := weir.Must(limiter.NewTokenBucket(chargeLimits.TokenBucket()))
 		_, err := weir.Must(limiter.Chain(bucket, other)).Charge(t.Context(), 5)
 		require.ErrorIs(t, err, errors.ErrUnsupported, name)
-		assert.ErrorContains(t, err, "limiter 1 of the chain", name)
+		assert.ErrorContains(t, err, "limiter 1 (", name)
 		assert.EqualValues(t, 10, charge(t, bucket, 0), name)
 
 		keys := byKey(t, limiter.TokenBucketFactory[string](chargeLimits.TokenBucket()), nil)
@@ -202,7 +202,7 @@ func TestChain_ChargeOfAllOrNone(t *testing.T) {
 func TestChain_ChargeFailsLate(t *testing.T) {
 	bucket := weir.Must(limiter.NewTokenBucket(chargeLimits.TokenBucket()))
 	level, err := weir.Must(limiter.Chain(away{}, bucket)).Charge(t.Context(), 5)
-	require.EqualError(t, err, "limiter 0 of the chain: away")
+	require.EqualError(t, err, "limiter 0 (limiter_test.away) of the chain: away")
 	assert.Zero(t, level)
 	assert.EqualValues(t, 5, charge(t, bucket, 0))
 }

@@ -70,7 +70,7 @@ func (c *Chained) Peek(ctx context.Context, n int) (Lease, error) {
 	if c.closed.Load() {
 		return Lease{}, ErrClosed
 	}
-	return peekAll(len(c.limiters), n, func(i int) (Lease, error) { return peekLimiter(ctx, c.limiters[i], n) })
+	return peekAll(c.members, n, func(i int) (Lease, error) { return peekLimiter(ctx, c.limiters[i], n) })
 }
 
 // peekLimiter calls the Peek of any limiter.
@@ -86,15 +86,15 @@ func noPeekError(l any) error {
 }
 
 // peekAll is takeAll for Peek.
-func peekAll(count, n int, peek func(i int) (Lease, error)) (Lease, error) {
-	granted := make([]Lease, count)
-	for i := range count {
+func peekAll(members []member, n int, peek func(i int) (Lease, error)) (Lease, error) {
+	granted := make([]Lease, len(members))
+	for i := range members {
 		l, err := peek(i)
 		if err != nil {
-			return Lease{}, chainError(i, err)
+			return Lease{}, members[i].failed(err)
 		}
 		if !l.Acquired() {
-			return l, nil
+			return members[i].rejected(l), nil
 		}
 		granted[i] = l
 	}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// String returns "granted 3 permits", or "rejected" with the reason and the time to retry after, where those are
-// known: "rejected: queue limit reached, retry after 941ms".
+// String returns "granted 3 permits", or "rejected" with the limiter of a chain, the reason and the time to retry after,
+// where those are known: "rejected by limiter slots of the chain: queue limit reached, retry after 941ms".
 func (l Lease) String() string {
 	if l.Acquired() {
 		if l.n == 1 {
@@ -16,6 +16,9 @@ func (l Lease) String() string {
 	}
 	var text strings.Builder
 	text.WriteString("rejected")
+	if name, ok := ChainMemberKey.From(l); ok {
+		text.WriteString(" by " + memberText(name))
+	}
 	if reason := l.Reason(); reason != "" {
 		text.WriteString(": " + reason)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -86,4 +87,24 @@ func longestRetryAfter(errs []error) (longest time.Duration, ok bool) {
 		}
 	}
 	return longest, ok
+}
+
+// NotCalled reports whether err says that nothing was called: a strategy rejected the execution before, or the context
+// ended while the execution waited for a permit. It says nothing about what would have been called, so a circuit breaker
+// does not count it. Outside a retry it is about the last attempt: earlier ones can have been calls.
+//
+// An error says so with a method NotCalled() bool that returns true. NotCalled searches what err wraps. Of joined errors
+// all must say so: a rejection of the second call does not undo the failure of the first.
+func NotCalled(err error) bool {
+	if e, ok := err.(interface{ NotCalled() bool }); ok {
+		return e.NotCalled()
+	}
+	switch e := err.(type) { //nolint:errorlint // the types that unwrap
+	case interface{ Unwrap() error }:
+		return NotCalled(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		joined := e.Unwrap()
+		return len(joined) > 0 && !slices.ContainsFunc(joined, func(err error) bool { return !NotCalled(err) })
+	}
+	return false
 }

@@ -52,3 +52,27 @@ func TestRetryAfter(t *testing.T) {
 		})
 	}
 }
+
+type notCalled bool
+
+func (n notCalled) Error() string   { return "rejected" }
+func (n notCalled) NotCalled() bool { return bool(n) }
+
+func TestNotCalled(t *testing.T) {
+	cases := []struct {
+		name string
+		err  error
+		want bool
+	}{
+		{"nil", nil, false},
+		{"plain", errBoom, false},
+		{"rejected", notCalled(true), true},
+		{"called", notCalled(false), false},
+		{"wrapped", fmt.Errorf("a: %w", fmt.Errorf("b: %w", notCalled(true))), true},
+		{"joined, all", errors.Join(notCalled(true), notCalled(true)), true},
+		{"joined, not all", errors.Join(notCalled(true), errBoom), false},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) { assert.Equal(t, c.want, pipeline.NotCalled(c.err)) })
+	}
+}

@@ -84,14 +84,19 @@ func (b builder) makeLimiter(name string, l *model.Limiter) (limiter.Limiter, er
 }
 
 func (b builder) chain(l *model.Limiter) (limiter.Limiter, error) {
-	members := make([]limiter.Limiter, len(l.Members))
+	members, names := make([]limiter.Limiter, len(l.Members)), make([]string, len(l.Members))
 	for i, m := range l.Members {
 		var err error
+		names[i] = m.Name
 		if members[i], err = b.limiter(m.Name, m); err != nil {
 			return nil, err
 		}
 	}
-	return limiter.Chain(members...)
+	chain, err := limiter.Chain(members...)
+	if err != nil {
+		return nil, err
+	}
+	return chain.Named(names...), nil
 }
 
 // localOrStored returns a limiter whose state is in the store s or, if s is nil, the one that local makes.

@@ -36,6 +36,13 @@
 // The time that counts is that between grant and release. A retry belongs outside the limiter: inside, its waits would
 // count as work.
 //
+// A rejection has no RetryAfter. So a retry outside asks again after its own delay, until no retry is left. That is cheap,
+// because nothing was called, but it lets through more than a [Throttler] meant to: its Handle can return false for
+// [ratelimit.RejectedError].
+//
+// To limit a rate as well, make a [limiter.Chain] of the rate limiter and the adaptive one, in that order: what the adaptive limiter
+// rejects costs no permit, and a wait for a permit does not count as work. Two strategies in a row do not do both.
+//
 // With little traffic the limit of a [Limiter] falls to MaxLimitFactor times the number of executions that run at once.
 // That is intended: the limiter knows nothing about more than that.
 package adaptive

@@ -160,7 +160,7 @@ func (s *Strategy) outcome(ctx context.Context, value any, err error) outcome {
 	switch {
 	case s.options.Handle != nil && s.options.Handle(value, err):
 		return failure
-	case judge.NotCalled(err):
+	case pipeline.NotCalled(err):
 		return ignored
 	case s.options.Handle == nil && err != nil && !errors.Is(err, context.Canceled):
 		return failure
@@ -175,7 +175,7 @@ func (s *Strategy) outcome(ctx context.Context, value any, err error) outcome {
 func (s *Strategy) notGranted(ctx context.Context, next pipeline.Next, lease limiter.Lease, err error) (any, error) {
 	if err != nil {
 		Ignore(lease) // a limiter of the program can grant permits and return an error
-		return nil, judge.Uncalled(fmt.Errorf("adaptive: %v: %w", next.Source(), err))
+		return nil, judge.NoPermit(ctx, "adaptive", next.Source(), err)
 	}
 	rejected := rejection(next, lease)
 	next.Report(ctx, pipeline.Event{Name: ratelimit.EventRejected, Severity: pipeline.SeverityError, Err: rejected})

@@ -86,7 +86,9 @@ func (s *Strategy) executeGuarded(ctx context.Context, next pipeline.Next) (any,
 	if a.admitted {
 		return s.runClosed(ctx, next, a.phase)
 	}
-	return nil, &OpenError{State: a.phase.state, Source: next.Source(), Err: a.phase.cause, retryAfter: a.wait}
+	return nil, &OpenError{
+		State: a.phase.state, Source: next.Source(), Err: a.phase.cause, retryAfter: a.wait, retryable: s.options.RetryRejections,
+	}
 }
 
 // An admission is the answer of a circuit to an execution that asks to be let through.
@@ -177,7 +179,7 @@ func (s *Strategy) judge(ctx context.Context, result any, err error) verdict {
 		return success
 	}
 	switch {
-	case judge.NotCalled(err), errors.Is(ctx.Err(), context.Canceled):
+	case pipeline.NotCalled(err), errors.Is(ctx.Err(), context.Canceled):
 		return neither // the error of a cancelled call need not match context.Canceled
 	case judge.Ended(ctx, err):
 		if handle == nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {

@@ -56,8 +56,9 @@
 // The usual order is fallback, timeout for the whole, retry, hedge, circuit breaker, rate limiter, timeout for each
 // attempt:
 //
-//   - A retry outside sees the rejections, and waits until the break is over. With a retry inside, the circuit breaker
-//     sees only the outcome of all attempts.
+//   - A retry outside counts each attempt here. It returns the rejection of an open circuit at once: an [OpenError] is not
+//     retryable. With [Options.RetryRejections] the retry waits until the break is over. With a retry inside, the circuit
+//     breaker sees only the outcome of all attempts.
 //   - A timeout for each attempt belongs inside. Its error is a failure. Without one, a call that hangs counts only when
 //     the caller's deadline passes, and never if the caller cancels instead.
 //   - A rate limiter inside is called only if the circuit lets the execution through, so that an open circuit costs no

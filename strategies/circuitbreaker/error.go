@@ -18,6 +18,7 @@ type OpenError struct {
 	Err error
 
 	retryAfter time.Duration // 0 if it is not known
+	retryable  bool          // see Options.RetryRejections
 }
 
 // Error returns a text with the Source, the State, and the wait if it is known:
@@ -40,6 +41,10 @@ func (e *OpenError) Is(target error) bool { return target == pipeline.ErrRejecte
 // NotCalled returns true: the circuit did not let the call through. Another circuit breaker outside this one does not
 // count the rejection.
 func (e *OpenError) NotCalled() bool { return true }
+
+// Retryable returns [Options.RetryRejections], which is false by default. A retry outside then returns the rejection at once,
+// unless its Handle returns true for it, and then waits for RetryAfter.
+func (e *OpenError) Retryable() bool { return e != nil && e.retryable }
 
 // RetryAfter returns how long to wait before the next attempt: until the break is over or, if the circuit is half
 // open, until another execution can take the place of a probe. ok is false if that is not known: for an isolated

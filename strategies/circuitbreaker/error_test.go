@@ -33,23 +33,76 @@ func TestOpenError(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// A retry outside waits until the break is over, and its attempt is the probe.
-func TestOpenError_RetryWaitsForTheBreak(t *testing.T) {
+// A retry outside returns the rejection of a circuit at once, whatever its state. It waits until the break is over, and its
+// attempt is the probe, if the program asks for it.
+func TestOpenError_Retry(t *testing.T) {
+	asked := func(_ any, err error) bool { return err != nil }
+	cases := []struct {
+		name       string
+		rejections bool
+		handle     func(any, error) bool
+		waits      bool
+	}{
+		{name: "by default"},
+		{name: "RetryRejections", rejections: true, waits: true},
+		{name: "Handle", handle: asked, waits: true},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := atOnce(1)
+				o.RetryRejections = c.rejections
+				p := weir.Must(pipeline.New("orders",
+					retry.New(&retry.Options{MaxRetries: 2, Delay: time.Millisecond, Handle: c.handle}),
+					circuitbreaker.New(&o)))
+				calls, began := 0, time.Now()
+				err := p.Execute(t.Context(), func(context.Context) error {
+					calls++
+					if calls == 1 {
+						return errBoom
+					}
+					return nil
+				})
+				if c.waits {
+					require.NoError(t, err)
+					assert.Equal(t, 2, calls)
+					assert.Equal(t, 5*time.Second, time.Since(began))
+					return
+				}
+				open, ok := errors.AsType[*circuitbreaker.OpenError](err)
+				require.True(t, ok)
+				require.Equal(t, errBoom, open.Err, "why it is open")
+				assert.Equal(t, 1, calls)
+				assert.Equal(t, time.Millisecond, time.Since(began), "the retry of the first failure")
+
+				began = time.Now()
+				require.ErrorIs(t, p.Execute(t.Context(), fail), pipeline.ErrRejected)
+				assert.Zero(t, time.Since(began))
+			})
+		})
+	}
+}
+
+// The rejections of a half-open circuit and of an isolated one are not retried either.
+func TestOpenError_RetryOfOtherStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := atOnce(1)
-		p := weir.Must(pipeline.New("orders",
-			retry.New(&retry.Options{MaxRetries: 2, Delay: time.Millisecond}),
-			circuitbreaker.New(&o)))
-		calls, began := 0, time.Now()
-		require.NoError(t, p.Execute(t.Context(), func(context.Context) error {
-			calls++
-			if calls == 1 {
-				return errBoom
-			}
-			return nil
-		}))
-		assert.Equal(t, 2, calls)
-		assert.Equal(t, 5*time.Second, time.Since(began))
+		breaker := circuitbreaker.New(new(atOnce(1)))
+		p := weir.Must(pipeline.New("orders", retry.New(nil), breaker))
+		require.ErrorIs(t, p.Execute(t.Context(), fail), pipeline.ErrRejected)
+		time.Sleep(5 * time.Second)
+		go func() { // the probe
+			_ = p.Execute(t.Context(), func(context.Context) error { time.Sleep(time.Second); return nil })
+		}()
+		synctest.Wait()
+		for _, state := range []circuitbreaker.State{circuitbreaker.HalfOpen, circuitbreaker.Isolated} {
+			began := time.Now()
+			open, ok := errors.AsType[*circuitbreaker.OpenError](p.Execute(t.Context(), succeed))
+			require.True(t, ok)
+			assert.Equal(t, state, open.State)
+			assert.Zero(t, time.Since(began))
+			breaker.Control().Isolate()
+		}
+		time.Sleep(time.Second) // until the probe has ended
 	})
 }
 

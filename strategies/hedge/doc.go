@@ -15,6 +15,15 @@
 // next attempt starts at once, as long as [Options.MaxHedges] allows another. If all attempts have ended and were
 // handled, Execute returns the outcome of the first attempt: the one that would have come without hedging.
 //
+// # Refusals
+//
+// An attempt is refused if its error has a [pipeline.RetryAfter], such as that of a 429 response, or is a
+// [pipeline.NotCalled] error, such as the rejection of a limiter or an open circuit. Another attempt at once would be
+// refused, too. So after a refusal no attempt starts, neither at once nor after the delay. Attempts that run already go
+// on, and their success still wins. If none succeeds, the refusal is returned, so that a retry outside waits as long as it
+// asks for: alone if it was the first attempt's, and otherwise joined with the error of the first attempt.
+// [Options.AfterRefusal] is for attempts that call different servers.
+//
 // # What happens to the losers
 //
 // When an attempt wins, the contexts of all others are cancelled at once, with [ErrLost] as their cause, and Execute

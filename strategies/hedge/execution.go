@@ -22,6 +22,7 @@ type execution struct {
 	exhausted  bool  // the budget refused an attempt, and this was not reported yet
 	reserved   bool  // an attempt was taken from the budget, and has not started
 	contextErr error // the ContextError of the caller's context, if that kept an attempt from starting
+	refusal    error // of the first hedge that was refused
 
 	hasFirst bool
 	first    outcome // of the first attempt, once it was handled
@@ -91,13 +92,28 @@ func (e *execution) afterHandled(o outcome, running int) (again bool) {
 	} else {
 		defer e.dispose(&o) // after the listener and OnHedge have seen it
 	}
-	again = e.acquire()
+	again = !e.refused(&o) && e.acquire()
 	severity := pipeline.SeverityWarning
 	if !again && running == 0 {
 		severity = pipeline.SeverityError
 	}
 	e.report(&o, severity)
 	return e.announce(again, &o)
+}
+
+// refused reports whether what an attempt called refused it, or nothing was called. After that no attempt can start.
+func (e *execution) refused(o *outcome) bool {
+	if e.options.AfterRefusal {
+		return false
+	}
+	if _, asked := pipeline.RetryAfter(o.err); !asked && !pipeline.NotCalled(o.err) {
+		return false
+	}
+	e.max = e.started
+	if o.number > 0 && e.refusal == nil {
+		e.refusal = o.err
+	}
+	return true
 }
 
 // acquire reports whether another attempt can start, and takes it from the budget. After it has returned false, no
@@ -161,7 +177,7 @@ func (e *execution) refund() {
 
 // refundUncalled gives an attempt that called nothing back to the budget.
 func (e *execution) refundUncalled(o *outcome) {
-	if e.options.Budget != nil && o.number > 0 && judge.NotCalled(o.err) {
+	if e.options.Budget != nil && o.number > 0 && pipeline.NotCalled(o.err) {
 		budget.Refund(e.ctx, e.options.Budget)
 	}
 }
@@ -170,10 +186,14 @@ func (e *execution) refundUncalled(o *outcome) {
 func (e *execution) outcomeOfFirst() (any, error) {
 	e.winner, e.hasWinner, e.reported = e.first, true, true
 	e.hasFirst = false
-	if e.contextErr == nil {
+	reason := e.contextErr
+	if reason == nil && e.first.err != nil {
+		reason = e.refusal // so that a retry outside waits for what the refusal asks for
+	}
+	if reason == nil {
 		return e.first.result, e.first.err
 	}
-	return e.first.result, judge.GaveUp("hedge", e.first.err, e.started, e.contextErr)
+	return e.first.result, judge.GaveUp("hedge", e.first.err, e.started, reason)
 }
 
 // win reports the outcome that Execute returns.

@@ -21,12 +21,12 @@ const (
 )
 
 // Options say when more attempts start, how many, and which outcome wins. The zero Options are the defaults: one hedge
-// after 2 s, or earlier if the first attempt fails earlier.
+// after 2 s, or earlier if the first attempt fails earlier without being refused.
 type Options struct {
 	// Name is the strategy's name in telemetry. The default is "Hedging".
 	Name string `json:"name,omitempty" yaml:"name,omitempty"`
 	// Delay is how long an attempt runs before the next one starts beside it. The default is 2 s. With -1 the next one
-	// starts only when the attempt has ended and was handled.
+	// starts only when the attempt has ended and was handled, but not refused.
 	Delay time.Duration `json:"delay,omitempty" yaml:"delay,omitempty"`
 	// AtOnce starts all attempts together. Delay must be 0 then.
 	AtOnce bool `json:"at_once,omitempty" yaml:"at_once,omitempty"`
@@ -39,7 +39,14 @@ type Options struct {
 	// Handle reports whether an outcome is handled, that is, does not win. It is called in the caller's goroutine. If
 	// nil, every error is handled except [context.Canceled], and [context.DeadlineExceeded] once the caller's context
 	// is done. [pipeline.HandleResult] converts a function that knows the type of the results.
+	//
+	// Handle does not decide whether another attempt starts: after a refused one none does, whatever Handle returns. So
+	// a Handle that is also a retry's, such as weirhttp.Retryable, does not make a hedge send what was just refused.
 	Handle func(result any, err error) bool `json:"-" yaml:"-"`
+	// AfterRefusal makes an attempt that was refused start the next one, as other failures do. Set it if each attempt
+	// calls another server, see [Attempt]: one that is busy says nothing about the next. By default no attempt starts
+	// once one was refused, see the package comment.
+	AfterRefusal bool `json:"after_refusal,omitempty" yaml:"after_refusal,omitempty"`
 	// Budget limits the hedges of all strategies that share it. Share one among the strategies that call the same
 	// server, see package budget. If nil, there is no such limit. If the budget has no hedge left, the execution starts
 	// no more. A hedge that called nothing, because a limiter or a circuit further inside rejected it, is given back.

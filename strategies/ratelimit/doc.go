@@ -13,6 +13,10 @@
 // a retry the strategy takes permits once for all attempts together, inside a retry for each attempt. A retry outside
 // waits at least as long as the rejection asks for.
 //
+// If the context ends while the execution waits in the limiter's queue, the error matches that of the context, and not
+// [pipeline.ErrRejected]: the limiter works, and the caller gave up. [pipeline.NotCalled] reports that nothing was called, for
+// that error as for a rejection.
+//
 // The strategy and its pipeline do not close a limiter that was passed in: make it once, outside, and share it.
 //
 // # Trying limits out

@@ -272,11 +272,11 @@ func (s *Strategy) acquire(ctx context.Context) (limiter.Lease, error) {
 }
 
 // limiterFailed ends an execution for which the limiter returned an error. That is not a rejection: it says nothing
-// about the load, and another attempt later need not help.
+// about the load, and another attempt later need not help. It is a [pipeline.NotCalled] error.
 func (s *Strategy) limiterFailed(ctx context.Context, next pipeline.Next, err error) (any, error) {
-	err = fmt.Errorf("ratelimit: %v: %w", next.Source(), err)
+	err = judge.NoPermit(ctx, "ratelimit", next.Source(), err)
 	if !s.options.Shadow {
-		return nil, judge.Uncalled(err)
+		return nil, err
 	}
 	if ctx.Err() == nil { // else next.Run returns the error of the context
 		next.Report(ctx, pipeline.Event{Name: EventShadowError, Severity: pipeline.SeverityWarning, Err: err})

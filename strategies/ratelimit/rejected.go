@@ -23,7 +23,7 @@ func newRejectedError(source pipeline.Source, lease limiter.Lease) *RejectedErro
 	return &RejectedError{Reason: lease.Reason(), Source: source, Lease: lease}
 }
 
-// Error returns a text with the Source, and with the Reason and the wait if they are known:
+// Error returns a text with the Source, and with the limiter of a chain, the Reason and the wait if they are known:
 //
 //	ratelimit: orders/RateLimiter: rejected: no permit free, retry after 4s
 func (e *RejectedError) Error() string {
@@ -34,7 +34,11 @@ func (e *RejectedError) Error() string {
 	if after, ok := e.RetryAfter(); ok {
 		details = append(details, judge.Wait(after))
 	}
-	text := "ratelimit: " + judge.Text(e.Source, "rejected", nil)
+	what := "rejected"
+	if name, ok := limiter.ChainMemberKey.From(e.Lease); ok {
+		what += " by limiter " + name + " of the chain"
+	}
+	text := "ratelimit: " + judge.Text(e.Source, what, nil)
 	if len(details) > 0 {
 		text += ": " + strings.Join(details, ", ")
 	}

@@ -79,7 +79,7 @@ func (e *execution) retry(ctx context.Context, o outcome) (any, error) {
 			return o.result, o.gaveUp(reason)
 		}
 		o = e.attempt(ctx, o.attempt+1)
-		if e.options.Budget != nil && judge.NotCalled(o.err) {
+		if e.options.Budget != nil && pipeline.NotCalled(o.err) {
 			budget.Refund(ctx, e.options.Budget)
 		}
 	}

@@ -38,7 +38,7 @@ func (e *Error) RetryAfter() (d time.Duration, ok bool) { return pipeline.RetryA
 
 // NotCalled reports whether the execution ended before anything was called, because it waited in the queue of a limiter
 // further inside. A circuit breaker outside does not count it then.
-func (e *Error) NotCalled() bool { return e != nil && judge.NotCalled(e.Err) }
+func (e *Error) NotCalled() bool { return e != nil && pipeline.NotCalled(e.Err) }
 
 // Timeout returns true. It makes the error a timeout in the sense of [net.Error].
 func (e *Error) Timeout() bool { return true }

@@ -62,6 +62,10 @@ func (e *RejectedError) Timeout() bool { return errors.Is(e.Err, timeout.ErrExce
 // outside does not count such a rejection.
 func (e *RejectedError) NotCalled() bool { return !e.Timeout() }
 
+// Retryable returns false for an open circuit, so that a retry outside returns the rejection at once, and true for other
+// rejections. To wait until the circuit lets calls through, set the retry's Handle.
+func (e *RejectedError) Retryable() bool { return !errors.Is(e.Err, circuitbreaker.ErrOpen) }
+
 // RetryAfter returns how long an open circuit stays open; ok is false for other rejections, for which failsafe-go does not
 // know a time. See [pipeline.RetryAfter].
 func (e *RejectedError) RetryAfter() (d time.Duration, ok bool) {

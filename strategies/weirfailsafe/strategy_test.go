@@ -126,22 +126,30 @@ func TestStrategy_OtherErrors(t *testing.T) {
 	assert.Empty(t, r.events)
 }
 
-// weir's retry waits as long as the circuit asks for.
-func TestRejectedError_RetryAfter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		breaker := circuitbreaker.NewBuilder[any]().WithDelay(time.Minute).Build()
-		p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1}), weirfailsafe.New(nil, breaker)))
-		began, calls := time.Now(), 0
-		err := p.Execute(t.Context(), func(context.Context) error {
-			if calls++; calls == 1 {
-				return errBoom
+// weir's retry returns the rejection of an open circuit at once, or waits as long as the circuit asks for.
+func TestRejectedError_Retry(t *testing.T) {
+	for _, handle := range []func(any, error) bool{nil, func(_ any, err error) bool { return err != nil }} {
+		synctest.Test(t, func(t *testing.T) {
+			breaker := circuitbreaker.NewBuilder[any]().WithDelay(time.Minute).Build()
+			p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1, Handle: handle}), weirfailsafe.New(nil, breaker)))
+			began, calls := time.Now(), 0
+			err := p.Execute(t.Context(), func(context.Context) error {
+				if calls++; calls == 1 {
+					return errBoom
+				}
+				return nil
+			})
+			if handle == nil {
+				require.ErrorIs(t, err, circuitbreaker.ErrOpen)
+				assert.Equal(t, 1, calls)
+				assert.Zero(t, time.Since(began))
+				return
 			}
-			return nil
+			require.NoError(t, err)
+			assert.Equal(t, 2, calls)
+			assert.GreaterOrEqual(t, time.Since(began), time.Minute)
 		})
-		require.NoError(t, err)
-		assert.Equal(t, 2, calls)
-		assert.GreaterOrEqual(t, time.Since(began), time.Minute)
-	})
+	}
 }
 
 func TestStrategy_TimeoutCancelsTheCallback(t *testing.T) {

@@ -56,7 +56,9 @@ func TestTransport_Hedge(t *testing.T) {
 func TestTransport_CircuitBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: inTurn(503, 503, 200)}
-		breaker := circuitbreaker.New(&circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 2, BreakDuration: 10 * time.Second})
+		breaker := circuitbreaker.New(&circuitbreaker.Options{
+			FailureRatio: -1, ConsecutiveFailures: 2, BreakDuration: 10 * time.Second, RetryRejections: true,
+		})
 		transport := roundTripper(t, base, nil,
 			retry.New(&retry.Options{MaxRetries: 3, Delay: time.Second, Handle: weirhttp.Retryable}), breaker)
 		began := time.Now()

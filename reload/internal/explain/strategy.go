@@ -171,18 +171,18 @@ func wait(o retry.Options, attempt int) time.Duration {
 // explainHedging describes hedging, without its budget.
 func explainHedging(o model.HedgingOptions) string {
 	hedges := cmp.Or(o.MaxHedges, hedge.DefaultMaxHedges)
-	failed := accordingTo(o.Handle)
+	failed, refused := accordingTo(o.Handle), when(o.AfterRefusal, ", also after a refusal")
 	switch delay := cmp.Or(o.Delay, hedge.DefaultDelay); {
 	case hedges < 0:
 		return "is not hedged"
 	case o.AtOnce:
 		return fmt.Sprintf("is hedged: %d attempts at once", hedges+1) + when(o.Handle != "", ", and one that failed%s does not win", failed)
 	case delay < 0:
-		return fmt.Sprintf("is hedged: another attempt when one has failed%s, %d at most", failed, hedges)
+		return fmt.Sprintf("is hedged: another attempt when one has failed%s, %d at most", failed, hedges) + refused
 	case hedges == 1:
-		return fmt.Sprintf("is hedged: a second attempt after %s or a failure%s, 1 at most", durationtext.Of(delay), failed)
+		return fmt.Sprintf("is hedged: a second attempt after %s or a failure%s, 1 at most", durationtext.Of(delay), failed) + refused
 	default:
-		return fmt.Sprintf("is hedged: another attempt after %s each or a failure%s, %d at most", durationtext.Of(delay), failed, hedges)
+		return fmt.Sprintf("is hedged: another attempt after %s each or a failure%s, %d at most", durationtext.Of(delay), failed, hedges) + refused
 	}
 }
 
@@ -223,6 +223,7 @@ func explainCircuitBreaker(o model.CircuitBreakerOptions) string {
 	if len(rules) > 0 {
 		words += fmt.Sprintf(" for %s once %s have failed%s", durationtext.Of(full.BreakDuration), document.Alternatives(rules), accordingTo(o.Handle)) +
 			when(full.HalfOpenProbes > 1, ", and then until %d probes have succeeded", full.HalfOpenProbes) +
+			when(full.RetryRejections, "; a retry outside waits until then") +
 			when(o.Control != "", ", and")
 	}
 	return words + when(o.Control != "", " while isolated with %s", o.Control)

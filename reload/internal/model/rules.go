@@ -127,6 +127,7 @@ var rules = map[reflect.Type]map[string]Rule{
 		"SamplingDuration":    {Default: "30s", Doc: "How long the sampling window is; 30s unless set."},
 		"ConsecutiveFailures": atLeast(0, "The circuit also opens after this many failures in a row; 0: only by the ratio."),
 		"BreakDuration":       {Default: "5s", Doc: "How long the circuit stays open; 5s unless set."},
+		"RetryRejections":     described("Make a retry outside wait until the break is over. Unless set, it returns the rejection at once."),
 		"HalfOpenProbes":      {Default: "1", Doc: "How many executions must then succeed for the circuit to close, and how many of them can run at once; 1 unless set."},
 	},
 	reflect.TypeFor[CircuitBreakerOptions](): {
@@ -141,10 +142,11 @@ var rules = map[reflect.Type]map[string]Rule{
 		"Handle": naming(HandleFunction, "The registered function that reports what is replaced. Default: every error except the end of the execution's own context."),
 	},
 	reflect.TypeFor[hedge.Options](): {
-		"Name":      name("Hedging"),
-		"Delay":     {Words: []Word{Off}, Default: "2s", Doc: "How long to wait for an attempt before the next one starts; 2s unless set, off: until it has failed."},
-		"AtOnce":    described("Start all attempts together; there must be no delay."),
-		"MaxHedges": {Words: []Word{Off}, Default: "1", Most: hedge.MostHedges, Doc: "How many attempts there can be in addition to the first; 1 unless set."},
+		"Name":         name("Hedging"),
+		"Delay":        {Words: []Word{Off}, Default: "2s", Doc: "How long to wait for an attempt before the next one starts; 2s unless set, off: until it has failed."},
+		"AtOnce":       described("Start all attempts together; there must be no delay."),
+		"MaxHedges":    {Words: []Word{Off}, Default: "1", Most: hedge.MostHedges, Doc: "How many attempts there can be in addition to the first; 1 unless set."},
+		"AfterRefusal": described("Start the next attempt also after one that was refused: by a limiter, an open circuit, or a server that says when to come back. Set it if each attempt calls another server."),
 	},
 	reflect.TypeFor[HedgingOptions](): {
 		"Handle": naming(HandleFunction, "The registered function that reports which outcome does not win. Default: every error except the end of the execution's own context."),

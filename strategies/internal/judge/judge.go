@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/weir-go/weir/pipeline"
@@ -22,26 +21,15 @@ func Ended(ctx context.Context, err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil
 }
 
-// NotCalled reports whether err says that nothing was called, because a strategy rejected the execution before. Such an
-// error has a method NotCalled() bool, as a rate limiter's rejection and an open circuit's have. It says nothing about
-// what would have been called. Joined errors must all say so: a rejection of the second call does not undo the failure
-// of the first.
-func NotCalled(err error) bool {
-	if e, ok := err.(interface{ NotCalled() bool }); ok {
-		return e.NotCalled()
+// NoPermit returns the error of an execution for which a limiter returned err. Nothing was called, and the text says so if
+// the execution waited in a queue until its context ended.
+func NoPermit(ctx context.Context, strategy string, source pipeline.Source, err error) error {
+	what := ""
+	if ctx.Err() != nil {
+		what = "no permit before the context ended: "
 	}
-	switch e := err.(type) { //nolint:errorlint // the types that unwrap
-	case interface{ Unwrap() error }:
-		return NotCalled(e.Unwrap())
-	case interface{ Unwrap() []error }:
-		joined := e.Unwrap()
-		return len(joined) > 0 && !slices.ContainsFunc(joined, func(err error) bool { return !NotCalled(err) })
-	}
-	return false
+	return &uncalledError{fmt.Errorf("%s: %v: %s%w", strategy, source, what, err)}
 }
-
-// Uncalled returns err with a NotCalled that returns true: a strategy failed before it called anything.
-func Uncalled(err error) error { return &uncalledError{err} }
 
 // The errors of this package only add to others. Their method Cause returns the one that telemetry names in error.type.
 type uncalledError struct{ error }
@@ -112,4 +100,4 @@ func (e *gaveUpError) Unwrap() []error { return []error{e.last, e.reason} }
 func (e *gaveUpError) Cause() error    { return e.last }
 
 // NotCalled is that of the last failure, because the reason is not the failure of a call.
-func (e *gaveUpError) NotCalled() bool { return NotCalled(e.last) }
+func (e *gaveUpError) NotCalled() bool { return pipeline.NotCalled(e.last) }
