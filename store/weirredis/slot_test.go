@@ -53,10 +53,13 @@ func samePlace(prefix string, n int) (keys []string) {
 // state. Each key is decided all the same, and by the newest definition.
 func TestCluster_SlotIsBeingMoved(t *testing.T) {
 	t.Parallel()
-	client, nodes, _ := newClusterOf(t, 3)
+	client, nodes, servers := newClusterOf(t, 3)
+	app := redis.NewClusterClient(documentedUser(t, servers...).Cluster())
+	t.Cleanup(func() { _ = app.Close() })
 	for _, definitionMoves := range []bool{false, true} {
 		t.Run(fmt.Sprintf("definitionMoves=%v", definitionMoves), func(t *testing.T) {
-			b := newTestBackend(t, client)
+			b, err := NewBackend(app, &BackendOptions{Prefix: "weir:" + freshPrefix()})
+			require.NoError(t, err)
 			d, c := slowBucket(1000), slots(2)
 			keys := samePlace(fmt.Sprint(definitionMoves), 6) // other slots than those of the other case
 			at := b.places(d.Name).of(keys[0])
