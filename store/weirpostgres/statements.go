@@ -13,7 +13,7 @@ type statements struct {
 	probeStates, probeSemaphores, probeLeases string
 }
 
-func statementsOf(schema string, async bool) statements {
+func newStatements(schema string, async bool) statements {
 	s := func(text string) string { return pgmigrate.InSchema(text, schema) }
 	settings := setLockTimeout("$14")
 	if async {
