@@ -94,9 +94,12 @@ func (b *Backend) echo(ctx context.Context, conn *pgx.Conn) error {
 			return err
 		}
 	}
-	// The session that listens is most likely the one that the pooler gives out next.
+	// The session that listens is most likely the one that the pooler gives out next. If nothing answers, the network is
+	// the cause, and not a pooler.
+	ending, cancel := context.WithTimeout(ctx, echoWait)
+	defer cancel()
 	for range 5 {
-		if err := onChannel(ctx, conn, "unlisten", channel); err != nil {
+		if err := onChannel(ending, conn, "unlisten", channel); err != nil {
 			return err
 		}
 	}
