@@ -87,7 +87,7 @@ func (s *sampler) storeStates(now time.Time) []storeState {
 			state.Error = errorText(h.Err)
 		}
 		for _, sh := range h.Shards {
-			each := shardState{Name: cmp.Or(sh.Shard, "keys of an unknown shard"), Since: utc(sh.Since)}
+			each := shardState{Name: sh.Shard, Since: utc(sh.Since)}
 			if sh.Err != nil {
 				each.Error = errorText(sh.Err)
 			}

@@ -16,8 +16,8 @@ type Health struct {
 	Since time.Time // when the store or that shard was lost
 	// Listening reports whether the store sends notices of what happens at other instances.
 	Listening bool
-	// Shards are the shards that were used so far, sorted by name. The name "" stands for keys whose shard is not
-	// known, and is listed only while those are away. Shards is empty if the backend is not a [backend.Sharded].
+	// Shards are the shards that were used so far, sorted by name. Shards is empty if the store has no shards, as without
+	// a Redis Cluster. Keys whose shard is not known yet have no entry; while they are away, Err says why.
 	Shards []ShardHealth
 }
 
@@ -39,7 +39,7 @@ func (s *Store) Health() Health {
 		if one.Err != nil && (h.Err == nil || one.Since.Before(h.Since)) {
 			h.Err, h.Since = one.Err, one.Since
 		}
-		if s.shards.nameOf != nil && (sh != s.shards.unknown || one.Err != nil) {
+		if sh != s.shards.unknown {
 			h.Shards = append(h.Shards, one)
 		}
 	}

@@ -294,3 +294,18 @@ func TestDefinitionError_ResetsNoFailures(t *testing.T) {
 		require.Len(t, w.events.of(store.EventStoreLost), 1)
 	})
 }
+
+// A client of a single server has no shards.
+func TestHealth_WithoutNamedShards(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.SetShards(func(string, string) string { return "" })
+		s := w.instance(store.Options{})
+		p := w.keys(s, 1000, nil)
+		w.FailShard("", errDead)
+		for range 5 {
+			require.False(t, w.ask(p, "k").Acquired())
+		}
+		require.Error(t, s.Health().Err)
+		require.Empty(t, s.Health().Shards)
+	})
+}

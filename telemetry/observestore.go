@@ -66,11 +66,9 @@ func (s *observedStore) observe(o metric.Observer, i *instruments) {
 	h := s.store.Health()
 	o.ObserveInt64(i.storeAvailable, oneIfNil(h.Err), s.plain...)
 	for _, p := range h.Shards {
-		if p.Shard != "" { // "" is the store itself
-			o.ObserveInt64(i.storeAvailable, oneIfNil(p.Err), metric.WithAttributes(withSendable([]attribute.KeyValue{
-				attribute.String(keyStore, s.name), attribute.String(keyShard, p.Shard),
-			})...))
-		}
+		o.ObserveInt64(i.storeAvailable, oneIfNil(p.Err), metric.WithAttributes(withSendable([]attribute.KeyValue{
+			attribute.String(keyStore, s.name), attribute.String(keyShard, p.Shard),
+		})...))
 	}
 	c := s.store.Counters()
 	o.ObserveInt64(i.storeCalls, s.successes(c), s.success...)

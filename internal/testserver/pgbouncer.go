@@ -14,8 +14,9 @@ import (
 )
 
 // NewPgBouncer starts a PgBouncer in transaction mode in front of s, stopped at the test's end. The test is
-// skipped where there is none, whatever WEIR_REQUIRE_SERVERS says. It lets everybody in, as the user of s's URL.
-func NewPgBouncer(t testing.TB, s *Server) *Server {
+// skipped where there is none, whatever WEIR_REQUIRE_SERVERS says. It lets everybody in, as the user of s's URL. settings
+// are "name = value", as in its file.
+func NewPgBouncer(t testing.TB, s *Server, settings ...string) *Server {
 	t.Helper()
 	program, found := lookup("pgbouncer", "/usr/sbin", "/opt/homebrew/bin", "/usr/local/bin")
 	if !found {
@@ -43,7 +44,7 @@ func NewPgBouncer(t testing.TB, s *Server) *Server {
 		command: func(data string, port int) (*exec.Cmd, error) {
 			file := filepath.Join(data, "pgbouncer.ini")
 			// Only the owner of the folder can read it. If that is not root, the file belongs to root.
-			return exec.Command(program, file), os.WriteFile(file, []byte(bouncerConfig(target, s.Addr(), port)), 0o644)
+			return exec.Command(program, file), os.WriteFile(file, []byte(bouncerConfig(target, s.Addr(), port)+strings.Join(settings, "\n")), 0o644)
 		},
 	})
 	return ownedBy(t, usable(t, bouncer, err, true))

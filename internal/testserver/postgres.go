@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,6 +37,29 @@ func NewPostgres(t testing.TB, settings ...string) *Server {
 	return ownedBy(t, usable(t, s, err, required(postgresURL)))
 }
 
+// NewStandby starts a standby of a server that this package has started, stopped at the test's end. "select pg_promote()"
+// makes it a primary. The test is skipped where PostgreSQL is not a program on this machine.
+func NewStandby(t testing.TB, primary *Server) *Server {
+	t.Helper()
+	folders := postgresFolders()
+	copier, found := lookup("pg_basebackup", folders...)
+	postgres, both := lookup("postgres", folders...)
+	if !found || !both {
+		t.Skip("no pg_basebackup: a standby is not started in Docker")
+	}
+	r := postgresRecipe()
+	r.says = "database system is ready to accept read" // -only, or " only" before version 14
+	host, port, _ := net.SplitHostPort(primary.Addr())
+	err := onMachine(&r, postgres, []string{"-c", "fsync=off"}, func(ctx context.Context, data string) *exec.Cmd {
+		return exec.CommandContext(ctx, copier, "-D", data, "-h", host, "-p", port, "-U", "postgres", "-R", "-X", "stream", "-c", "fast", "--no-sync")
+	})
+	var s *Server
+	if err == nil {
+		s, err = launch(t.Context(), r)
+	}
+	return ownedBy(t, usable(t, s, err, true))
+}
+
 // StartPostgres is Postgres for programs that are no tests. The caller stops the server; ctx is for the start
 // only.
 func StartPostgres(ctx context.Context) (*Server, error) { return namedOrNewPostgres(ctx) }
@@ -52,19 +76,16 @@ func startPostgres(ctx context.Context, settings []string) (*Server, error) {
 	for _, setting := range settings {
 		flags = append(flags, "-c", setting)
 	}
-	r := recipe{
-		name:     "postgres",
-		url:      func(addr string) string { return "postgres://postgres@" + addr + "/postgres?sslmode=disable" },
-		answers:  func(addr string) error { return postgresAnswers(addr, "postgres", "postgres") },
-		says:     "database system is ready to accept connections",
-		patience: 60 * time.Second,
-	}
+	r := postgresRecipe()
 	folders := postgresFolders()
 	initdb, found := lookup("initdb", folders...)
 	postgres, both := lookup("postgres", folders...)
 	switch {
 	case found && both:
-		if err := onMachine(&r, initdb, postgres, flags); err != nil {
+		err := onMachine(&r, postgres, flags, func(ctx context.Context, data string) *exec.Cmd {
+			return exec.CommandContext(ctx, initdb, "-D", data, "--no-sync", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C")
+		})
+		if err != nil {
 			return nil, err
 		}
 	case dockerWorks():
@@ -81,8 +102,18 @@ func startPostgres(ctx context.Context, settings []string) (*Server, error) {
 	return launch(ctx, r)
 }
 
-// onMachine makes r run the programs of this machine.
-func onMachine(r *recipe, initdb, postgres string, flags []string) error {
+func postgresRecipe() recipe {
+	return recipe{
+		name:     "postgres",
+		url:      func(addr string) string { return "postgres://postgres@" + addr + "/postgres?sslmode=disable" },
+		answers:  func(addr string) error { return postgresAnswers(addr, "postgres", "postgres") },
+		says:     "database system is ready to accept connections",
+		patience: 60 * time.Second,
+	}
+}
+
+// onMachine makes r run the program of this machine on a folder of data that fill has filled.
+func onMachine(r *recipe, postgres string, flags []string, fill func(ctx context.Context, data string) *exec.Cmd) error {
 	owner, err := unprivileged()
 	if err != nil {
 		return fmt.Errorf("testserver: PostgreSQL does not run as root: %w", err)
@@ -91,11 +122,11 @@ func onMachine(r *recipe, initdb, postgres string, flags []string) error {
 	r.control = signals{end: syscall.SIGQUIT} // it ends without a checkpoint; what was committed is in its log
 	r.clear = removeSegment
 	r.prepare = func(ctx context.Context, data string) error {
-		cmd := exec.CommandContext(ctx, initdb, "-D", data, "--no-sync", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C")
+		cmd := fill(ctx, data)
 		cmd.Dir, cmd.Env = data, environment()
 		cmd.SysProcAttr = runAs(owner)
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("initdb: %w\n%s", err, out)
+			return fmt.Errorf("%s: %w\n%s", filepath.Base(cmd.Path), err, out)
 		}
 		return nil
 	}

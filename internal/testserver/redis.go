@@ -3,7 +3,10 @@ package testserver
 import (
 	"context"
 	"fmt"
+	"net"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"testing"
@@ -26,6 +29,40 @@ func NewRedis(t testing.TB, args ...string) *Server {
 	return ownedBy(t, usable(t, s, err, required(redisURL)))
 }
 
+// NewSentinel starts a Sentinel, stopped at the test's end, that makes a replica of the master the master half a second after
+// the master has died. It calls the master "weir". The test is skipped where Redis is not a program on this machine.
+func NewSentinel(t testing.TB, master *Server) *Server {
+	t.Helper()
+	program, found := redisProgram()
+	if !found {
+		t.Skip("no redis-server: a Sentinel is not started in Docker")
+	}
+	host, behind, _ := net.SplitHostPort(master.Addr())
+	s, err := launch(t.Context(), recipe{
+		name:     "sentinel",
+		url:      func(addr string) string { return "redis://" + addr },
+		answers:  redisAnswers,
+		says:     "+monitor master weir",
+		patience: 30 * time.Second,
+		control:  signals{end: syscall.SIGTERM},
+		command: func(data string, port int) (*exec.Cmd, error) {
+			file := filepath.Join(data, "sentinel.conf")
+			config := fmt.Sprintf("bind 127.0.0.1\nport %d\nsentinel monitor weir %s %s 1\n"+
+				"sentinel down-after-milliseconds weir 500\nsentinel failover-timeout weir 2000\n", port, host, behind)
+			return exec.Command(program, file, "--sentinel"), os.WriteFile(file, []byte(config), 0o644)
+		},
+	})
+	return ownedBy(t, usable(t, s, err, true))
+}
+
+// redisProgram finds Redis or Valkey on this machine.
+func redisProgram() (string, bool) {
+	if program, found := lookup("redis-server"); found {
+		return program, true
+	}
+	return lookup("valkey-server")
+}
+
 // StartRedis is Redis for programs that are no tests. The caller stops the server; ctx is for the start only.
 func StartRedis(ctx context.Context) (*Server, error) {
 	if s, err := named(redisURL, "6379"); s != nil || err != nil {
@@ -44,10 +81,7 @@ func startRedis(ctx context.Context, args []string) (*Server, error) {
 	}
 	// Nothing is kept: tests are faster without, and a killed server comes back empty.
 	args = append([]string{"--save", "", "--appendonly", "no"}, args...)
-	program, found := lookup("redis-server")
-	if !found {
-		program, found = lookup("valkey-server")
-	}
+	program, found := redisProgram()
 	switch {
 	case found:
 		r.control = signals{end: syscall.SIGTERM}

@@ -64,7 +64,7 @@ func NewBackend(pool *pgxpool.Pool, options *BackendOptions) (*Backend, error) {
 	}
 	b := &Backend{
 		pool: pool, schema: schema, channel: channelOf(schema), async: o.AsynchronousCommit,
-		sql: statementsOf(schema, o.AsynchronousCommit), prepares: keepsStatements(pool),
+		sql: newStatements(schema, o.AsynchronousCommit), prepares: keepsStatements(pool),
 	}
 	b.rejections.init()
 	b.locks.init()
@@ -101,9 +101,27 @@ func (b *Backend) queryOnce(ctx context.Context, sql string, args []any, n int, 
 		return 0, err
 	}
 	defer conn.Release()
+	got, err = queryOn(ctx, conn, sql, args, n, row)
+	if s := statementsOf(conn); codeOf(err) == undefinedStatement && !s.lost { // nothing was done
+		s.lost = true
+		got, err = queryOn(ctx, conn, sql, args, n, row)
+	}
+	if codeOf(err) == featureNotSupported { // the statement now returns other columns
+		closeConn(conn.Conn())
+	}
+	return got, err
+}
+
+func queryOn(ctx context.Context, conn *pgxpool.Conn, sql string, args []any, n int, row func(i int, rows pgx.Rows) error) (got int, err error) {
+	if s := statementsOf(conn); s.lost {
+		if err := s.forget(ctx, conn, sql); err != nil {
+			return 0, err
+		}
+		args = append([]any{pgx.QueryExecModeExec}, args...)
+	}
 	rows, err := conn.Query(ctx, sql, args...)
 	if err != nil {
-		return 0, release(conn, err)
+		return 0, err
 	}
 	defer rows.Close()
 	for ; rows.Next(); got++ {
@@ -113,5 +131,5 @@ func (b *Backend) queryOnce(ctx context.Context, sql string, args []any, n int, 
 			}
 		}
 	}
-	return got, release(conn, rows.Err())
+	return got, rows.Err()
 }

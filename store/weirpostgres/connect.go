@@ -28,11 +28,15 @@ const poolHooks = "weirpostgres: hooks of the pool"
 
 var errHook = errors.New("a hook of the pool has panicked or called runtime.Goexit")
 
-// connection returns a connection on which the statement is prepared, if the pool keeps prepared statements.
+// connection returns a connection on which the statement is prepared, if the pool and the session keep prepared
+// statements.
 func (b *Backend) connection(ctx context.Context, sql string) (*pgxpool.Conn, error) {
 	conn, err := b.pool.Acquire(ctx)
-	if err != nil || !b.prepares || prepared(conn)[sql] {
+	if err != nil || !b.prepares {
 		return conn, err
+	}
+	if s := statementsOf(conn); s.lost || s.prepared[sql] {
+		return conn, nil
 	}
 	begun, done, ended := time.Now(), make(chan error), ctx.Done()
 	go func() {
@@ -61,33 +65,45 @@ func (b *Backend) connection(ctx context.Context, sql string) (*pgxpool.Conn, er
 	return conn, nil
 }
 
-func prepared(conn *pgxpool.Conn) map[string]bool {
-	known, _ := conn.Conn().PgConn().CustomData()[statementsOn].(map[string]bool)
-	return known
+// sessionStatements are the statements that a Backend has prepared on a connection.
+type sessionStatements struct {
+	prepared map[string]bool
+	// lost reports that the session does not keep statements: the program has sent "deallocate all", the pool sends
+	// "discard all" when a connection is released, or a pooler changes the session. From then on, statements are sent
+	// without being prepared.
+	lost bool
+}
+
+func statementsOf(conn *pgxpool.Conn) *sessionStatements {
+	data := conn.Conn().PgConn().CustomData()
+	s, ok := data[statementsOn].(*sessionStatements)
+	if !ok {
+		s = &sessionStatements{prepared: map[string]bool{}}
+		data[statementsOn] = s
+	}
+	return s
 }
 
 func prepare(ctx context.Context, conn *pgxpool.Conn, sql string) error {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
-	if _, err := conn.Conn().Prepare(ctx, sql, sql); err != nil {
-		return err
-	}
-	known := prepared(conn)
-	if known == nil {
-		known = map[string]bool{}
-		conn.Conn().PgConn().CustomData()[statementsOn] = known
-	}
-	known[sql] = true
-	return nil
-}
-
-// release returns err. If err says that the prepared statement no longer exists, or now returns other columns, release
-// closes the connection. This happens, for example, if the program has sent "deallocate all" through the same pool.
-func release(conn *pgxpool.Conn, err error) error {
-	if code := codeOf(err); code == undefinedStatement || code == featureNotSupported {
-		closeConn(conn.Conn())
+	s := statementsOf(conn)
+	_, err := conn.Conn().Prepare(ctx, sql, sql)
+	if codeOf(err) == duplicateStatement { // behind a pooler, in a session in which another client has prepared it
+		s.lost, err = true, nil
+	} else if err == nil {
+		s.prepared[sql] = true
 	}
 	return err
+}
+
+// forget makes pgx forget a prepared statement, which it would use otherwise.
+func (s *sessionStatements) forget(ctx context.Context, conn *pgxpool.Conn, sql string) error {
+	if !s.prepared[sql] {
+		return nil
+	}
+	delete(s.prepared, sql)
+	return conn.Conn().Deallocate(ctx, sql)
 }
 
 func closeConn(conn *pgx.Conn) {

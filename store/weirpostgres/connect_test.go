@@ -2,8 +2,10 @@ package weirpostgres
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -47,17 +49,49 @@ func TestStore_ConnectsOverALongDistance(t *testing.T) {
 	})
 }
 
-// What a program with the same pool does to the prepared statements costs one call.
-func TestBackend_StatementsAreDeallocated(t *testing.T) {
+// No call fails if the statements of a session are gone, or belong to another client of a pooler.
+func TestBackend_SessionsThatKeepNoStatements(t *testing.T) {
 	server := testserver.Postgres(t)
-	pool := connect(t, server.URL, func(c *pgxpool.Config) { c.MaxConns = 1 })
-	b := newBackend(t, pool, BackendOptions{Schema: freshSchema(t, pool), NoSweep: true})
-	d := bucket(t, b, "a", 5, 1, 3_600_000_000)
-	ask := func() error { return b.Decide(t.Context(), []*backend.Batch{take(d, "k", 1)}) }
-	require.NoError(t, ask())
-	exec(t, pool, "deallocate all")
-	_ = ask()
-	require.NoError(t, ask())
+	discard := func(c *pgxpool.Config) {
+		c.AfterRelease = func(conn *pgx.Conn) bool {
+			_, err := conn.Exec(context.Background(), "discard all")
+			return err == nil
+		}
+	}
+	for name, open := range map[string]func(*testing.T) *pgxpool.Pool{
+		"discard all":    func(t *testing.T) *pgxpool.Pool { return connect(t, server.URL, discard) },
+		"deallocate all": func(t *testing.T) *pgxpool.Pool { return connect(t, server.URL, nil) },
+		"pooler without settings": func(t *testing.T) *pgxpool.Pool {
+			return connect(t, testserver.NewPgBouncer(t, server, "default_pool_size = 3").URL, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := open(t)
+			b := newBackend(t, pool, BackendOptions{Schema: freshSchema(t, connect(t, server.URL, nil))})
+			d, slots := bucket(t, b, "a", 1000, 1, 3_600_000_000), concurrency(t, b, "c", 1000)
+			var callers sync.WaitGroup
+			for i := range 8 {
+				callers.Go(func() {
+					for j := range 25 {
+						if name == "deallocate all" {
+							exec(t, pool, name)
+						}
+						batch, key := take(d, "k", 1), fmt.Sprint(i, j)
+						if assert.NoError(t, b.Decide(t.Context(), []*backend.Batch{batch})) {
+							assert.Equal(t, backend.Decided, batch.Outcome, "%v", batch.Err)
+						}
+						assert.NoError(t, b.Decide(t.Context(), []*backend.Batch{take(d, key, 1), take(d, key+"-", 1)}))
+						assert.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{lease(slots, key, key, 1)}))
+					}
+				})
+			}
+			callers.Wait()
+			last := take(d, "k", 800)
+			require.NoError(t, b.Decide(t.Context(), []*backend.Batch{last}))
+			assert.EqualValues(t, 1000, last.State.Missing, "each was decided once")
+		})
+	}
 }
 
 // A tracer calls the hooks that are set.

@@ -10,12 +10,15 @@
 //
 // # Behind PgBouncer
 //
-// Session mode works without settings. In transaction mode a prepared statement does not exist in the next transaction.
-// Unless PgBouncer tracks prepared statements (1.21 and later, max_prepared_statements), the pool must not prepare any:
-// set default_query_exec_mode=exec in its connection string, or pgx.QueryExecModeExec in its configuration;
-// cache_describe and simple_protocol work, too. Then the functions decide everything, because the server would plan the
-// upsert each time. Through transaction mode, Listen returns an error, and limiters poll. A separate pool for the
-// Backend, directly to the server, is faster and can listen.
+// Session mode works like a direct connection. In transaction mode, Listen returns an error and limiters poll: PgBouncer
+// drops notices. Set default_query_exec_mode=exec in the pool's connection string, or pgx.QueryExecModeExec in its
+// configuration: in transaction mode a prepared statement does not exist in the next transaction, unless PgBouncer tracks
+// prepared statements (1.21 and later, max_prepared_statements). Without the setting, each connection finds that out by a
+// call that takes up to three round trips, and the server plans every statement. A separate pool for the Backend, directly
+// to the server, is faster and can listen.
+//
+// The same holds for a pool that sends "discard all" when a connection is released, and for a connection on which the
+// program has sent "deallocate all": from then on, the Backend sends its statements on it without preparing them.
 //
 // # Operation
 //

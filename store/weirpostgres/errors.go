@@ -65,8 +65,6 @@ func (b *Backend) explain(what string, err error) error {
 		hint = fmt.Sprintf("schema %q is missing or older than this program: call Migrate, or run the files in the folder migrations: ", b.schema)
 	case serializationFailure:
 		hint = "sessions must be at isolation level read committed: "
-	case undefinedStatement, duplicateStatement:
-		hint = "behind a pooler in transaction mode the pool needs default_query_exec_mode=exec: "
 	case lockNotAvailable:
 		hint = "another session has a lock: "
 	case readOnly:

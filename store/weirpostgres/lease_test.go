@@ -2,7 +2,6 @@ package weirpostgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -218,15 +217,6 @@ func TestFencesRiseAfterASweep(t *testing.T) {
 	}
 	s.setTime(d.Anchor + 70_000_000)
 	assert.Zero(t, keys(t, s.Backend, "c"))
-}
-
-func TestListenThroughPgBouncerIsUnsupported(t *testing.T) {
-	server := testserver.Postgres(t)
-	bouncer := testserver.NewPgBouncer(t, server)
-	schema := freshSchema(t, connect(t, server.URL, nil))
-	b := newBackend(t, connect(t, bouncer.URL+"&default_query_exec_mode=exec", nil), BackendOptions{Schema: schema})
-	err := b.Listen(t.Context(), func() { t.Error("it is not ready") }, func(backend.Notice) {})
-	assert.ErrorIs(t, err, errors.ErrUnsupported)
 }
 
 func TestListenEndsWithItsConnection(t *testing.T) {

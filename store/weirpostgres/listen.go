@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// echoWait bounds how long a notice of this connection takes to come back. Behind PgBouncer in transaction mode it
+	// echoWait bounds how long a notice of this connection takes to come back. Behind a pooler in transaction mode it
 	// never does.
 	echoWait = 2 * time.Second
 	// checkAfter is the time without notices after which the connection is checked, because a lost connection can look
@@ -26,8 +26,12 @@ const (
 	closeWait  = time.Second     // bounds closing a connection
 )
 
-// Listen implements [backend.Backend]. It takes a connection out of the pool, which can open another one for it.
+// Listen implements [backend.Backend]. It takes a connection out of the pool, which can open another one for it. If the
+// pool's configuration has OnNotification, pgx gives notices to that function only, and Listen is not supported.
 func (b *Backend) Listen(ctx context.Context, ready func(), notice func(backend.Notice)) error {
+	if b.pool.Config().ConnConfig.OnNotification != nil {
+		return b.explain("listen", fmt.Errorf("%w: the pool's configuration has OnNotification", errors.ErrUnsupported))
+	}
 	pooled, err := b.pool.Acquire(ctx)
 	if err != nil {
 		return b.explain("listen", err)
@@ -46,10 +50,10 @@ func (b *Backend) Listen(ctx context.Context, ready func(), notice func(backend.
 }
 
 func (b *Backend) listenOn(ctx context.Context, conn *pgx.Conn, ready func(), notice func(backend.Notice)) error {
-	if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{b.channel}.Sanitize(), pgx.QueryExecModeSimpleProtocol); err != nil {
+	if err := b.echo(ctx, conn); err != nil {
 		return err
 	}
-	if err := b.echo(ctx, conn); err != nil {
+	if err := onChannel(ctx, conn, "listen", b.channel); err != nil {
 		return err
 	}
 	ready()
@@ -64,26 +68,42 @@ func (b *Backend) listenOn(ctx context.Context, conn *pgx.Conn, ready func(), no
 	}
 }
 
-// echo checks that notices arrive: it sends one and waits for it. Other notices that arrive meanwhile are dropped,
-// because they are about changes before Listen was ready.
+// onChannel sends listen or unlisten.
+func onChannel(ctx context.Context, conn *pgx.Conn, command, channel string) error {
+	_, err := conn.Exec(ctx, command+" "+pgx.Identifier{channel}.Sanitize(), pgx.QueryExecModeSimpleProtocol)
+	return err
+}
+
+// echo checks that notices arrive. It uses a channel of its own, on which nothing else is ever sent: behind a pooler in
+// transaction mode, a session of the pooler listens, and its notices go to whatever client has the session. pgx keeps
+// notices that nothing reads as long as the connection lives.
 func (b *Backend) echo(ctx context.Context, conn *pgx.Conn) error {
-	ours := "e" + rand.Text()
-	if _, err := b.pool.Exec(ctx, b.sql.notify, b.channel, ours); err != nil {
+	channel := "weir_" + rand.Text()
+	if err := onChannel(ctx, conn, "listen", channel); err != nil {
 		return err
 	}
 	waiting, cancel := context.WithTimeout(ctx, echoWait)
 	defer cancel()
-	for {
-		n, err := conn.WaitForNotification(waiting)
-		switch {
-		case err != nil && waiting.Err() != nil && ctx.Err() == nil:
-			return fmt.Errorf("%w: no notice arrived within %v, perhaps because of a pooler in transaction mode", errors.ErrUnsupported, echoWait)
-		case err != nil:
+	sent, err := b.pool.Exec(ctx, b.sql.echo, pgx.QueryExecModeExec, channel)
+	if err != nil {
+		return err
+	}
+	if sent.RowsAffected() > 0 { // otherwise the pool's connection is in the session that listens
+		_, err = conn.WaitForNotification(waiting)
+		if err == nil || waiting.Err() == nil || ctx.Err() != nil {
 			return err
-		case n.Payload == ours:
-			return nil
 		}
 	}
+	// The session that listens is most likely the one that the pooler gives out next. If nothing answers, the network is
+	// the cause, and not a pooler.
+	ending, cancel := context.WithTimeout(ctx, echoWait)
+	defer cancel()
+	for range 5 {
+		if err := onChannel(ending, conn, "unlisten", channel); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: no notices arrive, perhaps because of a pooler in transaction mode", errors.ErrUnsupported)
 }
 
 // next waits for a notice, and checks the connection now and then.

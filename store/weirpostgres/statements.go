@@ -4,16 +4,16 @@ import "github.com/weir-go/weir/store/weirpostgres/pgmigrate"
 
 // statements are the texts of all statements. They are made once, because pgx finds a prepared statement by its text.
 type statements struct {
-	decide, decideMany             string
-	decideSingle, replace          string
-	acquire, renew, release        string
-	load, create, redefine, notify string
-	sweep                          string
+	decide, decideMany           string
+	decideSingle, replace        string
+	acquire, renew, release      string
+	load, create, redefine, echo string
+	sweep                        string
 
 	probeStates, probeSemaphores, probeLeases string
 }
 
-func statementsOf(schema string, async bool) statements {
+func newStatements(schema string, async bool) statements {
 	s := func(text string) string { return pgmigrate.InSchema(text, schema) }
 	settings := setLockTimeout("$14")
 	if async {
@@ -62,8 +62,8 @@ func statementsOf(schema string, async bool) statements {
 				generation = $11::bigint, explicit = $12::boolean, made = $13::bigint, made_by = $14::text, past = $15::text,
 				override = $16::text from (select ` + setLockTimeout("$17") + `) w where name = $1::text and version = $2::bigint returning name)
 			select "weir".send_notice('d', name, '') from made`),
-		notify: `select pg_notify($1::text, $2::text)`,
-		sweep:  s(`select "weir".sweep($1::bigint, $2::bigint)`),
+		echo:  `select pg_notify($1::text, '') where not exists (select from pg_listening_channels() c where c = $1::text)`,
+		sweep: s(`select "weir".sweep($1::bigint, $2::bigint)`),
 
 		probeStates:     s(probeStatement("states", "s.name = u.name and s.key = u.key")),
 		probeSemaphores: s(probeStatement("semaphores", "s.name = u.name and s.key = u.key")),

@@ -17,7 +17,7 @@ import (
 func (b *Backend) Load(ctx context.Context, name string) (*backend.Definition, int64, error) {
 	l := b.places(name)
 	d, now, err := b.loadInTime(ctx, l)
-	if err != nil && !keyError(err) && ctx.Err() == nil {
+	if err != nil && (!keyError(err) || slotError(err)) && ctx.Err() == nil {
 		for _, p := range b.placesElsewhere(l) {
 			if copied, at, err := b.loadAt(ctx, name, p); err == nil && copied != nil {
 				return copied, at, nil

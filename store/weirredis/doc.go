@@ -13,8 +13,11 @@
 // In names, the bytes }, % and : are written %7D, %25 and %3A. The keys of a limiter are divided among 128 places by a
 // hash of the key. The number of the place is in braces with the name, and this part decides which slot of a Cluster has
 // the key. Each place has a copy of the definition, so that every decision sees the limits in force. The server's user
-// needs access to these keys, to the channel, and to the commands in the scripts. Without the right to publish, limits
-// hold, but other instances learn of changes later.
+// needs access to these keys, to the channel, and to the commands in the scripts; the page on shared limits has a line for
+// ACL SETUSER. Without the right to publish, limits hold, but other instances learn of changes later.
+//
+// While a slot is moved to another server, a key whose state and copy of the definition are on different servers costs up
+// to five round trips instead of one. All other keys are decided as usual.
 //
 // # Time
 //

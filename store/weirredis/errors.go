@@ -3,15 +3,21 @@ package weirredis
 import (
 	"errors"
 	"fmt"
-	"strings"
+	"regexp"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-go/weir/store/backend"
 )
 
-// keyError reports whether an error concerns only one key: another program has stored something under it, or the script
-// cannot read the stored state.
+// scriptsOwn matches an error of a line of a script itself, for example because a stored string is too short, and the
+// error of a command in it about a key with another type. Redis 7 and Valkey put the script's line at the beginning,
+// older servers put it after their own words. The error of any other command in a script, such as one that the ACL
+// forbids, READONLY or OOM, has no line of the script there.
+var scriptsOwn = regexp.MustCompile(`^(ERR Error running script \(call to f_\w+\): @user_script:\d+: )?((ERR )?user_script:\d+: |-?WRONGTYPE )`)
+
+// keyError reports whether an error concerns only one key: another program has stored something under it, the script
+// cannot read the stored state, or it is a slotError.
 func keyError(err error) bool {
 	if err == nil {
 		return false
@@ -20,13 +26,18 @@ func keyError(err error) bool {
 		return true
 	}
 	answer, ok := errors.AsType[redis.Error](err)
-	if !ok {
-		return false
+	return ok && (scriptsOwn.MatchString(answer.Error()) || slotError(err))
+}
+
+// slotError reports whether an error concerns only the keys of one slot of a Cluster: it is being moved, or no server has
+// it. The server that says so serves its other slots.
+func slotError(err error) bool {
+	for _, beginning := range [...]string{"TRYAGAIN ", "ASK ", "MOVED ", "CLUSTERDOWN Hash slot not served"} {
+		if err != nil && redis.HasErrorPrefix(err, beginning) {
+			return true
+		}
 	}
-	text := answer.Error()
-	// ERR with a position in the script is an error of the script itself, for example because a stored string is too short.
-	// An error of a command in the script, such as READONLY or OOM, begins with the command's code.
-	return strings.HasPrefix(text, "WRONGTYPE") || strings.HasPrefix(text, "ERR") && strings.Contains(text, "user_script:")
+	return false
 }
 
 // definitionError marks an error of one limiter's definition.

@@ -127,6 +127,9 @@ func (d *decoder) decodeField(f *model.Field, n *document.Node, v reflect.Value)
 		}
 		d.Add(n, "must not be %s; for the default, which is %s, leave %s out%s", what, f.Default, f.Name, off)
 	}
+	if len(d.Problems) == before && f.Type == model.DurationType && v.Int() == model.Off.Value && slices.Contains(f.Words, model.Off) {
+		d.Add(n, `must be "off" or more than 0, found %v`, n)
+	}
 	if len(d.Problems) == before && f.Bounded {
 		d.checkBounds(f, n, v)
 	}

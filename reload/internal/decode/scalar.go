@@ -3,6 +3,7 @@ package decode
 import (
 	"encoding"
 	"fmt"
+	"math"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -53,26 +54,40 @@ func inQuotes(n *document.Node) string {
 var wholeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 
 func setWhole(v reflect.Value, n *document.Node, r model.Rule) (problem string) {
+	text := n.Text
+	if n.Kind == document.Decimal {
+		text = wholeText(n.Text)
+	}
 	switch {
-	case n.Kind != document.Integer:
+	case n.Kind != document.Integer && (n.Kind != document.Decimal || text == ""):
 		return fmt.Sprintf("must be %s, found %v", orWords(r, "a whole number"), n)
-	case !wholeNumber.MatchString(n.Text):
+	case !wholeNumber.MatchString(text):
 		return "must be a whole number in plain decimal digits, found " + document.Beginning(n.Text)
 	}
 	var err error
 	if v.CanInt() {
 		var i int64
-		i, err = strconv.ParseInt(n.Text, 10, v.Type().Bits())
+		i, err = strconv.ParseInt(text, 10, v.Type().Bits())
 		v.SetInt(i)
 	} else {
 		var u uint64
-		u, err = strconv.ParseUint(n.Text, 10, v.Type().Bits())
+		u, err = strconv.ParseUint(text, 10, v.Type().Bits())
 		v.SetUint(u)
 	}
 	if err != nil {
 		return "the number " + document.Beginning(n.Text) + " is out of range"
 	}
 	return ""
+}
+
+// wholeText returns a number such as 3.0 or 1e3, which is an integer to JSON Schema, in plain digits. It returns "" for any
+// other number, and for one that is too large to be exact as a double.
+func wholeText(decimal string) string {
+	f, err := strconv.ParseFloat(decimal, 64)
+	if err != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
+		return ""
+	}
+	return strconv.FormatFloat(f+0, 'f', 0, 64) // -0 becomes 0
 }
 
 // orWords returns what a field takes, as alternatives: each word of the rule, and wanted.

@@ -14,12 +14,13 @@ type Rule struct {
 	// Default is the default of a field that must not be 0 in a file: for the default, a file leaves the field out. If
 	// Default is empty, the field can be 0.
 	Default string
-	// Least is the smallest value if HasLeast is set, and Most is the largest value unless it is 0. For weir's own options
-	// they are only for the schema, because the Validate methods check the values. Bounded is set if the decoder checks
-	// them.
+	// Least is the smallest value if HasLeast is set; Most is the largest value, and all values are below Below, unless
+	// they are 0. For weir's own options they are only for the schema, because the Validate methods check the values.
+	// Bounded is set if the decoder checks them.
 	Least    float64
 	HasLeast bool
 	Most     float64
+	Below    float64
 	Bounded  bool
 	// Purpose is set if the field names a function or value that is registered for this purpose.
 	Purpose Purpose

@@ -35,6 +35,9 @@ func TestRules(t *testing.T) {
 				assert.Contains(t, refusedFields(typ, f, int64(f.Most)+1), f.GoName, "%v: %s", typ, f.GoName)
 				assert.NotContains(t, refusedFields(typ, f, int64(f.Most)), f.GoName, "%v: %s", typ, f.GoName)
 			}
+			if f.Below != 0 {
+				assert.Contains(t, refusedFields(typ, f, int64(f.Below)), f.GoName, "%v: %s", typ, f.GoName)
+			}
 			for _, w := range f.Words {
 				assert.NotContains(t, refusedFields(typ, f, w.Value), f.GoName, "%v: %s", typ, f.GoName)
 			}

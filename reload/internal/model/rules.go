@@ -25,19 +25,19 @@ var rules = map[reflect.Type]map[string]Rule{
 	},
 	reflect.TypeFor[limiter.FixedWindowOptions](): {
 		"PermitLimit": atLeast(1, "How many permits each window has."),
-		"Window":      described("How long a window is; more than 0."),
+		"Window":      atLeast(1, "How long a window is; more than 0."),
 		"QueueLimit":  queueLimit, "QueueOrder": queueOrder, "ManualReplenishment": manual,
 	},
 	reflect.TypeFor[limiter.SlidingWindowOptions](): {
 		"PermitLimit":       atLeast(1, "How many permits there are in any window of this length."),
-		"Window":            described("How long a window is; more than 0, and divisible by segments_per_window."),
+		"Window":            atLeast(1, "How long a window is; more than 0, and divisible by segments_per_window."),
 		"SegmentsPerWindow": atLeast(1, "How many segments a window has; the window moves on by one segment at a time."),
 		"QueueLimit":        queueLimit, "QueueOrder": queueOrder, "ManualReplenishment": manual,
 	},
 	reflect.TypeFor[limiter.TokenBucketOptions](): {
 		"TokenLimit":          atLeast(1, "How many tokens the bucket holds; the largest burst."),
 		"TokensPerPeriod":     atLeast(1, "How many tokens are added in each period."),
-		"ReplenishmentPeriod": described("How long a period is; more than 0."),
+		"ReplenishmentPeriod": atLeast(1, "How long a period is; more than 0."),
 		"QueueLimit":          queueLimit, "QueueOrder": queueOrder, "ManualReplenishment": manual,
 	},
 	reflect.TypeFor[limiter.PartitionedOptions](): {
@@ -55,12 +55,12 @@ var rules = map[reflect.Type]map[string]Rule{
 		"MinWindow":         {Default: "1s", Doc: "The shortest time between two changes of the limit; 1s unless set."},
 		"MaxWindow":         {Default: "30s", Doc: "The longest time between two changes of the limit if executions are long; 30s unless set."},
 		"MinSamples":        {Default: "50", Doc: "How many executions must succeed between two changes of the limit; 50 unless set."},
-		"Quantile":          {Default: "0.9", Doc: "The quantile of the execution times that the limit depends on, below 1; 0.9 unless set."},
+		"Quantile":          {Default: "0.9", Below: 1, Doc: "The quantile of the execution times that the limit depends on, below 1; 0.9 unless set."},
 		"BaselineAge":       {Default: "10", Doc: "How many samples of the execution time the baseline averages; 10 unless set."},
 		"CorrelationWindow": {Default: "50", Least: 2, HasLeast: true, Doc: "How many changes of the limit are compared with the throughput; 50 unless set."},
 	},
 	reflect.TypeFor[adaptive.ThrottlerOptions](): {
-		"FailureRate":      {Default: "0.1", Doc: "The part of executions that can fail before any are rejected, below 1; 0.1 unless set."},
+		"FailureRate":      {Default: "0.1", Below: 1, Doc: "The part of executions that can fail before any are rejected, below 1; 0.1 unless set."},
 		"Period":           {Default: "1m", Doc: "How far back executions count, 20ms or more; 1m unless set."},
 		"MinExecutions":    {Words: []Word{Off}, Default: "10", Doc: "How many executions there must be in the period before any are rejected; 10 unless set."},
 		"MaxRejectionRate": {Default: "0.9", Most: 1, Doc: "The largest part of executions that is rejected; 0.9 unless set."},
@@ -103,7 +103,7 @@ var rules = map[reflect.Type]map[string]Rule{
 		"Name": name("Timeout"),
 	},
 	reflect.TypeFor[TimeoutOptions](): {
-		"Timeout": described("How long the execution inside the timeout can take; more than 0."),
+		"Timeout": atLeast(1, "How long the execution inside the timeout can take; more than 0."),
 	},
 	reflect.TypeFor[RetryOptions](): {
 		"Handle": naming(HandleFunction, "The registered function that reports what is retried. Default: every error except the end of the execution's own context and errors whose method `Retryable() bool` returns false."),

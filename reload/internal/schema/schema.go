@@ -297,7 +297,11 @@ func (g generator) plainSchema(t reflect.Type, r model.Rule) object {
 		}
 		return s
 	case t == model.DurationType:
-		return ref("duration")
+		s := ref("duration")
+		if r.Default != "" || r.Least > 0 {
+			s["pattern"] = "^[^-]*[1-9]" // more than 0
+		}
+		return s
 	case t == model.AnyType:
 		return object{}
 	}
@@ -330,6 +334,9 @@ func numberSchema(t reflect.Type, r model.Rule) object {
 	}
 	if r.Most != 0 {
 		s["maximum"] = r.Most
+	}
+	if r.Below != 0 {
+		s["exclusiveMaximum"] = r.Below
 	}
 	switch {
 	case r.Default != "" && r.Least <= 0 && fraction: // "off" and -1 are in typeSchema
