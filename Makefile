@@ -138,7 +138,7 @@ bench-once: servers ## run each benchmark once, so that none rots
 
 .PHONY: servers
 servers: ## install the servers, the browser and the client for the tests, where that can be done
-	@echo "== servers: Redis, PostgreSQL, nginx, Caddy, Prometheus, Chromium, gRPC for Node"
+	@echo "== servers: Redis, PostgreSQL, PgBouncer, nginx, Caddy, Prometheus, Chromium, gRPC for Node"
 	scripts/servers
 
 # The target vet has vetted the tests already, which would take another minute here.
