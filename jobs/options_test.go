@@ -70,7 +70,8 @@ func TestEventKind_String(t *testing.T) {
 	assert.Equal(t, "job throttled", EventJobThrottled.String())
 	assert.Equal(t, "database recovered", EventDatabaseRecovered.String())
 	assert.Equal(t, "EventKind(0)", EventKind(0).String())
-	assert.Equal(t, "EventKind(7)", EventKind(7).String())
+	assert.Equal(t, "newer schema", EventNewerSchema.String())
+	assert.Equal(t, "EventKind(8)", EventKind(8).String())
 }
 
 func TestThrottledError(t *testing.T) {

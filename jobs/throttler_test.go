@@ -515,7 +515,7 @@ func TestCleanUp(t *testing.T) {
 	w.state(gone.JobRow, rivertype.JobStateCancelled)
 	w.exec(`update "weir".jobs_keys set expires = now() - interval '1 day'`)
 	w.exec(`update "weir".jobs_waiters set wake = now() - interval '1 day'`)
-	require.NoError(t, th.cleanUp())
+	require.NoError(t, th.cleanUp(t.Context()))
 	assert.Zero(t, w.int(`select count(*) from "weir".jobs_waiters`))
 	assert.EqualValues(t, 1, w.int(`select count(*) from "weir".jobs_keys`)) // the one that is held
 	start(th, w.job("a", orderArgs{1}), onOrders).throttled(t)
