@@ -352,6 +352,16 @@ func TestLookAfterWaiters_LeaderIsBehind(t *testing.T) {
 	assert.EqualValues(t, 1, w.int(`select count(*) from RIVER where id = $1 and state = 'scheduled'`, early.ID))
 }
 
+func TestInspect_MutexThatNoJobHasNamed(t *testing.T) {
+	w := newWorld(t)
+	info, err := w.throttler(Options{}).Inspect(t.Context(), Ref{Type: Mutex, Name: "m"})
+	require.NoError(t, err)
+	assert.Equal(t, 1, info.Limit)
+	assert.Zero(t, info.Used)
+	assert.Empty(t, info.Holders)
+	assert.WithinRange(t, info.Next, info.Now, info.Now)
+}
+
 // How many jobs wait for windows is counted, not kept in step.
 func TestInspect_WaitersOfWindows(t *testing.T) {
 	w := newWorld(t)

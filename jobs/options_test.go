@@ -159,7 +159,7 @@ func TestThrottler_NewRequest(t *testing.T) {
 	})
 	t.Run("twice with different owners or modes", func(t *testing.T) {
 		for _, l := range []Limit{{Mutex: "m", Owner: "other"}, {Mutex: "m", Owner: "o", Mode: Release}} {
-			_, err := th.newRequest(&session{job: job, declared: []*parsedThrottle{parse(Throttle{Limits: []Limit{{Mutex: "m", Owner: "o"}, l}})}})
+			_, err := th.newRequest(&session{job: job, declared: []*parsedThrottle{parse(Throttle{Limits: []Limit{{Mutex: "m", Owner: "o"}}}), parse(Throttle{Limits: []Limit{l}})}})
 			assert.ErrorIs(t, err, weir.ErrInvalidOptions)
 			assert.ErrorContains(t, err, `job 7 needs mutex "m" twice, with different owners or modes`)
 		}
