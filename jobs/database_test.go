@@ -347,6 +347,7 @@ func TestLookAfterWaiters_LeaderIsBehind(t *testing.T) {
 	d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
 	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
 	due, early := w.sentAway(th, d), w.sentAway(th, d)
+	w.exec(`update "weir".jobs_waiters set wake = now() - interval '1 second' where job = $1`, due.ID)
 	w.exec(`update RIVER set scheduled_at = now() - interval '1 second' where id = $1`, due.ID)
 	w.awaitBroughtBack(due)
 	assert.EqualValues(t, 1, w.int(`select count(*) from RIVER where id = $1 and state = 'scheduled'`, early.ID))

@@ -93,7 +93,7 @@ func (t *Throttler) applyDefinitions(ctx context.Context, definitions []checkedD
 	if err == nil && changed {
 		// Waiting jobs come back at a time that follows from the old options. They are brought back to ask again now. If
 		// this fails, and for jobs that are being snoozed, a Throttler does so later; see lookAfterWaiters.
-		_, _ = t.pool.Exec(ctx, t.sql.bringBackLate)
+		_, _ = t.pool.Exec(ctx, t.sql.bringBackOutdated)
 	}
 	return err
 }

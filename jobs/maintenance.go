@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,9 +13,10 @@ import (
 
 const (
 	cleanUpInterval = time.Minute
-	// The Throttler looks after waiters each lookInterval, but is at rest for restFactor times as long as that took.
+	// The Throttler looks after waiters after lookInterval at most, not always at the same time within the buckets of a
+	// window, but is at rest for restFactor times as long as that took.
 	lookInterval = time.Second
-	restFactor   = 50
+	restFactor   = 20
 )
 
 // repeat calls f until Close: first after d, then each time after the duration that f returns.
@@ -100,7 +102,7 @@ func (t *Throttler) maintain() (next time.Duration) {
 		t.cleanedUp = begun
 		_ = t.cleanUp(ctx)
 	}
-	return min(max(lookInterval, restFactor*time.Since(begun)), cleanUpInterval)
+	return min(max(lookInterval/2+rand.N(lookInterval/2), restFactor*time.Since(begun)), cleanUpInterval)
 }
 
 // lookAfterWaiters brings back waiters that would come too late:
@@ -112,7 +114,7 @@ func (t *Throttler) maintain() (next time.Duration) {
 //   - A window has room, because the jobs do not come that have reserved it.
 func (t *Throttler) lookAfterWaiters(ctx context.Context) error {
 	return pgx.BeginTxFunc(ctx, t.own, readCommitted, func(tx pgx.Tx) error {
-		for _, sql := range []string{t.sql.settings, t.sql.bringBackLate} {
+		for _, sql := range []string{t.sql.bringBackOutdated, t.sql.bringBackLate} {
 			if _, err := tx.Exec(ctx, sql); err != nil {
 				return err
 			}

@@ -49,7 +49,7 @@ type statements struct {
 	// database.bringBack
 	bringBack, finishedWaiters string
 	// maintenance
-	bringBackLate, stalled, unclaimed, bringBackReserved, renewLeases, removeFinishedWaiters, removeDeadHolders, lockExpiredKeys, removeExpiredKeys string
+	bringBackLate, bringBackOutdated, stalled, unclaimed, bringBackReserved, renewLeases, removeFinishedWaiters, removeDeadHolders, lockExpiredKeys, removeExpiredKeys string
 	// New, and what sets and removes limiters
 	checkTables, version, setLimiter, extendExpiry, unknown, lockLimiter, lockKeys, usedBy, remove, releaseOwner string
 	// Inspect and the lists
@@ -78,11 +78,13 @@ const (
 // either. So a substitute is a job of another queue.
 const (
 	absent = `absent as materialized (select distinct w.key, case when j.finalized_at is null then j.queue end as queue
-		from "weir".jobs_waiters w left join RIVER j on j.id = w.job where w.bucket <= (extract(epoch from clock_timestamp()) * 1000000)::bigint
+		from "weir".jobs_waiters w left join ` + jobOfWaiter + ` j on true where w.bucket <= (extract(epoch from now()) * 1000000)::bigint
 		and (j.id is null or j.finalized_at is not null or j.state in ('available', 'scheduled') and j.scheduled_at <= now()))`
-	substitutes    = `select j.id from "weir".jobs_waiters w join RIVER j on j.id = w.job`
-	canComeEarlier = `and j.state in ('available', 'scheduled') and j.scheduled_at > now() + interval '1 second'
+	substitutes = `from "weir".jobs_waiters w cross join ` + jobOfWaiter + ` j
+		where j.state in ('available', 'scheduled') and j.scheduled_at > now() + interval '1 second'
 		and not exists (select from absent a where a.key = w.key and a.queue = j.queue)`
+	// For each row, so that the planner does not choose to read all jobs.
+	jobOfWaiter = `lateral (select j.id, j.state, j.scheduled_at, j.finalized_at, j.queue from RIVER j where j.id = w.job offset 0)`
 )
 
 func newStatements(schema, riverSchema string) *statements {
@@ -186,12 +188,15 @@ func newStatements(schema, riverSchema string) *statements {
 		finishedWaiters: s(`select w.key, w.job from unnest($1::bigint[]) q (key)
 			cross join lateral (select w.key, w.job from "weir".jobs_waiters w where w.key = q.key order by w.job limit 1000) w
 			left join RIVER j on j.id = w.job where j.id is null or j.finalized_at is not null`),
-		// Waiters that were throttled by other options than those of now, and waiters that River's leader should have made
-		// available.
-		bringBackLate: s(`update RIVER set state = 'available', scheduled_at = least(scheduled_at, now()) where id in (
-			select j.id from "weir".jobs_waiters w join "weir".jobs_keys k on k.id = w.key join "weir".jobs_limiters l on l.id = k.limiter
-			join RIVER j on j.id = w.job where j.state = 'scheduled' and j.scheduled_at <= now()
-				or w.version <> l.version and j.state in ('available', 'scheduled') and j.scheduled_at > now() for update of j skip locked)`),
+		// Jobs that River's leader should have made available.
+		bringBackLate: s(`update RIVER set state = 'available' where id in (select id from RIVER
+			where id = any(array(select w.job from "weir".jobs_waiters w where w.wake <= now()))
+			and state = 'scheduled' and scheduled_at <= now() for update skip locked)`),
+		// Jobs that were throttled by other options than those of now.
+		bringBackOutdated: s(`update RIVER set state = 'available', scheduled_at = now() where id in (select id from RIVER
+			where id = any(array(select w.job from "weir".jobs_waiters w join "weir".jobs_keys k on k.id = w.key
+				join "weir".jobs_limiters l on l.id = k.limiter where w.version <> l.version))
+			and state in ('available', 'scheduled') and scheduled_at > now() for update skip locked)`),
 		// Keys with a free slot whose waiters were not brought back.
 		stalled: s(`select k.id from (select distinct w.key from "weir".jobs_waiters w
 				where not w.in_worker and w.wake > clock_timestamp() + interval '1 second' and w.earliest <= clock_timestamp()) w
@@ -200,11 +205,12 @@ func newStatements(schema, riverSchema string) *statements {
 				< coalesce((l.options->>'max_count')::bigint, 1) limit 1000`),
 		// Keys of windows for which jobs wait that do not come in their bucket, and others that could have their places.
 		unclaimed: s(`with ` + absent + ` select k.id, l.type, l.name, k.key from "weir".jobs_keys k join "weir".jobs_limiters l on l.id = k.limiter
-			where k.id in (select key from absent) and exists (` + substitutes + ` where w.key = k.id ` + canComeEarlier + `) limit 100`),
+			where k.id = any(array(select key from absent)) and exists (select ` + substitutes + ` and w.key = k.id) limit 100`),
 		// The jobs with the latest reservations, so that no reserved bucket in between is left empty.
-		bringBackReserved: s(`with ` + absent + ` update RIVER set state = 'available', scheduled_at = now() where id in (
-			select last.id from unnest($1::bigint[], $2::bigint[]) q (key, n) cross join lateral (` + substitutes + `
-				where w.key = q.key ` + canComeEarlier + ` order by w.wake desc limit q.n for update of j skip locked) last)`),
+		bringBackReserved: s(`with ` + absent + ` update RIVER set state = 'available', scheduled_at = now() where id in (select id from RIVER
+			where id = any(array(select last.id from unnest($1::bigint[], $2::bigint[]) q (key, n) cross join lateral (
+				select j.id ` + substitutes + ` and w.key = q.key order by w.wake desc limit q.n) last))
+			and state in ('available', 'scheduled') and scheduled_at > now() for update skip locked)`),
 
 		// A lease that has ended is not renewed: the next batch removes the row. A locked row is being removed.
 		renewLeases: s(`with renewed as (update "weir".jobs_holders d set until = clock_timestamp() + make_interval(secs => $3::bigint / 1000000.0)
