@@ -193,11 +193,11 @@ func (s *slots) slotEnds(now int64) []int64 {
 
 // toBringBack returns the waiters whose turn is near and that would come back too late, because slots were released sooner
 // than expected. Waiters that did not come back at their wake, or must not come back yet, are skipped. A free slot goes to
-// the first that comes of those that do not keep it, so all of them are brought back, within bounds that double each time.
+// the first waiter that comes if none keeps it, so these are brought back together, within a bound that doubles each time.
 func (s *slots) toBringBack(now, lead int64) (next []waiter) {
 	late := max(lead, 100*ms)
 	ahead, turn, grace, missed := int64(0), s.waitBehind(0, now), gracePeriod(s.expectedHold(now)), s.lastMissed(now)
-	most, more := maxBroughtBack, 0 // of those that do not keep the slot
+	most, more := maxBroughtBack, 0 // waiters that do not keep the slot
 	for _, w := range s.waiters {
 		if turn > late || len(next)-more == maxBroughtBack {
 			break
