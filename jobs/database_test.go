@@ -270,6 +270,7 @@ func (w *world) elapse(interval time.Duration) {
 
 // Places that are reserved for jobs that do not come are for others, who are brought back for them.
 func TestWindow_ReservedForJobsThatDoNotCome(t *testing.T) {
+	t.Parallel()
 	for name, absent := range map[string]func(*world, *started){
 		"queue is paused": func(w *world, s *started) {
 			w.exec(`update RIVER set queue = 'paused' where id = $1`, s.ID)
@@ -321,6 +322,7 @@ func TestWindow_ReservedForJobsThatDoNotCome(t *testing.T) {
 
 // A job is snoozed just when its limiter changes: River records the snooze after that.
 func TestSetLimiter_WhileJobsAreBeingSnoozed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
 	d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
@@ -341,6 +343,7 @@ func TestSetLimiter_WhileJobsAreBeingSnoozed(t *testing.T) {
 
 // River's leader makes scheduled jobs available by its own clock, which is behind.
 func TestLookAfterWaiters_LeaderIsBehind(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
 	require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 1, Interval: 24 * time.Hour}))

@@ -113,46 +113,45 @@ func (t *Throttler) maintain() (next time.Duration) {
 //     before them do not come.
 //   - A window has room, because the jobs do not come that have reserved it.
 func (t *Throttler) lookAfterWaiters(ctx context.Context) error {
-	return pgx.BeginTxFunc(ctx, t.own, readCommitted, func(tx pgx.Tx) error {
-		for _, sql := range []string{t.sql.bringBackOutdated, t.sql.bringBackLate} {
-			if _, err := tx.Exec(ctx, sql); err != nil {
-				return err
-			}
-		}
-		var key int64
-		var stalled []int64
-		if err := query(ctx, tx, eachRow(func() { stalled = append(stalled, key) }, &key), t.sql.stalled); err != nil {
+	for _, sql := range []string{t.sql.bringBackOutdated, t.sql.bringBackLate} {
+		if _, err := t.own.Exec(ctx, sql); err != nil {
 			return err
 		}
-		t.batcher.recheckLater(stalled, 0)
+	}
+	var key int64
+	var stalled []int64
+	if err := query(ctx, t.own, eachRow(func() { stalled = append(stalled, key) }, &key), t.sql.stalled); err != nil {
+		return err
+	}
+	t.batcher.recheckLater(stalled, 0)
+	return pgx.BeginTxFunc(ctx, t.own, readCommitted, func(tx pgx.Tx) error {
 		var ref Ref
-		var keys, places []int64
+		var keys, free []int64
 		var unclaimed []Ref
-		if err := query(ctx, tx, eachRow(func() { keys, unclaimed = append(keys, key), append(unclaimed, ref) },
-			&key, &ref.Type, &ref.Name, &ref.Key), t.sql.unclaimed); err != nil {
+		add := func() { keys, unclaimed = append(keys, key), append(unclaimed, ref) }
+		err := query(ctx, tx, eachRow(add, &key, &ref.Type, &ref.Name, &ref.Key), t.sql.unclaimed)
+		if err != nil || len(keys) == 0 {
 			return err
 		}
 		for _, ref := range unclaimed {
-			info := KeyInfo{Ref: ref}
-			row, err := t.readKey(ctx, tx, &info)
-			if err == nil {
-				err = t.inspectWindow(ctx, tx, &info, row)
-			}
-			if err != nil {
-				return err
-			}
-			free := int64(0)
-			if !info.Next.After(info.Now) {
-				free = max(int64(info.Limit-info.Used), 0)
-			}
-			places = append(places, free)
+			free = append(free, t.freePlaces(ctx, tx, ref))
 		}
-		if len(keys) == 0 {
-			return nil
-		}
-		_, err := tx.Exec(ctx, t.sql.bringBackReserved, keys, places)
+		_, err = tx.Exec(ctx, t.sql.bringBackReserved, keys, free)
 		return err
 	})
+}
+
+// freePlaces returns how many executions may begin now in a window. It is 0 if the state of the window cannot be read.
+func (t *Throttler) freePlaces(ctx context.Context, tx pgx.Tx, window Ref) int64 {
+	info := KeyInfo{Ref: window}
+	row, err := t.readKey(ctx, tx, &info)
+	if err == nil {
+		err = t.inspectWindow(ctx, tx, &info, row)
+	}
+	if err != nil || info.Next.After(info.Now) {
+		return 0
+	}
+	return max(int64(info.Limit-info.Used), 0)
 }
 
 // cleanUp removes rows of jobs that never came back, and keys that no longer have an effect. If a statement fails, the rest
