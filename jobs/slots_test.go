@@ -423,7 +423,7 @@ func TestDecide_ManyJobsWithSeveralLimits(t *testing.T) {
 // not for one after the other, whether they come later or have waited behind the others.
 func TestSlots_WaitersThatDoNotCome(t *testing.T) {
 	const others = 30
-	for _, absent := range []int64{1, 20, 60, 300} {
+	for _, absent := range []int64{1, 20, 60, 150} {
 		for _, early := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d, others wait with them: %v", absent, early), func(t *testing.T) {
 				paused := false
