@@ -62,6 +62,7 @@ type waiterRow struct {
 	since    int64 // when the job was throttled first; 0: now
 	bucket   int64 // when the bucket of the reservation begins, µs, because the length of buckets can change; -1: none
 	inWorker bool
+	version  int64 // of the limiter's options when the job was throttled last
 }
 
 // A keyRow is a row of jobs_keys with its slots or its window. The window of a key of a dynamic window is in the
@@ -138,9 +139,10 @@ func (b *batch) removeFinished(id waiterID) {
 
 // setWake notes when a waiter comes back.
 func (b *batch) setWake(key int64, w waiter, wake int64) {
-	b.savedWaiters[waiterID{key, w.job}] = waiterRow{wake: wake, earliest: w.earliest, bucket: -1}
+	row := b.rows[key]
+	b.savedWaiters[waiterID{key, w.job}] = waiterRow{wake: wake, earliest: w.earliest, bucket: -1, version: row.rules.version}
 	w.wake = wake
-	b.rows[key].slots.add(w)
+	row.slots.add(w)
 }
 
 // toBringBack returns the waiters whose turn is near, by key. It leaves out the jobs that this transaction snoozes: they

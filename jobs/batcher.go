@@ -75,16 +75,6 @@ func (b *batcher) decide(ctx context.Context, req *request) (decision, error) {
 	}
 }
 
-// withdraw gives back the reservations of jobs that never come back.
-func (b *batcher) withdraw(jobs map[int64][]need) {
-	b.mu.Lock()
-	for job, needs := range jobs {
-		b.requests = append(b.requests, &request{job: job, withdraws: true, needs: needs, answered: make(chan decision, 1), abandoned: true})
-	}
-	b.mu.Unlock()
-	b.signal()
-}
-
 func (b *batcher) release(r release) {
 	b.mu.Lock()
 	if !b.closed {

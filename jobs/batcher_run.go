@@ -84,9 +84,8 @@ func (b *batcher) take() (reqs []*request, releases []release, closed bool) {
 		}
 		b.requests, b.inWorkers = nil, nil
 	}
-	b.requests = slices.DeleteFunc(b.requests, func(req *request) bool { // otherwise windows would count a job that does not run
-		return req.abandoned && !req.withdraws
-	})
+	// Otherwise windows would count jobs that do not run.
+	b.requests = slices.DeleteFunc(b.requests, func(req *request) bool { return req.abandoned })
 	n := min(len(b.requests), maxBatch)
 	reqs, b.requests = b.requests[:n:n], b.requests[n:]
 	releases, b.releases = b.releases, nil

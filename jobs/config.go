@@ -117,15 +117,21 @@ func withFileNames(err error) error {
 	return err
 }
 
-// prepareNode returns an error for a list element without a value. The decoder would leave it out, and a limit that is
-// only half written would limit nothing. prepareNode also writes a deadline of -1 as a duration; see [Limit].
+// prepareNode returns an error for a list element without a value, which the decoder would leave out, so that a limit that
+// is only half written would limit nothing, and for a duration without its unit. prepareNode also writes a deadline of -1 as
+// a duration; see [Limit].
 func prepareNode(n *yaml.Node) error {
 	for i, inner := range n.Content {
 		if n.Kind == yaml.SequenceNode && inner.ShortTag() == "!!null" {
 			return fmt.Errorf("line %d: an element of a list has no value", inner.Line)
 		}
-		if n.Kind == yaml.MappingNode && i%2 == 1 && n.Content[i-1].Value == "deadline" && inner.Value == "-1" {
-			inner.SetString("-1ns")
+		if n.Kind == yaml.MappingNode && i%2 == 1 {
+			switch name := n.Content[i-1].Value; {
+			case name == "deadline" && inner.Value == "-1":
+				inner.SetString("-1ns")
+			case (name == "deadline" || name == "interval" || name == "min_delay") && (inner.ShortTag() == "!!int" || inner.ShortTag() == "!!float"):
+				return fmt.Errorf("line %d: %s must be a duration with its unit, such as 30s, got %s", inner.Line, name, short(inner.Value))
+			}
 		}
 		if err := prepareNode(inner); err != nil {
 			return err

@@ -23,14 +23,9 @@ type database struct {
 	lead         func() int64
 	recheckLater func(keys []int64, delay time.Duration) // see batcher.recheckLater
 	ids          map[Ref]int64                           // IDs of rows of jobs_keys
-	definitions  map[int64]readDefinition                // by limiter
+	definitions  map[int64]rules                         // by limiter
 	foundJob     bool                                    // a job of a request was found, so the database is that of the River client
 	liveHolders  map[int64]int64                         // by key, how many rows counted when all were last read; absent: few
-}
-
-type readDefinition struct {
-	version int64
-	rules   rules
 }
 
 const (
@@ -234,9 +229,6 @@ func (d *database) refuseForeign(b *batch, reqs []*request) []*request {
 		return reqs
 	}
 	return slices.DeleteFunc(reqs, func(req *request) bool {
-		if req.withdraws {
-			return false
-		}
 		if b.running[req.run()] {
 			d.foundJob = true
 			return false

@@ -94,7 +94,7 @@ func (d *database) load(ctx context.Context, conn *pgxpool.Conn, reqs []*request
 		var id waiterID
 		var w waiterRow
 		q.Queue(d.sql.waitersOfJobs, r.jobs).Query(eachRow(func() { b.waiters[id] = w },
-			&id.key, &id.job, &w.since, &w.wake, &w.earliest, &w.bucket, &w.inWorker))
+			&id.key, &id.job, &w.since, &w.wake, &w.earliest, &w.bucket, &w.inWorker, &w.version))
 	}
 	if err := conn.SendBatch(ctx, q).Close(); err != nil {
 		return nil, err
@@ -150,20 +150,20 @@ func (d *database) readKeys(b *batch, rows pgx.Rows) error {
 	_, err := pgx.ForEachRow(rows, []any{&row.id, &row.limiter, &row.ref.Type, &version, &options, &row.ref.Key, &row.state, &hold, &row.waiting}, func() error {
 		def, ok := d.definitions[row.limiter]
 		if !ok || def.version != version {
-			r, err := readRules(row.ref.Type, options)
-			if err != nil {
+			var err error
+			if def, err = readRules(row.ref.Type, options); err != nil {
 				return err
 			}
-			def = readDefinition{version: version, rules: r}
+			def.version = version
 			if len(d.definitions) > maxIDs {
 				clear(d.definitions)
 			}
 			d.definitions[row.limiter] = def
 		}
 		r := row
-		r.rules, r.storedWaiting = def.rules, row.waiting
+		r.rules, r.storedWaiting = def, row.waiting
 		if r.ref.Type.hasSlots() {
-			r.slots = &slots{max: def.rules.maxCount, measuredHold: hold, waiting: row.waiting, owners: map[string]int64{}}
+			r.slots = &slots{max: def.maxCount, measuredHold: hold, waiting: row.waiting, owners: map[string]int64{}}
 			r.keptOwners = map[string]bool{}
 		}
 		b.rows[r.id] = &r

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -224,7 +225,7 @@ func TestBringBack(t *testing.T) {
 			w.exec(slow)
 			last := w.sentAway(th, strict)
 			w.state(first.JobRow, rivertype.JobStateDiscarded)
-			require.NoError(w.t, th.cleanUp())
+			require.NoError(w.t, th.lookAfterWaiters(w.t.Context()))
 			w.awaitBroughtBack(last)
 			require.NoError(w.t, first.end(nil))
 		},
@@ -236,38 +237,133 @@ func TestBringBack(t *testing.T) {
 	}
 }
 
-// What cancelled jobs have reserved is for others, who come for it.
-func TestCleanUp_ReservationsOfCancelledJobs(t *testing.T) {
+// halfOver returns an interval of about an hour whose present window is half over.
+func (w *world) halfOver() time.Duration {
+	now := w.int(`select extract(epoch from now())::bigint`)
+	for seconds := int64(3600); ; seconds++ {
+		if over := now % seconds; over > seconds*2/5 && over < seconds*3/5 {
+			return time.Duration(seconds) * time.Second
+		}
+	}
+}
+
+// elapse makes all that the tables have of a fixed window older by one interval.
+func (w *world) elapse(interval time.Duration) {
+	w.t.Helper()
+	rows, err := w.pool.Query(context.Background(), w.sql(`select id, state from "weir".jobs_keys where state <> ''`))
+	require.NoError(w.t, err)
+	var id int64
+	var state string
+	states := map[int64]string{}
+	_, err = pgx.ForEachRow(rows, []any{&id, &state}, func() error { states[id] = state; return nil })
+	require.NoError(w.t, err)
+	for id, state := range states {
+		window := mustRead(w.t, state, rulesOf(1, interval, 1), w.int(`select extract(epoch from now())::bigint * 1000000`))
+		for i := range window.filled {
+			window.filled[i].at--
+		}
+		w.exec(`update "weir".jobs_keys set state = $2 where id = $1`, id, window.String())
+	}
+	w.exec(`update "weir".jobs_waiters set bucket = bucket - $1::bigint, wake = wake - make_interval(secs => $1::bigint / 1000000.0)`, interval.Microseconds())
+	w.exec(`update RIVER set scheduled_at = scheduled_at - make_interval(secs => $1::bigint / 1000000.0) where state = 'scheduled'`, interval.Microseconds())
+}
+
+// Places that are reserved for jobs that do not come are for others, who are brought back for them.
+func TestWindow_ReservedForJobsThatDoNotCome(t *testing.T) {
+	t.Parallel()
+	for name, absent := range map[string]func(*world, *started){
+		"queue is paused": func(w *world, s *started) {
+			w.exec(`update RIVER set queue = 'paused' where id = $1`, s.ID)
+		},
+		"cancelled": func(w *world, s *started) { w.state(s.JobRow, rivertype.JobStateCancelled) },
+		"deleted":   func(w *world, s *started) { w.exec(`delete from RIVER where id = $1`, s.ID) },
+	} {
+		for _, limiter := range []Type{FixedWindow, DynamicWindow} {
+			t.Run(fmt.Sprint(name, ", ", limiter), func(t *testing.T) {
+				w := newWorld(t)
+				th, interval := w.throttler(Options{HandOver: -1}), w.halfOver()
+				d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
+				if limiter == DynamicWindow {
+					d = weir.Must(Declare(Throttle{Limits: []Limit{{DynamicWindow: "w", Key: "k"}}}))
+				}
+				require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 2, Interval: interval}))
+				require.NoError(t, th.SetDynamicWindow(t.Context(), "w", DynamicWindowOptions{Limit: 2, Interval: interval}))
+				for range 2 {
+					require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+				}
+				th.close() // no maintenance but that of the test
+				var jobs []*started
+				for range 6 { // in three windows
+					jobs = append(jobs, w.sentAway(th, d))
+				}
+				for _, s := range jobs {
+					absent(w, s)
+				}
+				first, second, third := w.sentAway(th, d), w.sentAway(th, d), w.sentAway(th, d)
+				require.Greater(t, third.throttled(t).Duration, 4*interval)
+
+				w.elapse(interval)
+				require.NoError(t, th.lookAfterWaiters(t.Context()))
+				assert.Zero(t, w.int(`select count(*) from RIVER where id = any($1) and scheduled_at > now() + interval '1 minute' and state = 'available'`,
+					[]int64{first.ID, second.ID, third.ID}))
+				assert.EqualValues(t, 2, w.int(`select count(*) from RIVER where id = any($1) and scheduled_at <= now() and state = 'available'`,
+					[]int64{first.ID, second.ID, third.ID}), "as many as there are places")
+				w.awaitBroughtBack(third)
+				require.NoError(t, start(th, w.rerun(third.JobRow), d).running(t).end(nil))
+				require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil), "a job that asks now")
+				assert.LessOrEqual(t, start(th, w.job("a", nil), d).throttled(t).Duration, 5*interval)
+				if name == "queue is paused" {
+					start(th, w.rerun(jobs[0].JobRow), d).throttled(t) // it has lost its place, and takes a new one
+				}
+			})
+		}
+	}
+}
+
+// A job is snoozed just when its limiter changes: River records the snooze after that.
+func TestSetLimiter_WhileJobsAreBeingSnoozed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	th := w.throttler(Options{HandOver: -1})
-	require.NoError(t, th.SetDynamicWindow(t.Context(), "d", DynamicWindowOptions{Limit: 2, Interval: time.Hour}))
-	require.NoError(t, th.SetFixedWindow(t.Context(), "f", FixedWindowOptions{Limit: 3, Interval: time.Hour}))
-	for name, d := range map[string]*Declaration{
-		"dynamic": weir.Must(Declare(Throttle{Limits: []Limit{{DynamicWindow: "d", Key: "k"}}})),
-		"fixed":   weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "f"}}})),
-	} {
-		t.Run(name, func(t *testing.T) {
-			ref, limit := Ref{Type: FixedWindow, Name: "f"}, 3
-			if name == "dynamic" {
-				ref, limit = Ref{Type: DynamicWindow, Name: "d", Key: "k"}, 2
-			}
-			for range limit {
-				require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
-			}
-			for range 5 * limit {
-				w.state(w.sentAway(th, d).JobRow, rivertype.JobStateCancelled)
-			}
-			last := w.sentAway(th, d)
-			require.Greater(t, last.throttled(t).Duration, 4*time.Hour)
-			assert.Equal(t, 5*limit+1, must(th.Inspect(t.Context(), ref)).Reserved)
-			require.NoError(t, th.cleanUp())
-			w.awaitBroughtBack(last)
-			require.Eventually(t, func() bool {
-				return must(th.Inspect(t.Context(), ref)).Reserved == 1
-			}, 10*time.Second, 10*time.Millisecond)
-			assert.LessOrEqual(t, start(th, w.rerun(last.JobRow), d).throttled(t).Duration, time.Hour)
-		})
-	}
+	d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
+	require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 1, Interval: 24 * time.Hour}))
+	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+	before := w.sentAway(th, d)
+	late := start(th, w.job("a", nil), d)
+	late.throttled(t)
+	require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 2, Interval: 24 * time.Hour}))
+	w.awaitBroughtBack(before)
+	w.recordSnooze(late)
+	w.awaitBroughtBack(late)
+	require.NoError(t, start(th, w.rerun(before.JobRow), d).running(t).end(nil))
+	w.recordSnooze(start(th, w.rerun(late.JobRow), d)) // throttled by the options of now
+	require.NoError(t, th.lookAfterWaiters(t.Context()))
+	assert.EqualValues(t, 1, w.int(`select count(*) from RIVER where id = $1 and state = 'scheduled'`, late.ID))
+}
+
+// River's leader makes scheduled jobs available by its own clock, which is behind.
+func TestLookAfterWaiters_LeaderIsBehind(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 1, Interval: 24 * time.Hour}))
+	d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
+	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+	due, early := w.sentAway(th, d), w.sentAway(th, d)
+	w.exec(`update "weir".jobs_waiters set wake = now() - interval '1 second' where job = $1`, due.ID)
+	w.exec(`update RIVER set scheduled_at = now() - interval '1 second' where id = $1`, due.ID)
+	w.awaitBroughtBack(due)
+	assert.EqualValues(t, 1, w.int(`select count(*) from RIVER where id = $1 and state = 'scheduled'`, early.ID))
+}
+
+func TestInspect_MutexThatNoJobHasNamed(t *testing.T) {
+	w := newWorld(t)
+	info, err := w.throttler(Options{}).Inspect(t.Context(), Ref{Type: Mutex, Name: "m"})
+	require.NoError(t, err)
+	assert.Equal(t, 1, info.Limit)
+	assert.Zero(t, info.Used)
+	assert.Empty(t, info.Holders)
+	assert.WithinRange(t, info.Next, info.Now, info.Now)
 }
 
 // How many jobs wait for windows is counted, not kept in step.

@@ -40,14 +40,14 @@ func (d *database) save(ctx context.Context, conn *pgxpool.Conn, b *batch) error
 	}
 	if len(b.savedWaiters) > 0 {
 		var ids []waiterID
-		var wakes, earliest, buckets []int64
+		var wakes, earliest, buckets, versions []int64
 		var inWorker []bool
 		for id, w := range b.savedWaiters {
 			ids, wakes, earliest = append(ids, id), append(wakes, w.wake), append(earliest, w.earliest)
-			buckets, inWorker = append(buckets, w.bucket), append(inWorker, w.inWorker)
+			buckets, inWorker, versions = append(buckets, w.bucket), append(inWorker, w.inWorker), append(versions, w.version)
 		}
 		keys, jobs := waiterColumns(ids)
-		q.Queue(d.sql.saveWaiters, keys, jobs, wakes, earliest, buckets, inWorker)
+		q.Queue(d.sql.saveWaiters, keys, jobs, wakes, earliest, buckets, inWorker, versions)
 	}
 	q.Queue("commit")
 	return conn.SendBatch(ctx, q).Close()

@@ -30,10 +30,6 @@ type candidate struct {
 
 func (b *batch) decideOne(req *request, lease int64) {
 	candidates := b.candidates(req)
-	if req.withdraws {
-		b.removeJob(req.job)
-		return
-	}
 	granted := b.admitAll(req, candidates)
 	req.decision = decision{granted: granted, late: -1}
 	for _, c := range candidates {
@@ -205,7 +201,8 @@ func (b *batch) refuse(req *request, candidates []candidate) {
 
 // addWaiter makes the job a waiter of a key that refuses it, with a reservation if the key has a window.
 func (b *batch) addWaiter(req *request, c candidate, earliest int64) {
-	w := waiterRow{wake: req.decision.wake, earliest: earliest, since: c.waiter.since, bucket: -1, inWorker: req.decision.inWorker}
+	w := waiterRow{wake: req.decision.wake, earliest: earliest, since: c.waiter.since, bucket: -1, inWorker: req.decision.inWorker,
+		version: c.row.rules.version}
 	if c.waited && c.waiter.inWorker && w.inWorker && b.now-c.waiter.wake < inWorkerFor/2 {
 		w = c.waiter // the row is recent enough: it need not be written
 	}
@@ -260,6 +257,7 @@ func (b *batch) keepReservation(req *request, c candidate) {
 	} else {
 		w.bucket = window.begin(window.now - 1)
 	}
+	w.version = c.row.rules.version
 	if w.inWorker = req.decision.inWorker; !w.inWorker {
 		w.wake, w.earliest = req.decision.wake, req.decision.wake
 	}

@@ -68,16 +68,14 @@ func (t *Throttler) applyDefinitions(ctx context.Context, definitions []checkedD
 	definitions = slices.SortedFunc(slices.Values(definitions), func(a, b checkedDefinition) int {
 		return cmp.Or(cmp.Compare(a.ref.Type, b.ref.Type), cmp.Compare(a.ref.Name, b.ref.Name))
 	})
-	var changed []int64
+	changed := false
 	err := pgx.BeginTxFunc(ctx, t.pool, readCommitted, func(tx pgx.Tx) error {
 		for _, d := range definitions {
-			id, err := t.setLimiter(ctx, tx, d)
+			set, err := t.setLimiter(ctx, tx, d)
 			if err != nil {
 				return fmt.Errorf("set %v: %w", d.ref, err)
 			}
-			if id != 0 {
-				changed = append(changed, id)
-			}
+			changed = changed || set
 		}
 		var unknown []string
 		var ref Ref
@@ -92,10 +90,10 @@ func (t *Throttler) applyDefinitions(ctx context.Context, definitions []checkedD
 	if err != nil && !errors.Is(err, ErrUnknownLimiter) {
 		return fmt.Errorf("jobs: %w", err)
 	}
-	if err == nil && len(changed) > 0 {
-		// Waiting jobs come back at a time that follows from the old options. They are brought back to ask again now;
-		// if this fails, they come at that time.
-		_, _ = t.pool.Exec(ctx, t.sql.bringBackAll, changed)
+	if err == nil && changed {
+		// Waiting jobs come back at a time that follows from the old options. They are brought back to ask again now. If
+		// this fails, and for jobs that are being snoozed, a Throttler does so later; see lookAfterWaiters.
+		_, _ = t.pool.Exec(ctx, t.sql.bringBackOutdated)
 	}
 	return err
 }
@@ -110,24 +108,25 @@ func (t *Throttler) Check(ctx context.Context, declarations ...*Declaration) err
 	return t.applyDefinitions(ctx, nil, throttles)
 }
 
-// setLimiter returns the limiter's ID, or 0 if it already had these options.
-func (t *Throttler) setLimiter(ctx context.Context, tx pgx.Tx, d checkedDefinition) (id int64, err error) {
+// setLimiter reports whether the limiter had other options before.
+func (t *Throttler) setLimiter(ctx context.Context, tx pgx.Tx, d checkedDefinition) (changed bool, err error) {
 	text, err := json.Marshal(d.options)
 	if err != nil {
-		return 0, err
+		return false, err
 	}
+	var id int64
 	err = tx.QueryRow(ctx, t.sql.setLimiter, string(d.ref.Type), d.ref.Name, string(text)).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, nil
+		return false, nil
 	}
 	if err != nil {
-		return 0, err
+		return false, err
 	}
 	r, err := readRules(d.ref.Type, text)
 	if err == nil && !d.ref.Type.hasSlots() { // executions may count for longer now
 		_, err = tx.Exec(ctx, t.sql.extendExpiry, id, r.interval()+r.bucket)
 	}
-	return id, err
+	return true, err
 }
 
 // An InUseError is the error of [Throttler.Remove] for a limiter in use. It matches [ErrInUse].

@@ -66,7 +66,7 @@
 //
 // # For maintainers
 //
-// Five files, in the order in which a job passes through them:
+// The files, in the order in which a job passes through them:
 //
 //   - plugin.go is the seam with River: a middleware begins and ends the session of a run (session.go), and a hook
 //     requests the limits before the work begins.
@@ -76,6 +76,7 @@
 //     batch (database_read.go, batch.go), and writes what was decided (database_write.go).
 //   - decide.go decides, without a database and without a clock: each request gets all its needs or none. The state of
 //     limiters is in slots.go, window.go and dynamic.go.
+//   - maintenance.go renews leases, and looks after waiters that no transaction brings back.
 //   - sql.go has the statements, and the rule when a slot is held (live): it follows from the row of the job in
 //     river_job.
 package jobs

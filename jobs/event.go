@@ -22,11 +22,15 @@ const (
 	EventDatabaseLost
 	// EventDatabaseRecovered: a transaction has succeeded again.
 	EventDatabaseRecovered
+	// EventNewerSchema: [New] has found tables that a newer program has migrated. This program works with them, but
+	// update it soon.
+	EventNewerSchema
 )
 
 var eventNames = [...]string{
 	EventJobThrottled: "job throttled", EventJobCancelled: "job cancelled", EventJobFailed: "job failed", EventSlotLost: "slot lost",
 	EventDatabaseLost: "database lost", EventDatabaseRecovered: "database recovered",
+	EventNewerSchema: "newer schema",
 }
 
 // String returns the kind in words, or EventKind(n) if n is not a kind.

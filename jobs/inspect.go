@@ -80,7 +80,7 @@ func (t *Throttler) Keys(ctx context.Context, limiter Ref, after string, n int) 
 
 // Inspect returns the state of a limiter, or of the key in limiter.Key. It locks nothing, so a job that starts at the
 // same time may or may not be in it. If the limiter does not exist, the error is an [ErrUnknownLimiter]. A key that
-// does not exist has the state of an unused key.
+// does not exist, and a mutex that no job has named, have the state of an unused key.
 func (t *Throttler) Inspect(ctx context.Context, limiter Ref) (KeyInfo, error) {
 	info := KeyInfo{Ref: limiter}
 	err := pgx.BeginTxFunc(ctx, t.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly, IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
@@ -93,47 +93,57 @@ func (t *Throttler) Inspect(ctx context.Context, limiter Ref) (KeyInfo, error) {
 }
 
 func (t *Throttler) inspect(ctx context.Context, tx pgx.Tx, info *KeyInfo) error {
-	var id int64
-	var options []byte
-	err := tx.QueryRow(ctx, t.sql.oneLimiter, string(info.Type), info.Name).Scan(&id, &options)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return ErrUnknownLimiter
-	}
+	row, err := t.readKey(ctx, tx, info)
 	if err != nil {
 		return err
 	}
-	r, err := readRules(info.Type, options)
-	if err != nil {
-		return err
-	}
-	var now int64
-	if err := tx.QueryRow(ctx, t.sql.clock).Scan(&now); err != nil {
-		return err
-	}
-	info.Now = time.UnixMicro(now)
-	row := keyRow{limiter: id, ref: info.Ref, rules: r}
-	var hold int64
-	err = tx.QueryRow(ctx, t.sql.oneKey, id, info.Key).Scan(&row.id, &row.state, &hold, &row.waiting)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return err
-	}
-	info.Waiting, info.MeanHold = int(row.waiting), time.Duration(hold)*time.Microsecond
 	if err := t.listJobs(ctx, tx, row.id, info); err != nil {
 		return err
 	}
-	switch {
-	case info.Type.hasSlots():
-		info.fillSlots(r, hold, now)
+	if info.Type.hasSlots() {
+		info.fillSlots(row.rules)
 		return tx.QueryRow(ctx, t.sql.countOwners, row.id).Scan(&info.Used)
-	case r.dynamic != nil:
-		return t.inspectDynamic(ctx, tx, info, row, now)
-	default:
-		w, err := readWindow(row.state, r, now)
-		if err != nil {
-			return err
-		}
-		info.fillWindow(w, r.limit, w.firstFree(w.now, r.limit))
 	}
+	return t.inspectWindow(ctx, tx, info, row)
+}
+
+// readKey reads the row of a key and what is in it. The ID of a key that does not exist is 0.
+func (t *Throttler) readKey(ctx context.Context, tx pgx.Tx, info *KeyInfo) (row keyRow, err error) {
+	row.ref = info.Ref
+	var options []byte
+	err = tx.QueryRow(ctx, t.sql.oneLimiter, string(info.Type), info.Name).Scan(&row.limiter, &options)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows) && info.Type == Mutex: // no job has named it yet
+	case errors.Is(err, pgx.ErrNoRows):
+		return row, ErrUnknownLimiter
+	case err != nil:
+		return row, err
+	}
+	if row.rules, err = readRules(info.Type, options); err != nil {
+		return row, err
+	}
+	var now, hold int64
+	if err := tx.QueryRow(ctx, t.sql.clock).Scan(&now); err != nil {
+		return row, err
+	}
+	err = tx.QueryRow(ctx, t.sql.oneKey, row.limiter, info.Key).Scan(&row.id, &row.state, &hold, &row.waiting)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return row, err
+	}
+	info.Now, info.Waiting, info.MeanHold = time.UnixMicro(now), int(row.waiting), time.Duration(hold)*time.Microsecond
+	return row, nil
+}
+
+func (t *Throttler) inspectWindow(ctx context.Context, tx pgx.Tx, info *KeyInfo, row keyRow) error {
+	now := info.Now.UnixMicro()
+	if row.rules.dynamic != nil {
+		return t.inspectDynamic(ctx, tx, info, row, now)
+	}
+	w, err := readWindow(row.state, row.rules, now)
+	if err != nil {
+		return err
+	}
+	info.fillWindow(w, row.rules.limit, w.firstFree(w.now, row.rules.limit))
 	return nil
 }
 
@@ -161,7 +171,8 @@ func (t *Throttler) listJobs(ctx context.Context, tx pgx.Tx, key int64, info *Ke
 	return query(ctx, tx, appendRows(&info.Waiters), t.sql.listWaiters, key)
 }
 
-func (info *KeyInfo) fillSlots(r rules, hold, now int64) {
+func (info *KeyInfo) fillSlots(r rules) {
+	now, hold := info.Now.UnixMicro(), info.MeanHold.Microseconds()
 	s := &slots{max: r.maxCount, measuredHold: hold, owners: map[string]int64{}, waiting: int64(info.Waiting)}
 	for _, h := range info.Holders {
 		owner := ownerOf(h.Job, h.Owner)

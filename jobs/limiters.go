@@ -164,6 +164,8 @@ func checkWindow(p *validate.Problems, interval time.Duration, buckets, least in
 
 // rules are the options of a limiter, as decisions need them.
 type rules struct {
+	version int64 // how many times the options have changed
+
 	maxCount int64 // mutexes and semaphores
 
 	bucket  int64 // µs

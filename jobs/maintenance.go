@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -10,42 +11,45 @@ import (
 	"github.com/weir-go/weir/internal/recovered"
 )
 
-const cleanUpInterval = time.Minute
+const (
+	cleanUpInterval = time.Minute
+	// The Throttler looks after waiters after lookInterval at most, not always at the same time within the buckets of a
+	// window, but is at rest for restFactor times as long as that took.
+	lookInterval = time.Second
+	restFactor   = 20
+)
 
-// maintain renews the leases of running jobs, ends the contexts of jobs that have lost theirs, and removes rows that no
-// longer count.
-func (t *Throttler) maintain() {
+// repeat calls f until Close: first after d, then each time after the duration that f returns.
+func (t *Throttler) repeat(what string, d time.Duration, f func() time.Duration) {
 	ended := false
 	defer func() {
 		if !ended { // a hook of the pool has called runtime.Goexit
-			go t.maintain()
+			go t.repeat(what, d, f)
 			return
 		}
-		close(t.maintained)
+		t.maintained.Done()
 	}()
-	renew := time.NewTicker(t.o.Lease / 4)
-	defer renew.Stop()
-	cleanUp := time.NewTicker(cleanUpInterval)
-	defer cleanUp.Stop()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	for {
 		select {
-		case <-t.stop:
+		case <-t.closed.Done():
 			ended = true
 			return
-		case <-renew.C:
-			recovered.Call("jobs: renewing leases", t.renew)
-		case <-cleanUp.C:
-			recovered.Call("jobs: cleaning up", func() { _ = t.cleanUp() })
+		case <-timer.C:
+			recovered.Call(what, func() { d = f() })
+			timer.Reset(d)
 		}
 	}
 }
 
-// renew renews the leases of all running jobs. A job has lost its slots if one of its rows is missing or its lease has
-// ended, because then another job may be about to take them. If the database does not answer, a job in relaxed mode
-// loses its slots before its lease ends: renew runs four times in a lease, so that is after half of it to three
-// quarters.
-func (t *Throttler) renew() {
+// renew renews the leases of all running jobs, and ends the contexts of jobs that have lost theirs. A job has lost its slots
+// if one of its rows is missing or its lease has ended, because then another job may be about to take them. If the database
+// does not answer, a job in relaxed mode loses its slots before its lease ends: renew runs four times in a lease, so that is
+// after half of it to three quarters.
+func (t *Throttler) renew() (next time.Duration) {
 	asked := time.Now()
+	defer func() { next = max(t.o.Lease/4-time.Since(asked), time.Millisecond) }()
 	t.mu.Lock()
 	byRun := map[runID]*session{}
 	var jobs []int64
@@ -56,14 +60,14 @@ func (t *Throttler) renew() {
 	}
 	t.mu.Unlock()
 	if len(jobs) == 0 {
-		return
+		return next
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), min(t.o.CallTimeout, t.o.Lease/4))
+	ctx, cancel := context.WithTimeout(t.closed, min(t.o.CallTimeout, t.o.Lease/4))
 	defer cancel()
 	found := map[runID]int{} // how many rows of the run have been renewed
 	var job int64
 	var at time.Time
-	err := query(ctx, t.pool, eachRow(func() { found[runID{job, at.UnixMicro()}]++ }, &job, &at),
+	err := query(ctx, t.own, eachRow(func() { found[runID{job, at.UnixMicro()}]++ }, &job, &at),
 		t.sql.renewLeases, jobs, attempted, t.o.Lease.Microseconds())
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,6 +82,7 @@ func (t *Throttler) renew() {
 			t.lose(s, fmt.Errorf("%w: the lease could not be renewed: %w", ErrLost, err))
 		}
 	}
+	return next
 }
 
 // lose ends the context of a job that has lost its slots. The caller holds t.mu.
@@ -87,26 +92,78 @@ func (t *Throttler) lose(s *session, why error) {
 	t.events.Add(Event{Kind: EventSlotLost, Job: s.job.ID, JobKind: s.job.Kind, Err: why})
 }
 
-// cleanUp removes rows of jobs that never came back, and keys that no longer have an effect. If a statement fails, the rest
-// is left for the next cleanUp.
-func (t *Throttler) cleanUp() error {
-	ctx, cancel := context.WithTimeout(context.Background(), t.o.CallTimeout)
+// maintain looks after waiters, and cleans up from time to time.
+func (t *Throttler) maintain() (next time.Duration) {
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(t.closed, t.o.CallTimeout)
 	defer cancel()
-	if err := t.cleanUpReservations(ctx); err != nil {
-		return err
+	_ = t.lookAfterWaiters(ctx)
+	if begun.Sub(t.cleanedUp) >= cleanUpInterval {
+		t.cleanedUp = begun
+		_ = t.cleanUp(ctx)
 	}
-	for _, sql := range []string{t.sql.removeFinishedWaiters, t.sql.removeDeadHolders} {
-		if _, err := t.pool.Exec(ctx, sql); err != nil {
+	return min(max(lookInterval/2+rand.N(lookInterval/2), restFactor*time.Since(begun)), cleanUpInterval)
+}
+
+// lookAfterWaiters brings back waiters that would come too late:
+//   - A limiter has changed since they were throttled. A job that is snoozed just when its limiter changes is found when River
+//     has recorded the snooze.
+//   - River has not made them available in time. Its leader does that by its own clock, which may be behind.
+//   - A slot is free, because the job that held it has died, or has released it before they waited, or because the waiters
+//     before them do not come.
+//   - A window has room, because the jobs do not come that have reserved it.
+func (t *Throttler) lookAfterWaiters(ctx context.Context) error {
+	for _, sql := range []string{t.sql.bringBackOutdated, t.sql.bringBackLate} {
+		if _, err := t.own.Exec(ctx, sql); err != nil {
 			return err
 		}
 	}
 	var key int64
 	var stalled []int64
-	if err := query(ctx, t.pool, eachRow(func() { stalled = append(stalled, key) }, &key), t.sql.stalled); err != nil {
+	if err := query(ctx, t.own, eachRow(func() { stalled = append(stalled, key) }, &key), t.sql.stalled); err != nil {
 		return err
 	}
 	t.batcher.recheckLater(stalled, 0)
-	return pgx.BeginTxFunc(ctx, t.pool, readCommitted, func(tx pgx.Tx) error {
+	return pgx.BeginTxFunc(ctx, t.own, readCommitted, func(tx pgx.Tx) error {
+		var ref Ref
+		var keys, free []int64
+		var unclaimed []Ref
+		add := func() { keys, unclaimed = append(keys, key), append(unclaimed, ref) }
+		err := query(ctx, tx, eachRow(add, &key, &ref.Type, &ref.Name, &ref.Key), t.sql.unclaimed)
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+		for _, ref := range unclaimed {
+			free = append(free, t.freePlaces(ctx, tx, ref))
+		}
+		_, err = tx.Exec(ctx, t.sql.bringBackReserved, keys, free)
+		return err
+	})
+}
+
+// freePlaces returns how many executions may begin now in a window. It is 0 if the state of the window cannot be read.
+func (t *Throttler) freePlaces(ctx context.Context, tx pgx.Tx, window Ref) int64 {
+	info := KeyInfo{Ref: window}
+	row, err := t.readKey(ctx, tx, &info)
+	if err == nil {
+		err = t.inspectWindow(ctx, tx, &info, row)
+	}
+	if err != nil || info.Next.After(info.Now) {
+		return 0
+	}
+	return max(int64(info.Limit-info.Used), 0)
+}
+
+// cleanUp removes rows of jobs that never came back, and keys that no longer have an effect. If a statement fails, the rest
+// is left for the next cleanUp.
+func (t *Throttler) cleanUp(ctx context.Context) error {
+	for _, sql := range []string{t.sql.removeFinishedWaiters, t.sql.removeDeadHolders} {
+		if _, err := t.own.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	return pgx.BeginTxFunc(ctx, t.own, readCommitted, func(tx pgx.Tx) error {
+		var key int64
 		var ids []int64
 		err := query(ctx, tx, eachRow(func() { ids = append(ids, key) }, &key), t.sql.lockExpiredKeys)
 		if err != nil || len(ids) == 0 {
@@ -117,27 +174,4 @@ func (t *Throttler) cleanUp() error {
 		_, err = tx.Exec(ctx, t.sql.removeExpiredKeys, ids)
 		return err
 	})
-}
-
-// cleanUpReservations withdraws the reservations of jobs that never come back, and brings back as many of the jobs with the
-// latest reservations. Otherwise a window could be idle until its latest reservations, which may be far ahead.
-func (t *Throttler) cleanUpReservations(ctx context.Context) error {
-	dead, free := map[int64][]need{}, map[int64]int64{} // by job; by key
-	var job, key int64
-	var n need
-	add := func() {
-		dead[job] = append(dead[job], n)
-		free[key]++
-	}
-	err := query(ctx, t.pool, eachRow(add, &job, &key, &n.ref.Type, &n.ref.Name, &n.ref.Key), t.sql.deadReservations)
-	if err != nil || len(dead) == 0 {
-		return err
-	}
-	t.batcher.withdraw(dead)
-	var keys, counts []int64
-	for key, n := range free {
-		keys, counts = append(keys, key), append(counts, n)
-	}
-	_, err = t.pool.Exec(ctx, t.sql.bringBackReserved, keys, counts)
-	return err
 }

@@ -156,6 +156,16 @@ func (m *memory) live(h *memoryHolder) bool {
 func (m *memory) decide(reqs ...*request) {
 	b := m.load(reqs)
 	b.decide(reqs, m.lease)
+	m.finish(b)
+}
+
+// recheck looks at a mutex or a semaphore as Throttler.lookAfterWaiters does.
+func (m *memory) recheck(n need) {
+	n.id = m.id(n.ref)
+	m.finish(m.load([]*request{{job: -1, needs: []need{n}}}))
+}
+
+func (m *memory) finish(b *batch) {
 	for key, next := range b.toBringBack(m.lead) {
 		for _, w := range next {
 			b.setWake(key, w, b.now)
@@ -193,7 +203,7 @@ func (m *memory) read(reqs []*request) *memoryRows {
 			in.known[p] = w
 		}
 		if asked[p.key] {
-			in.waiters[p.key] = append(in.waiters[p.key], waiter{job: p.job, wake: w.wake, inWorker: w.inWorker})
+			in.waiters[p.key] = append(in.waiters[p.key], waiter{job: p.job, wake: w.wake, earliest: w.earliest, inWorker: w.inWorker})
 		}
 	}
 	for _, h := range m.holders {
@@ -280,7 +290,8 @@ func (m *memory) check() {
 		waiting[p.key]++
 		if w.bucket >= 0 {
 			r := m.rulesOf(m.keys[p.key-1].ref)
-			if at := w.bucket / r.bucket; at >= m.now/r.bucket {
+			at, now := w.bucket/r.bucket, m.now/r.bucket
+			if lapsed := m.now >= now*r.bucket+lapseAfter(r.bucket); at > now || at == now && !lapsed {
 				reserved[waiterID{p.key, at}]++
 			}
 		}

@@ -70,7 +70,8 @@ func TestEventKind_String(t *testing.T) {
 	assert.Equal(t, "job throttled", EventJobThrottled.String())
 	assert.Equal(t, "database recovered", EventDatabaseRecovered.String())
 	assert.Equal(t, "EventKind(0)", EventKind(0).String())
-	assert.Equal(t, "EventKind(7)", EventKind(7).String())
+	assert.Equal(t, "newer schema", EventNewerSchema.String())
+	assert.Equal(t, "EventKind(8)", EventKind(8).String())
 }
 
 func TestThrottledError(t *testing.T) {
@@ -158,7 +159,7 @@ func TestThrottler_NewRequest(t *testing.T) {
 	})
 	t.Run("twice with different owners or modes", func(t *testing.T) {
 		for _, l := range []Limit{{Mutex: "m", Owner: "other"}, {Mutex: "m", Owner: "o", Mode: Release}} {
-			_, err := th.newRequest(&session{job: job, declared: []*parsedThrottle{parse(Throttle{Limits: []Limit{{Mutex: "m", Owner: "o"}, l}})}})
+			_, err := th.newRequest(&session{job: job, declared: []*parsedThrottle{parse(Throttle{Limits: []Limit{{Mutex: "m", Owner: "o"}}}), parse(Throttle{Limits: []Limit{l}})}})
 			assert.ErrorIs(t, err, weir.ErrInvalidOptions)
 			assert.ErrorContains(t, err, `job 7 needs mutex "m" twice, with different owners or modes`)
 		}

@@ -13,7 +13,6 @@ type request struct {
 	attempted time.Time // when this run of the job began
 	first     bool      // it is the job's first run, so the job holds nothing yet
 	strict    bool
-	withdraws bool  // the job has ended without a run: the request only gives back its reservations
 	snoozes   bool  // if throttled, the job is snoozed; if false, it is cancelled and waits for nothing
 	handOver  int64 // for how long the job may wait in its worker, µs
 	minDelay  int64 // µs

@@ -84,8 +84,9 @@ func (s *session) throttled(ctx context.Context, limiter Ref, next time.Time) er
 	why := map[string]any{"throttled_by": limiter, "until": next.UTC()}
 	_ = river.MetadataSet(ctx, metadataKey, why) // only fails outside of River
 	s.throttler.events.Add(Event{Kind: EventJobThrottled, Job: s.job.ID, JobKind: s.job.Kind, Limiter: limiter, Next: next})
-	// River adds the duration to this machine's clock and compares the sum with the database's. So the duration
-	// contains the difference between the clocks, and may be negative.
+	// River adds the duration to this machine's clock, and for 5 s and less compares the sum with the database's. So the
+	// duration contains the difference between the clocks, and may be negative. For more than 5 s, River's leader compares
+	// the sum with its own clock; if that is behind, lookAfterWaiters does it.
 	return &rivertype.JobSnoozeError{Duration: next.Sub(s.throttler.now())}
 }
 

@@ -8,8 +8,11 @@ import (
 // slots is the state of a mutex, a semaphore or one key of them. Times are in µs since the epoch, by the database's clock.
 //
 // Free slots go to jobs in the order of their IDs. A waiter that is due soon keeps a free slot from a job with a higher
-// ID that asks now, so that newcomers do not keep overtaking it. It keeps the slot for no longer than a slot is held on
-// average, so that slots are not idle while River brings the job back.
+// ID that asks now, so that newcomers do not keep overtaking it. It keeps the slot for a grace period after its turn: for
+// no longer than a slot is held on average, so that slots are not idle while River brings the job back.
+//
+// A hundred waiters of a queue that is paused would keep a free slot for a hundred grace periods, one after the other. So
+// one waiter that misses its turn speaks for all that had asked by then: until they ask again, they keep no slot.
 type slots struct {
 	max          int64            // how many owners may hold a slot
 	measuredHold int64            // the moving mean of the times for which slots were held; 0: not known yet
@@ -19,6 +22,8 @@ type slots struct {
 	waiting      int64            // how many waiters there are in all
 	learned      bool             // measuredHold has changed
 	longest      int64            // the longest time for which an owner has held its slot by now; 0: not computed
+	missed       int64            // the last turn that a waiter has missed; 0: none
+	missedAt     int64            // the time for which missed was computed
 
 	ends   []int64 // see slotEnds; nil: not computed since owners or measuredHold changed
 	endsAt int64
@@ -84,6 +89,24 @@ func due(w waiter, now, soon, grace int64) bool {
 	return w.wake <= now+soon && w.wake >= now-grace
 }
 
+// lastMissed returns the last turn that a waiter has missed.
+func (s *slots) lastMissed(now int64) int64 {
+	if s.missedAt != now {
+		s.missed, s.missedAt = 0, now
+		grace := gracePeriod(s.expectedHold(now))
+		for _, w := range s.waiters {
+			if w.wake > s.missed && !due(w, now, maxPeriod, grace) {
+				s.missed = w.wake
+			}
+		}
+	}
+	return s.missed
+}
+
+// keeps reports whether a waiter that is due keeps a slot from later jobs: it is in its worker, or has asked since the last
+// turn that was missed.
+func (w waiter) keeps(missed int64) bool { return w.inWorker || w.earliest >= missed }
+
 // gracePeriod returns for how long a waiter counts after its wake.
 func gracePeriod(expectedHold int64) int64 { return min(max(expectedHold, minGrace), maxGrace) }
 
@@ -96,13 +119,13 @@ func (s *slots) admits(owner string, job, now int64) bool {
 	if free <= 0 || len(s.waiters) == 0 {
 		return free > 0
 	}
-	soon := s.expectedHold(now)
+	soon, missed := s.expectedHold(now), s.lastMissed(now)
 	grace := gracePeriod(soon)
 	for _, w := range s.waiters {
 		if w.job >= job {
 			break
 		}
-		if due(w, now, soon, grace) {
+		if due(w, now, soon, grace) && w.keeps(missed) {
 			free--
 		}
 	}
@@ -111,17 +134,17 @@ func (s *slots) admits(owner string, job, now int64) bool {
 
 // expectedWait estimates how long it takes until a job has a slot. known says that the job was a waiter before.
 func (s *slots) expectedWait(job, now int64, known bool) int64 {
-	ahead, grace := int64(0), gracePeriod(s.expectedHold(now))
+	ahead, grace, missed := int64(0), gracePeriod(s.expectedHold(now)), s.lastMissed(now)
 	for _, w := range s.waiters {
 		if w.job >= job {
 			break
 		}
-		if due(w, now, maxPeriod, grace) {
+		if due(w, now, maxPeriod, grace) && w.keeps(missed) {
 			ahead++
 		}
 	}
 	if n := int64(len(s.waiters)); !known && s.waiting > n && n > 0 && s.waiters[n-1].job < job {
-		ahead = s.waiting
+		ahead += s.waiting - n
 	}
 	return s.waitBehind(ahead, now)
 }
@@ -146,7 +169,10 @@ func (s *slots) slotEnds(now int64) []int64 {
 	hold, ends := s.expectedHold(now), s.ends[:0]
 	for _, since := range s.owners {
 		left := since + hold - now
-		if left <= 0 { // a hold that is overdue is expected to last for as long again as it is overdue
+		switch {
+		case s.measuredHold == 0: // nothing is known but that it has lasted this long, so it may last as long again
+			left = max(now-since, initialHold)
+		case left <= 0: // a hold that is overdue is expected to last for as long again as it is overdue
 			left = hold/8 - left
 		}
 		ends = append(ends, left)
@@ -166,22 +192,30 @@ func (s *slots) slotEnds(now int64) []int64 {
 }
 
 // toBringBack returns the waiters whose turn is near and that would come back too late, because slots were released sooner
-// than expected. Waiters that did not come back at their wake, or must not come back yet, are skipped.
+// than expected. Waiters that did not come back at their wake, or must not come back yet, are skipped. A free slot goes to
+// the first waiter that comes if none keeps it, so these are brought back together, within a bound that doubles each time.
 func (s *slots) toBringBack(now, lead int64) (next []waiter) {
 	late := max(lead, 100*ms)
-	ahead, turn, grace := int64(0), s.waitBehind(0, now), gracePeriod(s.expectedHold(now))
+	ahead, turn, grace, missed := int64(0), s.waitBehind(0, now), gracePeriod(s.expectedHold(now)), s.lastMissed(now)
+	most, more := maxBroughtBack, 0 // waiters that do not keep the slot
 	for _, w := range s.waiters {
-		if turn > late || len(next) == maxBroughtBack {
+		if turn > late || len(next)-more == maxBroughtBack {
 			break
 		}
 		switch {
 		case w.inWorker || w.wake <= now+late:
 			if !due(w, now, late, grace) {
+				most++
 				continue
 			}
-		case w.earliest <= now:
+		case w.earliest > now:
+			continue
+		case turn > 0 || w.keeps(missed):
 			next = append(next, w)
-		default:
+		case more < most:
+			next, more = append(next, w), more+1
+		}
+		if turn == 0 && !w.keeps(missed) {
 			continue
 		}
 		ahead++

@@ -114,7 +114,7 @@ func TestSlots_ExpectedWait(t *testing.T) {
 		{"those behind do not count", slotsOf(1, hold, now).with(waiter{job: 5000, wake: now}), hold},
 		{"waiters that do not come do not count", slotsOf(1, hold, now).with(waiter{job: 1, wake: now - second}), hold},
 		{"nothing known", slotsOf(1, 0, now), initialHold},
-		{"nothing known but that it is held", slotsOf(1, 0, now-second), second / 8},
+		{"nothing known but that it is held", slotsOf(1, 0, now-second), second},
 		{"more than can be said", slotsOf(1, maxPeriod, now).with(ahead(1000)...), maxPeriod},
 		{"a time of holding that cannot be", slotsOf(1, math.MaxInt64, now).with(ahead(5)...), maxPeriod},
 		{"slots without end", slotsOf(maxCount, hold, now).with(ahead(1000)...), hold},
@@ -240,6 +240,8 @@ type simulation struct {
 	needs      func(job int64) []need
 	begun      []int64
 	runs       int
+	paused     func(job int64) bool // nil: none; of jobs whose queue is paused
+	waitFor    need                 // if it is set, rechecked each second and when it is released
 }
 
 func (s *simulation) ask(reqs []*request) {
@@ -250,7 +252,6 @@ func (s *simulation) ask(reqs []*request) {
 	for _, req := range reqs {
 		req.lead, req.handOver = s.lead, second
 	}
-	s.broughtBack = nil
 	s.decide(reqs...)
 	for _, req := range reqs {
 		s.th.adjustLead(req.decision.late)
@@ -266,11 +267,16 @@ func (s *simulation) ask(reqs []*request) {
 			s.scheduled[req.job] = req.decision.wake
 		}
 	}
+	s.takeBroughtBack()
+}
+
+func (s *simulation) takeBroughtBack() {
 	for _, job := range s.broughtBack {
 		if _, ok := s.scheduled[job]; ok {
 			s.scheduled[job] = s.now
 		}
 	}
+	s.broughtBack = nil
 }
 
 const tick = 5 * ms
@@ -292,12 +298,16 @@ func (s *simulation) step() {
 		s.inWorkers = nil
 		s.ask(reqs)
 	}
+	if s.waitFor.ref.Name != "" && (ended || s.now%second == 0) {
+		s.recheck(s.waitFor)
+		s.takeBroughtBack()
+	}
 	if s.now%s.poll != 0 {
 		return
 	}
 	var jobs []int64
 	for job, at := range s.scheduled {
-		if at <= s.now {
+		if at <= s.now && (s.paused == nil || !s.paused(job)) {
 			jobs = append(jobs, job)
 		}
 	}
@@ -406,6 +416,69 @@ func TestDecide_ManyJobsWithSeveralLimits(t *testing.T) {
 			}
 			s.measured(began, c.ideal, c.times, c.runs)
 		})
+	}
+}
+
+// Many jobs wait for a mutex, their queue is paused, and the holder ends. Jobs of another queue wait for one grace period,
+// not for one after the other, whether they come later or have waited behind the others.
+func TestSlots_WaitersThatDoNotCome(t *testing.T) {
+	const others = 30
+	for _, absent := range []int64{1, 20, 60, 150} {
+		for _, early := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d, others wait with them: %v", absent, early), func(t *testing.T) {
+				paused := false
+				s := newSimulation(t, 0, 100*ms, 2500*ms, nil)
+				s.waitFor = s.mutex("m")
+				s.key(s.waitFor.ref).hold = s.hold
+				s.needs = func(int64) []need { return []need{s.mutex("m")} }
+				s.paused = func(job int64) bool { return paused && job <= absent+1 }
+				add := func(first, jobs int64) {
+					for i := range jobs {
+						s.scheduled[first+i] = s.now
+					}
+				}
+				until := func(at int64) {
+					for s.now < at {
+						s.step()
+					}
+				}
+				began := s.now
+				add(1, 1)
+				until(began + 500*ms)
+				add(2, absent)
+				if early {
+					until(began + 700*ms)
+					add(1000, others)
+				}
+				until(began + second)
+				paused = true
+				until(began + 2600*ms)
+				require.Equal(t, []int64{1}, s.begun, "the holder has ended")
+				s.hold = 50 * ms
+				if !early {
+					add(1000, others)
+				}
+				ended := s.now
+				for len(s.begun) < 1+others {
+					s.step()
+					require.Less(t, s.now-ended, 100*second)
+				}
+				t.Logf("%d jobs of 50 ms took %.1f s", others, float64(s.now-ended)/float64(second))
+				for _, job := range s.begun[1:] {
+					require.GreaterOrEqual(t, job, int64(1000))
+				}
+				most := 2500*ms + second + others*100*ms
+				if absent > maxBroughtBack { // found behind so many others, of which twice as many are tried each time
+					most += 3 * 2500 * ms
+				}
+				assert.Less(t, s.now-ended, most)
+				paused = false // and they all come when the queue goes on
+				for len(s.begun) < int(1+others+absent) {
+					s.step()
+					require.Less(t, s.now-ended, 10_000*second)
+				}
+			})
+		}
 	}
 }
 

@@ -49,9 +49,9 @@ type statements struct {
 	// database.bringBack
 	bringBack, finishedWaiters string
 	// maintenance
-	stalled, renewLeases, deadReservations, bringBackReserved, removeFinishedWaiters, removeDeadHolders, lockExpiredKeys, removeExpiredKeys string
+	bringBackLate, bringBackOutdated, stalled, unclaimed, bringBackReserved, renewLeases, removeFinishedWaiters, removeDeadHolders, lockExpiredKeys, removeExpiredKeys string
 	// New, and what sets and removes limiters
-	checkTables, setLimiter, extendExpiry, unknown, bringBackAll, lockLimiter, lockKeys, usedBy, remove, releaseOwner string
+	checkTables, version, setLimiter, extendExpiry, unknown, lockLimiter, lockKeys, usedBy, remove, releaseOwner string
 	// Inspect and the lists
 	listLimiters, listKeys, oneLimiter, oneKey, allKeys, allWaiters, listHolders, countOwners, listWaiters string
 }
@@ -71,6 +71,20 @@ const (
 	held = `case h.mode when 0 then j.id is not null and j.state = 'running' and j.attempted_at = h.attempted
 		when 1 then j.id is not null and j.finalized_at is null else h.until is null or h.until > clock_timestamp() end`
 	live = `(` + held + ` and (h.mode = 1 or h.until is null or h.until > clock_timestamp()))`
+)
+
+// absent are the keys of windows with jobs whose bucket has begun and that have not come, and the queues of these jobs. For
+// a job that never comes, the queue is null. While a queue is paused, or all its workers are busy, its other jobs do not come
+// either. So a substitute is a job of another queue.
+const (
+	absent = `absent as materialized (select distinct w.key, case when j.finalized_at is null then j.queue end as queue
+		from "weir".jobs_waiters w left join ` + jobOfWaiter + ` j on true where w.bucket <= (extract(epoch from now()) * 1000000)::bigint
+		and (j.id is null or j.finalized_at is not null or j.state in ('available', 'scheduled') and j.scheduled_at <= now()))`
+	substitutes = `from "weir".jobs_waiters w cross join ` + jobOfWaiter + ` j
+		where j.state in ('available', 'scheduled') and j.scheduled_at > now() + interval '1 second'
+		and not exists (select from absent a where a.key = w.key and a.queue = j.queue)`
+	// For each row, so that the planner does not choose to read all jobs.
+	jobOfWaiter = `lateral (select j.id, j.state, j.scheduled_at, j.finalized_at, j.queue from RIVER j where j.id = w.job offset 0)`
 )
 
 func newStatements(schema, riverSchema string) *statements {
@@ -132,7 +146,7 @@ func newStatements(schema, riverSchema string) *statements {
 			left join RIVER j on j.id = h.job`),
 		running: s(`select j.id, j.attempted_at from unnest($1::bigint[]) q (id)
 			cross join lateral (select j.id, j.attempted_at, j.state from RIVER j where j.id = q.id offset 0) j where j.state = 'running'`),
-		waitersOfJobs: s(`select key, job, (extract(epoch from since) * 1000000)::bigint, (extract(epoch from wake) * 1000000)::bigint, (extract(epoch from earliest) * 1000000)::bigint, coalesce(bucket, -1), in_worker
+		waitersOfJobs: s(`select key, job, (extract(epoch from since) * 1000000)::bigint, (extract(epoch from wake) * 1000000)::bigint, (extract(epoch from earliest) * 1000000)::bigint, coalesce(bucket, -1), in_worker, version
 			from "weir".jobs_waiters where job = any($1)`),
 		waiters: s(`select w.key, w.job, (extract(epoch from w.wake) * 1000000)::bigint, (extract(epoch from w.earliest) * 1000000)::bigint, w.in_worker
 			from unnest($1::bigint[]) q (key)
@@ -154,10 +168,12 @@ func newStatements(schema, riverSchema string) *statements {
 		takeOver: s(`delete from "weir".jobs_holders h using unnest($1::bigint[], $2::text[]) q (key, owner)
 			where h.key = q.key and h.owner = q.owner and h.mode = 2`),
 		removeWaiters: s(`delete from "weir".jobs_waiters w using unnest($1::bigint[], $2::bigint[]) q (key, job) where w.key = q.key and w.job = q.job`),
-		saveWaiters: s(`insert into "weir".jobs_waiters (key, job, wake, earliest, since, bucket, in_worker)
-			select q.key, q.job, to_timestamp(q.wake / 1000000.0), to_timestamp(q.earliest / 1000000.0), clock_timestamp(), nullif(q.bucket, -1), q.in_worker
-			from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::boolean[]) q (key, job, wake, earliest, bucket, in_worker)
-			on conflict (key, job) do update set wake = excluded.wake, earliest = excluded.earliest, bucket = excluded.bucket, in_worker = excluded.in_worker`),
+		saveWaiters: s(`insert into "weir".jobs_waiters (key, job, wake, earliest, since, bucket, in_worker, version)
+			select q.key, q.job, to_timestamp(q.wake / 1000000.0), to_timestamp(q.earliest / 1000000.0), clock_timestamp(), nullif(q.bucket, -1), q.in_worker, q.version
+			from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::boolean[], $7::bigint[])
+				q (key, job, wake, earliest, bucket, in_worker, version)
+			on conflict (key, job) do update set wake = excluded.wake, earliest = excluded.earliest, bucket = excluded.bucket,
+				in_worker = excluded.in_worker, version = excluded.version`),
 
 		// Like River's JobRetry. A job whose row is locked is left alone. The answer for each job is 0, 1 or 2 for
 		// comes, notYet and finished in database.go, and otherwise 3.
@@ -172,15 +188,29 @@ func newStatements(schema, riverSchema string) *statements {
 		finishedWaiters: s(`select w.key, w.job from unnest($1::bigint[]) q (key)
 			cross join lateral (select w.key, w.job from "weir".jobs_waiters w where w.key = q.key order by w.job limit 1000) w
 			left join RIVER j on j.id = w.job where j.id is null or j.finalized_at is not null`),
-		// Keys with a free slot whose waiters were not brought back, because the job that held it had died, or had
-		// released it before they waited.
+		// Jobs that River's leader should have made available.
+		bringBackLate: s(`update RIVER set state = 'available' where id in (select id from RIVER
+			where id = any(array(select w.job from "weir".jobs_waiters w where w.wake <= now()))
+			and state = 'scheduled' and scheduled_at <= now() for update skip locked)`),
+		// Jobs that were throttled by other options than those of now.
+		bringBackOutdated: s(`update RIVER set state = 'available', scheduled_at = now() where id in (select id from RIVER
+			where id = any(array(select w.job from "weir".jobs_waiters w join "weir".jobs_keys k on k.id = w.key
+				join "weir".jobs_limiters l on l.id = k.limiter where w.version <> l.version))
+			and state in ('available', 'scheduled') and scheduled_at > now() for update skip locked)`),
+		// Keys with a free slot whose waiters were not brought back.
 		stalled: s(`select k.id from (select distinct w.key from "weir".jobs_waiters w
-				where not w.in_worker and w.wake > clock_timestamp() + interval '1 second') w
+				where not w.in_worker and w.wake > clock_timestamp() + interval '1 second' and w.earliest <= clock_timestamp()) w
 			join "weir".jobs_keys k on k.id = w.key join "weir".jobs_limiters l on l.id = k.limiter and l.type in ('mutex', 'semaphore')
-			where (select count(*) from "weir".jobs_holders h where h.key = k.id) < coalesce((l.options->>'max_count')::bigint, 1) limit 1000`),
-		bringBackAll: s(`update RIVER set state = 'available', scheduled_at = now() where id in (select j.id from "weir".jobs_keys k
-			join "weir".jobs_waiters w on w.key = k.id join RIVER j on j.id = w.job
-			where k.limiter = any($1) and j.state in ('available', 'scheduled') and j.scheduled_at > now() for update of j skip locked)`),
+			where (select count(*) from "weir".jobs_holders h left join RIVER j on j.id = h.job where h.key = k.id and LIVE)
+				< coalesce((l.options->>'max_count')::bigint, 1) limit 1000`),
+		// Keys of windows for which jobs wait that do not come in their bucket, and others that could have their places.
+		unclaimed: s(`with ` + absent + ` select k.id, l.type, l.name, k.key from "weir".jobs_keys k join "weir".jobs_limiters l on l.id = k.limiter
+			where k.id = any(array(select key from absent)) and exists (select ` + substitutes + ` and w.key = k.id) limit 100`),
+		// The jobs with the latest reservations, so that no reserved bucket in between is left empty.
+		bringBackReserved: s(`with ` + absent + ` update RIVER set state = 'available', scheduled_at = now() where id in (select id from RIVER
+			where id = any(array(select last.id from unnest($1::bigint[], $2::bigint[]) q (key, n) cross join lateral (
+				select j.id ` + substitutes + ` and w.key = q.key order by w.wake desc limit q.n) last))
+			and state in ('available', 'scheduled') and scheduled_at > now() for update skip locked)`),
 
 		// A lease that has ended is not renewed: the next batch removes the row. A locked row is being removed.
 		renewLeases: s(`with renewed as (update "weir".jobs_holders d set until = clock_timestamp() + make_interval(secs => $3::bigint / 1000000.0)
@@ -191,15 +221,6 @@ func newStatements(schema, riverSchema string) *statements {
 			select job, attempted from renewed union all
 			select h.job, h.attempted from unnest($1::bigint[], $2::timestamptz[]) q (job, attempted)
 			join "weir".jobs_holders h on h.job = q.job and h.attempted = q.attempted where h.mode = 1`),
-		deadReservations: s(`select w.job, k.id, l.type, l.name, k.key from "weir".jobs_waiters w join "weir".jobs_keys k on k.id = w.key
-			join "weir".jobs_limiters l on l.id = k.limiter left join RIVER j on j.id = w.job
-			where w.bucket is not null and (j.id is null or j.finalized_at is not null) limit 1000`),
-		// The jobs with the latest reservations, so that no reserved bucket in between is left empty.
-		bringBackReserved: s(`update RIVER set state = 'available', scheduled_at = now() where id in (
-			select last.id from unnest($1::bigint[], $2::bigint[]) q (key, n) cross join lateral (
-				select j.id from "weir".jobs_waiters w join RIVER j on j.id = w.job where w.key = q.key and w.bucket is not null
-				and j.state in ('available', 'scheduled') and j.scheduled_at > now() + interval '1 second'
-				order by w.wake desc limit q.n for update of j skip locked) last)`),
 		removeFinishedWaiters: s(`delete from "weir".jobs_waiters w using (select o.key, o.job from "weir".jobs_waiters o
 			left join RIVER j on j.id = o.job where o.wake < clock_timestamp() - interval '1 minute'
 			and (j.id is null or j.finalized_at is not null) limit 1000 for update of o skip locked) e where w.key = e.key and w.job = e.job`),
@@ -215,6 +236,7 @@ func newStatements(schema, riverSchema string) *statements {
 			where d.key = e.key and d.owner = e.owner and d.job = e.job`),
 
 		checkTables: s(`select to_regclass('"weir".jobs_migrations') is not null, to_regclass('RIVER') is not null`),
+		version:     s(`select coalesce(max(version), 0) from "weir".jobs_migrations`),
 		setLimiter: s(`insert into "weir".jobs_limiters as l (type, name, options) values ($1, $2, $3)
 			on conflict (type, name) do update set options = excluded.options, version = l.version + 1
 			where l.options is distinct from excluded.options returning id`),

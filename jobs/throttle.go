@@ -223,6 +223,14 @@ func (t Throttle) check(p *validate.Problems) *parsedThrottle {
 	for i, l := range t.Limits {
 		var inner validate.Problems
 		out.limits = append(out.limits, l.check(&inner))
+		for j, other := range t.Limits[:i] { // a job gets a key once
+			alike := other
+			alike.Owner, alike.Mode, alike.Deadline = l.Owner, l.Mode, l.Deadline
+			if alike == l && (l.Owner != other.Owner || l.Mode != other.Mode) {
+				inner.Add("", nil, "must not name the limiter and the key of Limits[%d] with another {Owner} or {Mode}", j)
+				break
+			}
+		}
 		p.Include(fmt.Sprintf("Limits[%d]", i), inner.Err("jobs"))
 	}
 	return out

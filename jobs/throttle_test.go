@@ -83,7 +83,7 @@ func TestThrottle_Parse(t *testing.T) {
 			{Mutex: "b", Owner: "o", Mode: Acquire, Deadline: time.Second},
 			{Mutex: "b", Owner: "o", Mode: Acquire, Deadline: -1},
 			{Mutex: "b", Owner: "o", Mode: Acquire, Deadline: maxDelay},
-			{Mutex: "b", Owner: "o", Mode: Release},
+			{Mutex: "c", Owner: "o", Mode: Release},
 			{FixedWindow: "a"},
 			{SlidingWindow: "a", Key: "{x}"},
 			{DynamicWindow: "a", Key: "{x}"},
@@ -97,7 +97,7 @@ func TestThrottle_Parse(t *testing.T) {
 	require.Len(t, p.limits, 12)
 	for i, want := range []Ref{
 		{Type: Mutex, Name: "a"}, {Type: Mutex, Name: "a"}, {Type: Semaphore, Name: "a"}, {Type: Mutex, Name: "b"}, {Type: Mutex, Name: "b"},
-		{Type: Mutex, Name: "b"}, {Type: Mutex, Name: "b"}, {Type: Mutex, Name: "b"}, {Type: FixedWindow, Name: "a"},
+		{Type: Mutex, Name: "b"}, {Type: Mutex, Name: "b"}, {Type: Mutex, Name: "c"}, {Type: FixedWindow, Name: "a"},
 		{Type: SlidingWindow, Name: "a"}, {Type: DynamicWindow, Name: "a"},
 	} {
 		assert.Equal(t, want, p.limits[i].ref, "%d", i)
@@ -180,6 +180,14 @@ func TestDeclare_Errors(t *testing.T) {
 	assert.Nil(t, d)
 	assert.ErrorIs(t, err, weir.ErrInvalidOptions)
 	assert.PanicsWithError(t, err.Error(), func() { weir.Must(Declare(wrong)) })
+	for _, other := range []Limit{{Mutex: "m"}, {Mutex: "m", Owner: "{b}"}, {Mutex: "m", Owner: "{a}", Mode: Release}} {
+		_, err = Declare(Throttle{Limits: []Limit{{Mutex: "m", Owner: "{a}"}, other}})
+		assert.ErrorContains(t, err, "Limits[1] must not name the limiter and the key of Limits[0] with another Owner or Mode")
+	}
+	for _, other := range []Limit{{Mutex: "m", Owner: "{a}"}, {Mutex: "m", Key: "{b}"}, {Semaphore: "m"}} {
+		_, err = Declare(Throttle{Limits: []Limit{{Mutex: "m", Owner: "{a}"}, other}})
+		assert.NoError(t, err)
+	}
 	d, err = Declare(Throttle{})
 	require.NoError(t, err)
 	assert.Len(t, d.Plugins(), 1)

@@ -3,6 +3,7 @@ package jobs
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -18,7 +19,8 @@ import (
 // use.
 type Throttler struct {
 	o         Options
-	pool      *pgxpool.Pool
+	pool      *pgxpool.Pool // the caller's
+	own       *pgxpool.Pool // of connections that jobs cannot use up
 	sql       *statements
 	batcher   *batcher
 	events    *eventqueue.Queue[Event]
@@ -32,24 +34,31 @@ type Throttler struct {
 	databaseLost bool              // the last transaction has failed
 
 	closing    sync.Once
-	stop       chan struct{}
-	maintained chan struct{} // closed when maintain has ended
+	closed     context.Context // ends with Close
+	close      context.CancelFunc
+	maintained sync.WaitGroup // for renew and maintain
+	cleanedUp  time.Time      // only maintain uses it
 }
 
 // New returns a Throttler with its state in the pool's database, which must be that of the River clients: PostgreSQL, by
 // any of River's drivers for it. [Migrate] must have been called, and River's migrations must have been run. New sets
 // the limiters of o.Config. If o is nil, it is the zero Options.
 //
-// The pool stays the caller's. Stop the River clients first, then [Throttler.Close] the Throttler, then close the pool.
-func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Throttler, error) {
+// The pool stays the caller's. Limits are requested and leases are renewed on at most three connections of the Throttler's
+// own, which it opens with the pool's configuration: jobs that use up the pool do not lose their slots. Stop the River
+// clients first, then [Throttler.Close] the Throttler, then close the pool.
+func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (t *Throttler, err error) {
 	o = cmp.Or(o, new(Options))
 	options, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	t := &Throttler{
+	if pool == nil {
+		return nil, errors.New("jobs: New: the pool is nil")
+	}
+	t = &Throttler{
 		o: options, pool: pool, sql: newStatements(options.Schema, o.RiverSchema), events: eventqueue.New("jobs: OnEvent", o.OnEvent),
-		now: time.Now, sessions: map[*session]bool{}, stop: make(chan struct{}), maintained: make(chan struct{}),
+		now: time.Now, sessions: map[*session]bool{}, cleanedUp: time.Now(),
 	}
 	if err := t.checkTables(ctx); err != nil {
 		return nil, err
@@ -60,14 +69,27 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Throttler, error
 	if t.metrics, err = newMetrics(o.MeterProvider, t.Limiters); err != nil {
 		return nil, err
 	}
-	d := &database{pool: pool, sql: t.sql, lease: options.Lease, lead: t.lead.Load, ids: map[Ref]int64{}, definitions: map[int64]readDefinition{}, liveHolders: map[int64]int64{}}
+	config := pool.Config()
+	config.MaxConns, config.MinConns, config.MinIdleConns = ownConns, 0, 0
+	if t.own, err = pgxpool.NewWithConfig(context.WithoutCancel(ctx), config); err != nil {
+		_ = t.metrics.callback.Unregister()
+		return nil, fmt.Errorf("jobs: New: %w", err)
+	}
+	d := &database{pool: t.own, sql: t.sql, lease: options.Lease, lead: t.lead.Load, ids: map[Ref]int64{}, definitions: map[int64]rules{}, liveHolders: map[int64]int64{}}
 	d.recheckLater = func(keys []int64, delay time.Duration) { t.batcher.recheckLater(keys, delay) }
 	t.batcher = newBatcher(options.CallTimeout, options.HandOverWorkers, d.run, t.reportTransaction)
-	go t.maintain()
+	t.closed, t.close = context.WithCancel(context.Background())
+	t.maintained.Add(2)
+	go t.repeat("jobs: renewing leases", options.Lease/4, t.renew)
+	go t.repeat("jobs: maintenance", lookInterval, t.maintain)
 	return t, nil
 }
 
-// checkTables returns an error that says what to do if River's tables or weir's are missing.
+// ownConns is one connection each for transactions of the batcher, renewals of leases and maintenance.
+const ownConns = 3
+
+// checkTables returns an error that says what to do if River's tables or weir's are missing or too old. For tables that a
+// newer program has migrated, there is an event.
 func (t *Throttler) checkTables(ctx context.Context) error {
 	var weir, river bool
 	if err := t.pool.QueryRow(ctx, t.sql.checkTables).Scan(&weir, &river); err != nil {
@@ -79,6 +101,20 @@ func (t *Throttler) checkTables(ctx context.Context) error {
 	case !river:
 		return fmt.Errorf("jobs: New: the database has no table river_job: run River's migrations first, set RiverSchema if they are in another schema, " +
 			"and use the database of the River client; River on SQLite is not supported")
+	}
+	all, err := migrations.Migrations(t.o.Schema)
+	if err != nil {
+		return err
+	}
+	var version int
+	if err := t.pool.QueryRow(ctx, t.sql.version).Scan(&version); err != nil {
+		return fmt.Errorf("jobs: New: %w", err)
+	}
+	switch known := all[len(all)-1].Version; {
+	case version < known:
+		return fmt.Errorf("jobs: New: the tables for throttling have version %d, and this program needs version %d: call jobs.Migrate first", version, known)
+	case version > known:
+		t.events.Add(Event{Kind: EventNewerSchema, Err: fmt.Errorf("the tables for throttling have version %d, and this program knows version %d", version, known)})
 	}
 	return nil
 }
@@ -98,12 +134,14 @@ func (t *Throttler) Apply(ctx context.Context, c Config) error {
 	return nil
 }
 
-// Close releases what is left to release and ends the goroutines of the Throttler. Jobs that start later are snoozed.
+// Close releases what is left to release, and ends the goroutines and the connections of the Throttler. Jobs that start
+// later are snoozed. Methods that set, list, inspect, release or remove limiters work after Close, as long as the pool does.
 func (t *Throttler) Close() {
 	t.closing.Do(func() {
-		close(t.stop)
-		<-t.maintained
+		t.close()
+		t.maintained.Wait()
 		t.batcher.close()
+		t.own.Close()
 		_ = t.metrics.callback.Unregister()
 	})
 }

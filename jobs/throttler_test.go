@@ -502,6 +502,37 @@ func TestNewWithoutTables(t *testing.T) {
 	_, err = New(t.Context(), w.pool, &Options{Schema: w.schema, RiverSchema: "nowhere"})
 	require.ErrorContains(t, err, "River's migrations")
 	require.NoError(t, Migrate(t.Context(), w.pool, w.schema)) // again
+	_, err = New(t.Context(), nil, nil)
+	require.ErrorContains(t, err, "the pool is nil")
+}
+
+func TestNew_VersionOfTables(t *testing.T) {
+	w := newWorld(t)
+	events := make(chan Event, 1)
+	w.exec(`insert into "weir".jobs_migrations (version) values (999)`)
+	w.throttler(Options{OnEvent: func(e Event) { events <- e }})
+	e := <-events
+	assert.Equal(t, EventNewerSchema, e.Kind)
+	assert.EqualError(t, e.Err, "the tables for throttling have version 999, and this program knows version 2")
+	w.exec(`delete from "weir".jobs_migrations where version > 1`)
+	_, err := New(t.Context(), w.pool, &Options{Schema: w.schema, RiverSchema: w.river})
+	require.ErrorContains(t, err, "the tables for throttling have version 1, and this program needs version 2: call jobs.Migrate first")
+}
+
+// Jobs that use up the pool keep their slots, and other jobs are granted.
+func TestThrottler_PoolUsedUp(t *testing.T) {
+	w := newWorld(t)
+	pool := newPool(t, w.pool.Config().ConnString(), 1)
+	th := w.throttlerOn(pool, Options{CallTimeout: 5 * time.Second})
+	s := start(th, w.job("a", nil), onMutex).running(t)
+	conn, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	w.exec(`update "weir".jobs_holders set until = until - interval '10 seconds'`)
+	th.renew()
+	assert.EqualValues(t, 1, w.int(`select count(*) from "weir".jobs_holders where until > now() + interval '22 seconds'`))
+	require.NoError(t, s.end(nil))
+	require.NoError(t, start(th, w.job("a", nil), onMutex).running(t).end(nil))
 }
 
 func TestCleanUp(t *testing.T) {
@@ -515,7 +546,7 @@ func TestCleanUp(t *testing.T) {
 	w.state(gone.JobRow, rivertype.JobStateCancelled)
 	w.exec(`update "weir".jobs_keys set expires = now() - interval '1 day'`)
 	w.exec(`update "weir".jobs_waiters set wake = now() - interval '1 day'`)
-	require.NoError(t, th.cleanUp())
+	require.NoError(t, th.cleanUp(t.Context()))
 	assert.Zero(t, w.int(`select count(*) from "weir".jobs_waiters`))
 	assert.EqualValues(t, 1, w.int(`select count(*) from "weir".jobs_keys`)) // the one that is held
 	start(th, w.job("a", orderArgs{1}), onOrders).throttled(t)

@@ -35,6 +35,16 @@ func TestSlots_OverdueHolder(t *testing.T) {
 	assert.Less(t, asks, 30)
 }
 
+// A holder of which nothing is known but how long it has held its slot is expected to hold it for as long again.
+func TestSlots_HolderWithoutMeasuredHold(t *testing.T) {
+	asks := 0
+	for now := int64(ms); now < 30*second; asks++ {
+		s := &slots{max: 1, owners: map[string]int64{"a": 0}}
+		now += max(s.expectedWait(1, now, true), ms)
+	}
+	assert.LessOrEqual(t, asks, 14)
+}
+
 // For how long an owner has held a slot is what counts for those who wait, not how long its last job took.
 func TestHoldOfABatchIsLearned(t *testing.T) {
 	w := newWorld(t)

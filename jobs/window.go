@@ -13,7 +13,8 @@ import (
 // that ends at n, when one begins in n, are at most the limit.
 //
 // Reservations only say when a job comes back. The limit is checked again when the job starts, so that a late job or a
-// lowered limit never leads to too many executions. A job whose reservation is due comes before one without.
+// lowered limit never leads to too many executions. A job whose reservation is due comes before one without. Some time after
+// its bucket has begun a reservation lapses, so that no place is kept for a job that does not come.
 type window struct {
 	width        int64 // µs
 	buckets      int64 // of the window
@@ -67,6 +68,18 @@ func (w *window) prune() {
 	w.filled = slices.DeleteFunc(w.filled, func(b bucket) bool {
 		return b.at <= w.now-w.buckets || b.started == 0 && b.reserved == 0
 	})
+}
+
+// lapseAfter returns how long after the beginning of a bucket the reservations in it lapse. A limit of thousands an hour gives
+// thousands of jobs the same time, and they need a while to be fetched.
+func lapseAfter(width int64) int64 { return min(width/4, max(maxGrace, width/120), 10*maxGrace) }
+
+// lapse removes the reservations in the current bucket if their jobs had enough time to come. A job that comes later is due
+// as before, but others can have taken the place.
+func (w *window) lapse(now int64) {
+	if i, ok := w.search(w.now); ok && now >= w.begin(w.now)+lapseAfter(w.width) {
+		w.filled[i].reserved = 0
+	}
 }
 
 // expires returns when the state no longer has an effect, in µs since the epoch.

@@ -12,7 +12,8 @@ const (
 	maxCounted = 1 << 40
 )
 
-// readWindow reads the state of a key at a time, in µs since the epoch, without what no longer has an effect.
+// readWindow reads the state of a key at a time, in µs since the epoch, without what no longer has an effect and without
+// reservations that have lapsed.
 //
 // If the length of the limiter's buckets has changed since, the counts are moved to new buckets. Executions are counted in
 // the last new bucket that overlaps the old one and has begun, so that none leaves the window early. Reservations go to the
@@ -52,6 +53,7 @@ func readWindow(state string, r rules, now int64) (*window, error) {
 		w.add(bucket{at: begun, reserved: n[2]})
 	}
 	w.prune()
+	w.lapse(now)
 	return w, nil
 }
 

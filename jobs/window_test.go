@@ -128,6 +128,13 @@ func TestWindow_AgainstAListOfStarts(t *testing.T) {
 			now += rnd.Int64N(2) * rnd.Int64N(r.bucket*r.buckets*3/2)
 			w := mustRead(t, state, r, now)
 			require.Equal(t, now/r.bucket, w.now, fail, seed, r, state)
+			if now%r.bucket >= lapseAfter(r.bucket) { // reservations in this bucket are due, and keep no other job out
+				for i, at := range m.reserved {
+					if at == w.now {
+						m.reserved[i]--
+					}
+				}
+			}
 			for range rnd.IntN(6) { // one transaction may do many things
 				require.Equal(t, m.started(w.now-r.buckets+1, w.now), w.started(w.now), fail, seed, r, state)
 				switch from := w.now + rnd.Int64N(2)*rnd.Int64N(r.buckets*2); rnd.IntN(5) {
@@ -169,7 +176,7 @@ func TestWindow_AgainstAListOfStarts(t *testing.T) {
 			m.starts = slices.DeleteFunc(m.starts, func(s int64) bool { return s < w.now-2*r.buckets })
 			m.reserved = slices.DeleteFunc(m.reserved, func(at int64) bool { return at < w.now && rnd.IntN(2) == 0 })
 			text := w.String()
-			require.Equal(t, text, mustRead(t, text, r, now).String(), "a round trip")
+			require.Equal(t, text, mustRead(t, text, r, w.begin(w.now)).String(), "a round trip")
 			if rnd.IntN(4) > 0 || w.changed {
 				state = text
 			}
@@ -414,7 +421,7 @@ func TestWindow_Widest(t *testing.T) {
 		}
 		assert.GreaterOrEqual(t, w.expires(), last+maxWindow.Microseconds()-r.bucket)
 		assert.Less(t, w.expires(), int64(math.MaxInt64/2))
-		again := mustRead(t, w.String(), r, now)
+		again := mustRead(t, w.String(), r, w.begin(w.now))
 		assert.Equal(t, w.filled, again.filled)
 	}
 }
