@@ -60,7 +60,7 @@ func TestStrategy_LearnsBeforeLeaseIsReleased(t *testing.T) {
 		assert.EqualValues(t, l.Limit(), l.Statistics().AvailablePermits, "all are back")
 		return l.Limit()
 	}
-	growing := func(round int) time.Duration { return time.Duration(round) * time.Millisecond }
+	growing := func(round int) time.Duration { return time.Duration(max(round-150, 0)) * 20 * time.Millisecond }
 	synctest.Test(t, func(t *testing.T) {
 		plain := limitAfter(t, t.Context(), growing)
 		assert.Equal(t, 20, plain)
@@ -81,5 +81,23 @@ func TestStrategy_HoldsLease(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			assert.EqualValues(t, 1, l.Statistics().AvailablePermits, name)
 		}
+	})
+}
+
+// With one header at a time and 50 bodies in use, the limiter must not take one for all that is in use: its limit follows
+// that number.
+func TestStrategy_CountsWhatIsHeldAsInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{MinLimit: 1, InitialLimit: 60, MaxLimit: 100}))
+		p := weir.Must(pipeline.New("partner", adaptive.New(l, nil)))
+		for range 3000 {
+			_, err := pipeline.ExecuteValue(bodies{Context: t.Context()}, p, func(context.Context) (time.Duration, error) {
+				time.Sleep(10 * time.Millisecond)
+				return time.Second, nil
+			})
+			require.NoError(t, err)
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(2 * time.Second)
 	})
 }

@@ -99,7 +99,7 @@ func (b *body) Read(p []byte) (int, error) {
 }
 
 // hasNoContent reports whether HTTP allows resp no content. For such a response the HTTP/2 client of net/http has an empty
-// body other than [http.NoBody].
+// body of its own.
 func hasNoContent(resp *http.Response) bool {
 	switch resp.StatusCode {
 	case http.StatusNoContent, http.StatusNotModified:
