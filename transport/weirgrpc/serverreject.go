@@ -77,6 +77,8 @@ func codeFor(ctx context.Context, p *preparedPolicy, refusal *admission.Refusal)
 	switch refusal.Cause {
 	case admission.Ended:
 		return codeOfContext(ctx)
+	case admission.Ambiguous:
+		return codes.InvalidArgument
 	case admission.Mistake:
 		return codes.Internal
 	case admission.Undecided:
@@ -136,6 +138,8 @@ func messageFor(code codes.Code) string {
 		return "the deadline has passed"
 	case codes.Canceled:
 		return "the call was cancelled"
+	case codes.InvalidArgument:
+		return "the call has several values of its key"
 	case codes.Internal:
 		return "internal error"
 	default:

@@ -33,6 +33,8 @@ func (p *preparedPolicy) statusFor(ctx context.Context, refusal *admission.Refus
 	switch refusal.Cause {
 	case admission.Ended:
 		return statusOfContext(ctx)
+	case admission.Ambiguous:
+		return http.StatusBadRequest
 	case admission.Mistake:
 		return http.StatusInternalServerError
 	case admission.Undecided:
@@ -58,6 +60,9 @@ func statusOfContext(ctx context.Context) int {
 
 // reject answers with onRejected, and with body if onRejected is nil or writes nothing.
 func reject(w http.ResponseWriter, r *http.Request, onRejected, body Body, rejection Rejection) {
+	if body == nil {
+		body = PlainText
+	}
 	if rejection.Status == StatusClientClosedRequest {
 		w.WriteHeader(rejection.Status)
 		return
