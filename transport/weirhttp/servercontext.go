@@ -40,7 +40,8 @@ func callOf(ctx context.Context) *call {
 }
 
 // undo gives back what the policies of l further out have granted to a request that they need not have admitted, and
-// takes back what they have told the client. If l is nil, it does so for all Limits.
+// takes back what they have told the client: if they send quota headers, it removes those of all. If l is nil, it does so
+// for all Limits.
 func undo(l *Limits, w http.ResponseWriter, r *http.Request) {
 	for c := callOf(r.Context()); c != nil; c = callOf(c.Context) {
 		if l != nil && c.route.limits != l {
