@@ -60,7 +60,10 @@ func statusOfContext(ctx context.Context) int {
 
 // reject answers with onRejected, and with body if onRejected is nil or writes nothing.
 func reject(w http.ResponseWriter, r *http.Request, onRejected, body Body, rejection Rejection) {
-	if body == nil {
+	switch {
+	case IsGRPC(r):
+		body = GRPC
+	case body == nil:
 		body = PlainText
 	}
 	if rejection.Status == StatusClientClosedRequest {
