@@ -14,14 +14,14 @@ import (
 // IsGRPC reports whether r is a call of gRPC: a POST over HTTP/2 whose Content-Type is application/grpc, also with the name
 // of an encoding as in application/grpc+proto. gRPC-Web is another protocol.
 func IsGRPC(r *http.Request) bool {
-	if r.ProtoMajor != 2 || r.Method != http.MethodPost {
+	if r == nil || r.ProtoMajor != 2 || r.Method != http.MethodPost {
 		return false
 	}
 	rest, ok := strings.CutPrefix(r.Header.Get("Content-Type"), "application/grpc")
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
-// GRPC is a [Body] for calls of gRPC, for handlers that proxy them. The rejections of this package use it for every call
+// GRPC is a [Body] for calls of gRPC, also for handlers that proxy them. The rejections of this package use it for every call
 // that [IsGRPC] recognizes, whatever [LimitsOptions.Body] is: a client of gRPC takes any other answer for a failure of the
 // network.
 //

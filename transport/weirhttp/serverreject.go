@@ -89,8 +89,12 @@ func reject(w http.ResponseWriter, r *http.Request, onRejected, body Body, rejec
 //	}
 type Body func(w http.ResponseWriter, r *http.Request, rejection Rejection)
 
-// PlainText is a [Body] of one line of text, such as "Too Many Requests".
-func PlainText(w http.ResponseWriter, _ *http.Request, rejection Rejection) {
+// PlainText is a [Body] of one line of text, such as "Too Many Requests". It answers a call of gRPC by [GRPC].
+func PlainText(w http.ResponseWriter, r *http.Request, rejection Rejection) {
+	if IsGRPC(r) {
+		GRPC(w, r, rejection)
+		return
+	}
 	status := statusToSend(rejection)
 	writeBody(w, status, "text/plain; charset=utf-8", []byte(statusText(status)+"\n"))
 }
@@ -98,8 +102,12 @@ func PlainText(w http.ResponseWriter, _ *http.Request, rejection Rejection) {
 // ProblemJSON is a [Body] of problem details, RFC 9457. Their type is one of draft-ietf-httpapi-ratelimit-headers-11:
 // an exceeded quota if the status is 429, reduced capacity if it is 503; else it is "about:blank". The policy that
 // rejected the request is in violated-policies. The reason and the error are left out: they are for the program, not
-// for its clients.
-func ProblemJSON(w http.ResponseWriter, _ *http.Request, rejection Rejection) {
+// for its clients. It answers a call of gRPC by [GRPC].
+func ProblemJSON(w http.ResponseWriter, r *http.Request, rejection Rejection) {
+	if IsGRPC(r) {
+		GRPC(w, r, rejection)
+		return
+	}
 	status := statusToSend(rejection)
 	p := problem{Type: "about:blank", Title: statusText(status), Status: status}
 	switch status {
