@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
 
-// Exempt returns a handler that serves h without the limits of l, also without those that are further inside of h.
+// Exempt returns a handler that serves h without the limits of l, also if middleware of l is further inside of h.
 //
 // Middleware of l further out skips its policies, too, if it can see that the request leads to h. It sees that if it
 // wraps the [http.ServeMux] in which the returned handler is registered. If other middleware is around the mux, name
