@@ -53,7 +53,8 @@ type LeaseOwner interface {
 	Refund(n int, tag int64)
 }
 
-// A LeaseAdjuster is a [LeaseOwner] whose leases can be adjusted to what the work has cost.
+// A LeaseAdjuster is a [LeaseOwner] whose leases can be adjusted to what the work has cost, because their permits are
+// spent: [Lease.Lends] returns false for them, unless the owner has a method Lends() bool that returns true.
 type LeaseAdjuster interface {
 	// Adjust changes a grant of n permits into a grant of cost permits, and returns the tag of the adjusted lease; see
 	// [Lease.Adjust]. ok reports whether it did.

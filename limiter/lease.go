@@ -3,6 +3,7 @@ package limiter
 import (
 	"iter"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -187,6 +188,34 @@ func (l Lease) Level() (level Level, ok bool) {
 func (l Lease) Release() {
 	if l.Acquired() {
 		l.owner.release(l.n, l.tag)
+	}
+}
+
+// Lends reports whether the permits are lent, so that Release gives them back, as those of a [Concurrency], of a chain with
+// such a member, and of a custom limiter with a function for Release. It returns false if the lease was rejected, and for
+// permits that are spent, as those of windows, buckets and unlimited limiters are. A strategy that can hold a lease until
+// later asks it.
+func (l Lease) Lends() bool {
+	if !l.Acquired() {
+		return false
+	}
+	switch o := l.source().(type) {
+	case *chainLease:
+		return slices.ContainsFunc(o.leases, Lease.Lends)
+	case *trackedLease:
+		return o.lease.Lends()
+	case *callbacks:
+		return o.onRelease != nil
+	case *Granter:
+		if lender, ok := o.by.(interface{ Lends() bool }); ok {
+			return lender.Lends()
+		}
+		_, spends := o.by.(LeaseAdjuster)
+		return !spends
+	case *slot:
+		return true
+	default: // the permits of the others are spent, or the lease has none
+		return false
 	}
 }
 

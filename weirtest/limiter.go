@@ -234,6 +234,9 @@ func (o *leaseOwner) Refund(_ int, tag int64) {
 	}
 }
 
+// Lends returns true, so that [limiter.Lease.Lends] does: a call is Held until its lease is released.
+func (*leaseOwner) Lends() bool { return true }
+
 // Adjust implements [limiter.LeaseAdjuster]. A released lease can be adjusted too: windows and buckets allow it.
 func (o *leaseOwner) Adjust(_ int, tag int64, cost int) (newTag int64, ok bool) {
 	o.mu.Lock()

@@ -15,6 +15,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,6 +25,12 @@ import (
 	"github.com/coder/websocket"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 )
 
 // newCertificate returns a certificate for 127.0.0.1 and its key in PEM form.
@@ -215,4 +222,56 @@ func TestGateway_TLS(t *testing.T) {
 	put(second, secondKey)
 	p.awaitLog("the certificate has changed and is in force")
 	assert.Equal(t, "second", name())
+}
+
+// What the gateway answers by itself to a call of gRPC is an answer of gRPC, of its policies and in place of its upstreams.
+func TestGateway_RejectsGRPC(t *testing.T) {
+	dir := t.TempDir()
+	certificateFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	certificate, key := newCertificate(t, "gateway")
+	require.NoError(t, os.WriteFile(certificateFile, certificate, 0o600))
+	require.NoError(t, os.WriteFile(keyFile, key, 0o600))
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close() // its address refuses connections
+	p := startGateway(t, plainConfig(gone.URL, fmt.Sprintf(`
+  tls: {certificate: %q, key: %q}
+  keys: {client: {address: {}}, api-key: {header: X-Api-Key}}
+  policies: {per-client: {limiter: per-client, body: problem-json}, per-key: {limiter: per-key}}
+  routes:
+    - {match: /grpc.health.v1.Health/Check, upstream: server, policies: [per-client]}
+    - {match: /grpc.health.v1.Health/List, upstream: server, policies: [per-key]}
+    - {match: /grpc.health.v1.Health/Watch, upstream: server}
+`, certificateFile, keyFile), `
+limiters:
+  per-client: {partitioned: {key: client, each: {fixed_window: {permit_limit: 1, window: 1h}}}}
+  per-key: {partitioned: {key: api-key, each: {fixed_window: {permit_limit: 2, window: 1h}}}}
+`))
+	conn, err := grpc.NewClient(p.listen, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}))) //nolint:gosec // of the test itself
+	require.NoError(t, err)
+	defer conn.Close()
+	client := healthpb.NewHealthClient(conn)
+
+	_, err = client.Check(t.Context(), &healthpb.HealthCheckRequest{})
+	assert.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
+	var trailer metadata.MD
+	_, err = client.Check(t.Context(), &healthpb.HealthCheckRequest{}, grpc.Trailer(&trailer))
+	assert.Equal(t, codes.ResourceExhausted, status.Code(err), "%v", err)
+	assert.Equal(t, "the quota of calls is exceeded", status.Convert(err).Message())
+	assert.Len(t, status.Convert(err).Details(), 1)
+	assert.NotEmpty(t, trailer.Get("grpc-retry-pushback-ms"))
+
+	stream, err := client.Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	require.NoError(t, err)
+	_, err = stream.Recv()
+	assert.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
+
+	var passed int
+	for i := range 10 { // a made-up key before the real one
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "x-api-key", fmt.Sprint("made-up-", i), "x-api-key", "real")
+		_, err = client.List(ctx, &healthpb.HealthListRequest{})
+		if status.Code(err) == codes.Unavailable { // the upstream was asked
+			passed++
+		}
+	}
+	assert.LessOrEqual(t, passed, 2)
 }

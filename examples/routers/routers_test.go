@@ -100,7 +100,8 @@ func TestUnknownPoliciesAreRefused(t *testing.T) {
 	l := newLimits(t, 100, nil)
 	if _, err := l.Wrap("one", "on", "tow"); !errors.Is(err, weirhttp.ErrUnknownPolicy) {
 		t.Error(err)
-	} else if want := "weirhttp: unknown policy: \"on\"\nweirhttp: unknown policy: \"tow\""; err.Error() != want {
+	} else if want := `weirhttp: unknown policy: "on"; there are "one", "per-route", "two"` + "\n" +
+		`weirhttp: unknown policy: "tow"; there are "one", "per-route", "two"`; err.Error() != want {
 		t.Error(err)
 	}
 	for name, route := range routesWithAMistake(l) {

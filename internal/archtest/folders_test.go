@@ -49,7 +49,7 @@ var folders = []folder{
 	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline", "strategies/internal/judge"}},
 	{name: "strategies/chaos", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/random"}},
 	{name: "strategies/fallback", mayImport: []string{"pipeline", "strategies/internal/judge"}},
-	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter", "strategies/internal/judge", "internal/deadline", "internal/untimed"}},
+	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter", "strategies/internal/judge", "internal/deadline", "internal/holding", "internal/untimed"}},
 	{name: "strategies/internal/judge", mayImport: []string{"pipeline"}},
 	// What retry and hedge share: each limits its extra attempts by it, and neither needs the other.
 	{name: "strategies/budget"},
@@ -61,7 +61,7 @@ var folders = []folder{
 	// of the bridge.
 	{
 		name:       "strategies/adaptive",
-		mayImport:  []string{"pipeline", "limiter", "strategies/internal/judge", "strategies/ratelimit", "internal/random"},
+		mayImport:  []string{"pipeline", "limiter", "strategies/internal/judge", "strategies/ratelimit", "internal/holding", "internal/random"},
 		thirdParty: []string{"github.com/failsafe-go/failsafe-go"},
 	},
 	{
@@ -109,17 +109,18 @@ var folders = []folder{
 	// timeout: its error hides the one of a request that must not be sent again.
 	{
 		name:      "transport/weirhttp",
-		mayImport: []string{"pipeline", "limiter", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/forwarded", "transport/internal/unsent"},
+		mayImport: []string{"pipeline", "limiter", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/forwarded", "transport/internal/grpcwire", "transport/internal/unsent", "internal/holding"},
 	},
 
 	// What weirhttp and weirgrpc have in common: policies that are asked in order, and what they have granted to a call.
 	{name: "transport/internal/unsent", mayImport: []string{"pipeline"}},
 	{name: "transport/internal/attempts"}, // of strategies to run a handler
 	{name: "transport/internal/admission", mayImport: []string{"pipeline", "limiter", "strategies/ratelimit"}},
+	{name: "transport/internal/grpcwire"},  // what a rejection looks like to a client of gRPC
 	{name: "transport/internal/forwarded"}, // the address of a client behind proxies: in a header or in metadata
 	{
 		name:       "transport/weirgrpc",
-		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/forwarded", "transport/internal/unsent"},
+		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/forwarded", "transport/internal/grpcwire", "transport/internal/unsent"},
 		thirdParty: []string{"google.golang.org/grpc", "google.golang.org/genproto/googleapis/rpc", "google.golang.org/protobuf"},
 		testOnly:   []string{"..."},
 	},
@@ -163,6 +164,8 @@ var folders = []folder{
 	{name: "internal/answerby"},
 	// What telemetry tells the strategy that measures for it.
 	{name: "internal/untimed"},
+	// How a transport holds the permits of a request until the body of its response is closed.
+	{name: "internal/holding", mayImport: []string{"limiter"}},
 	// How store and jobs hand events to the program.
 	{name: "internal/eventqueue"},
 	// How limiter and store find the keys that are rejected most.

@@ -22,6 +22,7 @@ import (
 var packages = map[string]string{
 	"attribute":      "go.opentelemetry.io/otel/attribute",
 	"backend":        "github.com/weir-go/weir/store/backend",
+	"adaptive":       "github.com/weir-go/weir/strategies/adaptive",
 	"circuitbreaker": "github.com/weir-go/weir/strategies/circuitbreaker",
 	"context":        "context",
 	"dashboard":      "github.com/weir-go/weir/dashboard",

@@ -126,13 +126,7 @@ func (l *Limiter) measure(n int) samples {
 
 // settle makes the engine learn from a grant, and releases its permits.
 func (l *Limiter) settle(g *grant, o outcome) {
-	if first := g.samples.first; first != nil {
-		if o == success {
-			first.Record()
-		} else {
-			first.Drop()
-		}
-	}
+	l.record(g, o)
 	for _, permit := range g.samples.others {
 		permit.Drop()
 	}
@@ -141,6 +135,30 @@ func (l *Limiter) settle(g *grant, o outcome) {
 	}
 	was, is := l.adoptLimit()
 	g.permits.Release() // after adoptLimit, so that waiters get permits by the new limit
+	l.report(was, is)
+}
+
+// learn makes the engine learn from a grant whose permits stay in use. The body of an HTTP response is read as fast as
+// the client wants, so the time that the engine learns from ends with the header.
+func (l *Limiter) learn(g *grant, o outcome) {
+	l.record(g, o)
+	g.learned = true
+	g.samples.first, _ = l.engine.TryAcquirePermit() // the engine goes on counting the permits as in use
+	l.report(l.adoptLimit())
+}
+
+// record gives the engine the first permit of a grant back, with the time that it was held if that is a sample.
+func (l *Limiter) record(g *grant, o outcome) {
+	switch first := g.samples.first; {
+	case first == nil:
+	case o == success && !g.learned:
+		first.Record()
+	default:
+		first.Drop()
+	}
+}
+
+func (l *Limiter) report(was, is int) {
 	if was != is && l.options.OnLimitChanged != nil {
 		l.options.OnLimitChanged(was, is)
 	}

@@ -24,6 +24,7 @@ type grant struct {
 	// Of a Limiter:
 	permits limiter.Lease
 	samples samples
+	learned bool // the engine has learned from the execution; the permits are still in use
 }
 
 // settle hands the first outcome to the limiter.
@@ -58,6 +59,16 @@ func Fail(l limiter.Lease) { settle(l, failure) }
 // Ignore releases the lease, and the limiter does not learn from its execution: the caller gave up, or it never began.
 // Otherwise it is like [Fail].
 func Ignore(l limiter.Lease) { settle(l, ignored) }
+
+// learn hands o to the limiters of l, and leaves the permits to the Release of l. Nothing else may use l meanwhile.
+func learn(l limiter.Lease, o outcome) {
+	if g, ok := throttlerKey.From(l); ok {
+		g.settle(o) // it lends nothing
+	}
+	if g, ok := limiterKey.From(l); ok {
+		g.by.(*Limiter).learn(g, o)
+	}
+}
 
 // settle hands o to the limiters of l, and releases l.
 func settle(l limiter.Lease, o outcome) {

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/holding"
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
@@ -82,8 +84,9 @@ func (s *Strategy) Close() error {
 	return s.owned.Close()
 }
 
-// Execute takes the permits, runs next, and hands the outcome to the limiter. A panic is a failure. It implements
-// [pipeline.Strategy].
+// Execute takes the permits, runs next, and hands the outcome to the limiter. A panic is a failure. In the pipeline of a
+// weirhttp.Transport, the outcome and the time that count are those of the header of a response, and the permits are held
+// until its body is closed or read to its end. Execute implements [pipeline.Strategy].
 func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	if next.Measuring() {
 		return s.measured(ctx, next)
@@ -92,7 +95,8 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 	if err != nil || !lease.Acquired() {
 		return s.notGranted(ctx, next, lease, err)
 	}
-	return s.run(ctx, next, lease)
+	value, err, _ := s.run(ctx, next, lease, nil)
+	return value, err
 }
 
 // measured is Execute with a Measurer. The measurements are those of package ratelimit, with the same names.
@@ -109,18 +113,32 @@ func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error
 		next.Measure(ctx, answer)
 		return s.notGranted(ctx, next, lease, err)
 	}
-	var begun any
-	measured := false
+	m := measurement{ctx: ctx, next: next, granted: answered}
+	measured, held := false, false
 	defer func() {
-		if !measured { // the Measurer panicked, and next has not run
+		switch {
+		case !measured: // the Measurer panicked, and next has not run
 			Ignore(lease)
-			return
+		case !held:
+			m.end()
 		}
-		next.MeasureEnd(ctx, pipeline.Event{Name: ratelimit.MeasureLease, Duration: clock.Now() - answered}, begun)
 	}()
-	begun = next.MeasureBegin(ctx, answer)
+	m.begun = next.MeasureBegin(ctx, answer)
 	measured = true
-	return s.run(ctx, next, lease)
+	value, err, held := s.run(ctx, next, lease, &m)
+	return value, err
+}
+
+// A measurement is that of a lease.
+type measurement struct {
+	ctx     context.Context
+	next    pipeline.Next
+	granted time.Duration // by clock.Now
+	begun   any           // from MeasureBegin
+}
+
+func (m *measurement) end() {
+	m.next.MeasureEnd(m.ctx, pipeline.Event{Name: ratelimit.MeasureLease, Duration: clock.Now() - m.granted}, m.begun)
 }
 
 // Peek returns what the limiter would answer an execution with that context now, without waiting; see [limiter.Peeker].
@@ -141,18 +159,39 @@ func (s *Strategy) acquire(ctx context.Context) (limiter.Lease, error) {
 	return s.limiter.Acquire(ctx, n)
 }
 
-// run runs next and ends the lease by its outcome.
-func (s *Strategy) run(ctx context.Context, next pipeline.Next, lease limiter.Lease) (value any, err error) {
+// run runs next and ends the lease by its outcome, or lets a [holding.Holder] end it. Then held is true, and m, if it is
+// not nil, ends with the lease.
+func (s *Strategy) run(ctx context.Context, next pipeline.Next, lease limiter.Lease, m *measurement) (value any, err error, held bool) {
 	o := failure // stays if next panics or calls Goexit
-	defer func() { settle(lease, o) }()
+	defer func() {
+		if !held {
+			settle(lease, o)
+		}
+	}()
 	value, err = next.Run(ctx)
 	if err == nil && s.options.Handle == nil && ctx.Err() == nil {
 		o = success // most executions end here
-		return value, nil
+	} else {
+		o = ignored // stays if Handle panics
+		o = s.outcome(ctx, value, err)
 	}
-	o = ignored // stays if Handle panics
-	o = s.outcome(ctx, value, err)
-	return value, err
+	if h := holding.Of(ctx, lease, value, err); h != nil {
+		learn(lease, o)
+		held = h.Hold(value, endOf(lease, m))
+	}
+	return value, err, held
+}
+
+// endOf returns a function that ends a lease that was held, and its measurement.
+func endOf(lease limiter.Lease, m *measurement) func() {
+	if m == nil {
+		return lease.Release
+	}
+	own := *m
+	return func() {
+		defer own.end()
+		lease.Release()
+	}
 }
 
 // outcome returns how the result of an execution counts.

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/deadline"
+	"github.com/weir-go/weir/internal/holding"
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/untimed"
 	"github.com/weir-go/weir/internal/validate"
@@ -39,7 +40,7 @@ const (
 	// nil if the permits were granted, a [*RejectedError] if they were refused, or the limiter's error, for example
 	// because the context ended.
 	MeasureRequest = "RateLimiterRequest"
-	// MeasureLease means that an execution that held permits has ended. Duration is how long it held them.
+	// MeasureLease means that the permits of an execution were released. Duration is how long it held them.
 	MeasureLease = "RateLimiterLease"
 )
 
@@ -154,8 +155,9 @@ func (s *Strategy) Close() error {
 	return s.owned.Close()
 }
 
-// Execute takes the permits, runs next, and releases them, also if next panics or calls Goexit. It implements
-// [pipeline.Strategy].
+// Execute takes the permits, runs next, and releases them, also if next panics or calls Goexit. In the pipeline of a
+// weirhttp.Transport, permits that are lent are held until the body of the response is closed or read to its end. It
+// implements [pipeline.Strategy].
 func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	if next.Measuring() {
 		return s.measured(ctx, next)
@@ -168,8 +170,12 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 	if !lease.Acquired() {
 		return s.rejectUnmeasured(deadline.Full(ctx), next, lease)
 	}
-	defer lease.Release()
-	return next.Run(ctx)
+	defer func() { lease.Release() }()
+	result, err := next.Run(ctx)
+	if h := holding.Of(ctx, lease, result, err); h != nil && h.Hold(result, lease.Release) {
+		lease = limiter.Lease{}
+	}
+	return result, err
 }
 
 // measured is Execute with a Measurer. It is a function of its own so that executions without one do not pay for the
@@ -195,10 +201,17 @@ func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error
 	defer m.release()
 	m.begun = next.MeasureBegin(full, answer)
 	m.measuring = true
-	return next.Run(ctx)
+	result, err := next.Run(ctx)
+	if h := holding.Of(ctx, lease, result, err); h != nil {
+		held := m // a copy, so that m stays on the stack
+		if h.Hold(result, held.release) {
+			m = measuredLease{}
+		}
+	}
+	return result, err
 }
 
-// A measuredLease is a lease whose end is measured. It stays on the stack.
+// A measuredLease is a lease whose end is measured.
 type measuredLease struct {
 	ctx       context.Context
 	next      pipeline.Next

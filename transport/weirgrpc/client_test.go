@@ -434,3 +434,41 @@ func TestClient_WithLimitsOfAServer(t *testing.T) {
 		})
 	}
 }
+
+// The caller gets the server's status as it is, whatever the strategies add to the error.
+func TestClient_StatusOfServerUnchanged(t *testing.T) {
+	sent := rejection(codes.ResourceExhausted, time.Hour)
+	for name, s := range map[string]pipeline.Strategy{
+		"a retry that does not wait as long": retry.New(&retry.Options{Handle: weirgrpc.Retryable, MaxRetryAfter: time.Minute}),
+		"a strategy of the program": pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+			value, err := next.Run(ctx)
+			return value, fmt.Errorf("orders: %w", err)
+		}),
+	} {
+		for kind, call := range map[string]func(testpb.TestServiceClient) error{
+			"unary": func(c testpb.TestServiceClient) error {
+				_, err := c.UnaryCall(t.Context(), &testpb.SimpleRequest{})
+				return err
+			},
+			"stream": func(c testpb.TestServiceClient) error {
+				stream, err := c.StreamingOutputCall(t.Context(), &testpb.StreamingOutputCallRequest{})
+				if err == nil {
+					_, err = stream.Recv()
+				}
+				return err
+			},
+		} {
+			server := &service{
+				unary: func(context.Context, *testpb.SimpleRequest) (*testpb.SimpleResponse, error) { return nil, sent },
+				output: func(*testpb.StreamingOutputCallRequest, grpc.ServerStreamingServer[testpb.StreamingOutputCallResponse]) error {
+					return sent
+				},
+			}
+			err := call(guarded(t, overBufconn, server, &weirgrpc.ClientOptions{MaxRetryAfter: -1}, s))
+			assert.Equal(t, status.Convert(sent).Proto().String(), status.Convert(err).Proto().String(), name+", "+kind)
+			after, ok := pipeline.RetryAfter(err)
+			assert.True(t, ok)
+			assert.Equal(t, time.Hour, after)
+		}
+	}
+}

@@ -147,6 +147,9 @@ func callerError(ctx context.Context, err error) error {
 	if _, ok := err.(interface{ GRPCStatus() *status.Status }); ok { // status.FromError takes this one as it is
 		return err
 	}
+	if failure, ok := errors.AsType[*StatusError](err); ok && failure.status != nil {
+		return &callError{err, failure.status} // status.FromError would put the text of err in place of the server's message
+	}
 	if s, ok := status.FromError(err); ok {
 		return &callError{err, s} // with the details of the status that err wraps
 	}

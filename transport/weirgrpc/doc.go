@@ -55,12 +55,11 @@
 //
 // A call is made again only if its method is idempotent or the server has certainly not processed it. The retry waits as
 // long as the server asks in either form.
-//
-// # For maintainers
-//
-// Files that begin with server are the interceptors of a server, files that begin with client are those of a client, and
-// files that begin with keys find the key of a call. What a server has in common with package weirhttp is in
-// transport/internal/admission. Read these first, in this order:
+package weirgrpc
+
+// For maintainers: files that begin with server are the interceptors of a server, files that begin with client are
+// those of a client, and files that begin with keys find the key of a call. What a server has in common with package
+// weirhttp is in transport/internal/admission. Read these first, in this order:
 //
 //   - serverpolicy.go: what a policy is.
 //   - servercall.go: the way of a call through its policies to the handler.
@@ -68,4 +67,3 @@
 //   - serverthrough.go: a handler that runs inside a pipeline.
 //   - clientcall.go: a call of the client, and which attempts may be made again.
 //   - clientunary.go, clientstream.go: the way of a call through its pipeline.
-package weirgrpc

@@ -28,9 +28,10 @@ type Request struct {
 // Context returns the context of the call. It has the incoming metadata and the peer.
 func (r *Request) Context() context.Context { return r.ctx }
 
-// Metadata returns the first value of a key of the incoming metadata, or "" if there is none.
+// Metadata returns the value of a key of the incoming metadata, or "" if there is none or more than one: which of several
+// a handler uses is not known.
 func (r *Request) Metadata(key string) string {
-	if values := metadata.ValueFromIncomingContext(r.ctx, strings.ToLower(key)); len(values) > 0 {
+	if values := metadata.ValueFromIncomingContext(r.ctx, strings.ToLower(key)); len(values) == 1 {
 		return values[0]
 	}
 	return ""
@@ -42,19 +43,19 @@ func (r *Request) Metadata(key string) string {
 // The Keys of this package replace a key of more than 128 bytes by its digest. [PerKey] bounds the number of keys.
 type Key func(r *Request) string
 
-// Metadata returns the Key that is the first value of an entry of the incoming metadata, such as "x-api-key". All calls
-// without the entry have the key "".
+// AmbiguousKey is what a Key returns for a call in which it finds several values where there must be one. Its policy
+// answers INVALID_ARGUMENT, also with FailOpen, and asks no limiter: a Key that counted one of the values would not be
+// about the value that the handler uses. [Composite] returns it if one of its keys does.
+const AmbiguousKey = admission.AmbiguousKey
+
+// Metadata returns the Key that is the value of an entry of the incoming metadata, such as "x-api-key". All calls without
+// the entry have the key "", and those with several values of it [AmbiguousKey].
 //
 // Use it only if a proxy or an interceptor in front checks the value. Otherwise a client can send a new value with each
 // call, and get a new limiter each time.
 func Metadata(key string) Key {
 	key = strings.ToLower(key)
-	return func(r *Request) string {
-		if values := metadata.ValueFromIncomingContext(r.ctx, key); len(values) > 0 {
-			return admission.BoundedKey(values[0])
-		}
-		return ""
-	}
+	return func(r *Request) string { return admission.KeyOf(metadata.ValueFromIncomingContext(r.ctx, key)) }
 }
 
 // Method returns the Key that is the full name of the method. Clients can make up methods if the server has a handler for

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/transport/internal/grpcwire"
 )
 
 // MiddlewareLimiterOptions are the options of a [MiddlewareLimiter]. The zero value has the defaults.
@@ -84,7 +85,7 @@ func (m *MiddlewareLimiter) Limit(ctx context.Context) error {
 func reject(ctx context.Context, lease limiter.Lease) error {
 	rejected := &middlewareRejectedError{reason: lease.Reason()}
 	if rejected.wait, rejected.known = lease.RetryAfter(); rejected.known {
-		setPushback(ctx, strconv.FormatInt(pushbackMillis(rejected.wait), 10))
+		setPushback(ctx, strconv.FormatInt(grpcwire.PushbackMillis(rejected.wait), 10))
 	}
 	return rejected
 }

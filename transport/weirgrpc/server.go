@@ -147,7 +147,7 @@ func (l *Limits) find(policies map[string]*preparedPolicy, name string) (*prepar
 	}
 	r := l.options.Registry
 	if r == nil || !r.Defined(name) {
-		return nil, fmt.Errorf("%w: %q", ErrUnknownPolicy, name)
+		return nil, admission.UnknownPolicyError(ErrUnknownPolicy, name, policies)
 	}
 	p, err := r.Get(name)
 	if err != nil {

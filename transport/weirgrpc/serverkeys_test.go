@@ -21,7 +21,7 @@ func requestWith(values ...string) *Request {
 }
 
 func TestKeys(t *testing.T) {
-	r := requestWith("x-key", "first", "x-key", "second", "data-bin", "\x00\xff", "huge", strings.Repeat("a", 1<<20))
+	r := requestWith("x-key", "first", "twice", "first", "twice", "second", "data-bin", "\x00\xff", "huge", strings.Repeat("a", 1<<20))
 	for want, key := range map[string]Key{
 		"first":     Metadata("X-Key"),
 		"\x00\xff":  Metadata("data-bin"),
@@ -32,6 +32,9 @@ func TestKeys(t *testing.T) {
 	} {
 		assert.Equal(t, want, key(r))
 	}
+	assert.Equal(t, AmbiguousKey, Metadata("Twice")(r))
+	assert.Equal(t, AmbiguousKey, Composite(Metadata("x-key"), Metadata("twice"))(r))
+	assert.Empty(t, r.Metadata("twice"))
 	assert.Equal(t, "first", r.Metadata("X-Key"))
 	assert.Empty(t, r.Metadata("missing"))
 	assert.Empty(t, Metadata("x-key")(&Request{ctx: context.Background()}), "no metadata at all")
@@ -51,7 +54,8 @@ func TestKeys_ApartFromEachOther(t *testing.T) {
 	}
 	assert.Equal(t, codes.OK, call("x-api-key", "alice"))
 	assert.Equal(t, codes.ResourceExhausted, call("x-api-key", "alice"))
-	assert.Equal(t, codes.ResourceExhausted, call("x-api-key", "alice", "x-api-key", "eve"))
+	assert.Equal(t, codes.InvalidArgument, call("x-api-key", "eve", "x-api-key", "alice"))
+	assert.Equal(t, codes.InvalidArgument, call("x-api-key", "alice", "x-api-key", "alice"))
 	assert.Equal(t, codes.OK, call("x-api-key", "bob"))
 	assert.Equal(t, codes.OK, call())
 	assert.Equal(t, codes.ResourceExhausted, call())

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/transport/internal/admission"
+	"github.com/weir-go/weir/transport/internal/grpcwire"
 )
 
 // A RejectedError is the error of a call that a policy of a server does not admit, or of a stream that ends because a
@@ -77,6 +77,8 @@ func codeFor(ctx context.Context, p *preparedPolicy, refusal *admission.Refusal)
 	switch refusal.Cause {
 	case admission.Ended:
 		return codeOfContext(ctx)
+	case admission.Ambiguous:
+		return codes.InvalidArgument
 	case admission.Mistake:
 		return codes.Internal
 	case admission.Undecided:
@@ -125,23 +127,8 @@ func (e *RejectedError) withQuota(p *preparedPolicy, r *Request, key string) *Re
 	return e
 }
 
-// messageFor returns what a client is told. It says nothing about the server.
-func messageFor(code codes.Code) string {
-	switch code {
-	case codes.ResourceExhausted:
-		return "the quota of calls is exceeded"
-	case codes.Unavailable:
-		return "the capacity is reduced for the time being"
-	case codes.DeadlineExceeded:
-		return "the deadline has passed"
-	case codes.Canceled:
-		return "the call was cancelled"
-	case codes.Internal:
-		return "internal error"
-	default:
-		return "the call was rejected"
-	}
-}
+// messageFor returns what a client is told.
+func messageFor(code codes.Code) string { return grpcwire.Message(uint32(code)) }
 
 // pushbackTrailer is the metadata with which a server tells a client when to try again, or not to; see gRFC A6.
 const pushbackTrailer = "grpc-retry-pushback-ms"
@@ -152,16 +139,10 @@ func pushback(refusal *admission.Refusal) metadata.MD {
 	case refusal.Never:
 		return metadata.MD{pushbackTrailer: {"-1"}}
 	case refusal.RetryAfter > 0:
-		return metadata.MD{pushbackTrailer: {strconv.FormatInt(pushbackMillis(refusal.RetryAfter), 10)}}
+		return metadata.MD{pushbackTrailer: {strconv.FormatInt(grpcwire.PushbackMillis(refusal.RetryAfter), 10)}}
 	default:
 		return nil
 	}
-}
-
-// pushbackMillis returns d in milliseconds, rounded up, because a client that comes too early is rejected again, and at
-// most what the 32 bits of the trailer hold.
-func pushbackMillis(d time.Duration) int64 {
-	return min(int64((d-1)/time.Millisecond)+1, math.MaxInt32)
 }
 
 // A TimeoutError is the error of a call whose handler has not returned within [Policy.Timeout], and the [context.Cause] of

@@ -37,6 +37,10 @@ type TransportOptions struct {
 	// response with 429 or 503 and Retry-After. The same gate must be in the pipeline;
 	// see [Gate]. If nil, only the retry of that one request waits.
 	PauseOnRetryAfter *Gate `json:"-" yaml:"-"`
+	// ReleaseAtHeader releases permits as soon as the header of a response is there.
+	// By default a permit that is lent, as by a concurrency limiter, is held until the
+	// body of the response has been read to its end or closed.
+	ReleaseAtHeader bool `json:"release_at_header,omitempty" yaml:"release_at_header,omitempty"`
 }
 
 // Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. A nil o is valid.
@@ -113,9 +117,16 @@ func failedByDefault(resp *http.Response) bool {
 // not end the body, only the caller's own context does. As always, the caller must read the body to its end or close
 // it.
 //
+// The permits of a concurrency limiter, and of any other that lends them, are held until the body has been read to its
+// end or closed, reading it fails, or the caller's context ends. A caller that does none of that keeps the permit, as it
+// keeps the connection. The permits of an attempt that fails are released at once, also if the caller gets its response.
+// The limiters of package adaptive learn from the time until the header, and circuit breakers count the outcome then.
+// A strategy of the program, and a policy of failsafe-go, ends when the header is there.
+// [TransportOptions.ReleaseAtHeader] releases all permits then.
+//
 // All other responses are closed. Before another attempt, up to 4 KiB of the body of a failure are read, so that its
-// connection can be used again. If a retry handles responses that are not failures, those responses stay open until the
-// retry is done, so let [TransportOptions.Failed] count them as failures instead. A strategy that returns a response of
+// connection can be used again. If a retry handles responses that are not failures, those responses stay open, and hold their permits, until
+// the retry is done, so let [TransportOptions.Failed] count them as failures instead. A strategy that returns a response of
 // its own must not give it a body that wraps the body of another response.
 type Transport struct {
 	pipeline *pipeline.Pipeline

@@ -1,6 +1,7 @@
 package weirhttp
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -19,8 +20,8 @@ const (
 	drainTime = 50 * time.Millisecond
 )
 
-// A body is the body of a response. It ends the context of its attempt when it has been read or closed. The caller and
-// strategies call Read and Close. The exchange calls buffer when another attempt begins, so that a strategy can still
+// A body is the body of a response. When it has been read or closed, it ends the context of its attempt, and releases the
+// permits that strategies hold until then. The caller and strategies call Read and Close. The exchange calls buffer when another attempt begins, so that a strategy can still
 // read the first bytes, and discard for a response that the caller does not get.
 type body struct {
 	base   io.ReadCloser   // nil: there is nothing to close
@@ -33,6 +34,12 @@ type body struct {
 	buffered bool   // base is closed, and Read returns head and then headErr
 	head     []byte // what is left of the first bytes
 	headErr  error
+
+	holding sync.Mutex
+	// Under holding:
+	over        bool        // the body has been read or closed, or there is none
+	release     func()      // gives back what strategies hold until then; nil: nothing
+	stopWaiting func() bool // ends the wait for the end of the caller's context
 }
 
 // A duplexBody is the body of a response to an upgrade, which can also be written.
@@ -64,7 +71,7 @@ func (b *body) wrap(resp *http.Response, ctx *attemptContext) {
 		ctx.end()
 		return
 	}
-	b.base, b.ctx = resp.Body, ctx
+	b.base, b.ctx, b.over = resp.Body, ctx, hasNoContent(resp)
 	if w, ok := resp.Body.(io.Writer); ok {
 		b.duplex = true
 		duplex := duplexBody{body: b, Writer: w}
@@ -86,9 +93,61 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.base.Read(p)
 	if err != nil && !b.duplex {
-		b.ctx.end()
+		b.end()
 	}
 	return n, err
+}
+
+// hasNoContent reports whether HTTP allows resp no content. For such a response the HTTP/2 client of net/http has an empty
+// body of its own.
+func hasNoContent(resp *http.Response) bool {
+	switch resp.StatusCode {
+	case http.StatusNoContent, http.StatusNotModified:
+		return true
+	}
+	return resp.Request != nil && resp.Request.Method == http.MethodHead
+}
+
+// hold calls release when the body has been read or closed, or when caller ends, which ends the body, too. It returns
+// false if there is no body to wait for.
+func (b *body) hold(caller context.Context, release func()) bool {
+	b.holding.Lock()
+	defer b.holding.Unlock()
+	if b.base == nil || b.over {
+		return false
+	}
+	if inner := b.release; inner != nil {
+		b.release = func() {
+			defer release()
+			inner()
+		}
+		return true
+	}
+	b.release = release
+	if caller.Done() != nil {
+		b.stopWaiting = context.AfterFunc(caller, func() { recovered.Call("weirhttp: releasing permits", b.giveBack) })
+	}
+	return true
+}
+
+// giveBack releases what strategies hold until the body has been read or closed.
+func (b *body) giveBack() {
+	b.holding.Lock()
+	release, stop := b.release, b.stopWaiting
+	b.over, b.release, b.stopWaiting = true, nil, nil
+	b.holding.Unlock()
+	if stop != nil {
+		stop()
+	}
+	if release != nil {
+		release()
+	}
+}
+
+// end ends what lasts until the body has been read or closed.
+func (b *body) end() {
+	defer b.giveBack()
+	b.ctx.end()
 }
 
 // readHead is Read of a buffered body.
@@ -107,7 +166,7 @@ func (b *body) readHead(p []byte) (int, error) {
 // Close does not wait for a Read: it ends a Read that waits for the server.
 func (b *body) Close() error {
 	b.closed.Store(true)
-	defer b.ctx.end()
+	defer b.end()
 	return b.base.Close()
 }
 
@@ -152,6 +211,7 @@ func (b *body) discard(drain bool) {
 // closeBase closes base. It ends the context of the attempt first, because the Close of some bodies waits for that. For
 // the connection that makes no difference: a body that was read to its end has already freed it.
 func (b *body) closeBase() {
+	defer b.giveBack()
 	b.ctx.end()
 	_ = b.base.Close() // an error has no consequence for a discarded body
 }

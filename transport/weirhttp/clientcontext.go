@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-go/weir/internal/holding"
 	"github.com/weir-go/weir/transport/internal/admission"
 )
 
@@ -132,7 +133,7 @@ func (c *attemptContext) Deadline() (time.Time, bool) {
 func (c *attemptContext) Value(key any) any {
 	value := c.strategies.Value(key)
 	switch key.(type) {
-	case exchangeKey, admission.CallKey[*http.Request]:
+	case exchangeKey, holding.Key, callKey, admission.CallKey[*http.Request]:
 		return value
 	}
 	if _, ok := value.(context.Context); !ok {

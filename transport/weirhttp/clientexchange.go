@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/weir-go/weir/internal/holding"
 	"github.com/weir-go/weir/transport/internal/unsent"
 )
 
@@ -52,16 +53,35 @@ type exchange struct {
 // exchangeKey asks a context for the nearest exchange.
 type exchangeKey struct{}
 
-// Value returns the exchange itself for exchangeKey, and a copy of its request for requestKey.
+// Value returns the exchange itself for exchangeKey and as the [holding.Holder], and a copy of its request for requestKey.
 func (x *exchange) Value(key any) any {
 	switch key.(type) {
 	case exchangeKey:
 		return x
 	case requestKey:
 		return x.requestCopy()
+	case holding.Key:
+		if x.transport.options.ReleaseAtHeader {
+			return nil
+		}
+		return x
 	default:
 		return x.Context.Value(key)
 	}
+}
+
+// Hold holds the permits of a strategy until the body of the response is read or closed. It implements [holding.Holder].
+func (x *exchange) Hold(result any, release func()) bool {
+	resp, _ := result.(*http.Response)
+	x.mu.Lock()
+	i := slices.IndexFunc(x.responses, func(a *attempt) bool { return a.isBehind(resp) })
+	if i < 0 {
+		x.mu.Unlock()
+		return false
+	}
+	a := x.responses[i]
+	x.mu.Unlock()
+	return a.body.hold(x.caller, release)
 }
 
 // String returns only what never changes: fmt would read all fields, and race with attempts.

@@ -7,7 +7,7 @@
 //	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{
 //		Global: weirhttp.Policy{Limiter: slots}, // asked first, once for a request
 //		Policies: map[string]weirhttp.Policy{
-//			"per-user": {Partitioned: perUser, Key: weirhttp.Header("X-Api-Key")},
+//			"per-user": {Partitioned: perUser, Key: weirhttp.Subject(userOf)},
 //			"reports":  {Limiter: reports, Timeout: time.Minute},
 //		},
 //	})
@@ -36,12 +36,11 @@
 // the middleware of compression, caching and the like inside the limits, and authentication outside if a key is the
 // authenticated user. Over HTTP/1, net/http does not notice that a client aborts a request with a body until the
 // handler has read the body: bound the wait of such requests with [Policy.MaxWait].
-//
-// # For maintainers
-//
-// Files that begin with server are the middleware, files that begin with client are the round tripper, and files that
-// begin with keys find the key of a request for both. What the middleware has in common with the module weirgrpc is in
-// transport/internal. Read these first, in this order:
+package weirhttp
+
+// For maintainers: files that begin with server are the middleware, files that begin with client are the round
+// tripper, and files that begin with keys find the key of a request for both. What the middleware has in common with
+// the module weirgrpc is in transport/internal. Read these first, in this order:
 //
 //   - serverpolicy.go: what a policy is.
 //   - transport/internal/admission: how a policy asks its limiter, and what a request holds.
@@ -49,4 +48,3 @@
 //   - serverthroughrun.go: a handler that runs inside a pipeline.
 //   - internal/handlerio: the request and the ResponseWriter of handlers, and how their time is limited.
 //   - clientexchange.go: a request of the client with all attempts at it.
-package weirhttp

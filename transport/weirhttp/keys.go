@@ -16,8 +16,13 @@ import (
 // digest. The number of different keys is bounded elsewhere; see [PerKey].
 type Key func(r *http.Request) string
 
-// Header returns the Key that is the value of a request header, such as X-Api-Key; the first value if there are
-// several. All requests without the header have the key "".
+// AmbiguousKey is what a Key returns for a request in which it finds several values where there must be one. Its policy
+// answers 400, also with FailOpen, and asks no limiter. If the Key counted one of the values and the handler used another,
+// a client would get a new limiter with each value that it makes up. [Composite] returns it if one of its keys does.
+const AmbiguousKey = admission.AmbiguousKey
+
+// Header returns the Key that is the value of a request header, such as X-Api-Key. All requests without the header have
+// the key "", and those with several lines of it [AmbiguousKey].
 //
 // Use a header only if a proxy or middleware in front has checked it. Otherwise a client can send a new value with each
 // request, and get a new limiter each time.
@@ -26,12 +31,7 @@ func Header(name string) Key {
 	if canonical == "Host" { // net/http removes it from the header
 		return func(r *http.Request) string { return admission.BoundedKey(r.Host) }
 	}
-	return func(r *http.Request) string {
-		if lines := r.Header[canonical]; len(lines) > 0 {
-			return admission.BoundedKey(lines[0])
-		}
-		return ""
-	}
+	return func(r *http.Request) string { return admission.KeyOf(r.Header[canonical]) }
 }
 
 // Route returns the Key that is the pattern of the [http.ServeMux] that the request matched, such as "GET

@@ -23,7 +23,9 @@ func keyRequest(header ...string) *http.Request {
 
 func TestHeader(t *testing.T) {
 	key := weirhttp.Header("x-api-key")
-	assert.Equal(t, "abc", key(keyRequest("X-Api-Key", "abc", "X-Api-Key", "def")))
+	assert.Equal(t, "abc", key(keyRequest("X-Api-Key", "abc")))
+	assert.Equal(t, weirhttp.AmbiguousKey, key(keyRequest("X-Api-Key", "abc", "X-Api-Key", "def")))
+	assert.Equal(t, weirhttp.AmbiguousKey, key(keyRequest("X-Api-Key", "abc", "X-Api-Key", "abc")))
 	assert.Empty(t, key(keyRequest()))
 	assert.Equal(t, "shop.example", weirhttp.Header("host")(keyRequest()))
 }

@@ -139,7 +139,7 @@ func (l *Limits) find(name string) (*preparedPolicy, error) {
 	}
 	r := l.options.Registry
 	if r == nil || !r.Defined(name) {
-		return nil, fmt.Errorf("%w: %q", ErrUnknownPolicy, name)
+		return nil, admission.UnknownPolicyError(ErrUnknownPolicy, name, l.policies)
 	}
 	p, err := r.Get(name)
 	if err != nil {

@@ -50,6 +50,15 @@ func TestLimits_WrapUnknownPolicy(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnknownPolicy)
 	assert.ErrorContains(t, err, `"b"`)
 	assert.ErrorContains(t, err, `"c"`)
+	assert.ErrorContains(t, err, `weirhttp: unknown policy: "b"; there are "a"`)
+	_, err = weir.Must(NewLimits(nil)).Wrap("per-usr")
+	require.EqualError(t, err, `weirhttp: unknown policy: "per-usr"; there are no policies`)
+	many := make(map[string]Policy)
+	for i := range 12 {
+		many["p"+string(rune('a'+i))] = Policy{Limiter: yes()}
+	}
+	_, err = weir.Must(NewLimits(&LimitsOptions{Policies: many})).Wrap("per-usr")
+	require.ErrorContains(t, err, `"pi", "pj", others`)
 	assert.Panics(t, func() { l.Handler(served, "b") })
 	_, err = l.Wrap("a", "a")
 	require.ErrorIs(t, err, weir.ErrInvalidOptions)

@@ -3,6 +3,7 @@ package weirhttp
 import (
 	"context"
 	"iter"
+	"net/http"
 
 	"github.com/weir-go/weir/limiter"
 )
@@ -17,10 +18,38 @@ func LeaseFrom(ctx context.Context) (l limiter.Lease, ok bool) { return transpor
 // leases of policies that are pipelines are not among them.
 func Leases(ctx context.Context) iter.Seq2[string, limiter.Lease] { return transport.Leases(ctx) }
 
-// Value returns the request of the call for requestKey.
+// Value returns the request of the call for requestKey, and the call itself for callKey.
 func (c *call) Value(key any) any {
-	if _, ok := key.(requestKey); ok {
+	switch key.(type) {
+	case requestKey:
 		return c.Request
+	case callKey:
+		return c
+	default:
+		return c.Call.Value(key)
 	}
-	return c.Call.Value(key)
+}
+
+// callKey asks a context for the innermost call.
+type callKey struct{}
+
+// callOf returns the innermost call that the context belongs to, or nil.
+func callOf(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
+}
+
+// undo gives back what the policies of l further out have granted to a request that they need not have admitted, and
+// takes back what they have told the client: if they send quota headers, it removes those of all. If l is nil, it does so
+// for all Limits.
+func undo(l *Limits, w http.ResponseWriter, r *http.Request) {
+	for c := callOf(r.Context()); c != nil; c = callOf(c.Context) {
+		if l != nil && c.route.limits != l {
+			continue
+		}
+		c.GiveBackFrom(0, true)
+		if c.route.sendsQuotas {
+			removeQuotas(w.Header())
+		}
+	}
 }

@@ -1,11 +1,14 @@
 package weirhttp
 
 import (
+	"context"
 	"net/http"
 	"slices"
+
+	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
 
-// Exempt returns a handler that serves h without the limits of l; it removes the middleware of l that h is wrapped in.
+// Exempt returns a handler that serves h without the limits of l, also if middleware of l is further inside of h.
 //
 // Middleware of l further out skips its policies, too, if it can see that the request leads to h. It sees that if it
 // wraps the [http.ServeMux] in which the returned handler is registered. If other middleware is around the mux, name
@@ -20,13 +23,7 @@ import (
 func (l *Limits) Exempt(h http.Handler) http.Handler {
 	mustNotBeNil("h", h)
 	l.hasExempt.Store(true)
-	for {
-		r, ok := h.(*route)
-		if !ok || r.limits != l {
-			return &exempt{Handler: h, limits: l}
-		}
-		h = r.next
-	}
+	return &exempt{Handler: h, limits: l}
 }
 
 // ExemptIn makes l look up each request in mux before it asks a policy. So l finds the handlers of [Limits.Exempt] that
@@ -64,10 +61,23 @@ type exempt struct {
 	limits *Limits
 }
 
-// ServeHTTP gives back what policies further out have granted because they could not see that the request leads here.
+// An exemptKey asks a context whether the request is exempt from limits.
+type exemptKey struct{ limits *Limits }
+
+// ServeHTTP gives back what policies further out have granted because they could not see that the request leads here, and
+// marks the request for policies further inside.
 func (e *exempt) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	e.limits.admission.Undo(r.Context())
-	e.Handler.ServeHTTP(w, r)
+	undo(e.limits, w, r)
+	marked := handlerio.WithContext(r, context.WithValue(r.Context(), exemptKey{e.limits}, true))
+	returned := false
+	defer func() {
+		handlerio.CarryBack(marked, r)
+		if !returned {
+			handlerio.RemoveFiles(r)
+		}
+	}()
+	e.Handler.ServeHTTP(w, marked)
+	returned = true
 }
 
 // isExempt reports whether the request is served without limits.
@@ -79,7 +89,7 @@ func (h *route) isExempt(r *http.Request) bool {
 	if !l.hasExempt.Load() {
 		return false
 	}
-	if l.leadsToExempt(h.next, r) {
+	if r.Context().Value(exemptKey{l}) != nil || l.leadsToExempt(h.next, r) {
 		return true
 	}
 	return slices.ContainsFunc(*l.muxes.Load(), func(mux *http.ServeMux) bool { return l.leadsToExempt(mux, r) })

@@ -50,6 +50,47 @@ func TestLimits_ExemptInThroughMiddleware(t *testing.T) {
 	}
 }
 
+// Exempt excludes what is further inside, too: h can be middleware around a handler with the limits.
+func TestLimits_ExemptAroundLimits(t *testing.T) {
+	full := no()
+	limits := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: full}}))
+	other := weir.Must(NewLimits(&LimitsOptions{Global: Policy{Limiter: no()}}))
+	h := handler(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Id", r.PathValue("id")) })
+	logging := func(h http.Handler) http.Handler {
+		return handler(func(w http.ResponseWriter, r *http.Request) {
+			h.ServeHTTP(w, r)
+			w.Header().Set("Pattern", r.Pattern)
+		})
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/orders/{id}", limits.Handler(h))
+	for name, exempt := range map[string]http.Handler{
+		"the limits themselves": limits.Exempt(mux),
+		"middleware around":     limits.Exempt(logging(mux)),
+		"limits around":         limits.Handler(limits.Exempt(logging(limits.Handler(mux)))),
+	} {
+		w := getPath(exempt, "/orders/7")
+		assert.Equal(t, http.StatusOK, w.Code, name)
+		assert.Equal(t, "7", w.Header().Get("Id"), name)
+	}
+	assert.Equal(t, "/orders/{id}", getPath(logging(limits.Exempt(mux)), "/orders/7").Header().Get("Pattern"))
+	full.check(t, 0, 0, 0)
+	assert.Equal(t, http.StatusTooManyRequests, getPath(limits.Exempt(other.Handler(h)), "/").Code, "from these limits only")
+	assert.Equal(t, http.StatusTooManyRequests, getPath(mux, "/orders/7").Code, "the same handler elsewhere")
+}
+
+// What limits around have granted is undone, and they do not tell the client that it was spent.
+func TestLimits_ExemptUndoesQuotas(t *testing.T) {
+	l := bucket(t, 10)
+	limits := weir.Must(NewLimits(&LimitsOptions{Headers: Draft11, Global: Policy{Limiter: l}}))
+	exempt := limits.Exempt(handler(func(http.ResponseWriter, *http.Request) {}))
+	hidden := handler(func(w http.ResponseWriter, r *http.Request) { exempt.ServeHTTP(w, r) })
+	w := get(limits.Handler(hidden))
+	assert.Equal(t, http.StatusOK, w.Code)
+	assert.EqualValues(t, 10, l.Statistics().AvailablePermits)
+	assert.Empty(t, w.Header())
+}
+
 func getPath(h http.Handler, path string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))

@@ -63,6 +63,13 @@ const (
 // A quota is what one policy tells a client.
 type quota admission.Quota
 
+// removeQuotas removes the fields of all policies.
+func removeQuotas(h http.Header) {
+	for _, field := range [...]string{policyField, limitField, legacyLimitField, legacyRemainingField, legacyResetField} {
+		delete(h, field)
+	}
+}
+
 // writeRetryAfter sets Retry-After to d, unless d is 0, which means not known, or h has a later Retry-After. It is
 // called before the quotas of the route are written. If h already has RateLimit lines, from a handler further out,
 // writeRetryAfter keeps the rule of quota.write for those lines, too.

@@ -33,6 +33,8 @@ func (p *preparedPolicy) statusFor(ctx context.Context, refusal *admission.Refus
 	switch refusal.Cause {
 	case admission.Ended:
 		return statusOfContext(ctx)
+	case admission.Ambiguous:
+		return http.StatusBadRequest
 	case admission.Mistake:
 		return http.StatusInternalServerError
 	case admission.Undecided:
@@ -58,6 +60,12 @@ func statusOfContext(ctx context.Context) int {
 
 // reject answers with onRejected, and with body if onRejected is nil or writes nothing.
 func reject(w http.ResponseWriter, r *http.Request, onRejected, body Body, rejection Rejection) {
+	switch {
+	case IsGRPC(r):
+		body = GRPC
+	case body == nil:
+		body = PlainText
+	}
 	if rejection.Status == StatusClientClosedRequest {
 		w.WriteHeader(rejection.Status)
 		return
@@ -81,8 +89,12 @@ func reject(w http.ResponseWriter, r *http.Request, onRejected, body Body, rejec
 //	}
 type Body func(w http.ResponseWriter, r *http.Request, rejection Rejection)
 
-// PlainText is a [Body] of one line of text, such as "Too Many Requests".
-func PlainText(w http.ResponseWriter, _ *http.Request, rejection Rejection) {
+// PlainText is a [Body] of one line of text, such as "Too Many Requests". It answers a call of gRPC by [GRPC].
+func PlainText(w http.ResponseWriter, r *http.Request, rejection Rejection) {
+	if IsGRPC(r) {
+		GRPC(w, r, rejection)
+		return
+	}
 	status := statusToSend(rejection)
 	writeBody(w, status, "text/plain; charset=utf-8", []byte(statusText(status)+"\n"))
 }
@@ -90,8 +102,12 @@ func PlainText(w http.ResponseWriter, _ *http.Request, rejection Rejection) {
 // ProblemJSON is a [Body] of problem details, RFC 9457. Their type is one of draft-ietf-httpapi-ratelimit-headers-11:
 // an exceeded quota if the status is 429, reduced capacity if it is 503; else it is "about:blank". The policy that
 // rejected the request is in violated-policies. The reason and the error are left out: they are for the program, not
-// for its clients.
-func ProblemJSON(w http.ResponseWriter, _ *http.Request, rejection Rejection) {
+// for its clients. It answers a call of gRPC by [GRPC].
+func ProblemJSON(w http.ResponseWriter, r *http.Request, rejection Rejection) {
+	if IsGRPC(r) {
+		GRPC(w, r, rejection)
+		return
+	}
 	status := statusToSend(rejection)
 	p := problem{Type: "about:blank", Title: statusText(status), Status: status}
 	switch status {

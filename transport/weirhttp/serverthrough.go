@@ -30,7 +30,8 @@ type ThroughOptions struct {
 	// can answer the request; if it writes nothing, Body does. It must not keep the
 	// ResponseWriter. If nil, Body answers.
 	OnRejected Body `json:"-" yaml:"-"`
-	// Body answers such a request. The default is [PlainText].
+	// Body answers such a request. The default is [LimitsOptions.Body] of the limits around the handler, and [PlainText]
+	// if there are none.
 	Body Body `json:"-" yaml:"-"`
 }
 
@@ -90,6 +91,9 @@ var (
 // has begun stays as it is. A strategy can answer in place of the handler by returning an [http.Handler] as the value.
 // Strategies find the request with [RequestFrom].
 //
+// If the pipeline ends a request without having run the handler, [Limits] further out get back what they have granted to
+// it: a request that is shed costs nothing. Their quota headers are removed.
+//
 // If [Limits] or a pipeline further inside reject the request with a status from 400 on, strategies see an error that
 // matches [pipeline.ErrRejected] and says that nothing was called. So telemetry does not count the execution as a
 // success, circuit breakers and adaptive limiters do not count it at all, and a retry does not repeat it.
@@ -125,8 +129,13 @@ func (h *throughHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if !run.attempts.Ran() {
 		handlerio.MarkRejected(w)
+		undo(nil, w, r)
 	}
-	reject(w, r, t.options.OnRejected, t.options.Body, t.rejection(w, r, err))
+	body := t.options.Body
+	if c := callOf(r.Context()); body == nil && c != nil {
+		body = c.route.limits.options.Body
+	}
+	reject(w, r, t.options.OnRejected, body, t.rejection(w, r, err))
 }
 
 // A handlerPipeline is a pipeline that runs handlers.
@@ -143,9 +152,6 @@ func newHandlerPipeline(p *pipeline.Pipeline, o *ThroughOptions) *handlerPipelin
 	}
 	if t.options.Failed == nil {
 		t.options.Failed = func(status int) bool { return status >= 500 }
-	}
-	if t.options.Body == nil {
-		t.options.Body = PlainText
 	}
 	return t
 }

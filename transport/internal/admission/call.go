@@ -86,6 +86,7 @@ const (
 	Undecided                 // the limiter could not decide
 	Mistake                   // the program has asked for less than 0 permits
 	Ended                     // the context of the call has ended
+	Ambiguous                 // the key of the call is [AmbiguousKey]
 )
 
 // A Refusal describes a call that a policy does not admit.
@@ -101,6 +102,9 @@ type Refusal struct {
 // messages of a stream, and End, which gives back what the call holds, has run.
 var errOver = errors.New("the handler has returned")
 
+// errAmbiguous is the cause of a [Refusal] of a call with several values where its key needs one.
+var errAmbiguous = errors.New("the request has several values of what its key is made of")
+
 // Admit asks the limiter of p about r, which is the request with ctx. If ok is false, the call is to be refused. key is
 // what Key returned, which is called once.
 func (c *Call[R]) Admit(ctx context.Context, p *Policy[R], r R) (key string, refusal Refusal, ok bool) {
@@ -115,7 +119,10 @@ func (c *Call[R]) Admit(ctx context.Context, p *Policy[R], r R) (key string, ref
 	if c.measuring {
 		asked = clock.Now()
 	}
-	lease, err := p.acquire(ctx, r, key, n)
+	lease, err := limiter.Lease{}, errAmbiguous
+	if key != AmbiguousKey {
+		lease, err = p.acquire(ctx, r, key, n)
+	}
 	if c.measuring {
 		answered = clock.Now()
 	}
@@ -192,6 +199,8 @@ func (c *Call[R]) failed(ctx context.Context, p *Policy[R], n int, err error) (r
 		// also with Shadow and FailOpen: the client has gone
 		refusal.Cause = Ended
 		return refusal, false
+	case errors.Is(err, errAmbiguous):
+		refusal.Cause = Ambiguous
 	case tooMany && n < 0: // a mistake in the program
 		refusal.Cause = Mistake
 	case tooMany: // the limiter can never grant that many, so it is not short of capacity for a time
@@ -200,10 +209,13 @@ func (c *Call[R]) failed(ctx context.Context, p *Policy[R], n int, err error) (r
 		refusal.Cause = Undecided
 	}
 	name, severity := EventFailed, pipeline.SeverityError
+	if refusal.Cause == Ambiguous {
+		severity = pipeline.SeverityWarning // the client's fault
+	}
 	switch {
 	case p.Shadow:
 		name, severity, ok = ratelimit.EventShadowError, pipeline.SeverityWarning, true
-	case p.FailOpen && !tooMany: // otherwise a client would pass the limit by asking for too much
+	case p.FailOpen && !tooMany && refusal.Cause != Ambiguous: // otherwise a client would pass the limit by what it asks for
 		name, severity, ok = EventFailedOpen, pipeline.SeverityWarning, true
 	}
 	c.Report(ctx, p, name, severity, refusal.Err)

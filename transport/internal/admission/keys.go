@@ -16,11 +16,27 @@ const (
 	digestPrefix = "sha256:"
 )
 
+// AmbiguousKey is the key of a request with several values where there must be one. [Call.Admit] refuses such a request.
+// A client that sends this text is refused, too.
+const AmbiguousKey = digestPrefix + "ambiguous"
+
+// KeyOf returns the key of a request with these values: "" without a value, and AmbiguousKey with more than one.
+func KeyOf(values []string) string {
+	switch len(values) {
+	case 0:
+		return ""
+	case 1:
+		return BoundedKey(values[0])
+	default:
+		return AmbiguousKey
+	}
+}
+
 // BoundedKey returns s, or its digest if s is longer than maxKeyLength. A string that looks like a digest is replaced,
 // too: otherwise a client could use the key of another by sending its digest. The digest is the same on every machine,
 // because several machines can share the state of a key in a store.
 func BoundedKey(s string) string {
-	if len(s) <= maxKeyLength && !strings.HasPrefix(s, digestPrefix) {
+	if len(s) <= maxKeyLength && !strings.HasPrefix(s, digestPrefix) || s == AmbiguousKey {
 		return s
 	}
 	sum := sha256.Sum256([]byte(s))
@@ -38,6 +54,9 @@ func Composite[K ~func(R) string, R any](keys []K) K {
 		text := make([]byte, 0, maxKeyLength)
 		for _, key := range keys {
 			part := key(r)
+			if part == AmbiguousKey {
+				return part
+			}
 			text = strconv.AppendInt(text, int64(len(part)), 10)
 			text = append(text, ':')
 			text = append(text, part...)

@@ -28,12 +28,3 @@ func (t *Transport[R]) Leases(ctx context.Context) iter.Seq2[string, limiter.Lea
 		}
 	}
 }
-
-// Undo gives back what policies of l have granted to the call of ctx, as if it had never been taken.
-func (l *Limits[R]) Undo(ctx context.Context) {
-	for c := CallOf[R](ctx); c != nil; c = c.outer() {
-		if c.limits == l {
-			c.GiveBackFrom(0, true)
-		}
-	}
-}

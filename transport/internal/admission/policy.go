@@ -3,6 +3,11 @@ package admission
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weir-go/weir/internal/isnil"
@@ -72,6 +77,23 @@ func IsSet(problems *validate.Problems, path string, v any) bool {
 		return false
 	}
 	return v != nil
+}
+
+// UnknownPolicyError returns the error for a name that none of policies has. It wraps unknown and lists the names.
+func UnknownPolicyError[P any](unknown error, name string, policies map[string]P) error {
+	const most = 10
+	known := make([]string, 0, most+1)
+	for _, other := range slices.Sorted(maps.Keys(policies)) {
+		if len(known) == most {
+			known = append(known, "others")
+			break
+		}
+		known = append(known, strconv.Quote(other))
+	}
+	if len(known) == 0 {
+		return fmt.Errorf("%w: %q; there are no policies", unknown, name)
+	}
+	return fmt.Errorf("%w: %q; there are %s", unknown, name, strings.Join(known, ", "))
 }
 
 // Keyed reports whether each key has a limiter of its own; if not, all clients share one.

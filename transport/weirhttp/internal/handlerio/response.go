@@ -55,8 +55,14 @@ func (r *Response) Writer() http.ResponseWriter { return r.w.withMethods() }
 // Begun reports whether the handler has sent a status or a part of the body, or has hijacked the connection.
 func (r *Response) Begun() bool { return r.w.status != 0 }
 
-// Status returns the status of the response; 0 if it has not begun.
-func (r *Response) Status() int { return r.w.status }
+// Status returns the status of the response, or what it stands for; see [StandsFor]. It is 0 if the response has not
+// begun.
+func (r *Response) Status() int {
+	if r.Begun() && r.w.standsFor != 0 {
+		return r.w.standsFor
+	}
+	return r.w.status
+}
 
 // Hijacked reports whether the handler has taken over the connection.
 func (r *Response) Hijacked() bool { return r.w.hijacked }
@@ -68,6 +74,14 @@ func (r *Response) Rejected() bool { return r.w.rejected }
 func MarkRejected(w http.ResponseWriter) {
 	for own := enclosing(w); own != nil; own = enclosing(own.inner) {
 		own.rejected = true
+	}
+}
+
+// StandsFor makes status the Status of the response that w belongs to, and of those further out. An answer of gRPC is 200,
+// whatever it says.
+func StandsFor(w http.ResponseWriter, status int) {
+	for own := enclosing(w); own != nil; own = enclosing(own.inner) {
+		own.standsFor = status
 	}
 }
 

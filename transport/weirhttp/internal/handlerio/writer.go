@@ -12,14 +12,15 @@ import (
 // when the time of the handler is over. It has no exported methods but those of a ResponseWriter: handlers look for
 // others, such as Status, with type assertions.
 type writer struct {
-	inner    http.ResponseWriter
-	request  *http.Request
-	status   int       // 0: the response has not begun
-	hijacked bool      // the connection is the handler's
-	rejected bool      // a limiter gave the answer, not the handler
-	until    time.Time // when the time of the handler is over; zero: never
-	writes   *cutoff   // nil: writing has not begun, or is not limited
-	written  int       // bytes; no longer counted once they reach headBytes
+	inner     http.ResponseWriter
+	request   *http.Request
+	status    int       // 0: the response has not begun
+	hijacked  bool      // the connection is the handler's
+	rejected  bool      // a limiter gave the answer, not the handler
+	standsFor int       // see StandsFor; 0: status
+	until     time.Time // when the time of the handler is over; zero: never
+	writes    *cutoff   // nil: writing has not begun, or is not limited
+	written   int       // bytes; no longer counted once they reach headBytes
 	// The body of the request if the handler's time is limited, else nil. Over HTTP/1,
 	// net/http reads what the handler has left of it before it sends an answer.
 	body *timedBody

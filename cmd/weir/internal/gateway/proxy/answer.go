@@ -41,7 +41,7 @@ func (t *route) failed(w http.ResponseWriter, r *http.Request, err error) {
 		}
 	}
 	after, _ := pipeline.RetryAfter(err)
-	t.table.answer(w, x, statusOf(ctx, err), after, err)
+	t.table.answer(w, r, x, statusOf(ctx, err), after, err)
 }
 
 // statusOf returns the status of the answer to a request that the upstream has not answered.
@@ -105,7 +105,7 @@ type problem struct {
 }
 
 // answer answers in place of the upstream. err is for the log.
-func (t *Table) answer(w http.ResponseWriter, x *request, status int, after time.Duration, err error) {
+func (t *Table) answer(w http.ResponseWriter, r *http.Request, x *request, status int, after time.Duration, err error) {
 	x.fault = err
 	if status == weirhttp.StatusClientClosedRequest { // nothing reads the answer
 		w.WriteHeader(status)
@@ -114,6 +114,10 @@ func (t *Table) answer(w http.ResponseWriter, x *request, status int, after time
 	h := w.Header()
 	if after > 0 {
 		h.Set("Retry-After", strconv.FormatInt(int64(math.Ceil(after.Seconds())), 10))
+	}
+	if weirhttp.IsGRPC(r) {
+		weirhttp.GRPC(w, r, weirhttp.Rejection{Status: status, RetryAfter: after, Err: err})
+		return
 	}
 	body, contentType := []byte(http.StatusText(status)+": "+details[status]+"\n"), "text/plain; charset=utf-8"
 	if t.problems {

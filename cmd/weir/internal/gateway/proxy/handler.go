@@ -59,7 +59,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Pattern = x.route.Match // for the middleware that measures requests
 	}
 	if err != nil && answer.status == 0 { // the registry is closed
-		(&Table{}).answer(answer, x, http.StatusServiceUnavailable, 0, err)
+		(&Table{}).answer(answer, r, x, http.StatusServiceUnavailable, 0, err)
 	}
 	answer.paced.last()
 	finished = true

@@ -168,7 +168,7 @@ func (t *Table) serve(w http.ResponseWriter, r *http.Request, x *request) {
 	}
 	x.sent, x.host = r.URL, r.Host
 	if status, err := refusal(r); err != nil {
-		t.answer(w, x, status, 0, err)
+		t.answer(w, r, x, status, 0, err)
 		return
 	}
 	t.mux.ServeHTTP(w, t.forMatching(r))

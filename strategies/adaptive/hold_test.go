@@ -1,0 +1,103 @@
+package adaptive_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/holding"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/adaptive"
+)
+
+// bodies is a transport whose results are bodies: the time for which each is in use.
+type bodies struct {
+	context.Context
+	refuses bool
+}
+
+func (b bodies) Value(key any) any {
+	if _, ok := key.(holding.Key); ok {
+		return b
+	}
+	return b.Context.Value(key)
+}
+
+func (b bodies) Hold(result any, release func()) bool {
+	if b.refuses {
+		return false
+	}
+	time.AfterFunc(result.(time.Duration), release)
+	return true
+}
+
+// The permits are in use as long as the result is, but the limiter learns from the time of the execution: here each takes
+// 10 ms, and its body more and more.
+func TestStrategy_LearnsBeforeLeaseIsReleased(t *testing.T) {
+	limitAfter := func(t *testing.T, ctx context.Context, body func(round int) time.Duration) int {
+		t.Helper()
+		l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{MinLimit: 1, InitialLimit: 20, MaxLimit: 20}))
+		p := weir.Must(pipeline.New("partner", adaptive.New(l, nil)))
+		for round := range 300 {
+			var all sync.WaitGroup
+			for range 20 {
+				all.Go(func() {
+					_, _ = pipeline.ExecuteValue(ctx, p, func(context.Context) (time.Duration, error) {
+						time.Sleep(10 * time.Millisecond)
+						return body(round), nil
+					})
+				})
+			}
+			all.Wait()
+			time.Sleep(body(round) + time.Millisecond)
+		}
+		assert.EqualValues(t, l.Limit(), l.Statistics().AvailablePermits, "all are back")
+		return l.Limit()
+	}
+	growing := func(round int) time.Duration { return time.Duration(max(round-150, 0)) * 20 * time.Millisecond }
+	synctest.Test(t, func(t *testing.T) {
+		plain := limitAfter(t, t.Context(), growing)
+		assert.Equal(t, 20, plain)
+		assert.Equal(t, plain, limitAfter(t, bodies{Context: t.Context()}, growing))
+	})
+}
+
+func TestStrategy_HoldsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, refuses := range map[string]bool{"held": false, "refused": true} {
+			l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{MinLimit: 1, InitialLimit: 1, MaxLimit: 1}))
+			p := weir.Must(pipeline.New("partner", adaptive.New(l, nil)))
+			_, err := pipeline.ExecuteValue(bodies{t.Context(), refuses}, p, func(context.Context) (time.Duration, error) {
+				return time.Second, nil
+			})
+			require.NoError(t, err)
+			assert.Equal(t, refuses, l.Statistics().AvailablePermits == 1, name)
+			time.Sleep(2 * time.Second)
+			assert.EqualValues(t, 1, l.Statistics().AvailablePermits, name)
+		}
+	})
+}
+
+// With one header at a time and 50 bodies in use, the limiter must not take one for all that is in use: its limit follows
+// that number.
+func TestStrategy_CountsWhatIsHeldAsInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{MinLimit: 1, InitialLimit: 60, MaxLimit: 100}))
+		p := weir.Must(pipeline.New("partner", adaptive.New(l, nil)))
+		for range 3000 {
+			_, err := pipeline.ExecuteValue(bodies{Context: t.Context()}, p, func(context.Context) (time.Duration, error) {
+				time.Sleep(10 * time.Millisecond)
+				return time.Second, nil
+			})
+			require.NoError(t, err)
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(2 * time.Second)
+	})
+}

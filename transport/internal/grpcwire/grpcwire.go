@@ -1,0 +1,82 @@
+// Package grpcwire has what a rejection looks like to a client of gRPC. weirgrpc answers so by grpc-go, and weirhttp by
+// net/http, without any package of gRPC.
+package grpcwire
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"math"
+	"time"
+)
+
+// The codes of gRPC that a rejection can have.
+const (
+	Canceled           = 1
+	Unknown            = 2
+	InvalidArgument    = 3
+	DeadlineExceeded   = 4
+	PermissionDenied   = 7
+	ResourceExhausted  = 8
+	Unimplemented      = 12
+	Internal           = 13
+	Unavailable        = 14
+	Unauthenticated    = 16
+	StatusField        = "Grpc-Status"
+	MessageField       = "Grpc-Message"
+	StatusDetailsField = "Grpc-Status-Details-Bin"
+	PushbackField      = "Grpc-Retry-Pushback-Ms"
+)
+
+// Message returns what a client is told with a code. It says nothing about the server.
+func Message(code uint32) string {
+	switch code {
+	case ResourceExhausted:
+		return "the quota of calls is exceeded"
+	case Unavailable:
+		return "the capacity is reduced for the time being"
+	case DeadlineExceeded:
+		return "the deadline has passed"
+	case Canceled:
+		return "the call was cancelled"
+	case InvalidArgument:
+		return "the call cannot be read, or is ambiguous"
+	case Internal:
+		return "internal error"
+	default:
+		return "the call was rejected"
+	}
+}
+
+// PushbackMillis returns d in milliseconds, rounded up, because a client that comes too early is rejected again, and at
+// most what the 32 bits of grpc-retry-pushback-ms hold.
+func PushbackMillis(d time.Duration) int64 {
+	return min(int64((d-1)/time.Millisecond)+1, math.MaxInt32)
+}
+
+// StatusDetails returns the value of grpc-status-details-bin: a google.rpc.Status with a google.rpc.RetryInfo.
+func StatusDetails(code uint32, message string, retryAfter time.Duration) string {
+	var wait, retryInfo, detail, status protobuf
+	wait.number(1, uint64(retryAfter/time.Second))
+	wait.number(2, uint64(retryAfter%time.Second))
+	retryInfo.bytes(1, wait)
+	detail.bytes(1, []byte("type.googleapis.com/google.rpc.RetryInfo"))
+	detail.bytes(2, retryInfo)
+	status.number(1, uint64(code))
+	status.bytes(2, []byte(message))
+	status.bytes(3, detail)
+	return base64.RawStdEncoding.EncodeToString(status)
+}
+
+// A protobuf is a message of Protocol Buffers.
+type protobuf []byte
+
+// number appends a field of a whole number.
+func (m *protobuf) number(field, value uint64) {
+	*m = binary.AppendUvarint(binary.AppendUvarint(*m, field<<3), value)
+}
+
+// bytes appends a field of a string, of bytes or of a message.
+func (m *protobuf) bytes(field uint64, value []byte) {
+	*m = binary.AppendUvarint(binary.AppendUvarint(*m, field<<3|2), uint64(len(value)))
+	*m = append(*m, value...)
+}

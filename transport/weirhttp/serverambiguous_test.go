@@ -1,0 +1,40 @@
+package weirhttp_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/transport/weirhttp"
+)
+
+// A client with a second line of the header of its key gets no limiter of its own, whatever it writes into the lines.
+func TestLimits_AmbiguousKey(t *testing.T) {
+	perKey := weir.Must(weirhttp.PerKey(limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: 2, Window: time.Hour}), nil))
+	defer func() { _ = perKey.Close() }()
+	apiKey := weirhttp.Header("X-Api-Key")
+	for name, key := range map[string]weirhttp.Key{
+		"header": apiKey, "composite": weirhttp.Composite(weirhttp.Route(), apiKey),
+		"subject": weirhttp.Subject(func(r *http.Request) string { return apiKey(r) }),
+	} {
+		for status, p := range map[int]weirhttp.Policy{
+			http.StatusBadRequest: {Partitioned: perKey, Key: key, FailOpen: true, Status: http.StatusServiceUnavailable},
+			http.StatusOK:         {Partitioned: perKey, Key: key, Shadow: true},
+		} {
+			limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{Policies: map[string]weirhttp.Policy{"per-key": p}}))
+			h := limits.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "per-key")
+			for i := range 10 {
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, keyRequest("X-Api-Key", "made-up-"+strconv.Itoa(i), "X-Api-Key", "real"))
+				assert.Equal(t, status, w.Code, name)
+			}
+		}
+	}
+	assert.Zero(t, perKey.Len(), "no limiter was asked")
+}
