@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-go/weir/strategies/circuitbreaker"
-
 	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
 
@@ -20,7 +18,7 @@ const (
 	DefaultMaxHeaderBytes      = 1 << 20
 	DefaultShutdownTimeout     = 30 * time.Second
 	DefaultDialTimeout         = 5 * time.Second
-	DefaultFailures            = 5 // in a row, until an address gets no requests for a while
+	DefaultFailures            = 5 // in a row, until an address is asked only if no other one can be
 	DefaultTokenHeader         = "Authorization"
 	DefaultIPv6Bits            = 64
 )
@@ -39,9 +37,7 @@ func (g Gateway) WithDefaults() Gateway {
 	g.Upstreams = maps.Clone(g.Upstreams)
 	for name, u := range g.Upstreams {
 		u.DialTimeout = cmp.Or(u.DialTimeout, DefaultDialTimeout)
-		if u.Health == nil {
-			u.Health = &Health{Options: circuitbreaker.Options{ConsecutiveFailures: DefaultFailures}}
-		}
+		u.Health = u.Health.withDefaults()
 		g.Upstreams[name] = u
 	}
 	g.Policies = maps.Clone(g.Policies)

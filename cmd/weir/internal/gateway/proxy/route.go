@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -198,6 +199,9 @@ func makeRepeatable(r *http.Request) error {
 // modifyResponse sees the answer of the upstream before the client does. If both the gateway and the upstream send quota
 // fields that can be there only once, those of the gateway stay.
 func modifyResponse(resp *http.Response) error {
+	if resp.StatusCode < 100 || resp.StatusCode > 999 { // net/http would panic
+		return fmt.Errorf("the upstream has answered with the status %03d", resp.StatusCode)
+	}
 	x := requestOf(resp.Request.Context())
 	x.switched = resp.StatusCode == http.StatusSwitchingProtocols
 	for _, name := range []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"} {
