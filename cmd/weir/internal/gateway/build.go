@@ -20,6 +20,7 @@ import (
 func (g *gateway) build(b *reload.SectionBuilder, c gatewayconfig.Gateway) error {
 	o := proxy.TableOptions{
 		Address:  c.AddressOptions(),
+		Via:      c.Via,
 		Problems: c.Body == gatewayconfig.ProblemBody,
 		Policies: make(map[string]proxy.Policy),
 		Log:      g.accessLog(c.AccessLog),

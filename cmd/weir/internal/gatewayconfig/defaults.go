@@ -13,6 +13,7 @@ import (
 const (
 	DefaultListen              = ":8080"
 	DefaultClientAddressHeader = "X-Forwarded-For"
+	DefaultVia                 = "weir"
 	DefaultReadHeaderTimeout   = 10 * time.Second
 	DefaultIdleTimeout         = 2 * time.Minute
 	DefaultMaxHeaderBytes      = 1 << 20
@@ -24,11 +25,14 @@ const (
 )
 
 // WithDefaults returns g with the value that applies in every field that a file can leave out. A timeout that is off is
-// 0, as package net/http has it. Maps and lists are copies.
+// 0, as package net/http has it, and a Via that is off is empty. Maps and lists are copies.
 func (g Gateway) WithDefaults() Gateway {
 	g.Listen = cmp.Or(g.Listen, DefaultListen)
 	g.Admin = fileconfig.Loopback(cmp.Or(g.Admin, fileconfig.DefaultAdmin))
 	g.ClientAddressHeader = cmp.Or(g.ClientAddressHeader, DefaultClientAddressHeader)
+	if g.Via = cmp.Or(g.Via, DefaultVia); g.Via == "off" {
+		g.Via = ""
+	}
 	g.ReadHeaderTimeout = orOff(g.ReadHeaderTimeout, DefaultReadHeaderTimeout)
 	g.IdleTimeout = orOff(g.IdleTimeout, DefaultIdleTimeout)
 	g.MaxHeaderBytes = cmp.Or(g.MaxHeaderBytes, DefaultMaxHeaderBytes)

@@ -101,14 +101,14 @@ func reverseProxy(t *testing.T, server string) string {
 		Transport: base, ErrorLog: log.New(io.Discard, "", 0),
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
 	}
-	return serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return quiet(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
 			ctx, cancel := context.WithTimeout(r.Context(), impatience)
 			defer cancel()
 			r = r.WithContext(ctx)
 		}
 		p.ServeHTTP(w, r)
-	})).URL
+	}).URL
 }
 
 // quiet starts a server that logs nothing.

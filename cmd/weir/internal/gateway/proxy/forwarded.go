@@ -19,13 +19,14 @@ type trust struct {
 	unix     bool         // all peers of Unix sockets
 	header   string       // in which they write the address of their client, canonical
 	address  weirhttp.Key // the address of the client
+	via      string       // the name of the gateway in Via; "": no Via
 }
 
-func newTrust(o weirhttp.AddressOptions) (*trust, error) {
+func newTrust(o weirhttp.AddressOptions, via string) (*trust, error) {
 	o.Header = cmp.Or(o.Header, xForwardedFor)
 	o.IPv6Bits = 128
 	address, err := weirhttp.ClientAddress(&o)
-	return &trust{networks: o.Trusted, unix: o.TrustUnix, header: http.CanonicalHeaderKey(o.Header), address: address}, err
+	return &trust{networks: o.Trusted, unix: o.TrustUnix, header: http.CanonicalHeaderKey(o.Header), address: address, via: via}, err
 }
 
 // trusts reports whether the peer of the connection is a trusted proxy.
@@ -75,8 +76,23 @@ func (t *trust) forward(p *httputil.ProxyRequest, x *request, prefix string) {
 		}
 		out[xForwardedProto] = []string{proto}
 	}
+	if t.via != "" {
+		out["Via"] = append(slices.Clip(out["Via"]), version(p.In)+" "+t.via)
+	}
 	if prefix != "" {
 		out[xForwardedPrefix] = append(slices.Clip(out[xForwardedPrefix]), prefix)
+	}
+}
+
+// version returns the version of HTTP as a Via has it.
+func version(r *http.Request) string {
+	switch {
+	case r.ProtoMajor == 2:
+		return "2.0"
+	case r.ProtoMinor == 0:
+		return "1.0"
+	default:
+		return "1.1"
 	}
 }
 
@@ -122,16 +138,22 @@ const (
 	xForwardedPrefix = "X-Forwarded-Prefix"
 )
 
-// claims reports whether a header field says something about the client that only a proxy can know. Servers that turn
-// fields into variables of an environment take X_Forwarded_For for X-Forwarded-For; misspelt reports whether name is
-// such a spelling, which no proxy writes.
+// claims reports whether a header field says something about the client that only a proxy can know, or replaces the path that the
+// routes have matched. Servers that turn fields into variables of an environment take X_Forwarded_For for X-Forwarded-For, and Proxy
+// for the HTTP proxy of their own requests; misspelt reports whether name is such a spelling, which no proxy writes.
 func (t *trust) claims(name string) (claims, misspelt bool) {
-	if name == "" || name[0] != 'X' && name[0] != 'F' && name[0] != t.header[0] {
+	if name == "" || name[0] != 'X' && name[0] != 'F' && name[0] != 'P' && name[0] != t.header[0] {
 		return false, false
 	}
 	if strings.IndexByte(name, '_') >= 0 {
 		misspelt = true
 		name = http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
 	}
-	return name == "Forwarded" || name == "X-Real-Ip" || strings.HasPrefix(name, "X-Forwarded-") || name == t.header, misspelt
+	switch name {
+	case "Proxy":
+		return true, true
+	case "Forwarded", "X-Real-Ip", "X-Original-Url", "X-Rewrite-Url", t.header:
+		return true, misspelt
+	}
+	return strings.HasPrefix(name, "X-Forwarded-"), misspelt
 }

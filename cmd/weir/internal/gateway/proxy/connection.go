@@ -1,0 +1,122 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// NewListener returns a listener whose connections fail if the client takes nothing of an answer for a minute: otherwise
+// it would hold its request and the connection to the upstream for as long as it likes.
+//
+// It calls refused for each request that the server answers without its handler, such as one whose header is too large, if the
+// server has [ConnContext] and [ConnState] and the connection is one of HTTP/1 without TLS.
+func NewListener(l net.Listener, refused func(client net.Addr, status int)) net.Listener {
+	return &listener{l, stallTime, refused}
+}
+
+type listener struct {
+	net.Listener
+	stall   time.Duration
+	refused func(client net.Addr, status int)
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	own := &connection{Conn: c, stall: l.stall, refused: l.refused}
+	own.unhandled.Store(l.refused != nil)
+	return own, nil
+}
+
+// ConnState is for [http.Server.ConnState].
+func ConnState(c net.Conn, s http.ConnState) {
+	if own, ok := c.(*connection); ok && s == http.StateIdle {
+		own.unhandled.Store(true)
+	}
+}
+
+// ConnContext is for [http.Server.ConnContext].
+func ConnContext(ctx context.Context, c net.Conn) context.Context {
+	if own, ok := c.(*connection); ok {
+		return context.WithValue(ctx, connectionKey{}, own)
+	}
+	return ctx
+}
+
+type connectionKey struct{}
+
+// handled tells the connection of a request that the handler has it.
+func handled(ctx context.Context) {
+	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
+		c.unhandled.Store(false)
+	}
+}
+
+// A connection sets a deadline for each Write, and notices answers that the server gives without its handler.
+type connection struct {
+	net.Conn
+	stall     time.Duration
+	refused   func(client net.Addr, status int)
+	unhandled atomic.Bool // the handler does not have the next request; what is written then is not its answer
+
+	mu   sync.Mutex
+	asks time.Time // the deadline that the server has set; zero: none
+}
+
+// SetWriteDeadline implements [net.Conn].
+func (c *connection) SetWriteDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asks = t
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// SetDeadline implements [net.Conn].
+func (c *connection) SetDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asks = t
+	return c.Conn.SetDeadline(t)
+}
+
+// Write implements [net.Conn].
+func (c *connection) Write(p []byte) (int, error) {
+	if c.unhandled.Load() {
+		c.unhandled.Store(false)
+		if rest, ok := bytes.CutPrefix(p, []byte("HTTP/1.1 ")); ok && len(rest) >= 3 {
+			if status, err := strconv.Atoi(string(rest[:3])); err == nil {
+				c.refused(c.RemoteAddr(), status)
+			}
+		}
+	}
+	if err := c.allow(time.Now().Add(c.stall)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+// allow sets the deadline of a Write, unless the server has set an earlier one.
+func (c *connection) allow(until time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.asks.IsZero() && c.asks.Before(until) {
+		return nil
+	}
+	return c.Conn.SetWriteDeadline(until)
+}
+
+// CloseWrite ends writing, as a TCP connection does: without it, both directions of a WebSocket would end at once.
+func (c *connection) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Close()
+}
