@@ -162,7 +162,9 @@ func TestGateway_SwitchedBytes(t *testing.T) {
 }
 
 func TestGateway_Via(t *testing.T) {
-	server := behind(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, strings.Join(r.Header["Via"], ", ")) })
+	server := behind(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, strings.Join(r.Header["Via"], ", "))
+	})
 	for via, want := range map[string]string{"": "1.1 weir", "  via: edge\n": "1.1 edge", "  via: \"off\"\n": ""} {
 		p := startGateway(t, plainConfig(server, via+"  routes: [{match: /, upstream: server}]", ""))
 		_, got := get(t, p.url("/"))
