@@ -69,13 +69,19 @@ type connection struct {
 
 	mu   sync.Mutex
 	asks time.Time // the deadline that the server has set; zero: none
+	has  time.Time // the deadline of Conn
 }
 
-// SetWriteDeadline implements [net.Conn].
+// SetWriteDeadline implements [net.Conn]. The server removes the deadline after each request, which the next Write would set
+// again: that of Conn stays.
 func (c *connection) SetWriteDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.asks = t
+	if t.IsZero() && c.has.After(time.Now()) {
+		return nil
+	}
+	c.has = t
 	return c.Conn.SetWriteDeadline(t)
 }
 
@@ -83,7 +89,7 @@ func (c *connection) SetWriteDeadline(t time.Time) error {
 func (c *connection) SetDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asks = t
+	c.asks, c.has = t, t
 	return c.Conn.SetDeadline(t)
 }
 
@@ -97,19 +103,30 @@ func (c *connection) Write(p []byte) (int, error) {
 			}
 		}
 	}
-	if err := c.allow(time.Now().Add(c.stall)); err != nil {
+	if err := c.allow(time.Now()); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(p)
 }
 
-// allow sets the deadline of a Write, unless the server has set an earlier one.
-func (c *connection) allow(until time.Time) error {
+// allow gives a Write at least stall, and at most half as much again, unless the server has set an earlier deadline. Most calls
+// find that the deadline of an earlier Write will do.
+func (c *connection) allow(now time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.asks.IsZero() && c.asks.Before(until) {
+	until := now.Add(c.stall)
+	switch {
+	case !c.asks.IsZero() && c.asks.Before(until):
+		until = c.asks
+		if c.has.Equal(until) {
+			return nil
+		}
+	case !c.has.Before(until) && c.has.Before(until.Add(c.stall)):
 		return nil
+	default:
+		until = until.Add(c.stall / 2)
 	}
+	c.has = until
 	return c.Conn.SetWriteDeadline(until)
 }
 

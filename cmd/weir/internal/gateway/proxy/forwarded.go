@@ -19,14 +19,18 @@ type trust struct {
 	unix     bool         // all peers of Unix sockets
 	header   string       // in which they write the address of their client, canonical
 	address  weirhttp.Key // the address of the client
-	via      string       // the name of the gateway in Via; "": no Via
+	via      [3][]string  // the values of Via for HTTP/1.0, HTTP/1.1 and HTTP/2, with room for no other; nil: no Via
 }
 
 func newTrust(o weirhttp.AddressOptions, via string) (*trust, error) {
 	o.Header = cmp.Or(o.Header, xForwardedFor)
 	o.IPv6Bits = 128
 	address, err := weirhttp.ClientAddress(&o)
-	return &trust{networks: o.Trusted, unix: o.TrustUnix, header: http.CanonicalHeaderKey(o.Header), address: address, via: via}, err
+	t := &trust{networks: o.Trusted, unix: o.TrustUnix, header: http.CanonicalHeaderKey(o.Header), address: address}
+	if via != "" {
+		t.via = [3][]string{{"1.0 " + via}, {"1.1 " + via}, {"2.0 " + via}}
+	}
+	return t, err
 }
 
 // trusts reports whether the peer of the connection is a trusted proxy.
@@ -64,35 +68,40 @@ func (t *trust) forward(p *httputil.ProxyRequest, x *request, prefix string) {
 		if before := out[xForwardedFor]; len(before) > 0 {
 			host = strings.Join(before, ", ") + ", " + host
 		}
-		out[xForwardedFor] = []string{host}
+		x.forwarded[0] = host
+		out[xForwardedFor] = x.forwarded[0:1:1]
 	}
 	if len(out[xForwardedHost]) == 0 {
-		out[xForwardedHost] = []string{x.host}
+		x.forwarded[1] = x.host
+		out[xForwardedHost] = x.forwarded[1:2:2]
 	}
 	if len(out[xForwardedProto]) == 0 {
-		proto := "http"
+		x.forwarded[2] = "http"
 		if p.In.TLS != nil {
-			proto = "https"
+			x.forwarded[2] = "https"
 		}
-		out[xForwardedProto] = []string{proto}
+		out[xForwardedProto] = x.forwarded[2:3:3]
 	}
-	if t.via != "" {
-		out["Via"] = append(slices.Clip(out["Via"]), version(p.In)+" "+t.via)
+	if via := t.via[version(p.In)]; via != nil {
+		if before := out["Via"]; len(before) > 0 {
+			via = append(slices.Clip(before), via...)
+		}
+		out["Via"] = via
 	}
 	if prefix != "" {
 		out[xForwardedPrefix] = append(slices.Clip(out[xForwardedPrefix]), prefix)
 	}
 }
 
-// version returns the version of HTTP as a Via has it.
-func version(r *http.Request) string {
+// version returns which of the versions of HTTP a request has.
+func version(r *http.Request) int {
 	switch {
 	case r.ProtoMajor == 2:
-		return "2.0"
+		return 2
 	case r.ProtoMinor == 0:
-		return "1.0"
+		return 0
 	default:
-		return "1.1"
+		return 1
 	}
 }
 

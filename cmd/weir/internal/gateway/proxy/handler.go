@@ -40,10 +40,11 @@ func (h *Handler) Running() int64 { return h.running.Load() }
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	handled(r.Context())
 	x := &request{Context: r.Context(), began: time.Now()}
-	answer := &response{ResponseWriter: w, paced: newPacedWriter(w, r, h.stall)}
+	answer := &x.answer
+	answer.ResponseWriter, answer.paced = w, newPacedWriter(w, r, h.stall)
 	finished := false
 	h.running.Add(1)
-	defer func() { h.end(x, r, answer, finished) }()
+	defer func() { h.end(x, r, finished) }()
 	if r.Trailer == nil && len(r.TransferEncoding) > 0 {
 		r.Trailer = make(http.Header) // the copies share it; net/http adds a trailer that was not announced to that of r
 	}
@@ -71,7 +72,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // end releases what the request holds, and writes it to the log.
-func (h *Handler) end(x *request, r *http.Request, answer *response, finished bool) {
+func (h *Handler) end(x *request, r *http.Request, finished bool) {
 	x.exchange.End()
 	h.running.Add(-1)
 	if x.table == nil || x.table.log == nil {
@@ -79,7 +80,7 @@ func (h *Handler) end(x *request, r *http.Request, answer *response, finished bo
 	}
 	entry := accesslog.Entry{
 		Began: x.began, Took: time.Since(x.began), Request: r, Client: x.client,
-		Status: answer.status, Sent: answer.bytes.Load(), Aborted: !finished, Fault: x.fault,
+		Status: x.answer.status, Sent: x.answer.bytes.Load(), Aborted: !finished, Fault: x.fault,
 		Policy: x.decisions.policy, Decision: x.decisions.decision, Waited: x.decisions.waited,
 	}
 	entry.Attempts, entry.Address = x.exchange.Attempts()

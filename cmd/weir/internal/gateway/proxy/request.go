@@ -31,9 +31,13 @@ type request struct {
 	looking bool // the request is only looked up; see [Handler.Check]
 
 	decisions decisions
-	answered  http.Header // of the answer, as the policies have left it
-	fault     error       // why the gateway answered, and not the upstream
-	switched  bool        // the upstream has switched protocols
+	fault     error // why the gateway answered, and not the upstream
+	switched  bool  // the upstream has switched protocols
+
+	// What most requests need once is here, so that it is not allocated by itself.
+	answer    response
+	final     finalHeader
+	forwarded [3]string // the values of the X-Forwarded fields for the upstream
 }
 
 type requestKey struct{}
@@ -56,6 +60,13 @@ func (x *request) String() string { return "gateway.request" }
 func requestOf(ctx context.Context) *request {
 	x, _ := ctx.Value(requestKey{}).(*request)
 	return x
+}
+
+// Unrouted reports whether ctx is that of a request that has no table yet: the execution that chooses it is the whole request, which
+// is measured as one of HTTP.
+func Unrouted(ctx context.Context) bool {
+	x := requestOf(ctx)
+	return x != nil && x.table == nil
 }
 
 // A response is a ResponseWriter that knows what was answered, for the access log.

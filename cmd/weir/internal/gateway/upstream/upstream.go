@@ -84,6 +84,11 @@ func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	if body := HoldBody(r); body != nil && r.GetBody == nil {
 		r.GetBody = body.again
 	}
+	if len(u.addresses) == 1 {
+		a := u.addresses[0]
+		a.running.Add(1)
+		return u.send(r, x, a, false)
+	}
 	c := choice{all: u.addresses, tried: x.triedBefore()}
 	c.gone = c.array[:0]
 	original := *r.URL
@@ -92,14 +97,10 @@ func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		if c.before() {
 			r = again(r, original) // a connection that is still being made may read the request of an earlier address
 		}
-		a.locate(r.URL)
-		s := sending{base: u.base, request: r, exchange: x, address: a}
-		resp, err := s.run(circuit)
+		resp, err := u.send(r, x, a, circuit)
 		if err == nil {
-			x.hold(a)
 			return resp, nil
 		}
-		a.running.Add(-1)
 		_, open := errors.AsType[*circuitbreaker.OpenError](err)
 		switch {
 		case open:
@@ -109,6 +110,19 @@ func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
+}
+
+// send sends r to an address, which counts it.
+func (u *Upstream) send(r *http.Request, x *Exchange, a *Address, circuit bool) (*http.Response, error) {
+	a.locate(r.URL)
+	s := sending{base: u.base, request: r, exchange: x, address: a}
+	resp, err := s.run(circuit)
+	if err != nil {
+		a.running.Add(-1)
+		return nil, err
+	}
+	x.hold(a)
+	return resp, nil
 }
 
 // again returns a copy of r for another address, with the URL that the caller gave.
