@@ -55,7 +55,11 @@ func main() {
 	case "plain":
 		err = serve(*listen, plain(*to))
 	default:
-		err = o.run()
+		if o.faults {
+			err = o.compareFaults()
+		} else {
+			err = o.run()
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "gateway:", err)
@@ -83,7 +87,7 @@ func plain(to string) http.Handler {
 	if err != nil {
 		panic(err)
 	}
-	return &httputil.ReverseProxy{
+	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
 			r.SetXForwarded()
@@ -94,6 +98,14 @@ func plain(to string) http.Handler {
 			DisableCompression: true, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 1024, IdleConnTimeout: time.Minute,
 		},
 	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" { // see faults.go
+			ctx, cancel := context.WithTimeout(r.Context(), patience)
+			defer cancel()
+			r = r.WithContext(ctx)
+		}
+		proxy.ServeHTTP(w, r)
+	})
 }
 
 // A bufferPool is what the gateway has, too.
