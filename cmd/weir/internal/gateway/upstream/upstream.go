@@ -156,13 +156,13 @@ type choice struct {
 	tried []*Address  // by earlier attempts of the request: they come last
 	gone  []*Address  // by this attempt
 	array [2]*Address // the first array of gone
-	last  []*Address  // of gone, those that were not asked because their circuits are open
+	last  []*Address  // of gone, the addresses that were not asked because their circuits are open
 	lasts int         // how many of last were tried since
 }
 
 // next returns the address to try next, counts the request there, and reports whether the circuit of the address decides. If all
-// addresses were tried, next returns those that were not asked because their circuits are open: the health of an address only
-// decides when it is asked. There must be another address.
+// addresses were tried, next returns the addresses that were not asked because their circuits are open: the health of an address
+// only decides when it is asked. There must be another address.
 func (c *choice) next() (a *Address, circuit bool) {
 	if circuit = len(c.gone) < len(c.all); circuit {
 		a = c.pick(func(a *Address) bool { return slices.Contains(c.tried, a) || slices.Contains(c.gone, a) })
