@@ -473,7 +473,7 @@ func TestTransport_DeadConnection(t *testing.T) {
 		require.ErrorIs(t, ask(), context.DeadlineExceeded)
 		time.Sleep(pingAfter + pingTimeout)
 		require.NoError(t, ask())
-		assert.Len(t, gone, 2)
+		assert.Greater(t, len(gone), 1, "it has connected again")
 		base.CloseIdleConnections()
 		for _, s := range servers {
 			_ = s.Close()
