@@ -25,8 +25,9 @@ type Options struct {
 	// Interval is the time between two looks at the file; 0 means 2 s. If it is -1, the file is only read again by
 	// [Watcher.Reload], and by SIGHUP if Hangup is set.
 	Interval time.Duration
-	// Settle is the time between two reads that must agree before their content is loaded, so that a file that is
-	// being written is not loaded; 0 means 200 ms. The first load takes that long, too.
+	// Settle is the time between two reads that must agree before a change is loaded, so that a file that is being written is
+	// not loaded; 0 means 200 ms. If 50 reads in a row disagree, the last one is loaded. The first load, [Watcher.Reload] and
+	// SIGHUP load the file at once.
 	Settle time.Duration
 	// Read returns the content to load, in place of that of the file at path, which then is only a name in messages and in
 	// [Status]. It is for content that is made of several files, or of files in another format. Read is called for each

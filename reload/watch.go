@@ -170,7 +170,7 @@ func (w *Watcher) Stop() {
 }
 
 // Reload reads the file now and puts it in force, unless it is in force already. It returns what is wrong with the
-// file. It works after Stop, too. It takes at least [Options.Settle].
+// file, which must be complete: it is read once. It works after Stop, too.
 //
 // If a function that runs while the file is loaded, such as a build function, calls Reload, Reload returns
 // [registry.ErrReloading]. If the function calls Reload on another goroutine and waits for it, the two wait for each

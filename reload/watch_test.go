@@ -145,6 +145,7 @@ func TestWatcher_ReloadIsInterrupted(t *testing.T) {
 		slow.Store(true)
 		done := make(chan error)
 		go func() { done <- w.registry.Reload(context.Background(), "slow") }()
+		synctest.Wait()
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -351,7 +352,7 @@ func TestWatcher_KeepsOverrides(t *testing.T) {
 		pass(2300 * time.Millisecond)
 		assert.Contains(t, w.log.String(), "configuration loaded")
 		assert.Contains(t, w.log.String(), `level=WARN msg="a limiter is overridden, its configured limits come into force at the end" file=`)
-		assert.Contains(t, w.log.String(), " limiter="+name+` until=2000-01-01T00:01:00.200Z by=ann reason="a sale"`)
+		assert.Contains(t, w.log.String(), " limiter="+name+` until=2000-01-01T00:01:00.000Z by=ann reason="a sale"`)
 		_, permits := inForce()
 		assert.Equal(t, 5, permits)
 		pass(time.Minute)

@@ -1,10 +1,14 @@
-// Gateway compares weir gateway with httputil.ReverseProxy alone, the way its users would: three processes, and wrk as the
-// load from outside. Both proxies have the same transport to the same server, which answers with 1 KiB.
+// Gateway compares weir gateway with httputil.ReverseProxy, the way its users would: three processes, and wrk as the load from
+// outside. Both proxies have the same transport to the same server, which answers with 1 KiB, and a pool of buffers.
 //
 //	go run ./bench/gateway -duration 10s -rounds 5
 //
 // In each round all variants run one after the other, so that other work of the machine slows all alike. The table at
-// the end has the medians.
+// the end has the medians. The ratio of processor time is the median of the ratios of each round.
+//
+//	go run ./bench/gateway -faults
+//
+// That compares what clients get if the server behind is faulty, also with nginx and caddy if they are installed. See faults.go.
 package main
 
 import (
@@ -27,6 +31,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -40,7 +45,8 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 5, "how many measurements there are of each variant")
 	flag.IntVar(&o.connections, "connections", 64, "how many connections the load has")
 	flag.IntVar(&o.threads, "threads", 2, "how many threads the load has")
-	flag.StringVar(&o.only, "only", "", "run only variants whose name contains this")
+	flag.StringVar(&o.only, "only", "", "run only the first variant and those whose name contains this")
+	flag.BoolVar(&o.faults, "faults", false, "compare what clients get if the server behind is faulty")
 	flag.Parse()
 	var err error
 	switch *role {
@@ -49,7 +55,11 @@ func main() {
 	case "plain":
 		err = serve(*listen, plain(*to))
 	default:
-		err = o.run()
+		if o.faults {
+			err = o.compareFaults()
+		} else {
+			err = o.run()
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "gateway:", err)
@@ -77,23 +87,45 @@ func plain(to string) http.Handler {
 	if err != nil {
 		panic(err)
 	}
-	return &httputil.ReverseProxy{
+	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
 			r.SetXForwarded()
 		},
-		ErrorLog: log.New(io.Discard, "", 0), // the load breaks off its last requests
+		ErrorLog:   log.New(io.Discard, "", 0), // the load breaks off its last requests
+		BufferPool: new(bufferPool),
 		Transport: &http.Transport{
 			DisableCompression: true, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 1024, IdleConnTimeout: time.Minute,
 		},
 	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" { // see faults.go
+			ctx, cancel := context.WithTimeout(r.Context(), patience)
+			defer cancel()
+			r = r.WithContext(ctx)
+		}
+		proxy.ServeHTTP(w, r)
+	})
 }
+
+// A bufferPool is what the gateway has, too.
+type bufferPool struct{ pool sync.Pool }
+
+func (p *bufferPool) Get() []byte {
+	if b, ok := p.pool.Get().(*[32 << 10]byte); ok {
+		return b[:]
+	}
+	return new([32 << 10]byte)[:]
+}
+
+func (p *bufferPool) Put(b []byte) { p.pool.Put((*[32 << 10]byte)(b)) }
 
 // options are the flags of the comparison.
 type options struct {
 	duration                     time.Duration
 	rounds, connections, threads int
 	only                         string
+	faults                       bool
 }
 
 // A variant is a proxy to measure.
@@ -127,6 +159,7 @@ type result struct {
 	perSecond float64
 	p50, p99  time.Duration
 	cpu       time.Duration // of the proxy, for a request
+	ratio     float64       // of cpu, to that of the first variant in the same round
 }
 
 // gatewayFile is the configuration: the bucket is large enough to grant everything, because the load is one client.
@@ -136,8 +169,13 @@ gateway:
   access_log: {off: %t}
   keys: {client: {address: {}}}
   upstreams: {server: {addresses: [%q]}}
-  policies: {per-client: {limiter: per-client}}
-  routes: [{match: /, upstream: server, policies: [per-client], pipeline: server}]
+%s
+`
+
+// limited is the rest of the configuration with a limit and a timeout.
+const limited = `
+  policies: {per-client: {limiter: per-client, headers: draft-11}}
+  routes: [{match: /, upstream: server, policies: [per-client]%s}]
 limiters:
   per-client:
     partitioned: {key: client, each: {token_bucket: {token_limit: 1000000, tokens_per_period: 1000000, replenishment_period: 1s}}}
@@ -172,10 +210,10 @@ func (o *options) run() error {
 	if err != nil {
 		return err
 	}
-	gateway := func(logOff bool) func(dir, listen, server string) (*exec.Cmd, error) {
+	gateway := func(logOff bool, rest string) func(dir, listen, server string) (*exec.Cmd, error) {
 		return func(dir, listen, server string) (*exec.Cmd, error) {
-			file := filepath.Join(dir, fmt.Sprintf("weir-%t.yaml", logOff))
-			err := os.WriteFile(file, fmt.Appendf(nil, gatewayFile, logOff, server), 0o600)
+			file := filepath.Join(dir, strings.ReplaceAll(listen, ":", "-")+".yaml")
+			err := os.WriteFile(file, fmt.Appendf(nil, gatewayFile, logOff, server, rest), 0o600)
 			return exec.CommandContext(ctx, weir, "gateway", "-config", file, "-listen", listen), err
 		}
 	}
@@ -183,10 +221,13 @@ func (o *options) run() error {
 		{name: "httputil.ReverseProxy", command: func(_, listen, server string) (*exec.Cmd, error) {
 			return exec.CommandContext(ctx, self, "-role", "plain", "-listen", listen, "-to", server), nil
 		}},
-		{name: "weir gateway, bucket and timeout", command: gateway(true)},
-		{name: "weir gateway, with the access log", command: gateway(false)},
+		{name: "weir gateway, passed through", command: gateway(true, "  routes: [{match: /, upstream: server}]")},
+		{name: "weir gateway, limit with fields", command: gateway(true, fmt.Sprintf(limited, ""))},
+		{name: "weir gateway, also a timeout", command: gateway(true, fmt.Sprintf(limited, ", pipeline: server"))},
+		{name: "weir gateway, also the access log", command: gateway(false, fmt.Sprintf(limited, ", pipeline: server"))},
 	}
-	variants = slices.DeleteFunc(variants, func(v *variant) bool { return !strings.Contains(v.name, o.only) })
+	first := variants[0]
+	variants = slices.DeleteFunc(variants, func(v *variant) bool { return v != first && !strings.Contains(v.name, o.only) })
 	for _, v := range variants {
 		if v.process, err = o.start(ctx, func(listen string) (*exec.Cmd, error) { return v.command(dir, listen, server.url) }); err != nil {
 			return fmt.Errorf("%s: %w", v.name, err)
@@ -289,18 +330,17 @@ func (o *options) measure(ctx context.Context, p process, warmUp bool) (r result
 func report(variants []*variant, o *options) {
 	fmt.Printf("\n%s, %s/%s, %d processors; %d connections, %d rounds of %v; medians\n\n",
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), o.connections, o.rounds, o.duration)
-	fmt.Println("| | requests/s | of the first | p50 | p99 | processor time a request |")
-	fmt.Println("|---|---|---|---|---|---|")
-	base := 0.0
+	fmt.Println("| | requests/s | p50 | p99 | processor time a request | of the first |")
+	fmt.Println("|---|--:|--:|--:|--:|--:|")
 	for _, v := range variants {
-		rate := median(v.results, func(r result) float64 { return r.perSecond })
-		if base == 0 {
-			base = rate
+		for i := range v.results {
+			v.results[i].ratio = float64(v.results[i].cpu) / float64(variants[0].results[i].cpu)
 		}
-		fmt.Printf("| %s | %.0f | %.0f %% | %v | %v | %v |\n", v.name, rate, 100*rate/base,
+		fmt.Printf("| %s | %.0f | %v | %v | %v | %.2f |\n", v.name, median(v.results, func(r result) float64 { return r.perSecond }),
 			time.Duration(median(v.results, func(r result) float64 { return float64(r.p50) })),
 			time.Duration(median(v.results, func(r result) float64 { return float64(r.p99) })),
-			time.Duration(median(v.results, func(r result) float64 { return float64(r.cpu) })).Round(100*time.Nanosecond))
+			time.Duration(median(v.results, func(r result) float64 { return float64(r.cpu) })).Round(100*time.Nanosecond),
+			median(v.results, func(r result) float64 { return r.ratio }))
 	}
 }
 

@@ -51,7 +51,7 @@ func TestPage_FiveMinutes(t *testing.T) {
 	script = strings.NewReplacer("8080", ports[0], "9900", ports[1], "9001", ports[2]).Replace(script)
 	script = strings.Replace(script, "weir gateway -config", "weir gateway -admin 127.0.0.1:"+ports[1]+" -config", 1)
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // it compiles
 	defer cancel()
 	bash := exec.CommandContext(ctx, "bash", "-c", script)
 	bash.Env = append(os.Environ(), "GOBIN="+dir, "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))

@@ -226,33 +226,49 @@ func TestHalfWrittenForLong(t *testing.T) {
 	})
 }
 
-// A file that never reads the same twice in a row is not loaded. That it is not
-// is reported, once; and when it rests it is loaded.
+// A file that never reads the same twice in a row is loaded in the end, and again and again.
 func TestKeepsChanging(t *testing.T) {
 	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
-		stop := make(chan struct{})
-		go func() {
-			time.Sleep(50 * time.Millisecond) // not in the moments in which it is read
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				case <-time.After(100 * time.Millisecond):
-					assert.NoError(t, os.WriteFile(k.path, fmt.Appendf(nil, "number %d.", i), 0o600))
-				}
-			}
-		}()
+		stop := keepChanging(t, k.path)
 		k.until(10 * time.Second)
 		k.expect(nil, nil)
+		k.until(14 * time.Second)
+		assert.Contains(t, k.inForce, "number")
+		k.mu.Lock()
+		assert.Len(t, k.loads, 1)
+		k.mu.Unlock()
 		k.until(40 * time.Second)
-		k.expect(nil, []string{"reload: cannot read FILE: keeps changing: no two of 50 reads in a row agree, 200ms apart"})
+		k.mu.Lock()
+		assert.Len(t, k.loads, 3)
+		assert.Empty(t, k.problems)
+		k.mu.Unlock()
+		k.forget()
 
-		close(stop)
-		synctest.Wait()
+		stop()
 		write(t, k.path, newContent)
 		k.until(44 * time.Second)
-		k.expect([]string{newContent}, []string{""})
+		k.expect([]string{newContent}, nil)
 	})
+}
+
+// keepChanging changes the file between any two reads until stop is called.
+func keepChanging(t *testing.T, path string) (stop func()) {
+	stopping := make(chan struct{})
+	go func() {
+		time.Sleep(50 * time.Millisecond) // not in the moments in which it is read
+		for i := 0; ; i++ {
+			select {
+			case <-stopping:
+				return
+			case <-time.After(100 * time.Millisecond):
+				assert.NoError(t, os.WriteFile(path, fmt.Appendf(nil, "number %d.", i), 0o600))
+			}
+		}
+	}()
+	return func() {
+		close(stopping)
+		synctest.Wait()
+	}
 }
 
 func TestTouchedIsNotChanged(t *testing.T) {

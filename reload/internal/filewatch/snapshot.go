@@ -1,13 +1,11 @@
 package filewatch
 
 import (
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
 	"runtime/debug"
-	"time"
 
 	"github.com/weir-go/weir/internal/regularfile"
 	"github.com/weir-go/weir/registry"
@@ -16,17 +14,10 @@ import (
 // MaxSize is the size of the largest file that is read. A decoder can have a lower bound, with a better error.
 const MaxSize = 8 << 20
 
-// maxReads is how many reads in a row can disagree. With a Settle of 200 ms this takes ten seconds, enough to copy a
-// large file over a slow connection.
-const maxReads = 50
-
-// ErrUnsettled means that no two reads in a row agreed.
-var ErrUnsettled = errors.New("keeps changing")
-
 // A ReadError means that the file could not be read, so that there was nothing to load.
 type ReadError struct {
 	Path string
-	Err  error // of the operating system or package regularfile, or ErrUnsettled
+	Err  error // of the operating system or package regularfile
 }
 
 func (e *ReadError) Error() string {
@@ -90,32 +81,4 @@ func (w *Watcher) readOther() (s snapshot) {
 
 func (w *Watcher) unreadable(err error) snapshot {
 	return snapshot{err: &ReadError{Path: w.options.Path, Err: err}}
-}
-
-// settle reads until two reads in a row agree, and returns the last snapshot. If maxReads reads disagree, the snapshot
-// has the error ErrUnsettled. settle itself returns an error only if the context ends: its cause.
-func (w *Watcher) settle(ctx context.Context, seen snapshot) (snapshot, error) {
-	for range maxReads - 1 {
-		if err := sleep(ctx, w.options.Settle); err != nil {
-			return snapshot{}, err
-		}
-		next := w.read()
-		if next.equal(seen) {
-			return next, nil
-		}
-		seen = next
-	}
-	return w.unreadable(fmt.Errorf("%w: no two of %d reads in a row agree, %v apart", ErrUnsettled, maxReads, w.options.Settle)), nil
-}
-
-// sleep waits for d. If the context ends first, it returns the cause.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -18,7 +18,7 @@ type Options struct {
 	// Interval is the time between two polls. If it is -1, there are no polls: the file is only read by Reload and for
 	// a signal, and nothing is tried again.
 	Interval time.Duration
-	// Settle is the time between the two reads that must agree.
+	// Settle is the time between the two reads of a poll that must agree.
 	Settle time.Duration
 	// Load gets new content, which it can keep. If it returns an error or panics, the content is refused, and what
 	// was loaded before must still be in force. Load is not called concurrently with itself, and must not call
@@ -55,10 +55,12 @@ type Watcher struct {
 	// context.
 	turn chan struct{}
 	// The following fields are used by the holder of turn.
-	last    snapshot // the last snapshot that was handled, without its content
-	inForce snapshot // the last snapshot that was loaded, without its content
-	problem error    // of the last Result
-	retry   retry    // for last, if it was refused
+	last      snapshot // the last snapshot that was handled, without its content
+	unsettled snapshot // of the last poll, without its content, if it was neither that nor handled
+	reads     int      // how many reads in a row have disagreed
+	inForce   snapshot // the last snapshot that was loaded, without its content
+	problem   error    // of the last Result
+	retry     retry    // for last, if it was refused
 }
 
 // New returns a Watcher. It does not read the file.
@@ -90,8 +92,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-due:
-			w.poll(ctx)
-			timer.Reset(w.options.Interval)
+			timer.Reset(w.poll(ctx))
 		case _, open := <-signals:
 			if !open {
 				signals = nil
@@ -103,41 +104,44 @@ func (w *Watcher) Run(ctx context.Context) error {
 }
 
 // Reload reads the file now and loads it, even if it has not changed or was refused before. It returns nil if the
-// content is in force, and otherwise Load's error, a [ReadError], or the context's cause. Two reads must agree, so it
-// takes at least as long as Settle. It does not need Run.
+// content is in force, and otherwise Load's error, a [ReadError], or the context's cause. It reads the file once: the caller
+// knows that it is complete. It does not need Run.
 func (w *Watcher) Reload(ctx context.Context) error {
 	if err := w.takeTurn(ctx); err != nil {
 		return err
 	}
 	defer w.endTurn()
-	seen, err := w.settle(ctx, w.read())
-	if err != nil {
-		return err
-	}
-	return w.handle(ctx, seen, byRequest)
+	return w.handle(ctx, w.read(), byRequest)
 }
 
-// poll reads the file. If the content has changed, or is to be tried again, poll handles it.
-func (w *Watcher) poll(ctx context.Context) {
+// maxReads is how many reads in a row can disagree before the last one counts: a file that changes all the time is loaded, too.
+// With a Settle of 200 ms this takes ten seconds, enough to copy a large file over a slow connection.
+const maxReads = 50
+
+// poll reads the file, and returns the time until the next poll. If the content has changed and the poll before has read the same,
+// or if it is to be tried again, poll handles it.
+func (w *Watcher) poll(ctx context.Context) (next time.Duration) {
 	if w.takeTurn(ctx) != nil {
-		return
+		return w.options.Interval
 	}
 	defer w.endTurn()
 	seen := w.read()
-	if !seen.equal(w.last) {
-		var err error
-		seen, err = w.settle(ctx, seen)
-		switch {
-		case err != nil, seen.equal(w.last): // it has changed back
-			return
-		case seen.equal(w.inForce): // it has changed back after a failure
-			w.conclude(seen, Result{}, byPoll)
-			return
+	switch {
+	case seen.equal(w.last):
+		if w.retry.due() {
+			_ = w.handle(ctx, seen, byPoll)
 		}
-	} else if !w.retry.due() {
-		return
+	case !seen.equal(w.unsettled) && w.reads < maxReads-1:
+		w.unsettled = seen.withoutContent()
+		w.reads++
+		return w.options.Settle
+	case seen.equal(w.inForce): // it has changed back after a failure
+		w.conclude(seen, Result{}, byPoll)
+	default:
+		_ = w.handle(ctx, seen, byPoll)
 	}
-	_ = w.handle(ctx, seen, byPoll)
+	w.unsettled, w.reads = snapshot{}, 0
+	return w.options.Interval
 }
 
 // A trigger is the reason for an attempt: a poll, or a caller or signal that has requested it.

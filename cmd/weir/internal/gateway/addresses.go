@@ -20,15 +20,19 @@ func addressPipeline(upstream string, a gatewayconfig.Address) string {
 }
 
 // pipelines returns the functions that build the pipelines of the gateway: the one with the routes, and one with the
-// circuit breaker of each address, so that metrics and the dashboard show the addresses like all other pipelines.
+// circuit breaker of each address that has one, so that metrics and the dashboard show the addresses like all other pipelines.
 func (g *gateway) pipelines(c gatewayconfig.Gateway) map[string]func(b *reload.SectionBuilder) error {
 	builds := map[string]func(b *reload.SectionBuilder) error{
 		gatewayconfig.PipelineName: func(b *reload.SectionBuilder) error { return g.build(b, c) },
 	}
 	for name, u := range c.Upstreams {
+		o, ok := u.Breaker()
+		if !ok {
+			continue
+		}
 		for _, a := range u.Addresses {
 			builds[addressPipeline(name, a)] = func(b *reload.SectionBuilder) error {
-				b.Add(breaker(b, &u.Health.Options))
+				b.Add(breaker(b, &o))
 				return nil
 			}
 		}

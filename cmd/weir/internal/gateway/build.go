@@ -20,6 +20,7 @@ import (
 func (g *gateway) build(b *reload.SectionBuilder, c gatewayconfig.Gateway) error {
 	o := proxy.TableOptions{
 		Address:  c.AddressOptions(),
+		Via:      c.Via,
 		Problems: c.Body == gatewayconfig.ProblemBody,
 		Policies: make(map[string]proxy.Policy),
 		Log:      g.accessLog(c.AccessLog),
@@ -131,10 +132,14 @@ func buildUpstream(b *reload.SectionBuilder, name string, u gatewayconfig.Upstre
 		Make: upstream.NewTransport,
 	})
 	addresses := make([]*upstream.Address, len(u.Addresses))
+	_, guarded := u.Breaker()
 	for i, a := range u.Addresses {
-		p, err := b.Pipeline(addressPipeline(name, a))
-		if err != nil {
-			return nil, err
+		var p *pipeline.Pipeline
+		if guarded {
+			var err error
+			if p, err = b.Pipeline(addressPipeline(name, a)); err != nil {
+				return nil, err
+			}
 		}
 		addresses[i] = upstream.NewAddress(&a.URL, p)
 	}

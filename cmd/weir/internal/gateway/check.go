@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 
 	"github.com/weir-go/weir/dashboard"
 	"github.com/weir-go/weir/limiter"
@@ -84,29 +83,20 @@ func checkPipeline(ctx context.Context, route proxy.Route) []dashboard.CheckResu
 	return results
 }
 
-// checkUpstream returns what the circuits of the addresses would do. If one of them lets requests through, the request goes
-// there, and the others reject nothing.
+// checkUpstream returns what the circuits of the addresses would do. None of them rejects.
 func checkUpstream(ctx context.Context, u *upstream.Upstream) (results []dashboard.CheckResult) {
-	others := false
 	for address, p := range u.Circuits() {
 		if p == nil {
-			others = true
 			continue
 		}
-		circuits := dashboard.CheckPipeline(ctx, p)
-		others = others || !slices.ContainsFunc(circuits, rejects)
-		for _, c := range circuits {
+		for _, c := range dashboard.CheckPipeline(ctx, p) {
 			c.Limiter, c.Policy = "circuit of "+address, "upstream "+u.Name()
+			if c.Matched && !c.Granted {
+				c.Granted, c.RetryAfter = true, 0
+				c.Warning = "the address is asked only if no other one can be"
+			}
 			results = append(results, c)
-		}
-	}
-	for i := range results {
-		if r := &results[i]; others && rejects(*r) {
-			r.Granted, r.RetryAfter = true, 0
-			r.Warning = "the address is left out: the request goes to another one"
 		}
 	}
 	return results
 }
-
-func rejects(r dashboard.CheckResult) bool { return r.Matched && !r.Granted }

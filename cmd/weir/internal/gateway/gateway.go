@@ -54,6 +54,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	g := &gateway{options: o}
 	g.Process, err = process.New(process.Options{
 		Name: "gateway", Section: gatewayconfig.Field, Stdout: o.Stdout, Stderr: o.Stderr, Stop: o.Stop,
+		Unobserved: proxy.Unrouted,
 	})
 	if err != nil {
 		return err

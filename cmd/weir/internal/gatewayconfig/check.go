@@ -91,6 +91,11 @@ func Warnings(f *reload.File) (all []string) {
 			add("the limiter %s has no max_partitions, which bounds its memory: clients can make up keys", l.Name)
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(g.Upstreams)) {
+		if u := g.Upstreams[name]; u.Health != nil && len(u.Addresses) == 1 {
+			add("gateway.upstreams.%s.health is without effect: there is one address, which is always asked", name)
+		}
+	}
 	used := g.used(f)
 	for _, of := range []struct {
 		field string

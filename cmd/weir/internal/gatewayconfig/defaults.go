@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-go/weir/strategies/circuitbreaker"
-
 	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
 
@@ -15,22 +13,26 @@ import (
 const (
 	DefaultListen              = ":8080"
 	DefaultClientAddressHeader = "X-Forwarded-For"
+	DefaultVia                 = "weir"
 	DefaultReadHeaderTimeout   = 10 * time.Second
 	DefaultIdleTimeout         = 2 * time.Minute
 	DefaultMaxHeaderBytes      = 1 << 20
 	DefaultShutdownTimeout     = 30 * time.Second
 	DefaultDialTimeout         = 5 * time.Second
-	DefaultFailures            = 5 // in a row, until an address gets no requests for a while
+	DefaultFailures            = 5 // in a row, until an address is asked only if no other one can be
 	DefaultTokenHeader         = "Authorization"
 	DefaultIPv6Bits            = 64
 )
 
 // WithDefaults returns g with the value that applies in every field that a file can leave out. A timeout that is off is
-// 0, as package net/http has it. Maps and lists are copies.
+// 0, as package net/http has it, and a Via that is off is empty. Maps and lists are copies.
 func (g Gateway) WithDefaults() Gateway {
 	g.Listen = cmp.Or(g.Listen, DefaultListen)
 	g.Admin = fileconfig.Loopback(cmp.Or(g.Admin, fileconfig.DefaultAdmin))
 	g.ClientAddressHeader = cmp.Or(g.ClientAddressHeader, DefaultClientAddressHeader)
+	if g.Via = cmp.Or(g.Via, DefaultVia); g.Via == "off" {
+		g.Via = ""
+	}
 	g.ReadHeaderTimeout = orOff(g.ReadHeaderTimeout, DefaultReadHeaderTimeout)
 	g.IdleTimeout = orOff(g.IdleTimeout, DefaultIdleTimeout)
 	g.MaxHeaderBytes = cmp.Or(g.MaxHeaderBytes, DefaultMaxHeaderBytes)
@@ -39,9 +41,7 @@ func (g Gateway) WithDefaults() Gateway {
 	g.Upstreams = maps.Clone(g.Upstreams)
 	for name, u := range g.Upstreams {
 		u.DialTimeout = cmp.Or(u.DialTimeout, DefaultDialTimeout)
-		if u.Health == nil {
-			u.Health = &Health{Options: circuitbreaker.Options{ConsecutiveFailures: DefaultFailures}}
-		}
+		u.Health = u.Health.withDefaults()
 		g.Upstreams[name] = u
 	}
 	g.Policies = maps.Clone(g.Policies)

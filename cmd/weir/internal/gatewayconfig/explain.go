@@ -6,10 +6,12 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/transport/weirhttp"
 
 	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
@@ -129,7 +131,29 @@ func (u Upstream) words() string {
 	for i, a := range u.Addresses {
 		texts[i] = a.String()
 	}
-	return strings.Join(texts, ", ") + when(u.KeepHost, "; gets the Host that the client sent")
+	health := u.HealthWords()
+	return strings.Join(texts, ", ") + when(u.KeepHost, "; gets the Host that the client sent") + when(health != "", "; "+health)
+}
+
+// HealthWords returns what u, which must have its defaults, does about addresses that fail; "" if it has one address.
+func (u Upstream) HealthWords() string {
+	if len(u.Addresses) == 1 {
+		return ""
+	}
+	o, ok := u.Breaker()
+	if !ok {
+		return "treats addresses that fail like others"
+	}
+	full := circuitbreaker.New(&o).Options() // with the defaults
+	var rules []string
+	if full.ConsecutiveFailures > 0 {
+		rules = append(rules, fmt.Sprintf("%d failures in a row", full.ConsecutiveFailures))
+	}
+	if full.FailureRatio > 0 {
+		rules = append(rules, fmt.Sprintf("failures of %s%% of at least %d requests in %s",
+			strconv.FormatFloat(full.FailureRatio*100, 'g', 6, 64), full.MinimumThroughput, durationtext.Of(full.SamplingDuration)))
+	}
+	return fmt.Sprintf("prefers the other addresses for %s after %s", durationtext.Of(full.BreakDuration), strings.Join(rules, ", or after "))
 }
 
 func (r Route) words(g Gateway) string {

@@ -32,6 +32,7 @@ type Gateway struct {
 	H2C                 bool                        `yaml:"h2c,omitempty" reload:"fixed" doc:"Accept HTTP/2 without TLS."`
 	TrustedProxies      []Network                   `yaml:"trusted_proxies,omitempty" doc:"The networks and addresses of the proxies before the gateway, whose header says where a request comes from; unix trusts all that connect by a Unix socket."`
 	ClientAddressHeader string                      `yaml:"client_address_header,omitempty" reload:"default=X-Forwarded-For" doc:"The header in which the trusted proxies write the address of their client; X-Forwarded-For unless set."`
+	Via                 string                      `yaml:"via,omitempty" reload:"default=weir" doc:"The name of the gateway in the Via of the requests for upstreams, or off for no Via; weir unless set."`
 	ReadHeaderTimeout   time.Duration               `yaml:"read_header_timeout,omitempty" reload:"off,fixed,default=10s" doc:"How long a client can take to send the header of a request; 10s unless set."`
 	IdleTimeout         time.Duration               `yaml:"idle_timeout,omitempty" reload:"off,fixed,default=2m" doc:"How long a connection without a request stays open; 2m unless set."`
 	MaxHeaderBytes      int                         `yaml:"max_header_bytes,omitempty" reload:"fixed,least=4096,default=1048576" doc:"The largest header of a request, in bytes; 1048576 unless set."`

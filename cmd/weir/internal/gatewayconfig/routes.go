@@ -1,6 +1,7 @@
 package gatewayconfig
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/weir-go/weir/strategies/circuitbreaker"
@@ -10,7 +11,7 @@ import (
 // An Upstream is a server behind the gateway, or several that answer alike.
 type Upstream struct {
 	Addresses             []Address     `yaml:"addresses" doc:"The addresses of the servers, such as http://10.0.0.7:8080 or https://[2001:db8::7]/base. A path stands before the path of each request."`
-	Health                *Health       `yaml:"health,omitempty" doc:"When an address that fails gets no requests for a while; {consecutive_failures: 5} unless set."`
+	Health                *Health       `yaml:"health,omitempty" doc:"When an address that fails is asked only if no other address can be. Without effect for an upstream with one address."`
 	KeepHost              bool          `yaml:"keep_host,omitempty" doc:"Send the Host that the client sent; the host of the address is sent unless set."`
 	H2C                   bool          `yaml:"h2c,omitempty" doc:"Speak HTTP/2 without TLS to addresses with http."`
 	DialTimeout           time.Duration `yaml:"dial_timeout,omitempty" reload:"default=5s" doc:"How long it can take to connect to an address, TLS included; 5s unless set."`
@@ -19,11 +20,33 @@ type Upstream struct {
 	TLS                   *UpstreamTLS  `yaml:"tls,omitempty" doc:"For addresses with https: whom to trust, and who the gateway is. The authorities of the system are trusted unless set."`
 }
 
-// Health is when an address gets no requests for a while: the options of a circuit breaker for each address.
+// Health is when an address is asked only if no other one can be: the options of a circuit breaker for each address of an
+// upstream with several.
 type Health struct {
+	Off bool `yaml:"off,omitempty" doc:"Treat addresses that fail like others."`
+
 	circuitbreaker.Options `yaml:",inline"`
 	// Name hides the name of the circuit breaker, which is made from the upstream and the address.
 	Name string `yaml:"-"`
+	// ConsecutiveFailures hides that of the circuit breaker, which has no default.
+	ConsecutiveFailures int `yaml:"consecutive_failures,omitempty" reload:"off,least=-1,default=5" doc:"How many failures in a row are too many; 5 unless set, off: only failure_ratio counts."`
+}
+
+// withDefaults returns h with its defaults filled in. A nil h has all of them.
+func (h *Health) withDefaults() *Health {
+	full := *cmp.Or(h, new(Health))
+	full.ConsecutiveFailures = cmp.Or(full.ConsecutiveFailures, DefaultFailures)
+	full.Options.ConsecutiveFailures = max(full.ConsecutiveFailures, 0)
+	return &full
+}
+
+// Validate checks the options of the circuit breaker.
+func (h *Health) Validate() error { return h.withDefaults().Options.Validate() }
+
+// Breaker returns the options of the circuit breaker of each address. It returns false if there is none: with one address there
+// is nothing to choose, and what would be left out is the whole upstream. u must have its defaults.
+func (u Upstream) Breaker() (circuitbreaker.Options, bool) {
+	return u.Health.Options, len(u.Addresses) > 1 && !u.Health.Off
 }
 
 // UpstreamTLS is for addresses with https. The files are read when the upstream comes into force.

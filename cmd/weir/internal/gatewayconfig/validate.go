@@ -29,6 +29,9 @@ func (g Gateway) Validate() error {
 	if g.ClientAddressHeader != "" && !isToken(g.ClientAddressHeader) {
 		p.Add("ClientAddressHeader", g.ClientAddressHeader, "must be the name of a header")
 	}
+	if g.Via != "" && !isToken(g.Via) {
+		p.Add("Via", g.Via, "must be a name of letters, digits and -._, or off")
+	}
 	p.NotNegative("ShutdownDelay", g.ShutdownDelay)
 	p.NotNegative("ShutdownTimeout", g.ShutdownTimeout)
 	g.checkNames(&p)

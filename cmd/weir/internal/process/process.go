@@ -48,6 +48,8 @@ type Options struct {
 	Stdout, Stderr io.Writer
 	// Stop ends the run: the first value begins a graceful end, the second one ends it at once.
 	Stop <-chan os.Signal
+	// Unobserved reports whether an execution with the context is left out of the metrics of pipelines; nil: none is.
+	Unobserved func(ctx context.Context) bool
 	// OfRegistry also gets the events of the registry; nil: there is none.
 	OfRegistry pipeline.Listener
 }
@@ -111,10 +113,21 @@ func (p *Process) begin() (err error) {
 	p.Stores = stores.New(p.Telemetry, &p.Events, p.Logger)
 	p.onClose(p.Stores.Close)
 	p.Registry = registry.New(&registry.Options{
-		Listener: pipeline.Listeners(p.Listener, p.OfRegistry), ObserveLimiter: p.Telemetry.ObserveLimiter, DrainTimeout: drainTimeout,
+		Listener: pipeline.Listeners(observer{p.Telemetry, p.Unobserved}, &p.Events, p.OfRegistry), ObserveLimiter: p.Telemetry.ObserveLimiter, DrainTimeout: drainTimeout,
 	})
 	p.onClose(p.closeRegistry)
 	return nil
+}
+
+// An observer is the telemetry of executions.
+type observer struct {
+	*telemetry.Telemetry
+	unobserved func(ctx context.Context) bool // nil: none
+}
+
+// Enabled implements the optional method of [pipeline.Listener].
+func (o observer) Enabled(ctx context.Context) bool {
+	return (o.unobserved == nil || !o.unobserved(ctx)) && o.Telemetry.Enabled(ctx)
 }
 
 // Start puts the file at path in force, and watches it. Of o, it sets Hangup, Logger and Reporter.

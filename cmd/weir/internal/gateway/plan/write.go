@@ -63,10 +63,8 @@ func (p *Planner) Write(w io.Writer, r *http.Request) error {
 		host = r.Host
 	}
 	line("  goes to %s as %s %s, with the Host %s%s", route.Upstream, r.Method, sent.String(), host, others(len(upstream.Addresses)-1))
-	if len(upstream.Addresses) > 1 {
-		line("  goes to another address if the circuit of one is open; if those of all are open, is answered with 503")
-	} else {
-		line("  is answered with 503 if the circuit of the address is open")
+	if words := upstream.HealthWords(); words != "" {
+		line("  %s", words)
 	}
 	_, err := w.Write(b.Bytes())
 	return err

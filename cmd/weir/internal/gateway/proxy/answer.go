@@ -67,7 +67,7 @@ func statusOf(ctx context.Context, err error) int {
 		return http.StatusBadGateway // also if it was too late to connect: the upstream was not asked
 	case isTimeout:
 		return http.StatusGatewayTimeout
-	case errors.Is(err, pipeline.ErrRejected), errors.Is(err, pipeline.ErrClosed), isUnavailable(err):
+	case errors.Is(err, pipeline.ErrRejected), errors.Is(err, pipeline.ErrClosed):
 		return http.StatusServiceUnavailable
 	default:
 		return http.StatusBadGateway
@@ -77,11 +77,6 @@ func statusOf(ctx context.Context, err error) int {
 // isClients reports whether the body of the client's request could not be read.
 func isClients(err error) bool {
 	_, ok := errors.AsType[*upstream.ClientError](err)
-	return ok
-}
-
-func isUnavailable(err error) bool {
-	_, ok := errors.AsType[*upstream.UnavailableError](err)
 	return ok
 }
 

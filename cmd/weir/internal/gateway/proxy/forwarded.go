@@ -19,13 +19,18 @@ type trust struct {
 	unix     bool         // all peers of Unix sockets
 	header   string       // in which they write the address of their client, canonical
 	address  weirhttp.Key // the address of the client
+	via      [3][]string  // the values of Via for HTTP/1.0, HTTP/1.1 and HTTP/2, with room for no other; nil: no Via
 }
 
-func newTrust(o weirhttp.AddressOptions) (*trust, error) {
+func newTrust(o weirhttp.AddressOptions, via string) (*trust, error) {
 	o.Header = cmp.Or(o.Header, xForwardedFor)
 	o.IPv6Bits = 128
 	address, err := weirhttp.ClientAddress(&o)
-	return &trust{networks: o.Trusted, unix: o.TrustUnix, header: http.CanonicalHeaderKey(o.Header), address: address}, err
+	t := &trust{networks: o.Trusted, unix: o.TrustUnix, header: http.CanonicalHeaderKey(o.Header), address: address}
+	if via != "" {
+		t.via = [3][]string{{"1.0 " + via}, {"1.1 " + via}, {"2.0 " + via}}
+	}
+	return t, err
 }
 
 // trusts reports whether the peer of the connection is a trusted proxy.
@@ -63,20 +68,40 @@ func (t *trust) forward(p *httputil.ProxyRequest, x *request, prefix string) {
 		if before := out[xForwardedFor]; len(before) > 0 {
 			host = strings.Join(before, ", ") + ", " + host
 		}
-		out[xForwardedFor] = []string{host}
+		x.forwarded[0] = host
+		out[xForwardedFor] = x.forwarded[0:1:1]
 	}
 	if len(out[xForwardedHost]) == 0 {
-		out[xForwardedHost] = []string{x.host}
+		x.forwarded[1] = x.host
+		out[xForwardedHost] = x.forwarded[1:2:2]
 	}
 	if len(out[xForwardedProto]) == 0 {
-		proto := "http"
+		x.forwarded[2] = "http"
 		if p.In.TLS != nil {
-			proto = "https"
+			x.forwarded[2] = "https"
 		}
-		out[xForwardedProto] = []string{proto}
+		out[xForwardedProto] = x.forwarded[2:3:3]
+	}
+	if via := t.via[version(p.In)]; via != nil {
+		if before := out["Via"]; len(before) > 0 {
+			via = append(slices.Clip(before), via...)
+		}
+		out["Via"] = via
 	}
 	if prefix != "" {
 		out[xForwardedPrefix] = append(slices.Clip(out[xForwardedPrefix]), prefix)
+	}
+}
+
+// version returns which of the versions of HTTP a request has.
+func version(r *http.Request) int {
+	switch {
+	case r.ProtoMajor == 2:
+		return 2
+	case r.ProtoMinor == 0:
+		return 0
+	default:
+		return 1
 	}
 }
 
@@ -122,16 +147,22 @@ const (
 	xForwardedPrefix = "X-Forwarded-Prefix"
 )
 
-// claims reports whether a header field says something about the client that only a proxy can know. Servers that turn
-// fields into variables of an environment take X_Forwarded_For for X-Forwarded-For; misspelt reports whether name is
-// such a spelling, which no proxy writes.
+// claims reports whether a header field says something about the client that only a proxy can know, or replaces the path that the
+// routes have matched. Servers that turn fields into variables of an environment take X_Forwarded_For for X-Forwarded-For, and Proxy
+// for the HTTP proxy of their own requests; misspelt reports whether name is such a spelling, which no proxy writes.
 func (t *trust) claims(name string) (claims, misspelt bool) {
-	if name == "" || name[0] != 'X' && name[0] != 'F' && name[0] != t.header[0] {
+	if name == "" || name[0] != 'X' && name[0] != 'F' && name[0] != 'P' && name[0] != t.header[0] {
 		return false, false
 	}
 	if strings.IndexByte(name, '_') >= 0 {
 		misspelt = true
 		name = http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
 	}
-	return name == "Forwarded" || name == "X-Real-Ip" || strings.HasPrefix(name, "X-Forwarded-") || name == t.header, misspelt
+	switch name {
+	case "Proxy":
+		return true, true
+	case "Forwarded", "X-Real-Ip", "X-Original-Url", "X-Rewrite-Url", t.header:
+		return true, misspelt
+	}
+	return strings.HasPrefix(name, "X-Forwarded-"), misspelt
 }

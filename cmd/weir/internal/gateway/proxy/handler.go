@@ -2,7 +2,11 @@ package proxy
 
 import (
 	"context"
+	"errors"
+	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -34,11 +38,13 @@ func (h *Handler) Running() int64 { return h.running.Load() }
 //	   route          asks the policies
 //	    route.forward sends the request to the upstream
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	handled(r.Context())
 	x := &request{Context: r.Context(), began: time.Now()}
-	answer := &response{ResponseWriter: w, paced: newPacedWriter(w, r, h.stall)}
+	answer := &x.answer
+	answer.ResponseWriter, answer.paced = w, newPacedWriter(w, r, h.stall)
 	finished := false
 	h.running.Add(1)
-	defer func() { h.end(x, r, answer, finished) }()
+	defer func() { h.end(x, r, finished) }()
 	if r.Trailer == nil && len(r.TransferEncoding) > 0 {
 		r.Trailer = make(http.Header) // the copies share it; net/http adds a trailer that was not announced to that of r
 	}
@@ -66,7 +72,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // end releases what the request holds, and writes it to the log.
-func (h *Handler) end(x *request, r *http.Request, answer *response, finished bool) {
+func (h *Handler) end(x *request, r *http.Request, finished bool) {
 	x.exchange.End()
 	h.running.Add(-1)
 	if x.table == nil || x.table.log == nil {
@@ -74,7 +80,7 @@ func (h *Handler) end(x *request, r *http.Request, answer *response, finished bo
 	}
 	entry := accesslog.Entry{
 		Began: x.began, Took: time.Since(x.began), Request: r, Client: x.client,
-		Status: answer.status, Sent: answer.bytes, Aborted: !finished, Fault: x.fault,
+		Status: x.answer.status, Sent: x.answer.bytes.Load(), Aborted: !finished, Fault: x.fault,
 		Policy: x.decisions.policy, Decision: x.decisions.decision, Waited: x.decisions.waited,
 	}
 	entry.Attempts, entry.Address = x.exchange.Attempts()
@@ -88,4 +94,25 @@ func (h *Handler) end(x *request, r *http.Request, answer *response, finished bo
 		}
 	}
 	x.table.log.Write(&entry)
+}
+
+// errRefused is for the access log.
+var errRefused = errors.New("the server could not read the request, or does not serve such requests")
+
+// Refused writes a request to the log that the server has answered without the handler. Nothing is known of it but the client.
+func (h *Handler) Refused(client net.Addr, status int) {
+	x := &request{Context: context.Background(), began: time.Now()}
+	_ = h.pipeline.Execute(x, func(context.Context) error {
+		if x.table.log == nil {
+			return nil
+		}
+		host := ""
+		if peer, err := netip.ParseAddrPort(client.String()); err == nil {
+			host = peer.Addr().Unmap().String()
+		}
+		x.table.log.Write(&accesslog.Entry{
+			Began: x.began, Request: &http.Request{URL: new(url.URL)}, Client: host, Status: status, Fault: errRefused,
+		})
+		return nil
+	})
 }

@@ -67,6 +67,17 @@ func to(t *testing.T, urls ...string) *upstream.Upstream {
 	return upstream.New("test", base, addresses...)
 }
 
+// alone returns an upstream of one server, which has no circuit breaker.
+func alone(t *testing.T, server string) *upstream.Upstream {
+	t.Helper()
+	base, err := upstream.NewTransport(upstream.TransportOptions{DialTimeout: 5 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = base.Close() })
+	u, err := url.Parse(server)
+	require.NoError(t, err)
+	return upstream.New("test", base, upstream.NewAddress(u, nil))
+}
+
 // gateway starts a gateway with a table.
 func gateway(t *testing.T, o TableOptions) *httptest.Server {
 	t.Helper()
@@ -233,7 +244,7 @@ func TestForwarded(t *testing.T) {
 	back := serve(t, http.HandlerFunc(echo))
 	routes := []Route{{Match: "/", Upstream: to(t, back.URL)}}
 	claims := "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: a.test\r\nX-Forwarded-Prefix: /p\r\n" +
-		"X_Forwarded_For: 192.0.2.1\r\nForwarded: for=192.0.2.1\r\nX-Real-Ip: 192.0.2.1\r\nCf-Connecting-Ip: 192.0.2.1\r\n"
+		"X_Forwarded_For: 192.0.2.1\r\nX-Original-Url: /admin\r\nX_Rewrite_Url: /admin\r\nProxy: http://192.0.2.1\r\nForwarded: for=192.0.2.1\r\nX-Real-Ip: 192.0.2.1\r\nCf-Connecting-Ip: 192.0.2.1\r\n"
 	ask := func(g *httptest.Server, connection string) seen {
 		resp, _ := raw(t, g, "GET / HTTP/1.1\r\nHost: b.test\r\n"+claims+connection+"\r\n")
 		return decoded(t, resp)
@@ -245,7 +256,9 @@ func TestForwarded(t *testing.T) {
 		assert.Equal(t, []string{"127.0.0.1"}, h[xForwardedFor])
 		assert.Equal(t, []string{"b.test"}, h[xForwardedHost])
 		assert.Equal(t, []string{"http"}, h[xForwardedProto])
-		for _, name := range []string{"Forwarded", "X-Real-Ip", xForwardedPrefix, "X_forwarded_for", "Cf-Connecting-Ip"} {
+		for _, name := range []string{
+			"Forwarded", "X-Real-Ip", xForwardedPrefix, "X_forwarded_for", "Cf-Connecting-Ip", "X-Original-Url", "X_rewrite_url", "Proxy",
+		} {
 			assert.NotContains(t, h, name)
 		}
 		h = ask(gateway(t, TableOptions{Routes: routes, Address: weirhttp.AddressOptions{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}), connection).Header
@@ -294,14 +307,19 @@ func TestSmuggling(t *testing.T) {
 		assert.GreaterOrEqual(t, resp.StatusCode, 400, name)
 		assert.Less(t, resp.StatusCode, 600, name)
 	}
-	// What follows the body by its chunks is a request of its own, with its own policies. The upstream gets no length.
-	resp, rest := raw(t, g, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /second HTTP/1.1\r\nHost: a\r\n\r\n")
-	s := decoded(t, resp)
-	assert.Empty(t, s.Body)
-	assert.Empty(t, s.Header["Content-Length"])
-	resp, err := http.ReadResponse(rest, nil)
-	require.NoError(t, err)
-	assert.Equal(t, "/second", decoded(t, resp).URI)
+	// A proxy before the gateway may have taken another end of the body for the right one: what follows is not served. The upstream
+	// gets no length.
+	for name, fields := range map[string]string{
+		"HTTP/1.1": "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+		"HTTP/1.0": "Connection: keep-alive\r\nTransfer-Encoding: chunked\r\n",
+	} {
+		resp, rest := raw(t, g, "POST / "+name+"\r\nHost: a\r\n"+fields+"\r\n0\r\n\r\nGET /second HTTP/1.1\r\nHost: a\r\n\r\n")
+		s := decoded(t, resp)
+		assert.Empty(t, s.Body)
+		assert.NotEqual(t, []string{"5"}, s.Header["Content-Length"])
+		_, err := rest.ReadByte()
+		require.ErrorIs(t, err, io.EOF, name)
+	}
 }
 
 func TestRetry_OtherAddress(t *testing.T) {
@@ -348,18 +366,14 @@ func TestUnreachable(t *testing.T) {
 		assert.Equal(t, "some text", decoded(t, resp).Body)
 	}
 	none := gateway(t, TableOptions{Problems: true, Routes: []Route{{Match: "/", Upstream: to(t, gone.URL)}}})
-	for i, want := range []int{http.StatusBadGateway, http.StatusBadGateway, http.StatusServiceUnavailable} {
+	for range 5 { // the last address is always asked
 		resp, err := http.Get(none.URL)
 		require.NoError(t, err)
 		text, _ := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
-		assert.Equal(t, want, resp.StatusCode, i)
+		assert.Equal(t, http.StatusBadGateway, resp.StatusCode)
 		assert.Equal(t, "application/problem+json", resp.Header.Get("Content-Type"))
 		assert.NotContains(t, string(text), "127.0.0.1")
-		if want == http.StatusServiceUnavailable {
-			assert.Equal(t, "3600", resp.Header.Get("Retry-After"))
-			assert.Contains(t, string(text), details[want])
-		}
 	}
 }
 
@@ -592,7 +606,7 @@ func TestSlowReader(t *testing.T) {
 	table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
 	require.NoError(t, err)
 	g := httptest.NewUnstartedServer(NewHandler(weir.Must(pipeline.New("gateway", table))))
-	g.Listener = &listener{g.Listener, 50 * time.Millisecond}
+	g.Listener = &listener{Listener: g.Listener, stall: 50 * time.Millisecond}
 	g.Start()
 	t.Cleanup(g.Close)
 	c, err := net.Dial("tcp", g.Listener.Addr().String())

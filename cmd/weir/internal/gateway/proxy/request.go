@@ -1,8 +1,10 @@
 package proxy
 
 import (
+	"bufio"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"sync/atomic"
@@ -29,9 +31,13 @@ type request struct {
 	looking bool // the request is only looked up; see [Handler.Check]
 
 	decisions decisions
-	answered  http.Header // of the answer, as the policies have left it
-	fault     error       // why the gateway answered, and not the upstream
-	switched  bool        // the upstream has switched protocols
+	fault     error // why the gateway answered, and not the upstream
+	switched  bool  // the upstream has switched protocols
+
+	// What most requests need once is here, so that it is not allocated by itself.
+	answer    response
+	final     finalHeader
+	forwarded [3]string // the values of the X-Forwarded fields for the upstream
 }
 
 type requestKey struct{}
@@ -56,34 +62,48 @@ func requestOf(ctx context.Context) *request {
 	return x
 }
 
+// Unrouted reports whether ctx is that of a request that has no table yet: the execution that chooses it is the whole request, which
+// is measured as one of HTTP.
+func Unrouted(ctx context.Context) bool {
+	x := requestOf(ctx)
+	return x != nil && x.table == nil
+}
+
 // A response is a ResponseWriter that knows what was answered, for the access log.
 type response struct {
 	http.ResponseWriter
 	status int // 0: the answer has not begun
-	bytes  int64
-	body   *duplexBody  // of the request, if the answer can begin before the client has sent it
+	bytes  atomic.Int64
+	closes bool         // the connection ends with the answer
 	paced  *pacedWriter // can be nil
 }
 
 // duplex lets the answer begin before the body of the request has been read, if the length of the body is not known.
 // Otherwise net/http would read what is left of it first, and a client that waits for the answer before it sends the rest
 // would wait forever. Over HTTP/2 nothing is needed.
+//
+// The connection then ends with the answer. The body may be left unread, and nothing of it must be taken for a request. It may also
+// have had a Content-Length, of which net/http does not tell: a proxy before the gateway may have believed that, and then it has
+// taken for a part of the body what is a request here (RFC 9112, section 6.1). In HTTP/1.0 net/http ignores the
+// Transfer-Encoding, and what looks like the next request can be the body.
 func (w *response) duplex(r *http.Request) {
-	if r.ContentLength >= 0 || r.ProtoMajor != 1 || http.NewResponseController(w.ResponseWriter).EnableFullDuplex() != nil {
+	if r.ProtoMajor != 1 {
 		return
 	}
-	w.body = &duplexBody{ReadCloser: r.Body}
-	r.Body = w.body
+	w.closes = r.ProtoMinor == 0
+	if r.ContentLength < 0 && http.NewResponseController(w.ResponseWriter).EnableFullDuplex() == nil {
+		w.closes = true
+		r.Body = &duplexBody{ReadCloser: r.Body}
+	}
 }
 
-// begin records the status. If the body of the request may be left unread, or cannot be read, the connection ends with
-// the answer: nothing of the body must be taken for a request.
+// begin records the status.
 func (w *response) begin(status int) {
 	if w.status != 0 || status < 200 && status != http.StatusSwitchingProtocols {
 		return
 	}
 	w.status = status
-	if w.body != nil && !w.body.complete.Load() && status != http.StatusSwitchingProtocols {
+	if w.closes && status != http.StatusSwitchingProtocols {
 		w.Header().Set("Connection", "close")
 	}
 }
@@ -112,7 +132,7 @@ func (w *response) Write(p []byte) (int, error) {
 	w.paced.begin()
 	defer w.paced.end()
 	n, err := w.ResponseWriter.Write(p)
-	w.bytes += int64(n)
+	w.bytes.Add(int64(n))
 	return n, err
 }
 
@@ -125,3 +145,32 @@ func (w *response) Flush() {
 
 // Unwrap is for [http.ResponseController].
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Hijack is for connections that switch protocols, such as WebSockets.
+func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, b, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err == nil {
+		c = &switchedConn{c, &w.bytes}
+	}
+	return c, b, err
+}
+
+// A switchedConn counts what the client gets.
+type switchedConn struct {
+	net.Conn
+	bytes *atomic.Int64
+}
+
+func (c *switchedConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.bytes.Add(int64(n))
+	return n, err
+}
+
+// CloseWrite ends one direction, if the connection can: see [connection.CloseWrite].
+func (c *switchedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Close()
+}

@@ -3,8 +3,8 @@ package proxy
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httputil"
 	"slices"
@@ -85,22 +85,41 @@ func (t *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // forward sends an admitted request to the upstream.
 func (t *route) forward(w http.ResponseWriter, r *http.Request) {
 	x := requestOf(r.Context())
-	x.answered = maps.Clone(w.Header())
 	if t.repeats {
 		if err := makeRepeatable(r); err != nil {
 			t.failed(w, r, err)
 			return
 		}
 	}
-	t.proxy.ServeHTTP(&finalHeader{ResponseWriter: w, answered: x.answered}, r)
+	x.final.begin(w)
+	t.proxy.ServeHTTP(&x.final, r)
 }
 
 // A finalHeader keeps the fields that the policies have set for the answer itself. To pass on a 1xx answer, such as 103 Early
 // Hints, net/http/httputil adds its fields to theirs and then removes all.
 type finalHeader struct {
 	http.ResponseWriter
-	answered http.Header // of the policies
-	interim  bool        // their fields are not in the header
+	answered []field  // of the policies
+	array    [4]field // the first array of answered
+	interim  bool     // their fields are not in the header
+}
+
+// A field is one of a header.
+type field struct {
+	name   string
+	values []string
+}
+
+func (w *finalHeader) begin(to http.ResponseWriter) {
+	w.ResponseWriter, w.answered = to, w.array[:0]
+	for name, values := range to.Header() {
+		w.answered = append(w.answered, field{name, values})
+	}
+}
+
+// has reports whether the policies have set the field.
+func (w *finalHeader) has(name string) bool {
+	return slices.ContainsFunc(w.answered, func(f field) bool { return f.name == name })
 }
 
 // WriteHeader implements [http.ResponseWriter].
@@ -109,15 +128,15 @@ func (w *finalHeader) WriteHeader(status int) {
 	switch interim := status < 200 && status != http.StatusSwitchingProtocols; {
 	case interim && !w.interim:
 		w.interim = true
-		for name, values := range w.answered {
-			if h[name] = h[name][len(values):]; len(h[name]) == 0 {
-				delete(h, name)
+		for _, f := range w.answered {
+			if h[f.name] = h[f.name][len(f.values):]; len(h[f.name]) == 0 {
+				delete(h, f.name)
 			}
 		}
 	case !interim && w.interim:
 		w.interim = false
-		for name, values := range w.answered {
-			h[name] = slices.Concat(values, h[name])
+		for _, f := range w.answered {
+			h[f.name] = slices.Concat(f.values, h[f.name])
 		}
 	}
 	w.ResponseWriter.WriteHeader(status)
@@ -198,10 +217,13 @@ func makeRepeatable(r *http.Request) error {
 // modifyResponse sees the answer of the upstream before the client does. If both the gateway and the upstream send quota
 // fields that can be there only once, those of the gateway stay.
 func modifyResponse(resp *http.Response) error {
+	if resp.StatusCode < 100 || resp.StatusCode > 999 { // net/http would panic
+		return fmt.Errorf("the upstream has answered with the status %03d", resp.StatusCode)
+	}
 	x := requestOf(resp.Request.Context())
 	x.switched = resp.StatusCode == http.StatusSwitchingProtocols
 	for _, name := range []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"} {
-		if _, own := x.answered[name]; own {
+		if x.final.has(name) {
 			delete(resp.Header, name)
 		}
 	}

@@ -3,7 +3,6 @@ package proxy
 import (
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -167,72 +166,4 @@ func (p *pacedWriter) last() {
 	if p.timer != nil { // without a body there is nothing to wait for
 		_ = p.connection.SetWriteDeadline(time.Now().Add(p.stall))
 	}
-}
-
-// NewListener returns a listener whose connections fail if the client takes nothing of an answer for a minute: otherwise
-// it would hold its request and the connection to the upstream for as long as it likes.
-func NewListener(l net.Listener) net.Listener { return &listener{l, stallTime} }
-
-type listener struct {
-	net.Listener
-	stall time.Duration
-}
-
-func (l *listener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return &connection{Conn: c, stall: l.stall}, nil
-}
-
-// A connection sets a deadline for each Write.
-type connection struct {
-	net.Conn
-	stall time.Duration
-
-	mu   sync.Mutex
-	asks time.Time // the deadline that the server has set; zero: none
-}
-
-// SetWriteDeadline implements [net.Conn].
-func (c *connection) SetWriteDeadline(t time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.asks = t
-	return c.Conn.SetWriteDeadline(t)
-}
-
-// SetDeadline implements [net.Conn].
-func (c *connection) SetDeadline(t time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.asks = t
-	return c.Conn.SetDeadline(t)
-}
-
-// Write implements [net.Conn].
-func (c *connection) Write(p []byte) (int, error) {
-	if err := c.allow(time.Now().Add(c.stall)); err != nil {
-		return 0, err
-	}
-	return c.Conn.Write(p)
-}
-
-// allow sets the deadline of a Write, unless the server has set an earlier one.
-func (c *connection) allow(until time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.asks.IsZero() && c.asks.Before(until) {
-		return nil
-	}
-	return c.Conn.SetWriteDeadline(until)
-}
-
-// CloseWrite ends writing, as a TCP connection does: without it, both directions of a WebSocket would end at once.
-func (c *connection) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return c.Close()
 }

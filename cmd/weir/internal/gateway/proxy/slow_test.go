@@ -37,7 +37,7 @@ func serveOnPipes(t *testing.T, table *Table) *pipeListener {
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
 	l := newPipeListener()
-	go server.Serve(NewListener(l))
+	go server.Serve(NewListener(l, nil))
 	t.Cleanup(func() { _ = server.Close() })
 	return l
 }
@@ -71,43 +71,37 @@ func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { retu
 // TestSlowReader_KeepsConnection checks that a client that takes its time to read an answer can send its next request on the
 // same connection.
 func TestSlowReader_KeepsConnection(t *testing.T) {
-	for name, ask := range map[string]string{
-		"known length":   "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nwhole",
-		"unknown length": "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nwhole\r\n0\r\n\r\n",
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				back := transportFunc(func(r *http.Request) (*http.Response, error) {
-					body, err := io.ReadAll(r.Body)
-					if err != nil {
-						return nil, err
-					}
-					return &http.Response{
-						StatusCode: http.StatusOK, ProtoMajor: 1, Header: http.Header{}, Request: r,
-						Body: io.NopCloser(strings.NewReader(string(body))), ContentLength: int64(len(body)),
-					}, r.Context().Err()
-				})
-				u := upstream.New("u", back, upstream.NewAddress(&url.URL{Scheme: "http", Host: "a"}, nil))
-				table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: u}}})
-				require.NoError(t, err)
-				l := serveOnPipes(t, table)
-				c := l.dial()
-				defer c.Close()
-				answers := bufio.NewReader(c)
-				for i := range 3 {
-					_, err := io.WriteString(c, ask)
-					require.NoError(t, err)
-					time.Sleep(2 * lingerTime)
-					resp, err := http.ReadResponse(answers, nil)
-					require.NoError(t, err)
-					body, err := io.ReadAll(resp.Body)
-					require.NoError(t, err)
-					_ = resp.Body.Close()
-					assert.Equal(t, "whole", string(body), i)
-				}
-			})
+	const ask = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nwhole"
+	synctest.Test(t, func(t *testing.T) {
+		back := transportFunc(func(r *http.Request) (*http.Response, error) {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				return nil, err
+			}
+			return &http.Response{
+				StatusCode: http.StatusOK, ProtoMajor: 1, Header: http.Header{}, Request: r,
+				Body: io.NopCloser(strings.NewReader(string(body))), ContentLength: int64(len(body)),
+			}, r.Context().Err()
 		})
-	}
+		u := upstream.New("u", back, upstream.NewAddress(&url.URL{Scheme: "http", Host: "a"}, nil))
+		table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: u}}})
+		require.NoError(t, err)
+		l := serveOnPipes(t, table)
+		c := l.dial()
+		defer c.Close()
+		answers := bufio.NewReader(c)
+		for i := range 3 {
+			_, err := io.WriteString(c, ask)
+			require.NoError(t, err)
+			time.Sleep(2 * lingerTime)
+			resp, err := http.ReadResponse(answers, nil)
+			require.NoError(t, err)
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			_ = resp.Body.Close()
+			assert.Equal(t, "whole", string(body), i)
+		}
+	})
 }
 
 // TestSlowReader_HTTP2 checks that a client that does not open the window of a stream does not hold its request for long: in the

@@ -29,6 +29,8 @@ import (
 type TableOptions struct {
 	// Address says which peers are trusted proxies, and in which header they write the address of their client.
 	Address weirhttp.AddressOptions
+	// Via is the name of the gateway in the Via of the requests for upstreams. If empty, there is none.
+	Via string
 	// Log is the access log. If nil, none is written.
 	Log *accesslog.Log
 	// Problems makes the gateway's own answers problem details, RFC 9457, and not text.
@@ -72,7 +74,7 @@ type Table struct {
 func NewTable(o *TableOptions) (*Table, error) {
 	t := &Table{mux: http.NewServeMux(), problems: o.Problems, policies: o.Policies, log: o.Log}
 	var err error
-	if t.trust, err = newTrust(o.Address); err != nil {
+	if t.trust, err = newTrust(o.Address, o.Via); err != nil {
 		return nil, err
 	}
 	for _, r := range o.Routes {

@@ -53,6 +53,17 @@ func (b *HeldBody) Close() error {
 // Unread reports whether nothing of the body was read. A nil body is unread.
 func (b *HeldBody) Unread() bool { return b == nil || !b.read.Load() }
 
+// again returns the body for another connection. net/http asks for it if a connection was closed before anything of the request
+// was written.
+func (b *HeldBody) again() (io.ReadCloser, error) {
+	if !b.Unread() {
+		return nil, errRead
+	}
+	return b, nil
+}
+
+var errRead = errors.New("the connection broke off, and a part of the body was read")
+
 // failure returns why the body could not be read, or nil.
 func (b *HeldBody) failure() error {
 	if b == nil {

@@ -73,23 +73,6 @@ func (x *Exchange) begin(a *Address) {
 	x.tried = append(x.tried, a)
 }
 
-// forget undoes begin for an address that was not asked.
-func (x *Exchange) forget(a *Address) {
-	if x == nil {
-		return
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.attempts--
-	if i := slices.Index(x.tried, a); i >= 0 {
-		x.tried = slices.Delete(x.tried, i, i+1)
-	}
-	x.address = ""
-	if n := len(x.tried); n > 0 {
-		x.address = x.tried[n-1].name
-	}
-}
-
 // hold counts the request at a until End. The attempt of a hedge can return after that.
 func (x *Exchange) hold(a *Address) {
 	if x != nil {

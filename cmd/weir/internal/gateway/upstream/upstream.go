@@ -1,9 +1,13 @@
-// Package upstream sends the requests of the gateway to the addresses of an upstream: it balances them, leaves out
-// addresses that do not answer, and goes on to the next address if one cannot be reached.
+// Package upstream sends the requests of the gateway to the addresses of an upstream: it balances them, prefers addresses
+// that answer, and goes on to the next address if one cannot be reached.
+//
+//   - upstream.go: which address gets a request.
+//   - sending.go: one request to one address, and what it says about the health of the address.
+//   - exchange.go: what the attempts of a request have in common.
+//   - transport.go: the connections. body.go: the body of a request of which perhaps nothing was sent.
 package upstream
 
 import (
-	"context"
 	"errors"
 	"iter"
 	"math/rand/v2"
@@ -13,10 +17,8 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
 
@@ -32,7 +34,7 @@ type Address struct {
 }
 
 // NewAddress returns an Address of a URL with scheme, host, and perhaps a path, which is put in front of the path of
-// requests. p has the circuit breaker of the address; nil stands for none.
+// requests. p has the circuit breaker of the address and nothing else; nil stands for none.
 func NewAddress(u *url.URL, p *pipeline.Pipeline) *Address {
 	return &Address{
 		name:     u.Host,
@@ -44,8 +46,9 @@ func NewAddress(u *url.URL, p *pipeline.Pipeline) *Address {
 }
 
 // An Upstream is an [http.RoundTripper] that sends each request to one of several addresses: of two addresses chosen
-// at random, the one with fewer requests running. An address whose circuit is open is left out. If a connection cannot
-// be made, the request, of which nothing was sent, goes on to the next address.
+// at random, the one with fewer requests running. An address whose circuit is open is asked only if no other address can
+// be: a circuit never rejects a request. If a connection cannot be made, the request, of which nothing was sent, goes on to
+// the next address.
 //
 // The attempts of one request find each other by the [Exchange] in their context, so that a retry or a hedge goes to
 // another address.
@@ -78,58 +81,48 @@ func (u *Upstream) Circuits() iter.Seq2[string, *pipeline.Pipeline] {
 // transports it does not close a body that it has not read, so that the caller can send it elsewhere.
 func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	x := exchangeOf(r.Context())
-	HoldBody(r)
+	if body := HoldBody(r); body != nil && r.GetBody == nil {
+		r.GetBody = body.again
+	}
+	if len(u.addresses) == 1 {
+		a := u.addresses[0]
+		a.running.Add(1)
+		return u.send(r, x, a, false)
+	}
 	c := choice{all: u.addresses, tried: x.triedBefore()}
 	c.gone = c.array[:0]
 	original := *r.URL
-	var unavailable *UnavailableError
 	for {
-		a := c.next()
-		if a == nil {
-			*r.URL = original
-			if unavailable == nil {
-				unavailable = &UnavailableError{Upstream: u.name}
-			}
-			return nil, unavailable
-		}
-		if len(c.gone) > 1 {
+		a, circuit := c.next()
+		if c.before() {
 			r = again(r, original) // a connection that is still being made may read the request of an earlier address
 		}
-		a.locate(r.URL)
-		x.begin(a)
-		resp, err := a.roundTrip(u.base, r)
+		resp, err := u.send(r, x, a, circuit)
 		if err == nil {
-			x.hold(a)
 			return resp, nil
 		}
-		a.running.Add(-1)
-		if open, ok := errors.AsType[*circuitbreaker.OpenError](err); ok {
-			x.forget(a)
-			unavailable = unavailable.sooner(u.name, open)
-			continue
-		}
-		if _, ok := errors.AsType[*ClientError](err); ok {
+		_, open := errors.AsType[*circuitbreaker.OpenError](err)
+		switch {
+		case open:
+			c.last = append(c.last, a)
+		case c.another() && NotSent(err) && r.Context().Err() == nil:
+		default:
 			return nil, err
 		}
-		if c.another() && r.Context().Err() == nil && NotSent(err) {
-			continue
-		}
-		return nil, err
 	}
 }
 
-// roundTrip sends r to the address, through its circuit breaker.
-func (a *Address) roundTrip(base http.RoundTripper, r *http.Request) (*http.Response, error) {
-	if a.pipeline == nil {
-		resp, err := base.RoundTrip(r)
-		return resp, ofClient(r, err)
+// send sends r to an address, which counts it.
+func (u *Upstream) send(r *http.Request, x *Exchange, a *Address, circuit bool) (*http.Response, error) {
+	a.locate(r.URL)
+	s := sending{base: u.base, request: r, exchange: x, address: a}
+	resp, err := s.run(circuit)
+	if err != nil {
+		a.running.Add(-1)
+		return nil, err
 	}
-	s := sending{base: base, request: r}
-	resp, err := pipeline.ExecuteValue(r.Context(), a.pipeline, s.send)
-	if err != nil && errors.Is(err, registry.ErrRemoved) {
-		return s.send(r.Context()) // a newer version of the file does not have the address: this request has begun before
-	}
-	return resp, err
+	x.hold(a)
+	return resp, nil
 }
 
 // again returns a copy of r for another address, with the URL that the caller gave.
@@ -137,26 +130,6 @@ func again(r *http.Request, original url.URL) *http.Request {
 	own := *r
 	own.URL = &original
 	return &own
-}
-
-// A sending is one request to one address.
-type sending struct {
-	base    http.RoundTripper
-	request *http.Request
-}
-
-// send ignores the context of the pipeline, whose only strategy is a circuit breaker: the request has its own.
-func (s *sending) send(context.Context) (*http.Response, error) {
-	resp, err := s.base.RoundTrip(s.request)
-	return resp, ofClient(s.request, err)
-}
-
-// ofClient returns err, or a [ClientError] if an attempt has failed because the body could not be read.
-func ofClient(r *http.Request, err error) error {
-	if body, ok := r.Body.(*HeldBody); ok && err != nil && body.failure() != nil {
-		return &ClientError{body.failure()}
-	}
-	return err
 }
 
 // locate makes u a URL at the address.
@@ -183,24 +156,33 @@ type choice struct {
 	tried []*Address  // by earlier attempts of the request: they come last
 	gone  []*Address  // by this attempt
 	array [2]*Address // the first array of gone
+	last  []*Address  // of gone, the addresses that were not asked because their circuits are open
+	lasts int         // how many of last were tried since
 }
 
-// next returns the address to try next, and counts the request there. It returns nil if all were tried.
-func (c *choice) next() *Address {
-	if len(c.gone) == len(c.all) {
-		return nil
-	}
-	a := c.pick(func(a *Address) bool { return slices.Contains(c.tried, a) || slices.Contains(c.gone, a) })
-	if a == nil {
-		a = c.pick(func(a *Address) bool { return slices.Contains(c.gone, a) })
+// next returns the address to try next, counts the request there, and reports whether the circuit of the address decides. If all
+// addresses were tried, next returns the addresses that were not asked because their circuits are open: the health of an address
+// only decides when it is asked. There must be another address.
+func (c *choice) next() (a *Address, circuit bool) {
+	if circuit = len(c.gone) < len(c.all); circuit {
+		a = c.pick(func(a *Address) bool { return slices.Contains(c.tried, a) || slices.Contains(c.gone, a) })
+		if a == nil {
+			a = c.pick(func(a *Address) bool { return slices.Contains(c.gone, a) })
+		}
+		c.gone = append(c.gone, a)
+	} else {
+		a = c.last[c.lasts]
+		c.lasts++
 	}
 	a.running.Add(1)
-	c.gone = append(c.gone, a)
-	return a
+	return a, circuit
 }
 
-// another reports whether there is an address that this attempt has not tried.
-func (c *choice) another() bool { return len(c.gone) < len(c.all) }
+// before reports whether an address was tried before the present one.
+func (c *choice) before() bool { return len(c.gone)+c.lasts > 1 }
+
+// another reports whether there is an address that this attempt has not asked.
+func (c *choice) another() bool { return len(c.gone) < len(c.all) || c.lasts < len(c.last) }
 
 // pick returns the one of two random addresses with fewer requests running, or nil if all are left out.
 func (c *choice) pick(leaveOut func(*Address) bool) *Address {
@@ -236,39 +218,6 @@ func (c *choice) pick(leaveOut func(*Address) bool) *Address {
 		return second
 	}
 	return first
-}
-
-// An UnavailableError says that no address of an upstream can be asked: the circuits of all are open.
-type UnavailableError struct {
-	Upstream string
-	after    time.Duration
-	known    bool
-}
-
-// Error names the upstream.
-func (e *UnavailableError) Error() string {
-	return "upstream " + e.Upstream + ": no address is available"
-}
-
-// RetryAfter returns when the first circuit lets a request through, if that is known.
-func (e *UnavailableError) RetryAfter() (time.Duration, bool) { return e.after, e.known }
-
-// NotCalled returns true: nothing was sent.
-func (e *UnavailableError) NotCalled() bool { return true }
-
-// Retryable returns false. The client is told when to come back: requests that wait in the gateway until a circuit
-// closes would all arrive together at a server that has just come back.
-func (e *UnavailableError) Retryable() bool { return false }
-
-// sooner returns e with the RetryAfter of another open circuit if that is the shorter one. e can be nil.
-func (e *UnavailableError) sooner(name string, open *circuitbreaker.OpenError) *UnavailableError {
-	if e == nil {
-		e = &UnavailableError{Upstream: name}
-	}
-	if d, ok := open.RetryAfter(); ok && (!e.known || d < e.after) {
-		e.after, e.known = d, true
-	}
-	return e
 }
 
 // A ClientError is the error of an attempt that failed because the body of the client's request could not be read. It

@@ -1,0 +1,64 @@
+package gateway
+
+import (
+	"encoding/hex"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
+)
+
+// TestServer_HeaderTimeout has clients that begin a request and never send the rest of its header, over HTTP/1 and HTTP/2.
+func TestServer_HeaderTimeout(t *testing.T) {
+	const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+	settings, err := hex.DecodeString("000000" + "04" + "00" + "00000000")
+	require.NoError(t, err)
+	headers, err := hex.DecodeString("000001" + "01" + "01" + "00000001" + "82") // END_STREAM, but not END_HEADERS; ":method: GET"
+	require.NoError(t, err)
+	for name, text := range map[string]string{
+		"HTTP/1": "GET / HTTP/1.1\r\nHost: a\r\n",
+		"HTTP/2": preface + string(settings) + string(headers),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := gatewayconfig.Gateway{H2C: true}.WithDefaults()
+				server := newServer(c, http.NotFoundHandler())
+				client, end := net.Pipe()
+				l := make(listenerOnce, 1)
+				l <- end
+				go server.Serve(l) //nolint:errcheck // it ends with the server
+				began := time.Now()
+				go io.WriteString(client, text) //nolint:errcheck // the server closes the connection
+				_, _ = io.Copy(io.Discard, client)
+				assert.LessOrEqual(t, time.Since(began), c.ReadHeaderTimeout+pingTimeout)
+				assert.GreaterOrEqual(t, time.Since(began), c.ReadHeaderTimeout)
+				_ = server.Close()
+			})
+		})
+	}
+}
+
+// A listenerOnce accepts the connections that it has.
+type listenerOnce chan net.Conn
+
+func (l listenerOnce) Accept() (net.Conn, error) {
+	c, open := <-l
+	if !open {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (l listenerOnce) Close() error {
+	close(l)
+	return nil
+}
+
+func (l listenerOnce) Addr() net.Addr { return &net.UnixAddr{} }

@@ -1,0 +1,101 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/registry"
+)
+
+// A sending is one request to one address.
+type sending struct {
+	base     http.RoundTripper
+	request  *http.Request
+	exchange *Exchange
+	address  *Address
+}
+
+// run sends the request: through the circuit breaker of the address if it has one that decides.
+func (s *sending) run(circuit bool) (*http.Response, error) {
+	p := s.address.pipeline
+	if p == nil || !circuit {
+		return s.send(s.request)
+	}
+	j := judged{sending: *s}
+	resp, err := pipeline.ExecuteValue(s.request.Context(), p, j.send)
+	if err == nil {
+		return resp, nil
+	}
+	if errors.Is(err, registry.ErrRemoved) {
+		return s.send(s.request) // a newer version of the file does not have the address: this request has begun before
+	}
+	if neither, ok := errors.AsType[*neitherError](err); ok {
+		err = neither.error
+	}
+	return nil, err
+}
+
+func (s *sending) send(r *http.Request) (*http.Response, error) {
+	s.exchange.begin(s.address)
+	resp, err := s.base.RoundTrip(r)
+	if body, ok := r.Body.(*HeldBody); ok && err != nil && body.failure() != nil {
+		return nil, &ClientError{body.failure()}
+	}
+	return resp, err
+}
+
+// A judged is a sending whose outcome counts for the circuit of the address.
+type judged struct {
+	sending
+	trace      httptrace.ClientTrace
+	connection atomic.Uint32 // that the request was sent on, the last one if net/http has sent it again
+}
+
+const (
+	noConnection uint32 = iota
+	newConnection
+	usedConnection
+)
+
+// send ignores the context of the pipeline, whose only strategy is a circuit breaker: the request has its own.
+func (j *judged) send(context.Context) (*http.Response, error) {
+	j.trace.GotConn = func(info httptrace.GotConnInfo) {
+		if info.Reused {
+			j.connection.Store(usedConnection)
+		} else {
+			j.connection.Store(newConnection)
+		}
+	}
+	resp, err := j.sending.send(j.request.WithContext(httptrace.WithClientTrace(j.request.Context(), &j.trace)))
+	if err != nil && !j.ofAddress(err) {
+		err = &neitherError{err}
+	}
+	return resp, err
+}
+
+// ofAddress reports whether err says that the address is not healthy. If the request has ended before the answer, its client or
+// its route was impatient, unless there was not even a connection. A connection that has been used can be closed by a server at
+// any time, also while the next request is on its way: only a server that is silent for response_header_timeout fails then.
+func (j *judged) ofAddress(err error) bool {
+	var timeout interface{ Timeout() bool }
+	switch connection := j.connection.Load(); {
+	case connection == noConnection:
+		return true
+	case j.request.Context().Err() != nil:
+		return false
+	case connection == usedConnection:
+		return errors.As(err, &timeout) && timeout.Timeout()
+	default:
+		return true
+	}
+}
+
+// A neitherError is an error that says nothing about the address: the circuit counts neither a success nor a failure.
+type neitherError struct{ error }
+
+// NotCalled returns true, which is how a circuit knows.
+func (e *neitherError) NotCalled() bool { return true }
