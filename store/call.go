@@ -66,6 +66,10 @@ func (c *core) newCall(key string, requests []backend.Request) *call {
 	return q
 }
 
+// background reports whether no caller waits for the answer. Such a call gives permits back or charges them, and is sent
+// until the store has decided it: the caller that was granted the permits has left, so they would be lost.
+func (q *call) background() bool { return q.done == nil }
+
 // send sends a call through its batcher or, with NoCoalescing, in a round trip of its own.
 func (s *Store) send(q *call) {
 	if !q.c.o.NoCoalescing {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"runtime/debug"
 	"sync"
@@ -56,9 +57,9 @@ func (c *core) askDirectly(ctx context.Context, sh *shard, key string, requests 
 		err = reasonOf(b.Err)
 	}
 	switch {
-	case err != nil && isClosed(caller.done): // the store need not be the cause: the probe finds out
+	case err != nil && caller.left(): // the store need not be the cause: the probe finds out
 		sh.breaker.probeInBackground()
-		return nil, undecided(ctx)
+		return nil, &undecidedError{cmp.Or(contextError(ctx), context.DeadlineExceeded)}
 	case failed: // only the key is affected
 		sh.breaker.record(begun, nil)
 		return nil, unavailable(err)
@@ -133,6 +134,12 @@ func (c *callContext) Err() error {
 	default:
 		return context.Canceled
 	}
+}
+
+// left reports whether the caller has left, or its deadline has passed: a network can end a call by the deadline a moment
+// before the context does.
+func (c *callContext) left() bool {
+	return isClosed(c.done) || c.ends && !time.Now().Before(c.end)
 }
 
 // Value returns nil if the caller's context panics.

@@ -112,7 +112,7 @@ func (p *outdatedGroup) resend(s *Store) {
 			continue // its caller has left
 		}
 		next, ok := q.attempts.next(s.o.CallTimeout)
-		if !ok {
+		if !ok && !q.background() {
 			q.fail(errReconfiguring)
 			continue
 		}

@@ -73,7 +73,7 @@ func (c *core) startFirstLoad() *definitionLoad {
 	return l
 }
 
-// lockDefinition waits until no other goroutine of this core loads or changes the definition; unlock lets the next one
+// lockDefinition waits until no other goroutine of this core changes the definition; unlock lets the next one
 // in. It is not a mutex, because time does not advance in testing/synctest while a goroutine waits for a mutex.
 func (c *core) lockDefinition() (unlock func()) {
 	c.definitionLock <- struct{}{}

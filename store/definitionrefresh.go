@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -58,9 +59,10 @@ func (c *core) refreshAll() {
 	}
 }
 
-// reloadDefinition loads the definition and adopts it.
+// reloadDefinition loads the definition and adopts it. A change that is under way here is adopted first: it knows why an
+// override ends.
 func (c *core) reloadDefinition() error {
-	defer c.lockDefinition()()
+	c.lockDefinition()()
 	return c.loadAndAdopt(0)
 }
 
@@ -70,7 +72,6 @@ func (c *core) awaitVersion(version int64) error {
 	if b := c.broken.Load(); b != nil && version >= b.version && time.Now().Before(b.until) {
 		return b.err
 	}
-	defer c.lockDefinition()()
 	if in := c.inForce.Load(); in != nil && in.Version >= version {
 		return nil
 	}
@@ -108,38 +109,34 @@ func (c *core) checkVersion(version int64, found *backend.Definition, now int64)
 	return err
 }
 
-// loadAndAdopt loads the definition and calls adoptOrRestore. seen is the version that a state has, or 0.
+// loadAndAdopt loads the definition and adopts it. It defines the limits again if the store has lost them, as a store
+// without a disk does at a restart, or if an older program has set its own since then. seen is the version that a state
+// has, or 0. If the definition is of another kind, the error is that of kindMismatch.
+//
+// It waits for lockDefinition only if it has to define. Otherwise calls that were not decided, because their definition is
+// outdated, would wait for a Reconfigure here that those of other instances overtake again and again.
 func (c *core) loadAndAdopt(seen int64) error {
+	in, newest := c.inForce.Load(), c.newest.Load() // before the load: what comes into force meanwhile is not lost
 	found, now, err := c.loadDefinition()
 	if err != nil {
 		return err
 	}
 	broken := c.checkVersion(seen, found, now)
-	if err := c.adoptOrRestore(found, now); err != nil {
-		return err
+	if broken == nil {
+		newest = max(newest, seen)
 	}
-	return broken
-}
-
-// adoptOrRestore adopts the definition found in the store. It defines the limits again if the store has lost them, as a
-// store without a disk does at a restart, or if an older program has set its own since then. It also ends an override
-// whose time is over. If the definition is of another kind, the error is that of kindMismatch. now is the store's time at
-// which found was loaded.
-func (c *core) adoptOrRestore(found *backend.Definition, now int64) error {
-	switch in := c.inForce.Load(); {
+	switch {
 	case found != nil && c.mismatches(found):
 		if limits, by, pending := c.pendingReconfigure(); pending {
-			return c.define(definitionChange{limits: limits, why: forReconfigureLater, by: by})
+			return c.lockAndDefine(definitionChange{limits: limits, why: forReconfigureLater, by: by})
 		}
 		return c.kindMismatch(found)
-	case found != nil && overrideIn(found).over(now):
-		return c.define(c.restoring())
-	case found == nil || in != nil && (found.Version < in.Version || !follows(found, in.Definition)) || found.Version < c.newest.Load():
-		return c.define(c.restoring())
+	case found == nil || in != nil && (found.Version < in.Version || !follows(found, in.Definition)) || found.Version < newest:
+		err = c.lockAndDefine(c.restoring())
 	default:
 		c.adopt(found, now, endedElsewhere)
-		return nil
 	}
+	return cmp.Or(err, broken)
 }
 
 // raiseCheckInterval is the least time between two checks for higher limits.

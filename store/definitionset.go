@@ -82,6 +82,12 @@ func (c *core) define(ch definitionChange) error {
 	}
 }
 
+// lockAndDefine is define for a caller that does not hold lockDefinition.
+func (c *core) lockAndDefine(ch definitionChange) error {
+	defer c.lockDefinition()()
+	return c.define(ch)
+}
+
 // writeDefinition puts next in place of old, which is nil if there is none. It reports whether next is stored now. If
 // not, another instance was first to replace old.
 func (c *core) writeDefinition(old, next *backend.Definition) (bool, error) {

@@ -63,6 +63,7 @@ type fairness struct {
 
 	leases leaseTurns
 
+	rtt    time.Duration // duration of a call: follows shorter ones at once, and longer ones slowly
 	random *random.Source
 }
 
@@ -114,6 +115,11 @@ type observation struct {
 func (f *fairness) observe(o observation, now time.Time) {
 	if o.rejected {
 		f.lastWaited = now
+	}
+	if took := now.Sub(o.sent); f.rtt == 0 || took < f.rtt {
+		f.rtt = took
+	} else {
+		f.rtt += (took - f.rtt) / 8
 	}
 	last, d := f.observed, o.def
 	continues := last.def != nil && last.def.SameSchedule(d) && last.def.Permits == d.Permits

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -290,4 +291,78 @@ func TestFairness_OutageDuringARest(t *testing.T) {
 		}
 		require.Equal(t, limiter.ReasonUnavailable, all[79].lease.Reason())
 	})
+}
+
+// Instances far from the store, whose callers wait all the time, use up the limit and get about equal shares.
+func TestFairness_FarStores(t *testing.T) {
+	const warmup, long, rate = 2 * time.Second, 40 * time.Second, 100
+	far := map[string]func(*store.Store) (limiter.Limiter, error){
+		"bucket of 20": func(s *store.Store) (limiter.Limiter, error) {
+			return s.TokenBucket("it", bucketOf(20, 1, 10*time.Millisecond, 100), nil)
+		},
+		"bucket of 100": func(s *store.Store) (limiter.Limiter, error) {
+			return s.TokenBucket("it", bucketOf(100, 1, 10*time.Millisecond, 100), nil)
+		},
+		"window": func(s *store.Store) (limiter.Limiter, error) {
+			return s.FixedWindow("it", limiter.FixedWindowOptions{PermitLimit: 100, Window: time.Second, QueueLimit: 100}, nil)
+		},
+		"sliding window": func(s *store.Store) (limiter.Limiter, error) {
+			return s.SlidingWindow("it", limiter.SlidingWindowOptions{PermitLimit: 100, Window: time.Second, SegmentsPerWindow: 10, QueueLimit: 100}, nil)
+		},
+	}
+	run := func(t *testing.T, w *world, build func(*store.Store) (limiter.Limiter, error), instances int) (sum, least, most int64) {
+		ctx, stop := context.WithCancel(w.ctx)
+		each := make([]atomic.Int64, instances)
+		var callers sync.WaitGroup
+		for i := range instances {
+			l := must(build(w.instance(store.Options{})))(t)
+			for range 16 {
+				callers.Go(func() {
+					for ctx.Err() == nil {
+						if lease, err := l.Acquire(ctx, 1); err == nil && lease.Acquired() {
+							each[i].Add(1)
+						}
+					}
+				})
+			}
+			time.Sleep(7 * time.Millisecond)
+		}
+		time.Sleep(warmup)
+		f := &fleet{each: each}
+		from := f.shares()
+		time.Sleep(long)
+		least = math.MaxInt64
+		for i, n := range f.shares() {
+			n -= from[i]
+			sum, least, most = sum+n, min(least, n), max(most, n)
+		}
+		stop()
+		callers.Wait()
+		return sum, least, most
+	}
+	for name, build := range far {
+		for _, instances := range []int{1, 2, 3, 8} {
+			for _, distance := range []time.Duration{30 * time.Millisecond, 60 * time.Millisecond, 100 * time.Millisecond} {
+				t.Run(fmt.Sprintf("%s/%d instances/%v", name, instances, distance), func(t *testing.T) {
+					inWorld(t, func(t *testing.T, w *world) {
+						w.Delay(distance)
+						sum, least, most := run(t, w, build, instances)
+						even := float64(sum) / float64(instances)
+						t.Logf("%d of %v, shares of %.2f to %.2f, %d calls", sum, rate*long.Seconds(), float64(least)/even, float64(most)/even, w.Calls())
+						wanted := 0.95
+						if instances == 1 && distance == 100*time.Millisecond {
+							wanted = 0.75 // a call that comes while another is under way waits for two round trips
+						}
+						if float64(sum) < wanted*rate*long.Seconds() {
+							t.Errorf("%d granted", sum)
+						}
+						require.LessOrEqual(t, sum, int64(rate*(long+time.Second).Seconds()))
+						if name != "sliding window" && (float64(least) < 0.7*even || float64(most) > 1.3*even) {
+							t.Errorf("shares of %d to %d", least, most)
+						}
+					})
+				})
+			}
+		}
+	}
 }

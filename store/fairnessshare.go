@@ -53,7 +53,7 @@ func (f *fairness) jitter(d float64) time.Duration {
 
 // hasQuota reports whether this instance keeps to its quota before shareTime.
 func (f *fairness) hasQuota(now time.Time) bool {
-	return f.observed.def != nil && f.hasRivals(now) && maxDelay(f.observed.def) >= time.Millisecond
+	return f.observed.def != nil && f.hasRivals(now) && !f.far(f.observed.def) && shareTime(f.observed.def) >= 2*time.Millisecond
 }
 
 // maxRequest returns how many permits to ask for at most. It starts a new account on a new tick, and allows the next

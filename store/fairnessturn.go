@@ -16,9 +16,48 @@ const (
 	lookInterval   = 250 * time.Millisecond
 )
 
-// maxDelay returns the most by which this instance asks later. Half of shareTime is short enough that the limiter is not
-// full meanwhile, which would waste permits.
-func maxDelay(d *backend.Definition) time.Duration { return min(shareTime(d)/2, maxTurnDelay) }
+// maxDelay returns the most by which this instance asks later. It is short enough that the limiter is not full meanwhile,
+// which would waste permits.
+func (f *fairness) maxDelay(d *backend.Definition) time.Duration {
+	if f.far(d) {
+		return min(f.rtt, spoilTime(d)/4, maxTurnDelay)
+	}
+	return min(shareTime(d)/2, maxTurnDelay)
+}
+
+// far reports whether shareTime is too short for quotas, because it takes a few round trips to take a quota and then what
+// is left. Then each instance takes all that it needs in its turn.
+func (f *fairness) far(d *backend.Definition) bool { return 4*f.rtt > shareTime(d) }
+
+// spoilTime returns how long after a tick permits are lost that were not taken: the bucket is full, the fixed window is
+// over, or a segment of the sliding window, so that the permits come back a segment later.
+func spoilTime(d *backend.Definition) time.Duration {
+	if d.Kind == backend.KindTokenBucket {
+		return fullAfter(d)
+	}
+	return duration(d.Period)
+}
+
+// lead returns how much earlier a request must be sent, so that it arrives when permits come back; 0 if that is not worth
+// more calls, because they are not lost meanwhile. The time until then is counted from when the last answer came, half a
+// round trip after the decision, and the request takes the other half. A request that arrives too early costs another
+// round trip, so the lead is a little shorter.
+func (f *fairness) lead(d *backend.Definition) time.Duration {
+	if 4*f.rtt < spoilTime(d) {
+		return 0
+	}
+	return max(f.rtt-f.rtt/16-time.Millisecond, 0)
+}
+
+// gatherPause returns how long a request to a far store is held back for the callers that were served just now and come
+// back at once. Without it they would miss that request and wait for two round trips, so that half of the callers would
+// share each of them.
+func (f *fairness) gatherPause() time.Duration {
+	if p := f.rtt / 16; p >= time.Millisecond {
+		return p
+	}
+	return 0
+}
 
 // nextPause returns how long to wait if permits come back after backIn, and ends a turn.
 func (f *fairness) nextPause(d *backend.Definition, backIn time.Duration, now time.Time) time.Duration {
@@ -28,10 +67,11 @@ func (f *fairness) nextPause(d *backend.Definition, backIn time.Duration, now ti
 	won := f.tick.taken > 0 && f.tick.taken >= f.tick.quota
 	f.countTurn(won)
 	yields := f.yields(won, now)
+	backIn = max(backIn-f.lead(d), min(backIn, f.gatherPause()))
 	if !yields && !f.hasRivals(now) {
 		return backIn
 	}
-	wait := saturate.Add(backIn, f.delay(maxDelay(d), yields))
+	wait := saturate.Add(backIn, f.delay(f.maxDelay(d), yields))
 	if wait <= maxShareTime {
 		f.nextTurn = now.Add(wait)
 	}
@@ -66,14 +106,14 @@ func (f *fairness) lookDue(wins int, now time.Time) bool {
 	return wins >= winsBeforeLook && now.Sub(f.lastLook) >= lookInterval
 }
 
-// delay returns how much later the instance asks: in the last third of most if it yields, else in the first third, and
+// delay returns how much later the instance asks: after the first third of most if it yields, else in it, and
 // the earlier the more turns it has lost.
 func (f *fairness) delay(most time.Duration, yields bool) time.Duration {
 	third := most / 3
 	random := f.random.UpTo(third + 1)
 	switch {
 	case yields:
-		return most - third + random
+		return third + 2*random
 	case !f.everWon:
 		return 0
 	default:
@@ -101,8 +141,8 @@ func (f *fairness) restLeft(now time.Time) time.Duration {
 
 // newcomerPause returns for how long a new caller that can wait must not ask by itself.
 func (f *fairness) newcomerPause(now time.Time) time.Duration {
-	if f.hasQuota(now) {
-		return max(f.turnLeft(now), 1) // serveLoop knows how many to ask for
+	if d := f.observed.def; d != nil && f.hasRivals(now) && (f.far(d) || f.hasQuota(now)) {
+		return max(f.turnLeft(now), 1) // serveLoop knows when, and how many to ask for
 	}
 	return f.turnLeft(now)
 }

@@ -78,6 +78,9 @@ func (c *core) tryLocally(key string, n int, canWait bool) (limiter.Lease, decid
 		return lease, byKeyState
 	}
 	if canWait && n > 0 && !ks.away() {
+		if now := time.Now(); ks.lastAnswer.rejects(int64(n), now) {
+			return limiter.Rejected(ks.lastAnswer.untilAvailable(int64(n), now), ""), byKeyState
+		}
 		if wait := ks.newcomerPause(time.Now()); wait > 0 {
 			return limiter.Rejected(wait, ""), byFairness
 		}
@@ -154,6 +157,12 @@ func (a *answerState) available(n int64, now time.Time) bool {
 	}
 	at := a.now + max(now.Sub(a.got), 0).Microseconds()
 	return a.def.Wait(a.def.Advance(a.state, at), at, n) == 0
+}
+
+// rejects reports whether n permits are not available by an answer that came less than a round trip ago. A request that
+// was sent at the moment of that answer's decision would not have been answered yet.
+func (a *answerState) rejects(n int64, now time.Time) bool {
+	return now.Sub(a.got) < a.got.Sub(a.sent) && !a.available(n, now)
 }
 
 // untilFull returns how long it takes until all permits are back.

@@ -33,8 +33,8 @@ var seed = maphash.MakeSeed()
 // and there is no queue.
 const maxKeys = 100_000
 
-// lock returns the keyState of a key, locked. It returns nil if there is none and create is false, or if there are too
-// many.
+// lock returns the keyState of a key, locked. It returns nil if there is none and create is false, if there are too
+// many, or if the limiter is closed.
 func (table *keyTable) lock(key string, create bool) *keyState {
 	for {
 		ks := table.findOrCreate(key, create)
@@ -58,7 +58,7 @@ func (table *keyTable) findOrCreate(key string, create bool) *keyState {
 	st := &table.stripes[maphash.String(seed, key)%uint64(len(table.stripes))]
 	st.mu.Lock()
 	ks := st.m[key]
-	made := ks == nil && create && table.count.Load() < maxKeys
+	made := ks == nil && create && table.count.Load() < maxKeys && !table.c.closed.Load()
 	if made {
 		if st.m == nil {
 			st.m = map[string]*keyState{}
@@ -176,15 +176,39 @@ func (table *keyTable) each(f func(*keyState)) {
 	}
 }
 
-// close rejects all waiters and returns borrowed blocks.
+// close rejects all waiters, returns borrowed blocks and forgets the keys: in a program whose limiters are closed and made
+// again, those with long windows would pile up. The limiter counts as closed already, so no key is made any more.
 func (table *keyTable) close() {
-	table.each(func(ks *keyState) {
-		for w := range ks.queue.all(limiter.OldestFirst) {
-			ks.queue.answer(w, limiter.Rejected(0, limiter.ReasonClosed))
+	for i := range table.stripes {
+		st := &table.stripes[i]
+		st.mu.Lock()
+		all := st.m
+		st.m = nil
+		st.mu.Unlock()
+		table.count.Add(-int64(len(all)))
+		for _, ks := range all {
+			ks.mu.Lock()
+			ks.close()
+			ks.evicted = true
+			ks.mu.Unlock()
 		}
-		ks.returnBlocks()
-		ks.wake()
-	})
+	}
+	if !table.c.partitioned {
+		ks := table.findOrCreate("", true)
+		ks.mu.Lock()
+		defer ks.mu.Unlock()
+		ks.close()
+	}
+}
+
+// close rejects all waiters and returns borrowed blocks. The keyState is locked.
+func (ks *keyState) close() {
+	for w := range ks.queue.all(limiter.OldestFirst) {
+		ks.queue.answer(w, limiter.Rejected(0, limiter.ReasonClosed))
+	}
+	ks.returnBlocks()
+	ks.c.s.returner.remove(ks)
+	ks.wake()
 }
 
 // reconfigured applies new limits to waiters and to what is remembered. Blocks are returned, because under the new

@@ -1,10 +1,13 @@
 package store_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -12,6 +15,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/storetest"
 )
 
 // Idle key states are evicted.
@@ -77,5 +81,80 @@ func TestPartitioned_RememberedKeysAreBounded(t *testing.T) {
 				store.PretendKeys(l, -100_000)
 			})
 		})
+	}
+}
+
+// A closed limiter forgets its keys at once, with what it has borrowed for them, and learns of none any more.
+func TestKeyTable_ClosedLimiter(t *testing.T) {
+	for name, how := range map[string]*store.LimiterOptions{"cached": caching, "blocks": {Block: 10}} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				s := w.instance(store.Options{NoListen: true})
+				p := must(s.PartitionedFixedWindow("it", limiter.FixedWindowOptions{PermitLimit: 40, Window: time.Hour, QueueLimit: 40}, how))(t)
+				for key := range 100 {
+					require.True(t, must(p.TryAcquire(w.ctx, fmt.Sprint(key), 1))(t).Acquired())
+				}
+				for _, n := range []int{30, 30} { // the second is rejected
+					_ = must(p.TryAcquire(w.ctx, "0", n))(t)
+				}
+				var waiter limiter.Lease
+				go func() { waiter, _ = p.Acquire(w.ctx, "0", 40) }()
+				w.Delay(time.Second / 4)
+				late := w.acquire(lateKey{p: p}, 1) // asks while the limiter is closed
+				w.pass(time.Millisecond)
+				require.NotZero(t, store.KeyStates(p))
+				require.NoError(t, p.Close())
+				require.Zero(t, store.KeyStates(p))
+				synctest.Wait()
+				require.Equal(t, limiter.ReasonClosed, waiter.Reason())
+				w.pass(time.Second)
+				require.True(t, late.done.Load())
+				require.Zero(t, store.KeyStates(p))
+				w.Delay(0)
+				after := must(w.instance(store.Options{}).PartitionedFixedWindow("it", limiter.FixedWindowOptions{PermitLimit: 40, Window: time.Hour}, nil))(t)
+				require.True(t, must(after.TryAcquire(w.ctx, "5", 39))(t).Acquired(), "what was borrowed is back")
+			})
+		})
+	}
+}
+
+// A lateKey is a key of a partitioned limiter as a limiter.
+type lateKey struct {
+	limiter.Limiter
+	p limiter.Partitioned[string]
+}
+
+func (l lateKey) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return l.p.Acquire(ctx, "late", n)
+}
+
+// What a limiter remembers of a rejected key takes so much memory, and Close frees it.
+func BenchmarkKeyTable_KeyBytes(b *testing.B) {
+	const keys = 100_000
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	for b.Loop() {
+		m := storetest.NewMemory()
+		s := newStore(b, m, store.Options{NoListen: true})
+		o := limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}
+		p, other := must(s.PartitionedFixedWindow("it", o, caching))(b), must(s.PartitionedFixedWindow("it", o, nil))(b)
+		for key := range keys {
+			must(other.TryAcquire(b.Context(), fmt.Sprint(key), 1))(b)
+		}
+		without := heap()
+		for key := range keys {
+			must(p.TryAcquire(b.Context(), fmt.Sprint(key), 1))(b)
+		}
+		with := heap()
+		if err := p.Close(); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(with-without)/keys, "B/key")
+		b.ReportMetric(float64(heap()-without)/keys, "B/key-closed")
+		runtime.KeepAlive(m)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,8 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/storetest"
 )
 
 var limitsOfTen = limitertest.Limits{Permits: 10, Period: time.Hour, TokensPerPeriod: 1, Segments: 10}
@@ -487,5 +490,43 @@ func TestBreaker_PauseCountsOnce(t *testing.T) {
 		require.NoError(t, s.Health().Err)
 		require.True(t, w.ask(p, "k").Acquired())
 		require.Empty(t, w.events.of(store.EventStoreLost))
+	})
+}
+
+// A punctual backend ends a call by its deadline, as a network does, and the caller's context learns of its end a moment
+// later.
+type punctual struct{ *storetest.Memory }
+
+func (p punctual) Decide(ctx context.Context, all []*backend.Batch) error {
+	if end, _ := ctx.Deadline(); time.Until(end) < 100*time.Millisecond {
+		time.Sleep(time.Until(end))
+		return os.ErrDeadlineExceeded
+	}
+	return p.Memory.Decide(ctx, all)
+}
+
+// A lateContext ends a millisecond after its deadline.
+type lateContext struct{ context.Context }
+
+func (c lateContext) Deadline() (time.Time, bool) {
+	end, ok := c.Context.Deadline()
+	return end.Add(-time.Millisecond), ok
+}
+
+// Callers whose deadlines pass say nothing about the store.
+func TestBreaker_DeadlineOfCaller(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := newStore(t, punctual{w.Memory}, store.Options{NoListen: true})
+		l := must(s.TokenBucket("it", bucketOf(100, 1, time.Hour, 0), &store.LimiterOptions{NoCoalescing: true}))(t)
+		w.granted(l, 1)
+		for range 10 {
+			ctx, cancel := context.WithTimeout(w.ctx, 10*time.Millisecond)
+			_, err := l.TryAcquire(lateContext{ctx}, 1)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			w.pass(time.Second) // the store is probed
+			cancel()
+		}
+		require.NoError(t, s.Health().Err)
+		require.Zero(t, s.Counters().Failures)
 	})
 }

@@ -57,6 +57,8 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 	gone := ctx.Done()
 	ks := c.keys.lock(key, true)
 	switch {
+	case ks == nil && c.closed.Load():
+		return nil, limiter.Rejected(0, limiter.ReasonClosed)
 	case ks == nil && by == byFairness:
 		return nil, limiter.Lease{}
 	case ks == nil:

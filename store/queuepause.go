@@ -132,8 +132,10 @@ func (ks *keyState) pauseAfterServing(more bool) time.Duration {
 		return 0
 	case more:
 		return ks.fairness.turnLeft(now)
-	case !ks.fairness.hasRivals(now) || ks.c.leased:
+	case ks.c.leased:
 		return 0
+	case !ks.fairness.hasRivals(now):
+		return ks.fairness.gatherPause()
 	case ks.lastAnswer.available(1, now):
 		return ks.fairness.turnLeft(now)
 	case ks.lastAnswer.def != nil:

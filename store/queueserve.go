@@ -23,7 +23,7 @@ func (ks *keyState) startServing(w, before *waiter, hint time.Duration) {
 		return
 	}
 	wait := hint
-	if now := time.Now(); ks.rejection.covers(w.n, now) {
+	if now := time.Now(); ks.rejection.covers(w.n, now) || ks.lastAnswer.rejects(int64(w.n), now) {
 		wait = ks.lastAnswer.untilAvailable(int64(w.n), now)
 	}
 	if ks.c.leased {

@@ -25,6 +25,10 @@ func Reconfigured(t *testing.T, s Subject) {
 		t.Run("keys, listening", func(t *testing.T) { newLimitsOfKeys(t, s, true) })
 		t.Run("keys, refreshing", func(t *testing.T) { newLimitsOfKeys(t, s, false) })
 		t.Run("overridden", func(t *testing.T) { overridden(t, s) })
+		t.Run("storm", func(t *testing.T) {
+			place := s.Place(t)
+			Storm(t, func() (backend.Backend, func(), error) { return s.Open(place) }, 3*time.Second)
+		})
 	})
 }
 

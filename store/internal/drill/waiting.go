@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +23,10 @@ func Waiting(t *testing.T, s Subject, behindProxy func(testing.TB) (direct, thro
 		t.Run("listening is cut", func(t *testing.T) {
 			direct, through, network := behindProxy(t)
 			pollsWithoutListening(t, s, direct, through, network)
+		})
+		t.Run("far away", func(t *testing.T) {
+			_, through, network := behindProxy(t)
+			farInstances(t, s, through, network)
 		})
 		t.Run("many waiters", func(t *testing.T) { callsOfManyWaiters(t, s) })
 		t.Run("many holders", func(t *testing.T) { callsOfManyHolders(t, s) })
@@ -160,6 +165,45 @@ func callsOfManyWaiters(t *testing.T, s Subject) {
 		t.Errorf("the server has counted %d calls, the stores %d", counted, got)
 	}
 	t.Logf("%d waiters served in %v by %d calls", 2*waiters, took, got)
+}
+
+// farInstances tests that two instances 60 ms away from the store, whose callers wait all the time, use up a limit whose
+// permits come back one by one, and that each gets a share. On a busy machine a part of it is lost.
+func farInstances(t *testing.T, s Subject, through string, network *testserver.Proxy) {
+	const long, callers = 4 * time.Second, 16
+	limits := limitertest.Limits{Permits: 20, Period: 10 * time.Millisecond, TokensPerPeriod: 1, QueueLimit: 100}
+	name := uniqueName("far")
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	var granted [2]atomic.Int64
+	var all sync.WaitGroup
+	for i := range granted {
+		l := must(build(s.store(t, through, store.Options{}), name, limitertest.TokenBucket, limits, nil))(t)
+		tryAcquire(t, l, 1)
+		for range callers {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					if lease, err := l.Acquire(ctx, 1); err == nil && lease.Acquired() {
+						granted[i].Add(1)
+					}
+				}
+			})
+		}
+	}
+	network.Delay(30 * time.Millisecond)
+	time.Sleep(time.Second)
+	from := [2]int64{granted[0].Load(), granted[1].Load()}
+	begun := time.Now()
+	time.Sleep(long)
+	got := [2]int64{granted[0].Load() - from[0], granted[1].Load() - from[1]}
+	due := int64(time.Since(begun) / limits.Period)
+	network.Delay(0)
+	stop()
+	all.Wait()
+	if sum := got[0] + got[1]; sum < due*8/10 || sum > due+int64(limits.Permits) || min(got[0], got[1]) < sum/4 {
+		t.Errorf("granted %v of %d", got, due)
+	}
+	t.Logf("granted %v of %d", got, due)
 }
 
 // callsDuring returns how many calls the stores make while so many goroutines run f, and how long that takes.
