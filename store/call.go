@@ -78,7 +78,9 @@ func (s *Store) send(q *call) {
 		if q.abandoned() {
 			return
 		}
-		runRoundTrip(s.o.CallTimeout, []*call{q}, s.sendDecisions, s.callsTimedOut)
+		trip := &roundTrip{}
+		trip.overlaps.Store(true)
+		runRoundTrip(trip, s.o.CallTimeout, []*call{q}, s.sendDecisions, s.callsTimedOut)
 	}()
 }
 
@@ -91,10 +93,14 @@ func (s *Store) callsTimedOut(trip *roundTrip, calls []*call) {
 // fail answers that the store could not be asked.
 func (q *call) fail(err error) { q.failWith(unavailable(err)) }
 
-// answer wakes the caller, or gives back what was granted if the caller has left.
+// answer wakes the caller, or gives back what was granted if the caller has left. A caller that [FailOpen] has admitted,
+// because the answer was late, keeps it.
 func (q *call) answer() {
 	if q.claim() {
 		q.notify()
+		return
+	}
+	if admitted := !q.undecided.Load() && q.c.o.Outage == FailOpen; admitted && !q.requests[0].Block {
 		return
 	}
 	for i, a := range q.requests {
