@@ -93,14 +93,21 @@ func (s *Store) callsTimedOut(trip *roundTrip, calls []*call) {
 // fail answers that the store could not be asked.
 func (q *call) fail(err error) { q.failWith(unavailable(err)) }
 
-// answer wakes the caller, or gives back what was granted if the caller has left. A caller that [FailOpen] has admitted,
-// because the answer was late, keeps it.
+// admitted reports whether [FailOpen] has admitted the caller, because the answer is late. The request still counts: it
+// is sent, and what it is granted stays taken.
+func (q *call) admitted() bool {
+	return q.c.o.Outage == FailOpen && q.claimed.Load() && !q.undecided.Load() && !q.requests[0].Block
+}
+
+func (q *call) abandoned() bool { return q.pendingAnswer.abandoned() && !q.admitted() }
+
+// answer wakes the caller, or gives back what was granted if the caller has left.
 func (q *call) answer() {
-	if q.claim() {
+	switch {
+	case q.claim():
 		q.notify()
 		return
-	}
-	if admitted := !q.undecided.Load() && q.c.o.Outage == FailOpen; admitted && !q.requests[0].Block {
+	case q.admitted():
 		return
 	}
 	for i, a := range q.requests {
