@@ -177,7 +177,7 @@ func (c *Comparison) timeTable() table {
 			row = append(row, formatShort(count(&was)), formatShort(count(&is)))
 		}
 		for _, q := range []Quantiles{was.Latency, is.Latency} {
-			row = append(row, orDash(q.Count > 0, formatDuration(q.P99)))
+			row = append(row, orDash(q.Max > 0, formatDuration(q.P99)))
 		}
 		t.rows = append(t.rows, row)
 	}

@@ -207,7 +207,7 @@ func (r *Result) timeTable() table {
 		p := &points[i]
 		t.rows = append(t.rows, []string{
 			formatStep(p.At, interval), formatShort(p.Offered), formatShort(p.Rejected), formatShort(p.Succeeded), formatShort(p.Failed), formatShort(p.Calls),
-			formatShort(p.Waiting), orDash(p.Latency.Count > 0, formatDuration(p.Latency.P99)),
+			formatShort(p.Waiting), orDash(p.Latency.Max > 0, formatDuration(p.Latency.P99)),
 		})
 	}
 	return t
