@@ -29,11 +29,10 @@ func runFile(t *testing.T, file string, change func(*Scenario)) *Result {
 func TestResult_MostOfCosts(t *testing.T) {
 	const limits = "limiters: {a: {token_bucket: {token_limit: 1000, tokens_per_period: 1000, replenishment_period: 1s}}}\n"
 	for strategies, want := range map[string]int64{
-		"{rate_limiter: {limiter: a}}":                                              10,
-		"{rate_limiter: {limiter: a, permits: cost}}":                               70,
-		"{rate_limiter: {limiter: a, permits: cost}}, {rate_limiter: {limiter: a}}": 70,
-		"{rate_limiter: {limiter: a, permits: cost}}, {hedge: {delay: 0s}}":         140,
-		"{timeout: {timeout: 1s}}":                                                  10,
+		"{rate_limiter: {limiter: a}}":                                                       10,
+		"{rate_limiter: {limiter: a, permits: cost}}":                                        70,
+		"{rate_limiter: {limiter: a, permits: cost}}, {rate_limiter: {name: b, limiter: a}}": 70,
+		"{timeout: {timeout: 1s}}":                                                           10,
 	} {
 		r := runFile(t, limits+"pipelines: {p: {strategies: ["+strategies+"]}}", func(s *Scenario) {
 			s.Load.Cost = FixedCost{Permits: 7}
