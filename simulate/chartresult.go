@@ -49,7 +49,7 @@ func (r *Result) pictureTitle() string {
 	if r.Pipeline == "" {
 		return r.title()
 	}
-	return "Simulation of pipeline " + isolated(shorten(printable(r.Pipeline), 60)) + ": " + formatTime(r.For) + " of requests"
+	return "Simulation of pipeline " + isolated(shorten(printable(r.Pipeline), 60)) + ": " + formatMoment(r.For) + " of requests"
 }
 
 func assumedText(assumed []string) string {
@@ -163,7 +163,7 @@ func sameLoad(results []Named) string {
 	if len(points) == 0 {
 		return "Nothing happened."
 	}
-	return fmt.Sprintf("Executions per %s; %s in %s", formatStep(step, step), plural(r.Total.Requests, "request", "requests"), formatTime(r.For))
+	return fmt.Sprintf("Executions per %s; %s in %s", formatStep(step, step), plural(r.Total.Requests, "request", "requests"), formatMoment(r.For))
 }
 
 // panel returns the panel of one of several results.

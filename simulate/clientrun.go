@@ -23,9 +23,10 @@ type request struct {
 
 	// Of the execution that runs:
 	begun    time.Duration
-	reached  bool // it has reached the service
-	queued   bool // it has waited for a permit
-	cameBack bool // it was begun when a RetryAfter had passed
+	reached  bool   // it has reached the service
+	queued   bool   // it has waited for a permit
+	cameBack bool   // it was begun when a RetryAfter had passed
+	failedBy string // the strategy that has failed in place of those behind it
 }
 
 // A client is a goroutine that executes requests, one after the other.
@@ -85,7 +86,7 @@ func (c *client) do() {
 	r.began(&c.request)
 	for attempt := 0; ; attempt++ {
 		r.offers(&c.request, attempt)
-		c.task.passes, c.task.spins = 0, time.Time{}
+		c.task.passes, c.task.spins, c.task.permits = 0, time.Time{}, noPermits
 		err := c.execute(p)
 		c.task.Take()
 		r.ended(&c.request, err)

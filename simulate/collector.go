@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -26,6 +27,7 @@ type collector struct {
 	running int64         // calls that the service has
 	latency histogram
 	wait    histogram
+	service histogram
 	series  []point
 	most    []*mostOf
 }
@@ -94,7 +96,7 @@ func (c *collector) began(*request) { c.count(func(n *Counts) { n.Requests++ }) 
 
 // offers is called before an execution.
 func (c *collector) offers(r *request, attempt int) {
-	r.begun, r.reached, r.queued = c.since(), false, false
+	r.begun, r.reached, r.queued, r.failedBy = c.since(), false, false, ""
 	c.count(func(n *Counts) {
 		n.Offered++
 		if attempt > 0 {
@@ -161,10 +163,17 @@ func (c *collector) calls(t *task) {
 	if first && r.cameBack {
 		c.result.ComeBacks.Admitted++
 	}
+	permits := int64(t.permits)
+	if t.permits == noPermits {
+		permits = 1
+	}
 	for _, m := range c.most {
-		m.add(c.since(), r.key, int64(r.cost), r.counts != nil)
+		m.add(c.since(), r.key, permits, r.counts != nil)
 	}
 }
+
+// serves is called when the service begins to serve a call.
+func (c *collector) serves(took time.Duration) { c.service.add(took) }
 
 // inService counts the calls that the service has.
 func (c *collector) inService(n int64) { c.running += n }
@@ -178,13 +187,13 @@ func (c *collector) ended(r *request, err error) {
 		c.count(func(n *Counts) { n.Succeeded++ }).latency.add(took)
 	case isRejection(err):
 		c.count(func(n *Counts) { n.Rejected++ })
-		c.result.Rejections[cause(err)]++
+		c.result.Rejections[cause(r, err)]++
 		if r.counts != nil {
 			r.counts.rejected++
 		}
 	default:
 		c.count(func(n *Counts) { n.Failed++ })
-		c.result.Failures[cause(err)]++
+		c.result.Failures[cause(r, err)]++
 	}
 }
 
@@ -211,7 +220,7 @@ const (
 var reasons = []string{reasonFailed, reasonFull, reasonLeft, reasonCut, reasonOther}
 
 // cause returns what has made an execution fail: the strategy, or else what happened.
-func cause(err error) string {
+func cause(r *request, err error) string {
 	var source pipeline.Source
 	if e, ok := errors.AsType[*ratelimit.RejectedError](err); ok {
 		source = e.Source
@@ -232,7 +241,7 @@ func cause(err error) string {
 	case errors.Is(err, context.Canceled):
 		return reasonCut
 	}
-	return reasonOther
+	return cmp.Or(r.failedBy, reasonOther)
 }
 
 // nameOf returns how a Result calls a strategy.
@@ -254,7 +263,7 @@ func (c *collector) gone(r *request, err error, unfinished bool) {
 func (c *collector) finish(assumed map[string]bool) *Result {
 	r := c.result
 	r.Assumed = slices.Sorted(maps.Keys(assumed))
-	r.Latency, r.Wait = c.latency.quantiles(), c.wait.quantiles()
+	r.Latency, r.Wait, r.Service = c.latency.quantiles(), c.wait.quantiles(), c.service.quantiles()
 	for i := range c.series {
 		p := &c.series[i]
 		p.Latency = p.latency.quantiles()

@@ -44,6 +44,8 @@ type Change struct {
 	Latency Quantiles `json:"latency"`
 	// Wait is how much longer executions waited for a permit that they got: the difference of each quantile.
 	Wait Quantiles `json:"wait"`
+	// Service is how much longer the service took: the difference of each quantile.
+	Service Quantiles `json:"service"`
 	// Rejections has the difference for each strategy that rejected in one of the results.
 	Rejections map[string]int64 `json:"rejections,omitempty"`
 	// Failures has the difference for each reason for which an execution failed in one of the results.
@@ -71,6 +73,7 @@ func Compare(before, after *Result) *Comparison {
 	c := &Comparison{BeforeName: "before", AfterName: "after", Before: before, After: after}
 	c.Change = Change{
 		Total: after.Total.minus(before.Total), Latency: after.Latency.minus(before.Latency), Wait: after.Wait.minus(before.Wait),
+		Service:    after.Service.minus(before.Service),
 		Rejections: differences(before.Rejections, after.Rejections), Failures: differences(before.Failures, after.Failures),
 	}
 	c.OneByOne = before.open && after.open && before.For == after.For && before.Seed == after.Seed && before.Total.Requests == after.Total.Requests
@@ -181,7 +184,7 @@ func (c *Comparison) summary() string {
 
 // setting says what was simulated, in short.
 func (r *Result) setting() string {
-	text := fmt.Sprintf("%s of requests, %s, seed %d", formatTime(r.For), plural(int64(r.Instances), "instance", "instances"), r.Seed)
+	text := fmt.Sprintf("%s of requests, %s, seed %d", formatMoment(r.For), plural(int64(r.Instances), "instance", "instances"), r.Seed)
 	if r.Pipeline != "" {
 		text = "pipeline " + isolated(shorten(printable(r.Pipeline), 60)) + ", " + text
 	}

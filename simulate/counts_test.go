@@ -52,6 +52,7 @@ func checkCounts(t *testing.T, r *Result) {
 	assert.EqualValues(t, r.Ended/r.Interval, len(r.Series)-1, "the series ends with the last request")
 	checkQuantiles(t, r.Latency)
 	checkQuantiles(t, r.Wait)
+	checkQuantiles(t, r.Service)
 
 	keys := keyCounts{}
 	for _, k := range r.keyed {
@@ -85,7 +86,7 @@ func add(sum *Counts, n Counts) {
 
 func checkQuantiles(t *testing.T, q Quantiles) {
 	t.Helper()
-	for _, pair := range [][2]time.Duration{{0, q.P50}, {q.P50, q.P90}, {q.P90, q.P99}, {q.P99, q.P999}, {q.P999, q.Max}, {q.Mean, q.Max}} {
+	for _, pair := range [][2]time.Duration{{0, q.P50}, {q.P50, q.P90}, {q.P90, q.P95}, {q.P95, q.P99}, {q.P99, q.P999}, {q.P999, q.Max}, {q.Mean, q.Max}} {
 		assert.LessOrEqual(t, pair[0], pair[1], "%+v", q)
 	}
 }

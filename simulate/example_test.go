@@ -198,5 +198,5 @@ func ExampleParseExpectation() {
 	// rejected < 1%
 	// latency_p99 <= 250ms
 	// most(1s) <= 100
-	// simulate: expectation "p99 < 100": there is no metric "p99": did you mean latency_p99 or wait_p99?
+	// simulate: expectation "p99 < 100": there is no metric "p99": did you mean latency_p99 or wait_p99 or service_p99?
 }

@@ -66,8 +66,8 @@ var operators = []operator{
 // These are counts only: requests, offered, calls, come_backs, keys, most (permits in any window), most_of_key (permits of
 // one key in any window). If Scenario.Windows has several lengths, the metric says which, as in "most(1s) <= 100".
 //
-// These are durations: latency_mean, latency_p50, latency_p90, latency_p99, latency_p999, latency_max, and wait_mean to
-// wait_max in the same way.
+// These are durations: latency_mean, latency_p50, latency_p90, latency_p95, latency_p99, latency_p999, latency_max, and
+// wait_mean to wait_max and service_mean to service_max in the same way.
 //
 // jain, the fairness to keys, is a number from 0 to 1, see [KeyResult].
 //
@@ -246,9 +246,22 @@ func (e Expectation) check(r *Result, c *Comparison) error {
 		got, expected = value*100, e.value*whole // exact for whole numbers
 	}
 	if !e.operator.holds(got, expected) {
-		return &UnmetError{Expectation: e.text, Reason: e.name() + " is " + e.format(value, whole)}
+		return &UnmetError{Expectation: e.text, Reason: e.name() + " is " + e.format(value, whole) + e.blameService(r)}
 	}
 	return nil
+}
+
+// blameService says if the service alone takes so long that e cannot be met.
+func (e Expectation) blameService(r *Result) string {
+	m := findMetric(e.metric.inService)
+	if m == nil {
+		return ""
+	}
+	alone, _ := m.value(r)
+	if alone == 0 || e.operator.holds(alone, e.value) {
+		return ""
+	}
+	return ", and " + m.name + " is " + e.format(alone, 0) + " without any wait"
 }
 
 // name returns what e is about, as messages say it.
@@ -305,7 +318,14 @@ func (e Expectation) format(value, whole float64) string {
 	case kindPercent:
 		return strconv.FormatFloat(roundDigits(value/whole*100, 4), 'f', -1, 64) + "% (" + formatCount(int64(value)) + " of " + formatCount(int64(whole)) + ")"
 	case kindDuration:
-		return time.Duration(value).String()
+		d := time.Duration(value)
+		for unit := time.Duration(1e18); unit > 1; unit /= 10 {
+			short := d.Round(unit)
+			if (short-d).Abs() <= d/200 && e.operator.holds(float64(short), e.value) == e.operator.holds(value, e.value) {
+				return short.String()
+			}
+		}
+		return d.String()
 	}
 	if e.metric.kind == kindIndex {
 		return strconv.FormatFloat(value, 'f', -1, 64)

@@ -98,7 +98,7 @@ func TestParseExpectation_Errors(t *testing.T) {
 		"rejected == 1":        `there is no operator "==": write <, <=, >, >=, = or !=`,
 		"rejected =< 1":        `there is no operator "=<"`,
 		"rejekted < 1":         `there is no metric "rejekted": did you mean rejected?`,
-		"p99 < 1s":             `there is no metric "p99": did you mean latency_p99 or wait_p99?`,
+		"p99 < 1s":             `there is no metric "p99": did you mean latency_p99 or wait_p99 or service_p99?`,
 		"latency.p99 < 1s":     `did you mean latency_p99?`,
 		"banana < 1":           `there is no metric "banana"; there are requests, satisfied,`,
 		"rejected < 10ms":      `rejected is a count: write a count such as 10, or a percentage`,
@@ -224,7 +224,11 @@ func TestParseExpectation_Documented(t *testing.T) {
 	require.NoError(t, err)
 	doc, _, _ := strings.Cut(string(source), "\nfunc ParseExpectation")
 	for _, m := range metrics {
-		if name, quantile := strings.CutPrefix(m.name, "wait_"); quantile {
+		name, quantile := strings.CutPrefix(m.name, "wait_")
+		if !quantile {
+			name, quantile = strings.CutPrefix(m.name, "service_")
+		}
+		if quantile {
 			assert.Contains(t, doc, "latency_"+name)
 			continue
 		}

@@ -35,6 +35,8 @@ type metric struct {
 	parts    func(*Result) map[string]int64 // what it is made of, by names; nil if there are none
 	reasons  bool                           // the names can be reasons
 	example  string                         // of an expectation of a part
+
+	inService string // the metric of the part that the service takes; "" if there is none
 }
 
 // rightValue says what can be compared with the metric.
@@ -72,15 +74,15 @@ func makeMetrics() []*metric {
 		all = append(all, m)
 	}
 	for _, l := range lengths {
-		nothing := "no execution succeeded"
-		if l.name == "wait" {
-			nothing = "no execution got a permit"
-		}
 		for _, q := range quantiles {
-			all = append(all, &metric{name: l.name + "_" + q.name, kind: kindDuration, nothing: nothing, value: func(r *Result) (float64, bool) {
+			m := &metric{name: l.name + "_" + q.name, kind: kindDuration, nothing: l.none, value: func(r *Result) (float64, bool) {
 				of := l.of(r)
 				return float64(q.value(of)), of.Count > 0
-			}})
+			}}
+			if l.name == "latency" {
+				m.inService = "service_" + q.name
+			}
+			all = append(all, m)
 		}
 	}
 	keys := func(r *Result) int64 { return int64(r.Keys.Count) }

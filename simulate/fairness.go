@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// worstKeys is how many keys are in KeyResult.Worst.
-const worstKeys = 10
+// shownKeys is how many keys are in each list of a KeyResult.
+const shownKeys = 10
 
 // fairness compares what keys got. unkept is how many executions had another key.
 func fairness(keyed map[string]*keyCounts, unkept int64) KeyResult {
@@ -19,10 +19,19 @@ func fairness(keyed map[string]*keyCounts, unkept int64) KeyResult {
 		all = append(all, KeyCounts{Key: key, Offered: k.offered, Admitted: k.admitted, Rejected: k.rejected})
 		total += k.admitted
 	}
-	if total == 0 {
-		return result
+	if total > 0 {
+		result.compare(all, float64(total))
 	}
-	shareFairly(all, float64(total))
+	if len(all) > 1 {
+		result.MostOffered = mostKeys(all, func(k *KeyCounts) int64 { return k.Offered })
+		result.MostRejected = mostKeys(all, func(k *KeyCounts) int64 { return k.Rejected })
+	}
+	return result
+}
+
+// compare compares what keys got with their fair shares of total, which is above 0, and sorts them by that.
+func (result *KeyResult) compare(all []KeyCounts, total float64) {
+	shareFairly(all, total)
 	sum, squares := 0.0, 0.0
 	for i := range all {
 		x := all[i].got()
@@ -36,12 +45,28 @@ func fairness(keyed map[string]*keyCounts, unkept int64) KeyResult {
 	slices.SortStableFunc(all, func(a, b KeyCounts) int {
 		return cmp.Or(cmp.Compare(a.got(), b.got()), cmp.Compare(a.Key, b.Key))
 	})
-	for _, k := range all[:min(worstKeys, len(all))] {
+	for _, k := range all[:min(shownKeys, len(all))] {
 		if k.got() < 1 {
 			result.Worst = append(result.Worst, k)
 		}
 	}
-	return result
+}
+
+// mostKeys returns the keys of which a count is largest, without those of which it is 0.
+func mostKeys(all []KeyCounts, count func(*KeyCounts) int64) (most []KeyCounts) {
+	for i := range all {
+		k := &all[i]
+		n := count(k)
+		if n == 0 || len(most) == shownKeys && n < count(&most[shownKeys-1]) {
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(most, k, func(m KeyCounts, k *KeyCounts) int {
+			return cmp.Or(cmp.Compare(n, count(&m)), cmp.Compare(m.Key, k.Key))
+		})
+		most = slices.Insert(most, at, *k)
+		most = most[:min(shownKeys, len(most))]
+	}
+	return most
 }
 
 // got returns how much the key got, relative to its fair share.

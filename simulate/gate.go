@@ -7,6 +7,7 @@ import (
 	"github.com/weir-go/weir/internal/interpose"
 	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/chaos"
 	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
@@ -15,10 +16,11 @@ import (
 // on the way out.
 type gate struct {
 	run           *run
-	beforeLimiter bool // the strategy after the gate is a rate limiter
-	afterLimiter  bool // the strategy before the gate is a rate limiter
-	beforeHedge   bool // the strategy after the gate runs attempts in goroutines of their own
-	afterHedge    bool // the strategy before the gate does
+	beforeLimiter bool                // the strategy after the gate is a rate limiter
+	limiter       *ratelimit.Strategy // the strategy before the gate; nil if it is no rate limiter
+	beforeHedge   bool                // the strategy after the gate runs attempts in goroutines of their own
+	afterHedge    bool                // the strategy before the gate does
+	fault         string              // the name of the strategy after the gate if it can fail in place of those behind it
 }
 
 // Execute runs the rest of the pipeline.
@@ -30,12 +32,18 @@ func (g *gate) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	if g.afterHedge {
 		attempt := newTask(t.turns, t.request)
 		attempt.order = append(slices.Clip(t.order), t.races, hedge.Attempt(ctx))
+		attempt.permits = t.permits
 		t = attempt
 		ctx = context.WithValue(ctx, turn.Key{}, t)
 	}
 	t.Take()
-	if g.afterLimiter {
+	t.passed = true
+	if g.limiter != nil {
 		g.run.granted(t)
+		t.permits = max(t.permits, costOf(ctx, g.limiter))
+	}
+	if g.fault != "" {
+		t.passed, t.request.failedBy = false, ""
 	}
 	switch {
 	case g.beforeLimiter:
@@ -48,7 +56,18 @@ func (g *gate) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	if g.beforeLimiter {
 		g.run.refused(t)
 	}
+	if g.fault != "" && err != nil && !t.passed {
+		t.request.failedBy = nameOf(pipeline.Source{Pipeline: next.Source().Pipeline, Strategy: g.fault})
+	}
 	return result, err
+}
+
+// costOf returns how many permits a limiter was asked for.
+func costOf(ctx context.Context, s *ratelimit.Strategy) int {
+	if permits := s.Options().Permits; permits != nil {
+		return permits(ctx)
+	}
+	return 1
 }
 
 // An interposer is the listener of a registry of a run. It puts gates between strategies, and hears nothing.
@@ -67,11 +86,17 @@ func (i interposer) Interpose(strategies []pipeline.Strategy) []pipeline.Strateg
 	all := make([]pipeline.Strategy, 0, 2*len(strategies)+1)
 	g := &gate{run: i.run}
 	for _, s := range strategies {
-		_, limits := s.(*ratelimit.Strategy)
+		limiter, limits := s.(*ratelimit.Strategy)
 		_, hedges := s.(*hedge.Strategy)
 		g.beforeLimiter, g.beforeHedge = limits, hedges
+		switch f := s.(type) {
+		case *chaos.Fault:
+			g.fault = f.Name()
+		case *chaos.Outcome:
+			g.fault = f.Name()
+		}
 		all = append(all, g, s)
-		g = &gate{run: i.run, afterLimiter: limits, afterHedge: hedges}
+		g = &gate{run: i.run, limiter: limiter, afterHedge: hedges}
 	}
 	return append(all, g)
 }

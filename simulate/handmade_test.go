@@ -44,7 +44,7 @@ func overload(limit float64) *Result {
 		}
 		if p.Succeeded > 0 {
 			base := 20*time.Millisecond + time.Duration(p.Running)*300*time.Microsecond
-			p.Latency = Quantiles{Count: p.Succeeded, Mean: base, P50: base, P90: 2 * base, P99: 3*base + time.Duration(p.Waiting)*2*time.Millisecond, P999: 5 * base, Max: 9 * base}
+			p.Latency = Quantiles{Count: p.Succeeded, Mean: base, P50: base, P90: 2 * base, P95: 5 * base / 2, P99: 3*base + time.Duration(p.Waiting)*2*time.Millisecond, P999: 5 * base, Max: 9 * base}
 		}
 		for k := range n {
 			if k < p.Succeeded {
@@ -58,7 +58,7 @@ func overload(limit float64) *Result {
 	}
 	r.Rejections["orders/RateLimiter"] = r.Total.Rejected - 41
 	r.Failures = map[string]int64{"orders/Timeout": 90, "the service failed": r.Total.Failed - 90}
-	r.Wait = Quantiles{Count: r.Total.Admitted, Mean: 1250 * time.Microsecond, P90: 4 * time.Millisecond, P99: 61200 * time.Microsecond, P999: 98 * time.Millisecond, Max: 100 * time.Millisecond}
+	r.Wait = Quantiles{Count: r.Total.Admitted, Mean: 1250 * time.Microsecond, P90: 4 * time.Millisecond, P95: 6 * time.Millisecond, P99: 61200 * time.Microsecond, P999: 98 * time.Millisecond, Max: 100 * time.Millisecond}
 	r.Keys = KeyResult{Count: 1000, Jain: 0.9182, Starved: 3, Worst: []KeyCounts{
 		{Key: "198.51.100.7", Offered: 1204, Admitted: 3, Rejected: 1201, Fair: 271.3},
 		{Key: "203.0.113.99", Offered: 77, Admitted: 60, Rejected: 17, Fair: 77},

@@ -53,14 +53,25 @@ func (h *histogram) quantiles() Quantiles {
 	targets := []struct {
 		share float64
 		to    *time.Duration
-	}{{0.5, &q.P50}, {0.9, &q.P90}, {0.99, &q.P99}, {0.999, &q.P999}}
+	}{{0.5, &q.P50}, {0.9, &q.P90}, {0.95, &q.P95}, {0.99, &q.P99}, {0.999, &q.P999}}
 	seen := int64(0)
 	for i, n := range h.buckets {
 		seen += int64(n)
 		for len(targets) > 0 && seen >= int64(math.Ceil(targets[0].share*float64(h.count))) {
-			*targets[0].to = min(lowest(i+1)-1, h.max)
+			*targets[0].to = roundest(lowest(i), min(lowest(i+1)-1, h.max))
 			targets = targets[1:]
 		}
 	}
 	return q
+}
+
+// roundest returns the length of time with the fewest digits from least to most: nothing more is known of what is in a
+// bucket.
+func roundest(least, most time.Duration) time.Duration {
+	for unit := time.Duration(1e18); unit > 1; unit /= 10 {
+		if d := most / unit * unit; d >= least && d > 0 {
+			return d
+		}
+	}
+	return most
 }

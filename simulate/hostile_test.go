@@ -59,7 +59,7 @@ func odd() map[string]*Result {
 		Requests: math.MaxInt64, Offered: math.MaxInt64, Admitted: math.MaxInt64, Queued: math.MaxInt64, Rejected: math.MaxInt64, Succeeded: math.MaxInt64,
 		Failed: math.MaxInt64, Calls: math.MaxInt64, Retried: math.MaxInt64, TriedAgain: math.MaxInt64, Satisfied: math.MaxInt64, Unfinished: math.MaxInt64,
 	}
-	long := Quantiles{Count: math.MaxInt64, Mean: math.MaxInt64, P50: math.MaxInt64, P90: math.MaxInt64, P99: math.MaxInt64, P999: math.MaxInt64, Max: math.MaxInt64}
+	long := Quantiles{Count: math.MaxInt64, Mean: math.MaxInt64, P50: math.MaxInt64, P90: math.MaxInt64, P95: math.MaxInt64, P99: math.MaxInt64, P999: math.MaxInt64, Max: math.MaxInt64}
 	point := Point{Counts: Counts{Requests: 1, Offered: 1, Admitted: 1, Succeeded: 1, Calls: 1, Satisfied: 1}, Running: 1, Latency: Quantiles{Count: 1}}
 	many := &Result{For: time.Hour, Interval: time.Millisecond, Ended: time.Hour}
 	for i := range 20_000 {

@@ -25,14 +25,17 @@ type Result struct {
 	Latency Quantiles `json:"latency"`
 	// Wait is how long executions waited for a permit that they got; without a wait it is 0.
 	Wait Quantiles `json:"wait"`
+	// Service is how long the service took for its calls once it served them, without their wait for its capacity. No limit
+	// can make that shorter.
+	Service Quantiles `json:"service"`
 	// Interval is the length of the elements of Series.
 	Interval time.Duration `json:"interval"`
 	// Series is what happened over time, from the beginning to the end of the last request.
 	Series []Point `json:"series"`
 	// Rejections counts the rejections by the strategy that rejected, such as "orders/RateLimiter".
 	Rejections map[string]int64 `json:"rejections,omitempty"`
-	// Failures counts the executions that failed by the reason: the strategy, such as "orders/Timeout", or one of "the
-	// service failed", "the service was full", "the client left", "cut off" and "other".
+	// Failures counts the executions that failed by the reason: the strategy, such as "orders/Timeout" or
+	// "orders/Chaos.Fault", or one of "the service failed", "the service was full", "the client left", "cut off" and "other".
 	Failures map[string]int64 `json:"failures,omitempty"`
 	// Keys compares the keys of the requests.
 	Keys KeyResult `json:"keys"`
@@ -92,7 +95,8 @@ type Point struct {
 	Latency Quantiles `json:"latency"`
 }
 
-// Quantiles describe lengths of time. The quantiles are exact to one part in a hundred; Mean and Max are exact.
+// Quantiles describe lengths of time. The quantiles are exact to one part in a hundred, and have no digits beyond that; Mean
+// and Max are exact.
 type Quantiles struct {
 	// Count is how many lengths of time there are. If there are none, everything is 0.
 	Count int64 `json:"count"`
@@ -101,6 +105,7 @@ type Quantiles struct {
 	// P50 is the length that half of them do not exceed, P90 the one that nine of ten do not exceed, and so on.
 	P50  time.Duration `json:"p50"`
 	P90  time.Duration `json:"p90"`
+	P95  time.Duration `json:"p95"`
 	P99  time.Duration `json:"p99"`
 	P999 time.Duration `json:"p999"`
 	// Max is the longest.
@@ -119,6 +124,10 @@ type KeyResult struct {
 	Starved int `json:"starved"`
 	// Worst has the keys that got least relative to their fair shares, the worst first, at most ten.
 	Worst []KeyCounts `json:"worst,omitempty"`
+	// MostOffered has the keys with the most executions, and MostRejected those of which most were rejected, at most ten
+	// each; none if there is only one key.
+	MostOffered  []KeyCounts `json:"most_offered,omitempty"`
+	MostRejected []KeyCounts `json:"most_rejected,omitempty"`
 	// Unkept is how many executions had a key beyond the first million keys, which are not compared.
 	Unkept int64 `json:"unkept,omitempty"`
 }
@@ -139,7 +148,8 @@ type Most struct {
 	// Window is how long the window is. An instant at its beginning is in it, one at its end is not.
 	Window time.Duration `json:"window"`
 	// Permits is the largest number of permits, and At when the first window with so many begins. The permits of a call are
-	// the cost of its request, of which at most 2³⁰ count, when the call reaches the service.
+	// what the limiter of its pipeline granted, when the call reaches the service: of several limiters the largest number,
+	// without a limiter 1, and at most 2³⁰.
 	Permits int64         `json:"permits"`
 	At      time.Duration `json:"at"`
 	// Key is the key that took most in any window, KeyPermits how many it took, and KeyAt when that window begins.

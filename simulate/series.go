@@ -72,7 +72,7 @@ func (q Quantiles) upper(o Quantiles) Quantiles {
 	return Quantiles{
 		Count: q.Count + o.Count,
 		Mean:  q.Mean + time.Duration(share*float64(o.Mean-q.Mean)),
-		P50:   max(q.P50, o.P50), P90: max(q.P90, o.P90), P99: max(q.P99, o.P99), P999: max(q.P999, o.P999), Max: max(q.Max, o.Max),
+		P50:   max(q.P50, o.P50), P90: max(q.P90, o.P90), P95: max(q.P95, o.P95), P99: max(q.P99, o.P99), P999: max(q.P999, o.P999), Max: max(q.Max, o.Max),
 	}
 }
 
@@ -80,7 +80,7 @@ func (q Quantiles) upper(o Quantiles) Quantiles {
 func (q Quantiles) minus(o Quantiles) Quantiles {
 	return Quantiles{
 		Count: q.Count - o.Count, Mean: q.Mean - o.Mean,
-		P50: q.P50 - o.P50, P90: q.P90 - o.P90, P99: q.P99 - o.P99, P999: q.P999 - o.P999, Max: q.Max - o.Max,
+		P50: q.P50 - o.P50, P90: q.P90 - o.P90, P95: q.P95 - o.P95, P99: q.P99 - o.P99, P999: q.P999 - o.P999, Max: q.Max - o.Max,
 	}
 }
 
@@ -129,6 +129,7 @@ var quantiles = []quantile{
 	{"mean", "mean", func(q *Quantiles) time.Duration { return q.Mean }},
 	{"p50", "p50", func(q *Quantiles) time.Duration { return q.P50 }},
 	{"p90", "p90", func(q *Quantiles) time.Duration { return q.P90 }},
+	{"p95", "p95", func(q *Quantiles) time.Duration { return q.P95 }},
 	{"p99", "p99", func(q *Quantiles) time.Duration { return q.P99 }},
 	{"p999", "p99.9", func(q *Quantiles) time.Duration { return q.P999 }},
 	{"max", "max", func(q *Quantiles) time.Duration { return q.Max }},
@@ -139,9 +140,11 @@ type length struct {
 	name  string
 	label string
 	of    func(*Result) *Quantiles
+	none  string // why there are none
 }
 
 var lengths = []length{
-	{"latency", "Latency", func(r *Result) *Quantiles { return &r.Latency }},
-	{"wait", "Wait for a permit", func(r *Result) *Quantiles { return &r.Wait }},
+	{"latency", "Latency", func(r *Result) *Quantiles { return &r.Latency }, "no execution succeeded"},
+	{"wait", "Wait for a permit", func(r *Result) *Quantiles { return &r.Wait }, "no execution got a permit"},
+	{"service", "Time in the service", func(r *Result) *Quantiles { return &r.Service }, "the service served no call"},
 }

@@ -118,12 +118,13 @@ func (s *serving) next() {
 		reseed(&s.pcg, s.run.scenario.Seed, serviceStream, uint64(r.number)<<16+uint64(r.draws))
 		took := time.Duration(0)
 		if latency != nil {
-			took = latency.Duration(s.random)
+			took = max(latency.Duration(s.random), 0)
 		}
+		s.run.serves(took)
 		if s.random.Float64() < failureRate {
 			c.err = errFailed
 		}
-		s.run.events.push(event{at: saturate.Add(s.run.now(), max(took, 0)), call: c})
+		s.run.events.push(event{at: saturate.Add(s.run.now(), took), call: c})
 	}
 	s.queue = nil
 }

@@ -9,7 +9,9 @@ import (
 func (c *Comparison) tables() []table {
 	tables := []table{c.totalsTable()}
 	for _, l := range lengths {
-		tables = append(tables, c.lengthTable(l))
+		if l.of(c.Before).Max > 0 || l.of(c.After).Max > 0 {
+			tables = append(tables, c.lengthTable(l))
+		}
 	}
 	noLosers, noWinners := "no key loses anything", "no key wins anything"
 	if c.Before.keyed == nil || c.After.keyed == nil {
@@ -67,7 +69,7 @@ func percent(part, whole int64) float64 {
 func (c *Comparison) lengthTable(l length) table {
 	t := table{caption: l.label, head: c.head()}
 	before, after := l.of(c.Before), l.of(c.After)
-	t.rows = append(t.rows, []string{"executions", formatCount(before.Count), formatCount(after.Count), formatChange(after.Count - before.Count)})
+	t.rows = append(t.rows, []string{"count", formatCount(before.Count), formatCount(after.Count), formatChange(after.Count - before.Count)})
 	for _, q := range quantiles {
 		was, is := q.value(before), q.value(after)
 		t.rows = append(t.rows, []string{
@@ -175,7 +177,7 @@ func (c *Comparison) timeTable() table {
 			row = append(row, formatShort(count(&was)), formatShort(count(&is)))
 		}
 		for _, q := range []Quantiles{was.Latency, is.Latency} {
-			row = append(row, orDash(q.Count > 0, formatDuration(q.P99)))
+			row = append(row, orDash(q.Max > 0, formatDuration(q.P99)))
 		}
 		t.rows = append(t.rows, row)
 	}

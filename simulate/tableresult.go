@@ -26,9 +26,9 @@ func (r *Result) report() *report {
 // title says what was simulated.
 func (r *Result) title() string {
 	if r.Pipeline == "" {
-		return "Simulation: " + formatTime(r.For) + " of requests"
+		return "Simulation: " + formatMoment(r.For) + " of requests"
 	}
-	return "Simulation of pipeline " + printable(r.Pipeline) + ": " + formatTime(r.For) + " of requests"
+	return "Simulation of pipeline " + printable(r.Pipeline) + ": " + formatMoment(r.For) + " of requests"
 }
 
 // subtitle says what is needed to simulate it again, and the most important numbers.
@@ -51,10 +51,17 @@ func (r *Result) summary() string {
 }
 
 func (r *Result) tables() []table {
-	return []table{
+	tables := []table{
 		r.totalsTable(), r.lengthsTable(), partsTable("Rejections by strategy", "rejections", "strategy", r.Rejections),
-		partsTable("Failures by reason", "failures", "reason", r.Failures), r.mostTable(), r.keysTable(), r.comeBacksTable(), assumedTable(r.Assumed), r.timeTable(),
+		partsTable("Failures by reason", "failures", "reason", r.Failures), r.mostTable(),
 	}
+	if len(r.Keys.MostOffered) > 0 {
+		tables = append(tables, keysTable("Keys with the most executions", r.Keys.MostOffered))
+	}
+	if len(r.Keys.MostRejected) > 0 {
+		tables = append(tables, keysTable("Keys with the most rejections", r.Keys.MostRejected))
+	}
+	return append(tables, r.fairnessTable(), r.comeBacksTable(), assumedTable(r.Assumed), r.timeTable())
 }
 
 func (r *Result) totalsTable() table {
@@ -73,12 +80,15 @@ func (r *Result) totalsTable() table {
 }
 
 func (r *Result) lengthsTable() table {
-	t := table{caption: "Latencies and waits", head: []column{{text: true, header: true}, {name: "executions"}}}
+	t := table{caption: "Latencies and waits", head: []column{{text: true, header: true}, {name: "count"}}, empty: "nothing took any time"}
 	for _, q := range quantiles {
 		t.head = append(t.head, column{name: q.label})
 	}
 	for _, l := range lengths {
 		of := l.of(r)
+		if of.Max == 0 {
+			continue
+		}
 		row := []string{l.label, formatCount(of.Count)}
 		for _, q := range quantiles {
 			row = append(row, orDash(of.Count > 0, formatDuration(q.value(of))))
@@ -123,16 +133,31 @@ func (r *Result) mostTable() table {
 	return t
 }
 
-func (r *Result) keysTable() table {
-	k := &r.Keys
+// keysTable shows what keys got.
+func keysTable(caption string, keys []KeyCounts) table {
 	t := table{
-		caption: "Fairness to keys",
+		caption: caption,
 		head: []column{
 			{name: "offered"}, {name: "admitted"}, {name: "rejected"}, {name: "fair share"}, {name: "got of it"},
 			{name: "key", text: true, header: true, key: true},
 		},
-		empty: "no keys",
 	}
+	for _, k := range keys {
+		got := "–"
+		if k.Fair > 0 {
+			got = formatPercent(float64(k.Admitted) / k.Fair * 100)
+		}
+		t.rows = append(t.rows, []string{
+			formatCount(k.Offered), formatCount(k.Admitted), formatCount(k.Rejected), formatNumber(k.Fair), got, formatKey(k.Key),
+		})
+	}
+	return t
+}
+
+func (r *Result) fairnessTable() table {
+	k := &r.Keys
+	t := keysTable("Fairness to keys", k.Worst)
+	t.empty = "no keys"
 	if k.Count > 0 {
 		t.note = fmt.Sprintf("%s; Jain's index %s (1 is fair); %s starved.", plural(int64(k.Count), "key", "keys"), formatIndex(k.Jain), formatCount(int64(k.Starved)))
 		t.empty = "no key got less than its fair share"
@@ -142,15 +167,6 @@ func (r *Result) keysTable() table {
 	}
 	if len(k.Worst) > 0 {
 		t.note += " The keys that got least of their fair shares:"
-	}
-	for _, w := range k.Worst {
-		got := "–"
-		if w.Fair > 0 {
-			got = formatPercent(float64(w.Admitted) / w.Fair * 100)
-		}
-		t.rows = append(t.rows, []string{
-			formatCount(w.Offered), formatCount(w.Admitted), formatCount(w.Rejected), formatNumber(w.Fair), got, formatKey(w.Key),
-		})
 	}
 	return t
 }
@@ -191,7 +207,7 @@ func (r *Result) timeTable() table {
 		p := &points[i]
 		t.rows = append(t.rows, []string{
 			formatStep(p.At, interval), formatShort(p.Offered), formatShort(p.Rejected), formatShort(p.Succeeded), formatShort(p.Failed), formatShort(p.Calls),
-			formatShort(p.Waiting), orDash(p.Latency.Count > 0, formatDuration(p.Latency.P99)),
+			formatShort(p.Waiting), orDash(p.Latency.Max > 0, formatDuration(p.Latency.P99)),
 		})
 	}
 	return t

@@ -246,10 +246,14 @@ func formatTime(d time.Duration) string {
 	return durationtext.Of(d)
 }
 
-// formatMoment returns d to the millisecond, or exactly if it is less than a second.
+// formatMoment returns d to the millisecond, to the microsecond if it is less than a second, or exactly if it is less than
+// a millisecond.
 func formatMoment(d time.Duration) string {
-	if d >= time.Second {
+	switch {
+	case d >= time.Second:
 		d = d.Round(time.Millisecond)
+	case d >= time.Millisecond:
+		d = d.Round(time.Microsecond)
 	}
 	return formatTime(d)
 }

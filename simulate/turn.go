@@ -39,10 +39,16 @@ type task struct {
 	spins  time.Time     // when it rested first; the zero Time if it has not
 	asking bool          // whether it is in front of a limiter
 	asked  time.Duration // since when
+
+	permits int  // the most that a limiter has granted to the execution; noPermits before
+	passed  bool // it has passed the last strategy that can fail in place of those behind it
 }
 
+// noPermits says that no limiter has granted anything.
+const noPermits = -1
+
 func newTask(t *turns, r *request) *task {
-	return &task{turns: t, request: r, resume: make(chan struct{}, 1)}
+	return &task{turns: t, request: r, resume: make(chan struct{}, 1), permits: noPermits}
 }
 
 // taskOf returns the task that runs with ctx, or nil.

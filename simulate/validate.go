@@ -48,7 +48,7 @@ func (s Scenario) Validate() error {
 	}
 	s.Load.validate(&p)
 	if c, most := s.Load.Closed, cmp.Or(s.MaxInFlight, defaultMaxInFlight); c != nil && most > 0 && c.Clients > most {
-		p.Add("Load.Closed.Clients", c.Clients, "must be at most MaxInFlight, which is %d", most)
+		p.Add("Load.Closed.Clients", c.Clients, "must be at most {MaxInFlight}, which is %d", most)
 	}
 	s.Service.validate(&p)
 	s.Clients.OnRejection.validate("Clients.OnRejection", &p)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/internal/answerby"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
@@ -212,5 +213,111 @@ func TestBatcher_BatchesAreSorted(t *testing.T) {
 			}
 			return []limiter.Limiter{second, also}[i%2].TryAcquire(w.ctx, 1)
 		})
+	})
+}
+
+// No call waits for two round trips: each has its answer after one and the pause, whatever else is under way.
+func TestBatcher_OneRoundTrip(t *testing.T) {
+	for _, latency := range []time.Duration{8 * time.Millisecond, 100 * time.Millisecond} {
+		t.Run(latency.String(), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				how := &store.LimiterOptions{Outage: store.FailOpen}
+				s := w.instance(store.Options{})
+				p := must(s.PartitionedFixedWindow("windows", limiter.FixedWindowOptions{PermitLimit: 1000, Window: time.Hour}, how))(t)
+				w.Delay(latency)
+				_ = must(p.TryAcquire(w.ctx, "key", 0))(t)
+				const calls = 3000 // 300 a second
+				var granted, byPolicy atomic.Int64
+				var slowest, most atomic.Int64
+				var all sync.WaitGroup
+				for range calls {
+					all.Go(func() {
+						begun := time.Now()
+						lease, err := p.TryAcquire(answerby.With(w.ctx, begun.Add(latency*15/8)), "key", 1)
+						if err != nil {
+							w.Error(err)
+						}
+						slowest.Store(max(slowest.Load(), int64(time.Since(begun))))
+						granted.Add(int64(lease.Permits()))
+						if _, ok := store.OutageKey.From(lease); ok {
+							byPolicy.Add(1)
+						}
+					})
+					time.Sleep(time.Second / 300)
+					most.Store(max(most.Load(), int64(w.underWay.Load())))
+				}
+				all.Wait()
+				require.Zero(t, byPolicy.Load())
+				require.EqualValues(t, 1000, granted.Load())
+				require.LessOrEqual(t, time.Duration(slowest.Load()), latency+max(time.Millisecond, latency/8))
+				require.LessOrEqual(t, most.Load(), int64(9), "8 of a batcher, and the one that loads the limits again")
+			})
+		})
+	}
+}
+
+// Two calls of one request do not wait for each other, whichever batchers they use.
+func TestBatcher_TwoCallsAtOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{})
+		p := must(s.PartitionedTokenBucket("keys", bucketOf(5, 1, time.Hour, 0), nil))(t)
+		_ = must(p.TryAcquire(w.ctx, "", 1))(t)
+		w.Delay(8 * time.Millisecond)
+		for i := range 20 {
+			took := timed(func() {
+				w.together(2, func(j int) (limiter.Lease, error) { return p.TryAcquire(w.ctx, fmt.Sprint(i, j), 1) })
+			})
+			require.LessOrEqual(t, took, 9*time.Millisecond)
+		}
+	})
+}
+
+// A backend with few connections gets no more round trips than these, and round trips that it cannot carry share it as
+// before: what waits goes together in the next one.
+func TestBatcher_FewConnections(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := newStore(t, pooled{w.hooked}, store.Options{})
+		l := must(s.TokenBucket("bucket", bucketOf(1000, 1, time.Hour, 0), nil))(t)
+		w.granted(l, 0)
+		w.Delay(8 * time.Millisecond)
+		before := w.Calls("Decide")
+		took := timed(func() {
+			w.together(100, func(i int) (limiter.Lease, error) {
+				time.Sleep(time.Duration(i) * time.Millisecond / 10)
+				return l.TryAcquire(w.ctx, 1)
+			})
+		})
+		require.Less(t, took, 25*time.Millisecond)
+		require.Equal(t, 3, w.Calls("Decide")-before)
+	})
+}
+
+type pooled struct{ *hooked }
+
+func (pooled) Connections() int { return 4 }
+
+// While the server is silent, no more than maxRoundTrips of a batcher are under way, and all end with it.
+func TestBatcher_SilentStore(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(1000, 1, time.Hour, 0, &store.LimiterOptions{Outage: store.FailOpen})
+		w.granted(l, 0)
+		w.Stall(true)
+		begun := time.Now()
+		var most int64
+		var all sync.WaitGroup
+		for range 3000 {
+			all.Go(func() { w.try(l, 1) })
+			time.Sleep(time.Millisecond)
+			most = max(most, int64(w.underWay.Load()))
+		}
+		all.Wait()
+		require.LessOrEqual(t, most, int64(10), "8 of a batcher, a probe, and a load of the limits")
+		lost := w.events.of(store.EventStoreLost)
+		require.Len(t, lost, 1)
+		require.Less(t, time.Since(begun), 4*time.Second)
+		w.Stall(false)
+		w.pass(2 * time.Second)
+		require.Zero(t, w.underWay.Load())
+		w.granted(l, 1)
 	})
 }

@@ -82,7 +82,9 @@ func (s *Store) send(q *call) {
 		if q.abandoned() {
 			return
 		}
-		runRoundTrip(s.o.CallTimeout, []*call{q}, s.sendDecisions, s.callsTimedOut)
+		trip := &roundTrip{}
+		trip.overlaps.Store(true)
+		runRoundTrip(trip, s.o.CallTimeout, []*call{q}, s.sendDecisions, s.callsTimedOut)
 	}()
 }
 
@@ -95,10 +97,21 @@ func (s *Store) callsTimedOut(trip *roundTrip, calls []*call) {
 // fail answers that the store could not be asked.
 func (q *call) fail(err error) { q.failWith(unavailable(err)) }
 
+// admitted reports whether [FailOpen] has admitted the caller, because the answer is late. The request still counts: it
+// is sent, and what it is granted stays taken.
+func (q *call) admitted() bool {
+	return q.c.o.Outage == FailOpen && q.claimed.Load() && !q.undecided.Load() && !q.requests[0].Block
+}
+
+func (q *call) abandoned() bool { return q.pendingAnswer.abandoned() && !q.admitted() }
+
 // answer wakes the caller, or gives back what was granted if the caller has left.
 func (q *call) answer() {
-	if q.claim() {
+	switch {
+	case q.claim():
 		q.notify()
+		return
+	case q.admitted():
 		return
 	}
 	for i, a := range q.requests {

@@ -41,7 +41,7 @@ func (s *Store) sendDecisions(trip *roundTrip, calls []*call) {
 		case err != nil:
 			g.fail(err)
 		case b.Outcome == backend.Decided:
-			g.answer(b, sent)
+			g.answer(b, sent, !trip.overlaps.Load())
 		case b.Outcome == backend.Failed || b.Outcome == backend.Unreachable:
 			g.fail(reasonOf(b.Err))
 		default:
@@ -169,8 +169,9 @@ func (g group) fail(err error) {
 }
 
 // answer splits the answers to a batch among the calls. The backend returns the state after all requests. Receipts need
-// the missing permits after each request, so answer goes through the requests from the last to the first.
-func (g group) answer(b *backend.Batch, sent time.Time) {
+// the missing permits after each request, so answer goes through the requests from the last to the first. alone reports
+// whether no other call of this instance about the key was under way.
+func (g group) answer(b *backend.Batch, sent time.Time, alone bool) {
 	after := b.State.Missing
 	if len(b.Requests) < len(g) {
 		b.Granted = g.spread(b.Granted[0])
@@ -189,7 +190,7 @@ func (g group) answer(b *backend.Batch, sent time.Time) {
 		}
 		q.def, q.state, q.now, q.sent = b.Definition, b.State, b.Now, sent
 	}
-	g.updateFairness(b, sent)
+	g.updateFairness(b, sent, alone)
 	for _, q := range g { // in the order of their arrival
 		q.answer()
 	}
@@ -197,7 +198,7 @@ func (g group) answer(b *backend.Batch, sent time.Time) {
 
 // updateFairness passes the answer to the fairness of each limiter that has waiting callers, or had some lately. Usually
 // all calls are of one limiter. A second limiter with the same name in this process counts as a rival.
-func (g group) updateFairness(b *backend.Batch, sent time.Time) {
+func (g group) updateFairness(b *backend.Batch, sent time.Time, alone bool) {
 	var last *core
 	for _, q := range g {
 		if q.c == last || sent.UnixNano()-q.c.anyKeyWaited.Load() >= int64(maxTrackFor) {
@@ -211,7 +212,7 @@ func (g group) updateFairness(b *backend.Batch, sent time.Time) {
 		if now := time.Now(); ks.fairness.tracks(now) || !ks.queue.empty() {
 			ks.fairness.observe(observation{
 				def: b.Definition, state: b.State, now: b.Now, sent: sent,
-				own: g.takenBy(last), rejected: g.rejects(last), alone: !last.o.NoCoalescing,
+				own: g.takenBy(last), rejected: g.rejects(last), alone: alone,
 			}, now)
 		}
 		ks.mu.Unlock()

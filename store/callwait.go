@@ -15,6 +15,7 @@ import (
 type pendingAnswer struct {
 	callerGone <-chan struct{} // closed when the caller's context ends; nil: it never does
 	claimed    atomic.Bool     // by the goroutine that answers, or by the caller that leaves
+	undecided  atomic.Bool     // set before claimed: the caller's context has ended, so its outage policy does not decide
 	err        error
 	done       chan struct{}
 	onAnswer   func() // if not nil, called instead of closing done
@@ -47,6 +48,7 @@ func (p *pendingAnswer) abandoned() bool {
 	if !isClosed(p.callerGone) {
 		return false
 	}
+	p.undecided.Store(true)
 	p.failWith(errCallerLeft)
 	return true
 }
@@ -54,6 +56,9 @@ func (p *pendingAnswer) abandoned() bool {
 // await waits for the answer. ctx is the caller's.
 func (p *pendingAnswer) await(ctx context.Context, limit *time.Timer) error {
 	if err := waitUntilDoneOrGone(p.callerGone, limit, p.done); err != nil {
+		if err == errCallerLeft { //nolint:errorlint // it is never wrapped
+			p.undecided.Store(true)
+		}
 		if p.claim() {
 			p.err = err
 		} else {

@@ -158,6 +158,8 @@ type hooked struct {
 	before func(method string) error // an error: nothing is done
 	after  func(method string) error // it was done
 	see    func([]*backend.Batch)
+
+	underWay atomic.Int32 // calls of Decide
 }
 
 func (h *hooked) hook(before, after func(method string) error) {
@@ -191,6 +193,8 @@ func (h *hooked) Decide(ctx context.Context, b []*backend.Batch) error {
 	if h.see != nil {
 		h.see(b)
 	}
+	h.underWay.Add(1)
+	defer h.underWay.Add(-1)
 	return h.around("Decide", func() error { return h.Memory.Decide(ctx, b) })
 }
 

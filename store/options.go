@@ -77,7 +77,7 @@ type LimiterOptions struct {
 	// must be false for concurrency, where time restores no permits. The default is false.
 	CacheRejections bool `json:"cache_rejections,omitempty" yaml:"cache_rejections,omitempty"`
 	// NoCoalescing, if true, makes every call a round trip of its own. By default, calls that arrive while a round trip
-	// is under way share the next one. With NoCoalescing, what was granted to a caller whose context ends during the
+	// is under way go together, when it ends or after a fraction of a round trip. With NoCoalescing, what was granted to a caller whose context ends during the
 	// round trip can be lost until time restores it. NoCoalescing is ignored for concurrency, where an acquisition must
 	// not overtake a release.
 	NoCoalescing bool `json:"no_coalescing,omitempty" yaml:"no_coalescing,omitempty"`

@@ -318,22 +318,24 @@ func TestOutage_CallersWithShortDeadlines(t *testing.T) {
 }
 
 // A caller that can use an answer only sooner than CallTimeout gets that of the outage policy. The store does not count as
-// away if it answers before CallTimeout, and what it grants too late is given back.
+// away if it answers before CallTimeout. What it grants too late is given back, unless the policy has admitted the caller.
 func TestOutage_AnswerBy(t *testing.T) {
 	for name, how := range map[string]store.LimiterOptions{
-		"coalescing": {}, "no coalescing": {NoCoalescing: true}, "block": {Block: 20},
+		"coalescing":    {Outage: store.FailOpen},
+		"no coalescing": {Outage: store.FailOpen, NoCoalescing: true},
+		"block":         {Outage: store.FailOpen, Block: 20},
+		"fail closed":   {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				s := newStore(t, w.Memory, store.Options{OnEvent: w.events.add})
-				how.Outage = store.FailOpen
-				l := must(s.TokenBucket("bucket", bucketOf(1000, 1, time.Hour, 0), &how))(t)
+				l := must(s.TokenBucket("bucket", bucketOf(10_000, 1, time.Hour, 0), &how))(t)
 				try := func(n int) (byPolicy bool, took time.Duration) {
 					began := time.Now()
 					lease, err := l.TryAcquire(answerby.With(t.Context(), began.Add(15*time.Millisecond)), n)
 					require.NoError(t, err)
-					require.True(t, lease.Acquired())
 					_, byPolicy = store.OutageKey.From(lease)
+					require.Equal(t, !byPolicy || how.Outage == store.FailOpen, lease.Acquired())
 					return byPolicy, time.Since(began)
 				}
 				byPolicy, took := try(100)
@@ -350,9 +352,9 @@ func TestOutage_AnswerBy(t *testing.T) {
 					require.Equal(t, 15*time.Millisecond, took)
 				}
 				began := time.Now()
-				lease, err := l.TryAcquire(answerby.With(t.Context(), began.Add(-time.Second)), 100)
+				lease, err := l.TryAcquire(answerby.With(t.Context(), began.Add(-time.Second)), 0)
 				require.NoError(t, err)
-				require.True(t, lease.Acquired())
+				require.Equal(t, how.Outage == store.FailOpen, lease.Acquired())
 				require.Equal(t, began, time.Now())
 
 				w.Delay(0)
@@ -361,8 +363,12 @@ func TestOutage_AnswerBy(t *testing.T) {
 				require.Empty(t, w.events.of(store.EventStoreLost))
 				byPolicy, _ = try(100)
 				require.False(t, byPolicy)
-				if how.Block == 0 {
-					require.EqualValues(t, 800, l.Statistics().AvailablePermits)
+				switch {
+				case how.Block > 0:
+				case how.Outage == store.FailOpen:
+					require.EqualValues(t, 10_000-52*100, l.Statistics().AvailablePermits)
+				default:
+					require.EqualValues(t, 10_000-2*100, l.Statistics().AvailablePermits)
 				}
 			})
 		})

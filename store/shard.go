@@ -25,9 +25,9 @@ func (s *Store) newShard(name string) *shard {
 	sh := &shard{name: name}
 	sh.breaker.s, sh.breaker.shard = s, sh
 	for i := range batchersPerShard {
-		sh.calls[i].init(s, s.sendDecisions, s.callsTimedOut)
-		sh.repairs[i].init(s, s.sendRepairs, s.repairsTimedOut)
-		sh.leases[i].init(s, s.sendLeases, s.leasesTimedOut)
+		sh.calls[i].init(s, roundTripsOf(s.backend), s.sendDecisions, s.callsTimedOut)
+		sh.repairs[i].init(s, 1, s.sendRepairs, s.repairsTimedOut)
+		sh.leases[i].init(s, 1, s.sendLeases, s.leasesTimedOut) // an acquisition must not overtake a release
 	}
 	return sh
 }

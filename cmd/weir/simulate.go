@@ -16,7 +16,9 @@ import (
 	"time"
 	"unicode"
 
+	root "github.com/weir-go/weir"
 	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
+	"github.com/weir-go/weir/cmd/weir/internal/rlsconfig"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/simulate"
 )
@@ -61,7 +63,7 @@ func (c *command) simulate(args []string) int {
 	}
 	s.scenario.Config = simulate.File("", nil, nil) // replaced by that of each file
 	if err := s.scenario.Validate(); err != nil {
-		return c.refuse(err)
+		return c.refuse(inFlags(f, err))
 	}
 	return c.runSimulation(&s)
 }
@@ -88,6 +90,42 @@ func (c *command) simulateFlags(s *simulation) *flag.FlagSet {
 	s.load.add(f)
 	c.nameFlags(f)
 	return f
+}
+
+// fieldFlags are the flags that set fields of the scenario, and how messages call the fields.
+var fieldFlags = []struct{ field, flag, name string }{
+	{"Load.For", "for", "-for"},
+	{"Load.Open.Rate", "rate", "-rate"},
+	{"Load.Closed.Clients", "clients", "-clients"},
+	{"Load.Closed.Think", "think", "-think"},
+	{"Load.Keys", "keys", "the number of -keys"},
+	{"Service.Latency", "latency", "-latency"},
+	{"Service.Capacity", "capacity", "-capacity"},
+	{"Instances", "instances", "-instances"},
+	{"Windows", "window", "-window"},
+}
+
+// inFlags returns what is wrong with a scenario in the words of the flags that were given.
+func inFlags(f *flag.FlagSet, err error) error {
+	wrong, ok := errors.AsType[*root.OptionsError](err)
+	if !ok {
+		return err
+	}
+	given := map[string]bool{}
+	f.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	problems := make([]string, len(wrong.Fields))
+	for i, field := range wrong.Fields {
+		name := field.Path
+		for _, m := range fieldFlags {
+			if given[m.flag] && strings.HasPrefix(field.Path, m.field) {
+				name = m.name
+			}
+		}
+		problems[i] = field.Text(name, func(other string) string {
+			return strings.Replace(other, "MaxInFlight", "the number of requests that can be in flight", 1)
+		})
+	}
+	return errors.New(strings.Join(problems, "; "))
 }
 
 // formats are the formats of the output.
@@ -296,6 +334,9 @@ func pipelineOf(f *reload.File, name string) (string, error) {
 	}
 	switch {
 	case len(all) == 0:
+		if _, ok := reload.SectionOf[rlsconfig.RLS](f, rlsconfig.Field); ok {
+			return "", errors.New("it has no pipelines, and the rules of the rate limit service are not simulated: to try one of its limiters, name the limiter in a pipeline")
+		}
 		return "", errors.New("it has no pipelines")
 	case name == "" && len(all) == 1:
 		return all[0], nil

@@ -170,3 +170,10 @@ type Interruptible interface {
 	// which saves a switch to another goroutine.
 	Interruptible() bool
 }
+
+// A Pooled is a [Backend] whose calls share connections.
+type Pooled interface {
+	// Connections returns how many calls can be under way at once, to one shard if the Backend is [Sharded]. Further calls
+	// wait. A Store keeps to about that many; without Connections, to 32.
+	Connections() int
+}

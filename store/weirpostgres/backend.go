@@ -73,6 +73,9 @@ func NewBackend(pool *pgxpool.Pool, options *BackendOptions) (*Backend, error) {
 	return b, nil
 }
 
+// Connections returns how many connections the pool can have.
+func (b *Backend) Connections() int { return int(b.pool.Stat().MaxConns()) }
+
 // Close ends what the Backend does in the background, and waits for it. It does not close the pool.
 func (b *Backend) Close() error {
 	b.sweeper.close()

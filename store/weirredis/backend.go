@@ -95,6 +95,17 @@ func (b *Backend) Interruptible() bool {
 	return false
 }
 
+// Connections returns the client's PoolSize, 32 if the type of the client is not known.
+func (b *Backend) Connections() int {
+	switch c := b.client.(type) {
+	case *redis.Client:
+		return c.Options().PoolSize
+	case *redis.ClusterClient:
+		return c.Options().PoolSize
+	}
+	return 32
+}
+
 // Close ends what the Backend does in the background. It does not close the client.
 func (b *Backend) Close() error {
 	b.warmup.cancel()

@@ -20,7 +20,7 @@ func (d *decision) addHeaders(r *ratelimitv3.RateLimitResponse) {
 		return
 	}
 	after, known := d.retryAfter(r)
-	if known {
+	if known && !d.service.options.NoRetryAfter {
 		addHeader(r, "retry-after", strconv.FormatInt(wholeSeconds(after), 10))
 	}
 	if d.service.options.Problem {

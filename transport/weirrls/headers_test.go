@@ -52,6 +52,10 @@ func TestHeaders_RetryAfter(t *testing.T) {
 		}
 		assert.Equal(t, tt.want, headersOf(ask(t, s, r.Descriptors...))["retry-after"], tt.keys)
 	}
+	s = newService(t, &ServiceOptions{NoRetryAfter: true}, rejectingRule("long", 1001*time.Millisecond, false))
+	answer := ask(t, s, describe("long", ""))
+	assert.NotContains(t, headersOf(answer), "retry-after")
+	assert.NotNil(t, answer.Statuses[0].DurationUntilReset)
 }
 
 func TestHeaders_Problem(t *testing.T) {

@@ -34,6 +34,8 @@ type ServiceOptions struct {
 	// Headers adds RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset of the tightest limit to every answer, as
 	// envoyproxy/ratelimit does.
 	Headers bool
+	// NoRetryAfter leaves out the header Retry-After, which rejections have by default. envoyproxy/ratelimit adds none.
+	NoRetryAfter bool
 	// Problem adds a body of type application/problem+json to rejections. By default they have no body.
 	Problem bool
 	// DynamicMetadata returns the domain, the descriptors and the Metadata of the limits that did not reject.

@@ -53,10 +53,9 @@ func newLoader(merge bool) *loader {
 }
 
 // load adds what a file has. It returns a [*reload.FileError] with everything that the other server would refuse. Where it
-// stops at the first problem, load goes on.
-func (l *loader) load(f File) error {
+// stops at the first problem, load goes on. If places is zero, its problems have no lines.
+func (l *loader) load(f File, places place) error {
 	p := &problems{file: f.Name}
-	places := placesOf(f.Content)
 	raw := map[any]any{}
 	if err := unmarshal(f.Content, &raw); err != nil {
 		p.addYAML(err)

@@ -221,8 +221,8 @@ func TestOptions_TooLarge(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(name, content, 0o600))
 	_, err = o.Read()
-	require.ErrorContains(t, err, o.Dir+": the files stand for one file of weir with 9")
-	require.ErrorContains(t, err, " bytes, which must have at most 8388608")
+	require.ErrorContains(t, err, o.Dir+": there are too many rules: as a file of weir they have 9")
+	require.ErrorContains(t, err, " bytes, and must have at most 8388608")
 }
 
 func TestOptions_Config(t *testing.T) {
@@ -292,7 +292,7 @@ func FuzzLoad(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, content string) {
 		l := newLoader(false)
-		err := l.load(File{"f", []byte(content)})
+		err := l.load(File{"f", []byte(content)}, place{})
 		if err != nil {
 			if _, ok := errors.AsType[*reload.FileError](err); !ok {
 				t.Fatalf("%T: %v", err, err)
@@ -316,4 +316,47 @@ func FuzzLoad(f *testing.F) {
 			t.Fatalf("%q became %v", l.domains[0].Domain, c.Domains)
 		}
 	})
+}
+
+// However many rules there are, and wherever they are, all are written, in order.
+func TestOptions_ManyRules(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("domain: d\ndescriptors:\n")
+	rule := func(indent, value string) {
+		fmt.Fprintf(&b, "%s- key: k\n%s  value: %s\n%s  rate_limit: {unit: day, requests_per_unit: 7}\n", indent, indent, value, indent)
+	}
+	for i := range 1100 {
+		rule("  ", fmt.Sprint("outer ", i))
+		if i != 600 {
+			continue
+		}
+		b.WriteString("    descriptors:\n")
+		for j := range 1100 {
+			rule("      ", fmt.Sprint("inner ", j))
+		}
+	}
+	for _, config := range []string{"", "rls: {headers: true, stores: {}}\n", `{"rls": {"mode": "envoy"}}`} {
+		o := Options{Dir: t.TempDir()}
+		require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "a.yaml"), []byte(b.String()), 0o600))
+		if config != "" {
+			o.Config = filepath.Join(t.TempDir(), "weir.yaml")
+			require.NoError(t, os.WriteFile(o.Config, []byte(config), 0o600))
+		}
+		text, err := o.Read()
+		require.NoError(t, err)
+		kinds := reload.NewKinds()
+		rlsconfig.Register(kinds, rlsconfig.Runtime{})
+		file, err := reload.Parse("f", text, kinds)
+		require.NoError(t, err)
+		c, _ := reload.SectionOf[rlsconfig.RLS](file, rlsconfig.Field)
+		require.Len(t, c.Domains, 1)
+		outer := c.Domains[0].Descriptors
+		require.Len(t, outer, 1100)
+		for i, d := range outer {
+			require.Equal(t, fmt.Sprint("outer ", i), d.Value)
+			require.NotNil(t, d.RateLimit)
+		}
+		require.Len(t, outer[600].Descriptors, 1100)
+		assert.Equal(t, "inner 1099", outer[600].Descriptors[1099].Value)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v4"
 
@@ -113,7 +114,7 @@ func (o Options) translate(from sources) ([]byte, error) {
 		made, err = o.within(domains, from.config)
 	}
 	if err == nil && len(made) > fileconfig.MaxSize {
-		err = fmt.Errorf("%s: the files stand for one file of weir with %d bytes, which must have at most %d", o.Name(), len(made), fileconfig.MaxSize)
+		err = fmt.Errorf("%s: there are too many rules: as a file of weir they have %d bytes, and must have at most %d; leave some out, or divide the domains among several services", o.Name(), len(made), fileconfig.MaxSize)
 	}
 	if err != nil {
 		return nil, err
@@ -121,14 +122,25 @@ func (o Options) translate(from sources) ([]byte, error) {
 	return made, nil
 }
 
-// domains returns what the files of the other server have.
+// domains returns what the files of the other server have. Places are found only if there is something wrong.
 func (o Options) domains(files []File) ([]rlsconfig.Domain, error) {
-	l := newLoader(o.MergeDomains)
-	var errs []error
-	for _, f := range files {
-		if err := l.load(f); err != nil {
-			errs = append(errs, err)
+	load := func(places bool) (*loader, []error) {
+		l := newLoader(o.MergeDomains)
+		var errs []error
+		for _, f := range files {
+			at := place{}
+			if places {
+				at = placesOf(f.Content)
+			}
+			if err := l.load(f, at); err != nil {
+				errs = append(errs, err)
+			}
 		}
+		return l, errs
+	}
+	l, errs := load(false)
+	if len(errs) > 0 {
+		_, errs = load(true)
 	}
 	switch len(errs) {
 	case 0:
@@ -142,15 +154,113 @@ func (o Options) domains(files []File) ([]rlsconfig.Domain, error) {
 
 // alone returns a file with the domains and the counters.
 func (o Options) alone(domains []rlsconfig.Domain) ([]byte, error) {
-	made := rlsconfig.RLS{Mode: o.mode(), Domains: domains}
+	made := rlsconfig.RLS{Mode: o.mode(), Domains: []rlsconfig.Domain{{Domain: placeholder}}}
 	s := fileconfig.Store{Redis: o.Redis, Postgres: o.Postgres, Migrate: o.Postgres != ""}
 	if o.Redis != "" || o.Postgres != "" {
 		made.Stores = map[string]fileconfig.Store{storeName: s}
 		made.Counters = rlsconfig.Counters{Store: storeName, Outage: store.FailOpen} // as Envoy does when the other server fails
 	}
-	return dump(struct {
+	text, err := dump(struct {
 		RLS rlsconfig.RLS `yaml:"rls"`
 	}{made})
+	if err != nil {
+		return nil, err
+	}
+	return withDomains(text, domains)
+}
+
+// placeholder is the name of the only domain of a text that withDomains fills in.
+const placeholder = "weir-domains-stand-here"
+
+// withDomains puts the domains in place of the placeholder. The YAML package keeps all of a value in memory until it is
+// written, about 20 times its text. So rules are written some at a time.
+func withDomains(text []byte, domains []rlsconfig.Domain) ([]byte, error) {
+	at := bytes.Index(text, []byte("- domain: "+placeholder+"\n"))
+	if at < 0 {
+		return nil, errors.New("the translated file: it has no place for the domains")
+	}
+	begin := bytes.LastIndexByte(text[:at], '\n') + 1
+	end := at + bytes.IndexByte(text[at:], '\n') + 1
+	w := writer{indent: at - begin}
+	w.Write(text[:begin])
+	for _, d := range domains {
+		rules := d.Descriptors
+		d.Descriptors = nil
+		if err := w.dump([]rlsconfig.Domain{d}); err != nil {
+			return nil, err
+		}
+		if err := w.descriptors(rules); err != nil {
+			return nil, err
+		}
+	}
+	w.Write(text[end:])
+	return w.Bytes(), nil
+}
+
+// A writer writes items of lists.
+type writer struct {
+	bytes.Buffer
+	indent int
+}
+
+// atOnce is how many rules are written at once.
+const atOnce = 1000
+
+// descriptors writes the field descriptors of the item that was written last.
+func (w *writer) descriptors(all []rlsconfig.Descriptor) error {
+	if len(all) == 0 {
+		return nil
+	}
+	w.WriteString(strings.Repeat(" ", w.indent+2) + "descriptors:\n")
+	w.indent += 2
+	defer func() { w.indent -= 2 }()
+	for len(all) > 0 {
+		n, rules := 0, 0
+		for n < len(all) && rules+countRules(all[n]) <= atOnce {
+			rules += countRules(all[n])
+			n++
+		}
+		if n > 0 {
+			if err := w.dump(all[:n]); err != nil {
+				return err
+			}
+			all = all[n:]
+			continue
+		}
+		outer := all[0]
+		outer.Descriptors = nil
+		if err := w.dump([]rlsconfig.Descriptor{outer}); err != nil {
+			return err
+		}
+		if err := w.descriptors(all[0].Descriptors); err != nil {
+			return err
+		}
+		all = all[1:]
+	}
+	return nil
+}
+
+func countRules(d rlsconfig.Descriptor) int {
+	n := 1
+	for _, inner := range d.Descriptors {
+		n += countRules(inner)
+	}
+	return n
+}
+
+// dump writes a list.
+func (w *writer) dump(list any) error {
+	text, err := dump(list)
+	if err != nil {
+		return err
+	}
+	for line := range bytes.Lines(text) {
+		if len(line) > 1 {
+			w.WriteString(strings.Repeat(" ", w.indent))
+		}
+		w.Write(line)
+	}
+	return nil
 }
 
 func (o Options) mode() rlsconfig.Mode {
@@ -200,8 +310,10 @@ func (o Options) within(domains []rlsconfig.Domain, content []byte) ([]byte, err
 	if documents[0].Kind == yaml.DocumentNode {
 		section = placeOf(documents[0].Content[0])
 	}
+	section.node.Style &^= yaml.FlowStyle // for withDomains
 	section = section.get(rlsconfig.Field)
-	if err := set(section.node, "domains", domains); err != nil {
+	section.node.Style &^= yaml.FlowStyle
+	if err := set(section.node, "domains", []rlsconfig.Domain{{Domain: placeholder}}); err != nil {
 		return nil, err
 	}
 	if o.Mode != rlsconfig.DefaultMode {
@@ -209,7 +321,11 @@ func (o Options) within(domains []rlsconfig.Domain, content []byte) ([]byte, err
 			return nil, err
 		}
 	}
-	return dump(&documents[0])
+	text, err := dump(&documents[0])
+	if err != nil {
+		return nil, err
+	}
+	return withDomains(text, domains)
 }
 
 // set sets a key of a mapping.

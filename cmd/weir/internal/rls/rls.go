@@ -129,6 +129,7 @@ func (r *run) newVersion(b *reload.SectionBuilder, c rlsconfig.RLS) (*version, e
 		Shadow:                 c.ShadowMode,
 		Quota:                  c.QuotaMode,
 		Headers:                c.Headers,
+		NoRetryAfter:           c.NoRetryAfter,
 		Problem:                c.Body == rlsconfig.ProblemBody,
 		DynamicMetadata:        c.DynamicMetadata,
 		Listener:               r.Listener,

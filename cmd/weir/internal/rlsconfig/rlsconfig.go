@@ -49,6 +49,7 @@ type RLS struct {
 	Counters              Counters                    `yaml:"counters,omitempty" reload:"fixed" doc:"Where requests are counted for each rate_limit with requests_per_unit, and for limits that requests bring with them."`
 	Mode                  Mode                        `yaml:"mode,omitempty" doc:"How requests are counted for each rate_limit with requests_per_unit and without a mode, and for limits that requests bring with them: exact (a rejected request costs nothing) or envoy (as envoyproxy/ratelimit counts); exact unless set."`
 	Headers               bool                        `yaml:"headers,omitempty" doc:"Add ratelimit-limit, ratelimit-remaining and ratelimit-reset to every response of Envoy, with the numbers of the tightest limit."`
+	NoRetryAfter          bool                        `yaml:"no_retry_after,omitempty" doc:"Leave out the header retry-after, which rejections have unless set; envoyproxy/ratelimit adds none."`
 	Body                  Body                        `yaml:"body,omitempty" doc:"The body of Envoy's response to a rejected request; none unless set."`
 	DynamicMetadata       bool                        `yaml:"dynamic_metadata,omitempty" doc:"Return the domain, the descriptors and the metadata of the limits that did not reject, for Envoy's other filters."`
 	ShadowMode            bool                        `yaml:"shadow_mode,omitempty" doc:"Make all limits decide and report, but never reject."`

@@ -131,12 +131,19 @@ func connectRedis(c fileconfig.Store, password string, options store.Options) (*
 	return &openStore{Store: made, closers: []func(){func() { _ = client.Close() }}}, nil
 }
 
+// maxConns is how many connections to PostgreSQL a store opens at most, as they are needed. With the 4 of pgx, a request can
+// wait for the round trip of others.
+const maxConns = 16
+
 func (s *Stores) connectPostgres(name string, c fileconfig.Store, password string, options store.Options) (*openStore, error) {
 	o, err := pgxpool.ParseConfig(c.Postgres)
 	if err != nil {
 		return nil, err // pgx leaves out the password
 	}
 	o.ConnConfig.Password = cmp.Or(password, o.ConnConfig.Password)
+	if !strings.Contains(c.Postgres, "pool_max_conns") {
+		o.MaxConns = max(o.MaxConns, maxConns)
+	}
 	pool, err := pgxpool.NewWithConfig(s.ctx, o)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,107 @@
+package simulate
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// runFile simulates a file under a load of 10 requests a second for a minute.
+func runFile(t *testing.T, file string, change func(*Scenario)) *Result {
+	t.Helper()
+	s := Scenario{
+		Config: File("weir.yaml", []byte(file), nil),
+		Load:   Load{For: time.Minute, Open: &Open{Rate: ConstantRate{Rate: 10}}},
+	}
+	change(&s)
+	r, err := Run(t.Context(), s)
+	require.NoError(t, err)
+	return r
+}
+
+// Most counts what limiters grant: the cost of a request only if the limiter asks for it.
+func TestResult_MostOfCosts(t *testing.T) {
+	const limits = "limiters: {a: {token_bucket: {token_limit: 1000, tokens_per_period: 1000, replenishment_period: 1s}}}\n"
+	for strategies, want := range map[string]int64{
+		"{rate_limiter: {limiter: a}}":                                                       10,
+		"{rate_limiter: {limiter: a, permits: cost}}":                                        70,
+		"{rate_limiter: {limiter: a, permits: cost}}, {rate_limiter: {name: b, limiter: a}}": 70,
+		"{timeout: {timeout: 1s}}":                                                           10,
+	} {
+		r := runFile(t, limits+"pipelines: {p: {strategies: ["+strategies+"]}}", func(s *Scenario) {
+			s.Load.Cost = FixedCost{Permits: 7}
+			s.Service.Latency = Fixed{Time: time.Millisecond}
+		})
+		assert.Equal(t, want, r.Most[0].Permits, strategies)
+		assert.Equal(t, want, r.Most[0].KeyPermits, strategies)
+	}
+}
+
+// A result names the keys that were rejected most and those with the most executions.
+func TestResult_NamesAbuser(t *testing.T) {
+	r := runFile(t, `
+limiters: {a: {partitioned: {key: key, each: {token_bucket: {token_limit: 1, tokens_per_period: 1, replenishment_period: 1s}}}}}
+pipelines: {p: {strategies: [{rate_limiter: {limiter: a}}]}}
+`, func(s *Scenario) { s.Load.Keys = AbuserKeys{Share: 0.8, Others: 30} })
+	require.NotEmpty(t, r.Keys.MostRejected)
+	require.Len(t, r.Keys.MostOffered, 10)
+	assert.Equal(t, "abuser", r.Keys.MostRejected[0].Key)
+	assert.Equal(t, "abuser", r.Keys.MostOffered[0].Key)
+	assert.Greater(t, r.Keys.MostRejected[0].Rejected, int64(300))
+	for i, k := range r.Keys.MostOffered[1:] {
+		assert.LessOrEqual(t, k.Offered, r.Keys.MostOffered[i].Offered)
+	}
+	for i, k := range r.Keys.MostRejected[1:] {
+		assert.LessOrEqual(t, k.Rejected, r.Keys.MostRejected[i].Rejected)
+		assert.Positive(t, k.Rejected)
+	}
+	for _, text := range []string{string(written(t, r.WriteTable)), string(written(t, r.WriteHTML))} {
+		assert.Contains(t, text, "Keys with the most executions")
+		assert.Contains(t, text, "Keys with the most rejections")
+	}
+}
+
+// What chaos injects counts for the strategy, and what the service does after it does not.
+func TestResult_ChaosFailures(t *testing.T) {
+	r := runFile(t, "pipelines: {p: {strategies: [{chaos_fault: {enabled: true, rate: 0.2}}]}}", func(s *Scenario) {
+		s.Service.FailureRate = 0.5
+	})
+	assert.Positive(t, r.Failures["p/Chaos.Fault"])
+	assert.Positive(t, r.Failures[reasonFailed])
+	assert.Len(t, r.Failures, 2)
+}
+
+// What takes no time is not shown as a measurement, and an expectation that the service alone breaks says so.
+func TestResult_TimeInService(t *testing.T) {
+	const file = "pipelines: {p: {strategies: [{timeout: {timeout: 10s}}]}}"
+	r := runFile(t, file, func(*Scenario) {})
+	assert.Contains(t, string(written(t, r.WriteTable)), "nothing took any time")
+	r = runFile(t, file, func(s *Scenario) { s.Service.Latency = Exponential{Mean: 50 * time.Millisecond} })
+	table := string(written(t, r.WriteTable))
+	assert.Contains(t, table, "Time in the service")
+	assert.NotContains(t, table, "Wait for a permit")
+	e, err := ParseExpectation("latency_p95 < 100ms")
+	require.NoError(t, err)
+	unmet, ok := errors.AsType[*UnmetError](e.Check(r))
+	require.True(t, ok)
+	assert.Regexp(t, `^latency_p95 is 1\d\dms, and service_p95 is 1\d\dms without any wait$`, unmet.Reason)
+}
+
+// The length of a recording is that of its requests, for people without a nanosecond more.
+func TestResult_LengthOfRecording(t *testing.T) {
+	r := runFile(t, "pipelines: {p: {strategies: [{timeout: {timeout: 10s}}]}}", func(s *Scenario) {
+		name := filepath.Join(t.TempDir(), "in.csv")
+		require.NoError(t, os.WriteFile(name, []byte("0\n1.5\n"), 0o600))
+		recording, err := ReadCSV(name, nil)
+		require.NoError(t, err)
+		s.Load = Load{Recording: recording}
+	})
+	table := string(written(t, r.WriteTable))
+	assert.True(t, strings.HasPrefix(table, "Simulation of pipeline p: 1.5s of requests\n"), table)
+}
