@@ -36,7 +36,7 @@ func (s *sampler) addTrouble(snap *snapshot) {
 		case "isolated":
 			add(c.Level, "circuit", c.Source, "is isolated by hand"+prefixed(", by ", c.IsolatedBy), c.Since, "circuits")
 		case "half_open":
-			add(c.Level, "circuit", c.Source, orElse("is half open: it tries whether calls succeed", c.Cause), c.Since, "circuits")
+			add(c.Level, "circuit", c.Source, orElse("is half open: the next calls decide whether it closes", c.Cause), c.Since, "circuits")
 		}
 	}
 	for _, l := range snap.Limiters {
