@@ -40,10 +40,10 @@ func (s *sampler) addTrouble(snap *snapshot) {
 		}
 	}
 	for _, l := range snap.Limiters {
-		if l.RejectedRate > 0 {
-			text := "rejects " + rateText(l.RejectedRate) + "/s"
-			if l.Granted != nil {
-				text += " and grants " + rateText(l.GrantedRate) + "/s"
+		if orZero(l.RejectedRate) > 0 {
+			text := "rejects " + rateText(*l.RejectedRate) + "/s"
+			if l.GrantedRate != nil {
+				text += " and grants " + rateText(*l.GrantedRate) + "/s"
 			}
 			add(l.Level, "limiter", l.Name, text, l.Since, "limiters")
 		}
@@ -94,7 +94,7 @@ func (s *sampler) addPipelineTrouble(snap *snapshot, p *pipelineState, add func(
 // limiterTold reports whether a limiter of the pipeline rejects and has a line of its own.
 func limiterTold(snap *snapshot, name string) bool {
 	return slices.ContainsFunc(snap.Limiters, func(l limiterState) bool {
-		return l.RejectedRate > 0 && slices.Contains(l.Pipelines, name)
+		return orZero(l.RejectedRate) > 0 && slices.Contains(l.Pipelines, name)
 	})
 }
 
@@ -147,14 +147,16 @@ func prefixedBy(text, suffix string) string {
 }
 
 func summarize(snap *snapshot) *summary {
-	sum := &summary{Pipelines: len(snap.Pipelines), Limiters: len(snap.Limiters), Circuits: len(snap.Circuits), Stores: len(snap.Stores)}
+	sum := &summary{
+		Pipelines: len(snap.Pipelines), Limiters: len(snap.Limiters), Circuits: len(snap.Circuits), Stores: len(snap.Stores),
+		Granted: new(0.0), Rejected: new(0.0),
+	}
 	for _, p := range snap.Pipelines {
 		sum.Running += p.Running
 	}
 	for _, l := range snap.Limiters {
-		sum.Granted += l.GrantedRate
-		sum.Rejected += l.RejectedRate
-		if l.RejectedRate > 0 {
+		sum.Granted, sum.Rejected = addRate(sum.Granted, l.GrantedRate), addRate(sum.Rejected, l.RejectedRate)
+		if orZero(l.RejectedRate) > 0 {
 			sum.Rejecting++
 		}
 		if l.Override != nil {
@@ -172,6 +174,14 @@ func summarize(snap *snapshot) *summary {
 		}
 	}
 	return sum
+}
+
+// addRate returns the sum of two rates, or nil if one is not known.
+func addRate(a, b *float64) *float64 {
+	if a == nil || b == nil {
+		return nil
+	}
+	return new(*a + *b)
 }
 
 // figures returns the figures of a circuit without its state: "3 of 10 failed, 2 failed in a row".
