@@ -34,15 +34,16 @@ type summary struct {
 	Pipelines int `json:"pipelines"`
 	Running   int `json:"running"` // executions
 	Limiters  int `json:"limiters"`
-	Rejecting int `json:"rejecting"` // limiters
 	Overrides int `json:"overrides"`
-	// Granted and Rejected are those of all limiters; nil if one of them does not know it.
-	Granted  *float64 `json:"granted_per_second,omitempty"`
-	Rejected *float64 `json:"rejected_per_second,omitempty"`
-	Circuits int      `json:"circuits"`
-	Open     int      `json:"open"` // circuits that are not closed
-	Stores   int      `json:"stores"`
-	Away     int      `json:"away"` // stores
+	Circuits  int `json:"circuits"`
+	Open      int `json:"open"` // circuits that are not closed
+	Stores    int `json:"stores"`
+	Away      int `json:"away"` // stores
+
+	// The figures of all limiters together are nil if one of the limiters does not know its own.
+	Granted   *float64 `json:"granted_per_second,omitempty"`
+	Rejected  *float64 `json:"rejected_per_second,omitempty"`
+	Rejecting *int     `json:"rejecting,omitempty"` // limiters
 }
 
 // A level says how bad something is.
@@ -141,11 +142,13 @@ type limiterState struct {
 	Rejected   *int64 `json:"rejected,omitempty"`   //
 	Partitions *int   `json:"partitions,omitempty"` // keys that are in memory
 
-	GrantedRate  *float64  `json:"granted_per_second,omitempty"`  // nil: not known
-	RejectedRate *float64  `json:"rejected_per_second,omitempty"` //
-	Since        time.Time `json:"rejecting_since,omitzero"`
-	History      []column  `json:"history"`        // the last five minutes, the newest last
-	Note         string    `json:"note,omitempty"` // what is missing here, and why
+	GrantedRate  *float64 `json:"granted_per_second,omitempty"`  // nil: not known
+	RejectedRate *float64 `json:"rejected_per_second,omitempty"` //
+	// Shadow is true if all that is rejected goes on, because what asks the limiter is in shadow mode.
+	Shadow  bool      `json:"shadow,omitempty"`
+	Since   time.Time `json:"rejecting_since,omitzero"`
+	History []column  `json:"history"`        // the last five minutes, the newest last
+	Note    string    `json:"note,omitempty"` // what is missing here, and why
 
 	Overridable bool `json:"overridable"` // it has limits that an action can change
 	partitioned bool

@@ -37,8 +37,12 @@ func (t table) end() { _ = t.w.Flush() }
 func (v *view) writeText(b *bytes.Buffer) {
 	fmt.Fprintf(b, "weir, %s, at %s\n", printable(v.Instance), v.Time.Format(time.RFC3339))
 	if s := v.Summary; s != nil {
-		fmt.Fprintf(b, "%s%s%d running, %d of %d limiters rejecting, %d of %d circuits not closed, %d of %d stores away\n",
-			prefixedBy(plainRate(s.Granted), "/s granted, "), prefixedBy(plainRate(s.Rejected), "/s rejected, "), s.Running, s.Rejecting, s.Limiters, s.Open, s.Circuits, s.Away, s.Stores)
+		rejecting := ""
+		if s.Rejecting != nil {
+			rejecting = fmt.Sprintf("%d rejecting of ", *s.Rejecting)
+		}
+		fmt.Fprintf(b, "%s%s%d running, %s%d limiters, %d of %d circuits not closed, %d of %d stores away\n",
+			prefixedBy(plainRate(s.Granted), "/s granted, "), prefixedBy(plainRate(s.Rejected), "/s rejected, "), s.Running, rejecting, s.Limiters, s.Open, s.Circuits, s.Away, s.Stores)
 	}
 	if v.Trouble != nil {
 		t := newTable(b, "trouble")
@@ -92,7 +96,11 @@ func (v *view) writeLimiters(b *bytes.Buffer) {
 		if o := l.Override; o != nil {
 			limits += fmt.Sprintf(" (override by %s until %s: %s; the configuration says %s)", o.By, o.Until.Format(time.RFC3339), o.Reason, l.Configured)
 		}
-		t.row(l.Name, l.Kind, l.Place, free, optional(l.Queued), plainRate(l.GrantedRate), plainRate(l.RejectedRate),
+		rejected := plainRate(l.RejectedRate)
+		if l.Shadow {
+			rejected += " (shadow)"
+		}
+		t.row(l.Name, l.Kind, l.Place, free, optional(l.Queued), plainRate(l.GrantedRate), rejected,
 			optional(l.Granted), optional(l.Rejected), limits+prefixed(" (", prefixedBy(l.Note, ")")))
 	}
 	t.end()

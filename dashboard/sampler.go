@@ -90,7 +90,7 @@ func (s *limiterSeries) add(now time.Time, granted *int64, rejected int64) {
 			c.granted += max(*granted-s.granted, 0)
 		}
 	}
-	if s.known && rejected > s.rejected {
+	if s.known && now.Sub(s.at) <= columnLength && rejected > s.rejected {
 		if s.rejecting.IsZero() {
 			s.rejecting = now
 		}

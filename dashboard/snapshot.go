@@ -37,6 +37,7 @@ func (s *sampler) snapshot(now time.Time) *snapshot {
 	}
 	markOverrides(snap)
 	markLastKnown(snap)
+	markShadow(snap)
 	s.jobStates(ctx, jobs, snap)
 	s.addTrouble(snap)
 	snap.Summary = summarize(snap)
@@ -50,6 +51,32 @@ func markOverrides(snap *snapshot) {
 			if p := &snap.Pipelines[i]; l.Override != nil && slices.Contains(l.Pipelines, p.Name) {
 				p.Overridden = append(p.Overridden, l.Name)
 			}
+		}
+	}
+}
+
+// markShadow notes which limiters reject only in shadow mode: their pipelines report no other rejection.
+func markShadow(snap *snapshot) {
+	rates := func(l *limiterState) (rejected, shadow float64) {
+		for _, p := range snap.Pipelines {
+			if !slices.Contains(l.Pipelines, p.Name) {
+				continue
+			}
+			for _, e := range p.Events {
+				switch e.Name {
+				case eventRejected:
+					rejected += e.Rate
+				case eventShadowRejected:
+					shadow += e.Rate
+				}
+			}
+		}
+		return rejected, shadow
+	}
+	for i := range snap.Limiters {
+		l := &snap.Limiters[i]
+		if rejected, shadow := rates(l); orZero(l.RejectedRate) > 0 && shadow > 0 && rejected == 0 {
+			l.Shadow, l.Level = true, levelNotice
 		}
 	}
 }

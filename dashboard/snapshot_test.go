@@ -85,7 +85,7 @@ func TestSnapshot_LimitersPipelinesCircuits(t *testing.T) {
 		assert.InDelta(t, 3.5, d.Summary["rejected_per_second"], 0.01)
 		assert.NotContains(t, s.html("/overview"), "<dt>Granted</dt>")
 		text := s.get("/overview.txt").Body.String()
-		assert.Contains(t, text, "\n3.5/s rejected, 0 running")
+		assert.Contains(t, text, "\n3.5/s rejected, 0 running, 2 rejecting of 2 limiters")
 		assert.Regexp(t, `per-client +partitioned fixed window +process +2 keys +- +- +2.0 +- +4 +1 per 1h`, text)
 	})
 }
@@ -125,6 +125,38 @@ func TestSnapshot_Trouble(t *testing.T) {
 		}
 		assert.Empty(t, got["limiter bucket"], "it no longer rejects")
 		assert.NotEmpty(t, got["circuit orders/CircuitBreaker"])
+	})
+}
+
+// A limiter in shadow mode rejects nothing.
+func TestSnapshot_Shadow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, func(s *scene, _ *Options) {
+			s.define("trial", func(b *registry.Builder) error {
+				b.Add(ratelimit.New(b.FixedWindow("trial", limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}), &ratelimit.Options{Shadow: true}))
+				return nil
+			})
+		})
+		for range 3 {
+			s.get("/overview.json")
+			s.execute(t.Context(), "trial", 5, nil)
+			time.Sleep(tick)
+			synctest.Wait()
+		}
+		d := s.json("/overview.json")
+		require.Len(t, d.Trouble, 1)
+		assert.Equal(t, "notice: would reject 2.3/s, and is in shadow mode", d.Trouble[0].Level+": "+d.Trouble[0].Text)
+		assert.Zero(t, d.Summary["rejecting"])
+		assert.Zero(t, d.Summary["rejected_per_second"])
+		assert.Contains(t, s.get("/limiters.txt").Body.String(), "2.3 (shadow)")
+		assert.Contains(t, s.html("/limiters"), "in shadow mode")
+
+		s.execute(t.Context(), "orders", 9, nil) // another pipeline rejects
+		time.Sleep(tick + time.Millisecond)
+		synctest.Wait()
+		d = s.json("/overview.json")
+		assert.Equal(t, 1., d.Summary["rejecting"])
+		require.Len(t, d.Trouble, 2)
 	})
 }
 

@@ -10,8 +10,11 @@ import (
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
 
-// eventRejected is the event of a rate limiter that rejects; see strategies/ratelimit.
-const eventRejected = "OnRateLimiterRejected"
+// The events of rate limiters that reject, or would reject; see strategies/ratelimit.
+const (
+	eventRejected       = "OnRateLimiterRejected"
+	eventShadowRejected = "OnRateLimiterShadowRejected"
+)
 
 // addTrouble collects what an operator should look at, the worst first.
 func (s *sampler) addTrouble(snap *snapshot) {
@@ -42,7 +45,10 @@ func (s *sampler) addTrouble(snap *snapshot) {
 	for _, l := range snap.Limiters {
 		if orZero(l.RejectedRate) > 0 {
 			text := "rejects " + rateText(*l.RejectedRate) + "/s"
-			if l.GrantedRate != nil {
+			if l.Shadow {
+				text = "would reject " + rateText(*l.RejectedRate) + "/s, and is in shadow mode"
+			}
+			if l.GrantedRate != nil && !l.Shadow {
 				text += " and grants " + rateText(*l.GrantedRate) + "/s"
 			}
 			add(l.Level, "limiter", l.Name, text, l.Since, "limiters")
@@ -83,7 +89,7 @@ func (s *sampler) addPipelineTrouble(snap *snapshot, p *pipelineState, add func(
 		if e.Rate == 0 || strings.HasPrefix(e.Name, "OnCircuit") {
 			continue
 		}
-		if e.Name == eventRejected && limiterTold(snap, p.Name) {
+		if (e.Name == eventRejected || e.Name == eventShadowRejected) && limiterTold(snap, p.Name) {
 			continue // the line of the limiter says it
 		}
 		text := fmt.Sprintf("%s%s %s/s%s", prefixedBy(e.Strategy, ": "), e.Name, rateText(e.Rate), prefixed(", the last: ", e.Text))
@@ -151,17 +157,25 @@ func summarize(snap *snapshot) *summary {
 		Pipelines: len(snap.Pipelines), Limiters: len(snap.Limiters), Circuits: len(snap.Circuits), Stores: len(snap.Stores),
 		Granted: new(0.0), Rejected: new(0.0),
 	}
+	rejecting := 0
 	for _, p := range snap.Pipelines {
 		sum.Running += p.Running
 	}
 	for _, l := range snap.Limiters {
-		sum.Granted, sum.Rejected = addRate(sum.Granted, l.GrantedRate), addRate(sum.Rejected, l.RejectedRate)
-		if orZero(l.RejectedRate) > 0 {
-			sum.Rejecting++
-		}
 		if l.Override != nil {
 			sum.Overrides++
 		}
+		sum.Granted = addRate(sum.Granted, l.GrantedRate)
+		if l.Shadow {
+			continue
+		}
+		sum.Rejected = addRate(sum.Rejected, l.RejectedRate)
+		if orZero(l.RejectedRate) > 0 {
+			rejecting++
+		}
+	}
+	if sum.Rejected != nil {
+		sum.Rejecting = &rejecting
 	}
 	for _, c := range snap.Circuits {
 		if c.State != "closed" {
