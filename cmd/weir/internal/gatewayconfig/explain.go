@@ -86,9 +86,10 @@ func (o Policy) fields(info reload.LimiterInfo) string {
 	if o.Headers == nil || *o.Headers == weirhttp.NoHeaders {
 		return ""
 	}
-	quota, window := o.QuotaOf(info)
+	quota, window := o.Quota, o.Window
 	if quota == 0 {
-		if quota, window = fileconfig.QuotaOf(info.Options); window == 0 {
+		quota, window = fileconfig.QuotaOf(info.Options)
+		if quota == 0 || window == 0 && !info.Partitioned {
 			return "" // weirhttp does not know it either
 		}
 	}
