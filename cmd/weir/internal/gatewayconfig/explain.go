@@ -122,7 +122,8 @@ func (c JWTClaim) words() string {
 	if c.Unverified {
 		by = "not verified"
 	}
-	return fmt.Sprintf("the claim %s of the token in %s, which is %s", c.Claim, cmp.Or(c.Header, DefaultTokenHeader), by)
+	return fmt.Sprintf("the claim %s of the token in %s, which is %s", c.Claim, cmp.Or(c.Header, DefaultTokenHeader), by) +
+		when(len(c.RequiredClaims) > 0, " and must have "+strings.Join(c.RequiredClaims, ", "))
 }
 
 func (u Upstream) words() string {
