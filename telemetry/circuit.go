@@ -196,8 +196,8 @@ func (s *seriesSet) putCircuits(id pipeline.Source, circuits map[string]circuit)
 	}
 }
 
-// findOpenCircuits adds series for the circuits in force that have none and are not closed: those that were isolated by
-// hand and not called since.
+// findOpenCircuits adds series for the circuits in force that have none and are not closed: circuits that were isolated
+// by hand and not called since.
 func (s *seriesSet) findOpenCircuits() {
 	s.mu.Lock()
 	quiet := map[pipeline.Source]circuit{}
