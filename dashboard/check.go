@@ -99,12 +99,12 @@ func checkCircuit(source pipeline.Source, c *circuitbreaker.Strategy) CheckResul
 	case circuitbreaker.Isolated:
 		result.Granted, result.Reason = false, "the circuit is isolated"
 	case circuitbreaker.Open:
-		result.Granted, result.Reason, result.RetryAfter = st.RetryAfter == 0, "the circuit is open", st.RetryAfter
-		if result.Granted {
-			result.Reason = "the circuit is open, and the next call tries whether it can be closed"
-		}
+		result.Granted, result.Reason, result.RetryAfter = false, "the circuit is open", st.RetryAfter
 	case circuitbreaker.HalfOpen:
-		result.Reason = "the circuit is half open: only a few calls are let through"
+		result.Reason = "the circuit is half open: the next call tries whether it can be closed"
+		if st.RetryAfter > 0 {
+			result.Granted, result.Reason, result.RetryAfter = false, "the circuit is half open, and is tried by other calls", st.RetryAfter
+		}
 	}
 	return result
 }

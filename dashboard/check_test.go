@@ -85,6 +85,34 @@ func TestCheck_Circuits(t *testing.T) {
 	assert.Positive(t, c.Results[1].RetryAfter)
 }
 
+// A circuit whose break is over lets the next call through, also if none has come.
+func TestCircuits_BreakIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, nil)
+		s.execute(t.Context(), "orders", 2, errBoom)
+		s.get("/overview.json")
+		time.Sleep(59 * time.Minute)
+		assert.Contains(t, s.get("/overview.txt").Body.String(), "is open: boom")
+		time.Sleep(time.Minute)
+		d := s.json("/overview.json")
+		assert.Equal(t, "half_open", d.Circuits[0].State)
+		assert.Contains(t, s.get("/overview.txt").Body.String(), "is half open: the next calls decide whether it closes: boom")
+		assert.Equal(t, float64(1), d.Summary["open"], "it is not closed")
+		c, _ := s.checkAnswer("pipeline=orders")
+		assert.True(t, c.Granted)
+
+		p, err := s.registry.Get("orders")
+		require.NoError(t, err)
+		_ = p.Execute(t.Context(), func(context.Context) error {
+			c, _ := s.checkAnswer("pipeline=orders")
+			assert.False(t, c.Granted)
+			assert.Equal(t, "the circuit is half open, and is tried by other calls", c.Results[1].Reason)
+			assert.Equal(t, time.Hour, c.Results[1].RetryAfter)
+			return nil
+		})
+	})
+}
+
 // With a queue, TryAcquire is rejected where Acquire would wait.
 func TestCheckPipeline(t *testing.T) {
 	slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 5}))

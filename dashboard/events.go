@@ -242,7 +242,7 @@ func (v *Events) rates() []eventRate {
 		if s.where != "" || s.source.Pipeline == "" {
 			continue
 		}
-		r := eventRate{eventKey: s.eventKey, severity: s.severity, total: s.total, rate: s.rate.perSecond(), since: s.since}
+		r := eventRate{eventKey: s.eventKey, severity: s.severity, total: s.total, rate: orZero(s.rate.perSecond()), since: s.since}
 		if s.row != nil {
 			r.text = s.row.text
 		}

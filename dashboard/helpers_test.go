@@ -157,8 +157,11 @@ type decoded struct {
 		Override                               *overrideState
 		Available, Granted, Rejected           *int64
 		Partitions                             *int
-		RejectedRate                           float64 `json:"rejected_per_second"`
+		GrantedRate                            *float64 `json:"granted_per_second"`
+		RejectedRate                           *float64 `json:"rejected_per_second"`
+		History                                []column
 		Overridable                            bool
+		LastKnown                              bool `json:"last_known"`
 	}
 	Circuits []struct {
 		Source, State, Figures, Cause string

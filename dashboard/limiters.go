@@ -230,18 +230,18 @@ func (s *sampler) limiterState(ctx context.Context, now time.Time, info registry
 		if answer, ok := q.Wait(ctx); ok {
 			st = answer
 		} else {
-			state.Note = "the store has not answered in time: what is available is as last known"
+			state.Note, state.LastKnown = "the store has not answered in time: what is available is as last known", true
 		}
 	}
 	if known {
-		series.add(now, st.SuccessfulLeases, st.FailedLeases)
+		series.add(now, &st.SuccessfulLeases, st.FailedLeases)
 		state.Granted, state.Rejected = new(st.SuccessfulLeases), new(st.FailedLeases)
 		if !state.partitioned {
 			state.Available, state.Queued = new(st.AvailablePermits), new(st.QueuedPermits)
 		}
 	} else if keys != nil { // a partitioned limiter in this process counts only rejections, and only while it is asked
 		if answer, ok := keys.Wait(ctx); ok {
-			if series.add(now, 0, answer.total); series.rejectedRate.n > 1 {
+			if series.add(now, nil, answer.total); series.rejectedRate.n > 1 {
 				state.Rejected = new(answer.total)
 			}
 		}
@@ -253,9 +253,9 @@ func (s *sampler) limiterState(ctx context.Context, now time.Time, info registry
 	state.Since = series.rejecting
 	state.History = series.columnsInOrder()
 	switch {
-	case state.RejectedRate > state.GrantedRate && state.Granted != nil:
+	case state.GrantedRate != nil && orZero(state.RejectedRate) > *state.GrantedRate:
 		state.Level = levelError
-	case state.RejectedRate > 0:
+	case orZero(state.RejectedRate) > 0:
 		state.Level = levelWarning
 	case state.Override != nil || state.Note != "":
 		state.Level = levelNotice

@@ -31,17 +31,19 @@ type snapshot struct {
 
 // A summary has the figures at the top of the first page.
 type summary struct {
-	Pipelines int     `json:"pipelines"`
-	Running   int     `json:"running"` // executions
-	Limiters  int     `json:"limiters"`
-	Rejecting int     `json:"rejecting"` // limiters
-	Overrides int     `json:"overrides"`
-	Granted   float64 `json:"granted_per_second"`
-	Rejected  float64 `json:"rejected_per_second"`
-	Circuits  int     `json:"circuits"`
-	Open      int     `json:"open"` // circuits that are not closed
-	Stores    int     `json:"stores"`
-	Away      int     `json:"away"` // stores
+	Pipelines int `json:"pipelines"`
+	Running   int `json:"running"` // executions
+	Limiters  int `json:"limiters"`
+	Overrides int `json:"overrides"`
+	Circuits  int `json:"circuits"`
+	Open      int `json:"open"` // circuits that are not closed
+	Stores    int `json:"stores"`
+	Away      int `json:"away"` // stores
+
+	// The figures of all limiters together are nil if one of the limiters does not know its own.
+	Granted   *float64 `json:"granted_per_second,omitempty"`
+	Rejected  *float64 `json:"rejected_per_second,omitempty"`
+	Rejecting *int     `json:"rejecting,omitempty"` // limiters
 }
 
 // A level says how bad something is.
@@ -134,25 +136,29 @@ type limiterState struct {
 
 	Limit      int64  `json:"limit,omitempty"`      // the most permits that can be available
 	Available  *int64 `json:"available,omitempty"`  // nil: not known, or there is one for each key
+	LastKnown  bool   `json:"last_known,omitempty"` // Available is of before, because a store does not answer
 	Queued     *int64 `json:"queued,omitempty"`     //
 	Granted    *int64 `json:"granted,omitempty"`    // since the limiter was made, by this process
 	Rejected   *int64 `json:"rejected,omitempty"`   //
 	Partitions *int   `json:"partitions,omitempty"` // keys that are in memory
 
-	GrantedRate  float64   `json:"granted_per_second"`
-	RejectedRate float64   `json:"rejected_per_second"`
-	Since        time.Time `json:"rejecting_since,omitzero"`
-	History      []column  `json:"history"`        // the last five minutes, the newest last
-	Note         string    `json:"note,omitempty"` // what is missing here, and why
+	GrantedRate  *float64 `json:"granted_per_second,omitempty"`  // nil: not known
+	RejectedRate *float64 `json:"rejected_per_second,omitempty"` //
+	// Shadow is true if all that is rejected goes on, because what asks the limiter is in shadow mode.
+	Shadow  bool      `json:"shadow,omitempty"`
+	Since   time.Time `json:"rejecting_since,omitzero"`
+	History []column  `json:"history"`        // the last five minutes, the newest last
+	Note    string    `json:"note,omitempty"` // what is missing here, and why
 
 	Overridable bool `json:"overridable"` // it has limits that an action can change
 	partitioned bool
 }
 
-// A column is one part of the history of a limiter.
+// A column is one part of the history of a limiter. A count that is not known is nil: it was not looked at in that time,
+// or the limiter does not count it.
 type column struct {
-	Granted  int64 `json:"granted"`
-	Rejected int64 `json:"rejected"`
+	Granted  *int64 `json:"granted,omitempty"`
+	Rejected *int64 `json:"rejected,omitempty"`
 }
 
 // An overrideState says who has changed a limiter for a while.
@@ -216,8 +222,8 @@ type storeState struct {
 	Decisions  int64        `json:"decisions"`
 	Cached     int64        `json:"cached"`
 	FromBlocks int64        `json:"from_blocks"`
-	Outages    int64        `json:"outages"` // answers while it was away
-	CallRate   float64      `json:"calls_per_second"`
+	Outages    int64        `json:"outages"`                    // answers while it was away
+	CallRate   *float64     `json:"calls_per_second,omitempty"` // nil: not known yet
 }
 
 // A shardState is one shard of a store.

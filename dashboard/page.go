@@ -149,6 +149,7 @@ var functions = template.FuncMap{
 	"at":       func(now, at time.Time) moment { return moment{now, at} },
 	"duration": func(d time.Duration) string { return durationtext.Of(roundUp(d)) },
 	"rate":     rateText,
+	"positive": func(rate *float64) bool { return orZero(rate) > 0 },
 	"count":    count,
 	"severity": func(s pipeline.Severity) string { return severityLevel(s).String() },
 	"bar":      bar,
@@ -216,22 +217,22 @@ func bar(l limiterState) template.HTML {
 		`<rect class="all" width="100" height="5"/><rect class="free" width="%d" height="5"/></svg>`, percent))
 }
 
-// spark draws the history of a limiter: what was granted, and above it what was rejected.
+// spark draws the history of a limiter: what was granted, if that is known, and above it what was rejected.
 func spark(l limiterState) template.HTML {
 	const height = 24
 	most := int64(1)
 	for _, c := range l.History {
-		most = max(most, c.Granted+c.Rejected)
+		most = max(most, orZero(c.Granted)+orZero(c.Rejected))
 	}
 	var granted, rejected strings.Builder
 	for i, c := range l.History {
 		x := 2*i + 1 + 2*(columns-len(l.History))
-		g := int(float64(c.Granted) / float64(most) * height)
-		r := int(float64(c.Rejected) / float64(most) * height)
-		if c.Rejected > 0 {
+		g := int(float64(orZero(c.Granted)) / float64(most) * height)
+		r := int(float64(orZero(c.Rejected)) / float64(most) * height)
+		if orZero(c.Rejected) > 0 {
 			r = max(r, 1)
 		}
-		if g = max(min(g, height-r), 0); c.Granted > 0 && g == 0 && r < height {
+		if g = max(min(g, height-r), 0); orZero(c.Granted) > 0 && g == 0 && r < height {
 			g = 1
 		}
 		if g > 0 {
@@ -243,7 +244,7 @@ func spark(l limiterState) template.HTML {
 	}
 	text := fmt.Sprintf("at most %s a second", rateText(float64(most)/columnLength.Seconds()))
 	if granted.Len()+rejected.Len() == 0 {
-		text = "nothing in the last five minutes"
+		text = "nothing counted in the last five minutes"
 	}
 	//nolint:gosec // only numbers
 	return template.HTML(fmt.Sprintf(`<svg class="spark" role="img" aria-label="%[1]s" preserveAspectRatio="none" viewBox="0 0 %[2]d %[3]d">`+

@@ -37,8 +37,12 @@ func (t table) end() { _ = t.w.Flush() }
 func (v *view) writeText(b *bytes.Buffer) {
 	fmt.Fprintf(b, "weir, %s, at %s\n", printable(v.Instance), v.Time.Format(time.RFC3339))
 	if s := v.Summary; s != nil {
-		fmt.Fprintf(b, "granted %s/s, rejected %s/s, %d running, %d of %d limiters rejecting, %d of %d circuits not closed, %d of %d stores away\n",
-			plainRate(s.Granted), plainRate(s.Rejected), s.Running, s.Rejecting, s.Limiters, s.Open, s.Circuits, s.Away, s.Stores)
+		rejecting := ""
+		if s.Rejecting != nil {
+			rejecting = fmt.Sprintf("%d rejecting of ", *s.Rejecting)
+		}
+		fmt.Fprintf(b, "%s%s%d running, %s%d limiters, %d of %d circuits not closed, %d of %d stores away\n",
+			prefixedBy(plainRate(s.Granted), "/s granted, "), prefixedBy(plainRate(s.Rejected), "/s rejected, "), s.Running, rejecting, s.Limiters, s.Open, s.Circuits, s.Away, s.Stores)
 	}
 	if v.Trouble != nil {
 		t := newTable(b, "trouble")
@@ -83,13 +87,20 @@ func (v *view) writeLimiters(b *bytes.Buffer) {
 	t := newTable(b, "limiters", "LIMITER", "KIND", "IN", "FREE", "QUEUED", "GRANTED/S", "REJECTED/S", "GRANTED", "REJECTED", "LIMITS")
 	for _, l := range v.Limiters {
 		free, limits := optional(l.Available), cmp.Or(l.Limits, l.Options.String())
+		if l.LastKnown {
+			free += " (last known)"
+		}
 		if l.Partitions != nil {
 			free = keysText(int64(*l.Partitions))
 		}
 		if o := l.Override; o != nil {
 			limits += fmt.Sprintf(" (override by %s until %s: %s; the configuration says %s)", o.By, o.Until.Format(time.RFC3339), o.Reason, l.Configured)
 		}
-		t.row(l.Name, l.Kind, l.Place, free, optional(l.Queued), plainRate(l.GrantedRate), plainRate(l.RejectedRate),
+		rejected := plainRate(l.RejectedRate)
+		if l.Shadow {
+			rejected += " (shadow)"
+		}
+		t.row(l.Name, l.Kind, l.Place, free, optional(l.Queued), plainRate(l.GrantedRate), rejected,
 			optional(l.Granted), optional(l.Rejected), limits+prefixed(" (", prefixedBy(l.Note, ")")))
 	}
 	t.end()
@@ -106,7 +117,7 @@ func (v *view) writePipelines(b *bytes.Buffer) {
 			strategies = append(strategies, cmp.Or(s.Embeds, s.Name, s.Kind))
 		}
 		for _, e := range p.Events {
-			events = append(events, fmt.Sprintf("%s %s/s (%d)", e.Name, plainRate(e.Rate), e.Total))
+			events = append(events, fmt.Sprintf("%s %s/s (%d)", e.Name, plainRate(&e.Rate), e.Total))
 		}
 		t.row(p.Name, fmt.Sprint(p.Version), fmt.Sprint(p.Running), fmt.Sprint(p.Draining), cmp.Or(p.Error, prefixed("override of ", strings.Join(p.Overridden, ", ")), "ok"),
 			strings.Join(strategies, " > "), strings.Join(events, ", "))
@@ -162,8 +173,13 @@ func (v *view) sinceText(t time.Time) string {
 	return "since " + t.Format(time.RFC3339) + " (" + ago(v.Time, t) + ")"
 }
 
-// plainRate is rateText with ordinary spaces.
-func plainRate(r float64) string { return strings.ReplaceAll(rateText(r), "\u202f", "") }
+// plainRate is rateText without spaces, or "" if the rate is not known.
+func plainRate(r *float64) string {
+	if r == nil {
+		return ""
+	}
+	return strings.ReplaceAll(rateText(*r), "\u202f", "")
+}
 
 // optional returns the number, or "-".
 func optional(n *int64) string {

@@ -43,6 +43,9 @@ func (s *sampler) init(d *Dashboard) {
 		since:     map[string]time.Time{},
 		seen:      map[string]time.Time{},
 	}
+	for name := range d.options.Stores {
+		s.stores[name] = &rateMeter{}
+	}
 }
 
 // A limiterSeries is the past of one limiter.
@@ -55,29 +58,39 @@ type limiterSeries struct {
 	granted, rejected int64
 	grantedRate       rateMeter
 	rejectedRate      rateMeter
-	history           [columns]column
+	history           [columns]counted
+	countsGranted     bool
 	columnAt          int64     // the number of the newest column
 	rejecting         time.Time // since when it rejects; zero: it does not
 	lastRejection     time.Time
 }
 
-// add adds a reading.
-func (s *limiterSeries) add(now time.Time, granted, rejected int64) {
+// counted is what a limiter has counted in the time of one column.
+type counted struct {
+	known             bool
+	granted, rejected int64
+}
+
+// add adds a reading. granted is nil if the limiter does not count what it grants.
+func (s *limiterSeries) add(now time.Time, granted *int64, rejected int64) {
 	if at := now.UnixNano() / int64(columnLength); at != s.columnAt {
 		if s.columnAt == 0 {
 			s.columnAt = at - columns
 		}
 		for i := max(s.columnAt+1, at-columns+1); i <= at; i++ {
-			s.history[i%columns] = column{}
+			s.history[i%columns] = counted{}
 		}
 		s.columnAt = at
 	}
 	if s.known && now.Sub(s.at) <= columnLength { // after a pause it is not known when it was
 		c := &s.history[s.columnAt%columns]
-		c.Granted += max(granted-s.granted, 0)
-		c.Rejected += max(rejected-s.rejected, 0)
+		c.known = true
+		c.rejected += max(rejected-s.rejected, 0)
+		if granted != nil {
+			c.granted += max(*granted-s.granted, 0)
+		}
 	}
-	if s.known && rejected > s.rejected {
+	if s.known && now.Sub(s.at) <= columnLength && rejected > s.rejected {
 		if s.rejecting.IsZero() {
 			s.rejecting = now
 		}
@@ -86,9 +99,12 @@ func (s *limiterSeries) add(now time.Time, granted, rejected int64) {
 	if now.Sub(s.lastRejection) > quietAfter {
 		s.rejecting = time.Time{}
 	}
-	s.known, s.at, s.granted, s.rejected = true, now, granted, rejected
-	s.grantedRate.add(now, granted)
+	s.known, s.at, s.rejected = true, now, rejected
 	s.rejectedRate.add(now, rejected)
+	if s.countsGranted = granted != nil; s.countsGranted {
+		s.granted = *granted
+		s.grantedRate.add(now, *granted)
+	}
 }
 
 // columnsInOrder returns the history, the oldest column first.
@@ -98,7 +114,14 @@ func (s *limiterSeries) columnsInOrder() []column {
 		if i < 0 {
 			continue
 		}
-		all = append(all, s.history[i%columns])
+		var c column
+		if h := s.history[i%columns]; h.known {
+			c.Rejected = &h.rejected
+			if s.countsGranted {
+				c.Granted = &h.granted
+			}
+		}
+		all = append(all, c)
 	}
 	return all
 }
@@ -120,10 +143,13 @@ func (s *sampler) sample(now time.Time) {
 			continue
 		}
 		if st, ok := localStatistics(info.Limiter); ok {
-			series.add(now, st.SuccessfulLeases, st.FailedLeases)
+			series.add(now, &st.SuccessfulLeases, st.FailedLeases)
 		}
 	}
 	s.prune(seen)
+	for name, store := range s.dashboard.options.Stores {
+		s.stores[name].add(now, store.Counters().Calls)
+	}
 	circuits := map[pipeline.Source]bool{}
 	for _, p := range s.dashboard.options.Registry.All() {
 		s.dashboard.options.Events.isolateAgain(p)

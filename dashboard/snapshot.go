@@ -36,6 +36,8 @@ func (s *sampler) snapshot(now time.Time) *snapshot {
 		Stores:    s.storeStates(now),
 	}
 	markOverrides(snap)
+	markLastKnown(snap)
+	markShadow(snap)
 	s.jobStates(ctx, jobs, snap)
 	s.addTrouble(snap)
 	snap.Summary = summarize(snap)
@@ -49,6 +51,43 @@ func markOverrides(snap *snapshot) {
 			if p := &snap.Pipelines[i]; l.Override != nil && slices.Contains(l.Pipelines, p.Name) {
 				p.Overridden = append(p.Overridden, l.Name)
 			}
+		}
+	}
+}
+
+// markShadow notes which limiters reject only in shadow mode: their pipelines report no other rejection.
+func markShadow(snap *snapshot) {
+	rates := func(l *limiterState) (rejected, shadow float64) {
+		for _, p := range snap.Pipelines {
+			if !slices.Contains(l.Pipelines, p.Name) {
+				continue
+			}
+			for _, e := range p.Events {
+				switch e.Name {
+				case eventRejected:
+					rejected += e.Rate
+				case eventShadowRejected:
+					shadow += e.Rate
+				}
+			}
+		}
+		return rejected, shadow
+	}
+	for i := range snap.Limiters {
+		l := &snap.Limiters[i]
+		if rejected, shadow := rates(l); orZero(l.RejectedRate) > 0 && shadow > 0 && rejected == 0 {
+			l.Shadow, l.Level = true, levelNotice
+		}
+	}
+}
+
+// markLastKnown notes in the limiters that their store may not have answered. Which store a limiter is in is not known, so
+// one that is away marks them all.
+func markLastKnown(snap *snapshot) {
+	if slices.ContainsFunc(snap.Stores, func(st storeState) bool { return !st.Available }) {
+		for i := range snap.Limiters {
+			l := &snap.Limiters[i]
+			l.LastKnown = l.Place == "store" && l.Available != nil
 		}
 	}
 }
@@ -74,9 +113,6 @@ func (s *sampler) storeStates(now time.Time) []storeState {
 	states := make([]storeState, 0, len(stores))
 	for _, name := range slices.Sorted(maps.Keys(stores)) {
 		h, c := stores[name].Health(), stores[name].Counters()
-		if s.stores[name] == nil {
-			s.stores[name] = &rateMeter{}
-		}
 		s.stores[name].add(now, c.Calls)
 		state := storeState{
 			Name: name, Available: h.Err == nil, Listening: h.Listening, Since: utc(h.Since),

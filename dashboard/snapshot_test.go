@@ -48,9 +48,13 @@ func TestSnapshot_LimitersPipelinesCircuits(t *testing.T) {
 		assert.EqualValues(t, 0, *bucket.Available)
 		assert.EqualValues(t, 3, *bucket.Granted)
 		assert.EqualValues(t, 3, *bucket.Rejected)
-		assert.InDelta(t, 1.5, bucket.RejectedRate, 0.01)
+		assert.InDelta(t, 1.5, *bucket.RejectedRate, 0.01)
+		assert.InDelta(t, 1.5, *bucket.GrantedRate, 0.01)
 		assert.Equal(t, "partitioned fixed window", byKey.Kind)
 		assert.Nil(t, byKey.Granted)
+		assert.Nil(t, byKey.GrantedRate, "it does not count what it grants")
+		assert.Nil(t, byKey.History[columns-1].Granted)
+		assert.NotNil(t, byKey.History[columns-1].Rejected)
 		assert.EqualValues(t, 4, *byKey.Rejected, "of all keys, since a page is open")
 		assert.Equal(t, 2, *byKey.Partitions)
 
@@ -75,6 +79,14 @@ func TestSnapshot_LimitersPipelinesCircuits(t *testing.T) {
 		require.Len(t, d.Circuits, 1)
 		assert.Equal(t, "orders/CircuitBreaker", d.Circuits[0].Source)
 		assert.Equal(t, 2., d.Summary["rejecting"])
+
+		// What all limiters together have granted is not known, and is not 0.
+		assert.NotContains(t, d.Summary, "granted_per_second")
+		assert.InDelta(t, 3.5, d.Summary["rejected_per_second"], 0.01)
+		assert.NotContains(t, s.html("/overview"), "<dt>Granted</dt>")
+		text := s.get("/overview.txt").Body.String()
+		assert.Contains(t, text, "\n3.5/s rejected, 0 running, 2 rejecting of 2 limiters")
+		assert.Regexp(t, `per-client +partitioned fixed window +process +2 keys +- +- +2.0 +- +4 +1 per 1h`, text)
 	})
 }
 
@@ -116,6 +128,38 @@ func TestSnapshot_Trouble(t *testing.T) {
 	})
 }
 
+// A limiter in shadow mode rejects nothing.
+func TestSnapshot_Shadow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, func(s *scene, _ *Options) {
+			s.define("trial", func(b *registry.Builder) error {
+				b.Add(ratelimit.New(b.FixedWindow("trial", limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}), &ratelimit.Options{Shadow: true}))
+				return nil
+			})
+		})
+		for range 3 {
+			s.get("/overview.json")
+			s.execute(t.Context(), "trial", 5, nil)
+			time.Sleep(tick)
+			synctest.Wait()
+		}
+		d := s.json("/overview.json")
+		require.Len(t, d.Trouble, 1)
+		assert.Equal(t, "notice: would reject 2.3/s, and is in shadow mode", d.Trouble[0].Level+": "+d.Trouble[0].Text)
+		assert.Zero(t, d.Summary["rejecting"])
+		assert.Zero(t, d.Summary["rejected_per_second"])
+		assert.Contains(t, s.get("/limiters.txt").Body.String(), "2.3 (shadow)")
+		assert.Contains(t, s.html("/limiters"), "in shadow mode")
+
+		s.execute(t.Context(), "orders", 9, nil) // another pipeline rejects
+		time.Sleep(tick + time.Millisecond)
+		synctest.Wait()
+		d = s.json("/overview.json")
+		assert.Equal(t, 1., d.Summary["rejecting"])
+		require.Len(t, d.Trouble, 2)
+	})
+}
+
 func levelOfText(text string) int {
 	for i, t := range levelTexts {
 		if t == text {
@@ -130,28 +174,29 @@ func TestLimiterSeries_HistoryAndRates(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	granted, rejected := int64(1000), int64(50) // counts that were there before
 	for range 200 {
-		s.add(now, granted, rejected)
+		s.add(now, new(granted), rejected)
 		now = now.Add(tick)
 		granted += 10
 		rejected += 2
 	}
-	assert.InDelta(t, 5, s.grantedRate.perSecond(), 0.001)
-	assert.InDelta(t, 1, s.rejectedRate.perSecond(), 0.001)
+	assert.InDelta(t, 5, *s.grantedRate.perSecond(), 0.001)
+	assert.InDelta(t, 1, *s.rejectedRate.perSecond(), 0.001)
 	all := s.columnsInOrder()
 	require.Len(t, all, columns)
 	for _, c := range all[:columns-1] {
-		assert.Equal(t, column{Granted: 30, Rejected: 6}, c)
+		assert.Equal(t, column{new(int64(30)), new(int64(6))}, c)
 	}
 	assert.False(t, s.rejecting.IsZero())
 
-	s.add(now.Add(2*time.Minute), s.granted, s.rejected) // the process was stopped for a while
+	s.add(now.Add(2*time.Minute), new(s.granted), s.rejected) // the process was stopped for a while
 	all = s.columnsInOrder()
-	assert.Zero(t, all[columns-5])
-	assert.Equal(t, column{Granted: 30, Rejected: 6}, all[10])
+	assert.Zero(t, all[columns-5], "not known")
+	assert.Equal(t, column{new(int64(30)), new(int64(6))}, all[10])
 	assert.True(t, s.rejecting.IsZero())
+	assert.Nil(t, s.rejectedRate.perSecond(), "not that of the last minutes")
 
-	s.add(now.Add(3*time.Hour), 0, 0) // another limiter counts from 0
-	assert.Zero(t, s.rejectedRate.perSecond())
+	s.add(now.Add(3*time.Hour), new(int64(0)), 0) // another limiter counts from 0
+	assert.Nil(t, s.rejectedRate.perSecond())
 	for _, c := range s.columnsInOrder() {
 		assert.Zero(t, c)
 	}
@@ -183,7 +228,7 @@ func TestSampler_WhileNoPageIsOpen(t *testing.T) {
 		s.dashboard.turn <- struct{}{}
 		history := s.dashboard.sampler.limiters["bucket"].columnsInOrder()
 		<-s.dashboard.turn
-		assert.EqualValues(t, 5, history[len(history)-1].Rejected+history[len(history)-2].Rejected)
+		assert.EqualValues(t, 5, *history[len(history)-1].Rejected+*history[len(history)-2].Rejected)
 
 		_ = s.json("/overview.json")
 		assert.EqualValues(t, 1, described.Load())
@@ -292,6 +337,11 @@ func TestSnapshot_StoreThatHangs(t *testing.T) {
 		d = s.json("/overview.json")
 		require.Len(t, d.Stores, 1)
 		assert.False(t, d.Stores[0].Available)
+		for _, l := range d.Limiters {
+			assert.Equal(t, l.Name == "shared", l.LastKnown, l.Name)
+		}
+		assert.Contains(t, s.get("/limiters.txt").Body.String(), "5 (last known)")
+		assert.Contains(t, s.html("/limiters"), "as last known")
 		assert.Equal(t, "critical", d.Trouble[0].Level)
 		assert.Equal(t, "redis", d.Trouble[0].Name)
 		close(b.release)

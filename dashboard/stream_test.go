@@ -96,6 +96,7 @@ func (c *client) next() (event, data string) {
 func TestStream_SendsWhatHasChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, nil)
+		time.Sleep(2 * tick) // until the rates are known
 		server := &http.Server{Handler: s.dashboard, WriteTimeout: time.Second, ReadTimeout: time.Second}
 		defer func() { _ = server.Close() }()
 		conn := serve(t, server)("/weir/stream?page=limiters&q=bucket")

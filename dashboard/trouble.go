@@ -10,8 +10,11 @@ import (
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
 
-// eventRejected is the event of a rate limiter that rejects; see strategies/ratelimit.
-const eventRejected = "OnRateLimiterRejected"
+// The events of rate limiters that reject, or would reject; see strategies/ratelimit.
+const (
+	eventRejected       = "OnRateLimiterRejected"
+	eventShadowRejected = "OnRateLimiterShadowRejected"
+)
 
 // addTrouble collects what an operator should look at, the worst first.
 func (s *sampler) addTrouble(snap *snapshot) {
@@ -36,14 +39,17 @@ func (s *sampler) addTrouble(snap *snapshot) {
 		case "isolated":
 			add(c.Level, "circuit", c.Source, "is isolated by hand"+prefixed(", by ", c.IsolatedBy), c.Since, "circuits")
 		case "half_open":
-			add(c.Level, "circuit", c.Source, orElse("is half open: it tries whether calls succeed", c.Cause), c.Since, "circuits")
+			add(c.Level, "circuit", c.Source, orElse("is half open: the next calls decide whether it closes", c.Cause), c.Since, "circuits")
 		}
 	}
 	for _, l := range snap.Limiters {
-		if l.RejectedRate > 0 {
-			text := "rejects " + rateText(l.RejectedRate) + "/s"
-			if l.Granted != nil {
-				text += " and grants " + rateText(l.GrantedRate) + "/s"
+		if orZero(l.RejectedRate) > 0 {
+			text := "rejects " + rateText(*l.RejectedRate) + "/s"
+			if l.Shadow {
+				text = "would reject " + rateText(*l.RejectedRate) + "/s, and is in shadow mode"
+			}
+			if l.GrantedRate != nil && !l.Shadow {
+				text += " and grants " + rateText(*l.GrantedRate) + "/s"
 			}
 			add(l.Level, "limiter", l.Name, text, l.Since, "limiters")
 		}
@@ -83,7 +89,7 @@ func (s *sampler) addPipelineTrouble(snap *snapshot, p *pipelineState, add func(
 		if e.Rate == 0 || strings.HasPrefix(e.Name, "OnCircuit") {
 			continue
 		}
-		if e.Name == eventRejected && limiterTold(snap, p.Name) {
+		if (e.Name == eventRejected || e.Name == eventShadowRejected) && limiterTold(snap, p.Name) {
 			continue // the line of the limiter says it
 		}
 		text := fmt.Sprintf("%s%s %s/s%s", prefixedBy(e.Strategy, ": "), e.Name, rateText(e.Rate), prefixed(", the last: ", e.Text))
@@ -94,7 +100,7 @@ func (s *sampler) addPipelineTrouble(snap *snapshot, p *pipelineState, add func(
 // limiterTold reports whether a limiter of the pipeline rejects and has a line of its own.
 func limiterTold(snap *snapshot, name string) bool {
 	return slices.ContainsFunc(snap.Limiters, func(l limiterState) bool {
-		return l.RejectedRate > 0 && slices.Contains(l.Pipelines, name)
+		return orZero(l.RejectedRate) > 0 && slices.Contains(l.Pipelines, name)
 	})
 }
 
@@ -147,19 +153,29 @@ func prefixedBy(text, suffix string) string {
 }
 
 func summarize(snap *snapshot) *summary {
-	sum := &summary{Pipelines: len(snap.Pipelines), Limiters: len(snap.Limiters), Circuits: len(snap.Circuits), Stores: len(snap.Stores)}
+	sum := &summary{
+		Pipelines: len(snap.Pipelines), Limiters: len(snap.Limiters), Circuits: len(snap.Circuits), Stores: len(snap.Stores),
+		Granted: new(0.0), Rejected: new(0.0),
+	}
+	rejecting := 0
 	for _, p := range snap.Pipelines {
 		sum.Running += p.Running
 	}
 	for _, l := range snap.Limiters {
-		sum.Granted += l.GrantedRate
-		sum.Rejected += l.RejectedRate
-		if l.RejectedRate > 0 {
-			sum.Rejecting++
-		}
 		if l.Override != nil {
 			sum.Overrides++
 		}
+		sum.Granted = addRate(sum.Granted, l.GrantedRate)
+		if l.Shadow {
+			continue
+		}
+		sum.Rejected = addRate(sum.Rejected, l.RejectedRate)
+		if orZero(l.RejectedRate) > 0 {
+			rejecting++
+		}
+	}
+	if sum.Rejected != nil {
+		sum.Rejecting = &rejecting
 	}
 	for _, c := range snap.Circuits {
 		if c.State != "closed" {
@@ -172,6 +188,14 @@ func summarize(snap *snapshot) *summary {
 		}
 	}
 	return sum
+}
+
+// addRate returns the sum of two rates, or nil if one is not known.
+func addRate(a, b *float64) *float64 {
+	if a == nil || b == nil {
+		return nil
+	}
+	return new(*a + *b)
 }
 
 // figures returns the figures of a circuit without its state: "3 of 10 failed, 2 failed in a row".

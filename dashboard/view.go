@@ -25,7 +25,6 @@ func isSection(name string) bool { return slices.Contains(sectionNames, name) }
 
 // A view is a snapshot as one page shows it: filtered, sorted, and without the parts of other pages.
 type view struct {
-	StoreAway bool // a store is away: what limiters in a store say is as last known
 	*snapshot
 	Query  query
 	name   string
@@ -43,7 +42,6 @@ func newView(snap *snapshot, name string, q query, f format) *view {
 	has := func(texts ...string) bool {
 		return needle == "" || slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(strings.ToLower(t), needle) })
 	}
-	v.StoreAway = snap.Summary != nil && snap.Summary.Away > 0
 	mine.Trouble = filter(snap.Trouble, func(t trouble) bool { return has(t.Name, t.What, t.Text) })
 	mine.Files = filter(snap.Files, func(f fileState) bool { return has(f.Path) || has(f.Pipelines...) })
 	mine.Pipelines = filter(snap.Pipelines, func(p pipelineState) bool {
@@ -81,9 +79,9 @@ func (v *view) sort() {
 	by := v.Query.Sort
 	sortBy(v.Limiters, by, func(l limiterState) (level, float64, string) {
 		if by == "rate" {
-			return l.Level, l.GrantedRate + l.RejectedRate, l.Name
+			return l.Level, orZero(l.GrantedRate) + orZero(l.RejectedRate), l.Name
 		}
-		return l.Level, magnitude(l.RejectedRate), l.Name
+		return l.Level, magnitude(orZero(l.RejectedRate)), l.Name
 	})
 	sortBy(v.Pipelines, by, func(p pipelineState) (level, float64, string) {
 		if by == "rate" {
@@ -93,7 +91,7 @@ func (v *view) sort() {
 	})
 	sortBy(v.Circuits, by, func(c circuitState) (level, float64, string) { return c.Level, 0, c.Source })
 	sortBy(v.Stores, by, func(s storeState) (level, float64, string) {
-		return levelOf(!s.Available, levelCritical), s.CallRate, s.Name
+		return levelOf(!s.Available, levelCritical), orZero(s.CallRate), s.Name
 	})
 	sortBy(v.Jobs, by, func(j jobState) (level, float64, string) { return j.Level, float64(j.Waiters), j.String() })
 }

@@ -274,6 +274,28 @@ func (p *PartitionedLimiter[R, K]) Statistics(resource R) (Statistics, error) {
 	return Statistics{}, nil
 }
 
+// Limits returns the options in force of the resource's limiter, such as [TokenBucketOptions]. If there is no such
+// limiter, or if it is not one of this package, they are nil, and no partition is made. The error is [ErrClosed].
+func (p *PartitionedLimiter[R, K]) Limits(resource R) (options any, err error) {
+	e, err := p.pinned(p.partition(resource).Key)
+	if e == nil {
+		return nil, err
+	}
+	defer e.unpin()
+	switch l := untracked(e.limiter()).(type) {
+	case *TokenBucket:
+		return l.Options(), nil
+	case *FixedWindow:
+		return l.Options(), nil
+	case *SlidingWindow:
+		return l.Options(), nil
+	case *Concurrency:
+		return l.Options(), nil
+	default:
+		return nil, nil
+	}
+}
+
 // pinned returns the partition of a key, pinned, or nil if there is none. The error is [ErrClosed].
 func (p *PartitionedLimiter[R, K]) pinned(key K) (*entry[K], error) {
 	hash := p.hash(key)

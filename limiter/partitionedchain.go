@@ -12,7 +12,8 @@ import (
 
 // Translate returns p as a limiter for another kind of resource. f is called once in every call, and returns the
 // resource for which p is asked. If p or f is nil, every call returns a [weir.OptionsError]. The returned limiter is a
-// [PartitionedPeeker] and a [PartitionedCharger], whose methods need those of p.
+// [PartitionedPeeker] and a [PartitionedCharger], whose methods need those of p, and has the method Limits of a
+// [PartitionedLimiter].
 func Translate[Outer, Inner any](p Partitioned[Inner], f func(Outer) Inner) Partitioned[Outer] {
 	var problems validate.Problems
 	if isnil.Value(p) {
@@ -26,6 +27,7 @@ func Translate[Outer, Inner any](p Partitioned[Inner], f func(Outer) Inner) Part
 			func(context.Context, Outer, int, bool) (Lease, error) { return Lease{}, err },
 			func(context.Context, Outer, int) (Lease, error) { return Lease{}, err },
 			func(context.Context, Outer, int, bool) (Level, error) { return Level{}, err },
+			func(Outer) (any, error) { return nil, err },
 		}
 	}
 	return &partitionedFunc[Outer]{
@@ -37,6 +39,14 @@ func Translate[Outer, Inner any](p Partitioned[Inner], f func(Outer) Inner) Part
 		},
 		func(ctx context.Context, resource Outer, n int, checked bool) (Level, error) {
 			return chargePartitioned(ctx, p, f(resource), n, checked)
+		},
+		func(resource Outer) (any, error) {
+			if l, ok := p.(interface {
+				Limits(resource Inner) (any, error)
+			}); ok {
+				return l.Limits(f(resource))
+			}
+			return nil, nil
 		},
 	}
 }
@@ -86,6 +96,7 @@ func ChainPartitioned[R any](limiters ...Partitioned[R]) (Partitioned[R], error)
 			}
 			return charge(n)
 		},
+		func(R) (any, error) { return nil, nil }, // there are several
 	}, nil
 }
 
@@ -95,6 +106,7 @@ type partitionedFunc[R any] struct {
 	peek    func(ctx context.Context, resource R, n int) (Lease, error)
 	// charge is Charge. checked reports whether it has been called with 0 and returned a level.
 	charge func(ctx context.Context, resource R, n int, checked bool) (Level, error)
+	limits func(resource R) (options any, err error)
 }
 
 func (p *partitionedFunc[R]) TryAcquire(ctx context.Context, resource R, n int) (Lease, error) {
@@ -112,6 +124,9 @@ func (p *partitionedFunc[R]) Peek(ctx context.Context, resource R, n int) (Lease
 func (p *partitionedFunc[R]) Charge(ctx context.Context, resource R, n int) (Level, error) {
 	return p.charge(ctx, resource, n, false)
 }
+
+// Limits is that of [PartitionedLimiter].
+func (p *partitionedFunc[R]) Limits(resource R) (options any, err error) { return p.limits(resource) }
 
 // ask calls Acquire of p if wait is true, and otherwise TryAcquire.
 func ask[R any](ctx context.Context, p Partitioned[R], resource R, n int, wait bool) (Lease, error) {

@@ -20,8 +20,8 @@ import (
 //     empty; OnEvent can call [Operation].
 //   - Forget(Source) is called by a registry when a pipeline was removed and reports no more events. The Source is
 //     that of the pipeline, without a Strategy.
-//   - InForce(*Pipeline) is called by a registry when a reload has replaced the version of that pipeline, before the
-//     event that reports it.
+//   - InForce(*Pipeline) is called by a registry when a version of that pipeline has come into force, the first one
+//     included, before the event that reports a reload.
 type Listener interface {
 	OnEvent(ctx context.Context, e Event)
 }

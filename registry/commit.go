@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/recovered"
+	"github.com/weir-go/weir/pipeline"
 )
 
 // staged are the versions, definitions and removals that one commit puts in force.
@@ -203,8 +205,8 @@ func (r *Registry) inForceWith(c staged) []*version {
 	return all
 }
 
-// afterCommit starts the disposals and the observation of new limiters, and ends overrides of limiters that are not in
-// force any more. It recovers panics of the program's functions: the commit has succeeded, and a panic in Apply would make
+// afterCommit starts the disposals and the observation of new limiters, tells the Listener which versions are in force,
+// and ends overrides of limiters that are not in force any more. It recovers panics of the program's functions: the commit has succeeded, and a panic in Apply would make
 // its caller believe that it has failed.
 func (r *Registry) afterCommit(ctx context.Context, c committed) {
 	defer r.endUnusedOverrides(ctx)
@@ -214,6 +216,9 @@ func (r *Registry) afterCommit(ctx context.Context, c committed) {
 	for _, v := range c.versions {
 		for _, u := range v.uses {
 			r.observe(u.resource)
+		}
+		if l, ok := r.options.Listener.(interface{ InForce(p *pipeline.Pipeline) }); ok {
+			recovered.Call("registry: Listener.InForce", func() { l.InForce(v.instance.handle.Pipeline()) })
 		}
 	}
 }

@@ -61,8 +61,5 @@ func (r *Registry) reportRemoved(ctx context.Context, i id) {
 
 // reportReload reports that v is in force.
 func (r *Registry) reportReload(ctx context.Context, v *version) {
-	if l, ok := r.options.Listener.(interface{ InForce(p *pipeline.Pipeline) }); ok {
-		recovered.Call("registry: Listener.InForce", func() { l.InForce(v.instance.handle.Pipeline()) })
-	}
 	r.report(ctx, v.instance.id, pipeline.Event{Name: EventReload, Severity: pipeline.SeverityInformation, Duration: v.took})
 }

@@ -218,8 +218,9 @@ func TestReload_ListenerPanics(t *testing.T) {
 		get(t, r, name)
 	}
 	assert.Equal(t, []string{"l a", "l b"}, observed.take())
+	assert.Equal(t, []string{"InForce a", "InForce b"}, p.take(), "the first versions")
 	require.NoError(t, r.Reload(t.Context()))
-	assert.Equal(t, []string{"InForce a", "OnReload a", "InForce b", "OnReload b"}, p.take())
+	assert.Equal(t, []string{"InForce a", "InForce b", "OnReload a", "OnReload b"}, p.take())
 	require.NoError(t, r.Apply(t.Context(), registry.Change{Remove: []string{"a", "b"}}))
 	assert.Equal(t, []string{"OnPipelineRemoved a", "OnPipelineRemoved b"}, p.take())
 }

@@ -165,6 +165,9 @@ func (p *Partitioned[O]) ReconfigureLater(o O) error { return p.c.reconfigureLat
 // Options returns the limits in force, as far as this instance knows.
 func (p *Partitioned[O]) Options() O { return optionsOf[O](p.c) }
 
+// Limits returns [Partitioned.Options], which are those of every key.
+func (p *Partitioned[O]) Limits(string) (options any, err error) { return p.Options(), nil }
+
 // Close is [Limiter.Close].
 func (p *Partitioned[O]) Close() error {
 	p.c.close()

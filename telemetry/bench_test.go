@@ -143,7 +143,7 @@ func BenchmarkClock(b *testing.B) {
 
 func histogram(b *testing.B, m metric.Meter, name string) metric.Float64Histogram {
 	h, err := m.Float64Histogram(name, metric.WithUnit("s"),
-		metric.WithExplicitBucketBoundaries(.005, .01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10))
+		metric.WithExplicitBucketBoundaries(.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10))
 	require.NoError(b, err)
 	return h
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
@@ -31,14 +32,20 @@ func newBreakers(t *testing.T, build registry.BuildFunc) *breakers {
 	var err error
 	b.Pipeline, err = b.GetOrDefine("orders", build)
 	require.NoError(t, err)
-	b.state = func() map[string]float64 {
+	b.state = statesOf(t, reader)
+	return b
+}
+
+// statesOf returns a function that reads the state of the only circuit.
+func statesOf(t *testing.T, reader *sdkmetric.ManualReader) func() map[string]float64 {
+	t.Helper()
+	return func() map[string]float64 {
 		states := map[string]float64{}
 		for _, p := range collect(t, reader)["weir.circuit_breaker.state"].points {
 			states[p.attributes["state"].(string)] = p.value
 		}
 		return states
 	}
-	return b
 }
 
 func (b *breakers) close(t *testing.T) {
@@ -129,6 +136,48 @@ func TestInForce_RemovedCircuit(t *testing.T) {
 		add = false
 		require.NoError(t, b.Reload(t.Context()))
 		assert.Empty(t, b.state())
+	})
+}
+
+// A route without traffic has no open circuit when its break is over, whether or not the pipeline belongs to a registry.
+func TestCircuitState_BreakIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreakers(t, func(b *registry.Builder) error { b.Add(newBreaker(nil)); return nil })
+		defer b.close(t)
+		l, reader := started(t, telemetry.Options{})
+		alone := weir.Must(pipeline.Config{Name: "orders", Listener: l, Strategies: []pipeline.Strategy{newBreaker(nil)}}.Build())
+		assert.Empty(t, b.state(), "no series before it was open")
+		for _, each := range []struct {
+			*pipeline.Pipeline
+			state func() map[string]float64
+		}{{b.Pipeline, b.state}, {alone, statesOf(t, reader)}} {
+			require.ErrorIs(t, each.Execute(t.Context(), fail), errBoom)
+			time.Sleep(time.Minute - 1)
+			assert.Equal(t, isOpen, each.state())
+			time.Sleep(1)
+			assert.Equal(t, isHalfOpen, each.state())
+			require.ErrorIs(t, each.Execute(t.Context(), fail), errBoom)
+			assert.Equal(t, isOpen, each.state(), "the probe has failed")
+			time.Sleep(time.Minute)
+			require.NoError(t, each.Execute(t.Context(), succeed))
+			assert.Equal(t, isClosed, each.state())
+		}
+	})
+}
+
+// A circuit that is isolated or closed by hand reports nothing until it is called.
+func TestCircuitState_ByHandWithoutCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		control := new(circuitbreaker.Control)
+		b := newBreakers(t, func(b *registry.Builder) error { b.Add(newBreaker(control)); return nil })
+		defer b.close(t)
+		assert.Empty(t, b.state())
+		control.Isolate()
+		assert.Equal(t, isOpen, b.state())
+		time.Sleep(time.Hour)
+		assert.Equal(t, isOpen, b.state(), "it has no break")
+		control.Close()
+		assert.Equal(t, isClosed, b.state())
 	})
 }
 

@@ -60,7 +60,7 @@ func (t *Telemetry) count(ctx context.Context, e *pipeline.Event, errorType stri
 	default:
 		s.count.Add(1)
 		if src != t.series.overflow {
-			t.series.recordCircuit(src, e.Name)
+			t.series.recordCircuit(src, e)
 		}
 	}
 }

@@ -51,7 +51,6 @@ func Example() {
 		return nil
 	})
 	// Output:
-	// level=WARN msg="Execution attempt" event.name=ExecutionAttempt event.severity=Warning pipeline.name=orders strategy.name=Retry operation.key=list error.type=*errors.errorString attempt.number=0 attempt.handled=true result=unavailable
 	// level=WARN msg="Resilience event occurred" event.name=OnRetry event.severity=Warning pipeline.name=orders strategy.name=Retry operation.key=list error.type=*errors.errorString result=unavailable
 }
 

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 
@@ -39,22 +40,34 @@ func (t *Telemetry) log(ctx context.Context, o *occurrence) {
 	if o.Severity == pipeline.SeverityNone {
 		return
 	}
-	level := o.level()
+	level := o.level(ctx)
 	if t.options.Logger.Enabled(ctx, level) {
 		t.options.Logger.LogAttrs(ctx, level, message(o.Name), t.logAttributes(o)...)
 	}
 }
 
-// level returns the level of the line. A successful execution or attempt is logged at Debug, because a program has
-// one such line for each call. If a SeverityFunc returns another severity for such an event than its own, the line
-// has the level of that severity. If it returns the event's own severity, the line stays at Debug, because the
-// function may be there to change other events.
-func (o *occurrence) level() slog.Level {
-	if o.Severity == pipeline.SeverityInformation && o.Severity == o.ownSeverity && o.Err == nil &&
-		(o.Name == pipeline.EventPipelineExecuted || o.Name == pipeline.EventExecutionAttempt) {
-		return slog.LevelDebug
+// level returns the level of the line: that of the severity, with two exceptions at Debug. An attempt is also told by
+// what follows it, OnRetry, OnHedging or the end of the execution. An execution that has succeeded, or that has ended
+// because its caller did, is nothing out of the ordinary. If a SeverityFunc returns another severity than the event's own,
+// there is no exception. If it returns the event's own severity, there is, because the function may be there to change
+// other events.
+func (o *occurrence) level(ctx context.Context) slog.Level {
+	if o.Severity == o.ownSeverity {
+		switch o.Name {
+		case pipeline.EventExecutionAttempt:
+			return slog.LevelDebug
+		case pipeline.EventPipelineExecuted:
+			if o.Err == nil || endedByCaller(ctx, o.Err) {
+				return slog.LevelDebug
+			}
+		}
 	}
 	return levels[o.Severity]
+}
+
+// endedByCaller reports whether an execution has the error of its own context, which is the caller's.
+func endedByCaller(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }
 
 // logAttributes returns the attributes of the log line.

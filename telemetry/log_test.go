@@ -8,14 +8,19 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/telemetry"
 )
 
@@ -51,7 +56,7 @@ func TestLog(t *testing.T) {
 	)
 	assert.Equal(t, []string{
 		`level=DEBUG msg="Resilience pipeline executing" event.name=PipelineExecuting event.severity=Debug pipeline.name=orders operation.key=list`,
-		`level=WARN msg="Execution attempt" event.name=ExecutionAttempt event.severity=Warning pipeline.name=orders pipeline.instance=eu-1 strategy.name=Retry error.type=*errors.errorString attempt.number=4 attempt.handled=true result=boom duration=123ms`,
+		`level=DEBUG msg="Execution attempt" event.name=ExecutionAttempt event.severity=Warning pipeline.name=orders pipeline.instance=eu-1 strategy.name=Retry error.type=*errors.errorString attempt.number=4 attempt.handled=true result=boom duration=123ms`,
 		`level=WARN msg="Resilience event occurred" event.name=OnRetry event.severity=Warning pipeline.name=orders pipeline.instance=eu-1 strategy.name=Retry`,
 		`level=DEBUG msg="Resilience pipeline executed" event.name=PipelineExecuted event.severity=Information pipeline.name=orders duration=10s`,
 		`level=ERROR+4 msg="Resilience event occurred" event.name=OnReload event.severity=Critical duration=1s`,
@@ -152,7 +157,7 @@ func TestLog_LevelOfSuccess(t *testing.T) {
 		}
 		return levels
 	}
-	assert.Equal(t, []string{"level=DEBUG", "level=DEBUG", "level=INFO", "level=INFO", "level=WARN", "level=INFO"}, levels(telemetry.Options{}))
+	assert.Equal(t, []string{"level=DEBUG", "level=DEBUG", "level=INFO", "level=DEBUG", "level=DEBUG", "level=INFO"}, levels(telemetry.Options{}))
 	own := telemetry.Options{SeverityFunc: func(e pipeline.Event) pipeline.Severity { return e.Severity }}
 	assert.Equal(t, levels(telemetry.Options{}), levels(own), "it asks for nothing else")
 	one := telemetry.Options{SeverityFunc: func(e pipeline.Event) pipeline.Severity {
@@ -165,6 +170,35 @@ func TestLog_LevelOfSuccess(t *testing.T) {
 }
 
 // With the options of the README, the results of calls are not logged.
+// A caller that gives up in a queue is no error of the program, and a failed execution writes no line twice.
+func TestLog_LinesOfAnExecution(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text strings.Builder
+		l := newTelemetry(t, telemetry.Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+		slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 9}))
+		p := weir.Must(pipeline.Config{Name: "partner", Listener: l, Strategies: []pipeline.Strategy{
+			retry.New(&retry.Options{MaxRetries: 2}), ratelimit.New(slots, nil),
+		}}.Build())
+		lines := func() int {
+			defer text.Reset()
+			return strings.Count(text.String(), "\n")
+		}
+		require.ErrorIs(t, p.Execute(t.Context(), fail), errBoom)
+		assert.Equal(t, 3, lines(), "two retries and the end")
+
+		lease := weir.Must(slots.TryAcquire(t.Context(), 1))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, p.Execute(ctx, succeed), context.DeadlineExceeded)
+		assert.Zero(t, lines())
+		lease.Release()
+
+		own := func(context.Context) error { return context.DeadlineExceeded } // of a context of the callback's
+		require.ErrorIs(t, p.Execute(t.Context(), own), context.DeadlineExceeded)
+		assert.Equal(t, 3, lines())
+	})
+}
+
 func TestLog_ShowsNoResults(t *testing.T) {
 	type user struct{ Name, PasswordHash string }
 	var log bytes.Buffer

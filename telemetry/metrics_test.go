@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
@@ -131,4 +132,36 @@ func TestOptions_Enrich(t *testing.T) {
 	counted.at(t, map[string]any{"event.name": "OnRetry", "event.severity": "Warning", "operation.key": "none"})
 	metrics["weir.pipeline.duration"].at(t, map[string]any{"event.name": "other", "region": "eu", "zone": "b"})
 	assert.Equal(t, "zone", string(shared[0].Key), "what Enrich returned may be its own")
+}
+
+// What takes 0.3 ms and what takes 3 ms are in different buckets, so that a quantile tells them apart.
+func TestHistograms_FractionsOfAMillisecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, reader := started(t, telemetry.Options{})
+		p := ordinary(t, l)
+		for _, took := range []time.Duration{300 * time.Microsecond, 3 * time.Millisecond} {
+			require.NoError(t, p.Execute(t.Context(), func(context.Context) error { time.Sleep(took); return nil }))
+			l.RecordRequest(t.Context(), "GET", "http", "/", 200, "", took)
+		}
+		var read metricdata.ResourceMetrics
+		require.NoError(t, reader.Collect(t.Context(), &read))
+		histograms := 0
+		for _, m := range read.ScopeMetrics[0].Metrics {
+			h, ok := m.Data.(metricdata.Histogram[float64])
+			if !ok {
+				continue
+			}
+			histograms++
+			for _, p := range h.DataPoints {
+				var in []float64
+				for i, n := range p.BucketCounts {
+					if n > 0 {
+						in = append(in, p.Bounds[i])
+					}
+				}
+				assert.Equal(t, []float64{.0005, .005}, in, m.Name)
+			}
+		}
+		assert.Equal(t, 3, histograms)
+	})
 }

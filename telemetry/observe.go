@@ -11,6 +11,7 @@ import (
 func (t *Telemetry) observe(ctx context.Context, o metric.Observer) error {
 	t.collected.Store(true)
 	limiters := t.limiters.ask(ctx, t.options.MaxSeries) // first, because it can take a second
+	t.series.findOpenCircuits()
 	var circuits circuitOverflow
 	t.series.each(func(s *source) {
 		s.tables[events].each(func(s *series) {
@@ -20,7 +21,7 @@ func (t *Telemetry) observe(ctx context.Context, o metric.Observer) error {
 			l.observe(o, &t.instruments)
 		}
 		if c := s.circuit.Load(); c != nil {
-			c.observe(o, &t.instruments, s.inForce.Load(), &circuits)
+			c.observe(o, &t.instruments, &circuits)
 		}
 	})
 	circuits.observe(o, &t.instruments)

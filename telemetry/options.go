@@ -33,9 +33,9 @@ type Options struct {
 	// SeverityFunc returns the severity of an event. The attribute event.severity and the level of the log line follow it.
 	// SeverityNone suppresses only the log line. A value that is no severity counts as SeverityNone.
 	//
-	// If nil, events have their own severity. The level of the log line follows the severity, with one exception: a
-	// PipelineExecuted or ExecutionAttempt without an error is logged at Debug, although its severity is Information. The
-	// exception ends where SeverityFunc returns another severity than the event's own.
+	// If nil, events have their own severity. The level of the log line follows the severity, with two exceptions that are
+	// logged at Debug: an ExecutionAttempt, and a PipelineExecuted without an error or with that of its own context. The
+	// exceptions end where SeverityFunc returns another severity than the event's own.
 	SeverityFunc func(e pipeline.Event) pipeline.Severity `json:"-" yaml:"-"`
 	// Enrich appends attributes to attrs and returns the result. They are added to the metrics, the log line and the span
 	// event of e, but not to the metrics of rate limiters, and they cannot replace an attribute of this package. If nil,

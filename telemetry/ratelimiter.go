@@ -102,10 +102,20 @@ func (s *seriesSet) requestsOf(l *limiterSeries, r result) *timedSeries {
 	}
 }
 
-// addRequests adds the series of the requests to l with the result r, unless there is one or the quota is full.
+// addRequests adds the series of the requests to l with the result r, unless there is one or the quota is full. While the
+// quota is less than a third used, it also adds those of granted and of rejected requests: a series that begins with a burst of
+// rejections has no rate, because Prometheus sees only its end.
 func (s *seriesSet) addRequests(l *limiterSeries, r result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.addRequestsLocked(l, r)
+	if l.src != s.overflow && s.requestQuota.used < s.requestQuota.limit/3 {
+		s.addRequestsLocked(l, acquired)
+		s.addRequestsLocked(l, rejected)
+	}
+}
+
+func (s *seriesSet) addRequestsLocked(l *limiterSeries, r result) {
 	if l.requests[r].Load() != nil || l.src != s.overflow && s.requestQuota.full.Load() {
 		return
 	}

@@ -205,3 +205,18 @@ func TestObserveLimiter(t *testing.T) {
 	assert.NotContains(t, metrics, "weir.rate_limiter.permit.available")
 	assert.NotContains(t, metrics, "weir.rate_limiter.queue.active")
 }
+
+// A scrape before the first rejections sees their series, so that a burst of them has a rate.
+func TestRequests_RejectionsBeginAt0(t *testing.T) {
+	l, reader := started(t, telemetry.Options{})
+	one := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+	p := weir.Must(pipeline.Config{Name: "orders", Listener: l, Strategies: []pipeline.Strategy{ratelimit.New(one, nil)}}.Build())
+	require.NoError(t, p.Execute(t.Context(), succeed))
+	requests := collect(t, reader)["weir.rate_limiter.requests"]
+	of := func(result string) map[string]any {
+		return map[string]any{"pipeline.name": "orders", "strategy.name": "RateLimiter", "result": result}
+	}
+	assert.EqualValues(t, 1, requests.at(t, of("acquired")).value)
+	assert.Zero(t, requests.at(t, of("rejected")).value)
+	assert.Len(t, requests.points, 2)
+}

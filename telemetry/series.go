@@ -81,8 +81,7 @@ type source struct {
 	id      pipeline.Source
 	tables  [instrumentCount]table
 	limiter atomic.Pointer[limiterSeries] // nil until the first measurement
-	circuit atomic.Pointer[circuitSeries] // nil until the first event of a circuit
-	inForce atomic.Pointer[circuit]       // nil until a registry has replaced the pipeline
+	circuit atomic.Pointer[circuitSeries] // nil for a circuit that was never seen open
 	removed bool                          // forget has removed the source; guarded by the mutex of the set
 }
 
@@ -133,8 +132,9 @@ type seriesSet struct {
 
 	measuresLeases bool // lease durations are recorded
 
-	mu    sync.Mutex
-	limit int // of the sources, and of each quota
+	mu      sync.Mutex
+	limit   int                                    // of the sources, and of each quota
+	inForce map[pipeline.Source]map[string]circuit // the circuits of the pipelines of registries, by strategy
 }
 
 // overflowName is the pipeline.name of the sources beyond the limit. A series must not have otel.metric.overflow alone:
@@ -162,6 +162,7 @@ func (s *seriesSet) init(limit int, measuresLeases bool) {
 	s.requestQuota.limit, s.circuitQuota.limit = limit, limit
 	s.overflow = &source{id: pipeline.Source{Pipeline: overflowName}}
 	s.sources.Store(&map[pipeline.Source]*source{})
+	s.inForce = map[pipeline.Source]map[string]circuit{}
 }
 
 // source returns the source of id, or the overflow beyond the limit.
@@ -298,6 +299,9 @@ func (src *source) outliving() (left *source) {
 func (s *seriesSet) forget(id pipeline.Source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if id.Strategy == "" {
+		delete(s.inForce, id)
+	}
 	left := maps.Clone(*s.sources.Load())
 	for name, src := range left {
 		if name.Pipeline != id.Pipeline || name.Instance != id.Instance || id.Strategy != "" && name.Strategy != id.Strategy {

@@ -29,7 +29,7 @@ func afterTheBreak(t *testing.T, o circuitbreaker.Options) *circuit {
 	time.Sleep(5*time.Second - 1)
 	c.rejects(t, circuitbreaker.Open, 1)
 	time.Sleep(time.Nanosecond)
-	assert.Equal(t, circuitbreaker.Statistics{State: circuitbreaker.Open}, c.Statistics(), "until an execution comes")
+	assert.Equal(t, circuitbreaker.Statistics{State: circuitbreaker.HalfOpen}, c.Statistics(), "also if no execution comes")
 	return c
 }
 
@@ -66,7 +66,7 @@ func TestStrategy_RejectsWhileProbed(t *testing.T) {
 		require.EqualError(t, open, "circuitbreaker: orders/CircuitBreaker: the circuit is half open, and being probed, retry after 5s")
 		time.Sleep(time.Second)
 		c.rejects(t, circuitbreaker.HalfOpen, 4*time.Second)
-		assert.Equal(t, 1, c.Statistics().Probes)
+		assert.Equal(t, circuitbreaker.Statistics{State: circuitbreaker.HalfOpen, Probes: 1, RetryAfter: 4 * time.Second}, c.Statistics())
 		require.NoError(t, probe.finish(succeed))
 	})
 }

@@ -58,14 +58,23 @@ func (n *naive) start(id int) (ok bool, wait time.Duration) {
 	case circuitbreaker.Isolated:
 		return false, 0
 	}
+	if wait := n.untilPlace(); wait > 0 {
+		return false, wait
+	}
 	for n.healthy+len(n.probes) >= n.o.HalfOpenProbes {
-		if wait := n.o.BreakDuration - now.Sub(n.probes[0].since); wait > 0 {
-			return false, wait
-		}
 		n.probes = n.probes[1:]
 	}
 	n.probes = append(n.probes, naiveProbe{id, now})
 	return true, 0
+}
+
+// untilPlace returns how long a half-open circuit has no place for another probe.
+func (n *naive) untilPlace() time.Duration {
+	tooMany := n.healthy + len(n.probes) - n.o.HalfOpenProbes
+	if tooMany < 0 {
+		return 0
+	}
+	return max(n.o.BreakDuration-time.Since(n.probes[tooMany].since), 0)
 }
 
 // finish tells how an execution ended that was started in that phase.
@@ -122,7 +131,11 @@ func (n *naive) statistics() circuitbreaker.Statistics {
 			s.ConsecutiveFailures = n.row
 		}
 	case circuitbreaker.Open:
-		s.RetryAfter = max(time.Until(n.until), 0)
+		if s.RetryAfter = max(time.Until(n.until), 0); s.RetryAfter == 0 {
+			s.State = circuitbreaker.HalfOpen // the next execution makes it so
+		}
+	case circuitbreaker.HalfOpen:
+		s.RetryAfter = n.untilPlace()
 	}
 	return s
 }

@@ -59,9 +59,7 @@ func (p *phase) halfOpen() *phase {
 
 // probes are the executions that a half-open circuit lets through.
 //
-// There are HalfOpenProbes places, and each probe that has succeeded keeps its place:
-//
-//	succeeded + len(running) ≤ HalfOpenProbes
+// There are HalfOpenProbes places. A probe that runs has one, and a probe that has succeeded keeps it.
 //
 // A probe that does not return would keep the circuit half open forever. So after the length of a break its place can be
 // given to another.
@@ -77,19 +75,31 @@ type probe struct {
 	began  time.Duration
 }
 
-// start gives a place to one more probe and returns its ticket. A probe loses its place after timeout. If there is no
-// place, the ticket is 0, and wait is how long it takes until a probe loses its place.
-func (p *probes) start(now time.Duration, places int, timeout time.Duration) (ticket uint64, wait time.Duration) {
-	for p.succeeded+len(p.running) >= places {
-		if len(p.running) == 0 {
-			return 0, timeout // the circuit is about to close
-		}
+// wait returns how long it takes until there is a place: until enough of the probes that began first lose theirs, each
+// after timeout.
+func (p *probes) wait(now time.Duration, places int, timeout time.Duration) time.Duration {
+	switch last := p.excess(places); {
+	case last < 0:
+		return 0
+	case last >= len(p.running):
+		return timeout // the circuit is about to close
+	default:
 		// The caller reads the clock before it takes the lock, so now can be before the beginning of a probe.
-		if had := max(now-p.running[0].began, 0); had < timeout {
-			return 0, timeout - had
-		}
-		p.running = slices.Delete(p.running, 0, 1)
+		return max(timeout-max(now-p.running[last].began, 0), 0)
 	}
+}
+
+// excess returns the index of the last of the running probes that must lose their places for another one, or -1. It is
+// more than 0 if a probe has succeeded without its place.
+func (p *probes) excess(places int) int { return max(p.succeeded+len(p.running)-places, -1) }
+
+// start gives a place to one more probe and returns its ticket. If there is no place, the ticket is 0, and wait is how
+// long it takes until there is one.
+func (p *probes) start(now time.Duration, places int, timeout time.Duration) (ticket uint64, wait time.Duration) {
+	if wait = p.wait(now, places, timeout); wait > 0 {
+		return 0, wait
+	}
+	p.running = slices.Delete(p.running, 0, p.excess(places)+1)
 	if n := len(p.running); n > 0 {
 		now = max(now, p.running[n-1].began)
 	}

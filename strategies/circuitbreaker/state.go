@@ -35,6 +35,8 @@ func (s *State) UnmarshalText(text []byte) error { return states.Unmarshal(s, te
 
 // Statistics are the figures of a circuit at one moment. A figure that does not apply to its State is 0.
 type Statistics struct {
+	// State is how the circuit would treat an execution now. A circuit whose break is over is HalfOpen, although only the
+	// next execution reports [EventHalfOpened].
 	State State `json:"state"`
 	// Throughput and Failures are the counts of the sampling window of a closed circuit; 0 if [Options.FailureRatio] is
 	// off.
@@ -44,15 +46,15 @@ type Statistics struct {
 	ConsecutiveFailures int64 `json:"consecutive_failures"`
 	// Probes is the number of running probes of a half-open circuit, without those whose place was given to another.
 	Probes int `json:"probes"`
-	// RetryAfter is how long the break of an open circuit still takes. If it is 0, the next execution makes the circuit
-	// half open.
+	// RetryAfter is how long an open circuit, or a half-open one all of whose probes run, lets no execution through; 0 if
+	// the next execution is let through. It is not known of an isolated circuit.
 	RetryAfter time.Duration `json:"retry_after"`
 }
 
-// State returns the present state.
+// State returns [Statistics.State].
 func (s *Strategy) State() State { return s.Statistics().State }
 
-// CircuitState returns the text form of State. Telemetry reads it from the circuits that a reload has put in force.
+// CircuitState returns the text form of State. Telemetry reads it from the circuits of a registry.
 func (s *Strategy) CircuitState() string { return s.State().String() }
 
 // Statistics returns the present figures.
@@ -75,9 +77,12 @@ func (s *Strategy) Statistics() Statistics {
 		}
 		stats.ConsecutiveFailures = p.consecutive.Load()
 	case Open:
-		stats.RetryAfter = p.wait(clock.Now())
+		if stats.RetryAfter = p.wait(clock.Now()); stats.RetryAfter == 0 {
+			stats.State = HalfOpen
+		}
 	case HalfOpen:
 		stats.Probes = len(p.probes.running)
+		stats.RetryAfter = p.probes.wait(clock.Now(), s.options.HalfOpenProbes, p.length)
 	}
 	return stats
 }

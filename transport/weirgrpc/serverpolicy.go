@@ -70,8 +70,8 @@ type Policy struct {
 	// [NoHeaders].
 	Headers Headers `json:"headers,omitempty" yaml:"headers,omitempty"`
 	// Quota, in permits, and Window are what the metadata tells the client; they limit
-	// nothing. With a Quota of 0, the default, the metadata describes the options of a
-	// token bucket or a window in Limiter, and is not sent for other limiters.
+	// nothing. With a Quota of 0, the default, the metadata describes the options in
+	// force of a token bucket or a window in Limiter, or of the limiter of the key.
 	Quota  int64         `json:"quota,omitempty" yaml:"quota,omitempty"`
 	Window time.Duration `json:"window,omitempty" yaml:"window,omitempty"`
 }

@@ -74,7 +74,8 @@ type Policy struct {
 	Headers Headers `json:"headers,omitempty" yaml:"headers,omitempty"`
 	// Quota, in permits, and Window are what the header fields tell the client; they
 	// limit nothing. With a Quota of 0, the default, the fields describe the options
-	// of a token bucket or a window in Limiter, and are not sent for other limiters.
+	// in force of a token bucket or a window in Limiter, or of the limiter that
+	// Partitioned or Requests has for the key, and are not sent for other limiters.
 	Quota  int64         `json:"quota,omitempty" yaml:"quota,omitempty"`
 	Window time.Duration `json:"window,omitempty" yaml:"window,omitempty"`
 }

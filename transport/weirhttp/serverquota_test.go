@@ -72,6 +72,26 @@ func TestQuota_RemainingOfTheLease(t *testing.T) {
 	}
 }
 
+// Without a Quota the fields tell the limits of the key, as they are now.
+func TestQuota_OfEachKey(t *testing.T) {
+	o := limiter.TokenBucketOptions{TokenLimit: 20, TokensPerPeriod: 10, ReplenishmentPeriod: time.Hour}
+	each := weir.Must(weirhttp.PerKey(limiter.TokenBucketFactory[string](o), nil))
+	defer func() { _ = each.Close() }()
+	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{Headers: weirhttp.Draft11, Policies: map[string]weirhttp.Policy{
+		"p": {Partitioned: each, Key: func(*http.Request) string { return "k" }},
+	}})
+	require.NoError(t, err)
+	told := func() string {
+		w := httptest.NewRecorder()
+		limits.Handler(http.NotFoundHandler(), "p").ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		return w.Header().Get("RateLimit-Policy") + " " + w.Header().Get("RateLimit")
+	}
+	assert.Equal(t, `"p";q=20;w=7200 "p";r=19;t=3600`, told())
+	o.TokenLimit = 40
+	require.NoError(t, each.Apply(func(_ string, l limiter.Limiter) error { return l.(*limiter.TokenBucket).Reconfigure(o) }))
+	assert.Equal(t, `"p";q=40;w=14400 "p";r=38;t=3600`, told())
+}
+
 func TestQuota_LimiterThatCannotBeAsked(t *testing.T) {
 	l := &remote{answer: limiter.Rejected(time.Second, limiter.ReasonUnavailable)}
 	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{Policies: map[string]weirhttp.Policy{"p": {Limiter: l}}})

@@ -17,17 +17,17 @@ type Quota struct {
 }
 
 // A QuotaSource finds the quota of a policy. It calls both functions for each answer, because the permits of the limiter
-// change, and a reload can change its options.
+// change, and a reload or an override can change its options.
 type QuotaSource[R any] struct {
 	policy     string
 	statistics func(r R, key string) (s limiter.Statistics, ok bool) // key is the key for Partitioned
-	size       func() (Quota, refill)                                // the permits and the window of the quota
+	size       func(r R, key string) (q Quota, refill refill)        // the permits and the window; without permits it is not known
 }
 
 // NewQuotaSource returns the QuotaSource of p. If permits is 0, the quota is that of the limiter. It returns nil if the
 // limiter has no statistics or the quota is not known.
 func NewQuotaSource[R any](p *Policy[R], permits int64, window time.Duration) *QuotaSource[R] {
-	s := &QuotaSource[R]{policy: p.Name, statistics: statisticsOf(p), size: quotaSizeOf(p.Limiter, permits, window)}
+	s := &QuotaSource[R]{policy: p.Name, statistics: statisticsOf(p), size: quotaSizeOf(p, permits, window)}
 	if s.statistics == nil || s.size == nil {
 		return nil
 	}
@@ -45,7 +45,10 @@ func (s *QuotaSource[R]) Current(r R, key string, lease limiter.Lease, retryAfte
 		}
 		remaining = statistics.AvailablePermits
 	}
-	q, refill := s.size()
+	q, refill := s.size(r, key)
+	if q.Permits == 0 {
+		return Quota{}, false
+	}
 	q.Policy = s.policy
 	q.Remaining = min(max(remaining, 0), q.Permits)
 	switch {
@@ -100,38 +103,62 @@ type refill struct {
 	period  time.Duration
 }
 
-// quotaSizeOf returns a function for the permits and the window of the quota: the given ones, or else those of l. It
-// returns nil if there are none.
-func quotaSizeOf(l limiter.Limiter, permits int64, window time.Duration) func() (Quota, refill) {
+// quotaSizeOf returns a function for the permits and the window of the quota: the given ones, or else those of the limiter
+// of p. It returns nil if there are none.
+func quotaSizeOf[R any](p *Policy[R], permits int64, window time.Duration) func(r R, key string) (Quota, refill) {
 	if permits > 0 {
 		given := Quota{Permits: permits, Window: window}
-		return func() (Quota, refill) { return given, refill{} }
+		return func(R, string) (Quota, refill) { return given, refill{} }
 	}
-	switch l := l.(type) {
+	switch l := p.Limiter.(type) {
 	case interface {
 		Options() limiter.TokenBucketOptions
 	}:
-		return func() (Quota, refill) {
-			o := l.Options()
-			r := refill{int64(o.TokensPerPeriod), o.ReplenishmentPeriod}
-			return Quota{Permits: int64(o.TokenLimit), Window: timeToFill(int64(o.TokenLimit), r)}, r
-		}
+		return func(R, string) (Quota, refill) { return sizeOf(l.Options()) }
 	case interface {
 		Options() limiter.FixedWindowOptions
 	}:
-		return func() (Quota, refill) {
-			o := l.Options()
-			return Quota{Permits: int64(o.PermitLimit), Window: o.Window}, refill{}
-		}
+		return func(R, string) (Quota, refill) { return sizeOf(l.Options()) }
 	case interface {
 		Options() limiter.SlidingWindowOptions
 	}:
-		return func() (Quota, refill) {
-			o := l.Options()
-			return Quota{Permits: int64(o.PermitLimit), Window: o.Window}, refill{}
-		}
+		return func(R, string) (Quota, refill) { return sizeOf(l.Options()) }
+	}
+	if l, ok := p.Partitioned.(interface {
+		Limits(key string) (options any, err error)
+	}); ok {
+		return func(_ R, key string) (Quota, refill) { return sizeOfOrNone(l.Limits(key)) }
+	}
+	if l, ok := p.Requests.(interface {
+		Limits(r R) (options any, err error)
+	}); ok {
+		return func(r R, _ string) (Quota, refill) { return sizeOfOrNone(l.Limits(r)) }
 	}
 	return nil
+}
+
+func sizeOfOrNone(options any, err error) (Quota, refill) {
+	if err != nil {
+		return Quota{}, refill{}
+	}
+	return sizeOf(options)
+}
+
+// sizeOf returns the quota that the options of a limiter are.
+func sizeOf(options any) (Quota, refill) {
+	switch o := options.(type) {
+	case limiter.TokenBucketOptions:
+		r := refill{int64(o.TokensPerPeriod), o.ReplenishmentPeriod}
+		return Quota{Permits: int64(o.TokenLimit), Window: timeToFill(int64(o.TokenLimit), r)}, r
+	case limiter.FixedWindowOptions:
+		return Quota{Permits: int64(o.PermitLimit), Window: o.Window}, refill{}
+	case limiter.SlidingWindowOptions:
+		return Quota{Permits: int64(o.PermitLimit), Window: o.Window}, refill{}
+	case limiter.ConcurrencyOptions:
+		return Quota{Permits: int64(o.PermitLimit)}, refill{}
+	default:
+		return Quota{}, refill{}
+	}
 }
 
 // timeToFill returns how long it takes at most until missing permits have come back.

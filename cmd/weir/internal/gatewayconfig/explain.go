@@ -88,9 +88,10 @@ func (o Policy) fields(info reload.LimiterInfo) string {
 	if o.Headers == nil || *o.Headers == weirhttp.NoHeaders {
 		return ""
 	}
-	quota, window := o.QuotaOf(info)
+	quota, window := o.Quota, o.Window
 	if quota == 0 {
-		if quota, window = fileconfig.QuotaOf(info.Options); window == 0 {
+		quota, window = fileconfig.QuotaOf(info.Options)
+		if quota == 0 || window == 0 && !info.Partitioned {
 			return "" // weirhttp does not know it either
 		}
 	}
@@ -123,7 +124,8 @@ func (c JWTClaim) words() string {
 	if c.Unverified {
 		by = "not verified"
 	}
-	return fmt.Sprintf("the claim %s of the token in %s, which is %s", c.Claim, cmp.Or(c.Header, DefaultTokenHeader), by)
+	return fmt.Sprintf("the claim %s of the token in %s, which is %s", c.Claim, cmp.Or(c.Header, DefaultTokenHeader), by) +
+		when(len(c.RequiredClaims) > 0, " and must have "+strings.Join(c.RequiredClaims, ", "))
 }
 
 func (u Upstream) words() string {

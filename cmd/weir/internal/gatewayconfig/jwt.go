@@ -57,7 +57,7 @@ func (c JWTClaim) Validate() error {
 		p.Add("", nil, "must have only one of {SecretFile}, {PublicKeyFile}, {JWKSFile} and {Unverified}")
 	}
 	if c.Unverified {
-		for name, set := range map[string]bool{"Algorithms": c.Algorithms != nil, "Issuer": c.Issuer != "", "Audience": c.Audience != "", "Leeway": c.Leeway != 0} {
+		for name, set := range map[string]bool{"Algorithms": c.Algorithms != nil, "Issuer": c.Issuer != "", "Audience": c.Audience != "", "Leeway": c.Leeway != 0, "RequiredClaims": c.RequiredClaims != nil} {
 			if set {
 				p.Add(name, nil, "must be left out with {Unverified}: nothing of the token is checked")
 			}
@@ -66,6 +66,11 @@ func (c JWTClaim) Validate() error {
 	for i, a := range c.Algorithms {
 		if known := c.fitting(); ways == 1 && !slices.Contains(known, a) {
 			p.Add(fmt.Sprintf("Algorithms[%d]", i), a, "must be one of %s", strings.Join(known, ", "))
+		}
+	}
+	for i, name := range c.RequiredClaims {
+		if name == "" {
+			p.Add(fmt.Sprintf("RequiredClaims[%d]", i), nil, "must not be empty")
 		}
 	}
 	p.NotNegative("Leeway", c.Leeway)
@@ -80,7 +85,8 @@ func (c JWTClaim) fitting() []string {
 	return publicAlgorithms
 }
 
-// finder returns the function that finds the claim in a request. The claim of a token that is not valid is "".
+// finder returns the function that finds the claim in a request. The claim of a token that is not valid is "", and so is
+// that of a request with several tokens: the server behind could take another one than the limiter.
 func (c JWTClaim) finder() (func(r *http.Request) string, error) {
 	header := http.CanonicalHeaderKey(cmp.Or(c.Header, DefaultTokenHeader))
 	claim := c.unverified
@@ -92,7 +98,7 @@ func (c JWTClaim) finder() (func(r *http.Request) string, error) {
 		claim = v.claim
 	}
 	return func(r *http.Request) string {
-		if lines := r.Header[header]; len(lines) > 0 {
+		if lines := r.Header[header]; len(lines) == 1 {
 			if token := bearer(lines[0]); token != "" && len(token) <= maxToken {
 				return claim(token)
 			}
@@ -211,7 +217,7 @@ func (v *verifier) read() (*keySet, error) {
 		return nil, fmt.Errorf("%s: its key fits none of the algorithms %s", v.path, strings.Join(v.options.Algorithms, ", "))
 	}
 	keys.info, keys.verified = info, make(map[string]verified)
-	keys.parser = v.options.parser(keys.algorithms)
+	keys.parser, keys.find = v.options.parser(keys.algorithms), refuseCritical(keys.find)
 	return keys, nil
 }
 
@@ -224,6 +230,22 @@ func (c JWTClaim) parser(algorithms []string) *jwt.Parser {
 		options = append(options, jwt.WithAudience(c.Audience))
 	}
 	return jwt.NewParser(options...)
+}
+
+// refuseCritical returns find for tokens without critical header parameters: RFC 7515, 4.1.11, has every token refused
+// that has one which is not understood, and none is.
+func refuseCritical(find jwt.Keyfunc) jwt.Keyfunc {
+	return func(t *jwt.Token) (any, error) {
+		if _, critical := t.Header["crit"]; critical {
+			return nil, errors.New("the token has critical header parameters")
+		}
+		return find(t)
+	}
+}
+
+// complete reports whether the token has the claims that it must have.
+func (c JWTClaim) complete(claims jwt.MapClaims) bool {
+	return !slices.ContainsFunc(c.RequiredClaims, func(name string) bool { return claims[name] == nil })
 }
 
 // current returns the keys. It looks at the file every few seconds, on the goroutine of one request, and keeps the keys
@@ -252,7 +274,7 @@ func (v *verifier) claim(token string) string {
 		return claim
 	}
 	claims := jwt.MapClaims{}
-	if _, err := keys.parser.ParseWithClaims(token, claims, keys.find); err != nil {
+	if _, err := keys.parser.ParseWithClaims(token, claims, keys.find); err != nil || !v.options.complete(claims) {
 		return ""
 	}
 	claim := claimText(claims[v.options.Claim])

@@ -80,8 +80,15 @@ func TestJWTClaim(t *testing.T) {
 	strict := bySecret
 	strict.Issuer, strict.Audience, strict.Leeway, strict.Algorithms = "me", "you", time.Minute, []string{"HS384"}
 
+	ends := bySecret
+	ends.RequiredClaims = []string{"exp"}
+
 	ada := jwt.MapClaims{"sub": "ada"}
 	now := time.Now()
+	critical := jwt.NewWithClaims(jwt.SigningMethodHS256, ada)
+	critical.Header["crit"], critical.Header["urn:example:once"] = []string{"urn:example:once"}, true
+	withCritical, err := critical.SignedString(secret)
+	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		claim JWTClaim
 		token string
@@ -110,6 +117,11 @@ func TestJWTClaim(t *testing.T) {
 		"another algorithm":           {strict, sign(t, jwt.SigningMethodHS256, secret, jwt.MapClaims{"sub": "ada", "iss": "me", "aud": "you"}, ""), ""},
 		"another issuer":              {strict, sign(t, jwt.SigningMethodHS384, secret, jwt.MapClaims{"sub": "ada", "iss": "him", "aud": "you"}, ""), ""},
 		"another audience":            {strict, sign(t, jwt.SigningMethodHS384, secret, jwt.MapClaims{"sub": "ada", "iss": "me", "aud": "him"}, ""), ""},
+		"critical parameters":         {bySecret, withCritical, ""},
+		"no end, as it need not":      {bySecret, sign(t, jwt.SigningMethodHS256, secret, ada, ""), "ada"},
+		"no end, as it must":          {ends, sign(t, jwt.SigningMethodHS256, secret, ada, ""), ""},
+		"null is no end":              {ends, sign(t, jwt.SigningMethodHS256, secret, jwt.MapClaims{"sub": "ada", "exp": nil}, ""), ""},
+		"an end":                      {ends, sign(t, jwt.SigningMethodHS256, secret, jwt.MapClaims{"sub": "ada", "exp": now.Add(time.Hour).Unix()}, ""), "ada"},
 		"garbage":                     {bySecret, "a.b.c", ""},
 		"no token":                    {bySecret, "", ""},
 		"endless":                     {bySecret, strings.Repeat("a", maxToken) + ".b.c", ""},
@@ -134,6 +146,11 @@ func TestJWTClaim_Header(t *testing.T) {
 		assert.Equal(t, want, f(r), value)
 	}
 	assert.Empty(t, f(httptest.NewRequest(http.MethodGet, "/", nil)))
+
+	// The server behind can take the second token: neither is counted for the user that it names.
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header["X-Token"] = []string{"Bearer " + sign(t, jwt.SigningMethodHS256, []byte("?"), jwt.MapClaims{"sub": "made up"}, ""), "Bearer " + token}
+	assert.Empty(t, f(r))
 }
 
 func TestJWTClaim_BadFiles(t *testing.T) {

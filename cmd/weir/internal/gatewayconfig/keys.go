@@ -239,14 +239,15 @@ func isLetterOrDigit(r rune) bool {
 // JWTClaim is a claim of a token. It has exactly one of SecretFile, PublicKeyFile, JWKSFile and Unverified. A request
 // without a valid token has the key "".
 type JWTClaim struct {
-	Claim         string        `yaml:"claim" doc:"The name of the claim, whose value must be text or a number."`
-	Header        string        `yaml:"header,omitempty" reload:"default=Authorization" doc:"The header with the token, after the word Bearer or alone; Authorization unless set."`
-	SecretFile    string        `yaml:"secret_file,omitempty" doc:"The file with the secret of an HS algorithm. Line breaks at its end do not count."`
-	PublicKeyFile string        `yaml:"public_key_file,omitempty" doc:"The file with the public key or certificate, in PEM form, of an RS, PS, ES or EdDSA algorithm."`
-	JWKSFile      string        `yaml:"jwks_file,omitempty" doc:"The file with a set of public keys, RFC 7517."`
-	Unverified    bool          `yaml:"unverified,omitempty" doc:"Believe the token without verifying it. Only for a gateway behind something that has verified it."`
-	Algorithms    []string      `yaml:"algorithms,omitempty" doc:"The algorithms that are accepted, such as RS256; all that fit the key unless set."`
-	Issuer        string        `yaml:"issuer,omitempty" doc:"What the claim iss must be; anything unless set."`
-	Audience      string        `yaml:"audience,omitempty" doc:"What must be in the claim aud; anything unless set."`
-	Leeway        time.Duration `yaml:"leeway,omitempty" doc:"How much the clocks of the issuer and the gateway can differ; 0s unless set."`
+	Claim          string        `yaml:"claim" doc:"The name of the claim, whose value must be text or a number."`
+	Header         string        `yaml:"header,omitempty" reload:"default=Authorization" doc:"The header with the token, after the word Bearer or alone; Authorization unless set. A request with several such lines counts as one without a token."`
+	SecretFile     string        `yaml:"secret_file,omitempty" doc:"The file with the secret of an HS algorithm. Line breaks at its end do not count."`
+	PublicKeyFile  string        `yaml:"public_key_file,omitempty" doc:"The file with the public key or certificate, in PEM form, of an RS, PS, ES or EdDSA algorithm."`
+	JWKSFile       string        `yaml:"jwks_file,omitempty" doc:"The file with a set of public keys, RFC 7517."`
+	Unverified     bool          `yaml:"unverified,omitempty" doc:"Believe the token without verifying it. Only for a gateway behind something that has verified it."`
+	Algorithms     []string      `yaml:"algorithms,omitempty" doc:"The algorithms that are accepted, such as RS256; all that fit the key unless set."`
+	Issuer         string        `yaml:"issuer,omitempty" doc:"What the claim iss must be; anything unless set."`
+	Audience       string        `yaml:"audience,omitempty" doc:"What must be in the claim aud; anything unless set."`
+	RequiredClaims []string      `yaml:"required_claims,omitempty" doc:"The claims that a token must have, such as exp: a token without an end is valid unless exp is among them."`
+	Leeway         time.Duration `yaml:"leeway,omitempty" doc:"How much the clocks of the issuer and the gateway can differ; 0s unless set."`
 }

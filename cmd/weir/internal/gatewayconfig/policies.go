@@ -4,14 +4,11 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/transport/weirhttp"
-
-	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
 
 // NewLimits returns the policies of g, which must have its defaults, with the limiters of the file. The listener gets
@@ -48,7 +45,7 @@ func (p Policy) new(b *reload.SectionBuilder) (weirhttp.Policy, error) {
 		Status:     p.Status,
 		OnRejected: p.Body.Write(),
 	}
-	made.Quota, made.Window = p.QuotaOf(info)
+	made.Quota, made.Window = p.Quota, p.Window
 	if p.Cost > 1 {
 		made.Cost = func(*http.Request) int { return p.Cost }
 	}
@@ -60,19 +57,6 @@ func (p Policy) new(b *reload.SectionBuilder) (weirhttp.Policy, error) {
 	each, err := b.Partitioned(p.Limiter)
 	made.Requests = requests{each}
 	return made, err
-}
-
-// QuotaOf returns what the header fields tell clients of a policy whose limiter is described by info: what the policy
-// says or else, of a partitioned limiter, the limits of each key. It returns 0 for any other limiter, which weirhttp asks
-// itself.
-func (p Policy) QuotaOf(info reload.LimiterInfo) (quota int64, window time.Duration) {
-	if p.Quota > 0 {
-		return p.Quota, p.Window
-	}
-	if !info.Partitioned {
-		return 0, 0
-	}
-	return fileconfig.QuotaOf(info.Options)
 }
 
 // requests adapts a limiter that is partitioned by the context of a request to the request itself. Key functions find
@@ -89,6 +73,16 @@ func (p requests) TryAcquire(ctx context.Context, _ *http.Request, n int) (limit
 // Acquire implements [limiter.Partitioned].
 func (p requests) Acquire(ctx context.Context, _ *http.Request, n int) (limiter.Lease, error) {
 	return p.Partitioned.Acquire(ctx, ctx, n)
+}
+
+// Limits returns the limits in force of the request's key, for the header fields.
+func (p requests) Limits(r *http.Request) (options any, err error) {
+	if l, ok := p.Partitioned.(interface {
+		Limits(ctx context.Context) (options any, err error)
+	}); ok {
+		return l.Limits(r.Context())
+	}
+	return nil, errNoStatistics
 }
 
 // Statistics returns what is left of the request's key, for the header fields.

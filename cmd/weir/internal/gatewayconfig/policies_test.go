@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/store"
@@ -26,6 +27,7 @@ import (
 type site struct {
 	path    string
 	w       *reload.Watcher
+	r       *registry.Registry
 	handler http.Handler
 	builds  int
 	stores  int
@@ -62,6 +64,7 @@ func serve(t *testing.T, text string) *site {
 	shared, err := store.New(storetest.NewMemory(), &store.Options{NoListen: true})
 	require.NoError(t, err)
 	r := registry.New(nil)
+	s.r = r
 	t.Cleanup(func() {
 		s.w.Stop()
 		assert.NoError(t, r.Close(context.Background()))
@@ -137,6 +140,25 @@ func TestKeys(t *testing.T) {
 			assert.Equal(t, "application/problem+json", header.Get("Content-Type"))
 			assert.Equal(t, store != "", s.stores > 0)
 		}
+	}
+}
+
+// While a limit is overridden, the fields tell the limit in force.
+func TestPolicies_QuotaDuringOverride(t *testing.T) {
+	for _, store := range []string{"", ", store: shared"} {
+		s := serve(t, strings.Replace(strings.Replace(limited, "KEY", "header", 1), "1m}}}", "1m}}}"+store, 1))
+		told := func() string {
+			_, header := s.get("/x", "X-Key", "a")
+			return header.Get("RateLimit-Policy") + " " + header.Get("RateLimit")
+		}
+		assert.Equal(t, `"p";q=3;w=120 "p";r=0;t=120`, told(), store)
+		require.NoError(t, s.r.Override(t.Context(), registry.Override{
+			Limiter: "one", Until: time.Now().Add(time.Hour), By: "ann", Reason: "a sale",
+			Options: limiter.TokenBucketOptions{TokenLimit: 9, TokensPerPeriod: 2, ReplenishmentPeriod: time.Minute},
+		}))
+		assert.Equal(t, `"p";q=9;w=300 "p";r=3;t=180`, told(), store)
+		require.NoError(t, s.r.EndOverride(t.Context(), "one", "ann"))
+		assert.Contains(t, told(), `"p";q=3;w=120`, store)
 	}
 }
 

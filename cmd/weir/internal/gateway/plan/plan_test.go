@@ -35,7 +35,7 @@ func planner(t testing.TB, text string) *plan.Planner {
 func example(t testing.TB) *plan.Planner {
 	content, err := os.ReadFile("../../../testdata/gateway.yaml")
 	require.NoError(t, err)
-	return planner(t, strings.Replace(string(content), "jwks_file: /etc/weir/jwks.json, issuer: \"https://login.example.com\", leeway: 30s", "unverified: true", 1))
+	return planner(t, strings.Replace(string(content), "jwks_file: /etc/weir/jwks.json, issuer: \"https://login.example.com\", required_claims: [exp], leeway: 30s", "unverified: true", 1))
 }
 
 // The plans of some requests for the example file. To write them again: go test ./internal/gateway/plan -update
