@@ -12,7 +12,9 @@ import (
 )
 
 func TestLease_Lends(t *testing.T) {
-	slots := func() limiter.Limiter { return weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 9})) }
+	slots := func() limiter.Limiter {
+		return weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 9}))
+	}
 	bucket := func() limiter.Limiter { return weir.Must(limiter.NewTokenBucket(limiter.PerSecond(9, 9))) }
 	window := func() limiter.Limiter {
 		return weir.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{PermitLimit: 9, Window: time.Second, SegmentsPerWindow: 4}))

@@ -24,6 +24,7 @@ import (
 
 	"github.com/weir-go/weir/internal/regularfile"
 	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/transport/weirhttp"
 )
 
 // The algorithms of signatures, by the kind of key.
@@ -85,8 +86,8 @@ func (c JWTClaim) fitting() []string {
 	return publicAlgorithms
 }
 
-// finder returns the function that finds the claim in a request. The claim of a token that is not valid is "", and so is
-// that of a request with several tokens: the server behind could take another one than the limiter.
+// finder returns the function that finds the claim in a request. The claim of a token that is not valid is "". If there are
+// several lines of the header, it is [weirhttp.AmbiguousKey]: the server behind could take another one than the limiter.
 func (c JWTClaim) finder() (func(r *http.Request) string, error) {
 	header := http.CanonicalHeaderKey(cmp.Or(c.Header, DefaultTokenHeader))
 	claim := c.unverified
@@ -98,7 +99,11 @@ func (c JWTClaim) finder() (func(r *http.Request) string, error) {
 		claim = v.claim
 	}
 	return func(r *http.Request) string {
-		if lines := r.Header[header]; len(lines) == 1 {
+		lines := r.Header[header]
+		if len(lines) > 1 {
+			return weirhttp.AmbiguousKey
+		}
+		if len(lines) == 1 {
 			if token := bearer(lines[0]); token != "" && len(token) <= maxToken {
 				return claim(token)
 			}

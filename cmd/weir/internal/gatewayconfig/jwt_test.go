@@ -23,6 +23,8 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/transport/weirhttp"
 )
 
 func sign(t *testing.T, m jwt.SigningMethod, key any, claims jwt.MapClaims, kid string) string {
@@ -147,10 +149,10 @@ func TestJWTClaim_Header(t *testing.T) {
 	}
 	assert.Empty(t, f(httptest.NewRequest(http.MethodGet, "/", nil)))
 
-	// The server behind can take the second token: neither is counted for the user that it names.
+	// The server behind can take the second token.
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header["X-Token"] = []string{"Bearer " + sign(t, jwt.SigningMethodHS256, []byte("?"), jwt.MapClaims{"sub": "made up"}, ""), "Bearer " + token}
-	assert.Empty(t, f(r))
+	assert.Equal(t, weirhttp.AmbiguousKey, f(r))
 }
 
 func TestJWTClaim_BadFiles(t *testing.T) {
