@@ -1,4 +1,4 @@
-package ratelimit_test
+package adaptive_test
 
 import (
 	"context"
@@ -73,17 +73,5 @@ func TestStrategy_ContextEndsInTheQueue(t *testing.T) {
 				assert.True(t, pipeline.NotCalled(err))
 			})
 		})
-	}
-}
-
-func TestRejectedError_NamesTheMemberOfAChain(t *testing.T) {
-	full := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
-	_, err := full.TryAcquire(t.Context(), 1)
-	require.NoError(t, err)
-	for want, l := range map[string]limiter.Limiter{
-		"ratelimit: orders/RateLimiter: rejected by limiter slots of the chain: no permit free":                   weir.Must(limiter.Chain(full)).Named("slots"),
-		"ratelimit: orders/RateLimiter: rejected by limiter 0 (limiter.Concurrency) of the chain: no permit free": weir.Must(limiter.Chain(full)),
-	} {
-		assert.EqualError(t, weir.Must(pipeline.New("orders", ratelimit.New(l, nil))).Execute(t.Context(), nothing), want)
 	}
 }

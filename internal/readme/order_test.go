@@ -1,4 +1,4 @@
-package pipeline_test
+package readme
 
 import (
 	"context"
@@ -30,7 +30,7 @@ import (
 // The tables of docs/concepts.md, "What the order does": a row is one execution of a pipeline, and its cells are what a
 // server, a bucket and a circuit recorded, and what the execution returned. The page has the words that this test writes.
 
-const ordersPage = "../docs/concepts.md"
+const ordersPage = root + "/docs/concepts.md"
 
 // usual is the order that the page recommends.
 const usual = "retry, hedge, circuitbreaker, ratelimit, timeout"
