@@ -49,6 +49,7 @@ var excluded = map[string]string{
 
 	"store.New(b)":                        "the methods of the Backend have rows",
 	"backend.Backend.Close":               "called once, when the Store is closed, on the goroutine that closes it",
+	"backend.Pooled.Connections":          "called once, by New, on the goroutine of its caller",
 	"backend.Interruptible.Interruptible": "a constant of the backend, asked when the Store is made",
 
 	"telemetry.Options.MeterProvider":  "an SDK of OpenTelemetry; what it calls back has a row, Telemetry.ObserveLimiter",

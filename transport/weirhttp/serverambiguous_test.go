@@ -11,7 +11,10 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/transport/weirhttp"
+	"github.com/weir-go/weir/weirtest"
 )
 
 // A client with a second line of the header of its key gets no limiter of its own, whatever it writes into the lines.
@@ -27,12 +30,18 @@ func TestLimits_AmbiguousKey(t *testing.T) {
 			http.StatusBadRequest: {Partitioned: perKey, Key: key, FailOpen: true, Status: http.StatusServiceUnavailable},
 			http.StatusOK:         {Partitioned: perKey, Key: key, Shadow: true},
 		} {
-			limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{Policies: map[string]weirhttp.Policy{"per-key": p}}))
+			events := &weirtest.Recorder{}
+			limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{Policies: map[string]weirhttp.Policy{"per-key": p}, Listener: events}))
 			h := limits.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "per-key")
 			for i := range 10 {
 				w := httptest.NewRecorder()
 				h.ServeHTTP(w, keyRequest("X-Api-Key", "made-up-"+strconv.Itoa(i), "X-Api-Key", "real"))
 				assert.Equal(t, status, w.Code, name)
+			}
+			for _, e := range events.Events() { // neither an error nor one that a failed limiter has
+				assert.Equal(t, pipeline.SeverityWarning, e.Severity)
+				assert.Contains(t, []string{ratelimit.EventRejected, ratelimit.EventShadowRejected}, e.Name)
+				assert.ErrorContains(t, e.Err, "several values")
 			}
 		}
 	}

@@ -102,8 +102,8 @@ type Refusal struct {
 // messages of a stream, and End, which gives back what the call holds, has run.
 var errOver = errors.New("the handler has returned")
 
-// errAmbiguous is the cause of a [Refusal] of a call with several values where its key needs one.
-var errAmbiguous = errors.New("the request has several values of what its key is made of")
+// ambiguous is the answer to a call whose key is [AmbiguousKey]: no limiter is asked.
+var ambiguous = limiter.Rejected(0, "the request has several values of what its key is made of")
 
 // Admit asks the limiter of p about r, which is the request with ctx. If ok is false, the call is to be refused. key is
 // what Key returned, which is called once.
@@ -119,7 +119,7 @@ func (c *Call[R]) Admit(ctx context.Context, p *Policy[R], r R) (key string, ref
 	if c.measuring {
 		asked = clock.Now()
 	}
-	lease, err := limiter.Lease{}, errAmbiguous
+	lease, err := ambiguous, error(nil)
 	if key != AmbiguousKey {
 		lease, err = p.acquire(ctx, r, key, n)
 	}
@@ -168,11 +168,13 @@ func (c *Call[R]) rejected(ctx context.Context, p *Policy[R], lease limiter.Leas
 	return Refusal{Cause: p.causeOf(lease), Lease: lease, RetryAfter: max(after, 0)}, false
 }
 
-// causeOf returns whether the client is over its quota or the server short of capacity. For a limiter that all clients
-// share, RetryAfter tells which it is: permits that come back with time are a quota, permits that come back when other
-// calls end are capacity.
+// causeOf returns whether the client is over its quota, the server short of capacity, or the key ambiguous. For a limiter
+// that all clients share, RetryAfter tells quota and capacity apart: permits that come back with time are a quota, permits
+// that come back when other calls end are capacity.
 func (p *Policy[R]) causeOf(lease limiter.Lease) Cause {
 	switch lease.Reason() {
+	case ambiguous.Reason():
+		return Ambiguous
 	case limiter.ReasonPartitionLimit, limiter.ReasonClosed, limiter.ReasonUnavailable:
 		return OverCapacity
 	}
@@ -199,8 +201,6 @@ func (c *Call[R]) failed(ctx context.Context, p *Policy[R], n int, err error) (r
 		// also with Shadow and FailOpen: the client has gone
 		refusal.Cause = Ended
 		return refusal, false
-	case errors.Is(err, errAmbiguous):
-		refusal.Cause = Ambiguous
 	case tooMany && n < 0: // a mistake in the program
 		refusal.Cause = Mistake
 	case tooMany: // the limiter can never grant that many, so it is not short of capacity for a time
@@ -209,13 +209,10 @@ func (c *Call[R]) failed(ctx context.Context, p *Policy[R], n int, err error) (r
 		refusal.Cause = Undecided
 	}
 	name, severity := EventFailed, pipeline.SeverityError
-	if refusal.Cause == Ambiguous {
-		severity = pipeline.SeverityWarning // the client's fault
-	}
 	switch {
 	case p.Shadow:
 		name, severity, ok = ratelimit.EventShadowError, pipeline.SeverityWarning, true
-	case p.FailOpen && !tooMany && refusal.Cause != Ambiguous: // otherwise a client would pass the limit by what it asks for
+	case p.FailOpen && !tooMany: // otherwise a client would pass the limit by asking for too much
 		name, severity, ok = EventFailedOpen, pipeline.SeverityWarning, true
 	}
 	c.Report(ctx, p, name, severity, refusal.Err)
