@@ -206,7 +206,7 @@ func (sdk *otelSDK) bare(tb testing.TB, s signals, timed bool) func() bool {
 
 func durations(tb testing.TB, m metric.Meter, name string) metric.Float64Histogram {
 	h, err := m.Float64Histogram(name, metric.WithUnit("s"),
-		metric.WithExplicitBucketBoundaries(.005, .01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10))
+		metric.WithExplicitBucketBoundaries(.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10))
 	require.NoError(tb, err)
 	return h
 }
@@ -224,10 +224,14 @@ func register(tb testing.TB, m metric.Meter, begun, granted, held *atomic.Int64)
 	active, err := m.Int64ObservableUpDownCounter("weir.rate_limiter.lease.active")
 	require.NoError(tb, err)
 	ofBegin, ofLimiterHeld := with[metric.ObserveOption](ofBegin...), with[metric.ObserveOption](ofLimiter...)
-	ofRequests := with[metric.ObserveOption](append(slices.Clip(ofLimiter), attribute.String("result", "acquired"))...)
+	of := func(result string) []metric.ObserveOption {
+		return with[metric.ObserveOption](append(slices.Clip(ofLimiter), attribute.String("result", result))...)
+	}
+	acquired, rejected := of("acquired"), of("rejected")
 	registration, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(events, begun.Load(), ofBegin...)
-		o.ObserveInt64(requests, granted.Load(), ofRequests...)
+		o.ObserveInt64(requests, granted.Load(), acquired...)
+		o.ObserveInt64(requests, 0, rejected...)
 		o.ObserveInt64(active, held.Load(), ofLimiterHeld...)
 		return nil
 	}, events, requests, active)

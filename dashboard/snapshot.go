@@ -55,7 +55,9 @@ func markOverrides(snap *snapshot) {
 	}
 }
 
-// markShadow notes which limiters reject only in shadow mode: their pipelines report no other rejection.
+// markShadow notes which limiters reject only in shadow mode: their pipelines report no other rejection, and as many of
+// these as the limiter rejects. A policy that is not in the pipelines can enforce the same limiter. The two rates are read
+// one after the other, so they may differ a little.
 func markShadow(snap *snapshot) {
 	rates := func(l *limiterState) (rejected, shadow float64) {
 		for _, p := range snap.Pipelines {
@@ -75,7 +77,7 @@ func markShadow(snap *snapshot) {
 	}
 	for i := range snap.Limiters {
 		l := &snap.Limiters[i]
-		if rejected, shadow := rates(l); orZero(l.RejectedRate) > 0 && shadow > 0 && rejected == 0 {
+		if rejected, shadow := rates(l); orZero(l.RejectedRate) > 0 && rejected == 0 && shadow >= 0.9*orZero(l.RejectedRate) {
 			l.Shadow, l.Level = true, levelNotice
 		}
 	}

@@ -131,9 +131,11 @@ func TestSnapshot_Trouble(t *testing.T) {
 // A limiter in shadow mode rejects nothing.
 func TestSnapshot_Shadow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var trial limiter.Limiter
 		s := newScene(t, func(s *scene, _ *Options) {
 			s.define("trial", func(b *registry.Builder) error {
-				b.Add(ratelimit.New(b.FixedWindow("trial", limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}), &ratelimit.Options{Shadow: true}))
+				trial = b.FixedWindow("trial", limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour})
+				b.Add(ratelimit.New(trial, &ratelimit.Options{Shadow: true}))
 				return nil
 			})
 		})
@@ -157,6 +159,14 @@ func TestSnapshot_Shadow(t *testing.T) {
 		d = s.json("/overview.json")
 		assert.Equal(t, 1., d.Summary["rejecting"])
 		require.Len(t, d.Trouble, 2)
+
+		for range 20 { // a policy that is in no pipeline enforces the limiter
+			_, err := trial.TryAcquire(t.Context(), 1)
+			require.NoError(t, err)
+		}
+		time.Sleep(tick)
+		synctest.Wait()
+		assert.Equal(t, 2., s.json("/overview.json").Summary["rejecting"])
 	})
 }
 

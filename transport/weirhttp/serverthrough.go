@@ -91,8 +91,9 @@ var (
 // has begun stays as it is. A strategy can answer in place of the handler by returning an [http.Handler] as the value.
 // Strategies find the request with [RequestFrom].
 //
-// If the pipeline ends a request without having run the handler, [Limits] further out get back what they have granted to
-// it: a request that is shed costs nothing. Their quota headers are removed.
+// If the pipeline ends with an error and has not run the handler, [Limits] further out get back what they have granted to
+// the request: a request that is shed costs nothing. Their quota headers are removed. An answer that a strategy gives in
+// place of the handler costs what a request costs.
 //
 // If [Limits] or a pipeline further inside reject the request with a status from 400 on, strategies see an error that
 // matches [pipeline.ErrRejected] and says that nothing was called. So telemetry does not count the execution as a
