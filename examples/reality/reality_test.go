@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const quickstart = `pipelines:
   service:
     strategies:
-      - retry: {max_retries: 1000000, delay: -1ns}
+      - retry: {max_retries: 1000000, delay: "off"}
       - rate_limiter: {token_bucket: {token_limit: 3, tokens_per_period: 1, replenishment_period: 250ms, queue_limit: 2}}
       - timeout: {timeout: 1s}
 `

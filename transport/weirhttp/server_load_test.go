@@ -140,8 +140,9 @@ func TestServer_LoadLeavesNothingBehindConcurrentSafe(t *testing.T) {
 		},
 	}))
 	orders := weir.Must(pipeline.New("orders", timeout.New(time.Minute, nil)))
-	var ran, running, arrived atomic.Int64
+	var admitted, ran, running, arrived atomic.Int64
 	h := handler(func(w http.ResponseWriter, r *http.Request) {
+		ran.Add(1)
 		running.Add(1)
 		defer running.Add(-1)
 		body, _ := io.ReadAll(r.Body)
@@ -153,8 +154,8 @@ func TestServer_LoadLeavesNothingBehindConcurrentSafe(t *testing.T) {
 	})
 	through := Through(orders, nil)(h)
 	limited := limits.Handler(handler(func(w http.ResponseWriter, r *http.Request) {
-		ran.Add(1)
-		through.ServeHTTP(w, r) // which does not run the handler if the client has gone
+		admitted.Add(1)
+		through.ServeHTTP(w, r) // which does not run the handler if the client has gone, and then what it took is given back
 	}), "per-user")
 	var inside atomic.Int64
 	s := serve(t, handler(func(w http.ResponseWriter, r *http.Request) {
@@ -193,7 +194,7 @@ func TestServer_LoadLeavesNothingBehindConcurrentSafe(t *testing.T) {
 	assert.Equal(t, heard.granted[GlobalPolicy], heard.leases[GlobalPolicy])
 	assert.Equal(t, heard.granted[GlobalPolicy], heard.granted["per-user"]+heard.rejected["per-user"]+heard.canceled["per-user"])
 	assert.Equal(t, heard.granted["per-user"], heard.leases["per-user"])
-	assert.EqualValues(t, ran.Load(), heard.granted["per-user"])
+	assert.EqualValues(t, admitted.Load(), heard.granted["per-user"])
 	checkLimiters(t, slots, perUser, int(ran.Load()), heard)
 }
 
