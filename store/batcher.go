@@ -15,9 +15,9 @@ import (
 )
 
 // A batcher sends items to the store in round trips. The rule: an item is sent at once if no round trip is under way.
-// Otherwise it waits until none is, or for a pause that is a fraction of a round trip, and goes together with the items
-// that came meanwhile. So a near store gets few round trips with many items, and an item for a far store takes one round
-// trip and a pause, not two round trips.
+// Otherwise it waits until none is or, if round trips take long, for a pause that is a fraction of one, and goes together
+// with the items that came meanwhile. So a near store gets few round trips with many items, and an item for a far store
+// takes one round trip and a pause, not two round trips.
 type batcher[T batchItem] struct {
 	timeout  time.Duration         // a round trip that takes longer is abandoned
 	run      func(*roundTrip, []T) // makes one round trip and calls finish when it has returned
@@ -80,8 +80,12 @@ func (trip *roundTrip) abandon() bool { return trip.state.CompareAndSwap(0, trip
 // maxBatch bounds a round trip: one statement or pipeline of that size takes about a millisecond.
 const maxBatch = 256
 
-// minPause is more than a near store takes for a round trip, which therefore never has another one beside it.
+// minPause is more than a near store takes for a round trip.
 const minPause = time.Millisecond
+
+// overlaps reports whether a pause is worth its timer: the latest round trip took so long that another one goes beside the
+// next. Nothing is known before the first has ended.
+func (b *batcher[T]) overlaps() bool { return b.most > 1 && (b.took == 0 || b.took >= minPause) }
 
 // pause returns how long items wait at most while fewer than most round trips are under way: with round trips of 8 ms
 // and 5 at once, 1.6 ms.
@@ -97,7 +101,7 @@ func (b *batcher[T]) add(x T) {
 	case b.loops == 0, full && b.loops < b.most:
 		b.loops++
 		go b.loop(nil)
-	case b.most > 1 && b.since.IsZero():
+	case b.since.IsZero() && b.overlaps():
 		b.since = time.Now()
 		b.wait(b.pause())
 	}
@@ -189,12 +193,14 @@ func (b *batcher[T]) next(last *roundTrip) (*roundTrip, []T) {
 		b.timer.Stop()
 		b.waiting = false
 	}
-	if left := b.since.Add(b.pause()).Sub(now); len(b.underWay) > 0 && left > 0 && !b.full() {
+	var batch []T
+	left := b.since.Add(b.pause()).Sub(now)
+	switch {
+	case len(b.underWay) == 0 || b.full() || b.overlaps() && left <= 0:
+		batch = b.takeBatch(now)
+	case b.overlaps():
 		b.wait(left)
-		b.loops--
-		return nil, nil
 	}
-	batch := b.takeBatch(now)
 	if len(batch) == 0 {
 		b.loops--
 		return nil, nil
@@ -259,7 +265,7 @@ func (b *batcher[T]) takeBatch(now time.Time) (batch []T) {
 			b.since = now
 		}
 	}
-	if b.most > 1 && !b.since.IsZero() {
+	if !b.since.IsZero() && b.overlaps() {
 		b.wait(b.pause())
 	}
 	return batch
