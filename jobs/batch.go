@@ -1,6 +1,9 @@
 package jobs
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // A batch is what one transaction has read and will write. Decisions change what was read, and note the changes.
 type batch struct {
@@ -120,10 +123,11 @@ func (b *batch) removeWaiter(id waiterID) {
 	}
 }
 
-// removeJob removes a job from the waiters of all keys.
-func (b *batch) removeJob(job int64) {
+// removeJob removes a job from the waiters of all keys but those of needs, also of limits that the job no longer has.
+func (b *batch) removeJob(job int64, needs []need) {
 	for _, key := range b.keysOfJob[job] {
-		if id := (waiterID{key, job}); b.isWaiting(id) {
+		needed := slices.ContainsFunc(needs, func(n need) bool { return n.id == key })
+		if id := (waiterID{key, job}); !needed && b.isWaiting(id) {
 			b.removeWaiter(id)
 		}
 	}

@@ -341,6 +341,23 @@ func TestSetLimiter_WhileJobsAreBeingSnoozed(t *testing.T) {
 	assert.EqualValues(t, 1, w.int(`select count(*) from RIVER where id = $1 and state = 'scheduled'`, late.ID))
 }
 
+// A program that knows version 1 of the tables throttles a job without the version of the limiter's options.
+func TestLookAfterWaiters_VersionNotKnown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
+	require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 1, Interval: 24 * time.Hour}))
+	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+	th.close() // no maintenance but that of the test
+	s := start(th, w.job("a", nil), d)
+	s.throttled(t)
+	w.exec(`update "weir".jobs_waiters set version = default`)
+	w.recordSnooze(s)
+	require.NoError(t, th.lookAfterWaiters(t.Context()))
+	assert.EqualValues(t, 1, w.int(`select count(*) from RIVER where id = $1 and state = 'scheduled'`, s.ID))
+}
+
 // River's leader makes scheduled jobs available by its own clock, which is behind.
 func TestLookAfterWaiters_LeaderIsBehind(t *testing.T) {
 	t.Parallel()

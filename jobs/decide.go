@@ -45,7 +45,7 @@ func (b *batch) decideOne(req *request, lease int64) {
 		return
 	}
 	b.grant(req, candidates, lease)
-	b.removeJob(req.job) // also from the waiters of limits that it no longer has
+	b.removeJob(req.job, nil)
 }
 
 // candidates returns the needs of a request with their rows, without the job's own reservations and waits.
@@ -197,6 +197,7 @@ func (b *batch) refuse(req *request, candidates []candidate) {
 			b.removeWaiter(waiterID{c.id, req.job})
 		}
 	}
+	b.removeJob(req.job, req.needs)
 }
 
 // addWaiter makes the job a waiter of a key that refuses it, with a reservation if the key has a window.

@@ -328,6 +328,19 @@ func TestDecide_WaitedForOtherLimits(t *testing.T) {
 	assert.Empty(t, m.waiters)
 }
 
+// A job that is declared otherwise and is throttled again waits only for the limits that it has now.
+func TestDecide_ThrottledAgainForOtherLimits(t *testing.T) {
+	m := newMemory(t)
+	m.decide(m.job(1, m.mutex("before"), m.mutex("now")))
+	m.decide(m.job(2, m.mutex("before")))
+	require.Contains(t, m.waiters, waiterID{m.id(Ref{Type: Mutex, Name: "before"}), 2})
+	again := m.job(2, m.mutex("now"))
+	m.decide(again)
+	assert.False(t, again.decision.granted)
+	require.Len(t, m.waiters, 1)
+	assert.Contains(t, m.waiters, waiterID{m.id(Ref{Type: Mutex, Name: "now"}), 2})
+}
+
 func TestDecide_Reservations(t *testing.T) {
 	m := newMemory(t)
 	m.set("w", SlidingWindowOptions{Limit: 2, Interval: time.Minute, Buckets: 6})

@@ -95,14 +95,18 @@ func (t *Throttler) lose(s *session, why error) {
 // maintain looks after waiters, and cleans up from time to time.
 func (t *Throttler) maintain() (next time.Duration) {
 	begun := time.Now()
-	ctx, cancel := context.WithTimeout(t.closed, t.o.CallTimeout)
-	defer cancel()
-	_ = t.lookAfterWaiters(ctx)
-	if begun.Sub(t.cleanedUp) >= cleanUpInterval {
+	_ = t.withTimeout(t.lookAfterWaiters)
+	if begun.Sub(t.cleanedUp) >= cleanUpInterval && t.withTimeout(t.cleanUp) == nil {
 		t.cleanedUp = begun
-		_ = t.cleanUp(ctx)
 	}
 	return min(max(lookInterval/2+rand.N(lookInterval/2), restFactor*time.Since(begun)), cleanUpInterval)
+}
+
+// withTimeout calls f with a context of its own that ends after CallTimeout.
+func (t *Throttler) withTimeout(f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(t.closed, t.o.CallTimeout)
+	defer cancel()
+	return f(ctx)
 }
 
 // lookAfterWaiters brings back waiters that would come too late:

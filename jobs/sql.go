@@ -192,20 +192,20 @@ func newStatements(schema, riverSchema string) *statements {
 		bringBackLate: s(`update RIVER set state = 'available' where id in (select id from RIVER
 			where id = any(array(select w.job from "weir".jobs_waiters w where w.wake <= now()))
 			and state = 'scheduled' and scheduled_at <= now() for update skip locked)`),
-		// Jobs that were throttled by other options than those of now.
+		// Jobs that were throttled by other options than those of now. With version 0, those options are not known.
 		bringBackOutdated: s(`update RIVER set state = 'available', scheduled_at = now() where id in (select id from RIVER
 			where id = any(array(select w.job from "weir".jobs_waiters w join "weir".jobs_keys k on k.id = w.key
-				join "weir".jobs_limiters l on l.id = k.limiter where w.version <> l.version))
+				join "weir".jobs_limiters l on l.id = k.limiter where w.version <> 0 and w.version <> l.version))
 			and state in ('available', 'scheduled') and scheduled_at > now() for update skip locked)`),
-		// Keys with a free slot whose waiters were not brought back.
+		// Keys with a free slot whose waiters were not brought back. In random order, so that each is among them at some time.
 		stalled: s(`select k.id from (select distinct w.key from "weir".jobs_waiters w
 				where not w.in_worker and w.wake > clock_timestamp() + interval '1 second' and w.earliest <= clock_timestamp()) w
 			join "weir".jobs_keys k on k.id = w.key join "weir".jobs_limiters l on l.id = k.limiter and l.type in ('mutex', 'semaphore')
 			where (select count(*) from "weir".jobs_holders h left join RIVER j on j.id = h.job where h.key = k.id and LIVE)
-				< coalesce((l.options->>'max_count')::bigint, 1) limit 1000`),
+				< coalesce((l.options->>'max_count')::bigint, 1) order by random() limit 1000`),
 		// Keys of windows for which jobs wait that do not come in their bucket, and others that could have their places.
 		unclaimed: s(`with ` + absent + ` select k.id, l.type, l.name, k.key from "weir".jobs_keys k join "weir".jobs_limiters l on l.id = k.limiter
-			where k.id = any(array(select key from absent)) and exists (select ` + substitutes + ` and w.key = k.id) limit 100`),
+			where k.id = any(array(select key from absent)) and exists (select ` + substitutes + ` and w.key = k.id) order by random() limit 100`),
 		// The jobs with the latest reservations, so that no reserved bucket in between is left empty.
 		bringBackReserved: s(`with ` + absent + ` update RIVER set state = 'available', scheduled_at = now() where id in (select id from RIVER
 			where id = any(array(select last.id from unnest($1::bigint[], $2::bigint[]) q (key, n) cross join lateral (
