@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/weir-go/weir/internal/recovered"
@@ -111,6 +112,10 @@ func circuitsOf(p *pipeline.Pipeline) iter.Seq2[pipeline.Source, *circuitbreaker
 	}
 }
 
+// addressPrefix begins the names of the pipelines that have the circuits of the addresses of weir gateway. Such a circuit
+// rejects nothing: it only decides which address is asked first.
+const addressPrefix = "gateway/"
+
 func (s *sampler) circuitStates(now time.Time) []circuitState {
 	events := s.dashboard.options.Events
 	causes := events.openings()
@@ -134,6 +139,9 @@ func (s *sampler) circuitStates(now time.Time) []circuitState {
 			switch state.State {
 			case "open":
 				state.Level = levelError
+				if strings.HasPrefix(source.Pipeline, addressPrefix) {
+					state.Level = levelWarning
+				}
 			case "isolated":
 				state.Level, state.Cause = levelError, ""
 				if i, ok := events.isolationOf(source); ok {

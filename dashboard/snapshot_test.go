@@ -19,6 +19,7 @@ import (
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
@@ -460,5 +461,26 @@ func TestSnapshot_ActionDuringASnapshot(t *testing.T) {
 		close(jobs.block)
 		<-begun
 		assert.NotNil(t, s.json("/limiters.json?q=bucket").Limiters[0].Override)
+	})
+}
+
+// The circuit of an address of the gateway only decides which address is asked first, so that it is no error if it is open.
+func TestSnapshot_CircuitOfAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, nil)
+		const name = "gateway/orders/10.0.0.1:80"
+		require.NoError(t, s.registry.Apply(t.Context(), registry.Change{Define: map[string]registry.BuildFunc{
+			name: func(b *registry.Builder) error {
+				b.Add(circuitbreaker.New(&circuitbreaker.Options{ConsecutiveFailures: 2}))
+				return nil
+			},
+		}}))
+		s.execute(t.Context(), name, 2, errBoom)
+		time.Sleep(tick + time.Millisecond)
+		synctest.Wait()
+		d := s.json("/overview.json")
+		require.Len(t, d.Trouble, 1)
+		assert.Equal(t, name+"/CircuitBreaker", d.Trouble[0].Name)
+		assert.Equal(t, "warning", d.Trouble[0].Level)
 	})
 }

@@ -206,8 +206,8 @@ func (r *Registry) inForceWith(c staged) []*version {
 }
 
 // afterCommit starts the disposals and the observation of new limiters, tells the Listener which versions are in force,
-// and ends overrides of limiters that are not in force any more. It recovers panics of the program's functions: the commit has succeeded, and a panic in Apply would make
-// its caller believe that it has failed.
+// and ends overrides of limiters that are not in force any more. It recovers panics of the program's functions: the commit
+// has succeeded, and a panic in Apply would make its caller believe that it has failed.
 func (r *Registry) afterCommit(ctx context.Context, c committed) {
 	defer r.endUnusedOverrides(ctx)
 	for _, d := range c.retired {

@@ -330,7 +330,7 @@ func (o *options) measure(ctx context.Context, p process, warmUp bool) (r result
 func report(variants []*variant, o *options) {
 	fmt.Printf("\n%s, %s/%s, %d processors; %d connections, %d rounds of %v; medians\n\n",
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), o.connections, o.rounds, o.duration)
-	fmt.Println("| | requests/s | p50 | p99 | processor time a request | of the first |")
+	fmt.Println("| | requests/s | p50 | p99 | processor time a request | processor time, of the first |")
 	fmt.Println("|---|--:|--:|--:|--:|--:|")
 	for _, v := range variants {
 		for i := range v.results {

@@ -259,6 +259,12 @@ limiters:
 	assert.Equal(t, "the quota of calls is exceeded", status.Convert(err).Message())
 	assert.Len(t, status.Convert(err).Details(), 1)
 	assert.NotEmpty(t, trailer.Get("grpc-retry-pushback-ms"))
+	require.Eventually(t, func() bool { return len(p.accessLog()) == 2 }, patience, 10*time.Millisecond)
+	var logged []any
+	for _, line := range p.accessLog() {
+		logged = append(logged, line["status"])
+	}
+	assert.ElementsMatch(t, []any{502.0, 429.0}, logged, "the answers themselves are 200")
 
 	stream, err := client.Watch(t.Context(), &healthpb.HealthCheckRequest{})
 	require.NoError(t, err)

@@ -125,9 +125,9 @@ func failedByDefault(resp *http.Response) bool {
 // [TransportOptions.ReleaseAtHeader] releases all permits then.
 //
 // All other responses are closed. Before another attempt, up to 4 KiB of the body of a failure are read, so that its
-// connection can be used again. If a retry handles responses that are not failures, those responses stay open, and hold their permits, until
-// the retry is done, so let [TransportOptions.Failed] count them as failures instead. A strategy that returns a response of
-// its own must not give it a body that wraps the body of another response.
+// connection can be used again. If a retry handles responses that are not failures, those responses stay open, and hold
+// their permits, until the retry is done, so let [TransportOptions.Failed] count them as failures instead. A strategy that
+// returns a response of its own must not give it a body that wraps the body of another response.
 type Transport struct {
 	pipeline *pipeline.Pipeline
 	options  TransportOptions

@@ -21,8 +21,9 @@ const (
 )
 
 // A body is the body of a response. When it has been read or closed, it ends the context of its attempt, and releases the
-// permits that strategies hold until then. The caller and strategies call Read and Close. The exchange calls buffer when another attempt begins, so that a strategy can still
-// read the first bytes, and discard for a response that the caller does not get.
+// permits that strategies hold until then. The caller and strategies call Read and Close. The exchange calls buffer when
+// another attempt begins, so that a strategy can still read the first bytes, and discard for a response that the caller does
+// not get.
 type body struct {
 	base   io.ReadCloser   // nil: there is nothing to close
 	ctx    *attemptContext // nil: there is nothing to end

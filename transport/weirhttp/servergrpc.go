@@ -2,11 +2,13 @@ package weirhttp
 
 import (
 	"errors"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/transport/internal/grpcwire"
 	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
@@ -25,10 +27,12 @@ func IsGRPC(r *http.Request) bool {
 // that [IsGRPC] recognizes, whatever [LimitsOptions.Body] is: a client of gRPC takes any other answer for a failure of the
 // network.
 //
-// The status of the answer is 200, as gRPC wants it, and its code is RESOURCE_EXHAUSTED for 429, UNAVAILABLE for 502, 503
-// and 504, and DEADLINE_EXCEEDED if a handler has not answered within [Policy.Timeout]. If the time to wait is known, it
-// is in grpc-retry-pushback-ms, which the retries of gRPC honour, and in a google.rpc.RetryInfo of the status. [Measure],
-// and strategies further out, see the status of the rejection instead of 200.
+// The status of the answer is 200, as gRPC wants it, and its code is RESOURCE_EXHAUSTED for 429, UNAVAILABLE for 503, and
+// DEADLINE_EXCEEDED for 504 and if a handler has not answered within [Policy.Timeout]. Clients send a call again that is
+// UNAVAILABLE, so 502 is UNAVAILABLE only if nothing has processed the call: [Rejection.Err] is nil, a rejection of a
+// pipeline, or a [*net.OpError] of dialing. Else 502 is UNKNOWN. If the time to wait is known, it is in
+// grpc-retry-pushback-ms, which the retries of gRPC honour, and in a google.rpc.RetryInfo of the status. [Measure], and
+// strategies further out, see the status of the rejection instead of 200.
 func GRPC(w http.ResponseWriter, _ *http.Request, rejection Rejection) {
 	code := grpcCodeOf(rejection)
 	message := grpcwire.Message(code)
@@ -64,13 +68,18 @@ func grpcCodeOf(rejection Rejection) uint32 {
 		return grpcwire.PermissionDenied
 	case http.StatusNotFound, http.StatusMethodNotAllowed:
 		return grpcwire.Unimplemented
-	case http.StatusRequestTimeout:
+	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
 		return grpcwire.DeadlineExceeded
 	case http.StatusTooManyRequests:
 		return grpcwire.ResourceExhausted
 	case StatusClientClosedRequest:
 		return grpcwire.Canceled
-	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+	case http.StatusBadGateway:
+		if perhapsProcessed(rejection.Err) {
+			return grpcwire.Unknown
+		}
+		return grpcwire.Unavailable
+	case http.StatusServiceUnavailable:
 		return grpcwire.Unavailable
 	case http.StatusInternalServerError:
 		return grpcwire.Internal
@@ -80,4 +89,13 @@ func grpcCodeOf(rejection Rejection) uint32 {
 		}
 		return grpcwire.Unknown
 	}
+}
+
+// perhapsProcessed reports whether a server may have processed a call that ended with err.
+func perhapsProcessed(err error) bool {
+	if err == nil || errors.Is(err, pipeline.ErrRejected) || errors.Is(err, pipeline.ErrClosed) {
+		return false
+	}
+	op, ok := errors.AsType[*net.OpError](err)
+	return !ok || op.Op != "dial"
 }

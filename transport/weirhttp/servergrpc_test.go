@@ -3,6 +3,9 @@ package weirhttp
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -58,6 +61,29 @@ func TestGRPC(t *testing.T) {
 	assert.Equal(t, "1500", w.Header().Get("Grpc-Retry-Pushback-Ms"))
 	assert.Equal(t, "CAgSHnRoZSBxdW90YSBvZiBjYWxscyBpcyBleGNlZWRlZBo2Cih0eXBlLmdvb2dsZWFwaXMuY29tL2dvb2dsZS5ycGMuUmV0cnlJbmZvEgoKCAgBEIDKte4B",
 		w.Header().Get("Grpc-Status-Details-Bin"))
+}
+
+// Clients send a call again that is UNAVAILABLE, so it must not have been processed.
+func TestGRPC_UnavailableOnlyIfNotProcessed(t *testing.T) {
+	dialing := &net.OpError{Op: "dial", Err: errors.New("refused")}
+	reading := &net.OpError{Op: "read", Err: errors.New("reset")}
+	for _, tt := range []struct {
+		status int
+		err    error
+		code   string
+	}{
+		{http.StatusGatewayTimeout, context.DeadlineExceeded, "4"},
+		{http.StatusGatewayTimeout, nil, "4"},
+		{http.StatusBadGateway, fmt.Errorf("upstream: %w", dialing), "14"},
+		{http.StatusBadGateway, pipeline.ErrRejected, "14"},
+		{http.StatusBadGateway, nil, "14"},
+		{http.StatusBadGateway, reading, "2"},
+		{http.StatusBadGateway, io.ErrUnexpectedEOF, "2"},
+	} {
+		w := httptest.NewRecorder()
+		GRPC(w, nil, Rejection{Status: tt.status, Err: tt.err})
+		assert.Equal(t, tt.code, w.Header().Get("Grpc-Status"), "%d, %v", tt.status, tt.err)
+	}
 }
 
 // The answer is 200, but strategies and measurements see what it stands for.

@@ -30,7 +30,7 @@ func (g *gateway) build(b *reload.SectionBuilder, c gatewayconfig.Gateway) error
 		listener = pipeline.Listeners(proxy.Recorder{}, g.Listener)
 	}
 	var err error
-	if o.Limits, err = c.NewLimits(b, listener); err != nil {
+	if o.Limits, err = c.NewLimits(b, listener, proxy.Recorder{}.OnRejected); err != nil {
 		return err
 	}
 	for name, p := range c.Policies {

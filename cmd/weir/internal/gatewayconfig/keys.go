@@ -240,7 +240,7 @@ func isLetterOrDigit(r rune) bool {
 // without a valid token has the key "".
 type JWTClaim struct {
 	Claim          string        `yaml:"claim" doc:"The name of the claim, whose value must be text or a number."`
-	Header         string        `yaml:"header,omitempty" reload:"default=Authorization" doc:"The header with the token, after the word Bearer or alone; Authorization unless set. A request with several such lines counts as one without a token."`
+	Header         string        `yaml:"header,omitempty" reload:"default=Authorization" doc:"The header with the token, after the word Bearer or alone; Authorization unless set. All requests with several such lines share the key sha256:ambiguous."`
 	SecretFile     string        `yaml:"secret_file,omitempty" doc:"The file with the secret of an HS algorithm. Line breaks at its end do not count."`
 	PublicKeyFile  string        `yaml:"public_key_file,omitempty" doc:"The file with the public key or certificate, in PEM form, of an RS, PS, ES or EdDSA algorithm."`
 	JWKSFile       string        `yaml:"jwks_file,omitempty" doc:"The file with a set of public keys, RFC 7517."`

@@ -12,13 +12,20 @@ import (
 )
 
 // NewLimits returns the policies of g, which must have its defaults, with the limiters of the file. The listener gets
-// their decisions; it can be nil. A handler is wrapped with the names that [Gateway.PoliciesOf] returns for its route.
-func (g Gateway) NewLimits(b *reload.SectionBuilder, l pipeline.Listener) (*weirhttp.Limits, error) {
+// their decisions, and rejected what they answer in place of the handler; both can be nil. A handler is wrapped with the
+// names that [Gateway.PoliciesOf] returns for its route.
+func (g Gateway) NewLimits(b *reload.SectionBuilder, l pipeline.Listener, rejected weirhttp.Body) (*weirhttp.Limits, error) {
 	o := &weirhttp.LimitsOptions{Name: PipelineName, Policies: make(map[string]weirhttp.Policy), Listener: l}
 	for name, p := range g.Policies {
 		made, err := p.new(b)
 		if err != nil {
 			return nil, err
+		}
+		if write := made.OnRejected; rejected != nil {
+			made.OnRejected = func(w http.ResponseWriter, r *http.Request, rejection weirhttp.Rejection) {
+				rejected(w, r, rejection)
+				write(w, r, rejection)
+			}
 		}
 		o.Policies[name] = made
 	}

@@ -41,7 +41,7 @@ func (s *site) pipelines(g gatewayconfig.Gateway) map[string]func(b *reload.Sect
 
 func (s *site) build(b *reload.SectionBuilder, g gatewayconfig.Gateway) error {
 	s.builds++
-	limits, err := g.NewLimits(b, nil)
+	limits, err := g.NewLimits(b, nil, nil)
 	if err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ var details = map[int]string{
 	http.StatusMethodNotAllowed:   "The gateway does not connect to other servers.",
 	http.StatusTooManyRequests:    "There are too many requests to the server behind the gateway.",
 	http.StatusBadGateway:         "The server behind the gateway could not be reached, or broke off the connection.",
-	http.StatusServiceUnavailable: "No server behind the gateway is available.",
+	http.StatusServiceUnavailable: "The service is not available at present.",
 	http.StatusGatewayTimeout:     "The server behind the gateway has not answered in time.",
 }
 
@@ -101,7 +101,7 @@ type problem struct {
 
 // answer answers in place of the upstream. err is for the log.
 func (t *Table) answer(w http.ResponseWriter, r *http.Request, x *request, status int, after time.Duration, err error) {
-	x.fault = err
+	x.fault, x.meant = err, status
 	if status == weirhttp.StatusClientClosedRequest { // nothing reads the answer
 		w.WriteHeader(status)
 		return

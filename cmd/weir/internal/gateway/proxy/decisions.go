@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/weir-go/weir/pipeline"
@@ -45,6 +46,13 @@ type Recorder struct{}
 func (Recorder) OnEvent(ctx context.Context, e pipeline.Event) {
 	if x, decision := requestOf(ctx), byEvent[e.Name]; x != nil && decision != "" {
 		x.decisions.policy, x.decisions.decision = e.Source.Strategy, decision
+	}
+}
+
+// OnRejected notes the status of an answer of the policies, for [weirhttp.LimitsOptions.OnRejected].
+func (Recorder) OnRejected(_ http.ResponseWriter, r *http.Request, rejection weirhttp.Rejection) {
+	if x := requestOf(r.Context()); x != nil {
+		x.meant = rejection.Status
 	}
 }
 

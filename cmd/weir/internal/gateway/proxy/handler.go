@@ -84,6 +84,9 @@ func (h *Handler) end(x *request, r *http.Request, finished bool) {
 		Policy: x.decisions.policy, Decision: x.decisions.decision, Waited: x.decisions.waited,
 	}
 	entry.Attempts, entry.Address = x.exchange.Attempts()
+	if x.meant != 0 {
+		entry.Status = x.meant
+	}
 	if x.switched {
 		entry.Status = http.StatusSwitchingProtocols
 	}

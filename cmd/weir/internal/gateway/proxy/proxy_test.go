@@ -691,3 +691,18 @@ func TestEarlyHints(t *testing.T) {
 	assert.Equal(t, []string{"5"}, resp.Header.Values("X-RateLimit-Limit"))
 	assert.Equal(t, []string{"4"}, resp.Header.Values("X-RateLimit-Remaining"))
 }
+
+// TestFinalHeader_RemovedField checks that a field of the policies that was removed since does not break a 1xx answer.
+func TestFinalHeader_RemovedField(t *testing.T) {
+	w := httptest.NewRecorder()
+	w.Header().Set("Gone", "1")
+	w.Header()["Shorter"] = []string{"1", "2"}
+	var final finalHeader
+	final.begin(w)
+	w.Header().Del("Gone")
+	w.Header()["Shorter"] = []string{"1"}
+	final.WriteHeader(http.StatusEarlyHints)
+	assert.Empty(t, w.Header())
+	final.WriteHeader(http.StatusOK)
+	assert.Equal(t, http.Header{"Gone": {"1"}, "Shorter": {"1", "2"}}, w.Header())
+}

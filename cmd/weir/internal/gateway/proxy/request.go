@@ -31,6 +31,7 @@ type request struct {
 	looking bool // the request is only looked up; see [Handler.Check]
 
 	decisions decisions
+	meant     int   // the status that an answer of the gateway stands for: one of gRPC is 200; 0: none
 	fault     error // why the gateway answered, and not the upstream
 	switched  bool  // the upstream has switched protocols
 

@@ -129,7 +129,7 @@ func (w *finalHeader) WriteHeader(status int) {
 	case interim && !w.interim:
 		w.interim = true
 		for _, f := range w.answered {
-			if h[f.name] = h[f.name][len(f.values):]; len(h[f.name]) == 0 {
+			if h[f.name] = h[f.name][min(len(f.values), len(h[f.name])):]; len(h[f.name]) == 0 {
 				delete(h, f.name)
 			}
 		}

@@ -62,7 +62,7 @@ func (b *HeldBody) again() (io.ReadCloser, error) {
 	return b, nil
 }
 
-var errRead = errors.New("the connection broke off, and a part of the body was read")
+var errRead = errors.New("the connection broke off; the body was read in part, and is not sent again")
 
 // failure returns why the body could not be read, or nil.
 func (b *HeldBody) failure() error {

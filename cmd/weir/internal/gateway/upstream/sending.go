@@ -53,6 +53,7 @@ type judged struct {
 	sending
 	trace      httptrace.ClientTrace
 	connection atomic.Uint32 // that the request was sent on, the last one if net/http has sent it again
+	connecting atomic.Bool   // to the address: the request does not only wait for one of max_connections
 }
 
 const (
@@ -63,6 +64,8 @@ const (
 
 // send ignores the context of the pipeline, whose only strategy is a circuit breaker: the request has its own.
 func (j *judged) send(context.Context) (*http.Response, error) {
+	j.trace.DNSStart = func(httptrace.DNSStartInfo) { j.connecting.Store(true) }
+	j.trace.ConnectStart = func(string, string) { j.connecting.Store(true) }
 	j.trace.GotConn = func(info httptrace.GotConnInfo) {
 		if info.Reused {
 			j.connection.Store(usedConnection)
@@ -78,13 +81,14 @@ func (j *judged) send(context.Context) (*http.Response, error) {
 }
 
 // ofAddress reports whether err says that the address is not healthy. If the request has ended before the answer, its client or
-// its route was impatient, unless there was not even a connection. A connection that has been used can be closed by a server at
+// its route was impatient, unless the address could not be connected to. A request that has only waited for one of
+// max_connections says nothing: the address is busy. A connection that has been used can be closed by a server at
 // any time, also while the next request is on its way: only a server that is silent for response_header_timeout fails then.
 func (j *judged) ofAddress(err error) bool {
 	var timeout interface{ Timeout() bool }
 	switch connection := j.connection.Load(); {
 	case connection == noConnection:
-		return true
+		return j.connecting.Load() || NotSent(err)
 	case j.request.Context().Err() != nil:
 		return false
 	case connection == usedConnection:

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"sync"
@@ -194,6 +195,9 @@ func TestUpstream_ClosedBeforeOpen(t *testing.T) {
 	u := newUpstream(t, func(r *http.Request) (*http.Response, error) {
 		hosts[r.URL.Host]++
 		if r.URL.Host == "breaks" {
+			if trace := httptrace.ContextClientTrace(r.Context()); trace != nil {
+				trace.GotConn(httptrace.GotConnInfo{}) // a new connection
+			}
 			return nil, errors.New("broken")
 		}
 		return answer(r)
@@ -222,6 +226,20 @@ func TestUpstream_Judged(t *testing.T) {
 			defer cancel()
 			require.ErrorIs(t, send(u, request(t, ctx, "/slow")), context.DeadlineExceeded)
 		}},
+		"max_connections are in use": {o: TransportOptions{MaxConnections: 1}, ask: func(t *testing.T, u *Upstream) {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			for range u.addresses {
+				r := request(t, ctx, "/slow")
+				go func() { _ = send(u, r) }()
+				synctest.Wait()
+			}
+			impatient, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			require.ErrorIs(t, send(u, request(t, impatient, "/")), context.DeadlineExceeded)
+			<-ctx.Done()
+			synctest.Wait()
+		}},
 		"a used connection is closed": {used: true, ask: func(t *testing.T, u *Upstream) {
 			require.Error(t, send(u, request(t, t.Context(), "/panic")))
 		}},
@@ -233,6 +251,7 @@ func TestUpstream_Judged(t *testing.T) {
 		}},
 		"a server that cannot be reached": {opens: true, ask: func(t *testing.T, u *Upstream) {
 			u.base.(*Transport).DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+				httptrace.ContextClientTrace(ctx).ConnectStart("tcp", "a:80") // as a net.Dialer does
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}
@@ -259,7 +278,10 @@ func TestUpstream_Judged(t *testing.T) {
 					}
 					tt.ask(t, u)
 				}
-				open := 0
+				want, open := 0, 0
+				if tt.opens {
+					want = 1
+				}
 				for _, p := range u.Circuits() {
 					for _, s := range p.Strategies() {
 						if s.(*circuitbreaker.Strategy).State() == circuitbreaker.Open {
@@ -267,7 +289,7 @@ func TestUpstream_Judged(t *testing.T) {
 						}
 					}
 				}
-				assert.Equal(t, tt.opens, open == 1)
+				assert.Equal(t, want, open)
 			})
 		})
 	}
