@@ -98,9 +98,11 @@ func (s *Store) callsTimedOut(trip *roundTrip, calls []*call) {
 func (q *call) fail(err error) { q.failWith(unavailable(err)) }
 
 // admitted reports whether [FailOpen] has admitted the caller, because the answer is late. The request still counts: it
-// is sent, and what it is granted stays taken.
+// is sent, and what it is granted stays taken. A charge is not sent later: its caller was told that it failed.
 func (q *call) admitted() bool {
-	return q.c.o.Outage == FailOpen && q.claimed.Load() && !q.undecided.Load() && !q.requests[0].Block
+	last := q.requests[len(q.requests)-1] // the first may only read the state
+	takes := last.Op == backend.OpTake && last.Max > 0 && !q.requests[0].Block
+	return takes && q.c.o.Outage == FailOpen && q.claimed.Load() && !q.undecided.Load()
 }
 
 func (q *call) abandoned() bool { return q.pendingAnswer.abandoned() && !q.admitted() }

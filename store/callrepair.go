@@ -108,7 +108,7 @@ func (p *outdatedGroup) resend(s *Store) {
 	var waiting []*call
 	var pause time.Duration
 	for _, q := range p.calls {
-		if q.claimed.Load() {
+		if q.abandoned() {
 			continue // its caller has left
 		}
 		next, ok := q.attempts.next(s.o.CallTimeout)
