@@ -82,12 +82,12 @@ func (b *Backend) echo(ctx context.Context, conn *pgx.Conn) error {
 	if err := onChannel(ctx, conn, "listen", channel); err != nil {
 		return err
 	}
-	waiting, cancel := context.WithTimeout(ctx, echoWait)
-	defer cancel()
 	sent, err := b.pool.Exec(ctx, b.sql.echo, pgx.QueryExecModeExec, channel)
 	if err != nil {
 		return err
 	}
+	waiting, cancel := context.WithTimeout(ctx, echoWait) // not before: the pool can take long to give out a connection
+	defer cancel()
 	if sent.RowsAffected() > 0 { // otherwise the pool's connection is in the session that listens
 		_, err = conn.WaitForNotification(waiting)
 		if err == nil || waiting.Err() == nil || ctx.Err() != nil {
