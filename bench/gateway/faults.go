@@ -82,21 +82,11 @@ func several(n int, ask func(method, path string) bool) (answered, of int) {
 
 // compareFaults prints the table.
 func (o *options) compareFaults() error {
-	dir, err := os.MkdirTemp("", "weir-gateway")
+	dir, weir, self, err := programs()
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
-	weir := filepath.Join(dir, "weir")
-	build := exec.Command("go", "build", "-o", weir, "github.com/weir-go/weir/cmd/weir")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		return err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	proxies := []struct {
 		name    string
 		program string

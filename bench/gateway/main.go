@@ -183,25 +183,33 @@ pipelines:
   server: {strategies: [{timeout: {timeout: 10s}}]}
 `
 
+// programs builds weir in a temporary folder, and returns the folder, weir, and this program.
+func programs() (dir, weir, self string, err error) {
+	if self, err = os.Executable(); err != nil {
+		return "", "", "", err
+	}
+	if dir, err = os.MkdirTemp("", "weir-gateway"); err != nil {
+		return "", "", "", err
+	}
+	weir = filepath.Join(dir, "weir")
+	build := exec.Command("go", "build", "-o", weir, "github.com/weir-go/weir/cmd/weir")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		_ = os.RemoveAll(dir)
+		return "", "", "", err
+	}
+	return dir, weir, self, nil
+}
+
 func (o *options) run() error {
 	if _, err := exec.LookPath("wrk"); err != nil {
 		return fmt.Errorf("%w: the load comes from wrk, which distributions have as a package", err)
 	}
-	dir, err := os.MkdirTemp("", "weir-gateway")
+	dir, weir, self, err := programs()
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
-	weir := filepath.Join(dir, "weir")
-	build := exec.Command("go", "build", "-o", weir, "github.com/weir-go/weir/cmd/weir")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		return err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	server, err := o.start(ctx, func(listen string) (*exec.Cmd, error) {
