@@ -1,7 +1,6 @@
 package weirredis
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"net"
@@ -92,7 +91,11 @@ func TestStore_SentinelFailsOver(t *testing.T) {
 		require.True(t, grants())
 	}
 	require.Eventually(t, func() bool { return s.Health().Listening }, 10*time.Second, time.Millisecond)
-	require.EqualValues(t, 1, admin.Wait(context.Background(), 1, 10*time.Second).Val())
+	// WAIT is about the writes of its own connection: the replica that has this one has those before it.
+	conn := admin.Conn()
+	require.NoError(t, conn.Set(t.Context(), "after the grants", 1, 0).Err())
+	require.EqualValues(t, 1, conn.Wait(t.Context(), 1, 10*time.Second).Val())
+	require.NoError(t, conn.Close())
 
 	killed := time.Now()
 	master.Kill()
