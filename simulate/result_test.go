@@ -43,6 +43,14 @@ func TestResult_MostOfCosts(t *testing.T) {
 	}
 }
 
+// Requests of one instant are a nanosecond apart, so that they have an order. Tables do not show it.
+func TestResult_MostFromTheBeginning(t *testing.T) {
+	r := runFile(t, "pipelines: {p: {strategies: [{timeout: {timeout: 1s}}]}}", func(*Scenario) {})
+	require.NotZero(t, r.Most[0].At)
+	row := r.mostTable().rows[0]
+	assert.Equal(t, []string{"0", "0"}, []string{row[2], row[4]})
+}
+
 // A result names the keys that were rejected most and those with the most executions.
 func TestResult_NamesAbuser(t *testing.T) {
 	r := runFile(t, `

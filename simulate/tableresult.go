@@ -124,10 +124,12 @@ func (r *Result) mostTable() table {
 		},
 		empty: "not measured",
 	}
+	// Requests of one instant begin a nanosecond apart.
+	from := func(at time.Duration) string { return formatMoment(at.Truncate(time.Microsecond)) }
 	for _, m := range r.Most {
 		t.rows = append(t.rows, []string{
-			formatTime(m.Window), formatCount(m.Permits), orDash(m.Permits > 0, formatMoment(m.At)),
-			formatCount(m.KeyPermits), orDash(m.KeyPermits > 0, formatMoment(m.KeyAt)), orDash(m.KeyPermits > 0, formatKey(m.Key)),
+			formatTime(m.Window), formatCount(m.Permits), orDash(m.Permits > 0, from(m.At)),
+			formatCount(m.KeyPermits), orDash(m.KeyPermits > 0, from(m.KeyAt)), orDash(m.KeyPermits > 0, formatKey(m.Key)),
 		})
 	}
 	return t
