@@ -22,6 +22,7 @@
 // refused, too. So after a refusal no attempt starts, neither at once nor after the delay. Attempts that run already go
 // on, and their success still wins. If none succeeds, the refusal is returned, so that a retry outside waits as long as it
 // asks for: alone if it was the first attempt's, and otherwise joined with the error of the first attempt.
+// If the refusal is not retryable, as that of an open circuit, the retry returns both at once.
 // [Options.AfterRefusal] is for attempts that call different servers.
 //
 // # What happens to the losers

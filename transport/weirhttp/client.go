@@ -119,7 +119,8 @@ func failedByDefault(resp *http.Response) bool {
 //
 // The permits of a concurrency limiter, and of any other that lends them, are held until the body has been read to its
 // end or closed, reading it fails, or the caller's context ends. A caller that does none of that keeps the permit, as it
-// keeps the connection. The permits of an attempt that fails are released at once, also if the caller gets its response.
+// keeps the connection. The connection of an upgrade, such as a WebSocket, outlives the caller's context, and keeps its
+// permit until it is closed. The permits of an attempt that fails are released at once, also if the caller gets its response.
 // The limiters of package adaptive learn from the time until the header, and circuit breakers count the outcome then.
 // A strategy of the program, and a policy of failsafe-go, ends when the header is there.
 // [TransportOptions.ReleaseAtHeader] releases all permits then.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/transport/weirhttp"
@@ -65,5 +66,27 @@ func TestTransport_HedgeRefusedBeforeTheFirstFails(t *testing.T) {
 			assert.Equal(t, 4, base.count())
 			assert.Equal(t, base.opened.Load(), base.closed.Load())
 		})
+	}
+}
+
+// A circuit that opens under the hedge, so that the hedge is refused, is not waited for: a retry would be refused, too.
+func TestTransport_CircuitOpensUnderTheHedge(t *testing.T) {
+	for _, handle := range []func(any, error) bool{nil, weirhttp.Retryable} {
+		for rejections, want := range map[bool]time.Duration{false: time.Millisecond, true: time.Minute + time.Millisecond} {
+			synctest.Test(t, func(t *testing.T) {
+				base := &fakeBase{answer: inTurn(503, 503, 503, 200)}
+				transport := roundTripper(t, base, nil,
+					retry.New(&retry.Options{Delay: time.Millisecond, Handle: handle}),
+					hedge.New(&hedge.Options{Delay: time.Second}),
+					circuitbreaker.New(&circuitbreaker.Options{ConsecutiveFailures: 3, BreakDuration: time.Minute, RetryRejections: rejections}))
+				began := time.Now()
+				resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
+				require.NoError(t, err)
+				assert.Equal(t, rejections, resp.StatusCode == http.StatusOK)
+				readAll(t, resp)
+				assert.Equal(t, want, time.Since(began))
+				assert.Equal(t, base.opened.Load(), base.closed.Load())
+			})
+		}
 	}
 }

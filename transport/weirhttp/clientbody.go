@@ -99,18 +99,21 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// hasNoContent reports whether HTTP allows resp no content. For such a response the HTTP/2 client of net/http has an empty
-// body of its own.
+// hasNoContent reports whether resp has no content. For such a response the HTTP/2 client of net/http has an empty body of
+// its own. Only that client's ContentLength is looked at: over HTTP/1 it is 0 for an upgrade, too.
 func hasNoContent(resp *http.Response) bool {
 	switch resp.StatusCode {
 	case http.StatusNoContent, http.StatusNotModified:
 		return true
 	}
+	if resp.ProtoMajor == 2 && resp.ContentLength == 0 {
+		return true
+	}
 	return resp.Request != nil && resp.Request.Method == http.MethodHead
 }
 
-// hold calls release when the body has been read or closed, or when caller ends, which ends the body, too. It returns
-// false if there is no body to wait for.
+// hold calls release when the body has been read or closed, or when caller ends, which ends the body, too, unless it is
+// duplex. It returns false if there is no body to wait for.
 func (b *body) hold(caller context.Context, release func()) bool {
 	b.holding.Lock()
 	defer b.holding.Unlock()
@@ -125,7 +128,7 @@ func (b *body) hold(caller context.Context, release func()) bool {
 		return true
 	}
 	b.release = release
-	if caller.Done() != nil {
+	if caller.Done() != nil && !b.duplex { // net/http leaves an upgraded connection open when caller ends
 		b.stopWaiting = context.AfterFunc(caller, func() { recovered.Call("weirhttp: releasing permits", b.giveBack) })
 	}
 	return true

@@ -222,8 +222,11 @@ func TestTransport_HoldsLeaseOverNetwork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var use inUse
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Path != "/stream" {
+				switch r.URL.Path {
+				case "/nothing":
 					w.WriteHeader(http.StatusNoContent)
+					return
+				case "/empty":
 					return
 				}
 				use.begin()
@@ -253,11 +256,13 @@ func TestTransport_HoldsLeaseOverNetwork(t *testing.T) {
 			assert.EqualValues(t, 2, use.most.Load())
 			assert.EqualValues(t, 2, l.Statistics().AvailablePermits)
 
-			for _, method := range []string{http.MethodHead, http.MethodGet} {
-				resp, err := client.Do(newRequest(t, method, server.URL+"/empty", ""))
-				require.NoError(t, err)
-				assert.EqualValues(t, 2, l.Statistics().AvailablePermits, "%s: there is no body to wait for", method)
-				_ = resp.Body.Close()
+			for _, path := range []string{"/nothing", "/empty"} {
+				for _, method := range []string{http.MethodHead, http.MethodGet} {
+					resp, err := client.Do(newRequest(t, method, server.URL+path, ""))
+					require.NoError(t, err)
+					assert.EqualValues(t, 2, l.Statistics().AvailablePermits, "%s %s: there is no body to wait for", method, path)
+					_ = resp.Body.Close()
+				}
 			}
 		})
 	}
@@ -316,6 +321,36 @@ func TestTransport_LeaseOfUnreadBody(t *testing.T) {
 		require.NoError(t, err)
 		assert.Zero(t, free(l), "it can still be written")
 		require.NoError(t, resp.Body.Close())
+		assert.EqualValues(t, 1, free(l))
+	})
+	t.Run("an upgraded connection outlives the context of its request", func(t *testing.T) {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			if !assert.NoError(t, err) {
+				return
+			}
+			defer conn.Close()
+			_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			_ = rw.Flush()
+			_, _ = io.Copy(conn, rw)
+		}))
+		defer server.Close()
+		l := slots(1, 0)
+		ctx, cancel := context.WithCancel(t.Context())
+		r := newRequest(t, http.MethodGet, server.URL, "").WithContext(ctx)
+		r.Header.Set("Connection", "Upgrade")
+		r.Header.Set("Upgrade", "echo")
+		resp, err := roundTripper(t, new(http.Transport), nil, ratelimit.New(l, nil)).RoundTrip(r)
+		require.NoError(t, err)
+		cancel()
+		connection, ok := resp.Body.(io.ReadWriteCloser)
+		require.True(t, ok)
+		_, err = io.WriteString(connection, "ping")
+		require.NoError(t, err)
+		_, err = io.ReadFull(connection, make([]byte, 4))
+		require.NoError(t, err)
+		assert.Zero(t, free(l))
+		require.NoError(t, connection.Close())
 		assert.EqualValues(t, 1, free(l))
 	})
 	t.Run("a failure", func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/transport/internal/grpcwire"
 	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
@@ -28,7 +29,7 @@ func IsGRPC(r *http.Request) bool {
 // network.
 //
 // The status of the answer is 200, as gRPC wants it, and its code is RESOURCE_EXHAUSTED for 429, UNAVAILABLE for 503, and
-// DEADLINE_EXCEEDED for 504 and if a handler has not answered within [Policy.Timeout]. Clients send a call again that is
+// DEADLINE_EXCEEDED for 504 and if a [Policy.Timeout] or a timeout of a pipeline is over. Clients send a call again that is
 // UNAVAILABLE, so 502 is UNAVAILABLE only if nothing has processed the call: [Rejection.Err] is nil, a rejection of a
 // pipeline, or a [*net.OpError] of dialing. Else 502 is UNKNOWN. If the time to wait is known, it is in
 // grpc-retry-pushback-ms, which the retries of gRPC honour, and in a google.rpc.RetryInfo of the status. [Measure], and
@@ -80,6 +81,9 @@ func grpcCodeOf(rejection Rejection) uint32 {
 		}
 		return grpcwire.Unavailable
 	case http.StatusServiceUnavailable:
+		if _, ok := errors.AsType[*timeout.Error](rejection.Err); ok {
+			return grpcwire.DeadlineExceeded
+		}
 		return grpcwire.Unavailable
 	case http.StatusInternalServerError:
 		return grpcwire.Internal

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/timeout"
 )
 
 func grpcCall(contentType string) *http.Request {
@@ -74,6 +75,7 @@ func TestGRPC_UnavailableOnlyIfNotProcessed(t *testing.T) {
 	}{
 		{http.StatusGatewayTimeout, context.DeadlineExceeded, "4"},
 		{http.StatusGatewayTimeout, nil, "4"},
+		{http.StatusServiceUnavailable, fmt.Errorf("retry: %w", &timeout.Error{After: time.Second}), "4"},
 		{http.StatusBadGateway, fmt.Errorf("upstream: %w", dialing), "14"},
 		{http.StatusBadGateway, pipeline.ErrRejected, "14"},
 		{http.StatusBadGateway, nil, "14"},

@@ -94,6 +94,7 @@ func (c *call) serveThrough(w http.ResponseWriter, r *http.Request, i int) {
 		reject(w, r, p.options.OnRejected, c.route.limits.options.Body, rejection)
 		return
 	}
+	undo(nil, w, r) // as Through does: a request that is shed costs nothing further out either
 	c.turnAway(w, r, p, "", rejection)
 }
 

@@ -69,6 +69,21 @@ func TestLimits_ShedRequestCostsNothing(t *testing.T) {
 					o.Policies = policies(perUser, weirhttp.PipelinePolicy(weir.Must(pipeline.New("shed", s))))
 					return weir.Must(weirhttp.NewLimits(&o)).Handler(h, "per-user", "shed", "per-ip")
 				},
+				"a pipeline of a route inside": func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler {
+					_, s := full(t)
+					o.Policies = policies(perUser, weirhttp.PipelinePolicy(weir.Must(pipeline.New("shed", s))))
+					l := weir.Must(weirhttp.NewLimits(&o))
+					mux := http.NewServeMux()
+					mux.Handle("/", l.Handler(h, "shed"))
+					return l.Handler(mux, "per-user", "per-ip")
+				},
+				"a pipeline of other limits inside": func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler {
+					_, s := full(t)
+					inner := o
+					inner.Global = weirhttp.PipelinePolicy(weir.Must(pipeline.New("shed", s)))
+					o.Policies = perUser
+					return weir.Must(weirhttp.NewLimits(&o)).Handler(weir.Must(weirhttp.NewLimits(&inner)).Handler(h), "per-user", "per-ip")
+				},
 				"Through inside": func(t *testing.T, o limits, perUser map[string]weirhttp.Policy, h http.Handler) http.Handler {
 					_, s := full(t)
 					o.Policies = perUser

@@ -205,11 +205,13 @@ func TestThrough_NoRetryAfterTheAnswerHasBegun(t *testing.T) {
 		begins bool
 		body   string
 		want   int
+		status int
 	}{
-		{"it has answered", Retryable, true, "", 1},
-		{"it has answered, and the retry does not know better", nil, true, "", 1},
-		{"it had the body", nil, false, "body", 1},
-		{"it has done nothing", Retryable, false, "", 3},
+		{"it has answered", Retryable, true, "", 1, 500},
+		{"it has answered, and the retry does not know better", nil, true, "", 1, 500},
+		{"it had the body", nil, false, "body", 1, 503},
+		{"it had the body, and Retryable does not know it", Retryable, false, "body", 1, 503},
+		{"it has done nothing", Retryable, false, "", 3, 503},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			attempts := 0
@@ -233,6 +235,7 @@ func TestThrough_NoRetryAfterTheAnswerHasBegun(t *testing.T) {
 			}
 			around(t, nil, s...)(h).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", body))
 			assert.Equal(t, c.want, attempts)
+			assert.Equal(t, c.status, w.Code, "of the last attempt that was made")
 		})
 	}
 }

@@ -2,6 +2,7 @@ package weirhttp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -28,6 +29,7 @@ type handlerRun struct {
 	instead  http.Handler // what a strategy has returned to answer in place of the handler
 
 	attempts attempts.Attempts
+	failure  error // of the last attempt that ran
 }
 
 // run runs next in the pipeline.
@@ -36,10 +38,18 @@ func (t *handlerPipeline) run(w http.ResponseWriter, r *http.Request, next http.
 	x.writer = x.response.Writer()
 	x.client = handlerio.NewClientContext(r)
 	defer x.client.Stop()
-	defer x.attempts.Finish()
 	x.Context = x.client.Ctx
-	x.instead, err = pipeline.ExecuteValue(x, t.pipeline, x.attempt)
+	x.instead, err = x.execute()
+	if x.failure != nil && errors.Is(err, ErrOnce) {
+		err = x.failure // the attempt that was refused does not count
+	}
 	return x, err
+}
+
+// execute runs the handler in the pipeline, and returns when no attempt is running any more.
+func (x *handlerRun) execute() (http.Handler, error) {
+	defer x.attempts.Finish()
+	return pipeline.ExecuteValue(x, x.handlers.pipeline, x.attempt)
 }
 
 // Value returns the request for requestKey.
@@ -69,7 +79,8 @@ func (x *handlerRun) attempt(ctx context.Context) (http.Handler, error) {
 	}()
 	x.next.ServeHTTP(x.writer, limited)
 	returned = true
-	return nil, x.outcome(ctx)
+	x.failure = x.outcome(ctx)
+	return nil, x.failure
 }
 
 // forAttempt returns the request for an attempt that the strategies run with ctx. restore must be called when the handler

@@ -21,6 +21,15 @@ func Ended(ctx context.Context, err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil
 }
 
+// MayRetry returns what the method Retryable of err returns, or true if it has none.
+func MayRetry(err error) bool {
+	e, ok := errors.AsType[interface {
+		error
+		Retryable() bool
+	}](err)
+	return !ok || e.Retryable()
+}
+
 // NoPermit returns the error of an execution for which a limiter returned err. Nothing was called, and the text says so if
 // the execution waited in a queue until its context ended.
 func NoPermit(ctx context.Context, strategy string, source pipeline.Source, err error) error {
@@ -96,8 +105,16 @@ func (e *gaveUpError) Error() string {
 	return fmt.Sprintf("%v; %s: gave up after attempt %d: %v", e.last, e.strategy, e.attempts, e.reason)
 }
 
-func (e *gaveUpError) Unwrap() []error { return []error{e.last, e.reason} }
-func (e *gaveUpError) Cause() error    { return e.last }
+// Unwrap returns the reason first if it must not be retried, because a retry outside asks the first error that says whether
+// it may: an attempt that has failed may be repeated, but not while the circuit is open that has refused its hedge.
+func (e *gaveUpError) Unwrap() []error {
+	if !MayRetry(e.reason) {
+		return []error{e.reason, e.last}
+	}
+	return []error{e.last, e.reason}
+}
+
+func (e *gaveUpError) Cause() error { return e.last }
 
 // NotCalled is that of the last failure, because the reason is not the failure of a call.
 func (e *gaveUpError) NotCalled() bool { return pipeline.NotCalled(e.last) }
