@@ -68,7 +68,8 @@ func main() {
 }
 
 func serve(listen string, h http.Handler) error {
-	return (&http.Server{Addr: listen, Handler: h, ReadHeaderTimeout: 10 * time.Second}).ListenAndServe()
+	// The timeouts are those of the gateway: setting a deadline for each request costs something.
+	return (&http.Server{Addr: listen, Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}).ListenAndServe()
 }
 
 // server returns what stands behind the proxies.

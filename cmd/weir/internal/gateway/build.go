@@ -21,7 +21,7 @@ func (g *gateway) build(b *reload.SectionBuilder, c gatewayconfig.Gateway) error
 	o := proxy.TableOptions{
 		Address:  c.AddressOptions(),
 		Via:      c.Via,
-		Problems: c.Body == gatewayconfig.ProblemBody,
+		Body:     c.Body.Write(),
 		Policies: make(map[string]proxy.Policy),
 		Log:      g.accessLog(c.AccessLog),
 	}

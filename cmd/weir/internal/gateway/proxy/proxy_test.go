@@ -85,7 +85,7 @@ func gateway(t *testing.T, o TableOptions) *httptest.Server {
 	require.NoError(t, err)
 	p, err := pipeline.New("gateway", table)
 	require.NoError(t, err)
-	return serve(t, NewHandler(p))
+	return serve(t, NewHandler(p, nil))
 }
 
 // raw sends bytes, and returns the first answer and the rest of the connection.
@@ -365,7 +365,7 @@ func TestUnreachable(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "some text", decoded(t, resp).Body)
 	}
-	none := gateway(t, TableOptions{Problems: true, Routes: []Route{{Match: "/", Upstream: to(t, gone.URL)}}})
+	none := gateway(t, TableOptions{Body: weirhttp.ProblemJSON, Routes: []Route{{Match: "/", Upstream: to(t, gone.URL)}}})
 	for range 5 { // the last address is always asked
 		resp, err := http.Get(none.URL)
 		require.NoError(t, err)
@@ -506,7 +506,7 @@ func TestSlowBody(t *testing.T) {
 	back := serve(t, http.HandlerFunc(echo))
 	table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
 	require.NoError(t, err)
-	h := NewHandler(weir.Must(pipeline.New("gateway", table)))
+	h := NewHandler(weir.Must(pipeline.New("gateway", table)), nil)
 	h.stall = 50 * time.Millisecond
 	g := serve(t, h)
 	for range 3 {
@@ -527,7 +527,7 @@ func TestSlowBody_HTTP2(t *testing.T) {
 	back := serve(t, http.HandlerFunc(echo))
 	table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
 	require.NoError(t, err)
-	h := NewHandler(weir.Must(pipeline.New("gateway", table)))
+	h := NewHandler(weir.Must(pipeline.New("gateway", table)), nil)
 	h.stall = 50 * time.Millisecond
 	g := httptest.NewUnstartedServer(h)
 	g.EnableHTTP2 = true
@@ -562,7 +562,7 @@ func TestRejectedBody(t *testing.T) {
 	}))
 	table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
 	require.NoError(t, err)
-	h := NewHandler(weir.Must(pipeline.New("gateway", table)))
+	h := NewHandler(weir.Must(pipeline.New("gateway", table)), nil)
 	h.linger = 50 * time.Millisecond
 	g := serve(t, h)
 	ask := "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nwhole"
@@ -605,7 +605,7 @@ func TestSlowReader(t *testing.T) {
 	}))
 	table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
 	require.NoError(t, err)
-	g := httptest.NewUnstartedServer(NewHandler(weir.Must(pipeline.New("gateway", table))))
+	g := httptest.NewUnstartedServer(NewHandler(weir.Must(pipeline.New("gateway", table)), nil))
 	g.Listener = &listener{Listener: g.Listener, stall: 50 * time.Millisecond}
 	g.Start()
 	t.Cleanup(g.Close)
