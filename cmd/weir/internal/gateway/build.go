@@ -25,6 +25,11 @@ func (g *gateway) build(b *reload.SectionBuilder, c gatewayconfig.Gateway) error
 		Policies: make(map[string]proxy.Policy),
 		Log:      g.accessLog(c.AccessLog),
 	}
+	for _, k := range c.Keys {
+		if header := k.HeaderName(); header != "" {
+			o.KeyHeaders = append(o.KeyHeaders, header)
+		}
+	}
 	listener := g.Listener
 	if o.Log != nil {
 		listener = pipeline.Listeners(proxy.Recorder{}, g.Listener)

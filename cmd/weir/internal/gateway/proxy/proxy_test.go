@@ -271,6 +271,20 @@ func TestForwarded(t *testing.T) {
 }
 
 // TestForwarded_Trailer checks that the trailer makes no claims that the header cannot make.
+// TestForwarded_KeyHeader checks that a server that makes variables of an environment of header fields gets no second key beside the one
+// that the limiter has counted.
+func TestForwarded_KeyHeader(t *testing.T) {
+	back := serve(t, http.HandlerFunc(echo))
+	g := gateway(t, TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}, KeyHeaders: []string{"x-api-key", "Authorization"}})
+	resp, _ := raw(t, g, "GET / HTTP/1.1\r\nHost: a\r\nX-Api-Key: 1\r\nX_Api_Key: 2\r\nX-Api_Key: 3\r\nX_Other: 4\r\nAuthorization: a\r\n\r\n")
+	h := decoded(t, resp).Header
+	assert.Equal(t, []string{"1"}, h["X-Api-Key"])
+	assert.Equal(t, []string{"a"}, h["Authorization"])
+	assert.Equal(t, []string{"4"}, h["X_other"])
+	assert.NotContains(t, h, "X_api_key")
+	assert.NotContains(t, h, "X-Api_key")
+}
+
 func TestForwarded_Trailer(t *testing.T) {
 	back := serve(t, http.HandlerFunc(echo))
 	for _, trusted := range []bool{false, true} {

@@ -29,6 +29,8 @@ import (
 type TableOptions struct {
 	// Address says which peers are trusted proxies, and in which header they write the address of their client.
 	Address weirhttp.AddressOptions
+	// KeyHeaders are the headers that keys of limiters are in.
+	KeyHeaders []string
 	// Via is the name of the gateway in the Via of the requests for upstreams. If empty, there is none.
 	Via string
 	// Log is the access log. If nil, none is written.
@@ -76,6 +78,9 @@ func NewTable(o *TableOptions) (*Table, error) {
 	var err error
 	if t.trust, err = newTrust(o.Address, o.Via); err != nil {
 		return nil, err
+	}
+	for _, name := range o.KeyHeaders {
+		t.trust.keys = append(t.trust.keys, http.CanonicalHeaderKey(name))
 	}
 	for _, r := range o.Routes {
 		made, err := newRoute(t, r, o.Limits)
