@@ -19,8 +19,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// TestInForce_RateLimiters checks that the rate limiters of a pipeline in force are counted from 0, also those that a strategy has
-// behind it, and that pipelines without traffic leave room for others.
+// TestInForce_RateLimiters checks that the rate limiters of a pipeline in force are counted from 0, also the policies behind a
+// strategy, and that pipelines without traffic leave room for others.
 func TestInForce_RateLimiters(t *testing.T) {
 	l, reader := started(t, telemetry.Options{MaxSeries: 12})
 	permits := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
