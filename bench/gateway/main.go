@@ -133,6 +133,8 @@ type options struct {
 	rounds, connections, threads int
 	only                         string
 	beside, faults               bool
+
+	running sync.WaitGroup // the processes that were started
 }
 
 // A variant is a proxy to measure.
@@ -218,6 +220,7 @@ func (o *options) run() error {
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
 	ctx, cancel := context.WithCancel(context.Background())
+	defer o.running.Wait() // otherwise this program could end before it has stopped the others
 	defer cancel()
 	server, err := o.start(ctx, func(listen string) (*exec.Cmd, error) {
 		return exec.CommandContext(ctx, self, "-role", "server", "-listen", listen), nil
@@ -302,7 +305,7 @@ func (o *options) start(ctx context.Context, command func(listen string) (*exec.
 		return p, err
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- c.Wait() }()
+	o.running.Go(func() { ended <- c.Wait() })
 	for {
 		if conn, err := net.Dial("tcp", listen); err == nil {
 			_ = conn.Close()
