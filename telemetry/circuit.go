@@ -156,11 +156,14 @@ func stateOf(c circuit) (state string) {
 	return state
 }
 
-// InForce exports the state of the circuits of p, and of the pipelines that it contains, from now on. A registry calls it
-// when a version of a pipeline has come into force.
+// InForce exports the state of the circuits of p, and of the pipelines that it contains, from now on, and begins the counters of
+// their rate limiters at 0. A registry calls it when a version of a pipeline has come into force.
 func (t *Telemetry) InForce(p *pipeline.Pipeline) {
 	circuits := map[string]circuit{}
 	for source, s := range p.Strategies() {
+		for _, name := range rateLimiters(source.Strategy, s) {
+			t.series.beginRequests(&pipeline.Source{Pipeline: source.Pipeline, Instance: source.Instance, Strategy: name})
+		}
 		if c, ok := s.(circuit); ok {
 			circuits[source.Strategy] = c
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/untimed"
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -102,13 +103,42 @@ func (s *seriesSet) requestsOf(l *limiterSeries, r result) *timedSeries {
 	}
 }
 
-// addRequests adds the series of the requests to l with the result r, unless there is one or the quota is full. While the
-// quota is less than a third used, it also adds those of granted and of rejected requests: a series that begins with a burst of
-// rejections has no rate, because Prometheus sees only its end.
+// rateLimiters returns the names under which a strategy called name reports rate limiters: its own, or those of the policies that
+// it has behind it, as the routes of a gateway have.
+func rateLimiters(name string, s pipeline.Strategy) []string {
+	switch s := s.(type) {
+	case interface{ Limiter() limiter.Limiter }:
+		return []string{name}
+	case interface{ RateLimiters() []string }:
+		return s.RateLimiters()
+	}
+	return nil
+}
+
+// beginRequests adds the series of granted and of rejected requests to the rate limiter at id, with the count 0. It leaves two
+// thirds of the sources to limiters that are asked.
+func (s *seriesSet) beginRequests(id *pipeline.Source) {
+	if len(*s.sources.Load()) >= s.limit/3 {
+		return
+	}
+	l := s.limiterAt(s.source(id))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.beginRequestsLocked(l)
+}
+
+// addRequests adds the series of the requests to l with the result r, unless there is one or the quota is full, and begins the
+// others.
 func (s *seriesSet) addRequests(l *limiterSeries, r result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.addRequestsLocked(l, r)
+	s.beginRequestsLocked(l)
+}
+
+// beginRequestsLocked adds the series of granted and of rejected requests while the quota is less than a third used: a series that
+// begins with a burst of rejections has no rate, because Prometheus sees only its end.
+func (s *seriesSet) beginRequestsLocked(l *limiterSeries) {
 	if l.src != s.overflow && s.requestQuota.used < s.requestQuota.limit/3 {
 		s.addRequestsLocked(l, acquired)
 		s.addRequestsLocked(l, rejected)

@@ -2,6 +2,7 @@ package telemetry_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,32 @@ import (
 	"github.com/weir-go/weir/telemetry"
 	"github.com/weir-go/weir/weirtest"
 )
+
+// TestInForce_RateLimiters checks that the rate limiters of a pipeline in force are counted from 0, also the policies behind a
+// strategy, and that pipelines without traffic leave room for others.
+func TestInForce_RateLimiters(t *testing.T) {
+	l, reader := started(t, telemetry.Options{MaxSeries: 12})
+	permits := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+	t.Cleanup(func() { _ = permits.Close() })
+	l.InForce(weir.Must(pipeline.New("orders", ratelimit.New(permits, nil), policies{"few"})))
+	for i := range 10 {
+		l.InForce(weir.Must(pipeline.New(fmt.Sprint("idle", i), ratelimit.New(permits, nil))))
+	}
+	counted := collect(t, reader)["weir.rate_limiter.requests"]
+	for _, name := range []string{"RateLimiter", "few"} {
+		for _, result := range []string{"acquired", "rejected"} {
+			assert.Zero(t, counted.at(t, map[string]any{"pipeline.name": "orders", "strategy.name": name, "result": result}).value)
+		}
+	}
+	assert.LessOrEqual(t, len(counted.points), 12/3+1)
+}
+
+// policies is a strategy that asks rate limiters by itself.
+type policies []string
+
+func (p policies) RateLimiters() []string { return p }
+
+func (p policies) Execute(ctx context.Context, next pipeline.Next) (any, error) { return next.Run(ctx) }
 
 func TestOnMeasurement_Results(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

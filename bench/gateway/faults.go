@@ -87,6 +87,7 @@ func (o *options) compareFaults() error {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
+	defer o.running.Wait()  // otherwise this program could end before it has stopped the others
 	proxies := []struct {
 		name    string
 		program string

@@ -6,6 +6,11 @@
 // In each round all variants run one after the other, so that other work of the machine slows all alike. The table at
 // the end has the medians. The ratio of processor time is the median of the ratios of each round.
 //
+//	go run ./bench/gateway -beside -duration 3s -rounds 7
+//
+// That runs each variant and the first one at the same time, each with half of the connections. On a busy machine, a request costs
+// more the fewer there are, and only this ratio of processor time can be repeated.
+//
 //	go run ./bench/gateway -faults
 //
 // That compares what clients get if the server behind is faulty, also with nginx and caddy if they are installed. See faults.go.
@@ -46,6 +51,7 @@ func main() {
 	flag.IntVar(&o.connections, "connections", 64, "how many connections the load has")
 	flag.IntVar(&o.threads, "threads", 2, "how many threads the load has")
 	flag.StringVar(&o.only, "only", "", "run only the first variant and those whose name contains this")
+	flag.BoolVar(&o.beside, "beside", false, "run each variant and the first one at the same time")
 	flag.BoolVar(&o.faults, "faults", false, "compare what clients get if the server behind is faulty")
 	flag.Parse()
 	var err error
@@ -68,7 +74,8 @@ func main() {
 }
 
 func serve(listen string, h http.Handler) error {
-	return (&http.Server{Addr: listen, Handler: h, ReadHeaderTimeout: 10 * time.Second}).ListenAndServe()
+	// The timeouts are those of the gateway: setting a deadline for each request costs something.
+	return (&http.Server{Addr: listen, Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}).ListenAndServe()
 }
 
 // server returns what stands behind the proxies.
@@ -125,7 +132,9 @@ type options struct {
 	duration                     time.Duration
 	rounds, connections, threads int
 	only                         string
-	faults                       bool
+	beside, faults               bool
+
+	running sync.WaitGroup // the processes that were started
 }
 
 // A variant is a proxy to measure.
@@ -211,6 +220,7 @@ func (o *options) run() error {
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
 	ctx, cancel := context.WithCancel(context.Background())
+	defer o.running.Wait() // otherwise this program could end before it has stopped the others
 	defer cancel()
 	server, err := o.start(ctx, func(listen string) (*exec.Cmd, error) {
 		return exec.CommandContext(ctx, self, "-role", "server", "-listen", listen), nil
@@ -242,15 +252,33 @@ func (o *options) run() error {
 		}
 	}
 	for round := range o.rounds + 1 { // the first one warms up
+		var floor result
 		for _, v := range variants {
-			r, err := o.measure(ctx, v.process, round == 0)
+			var r result
+			var err error
+			switch {
+			case !o.beside:
+				r, err = o.measure(ctx, v.process, o.connections, round == 0)
+			case v != first:
+				floor, r, err = o.measureBoth(ctx, first.process, v.process, round == 0)
+			default:
+				continue
+			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", v.name, err)
 			}
-			if round > 0 {
-				v.results = append(v.results, r)
-				fmt.Printf("round %d  %-34s %8.0f requests/s  p50 %v  p99 %v  %v of processor time a request\n", round, v.name, r.perSecond, r.p50, r.p99, r.cpu)
+			if v == first {
+				floor = r
 			}
+			if round > 0 {
+				r.ratio = float64(r.cpu) / float64(floor.cpu)
+				v.results = append(v.results, r)
+				fmt.Printf("round %d  %-34s %8.0f requests/s  p50 %v  p99 %v  %v of processor time a request, %.2f\n", round, v.name, r.perSecond, r.p50, r.p99, r.cpu, r.ratio)
+			}
+		}
+		if round > 0 && o.beside { // beside the last variant
+			floor.ratio = 1
+			first.results = append(first.results, floor)
 		}
 	}
 	report(variants, o)
@@ -277,7 +305,7 @@ func (o *options) start(ctx context.Context, command func(listen string) (*exec.
 		return p, err
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- c.Wait() }()
+	o.running.Go(func() { ended <- c.Wait() })
 	for {
 		if conn, err := net.Dial("tcp", listen); err == nil {
 			_ = conn.Close()
@@ -300,14 +328,24 @@ var (
 	wrong     = regexp.MustCompile(`(?m)^\s*(Non-2xx|Socket errors).*`)
 )
 
+// measureBoth runs half of the load on each of two processes at the same time.
+func (o *options) measureBoth(ctx context.Context, first, second process, warmUp bool) (a, b result, err error) {
+	var both sync.WaitGroup
+	var errA, errB error
+	both.Go(func() { a, errA = o.measure(ctx, first, o.connections/2, warmUp) })
+	both.Go(func() { b, errB = o.measure(ctx, second, o.connections/2, warmUp) })
+	both.Wait()
+	return a, b, cmp.Or(errA, errB)
+}
+
 // measure runs the load once.
-func (o *options) measure(ctx context.Context, p process, warmUp bool) (r result, err error) {
+func (o *options) measure(ctx context.Context, p process, connections int, warmUp bool) (r result, err error) {
 	duration := o.duration
 	if warmUp {
 		duration = min(duration, 2*time.Second)
 	}
 	before := p.cpu()
-	out, err := exec.CommandContext(ctx, "wrk", "--latency", "-t", strconv.Itoa(o.threads), "-c", strconv.Itoa(o.connections),
+	out, err := exec.CommandContext(ctx, "wrk", "--latency", "-t", strconv.Itoa(o.threads), "-c", strconv.Itoa(connections),
 		"-d", fmt.Sprintf("%ds", int(duration.Seconds())), p.url).CombinedOutput()
 	if err != nil {
 		return r, fmt.Errorf("wrk: %w\n%s", err, out)
@@ -341,9 +379,6 @@ func report(variants []*variant, o *options) {
 	fmt.Println("| | requests/s | p50 | p99 | processor time a request | processor time, of the first |")
 	fmt.Println("|---|--:|--:|--:|--:|--:|")
 	for _, v := range variants {
-		for i := range v.results {
-			v.results[i].ratio = float64(v.results[i].cpu) / float64(variants[0].results[i].cpu)
-		}
 		fmt.Printf("| %s | %.0f | %v | %v | %v | %.2f |\n", v.name, median(v.results, func(r result) float64 { return r.perSecond }),
 			time.Duration(median(v.results, func(r result) float64 { return float64(r.p50) })),
 			time.Duration(median(v.results, func(r result) float64 { return float64(r.p99) })),

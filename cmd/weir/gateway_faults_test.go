@@ -62,6 +62,11 @@ func TestCheck_GatewayHealth(t *testing.T) {
 	}
 	r := weir(file(two, "failure_ratio: off, consecutive_failures: off"), "check", "-")
 	assert.Contains(t, r.err, "failure_ratio")
+	for _, field := range []string{"retry_rejections: true", "name: x"} { // of a circuit breaker that rejects something
+		r = weir(file(two, field), "check", "-")
+		name, _, _ := strings.Cut(field, ":")
+		assert.Contains(t, r.err, "-:2:85: gateway.upstreams.u.health: unknown field \""+name+"\", there are break_duration, consecutive_failures, ")
+	}
 	r = weir(file(`"http://127.0.0.1:1"`, "break_duration: 10s"), "check", "-")
 	assert.Contains(t, r.err, "gateway.upstreams.u.health is without effect: there is one address, which is always asked")
 }
@@ -159,6 +164,20 @@ func TestGateway_SwitchedBytes(t *testing.T) {
 			assert.EqualValues(t, len("helloline\n"), lines[0]["bytes"])
 		}
 	}, patience, 10*time.Millisecond)
+}
+
+// TestGateway_PoliciesBeginAtZero checks that a policy that nothing has asked yet is in the metrics: Prometheus then sees its first
+// burst of rejections grow from 0.
+func TestGateway_PoliciesBeginAtZero(t *testing.T) {
+	p := startGateway(t, plainConfig(behind(t, ok), `
+  policies: {few: {limiter: few}, unused: {limiter: few}}
+  routes: [{match: /, upstream: server}, {match: /few, upstream: server, policies: [few]}]
+`, "limiters: {few: {concurrency: {permit_limit: 5}}}"))
+	_, metrics := get(t, p.adminURL("/metrics"))
+	for _, result := range []string{"acquired", "rejected"} {
+		assert.Regexp(t, `weir_rate_limiter_requests_total\{.*pipeline_name="gateway".*result="`+result+`".*strategy_name="few"\} 0`, metrics)
+	}
+	assert.NotContains(t, metrics, `strategy_name="unused"`)
 }
 
 func TestGateway_Via(t *testing.T) {

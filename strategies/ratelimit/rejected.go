@@ -61,3 +61,10 @@ func (e *RejectedError) RetryAfter() (d time.Duration, ok bool) {
 	d, _ = e.Lease.RetryAfter()
 	return max(d, 0), d > 0
 }
+
+// OverQuota reports whether the caller is over its quota: permits come back with time. HTTP has the status 429 for that, and 503
+// for a limiter that is short of capacity, or whose store is away.
+func (e *RejectedError) OverQuota() bool {
+	_, known := e.RetryAfter()
+	return known && e.Reason != limiter.ReasonUnavailable
+}

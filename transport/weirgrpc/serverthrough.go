@@ -164,7 +164,7 @@ func pipelineCode(ctx context.Context, p *preparedPolicy, err error) (code codes
 	case rejected && p.options.Code != codes.OK:
 		return p.options.Code, nil
 	case isLimit:
-		if _, known := limited.RetryAfter(); known && limited.Reason != limiter.ReasonUnavailable {
+		if limited.OverQuota() {
 			return codes.ResourceExhausted, nil
 		}
 		return codes.Unavailable, nil

@@ -130,9 +130,19 @@ func (m *measurement) end(r *http.Request) {
 		handlerio.RemoveFiles(r)
 	}
 	status := m.status()
+	RecordRequest(m.handler.recorder, r, m.routeFor(status), status, m.returned, took)
+}
+
+// RecordRequest tells recorder of a request as [Measure] does, for a server that knows by itself what it has answered, and when.
+// r is the request as it came, route is "" if there was none, and status is 0 if no response has begun. returned is false if the
+// handler has panicked.
+func RecordRequest(recorder RequestRecorder, r *http.Request, route string, status int, returned bool, took time.Duration) {
+	if status != 0 {
+		status = knownStatus(status)
+	}
 	errorType := ""
 	switch {
-	case !m.returned:
+	case !returned:
 		errorType = "aborted"
 	case status >= 500:
 		errorType = strconv.Itoa(status)
@@ -141,14 +151,14 @@ func (m *measurement) end(r *http.Request) {
 	if r.TLS != nil {
 		scheme = "https"
 	}
-	m.handler.recorder.RecordRequest(m.Context, knownMethod(r.Method), scheme, m.routeFor(status), status, errorType, took)
+	recorder.RecordRequest(r.Context(), knownMethod(r.Method), scheme, route, status, errorType, took)
 }
 
 // status returns the status of the response.
 func (m *measurement) status() int {
 	switch {
 	case m.response.Begun():
-		return knownStatus(m.response.Status())
+		return m.response.Status()
 	case !m.returned:
 		return 0
 	case m.Err() != nil:

@@ -180,7 +180,7 @@ func (t *handlerPipeline) statusOf(r *http.Request, err error) int {
 		}
 	}
 	if limited, ok := errors.AsType[*ratelimit.RejectedError](err); ok {
-		if _, known := limited.RetryAfter(); known && limited.Reason != limiter.ReasonUnavailable {
+		if limited.OverQuota() {
 			return http.StatusTooManyRequests
 		}
 		return http.StatusServiceUnavailable

@@ -60,11 +60,15 @@ func FieldsOf(t reflect.Type) []Field {
 // knownFields has the fields of each struct type that FieldsOf was called with.
 var knownFields sync.Map
 
-// put adds f to all. If all has a field of that name, f replaces it if hides is true, and is dropped otherwise.
+// put adds f to all. If all has a field of that name, f replaces it if hides is true, and is dropped otherwise. If f is tagged "-"
+// and hides a field that a file could set, there is no such field: a function is a field of the program, and f is none.
 func put(all []Field, f Field, hides bool) []Field {
 	for i := range all {
 		if all[i].Name == f.Name {
-			if hides {
+			switch {
+			case hides && f.Function && !all[i].Function:
+				return slices.Delete(all, i, i+1)
+			case hides:
 				all[i] = f
 			}
 			return all

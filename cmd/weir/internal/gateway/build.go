@@ -21,9 +21,14 @@ func (g *gateway) build(b *reload.SectionBuilder, c gatewayconfig.Gateway) error
 	o := proxy.TableOptions{
 		Address:  c.AddressOptions(),
 		Via:      c.Via,
-		Problems: c.Body == gatewayconfig.ProblemBody,
+		Body:     c.Body.Write(),
 		Policies: make(map[string]proxy.Policy),
 		Log:      g.accessLog(c.AccessLog),
+	}
+	for _, k := range c.Keys {
+		if header := k.HeaderName(); header != "" {
+			o.KeyHeaders = append(o.KeyHeaders, header)
+		}
 	}
 	listener := g.Listener
 	if o.Log != nil {

@@ -93,7 +93,7 @@ func (g *gateway) serve(ctx context.Context, p *pipeline.Pipeline) error {
 	c := *g.inForce.Load()
 	base, cutOff := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cutOff(nil)
-	handler := proxy.NewHandler(p)
+	handler := proxy.NewHandler(p, g.Telemetry)
 	server, listener, err := g.listen(base, c, handler)
 	if err != nil {
 		return err

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weir-go/weir/transport/weirhttp"
-
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/proxy"
 	"github.com/weir-go/weir/cmd/weir/internal/gatewayconfig"
 )
@@ -43,7 +41,7 @@ func newServer(c gatewayconfig.Gateway, h http.Handler) *http.Server {
 
 // listen opens the listener of clients. A request has the context base, which ends when a shutdown cuts it off.
 func (g *gateway) listen(base context.Context, c gatewayconfig.Gateway, h *proxy.Handler) (*http.Server, net.Listener, error) {
-	server := newServer(c, weirhttp.Measure(g.Telemetry, nil)(h))
+	server := newServer(c, h)
 	server.ErrorLog = g.ServerLog()
 	server.BaseContext = func(net.Listener) context.Context { return base }
 	if c.TLS != nil {

@@ -113,7 +113,7 @@ func TestInvalid(t *testing.T) {
 		{upstreams, "upstreams: {u: {addresses: ['https://a'], h2c: true}}", `h2c must be left out: no address has http`},
 		{upstreams, "upstreams: {u: {addresses: ['https://a'], tls: {key: b}}}", `must have certificate and key, or neither`},
 		{upstreams, "upstreams: {u: {addresses: ['http://a'], health: {failure_ratio: 2}}}", `gateway.upstreams.u.health.failure_ratio: failure_ratio must be`},
-		{upstreams, "upstreams: {u: {addresses: ['http://a'], health: {name: x}}}", `"name" can only be set by the program`},
+		{upstreams, "upstreams: {u: {addresses: ['http://a'], health: {name: x}}}", `unknown field "name", there are break_duration, `},
 		{upstreams, "upstreams: {u: {addresses: ['http://a'], dial_timeout: 5}}", `must be a duration with its unit`},
 
 		{policies, "policies: {p: {limiter: b}}", `gateway.policies.p.limiter: there is no limiter "b", there are a, per-user`},

@@ -1,6 +1,7 @@
 package gatewayconfig
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -67,6 +68,14 @@ func (k Key) kind() string {
 	default:
 		return "composite"
 	}
+}
+
+// HeaderName returns the name of the header that the key is in, or "".
+func (k Key) HeaderName() string {
+	if k.JWTClaim != nil {
+		return cmp.Or(k.JWTClaim.Header, DefaultTokenHeader)
+	}
+	return k.Header
 }
 
 // usedKeys returns the keys that the key of that name is made of, itself included, by name.

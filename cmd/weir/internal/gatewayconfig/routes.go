@@ -28,6 +28,8 @@ type Health struct {
 	circuitbreaker.Options `yaml:",inline"`
 	// Name hides the name of the circuit breaker, which is made from the upstream and the address.
 	Name string `yaml:"-"`
+	// RetryRejections hides that of the circuit breaker, which rejects nothing here.
+	RetryRejections bool `yaml:"-"`
 	// ConsecutiveFailures hides that of the circuit breaker, which has no default.
 	ConsecutiveFailures int `yaml:"consecutive_failures,omitempty" reload:"off,least=-1,default=5" doc:"How many failures in a row are too many; 5 unless set, off: only failure_ratio counts."`
 }

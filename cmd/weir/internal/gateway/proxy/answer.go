@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"log"
@@ -12,7 +11,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/transport/weirhttp"
@@ -58,10 +56,9 @@ func statusOf(ctx context.Context, err error) int {
 		return weirhttp.StatusClientClosedRequest
 	case isClients(err):
 		return http.StatusBadRequest
+	case isLimited && limited.OverQuota():
+		return http.StatusTooManyRequests
 	case isLimited:
-		if _, known := limited.RetryAfter(); known && limited.Reason != limiter.ReasonUnavailable {
-			return http.StatusTooManyRequests
-		}
 		return http.StatusServiceUnavailable
 	case upstream.NotSent(err):
 		return http.StatusBadGateway // also if it was too late to connect: the upstream was not asked
@@ -80,50 +77,19 @@ func isClients(err error) bool {
 	return ok
 }
 
-// details say to clients what happened. They name no server: what is behind the gateway is not for clients.
-var details = map[int]string{
-	http.StatusBadRequest:         "The request could not be read, or is ambiguous.",
-	http.StatusRequestTimeout:     "The rest of the request did not come.",
-	http.StatusMethodNotAllowed:   "The gateway does not connect to other servers.",
-	http.StatusTooManyRequests:    "There are too many requests to the server behind the gateway.",
-	http.StatusBadGateway:         "The server behind the gateway could not be reached, or broke off the connection.",
-	http.StatusServiceUnavailable: "The service is not available at present.",
-	http.StatusGatewayTimeout:     "The server behind the gateway has not answered in time.",
-}
-
-// A problem is RFC 9457.
-type problem struct {
-	Type   string `json:"type"`
-	Title  string `json:"title"`
-	Status int    `json:"status"`
-	Detail string `json:"detail,omitempty"`
-}
-
-// answer answers in place of the upstream. err is for the log.
+// answer answers in place of the upstream. err is for the log: clients are told the status, but not what is behind the gateway.
 func (t *Table) answer(w http.ResponseWriter, r *http.Request, x *request, status int, after time.Duration, err error) {
 	x.fault, x.meant = err, status
 	if status == weirhttp.StatusClientClosedRequest { // nothing reads the answer
 		w.WriteHeader(status)
 		return
 	}
-	h := w.Header()
 	if after > 0 {
-		h.Set("Retry-After", strconv.FormatInt(int64(math.Ceil(after.Seconds())), 10))
+		w.Header().Set("Retry-After", strconv.FormatInt(int64(math.Ceil(after.Seconds())), 10))
 	}
-	if weirhttp.IsGRPC(r) {
-		weirhttp.GRPC(w, r, weirhttp.Rejection{Status: status, RetryAfter: after, Err: err})
-		return
+	body := t.body
+	if body == nil {
+		body = weirhttp.PlainText
 	}
-	body, contentType := []byte(http.StatusText(status)+": "+details[status]+"\n"), "text/plain; charset=utf-8"
-	if t.problems {
-		text, err := json.Marshal(problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: details[status]})
-		if err == nil { // always, with these types
-			body, contentType = append(text, '\n'), "application/problem+json"
-		}
-	}
-	h.Set("Content-Type", contentType)
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // if this fails, the client cannot be told
+	body(w, r, weirhttp.Rejection{Status: status, RetryAfter: after, Err: err})
 }

@@ -43,7 +43,7 @@ func BenchmarkHandler(b *testing.B) {
 	handler := func(o TableOptions) http.Handler {
 		table, err := NewTable(&o)
 		require.NoError(b, err)
-		return NewHandler(weir.Must(pipeline.New("gateway", table)))
+		return NewHandler(weir.Must(pipeline.New("gateway", table)), nil)
 	}
 	u := upstream.New("u", base, upstream.NewAddress(target, nil))
 	limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{Policies: map[string]weirhttp.Policy{

@@ -19,6 +19,7 @@ type trust struct {
 	unix     bool         // all peers of Unix sockets
 	header   string       // in which they write the address of their client, canonical
 	address  weirhttp.Key // the address of the client
+	keys     []string     // the canonical headers that keys of limiters are in
 	via      [3][]string  // the values of Via for HTTP/1.0, HTTP/1.1 and HTTP/2, with room for no other; nil: no Via
 }
 
@@ -147,16 +148,18 @@ const (
 	xForwardedPrefix = "X-Forwarded-Prefix"
 )
 
-// claims reports whether a header field says something about the client that only a proxy can know, or replaces the path that the
-// routes have matched. Servers that turn fields into variables of an environment take X_Forwarded_For for X-Forwarded-For, and Proxy
+// claims reports whether a header field says something about the client that only a proxy can know, replaces the path that the
+// routes have matched, or could be taken for the header of a key. Servers that turn fields into variables of an environment take X_Forwarded_For for X-Forwarded-For, and Proxy
 // for the HTTP proxy of their own requests; misspelt reports whether name is such a spelling, which no proxy writes.
 func (t *trust) claims(name string) (claims, misspelt bool) {
-	if name == "" || name[0] != 'X' && name[0] != 'F' && name[0] != 'P' && name[0] != t.header[0] {
-		return false, false
-	}
 	if strings.IndexByte(name, '_') >= 0 {
 		misspelt = true
-		name = http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+		if name = http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-")); slices.Contains(t.keys, name) {
+			return true, true // a second key, beside the one that the limiter counts
+		}
+	}
+	if name == "" || name[0] != 'X' && name[0] != 'F' && name[0] != 'P' && name[0] != t.header[0] {
+		return false, false
 	}
 	switch name {
 	case "Proxy":

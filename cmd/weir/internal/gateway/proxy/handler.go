@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/transport/weirhttp"
 
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/accesslog"
 )
@@ -18,13 +19,14 @@ import (
 // A Handler serves the requests of the gateway: each runs through a pipeline whose innermost strategy is a [Table].
 type Handler struct {
 	pipeline      *pipeline.Pipeline
+	recorder      weirhttp.RequestRecorder // can be nil
 	running       atomic.Int64
 	stall, linger time.Duration
 }
 
-// NewHandler returns a Handler.
-func NewHandler(p *pipeline.Pipeline) *Handler {
-	return &Handler{pipeline: p, stall: stallTime, linger: lingerTime}
+// NewHandler returns a Handler, which tells recorder of each request. If it is nil, nothing is recorded.
+func NewHandler(p *pipeline.Pipeline, recorder weirhttp.RequestRecorder) *Handler {
+	return &Handler{pipeline: p, recorder: recorder, stall: stallTime, linger: lingerTime}
 }
 
 // Running returns how many requests run, those included whose connection was taken over for a WebSocket.
@@ -61,9 +63,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.table.serve(answer, copied, x)
 		return nil
 	})
-	if x.route != nil {
-		r.Pattern = x.route.Match // for the middleware that measures requests
-	}
 	if err != nil && answer.status == 0 { // the registry is closed
 		(&Table{}).answer(answer, r, x, http.StatusServiceUnavailable, 0, err)
 	}
@@ -75,21 +74,23 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) end(x *request, r *http.Request, finished bool) {
 	x.exchange.End()
 	h.running.Add(-1)
+	took, status := time.Since(x.began), x.status()
+	if h.recorder != nil {
+		path := ""
+		if x.route != nil {
+			path = x.route.path
+		}
+		weirhttp.RecordRequest(h.recorder, r, path, status, finished, took)
+	}
 	if x.table == nil || x.table.log == nil {
 		return
 	}
 	entry := accesslog.Entry{
-		Began: x.began, Took: time.Since(x.began), Request: r, Client: x.client,
-		Status: x.answer.status, Sent: x.answer.bytes.Load(), Aborted: !finished, Fault: x.fault,
+		Began: x.began, Took: took, Request: r, Client: x.table.trust.address(r),
+		Status: status, Sent: x.answer.bytes.Load(), Aborted: !finished, Fault: x.fault,
 		Policy: x.decisions.policy, Decision: x.decisions.decision, Waited: x.decisions.waited,
 	}
 	entry.Attempts, entry.Address = x.exchange.Attempts()
-	if x.meant != 0 {
-		entry.Status = x.meant
-	}
-	if x.switched {
-		entry.Status = http.StatusSwitchingProtocols
-	}
 	if x.route != nil {
 		entry.Route, entry.Upstream = x.route.Match, x.route.Upstream.Name()
 		if key := x.table.policies[x.decisions.policy].Key; key != nil {

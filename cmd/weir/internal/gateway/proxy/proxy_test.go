@@ -85,7 +85,7 @@ func gateway(t *testing.T, o TableOptions) *httptest.Server {
 	require.NoError(t, err)
 	p, err := pipeline.New("gateway", table)
 	require.NoError(t, err)
-	return serve(t, NewHandler(p))
+	return serve(t, NewHandler(p, nil))
 }
 
 // raw sends bytes, and returns the first answer and the rest of the connection.
@@ -271,6 +271,20 @@ func TestForwarded(t *testing.T) {
 }
 
 // TestForwarded_Trailer checks that the trailer makes no claims that the header cannot make.
+// TestForwarded_KeyHeader checks that a server that makes variables of an environment of header fields gets no second key beside the one
+// that the limiter has counted.
+func TestForwarded_KeyHeader(t *testing.T) {
+	back := serve(t, http.HandlerFunc(echo))
+	g := gateway(t, TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}, KeyHeaders: []string{"x-api-key", "Authorization"}})
+	resp, _ := raw(t, g, "GET / HTTP/1.1\r\nHost: a\r\nX-Api-Key: 1\r\nX_Api_Key: 2\r\nX-Api_Key: 3\r\nX_Other: 4\r\nAuthorization: a\r\n\r\n")
+	h := decoded(t, resp).Header
+	assert.Equal(t, []string{"1"}, h["X-Api-Key"])
+	assert.Equal(t, []string{"a"}, h["Authorization"])
+	assert.Equal(t, []string{"4"}, h["X_other"])
+	assert.NotContains(t, h, "X_api_key")
+	assert.NotContains(t, h, "X-Api_key")
+}
+
 func TestForwarded_Trailer(t *testing.T) {
 	back := serve(t, http.HandlerFunc(echo))
 	for _, trusted := range []bool{false, true} {
@@ -365,7 +379,7 @@ func TestUnreachable(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "some text", decoded(t, resp).Body)
 	}
-	none := gateway(t, TableOptions{Problems: true, Routes: []Route{{Match: "/", Upstream: to(t, gone.URL)}}})
+	none := gateway(t, TableOptions{Body: weirhttp.ProblemJSON, Routes: []Route{{Match: "/", Upstream: to(t, gone.URL)}}})
 	for range 5 { // the last address is always asked
 		resp, err := http.Get(none.URL)
 		require.NoError(t, err)
@@ -506,7 +520,7 @@ func TestSlowBody(t *testing.T) {
 	back := serve(t, http.HandlerFunc(echo))
 	table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
 	require.NoError(t, err)
-	h := NewHandler(weir.Must(pipeline.New("gateway", table)))
+	h := NewHandler(weir.Must(pipeline.New("gateway", table)), nil)
 	h.stall = 50 * time.Millisecond
 	g := serve(t, h)
 	for range 3 {
@@ -527,7 +541,7 @@ func TestSlowBody_HTTP2(t *testing.T) {
 	back := serve(t, http.HandlerFunc(echo))
 	table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
 	require.NoError(t, err)
-	h := NewHandler(weir.Must(pipeline.New("gateway", table)))
+	h := NewHandler(weir.Must(pipeline.New("gateway", table)), nil)
 	h.stall = 50 * time.Millisecond
 	g := httptest.NewUnstartedServer(h)
 	g.EnableHTTP2 = true
@@ -562,7 +576,7 @@ func TestRejectedBody(t *testing.T) {
 	}))
 	table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
 	require.NoError(t, err)
-	h := NewHandler(weir.Must(pipeline.New("gateway", table)))
+	h := NewHandler(weir.Must(pipeline.New("gateway", table)), nil)
 	h.linger = 50 * time.Millisecond
 	g := serve(t, h)
 	ask := "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nwhole"
@@ -605,7 +619,7 @@ func TestSlowReader(t *testing.T) {
 	}))
 	table, err := NewTable(&TableOptions{Routes: []Route{{Match: "/", Upstream: to(t, back.URL)}}})
 	require.NoError(t, err)
-	g := httptest.NewUnstartedServer(NewHandler(weir.Must(pipeline.New("gateway", table))))
+	g := httptest.NewUnstartedServer(NewHandler(weir.Must(pipeline.New("gateway", table)), nil))
 	g.Listener = &listener{Listener: g.Listener, stall: 50 * time.Millisecond}
 	g.Start()
 	t.Cleanup(g.Close)

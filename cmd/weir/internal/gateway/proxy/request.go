@@ -19,7 +19,6 @@ type request struct {
 	context.Context
 	exchange upstream.Exchange
 
-	client string        // the address of the client, as the trusted proxies tell it
 	began  time.Time     // when the header of the request was read
 	table  *Table        // the version that the request runs on; nil before the pipeline has chosen it
 	route  *route        // nil: no route matches
@@ -52,6 +51,18 @@ func (x *request) Value(key any) any {
 		return &x.exchange
 	}
 	return x.Context.Value(key)
+}
+
+// status returns the status for the log and the metrics: that of the answer, or what it stands for.
+func (x *request) status() int {
+	switch {
+	case x.switched:
+		return http.StatusSwitchingProtocols
+	case x.meant != 0:
+		return x.meant
+	default:
+		return x.answer.status
+	}
 }
 
 // String returns only what never changes: fmt would read all fields, and race with attempts.

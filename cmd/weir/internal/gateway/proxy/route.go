@@ -23,11 +23,15 @@ type route struct {
 	table   *Table
 	limited http.Handler
 	proxy   httputil.ReverseProxy
-	repeats bool // the pipeline may send a request again
+	repeats bool   // the pipeline may send a request again
+	path    string // of the pattern, for metrics
 }
 
 func newRoute(t *Table, r Route, limits *weirhttp.Limits) (*route, error) {
 	made := &route{Route: r, table: t}
+	if slash := strings.IndexByte(r.Match, '/'); slash >= 0 {
+		made.path = r.Match[slash:]
+	}
 	var transport http.RoundTripper = r.Upstream
 	if r.Pipeline != nil {
 		attempts, err := weirhttp.NewTransport(r.Pipeline, &weirhttp.TransportOptions{Base: r.Upstream, Idempotent: repeatable})

@@ -33,7 +33,7 @@ func newPipeListener() *pipeListener {
 
 // serveOnPipes serves a gateway until the test ends, over HTTP/1 and HTTP/2 without TLS.
 func serveOnPipes(t *testing.T, table *Table) *pipeListener {
-	server := &http.Server{Handler: NewHandler(weir.Must(pipeline.New("gateway", table))), Protocols: new(http.Protocols)} //nolint:gosec // in a test
+	server := &http.Server{Handler: NewHandler(weir.Must(pipeline.New("gateway", table)), nil), Protocols: new(http.Protocols)} //nolint:gosec // in a test
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
 	l := newPipeListener()

@@ -29,12 +29,14 @@ import (
 type TableOptions struct {
 	// Address says which peers are trusted proxies, and in which header they write the address of their client.
 	Address weirhttp.AddressOptions
+	// KeyHeaders are the headers that keys of limiters are in.
+	KeyHeaders []string
 	// Via is the name of the gateway in the Via of the requests for upstreams. If empty, there is none.
 	Via string
 	// Log is the access log. If nil, none is written.
 	Log *accesslog.Log
-	// Problems makes the gateway's own answers problem details, RFC 9457, and not text.
-	Problems bool
+	// Body writes the gateway's own answers. If nil, they are plain text.
+	Body weirhttp.Body
 	// Limits has the policies that routes name. Its listener should include [Recorder].
 	Limits *weirhttp.Limits
 	// Policies says more of these policies, by name.
@@ -62,7 +64,7 @@ type Route struct {
 type Table struct {
 	mux      *http.ServeMux
 	trust    *trust
-	problems bool
+	body     weirhttp.Body // can be nil
 	policies map[string]Policy
 	log      *accesslog.Log // can be nil
 	routes   []*route
@@ -72,10 +74,13 @@ type Table struct {
 
 // NewTable returns a Table. The error says what is wrong with the patterns.
 func NewTable(o *TableOptions) (*Table, error) {
-	t := &Table{mux: http.NewServeMux(), problems: o.Problems, policies: o.Policies, log: o.Log}
+	t := &Table{mux: http.NewServeMux(), body: o.Body, policies: o.Policies, log: o.Log}
 	var err error
 	if t.trust, err = newTrust(o.Address, o.Via); err != nil {
 		return nil, err
+	}
+	for _, name := range o.KeyHeaders {
+		t.trust.keys = append(t.trust.keys, http.CanonicalHeaderKey(name))
 	}
 	for _, r := range o.Routes {
 		made, err := newRoute(t, r, o.Limits)
@@ -160,10 +165,17 @@ func (t *Table) Describe() (options, state any) {
 	return all, nil
 }
 
+// RateLimiters returns the policies that requests can meet: telemetry begins to count them when the table is in force.
+func (t *Table) RateLimiters() (names []string) {
+	for _, r := range t.routes {
+		names = append(names, r.Policies...)
+	}
+	return names
+}
+
 // serve answers a request.
 func (t *Table) serve(w http.ResponseWriter, r *http.Request, x *request) {
 	x.trust = t.trust.trusts(r)
-	x.client = t.trust.address(r)
 	if u := escaped(r.URL); u != r.URL {
 		copied := *r
 		copied.URL, r = u, &copied

@@ -2,7 +2,9 @@ package upstream
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
@@ -39,13 +41,50 @@ func (s *sending) run(circuit bool) (*http.Response, error) {
 	return nil, err
 }
 
-func (s *sending) send(r *http.Request) (*http.Response, error) {
+// send sends r. If the server has closed the connection that net/http has chosen, r goes on to another one.
+func (s *sending) send(r *http.Request) (resp *http.Response, err error) {
 	s.exchange.begin(s.address)
-	resp, err := s.base.RoundTrip(r)
-	if body, ok := r.Body.(*HeldBody); ok && err != nil && body.failure() != nil {
+	body, held := r.Body.(*HeldBody)
+	if !held && sentAgain(r) {
+		return s.base.RoundTrip(r)
+	}
+	var unsent atomic.Bool
+	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { unsent.Store(info.WasIdle && closeIfEnded(info.Conn)) }}
+	r = r.WithContext(httptrace.WithClientTrace(r.Context(), trace))
+	for {
+		if resp, err = s.base.RoundTrip(r); err == nil || !unsent.Load() || r.Context().Err() != nil || !body.rewind() {
+			break
+		}
+	}
+	if err != nil && body.failure() != nil {
 		return nil, &ClientError{body.failure()}
 	}
 	return resp, err
+}
+
+// sentAgain reports whether net/http sends a request again that was written to a connection which then broke off, if it has no body or
+// can get the body again. With a GetBody that fails, the error would not say why the connection broke off.
+func sentAgain(r *http.Request) bool {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return r.Header["Idempotency-Key"] != nil || r.Header["X-Idempotency-Key"] != nil
+}
+
+// closeIfEnded closes a connection that waited for a request, and that the server has closed meanwhile. net/http finds that out only
+// when the goroutine that reads from the connection runs. A request that was written by then is lost, unless it may be sent twice;
+// with the connection closed, nothing of it is written.
+func closeIfEnded(c net.Conn) bool {
+	socket := c
+	if secure, ok := c.(*tls.Conn); ok {
+		socket = secure.NetConn()
+	}
+	if !ended(socket) {
+		return false
+	}
+	_ = c.Close()
+	return true
 }
 
 // A judged is a sending whose outcome counts for the circuit of the address.

@@ -81,7 +81,7 @@ func (u *Upstream) Circuits() iter.Seq2[string, *pipeline.Pipeline] {
 // transports it does not close a body that it has not read, so that the caller can send it elsewhere.
 func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	x := exchangeOf(r.Context())
-	if body := HoldBody(r); body != nil && r.GetBody == nil {
+	if body := HoldBody(r); body != nil && r.GetBody == nil && !sentAgain(r) {
 		r.GetBody = body.again
 	}
 	if len(u.addresses) == 1 {

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bufio"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/url"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -317,23 +319,163 @@ func pipedUpstream(t *testing.T, o TransportOptions) *Upstream {
 	return New("test", base, newUpstream(t, nil, "http://a", "http://b").addresses...)
 }
 
-// TestUpstream_ResendsUnreadBody checks that a body of which nothing was read goes on to another connection, for every method, and
-// that a body of which something was read does not.
-func TestUpstream_ResendsUnreadBody(t *testing.T) {
-	u := newUpstream(t, func(r *http.Request) (*http.Response, error) {
-		again, err := r.GetBody()
-		require.NoError(t, err)
-		require.NoError(t, r.Body.Close())
-		text, err := io.ReadAll(again)
-		require.NoError(t, err)
-		assert.Equal(t, "body", string(text))
-		_, err = r.GetBody()
-		require.Error(t, err)
-		return answer(r)
-	}, "http://a")
-	r := newRequest(t, t.Context(), strings.NewReader("body"))
-	r.GetBody = nil
-	require.NoError(t, send(u, r))
+// TestUpstream_ResendsBody checks that a body of which only the beginning was read, into the buffer of net/http, goes on to another
+// connection as a whole, and that a body of which more was read does not.
+func TestUpstream_ResendsBody(t *testing.T) {
+	text := strings.Repeat("weir", maxKept)
+	for read, again := range map[int]bool{0: true, 1: true, maxKept: true, maxKept + 1: false} {
+		u := newUpstream(t, func(r *http.Request) (*http.Response, error) {
+			_, err := io.ReadFull(r.Body, make([]byte, read))
+			require.NoError(t, err)
+			require.NoError(t, r.Body.Close())
+			body, err := r.GetBody()
+			if !again {
+				require.ErrorIs(t, err, errRead)
+				return answer(r)
+			}
+			require.NoError(t, err)
+			got, err := io.ReadAll(body)
+			require.NoError(t, err)
+			assert.Equal(t, text, string(got))
+			return answer(r)
+		}, "http://a")
+		r := newRequest(t, t.Context(), strings.NewReader(text))
+		r.GetBody = nil
+		require.NoError(t, send(u, r))
+	}
+}
+
+// A lateConn tells its reader of the end of the connection only when something is written: as if the goroutine that reads had to wait
+// for a processor.
+type lateConn struct {
+	*net.TCPConn
+	written chan struct{} // has room for one
+}
+
+func (c *lateConn) Read(p []byte) (int, error) {
+	n, err := c.TCPConn.Read(p)
+	if err != nil {
+		<-c.written
+	}
+	return n, err
+}
+
+func (c *lateConn) Write(p []byte) (int, error) {
+	defer c.wake()
+	return c.TCPConn.Write(p)
+}
+
+func (c *lateConn) Close() error {
+	defer c.wake()
+	return c.TCPConn.Close()
+}
+
+func (c *lateConn) wake() {
+	select {
+	case c.written <- struct{}{}:
+	default:
+	}
+}
+
+// listening starts a server that handles each connection, and then closes it.
+func listening(t *testing.T, handle func(c net.Conn)) *url.URL {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() {
+				defer c.Close() //nolint:errcheck // of a test
+				handle(c)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		running.Wait()
+	})
+	return &url.URL{Scheme: "http", Host: l.Addr().String()}
+}
+
+// answerNext reads a request with its body, and returns its method and length.
+func answerNext(b *bufio.Reader, c net.Conn) (method string, n int64, err error) {
+	r, err := http.ReadRequest(b)
+	if err != nil {
+		return "", 0, err
+	}
+	if n, err = io.Copy(io.Discard, r.Body); err == nil && c != nil {
+		_, err = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+	}
+	return r.Method, n, err
+}
+
+// TestUpstream_ServerHasClosed has a server that closes each connection after its first answer, which net/http notices late: no
+// request is written to such a connection.
+func TestUpstream_ServerHasClosed(t *testing.T) {
+	if runtime.GOOS == "windows" || runtime.GOOS == "plan9" {
+		t.Skip("whether a connection has ended is not known there")
+	}
+	var mu sync.Mutex
+	got := map[int64]int{}
+	server := listening(t, func(c net.Conn) {
+		if _, n, err := answerNext(bufio.NewReader(c), c); err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			got[n]++
+		}
+	})
+	base, err := NewTransport(TransportOptions{})
+	require.NoError(t, err)
+	defer base.Close()
+	var last *lateConn
+	base.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		last = &lateConn{c.(*net.TCPConn), make(chan struct{}, 1)}
+		return last, nil
+	}
+	u := New("test", base, NewAddress(server, nil))
+	for _, size := range []int64{0, 4, 64 << 10} {
+		for range 3 {
+			r := newRequest(t, t.Context(), struct{ io.Reader }{strings.NewReader(strings.Repeat("a", int(size)))})
+			if r.ContentLength = size; size == 0 {
+				r.Body = nil
+			}
+			require.NoError(t, send(u, r), size)
+			require.Eventually(t, func() bool { return ended(last.TCPConn) }, time.Minute, time.Millisecond)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Equal(t, map[int64]int{0: 3, 4: 3, 64 << 10: 3}, got, "each is sent once")
+}
+
+// TestUpstream_Cause checks that the error of a request whose body cannot be sent again says why the first connection broke off.
+func TestUpstream_Cause(t *testing.T) {
+	server := listening(t, func(c net.Conn) {
+		b := bufio.NewReader(c)
+		if _, _, err := answerNext(b, c); err == nil {
+			_, _, _ = answerNext(b, nil)
+		}
+	})
+	base, err := NewTransport(TransportOptions{})
+	require.NoError(t, err)
+	defer base.Close()
+	u := New("test", base, NewAddress(server, nil))
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		require.NoError(t, send(u, newRequest(t, t.Context(), nil)))
+		r := newRequest(t, t.Context(), struct{ io.Reader }{strings.NewReader(strings.Repeat("a", 64<<10))})
+		r.Method, r.ContentLength = method, 64<<10
+		r.Header.Set("Idempotency-Key", "1")
+		require.ErrorIs(t, send(u, r), io.EOF, method)
+	}
 }
 
 // TestUpstream_NotRepeated checks that a request of which something may have been sent is not sent again.
