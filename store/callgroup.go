@@ -209,8 +209,8 @@ func (g group) updateFairness(b *backend.Batch, sent time.Time, alone bool) {
 		if ks == nil {
 			continue
 		}
-		if now := time.Now(); ks.fairness.tracks(now) || !ks.queue.empty() {
-			ks.fairness.observe(observation{
+		if now := time.Now(); ks.tracksRivals(now) || !ks.queue.empty() {
+			ks.fair().observe(observation{
 				def: b.Definition, state: b.State, now: b.Now, sent: sent,
 				own: g.takenBy(last), rejected: g.rejects(last), alone: alone,
 			}, now)

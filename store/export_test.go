@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"unsafe"
 
 	"github.com/weir-go/weir/limiter"
 )
@@ -20,3 +21,6 @@ func JoinLate[O options](l *Limiter[O], n int) limiter.Lease {
 	_, lease := l.c.join(context.Background(), "", n, limiter.Lease{}, byKeyState)
 	return lease
 }
+
+// KeyStateBytes is the size of what is remembered of each key.
+const KeyStateBytes = unsafe.Sizeof(keyState{})

@@ -187,7 +187,7 @@ func (lc *leaseCall) updateFairness(r *backend.LeaseRequest, sent time.Time) {
 		lc.counted = true
 		ks.held += r.Permits
 	}
-	if now := time.Now(); ks.fairness.tracks(now) {
+	if now := time.Now(); ks.tracksRivals(now) {
 		ks.fairness.observeLeases(r.InUse-ks.held, r.Definition.Permits-r.InUse, r.OK, now.Sub(sent), now)
 	}
 }
