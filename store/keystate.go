@@ -45,6 +45,16 @@ func (ks *keyState) tracksRivals(now time.Time) bool {
 	return ks.fairness != nil && ks.fairness.tracks(now)
 }
 
+// tracksRivals reports whether rivals are tracked for a key.
+func (c *core) tracksRivals(key string) bool {
+	ks := c.keys.lock(key, false)
+	if ks == nil {
+		return false
+	}
+	defer ks.mu.Unlock()
+	return ks.tracksRivals(time.Now())
+}
+
 // wake makes serveLoop ask again, if it has ever run.
 func (ks *keyState) wake() {
 	select {

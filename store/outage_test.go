@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,11 +83,11 @@ func TestOutage_FailsAndRecovers(t *testing.T) {
 		})
 		require.Zero(t, took)
 		require.Equal(t, calls, w.Calls(), "a store that is away is not asked")
-		probes := w.Calls("Decide")
+		probes := w.Calls("Decide", "Acquire")
 		require.ErrorIs(t, s.Health().Err, errDead)
 		require.ErrorIs(t, s.Health().Err, store.ErrUnavailable)
 		w.pass(10 * time.Second)
-		require.InDelta(t, 10, w.Calls("Decide")-probes, 3.5, "one probe a second")
+		require.InDelta(t, 10, w.Calls("Decide", "Acquire")-probes, 3.5, "one probe a second")
 		w.hooked.Fail(nil)
 		w.pass(1200 * time.Millisecond)
 		require.NoError(t, s.Health().Err)
@@ -534,5 +535,38 @@ func TestBreaker_DeadlineOfCaller(t *testing.T) {
 		}
 		require.NoError(t, s.Health().Err)
 		require.Zero(t, s.Counters().Failures)
+	})
+}
+
+// A store that answers too late, and takes fewer requests than come, holds up no memory: what FailOpen has admitted is sent
+// within CallTimeout or not at all.
+func TestOutage_OverloadedStore(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := newStore(t, pooled{w.hooked, 4}, store.Options{})
+		const limit = 1 << 20
+		l := must(s.TokenBucket("bucket", bucketOf(limit, 1, time.Hour, 0), &store.LimiterOptions{Outage: store.FailOpen}))(t)
+		w.granted(l, 0)
+		w.Delay(400 * time.Millisecond)
+		most := 0
+		var granted atomic.Int64
+		var calls sync.WaitGroup
+		for range 3000 {
+			for range 4 { // 4000 a second; two round trips of 256 each are 1280 a second
+				calls.Go(func() {
+					lease, _ := l.TryAcquire(answerby.With(w.ctx, time.Now().Add(15*time.Millisecond)), 1)
+					granted.Add(int64(lease.Permits()))
+				})
+			}
+			time.Sleep(time.Millisecond)
+			most = max(most, store.PendingCalls(s))
+		}
+		calls.Wait()
+		require.EqualValues(t, 12_000, granted.Load())
+		require.LessOrEqual(t, most, 4*500+4*400, "what comes within CallTimeout, and until the next round trip")
+		w.pass(time.Second)
+		require.Zero(t, store.PendingCalls(s))
+		w.Delay(0)
+		counted := limit - l.Statistics().AvailablePermits
+		require.InDelta(t, 1280*3.5, counted, 700, "what the store can take counts")
 	})
 }
