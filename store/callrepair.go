@@ -94,7 +94,7 @@ func (s *Store) convertStates(trip *roundTrip, all []*outdatedGroup) {
 			outdated[i].err = reasonOf(r.Err)
 		}
 	}
-	sh.recordRoundTrip(begun, nil, o)
+	sh.breaker.record(begun, o.result(nil))
 }
 
 // resend sends the calls of the group again.

@@ -86,7 +86,7 @@ func (c *core) takeLease(ctx context.Context, key string, n int, waiting bool) (
 // given back. A caller that waits, for a key that rivals wait for, is sent only after that release: otherwise it would take
 // the permit at once, and rivals that ask a moment later never would.
 func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool) (*leaseCall, error) {
-	if err := c.s.shardOf(c.name, key).breaker.err(); err != nil {
+	if err := c.s.shardOf(c.name, key).breaker.leasesErr(); err != nil {
 		return nil, err
 	}
 	gone := ctx.Done()
@@ -127,7 +127,7 @@ func (s *Store) sendLease(lc *leaseCall) {
 // sendLeases makes one round trip with leaseCalls of the same op.
 func (s *Store) sendLeases(trip *roundTrip, all []*leaseCall) {
 	sh := all[0].shard
-	if err := s.checkShard(sh); err != nil {
+	if err := s.checkLeases(sh); err != nil {
 		trip.finish()
 		for _, lc := range all {
 			lc.fail(err, false)
@@ -138,7 +138,7 @@ func (s *Store) sendLeases(trip *roundTrip, all []*leaseCall) {
 	slices.SortStableFunc(all, func(a, b *leaseCall) int {
 		return cmp.Or(strings.Compare(a.c.name, b.c.name), strings.Compare(a.request.Key, b.request.Key))
 	})
-	trip.start(sh.breaker.current())
+	trip.start(sh.breaker.leases.current())
 	copies := make([]backend.LeaseRequest, len(all))
 	requests := make([]*backend.LeaseRequest, len(all))
 	sent := time.Now()
@@ -147,14 +147,16 @@ func (s *Store) sendLeases(trip *roundTrip, all []*leaseCall) {
 		copies[i], requests[i] = lc.request, &copies[i]
 		copies[i].Definition = lc.c.inForce.Load().Definition
 	}
-	err := s.callBackend(all[0].op, requests)
+	ctx, cancel := context.WithTimeout(s.ctx, s.o.CallTimeout)
+	err := s.callBackend(ctx, all[0].op, requests)
+	cancel()
 	inTime := trip.finish()
 	if inTime {
 		var o outcomes
 		for _, r := range requests {
 			o.add(r.Outcome, r.Err)
 		}
-		sh.recordRoundTrip(trip.epoch(), err, o)
+		sh.breaker.recordLeases(trip.epoch(), o.result(err))
 	}
 	for i, lc := range all {
 		switch {
@@ -240,9 +242,7 @@ func (lc *leaseCall) updateFairness(r *backend.LeaseRequest, sent time.Time) {
 	}
 }
 
-func (s *Store) callBackend(op leaseOp, requests []*backend.LeaseRequest) error {
-	ctx, cancel := context.WithTimeout(s.ctx, s.o.CallTimeout)
-	defer cancel()
+func (s *Store) callBackend(ctx context.Context, op leaseOp, requests []*backend.LeaseRequest) error {
 	switch op {
 	case releaseLease:
 		return s.backend.Release(ctx, requests)
@@ -278,7 +278,7 @@ func (lc *leaseCall) fail(err error, uncertain bool) {
 
 // leasesTimedOut answers the calls of a round trip that took too long.
 func (s *Store) leasesTimedOut(trip *roundTrip, all []*leaseCall) {
-	all[0].shard.breaker.record(trip.epoch(), errTimeout)
+	all[0].shard.breaker.recordLeases(trip.epoch(), errTimeout)
 	for _, lc := range all {
 		lc.fail(errTimeout, true)
 	}

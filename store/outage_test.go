@@ -570,3 +570,62 @@ func TestOutage_OverloadedStore(t *testing.T) {
 		require.InDelta(t, 1280*3.5, counted, 700, "what the store can take counts")
 	})
 }
+
+// If a server forbids only what leases need, only concurrency limiters are answered by the outage policy, for as long as
+// that lasts, whether other limiters are used meanwhile or not.
+func TestOutage_LeasesOnly(t *testing.T) {
+	for _, mixed := range []bool{false, true} {
+		t.Run(fmt.Sprint(mixed), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				s := w.instance(store.Options{})
+				bucket := must(s.TokenBucket("bucket", bucketOf(1<<20, 1, time.Hour, 0), nil))(t)
+				slots := must(s.Concurrency("slots", limiter.ConcurrencyOptions{PermitLimit: 10}, &store.LimiterOptions{Outage: store.FailOpen}))(t)
+				byStore := func(l limiter.Limiter) bool {
+					lease := w.granted(l, 1)
+					defer lease.Release()
+					_, without := store.OutageKey.From(lease)
+					return !without
+				}
+				require.True(t, byStore(slots))
+				var calls atomic.Int64
+				w.hook(func(method string) error {
+					if method == "Acquire" || method == "Renew" || method == "Release" {
+						calls.Add(1)
+						return errors.New("NOPERM")
+					}
+					return nil
+				}, nil)
+				var asked int64
+				for range 300 {
+					if mixed {
+						require.True(t, byStore(bucket))
+					}
+					before := calls.Load()
+					require.False(t, byStore(slots))
+					asked += calls.Load() - before
+					w.pass(100 * time.Millisecond)
+				}
+				require.True(t, byStore(bucket))
+				require.LessOrEqual(t, asked, int64(6), "then it counts as away")
+				require.EqualError(t, s.Health().Err, "store: unavailable: leases: NOPERM")
+				require.Len(t, w.events.of(store.EventStoreLost), 1)
+				require.Empty(t, w.events.of(store.EventStoreRecovered))
+
+				w.hooked.Fail(errDead) // now everything fails
+				w.hook(nil, nil)
+				for range 3 {
+					w.rejected(bucket, 1)
+				}
+				require.ErrorIs(t, s.Health().Err, errDead)
+				w.pass(10 * time.Second)
+				w.hooked.Fail(nil)
+				w.pass(1200 * time.Millisecond)
+				require.NoError(t, s.Health().Err)
+				require.True(t, byStore(bucket))
+				require.True(t, byStore(slots))
+				require.Len(t, w.events.of(store.EventStoreLost), 1)
+				require.Len(t, w.events.of(store.EventStoreRecovered), 1)
+			})
+		})
+	}
+}
