@@ -14,10 +14,11 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A batcher sends items to the store in round trips. The rule: an item is sent at once if no round trip is under way.
-// Otherwise it waits until none is or, if round trips take long, for a pause that is a fraction of one, and goes together
-// with the items that came meanwhile. So a near store gets few round trips with many items, and an item for a far store
-// takes one round trip and a pause, not two round trips.
+// A batcher sends items to the store in round trips. The rule: an item is sent at once, unless the latest round trip has
+// begun less than a pause ago and is under way; then it waits for the end of either, and goes together with the items that
+// came meanwhile. The pause is longer than a round trip to a near store, and a fraction of one to a far store. So a near
+// store gets few round trips with many items, and an item for a far store takes one round trip and a pause, not two round
+// trips. A round trip that hangs delays nothing but its own items, as long as fewer than most hang.
 type batcher[T batchItem] struct {
 	timeout  time.Duration         // a round trip that takes longer is abandoned
 	run      func(*roundTrip, []T) // makes one round trip and calls finish when it has returned
@@ -29,15 +30,14 @@ type batcher[T batchItem] struct {
 	repeats bool
 
 	mu       sync.Mutex
-	pending  [leaseOps][]T // by priority; all items of a round trip have the same priority
-	since    time.Time     // when the oldest pending item began to wait
-	loops    int           // how many goroutines are in loop
+	pending  []T
+	loops    int        // how many goroutines are in loop
+	starting bool       // one of them was started for the pending items
+	young    *roundTrip // the latest round trip, if it is under way and began less than a pause ago
 	underWay []*roundTrip
 	begun    int64         // how many round trips have begun
 	latest   int64         // of the round trips that have ended, the one that began last
 	took     time.Duration // how long the latest took
-	timer    *time.Timer   // starts another loop after the pause; nil before it is first used
-	waiting  bool          // the timer is running
 }
 
 func (b *batcher[T]) init(s *Store, most int, run, timedOut func(*roundTrip, []T)) {
@@ -46,9 +46,7 @@ func (b *batcher[T]) init(s *Store, most int, run, timedOut func(*roundTrip, []T
 }
 
 type batchItem interface {
-	// priority orders the items: those with the smallest number are sent first.
-	priority() int
-	// abandoned reports whether the caller has left. If so, the item has been answered and is not sent.
+	// abandoned reports whether the item is not sent: its caller has left, and it has been answered.
 	abandoned() bool
 	// order is what sorts the items of one instant in a simulation.
 	order() string
@@ -61,6 +59,8 @@ type roundTrip struct {
 	overlaps   atomic.Bool  // another round trip of the batcher was under way meanwhile
 	number     int64        // of the batcher's round trips; 0 without a batcher
 	begun      time.Time
+	watch      *time.Timer   // ends the pause, and then the round trip
+	rest       time.Duration // the time from the end of the pause to the timeout; 0 after the pause
 }
 
 func (trip *roundTrip) start(e failureEpoch) { trip.startEpoch.Store(int64(e)) }
@@ -83,62 +83,32 @@ const maxBatch = 256
 // minPause is more than a near store takes for a round trip.
 const minPause = time.Millisecond
 
-// overlaps reports whether a pause is worth its timer: the latest round trip took so long that another one goes beside the
-// next. Nothing is known before the first has ended.
-func (b *batcher[T]) overlaps() bool { return b.most > 1 && (b.took == 0 || b.took >= minPause) }
-
-// pause returns how long items wait at most while fewer than most round trips are under way: with round trips of 8 ms
-// and 5 at once, 1.6 ms.
-func (b *batcher[T]) pause() time.Duration { return max(b.took/time.Duration(b.most), minPause) }
+// pause returns how long after a round trip the next one begins beside it: with round trips of 8 ms and 5 at once, 1.6 ms.
+func (b *batcher[T]) pause() time.Duration {
+	if b.most == 1 {
+		return b.timeout
+	}
+	return min(max(b.took/time.Duration(b.most), minPause), b.timeout)
+}
 
 // add queues x and does not wait.
 func (b *batcher[T]) add(x T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	p := x.priority()
-	b.pending[p] = append(b.pending[p], x)
-	switch full := len(b.pending[p])%maxBatch == 0; {
-	case b.loops == 0, full && b.loops < b.most:
+	b.pending = append(b.pending, x)
+	full := len(b.pending)%maxBatch == 0
+	if (full || b.young == nil && !b.starting) && b.loops < b.most {
 		b.loops++
+		b.starting = true
 		go b.loop(nil)
-	case b.since.IsZero() && b.overlaps():
-		b.since = time.Now()
-		b.wait(b.pause())
 	}
 }
 
-// wait starts the timer. The batcher is locked.
-func (b *batcher[T]) wait(d time.Duration) {
-	if b.timer == nil {
-		b.timer = time.AfterFunc(d, b.endWait)
-	} else {
-		b.timer.Reset(d)
-	}
-	b.waiting = true
-}
-
-// endWait is called by the timer. If too many round trips are under way, the first of them that ends sends the items.
-func (b *batcher[T]) endWait() {
-	b.mu.Lock()
-	start := b.waiting && b.loops < b.most
-	b.waiting = false
-	if start {
-		b.loops++
-	}
-	b.mu.Unlock()
-	if start {
-		b.loop(nil)
-	}
-}
-
-// loop sends until there are no items that must be sent now, or a round trip is abandoned. In the second case another
-// goroutine continues. last is the round trip that this goroutine or the one before has made.
+// loop sends until no items must be sent now, or a round trip is abandoned. In the second case another goroutine
+// continues. last is the round trip that this goroutine or the one before has made.
 func (b *batcher[T]) loop(last *roundTrip) {
 	for {
 		if b.repeats {
-			b.mu.Lock()
-			b.end(last, time.Now())
-			b.mu.Unlock()
 			time.Sleep(time.Nanosecond) // until everything that happens at this instant has happened
 		}
 		trip, batch := b.next(last)
@@ -146,27 +116,25 @@ func (b *batcher[T]) loop(last *roundTrip) {
 			b.onIdle()
 			return
 		}
-		if !runRoundTrip(trip, b.timeout, batch, b.run, func(trip *roundTrip, all []T) {
-			go b.loop(trip)
-			b.timedOut(trip, all)
-		}) {
+		if !runRoundTrip(trip, batch, b.run, b.lost) {
 			return
 		}
 		last = trip
 	}
 }
 
-// runRoundTrip calls send with the batch and reports whether the round trip was finished. If send takes longer than
-// timeout, panics or ends the goroutine, the round trip is abandoned, and lost is called.
-func runRoundTrip[T any](trip *roundTrip, timeout time.Duration, batch []T, send, lost func(*roundTrip, []T)) (ok bool) {
+// lost continues after an abandoned round trip.
+func (b *batcher[T]) lost(trip *roundTrip, batch []T) {
+	go b.loop(trip)
+	b.timedOut(trip, batch)
+}
+
+// runRoundTrip calls send with the batch and reports whether the round trip was finished. If it was abandoned meanwhile,
+// or if send panics or ends the goroutine, lost is called, once.
+func runRoundTrip[T any](trip *roundTrip, batch []T, send, lost func(*roundTrip, []T)) (ok bool) {
 	returned := false
-	watch := time.AfterFunc(timeout, func() {
-		if trip.abandon() {
-			lost(trip, batch)
-		}
-	})
 	defer func() {
-		watch.Stop()
+		trip.watch.Stop()
 		if !returned {
 			if p := recover(); p != nil {
 				recovered.Report("store: Backend", p, debug.Stack())
@@ -182,24 +150,19 @@ func runRoundTrip[T any](trip *roundTrip, timeout time.Duration, batch []T, send
 	return true // replaced by the deferred function: the round trip may have been abandoned meanwhile
 }
 
-// next ends the last round trip of a loop, and begins another one with the items returned. If there are no items that
-// must be sent now, it returns nil, and the loop has ended.
+// next ends the last round trip of a loop, and begins another one with the items returned. If no items must be sent now,
+// it returns nil, and the loop has ended.
 func (b *batcher[T]) next(last *roundTrip) (*roundTrip, []T) {
 	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.end(last, now)
-	if b.waiting {
-		b.timer.Stop()
-		b.waiting = false
+	if last == nil {
+		b.starting = false
 	}
+	b.end(last, now)
 	var batch []T
-	left := b.since.Add(b.pause()).Sub(now)
-	switch {
-	case len(b.underWay) == 0 || b.full() || b.overlaps() && left <= 0:
-		batch = b.takeBatch(now)
-	case b.overlaps():
-		b.wait(left)
+	if b.young == nil && !b.starting || len(b.pending) >= maxBatch {
+		batch = b.takeBatch()
 	}
 	if len(batch) == 0 {
 		b.loops--
@@ -212,63 +175,72 @@ func (b *batcher[T]) next(last *roundTrip) (*roundTrip, []T) {
 		trip.overlaps.Store(true)
 	}
 	b.underWay = append(b.underWay, trip)
+	b.young = trip
+	pause := b.pause()
+	trip.rest = b.timeout - pause
+	trip.watch = time.AfterFunc(pause, func() { b.watch(trip, batch) })
 	return trip, batch
 }
 
-// end is called at the end of a round trip, and possibly again. The batcher is locked.
+// watch is called at the end of the pause of a round trip, and at its timeout. At the end of the pause, the next round
+// trip can begin. If too many are under way, the first of them that ends is followed by it.
+func (b *batcher[T]) watch(trip *roundTrip, batch []T) {
+	b.mu.Lock()
+	if trip.rest == 0 {
+		b.mu.Unlock()
+		if trip.abandon() {
+			b.lost(trip, batch)
+		}
+		return
+	}
+	trip.watch.Reset(trip.rest)
+	trip.rest = 0
+	if b.young == trip {
+		b.young = nil
+	}
+	start := len(b.pending) > 0 && b.young == nil && !b.starting && b.loops < b.most
+	if start {
+		b.loops++
+		b.starting = true
+	}
+	b.mu.Unlock()
+	if start {
+		b.loop(nil)
+	}
+}
+
+// end is called at the end of a round trip. The batcher is locked.
 func (b *batcher[T]) end(last *roundTrip, now time.Time) {
 	i := slices.Index(b.underWay, last)
 	if i < 0 {
 		return
 	}
 	b.underWay = slices.Delete(b.underWay, i, i+1)
+	if b.young == last {
+		b.young = nil
+	}
 	if last.number > b.latest {
 		b.latest, b.took = last.number, now.Sub(last.begun)
 	}
 }
 
-// full reports whether the pending items fill a round trip. The batcher is locked.
-func (b *batcher[T]) full() bool {
-	for p := range b.pending {
-		if len(b.pending[p]) >= maxBatch {
-			return true
-		}
-	}
-	return false
-}
-
 // takeBatch takes the items of a round trip; none if no items are left. The batcher is locked.
-func (b *batcher[T]) takeBatch(now time.Time) (batch []T) {
-	b.since = time.Time{}
-	for p := range b.pending {
-		all := b.pending[p]
-		switch {
-		case len(all) == 0:
-			continue
-		case len(batch) > 0:
-			b.since = now
-			continue
-		case b.repeats:
-			slices.SortStableFunc(all, func(x, y T) int { return strings.Compare(x.order(), y.order()) })
-		}
-		n := 0
-		batch = all[:0:len(all)] // in place: nothing else uses this slice
-		for ; n < len(all) && len(batch) < maxBatch; n++ {
-			if !all[n].abandoned() {
-				batch = append(batch, all[n])
-			}
-		}
-		batch = slices.Clip(batch)
-		if b.pending[p] = all[n:]; n == len(all) {
-			b.pending[p] = nil
-		} else {
-			b.since = now
+func (b *batcher[T]) takeBatch() (batch []T) {
+	all := b.pending
+	if b.repeats {
+		slices.SortStableFunc(all, func(x, y T) int { return strings.Compare(x.order(), y.order()) })
+	}
+	n := 0
+	batch = all[:0:len(all)] // in place: nothing else uses this slice
+	for ; n < len(all) && len(batch) < maxBatch; n++ {
+		if !all[n].abandoned() {
+			batch = append(batch, all[n])
 		}
 	}
-	if !b.since.IsZero() && b.overlaps() {
-		b.wait(b.pause())
+	if b.pending = all[n:]; n == len(all) {
+		b.pending = nil
 	}
-	return batch
+	return slices.Clip(batch)
 }
 
 func (b *batcher[T]) idle() bool {
@@ -278,30 +250,32 @@ func (b *batcher[T]) idle() bool {
 }
 
 const (
-	// batchersPerShard is how many batchers of one kind a shard has. All calls about one key use the same one.
-	batchersPerShard = 4
-	// maxRoundTrips is how many round trips of a batcher can be under way at once, unless the backend has too few
-	// connections.
+	// maxBatchers is how many batchers of one kind a shard has at most. All calls about one key use the same one.
+	maxBatchers = 4
+	// maxRoundTrips is how many round trips of a batcher can be under way at once, if there are enough connections.
 	maxRoundTrips = 8
 )
 
-// roundTripsOf returns how many round trips of a batcher can be under way at once. Another one would wait for a
-// connection, while its items could have shared a round trip with later ones.
-func roundTripsOf(b backend.Backend) int {
+// batching returns how many batchers of one kind a shard has, and how many round trips of each can be under way at once.
+// Together that is half of the backend's connections at most. A batcher has two round trips, rather than a shard twice as
+// many batchers: with one, an item waits for the round trip under way and then for its own.
+func batching(b backend.Backend) (batchers, roundTrips int) {
+	half := maxBatchers * maxRoundTrips
 	if p, ok := b.(backend.Pooled); ok {
-		return min(max(p.Connections()/batchersPerShard, 1), maxRoundTrips)
+		half = max(p.Connections()/2, 1)
 	}
-	return maxRoundTrips
+	batchers = min(max(half/2, 1), maxBatchers)
+	return batchers, min(half/batchers, maxRoundTrips)
 }
 
 // batcherOf returns which batcher of its shard a key uses.
 func batcherOf(c *core, key string) int {
 	if c.s.random != nil { // in a simulation, which must not depend on the seed
-		return int(fixedhash.String(c.name+key) % batchersPerShard)
+		return int(fixedhash.String(c.name+key) % uint64(c.s.batchers))
 	}
 	var h maphash.Hash
 	h.SetSeed(seed)
 	h.WriteString(c.name)
 	h.WriteString(key)
-	return int(h.Sum64() % batchersPerShard)
+	return int(h.Sum64() % uint64(c.s.batchers))
 }

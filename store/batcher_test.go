@@ -272,29 +272,70 @@ func TestBatcher_TwoCallsAtOnce(t *testing.T) {
 	})
 }
 
-// A backend with few connections gets no more round trips than these, and round trips that it cannot carry share it as
-// before: what waits goes together in the next one.
-func TestBatcher_FewConnections(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		s := newStore(t, pooled{w.hooked}, store.Options{})
-		l := must(s.TokenBucket("bucket", bucketOf(1000, 1, time.Hour, 0), nil))(t)
-		w.granted(l, 0)
-		w.Delay(8 * time.Millisecond)
-		before := w.Calls("Decide")
-		took := timed(func() {
-			w.together(100, func(i int) (limiter.Lease, error) {
-				time.Sleep(time.Duration(i) * time.Millisecond / 10)
-				return l.TryAcquire(w.ctx, 1)
+// Calls use half of the connections at most. With four or more, none waits for two round trips.
+func TestBatcher_Connections(t *testing.T) {
+	for connections, want := range map[int]struct {
+		underWay int64
+		slowest  time.Duration
+	}{
+		1: {1, 200}, 3: {1, 200}, 4: {2, 150}, 7: {3, 134}, 8: {4, 150}, 15: {6, 150}, 16: {8, 150}, 64: {32, 113}, 1000: {32, 113},
+	} {
+		t.Run(fmt.Sprint(connections), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				s := newStore(t, pooled{w.hooked, connections}, store.Options{})
+				p := must(s.PartitionedTokenBucket("keys", bucketOf(1000, 1, time.Hour, 0), nil))(t)
+				w.Delay(100 * time.Millisecond)
+				var slowest, most atomic.Int64
+				w.see = func([]*backend.Batch) { most.Store(max(most.Load(), int64(w.underWay.Load())+1)) }
+				w.together(4000, func(i int) (limiter.Lease, error) {
+					if i >= 100 { // the first of each batcher find out how far the store is
+						time.Sleep(time.Second + time.Duration(i)*time.Millisecond/2)
+					}
+					begun := time.Now()
+					lease, err := p.TryAcquire(w.ctx, fmt.Sprint(i%100), 1)
+					if i >= 100 {
+						slowest.Store(max(slowest.Load(), int64(time.Since(begun))))
+					}
+					return lease, err
+				})
+				require.LessOrEqual(t, most.Load(), want.underWay)
+				require.LessOrEqual(t, time.Duration(slowest.Load()), want.slowest*time.Millisecond)
 			})
 		})
-		require.Less(t, took, 25*time.Millisecond)
-		require.Equal(t, 3, w.Calls("Decide")-before)
-	})
+	}
 }
 
-type pooled struct{ *hooked }
+type pooled struct {
+	*hooked
+	connections int
+}
 
-func (pooled) Connections() int { return 4 }
+func (p pooled) Connections() int { return p.connections }
+
+// A round trip to a near store that hangs delays the calls in it, and no later ones.
+func TestBatcher_OneHangs(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(1000, 1, time.Hour, 0, nil)
+		w.granted(l, 0)
+		goOn := make(chan struct{})
+		var hangs atomic.Bool
+		hangs.Store(true)
+		w.hook(func(method string) error {
+			if method == "Decide" && hangs.CompareAndSwap(true, false) {
+				<-goOn
+			}
+			return nil
+		}, nil)
+		w.Delay(100 * time.Microsecond)
+		go func() { _, _ = l.TryAcquire(w.ctx, 1) }()
+		synctest.Wait()
+		for range 100 {
+			require.LessOrEqual(t, timed(func() { w.granted(l, 1) }), 1100*time.Microsecond)
+			require.Equal(t, 100*time.Microsecond, timed(func() { w.granted(l, 1) }))
+		}
+		close(goOn)
+	})
+}
 
 // While the server is silent, no more than maxRoundTrips of a batcher are under way, and all end with it.
 func TestBatcher_SilentStore(t *testing.T) {

@@ -59,12 +59,15 @@ func (b *block) tag(at time.Time) int64 { return b.serial<<20 | b.ticks(at)&(1<<
 // noBlock is the tag of a grant that cannot be put back.
 const noBlock = 0
 
-func (l *blockList) empty() bool { return len(l.blocks) == 0 }
+func (l *blockList) empty() bool { return l == nil || len(l.blocks) == 0 }
 
 // dropUsedBlocks drops used-up blocks and returns how many permits the others have. It keeps the newest block until its
 // tick is over, because permits can be put back into it.
 func (ks *keyState) dropUsedBlocks(now time.Time) (sum int64) {
-	l := &ks.blocks
+	l := ks.blocks
+	if l.empty() {
+		return 0
+	}
 	kept := l.blocks[:0]
 	for i, b := range l.blocks {
 		n := b.dropRestored(now)
@@ -82,7 +85,7 @@ func (ks *keyState) dropUsedBlocks(now time.Time) (sum int64) {
 
 // grantFromBlocks grants n permits, or returns false if the blocks have fewer.
 func (ks *keyState) grantFromBlocks(n int, now time.Time) (limiter.Lease, bool) {
-	l := &ks.blocks
+	l := ks.blocks
 	if l.empty() || ks.dropUsedBlocks(now) < weight(n) {
 		return limiter.Lease{}, false
 	}

@@ -36,6 +36,9 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 			return c.takeFromStore(ctx, key, n)
 		}
 		lease, ok := ks.answerLocally(n)
+		if ks.blocks == nil {
+			ks.blocks = &blockList{}
+		}
 		fetch := ks.blocks.fetching
 		if !ok && fetch == nil {
 			fetch = ks.fetchBlock(n)
@@ -63,7 +66,7 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 // fetchBlock borrows a block in the background, so that the other callers get it if the first one leaves. The keyState
 // is locked.
 func (ks *keyState) fetchBlock(n int) *blockFetch {
-	l := &ks.blocks
+	l := ks.blocks
 	ask := ks.nextBlockRequest(n)
 	b := &blockFetch{done: make(chan struct{}), least: weight(n)}
 	l.fetching = b
@@ -88,7 +91,7 @@ func (ks *keyState) fetchBlock(n int) *blockFetch {
 // nextBlockRequest returns what to ask for. The size of a block doubles if the last one was used up within a tenth of
 // blockLifetime, and is halved if it was not used up.
 func (ks *keyState) nextBlockRequest(n int) backend.Request {
-	c, l, now := ks.c, &ks.blocks, time.Now()
+	c, l, now := ks.c, ks.blocks, time.Now()
 	if n == 0 {
 		return backend.Request{}
 	}
@@ -98,7 +101,11 @@ func (ks *keyState) nextBlockRequest(n int) backend.Request {
 	case since < blockLifetime/10:
 		l.nextSize *= 2
 	}
-	l.nextSize = max(min(l.nextSize, int64(c.o.Block), c.limits().Permits/4, ks.fairness.maxRequest(now)), 1)
+	l.nextSize = min(l.nextSize, int64(c.o.Block), c.limits().Permits/4)
+	if ks.fairness != nil {
+		l.nextSize = min(l.nextSize, ks.fairness.maxRequest(now))
+	}
+	l.nextSize = max(l.nextSize, 1)
 	l.fetchedAt = now
 	least := max(int64(n)-ks.dropUsedBlocks(now), 1)
 	return backend.Request{Min: least, Max: max(least, l.nextSize), Block: true}
@@ -106,7 +113,7 @@ func (ks *keyState) nextBlockRequest(n int) backend.Request {
 
 // blockFetched processes the answer.
 func (ks *keyState) blockFetched(b *blockFetch, q *call) {
-	c, l := ks.c, &ks.blocks
+	c, l := ks.c, ks.blocks
 	newest := ks.learn(q)
 	current := c.inForce.Load().Definition == q.def && !c.closed.Load()
 	switch ask := q.requests[0]; {
@@ -209,6 +216,9 @@ func (r *blockReturner) remove(ks *keyState) {
 
 // returnBlocks returns all unused permits to the store. The keyState is locked.
 func (ks *keyState) returnBlocks() {
+	if ks.blocks.empty() {
+		return
+	}
 	now := time.Now()
 	for i := len(ks.blocks.blocks) - 1; i >= 0; i-- {
 		b := &ks.blocks.blocks[i]

@@ -21,24 +21,37 @@ var errTimeout = errors.New("no answer in time")
 
 // A breaker is the circuit breaker of a shard: while the shard is away, a request costs one atomic load, and one
 // goroutine probes the shard.
+//
+// Calls about leases are counted by themselves. If a server forbids only what they need, the successes of other calls
+// would hide that, or an outage would end with the next probe of a bucket and begin again. So if only they fail, only they
+// count as away, and a probe takes a lease.
 type breaker struct {
 	s       *Store
 	shard   *shard                      // the one that it guards
 	away    atomic.Pointer[outageState] // nil while the shard is there
-	epoch   atomic.Int64                // failures counted so far
 	probing atomic.Bool                 // probeInBackground is running
 
-	mu       sync.Mutex
-	failures int // in a row
+	mu        sync.Mutex
+	decisions failureRow // of all calls but those about leases
+	leases    failureRow
 }
 
 type outageState struct {
-	err   error
-	since time.Time
+	err    error
+	since  time.Time
+	leases bool // only calls about leases fail
 }
 
-// err returns why the shard is away, or nil.
+// err returns why the shard is away, or nil. Calls about leases ask leasesErr.
 func (b *breaker) err() error {
+	if o := b.away.Load(); o != nil && !o.leases {
+		return o.err
+	}
+	return nil
+}
+
+// leasesErr returns why the shard is away, or away for leases, or nil.
+func (b *breaker) leasesErr() error {
 	if o := b.away.Load(); o != nil {
 		return o.err
 	}
@@ -52,18 +65,31 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
+// A failureRow counts the failures in a row of calls of one sort.
+type failureRow struct {
+	epoch    atomic.Int64 // failures counted so far
+	failures int          // in a row; the lock of the breaker guards it
+}
+
 // A failureEpoch is the number of failures when a call began. Calls that are under way together and fail together have
 // one cause, such as a pause of the network, and count as one failure.
 type failureEpoch int64
 
-func (b *breaker) current() failureEpoch { return failureEpoch(b.epoch.Load()) }
+func (row *failureRow) current() failureEpoch { return failureEpoch(row.epoch.Load()) }
+
+func (b *breaker) current() failureEpoch { return b.decisions.current() }
 
 // record counts the end of a call that writes.
-func (b *breaker) record(begun failureEpoch, err error) {
+func (b *breaker) record(begun failureEpoch, err error) { b.recordIn(&b.decisions, begun, err) }
+
+// recordLeases is record for a call about leases; begun is from leases.
+func (b *breaker) recordLeases(begun failureEpoch, err error) { b.recordIn(&b.leases, begun, err) }
+
+func (b *breaker) recordIn(row *failureRow, begun failureEpoch, err error) {
 	b.s.count.calls.Add(1)
 	if err == nil {
 		b.mu.Lock()
-		b.failures = 0
+		row.failures = 0
 		b.mu.Unlock()
 		return
 	}
@@ -71,7 +97,7 @@ func (b *breaker) record(begun failureEpoch, err error) {
 		return
 	}
 	b.s.count.failures.Add(1)
-	b.countFailure(begun, err)
+	b.countFailure(row, begun, err)
 }
 
 // recordRead counts the end of a call that only reads: its success does not show that the store can be written to.
@@ -84,28 +110,39 @@ func (b *breaker) recordRead(begun failureEpoch, err error) {
 }
 
 // countFailure counts a failure, unless another one was counted since the call began.
-func (b *breaker) countFailure(begun failureEpoch, err error) {
+func (b *breaker) countFailure(row *failureRow, begun failureEpoch, err error) {
 	if b.s.ctx.Err() != nil {
 		return // Close has ended the call
 	}
 	b.mu.Lock()
-	if b.current() != begun {
+	if row.current() != begun {
 		b.mu.Unlock()
 		return
 	}
-	b.epoch.Add(1)
-	b.failures++
-	lost := b.failures >= b.s.o.FailureThreshold && b.away.Load() == nil
+	row.epoch.Add(1)
+	row.failures++
+	was, leases := b.away.Load(), row == &b.leases
+	lost := row.failures >= b.s.o.FailureThreshold && (was == nil || was.leases && !leases)
 	if lost {
-		b.away.Store(&outageState{err: b.describe(err), since: time.Now()})
+		if leases {
+			err = fmt.Errorf("leases: %w", err)
+		}
+		since := time.Now()
+		if was != nil {
+			since = was.since
+		}
+		b.away.Store(&outageState{err: b.describe(err), since: since, leases: leases})
 	}
 	b.mu.Unlock()
-	if lost {
-		b.s.idleChanged()
+	if !lost {
+		return
+	}
+	b.s.idleChanged()
+	if was == nil {
 		b.s.report(Event{Kind: EventStoreLost, Shard: b.shard.name, Err: err})
-		b.s.wakeQueues(b.shard) // the outage policy answers waiting callers, too
 		b.s.goBackground(b.probeLoop)
 	}
+	b.s.wakeQueues(b.shard) // the outage policy answers waiting callers, too
 }
 
 func (b *breaker) describe(err error) error {
@@ -122,22 +159,25 @@ func (b *breaker) probeLoop() {
 		if !b.s.sleep(time.Duration(interval)) {
 			return
 		}
+		was := b.away.Load()
 		d, key, found := b.s.probeTarget(b.shard)
 		if !found {
 			b.s.forgetShard(b.shard)
-			b.endOutage() // its keys are in other shards now
-			return
+			if b.endOutage(was) { // its keys are in other shards now
+				return
+			}
+			continue
 		}
-		err := b.probeOnce(d, key)
+		err := b.probeOnce(b.s.probeOf(d, key, was.leases))
 		if b.s.ctx.Err() != nil {
 			return
 		}
 		b.s.count.calls.Add(1)
-		if err == nil {
-			b.endOutage()
+		if err != nil {
+			b.s.count.failures.Add(1)
+		} else if b.endOutage(was) {
 			return
 		}
-		b.s.count.failures.Add(1)
 	}
 }
 
@@ -155,26 +195,49 @@ func (b *breaker) probeInBackground() {
 			return
 		}
 		begun := b.current()
-		if err := b.probeOnce(d, key); b.s.ctx.Err() == nil {
+		if err := b.probeOnce(b.s.probeOf(d, key, false)); b.s.ctx.Err() == nil {
 			b.record(begun, err)
 		}
 	})
 }
 
-// probeOnce takes a permit as a limiter does, because a store that cannot be written to, or is slow, counts as away. It
-// waits until the backend returns, so that at most two probes of a shard are under way.
-func (b *breaker) probeOnce(d *backend.Definition, key string) error {
+// probeOf returns a probe, which takes a permit as a limiter does, because a store that cannot be written to, or is slow,
+// counts as away.
+func (s *Store) probeOf(d *backend.Definition, key string, leases bool) func(context.Context) error {
+	if !leases {
+		return func(ctx context.Context) error {
+			probe := &backend.Batch{Definition: d, Key: key, Requests: []backend.Request{{Min: 1, Max: 1}}, Granted: make([]int64, 1)}
+			err := s.backend.Decide(ctx, []*backend.Batch{probe})
+			if err == nil && probe.Outcome == backend.Unreachable {
+				err = reasonOf(probe.Err)
+			}
+			return err
+		}
+	}
+	lending := *d
+	lending.Limits = backend.Limits{Kind: backend.KindConcurrency, Permits: backend.MaxPermits}
+	return func(ctx context.Context) error {
+		probe := &backend.LeaseRequest{
+			Definition: &lending, Key: key, ID: newLeaseID(), Permits: 1, TTL: time.Second.Microseconds(),
+		}
+		for _, op := range []leaseOp{acquireLease, releaseLease} {
+			if err := s.callBackend(ctx, op, []*backend.LeaseRequest{probe}); err != nil {
+				return err
+			}
+			if probe.Outcome == backend.Unreachable {
+				return reasonOf(probe.Err)
+			}
+		}
+		return nil
+	}
+}
+
+// probeOnce waits until the backend returns, so that at most two probes of a shard are under way.
+func (b *breaker) probeOnce(probe func(context.Context) error) error {
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(b.s.ctx, b.s.o.CallTimeout)
 	defer cancel()
-	probe := &backend.Batch{Definition: d, Key: key, Requests: []backend.Request{{Min: 1, Max: 1}}, Granted: make([]int64, 1)}
-	done := runIsolated("store: Backend.Decide", func() error {
-		err := b.s.backend.Decide(ctx, []*backend.Batch{probe})
-		if err == nil && probe.Outcome == backend.Unreachable {
-			err = reasonOf(probe.Err)
-		}
-		return err
-	})
+	done := runIsolated("store: Backend", func() error { return probe(ctx) })
 	select {
 	case err := <-done:
 		if err == nil && time.Since(begun) >= b.s.o.CallTimeout {
@@ -200,15 +263,20 @@ var probeDefinition = &backend.Definition{
 	Name: "weir/probe", Version: 1, Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: backend.MaxPermits, Period: 1e6},
 }
 
-// endOutage counts the shard as there again.
-func (b *breaker) endOutage() {
+// endOutage counts the shard as there again. It returns false if more than was has failed meanwhile.
+func (b *breaker) endOutage(was *outageState) bool {
 	b.mu.Lock()
-	b.failures = 0
-	was := b.away.Swap(nil)
+	if b.away.Load() != was {
+		b.mu.Unlock()
+		return false
+	}
+	b.decisions.failures, b.leases.failures = 0, 0
+	b.away.Store(nil)
 	b.mu.Unlock()
 	b.s.report(Event{Kind: EventStoreRecovered, Shard: b.shard.name, Away: time.Since(was.since)})
 	b.s.wakeQueues(b.shard)
 	for _, c := range b.s.allCores() {
 		c.refreshSoon() // the definition may have been changed, or the store may have lost it
 	}
+	return true
 }

@@ -20,6 +20,7 @@ type call struct {
 	oneRequest [1]backend.Request // backs requests, which usually has one
 	attempts   attempts
 	direct     *directCall // not nil if the call does not use a batcher
+	countUntil time.Time   // with FailOpen: see admitted
 
 	// The answer.
 
@@ -32,8 +33,6 @@ type call struct {
 	now        int64         // the store's time
 	sent       time.Time
 }
-
-func (q *call) priority() int { return 0 }
 
 func (q *call) order() string { return fmt.Sprintf("%q %q %v", q.c.name, q.key, q.requests) }
 
@@ -56,6 +55,9 @@ func (c *core) ask(ctx context.Context, key string, requests ...backend.Request)
 	}
 	q := c.newCall(key, requests)
 	q.callerGone, q.done = gone, make(chan struct{})
+	if c.o.Outage == FailOpen {
+		q.countUntil = time.Now().Add(c.s.o.CallTimeout)
+	}
 	c.s.send(q)
 	return q, q.await(ctx, limit)
 }
@@ -66,8 +68,8 @@ func (c *core) newCall(key string, requests []backend.Request) *call {
 	return q
 }
 
-// background reports whether no caller waits for the answer. Such a call gives permits back or charges them, and is sent
-// until the store has decided it: the caller that was granted the permits has left, so they would be lost.
+// background reports whether no caller waits for the answer. Such a call gives permits back or charges them: the caller
+// that was granted the permits has left, so they would be lost.
 func (q *call) background() bool { return q.done == nil }
 
 // send sends a call through its batcher or, with NoCoalescing, in a round trip of its own.
@@ -82,9 +84,14 @@ func (s *Store) send(q *call) {
 		if q.abandoned() {
 			return
 		}
-		trip := &roundTrip{}
+		trip, calls := &roundTrip{}, []*call{q}
 		trip.overlaps.Store(true)
-		runRoundTrip(trip, s.o.CallTimeout, []*call{q}, s.sendDecisions, s.callsTimedOut)
+		trip.watch = time.AfterFunc(s.o.CallTimeout, func() {
+			if trip.abandon() {
+				s.callsTimedOut(trip, calls)
+			}
+		})
+		runRoundTrip(trip, calls, s.sendDecisions, s.callsTimedOut)
 	}()
 }
 
@@ -97,15 +104,19 @@ func (s *Store) callsTimedOut(trip *roundTrip, calls []*call) {
 // fail answers that the store could not be asked.
 func (q *call) fail(err error) { q.failWith(unavailable(err)) }
 
-// admitted reports whether [FailOpen] has admitted the caller, because the answer is late. The request still counts: it
-// is sent, and what it is granted stays taken. A charge is not sent later: its caller was told that it failed.
+// admitted reports whether [FailOpen] has admitted the caller, because the answer is late. The request still counts: what
+// it is granted stays taken, and it is sent if that is within CallTimeout. If a store takes fewer requests than come, the
+// rest is admitted without being counted, because it would pile up here. A charge is not sent later: its caller was told
+// that it failed.
 func (q *call) admitted() bool {
 	last := q.requests[len(q.requests)-1] // the first may only read the state
 	takes := last.Op == backend.OpTake && last.Max > 0 && !q.requests[0].Block
 	return takes && q.c.o.Outage == FailOpen && q.claimed.Load() && !q.undecided.Load()
 }
 
-func (q *call) abandoned() bool { return q.pendingAnswer.abandoned() && !q.admitted() }
+func (q *call) abandoned() bool {
+	return q.pendingAnswer.abandoned() && !(q.admitted() && time.Now().Before(q.countUntil))
+}
 
 // answer wakes the caller, or gives back what was granted if the caller has left.
 func (q *call) answer() {

@@ -33,7 +33,7 @@ func (s *Store) sendDecisions(trip *roundTrip, calls []*call) {
 		for _, b := range batches {
 			o.add(b.Outcome, b.Err)
 		}
-		sh.recordRoundTrip(trip.epoch(), err, o)
+		sh.breaker.record(trip.epoch(), o.result(err))
 	}
 	var outdated []*outdatedGroup
 	for i, g := range groups {
@@ -65,13 +65,13 @@ func (o *outcomes) add(outcome backend.Outcome, err error) {
 	}
 }
 
-// recordRoundTrip counts the end of a round trip. It counts as failed only if no key was answered: if some were, the
-// others may have just moved to another shard.
-func (sh *shard) recordRoundTrip(begun failureEpoch, err error, o outcomes) {
+// result returns the error of a round trip; err is that of the backend. It counts as failed only if no key was answered:
+// if some were, the others may have just moved to another shard.
+func (o *outcomes) result(err error) error {
 	if err == nil && !o.answered {
-		err = o.err
+		return o.err
 	}
-	sh.breaker.record(begun, err)
+	return err
 }
 
 // A group is the calls of a round trip that are about the same key.
@@ -209,8 +209,8 @@ func (g group) updateFairness(b *backend.Batch, sent time.Time, alone bool) {
 		if ks == nil {
 			continue
 		}
-		if now := time.Now(); ks.fairness.tracks(now) || !ks.queue.empty() {
-			ks.fairness.observe(observation{
+		if now := time.Now(); ks.tracksRivals(now) || !ks.queue.empty() {
+			ks.fair().observe(observation{
 				def: b.Definition, state: b.State, now: b.Now, sent: sent,
 				own: g.takenBy(last), rejected: g.rejects(last), alone: alone,
 			}, now)

@@ -16,8 +16,6 @@ type outdatedGroup struct {
 	err   error // not nil: why it cannot be sent again
 }
 
-func (p *outdatedGroup) priority() int { return 0 }
-
 func (p *outdatedGroup) order() string { return p.calls[0].order() }
 
 // abandoned is false: the next caller needs the converted state, too.
@@ -96,7 +94,7 @@ func (s *Store) convertStates(trip *roundTrip, all []*outdatedGroup) {
 			outdated[i].err = reasonOf(r.Err)
 		}
 	}
-	sh.recordRoundTrip(begun, nil, o)
+	sh.breaker.record(begun, o.result(nil))
 }
 
 // resend sends the calls of the group again.
@@ -111,8 +109,12 @@ func (p *outdatedGroup) resend(s *Store) {
 		if q.abandoned() {
 			continue // its caller has left
 		}
-		next, ok := q.attempts.next(s.o.CallTimeout)
-		if !ok && !q.background() {
+		within := s.o.CallTimeout
+		if q.background() {
+			within *= backgroundTimeouts
+		}
+		next, ok := q.attempts.next(within)
+		if !ok {
 			q.fail(errReconfiguring)
 			continue
 		}
@@ -139,6 +141,9 @@ const (
 	// attemptInterval is the average time between the starts of later attempts. If the store takes longer to answer,
 	// there is no pause, so that a key can be decided between two Reconfigures.
 	attemptInterval = 5 * time.Millisecond
+	// backgroundTimeouts is for how many times CallTimeout a call without a caller is sent again: a storm of changes has
+	// an end, but a store that never accepts the definition it has itself returned must not be asked forever.
+	backgroundTimeouts = 10
 )
 
 // next returns the pause before the next attempt, or false if that attempt would not begin within the given time of since.

@@ -16,7 +16,7 @@ type EventKind uint8
 const (
 	// EventStoreLost: Options.FailureThreshold calls in a row have failed, and the store, or the shard in Shard, counts
 	// as away. Err is the last failure. Until EventStoreRecovered, limiters answer by their [OutagePolicy] for the keys
-	// in it.
+	// in it. If Err begins with "leases: ", only calls about leases have failed, and at first only concurrency limiters do.
 	EventStoreLost EventKind = iota + 1
 	// EventStoreRecovered: a probe has succeeded, and the store, or the shard in Shard, is used again. A shard that has
 	// no keys any more has recovered, too: its keys are in other shards now.

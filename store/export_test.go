@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"unsafe"
 
 	"github.com/weir-go/weir/limiter"
 )
@@ -20,3 +21,19 @@ func JoinLate[O options](l *Limiter[O], n int) limiter.Lease {
 	_, lease := l.c.join(context.Background(), "", n, limiter.Lease{}, byKeyState)
 	return lease
 }
+
+// PendingCalls returns how many calls wait to be sent.
+func PendingCalls(s *Store) (n int) {
+	for sh := range s.eachShard {
+		for i := range sh.calls {
+			b := &sh.calls[i]
+			b.mu.Lock()
+			n += len(b.pending)
+			b.mu.Unlock()
+		}
+	}
+	return n
+}
+
+// KeyStateBytes is the size of what is remembered of each key.
+const KeyStateBytes = unsafe.Sizeof(keyState{})

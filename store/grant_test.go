@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 type rejecting struct{}
@@ -124,4 +126,43 @@ func TestLease_RefundAfterAdjust(t *testing.T) {
 		w.pass(time.Second)
 		require.EqualValues(t, 100, l.Statistics().AvailablePermits)
 	})
+}
+
+// A store that never accepts the definition that it has returned is not asked forever to take a refund.
+func TestGrant_RefundHasAnEnd(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		b := &outdating{hooked: w.hooked}
+		s := newStore(t, b, store.Options{NoListen: true, OnEvent: w.events.add})
+		l := must(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
+		lease := w.granted(l, 4)
+		b.outdated.Store(true)
+		lease.Adjust(0)
+		w.pass(4900 * time.Millisecond)
+		require.Empty(t, w.events.of(store.EventRefundLost))
+		w.pass(200 * time.Millisecond) // ten times CallTimeout
+		lost := w.events.of(store.EventRefundLost)
+		require.Len(t, lost, 1)
+		require.EqualValues(t, 4, lost[0].Permits)
+		require.ErrorContains(t, lost[0].Err, "reconfigured too often")
+		calls := w.Calls()
+		w.pass(time.Minute)
+		require.Equal(t, calls, w.Calls())
+	})
+}
+
+// outdating answers, if outdated, that the newest definition is outdated.
+type outdating struct {
+	*hooked
+	outdated atomic.Bool
+}
+
+func (o *outdating) Decide(ctx context.Context, batches []*backend.Batch) error {
+	err := o.hooked.Decide(ctx, batches)
+	for _, b := range batches {
+		if o.outdated.Load() {
+			b.Outcome = backend.OutdatedDefinition
+			b.State.Version = b.Definition.Version
+		}
+	}
+	return err
 }

@@ -12,24 +12,50 @@ import (
 )
 
 // A keyState is what this instance remembers of one key: the queue, borrowed blocks, and rejections. Most keys have
-// no keyState.
+// no keyState, and most others only a rejection: what only waiting callers or blocks need is made for the first of them.
 type keyState struct {
 	c   *core
 	key string // as it is stored
 
 	mu         sync.Mutex
 	evicted    bool // removed from the table, which can have another keyState for the key
+	serving    bool // serveLoop is running
 	queue      queue
-	serving    bool          // serveLoop is running
-	wakeup     chan struct{} // one signal: ask again
+	wakeup     chan struct{} // one signal: ask again; nil until serveLoop first runs
 	lastAnswer answerState
 	rejection  rememberedRejection
-	blocks     blockList
-	fairness   fairness
-	held       int64 // concurrency: the permits of the leases with heldLease.counted
+	blocks     *blockList // nil until a block is borrowed
+	fairness   *fairness  // nil is as good as the zero value; see fair
+	held       int64      // concurrency: the permits of the leases that leaseCall.count has counted
 }
 
-// wake makes serveLoop ask again.
+// fair returns the fairness, so that it can be changed. The keyState is locked.
+func (ks *keyState) fair() *fairness {
+	if ks.fairness == nil {
+		ks.fairness = &fairness{}
+		if r := ks.c.s.random; r != nil {
+			ks.fairness.random = r.MakeSource(ks.c.name, ks.key)
+		}
+	}
+	return ks.fairness
+}
+
+// tracksRivals reports whether rivals are tracked. The keyState is locked.
+func (ks *keyState) tracksRivals(now time.Time) bool {
+	return ks.fairness != nil && ks.fairness.tracks(now)
+}
+
+// tracksRivals reports whether rivals are tracked for a key.
+func (c *core) tracksRivals(key string) bool {
+	ks := c.keys.lock(key, false)
+	if ks == nil {
+		return false
+	}
+	defer ks.mu.Unlock()
+	return ks.tracksRivals(time.Now())
+}
+
+// wake makes serveLoop ask again, if it has ever run.
 func (ks *keyState) wake() {
 	select {
 	case ks.wakeup <- struct{}{}:
@@ -50,7 +76,7 @@ func (c *core) wakeKey(key string) {
 func (c *core) wakeKeyByNotice(key string) {
 	if ks := c.keys.lock(key, false); ks != nil {
 		if ks.held > 0 || ks.serving {
-			ks.fairness.observeRelease(time.Now())
+			ks.fair().observeRelease(time.Now())
 		}
 		ks.rejection = rememberedRejection{}
 		ks.wake()
@@ -68,7 +94,7 @@ func (c *core) tryLocally(key string, n int, canWait bool) (limiter.Lease, decid
 	defer ks.mu.Unlock()
 	if n > 0 && !ks.queue.empty() && c.queueingInForce().order == limiter.OldestFirst {
 		by, now := byKeyState, time.Now()
-		yields := !c.leased && (ks.fairness.hasRivals(now) || ks.fairness.turnLeft(now) > 0)
+		yields := !c.leased && (ks.fair().hasRivals(now) || ks.fair().turnLeft(now) > 0)
 		if yields && ks.lastAnswer.available(saturate.Add(ks.queue.permits, int64(n)), now) {
 			by = byFairness // the queue waits for its turn, not for permits
 		}

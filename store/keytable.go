@@ -52,7 +52,7 @@ func (table *keyTable) lock(key string, create bool) *keyState {
 // findOrCreate is lock without locking: the keyState can have been evicted.
 func (table *keyTable) findOrCreate(key string, create bool) *keyState {
 	if !table.c.partitioned {
-		table.once.Do(func() { table.single = newKeyState(table.c, key) })
+		table.once.Do(func() { table.single = &keyState{c: table.c, key: key} })
 		return table.single
 	}
 	st := &table.stripes[maphash.String(seed, key)%uint64(len(table.stripes))]
@@ -63,21 +63,13 @@ func (table *keyTable) findOrCreate(key string, create bool) *keyState {
 		if st.m == nil {
 			st.m = map[string]*keyState{}
 		}
-		ks = newKeyState(table.c, key)
+		ks = &keyState{c: table.c, key: key}
 		st.m[key] = ks
 		table.count.Add(1)
 	}
 	st.mu.Unlock()
 	if made && table.evicting.CompareAndSwap(false, true) {
 		table.c.s.goBackground(table.evictLoop)
-	}
-	return ks
-}
-
-func newKeyState(c *core, key string) *keyState {
-	ks := &keyState{c: c, key: key, wakeup: make(chan struct{}, 1)}
-	if c.s.random != nil {
-		ks.fairness.random = c.s.random.MakeSource(c.name, key)
 	}
 	return ks
 }
@@ -154,8 +146,8 @@ func (table *keyTable) empty() bool {
 
 // idle reports whether nothing would change if ks were replaced by a new keyState.
 func (ks *keyState) idle(now time.Time) bool {
-	return ks.queue.empty() && !ks.serving && ks.held == 0 && !ks.fairness.tracks(now) &&
-		!now.Before(ks.rejection.until) && ks.blocks.fetching == nil && ks.dropUsedBlocks(now) == 0
+	return ks.queue.empty() && !ks.serving && ks.held == 0 && !ks.tracksRivals(now) && !now.Before(ks.rejection.until) &&
+		(ks.blocks == nil || ks.blocks.fetching == nil && ks.dropUsedBlocks(now) == 0)
 }
 
 // each calls f with every keyState, locked.
@@ -217,7 +209,9 @@ func (table *keyTable) reconfigured() {
 	most := table.c.limits().Permits
 	table.each(func(ks *keyState) {
 		ks.rejection = rememberedRejection{}
-		ks.fairness.nextTurn, ks.fairness.restUntil = time.Time{}, time.Time{}
+		if f := ks.fairness; f != nil {
+			f.nextTurn, f.restUntil = time.Time{}, time.Time{}
+		}
 		ks.returnBlocks()
 		for w := range ks.queue.all(limiter.OldestFirst) {
 			if int64(w.n) > most {

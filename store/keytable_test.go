@@ -128,6 +128,11 @@ func (l lateKey) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return l.p.Acquire(ctx, "late", n)
 }
 
+// docs/sizing.md and docs/bounds.md say what a key takes.
+func TestKeyTable_KeyBytes(t *testing.T) {
+	require.LessOrEqual(t, store.KeyStateBytes, uintptr(320))
+}
+
 // What a limiter remembers of a rejected key takes so much memory, and Close frees it.
 func BenchmarkKeyTable_KeyBytes(b *testing.B) {
 	const keys = 100_000

@@ -25,7 +25,7 @@ type heldLease struct {
 	id      string
 	n       int64
 	granter *limiter.Granter
-	counted bool          // in keyState.held
+	counted bool          // in keyState.held; see leaseCall.count
 	lost    chan struct{} // closed if the lease ends before it is released
 
 	// The lock of the leaseRenewer guards the following fields.
@@ -60,7 +60,7 @@ func (r *leaseRenewer) releaseUnknown(lc *leaseCall, fence int64) {
 
 func (lc *leaseCall) newHeldLease(fence int64, since time.Time) *heldLease {
 	return &heldLease{
-		c: lc.c, key: lc.request.Key, id: lc.request.ID, n: lc.request.Permits, counted: lc.counted, fence: fence, lost: make(chan struct{}),
+		c: lc.c, key: lc.request.Key, id: lc.request.ID, n: lc.request.Permits, counted: lc.counted.Swap(false), fence: fence, lost: make(chan struct{}),
 		validUntil: since.Add(lc.c.o.LeaseTTL), lastSent: since,
 	}
 }
@@ -86,14 +86,10 @@ func (l *heldLease) Refund(n int, tag int64) {
 	l.Release(n, tag)
 }
 
-// uncount takes the lease out of keyState.held. It is called when the lease has ended.
+// uncount is called when the lease has ended.
 func (l *heldLease) uncount() {
-	if !l.counted {
-		return
-	}
-	if ks := l.c.keys.lock(l.key, false); ks != nil {
-		ks.held = max(ks.held-l.n, 0)
-		ks.mu.Unlock()
+	if l.counted {
+		l.c.uncountLease(l.key, l.n)
 	}
 }
 
@@ -105,12 +101,27 @@ func (l *heldLease) reportLost(err error) {
 // A leaseRenewer renews the leases that this instance holds, and releases those whose release has failed. It has a
 // goroutine while there are such leases.
 type leaseRenewer struct {
-	s       *Store
-	mu      sync.Mutex
-	leases  map[string]*heldLease // by ID
-	running bool
-	next    time.Time     // when run looks at the leases again
-	wakeup  chan struct{} // one signal: look now
+	s      *Store
+	mu     sync.Mutex
+	leases map[string]*heldLease // by ID
+	// releases has the latest release of a key that is under way; the channel is closed when it is answered.
+	releases map[leaseKey]chan struct{}
+	running  bool
+	next     time.Time     // when run looks at the leases again
+	wakeup   chan struct{} // one signal: look now
+}
+
+type leaseKey struct {
+	c   *core
+	key string
+}
+
+// releaseUnderWay returns a channel that is closed when the latest release of the key is answered, or nil if none is under
+// way.
+func (r *leaseRenewer) releaseUnderWay(c *core, key string) <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.releases[leaseKey{c, key}]
 }
 
 // errLeaseGone and errRenewedLate are why a lease was lost.
@@ -135,7 +146,7 @@ func (r *leaseRenewer) add(l *heldLease) {
 }
 
 func (r *leaseRenewer) reachable(l *heldLease) bool {
-	return r.s.checkShard(r.s.shardOf(l.c.name, l.key)) == nil
+	return r.s.checkLeases(r.s.shardOf(l.c.name, l.key)) == nil
 }
 
 func (r *leaseRenewer) wake() {
@@ -155,9 +166,30 @@ func (r *leaseRenewer) send(l *heldLease) {
 	}
 	lc := l.c.newLeaseCall(op, l.key, l.id, l.n)
 	lc.request.Fence = l.fence
-	r.mu.Unlock()
 	lc.onAnswer = func() { r.answered(l, lc) }
+	if l.released {
+		lc.onAnswer = r.released(l, lc)
+	}
+	r.mu.Unlock()
 	r.s.sendLease(lc)
+}
+
+// released is called before lc is sent, and returns what is called when it is answered. The leaseRenewer is locked.
+func (r *leaseRenewer) released(l *heldLease, lc *leaseCall) func() {
+	k, done := leaseKey{l.c, l.key}, make(chan struct{})
+	if r.releases == nil {
+		r.releases = map[leaseKey]chan struct{}{}
+	}
+	r.releases[k] = done
+	return func() {
+		r.answered(l, lc)
+		r.mu.Lock()
+		if r.releases[k] == done {
+			delete(r.releases, k)
+		}
+		r.mu.Unlock()
+		close(done)
+	}
 }
 
 // answered processes the store's answer.

@@ -2,8 +2,11 @@ package store_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -197,4 +200,64 @@ func TestLease_NoGoroutineWithoutLeases(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A caller finds the permits that it has given back, whichever of the two calls reaches the store first.
+func TestConcurrency_AcquisitionOvertakesRelease(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{})
+		l := must(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1}, nil))(t)
+		lease := w.granted(l, 1)
+		w.Delay(10 * time.Millisecond)
+		w.hook(func(method string) error {
+			if method == "Release" {
+				time.Sleep(100 * time.Millisecond)
+			}
+			return nil
+		}, nil)
+		for range 5 {
+			require.Equal(t, 10*time.Millisecond, timed(func() { w.rejected(l, 1) }))
+			lease.Release()
+			require.Equal(t, 120*time.Millisecond, timed(func() { lease = w.granted(l, 1) }))
+		}
+		lease.Release()
+		require.True(t, must(l.Peek(w.ctx, 1))(t).Acquired())
+		lease = w.granted(l, 1)
+		lease.Release()
+		require.EqualValues(t, 1, l.Statistics().AvailablePermits)
+	})
+}
+
+// A lease of a far store is granted in one round trip and a pause, however many others are released meanwhile.
+func TestConcurrency_FarStore(t *testing.T) {
+	const latency = 100 * time.Millisecond
+	for _, keys := range []int{1, 50} {
+		t.Run(fmt.Sprint(keys), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				s := w.instance(store.Options{})
+				p := must(s.PartitionedConcurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1000}, nil))(t)
+				w.Delay(latency)
+				w.together(100, func(i int) (limiter.Lease, error) { return p.TryAcquire(w.ctx, fmt.Sprint(i), 0) })
+				var slowest, granted atomic.Int64
+				var all sync.WaitGroup
+				for i := range 3000 {
+					all.Go(func() {
+						begun := time.Now()
+						lease, err := p.TryAcquire(w.ctx, fmt.Sprint(i%keys), 1)
+						slowest.Store(max(slowest.Load(), int64(time.Since(begun))))
+						if err == nil && lease.Acquired() {
+							granted.Add(1)
+						}
+						time.Sleep(time.Duration(rand.N(time.Second)))
+						lease.Release()
+					})
+					time.Sleep(3 * time.Millisecond)
+				}
+				all.Wait()
+				require.LessOrEqual(t, time.Duration(slowest.Load()), latency*9/8)
+				require.EqualValues(t, 3000, granted.Load())
+				require.Zero(t, s.Counters().Outages)
+			})
+		})
+	}
 }

@@ -25,11 +25,10 @@ type leaseCall struct {
 	request  backend.LeaseRequest // with the answer, once there is one; the backend fills in a copy
 	attempts attempts
 	sent     time.Time
-	counted  bool // in keyState.held
+	counted  atomic.Bool // in keyState.held, from when the request is sent
 }
 
-// A leaseOp is what a leaseCall does. The smallest is sent first, so that an acquisition that follows a release finds
-// the permits that came back.
+// A leaseOp is what a leaseCall does. Each op has batchers of its own.
 type leaseOp uint8
 
 const (
@@ -38,8 +37,6 @@ const (
 	acquireLease
 	leaseOps
 )
-
-func (lc *leaseCall) priority() int { return int(lc.op) }
 
 func (lc *leaseCall) order() string { return fmt.Sprintf("%q %q", lc.c.name, lc.request.Key) }
 
@@ -84,9 +81,12 @@ func (c *core) takeLease(ctx context.Context, key string, n int, waiting bool) (
 	return c.s.renewer.hold(lc), nil
 }
 
-// askForLease is ask for concurrency limiters.
+// askForLease is ask for concurrency limiters. A release and an acquisition that follows it can reach the store in any
+// order. So if the acquisition was rejected, it is sent again after that release: a caller finds the permits that it has
+// given back. A caller that waits, for a key that rivals wait for, is sent only after that release: otherwise it would take
+// the permit at once, and rivals that ask a moment later never would.
 func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool) (*leaseCall, error) {
-	if err := c.s.shardOf(c.name, key).breaker.err(); err != nil {
+	if err := c.s.shardOf(c.name, key).breaker.leasesErr(); err != nil {
 		return nil, err
 	}
 	gone := ctx.Done()
@@ -95,19 +95,39 @@ func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool)
 	if err := c.waitDefined(ctx, limit); err != nil {
 		return nil, err
 	}
-	lc := c.newLeaseCall(acquireLease, key, newLeaseID(), int64(n))
-	lc.request.Waiting = waiting
-	lc.callerGone, lc.done = gone, make(chan struct{})
-	c.s.sendLease(lc)
-	return lc, lc.await(ctx, limit)
+	ask := func() (*leaseCall, error) {
+		lc := c.newLeaseCall(acquireLease, key, newLeaseID(), int64(n))
+		lc.request.Waiting = waiting
+		lc.callerGone, lc.done = gone, make(chan struct{})
+		c.s.sendLease(lc)
+		return lc, lc.await(ctx, limit)
+	}
+	release := c.s.renewer.releaseUnderWay(c, key)
+	if release != nil && waiting && c.tracksRivals(key) {
+		if err := waitUntilDone(ctx, limit, release); err != nil {
+			return nil, err
+		}
+	}
+	lc, err := ask()
+	if err != nil || release == nil || waiting || lc.request.OK && n > 0 {
+		return lc, err
+	}
+	if waitUntilDoneOrGone(gone, limit, release) == nil {
+		if again, err := ask(); err == nil {
+			return again, nil
+		}
+	}
+	return lc, nil // decided, without that release
 }
 
-func (s *Store) sendLease(lc *leaseCall) { lc.shard.leases[batcherOf(lc.c, lc.request.Key)].add(lc) }
+func (s *Store) sendLease(lc *leaseCall) {
+	lc.shard.leases[lc.op][batcherOf(lc.c, lc.request.Key)].add(lc)
+}
 
 // sendLeases makes one round trip with leaseCalls of the same op.
 func (s *Store) sendLeases(trip *roundTrip, all []*leaseCall) {
 	sh := all[0].shard
-	if err := s.checkShard(sh); err != nil {
+	if err := s.checkLeases(sh); err != nil {
 		trip.finish()
 		for _, lc := range all {
 			lc.fail(err, false)
@@ -118,22 +138,25 @@ func (s *Store) sendLeases(trip *roundTrip, all []*leaseCall) {
 	slices.SortStableFunc(all, func(a, b *leaseCall) int {
 		return cmp.Or(strings.Compare(a.c.name, b.c.name), strings.Compare(a.request.Key, b.request.Key))
 	})
-	trip.start(sh.breaker.current())
+	trip.start(sh.breaker.leases.current())
 	copies := make([]backend.LeaseRequest, len(all))
 	requests := make([]*backend.LeaseRequest, len(all))
 	sent := time.Now()
 	for i, lc := range all {
+		lc.count()
 		copies[i], requests[i] = lc.request, &copies[i]
 		copies[i].Definition = lc.c.inForce.Load().Definition
 	}
-	err := s.callBackend(all[0].op, requests)
+	ctx, cancel := context.WithTimeout(s.ctx, s.o.CallTimeout)
+	err := s.callBackend(ctx, all[0].op, requests)
+	cancel()
 	inTime := trip.finish()
 	if inTime {
 		var o outcomes
 		for _, r := range requests {
 			o.add(r.Outcome, r.Err)
 		}
-		sh.recordRoundTrip(trip.epoch(), err, o)
+		sh.breaker.recordLeases(trip.epoch(), o.result(err))
 	}
 	for i, lc := range all {
 		switch {
@@ -154,6 +177,7 @@ func (lc *leaseCall) settle(r *backend.LeaseRequest, sent time.Time) {
 	case backend.Failed, backend.Unreachable:
 		lc.fail(reasonOf(r.Err), true)
 	case backend.OutdatedDefinition:
+		lc.uncount()
 		lc.c.s.goLeaseRetry(func() { lc.retry(r.Version) })
 	default:
 		lc.updateFairness(r, sent)
@@ -173,28 +197,52 @@ func (lc *leaseCall) releaseGranted(r *backend.LeaseRequest) {
 	}
 }
 
-// updateFairness counts what this instance holds of a key with a queue, so that it knows what its rivals hold.
+// count counts what this instance holds, or may hold when the store answers, of a key with a queue, so that it knows what
+// its rivals hold.
+func (lc *leaseCall) count() {
+	if lc.op != acquireLease || lc.request.Permits == 0 || lc.c.queueingInForce().limit == 0 {
+		return
+	}
+	if ks := lc.c.keys.lock(lc.request.Key, true); ks != nil {
+		ks.held += lc.request.Permits
+		lc.counted.Store(true)
+		ks.mu.Unlock()
+	}
+}
+
+func (lc *leaseCall) uncount() {
+	if lc.counted.Swap(false) {
+		lc.c.uncountLease(lc.request.Key, lc.request.Permits)
+	}
+}
+
+// uncountLease is called when a lease has ended, or was not granted.
+func (c *core) uncountLease(key string, n int64) {
+	if ks := c.keys.lock(key, false); ks != nil {
+		ks.held = max(ks.held-n, 0)
+		ks.mu.Unlock()
+	}
+}
+
+// updateFairness passes the answer to an acquisition to the fairness of a key with a queue.
 func (lc *leaseCall) updateFairness(r *backend.LeaseRequest, sent time.Time) {
+	if !r.OK {
+		lc.uncount()
+	}
 	if lc.op != acquireLease || r.Permits == 0 || lc.c.queueingInForce().limit == 0 {
 		return
 	}
-	ks := lc.c.keys.lock(r.Key, r.OK)
+	ks := lc.c.keys.lock(r.Key, false)
 	if ks == nil {
 		return
 	}
 	defer ks.mu.Unlock()
-	if r.OK {
-		lc.counted = true
-		ks.held += r.Permits
-	}
-	if now := time.Now(); ks.fairness.tracks(now) {
+	if now := time.Now(); ks.tracksRivals(now) {
 		ks.fairness.observeLeases(r.InUse-ks.held, r.Definition.Permits-r.InUse, r.OK, now.Sub(sent), now)
 	}
 }
 
-func (s *Store) callBackend(op leaseOp, requests []*backend.LeaseRequest) error {
-	ctx, cancel := context.WithTimeout(s.ctx, s.o.CallTimeout)
-	defer cancel()
+func (s *Store) callBackend(ctx context.Context, op leaseOp, requests []*backend.LeaseRequest) error {
 	switch op {
 	case releaseLease:
 		return s.backend.Release(ctx, requests)
@@ -230,7 +278,7 @@ func (lc *leaseCall) fail(err error, uncertain bool) {
 
 // leasesTimedOut answers the calls of a round trip that took too long.
 func (s *Store) leasesTimedOut(trip *roundTrip, all []*leaseCall) {
-	all[0].shard.breaker.record(trip.epoch(), errTimeout)
+	all[0].shard.breaker.recordLeases(trip.epoch(), errTimeout)
 	for _, lc := range all {
 		lc.fail(errTimeout, true)
 	}

@@ -15,7 +15,8 @@ type Options struct {
 	// backend's client does. The default is 500 ms.
 	CallTimeout time.Duration `json:"call_timeout,omitempty" yaml:"call_timeout,omitempty"`
 	// FailureThreshold is how many calls in a row must fail before the store counts as away. While it is away, limiters do
-	// not call it and answer by their [OutagePolicy]. The default is 3.
+	// not call it and answer by their [OutagePolicy]. Calls about leases are counted by themselves: if only they fail, the
+	// store counts as away only for concurrency limiters. The default is 3.
 	FailureThreshold int `json:"failure_threshold,omitempty" yaml:"failure_threshold,omitempty"`
 	// ProbeInterval is the time between two probes of a store that is away. The default is 1 s. It varies by a fifth at
 	// random, so that instances do not probe together.
@@ -77,9 +78,9 @@ type LimiterOptions struct {
 	// must be false for concurrency, where time restores no permits. The default is false.
 	CacheRejections bool `json:"cache_rejections,omitempty" yaml:"cache_rejections,omitempty"`
 	// NoCoalescing, if true, makes every call a round trip of its own. By default, calls that arrive while a round trip
-	// is under way go together, when it ends or after a fraction of a round trip. With NoCoalescing, what was granted to a caller whose context ends during the
-	// round trip can be lost until time restores it. NoCoalescing is ignored for concurrency, where an acquisition must
-	// not overtake a release.
+	// is under way go together, when it ends or after a fraction of a round trip. With NoCoalescing, what was granted to a
+	// caller whose context ends during the round trip can be lost until time restores it. NoCoalescing is ignored for
+	// concurrency.
 	NoCoalescing bool `json:"no_coalescing,omitempty" yaml:"no_coalescing,omitempty"`
 	// Generation orders the limits that programs are deployed with. The first use of a limiter sets its limits for
 	// all instances if its Generation is larger than that of the limits in force, and never if it is smaller. If both are

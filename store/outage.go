@@ -21,7 +21,8 @@ type OutagePolicy uint8
 const (
 	// FailClosed rejects with [limiter.ReasonUnavailable], so the limit always holds. It is the zero value.
 	FailClosed OutagePolicy = iota
-	// FailOpen grants everything, so no caller is rejected because of the store.
+	// FailOpen grants everything, so no caller is rejected because of the store. A request whose answer is late counts in
+	// the store nevertheless, if it can be sent within Options.CallTimeout.
 	FailOpen
 	// FallBackLocally asks a limiter in the process that has LimiterOptions.LocalShare of the limit. The limiter starts
 	// full. New limits change it in place, so permits that it has granted still count.

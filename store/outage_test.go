@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,11 +83,11 @@ func TestOutage_FailsAndRecovers(t *testing.T) {
 		})
 		require.Zero(t, took)
 		require.Equal(t, calls, w.Calls(), "a store that is away is not asked")
-		probes := w.Calls("Decide")
+		probes := w.Calls("Decide", "Acquire")
 		require.ErrorIs(t, s.Health().Err, errDead)
 		require.ErrorIs(t, s.Health().Err, store.ErrUnavailable)
 		w.pass(10 * time.Second)
-		require.InDelta(t, 10, w.Calls("Decide")-probes, 3.5, "one probe a second")
+		require.InDelta(t, 10, w.Calls("Decide", "Acquire")-probes, 3.5, "one probe a second")
 		w.hooked.Fail(nil)
 		w.pass(1200 * time.Millisecond)
 		require.NoError(t, s.Health().Err)
@@ -535,4 +536,96 @@ func TestBreaker_DeadlineOfCaller(t *testing.T) {
 		require.NoError(t, s.Health().Err)
 		require.Zero(t, s.Counters().Failures)
 	})
+}
+
+// A store that answers too late, and takes fewer requests than come, holds up no memory: what FailOpen has admitted is sent
+// within CallTimeout or not at all.
+func TestOutage_OverloadedStore(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := newStore(t, pooled{w.hooked, 4}, store.Options{})
+		const limit = 1 << 20
+		l := must(s.TokenBucket("bucket", bucketOf(limit, 1, time.Hour, 0), &store.LimiterOptions{Outage: store.FailOpen}))(t)
+		w.granted(l, 0)
+		w.Delay(400 * time.Millisecond)
+		most := 0
+		var granted atomic.Int64
+		var calls sync.WaitGroup
+		for range 3000 {
+			for range 4 { // 4000 a second; two round trips of 256 each are 1280 a second
+				calls.Go(func() {
+					lease, _ := l.TryAcquire(answerby.With(w.ctx, time.Now().Add(15*time.Millisecond)), 1)
+					granted.Add(int64(lease.Permits()))
+				})
+			}
+			time.Sleep(time.Millisecond)
+			most = max(most, store.PendingCalls(s))
+		}
+		calls.Wait()
+		require.EqualValues(t, 12_000, granted.Load())
+		require.LessOrEqual(t, most, 4*500+4*400, "what comes within CallTimeout, and until the next round trip")
+		w.pass(time.Second)
+		require.Zero(t, store.PendingCalls(s))
+		w.Delay(0)
+		counted := limit - l.Statistics().AvailablePermits
+		require.InDelta(t, 1280*3.5, counted, 700, "what the store can take counts")
+	})
+}
+
+// If a server forbids only what leases need, only concurrency limiters are answered by the outage policy, for as long as
+// that lasts, whether other limiters are used meanwhile or not.
+func TestOutage_LeasesOnly(t *testing.T) {
+	for _, mixed := range []bool{false, true} {
+		t.Run(fmt.Sprint(mixed), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				s := w.instance(store.Options{})
+				bucket := must(s.TokenBucket("bucket", bucketOf(1<<20, 1, time.Hour, 0), nil))(t)
+				slots := must(s.Concurrency("slots", limiter.ConcurrencyOptions{PermitLimit: 10}, &store.LimiterOptions{Outage: store.FailOpen}))(t)
+				byStore := func(l limiter.Limiter) bool {
+					lease := w.granted(l, 1)
+					defer lease.Release()
+					_, without := store.OutageKey.From(lease)
+					return !without
+				}
+				require.True(t, byStore(slots))
+				var calls atomic.Int64
+				w.hook(func(method string) error {
+					if method == "Acquire" || method == "Renew" || method == "Release" {
+						calls.Add(1)
+						return errors.New("NOPERM")
+					}
+					return nil
+				}, nil)
+				var asked int64
+				for range 300 {
+					if mixed {
+						require.True(t, byStore(bucket))
+					}
+					before := calls.Load()
+					require.False(t, byStore(slots))
+					asked += calls.Load() - before
+					w.pass(100 * time.Millisecond)
+				}
+				require.True(t, byStore(bucket))
+				require.LessOrEqual(t, asked, int64(6), "then it counts as away")
+				require.EqualError(t, s.Health().Err, "store: unavailable: leases: NOPERM")
+				require.Len(t, w.events.of(store.EventStoreLost), 1)
+				require.Empty(t, w.events.of(store.EventStoreRecovered))
+
+				w.hooked.Fail(errDead) // now everything fails
+				w.hook(nil, nil)
+				for range 3 {
+					w.rejected(bucket, 1)
+				}
+				require.ErrorIs(t, s.Health().Err, errDead)
+				w.pass(10 * time.Second)
+				w.hooked.Fail(nil)
+				w.pass(1200 * time.Millisecond)
+				require.NoError(t, s.Health().Err)
+				require.True(t, byStore(bucket))
+				require.True(t, byStore(slots))
+				require.Len(t, w.events.of(store.EventStoreLost), 1)
+				require.Len(t, w.events.of(store.EventStoreRecovered), 1)
+			})
+		})
+	}
 }

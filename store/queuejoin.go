@@ -116,8 +116,8 @@ func (ks *keyState) enqueue(w *waiter, evicted []*waiter, hint time.Duration, by
 	}
 	now := time.Now()
 	// A caller behind the queue of a concurrency limiter need not lack permits: the queue may wait only because of rivals.
-	if by == byStore || by == byKeyState && (!ks.c.leased || !ks.fairness.tracks(now)) {
-		ks.fairness.startWaiting(now)
+	if by == byStore || by == byKeyState && (!ks.c.leased || !ks.tracksRivals(now)) {
+		ks.fair().startWaiting(now)
 	}
 	ks.c.anyKeyWaited.Store(now.UnixNano())
 	ks.startServing(w, before, hint)

@@ -44,8 +44,14 @@ func (c *core) untilRefresh(now time.Time) time.Duration {
 	return max(left, pollInterval)
 }
 
-// away reports whether the key's shard is away.
-func (ks *keyState) away() bool { return ks.c.s.shardOf(ks.c.name, ks.key).breaker.err() != nil }
+// away reports whether the key's shard is away for this limiter.
+func (ks *keyState) away() bool {
+	b := &ks.c.s.shardOf(ks.c.name, ks.key).breaker
+	if ks.c.leased {
+		return b.leasesErr() != nil
+	}
+	return b.err() != nil
+}
 
 // restPause returns how much longer this instance asks for no more permits, so that rivals get some. The rest goes on
 // when a new caller wakes serveLoop.
@@ -58,7 +64,7 @@ func (ks *keyState) restPause() time.Duration {
 	if ks.queue.empty() {
 		return 0
 	}
-	return ks.fairness.restLeft(time.Now())
+	return ks.fair().restLeft(time.Now())
 }
 
 // waitForTurn waits until it is this instance's turn. It returns false if the Store was closed meanwhile; then the queue
@@ -70,10 +76,10 @@ func (ks *keyState) waitForTurn() bool {
 	ks.mu.Lock()
 	now := time.Now()
 	wait := time.Duration(0)
-	switch untilTurn := ks.fairness.nextTurn.Sub(now); {
+	switch untilTurn := ks.fair().nextTurn.Sub(now); {
 	case ks.queue.empty():
 	case ks.c.leased:
-		wait = ks.fairness.leasePause(ks.c.s.listening.Load(), now)
+		wait = ks.fair().leasePause(ks.c.s.listening.Load(), now)
 	case untilTurn <= maxTurnDelay:
 		wait = untilTurn // serveLoop was woken too early
 	}
@@ -91,10 +97,10 @@ func (ks *keyState) waitForTurn() bool {
 // locked.
 func (ks *keyState) pauseUntilTurn(backIn time.Duration) time.Duration {
 	now := time.Now()
-	if left := ks.fairness.turnLeft(now); backIn <= left && !ks.away() {
+	if left := ks.fair().turnLeft(now); backIn <= left && !ks.away() {
 		return left
 	}
-	return ks.fairness.nextPause(ks.lastAnswer.def, backIn, now)
+	return ks.fair().nextPause(ks.lastAnswer.def, backIn, now)
 }
 
 // pauseAfterRejection returns how long to wait after a request for n permits was rejected; n == 0 counts as 1.
@@ -119,7 +125,7 @@ func (ks *keyState) pauseAfterLease(rejected limiter.Lease) time.Duration {
 	case ok && d < poll:
 		return d
 	}
-	return poll/2 + ks.fairness.random.UpTo(poll)
+	return poll/2 + ks.fair().random.UpTo(poll)
 }
 
 // pauseAfterServing returns how long to wait after all requests were granted. more reports whether there are waiters
@@ -131,13 +137,13 @@ func (ks *keyState) pauseAfterServing(more bool) time.Duration {
 	case ks.away():
 		return 0
 	case more:
-		return ks.fairness.turnLeft(now)
+		return ks.fair().turnLeft(now)
 	case ks.c.leased:
 		return 0
-	case !ks.fairness.hasRivals(now):
-		return ks.fairness.gatherPause()
+	case !ks.fair().hasRivals(now):
+		return ks.fair().gatherPause()
 	case ks.lastAnswer.available(1, now):
-		return ks.fairness.turnLeft(now)
+		return ks.fair().turnLeft(now)
 	case ks.lastAnswer.def != nil:
 		return ks.pauseUntilTurn(ks.lastAnswer.untilAvailable(1, now))
 	default:
@@ -152,14 +158,17 @@ func (ks *keyState) leavesRest() bool {
 	}
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
-	return ks.fairness.hasRivals(time.Now())
+	return ks.fair().hasRivals(time.Now())
 }
 
 // newcomerPause returns for how long a new caller that can wait must not ask by itself, because rivals come first. The
 // keyState is locked.
 func (ks *keyState) newcomerPause(now time.Time) time.Duration {
-	if ks.c.leased {
-		return ks.fairness.leaseNewcomerPause(ks.c.s.listening.Load(), now)
+	if ks.fairness == nil {
+		return 0
 	}
-	return ks.fairness.newcomerPause(now)
+	if ks.c.leased {
+		return ks.fair().leaseNewcomerPause(ks.c.s.listening.Load(), now)
+	}
+	return ks.fair().newcomerPause(now)
 }

@@ -31,6 +31,9 @@ func (ks *keyState) startServing(w, before *waiter, hint time.Duration) {
 	} else {
 		wait = ks.pauseUntilTurn(wait)
 	}
+	if ks.wakeup == nil {
+		ks.wakeup = make(chan struct{}, 1)
+	}
 	select {
 	case <-ks.wakeup:
 	default:
@@ -125,7 +128,7 @@ func (ks *keyState) allowedWaiters(ws []*waiter) int {
 	if ks.c.leased || ks.away() {
 		return len(ws) // they are asked for one by one, or the outage policy answers all
 	}
-	left := ks.fairness.maxRequest(now)
+	left := ks.fair().maxRequest(now)
 	for i, w := range ws {
 		if left -= int64(w.n); left < 0 && i > 0 {
 			return i

@@ -15,27 +15,34 @@ import (
 type shard struct {
 	name    string // "" for a backend that is not sharded, and for keys whose shard is not known
 	breaker breaker
-	calls   [batchersPerShard]batcher[*call]
-	leases  [batchersPerShard]batcher[*leaseCall]
+	calls   [maxBatchers]batcher[*call]
+	leases  [leaseOps][maxBatchers]batcher[*leaseCall]
 	// repairs has what could not be decided because a limiter was reconfigured.
-	repairs [batchersPerShard]batcher[*outdatedGroup]
+	repairs [maxBatchers]batcher[*outdatedGroup]
 }
 
 func (s *Store) newShard(name string) *shard {
 	sh := &shard{name: name}
 	sh.breaker.s, sh.breaker.shard = s, sh
-	for i := range batchersPerShard {
-		sh.calls[i].init(s, roundTripsOf(s.backend), s.sendDecisions, s.callsTimedOut)
+	for i := range maxBatchers {
+		sh.calls[i].init(s, s.roundTrips, s.sendDecisions, s.callsTimedOut)
 		sh.repairs[i].init(s, 1, s.sendRepairs, s.repairsTimedOut)
-		sh.leases[i].init(s, 1, s.sendLeases, s.leasesTimedOut) // an acquisition must not overtake a release
+		sh.leases[acquireLease][i].init(s, s.roundTrips, s.sendLeases, s.leasesTimedOut)
+		sh.leases[releaseLease][i].init(s, s.roundTrips, s.sendLeases, s.leasesTimedOut)
+		sh.leases[renewLease][i].init(s, 1, s.sendLeases, s.leasesTimedOut)
 	}
 	return sh
 }
 
 func (sh *shard) idle() bool {
-	for i := range batchersPerShard {
-		if !sh.calls[i].idle() || !sh.repairs[i].idle() || !sh.leases[i].idle() {
+	for i := range maxBatchers {
+		if !sh.calls[i].idle() || !sh.repairs[i].idle() {
 			return false
+		}
+		for op := range leaseOps {
+			if !sh.leases[op][i].idle() {
+				return false
+			}
 		}
 	}
 	return true
@@ -81,6 +88,14 @@ func (s *Store) checkShard(sh *shard) error {
 	return sh.breaker.err()
 }
 
+// checkLeases is checkShard for calls about leases.
+func (s *Store) checkLeases(sh *shard) error {
+	if s.ctx.Err() != nil {
+		return limiter.ErrClosed
+	}
+	return sh.breaker.leasesErr()
+}
+
 // shardName asks the backend. If that panics, the shard is not known.
 func (s *Store) shardName(name, key string) (shardName string) {
 	recovered.Call("store: Backend.ShardOf", func() { shardName = s.shards.nameOf(name, key) })
@@ -113,7 +128,7 @@ func (s *Store) forgetEmptyShards() {
 		live[s.shardName(name, key)] = true
 	}
 	for sh := range s.eachShard {
-		if sh != s.shards.unknown && !live[sh.name] && sh.breaker.err() == nil && sh.idle() {
+		if sh != s.shards.unknown && !live[sh.name] && sh.breaker.leasesErr() == nil && sh.idle() {
 			s.shards.byName.Delete(sh.name)
 			s.shards.count--
 		}

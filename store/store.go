@@ -35,6 +35,8 @@ type Store struct {
 	renewer  leaseRenewer
 	returner blockReturner
 
+	batchers        int           // see batching
+	roundTrips      int           // of a batcher; see batching
 	interruptible   bool          // see [backend.Interruptible]
 	inFlight        atomic.Int64  // work under way outside the batchers
 	leaseRetrySlots chan struct{} // see goLeaseRetry
@@ -76,6 +78,7 @@ func New(b backend.Backend, options *Options) (*Store, error) {
 	if p, ok := b.(backend.Interruptible); ok {
 		s.interruptible = p.Interruptible()
 	}
+	s.batchers, s.roundTrips = batching(b)
 	s.random, _ = b.(random.Maker)
 	if p, ok := b.(backend.Sharded); ok {
 		s.shards.nameOf = p.ShardOf

@@ -174,6 +174,7 @@ type Interruptible interface {
 // A Pooled is a [Backend] whose calls share connections.
 type Pooled interface {
 	// Connections returns how many calls can be under way at once, to one shard if the Backend is [Sharded]. Further calls
-	// wait. A Store keeps to about that many; without Connections, to 32.
+	// wait. A Store makes half as many decisions at once, at most, and so with acquisitions and releases of leases; without
+	// Connections, 32 of each.
 	Connections() int
 }
