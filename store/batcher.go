@@ -58,7 +58,6 @@ type batchItem interface {
 type roundTrip struct {
 	state      atomic.Int32
 	startEpoch atomic.Int64 // the failureEpoch in which it started
-	overlaps   atomic.Bool  // another round trip of the batcher was under way meanwhile
 	number     int64        // of the batcher's round trips; 0 without a batcher
 	begun      time.Time
 }
@@ -207,10 +206,6 @@ func (b *batcher[T]) next(last *roundTrip) (*roundTrip, []T) {
 	}
 	b.begun++
 	trip := &roundTrip{number: b.begun, begun: now}
-	for _, other := range b.underWay {
-		other.overlaps.Store(true)
-		trip.overlaps.Store(true)
-	}
 	b.underWay = append(b.underWay, trip)
 	return trip, batch
 }
@@ -225,6 +220,18 @@ func (b *batcher[T]) end(last *roundTrip, now time.Time) {
 	if last.number > b.latest {
 		b.latest, b.took = last.number, now.Sub(last.begun)
 	}
+}
+
+// oldest returns when the oldest round trip under way has begun, except trip; zero if there is none.
+func (b *batcher[T]) oldest(trip *roundTrip) (begun time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, other := range b.underWay {
+		if other != trip && (begun.IsZero() || other.begun.Before(begun)) {
+			begun = other.begun
+		}
+	}
+	return begun
 }
 
 // full reports whether the pending items fill a round trip. The batcher is locked.

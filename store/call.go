@@ -82,9 +82,7 @@ func (s *Store) send(q *call) {
 		if q.abandoned() {
 			return
 		}
-		trip := &roundTrip{}
-		trip.overlaps.Store(true)
-		runRoundTrip(trip, s.o.CallTimeout, []*call{q}, s.sendDecisions, s.callsTimedOut)
+		runRoundTrip(&roundTrip{}, s.o.CallTimeout, []*call{q}, s.sendDecisions, s.callsTimedOut)
 	}()
 }
 

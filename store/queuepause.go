@@ -137,7 +137,7 @@ func (ks *keyState) pauseAfterServing(more bool) time.Duration {
 	case !ks.fairness.hasRivals(now):
 		return ks.fairness.gatherPause()
 	case ks.lastAnswer.available(1, now):
-		return ks.fairness.turnLeft(now)
+		return max(ks.fairness.gatherPause(), ks.fairness.turnLeft(now))
 	case ks.lastAnswer.def != nil:
 		return ks.pauseUntilTurn(ks.lastAnswer.untilAvailable(1, now))
 	default:
