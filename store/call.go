@@ -51,12 +51,9 @@ func (c *core) ask(ctx context.Context, key string, requests ...backend.Request)
 	gone := ctx.Done()
 	limit := c.s.waitLimit(ctx)
 	defer limit.Stop()
-	if err := c.waitDefined(ctx, limit); err != nil {
-		return nil, err
-	}
 	q := c.newCall(key, requests)
 	q.callerGone, q.done = gone, make(chan struct{})
-	c.s.send(q)
+	c.sendDefined(q)
 	return q, q.await(ctx, limit)
 }
 
