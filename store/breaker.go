@@ -134,6 +134,9 @@ func (b *breaker) probeLoop() {
 		}
 		b.s.count.calls.Add(1)
 		if err == nil {
+			if _, _, found := b.s.probeTarget(b.shard); !found {
+				b.s.forgetShard(b.shard)
+			}
 			b.endOutage()
 			return
 		}
