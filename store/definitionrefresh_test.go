@@ -259,6 +259,14 @@ func TestAwaitVersion_CallersShareALoad(t *testing.T) {
 				f.lost.Store(lost)
 				loads := f.loads.Load()
 				var all sync.WaitGroup
+				all.Go(func() {
+					ctx, cancel := context.WithTimeout(w.ctx, distance/10)
+					defer cancel()
+					assert.Equal(t, distance/10, timed(func() {
+						_, err := p.TryAcquire(ctx, "hurries", 1)
+						assert.ErrorIs(t, err, context.DeadlineExceeded)
+					}))
+				})
 				for i := range 40 {
 					all.Go(func() {
 						took := timed(func() {

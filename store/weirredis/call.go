@@ -45,8 +45,8 @@ func (b *Backend) run(ctx context.Context, c *call) (string, error) {
 	if err != nil && c.split() {
 		err = b.runSplit(ctx, []*call{c})
 	}
-	if unserved := b.noteSlot(c); unserved != nil {
-		err = unserved
+	if lost := b.noteSlot(c); lost != nil {
+		err = lost
 	}
 	if err != nil {
 		b.warmUpAfter(ctx)

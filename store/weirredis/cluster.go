@@ -85,8 +85,8 @@ func slotOf(name string) int {
 	return int(crc % numSlots)
 }
 
-// noteSlot notes whether the slot of an answered call has a server. It returns the call's new error if it had none before
-// either, else nil.
+// noteSlot notes whether the slot of an answered call has a server. If it had none before either, noteSlot gives the call
+// another error and returns that.
 func (b *Backend) noteSlot(c *call) error {
 	if b.cluster == nil || c.cmd == nil {
 		return nil
