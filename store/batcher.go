@@ -56,7 +56,6 @@ type batchItem interface {
 type roundTrip struct {
 	state      atomic.Int32
 	startEpoch atomic.Int64 // the failureEpoch in which it started
-	overlaps   atomic.Bool  // another round trip of the batcher was under way meanwhile
 	number     int64        // of the batcher's round trips; 0 without a batcher
 	begun      time.Time
 	watch      *time.Timer   // ends the pause, and then the round trip
@@ -170,10 +169,6 @@ func (b *batcher[T]) next(last *roundTrip) (*roundTrip, []T) {
 	}
 	b.begun++
 	trip := &roundTrip{number: b.begun, begun: now}
-	for _, other := range b.underWay {
-		other.overlaps.Store(true)
-		trip.overlaps.Store(true)
-	}
 	b.underWay = append(b.underWay, trip)
 	b.young = trip
 	pause := b.pause()
@@ -222,6 +217,18 @@ func (b *batcher[T]) end(last *roundTrip, now time.Time) {
 	if last.number > b.latest {
 		b.latest, b.took = last.number, now.Sub(last.begun)
 	}
+}
+
+// oldest returns when the oldest round trip under way has begun, except trip; zero if there is none.
+func (b *batcher[T]) oldest(trip *roundTrip) (begun time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, other := range b.underWay {
+		if other != trip && (begun.IsZero() || other.begun.Before(begun)) {
+			begun = other.begun
+		}
+	}
+	return begun
 }
 
 // takeBatch takes the items of a round trip; none if no items are left. The batcher is locked.

@@ -175,7 +175,12 @@ func (b *breaker) probeLoop() {
 		b.s.count.calls.Add(1)
 		if err != nil {
 			b.s.count.failures.Add(1)
-		} else if b.endOutage(was) {
+			continue
+		}
+		if _, _, found := b.s.probeTarget(b.shard); !found {
+			b.s.forgetShard(b.shard)
+		}
+		if b.endOutage(was) {
 			return
 		}
 	}

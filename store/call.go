@@ -50,15 +50,12 @@ func (c *core) ask(ctx context.Context, key string, requests ...backend.Request)
 	gone := ctx.Done()
 	limit := c.s.waitLimit(ctx)
 	defer limit.Stop()
-	if err := c.waitDefined(ctx, limit); err != nil {
-		return nil, err
-	}
 	q := c.newCall(key, requests)
 	q.callerGone, q.done = gone, make(chan struct{})
 	if c.o.Outage == FailOpen {
 		q.countUntil = time.Now().Add(c.s.o.CallTimeout)
 	}
-	c.s.send(q)
+	c.sendDefined(q)
 	return q, q.await(ctx, limit)
 }
 
@@ -85,7 +82,6 @@ func (s *Store) send(q *call) {
 			return
 		}
 		trip, calls := &roundTrip{}, []*call{q}
-		trip.overlaps.Store(true)
 		trip.watch = time.AfterFunc(s.o.CallTimeout, func() {
 			if trip.abandon() {
 				s.callsTimedOut(trip, calls)

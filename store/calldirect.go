@@ -71,7 +71,7 @@ func (c *core) askDirectly(ctx context.Context, sh *shard, key string, requests 
 	if b.Outcome != backend.Decided {
 		return nil, nil
 	}
-	g.answer(b, sent, false)
+	g.answer(b, sent, sent.Add(-c.s.o.CallTimeout))
 	return q, nil
 }
 

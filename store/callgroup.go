@@ -35,13 +35,14 @@ func (s *Store) sendDecisions(trip *roundTrip, calls []*call) {
 		}
 		sh.breaker.record(trip.epoch(), o.result(err))
 	}
+	pending := s.oldestPending(trip, calls[0], sent)
 	var outdated []*outdatedGroup
 	for i, g := range groups {
 		switch b := batches[i]; {
 		case err != nil:
 			g.fail(err)
 		case b.Outcome == backend.Decided:
-			g.answer(b, sent, !trip.overlaps.Load())
+			g.answer(b, sent, pending)
 		case b.Outcome == backend.Failed || b.Outcome == backend.Unreachable:
 			g.fail(reasonOf(b.Err))
 		default:
@@ -72,6 +73,15 @@ func (o *outcomes) result(err error) error {
 		return o.err
 	}
 	return err
+}
+
+// oldestPending returns when the oldest of the calls was sent that use the same batcher as q and have no answer yet, except
+// those of trip; zero if there is none. Without a batcher, no call takes longer than CallTimeout.
+func (s *Store) oldestPending(trip *roundTrip, q *call, sent time.Time) time.Time {
+	if q.c.o.NoCoalescing {
+		return sent.Add(-s.o.CallTimeout)
+	}
+	return q.shard.calls[batcherOf(q.c, q.key)].oldest(trip)
 }
 
 // A group is the calls of a round trip that are about the same key.
@@ -169,9 +179,9 @@ func (g group) fail(err error) {
 }
 
 // answer splits the answers to a batch among the calls. The backend returns the state after all requests. Receipts need
-// the missing permits after each request, so answer goes through the requests from the last to the first. alone reports
-// whether no other call of this instance about the key was under way.
-func (g group) answer(b *backend.Batch, sent time.Time, alone bool) {
+// the missing permits after each request, so answer goes through the requests from the last to the first. pending is as
+// in observation.
+func (g group) answer(b *backend.Batch, sent, pending time.Time) {
 	after := b.State.Missing
 	if len(b.Requests) < len(g) {
 		b.Granted = g.spread(b.Granted[0])
@@ -190,7 +200,7 @@ func (g group) answer(b *backend.Batch, sent time.Time, alone bool) {
 		}
 		q.def, q.state, q.now, q.sent = b.Definition, b.State, b.Now, sent
 	}
-	g.updateFairness(b, sent, alone)
+	g.updateFairness(b, sent, pending)
 	for _, q := range g { // in the order of their arrival
 		q.answer()
 	}
@@ -198,7 +208,7 @@ func (g group) answer(b *backend.Batch, sent time.Time, alone bool) {
 
 // updateFairness passes the answer to the fairness of each limiter that has waiting callers, or had some lately. Usually
 // all calls are of one limiter. A second limiter with the same name in this process counts as a rival.
-func (g group) updateFairness(b *backend.Batch, sent time.Time, alone bool) {
+func (g group) updateFairness(b *backend.Batch, sent, pending time.Time) {
 	var last *core
 	for _, q := range g {
 		if q.c == last || sent.UnixNano()-q.c.anyKeyWaited.Load() >= int64(maxTrackFor) {
@@ -212,7 +222,7 @@ func (g group) updateFairness(b *backend.Batch, sent time.Time, alone bool) {
 		if now := time.Now(); ks.tracksRivals(now) || !ks.queue.empty() {
 			ks.fair().observe(observation{
 				def: b.Definition, state: b.State, now: b.Now, sent: sent,
-				own: g.takenBy(last), rejected: g.rejects(last), alone: alone,
+				own: g.takenBy(last), rejected: g.rejects(last), pending: pending,
 			}, now)
 		}
 		ks.mu.Unlock()

@@ -43,9 +43,8 @@ type core struct {
 	wantedLimits    backend.Limits     // what the last constructor or Reconfigure in this process has set
 	wantedAt        stamp              // when that was
 	reconfiguring   bool               // reconfigureLoop is running
-	firstLoad       *definitionLoad    // not nil while the definition is loaded for the first time
-	raiseCheck      chan struct{}      // closed at the end of the check for higher limits that is under way
-	raiseChecked    time.Time          // when the last such check ended
+	load            *definitionLoad    // not nil while callers can share a load of the definition
+	raiseChecked    time.Time          // when the last check for higher limits ended
 	overrideTimer   *time.Timer        // ends the override in force; nil: there is none
 	finalStatistics limiter.Statistics // once closed
 

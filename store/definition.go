@@ -36,10 +36,49 @@ func (c *core) nextRefresh() time.Time {
 	return time.Now().Add(time.Duration(float64(c.s.o.RefreshInterval) * (0.8 + 0.2*rand.Float64())))
 }
 
-// A definitionLoad is the first load of a limiter's definition. All callers wait for the same one.
+// A definitionLoad is a load of a limiter's definition. Callers that need one while it is under way share it.
 type definitionLoad struct {
 	done chan struct{}
 	err  error
+}
+
+// shareLoad returns the load that is under way. If there is none, it starts load, and own is true.
+func (c *core) shareLoad(load func() error) (l *definitionLoad, own bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.load != nil {
+		return c.load, false
+	}
+	l = &definitionLoad{done: make(chan struct{})}
+	c.load = l
+	go func() {
+		l.err = load()
+		c.mu.Lock()
+		c.load = nil
+		c.mu.Unlock()
+		close(l.done)
+	}()
+	return l, true
+}
+
+// sendDefined sends a call as soon as a definition is in force, also if [FailOpen] has admitted its caller meanwhile: the
+// first requests of a process count, too.
+func (c *core) sendDefined(q *call) {
+	if c.inForce.Load() != nil {
+		c.refreshIfDue(time.Now())
+		c.s.send(q)
+		return
+	}
+	l, _ := c.shareLoad(c.defineFirst)
+	c.s.inFlight.Add(1)
+	go func() {
+		defer c.s.finishInFlight()
+		if <-l.done; l.err != nil {
+			q.fail(l.err)
+			return
+		}
+		c.s.send(q)
+	}()
 }
 
 // waitDefined waits until a definition is in force. At the first use it starts to load one from the store.
@@ -48,29 +87,11 @@ func (c *core) waitDefined(ctx context.Context, limit *time.Timer) error {
 		c.refreshIfDue(time.Now())
 		return nil
 	}
-	l := c.startFirstLoad()
+	l, _ := c.shareLoad(c.defineFirst)
 	if err := waitUntilDone(ctx, limit, l.done); err != nil {
 		return err
 	}
 	return l.err
-}
-
-func (c *core) startFirstLoad() *definitionLoad {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.firstLoad != nil {
-		return c.firstLoad
-	}
-	l := &definitionLoad{done: make(chan struct{})}
-	c.firstLoad = l
-	go func() {
-		l.err = c.defineFirst()
-		c.mu.Lock()
-		c.firstLoad = nil
-		c.mu.Unlock()
-		close(l.done)
-	}()
-	return l
 }
 
 // lockDefinition waits until no other goroutine of this core changes the definition; unlock lets the next one

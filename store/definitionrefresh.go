@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -67,15 +68,21 @@ func (c *core) reloadDefinition() error {
 }
 
 // awaitVersion makes sure that the definition in force is not older than the version of a state. If no definition can
-// have that version, the state is broken, and the error says so.
+// have that version, the state is broken, and the error says so. Callers share a load. One that began before a caller's
+// state was read can have missed its version; then the caller starts another one.
 func (c *core) awaitVersion(version int64) error {
-	if b := c.broken.Load(); b != nil && version >= b.version && time.Now().Before(b.until) {
-		return b.err
+	for {
+		if b := c.broken.Load(); b != nil && version >= b.version && time.Now().Before(b.until) {
+			return b.err
+		}
+		if in := c.inForce.Load(); in != nil && in.Version >= version {
+			return nil
+		}
+		l, own := c.shareLoad(func() error { return c.loadAndAdopt(version) })
+		if <-l.done; own || errors.Is(l.err, ErrUnavailable) {
+			return l.err
+		}
 	}
-	if in := c.inForce.Load(); in != nil && in.Version >= version {
-		return nil
-	}
-	return c.loadAndAdopt(version)
 }
 
 // A brokenVersion is a version that no definition can have. States with that version or a larger one are broken.
@@ -158,34 +165,30 @@ func (c *core) checkForRaise(ctx context.Context) error {
 	return nil
 }
 
-// startRaiseCheck starts a check unless one is under way, and returns a channel that is closed at its end, or nil if it
+// startRaiseCheck starts a check unless a load is under way, and returns a channel that is closed at its end, or nil if it
 // is too early. If the check fails, the known limits stay in force.
 func (c *core) startRaiseCheck() <-chan struct{} {
 	if c.s.checkShard(c.s.shardOf(c.name, "")) != nil {
 		return nil
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.raiseCheck != nil {
-		return c.raiseCheck
-	}
-	if !c.raiseChecked.IsZero() && time.Since(c.raiseChecked) < min(raiseCheckInterval, c.s.o.RefreshInterval) {
+	early := !c.raiseChecked.IsZero() && time.Since(c.raiseChecked) < min(raiseCheckInterval, c.s.o.RefreshInterval)
+	c.mu.Unlock()
+	if early {
 		return nil
 	}
-	done := make(chan struct{})
-	c.raiseCheck = done
-	go func() {
-		defer close(done)
+	l, _ := c.shareLoad(func() error {
+		defer func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.raiseChecked = time.Now()
+		}()
 		if c.inForce.Load() == nil {
-			_ = c.defineFirst()
-		} else {
-			_ = c.reloadDefinition()
+			return c.defineFirst()
 		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.raiseCheck, c.raiseChecked = nil, time.Now()
-	}()
-	return done
+		return c.loadAndAdopt(0)
+	})
+	return l.done
 }
 
 // storeMax sets a to v if v is larger.

@@ -3,7 +3,9 @@ package store_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -211,4 +213,73 @@ func TestAcquire_NoRefreshWhileTheStoreIsAway(t *testing.T) {
 		w.pass(time.Hour)
 		w.served(second)
 	})
+}
+
+// A forgetful backend has lost the definitions, and nothing else, until one is set again. It counts the calls of Load.
+type forgetful struct {
+	*hooked
+	lost  atomic.Bool
+	loads atomic.Int64
+}
+
+func (f *forgetful) Load(ctx context.Context, name string) (*backend.Definition, int64, error) {
+	f.loads.Add(1)
+	d, now, err := f.hooked.Load(ctx, name)
+	if f.lost.Load() {
+		d = nil
+	}
+	return d, now, err
+}
+
+func (f *forgetful) Define(ctx context.Context, old int64, next *backend.Definition) (bool, error) {
+	if f.lost.CompareAndSwap(true, false) {
+		d, _, err := f.Memory.Load(ctx, next.Name)
+		if err != nil {
+			return false, err
+		}
+		old = d.Version
+	}
+	return f.hooked.Define(ctx, old, next)
+}
+
+// All calls that find out together that the definition has changed, or that the store has lost it, share one load.
+func TestAwaitVersion_CallersShareALoad(t *testing.T) {
+	const distance = 100 * time.Millisecond
+	for _, lost := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lost=%v", lost), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				f := &forgetful{hooked: w.hooked}
+				o := store.Options{NoListen: true, RefreshInterval: time.Hour, CallTimeout: 5 * time.Second}
+				seats := func(limit int) limiter.ConcurrencyOptions { return limiter.ConcurrencyOptions{PermitLimit: limit} }
+				p := must(newStore(t, f, o).PartitionedConcurrency("seats", seats(1), nil))(t)
+				other := must(newStore(t, w.hooked, o).PartitionedConcurrency("seats", seats(1), nil))(t)
+				require.True(t, must(p.TryAcquire(w.ctx, "first", 1))(t).Acquired())
+				require.NoError(t, other.Reconfigure(seats(2)))
+				w.Delay(distance)
+				f.lost.Store(lost)
+				loads := f.loads.Load()
+				var all sync.WaitGroup
+				all.Go(func() {
+					ctx, cancel := context.WithTimeout(w.ctx, distance/10)
+					defer cancel()
+					assert.Equal(t, distance/10, timed(func() {
+						_, err := p.TryAcquire(ctx, "hurries", 1)
+						assert.ErrorIs(t, err, context.DeadlineExceeded)
+					}))
+				})
+				for i := range 40 {
+					all.Go(func() {
+						took := timed(func() {
+							lease, err := p.TryAcquire(w.ctx, fmt.Sprint(i), 1)
+							assert.NoError(t, err)
+							assert.True(t, lease.Acquired())
+						})
+						assert.LessOrEqual(t, took, 8*distance)
+					})
+				}
+				all.Wait()
+				require.LessOrEqual(t, f.loads.Load()-loads, int64(3))
+			})
+		})
+	}
 }

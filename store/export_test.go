@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"time"
 	"unsafe"
 
 	"github.com/weir-go/weir/limiter"
@@ -11,6 +12,13 @@ import (
 func KeyStates[O options](p *Partitioned[O]) (n int) {
 	p.c.keys.each(func(*keyState) { n++ })
 	return n
+}
+
+// HasRivals reports whether the limiter believes that callers of other instances wait.
+func HasRivals[O options](l *Limiter[O]) bool {
+	ks := l.c.keys.lock("", false)
+	defer ks.mu.Unlock()
+	return ks.fair().hasRivals(time.Now())
 }
 
 // PretendKeys makes the limiter behave as if it remembered n more keys.

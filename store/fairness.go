@@ -34,9 +34,9 @@ import (
 //   - If one permit comes back at a time, every quota is 1. When A has got the permit, it asks last on the next tick. B
 //     and C ask in random order, and the longer they have got none, the earlier they ask.
 //
-// An instance learns of rivals by permits that are missing in the store and that it has not taken itself. Without
-// rivals it asks as soon as permits come back. An instance that always comes first would learn of none; therefore, it
-// asks late once in winsBeforeLook times to see whether others ask.
+// An instance learns of rivals by permits that are missing in the store and that it has not taken itself, in whatever
+// order its answers come. Without rivals it asks as soon as permits come back. An instance that always comes first would
+// learn of none; therefore, it asks late once in winsBeforeLook times to see whether others ask.
 //
 // In names, a turn is the moment at which this instance first asks for the permits of a tick, a look is a turn that is
 // late without known rivals, and a rest is the time after a quota or a step in which it does not ask.
@@ -45,16 +45,14 @@ type fairness struct {
 	rivalsUntil time.Time   // rivals are assumed to wait until then
 	observed    answerState // the answer of the last call of observe
 
-	// unexplained is how many permits are missing because of rivals, or of another call of this instance whose answer
-	// has not been observed yet. unexplainedAt is when that was first seen.
-	unexplained   int64
-	unexplainedAt time.Time
+	unexplained unexplainedPermits
 
 	share     float64 // the fraction of a tick's permits that this instance takes first; 0: the first share
 	shortfall float64 // how many permits fewer than its quotas it got lately
 	tick      tickAccount
 	restUntil time.Time // end of a rest: this instance has taken what is allowed for now, and asks for no more until then
 
+	tookAt        time.Time // when this instance last got permits
 	nextTurn      time.Time // this instance does not ask before its turn, so that rivals ask first
 	everWon       bool      // this instance has won a turn: it got its quota
 	losses        int       // turns since the last win
@@ -108,7 +106,20 @@ type observation struct {
 	sent     time.Time // when the call was sent
 	own      int64     // how many more permits are missing because of this instance
 	rejected bool      // this instance has asked for more than was available
-	alone    bool      // no other call of this instance was under way
+	// pending is when the oldest call of this instance was sent that has no answer yet, or an earlier moment if that is not
+	// known; zero if there is no such call.
+	pending time.Time
+}
+
+// unexplainedPermits are missing in the store, and no answer says that this instance has taken them. They were taken by
+// rivals or by calls of this instance that have no answer yet, because answers can come in any order. The rule: what was
+// missing at a moment until is counted as taken by rivals when every call that was sent before the answer of that moment
+// came has been answered.
+type unexplainedPermits struct {
+	until  int64     // by the store's clock
+	came   time.Time // when the answer of that moment came
+	before int64     // missing at until
+	since  int64     // that are missing since then
 }
 
 // observe takes an answer of the store, and updates what is known of rivals and of this tick.
@@ -125,44 +136,68 @@ func (f *fairness) observe(o observation, now time.Time) {
 	continues := last.def != nil && last.def.SameSchedule(d) && last.def.Permits == d.Permits
 	if continues && o.now < last.now {
 		if o.sent.Before(last.got) { // a later answer has come first
-			f.tick.taken += max(o.own, 0)
-			f.unexplained = max(f.unexplained-o.own, 0)
+			f.took(o.own, now)
+			f.unexplained.explain(o)
+			f.settle(o, now)
 			return
 		}
 		continues = false // the server's clock was set back
-	}
-	if f.unexplained > 0 && o.sent.After(f.unexplainedAt) {
-		f.observeRival(d, now) // the answers to all own calls of that time are in
 	}
 	f.observed = answerState{def: d, state: o.state, now: o.now, got: now}
 	before := o.state // the state before this instance's requests, if rivals have taken no permits
 	if before.Missing -= o.own; continues {
 		before = d.Advance(last.state, o.now)
 	}
+	if !continues {
+		f.unexplained = unexplainedPermits{until: o.now, came: now}
+	}
 	if !continues || o.state.Tick != f.tick.number {
 		f.startTick(o.state.Tick, freePermits(d, before))
 	}
-	f.tick.taken += max(o.own, 0)
-	f.observeOthers(o.state.Missing-o.own-before.Missing, o, now)
+	f.took(o.own, now)
+	f.unexplained.since += o.state.Missing - o.own - before.Missing
+	f.settle(o, now)
 	f.adjustShare(o, now)
 }
 
-// observeOthers is called with the number of permits that are missing since the last answer, without the permits that
-// this instance's requests in the call have taken.
-func (f *fairness) observeOthers(others int64, o observation, now time.Time) {
+// took is called with what this instance's requests have taken.
+func (f *fairness) took(own int64, now time.Time) {
+	if own > 0 {
+		f.tick.taken += own
+		f.tookAt = now
+	}
+}
+
+// explain is called with an answer that comes after the answer of a later moment.
+func (u *unexplainedPermits) explain(o observation) {
+	if o.now <= u.until {
+		u.before -= o.own
+	} else {
+		u.since -= o.own
+	}
+}
+
+// settle counts what must have been taken by rivals.
+func (f *fairness) settle(o observation, now time.Time) {
+	u := &f.unexplained
+	var rivals int64
 	switch {
-	case others > 0 && o.alone:
+	case o.pending.IsZero():
+		rivals = u.before + u.since
+		u.before, u.since = 0, 0
+	case o.pending.Before(u.came):
+		return
+	default:
+		rivals = u.before
+		u.before, u.since = u.since, 0
+	}
+	u.until, u.came = f.observed.now, now
+	if rivals > 0 {
 		f.observeRival(o.def, now)
-	case others > 0:
-		if f.unexplained == 0 {
-			f.unexplainedAt = now
-		}
-		f.unexplained += others
 	}
 }
 
 // observeRival is called when a rival has taken permits.
 func (f *fairness) observeRival(d *backend.Definition, now time.Time) {
-	f.unexplained = 0
 	f.rivalUntil(now.Add(min(max(4*fullAfter(d), time.Second), 30*time.Second)))
 }

@@ -1,6 +1,9 @@
 package store
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -9,26 +12,72 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// The answers to two calls of one instance can come in either order. The permits of the other call are not taken for a
-// rival's; permits that stay unexplained are.
-func TestFairness_OwnCallsAreNoRivals(t *testing.T) {
-	d := &backend.Definition{Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: 100, Period: int64(time.Minute / time.Microsecond)}}
-	begun := time.Now()
-	at := func(ms int) time.Time { return begun.Add(time.Duration(ms) * time.Millisecond) }
-	see := func(r *fairness, missing, now int64, sent int) {
-		r.observe(observation{def: d, state: backend.State{Missing: missing}, now: now, sent: at(sent), own: 1}, at(sent+2))
+// The answers to an instance's calls can come in any order. However they come, the instance's own permits are not taken for
+// a rival's, and a rival's permits are noticed as soon as each call that was sent before has been answered.
+func TestFairness_AnswersInAnyOrder(t *testing.T) {
+	type event struct {
+		at time.Time
+		do func()
 	}
-	var r fairness
-	r.startWaiting(at(0))
-	see(&r, 1, 1000, 0)
-	see(&r, 3, 3000, 10) // the last of two
-	require.False(t, r.hasRivals(at(12)))
-	see(&r, 2, 2000, 10) // the first of two
-	see(&r, 4, 4000, 20)
-	require.False(t, r.hasRivals(at(22)))
-	see(&r, 6, 6000, 30)
-	see(&r, 7, 7000, 40)
-	require.True(t, r.hasRivals(at(42)), "another instance has taken one")
+	const slowest = 100 * time.Millisecond
+	for name, limits := range map[string]backend.Limits{
+		"bucket":         {Kind: backend.KindTokenBucket, Permits: 1000, Period: 10_000, Refill: 2},
+		"window":         {Kind: backend.KindFixedWindow, Permits: 1000, Period: 1_000_000},
+		"sliding window": {Kind: backend.KindSlidingWindow, Permits: 1000, Period: 100_000, Segments: 10},
+	} {
+		for _, rival := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/rival=%v", name, rival), func(t *testing.T) {
+				for seed := range uint64(20) {
+					random := rand.New(rand.NewPCG(seed, 0))
+					begun := time.UnixMicro(1_000_000_000_000)
+					d := backend.NewDefinition("it", limits, begun.UnixMicro())
+					state := d.InitialState(begun.UnixMicro())
+					var f fairness
+					f.startWaiting(begun)
+					pending := map[int]time.Time{}
+					var events []event
+					var rivalCame time.Time
+					for i := range 1000 {
+						sent := begun.Add(time.Duration(i)*5*time.Millisecond + time.Duration(random.IntN(5000))*time.Microsecond)
+						decided := sent.Add(time.Duration(random.Int64N(int64(slowest / 2))))
+						answered := decided.Add(time.Duration(random.Int64N(int64(slowest / 2))))
+						var o observation
+						events = append(events, event{sent, func() { pending[i] = sent }}, event{decided, func() {
+							n := 1 + random.Int64N(3)
+							granted := []int64{0}
+							state = d.Decide(state, decided.UnixMicro(), []backend.Request{{Min: n, Max: n}}, granted)
+							o = observation{def: d, state: state, now: decided.UnixMicro(), sent: sent, own: max(granted[0], 0), rejected: granted[0] < 0}
+						}}, event{answered, func() {
+							delete(pending, i)
+							for _, other := range pending {
+								if o.pending.IsZero() || other.Before(o.pending) {
+									o.pending = other
+								}
+							}
+							f.lastWaited = answered
+							f.observe(o, answered)
+						}})
+						if i == 500 && rival {
+							rivalCame = sent
+							events = append(events, event{sent, func() {
+								state = d.Decide(state, sent.UnixMicro(), []backend.Request{{Min: 5, Max: 5}}, []int64{0})
+							}})
+						}
+					}
+					slices.SortStableFunc(events, func(a, b event) int { return a.at.Compare(b.at) })
+					noticed := false
+					for _, e := range events {
+						e.do()
+						has := f.hasRivals(e.at)
+						require.False(t, has && rivalCame.IsZero(), "seed %d: no rival", seed)
+						require.False(t, has && e.at.Before(rivalCame), "seed %d: too early", seed)
+						noticed = noticed || has
+					}
+					require.Equal(t, rival, noticed, "seed %d", seed)
+				}
+			})
+		}
+	}
 }
 
 // If the server's clock was set back, later answers are not taken for late ones.
@@ -39,7 +88,7 @@ func TestFairness_ServerClockSetBack(t *testing.T) {
 	r.startWaiting(begun)
 	for i, now := range []int64{3_600_000_000, 3_600_000_001, 10, 20} {
 		at := begun.Add(time.Duration(i) * time.Millisecond)
-		r.observe(observation{def: d, state: backend.State{Missing: int64(10 * i)}, now: now, sent: at, alone: true, own: 1}, at)
+		r.observe(observation{def: d, state: backend.State{Missing: int64(10 * i)}, now: now, sent: at, own: 1}, at)
 		require.Equal(t, now, r.observed.now)
 	}
 	require.True(t, r.hasRivals(begun))

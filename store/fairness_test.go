@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -293,9 +294,45 @@ func TestFairness_OutageDuringARest(t *testing.T) {
 	})
 }
 
+// An instance that is alone knows no rivals, although the answers of a far store overtake each other.
+func TestFairness_AnswersOvertakeEachOther(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var mu sync.Mutex
+		random := rand.New(rand.NewPCG(1, 2))
+		upTo := func(d time.Duration) time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			return time.Duration(random.Int64N(int64(d)))
+		}
+		w.Delay(30 * time.Millisecond)
+		w.hook(nil, func(string) error { time.Sleep(upTo(60 * time.Millisecond)); return nil })
+		l := w.bucket(100, 5, 10*time.Millisecond, 100, nil)
+		w.granted(l, 100)
+		first := w.acquire(l, 100) // from now on, rivals are tracked
+		w.pass(time.Second)
+		w.served(first)
+		ctx, stop := context.WithTimeout(w.ctx, 10*time.Second)
+		defer stop()
+		var callers sync.WaitGroup
+		for range 50 {
+			callers.Go(func() {
+				for ctx.Err() == nil {
+					_, _ = l.TryAcquire(ctx, 1)
+					time.Sleep(upTo(20 * time.Millisecond))
+				}
+			})
+		}
+		for ctx.Err() == nil {
+			w.pass(time.Millisecond)
+			require.False(t, store.HasRivals(l))
+		}
+		callers.Wait()
+	})
+}
+
 // Instances far from the store, whose callers wait all the time, use up the limit and get about equal shares.
 func TestFairness_FarStores(t *testing.T) {
-	const warmup, long, rate = 2 * time.Second, 40 * time.Second, 100
+	const warmup, long, rate = 2 * time.Second, 100 * time.Second, 100
 	far := map[string]func(*store.Store) (limiter.Limiter, error){
 		"bucket of 20": func(s *store.Store) (limiter.Limiter, error) {
 			return s.TokenBucket("it", bucketOf(20, 1, 10*time.Millisecond, 100), nil)
@@ -343,6 +380,9 @@ func TestFairness_FarStores(t *testing.T) {
 	for name, build := range far {
 		for _, instances := range []int{1, 2, 3, 8} {
 			for _, distance := range []time.Duration{30 * time.Millisecond, 60 * time.Millisecond, 100 * time.Millisecond} {
+				if testing.Short() && distance == 60*time.Millisecond {
+					continue // what is nearer and what is farther are enough under the race detector
+				}
 				t.Run(fmt.Sprintf("%s/%d instances/%v", name, instances, distance), func(t *testing.T) {
 					inWorld(t, func(t *testing.T, w *world) {
 						w.Delay(distance)
@@ -353,7 +393,7 @@ func TestFairness_FarStores(t *testing.T) {
 							t.Errorf("%d granted", sum)
 						}
 						require.LessOrEqual(t, sum, int64(rate*(long+time.Second).Seconds()))
-						if name != "sliding window" && (float64(least) < 0.7*even || float64(most) > 1.3*even) {
+						if float64(least) < 0.8*even || float64(most) > 1.2*even {
 							t.Errorf("shares of %d to %d", least, most)
 						}
 					})

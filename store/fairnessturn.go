@@ -64,7 +64,9 @@ func (f *fairness) nextPause(d *backend.Definition, backIn time.Duration, now ti
 	if d == nil || backIn <= 0 {
 		return backIn
 	}
-	won := f.tick.taken > 0 && f.tick.taken >= f.tick.quota
+	// The answer that ends a turn at a far store can be of a later tick than the permits of that turn.
+	took := f.tick.taken > 0 || now.Sub(f.tookAt) < 2*f.rtt
+	won := took && f.tick.taken >= f.tick.quota
 	f.countTurn(won)
 	yields := f.yields(won, now)
 	backIn = max(backIn-f.lead(d), min(backIn, f.gatherPause()))

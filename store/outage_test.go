@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/answerby"
@@ -628,4 +629,23 @@ func TestOutage_LeasesOnly(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What FailOpen admits counts also if the definition is not there yet when the caller must be answered.
+func TestOutage_FirstRequestsCount(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.Delay(8 * time.Millisecond)
+		l := w.bucket(100, 1, time.Hour, 0, &store.LimiterOptions{Outage: store.FailOpen})
+		var all sync.WaitGroup
+		for range 30 {
+			all.Go(func() {
+				lease, err := l.TryAcquire(answerby.With(w.ctx, time.Now().Add(15*time.Millisecond)), 1)
+				assert.NoError(t, err)
+				assert.True(t, lease.Acquired())
+			})
+		}
+		all.Wait()
+		w.pass(time.Second)
+		require.EqualValues(t, 70, l.Statistics().AvailablePermits)
+	})
 }

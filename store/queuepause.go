@@ -143,7 +143,7 @@ func (ks *keyState) pauseAfterServing(more bool) time.Duration {
 	case !ks.fair().hasRivals(now):
 		return ks.fair().gatherPause()
 	case ks.lastAnswer.available(1, now):
-		return ks.fair().turnLeft(now)
+		return max(ks.fair().gatherPause(), ks.fair().turnLeft(now))
 	case ks.lastAnswer.def != nil:
 		return ks.pauseUntilTurn(ks.lastAnswer.untilAvailable(1, now))
 	default:

@@ -131,6 +131,24 @@ func (s *Store) PartitionedConcurrency(name string, o limiter.ConcurrencyOptions
 	return newPartitioned(s, name, o, shared)
 }
 
+// Probe makes a round trip like those for decisions and returns why it failed, after CallTimeout at the latest. A program
+// whose first requests must not wait for a connection calls it before it says that it is ready.
+func (s *Store) Probe(ctx context.Context) error {
+	b := &s.shards.unknown.breaker
+	begun := b.current()
+	done := make(chan error, 1)
+	s.goBackground(func() { done <- b.probeOnce(s.probeOf(probeDefinition, "", false)) })
+	select {
+	case err := <-done:
+		b.record(begun, err)
+		return err
+	case <-ctx.Done():
+		return contextError(ctx)
+	case <-s.ctx.Done():
+		return limiter.ErrClosed
+	}
+}
+
 // Close closes all limiters of the Store: waiting callers are rejected, and later calls return [limiter.ErrClosed].
 // Close waits, at most Options.CallTimeout, until earlier releases and refunds have reached the store. Leases that are
 // still held are no longer renewed and expire. It can be called more than once.

@@ -161,3 +161,23 @@ func TestClose_WaitsUntilIdle(t *testing.T) {
 		require.LessOrEqual(t, timed(func() { require.NoError(t, s.Close()) }), 510*time.Millisecond)
 	})
 }
+
+// Probe is a round trip, and counts as one.
+func TestStore_Probe(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{})
+		w.Delay(100 * time.Millisecond)
+		require.Equal(t, 100*time.Millisecond, timed(func() { require.NoError(t, s.Probe(w.ctx)) }))
+		w.Delay(time.Hour)
+		ctx, cancel := context.WithTimeout(w.ctx, 10*time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, s.Probe(ctx), context.DeadlineExceeded)
+		for range 3 {
+			require.NoError(t, s.Health().Err)
+			require.Equal(t, 500*time.Millisecond, timed(func() { require.Error(t, s.Probe(w.ctx)) }))
+		}
+		require.ErrorIs(t, s.Health().Err, store.ErrUnavailable)
+		require.NoError(t, s.Close())
+		require.ErrorIs(t, s.Probe(w.ctx), limiter.ErrClosed)
+	})
+}

@@ -10,7 +10,6 @@ import (
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
 )
@@ -30,13 +29,6 @@ rls:
   domains: [{domain: edge, descriptors: [{key: all, rate_limit: {requests_per_unit: 1000, unit: hour}}]}]
 `, proxy.Addr(), mode, mode))
 			client := ratelimitv3.NewRateLimitServiceClient(p.envoy().conn)
-			// The first requests also wait for connections and the definition, and are answered by the policy meanwhile.
-			for range 5 {
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-				_, err := client.ShouldRateLimit(ctx, requestOf("edge", "all=2"))
-				cancel()
-				require.NoError(t, err)
-			}
 			var granted, grantedBefore, rejected, late, running, most atomic.Int64
 			var all sync.WaitGroup
 			tick := time.NewTicker(time.Second / 300)

@@ -42,6 +42,7 @@ type Backend struct {
 
 	cluster    *redis.ClusterClient // nil without a Cluster
 	slotsKnown atomic.Bool          // the client knows which server has which slot
+	unserved   slotSet              // the slots that no server has
 
 	plans    boundedMap[*backend.Definition, *plan]
 	limiters boundedMap[string, *limiterPlaces]

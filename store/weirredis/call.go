@@ -45,6 +45,9 @@ func (b *Backend) run(ctx context.Context, c *call) (string, error) {
 	if err != nil && c.split() {
 		err = b.runSplit(ctx, []*call{c})
 	}
+	if lost := b.noteSlot(c); lost != nil {
+		err = lost
+	}
 	if err != nil {
 		b.warmUpAfter(ctx)
 		return "", err
@@ -66,6 +69,9 @@ func (b *Backend) runAll(ctx context.Context, calls []call) error {
 	failed := b.pipeline(ctx, all)
 	if failed == nil {
 		b.answered()
+		if b.unserved.count.Load() > 0 {
+			b.noteSlots(all)
+		}
 		return nil
 	}
 	// A server that does not know a script, or has only one of its keys, has not carried out the call. Only such calls are
@@ -91,12 +97,19 @@ func (b *Backend) runAll(ctx context.Context, calls []call) error {
 	if len(split) > 0 {
 		failed = b.runSplit(ctx, split)
 	}
+	b.noteSlots(all)
 	for i := range calls {
 		if err := calls[i].cmd.Err(); err == nil || keyError(err) {
 			return nil
 		}
 	}
 	return failed
+}
+
+func (b *Backend) noteSlots(calls []*call) {
+	for _, c := range calls {
+		_ = b.noteSlot(c) // it is in cmd, too
+	}
 }
 
 // runEach is run for one call, and runAll for several.

@@ -17,9 +17,9 @@ import (
 var scriptsOwn = regexp.MustCompile(`^(ERR Error running script \(call to f_\w+\): @user_script:\d+: )?((ERR )?user_script:\d+: |-?WRONGTYPE )`)
 
 // keyError reports whether an error concerns only one key: another program has stored something under it, the script
-// cannot read the stored state, or it is a slotError.
+// cannot read the stored state, or it is a slotError of a slot that was served until now.
 func keyError(err error) bool {
-	if err == nil {
+	if err == nil || errors.Is(err, errUnserved) {
 		return false
 	}
 	if errors.Is(err, errAnswer) || errors.Is(err, errStored) || errors.Is(err, errDefinition) {
@@ -29,10 +29,16 @@ func keyError(err error) bool {
 	return ok && (scriptsOwn.MatchString(answer.Error()) || slotError(err))
 }
 
-// slotError reports whether an error concerns only the keys of one slot of a Cluster: it is being moved, or no server has
-// it. The server that says so serves its other slots.
+// slotError reports whether an error concerns only the keys of one slot of a Cluster: it is being moved, or is unserved.
+// The server that says so serves its other slots.
 func slotError(err error) bool {
-	for _, beginning := range [...]string{"TRYAGAIN ", "ASK ", "MOVED ", "CLUSTERDOWN Hash slot not served"} {
+	return err != nil && (redis.HasErrorPrefix(err, "TRYAGAIN ") || unserved(err))
+}
+
+// unserved reports whether no server takes the keys of a slot: none has it, or the servers name each other, also after all
+// redirections that the client follows.
+func unserved(err error) bool {
+	for _, beginning := range [...]string{"MOVED ", "ASK ", "CLUSTERDOWN Hash slot not served"} {
 		if err != nil && redis.HasErrorPrefix(err, beginning) {
 			return true
 		}

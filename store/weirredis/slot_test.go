@@ -2,9 +2,11 @@ package weirredis
 
 import (
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
@@ -127,39 +129,95 @@ func TestCluster_SlotIsBeingMoved(t *testing.T) {
 	}
 }
 
-// A slot that stays half-moved, and one that no server has, make no server away.
+// A slot that stays half-moved makes nothing away. Slots that no server has are away, and no server is.
 func TestCluster_SlotIsNotTheServer(t *testing.T) {
 	t.Parallel()
 	client, nodes, _ := newClusterOf(t, 3)
 	b := newTestBackend(t, client)
-	var lost atomic.Int64
+	var mu sync.Mutex
+	lost := map[string]int{}
 	s, err := store.New(b, &store.Options{NoListen: true, OnEvent: func(e store.Event) {
+		mu.Lock()
+		defer mu.Unlock()
 		if e.Kind == store.EventStoreLost {
-			lost.Add(1)
+			lost[e.Shard]++
 		}
 	}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	p, err := s.PartitionedFixedWindow("keys", limiter.FixedWindowOptions{PermitLimit: 10, Window: time.Hour}, nil)
 	require.NoError(t, err)
-	grants := func(key string) bool {
+	ask := func(key string) limiter.Lease {
 		t.Helper()
 		lease, err := p.TryAcquire(t.Context(), key, 1)
 		require.NoError(t, err)
-		return lease.Acquired()
+		return lease
 	}
-	require.Eventually(t, func() bool { return grants("") }, 20*time.Second, 10*time.Millisecond)
-	moving, unserved := samePlace("moving", 50), samePlace("unserved", 20)
+	require.Eventually(t, func() bool { return ask("").Acquired() }, 20*time.Second, 10*time.Millisecond)
+	slotOfKey := func(key string) int { return slotOf(b.places("keys").of(key).start) }
+	require.EqualValues(t, client.ClusterKeySlot(t.Context(), b.places("keys").of("x").start).Val(), slotOfKey("x"))
+	moving := samePlace("moving", 50)
 	beginMove(t, client, nodes, b.places("keys").of(moving[0]).start)
-	slot := client.ClusterKeySlot(t.Context(), b.places("keys").of(unserved[0]).start).Val()
+	var unserved, served []string
+	gone := map[int]bool{}
+	for i := range 100 {
+		key := fmt.Sprint("key", i)
+		slot := slotOfKey(key)
+		if stays := slot == slotOfKey(moving[0]) || slot == slotOfKey(""); !stays && len(gone) < 20 {
+			gone[slot] = true
+		}
+		if gone[slot] {
+			unserved = append(unserved, key)
+		} else {
+			served = append(served, key)
+		}
+	}
+	lostSlots := slices.Collect(maps.Keys(gone))
 	for _, node := range nodes {
-		_ = node.ClusterDelSlots(t.Context(), int(slot)).Err() // some may not know who has it
+		for _, slot := range lostSlots {
+			_ = node.ClusterDelSlots(t.Context(), slot).Err() // some may not know who has it
+		}
 	}
 	for i := range 50 {
-		require.True(t, grants(moving[i]), i)
-		require.False(t, grants(unserved[i%len(unserved)]), i)
-		require.True(t, grants(fmt.Sprint("other", i)), i)
+		require.True(t, ask(moving[i]).Acquired(), i)
+		require.False(t, ask(unserved[i%len(unserved)]).Acquired(), i)
+		require.True(t, ask(served[i%len(served)]).Acquired(), i)
 	}
-	require.NoError(t, s.Health().Err)
-	require.Zero(t, lost.Load())
+	require.ErrorContains(t, s.Health().Err, "CLUSTERDOWN Hash slot not served")
+	calls := s.Counters().Calls
+	reason, _ := store.OutageKey.From(ask(unserved[0]))
+	require.ErrorIs(t, reason, store.ErrUnavailable)
+	require.ErrorContains(t, reason, unservedShard)
+	require.LessOrEqual(t, s.Counters().Calls, calls+1, "only a probe can have asked meanwhile")
+	for _, h := range s.Health().Shards {
+		require.Equal(t, h.Shard == unservedShard, h.Err != nil, h)
+	}
+
+	require.NoError(t, nodes[0].ClusterAddSlots(t.Context(), lostSlots...).Err())
+	require.Eventually(t, func() bool { return s.Health().Err == nil && ask(unserved[0]).Acquired() }, 20*time.Second, 10*time.Millisecond)
+	mu.Lock()
+	defer mu.Unlock()
+	require.Len(t, lost, 1, "no server counts as away: %v", lost)
+	require.Positive(t, lost[unservedShard])
+}
+
+// Servers that name each other for a slot do not serve it.
+func TestBackend_SlotThatNoServerTakes(t *testing.T) {
+	moved := serverError("MOVED 7 127.0.0.1:7000")
+	require.True(t, keyError(moved), "the server that was asked is not to blame")
+	require.False(t, keyError(fmt.Errorf("%w: %w", errUnserved, moved)))
+	b := &Backend{cluster: &redis.ClusterClient{}}
+	set := func(err error) error {
+		c := &call{args: []any{"evalsha", "", "1", "weir:{a:00}:def"}, cmd: redis.NewStringCmd(t.Context())}
+		c.cmd.SetErr(err)
+		return b.noteSlot(c)
+	}
+	require.NoError(t, set(serverError("WRONGTYPE")))
+	require.NoError(t, set(moved))
+	require.ErrorIs(t, set(moved), errUnserved)
+	require.NoError(t, set(serverError("LOADING")), "another error says nothing about the slot")
+	require.ErrorIs(t, set(moved), errUnserved)
+	require.NoError(t, set(nil))
+	require.NoError(t, set(moved))
+	require.EqualValues(t, 1, b.unserved.count.Load())
 }

@@ -3,6 +3,7 @@ package weirrls
 import (
 	"bytes"
 	"context"
+	"errors"
 )
 
 // count counts the hits of a window or an override. A window is over if more than its limit were counted, also if the
@@ -10,7 +11,7 @@ import (
 // something to be left, and hits that are refused are taken back at once.
 func (d *decision) count(c *check) error {
 	n := c.counterHits()
-	sum, err := d.add(d.asking, c, n)
+	sum, err := d.add(c, n)
 	if err != nil {
 		return err
 	}
@@ -39,20 +40,26 @@ func (c *check) counterHits() int64 {
 // uncount takes the hits of c back. It does so even if the caller has gone.
 func (d *decision) uncount(c *check) {
 	n := c.counterHits()
-	counters := d.service.options.Counters
-	if !counters.shared {
-		c.sum, _ = d.add(d.ctx, c, -n) // in memory, it cannot fail
-		return
-	}
-	ctx, span, key := context.WithoutCancel(d.ctx), c.span, bytes.Clone(d.key(c))
-	sum, ok, _ := goingOn(d.asking, func() (int64, error) { return counters.hits.count(ctx, span, key, -n) })
-	if !ok {
+	sum, err := d.add(c, -n)
+	if err != nil {
 		sum = max(c.sum-n, 0) // or it stays counted: the answer is about what is left for the next request
 	}
 	c.sum = sum
 }
 
-// add adds n to the counter of c.
-func (d *decision) add(ctx context.Context, c *check, n int64) (sum int64, err error) {
-	return d.service.options.Counters.hits.count(ctx, c.span, d.key(c), n)
+// errLate is the error of a counter that has not answered in time.
+var errLate = errors.New("weirrls: the store has not answered in time")
+
+// add adds n to the counter of c. The hits count also if the answer comes too late for the request.
+func (d *decision) add(c *check, n int64) (sum int64, err error) {
+	counters := d.service.options.Counters
+	if !counters.shared {
+		return counters.hits.count(d.ctx, c.span, d.key(c), n)
+	}
+	ctx, span, key := context.WithoutCancel(d.ctx), c.span, bytes.Clone(d.key(c))
+	sum, ok, err := goingOn(d.asking, func() (int64, error) { return counters.hits.count(ctx, span, key, n) })
+	if !ok && err == nil {
+		err = errLate
+	}
+	return sum, err
 }

@@ -1,6 +1,7 @@
 package weirrls
 
 import (
+	"context"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -211,5 +212,30 @@ func TestSharedCounters_Away(t *testing.T) {
 		assert.Equal(t, isOK, ask(t, s, both.Descriptors...).OverallCode)
 		assert.Equal(t, began, time.Now())
 		assert.Equal(t, calls, memory.Calls("Decide"))
+	})
+}
+
+// The first requests of a process have no answer of a far store in time. They are admitted and counted.
+func TestSharedCounters_FirstRequestsCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := storetest.NewMemory()
+		memory.Delay(8 * time.Millisecond)
+		st := weir.Must(store.New(memory, nil))
+		defer func() { _ = st.Close() }()
+		s := newService(t, &ServiceOptions{Counters: weir.Must(NewSharedCounters(st, nil)), CountersFailOpen: true},
+			Descriptor{Key: "a", Limit: windowOf(100, Hour)})
+		var all sync.WaitGroup
+		for range 30 {
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+				defer cancel()
+				r, err := s.ShouldRateLimit(ctx, request(describe("a", "")))
+				assert.NoError(t, err)
+				assert.Equal(t, isOK, r.GetOverallCode())
+			})
+		}
+		all.Wait()
+		time.Sleep(time.Second)
+		assert.EqualValues(t, 69, ask(t, s, describe("a", "")).Statuses[0].LimitRemaining)
 	})
 }

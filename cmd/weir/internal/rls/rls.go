@@ -162,8 +162,10 @@ func (r *run) countersOf(c rlsconfig.RLS, s *store.Store) (*weirrls.Counters, er
 	return r.counters, err
 }
 
-// serve opens the listeners and waits for the end.
+// serve opens the listeners and waits for the end. Before that, each store is asked once: Envoy, which waits for 20 ms,
+// would not wait for a connection.
 func (r *run) serve(ctx context.Context, p *pipeline.Pipeline) error {
+	r.Stores.Probe(ctx)
 	c := *r.inForce.Load()
 	s := &servers{handler: &handler{pipeline: p, logger: r.Logger}}
 	defer s.close()

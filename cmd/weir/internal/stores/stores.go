@@ -189,6 +189,20 @@ func (s *Stores) migrate(name string, o *openStore, pool *pgxpool.Pool, schema s
 	}
 }
 
+// Probe asks all stores once, so that the first requests find a connection. It waits until each has answered, or has not
+// within its call timeout. What is wrong then is in the log and in Status.
+func (s *Stores) Probe(ctx context.Context) {
+	var all sync.WaitGroup
+	for name, o := range s.ByName() {
+		all.Go(func() {
+			if err := o.Probe(ctx); err != nil {
+				s.logger.Warn("the store does not answer", "store", name, "error", err)
+			}
+		})
+	}
+	all.Wait()
+}
+
 // A Status is what /ready tells of a store.
 type Status struct {
 	Available bool      `json:"available"`
