@@ -2,7 +2,6 @@ package retry
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/weir-go/weir/internal/clock"
@@ -90,16 +89,11 @@ func (e *execution) handles(ctx context.Context, o outcome) bool {
 	if e.options.Handle != nil {
 		return e.options.Handle(o.result, o.err)
 	}
-	return o.err != nil && !judge.Ended(ctx, o.err) && mayRetry(o.err)
-}
-
-// mayRetry returns what the method Retryable of err returns, or true if it has none.
-func mayRetry(err error) bool {
-	e, ok := errors.AsType[interface {
-		error
-		Retryable() bool
-	}](err)
-	return !ok || e.Retryable()
+	if o.err == nil || judge.Ended(ctx, o.err) {
+		return false
+	}
+	retryable, known := pipeline.Retryable(o.err)
+	return retryable || !known
 }
 
 // delay returns how long to wait after o, and the wait that o asks for: 0 if none, or if IgnoreRetryAfter is set.

@@ -208,6 +208,31 @@ func TestClient_RetriesWhatWasNotSent(t *testing.T) {
 	assert.False(t, failure.Retryable())
 }
 
+// A rejection that is joined with the failure of an attempt does not say that nothing was sent.
+func TestClient_JoinedRejectionWasSent(t *testing.T) {
+	lost, rejected := status.Error(codes.Unavailable, "lost"), &ratelimit.RejectedError{}
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"a rejection":               {rejected, true},
+		"two rejections":            {errors.Join(rejected, rejected), true},
+		"a failure and a rejection": {errors.Join(lost, rejected), false},
+		"a rejection and a failure": {errors.Join(rejected, lost), false},
+		"a failure":                 {lost, false},
+	} {
+		calls := 0
+		interceptor := intercept(t, nil, retrying(retry.Options{MaxRetries: 1, Delay: -1}))
+		err := interceptor(t.Context(), unaryMethod, &testpb.Empty{}, &testpb.Empty{}, nil,
+			func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+				calls++
+				return c.err
+			})
+		require.Error(t, err)
+		assert.Equal(t, c.want, calls == 2, name)
+	}
+}
+
 func TestStatusError(t *testing.T) {
 	api := guarded(t, overBufconn, &service{unary: func(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
 		pushBack(ctx, "1500")
