@@ -32,7 +32,7 @@ var everyTest = []string{"github.com/stretchr/testify", "go.uber.org/goleak"}
 // Tests may import any folder that is not marked leaf, because an example or a conformance test shows folders working
 // together. The compiler forbids cycles there too.
 var folders = []folder{
-	{name: "limiter", mayImport: []string{"internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn"}},
+	{name: "limiter", mayImport: []string{"internal/durationtext", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn"}},
 	{name: "limiter/limitertest", mayImport: []string{"limiter"}, testing: true},
 	{name: "limiter/internal/naive", mayImport: []string{"limiter", "limiter/limitertest"}}, // what the tests compare with
 	{name: "pipeline", mayImport: []string{"internal/deadline", "internal/untimed"}},
@@ -46,7 +46,7 @@ var folders = []folder{
 	{name: "store/weirredis", mayImport: []string{"store", "store/backend"}, thirdParty: []string{"github.com/redis/go-redis/v9"}, testOnly: []string{"..."}},
 	{name: "store/weirpostgres/pgmigrate", thirdParty: []string{"github.com/jackc/pgx/v5"}},
 	{name: "store/weirpostgres", mayImport: []string{"store", "store/backend", "store/weirpostgres/pgmigrate"}, thirdParty: []string{"github.com/jackc/pgx/v5"}, testOnly: []string{"..."}},
-	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline", "strategies/internal/judge"}},
+	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/durationtext"}},
 	{name: "strategies/chaos", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/random"}},
 	{name: "strategies/fallback", mayImport: []string{"pipeline", "strategies/internal/judge"}},
 	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter", "strategies/internal/judge", "internal/deadline", "internal/holding", "internal/untimed"}},
@@ -106,10 +106,9 @@ var folders = []folder{
 		testing: true,
 	},
 
-	// timeout: its error hides the one of a request that must not be sent again.
 	{
 		name:      "transport/weirhttp",
-		mayImport: []string{"pipeline", "limiter", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/forwarded", "transport/internal/grpcwire", "transport/internal/unsent", "internal/holding"},
+		mayImport: []string{"pipeline", "limiter", "strategies/ratelimit", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/forwarded", "transport/internal/grpcwire", "transport/internal/unsent", "internal/holding"},
 	},
 
 	// What weirhttp and weirgrpc have in common: policies that are asked in order, and what they have granted to a call.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/weir-go/weir/pipeline"
 )
@@ -21,11 +20,11 @@ func Ended(ctx context.Context, err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil
 }
 
-// NoPermit returns the error of an execution for which a limiter returned err. Nothing was called, and the text says so if
-// the execution waited in a queue until its context ended.
+// NoPermit returns the error of an execution for which a limiter returned err, so that nothing was called. The text says
+// if the limiter returned the error of the context, which ended before there was a permit.
 func NoPermit(ctx context.Context, strategy string, source pipeline.Source, err error) error {
 	what := ""
-	if ctx.Err() != nil {
+	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
 		what = "no permit before the context ended: "
 	}
 	return &uncalledError{fmt.Errorf("%s: %v: %s%w", strategy, source, what, err)}
@@ -56,20 +55,6 @@ func Text(source pipeline.Source, what string, err error) string {
 		what += ": " + err.Error()
 	}
 	return what
-}
-
-// Wait returns "retry after 1.5s" for a text that people read: rounded up to a millisecond, and above 10 seconds to a
-// second.
-func Wait(d time.Duration) string {
-	unit := time.Millisecond
-	if d > 10*time.Second {
-		unit = time.Second
-	}
-	rounded := d.Round(unit)
-	if rounded < d {
-		rounded += unit
-	}
-	return "retry after " + rounded.String()
 }
 
 // GaveUp returns last, the error of the last attempt, joined with the reason why no other follows. attempts counts the
