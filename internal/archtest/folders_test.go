@@ -48,13 +48,13 @@ var folders = []folder{
 	{name: "store/weirpostgres", mayImport: []string{"store", "store/backend", "store/weirpostgres/pgmigrate"}, thirdParty: []string{"github.com/jackc/pgx/v5"}, testOnly: []string{"..."}},
 	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/durationtext"}},
 	{name: "strategies/chaos", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/random"}},
-	{name: "strategies/fallback", mayImport: []string{"pipeline", "strategies/internal/judge"}},
+	{name: "strategies/fallback", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/holding"}},
 	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter", "strategies/internal/judge", "internal/deadline", "internal/holding", "internal/untimed"}},
 	{name: "strategies/internal/judge", mayImport: []string{"pipeline"}},
 	// What retry and hedge share: each limits its extra attempts by it, and neither needs the other.
 	{name: "strategies/budget"},
-	{name: "strategies/hedge", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget"}},
-	{name: "strategies/retry", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget", "internal/random"}},
+	{name: "strategies/hedge", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget", "internal/holding"}},
+	{name: "strategies/retry", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget", "internal/holding", "internal/random"}},
 	{name: "strategies/timeout", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/deadline"}},
 	// A rejection by an adaptive limiter is that of any limiter: transports and listeners know one type. The bridge
 	// makes policies of limiters by ratelimit's strategy. failsafe-go has the adaptive engines, and is the other side
@@ -66,7 +66,7 @@ var folders = []folder{
 	},
 	{
 		name:       "strategies/weirfailsafe",
-		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit"},
+		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit", "internal/holding"},
 		thirdParty: []string{"github.com/failsafe-go/failsafe-go"},
 	},
 	{name: "registry", mayImport: []string{"pipeline", "limiter", "store", "store/backend", "internal/goroutine", "internal/interpose", "internal/fixedhash"}},
@@ -164,7 +164,7 @@ var folders = []folder{
 	// What telemetry tells the strategy that measures for it.
 	{name: "internal/untimed"},
 	// How a transport holds the permits of a request until the body of its response is closed.
-	{name: "internal/holding", mayImport: []string{"limiter"}},
+	{name: "internal/holding"},
 	// How store and jobs hand events to the program.
 	{name: "internal/eventqueue"},
 	// How limiter and store find the keys that are rejected most.

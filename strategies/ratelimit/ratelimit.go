@@ -172,8 +172,11 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 	}
 	defer func() { lease.Release() }()
 	result, err := next.Run(ctx)
-	if h := holding.Of(ctx, lease, result, err); h != nil && h.Hold(result, lease.Release) {
-		lease = limiter.Lease{}
+	if h := holding.Of(ctx, lease.Lends(), result, err); h != nil {
+		lease.Succeeded()
+		if h.Hold(result, lease.Release) {
+			lease = limiter.Lease{}
+		}
 	}
 	return result, err
 }
@@ -202,7 +205,8 @@ func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error
 	m.begun = next.MeasureBegin(full, answer)
 	m.measuring = true
 	result, err := next.Run(ctx)
-	if h := holding.Of(ctx, lease, result, err); h != nil {
+	if h := holding.Of(ctx, lease.Lends(), result, err); h != nil {
+		lease.Succeeded()
 		held := m // a copy, so that m stays on the stack
 		if h.Hold(result, held.release) {
 			m = measuredLease{}

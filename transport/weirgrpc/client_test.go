@@ -24,6 +24,7 @@ import (
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/fallback"
+	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
@@ -230,6 +231,22 @@ func TestClient_JoinedRejectionWasSent(t *testing.T) {
 			})
 		require.Error(t, err)
 		assert.Equal(t, c.want, calls == 2, name)
+	}
+}
+
+// With a limit of 1, the attempt after a reply that is handled waits for no permit of the one before.
+func TestClient_HandledReplyHoldsNoPermit(t *testing.T) {
+	for name, outside := range map[string]pipeline.Strategy{
+		"retry": retry.New(&retry.Options{MaxRetries: 1, Delay: -1, Handle: func(any, error) bool { return true }}),
+		"hedge": hedge.New(&hedge.Options{MaxHedges: 1, Handle: func(any, error) bool { return true }}),
+	} {
+		var calls atomic.Int32
+		slot := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+		api := guarded(t, overBufconn, answering(&calls), idempotent, outside, ratelimit.New(slot, nil))
+		_, err := api.UnaryCall(t.Context(), &testpb.SimpleRequest{})
+		require.NoError(t, err, name)
+		assert.EqualValues(t, 2, calls.Load(), name)
+		assert.EqualValues(t, 1, slot.Statistics().AvailablePermits, name)
 	}
 }
 
