@@ -230,14 +230,14 @@ func (s *sampler) limiterState(ctx context.Context, now time.Time, info registry
 		if answer, ok := q.Wait(ctx); ok {
 			st = answer
 		} else {
-			state.Note, state.LastKnown = "the store has not answered in time: what is available is as last known", true
+			state.Note = "the store has not answered in time: what is available is as last known"
 		}
 	}
 	if known {
 		series.add(now, &st.SuccessfulLeases, st.FailedLeases)
 		state.Granted, state.Rejected = new(st.SuccessfulLeases), new(st.FailedLeases)
 		if !state.partitioned {
-			state.Available, state.Queued = new(st.AvailablePermits), new(st.QueuedPermits)
+			state.Available, state.Queued, state.LastKnown = new(st.AvailablePermits), new(st.QueuedPermits), st.LastKnown
 		}
 	} else if keys != nil { // a partitioned limiter in this process counts only rejections, and only while it is asked
 		if answer, ok := keys.Wait(ctx); ok {

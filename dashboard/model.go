@@ -136,7 +136,7 @@ type limiterState struct {
 
 	Limit      int64  `json:"limit,omitempty"`      // the most permits that can be available
 	Available  *int64 `json:"available,omitempty"`  // nil: not known, or there is one for each key
-	LastKnown  bool   `json:"last_known,omitempty"` // Available is of before, because a store does not answer
+	LastKnown  bool   `json:"last_known,omitempty"` // Available is of before, because the store has not answered
 	Queued     *int64 `json:"queued,omitempty"`     //
 	Granted    *int64 `json:"granted,omitempty"`    // since the limiter was made, by this process
 	Rejected   *int64 `json:"rejected,omitempty"`   //

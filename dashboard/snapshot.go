@@ -36,7 +36,6 @@ func (s *sampler) snapshot(now time.Time) *snapshot {
 		Stores:    s.storeStates(now),
 	}
 	markOverrides(snap)
-	markLastKnown(snap)
 	markShadow(snap)
 	s.jobStates(ctx, jobs, snap)
 	s.addTrouble(snap)
@@ -79,17 +78,6 @@ func markShadow(snap *snapshot) {
 		l := &snap.Limiters[i]
 		if rejected, shadow := rates(l); orZero(l.RejectedRate) > 0 && rejected == 0 && shadow >= 0.9*orZero(l.RejectedRate) {
 			l.Shadow, l.Level = true, levelNotice
-		}
-	}
-}
-
-// markLastKnown notes in the limiters that their store may not have answered. Which store a limiter is in is not known, so
-// one that is away marks them all.
-func markLastKnown(snap *snapshot) {
-	if slices.ContainsFunc(snap.Stores, func(st storeState) bool { return !st.Available }) {
-		for i := range snap.Limiters {
-			l := &snap.Limiters[i]
-			l.LastKnown = l.Place == "store" && l.Available != nil
 		}
 	}
 }

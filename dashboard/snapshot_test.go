@@ -19,6 +19,7 @@ import (
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/storetest"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
@@ -316,6 +317,47 @@ func TestSnapshot_WhatHangs(t *testing.T) {
 		assert.Empty(t, s.json("/overview.json").JobsError)
 		assert.Contains(t, s.html("/pipelines?q=bad"), "a strategy has not answered")
 		assert.NotContains(t, s.html("/pipelines?q=slow"), "a strategy has not answered")
+	})
+}
+
+// While a shard is away, the limiters of other shards and of other stores are not as last known.
+func TestSnapshot_LastKnownByShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := storetest.NewMemory()
+		cluster.SetShards(func(name, key string) string {
+			if name == "weir/probe" {
+				return []string{"shard-1", "shard-2"}[len(key)%2]
+			}
+			return name
+		})
+		o := store.Options{NoListen: true, FailureThreshold: 1}
+		stores := map[string]*store.Store{"cluster": weir.Must(store.New(cluster, &o)), "single": weir.Must(store.New(storetest.NewMemory(), &o))}
+		s := newScene(t, func(s *scene, o *Options) {
+			for name, st := range map[string]*store.Store{"shard-1": stores["cluster"], "shard-2": stores["cluster"], "elsewhere": stores["single"]} {
+				s.define(name, func(b *registry.Builder) error {
+					b.Add(ratelimit.New(registry.Shared(b, st, name, limiter.PerSecond(5, 5), nil), nil))
+					return nil
+				})
+			}
+			o.Stores = stores
+		})
+		lastKnown := func() (names []string) {
+			for _, l := range s.json("/overview.json").Limiters {
+				if l.LastKnown {
+					names = append(names, l.Name)
+				}
+			}
+			return names
+		}
+		assert.Empty(t, lastKnown())
+		cluster.FailShard("shard-2", errBoom)
+		for range 2 { // from the first call that fails
+			time.Sleep(tick + time.Millisecond)
+			assert.Equal(t, []string{"shard-2"}, lastKnown())
+		}
+		for _, st := range stores {
+			t.Cleanup(func() { _ = st.Close() })
+		}
 	})
 }
 

@@ -40,12 +40,18 @@ func Chain(limiters ...Limiter) (*Chained, error) {
 }
 
 // Named gives the limiters names for errors and rejections, in their order, and returns c. A limiter without a name, or
-// with "", is called by its index and type: "0 (limiter.TokenBucket)". Call Named before the chain is used.
-func (c *Chained) Named(names ...string) *Chained {
-	for i, name := range names[:min(len(names), len(c.members))] {
+// with "", is called by its index and type: "0 (limiter.TokenBucket)". Call Named before the chain is used. The error is a
+// [weir.OptionsError] if there are more names than limiters.
+func (c *Chained) Named(names ...string) (*Chained, error) {
+	if most := len(c.members); len(names) > most {
+		var p validate.Problems
+		p.Add("names", len(names), "must be at most %d, one for each limiter", most)
+		return nil, p.Err("limiter")
+	}
+	for i, name := range names {
 		c.members[i].name = cmp.Or(name, c.members[i].name)
 	}
-	return c
+	return c, nil
 }
 
 // checkMembers returns the error of a chain of those limiters, or nil.
@@ -102,6 +108,7 @@ func (c *Chained) Statistics() Statistics {
 			sum.AvailablePermits = s.AvailablePermits
 		}
 		first = false
+		sum.LastKnown = sum.LastKnown || s.LastKnown
 		sum.QueuedPermits = saturate.Add(sum.QueuedPermits, s.QueuedPermits)
 		sum.FailedLeases = saturate.Add(sum.FailedLeases, s.FailedLeases)
 	}

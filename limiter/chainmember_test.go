@@ -22,10 +22,10 @@ func TestChain_NamesTheMemberThatRejects(t *testing.T) {
 		want  string
 	}{
 		{"by index and type", chain(), "1 (limiter.TokenBucket)"},
-		{"by name", chain().Named("requests", "tokens"), "tokens"},
-		{"fewer names", chain().Named("requests"), "1 (limiter.TokenBucket)"},
-		{"an empty name and one too many", chain().Named("requests", "", "more"), "1 (limiter.TokenBucket)"},
-		{"in a chain of chains", weir.Must(Chain(NewUnlimited(), chain().Named("", "tokens"))), "1 (limiter.Chained)/tokens"},
+		{"by name", weir.Must(chain().Named("requests", "tokens")), "tokens"},
+		{"fewer names", weir.Must(chain().Named("requests")), "1 (limiter.TokenBucket)"},
+		{"an empty name", weir.Must(chain().Named("requests", "")), "1 (limiter.TokenBucket)"},
+		{"in a chain of chains", weir.Must(Chain(NewUnlimited(), weir.Must(chain().Named("", "tokens")))), "1 (limiter.Chained)/tokens"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -57,6 +57,15 @@ func TestChain_NamesTheMemberThatRejects(t *testing.T) {
 	assert.Contains(t, l.String(), "rejected by limiter 0 (limiter.PartitionedLimiter) of the chain")
 }
 
+func TestChained_NamedTooMany(t *testing.T) {
+	c := weir.Must(Chain(NewUnlimited(), concurrent(1)))
+	_, err := c.Named("requests", "slots", "more")
+	require.ErrorIs(t, err, weir.ErrInvalidOptions)
+	require.EqualError(t, err, "limiter: names must be at most 2, one for each limiter, got 3")
+	_, err = c.Acquire(t.Context(), -1)
+	require.NotContains(t, err.Error(), "requests", "nothing has changed")
+}
+
 // What was left is part of a rejection of the limiters of package store.
 func TestChain_KeepsWhatARejectionSays(t *testing.T) {
 	for _, original := range []Lease{Rejected(time.Second, ""), Rejected(time.Second, "busy"), RejectedKnowing(time.Second, "busy", 7)} {
@@ -77,7 +86,7 @@ func TestChain_NamesTheMemberThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slots := concurrent(1)
 		take(t, slots, 1)
-		c := weir.Must(Chain(hourly(10), slots)).Named("requests", "slots")
+		c := weir.Must(weir.Must(Chain(hourly(10), slots)).Named("requests", "slots"))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := c.Acquire(ctx, 1)
@@ -90,7 +99,7 @@ func TestChain_NamesTheMemberThatFails(t *testing.T) {
 func TestChain_RejectionAllocations(t *testing.T) {
 	full := concurrent(1)
 	take(t, full, 1)
-	c := weir.Must(Chain(NewUnlimited(), full)).Named("requests", "slots")
+	c := weir.Must(weir.Must(Chain(NewUnlimited(), full)).Named("requests", "slots"))
 	assertAllocs(t, 1, func() {
 		if l, err := c.TryAcquire(t.Context(), 1); err != nil || l.Acquired() {
 			t.Fatal("granted")

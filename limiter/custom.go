@@ -61,6 +61,13 @@ type LeaseAdjuster interface {
 	Adjust(n int, tag int64, cost int) (newTag int64, ok bool)
 }
 
+// A LeaseLearner is a [LeaseOwner] that learns from how the work ends and how long it takes.
+type LeaseLearner interface {
+	// Succeeded is called at most once, before Release, for work that has succeeded while its permits stay in use; see
+	// [Lease.Succeeded].
+	Succeeded(n int, tag int64)
+}
+
 // A LeaseCounter is a [LeaseOwner] that knows how many permits were left right after a grant.
 type LeaseCounter interface {
 	// Remaining returns how many permits were left; see [Lease.Remaining]. ok reports whether that is known.

@@ -219,6 +219,25 @@ func (l Lease) Lends() bool {
 	}
 }
 
+// Succeeded says that the work has succeeded although its permits stay in use until Release: a request to a server is
+// answered when the header of the response is there, and its permit is held until the body has been read. A limiter that
+// learns from the work, as those of package adaptive do, learns now, and nothing from Release. For other limiters it does
+// nothing. Only a strategy that holds a lease longer than the execution calls it, once, before Release.
+func (l Lease) Succeeded() {
+	switch o := l.source().(type) {
+	case *chainLease:
+		for _, each := range o.leases {
+			each.Succeeded()
+		}
+	case *trackedLease:
+		o.lease.Succeeded()
+	case *Granter:
+		if learner, ok := o.by.(LeaseLearner); ok && l.Acquired() {
+			learner.Succeeded(l.n, l.tag)
+		}
+	}
+}
+
 // Refund undoes the grant: the permits go back as if they had never been taken, and the lease no longer counts as a
 // success in the statistics. Call it for work that was never begun; a [Chain] does so with the leases that it was
 // granted before a later limiter rejects. [Lease.Release] is for work that is done: the permits of a window or a bucket

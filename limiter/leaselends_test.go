@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -53,4 +54,35 @@ func TestLease_Lends(t *testing.T) {
 	adjusted, ok := one(bucket()).Adjust(3)
 	require.True(t, ok)
 	assert.False(t, adjusted.Lends())
+}
+
+// A learner is a limiter whose leases learn.
+type learner struct{ learned, released int }
+
+func (l *learner) TryAcquire(context.Context, int) (limiter.Lease, error) {
+	return limiter.NewGranter(l).Grant(1, 7), nil
+}
+
+func (l *learner) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return l.TryAcquire(ctx, n)
+}
+func (l *learner) Release(int, int64)       { l.released++ }
+func (l *learner) Refund(int, int64)        {}
+func (l *learner) Succeeded(_ int, t int64) { l.learned += int(t) }
+
+// Every limiter of a chain and of a key learns, and keeps its permits.
+func TestLease_Succeeded(t *testing.T) {
+	var first, second learner
+	chain := weir.Must(limiter.Chain(&first, limiter.NewUnlimited(), weir.Must(limiter.Chain(&second))))
+	keyed := weir.Must(limiter.NewPartitionedByKey(func(k string) string { return k },
+		func(string) (limiter.Limiter, error) { return chain, nil }, nil))
+	defer keyed.Close()
+	lease := weir.Must(keyed.TryAcquire(t.Context(), "key", 1))
+	lease.Succeeded()
+	for _, l := range []*learner{&first, &second} {
+		assert.Equal(t, learner{learned: 7}, *l)
+	}
+	lease.Release()
+	assert.Equal(t, learner{learned: 7, released: 1}, second)
+	limiter.Rejected(time.Second, "").Succeeded() // does nothing
 }

@@ -114,4 +114,6 @@ type Statistics struct {
 	QueuedPermits    int64 // the sum of the permits waited for, not the number of waiters
 	SuccessfulLeases int64 // leases granted, those for zero permits included
 	FailedLeases     int64 // leases rejected; not errors, and not waiters that Close answered
+	// LastKnown is true if AvailablePermits is not of now, because the store of a shared limiter did not answer.
+	LastKnown bool
 }

@@ -3,6 +3,8 @@ package limiter
 import (
 	"fmt"
 	"strings"
+
+	"github.com/weir-go/weir/internal/durationtext"
 )
 
 // String returns "granted 3 permits", or "rejected" with the limiter of a chain, the reason and the time to retry after,
@@ -23,7 +25,7 @@ func (l Lease) String() string {
 		text.WriteString(": " + reason)
 	}
 	if d, ok := l.RetryAfter(); ok {
-		text.WriteString(", retry after " + d.String())
+		text.WriteString(", " + durationtext.Wait(d))
 	}
 	return text.String()
 }
@@ -34,6 +36,10 @@ func (l Lease) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
 // String returns the figures, such as "5 available, 0 queued, 12 granted, 1 rejected".
 func (s Statistics) String() string {
-	return fmt.Sprintf("%d available, %d queued, %d granted, %d rejected",
-		s.AvailablePermits, s.QueuedPermits, s.SuccessfulLeases, s.FailedLeases)
+	lastKnown := ""
+	if s.LastKnown {
+		lastKnown = " as last known"
+	}
+	return fmt.Sprintf("%d available%s, %d queued, %d granted, %d rejected",
+		s.AvailablePermits, lastKnown, s.QueuedPermits, s.SuccessfulLeases, s.FailedLeases)
 }

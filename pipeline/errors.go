@@ -108,3 +108,25 @@ func NotCalled(err error) bool {
 	}
 	return false
 }
+
+// Retryable reports what err says about another attempt: retryable is false if it would be in vain or must not be made, as
+// after the rejection of an open circuit. known is false if err does not say.
+//
+// An error says so with a method Retryable() bool. Retryable searches what err wraps. Of joined errors all that say must say
+// true: what forbids another attempt is not undone by another error.
+func Retryable(err error) (retryable, known bool) {
+	if e, ok := err.(interface{ Retryable() bool }); ok {
+		return e.Retryable(), true
+	}
+	switch e := err.(type) { //nolint:errorlint // the types that unwrap
+	case interface{ Unwrap() error }:
+		return Retryable(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, err := range e.Unwrap() {
+			if may, says := Retryable(err); says {
+				retryable, known = may && (retryable || !known), true
+			}
+		}
+	}
+	return retryable, known
+}

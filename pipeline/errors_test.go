@@ -76,3 +76,36 @@ func TestNotCalled(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) { assert.Equal(t, c.want, pipeline.NotCalled(c.err)) })
 	}
 }
+
+// may is an error that says whether another attempt may follow.
+type may bool
+
+func (m may) Error() string   { return "may" }
+func (m may) Retryable() bool { return bool(m) }
+
+func TestRetryable(t *testing.T) {
+	cases := []struct {
+		name             string
+		err              error
+		retryable, known bool
+	}{
+		{"nil", nil, false, false},
+		{"plain", errBoom, false, false},
+		{"yes", may(true), true, true},
+		{"no", may(false), false, true},
+		{"wrapped", fmt.Errorf("a: %w", fmt.Errorf("b: %w", may(false))), false, true},
+		{"joined, none says", errors.Join(errBoom, errBoom), false, false},
+		{"joined, one says yes", errors.Join(errBoom, may(true)), true, true},
+		{"joined, one says no", errors.Join(errBoom, may(false), errBoom), false, true},
+		{"joined, yes and no", errors.Join(may(true), may(false)), false, true},
+		{"joined, no and yes", errors.Join(may(false), may(true)), false, true},
+		{"joined, all say yes", errors.Join(may(true), may(true)), true, true},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			retryable, known := pipeline.Retryable(c.err)
+			assert.Equal(t, c.retryable, retryable)
+			assert.Equal(t, c.known, known)
+		})
+	}
+}

@@ -93,10 +93,13 @@ func (b builder) chain(l *model.Limiter) (limiter.Limiter, error) {
 		}
 	}
 	chain, err := limiter.Chain(members...)
+	if err == nil {
+		chain, err = chain.Named(names...)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return chain.Named(names...), nil
+	return chain, nil
 }
 
 // localOrStored returns a limiter whose state is in the store s or, if s is nil, the one that local makes.

@@ -200,12 +200,8 @@ func (c *collector) ended(r *request, err error) {
 // isRejection reports whether err is that of an execution whose last attempt was rejected before it reached the service.
 // An execution that waited in a queue until its context ended, by a timeout or because the client left, has failed.
 func isRejection(err error) bool {
-	e, ok := errors.AsType[interface {
-		error
-		NotCalled() bool
-	}](err)
 	_, timedOut := errors.AsType[*timeout.Error](err)
-	return ok && e.NotCalled() && !timedOut && errors.Is(err, pipeline.ErrRejected)
+	return pipeline.NotCalled(err) && !timedOut && errors.Is(err, pipeline.ErrRejected)
 }
 
 // The reasons of Result.Failures other than strategies.

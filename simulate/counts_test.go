@@ -1,11 +1,16 @@
 package simulate
 
 import (
+	"errors"
+	"fmt"
 	"reflect"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/strategies/timeout"
 )
 
 // checkCounts checks that the numbers of any result add up.
@@ -93,3 +98,21 @@ func checkQuantiles(t *testing.T, q Quantiles) {
 
 // isSet reports whether bit i is set.
 func isSet(b bitset, i int64) bool { return i/64 < int64(len(b)) && b[i/64]&(1<<(i%64)) != 0 }
+
+// An execution is rejected only if its error says so of everything that it was tried for.
+func TestIsRejection(t *testing.T) {
+	rejected, boom := &ratelimit.RejectedError{}, errors.New("boom")
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{rejected, true},
+		{fmt.Errorf("wrapped: %w", rejected), true},
+		{errors.Join(rejected, rejected), true},
+		{errors.Join(boom, rejected), false},
+		{boom, false},
+		{&timeout.Error{Err: rejected}, false},
+	} {
+		assert.Equal(t, c.want, isRejection(c.err), c.err)
+	}
+}

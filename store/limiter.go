@@ -57,8 +57,8 @@ func (l *Limiter[O]) Statistics() limiter.Statistics {
 }
 
 // StatisticsContext loads the number of available permits from the store. If the store is away, does not answer within
-// Options.CallTimeout, or ctx ends first, AvailablePermits is computed from the store's last answer. If ctx has already
-// ended, no call is made. All other figures are those of this instance.
+// Options.CallTimeout, or ctx ends first, AvailablePermits is computed from the store's last answer, and LastKnown is true. If
+// ctx has already ended, no call is made. All other figures are those of this instance.
 func (l *Limiter[O]) StatisticsContext(ctx context.Context) limiter.Statistics {
 	return l.c.statistics(ctx, "")
 }

@@ -309,3 +309,31 @@ func TestHealth_WithoutNamedShards(t *testing.T) {
 		require.Empty(t, s.Health().Shards)
 	})
 }
+
+// While a shard is away, the permits of its limiters are as last known, and the permits of others are of now.
+func TestShard_StatisticsAreLastKnown(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.SetShards(func(name, key string) string {
+			if name == "weir/probe" {
+				return []string{"a", "b"}[len(key)%2]
+			}
+			return name
+		})
+		s := w.instance(store.Options{})
+		statistics := map[string]func() limiter.Statistics{}
+		for _, name := range []string{"a", "b"} {
+			l := must(s.TokenBucket(name, bucketOf(10, 1, time.Hour, 0), nil))(t)
+			w.granted(l, 4)
+			statistics[name] = l.Statistics
+			require.Equal(t, limiter.Statistics{AvailablePermits: 6, SuccessfulLeases: 1}, l.Statistics())
+		}
+		w.FailShard("b", errDead)
+		for range 3 { // from the first call that fails
+			require.Equal(t, "6 available, 0 queued, 1 granted, 0 rejected", statistics["a"]().String())
+			require.Equal(t, "6 available as last known, 0 queued, 1 granted, 0 rejected", statistics["b"]().String())
+		}
+		w.FailShard("b", nil)
+		w.pass(2 * time.Second)
+		require.False(t, statistics["b"]().LastKnown)
+	})
+}

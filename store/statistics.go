@@ -18,8 +18,9 @@ func (c *core) statistics(ctx context.Context, key string) limiter.Statistics {
 	return c.localStatistics(key, c.available(ctx, key))
 }
 
-func (c *core) localStatistics(key string, available int64) limiter.Statistics {
-	st := limiter.Statistics{AvailablePermits: available, SuccessfulLeases: c.granted.Load(), FailedLeases: c.failed.Load()}
+// localStatistics adds the figures of this instance to what available has returned.
+func (c *core) localStatistics(key string, st limiter.Statistics) limiter.Statistics {
+	st.SuccessfulLeases, st.FailedLeases = c.granted.Load(), c.failed.Load()
 	if ks := c.keys.lock(key, false); ks != nil {
 		st.QueuedPermits = ks.queue.permits
 		st.AvailablePermits += ks.dropUsedBlocks(time.Now())
@@ -31,7 +32,7 @@ func (c *core) localStatistics(key string, available int64) limiter.Statistics {
 // computeFinalStatistics returns the statistics of a limiter that is being closed. If the limiter was never used, it
 // does not call the store, which would define the limiter there.
 func (c *core) computeFinalStatistics() limiter.Statistics {
-	available := c.limits().Permits
+	available := limiter.Statistics{AvailablePermits: c.limits().Permits}
 	if !c.partitioned && c.inForce.Load() != nil {
 		available = c.available(c.s.ctx, "")
 	}
@@ -41,18 +42,18 @@ func (c *core) computeFinalStatistics() limiter.Statistics {
 }
 
 // available asks the store how many permits are available, and falls back to its last answer.
-func (c *core) available(ctx context.Context, key string) int64 {
+func (c *core) available(ctx context.Context, key string) limiter.Statistics {
 	if ctx.Err() != nil {
-		return c.lastAvailable(key)
+		return limiter.Statistics{AvailablePermits: c.lastAvailable(key), LastKnown: true}
 	}
 	free, err := c.askAvailable(ctx, key)
 	if err != nil {
-		return c.lastAvailable(key)
+		return limiter.Statistics{AvailablePermits: c.lastAvailable(key), LastKnown: true}
 	}
 	if !c.partitioned {
 		c.freePlus1.Store(max(free, 0) + 1)
 	}
-	return max(free, 0)
+	return limiter.Statistics{AvailablePermits: max(free, 0)}
 }
 
 func (c *core) askAvailable(ctx context.Context, key string) (int64, error) {

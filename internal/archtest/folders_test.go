@@ -32,7 +32,7 @@ var everyTest = []string{"github.com/stretchr/testify", "go.uber.org/goleak"}
 // Tests may import any folder that is not marked leaf, because an example or a conformance test shows folders working
 // together. The compiler forbids cycles there too.
 var folders = []folder{
-	{name: "limiter", mayImport: []string{"internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn"}},
+	{name: "limiter", mayImport: []string{"internal/durationtext", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn"}},
 	{name: "limiter/limitertest", mayImport: []string{"limiter"}, testing: true},
 	{name: "limiter/internal/naive", mayImport: []string{"limiter", "limiter/limitertest"}}, // what the tests compare with
 	{name: "pipeline", mayImport: []string{"internal/deadline", "internal/untimed"}},
@@ -46,15 +46,15 @@ var folders = []folder{
 	{name: "store/weirredis", mayImport: []string{"store", "store/backend"}, thirdParty: []string{"github.com/redis/go-redis/v9"}, testOnly: []string{"..."}},
 	{name: "store/weirpostgres/pgmigrate", thirdParty: []string{"github.com/jackc/pgx/v5"}},
 	{name: "store/weirpostgres", mayImport: []string{"store", "store/backend", "store/weirpostgres/pgmigrate"}, thirdParty: []string{"github.com/jackc/pgx/v5"}, testOnly: []string{"..."}},
-	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline", "strategies/internal/judge"}},
+	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/durationtext"}},
 	{name: "strategies/chaos", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/random"}},
-	{name: "strategies/fallback", mayImport: []string{"pipeline", "strategies/internal/judge"}},
+	{name: "strategies/fallback", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/holding"}},
 	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter", "strategies/internal/judge", "internal/deadline", "internal/holding", "internal/untimed"}},
 	{name: "strategies/internal/judge", mayImport: []string{"pipeline"}},
 	// What retry and hedge share: each limits its extra attempts by it, and neither needs the other.
 	{name: "strategies/budget"},
-	{name: "strategies/hedge", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget"}},
-	{name: "strategies/retry", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget", "internal/random"}},
+	{name: "strategies/hedge", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget", "internal/holding"}},
+	{name: "strategies/retry", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget", "internal/holding", "internal/random"}},
 	{name: "strategies/timeout", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/deadline"}},
 	// A rejection by an adaptive limiter is that of any limiter: transports and listeners know one type. The bridge
 	// makes policies of limiters by ratelimit's strategy. failsafe-go has the adaptive engines, and is the other side
@@ -66,7 +66,7 @@ var folders = []folder{
 	},
 	{
 		name:       "strategies/weirfailsafe",
-		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit"},
+		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit", "internal/holding"},
 		thirdParty: []string{"github.com/failsafe-go/failsafe-go"},
 	},
 	{name: "registry", mayImport: []string{"pipeline", "limiter", "store", "store/backend", "internal/goroutine", "internal/interpose", "internal/fixedhash"}},
@@ -106,10 +106,9 @@ var folders = []folder{
 		testing: true,
 	},
 
-	// timeout: its error hides the one of a request that must not be sent again.
 	{
 		name:      "transport/weirhttp",
-		mayImport: []string{"pipeline", "limiter", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/forwarded", "transport/internal/grpcwire", "transport/internal/unsent", "internal/holding"},
+		mayImport: []string{"pipeline", "limiter", "strategies/ratelimit", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/forwarded", "transport/internal/grpcwire", "transport/internal/unsent", "internal/holding"},
 	},
 
 	// What weirhttp and weirgrpc have in common: policies that are asked in order, and what they have granted to a call.
@@ -165,7 +164,7 @@ var folders = []folder{
 	// What telemetry tells the strategy that measures for it.
 	{name: "internal/untimed"},
 	// How a transport holds the permits of a request until the body of its response is closed.
-	{name: "internal/holding", mayImport: []string{"limiter"}},
+	{name: "internal/holding"},
 	// How store and jobs hand events to the program.
 	{name: "internal/eventqueue"},
 	// How limiter and store find the keys that are rejected most.

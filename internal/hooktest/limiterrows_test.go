@@ -139,6 +139,8 @@ func (o owner) Adjust(_ int, tag int64, _ int) (int64, bool) {
 	return tag, true
 }
 
+func (o owner) Succeeded(int, int64) { o.at("Succeeded") }
+
 func (o owner) Remaining(int, int64) (int64, bool) {
 	o.at("Remaining")
 	return 1, true
@@ -188,6 +190,7 @@ var limiterRows = []row{
 		return drill{do: x.refunds(must(limiter.Chain(x.limiter(), granter{g})))}
 	}},
 	{"limiter.LeaseAdjuster.Adjust", caller, granted("Adjust", func(g *limiter.Granter) { l := g.Grant(2, 0); l, _ = l.Adjust(1); l.Release() })},
+	{"limiter.LeaseLearner.Succeeded", caller, granted("Succeeded", func(g *limiter.Granter) { l := g.Grant(1, 0); defer l.Release(); l.Succeeded() })},
 	{"limiter.LeaseLeveler.Level", caller, granted("Level", func(g *limiter.Granter) { l := g.Grant(1, 0); defer l.Release(); l.Level() })},
 	{"limiter.LeaseCounter.Remaining", caller, granted("Remaining", func(g *limiter.Granter) { l := g.Grant(1, 0); defer l.Release(); l.Remaining() })},
 

@@ -67,7 +67,11 @@ var situations = []situation{
 		{"hedge, circuitbreaker", "a rejection starts no hedge"},
 		{"circuitbreaker, ratelimit", "an open circuit takes no permit"},
 		{"ratelimit, circuitbreaker", "the rejection has spent a permit"},
-		{"fallback, retry, circuitbreaker", "the rejection is replaced"},
+		{"circuitbreaker, concurrency", "an open circuit takes no slot"},
+		{"concurrency, circuitbreaker", "the rejection takes a slot, and gives it back at once"},
+		{"adaptive, circuitbreaker", "the rejection takes a slot, and the limiter learns nothing from it"},
+		{"fallback, circuitbreaker", "the rejection is replaced"},
+		{"fallback, retry, circuitbreaker", "the rejection is replaced, and not retried"},
 	}},
 	{"The limiter has no permit for 1 s, and no room in its queue", noPermit, "the retry waits for the permit", []row{
 		{"ratelimit", "a rejection, with its RetryAfter"},
@@ -78,7 +82,7 @@ var situations = []situation{
 		{"circuitbreaker, ratelimit", "a rejection does not count"},
 		{"fallback, ratelimit", "the rejection is replaced"},
 	}},
-	{"The adaptive limiter sheds the execution", fullAdaptive, "", []row{
+	{"All slots of the adaptive or the concurrency limiter are taken for 1 s", fullSlots, "", []row{
 		{"adaptive, ratelimit", "what is shed takes no permit"},
 		{"ratelimit, adaptive", "what is shed has spent a permit"},
 		{"Chain(ratelimit, adaptive)", "what is shed takes no permit: a chain gives back what it took"},
@@ -86,6 +90,13 @@ var situations = []situation{
 		{"hedge, adaptive", "a rejection starts no hedge"},
 		{"circuitbreaker, adaptive", "a rejection does not count"},
 		{"fallback, adaptive", "the rejection is replaced"},
+		{"concurrency, ratelimit", "the rejection takes no permit"},
+		{"ratelimit, concurrency", "the rejection has spent a permit"},
+		{"Chain(ratelimit, concurrency)", "the rejection takes no permit: a chain gives back what it took"},
+		{"retry, concurrency", "no RetryAfter is known, so the retry waits for its 100 ms"},
+		{"hedge, concurrency", "a rejection starts no hedge"},
+		{"circuitbreaker, concurrency", "a rejection does not count"},
+		{"fallback, concurrency", "the rejection is replaced"},
 	}},
 	{"The first request takes 2 s, the others no time", slowRequest, "the hedge wins, and the loser does not count", []row{
 		{"hedge", "a second attempt beside the slow one"},
@@ -97,19 +108,51 @@ var situations = []situation{
 		{"timeout, retry", "all attempts together have 500 ms"},
 		{"circuitbreaker, timeout", "a call that hangs is a failure"},
 		{"timeout, circuitbreaker", "also if the timeout is outside, as it ends the call"},
+		{"circuitbreaker, hedge", "one outcome for both attempts"},
+		{"hedge, concurrency", "a slot for each attempt, so the hedge that finds none is rejected"},
+		{"concurrency, hedge", "one slot for both attempts: the server has two requests at once"},
+		{"hedge, adaptive", "a slot for each attempt, so the hedge that finds none is rejected"},
+		{"adaptive, hedge", "one slot for both attempts, and the limiter learns from the time of the hedge"},
+	}},
+	{"Every request takes 2 s", hangingServer, "each attempt has 500 ms, and the circuit counts it", []row{
+		{"retry, timeout", "500 ms for each attempt"},
+		{"timeout, retry", "500 ms for all attempts together"},
+		{"timeout for the whole, retry, timeout", "500 ms for each attempt, and 800 ms for all"},
+		{"hedge, timeout", "500 ms for each attempt"},
+		{"timeout, hedge", "500 ms for both attempts together"},
+		{"retry, circuitbreaker, timeout", "each attempt counts, and an open circuit is not retried"},
+		{"fallback, timeout", "the timeout is replaced"},
+		{"timeout, fallback", "further inside, the end of the time ends the execution, which is not replaced"},
+		{"concurrency, timeout", "the slot is free when the time is over and the call has ended"},
+		{"timeout, concurrency", "also if the timeout is outside, as it ends the call"},
+		{"adaptive, timeout", "a failure, from which the limiter learns nothing"},
+		{"timeout, adaptive", "the end of the call, from which the limiter learns nothing"},
+		{"hedge, circuitbreaker, timeout", "each attempt counts"},
 	}},
 	{"The server fails every request at once", failingServer, "each attempt counts until the circuit opens", []row{
 		{"retry", "three attempts"},
 		{"retry (budget used up)", "no retry without the budget"},
+		{"retry, retry", "three attempts of three: one retry is enough"},
 		{"hedge", "a failure starts the hedge at once"},
+		{"hedge (budget used up)", "no hedge without the budget"},
 		{"retry, hedge", "each of three attempts is hedged: share a Budget"},
 		{"retry, circuitbreaker", "each attempt counts, and an open circuit is not retried"},
 		{"circuitbreaker, retry", "only the last outcome counts, so the circuit opens late"},
 		{"retry, ratelimit", "a permit for each attempt"},
 		{"ratelimit, retry", "one permit for all attempts"},
+		{"retry, concurrency", "a slot for each attempt, and none during the waits"},
+		{"concurrency, retry", "one slot for all attempts and the waits between them"},
+		{"retry, adaptive", "a slot for each attempt, and none during the waits"},
+		{"adaptive, retry", "one slot for all attempts: the waits would count as work"},
+		{"hedge, circuitbreaker", "each attempt counts"},
+		{"circuitbreaker, hedge", "one outcome for both attempts"},
 		{"fallback, retry", "what the retry cannot mend is replaced"},
 		{"retry, fallback", "the retry sees a success"},
+		{"fallback, hedge", "what the hedge cannot mend is replaced"},
+		{"hedge, fallback", "the hedge sees a success"},
+		{"fallback, circuitbreaker", "the failure is replaced, and counts"},
 		{"circuitbreaker, fallback", "the circuit sees a success"},
+		{"ratelimit, fallback", "the permit is spent"},
 	}},
 	{"The caller's deadline comes after 150 ms, during the call", callersDeadline, "the call had time and did not answer", []row{
 		{"retry", "the end of the execution is not retried"},
@@ -144,7 +187,9 @@ type scene struct {
 
 	bucket  *limiter.TokenBucket // of the strategy ratelimit
 	drained bool                 // the bucket has no permits, and the next one comes in 1 s
-	busy    bool                 // the adaptive limiter is full for 1 s
+	slots   slotLimiter          // of the strategy adaptive or concurrency, if the order has one
+	busy    bool                 // its slot is taken for 1 s
+	held    time.Duration        // for how long executions held the slots; with mu held
 	open    bool                 // the circuit is open
 	breaker *circuitbreaker.Strategy
 }
@@ -158,9 +203,15 @@ func busyServer(s *scene) {
 	}
 }
 
-func openCircuit(s *scene)  { s.open = true }
-func noPermit(s *scene)     { s.drained = true }
-func fullAdaptive(s *scene) { s.busy = true }
+// A slotLimiter limits how many run at once.
+type slotLimiter interface {
+	limiter.Limiter
+	limiter.StatisticsProvider
+}
+
+func openCircuit(s *scene) { s.open = true }
+func noPermit(s *scene)    { s.drained = true }
+func fullSlots(s *scene)   { s.busy = true }
 
 func slowRequest(s *scene) {
 	s.serve = func(ctx context.Context, request int) error {
@@ -171,13 +222,17 @@ func slowRequest(s *scene) {
 	}
 }
 
+func hangingServer(s *scene) {
+	s.serve = func(ctx context.Context, _ int) error { return sleep(ctx, 2*time.Second) }
+}
+
 func failingServer(s *scene) {
 	s.serve = func(context.Context, int) error { return errServer }
 }
 
 func callersDeadline(s *scene) {
 	s.deadline = 150 * time.Millisecond
-	s.serve = func(ctx context.Context, _ int) error { return sleep(ctx, 2*time.Second) }
+	hangingServer(s)
 }
 
 func deadlineInQueue(s *scene) {
@@ -219,9 +274,18 @@ var parts = []struct {
 	{"ratelimit", "a token bucket of 10 permits, one more every second, without a queue", func(s *scene) pipeline.Strategy {
 		return ratelimit.New(s.bucket, nil)
 	}},
-	{"adaptive", "an adaptive limiter, without a queue", func(s *scene) pipeline.Strategy { return adaptive.New(s.adaptive(), nil) }},
+	{"adaptive", "an adaptive limiter of 1 slot at first, without a queue", func(s *scene) pipeline.Strategy {
+		return adaptive.New(s.limitSlots(weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 1}))), nil)
+	}},
 	{"Chain(ratelimit, adaptive)", "`adaptive.New(limiter.Chain(bucket, adaptiveLimiter), nil)`", func(s *scene) pipeline.Strategy {
-		return adaptive.New(weir.Must(limiter.Chain(s.bucket, s.adaptive())), nil)
+		slots := s.limitSlots(weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 1})))
+		return adaptive.New(weir.Must(limiter.Chain(s.bucket, slots)), nil)
+	}},
+	{"concurrency", "`ratelimit.New` with a concurrency limiter of 1 slot, without a queue", func(s *scene) pipeline.Strategy {
+		return ratelimit.New(s.limitSlots(oneSlot()), &ratelimit.Options{Name: "Concurrency"})
+	}},
+	{"Chain(ratelimit, concurrency)", "`ratelimit.New(limiter.Chain(bucket, concurrency), nil)`", func(s *scene) pipeline.Strategy {
+		return ratelimit.New(weir.Must(limiter.Chain(s.bucket, s.limitSlots(oneSlot()))), &ratelimit.Options{Name: "Concurrency"})
 	}},
 	{"timeout", "500 ms", func(*scene) pipeline.Strategy { return timeout.New(500*time.Millisecond, nil) }},
 	{"timeout for the whole", "800 ms", func(*scene) pipeline.Strategy {
@@ -255,15 +319,29 @@ func (s *scene) circuit(retryRejections bool) pipeline.Strategy {
 	return s.breaker
 }
 
-// adaptive makes the adaptive limiter of the scene.
-func (s *scene) adaptive() *adaptive.Limiter {
-	l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 1}))
-	if s.busy {
+func oneSlot() *limiter.Concurrency {
+	return weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+}
+
+// limitSlots makes l the limiter of the slots of the scene.
+func (s *scene) limitSlots(l slotLimiter) slotLimiter {
+	if s.slots = l; s.busy {
 		lease, err := l.TryAcquire(s.t.Context(), 1)
 		require.NoError(s.t, err)
 		time.AfterFunc(time.Second, lease.Release)
 	}
 	return l
+}
+
+// OnEvent and OnMeasurement add up for how long slots were held.
+func (s *scene) OnEvent(context.Context, pipeline.Event) {}
+
+func (s *scene) OnMeasurement(_ context.Context, e pipeline.Event) {
+	if e.Name == ratelimit.MeasureLease && e.Source.Strategy != "RateLimiter" {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.held += e.Duration
+	}
 }
 
 // run runs the execution of an order and returns its cells.
@@ -275,8 +353,9 @@ func (s *scene) run(order string) string {
 		_, err := s.bucket.TryAcquire(s.t.Context(), 10)
 		require.NoError(s.t, err)
 	}
-	before := s.bucket.Statistics()
-	p := weir.Must(pipeline.New("", s.strategies(order)...))
+	p := weir.Must(pipeline.Config{Strategies: s.strategies(order), Listener: s}.Build())
+	recordBucket := recorder("permits", s.bucket)
+	recordSlots := recorder("slots", s.slots)
 	ctx := s.t.Context()
 	if s.deadline > 0 {
 		var cancel context.CancelFunc
@@ -290,11 +369,15 @@ func (s *scene) run(order string) string {
 
 	var recorded []string
 	if strings.Contains(order, "ratelimit") {
-		after := s.bucket.Statistics()
-		recorded = append(recorded, fmt.Sprintf("permits %d", after.SuccessfulLeases-before.SuccessfulLeases))
-		if n := after.FailedLeases - before.FailedLeases; n > 0 {
-			recorded = append(recorded, fmt.Sprintf("rejections %d", n))
+		recorded = append(recorded, recordBucket())
+	}
+	if s.slots != nil {
+		recorded = append(recorded, recordSlots())
+		s.mu.Lock()
+		if s.held > 0 {
+			recorded = append(recorded, "held for "+times([]time.Duration{s.held}))
 		}
+		s.mu.Unlock()
 	}
 	if s.breaker != nil {
 		stats := s.breaker.Statistics()
@@ -306,6 +389,22 @@ func (s *scene) run(order string) string {
 	}
 	time.Sleep(time.Hour) // for attempts that go on
 	return fmt.Sprintf("%s | %s | %s %s", times(s.requests), strings.Join(recorded, ", "), what(value, err), when(took))
+}
+
+// recorder returns a function that writes what l has granted and rejected since.
+func recorder(what string, l limiter.StatisticsProvider) func() string {
+	if l == nil {
+		return nil
+	}
+	before := l.Statistics()
+	return func() string {
+		after := l.Statistics()
+		text := fmt.Sprintf("%s %d", what, after.SuccessfulLeases-before.SuccessfulLeases)
+		if n := after.FailedLeases - before.FailedLeases; n > 0 {
+			text += fmt.Sprintf(", rejections %d", n)
+		}
+		return text
+	}
 }
 
 // strategies makes the strategies of an order, by their names.

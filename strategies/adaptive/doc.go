@@ -33,8 +33,9 @@
 // one for each kind, with [limiter.NewPartitioned] if there are many. A partition that was dropped begins again with
 // InitialLimit.
 //
-// The time that counts is that between grant and release. A retry belongs outside the limiter: inside, its waits would
-// count as work.
+// The time that counts is that between grant and release. In the pipeline of a weirhttp.Transport it ends with the header of
+// the response, whichever strategy holds the lease, although the permits are held until the body has been read: the client
+// reads that as fast as it wants. A retry belongs outside the limiter: inside, its waits would count as work.
 //
 // A rejection has no RetryAfter. So a retry outside asks again after its own delay, until no retry is left. That is cheap,
 // because nothing was called, but it lets through more than a [Throttler] meant to: its Handle can return false for

@@ -18,8 +18,9 @@ const (
 
 // A grant is what a limiter of this package attaches to the lease of an execution. The first outcome that it gets counts.
 type grant struct {
-	done atomic.Bool
-	by   interface{ settle(g *grant, o outcome) } // the limiter
+	done    atomic.Bool
+	granter limiter.Granter
+	by      interface{ settle(g *grant, o outcome) } // the limiter
 
 	// Of a Limiter:
 	permits limiter.Lease
@@ -34,8 +35,21 @@ func (g *grant) settle(o outcome) {
 	}
 }
 
-func (g *grant) release() { g.settle(success) }
-func (g *grant) refund()  { g.settle(refunded) }
+// learn hands the outcome to the limiter, and leaves permits that are lent to the Release of the lease. Nothing else may
+// use the lease meanwhile.
+func (g *grant) learn(o outcome) {
+	if l, ok := g.by.(*Limiter); !ok {
+		g.settle(o) // a throttler lends nothing
+	} else if !g.learned {
+		l.learn(g, o)
+	}
+}
+
+// Release, Refund, Succeeded and Lends implement [limiter.LeaseOwner].
+func (g *grant) Release(int, int64)   { g.settle(success) }
+func (g *grant) Refund(int, int64)    { g.settle(refunded) }
+func (g *grant) Succeeded(int, int64) { g.learn(success) }
+func (g *grant) Lends() bool          { return g.permits.Acquired() }
 
 // The keys by which Fail and Ignore find the grant of a lease, also of a chain's. A chain keeps one value for each key.
 // So each type of limiter has its key, and a throttler and a limiter in one chain both learn.
@@ -46,7 +60,8 @@ var (
 
 // lease makes the lease of g.
 func (g *grant) lease(n int, key limiter.MetadataKey[*grant]) limiter.Lease {
-	return key.With(limiter.GrantedRefundable(n, g.release, g.refund), g)
+	g.granter = *limiter.NewGranter(g)
+	return key.With(g.granter.Grant(n, 0), g)
 }
 
 // Fail records that the execution which held the lease failed, and releases the lease. If the lease was released before,
@@ -63,11 +78,12 @@ func Ignore(l limiter.Lease) { settle(l, ignored) }
 // learn hands o to the limiters of l, and leaves the permits to the Release of l. Nothing else may use l meanwhile.
 func learn(l limiter.Lease, o outcome) {
 	if g, ok := throttlerKey.From(l); ok {
-		g.settle(o) // it lends nothing
+		g.learn(o)
 	}
 	if g, ok := limiterKey.From(l); ok {
-		g.by.(*Limiter).learn(g, o)
+		g.learn(o)
 	}
+	l.Succeeded() // the others, which learn nothing of o
 }
 
 // settle hands o to the limiters of l, and releases l.

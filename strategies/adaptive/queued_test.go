@@ -34,7 +34,7 @@ func TestStrategy_ContextEndsInTheQueue(t *testing.T) {
 			"ratelimit: orders/RateLimiter: no permit before the context ended: ",
 		},
 		{
-			"a chain", weir.Must(limiter.Chain(slots())).Named("slots"), func(l limiter.Limiter) pipeline.Strategy { return ratelimit.New(l, nil) },
+			"a chain", weir.Must(weir.Must(limiter.Chain(slots())).Named("slots")), func(l limiter.Limiter) pipeline.Strategy { return ratelimit.New(l, nil) },
 			"ratelimit: orders/RateLimiter: no permit before the context ended: limiter slots of the chain: ",
 		},
 		{

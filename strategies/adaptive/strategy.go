@@ -175,7 +175,7 @@ func (s *Strategy) run(ctx context.Context, next pipeline.Next, lease limiter.Le
 		o = ignored // stays if Handle panics
 		o = s.outcome(ctx, value, err)
 	}
-	if h := holding.Of(ctx, lease, value, err); h != nil {
+	if h := holding.Of(ctx, lease.Lends(), value, err); h != nil {
 		learn(lease, o)
 		held = h.Hold(value, endOf(lease, m))
 	}

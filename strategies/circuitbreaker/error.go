@@ -3,6 +3,7 @@ package circuitbreaker
 import (
 	"time"
 
+	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/internal/judge"
 )
@@ -30,7 +31,7 @@ func (e *OpenError) Error() string {
 		how = "half open, and being probed"
 	}
 	if e.retryAfter > 0 {
-		how += ", " + judge.Wait(e.retryAfter)
+		how += ", " + durationtext.Wait(e.retryAfter)
 	}
 	return "circuitbreaker: " + judge.Text(e.Source, "the circuit is "+how, nil)
 }

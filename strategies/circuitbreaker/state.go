@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/internal/textenum"
-	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
 // A State says what a circuit does with executions. Its text form is "closed", "open", "half_open" or "isolated".
@@ -46,8 +46,8 @@ type Statistics struct {
 	ConsecutiveFailures int64 `json:"consecutive_failures"`
 	// Probes is the number of running probes of a half-open circuit, without those whose place was given to another.
 	Probes int `json:"probes"`
-	// RetryAfter is how long an open circuit, or a half-open one all of whose probes run, lets no execution through; 0 if
-	// the next execution is let through. It is not known of an isolated circuit.
+	// RetryAfter is how long the circuit goes on rejecting: until the break is over, or until an execution can take the
+	// place of a probe. It is 0 if the next execution is let through. For an Isolated circuit it is not known, and 0.
 	RetryAfter time.Duration `json:"retry_after"`
 }
 
@@ -100,7 +100,7 @@ func (s Statistics) String() string {
 		text += fmt.Sprintf(", %d probes running", s.Probes)
 	}
 	if s.RetryAfter > 0 {
-		text += ", " + judge.Wait(s.RetryAfter)
+		text += ", " + durationtext.Wait(s.RetryAfter)
 	}
 	return text
 }

@@ -29,7 +29,8 @@
 // opens. For an action that can fail, use two fallbacks, one outside the other: the outer one replaces the error of the
 // inner one's action.
 //
-// The strategies inside a fallback do not apply to the action. It gets the caller's context and the time that is left, so
+// The strategies inside a fallback do not apply to the action, and what they have lent for the outcome is given back before it
+// runs. It gets the caller's context and the time that is left, so
 // a timeout inside should leave some. An action that calls another server should run through a pipeline of its own.
 //
 // In telemetry, too, an execution whose action succeeded is a success. The failure is in [EventFallback].

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/weir-go/weir/internal/holding"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/internal/judge"
@@ -102,6 +103,7 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 	if s.options.OnFallback != nil {
 		s.options.OnFallback(ctx, Outcome{Result: result, Err: err, Source: next.Source()})
 	}
+	holding.Release(ctx, result) // before the action, which can need it
 	return s.action(ctx, result, err)
 }
 

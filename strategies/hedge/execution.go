@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/holding"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
 	"github.com/weir-go/weir/strategies/internal/judge"
@@ -93,6 +94,9 @@ func (e *execution) afterHandled(o outcome, running int) (again bool) {
 		defer e.dispose(&o) // after the listener and OnHedge have seen it
 	}
 	again = !e.refused(&o) && e.acquire()
+	if again || running > 0 {
+		holding.Release(e.ctx, o.result) // the others must get what it held; it can still be the outcome
+	}
 	severity := pipeline.SeverityWarning
 	if !again && running == 0 {
 		severity = pipeline.SeverityError
@@ -109,7 +113,7 @@ func (e *execution) refused(o *outcome) bool {
 	if _, asked := pipeline.RetryAfter(o.err); !asked && !pipeline.NotCalled(o.err) {
 		return false
 	}
-	e.max = e.started
+	e.startNoMore()
 	if o.number > 0 && e.refusal == nil {
 		e.refusal = o.err
 	}
@@ -131,9 +135,12 @@ func (e *execution) acquire() bool {
 		}
 		e.exhausted = true
 	}
-	e.max = e.started
+	e.startNoMore()
 	return false
 }
+
+// startNoMore lets no other attempt start.
+func (e *execution) startNoMore() { e.max = e.started }
 
 // announce announces the attempt that acquire has allowed to the listener and OnHedge, and reports whether it starts: the
 // context can end meanwhile. after is the outcome that it starts after, or the zero outcome. If allowed is false, announce
@@ -153,7 +160,7 @@ func (e *execution) announce(allowed bool, after *outcome) bool {
 	if e.contextErr = pipeline.ContextError(e.ctx); e.contextErr == nil {
 		return true
 	}
-	e.max = e.started
+	e.startNoMore()
 	e.refund()
 	return false
 }
@@ -244,4 +251,8 @@ func (e *execution) disposeWinner() {
 	}
 }
 
-func (e *execution) dispose(o *outcome) { o.dispose(e.options.Dispose) }
+// dispose disposes of an outcome that Execute does not return.
+func (e *execution) dispose(o *outcome) {
+	defer o.dispose(e.options.Dispose)
+	holding.Release(e.ctx, o.result)
+}

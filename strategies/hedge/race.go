@@ -238,5 +238,5 @@ func (a *runner) disposeAbandoned() {
 		recovered.Report("hedge: an attempt that lost", o.panicked.Value, o.panicked.Stack)
 		return
 	}
-	recovered.Call("hedge: Dispose", func() { o.dispose(dispose) })
+	recovered.Call("hedge: Dispose", func() { a.race.dispose(o) })
 }

@@ -26,11 +26,11 @@ const DefaultPermitLimit = 1000
 const (
 	// EventRejected means that an execution was rejected. Err is the [*RejectedError]. Its severity is Error.
 	EventRejected = "OnRateLimiterRejected"
-	// EventShadowRejected means that an execution would have been rejected with Err without [Options.Shadow]. Its
-	// severity is Warning.
+	// EventShadowRejected means that an execution would have been rejected without [Options.Shadow], and goes on. Err is
+	// the [*RejectedError], with Shadow set. Its severity is Warning.
 	EventShadowRejected = "OnRateLimiterShadowRejected"
-	// EventShadowError means that the limiter failed, and that the execution would have failed with Err without
-	// [Options.Shadow]. Its severity is Warning.
+	// EventShadowError means that the limiter failed with Err, and that the execution would have failed without
+	// [Options.Shadow], and goes on. Its severity is Warning.
 	EventShadowError = "OnRateLimiterShadowError"
 )
 
@@ -172,8 +172,11 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 	}
 	defer func() { lease.Release() }()
 	result, err := next.Run(ctx)
-	if h := holding.Of(ctx, lease, result, err); h != nil && h.Hold(result, lease.Release) {
-		lease = limiter.Lease{}
+	if h := holding.Of(ctx, lease.Lends(), result, err); h != nil {
+		lease.Succeeded()
+		if h.Hold(result, lease.Release) {
+			lease = limiter.Lease{}
+		}
 	}
 	return result, err
 }
@@ -187,7 +190,7 @@ func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error
 	full := deadline.Full(ctx)
 	answer := pipeline.Event{Name: MeasureRequest, Duration: answered - asked, Err: err}
 	if err == nil && !lease.Acquired() {
-		rejection := newRejectedError(next.Source(), lease)
+		rejection := s.rejection(next, lease)
 		answer.Err = rejection
 		next.Measure(full, answer)
 		return s.reject(full, next, rejection)
@@ -202,7 +205,8 @@ func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error
 	m.begun = next.MeasureBegin(full, answer)
 	m.measuring = true
 	result, err := next.Run(ctx)
-	if h := holding.Of(ctx, lease, result, err); h != nil {
+	if h := holding.Of(ctx, lease.Lends(), result, err); h != nil {
+		lease.Succeeded()
 		held := m // a copy, so that m stays on the stack
 		if h.Hold(result, held.release) {
 			m = measuredLease{}
@@ -285,13 +289,14 @@ func (s *Strategy) acquire(ctx context.Context) (limiter.Lease, error) {
 }
 
 // limiterFailed ends an execution for which the limiter returned an error. That is not a rejection: it says nothing
-// about the load, and another attempt later need not help. It is a [pipeline.NotCalled] error.
+// about the load, and another attempt later need not help. It is a [pipeline.NotCalled] error. In Shadow the execution
+// goes on.
 func (s *Strategy) limiterFailed(ctx context.Context, next pipeline.Next, err error) (any, error) {
-	err = judge.NoPermit(ctx, "ratelimit", next.Source(), err)
 	if !s.options.Shadow {
-		return nil, err
+		return nil, judge.NoPermit(ctx, "ratelimit", next.Source(), err)
 	}
 	if ctx.Err() == nil { // else next.Run returns the error of the context
+		err = fmt.Errorf("ratelimit: %v: %w", next.Source(), err)
 		next.Report(ctx, pipeline.Event{Name: EventShadowError, Severity: pipeline.SeverityWarning, Err: err})
 	}
 	return next.Run(ctx)
@@ -302,7 +307,12 @@ func (s *Strategy) rejectUnmeasured(ctx context.Context, next pipeline.Next, lea
 	if s.options.Shadow && !next.Listening() {
 		return next.Run(ctx)
 	}
-	return s.reject(ctx, next, newRejectedError(next.Source(), lease))
+	return s.reject(ctx, next, s.rejection(next, lease))
+}
+
+// rejection returns the error of an execution that the limiter rejected.
+func (s *Strategy) rejection(next pipeline.Next, lease limiter.Lease) *RejectedError {
+	return &RejectedError{Reason: lease.Reason(), Source: next.Source(), Lease: lease, Shadow: s.options.Shadow}
 }
 
 // reject reports err and returns it, or runs next in Shadow.

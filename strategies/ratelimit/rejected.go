@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"strings"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
@@ -17,40 +16,23 @@ type RejectedError struct {
 	Source pipeline.Source
 	// Lease is the limiter's answer.
 	Lease limiter.Lease
+	// Shadow is true if the execution goes on all the same, as with [Options.Shadow].
+	Shadow bool
 }
 
-func newRejectedError(source pipeline.Source, lease limiter.Lease) *RejectedError {
-	return &RejectedError{Reason: lease.Reason(), Source: source, Lease: lease}
-}
-
-// Error returns a text with the Source, and with the limiter of a chain, the Reason and the wait if they are known:
+// Error returns a text with the Source and the Lease:
 //
 //	ratelimit: orders/RateLimiter: rejected: no permit free, retry after 4s
 func (e *RejectedError) Error() string {
-	var details []string
-	if e.Reason != "" {
-		details = append(details, e.Reason)
-	}
-	if after, ok := e.RetryAfter(); ok {
-		details = append(details, judge.Wait(after))
-	}
-	what := "rejected"
-	if name, ok := limiter.ChainMemberKey.From(e.Lease); ok {
-		what += " by limiter " + name + " of the chain"
-	}
-	text := "ratelimit: " + judge.Text(e.Source, what, nil)
-	if len(details) > 0 {
-		text += ": " + strings.Join(details, ", ")
-	}
-	return text
+	return "ratelimit: " + judge.Text(e.Source, e.Lease.String(), nil)
 }
 
 // Is reports whether target is [pipeline.ErrRejected].
 func (e *RejectedError) Is(target error) bool { return target == pipeline.ErrRejected }
 
-// NotCalled returns true: the limiter did not let the call through. A circuit breaker outside does not count the
-// rejection.
-func (e *RejectedError) NotCalled() bool { return true }
+// NotCalled returns true unless Shadow is set: the limiter did not let the call through. A circuit breaker outside does not
+// count the rejection.
+func (e *RejectedError) NotCalled() bool { return e == nil || !e.Shadow }
 
 // RetryAfter returns how long to wait before the next attempt; ok is false if the limiter does not know. See
 // [pipeline.RetryAfter].

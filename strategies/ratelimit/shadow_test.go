@@ -40,11 +40,13 @@ func TestOptions_Shadow(t *testing.T) {
 
 	assert.Equal(t, []string{"OnRateLimiterShadowRejected", "OnRateLimiterShadowError"}, order)
 	for _, e := range events {
+		assert.False(t, pipeline.NotCalled(e.Err), "the execution goes on")
 		assert.Equal(t, pipeline.SeverityWarning, e.Severity)
 		assert.Equal(t, source, e.Source)
 	}
 	assert.ErrorIs(t, events[0].Err, pipeline.ErrRejected)
 	assert.ErrorIs(t, events[1].Err, limiter.ErrClosed)
+	assert.EqualError(t, events[1].Err, "ratelimit: orders/RateLimiter: limiter: closed")
 	require.NoError(t, weir.Must(pipeline.New("quiet", ratelimit.New(f, shadow))).Execute(t.Context(), run))
 }
 
@@ -56,4 +58,14 @@ func TestOptions_ShadowDoneContext(t *testing.T) {
 	err := observe(s, &events, new([]string)).Execute(ctx, func(context.Context) error { t.Error("it ran"); return nil })
 	assert.Equal(t, context.Canceled, err)
 	assert.Empty(t, events)
+}
+
+// A limiter that is closed says so, also if the context has ended meanwhile.
+func TestStrategy_ClosedLimiter(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := ratelimit.New(&fake{err: limiter.ErrClosed}, &ratelimit.Options{Permits: func(context.Context) int { cancel(); return 1 }})
+	err := weir.Must(pipeline.New("orders", s)).Execute(ctx, func(context.Context) error { t.Error("it ran"); return nil })
+	require.ErrorIs(t, err, limiter.ErrClosed)
+	assert.True(t, pipeline.NotCalled(err))
+	assert.EqualError(t, err, "ratelimit: orders/RateLimiter: limiter: closed")
 }

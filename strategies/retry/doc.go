@@ -14,9 +14,9 @@
 // This includes timeouts that match [context.DeadlineExceeded]: that of http.Client.Timeout, of a connection, and of
 // a deadline that the callback sets for itself. It also includes the error of a timeout strategy inside the retry.
 //
-// An error whose method Retryable() bool returns false is not retried, such as the rejection of an open circuit. If the
-// error is a tree, the first error with the method decides, in the order of [errors.As], even if another error of the
-// tree could be retried. [Options.Handle] replaces this rule, and can have results retried, too.
+// An error whose method Retryable() bool returns false is not retried, such as the rejection of an open circuit. Of joined
+// errors one is enough, even if another could be retried; see [pipeline.Retryable]. [Options.Handle] replaces this rule, and
+// can have results retried, too.
 //
 // # When it gives up
 //

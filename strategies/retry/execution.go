@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/holding"
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
@@ -89,7 +90,11 @@ func (e *execution) handles(ctx context.Context, o outcome) bool {
 	if e.options.Handle != nil {
 		return e.options.Handle(o.result, o.err)
 	}
-	return o.err != nil && !judge.Ended(ctx, o.err) && judge.MayRetry(o.err)
+	if o.err == nil || judge.Ended(ctx, o.err) {
+		return false
+	}
+	retryable, known := pipeline.Retryable(o.err)
+	return retryable || !known
 }
 
 // delay returns how long to wait after o, and the wait that o asks for: 0 if none, or if IgnoreRetryAfter is set.
@@ -140,6 +145,8 @@ func (e *execution) wait(ctx context.Context, o outcome, delay time.Duration) (r
 	if e.options.OnRetry != nil {
 		e.options.OnRetry(ctx, Attempt{Number: o.attempt, Delay: delay, Result: o.result, Err: o.err, Source: e.next.Source()})
 	}
+	// Before the wait, in which other executions can use what the attempt held.
+	holding.Drop(ctx, o.result)
 	if reason = e.noTimeFor(ctx, delay); reason != nil { // the listener and OnRetry can have taken long
 		return reason
 	}

@@ -36,6 +36,15 @@ func (e *Error) Is(target error) bool { return target == pipeline.ErrRejected }
 // RetryAfter returns the wait that Err asks for. See [pipeline.RetryAfter].
 func (e *Error) RetryAfter() (d time.Duration, ok bool) { return pipeline.RetryAfter(e.Err) }
 
+// Retryable returns what Err says, or true if it does not say. See [pipeline.Retryable].
+func (e *Error) Retryable() bool {
+	if e == nil {
+		return true
+	}
+	retryable, known := pipeline.Retryable(e.Err)
+	return retryable || !known
+}
+
 // NotCalled reports whether the execution ended before anything was called, because it waited in the queue of a limiter
 // further inside. A circuit breaker outside does not count it then.
 func (e *Error) NotCalled() bool { return e != nil && pipeline.NotCalled(e.Err) }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
@@ -232,5 +233,17 @@ func TestStrategy_PanicAndGoexit(t *testing.T) {
 			<-kept.Done()
 			assert.Equal(t, context.Canceled, kept.Err())
 		})
+	}
+}
+
+// An error says of another attempt what the callback's error says.
+func TestError_Retryable(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{{nil, true}, {context.DeadlineExceeded, true}, {&circuitbreaker.OpenError{}, false}} {
+		retryable, known := pipeline.Retryable(&timeout.Error{Err: c.err})
+		assert.True(t, known)
+		assert.Equal(t, c.want, retryable, c.err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/failsafe-go/failsafe-go"
 
+	"github.com/weir-go/weir/internal/holding"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/pipeline"
 )
@@ -25,6 +26,7 @@ type execution[R any] struct {
 	ended   bool
 	aborted *PanicError // of the first attempt that did not return
 	problem error       // of the first attempt whose result is not an R
+	latest  any         // the result of the attempt that ended last
 }
 
 // attempt is the callback of the executor.
@@ -34,6 +36,10 @@ func (e *execution[R]) attempt(exec failsafe.Execution[R]) (R, error) {
 	if ctx.Err() != nil { // policies of failsafe-go run their callback even then
 		return a.value, pipeline.ContextError(ctx)
 	}
+	e.mu.Lock()
+	latest := e.latest
+	e.mu.Unlock()
+	holding.Release(ctx, latest) // a policy handles it as a failure
 	returned := make(chan struct{})
 	go func() {
 		defer close(returned)
@@ -63,6 +69,9 @@ func (e *execution[R]) run(ctx context.Context, a *attempt[R]) {
 	value, err := e.next.Run(ctx)
 	returned = true
 	a.err = err
+	e.mu.Lock()
+	e.latest = value
+	e.mu.Unlock()
 	if v, ok := value.(R); ok {
 		a.value = v
 	} else if value != nil {

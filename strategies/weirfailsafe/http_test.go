@@ -18,9 +18,11 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/strategies/weirfailsafe"
+	"github.com/weir-go/weir/transport/weirhttp"
 )
 
 // get returns the status and the body.
@@ -144,4 +146,27 @@ func TestFromLimiter_HTTPClient(t *testing.T) {
 	})
 	status, _ := get(t, patient, server.URL)
 	assert.Equal(t, http.StatusOK, status)
+}
+
+// With a limit of 1, the attempt after a response that a policy handles waits for no permit of that response.
+func TestStrategy_HandledResponseHoldsNoPermit(t *testing.T) {
+	requests := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if requests++; requests == 1 {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		_, _ = io.WriteString(w, "hello")
+	}))
+	defer server.Close()
+	notFound := pipeline.HandleResult(func(r *http.Response, err error) bool { return err == nil && r.StatusCode == http.StatusNotFound })
+	slot := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+	p := weir.Must(pipeline.New("partner",
+		weirfailsafe.New(nil, retrypolicy.NewBuilder[any]().HandleIf(notFound).Build()), ratelimit.New(slot, nil)))
+	client := newClient(t, func(base http.RoundTripper) http.RoundTripper {
+		return weir.Must(weirhttp.NewTransport(p, &weirhttp.TransportOptions{Base: base}))
+	})
+	status, body := get(t, client, server.URL)
+	assert.Equal(t, http.StatusOK, status)
+	assert.Equal(t, "hello", body)
+	assert.EqualValues(t, 1, slot.Statistics().AvailablePermits)
 }

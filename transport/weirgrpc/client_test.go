@@ -24,6 +24,7 @@ import (
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/fallback"
+	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
@@ -206,6 +207,47 @@ func TestClient_RetriesWhatWasNotSent(t *testing.T) {
 	failure, ok := errors.AsType[*weirgrpc.StatusError](err)
 	require.True(t, ok)
 	assert.False(t, failure.Retryable())
+}
+
+// A rejection that is joined with the failure of an attempt does not say that nothing was sent.
+func TestClient_JoinedRejectionWasSent(t *testing.T) {
+	lost, rejected := status.Error(codes.Unavailable, "lost"), &ratelimit.RejectedError{}
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"a rejection":               {rejected, true},
+		"two rejections":            {errors.Join(rejected, rejected), true},
+		"a failure and a rejection": {errors.Join(lost, rejected), false},
+		"a rejection and a failure": {errors.Join(rejected, lost), false},
+		"a failure":                 {lost, false},
+	} {
+		calls := 0
+		interceptor := intercept(t, nil, retrying(retry.Options{MaxRetries: 1, Delay: -1}))
+		err := interceptor(t.Context(), unaryMethod, &testpb.Empty{}, &testpb.Empty{}, nil,
+			func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+				calls++
+				return c.err
+			})
+		require.Error(t, err)
+		assert.Equal(t, c.want, calls == 2, name)
+	}
+}
+
+// With a limit of 1, the attempt after a reply that is handled waits for no permit of the one before.
+func TestClient_HandledReplyHoldsNoPermit(t *testing.T) {
+	for name, outside := range map[string]pipeline.Strategy{
+		"retry": retry.New(&retry.Options{MaxRetries: 1, Delay: -1, Handle: func(any, error) bool { return true }}),
+		"hedge": hedge.New(&hedge.Options{MaxHedges: 1, Handle: func(any, error) bool { return true }}),
+	} {
+		var calls atomic.Int32
+		slot := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+		api := guarded(t, overBufconn, answering(&calls), idempotent, outside, ratelimit.New(slot, nil))
+		_, err := api.UnaryCall(t.Context(), &testpb.SimpleRequest{})
+		require.NoError(t, err, name)
+		assert.EqualValues(t, 2, calls.Load(), name)
+		assert.EqualValues(t, 1, slot.Statistics().AvailablePermits, name)
+	}
 }
 
 func TestStatusError(t *testing.T) {

@@ -213,7 +213,7 @@ func (x *outgoingCall) newStatusError(ctx context.Context, a *clientAttempt, err
 // isUnprocessed reports whether the server has certainly not processed the attempt.
 func (e *StatusError) isUnprocessed(unsent bool) bool {
 	switch code := e.status.Code(); {
-	case notCalled(e.err):
+	case pipeline.NotCalled(e.err): // a strategy or an interceptor further inside has rejected the call
 		return true
 	case code == codes.Unavailable:
 		return unsent || e.says.asked
@@ -225,7 +225,7 @@ func (e *StatusError) isUnprocessed(unsent bool) bool {
 }
 
 func (x *outgoingCall) isRetryable(e *StatusError) bool {
-	if retryable, found := retryableByMethod(e.err); found && !retryable {
+	if retryable, known := pipeline.Retryable(e.err); known && !retryable {
 		return false // an interceptor inside this one has decided
 	}
 	if e.unprocessed {

@@ -83,32 +83,10 @@ func Retryable(_ any, err error) bool {
 	if err == nil {
 		return false
 	}
-	if timedOut, ok := errors.AsType[*timeout.Error](err); ok {
-		retryable, found := retryableByMethod(timedOut.Err) // timedOut does not unwrap it
-		return retryable || !found
-	}
-	if retryable, found := retryableByMethod(err); found {
+	if retryable, known := pipeline.Retryable(err); known {
 		return retryable
 	}
 	return !errors.Is(err, context.Canceled)
-}
-
-// retryableByMethod returns the answer of the first error with a method Retryable. found is false if there is none.
-func retryableByMethod(err error) (retryable, found bool) {
-	e, ok := errors.AsType[interface {
-		error
-		Retryable() bool
-	}](err)
-	return ok && e.Retryable(), ok
-}
-
-// notCalled reports whether err says that nothing was sent, because a strategy or an interceptor inside rejected the call.
-func notCalled(err error) bool {
-	e, ok := errors.AsType[interface {
-		error
-		NotCalled() bool
-	}](err)
-	return ok && e.NotCalled()
 }
 
 // codeTexts are the names of the codes on the wire.
@@ -165,7 +143,7 @@ func codeOf(err error) codes.Code {
 		return codes.ResourceExhausted
 	}
 	switch {
-	case errors.Is(err, pipeline.ErrRejected), errors.Is(err, pipeline.ErrClosed), notCalled(err):
+	case errors.Is(err, pipeline.ErrRejected), errors.Is(err, pipeline.ErrClosed), pipeline.NotCalled(err):
 		return codes.Unavailable
 	case errors.Is(err, context.Canceled):
 		return codes.Canceled

@@ -120,15 +120,16 @@ func failedByDefault(resp *http.Response) bool {
 // The permits of a concurrency limiter, and of any other that lends them, are held until the body has been read to its
 // end or closed, reading it fails, or the caller's context ends. A caller that does none of that keeps the permit, as it
 // keeps the connection. The connection of an upgrade, such as a WebSocket, outlives the caller's context, and keeps its
-// permit until it is closed. The permits of an attempt that fails are released at once, also if the caller gets its response.
-// The limiters of package adaptive learn from the time until the header, and circuit breakers count the outcome then.
-// A strategy of the program, and a policy of failsafe-go, ends when the header is there.
-// [TransportOptions.ReleaseAtHeader] releases all permits then.
+// permit until it is closed. The permits of an attempt that fails are released at once, also if the caller gets its response,
+// and so are those of a response that a retry, a hedge, a fallback or a policy of failsafe-go handles as a failure.
+// The limiters of package adaptive learn from the time until the header, in a strategy of package ratelimit, too, and
+// circuit breakers count the outcome then. A strategy of the program, and a policy of failsafe-go, ends when the header is
+// there. [TransportOptions.ReleaseAtHeader] releases all permits then.
 //
-// All other responses are closed. Before another attempt, up to 4 KiB of the body of a failure are read, so that its
-// connection can be used again. If a retry handles responses that are not failures, those responses stay open, and hold
-// their permits, until the retry is done, so let [TransportOptions.Failed] count them as failures instead. A strategy that
-// returns a response of its own must not give it a body that wraps the body of another response.
+// All other responses are closed. Before another attempt, up to 4 KiB of the body of a failure, and of a response that a
+// retry drops, are read, so that its connection can be used again. A strategy of the program that makes another attempt
+// closes the body of the last response first. A strategy that returns a response of its own must not give it a body that
+// wraps the body of another response.
 type Transport struct {
 	pipeline *pipeline.Pipeline
 	options  TransportOptions

@@ -129,16 +129,18 @@ func (b *body) hold(caller context.Context, release func()) bool {
 	}
 	b.release = release
 	if caller.Done() != nil && !b.duplex { // net/http leaves an upgraded connection open when caller ends
-		b.stopWaiting = context.AfterFunc(caller, func() { recovered.Call("weirhttp: releasing permits", b.giveBack) })
+		b.stopWaiting = context.AfterFunc(caller, func() { recovered.Call("weirhttp: releasing permits", func() { b.giveBack(true) }) })
 	}
 	return true
 }
 
-// giveBack releases what strategies hold until the body has been read or closed.
-func (b *body) giveBack() {
+// giveBack releases what strategies hold until the body has been read or closed. Unless that is over, strategies further
+// out can still hold something.
+func (b *body) giveBack(over bool) {
 	b.holding.Lock()
 	release, stop := b.release, b.stopWaiting
-	b.over, b.release, b.stopWaiting = true, nil, nil
+	b.over = b.over || over
+	b.release, b.stopWaiting = nil, nil
 	b.holding.Unlock()
 	if stop != nil {
 		stop()
@@ -150,7 +152,7 @@ func (b *body) giveBack() {
 
 // end ends what lasts until the body has been read or closed.
 func (b *body) end() {
-	defer b.giveBack()
+	defer b.giveBack(true)
 	b.ctx.end()
 }
 
@@ -215,7 +217,7 @@ func (b *body) discard(drain bool) {
 // closeBase closes base. It ends the context of the attempt first, because the Close of some bodies waits for that. For
 // the connection that makes no difference: a body that was read to its end has already freed it.
 func (b *body) closeBase() {
-	defer b.giveBack()
+	defer b.giveBack(true)
 	b.ctx.end()
 	_ = b.base.Close() // an error has no consequence for a discarded body
 }

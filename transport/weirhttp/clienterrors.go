@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/transport/internal/unsent"
 )
 
@@ -83,26 +83,13 @@ func (e *finalError) Retryable() bool { return false }
 // [http.Transport.ResponseHeaderTimeout], is retried although it matches [context.DeadlineExceeded]: the caller's
 // context decides whether the caller's time has run out, and a retry checks that itself.
 func Retryable(_ any, err error) bool {
-	if timedOut, ok := errors.AsType[*timeout.Error](err); ok {
-		retryable, found := retryableByMethod(timedOut.Err) // timedOut does not unwrap it
-		return retryable || !found
-	}
 	if err == nil || permanent(err) {
 		return false
 	}
-	if retryable, found := retryableByMethod(err); found {
+	if retryable, known := pipeline.Retryable(err); known {
 		return retryable
 	}
 	return !errors.Is(err, context.Canceled)
-}
-
-// retryableByMethod returns the answer of the first error with a method Retryable. found is false if there is none.
-func retryableByMethod(err error) (retryable, found bool) {
-	e, ok := errors.AsType[interface {
-		error
-		Retryable() bool
-	}](err)
-	return ok && e.Retryable(), ok
 }
 
 // permanentTexts are the beginnings of net/http's errors about the request itself, which have no types.

@@ -72,16 +72,43 @@ func (x *exchange) Value(key any) any {
 
 // Hold holds the permits of a strategy until the body of the response is read or closed. It implements [holding.Holder].
 func (x *exchange) Hold(result any, release func()) bool {
-	resp, _ := result.(*http.Response)
 	x.mu.Lock()
-	i := slices.IndexFunc(x.responses, func(a *attempt) bool { return a.isBehind(resp) })
-	if i < 0 {
-		x.mu.Unlock()
-		return false
-	}
-	a := x.responses[i]
+	a := x.behindLocked(result)
 	x.mu.Unlock()
-	return a.body.hold(x.caller, release)
+	return a != nil && a.body.hold(x.caller, release)
+}
+
+// Release gives back the permits that strategies hold for the response. It implements [holding.Holder].
+func (x *exchange) Release(result any) {
+	x.mu.Lock()
+	a := x.behindLocked(result)
+	x.mu.Unlock()
+	if a != nil {
+		a.body.giveBack(false)
+	}
+}
+
+// Drop is Release for a response that the caller will most likely not get: from now on it counts as a failure, so that the
+// next attempt can use its connection. It implements [holding.Holder].
+func (x *exchange) Drop(result any) {
+	x.mu.Lock()
+	a := x.behindLocked(result)
+	if a != nil && !x.settled {
+		a.failed = true
+	}
+	x.mu.Unlock()
+	if a != nil {
+		a.body.giveBack(false)
+	}
+}
+
+// behindLocked returns the attempt whose response a strategy returns, or nil.
+func (x *exchange) behindLocked(result any) *attempt {
+	resp, _ := result.(*http.Response)
+	if i := slices.IndexFunc(x.responses, func(a *attempt) bool { return a.isBehind(resp) }); i >= 0 {
+		return x.responses[i]
+	}
+	return nil
 }
 
 // String returns only what never changes: fmt would read all fields, and race with attempts.

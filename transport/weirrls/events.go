@@ -115,19 +115,22 @@ func (d *decision) errorOf(c *check, source pipeline.Source) error {
 	case c.err != nil:
 		return fmt.Errorf("weirrls: limit %s: %w", source.Strategy, c.err)
 	case c.kind == exact && !c.negative && !c.lease.Acquired():
-		return &ratelimit.RejectedError{Reason: c.lease.Reason(), Source: source, Lease: c.lease}
+		return &ratelimit.RejectedError{Reason: c.lease.Reason(), Source: source, Lease: c.lease, Shadow: !d.rejects(c)}
 	case c.kind != exact && c.over():
 		lease := limiter.RejectedKnowing(d.windowReset(c), "", 0)
-		return &ratelimit.RejectedError{Source: source, Lease: lease}
+		return &ratelimit.RejectedError{Source: source, Lease: lease, Shadow: !d.rejects(c)}
 	default:
 		return nil
 	}
 }
 
+// rejects reports whether c, which is over, rejects the request.
+func (d *decision) rejects(c *check) bool { return d.over && !c.limit.Shadow }
+
 // eventOf returns the event about c, or "" if there is none. A limit of the request that is over, but does not reject it,
 // has the event of a shadow: its own or the service's Shadow, or other quotas that are left.
 func (d *decision) eventOf(c *check) (name string, severity pipeline.Severity) {
-	rejects := d.over && !c.limit.Shadow
+	rejects := d.rejects(c)
 	switch {
 	case c.answer == within && c.err == nil:
 		return "", pipeline.SeverityNone

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/weir-go/weir/pipeline"
 )
@@ -21,20 +20,11 @@ func Ended(ctx context.Context, err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil
 }
 
-// MayRetry returns what the method Retryable of err returns, or true if it has none.
-func MayRetry(err error) bool {
-	e, ok := errors.AsType[interface {
-		error
-		Retryable() bool
-	}](err)
-	return !ok || e.Retryable()
-}
-
-// NoPermit returns the error of an execution for which a limiter returned err. Nothing was called, and the text says so if
-// the execution waited in a queue until its context ended.
+// NoPermit returns the error of an execution for which a limiter returned err, so that nothing was called. The text says
+// if the limiter returned the error of the context, which ended before there was a permit.
 func NoPermit(ctx context.Context, strategy string, source pipeline.Source, err error) error {
 	what := ""
-	if ctx.Err() != nil {
+	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
 		what = "no permit before the context ended: "
 	}
 	return &uncalledError{fmt.Errorf("%s: %v: %s%w", strategy, source, what, err)}
@@ -67,20 +57,6 @@ func Text(source pipeline.Source, what string, err error) string {
 	return what
 }
 
-// Wait returns "retry after 1.5s" for a text that people read: rounded up to a millisecond, and above 10 seconds to a
-// second.
-func Wait(d time.Duration) string {
-	unit := time.Millisecond
-	if d > 10*time.Second {
-		unit = time.Second
-	}
-	rounded := d.Round(unit)
-	if rounded < d {
-		rounded += unit
-	}
-	return "retry after " + rounded.String()
-}
-
 // GaveUp returns last, the error of the last attempt, joined with the reason why no other follows. attempts counts the
 // last one. A nil last is that of an attempt whose result was handled.
 func GaveUp(strategy string, last error, attempts int, reason error) error {
@@ -105,16 +81,8 @@ func (e *gaveUpError) Error() string {
 	return fmt.Sprintf("%v; %s: gave up after attempt %d: %v", e.last, e.strategy, e.attempts, e.reason)
 }
 
-// Unwrap returns the reason first if it must not be retried, because a retry outside asks the first error that says whether
-// it may: an attempt that has failed may be repeated, but not while the circuit is open that has refused its hedge.
-func (e *gaveUpError) Unwrap() []error {
-	if !MayRetry(e.reason) {
-		return []error{e.reason, e.last}
-	}
-	return []error{e.last, e.reason}
-}
-
-func (e *gaveUpError) Cause() error { return e.last }
+func (e *gaveUpError) Unwrap() []error { return []error{e.last, e.reason} }
+func (e *gaveUpError) Cause() error    { return e.last }
 
 // NotCalled is that of the last failure, because the reason is not the failure of a call.
 func (e *gaveUpError) NotCalled() bool { return pipeline.NotCalled(e.last) }

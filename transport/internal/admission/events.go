@@ -62,5 +62,5 @@ func (c *Call[R]) measureLease(g *grant[R]) {
 
 // rejectedError returns the rejection as strategies/ratelimit reports it to listeners.
 func rejectedError[R any](p *Policy[R], lease limiter.Lease) *ratelimit.RejectedError {
-	return &ratelimit.RejectedError{Reason: lease.Reason(), Source: p.Source, Lease: lease}
+	return &ratelimit.RejectedError{Reason: lease.Reason(), Source: p.Source, Lease: lease, Shadow: p.Shadow}
 }
