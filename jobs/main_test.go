@@ -26,6 +26,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Runner(m)) }
 
 var schemas atomic.Int64
 
+// patience is how long a test waits for what must come at some time, on however slow a machine.
+const patience = 3 * time.Minute
+
 // A world is a schema with River's tables and one with weir's, of the test's own.
 type world struct {
 	t             testing.TB
