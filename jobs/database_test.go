@@ -163,6 +163,7 @@ func (w *world) awaitBroughtBack(s *started) {
 
 // Who waits is brought back when a slot is released much sooner than was expected.
 func TestBringBack(t *testing.T) {
+	w := newWorld(t)
 	slow := `update "weir".jobs_keys set hold = 60000000`
 	strict := weir.Must(Declare(Throttle{Strict: true, Limits: []Limit{{Mutex: "m"}}}))
 	both := weir.Must(Declare(Throttle{Limits: []Limit{{Semaphore: "s"}}}))
@@ -231,7 +232,7 @@ func TestBringBack(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := w.in(t)
 			test(w, w.throttler(Options{HandOver: -1}))
 		})
 	}
@@ -287,6 +288,7 @@ func (w *world) reserved(bucket time.Duration, jobs ...*started) (places, runs [
 // noticed.
 func TestWindow_ReservedForJobsThatDoNotCome(t *testing.T) {
 	t.Parallel()
+	w := newWorld(t)
 	type limiter struct {
 		limit   Limit
 		buckets int
@@ -318,7 +320,7 @@ func TestWindow_ReservedForJobsThatDoNotCome(t *testing.T) {
 		{"sliding, deleted, in a bucket after that", sliding, deleted, 3, []int64{1, 1, 3}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := w.in(t)
 			th, bucket := w.throttler(Options{HandOver: -1}), w.halfOver()
 			d := weir.Must(Declare(Throttle{Limits: []Limit{c.of.limit}}))
 			require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 2, Interval: bucket}))
@@ -366,6 +368,7 @@ func TestWindow_ReservedForJobsThatDoNotCome(t *testing.T) {
 // Jobs that are not absent keep their places.
 func TestWindow_PlacesThatAreNotHandedOn(t *testing.T) {
 	t.Parallel()
+	w := newWorld(t)
 	for name, change := range map[string]func(w *world, first, other *started){
 		"River has been late for a second": func(w *world, first, _ *started) {
 			w.exec(`update RIVER set scheduled_at = now() - interval '1 second', queue = 'paused' where id = $1`, first.ID)
@@ -384,7 +387,7 @@ func TestWindow_PlacesThatAreNotHandedOn(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := w.in(t)
 			th, bucket := w.throttler(Options{HandOver: -1}), w.halfOver()
 			d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
 			require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 1, Interval: bucket}))
@@ -482,10 +485,10 @@ func TestSetLimiter_MinDelay(t *testing.T) {
 // Behind PgBouncer in transaction mode, with each of the modes of pgx that docs/jobs.md names.
 func TestThrottler_PgBouncer(t *testing.T) {
 	t.Parallel()
-	bouncer := testserver.NewPgBouncer(t, testserver.Postgres(t))
+	w, bouncer := newWorld(t), testserver.NewPgBouncer(t, testserver.Postgres(t))
 	for _, mode := range []string{"exec", "simple_protocol", "cache_describe"} {
 		t.Run(mode, func(t *testing.T) {
-			w := newWorld(t)
+			w := w.in(t)
 			th := w.throttlerOn(newPool(t, bouncer.URL+"&default_query_exec_mode="+mode, 4), Options{HandOver: -1})
 			th.close() // no maintenance but that of the test
 			bucket := w.halfOver()
