@@ -73,15 +73,15 @@ const (
 	live = `(` + held + ` and (h.mode = 1 or h.until is null or h.until > clock_timestamp()))`
 )
 
-// moved are the waiters of windows that get another reserved place. Where a job is absent, the places of its window are handed
-// out again: in order, first to the jobs that come, then to the absent ones. So how many places are reserved in a bucket
-// does not change, and a job that comes never waits behind one that does not.
+// moved are the waiters of windows that get another reserved place. Where a job is absent, the places of its window are
+// handed out again in order: first to jobs that come, then to absent ones. So the number of places that are reserved in a
+// bucket does not change, and a job that comes never waits behind one that does not.
 //
-// A job is absent if it has ended, or if River has not run it within a grace period after its time. While a queue is paused, or
-// all its workers are busy, its other jobs are absent, too. A place is handed out only if River has the time to bring a job
-// back for it. Jobs without a place, for which it would have been too far ahead, are the last of those that come. Jobs that
-// come at another time than that of their place, and jobs that must not be brought back yet, keep theirs. The number of jobs
-// is bounded, so that batches do not wait for long.
+// A job is absent if it has ended, or if River has not run it within a grace period after its time. While a queue is paused,
+// or all its workers are busy, its other jobs are absent, too. A place is handed out only if River has the time to bring a job
+// back for it. Jobs without a place, because it would have been too far ahead, are last. A job whose time is not that of its
+// place, or that must not be brought back yet, keeps its place. The number of jobs is bounded, so that batches do not wait for
+// long.
 const (
 	moved = `missing as materialized (select distinct w.key, case when not GONE then j.queue end as queue
 			from "weir".jobs_waiters w WINDOW left join JOB on true where w.bucket <= MICROS and ($1::bigint[] is null or w.key = any($1))
@@ -228,6 +228,7 @@ func newStatements(schema, riverSchema string) *statements {
 			join "weir".jobs_keys k on k.id = w.key join "weir".jobs_limiters l on l.id = k.limiter and l.type in ('mutex', 'semaphore')
 			where (select count(*) from "weir".jobs_holders h left join RIVER j on j.id = h.job where h.key = k.id and LIVE)
 				< coalesce((l.options->>'max_count')::bigint, 1) order by random() limit 1000`),
+		// Keys of windows whose places are to be handed on.
 		unclaimed: s(`with ` + moved + ` select k.key from (select distinct key from moved) k order by random() limit 100`),
 		claim:     s(`select id from "weir".jobs_keys where id = any($1) for update skip locked`),
 		// The keys are locked.
