@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testserver"
 )
 
 // lockKeys locks all keys, as a batch of another process does, until unlock is called.
@@ -32,7 +32,7 @@ func (w *world) awaitLocked(n int64) {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
 		return w.int(`select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%"weir".%'`) == n
-	}, 10*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 }
 
 // A pool may have another isolation level as its default, at which a transaction does not see what was written while it
@@ -105,7 +105,7 @@ func TestRelease_InTheTransactionOfAcquire(t *testing.T) {
 		th.batcher.mu.Lock()
 		defer th.batcher.mu.Unlock()
 		return len(th.batcher.requests) == 2
-	}, 10*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	unlock()
 	for range 3 {
 		s := <-results
@@ -158,11 +158,12 @@ func (w *world) awaitBroughtBack(s *started) {
 	require.Greater(w.t, s.throttled(w.t).Duration, 30*time.Second)
 	require.Eventually(w.t, func() bool {
 		return w.int(`select count(*) from RIVER where id = $1 and state = 'available' and scheduled_at <= now()`, s.ID) == 1
-	}, 10*time.Second, 10*time.Millisecond)
+	}, patience, 10*time.Millisecond)
 }
 
 // Who waits is brought back when a slot is released much sooner than was expected.
 func TestBringBack(t *testing.T) {
+	w := newWorld(t)
 	slow := `update "weir".jobs_keys set hold = 60000000`
 	strict := weir.Must(Declare(Throttle{Strict: true, Limits: []Limit{{Mutex: "m"}}}))
 	both := weir.Must(Declare(Throttle{Limits: []Limit{{Semaphore: "s"}}}))
@@ -231,7 +232,7 @@ func TestBringBack(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := w.in(t)
 			test(w, w.throttler(Options{HandOver: -1}))
 		})
 	}
@@ -247,8 +248,8 @@ func (w *world) halfOver() time.Duration {
 	}
 }
 
-// elapse makes all that the tables have of a fixed window older by one interval.
-func (w *world) elapse(interval time.Duration) {
+// elapse makes all that the tables have of windows with one key older by some buckets.
+func (w *world) elapse(bucket time.Duration, n int64) {
 	w.t.Helper()
 	rows, err := w.pool.Query(context.Background(), w.sql(`select id, state from "weir".jobs_keys where state <> ''`))
 	require.NoError(w.t, err)
@@ -258,65 +259,149 @@ func (w *world) elapse(interval time.Duration) {
 	_, err = pgx.ForEachRow(rows, []any{&id, &state}, func() error { states[id] = state; return nil })
 	require.NoError(w.t, err)
 	for id, state := range states {
-		window := mustRead(w.t, state, rulesOf(1, interval, 1), w.int(`select extract(epoch from now())::bigint * 1000000`))
+		window := mustRead(w.t, state, rules{bucket: bucket.Microseconds(), buckets: 1000, limit: 1}, w.int(`select extract(epoch from now())::bigint * 1000000`))
 		for i := range window.filled {
-			window.filled[i].at--
+			window.filled[i].at -= n
 		}
 		w.exec(`update "weir".jobs_keys set state = $2 where id = $1`, id, window.String())
 	}
-	w.exec(`update "weir".jobs_waiters set bucket = bucket - $1::bigint, wake = wake - make_interval(secs => $1::bigint / 1000000.0)`, interval.Microseconds())
-	w.exec(`update RIVER set scheduled_at = scheduled_at - make_interval(secs => $1::bigint / 1000000.0) where state = 'scheduled'`, interval.Microseconds())
+	us := n * bucket.Microseconds()
+	w.exec(`update "weir".jobs_waiters set bucket = bucket - $1, wake = wake - make_interval(secs => $1 / 1000000.0),
+		earliest = earliest - make_interval(secs => $1 / 1000000.0)`, us)
+	w.exec(`update RIVER set scheduled_at = scheduled_at - make_interval(secs => $1::bigint / 1000000.0) where state in ('available', 'scheduled')`, us)
 }
 
-// Places that are reserved for jobs that do not come are for others, who are brought back for them.
+// reserved returns in how many buckets from now the places of jobs are, and when River runs the jobs: now is 0, and the
+// beginning of the bucket in n is n.
+func (w *world) reserved(bucket time.Duration, jobs ...*started) (places, runs []int64) {
+	w.t.Helper()
+	for _, s := range jobs {
+		us := bucket.Microseconds()
+		places = append(places, w.int(`select bucket / $2 - (extract(epoch from now()) * 1000000)::bigint / $2 from "weir".jobs_waiters where job = $1`, s.ID, us))
+		runs = append(runs, w.int(`select greatest((extract(epoch from scheduled_at) * 1000000)::bigint / $2 - (extract(epoch from now()) * 1000000)::bigint / $2, 0)
+			from RIVER where id = $1`, s.ID, us))
+	}
+	return places, runs
+}
+
+// Places that are reserved for jobs that do not come are handed on to the jobs that do, in order and in whatever bucket it is
+// noticed.
 func TestWindow_ReservedForJobsThatDoNotCome(t *testing.T) {
 	t.Parallel()
-	for name, absent := range map[string]func(*world, *started){
-		"queue is paused": func(w *world, s *started) {
-			w.exec(`update RIVER set queue = 'paused' where id = $1`, s.ID)
-		},
-		"cancelled": func(w *world, s *started) { w.state(s.JobRow, rivertype.JobStateCancelled) },
-		"deleted":   func(w *world, s *started) { w.exec(`delete from RIVER where id = $1`, s.ID) },
+	w := newWorld(t)
+	type limiter struct {
+		limit   Limit
+		buckets int
+	}
+	fixed := limiter{Limit{FixedWindow: "w"}, 1}
+	sliding := limiter{Limit{SlidingWindow: "w"}, 2}
+	dynamic := limiter{Limit{DynamicWindow: "w", Key: "k"}, 1}
+	paused := func(w *world, s *started) { w.exec(`update RIVER set queue = 'paused' where id = $1`, s.ID) }
+	cancelled := func(w *world, s *started) { w.state(s.JobRow, rivertype.JobStateCancelled) }
+	deleted := func(w *world, s *started) { w.exec(`delete from RIVER where id = $1`, s.ID) }
+	for _, c := range []struct {
+		name   string
+		of     limiter
+		absent func(*world, *started)
+		passed int64   // buckets, since the absent jobs and the others were throttled
+		places []int64 // of the others
+		far    bool    // the others have no places, for they would have been too far ahead
+	}{
+		{"fixed, queue is paused", fixed, paused, 1, []int64{0, 0, 1}, false},
+		{"fixed, cancelled", fixed, cancelled, 1, []int64{0, 0, 1}, false},
+		{"fixed, deleted", fixed, deleted, 1, []int64{0, 0, 1}, false},
+		{"fixed, the others have no places", fixed, paused, 1, []int64{0, 0, 1}, true},
+		{"fixed, all have passed but one", fixed, paused, 3, []int64{0, 0, 1}, false},
+		{"dynamic, queue is paused", dynamic, paused, 1, []int64{0, 0, 1}, false},
+		{"dynamic, cancelled", dynamic, cancelled, 1, []int64{0, 0, 1}, false},
+		// The absent jobs have places in 2, 4 and 6.
+		{"sliding, in a reserved bucket", sliding, paused, 2, []int64{0, 0, 2}, false},
+		{"sliding, in a bucket after that", sliding, paused, 3, []int64{1, 1, 3}, false},
+		{"sliding, deleted, in a bucket after that", sliding, deleted, 3, []int64{1, 1, 3}, false},
 	} {
-		for _, limiter := range []Type{FixedWindow, DynamicWindow} {
-			t.Run(fmt.Sprint(name, ", ", limiter), func(t *testing.T) {
-				w := newWorld(t)
-				th, interval := w.throttler(Options{HandOver: -1}), w.halfOver()
-				d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
-				if limiter == DynamicWindow {
-					d = weir.Must(Declare(Throttle{Limits: []Limit{{DynamicWindow: "w", Key: "k"}}}))
-				}
-				require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 2, Interval: interval}))
-				require.NoError(t, th.SetDynamicWindow(t.Context(), "w", DynamicWindowOptions{Limit: 2, Interval: interval}))
-				for range 2 {
-					require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
-				}
-				th.close() // no maintenance but that of the test
-				var jobs []*started
-				for range 6 { // in three windows
-					jobs = append(jobs, w.sentAway(th, d))
-				}
-				for _, s := range jobs {
-					absent(w, s)
-				}
-				first, second, third := w.sentAway(th, d), w.sentAway(th, d), w.sentAway(th, d)
-				require.Greater(t, third.throttled(t).Duration, 4*interval)
+		t.Run(c.name, func(t *testing.T) {
+			w := w.in(t)
+			th, bucket := w.throttler(Options{HandOver: -1}), w.halfOver()
+			d := weir.Must(Declare(Throttle{Limits: []Limit{c.of.limit}}))
+			require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 2, Interval: bucket}))
+			require.NoError(t, th.SetSlidingWindow(t.Context(), "w", SlidingWindowOptions{Limit: 2, Interval: 2 * bucket, Buckets: 2}))
+			require.NoError(t, th.SetDynamicWindow(t.Context(), "w", DynamicWindowOptions{Limit: 2, Interval: bucket}))
+			for range 2 {
+				require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+			}
+			th.close() // no maintenance but that of the test
+			var jobs []*started
+			for range 6 { // in three windows
+				jobs = append(jobs, w.sentAway(th, d))
+			}
+			for _, s := range jobs {
+				c.absent(w, s)
+			}
+			others := []*started{w.sentAway(th, d), w.sentAway(th, d), w.sentAway(th, d)}
+			was, _ := w.reserved(bucket, others...)
+			n := int64(c.of.buckets)
+			require.Equal(t, []int64{4 * n, 4 * n, 5 * n}, was)
+			if c.far {
+				w.exec(`update "weir".jobs_waiters set bucket = null where job = any($1)`, []int64{others[0].ID, others[1].ID, others[2].ID})
+			}
+			state := `select count(*) from "weir".jobs_keys where state = $1`
+			w.elapse(bucket, c.passed)
+			var before string
+			require.NoError(t, w.pool.QueryRow(t.Context(), w.sql(`select state from "weir".jobs_keys where state <> ''`)).Scan(&before))
 
-				w.elapse(interval)
+			for range 2 { // the second time there is nothing to do
 				require.NoError(t, th.lookAfterWaiters(t.Context()))
-				assert.Zero(t, w.int(`select count(*) from RIVER where id = any($1) and scheduled_at > now() + interval '1 minute' and state = 'available'`,
-					[]int64{first.ID, second.ID, third.ID}))
-				assert.EqualValues(t, 2, w.int(`select count(*) from RIVER where id = any($1) and scheduled_at <= now() and state = 'available'`,
-					[]int64{first.ID, second.ID, third.ID}), "as many as there are places")
-				w.awaitBroughtBack(third)
-				require.NoError(t, start(th, w.rerun(third.JobRow), d).running(t).end(nil))
-				require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil), "a job that asks now")
-				assert.LessOrEqual(t, start(th, w.job("a", nil), d).throttled(t).Duration, 5*interval)
-				if name == "queue is paused" {
-					start(th, w.rerun(jobs[0].JobRow), d).throttled(t) // it has lost its place, and takes a new one
-				}
-			})
-		}
+				places, runs := w.reserved(bucket, others...)
+				assert.Equal(t, c.places, places)
+				assert.Equal(t, c.places, runs)
+				assert.EqualValues(t, 1, w.int(state, before), "as many places are reserved in each bucket")
+			}
+			w.elapse(bucket, c.places[0])
+			for _, s := range others[:2] {
+				require.NoError(t, start(th, w.rerun(s.JobRow), d).running(t).end(nil))
+			}
+			start(th, w.rerun(others[2].JobRow), d).throttled(t)
+		})
+	}
+}
+
+// Jobs that are not absent keep their places.
+func TestWindow_PlacesThatAreNotHandedOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for name, change := range map[string]func(w *world, first, other *started){
+		"River has been late for a second": func(w *world, first, _ *started) {
+			w.exec(`update RIVER set scheduled_at = now() - interval '1 second', queue = 'paused' where id = $1`, first.ID)
+		},
+		"it runs": func(w *world, first, _ *started) {
+			w.exec(`update RIVER set state = 'running' where id = $1`, first.ID)
+		},
+		"the other is in the same queue": func(*world, *started, *started) {},
+		"the other must not come yet": func(w *world, first, other *started) {
+			w.exec(`update RIVER set queue = 'paused' where id = $1`, first.ID)
+			w.exec(`update "weir".jobs_waiters set earliest = now() + interval '1 minute' where job = $1`, other.ID)
+		},
+		"another limit makes the other wait": func(w *world, first, other *started) {
+			w.exec(`update RIVER set queue = 'paused' where id = $1`, first.ID)
+			w.exec(`update "weir".jobs_waiters set wake = wake + interval '1 minute' where job = $1`, other.ID)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := w.in(t)
+			th, bucket := w.throttler(Options{HandOver: -1}), w.halfOver()
+			d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
+			require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 1, Interval: bucket}))
+			require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+			th.close() // no maintenance but that of the test
+			first, other := w.sentAway(th, d), w.sentAway(th, d)
+			w.elapse(bucket, 1)
+			change(w, first, other)
+			before, runs := w.reserved(bucket, first, other)
+			require.NoError(t, th.lookAfterWaiters(t.Context()))
+			after, still := w.reserved(bucket, first, other)
+			assert.Equal(t, before, after)
+			assert.Equal(t, runs, still)
+		})
 	}
 }
 
@@ -356,6 +441,79 @@ func TestLookAfterWaiters_VersionNotKnown(t *testing.T) {
 	w.recordSnooze(s)
 	require.NoError(t, th.lookAfterWaiters(t.Context()))
 	assert.EqualValues(t, 1, w.int(`select count(*) from RIVER where id = $1 and state = 'scheduled'`, s.ID))
+}
+
+// Such a program leaves the version that a newer one has written. The job is brought back once for a change, not each time.
+func TestLookAfterWaiters_VersionIsOfAnOlderProgram(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
+	require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 1, Interval: 24 * time.Hour}))
+	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+	th.close() // no maintenance but that of the test
+	s := w.sentAway(th, d)
+	version := w.int(`select version from "weir".jobs_waiters`)
+	require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 1, Interval: 48 * time.Hour}))
+	again := start(th, w.rerun(s.JobRow), d)
+	w.exec(`update "weir".jobs_waiters set version = $1`, version)
+	for _, brought := range []int64{1, 0} {
+		w.recordSnooze(again)
+		require.NoError(t, th.lookAfterWaiters(t.Context()))
+		assert.EqualValues(t, brought, w.int(`select count(*) from RIVER where id = $1 and state = 'available'`, s.ID))
+	}
+}
+
+// A job comes back no earlier than after its MinDelay, also if its limiter changes.
+func TestSetLimiter_MinDelay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	th := w.throttler(Options{HandOver: -1})
+	d := weir.Must(Declare(Throttle{MinDelay: time.Minute, Limits: []Limit{{FixedWindow: "w"}}}))
+	require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 1, Interval: 24 * time.Hour}))
+	require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+	th.close() // no maintenance but that of the test
+	s := w.sentAway(th, d)
+	require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 2, Interval: 24 * time.Hour}))
+	brought := `select count(*) from RIVER where id = $1 and state = 'available'`
+	assert.Zero(t, w.int(brought, s.ID))
+	w.exec(`update "weir".jobs_waiters set earliest = earliest - interval '1 minute'`)
+	require.NoError(t, th.lookAfterWaiters(t.Context()))
+	assert.EqualValues(t, 1, w.int(brought, s.ID))
+}
+
+// Behind PgBouncer in transaction mode, with each of the modes of pgx that docs/jobs.md names.
+func TestThrottler_PgBouncer(t *testing.T) {
+	t.Parallel()
+	w, bouncer := newWorld(t), testserver.NewPgBouncer(t, testserver.Postgres(t))
+	for _, mode := range []string{"exec", "simple_protocol", "cache_describe"} {
+		t.Run(mode, func(t *testing.T) {
+			w := w.in(t)
+			th := w.throttlerOn(newPool(t, bouncer.URL+"&default_query_exec_mode="+mode, 4), Options{HandOver: -1})
+			th.close() // no maintenance but that of the test
+			bucket := w.halfOver()
+			require.NoError(t, th.SetFixedWindow(t.Context(), "w", FixedWindowOptions{Limit: 1, Interval: bucket}))
+			d := weir.Must(Declare(Throttle{Limits: []Limit{{FixedWindow: "w"}}}))
+			require.NoError(t, start(th, w.job("a", nil), d).running(t).end(nil))
+			absent, other := w.sentAway(th, d), w.sentAway(th, d)
+			w.exec(`update RIVER set queue = 'paused' where id = $1`, absent.ID)
+			w.elapse(bucket, 1)
+			require.NoError(t, th.lookAfterWaiters(t.Context()))
+			places, runs := w.reserved(bucket, other)
+			assert.Equal(t, []int64{0}, places)
+			assert.Equal(t, []int64{0}, runs)
+
+			first := start(th, w.job("a", nil), onMutex).running(t)
+			second := w.sentAway(th, onMutex)
+			th.renew()
+			require.NoError(t, first.running(t).end(nil))
+			th.flush()
+			require.NoError(t, start(th, w.rerun(second.JobRow), onMutex).running(t).end(nil))
+			require.NoError(t, th.cleanUp(t.Context()))
+			assert.Equal(t, 2, must(th.Inspect(t.Context(), Ref{Type: FixedWindow, Name: "w"})).Waiting)
+			require.ErrorIs(t, th.Remove(t.Context(), Ref{Type: FixedWindow, Name: "w"}), ErrInUse)
+		})
+	}
 }
 
 // River's leader makes scheduled jobs available by its own clock, which is behind.

@@ -209,7 +209,7 @@ func (b *batch) addWaiter(req *request, c candidate, earliest int64) {
 	}
 	if c.row.slots != nil {
 		c.row.slots.add(waiter{job: req.job, wake: w.wake, earliest: w.earliest, inWorker: w.inWorker})
-	} else if c.bucket >= 0 {
+	} else if w.earliest = b.now + req.minDelay; c.bucket >= 0 {
 		c.row.window.reserve(c.bucket)
 		w.bucket = c.row.window.begin(c.bucket)
 	}

@@ -79,7 +79,7 @@ func TestLifeCycle(t *testing.T) {
 		require.Eventually(t, func() bool {
 			row = must(client.JobGet(ctx, id))
 			return what(row)
-		}, 20*time.Second, 10*time.Millisecond)
+		}, patience, 10*time.Millisecond)
 		return row
 	}
 	in := func(state rivertype.JobState) func(*rivertype.JobRow) bool {
@@ -90,7 +90,7 @@ func TestLifeCycle(t *testing.T) {
 	}
 
 	first := insert(declaredArgs{Key: "k", Hold: true})
-	require.Eventually(t, func() bool { return holds(first) }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return holds(first) }, patience, 10*time.Millisecond)
 
 	cancelled := await(insert(cancelArgs{Key: "k"}), in(rivertype.JobStateCancelled))
 	assert.Equal(t, `JobCancelError: jobs: throttled by mutex "declared" key "k"`, cancelled.Errors[0].Error)

@@ -115,7 +115,7 @@ func (t *Throttler) withTimeout(f func(context.Context) error) error {
 //   - River has not made them available in time. Its leader does that by its own clock, which may be behind.
 //   - A slot is free, because the job that held it has died, or has released it before they waited, or because the waiters
 //     before them do not come.
-//   - A window has room, because the jobs do not come that have reserved it.
+//   - Places in a window are reserved for jobs that do not come.
 func (t *Throttler) lookAfterWaiters(ctx context.Context) error {
 	for _, sql := range []string{t.sql.bringBackOutdated, t.sql.bringBackLate} {
 		if _, err := t.own.Exec(ctx, sql); err != nil {
@@ -128,34 +128,29 @@ func (t *Throttler) lookAfterWaiters(ctx context.Context) error {
 		return err
 	}
 	t.batcher.recheckLater(stalled, 0)
-	return pgx.BeginTxFunc(ctx, t.own, readCommitted, func(tx pgx.Tx) error {
-		var ref Ref
-		var keys, free []int64
-		var unclaimed []Ref
-		add := func() { keys, unclaimed = append(keys, key), append(unclaimed, ref) }
-		err := query(ctx, tx, eachRow(add, &key, &ref.Type, &ref.Name, &ref.Key), t.sql.unclaimed)
-		if err != nil || len(keys) == 0 {
-			return err
-		}
-		for _, ref := range unclaimed {
-			free = append(free, t.freePlaces(ctx, tx, ref))
-		}
-		_, err = tx.Exec(ctx, t.sql.bringBackReserved, keys, free)
-		return err
-	})
+	return t.handOn(ctx)
 }
 
-// freePlaces returns how many executions may begin now in a window. It is 0 if the state of the window cannot be read.
-func (t *Throttler) freePlaces(ctx context.Context, tx pgx.Tx, window Ref) int64 {
-	info := KeyInfo{Ref: window}
-	row, err := t.readKey(ctx, tx, &info)
-	if err == nil {
-		err = t.inspectWindow(ctx, tx, &info, row)
+// handOn hands on places in windows that are reserved for jobs that do not come. While the key of a window is locked, no batch
+// reads or writes its reservations.
+func (t *Throttler) handOn(ctx context.Context) error {
+	var key int64
+	var unclaimed, locked []int64
+	err := query(ctx, t.own, eachRow(func() { unclaimed = append(unclaimed, key) }, &key), t.sql.unclaimed, nil)
+	if err != nil || len(unclaimed) == 0 {
+		return err
 	}
-	if err != nil || info.Next.After(info.Now) {
-		return 0
-	}
-	return max(int64(info.Limit-info.Used), 0)
+	return pgx.BeginTxFunc(ctx, t.own, readCommitted, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, t.sql.settings); err != nil {
+			return err
+		}
+		err := query(ctx, tx, eachRow(func() { locked = append(locked, key) }, &key), t.sql.claim, unclaimed)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, t.sql.handOn, locked)
+		return err
+	})
 }
 
 // cleanUp removes rows of jobs that never came back, and keys that no longer have an effect. If a statement fails, the rest

@@ -16,6 +16,7 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivertype"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -61,11 +62,11 @@ func (*noteWorker) NextRetry(*river.Job[noteArgs]) time.Time {
 // A process is what a River client in a process of its own is started with.
 type process struct {
 	URL, Schema, River string
+	ID                 string    // of the River client; empty: a random one
 	Throttle           *Throttle // nil: the worker is not throttled and the client has no plugin
 	NoPlugin           bool
 	Workers            int
 	Poll               time.Duration
-	Lease              time.Duration
 	Clock              time.Duration // how far its clock is off
 	Follower           bool          // it is never the one that moves scheduled jobs on, which goes by its own clock
 }
@@ -82,7 +83,7 @@ func (p process) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	config.MaxConns = 20
+	config.MaxConns = 6 // a server has 100, for the processes of all tests that run at the same time
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return err
@@ -105,7 +106,7 @@ func (p process) client(ctx context.Context, pool *pgxpool.Pool) (*river.Client[
 	workers := river.NewWorkers()
 	worker := &noteWorker{pool: pool, table: notes(p.Schema)}
 	config := &river.Config{
-		Schema: p.River, Workers: workers, Queues: map[string]river.QueueConfig{"default": {MaxWorkers: p.Workers}},
+		ID: p.ID, Schema: p.River, Workers: workers, Queues: map[string]river.QueueConfig{"default": {MaxWorkers: p.Workers}},
 		FetchPollInterval: p.Poll, FetchCooldown: min(p.Poll, 100*time.Millisecond), TestOnly: true,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 	}
@@ -123,7 +124,7 @@ func (p process) client(ctx context.Context, pool *pgxpool.Pool) (*river.Client[
 		return nil, nil, err
 	}
 	river.AddWorker(workers, Throttled(worker, d))
-	t, err := New(ctx, pool, &Options{Schema: p.Schema, RiverSchema: p.River, Lease: p.Lease, OnEvent: func(e Event) {
+	t, err := New(ctx, pool, &Options{Schema: p.Schema, RiverSchema: p.River, OnEvent: func(e Event) {
 		if e.Kind != EventJobThrottled {
 			fmt.Fprintln(os.Stderr, e.Kind, e.Job, e.Err)
 		}
@@ -220,17 +221,24 @@ func (w *world) insert(n int, args func(i int) noteArgs) {
 }
 
 // await waits until so many jobs are completed.
-func (w *world) await(n int64, timeout time.Duration) {
+func (w *world) await(n int64) {
 	w.t.Helper()
-	for deadline := time.Now().Add(timeout); ; time.Sleep(50 * time.Millisecond) {
-		completed := w.int(`select count(*) from RIVER where state = 'completed'`)
-		if completed >= n {
-			return
-		}
-		if time.Now().After(deadline) {
-			require.Failf(w.t, "timeout", "%d of %d jobs are completed", completed, n)
-		}
+	completed := int64(0)
+	if !assert.Eventually(w.t, func() bool {
+		completed = w.int(`select count(*) from RIVER where state = 'completed'`)
+		return completed >= n
+	}, patience, 50*time.Millisecond) {
+		w.noErrors()
+		require.Failf(w.t, "timeout", "%d of %d jobs are completed", completed, n)
 	}
+}
+
+// noErrors fails if an attempt of a job has failed.
+func (w *world) noErrors() {
+	w.t.Helper()
+	var errs []string
+	require.NoError(w.t, w.pool.QueryRow(context.Background(), w.sql(`select coalesce(array_agg(e->>'error'), '{}') from RIVER, unnest(errors) e`)).Scan(&errs))
+	require.Empty(w.t, errs)
 }
 
 // runs is how many times a job was run on average, with those runs that were throttled.

@@ -104,8 +104,11 @@ func (s *slots) lastMissed(now int64) int64 {
 }
 
 // keeps reports whether a waiter that is due keeps a slot from later jobs: it is in its worker, or has asked since the last
-// turn that was missed.
-func (w waiter) keeps(missed int64) bool { return w.inWorker || w.earliest >= missed }
+// turn that was missed. A job that comes back no earlier than it may, because it waits for a window or has a MinDelay, does
+// not say when it asked. If a turn was missed, it keeps no slot: a queue that is paused can have such a job for each window.
+func (w waiter) keeps(missed int64) bool {
+	return missed == 0 || w.inWorker || w.earliest >= missed && w.earliest < w.wake
+}
 
 // gracePeriod returns for how long a waiter counts after its wake.
 func gracePeriod(expectedHold int64) int64 { return min(max(expectedHold, minGrace), maxGrace) }

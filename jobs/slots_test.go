@@ -420,65 +420,79 @@ func TestDecide_ManyJobsWithSeveralLimits(t *testing.T) {
 }
 
 // Many jobs wait for a mutex, their queue is paused, and the holder ends. Jobs of another queue wait for one grace period,
-// not for one after the other, whether they come later or have waited behind the others.
+// not for one after the other, whether they come later or have waited behind the others, and whether the others wait for a
+// window, too.
 func TestSlots_WaitersThatDoNotCome(t *testing.T) {
 	const others = 30
-	for _, absent := range []int64{1, 20, 60, 150} {
-		for _, early := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%d, others wait with them: %v", absent, early), func(t *testing.T) {
-				paused := false
-				s := newSimulation(t, 0, 100*ms, 2500*ms, nil)
-				s.waitFor = s.mutex("m")
-				s.key(s.waitFor.ref).hold = s.hold
-				s.needs = func(int64) []need { return []need{s.mutex("m")} }
-				s.paused = func(job int64) bool { return paused && job <= absent+1 }
-				add := func(first, jobs int64) {
-					for i := range jobs {
-						s.scheduled[first+i] = s.now
-					}
+	for _, c := range []struct {
+		absent        int64
+		early, window bool
+	}{
+		{1, false, false}, {1, true, false}, {20, false, false}, {20, true, false}, {60, false, false}, {60, true, false},
+		{150, false, false}, {150, true, false}, {20, false, true}, {60, false, true}, {60, true, true},
+	} {
+		t.Run(fmt.Sprintf("%d, others wait with them: %v, a window: %v", c.absent, c.early, c.window), func(t *testing.T) {
+			paused := false
+			s := newSimulation(t, 0, 100*ms, 2500*ms, nil)
+			s.set("w", FixedWindowOptions{Limit: 4, Interval: 2 * time.Second})
+			s.waitFor = s.mutex("m")
+			s.key(s.waitFor.ref).hold = s.hold
+			s.paused = func(job int64) bool { return paused && job <= c.absent+1 }
+			s.needs = func(job int64) []need {
+				if c.window && job <= c.absent+1 {
+					return []need{s.mutex("m"), s.fixed("w")}
 				}
-				until := func(at int64) {
-					for s.now < at {
-						s.step()
-					}
+				return []need{s.mutex("m")}
+			}
+			add := func(first, jobs int64) {
+				for i := range jobs {
+					s.scheduled[first+i] = s.now
 				}
-				began := s.now
-				add(1, 1)
-				until(began + 500*ms)
-				add(2, absent)
-				if early {
-					until(began + 700*ms)
-					add(1000, others)
-				}
-				until(began + second)
-				paused = true
-				until(began + 2600*ms)
-				require.Equal(t, []int64{1}, s.begun, "the holder has ended")
-				s.hold = 50 * ms
-				if !early {
-					add(1000, others)
-				}
-				ended := s.now
-				for len(s.begun) < 1+others {
+			}
+			until := func(at int64) {
+				for s.now < at {
 					s.step()
-					require.Less(t, s.now-ended, 100*second)
 				}
-				t.Logf("%d jobs of 50 ms took %.1f s", others, float64(s.now-ended)/float64(second))
-				for _, job := range s.begun[1:] {
-					require.GreaterOrEqual(t, job, int64(1000))
-				}
-				most := 2500*ms + second + others*100*ms
-				if absent > maxBroughtBack { // found behind so many others, of which twice as many are tried each time
-					most += 3 * 2500 * ms
-				}
-				assert.Less(t, s.now-ended, most)
-				paused = false // and they all come when the queue goes on
-				for len(s.begun) < int(1+others+absent) {
-					s.step()
-					require.Less(t, s.now-ended, 10_000*second)
-				}
-			})
-		}
+			}
+			began := s.now
+			if c.window { // the first job takes its last place
+				s.decide(s.job(9001, s.fixed("w")), s.job(9002, s.fixed("w")), s.job(9003, s.fixed("w")))
+			}
+			add(1, 1)
+			until(began + 500*ms)
+			add(2, c.absent)
+			if c.early {
+				until(began + 700*ms)
+				add(10_000, others)
+			}
+			until(began + second)
+			paused = true
+			until(began + 2600*ms)
+			require.Equal(t, []int64{1}, s.begun, "the holder has ended")
+			s.hold = 50 * ms
+			if !c.early {
+				add(10_000, others)
+			}
+			ended := s.now
+			for len(s.begun) < 1+others {
+				s.step()
+				require.Less(t, s.now-ended, 100*second)
+			}
+			t.Logf("%d jobs of 50 ms took %.1f s", others, float64(s.now-ended)/float64(second))
+			for _, job := range s.begun[1:] {
+				require.GreaterOrEqual(t, job, int64(10_000))
+			}
+			most := 2500*ms + second + others*100*ms
+			if c.absent > maxBroughtBack { // found behind so many others, of which twice as many are tried each time
+				most += 3 * 2500 * ms
+			}
+			assert.Less(t, s.now-ended, most)
+			paused = false // and they all come when the queue goes on
+			for len(s.begun) < int(1+others+c.absent) {
+				s.step()
+				require.Less(t, s.now-ended, 10_000*second)
+			}
+		})
 	}
 }
 

@@ -49,7 +49,7 @@ type statements struct {
 	// database.bringBack
 	bringBack, finishedWaiters string
 	// maintenance
-	bringBackLate, bringBackOutdated, stalled, unclaimed, bringBackReserved, renewLeases, removeFinishedWaiters, removeDeadHolders, lockExpiredKeys, removeExpiredKeys string
+	bringBackLate, bringBackOutdated, stalled, unclaimed, claim, handOn, renewLeases, removeFinishedWaiters, removeDeadHolders, lockExpiredKeys, removeExpiredKeys string
 	// New, and what sets and removes limiters
 	checkTables, version, setLimiter, extendExpiry, unknown, lockLimiter, lockKeys, usedBy, remove, releaseOwner string
 	// Inspect and the lists
@@ -73,18 +73,38 @@ const (
 	live = `(` + held + ` and (h.mode = 1 or h.until is null or h.until > clock_timestamp()))`
 )
 
-// absent are the keys of windows with jobs whose bucket has begun and that have not come, and the queues of these jobs. For
-// a job that never comes, the queue is null. While a queue is paused, or all its workers are busy, its other jobs do not come
-// either. So a substitute is a job of another queue.
+// moved are the waiters of windows that get another reserved place. Where a job is absent, the places of its window are
+// handed out again in order: first to jobs that come, then to absent ones. So the number of places that are reserved in a
+// bucket does not change, and a job that comes never waits behind one that does not.
+//
+// A job is absent if it has ended, or if River has not run it within a grace period after its time. While a queue is paused,
+// or all its workers are busy, its other jobs are absent, too. A place is handed out only if River has the time to bring a job
+// back for it. Jobs without a place, because it would have been too far ahead, are last. A job whose time is not that of its
+// place, or that must not be brought back yet, keeps its place. The number of jobs is bounded, so that batches do not wait for
+// long.
 const (
-	absent = `absent as materialized (select distinct w.key, case when j.finalized_at is null then j.queue end as queue
-		from "weir".jobs_waiters w left join ` + jobOfWaiter + ` j on true where w.bucket <= (extract(epoch from now()) * 1000000)::bigint
-		and (j.id is null or j.finalized_at is not null or j.state in ('available', 'scheduled') and j.scheduled_at <= now()))`
-	substitutes = `from "weir".jobs_waiters w cross join ` + jobOfWaiter + ` j
-		where j.state in ('available', 'scheduled') and j.scheduled_at > now() + interval '1 second'
-		and not exists (select from absent a where a.key = w.key and a.queue = j.queue)`
+	moved = `missing as materialized (select distinct w.key, case when not GONE then j.queue end as queue
+			from "weir".jobs_waiters w WINDOW left join JOB on true where w.bucket <= MICROS and ($1::bigint[] is null or w.key = any($1))
+			and (GONE or IDLE and j.scheduled_at <= now() - make_interval(secs => least(greatest(width / 120000000.0, 2), 30)))),
+		places as materialized (select w.key, w.job, w.bucket, GONE or queue_is_missing as absent
+			from (select distinct key from missing) m join "weir".jobs_waiters w on w.key = m.key WINDOW left join JOB on true
+			cross join lateral (select exists (select from missing q where q.key = w.key and q.queue = j.queue) as queue_is_missing) q
+			where (w.bucket is null or w.bucket + width > MICROS + 1000000) and (GONE or IDLE and (queue_is_missing
+				or j.scheduled_at > now() + interval '1 second' and w.earliest <= now()
+				and (w.bucket is null or w.wake <= to_timestamp(w.bucket / 1000000.0))))),
+		soonest as (select * from (select p.*, row_number() over (partition by key, absent order by bucket, job) as n from places p) p where n <= 2000),
+		numbered as materialized (select key, job, absent, bucket, row_number() over (partition by key order by bucket, job) as place,
+			row_number() over (partition by key order by absent, bucket, job) as turn from soonest),
+		moved as materialized (select n.key, n.job, n.absent, p.bucket from numbered n
+			join numbered p on p.key = n.key and p.place = n.turn where p.bucket is distinct from n.bucket)`
+	gone   = `(j.id is null or j.finalized_at is not null)`
+	idle   = `j.state in ('available', 'scheduled')`
+	micros = `(extract(epoch from now()) * 1000000)::bigint`
+	// width is the length of the buckets of the window w.key, in µs.
+	width = `join "weir".jobs_keys k on k.id = w.key join "weir".jobs_limiters l on l.id = k.limiter
+			cross join lateral (select (l.options->>'interval')::bigint / 1000 / greatest((l.options->>'buckets')::bigint, 1) as width) b`
 	// For each row, so that the planner does not choose to read all jobs.
-	jobOfWaiter = `lateral (select j.id, j.state, j.scheduled_at, j.finalized_at, j.queue from RIVER j where j.id = w.job offset 0)`
+	jobOfWaiter = `lateral (select j.id, j.state, j.scheduled_at, j.finalized_at, j.queue from RIVER j where j.id = w.job offset 0) j`
 )
 
 func newStatements(schema, riverSchema string) *statements {
@@ -95,6 +115,7 @@ func newStatements(schema, riverSchema string) *statements {
 	// In one pass: the name of a schema may be one of these words.
 	places := strings.NewReplacer("LIVE", live, "HELD", held, `"`+pgmigrate.DefaultSchema+`"`, `"`+schema+`"`, "RIVER", river)
 	s := places.Replace
+	moved := strings.NewReplacer("GONE", gone, "IDLE", idle, "MICROS", micros, "WINDOW", width, "JOB", jobOfWaiter).Replace(moved)
 	return &statements{
 		replace: s,
 
@@ -192,25 +213,32 @@ func newStatements(schema, riverSchema string) *statements {
 		bringBackLate: s(`update RIVER set state = 'available' where id in (select id from RIVER
 			where id = any(array(select w.job from "weir".jobs_waiters w where w.wake <= now()))
 			and state = 'scheduled' and scheduled_at <= now() for update skip locked)`),
-		// Jobs that were throttled by other options than those of now. With version 0, those options are not known.
-		bringBackOutdated: s(`update RIVER set state = 'available', scheduled_at = now() where id in (select id from RIVER
-			where id = any(array(select w.job from "weir".jobs_waiters w join "weir".jobs_keys k on k.id = w.key
-				join "weir".jobs_limiters l on l.id = k.limiter where w.version <> 0 and w.version <> l.version))
-			and state in ('available', 'scheduled') and scheduled_at > now() for update skip locked)`),
+		// Jobs that were throttled by other options than those of now, once for each change. With version 0, those options are
+		// not known.
+		bringBackOutdated: s(`with outdated as materialized (select w.key, w.job, l.version from "weir".jobs_waiters w
+				join "weir".jobs_keys k on k.id = w.key join "weir".jobs_limiters l on l.id = k.limiter
+				where w.version <> 0 and w.version <> l.version and w.earliest <= now()),
+			pulled as (update RIVER set state = 'available', scheduled_at = now() where id in (select id from RIVER
+				where id = any(array(select job from outdated)) and state in ('available', 'scheduled') and scheduled_at > now()
+				for update skip locked) returning id)
+			update "weir".jobs_waiters w set version = o.version from outdated o join pulled p on p.id = o.job where w.key = o.key and w.job = o.job`),
 		// Keys with a free slot whose waiters were not brought back. In random order, so that each is among them at some time.
 		stalled: s(`select k.id from (select distinct w.key from "weir".jobs_waiters w
 				where not w.in_worker and w.wake > clock_timestamp() + interval '1 second' and w.earliest <= clock_timestamp()) w
 			join "weir".jobs_keys k on k.id = w.key join "weir".jobs_limiters l on l.id = k.limiter and l.type in ('mutex', 'semaphore')
 			where (select count(*) from "weir".jobs_holders h left join RIVER j on j.id = h.job where h.key = k.id and LIVE)
 				< coalesce((l.options->>'max_count')::bigint, 1) order by random() limit 1000`),
-		// Keys of windows for which jobs wait that do not come in their bucket, and others that could have their places.
-		unclaimed: s(`with ` + absent + ` select k.id, l.type, l.name, k.key from "weir".jobs_keys k join "weir".jobs_limiters l on l.id = k.limiter
-			where k.id = any(array(select key from absent)) and exists (select ` + substitutes + ` and w.key = k.id) order by random() limit 100`),
-		// The jobs with the latest reservations, so that no reserved bucket in between is left empty.
-		bringBackReserved: s(`with ` + absent + ` update RIVER set state = 'available', scheduled_at = now() where id in (select id from RIVER
-			where id = any(array(select last.id from unnest($1::bigint[], $2::bigint[]) q (key, n) cross join lateral (
-				select j.id ` + substitutes + ` and w.key = q.key order by w.wake desc limit q.n) last))
-			and state in ('available', 'scheduled') and scheduled_at > now() for update skip locked)`),
+		// Keys of windows whose places are to be handed on.
+		unclaimed: s(`with ` + moved + ` select k.key from (select distinct key from moved) k order by random() limit 100`),
+		claim:     s(`select id from "weir".jobs_keys where id = any($1) for update skip locked`),
+		// The keys are locked.
+		handOn: s(`with ` + moved + `, saved as (update "weir".jobs_waiters w set bucket = m.bucket,
+				wake = case when m.absent then w.wake else greatest(now(), to_timestamp(m.bucket / 1000000.0)) end
+				from moved m where w.key = m.key and w.job = m.job)
+			update RIVER r set scheduled_at = greatest(now(), q.at), state = case when q.at < now() + interval '5 seconds' then 'available' else r.state end
+			from (select j.id, to_timestamp(m.bucket / 1000000.0) as at from moved m cross join lateral (select j.id from RIVER j
+				where j.id = m.job and j.state in ('available', 'scheduled') and j.scheduled_at > now() for update skip locked) j
+				where not m.absent) q where r.id = q.id`),
 
 		// A lease that has ended is not renewed: the next batch removes the row. A locked row is being removed.
 		renewLeases: s(`with renewed as (update "weir".jobs_holders d set until = clock_timestamp() + make_interval(secs => $3::bigint / 1000000.0)

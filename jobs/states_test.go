@@ -155,7 +155,7 @@ func TestLeaseThatIsBeingRenewed(t *testing.T) {
 	go func() { second <- start(th, job, onMutex) }()
 	require.Eventually(t, func() bool {
 		return w.int(`select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%jobs_holders%'`) == 1
-	}, 5*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	require.NoError(t, tx.Commit(t.Context()))
 	(<-second).throttled(t)
 	require.NoError(t, first.running(t).end(nil))

@@ -85,6 +85,13 @@ func TestKeyedSemaphore(t *testing.T) {
 	assert.Equal(t, []string{"0", "1", "2"}, keys)
 }
 
+// wake returns when a throttled job comes back, in µs by the database's clock.
+func (w *world) wake(s *started) int64 {
+	w.t.Helper()
+	s.throttled(w.t)
+	return w.int(`select (extract(epoch from wake) * 1000000)::bigint from "weir".jobs_waiters where job = $1`, s.ID)
+}
+
 func TestFixedWindow(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{})
@@ -95,8 +102,10 @@ func TestFixedWindow(t *testing.T) {
 	third := start(th, w.job("a", nil), d)
 	fourth := start(th, w.job("a", nil), d)
 	fifth := start(th, w.job("a", nil), d)
-	assert.InDelta(t, third.throttled(t).Duration, fourth.throttled(t).Duration, float64(time.Second))
-	assert.InDelta(t, 1000*time.Hour, fifth.throttled(t).Duration-fourth.throttled(t).Duration, float64(time.Second))
+	const interval = 1000 * 3600 * second
+	assert.Zero(t, w.wake(third)%interval)
+	assert.Equal(t, w.wake(third), w.wake(fourth))
+	assert.Equal(t, w.wake(third)+interval, w.wake(fifth))
 
 	info, err := th.Inspect(t.Context(), Ref{Type: FixedWindow, Name: "github"})
 	require.NoError(t, err)
@@ -104,7 +113,7 @@ func TestFixedWindow(t *testing.T) {
 	assert.Equal(t, 3, info.Reserved)
 	assert.Len(t, info.Waiters, 3)
 	assert.True(t, info.Waiters[0].Reserved)
-	assert.WithinDuration(t, info.Now.Add(fifth.throttled(t).Duration), info.Next, time.Second)
+	assert.Equal(t, w.wake(fifth), info.Next.UnixMicro())
 
 	// A higher limit is in force at once, and those who wait are brought back.
 	w.exec(`update RIVER set state = 'scheduled', scheduled_at = now() + interval '1 day' where id = any($1)`, []int64{third.ID, fourth.ID, fifth.ID})
@@ -291,7 +300,7 @@ func TestErrorsOfJobs(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				return len(events) > 0 && events[len(events)-1].Job == job.ID && events[len(events)-1].Kind == EventJobFailed
-			}, 5*time.Second, time.Millisecond)
+			}, patience, time.Millisecond)
 		})
 	}
 	t.Run("foreign", func(t *testing.T) {
@@ -366,9 +375,15 @@ func TestMinDelay(t *testing.T) {
 	w := newWorld(t)
 	th := w.throttler(Options{MinDelay: time.Minute})
 	first := start(th, w.job("a", nil), onMutex).running(t)
-	assert.InDelta(t, time.Minute, start(th, w.job("a", nil), onMutex).throttled(t).Duration, float64(time.Second))
-	d := weir.Must(Declare(Throttle{MinDelay: time.Hour, Limits: []Limit{{Mutex: "m"}}}))
-	assert.InDelta(t, time.Hour, start(th, w.job("a", nil), d).throttled(t).Duration, float64(time.Second))
+	for d, want := range map[*Declaration]time.Duration{
+		onMutex: time.Minute,
+		weir.Must(Declare(Throttle{MinDelay: time.Hour, Limits: []Limit{{Mutex: "m"}}})): time.Hour,
+	} {
+		s := start(th, w.job("a", nil), d)
+		// It was decided between the two times.
+		assert.GreaterOrEqual(t, w.wake(s)-s.AttemptedAt.UnixMicro(), want.Microseconds())
+		assert.LessOrEqual(t, w.wake(s)-w.int(`select (extract(epoch from since) * 1000000)::bigint from "weir".jobs_waiters where job = $1`, s.ID), want.Microseconds())
+	}
 	require.NoError(t, first.end(nil))
 }
 
@@ -452,7 +467,7 @@ func TestHandOver(t *testing.T) {
 	go func() { waits <- start(th, job, onMutex) }()
 	require.Eventually(t, func() bool {
 		return w.int(`select count(*) from "weir".jobs_waiters where in_worker`) == 1
-	}, 5*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	start(th, w.job("a", nil), onMutex).throttled(t) // there is one place only
 	require.NoError(t, first.end(nil))
 	second := <-waits
@@ -464,7 +479,7 @@ func TestDatabaseLost(t *testing.T) {
 	pool := newPool(t, w.pool.Config().ConnString(), 5)
 	var mu sync.Mutex
 	var events []EventKind
-	th := w.throttlerOn(pool, Options{CallTimeout: time.Second, OnEvent: func(e Event) {
+	th := w.throttlerOn(pool, Options{OnEvent: func(e Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		events = append(events, e.Kind)
@@ -478,7 +493,7 @@ func TestDatabaseLost(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(events) == 2 && events[0] == EventDatabaseLost && events[1] == EventDatabaseRecovered
-	}, 5*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	th.Close()
 	start(th, w.job("a", nil), onMutex).throttled(t)
 }
@@ -523,14 +538,14 @@ func TestNew_VersionOfTables(t *testing.T) {
 func TestThrottler_PoolUsedUp(t *testing.T) {
 	w := newWorld(t)
 	pool := newPool(t, w.pool.Config().ConnString(), 1)
-	th := w.throttlerOn(pool, Options{CallTimeout: 5 * time.Second})
+	th := w.throttlerOn(pool, Options{})
 	s := start(th, w.job("a", nil), onMutex).running(t)
 	conn, err := pool.Acquire(t.Context())
 	require.NoError(t, err)
 	defer conn.Release()
-	w.exec(`update "weir".jobs_holders set until = until - interval '10 seconds'`)
+	until := w.int(`select (extract(epoch from until) * 1000000)::bigint from "weir".jobs_holders`)
 	th.renew()
-	assert.EqualValues(t, 1, w.int(`select count(*) from "weir".jobs_holders where until > now() + interval '22 seconds'`))
+	assert.Greater(t, w.int(`select (extract(epoch from until) * 1000000)::bigint from "weir".jobs_holders`), until)
 	require.NoError(t, s.end(nil))
 	require.NoError(t, start(th, w.job("a", nil), onMutex).running(t).end(nil))
 }
@@ -595,7 +610,7 @@ func TestClientStops(t *testing.T) {
 			return onMutex.Work(ctx, job, func(ctx context.Context) error { return p.WorkBegin(ctx, job) })
 		})
 	}()
-	require.Eventually(t, func() bool { return w.int(`select count(*) from "weir".jobs_waiters where in_worker`) == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.int(`select count(*) from "weir".jobs_waiters where in_worker`) == 1 }, patience, time.Millisecond)
 	cancel()
 	var snooze *river.JobSnoozeError
 	require.ErrorAs(t, <-done, &snooze)

@@ -60,5 +60,5 @@ func TestHoldOfABatchIsLearned(t *testing.T) {
 	th.flush()
 	info, err := th.Inspect(t.Context(), Ref{Type: Mutex, Name: "m"})
 	require.NoError(t, err)
-	assert.InDelta(t, time.Hour, info.MeanHold, float64(time.Minute))
+	assert.GreaterOrEqual(t, info.MeanHold, time.Hour)
 }

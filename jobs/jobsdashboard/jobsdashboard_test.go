@@ -86,7 +86,7 @@ func newWorld(t *testing.T) *world {
 
 	w := &world{importer: &importer{begun: make(chan int64, 10), lost: make(chan error, 10)}}
 	w.throttler, err = jobs.New(ctx, pool, &jobs.Options{
-		Schema: schema, RiverSchema: riverSchema, Lease: 3 * time.Second, // within it, a job sees that it has lost its slot
+		Schema: schema, RiverSchema: riverSchema, Lease: 8 * time.Second, // within a quarter of it, a job sees that it has lost its slot
 	})
 	require.NoError(t, err)
 	t.Cleanup(w.throttler.Close)
@@ -128,7 +128,7 @@ func TestJobs(t *testing.T) {
 		state, err = all.Inspect(ctx, acme)
 		require.NoError(t, err)
 		return len(state.Waiters) == 1
-	}, 20*time.Second, 20*time.Millisecond)
+	}, 3*time.Minute, 20*time.Millisecond)
 
 	t.Run("Inspect", func(t *testing.T) {
 		assert.Equal(t, acme, state.JobRef)
