@@ -22,6 +22,8 @@ var excluded = map[string]string{
 	"pgmigrate.Beginner.Begin":  "a pool of connections, of the driver's",
 	"pgmigrate.Set.Migrate(db)": "a pool of connections, of the driver's",
 
+	"weirhttp.RecordRequest(recorder)": "calls the recorder and nothing else, on the caller's goroutine",
+
 	"registry.LimiterOptions.Validate": "a constraint that only the options of weir's own limiters meet",
 
 	"reload.Kinds.Resolve(resolve)": "of tools; called while a pipeline is built, as the functions of RegisterStrategy are, which have rows",
