@@ -40,7 +40,12 @@ help: ## list the targets
 test: export GOFLAGS += -race -trimpath
 test: export GORACE += atexit_sleep_ms=0
 test: export WEIR_REQUIRE_MODULES = 1
-test: format words vet fix modules standalone architecture api-check release-check platforms bench-once unit ## run every check and every test
+test: ahead format words vet fix modules standalone architecture api-check release-check platforms bench-once unit ## run every check and every test
+
+# While the first checks compile, the servers are installed. The target servers waits for that, and says what has failed.
+.PHONY: ahead
+ahead:
+	@if command -v flock >/dev/null; then scripts/servers >/dev/null 2>&1 </dev/null & fi
 
 .PHONY: quick
 quick: format ## what to run while you work: gofmt, and go vet and the tests of the root module, without servers
@@ -130,10 +135,13 @@ release-check: ## test scripts/release, and use a release as programs of users d
 	echo "== release-check: a release in empty modules"
 	GOWORK=off $(GO) -C $(RELEASE) test -count=1 -v -run '^TestUsers$$' .
 
+# In make test, only the comparisons with peers run, which docs have figures of. The others take as long to link as all
+# tests do: make long runs them.
+ONCE = ./bench
 .PHONY: bench-once
-bench-once: servers ## run each benchmark once, so that none rots
-	@echo "== bench-once: each benchmark, once"
-	dirs=$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n 1 dirname | sort -u)
+bench-once: servers ## run the benchmarks of ONCE=./bench once, so that none rots
+	@echo "== bench-once: the benchmarks of $(ONCE), once"
+	dirs=$$(grep -rl --include='*_test.go' '^func Benchmark' $(ONCE) | xargs -n 1 dirname | sort -u | sed 's|^[^./]|./&|')
 	out=$$($(GO) test -vet=off -short -run '^$$' -bench . -benchtime 1x $$dirs 2>&1) || { echo "$$out"; exit 1; }
 
 .PHONY: servers
@@ -147,7 +155,8 @@ servers: ## install the servers, the browser and the client for the tests, where
 # cases: platforms and long have the others. Most tests that call t.Parallel wait, so more of them run at once than there
 # are processors. The packages that take long come first, so that short ones run beside them. REALTIME are packages whose
 # tests go by real time. They run when the others are done, and what fails runs again alone: on a slow machine an
-# answer comes too late while other tests compute.
+# answer comes too late while other tests compute. Most of the time they wait. With -short, the stores run the conformance
+# suite in one way instead of five.
 LONG     = ./simulate ./limiter ./store
 REALTIME = ./store/weirpostgres ./store/weirredis ./cmd/weir ./jobs ./transport/weirhttp ./internal/browsertest ./examples/deploytest ./examples/partner ./examples/jobs ./examples/cluster ./examples/reality
 .PHONY: unit
@@ -159,13 +168,15 @@ unit: servers ## every test of every module under the race detector, random ones
 	echo "== unit: internal/rlsoracle"
 	GOWORK=off $(GO) -C $(RLSORACLE) test -race -vet=off -short ./...
 	echo "== unit: what goes by real time"
-	$(GO) run ./internal/testreport -again -race -vet=off -p=2 -parallel=3 $(REALTIME)
+	$(GO) run ./internal/testreport -again -race -vet=off -short -p=3 -parallel=3 $(REALTIME)
 
 .PHONY: long
-long: servers ## random tests under the race detector in their full length: models, simulations, Envoy's service beside ours
+long: servers ## what make test shortens, in full: models, simulations, the stores, Envoy's service beside ours, all benchmarks
 	@echo "== long: go test -race"
 	$(GO) test -race -vet=off -parallel=8 -timeout=30m $(LONG) ./transport/weirgrpc ./strategies/circuitbreaker
 	GOWORK=off $(GO) -C $(RLSORACLE) test -race -vet=off ./...
+	$(GO) test -race -vet=off -p=2 -parallel=3 -timeout=30m ./store/weirpostgres ./store/weirredis ./transport/weirhttp
+	$(MAKE) bench-once ONCE=.
 
 .PHONY: bench
 bench: ## run benchmarks: PKG=work BENCH=. COUNT=1 BENCHTIME=1s

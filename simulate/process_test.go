@@ -51,11 +51,19 @@ pipelines:
 	}
 }
 
-// TestRun_RepeatsItselfInAnotherProcess compares results of three processes, one of which has one processor: where the
+// processSeeds returns how many random scenarios each process runs.
+func processSeeds() int {
+	if testing.Short() {
+		return 2
+	}
+	return 8
+}
+
+// TestRun_RepeatsItselfInAnotherProcess compares results of two processes, one of which has one processor: where the
 // clock begins, and the seeds of hashes and maps, differ between processes only.
 func TestRun_RepeatsItselfInAnotherProcess(t *testing.T) {
 	if os.Getenv(asProcess) != "" {
-		for seed := range 8 {
+		for seed := range processSeeds() {
 			s, _ := randomScenario(uint64(seed))
 			printHash(t, fmt.Sprint("random ", seed), s)
 		}
@@ -63,8 +71,8 @@ func TestRun_RepeatsItselfInAnotherProcess(t *testing.T) {
 		return
 	}
 	var outputs []string
-	for _, processors := range []string{"1", "2", "4"} {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1")
+	for _, processors := range []string{"1", "4"} {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1", fmt.Sprint("-test.short=", testing.Short()))
 		cmd.Env = append(os.Environ(), asProcess+"=1", "GOMAXPROCS="+processors)
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, string(out))
@@ -74,11 +82,10 @@ func TestRun_RepeatsItselfInAnotherProcess(t *testing.T) {
 				hashes = append(hashes, line)
 			}
 		}
-		require.Len(t, hashes, 9, string(out))
+		require.Len(t, hashes, processSeeds()+1, string(out))
 		outputs = append(outputs, strings.Join(hashes, ""))
 	}
 	assert.Equal(t, outputs[0], outputs[1])
-	assert.Equal(t, outputs[0], outputs[2])
 }
 
 // printHash runs s and prints a hash of its result.

@@ -25,7 +25,7 @@ func TestRun_RepeatsItself(t *testing.T) {
 	if text := os.Getenv("WEIR_SIMULATE_SCENARIOS"); text != "" {
 		n, _ = strconv.Atoi(text)
 	} else if testing.Short() {
-		n = 8
+		n = 4
 	}
 	for seed := range n {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -67,10 +67,10 @@ func (s *sampler) Validate() error { return nil }
 
 // What a run keeps is of the requests in flight, the intervals and the keys; of each request that has ended, it is a bit.
 func TestRun_Memory(t *testing.T) {
-	s := busy(2 * time.Minute)
+	s := busy(time.Minute)
 	s.Load.Open.Rate = ConstantRate{900} // the bucket lets it through, so that no more and more requests wait
 	s.Interval = s.Load.For
-	service := &sampler{every: 10_000}
+	service := &sampler{every: 5_000}
 	s.Service.Latency = service
 	_, err := Run(t.Context(), s)
 	require.NoError(t, err)

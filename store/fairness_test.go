@@ -115,7 +115,7 @@ func TestFairness_BetweenInstances(t *testing.T) {
 			if test.callers != "" && callers == "1 to 30" {
 				callers = test.callers
 			}
-			if instances == 8 && (callers != of.callers || test.in.NoListen) {
+			if instances == 8 && (callers != of.callers || test.in.NoListen || testing.Short()) {
 				continue // the same as another row; where seats are polled for, luck decides too much
 			}
 			t.Run(fmt.Sprintf("%s/%d instances/%s callers", test.name, instances, callers), func(t *testing.T) {
@@ -380,8 +380,8 @@ func TestFairness_FarStores(t *testing.T) {
 	for name, build := range far {
 		for _, instances := range []int{1, 2, 3, 8} {
 			for _, distance := range []time.Duration{30 * time.Millisecond, 60 * time.Millisecond, 100 * time.Millisecond} {
-				if testing.Short() && distance == 60*time.Millisecond {
-					continue // what is nearer and what is farther are enough under the race detector
+				if testing.Short() && distance < 100*time.Millisecond {
+					continue // the farthest is enough under the race detector
 				}
 				t.Run(fmt.Sprintf("%s/%d instances/%v", name, instances, distance), func(t *testing.T) {
 					inWorld(t, func(t *testing.T, w *world) {
@@ -393,7 +393,7 @@ func TestFairness_FarStores(t *testing.T) {
 							t.Errorf("%d granted", sum)
 						}
 						require.LessOrEqual(t, sum, int64(rate*(long+time.Second).Seconds()))
-						if float64(least) < 0.8*even || float64(most) > 1.2*even {
+						if least < sum/int64(instances)*2/3 || most > sum/int64(instances)*4/3 {
 							t.Errorf("shares of %d to %d", least, most)
 						}
 					})

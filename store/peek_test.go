@@ -47,7 +47,11 @@ func TestPeek_ChangesNothing(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprint(k, " ", name), func(t *testing.T) {
-				for seed := range uint64(20) {
+				seeds := uint64(20)
+				if testing.Short() {
+					seeds = 5
+				}
+				for seed := range seeds {
 					synctest.Test(t, func(t *testing.T) {
 						l := limitertest.Limits{Permits: 10, Period: 10 * time.Second, TokensPerPeriod: 3, Segments: 5}
 						with := build(t, newStore(t, storetest.NewMemory(), store.Options{}), k, l, how)

@@ -20,9 +20,6 @@ func TestMain(m *testing.M) {
 }
 
 func TestEveryWindowGrantsExactlyTheLimit(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes five windows of two seconds")
-	}
 	var out strings.Builder
 	err := run(t.Context(), &out)
 	if errors.Is(err, testserver.ErrNotFound) && os.Getenv("WEIR_REQUIRE_SERVERS") != "1" {

@@ -158,9 +158,6 @@ func TestKubernetes_TheFileIsTheConfigMaps(t *testing.T) {
 
 // weir accepts its files on Kubernetes and, as TestQueries does not, also as they stand in deploy/gateway.
 func TestGateway_AcceptsItsFiles(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it builds a program")
-	}
 	weir := build(t, "./cmd/weir")
 	for name, text := range map[string][]byte{
 		"deploy/gateway/gateway.yaml":    read(t, deploy+"/gateway/gateway.yaml"),

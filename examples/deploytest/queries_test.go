@@ -13,9 +13,6 @@ import (
 
 // One Prometheus serves all tests of queries, because its start takes most of their time.
 func TestQueries(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it builds programs, starts servers and waits for scrapes")
-	}
 	f := startFleet(t)
 	s := f.load(t)
 	t.Run("every panel has data", f.testPanelsHaveData)

@@ -17,9 +17,6 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Runner(m)) }
 
 func TestNewsletterIsShared(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes nine windows of a second")
-	}
 	var out strings.Builder
 	runProgram(t, &out, &newsletter{
 		out:    &out,

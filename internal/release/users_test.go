@@ -117,7 +117,7 @@ func TestUsers(t *testing.T) {
 		t.Run("all of "+module, func(t *testing.T) {
 			dir := u.module(t, module)
 			var text strings.Builder
-			text.WriteString("package main\n\nimport (\n")
+			text.WriteString("package program\n\nimport (\n")
 			for _, pkg := range u.packages(t, dir, module) {
 				if pkg.Name != "main" {
 					fmt.Fprintf(&text, "\t_ %q\n", pkg.Path)
@@ -126,16 +126,16 @@ func TestUsers(t *testing.T) {
 				u.run(t, t.TempDir(), "go", "install", pkg.Path+"@"+testVersion)
 				commands++
 			}
-			write(t, dir, "main.go", text.String()+")\n\nfunc main() {}\n")
+			write(t, dir, "program.go", text.String()+")\n")
 			u.run(t, dir, "go", "mod", "tidy")
-			u.run(t, dir, "go", "build", "-o", "program", ".")
+			u.run(t, dir, "go", "build", ".") // a package is not linked, which takes longer than compiling
 			others := map[string]bool{}
 			for _, pkg := range u.linked(t, dir) {
 				if !ours(pkg.Module) {
 					others[pkg.Module] = true
 				}
 			}
-			t.Logf("a program with every package links %d modules of others", len(others))
+			t.Logf("a program with every package would link %d modules of others", len(others))
 		})
 		if module != root {
 			t.Run("the checkout of "+module, func(t *testing.T) {
