@@ -26,7 +26,7 @@ func (s *Store) newShard(name string) *shard {
 	sh.breaker.s, sh.breaker.shard = s, sh
 	for i := range maxBatchers {
 		sh.calls[i].init(s, s.roundTrips, s.sendDecisions, s.callsTimedOut)
-		sh.repairs[i].init(s, 1, s.sendRepairs, s.repairsTimedOut)
+		sh.repairs[i].init(s, s.roundTrips, s.sendRepairs, s.repairsTimedOut)
 		sh.leases[acquireLease][i].init(s, s.roundTrips, s.sendLeases, s.leasesTimedOut)
 		sh.leases[releaseLease][i].init(s, s.roundTrips, s.sendLeases, s.leasesTimedOut)
 		sh.leases[renewLease][i].init(s, 1, s.sendLeases, s.leasesTimedOut)
