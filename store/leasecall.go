@@ -81,10 +81,9 @@ func (c *core) takeLease(ctx context.Context, key string, n int, waiting bool) (
 	return c.s.renewer.hold(lc), nil
 }
 
-// askForLease is ask for concurrency limiters. A release and an acquisition that follows it can reach the store in any
-// order. So if the acquisition was rejected, it is sent again after that release: a caller finds the permits that it has
-// given back. A caller that waits, for a key that rivals wait for, is sent only after that release: otherwise it would take
-// the permit at once, and rivals that ask a moment later never would.
+// askForLease is ask for concurrency limiters. A caller that waits need not ask again after a release: that wakes the queue.
+// For a key that rivals wait for, it is sent only after the release: otherwise it would take the permit at once, and rivals
+// that ask a moment later never would.
 func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool) (*leaseCall, error) {
 	if err := c.s.shardOf(c.name, key).breaker.leasesErr(); err != nil {
 		return nil, err
@@ -102,23 +101,20 @@ func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool)
 		c.s.sendLease(lc)
 		return lc, lc.await(ctx, limit)
 	}
-	release := c.s.renewer.releaseUnderWay(c, key)
-	if release != nil && waiting && c.tracksRivals(key) {
-		if err := waitUntilDone(ctx, limit, release); err != nil {
+	released := c.giveBacks.underWay(key)
+	if released != nil && !waiting {
+		return askInOrder(released, gone, limit, ask)
+	}
+	if released != nil && c.tracksRivals(key) {
+		if err := waitUntilDone(ctx, limit, released); err != nil {
 			return nil, err
 		}
 	}
-	lc, err := ask()
-	if err != nil || release == nil || waiting || lc.request.OK && n > 0 {
-		return lc, err
-	}
-	if waitUntilDoneOrGone(gone, limit, release) == nil {
-		if again, err := ask(); err == nil {
-			return again, nil
-		}
-	}
-	return lc, nil // decided, without that release
+	return ask()
 }
+
+// tookNothing reports whether no lease was granted.
+func (lc *leaseCall) tookNothing() bool { return !lc.request.OK || lc.request.Permits == 0 }
 
 func (s *Store) sendLease(lc *leaseCall) {
 	lc.shard.leases[lc.op][batcherOf(lc.c, lc.request.Key)].add(lc)
