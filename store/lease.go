@@ -131,7 +131,7 @@ func (r *leaseRenewer) add(l *heldLease) {
 }
 
 func (r *leaseRenewer) reachable(l *heldLease) bool {
-	return r.s.checkLeases(r.s.shardOf(l.c.name, l.key)) == nil
+	return r.s.checkShard(r.s.shardOf(l.c.name, l.key)) == nil
 }
 
 func (r *leaseRenewer) wake() {

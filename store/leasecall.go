@@ -38,6 +38,12 @@ const (
 	leaseOps
 )
 
+// For the breaker, the other calls are ops, too.
+const (
+	decide leaseOp = leaseOps + iota
+	define
+)
+
 func (lc *leaseCall) order() string { return fmt.Sprintf("%q %q", lc.c.name, lc.request.Key) }
 
 var (
@@ -85,7 +91,7 @@ func (c *core) takeLease(ctx context.Context, key string, n int, waiting bool) (
 // For a key that rivals wait for, it is sent only after the release: otherwise it would take the permit at once, and rivals
 // that ask a moment later never would.
 func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool) (*leaseCall, error) {
-	if err := c.s.shardOf(c.name, key).breaker.leasesErr(); err != nil {
+	if err := c.s.shardOf(c.name, key).breaker.err(); err != nil {
 		return nil, err
 	}
 	gone := ctx.Done()
@@ -123,7 +129,7 @@ func (s *Store) sendLease(lc *leaseCall) {
 // sendLeases makes one round trip with leaseCalls of the same op.
 func (s *Store) sendLeases(trip *roundTrip, all []*leaseCall) {
 	sh := all[0].shard
-	if err := s.checkLeases(sh); err != nil {
+	if err := s.checkShard(sh); err != nil {
 		trip.finish()
 		for _, lc := range all {
 			lc.fail(err, false)
@@ -134,7 +140,7 @@ func (s *Store) sendLeases(trip *roundTrip, all []*leaseCall) {
 	slices.SortStableFunc(all, func(a, b *leaseCall) int {
 		return cmp.Or(strings.Compare(a.c.name, b.c.name), strings.Compare(a.request.Key, b.request.Key))
 	})
-	trip.start(sh.breaker.leases.current())
+	trip.start(sh.breaker.current())
 	copies := make([]backend.LeaseRequest, len(all))
 	requests := make([]*backend.LeaseRequest, len(all))
 	sent := time.Now()
@@ -152,7 +158,7 @@ func (s *Store) sendLeases(trip *roundTrip, all []*leaseCall) {
 		for _, r := range requests {
 			o.add(r.Outcome, r.Err)
 		}
-		sh.breaker.recordLeases(trip.epoch(), o.result(err))
+		sh.breaker.recordOp(all[0].op, trip.epoch(), o.result(err))
 	}
 	for i, lc := range all {
 		switch {
@@ -274,7 +280,7 @@ func (lc *leaseCall) fail(err error, uncertain bool) {
 
 // leasesTimedOut answers the calls of a round trip that took too long.
 func (s *Store) leasesTimedOut(trip *roundTrip, all []*leaseCall) {
-	all[0].shard.breaker.recordLeases(trip.epoch(), errTimeout)
+	all[0].shard.breaker.recordOp(all[0].op, trip.epoch(), errTimeout)
 	for _, lc := range all {
 		lc.fail(errTimeout, true)
 	}
