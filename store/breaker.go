@@ -21,6 +21,7 @@ var errTimeout = errors.New("no answer in time")
 
 // A breaker is the circuit breaker of a shard: while the shard is away, a request costs one atomic load, and one
 // goroutine probes the shard.
+//
 // An error that wraps [backend.ErrSetup] is no matter of chance: the store counts as away at once, although calls that need
 // less still succeed, and a probe repeats what has failed. Otherwise it would be counted among the successes of other calls,
 // or an outage would end with the next probe and begin again.
