@@ -22,36 +22,28 @@ var errTimeout = errors.New("no answer in time")
 // A breaker is the circuit breaker of a shard: while the shard is away, a request costs one atomic load, and one
 // goroutine probes the shard.
 //
-// Calls about leases are counted by themselves. If a server forbids only what they need, the successes of other calls
-// would hide that, or an outage would end with the next probe of a bucket and begin again. So if only they fail, only they
-// count as away, and a probe takes a lease.
+// An error that wraps [backend.ErrSetup] is no matter of chance: the store counts as away at once, although calls that need
+// less still succeed, and a probe repeats what has failed. Otherwise it would be counted among the successes of other calls,
+// or an outage would end with the next probe and begin again.
 type breaker struct {
 	s       *Store
 	shard   *shard                      // the one that it guards
 	away    atomic.Pointer[outageState] // nil while the shard is there
 	probing atomic.Bool                 // probeInBackground is running
 
-	mu        sync.Mutex
-	decisions failureRow // of all calls but those about leases
-	leases    failureRow
+	epoch    atomic.Int64 // failures counted so far
+	mu       sync.Mutex
+	failures int // in a row
 }
 
 type outageState struct {
-	err    error
-	since  time.Time
-	leases bool // only calls about leases fail
+	err   error
+	since time.Time
+	op    leaseOp // what has failed
 }
 
-// err returns why the shard is away, or nil. Calls about leases ask leasesErr.
+// err returns why the shard is away, or nil.
 func (b *breaker) err() error {
-	if o := b.away.Load(); o != nil && !o.leases {
-		return o.err
-	}
-	return nil
-}
-
-// leasesErr returns why the shard is away, or away for leases, or nil.
-func (b *breaker) leasesErr() error {
 	if o := b.away.Load(); o != nil {
 		return o.err
 	}
@@ -65,31 +57,21 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// A failureRow counts the failures in a row of calls of one sort.
-type failureRow struct {
-	epoch    atomic.Int64 // failures counted so far
-	failures int          // in a row; the lock of the breaker guards it
-}
-
 // A failureEpoch is the number of failures when a call began. Calls that are under way together and fail together have
 // one cause, such as a pause of the network, and count as one failure.
 type failureEpoch int64
 
-func (row *failureRow) current() failureEpoch { return failureEpoch(row.epoch.Load()) }
+func (b *breaker) current() failureEpoch { return failureEpoch(b.epoch.Load()) }
 
-func (b *breaker) current() failureEpoch { return b.decisions.current() }
+// record is recordOp for decisions.
+func (b *breaker) record(begun failureEpoch, err error) { b.recordOp(decide, begun, err) }
 
-// record counts the end of a call that writes.
-func (b *breaker) record(begun failureEpoch, err error) { b.recordIn(&b.decisions, begun, err) }
-
-// recordLeases is record for a call about leases; begun is from leases.
-func (b *breaker) recordLeases(begun failureEpoch, err error) { b.recordIn(&b.leases, begun, err) }
-
-func (b *breaker) recordIn(row *failureRow, begun failureEpoch, err error) {
+// recordOp counts the end of a call that writes.
+func (b *breaker) recordOp(op leaseOp, begun failureEpoch, err error) {
 	b.s.count.calls.Add(1)
 	if err == nil {
 		b.mu.Lock()
-		row.failures = 0
+		b.failures = 0
 		b.mu.Unlock()
 		return
 	}
@@ -97,51 +79,42 @@ func (b *breaker) recordIn(row *failureRow, begun failureEpoch, err error) {
 		return
 	}
 	b.s.count.failures.Add(1)
-	b.countFailure(row, begun, err)
+	b.countFailure(op, begun, err)
 }
 
-// recordRead counts the end of a call that only reads: its success does not show that the store can be written to.
+// recordRead counts the end of a Load: its success does not show that the store can be written to.
 func (b *breaker) recordRead(begun failureEpoch, err error) {
 	if err != nil {
-		b.record(begun, err)
+		b.recordOp(define, begun, err)
 		return
 	}
 	b.s.count.calls.Add(1)
 }
 
 // countFailure counts a failure, unless another one was counted since the call began.
-func (b *breaker) countFailure(row *failureRow, begun failureEpoch, err error) {
+func (b *breaker) countFailure(op leaseOp, begun failureEpoch, err error) {
 	if b.s.ctx.Err() != nil {
 		return // Close has ended the call
 	}
 	b.mu.Lock()
-	if row.current() != begun {
+	if b.current() != begun {
 		b.mu.Unlock()
 		return
 	}
-	row.epoch.Add(1)
-	row.failures++
-	was, leases := b.away.Load(), row == &b.leases
-	lost := row.failures >= b.s.o.FailureThreshold && (was == nil || was.leases && !leases)
+	b.epoch.Add(1)
+	b.failures++
+	setup := op != define && errors.Is(err, backend.ErrSetup)
+	lost := (setup || b.failures >= b.s.o.FailureThreshold) && b.away.Load() == nil
 	if lost {
-		if leases {
-			err = fmt.Errorf("leases: %w", err)
-		}
-		since := time.Now()
-		if was != nil {
-			since = was.since
-		}
-		b.away.Store(&outageState{err: b.describe(err), since: since, leases: leases})
+		b.away.Store(&outageState{err: b.describe(err), since: time.Now(), op: op})
 	}
 	b.mu.Unlock()
 	if !lost {
 		return
 	}
 	b.s.idleChanged()
-	if was == nil {
-		b.s.report(Event{Kind: EventStoreLost, Shard: b.shard.name, Err: err})
-		b.s.goBackground(b.probeLoop)
-	}
+	b.s.report(Event{Kind: EventStoreLost, Shard: b.shard.name, Err: err})
+	b.s.goBackground(b.probeLoop)
 	b.s.wakeQueues(b.shard) // the outage policy answers waiting callers, too
 }
 
@@ -163,12 +136,14 @@ func (b *breaker) probeLoop() {
 		d, key, found := b.s.probeTarget(b.shard)
 		if !found {
 			b.s.forgetShard(b.shard)
-			if b.endOutage(was) { // its keys are in other shards now
-				return
-			}
-			continue
+			b.endOutage(was) // its keys are in other shards now
+			return
 		}
-		err := b.probeOnce(b.s.probeOf(d, key, was.leases))
+		probe := b.s.probeDecision(d, key)
+		if errors.Is(was.err, backend.ErrSetup) {
+			probe = b.s.probeSetup(d, key, was.op)
+		}
+		err := b.probeOnce(probe)
 		if b.s.ctx.Err() != nil {
 			return
 		}
@@ -180,9 +155,8 @@ func (b *breaker) probeLoop() {
 		if _, _, found := b.s.probeTarget(b.shard); !found {
 			b.s.forgetShard(b.shard)
 		}
-		if b.endOutage(was) {
-			return
-		}
+		b.endOutage(was)
+		return
 	}
 }
 
@@ -200,32 +174,53 @@ func (b *breaker) probeInBackground() {
 			return
 		}
 		begun := b.current()
-		if err := b.probeOnce(b.s.probeOf(d, key, false)); b.s.ctx.Err() == nil {
+		if err := b.probeOnce(b.s.probeDecision(d, key)); b.s.ctx.Err() == nil {
 			b.record(begun, err)
 		}
 	})
 }
 
-// probeOf returns a probe, which takes a permit as a limiter does, because a store that cannot be written to, or is slow,
-// counts as away.
-func (s *Store) probeOf(d *backend.Definition, key string, leases bool) func(context.Context) error {
-	if !leases {
+// probeDecision takes a permit as a limiter does, because a store that cannot be written to, or is slow, counts as away.
+func (s *Store) probeDecision(d *backend.Definition, key string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := s.probeRequest(ctx, d, key, backend.Request{Min: 1, Max: 1})
+		return err
+	}
+}
+
+func (s *Store) probeRequest(ctx context.Context, d *backend.Definition, key string, r backend.Request) (*backend.Batch, error) {
+	probe := &backend.Batch{Definition: d, Key: key, Requests: []backend.Request{r}, Granted: make([]int64, 1)}
+	err := s.backend.Decide(ctx, []*backend.Batch{probe})
+	if err == nil && probe.Outcome == backend.Unreachable {
+		err = reasonOf(probe.Err)
+	}
+	return probe, err
+}
+
+// probeSetup does all that op can need: it takes a permit and gives all back, or takes a lease and does op with it. A lease
+// that is not released ends after a second.
+func (s *Store) probeSetup(d *backend.Definition, key string, op leaseOp) func(context.Context) error {
+	if op >= leaseOps {
 		return func(ctx context.Context) error {
-			probe := &backend.Batch{Definition: d, Key: key, Requests: []backend.Request{{Min: 1, Max: 1}}, Granted: make([]int64, 1)}
-			err := s.backend.Decide(ctx, []*backend.Batch{probe})
-			if err == nil && probe.Outcome == backend.Unreachable {
-				err = reasonOf(probe.Err)
+			taken, err := s.probeRequest(ctx, d, key, backend.Request{Min: 1, Max: 1})
+			if err == nil {
+				refund := backend.Request{Op: backend.OpRefund, Max: taken.State.Missing, Receipt: backend.AnyGrant()}
+				_, err = s.probeRequest(ctx, d, key, refund)
 			}
 			return err
 		}
 	}
 	lending := *d
 	lending.Limits = backend.Limits{Kind: backend.KindConcurrency, Permits: backend.MaxPermits}
+	ops := []leaseOp{acquireLease, op}
+	if op == acquireLease {
+		ops = ops[:1]
+	}
 	return func(ctx context.Context) error {
 		probe := &backend.LeaseRequest{
 			Definition: &lending, Key: key, ID: newLeaseID(), Permits: 1, TTL: time.Second.Microseconds(),
 		}
-		for _, op := range []leaseOp{acquireLease, releaseLease} {
+		for _, op := range ops {
 			if err := s.callBackend(ctx, op, []*backend.LeaseRequest{probe}); err != nil {
 				return err
 			}
@@ -268,14 +263,10 @@ var probeDefinition = &backend.Definition{
 	Name: "weir/probe", Version: 1, Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: backend.MaxPermits, Period: 1e6},
 }
 
-// endOutage counts the shard as there again. It returns false if more than was has failed meanwhile.
-func (b *breaker) endOutage(was *outageState) bool {
+// endOutage counts the shard as there again.
+func (b *breaker) endOutage(was *outageState) {
 	b.mu.Lock()
-	if b.away.Load() != was {
-		b.mu.Unlock()
-		return false
-	}
-	b.decisions.failures, b.leases.failures = 0, 0
+	b.failures = 0
 	b.away.Store(nil)
 	b.mu.Unlock()
 	b.s.report(Event{Kind: EventStoreRecovered, Shard: b.shard.name, Away: time.Since(was.since)})
@@ -283,5 +274,4 @@ func (b *breaker) endOutage(was *outageState) bool {
 	for _, c := range b.s.allCores() {
 		c.refreshSoon() // the definition may have been changed, or the store may have lost it
 	}
-	return true
 }

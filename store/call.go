@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
@@ -20,7 +21,7 @@ type call struct {
 	oneRequest [1]backend.Request // backs requests, which usually has one
 	attempts   attempts
 	direct     *directCall // not nil if the call does not use a batcher
-	countUntil time.Time   // with FailOpen: see admitted
+	countUntil time.Time   // not zero with FailOpen: see admitted
 
 	// The answer.
 
@@ -36,13 +37,15 @@ type call struct {
 
 func (q *call) order() string { return fmt.Sprintf("%q %q %v", q.c.name, q.key, q.requests) }
 
-// ask sends requests and waits for the answer, as long as waitLimit says. The error is an undecidedError or [ErrUnavailable].
+// ask sends requests and waits for the answer, as long as waitLimit says, in the order of [giveBacks]. The error is an
+// undecidedError or [ErrUnavailable].
 func (c *core) ask(ctx context.Context, key string, requests ...backend.Request) (*call, error) {
 	sh := c.s.shardOf(c.name, key)
 	if err := sh.breaker.err(); err != nil {
 		return nil, err
 	}
-	if c.o.NoCoalescing && c.s.interruptible && c.inForce.Load() != nil && !isHasty(ctx) {
+	givenBack := c.giveBacks.underWay(key)
+	if c.o.NoCoalescing && c.s.interruptible && givenBack == nil && c.inForce.Load() != nil && !isHasty(ctx) {
 		if q, err := c.askDirectly(ctx, sh, key, requests); q != nil || err != nil {
 			return q, err
 		}
@@ -50,14 +53,30 @@ func (c *core) ask(ctx context.Context, key string, requests ...backend.Request)
 	gone := ctx.Done()
 	limit := c.s.waitLimit(ctx)
 	defer limit.Stop()
-	q := c.newCall(key, requests)
-	q.callerGone, q.done = gone, make(chan struct{})
+	var countUntil time.Time
 	if c.o.Outage == FailOpen {
-		q.countUntil = time.Now().Add(c.s.o.CallTimeout)
+		countUntil = time.Now().Add(c.s.o.CallTimeout)
 	}
+	if givenBack == nil {
+		return c.askWithin(ctx, gone, limit, countUntil, key, requests)
+	}
+	return askInOrder(givenBack, gone, limit, func() (*call, error) {
+		q, err := c.askWithin(ctx, gone, limit, countUntil, key, requests)
+		countUntil = time.Time{} // if the second answer is late, the caller is rejected by the first one
+		return q, err
+	})
+}
+
+// askWithin makes one call for ask.
+func (c *core) askWithin(ctx context.Context, gone <-chan struct{}, limit *time.Timer, countUntil time.Time, key string, requests []backend.Request) (*call, error) {
+	q := c.newCall(key, requests)
+	q.callerGone, q.done, q.countUntil = gone, make(chan struct{}), countUntil
 	c.sendDefined(q)
 	return q, q.await(ctx, limit)
 }
+
+// tookNothing reports whether the answer has changed nothing in the store.
+func (q *call) tookNothing() bool { return slices.Max(q.granted) <= 0 }
 
 func (c *core) newCall(key string, requests []backend.Request) *call {
 	q := &call{c: c, shard: c.s.shardOf(c.name, key), key: key}
@@ -107,7 +126,7 @@ func (q *call) fail(err error) { q.failWith(unavailable(err)) }
 func (q *call) admitted() bool {
 	last := q.requests[len(q.requests)-1] // the first may only read the state
 	takes := last.Op == backend.OpTake && last.Max > 0 && !q.requests[0].Block
-	return takes && q.c.o.Outage == FailOpen && q.claimed.Load() && !q.undecided.Load()
+	return takes && !q.countUntil.IsZero() && q.claimed.Load() && !q.undecided.Load()
 }
 
 func (q *call) abandoned() bool {
@@ -165,15 +184,16 @@ func (q *call) undo(i int) {
 func (c *core) giveBack(op backend.Op, key string, def *backend.Definition, n int64, receipt backend.Receipt) {
 	q := c.newCall(key, []backend.Request{{Op: op, Max: n, Receipt: receipt}})
 	q.def = def
-	q.onAnswer = doNothing
-	if op == backend.OpRefund {
-		q.onAnswer = func() {
-			if q.err == nil {
-				c.learnLevel(q, q.granted[0] > 0)
-				return
-			}
+	end := c.giveBacks.begin(key)
+	q.onAnswer = func() {
+		switch {
+		case op != backend.OpRefund:
+		case q.err == nil:
+			c.learnLevel(q, q.granted[0] > 0)
+		default:
 			c.s.report(Event{Kind: EventRefundLost, Limiter: c.name, Key: key, Permits: n, Err: q.err})
 		}
+		end()
 	}
 	c.sendBackground(q)
 }

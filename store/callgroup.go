@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -55,21 +56,22 @@ func (s *Store) sendDecisions(trip *roundTrip, calls []*call) {
 // outcomes are what the answers of a round trip say about the shard.
 type outcomes struct {
 	answered bool  // for at least one key the shard was reached, even if the key's outcome is Failed
-	err      error // why a key could not be reached
+	err      error // why a key could not be reached; ErrSetup before others
 }
 
 func (o *outcomes) add(outcome backend.Outcome, err error) {
-	if outcome == backend.Unreachable {
-		o.err = reasonOf(err)
-	} else {
+	switch {
+	case outcome != backend.Unreachable && !errors.Is(err, backend.ErrSetup):
 		o.answered = true
+	case !errors.Is(o.err, backend.ErrSetup):
+		o.err = reasonOf(err)
 	}
 }
 
-// result returns the error of a round trip; err is that of the backend. It counts as failed only if no key was answered:
-// if some were, the others may have just moved to another shard.
+// result returns the error of a round trip; err is that of the backend. It counts as failed only if no key was answered, or
+// with ErrSetup: if some were, the others may have just moved to another shard.
 func (o *outcomes) result(err error) error {
-	if err == nil && !o.answered {
+	if err == nil && (!o.answered || errors.Is(o.err, backend.ErrSetup)) {
 		return o.err
 	}
 	return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/weir-go/weir/store/backend"
@@ -49,13 +50,16 @@ func (s *Store) repairsTimedOut(trip *roundTrip, all []*outdatedGroup) {
 	}
 }
 
-// loadNewerDefinitions loads each newer definition once.
+// loadNewerDefinitions loads each newer definition once, all at the same time: if many limiters of a far store are
+// reconfigured together, one load after another takes longer than CallTimeout.
 func (s *Store) loadNewerDefinitions(all []*outdatedGroup) {
+	var loads sync.WaitGroup
 	for _, p := range all {
 		if p.batch.Outcome == backend.OutdatedDefinition {
-			p.err = p.calls[0].c.awaitVersion(p.batch.State.Version)
+			loads.Go(func() { p.err = p.calls[0].c.awaitVersion(p.batch.State.Version) })
 		}
 	}
+	loads.Wait()
 }
 
 // convertStates replaces the outdated states in one round trip.

@@ -49,6 +49,7 @@ type core struct {
 	finalStatistics limiter.Statistics // once closed
 
 	keys         keyTable
+	giveBacks    giveBacks
 	granted      atomic.Int64 // leases
 	failed       atomic.Int64 // leases
 	rejections   heavyhitters.Counter[string]

@@ -332,3 +332,46 @@ func TestReconfigure_BeforeListening(t *testing.T) {
 		require.Equal(t, 20, b.Options().TokenLimit)
 	})
 }
+
+// Limiters of a far store that are reconfigured together follow together: no caller waits for the loads of the others.
+func TestReconfigure_ManyFarLimiters(t *testing.T) {
+	for _, c := range []struct {
+		limiters  int
+		roundTrip time.Duration
+		noListen  bool
+	}{{100, 60 * time.Millisecond, true}, {100, 60 * time.Millisecond, false}, {40, 85 * time.Millisecond, true}, {40, 85 * time.Millisecond, false}} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.Delay(c.roundTrip)
+				a, b := w.instance(store.Options{}), w.instance(store.Options{NoListen: c.noListen})
+				here, there := make([]*store.TokenBucket, c.limiters), make([]*store.TokenBucket, c.limiters)
+				for i := range c.limiters {
+					o := bucketOf(1000, 1000, time.Second, 0)
+					here[i] = must(a.TokenBucket(fmt.Sprint(i), o, nil))(t)
+					there[i] = must(b.TokenBucket(fmt.Sprint(i), o, nil))(t)
+				}
+				ctx, stop := context.WithCancel(w.ctx)
+				defer stop()
+				var all sync.WaitGroup
+				for i := range c.limiters {
+					w.granted(here[i], 1)
+					all.Go(func() {
+						for ctx.Err() == nil {
+							if lease, err := there[i].TryAcquire(ctx, 1); err == nil {
+								assert.True(t, lease.Acquired(), "%v", lease.Reason())
+							}
+							time.Sleep(20 * time.Millisecond)
+						}
+					})
+				}
+				w.pass(3 * time.Second)
+				for i := range c.limiters {
+					all.Go(func() { assert.NoError(t, here[i].Reconfigure(bucketOf(2000, 1000, time.Second, 0))) })
+				}
+				w.pass(3 * time.Second)
+				stop()
+				all.Wait()
+			})
+		})
+	}
+}

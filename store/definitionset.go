@@ -98,7 +98,7 @@ func (c *core) writeDefinition(old, next *backend.Definition) (bool, error) {
 	sh := c.s.shardOf(c.name, "")
 	begun := sh.breaker.current()
 	defined, err := callWithTimeout(c.s, func(ctx context.Context) (bool, error) { return c.s.backend.Define(ctx, version, next) })
-	if sh.breaker.record(begun, err); err != nil {
+	if sh.breaker.recordOp(define, begun, err); err != nil {
 		return false, unavailable(err)
 	}
 	return defined, nil

@@ -14,9 +14,9 @@ type EventKind uint8
 
 // The kinds of events. The zero EventKind is not used.
 const (
-	// EventStoreLost: Options.FailureThreshold calls in a row have failed, and the store, or the shard in Shard, counts
-	// as away. Err is the last failure. Until EventStoreRecovered, limiters answer by their [OutagePolicy] for the keys
-	// in it. If Err begins with "leases: ", only calls about leases have failed, and at first only concurrency limiters do.
+	// EventStoreLost: Options.FailureThreshold calls in a row have failed, or one for which the program lacks a right, and the
+	// store, or the shard in Shard, counts as away. Err is the last failure. Until EventStoreRecovered, limiters answer by
+	// their [OutagePolicy] for the keys in it.
 	EventStoreLost EventKind = iota + 1
 	// EventStoreRecovered: a probe has succeeded, and the store, or the shard in Shard, is used again. A shard that has
 	// no keys any more has recovered, too: its keys are in other shards now.

@@ -101,27 +101,12 @@ func (l *heldLease) reportLost(err error) {
 // A leaseRenewer renews the leases that this instance holds, and releases those whose release has failed. It has a
 // goroutine while there are such leases.
 type leaseRenewer struct {
-	s      *Store
-	mu     sync.Mutex
-	leases map[string]*heldLease // by ID
-	// releases has the latest release of a key that is under way; the channel is closed when it is answered.
-	releases map[leaseKey]chan struct{}
-	running  bool
-	next     time.Time     // when run looks at the leases again
-	wakeup   chan struct{} // one signal: look now
-}
-
-type leaseKey struct {
-	c   *core
-	key string
-}
-
-// releaseUnderWay returns a channel that is closed when the latest release of the key is answered, or nil if none is under
-// way.
-func (r *leaseRenewer) releaseUnderWay(c *core, key string) <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.releases[leaseKey{c, key}]
+	s       *Store
+	mu      sync.Mutex
+	leases  map[string]*heldLease // by ID
+	running bool
+	next    time.Time     // when run looks at the leases again
+	wakeup  chan struct{} // one signal: look now
 }
 
 // errLeaseGone and errRenewedLate are why a lease was lost.
@@ -146,7 +131,7 @@ func (r *leaseRenewer) add(l *heldLease) {
 }
 
 func (r *leaseRenewer) reachable(l *heldLease) bool {
-	return r.s.checkLeases(r.s.shardOf(l.c.name, l.key)) == nil
+	return r.s.checkShard(r.s.shardOf(l.c.name, l.key)) == nil
 }
 
 func (r *leaseRenewer) wake() {
@@ -168,28 +153,14 @@ func (r *leaseRenewer) send(l *heldLease) {
 	lc.request.Fence = l.fence
 	lc.onAnswer = func() { r.answered(l, lc) }
 	if l.released {
-		lc.onAnswer = r.released(l, lc)
+		end := l.c.giveBacks.begin(l.key)
+		lc.onAnswer = func() {
+			r.answered(l, lc)
+			end()
+		}
 	}
 	r.mu.Unlock()
 	r.s.sendLease(lc)
-}
-
-// released is called before lc is sent, and returns what is called when it is answered. The leaseRenewer is locked.
-func (r *leaseRenewer) released(l *heldLease, lc *leaseCall) func() {
-	k, done := leaseKey{l.c, l.key}, make(chan struct{})
-	if r.releases == nil {
-		r.releases = map[leaseKey]chan struct{}{}
-	}
-	r.releases[k] = done
-	return func() {
-		r.answered(l, lc)
-		r.mu.Lock()
-		if r.releases[k] == done {
-			delete(r.releases, k)
-		}
-		r.mu.Unlock()
-		close(done)
-	}
 }
 
 // answered processes the store's answer.

@@ -38,6 +38,12 @@ const (
 	leaseOps
 )
 
+// For the breaker, the other calls are ops, too.
+const (
+	decide leaseOp = leaseOps + iota
+	define
+)
+
 func (lc *leaseCall) order() string { return fmt.Sprintf("%q %q", lc.c.name, lc.request.Key) }
 
 var (
@@ -81,12 +87,11 @@ func (c *core) takeLease(ctx context.Context, key string, n int, waiting bool) (
 	return c.s.renewer.hold(lc), nil
 }
 
-// askForLease is ask for concurrency limiters. A release and an acquisition that follows it can reach the store in any
-// order. So if the acquisition was rejected, it is sent again after that release: a caller finds the permits that it has
-// given back. A caller that waits, for a key that rivals wait for, is sent only after that release: otherwise it would take
-// the permit at once, and rivals that ask a moment later never would.
+// askForLease is ask for concurrency limiters. A caller that waits need not ask again after a release: that wakes the queue.
+// For a key that rivals wait for, it is sent only after the release: otherwise it would take the permit at once, and rivals
+// that ask a moment later never would.
 func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool) (*leaseCall, error) {
-	if err := c.s.shardOf(c.name, key).breaker.leasesErr(); err != nil {
+	if err := c.s.shardOf(c.name, key).breaker.err(); err != nil {
 		return nil, err
 	}
 	gone := ctx.Done()
@@ -102,23 +107,20 @@ func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool)
 		c.s.sendLease(lc)
 		return lc, lc.await(ctx, limit)
 	}
-	release := c.s.renewer.releaseUnderWay(c, key)
-	if release != nil && waiting && c.tracksRivals(key) {
-		if err := waitUntilDone(ctx, limit, release); err != nil {
+	released := c.giveBacks.underWay(key)
+	if released != nil && !waiting {
+		return askInOrder(released, gone, limit, ask)
+	}
+	if released != nil && c.tracksRivals(key) {
+		if err := waitUntilDone(ctx, limit, released); err != nil {
 			return nil, err
 		}
 	}
-	lc, err := ask()
-	if err != nil || release == nil || waiting || lc.request.OK && n > 0 {
-		return lc, err
-	}
-	if waitUntilDoneOrGone(gone, limit, release) == nil {
-		if again, err := ask(); err == nil {
-			return again, nil
-		}
-	}
-	return lc, nil // decided, without that release
+	return ask()
 }
+
+// tookNothing reports whether no lease was granted.
+func (lc *leaseCall) tookNothing() bool { return !lc.request.OK || lc.request.Permits == 0 }
 
 func (s *Store) sendLease(lc *leaseCall) {
 	lc.shard.leases[lc.op][batcherOf(lc.c, lc.request.Key)].add(lc)
@@ -127,7 +129,7 @@ func (s *Store) sendLease(lc *leaseCall) {
 // sendLeases makes one round trip with leaseCalls of the same op.
 func (s *Store) sendLeases(trip *roundTrip, all []*leaseCall) {
 	sh := all[0].shard
-	if err := s.checkLeases(sh); err != nil {
+	if err := s.checkShard(sh); err != nil {
 		trip.finish()
 		for _, lc := range all {
 			lc.fail(err, false)
@@ -138,7 +140,7 @@ func (s *Store) sendLeases(trip *roundTrip, all []*leaseCall) {
 	slices.SortStableFunc(all, func(a, b *leaseCall) int {
 		return cmp.Or(strings.Compare(a.c.name, b.c.name), strings.Compare(a.request.Key, b.request.Key))
 	})
-	trip.start(sh.breaker.leases.current())
+	trip.start(sh.breaker.current())
 	copies := make([]backend.LeaseRequest, len(all))
 	requests := make([]*backend.LeaseRequest, len(all))
 	sent := time.Now()
@@ -156,7 +158,7 @@ func (s *Store) sendLeases(trip *roundTrip, all []*leaseCall) {
 		for _, r := range requests {
 			o.add(r.Outcome, r.Err)
 		}
-		sh.breaker.recordLeases(trip.epoch(), o.result(err))
+		sh.breaker.recordOp(all[0].op, trip.epoch(), o.result(err))
 	}
 	for i, lc := range all {
 		switch {
@@ -278,7 +280,7 @@ func (lc *leaseCall) fail(err error, uncertain bool) {
 
 // leasesTimedOut answers the calls of a round trip that took too long.
 func (s *Store) leasesTimedOut(trip *roundTrip, all []*leaseCall) {
-	all[0].shard.breaker.recordLeases(trip.epoch(), errTimeout)
+	all[0].shard.breaker.recordOp(all[0].op, trip.epoch(), errTimeout)
 	for _, lc := range all {
 		lc.fail(errTimeout, true)
 	}

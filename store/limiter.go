@@ -32,8 +32,8 @@ func newLimiter[O options](s *Store, name string, o O, shared *LimiterOptions) (
 	return &Limiter[O]{c}, nil
 }
 
-// TryAcquire takes n permits if they are available now. It makes at most one call to the store. With n == 0 it asks
-// whether any permit is available.
+// TryAcquire takes n permits if they are available now. It makes at most one call to the store, and another one if it is
+// rejected while this instance gives permits of the same key back. With n == 0 it asks whether any permit is available.
 //
 // While the store is away, the [OutagePolicy] decides, and the lease has [OutageKey]. If ctx ends before the store has
 // answered, no decision was taken: the error wraps the context's error and has a method Undecided() bool that returns

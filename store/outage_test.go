@@ -572,63 +572,72 @@ func TestOutage_OverloadedStore(t *testing.T) {
 	})
 }
 
-// If a server forbids only what leases need, only concurrency limiters are answered by the outage policy, for as long as
-// that lasts, whether other limiters are used meanwhile or not.
-func TestOutage_LeasesOnly(t *testing.T) {
-	for _, mixed := range []bool{false, true} {
-		t.Run(fmt.Sprint(mixed), func(t *testing.T) {
+// If the program lacks a right that some calls need, the store counts as away although others succeed, until what has
+// failed is allowed.
+func TestOutage_MissingRight(t *testing.T) {
+	forbidden := fmt.Errorf("%w: NOPERM", backend.ErrSetup)
+	takes := func(b *backend.Batch) bool { return b.Requests[0].Op == backend.OpTake && b.Requests[0].Max > 0 }
+	refunds := func(b *backend.Batch) bool { return b.Requests[0].Op == backend.OpRefund }
+	for name, f := range map[string]forbidding{
+		"take": {"Decide", takes, forbidden}, "refund": {"Decide", refunds, forbidden},
+		"acquire": {"Acquire", nil, forbidden}, "renew": {"Renew", nil, forbidden}, "release": {"Release", nil, forbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
-				s := w.instance(store.Options{})
-				bucket := must(s.TokenBucket("bucket", bucketOf(1<<20, 1, time.Hour, 0), nil))(t)
-				slots := must(s.Concurrency("slots", limiter.ConcurrencyOptions{PermitLimit: 10}, &store.LimiterOptions{Outage: store.FailOpen}))(t)
-				byStore := func(l limiter.Limiter) bool {
-					lease := w.granted(l, 1)
-					defer lease.Release()
-					_, without := store.OutageKey.From(lease)
-					return !without
-				}
-				require.True(t, byStore(slots))
-				var calls atomic.Int64
-				w.hook(func(method string) error {
-					if method == "Acquire" || method == "Renew" || method == "Release" {
-						calls.Add(1)
-						return errors.New("NOPERM")
+				s := w.instance(store.Options{FailureThreshold: 1000})
+				buckets := must(s.PartitionedTokenBucket("buckets", bucketOf(1<<20, 1, time.Hour, 0), nil))(t)
+				slots := must(s.Concurrency("slots", limiter.ConcurrencyOptions{PermitLimit: 1 << 20}, &store.LimiterOptions{LeaseTTL: 6 * time.Second}))(t)
+				use := func(ctx context.Context) {
+					for i := 0; ctx.Err() == nil; i++ {
+						taken, _ := buckets.TryAcquire(ctx, fmt.Sprint(i%5), 1)
+						_, _ = buckets.Peek(ctx, "empty", 1)
+						taken.Refund()
+						lease, _ := slots.TryAcquire(ctx, 1)
+						time.AfterFunc(3*time.Second, lease.Release)
+						time.Sleep(100 * time.Millisecond)
 					}
-					return nil
-				}, nil)
-				var asked int64
-				for range 300 {
-					if mixed {
-						require.True(t, byStore(bucket))
-					}
-					before := calls.Load()
-					require.False(t, byStore(slots))
-					asked += calls.Load() - before
-					w.pass(100 * time.Millisecond)
 				}
-				require.True(t, byStore(bucket))
-				require.LessOrEqual(t, asked, int64(6), "then it counts as away")
-				require.EqualError(t, s.Health().Err, "store: unavailable: leases: NOPERM")
+				ctx, stop := context.WithCancel(w.ctx)
+				defer stop()
+				go use(ctx)
+				w.pass(5 * time.Second)
+				require.NoError(t, s.Health().Err)
+
+				w.forbid.Store(&f)
+				w.pass(3 * time.Second)
+				require.ErrorIs(t, s.Health().Err, backend.ErrSetup)
+				w.pass(60 * time.Second)
+				require.ErrorIs(t, s.Health().Err, backend.ErrSetup)
 				require.Len(t, w.events.of(store.EventStoreLost), 1)
 				require.Empty(t, w.events.of(store.EventStoreRecovered))
 
-				w.hooked.Fail(errDead) // now everything fails
-				w.hook(nil, nil)
-				for range 3 {
-					w.rejected(bucket, 1)
-				}
-				require.ErrorIs(t, s.Health().Err, errDead)
-				w.pass(10 * time.Second)
-				w.hooked.Fail(nil)
-				w.pass(1200 * time.Millisecond)
+				w.forbid.Store(nil)
+				w.pass(2 * time.Second)
 				require.NoError(t, s.Health().Err)
-				require.True(t, byStore(bucket))
-				require.True(t, byStore(slots))
+				w.pass(60 * time.Second)
 				require.Len(t, w.events.of(store.EventStoreLost), 1)
 				require.Len(t, w.events.of(store.EventStoreRecovered), 1)
+				stop()
+				w.pass(5 * time.Second)
 			})
 		})
 	}
+}
+
+// Without the rights to change definitions, limiters that others have defined are used, and the store is there.
+func TestOutage_DefinitionsAreForbidden(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.granted(w.bucket(10, 1, time.Hour, 0, nil), 1)
+		s := w.instance(store.Options{FailureThreshold: 3})
+		w.forbid.Store(&forbidding{"Define", nil, fmt.Errorf("%w: NOPERM", backend.ErrSetup)})
+		mine := must(s.TokenBucket("mine", bucketOf(10, 1, time.Hour, 0), nil))(t)
+		others := must(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
+		for range 9 {
+			require.Equal(t, limiter.ReasonUnavailable, w.rejected(mine, 1).Reason())
+			w.granted(others, 1)
+		}
+		require.NoError(t, s.Health().Err)
+	})
 }
 
 // What FailOpen admits counts also if the definition is not there yet when the caller must be answered.

@@ -10,7 +10,7 @@ import (
 )
 
 // Peek returns what [Limiter.TryAcquire] would return now; see [limiter.Peeker]. It makes at most one call to the store,
-// which takes no permits. While the store is away, the [OutagePolicy] decides.
+// or two as TryAcquire does, which take no permits. While the store is away, the [OutagePolicy] decides.
 //
 // If this instance has not used the limiter before, Peek is its first use: the limits that the limiter was made with come
 // into force as they would with TryAcquire.

@@ -44,13 +44,9 @@ func (c *core) untilRefresh(now time.Time) time.Duration {
 	return max(left, pollInterval)
 }
 
-// away reports whether the key's shard is away for this limiter.
+// away reports whether the key's shard is away.
 func (ks *keyState) away() bool {
-	b := &ks.c.s.shardOf(ks.c.name, ks.key).breaker
-	if ks.c.leased {
-		return b.leasesErr() != nil
-	}
-	return b.err() != nil
+	return ks.c.s.shardOf(ks.c.name, ks.key).breaker.err() != nil
 }
 
 // restPause returns how much longer this instance asks for no more permits, so that rivals get some. The rest goes on

@@ -26,7 +26,7 @@ func (s *Store) newShard(name string) *shard {
 	sh.breaker.s, sh.breaker.shard = s, sh
 	for i := range maxBatchers {
 		sh.calls[i].init(s, s.roundTrips, s.sendDecisions, s.callsTimedOut)
-		sh.repairs[i].init(s, 1, s.sendRepairs, s.repairsTimedOut)
+		sh.repairs[i].init(s, s.roundTrips, s.sendRepairs, s.repairsTimedOut)
 		sh.leases[acquireLease][i].init(s, s.roundTrips, s.sendLeases, s.leasesTimedOut)
 		sh.leases[releaseLease][i].init(s, s.roundTrips, s.sendLeases, s.leasesTimedOut)
 		sh.leases[renewLease][i].init(s, 1, s.sendLeases, s.leasesTimedOut)
@@ -88,14 +88,6 @@ func (s *Store) checkShard(sh *shard) error {
 	return sh.breaker.err()
 }
 
-// checkLeases is checkShard for calls about leases.
-func (s *Store) checkLeases(sh *shard) error {
-	if s.ctx.Err() != nil {
-		return limiter.ErrClosed
-	}
-	return sh.breaker.leasesErr()
-}
-
 // shardName asks the backend. If that panics, the shard is not known.
 func (s *Store) shardName(name, key string) (shardName string) {
 	recovered.Call("store: Backend.ShardOf", func() { shardName = s.shards.nameOf(name, key) })
@@ -128,7 +120,7 @@ func (s *Store) forgetEmptyShards() {
 		live[s.shardName(name, key)] = true
 	}
 	for sh := range s.eachShard {
-		if sh != s.shards.unknown && !live[sh.name] && sh.breaker.leasesErr() == nil && sh.idle() {
+		if sh != s.shards.unknown && !live[sh.name] && sh.breaker.err() == nil && sh.idle() {
 			s.shards.byName.Delete(sh.name)
 			s.shards.count--
 		}

@@ -137,7 +137,7 @@ func (s *Store) Probe(ctx context.Context) error {
 	b := &s.shards.unknown.breaker
 	begun := b.current()
 	done := make(chan error, 1)
-	s.goBackground(func() { done <- b.probeOnce(s.probeOf(probeDefinition, "", false)) })
+	s.goBackground(func() { done <- b.probeOnce(s.probeDecision(probeDefinition, "")) })
 	select {
 	case err := <-done:
 		b.record(begun, err)

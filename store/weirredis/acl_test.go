@@ -7,16 +7,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
-	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/drill"
 	"github.com/weir-go/weir/store/storetest"
 )
 
@@ -61,49 +60,21 @@ func TestSuite_WithDocumentedACL(t *testing.T) {
 	}})
 }
 
-// Whatever the ACL forbids, except notices, the store is away until it is allowed.
+// Whatever the ACL forbids, except notices and pexpireat, the store is away until it is allowed, whatever other calls succeed.
 func TestStore_ForbiddenCommandIsAnOutage(t *testing.T) {
 	t.Parallel()
 	server := testserver.NewRedis(t)
 	client, admin := redis.NewUniversalClient(documentedUser(t, server)), connect(t, server.URL)
 	t.Cleanup(func() { _ = client.Close() })
 	for forbidden, allowed := range map[string]string{
-		"-evalsha": "+evalsha", "-time": "+time", "-getrange": "+getrange", "-get": "+get", "-set": "+set",
-		"-hmget": "+hmget", "-hset": "+hset", "-pexpireat": "+pexpireat", "resetkeys": "~weir:*",
+		"-evalsha": "+evalsha", "-time": "+time", "-getrange": "+getrange", "-get": "+get", "-set": "+set", "-del": "+del",
+		"-hmget": "+hmget", "-hset": "+hset", "-hdel": "+hdel", "resetkeys": "~weir:*",
 	} {
 		t.Run(forbidden, func(t *testing.T) {
-			s, err := New(client, &Options{Options: store.Options{ProbeInterval: 10 * time.Millisecond}})
-			require.NoError(t, err)
-			defer func() { require.NoError(t, s.Close()) }()
-			bucket, err := s.TokenBucket(t.Name(), limiter.TokenBucketOptions{TokenLimit: 1 << 20, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}, nil)
-			require.NoError(t, err)
-			slots, err := s.PartitionedConcurrency(t.Name()+"-slots", limiter.ConcurrencyOptions{PermitLimit: 1}, nil)
-			require.NoError(t, err)
-			calls := 0
-			// The bucket's calls do not end the row of the slots' failures.
-			try := func(takes func() (limiter.Lease, error)) (granted bool) {
-				for range 3 {
-					lease, err := takes()
-					require.NoError(t, err)
-					granted = lease.Acquired()
-				}
-				return granted
-			}
-			both := func() (granted bool) {
-				granted = try(func() (limiter.Lease, error) { return bucket.TryAcquire(t.Context(), 1) })
-				return try(func() (limiter.Lease, error) {
-					calls++
-					return slots.TryAcquire(t.Context(), fmt.Sprint(calls), 1)
-				}) && granted
-			}
-			require.True(t, both())
-			setACL(t, admin, "ACL SETUSER app "+forbidden)
-			for i := 0; s.Counters().Failures < 3; i++ {
-				require.False(t, both())
-				require.Less(t, i, 10, "it does not count as a failure")
-			}
-			setACL(t, admin, "ACL SETUSER app "+allowed)
-			require.Eventually(t, both, 10*time.Second, 10*time.Millisecond)
+			load := drill.NewMixedLoad(t, func(o store.Options) (*store.Store, error) { return New(client, &Options{Options: o}) })
+			load.StaysAway(t,
+				func() { setACL(t, admin, "ACL SETUSER app "+forbidden) },
+				func() { setACL(t, admin, "ACL SETUSER app "+allowed) })
 		})
 	}
 }

@@ -205,21 +205,28 @@ func TestDecide_IsSentOnce(t *testing.T) {
 	server := testserver.NewRedis(t)
 	o, err := redis.ParseURL(server.URL)
 	require.NoError(t, err)
-	o.ReadTimeout, o.MaxRetries = 100*time.Millisecond, 5
+	o.ReadTimeout, o.MaxRetries = 100*time.Millisecond, 5 // only the decision whose answer does not come has this timeout
 	o.MinRetryBackoff = -1
 	d := slowBucket(100)
 	for name, batches := range map[string][]*backend.Batch{
 		"one":  {takeOne(d, "a")},
 		"many": {takeOne(d, "a"), takeOne(d, "b")},
 	} {
-		client := redis.NewClient(o)
-		b := newTestBackend(t, client)
-		ask(t, b, d, "a", take(1)) // there is a connection now
+		hasty, prefix := redis.NewClient(o), freshPrefix()
+		patient, err := NewBackend(connect(t, server.URL), &BackendOptions{Prefix: prefix})
+		require.NoError(t, err)
+		ask(t, patient, d, "a", take(1))
+		b, err := NewBackend(hasty, &BackendOptions{Prefix: prefix})
+		require.NoError(t, err)
+		connected := func() bool { return hasty.Ping(t.Context()).Err() == nil }
+		require.Eventually(t, connected, time.Minute, time.Millisecond)
 		server.Pause()
 		require.Error(t, b.Decide(context.Background(), batches), name)
 		server.Resume()
-		require.EqualValues(t, 2, ask(t, b, d, "a", take(0)).State.Missing, name)
-		require.NoError(t, client.Close())
+		missing := func() int64 { return ask(t, patient, d, "a", take(0)).State.Missing }
+		require.Eventually(t, func() bool { return missing() >= 2 }, time.Minute, time.Millisecond, name)
+		require.EqualValues(t, 2, missing(), name)
+		require.NoError(t, hasty.Close())
 	}
 }
 
