@@ -170,6 +170,28 @@ func (l Lease) Remaining() (n int64, ok bool) {
 	return 0, false
 }
 
+// Quota returns the options in force of the bucket or window that granted the lease, such as [TokenBucketOptions], and how
+// many of its permits are free now. It is for servers that tell a client what is left: they need not look for the limiter
+// of the client's key again. ok is false for a rejected lease, and for those of all other limiters.
+func (l Lease) Quota() (options any, available int64, ok bool) {
+	var b *bucket
+	switch o := l.source().(type) {
+	case *bucket:
+		b = o
+	case *ownBucket:
+		b = (*bucket)(o)
+	case *SlidingWindow:
+		return o.Options(), o.Statistics().AvailablePermits, true
+	default:
+		return nil, 0, false
+	}
+	set := b.options()
+	if options = set; set.TokensPerPeriod == refillAll {
+		options = set.fixedWindow()
+	}
+	return options, b.Statistics().AvailablePermits, true
+}
+
 // Level returns the level of the limiter right after the grant. ok is false if the lease was rejected, or if the limiter
 // does not return the level with a grant; then call [Charger.Charge] with 0. The limiters of package store return it,
 // those of this package do not; a custom limiter can, see [LeaseLeveler].
