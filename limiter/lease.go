@@ -171,7 +171,7 @@ func (l Lease) Remaining() (n int64, ok bool) {
 }
 
 // Quota returns the options in force of the bucket or window that granted the lease, such as [TokenBucketOptions], and how
-// many of its permits are free now. It is for servers that tell a client what is left: they need not look for the limiter
+// many of its permits were free after its last decision. It is for servers that tell a client what is left: they need not look for the limiter
 // of the client's key again. ok is false for a rejected lease, and for those of all other limiters.
 func (l Lease) Quota() (options any, available int64, ok bool) {
 	var b *bucket
@@ -185,11 +185,13 @@ func (l Lease) Quota() (options any, available int64, ok bool) {
 	default:
 		return nil, 0, false
 	}
-	set := b.options()
+	b.lock()
+	set, free := b.state().options(), b.free()
+	b.mu.Unlock()
 	if options = set; set.TokensPerPeriod == refillAll {
 		options = set.fixedWindow()
 	}
-	return options, b.Statistics().AvailablePermits, true
+	return options, max(free, 0), true
 }
 
 // Level returns the level of the limiter right after the grant. ok is false if the lease was rejected, or if the limiter

@@ -115,7 +115,12 @@ type field struct {
 
 func (w *finalHeader) begin(to http.ResponseWriter) {
 	w.ResponseWriter = to
-	for name, values := range to.Header() {
+	h := to.Header()
+	if len(h) == 0 { // there are no policies, or they set no fields
+		return
+	}
+	w.answered = make([]field, 0, len(h))
+	for name, values := range h {
 		w.answered = append(w.answered, field{name, values})
 	}
 }
