@@ -171,8 +171,8 @@ func (l Lease) Remaining() (n int64, ok bool) {
 }
 
 // Quota returns the options in force of the bucket or window that granted the lease, such as [TokenBucketOptions], and how
-// many of its permits were free after its last decision. It is for servers that tell a client what is left: they need not look for the limiter
-// of the client's key again. ok is false for a rejected lease, and for those of all other limiters.
+// many of its permits were free after its last decision. It is for servers that tell a client what is left: they need not
+// look for the limiter of the client's key again. ok is false for a rejected lease, and for the leases of other limiters.
 func (l Lease) Quota() (options any, available int64, ok bool) {
 	var b *bucket
 	switch o := l.source().(type) {
