@@ -40,8 +40,10 @@ func (o FixedWindowOptions) bucket() TokenBucketOptions {
 }
 
 // Options returns the options in force.
-func (w *FixedWindow) Options() FixedWindowOptions {
-	o := w.options()
+func (w *FixedWindow) Options() FixedWindowOptions { return w.options().fixedWindow() }
+
+// fixedWindow returns the options of the window that is a bucket with the options o.
+func (o TokenBucketOptions) fixedWindow() FixedWindowOptions {
 	return FixedWindowOptions{
 		PermitLimit: o.TokenLimit, Window: o.ReplenishmentPeriod,
 		QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder, ManualReplenishment: o.ManualReplenishment,

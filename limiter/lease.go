@@ -170,6 +170,30 @@ func (l Lease) Remaining() (n int64, ok bool) {
 	return 0, false
 }
 
+// Quota returns the options in force of the bucket or window that granted the lease, such as [TokenBucketOptions], and how
+// many of its permits were free after its last decision. It is for servers that tell a client what is left: they need not
+// look for the limiter of the client's key again. ok is false for a rejected lease, and for the leases of other limiters.
+func (l Lease) Quota() (options any, available int64, ok bool) {
+	var b *bucket
+	switch o := l.source().(type) {
+	case *bucket:
+		b = o
+	case *ownBucket:
+		b = (*bucket)(o)
+	case *SlidingWindow:
+		return o.Options(), o.Statistics().AvailablePermits, true
+	default:
+		return nil, 0, false
+	}
+	b.lock()
+	set, free := b.state().options(), b.free()
+	b.mu.Unlock()
+	if options = set; set.TokensPerPeriod == refillAll {
+		options = set.fixedWindow()
+	}
+	return options, max(free, 0), true
+}
+
 // Level returns the level of the limiter right after the grant. ok is false if the lease was rejected, or if the limiter
 // does not return the level with a grant; then call [Charger.Charge] with 0. The limiters of package store return it,
 // those of this package do not; a custom limiter can, see [LeaseLeveler].

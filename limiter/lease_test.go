@@ -300,3 +300,35 @@ func TestLease_Metadata(t *testing.T) {
 		require.Equal(t, stop, seen)
 	}
 }
+
+func TestLease_Quota(t *testing.T) {
+	bucket := TokenBucketOptions{TokenLimit: 5, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}
+	fixed := FixedWindowOptions{PermitLimit: 5, Window: time.Hour}
+	sliding := SlidingWindowOptions{PermitLimit: 5, Window: time.Hour, SegmentsPerWindow: 2}
+	b, err := NewTokenBucket(bucket)
+	require.NoError(t, err)
+	f, err := NewFixedWindow(fixed)
+	require.NoError(t, err)
+	s, err := NewSlidingWindow(sliding)
+	require.NoError(t, err)
+	for l, want := range map[Limiter]any{b: bucket, f: fixed, s: sliding} {
+		lease, err := l.TryAcquire(t.Context(), 2)
+		require.NoError(t, err)
+		options, available, ok := lease.Quota()
+		require.True(t, ok)
+		require.Equal(t, want, options)
+		require.EqualValues(t, 3, available)
+		lease.Refund()
+		lease, err = l.TryAcquire(t.Context(), 4) // of a bucket with a state of its own
+		require.NoError(t, err)
+		_, available, ok = lease.Quota()
+		require.True(t, ok)
+		require.EqualValues(t, 1, available)
+		rejected, err := l.TryAcquire(t.Context(), 2)
+		require.NoError(t, err)
+		_, _, ok = rejected.Quota()
+		require.False(t, ok)
+	}
+	_, _, ok := Granted(1, nil).Quota()
+	require.False(t, ok)
+}

@@ -89,7 +89,7 @@ func (v *version) link(listener Listener) step {
 	// One slice for all, so that the steps of an execution are neighbors in memory.
 	steps := make([]step, len(v.strategies)+1)
 	attempts, _ := splitListener(listener)
-	measurer := measurerOf(listener)
+	measurer := MeasurerOf(listener)
 	leases, _ := measurer.(LeaseMeasurer)
 	instant := measurer == nil || isInstant(measurer)
 	steps[0] = step{listener: listener, attempts: attempts, measurer: measurer, source: v.source, tracker: v.tracker}

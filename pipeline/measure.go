@@ -96,11 +96,17 @@ func (n Next) MeasureEnd(ctx context.Context, e Event, begun any) {
 	n.step.leases.EndMeasurement(ctx, e, begun)
 }
 
-// measurerOf returns l as a Measurer, or nil if it is none. A fanOut has the methods in any case, and is one if at
-// least one of its listeners is.
-func measurerOf(l Listener) Measurer {
-	if all, many := l.(fanOut); many && all.measurers() == 0 {
-		return nil
+// MeasurerOf returns l as a Measurer, or nil if it is none. Of what [Listeners] has returned, it is the one that is a Measurer, or
+// all if there are several. It is for code that calls a Measurer without a [Next].
+func MeasurerOf(l Listener) Measurer {
+	all, many := l.(fanOut)
+	if many && all.measurers() < 2 {
+		l = nil
+		for _, each := range all {
+			if _, ok := each.(Measurer); ok {
+				l = each
+			}
+		}
 	}
 	m, _ := l.(Measurer)
 	return m

@@ -122,7 +122,7 @@ func (s *Strategy) admit() admission {
 	case Open, Isolated:
 		a.wait = p.wait(now)
 	case HalfOpen:
-		a.ticket, a.wait = p.probes.start(now, s.options.HalfOpenProbes, p.length)
+		a.ticket = p.probes.start(now, s.options.HalfOpenProbes, p.length)
 		a.admitted = a.ticket != 0
 	}
 	return a

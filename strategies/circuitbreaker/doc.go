@@ -57,8 +57,8 @@
 // attempt:
 //
 //   - A retry outside counts each attempt here. It returns the rejection of an open circuit at once: an [OpenError] is not
-//     retryable. With [Options.RetryRejections] the retry waits until the break is over. With a retry inside, the circuit
-//     breaker sees only the outcome of all attempts.
+//     retryable. With [Options.RetryRejections] the retry waits until the break is over, and while a probe runs for its own
+//     delay. With a retry inside, the circuit breaker sees only the outcome of all attempts.
 //   - A timeout for each attempt belongs inside. Its error is a failure. Without one, a call that hangs counts only when
 //     the caller's deadline passes, and never if the caller cancels instead.
 //   - A rate limiter inside is called only if the circuit lets the execution through, so that an open circuit costs no

@@ -44,12 +44,12 @@ func (e *OpenError) Is(target error) bool { return target == pipeline.ErrRejecte
 func (e *OpenError) NotCalled() bool { return true }
 
 // Retryable returns [Options.RetryRejections], which is false by default. A retry outside then returns the rejection at once,
-// unless its Handle returns true for it, and then waits for RetryAfter.
+// unless its Handle returns true for it, and then waits for RetryAfter, or if that is not known as after any other error.
 func (e *OpenError) Retryable() bool { return e != nil && e.retryable }
 
-// RetryAfter returns how long to wait before the next attempt: until the break is over or, if the circuit is half
-// open, until another execution can take the place of a probe. ok is false if that is not known: for an isolated
-// circuit it never is. See [pipeline.RetryAfter].
+// RetryAfter returns how long to wait before the next attempt: until the break is over. ok is false if that is not known, as
+// for a circuit that is isolated, or half open: then it closes as soon as its probes have succeeded. See
+// [pipeline.RetryAfter].
 func (e *OpenError) RetryAfter() (d time.Duration, ok bool) {
 	if e == nil {
 		return 0, false

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,6 +82,29 @@ func TestOpenError_Retry(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Callers that wait for the break do not wait for a second one if another of them is the probe.
+func TestOpenError_RetryWhileProbed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := atOnce(1)
+		o.RetryRejections = true
+		breaker := circuitbreaker.New(&o)
+		require.ErrorIs(t, weir.Must(pipeline.New("orders", breaker)).Execute(t.Context(), fail), errBoom)
+		p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{MaxRetries: 3, Delay: 100 * time.Millisecond}), breaker))
+		began := time.Now()
+		var callers sync.WaitGroup
+		for range 10 {
+			callers.Go(func() {
+				assert.NoError(t, p.Execute(t.Context(), func(context.Context) error {
+					time.Sleep(50 * time.Millisecond)
+					return nil
+				}))
+				assert.Less(t, time.Since(began), 6*time.Second, "the break took 5s")
+			})
+		}
+		callers.Wait()
+	})
 }
 
 // The rejections of a half-open circuit and of an isolated one are not retried either.

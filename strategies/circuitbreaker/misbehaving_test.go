@@ -136,7 +136,7 @@ func TestOptions_BreakDurationFuncThatDoesNotReturnForAProbe(t *testing.T) {
 			c.times(t, 1, fail)
 			time.Sleep(time.Second)
 			probe := c.start(t.Context())
-			c.rejects(t, circuitbreaker.HalfOpen, time.Second)
+			c.rejects(t, circuitbreaker.HalfOpen, 0)
 			assert.ErrorIs(t, probe.finish(fail), pipeline.ErrAborted, how)
 			c.rejects(t, circuitbreaker.Open, time.Second)
 			time.Sleep(time.Second)

@@ -44,7 +44,7 @@ func (n *naive) open() {
 	n.until = n.began.Add(n.o.BreakDuration)
 }
 
-// start returns whether execution id may run, and if not, for how long.
+// start returns whether execution id may run, and if not, for how long if that is known.
 func (n *naive) start(id int) (ok bool, wait time.Duration) {
 	now := time.Now()
 	if n.state == circuitbreaker.Open && !now.Before(n.until) {
@@ -58,8 +58,8 @@ func (n *naive) start(id int) (ok bool, wait time.Duration) {
 	case circuitbreaker.Isolated:
 		return false, 0
 	}
-	if wait := n.untilPlace(); wait > 0 {
-		return false, wait
+	if n.untilPlace() > 0 {
+		return false, 0
 	}
 	for n.healthy+len(n.probes) >= n.o.HalfOpenProbes {
 		n.probes = n.probes[1:]

@@ -45,8 +45,9 @@ type Options struct {
 	// HalfOpenProbes is the number of probes that must succeed before the circuit closes, and that can run at once. The
 	// default is 1.
 	HalfOpenProbes int `json:"half_open_probes,omitempty" yaml:"half_open_probes,omitempty"`
-	// RetryRejections makes a retry outside wait until the break is over and try again. By default it returns the
-	// [OpenError] at once, because callers that wait for a server that is down pile up.
+	// RetryRejections makes a retry outside wait until the break is over and try again, and while a probe runs for the
+	// retry's own delay. By default it returns the [OpenError] at once, because callers that wait for a server that is
+	// down pile up.
 	RetryRejections bool `json:"retry_rejections,omitempty" yaml:"retry_rejections,omitempty"`
 	// Handle reports whether an outcome is a failure. It is called for every outcome, also for successful ones. If
 	// nil, every error is a failure except a cancellation and a rejection by a strategy further inside, such as a

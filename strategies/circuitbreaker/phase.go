@@ -93,11 +93,10 @@ func (p *probes) wait(now time.Duration, places int, timeout time.Duration) time
 // more than 0 if a probe has succeeded without its place.
 func (p *probes) excess(places int) int { return max(p.succeeded+len(p.running)-places, -1) }
 
-// start gives a place to one more probe and returns its ticket. If there is no place, the ticket is 0, and wait is how
-// long it takes until there is one.
-func (p *probes) start(now time.Duration, places int, timeout time.Duration) (ticket uint64, wait time.Duration) {
-	if wait = p.wait(now, places, timeout); wait > 0 {
-		return 0, wait
+// start gives a place to one more probe and returns its ticket, which is 0 if there is no place.
+func (p *probes) start(now time.Duration, places int, timeout time.Duration) (ticket uint64) {
+	if p.wait(now, places, timeout) > 0 {
+		return 0
 	}
 	p.running = slices.Delete(p.running, 0, p.excess(places)+1)
 	if n := len(p.running); n > 0 {
@@ -105,7 +104,7 @@ func (p *probes) start(now time.Duration, places int, timeout time.Duration) (ti
 	}
 	p.last++
 	p.running = append(p.running, probe{ticket: p.last, began: now})
-	return p.last, 0
+	return p.last
 }
 
 // release frees the place of the probe with that ticket, if it has one.

@@ -16,7 +16,7 @@ type RejectedError struct {
 	Source pipeline.Source
 	// Lease is the limiter's answer.
 	Lease limiter.Lease
-	// Shadow is true if the execution goes on all the same, as with [Options.Shadow].
+	// Shadow is true if the execution goes on all the same, as with [Options.Shadow], or with the FailOpen of a server's policy.
 	Shadow bool
 }
 

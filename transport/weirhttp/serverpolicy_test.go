@@ -72,6 +72,7 @@ func TestPolicy_FailOpenWithAStoreThatIsAway(t *testing.T) {
 				for _, e := range got.events[len(got.events)-min(1, len(got.events)):] {
 					names = append(names, e.Name)
 					assert.Error(t, e.Err)
+					assert.Equal(t, e.Name != weirhttp.EventFailedOpen, pipeline.NotCalled(e.Err), "%s: the request goes on", name)
 				}
 				assert.Equal(t, c.events, names, name)
 			}

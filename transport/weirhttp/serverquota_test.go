@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -105,5 +106,31 @@ func TestQuota_LimiterThatCannotBeAsked(t *testing.T) {
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 		assert.Equal(t, http.StatusServiceUnavailable, w.Code, name)
 		assert.Equal(t, "1", w.Header().Get("Retry-After"), name)
+	}
+}
+
+// An answer to an admitted request asks for its key once, and not again for the fields.
+func TestQuota_AsksForKeyOnce(t *testing.T) {
+	asked := 0
+	key := func(*http.Request) string { asked++; return "k" }
+	for name, each := range map[string]limiter.Factory[string]{
+		"q=20;w=3600|r=19;t=3600": limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+			TokenLimit: 20, TokensPerPeriod: 20, ReplenishmentPeriod: time.Hour,
+		}),
+		"q=10;w=3600|r=9;t=3600": limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: 10, Window: time.Hour}),
+		"q=30;w=3600|r=29;t=3600": limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{
+			PermitLimit: 30, Window: time.Hour, SegmentsPerWindow: 4,
+		}),
+	} {
+		keyed := weir.Must(limiter.NewPartitionedByKey(key, each, nil))
+		limits := weir.Must(weirhttp.NewLimits(&weirhttp.LimitsOptions{
+			Policies: map[string]weirhttp.Policy{"p": {Requests: keyed}}, Headers: weirhttp.Draft11,
+		}))
+		asked = 0
+		w := httptest.NewRecorder()
+		limits.Handler(http.NotFoundHandler(), "p").ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		assert.Equal(t, name, strings.TrimPrefix(w.Header().Get("RateLimit-Policy"), `"p";`)+"|"+strings.TrimPrefix(w.Header().Get("RateLimit"), `"p";`))
+		assert.Equal(t, 1, asked, name)
+		require.NoError(t, keyed.Close())
 	}
 }

@@ -43,7 +43,7 @@ func newEvents(l pipeline.Listener) (e events) {
 		return events{}
 	}
 	e.listener = l
-	e.measurer, _ = l.(pipeline.Measurer)
+	e.measurer = pipeline.MeasurerOf(l)
 	e.enabler, _ = l.(enabler)
 	return e
 }

@@ -46,7 +46,7 @@ func (t *Transport[R]) NewLimits(listener pipeline.Listener) *Limits[R] {
 		return l
 	}
 	l.listener = listener
-	l.measurer, _ = listener.(pipeline.Measurer)
+	l.measurer = pipeline.MeasurerOf(listener)
 	l.enabler, _ = listener.(enabler)
 	return l
 }

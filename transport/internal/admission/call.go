@@ -150,11 +150,11 @@ func (c *Call[R]) Admit(ctx context.Context, p *Policy[R], r R) (key string, ref
 // rejected decides about a call that the limiter has rejected. If ok is true, the call is admitted nevertheless.
 func (c *Call[R]) rejected(ctx context.Context, p *Policy[R], lease limiter.Lease) (refusal Refusal, ok bool) {
 	name, severity := ratelimit.EventRejected, pipeline.SeverityError
-	switch {
+	switch ok = p.admits(lease); {
 	case p.Shadow:
-		name, severity, ok = ratelimit.EventShadowRejected, pipeline.SeverityWarning, true
-	case p.FailOpen && undecided(lease):
-		name, severity, ok = EventFailedOpen, pipeline.SeverityWarning, true
+		name, severity = ratelimit.EventShadowRejected, pipeline.SeverityWarning
+	case ok:
+		name, severity = EventFailedOpen, pipeline.SeverityWarning
 	case p.Keyed():
 		severity = pipeline.SeverityWarning // a client over its quota is no fault of the program
 	}

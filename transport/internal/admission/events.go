@@ -62,5 +62,10 @@ func (c *Call[R]) measureLease(g *grant[R]) {
 
 // rejectedError returns the rejection as strategies/ratelimit reports it to listeners.
 func rejectedError[R any](p *Policy[R], lease limiter.Lease) *ratelimit.RejectedError {
-	return &ratelimit.RejectedError{Reason: lease.Reason(), Source: p.Source, Lease: lease, Shadow: p.Shadow}
+	return &ratelimit.RejectedError{Reason: lease.Reason(), Source: p.Source, Lease: lease, Shadow: p.admits(lease)}
+}
+
+// admits reports whether the policy admits a call although the limiter has rejected it.
+func (p *Policy[R]) admits(lease limiter.Lease) bool {
+	return p.Shadow || p.FailOpen && undecided(lease)
 }

@@ -16,10 +16,11 @@ type Quota struct {
 	Reset     time.Duration // until there is more; 0: not known
 }
 
-// A QuotaSource finds the quota of a policy. It calls both functions for each answer, because the permits of the limiter
-// change, and a reload or an override can change its options.
+// A QuotaSource finds the quota of a policy. It asks for each answer, because the permits of the limiter change, and a reload or an
+// override can change its options. If each key has a limiter, a lease knows its own; otherwise the functions look for it.
 type QuotaSource[R any] struct {
 	policy     string
+	fromLease  bool                                                  // the lease of a key's limiter says everything
 	statistics func(r R, key string) (s limiter.Statistics, ok bool) // key is the key for Partitioned
 	size       func(r R, key string) (q Quota, refill refill)        // the permits and the window; without permits it is not known
 }
@@ -27,7 +28,9 @@ type QuotaSource[R any] struct {
 // NewQuotaSource returns the QuotaSource of p. If permits is 0, the quota is that of the limiter. It returns nil if the
 // limiter has no statistics or the quota is not known.
 func NewQuotaSource[R any](p *Policy[R], permits int64, window time.Duration) *QuotaSource[R] {
-	s := &QuotaSource[R]{policy: p.Name, statistics: statisticsOf(p), size: quotaSizeOf(p, permits, window)}
+	s := &QuotaSource[R]{
+		policy: p.Name, fromLease: p.Keyed() && permits == 0, statistics: statisticsOf(p), size: quotaSizeOf(p, permits, window),
+	}
 	if s.statistics == nil || s.size == nil {
 		return nil
 	}
@@ -37,16 +40,8 @@ func NewQuotaSource[R any](p *Policy[R], permits int64, window time.Duration) *Q
 // Current returns the quota of a client at this moment. lease is the limiter's answer to its request. A retryAfter above
 // 0, of a rejection, replaces the reset of the quota.
 func (s *QuotaSource[R]) Current(r R, key string, lease limiter.Lease, retryAfter time.Duration) (q Quota, ok bool) {
-	remaining, ok := lease.Remaining() // the statistics of a shared limiter take a round trip
-	if !ok {
-		statistics, ok := s.statistics(r, key)
-		if !ok {
-			return Quota{}, false
-		}
-		remaining = statistics.AvailablePermits
-	}
-	q, refill := s.size(r, key)
-	if q.Permits == 0 {
+	q, refill, remaining, ok := s.find(r, key, lease)
+	if !ok || q.Permits == 0 {
 		return Quota{}, false
 	}
 	q.Policy = s.policy
@@ -60,6 +55,25 @@ func (s *QuotaSource[R]) Current(r R, key string, lease limiter.Lease, retryAfte
 		q.Reset = q.Window
 	}
 	return q, true
+}
+
+// find returns the permits and the window of the quota, and what remains.
+func (s *QuotaSource[R]) find(r R, key string, lease limiter.Lease) (q Quota, f refill, remaining int64, ok bool) {
+	if s.fromLease {
+		if options, available, ok := lease.Quota(); ok {
+			q, f = sizeOf(options)
+			return q, f, available, true
+		}
+	}
+	if remaining, ok = lease.Remaining(); !ok { // the statistics of a shared limiter take a round trip
+		statistics, ok := s.statistics(r, key)
+		if !ok {
+			return Quota{}, refill{}, 0, false
+		}
+		remaining = statistics.AvailablePermits
+	}
+	q, f = s.size(r, key)
+	return q, f, remaining, true
 }
 
 // Granted returns what p has granted to the call, and the key that it was granted for. If p has admitted the call

@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -25,7 +24,9 @@ func lines(n int, format string) string {
 	return b.String()
 }
 
-// A file that means harm does not take long to refuse, nor does a large one that does not.
+// A file that means harm does not take long to refuse, nor does a large one that does not. No time is asserted, because a busy
+// machine is slow with all of them: what could take forever, as keys of keys, would end the run of tests, and the bounds of what
+// takes the square of its size are in the messages.
 func TestHostile(t *testing.T) {
 	const end = "limiters: {l: {unlimited: {}}}\n"
 	for name, c := range map[string]struct{ file, want string }{
@@ -42,23 +43,15 @@ func TestHostile(t *testing.T) {
 		"deep":           {"gateway: {keys: {k: " + strings.Repeat("{composite: [", 60) + strings.Repeat("]}", 60) + "}}\n", "nested more than 100 deep"},
 		"every type":     {"gateway: {listen: [], admin: {}, tls: 1, trusted_proxies: a, stores: [], keys: 1, upstreams: a, policies: null, global: {}, routes: {}, shadow: 1, pprof: a, access_log: []}\n", "must be a list"},
 	} {
-		began := time.Now()
 		f, err := parse(c.file)
-		if took := time.Since(began); took > 20*time.Second {
-			t.Errorf("%s: it took %v", name, took)
-		} else {
-			t.Logf("%s: %v", name, took)
-		}
 		if c.want != "" {
 			require.ErrorContains(t, err, c.want, name)
 			assert.NotContains(t, err.Error(), "panicked", name)
 			continue
 		}
 		require.NoError(t, err, name)
-		began = time.Now()
 		gatewayconfig.Warnings(f)
 		require.NoError(t, f.Explain(io.Discard))
-		assert.Less(t, time.Since(began), 20*time.Second, name)
 	}
 }
 

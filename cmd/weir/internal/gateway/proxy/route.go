@@ -103,9 +103,8 @@ func (t *route) forward(w http.ResponseWriter, r *http.Request) {
 // Hints, net/http/httputil adds its fields to theirs and then removes all.
 type finalHeader struct {
 	http.ResponseWriter
-	answered []field  // of the policies
-	array    [4]field // the first array of answered
-	interim  bool     // their fields are not in the header
+	answered []field // of the policies
+	interim  bool    // their fields are not in the header
 }
 
 // A field is one of a header.
@@ -115,15 +114,15 @@ type field struct {
 }
 
 func (w *finalHeader) begin(to http.ResponseWriter) {
-	w.ResponseWriter, w.answered = to, w.array[:0]
-	for name, values := range to.Header() {
+	w.ResponseWriter = to
+	h := to.Header()
+	if len(h) == 0 { // there are no policies, or they set no fields
+		return
+	}
+	w.answered = make([]field, 0, len(h))
+	for name, values := range h {
 		w.answered = append(w.answered, field{name, values})
 	}
-}
-
-// has reports whether the policies have set the field.
-func (w *finalHeader) has(name string) bool {
-	return slices.ContainsFunc(w.answered, func(f field) bool { return f.name == name })
 }
 
 // WriteHeader implements [http.ResponseWriter].
@@ -226,9 +225,9 @@ func modifyResponse(resp *http.Response) error {
 	}
 	x := requestOf(resp.Request.Context())
 	x.switched = resp.StatusCode == http.StatusSwitchingProtocols
-	for _, name := range []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"} {
-		if x.final.has(name) {
-			delete(resp.Header, name)
+	for _, f := range x.final.answered {
+		if strings.HasPrefix(f.name, "X-Ratelimit-") {
+			delete(resp.Header, f.name)
 		}
 	}
 	return nil
