@@ -125,7 +125,7 @@ func (r *Result) mostTable() table {
 		empty: "not measured",
 	}
 	// Requests of one instant begin a nanosecond apart.
-	from := func(at time.Duration) string { return formatMoment(at.Truncate(time.Microsecond)) }
+	from := func(at time.Duration) string { return formatMoment(at.Round(time.Microsecond)) }
 	for _, m := range r.Most {
 		t.rows = append(t.rows, []string{
 			formatTime(m.Window), formatCount(m.Permits), orDash(m.Permits > 0, from(m.At)),
