@@ -40,7 +40,7 @@ help: ## list the targets
 test: export GOFLAGS += -race -trimpath
 test: export GORACE += atexit_sleep_ms=0
 test: export WEIR_REQUIRE_MODULES = 1
-test: ahead format words vet fix modules standalone architecture api-check release-check platforms bench-once unit ## run every check and every test
+test: ahead format words vet fix modules standalone architecture api-check release-check platforms unit ## run every check and every test
 
 # While the first checks compile, the servers are installed. The target servers waits for that, and says what has failed.
 .PHONY: ahead
@@ -99,10 +99,10 @@ standalone: ## check the nested modules as if there were no go.work
 # The systems that weir is checked for, tests included. The root module's tests also run without the race detector, which
 # makes the random models of limiter and store five times slower: here they have their full length. An amd64 processor
 # runs linux/386 as it is, so an int has 32 bits in this run. Of NOT386, the first look at the repository itself and find
-# the same everywhere, simulate takes as long as the limiters and the store together, which it is made of, and
-# transport/weirhttp waits for clients most of the time.
+# the same everywhere, simulate takes as long as the limiters and the store together, which it is made of,
+# transport/weirhttp waits for clients most of the time, and the others count little.
 PLATFORMS = windows/amd64 darwin/arm64 linux/386 js/wasm
-NOT386    = internal/(apigolden|archtest|hooktest|readme|repo|testreport|testserver|voice)|simulate|transport/weirhttp
+NOT386    = internal/(apigolden|archtest|hooktest|readme|repo|testreport|testserver|voice)|simulate|transport/weirhttp|telemetry|dashboard
 
 .PHONY: platforms
 platforms: ## compile and vet for every platform; run the root's tests without the race detector, with an int of 32 bits where that can be done
@@ -112,7 +112,6 @@ platforms: ## compile and vet for every platform; run the root's tests without t
 	export CGO_ENABLED=0
 	if [ "$$($(GO) env GOHOSTOS)/$$($(GO) env GOHOSTARCH)" = linux/amd64 ]; then export GOARCH=386; fi
 	echo "== platforms: go test as $$($(GO) env GOOS)/$$($(GO) env GOARCH)"
-	$(GO) build ./...
 	$(GO) test -vet=off -parallel=8 $$($(GO) list ./... | grep -vE '/($(NOT386))$$')
 
 .PHONY: architecture
@@ -135,13 +134,10 @@ release-check: ## test scripts/release, and use a release as programs of users d
 	echo "== release-check: a release in empty modules"
 	GOWORK=off $(GO) -C $(RELEASE) test -count=1 -v -run '^TestUsers$$' .
 
-# In make test, only the comparisons with peers run, which docs have figures of. The others take as long to link as all
-# tests do: make long runs them.
-ONCE = ./bench
 .PHONY: bench-once
-bench-once: servers ## run the benchmarks of ONCE=./bench once, so that none rots
-	@echo "== bench-once: the benchmarks of $(ONCE), once"
-	dirs=$$(grep -rl --include='*_test.go' '^func Benchmark' $(ONCE) | xargs -n 1 dirname | sort -u | sed 's|^[^./]|./&|')
+bench-once: servers ## run each benchmark once, so that none rots; a part of make long
+	@echo "== bench-once: each benchmark, once"
+	dirs=$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n 1 dirname | sort -u)
 	out=$$($(GO) test -vet=off -short -run '^$$' -bench . -benchtime 1x $$dirs 2>&1) || { echo "$$out"; exit 1; }
 
 .PHONY: servers
@@ -164,11 +160,15 @@ unit: servers ## every test of every module under the race detector, random ones
 	@echo "== unit: go test -race work"
 	if scripts/servers check; then export WEIR_REQUIRE_SERVERS=1; fi
 	realtime=$$($(GO) list $(REALTIME))
+	oracle=$$(mktemp)
+	GOWORK=off $(GO) -C $(RLSORACLE) test -race -vet=off -short ./... >"$$oracle" 2>&1 &
+	pid=$$!
+	trap "kill $$pid 2>/dev/null || true; rm -f $$oracle" EXIT
 	$(GO) run ./internal/testreport -race -vet=off -short -parallel=8 $(LONG) $$($(GO) list work | grep -vxF "$$realtime")
-	echo "== unit: internal/rlsoracle"
-	GOWORK=off $(GO) -C $(RLSORACLE) test -race -vet=off -short ./...
+	echo "== unit: internal/rlsoracle, which ran beside these"
+	if wait $$pid; then cat "$$oracle"; else cat "$$oracle"; exit 1; fi
 	echo "== unit: what goes by real time"
-	$(GO) run ./internal/testreport -again -race -vet=off -short -p=3 -parallel=3 $(REALTIME)
+	$(GO) run ./internal/testreport -again -race -vet=off -short -p=4 -parallel=3 $(REALTIME)
 
 .PHONY: long
 long: servers ## what make test shortens, in full: models, simulations, the stores, Envoy's service beside ours, all benchmarks
@@ -176,7 +176,7 @@ long: servers ## what make test shortens, in full: models, simulations, the stor
 	$(GO) test -race -vet=off -parallel=8 -timeout=30m $(LONG) ./transport/weirgrpc ./strategies/circuitbreaker
 	GOWORK=off $(GO) -C $(RLSORACLE) test -race -vet=off ./...
 	$(GO) test -race -vet=off -p=2 -parallel=3 -timeout=30m ./store/weirpostgres ./store/weirredis ./transport/weirhttp
-	$(MAKE) bench-once ONCE=.
+	$(MAKE) bench-once
 
 .PHONY: bench
 bench: ## run benchmarks: PKG=work BENCH=. COUNT=1 BENCHTIME=1s
