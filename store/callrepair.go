@@ -36,9 +36,11 @@ func (s *Store) sendRepairs(trip *roundTrip, all []*outdatedGroup) {
 	trip.start(all[0].calls[0].shard.breaker.current())
 	s.loadNewerDefinitions(all)
 	s.convertStates(trip, all)
-	trip.finish()
+	if !trip.finish() {
+		return // repairsTimedOut has seen to the calls
+	}
 	for _, p := range all {
-		p.resend(s)
+		p.resend(s, p.err)
 	}
 }
 
@@ -46,7 +48,7 @@ func (s *Store) sendRepairs(trip *roundTrip, all []*outdatedGroup) {
 func (s *Store) repairsTimedOut(trip *roundTrip, all []*outdatedGroup) {
 	all[0].calls[0].shard.breaker.record(trip.epoch(), errTimeout)
 	for _, p := range all {
-		p.calls.fail(errTimeout)
+		p.resend(s, errTimeout)
 	}
 }
 
@@ -101,12 +103,10 @@ func (s *Store) convertStates(trip *roundTrip, all []*outdatedGroup) {
 	sh.breaker.record(begun, o.result(nil))
 }
 
-// resend sends the calls of the group again.
-func (p *outdatedGroup) resend(s *Store) {
-	if p.err != nil {
-		p.calls.fail(p.err)
-		return
-	}
+// resend sends the calls of the group again, of which nothing was carried out. If err is not nil, they fail with it, except
+// those that give permits back and came too late: while limits change all the time, a load can wait for longer than
+// CallTimeout, and the permits would be lost.
+func (p *outdatedGroup) resend(s *Store, err error) {
 	var waiting []*call
 	var pause time.Duration
 	for _, q := range p.calls {
@@ -116,6 +116,10 @@ func (p *outdatedGroup) resend(s *Store) {
 		within := s.o.CallTimeout
 		if q.background() {
 			within *= backgroundTimeouts
+		}
+		if err != nil && !(q.background() && errors.Is(err, errTimeout)) {
+			q.fail(err)
+			continue
 		}
 		next, ok := q.attempts.next(within)
 		if !ok {
