@@ -103,9 +103,9 @@ func (s *Store) convertStates(trip *roundTrip, all []*outdatedGroup) {
 	sh.breaker.record(begun, o.result(nil))
 }
 
-// resend sends the calls of the group again, of which nothing was carried out. If err is not nil, they fail with it, except
-// those that give permits back and came too late: while limits change all the time, a load can wait for longer than
-// CallTimeout, and the permits would be lost.
+// resend sends the calls of the group again, of which nothing was carried out. If err is not nil, they fail with it. But if
+// err is a timeout, calls that give permits back are sent again: while limits change all the time, a load can take longer
+// than CallTimeout, and the permits would be lost.
 func (p *outdatedGroup) resend(s *Store, err error) {
 	var waiting []*call
 	var pause time.Duration
