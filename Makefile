@@ -3,7 +3,9 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
+ifneq ($(MAKECMDGOALS),beside)
 .NOTPARALLEL:
+endif
 .DEFAULT_GOAL := help
 
 GO ?= go
@@ -40,7 +42,13 @@ help: ## list the targets
 test: export GOFLAGS += -race -trimpath
 test: export GORACE += atexit_sleep_ms=0
 test: export WEIR_REQUIRE_MODULES = 1
-test: ahead format words vet fix modules standalone architecture api-check release-check platforms unit ## run every check and every test
+test: ahead format words vet fix modules standalone architecture api-check ## run every check and every test
+	@$(MAKE) --no-print-directory -j2 --output-sync=target beside
+	$(MAKE) --no-print-directory unit
+
+# A release is built by one processor after the other, so it leaves one for the platforms.
+.PHONY: beside
+beside: release-check platforms
 
 # While the first checks compile, the servers are installed. The target servers waits for that, and says what has failed.
 .PHONY: ahead

@@ -309,25 +309,26 @@ func (l *rejectsOnce) Acquire(ctx context.Context, n int) (limiter.Lease, error)
 // again.
 func TestLimits_RetryOfStreams(t *testing.T) {
 	for mode := StreamHold; mode <= StreamMessages; mode++ {
-		t.Run(mode.String(), func(t *testing.T) {
+		call := func(t *testing.T, listener net.Listener, dial ...grpc.DialOption) (testpb.TestService_FullDuplexCallClient, error) {
+			limits := oneMethod(t, Policy{Limiter: new(rejectsOnce), Streams: mode, Quota: 10, Headers: Draft11})
+			stream, err := startServer(t, listener, limits, new(testService), dial...).FullDuplexCall(t.Context())
+			require.NoError(t, err)
+			_ = stream.Send(&testpb.StreamingOutputCallRequest{}) // io.EOF if the rejection is here already
+			_, err = stream.Recv()
+			return stream, err
+		}
+		t.Run(mode.String()+"/with", func(t *testing.T) {
 			eachWire(t, func(t *testing.T, listener net.Listener, dial ...grpc.DialOption) {
-				l := new(rejectsOnce)
-				limits := oneMethod(t, Policy{Limiter: l, Streams: mode, Quota: 10, Headers: Draft11})
-				client := startServer(t, listener, limits, new(testService), append(dial, grpcRetry)...)
-				stream, err := client.FullDuplexCall(t.Context())
-				require.NoError(t, err)
-				require.NoError(t, stream.Send(&testpb.StreamingOutputCallRequest{}))
-				_, err = stream.Recv()
+				stream, err := call(t, listener, append(dial, grpcRetry)...)
 				require.NoError(t, err)
 				require.NoError(t, stream.CloseSend())
 				_, err = stream.Recv()
 				require.Equal(t, io.EOF, err)
-
-				l.asked.Store(0)
-				stream, err = client.FullDuplexCall(t.Context(), grpc.MaxRetryRPCBufferSize(0)) // without a retry
-				require.NoError(t, err)
-				_ = stream.Send(&testpb.StreamingOutputCallRequest{}) // io.EOF if the rejection is here already
-				_, err = stream.Recv()
+			})
+		})
+		t.Run(mode.String()+"/without", func(t *testing.T) {
+			eachWire(t, func(t *testing.T, listener net.Listener, dial ...grpc.DialOption) {
+				stream, err := call(t, listener, dial...)
 				require.Equal(t, codes.ResourceExhausted, status.Code(err))
 				header, err := stream.Header()
 				require.Nil(t, header, err)
