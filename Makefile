@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
-ifneq ($(MAKECMDGOALS),beside)
+ifndef BESIDE
 .NOTPARALLEL:
 endif
 .DEFAULT_GOAL := help
@@ -42,13 +42,8 @@ help: ## list the targets
 test: export GOFLAGS += -race -trimpath
 test: export GORACE += atexit_sleep_ms=0
 test: export WEIR_REQUIRE_MODULES = 1
-test: ahead format words vet fix modules standalone architecture api-check ## run every check and every test
-	@$(MAKE) --no-print-directory -j2 --output-sync=target beside
-	$(MAKE) --no-print-directory unit
-
-# A release is built by one processor after the other, so it leaves one for the platforms.
-.PHONY: beside
-beside: release-check platforms
+test: ahead format words vet fix modules standalone architecture api-check platforms unit ## run every check and every test
+	@$(MAKE) --no-print-directory -j2 --output-sync=target BESIDE='nice -n 19' release-check realtime
 
 # While the first checks compile, the servers are installed. The target servers waits for that, and says what has failed.
 .PHONY: ahead
@@ -134,13 +129,14 @@ api-check: ## compare the exported API with api/
 
 # The second run uses a release as programs of users do, and prints what they link. It finds the modules that it needs in
 # the module cache. With WEIR_REQUIRE_MODULES=1 a missing one is a failure, otherwise the test is skipped: in make test,
-# the target modules has downloaded all of them.
+# the target modules has downloaded all of them. In make test, it takes the time that tests which go by real time wait, and
+# no time from them.
 .PHONY: release-check
 release-check: ## test scripts/release, and use a release as programs of users do
 	@echo "== release-check: scripts/release, .github"
-	GOWORK=off $(GO) -C $(RELEASE) test -skip '^TestUsers$$' .
+	GOWORK=off $(BESIDE) $(GO) -C $(RELEASE) test -skip '^TestUsers$$' .
 	echo "== release-check: a release in empty modules"
-	GOWORK=off $(GO) -C $(RELEASE) test -count=1 -v -run '^TestUsers$$' .
+	GOWORK=off $(BESIDE) $(GO) -C $(RELEASE) test -count=1 -v -run '^TestUsers$$' .
 
 .PHONY: bench-once
 bench-once: servers ## run each benchmark once, so that none rots; a part of make long
@@ -162,11 +158,12 @@ servers: ## install the servers, the browser and the client for the tests, where
 # answer comes too late while other tests compute. Most of the time they wait. With -short, the stores run the conformance
 # suite in one way instead of five.
 LONG     = ./simulate ./limiter ./store
+REQUIRE_SERVERS = if scripts/servers check; then export WEIR_REQUIRE_SERVERS=1; fi
 REALTIME = ./store/weirpostgres ./store/weirredis ./cmd/weir ./jobs ./transport/weirhttp ./internal/browsertest ./examples/deploytest ./examples/partner ./examples/jobs ./examples/cluster ./examples/reality
 .PHONY: unit
-unit: servers ## every test of every module under the race detector, random ones with fewer cases
+unit: servers ## the tests of every module under the race detector, random ones with fewer cases, but for realtime
 	@echo "== unit: go test -race work"
-	if scripts/servers check; then export WEIR_REQUIRE_SERVERS=1; fi
+	$(REQUIRE_SERVERS)
 	realtime=$$($(GO) list $(REALTIME))
 	oracle=$$(mktemp)
 	GOWORK=off $(GO) -C $(RLSORACLE) test -race -vet=off -short ./... >"$$oracle" 2>&1 &
@@ -175,7 +172,11 @@ unit: servers ## every test of every module under the race detector, random ones
 	$(GO) run ./internal/testreport -race -vet=off -short -parallel=8 $(LONG) $$($(GO) list work | grep -vxF "$$realtime")
 	echo "== unit: internal/rlsoracle, which ran beside these"
 	if wait $$pid; then cat "$$oracle"; else cat "$$oracle"; exit 1; fi
-	echo "== unit: what goes by real time"
+
+.PHONY: realtime
+realtime: servers ## the tests that go by real time
+	@echo "== realtime: go test -race"
+	$(REQUIRE_SERVERS)
 	$(GO) run ./internal/testreport -again -race -vet=off -short -p=4 -parallel=3 $(REALTIME)
 
 .PHONY: long

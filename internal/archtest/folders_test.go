@@ -32,7 +32,8 @@ var everyTest = []string{"github.com/stretchr/testify", "go.uber.org/goleak"}
 // Tests may import any folder that is not marked leaf, because an example or a conformance test shows folders working
 // together. The compiler forbids cycles there too.
 var folders = []folder{
-	{name: "limiter", mayImport: []string{"internal/durationtext", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn"}},
+	{name: "rate", mayImport: []string{"internal/durationtext", "internal/saturate"}},
+	{name: "limiter", mayImport: []string{"rate", "internal/durationtext", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn"}},
 	{name: "limiter/limitertest", mayImport: []string{"limiter"}, testing: true},
 	{name: "limiter/internal/naive", mayImport: []string{"limiter", "limiter/limitertest"}}, // what the tests compare with
 	{name: "pipeline", mayImport: []string{"internal/deadline", "internal/untimed"}},

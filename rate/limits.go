@@ -1,0 +1,242 @@
+// Package rate has the arithmetic of limits, and neither clocks nor locks: what a limit says ([Limits]), and what is taken of it
+// for one key and comes back as time passes ([State]). Limiters in a process and in a store decide by it.
+//
+// Programs meet Limits where code is about limiters of any kind. To make a limiter, use the options of package limiter, such as
+// limiter.TokenBucketOptions.
+package rate
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/weir-go/weir/internal/durationtext"
+	"github.com/weir-go/weir/internal/textenum"
+	"github.com/weir-go/weir/internal/validate"
+)
+
+// A Kind is how the permits of a limiter come back. The zero Kind is no kind.
+type Kind uint8
+
+// The kinds of limits.
+const (
+	TokenBucket   Kind = iota + 1 // Refill permits come back in each Period
+	FixedWindow                   // all permits come back in each Period
+	SlidingWindow                 // permits come back a Period after they were taken
+	Concurrency                   // permits come back when they are released
+)
+
+var kindTexts = textenum.Texts[Kind]{Package: "rate", Type: "Kind", Texts: []string{
+	"", "token_bucket", "fixed_window", "sliding_window", "concurrency",
+}}
+
+// String returns the name that the kind has in configuration files, such as "token_bucket".
+func (k Kind) String() string { return kindTexts.String(k) }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (k Kind) MarshalText() ([]byte, error) { return kindTexts.Marshal(k) }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (k *Kind) UnmarshalText(text []byte) error { return kindTexts.Unmarshal(k, text) }
+
+// QueueOrder says which waiter is served first when permits come back. It is written "oldest_first" or "newest_first"
+// in configuration files.
+type QueueOrder uint8
+
+// The orders of a queue.
+const (
+	// OldestFirst serves waiters in the order in which they came, and no caller overtakes them. A newcomer that finds
+	// no room is rejected. It is the zero value.
+	OldestFirst QueueOrder = iota
+	// NewestFirst serves the newest waiter first: under overload, its caller is most likely still there. A newcomer
+	// takes free permits before the queue, and if there is no room, it pushes out the oldest waiters.
+	NewestFirst
+)
+
+var queueOrders = textenum.Texts[QueueOrder]{Package: "limiter", Type: "QueueOrder", Texts: []string{
+	OldestFirst: "oldest_first", NewestFirst: "newest_first",
+}}
+
+// String returns the text form, or QueueOrder(n) for any other number.
+func (o QueueOrder) String() string { return queueOrders.String(o) }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (o QueueOrder) MarshalText() ([]byte, error) { return queueOrders.Marshal(o) }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (o *QueueOrder) UnmarshalText(text []byte) error { return queueOrders.Unmarshal(o, text) }
+
+// Limits are the limits of a limiter of any kind. Two Limits are equal if they say the same. A field that the kind does not
+// have is 0.
+type Limits struct {
+	Kind Kind `json:"kind"`
+	// Permits is the most that can be available or held at once.
+	Permits int `json:"permits"`
+	// Refill is how many permits come back in each Period: of a token bucket.
+	Refill int `json:"refill,omitempty"`
+	// Period is the time between two refills of a token bucket, and the window of windows.
+	Period time.Duration `json:"period,omitempty"`
+	// Segments is the number of steps in which a sliding window slides.
+	Segments int `json:"segments,omitempty"`
+	// QueueLimit is how many permits can be waited for. If 0, there is no queue.
+	QueueLimit int `json:"queue_limit,omitempty"`
+	// QueueOrder says which waiter is served first.
+	QueueOrder QueueOrder `json:"queue_order,omitempty"`
+	// Manual reports whether time passes only when the program says so.
+	Manual bool `json:"manual,omitempty"`
+}
+
+// MaxSegments is the largest number of segments of a sliding window.
+const MaxSegments = 1000
+
+// Limits returns l: a value of Limits can stand where options of any kind can.
+func (l Limits) Limits() Limits { return l }
+
+// Fields are the names of the fields of Limits in the options of a kind, for the texts of errors. A field that the kind does
+// not have is "".
+type Fields struct{ Permits, Refill, Period, Segments string }
+
+var fieldsOf = map[Kind]Fields{
+	TokenBucket:   {Permits: "TokenLimit", Refill: "TokensPerPeriod", Period: "ReplenishmentPeriod"},
+	FixedWindow:   {Permits: "PermitLimit", Period: "Window"},
+	SlidingWindow: {Permits: "PermitLimit", Period: "Window", Segments: "SegmentsPerWindow"},
+	Concurrency:   {Permits: "PermitLimit"},
+}
+
+// Fields returns the names of l's fields.
+func (l Limits) Fields() Fields { return fieldsOf[l.Kind] }
+
+// Validate returns a [weir.OptionsError] of package limiter with everything that is wrong with l, or nil. It names the fields
+// as the options of the kind do.
+func (l Limits) Validate() error {
+	var p validate.Problems
+	f, known := fieldsOf[l.Kind]
+	if !known {
+		p.Add("Kind", uint8(l.Kind), "must be a kind of limits")
+		return p.Err("limiter")
+	}
+	p.AtLeast(f.Permits, l.Permits, 1)
+	if f.Refill != "" {
+		p.AtLeast(f.Refill, l.Refill, 1)
+	} else if l.Refill != 0 {
+		p.Add("Refill", l.Refill, "must be 0 for the kind %v", l.Kind)
+	}
+	if f.Period != "" {
+		p.Positive(f.Period, l.Period)
+	} else if l.Period != 0 || l.Manual {
+		p.Add("Period", l.Period, "must be 0, and Manual false, for the kind %v", l.Kind)
+	}
+	switch {
+	case f.Segments == "":
+		if l.Segments != 0 {
+			p.Add("Segments", l.Segments, "must be 0 for the kind %v", l.Kind)
+		}
+	case l.Segments < 1 || l.Segments > MaxSegments:
+		p.Add(f.Segments, l.Segments, "must be from 1 to %d", MaxSegments)
+	case l.Period > 0 && l.Period%time.Duration(l.Segments) != 0:
+		p.Add(f.Period, l.Period, "must be divisible by {%s}, which is %d", f.Segments, l.Segments)
+	}
+	p.AtLeast("QueueLimit", l.QueueLimit, 0)
+	if !queueOrders.Has(l.QueueOrder) {
+		p.Add("QueueOrder", l.QueueOrder, "must be OldestFirst or NewestFirst")
+	}
+	return p.Err("limiter")
+}
+
+// Quota returns how many permits there are in which window, which is what headers and pages tell. That of a token bucket is how
+// long an empty bucket takes to be full. Of permits that are lent, the window is 0.
+func (l Limits) Quota() (permits int64, window time.Duration) {
+	return int64(l.Permits), l.TimeToRestore(int64(l.Permits))
+}
+
+// TimeToRestore returns how long it takes at most until that many missing permits have come back: 0 if they are lent.
+func (l Limits) TimeToRestore(missing int64) time.Duration {
+	periods := int64(1)
+	if l.Kind == TokenBucket {
+		if l.Refill < 1 {
+			return 0
+		}
+		periods = (missing-1)/int64(l.Refill) + 1
+	}
+	switch {
+	case missing <= 0 || l.Period <= 0:
+		return 0
+	case periods > math.MaxInt64/int64(l.Period):
+		return math.MaxInt64
+	}
+	return time.Duration(periods) * l.Period
+}
+
+// Share returns the limits of a limiter that has a share of l, from 0 to 1. No number is below 1: if the share of a refill is
+// less, 1 comes back after a longer period.
+func (l Limits) Share(share float64) Limits {
+	l.Permits = int(max(float64(l.Permits)*share, 1))
+	if l.Kind == TokenBucket {
+		refill := float64(l.Refill) * share
+		if l.Refill = int(max(refill, 1)); refill < 1 {
+			l.Period = time.Duration(min(float64(l.Period)/refill, math.MaxInt64/2))
+		}
+	}
+	return l
+}
+
+// String describes the limits in words: "token bucket: bursts of 20, then 10 a second; up to 5 wait".
+func (l Limits) String() string {
+	var words string
+	switch l.Kind {
+	case TokenBucket:
+		words = fmt.Sprintf("token bucket: bursts of %d, then %s", l.Permits, perPeriod(l.Refill, l.Period))
+	case FixedWindow:
+		words = "fixed window: " + perPeriod(l.Permits, l.Period)
+	case SlidingWindow:
+		step := l.Period / time.Duration(max(l.Segments, 1))
+		words = fmt.Sprintf("sliding window: %d in any %s, in steps of %s", l.Permits, durationtext.Of(l.Period), durationtext.Of(step))
+	case Concurrency:
+		words = fmt.Sprintf("concurrency limiter: %d at once", l.Permits)
+	default:
+		return "no limits"
+	}
+	switch {
+	case l.QueueLimit <= 0:
+		words += "; no queue"
+	case l.QueueOrder == NewestFirst:
+		words += fmt.Sprintf("; up to %d wait, the newest first", l.QueueLimit)
+	default:
+		words += fmt.Sprintf("; up to %d wait", l.QueueLimit)
+	}
+	if l.Manual {
+		words += "; the program replenishes it"
+	}
+	return words
+}
+
+// units are the units of rates.
+var units = []struct {
+	length time.Duration
+	name   string
+}{{time.Second, "a second"}, {time.Minute, "a minute"}, {time.Hour, "an hour"}}
+
+// perPeriod says how many permits there are in a period, and in a unit of time if that is a whole number.
+func perPeriod(n int, period time.Duration) string {
+	for _, u := range units {
+		if period == u.length {
+			return fmt.Sprintf("%d %s", n, u.name)
+		}
+	}
+	words := fmt.Sprintf("%d every %s", n, durationtext.Of(period))
+	for _, u := range units {
+		if perUnit, ok := times(n, u.length, period); ok {
+			return words + fmt.Sprintf(" (%d %s)", perUnit, u.name)
+		}
+	}
+	return words
+}
+
+// times returns n × unit / period. ok is false if that is no whole number or overflows.
+func times(n int, unit, period time.Duration) (int64, bool) {
+	product := int64(n) * int64(unit)
+	if period <= 0 || product/int64(unit) != int64(n) || product%int64(period) != 0 {
+		return 0, false
+	}
+	return product / int64(period), true
+}

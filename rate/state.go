@@ -1,0 +1,328 @@
+package rate
+
+import (
+	"math"
+	"slices"
+
+	"github.com/weir-go/weir/internal/saturate"
+)
+
+// A Schedule is how many permits there are and when they come back, in units of time of the caller's choice: nanoseconds in a
+// process, microseconds in a store. Line k of its grid is at Anchor + k × Period. On each line of a bucket, up to Refill permits
+// come back, and all of them on each line of a fixed window. What was taken in a segment of a sliding window comes back
+// Segments lines after the line with which the segment began.
+type Schedule struct {
+	Kind     Kind
+	Permits  int64 // the most that can be available
+	Refill   int64 // token bucket
+	Period   int64 // between two lines: of a sliding window, its segment
+	Segments int64 // sliding window
+	Anchor   int64
+}
+
+// MaxDebt bounds how many permits are missing, so that each store can compute with the number.
+const MaxDebt = 1 << 51
+
+// A State is what is taken of one key, and what refunds need to know. The zero State at line k is a key that is full:
+// State{Line: k}. It has no reference to another one as long as Segments is not shared.
+type State struct {
+	// Line is the line for which the other fields hold.
+	Line int64
+	// Missing is how many permits are missing from full. It is above the limit if that was lowered, or if more was charged
+	// than was available.
+	Missing int64
+	// Refunded, of a bucket or fixed window, is how many permits were given back while lines would have brought them; see
+	// [Schedule.Refund]. Lines take from it what they bring beyond Missing.
+	Refunded int64
+	// Barrier, of a bucket or fixed window, is what Missing + Refunded was when [Schedule.GiveBack] gave permits back on this line.
+	Barrier int64
+	// Floor, of a token bucket, is the least that refunds can leave missing; see [Schedule.TakeBlock]. Each line lowers it
+	// by Refill.
+	Floor int64
+	// Segments, of a sliding window, are the segments in which permits were taken that still count, the oldest first.
+	Segments []Segment
+	// Ahead is how far the Serial of the next segment is ahead of its Line.
+	Ahead int64
+}
+
+// A Segment is what was taken in one segment of a sliding window, or in a part of it.
+type Segment struct {
+	Line    int64 // the line with which the segment begins
+	Serial  int64 // identifies it in a [Receipt]; Line, unless permits without a receipt were given back in the segment
+	Permits int64
+}
+
+// A Receipt says when permits were taken, so that a refund gives back no more than what time has not brought back already.
+type Receipt struct {
+	Line  int64 // of a sliding window: the Serial of the segment
+	Taken int64 // of a bucket or fixed window: Missing + Refunded right after the grant
+}
+
+// LineAt returns the last line that is reached at the moment t.
+func (g *Schedule) LineAt(t int64) int64 {
+	from := t - g.Anchor
+	line := from / g.Period
+	if from%g.Period < 0 {
+		line--
+	}
+	return line
+}
+
+// TimeOf returns when a line is reached.
+func (g *Schedule) TimeOf(line int64) int64 {
+	return saturate.Add(g.Anchor, saturate.Mul(line, g.Period))
+}
+
+// Full returns the state of a key that is full at the moment now.
+func (g *Schedule) Full(now int64) State { return State{Line: g.LineAt(now)} }
+
+// Free returns how many permits are available: below 0 if permits are owed.
+func (g *Schedule) Free(s *State) int64 { return g.Permits - s.Missing }
+
+// brought returns the most that so many lines bring to a bucket or fixed window.
+func (g *Schedule) brought(lines int64) int64 {
+	if g.Kind == TokenBucket {
+		return min(saturate.Mul(lines, g.Refill), math.MaxInt64/2)
+	}
+	return min(lines, 1) * (math.MaxInt64 / 2)
+}
+
+// Advance brings s to the moment now. If the clock has stepped back behind s, the state moves back with the clock: the same
+// permits are missing, and each comes back after as many lines as before the step.
+func (g *Schedule) Advance(s *State, now int64) { g.AdvanceTo(s, g.LineAt(now)) }
+
+// AdvanceTo is [Schedule.Advance] to a line.
+func (g *Schedule) AdvanceTo(s *State, line int64) {
+	passed := line - s.Line
+	s.Line = line
+	switch {
+	case passed == 0:
+	case g.Kind == SlidingWindow:
+		g.slide(s, min(passed, 0))
+	case passed > 0:
+		brought := g.brought(passed)
+		s.Floor, s.Barrier = max(s.Floor-brought, 0), 0
+		paid := min(s.Missing, brought)
+		s.Missing -= paid
+		s.Refunded = max(s.Refunded-(brought-paid), 0)
+	}
+}
+
+// slide moves the segments by a number of lines, and drops segments that do not count any more.
+func (g *Schedule) slide(s *State, by int64) {
+	gone := 0
+	for i := range s.Segments {
+		t := &s.Segments[i]
+		t.Line, t.Serial = t.Line+by, t.Serial+by
+		if t.Line <= s.Line-g.Segments {
+			s.Missing -= t.Permits
+			gone = i + 1
+		}
+	}
+	s.Segments = slices.Delete(s.Segments, 0, gone)
+}
+
+// Take takes as many permits as are available, at least least and at most most. It returns how many; ok is false if there are too
+// few, and then nothing has changed. If least and most are 0, it reports whether a permit is available.
+func (g *Schedule) Take(s *State, least, most int64) (taken int64, ok bool) {
+	free := g.Free(s)
+	if free < max(least, 1) {
+		return 0, false
+	}
+	return g.add(s, min(most, free)), true
+}
+
+// TakeBlock is [Schedule.Take] for a program that grants the permits of the block by itself until lines have brought them back.
+// Until then, no refund of earlier grants gives anything back: lines would bring the block back sooner than the program expects.
+func (g *Schedule) TakeBlock(s *State, least, most int64) (taken int64, ok bool) {
+	taken, ok = g.Take(s, least, most)
+	if ok && g.Kind == TokenBucket {
+		s.Floor = s.Missing
+	}
+	return taken, ok
+}
+
+// Charge takes n permits, even if they are not available, up to [MaxDebt]. It returns how many it took.
+func (g *Schedule) Charge(s *State, n int64) int64 { return g.add(s, min(n, MaxDebt-s.Missing)) }
+
+// add adds n to what is missing.
+func (g *Schedule) add(s *State, n int64) int64 {
+	if n <= 0 {
+		return 0
+	}
+	s.Missing += n
+	if g.Kind == SlidingWindow {
+		last := len(s.Segments) - 1
+		if serial := s.Line + s.Ahead; last < 0 || s.Segments[last].Serial != serial {
+			s.Segments = append(s.Segments, Segment{Line: s.Line, Serial: serial})
+			last++
+		}
+		s.Segments[last].Permits += n
+	}
+	return n
+}
+
+// Receipt returns the receipt of the permits that were taken last, at s.Line.
+func (g *Schedule) Receipt(s *State) Receipt {
+	if g.Kind != SlidingWindow {
+		return Receipt{Line: s.Line, Taken: s.Missing + s.Refunded}
+	}
+	return Receipt{Line: s.Line + s.Ahead}
+}
+
+// AnyGrant returns a receipt with which [Schedule.Refund] gives permits of a bucket or fixed window back, whichever grants have
+// taken them. It gives back nothing of a sliding window, which must know the segment.
+func AnyGrant() Receipt { return Receipt{Line: math.MaxInt64 / 2, Taken: math.MaxInt64 / 2} }
+
+// Refund gives back up to n permits of the grant with that receipt, and returns how many. The grant can be refunded once: a
+// second refund of the same permits would give back those of others.
+//
+// As long as no line has passed since the grant, that is n. Later it is n or less: lines bring permits back in the order in which
+// they were taken, and a grant is worth what they have not brought back of all that was taken up to it. What was refunded
+// of any grant counts as brought back by then, so a refund gives back too little rather than too much. In a sliding window,
+// permits can be given back as long as their segment counts.
+func (g *Schedule) Refund(s *State, r Receipt, n int64) int64 {
+	if g.Kind == SlidingWindow {
+		i := slices.IndexFunc(s.Segments, func(t Segment) bool { return t.Serial == r.Line })
+		if i < 0 {
+			return 0
+		}
+		n = max(min(n, s.Segments[i].Permits), 0)
+		g.removeFrom(s, i, n)
+		return n
+	}
+	worth := s.Missing - s.Floor
+	if lines := max(s.Line-r.Line, 0); lines > 0 || r.Taken <= s.Barrier {
+		worth = min(worth, r.Taken-g.brought(lines)-s.Refunded)
+	}
+	n = max(min(n, worth), 0)
+	s.Missing -= n
+	s.Refunded += n
+	return n
+}
+
+// removeFrom takes n permits out of the segment with the index i, and drops the segment when it is empty.
+func (g *Schedule) removeFrom(s *State, i int, n int64) {
+	s.Missing -= n
+	if s.Segments[i].Permits -= n; s.Segments[i].Permits == 0 {
+		s.Segments = slices.Delete(s.Segments, i, i+1)
+	}
+}
+
+// GiveBack gives back up to n permits that are missing, of no grant in particular, and returns how many. For the grants before
+// it, it is like a line. A sliding window gives back what was taken first or, while it owes permits, what was taken last.
+func (g *Schedule) GiveBack(s *State, n int64) int64 {
+	if g.Kind != SlidingWindow {
+		if n = g.Refund(s, AnyGrant(), n); n > 0 {
+			s.Barrier = s.Missing + s.Refunded
+		}
+		return n
+	}
+	n = max(min(n, s.Missing), 0)
+	for left := n; left > 0; {
+		i := 0
+		if s.Missing > g.Permits {
+			i = len(s.Segments) - 1
+		}
+		part := min(left, s.Segments[i].Permits)
+		if s.Segments[i].Line == s.Line {
+			s.Ahead++ // what is taken from now on does not belong to the grants of this segment
+		}
+		g.removeFrom(s, i, part)
+		left -= part
+	}
+	return n
+}
+
+// ReturnBlock gives back up to n unused permits of a block with that receipt, and returns how many. A token bucket accepts them
+// only if nothing was taken since: the borrower grants the rest of the block until lines have brought it back, and if
+// permits were given back in its middle, lines would bring the rest back sooner.
+func (g *Schedule) ReturnBlock(s *State, r Receipt, n int64) int64 {
+	if g.Kind != TokenBucket {
+		return g.Refund(s, r, n)
+	}
+	lines := max(s.Line-r.Line, 0)
+	if s.Missing == 0 || r.Taken-g.brought(lines) != s.Missing+s.Refunded {
+		return 0
+	}
+	n = max(min(n, s.Missing), 0)
+	s.Missing -= n
+	s.Floor = min(s.Floor, s.Missing)
+	return n
+}
+
+// LineOf returns the first line on which that many of the missing permits have come back: s.Line if none needs to.
+func (g *Schedule) LineOf(s *State, permits int64) int64 {
+	switch {
+	case permits <= 0:
+		return s.Line
+	case g.Kind == FixedWindow:
+		return s.Line + 1
+	case g.Kind == TokenBucket:
+		return saturate.Add(s.Line, (permits-1)/g.Refill+1)
+	}
+	for i := range s.Segments {
+		if permits -= s.Segments[i].Permits; permits <= 0 {
+			return s.Segments[i].Line + g.Segments
+		}
+	}
+	return s.Line + g.Segments
+}
+
+// Wait returns how long after now, the moment of s, n permits are available if no others are taken: 0 if they are. An n of 0
+// counts as 1.
+func (g *Schedule) Wait(s *State, now, n int64) int64 {
+	over := max(n, 1) - g.Free(s)
+	if over <= 0 {
+		return 0
+	}
+	return max(g.TimeOf(g.LineOf(s, over))-now, 1)
+}
+
+// FullAt returns the moment from which s is a key that is full, and from which refunds are worth nothing: it can be forgotten
+// then, and not before.
+func (g *Schedule) FullAt(s *State) int64 { return g.TimeOf(g.LineOf(s, s.Missing+s.Refunded)) }
+
+// Convert returns the state of g that follows s, a state of old, when g comes into force at the moment at, to which s was
+// advanced. What was taken stays taken. If reached is true, the first line of g is at that moment and brings what a line
+// brings. If the segments of a sliding window have changed, what was taken in an old one counts in the latest of the new ones
+// that it can belong to. Nothing of earlier grants can be refunded.
+func (g *Schedule) Convert(old *Schedule, s State, at int64, reached bool) State {
+	next := State{Line: g.LineAt(at)}
+	next.Ahead = max(s.Line+s.Ahead-next.Line+g.Segments, 0)
+	switch {
+	case g.Kind == SlidingWindow && old.Kind == SlidingWindow:
+		g.resegment(&next, old, s, at, reached)
+	case g.Kind == SlidingWindow:
+		g.add(&next, s.Missing)
+	default:
+		next.Missing, next.Floor = s.Missing, s.Floor
+		if reached {
+			next.Missing -= min(next.Missing, g.brought(1))
+		}
+		next.Floor = min(next.Floor, next.Missing)
+		if g.Kind != TokenBucket || old.Kind != TokenBucket {
+			next.Floor = 0
+		}
+		next.Refunded = max(s.Missing+s.Refunded-next.Missing, 0)
+	}
+	return next
+}
+
+// resegment moves what was taken into the segments of g.
+func (g *Schedule) resegment(next *State, old *Schedule, s State, at int64, reached bool) {
+	now := next.Line
+	for _, t := range s.Segments {
+		last := old.TimeOf(t.Line+1) - 1 // the last moment of the segment
+		if t.Line == s.Line {
+			last = at
+			if reached { // a segment of g begins at that moment, and the permits were taken before it
+				last--
+			}
+		}
+		if next.Line = min(g.LineAt(last), now); next.Line > now-g.Segments {
+			g.add(next, t.Permits)
+		}
+	}
+	next.Line = now
+}
