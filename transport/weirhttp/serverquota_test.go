@@ -13,8 +13,8 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
