@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/rate"
 )
 
 // bucket is the limiter behind [TokenBucket] and [FixedWindow].
@@ -15,27 +17,15 @@ import (
 //
 // # Refunds
 //
-// A refund leaves the bucket as if the grant had never been. It does not always give n permits back: without the grant,
-// the bucket would have been fuller by n, and would have lost some of what a line brought. A Charge that gives permits
-// back is like a line in that. So a grant of n permits is worth
+// The tag of a lease is how many permits were ever taken, up to the grant and with it. Lines pay for permits in the order in
+// which they were taken, so a grant of n permits is worth what is unpaid of all that was taken up to it:
 //
-//	min(n, missing, the least that was missing right after any line or such Charge since the grant)
+//	min(n, tag - paid, missing)        paid = spent - missing - refunded
 //
-// The tag of the lease says since when. It depends on the state that the bucket had at the grant:
-//
-//	own state:     tag = line of the grant        worth = leastSince(tag), from the lows that the state keeps
-//	shared state:  tag = spent after the grant    worth = tag - paid, where paid = spent - missing - refunded
-//
-// A shared state keeps no lows. There, lines pay for permits in the order in which they were taken, and a grant is
-// worth what is unpaid of all that was taken up to it. A refund counts as paid once a line has passed, or a Charge has
-// given permits back. That is never more than the exact worth, and can be less. If the tag is a line, the lease's owner
-// is the bucket as an [ownBucket].
-//
-// A Charge can give permits back between two lines, and a lease before it has the same line as one after it. So a bucket
-// with a state of its own then keeps a low that is about all leases up to that moment, and tags the later leases as in a
-// shared state until a line fills it. Lines pay for the earlier leases first, so that these are worth
-//
-//	min(the above, spent at that moment - refunds of such leases - paid)
+// What was refunded since the last line does not count as paid, so a refund is exact as long as no line has passed since
+// the grant. When a line has passed, earlier refunds count as paid, also of grants that were later than this one: then
+// a refund can give back less than if the grant had never been, and never more. A Charge that gives permits back is like a line
+// in this.
 //
 // # Memory
 //
@@ -88,7 +78,7 @@ func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Leas
 		return b.acquireSlow(ctx, ctxErr, now, n, wait)
 	}
 	if elapsed := now - b.line; elapsed >= s.period {
-		b.advance(s, elapsed)
+		b.passTo(s, elapsed)
 		s = b.state()
 	}
 	over := b.missing - (s.limit - int64(n))
@@ -124,21 +114,27 @@ func (b *bucket) isCommonCase(s *bucketState, now int64, n int) bool {
 		!otherClock(now-b.line)
 }
 
-// advance is catchUp for acquire, once a line has passed. It also advances the line of a full bucket, because acquire
+// passTo is catchUp for acquire, once a line has passed. It also advances the line of a full bucket, because acquire
 // always grants a request to a full bucket, which ends its idleness.
-func (b *bucket) advance(s *bucketState, elapsed int64) {
+func (b *bucket) passTo(s *bucketState, elapsed int64) {
 	lines := s.byPeriod.quotient(elapsed)
 	b.line += lines * s.period
 	if b.missing == 0 {
 		return
 	}
+	b.refillBy(s, lines)
+}
+
+// refillBy adds what that many lines bring.
+func (b *bucket) refillBy(s *bucketState, lines int64) {
 	if b.missing <= s.refill || lines >= linesToCover(b.missing, s.refill) {
 		b.missing = 0
 	} else {
 		b.missing -= lines * s.refill
 	}
 	if !s.shared {
-		b.noteLow()
+		s.refunded = 0
+		b.share()
 	}
 }
 
@@ -146,14 +142,10 @@ func (b *bucket) advance(s *bucketState, elapsed int64) {
 func (b *bucket) take(s *bucketState, n int) Lease {
 	b.missing += int64(n)
 	b.spent += int64(n)
-	l := Lease{owner: (*ownBucket)(b), n: n, tag: b.line}
-	if s.shared || s.counts {
-		l = Lease{owner: b, n: n, tag: b.spent}
-	}
 	if b.granted++; b.granted == 0 {
 		b.carryGranted()
 	}
-	return l
+	return Lease{owner: b, n: n, tag: b.spent}
 }
 
 // carryGranted moves the count of granted leases, which has wrapped around, to a state of the bucket's own.
@@ -203,33 +195,16 @@ func (b *bucket) counts() (granted, failed int64) {
 // made.
 func (b *bucket) IdleDuration() (idle time.Duration, ok bool) { return idleAsOf(b, moment()) }
 
-func (b *bucket) idleFor(now int64) (idle time.Duration, ok bool) {
-	if !b.state().closed {
-		b.catchUp(now)
+func (b *bucket) idleSince() int64 {
+	if at := b.state().idleAt; at != 0 {
+		return at
 	}
-	if b.missing > 0 {
-		return 0, false
-	}
-	since := b.line
-	if b.state().idleAt != 0 {
-		since = b.state().idleAt
-	}
-	return time.Duration(max(now-since, 0)), true
+	return b.line
 }
 
 // TryReplenish catches up with every whole period that has passed and returns true. If the limiter replenishes by
 // itself or is closed, it does nothing and returns false.
-func (b *bucket) TryReplenish() bool {
-	now := moment()
-	b.lock()
-	defer b.mu.Unlock()
-	if !b.state().manual || b.state().closed {
-		return false
-	}
-	b.state().asOf = max(b.state().asOf, now)
-	b.catchUp(now)
-	return true
-}
+func (b *bucket) TryReplenish() bool { return tryReplenish(b) }
 
 // ReplenishmentPeriod returns the time between two refills.
 func (b *bucket) ReplenishmentPeriod() time.Duration {
@@ -279,3 +254,136 @@ func (b *bucket) lock() {
 func (b *bucket) view() *common { return &b.state().common }
 
 func (b *bucket) free() int64 { return b.state().limit - b.missing }
+
+// catchUp brings the bucket to the moment now, and serves the queue if permits came back.
+func (b *bucket) catchUp(now int64) {
+	s := b.state()
+	now = s.reached(now)
+	elapsed := now - b.line
+	switch {
+	case b.missing > 0 && elapsed >= s.period:
+		catchUp(b, now)
+	case otherClock(elapsed) && b.line != notBegun:
+		b.line = now
+	}
+}
+
+// advance lets the lines up to a moment pass, and stops at the one that fills the bucket.
+func (b *bucket) advance(at int64) {
+	s := b.state()
+	if b.missing == 0 || at-b.line < s.period {
+		return
+	}
+	lines := min(s.byPeriod.quotient(at-b.line), linesToCover(b.missing, s.refill))
+	b.line += lines * s.period
+	b.refillBy(s, lines)
+}
+
+// linesToCover returns how many lines bring that many permits; permits is at least 1.
+func linesToCover(permits, refill int64) int64 {
+	if permits <= refill {
+		return 1
+	}
+	return (permits-1)/refill + 1
+}
+
+// grant takes n permits that are free, and counts the lease.
+func (b *bucket) grant(now int64, n int) Lease {
+	if n > 0 {
+		b.endIdleness(b.state().reached(now))
+	}
+	return b.take(b.state(), n)
+}
+
+// endIdleness ends the idleness of a bucket if it is full: its line becomes the last one that is not after at.
+func (b *bucket) endIdleness(at int64) {
+	if b.missing > 0 {
+		return
+	}
+	s := b.state()
+	if elapsed := at - b.line; elapsed >= s.period {
+		b.line += s.byPeriod.quotient(elapsed) * s.period
+	}
+	if s.idleAt != 0 {
+		s.idleAt = 0
+	}
+}
+
+func (b *bucket) freeAt(n int64) int64 {
+	s := b.state()
+	over := b.missing - (s.limit - n)
+	if over <= 0 {
+		return b.line
+	}
+	return later(b.line, linesToCover(over, s.refill), s.period)
+}
+
+func (b *bucket) fullAt() int64 { return b.freeAt(b.state().limit) }
+
+func (b *bucket) timerFor(n int) int64 { return timerFor(b, n) }
+
+func (b *bucket) retryAfter(now int64, n int) time.Duration { return retryAfterOf(b, now, n) }
+
+func (b *bucket) forecast(f *forecast) {
+	s := b.state()
+	f.schedule = rate.Schedule{Kind: rate.TokenBucket, Permits: s.limit, Refill: s.refill, Period: s.period, Anchor: b.line}
+	f.state = rate.State{Missing: b.missing}
+}
+
+func (b *bucket) missingPermits() int64 { return b.missing }
+
+func (b *bucket) charge(now, n int64) {
+	b.endIdleness(b.state().reached(now))
+	n = max(min(n, max(rate.MaxDebt, b.state().limit)-b.missing), 0)
+	b.missing += n
+	b.spent += n
+}
+
+// Permits of a bucket are spent, not lent.
+func (b *bucket) release(int, int64) {}
+
+func (b *bucket) refund(n int, tag int64) { refund(b, n, tag) }
+
+func (b *bucket) adjust(n int, tag int64, cost int) (owner, int64, bool) {
+	return b, adjust(b, n, tag, cost), true
+}
+
+func (b *bucket) uncount() {
+	if b.granted == 0 {
+		b.ownState().granted--
+	} else {
+		b.granted--
+	}
+}
+
+// worth returns what a grant of n permits is worth; see [bucket].
+func (b *bucket) worth(n, tag int64) int64 { return min(max(tag-b.paid(), 0), n, b.missing) }
+
+// paid returns how many of all permits ever taken the lines have paid for; see [bucket].
+func (b *bucket) paid() int64 { return b.spent - b.missing - b.state().refunded }
+
+func (b *bucket) giveBack(n, tag int64) {
+	if n = b.worth(n, tag); n > 0 {
+		b.missing -= n
+		b.ownState().refunded += n
+	}
+}
+
+// reprice makes the tag that of a grant whose permits are the next that lines pay for. So lines pay for the lease before they
+// pay for permits that are taken later, and the lease is never worth too much.
+func (b *bucket) reprice(now, n, tag, cost int64) (newTag int64) {
+	unpaid, missing := b.worth(n, tag), b.missing
+	if cost < n {
+		b.giveBack(min(n-cost, unpaid), tag)
+	} else if cost > n {
+		b.charge(now, cost-n)
+	}
+	return b.paid() + unpaid + b.missing - missing
+}
+
+func (b *bucket) giveBackUnleased(n int64) {
+	b.missing -= min(n, b.missing)
+	if s := b.state(); !s.shared {
+		s.refunded = 0
+	}
+}

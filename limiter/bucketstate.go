@@ -17,19 +17,11 @@ type bucketState struct {
 	period   int64 // nanoseconds between two lines
 	byPeriod divisor
 	idleAt   int64 // if not 0, the moment at which a full bucket became idle; otherwise that is line
-	manual   bool
 	shared   bool
 	common
 
-	asOf    int64 // manual: the moment of the last TryReplenish
-	granted int64 // leases granted; bucket.granted has the others
-
-	refunded int64 // permits that were refunded since line
-	lows     []low // not in a shared state
-	ownSince int64 // the line on which the bucket got this state for itself
-
-	counts     bool  // leases are tagged as in a shared state
-	countsFrom int64 // what spent was when that began, less refunds of earlier leases
+	granted  int64 // leases granted; bucket.granted has the others
+	refunded int64 // permits that were refunded since line, and since a Charge gave permits back
 
 	family       *bucketFamily // nil: the state of a bucket without a family
 	sharedClosed *bucketState  // the state that replaces a shared one when its bucket is closed
@@ -50,9 +42,8 @@ func refillOf(o TokenBucketOptions) int64 {
 func newBucketState(o TokenBucketOptions) *bucketState {
 	period := int64(o.ReplenishmentPeriod)
 	return &bucketState{
-		common: common{limit: int64(o.TokenLimit), queue: queue{limit: o.QueueLimit, order: o.QueueOrder}},
-		refill: refillOf(o), period: period, byPeriod: newDivisor(max(period, 1)), manual: o.ManualReplenishment,
-		ownSince: unknown,
+		common: common{limit: int64(o.TokenLimit), queue: queue{limit: o.QueueLimit, order: o.QueueOrder}, manual: o.ManualReplenishment},
+		refill: refillOf(o), period: period, byPeriod: newDivisor(max(period, 1)),
 	}
 }
 
@@ -97,7 +88,7 @@ func (b *bucket) own() *common { return &b.ownState().common }
 func (b *bucket) ownState() *bucketState {
 	if s := b.state(); s.shared {
 		own := newBucketState(s.options())
-		own.family, own.closed, own.ownSince = s.family, s.closed, b.line
+		own.family, own.closed = s.family, s.closed
 		b.current.Store(own)
 	}
 	return b.state()
@@ -160,16 +151,73 @@ func (b *bucket) container() any {
 	return nil
 }
 
-// share gives a bucket the shared state of its family again. A line has just filled the bucket, so older leases are
-// worth nothing, and lows and refunds need not be kept. share does nothing for a bucket that needs its own state: for
-// waiters, a timer, or counts that do not fit.
+// share gives a bucket that a line has filled the shared state of its family again. Older leases are worth nothing then, so that
+// refunds need not be kept. It does nothing for a bucket that needs its own state: for waiters, a timer, or counts that do not
+// fit.
 func (b *bucket) share() {
 	s := b.state()
+	if s.family == nil || b.missing > 0 || s.closed || s.timer != nil || s.spinning || !s.queue.empty() || s.idleAt != 0 {
+		return
+	}
 	granted, failed := b.counts()
-	if s.family == nil || s.closed || s.timer != nil || s.spinning || !s.queue.empty() || s.idleAt != 0 ||
-		granted != int64(uint32(granted)) || failed != int64(uint32(failed)) {
+	if granted != int64(uint32(granted)) || failed != int64(uint32(failed)) {
 		return
 	}
 	b.granted, b.failed = uint32(granted), uint32(failed)
 	b.current.Store(s.family.state(s.options()))
+}
+
+// options returns the options in force.
+func (b *bucket) options() TokenBucketOptions {
+	b.lock()
+	defer b.mu.Unlock()
+	return b.state().options()
+}
+
+// reconfigure sets new options; permits that are missing stay missing.
+func (b *bucket) reconfigure(o TokenBucketOptions) error {
+	now := moment()
+	b.lock()
+	defer b.mu.Unlock()
+	if err := b.state().changeable(o.ManualReplenishment); err != nil {
+		return err
+	}
+	b.catchUp(now)
+	period := int64(o.ReplenishmentPeriod)
+	periodChanges := period != b.state().period
+	if s := b.state(); s.shared && (b.missing > 0 || !periodChanges) {
+		b.current.Store(s.family.state(o))
+	} else {
+		b.ownState().refill = refillOf(o)
+	}
+	if periodChanges {
+		b.changeGrid(b.state().reached(now), period)
+	}
+	if s := b.state(); s.shared {
+		b.current.Store(s.family.state(o)) // a line of the new grid can have filled the bucket, see share
+	} else {
+		setLimits(b, now, int64(o.TokenLimit), o.QueueLimit, o.QueueOrder)
+	}
+	return nil
+}
+
+// changeGrid begins a grid of another period at the current line. If the next line of the new grid lies in the past,
+// the new grid begins now instead, with the permits of one line.
+func (b *bucket) changeGrid(at, period int64) {
+	s := b.state()
+	if b.missing == 0 {
+		idleAt := b.line
+		if s.idleAt != 0 {
+			idleAt = s.idleAt
+		}
+		b.endIdleness(at)
+		s.idleAt = idleAt
+	}
+	if !s.shared {
+		s.period, s.byPeriod = period, newDivisor(period)
+	}
+	if at-b.line >= period {
+		b.line = at
+		b.refillBy(s, 1)
+	}
 }

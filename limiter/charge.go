@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-
-	"github.com/weir-go/weir/internal/saturate"
 )
 
 // Charge takes n permits, even if fewer are free; see [Charger].
@@ -28,7 +26,7 @@ func (b *bucket) Charge(ctx context.Context, n int) (Level, error) {
 }
 
 // Charge takes n permits, even if fewer are free; see [Charger].
-func (w *SlidingWindow) Charge(ctx context.Context, n int) (Level, error) {
+func (w *window) Charge(ctx context.Context, n int) (Level, error) {
 	now := moment()
 	if ctx.Err() != nil {
 		return Level{}, contextError(ctx)
@@ -36,49 +34,6 @@ func (w *SlidingWindow) Charge(ctx context.Context, n int) (Level, error) {
 	w.mu.Lock()
 	return chargeClocked(w, now, n)
 }
-
-// A chargeable limiter is a [Charger] that lives in this process.
-type chargeable interface {
-	clocked
-	// charge takes n permits, even if fewer are free, and returns how many it took. n is not negative.
-	charge(now int64, n int) (taken int64)
-	// giveBackUnleased gives back n of the permits that are missing, which would come back first, and serves the queue. n
-	// is at least 1.
-	giveBackUnleased(now, n int64)
-	// missingPermits returns how many permits are missing from full.
-	missingPermits() int64
-	// fullAt returns the moment at which all permits are back if none are taken. Some are missing.
-	fullAt() int64
-}
-
-// chargeClocked is Charge. c is locked; chargeClocked unlocks it.
-func chargeClocked(c chargeable, now int64, n int) (Level, error) {
-	defer c.unlock()
-	if err := c.view().changeable(); err != nil {
-		return Level{}, err
-	}
-	c.catchUp(now)
-	if n >= 0 {
-		c.charge(now, n)
-	} else if back := -max(int64(n), -c.missingPermits()); back > 0 {
-		c.giveBackUnleased(now, back)
-	}
-	level := Level{Remaining: c.free()}
-	if c.missingPermits() > 0 {
-		level.Full = max(until(c.fullAt(), now), 1)
-	}
-	return level, nil
-}
-
-func (b *bucket) missingPermits() int64 { return b.missing }
-
-func (b *bucket) fullAt() int64 {
-	return later(b.line, linesToCover(b.missing, b.state().refill), b.state().period)
-}
-
-func (w *SlidingWindow) missingPermits() int64 { return w.used() }
-
-func (w *SlidingWindow) fullAt() int64 { return saturate.Add(w.newest(), w.window()) }
 
 // Charge returns [errors.ErrUnsupported], because permits are lent; see [Charger].
 func (c *Concurrency) Charge(ctx context.Context, n int) (Level, error) {

@@ -49,7 +49,7 @@ func NewConcurrency(o ConcurrencyOptions) (*Concurrency, error) {
 	}
 	return &Concurrency{
 		idleSince:    moment(),
-		lockedCommon: newLockedCommon(o.PermitLimit, o.QueueLimit, o.QueueOrder),
+		lockedCommon: newLockedCommon(int64(o.PermitLimit), o.QueueLimit, o.QueueOrder),
 	}, nil
 }
 
@@ -112,7 +112,7 @@ func (c *Concurrency) Reconfigure(o Options) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.changeable(); err != nil {
+	if err := c.usable(); err != nil {
 		return err
 	}
 	c.exhausted.clear()

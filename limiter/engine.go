@@ -14,18 +14,39 @@ type common struct {
 	timer    *time.Timer // nil unless a waiter waits for time to pass
 	armed    int64       // the moment for which timer is set
 	spinning bool        // see spinTime
+	manual   bool        // time passes only in TryReplenish
+	asOf     int64       // manual: the moment of the last TryReplenish
+}
+
+// reached returns the moment up to which time has passed for this limiter.
+func (c *common) reached(now int64) int64 {
+	if c.manual {
+		return c.asOf
+	}
+	return now
 }
 
 // inRange reports whether n permits could ever be granted.
 func (c *common) inRange(n int) bool { return int64(n) <= c.limit && (n > 0 || n == 0 && c.limit > 0) }
 
-// changeable returns the error of a Reconfigure or a Charge that must not begin, or nil.
-func (c *common) changeable() error {
+// usable returns the error of a Reconfigure or a Charge that must not begin, or nil.
+func (c *common) usable() error {
 	switch {
 	case c.limit == 0:
 		return optionsError("", nil, notMadeText)
 	case c.closed:
 		return ErrClosed
+	}
+	return nil
+}
+
+// changeable is usable for a Reconfigure of a limiter whose permits come back as time passes.
+func (c *common) changeable(manual bool) error {
+	if err := c.usable(); err != nil {
+		return err
+	}
+	if manual != c.manual {
+		return manualFixedError(manual)
 	}
 	return nil
 }
@@ -37,8 +58,8 @@ type lockedCommon struct {
 	common
 }
 
-func newLockedCommon(limit, queueLimit int, order QueueOrder) lockedCommon {
-	return lockedCommon{common: common{limit: int64(limit), queue: queue{limit: queueLimit, order: order}}}
+func newLockedCommon(limit int64, queueLimit int, order QueueOrder) lockedCommon {
+	return lockedCommon{common: common{limit: limit, queue: queue{limit: queueLimit, order: order}}}
 }
 
 func (c *lockedCommon) lock()         { c.mu.Lock() }
@@ -70,65 +91,6 @@ type engine interface {
 	// retryAfter returns how long a caller that was refused n permits now should wait, or 0 if time alone will not
 	// help.
 	retryAfter(now int64, n int) time.Duration
-}
-
-// A clocked limiter is an engine whose permits come back as time passes: a bucket or a window. The functions below are
-// its methods that need not be fast.
-type clocked interface {
-	engine
-	// counts returns how many leases were granted and rejected.
-	counts() (granted, failed int64)
-	// idleFor returns for how long the limiter has been idle at the moment now.
-	idleFor(now int64) (idle time.Duration, ok bool)
-	// close closes the limiter, which is up to date.
-	close()
-}
-
-// statisticsOf is Statistics.
-func statisticsOf(c clocked) Statistics {
-	now := moment()
-	c.lock()
-	defer c.unlock()
-	if !c.view().closed {
-		c.catchUp(now)
-	}
-	granted, failed := c.counts()
-	return Statistics{
-		AvailablePermits: max(c.free(), 0),
-		QueuedPermits:    c.view().queue.permits,
-		SuccessfulLeases: granted,
-		FailedLeases:     failed,
-	}
-}
-
-// closeClocked is Close.
-func closeClocked(c clocked) error {
-	now := moment()
-	c.lock()
-	defer c.unlock()
-	if !c.view().closed {
-		c.catchUp(now)
-		c.close()
-	}
-	return nil
-}
-
-// idleAsOf is IdleDuration at the moment now.
-func idleAsOf(c clocked, now int64) (idle time.Duration, ok bool) {
-	c.lock()
-	defer c.unlock()
-	return c.idleFor(now)
-}
-
-// closeIfIdle closes the limiter and returns true if it has been idle for more than minIdle nanoseconds.
-func closeIfIdle(c clocked, minIdle, now int64) bool {
-	c.lock()
-	defer c.unlock()
-	if idle, ok := c.idleFor(now); !ok || int64(idle) <= minIdle {
-		return false
-	}
-	c.close()
-	return true
 }
 
 // reject counts a rejection and returns its lease.
@@ -167,6 +129,3 @@ func setLimits(e engine, now, limit int64, queue int, order QueueOrder) {
 	}
 	serve(e, now)
 }
-
-// maxDebt caps what a limiter can owe, so that sums do not overflow.
-const maxDebt = never / 2

@@ -30,7 +30,6 @@ func TestAcquire_LateTimer(t *testing.T) {
 					Permits: 1, TokensPerPeriod: 1, Segments: 1, Period: time.Millisecond, QueueLimit: waiters,
 				})
 				require.NoError(t, err)
-				start := time.Now()
 				take(t, l, 1)
 				leases := make(chan limiter.Lease, waiters)
 				for range waiters {
@@ -47,15 +46,10 @@ func TestAcquire_LateTimer(t *testing.T) {
 				synctest.Wait()
 
 				require.Len(t, leases, waiters)
-				lines := map[time.Duration]bool{}
 				for range waiters {
 					lease := <-leases
 					require.True(t, lease.Acquired())
-					line, ok := limiter.LineOf(lease)
-					require.True(t, ok)
-					lines[line.Sub(start)] = true
 				}
-				assert.Equal(t, map[time.Duration]bool{time.Millisecond: true, 2 * time.Millisecond: true, 3 * time.Millisecond: true}, lines)
 				assert.EqualValues(t, 1, available(l).AvailablePermits, "no caller waited at the other seven lines")
 				take(t, l, 1)
 				assert.Equal(t, time.Millisecond, deny(t, l, 1), "the grid has not moved")

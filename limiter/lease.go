@@ -180,9 +180,7 @@ func (l Lease) Quota() (limits rate.Limits, available int64, ok bool) {
 	switch o := l.source().(type) {
 	case *bucket:
 		b = o
-	case *ownBucket:
-		b = (*bucket)(o)
-	case *SlidingWindow:
+	case *window:
 		return o.Limits(), o.Statistics().AvailablePermits, true
 	default:
 		return limits, 0, false

@@ -18,7 +18,7 @@ func (b *bucket) Peek(ctx context.Context, n int) (Lease, error) {
 }
 
 // Peek returns what TryAcquire(ctx, n) would return now; see [Peeker].
-func (w *SlidingWindow) Peek(ctx context.Context, n int) (Lease, error) {
+func (w *window) Peek(ctx context.Context, n int) (Lease, error) {
 	now, ctxErr := moment(), ctx.Err()
 	w.mu.Lock()
 	return peek(ctx, ctxErr, w, now, n)
