@@ -258,13 +258,12 @@ func (b *bucket) free() int64 { return b.state().limit - b.missing }
 // catchUp brings the bucket to the moment now, and serves the queue if permits came back.
 func (b *bucket) catchUp(now int64) {
 	s := b.state()
-	now = s.reached(now)
-	elapsed := now - b.line
+	elapsed := s.reached(now) - b.line
 	switch {
 	case b.missing > 0 && elapsed >= s.period:
 		catchUp(b, now)
 	case otherClock(elapsed) && b.line != notBegun:
-		b.line = now
+		b.line += elapsed
 	}
 }
 
@@ -322,7 +321,9 @@ func (b *bucket) fullAt() int64 { return b.freeAt(b.state().limit) }
 
 func (b *bucket) timerFor(n int) int64 { return timerFor(b, n) }
 
-func (b *bucket) retryAfter(now int64, n int) time.Duration { return retryAfterOf(b, now, n) }
+func (b *bucket) retryAfter(now int64, n int) time.Duration {
+	return waitFor(freeBehindQueue(b, n), now)
+}
 
 func (b *bucket) forecast(f *forecast) {
 	s := b.state()

@@ -42,8 +42,9 @@ type clocked interface {
 	close()
 }
 
-// catchUp is the catchUp of c, on which at least one line has passed since. now is a moment that c has reached.
+// catchUp is the catchUp of c, on which a line can have passed.
 func catchUp(c clocked, now int64) {
+	now = c.view().reached(now)
 	if c.view().queue.empty() {
 		c.advance(now)
 		return
@@ -79,11 +80,9 @@ func timerFor(c clocked, n int) int64 {
 	return c.freeAt(int64(n))
 }
 
-// retryAfterOf is retryAfter of c. It is at least a nanosecond: on a limiter that is replenished by hand, the permits can be due
-// already.
-func retryAfterOf(c clocked, now int64, n int) time.Duration {
-	return max(until(freeBehindQueue(c, n), now), 1)
-}
+// waitFor returns the time from now to the moment at which permits are free. It is at least a nanosecond: on a limiter that
+// is replenished by hand, they can be due already.
+func waitFor(at, now int64) time.Duration { return max(until(at, now), 1) }
 
 // freeBehindQueue returns the moment at which a newcomer could take n permits, if the queue is served in its order and the
 // newcomer takes what is then left.

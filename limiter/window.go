@@ -74,7 +74,9 @@ func (w *window) admits(now int64, n int) bool {
 // grant takes n permits. The tag of the lease says in which segment, so that a refund finds it.
 func (w *window) grant(_ int64, n int) Lease {
 	w.granted++
-	w.reserve()
+	if len(w.state.Segments) == cap(w.state.Segments) {
+		w.reserve()
+	}
 	w.schedule.Take(&w.state, int64(n), int64(n))
 	return Lease{owner: w, n: n, tag: w.schedule.Receipt(&w.state).Line}
 }
@@ -83,9 +85,6 @@ func (w *window) grant(_ int64, n int) Lease {
 // and a window that slides does not allocate.
 func (w *window) reserve() {
 	s := w.state.Segments
-	if len(s) < cap(s) {
-		return
-	}
 	if cap(w.array) <= len(s)+len(s)/4 {
 		w.array = make([]rate.Segment, 0, len(s)+len(s)/2+2)
 	}
@@ -94,7 +93,7 @@ func (w *window) reserve() {
 
 // catchUp brings the window to the moment now, and serves the queue if permits came back.
 func (w *window) catchUp(now int64) {
-	if now = w.reached(now); uint64(now-w.line) >= uint64(w.schedule.Period) { // also true if now is before the line
+	if uint64(now-w.line) >= uint64(w.schedule.Period) { // also true if now is before the line
 		catchUp(w, now)
 	}
 }
@@ -118,7 +117,12 @@ func (w *window) freeAt(n int64) int64 {
 
 func (w *window) timerFor(n int) int64 { return timerFor(w, n) }
 
-func (w *window) retryAfter(now int64, n int) time.Duration { return retryAfterOf(w, now, n) }
+func (w *window) retryAfter(now int64, n int) time.Duration {
+	if w.queue.empty() {
+		return waitFor(w.freeAt(weight(n)), now)
+	}
+	return waitFor(freeBehindQueue(w, n), now)
+}
 
 func (w *window) forecast(f *forecast) {
 	f.schedule, f.state = w.schedule, w.state
@@ -127,7 +131,9 @@ func (w *window) forecast(f *forecast) {
 }
 
 func (w *window) charge(_, n int64) {
-	w.reserve()
+	if len(w.state.Segments) == cap(w.state.Segments) {
+		w.reserve()
+	}
 	w.schedule.Charge(&w.state, n)
 }
 

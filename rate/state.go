@@ -271,12 +271,17 @@ func (g *Schedule) LineOf(s *State, permits int64) int64 {
 		return s.Line + 1
 	case g.Kind == TokenBucket:
 		return saturate.Add(s.Line, (permits-1)/g.Refill+1)
-	case permits >= s.Missing && len(s.Segments) > 0:
-		return s.Segments[len(s.Segments)-1].Line + g.Segments
+	case permits <= s.Missing/2:
+		for _, t := range s.Segments {
+			if permits -= t.Permits; permits <= 0 {
+				return t.Line + g.Segments
+			}
+		}
 	}
-	for i := range s.Segments {
-		if permits -= s.Segments[i].Permits; permits <= 0 {
-			return s.Segments[i].Line + g.Segments
+	left := s.Missing - permits
+	for _, t := range slices.Backward(s.Segments) { // from the nearer end
+		if left -= t.Permits; left < 0 {
+			return t.Line + g.Segments
 		}
 	}
 	return s.Line + g.Segments
