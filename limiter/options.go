@@ -134,7 +134,7 @@ type SlidingWindowOptions struct {
 	// Window is how long a window is; more than 0, and divisible by SegmentsPerWindow.
 	Window time.Duration `json:"window" yaml:"window"`
 	// SegmentsPerWindow is the number of steps in which the window slides; at least 1 and at most 1,000. With 1, the
-	// limiter is a fixed window. Each segment in which permits were taken uses memory until it leaves the window.
+	// limiter is a fixed window. Each segment in which permits were taken uses 24 bytes until it leaves the window.
 	SegmentsPerWindow int `json:"segments_per_window" yaml:"segments_per_window"`
 	// QueueLimit is how many permits can be waited for. If 0, the limiter has no queue.
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`

@@ -86,7 +86,7 @@ func (w *window) grant(_ int64, n int) Lease {
 func (w *window) reserve() {
 	s := w.state.Segments
 	if cap(w.array) <= len(s)+len(s)/4 {
-		w.array = make([]rate.Segment, 0, len(s)+len(s)/2+2)
+		w.array = make([]rate.Segment, 0, len(s)+len(s)/2+1)
 	}
 	w.state.Segments = append(w.array[:0], s...)
 }
@@ -162,7 +162,7 @@ func (w *window) free() int64 { return w.schedule.Free(&w.state) }
 
 func (w *window) missingPermits() int64 { return w.state.Missing }
 
-func (w *window) fullAt() int64 { return w.schedule.FullAt(&w.state) }
+func (w *window) fullAt() int64 { return w.freeAt(w.limit) }
 
 func (w *window) idleSince() int64 { return w.fullFrom }
 
