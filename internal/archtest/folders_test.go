@@ -36,7 +36,7 @@ var folders = []folder{
 	{name: "rate", everyone: true, mayImport: []string{"internal/durationtext", "internal/isnil", "internal/saturate", "internal/textenum", "internal/validate"}},
 	{name: "limiter", mayImport: []string{"internal/durationtext", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn"}},
 	{name: "limiter/limitertest", mayImport: []string{"limiter"}, testing: true},
-	{name: "limiter/internal/naive", mayImport: []string{"limiter", "limiter/limitertest"}}, // what the tests compare with
+	{name: "limiter/internal/model", mayImport: []string{"rate", "limiter", "limiter/limitertest"}}, // what the tests compare with
 	{name: "pipeline", mayImport: []string{"internal/deadline", "internal/untimed"}},
 	// For the tests of programs that use weir.
 	{name: "weirtest", mayImport: []string{"limiter", "pipeline"}},
