@@ -183,6 +183,9 @@ func (b *bucket) admits(now int64, n int) bool {
 	return mayPass(&b.state().queue, b.free(), n)
 }
 
+// Limits returns the limits in force.
+func (b *bucket) Limits() rate.Limits { return limitsInForce(b) }
+
 // Statistics returns the current figures, or the last ones of a closed limiter.
 func (b *bucket) Statistics() Statistics { return statisticsOf(b) }
 
@@ -327,7 +330,7 @@ func (b *bucket) retryAfter(now int64, n int) time.Duration {
 
 func (b *bucket) forecast(f *forecast) {
 	s := b.state()
-	f.schedule = rate.Schedule{Kind: rate.TokenBucket, Permits: s.limit, Refill: s.refill, Period: s.period, Anchor: b.line}
+	f.schedule = rate.Schedule{Kind: s.kind, Permits: s.limit, Refill: s.refill, Period: s.period, Anchor: b.line}
 	f.state = rate.State{Missing: b.missing}
 }
 

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/rate"
 )
 
 // bucketState has the limits of a bucket, and fields that only few buckets need at any one time. A shared state is
@@ -13,6 +15,7 @@ type bucketState struct {
 	noneUntil atomic.Int64 // if not 0, no permit comes back before that moment; see acquire
 	refused   atomic.Int64 // leases rejected because of noneUntil
 
+	kind     rate.Kind
 	refill   int64 // permits that come back on each line
 	period   int64 // nanoseconds between two lines
 	byPeriod divisor
@@ -27,24 +30,21 @@ type bucketState struct {
 	sharedClosed *bucketState  // the state that replaces a shared one when its bucket is closed
 }
 
-// refillAll is the TokensPerPeriod of a fixed window: all permits come back on each line, also permits that it owes.
-const refillAll = math.MaxInt
-
-// refillOf returns how many permits come back on each line.
-func refillOf(o TokenBucketOptions) int64 {
-	if o.TokensPerPeriod == refillAll {
-		return math.MaxInt64 // an int may have 32 bits
+// newBucketState returns a state with those limits for one bucket.
+func newBucketState(l rate.Limits) *bucketState {
+	period := int64(l.Period)
+	return &bucketState{
+		common: common{limit: int64(l.Permits), queue: queue{limit: l.QueueLimit, order: l.QueueOrder}, manual: l.Manual},
+		kind:   l.Kind, refill: refillOf(l), period: period, byPeriod: newDivisor(max(period, 1)),
 	}
-	return int64(o.TokensPerPeriod)
 }
 
-// newBucketState returns a state with those options for one bucket.
-func newBucketState(o TokenBucketOptions) *bucketState {
-	period := int64(o.ReplenishmentPeriod)
-	return &bucketState{
-		common: common{limit: int64(o.TokenLimit), queue: queue{limit: o.QueueLimit, order: o.QueueOrder}, manual: o.ManualReplenishment},
-		refill: refillOf(o), period: period, byPeriod: newDivisor(max(period, 1)),
+// refillOf returns how many permits come back on each line: all of a fixed window, also permits that it owes.
+func refillOf(l rate.Limits) int64 {
+	if l.Kind == rate.FixedWindow {
+		return math.MaxInt64
 	}
+	return int64(l.Refill)
 }
 
 // start starts a bucket whose grid begins now.
@@ -70,12 +70,15 @@ func (b *bucket) startWithFirstCall(s *bucketState) {
 	b.current.Store(s)
 }
 
-// options returns the options in force.
-func (s *bucketState) options() TokenBucketOptions {
-	return TokenBucketOptions{
-		TokenLimit: int(s.limit), TokensPerPeriod: int(min(s.refill, refillAll)), ReplenishmentPeriod: time.Duration(s.period),
-		QueueLimit: s.queue.limit, QueueOrder: s.queue.order, ManualReplenishment: s.manual,
+func (s *bucketState) limits() rate.Limits {
+	l := rate.Limits{
+		Kind: s.kind, Permits: int(s.limit), Period: time.Duration(s.period),
+		QueueLimit: s.queue.limit, QueueOrder: s.queue.order, Manual: s.manual,
 	}
+	if s.kind == rate.TokenBucket {
+		l.Refill = int(s.refill)
+	}
+	return l
 }
 
 // notMade is the state of a zero TokenBucket or FixedWindow: closed, without permits.
@@ -87,7 +90,7 @@ func (b *bucket) own() *common { return &b.ownState().common }
 // read before is out of date.
 func (b *bucket) ownState() *bucketState {
 	if s := b.state(); s.shared {
-		own := newBucketState(s.options())
+		own := newBucketState(s.limits())
 		own.family, own.closed = s.family, s.closed
 		b.current.Store(own)
 	}
@@ -95,7 +98,7 @@ func (b *bucket) ownState() *bucketState {
 }
 
 // A bucketFamily has the states that the buckets of one factory share, one for each of the last maxFamilyStates sets of
-// options.
+// limits.
 type bucketFamily struct {
 	container any // a nil pointer of the type in which its buckets are made; see bucketWithEntry
 	mu        sync.Mutex
@@ -109,24 +112,24 @@ const maxFamilyStates = 4
 // bucketStateFactory returns a function that returns the first state of a bucket of a new family. container is a nil
 // pointer of the type in which the buckets are made. Buckets that are replenished by hand share no state, because each
 // has its own time.
-func bucketStateFactory(o TokenBucketOptions, container any) (newState func() *bucketState) {
-	if o.ManualReplenishment {
-		return func() *bucketState { return newBucketState(o) }
+func bucketStateFactory(l rate.Limits, container any) (newState func() *bucketState) {
+	if l.Manual {
+		return func() *bucketState { return newBucketState(l) }
 	}
-	s := (&bucketFamily{container: container}).state(o)
+	s := (&bucketFamily{container: container}).state(l)
 	return func() *bucketState { return s }
 }
 
-// state returns the shared state of buckets with those options.
-func (f *bucketFamily) state(o TokenBucketOptions) *bucketState {
+// state returns the shared state of buckets with those limits.
+func (f *bucketFamily) state(l rate.Limits) *bucketState {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range f.states {
-		if s.options() == o {
+		if s.limits() == l {
 			return s
 		}
 	}
-	s := newBucketState(o)
+	s := newBucketState(l)
 	s.family = f
 	if len(f.states) == maxFamilyStates {
 		f.states = append(f.states[:0], f.states[1:]...)
@@ -137,7 +140,7 @@ func (f *bucketFamily) state(o TokenBucketOptions) *bucketState {
 
 // shareable makes s a state of many buckets, and returns it.
 func shareable(s *bucketState) *bucketState {
-	closed := newBucketState(s.options())
+	closed := newBucketState(s.limits())
 	closed.shared, closed.closed, closed.family = true, true, s.family
 	s.shared, s.sharedClosed = true, closed
 	return s
@@ -164,41 +167,28 @@ func (b *bucket) share() {
 		return
 	}
 	b.granted, b.failed = uint32(granted), uint32(failed)
-	b.current.Store(s.family.state(s.options()))
+	b.current.Store(s.family.state(s.limits()))
 }
 
-// options returns the options in force.
-func (b *bucket) options() TokenBucketOptions {
-	b.lock()
-	defer b.mu.Unlock()
-	return b.state().options()
-}
+func (b *bucket) limits() rate.Limits { return b.state().limits() }
 
-// reconfigure sets new options; permits that are missing stay missing.
-func (b *bucket) reconfigure(o TokenBucketOptions) error {
-	now := moment()
-	b.lock()
-	defer b.mu.Unlock()
-	if err := b.state().changeable(o.ManualReplenishment); err != nil {
-		return err
-	}
-	b.catchUp(now)
-	period := int64(o.ReplenishmentPeriod)
+// adopt lets permits that are missing stay missing.
+func (b *bucket) adopt(now int64, l rate.Limits) {
+	period := int64(l.Period)
 	periodChanges := period != b.state().period
 	if s := b.state(); s.shared && (b.missing > 0 || !periodChanges) {
-		b.current.Store(s.family.state(o))
+		b.current.Store(s.family.state(l))
 	} else {
-		b.ownState().refill = refillOf(o)
+		b.ownState().refill = refillOf(l)
 	}
 	if periodChanges {
 		b.changeGrid(b.state().reached(now), period)
 	}
 	if s := b.state(); s.shared {
-		b.current.Store(s.family.state(o)) // a line of the new grid can have filled the bucket, see share
+		b.current.Store(s.family.state(l)) // a line of the new grid can have filled the bucket, see share
 	} else {
-		setLimits(b, now, int64(o.TokenLimit), o.QueueLimit, o.QueueOrder)
+		setLimits(b, now, l)
 	}
-	return nil
 }
 
 // changeGrid begins a grid of another period at the current line. If the next line of the new grid lies in the past,

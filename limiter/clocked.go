@@ -38,6 +38,10 @@ type clocked interface {
 	counts() (granted, failed int64)
 	// uncount takes a granted lease out of the counts.
 	uncount()
+	// limits returns the limits in force.
+	limits() rate.Limits
+	// adopt puts limits in force. c is up to date.
+	adopt(now int64, l rate.Limits)
 	// close closes the limiter, which is up to date.
 	close()
 }
@@ -221,6 +225,33 @@ func chargeClocked(c clocked, now int64, n int) (Level, error) {
 		level.Full = max(until(c.fullAt(), now), 1)
 	}
 	return level, nil
+}
+
+// reconfigure is Reconfigure of a limiter of that kind.
+func reconfigure(c clocked, kind rate.Kind, o Options) error {
+	l, err := limitsOf(kind, o)
+	if err != nil {
+		return err
+	}
+	now := moment()
+	c.lock()
+	defer c.unlock()
+	if err := c.view().usable(); err != nil {
+		return err
+	}
+	if l.Manual != c.view().manual {
+		return manualFixedError(l.Manual)
+	}
+	c.catchUp(now)
+	c.adopt(now, l)
+	return nil
+}
+
+// limitsInForce is Limits.
+func limitsInForce(c clocked) rate.Limits {
+	c.lock()
+	defer c.unlock()
+	return c.limits()
 }
 
 // statisticsOf is Statistics.

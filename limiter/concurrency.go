@@ -116,7 +116,7 @@ func (c *Concurrency) Reconfigure(o Options) error {
 		return err
 	}
 	c.exhausted.clear()
-	setLimits(c, 0, int64(l.Permits), l.QueueLimit, l.QueueOrder)
+	setLimits(c, 0, l)
 	return nil
 }
 

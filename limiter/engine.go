@@ -3,6 +3,8 @@ package limiter
 import (
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir/rate"
 )
 
 // common has the fields that all limiters have. They are guarded by the limiter's lock.
@@ -36,17 +38,6 @@ func (c *common) usable() error {
 		return optionsError("", nil, notMadeText)
 	case c.closed:
 		return ErrClosed
-	}
-	return nil
-}
-
-// changeable is usable for a Reconfigure of a limiter whose permits come back as time passes.
-func (c *common) changeable(manual bool) error {
-	if err := c.usable(); err != nil {
-		return err
-	}
-	if manual != c.manual {
-		return manualFixedError(manual)
 	}
 	return nil
 }
@@ -115,12 +106,12 @@ func closeEngine(e engine) {
 
 // setLimits sets the limits of the permits and of the queue. It rejects waiters for more than the new limit, and serves
 // the others.
-func setLimits(e engine, now, limit int64, queue int, order QueueOrder) {
+func setLimits(e engine, now int64, l rate.Limits) {
 	c := e.own()
-	c.limit, c.queue.limit, c.queue.order = limit, queue, order
+	c.limit, c.queue.limit, c.queue.order = int64(l.Permits), l.QueueLimit, l.QueueOrder
 	for w := c.queue.oldest; w != nil; {
 		next := w.newer
-		if int64(w.n) > limit {
+		if w.n > l.Permits {
 			c.queue.remove(w)
 			c.failed++
 			w.answer(rejected(0, limitLowered))

@@ -55,7 +55,7 @@ func FixedWindowFactory[K comparable](o FixedWindowOptions) Factory[K] {
 	if err := o.Validate(); err != nil {
 		return func(K) (Limiter, error) { return nil, err }
 	}
-	newState := bucketStateFactory(o.bucket(), (*bucketWithEntry[FixedWindow, K])(nil))
+	newState := bucketStateFactory(o.Limits(), (*bucketWithEntry[FixedWindow, K])(nil))
 	return func(K) (Limiter, error) {
 		k := new(bucketWithEntry[FixedWindow, K])
 		k.bucket.startWithFirstCall(newState())
@@ -75,7 +75,7 @@ func TokenBucketFactory[K comparable](o TokenBucketOptions) Factory[K] {
 	if err := o.Validate(); err != nil {
 		return func(K) (Limiter, error) { return nil, err }
 	}
-	newState := bucketStateFactory(o, (*bucketWithEntry[TokenBucket, K])(nil))
+	newState := bucketStateFactory(o.Limits(), (*bucketWithEntry[TokenBucket, K])(nil))
 	return func(K) (Limiter, error) {
 		k := new(bucketWithEntry[TokenBucket, K])
 		k.bucket.startWithFirstCall(newState())

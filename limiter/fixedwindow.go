@@ -16,7 +16,7 @@ func NewFixedWindow(o FixedWindowOptions) (*FixedWindow, error) {
 		return nil, err
 	}
 	w := &FixedWindow{}
-	w.start(newBucketState(o.bucket()))
+	w.start(newBucketState(o.Limits()))
 	return w, nil
 }
 
@@ -26,32 +26,10 @@ func NewFixedWindow(o FixedWindowOptions) (*FixedWindow, error) {
 // began, or now if it would be over.
 //
 // ManualReplenishment cannot change. The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
-func (w *FixedWindow) Reconfigure(o Options) error {
-	l, err := limitsOf(rate.FixedWindow, o)
-	if err != nil {
-		return err
-	}
-	return w.reconfigure(OptionsOf(l).(FixedWindowOptions).bucket())
-}
-
-// bucket returns the options of a bucket that is such a window.
-func (o FixedWindowOptions) bucket() TokenBucketOptions {
-	return TokenBucketOptions{
-		TokenLimit: o.PermitLimit, TokensPerPeriod: refillAll, ReplenishmentPeriod: o.Window,
-		QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder, ManualReplenishment: o.ManualReplenishment,
-	}
-}
+func (w *FixedWindow) Reconfigure(o Options) error { return reconfigure(w, rate.FixedWindow, o) }
 
 // Options returns the options in force.
-func (w *FixedWindow) Options() FixedWindowOptions { return w.options().fixedWindow() }
-
-// Limits returns the limits in force.
-func (w *FixedWindow) Limits() rate.Limits { return w.Options().Limits() }
-
-// fixedWindow returns the options of the window that is a bucket with the options o.
-func (o TokenBucketOptions) fixedWindow() FixedWindowOptions {
-	return FixedWindowOptions{
-		PermitLimit: o.TokenLimit, Window: o.ReplenishmentPeriod,
-		QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder, ManualReplenishment: o.ManualReplenishment,
-	}
+func (w *FixedWindow) Options() FixedWindowOptions {
+	o, _ := OptionsOf(w.Limits()).(FixedWindowOptions)
+	return o
 }

@@ -176,22 +176,13 @@ func (l Lease) Remaining() (n int64, ok bool) {
 // many of its permits were free after its last decision. It is for servers that tell a client what is left: they need not
 // look for the limiter of the client's key again. ok is false for a rejected lease, and for the leases of other limiters.
 func (l Lease) Quota() (limits rate.Limits, available int64, ok bool) {
-	var b *bucket
-	switch o := l.source().(type) {
-	case *bucket:
-		b = o
-	case *window:
-		return o.Limits(), o.Statistics().AvailablePermits, true
-	default:
+	c, ok := l.source().(clocked)
+	if !ok {
 		return limits, 0, false
 	}
-	b.lock()
-	set, free := b.state().options(), b.free()
-	b.mu.Unlock()
-	if limits = set.Limits(); set.TokensPerPeriod == refillAll {
-		limits = set.fixedWindow().Limits()
-	}
-	return limits, max(free, 0), true
+	c.lock()
+	defer c.unlock()
+	return c.limits(), max(c.free(), 0), true
 }
 
 // Level returns the level of the limiter right after the grant. ok is false if the lease was rejected, or if the limiter

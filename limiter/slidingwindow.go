@@ -30,7 +30,7 @@ func NewSlidingWindow(o SlidingWindowOptions) (*SlidingWindow, error) {
 // permit comes back too early, and earlier leases can no longer be refunded.
 //
 // ManualReplenishment cannot change. The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
-func (w *SlidingWindow) Reconfigure(o Options) error { return w.reconfigure(rate.SlidingWindow, o) }
+func (w *SlidingWindow) Reconfigure(o Options) error { return reconfigure(w, rate.SlidingWindow, o) }
 
 // Options returns the options in force.
 func (w *SlidingWindow) Options() SlidingWindowOptions {

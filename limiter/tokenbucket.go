@@ -17,7 +17,7 @@ func NewTokenBucket(o TokenBucketOptions) (*TokenBucket, error) {
 		return nil, err
 	}
 	b := &TokenBucket{}
-	b.start(newBucketState(o))
+	b.start(newBucketState(o.Limits()))
 	return b, nil
 }
 
@@ -27,16 +27,10 @@ func NewTokenBucket(o TokenBucketOptions) (*TokenBucket, error) {
 // periods begin at the current grid line, or now if the first one would be over.
 //
 // ManualReplenishment cannot change. The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
-func (b *TokenBucket) Reconfigure(o Options) error {
-	l, err := limitsOf(rate.TokenBucket, o)
-	if err != nil {
-		return err
-	}
-	return b.reconfigure(OptionsOf(l).(TokenBucketOptions))
-}
+func (b *TokenBucket) Reconfigure(o Options) error { return reconfigure(b, rate.TokenBucket, o) }
 
 // Options returns the options in force.
-func (b *TokenBucket) Options() TokenBucketOptions { return b.options() }
-
-// Limits returns the limits in force.
-func (b *TokenBucket) Limits() rate.Limits { return b.Options().Limits() }
+func (b *TokenBucket) Options() TokenBucketOptions {
+	o, _ := OptionsOf(b.Limits()).(TokenBucketOptions)
+	return o
+}

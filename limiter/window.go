@@ -181,6 +181,9 @@ func (w *window) adjust(n int, tag int64, cost int) (owner, int64, bool) {
 	return w, adjust(w, n, tag, cost), true
 }
 
+// Limits returns the limits in force.
+func (w *window) Limits() rate.Limits { return limitsInForce(w) }
+
 // Statistics returns the current figures, or the last ones of a closed limiter.
 func (w *window) Statistics() Statistics { return statisticsOf(w) }
 
@@ -206,10 +209,7 @@ func (w *window) AutoReplenishing() bool { return !w.manual }
 // again.
 func (w *window) Close() error { return closeClocked(w) }
 
-// Limits returns the limits in force.
-func (w *window) Limits() rate.Limits {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (w *window) limits() rate.Limits {
 	return rate.Limits{
 		Kind: w.schedule.Kind, Permits: int(w.limit), Refill: int(w.schedule.Refill),
 		Period: time.Duration(w.schedule.Period * max(w.schedule.Segments, 1)), Segments: int(w.schedule.Segments),
@@ -217,25 +217,13 @@ func (w *window) Limits() rate.Limits {
 	}
 }
 
-// reconfigure puts new limits of the window's kind in force.
-func (w *window) reconfigure(kind rate.Kind, o Options) error {
-	l, err := limitsOf(kind, o)
-	if err != nil {
-		return err
-	}
-	to, now := scheduleOf(l), moment()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := w.changeable(l.Manual); err != nil {
-		return err
-	}
-	w.catchUp(now)
+func (w *window) adopt(now int64, l rate.Limits) {
+	to := scheduleOf(l)
 	if from := w.schedule; to.Period != from.Period || to.Segments != from.Segments {
 		w.changeGrid(to, w.reached(now))
 	}
 	w.schedule.Permits = to.Permits
-	setLimits(w, now, to.Permits, l.QueueLimit, l.QueueOrder)
-	return nil
+	setLimits(w, now, l)
 }
 
 // changeGrid begins another grid at the current line. If its next line would be past, it begins at the moment at instead.
