@@ -9,6 +9,71 @@ import (
 	"github.com/weir-go/weir/rate"
 )
 
+// A TokenBucket lets through bursts of up to TokenLimit, and TokensPerPeriod in each period in the long run. The tokens
+// of a period come all at once, at its end; the first period begins when the limiter is made. 10 tokens in 100 ms and 1
+// token in 10 ms are the same rate, but with the second, tokens come more evenly.
+//
+// Most callers should use it: it is small and exact. Around a grid line, up to TokenLimit + TokensPerPeriod pass at
+// once; with short periods that is little more than TokenLimit, while a [FixedWindow] lets twice its limit through. The
+// zero TokenBucket is not usable: TryAcquire and Acquire return an error. Make one with [NewTokenBucket].
+type TokenBucket struct{ bucket }
+
+// NewTokenBucket returns a full bucket. The error is a [weir.OptionsError].
+func NewTokenBucket(o TokenBucketOptions) (*TokenBucket, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	b := &TokenBucket{}
+	b.start(newBucketState(o.Limits()))
+	return b, nil
+}
+
+// Reconfigure changes the limits of the live bucket. Tokens that are missing from full stay missing: if u tokens are
+// missing and the new limit is L, the bucket has L − u tokens; if that is negative, it owes u − L. Raising a limit
+// serves waiters at once; waiters for more than the new limit are rejected. If ReplenishmentPeriod changes, the new
+// periods begin at the current grid line, or now if the first one would be over.
+//
+// ManualReplenishment cannot change. The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
+func (b *TokenBucket) Reconfigure(o Options) error { return reconfigure(b, rate.TokenBucket, o) }
+
+// Options returns the options in force.
+func (b *TokenBucket) Options() TokenBucketOptions {
+	o, _ := OptionsOf(b.Limits()).(TokenBucketOptions)
+	return o
+}
+
+// A FixedWindow grants up to PermitLimit in each window. The windows follow each other on a grid that begins when the
+// limiter is made, and each begins with all permits.
+//
+// Use it for quotas that are written that way ("1000 an hour"). Where two windows meet, up to twice the limit can pass
+// at once; a [SlidingWindow] of many segments or a [TokenBucket] of short periods does not let that happen. The zero
+// FixedWindow is not usable: TryAcquire and Acquire return an error. Make one with [NewFixedWindow].
+type FixedWindow struct{ bucket }
+
+// NewFixedWindow returns a limiter at the beginning of a window. The error is a [weir.OptionsError].
+func NewFixedWindow(o FixedWindowOptions) (*FixedWindow, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	w := &FixedWindow{}
+	w.start(newBucketState(o.Limits()))
+	return w, nil
+}
+
+// Reconfigure changes the limits of the live limiter. Permits that were taken in the current window stay taken: if u
+// permits are taken and the new limit is L, max(L − u, 0) are free in it. Raising a limit serves waiters at once;
+// waiters for more than the new limit are rejected. If Window changes, the new window begins where the current one
+// began, or now if it would be over.
+//
+// ManualReplenishment cannot change. The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
+func (w *FixedWindow) Reconfigure(o Options) error { return reconfigure(w, rate.FixedWindow, o) }
+
+// Options returns the options in force.
+func (w *FixedWindow) Options() FixedWindowOptions {
+	o, _ := OptionsOf(w.Limits()).(FixedWindowOptions)
+	return o
+}
+
 // bucket is the limiter behind [TokenBucket] and [FixedWindow].
 //
 // The grid has a line every period. On each line, min(missing, refill) permits come back; a fixed window is a bucket in
@@ -39,7 +104,7 @@ type bucket struct {
 	line    int64  // the last line that missing accounts for; once full, the line that filled it; or notBegun
 	spent   int64  // permits ever taken; wraps around
 	granted uint32 // leases granted; bucketState.granted has the others
-	failed  uint32 // leases rejected; bucketState.failed and refused have the others
+	failed  uint32 // leases rejected; bucketState.failed and unlocked have the others
 	current atomic.Pointer[bucketState]
 }
 
@@ -68,8 +133,8 @@ func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Leas
 	ctxErr := ctx.Err()
 	if s := b.state(); n == 1 && ctxErr == nil && s != nil {
 		if until := s.noneUntil.Load(); until != 0 && now < until && !otherClock(now-until) {
-			s.refused.Add(1)
-			return refusedUntil(until, now, wait), nil
+			s.unlocked.Add(1)
+			return rejectedUntil(until, now, wait), nil
 		}
 	}
 	b.mu.Lock()
@@ -96,11 +161,11 @@ func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Leas
 		s.noneUntil.Store(at)
 	}
 	b.mu.Unlock()
-	return refusedUntil(at, now, wait), nil
+	return rejectedUntil(at, now, wait), nil
 }
 
-// refusedUntil returns a rejected lease whose RetryAfter ends at the moment at.
-func refusedUntil(at, now int64, wait bool) Lease {
+// rejectedUntil returns a rejected lease whose RetryAfter ends at the moment at.
+func rejectedUntil(at, now int64, wait bool) Lease {
 	l := Lease{tag: int64(max(until(at, now), 1))}
 	if wait {
 		l.owner, l.n = noPermit, remainingUnknown
@@ -168,7 +233,7 @@ func (b *bucket) acquireSlow(ctx context.Context, ctxErr error, now int64, n int
 		b.mu.Unlock()
 		return l, nil
 	}
-	return refuse(ctx, ctxErr, b, now, n, wait)
+	return rejectOrQueue(ctx, ctxErr, b, now, n, wait)
 }
 
 // admits reports whether n permits can be granted at once.
@@ -183,6 +248,27 @@ func (b *bucket) admits(now int64, n int) bool {
 	return mayPass(&b.state().queue, b.free(), n)
 }
 
+// Peek returns what TryAcquire(ctx, n) would return now; see [Peeker].
+func (b *bucket) Peek(ctx context.Context, n int) (Lease, error) {
+	now, ctxErr := moment(), ctx.Err()
+	b.lockToAsk()
+	return peek(ctx, ctxErr, b, now, n)
+}
+
+// Charge takes n permits, even if fewer are free; see [Charger].
+func (b *bucket) Charge(ctx context.Context, n int) (Level, error) {
+	now := moment()
+	if ctx.Err() != nil {
+		return Level{}, contextError(ctx)
+	}
+	if n == 0 {
+		b.lockToAsk()
+	} else {
+		b.lock()
+	}
+	return chargeClocked(b, now, n)
+}
+
 // Limits returns the limits in force.
 func (b *bucket) Limits() rate.Limits { return limitsInForce(b) }
 
@@ -191,7 +277,7 @@ func (b *bucket) Statistics() Statistics { return statisticsOf(b) }
 
 func (b *bucket) counts() (granted, failed int64) {
 	s := b.state()
-	return s.granted + int64(b.granted), s.failed + s.refused.Load() + int64(b.failed)
+	return s.granted + int64(b.granted), s.failed + s.unlocked.Load() + int64(b.failed)
 }
 
 // IdleDuration returns for how long the limiter has been full: since the grid line that filled it, or since it was
@@ -240,17 +326,20 @@ func (b *bucket) unlock() { b.mu.Unlock() }
 
 // lock locks the bucket for code that may change it; see acquire.
 func (b *bucket) lock() {
-	b.mu.Lock()
-	s := b.state()
-	if s == nil {
-		b.current.Store(notMade)
-		return
-	}
-	if s.noneUntil.Load() != 0 {
+	b.lockToAsk()
+	if s := b.state(); s.noneUntil.Load() != 0 {
 		s.noneUntil.Store(0)
 	}
 	if b.line == notBegun {
 		b.line = moment()
+	}
+}
+
+// lockToAsk locks the bucket for a question, which begins no grid.
+func (b *bucket) lockToAsk() {
+	b.mu.Lock()
+	if b.state() == nil {
+		b.current.Store(notMade)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // never written to.
 type bucketState struct {
 	noneUntil atomic.Int64 // if not 0, no permit comes back before that moment; see acquire
-	refused   atomic.Int64 // leases rejected because of noneUntil
+	unlocked  atomic.Int64 // leases rejected because of noneUntil
 
 	kind     rate.Kind
 	refill   int64 // permits that come back on each line

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -79,7 +80,7 @@ type engine interface {
 	// timerFor returns the moment at which n permits are free if none are taken. If time alone will not help, or the
 	// limiter is replenished by hand, it returns the constant never.
 	timerFor(n int) int64
-	// retryAfter returns how long a caller that was refused n permits now should wait, or 0 if time alone will not
+	// retryAfter returns how long a caller that was rejected with n permits now should wait, or 0 if time alone will not
 	// help.
 	retryAfter(now int64, n int) time.Duration
 }
@@ -119,4 +120,135 @@ func setLimits(e engine, now int64, l rate.Limits) {
 		w = next
 	}
 	serve(e, now)
+}
+
+// mayPass reports whether a newcomer can take n permits: enough are free, and no waiter is overtaken unless the order
+// allows it. A request for 0 takes nothing, so it overtakes no waiter.
+func mayPass(q *queue, free int64, n int) bool {
+	return free >= weight(n) && (q.empty() || n == 0 || q.order == NewestFirst)
+}
+
+// rejectOrQueue answers a call that was not granted at once: with an error if the limiter could not decide, and otherwise with a
+// rejection, or a place in the queue if wait is true. e is locked; rejectOrQueue unlocks it. ctxErr is ctx's error from before
+// the lock was taken.
+func rejectOrQueue(ctx context.Context, ctxErr error, e engine, now int64, n int, wait bool) (Lease, error) {
+	c := e.view()
+	limit, inRange, closed := c.limit, c.inRange(n), c.closed
+	switch {
+	case ctxErr != nil || !inRange || closed:
+	case wait:
+		return enqueue(ctx, e, now, n)
+	default:
+		l := reject(e, now, n, noReason)
+		e.unlock()
+		return l, nil
+	}
+	e.unlock() // before a method of ctx is called, which can panic
+	return Lease{}, callError(ctx, ctxErr, n, limit, inRange, wait)
+}
+
+// callError returns the error of a call that a limiter could not decide: the limiter is closed, unless the arguments say
+// otherwise. wait is true for Acquire.
+func callError(ctx context.Context, ctxErr error, n int, limit int64, inRange, wait bool) error {
+	switch {
+	case ctxErr != nil && (wait || inRange):
+		return contextError(ctx)
+	case !inRange:
+		return permitCountError(n, limit)
+	default:
+		return ErrClosed
+	}
+}
+
+// peek is Peek. e is locked; peek unlocks it. ctxErr is ctx's error from before the lock was taken.
+func peek(ctx context.Context, ctxErr error, e engine, now int64, n int) (Lease, error) {
+	c := e.view()
+	limit, inRange, closed := c.limit, c.inRange(n), c.closed
+	if ctxErr != nil || !inRange || closed {
+		e.unlock()
+		return Lease{}, callError(ctx, ctxErr, n, limit, inRange, false)
+	}
+	defer e.unlock()
+	e.catchUp(now)
+	if mayPass(&e.view().queue, e.free(), n) {
+		return peeked(n), nil
+	}
+	return rejected(e.retryAfter(now, n), noReason), nil
+}
+
+// peeked returns the lease of a Peek at permits that would be granted.
+func peeked(n int) Lease { return Lease{owner: noOwner{}, n: n} }
+
+// serve grants what can be granted to waiters, and sets the timer for the next moment at which that can change.
+func serve(e engine, now int64) {
+	serveWaiters(e, now)
+	arm(e, now)
+}
+
+// serveWaiters is serve without the timer. A caller that catches up with several lines calls it on each of them.
+func serveWaiters(e engine, now int64) {
+	q := &e.own().queue
+	if q.zeros > 0 && e.free() > 0 {
+		serveZeros(e, now)
+	}
+	for w := q.first(); w != nil && e.free() >= weight(w.n); w = q.first() {
+		q.remove(w)
+		w.answer(e.grant(now, w.n))
+	}
+}
+
+// serveZeros grants the requests for 0 permits. They take nothing, so their place in the queue does not matter.
+func serveZeros(e engine, now int64) {
+	q := &e.own().queue
+	for w := q.oldest; w != nil && q.zeros > 0; {
+		next := w.newer
+		if w.n == 0 {
+			q.remove(w)
+			w.answer(e.grant(now, 0))
+		}
+		w = next
+	}
+}
+
+// arm sets the timer for the next moment at which a waiter can be served, or stops it if there is none.
+func arm(e engine, now int64) {
+	c := e.own()
+	due := int64(never)
+	if w := c.queue.first(); w != nil {
+		due = e.timerFor(max(w.n, 1))
+		if c.queue.zeros > 0 {
+			due = min(due, e.timerFor(1))
+		}
+	}
+	switch {
+	case due == never:
+		disarm(c)
+	case c.timer == nil:
+		c.timer = time.AfterFunc(until(due, now), func() { tick(e) })
+		c.armed = due
+	case c.armed != due:
+		c.timer.Reset(until(due, now))
+		c.armed = due
+	}
+}
+
+// disarm stops the timer.
+func disarm(c *common) {
+	if c.timer != nil {
+		c.timer.Stop()
+		c.timer = nil
+	}
+}
+
+// tick is the function of the timer. If the timer was stopped too late, tick does nothing.
+func tick(e engine) {
+	e.lock()
+	defer e.unlock()
+	if c := e.view(); c.closed || c.timer == nil {
+		return
+	}
+	e.own().armed = never
+	now := moment()
+	e.catchUp(now)
+	arm(e, now)
 }
