@@ -142,8 +142,9 @@ func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Leas
 	if ctxErr != nil || !b.isCommonCase(s, now, n) {
 		return b.acquireSlow(ctx, ctxErr, now, n, wait)
 	}
-	if elapsed := now - b.line; elapsed >= s.period {
-		b.passTo(s, elapsed)
+	if now-b.line >= s.period {
+		b.advance(now)
+		b.endIdleness(now) // a full bucket grants the request
 		s = b.state()
 	}
 	over := b.missing - (s.limit - int64(n))
@@ -177,30 +178,6 @@ func rejectedUntil(at, now int64, wait bool) Lease {
 func (b *bucket) isCommonCase(s *bucketState, now int64, n int) bool {
 	return s != nil && n > 0 && int64(n) <= s.limit && !s.closed && !s.manual && s.queue.empty() && s.idleAt == 0 &&
 		!otherClock(now-b.line)
-}
-
-// passTo is catchUp for acquire, once a line has passed. It also advances the line of a full bucket, because acquire
-// always grants a request to a full bucket, which ends its idleness.
-func (b *bucket) passTo(s *bucketState, elapsed int64) {
-	lines := s.byPeriod.quotient(elapsed)
-	b.line += lines * s.period
-	if b.missing == 0 {
-		return
-	}
-	b.refillBy(s, lines)
-}
-
-// refillBy adds what that many lines bring.
-func (b *bucket) refillBy(s *bucketState, lines int64) {
-	if b.missing <= s.refill || lines >= linesToCover(b.missing, s.refill) {
-		b.missing = 0
-	} else {
-		b.missing -= lines * s.refill
-	}
-	if !s.shared {
-		s.refunded = 0
-		b.share()
-	}
 }
 
 // take takes n permits of a bucket that is up to date and has them. s is its state.
@@ -365,9 +342,22 @@ func (b *bucket) advance(at int64) {
 	if b.missing == 0 || at-b.line < s.period {
 		return
 	}
-	lines := min(s.byPeriod.quotient(at-b.line), linesToCover(b.missing, s.refill))
+	lines := s.byPeriod.quotient(at - b.line)
+	if enough := linesToCover(b.missing, s.refill); lines >= enough {
+		lines, b.missing = enough, 0
+	} else {
+		b.missing -= lines * s.refill
+	}
 	b.line += lines * s.period
-	b.refillBy(s, lines)
+	b.linePassed(s)
+}
+
+// linePassed ends the time in which refunds do not count as paid, and that of a state of the bucket's own if it is full.
+func (b *bucket) linePassed(s *bucketState) {
+	if !s.shared {
+		s.refunded = 0
+		b.share()
+	}
 }
 
 // linesToCover returns how many lines bring that many permits; permits is at least 1.
@@ -409,8 +399,6 @@ func (b *bucket) freeAt(n int64) int64 {
 	return later(b.line, linesToCover(over, s.refill), s.period)
 }
 
-func (b *bucket) fullAt() int64 { return b.freeAt(b.state().limit) }
-
 func (b *bucket) timerFor(n int) int64 { return timerFor(b, n) }
 
 func (b *bucket) retryAfter(now int64, n int) time.Duration {
@@ -422,8 +410,6 @@ func (b *bucket) forecast(f *forecast) {
 	f.schedule = rate.Schedule{Kind: s.kind, Permits: s.limit, Refill: s.refill, Period: s.period, Anchor: b.line}
 	f.state = rate.State{Missing: b.missing}
 }
-
-func (b *bucket) missingPermits() int64 { return b.missing }
 
 func (b *bucket) charge(now, n int64) {
 	b.endIdleness(b.state().reached(now))

@@ -208,6 +208,7 @@ func (b *bucket) changeGrid(at, period int64) {
 	}
 	if at-b.line >= period {
 		b.line = at
-		b.refillBy(s, 1)
+		b.missing -= min(b.missing, s.refill)
+		b.linePassed(s)
 	}
 }

@@ -28,10 +28,6 @@ type clocked interface {
 	giveBack(n, tag int64)
 	// giveBackUnleased gives back up to n of the permits that are missing, of no grant in particular.
 	giveBackUnleased(n int64)
-	// missingPermits returns how many permits are missing from full.
-	missingPermits() int64
-	// fullAt returns the moment at which all permits are back if none are taken. Some are missing.
-	fullAt() int64
 	// idleSince returns since when no permit is missing. None is.
 	idleSince() int64
 	// counts returns how many leases were granted and rejected.
@@ -217,12 +213,12 @@ func chargeClocked(c clocked, now int64, n int) (Level, error) {
 	case n > 0:
 		c.charge(now, int64(n))
 	case n < 0:
-		c.giveBackUnleased(-max(int64(n), -c.missingPermits()))
+		c.giveBackUnleased(-max(int64(n), -math.MaxInt64))
 	}
 	serveAny(c, now)
 	level := Level{Remaining: c.free()}
-	if c.missingPermits() > 0 {
-		level.Full = max(until(c.fullAt(), now), 1)
+	if limit := c.view().limit; level.Remaining < limit {
+		level.Full = waitFor(c.freeAt(limit), now)
 	}
 	return level, nil
 }
@@ -283,7 +279,7 @@ func idleFor(c clocked, now int64) (idle time.Duration, ok bool) {
 	if !c.view().closed {
 		c.catchUp(now)
 	}
-	if c.missingPermits() > 0 {
+	if c.free() < c.view().limit {
 		return 0, false
 	}
 	return time.Duration(max(now-c.idleSince(), 0)), true

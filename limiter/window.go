@@ -140,7 +140,7 @@ func (w *window) advance(at int64) {
 		return
 	}
 	if w.state.Missing > 0 {
-		w.fullFrom = w.fullAt()
+		w.fullFrom = w.freeAt(w.limit)
 	}
 	w.schedule.Advance(&w.state, at)
 	w.line = w.schedule.TimeOf(w.state.Line)
@@ -195,10 +195,6 @@ func (w *window) gave(n int64) {
 }
 
 func (w *window) free() int64 { return w.schedule.Free(&w.state) }
-
-func (w *window) missingPermits() int64 { return w.state.Missing }
-
-func (w *window) fullAt() int64 { return w.freeAt(w.limit) }
 
 func (w *window) idleSince() int64 { return w.fullFrom }
 
