@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 
+	"go.yaml.in/yaml/v4"
+
 	"github.com/weir-go/weir/reload/internal/decode"
 	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/explain"
@@ -29,8 +31,7 @@ type File struct {
 //
 // The work is bounded. A file has at most 1 MiB, unless [Kinds.MaxFileSize] sets another bound, 10,000 limiters, 10,000
 // budgets and 10,000 pipelines. Values are nested at most 100 deep, names have at most 256 bytes, all aliases together stand
-// for at most 100,000 values, and a chain has at most 1000 limiters, with those of the chains in it. The first 1000 problems
-// are reported. Messages shorten what they quote from the file.
+// for at most 100,000 values. The first 1000 problems are reported. Messages shorten what they quote from the file.
 func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
 	k = k.orOwn()
 	if err := k.wrong.Err("reload"); err != nil {
@@ -49,7 +50,7 @@ func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
 		return nil, newFileError(name, found)
 	}
 	if root == nil { // an empty document
-		root = &document.Node{Kind: document.Mapping, Line: 1, Column: 1}
+		root = &document.Node{Node: &yaml.Node{Tag: document.Mapping, Line: 1, Column: 1}}
 	}
 	content, found := decode.File(root, found, k.known())
 	if err := newFileError(name, found); err != nil {

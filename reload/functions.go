@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/reload/internal/model"
@@ -75,6 +76,8 @@ func (k *Kinds) register(what model.Purpose, name string, thing any) {
 		k.refuse("a %s needs a name", what)
 	case isnil.Value(thing):
 		k.refuse("the %s %q is nil", what, name)
+	case strings.Contains(name, "/"):
+		k.refuse("the %s %q: a name cannot have a slash", what, name)
 	case k.functions[what][name] != nil:
 		k.refuse("the %s %q is registered twice", what, name)
 	default:

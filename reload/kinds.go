@@ -111,11 +111,7 @@ func (k *Kinds) allows(what, kind string, options reflect.Type, isNil bool, take
 	case options.Kind() != reflect.Struct:
 		problem = fmt.Sprintf("the options must be a struct, not %v", options)
 	default:
-		decodable := model.Decodable
-		if what == sectionWhat {
-			decodable = model.DecodableSection
-		}
-		if err := decodable(options); err != nil {
+		if err := model.Decodable(options, what == sectionWhat); err != nil {
 			problem = fmt.Sprintf("%v; the tag %q keeps a field out of files", err, "-")
 		}
 	}

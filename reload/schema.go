@@ -7,6 +7,9 @@ import (
 	"github.com/weir-go/weir/reload/internal/schema"
 )
 
+// ownSchema is made by a test, from the types of the options, the comments of their fields and what their Validate methods
+// refuse.
+//
 //go:embed schema.json
 var ownSchema []byte
 
@@ -21,5 +24,5 @@ func (k *Kinds) Schema() ([]byte, error) {
 	if err := k.wrong.Err("reload"); err != nil {
 		return nil, err
 	}
-	return schema.Make(k.known())
+	return schema.Make(k.known(), ownSchema, nil)
 }

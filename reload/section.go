@@ -188,24 +188,25 @@ func (f *File) checkFixed(previous *File) error {
 	}
 	var found document.Problems
 	for field, kind := range f.kinds.sections {
-		before, now := previous.fixed(field, kind), f.fixed(field, kind)
-		for path, text := range now {
-			if was, known := before[path]; known && was != text {
+		before := make(map[string]any)
+		model.EachFixed(field, previous.section(field, kind), func(path string, value any) { before[path] = value })
+		model.EachFixed(field, f.section(field, kind), func(path string, value any) {
+			if !reflect.DeepEqual(before[path], value) {
 				found.AddAt(f.placeOf(field, path), "cannot change while the program runs; restart it with this file, or undo the change")
 			}
-		}
+		})
 	}
 	return newFileError(f.name, found)
 }
 
-// fixed returns the texts of the fixed fields of a section, by path.
-func (f *File) fixed(field string, kind model.SectionKind) map[string]string {
+// section returns the options of a section; they are zero if the file does not have it.
+func (f *File) section(field string, kind model.SectionKind) reflect.Value {
 	for _, s := range f.content.Sections {
 		if s.Name == field {
-			return model.FixedTexts(field, reflect.ValueOf(s.Options))
+			return reflect.ValueOf(s.Options)
 		}
 	}
-	return model.FixedTexts(field, reflect.Zero(kind.Options))
+	return reflect.Zero(kind.Options)
 }
 
 // placeOf returns where the field with that path is written, or else where its section is.

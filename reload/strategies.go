@@ -63,16 +63,15 @@ func (b builder) strategy(s *model.Strategy) (pipeline.Strategy, error) {
 		}
 		return pipeline.Embed(p), nil
 	case model.ChaosFaultOptions:
-		o.Err = named[error](b.kinds, model.ChaosError, o.Error)
-		return chaos.NewFault(&o.FaultOptions), nil
+		return chaos.NewFault(&chaos.FaultOptions{Options: o.Options, Err: named[error](b.kinds, model.ChaosError, o.Error)}), nil
 	case model.ChaosLatencyOptions:
 		return chaos.NewLatency(&o.LatencyOptions), nil
 	case model.ChaosOutcomeOptions:
-		o.ResultFunc = named[func(context.Context) (chaos.Result, bool)](b.kinds, model.ChaosOutcome, o.Outcome)
-		return chaos.NewOutcome(&o.OutcomeOptions), nil
+		result := named[func(context.Context) (chaos.Result, bool)](b.kinds, model.ChaosOutcome, o.Outcome)
+		return chaos.NewOutcome(&chaos.OutcomeOptions{Options: o.Options, ResultFunc: result}), nil
 	case model.ChaosBehaviorOptions:
-		o.BehaviorOptions.Behavior = named[func(context.Context) error](b.kinds, model.ChaosBehavior, o.Behavior)
-		return chaos.NewBehavior(&o.BehaviorOptions), nil
+		behavior := named[func(context.Context) error](b.kinds, model.ChaosBehavior, o.Behavior)
+		return chaos.NewBehavior(&chaos.BehaviorOptions{Options: o.Options, Behavior: behavior}), nil
 	default:
 		return b.kinds.strategies[s.Kind].build(b.Builder, o)
 	}

@@ -22,15 +22,15 @@ func setScalar(v reflect.Value, n *document.Node, r model.Rule) (problem string)
 	case v.Type() == model.DurationType:
 		return setDuration(v, n, r)
 	case v.Kind() == reflect.String:
-		if n.Kind != document.Text {
+		if n.Tag != document.Text {
 			return fmt.Sprintf("must be text, found %v%s", n, inQuotes(n))
 		}
-		v.SetString(n.Text)
+		v.SetString(n.Value)
 	case v.Kind() == reflect.Bool:
-		if n.Kind != document.Boolean {
+		if n.Tag != document.Boolean {
 			return fmt.Sprintf("must be true or false, found %v", n)
 		}
-		v.SetBool(strings.EqualFold(n.Text, "true"))
+		v.SetBool(strings.EqualFold(n.Value, "true"))
 	case v.CanFloat():
 		return setFraction(v, n, r)
 	default:
@@ -41,28 +41,28 @@ func setScalar(v reflect.Value, n *document.Node, r model.Rule) (problem string)
 
 // inQuotes returns the hint that n would be text in quotes, or "" if n is no scalar.
 func inQuotes(n *document.Node) string {
-	if n.Kind == document.Mapping || n.Kind == document.List || n.Kind == document.Null {
+	if n.Tag == document.Mapping || n.Tag == document.List || n.Tag == document.Null {
 		return ""
 	}
-	if begins := document.Beginning(n.Text); begins != n.Text {
+	if begins := document.Beginning(n.Value); begins != n.Value {
 		return "; write it in quotes"
 	}
-	return fmt.Sprintf("; write %q, with the quotes", n.Text)
+	return fmt.Sprintf("; write %q, with the quotes", n.Value)
 }
 
 // wholeNumber matches numbers that all YAML readers read the same: 010 is eight to some, and ten to others.
 var wholeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 
 func setWhole(v reflect.Value, n *document.Node, r model.Rule) (problem string) {
-	text := n.Text
-	if n.Kind == document.Decimal {
-		text = wholeText(n.Text)
+	text := n.Value
+	if n.Tag == document.Decimal {
+		text = wholeText(n.Value)
 	}
 	switch {
-	case n.Kind != document.Integer && (n.Kind != document.Decimal || text == ""):
+	case n.Tag != document.Integer && (n.Tag != document.Decimal || text == ""):
 		return fmt.Sprintf("must be %s, found %v", orWords(r, "a whole number"), n)
 	case !wholeNumber.MatchString(text):
-		return "must be a whole number in plain decimal digits, found " + document.Beginning(n.Text)
+		return "must be a whole number in plain decimal digits, found " + document.Beginning(n.Value)
 	}
 	var err error
 	if v.CanInt() {
@@ -75,7 +75,7 @@ func setWhole(v reflect.Value, n *document.Node, r model.Rule) (problem string) 
 		v.SetUint(u)
 	}
 	if err != nil {
-		return "the number " + document.Beginning(n.Text) + " is out of range"
+		return "the number " + document.Beginning(n.Value) + " is out of range"
 	}
 	return ""
 }
@@ -100,12 +100,12 @@ func orWords(r model.Rule, wanted string) string {
 }
 
 func setFraction(v reflect.Value, n *document.Node, r model.Rule) (problem string) {
-	if n.Kind != document.Integer && n.Kind != document.Decimal {
+	if n.Tag != document.Integer && n.Tag != document.Decimal {
 		return fmt.Sprintf("must be %s, found %v", orWords(r, "a number"), n)
 	}
-	f, err := strconv.ParseFloat(n.Text, v.Type().Bits())
-	if err != nil || n.Kind == document.Integer && !wholeNumber.MatchString(n.Text) { // also .inf and .nan
-		return "must be a number in decimal digits, found " + document.Beginning(n.Text)
+	f, err := strconv.ParseFloat(n.Value, v.Type().Bits())
+	if err != nil || n.Tag == document.Integer && !wholeNumber.MatchString(n.Value) { // also .inf and .nan
+		return "must be a number in decimal digits, found " + document.Beginning(n.Value)
 	}
 	v.SetFloat(f)
 	return ""
@@ -113,11 +113,11 @@ func setFraction(v reflect.Value, n *document.Node, r model.Rule) (problem strin
 
 func setDuration(v reflect.Value, n *document.Node, r model.Rule) (problem string) {
 	problem = fmt.Sprintf("must be %s, found %v", orWords(r, `a duration with its unit, such as "250ms"`), n)
-	if n.Kind != document.Text {
+	if n.Tag != document.Text {
 		return problem
 	}
-	t, err := time.ParseDuration(n.Text)
-	if err != nil || strings.Trim(n.Text, "+-0") == "" { // a zero needs no unit for ParseDuration
+	t, err := time.ParseDuration(n.Value)
+	if err != nil || strings.Trim(n.Value, "+-0") == "" { // a zero needs no unit for ParseDuration
 		return problem + "; the units are ns, us, ms, s, m and h"
 	}
 	v.SetInt(int64(t))
@@ -130,10 +130,10 @@ func setText(v reflect.Value, n *document.Node) (problem string) {
 	if texts != nil {
 		wanted = document.OneOf(texts)
 	}
-	if n.Kind != document.Text {
+	if n.Tag != document.Text {
 		return fmt.Sprintf("must be %s, found %v", wanted, n)
 	}
-	err := v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(n.Text))
+	err := v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(n.Value))
 	if err == nil {
 		return ""
 	}
@@ -141,7 +141,7 @@ func setText(v reflect.Value, n *document.Node) (problem string) {
 		return err.Error()
 	}
 	problem = fmt.Sprintf("must be %s, found %v", wanted, n)
-	if near := document.Nearest(n.Text, texts); near != "" {
+	if near := document.Nearest(n.Value, texts); near != "" {
 		problem += fmt.Sprintf("; did you mean %q?", near)
 	}
 	return problem

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/weir-go/weir"
@@ -80,67 +79,45 @@ type location struct {
 // locate follows the path of a [weir.FieldError], which has the names of fields in Go, through the mapping that s was
 // decoded from. A field that is not found keeps its name in Go.
 func (s *structure) locate(goPath string) location {
-	l := location{node: s.node, fields: s.fields}
+	l := location{node: s.node, fields: model.FieldsOf(s.typ)}
 	typ, written := s.typ, true // of the value at the path so far: its type, nil if not known, and whether the file has it
 	for goPath != "" {
-		var n *document.Node
+		for typ != nil && typ.Kind() == reflect.Pointer {
+			typ = typ.Elem()
+		}
+		name, in := "", typ
+		typ = nil
 		goPath = strings.TrimPrefix(goPath, ".")
 		if key, ok := strings.CutPrefix(goPath, "["); ok {
-			key, goPath, _ = strings.Cut(key, "]")
-			l.name += "[" + key + "]"
-			n, typ = element(l.node, typ, key)
+			name, goPath, _ = strings.Cut(key, "]")
+			if in != nil && (in.Kind() == reflect.Map || in.Kind() == reflect.Slice) {
+				typ = in.Elem()
+			}
+			l.name += "[" + name + "]"
 		} else {
 			end := max(strings.IndexAny(goPath+".", ".["), 1)
-			name := goPath[:end]
-			goPath = goPath[end:]
-			l.fields = fieldsOf(typ)
-			typ = nil
+			name, goPath = goPath[:end], goPath[end:]
+			l.fields = nil
+			if in != nil && in.Kind() == reflect.Struct && !model.IsText(in) {
+				l.fields = model.FieldsOf(in)
+			}
 			if f := byGoName(l.fields, name); f != nil && !f.Function {
 				name, typ = f.Name, f.Type
 			}
-			n = l.node.Get(name)
-			if !written {
-				name = l.name + "." + name
+			if written {
+				l.name = name
+			} else {
+				l.name += "." + name
 			}
-			l.name = name
 		}
-		if written = written && n != nil; written {
+		if n := l.node.Get(name); written && n != nil {
 			l.node = n
+		} else {
+			written = false
 		}
 		l.outermost = cmp.Or(l.outermost, l.name)
 	}
 	return l
-}
-
-// element returns an element of n, a list or mapping that is decoded into the type t, and the type of the element.
-func element(n *document.Node, t reflect.Type, key string) (*document.Node, reflect.Type) {
-	switch t = pointedTo(t); {
-	case t == nil:
-		return nil, nil
-	case t.Kind() == reflect.Map:
-		return n.Get(key), t.Elem()
-	case t.Kind() != reflect.Slice:
-		return nil, nil
-	}
-	if i, err := strconv.Atoi(key); err == nil && i >= 0 && i < len(n.Items) {
-		return n.Items[i], t.Elem()
-	}
-	return nil, t.Elem()
-}
-
-// fieldsOf returns the fields of a struct that is decoded from a mapping, or nil for any other type.
-func fieldsOf(t reflect.Type) []model.Field {
-	if t = pointedTo(t); t == nil || t.Kind() != reflect.Struct || model.IsText(t) {
-		return nil
-	}
-	return model.FieldsOf(t)
-}
-
-func pointedTo(t reflect.Type) reflect.Type {
-	for t != nil && t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	return t
 }
 
 func byGoName(fields []model.Field, goName string) *model.Field {

@@ -1,11 +1,11 @@
-// Package document reads a YAML or JSON file into nodes that know their position, and makes the texts of messages about
+// Package document reads a YAML or JSON file into nodes that know their place, and makes the texts of messages about
 // them. It knows nothing of what the file means.
 //
-//   - document.go: Parse checks what the YAML library does not check, and calls it.
-//   - convert.go: from the library's nodes to ours, without aliases, merge keys and duplicate keys.
-//   - node.go: Node, and the paths of nodes.
-//   - problem.go: Problems and their places.
-//   - quote.go and suggest.go: how messages quote the file, and "did you mean".
+//   - document.go: Parse checks what would be too much for the YAML library, and calls it.
+//   - check.go: the checks of the library's nodes: aliases, merge keys, duplicate keys.
+//   - node.go: Node, and the way to it.
+//   - problem.go: Problems and their places, and how their texts quote the file.
+//   - suggest.go: "did you mean".
 package document
 
 import (
@@ -49,8 +49,9 @@ func Parse(data []byte, maxSize int) (root *Node, found Problems) {
 		second := documents[1]
 		found.AddAt(Place{Line: second.Line, Column: second.Column}, "a second document begins here, a file has only one")
 	}
-	c := converter{expanding: make(map[*yaml.Node]bool)}
-	root = c.convert(documents[0].Content[0], new(Node))
+	c := checker{extents: make(map[*yaml.Node]extent), inside: make(map[*yaml.Node]bool)}
+	root = &Node{Node: documents[0].Content[0]}
+	c.check(root, 1)
 	if c.tooMany {
 		root = nil // otherwise, the values that were left out would be reported as missing
 	}

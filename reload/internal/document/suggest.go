@@ -47,42 +47,39 @@ func (s *Suggester) Instead(got string, names []string, ifEmpty string) string {
 // Nearest returns the name that is most like got, or "" if none is: at most a third of the letters differ, or got is
 // the beginning of exactly one name.
 func Nearest(got string, names []string) string {
-	if len(got) > 2*maxSuggested {
-		return ""
-	}
 	got = normal(got)
-	if len(got) > maxSuggested {
+	if got == "" || len(got) > maxSuggested {
 		return ""
 	}
 	best, least := "", math.MaxInt
-	var begun []string
+	begun, begins := "", 0 // a name that begins with got, and how many do
 	for _, name := range names[:min(len(names), maxCompared)] {
-		if len(name) > 2*maxSuggested {
-			continue
-		}
 		n := normal(name)
-		longer := max(len(got), len(n))
-		most := longer / 3
 		if len(got) >= 3 && strings.HasPrefix(n, got) {
-			begun = append(begun, name)
+			begun = name
+			begins++
 		}
-		if longer-min(len(got), len(n)) > most {
+		most := max(len(got), len(n)) / 3
+		if n == "" || max(len(got), len(n))-min(len(got), len(n)) > most {
 			continue
 		}
 		if d := distance(got, n); d <= most && d < least {
 			best, least = name, d
 		}
 	}
-	if best == "" && len(begun) == 1 {
-		return begun[0]
+	if best == "" && begins == 1 {
+		return begun
 	}
 	return best
 }
 
 var separators = strings.NewReplacer("_", "", "-", "", " ", "")
 
-// normal returns the same for maxRetries, max-retries and max_retries.
+// normal returns the same for maxRetries, max-retries and max_retries, and "" for a name that is too long to suggest.
 func normal(name string) string {
+	if len(name) > 2*maxSuggested {
+		return ""
+	}
 	return separators.Replace(strings.ToLower(name))
 }
 

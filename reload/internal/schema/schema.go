@@ -17,14 +17,23 @@ type object = map[string]any
 // A generator makes one schema.
 type generator struct {
 	*model.Kinds
+	rule func(t reflect.Type, f model.Field) model.Rule
+	// own has the properties of the structs that weir's own options are made of. A program's struct can embed them.
+	own map[reflect.Type]object
 	// defs has the definitions of structs that contain themselves, and names their names.
 	defs  object
 	names map[reflect.Type]string
 }
 
-// Make returns the schema of files with those kinds.
-func Make(k *model.Kinds) ([]byte, error) {
-	g := generator{k, object{}, make(map[reflect.Type]string)}
+// Make returns the schema of files with those kinds. own is the schema of weir's own kinds, whose descriptions and bounds
+// come from the source of their options: the tests make it, with the rule of each field.
+func Make(k *model.Kinds, own []byte, rule func(t reflect.Type, f model.Field) model.Rule) ([]byte, error) {
+	g := generator{k, rule, nil, object{}, make(map[reflect.Type]string)}
+	if own != nil {
+		if err := g.readOwn(own); err != nil {
+			return nil, err
+		}
+	}
 	s := object{
 		"$schema":     "https://json-schema.org/draft/2020-12/schema",
 		"$id":         "https://github.com/weir-go/weir/reload/schema.json",
@@ -59,6 +68,31 @@ func Make(k *model.Kinds) ([]byte, error) {
 	maps.Copy(s["$defs"].(object), g.defs)
 	text, err := json.MarshalIndent(s, "", "  ")
 	return append(text, '\n'), err
+}
+
+// readOwn reads the schema of weir's own kinds.
+func (g *generator) readOwn(text []byte) error {
+	var known struct {
+		Defs map[string]struct{ Properties object } `json:"$defs"`
+	}
+	g.own = make(map[reflect.Type]object)
+	add := func(definition string, t reflect.Type) {
+		for _, f := range model.FieldsOf(t) {
+			g.own[f.Declares(t)] = known.Defs[definition].Properties
+		}
+	}
+	err := json.Unmarshal(text, &known)
+	for name, t := range model.OwnKinds().Limiters {
+		if t != nil {
+			add("limiter."+name, t)
+		}
+	}
+	for name, kind := range model.OwnKinds().Strategies {
+		add("strategy."+name, kind.Options)
+	}
+	add("budget", reflect.TypeFor[budget.Options]())
+	add("store", reflect.TypeFor[model.Store]())
+	return err
 }
 
 // addSections adds the top-level fields of the program to the schema of a file.
@@ -105,7 +139,7 @@ func (g generator) definitions() object {
 		"limiter":  g.limiterSchema(),
 		"each":     mappingOfOneKind("limiter.", model.Partitionable),
 		"strategy": mappingOfOneKind("strategy.", g.StrategyNames()),
-		"budget":   g.fieldsSchema(reflect.TypeFor[budget.Options]()),
+		"budget":   g.optionsSchema(reflect.TypeFor[budget.Options]()),
 		"store":    g.optionsSchema(reflect.TypeFor[model.Store]()),
 		"pipeline": object{
 			"type": "object",
@@ -150,9 +184,6 @@ func (g generator) refine(defs object) {
 	}
 	limiters["oneOf"] = eachRequired(append([]string{model.LimiterField}, g.LimiterNames()...))
 	g.addStore(limiters)
-
-	share := properties(defs["store"].(object))["local_share"].(object)
-	share["exclusiveMinimum"], share["maximum"] = 0, 1
 }
 
 // limiterSchema is the schema of a mapping of one kind to its options, with or without a store.
@@ -245,14 +276,25 @@ func (g generator) fieldsSchema(t reflect.Type) object {
 		if f.Function {
 			continue
 		}
-		s := g.typeSchema(f.Type, f.Rule)
-		if doc := strings.TrimSpace(f.Doc + when(f.Fixed, " A change needs a restart.")); doc != "" {
-			s["description"] = doc
-		}
-		p[f.Name] = s
 		if f.Required {
 			required = append(required, f.Name)
 		}
+		if own, ok := g.own[f.Declares(t)][f.Name]; ok {
+			p[f.Name] = own
+			continue
+		}
+		if g.rule != nil {
+			f.Rule = g.rule(t, f)
+		}
+		s := g.typeSchema(f.Type, f.Rule)
+		doc := f.Doc
+		if f.Fixed {
+			doc = strings.TrimSpace(doc + " A change needs a restart.")
+		}
+		if doc != "" {
+			s["description"] = doc
+		}
+		p[f.Name] = s
 	}
 	s := object{"type": "object", "properties": p, "additionalProperties": false}
 	if len(required) > 0 {
@@ -262,13 +304,6 @@ func (g generator) fieldsSchema(t reflect.Type) object {
 		s["minProperties"], s["maxProperties"] = 1, 1
 	}
 	return s
-}
-
-func when(condition bool, text string) string {
-	if !condition {
-		return ""
-	}
-	return text
 }
 
 // typeSchema is the schema of the values of a type, with the words of the rule.
