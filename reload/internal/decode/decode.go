@@ -23,10 +23,12 @@ import (
 // The file is only valid if there are none.
 func File(root *document.Node, found document.Problems, k *model.Kinds) (*model.File, document.Problems) {
 	d := &decoder{
-		Problems: found,
-		kinds:    k,
-		file:     &model.File{PipelinesAt: document.Place{Line: root.Line, Column: root.Column, Path: model.PipelinesField}},
-		nodes:    make(map[any]*document.Node),
+		Problems:   found,
+		kinds:      k,
+		limiters:   slices.Sorted(maps.Keys(k.Limiters)),
+		strategies: slices.Sorted(maps.Keys(k.Strategies)),
+		file:       &model.File{PipelinesAt: document.Place{Line: root.Line, Column: root.Column, Path: model.PipelinesField}},
+		nodes:      make(map[any]*document.Node),
 	}
 	d.decodeFile(root)
 	return d.file, d.Problems
@@ -37,7 +39,10 @@ type decoder struct {
 	document.Problems
 	document.Suggester
 	kinds *model.Kinds
-	file  *model.File
+	// limiters and strategies are the names of the kinds.
+	limiters, strategies []string
+
+	file *model.File
 	// nodes has the entry of each *model.Pipeline, the options of each *model.Strategy, and the list of names of each
 	// *model.Limiter that is a chain.
 	nodes map[any]*document.Node
@@ -187,9 +192,8 @@ func (d *decoder) decodePipeline(e *document.Node) {
 // and for which the registry would keep the same limiter.
 func (d *decoder) decodeStrategies(list *document.Node, p *model.Pipeline) {
 	first := make(map[string]*document.Node)
-	kinds := d.kinds.StrategyNames()
 	for item := range list.Children() {
-		e := d.oneKind(item, "strategy", kinds)
+		e := d.oneKind(item, "strategy", d.strategies)
 		if e == nil {
 			continue
 		}

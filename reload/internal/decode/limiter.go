@@ -12,7 +12,7 @@ import (
 // decodeSharedLimiter decodes an entry of the limiters of the file: a mapping of one kind to its options, with or
 // without a store.
 func (d *decoder) decodeSharedLimiter(e *document.Node) {
-	kind := d.oneKind(e, "limiter", d.kinds.LimiterNames(), model.StoreField)
+	kind := d.oneKind(e, "limiter", d.limiters, model.StoreField)
 	l := &model.Limiter{} // if its kind is unknown, chains and rate limiters can still name it
 	if store := d.decodeStore(e, kind); kind != nil {
 		l = d.decodeLimiter(kind, store)
@@ -99,7 +99,7 @@ func (d *decoder) decodePartitioned(n *document.Node, l *model.Limiter) {
 // decodeRateLimiter decodes the options of a rate_limiter into v, and the limiter and its store, which a file writes
 // among the options, into s.
 func (d *decoder) decodeRateLimiter(n *document.Node, v reflect.Value, s *model.Strategy) {
-	own := append(d.kinds.LimiterNames(), model.StoreField) // the fields that are not options
+	own := append(slices.Clone(d.limiters), model.StoreField) // the fields that are not options
 	known := slices.Clone(own)
 	for _, f := range model.FieldsOf(v.Elem().Type()) {
 		known = append(known, f.Name)
@@ -130,7 +130,7 @@ func (d *decoder) decodeRateLimiter(n *document.Node, v reflect.Value, s *model.
 	switch {
 	case n.Tag != document.Mapping:
 	case len(limiters) == 0:
-		d.Add(n, "the limiter is missing: one of %s", document.OneOf(append([]string{model.LimiterField}, d.kinds.LimiterNames()...)))
+		d.Add(n, "the limiter is missing: one of %s", document.OneOf(append([]string{model.LimiterField}, d.limiters...)))
 	case len(limiters) > 1:
 		d.Add(document.Key{Node: limiters[1]}, "%s is a second limiter, after %s; use a chain for several limiters", limiters[1].Key.Value, limiters[0].Key.Value)
 	}

@@ -12,9 +12,8 @@ import (
 // oneKind returns the only entry of a mapping whose key is none of also, if it is one of the kinds or AcceptUnknown
 // applies to it. Otherwise it adds a problem and returns nil.
 func (d *decoder) oneKind(n *document.Node, what string, kinds []string, also ...string) *document.Node {
-	all := strings.Join(kinds, ", ")
 	if n.Tag != document.Mapping {
-		d.Add(n, "must be a mapping of a kind of %s to its options, found %v; the kinds are %s", what, n, all)
+		d.Add(n, "must be a mapping of a kind of %s to its options, found %v; the kinds are %s", what, n, strings.Join(kinds, ", "))
 		return nil
 	}
 	var kind, second *document.Node
@@ -31,7 +30,7 @@ func (d *decoder) oneKind(n *document.Node, what string, kinds []string, also ..
 		}
 	}
 	if kind == nil {
-		d.Add(n, "the kind of %s is missing, it is one of %s", what, all)
+		d.Add(n, "the kind of %s is missing, it is one of %s", what, strings.Join(kinds, ", "))
 		return nil
 	}
 	key := kind.Key.Value

@@ -126,22 +126,21 @@ func setDuration(v reflect.Value, n *document.Node, r model.Rule) (problem strin
 
 // setText sets v, whose type has UnmarshalText.
 func setText(v reflect.Value, n *document.Node) (problem string) {
+	var err error
+	if n.Tag == document.Text {
+		if err = v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(n.Value)); err == nil {
+			return ""
+		}
+	}
 	wanted, texts := "text", model.EnumOf(v.Type())
-	if texts != nil {
+	switch {
+	case texts != nil:
 		wanted = document.OneOf(texts)
-	}
-	if n.Tag != document.Text {
-		return fmt.Sprintf("must be %s, found %v", wanted, n)
-	}
-	err := v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(n.Value))
-	if err == nil {
-		return ""
-	}
-	if texts == nil {
+	case err != nil:
 		return err.Error()
 	}
 	problem = fmt.Sprintf("must be %s, found %v", wanted, n)
-	if near := document.Nearest(n.Value, texts); near != "" {
+	if near := document.Nearest(n.Value, texts); err != nil && near != "" {
 		problem += fmt.Sprintf("; did you mean %q?", near)
 	}
 	return problem

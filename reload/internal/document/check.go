@@ -1,6 +1,7 @@
 package document
 
 import (
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -51,17 +52,22 @@ func (c *checker) check(n *Node, depth int) (e extent) {
 		c.checkKeys(n)
 	}
 	for i, item := range n.Content {
-		at := &Node{Node: item, parent: n, index: i}
+		var key *yaml.Node
 		if n.Tag == Mapping {
 			if i%2 == 0 {
 				continue
 			}
-			at.Key = n.Content[i-1]
+			key = n.Content[i-1]
 		}
-		inner := c.checkValue(at, depth+1)
+		inner := extent{1, 1}
+		if item.Kind == yaml.ScalarNode && item.Anchor == "" && item.Style&yaml.TaggedStyle == 0 {
+			item.Tag = kindOf(item)
+		} else {
+			inner = c.checkValue(&Node{item, key, n, i}, depth+1)
+		}
 		e.values, e.depth = min(e.values+inner.values, maxExpanded+1), max(e.depth, inner.depth+1)
-		if n.Tag == Mapping && at.Key.Tag == mergeKey {
-			c.checkMerge(at)
+		if key != nil && key.Tag == mergeKey {
+			c.checkMerge(&Node{item, key, n, i})
 		}
 	}
 	return e
@@ -128,27 +134,37 @@ var number = regexp.MustCompile(`^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-
 // checkKeys removes the entries of a mapping whose keys are refused.
 func (c *checker) checkKeys(n *Node) {
 	kept := n.Content[:0]
-	first := make(map[string]*yaml.Node)
+	var first map[string]*yaml.Node // of a mapping that is too large to compare all of its keys
+	if len(n.Content) > 64 {
+		first = make(map[string]*yaml.Node)
+	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key := Key{&Node{Node: n.Content[i+1], Key: n.Content[i], parent: n}}
-		switch before := first[key.Key.Value]; {
-		case key.Key.Tag == mergeKey:
-		case key.Key.Kind != yaml.ScalarNode:
-			c.Add(key, "a key must be text")
-			continue
-		case key.Key.Style&yaml.TaggedStyle != 0:
-			c.Add(key, tagRefused, escaped(key.Key.Tag))
-			continue
-		case key.Key.Value == "":
-			c.Add(key, "a key is missing")
-			continue
-		case before != nil:
-			c.Add(key, "the key %s is there twice, first in line %d", Quoted(before.Value), before.Line)
-			continue
-		default:
-			first[key.Key.Value] = key.Key
+		key, value := n.Content[i], n.Content[i+1]
+		before := first[key.Value]
+		for j := 0; first == nil && before == nil && j < len(kept); j += 2 {
+			if kept[j].Value == key.Value && kept[j].Tag != mergeKey {
+				before = kept[j]
+			}
 		}
-		kept = append(kept, n.Content[i], n.Content[i+1])
+		problem := ""
+		switch {
+		case key.Tag == mergeKey:
+		case key.Kind != yaml.ScalarNode:
+			problem = "a key must be text"
+		case key.Style&yaml.TaggedStyle != 0:
+			problem = fmt.Sprintf(tagRefused, escaped(key.Tag))
+		case key.Value == "":
+			problem = "a key is missing"
+		case before != nil:
+			problem = fmt.Sprintf("the key %s is there twice, first in line %d", Quoted(key.Value), before.Line)
+		case first != nil:
+			first[key.Value] = key
+		}
+		if problem != "" {
+			c.Add(Key{&Node{value, key, n, i}}, "%s", problem)
+		} else {
+			kept = append(kept, key, value)
+		}
 	}
 	n.Content = kept
 }

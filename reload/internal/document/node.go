@@ -3,7 +3,6 @@ package document
 import (
 	"fmt"
 	"iter"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -102,9 +101,19 @@ func target(n *yaml.Node) *yaml.Node {
 
 // Get returns the entry of a mapping with that key, or the item of a list with that number, or nil.
 func (n *Node) Get(key string) *Node {
-	for e := range n.Children() {
-		if e.Key != nil && e.Key.Value == key || e.Key == nil && strconv.Itoa(e.index) == key {
-			return e
+	merges := n.Tag != Mapping
+	for i := 0; i+1 < len(n.Content) && n.Tag == Mapping; i += 2 { // most mappings have no key <<
+		if n.Content[i].Tag == mergeKey {
+			merges = true
+		} else if n.Content[i].Value == key {
+			return n.entry(i)
+		}
+	}
+	if merges {
+		for e := range n.Children() {
+			if e.Key != nil && e.Key.Value == key || e.Key == nil && strconv.Itoa(e.index) == key {
+				return e
+			}
 		}
 	}
 	return nil
@@ -137,7 +146,7 @@ func (n *Node) path() string {
 func (n *Node) step() string {
 	switch {
 	case n.Key == nil:
-		return fmt.Sprintf("[%d]", n.index)
+		return "[" + strconv.Itoa(n.index) + "]"
 	case len(n.Key.Value) > MaxName:
 		return "[" + Quoted(n.Key.Value) + "]"
 	case !PlainKey(n.Key.Value):
@@ -147,11 +156,11 @@ func (n *Node) step() string {
 	}
 }
 
-var plainKey = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
-
 // PlainKey reports whether a key needs no quotes in a path.
 func PlainKey(key string) bool {
-	return plainKey.MatchString(key)
+	return key != "" && !strings.ContainsFunc(key, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-'
+	})
 }
 
 // String describes the node for messages, such as "the number 5" in "must be text, found the number 5".
