@@ -7,7 +7,7 @@ import (
 	"github.com/weir-go/weir/reload/internal/schema"
 )
 
-// ownSchema is made by a test, from the types of the options, the comments of their fields and what their Validate methods
+// ownSchema is made by a test, from testdata/schema/base.json, the types of the options, the comments of their fields and what their Validate methods
 // refuse.
 //
 //go:embed schema.json
@@ -24,5 +24,5 @@ func (k *Kinds) Schema() ([]byte, error) {
 	if err := k.wrong.Err("reload"); err != nil {
 		return nil, err
 	}
-	return schema.Make(k.known(), ownSchema, nil)
+	return schema.Make(ownSchema, k.known())
 }
