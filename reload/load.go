@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-go/weir/internal/goroutine"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload/internal/document"
@@ -18,8 +17,6 @@ import (
 
 // load puts the content in force. It runs on one goroutine at a time.
 func (w *Watcher) load(ctx context.Context, content []byte) error {
-	w.loadingID.Store(goroutine.ID())
-	defer w.loadingID.Store(0)
 	f, err := Parse(w.path, content, w.options.Kinds)
 	if err == nil {
 		err = f.require(w.options.Require)
@@ -74,26 +71,22 @@ func (w *Watcher) change(f *File) registry.Change {
 // [runtime.Goexit], it is not known whether f is in force: build functions run before the change, and the registry's
 // Listener runs after it.
 func (w *Watcher) apply(ctx context.Context, f *File, c registry.Change) error {
-	returned := false
-	defer func() {
-		if !returned {
-			w.inForce = nil
-			w.addOwned(slices.DeleteFunc(slices.Collect(maps.Keys(c.Define)), func(name string) bool { return !w.registry.Defined(name) }))
-		}
-	}()
-	err := w.registry.Apply(ctx, c)
-	returned = true
-	if err == nil {
-		w.inForce, w.last, w.owned = f, f, nil
-		w.addOwned(f.defined())
-		w.mu.Lock()
-		w.status.Pipelines = f.defined()
-		w.mu.Unlock()
-		if w.options.InForce != nil {
-			recovered.Call("reload: InForce", func() { w.options.InForce(f) })
-		}
+	inForce, owned := w.inForce, w.owned
+	w.inForce = nil
+	w.addOwned(slices.Collect(maps.Keys(c.Define)))
+	if err := w.registry.Apply(ctx, c); err != nil {
+		w.inForce, w.owned = inForce, owned
+		return err
 	}
-	return err
+	w.inForce, w.last, w.owned = f, f, nil
+	w.addOwned(f.defined())
+	w.mu.Lock()
+	w.status.Pipelines = f.defined()
+	w.mu.Unlock()
+	if w.options.InForce != nil {
+		recovered.Call("reload: InForce", func() { w.options.InForce(f) })
+	}
+	return nil
 }
 
 // addOwned adds names to a copy of owned, because the Watcher of Options.After can have the same map.
@@ -143,8 +136,6 @@ func (w *Watcher) checkOwner(c registry.Change) error {
 
 // ended updates the status, calls the Reporter, and logs what load has not logged.
 func (w *Watcher) ended(r filewatch.Result) {
-	w.loadingID.Store(goroutine.ID())
-	defer w.loadingID.Store(0)
 	now := time.Now()
 	w.mu.Lock()
 	w.status.LastAttempt, w.status.Err = now, r.Err

@@ -65,9 +65,8 @@ type Options struct {
 // A Reporter is told of each attempt to load, one at a time.
 type Reporter interface {
 	// ConfigReloaded is called after each attempt. err is nil if the file came into force, and otherwise the reason why
-	// it did not. The next attempt begins after ConfigReloaded has returned. If ConfigReloaded panics, the panic is
-	// logged and the load goes on. If ConfigReloaded calls [Watcher.Reload], Reload returns an error; if ConfigReloaded
-	// calls [Watcher.Stop], Stop does not wait for ConfigReloaded to return.
+	// it did not. The next attempt begins after ConfigReloaded has returned, so it must not call [Watcher.Reload] or
+	// [Watcher.Stop]. If ConfigReloaded panics, the panic is logged and the load goes on.
 	ConfigReloaded(at time.Time, err error)
 }
 

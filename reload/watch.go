@@ -4,16 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/weir-go/weir/internal/goroutine"
-	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload/internal/filewatch"
 )
@@ -32,9 +28,6 @@ type Watcher struct {
 	last     *File           // the last one that is known to have come into force; nil: none
 	owned    map[string]bool // the names of the pipelines that belong to this Watcher; nil: no file was ever in force
 	starting bool            // during the first load, whose error Start returns
-
-	loadingID  atomic.Uint64 // of the goroutine that loads; 0: none
-	watchingID atomic.Uint64 // of the goroutine that watches
 
 	mu     sync.Mutex
 	status Status
@@ -103,24 +96,12 @@ func Start(ctx context.Context, r *registry.Registry, path string, o *Options) (
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.cancel = cancel
-	go w.run(running, stopHangup)
-	return w, nil
-}
-
-// run watches until ctx ends. If a function of the program calls [runtime.Goexit], another goroutine goes on.
-func (w *Watcher) run(ctx context.Context, stopHangup func()) {
-	defer func() {
-		if ctx.Err() == nil {
-			go w.run(ctx, stopHangup)
-			return
-		}
-		stopHangup()
-		close(w.done)
+	go func() {
+		defer close(w.done)
+		defer stopHangup()
+		_ = w.file.Run(running) // ends with the context
 	}()
-	w.watchingID.Store(goroutine.ID())
-	for ctx.Err() == nil {
-		recovered.Call("reload: watching the file", func() { _ = w.file.Run(ctx) }) // ends with the context
-	}
+	return w, nil
 }
 
 // stopped reports whether w no longer watches.
@@ -161,26 +142,18 @@ func (w *Watcher) begin(ctx context.Context, hangup <-chan os.Signal) error {
 // Stop ends the watching and waits until the Watcher's goroutine has ended. What is in force stays, and the registry
 // stays open. Stop can be called again. See [Options.After] for a Watcher that continues with the same pipelines.
 //
-// If a function that runs while the file is loaded, such as a build function, calls Stop, Stop does not wait.
+// A function that runs while the file is loaded, such as a build function or the Reporter, must not call Stop, which would
+// wait for it.
 func (w *Watcher) Stop() {
 	w.cancel()
-	if goroutine.ID() != w.watchingID.Load() {
-		<-w.done
-	}
+	<-w.done
 }
 
 // Reload reads the file now and puts it in force, unless it is in force already. It returns what is wrong with the
 // file, which must be complete: it is read once. It works after Stop, too.
 //
-// If a function that runs while the file is loaded, such as a build function, calls Reload, Reload returns
-// [registry.ErrReloading]. If the function calls Reload on another goroutine and waits for it, the two wait for each
-// other until ctx ends, so give ctx a deadline.
-func (w *Watcher) Reload(ctx context.Context) error {
-	if here := goroutine.ID(); here != 0 && w.loadingID.Load() == here {
-		return fmt.Errorf("reload: %s: %w on this goroutine, which would wait for itself", w.path, registry.ErrReloading)
-	}
-	return w.file.Reload(ctx)
-}
+// A function that runs while the file is loaded must not call Reload, which waits for the end of the load, or of ctx.
+func (w *Watcher) Reload(ctx context.Context) error { return w.file.Reload(ctx) }
 
 // Status returns the current state.
 func (w *Watcher) Status() Status {
