@@ -94,49 +94,51 @@ func with[K comparable, V any](m map[K]V, key K, v V) map[K]V {
 	return m
 }
 
-// named returns what has that name for that purpose, by [Kinds.find]. It returns the zero F if there is nothing of the type
-// F, as for an empty name.
-func named[F any](k *Kinds, what model.Purpose, name string) F {
-	thing, _ := k.find(what, name)
-	f, _ := thing.(F)
-	return f
-}
-
-// made returns what a section of the file makes under that name for that purpose or, if none gives the name, what the
-// program has registered.
-func made[F any](b builder, what model.Purpose, name string) (f F, err error) {
-	given, ok := b.given[what][name]
-	if !ok {
-		return named[F](b.kinds, what, name), nil
-	}
-	if f, err = given.New.(func() (F, error))(); err == nil && isnil.Value(f) {
-		err = errors.New("it is nil")
-	}
-	if err != nil {
-		return f, fmt.Errorf("the %s %q: %w", what, name, err)
-	}
-	return f, nil
-}
-
-// checkRegistered returns an error if the options name something that the program has not registered and that
-// [Kinds.Resolve] has not resolved. Parse has refused such files, unless [Kinds.AcceptUnknown] or [Kinds.Assume] was
-// called.
-func (b builder) checkRegistered(options any) error {
+// resolve finds the functions and values that the options name, for named. Without [Kinds.AcceptUnknown] and
+// [Kinds.Assume], Parse has refused names that there are not.
+func (b builder) resolve(options any) error {
 	v := reflect.ValueOf(options)
 	for _, f := range model.FieldsOf(v.Type()) {
 		if f.Purpose == "" {
 			continue
 		}
 		name := v.FieldByIndex(f.Index).String()
-		if _, given := b.given[f.Purpose][name]; given {
-			continue
-		}
 		if name == "" && !f.Required {
 			continue
 		}
-		if _, err := b.kinds.find(f.Purpose, name); err != nil {
+		thing, err := b.find(f.Purpose, name)
+		if err != nil {
 			return err
 		}
+		b.found[thingName{f.Purpose, name}] = thing
 	}
 	return nil
+}
+
+// A thingName is the name of a function or value.
+type thingName struct {
+	what model.Purpose
+	name string
+}
+
+// find returns what a section of the file makes under that name or, if none gives the name, what the program has registered.
+func (b builder) find(what model.Purpose, name string) (any, error) {
+	given, ok := b.file.content.Names.Given[what][name]
+	if !ok {
+		return b.file.kinds.find(thingName{what, name})
+	}
+	thing, err := given.New()
+	if err == nil && isnil.Value(thing) {
+		err = errors.New("it is nil")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the %s %q: %w", what, name, err)
+	}
+	return thing, nil
+}
+
+// named returns what resolve has found, or the zero F for an empty name.
+func named[F any](b builder, what model.Purpose, name string) F {
+	f, _ := b.found[thingName{what, name}].(F)
+	return f
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"sync"
 
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
@@ -28,11 +29,12 @@ type Kinds struct {
 	limiters      map[string]limiterKind
 	sections      map[string]model.SectionKind
 	functions     map[model.Purpose]map[string]any
-	acceptUnknown bool              // see AcceptUnknown
-	onlySections  bool              // see OnlySections
-	maxFileSize   int               // see MaxFileSize; 0: document.MaxSize
-	resolver      resolver          // see Resolve
-	wrong         validate.Problems // of the registrations
+	acceptUnknown bool                                         // see AcceptUnknown
+	onlySections  bool                                         // see OnlySections
+	maxFileSize   int                                          // see MaxFileSize; 0: document.MaxSize
+	resolve       func(what, name string) (thing any, ok bool) // see Resolve
+	resolved      sync.Map                                     // what resolve has returned: func() (any, error), by thingName
+	wrong         validate.Problems                            // of the registrations
 }
 
 // A strategyKind is a kind of strategy of the program.

@@ -112,23 +112,19 @@ type Names struct{ names *model.Names }
 // Key gives a name to a key function, as [Kinds.RegisterKey] does. build returns the function for the options from. If
 // build returns an error, the file does not come into force.
 func (n *Names) Key(name string, from any, build func() (func(ctx context.Context) string, error)) {
-	n.names.Give(model.KeyFunction, name, from, build)
+	n.names.Give(model.KeyFunction, name, from, build == nil, func() (any, error) { return build() })
 }
 
 // Handle gives a name to a handle function that is made from the options from, as [Kinds.RegisterHandle] does.
 func (n *Names) Handle(name string, from any, handle func(result any, err error) bool) {
-	var given func() (func(any, error) bool, error)
-	if handle != nil {
-		given = func() (func(any, error) bool, error) { return handle, nil }
-	}
-	n.names.Give(model.HandleFunction, name, from, given)
+	n.names.Give(model.HandleFunction, name, from, handle == nil, func() (any, error) { return handle, nil })
 }
 
 // Store gives a name to a store, as [Kinds.RegisterStore] does. open returns the store for the options from, the same
 // one for each call: it must stay open as long as the registry. If open returns an error, the file does not come into
 // force.
 func (n *Names) Store(name string, from any, open func() (*store.Store, error)) {
-	n.names.Give(model.LimiterStore, name, from, open)
+	n.names.Give(model.LimiterStore, name, from, open == nil, func() (any, error) { return open() })
 }
 
 // A SectionBuilder builds a pipeline of a section. Like the [registry.Builder] in it, it must not be used after the

@@ -181,19 +181,19 @@ type Names struct {
 type Given struct {
 	// From is the text of the options that it is made from. If the texts are the same, the functions or values are, too.
 	From string
-	// New is a func() (T, error), where T is the type of what is registered for the purpose.
-	New any
+	// New makes what is registered for the purpose.
+	New func() (any, error)
 }
 
 // Give adds a name, unless it is refused.
-func (n *Names) Give(what Purpose, name string, from, newFunc any) {
-	if n.Refuses(what, name, reflect.ValueOf(newFunc).IsNil()) {
+func (n *Names) Give(what Purpose, name string, from any, isNil bool, makeIt func() (any, error)) {
+	if n.Refuses(what, name, isNil) {
 		return
 	}
 	if n.Given[what] == nil {
 		n.Given[what] = make(map[string]Given)
 	}
-	n.Given[what][name] = Given{Text(from), newFunc}
+	n.Given[what][name] = Given{Text(from), makeIt}
 }
 
 // From returns a text for each name in the options that a section has given: what the name stands for, so that
