@@ -89,7 +89,6 @@ func (d *decoder) decodeFile(root *document.Node) {
 		}
 	}
 	d.resolveReferences()
-	d.resolveSections()
 	d.checkEmpty(root)
 	d.checkSections()
 }
@@ -236,6 +235,7 @@ func (d *decoder) decodeStrategy(e *document.Node) *model.Strategy {
 		d.decodeOptions(e, v)
 	}
 	s.Options = v.Elem().Interface()
+	s.Given = d.file.Names.From(s.Options)
 	s.Name, s.DefaultName = kind.NameOf(s.Options), kind.DefaultName
 	return s
 }

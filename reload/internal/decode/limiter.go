@@ -39,6 +39,10 @@ func (d *decoder) decodeLimiter(kind *document.Node, stored *model.Store) *model
 			d.addInvalid(model.CheckStored(l.Options, store.LimiterOptions{}), s)
 		}
 	}
+	l.Given = d.file.Names.From(l.Options)
+	if stored != nil {
+		l.Given = append(l.Given, d.file.Names.From(*stored)...)
+	}
 	return l
 }
 

@@ -42,6 +42,9 @@ func (d *decoder) resolveReferences() {
 		}
 	}
 	d.refuseCycles(pipelines.names, embedded)
+	for _, s := range d.sections {
+		d.resolveSection(s, limiters, pipelines)
+	}
 }
 
 // A collection is all limiters, budgets or pipelines of the file.

@@ -115,42 +115,20 @@ func (d *decoder) resolveWithin(s *section) {
 	}
 }
 
-// resolveSections sets the limiters that the sections name, and what the names that sections give stand for.
-func (d *decoder) resolveSections() {
-	limiters := collect("limiter", d.file.Limiters, func(l *model.Limiter) string { return l.Name })
-	pipelines := collect("pipeline", d.file.Pipelines, func(p *model.Pipeline) string { return p.Name })
-	for _, s := range d.sections {
-		for _, r := range s.references {
-			before := len(d.Problems)
-			switch r.refers {
-			case model.LimitersField:
-				if l := find(d, r.Node, limiters); l != nil {
-					s.Limiters[l.Name] = l
-				}
-			case model.PipelinesField:
-				find(d, r.Node, pipelines)
+// resolveSection sets the limiters that a section names.
+func (d *decoder) resolveSection(s *section, limiters collection[model.Limiter], pipelines collection[model.Pipeline]) {
+	before := len(d.Problems)
+	for _, r := range s.references {
+		switch r.refers {
+		case model.LimitersField:
+			if l := find(d, r.Node, limiters); l != nil {
+				s.Limiters[l.Name] = l
 			}
-			s.valid = s.valid && len(d.Problems) == before
+		case model.PipelinesField:
+			find(d, r.Node, pipelines)
 		}
 	}
-	for _, l := range d.file.Limiters {
-		d.setGiven(l)
-	}
-	for _, p := range d.file.Pipelines {
-		for _, s := range p.Strategies {
-			s.Given = d.file.Names.From(s.Options)
-			if s.Limiter != nil && s.Limiter.Name == "" {
-				d.setGiven(s.Limiter)
-			}
-		}
-	}
-}
-
-func (d *decoder) setGiven(l *model.Limiter) {
-	l.Given = d.file.Names.From(l.Options)
-	if l.Store != nil {
-		l.Given = append(l.Given, d.file.Names.From(*l.Store)...)
-	}
+	s.valid = s.valid && len(d.Problems) == before
 }
 
 // hasPipelines reports whether the top-level field is a section that has pipelines or may have them.

@@ -134,18 +134,10 @@ var number = regexp.MustCompile(`^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-
 // checkKeys removes the entries of a mapping whose keys are refused.
 func (c *checker) checkKeys(n *Node) {
 	kept := n.Content[:0]
-	var first map[string]*yaml.Node // of a mapping that is too large to compare all of its keys
-	if len(n.Content) > 64 {
-		first = make(map[string]*yaml.Node)
-	}
+	first := make(map[string]*yaml.Node)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		before := first[key.Value]
-		for j := 0; first == nil && before == nil && j < len(kept); j += 2 {
-			if kept[j].Value == key.Value && kept[j].Tag != mergeKey {
-				before = kept[j]
-			}
-		}
 		problem := ""
 		switch {
 		case key.Tag == mergeKey:
@@ -157,7 +149,7 @@ func (c *checker) checkKeys(n *Node) {
 			problem = "a key is missing"
 		case before != nil:
 			problem = fmt.Sprintf("the key %s is there twice, first in line %d", Quoted(key.Value), before.Line)
-		case first != nil:
+		default:
 			first[key.Value] = key
 		}
 		if problem != "" {

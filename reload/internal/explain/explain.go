@@ -69,7 +69,9 @@ func (e *explainer) findUsers() {
 	}
 	for _, p := range e.file.Pipelines {
 		for _, s := range p.Strategies {
-			e.addLimiterUser(s.Limiter, p.Name)
+			if s.Limiter != nil {
+				e.addLimiterUser(s.Limiter, p.Name)
+			}
 			if s.Budget != nil {
 				e.addUser(s.Budget, p.Name)
 			}
@@ -77,23 +79,17 @@ func (e *explainer) findUsers() {
 	}
 }
 
-// addUser adds the pipeline to the users of the limiter or budget, and reports whether it is a new one. Because all
-// users of one pipeline are added before those of the next, it compares only the last user.
-func (e *explainer) addUser(of any, pipeline string) bool {
-	users := e.users[of]
-	if len(users) > 0 && users[len(users)-1] == pipeline {
-		return false
+// addUser adds a user of a limiter or budget. All uses of one user are added before those of the next.
+func (e *explainer) addUser(of any, user string) {
+	if users := e.users[of]; len(users) == 0 || users[len(users)-1] != user {
+		e.users[of] = append(users, user)
 	}
-	e.users[of] = append(users, pipeline)
-	return true
 }
 
-func (e *explainer) addLimiterUser(l *model.Limiter, pipeline string) {
-	if l == nil || !e.addUser(l, pipeline) {
-		return
-	}
+func (e *explainer) addLimiterUser(l *model.Limiter, user string) {
+	e.addUser(l, user)
 	for _, m := range l.Members {
-		e.addLimiterUser(m, pipeline)
+		e.addUser(m, user)
 	}
 }
 
@@ -125,11 +121,15 @@ func (e *explainer) unused(b *strings.Builder) {
 // section writes what the program says of its section or, if it says nothing, what the file sets in it.
 func (e *explainer) section(b *strings.Builder, s *model.Section, kind model.SectionKind) {
 	fmt.Fprintf(b, "%s\n", document.Name(s.Name))
-	text := explainSection
-	if kind.Explain != nil {
-		text = func(options any) string { return kind.Explain(e.file, options) }
+	text := ""
+	if own, ok := s.Options.(interface{ Explain() string }); kind.Explain != nil {
+		text = kind.Explain(e.file, s.Options)
+	} else if ok {
+		text = own.Explain()
+	} else {
+		text = strings.Join(fieldsSet(s.Options, true), "\n")
 	}
-	for line := range strings.Lines(text(s.Options)) {
+	for line := range strings.Lines(text) {
 		b.WriteString("  " + strings.TrimRight(line, "\n") + "\n")
 	}
 }

@@ -48,7 +48,7 @@ func (e *explainer) strategy(p *model.Pipeline, s *model.Strategy, subject strin
 		words += e.rateLimiter(p, s.Limiter, o)
 	case model.PipelineOptions:
 		words += "runs through the pipeline " + document.Name(o.Name)
-	default:
+	default: // of the program
 		words += "runs through " + explainOwn(s.Kind, s.Options)
 	}
 	return words + when(s.Name != s.DefaultName, "; called %s", document.Name(s.Name))
@@ -62,33 +62,21 @@ func explainOwn(kind string, options any) string {
 	if own, ok := options.(interface{ Explain() string }); ok {
 		return own.Explain()
 	}
-	v := reflect.ValueOf(options)
-	var set []string
-	for _, f := range model.FieldsOf(v.Type()) {
-		if f.Function || f.IsName() || v.FieldByIndex(f.Index).IsZero() {
-			continue
-		}
-		set = append(set, f.Name+": "+f.Format(v.FieldByIndex(f.Index)))
+	if set := fieldsSet(options, false); len(set) > 0 {
+		return kind + " with " + strings.Join(set, ", ")
 	}
-	if len(set) == 0 {
-		return kind
-	}
-	return kind + " with " + strings.Join(set, ", ")
+	return kind
 }
 
-// explainSection describes a section that does not describe itself: one line for each field that is set.
-func explainSection(options any) string {
-	if own, ok := options.(interface{ Explain() string }); ok {
-		return own.Explain()
-	}
+// fieldsSet describes each field that a file sets.
+func fieldsSet(options any, withName bool) (set []string) {
 	v := reflect.ValueOf(options)
-	var b strings.Builder
 	for _, f := range model.FieldsOf(v.Type()) {
-		if value := v.FieldByIndex(f.Index); !f.Function && !value.IsZero() {
-			fmt.Fprintf(&b, "%s: %s\n", f.Name, f.Format(value))
+		if !f.Function && (withName || !f.IsName()) && !v.FieldByIndex(f.Index).IsZero() {
+			set = append(set, f.Name+": "+f.Format(v.FieldByIndex(f.Index)))
 		}
 	}
-	return b.String()
+	return set
 }
 
 // explainRetry describes a retry, without its budget.
@@ -119,32 +107,27 @@ func explainRetry(o model.RetryOptions) string {
 }
 
 func explainWaits(o retry.Options) string {
-	switch {
-	case o.Delay <= 0:
+	if o.Delay <= 0 {
 		return ", at once"
-	case o.Jitter && o.Backoff == retry.Exponential:
-		return ", after " + explainBackoff(o) + " (full jitter: a random part of that)"
-	case o.Jitter:
-		return ", after " + explainBackoff(o) + " (jitter: up to a quarter more or less)"
-	default:
-		return ", after " + explainBackoff(o)
 	}
-}
-
-// explainBackoff lists the first waits. If all further waits are the same, it ends with the first of these.
-func explainBackoff(o retry.Options) string {
-	const most = 3
+	const most = 3 // how many waits are listed; if all further ones are the same, the list ends with the first of these
 	var waits []string
+	more := o.MaxRetries > most
 	for attempt := range min(o.MaxRetries, most) {
-		d := wait(o, attempt)
-		if d == wait(o, attempt+1) && o.MaxRetries > attempt+1 {
-			return strings.Join(append(waits, durationtext.Of(d)+" each"), ", then ")
+		d := durationtext.Of(wait(o, attempt))
+		if wait(o, attempt) == wait(o, attempt+1) && o.MaxRetries > attempt+1 {
+			waits, more = []string{strings.Join(append(waits, d+" each"), ", then ")}, false
+			break
 		}
-		waits = append(waits, durationtext.Of(d))
+		waits = append(waits, d)
 	}
-	words := strings.Join(waits, ", ")
-	if o.MaxRetries > most {
-		words += " and so on" + when(o.MaxDelay > 0, ", up to %s", durationtext.Of(o.MaxDelay))
+	words := ", after " + strings.Join(waits, ", ") + when(more, " and so on") +
+		when(more && o.MaxDelay > 0, ", up to %s", durationtext.Of(o.MaxDelay))
+	switch {
+	case o.Jitter && o.Backoff == retry.Exponential:
+		words += " (full jitter: a random part of that)"
+	case o.Jitter:
+		words += " (jitter: up to a quarter more or less)"
 	}
 	return words
 }
