@@ -1,10 +1,19 @@
 package decode
 
 import (
+	"cmp"
+	"encoding"
+	"errors"
+	"fmt"
+	"math"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/model"
 )
@@ -260,4 +269,251 @@ func anyOf(n *document.Node) reflect.Value {
 		made = new(float64)
 	}
 	return reflect.ValueOf(made).Elem()
+}
+
+// setScalar sets v to what n has, or returns what is wrong with n.
+func setScalar(v reflect.Value, n *document.Node, r model.Rule) (problem string) {
+	switch {
+	case model.IsText(v.Type()):
+		return setText(v, n)
+	case v.Type() == model.DurationType:
+		return setDuration(v, n, r)
+	case v.Kind() == reflect.String:
+		if n.Tag != document.Text {
+			return fmt.Sprintf("must be text, found %v%s", n, inQuotes(n))
+		}
+		v.SetString(n.Value)
+	case v.Kind() == reflect.Bool:
+		if n.Tag != document.Boolean {
+			return fmt.Sprintf("must be true or false, found %v", n)
+		}
+		v.SetBool(strings.EqualFold(n.Value, "true"))
+	case v.CanFloat():
+		return setFraction(v, n, r)
+	default:
+		return setWhole(v, n, r)
+	}
+	return ""
+}
+
+// inQuotes returns the hint that n would be text in quotes, or "" if n is no scalar.
+func inQuotes(n *document.Node) string {
+	if n.Tag == document.Mapping || n.Tag == document.List || n.Tag == document.Null {
+		return ""
+	}
+	if begins := document.Beginning(n.Value); begins != n.Value {
+		return "; write it in quotes"
+	}
+	return fmt.Sprintf("; write %q, with the quotes", n.Value)
+}
+
+// wholeNumber matches numbers that all YAML readers read the same: 010 is eight to some, and ten to others.
+var wholeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
+
+func setWhole(v reflect.Value, n *document.Node, r model.Rule) (problem string) {
+	text := n.Value
+	if n.Tag == document.Decimal {
+		text = wholeText(n.Value)
+	}
+	switch {
+	case n.Tag != document.Integer && (n.Tag != document.Decimal || text == ""):
+		return fmt.Sprintf("must be %s, found %v", orWords(r, "a whole number"), n)
+	case !wholeNumber.MatchString(text):
+		return "must be a whole number in plain decimal digits, found " + document.Beginning(n.Value)
+	}
+	var err error
+	if v.CanInt() {
+		var i int64
+		i, err = strconv.ParseInt(text, 10, v.Type().Bits())
+		v.SetInt(i)
+	} else {
+		var u uint64
+		u, err = strconv.ParseUint(text, 10, v.Type().Bits())
+		v.SetUint(u)
+	}
+	if err != nil {
+		return "the number " + document.Beginning(n.Value) + " is out of range"
+	}
+	return ""
+}
+
+// wholeText returns a number such as 3.0 or 1e3, which is an integer to JSON Schema, in plain digits. It returns "" for any
+// other number, and for one that is too large to be exact as a double.
+func wholeText(decimal string) string {
+	f, err := strconv.ParseFloat(decimal, 64)
+	if err != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
+		return ""
+	}
+	return strconv.FormatFloat(f+0, 'f', 0, 64) // -0 becomes 0
+}
+
+// orWords returns what a field takes, as alternatives: each word of the rule, and wanted.
+func orWords(r model.Rule, wanted string) string {
+	var all []string
+	for _, w := range r.Words {
+		all = append(all, strconv.Quote(w.Text))
+	}
+	return document.Alternatives(append(all, wanted))
+}
+
+func setFraction(v reflect.Value, n *document.Node, r model.Rule) (problem string) {
+	if n.Tag != document.Integer && n.Tag != document.Decimal {
+		return fmt.Sprintf("must be %s, found %v", orWords(r, "a number"), n)
+	}
+	f, err := strconv.ParseFloat(n.Value, v.Type().Bits())
+	if err != nil || n.Tag == document.Integer && !wholeNumber.MatchString(n.Value) { // also .inf and .nan
+		return "must be a number in decimal digits, found " + document.Beginning(n.Value)
+	}
+	v.SetFloat(f)
+	return ""
+}
+
+func setDuration(v reflect.Value, n *document.Node, r model.Rule) (problem string) {
+	problem = fmt.Sprintf("must be %s, found %v", orWords(r, `a duration with its unit, such as "250ms"`), n)
+	if n.Tag != document.Text {
+		return problem
+	}
+	t, err := time.ParseDuration(n.Value)
+	if err != nil || strings.Trim(n.Value, "+-0") == "" { // a zero needs no unit for ParseDuration
+		return problem + "; the units are ns, us, ms, s, m and h"
+	}
+	v.SetInt(int64(t))
+	return ""
+}
+
+// setText sets v, whose type has UnmarshalText.
+func setText(v reflect.Value, n *document.Node) (problem string) {
+	var err error
+	if n.Tag == document.Text {
+		if err = v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(n.Value)); err == nil {
+			return ""
+		}
+	}
+	wanted, texts := "text", model.EnumOf(v.Type())
+	switch {
+	case texts != nil:
+		wanted = document.OneOf(texts)
+	case err != nil:
+		return err.Error()
+	}
+	problem = fmt.Sprintf("must be %s, found %v", wanted, n)
+	if near := document.Nearest(n.Value, texts); err != nil && near != "" {
+		problem += fmt.Sprintf("; did you mean %q?", near)
+	}
+	return problem
+}
+
+// validate calls the Validate method of options, if there is one.
+func validate(options any) error {
+	if v, ok := options.(interface{ Validate() error }); ok {
+		return v.Validate()
+	}
+	return nil
+}
+
+// addInvalid adds the problems of an error that validating the struct has returned. Each field of a [weir.OptionsError]
+// is a problem where that field is written, and any other error is a problem at the struct. Errors that were joined are
+// added one by one.
+func (d *decoder) addInvalid(err error, s *structure) {
+	if err == nil {
+		return
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		all := joined.Unwrap()
+		if whole := errors.Join(all...); whole != nil && whole.Error() == err.Error() { // err has no text of its own
+			for _, one := range all {
+				d.addInvalid(one, s)
+			}
+			return
+		}
+	}
+	options, ok := errors.AsType[*weir.OptionsError](err)
+	if !ok {
+		if len(s.failed) == 0 {
+			d.Add(s.node, "%v", err)
+		}
+		return
+	}
+	for _, f := range options.Fields {
+		d.addInvalidField(f, s)
+	}
+}
+
+// addInvalidField adds the problem f where the field is written or, if the file leaves it out, at the mapping that it
+// belongs to. If decoding that field, or another field that the problem names, has failed, f is not added: Validate has
+// checked the zero value instead of what the file has.
+func (d *decoder) addInvalidField(f weir.FieldError, s *structure) {
+	at := s.locate(f.Path)
+	failed := s.failed[at.outermost] || at.outermost == "" && len(s.failed) > 0
+	text := f.Text(at.name, func(goName string) string {
+		name := goName
+		if field := byGoName(at.fields, goName); field != nil {
+			name = field.Name
+		}
+		failed = failed || s.failed[name]
+		return name
+	})
+	if !failed {
+		d.Add(at.node, "%s", text)
+	}
+}
+
+// A location is where the problem of a field is reported, and what the field is called there.
+type location struct {
+	node *document.Node // of the field or, if the file leaves it out, of the nearest mapping or list around it
+	name string         // of the field, in the file; "": none
+	// outermost is the name of the first field of the path, which is a field of the structure that locate was called for.
+	outermost string
+	fields    []model.Field // of the struct that the field is in
+}
+
+// locate follows the path of a [weir.FieldError], which has the names of fields in Go, through the mapping that s was
+// decoded from. A field that is not found keeps its name in Go.
+func (s *structure) locate(goPath string) location {
+	l := location{node: s.node, fields: model.FieldsOf(s.typ)}
+	typ, written := s.typ, true // of the value at the path so far: its type, nil if not known, and whether the file has it
+	for goPath != "" {
+		for typ != nil && typ.Kind() == reflect.Pointer {
+			typ = typ.Elem()
+		}
+		name, in := "", typ
+		typ = nil
+		goPath = strings.TrimPrefix(goPath, ".")
+		if key, ok := strings.CutPrefix(goPath, "["); ok {
+			name, goPath, _ = strings.Cut(key, "]")
+			if in != nil && (in.Kind() == reflect.Map || in.Kind() == reflect.Slice) {
+				typ = in.Elem()
+			}
+			l.name += "[" + name + "]"
+		} else {
+			end := max(strings.IndexAny(goPath+".", ".["), 1)
+			name, goPath = goPath[:end], goPath[end:]
+			l.fields = nil
+			if in != nil && in.Kind() == reflect.Struct && !model.IsText(in) {
+				l.fields = model.FieldsOf(in)
+			}
+			if f := byGoName(l.fields, name); f != nil && !f.Function {
+				name, typ = f.Name, f.Type
+			}
+			if written {
+				l.name = name
+			} else {
+				l.name += "." + name
+			}
+		}
+		if n := l.node.Get(name); written && n != nil {
+			l.node = n
+		} else {
+			written = false
+		}
+		l.outermost = cmp.Or(l.outermost, l.name)
+	}
+	return l
+}
+
+func byGoName(fields []model.Field, goName string) *model.Field {
+	if i := slices.IndexFunc(fields, func(f model.Field) bool { return f.GoName == goName }); i >= 0 {
+		return &fields[i]
+	}
+	return nil
 }
