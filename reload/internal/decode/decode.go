@@ -49,13 +49,13 @@ type decoder struct {
 	// sections are the sections of the file, and section is the one that is being decoded, or nil.
 	sections []*section
 	section  *section
-	// complete is set if the file is for a program that is known as a whole, see [model.SectionKind].
-	complete bool
+	// unknown is set if the file has a top-level field that may be a section of a program, see AcceptUnknown.
+	unknown bool
 }
 
 func (d *decoder) decodeFile(root *document.Node) {
 	if root.Tag != document.Mapping {
-		d.Add(root, "a file must be a mapping with %s, found %v", d.mainField(), root)
+		d.Add(root, "a file must be a mapping, found %v", root)
 		return
 	}
 	d.decodeSections(root)
@@ -89,16 +89,8 @@ func (d *decoder) decodeFile(root *document.Node) {
 		}
 	}
 	d.resolveReferences()
-	d.checkEmpty(root)
 	d.checkSections()
-}
-
-// mainField returns a field that files have.
-func (d *decoder) mainField() string {
-	if !d.kinds.OnlySections {
-		return model.PipelinesField
-	}
-	return strings.Join(slices.Sorted(maps.Keys(d.kinds.Sections)), ", ")
+	d.checkEmpty(root)
 }
 
 // decodeOther accepts a top-level field that is no field of weir's: a section, or one that is ignored.
@@ -108,7 +100,11 @@ func (d *decoder) decodeOther(e *document.Node) {
 		known = append(known, model.OwnFields...)
 	}
 	_, section := d.kinds.Sections[e.Key.Value]
-	if !section && !strings.HasPrefix(e.Key.Value, model.IgnoredPrefix) && !d.acceptsUnknown(e.Key.Value, known) {
+	switch {
+	case section, strings.HasPrefix(e.Key.Value, model.IgnoredPrefix):
+	case d.acceptsUnknown(e.Key.Value, known):
+		d.unknown = true
+	default:
 		d.unknownField(e, known...)
 	}
 }
@@ -148,19 +144,17 @@ func (d *decoder) unknownField(e *document.Node, known ...string) {
 	d.Add(document.Key{Node: e}, "unknown field %s, %s", document.Quoted(e.Key.Value), d.Instead(e.Key.Value, known, "there are none here"))
 }
 
-// checkEmpty refuses a file without pipelines, unless that is allowed: a file that was cut off or is being written
-// would remove everything.
+// checkEmpty refuses a file that is right and has no pipelines, unless that is allowed: a file that was cut off or is being
+// written would remove everything.
 func (d *decoder) checkEmpty(root *document.Node) {
 	allowed := root.Get(model.AllowEmptyField)
-	if d.kinds.OnlySections || allowed != nil && !strings.EqualFold(allowed.Value, "false") {
-		return
+	has := func(s *section) bool { return len(s.Builds) > 0 }
+	switch {
+	case d.kinds.OnlySections, allowed != nil && !strings.EqualFold(allowed.Value, "false"):
+	case len(d.Problems) > 0, len(d.file.Pipelines) > 0, d.unknown, slices.ContainsFunc(d.sections, has):
+	default:
+		d.Add(root, "the file has no %s; if that is meant, add %s: true", model.PipelinesField, model.AllowEmptyField)
 	}
-	for e := range root.Children() {
-		if d.hasPipelines(e) {
-			return
-		}
-	}
-	d.Add(root, "the file has no %s; if that is meant, add %s: true", model.PipelinesField, model.AllowEmptyField)
 }
 
 func (d *decoder) decodePipeline(e *document.Node) {
@@ -168,16 +162,9 @@ func (d *decoder) decodePipeline(e *document.Node) {
 	p := &model.Pipeline{Name: e.Key.Value}
 	d.nodes[p] = e
 	d.file.Pipelines = append(d.file.Pipelines, p)
-	if e.Tag != document.Mapping {
-		d.Add(e, "must be a mapping with %s, found %v", field, e)
-		return
-	}
-	for of := range e.Children() {
-		if of.Key.Value != field {
-			d.unknownField(of, field)
-		}
-	}
-	switch list := e.Get(field); {
+	list := e.Get(field)
+	switch none := reflect.ValueOf(&struct{}{}); {
+	case d.decodeOptions(e, none, field) == nil:
 	case list == nil:
 		d.Add(e, "%s is missing: a list, outermost first", field)
 	case list.Tag != document.List:

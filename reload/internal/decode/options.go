@@ -194,11 +194,7 @@ func (d *decoder) checkBounds(f *model.Field, n *document.Node, v reflect.Value)
 func (d *decoder) checkFunction(n *document.Node, what model.Purpose) {
 	known := d.kinds.Functions[what]
 	if !slices.Contains(known, n.Value) && !d.kinds.AcceptUnknown {
-		none := "the program has registered no"
-		if d.complete {
-			none = "there is no"
-		}
-		d.Add(n, "%s %s %s, %s", none, what, document.Quoted(n.Value), d.Instead(n.Value, known, "there are none"))
+		d.Add(n, "there is no %s %s, %s", what, document.Quoted(n.Value), d.Instead(n.Value, known, "there are none"))
 	}
 }
 

@@ -72,7 +72,6 @@ func (d *decoder) decodeSection(e *document.Node, kind model.SectionKind) {
 	defer func() { d.section = nil }()
 	d.sections = append(d.sections, s)
 	d.file.Sections = append(d.file.Sections, s.Section)
-	d.complete = d.complete || kind.Complete
 	d.kinds.AcceptUnknown = d.kinds.AcceptUnknown && !kind.Complete
 	before := len(d.Problems)
 	s.options = d.decodeOptions(e, v)
@@ -129,23 +128,6 @@ func (d *decoder) resolveSection(s *section, limiters collection[model.Limiter],
 		}
 	}
 	s.valid = s.valid && len(d.Problems) == before
-}
-
-// hasPipelines reports whether the top-level field is a section that has pipelines or may have them.
-func (d *decoder) hasPipelines(e *document.Node) bool {
-	field := e.Key.Value
-	i := slices.IndexFunc(d.sections, func(s *section) bool { return s.Name == field })
-	if i >= 0 {
-		return !d.sections[i].valid || len(d.sections[i].Builds) > 0
-	}
-	switch field {
-	case model.PipelinesField:
-		return e.Tag != document.Mapping || len(e.Content) > 0 // it has a problem already, or is not empty
-	case model.LimitersField, model.BudgetsField, model.AllowEmptyField, model.SchemaField:
-		return false
-	default:
-		return d.kinds.AcceptUnknown && !strings.HasPrefix(field, model.IgnoredPrefix)
-	}
 }
 
 // checkSections checks the sections against the rest of the file.
