@@ -105,8 +105,8 @@ func SectionOf[O any](f *File, field string) (o O, ok bool) {
 // program has registered, or another section has given, is a problem of the section.
 //
 // A key function or a store is made from options, and made again for each pipeline that is built with it. If the options
-// have changed in the next version of the file, the pipelines that use the name are built again. Fields with the tag
-// "-" are not compared.
+// have changed in the next version of the file, the pipelines that use the name are built again. Options are compared as
+// package go.yaml.in/yaml/v4 writes them, so fields with the tag "-" make no difference.
 type Names struct{ names *model.Names }
 
 // Key gives a name to a key function, as [Kinds.RegisterKey] does. build returns the function for the options from. If

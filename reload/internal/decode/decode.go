@@ -2,8 +2,8 @@
 //
 //   - decode.go: File. It first decodes the sections, which can give names, then each limiter, budget and pipeline
 //     by itself, and then resolves the names.
-//   - options.go, scalar.go: the walk over the fields of a struct, and the kind that a mapping has.
-//   - validate.go: where the file has the field that a Validate method refuses.
+//   - options.go: the kind that a mapping has, the walk over the fields of a struct, and where the file has the field that
+//     a Validate method refuses.
 //   - limiter.go: limiters, chains, stores.
 //   - reference.go: the names that the file gives to limiters, budgets and pipelines, and where it uses them.
 //   - section.go: the top-level fields of the program.

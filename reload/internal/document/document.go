@@ -1,11 +1,10 @@
 // Package document reads a YAML or JSON file into nodes that know their place, and makes the texts of messages about
 // them. It knows nothing of what the file means.
 //
-//   - document.go: Parse checks what would be too much for the YAML library, and calls it.
-//   - check.go: the checks of the library's nodes: aliases, merge keys, duplicate keys.
+//   - document.go: Parse checks what would be too much for the YAML library, calls it, and checks its nodes: aliases, merge
+//     keys, duplicate keys.
 //   - node.go: Node, and the way to it.
-//   - problem.go: Problems and their places, and how their texts quote the file.
-//   - suggest.go: "did you mean".
+//   - problem.go: Problems and their places, how their texts quote the file, and "did you mean".
 package document
 
 import (

@@ -1,7 +1,7 @@
 // Package explain describes the pipelines of a file in words, one line for each strategy.
 //
-//   - explain.go: Write, and which pipelines share a limiter or budget.
-//   - strategy.go, limiter.go: the words for their options.
+//   - explain.go: Write, which pipelines share a limiter or budget, and the words for strategies.
+//   - limiter.go: the words for limiters.
 package explain
 
 import (
