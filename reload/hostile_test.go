@@ -101,33 +101,6 @@ func TestParse_NamesWithSlashes(t *testing.T) {
 	require.ErrorContains(t, err, `the key function "a/b": a name cannot have a slash`)
 }
 
-// What Parse accepts can be built.
-func TestApply_SameNameOfOtherKinds(t *testing.T) {
-	r := newRegistry(t)
-	f := parse(t, `
-limiters:
-  budget db: {token_bucket: {token_limit: 1, tokens_per_period: 1, replenishment_period: 1s}}
-  throttler x: {concurrency: {permit_limit: 1}}
-  x: {throttler: {}}
-  db: {adaptive: {}}
-budgets: {db: {}, x: {}}
-pipelines:
-  budget i: {strategies: [rate_limiter: {name: j, concurrency: {permit_limit: 1}}]}
-  a:
-    strategies:
-      - retry: {budget: db}
-      - hedging: {budget: x}
-      - rate_limiter: {limiter: budget db}
-      - rate_limiter: {limiter: db, name: two}
-      - rate_limiter: {limiter: x, name: three}
-      - rate_limiter: {limiter: throttler x, name: four}
-      - circuit_breaker: {name: Circuit}
-`, nil)
-	require.NoError(t, r.Apply(t.Context(), f.Change(nil)))
-	_, err := r.Get("a")
-	require.NoError(t, err)
-}
-
 // Pipelines of two files that share a limiter must mean the same keys.
 func TestPartitioned_KeyFunctionsThatDiffer(t *testing.T) {
 	kinds := reload.NewKinds()

@@ -187,7 +187,7 @@ func (f *File) checkFixed(previous *File) error {
 		before := make(map[string]any)
 		model.EachFixed(field, previous.section(field, kind), func(path string, value any) { before[path] = value })
 		model.EachFixed(field, f.section(field, kind), func(path string, value any) {
-			if !reflect.DeepEqual(before[path], value) {
+			if was, known := before[path]; known && !reflect.DeepEqual(was, value) {
 				found.AddAt(f.placeOf(field, path), "cannot change while the program runs; restart it with this file, or undo the change")
 			}
 		})
