@@ -167,7 +167,7 @@ type PartitionedOptions struct {
 	// IdleTimeout is how long a partition is kept after its limiter has become idle; see [Idler]. Then the limiter is
 	// closed and the partition is forgotten. If 0, it is 10 seconds. It cannot be turned off; set a long time to keep
 	// idle partitions.
-	IdleTimeout time.Duration `json:"idle_timeout,omitempty" yaml:"idle_timeout,omitempty"`
+	IdleTimeout time.Duration `json:"idle_timeout,omitempty" yaml:"idle_timeout,omitempty" reload:"default=10s"`
 	// MaxPartitions bounds the number of partitions. If 0, there is no bound. Set it if keys come from outside the
 	// program, such as from requests.
 	//

@@ -55,7 +55,7 @@ func (o Options) Validate() error {
 
 // LimiterOptions configure how one limiter uses the store. The zero value has the defaults.
 type LimiterOptions struct {
-	// Outage is what the limiter does while the store is away. The zero value rejects.
+	// Outage is what the limiter does while the store is away. The default is FailClosed.
 	Outage OutagePolicy `json:"outage,omitempty" yaml:"outage,omitempty"`
 	// LocalShare is the part of the limit that this instance grants by itself while the store is away: more than 0,
 	// at most 1. With n instances, 1/n keeps their sum at the limit. It is required with [FallBackLocally], and must
@@ -92,7 +92,7 @@ type LimiterOptions struct {
 	// LeaseTTL is, for concurrency, the time after which a lease ends unless it is renewed. An instance renews its leases
 	// three times within LeaseTTL. If the instance dies, its permits become free after LeaseTTL at the latest. The default
 	// is 30 s, the minimum 100 ms. LeaseTTL must be 0 for other kinds.
-	LeaseTTL time.Duration `json:"lease_ttl,omitempty" yaml:"lease_ttl,omitempty"`
+	LeaseTTL time.Duration `json:"lease_ttl,omitempty" yaml:"lease_ttl,omitempty" reload:"default=30s"`
 }
 
 const (

@@ -23,15 +23,15 @@ const ReasonFailureRate = "failure rate too high"
 // ThrottlerOptions say when a [Throttler] begins to reject, and how much. The zero ThrottlerOptions are the defaults.
 type ThrottlerOptions struct {
 	// FailureRate is the share of executions up to which failures cause no rejections. The default is 0.1.
-	FailureRate float64 `json:"failure_rate,omitempty" yaml:"failure_rate,omitempty"`
+	FailureRate float64 `json:"failure_rate,omitempty" yaml:"failure_rate,omitempty" reload:"default=0.1"`
 	// Period is how long executions count, at least 20 ms. The default is 1 minute.
-	Period time.Duration `json:"period,omitempty" yaml:"period,omitempty"`
+	Period time.Duration `json:"period,omitempty" yaml:"period,omitempty" reload:"default=1m"`
 	// MinExecutions is how many executions the Period must have before any is rejected. The default is 10; -1 is none, so
 	// that the first failure can cause rejections.
-	MinExecutions int `json:"min_executions,omitempty" yaml:"min_executions,omitempty"`
+	MinExecutions int `json:"min_executions,omitempty" yaml:"min_executions,omitempty" reload:"off,default=10"`
 	// MaxRejectionRate is the largest share that is rejected. The executions that are let through show when the server has
 	// recovered, so with 1 the throttler learns that only after the Period. The default is 0.9.
-	MaxRejectionRate float64 `json:"max_rejection_rate,omitempty" yaml:"max_rejection_rate,omitempty"`
+	MaxRejectionRate float64 `json:"max_rejection_rate,omitempty" yaml:"max_rejection_rate,omitempty" reload:"default=0.9"`
 }
 
 // withDefaults returns o with the defaults filled in. A nil o stands for the zero ThrottlerOptions.

@@ -13,7 +13,7 @@ import (
 type LatencyOptions struct {
 	Options `yaml:",inline"`
 	// Latency is how long to wait. The default is 30 s; -1 is no wait.
-	Latency time.Duration `json:"latency,omitempty" yaml:"latency,omitempty"`
+	Latency time.Duration `json:"latency,omitempty" yaml:"latency,omitempty" reload:"off,default=30s"`
 	// LatencyFunc returns the wait of an execution. If it is 0 or less, nothing is injected. If LatencyFunc is not nil,
 	// Latency is ignored.
 	LatencyFunc func(ctx context.Context) time.Duration `json:"-" yaml:"-"`

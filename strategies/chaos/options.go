@@ -45,7 +45,7 @@ type Options struct {
 	EnabledFunc func(ctx context.Context) bool `json:"-" yaml:"-"`
 	// Rate is the share of the executions in which something is injected, up to 1 for all. The default is 0.001; -1 is
 	// none.
-	Rate float64 `json:"rate,omitempty" yaml:"rate,omitempty"`
+	Rate float64 `json:"rate,omitempty" yaml:"rate,omitempty" reload:"off,default=0.001"`
 	// RateFunc returns the rate for an execution: 0 or less is never, and 1 or more is always. If it is not nil, Rate is
 	// ignored.
 	RateFunc func(ctx context.Context) float64 `json:"-" yaml:"-"`

@@ -27,15 +27,15 @@ type Options struct {
 	Name string `json:"name,omitempty" yaml:"name,omitempty"`
 	// Delay is how long an attempt runs before the next one starts beside it. The default is 2 s. With -1 the next one
 	// starts only when the attempt has ended and was handled, but not refused.
-	Delay time.Duration `json:"delay,omitempty" yaml:"delay,omitempty"`
-	// AtOnce starts all attempts together. Delay must be 0 then.
+	Delay time.Duration `json:"delay,omitempty" yaml:"delay,omitempty" reload:"off,default=2s"`
+	// AtOnce starts all attempts together. Delay must be left out then.
 	AtOnce bool `json:"at_once,omitempty" yaml:"at_once,omitempty"`
 	// DelayFunc returns the delay after the start of the given attempt, 0 for the first, in place of Delay. If it is 0,
 	// the next attempt starts at once; if it is below 0, only when the attempt was handled. DelayFunc is called in the
 	// caller's goroutine.
 	DelayFunc func(ctx context.Context, attempt int) time.Duration `json:"-" yaml:"-"`
 	// MaxHedges is the number of attempts after the first, at most 10. The default is 1; -1 is none.
-	MaxHedges int `json:"max_hedges,omitempty" yaml:"max_hedges,omitempty"`
+	MaxHedges int `json:"max_hedges,omitempty" yaml:"max_hedges,omitempty" reload:"off,default=1,most=10"`
 	// Handle reports whether an outcome is handled, that is, does not win. It is called in the caller's goroutine. If
 	// nil, every error is handled except [context.Canceled], and [context.DeadlineExceeded] once the caller's context
 	// is done. [pipeline.HandleResult] converts a function that knows the type of the results.
@@ -105,7 +105,7 @@ func (o *Options) Validate() error {
 		p.Add("Delay", o.Delay, "must be at least 0, or -1 for none")
 	}
 	if o.AtOnce && o.Delay != 0 {
-		p.Add("Delay", o.Delay, "must be 0 with {AtOnce}")
+		p.Add("Delay", o.Delay, "must be left out with {AtOnce}")
 	}
 	if o.AtOnce && o.DelayFunc != nil {
 		p.Add("DelayFunc", nil, "must be nil with {AtOnce}")

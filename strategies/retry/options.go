@@ -29,12 +29,12 @@ type Options struct {
 	// Name is the strategy's name in telemetry. The default is "Retry".
 	Name string `json:"name,omitempty" yaml:"name,omitempty"`
 	// MaxRetries is the number of attempts after the first. The default is 3; -1 is none.
-	MaxRetries int `json:"max_retries,omitempty" yaml:"max_retries,omitempty"`
+	MaxRetries int `json:"max_retries,omitempty" yaml:"max_retries,omitempty" reload:"off,forever,default=3"`
 	// Backoff says how the waits grow. The default is Constant.
 	Backoff Backoff `json:"backoff,omitempty" yaml:"backoff,omitempty"`
 	// Delay is the first wait. The default is 2 s. With -1 there is no backoff: a retry waits only if the failure asks
 	// for it.
-	Delay time.Duration `json:"delay,omitempty" yaml:"delay,omitempty"`
+	Delay time.Duration `json:"delay,omitempty" yaml:"delay,omitempty" reload:"off,default=2s"`
 	// MaxDelay is the longest backoff, jitter included. If 0, there is no limit. It limits neither what DelayFunc
 	// returns nor what a failure asks for.
 	MaxDelay time.Duration `json:"max_delay,omitempty" yaml:"max_delay,omitempty"`
@@ -54,9 +54,8 @@ type Options struct {
 	// MaxRetryAfter is the longest wait that a failure can ask for. A failure that asks for more is returned at once,
 	// joined with [ErrMaxRetryAfter]. The default is a minute; -1 is no limit. It does not limit the backoff and
 	// DelayFunc.
-	MaxRetryAfter time.Duration `json:"max_retry_after,omitempty" yaml:"max_retry_after,omitempty"`
-	// IgnoreRetryAfter makes the strategy wait for the backoff or DelayFunc only. By default it waits longer if the
-	// failure asks for it.
+	MaxRetryAfter time.Duration `json:"max_retry_after,omitempty" yaml:"max_retry_after,omitempty" reload:"off,default=1m"`
+	// IgnoreRetryAfter makes the strategy wait no longer when a failure asks for it, as it does by default.
 	IgnoreRetryAfter bool `json:"ignore_retry_after,omitempty" yaml:"ignore_retry_after,omitempty"`
 	// Budget limits the retries of all strategies that share it. Share one among the strategies that call the same
 	// server, see package budget. If nil, there is no such limit. If the budget has no retry left, the last failure is
