@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -22,39 +23,39 @@ type queueing struct {
 
 // splitOptions converts options of package limiter to the limits, which are kept in the store, and to the rest, which is
 // not. It adds to p what is wrong with them. If package limiter refuses the options, both results are zero.
-func splitOptions(p *validate.Problems, o any) (backend.Limits, queueing) {
+func splitOptions(p *validate.Problems, o any) (rate.Schedule, queueing) {
 	if v, ok := o.(interface{ Validate() error }); ok {
 		if err := v.Validate(); err != nil {
 			p.Include("", err)
-			return backend.Limits{}, queueing{}
+			return rate.Schedule{}, queueing{}
 		}
 	}
 	switch o := o.(type) {
 	case limiter.TokenBucketOptions:
 		checkAutomatic(p, o.ManualReplenishment)
-		return backend.Limits{
-			Kind: backend.KindTokenBucket, Permits: storedPermits(p, "TokenLimit", o.TokenLimit), Refill: storedPermits(p, "TokensPerPeriod", o.TokensPerPeriod),
+		return rate.Schedule{
+			Kind: rate.TokenBucket, Permits: storedPermits(p, "TokenLimit", o.TokenLimit), Refill: storedPermits(p, "TokensPerPeriod", o.TokensPerPeriod),
 			Period: storedPeriod(p, "ReplenishmentPeriod", o.ReplenishmentPeriod, o.ReplenishmentPeriod),
 		}, queueing{o.QueueLimit, o.QueueOrder}
 	case limiter.FixedWindowOptions:
 		checkAutomatic(p, o.ManualReplenishment)
-		return backend.Limits{
-			Kind: backend.KindFixedWindow, Permits: storedPermits(p, "PermitLimit", o.PermitLimit), Period: storedPeriod(p, "Window", o.Window, o.Window),
+		return rate.Schedule{
+			Kind: rate.FixedWindow, Permits: storedPermits(p, "PermitLimit", o.PermitLimit), Period: storedPeriod(p, "Window", o.Window, o.Window),
 		}, queueing{o.QueueLimit, o.QueueOrder}
 	case limiter.SlidingWindowOptions:
 		checkAutomatic(p, o.ManualReplenishment)
-		if o.SegmentsPerWindow > backend.MaxSegments {
-			p.Add("SegmentsPerWindow", o.SegmentsPerWindow, "must be at most %d in a store", backend.MaxSegments)
+		if o.SegmentsPerWindow > rate.MaxSegments {
+			p.Add("SegmentsPerWindow", o.SegmentsPerWindow, "must be at most %d in a store", rate.MaxSegments)
 		}
-		return backend.Limits{
-			Kind: backend.KindSlidingWindow, Permits: storedPermits(p, "PermitLimit", o.PermitLimit), Segments: int64(o.SegmentsPerWindow),
+		return rate.Schedule{
+			Kind: rate.SlidingWindow, Permits: storedPermits(p, "PermitLimit", o.PermitLimit), Segments: int64(o.SegmentsPerWindow),
 			Period: storedPeriod(p, "Window", o.Window, o.Window/time.Duration(o.SegmentsPerWindow)),
 		}, queueing{o.QueueLimit, o.QueueOrder}
 	case limiter.ConcurrencyOptions:
-		return backend.Limits{Kind: backend.KindConcurrency, Permits: storedPermits(p, "PermitLimit", o.PermitLimit)}, queueing{o.QueueLimit, o.QueueOrder}
+		return rate.Schedule{Kind: rate.Concurrency, Permits: storedPermits(p, "PermitLimit", o.PermitLimit)}, queueing{o.QueueLimit, o.QueueOrder}
 	}
 	p.Add("", nil, "options of type %T have no shared limiter", o)
-	return backend.Limits{}, queueing{}
+	return rate.Schedule{}, queueing{}
 }
 
 // checkAutomatic refuses ManualReplenishment.
@@ -88,16 +89,16 @@ func storedPeriod(p *validate.Problems, field string, value, period time.Duratio
 }
 
 // optionsFrom is the inverse of splitOptions.
-func optionsFrom(l backend.Limits, q queueing) any {
+func optionsFrom(l rate.Schedule, q queueing) any {
 	period := time.Duration(l.Period) * time.Microsecond
 	switch l.Kind {
-	case backend.KindTokenBucket:
+	case rate.TokenBucket:
 		return limiter.TokenBucketOptions{
 			TokenLimit: toInt(l.Permits), TokensPerPeriod: toInt(l.Refill), ReplenishmentPeriod: period, QueueLimit: q.limit, QueueOrder: q.order,
 		}
-	case backend.KindFixedWindow:
+	case rate.FixedWindow:
 		return limiter.FixedWindowOptions{PermitLimit: toInt(l.Permits), Window: period, QueueLimit: q.limit, QueueOrder: q.order}
-	case backend.KindSlidingWindow:
+	case rate.SlidingWindow:
 		return limiter.SlidingWindowOptions{
 			PermitLimit: toInt(l.Permits), Window: period * time.Duration(l.Segments), SegmentsPerWindow: toInt(l.Segments),
 			QueueLimit: q.limit, QueueOrder: q.order,

@@ -9,7 +9,7 @@ import (
 
 	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/rate"
 )
 
 // An OutagePolicy is how a limiter answers without the store: while the store is away, between [EventStoreLost] and
@@ -70,7 +70,7 @@ type fallback struct {
 
 	mu      sync.Mutex
 	limiter *limiter.PartitionedLimiter[string, string]
-	limits  backend.Limits                          // the shared limits of which the limiter has its share
+	limits  rate.Schedule                           // the shared limits of which the limiter has its share
 	factory atomic.Pointer[limiter.Factory[string]] // makes the limiter of a key; read without mu
 	closed  bool
 }
@@ -113,13 +113,13 @@ func (f *fallback) current(c *core) *limiter.PartitionedLimiter[string, string] 
 	return local
 }
 
-func (f *fallback) has(limits backend.Limits) bool {
+func (f *fallback) has(limits rate.Schedule) bool {
 	return f.closed || f.limiter != nil && f.limits == limits
 }
 
 // changeTo returns a limiter whose new keys have the limits. If change is not nil, the caller must apply it to the keys
 // that exist.
-func (f *fallback) changeTo(limits backend.Limits, share float64) (local *limiter.PartitionedLimiter[string, string], change func(string, limiter.Limiter) error) {
+func (f *fallback) changeTo(limits rate.Schedule, share float64) (local *limiter.PartitionedLimiter[string, string], change func(string, limiter.Limiter) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.has(limits) {
@@ -153,7 +153,7 @@ func (f *fallback) close() {
 
 // shareOf returns the options of a limiter that has a share of the limits. No number is below 1: if the share of a
 // refill is less, 1 comes back after a longer period.
-func shareOf(l backend.Limits, share float64) any {
+func shareOf(l rate.Schedule, share float64) any {
 	refill := float64(l.Refill) * share
 	l.Permits = int64(max(float64(l.Permits)*share, 1))
 	l.Refill = int64(max(refill, 1))

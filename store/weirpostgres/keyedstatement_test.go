@@ -112,7 +112,7 @@ func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 		for _, k := range []string{"a", "b", "c"} {
 			batch := take(d, k, 1)
 			require.NoError(t, b.Decide(t.Context(), []*backend.Batch{batch}))
-			all = append(all, &backend.Replacement{Definition: d, Key: k, Old: batch.State, Next: batch.State})
+			all = append(all, &backend.Replacement{Definition: d, Key: k, Old: d.Stored(batch.State), Next: d.Stored(batch.State)})
 		}
 		unlock := lockRow(t, b, pool, "states", "b")
 		defer unlock()
@@ -385,7 +385,7 @@ func TestStore_LockedDefinitionIsTheTroubleOfItsLimiter(t *testing.T) {
 		_, err = tx.Exec(t.Context(), pgmigrate.InSchema(`select from "weir".definitions where name = 'known' for update`, schema))
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), pgmigrate.InSchema(`insert into "weir".definitions
-			select 'fresh', version, kind, permits, period, refill, segments, anchor, reached, generation, explicit, made, made_by, past
+			select 'fresh', version, kind, permits, period, refill, segments, anchor, anchor_in_force, generation, explicit, made, made_by, past, override
 			from "weir".definitions`, schema))
 		require.NoError(t, err)
 		for range 4 {

@@ -121,7 +121,7 @@ func (b *Backend) Release(ctx context.Context, requests []*backend.LeaseRequest)
 		for i, r := range requests {
 			notifies[i] = hasNotices(r)
 		}
-		return []any{b.async, notifies}
+		return []any{notifies}
 	})
 }
 

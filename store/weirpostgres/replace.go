@@ -28,14 +28,14 @@ func (b *Backend) replaceTogether(ctx context.Context, all []*backend.Replacemen
 		old.add(r.Old)
 		next.add(r.Next)
 	}
-	args := []any{names, keys, b.async, old.numbers, old.taken, next.numbers, next.taken, old.first, old.last, next.first, next.last, lockTimeout(wait)}
+	args := []any{names, keys, old.numbers, old.taken, old.first, old.last, next.numbers, next.taken, next.first, next.last, lockTimeout(wait)}
 	return b.query(ctx, "replace", b.sql.replace, args, len(all), func(i int, rows pgx.Rows) error {
 		all[i].Outcome = backend.Decided
 		return rows.Scan(&all[i].Done)
 	})
 }
 
-// stateColumns are states as the statement replace takes them: the numbers and the taken segments of all states. first
+// stateColumns are states as the statement replace takes them: the numbers and the segments of all states. first
 // and last are the indexes of each state's segments in taken, from 1.
 type stateColumns struct {
 	numbers, taken []int64
@@ -46,10 +46,11 @@ func (c *stateColumns) add(s backend.State) {
 	if c.taken == nil {
 		c.taken = []int64{} // nil would be null
 	}
-	c.numbers = append(c.numbers, s.Tick, s.Missing, s.RefundFloor, s.Version, int64(s.Kind), s.Anchor, s.Period, s.Refill, s.Segments)
+	g := &s.Schedule
+	c.numbers = append(c.numbers, s.Line, s.Missing, s.Floor, s.Refunded, s.Version, int64(g.Kind), g.Anchor, g.Period, g.Refill, g.Segments)
 	c.first = append(c.first, int32(len(c.taken)+1))
-	for _, t := range s.Taken {
-		c.taken = append(c.taken, t.Tick, t.Permits)
+	for _, t := range s.Segments {
+		c.taken = append(c.taken, t.Line, t.Permits)
 	}
 	c.last = append(c.last, int32(len(c.taken)))
 }

@@ -162,14 +162,12 @@ begin
   return found;
 end $$;
 
--- With async, the commit does not wait for the disk: if a crash of the server undoes the release, the lease ends with its
--- TTL. Without notifies, no notice is sent.
-create function "weir".release(a_name text, a_key bytea, a_id bytea, a_fence bigint, async boolean, notifies boolean) returns boolean
+-- Without notifies, no notice is sent.
+create function "weir".release(a_name text, a_key bytea, a_id bytea, a_fence bigint, notifies boolean) returns boolean
 language plpgsql volatile set enable_seqscan = off as $$
 declare t bigint;
 begin
   if notifies then perform pg_advisory_xact_lock_shared("weir".waiting_lock(a_name, a_key)); end if;
-  if async then perform set_config('synchronous_commit', 'off', true); end if;
   t := "weir".clock();
   update "weir".leases l set expires = 0
     where l.name = a_name and l.key = a_key and l.id = a_id and (a_fence = 0 or l.fence = a_fence) and l.expires > t;
