@@ -186,6 +186,10 @@ func (g *Schedule) Receipt(s *State) Receipt {
 	return Receipt{Line: s.Line + s.Ahead}
 }
 
+// AnyGrant returns a receipt with which [Schedule.Refund] gives permits of a bucket or fixed window back, whichever grants have
+// taken them. It gives back nothing of a sliding window, which must know the segment.
+func AnyGrant() Receipt { return Receipt{Line: math.MaxInt64 / 2, Taken: math.MaxInt64 / 2} }
+
 // Refund gives back up to n permits of the grant with that receipt, and returns how many. The grant can be refunded once: a
 // second refund of the same permits would give back those of others.
 //
@@ -203,7 +207,7 @@ func (g *Schedule) Refund(s *State, r Receipt, n int64) int64 {
 		g.removeFrom(s, i, n)
 		return n
 	}
-	worth := min(s.Missing-s.Floor, MaxDebt-s.Refunded)
+	worth := min(s.Missing-s.Floor, max(MaxDebt, g.Permits)-s.Refunded)
 	if lines := max(s.Line-r.Line, 0); lines > 0 || r.Taken <= s.Barrier {
 		worth = min(worth, r.Taken-g.brought(lines)-s.Refunded)
 	}
@@ -225,7 +229,7 @@ func (g *Schedule) removeFrom(s *State, i int, n int64) {
 // it, it is like a line. A sliding window gives back what was taken first or, while it owes permits, what was taken last.
 func (g *Schedule) GiveBack(s *State, n int64) int64 {
 	if g.Kind != SlidingWindow {
-		if n = g.Refund(s, Receipt{Line: s.Line, Taken: math.MaxInt64}, n); n > 0 {
+		if n = g.Refund(s, AnyGrant(), n); n > 0 {
 			s.Barrier = s.Missing + s.Refunded
 		}
 		return n

@@ -40,7 +40,6 @@ type Backend struct {
 
 	decisions  keyedStatement[*backend.Batch]
 	rejections recentRejections
-	locks      recentLocks
 	sweeper    sweeper
 }
 
@@ -67,7 +66,6 @@ func NewBackend(pool *pgxpool.Pool, options *BackendOptions) (*Backend, error) {
 		sql: newStatements(schema, o.AsynchronousCommit), prepares: keepsStatements(pool),
 	}
 	b.rejections.init()
-	b.locks.init()
 	b.decisions = b.newDecisions()
 	b.sweeper.init(b, !o.NoSweep)
 	return b, nil

@@ -20,9 +20,9 @@ func (b *Backend) Decide(ctx context.Context, batches []*backend.Batch) error {
 
 func (b *Backend) newDecisions() keyedStatement[*backend.Batch] {
 	return keyedStatement[*backend.Batch]{
-		b: b, what: "decide", probing: b.sql.probeStates,
-		check: func(batch *backend.Batch) error { return checkSchedule(batch.Definition) },
-		row:   func(batch *backend.Batch) row { return row{"states", batch.Definition.Name, batch.Key, ""} },
+		b: b, what: "decide",
+		check:  func(batch *backend.Batch) error { return checkSchedule(batch.Definition) },
+		locked: func(batch *backend.Batch) bool { return batch.Outcome == locked },
 		send: func(ctx context.Context, batches []*backend.Batch, wait time.Duration) error {
 			if len(batches) == 1 {
 				return b.decideOne(ctx, batches[0], wait)

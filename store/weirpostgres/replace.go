@@ -12,11 +12,10 @@ import (
 // Replace implements [backend.Backend] in one statement.
 func (b *Backend) Replace(ctx context.Context, all []*backend.Replacement) error {
 	return keyedStatement[*backend.Replacement]{
-		b: b, what: "replace", probing: b.sql.probeStates,
-		check: func(r *backend.Replacement) error { return checkSchedule(r.Definition) },
-		row:   func(r *backend.Replacement) row { return row{"states", r.Definition.Name, r.Key, ""} },
-		send:  b.replaceTogether,
-		fail:  func(r *backend.Replacement, err error) { r.Outcome, r.Err = backend.Failed, err },
+		b: b, what: "replace", send: b.replaceTogether,
+		check:  func(r *backend.Replacement) error { return checkSchedule(r.Definition) },
+		locked: func(r *backend.Replacement) bool { return r.Outcome == locked },
+		fail:   func(r *backend.Replacement, err error) { r.Outcome, r.Err = backend.Failed, err },
 	}.run(ctx, all)
 }
 
@@ -28,10 +27,16 @@ func (b *Backend) replaceTogether(ctx context.Context, all []*backend.Replacemen
 		old.add(r.Old)
 		next.add(r.Next)
 	}
-	args := []any{names, keys, old.numbers, old.taken, old.first, old.last, next.numbers, next.taken, next.first, next.last, lockTimeout(wait)}
+	args := []any{names, keys, len(all) > 1, old.numbers, old.taken, old.first, old.last, next.numbers, next.taken, next.first, next.last, lockTimeout(wait)}
 	return b.query(ctx, "replace", b.sql.replace, args, len(all), func(i int, rows pgx.Rows) error {
-		all[i].Outcome = backend.Decided
-		return rows.Scan(&all[i].Done)
+		var done *bool
+		if err := rows.Scan(&done); err != nil {
+			return err
+		}
+		if all[i].Outcome = locked; done != nil {
+			all[i].Outcome, all[i].Done = backend.Decided, *done
+		}
+		return nil
 	})
 }
 

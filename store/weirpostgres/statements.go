@@ -15,8 +15,6 @@ type statements struct {
 	acquire, renew, release      string
 	load, create, redefine, echo string
 	sweep                        string
-
-	probeStates, probeSemaphores, probeLeases string
 }
 
 var parameter = regexp.MustCompile(`@\w+`)
@@ -52,31 +50,31 @@ func newStatements(schema string, async bool) statements {
 		decide: s(`select coalesce(
 				(select array[2, 0, d.version] from "weir".definitions d where d.name = @name::text and d.version > @version::bigint),
 				"weir".decide(@name::text, @key::bytea, @version::bigint, @kind::bigint, @permits::bigint, @anchor::bigint,
-					@period::bigint, @refill::bigint, @segments::bigint, @read_first::boolean, @requests::bigint[]))
+					@period::bigint, @refill::bigint, @segments::bigint, @read_first::boolean, false, @requests::bigint[]))
 			from `+commits,
 			"name", "key", "version", "kind", "permits", "anchor", "period", "refill", "segments", "read_first", "requests", "lock_timeout"),
 		// unnest keeps the order of the arrays, so all sessions lock keys in the same order.
 		decideMany: s(`select coalesce(
 				(select array[2, 0, d.version] from "weir".definitions d where d.name = u.name and d.version > u.version),
-				"weir".decide(u.name, u.key, u.version, u.kind, u.permits, u.anchor, u.period, u.refill, u.segments, u.read_first,
+				"weir".decide(u.name, u.key, u.version, u.kind, u.permits, u.anchor, u.period, u.refill, u.segments, u.read_first, true,
 					(@requests::bigint[])[u.first:u.last]))
 			from `+commits+`, unnest(@names::text[], @keys::bytea[], @versions::bigint[], @kinds::bigint[], @permits::bigint[],
 				@anchors::bigint[], @periods::bigint[], @refills::bigint[], @segments::bigint[], @read_first::boolean[], @first::int[], @last::int[])
 				u(name, key, version, kind, permits, anchor, period, refill, segments, read_first, first, last)`,
 			"names", "keys", "versions", "kinds", "permits", "anchors", "periods", "refills", "segments", "read_first", "first", "last", "requests", "lock_timeout"),
-		replace: s(`select "weir".replace(u.name, u.key,
+		replace: s(`select "weir".replace(u.name, u.key, @skip_locked::boolean,
 				(@old::bigint[])[10*u.i-9:10*u.i], (@old_taken::bigint[])[u.old_first:u.old_last],
 				(@next::bigint[])[10*u.i-9:10*u.i], (@next_taken::bigint[])[u.next_first:u.next_last])
 			from `+commits+`, unnest(@names::text[], @keys::bytea[], @old_first::int[], @old_last::int[], @next_first::int[], @next_last::int[])
 				with ordinality u(name, key, old_first, old_last, next_first, next_last, i)`,
-			"names", "keys", "old", "old_taken", "old_first", "old_last", "next", "next_taken", "next_first", "next_last", "lock_timeout"),
+			"names", "keys", "skip_locked", "old", "old_taken", "old_first", "old_last", "next", "next_taken", "next_first", "next_last", "lock_timeout"),
 		acquire: s(`select coalesce(
 				(select array[d.version] from "weir".definitions d where d.name = u.name and d.version > u.version),
-				"weir".acquire(u.name, u.key, array[u.version, u.permits, u.waiting],
+				"weir".acquire(u.name, u.key, @skip_locked::boolean, array[u.version, u.permits, u.waiting],
 				(@ids::bytea[])[u.first:u.last], (@wants::bigint[])[2*u.first-1:2*u.last]))
 			from `+waits+`, unnest(@names::text[], @keys::bytea[], @versions::bigint[], @permits::bigint[], @waiting::bigint[], @first::int[], @last::int[])
 				u(name, key, version, permits, waiting, first, last)`,
-			"names", "keys", "versions", "permits", "waiting", "first", "last", "ids", "wants", "lock_timeout"),
+			"names", "keys", "versions", "permits", "waiting", "first", "last", "ids", "wants", "skip_locked", "lock_timeout"),
 		renew: s(`select "weir".renew(u.name, u.key, u.id, u.fence, u.ttl)
 			from `+waits+`, unnest(@names::text[], @keys::bytea[], @ids::bytea[], @fences::bigint[], @ttls::bigint[]) u(name, key, id, fence, ttl)`,
 			"names", "keys", "ids", "fences", "ttls", "lock_timeout"),
@@ -96,10 +94,6 @@ func newStatements(schema string, async bool) statements {
 			select "weir".send_notice('d', name, '') from made`, defineParameters...),
 		echo:  `select pg_notify($1::text, '') where not exists (select from pg_listening_channels() c where c = $1::text)`,
 		sweep: s(`select "weir".sweep(@first::bigint, @pages::bigint)`, "first", "pages"),
-
-		probeStates:     s(probeStatement("states", "s.name = u.name and s.key = u.key")),
-		probeSemaphores: s(probeStatement("semaphores", "s.name = u.name and s.key = u.key")),
-		probeLeases:     s(probeStatement("leases", "s.name = u.name and s.key = u.key and s.id = u.id")),
 	}
 }
 
@@ -113,13 +107,4 @@ const (
 var defineParameters = []string{
 	"name", "old", "version", "kind", "permits", "period", "refill", "segments", "anchor", "anchor_in_force",
 	"generation", "explicit", "made", "made_by", "past", "override", "lock_timeout",
-}
-
-// probeStatement returns the statement that finds the rows of a table that are locked and the rows that cannot be seen.
-// The statement locks all other rows until it ends. condition is true if the row s belongs to the key u.
-func probeStatement(table, condition string) string {
-	row := ` exists (select from "weir".` + table + ` s where ` + condition
-	return `select u.i::int,` + row + `)
-		from unnest($1::text[], $2::bytea[], $3::bytea[]) with ordinality u(name, key, id, i)
-		where not` + row + ` for no key update skip locked)`
 }

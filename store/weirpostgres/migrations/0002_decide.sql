@@ -12,7 +12,8 @@ create function "weir".brought(lines bigint, refill bigint) returns bigint langu
 $$;
 
 -- requests: five numbers for each: op + 8 (if previous) + 16 (block), min, max, line and taken of the receipt
--- returns:  1, now, line, missing, floor, refunded, a number for each request, then taken           decided
+-- returns:  0, 0, 0                                                                                 locked, with skip_locked
+--           1, now, line, missing, floor, refunded, a number for each request, then taken           decided
 --           2, now, version                                                                         outdated definition
 --           3, now, line, missing, floor, refunded, version, kind, anchor, period, refill, segments, then taken
 --                                                                                                   outdated state
@@ -20,11 +21,12 @@ $$;
 -- With read_first, the row is read without a lock, so that a rejection locks and writes nothing. The row can then be
 -- older than what other sessions have committed meanwhile. A rejection is right nevertheless: it counts as made before
 -- their changes. If something is to be written, or without read_first, the row is locked. The clock is read after the
--- lock, so that time does not run backwards within a row.
+-- lock, so that time does not run backwards within a row. With skip_locked, a row that another session has locked is not
+-- waited for, so that it does not hold up the other keys of the statement.
 --
 -- There is no sequential scan, because the session would keep a plan that was made while the table was small.
 create function "weir".decide(a_name text, a_key bytea, d_version bigint, d_kind bigint, d_permits bigint, d_anchor bigint,
-  d_period bigint, d_refill bigint, d_segments bigint, read_first boolean, requests bigint[]) returns bigint[]
+  d_period bigint, d_refill bigint, d_segments bigint, read_first boolean, skip_locked boolean, requests bigint[]) returns bigint[]
 language plpgsql volatile set enable_seqscan = off as $$
 <<vars>>
 declare
@@ -40,6 +42,10 @@ begin
     if read_first then
       select s.version, s.line, s.missing, s.floor, coalesce(s.refunded, 0), s.taken into version, line, missing, floor, refunded, taken
         from "weir".states s where s.name = a_name and s.key = a_key;
+    elsif skip_locked then
+      select s.ctid, s.version, s.line, s.missing, s.floor, coalesce(s.refunded, 0), s.taken into row_id, version, line, missing, floor, refunded, taken
+        from "weir".states s where s.name = a_name and s.key = a_key for no key update skip locked;
+      if not found and exists (select from "weir".states s where s.name = a_name and s.key = a_key) then return array[0, 0, 0]; end if;
     else
       select s.ctid, s.version, s.line, s.missing, s.floor, coalesce(s.refunded, 0), s.taken into row_id, version, line, missing, floor, refunded, taken
         from "weir".states s where s.name = a_name and s.key = a_key for no key update;
@@ -179,10 +185,14 @@ begin
 end $$;
 
 -- Writes n (line, missing, floor, refunded, version, kind, anchor, period, refill, segments) and new_taken if the row is
--- still old and old_taken. written becomes the time of the line.
-create function "weir".replace(a_name text, a_key bytea, old bigint[], old_taken bigint[], n bigint[], new_taken bigint[])
+-- still old and old_taken. written becomes the time of the line. The result is null if the row is locked, with skip_locked.
+create function "weir".replace(a_name text, a_key bytea, skip_locked boolean, old bigint[], old_taken bigint[], n bigint[], new_taken bigint[])
 returns boolean language plpgsql volatile set enable_seqscan = off as $$
 begin
+  if skip_locked then
+    perform from "weir".states s where s.name = a_name and s.key = a_key for no key update skip locked;
+    if not found and exists (select from "weir".states s where s.name = a_name and s.key = a_key) then return null; end if;
+  end if;
   update "weir".states s set
       line = n[1], missing = n[2], floor = n[3], refunded = nullif(n[4], 0), version = n[5], kind = n[6], anchor = n[7], period = n[8],
       refill = n[9], segments = n[10], taken = nullif(new_taken, '{}'),
