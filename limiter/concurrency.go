@@ -3,6 +3,8 @@ package limiter
 import (
 	"context"
 	"time"
+
+	"github.com/weir-go/weir/rate"
 )
 
 // A Concurrency limiter lends its permits: up to PermitLimit are held at once, and each comes back when its lease is
@@ -103,8 +105,9 @@ func (c *Concurrency) refuse(ctx context.Context, ctxErr error, n int, wait bool
 // are rejected.
 //
 // The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
-func (c *Concurrency) Reconfigure(o ConcurrencyOptions) error {
-	if err := o.Validate(); err != nil {
+func (c *Concurrency) Reconfigure(o Options) error {
+	l, err := limitsOf(rate.Concurrency, o)
+	if err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -113,7 +116,7 @@ func (c *Concurrency) Reconfigure(o ConcurrencyOptions) error {
 		return err
 	}
 	c.exhausted.clear()
-	setLimits(c, 0, int64(o.PermitLimit), o.QueueLimit, o.QueueOrder)
+	setLimits(c, 0, int64(l.Permits), l.QueueLimit, l.QueueOrder)
 	return nil
 }
 
@@ -236,6 +239,9 @@ func (c *Concurrency) becomeIdle() {
 		c.unused, c.unusedCount = nil, 0
 	}
 }
+
+// Limits returns the limits in force.
+func (c *Concurrency) Limits() rate.Limits { return c.Options().Limits() }
 
 // Options returns the options in force.
 func (c *Concurrency) Options() ConcurrencyOptions {

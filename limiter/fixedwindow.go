@@ -1,5 +1,7 @@
 package limiter
 
+import "github.com/weir-go/weir/rate"
+
 // A FixedWindow grants up to PermitLimit in each window. The windows follow each other on a grid that begins when the
 // limiter is made, and each begins with all permits.
 //
@@ -24,11 +26,12 @@ func NewFixedWindow(o FixedWindowOptions) (*FixedWindow, error) {
 // began, or now if it would be over.
 //
 // ManualReplenishment cannot change. The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
-func (w *FixedWindow) Reconfigure(o FixedWindowOptions) error {
-	if err := o.Validate(); err != nil {
+func (w *FixedWindow) Reconfigure(o Options) error {
+	l, err := limitsOf(rate.FixedWindow, o)
+	if err != nil {
 		return err
 	}
-	return w.reconfigure(o.bucket())
+	return w.reconfigure(OptionsOf(l).(FixedWindowOptions).bucket())
 }
 
 // bucket returns the options of a bucket that is such a window.
@@ -41,6 +44,9 @@ func (o FixedWindowOptions) bucket() TokenBucketOptions {
 
 // Options returns the options in force.
 func (w *FixedWindow) Options() FixedWindowOptions { return w.options().fixedWindow() }
+
+// Limits returns the limits in force.
+func (w *FixedWindow) Limits() rate.Limits { return w.Options().Limits() }
 
 // fixedWindow returns the options of the window that is a bucket with the options o.
 func (o TokenBucketOptions) fixedWindow() FixedWindowOptions {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/rate"
 )
 
 // A Lease is the answer of a [Limiter]: permits that were granted, or a rejection. It is a small value: copying it
@@ -170,10 +172,10 @@ func (l Lease) Remaining() (n int64, ok bool) {
 	return 0, false
 }
 
-// Quota returns the options in force of the bucket or window that granted the lease, such as [TokenBucketOptions], and how
+// Quota returns the limits in force of the bucket or window that granted the lease, and how
 // many of its permits were free after its last decision. It is for servers that tell a client what is left: they need not
 // look for the limiter of the client's key again. ok is false for a rejected lease, and for the leases of other limiters.
-func (l Lease) Quota() (options any, available int64, ok bool) {
+func (l Lease) Quota() (limits rate.Limits, available int64, ok bool) {
 	var b *bucket
 	switch o := l.source().(type) {
 	case *bucket:
@@ -181,17 +183,17 @@ func (l Lease) Quota() (options any, available int64, ok bool) {
 	case *ownBucket:
 		b = (*bucket)(o)
 	case *SlidingWindow:
-		return o.Options(), o.Statistics().AvailablePermits, true
+		return o.Limits(), o.Statistics().AvailablePermits, true
 	default:
-		return nil, 0, false
+		return limits, 0, false
 	}
 	b.lock()
 	set, free := b.state().options(), b.free()
 	b.mu.Unlock()
-	if options = set; set.TokensPerPeriod == refillAll {
-		options = set.fixedWindow()
+	if limits = set.Limits(); set.TokensPerPeriod == refillAll {
+		limits = set.fixedWindow().Limits()
 	}
-	return options, max(free, 0), true
+	return limits, max(free, 0), true
 }
 
 // Level returns the level of the limiter right after the grant. ok is false if the lease was rejected, or if the limiter

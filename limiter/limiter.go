@@ -3,6 +3,8 @@ package limiter
 import (
 	"context"
 	"time"
+
+	"github.com/weir-go/weir/rate"
 )
 
 // A Limiter decides whether work can go ahead now, waits for its turn, or is rejected. Any type with these two methods
@@ -18,6 +20,17 @@ type Limiter interface {
 	// Acquire takes n permits, and waits for them in the limiter's queue if there is room. If n is 0, it waits until a
 	// permit is free, and takes none.
 	Acquire(ctx context.Context, n int) (Lease, error)
+}
+
+// A Configurable is a [Limiter] whose limits are known and can be changed while it is used. All limiters of this package that
+// have limits are Configurable, and so are the limiters of package store.
+type Configurable interface {
+	Limiter
+	// Limits returns the limits in force.
+	Limits() rate.Limits
+	// Reconfigure changes the limits. What was granted stays granted. The error is a [weir.OptionsError], also if the
+	// limiter cannot have options of that kind, or [ErrClosed], and then nothing has changed.
+	Reconfigure(o Options) error
 }
 
 // A StatisticsProvider is a [Limiter] that has figures about itself.

@@ -1,6 +1,10 @@
 package limiter
 
-import "time"
+import (
+	"time"
+
+	"github.com/weir-go/weir/rate"
+)
 
 // Reconfigure changes the limits of the live limiter. Permits that were taken in the window stay taken until they leave
 // it: if u permits are taken and the new limit is L, max(L − u, 0) are free. Raising a limit serves waiters at once;
@@ -11,10 +15,12 @@ import "time"
 // permit comes back too early.
 //
 // ManualReplenishment cannot change. The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
-func (w *SlidingWindow) Reconfigure(o SlidingWindowOptions) error {
-	if err := o.Validate(); err != nil {
+func (w *SlidingWindow) Reconfigure(options Options) error {
+	l, err := limitsOf(rate.SlidingWindow, options)
+	if err != nil {
 		return err
 	}
+	o := OptionsOf(l).(SlidingWindowOptions)
 	now := moment()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,6 +118,9 @@ func segmentsBefore(line, moment, period int64) int64 {
 	}
 	return (line-moment-1)/period + 1
 }
+
+// Limits returns the limits in force.
+func (w *SlidingWindow) Limits() rate.Limits { return w.Options().Limits() }
 
 // Options returns the options in force.
 func (w *SlidingWindow) Options() SlidingWindowOptions {

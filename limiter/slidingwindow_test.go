@@ -189,7 +189,7 @@ type plainLease struct {
 func compareWithPlain(t *testing.T, choose func(n int) int, more func() bool) {
 	start := time.Now()
 	now := func() int64 { return int64(time.Since(start)) }
-	segments := []int{1, 2, 5, 60, 300, 700, 1500}[choose(7)]
+	segments := []int{1, 2, 5, 60, 300, 700, 1000}[choose(7)]
 	p := &plainWindow{limit: int64(1 + choose(9)*segments), period: int64(1 + choose(50)), segments: int64(segments)}
 	options := func() SlidingWindowOptions {
 		return SlidingWindowOptions{
@@ -266,7 +266,7 @@ func compareWithPlain(t *testing.T, choose func(n int) int, more func() bool) {
 			p.limit = int64(1 + choose(9)*segments)
 			require.NoError(t, l.Reconfigure(options()))
 		case kind < 28:
-			p.regrid(now(), int64(1+choose(50)), int64(1+choose(255)*segments/100))
+			p.regrid(now(), int64(1+choose(50)), min(int64(1+choose(255)*segments/100), 1000))
 			require.NoError(t, l.Reconfigure(options()))
 			leases, p.cuts = nil, nil // what becomes of their refunds is tested elsewhere
 		case kind >= 32:

@@ -1,5 +1,7 @@
 package limiter
 
+import "github.com/weir-go/weir/rate"
+
 // A TokenBucket lets through bursts of up to TokenLimit, and TokensPerPeriod in each period in the long run. The tokens
 // of a period come all at once, at its end; the first period begins when the limiter is made. 10 tokens in 100 ms and 1
 // token in 10 ms are the same rate, but with the second, tokens come more evenly.
@@ -25,12 +27,16 @@ func NewTokenBucket(o TokenBucketOptions) (*TokenBucket, error) {
 // periods begin at the current grid line, or now if the first one would be over.
 //
 // ManualReplenishment cannot change. The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
-func (b *TokenBucket) Reconfigure(o TokenBucketOptions) error {
-	if err := o.Validate(); err != nil {
+func (b *TokenBucket) Reconfigure(o Options) error {
+	l, err := limitsOf(rate.TokenBucket, o)
+	if err != nil {
 		return err
 	}
-	return b.reconfigure(o)
+	return b.reconfigure(OptionsOf(l).(TokenBucketOptions))
 }
 
 // Options returns the options in force.
 func (b *TokenBucket) Options() TokenBucketOptions { return b.options() }
+
+// Limits returns the limits in force.
+func (b *TokenBucket) Limits() rate.Limits { return b.Options().Limits() }

@@ -22,8 +22,8 @@ import (
 )
 
 var (
-	_ limiter.Charger                    = (*store.TokenBucket)(nil)
-	_ limiter.PartitionedCharger[string] = (*store.PartitionedTokenBucket)(nil)
+	_ limiter.Charger                    = (*store.Limiter)(nil)
+	_ limiter.PartitionedCharger[string] = (*store.Partitioned)(nil)
 )
 
 // charged charges n permits and expects that so many remain.
@@ -193,10 +193,10 @@ type lateTurn chan struct{}
 func (l lateTurn) Take() { <-l }
 
 func kindOf(l made) limitertest.Kind {
-	switch l.shared.(type) {
-	case *store.FixedWindow:
+	switch l.shared.(limiter.Configurable).Limits().Kind {
+	case rate.FixedWindow:
 		return limitertest.FixedWindow
-	case *store.SlidingWindow:
+	case rate.SlidingWindow:
 		return limitertest.SlidingWindow
 	default:
 		return limitertest.TokenBucket

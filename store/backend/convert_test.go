@@ -33,19 +33,19 @@ func newTwin(t *testing.T, l rate.Schedule) *twin {
 	var err error
 	switch l.Kind {
 	case rate.TokenBucket:
-		w.local, w.reconf, err = twinOf(limiter.NewTokenBucket, (*limiter.TokenBucket).Reconfigure, l, bucketOptions)
+		w.local, w.reconf, err = twinOf(limiter.NewTokenBucket, l, bucketOptions)
 	case rate.FixedWindow:
-		w.local, w.reconf, err = twinOf(limiter.NewFixedWindow, (*limiter.FixedWindow).Reconfigure, l, fixedOptions)
+		w.local, w.reconf, err = twinOf(limiter.NewFixedWindow, l, fixedOptions)
 	default:
-		w.local, w.reconf, err = twinOf(limiter.NewSlidingWindow, (*limiter.SlidingWindow).Reconfigure, l, slidingOptions)
+		w.local, w.reconf, err = twinOf(limiter.NewSlidingWindow, l, slidingOptions)
 	}
 	require.NoError(t, err)
 	return w
 }
 
-func twinOf[L limiter.Limiter, O any](make func(O) (L, error), reconfigure func(L, O) error, l rate.Schedule, options func(rate.Schedule) O) (limiter.Limiter, func(rate.Schedule) error, error) {
+func twinOf[L limiter.Configurable, O limiter.Options](make func(O) (L, error), l rate.Schedule, options func(rate.Schedule) O) (limiter.Limiter, func(rate.Schedule) error, error) {
 	local, err := make(options(l))
-	return local, func(to rate.Schedule) error { return reconfigure(local, options(to)) }, err
+	return local, func(to rate.Schedule) error { return local.Reconfigure(options(to)) }, err
 }
 
 func bucketOptions(l rate.Schedule) limiter.TokenBucketOptions {

@@ -3,6 +3,7 @@ package decode
 import (
 	"reflect"
 
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/model"
 )
@@ -36,8 +37,8 @@ func (d *decoder) decodeLimiter(kind document.Entry, store *model.Store) *model.
 		v := reflect.New(options)
 		s := d.decodeOptions(kind.Value, v)
 		l.Options = v.Elem().Interface()
-		if store != nil && s != nil {
-			d.checkStored(l.Options, s)
+		if o, ok := l.Options.(limiter.Options); ok && store != nil && s != nil {
+			d.checkStored(o, s)
 		}
 	}
 	return l

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/store"
@@ -82,7 +84,7 @@ func (d *decoder) checkStoredName(at document.Place, name string, l *model.Limit
 // checkStored adds the problems for which a store refuses the options of a limiter. [model.CheckStored] needs options
 // that are valid in the process. If the options are not, checkStored checks each field with valid values for all others,
 // so that all problems are reported at once.
-func (d *decoder) checkStored(options any, s *structure) {
+func (d *decoder) checkStored(options limiter.Options, s *structure) {
 	if validate(options) == nil {
 		d.addInvalid(model.CheckStored(options, store.LimiterOptions{}), s)
 		return
@@ -90,10 +92,10 @@ func (d *decoder) checkStored(options any, s *structure) {
 	from := reflect.ValueOf(options)
 	for i := range from.NumField() {
 		one := reflect.New(from.Type()).Elem()
-		one.Set(reflect.ValueOf(model.StoredExample(from.Type())))
+		one.Set(reflect.ValueOf(limiter.OptionsOf(rate.Example(options.Limits().Kind))))
 		one.Field(i).Set(from.Field(i))
 		if validate(one.Interface()) == nil {
-			d.addInvalid(model.CheckStored(one.Interface(), store.LimiterOptions{}), s)
+			d.addInvalid(model.CheckStored(one.Interface().(limiter.Options), store.LimiterOptions{}), s)
 		}
 	}
 }

@@ -17,9 +17,9 @@ import (
 type MixedLoad struct {
 	s         *store.Store
 	recovered atomic.Int64
-	bucket    *store.PartitionedTokenBucket
-	window    *store.PartitionedSlidingWindow
-	slots     *store.PartitionedConcurrency
+	bucket    *store.Partitioned
+	window    *store.Partitioned
+	slots     *store.Partitioned
 	calls     int
 }
 
