@@ -17,8 +17,8 @@ import (
 // negative, it gives back -n permits, and if n is 0, it returns the level and takes nothing. A concurrency limiter returns
 // [errors.ErrUnsupported]. A limiter owes 2⁵¹ permits at most; what is above that is not taken.
 //
-// Charge makes one call to the store, and shares the round trip with other calls as TryAcquire does. Of a bucket with LimiterOptions.Block, only what was taken since an instance last borrowed
-// a block can be given back. Other instances that remember rejections (CacheRejections, Block) learn of permits that were
+// Charge makes one call to the store, and shares the round trip with other calls as TryAcquire does. Of a bucket with
+// LimiterOptions.Block, only what was taken since an instance last borrowed a block can be given back. Other instances that remember rejections (CacheRejections, Block) learn of permits that were
 // given back only when these rejections end. Give back only what was charged: if permits of a lease come back by Charge, and
 // are taken again, the lease can still give them back a second time.
 //
@@ -89,13 +89,13 @@ func (c *core) chargeInStore(ctx context.Context, key string, n int64) (limiter.
 
 // levelAfter returns the level right after a request. The state is that after all requests of the round trip.
 func (q *call) levelAfter(i int) limiter.Level {
-	s := q.state
-	s.Missing = q.after[i].missing
-	return limiter.Level{Remaining: q.def.Free(&s), Full: untilFull(q.def, &s, q.now)}
+	missing := q.after[i].missing
+	return limiter.Level{Remaining: q.def.Permits - missing, Full: untilBack(q.def, &q.state, missing, q.now)}
 }
 
-func untilFull(d *backend.Definition, s *rate.State, now int64) time.Duration {
-	return duration(max(saturate.Add(d.TimeOf(d.LineOf(s, s.Missing)), -now), 0))
+// untilBack returns how long it takes until so many of the missing permits are back.
+func untilBack(d *backend.Definition, s *rate.State, permits, now int64) time.Duration {
+	return duration(max(saturate.Add(d.TimeOf(d.LineOf(s, permits)), -now), 0))
 }
 
 // learnLevel keeps the answer to a charge, so that neither a remembered rejection nor a waiting caller waits for permits

@@ -195,7 +195,7 @@ func (a *answerState) rejects(n int64, now time.Time) bool {
 
 // untilFull returns how long it takes until all permits are back.
 func (a *answerState) untilFull(now time.Time) time.Duration {
-	return max(untilFull(a.def, &a.state, a.now)-now.Sub(a.got), 0)
+	return max(untilBack(a.def, &a.state, a.state.Missing, a.now)-now.Sub(a.got), 0)
 }
 
 // free returns how many permits were available at the answer.

@@ -62,9 +62,9 @@ var mutants = map[string]struct {
 			m.states[target{b.Definition.Name, b.Key}] = b.Definition.Stored(b.State)
 		}
 	}}},
-	"sees a line too late": {"a fixed_window answers as the model does, however", mutant{before: func(b *backend.Batch) {
+	"sees a line 10 ms too late": {"a fixed_window answers as the model does, however", mutant{before: func(b *backend.Batch) {
 		late := *b.Definition
-		late.Anchor++
+		late.Anchor += 10_000
 		b.Definition = &late
 	}}},
 	"drops the oldest segment": {"a state of many segments", mutant{replace: func(_ *Memory, _ target, _, next *backend.State) {

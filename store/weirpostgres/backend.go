@@ -3,6 +3,7 @@ package weirpostgres
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -40,7 +41,9 @@ type Backend struct {
 
 	decisions  keyedStatement[*backend.Batch]
 	rejections recentRejections
-	sweeper    sweeper
+	// lockExpired is until when statements skip locked rows: see keyedStatement.
+	lockExpired atomic.Int64
+	sweeper     sweeper
 }
 
 var _ backend.Backend = (*Backend)(nil)

@@ -23,7 +23,7 @@ func (b *Backend) newDecisions() keyedStatement[*backend.Batch] {
 		b: b, what: "decide",
 		check:  func(batch *backend.Batch) error { return checkSchedule(batch.Definition) },
 		locked: func(batch *backend.Batch) bool { return batch.Outcome == locked },
-		send: func(ctx context.Context, batches []*backend.Batch, wait time.Duration) error {
+		send: func(ctx context.Context, batches []*backend.Batch, wait lockWaiting) error {
 			if len(batches) == 1 {
 				return b.decideOne(ctx, batches[0], wait)
 			}
@@ -33,7 +33,7 @@ func (b *Backend) newDecisions() keyedStatement[*backend.Batch] {
 	}
 }
 
-func (b *Backend) decideOne(ctx context.Context, batch *backend.Batch, wait time.Duration) error {
+func (b *Backend) decideOne(ctx context.Context, batch *backend.Batch, wait lockWaiting) error {
 	rejections := b.rejections.of(batch)
 	readFirst := rejections.readFirst(batch)
 	if b.prepares && !readFirst && singleTake(batch) {
@@ -44,19 +44,19 @@ func (b *Backend) decideOne(ctx context.Context, batch *backend.Batch, wait time
 		}
 		rejections.remember()
 		readFirst = true // most likely it will be rejected
-		wait = max(wait-time.Since(begun), minLockWait)
+		wait.longest = max(wait.longest-time.Since(begun), minLockWait)
 	}
 	d := batch.Definition
 	args := []any{
 		d.Name, keyBytes(batch.Key), d.Version, int64(d.Kind), d.Permits, d.Anchor, d.Period, d.Refill, d.Segments,
-		readFirst, appendRequests(nil, batch.Requests), lockTimeout(wait),
+		readFirst, appendRequests(nil, batch.Requests), wait.timeout(),
 	}
 	return b.query(ctx, "decide", b.sql.decide, args, 1, func(_ int, rows pgx.Rows) error {
 		return scanBatch(rows, batch, rejections)
 	})
 }
 
-func (b *Backend) decideMany(ctx context.Context, batches []*backend.Batch, wait time.Duration) error {
+func (b *Backend) decideMany(ctx context.Context, batches []*backend.Batch, wait lockWaiting) error {
 	n := len(batches)
 	names, keys, readFirst := make([]string, n), make([][]byte, n), make([]bool, n)
 	versions, kinds, permits, anchors := make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
@@ -75,7 +75,7 @@ func (b *Backend) decideMany(ctx context.Context, batches []*backend.Batch, wait
 		last[i] = int32(len(requests))
 	}
 	args := []any{
-		names, keys, versions, kinds, permits, anchors, periods, refills, segments, readFirst, first, last, requests, lockTimeout(wait),
+		names, keys, versions, kinds, permits, anchors, periods, refills, segments, readFirst, first, last, requests, wait.skips, wait.timeout(),
 	}
 	return b.query(ctx, "decide", b.sql.decideMany, args, len(batches), func(i int, rows pgx.Rows) error {
 		return scanBatch(rows, batches[i], all[i])

@@ -2,7 +2,6 @@ package weirpostgres
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -80,9 +79,9 @@ func singleTake(b *backend.Batch) bool {
 }
 
 // decideSingle sends the plain statement. If the statement has done nothing, done is false and the batch is unchanged.
-func (b *Backend) decideSingle(ctx context.Context, batch *backend.Batch, wait time.Duration) (done bool, err error) {
+func (b *Backend) decideSingle(ctx context.Context, batch *backend.Batch, wait lockWaiting) (done bool, err error) {
 	var s rate.State
-	err = b.query(ctx, "decide", b.sql.decideSingle, append(singleArgs(batch), lockTimeout(wait)), anyRows, func(_ int, rows pgx.Rows) error {
+	err = b.query(ctx, "decide", b.sql.decideSingle, append(singleArgs(batch), wait.timeout()), anyRows, func(_ int, rows pgx.Rows) error {
 		if err := rows.Scan(&s.Line, &s.Missing, &s.Refunded, &batch.Now); err != nil {
 			return err
 		}

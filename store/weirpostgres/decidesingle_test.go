@@ -254,7 +254,7 @@ func TestUsualStatementIsExact(t *testing.T) {
 			batch := take(d, "", min(d.Permits, size(d.Permits)))
 			batch.Granted = make([]int64, 1)
 			w.key = d.Name
-			done, err := w.b.decideSingle(t.Context(), batch, maxLockWait)
+			done, err := w.b.decideSingle(t.Context(), batch, lockWaiting{maxLockWait, false})
 			require.NoError(t, err, "%+v", d)
 			s, ok := w.s[[2]string{d.Name, w.key}]
 			if !ok {

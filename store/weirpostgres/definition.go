@@ -53,7 +53,7 @@ func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definitio
 	}
 	args := []any{
 		next.Name, old, next.Version, int64(next.Kind), next.Permits, next.Period, next.Refill, next.Segments, next.Anchor, next.AnchorInForce,
-		next.Generation, next.Explicit, next.Made, next.By, next.Past, next.Override, lockTimeout(lockWait(ctx)),
+		next.Generation, next.Explicit, next.Made, next.By, next.Past, next.Override, lockWaiting{lockWait(ctx), false}.timeout(),
 	}
 	err = b.query(ctx, "define", sql, args, anyRows, func(int, pgx.Rows) error { done = true; return nil })
 	if codeOf(err) == lockNotAvailable || keyError(err) {

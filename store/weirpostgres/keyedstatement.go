@@ -6,24 +6,41 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"time"
+
+	"github.com/weir-go/weir/internal/clock"
 )
 
 // A keyedStatement is a statement about many keys, which sends them together if that works.
 //
 // A row can be locked for long, for example by an operator's transaction that is still open. It must not hold up the other
-// keys of its statement. Therefore, a statement about several keys does not wait for locked rows: it answers that they are
-// locked, and each of these keys is sent again in a statement of its own, which waits for a while. The same is done with
-// all keys if the statement has failed because of one of them, or because a row that it cannot see, such as one that another
-// session is inserting, was locked for longer than lock_timeout. The outcome of a key whose row stays locked is Failed.
+// keys of its statement. Therefore, a statement whose wait for a lock has expired, and which has then done nothing, is sent
+// again so that it does not wait: it answers which rows are locked, and each of these keys is sent in a statement of its own,
+// which waits for a while. For a second, other statements do not wait either. Otherwise they wait, because most locks are those
+// of instances that decide about the same keys, and end soon.
+//
+// All keys are sent one by one if the statement has failed because of one of them, or if it waits for a row that it cannot
+// see, such as one that another session is inserting. The outcome of a key whose row stays locked is Failed.
 type keyedStatement[T any] struct {
 	b      *Backend
-	what   string                                          // the operation, for errors
-	check  func(T) error                                   // what is wrong with a key, before anything is sent
-	send   func(context.Context, []T, time.Duration) error // sends one statement, with that lock_timeout
-	same   func(a, b T) bool                               // reports whether both are decided together; nil: never
-	locked func(T) bool                                    // reports whether the statement has answered that the row is locked
-	fail   func(T, error)                                  // sets the outcome Failed
+	what   string                                        // the operation, for errors
+	check  func(T) error                                 // what is wrong with a key, before anything is sent
+	send   func(context.Context, []T, lockWaiting) error // sends one statement
+	same   func(a, b T) bool                             // reports whether both are decided together; nil: never
+	locked func(T) bool                                  // reports whether the statement has answered that the row is locked
+	fail   func(T, error)                                // sets the outcome Failed
 }
+
+// A lockWaiting is how a statement waits for locks.
+type lockWaiting struct {
+	longest time.Duration
+	skips   bool // locked rows are not waited for; the statements that renew and release leases ignore it
+}
+
+// timeout returns the value of the setting lock_timeout, where 0 would be no limit.
+func (w lockWaiting) timeout() string { return strconv.FormatInt(max(w.longest.Milliseconds(), 1), 10) }
+
+// recentLock is how long statements skip locked rows after a wait for a lock has expired.
+const recentLock = time.Second
 
 const (
 	// maxLockWait is how long a statement waits for locks if the call has no deadline. Otherwise it is half of the time
@@ -47,11 +64,6 @@ func lockWait(ctx context.Context) time.Duration {
 	return max(time.Until(end)/2, minLockWait)
 }
 
-// lockTimeout returns the value of the setting lock_timeout, where 0 would be no limit.
-func lockTimeout(wait time.Duration) string {
-	return strconv.FormatInt(max(wait.Milliseconds(), 1), 10)
-}
-
 // run sends all keys. It returns an error only if no key has an answer. Otherwise the error would lose the answers, and the
 // permits that were taken with them. A later error, such as a broken connection, is the outcome of the keys that it hit.
 func (q keyedStatement[T]) run(ctx context.Context, all []T) error {
@@ -59,10 +71,13 @@ func (q keyedStatement[T]) run(ctx context.Context, all []T) error {
 	if len(all) == 0 {
 		return nil
 	}
-	err := q.send(ctx, all, lockWait(ctx))
+	wait, skips := lockWait(ctx), len(all) > 1 && q.b.lockExpired.Load() > int64(clock.Now())
+	err := q.send(ctx, all, lockWaiting{wait, skips})
+	if len(all) > 1 && codeOf(err) == lockNotAvailable {
+		q.b.lockExpired.Store(int64(clock.Now() + recentLock))
+		err = q.send(ctx, all, lockWaiting{lockWait(ctx) / 4, true})
+	}
 	switch {
-	case err == nil && len(all) == 1:
-		return nil
 	case err == nil:
 		var locked []T
 		for _, x := range all {
@@ -131,7 +146,10 @@ func (q keyedStatement[T]) sendOneByOne(ctx context.Context, all []T, answered b
 			q.failAll(groups[i], q.b.explain("lock", errLocked))
 			continue
 		}
-		err := q.send(ctx, groups[i], each)
+		err := q.send(ctx, groups[i], lockWaiting{each, false})
+		if codeOf(err) == lockNotAvailable {
+			q.b.lockExpired.Store(int64(clock.Now() + recentLock))
+		}
 		if err != nil && !answered && codeOf(err) != lockNotAvailable && !keyError(err) {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -161,7 +162,7 @@ func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 type question struct {
 	alone   bool          // the statement fails because of this key
 	lost    bool          // the connection breaks
-	locked  bool          // the row is locked for ever
+	locked  bool          // the row is locked forever
 	free    time.Duration // the row is free after so long
 	refused bool          // answered: the row is locked
 	asked   int
@@ -173,14 +174,14 @@ var (
 	errLost  = errors.New("the connection broke")
 )
 
-// asking sends questions as the server answers them: rows that are locked are waited for only in a statement of their own.
+// asking sends questions as the server answers them.
 func asking(b *Backend, sent *[][]*question) keyedStatement[*question] {
 	return keyedStatement[*question]{
 		b:      b,
 		check:  func(*question) error { return nil },
 		locked: func(q *question) bool { return q.refused },
 		fail:   func(q *question, err error) { q.err = err },
-		send: func(_ context.Context, all []*question, wait time.Duration) error {
+		send: func(_ context.Context, all []*question, wait lockWaiting) error {
 			*sent = append(*sent, all)
 			for _, q := range all {
 				q.asked++
@@ -189,11 +190,11 @@ func asking(b *Backend, sent *[][]*question) keyedStatement[*question] {
 					return errOfKey
 				case q.lost && (len(all) == 1 || all[0] == q):
 					return errLost
-				case len(all) == 1 && (q.locked || q.free > wait):
-					time.Sleep(wait)
+				case !wait.skips && (q.locked || q.free > wait.longest):
+					time.Sleep(wait.longest)
 					return &pgconn.PgError{Code: lockNotAvailable}
 				}
-				q.refused = q.locked || q.free > 0
+				q.refused = wait.skips && (q.locked || q.free > 0)
 			}
 			return nil
 		},
@@ -206,7 +207,9 @@ func TestKeyedStatement_LateErrorIsThatOfTheKeysItHit(t *testing.T) {
 	asking := asking(&Backend{}, &sent)
 	t.Run("after others", func(t *testing.T) {
 		all := []*question{{}, {locked: true, lost: true}, {}}
+		asking.b.lockExpired.Store(math.MaxInt64)
 		require.NoError(t, asking.run(t.Context(), all))
+		asking.b.lockExpired.Store(0)
 		for i, want := range []error{nil, errLost, nil} {
 			require.Equal(t, want, all[i].err, i)
 		}
@@ -232,6 +235,8 @@ func TestKeyedStatement_SendsEachLockedKeyOnce(t *testing.T) {
 	for _, keys := range []int{40, 1000} {
 		synctest.Test(t, func(t *testing.T) {
 			var sent [][]*question
+			b := &Backend{}
+			b.lockExpired.Store(math.MaxInt64) // an earlier statement has found that rows are locked
 			all := []*question{{}, {free: minSingleWait}}
 			for len(all) < keys {
 				all = append(all, &question{locked: true})
@@ -239,7 +244,7 @@ func TestKeyedStatement_SendsEachLockedKeyOnce(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			defer cancel()
 			begun := time.Now()
-			require.NoError(t, asking(&Backend{}, &sent).run(ctx, all))
+			require.NoError(t, asking(b, &sent).run(ctx, all))
 			require.LessOrEqual(t, time.Since(begun), 250*time.Millisecond+minSingleWait)
 			require.Equal(t, 1, all[0].asked)
 			for _, q := range all[2:] {

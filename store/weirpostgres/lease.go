@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -24,7 +23,7 @@ func (b *Backend) Acquire(ctx context.Context, requests []*backend.LeaseRequest)
 
 // runLeases runs a statement about leases. send sends it once.
 func (b *Backend) runLeases(ctx context.Context, what string, requests []*backend.LeaseRequest, same func(a, b *backend.LeaseRequest) bool,
-	send func(context.Context, []*backend.LeaseRequest, time.Duration) error,
+	send func(context.Context, []*backend.LeaseRequest, lockWaiting) error,
 ) error {
 	if slices.Contains(requests, nil) {
 		return b.explain(what, errors.New("a request is nil"))
@@ -37,9 +36,9 @@ func (b *Backend) runLeases(ctx context.Context, what string, requests []*backen
 	}.run(ctx, requests)
 }
 
-func (b *Backend) acquireTogether(ctx context.Context, requests []*backend.LeaseRequest, wait time.Duration) error {
+func (b *Backend) acquireTogether(ctx context.Context, requests []*backend.LeaseRequest, wait lockWaiting) error {
 	c := acquireColumnsOf(requests)
-	args := []any{c.names, c.keys, c.versions, c.limits, c.waiting, c.first, c.last, c.ids, c.wants, len(c.names) > 1, lockTimeout(wait)}
+	args := []any{c.names, c.keys, c.versions, c.limits, c.waiting, c.first, c.last, c.ids, c.wants, wait.skips, wait.timeout()}
 	return b.query(ctx, "acquire", b.sql.acquire, args, len(c.names), func(i int, rows pgx.Rows) error {
 		var n []int64
 		if err := rows.Scan(&n); err != nil {
@@ -128,7 +127,7 @@ func (b *Backend) Release(ctx context.Context, requests []*backend.LeaseRequest)
 // returns, and lock_timeout. The requests are sorted by ID within a key, so that calls about the same leases lock them
 // in the same order.
 func (b *Backend) changeLeases(ctx context.Context, what, sql string, requests []*backend.LeaseRequest, args func([]*backend.LeaseRequest) []any) error {
-	return b.runLeases(ctx, what, requests, nil, func(ctx context.Context, requests []*backend.LeaseRequest, wait time.Duration) error {
+	return b.runLeases(ctx, what, requests, nil, func(ctx context.Context, requests []*backend.LeaseRequest, wait lockWaiting) error {
 		requests = slices.Clone(requests)
 		slices.SortStableFunc(requests, func(a, b *backend.LeaseRequest) int {
 			return cmp.Or(cmp.Compare(a.Definition.Name, b.Definition.Name), cmp.Compare(a.Key, b.Key), cmp.Compare(a.ID, b.ID))
@@ -138,7 +137,7 @@ func (b *Backend) changeLeases(ctx context.Context, what, sql string, requests [
 			names[i], keys[i], ids[i], fences[i] = r.Definition.Name, keyBytes(r.Key), keyBytes(r.ID), r.Fence
 		}
 		all := append([]any{names, keys, ids, fences}, args(requests)...)
-		return b.query(ctx, what, sql, append(all, lockTimeout(wait)), len(requests), func(i int, rows pgx.Rows) error {
+		return b.query(ctx, what, sql, append(all, wait.timeout()), len(requests), func(i int, rows pgx.Rows) error {
 			requests[i].Outcome = backend.Decided
 			return rows.Scan(&requests[i].OK)
 		})

@@ -2,7 +2,6 @@ package weirpostgres
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -19,7 +18,7 @@ func (b *Backend) Replace(ctx context.Context, all []*backend.Replacement) error
 	}.run(ctx, all)
 }
 
-func (b *Backend) replaceTogether(ctx context.Context, all []*backend.Replacement, wait time.Duration) error {
+func (b *Backend) replaceTogether(ctx context.Context, all []*backend.Replacement, wait lockWaiting) error {
 	names, keys := make([]string, len(all)), make([][]byte, len(all))
 	var old, next stateColumns
 	for i, r := range all {
@@ -27,7 +26,7 @@ func (b *Backend) replaceTogether(ctx context.Context, all []*backend.Replacemen
 		old.add(r.Old)
 		next.add(r.Next)
 	}
-	args := []any{names, keys, len(all) > 1, old.numbers, old.taken, old.first, old.last, next.numbers, next.taken, next.first, next.last, lockTimeout(wait)}
+	args := []any{names, keys, wait.skips, old.numbers, old.taken, old.first, old.last, next.numbers, next.taken, next.first, next.last, wait.timeout()}
 	return b.query(ctx, "replace", b.sql.replace, args, len(all), func(i int, rows pgx.Rows) error {
 		var done *bool
 		if err := rows.Scan(&done); err != nil {

@@ -56,12 +56,12 @@ func newStatements(schema string, async bool) statements {
 		// unnest keeps the order of the arrays, so all sessions lock keys in the same order.
 		decideMany: s(`select coalesce(
 				(select array[2, 0, d.version] from "weir".definitions d where d.name = u.name and d.version > u.version),
-				"weir".decide(u.name, u.key, u.version, u.kind, u.permits, u.anchor, u.period, u.refill, u.segments, u.read_first, true,
+				"weir".decide(u.name, u.key, u.version, u.kind, u.permits, u.anchor, u.period, u.refill, u.segments, u.read_first, @skip_locked::boolean,
 					(@requests::bigint[])[u.first:u.last]))
 			from `+commits+`, unnest(@names::text[], @keys::bytea[], @versions::bigint[], @kinds::bigint[], @permits::bigint[],
 				@anchors::bigint[], @periods::bigint[], @refills::bigint[], @segments::bigint[], @read_first::boolean[], @first::int[], @last::int[])
 				u(name, key, version, kind, permits, anchor, period, refill, segments, read_first, first, last)`,
-			"names", "keys", "versions", "kinds", "permits", "anchors", "periods", "refills", "segments", "read_first", "first", "last", "requests", "lock_timeout"),
+			"names", "keys", "versions", "kinds", "permits", "anchors", "periods", "refills", "segments", "read_first", "first", "last", "requests", "skip_locked", "lock_timeout"),
 		replace: s(`select "weir".replace(u.name, u.key, @skip_locked::boolean,
 				(@old::bigint[])[10*u.i-9:10*u.i], (@old_taken::bigint[])[u.old_first:u.old_last],
 				(@next::bigint[])[10*u.i-9:10*u.i], (@next_taken::bigint[])[u.next_first:u.next_last])
