@@ -13,15 +13,16 @@ import (
 // come back, and all of them on each line of a fixed window. What was taken in a segment of a sliding window comes back
 // Segments lines after the line with which the segment began.
 type Schedule struct {
-	Kind     Kind
-	Permits  int64 // the most that can be available
-	Refill   int64 // token bucket
-	Period   int64 // between two lines: of a sliding window, its segment
-	Segments int64 // sliding window
-	Anchor   int64
+	Kind     Kind  `json:"kind"`
+	Permits  int64 `json:"permits"`            // the most that can be available
+	Refill   int64 `json:"refill,omitempty"`   // token bucket
+	Period   int64 `json:"period,omitempty"`   // between two lines: of a sliding window, its segment
+	Segments int64 `json:"segments,omitempty"` // sliding window
+	Anchor   int64 `json:"anchor,omitempty"`
 }
 
-// MaxDebt bounds how many permits are missing, so that each store can compute with the number.
+// MaxDebt bounds how many permits are missing, and how many State.Refunded counts, so that each store can compute with their
+// sum.
 const MaxDebt = 1 << 51
 
 // A State is what is taken of one key, and what refunds need to know. The zero State at line k is a key that is full:
@@ -74,6 +75,14 @@ func (g *Schedule) TimeOf(line int64) int64 {
 	return saturate.Add(g.Anchor, saturate.Mul(line, g.Period))
 }
 
+// SameLines reports whether each line of g is at the same time as the line of other with the same number and brings as many
+// permits. If so, the receipts of one are receipts of the other.
+func (g *Schedule) SameLines(other *Schedule) bool {
+	a, b := *g, *other
+	a.Permits, b.Permits = 0, 0
+	return a == b
+}
+
 // Full returns the state of a key that is full at the moment now.
 func (g *Schedule) Full(now int64) State { return State{Line: g.LineAt(now)} }
 
@@ -91,6 +100,13 @@ func (g *Schedule) brought(lines int64) int64 {
 // Advance brings s to the moment now. If the clock has stepped back behind s, the state moves back with the clock: the same
 // permits are missing, and each comes back after as many lines as before the step.
 func (g *Schedule) Advance(s *State, now int64) { g.AdvanceTo(s, g.LineAt(now)) }
+
+// Advanced returns what [Schedule.Advance] makes of s, which stays as it is.
+func (g *Schedule) Advanced(s State, now int64) State {
+	s.Segments = slices.Clone(s.Segments)
+	g.Advance(&s, now)
+	return s
+}
 
 // AdvanceTo is [Schedule.Advance] to a line.
 func (g *Schedule) AdvanceTo(s *State, line int64) {
@@ -197,7 +213,7 @@ func (g *Schedule) Refund(s *State, r Receipt, n int64) int64 {
 		g.removeFrom(s, i, n)
 		return n
 	}
-	worth := s.Missing - s.Floor
+	worth := min(s.Missing-s.Floor, max(MaxDebt, g.Permits)-s.Refunded)
 	if lines := max(s.Line-r.Line, 0); lines > 0 || r.Taken <= s.Barrier {
 		worth = min(worth, r.Taken-saturate.Add(g.brought(lines), s.Refunded))
 	}
