@@ -20,6 +20,14 @@ var schedules = []rate.Schedule{
 	{Kind: rate.SlidingWindow, Permits: 8, Segments: 4, Period: 10, Anchor: 7},
 }
 
+// seeds returns how many scripts to run; a tenth of that with -short.
+func seeds(n uint64) uint64 {
+	if testing.Short() {
+		return n / 10
+	}
+	return n
+}
+
 // A history is every call of a script. It says what a state should be by going through all of them again, and knows nothing of
 // receipts.
 type history []entry
@@ -76,7 +84,7 @@ func (h history) missing(g rate.Schedule, now int64) int64 {
 
 // A refund gives back everything as long as no line has passed, and never leaves more permits than if the grant had not been.
 func TestRefund_IsExactAtOnceAndNeverTooMuch(t *testing.T) {
-	for seed := range uint64(20000) {
+	for seed := range seeds(20000) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		g := schedules[r.IntN(len(schedules))]
 		script(t, seed, r, g)
@@ -148,7 +156,7 @@ func script(t *testing.T, seed uint64, r *rand.Rand, g rate.Schedule) {
 
 // Without refunds, a state is what the history says, and Wait and LineOf are the first moments of what they promise.
 func TestState_IsItsHistory(t *testing.T) {
-	for seed := range uint64(5000) {
+	for seed := range seeds(5000) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		g := schedules[r.IntN(len(schedules))]
 		now := int64(0)
