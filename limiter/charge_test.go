@@ -42,40 +42,6 @@ func charge(t *testing.T, l any, n int) int64 {
 	return level.Remaining
 }
 
-func TestCharge_Debt(t *testing.T) {
-	eachTimed(t, func(t *testing.T, k limitertest.Kind, l limiter.Limiter) {
-		assert.EqualValues(t, 7, charge(t, l, 3))
-		assert.EqualValues(t, -13, charge(t, l, 20))
-		assert.EqualValues(t, 0, available(l).AvailablePermits, "never negative")
-		assert.Zero(t, available(l).SuccessfulLeases)
-		deny(t, l, 1)
-		level, err := l.(limiter.Charger).Charge(t.Context(), 0)
-		require.NoError(t, err)
-		full := 10 * time.Millisecond
-		if k == limitertest.TokenBucket {
-			full = 120 * time.Millisecond // 23 are missing
-		}
-		assert.Equal(t, limiter.Level{Remaining: -13, Full: full}, level)
-		time.Sleep(full - 1)
-		assert.NotEqualValues(t, 10, charge(t, l, 0))
-		time.Sleep(time.Nanosecond)
-		level, err = l.(limiter.Charger).Charge(t.Context(), 0)
-		require.NoError(t, err)
-		assert.Equal(t, limiter.Level{Remaining: 10}, level)
-	})
-}
-
-func TestCharge_GivesBackWhatIsMissing(t *testing.T) {
-	eachTimed(t, func(t *testing.T, _ limitertest.Kind, l limiter.Limiter) {
-		assert.EqualValues(t, 10, charge(t, l, -3), "all are there")
-		assert.EqualValues(t, 5, charge(t, l, 5))
-		assert.EqualValues(t, 8, charge(t, l, -3))
-		assert.EqualValues(t, 10, charge(t, l, math.MinInt))
-		take(t, l, 10)
-		deny(t, l, 1)
-	})
-}
-
 func TestCharge_Saturates(t *testing.T) {
 	eachTimed(t, func(t *testing.T, _ limitertest.Kind, l limiter.Limiter) {
 		least := int64(math.MinInt64)
@@ -92,45 +58,6 @@ func TestCharge_Saturates(t *testing.T) {
 		}
 		assert.EqualValues(t, 10, charge(t, l, 0))
 		take(t, l, 10)
-	})
-}
-
-func TestCharge_ServesTheQueue(t *testing.T) {
-	eachTimed(t, func(t *testing.T, _ limitertest.Kind, l limiter.Limiter) {
-		take(t, l, 10)
-		var at time.Time
-		go func() {
-			lease, err := l.Acquire(t.Context(), 3)
-			assert.NoError(t, err)
-			assert.True(t, lease.Acquired())
-			at = time.Now()
-		}()
-		synctest.Wait()
-		began := time.Now()
-		time.Sleep(time.Millisecond)
-		assert.EqualValues(t, 2, charge(t, l, -2))
-		synctest.Wait()
-		assert.Zero(t, at)
-		assert.EqualValues(t, 0, charge(t, l, -1), "the waiter took all three")
-		synctest.Wait()
-		assert.Equal(t, time.Millisecond, at.Sub(began))
-	})
-}
-
-func TestCharge_MakesTheQueueWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := weir.Must(limiter.NewTokenBucket(chargeLimits.TokenBucket()))
-		take(t, l, 10)
-		began := time.Now()
-		done := make(chan time.Duration)
-		go func() {
-			_, err := l.Acquire(t.Context(), 2)
-			assert.NoError(t, err)
-			done <- time.Since(began)
-		}()
-		synctest.Wait()
-		assert.EqualValues(t, -4, charge(t, l, 4))
-		assert.Equal(t, 30*time.Millisecond, <-done)
 	})
 }
 
@@ -236,28 +163,6 @@ func TestCharge_LaterAdjust(t *testing.T) {
 		require.True(t, ok)
 		b.Refund()
 		assert.Equal(t, left+6, charge(t, l, 0))
-	})
-}
-
-// What is given back would have come back first, so that what is in use stays taken for as long as it would have: with a
-// slot that was taken for each request that runs, the slots of the requests that run longest do not end first.
-func TestSlidingWindow_ChargeGivesBackTheOldest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := weir.Must(limiter.NewSlidingWindow(chargeLimits.SlidingWindow())) // segments of 2 ms
-		for range 4 {
-			charge(t, l, 2)
-			time.Sleep(2 * time.Millisecond)
-		}
-		assert.EqualValues(t, 5, charge(t, l, -3), "2 of the first segment, 1 of the one after it")
-		level, err := l.Charge(t.Context(), 0)
-		require.NoError(t, err)
-		assert.Equal(t, limiter.Level{Remaining: 5, Full: 8 * time.Millisecond}, level)
-		time.Sleep(4 * time.Millisecond)
-		assert.EqualValues(t, 6, charge(t, l, 0))
-		time.Sleep(2 * time.Millisecond)
-		assert.EqualValues(t, 8, charge(t, l, 0))
-		time.Sleep(2 * time.Millisecond)
-		assert.EqualValues(t, 10, charge(t, l, 0))
 	})
 }
 
