@@ -74,7 +74,7 @@ var folders = []folder{
 	{
 		name: "reload",
 		mayImport: []string{
-			"registry", "limiter", "pipeline", "store", "store/backend", "internal/durationtext", "internal/goroutine", "internal/regularfile",
+			"registry", "limiter", "pipeline", "store", "store/backend", "internal/durationtext", "internal/regularfile",
 			"strategies/adaptive", "strategies/budget", "strategies/chaos", "strategies/circuitbreaker", "strategies/fallback", "strategies/hedge",
 			"strategies/ratelimit", "strategies/retry", "strategies/timeout",
 		},
@@ -184,7 +184,7 @@ var folders = []folder{
 	{name: "internal/durationtext"},
 	// What dashboard and cmd/weir want to know about the options of any limiter.
 	{name: "internal/limits", mayImport: []string{"limiter"}},
-	// How registry and reload see that a function of the program waits for its own caller.
+	// How registry sees that a function of the program waits for its own caller.
 	{name: "internal/goroutine"},
 
 	// What watches over the repository itself.
