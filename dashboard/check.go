@@ -6,7 +6,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/weir-go/weir/internal/limits"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/store"
@@ -76,14 +75,15 @@ func checkStrategy(ctx context.Context, source pipeline.Source, s peeker) CheckR
 	lease, err := s.Peek(ctx)
 	limiting, _ := s.(*ratelimit.Strategy)
 	if limiting == nil || err == nil && lease.Acquired() {
-		return result.with(lease, err, nil)
+		return result.with(lease, err, false)
 	}
-	var limits any
+	queue := false
 	if err == nil {
 		options, _ := limiting.Describe()
-		limits = options.(ratelimit.Description).Limits
+		limits, ok := options.(ratelimit.Description).Limits.(limiter.Options)
+		queue = ok && limits.Limits().QueueLimit > 0
 	}
-	result = result.with(lease, err, limits)
+	result = result.with(lease, err, queue)
 	if limiting.Options().Shadow {
 		result.Matched, result.Unasked, result.Granted, result.RetryAfter = true, false, true, 0
 		result.Warning = "the strategy is in shadow mode: it only reports, and lets the execution go on"
@@ -109,8 +109,8 @@ func checkCircuit(source pipeline.Source, c *circuitbreaker.Strategy) CheckResul
 	return result
 }
 
-// with returns the result with what Peek has returned. options are those of the limiter; nil: not known.
-func (r CheckResult) with(lease limiter.Lease, err error, options any) CheckResult {
+// with returns the result with what Peek has returned. queue reports whether the limiter is known to have one.
+func (r CheckResult) with(lease limiter.Lease, err error, queue bool) CheckResult {
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
 		return r.unasked("it cannot be asked without taking a permit")
@@ -122,7 +122,7 @@ func (r CheckResult) with(lease limiter.Lease, err error, options any) CheckResu
 	r.Granted = lease.Acquired()
 	if !r.Granted {
 		r.Reason = cmp.Or(lease.Reason(), limiter.ReasonNoPermit)
-		if limits.HasQueue(options) && lease.Reason() != limiter.ReasonClosed {
+		if queue && lease.Reason() != limiter.ReasonClosed {
 			r.Reason += "; a call that waits can join the queue"
 		}
 		r.RetryAfter, _ = lease.RetryAfter()

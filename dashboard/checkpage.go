@@ -168,7 +168,7 @@ func (d *Dashboard) checkLimiter(ctx context.Context, info registry.LimiterInfo,
 	default:
 		err = errors.ErrUnsupported
 	}
-	result = result.with(lease, err, limitsOf(info.Options))
+	result = result.with(lease, err, info.Options.Limits.QueueLimit > 0)
 	if st, ok := info.Limiter.(limiter.StatisticsProvider); ok && result.Granted && result.Remaining == nil && isLocal(info.Limiter) {
 		result.Remaining = new(max(st.Statistics().AvailablePermits-int64(c.Permits), 0))
 	}

@@ -10,13 +10,15 @@ import (
 	"github.com/weir-go/weir/internal/ask"
 	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/store"
 )
 
 // describeLimiter returns what the registry says about a limiter.
 func describeLimiter(info registry.LimiterInfo) limiterState {
 	state := limiterState{
-		Name: info.Name, Kind: info.Kind, Place: "process", Options: fieldsOf(info.Options), Pipelines: info.Pipelines, History: []column{},
+		Name: info.Name, Kind: info.Kind, Place: "process", Options: optionFields(info.Options), Pipelines: info.Pipelines, History: []column{},
 		partitioned: strings.Contains(info.Kind, "partitioned"),
 	}
 	if kind, ok := strings.CutPrefix(state.Kind, "shared "); ok {
@@ -28,47 +30,39 @@ func describeLimiter(info registry.LimiterInfo) limiterState {
 	if state.Pipelines == nil {
 		state.Pipelines = []string{}
 	}
-	state.Limits = limitsText(limitsOf(info.Options))
-	state.Overridable = overridable(limitsOf(info.Options))
+	limits := info.Options.Limits
+	state.Limits = limitsText(limits)
+	state.Overridable = limits.Kind != 0
 	if o := info.Override; o != nil {
 		state.Override = &overrideState{By: o.By, Reason: o.Reason, Since: o.Since.UTC(), Until: o.Until.UTC()}
-		state.Configured = fieldsOf(info.Configured)
+		state.Configured = optionFields(info.Configured)
 	}
 	if !state.partitioned {
-		switch o := limitsOf(info.Options).(type) {
-		case limiter.TokenBucketOptions:
-			state.Limit = int64(o.TokenLimit)
-		case limiter.FixedWindowOptions:
-			state.Limit = int64(o.PermitLimit)
-		case limiter.SlidingWindowOptions:
-			state.Limit = int64(o.PermitLimit)
-		case limiter.ConcurrencyOptions:
-			state.Limit = int64(o.PermitLimit)
-		}
+		state.Limit = int64(limits.Permits)
 	}
 	return state
 }
 
-// limitsText returns limits in a form for people, or "" if it does not know them.
-func limitsText(limits any) string {
-	queue := func(n int) string {
-		if n == 0 {
-			return ""
-		}
-		return ", queue " + countText(int64(n))
+// optionFields returns the fields of the options of a limiter.
+func optionFields(o registry.LimiterOptions) fields {
+	return append(append(fieldsOf(limiter.OptionsOf(o.Limits)), fieldsOf(o.Partitions)...), fieldsOf(o.Shared)...)
+}
+
+// limitsText returns limits in a form for people, shorter than that of [rate.Limits.String].
+func limitsText(l rate.Limits) string {
+	text := per(l.Permits, l.Period)
+	switch {
+	case l.Refill > 0:
+		text = per(l.Refill, l.Period) + ", burst " + countText(int64(l.Permits))
+	case l.Segments > 0:
+		text += fmt.Sprintf(" in %d segments", l.Segments)
+	case l.Period == 0:
+		text = countText(int64(l.Permits)) + " at once"
 	}
-	switch o := limits.(type) {
-	case limiter.TokenBucketOptions:
-		return per(o.TokensPerPeriod, o.ReplenishmentPeriod) + ", burst " + countText(int64(o.TokenLimit)) + queue(o.QueueLimit)
-	case limiter.FixedWindowOptions:
-		return per(o.PermitLimit, o.Window) + queue(o.QueueLimit)
-	case limiter.SlidingWindowOptions:
-		return per(o.PermitLimit, o.Window) + fmt.Sprintf(" in %d segments", o.SegmentsPerWindow) + queue(o.QueueLimit)
-	case limiter.ConcurrencyOptions:
-		return countText(int64(o.PermitLimit)) + " at once" + queue(o.QueueLimit)
-	default:
-		return ""
+	if l.QueueLimit > 0 {
+		text += ", queue " + countText(int64(l.QueueLimit))
 	}
+	return text
 }
 
 // per returns "20 per 1s", or "7.0/s" for a period that does not read well.
@@ -77,21 +71,6 @@ func per(n int, period time.Duration) string {
 		return countText(int64(n)) + " per " + durationtext.Of(period)
 	}
 	return rateText(float64(n)/period.Seconds()) + "/s"
-}
-
-// limitsOf returns the limits in the options of a limiter of the registry: for a partitioned limiter the limits of each
-// key, for one in a store the limits that are in the store.
-func limitsOf(options any) any {
-	v := reflect.ValueOf(options)
-	if v.Kind() != reflect.Struct {
-		return options
-	}
-	for _, name := range []string{"Limits", "Each"} {
-		if f := v.FieldByName(name); f.IsValid() && f.CanInterface() {
-			return f.Interface()
-		}
-	}
-	return options
 }
 
 // stateString returns the state of a strategy in one line. It can call methods of the program.
@@ -172,12 +151,9 @@ func localStatistics(l any) (st limiter.Statistics, ok bool) {
 
 // isLocal reports whether a limiter is one of package limiter that is not partitioned.
 func isLocal(l any) bool {
-	switch l.(type) {
-	case *limiter.TokenBucket, *limiter.FixedWindow, *limiter.SlidingWindow, *limiter.Concurrency:
-		return true
-	default:
-		return false
-	}
+	_, own := l.(interface{ Limits() rate.Limits })
+	_, shared := l.(*store.Limiter)
+	return own && !shared
 }
 
 var done = func() context.Context {

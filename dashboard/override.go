@@ -27,19 +27,6 @@ const (
 	maxOverride     = 7 * 24 * time.Hour
 )
 
-// kindsOfLimits has the names of the kinds of limits in a file, by the types of their options.
-var kindsOfLimits = map[reflect.Type]string{
-	reflect.TypeFor[limiter.TokenBucketOptions]():   "token_bucket",
-	reflect.TypeFor[limiter.FixedWindowOptions]():   "fixed_window",
-	reflect.TypeFor[limiter.SlidingWindowOptions](): "sliding_window",
-	reflect.TypeFor[limiter.ConcurrencyOptions]():   "concurrency",
-}
-
-// overridable reports whether limits can be overridden.
-func overridable(limits any) bool {
-	return limits != nil && kindsOfLimits[reflect.TypeOf(limits)] != ""
-}
-
 // A formError is what is wrong with a form, which the user gets again.
 type formError struct {
 	error
@@ -54,15 +41,11 @@ func (d *Dashboard) confirmOverride(q *request) (*confirmation, error) {
 	if err != nil {
 		return nil, err
 	}
-	limits := limitsOf(info.Options)
-	if !overridable(limits) {
-		return nil, refuse(http.StatusConflict, "The limiter %q has no limits that can be overridden.", printable(shorten(q.Target, 200)))
-	}
-	return overrideForm(info, limits, nil), nil
+	return overrideForm(info, nil), nil
 }
 
 // overrideForm returns the form. Values of values, if there are any, come before those of the limits.
-func overrideForm(info registry.LimiterInfo, limits any, values url.Values) *confirmation {
+func overrideForm(info registry.LimiterInfo, values url.Values) *confirmation {
 	state := describeLimiter(info)
 	c := &confirmation{
 		Text:   fmt.Sprintf("Give the limiter %s other limits for a while.", info.Name),
@@ -83,8 +66,8 @@ func overrideForm(info registry.LimiterInfo, limits any, values url.Values) *con
 	if o := info.Override; o != nil {
 		c.Notes = append(c.Notes, fmt.Sprintf("It replaces the override by %s, until %s: %s", o.By, o.Until.UTC().Format(time.RFC3339), o.Reason))
 	}
-	configured := reflect.ValueOf(limitsOf(info.Configured))
-	v := reflect.ValueOf(limits)
+	configured := reflect.ValueOf(limiter.OptionsOf(info.Configured.Limits))
+	v := reflect.ValueOf(limiter.OptionsOf(info.Options.Limits))
 	for i := range v.NumField() {
 		name, _, skip := nameOf(v.Type().Field(i))
 		if skip || isManual(name) {
@@ -92,7 +75,7 @@ func overrideForm(info registry.LimiterInfo, limits any, values url.Values) *con
 		}
 		text, _ := textOfValue(v.Field(i))
 		f := formField{Name: "set." + name, Label: strings.ReplaceAll(name, "_", " "), Value: text, Choices: choicesOf(v.Field(i))}
-		if configured.IsValid() && configured.Type() == v.Type() {
+		if configured.Type() == v.Type() {
 			was, _ := textOfValue(configured.Field(i))
 			f.Was = "the configuration says " + was
 		}
@@ -130,10 +113,7 @@ func (d *Dashboard) doOverride(ctx context.Context, q *request) (result, error) 
 	if err != nil {
 		return result{}, err
 	}
-	limits := limitsOf(info.Options)
-	if !overridable(limits) {
-		return result{}, refuse(http.StatusConflict, "the limiter has no limits that can be overridden")
-	}
+	limits := limiter.OptionsOf(info.Options.Limits)
 	o := registry.Override{Limiter: info.Name, By: q.who, Reason: strings.TrimSpace(q.form.Get("reason"))}
 	length, err := readOverride(&o, limits, q.form)
 	if err == nil {
@@ -144,7 +124,7 @@ func (d *Dashboard) doOverride(ctx context.Context, q *request) (result, error) 
 		err = byLabel(err, limits)
 	}
 	if err != nil {
-		return result{}, &formError{err, overrideForm(info, limits, q.form)}
+		return result{}, &formError{err, overrideForm(info, q.form)}
 	}
 	return result{
 		text: fmt.Sprintf("The limiter %s has other limits for %s: %s.", info.Name, durationtext.Of(length), fieldsOf(o.Options)),
@@ -166,7 +146,7 @@ func readOverride(o *registry.Override, limits any, form url.Values) (time.Durat
 			problems = append(problems, fmt.Errorf("%s %w", strings.ReplaceAll(name, "_", " "), err))
 		}
 	}
-	o.Options = v.Interface()
+	o.Options = v.Interface().(limiter.Options)
 	length, err := time.ParseDuration(strings.TrimSpace(form.Get("for")))
 	if err != nil || length < time.Second || length > maxOverride {
 		problems = append(problems, fmt.Errorf("for how long must be a duration from 1s to %s, such as 15m, got %q", durationtext.Of(maxOverride), shorten(form.Get("for"), 30)))
@@ -265,7 +245,7 @@ func (d *Dashboard) confirmEndOverride(q *request) (*confirmation, error) {
 		return nil, refuse(http.StatusConflict, "The limits of %q are not overridden.", printable(shorten(q.Target, 200)))
 	}
 	return &confirmation{
-		Text: fmt.Sprintf("Give the limiter %s the limits back that the configuration says: %s.", info.Name, fieldsOf(info.Configured)),
+		Text: fmt.Sprintf("Give the limiter %s the limits back that the configuration says: %s.", info.Name, optionFields(info.Configured)),
 		Notes: []string{fmt.Sprintf("The override by %s would end at %s. Its reason: %s",
 			info.Override.By, info.Override.Until.UTC().Format(time.RFC3339), info.Override.Reason)},
 		Button: "End the override",
@@ -276,7 +256,7 @@ func (d *Dashboard) confirmEndOverride(q *request) (*confirmation, error) {
 var plainYAML = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
 
 // yamlOf returns the part of a configuration file that makes limits permanent.
-func yamlOf(info registry.LimiterInfo, limits any) string {
+func yamlOf(info registry.LimiterInfo, limits limiter.Options) string {
 	var b strings.Builder
 	indent := "    "
 	if pipeline, strategy, ok := strategyOf(info); ok {
@@ -296,7 +276,7 @@ func yamlOf(info registry.LimiterInfo, limits any) string {
 	case state.Place == "store":
 		fmt.Fprintf(&b, "%s# the store stays as it is\n", indent)
 	}
-	fmt.Fprintf(&b, "%s%s:\n", indent, kindsOfLimits[reflect.TypeOf(limits)])
+	fmt.Fprintf(&b, "%s%s:\n", indent, limits.Limits().Kind.String())
 	for _, f := range fieldsOf(limits) {
 		fmt.Fprintf(&b, "%s  %s: %s\n", indent, f.Name, f.Value)
 	}

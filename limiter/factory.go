@@ -1,8 +1,47 @@
 package limiter
 
+import "github.com/weir-go/weir/rate"
+
 // A Factory makes the limiter of one partition. Make the factory once, outside of the partition function: making it
 // costs allocations, and buckets of one factory share memory.
 type Factory[K comparable] func(key K) (Limiter, error)
+
+// New returns a limiter of the kind that o is. The error is a [weir.OptionsError].
+func New(o Options) (Configurable, error) {
+	switch o := OptionsOf(rate.Of(o)).(type) {
+	case TokenBucketOptions:
+		return configurable(NewTokenBucket(o))
+	case FixedWindowOptions:
+		return configurable(NewFixedWindow(o))
+	case SlidingWindowOptions:
+		return configurable(NewSlidingWindow(o))
+	case ConcurrencyOptions:
+		return configurable(NewConcurrency(o))
+	default:
+		return nil, o.Limits().Validate()
+	}
+}
+
+// FactoryFor returns a factory that makes a limiter with the options o for each key. If o is invalid, every call that needs a
+// new limiter returns a [weir.OptionsError].
+func FactoryFor[K comparable](o Options) Factory[K] {
+	switch o := OptionsOf(rate.Of(o)).(type) {
+	case TokenBucketOptions:
+		return TokenBucketFactory[K](o)
+	case FixedWindowOptions:
+		return FixedWindowFactory[K](o)
+	default:
+		return func(K) (Limiter, error) { return made(New(o)) }
+	}
+}
+
+// configurable keeps a nil *L from becoming a Configurable that is not nil.
+func configurable[L Configurable](l L, err error) (Configurable, error) {
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
 
 // ConcurrencyFactory returns a factory that makes a [Concurrency] limiter for each key. If o is invalid, every call
 // that needs a new limiter returns a [weir.OptionsError].
@@ -16,7 +55,7 @@ func FixedWindowFactory[K comparable](o FixedWindowOptions) Factory[K] {
 	if err := o.Validate(); err != nil {
 		return func(K) (Limiter, error) { return nil, err }
 	}
-	newState := bucketStateFactory(o.bucket(), (*bucketWithEntry[FixedWindow, K])(nil))
+	newState := bucketStateFactory(o.Limits(), (*bucketWithEntry[FixedWindow, K])(nil))
 	return func(K) (Limiter, error) {
 		k := new(bucketWithEntry[FixedWindow, K])
 		k.bucket.startWithFirstCall(newState())
@@ -36,7 +75,7 @@ func TokenBucketFactory[K comparable](o TokenBucketOptions) Factory[K] {
 	if err := o.Validate(); err != nil {
 		return func(K) (Limiter, error) { return nil, err }
 	}
-	newState := bucketStateFactory(o, (*bucketWithEntry[TokenBucket, K])(nil))
+	newState := bucketStateFactory(o.Limits(), (*bucketWithEntry[TokenBucket, K])(nil))
 	return func(K) (Limiter, error) {
 		k := new(bucketWithEntry[TokenBucket, K])
 		k.bucket.startWithFirstCall(newState())

@@ -311,12 +311,12 @@ func TestLease_Quota(t *testing.T) {
 	require.NoError(t, err)
 	s, err := NewSlidingWindow(sliding)
 	require.NoError(t, err)
-	for l, want := range map[Limiter]any{b: bucket, f: fixed, s: sliding} {
+	for l, want := range map[Limiter]Options{b: bucket, f: fixed, s: sliding} {
 		lease, err := l.TryAcquire(t.Context(), 2)
 		require.NoError(t, err)
 		options, available, ok := lease.Quota()
 		require.True(t, ok)
-		require.Equal(t, want, options)
+		require.Equal(t, want.Limits(), options)
 		require.EqualValues(t, 3, available)
 		lease.Refund()
 		lease, err = l.TryAcquire(t.Context(), 4) // of a bucket with a state of its own

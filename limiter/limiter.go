@@ -3,6 +3,8 @@ package limiter
 import (
 	"context"
 	"time"
+
+	"github.com/weir-go/weir/rate"
 )
 
 // A Limiter decides whether work can go ahead now, waits for its turn, or is rejected. Any type with these two methods
@@ -18,6 +20,17 @@ type Limiter interface {
 	// Acquire takes n permits, and waits for them in the limiter's queue if there is room. If n is 0, it waits until a
 	// permit is free, and takes none.
 	Acquire(ctx context.Context, n int) (Lease, error)
+}
+
+// A Configurable is a [Limiter] whose limits are known and can be changed while it is used. All limiters of this package that
+// have limits are Configurable, and so are the limiters of package store.
+type Configurable interface {
+	Limiter
+	// Limits returns the limits in force.
+	Limits() rate.Limits
+	// Reconfigure changes the limits. What was granted stays granted. The error is a [weir.OptionsError], also if the
+	// limiter cannot have options of that kind, or [ErrClosed], and then nothing has changed.
+	Reconfigure(o Options) error
 }
 
 // A StatisticsProvider is a [Limiter] that has figures about itself.
@@ -78,8 +91,8 @@ type Level struct {
 type Charger interface {
 	// Charge takes n permits, even if fewer are free, and returns the level after that. If fewer were free, the limiter
 	// grants nothing until enough permits have come back. Charge is never rejected, and never waits: callers in the queue
-	// wait longer. It does not count as a lease in the statistics. A limiter of this package owes at most about 2⁶²
-	// permits; permits above that are not taken.
+	// wait longer. It does not count as a lease in the statistics. A limiter of this package owes at most 2⁵¹
+	// permits, or its limit; permits above that are not taken.
 	//
 	// If n is negative, Charge gives back -n permits, but never more than are missing, and serves the queue. A sliding
 	// window gives back the permits that were taken first or, while it owes permits, the permits that were taken last. In this

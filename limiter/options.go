@@ -3,36 +3,105 @@ package limiter
 import (
 	"time"
 
-	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/rate"
 )
 
-// QueueOrder says which waiter is served first when permits come back. It is written "oldest_first" or "newest_first"
-// in configuration files.
-type QueueOrder uint8
+// QueueOrder says which waiter is served first when permits come back.
+type QueueOrder = rate.QueueOrder
 
 // The orders of a queue.
 const (
 	// OldestFirst serves waiters in the order in which they came, and no caller overtakes them. A newcomer that finds
 	// no room is rejected. It is the zero value.
-	OldestFirst QueueOrder = iota
+	OldestFirst = rate.OldestFirst
 	// NewestFirst serves the newest waiter first: under overload, its caller is most likely still there. A newcomer
 	// takes free permits before the queue, and if there is no room, it pushes out the oldest waiters.
-	NewestFirst
+	NewestFirst = rate.NewestFirst
 )
 
-var queueOrders = textenum.Texts[QueueOrder]{Package: "limiter", Type: "QueueOrder", Texts: []string{
-	OldestFirst: "oldest_first", NewestFirst: "newest_first",
-}}
+// Options are the options of a limiter of any kind: a [TokenBucketOptions], a [FixedWindowOptions], a [SlidingWindowOptions], a
+// [ConcurrencyOptions], or the [rate.Limits] that they are.
+type Options interface{ rate.Limited }
 
-// String returns the text form, or QueueOrder(n) for any other number.
-func (o QueueOrder) String() string { return queueOrders.String(o) }
+// OptionsOf returns the options that l are, as the type of their kind: a TokenBucketOptions, and so on; l if it has no kind.
+func OptionsOf(l rate.Limits) Options {
+	switch l.Kind {
+	case rate.TokenBucket:
+		return TokenBucketOptions{
+			TokenLimit: l.Permits, TokensPerPeriod: l.Refill, ReplenishmentPeriod: l.Period,
+			QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder, ManualReplenishment: l.Manual,
+		}
+	case rate.FixedWindow:
+		return FixedWindowOptions{
+			PermitLimit: l.Permits, Window: l.Period,
+			QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder, ManualReplenishment: l.Manual,
+		}
+	case rate.SlidingWindow:
+		return SlidingWindowOptions{
+			PermitLimit: l.Permits, Window: l.Period, SegmentsPerWindow: l.Segments,
+			QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder, ManualReplenishment: l.Manual,
+		}
+	case rate.Concurrency:
+		return ConcurrencyOptions{PermitLimit: l.Permits, QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder}
+	default:
+		return l
+	}
+}
 
-// MarshalText implements [encoding.TextMarshaler].
-func (o QueueOrder) MarshalText() ([]byte, error) { return queueOrders.Marshal(o) }
+// Limits returns what o says.
+func (o TokenBucketOptions) Limits() rate.Limits {
+	return rate.Limits{
+		Kind: rate.TokenBucket, Permits: o.TokenLimit, Refill: o.TokensPerPeriod, Period: o.ReplenishmentPeriod,
+		QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder, Manual: o.ManualReplenishment,
+	}
+}
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (o *QueueOrder) UnmarshalText(text []byte) error { return queueOrders.Unmarshal(o, text) }
+// Limits returns what o says.
+func (o FixedWindowOptions) Limits() rate.Limits {
+	return rate.Limits{
+		Kind: rate.FixedWindow, Permits: o.PermitLimit, Period: o.Window,
+		QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder, Manual: o.ManualReplenishment,
+	}
+}
+
+// Limits returns what o says.
+func (o SlidingWindowOptions) Limits() rate.Limits {
+	return rate.Limits{
+		Kind: rate.SlidingWindow, Permits: o.PermitLimit, Period: o.Window, Segments: o.SegmentsPerWindow,
+		QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder, Manual: o.ManualReplenishment,
+	}
+}
+
+// Limits returns what o says.
+func (o ConcurrencyOptions) Limits() rate.Limits {
+	return rate.Limits{Kind: rate.Concurrency, Permits: o.PermitLimit, QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder}
+}
+
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Constructors and Reconfigure
+// call it; a program that reads options from a file can call it earlier.
+func (o TokenBucketOptions) Validate() error { return o.Limits().Validate() }
+
+// Validate is that of [TokenBucketOptions.Validate].
+func (o FixedWindowOptions) Validate() error { return o.Limits().Validate() }
+
+// Validate is that of [TokenBucketOptions.Validate].
+func (o SlidingWindowOptions) Validate() error { return o.Limits().Validate() }
+
+// Validate is that of [TokenBucketOptions.Validate].
+func (o ConcurrencyOptions) Validate() error { return o.Limits().Validate() }
+
+// limitsOf returns the limits of a kind that o says, or the error of options that are not of that kind or not valid.
+func limitsOf(kind rate.Kind, o Options) (rate.Limits, error) {
+	l := rate.Of(o)
+	if err := l.Validate(); err != nil {
+		return l, err
+	}
+	if l.Kind != kind {
+		return l, optionsError("Kind", l.Kind.String(), "must stay %v on a live limiter", kind)
+	}
+	return l, nil
+}
 
 // ConcurrencyOptions are the options of a [Concurrency] limiter. PermitLimit is required.
 type ConcurrencyOptions struct {
@@ -64,8 +133,8 @@ type SlidingWindowOptions struct {
 	PermitLimit int `json:"permit_limit" yaml:"permit_limit"`
 	// Window is how long a window is; more than 0, and divisible by SegmentsPerWindow.
 	Window time.Duration `json:"window" yaml:"window"`
-	// SegmentsPerWindow is the number of steps in which the window slides; at least 1 and at most 1,048,576. With 1, the
-	// limiter is a fixed window. Each segment in which permits were taken uses 16 bytes until it leaves the window.
+	// SegmentsPerWindow is the number of steps in which the window slides; at least 1 and at most 1,000. With 1, the
+	// limiter is a fixed window. Each segment in which permits were taken uses 24 bytes until it leaves the window.
 	SegmentsPerWindow int `json:"segments_per_window" yaml:"segments_per_window"`
 	// QueueLimit is how many permits can be waited for. If 0, the limiter has no queue.
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
@@ -115,56 +184,6 @@ type PartitionedOptions struct {
 
 const defaultIdleTimeout = 10 * time.Second
 
-// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Constructors and Reconfigure
-// call it; a program that reads options from a file can call it earlier.
-func (o ConcurrencyOptions) Validate() error {
-	var p validate.Problems
-	p.AtLeast("PermitLimit", o.PermitLimit, 1)
-	validateQueue(&p, o.QueueLimit, o.QueueOrder)
-	return p.Err("limiter")
-}
-
-// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Constructors and Reconfigure
-// call it; a program that reads options from a file can call it earlier.
-func (o FixedWindowOptions) Validate() error {
-	var p validate.Problems
-	p.AtLeast("PermitLimit", o.PermitLimit, 1)
-	p.Positive("Window", o.Window)
-	validateQueue(&p, o.QueueLimit, o.QueueOrder)
-	return p.Err("limiter")
-}
-
-// maxSegments bounds the memory of a sliding window to 16 MiB.
-const maxSegments = 1 << 20
-
-// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Constructors and Reconfigure
-// call it; a program that reads options from a file can call it earlier.
-func (o SlidingWindowOptions) Validate() error {
-	var p validate.Problems
-	p.AtLeast("PermitLimit", o.PermitLimit, 1)
-	p.Positive("Window", o.Window)
-	p.AtLeast("SegmentsPerWindow", o.SegmentsPerWindow, 1)
-	switch {
-	case o.SegmentsPerWindow > maxSegments:
-		p.Add("SegmentsPerWindow", o.SegmentsPerWindow, "must be at most %d", maxSegments)
-	case o.Window > 0 && o.SegmentsPerWindow > 0 && o.Window%time.Duration(o.SegmentsPerWindow) != 0:
-		p.Add("Window", o.Window, "must be divisible by {SegmentsPerWindow}, which is %d", o.SegmentsPerWindow)
-	}
-	validateQueue(&p, o.QueueLimit, o.QueueOrder)
-	return p.Err("limiter")
-}
-
-// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Constructors and Reconfigure
-// call it; a program that reads options from a file can call it earlier.
-func (o TokenBucketOptions) Validate() error {
-	var p validate.Problems
-	p.AtLeast("TokenLimit", o.TokenLimit, 1)
-	p.AtLeast("TokensPerPeriod", o.TokensPerPeriod, 1)
-	p.Positive("ReplenishmentPeriod", o.ReplenishmentPeriod)
-	validateQueue(&p, o.QueueLimit, o.QueueOrder)
-	return p.Err("limiter")
-}
-
 // Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil.
 func (o PartitionedOptions) Validate() error {
 	var p validate.Problems
@@ -177,12 +196,4 @@ func (o PartitionedOptions) validate(p *validate.Problems) {
 	p.NotNegative("IdleTimeout", o.IdleTimeout)
 	p.AtLeast("MaxPartitions", o.MaxPartitions, 0)
 	p.AtLeast("ExpectedPartitions", o.ExpectedPartitions, 0)
-}
-
-// validateQueue adds what is wrong with the options of a queue to p.
-func validateQueue(p *validate.Problems, limit int, order QueueOrder) {
-	p.AtLeast("QueueLimit", limit, 0)
-	if !queueOrders.Has(order) {
-		p.Add("QueueOrder", order, "must be OldestFirst or NewestFirst")
-	}
 }

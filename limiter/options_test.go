@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rate"
 )
 
 func TestQueueOrder_Text(t *testing.T) {
@@ -85,7 +86,7 @@ func TestOptions_ValidateValid(t *testing.T) {
 		FixedWindowOptions{PermitLimit: 1, Window: 1},
 		FixedWindowOptions{PermitLimit: math.MaxInt, Window: math.MaxInt64, QueueLimit: math.MaxInt, ManualReplenishment: true},
 		SlidingWindowOptions{PermitLimit: 1, Window: 1, SegmentsPerWindow: 1},
-		SlidingWindowOptions{PermitLimit: 1, Window: maxSegments, SegmentsPerWindow: maxSegments},
+		SlidingWindowOptions{PermitLimit: 1, Window: rate.MaxSegments, SegmentsPerWindow: rate.MaxSegments},
 		TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: 1},
 		TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: math.MaxInt, ReplenishmentPeriod: math.MaxInt64},
 	} {
@@ -122,8 +123,8 @@ func TestOptions_ValidateErrors(t *testing.T) {
 			"Window must be divisible by SegmentsPerWindow, which is 2, got 1ns",
 		},
 		{
-			SlidingWindowOptions{PermitLimit: 1, Window: time.Hour, SegmentsPerWindow: maxSegments + 1},
-			"SegmentsPerWindow must be at most 1048576, got 1048577",
+			SlidingWindowOptions{PermitLimit: 1, Window: time.Hour, SegmentsPerWindow: rate.MaxSegments + 1},
+			"SegmentsPerWindow must be at most 1000, got 1001",
 		},
 		{
 			SlidingWindowOptions{PermitLimit: 1, Window: time.Hour, SegmentsPerWindow: math.MinInt},

@@ -11,6 +11,7 @@ import (
 	"github.com/weir-go/weir/internal/fixedhash"
 	"github.com/weir-go/weir/internal/heavyhitters"
 	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/rate"
 )
 
 // A Partitioned limiter picks a limiter by the resource: a request, a user, a tenant. It answers as a [Limiter] does.
@@ -274,26 +275,18 @@ func (p *PartitionedLimiter[R, K]) Statistics(resource R) (Statistics, error) {
 	return Statistics{}, nil
 }
 
-// Limits returns the options in force of the resource's limiter, such as [TokenBucketOptions]. If there is no such
-// limiter, or if it is not one of this package, they are nil, and no partition is made. The error is [ErrClosed].
-func (p *PartitionedLimiter[R, K]) Limits(resource R) (options any, err error) {
+// Limits returns the limits in force of the resource's limiter. If there is no such limiter, or if it has no limits, they are
+// zero, and no partition is made. The error is [ErrClosed].
+func (p *PartitionedLimiter[R, K]) Limits(resource R) (l rate.Limits, err error) {
 	e, err := p.pinned(p.partition(resource).Key)
 	if e == nil {
-		return nil, err
+		return l, err
 	}
 	defer e.unpin()
-	switch l := untracked(e.limiter()).(type) {
-	case *TokenBucket:
-		return l.Options(), nil
-	case *FixedWindow:
-		return l.Options(), nil
-	case *SlidingWindow:
-		return l.Options(), nil
-	case *Concurrency:
-		return l.Options(), nil
-	default:
-		return nil, nil
+	if c, ok := untracked(e.limiter()).(interface{ Limits() rate.Limits }); ok {
+		l = c.Limits()
 	}
+	return l, nil
 }
 
 // pinned returns the partition of a key, pinned, or nil if there is none. The error is [ErrClosed].

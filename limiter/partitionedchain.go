@@ -8,6 +8,7 @@ import (
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/rate"
 )
 
 // Translate returns p as a limiter for another kind of resource. f is called once in every call, and returns the
@@ -27,7 +28,7 @@ func Translate[Outer, Inner any](p Partitioned[Inner], f func(Outer) Inner) Part
 			func(context.Context, Outer, int, bool) (Lease, error) { return Lease{}, err },
 			func(context.Context, Outer, int) (Lease, error) { return Lease{}, err },
 			func(context.Context, Outer, int, bool) (Level, error) { return Level{}, err },
-			func(Outer) (any, error) { return nil, err },
+			func(Outer) (rate.Limits, error) { return rate.Limits{}, err },
 		}
 	}
 	return &partitionedFunc[Outer]{
@@ -40,13 +41,13 @@ func Translate[Outer, Inner any](p Partitioned[Inner], f func(Outer) Inner) Part
 		func(ctx context.Context, resource Outer, n int, checked bool) (Level, error) {
 			return chargePartitioned(ctx, p, f(resource), n, checked)
 		},
-		func(resource Outer) (any, error) {
-			if l, ok := p.(interface {
-				Limits(resource Inner) (any, error)
+		func(resource Outer) (l rate.Limits, err error) {
+			if p, ok := p.(interface {
+				Limits(resource Inner) (rate.Limits, error)
 			}); ok {
-				return l.Limits(f(resource))
+				return p.Limits(f(resource))
 			}
-			return nil, nil
+			return l, nil
 		},
 	}
 }
@@ -96,7 +97,7 @@ func ChainPartitioned[R any](limiters ...Partitioned[R]) (Partitioned[R], error)
 			}
 			return charge(n)
 		},
-		func(R) (any, error) { return nil, nil }, // there are several
+		func(R) (l rate.Limits, err error) { return l, nil }, // there are several
 	}, nil
 }
 
@@ -106,7 +107,7 @@ type partitionedFunc[R any] struct {
 	peek    func(ctx context.Context, resource R, n int) (Lease, error)
 	// charge is Charge. checked reports whether it has been called with 0 and returned a level.
 	charge func(ctx context.Context, resource R, n int, checked bool) (Level, error)
-	limits func(resource R) (options any, err error)
+	limits func(resource R) (rate.Limits, error)
 }
 
 func (p *partitionedFunc[R]) TryAcquire(ctx context.Context, resource R, n int) (Lease, error) {
@@ -126,7 +127,7 @@ func (p *partitionedFunc[R]) Charge(ctx context.Context, resource R, n int) (Lev
 }
 
 // Limits is that of [PartitionedLimiter].
-func (p *partitionedFunc[R]) Limits(resource R) (options any, err error) { return p.limits(resource) }
+func (p *partitionedFunc[R]) Limits(resource R) (rate.Limits, error) { return p.limits(resource) }
 
 // ask calls Acquire of p if wait is true, and otherwise TryAcquire.
 func ask[R any](ctx context.Context, p Partitioned[R], resource R, n int, wait bool) (Lease, error) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/durationtext"
+	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/internal/validate"
 )
@@ -89,8 +90,33 @@ type Limits struct {
 // MaxSegments is the largest number of segments of a sliding window.
 const MaxSegments = 1000
 
+// Example returns valid limits of a kind: one permit, and one a second. Those of an unknown kind are of a token bucket.
+func Example(k Kind) Limits {
+	switch k {
+	case FixedWindow:
+		return Limits{Kind: k, Permits: 1, Period: time.Second}
+	case SlidingWindow:
+		return Limits{Kind: k, Permits: 1, Period: time.Second, Segments: 1}
+	case Concurrency:
+		return Limits{Kind: k, Permits: 1}
+	default:
+		return Limits{Kind: TokenBucket, Permits: 1, Refill: 1, Period: time.Second}
+	}
+}
+
 // Limits returns l: a value of Limits can stand where options of any kind can.
 func (l Limits) Limits() Limits { return l }
+
+// Limited is whatever has limits.
+type Limited interface{ Limits() Limits }
+
+// Of returns the limits of o: zero if o is nil, or a nil pointer.
+func Of(o Limited) (l Limits) {
+	if !isnil.Value(o) {
+		l = o.Limits()
+	}
+	return l
+}
 
 // Fields are the names of the fields of Limits in the options of a kind, for the texts of errors. A field that the kind does
 // not have is "".
@@ -111,7 +137,11 @@ func (l Limits) Fields() Fields { return fieldsOf[l.Kind] }
 func (l Limits) Validate() error {
 	var p validate.Problems
 	f, known := fieldsOf[l.Kind]
-	if !known {
+	switch {
+	case l == Limits{}:
+		p.Add("Options", nil, "must be set")
+		return p.Err("limiter")
+	case !known:
 		p.Add("Kind", uint8(l.Kind), "must be a kind of limits")
 		return p.Err("limiter")
 	}
@@ -131,8 +161,10 @@ func (l Limits) Validate() error {
 		if l.Segments != 0 {
 			p.Add("Segments", l.Segments, "must be 0 for the kind %v", l.Kind)
 		}
-	case l.Segments < 1 || l.Segments > MaxSegments:
-		p.Add(f.Segments, l.Segments, "must be from 1 to %d", MaxSegments)
+	case l.Segments < 1:
+		p.AtLeast(f.Segments, l.Segments, 1)
+	case l.Segments > MaxSegments:
+		p.Add(f.Segments, l.Segments, "must be at most %d", MaxSegments)
 	case l.Period > 0 && l.Period%time.Duration(l.Segments) != 0:
 		p.Add(f.Period, l.Period, "must be divisible by {%s}, which is %d", f.Segments, l.Segments)
 	}
@@ -196,18 +228,23 @@ func (l Limits) String() string {
 	default:
 		return "no limits"
 	}
-	switch {
-	case l.QueueLimit <= 0:
-		words += "; no queue"
-	case l.QueueOrder == NewestFirst:
-		words += fmt.Sprintf("; up to %d wait, the newest first", l.QueueLimit)
-	default:
-		words += fmt.Sprintf("; up to %d wait", l.QueueLimit)
-	}
+	words += QueueText(l.QueueLimit, l.QueueOrder)
 	if l.Manual {
 		words += "; the program replenishes it"
 	}
 	return words
+}
+
+// QueueText describes a queue as [Limits.String] does: "; up to 5 wait", or "; no queue".
+func QueueText(limit int, order QueueOrder) string {
+	switch {
+	case limit <= 0:
+		return "; no queue"
+	case order == NewestFirst:
+		return fmt.Sprintf("; up to %d wait, the newest first", limit)
+	default:
+		return fmt.Sprintf("; up to %d wait", limit)
+	}
 }
 
 // units are the units of rates.

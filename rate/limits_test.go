@@ -23,17 +23,31 @@ func TestLimits_Validate(t *testing.T) {
 		assert.NoError(t, l.Validate(), "%+v", l)
 	}
 	for want, l := range map[string]rate.Limits{
-		"limiter: Kind must be a kind of limits, got 0": {},
+		"limiter: Options must be set":                  {},
+		"limiter: Kind must be a kind of limits, got 9": {Kind: 9},
 		"limiter: TokenLimit must be at least 1, got 0; TokensPerPeriod must be at least 1, got -1; ReplenishmentPeriod must be more than 0, got 0s":                                                 {Kind: rate.TokenBucket, Refill: -1},
 		"limiter: PermitLimit must be at least 1, got 0; Refill must be 0 for the kind fixed_window, got 2; Window must be more than 0, got 0s; Segments must be 0 for the kind fixed_window, got 3": {Kind: rate.FixedWindow, Refill: 2, Segments: 3},
 		"limiter: Window must be divisible by SegmentsPerWindow, which is 3, got 1s":                                                                                                                 {Kind: rate.SlidingWindow, Permits: 1, Period: time.Second, Segments: 3},
-		"limiter: SegmentsPerWindow must be from 1 to 1000, got 1001":                                                                                                                                {Kind: rate.SlidingWindow, Permits: 1, Period: time.Second, Segments: 1001},
+		"limiter: SegmentsPerWindow must be at most 1000, got 1001":                                                                                                                                  {Kind: rate.SlidingWindow, Permits: 1, Period: time.Second, Segments: 1001},
 		"limiter: Period must be 0, and Manual false, for the kind concurrency, got 0s; QueueLimit must be at least 0, got -1; QueueOrder must be OldestFirst or NewestFirst, got QueueOrder(7)":     {Kind: rate.Concurrency, Permits: 1, Manual: true, QueueLimit: -1, QueueOrder: 7},
 	} {
 		err := l.Validate()
 		require.EqualError(t, err, want)
 		require.ErrorIs(t, err, weir.ErrInvalidOptions)
 	}
+}
+
+func TestOf(t *testing.T) {
+	l := rate.Example(rate.SlidingWindow)
+	assert.Equal(t, l, rate.Of(l))
+	assert.Equal(t, l, rate.Of(&l))
+	assert.Zero(t, rate.Of(nil))
+	assert.Zero(t, rate.Of((*rate.Limits)(nil)))
+	for k := rate.TokenBucket; k <= rate.Concurrency; k++ {
+		assert.NoError(t, rate.Example(k).Validate())
+		assert.Equal(t, k, rate.Example(k).Kind)
+	}
+	assert.NoError(t, rate.Example(0).Validate())
 }
 
 func TestLimits_Quota(t *testing.T) {

@@ -146,7 +146,7 @@ func script(t *testing.T, seed uint64, r *rand.Rand, g rate.Schedule) {
 	}
 }
 
-// Without refunds, a state is what the history says, and Wait and FullAt are the first moments of what they promise.
+// Without refunds, a state is what the history says, and Wait and LineOf are the first moments of what they promise.
 func TestState_IsItsHistory(t *testing.T) {
 	for seed := range uint64(5000) {
 		r := rand.New(rand.NewPCG(seed, 2))
@@ -157,12 +157,16 @@ func TestState_IsItsHistory(t *testing.T) {
 		for range 1 + r.IntN(20) {
 			now += []int64{0, 3, 10, 25}[r.IntN(4)]
 			g.Advance(&s, now)
-			if n := 1 + r.Int64N(4); r.IntN(5) > 0 {
+			switch n := 1 + r.Int64N(4); r.IntN(6) {
+			case 0:
+				h = append(h, entry{at: now, taken: g.Charge(&s, n)})
+			case 1:
+				g.GiveBack(&s, n)
+				h = append(h, entry{at: now, taken: n, back: true})
+			default:
 				taken, ok := g.Take(&s, n, n+r.Int64N(3))
 				require.Equal(t, g.Permits-h.missing(g, now) >= n, ok)
 				h = append(h, entry{at: now, taken: taken})
-			} else {
-				h = append(h, entry{at: now, taken: g.Charge(&s, n)})
 			}
 			require.Equal(t, h.missing(g, now), s.Missing, "seed %d: %+v", seed, g)
 		}
@@ -172,7 +176,7 @@ func TestState_IsItsHistory(t *testing.T) {
 			}
 			require.Equal(t, wait, g.Wait(&s, now, n), "seed %d: %+v: %d permits", seed, g, n)
 		}
-		if full := g.FullAt(&s); full > now {
+		if full := g.TimeOf(g.LineOf(&s, s.Missing)); full > now {
 			require.Zero(t, h.missing(g, full))
 			require.Positive(t, h.missing(g, full-1))
 		}

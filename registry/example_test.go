@@ -178,8 +178,8 @@ func ExampleRegistry_Override() {
 		return
 	}
 	for name, info := range r.Limiters() {
-		fmt.Println(name, info.Options.(limiter.TokenBucketOptions).TokenLimit,
-			"instead of", info.Configured.(limiter.TokenBucketOptions).TokenLimit)
+		fmt.Println(name, info.Options.Limits.Permits,
+			"instead of", info.Configured.Limits.Permits)
 	}
 	fmt.Println(r.EndOverride(ctx, "orders", "bob")) // or it ends by itself after two hours
 	// Output:

@@ -175,7 +175,7 @@ func TestReload_LimiterRefusesOptions(t *testing.T) {
 			assert.Equal(t, 5, l.Options().PermitLimit, name)
 		}
 		for name, info := range r.Limiters() {
-			assert.Equal(t, one(5), info.Options, name)
+			assert.Equal(t, plain(one(5)), info.Options, name)
 		}
 	}
 	limit = 5

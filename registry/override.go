@@ -8,7 +8,10 @@ import (
 
 	"github.com/weir-go/weir/internal/goroutine"
 	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/rate"
+	"github.com/weir-go/weir/store"
 )
 
 // An Override replaces the limits of a limiter for a while. See [Registry.Override].
@@ -17,8 +20,8 @@ type Override struct {
 	Limiter string
 	// Options are the limits, such as a [limiter.TokenBucketOptions] for a token bucket. For a partitioned limiter they
 	// are those of each key. All fields count: with a QueueLimit of 0 the limiter has no queue until the end.
-	// ManualReplenishment must be that of the limiter.
-	Options any
+	// They must be of the limiter's kind, and ManualReplenishment that of the limiter.
+	Options limiter.Options
 	// Until is the end, at which the limiter gets the limits back that the configuration wants by then. It must be in the
 	// future, and at most 100 years away.
 	Until time.Time
@@ -55,7 +58,7 @@ func (o Override) EventAttributes() []slog.Attr {
 		slog.String("override.by", o.By),
 		slog.String("override.reason", o.Reason),
 		slog.String("override.until", o.Until.Format(time.RFC3339)),
-		slog.String("override.options", fmt.Sprintf("%+v", o.Options)),
+		slog.String("override.options", fmt.Sprintf("%+v", limiter.OptionsOf(rate.Of(o.Options)))),
 	}
 	if o.Ended != "" {
 		attrs = append(attrs, slog.String("override.ended", o.Ended))
@@ -115,16 +118,17 @@ func (r *Registry) Override(ctx context.Context, o Override) error {
 			return nil, err
 		}
 		var p validate.Problems
-		res.limits.check(&p, "Options", res.options, o.Options)
+		res.checkOverride(&p, o.Options)
 		return res, p.Err("registry")
 	})
 	if err != nil {
 		return err
 	}
 	if l.inStore != nil {
-		return explainStoreError("overriding", l.resource, l.inStore.override(o))
+		return explainStoreError("overriding", l.resource, l.inStore.Override(store.Override{Options: o.Options, Until: o.Until, By: o.By, Reason: o.Reason}))
 	}
 	defer r.endUnusedOverrides(ctx) // a change can have removed the limiter meanwhile
+	o.Options = limiter.OptionsOf(o.Options.Limits())
 	began := &override{Override: o}
 	old, err := l.change(began)
 	if err != nil {
@@ -139,16 +143,16 @@ func (r *Registry) Override(ctx context.Context, o Override) error {
 
 // EndOverride ends the override of that limiter before its time. by is who ends it, and must be set. The error is a
 // [weir.OptionsError], [ErrNoLimiter], [ErrNotOverridden], or another one of [Registry.Override].
-func (r *Registry) EndOverride(ctx context.Context, limiter, by string) error {
+func (r *Registry) EndOverride(ctx context.Context, name, by string) error {
 	var p validate.Problems
 	p.Text("by", by, maxOverrideBy)
 	if err := p.Err("registry"); err != nil {
 		return err
 	}
 	l, err := r.lockLimiter(ctx, goroutine.ID(), func() (*resource, error) {
-		res, err := r.limiterInForce(limiter)
+		res, err := r.limiterInForce(name)
 		if err == nil && res.override == nil && res.inStore == nil {
-			err = fmt.Errorf("%w: %q", ErrNotOverridden, limiter)
+			err = fmt.Errorf("%w: %q", ErrNotOverridden, name)
 		}
 		return res, err
 	})
@@ -156,7 +160,7 @@ func (r *Registry) EndOverride(ctx context.Context, limiter, by string) error {
 	case err != nil:
 		return err
 	case l.inStore != nil:
-		return explainStoreError("ending the override of", l.resource, l.inStore.endOverride(by))
+		return explainStoreError("ending the override of", l.resource, l.inStore.EndOverride(by))
 	}
 	return l.end(ctx, "ended by "+by)
 }

@@ -9,20 +9,21 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/store"
 )
 
 // sharing is a registry whose pipeline "orders" uses the limiter "l" in a store.
-type sharing[O registry.LimiterOptions] struct {
+type sharing[O limiter.Options] struct {
 	*registry.Registry
 	heard overrideLog
 	limit func(available bool) int
 	o     O
 }
 
-func newSharing[O registry.LimiterOptions](t *testing.T, s *store.Store, o O, partitioned bool) *sharing[O] {
+func newSharing[O limiter.Options](t *testing.T, s *store.Store, o O, partitioned bool) *sharing[O] {
 	t.Helper()
 	x := &sharing[O]{o: o}
 	x.Registry = open(t, &registry.Options{Listener: &x.heard})
@@ -35,7 +36,7 @@ func newSharing[O registry.LimiterOptions](t *testing.T, s *store.Store, o O, pa
 					assert.NoError(t, err)
 					return int(st.AvailablePermits)
 				}
-				return limitOf(p.Options())
+				return limitOf(weir.Must(p.Limits("k")))
 			}
 			return nil
 		}
@@ -44,7 +45,7 @@ func newSharing[O registry.LimiterOptions](t *testing.T, s *store.Store, o O, pa
 			if left {
 				return available(l)
 			}
-			return limitOf(l.Options())
+			return limitOf(l.Limits())
 		}
 		return nil
 	}))
@@ -61,7 +62,7 @@ func TestOverride_Shared(t *testing.T) {
 	}
 }
 
-func testOverrideShared[O registry.LimiterOptions](t *testing.T, partitioned bool, options func(int) O) {
+func testOverrideShared[O limiter.Options](t *testing.T, partitioned bool, options func(int) O) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t)
 		a, b := newSharing(t, c.s, options(10), partitioned), newSharing(t, c.other, options(10), partitioned)
@@ -76,8 +77,8 @@ func testOverrideShared[O registry.LimiterOptions](t *testing.T, partitioned boo
 			assert.Equal(t, []string{"OnLimiterOverridden Warning l by ann because a sale"}, x.heard.take())
 			assert.Equal(t, 7, x.limit(true))
 			i := info(t, x.Registry)
-			assert.Equal(t, registry.SharedOptions[O]{Limits: options(7)}, i.Options)
-			assert.Equal(t, registry.SharedOptions[O]{Limits: options(10)}, i.Configured)
+			assert.Equal(t, registry.LimiterOptions{Limits: options(7).Limits()}, i.Options)
+			assert.Equal(t, registry.LimiterOptions{Limits: options(10).Limits()}, i.Configured)
 			require.NotNil(t, i.Override)
 			assert.True(t, o.Since.Equal(i.Override.Since) && o.Until.Equal(i.Override.Until))
 			assert.Equal(t, "ann", i.Override.By)
@@ -90,8 +91,8 @@ func testOverrideShared[O registry.LimiterOptions](t *testing.T, partitioned boo
 		synctest.Wait()
 		assert.Equal(t, []string{"OnLimiterOverrideKept Warning l by ann because a sale"}, b.heard.take())
 		assert.Equal(t, 7, b.limit(true))
-		assert.Equal(t, registry.SharedOptions[O]{Limits: options(12)}, info(t, b.Registry).Configured)
-		assert.Equal(t, registry.SharedOptions[O]{Limits: options(7)}, info(t, b.Registry).Options)
+		assert.Equal(t, registry.LimiterOptions{Limits: options(12).Limits()}, info(t, b.Registry).Configured)
+		assert.Equal(t, registry.LimiterOptions{Limits: options(7).Limits()}, info(t, b.Registry).Options)
 
 		// It ends in time although the registry that has made it is closed.
 		require.NoError(t, a.Close(t.Context()))

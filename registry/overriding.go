@@ -13,44 +13,25 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/rate"
+	"github.com/weir-go/weir/store"
 )
 
-// overridable is what the registry needs of a limiter to override its limits.
-type overridable interface {
-	// check adds to p what is wrong with limits that are to override those in options. path is where limits stand.
-	check(p *validate.Problems, path string, options, limits any)
-	// with returns the options with other limits, which have been checked.
-	with(options, limits any) any
-}
-
-// limitsOf are the limits O of a limiter. get takes them out of its options, and set returns the options with others.
-type limitsOf[O LimiterOptions, Options any] struct {
-	get func(o Options) O
-	set func(o Options, limits O) Options
-}
-
-// ownLimits are those of a limiter whose options are O.
-func ownLimits[O LimiterOptions]() overridable {
-	return limitsOf[O, O]{func(o O) O { return o }, func(_, limits O) O { return limits }}
-}
-
-func (l limitsOf[O, Options]) check(p *validate.Problems, path string, options, limits any) {
-	to, ok := limits.(O)
-	if !ok {
-		p.Add(path, nil, "must be a %T, got a %T", to, limits)
-		return
+// checkOverride adds to p what is wrong with options that are to override the limits of the limiter.
+func (res *resource) checkOverride(p *validate.Problems, o limiter.Options) {
+	is, to := res.options.(LimiterOptions), rate.Of(o)
+	switch {
+	case to.Kind != is.Limits.Kind:
+		p.Add("Options", nil, "must be a %T, got a %T", limiter.OptionsOf(is.Limits), limiter.OptionsOf(to))
+	case res.inStore != nil:
+		p.Include("Options", store.Check(res.id.name, to, &is.Shared))
+	default:
+		if err := to.Validate(); err != nil {
+			p.Include("Options", err)
+		} else if to.Manual != is.Limits.Manual {
+			p.Add("Options.ManualReplenishment", to.Manual, "must be %v as it is, because it cannot change", is.Limits.Manual)
+		}
 	}
-	if err := to.Validate(); err != nil {
-		p.Include(path, err)
-		return
-	}
-	if manual := kindOf[O]().manual; manual(to) != manual(l.get(options.(Options))) {
-		p.Add(path+".ManualReplenishment", manual(to), "must be %v as it is, because it cannot change", !manual(to))
-	}
-}
-
-func (l limitsOf[O, Options]) with(options, limits any) any {
-	return l.set(options.(Options), limits.(O))
 }
 
 // An override is an [Override] that is in force.
@@ -113,10 +94,7 @@ func (r *Registry) tryLockLimiter(goid uint64, find func() (*resource, error)) (
 func (l *lockedLimiter) change(to *override) (old *override, err error) {
 	r, res := l.registry, l.resource
 	old = res.override
-	was, will := res.inForce(res.options), res.options
-	if to != nil {
-		will = res.limits.with(res.options, to.Options)
-	}
+	was, will := res.inForce(res.options), to.on(res.options)
 	if was != will {
 		if err = recovered.Error(func() error { return res.reconfigure(will) }); err != nil && to != nil {
 			_ = recovered.Error(func() error { return res.reconfigure(was) }) // a partitioned one may have changed some of its keys
@@ -262,7 +240,7 @@ func (res *resource) overridden() *Override {
 		o := res.override.Override
 		return &o
 	case res.inStore != nil:
-		return res.inStore.overridden()
+		return res.overriddenInStore()
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ func same(s string) string { return s }
 
 // keyed defines a pipeline with a partitioned limiter whose options are *each and
 // *o, and returns where the limiter can be seen.
-func keyed[O registry.LimiterOptions](t *testing.T, r *registry.Registry, key *func(string) string, each *O, o *limiter.PartitionedOptions) **limiter.PartitionedLimiter[string, string] {
+func keyed[O limiter.Options](t *testing.T, r *registry.Registry, key *func(string) string, each *O, o *limiter.PartitionedOptions) **limiter.PartitionedLimiter[string, string] {
 	t.Helper()
 	var l *limiter.PartitionedLimiter[string, string]
 	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
@@ -51,7 +51,7 @@ func TestPartitioned_KeptAndReconfigured(t *testing.T) {
 	t.Run("concurrency", func(t *testing.T) { testPartitioned(t, one) })
 }
 
-func testPartitioned[O registry.LimiterOptions](t *testing.T, options func(int) O) {
+func testPartitioned[O limiter.Options](t *testing.T, options func(int) O) {
 	r := open(t, nil)
 	key, each, o := same, options(10), limiter.PartitionedOptions{IdleTimeout: time.Hour}
 	l := keyed(t, r, &key, &each, &o)

@@ -41,10 +41,9 @@ type resource struct {
 	value       any
 	reconfigure func(options any) error
 	options     any              // the options that the versions in force want; of a comparable type
-	limits      overridable      // nil: not a limiter
 	override    *override        // nil: none; guarded by r.mu, and changes only while busy is set
 	partitioned any              // an adjustablePartitioned; otherwise nil
-	inStore     sharedOverrides  // not nil: a limiter in a store, see [Shared]
+	inStore     storeLimiter     // not nil: a limiter in a store, see [Shared]
 	users       int              // how many versions use it; guarded by r.mu
 	busy        *reconfiguration // the reconfiguration that is changing its options now, or nil; guarded by r.mu
 	observation observation
@@ -53,10 +52,17 @@ type resource struct {
 // inForce returns the options that are in force when the versions want these, except for a limiter in a store. The caller
 // holds r.mu or has set busy.
 func (res *resource) inForce(options any) any {
-	if res.override == nil {
+	return res.override.on(options)
+}
+
+// on returns the options of a limiter while it is overridden; nil overrides nothing.
+func (o *override) on(options any) any {
+	if o == nil {
 		return options
 	}
-	return res.limits.with(options, res.override.Options)
+	to := options.(LimiterOptions)
+	to.Limits = o.Options.Limits()
+	return to
 }
 
 // A resourceUse is a resource and the options that one version wants it to have.
@@ -108,7 +114,7 @@ func conflict(a id, ua *resourceUse, b id, ub *resourceUse) error {
 			ErrLimiterConflict, ua.id.resourceKey, a, b, difference(ua.options, ub.options))
 		return &faultError{err, []id{a, b}}
 	}
-	err := fmt.Errorf("%w: %v: pipeline %s wants a %s with %+v, pipeline %s wants a %s with %+v",
+	err := fmt.Errorf("%w: %v: pipeline %s wants a %s with %v, pipeline %s wants a %s with %v",
 		ErrLimiterConflict, ua.id.resourceKey, a, ua.id.kind, ua.options, b, ub.id.kind, ub.options)
 	if ua.id.kind == ub.id.kind && ua.options == ub.options {
 		err = fmt.Errorf("%w, in another store or with other types", err)

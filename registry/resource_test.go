@@ -47,7 +47,7 @@ func TestTokenBucket_SharedByPipelines(t *testing.T) {
 	for name, info := range r.Limiters() {
 		assert.Equal(t, "l", name)
 		assert.Equal(t, registry.LimiterInfo{
-			Name: "l", Kind: "token bucket", Options: bucketOptions(5), Configured: bucketOptions(5), Limiter: s.made["a"], Pipelines: []string{"a", "b"},
+			Name: "l", Kind: "token bucket", Options: plain(bucketOptions(5)), Configured: plain(bucketOptions(5)), Limiter: s.made["a"], Pipelines: []string{"a", "b"},
 		}, info)
 	}
 	s.limit["a"], s.limit["b"] = 9, 9

@@ -7,22 +7,15 @@ import (
 	"maps"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
 )
 
-// SharedOptions are the [LimiterInfo.Options] of a limiter whose state is in a store.
-type SharedOptions[O LimiterOptions] struct {
-	// Limits are the limits that the pipelines name or, in LimiterInfo.Options during an override, those of the override.
-	// They can change in place. An instance that was reconfigured later may have set other limits in the store.
-	Limits O
-	// How are the other options. If they change, another limiter is made.
-	How store.LimiterOptions
-}
-
 // Shared returns the registry's limiter of that name in the store s. All instances of the program that use s share its
-// permits. If o is a [limiter.TokenBucketOptions], it is a token bucket, and so on. If how is nil, it has its defaults.
-// Like [Builder.TokenBucket], it is shared by the pipelines that name it, kept across reloads, and closed when no
+// permits. If how is nil, it has its defaults.
+// Like that of [Builder.Limiter], it is shared by the pipelines that name it, kept across reloads, and closed when no
 // version uses it. The program closes s, after the registry.
 //
 // The limits of a new limiter are set in the store when the limiter is first used. If a reload changes the limits of
@@ -42,18 +35,16 @@ type SharedOptions[O LimiterOptions] struct {
 // [Options.ObserveLimiter] gets this limiter. Each call of its Statistics is a round trip of at most
 // [store.Options.CallTimeout]; while the store is unavailable it returns the last known figures. All instances report
 // the same permits: read one of them, not the sum.
-func Shared[O LimiterOptions](b *Builder, s *store.Store, name string, o O, how *store.LimiterOptions) *store.Limiter[O] {
-	return useShared(b, s, name, "shared ", o, how, kindOf[O]().makeShared)
+func Shared(b *Builder, s *store.Store, name string, o limiter.Options, how *store.LimiterOptions) *store.Limiter {
+	return useShared(b, s, name, "shared ", o, how, (*store.Store).Limiter)
 }
 
 // SharedPartitioned is [Shared] for a limiter for each key. Use [limiter.Translate] to get the key from another
 // resource, such as a request. Unlike [Partitioned] it needs no options for the partitions as a whole, because a key
 // that is not in use costs nothing.
-func SharedPartitioned[O LimiterOptions](b *Builder, s *store.Store, name string, each O, how *store.LimiterOptions) *store.Partitioned[O] {
-	return useShared(b, s, name, "shared partitioned ", each, how, kindOf[O]().makePartitioned)
+func SharedPartitioned(b *Builder, s *store.Store, name string, each limiter.Options, how *store.LimiterOptions) *store.Partitioned {
+	return useShared(b, s, name, "shared partitioned ", each, how, (*store.Store).Partitioned)
 }
-
-func (o SharedOptions[O]) limits() any { return o.Limits }
 
 // setSharedLimits sets the limits of each limiter in a store that replaces an old limiter of the same name, if the
 // kind, the store or the limits have changed: a reload changes limits on purpose, while the first use of a limiter
@@ -91,8 +82,7 @@ func (old *resourceUse) sameLimits(u *resourceUse) bool {
 	if old.inStore == nil || old.id.kind != u.id.kind || old.id.identity.(sharedIdentity).store != u.id.identity.(sharedIdentity).store {
 		return false
 	}
-	type limited interface{ limits() any }
-	return old.options.(limited).limits() == u.options.(limited).limits()
+	return old.options.(LimiterOptions).Limits == u.options.(LimiterOptions).Limits
 }
 
 // A sharedIdentity is the identity of a limiter in a store in its resourceID.
@@ -103,22 +93,22 @@ type sharedIdentity struct {
 
 var _ map[sharedIdentity]bool // it is comparable
 
-// storeLimiter is what the registry needs of a limiter in a store.
-type storeLimiter[O LimiterOptions] interface {
-	ReconfigureLater(o O) error
-	Override(o store.Override[O]) error
+// storeLimiter is what the registry needs of a limiter in a store. The store keeps the override, for all instances.
+type storeLimiter interface {
+	ReconfigureLater(o limiter.Options) error
+	Override(o store.Override) error
 	EndOverride(by string) error
-	Overridden() (store.Override[O], bool)
-	OnOverride(f func(store.Override[O]))
+	Overridden() (store.Override, bool)
+	OnOverride(f func(store.Override))
 	Close() error
 }
 
 // A sharedMaker makes a limiter in a store.
-type sharedMaker[L any, O LimiterOptions] func(s *store.Store, name string, o O, how *store.LimiterOptions) (L, error)
+type sharedMaker[L any] func(s *store.Store, name string, o limiter.Options, how *store.LimiterOptions) (L, error)
 
 // useShared returns the limiter of that name and kind and records that this build uses it. prefix is the beginning of
 // the name of the kind.
-func useShared[L storeLimiter[O], O LimiterOptions](b *Builder, s *store.Store, name, prefix string, o O, how *store.LimiterOptions, newLimiter sharedMaker[L, O]) L {
+func useShared[L storeLimiter](b *Builder, s *store.Store, name, prefix string, o limiter.Options, how *store.LimiterOptions, newLimiter sharedMaker[L]) L {
 	identity := sharedIdentity{store: s}
 	if how != nil {
 		identity.how = *how
@@ -134,17 +124,17 @@ func useShared[L storeLimiter[O], O LimiterOptions](b *Builder, s *store.Store, 
 		b.problem(fmt.Errorf("limiter %q: %w", name, err))
 		return placeholderShared(newLimiter)
 	}
-	wanted := newResourceID(name, prefix+kindName(o), identity)
-	used, err := b.useResource(wanted, SharedOptions[O]{o, identity.how}, func() (*resource, error) {
+	want := LimiterOptions{Limits: o.Limits(), Shared: identity.how}
+	wanted := newResourceID(name, prefix+kindName(want.Limits), identity)
+	used, err := b.useResource(wanted, want, func() (*resource, error) {
 		l, err := newLimiter(s, name, o, &identity.how)
 		if err != nil {
 			return nil, fmt.Errorf("limiter %q: %w", name, err)
 		}
-		l.OnOverride(func(o store.Override[O]) { b.registry.reportInStore(overrideOf(name, o)) })
-		limits := sharedLimits[O]{name: name, how: identity.how, limiter: l}
-		return &resource{value: l, limits: limits, inStore: limits, reconfigure: func(o any) error {
+		l.OnOverride(func(o store.Override) { b.registry.reportInStore(overrideOf(name, o)) })
+		return &resource{value: l, inStore: l, reconfigure: func(o any) error {
 			// The store may be unavailable: the registry does not wait for it.
-			return l.ReconfigureLater(o.(SharedOptions[O]).Limits)
+			return l.ReconfigureLater(o.(LimiterOptions).Limits)
 		}}, nil
 	})
 	if err != nil {
@@ -156,9 +146,9 @@ func useShared[L storeLimiter[O], O LimiterOptions](b *Builder, s *store.Store, 
 
 // placeholderShared returns a limiter of a closed store in place of one that could not be made, so that the build
 // function can go on.
-func placeholderShared[L any, O LimiterOptions](newLimiter sharedMaker[L, O]) L {
+func placeholderShared[L any](newLimiter sharedMaker[L]) L {
 	s := weir.Must(store.New(noBackend{}, nil))
-	l, _ := newLimiter(s, "none", kindOf[O]().valid, nil)
+	l, _ := newLimiter(s, "none", rate.Example(0), nil)
 	_ = s.Close()
 	return l
 }

@@ -71,7 +71,7 @@ func TestShared_OtherKind(t *testing.T) {
 		window := func(b *registry.Builder) { l = registry.Shared(b, c.s, "l", windowOptions(20), nil) }
 		sliding := func(b *registry.Builder) { l = registry.Shared(b, c.s, "l", slidingOptions(20), nil) }
 		keyed := func(b *registry.Builder) {
-			l = partitionOf[limiter.SlidingWindowOptions]{registry.SharedPartitioned(b, c.s, "l", slidingOptions(20), nil)}
+			l = partitionOf{registry.SharedPartitioned(b, c.s, "l", slidingOptions(20), nil)}
 		}
 		seats := func(b *registry.Builder) { l = registry.Shared(b, c.s, "l", one(20), nil) }
 		local := func(b *registry.Builder) { l = b.TokenBucket("l", bucketOptions(20)) }
@@ -152,18 +152,18 @@ func TestShared_OtherOptionsSetNoLimits(t *testing.T) {
 		w.how.Outage = store.FailOpen
 		require.NoError(t, r.Reload(t.Context()))
 		isTaken(t, w.got, 1)
-		assert.Equal(t, 20, w.got.Options().TokenLimit)
+		assert.Equal(t, 20, w.got.Limits().Permits)
 	})
 }
 
 // partitionOf is one key of a partitioned limiter.
-type partitionOf[O registry.LimiterOptions] struct{ *store.Partitioned[O] }
+type partitionOf struct{ *store.Partitioned }
 
-func (p partitionOf[O]) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
+func (p partitionOf) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return p.Partitioned.TryAcquire(ctx, "ann", n)
 }
 
-func (p partitionOf[O]) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+func (p partitionOf) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return p.Partitioned.Acquire(ctx, "ann", n)
 }
 

@@ -21,7 +21,7 @@ func TestSharedPartitioned_Kept(t *testing.T) {
 	t.Run("concurrency", func(t *testing.T) { testSharedPartitioned(t, one) })
 }
 
-func testSharedPartitioned[O registry.LimiterOptions](t *testing.T, options func(int) O) {
+func testSharedPartitioned[O limiter.Options](t *testing.T, options func(int) O) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t)
 		observed := 0
@@ -30,7 +30,7 @@ func testSharedPartitioned[O registry.LimiterOptions](t *testing.T, options func
 			return nil
 		}})
 		limit := 10
-		var l *store.Partitioned[O]
+		var l *store.Partitioned
 		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
 			l = registry.SharedPartitioned(b, c.s, "users", options(limit), nil)
 			return nil
@@ -99,7 +99,7 @@ func TestShared_ReloadsConcurrentSafe(t *testing.T) {
 	r := open(t, nil)
 	var mu sync.Mutex
 	limit, how := 100, store.LimiterOptions{}
-	made := make(map[string]*store.TokenBucket)
+	made := make(map[string]*store.Limiter)
 	build := func(b *registry.Builder) error {
 		mu.Lock()
 		defer mu.Unlock()

@@ -34,11 +34,11 @@ func newCloud(t *testing.T) *cloud {
 }
 
 // wants is what pipeline "orders" wants of its shared limiter "l".
-type wants[O registry.LimiterOptions] struct {
+type wants[O limiter.Options] struct {
 	s   *store.Store
 	o   O
 	how store.LimiterOptions
-	got *store.Limiter[O]
+	got *store.Limiter
 	err error
 }
 
@@ -61,7 +61,7 @@ func TestShared_KeptAndReconfigured(t *testing.T) {
 	t.Run("concurrency", func(t *testing.T) { testShared(t, one) })
 }
 
-func testShared[O registry.LimiterOptions](t *testing.T, options func(int) O) {
+func testShared[O limiter.Options](t *testing.T, options func(int) O) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t)
 		elsewhere := open(t, nil)
@@ -92,7 +92,7 @@ func testShared[O registry.LimiterOptions](t *testing.T, options func(int) O) {
 		for name, info := range r.Limiters() {
 			assert.Equal(t, "l", name)
 			assert.Contains(t, info.Kind, "shared ")
-			assert.Equal(t, registry.SharedOptions[O]{Limits: options(8)}, info.Options)
+			assert.Equal(t, registry.LimiterOptions{Limits: options(8).Limits()}, info.Options)
 			assert.Same(t, first, info.Limiter)
 		}
 
@@ -129,7 +129,7 @@ func TestShared_ReconfiguredWhenTheStoreIsBack(t *testing.T) {
 				trouble.end(c)
 				time.Sleep(5 * time.Second)
 				assert.Equal(t, 17, available(w.got), "the last that was wanted")
-				assert.Equal(t, 20, w.got.Options().TokenLimit)
+				assert.Equal(t, 20, w.got.Limits().Permits)
 			})
 		})
 	}

@@ -39,25 +39,13 @@ func (b builder) makeLimiter(name string, l *model.Limiter) (limiter.Limiter, er
 		s = named[*store.Store](b, model.LimiterStore, l.Store.Name)
 	}
 	switch o := l.Options.(type) {
-	case limiter.TokenBucketOptions:
-		return localOrStored(b, s, name, l, o, b.TokenBucket), nil
-	case limiter.FixedWindowOptions:
-		return localOrStored(b, s, name, l, o, b.FixedWindow), nil
-	case limiter.SlidingWindowOptions:
-		return localOrStored(b, s, name, l, o, b.SlidingWindow), nil
-	case limiter.ConcurrencyOptions:
-		return localOrStored(b, s, name, l, o, b.Concurrency), nil
-	case model.PartitionedOptions:
-		switch each := l.Each.Options.(type) {
-		case limiter.TokenBucketOptions:
-			return partitioned(b, s, name, l, o, each)
-		case limiter.FixedWindowOptions:
-			return partitioned(b, s, name, l, o, each)
-		case limiter.SlidingWindowOptions:
-			return partitioned(b, s, name, l, o, each)
-		case limiter.ConcurrencyOptions:
-			return partitioned(b, s, name, l, o, each)
+	case limiter.Options:
+		if s != nil {
+			return registry.Shared(b.Builder, s, name, o, &l.Store.LimiterOptions), nil
 		}
+		return b.Limiter(name, o), nil
+	case model.PartitionedOptions:
+		return b.partitioned(s, name, l, o)
 	case adaptive.LimiterOptions: // it keeps what it has learnt as long as its options stay the same
 		return keep(b, name, model.Text(o), registry.Kept[*adaptive.Limiter, string]{
 			Kind: "adaptive limiter",
@@ -98,18 +86,14 @@ func (b builder) chain(l *model.Limiter) (limiter.Limiter, error) {
 	return chain, nil
 }
 
-// localOrStored returns a limiter whose state is in the store s or, if s is nil, the one that local makes.
-func localOrStored[O registry.LimiterOptions, L limiter.Limiter](b builder, s *store.Store, name string, l *model.Limiter, o O, local func(string, O) L) limiter.Limiter {
-	if s == nil {
-		return local(name, o)
-	}
-	return registry.Shared(b.Builder, s, name, o, &l.Store.LimiterOptions)
-}
-
-// partitioned returns a partitioned limiter. The limiter that it has for each key has the options each. If the limiter
+// partitioned returns a partitioned limiter. If the limiter
 // has a store s, keepKey is not needed: pipelines share only the state in the store, and each calls its own key
 // function.
-func partitioned[O registry.LimiterOptions](b builder, s *store.Store, name string, l *model.Limiter, o model.PartitionedOptions, each O) (limiter.Limiter, error) {
+func (b builder) partitioned(s *store.Store, name string, l *model.Limiter, o model.PartitionedOptions) (limiter.Limiter, error) {
+	each, ok := l.Each.Options.(limiter.Options)
+	if !ok {
+		return nil, fmt.Errorf("a limiter for each key cannot be a %s", l.Each.Kind)
+	}
 	key := named[func(context.Context) string](b, model.KeyFunction, o.Key)
 	if s == nil {
 		b.keepKey(name, o.Key)

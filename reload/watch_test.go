@@ -338,7 +338,7 @@ func TestWatcher_KeepsOverrides(t *testing.T) {
 		require.NoError(t, err)
 		inForce := func() (name string, permits int) {
 			for name, l := range w.registry.Limiters() {
-				return name, l.Options.(limiter.FixedWindowOptions).PermitLimit
+				return name, l.Options.Limits.Permits
 			}
 			return "", 0
 		}

@@ -33,12 +33,12 @@ import (
 // [FallBackLocally], the limiter in the process is charged instead, and the level is its level. If ctx ends first, the error
 // is that of [Limiter.TryAcquire], but a charge that was already sent counts. A program that reports usage at the end of a
 // request should pass a context that does not end with the request; see [context.WithoutCancel].
-func (l *Limiter[O]) Charge(ctx context.Context, n int) (limiter.Level, error) {
+func (l *Limiter) Charge(ctx context.Context, n int) (limiter.Level, error) {
 	return l.c.charge(ctx, "", n)
 }
 
 // Charge is [Limiter.Charge] for a key.
-func (p *Partitioned[O]) Charge(ctx context.Context, key string, n int) (limiter.Level, error) {
+func (p *Partitioned) Charge(ctx context.Context, key string, n int) (limiter.Level, error) {
 	return p.c.charge(ctx, key, n)
 }
 

@@ -17,14 +17,15 @@ import (
 	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/limitertest"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/storetest"
 )
 
 var (
-	_ limiter.Charger                    = (*store.TokenBucket)(nil)
-	_ limiter.PartitionedCharger[string] = (*store.PartitionedTokenBucket)(nil)
+	_ limiter.Charger                    = (*store.Limiter)(nil)
+	_ limiter.PartitionedCharger[string] = (*store.Partitioned)(nil)
 )
 
 // charged charges n permits and expects that so many remain.
@@ -265,10 +266,10 @@ type lateTurn chan struct{}
 func (l lateTurn) Take() { <-l }
 
 func kindOf(l made) limitertest.Kind {
-	switch l.shared.(type) {
-	case *store.FixedWindow:
+	switch l.shared.(limiter.Configurable).Limits().Kind {
+	case rate.FixedWindow:
 		return limitertest.FixedWindow
-	case *store.SlidingWindow:
+	case rate.SlidingWindow:
 		return limitertest.SlidingWindow
 	default:
 		return limitertest.TokenBucket

@@ -33,20 +33,8 @@ type made struct {
 }
 
 func build(t testing.TB, s *store.Store, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) made {
-	switch k {
-	case limitertest.Concurrency:
-		by, err := s.Concurrency("it", l.Concurrency(), how)
-		return made{must(by, err)(t), func(l limitertest.Limits) error { return by.Reconfigure(l.Concurrency()) }}
-	case limitertest.FixedWindow:
-		by, err := s.FixedWindow("it", l.FixedWindow(), how)
-		return made{must(by, err)(t), func(l limitertest.Limits) error { return by.Reconfigure(l.FixedWindow()) }}
-	case limitertest.SlidingWindow:
-		by, err := s.SlidingWindow("it", l.SlidingWindow(), how)
-		return made{must(by, err)(t), func(l limitertest.Limits) error { return by.Reconfigure(l.SlidingWindow()) }}
-	default:
-		by, err := s.TokenBucket("it", l.TokenBucket(), how)
-		return made{must(by, err)(t), func(l limitertest.Limits) error { return by.Reconfigure(l.TokenBucket()) }}
-	}
+	by, err := s.Limiter("it", l.Of(k), how)
+	return made{must(by, err)(t), func(l limitertest.Limits) error { return by.Reconfigure(l.Of(k)) }}
 }
 
 // oneKey is one key of a partitioned limiter.
@@ -64,19 +52,14 @@ type partitioned interface {
 	limiter.PartitionedCharger[string]
 }
 
-func oneKeyOf[O any](p interface {
-	partitioned
-	Statistics(key string) (limiter.Statistics, error)
-	Close() error
-	Reconfigure(O) error
-}, options func(limitertest.Limits) O) made {
-
+func buildKeyed(t testing.TB, s *store.Store, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) made {
+	p := must(s.Partitioned("it", l.Of(k), how))(t)
 	statistics := func(key string) limiter.Statistics {
 		st, _ := p.Statistics(key)
 		return st
 	}
 	return made{oneKey{p, statistics, p.Close, new(atomic.Pointer[limiter.Statistics])}, func(l limitertest.Limits) error {
-		err := p.Reconfigure(options(l))
+		err := p.Reconfigure(l.Of(k))
 		statistics(theKey) // a key is converted when it is used
 		return err
 	}}
@@ -112,19 +95,6 @@ func (o oneKey) Close() error {
 	last.QueuedPermits = 0
 	o.last.Store(&last)
 	return o.close()
-}
-
-func buildKeyed(t testing.TB, s *store.Store, k limitertest.Kind, l limitertest.Limits, how *store.LimiterOptions) made {
-	switch k {
-	case limitertest.Concurrency:
-		return oneKeyOf(must(s.PartitionedConcurrency("it", l.Concurrency(), how))(t), limitertest.Limits.Concurrency)
-	case limitertest.FixedWindow:
-		return oneKeyOf(must(s.PartitionedFixedWindow("it", l.FixedWindow(), how))(t), limitertest.Limits.FixedWindow)
-	case limitertest.SlidingWindow:
-		return oneKeyOf(must(s.PartitionedSlidingWindow("it", l.SlidingWindow(), how))(t), limitertest.Limits.SlidingWindow)
-	default:
-		return oneKeyOf(must(s.PartitionedTokenBucket("it", l.TokenBucket(), how))(t), limitertest.Limits.TokenBucket)
-	}
 }
 
 // inTurn makes each call at the next of several instances.

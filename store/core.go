@@ -58,7 +58,7 @@ type core struct {
 	fallback     fallback
 }
 
-func newCore(s *Store, name string, options any, shared *LimiterOptions, partitioned bool) (*core, error) {
+func newCore(s *Store, name string, options limiter.Options, shared *LimiterOptions, partitioned bool) (*core, error) {
 	limits, q, err := check(name, options, shared)
 	if err != nil {
 		return nil, err

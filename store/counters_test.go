@@ -86,7 +86,7 @@ func TestCounters_DecisionSentAgain(t *testing.T) {
 			require.Equal(t, store.Counters{Decisions: 1}, count())
 			require.NoError(t, w.bucket(7, 1, time.Hour, 0, nil).Reconfigure(bucketOf(9, 1, time.Hour, 0)))
 			w.granted(l, 1)
-			require.Equal(t, 9, l.Options().TokenLimit)
+			require.Equal(t, 9, l.Limits().Permits)
 			require.Equal(t, store.Counters{Decisions: 1}, count())
 		})
 	}

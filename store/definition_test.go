@@ -36,9 +36,9 @@ func TestDefinition_StoreRestartedEmpty(t *testing.T) {
 					w.rejected(b, 1)
 					w.rejected(c, 1)
 					w.pass(11 * time.Second)
-					for _, l := range []*store.TokenBucket{a, b, c} {
+					for _, l := range []*store.Limiter{a, b, c} {
 						w.rejected(l, 1)
-						require.Equal(t, 8, l.Options().TokenLimit)
+						require.Equal(t, 8, l.Limits().Permits)
 					}
 				})
 			})
@@ -55,7 +55,7 @@ func TestReconfigure_AnotherKindByTheSameName(t *testing.T) {
 		window := must(w.instance(store.Options{}).FixedWindow("it", limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Hour}, nil))(t)
 		w.granted(window, 1)
 		synctest.Wait()
-		require.Equal(t, 10, bucket.Options().TokenLimit)
+		require.Equal(t, limiter.FixedWindowOptions{PermitLimit: 5, Window: time.Hour}.Limits(), bucket.Limits(), "those in force")
 		w.granted(bucket, 3)
 		w.rejected(window, 1)
 		seats := must(w.instance(store.Options{}).Concurrency("it", limiter.ConcurrencyOptions{PermitLimit: 2}, nil))(t)

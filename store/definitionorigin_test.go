@@ -13,7 +13,7 @@ import (
 )
 
 // program makes a bucket as a program that is deployed now.
-func (w *world) program(limit int, generation int64) *store.TokenBucket {
+func (w *world) program(limit int, generation int64) *store.Limiter {
 	return w.bucket(limit, 1, time.Hour, 0, &store.LimiterOptions{Generation: generation})
 }
 
@@ -45,7 +45,7 @@ func TestFirstUse_LateOldProgram(t *testing.T) {
 		use(t, late)
 		w.inForce(10)
 		require.Len(t, w.events.of(store.EventOverruled), 1)
-		require.Equal(t, 10, late.Options().TokenLimit)
+		require.Equal(t, 10, late.Limits().Permits)
 		time.Sleep(time.Minute)
 		use(t, w.program(1000, 0)) // started again in the middle of the deployment
 		w.inForce(10)
@@ -147,11 +147,11 @@ func TestFirstUse_Generation(t *testing.T) {
 
 // Limits that ReconfigureLater could not set for a while do not replace limits that were set since the call.
 func TestReconfigureLater_StoreAway(t *testing.T) {
-	for name, set := range map[string]func(t *testing.T, w *world, a *store.TokenBucket){
-		"Reconfigure": func(t *testing.T, _ *world, a *store.TokenBucket) {
+	for name, set := range map[string]func(t *testing.T, w *world, a *store.Limiter){
+		"Reconfigure": func(t *testing.T, _ *world, a *store.Limiter) {
 			require.NoError(t, a.Reconfigure(bucketOf(50, 1, time.Hour, 0)))
 		},
-		"first use": func(t *testing.T, w *world, _ *store.TokenBucket) { use(t, w.program(50, 0)) },
+		"first use": func(t *testing.T, w *world, _ *store.Limiter) { use(t, w.program(50, 0)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -176,7 +176,7 @@ func TestReconfigureLater_StoreAway(t *testing.T) {
 				down.hook(nil, nil)
 				w.pass(time.Minute)
 				w.inForce(50)
-				require.Equal(t, 50, late.Options().TokenLimit)
+				require.Equal(t, 50, late.Limits().Permits)
 				overruled := w.events.of(store.EventOverruled)
 				require.Len(t, overruled, 1)
 				require.ErrorContains(t, overruled[0].Err, "newer limits were set after ReconfigureLater was called")
@@ -245,7 +245,7 @@ func TestFirstUse_StoreLostDefinition(t *testing.T) {
 					if kept {
 						limit = 30
 					}
-					instance := func(limit int) *store.TokenBucket {
+					instance := func(limit int) *store.Limiter {
 						return must(w.instance(o).TokenBucket("bucket", bucketOf(limit, 1, time.Hour, 0), how))(t)
 					}
 					a, other := instance(10), instance(10)
@@ -262,7 +262,7 @@ func TestFirstUse_StoreLostDefinition(t *testing.T) {
 						want = 30
 					}
 					for range 3 {
-						for _, l := range []*store.TokenBucket{a, other, b} {
+						for _, l := range []*store.Limiter{a, other, b} {
 							w.try(l, 1)
 							synctest.Wait()
 						}
@@ -273,9 +273,9 @@ func TestFirstUse_StoreLostDefinition(t *testing.T) {
 					require.NoError(t, err)
 					version := d.Version
 					time.Sleep(time.Hour)
-					for _, l := range []*store.TokenBucket{a, other, b} {
+					for _, l := range []*store.Limiter{a, other, b} {
 						use(t, l)
-						require.Equal(t, want, l.Options().TokenLimit)
+						require.Equal(t, want, l.Limits().Permits)
 					}
 					d, _, err = w.Load(w.ctx, "bucket")
 					require.NoError(t, err)
@@ -301,7 +301,7 @@ func TestFirstUse_StoreLostDeployment(t *testing.T) {
 			use(t, newer)
 			w.inForce(10)
 			use(t, late)
-			require.Equal(t, 10, late.Options().TokenLimit)
+			require.Equal(t, 10, late.Limits().Permits)
 		})
 	}
 }
@@ -313,7 +313,7 @@ func TestFirstUse_LastConstructor(t *testing.T) {
 		b := w.bucket(20, 1, time.Hour, 0, nil)
 		w.granted(b, 1)
 		synctest.Wait()
-		require.Equal(t, 20, a.Options().TokenLimit)
+		require.Equal(t, 20, a.Limits().Permits)
 		w.granted(a, 11)
 		w.rejected(a, 1)
 		w.rejected(b, 1)

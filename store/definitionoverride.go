@@ -211,9 +211,10 @@ func (c *core) reportOverrides(old, next *loadedDefinition, now int64, why strin
 }
 
 // overrideLimits is Override.
-func (c *core) overrideLimits(o any, until time.Time, by, reason string) error {
+func (c *core) overrideLimits(o Override) error {
+	until, by, reason := o.Until, o.By, o.Reason
 	var p validate.Problems
-	limits, q := splitOptions(&p, o)
+	limits, q := c.splitSameKind(&p, o.Options)
 	p.Text("By", by, maxOverrideBy)
 	p.Text("Reason", reason, maxOverrideReason)
 	switch {

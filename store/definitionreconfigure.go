@@ -7,7 +7,7 @@ import (
 )
 
 // reconfigureLater is ReconfigureLater.
-func (c *core) reconfigureLater(o any) error {
+func (c *core) reconfigureLater(o limiter.Options) error {
 	limits, q, err := c.splitForReconfigure(o)
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func (c *core) reconfigureOnce(wanted backend.Limits, by stamp) error {
 }
 
 // reconfigure is Reconfigure.
-func (c *core) reconfigure(o any) error {
+func (c *core) reconfigure(o limiter.Options) error {
 	limits, q, err := c.splitForReconfigure(o)
 	if err != nil {
 		return err
@@ -73,11 +73,19 @@ func (c *core) reconfigure(o any) error {
 	return nil
 }
 
-// splitForReconfigure splits new options. They are always of the limiter's kind, because Limiter has their type as its
-// type parameter.
-func (c *core) splitForReconfigure(o any) (backend.Limits, queueing, error) {
+// splitSameKind is split for limits that must be of the limiter's kind.
+func (c *core) splitSameKind(p *validate.Problems, o limiter.Options) (backend.Limits, queueing) {
+	limits, q := split(p, o)
+	if limits.Kind != 0 && limits.Kind != c.madeWith.Kind {
+		p.Add("Kind", limits.Kind.String(), "must stay %v on a live limiter", c.madeWith.Kind)
+	}
+	return limits, q
+}
+
+// splitForReconfigure splits new limits.
+func (c *core) splitForReconfigure(o limiter.Options) (backend.Limits, queueing, error) {
 	var p validate.Problems
-	limits, q := splitOptions(&p, o)
+	limits, q := c.splitSameKind(&p, o)
 	err := p.Err("store")
 	if err == nil && c.closed.Load() {
 		err = limiter.ErrClosed

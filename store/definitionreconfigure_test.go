@@ -59,12 +59,12 @@ func TestReconfigure_AllInstancesAtOnce(t *testing.T) {
 				granted += w.ask(b, "fresh").Permits()
 			}
 			require.Equal(t, 10, granted)
-			require.Equal(t, 10, b.Options().TokenLimit)
+			require.Equal(t, 10, must(b.Limits("fresh"))(t).Permits)
 		})
 	}
 	inWorld(t, func(t *testing.T, w *world) {
 		o := store.Options{NoListen: true, RefreshInterval: time.Hour}
-		seats := func(n int) *store.Concurrency { return w.concurrency(n, 0, o, nil) }
+		seats := func(n int) *store.Limiter { return w.concurrency(n, 0, o, nil) }
 		a, b := seats(10), seats(10)
 		w.granted(a, 1).Release()
 		w.granted(b, 1).Release()
@@ -241,8 +241,8 @@ func TestReconfigure_OtherInstances(t *testing.T) {
 					w.try(b, 1)
 				}
 				synctest.Wait()
-				require.Equal(t, bucketOf(5, 1, time.Hour, 0), b.Options(), "the queue is each instance's own")
-				require.Equal(t, bucketOf(5, 1, time.Hour, 3), a.Options())
+				require.Equal(t, bucketOf(5, 1, time.Hour, 0).Limits(), b.Limits(), "the queue is each instance's own")
+				require.Equal(t, bucketOf(5, 1, time.Hour, 3).Limits(), a.Limits())
 				_, err := b.TryAcquire(w.ctx, 6)
 				require.ErrorIs(t, err, limiter.ErrPermitCount)
 				require.Len(t, w.events.of(store.EventReconfigured), 2)
@@ -262,7 +262,7 @@ func TestReconfigure_DuringTheFirstLoad(t *testing.T) {
 		require.NoError(t, l.Reconfigure(bucketOf(50, 1, time.Hour, 0)))
 		wg.Wait()
 		w.pass(time.Second)
-		require.Equal(t, 50, l.Options().TokenLimit)
+		require.Equal(t, 50, l.Limits().Permits)
 		d, _, err := w.Load(w.ctx, "bucket")
 		require.NoError(t, err)
 		require.EqualValues(t, 50, d.Permits)
@@ -310,7 +310,7 @@ func TestReconfigure_StoreAway(t *testing.T) {
 		for range 5 {
 			require.ErrorIs(t, l.Reconfigure(bucketOf(20, 1, time.Hour, 9)), store.ErrUnavailable)
 		}
-		require.Equal(t, bucketOf(10, 1, time.Hour, 5), l.Options())
+		require.Equal(t, bucketOf(10, 1, time.Hour, 5).Limits(), l.Limits())
 	})
 }
 
@@ -329,7 +329,7 @@ func TestReconfigure_BeforeListening(t *testing.T) {
 		w.granted(b, 1)
 		require.NoError(t, a.Reconfigure(bucketOf(20, 1, time.Hour, 0)))
 		w.pass(time.Second)
-		require.Equal(t, 20, b.Options().TokenLimit)
+		require.Equal(t, 20, b.Limits().Permits)
 	})
 }
 
@@ -344,7 +344,7 @@ func TestReconfigure_ManyFarLimiters(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				w.Delay(c.roundTrip)
 				a, b := w.instance(store.Options{}), w.instance(store.Options{NoListen: c.noListen})
-				here, there := make([]*store.TokenBucket, c.limiters), make([]*store.TokenBucket, c.limiters)
+				here, there := make([]*store.Limiter, c.limiters), make([]*store.Limiter, c.limiters)
 				for i := range c.limiters {
 					o := bucketOf(1000, 1000, time.Second, 0)
 					here[i] = must(a.TokenBucket(fmt.Sprint(i), o, nil))(t)

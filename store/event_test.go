@@ -60,7 +60,7 @@ func TestOptions_OnEventMisbehaves(t *testing.T) {
 // OnEvent can block, and can call the limiter of the event.
 func TestOptions_OnEventBlocks(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		var l *store.TokenBucket
+		var l *store.Limiter
 		told := make(chan store.EventKind, 10)
 		s := newStore(t, w.hooked, store.Options{OnEvent: func(e store.Event) {
 			l.Statistics()

@@ -86,7 +86,7 @@ func ExampleLimiter_Override() {
 
 	raised := window
 	raised.PermitLimit = 50
-	err := here.Override(store.Override[limiter.FixedWindowOptions]{
+	err := here.Override(store.Override{
 		Options: raised, Until: time.Now().Add(time.Hour), By: "ann", Reason: "end of the quarter",
 	})
 	if err != nil {
@@ -96,8 +96,8 @@ func ExampleLimiter_Override() {
 	_ = first.Close()
 	lease := weir.Must(there.TryAcquire(context.Background(), 30))
 	o, _ := there.Overridden()
-	fmt.Println(lease.Acquired(), o.By, o.Options.PermitLimit, "instead of", o.Configured.PermitLimit)
-	fmt.Println(there.EndOverride("bob"), there.Options().PermitLimit)
+	fmt.Println(lease.Acquired(), o.By, o.Options.Limits().Permits, "instead of", o.Configured.Limits().Permits)
+	fmt.Println(there.EndOverride("bob"), there.Limits().Permits)
 	// Output:
 	// true ann 50 instead of 10
 	// <nil> 10

@@ -9,23 +9,23 @@ import (
 )
 
 // KeyStates returns of how many keys the limiter remembers something.
-func KeyStates[O options](p *Partitioned[O]) (n int) {
+func KeyStates(p *Partitioned) (n int) {
 	p.c.keys.each(func(*keyState) { n++ })
 	return n
 }
 
 // HasRivals reports whether the limiter believes that callers of other instances wait.
-func HasRivals[O options](l *Limiter[O]) bool {
+func HasRivals(l *Limiter) bool {
 	ks := l.c.keys.lock("", false)
 	defer ks.mu.Unlock()
 	return ks.fair().hasRivals(time.Now())
 }
 
 // PretendKeys makes the limiter behave as if it remembered n more keys.
-func PretendKeys[O options](p *Partitioned[O], n int64) { p.c.keys.count.Add(n) }
+func PretendKeys(p *Partitioned, n int64) { p.c.keys.count.Add(n) }
 
 // JoinLate joins the queue as a caller whose request for n permits was checked a moment ago.
-func JoinLate[O options](l *Limiter[O], n int) limiter.Lease {
+func JoinLate(l *Limiter, n int) limiter.Lease {
 	_, lease := l.c.join(context.Background(), "", n, limiter.Lease{}, byKeyState)
 	return lease
 }

@@ -166,7 +166,7 @@ func TestFairness_BetweenInstances(t *testing.T) {
 }
 
 // withRival returns a limiter that knows a rival, at the beginning of a window of a second with 100 permits.
-func (w *world) withRival(queue int, order limiter.QueueOrder) (l, rival *store.FixedWindow) {
+func (w *world) withRival(queue int, order limiter.QueueOrder) (l, rival *store.Limiter) {
 	w.Helper()
 	o := limiter.FixedWindowOptions{PermitLimit: 100, Window: time.Second, QueueLimit: queue, QueueOrder: order}
 	l = must(w.instance(store.Options{}).FixedWindow("it", o, nil))(w.T)

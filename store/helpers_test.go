@@ -39,7 +39,7 @@ func (w *world) instance(o store.Options) *store.Store {
 }
 
 // bucket returns a bucket in another Store.
-func (w *world) bucket(limit, refill int, period time.Duration, queue int, how *store.LimiterOptions) *store.TokenBucket {
+func (w *world) bucket(limit, refill int, period time.Duration, queue int, how *store.LimiterOptions) *store.Limiter {
 	w.Helper()
 	return must(w.instance(store.Options{}).TokenBucket("bucket", bucketOf(limit, refill, period, queue), how))(w.T)
 }
@@ -48,7 +48,7 @@ func bucketOf(limit, refill int, period time.Duration, queue int) limiter.TokenB
 	return limiter.TokenBucketOptions{TokenLimit: limit, TokensPerPeriod: refill, ReplenishmentPeriod: period, QueueLimit: queue}
 }
 
-func (w *world) concurrency(limit, queue int, o store.Options, how *store.LimiterOptions) *store.Concurrency {
+func (w *world) concurrency(limit, queue int, o store.Options, how *store.LimiterOptions) *store.Limiter {
 	w.Helper()
 	return must(w.instance(o).Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: limit, QueueLimit: queue}, how))(w.T)
 }

@@ -4,33 +4,14 @@ import (
 	"context"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 )
 
-// A Limiter is a [limiter.Limiter] whose permits are shared by all instances that have one with the same name. O is the
-// type of its options. The queue belongs to this instance: its callers are served in order. Instances with waiting
+// A Limiter is a [limiter.Limiter] whose permits are shared by all instances that have one with the same name. The queue belongs to this instance: its callers are served in order. Instances with waiting
 // callers get about the same number of permits.
 //
 // It is safe for use by many goroutines. The zero value is not usable; a [Store] makes Limiters.
-type Limiter[O options] struct{ c *core }
-
-type (
-	// TokenBucket is a shared token bucket.
-	TokenBucket = Limiter[limiter.TokenBucketOptions]
-	// FixedWindow is a shared fixed window.
-	FixedWindow = Limiter[limiter.FixedWindowOptions]
-	// SlidingWindow is a shared sliding window.
-	SlidingWindow = Limiter[limiter.SlidingWindowOptions]
-	// Concurrency is a shared concurrency limiter.
-	Concurrency = Limiter[limiter.ConcurrencyOptions]
-)
-
-func newLimiter[O options](s *Store, name string, o O, shared *LimiterOptions) (*Limiter[O], error) {
-	c, err := newCore(s, name, o, shared, false)
-	if err != nil {
-		return nil, err
-	}
-	return &Limiter[O]{c}, nil
-}
+type Limiter struct{ c *core }
 
 // TryAcquire takes n permits if they are available now. It makes at most one call to the store, and another one if it is
 // rejected while this instance gives permits of the same key back. With n == 0 it asks whether any permit is available.
@@ -38,7 +19,7 @@ func newLimiter[O options](s *Store, name string, o O, shared *LimiterOptions) (
 // While the store is away, the [OutagePolicy] decides, and the lease has [OutageKey]. If ctx ends before the store has
 // answered, no decision was taken: the error wraps the context's error and has a method Undecided() bool that returns
 // true.
-func (l *Limiter[O]) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
+func (l *Limiter) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return l.c.tryAcquire(ctx, "", n)
 }
 
@@ -47,19 +28,19 @@ func (l *Limiter[O]) TryAcquire(ctx context.Context, n int) (limiter.Lease, erro
 //
 // If ctx ends while Acquire waits in the queue, the error is the context's. If ctx ends before the store has answered,
 // the error is that of [Limiter.TryAcquire].
-func (l *Limiter[O]) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+func (l *Limiter) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return l.c.acquire(ctx, "", n)
 }
 
 // Statistics is [Limiter.StatisticsContext] without a context. It takes at most Options.CallTimeout.
-func (l *Limiter[O]) Statistics() limiter.Statistics {
+func (l *Limiter) Statistics() limiter.Statistics {
 	return l.c.statistics(context.Background(), "")
 }
 
 // StatisticsContext loads the number of available permits from the store. If the store is away, does not answer within
 // Options.CallTimeout, or ctx ends first, AvailablePermits is computed from the store's last answer, and LastKnown is true. If
 // ctx has already ended, no call is made. All other figures are those of this instance.
-func (l *Limiter[O]) StatisticsContext(ctx context.Context) limiter.Statistics {
+func (l *Limiter) StatisticsContext(ctx context.Context) limiter.Statistics {
 	return l.c.statistics(ctx, "")
 }
 
@@ -68,8 +49,8 @@ func (l *Limiter[O]) StatisticsContext(ctx context.Context) limiter.Statistics {
 // QueueOrder change for this instance only. Reconfigure usually takes two round trips, and at most ten times
 // Options.CallTimeout.
 //
-// The error is a [weir.OptionsError], [limiter.ErrClosed] or [ErrUnavailable]; after an error nothing has changed.
-func (l *Limiter[O]) Reconfigure(o O) error { return l.c.reconfigure(o) }
+// The error is a [weir.OptionsError], also if o is of another kind, [limiter.ErrClosed] or [ErrUnavailable]; after an error nothing has changed.
+func (l *Limiter) Reconfigure(o limiter.Options) error { return l.c.reconfigure(o) }
 
 // ReconfigureLater is Reconfigure without waiting: the limits are sent to the store in the background, or when the
 // store is back. They are dropped if the limiter is closed or reconfigured again before that. Limits that another
@@ -77,15 +58,15 @@ func (l *Limiter[O]) Reconfigure(o O) error { return l.c.reconfigure(o) }
 // has the new limits, the old ones stay in force in this instance, too; the queue changes at once.
 //
 // The error is a [weir.OptionsError] or [limiter.ErrClosed].
-func (l *Limiter[O]) ReconfigureLater(o O) error { return l.c.reconfigureLater(o) }
+func (l *Limiter) ReconfigureLater(o limiter.Options) error { return l.c.reconfigureLater(o) }
 
-// Options returns the limits in force, as far as this instance knows.
-func (l *Limiter[O]) Options() O { return optionsOf[O](l.c) }
+// Limits returns the limits in force, as far as this instance knows.
+func (l *Limiter) Limits() rate.Limits { return l.c.limitsInForce() }
 
 // Close closes the limiter in this instance: waiting callers are rejected, and later calls return [limiter.ErrClosed].
 // Leases stay valid and are renewed until they are released or the [Store] is closed. Afterwards, the Store can make
 // another limiter with the same name. Close can be called more than once.
-func (l *Limiter[O]) Close() error {
+func (l *Limiter) Close() error {
 	l.c.close()
 	return nil
 }
@@ -95,45 +76,26 @@ func (l *Limiter[O]) Close() error {
 // bounded. [limiter.Translate] adapts it to resources that are not strings.
 //
 // A key can be any bytes. A key of more than 200 bytes is stored as its SHA-256.
-type Partitioned[O options] struct{ c *core }
-
-type (
-	// PartitionedTokenBucket has a shared token bucket for each key.
-	PartitionedTokenBucket = Partitioned[limiter.TokenBucketOptions]
-	// PartitionedFixedWindow has a shared fixed window for each key.
-	PartitionedFixedWindow = Partitioned[limiter.FixedWindowOptions]
-	// PartitionedSlidingWindow has a shared sliding window for each key.
-	PartitionedSlidingWindow = Partitioned[limiter.SlidingWindowOptions]
-	// PartitionedConcurrency has a shared concurrency limiter for each key.
-	PartitionedConcurrency = Partitioned[limiter.ConcurrencyOptions]
-)
-
-func newPartitioned[O options](s *Store, name string, o O, shared *LimiterOptions) (*Partitioned[O], error) {
-	c, err := newCore(s, name, o, shared, true)
-	if err != nil {
-		return nil, err
-	}
-	return &Partitioned[O]{c}, nil
-}
+type Partitioned struct{ c *core }
 
 // TryAcquire is [Limiter.TryAcquire] for a key.
-func (p *Partitioned[O]) TryAcquire(ctx context.Context, key string, n int) (limiter.Lease, error) {
+func (p *Partitioned) TryAcquire(ctx context.Context, key string, n int) (limiter.Lease, error) {
 	return p.c.tryAcquire(ctx, key, n)
 }
 
 // Acquire is [Limiter.Acquire] for a key. Each key has its own queue.
-func (p *Partitioned[O]) Acquire(ctx context.Context, key string, n int) (limiter.Lease, error) {
+func (p *Partitioned) Acquire(ctx context.Context, key string, n int) (limiter.Lease, error) {
 	return p.c.acquire(ctx, key, n)
 }
 
 // Statistics is [Partitioned.StatisticsContext] without a context. It takes at most Options.CallTimeout.
-func (p *Partitioned[O]) Statistics(key string) (limiter.Statistics, error) {
+func (p *Partitioned) Statistics(key string) (limiter.Statistics, error) {
 	return p.StatisticsContext(context.Background(), key)
 }
 
 // StatisticsContext is [Limiter.StatisticsContext] for a key. SuccessfulLeases and FailedLeases are those of all keys
 // together. The error is [limiter.ErrClosed].
-func (p *Partitioned[O]) StatisticsContext(ctx context.Context, key string) (limiter.Statistics, error) {
+func (p *Partitioned) StatisticsContext(ctx context.Context, key string) (limiter.Statistics, error) {
 	if p.c.closed.Load() {
 		return limiter.Statistics{}, limiter.ErrClosed
 	}
@@ -146,7 +108,7 @@ func (p *Partitioned[O]) StatisticsContext(ctx context.Context, key string) (lim
 //
 // Counting begins with the first call, also if n is 0, and ends by itself a minute after the last one; the counts are then
 // forgotten. While it counts, it takes about 60 kB more memory. After Close there are no counts.
-func (p *Partitioned[O]) TopRejected(n int) []limiter.KeyRejections {
+func (p *Partitioned) TopRejected(n int) []limiter.KeyRejections {
 	top := p.c.rejections.Top(n)
 	all := make([]limiter.KeyRejections, len(top))
 	for i, c := range top {
@@ -157,19 +119,16 @@ func (p *Partitioned[O]) TopRejected(n int) []limiter.KeyRejections {
 
 // Reconfigure is [Limiter.Reconfigure] for all keys. An instance without a connection for notices follows key by key, at
 // its next call to the store about the key, and after Options.RefreshInterval for all keys.
-func (p *Partitioned[O]) Reconfigure(o O) error { return p.c.reconfigure(o) }
+func (p *Partitioned) Reconfigure(o limiter.Options) error { return p.c.reconfigure(o) }
 
 // ReconfigureLater is [Limiter.ReconfigureLater] for all keys.
-func (p *Partitioned[O]) ReconfigureLater(o O) error { return p.c.reconfigureLater(o) }
+func (p *Partitioned) ReconfigureLater(o limiter.Options) error { return p.c.reconfigureLater(o) }
 
-// Options returns the limits in force, as far as this instance knows.
-func (p *Partitioned[O]) Options() O { return optionsOf[O](p.c) }
-
-// Limits returns [Partitioned.Options], which are those of every key.
-func (p *Partitioned[O]) Limits(string) (options any, err error) { return p.Options(), nil }
+// Limits returns the limits in force, as far as this instance knows. All keys have the same.
+func (p *Partitioned) Limits(string) (rate.Limits, error) { return p.c.limitsInForce(), nil }
 
 // Close is [Limiter.Close].
-func (p *Partitioned[O]) Close() error {
+func (p *Partitioned) Close() error {
 	p.c.close()
 	return nil
 }

@@ -44,11 +44,11 @@ func TestNotice_Flood(t *testing.T) {
 		}
 		require.Less(t, runtime.NumGoroutine()-before, 10)
 		w.pass(10 * time.Second)
-		require.Equal(t, 1099, l.Options().TokenLimit)
+		require.Equal(t, 1099, l.Limits().Permits)
 		require.Equal(t, 2, loads, "the one that was under way, and one more")
 		require.NoError(t, a.Reconfigure(bucketOf(5, 1, time.Hour, 0)))
 		w.pass(10 * time.Second)
-		require.Equal(t, 5, l.Options().TokenLimit)
+		require.Equal(t, 5, l.Limits().Permits)
 		slow.hook(nil, nil) // Close asks for the last figures
 	})
 }
@@ -80,7 +80,7 @@ func TestListen_FailsAndRecovers(t *testing.T) {
 		w.hook(nil, nil)
 		w.pass(time.Minute)
 		require.True(t, s.Health().Listening)
-		require.Equal(t, 3, b.Options().PermitLimit, "what was missed is looked for")
+		require.Equal(t, 3, b.Limits().Permits, "what was missed is looked for")
 		lease = w.granted(a, 3)
 		waiting = w.acquire(b, 1)
 		lease.Release()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -130,16 +131,16 @@ func (o LimiterOptions) validate(p *validate.Problems, kind backend.Kind) {
 	}
 }
 
-// Check returns the [weir.OptionsError] with which a Store refuses a limiter of that name and options, or nil. options
-// is one of the options types of package limiter. Check is for code that reads a configuration file.
-func Check(name string, options any, shared *LimiterOptions) error {
+// Check returns the [weir.OptionsError] with which a Store refuses a limiter of that name and options, or nil. It is for code
+// that reads a configuration file.
+func Check(name string, options limiter.Options, shared *LimiterOptions) error {
 	_, _, err := check(name, options, shared)
 	return err
 }
 
-func check(name string, options any, shared *LimiterOptions) (backend.Limits, queueing, error) {
+func check(name string, options limiter.Options, shared *LimiterOptions) (backend.Limits, queueing, error) {
 	var p validate.Problems
-	limits, q := splitOptions(&p, options)
+	limits, q := split(&p, options)
 	checkName(&p, name)
 	if shared != nil && limits.Kind != 0 {
 		shared.validate(&p, limits.Kind)

@@ -6,13 +6,9 @@ import (
 
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
-
-// options are the options types of package limiter that the constructors of a Store take.
-type options interface {
-	limiter.TokenBucketOptions | limiter.FixedWindowOptions | limiter.SlidingWindowOptions | limiter.ConcurrencyOptions
-}
 
 // queueing is the part of a limiter's options that applies to this instance only, except in an override.
 type queueing struct {
@@ -20,48 +16,23 @@ type queueing struct {
 	order limiter.QueueOrder
 }
 
-// splitOptions converts options of package limiter to the limits, which are kept in the store, and to the rest, which is
-// not. It adds to p what is wrong with them. If package limiter refuses the options, both results are zero.
-func splitOptions(p *validate.Problems, o any) (backend.Limits, queueing) {
-	if v, ok := o.(interface{ Validate() error }); ok {
-		if err := v.Validate(); err != nil {
-			p.Include("", err)
-			return backend.Limits{}, queueing{}
-		}
+// split returns the part of the limits that is kept in the store, and the rest, which is not. It adds to p what is wrong with
+// them. If they are no limits at all, both results are zero.
+func split(p *validate.Problems, o limiter.Options) (kept backend.Limits, q queueing) {
+	l := rate.Of(o)
+	if err := l.Validate(); err != nil {
+		p.Include("", err)
+		return kept, q
 	}
-	switch o := o.(type) {
-	case limiter.TokenBucketOptions:
-		checkAutomatic(p, o.ManualReplenishment)
-		return backend.Limits{
-			Kind: backend.KindTokenBucket, Permits: storedPermits(p, "TokenLimit", o.TokenLimit), Refill: storedPermits(p, "TokensPerPeriod", o.TokensPerPeriod),
-			Period: storedPeriod(p, "ReplenishmentPeriod", o.ReplenishmentPeriod, o.ReplenishmentPeriod),
-		}, queueing{o.QueueLimit, o.QueueOrder}
-	case limiter.FixedWindowOptions:
-		checkAutomatic(p, o.ManualReplenishment)
-		return backend.Limits{
-			Kind: backend.KindFixedWindow, Permits: storedPermits(p, "PermitLimit", o.PermitLimit), Period: storedPeriod(p, "Window", o.Window, o.Window),
-		}, queueing{o.QueueLimit, o.QueueOrder}
-	case limiter.SlidingWindowOptions:
-		checkAutomatic(p, o.ManualReplenishment)
-		if o.SegmentsPerWindow > backend.MaxSegments {
-			p.Add("SegmentsPerWindow", o.SegmentsPerWindow, "must be at most %d in a store", backend.MaxSegments)
-		}
-		return backend.Limits{
-			Kind: backend.KindSlidingWindow, Permits: storedPermits(p, "PermitLimit", o.PermitLimit), Segments: int64(o.SegmentsPerWindow),
-			Period: storedPeriod(p, "Window", o.Window, o.Window/time.Duration(o.SegmentsPerWindow)),
-		}, queueing{o.QueueLimit, o.QueueOrder}
-	case limiter.ConcurrencyOptions:
-		return backend.Limits{Kind: backend.KindConcurrency, Permits: storedPermits(p, "PermitLimit", o.PermitLimit)}, queueing{o.QueueLimit, o.QueueOrder}
-	}
-	p.Add("", nil, "options of type %T have no shared limiter", o)
-	return backend.Limits{}, queueing{}
-}
-
-// checkAutomatic refuses ManualReplenishment.
-func checkAutomatic(p *validate.Problems, manual bool) {
-	if manual {
+	if l.Manual {
 		p.Add("ManualReplenishment", true, "must be false in a store, whose clock decides when permits come back")
 	}
+	f := l.Fields()
+	return backend.Limits{
+		Kind: backend.Kind(l.Kind), Permits: storedPermits(p, f.Permits, l.Permits), Refill: storedPermits(p, f.Refill, l.Refill),
+		Period:   storedPeriod(p, f.Period, l.Period, l.Period/time.Duration(max(l.Segments, 1))),
+		Segments: int64(l.Segments),
+	}, queueing{l.QueueLimit, l.QueueOrder}
 }
 
 // storedPermits converts the number in a field and refuses one that a store cannot compute with.
@@ -87,37 +58,17 @@ func storedPeriod(p *validate.Problems, field string, value, period time.Duratio
 	return us
 }
 
-// optionsFrom is the inverse of splitOptions.
-func optionsFrom(l backend.Limits, q queueing) any {
-	period := time.Duration(l.Period) * time.Microsecond
-	switch l.Kind {
-	case backend.KindTokenBucket:
-		return limiter.TokenBucketOptions{
-			TokenLimit: toInt(l.Permits), TokensPerPeriod: toInt(l.Refill), ReplenishmentPeriod: period, QueueLimit: q.limit, QueueOrder: q.order,
-		}
-	case backend.KindFixedWindow:
-		return limiter.FixedWindowOptions{PermitLimit: toInt(l.Permits), Window: period, QueueLimit: q.limit, QueueOrder: q.order}
-	case backend.KindSlidingWindow:
-		return limiter.SlidingWindowOptions{
-			PermitLimit: toInt(l.Permits), Window: period * time.Duration(l.Segments), SegmentsPerWindow: toInt(l.Segments),
-			QueueLimit: q.limit, QueueOrder: q.order,
-		}
-	default:
-		return limiter.ConcurrencyOptions{PermitLimit: toInt(l.Permits), QueueLimit: q.limit, QueueOrder: q.order}
+// limitsFrom is the inverse of split.
+func limitsFrom(l backend.Limits, q queueing) rate.Limits {
+	return rate.Limits{
+		Kind: rate.Kind(l.Kind), Permits: toInt(l.Permits), Refill: toInt(l.Refill), Segments: toInt(l.Segments),
+		Period:     time.Duration(l.Period) * time.Microsecond * time.Duration(max(l.Segments, 1)),
+		QueueLimit: q.limit, QueueOrder: q.order,
 	}
 }
 
-// optionsOf returns the options in force. If another instance has given the limiter another kind, it returns the
-// options that were set here.
-func optionsOf[O options](c *core) O {
-	q := *c.queueingInForce()
-	if o, ok := optionsFrom(c.limits(), q).(O); ok {
-		return o
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return optionsFrom(c.wantedLimits, q).(O)
-}
+// limitsInForce returns the limits in force, as far as this instance knows.
+func (c *core) limitsInForce() rate.Limits { return limitsFrom(c.limits(), *c.queueingInForce()) }
 
 // toInt converts n, which another program may have set on a machine with larger ints.
 func toInt(n int64) int { return int(min(n, math.MaxInt)) }

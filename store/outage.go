@@ -2,10 +2,8 @@ package store
 
 import (
 	"context"
-	"math"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/limiter"
@@ -125,12 +123,16 @@ func (f *fallback) changeTo(limits backend.Limits, share float64) (local *limite
 	if f.has(limits) {
 		return f.limiter, nil
 	}
-	factory, change := localLimiter(shareOf(limits, share))
+	to := limitsFrom(limits, queueing{}).Share(share)
+	factory := limiter.FactoryFor[string](to)
 	f.factory.Store(&factory)
 	sameKind := f.limiter != nil && f.limits.Kind == limits.Kind
 	f.limits = limits
 	if sameKind {
-		return f.limiter, change
+		return f.limiter, func(_ string, l limiter.Limiter) error {
+			_ = l.(limiter.Configurable).Reconfigure(to) // fails only if l is closed
+			return nil
+		}
 	}
 	if f.limiter != nil {
 		_ = f.limiter.Close()
@@ -149,40 +151,4 @@ func (f *fallback) close() {
 		_ = f.limiter.Close()
 	}
 	f.limiter = nil
-}
-
-// shareOf returns the options of a limiter that has a share of the limits. No number is below 1: if the share of a
-// refill is less, 1 comes back after a longer period.
-func shareOf(l backend.Limits, share float64) any {
-	refill := float64(l.Refill) * share
-	l.Permits = int64(max(float64(l.Permits)*share, 1))
-	l.Refill = int64(max(refill, 1))
-	o := optionsFrom(l, queueing{})
-	if o, ok := o.(limiter.TokenBucketOptions); ok && refill < 1 {
-		o.ReplenishmentPeriod = time.Duration(min(float64(o.ReplenishmentPeriod)/refill, math.MaxInt64/2))
-		return o
-	}
-	return o
-}
-
-// localLimiter returns the factory of limiters with the options, and a function that reconfigures a limiter of the same
-// kind to the options.
-func localLimiter(options any) (limiter.Factory[string], func(string, limiter.Limiter) error) {
-	switch o := options.(type) {
-	case limiter.TokenBucketOptions:
-		return limiter.TokenBucketFactory[string](o), reconfigureTo(o)
-	case limiter.FixedWindowOptions:
-		return limiter.FixedWindowFactory[string](o), reconfigureTo(o)
-	case limiter.SlidingWindowOptions:
-		return limiter.SlidingWindowFactory[string](o), reconfigureTo(o)
-	}
-	o := options.(limiter.ConcurrencyOptions)
-	return limiter.ConcurrencyFactory[string](o), reconfigureTo(o)
-}
-
-func reconfigureTo[O options](o O) func(string, limiter.Limiter) error {
-	return func(_ string, l limiter.Limiter) error {
-		_ = l.(interface{ Reconfigure(O) error }).Reconfigure(o) // fails only if l is closed
-		return nil
-	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/limitertest"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/storetest"
@@ -153,7 +154,7 @@ func TestOutage_Stall(t *testing.T) {
 					require.NoError(t, s.Health().Err)
 					require.Len(t, w.events.of(store.EventStoreLost), 1)
 					require.Len(t, w.events.of(store.EventStoreRecovered), 1)
-					if _, lends := l.(made).shared.(*store.Concurrency); lends || !before {
+					if l.(made).shared.(limiter.Configurable).Limits().Kind == rate.Concurrency || !before {
 						w.pass(30 * time.Second)
 						w.granted(l, 10)
 					} else {

@@ -17,14 +17,8 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// anyOptions are the options of a limiter of any kind.
-type anyOptions interface {
-	limiter.TokenBucketOptions | limiter.FixedWindowOptions | limiter.SlidingWindowOptions | limiter.ConcurrencyOptions
-}
-
-// for1h is an override for an hour.
-func for1h[O anyOptions](o O) store.Override[O] {
-	return store.Override[O]{Options: o, Until: time.Now().Add(time.Hour), By: "ann", Reason: "a sale"}
+func for1h(o limiter.Options) store.Override {
+	return store.Override{Options: o, Until: time.Now().Add(time.Hour), By: "ann", Reason: "a sale"}
 }
 
 func hourly(n int) limiter.TokenBucketOptions { return bucketOf(n, 1, 24*time.Hour, 0) }
@@ -35,11 +29,11 @@ type overrides struct {
 	all []string
 }
 
-func (v *overrides) add(at string) func(store.Override[limiter.TokenBucketOptions]) {
-	return func(o store.Override[limiter.TokenBucketOptions]) {
+func (v *overrides) add(at string) func(store.Override) {
+	return func(o store.Override) {
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		line := fmt.Sprintf("%s: %d for %d by %s because %s", at, o.Options.TokenLimit, o.Configured.TokenLimit, o.By, o.Reason)
+		line := fmt.Sprintf("%s: %d for %d by %s because %s", at, o.Options.Limits().Permits, o.Configured.Limits().Permits, o.By, o.Reason)
 		if o.Ended != "" {
 			line += ": " + o.Ended
 		}
@@ -76,14 +70,14 @@ func TestOverride_AllInstancesAndKinds(t *testing.T) {
 	})
 }
 
-func testOverride[O anyOptions](t *testing.T, newLimiter func(*store.Store, string, O, *store.LimiterOptions) (*store.Limiter[O], error), options func(int) O) {
+func testOverride[O limiter.Options](t *testing.T, newLimiter func(*store.Store, string, O, *store.LimiterOptions) (*store.Limiter, error), options func(int) O) {
 	for _, listening := range []bool{true, false} {
 		inWorld(t, func(t *testing.T, w *world) {
 			o := store.Options{NoListen: !listening, RefreshInterval: 48 * time.Hour}
-			instance := func(n int) *store.Limiter[O] {
+			instance := func(n int) *store.Limiter {
 				return must(newLimiter(w.instance(o), "l", options(n), nil))(t)
 			}
-			available := func(l *store.Limiter[O]) int64 { return l.Statistics().AvailablePermits }
+			available := func(l *store.Limiter) int64 { return l.Statistics().AvailablePermits }
 			a, b := instance(10), instance(10)
 			w.granted(a, 2)
 			w.granted(b, 2)
@@ -92,10 +86,10 @@ func testOverride[O anyOptions](t *testing.T, newLimiter func(*store.Store, stri
 			require.NoError(t, a.Override(v))
 			assert.EqualValues(t, 3, available(a), "what was taken stays taken")
 			assert.EqualValues(t, 3, available(b))
-			assert.Equal(t, options(7), a.Options())
-			assert.Equal(t, options(7), b.Options())
+			assert.Equal(t, options(7).Limits(), a.Limits())
+			assert.Equal(t, options(7).Limits(), b.Limits())
 			v.Since, v.Configured, v.Until = time.UnixMicro(start.UnixMicro()), options(10), time.UnixMicro(v.Until.UnixMicro())
-			for _, l := range []*store.Limiter[O]{a, b} {
+			for _, l := range []*store.Limiter{a, b} {
 				got, ok := l.Overridden()
 				assert.True(t, ok)
 				assert.Equal(t, v, got)
@@ -104,7 +98,7 @@ func testOverride[O anyOptions](t *testing.T, newLimiter func(*store.Store, stri
 			// An instance that starts later takes the override, also if it has other limits.
 			c := instance(12)
 			w.granted(c, 1)
-			assert.Equal(t, options(7), c.Options())
+			assert.Equal(t, options(7).Limits(), c.Limits())
 			got, _ := b.Overridden()
 			if listening {
 				assert.Equal(t, options(12), got.Configured)
@@ -113,13 +107,13 @@ func testOverride[O anyOptions](t *testing.T, newLimiter func(*store.Store, stri
 			require.NoError(t, a.Close()) // the instance that has made it does not run any more
 			time.Sleep(time.Until(v.Until) - time.Microsecond)
 			synctest.Wait()
-			assert.Equal(t, options(7), c.Options(), "not yet")
+			assert.Equal(t, options(7).Limits(), c.Limits(), "not yet")
 			time.Sleep(time.Microsecond)
 			synctest.Wait()
 			const taken = 5 // a closed limiter keeps its leases
-			for _, l := range []*store.Limiter[O]{b, c} {
+			for _, l := range []*store.Limiter{b, c} {
 				assert.EqualValues(t, 12-taken, available(l), "no fresh burst")
-				assert.Equal(t, options(12), l.Options())
+				assert.Equal(t, options(12).Limits(), l.Limits())
 				_, ok := l.Overridden()
 				assert.False(t, ok)
 			}
@@ -131,7 +125,7 @@ func TestOverride_Keys(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		o := store.Options{NoListen: true, RefreshInterval: 48 * time.Hour}
 		a, b := w.keys(w.instance(o), 10, nil), w.keys(w.instance(o), 10, nil)
-		left := func(p *store.PartitionedTokenBucket, key string) int64 {
+		left := func(p *store.Partitioned, key string) int64 {
 			st, err := p.Statistics(key)
 			require.NoError(t, err)
 			return st.AvailablePermits
@@ -144,7 +138,7 @@ func TestOverride_Keys(t *testing.T) {
 		require.NoError(t, a.Override(v))
 		assert.EqualValues(t, 3, left(b, "known"))
 		assert.EqualValues(t, 7, left(b, "new"))
-		assert.Equal(t, 7, b.Options().TokenLimit)
+		assert.Equal(t, 7, must(b.Limits("k"))(t).Permits)
 		_, ok := b.Overridden()
 		assert.True(t, ok)
 		w.pass(time.Hour)
@@ -182,7 +176,7 @@ func TestOverride_IsReported(t *testing.T) {
 			"a: 6 for 20 by bob because a sale: ended by eve",
 			"b: 6 for 20 by bob because a sale: ended, or replaced, at another instance",
 		}, said.take())
-		assert.Equal(t, 20, b.Options().TokenLimit)
+		assert.Equal(t, 20, b.Limits().Permits)
 
 		require.NoError(t, a.Override(for1h(hourly(5))))
 		said.take()
@@ -208,7 +202,7 @@ func TestOverride_AnotherFunctionWhileOneRuns(t *testing.T) {
 		w.granted(a, 1)
 		release := make(chan struct{})
 		calls := 0
-		a.OnOverride(func(store.Override[limiter.TokenBucketOptions]) { calls++; <-release })
+		a.OnOverride(func(store.Override) { calls++; <-release })
 		require.NoError(t, a.Override(for1h(hourly(7))))
 		require.NoError(t, a.EndOverride("bob"))
 		synctest.Wait()
@@ -224,13 +218,13 @@ func TestOverride_Configured(t *testing.T) {
 		a := w.program(10, 0)
 		use(t, a)
 		require.NoError(t, a.Override(for1h(bucketOf(99, 1, time.Hour, 3))))
-		assert.Equal(t, bucketOf(99, 1, time.Hour, 3), a.Options(), "also the queue")
+		assert.Equal(t, bucketOf(99, 1, time.Hour, 3).Limits(), a.Limits(), "also the queue")
 		configured := func(n int) {
 			t.Helper()
 			w.inForce(99)
 			o, ok := a.Overridden()
 			require.True(t, ok)
-			require.Equal(t, n, o.Configured.TokenLimit)
+			require.Equal(t, n, o.Configured.Limits().Permits)
 		}
 		configured(10)
 		require.NoError(t, a.Reconfigure(bucketOf(20, 1, time.Hour, 0)))
@@ -249,7 +243,7 @@ func TestOverride_Configured(t *testing.T) {
 		configured(50)
 		w.pass(time.Hour)
 		w.inForce(50)
-		assert.Equal(t, bucketOf(50, 1, time.Hour, 0), a.Options())
+		assert.Equal(t, bucketOf(50, 1, time.Hour, 0).Limits(), a.Limits())
 		use(t, w.program(99, 1))
 		w.inForce(50) // it was replaced
 	})
@@ -317,7 +311,7 @@ func TestOverride_StoreForgets(t *testing.T) {
 		d, _, err := w.Load(w.ctx, "bucket")
 		require.NoError(t, err)
 		require.Empty(t, d.Override)
-		require.EqualValues(t, o.Configured.TokenLimit, d.Permits)
+		require.EqualValues(t, o.Configured.Limits().Permits, d.Permits)
 	})
 }
 
@@ -366,8 +360,8 @@ func TestOverride_Errors(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.bucket(10, 1, time.Hour, 0, nil)
 		use(t, a)
-		for want, v := range map[string]store.Override[limiter.TokenBucketOptions]{
-			"store: TokenLimit must be at least 1, got 0; TokensPerPeriod must be at least 1, got 0; ReplenishmentPeriod must be more than 0, got 0s; " +
+		for want, v := range map[string]store.Override{
+			"store: Options must be set; " +
 				"By must be set; Reason must be set; Until must be set": {},
 			`store: Until must be in the future by the store's clock, which shows 2000-01-01T00:00:00Z, got "2000-01-01T00:00:00Z"`: {
 				Options: hourly(1), By: "ann", Reason: "why", Until: time.Now(),
@@ -414,7 +408,7 @@ func TestOverride_HostileText(t *testing.T) {
 func TestOverride_ConcurrentSafe(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var said overrides
-		var all []*store.TokenBucket
+		var all []*store.Limiter
 		for i := range 4 {
 			l := w.bucket(10, 1, time.Hour, 0, nil)
 			l.OnOverride(said.add(fmt.Sprint(i)))
@@ -422,7 +416,7 @@ func TestOverride_ConcurrentSafe(t *testing.T) {
 		}
 		w.Delay(time.Millisecond)
 		var wg sync.WaitGroup
-		each := func(f func(n int, l *store.TokenBucket) error, allowed ...error) {
+		each := func(f func(n int, l *store.Limiter) error, allowed ...error) {
 			for i, l := range all {
 				wg.Go(func() {
 					for n := range 20 {
@@ -438,14 +432,14 @@ func TestOverride_ConcurrentSafe(t *testing.T) {
 				})
 			}
 		}
-		each(func(n int, l *store.TokenBucket) error {
+		each(func(n int, l *store.Limiter) error {
 			v := for1h(hourly(1000 + n))
 			v.Until = time.Now().Add(time.Duration(n%7+10) * 10 * time.Millisecond)
 			return l.Override(v)
 		}, store.ErrUnavailable, weir.ErrInvalidOptions) // too often at once; at its turn only after its end
-		each(func(_ int, l *store.TokenBucket) error { return l.EndOverride("bob") }, store.ErrNotOverridden, store.ErrUnavailable)
-		each(func(n int, l *store.TokenBucket) error { return l.Reconfigure(hourly(100 + n)) }, store.ErrUnavailable)
-		each(func(_ int, l *store.TokenBucket) error {
+		each(func(_ int, l *store.Limiter) error { return l.EndOverride("bob") }, store.ErrNotOverridden, store.ErrUnavailable)
+		each(func(n int, l *store.Limiter) error { return l.Reconfigure(hourly(100 + n)) }, store.ErrUnavailable)
+		each(func(_ int, l *store.Limiter) error {
 			_, err := l.TryAcquire(t.Context(), 0)
 			return err
 		})
@@ -456,7 +450,7 @@ func TestOverride_ConcurrentSafe(t *testing.T) {
 		require.Empty(t, d.Override)
 		assert.Less(t, d.Permits, int64(1000), "configured limits")
 		for _, l := range all {
-			assert.EqualValues(t, d.Permits, l.Options().TokenLimit)
+			assert.EqualValues(t, d.Permits, l.Limits().Permits)
 			_, ok := l.Overridden()
 			assert.False(t, ok)
 		}

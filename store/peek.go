@@ -14,17 +14,17 @@ import (
 //
 // If this instance has not used the limiter before, Peek is its first use: the limits that the limiter was made with come
 // into force as they would with TryAcquire.
-func (l *Limiter[O]) Peek(ctx context.Context, n int) (limiter.Lease, error) {
+func (l *Limiter) Peek(ctx context.Context, n int) (limiter.Lease, error) {
 	return l.c.peek(ctx, "", n)
 }
 
 // Peek is [Limiter.Peek] for a key.
-func (p *Partitioned[O]) Peek(ctx context.Context, key string, n int) (limiter.Lease, error) {
+func (p *Partitioned) Peek(ctx context.Context, key string, n int) (limiter.Lease, error) {
 	return p.c.peek(ctx, key, n)
 }
 
 // PeekKey is [Partitioned.Peek]. With it, a Partitioned is a [limiter.KeyPeeker].
-func (p *Partitioned[O]) PeekKey(ctx context.Context, key string, n int) (limiter.Lease, error) {
+func (p *Partitioned) PeekKey(ctx context.Context, key string, n int) (limiter.Lease, error) {
 	return p.c.peek(ctx, key, n)
 }
 

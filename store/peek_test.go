@@ -18,9 +18,9 @@ import (
 )
 
 var (
-	_ limiter.Peeker                    = (*store.TokenBucket)(nil)
-	_ limiter.KeyPeeker                 = (*store.PartitionedTokenBucket)(nil)
-	_ limiter.PartitionedPeeker[string] = (*store.PartitionedTokenBucket)(nil)
+	_ limiter.Peeker                    = (*store.Limiter)(nil)
+	_ limiter.KeyPeeker                 = (*store.Partitioned)(nil)
+	_ limiter.PartitionedPeeker[string] = (*store.Partitioned)(nil)
 )
 
 func (w *world) peek(p limiter.Peeker, n int) limiter.Lease {

@@ -18,7 +18,7 @@ func TestQueue_CallsOfTwoInstances(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				w.Delay(time.Millisecond)
-				instances := []*store.TokenBucket{w.bucket(4, 2, 100*time.Millisecond, 100, how), w.bucket(4, 2, 100*time.Millisecond, 100, how)}
+				instances := []*store.Limiter{w.bucket(4, 2, 100*time.Millisecond, 100, how), w.bucket(4, 2, 100*time.Millisecond, 100, how)}
 				w.granted(instances[0], 4)
 				var all [2][]*waiting
 				for range 20 {

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-var _ limiter.RejectionCounter = (*store.PartitionedTokenBucket)(nil)
+var _ limiter.RejectionCounter = (*store.Partitioned)(nil)
 
 // Rejections by the store, by what this instance remembers, by the queue and by the outage policy all count.
 func TestTopRejected(t *testing.T) {
@@ -21,7 +21,7 @@ func TestTopRejected(t *testing.T) {
 		s := w.instance(store.Options{})
 		keyed := must(s.PartitionedTokenBucket("keyed", bucketOf(1, 1, time.Hour, 0), nil))(t)
 		cached := must(s.PartitionedTokenBucket("cached", bucketOf(1, 1, time.Hour, 0), &store.LimiterOptions{CacheRejections: true}))(t)
-		for _, p := range []*store.PartitionedTokenBucket{keyed, cached} {
+		for _, p := range []*store.Partitioned{keyed, cached} {
 			ask := func(key string, n int) {
 				for range n {
 					_, err := p.TryAcquire(w.ctx, key, 1)

@@ -87,48 +87,30 @@ func New(b backend.Backend, options *Options) (*Store, error) {
 	return s, nil
 }
 
-// TokenBucket returns a shared token bucket with that name. Nil options have the defaults. Two limiters with one name
-// in the same Store behave like those of two instances: they share the state in the store, and each has its own queue
-// and its own borrowed blocks.
-func (s *Store) TokenBucket(name string, o limiter.TokenBucketOptions, shared *LimiterOptions) (*TokenBucket, error) {
-	return newLimiter(s, name, o, shared)
+// Limiter returns a shared limiter with that name, of the kind of the options o: a token bucket for a
+// [limiter.TokenBucketOptions], and so on. Nil options shared have the defaults. Two limiters with one name in the same Store
+// behave like those of two instances: they share the state in the store, and each has its own queue and its own borrowed
+// blocks.
+//
+// The state of a sliding window has one number for each segment in which permits were taken, and every decision reads and
+// writes all of them. The leases of a concurrency limiter are renewed in the background until they are released; those of an
+// instance that dies expire after LimiterOptions.LeaseTTL.
+func (s *Store) Limiter(name string, o limiter.Options, shared *LimiterOptions) (*Limiter, error) {
+	c, err := newCore(s, name, o, shared, false)
+	if err != nil {
+		return nil, err
+	}
+	return &Limiter{c}, nil
 }
 
-// FixedWindow is [Store.TokenBucket] for a fixed window.
-func (s *Store) FixedWindow(name string, o limiter.FixedWindowOptions, shared *LimiterOptions) (*FixedWindow, error) {
-	return newLimiter(s, name, o, shared)
-}
-
-// SlidingWindow is [Store.TokenBucket] for a sliding window. Its state has one number for each segment in which permits
-// were taken, and every decision reads and writes all of them. It can have at most 1000 segments.
-func (s *Store) SlidingWindow(name string, o limiter.SlidingWindowOptions, shared *LimiterOptions) (*SlidingWindow, error) {
-	return newLimiter(s, name, o, shared)
-}
-
-// Concurrency is [Store.TokenBucket] for a concurrency limiter. Its leases are renewed in the background until they are
-// released. The leases of an instance that dies expire after LimiterOptions.LeaseTTL.
-func (s *Store) Concurrency(name string, o limiter.ConcurrencyOptions, shared *LimiterOptions) (*Concurrency, error) {
-	return newLimiter(s, name, o, shared)
-}
-
-// PartitionedTokenBucket returns a token bucket for each key. All keys have the same limits.
-func (s *Store) PartitionedTokenBucket(name string, o limiter.TokenBucketOptions, shared *LimiterOptions) (*PartitionedTokenBucket, error) {
-	return newPartitioned(s, name, o, shared)
-}
-
-// PartitionedFixedWindow returns a fixed window for each key. The windows of all keys begin at the same time.
-func (s *Store) PartitionedFixedWindow(name string, o limiter.FixedWindowOptions, shared *LimiterOptions) (*PartitionedFixedWindow, error) {
-	return newPartitioned(s, name, o, shared)
-}
-
-// PartitionedSlidingWindow returns a sliding window for each key.
-func (s *Store) PartitionedSlidingWindow(name string, o limiter.SlidingWindowOptions, shared *LimiterOptions) (*PartitionedSlidingWindow, error) {
-	return newPartitioned(s, name, o, shared)
-}
-
-// PartitionedConcurrency returns a concurrency limiter for each key.
-func (s *Store) PartitionedConcurrency(name string, o limiter.ConcurrencyOptions, shared *LimiterOptions) (*PartitionedConcurrency, error) {
-	return newPartitioned(s, name, o, shared)
+// Partitioned returns a shared limiter that has the limits o for each key. The windows of all keys begin at the same time. See
+// [Store.Limiter].
+func (s *Store) Partitioned(name string, o limiter.Options, shared *LimiterOptions) (*Partitioned, error) {
+	c, err := newCore(s, name, o, shared, true)
+	if err != nil {
+		return nil, err
+	}
+	return &Partitioned{c}, nil
 }
 
 // Probe makes a round trip like those for decisions and returns why it failed, after CallTimeout at the latest. A program

@@ -92,7 +92,7 @@ func uses(t *testing.T, s *store.Store) (all []func(context.Context, *rand.Rand)
 				}
 				l.Statistics()
 				_, _ = p.Statistics("1")
-				l.Options()
+				l.Limits()
 			},
 		)
 	}

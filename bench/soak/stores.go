@@ -65,7 +65,7 @@ func shared(ctx context.Context, s *soak, b backend) error {
 	}
 	var wg sync.WaitGroup
 	var stores []*store.Store
-	var slots *store.Concurrency // of the last instance
+	var slots *store.Limiter // of the last instance
 	for range 2 {
 		instance, err := b.open(options)
 		if err != nil {
@@ -92,7 +92,7 @@ func shared(ctx context.Context, s *soak, b backend) error {
 }
 
 // useStore makes the limiters of an instance and starts goroutines that use them. It returns the limiter of the slots.
-func useStore(ctx context.Context, wg *sync.WaitGroup, instance *store.Store, checks storeChecks) (*store.Concurrency, error) {
+func useStore(ctx context.Context, wg *sync.WaitGroup, instance *store.Store, checks storeChecks) (*store.Limiter, error) {
 	tokens := limiter.TokenBucketOptions{TokenLimit: 50, TokensPerPeriod: 1, ReplenishmentPeriod: 2 * time.Millisecond, QueueLimit: 20}
 	plain, err := instance.TokenBucket("soak/bucket", tokens, nil)
 	if err != nil {
@@ -146,7 +146,7 @@ func (p pausing) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
 }
 
 // allBack waits until interrupted leases have expired and all slots are free.
-func allBack(slots *store.Concurrency) error {
+func allBack(slots *store.Limiter) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	for {

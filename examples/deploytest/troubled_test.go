@@ -145,7 +145,7 @@ func registryTrouble(ctx context.Context, tel *telemetry.Telemetry) error {
 
 // storeTrouble has a store that is away, and one half of whose calls fail.
 func storeTrouble(ctx context.Context, tel *telemetry.Telemetry) (round func(), err error) {
-	open := func(name string, threshold int) (*storetest.Memory, *store.FixedWindow, error) {
+	open := func(name string, threshold int) (*storetest.Memory, *store.Limiter, error) {
 		m := storetest.NewMemory()
 		s, err := store.New(m, &store.Options{NoListen: true, FailureThreshold: threshold, OnEvent: tel.OnStoreEvent(name)})
 		if err != nil {

@@ -54,7 +54,7 @@ func TestHotPathReadsNoWallClock(t *testing.T) {
 // hot reports whether the calls of a program run through the folder. Code for tests does not count.
 func hot(folder string) bool {
 	switch folder {
-	case "limiter/limitertest", "limiter/internal/naive":
+	case "limiter/limitertest", "limiter/internal/model":
 		return false
 	case "internal/deadline":
 		return true

@@ -32,10 +32,11 @@ var everyTest = []string{"github.com/stretchr/testify", "go.uber.org/goleak"}
 // Tests may import any folder that is not marked leaf, because an example or a conformance test shows folders working
 // together. The compiler forbids cycles there too.
 var folders = []folder{
-	{name: "rate", mayImport: []string{"internal/durationtext", "internal/saturate"}},
-	{name: "limiter", mayImport: []string{"rate", "internal/durationtext", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn"}},
+	// What a limit is: the vocabulary of the house.
+	{name: "rate", everyone: true, mayImport: []string{"internal/durationtext", "internal/isnil", "internal/saturate", "internal/textenum", "internal/validate"}},
+	{name: "limiter", mayImport: []string{"internal/durationtext", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn"}},
 	{name: "limiter/limitertest", mayImport: []string{"limiter"}, testing: true},
-	{name: "limiter/internal/naive", mayImport: []string{"limiter", "limiter/limitertest"}}, // what the tests compare with
+	{name: "limiter/internal/model", mayImport: []string{"rate", "limiter", "limiter/limitertest"}}, // what the tests compare with
 	{name: "pipeline", mayImport: []string{"internal/deadline", "internal/untimed"}},
 	// For the tests of programs that use weir.
 	{name: "weirtest", mayImport: []string{"limiter", "pipeline"}},
@@ -93,7 +94,7 @@ var folders = []folder{
 	// circuitbreaker: its Control isolates a circuit. ratelimit: the check of a pipeline must know which strategies only report.
 	{
 		name:      "dashboard",
-		mayImport: []string{"internal/ask", "internal/durationtext", "internal/limits", "registry", "reload", "pipeline", "limiter", "store", "strategies/circuitbreaker", "strategies/ratelimit"},
+		mayImport: []string{"internal/ask", "internal/durationtext", "registry", "reload", "pipeline", "limiter", "store", "strategies/circuitbreaker", "strategies/ratelimit"},
 	},
 
 	// testing: a simulation runs in a bubble of testing/synctest, which needs a testing.T. storetest has the memory that its
@@ -181,9 +182,7 @@ var folders = []folder{
 	{name: "internal/fixedhash"},
 	{name: "internal/turn"},
 	// How dashboard, reload, simulate and cmd/weir write durations.
-	{name: "internal/durationtext"},
-	// What dashboard and cmd/weir want to know about the options of any limiter.
-	{name: "internal/limits", mayImport: []string{"limiter"}},
+	{name: "internal/durationtext", everyone: true},
 	// How registry sees that a function of the program waits for its own caller.
 	{name: "internal/goroutine"},
 

@@ -127,6 +127,8 @@ var notHooks = map[string]string{
 	"io.Reader":               "read from on the caller's goroutine",
 	"io/fs.FS":                "read from on the caller's goroutine",
 	"reflect.Type":            "nothing that a program can implement",
+	"github.com/weir-go/weir/limiter.Options":      "limits, which are asked for before anything is locked or changed",
+	"github.com/weir-go/weir/rate.Limited":         "the same",
 	"github.com/redis/go-redis/v9.UniversalClient": "a client of a server, of the driver's",
 }
 

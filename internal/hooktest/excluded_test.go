@@ -17,6 +17,9 @@ var excluded = map[string]string{
 	"pipeline.BeginMeasurement(m)": "calls the Measurer and nothing else; its methods have rows",
 	"pipeline.EndMeasurement(m)":   "calls the Measurer and nothing else; its methods have rows",
 
+	"limiter.Configurable.Limits":          "called by the registry, of limiters that are weir's own",
+	"rate.Limited.Limits":                  "asked for before anything is locked or changed, on the caller's goroutine",
+	"limiter.Configurable.Reconfigure":     "called by the registry, of limiters that are weir's own",
 	"limiter.KeyPeeker.PeekKey":            "called by the program and the dashboard, of limiters that are weir's own",
 	"limiter.RejectionCounter.TopRejected": "called by the program and the dashboard, of limiters that are weir's own",
 
@@ -24,8 +27,6 @@ var excluded = map[string]string{
 	"pgmigrate.Set.Migrate(db)": "a pool of connections, of the driver's",
 
 	"weirhttp.RecordRequest(recorder)": "calls the recorder and nothing else, on the caller's goroutine",
-
-	"registry.LimiterOptions.Validate": "a constraint that only the options of weir's own limiters meet",
 
 	"reload.Kinds.Resolve(resolve)": "of tools; called while a pipeline is built, as the functions of RegisterStrategy are, which have rows",
 

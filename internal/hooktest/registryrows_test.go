@@ -462,9 +462,9 @@ var registryRows = []row{
 	{"store.Limiter.OnOverride(f) store.Partitioned.OnOverride(f)", ours, func(x *scene) drill {
 		s := x.backed("")
 		l := must(s.Concurrency("l", limiter.ConcurrencyOptions{PermitLimit: 4}, nil))
-		l.OnOverride(func(store.Override[limiter.ConcurrencyOptions]) { x.hit() })
+		l.OnOverride(func(store.Override) { x.hit() })
 		return drill{do: func() {
-			_ = l.Override(store.Override[limiter.ConcurrencyOptions]{
+			_ = l.Override(store.Override{
 				Options: limiter.ConcurrencyOptions{PermitLimit: 5}, Until: time.Now().Add(time.Second), By: "ann", Reason: "a sale",
 			})
 			time.Sleep(2 * time.Second)

@@ -78,7 +78,7 @@ var granted = map[string]string{
 	"client":     "var client interface{ Order(context.Context, int) (*Order, error) }",
 	"complete":   "func complete(w http.ResponseWriter, r *http.Request) (used int) { return 0 }",
 	"ctx":        "var ctx = context.Background()",
-	"downloads":  "var downloads *store.PartitionedFixedWindow",
+	"downloads":  "var downloads *store.Partitioned",
 	"handler":    "var handler http.Handler",
 	"id":         "var id int",
 	"limits":     "func limits() limiter.TokenBucketOptions { return limiter.TokenBucketOptions{} }",

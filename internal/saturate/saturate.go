@@ -1,7 +1,10 @@
 // Package saturate has arithmetic that stops at the largest number instead of overflowing.
 package saturate
 
-import "math"
+import (
+	"math"
+	"math/bits"
+)
 
 // Add returns a + b, or the number that is nearest to it.
 func Add[T ~int64](a, b T) T {
@@ -17,16 +20,22 @@ func Add[T ~int64](a, b T) T {
 
 // Mul returns a · b, or the number that is nearest to it.
 func Mul[T ~int64](a, b T) T {
-	if a == 0 || b == 0 {
-		return 0
-	}
-	product := a * b
-	overflows := a == -1 && b == math.MinInt64 || b == -1 && a == math.MinInt64 // the quotient overflows, too
-	if product/b == a && !overflows {
-		return product
-	}
-	if (a > 0) == (b > 0) {
+	high, low := bits.Mul64(magnitude(int64(a)), magnitude(int64(b)))
+	switch {
+	case (a < 0) == (b < 0) && (high != 0 || low > math.MaxInt64):
 		return math.MaxInt64
+	case (a < 0) == (b < 0):
+		return T(low)
+	case high != 0 || low > 1<<63:
+		return math.MinInt64
+	default:
+		return -T(low)
 	}
-	return math.MinInt64
+}
+
+func magnitude(a int64) uint64 {
+	if a < 0 {
+		return -uint64(a)
+	}
+	return uint64(a)
 }

@@ -146,6 +146,20 @@ func (l Limits) TokenBucket() limiter.TokenBucketOptions {
 	}
 }
 
+// Of returns the limits as options of a limiter of that kind.
+func (l Limits) Of(k Kind) limiter.Options {
+	switch k {
+	case Concurrency:
+		return l.Concurrency()
+	case FixedWindow:
+		return l.FixedWindow()
+	case SlidingWindow:
+		return l.SlidingWindow()
+	default:
+		return l.TokenBucket()
+	}
+}
+
 // Step returns the time between two grid lines of a limiter of that kind with these limits, or 0 if the kind has none.
 func (l Limits) Step(k Kind) time.Duration {
 	switch k {

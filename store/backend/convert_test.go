@@ -32,19 +32,19 @@ func newTwin(t *testing.T, l Limits) *twin {
 	var err error
 	switch l.Kind {
 	case KindTokenBucket:
-		w.local, w.reconf, err = twinOf(limiter.NewTokenBucket, (*limiter.TokenBucket).Reconfigure, l, bucketOptions)
+		w.local, w.reconf, err = twinOf(limiter.NewTokenBucket, l, bucketOptions)
 	case KindFixedWindow:
-		w.local, w.reconf, err = twinOf(limiter.NewFixedWindow, (*limiter.FixedWindow).Reconfigure, l, fixedOptions)
+		w.local, w.reconf, err = twinOf(limiter.NewFixedWindow, l, fixedOptions)
 	default:
-		w.local, w.reconf, err = twinOf(limiter.NewSlidingWindow, (*limiter.SlidingWindow).Reconfigure, l, slidingOptions)
+		w.local, w.reconf, err = twinOf(limiter.NewSlidingWindow, l, slidingOptions)
 	}
 	require.NoError(t, err)
 	return w
 }
 
-func twinOf[L limiter.Limiter, O any](make func(O) (L, error), reconfigure func(L, O) error, l Limits, options func(Limits) O) (limiter.Limiter, func(Limits) error, error) {
+func twinOf[L limiter.Configurable, O limiter.Options](make func(O) (L, error), l Limits, options func(Limits) O) (limiter.Limiter, func(Limits) error, error) {
 	local, err := make(options(l))
-	return local, func(to Limits) error { return reconfigure(local, options(to)) }, err
+	return local, func(to Limits) error { return local.Reconfigure(options(to)) }, err
 }
 
 func bucketOptions(l Limits) limiter.TokenBucketOptions {

@@ -369,7 +369,7 @@ func TestStore_LockedDefinitionIsTheTroubleOfItsLimiter(t *testing.T) {
 		require.NoError(t, err)
 		fresh, err := s.TokenBucket("fresh", limits(10), nil)
 		require.NoError(t, err)
-		cause := func(l *store.TokenBucket) error {
+		cause := func(l *store.Limiter) error {
 			t.Helper()
 			lease, err := l.TryAcquire(t.Context(), 1)
 			require.NoError(t, err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 )
 
 // A Description is what [Strategy.Describe] returns as the options.
@@ -13,8 +14,8 @@ type Description struct {
 	Options
 	// Limiter is the type of the limiter, such as "limiter.TokenBucket".
 	Limiter string `json:"limiter"`
-	// Limits are its options in force, if it has a method Options that returns one value, as the limiters of package
-	// limiter have; otherwise nil.
+	// Limits are its options in force, if it has a method Limits, as the limiters of package limiter have, or Options, as the
+	// adaptive ones have; otherwise nil.
 	Limits any `json:"limits,omitempty"`
 }
 
@@ -26,7 +27,9 @@ func (s *Strategy) Describe() (options, state any) {
 		l, _ = w.inner()
 	}
 	d := Description{Options: s.options, Limiter: typeName(l)}
-	if m := reflect.ValueOf(l).MethodByName("Options"); m.IsValid() && m.Type().NumIn() == 0 && m.Type().NumOut() == 1 {
+	if c, ok := l.(interface{ Limits() rate.Limits }); ok {
+		d.Limits = limiter.OptionsOf(c.Limits())
+	} else if m := reflect.ValueOf(l).MethodByName("Options"); m.IsValid() && m.Type().NumIn() == 0 && m.Type().NumOut() == 1 {
 		d.Limits = m.Call(nil)[0].Interface()
 	}
 	switch l := l.(type) {

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
@@ -38,8 +39,8 @@ func (r *remote) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return r.TryAcquire(ctx, n)
 }
 
-func (r *remote) Options() limiter.FixedWindowOptions {
-	return limiter.FixedWindowOptions{PermitLimit: 10, Window: time.Minute}
+func (r *remote) Limits() rate.Limits {
+	return limiter.FixedWindowOptions{PermitLimit: 10, Window: time.Minute}.Limits()
 }
 
 func (r *remote) Statistics() limiter.Statistics {

@@ -178,8 +178,8 @@ func (d *decision) findLevel(c *check) {
 	}
 	if known {
 		c.level, c.leveled = limiter.Level{Remaining: left}, true
-		if size, ok := c.limit.sizeNow(); ok {
-			c.level.Full = size.full(left)
+		if limits, ok := c.limit.sizeNow(); ok {
+			c.level.Full = limits.TimeToRestore(int64(limits.Permits) - max(left, 0))
 		}
 	}
 }

@@ -7,9 +7,9 @@ import (
 
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store"
 )
 
@@ -23,29 +23,7 @@ type limit struct {
 	chargers limiter.PartitionedCharger[string]
 	// remote reports whether the limiter can take time, as those of a store do. Those of package limiter decide at once.
 	remote bool
-	size   func() size // nil: not known
-}
-
-// A size is what the answer tells about a limiter.
-type size struct {
-	requests int64
-	per      time.Duration
-	// A bucket gets refill permits back in each period; refill is 0 for a window.
-	refill int64
-	period time.Duration
-}
-
-// full returns how long it takes at most until all permits are back if so many are left.
-func (s size) full(left int64) time.Duration {
-	missing := s.requests - max(left, 0)
-	switch {
-	case missing <= 0:
-		return 0
-	case s.refill <= 0:
-		return s.per
-	default:
-		return saturate.Mul(time.Duration((missing-1)/s.refill+1), s.period)
-	}
+	size   func() rate.Limits // nil: not known
 }
 
 // tryAcquire asks the limiter. key is that of Partitioned.
@@ -102,8 +80,11 @@ func canTakeTime(l any) bool {
 // lends reports whether a limiter is known to lend its permits.
 func lends(l any) bool {
 	switch l := l.(type) {
-	case *limiter.Concurrency, *store.Concurrency, *store.PartitionedConcurrency:
-		return true
+	case interface{ Limits() rate.Limits }:
+		return l.Limits().Kind == rate.Concurrency
+	case *store.Partitioned:
+		limits, _ := l.Limits("")
+		return limits.Kind == rate.Concurrency
 	case *limiter.PartitionedLimiter[string, string]:
 		return lendsForEachKey(l)
 	default:
@@ -111,56 +92,40 @@ func lends(l any) bool {
 	}
 }
 
-// sizeOf returns a function for the size of a limit, or nil if it is not known. Reconfigure changes the size. l must not
+// sizeOf returns a function for the limits that answers tell, or nil if they are not known. Reconfigure changes them. l must not
 // change afterwards.
-func sizeOf(l *Limit) func() size {
+func sizeOf(l *Limit) func() rate.Limits {
+	window := func(requests uint32, per time.Duration) rate.Limits {
+		return rate.Limits{Kind: rate.FixedWindow, Permits: int(min(uint64(requests), math.MaxInt)), Period: per} //nolint:gosec // at most MaxInt
+	}
 	if l.Size != nil {
-		return func() size {
-			requests, per := l.Size()
-			return size{requests: int64(requests), per: per}
-		}
+		return func() rate.Limits { return window(l.Size()) }
 	}
 	if l.Requests > 0 {
-		fixed := size{requests: int64(l.Requests), per: l.Per}
-		return func() size { return fixed }
+		fixed := window(l.Requests, l.Per)
+		return func() rate.Limits { return fixed }
 	}
 	switch l := l.limiterOf().(type) {
+	case interface{ Limits() rate.Limits }:
+		return l.Limits
 	case interface {
-		Options() limiter.TokenBucketOptions
+		Limits(key string) (rate.Limits, error)
 	}:
-		return func() size { return sizeOfBucket(l.Options()) }
-	case interface {
-		Options() limiter.FixedWindowOptions
-	}:
-		return func() size {
-			o := l.Options()
-			return size{requests: int64(o.PermitLimit), per: o.Window}
-		}
-	case interface {
-		Options() limiter.SlidingWindowOptions
-	}:
-		return func() size {
-			o := l.Options()
-			return size{requests: int64(o.PermitLimit), per: o.Window}
+		return func() rate.Limits {
+			limits, _ := l.Limits("") // after an error they are zero
+			return limits
 		}
 	}
 	return nil
 }
 
-// sizeOfBucket returns the size of a bucket: its tokens, and the time in which an empty one fills.
-func sizeOfBucket(o limiter.TokenBucketOptions) size {
-	s := size{requests: int64(o.TokenLimit), refill: int64(o.TokensPerPeriod), period: o.ReplenishmentPeriod}
-	s.per = s.full(0)
-	return s
-}
-
-// sizeNow returns the size of the limiter in force; ok is false if it is not known.
-func (l *limit) sizeNow() (s size, ok bool) {
+// sizeNow returns the limits in force; ok is false if they are not known.
+func (l *limit) sizeNow() (s rate.Limits, ok bool) {
 	if l.size == nil {
-		return size{}, false
+		return s, false
 	}
 	var err error
-	defer func() { ok = err == nil }()
+	defer func() { ok = err == nil && s.Permits > 0 }()
 	defer rescue(&err)
 	return l.size(), true
 }

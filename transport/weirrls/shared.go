@@ -19,7 +19,7 @@ const sharedLimit = math.MaxInt32
 // sharedCounters are counters in a store. A counter is a sliding window of two units in two segments, so that what was
 // taken in a span, which is at most a unit, cannot come back before the span ends. The key has the beginning of the span by
 // this machine's clock; the store's clock says only when a counter can be forgotten.
-type sharedCounters [Year + 1]*store.PartitionedSlidingWindow
+type sharedCounters [Year + 1]*store.Partitioned
 
 // NewSharedCounters returns counters that all programs with the same store share. Each descriptor takes a round trip, and
 // those of a request take theirs at the same time. Windows begin by the clocks of the machines, which must agree, as for

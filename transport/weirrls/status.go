@@ -75,13 +75,14 @@ func (d *decision) fillExact(s *descriptorStatus, c *check) {
 	if c.leveled && !c.over() {
 		s.status.LimitRemaining = toUint32(c.level.Remaining)
 	}
-	size, known := c.limit.sizeNow()
+	limits, known := c.limit.sizeNow()
 	if !known || !c.leveled && !c.over() {
 		return
 	}
-	s.limit.Name, s.limit.RequestsPerUnit = c.limit.Name, toUint32(size.requests)
-	if size.per%time.Second == 0 {
-		u, _ := unitOf(int64(size.per / time.Second))
+	requests, per := limits.Quota()
+	s.limit.Name, s.limit.RequestsPerUnit = c.limit.Name, toUint32(requests)
+	if per%time.Second == 0 {
+		u, _ := unitOf(int64(per / time.Second))
 		s.limit.Unit = protoUnits[u]
 	}
 	s.status.CurrentLimit = &s.limit

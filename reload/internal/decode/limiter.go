@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/store"
@@ -35,8 +36,8 @@ func (d *decoder) decodeLimiter(kind *document.Node, stored *model.Store) *model
 		v := reflect.New(options)
 		s := d.decodeOptions(kind, v)
 		l.Options = v.Elem().Interface()
-		if stored != nil && s != nil { // what Validate refuses as well is reported once
-			d.addInvalid(model.CheckStored(l.Options, store.LimiterOptions{}), s)
+		if o, ok := l.Options.(limiter.Options); ok && stored != nil && s != nil { // what Validate refuses as well is reported once
+			d.addInvalid(model.CheckStored(o, store.LimiterOptions{}), s)
 		}
 	}
 	l.Given = d.file.Names.From(l.Options)

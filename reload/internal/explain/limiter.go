@@ -3,10 +3,10 @@ package explain
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/store"
@@ -38,20 +38,10 @@ func (e *explainer) limits(p *model.Pipeline, l *model.Limiter) string {
 // limitsAlone describes the limits of l.
 func (e *explainer) limitsAlone(p *model.Pipeline, l *model.Limiter) string {
 	switch o := l.Options.(type) {
-	case limiter.TokenBucketOptions:
-		return fmt.Sprintf("token bucket: bursts of %d, then %s", o.TokenLimit, rate(o.TokensPerPeriod, o.ReplenishmentPeriod)) +
-			queue(o.QueueLimit, o.QueueOrder, o.ManualReplenishment)
-	case limiter.FixedWindowOptions:
-		return fmt.Sprintf("fixed window: %s", rate(o.PermitLimit, o.Window)) +
-			queue(o.QueueLimit, o.QueueOrder, o.ManualReplenishment)
-	case limiter.SlidingWindowOptions:
-		step := o.Window / time.Duration(o.SegmentsPerWindow)
-		return fmt.Sprintf("sliding window: %d in any %s, in steps of %s", o.PermitLimit, durationtext.Of(o.Window), durationtext.Of(step)) +
-			queue(o.QueueLimit, o.QueueOrder, o.ManualReplenishment)
-	case limiter.ConcurrencyOptions:
-		return fmt.Sprintf("concurrency limiter: %d at once", o.PermitLimit) + queue(o.QueueLimit, o.QueueOrder, false)
+	case limiter.Options:
+		return o.Limits().String()
 	case adaptive.LimiterOptions:
-		return explainAdaptive(o) + queue(o.QueueLimit, o.QueueOrder, false)
+		return explainAdaptive(o) + rate.QueueText(o.QueueLimit, o.QueueOrder)
 	case adaptive.ThrottlerOptions:
 		return explainThrottler(o)
 	case model.PartitionedOptions:
@@ -93,15 +83,6 @@ func (e *explainer) chain(p *model.Pipeline, l *model.Limiter) string {
 	return "chain: " + strings.Join(members, " and then ")
 }
 
-// queue describes the queue of a limiter, and manual replenishment.
-func queue(limit int, order limiter.QueueOrder, manual bool) string {
-	words := "; no queue"
-	if limit > 0 {
-		words = fmt.Sprintf("; up to %d wait", limit) + when(order == limiter.NewestFirst, ", the newest first")
-	}
-	return words + when(manual, "; the program replenishes it")
-}
-
 func partitions(o limiter.PartitionedOptions) string {
 	return when(o.MaxPartitions > 0, "; up to %d of them", o.MaxPartitions) +
 		when(o.IdleTimeout > 0, "; forgotten when idle for %s", durationtext.Of(o.IdleTimeout))
@@ -125,35 +106,4 @@ func explainStore(m *model.Store) string {
 		when(m.NoCoalescing, ", asks for each call alone") +
 		when(m.Generation > 0, ", generation %d", m.Generation) +
 		when(m.LeaseTTL > 0, ", leases of an instance that has died end after %s", durationtext.Of(m.LeaseTTL))
-}
-
-// units are the units of rates.
-var units = []struct {
-	length time.Duration
-	name   string
-}{{time.Second, "a second"}, {time.Minute, "a minute"}, {time.Hour, "an hour"}}
-
-// rate says how many permits there are in a period, and in a unit of time if that is a whole number.
-func rate(n int, period time.Duration) string {
-	for _, u := range units {
-		if period == u.length {
-			return fmt.Sprintf("%d %s", n, u.name)
-		}
-	}
-	words := fmt.Sprintf("%d every %s", n, durationtext.Of(period))
-	for _, u := range units {
-		if perUnit, ok := times(n, u.length, period); ok {
-			return words + fmt.Sprintf(" (%d %s)", perUnit, u.name)
-		}
-	}
-	return words
-}
-
-// times returns n × unit / period. ok is false if that is no whole number or overflows.
-func times(n int, unit, period time.Duration) (int64, bool) {
-	product := int64(n) * int64(unit)
-	if product/int64(unit) != int64(n) || product%int64(period) != 0 {
-		return 0, false
-	}
-	return product / int64(period), true
 }

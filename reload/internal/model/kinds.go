@@ -4,9 +4,9 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/strategies/adaptive"
 	"github.com/weir-go/weir/strategies/budget"
@@ -110,36 +110,28 @@ func (k StrategyKind) NameOf(options any) string {
 	return k.DefaultName
 }
 
-// StoredExample returns valid options of the type t if a limiter with options of that type can be in a store. For any
-// other type, it returns options of a fixed window.
-func StoredExample(t reflect.Type) any {
-	switch t {
-	case reflect.TypeFor[limiter.TokenBucketOptions]():
-		return limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second}
-	case reflect.TypeFor[limiter.SlidingWindowOptions]():
-		return limiter.SlidingWindowOptions{PermitLimit: 1, Window: time.Second, SegmentsPerWindow: 1}
-	case reflect.TypeFor[limiter.ConcurrencyOptions]():
-		return limiter.ConcurrencyOptions{PermitLimit: 1}
-	default:
-		return limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Second}
-	}
+// StoredExample returns valid limits of the kind of that name if a limiter of that kind can be in a store. For any other kind, it
+// returns those of a fixed window.
+func StoredExample(kind string) limiter.Options {
+	k := rate.FixedWindow
+	_ = k.UnmarshalText([]byte(kind)) // if it fails, k stays
+	return rate.Example(k)
 }
 
 // CheckStored returns an error if a store would refuse a limiter with the options o and stored.
-func CheckStored(o any, stored store.LimiterOptions) error {
+func CheckStored(o limiter.Options, stored store.LimiterOptions) error {
 	return store.Check("any", o, &stored)
 }
 
 // StorableName reports whether a limiter in a store can have that name.
-func StorableName(name string) bool { return store.Check(name, StoredExample(nil), nil) == nil }
+func StorableName(name string) bool { return store.Check(name, StoredExample(""), nil) == nil }
 
 // Check returns an error if a store would refuse these options for a limiter of the kind. If the kind is unknown,
 // options that only some kinds can have are not checked.
 func (m *Store) Check(kind string) error {
 	stored := m.LimiterOptions
-	options := ownLimiters[kind]
-	if options == nil {
+	if ownLimiters[kind] == nil {
 		stored.LeaseTTL = 0
 	}
-	return CheckStored(StoredExample(options), stored)
+	return CheckStored(StoredExample(kind), stored)
 }

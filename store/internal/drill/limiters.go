@@ -31,15 +31,6 @@ type testLimiter struct {
 	reconfigure reconfigureFunc
 }
 
-// construct makes a limiter by a method of a Store.
-func construct[O any, L interface{ Reconfigure(O) error }](
-	method func(string, O, *store.LimiterOptions) (L, error), optionsOf func(limitertest.Limits) O,
-	name string, l limitertest.Limits, options *store.LimiterOptions,
-) (L, reconfigureFunc, error) {
-	made, err := method(name, optionsOf(l), options)
-	return made, func(l limitertest.Limits) error { return made.Reconfigure(optionsOf(l)) }, err
-}
-
 // build makes a limiter that is not partitioned.
 func build(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, options *store.LimiterOptions) (testLimiter, error) {
 	made, reconfigure, err := buildShared(s, name, k, l, options)
@@ -47,16 +38,8 @@ func build(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits
 }
 
 func buildShared(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, options *store.LimiterOptions) (sharedLimiter, reconfigureFunc, error) {
-	switch k {
-	case limitertest.Concurrency:
-		return construct(s.Concurrency, limitertest.Limits.Concurrency, name, l, options)
-	case limitertest.FixedWindow:
-		return construct(s.FixedWindow, limitertest.Limits.FixedWindow, name, l, options)
-	case limitertest.SlidingWindow:
-		return construct(s.SlidingWindow, limitertest.Limits.SlidingWindow, name, l, options)
-	default:
-		return construct(s.TokenBucket, limitertest.Limits.TokenBucket, name, l, options)
-	}
+	made, err := s.Limiter(name, l.Of(k), options)
+	return made, func(l limitertest.Limits) error { return made.Reconfigure(l.Of(k)) }, err
 }
 
 // partitioned is a partitioned limiter of any kind.
@@ -69,16 +52,8 @@ type partitioned interface {
 }
 
 func buildPartitioned(s *store.Store, name string, k limitertest.Kind, l limitertest.Limits, options *store.LimiterOptions) (partitioned, reconfigureFunc, error) {
-	switch k {
-	case limitertest.Concurrency:
-		return construct(s.PartitionedConcurrency, limitertest.Limits.Concurrency, name, l, options)
-	case limitertest.FixedWindow:
-		return construct(s.PartitionedFixedWindow, limitertest.Limits.FixedWindow, name, l, options)
-	case limitertest.SlidingWindow:
-		return construct(s.PartitionedSlidingWindow, limitertest.Limits.SlidingWindow, name, l, options)
-	default:
-		return construct(s.PartitionedTokenBucket, limitertest.Limits.TokenBucket, name, l, options)
-	}
+	made, err := s.Partitioned(name, l.Of(k), options)
+	return made, func(l limitertest.Limits) error { return made.Reconfigure(l.Of(k)) }, err
 }
 
 // oneKey is one key of a partitioned limiter.

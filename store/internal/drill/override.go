@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
 )
@@ -15,31 +14,27 @@ import (
 // that starts later.
 func overridden(t *testing.T, s Subject) {
 	t.Run("token bucket", func(t *testing.T) {
-		overrideEnds(t, s, (*store.Store).TokenBucket, limitertest.Limits.TokenBucket)
+		overrideEnds(t, s, limitertest.TokenBucket)
 	})
 	t.Run("fixed window", func(t *testing.T) {
-		overrideEnds(t, s, (*store.Store).FixedWindow, limitertest.Limits.FixedWindow)
+		overrideEnds(t, s, limitertest.FixedWindow)
 	})
 	t.Run("sliding window", func(t *testing.T) {
-		overrideEnds(t, s, (*store.Store).SlidingWindow, limitertest.Limits.SlidingWindow)
+		overrideEnds(t, s, limitertest.SlidingWindow)
 	})
 	t.Run("concurrency", func(t *testing.T) {
-		overrideEnds(t, s, (*store.Store).Concurrency, limitertest.Limits.Concurrency)
+		overrideEnds(t, s, limitertest.Concurrency)
 	})
 }
 
-// anyOptions are the options of a limiter of any kind.
-type anyOptions interface {
-	limiter.TokenBucketOptions | limiter.FixedWindowOptions | limiter.SlidingWindowOptions | limiter.ConcurrencyOptions
-}
-
-func overrideEnds[O anyOptions](t *testing.T, s Subject, method func(*store.Store, string, O, *store.LimiterOptions) (*store.Limiter[O], error), optionsOf func(limitertest.Limits) O) {
+func overrideEnds(t *testing.T, s Subject, k limitertest.Kind) {
+	oldOptions, newOptions := oldLimits.Of(k), newLimits.Of(k)
 	t.Parallel()
 	place, name := s.Place(t), uniqueName("overridden")
 	o := store.Options{NoListen: true, RefreshInterval: time.Hour}
-	instance := func() (*store.Store, *store.Limiter[O]) {
+	instance := func() (*store.Store, *store.Limiter) {
 		made := s.store(t, place, o)
-		return made, must(method(made, name, optionsOf(oldLimits), nil))(t)
+		return made, must(made.Limiter(name, oldOptions, nil))(t)
 	}
 	clock := s.backend(t, place)
 	_, other := instance()
@@ -50,7 +45,7 @@ func overrideEnds[O anyOptions](t *testing.T, s Subject, method func(*store.Stor
 			tryAcquire(t, other, 0)
 		}
 		until = serverTime(t, clock) + (4 * time.Second).Microseconds()
-		want := store.Override[O]{Options: optionsOf(newLimits), Until: time.UnixMicro(until), By: "ann", Reason: `a "sale" ☃`}
+		want := store.Override{Options: newOptions, Until: time.UnixMicro(until), By: "ann", Reason: `a "sale" ☃`}
 		if err := l.Override(want); err != nil {
 			t.Fatal(err)
 		}
@@ -65,10 +60,10 @@ func overrideEnds[O anyOptions](t *testing.T, s Subject, method func(*store.Stor
 	eventually(t, "the other instance has learned of the override", func() bool {
 		tryAcquire(t, other, 1).Release()
 		got, ok := other.Overridden()
-		return ok && got.By == "ann" && got.Reason == `a "sale" ☃` && got.Options == any(optionsOf(newLimits)) && got.Configured == any(optionsOf(oldLimits))
+		return ok && got.By == "ann" && got.Reason == `a "sale" ☃` && got.Options == newOptions && got.Configured == oldOptions
 	})
-	if serverTime(t, clock) < until && other.Options() != any(optionsOf(newLimits)) {
-		t.Errorf("the limits are %+v", other.Options())
+	if serverTime(t, clock) < until && other.Limits() != newOptions.Limits() {
+		t.Errorf("the limits are %+v", other.Limits())
 	}
 	eventually(t, "the other instance ends it", func() bool {
 		_, ok := other.Overridden()
@@ -79,8 +74,8 @@ func overrideEnds[O anyOptions](t *testing.T, s Subject, method func(*store.Stor
 		t.Errorf("the override has ended %d µs early", until-ended)
 	}
 	t.Logf("ended after %v", time.Duration(ended-until)*time.Microsecond)
-	if other.Options() != any(optionsOf(oldLimits)) {
-		t.Errorf("the limits are %+v", other.Options())
+	if other.Limits() != oldOptions.Limits() {
+		t.Errorf("the limits are %+v", other.Limits())
 	}
 
 	if err := other.Close(); err != nil { // from now on no limiter knows of it
@@ -93,8 +88,8 @@ func overrideEnds[O anyOptions](t *testing.T, s Subject, method func(*store.Stor
 	}
 	_, late := instance()
 	tryAcquire(t, late, 0)
-	if d, _, err := clock.Load(t.Context(), name); err != nil || d.Override != "" || late.Options() != any(optionsOf(oldLimits)) {
-		t.Errorf("the next instance has not ended the override: %+v, %+v, %v", d, late.Options(), err)
+	if d, _, err := clock.Load(t.Context(), name); err != nil || d.Override != "" || late.Limits() != oldOptions.Limits() {
+		t.Errorf("the next instance has not ended the override: %+v, %+v, %v", d, late.Limits(), err)
 	}
 }
 
@@ -121,7 +116,7 @@ func killedOverrider(t *testing.T, s Subject) {
 	if ended := serverTime(t, clock); ended < until {
 		t.Errorf("the override has ended %d µs early", until-ended)
 	}
-	if got := other.Options(); got != oldLimits.TokenBucket() {
+	if got := other.Limits(); got != oldLimits.TokenBucket().Limits() {
 		t.Errorf("the limits are %+v", got)
 	}
 }
@@ -132,7 +127,7 @@ func (w *worker) override(ctx context.Context, _ int) error {
 	if err != nil {
 		return err
 	}
-	err = l.Override(store.Override[limiter.TokenBucketOptions]{
+	err = l.Override(store.Override{
 		Options: newLimits.TokenBucket(), Until: time.UnixMicro(w.Until), By: "ann", Reason: "a sale",
 	})
 	if err != nil {

@@ -96,7 +96,8 @@ func newLimitsOfKeys(t *testing.T, s Subject, listens bool) {
 	}
 	eventually(t, "the other instance has the new limits", func() bool {
 		take(b, "asked", 1) // every use checks
-		return b.Options().TokenLimit == newLimits.Permits
+		limits, err := b.Limits("other")
+		return err == nil && limits.Permits == newLimits.Permits
 	})
 	t.Logf("listening %v: after %v", listens, time.Since(begun))
 	if !take(b, "used", 6) || take(b, "used", 1) {

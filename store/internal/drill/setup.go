@@ -17,8 +17,8 @@ import (
 type MixedLoad struct {
 	s         *store.Store
 	recovered atomic.Int64
-	bucket    *store.PartitionedTokenBucket
-	slots     *store.PartitionedConcurrency
+	bucket    *store.Partitioned
+	slots     *store.Partitioned
 	calls     int
 }
 

@@ -28,9 +28,9 @@ func Storm(t *testing.T, open func() (backend.Backend, func(), error), usual tim
 		usual = d
 	}
 	var kinds sync.WaitGroup
-	kinds.Go(func() { storm(t, open, usual, 0, (*store.Store).TokenBucket, limitertest.Limits.TokenBucket) })
-	kinds.Go(func() { storm(t, open, usual, 10, (*store.Store).FixedWindow, limitertest.Limits.FixedWindow) })
-	kinds.Go(func() { storm(t, open, usual, 0, (*store.Store).SlidingWindow, limitertest.Limits.SlidingWindow) })
+	kinds.Go(func() { storm(t, open, usual, 0, limitertest.TokenBucket) })
+	kinds.Go(func() { storm(t, open, usual, 10, limitertest.FixedWindow) })
+	kinds.Go(func() { storm(t, open, usual, 0, limitertest.SlidingWindow) })
 	kinds.Wait()
 }
 
@@ -47,18 +47,16 @@ func (l *stormLog) event(e store.Event) {
 	}
 }
 
-func storm[O anyOptions](t *testing.T, open func() (backend.Backend, func(), error), long time.Duration, block int,
-	method func(*store.Store, string, O, *store.LimiterOptions) (*store.Limiter[O], error), optionsOf func(limitertest.Limits) O,
-) {
+func storm(t *testing.T, open func() (backend.Backend, func(), error), long time.Duration, block int, k limitertest.Kind) {
 	const most, last = 200, 300
-	name, end := uniqueName(fmt.Sprintf("storm-%T", *new(O))), time.Now().Add(long)
-	options := func(permits int) O {
+	name, end := uniqueName(fmt.Sprintf("storm-%v", k)), time.Now().Add(long)
+	options := func(permits int) limiter.Options {
 		// A fixed window that ends on the way would grant once more.
-		return optionsOf(limitertest.Limits{Permits: permits, Period: 10_000 * time.Hour, TokensPerPeriod: 1, Segments: 4, QueueLimit: 100})
+		return limitertest.Limits{Permits: permits, Period: 10_000 * time.Hour, TokensPerPeriod: 1, Segments: 4, QueueLimit: 100}.Of(k)
 	}
-	anyLimits := func() O { return options(50 + rand.IntN(most-49)) }
+	anyLimits := func() limiter.Options { return options(50 + rand.IntN(most-49)) }
 	var log stormLog
-	instance := func(limits O, how *store.LimiterOptions, use func(l *store.Limiter[O])) {
+	instance := func(limits limiter.Options, how *store.LimiterOptions, use func(l *store.Limiter)) {
 		b, disconnect, err := open()
 		if err != nil {
 			t.Error(err)
@@ -70,7 +68,7 @@ func storm[O anyOptions](t *testing.T, open func() (backend.Backend, func(), err
 			t.Error(err)
 			return
 		}
-		if l, err := method(s, name, limits, how); err != nil {
+		if l, err := s.Limiter(name, limits, how); err != nil {
 			t.Error(err)
 		} else {
 			use(l)
@@ -83,7 +81,7 @@ func storm[O anyOptions](t *testing.T, open func() (backend.Backend, func(), err
 	for _, how := range []store.LimiterOptions{{CacheRejections: true}, {NoCoalescing: true}, {Block: block}} {
 		instances.Go(func() {
 			for time.Now().Before(end) && !t.Failed() {
-				instance(anyLimits(), &how, func(l *store.Limiter[O]) {
+				instance(anyLimits(), &how, func(l *store.Limiter) {
 					until := time.Now().Add(randomUpTo(2*time.Second) + 300*time.Millisecond)
 					var busy sync.WaitGroup
 					for range 8 {
@@ -104,7 +102,7 @@ func storm[O anyOptions](t *testing.T, open func() (backend.Backend, func(), err
 	instances.Wait()
 
 	during := log.granted.Load()
-	instance(options(last), nil, func(l *store.Limiter[O]) {
+	instance(options(last), nil, func(l *store.Limiter) {
 		if err := l.EndOverride("the test"); err != nil && !errors.Is(err, store.ErrNotOverridden) {
 			t.Error(err)
 		}
@@ -129,13 +127,13 @@ func storm[O anyOptions](t *testing.T, open func() (backend.Backend, func(), err
 const stormTimeout = 3 * time.Second
 
 // change makes a random change.
-func change[O anyOptions](l *store.Limiter[O], to O) error {
+func change(l *store.Limiter, to limiter.Options) error {
 	switch rand.IntN(3) {
 	case 0:
 		return l.Reconfigure(to)
 	case 1:
 		until := time.Now().Add(20*time.Millisecond + randomUpTo(500*time.Millisecond))
-		err := l.Override(store.Override[O]{Options: to, Until: until, By: "ann", Reason: "a storm"})
+		err := l.Override(store.Override{Options: to, Until: until, By: "ann", Reason: "a storm"})
 		if time.Now().After(until) { // it came too late
 			return nil
 		}

@@ -1,10 +1,8 @@
 package fileconfig
 
 import (
-	"math"
-	"time"
-
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/reload"
 )
 
@@ -36,25 +34,8 @@ func Adapting(f *reload.File, name string) (kind string) {
 	return kind
 }
 
-// QuotaOf returns the quota that the options of a limiter are.
-func QuotaOf(options any) (quota int64, window time.Duration) {
-	switch o := options.(type) {
-	case limiter.FixedWindowOptions:
-		return int64(o.PermitLimit), o.Window
-	case limiter.SlidingWindowOptions:
-		return int64(o.PermitLimit), o.Window
-	case limiter.ConcurrencyOptions:
-		return int64(o.PermitLimit), 0
-	case limiter.TokenBucketOptions:
-		if o.TokensPerPeriod < 1 {
-			return 0, 0 // Parse refuses it
-		}
-		periods := (o.TokenLimit-1)/o.TokensPerPeriod + 1 // until an empty bucket is full
-		if o.ReplenishmentPeriod > math.MaxInt64/time.Duration(periods) {
-			return int64(o.TokenLimit), math.MaxInt64
-		}
-		return int64(o.TokenLimit), time.Duration(periods) * o.ReplenishmentPeriod
-	default:
-		return 0, 0
-	}
+// LimitsOf returns the limits that the options of a limiter are; zero if they are options of another sort.
+func LimitsOf(options any) rate.Limits {
+	o, _ := options.(limiter.Options)
+	return rate.Of(o)
 }

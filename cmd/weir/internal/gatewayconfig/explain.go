@@ -90,7 +90,7 @@ func (o Policy) fields(info reload.LimiterInfo) string {
 	}
 	quota, window := o.Quota, o.Window
 	if quota == 0 {
-		quota, window = fileconfig.QuotaOf(info.Options)
+		quota, window = fileconfig.LimitsOf(info.Options).Quota()
 		if quota == 0 || window == 0 && !info.Partitioned {
 			return "" // weirhttp does not know it either
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
@@ -83,13 +84,13 @@ func (p requests) Acquire(ctx context.Context, _ *http.Request, n int) (limiter.
 }
 
 // Limits returns the limits in force of the request's key, for the header fields.
-func (p requests) Limits(r *http.Request) (options any, err error) {
+func (p requests) Limits(r *http.Request) (rate.Limits, error) {
 	if l, ok := p.Partitioned.(interface {
-		Limits(ctx context.Context) (options any, err error)
+		Limits(ctx context.Context) (rate.Limits, error)
 	}); ok {
 		return l.Limits(r.Context())
 	}
-	return nil, errNoStatistics
+	return rate.Limits{}, errNoStatistics
 }
 
 // Statistics returns what is left of the request's key, for the header fields.

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/registry"
 )
 
@@ -13,17 +14,17 @@ import (
 // it when it reports a change, so that a request costs one atomic load.
 type overrides struct {
 	registry *registry.Registry
-	byName   atomic.Pointer[map[string]any] // the limits, by the name of the limiter; nil: none is overridden
+	byName   atomic.Pointer[map[string]rate.Limits] // the limits, by the name of the limiter; nil: none is overridden
 
 	looking sync.Mutex // so that the last look is that after the last change
 }
 
-// limits returns the limits that an override has given the limiter of that name, or nil.
-func (o *overrides) limits(name string) any {
+// limits returns the limits that an override has given the limiter of that name; zero if there is none.
+func (o *overrides) limits(name string) (l rate.Limits) {
 	if all := o.byName.Load(); all != nil {
-		return (*all)[name]
+		l = (*all)[name]
 	}
-	return nil
+	return l
 }
 
 // Executions returns false: the requests are of no interest.
@@ -38,15 +39,15 @@ func (o *overrides) OnEvent(_ context.Context, e pipeline.Event) {
 	}
 	o.looking.Lock()
 	defer o.looking.Unlock()
-	var all map[string]any
+	var all map[string]rate.Limits
 	for name, info := range o.registry.Limiters() {
 		if info.Override == nil {
 			continue
 		}
 		if all == nil {
-			all = make(map[string]any)
+			all = make(map[string]rate.Limits)
 		}
-		all[name] = info.Override.Options
+		all[name] = info.Options.Limits
 	}
 	if all == nil {
 		o.byName.Store(nil)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-go/weir/internal/limits"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/transport/weirrls"
@@ -117,7 +116,7 @@ func Warnings(f *reload.File) (all []string) {
 	queued := make(map[string]bool)
 	for _, d := range c.all() {
 		if d.RateLimit != nil {
-			fileconfig.Members(f, d.RateLimit.Limiter, func(l reload.LimiterInfo) { queued[l.Name] = limits.HasQueue(l.Options) })
+			fileconfig.Members(f, d.RateLimit.Limiter, func(l reload.LimiterInfo) { queued[l.Name] = fileconfig.LimitsOf(l.Options).QueueLimit > 0 })
 		}
 	}
 	for l := range f.AllLimiters() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 )
 
 // A keyed is the context of a call of a limiter of the file. It has the key of the counter.
@@ -36,43 +37,37 @@ func keyOf(ctx context.Context) string {
 // partitioned by the key of the counter.
 type byCounter struct{ limiter limiter.Limiter }
 
-// Overridden returns the limits that an override has given the limiter of that name, such as a
-// [limiter.TokenBucketOptions]; nil if the limits of the file are in force.
-type Overridden func(name string) (limits any)
+// Overridden returns the limits that an override has given the limiter of that name; zero if the limits of the file are in force.
+type Overridden func(name string) rate.Limits
 
 // inForce returns the limits in force of the limiter of that name, for which the file says configured.
-func inForce[O any](o Overridden, name string, configured O) O {
-	if limits, ok := o(name).(O); ok {
+func (o Overridden) inForce(name string, configured rate.Limits) rate.Limits {
+	if limits := o(name); limits.Kind == configured.Kind {
 		return limits
 	}
 	return configured
 }
 
-// sized is a byCounter whose options are known, so that the service can tell them.
-type sized[O any] struct {
+// sized is a byCounter whose limits are known, so that the service can tell them.
+type sized struct {
 	byCounter
 	overridden Overridden
 	name       string
-	options    O // as the file has them
+	limits     rate.Limits // as the file has them
 }
 
-// Options returns the options of the limiter of each key.
-func (s sized[O]) Options() O { return inForce(s.overridden, s.name, s.options) }
+// Limits returns the limits of each key.
+func (s sized) Limits(string) (rate.Limits, error) {
+	return s.overridden.inForce(s.name, s.limits), nil
+}
 
-// newByCounter returns l, which has that name, by the key of the counter. options are those of the limiter of each key; nil
+// newByCounter returns l, which has that name, by the key of the counter. limits are those of the limiter of each key; zero
 // if l is a chain.
-func newByCounter(l limiter.Limiter, overridden Overridden, name string, options any) limiter.Partitioned[string] {
-	by := byCounter{l}
-	switch o := options.(type) {
-	case limiter.TokenBucketOptions:
-		return sized[limiter.TokenBucketOptions]{by, overridden, name, o}
-	case limiter.FixedWindowOptions:
-		return sized[limiter.FixedWindowOptions]{by, overridden, name, o}
-	case limiter.SlidingWindowOptions:
-		return sized[limiter.SlidingWindowOptions]{by, overridden, name, o}
-	default:
-		return by
+func newByCounter(l limiter.Limiter, overridden Overridden, name string, limits rate.Limits) limiter.Partitioned[string] {
+	if limits.Kind == 0 || limits.Kind == rate.Concurrency {
+		return byCounter{l}
 	}
+	return sized{byCounter{l}, overridden, name, limits}
 }
 
 // TryAcquire implements [limiter.Partitioned].

@@ -85,7 +85,7 @@ func (c RLS) limit(b *reload.SectionBuilder, s *store.Store, overridden Overridd
 			break
 		}
 		info, _ := b.File.Limiter(l.Limiter)
-		made.Partitioned = newByCounter(of, overridden, l.Limiter, info.Options)
+		made.Partitioned = newByCounter(of, overridden, l.Limiter, fileconfig.LimitsOf(info.Options))
 	case l.RequestsPerUnit != nil && (c.modeOf(l) == Envoy || *l.RequestsPerUnit == 0): // no limiter has 0 permits
 		made.OnOverrun = weirrls.OverrunNothing // a Window has no other
 		made.Window = &weirrls.Window{RequestsPerUnit: *l.RequestsPerUnit, Unit: l.Unit.inService()}
@@ -94,8 +94,8 @@ func (c RLS) limit(b *reload.SectionBuilder, s *store.Store, overridden Overridd
 		made.Partitioned = c.window(b, s, name, open, each)
 		if s == nil { // a limiter of a store tells it itself
 			made.Size = func() (requests uint32, per time.Duration) {
-				o := inForce(overridden, name, each)
-				return uint32(min(uint64(o.PermitLimit), math.MaxUint32)), o.Window //nolint:gosec // at most MaxUint32
+				l := overridden.inForce(name, each.Limits())
+				return uint32(min(uint64(l.Permits), math.MaxUint32)), l.Period //nolint:gosec // at most MaxUint32
 			}
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/limiter/internal/naive"
+	"github.com/weir-go/weir/limiter/internal/model"
 	"github.com/weir-go/weir/limiter/limitertest"
 )
 
@@ -37,16 +37,16 @@ func forecastManySegments(t *testing.T, r *rand.Rand) {
 	}
 	l, err := build(limitertest.SlidingWindow, limits)
 	require.NoError(t, err)
-	m := naive.New(limitertest.SlidingWindow, limits)
+	m := model.New(limitertest.SlidingWindow, limits)
 	start := time.Now()
 	sleep := func(d int) {
 		time.Sleep(time.Duration(d))
 		synctest.Wait()
 		m.Advance(time.Since(start))
 	}
-	compare := func(want *naive.Request, lease limiter.Lease, err error) {
+	compare := func(want *model.Request, lease limiter.Lease, err error) {
 		require.NoError(t, err)
-		require.Equal(t, want.Outcome == naive.Granted, lease.Acquired())
+		require.Equal(t, want.Outcome == model.Granted, lease.Acquired())
 		d, _ := lease.RetryAfter()
 		require.True(t, want.RetryOptional || want.RetryMin <= d && d <= want.RetryMax,
 			"RetryAfter for %d is %v, want %v to %v", want.N, d, want.RetryMin, want.RetryMax)

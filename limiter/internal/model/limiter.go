@@ -1,4 +1,4 @@
-package naive
+package model
 
 import (
 	"context"
@@ -80,9 +80,9 @@ func ended(ctx context.Context, f Fault) error {
 		return nil
 	}
 	if cause := context.Cause(ctx); f != NoCause && !errors.Is(cause, err) {
-		return fmt.Errorf("naive: %w: %w", err, cause)
+		return fmt.Errorf("model: %w: %w", err, cause)
 	}
-	return fmt.Errorf("naive: %w", err)
+	return fmt.Errorf("model: %w", err)
 }
 
 // TryAcquire implements [limiter.Limiter].

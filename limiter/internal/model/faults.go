@@ -1,4 +1,4 @@
-package naive
+package model
 
 // A Fault is one thing that a limiter can do wrong, by its name.
 type Fault string
