@@ -65,9 +65,9 @@
 // # What is refused
 //
 // All problems of a file are reported at once, each with its line and column and how to correct it: unknown fields,
-// wrong types, values out of range, unknown names, names with a slash, pipelines that contain themselves, chains in chains, duplicate keys. A file
-// without pipelines is refused unless it has allow_empty: true, because a file that is half written can have none. The
-// page docs/configuration.md has a table of every kind, and the rules for values.
+// wrong types, values out of range, unknown names, names with a slash, pipelines that contain themselves, chains in
+// chains, duplicate keys. A file without pipelines is refused unless it has allow_empty: true, because a file that is half
+// written can have none. The page docs/configuration.md has a table of every kind, and the rules for values.
 package reload
 
 // For maintainers: these are the steps from a file to its pipelines. Each step imports only the steps above it.

@@ -31,7 +31,7 @@ import (
 // A program registers its own with [RegisterStrategy], [RegisterLimiter] and the methods of Kinds that begin with
 // Register, before it passes the Kinds to [Parse] or [Start]. RegisterStrategy and RegisterLimiter are functions
 // because a method cannot have type parameters. Registering returns no error: Parse and Start return one
-// [weir.OptionsError] with everything that is wrong with the registrations.
+// [weir.OptionsError] with everything that is wrong with the registrations. No name has a slash.
 //
 // Kinds are safe for concurrent use once everything is registered.
 type Kinds struct {
@@ -164,8 +164,8 @@ func (k *Kinds) known() *model.Kinds {
 	return all
 }
 
-// ownSchema is made by a test, from testdata/schema/base.json, the types of the options, the comments of their fields and what their Validate methods
-// refuse.
+// ownSchema is made by a test, from testdata/schema/base.json, the types of the options, the comments of their fields and
+// what their Validate methods refuse.
 //
 //go:embed schema.json
 var ownSchema []byte

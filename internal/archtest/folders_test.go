@@ -75,7 +75,7 @@ var folders = []folder{
 	{
 		name: "reload",
 		mayImport: []string{
-			"registry", "limiter", "pipeline", "store", "store/backend", "internal/durationtext", "internal/goroutine", "internal/regularfile",
+			"registry", "limiter", "pipeline", "store", "store/backend", "internal/durationtext", "internal/regularfile",
 			"strategies/adaptive", "strategies/budget", "strategies/chaos", "strategies/circuitbreaker", "strategies/fallback", "strategies/hedge",
 			"strategies/ratelimit", "strategies/retry", "strategies/timeout",
 		},
@@ -183,7 +183,7 @@ var folders = []folder{
 	{name: "internal/turn"},
 	// How dashboard, reload, simulate and cmd/weir write durations.
 	{name: "internal/durationtext", everyone: true},
-	// How registry and reload see that a function of the program waits for its own caller.
+	// How registry sees that a function of the program waits for its own caller.
 	{name: "internal/goroutine"},
 
 	// What watches over the repository itself.

@@ -169,17 +169,10 @@ func (d *decoder) decodeField(f *model.Field, n *document.Node, v reflect.Value)
 
 // checkBounds checks that a number is within the bounds of its rule.
 func (d *decoder) checkBounds(f *model.Field, n *document.Node, v reflect.Value) {
-	var number float64
-	switch {
-	case v.CanInt():
-		number = float64(v.Int())
-	case v.CanUint():
-		number = float64(v.Uint())
-	case v.CanFloat():
-		number = v.Float()
-	default:
+	if !v.CanInt() && !v.CanUint() && !v.CanFloat() {
 		return
 	}
+	number := v.Convert(reflect.TypeFor[float64]()).Float()
 	switch {
 	case f.HasLeast && number < f.Least && f.Type == model.DurationType && f.Least == 1:
 		d.Add(n, "must be more than 0, found %v", document.Beginning(n.Value))

@@ -101,18 +101,10 @@ func unreadable(data []byte, maxSize int) (at Place, problem string) {
 	return at, ""
 }
 
-// printable reports whether the character can be in a YAML file and is no line break.
+// printable reports whether the character can be in a YAML file and is no line break. It cannot be a control character, a
+// line break to the library that is none to editors, a byte order mark or a noncharacter.
 func printable(r rune) bool {
-	switch {
-	case r < ' ', r >= 0x7f && r < 0xa0: // control characters
-		return false
-	case r == '\u2028', r == '\u2029': // line breaks to the library, but not to editors
-		return false
-	case r == '\ufeff', r == '\ufffe', r == '\uffff': // a byte order mark and noncharacters
-		return false
-	default:
-		return true
-	}
+	return r >= ' ' && (r < 0x7f || r >= 0xa0) && !strings.ContainsRune("\u2028\u2029\ufeff\ufffe\uffff", r)
 }
 
 // syntaxError returns the position and the text of an error of the library.

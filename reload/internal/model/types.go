@@ -87,23 +87,6 @@ func elementOf(t reflect.Type) reflect.Type {
 	return t
 }
 
-// Recursive reports whether values of the struct can contain values of the same struct.
-func Recursive(t reflect.Type) bool {
-	seen := make(map[reflect.Type]bool)
-	var reaches func(in reflect.Type) bool
-	reaches = func(in reflect.Type) bool {
-		return slices.ContainsFunc(FieldsOf(in), func(f Field) bool {
-			of := elementOf(f.Type)
-			if f.Function || of.Kind() != reflect.Struct || IsText(of) || seen[of] {
-				return false
-			}
-			seen[of] = true
-			return of == t || reaches(of)
-		})
-	}
-	return reaches(t)
-}
-
 // EnumOf returns the texts of an enum, in the order of their numbers. An enum is an unsigned number type with the
 // methods MarshalText and UnmarshalText. For any other type EnumOf returns nil.
 func EnumOf(t reflect.Type) (texts []string) {

@@ -19,7 +19,7 @@ type generator struct {
 	rule func(t reflect.Type, f model.Field) model.Rule
 	// own has the properties of the structs that weir's own options are made of. A program's struct can embed them.
 	own map[reflect.Type]object
-	// names has the definitions of structs that contain themselves.
+	// names has the definitions of structs that contain themselves, and "" for the structs around.
 	names map[reflect.Type]string
 }
 
@@ -148,19 +148,24 @@ func (g *generator) addSections(k *model.Kinds) {
 
 // structSchema is the schema of a struct, or a reference to it if the struct contains itself.
 func (g *generator) structSchema(t reflect.Type) object {
-	if !model.Recursive(t) {
-		return g.fieldsSchema(t)
-	}
-	name, known := g.names[t]
-	if !known {
-		name = "struct." + t.Name()
-		for g.defs()[name] != nil { // of a type with the same name in another package
-			name += "_"
+	if name, known := g.names[t]; known {
+		if name == "" { // t is in itself
+			name = "struct." + t.Name()
+			for g.defs()[name] != nil { // of a type with the same name in another package
+				name += "_"
+			}
+			g.names[t], g.defs()[name] = name, object{}
 		}
-		g.names[t], g.defs()[name] = name, object{}
-		g.defs()[name] = g.fieldsSchema(t)
+		return ref(name)
 	}
-	return ref(name)
+	g.names[t] = ""
+	s := g.fieldsSchema(t)
+	if name := g.names[t]; name != "" {
+		g.defs()[name] = s
+		return ref(name)
+	}
+	delete(g.names, t)
+	return s
 }
 
 // fieldsSchema is the schema of the fields of a struct.
