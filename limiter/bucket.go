@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/deadline"
 	"github.com/weir-go/weir/rate"
 )
 
@@ -130,7 +131,7 @@ func (b *bucket) Acquire(ctx context.Context, n int) (Lease, error) {
 // lock. It does so only for a bucket that belongs to no family and has no queue. [bucket.lock] clears the moment, so
 // all code that changes a bucket outside of acquire must lock it by that method.
 func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Lease, error) {
-	ctxErr := ctx.Err()
+	ctxErr := deadline.Err(ctx)
 	if s := b.state(); n == 1 && ctxErr == nil && s != nil {
 		if until := s.noneUntil.Load(); until != 0 && now < until && !otherClock(now-until) {
 			s.unlocked.Add(1)

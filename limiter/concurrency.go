@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/deadline"
 	"github.com/weir-go/weir/rate"
 )
 
@@ -67,7 +68,7 @@ func (c *Concurrency) Acquire(ctx context.Context, n int) (Lease, error) {
 }
 
 func (c *Concurrency) acquire(ctx context.Context, n int, wait bool) (Lease, error) {
-	ctxErr := ctx.Err()
+	ctxErr := deadline.Err(ctx)
 	if n == 1 && ctxErr == nil && c.exhausted.bits.Load()&noneFree != 0 {
 		if l, ok := c.exhausted.reject(wait); ok {
 			return l, nil

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-go/weir/internal/deadline"
 	"github.com/weir-go/weir/rate"
 )
 
@@ -88,7 +89,7 @@ func (w *window) Acquire(ctx context.Context, n int) (Lease, error) {
 
 // acquire is TryAcquire and Acquire for a caller that has read the clock.
 func (w *window) acquire(ctx context.Context, now int64, n int, wait bool) (Lease, error) {
-	ctxErr := ctx.Err()
+	ctxErr := deadline.Err(ctx)
 	w.mu.Lock()
 	if ctxErr == nil && w.admits(now, n) {
 		l := w.grant(now, n)

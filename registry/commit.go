@@ -7,9 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/recovered"
-	"github.com/weir-go/weir/pipeline"
 )
 
 // staged are the versions, definitions and removals that one commit puts in force.
@@ -99,7 +97,7 @@ func (r *Registry) putInForce(c staged) committed {
 				u.onCommit()
 			}
 		}
-		old := weir.Must(i.handle.Put(v.prepared)) // prepared just now, and put only here
+		old := i.handle.Put(v.prepared)
 		if replaced != nil {
 			done.retired = append(done.retired, r.disposal(replaced, old))
 		}
@@ -217,8 +215,8 @@ func (r *Registry) afterCommit(ctx context.Context, c committed) {
 		for _, u := range v.uses {
 			r.observe(u.resource)
 		}
-		if l, ok := r.options.Listener.(interface{ InForce(p *pipeline.Pipeline) }); ok {
-			recovered.Call("registry: Listener.InForce", func() { l.InForce(v.instance.handle.Pipeline()) })
+		if r.hooks.InForce != nil {
+			recovered.Call("registry: Hooks.InForce", func() { r.hooks.InForce(v.instance.handle.Pipeline()) })
 		}
 	}
 }

@@ -102,7 +102,7 @@ func (d *disposal) report(errs []error) {
 	r.reportFailure(context.Background(), i, EventDisposeFailed, err)
 }
 
-// end calls the Forget method of the listener when no execution can report events of the version any more. Close does
+// end calls Forget of the Listener when no execution can report events of the version any more. Close does
 // not wait for executions that have outlived [Options.DrainTimeout].
 func (d *disposal) end(goid uint64) {
 	r := d.registry
@@ -187,7 +187,7 @@ func (r *Registry) discard(ctx context.Context, v *version) (err error) {
 }
 
 // forget is called when a version of that pipeline has no executions any more. If no other version is in force or
-// draining, it calls the Forget method of the listener.
+// draining, it calls Forget of the Listener.
 func (r *Registry) forget(i id) {
 	r.mu.Lock()
 	r.draining[i]--
@@ -197,8 +197,8 @@ func (r *Registry) forget(i id) {
 		last = !r.inForce(i)
 	}
 	r.mu.Unlock()
-	if f, ok := r.options.Listener.(interface{ Forget(source pipeline.Source) }); ok && last {
-		recovered.Call("registry: Listener.Forget", func() { f.Forget(i.source()) })
+	if r.hooks.Forget != nil && last {
+		recovered.Call("registry: Hooks.Forget", func() { r.hooks.Forget(i.source()) })
 	}
 }
 

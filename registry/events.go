@@ -43,12 +43,12 @@ func (r *Registry) report(ctx context.Context, i id, e pipeline.Event) {
 // reportFrom calls the Listener. A panic of the Listener is logged and not passed on: the change is in force, and a panic
 // in Apply would make its caller believe that it has failed.
 func (r *Registry) reportFrom(ctx context.Context, from pipeline.Source, e pipeline.Event) {
-	if r.options.Listener == nil {
+	if r.hooks.OnEvent == nil {
 		return
 	}
 	e.Source = from
 	e.Operation = pipeline.Operation(ctx)
-	recovered.Call("registry: Listener.OnEvent", func() { r.options.Listener.OnEvent(ctx, e) })
+	recovered.Call("registry: Listener.OnEvent", func() { r.hooks.OnEvent(ctx, e) })
 }
 
 func (r *Registry) reportFailure(ctx context.Context, i id, name string, err error) {

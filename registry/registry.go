@@ -47,6 +47,7 @@ type Options struct {
 // A Registry has named pipelines. Make one with [New]. It is safe for concurrent use.
 type Registry struct {
 	options Options
+	hooks   pipeline.Hooks // of the Listener
 	slot    slot
 	// ready has the instances that have been built, so that Get and GetInstance take no lock. Every instance is in it by
 	// its id. The instance that Get returns is also in it by the name of the pipeline, a string.
@@ -86,7 +87,7 @@ func New(o *Options) *Registry {
 	r.closing.drainContext, r.closing.drainNow = context.WithCancel(context.Background())
 	if o != nil {
 		r.options = *o
-		r.options.Listener = pipeline.Listeners(o.Listener) // nil if it is a nil pointer
+		r.hooks = pipeline.HooksOf(o.Listener)
 	}
 	r.options.DrainTimeout = cmp.Or(r.options.DrainTimeout, DefaultDrainTimeout)
 	r.options.MaxInstances = cmp.Or(r.options.MaxInstances, DefaultMaxInstances)

@@ -313,6 +313,12 @@ func TestWatcher_RenamesManyPipelines(t *testing.T) {
 // A reloadListener is a listener that calls f at the next OnReload, once.
 type reloadListener struct{ f atomic.Pointer[func()] }
 
+func (l *reloadListener) Hooks() pipeline.Hooks {
+	return pipeline.Hooks{
+		OnEvent: l.OnEvent,
+	}
+}
+
 func (l *reloadListener) OnEvent(_ context.Context, e pipeline.Event) {
 	if e.Name != registry.EventReload {
 		return

@@ -16,7 +16,7 @@ import (
 
 // mayCallNow are the files in which a function may read the wall clock, each with its reason.
 var mayCallNow = map[string]string{
-	"internal/deadline/clock.go": "a Deadline goes to others, who compare it with the clock on their wall",
+	"internal/deadline/context.go": "a Deadline goes to others, who compare it with the clock on their wall",
 }
 
 // Reading the wall clock costs twice what time.Since on a base costs, so the hot path has a base: a

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/internal/learning"
 )
 
 // ReasonFailureRate is the reason that a [Throttler] gives for a rejection.
@@ -92,7 +93,7 @@ type Throttler struct {
 	closed   atomic.Bool
 }
 
-// NewThrottler makes a throttler without counts. If o is nil, it has the defaults. The error is a [weir.OptionsError].
+// NewThrottler makes a throttler without counts. If o is nil, the defaults apply. The error is a [weir.OptionsError].
 func NewThrottler(o *ThrottlerOptions) (*Throttler, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -141,15 +142,15 @@ func (t *Throttler) rejects(ctx context.Context) bool {
 }
 
 // settle makes the engine learn from a grant.
-func (t *Throttler) settle(_ *grant, o outcome) {
+func (t *Throttler) settle(_ *grant, o learning.Outcome) {
 	switch o {
-	case success:
+	case learning.Success:
 		t.engine.RecordSuccess()
 		t.learned.Store(int64(clock.Now()))
-	case failure:
+	case learning.Failure:
 		t.engine.RecordFailure()
 		t.learned.Store(int64(clock.Now()))
-	case refunded:
+	case learning.Refunded:
 		t.refund()
 	}
 	t.held.Add(-1)

@@ -130,9 +130,5 @@ func (t Transition) String() string {
 	return judge.Text(t.Source, fmt.Sprintf("%v to %v", t.From, t.To), t.Err)
 }
 
-// LogValue implements [slog.LogValuer]. It leaves out the Result, which can be confidential.
-func (t Transition) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("source", t.Source.String()), slog.String("from", t.From.String()), slog.String("to", t.To.String()),
-		slog.Bool("manual", t.Manual), slog.Duration("break", t.BreakDuration), slog.Int64("throughput", t.Throughput),
-		slog.Int64("failures", t.Failures), slog.Any("error", t.Err))
-}
+// LogValue implements [slog.LogValuer] with [Transition.String], because the Result can be confidential.
+func (t Transition) LogValue() slog.Value { return slog.StringValue(t.String()) }
