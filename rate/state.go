@@ -47,10 +47,10 @@ type State struct {
 	Ahead int64
 }
 
-// A Segment is what was taken in one segment of a sliding window, or in a part of it.
+// A Segment is what was taken in one segment of a sliding window.
 type Segment struct {
 	Line    int64 // the line with which the segment begins
-	Serial  int64 // identifies it in a [Receipt]; Line, unless permits without a receipt were given back in the segment
+	Serial  int64 // identifies its grants in a [Receipt]: Line, and another number for what is taken after a GiveBack from the segment
 	Permits int64
 }
 
@@ -202,7 +202,8 @@ func AnyGrant() Receipt { return Receipt{Line: math.MaxInt64 / 2, Taken: math.Ma
 // As long as no line has passed since the grant, that is n. Later it is n or less: lines bring permits back in the order in which
 // they were taken, and a grant is worth what they have not brought back of all that was taken up to it. What was refunded
 // of any grant counts as brought back by then, so a refund gives back too little rather than too much. In a sliding window,
-// permits can be given back as long as their segment counts.
+// permits can be given back as long as their segment counts, and until permits are taken in it after a [Schedule.GiveBack]
+// from it.
 func (g *Schedule) Refund(s *State, r Receipt, n int64) int64 {
 	if g.Kind == SlidingWindow {
 		i, found := slices.BinarySearchFunc(s.Segments, r.Line, func(t Segment, serial int64) int { return cmp.Compare(t.Serial, serial) })
