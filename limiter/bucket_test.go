@@ -114,7 +114,7 @@ func bucketOf(t *testing.T, o TokenBucketOptions) func() *TokenBucket {
 	return func() *TokenBucket {
 		l, err := factory(0)
 		require.NoError(t, err)
-		return l.(*TokenBucket)
+		return newPartition(0, l).limiter().(*TokenBucket)
 	}
 }
 

@@ -27,6 +27,7 @@ type bucketState struct {
 	refunded int64 // permits that were refunded since line, and since a Charge gave permits back
 
 	family       *bucketFamily // nil: the state of a bucket without a family
+	madeIn       any           // of a bucket that a factory has made and no partition has got: the entry in which it lies
 	sharedClosed *bucketState  // the state that replaces a shared one when its bucket is closed
 }
 
@@ -62,10 +63,6 @@ const notBegun = 1 << 62
 // startWithFirstCall starts a bucket for a new key. Its grid begins with the first call, which has read the clock: a
 // second reading would be a good part of the time that a new key takes.
 func (b *bucket) startWithFirstCall(s *bucketState) {
-	if s.manual {
-		b.start(s)
-		return
-	}
 	b.line = notBegun
 	b.current.Store(s)
 }
@@ -100,24 +97,41 @@ func (b *bucket) ownState() *bucketState {
 // A bucketFamily has the states that the buckets of one factory share, one for each of the last maxFamilyStates sets of
 // limits.
 type bucketFamily struct {
-	container any // a nil pointer of the type in which its buckets are made; see bucketWithEntry
-	mu        sync.Mutex
-	states    []*bucketState // the oldest first
+	first  *bucketState
+	mu     sync.Mutex
+	states []*bucketState // the oldest first
+	fresh  sync.Pool      // of states that are as the first, for their madeIn
 }
 
 // maxFamilyStates is how many states a family remembers. Buckets of one factory have the same limits, or two kinds of
 // limits while a program reconfigures them.
 const maxFamilyStates = 4
 
-// bucketStateFactory returns a function that returns the first state of a bucket of a new family. container is a nil
-// pointer of the type in which the buckets are made. Buckets that are replenished by hand share no state, because each
-// has its own time.
-func bucketStateFactory(l rate.Limits, container any) (newState func() *bucketState) {
-	if l.Manual {
-		return func() *bucketState { return newBucketState(l) }
+// newBucketFamily returns the family of a factory.
+func newBucketFamily(l rate.Limits) *bucketFamily {
+	f := &bucketFamily{}
+	f.first = f.state(l)
+	f.fresh.New = func() any {
+		s := newBucketState(l)
+		s.family, s.shared, s.sharedClosed = f, true, f.first.sharedClosed
+		return s
 	}
-	s := (&bucketFamily{container: container}).state(l)
-	return func() *bucketState { return s }
+	return f
+}
+
+// stateIn returns the first state of a bucket that lies in an entry.
+func (f *bucketFamily) stateIn(entry any) *bucketState {
+	s := f.fresh.Get().(*bucketState)
+	s.madeIn = entry
+	return s
+}
+
+// settle gives a bucket that is locked the shared state of its family in place of its first one.
+func (b *bucket) settle() {
+	s := b.state()
+	s.madeIn = nil
+	b.current.Store(s.family.first)
+	s.family.fresh.Put(s)
 }
 
 // state returns the shared state of buckets with those limits.
@@ -144,14 +158,6 @@ func shareable(s *bucketState) *bucketState {
 	closed.shared, closed.closed, closed.family = true, true, s.family
 	s.shared, s.sharedClosed = true, closed
 	return s
-}
-
-// container returns a nil pointer of the type in which the bucket was made, or nil if that is not known.
-func (b *bucket) container() any {
-	if s := b.state(); s != nil && s.family != nil {
-		return s.family.container
-	}
-	return nil
 }
 
 // share gives a bucket that a line has filled the shared state of its family again. Older leases are worth nothing then, so that

@@ -285,17 +285,6 @@ func idleFor(c clocked, now int64) (idle time.Duration, ok bool) {
 	return time.Duration(max(now-c.idleSince(), 0)), true
 }
 
-// closeIfIdle closes the limiter and returns true if it has been idle for more than minIdle nanoseconds.
-func closeIfIdle(c clocked, minIdle, now int64) bool {
-	c.lock()
-	defer c.unlock()
-	if idle, ok := idleFor(c, now); !ok || int64(idle) <= minIdle {
-		return false
-	}
-	c.close()
-	return true
-}
-
 // tryReplenish is TryReplenish.
 func tryReplenish(c clocked) bool {
 	now := moment()
