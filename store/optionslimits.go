@@ -17,13 +17,10 @@ type queueing struct {
 }
 
 // split returns the part of the limits that is kept in the store, and the rest, which is not. It adds to p what is wrong with
-// them. If they are no limits at all, both results are zero.
+// them, also what is wrong with them in a process: a file has all problems at once.
 func split(p *validate.Problems, o limiter.Options) (kept rate.Schedule, q queueing) {
 	l := rate.Of(o)
-	if err := l.Validate(); err != nil {
-		p.Include("", err)
-		return kept, q
-	}
+	p.Include("", l.Validate())
 	if l.Manual {
 		p.Add("ManualReplenishment", true, "must be false in a store, whose clock decides when permits come back")
 	}
