@@ -21,16 +21,17 @@ func Add[T ~int64](a, b T) T {
 // Mul returns a · b, or the number that is nearest to it.
 func Mul[T ~int64](a, b T) T {
 	high, low := bits.Mul64(magnitude(int64(a)), magnitude(int64(b)))
-	switch {
-	case (a < 0) == (b < 0) && (high != 0 || low > math.MaxInt64):
-		return math.MaxInt64
-	case (a < 0) == (b < 0):
-		return T(low)
-	case high != 0 || low > 1<<63:
-		return math.MinInt64
-	default:
+	negative, most := (a < 0) != (b < 0), uint64(math.MaxInt64)
+	if negative {
+		most++
+	}
+	if high != 0 || low > most {
+		low = most
+	}
+	if negative {
 		return -T(low)
 	}
+	return T(low)
 }
 
 func magnitude(a int64) uint64 {
