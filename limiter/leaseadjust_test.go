@@ -228,7 +228,7 @@ func TestLease_AdjustTwice(t *testing.T) {
 // trackUse tracks l as if it were no Idler.
 func trackUse(l Limiter) usedLimiter {
 	t := track(l)
-	t.idler = nil
+	t.idler = false
 	return usedLimiter{t}
 }
 

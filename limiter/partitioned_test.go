@@ -253,7 +253,7 @@ func TestPartitioned_ForgetsIdle(t *testing.T) {
 		synctest.Wait()
 		assert.Zero(t, p.Len())
 		assert.EqualValues(t, 2, closed.Load())
-		assert.EqualValues(t, unknown, p.due.Load(), "no housekeeping where there is nothing to keep")
+		assert.Equal(t, int64(unknown), p.due.Load(), "no housekeeping where there is nothing to keep")
 
 		mustAcquire(t, p, "held", 1)
 		assert.Equal(t, 1, p.Len(), "and a key may come back")
@@ -348,7 +348,7 @@ func TestPartitioned_CallsTryReplenish(t *testing.T) {
 		synctest.Wait()
 		assert.Zero(t, p.Len())
 		assert.Zero(t, p.manual.Load())
-		assert.EqualValues(t, unknown, p.due.Load())
+		assert.Equal(t, int64(unknown), p.due.Load())
 	})
 }
 

@@ -67,13 +67,8 @@ func (p partition[K]) limiter() Limiter {
 	return &p.TokenBucket
 }
 
-// manual returns the limiter if TryReplenish has to be called, or nil. No factory makes such a bucket in an entry.
-func (p partition[K]) manual() Replenisher {
-	if p.tracked == nil {
-		return nil
-	}
-	return p.tracked.manual
-}
+// manual reports whether TryReplenish has to be called. No factory makes such a bucket in an entry.
+func (p partition[K]) manual() bool { return p.tracked != nil && p.tracked.manual }
 
 // unpin ends the use of the limiter.
 func (p partition[K]) unpin() {
@@ -103,16 +98,16 @@ func (b *bucket) isFull(minIdle, now int64, close bool) bool {
 	return true
 }
 
-// A tracked limiter is one that is not a bucket of an entry. Its methods are called with no lock held, except those of
-// this package's limiters, so tracked itself knows how often it was used, and whether it is in use.
+// A tracked limiter is one that is not a bucket of an entry. Its methods are called with no lock held, so tracked itself
+// knows how often it was used, and whether it is in use.
 type tracked struct {
 	Limiter
 	builtin bool        // it runs only code of this package
-	idler   Idler       // nil: idle while unused and without leases
-	manual  Replenisher // nil: it replenishes by itself, or there is nothing to replenish
+	idler   bool        // it knows for how long it has been idle; otherwise it is idle while unused and without leases
+	manual  bool        // TryReplenish has to be called
+	busy    atomic.Bool // housekeeping or a search for room is calling one of its methods
 
 	uses atomic.Uint64 // see onePin and oneUse
-	busy atomic.Bool   // housekeeping or a search for room is calling one of its methods
 
 	lastUse atomic.Int64 // moment of the last use; only without an idler
 	held    atomic.Int64 // leases not yet given back; only without an idler
@@ -132,12 +127,8 @@ func track(l Limiter) *tracked {
 	case *TokenBucket, *FixedWindow, *SlidingWindow, *Concurrency, *Unlimited:
 		t.builtin = true
 	}
-	if knowsIdle(l) {
-		t.idler, _ = l.(Idler)
-	}
-	if r, ok := l.(Replenisher); ok && !r.AutoReplenishing() {
-		t.manual = r
-	}
+	r, ok := l.(Replenisher)
+	t.idler, t.manual = knowsIdle(l), ok && !r.AutoReplenishing()
 	t.lastUse.Store(moment())
 	return t
 }
@@ -159,7 +150,7 @@ func (t *tracked) unpin() { t.uses.Add(^uint64(onePin - 1)) }
 func (t *tracked) pinned() bool { return t.uses.Load()%oneUse > 0 }
 
 // custom reports whether the program's code has to be asked whether the limiter is idle.
-func (t *tracked) custom() bool { return !t.builtin && t.idler != nil }
+func (t *tracked) custom() bool { return !t.builtin && t.idler }
 
 // acquire asks the limiter, which is pinned.
 func (t *tracked) acquire(ctx context.Context, n int, wait bool) (Lease, error) {
@@ -174,7 +165,7 @@ func (t *tracked) acquire(ctx context.Context, n int, wait bool) (Lease, error) 
 func (t *tracked) charge(ctx context.Context, n int) (Level, error) {
 	if n > 0 {
 		t.uses.Add(oneUse)
-		if t.idler == nil {
+		if !t.idler {
 			defer func() { t.lastUse.Store(moment()) }()
 		}
 	}
@@ -183,7 +174,7 @@ func (t *tracked) charge(ctx context.Context, n int) (Level, error) {
 
 // lease returns the limiter's answer. If the limiter is no [Idler], it counts the lease.
 func (t *tracked) lease(l Lease, err error) (Lease, error) {
-	if t.idler != nil {
+	if t.idler {
 		return l, err
 	}
 	t.lastUse.Store(moment())
@@ -197,8 +188,8 @@ func (t *tracked) lease(l Lease, err error) (Lease, error) {
 // idle returns the limiter's own IdleDuration, or the time since the last call ended or lease was released.
 func (t *tracked) idle() (idle time.Duration, ok bool) {
 	switch {
-	case t.idler != nil:
-		return t.idler.IdleDuration()
+	case t.idler:
+		return t.Limiter.(Idler).IdleDuration()
 	case t.held.Load() > 0:
 		return 0, false
 	}

@@ -33,9 +33,9 @@ func manualWindows(bad string, isBad func(key int) bool, does func(key int)) Fac
 func TestPartitioned_PanicLogRate(t *testing.T) {
 	logged := logTo(t)
 	synctest.Test(t, func(t *testing.T) {
-		panicked := 0
+		var panicked atomic.Int64
 		p, err := NewPartitioned(byKey(manualWindows("TryReplenish", func(int) bool { return true }, func(int) {
-			panicked++
+			panicked.Add(1)
 			panic("boom")
 		})), &PartitionedOptions{IdleTimeout: time.Hour})
 		require.NoError(t, err)
@@ -44,7 +44,7 @@ func TestPartitioned_PanicLogRate(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.Greater(t, panicked, 5000)
+		assert.Greater(t, panicked.Load(), int64(5000))
 		lines := strings.Count(logged.String(), "recovered a panic")
 		assert.LessOrEqual(t, lines, 7)
 		assert.GreaterOrEqual(t, lines, 5)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,12 +39,11 @@ var single = ConcurrencyFactory[int](ConcurrencyOptions{PermitLimit: 1})
 func TestHousekeeping_ComesBackToUsedPartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p *PartitionedLimiter[int, int]
-		used := false
+		var used atomic.Bool
 		p = newPartitioned(t, closes(func(own int) {
-			if used {
+			if !used.CompareAndSwap(false, true) {
 				return
 			}
-			used = true
 			for key := range 1000 {
 				if key != own {
 					mustAcquire(t, p, key, 1).Release()
@@ -73,13 +73,13 @@ func TestHousekeeping_WhileKeysKeepComing(t *testing.T) {
 // Limiters that are replenished by hand are asked every 100 ms, by one goroutine, however many keys come.
 func TestHousekeeping_OneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked := 0
+		var asked atomic.Int64
 		p := newPartitioned(t, func(key int) (Limiter, error) {
 			if key >= 0 {
 				return single(key)
 			}
 			w := weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Hour, ManualReplenishment: true}))
-			return hooked{FixedWindow: w, bad: "TryReplenish", does: func() { asked++ }}, nil
+			return hooked{FixedWindow: w, bad: "TryReplenish", does: func() { asked.Add(1) }}, nil
 		}, PartitionedOptions{IdleTimeout: 90 * time.Millisecond})
 		mustAcquire(t, p, -1, 1)
 		for key := range 2000 {
@@ -91,10 +91,10 @@ func TestHousekeeping_OneAtATime(t *testing.T) {
 			}()
 		}
 		time.Sleep(20*time.Second + 50*time.Millisecond)
-		asked = 0
+		asked.Store(0)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		assert.Equal(t, 100, asked)
+		assert.EqualValues(t, 100, asked.Load())
 		assert.Equal(t, 1, p.Len())
 	})
 }

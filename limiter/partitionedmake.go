@@ -151,7 +151,7 @@ func (p *PartitionedLimiter[R, K]) publish(s *shard[K], hash uint64, m *creation
 		if made.tracked != nil {
 			made.tracked.pin()
 		}
-		if made.manual() != nil {
+		if made.manual() {
 			p.manual.Add(1)
 		}
 		s.insert(hash, made)

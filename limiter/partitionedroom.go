@@ -14,6 +14,7 @@ import (
 const (
 	searchAtMost = 256
 	shardAtMost  = 32
+	few          = 64 // up to that many partitions are always searched
 	pauseFactor  = 20
 	pauseAtMost  = int64(time.Millisecond)
 )
@@ -43,8 +44,9 @@ func (p *PartitionedLimiter[R, K]) makeRoom(hash uint64, now int64) bool {
 			return false
 		}
 		if !p.search(hash, now, false, p.evict) {
-			took := moment() - now
-			p.pausedUntil.Store(now + min((1+pauseFactor)*took, pauseAtMost))
+			if took := moment() - now; p.max.Load() > few {
+				p.pausedUntil.Store(now + min((1+pauseFactor)*took, pauseAtMost))
+			}
 			return false
 		}
 	}
@@ -134,7 +136,7 @@ func (s *shard[K]) nextIdle(w *walk, now int64) (c candidate[K]) {
 // minIdle returns a duration: if the partition has been idle for longer, it can be evicted. A limiter that is no [Idler]
 // counts as idle although permits may still be taken, so it is kept for the IdleTimeout.
 func (p *PartitionedLimiter[R, K]) minIdle(c partition[K]) int64 {
-	if c.tracked != nil && c.tracked.idler == nil {
+	if c.tracked != nil && !c.tracked.idler {
 		return p.idle.Load()
 	}
 	return -1
@@ -194,7 +196,7 @@ func (c candidate[K]) remove(allowed func() bool) bool {
 // uncount takes a partition that was forgotten out of the counts.
 func (p *PartitionedLimiter[R, K]) uncount(out partition[K]) {
 	p.count.Add(-1)
-	if out.manual() != nil {
+	if out.manual() {
 		p.manual.Add(-1)
 	}
 }
