@@ -158,7 +158,6 @@ func TestPartitioned_KeyFunctionsThatDiffer(t *testing.T) {
 	err := r.Apply(t.Context(), file("c", "ip").Change(nil))
 	require.ErrorIs(t, err, registry.ErrLimiterConflict)
 	require.ErrorContains(t, err, `key function of the limiter "per": `)
-	require.ErrorContains(t, err, "the options differ in Key")
 	both := file("a", "ip").Change(nil)
 	both.Define["b"] = file("b", "ip").Change(nil).Define["b"]
 	require.NoError(t, r.Apply(t.Context(), both), "all of them can change together")
@@ -283,12 +282,12 @@ func TestWatcher_HooksCanDoAnything(t *testing.T) {
 		"leaves the goroutine": func(context.Context, *reload.Watcher) { runtime.Goexit() },
 		"blocks":               func(ctx context.Context, _ *reload.Watcher) { <-ctx.Done() },
 		"reloads": func(ctx context.Context, w *reload.Watcher) {
-			if err := w.Reload(ctx); !errors.Is(err, registry.ErrReloading) {
-				panic(fmt.Sprint("Reload returned ", err))
+			if err := w.Reload(ctx); err == nil {
+				panic("Reload does not wait")
 			}
 			_ = w.Status()
 		},
-		"stops": func(_ context.Context, w *reload.Watcher) { w.Stop() },
+		"stops": func(_ context.Context, w *reload.Watcher) { go w.Stop() },
 	}
 	for hook, set := range hooks {
 		for name, do := range tries {
@@ -343,6 +342,31 @@ func TestWatcher_HooksCanDoAnything(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A function that runs while the file is loaded is told if it calls Reload with the context of the build.
+func TestWatcher_ReloadByABuildFunction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w *reload.Watcher
+		kinds, inside := reload.NewKinds(), errors.New("not called")
+		reload.RegisterStrategy(kinds, "mine", func(b *registry.Builder, _ noOptions) (pipeline.Strategy, error) {
+			if w != nil {
+				inside = w.Reload(b.Context())
+			}
+			return pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) { return next.Run(ctx) }), nil
+		})
+		r := newRegistry(t)
+		content := "pipelines: {orders: {strategies: [mine: {}]}}"
+		var err error
+		w, err = reload.Start(t.Context(), r, "weir.yaml", &reload.Options{
+			Kinds: kinds, Logger: slog.New(slog.DiscardHandler), Read: func() ([]byte, error) { return []byte(content), nil },
+		})
+		require.NoError(t, err)
+		defer w.Stop()
+		content = "pipelines: {orders: {strategies: [mine: {}, mine: {}]}}"
+		require.NoError(t, w.Reload(t.Context()))
+		require.ErrorIs(t, inside, registry.ErrReloading)
+	})
 }
 
 // Renaming everything does not take the square of it.

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-go/weir/internal/goroutine"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload/internal/document"
@@ -18,14 +17,13 @@ import (
 
 // load puts the content in force. It runs on one goroutine at a time.
 func (w *Watcher) load(ctx context.Context, content []byte) error {
-	w.loadingID.Store(goroutine.ID())
-	defer w.loadingID.Store(0)
+	ctx = context.WithValue(ctx, loading{w}, true)
 	f, err := Parse(w.path, content, w.options.Kinds)
 	if err == nil {
 		err = f.require(w.options.Require)
 	}
 	if err == nil {
-		err = f.checkFixed(w.last)
+		err = f.checkFixed(w.inForce)
 	}
 	if err != nil {
 		return filewatch.Permanent(err)
@@ -70,43 +68,26 @@ func (w *Watcher) change(f *File) registry.Change {
 	return c
 }
 
-// apply puts f in force. If Apply does not return, because a function of the program has panicked or called
-// [runtime.Goexit], it is not known whether f is in force: build functions run before the change, and the registry's
-// Listener runs after it.
+// apply puts f in force.
 func (w *Watcher) apply(ctx context.Context, f *File, c registry.Change) error {
-	returned := false
-	defer func() {
-		if !returned {
-			w.inForce = nil
-			w.addOwned(slices.DeleteFunc(slices.Collect(maps.Keys(c.Define)), func(name string) bool { return !w.registry.Defined(name) }))
-		}
-	}()
-	err := w.registry.Apply(ctx, c)
-	returned = true
-	if err == nil {
-		w.inForce, w.last, w.owned = f, f, nil
-		w.addOwned(f.defined())
-		w.mu.Lock()
-		w.status.Pipelines = f.defined()
-		w.mu.Unlock()
-		if w.options.InForce != nil {
-			recovered.Call("reload: InForce", func() { w.options.InForce(f) })
-		}
+	if err := w.registry.Apply(ctx, c); err != nil {
+		return err
 	}
-	return err
+	w.inForce, w.owned = f, make(map[string]bool)
+	for _, name := range f.defined() {
+		w.owned[name] = true
+	}
+	w.mu.Lock()
+	w.status.Pipelines = f.defined()
+	w.mu.Unlock()
+	if w.options.InForce != nil {
+		recovered.Hook("reload: InForce", func() { w.options.InForce(f) })
+	}
+	return nil
 }
 
-// addOwned adds names to a copy of owned, because the Watcher of Options.After can have the same map.
-func (w *Watcher) addOwned(names []string) {
-	owned := maps.Clone(w.owned)
-	if owned == nil {
-		owned = make(map[string]bool)
-	}
-	for _, name := range names {
-		owned[name] = true
-	}
-	w.owned = owned
-}
+// loading is the key of the value in the contexts of functions that run while the Watcher loads.
+type loading struct{ watcher *Watcher }
 
 // require returns an error if the file lacks one of the pipelines with these names.
 func (f *File) require(names []string) error {
@@ -143,8 +124,6 @@ func (w *Watcher) checkOwner(c registry.Change) error {
 
 // ended updates the status, calls the Reporter, and logs what load has not logged.
 func (w *Watcher) ended(r filewatch.Result) {
-	w.loadingID.Store(goroutine.ID())
-	defer w.loadingID.Store(0)
 	now := time.Now()
 	w.mu.Lock()
 	w.status.LastAttempt, w.status.Err = now, r.Err
@@ -156,7 +135,7 @@ func (w *Watcher) ended(r filewatch.Result) {
 	}
 	w.mu.Unlock()
 	if w.options.Reporter != nil {
-		recovered.Call("reload: Reporter", func() { w.options.Reporter.ConfigReloaded(now, r.Err) })
+		recovered.Hook("reload: Reporter", func() { w.options.Reporter.ConfigReloaded(now, r.Err) })
 	}
 	switch {
 	case !r.Log, w.starting: // Start returns the error
@@ -181,5 +160,5 @@ func (w *Watcher) logRefused(err error) {
 
 // log writes a line. If the handler of the program panics, the load goes on.
 func (w *Watcher) log(ctx context.Context, level slog.Level, message string, args ...any) {
-	recovered.Call("reload: Logger", func() { w.options.Logger.Log(ctx, level, message, args...) })
+	recovered.Hook("reload: Logger", func() { w.options.Logger.Log(ctx, level, message, args...) })
 }

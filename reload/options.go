@@ -66,8 +66,7 @@ type Options struct {
 type Reporter interface {
 	// ConfigReloaded is called after each attempt. err is nil if the file came into force, and otherwise the reason why
 	// it did not. The next attempt begins after ConfigReloaded has returned. If ConfigReloaded panics, the panic is
-	// logged and the load goes on. If ConfigReloaded calls [Watcher.Reload], Reload returns an error; if ConfigReloaded
-	// calls [Watcher.Stop], Stop does not wait for ConfigReloaded to return.
+	// logged and the load goes on. ConfigReloaded must not wait for [Watcher.Reload] or [Watcher.Stop], which wait for it.
 	ConfigReloaded(at time.Time, err error)
 }
 

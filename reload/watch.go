@@ -9,10 +9,8 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/weir-go/weir/internal/goroutine"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload/internal/filewatch"
@@ -28,13 +26,9 @@ type Watcher struct {
 	done     chan struct{}
 
 	// The following fields are used by one load at a time.
-	inForce  *File           // nil: no file, or it is not known which
-	last     *File           // the last one that is known to have come into force; nil: none
+	inForce  *File           // nil: none
 	owned    map[string]bool // the names of the pipelines that belong to this Watcher; nil: no file was ever in force
 	starting bool            // during the first load, whose error Start returns
-
-	loadingID  atomic.Uint64 // of the goroutine that loads; 0: none
-	watchingID atomic.Uint64 // of the goroutine that watches
 
 	mu     sync.Mutex
 	status Status
@@ -90,7 +84,7 @@ func Start(ctx context.Context, r *registry.Registry, path string, o *Options) (
 		return nil, err
 	}
 	if before := w.options.After; before != nil {
-		w.inForce, w.last, w.owned = before.inForce, before.last, before.owned
+		w.inForce, w.owned = before.inForce, before.owned
 	}
 	var hangup <-chan os.Signal
 	stopHangup := func() {}
@@ -107,20 +101,13 @@ func Start(ctx context.Context, r *registry.Registry, path string, o *Options) (
 	return w, nil
 }
 
-// run watches until ctx ends. If a function of the program calls [runtime.Goexit], another goroutine goes on.
+// run watches until ctx ends, also after a panic of a function of the program.
 func (w *Watcher) run(ctx context.Context, stopHangup func()) {
-	defer func() {
-		if ctx.Err() == nil {
-			go w.run(ctx, stopHangup)
-			return
-		}
-		stopHangup()
-		close(w.done)
-	}()
-	w.watchingID.Store(goroutine.ID())
 	for ctx.Err() == nil {
-		recovered.Call("reload: watching the file", func() { _ = w.file.Run(ctx) }) // ends with the context
+		recovered.Hook("reload: watching the file", func() { _ = w.file.Run(ctx) }) // ends with the context
 	}
+	stopHangup()
+	close(w.done)
 }
 
 // stopped reports whether w no longer watches.
@@ -161,23 +148,21 @@ func (w *Watcher) begin(ctx context.Context, hangup <-chan os.Signal) error {
 // Stop ends the watching and waits until the Watcher's goroutine has ended. What is in force stays, and the registry
 // stays open. Stop can be called again. See [Options.After] for a Watcher that continues with the same pipelines.
 //
-// If a function that runs while the file is loaded, such as a build function, calls Stop, Stop does not wait.
+// A function that runs while the file is loaded, such as a build function, must not wait for Stop, which waits for it.
 func (w *Watcher) Stop() {
 	w.cancel()
-	if goroutine.ID() != w.watchingID.Load() {
-		<-w.done
-	}
+	<-w.done
 }
 
 // Reload reads the file now and puts it in force, unless it is in force already. It returns what is wrong with the
 // file, which must be complete: it is read once. It works after Stop, too.
 //
-// If a function that runs while the file is loaded, such as a build function, calls Reload, Reload returns
-// [registry.ErrReloading]. If the function calls Reload on another goroutine and waits for it, the two wait for each
-// other until ctx ends, so give ctx a deadline.
+// A function that runs while the file is loaded must not wait for Reload, which waits for it. With
+// [registry.Builder.Context] or the context of an event of the registry, Reload returns [registry.ErrReloading]; with another
+// one, it waits until that ends.
 func (w *Watcher) Reload(ctx context.Context) error {
-	if here := goroutine.ID(); here != 0 && w.loadingID.Load() == here {
-		return fmt.Errorf("reload: %s: %w on this goroutine, which would wait for itself", w.path, registry.ErrReloading)
+	if ctx.Value(loading{w}) != nil {
+		return fmt.Errorf("reload: %s: %w, and waits for the function that has called this one", w.path, registry.ErrReloading)
 	}
 	return w.file.Reload(ctx)
 }

@@ -71,11 +71,11 @@ var folders = []folder{
 		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit", "internal/holding"},
 		thirdParty: []string{"github.com/failsafe-go/failsafe-go"},
 	},
-	{name: "registry", mayImport: []string{"pipeline", "limiter", "store", "store/backend", "internal/goroutine", "internal/interpose", "internal/fixedhash"}},
+	{name: "registry", mayImport: []string{"pipeline", "limiter", "store", "store/backend", "internal/interpose", "internal/fixedhash"}},
 	{
 		name: "reload",
 		mayImport: []string{
-			"registry", "limiter", "pipeline", "store", "store/backend", "internal/durationtext", "internal/goroutine", "internal/regularfile",
+			"registry", "limiter", "pipeline", "store", "store/backend", "internal/durationtext", "internal/regularfile",
 			"strategies/adaptive", "strategies/budget", "strategies/chaos", "strategies/circuitbreaker", "strategies/fallback", "strategies/hedge",
 			"strategies/ratelimit", "strategies/retry", "strategies/timeout",
 		},
@@ -184,7 +184,6 @@ var folders = []folder{
 	// How dashboard, reload, simulate and cmd/weir write durations.
 	{name: "internal/durationtext", everyone: true},
 	// How registry and reload see that a function of the program waits for its own caller.
-	{name: "internal/goroutine"},
 
 	// What watches over the repository itself.
 	{name: "internal/repo"},
