@@ -101,10 +101,10 @@ type version struct {
 	swapped    bool                         // it has been in force; until then only its build uses it
 }
 
-// build runs a build function, for a plan or, if p is nil, a first build. The version that it returns must be put in force or
-// discarded; if there is an error, discarded.
+// build runs a build function, for a plan or, if p is nil, a first build. ctx is marked. The version that it returns must be put
+// in force or discarded; if there is an error, discarded.
 func (r *Registry) build(ctx context.Context, i *instance, f BuildFunc, p *plan) (*version, error) {
-	ctx, cancel := context.WithCancel(r.mark(ctx))
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	v := &version{instance: i, uses: make(map[resourceKey]*resourceUse)}
 	b := &Builder{Name: i.name, Instance: i.instance, ctx: ctx, registry: r, plan: p, version: v}
@@ -184,7 +184,7 @@ func (r *Registry) await(f *firstBuild) error {
 // firstBuild makes the first version of i. If a change that runs meanwhile has made one, that one holds. If the build fails,
 // i is removed.
 func (r *Registry) firstBuild(i *instance, f BuildFunc) error {
-	ctx := context.Background()
+	ctx := r.mark(context.Background())
 	v, err := r.build(ctx, i, f, nil)
 	stage := func() (staged, bool, error) {
 		switch {

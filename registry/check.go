@@ -57,21 +57,26 @@ func (r *Registry) staying(replaced []*version) []*version {
 // checkConflicts returns an error if two versions would want different options of one resource. The versions in force have been
 // compared with each other, and their resources have the options that they want. The caller holds r.mu.
 func (r *Registry) checkConflicts(s staged, replaced []*version) error {
-	leaving := make(map[resourceKey]int) // how many versions that use it are replaced
-	for _, v := range replaced {
-		for key := range v.uses {
-			leaving[key]++
+	count := func(n int) { // as if the replaced versions were not in force
+		for _, v := range replaced {
+			for _, u := range v.uses {
+				u.inForce += n
+			}
 		}
 	}
-	first := make(map[resourceKey]*version)
+	count(-1)
+	defer count(1)
+	first := make(map[resourceKey]*version, len(s.versions))
 	for _, v := range s.versions {
 		for key, u := range v.uses {
-			if other := first[key]; other == nil {
-				first[key] = v
-			} else if o := other.uses[key]; o.id != u.id || o.options != u.options {
-				return conflict(other.instance.id, o, v.instance.id, u)
+			if len(s.versions) > 1 {
+				if other := first[key]; other == nil {
+					first[key] = v
+				} else if o := other.uses[key]; o.resource != u.resource || o.options != u.options {
+					return conflict(other.instance.id, o, v.instance.id, u)
+				}
 			}
-			if is := r.inForce[key]; is != nil && is.inForce > leaving[key] && (is.id != u.id || is.options != u.options) {
+			if is := r.inForce[key]; is != nil && is.inForce > 0 && (is != u.resource || is.options != u.options) {
 				stays := r.staying(replaced)
 				other := stays[slices.IndexFunc(stays, func(o *version) bool { return o.uses[key] != nil })]
 				return conflict(v.instance.id, u, other.instance.id, other.uses[key])

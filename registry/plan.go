@@ -129,8 +129,8 @@ func (r *Registry) newPlan(ctx context.Context) *plan {
 	}
 }
 
-// run waits for its turn, lets add say what to build, with r.mu locked, builds it and puts it in force. Reports and disposals come when the next
-// change can run already: a function of the program that does not return must not hold it up.
+// run waits for its turn, lets add say what to build, with r.mu locked, builds it and puts it in force. Reports and disposals
+// come when the next change can run already: a function of the program that does not return must not hold it up.
 func (p *plan) run(add func() error) error {
 	r := p.registry
 	if r.marked(p.ctx) {

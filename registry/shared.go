@@ -50,13 +50,19 @@ func SharedPartitioned(b *Builder, s *store.Store, name string, each limiter.Opt
 // must not restore old ones. It is called before the versions that use the limiters are in force. The caller holds
 // r.mu.
 func (r *Registry) setSharedLimits(c staged) {
-	was := make(map[resourceKey]*resourceUse)
-	for _, v := range r.replaced(c) {
-		maps.Copy(was, v.uses)
-	}
+	var was map[resourceKey]*resourceUse
 	for _, v := range c.versions {
 		for key, u := range v.uses {
-			if old := was[key]; u.inStore != nil && old != nil && !old.sameLimits(u) {
+			if u.inStore == nil {
+				continue
+			}
+			if was == nil {
+				was = make(map[resourceKey]*resourceUse)
+				for _, v := range r.replaced(c) {
+					maps.Copy(was, v.uses)
+				}
+			}
+			if old := was[key]; old != nil && !old.sameLimits(u) {
 				_ = u.reconfigure(u.options) // fails only if the store is closed
 			}
 		}

@@ -101,19 +101,24 @@ func (r *Registry) trySwap(stage stager, changed []optionsChange) (swapped, []op
 // changesFor returns the changes of limiters that the versions want. Limiters in a store come last: other instances see new
 // limits at once, and must not see limits that are then undone. The caller holds r.mu.
 func changesFor(versions []*version) []optionsChange {
-	var all []optionsChange
+	var here, inStore []optionsChange
 	seen := make(map[*resource]bool) // several versions can use it, with the same options
-	for _, inStore := range []bool{false, true} {
-		for _, v := range versions {
-			for _, u := range v.uses {
-				if (u.inStore != nil) == inStore && u.resource.options != u.options && !seen[u.resource] {
-					seen[u.resource] = true
-					all = append(all, optionsChange{u, v.instance.id})
-				}
+	for _, v := range versions {
+		for _, u := range v.uses {
+			if u.resource.options == u.options || seen[u.resource] {
+				continue
+			}
+			if len(versions) > 1 {
+				seen[u.resource] = true
+			}
+			if u.inStore != nil {
+				inStore = append(inStore, optionsChange{u, v.instance.id})
+			} else {
+				here = append(here, optionsChange{u, v.instance.id})
 			}
 		}
 	}
-	return all
+	return append(here, inStore...)
 }
 
 // putInForce puts s in force. s has been checked, and its limiters have their options. The caller holds r.mu.
