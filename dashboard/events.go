@@ -33,7 +33,7 @@ const (
 // [registry.Options.Listener]; use [pipeline.Listeners] for several. The zero Events is ready to use. It is safe for
 // concurrent use, and must not be copied.
 //
-// It wants only what is out of the ordinary: see the method Executions of a [pipeline.Listener]. An event that comes
+// It wants only what is out of the ordinary: see [pipeline.Hooks.Rare]. An event that comes
 // again within 30 s, such as the rejections of an overloaded limiter, is counted and shown as one event for up to a minute.
 // So a flood of them does not hide that a circuit has opened.
 type Events struct {
@@ -81,19 +81,18 @@ type eventRow struct {
 	key         string // the key of a partition, for events of a store
 }
 
-// Executions returns false: see [pipeline.Listener].
-func (v *Events) Executions() bool { return false }
+// Hooks implements [pipeline.Listener]. OnEvent records the event. InForce isolates the circuits of a pipeline again that a user
+// of the dashboard has isolated: a reload can have made new circuits. Forget drops what was counted for a pipeline that was
+// removed; the events that are listed stay.
+func (v *Events) Hooks() pipeline.Hooks {
+	return pipeline.Hooks{OnEvent: v.onEvent, Rare: true, InForce: v.isolateAgain, Forget: v.forget}
+}
 
-// OnEvent records e. It implements [pipeline.Listener].
-func (v *Events) OnEvent(ctx context.Context, e pipeline.Event) {
+func (v *Events) onEvent(ctx context.Context, e pipeline.Event) {
 	slot := slotOf(&e)
 	s := v.cache[slot].Load()
 	if s == nil || s.name != e.Name || s.source != e.Source {
 		if s = v.cache[slot^1].Load(); s == nil || s.name != e.Name || s.source != e.Source {
-			switch e.Name {
-			case pipeline.EventPipelineExecuting, pipeline.EventPipelineExecuted, pipeline.EventExecutionAttempt:
-				return // they come only from a wrapper without the method Executions
-			}
 			key := eventKey{name: e.Name, source: e.Source}
 			if s = v.find(key); s.eventKey == key { // else it is that of further events
 				v.remember(slot, s)
@@ -270,8 +269,7 @@ func (v *Events) openings() map[pipeline.Source]opening {
 	return all
 }
 
-// Forget drops what was counted for a pipeline that was removed. The events that are listed stay. A registry calls it.
-func (v *Events) Forget(source pipeline.Source) {
+func (v *Events) forget(source pipeline.Source) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for key := range v.series {
@@ -286,10 +284,6 @@ func (v *Events) Forget(source pipeline.Source) {
 	}
 	v.isolations.forget(source)
 }
-
-// InForce isolates the circuits of p again that a user of the dashboard has isolated. A registry calls it after a reload,
-// which can have made new circuits.
-func (v *Events) InForce(p *pipeline.Pipeline) { v.isolateAgain(p) }
 
 // OnStoreEvent returns a function for the option OnEvent of a [store.Store]. name is the store's name on the pages.
 func (v *Events) OnStoreEvent(name string) func(store.Event) {

@@ -28,10 +28,10 @@ func TestEvents_JoinsWhatComesAgain(t *testing.T) {
 		var v Events
 		began := time.Now()
 		for range 1000 {
-			v.OnEvent(pipeline.WithOperation(t.Context(), "read"), rejected)
+			v.Hooks().OnEvent(pipeline.WithOperation(t.Context(), "read"), rejected)
 		}
 		opened := pipeline.Event{Name: "OnCircuitOpened", Severity: pipeline.SeverityError, Source: source("orders", "CircuitBreaker")}
-		v.OnEvent(t.Context(), opened)
+		v.Hooks().OnEvent(t.Context(), opened)
 		rows := v.all()
 		assert.Len(t, rows, 2)
 		v.flush(time.Now())
@@ -43,7 +43,7 @@ func TestEvents_JoinsWhatComesAgain(t *testing.T) {
 		assert.EqualValues(t, 1, rows[0].count)
 
 		time.Sleep(20 * time.Second)
-		v.OnEvent(t.Context(), rejected)
+		v.Hooks().OnEvent(t.Context(), rejected)
 		v.flush(time.Now())
 		rows = v.all()
 		assert.Len(t, rows, 2)
@@ -53,7 +53,7 @@ func TestEvents_JoinsWhatComesAgain(t *testing.T) {
 		assert.Equal(t, time.Now(), rows[0].last)
 
 		time.Sleep(joinGap + time.Second)
-		v.OnEvent(t.Context(), rejected)
+		v.Hooks().OnEvent(t.Context(), rejected)
 		assert.Len(t, v.all(), 3, "after a pause it is another event")
 	})
 }
@@ -61,7 +61,7 @@ func TestEvents_JoinsWhatComesAgain(t *testing.T) {
 func TestEvents_AreBounded(t *testing.T) {
 	var v Events
 	for i := range maxEventSeries + 500 {
-		v.OnEvent(t.Context(), pipeline.Event{Name: fmt.Sprint("Event", i), Source: source("p", "s")})
+		v.Hooks().OnEvent(t.Context(), pipeline.Event{Name: fmt.Sprint("Event", i), Source: source("p", "s")})
 		v.ConfigReloaded(time.Now(), nil)
 	}
 	assert.Len(t, v.all(), maxEvents)
@@ -76,7 +76,7 @@ func TestEvents_Rates(t *testing.T) {
 		v.flush(time.Now())
 		for range 10 {
 			for range 20 {
-				v.OnEvent(t.Context(), rejected)
+				v.Hooks().OnEvent(t.Context(), rejected)
 			}
 			time.Sleep(2 * time.Second)
 			v.flush(time.Now())
@@ -93,27 +93,19 @@ func TestEvents_Rates(t *testing.T) {
 	})
 }
 
-func TestEvents_IgnoresExecutions(t *testing.T) {
-	var v Events
-	for _, name := range []string{pipeline.EventPipelineExecuting, pipeline.EventPipelineExecuted, pipeline.EventExecutionAttempt} {
-		v.OnEvent(t.Context(), pipeline.Event{Name: name, Severity: pipeline.SeverityError})
-	}
-	assert.Empty(t, v.all())
-}
-
 func TestEvents_ForgetDropsCounts(t *testing.T) {
 	var v Events
 	other := rejected
 	other.Source.Pipeline = "other"
 	for range 2 {
-		v.OnEvent(t.Context(), rejected)
-		v.OnEvent(t.Context(), other)
+		v.Hooks().OnEvent(t.Context(), rejected)
+		v.Hooks().OnEvent(t.Context(), other)
 		v.flush(time.Now())
-		v.Forget(pipeline.Source{Pipeline: "orders"})
+		v.Hooks().Forget(pipeline.Source{Pipeline: "orders"})
 	}
 	assert.Len(t, v.series, 1)
 	assert.EqualValues(t, 2, v.series[eventKey{name: other.Name, source: other.Source}].total)
-	v.OnEvent(t.Context(), rejected)
+	v.Hooks().OnEvent(t.Context(), rejected)
 	assert.Len(t, v.series, 2, "the cache has forgotten it, too")
 }
 
@@ -122,9 +114,9 @@ func TestEvents_ForgetDropsCounts(t *testing.T) {
 func TestEvents_ForgetDuringAnEvent(t *testing.T) {
 	var v Events
 	s := v.find(eventKey{name: rejected.Name, source: rejected.Source})
-	v.Forget(pipeline.Source{Pipeline: "orders"})
+	v.Hooks().Forget(pipeline.Source{Pipeline: "orders"})
 	v.remember(slotOf(&rejected), s)
-	v.OnEvent(t.Context(), rejected)
+	v.Hooks().OnEvent(t.Context(), rejected)
 	v.flush(time.Now())
 	require.Len(t, v.rates(), 1)
 	assert.EqualValues(t, 1, v.rates()[0].total)
@@ -138,7 +130,7 @@ func TestEvents_ErrorThatPanics(t *testing.T) {
 	var v Events
 	e := rejected
 	e.Err = badError{}
-	v.OnEvent(t.Context(), e)
+	v.Hooks().OnEvent(t.Context(), e)
 	assert.Equal(t, "(its Error method panicked)", v.all()[0].text)
 }
 
@@ -170,7 +162,7 @@ func TestEvents_ConcurrentSafe(t *testing.T) {
 			for i := range each {
 				e := rejected
 				e.Source.Pipeline = fmt.Sprint("p", i%7)
-				v.OnEvent(t.Context(), e)
+				v.Hooks().OnEvent(t.Context(), e)
 				if i%100 == 0 && g == 0 {
 					v.flush(time.Now())
 					_, _ = v.all(), v.rates()
@@ -241,7 +233,7 @@ func BenchmarkEvents(b *testing.B) {
 // An override says in its event what it was.
 func TestEvents_Override(t *testing.T) {
 	var v Events
-	v.OnEvent(t.Context(), pipeline.Event{Name: "OnLimiterOverridden", Severity: pipeline.SeverityWarning, Source: source("orders", ""), Result: registry.Override{
+	v.Hooks().OnEvent(t.Context(), pipeline.Event{Name: "OnLimiterOverridden", Severity: pipeline.SeverityWarning, Source: source("orders", ""), Result: registry.Override{
 		Limiter: "bucket", Options: limiter.PerSecond(5, 7), Until: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), By: "alice", Reason: "sale",
 	}})
 	assert.Equal(t, "limiter bucket: token_limit 7, tokens_per_period 1, replenishment_period 200ms until 2030-01-02T03:04:05Z, by alice: sale", v.all()[0].text)
@@ -251,6 +243,6 @@ func TestEvents_Override(t *testing.T) {
 func BenchmarkEvents_OnEvent(b *testing.B) {
 	v := new(Events)
 	for b.Loop() {
-		v.OnEvent(b.Context(), rejected)
+		v.Hooks().OnEvent(b.Context(), rejected)
 	}
 }

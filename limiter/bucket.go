@@ -5,7 +5,75 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/internal/deadline"
+	"github.com/weir-go/weir/rate"
 )
+
+// A TokenBucket lets through bursts of up to TokenLimit, and TokensPerPeriod in each period in the long run. The tokens
+// of a period come all at once, at its end; the first period begins when the limiter is made. 10 tokens in 100 ms and 1
+// token in 10 ms are the same rate, but with the second, tokens come more evenly.
+//
+// Most callers should use it: it is small and exact. Around a grid line, up to TokenLimit + TokensPerPeriod pass at
+// once; with short periods that is little more than TokenLimit, while a [FixedWindow] lets twice its limit through. The
+// zero TokenBucket is not usable: TryAcquire and Acquire return an error. Make one with [NewTokenBucket].
+type TokenBucket struct{ bucket }
+
+// NewTokenBucket returns a full bucket. The error is a [weir.OptionsError].
+func NewTokenBucket(o TokenBucketOptions) (*TokenBucket, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	b := &TokenBucket{}
+	b.start(newBucketState(o.Limits()))
+	return b, nil
+}
+
+// Reconfigure changes the limits of the live bucket. Tokens that are missing from full stay missing: if u tokens are
+// missing and the new limit is L, the bucket has L − u tokens; if that is negative, it owes u − L. Raising a limit
+// serves waiters at once; waiters for more than the new limit are rejected. If ReplenishmentPeriod changes, the new
+// periods begin at the current grid line, or now if the first one would be over.
+//
+// ManualReplenishment cannot change. The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
+func (b *TokenBucket) Reconfigure(o Options) error { return reconfigure(b, rate.TokenBucket, o) }
+
+// Options returns the options in force.
+func (b *TokenBucket) Options() TokenBucketOptions {
+	o, _ := OptionsOf(b.Limits()).(TokenBucketOptions)
+	return o
+}
+
+// A FixedWindow grants up to PermitLimit in each window. The windows follow each other on a grid that begins when the
+// limiter is made, and each begins with all permits.
+//
+// Use it for quotas that are written that way ("1000 an hour"). Where two windows meet, up to twice the limit can pass
+// at once; a [SlidingWindow] of many segments or a [TokenBucket] of short periods does not let that happen. The zero
+// FixedWindow is not usable: TryAcquire and Acquire return an error. Make one with [NewFixedWindow].
+type FixedWindow struct{ bucket }
+
+// NewFixedWindow returns a limiter at the beginning of a window. The error is a [weir.OptionsError].
+func NewFixedWindow(o FixedWindowOptions) (*FixedWindow, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	w := &FixedWindow{}
+	w.start(newBucketState(o.Limits()))
+	return w, nil
+}
+
+// Reconfigure changes the limits of the live limiter. Permits that were taken in the current window stay taken: if u
+// permits are taken and the new limit is L, max(L − u, 0) are free in it. Raising a limit serves waiters at once;
+// waiters for more than the new limit are rejected. If Window changes, the new window begins where the current one
+// began, or now if it would be over.
+//
+// ManualReplenishment cannot change. The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
+func (w *FixedWindow) Reconfigure(o Options) error { return reconfigure(w, rate.FixedWindow, o) }
+
+// Options returns the options in force.
+func (w *FixedWindow) Options() FixedWindowOptions {
+	o, _ := OptionsOf(w.Limits()).(FixedWindowOptions)
+	return o
+}
 
 // bucket is the limiter behind [TokenBucket] and [FixedWindow].
 //
@@ -15,27 +83,15 @@ import (
 //
 // # Refunds
 //
-// A refund leaves the bucket as if the grant had never been. It does not always give n permits back: without the grant,
-// the bucket would have been fuller by n, and would have lost some of what a line brought. A Charge that gives permits
-// back is like a line in that. So a grant of n permits is worth
+// The tag of a lease is how many permits were ever taken, up to the grant and with it. Lines pay for permits in the order in
+// which they were taken, so a grant of n permits is worth what is unpaid of all that was taken up to it:
 //
-//	min(n, missing, the least that was missing right after any line or such Charge since the grant)
+//	min(n, tag - paid, missing)        paid = spent - missing - refunded
 //
-// The tag of the lease says since when. It depends on the state that the bucket had at the grant:
-//
-//	own state:     tag = line of the grant        worth = leastSince(tag), from the lows that the state keeps
-//	shared state:  tag = spent after the grant    worth = tag - paid, where paid = spent - missing - refunded
-//
-// A shared state keeps no lows. There, lines pay for permits in the order in which they were taken, and a grant is
-// worth what is unpaid of all that was taken up to it. A refund counts as paid once a line has passed, or a Charge has
-// given permits back. That is never more than the exact worth, and can be less. If the tag is a line, the lease's owner
-// is the bucket as an [ownBucket].
-//
-// A Charge can give permits back between two lines, and a lease before it has the same line as one after it. So a bucket
-// with a state of its own then keeps a low that is about all leases up to that moment, and tags the later leases as in a
-// shared state until a line fills it. Lines pay for the earlier leases first, so that these are worth
-//
-//	min(the above, spent at that moment - refunds of such leases - paid)
+// What was refunded since the last line does not count as paid, so a refund is exact as long as no line has passed since
+// the grant. When a line has passed, earlier refunds count as paid, also of grants that were later than this one: then
+// a refund can give back less than if the grant had never been, and never more. A Charge that gives permits back is like a line
+// in this.
 //
 // # Memory
 //
@@ -49,7 +105,7 @@ type bucket struct {
 	line    int64  // the last line that missing accounts for; once full, the line that filled it; or notBegun
 	spent   int64  // permits ever taken; wraps around
 	granted uint32 // leases granted; bucketState.granted has the others
-	failed  uint32 // leases rejected; bucketState.failed and refused have the others
+	failed  uint32 // leases rejected; bucketState.failed and unlocked have the others
 	current atomic.Pointer[bucketState]
 }
 
@@ -75,11 +131,11 @@ func (b *bucket) Acquire(ctx context.Context, n int) (Lease, error) {
 // lock. It does so only for a bucket that belongs to no family and has no queue. [bucket.lock] clears the moment, so
 // all code that changes a bucket outside of acquire must lock it by that method.
 func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Lease, error) {
-	ctxErr := ctx.Err()
+	ctxErr := deadline.Err(ctx)
 	if s := b.state(); n == 1 && ctxErr == nil && s != nil {
 		if until := s.noneUntil.Load(); until != 0 && now < until && !otherClock(now-until) {
-			s.refused.Add(1)
-			return refusedUntil(until, now, wait), nil
+			s.unlocked.Add(1)
+			return rejectedUntil(until, now, wait), nil
 		}
 	}
 	b.mu.Lock()
@@ -87,8 +143,9 @@ func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Leas
 	if ctxErr != nil || !b.isCommonCase(s, now, n) {
 		return b.acquireSlow(ctx, ctxErr, now, n, wait)
 	}
-	if elapsed := now - b.line; elapsed >= s.period {
-		b.advance(s, elapsed)
+	if now-b.line >= s.period {
+		b.advance(now)
+		b.endIdleness(now) // a full bucket grants the request
 		s = b.state()
 	}
 	over := b.missing - (s.limit - int64(n))
@@ -106,11 +163,11 @@ func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Leas
 		s.noneUntil.Store(at)
 	}
 	b.mu.Unlock()
-	return refusedUntil(at, now, wait), nil
+	return rejectedUntil(at, now, wait), nil
 }
 
-// refusedUntil returns a rejected lease whose RetryAfter ends at the moment at.
-func refusedUntil(at, now int64, wait bool) Lease {
+// rejectedUntil returns a rejected lease whose RetryAfter ends at the moment at.
+func rejectedUntil(at, now int64, wait bool) Lease {
 	l := Lease{tag: int64(max(until(at, now), 1))}
 	if wait {
 		l.owner, l.n = noPermit, remainingUnknown
@@ -124,36 +181,14 @@ func (b *bucket) isCommonCase(s *bucketState, now int64, n int) bool {
 		!otherClock(now-b.line)
 }
 
-// advance is catchUp for acquire, once a line has passed. It also advances the line of a full bucket, because acquire
-// always grants a request to a full bucket, which ends its idleness.
-func (b *bucket) advance(s *bucketState, elapsed int64) {
-	lines := s.byPeriod.quotient(elapsed)
-	b.line += lines * s.period
-	if b.missing == 0 {
-		return
-	}
-	if b.missing <= s.refill || lines >= linesToCover(b.missing, s.refill) {
-		b.missing = 0
-	} else {
-		b.missing -= lines * s.refill
-	}
-	if !s.shared {
-		b.noteLow()
-	}
-}
-
 // take takes n permits of a bucket that is up to date and has them. s is its state.
 func (b *bucket) take(s *bucketState, n int) Lease {
 	b.missing += int64(n)
 	b.spent += int64(n)
-	l := Lease{owner: (*ownBucket)(b), n: n, tag: b.line}
-	if s.shared || s.counts {
-		l = Lease{owner: b, n: n, tag: b.spent}
-	}
 	if b.granted++; b.granted == 0 {
 		b.carryGranted()
 	}
-	return l
+	return Lease{owner: b, n: n, tag: b.spent}
 }
 
 // carryGranted moves the count of granted leases, which has wrapped around, to a state of the bucket's own.
@@ -176,7 +211,7 @@ func (b *bucket) acquireSlow(ctx context.Context, ctxErr error, now int64, n int
 		b.mu.Unlock()
 		return l, nil
 	}
-	return refuse(ctx, ctxErr, b, now, n, wait)
+	return rejectOrQueue(ctx, ctxErr, b, now, n, wait)
 }
 
 // admits reports whether n permits can be granted at once.
@@ -191,45 +226,52 @@ func (b *bucket) admits(now int64, n int) bool {
 	return mayPass(&b.state().queue, b.free(), n)
 }
 
+// Peek returns what TryAcquire(ctx, n) would return now; see [Peeker].
+func (b *bucket) Peek(ctx context.Context, n int) (Lease, error) {
+	now, ctxErr := moment(), ctx.Err()
+	b.lockToAsk()
+	return peek(ctx, ctxErr, b, now, n)
+}
+
+// Charge takes n permits, even if fewer are free; see [Charger].
+func (b *bucket) Charge(ctx context.Context, n int) (Level, error) {
+	now := moment()
+	if ctx.Err() != nil {
+		return Level{}, contextError(ctx)
+	}
+	if n == 0 {
+		b.lockToAsk()
+	} else {
+		b.lock()
+	}
+	return chargeClocked(b, now, n)
+}
+
+// Limits returns the limits in force.
+func (b *bucket) Limits() rate.Limits { return limitsInForce(b) }
+
 // Statistics returns the current figures, or the last ones of a closed limiter.
 func (b *bucket) Statistics() Statistics { return statisticsOf(b) }
 
 func (b *bucket) counts() (granted, failed int64) {
 	s := b.state()
-	return s.granted + int64(b.granted), s.failed + s.refused.Load() + int64(b.failed)
+	return s.granted + int64(b.granted), s.failed + s.unlocked.Load() + int64(b.failed)
 }
 
 // IdleDuration returns for how long the limiter has been full: since the grid line that filled it, or since it was
 // made.
 func (b *bucket) IdleDuration() (idle time.Duration, ok bool) { return idleAsOf(b, moment()) }
 
-func (b *bucket) idleFor(now int64) (idle time.Duration, ok bool) {
-	if !b.state().closed {
-		b.catchUp(now)
+func (b *bucket) idleSince() int64 {
+	if at := b.state().idleAt; at != 0 {
+		return at
 	}
-	if b.missing > 0 {
-		return 0, false
-	}
-	since := b.line
-	if b.state().idleAt != 0 {
-		since = b.state().idleAt
-	}
-	return time.Duration(max(now-since, 0)), true
+	return b.line
 }
 
 // TryReplenish catches up with every whole period that has passed and returns true. If the limiter replenishes by
 // itself or is closed, it does nothing and returns false.
-func (b *bucket) TryReplenish() bool {
-	now := moment()
-	b.lock()
-	defer b.mu.Unlock()
-	if !b.state().manual || b.state().closed {
-		return false
-	}
-	b.state().asOf = max(b.state().asOf, now)
-	b.catchUp(now)
-	return true
-}
+func (b *bucket) TryReplenish() bool { return tryReplenish(b) }
 
 // ReplenishmentPeriod returns the time between two refills.
 func (b *bucket) ReplenishmentPeriod() time.Duration {
@@ -262,13 +304,8 @@ func (b *bucket) unlock() { b.mu.Unlock() }
 
 // lock locks the bucket for code that may change it; see acquire.
 func (b *bucket) lock() {
-	b.mu.Lock()
-	s := b.state()
-	if s == nil {
-		b.current.Store(notMade)
-		return
-	}
-	if s.noneUntil.Load() != 0 {
+	b.lockToAsk()
+	if s := b.state(); s.noneUntil.Load() != 0 {
 		s.noneUntil.Store(0)
 	}
 	if b.line == notBegun {
@@ -276,6 +313,157 @@ func (b *bucket) lock() {
 	}
 }
 
+// lockToAsk locks the bucket for a question, which begins no grid.
+func (b *bucket) lockToAsk() {
+	b.mu.Lock()
+	if b.state() == nil {
+		b.current.Store(notMade)
+	}
+}
+
 func (b *bucket) view() *common { return &b.state().common }
 
 func (b *bucket) free() int64 { return b.state().limit - b.missing }
+
+// catchUp brings the bucket to the moment now, and serves the queue if permits came back.
+func (b *bucket) catchUp(now int64) {
+	s := b.state()
+	elapsed := s.reached(now) - b.line
+	switch {
+	case b.missing > 0 && elapsed >= s.period:
+		catchUp(b, now)
+	case otherClock(elapsed) && b.line != notBegun:
+		b.line += elapsed
+	}
+}
+
+// advance lets the lines up to a moment pass, and stops at the one that fills the bucket.
+func (b *bucket) advance(at int64) {
+	s := b.state()
+	if b.missing == 0 || at-b.line < s.period {
+		return
+	}
+	lines := s.byPeriod.quotient(at - b.line)
+	if enough := linesToCover(b.missing, s.refill); lines >= enough {
+		lines, b.missing = enough, 0
+	} else {
+		b.missing -= lines * s.refill
+	}
+	b.line += lines * s.period
+	b.linePassed(s)
+}
+
+// linePassed ends the time in which refunds do not count as paid, and that of a state of the bucket's own if it is full.
+func (b *bucket) linePassed(s *bucketState) {
+	if !s.shared {
+		s.refunded = 0
+		b.share()
+	}
+}
+
+// linesToCover returns how many lines bring that many permits; permits is at least 1.
+func linesToCover(permits, refill int64) int64 {
+	if permits <= refill {
+		return 1
+	}
+	return (permits-1)/refill + 1
+}
+
+// grant takes n permits that are free, and counts the lease.
+func (b *bucket) grant(now int64, n int) Lease {
+	if n > 0 {
+		b.endIdleness(b.state().reached(now))
+	}
+	return b.take(b.state(), n)
+}
+
+// endIdleness ends the idleness of a bucket if it is full: its line becomes the last one that is not after at.
+func (b *bucket) endIdleness(at int64) {
+	if b.missing > 0 {
+		return
+	}
+	s := b.state()
+	if elapsed := at - b.line; elapsed >= s.period {
+		b.line += s.byPeriod.quotient(elapsed) * s.period
+	}
+	if s.idleAt != 0 {
+		s.idleAt = 0
+	}
+}
+
+func (b *bucket) freeAt(n int64) int64 {
+	s := b.state()
+	over := b.missing - (s.limit - n)
+	if over <= 0 {
+		return b.line
+	}
+	return later(b.line, linesToCover(over, s.refill), s.period)
+}
+
+func (b *bucket) timerFor(n int) int64 { return timerFor(b, n) }
+
+func (b *bucket) retryAfter(now int64, n int) time.Duration {
+	return waitFor(freeBehindQueue(b, n), now)
+}
+
+func (b *bucket) forecast(f *forecast) {
+	s := b.state()
+	f.schedule = rate.Schedule{Kind: s.kind, Permits: s.limit, Refill: s.refill, Period: s.period, Anchor: b.line}
+	f.state = rate.State{Missing: b.missing}
+}
+
+func (b *bucket) charge(now, n int64) {
+	b.endIdleness(b.state().reached(now))
+	n = max(min(n, max(rate.MaxDebt, b.state().limit)-b.missing), 0)
+	b.missing += n
+	b.spent += n
+}
+
+// Permits of a bucket are spent, not lent.
+func (b *bucket) release(int, int64) {}
+
+func (b *bucket) refund(n int, tag int64) { refund(b, n, tag) }
+
+func (b *bucket) adjust(n int, tag int64, cost int) (owner, int64, bool) {
+	return b, adjust(b, n, tag, cost), true
+}
+
+func (b *bucket) uncount() {
+	if b.granted == 0 {
+		b.ownState().granted--
+	} else {
+		b.granted--
+	}
+}
+
+// worth returns what a grant of n permits is worth; see [bucket].
+func (b *bucket) worth(n, tag int64) int64 { return min(max(tag-b.paid(), 0), n, b.missing) }
+
+// paid returns how many of all permits ever taken the lines have paid for; see [bucket].
+func (b *bucket) paid() int64 { return b.spent - b.missing - b.state().refunded }
+
+func (b *bucket) giveBack(n, tag int64) {
+	if n = b.worth(n, tag); n > 0 {
+		b.missing -= n
+		b.ownState().refunded += n
+	}
+}
+
+// reprice makes the tag that of a grant whose permits are the next that lines pay for. So lines pay for the lease before they
+// pay for permits that are taken later, and the lease is never worth too much.
+func (b *bucket) reprice(now, n, tag, cost int64) (newTag int64) {
+	unpaid, missing := b.worth(n, tag), b.missing
+	if cost < n {
+		b.giveBack(min(n-cost, unpaid), tag)
+	} else if cost > n {
+		b.charge(now, cost-n)
+	}
+	return b.paid() + unpaid + b.missing - missing
+}
+
+func (b *bucket) giveBackUnleased(n int64) {
+	b.missing -= min(n, b.missing)
+	if s := b.state(); !s.shared {
+		s.refunded = 0
+	}
+}

@@ -5,55 +5,47 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/rate"
 )
 
 // bucketState has the limits of a bucket, and fields that only few buckets need at any one time. A shared state is
 // never written to.
 type bucketState struct {
 	noneUntil atomic.Int64 // if not 0, no permit comes back before that moment; see acquire
-	refused   atomic.Int64 // leases rejected because of noneUntil
+	unlocked  atomic.Int64 // leases rejected because of noneUntil
 
+	kind     rate.Kind
 	refill   int64 // permits that come back on each line
 	period   int64 // nanoseconds between two lines
 	byPeriod divisor
 	idleAt   int64 // if not 0, the moment at which a full bucket became idle; otherwise that is line
-	manual   bool
 	shared   bool
 	common
 
-	asOf    int64 // manual: the moment of the last TryReplenish
-	granted int64 // leases granted; bucket.granted has the others
-
-	refunded int64 // permits that were refunded since line
-	lows     []low // not in a shared state
-	ownSince int64 // the line on which the bucket got this state for itself
-
-	counts     bool  // leases are tagged as in a shared state
-	countsFrom int64 // what spent was when that began, less refunds of earlier leases
+	granted  int64 // leases granted; bucket.granted has the others
+	refunded int64 // permits that were refunded since line, and since a Charge gave permits back
 
 	family       *bucketFamily // nil: the state of a bucket without a family
+	madeIn       any           // of a bucket that a factory has made and no partition has got: the entry in which it lies
 	sharedClosed *bucketState  // the state that replaces a shared one when its bucket is closed
 }
 
-// refillAll is the TokensPerPeriod of a fixed window: all permits come back on each line, also permits that it owes.
-const refillAll = math.MaxInt
-
-// refillOf returns how many permits come back on each line.
-func refillOf(o TokenBucketOptions) int64 {
-	if o.TokensPerPeriod == refillAll {
-		return math.MaxInt64 // an int may have 32 bits
+// newBucketState returns a state with those limits for one bucket.
+func newBucketState(l rate.Limits) *bucketState {
+	period := int64(l.Period)
+	return &bucketState{
+		common: common{limit: int64(l.Permits), queue: queue{limit: l.QueueLimit, order: l.QueueOrder}, manual: l.Manual},
+		kind:   l.Kind, refill: refillOf(l), period: period, byPeriod: newDivisor(max(period, 1)),
 	}
-	return int64(o.TokensPerPeriod)
 }
 
-// newBucketState returns a state with those options for one bucket.
-func newBucketState(o TokenBucketOptions) *bucketState {
-	period := int64(o.ReplenishmentPeriod)
-	return &bucketState{
-		common: common{limit: int64(o.TokenLimit), queue: queue{limit: o.QueueLimit, order: o.QueueOrder}},
-		refill: refillOf(o), period: period, byPeriod: newDivisor(max(period, 1)), manual: o.ManualReplenishment,
-		ownSince: unknown,
+// refillOf returns how many permits come back on each line: all of a fixed window, also permits that it owes.
+func refillOf(l rate.Limits) int64 {
+	if l.Kind == rate.FixedWindow {
+		return math.MaxInt64
 	}
+	return int64(l.Refill)
 }
 
 // start starts a bucket whose grid begins now.
@@ -71,20 +63,19 @@ const notBegun = 1 << 62
 // startWithFirstCall starts a bucket for a new key. Its grid begins with the first call, which has read the clock: a
 // second reading would be a good part of the time that a new key takes.
 func (b *bucket) startWithFirstCall(s *bucketState) {
-	if s.manual {
-		b.start(s)
-		return
-	}
 	b.line = notBegun
 	b.current.Store(s)
 }
 
-// options returns the options in force.
-func (s *bucketState) options() TokenBucketOptions {
-	return TokenBucketOptions{
-		TokenLimit: int(s.limit), TokensPerPeriod: int(min(s.refill, refillAll)), ReplenishmentPeriod: time.Duration(s.period),
-		QueueLimit: s.queue.limit, QueueOrder: s.queue.order, ManualReplenishment: s.manual,
+func (s *bucketState) limits() rate.Limits {
+	l := rate.Limits{
+		Kind: s.kind, Permits: int(s.limit), Period: time.Duration(s.period),
+		QueueLimit: s.queue.limit, QueueOrder: s.queue.order, Manual: s.manual,
 	}
+	if s.kind == rate.TokenBucket {
+		l.Refill = int(s.refill)
+	}
+	return l
 }
 
 // notMade is the state of a zero TokenBucket or FixedWindow: closed, without permits.
@@ -96,46 +87,63 @@ func (b *bucket) own() *common { return &b.ownState().common }
 // read before is out of date.
 func (b *bucket) ownState() *bucketState {
 	if s := b.state(); s.shared {
-		own := newBucketState(s.options())
-		own.family, own.closed, own.ownSince = s.family, s.closed, b.line
+		own := newBucketState(s.limits())
+		own.family, own.closed = s.family, s.closed
 		b.current.Store(own)
 	}
 	return b.state()
 }
 
 // A bucketFamily has the states that the buckets of one factory share, one for each of the last maxFamilyStates sets of
-// options.
+// limits.
 type bucketFamily struct {
-	container any // a nil pointer of the type in which its buckets are made; see bucketWithEntry
-	mu        sync.Mutex
-	states    []*bucketState // the oldest first
+	first  *bucketState
+	mu     sync.Mutex
+	states []*bucketState // the oldest first
+	fresh  sync.Pool      // of states that are as the first, for their madeIn
 }
 
 // maxFamilyStates is how many states a family remembers. Buckets of one factory have the same limits, or two kinds of
 // limits while a program reconfigures them.
 const maxFamilyStates = 4
 
-// bucketStateFactory returns a function that returns the first state of a bucket of a new family. container is a nil
-// pointer of the type in which the buckets are made. Buckets that are replenished by hand share no state, because each
-// has its own time.
-func bucketStateFactory(o TokenBucketOptions, container any) (newState func() *bucketState) {
-	if o.ManualReplenishment {
-		return func() *bucketState { return newBucketState(o) }
+// newBucketFamily returns the family of a factory.
+func newBucketFamily(l rate.Limits) *bucketFamily {
+	f := &bucketFamily{}
+	f.first = f.state(l)
+	f.fresh.New = func() any {
+		s := newBucketState(l)
+		s.family, s.shared, s.sharedClosed = f, true, f.first.sharedClosed
+		return s
 	}
-	s := (&bucketFamily{container: container}).state(o)
-	return func() *bucketState { return s }
+	return f
 }
 
-// state returns the shared state of buckets with those options.
-func (f *bucketFamily) state(o TokenBucketOptions) *bucketState {
+// stateIn returns the first state of a bucket that lies in an entry.
+func (f *bucketFamily) stateIn(entry any) *bucketState {
+	s := f.fresh.Get().(*bucketState)
+	s.madeIn = entry
+	return s
+}
+
+// settle gives a bucket that is locked the shared state of its family in place of its first one.
+func (b *bucket) settle() {
+	s := b.state()
+	s.madeIn = nil
+	b.current.Store(s.family.first)
+	s.family.fresh.Put(s)
+}
+
+// state returns the shared state of buckets with those limits.
+func (f *bucketFamily) state(l rate.Limits) *bucketState {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range f.states {
-		if s.options() == o {
+		if s.limits() == l {
 			return s
 		}
 	}
-	s := newBucketState(o)
+	s := newBucketState(l)
 	s.family = f
 	if len(f.states) == maxFamilyStates {
 		f.states = append(f.states[:0], f.states[1:]...)
@@ -146,30 +154,67 @@ func (f *bucketFamily) state(o TokenBucketOptions) *bucketState {
 
 // shareable makes s a state of many buckets, and returns it.
 func shareable(s *bucketState) *bucketState {
-	closed := newBucketState(s.options())
+	closed := newBucketState(s.limits())
 	closed.shared, closed.closed, closed.family = true, true, s.family
 	s.shared, s.sharedClosed = true, closed
 	return s
 }
 
-// container returns a nil pointer of the type in which the bucket was made, or nil if that is not known.
-func (b *bucket) container() any {
-	if s := b.state(); s != nil && s.family != nil {
-		return s.family.container
-	}
-	return nil
-}
-
-// share gives a bucket the shared state of its family again. A line has just filled the bucket, so older leases are
-// worth nothing, and lows and refunds need not be kept. share does nothing for a bucket that needs its own state: for
-// waiters, a timer, or counts that do not fit.
+// share gives a bucket that a line has filled the shared state of its family again. Older leases are worth nothing then, so that
+// refunds need not be kept. It does nothing for a bucket that needs its own state: for waiters, a timer, or counts that do not
+// fit.
 func (b *bucket) share() {
 	s := b.state()
+	if s.family == nil || b.missing > 0 || s.closed || s.timer != nil || s.spinning || !s.queue.empty() || s.idleAt != 0 {
+		return
+	}
 	granted, failed := b.counts()
-	if s.family == nil || s.closed || s.timer != nil || s.spinning || !s.queue.empty() || s.idleAt != 0 ||
-		granted != int64(uint32(granted)) || failed != int64(uint32(failed)) {
+	if granted != int64(uint32(granted)) || failed != int64(uint32(failed)) {
 		return
 	}
 	b.granted, b.failed = uint32(granted), uint32(failed)
-	b.current.Store(s.family.state(s.options()))
+	b.current.Store(s.family.state(s.limits()))
+}
+
+func (b *bucket) limits() rate.Limits { return b.state().limits() }
+
+// adopt lets permits that are missing stay missing.
+func (b *bucket) adopt(now int64, l rate.Limits) {
+	period := int64(l.Period)
+	periodChanges := period != b.state().period
+	if s := b.state(); s.shared && (b.missing > 0 || !periodChanges) {
+		b.current.Store(s.family.state(l))
+	} else {
+		b.ownState().refill = refillOf(l)
+	}
+	if periodChanges {
+		b.changeGrid(b.state().reached(now), period)
+	}
+	if s := b.state(); s.shared {
+		b.current.Store(s.family.state(l)) // a line of the new grid can have filled the bucket, see share
+	} else {
+		setLimits(b, now, l)
+	}
+}
+
+// changeGrid begins a grid of another period at the current line. If the next line of the new grid lies in the past,
+// the new grid begins now instead, with the permits of one line.
+func (b *bucket) changeGrid(at, period int64) {
+	s := b.state()
+	if b.missing == 0 {
+		idleAt := b.line
+		if s.idleAt != 0 {
+			idleAt = s.idleAt
+		}
+		b.endIdleness(at)
+		s.idleAt = idleAt
+	}
+	if !s.shared {
+		s.period, s.byPeriod = period, newDivisor(period)
+	}
+	if at-b.line >= period {
+		b.line = at
+		b.missing -= min(b.missing, s.refill)
+		b.linePassed(s)
+	}
 }

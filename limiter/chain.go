@@ -3,6 +3,7 @@ package limiter
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -203,7 +204,7 @@ func takeAll(members []member, n int, granted *atomic.Int64, take func(i int) (L
 		l, err := take(i)
 		if err != nil {
 			l.Refund() // in case a limiter grants with an error
-			return Lease{}, members[i].failed(err)
+			return Lease{}, members[i].wrap(err)
 		}
 		if !l.Acquired() {
 			return members[i].rejected(l), nil
@@ -231,7 +232,7 @@ func membersOf[L any](limiters []L) []member {
 }
 
 // failed returns the error of a chain whose member returned err.
-func (m *member) failed(err error) error { return fmt.Errorf("%s: %w", memberText(m.name), err) }
+func (m *member) wrap(err error) error { return fmt.Errorf("%s: %w", memberText(m.name), err) }
 
 // memberText is what texts call a member of that name.
 func memberText(name string) string { return "limiter " + name + " of the chain" }
@@ -293,4 +294,114 @@ func inReverse(leases []Lease, f func(Lease)) {
 	last := len(leases) - 1
 	defer inReverse(leases[:last], f)
 	f(leases[last])
+}
+
+// Charge charges every limiter; see [Charger]. It returns the fewest permits that remain at one of them, and the longest
+// time until one of them is full.
+//
+// Charge first asks all limiters for their levels. If one of them returns an error, because it is closed or not a
+// [Charger], Charge returns that error and nothing has changed. If a limiter fails after that, the others are charged.
+func (c *Chained) Charge(ctx context.Context, n int) (Level, error) {
+	if ctx.Err() != nil {
+		return Level{}, contextError(ctx)
+	}
+	if c.closed.Load() {
+		return Level{}, ErrClosed
+	}
+	level, err := c.chargeMembers(ctx, 0)
+	if err != nil || n == 0 {
+		return level, err
+	}
+	return c.chargeMembers(ctx, n)
+}
+
+// chargeMembers is Charge without the question for the levels. A chain in the chain has been asked for its level.
+func (c *Chained) chargeMembers(ctx context.Context, n int) (Level, error) {
+	return chargeAll(c.members, func(i int) (Level, error) {
+		if inner, ok := c.limiters[i].(*Chained); ok && n != 0 {
+			return inner.chargeMembers(ctx, n)
+		}
+		return chargeLimiter(ctx, c.limiters[i], n)
+	})
+}
+
+// chargeAll calls charge for each member and combines the levels and errors.
+func chargeAll(members []member, charge func(i int) (Level, error)) (Level, error) {
+	least := unlimitedLevel
+	var failed error
+	for i := range members {
+		level, err := charge(i)
+		if err != nil {
+			failed = cmp.Or(failed, members[i].wrap(err))
+		}
+		least.Remaining = min(least.Remaining, level.Remaining)
+		least.Full = max(least.Full, level.Full)
+	}
+	if failed != nil {
+		return Level{}, failed
+	}
+	return least, nil
+}
+
+// chargeLimiter calls the Charge of any limiter.
+func chargeLimiter(ctx context.Context, l Limiter, n int) (Level, error) {
+	if c, ok := l.(Charger); ok {
+		return c.Charge(ctx, n)
+	}
+	return Level{}, noChargeError(l)
+}
+
+func noChargeError(l any) error {
+	return fmt.Errorf("limiter: a %T cannot be charged: %w", l, errors.ErrUnsupported)
+}
+
+// Peek returns what TryAcquire(ctx, n) would return now; see [Peeker]. It asks the limiters in order, up to the first
+// that would reject. The error is [errors.ErrUnsupported] if one of those is no [Peeker].
+func (c *Chained) Peek(ctx context.Context, n int) (Lease, error) {
+	if err := argumentError(ctx, n, false); err != nil {
+		return Lease{}, err
+	}
+	if c.closed.Load() {
+		return Lease{}, ErrClosed
+	}
+	return peekAll(c.members, n, func(i int) (Lease, error) { return peekLimiter(ctx, c.limiters[i], n) })
+}
+
+// peekLimiter calls the Peek of any limiter.
+func peekLimiter(ctx context.Context, l Limiter, n int) (Lease, error) {
+	if p, ok := l.(Peeker); ok {
+		return p.Peek(ctx, n)
+	}
+	return Lease{}, noPeekError(l)
+}
+
+func noPeekError(l any) error {
+	return fmt.Errorf("limiter: a %T has no Peek: %w", l, errors.ErrUnsupported)
+}
+
+// peekAll is takeAll for Peek.
+func peekAll(members []member, n int, peek func(i int) (Lease, error)) (Lease, error) {
+	granted := make([]Lease, len(members))
+	for i := range members {
+		l, err := peek(i)
+		if err != nil {
+			return Lease{}, members[i].wrap(err)
+		}
+		if !l.Acquired() {
+			return members[i].rejected(l), nil
+		}
+		granted[i] = l
+	}
+	return withMetadataOf(granted, peeked(n)), nil
+}
+
+// withMetadataOf returns l with the metadata of all leases. If several have a value of the same name, that of the first
+// counts.
+func withMetadataOf(leases []Lease, l Lease) Lease {
+	for _, member := range slices.Backward(leases) {
+		for name, value := range member.Metadata() {
+			l = l.with(name, value)
+		}
+	}
+	return l
 }

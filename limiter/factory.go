@@ -55,12 +55,11 @@ func FixedWindowFactory[K comparable](o FixedWindowOptions) Factory[K] {
 	if err := o.Validate(); err != nil {
 		return func(K) (Limiter, error) { return nil, err }
 	}
-	newState := bucketStateFactory(o.bucket(), (*bucketWithEntry[FixedWindow, K])(nil))
-	return func(K) (Limiter, error) {
-		k := new(bucketWithEntry[FixedWindow, K])
-		k.bucket.startWithFirstCall(newState())
-		return &k.bucket, nil
+	if o.ManualReplenishment { // each bucket has its own time, and so its own state
+		return func(K) (Limiter, error) { return made(NewFixedWindow(o)) }
 	}
+	each := bucketFactory[K](newBucketFamily(o.Limits()))
+	return func(K) (Limiter, error) { return (*FixedWindow)(each()), nil }
 }
 
 // SlidingWindowFactory returns a factory that makes a [SlidingWindow] for each key. If o is invalid, every call that
@@ -75,11 +74,19 @@ func TokenBucketFactory[K comparable](o TokenBucketOptions) Factory[K] {
 	if err := o.Validate(); err != nil {
 		return func(K) (Limiter, error) { return nil, err }
 	}
-	newState := bucketStateFactory(o, (*bucketWithEntry[TokenBucket, K])(nil))
-	return func(K) (Limiter, error) {
-		k := new(bucketWithEntry[TokenBucket, K])
-		k.bucket.startWithFirstCall(newState())
-		return &k.bucket, nil
+	if o.ManualReplenishment { // each bucket has its own time, and so its own state
+		return func(K) (Limiter, error) { return made(NewTokenBucket(o)) }
+	}
+	each := bucketFactory[K](newBucketFamily(o.Limits()))
+	return func(K) (Limiter, error) { return each(), nil }
+}
+
+// bucketFactory returns a function that makes a bucket of a family in an [entry].
+func bucketFactory[K comparable](f *bucketFamily) func() *TokenBucket {
+	return func() *TokenBucket {
+		e := new(entry[K])
+		e.startWithFirstCall(f.stateIn(e))
+		return &e.TokenBucket
 	}
 }
 

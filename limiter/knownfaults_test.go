@@ -76,17 +76,18 @@ func TestLimiters_InAndOutOfBubbles(t *testing.T) {
 
 // httprate: keys whose hashes collide share a counter.
 func TestTable_SameHash(t *testing.T) {
-	tab := table[string]{}
+	var s shard[string]
 	const hash = 42
-	a, b := &entry[string]{key: "a", hash: hash}, &entry[string]{key: "b", hash: hash}
-	tab.insert(a)
-	assert.Nil(t, tab.find(hash, "b"))
-	tab.insert(b)
-	assert.Same(t, a, tab.find(hash, "a"))
-	assert.Same(t, b, tab.find(hash, "b"))
-	tab.remove(a)
-	assert.Nil(t, tab.find(hash, "a"))
-	assert.Same(t, b, tab.find(hash, "b"))
+	find := func(key string) *entry[string] { e, _ := s.find(hash, key); return e }
+	a, b := &entry[string]{key: "a"}, &entry[string]{key: "b"}
+	s.insert(hash, partition[string]{entry: a})
+	assert.Nil(t, find("b"))
+	s.insert(hash, partition[string]{entry: b})
+	assert.Same(t, a, find("a"))
+	assert.Same(t, b, find("b"))
+	s.remove(hash, a)
+	assert.Nil(t, find("a"))
+	assert.Same(t, b, find("b"))
 }
 
 // go-limiter (#29) and throttled: above some thousand tokens a second the interval

@@ -172,28 +172,17 @@ func (l Lease) Remaining() (n int64, ok bool) {
 	return 0, false
 }
 
-// Quota returns the limits in force of the bucket or window that granted the lease, and how
-// many of its permits were free after its last decision. It is for servers that tell a client what is left: they need not
-// look for the limiter of the client's key again. ok is false for a rejected lease, and for the leases of other limiters.
+// Quota returns the limits in force of the bucket or window that granted the lease, and how many of its permits were free
+// after its last decision. It is for servers that tell a client what is left: they need not look for the limiter of the
+// client's key again. ok is false for a rejected lease, and for the leases of other limiters.
 func (l Lease) Quota() (limits rate.Limits, available int64, ok bool) {
-	var b *bucket
-	switch o := l.source().(type) {
-	case *bucket:
-		b = o
-	case *ownBucket:
-		b = (*bucket)(o)
-	case *SlidingWindow:
-		return o.Limits(), o.Statistics().AvailablePermits, true
-	default:
+	c, ok := l.source().(clocked)
+	if !ok {
 		return limits, 0, false
 	}
-	b.lock()
-	set, free := b.state().options(), b.free()
-	b.mu.Unlock()
-	if limits = set.Limits(); set.TokensPerPeriod == refillAll {
-		limits = set.fixedWindow().Limits()
-	}
-	return limits, max(free, 0), true
+	c.lock()
+	defer c.unlock()
+	return c.limits(), max(c.free(), 0), true
 }
 
 // Level returns the level of the limiter right after the grant. ok is false if the lease was rejected, or if the limiter
@@ -270,7 +259,8 @@ func (l Lease) Succeeded() {
 // stay spent. [Lease.Adjust] is for work that has cost another number of permits than was taken, and the lease stays a
 // success.
 //
-// Permits that have come back by themselves in the meantime are not given back again. Refund does nothing on a rejected
+// Permits that have come back by themselves in the meantime are not given back again: a refund is exact as long as none
+// have come back since the grant, and later it gives back that much or less. Refund does nothing on a rejected
 // lease and after the limiter was closed. Release can be called after it, and does nothing then, so a deferred Release
 // can stay.
 //

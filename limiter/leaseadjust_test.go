@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -18,12 +19,12 @@ func adjustables() map[string]func() Limiter {
 	bucket := TokenBucketOptions{TokenLimit: 20, TokensPerPeriod: 3, ReplenishmentPeriod: time.Second, QueueLimit: 20}
 	fixed := FixedWindowOptions{PermitLimit: 20, Window: time.Second, QueueLimit: 20}
 	return map[string]func() Limiter{
-		"token bucket":           func() Limiter { return weir.Must(NewTokenBucket(bucket)) },
-		"fixed window":           func() Limiter { return weir.Must(NewFixedWindow(fixed)) },
-		"bucketWithEntry bucket": func() Limiter { return weir.Must(TokenBucketFactory[int](bucket)(1)) },
-		"bucketWithEntry window": func() Limiter { return weir.Must(FixedWindowFactory[int](fixed)(1)) },
-		"chain":                  func() Limiter { return weir.Must(Chain(NewUnlimited(), weir.Must(NewTokenBucket(bucket)))) },
-		"no idler":               func() Limiter { return trackUse(weir.Must(NewTokenBucket(bucket))) },
+		"token bucket":        func() Limiter { return weir.Must(NewTokenBucket(bucket)) },
+		"fixed window":        func() Limiter { return weir.Must(NewFixedWindow(fixed)) },
+		"bucket of a factory": func() Limiter { return weir.Must(TokenBucketFactory[int](bucket)(1)) },
+		"window of a factory": func() Limiter { return weir.Must(FixedWindowFactory[int](fixed)(1)) },
+		"chain":               func() Limiter { return weir.Must(Chain(NewUnlimited(), weir.Must(NewTokenBucket(bucket)))) },
+		"no idler":            func() Limiter { return trackUse(weir.Must(NewTokenBucket(bucket))) },
 		"sliding window": func() Limiter {
 			return weir.Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 20, Window: 4 * time.Second, SegmentsPerWindow: 4, QueueLimit: 20}))
 		},
@@ -31,7 +32,10 @@ func adjustables() map[string]func() Limiter {
 }
 
 func permitsLeft(l Limiter) int64 {
-	return untracked(l).(StatisticsProvider).Statistics().AvailablePermits
+	if u, ok := l.(usedLimiter); ok {
+		l = u.Limiter
+	}
+	return l.(StatisticsProvider).Statistics().AvailablePermits
 }
 
 // An estimate that is adjusted at the same moment leaves the limiter as if the cost had been known.
@@ -128,7 +132,7 @@ func TestLease_AdjustAndWaiters(t *testing.T) {
 					_, _ = l.Acquire(t.Context(), 1)
 					waited <- time.Since(began)
 				}()
-				want := map[string]time.Duration{"token bucket": 8, "bucketWithEntry bucket": 8, "fixed window": 1, "bucketWithEntry window": 1, "sliding window": 4}
+				want := map[string]time.Duration{"token bucket": 8, "bucket of a factory": 8, "fixed window": 1, "window of a factory": 1, "sliding window": 4}
 				assert.Equal(t, want[name]*time.Second, <-waited)
 			})
 		})
@@ -205,6 +209,9 @@ func TestLease_AdjustTwice(t *testing.T) {
 				ours, ok := ours.Adjust(30)
 				require.True(t, ok)
 				assert.Zero(t, permitsLeft(l), "25 of 20 are missing")
+				if name == "sliding window" {
+					return // its lease belongs to a segment that is over, and gives nothing back
+				}
 				ours, ok = ours.Adjust(22)
 				require.True(t, ok)
 				assert.EqualValues(t, 3, permitsLeft(l))
@@ -219,10 +226,20 @@ func TestLease_AdjustTwice(t *testing.T) {
 }
 
 // trackUse tracks l as if it were no Idler.
-func trackUse(l Limiter) *tracked {
+func trackUse(l Limiter) usedLimiter {
 	t := track(l)
 	t.idler = nil
-	return t
+	return usedLimiter{t}
+}
+
+type usedLimiter struct{ *tracked }
+
+func (u usedLimiter) TryAcquire(ctx context.Context, n int) (Lease, error) {
+	return u.acquire(ctx, n, false)
+}
+
+func (u usedLimiter) Acquire(ctx context.Context, n int) (Lease, error) {
+	return u.acquire(ctx, n, true)
 }
 
 func TestLease_RefundOfAdjustedLease(t *testing.T) {
@@ -242,6 +259,6 @@ func TestLease_RefundOfAdjustedLease(t *testing.T) {
 	}
 	assert.EqualValues(t, 2, slots.Statistics().AvailablePermits)
 	assert.EqualValues(t, 5, bucket.Statistics().AvailablePermits)
-	_, ok = both.IdleDuration()
+	_, ok = both.idle()
 	assert.True(t, ok)
 }

@@ -91,8 +91,8 @@ type Level struct {
 type Charger interface {
 	// Charge takes n permits, even if fewer are free, and returns the level after that. If fewer were free, the limiter
 	// grants nothing until enough permits have come back. Charge is never rejected, and never waits: callers in the queue
-	// wait longer. It does not count as a lease in the statistics. A limiter of this package owes at most about 2⁶²
-	// permits; permits above that are not taken.
+	// wait longer. It does not count as a lease in the statistics. A limiter of this package owes at most 2⁵¹
+	// permits, or its limit; permits above that are not taken.
 	//
 	// If n is negative, Charge gives back -n permits, but never more than are missing, and serves the queue. A sliding
 	// window gives back the permits that were taken first or, while it owes permits, the permits that were taken last. In this

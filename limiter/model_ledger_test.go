@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/weir-go/weir/limiter/limitertest"
@@ -119,6 +120,41 @@ func (g *grantLedger) checkUntil(last int, wrong func(string, ...any)) {
 			}
 		} else if lines <= window && sum > g.largest.Permits {
 			wrong("%d were granted within a window, more than %d", sum, g.largest.Permits)
+		}
+	}
+}
+
+// What may be granted at most is checked apart from the model, and that check is tried by hand.
+func TestLedger_ByHand(t *testing.T) {
+	l := limitertest.Limits{Permits: 4, TokensPerPeriod: 1, Segments: 2, Period: 10}
+	type grant struct {
+		at time.Duration
+		n  int
+	}
+	for _, c := range []struct {
+		kind   limitertest.Kind
+		grants []grant
+		wrong  bool
+	}{
+		{limitertest.Concurrency, []grant{{0, 3}, {1, 1}}, false},
+		{limitertest.Concurrency, []grant{{0, 3}, {1, 2}}, true},
+		{limitertest.FixedWindow, []grant{{9, 4}, {10, 4}}, false},
+		{limitertest.FixedWindow, []grant{{8, 4}, {9, 1}}, true},
+		{limitertest.SlidingWindow, []grant{{4, 4}, {10, 4}}, false},
+		{limitertest.SlidingWindow, []grant{{5, 4}, {10, 1}}, true},
+		{limitertest.TokenBucket, []grant{{0, 4}, {10, 1}, {29, 1}}, false},
+		{limitertest.TokenBucket, []grant{{0, 4}, {10, 1}, {19, 1}}, true},
+		{limitertest.TokenBucket, []grant{{19, 1}, {0, 4}, {10, 1}}, true}, // noted late
+	} {
+		var g grantLedger
+		g.begin(c.kind, l)
+		for _, gr := range c.grants {
+			g.grant(gr.at, gr.n)
+		}
+		wrong := false
+		g.check(func(string, ...any) { wrong = true })
+		if wrong != c.wrong {
+			t.Errorf("%v %v: too much is %v, want %v", c.kind, c.grants, wrong, c.wrong)
 		}
 	}
 }

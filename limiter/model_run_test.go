@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/limiter/internal/naive"
+	"github.com/weir-go/weir/limiter/internal/model"
 	"github.com/weir-go/weir/limiter/limitertest"
 )
 
@@ -21,7 +21,7 @@ type maker func(limitertest.Kind, limitertest.Limits) (limiter.Limiter, error)
 // A call is one TryAcquire or Acquire, as the model answered it and as the limiter did.
 type call struct {
 	id     int
-	want   *naive.Request
+	want   *model.Request
 	cancel context.CancelFunc
 	seen   bool // compared
 
@@ -34,16 +34,17 @@ type call struct {
 // A run is a script on its way.
 type run struct {
 	l       limiter.Limiter
-	m       *naive.Model
+	m       *model.Model
 	start   time.Time
 	calls   []*call
 	leases  []limiter.Lease
-	gone    map[int]bool // leases that were released
+	grants  []*model.Request // of the leases
+	gone    map[int]bool     // leases that were released or refunded
 	closed  bool
 	newest  bool // at some time the order was not OldestFirst
 	late    bool // the timer of the queue is held
 	charged int  // permits that charges took
-	grants  grantLedger
+	ledger  grantLedger
 	trace   strings.Builder
 	problem string
 }
@@ -57,9 +58,9 @@ func (s script) try(t *testing.T, newLimiter maker) (problem, trace string) {
 			problem = "cannot be made: " + err.Error()
 			return
 		}
-		r := &run{l: l, m: naive.New(s.kind, s.limits), start: time.Now(), gone: map[int]bool{}}
+		r := &run{l: l, m: model.New(s.kind, s.limits), start: time.Now(), gone: map[int]bool{}}
 		r.newest = s.limits.Order != limiter.OldestFirst
-		r.grants.begin(s.kind, s.limits)
+		r.ledger.begin(s.kind, s.limits)
 		for _, st := range s.steps {
 			fmt.Fprintf(&r.trace, "at %-12v %v\n", r.now(), st)
 			r.do(st)
@@ -94,7 +95,7 @@ func (r *run) settle() {
 			r.compare(c)
 		}
 	}
-	r.grants.check(r.wrong)
+	r.ledger.check(r.wrong)
 }
 
 func (c *call) isDone() bool {
@@ -109,9 +110,9 @@ func (c *call) isDone() bool {
 func (r *run) compare(c *call) {
 	want, done := c.want, c.isDone()
 	switch {
-	case want.Outcome == naive.Waiting && !done:
+	case want.Outcome == model.Waiting && !done:
 		return
-	case want.Outcome == naive.Waiting:
+	case want.Outcome == model.Waiting:
 		r.wrong("call %d for %d should wait, but came back: %s", c.id, want.N, c)
 		return
 	case !done:
@@ -125,29 +126,22 @@ func (r *run) compare(c *call) {
 	}
 	if c.lease.Acquired() {
 		r.leases = append(r.leases, c.lease)
-		r.grants.grant(r.chargedAt(c), c.lease.Permits())
+		r.grants = append(r.grants, want)
+		r.ledger.grant(r.chargedAt(c), c.lease.Permits())
 	}
 }
 
-// chargedAt is when a grant counts: at the grid line that it is charged to, where the lease knows that. With
-// a late timer that is before it was given.
+// chargedAt is when a grant counts: at the grid line that it is charged to. With a late timer that is before it was given.
 func (r *run) chargedAt(c *call) time.Duration {
-	line, ok := limiter.LineOf(c.lease)
-	switch {
-	case r.m.Kind == limitertest.Concurrency || r.m.Limits.Manual:
+	if r.m.Kind == limitertest.Concurrency || r.m.Limits.Manual {
 		return c.at
-	case !ok:
-		return c.want.From
 	}
-	if line.After(r.start.Add(c.at)) {
-		r.wrong("call %d was granted at %v and is charged to a line after that, %v", c.id, c.at, line.Sub(r.start))
-	}
-	return line.Sub(r.start)
+	return c.want.From
 }
 
-func show(a naive.Answer) string {
+func show(a model.Answer) string {
 	s := fmt.Sprintf("%v at %v", a.Outcome, a.At)
-	if a.Outcome == naive.Rejected {
+	if a.Outcome == model.Rejected {
 		s += fmt.Sprintf(" reason %q retry after %v", a.Reason, a.RetryMin)
 		if a.RetryMax != a.RetryMin {
 			s += fmt.Sprintf(" to %v", a.RetryMax)
@@ -170,18 +164,18 @@ func (c *call) String() string {
 	return fmt.Sprintf("rejected at %v reason %q retry after %v", c.at, c.lease.Reason(), d)
 }
 
-func agree(want *naive.Request, c *call) bool {
+func agree(want *model.Request, c *call) bool {
 	if c.at != want.At || c.err != nil && c.lease != (limiter.Lease{}) {
 		return false
 	}
 	switch want.Outcome {
-	case naive.Granted:
+	case model.Granted:
 		return c.err == nil && c.lease.Acquired() && c.lease.Permits() == want.N
-	case naive.OutOfRange:
+	case model.OutOfRange:
 		return errors.Is(c.err, limiter.ErrPermitCount)
-	case naive.Closed:
+	case model.Closed:
 		return errors.Is(c.err, limiter.ErrClosed)
-	case naive.Cancelled:
+	case model.Cancelled:
 		return errors.Is(c.err, context.Canceled)
 	}
 	if c.err != nil || c.lease.Acquired() || c.lease.Permits() != 0 || c.lease.Reason() != want.Reason {
@@ -196,7 +190,7 @@ func agree(want *naive.Request, c *call) bool {
 
 // ask puts a question to the limiter, with a context that is done or is not. how
 // is the limiter's TryAcquire or Acquire.
-func (r *run) ask(want *naive.Request, done bool, how func(context.Context, int) (limiter.Lease, error)) {
+func (r *run) ask(want *model.Request, done bool, how func(context.Context, int) (limiter.Lease, error)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &call{id: len(r.calls), want: want, cancel: cancel, done: make(chan struct{})}
 	if done {

@@ -33,6 +33,7 @@ const (
 	opAdvance               // n eighths of the time between two grid lines
 	opToLine                // to the n-th next grid line, off nanoseconds later
 	opRelease               // release the n-th lease, whether it was before or not
+	opRefund                // refund the n-th lease, if it was neither released nor refunded
 	opReconfigure           // to limits
 	opReplenish             // TryReplenish
 	opLook                  // compare statistics, idle duration and the like
@@ -71,6 +72,8 @@ func (s step) String() string {
 		return fmt.Sprintf("sleep to grid line +%d and %dns", s.n, s.off)
 	case opRelease:
 		return fmt.Sprintf("release lease %d", s.n)
+	case opRefund:
+		return fmt.Sprintf("refund lease %d", s.n)
 	case opReconfigure:
 		return fmt.Sprintf("Reconfigure(%+v)", s.limits)
 	case opReplenish:
@@ -143,7 +146,9 @@ func someStep(src source, l limitertest.Limits) step {
 		return step{op: opBurst, n: 10 + src.intN(40)}
 	}
 	n := src.intN(l.Permits + 1)
-	switch c := src.intN(124); {
+	switch c := src.intN(132); {
+	case c >= 124:
+		return step{op: opRefund, n: src.intN(16)}
 	case c >= 116:
 		return step{op: opCharge, n: src.intN(2*l.Permits+5) - l.Permits - 2}
 	case c >= 112:

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/limiter/internal/naive"
+	"github.com/weir-go/weir/limiter/internal/model"
 	"github.com/weir-go/weir/limiter/limitertest"
 )
 
@@ -44,6 +44,8 @@ func (r *run) do(s step) {
 		r.sleepLate(s)
 	case opRelease:
 		r.release(s.n)
+	case opRefund:
+		r.refund(s.n)
 	case opReconfigure:
 		r.reconfigure(s.limits)
 	case opReplenish:
@@ -91,7 +93,7 @@ func (r *run) charge(n int) {
 			r.wrong("Charge(%d) should be %+v, but is %+v %v", n, want, got, err)
 		}
 		r.charged += max(n, 0)
-		r.grants.grant(r.now(), -back)
+		r.ledger.grant(r.now(), -back)
 	}
 }
 
@@ -112,7 +114,7 @@ func (r *run) catchesUp(s step) bool {
 // came due, and charged to the grid line on which it did.
 func (r *run) sleepLate(s step) {
 	r.late, r.m.Late = true, true
-	if held, ok := r.l.(*naive.Limiter); ok {
+	if held, ok := r.l.(*model.Limiter); ok {
 		held.Hold()
 	} else {
 		limiter.HoldTimer(r.l)
@@ -130,7 +132,7 @@ func (r *run) fire() {
 	}
 	r.m.Advance(r.now())
 	r.late, r.m.Late = false, false
-	if held, ok := r.l.(*naive.Limiter); ok {
+	if held, ok := r.l.(*model.Limiter); ok {
 		held.Fire()
 	} else {
 		limiter.FireTimer(r.l)
@@ -139,12 +141,12 @@ func (r *run) fire() {
 
 // doneContext is what becomes of a call whose context is done before: TryAcquire
 // looks at the range first.
-func (r *run) doneContext(n int, try bool) *naive.Request {
-	outcome := naive.Cancelled
+func (r *run) doneContext(n int, try bool) *model.Request {
+	outcome := model.Cancelled
 	if try && (n < 0 || n > r.m.Limits.Permits) {
-		outcome = naive.OutOfRange
+		outcome = model.OutOfRange
 	}
-	return &naive.Request{N: n, Answer: naive.Answer{Outcome: outcome, At: r.now()}}
+	return &model.Request{N: n, Answer: model.Answer{Outcome: outcome, At: r.now()}}
 }
 
 func (r *run) cancel(n int) {
@@ -184,9 +186,39 @@ func (r *run) release(n int) {
 	if !r.gone[n] {
 		r.gone[n] = true
 		r.m.Release(r.leases[n].Permits())
-		r.grants.release(r.leases[n].Permits())
+		r.ledger.release(r.leases[n].Permits())
 	}
 	r.leases[n].Release()
+}
+
+// refund refunds a lease while no caller waits, which would take the permits at once. A bucket can give back more than a
+// state, which has no running sum, knows to be unpaid: what is too much, the tests of refunds say.
+func (r *run) refund(n int) {
+	if len(r.leases) == 0 || r.m.Queued() > 0 || r.closed || r.m.Kind == limitertest.Concurrency {
+		return
+	}
+	if n %= len(r.leases); r.gone[n] {
+		return
+	}
+	r.gone[n] = true
+	before := r.remaining()
+	r.leases[n].Refund()
+	back, want := r.remaining()-before, r.m.Refund(r.grants[n])
+	fmt.Fprintf(&r.trace, "%16s %d of %d permits\n", "", back, r.leases[n].Permits())
+	if back < want || back > want && r.m.Kind == limitertest.SlidingWindow {
+		r.wrong("Refund should give back %d, but gives back %d", want, back)
+	}
+	r.m.RefundMore(back - want)
+	r.ledger.grant(r.now(), -int(back))
+}
+
+// remaining returns the level of the limiter.
+func (r *run) remaining() int64 {
+	level, err := r.l.(limiter.Charger).Charge(context.Background(), 0)
+	if err != nil {
+		r.wrong("Charge(0): %v", err)
+	}
+	return level.Remaining
 }
 
 // reconfigure leaves out what docs/semantics.md does not settle: where a manual
@@ -217,12 +249,12 @@ func (r *run) reconfigure(to limitertest.Limits) {
 	default:
 		r.m.Reconfigure(to)
 		r.newest = r.newest || to.Order != limiter.OldestFirst
-		r.grants.reconfigure(r.now(), to)
+		r.ledger.reconfigure(r.now(), to)
 	}
 }
 
 func reconfigureAny(l limiter.Limiter, to limitertest.Limits) error {
-	if l, ok := l.(*naive.Limiter); ok {
+	if l, ok := l.(*model.Limiter); ok {
 		return l.Reconfigure(to)
 	}
 	return reconfigure(l, to)
@@ -233,7 +265,7 @@ func (r *run) replenish() {
 		return
 	}
 	want := r.m.Replenish()
-	r.grants.replenish(r.now())
+	r.ledger.replenish(r.now())
 	if got := r.l.(limiter.Replenisher).TryReplenish(); got != want {
 		r.wrong("TryReplenish is %v, want %v", got, want)
 	}

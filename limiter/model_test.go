@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/limiter/internal/naive"
+	"github.com/weir-go/weir/limiter/internal/model"
 	"github.com/weir-go/weir/limiter/limitertest"
 )
 
@@ -71,20 +71,18 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// The scripts find faults: all those of the naive limiter that a model without
-// chains, races and odd contexts can show.
+// The scripts find every fault that needs no race and no odd context to be seen.
 func TestModel_NoticesFaults(t *testing.T) {
-	elsewhere := map[naive.Fault]bool{
-		naive.NoRefund: true, naive.RefundsTooLate: true, // no chains here
-		naive.RacyGrant: true, naive.NoCause: true, naive.DeafToContext: true,
+	elsewhere := map[model.Fault]bool{
+		model.RacyGrant: true, model.NoCause: true, model.DeafToContext: true,
 	}
-	for _, f := range naive.Faults() {
+	for _, f := range model.Faults() {
 		if elsewhere[f] {
 			continue
 		}
 		t.Run(string(f), func(t *testing.T) {
 			broken := func(k limitertest.Kind, l limitertest.Limits) (limiter.Limiter, error) {
-				return naive.NewLimiter(k, l, f), nil
+				return model.NewLimiter(k, l, f), nil
 			}
 			for seed := range uint64(400) {
 				for _, k := range kinds {

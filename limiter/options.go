@@ -134,7 +134,7 @@ type SlidingWindowOptions struct {
 	// Window is how long a window is; more than 0, and divisible by SegmentsPerWindow.
 	Window time.Duration `json:"window" yaml:"window"`
 	// SegmentsPerWindow is the number of steps in which the window slides; at least 1 and at most 1,000. With 1, the
-	// limiter is a fixed window. Each segment in which permits were taken uses memory until it leaves the window.
+	// limiter is a fixed window. Each segment in which permits were taken uses 24 bytes until it leaves the window.
 	SegmentsPerWindow int `json:"segments_per_window" yaml:"segments_per_window"`
 	// QueueLimit is how many permits can be waited for. If 0, the limiter has no queue.
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
@@ -165,20 +165,19 @@ type TokenBucketOptions struct {
 // partitions, each kept until it has been idle for 10 seconds.
 type PartitionedOptions struct {
 	// IdleTimeout is how long a partition is kept after its limiter has become idle; see [Idler]. Then the limiter is
-	// closed and the partition is forgotten. If 0, it is 10 seconds. It cannot be turned off; set a long time to keep
-	// idle partitions.
-	IdleTimeout time.Duration `json:"idle_timeout,omitempty" yaml:"idle_timeout,omitempty"`
+	// closed and the partition is forgotten, up to a quarter of IdleTimeout later. If 0, it is 10 seconds. It cannot be
+	// turned off; set a long time to keep idle partitions.
+	IdleTimeout time.Duration `json:"idle_timeout,omitempty" yaml:"idle_timeout,omitempty" reload:"default=10s"`
 	// MaxPartitions bounds the number of partitions. If 0, there is no bound. Set it if keys come from outside the
 	// program, such as from requests.
 	//
-	// A new key beyond the bound takes the place of the least recently used partition that is idle. If all are in use,
-	// the new key is rejected, so a flood of keys never evicts a key that is being limited. With more than 64
-	// partitions, the new key examines a sample of 8 partitions, so that its cost does not grow with their number.
-	// During a flood, a new key can then be rejected although a partition is idle.
+	// A new key beyond the bound takes the place of a partition that is idle, if possible one that was not used again
+	// lately. If all are in use, the new key is rejected, so a flood of keys never evicts a key that is being limited. The
+	// new key looks at 256 partitions at most, so that its cost does not grow with their number, and finds an idle one if a
+	// tenth of them are. If it finds none, new keys are rejected without a look for a millisecond at most.
 	MaxPartitions int `json:"max_partitions,omitempty" yaml:"max_partitions,omitempty"`
-	// ExpectedPartitions is how many partitions there are at the same time, more or less. It bounds nothing. If 0, memory
-	// is set aside for locks that many processors do not wait for: 8 KiB, and with more than two processors up to 64 KiB.
-	// Set it in a program with thousands of PartitionedLimiters that have few partitions each. Reconfigure ignores it.
+	// ExpectedPartitions is how many partitions there are at the same time, more or less. It bounds nothing. If 0, 8 KiB are
+	// set aside for locks that many processors do not wait for. Set it in a program with thousands of PartitionedLimiters that have few partitions each. Reconfigure ignores it.
 	ExpectedPartitions int `json:"-" yaml:"-"`
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
-	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -35,7 +34,7 @@ type Partition[K comparable] struct {
 }
 
 // A PartitionedLimiter has a limiter for each key. It is made when the key is first used, and forgotten when it has
-// been idle for IdleTimeout. A limiter is never closed while a caller uses it.
+// been idle for IdleTimeout, or up to a quarter of that longer. A limiter is never closed while a caller uses it.
 //
 // If a limiter is a [Replenisher] whose AutoReplenishing returns false, TryReplenish is called every 100 ms. A custom
 // limiter is asked once, when it is made. While there are partitions, one goroutine at a time does the housekeeping. It
@@ -43,10 +42,10 @@ type Partition[K comparable] struct {
 // long as the search took.
 //
 // Custom limiters are called with no lock held. If a custom limiter is no [Idler], it counts as idle while none of its
-// leases is held, from its last use on. If IdleDuration, TryReplenish or Close panics or takes longer than 100 ms (1 ms
-// for the 10 s after such a call), housekeeping goes on without it; a slow call is not repeated before it has returned.
-// Panics and slow calls are logged with [log/slog.Default], each at most once in 10 s for each of the three methods.
-// While 1000 calls of Close have not returned, no partition with a custom limiter is forgotten.
+// leases is held, from its last use on. Housekeeping, and a new key that searches for room, call IdleDuration, TryReplenish
+// and Close of custom limiters on goroutines of their own, and do not wait for them for longer than 100 ms: if one panics
+// or does not return, the others are looked after all the same. Panics and slow calls are logged with
+// [log/slog.Default], at most one in 10 s.
 //
 // The zero PartitionedLimiter is not usable; make one with [NewPartitioned] or [NewPartitionedByKey].
 type PartitionedLimiter[R any, K comparable] struct {
@@ -59,34 +58,16 @@ type PartitionedLimiter[R any, K comparable] struct {
 	shards     []shard[K]
 	change     atomic.Pointer[applyCall[K]] // the running Apply, or nil
 	closed     atomic.Bool
-	anyClocked atomic.Bool // a limiter has been made that needs the clock
 	rejections heavyhitters.Counter[K]
 
 	// Every call reads the fields before the gap, and new keys write to those after it: they are in different cache
 	// lines.
-	_            [8]uint64
-	count        atomic.Int64  // partitions, and those being made
-	manualCount  atomic.Int64  // how many of them need calls of TryReplenish
-	recency      atomic.Uint32 // see usesPerEpoch
-	sampleShard  atomic.Uint32 // where the next sample begins
-	noScanBefore atomic.Int64  // until then, new keys only sample
-	pausedUntil  atomic.Int64  // the search for idle partitions pauses until then
-	waited       atomic.Int64  // nanoseconds that this search has waited for slow limiters
-	janitor      janitor
-	applying     sync.Mutex
-
-	onIdle, onReplenish, onClose hook
-}
-
-// A shard has a part of the partitions, with a lock and a cache line of its own.
-type shard[K comparable] struct {
-	mu         sync.Mutex
-	table      table[K]
-	creations  *creation[K] // of all keys whose limiter is being made
-	reusable   *creation[K] // one that was used and can be used again, or nil
-	sweepAt    int64        // no partition has to be forgotten before that moment
-	sampleFrom int          // the chain that the next sample begins with
-	_          [1]uint64
+	_           [8]uint64
+	count       atomic.Int64 // partitions, and those being made
+	manual      atomic.Int64 // how many of them need calls of TryReplenish
+	pausedUntil atomic.Int64 // new keys do not search for room before
+	applying    sync.Mutex
+	housekeeping
 }
 
 // NewPartitioned returns a limiter that calls partition once for each request, to pick the limiter of its resource.
@@ -130,24 +111,14 @@ func makePartitioned[R any, K comparable](
 		partition: partition,
 		each:      each,
 		seed:      maphash.MakeSeed(),
+		shards:    make([]shard[K], shardCount(options.ExpectedPartitions)),
 	}
-	p.makeShards(shardCount(options.ExpectedPartitions))
 	p.set(options)
-	p.janitor.work = p.housekeep
-	p.onIdle.init("limiter: IdleDuration")
-	p.onReplenish.init("limiter: TryReplenish")
-	p.onClose.init("limiter: Close")
-	p.noScanBefore.Store(unknown)
-	p.pausedUntil.Store(unknown)
-	return p, nil
-}
-
-// makeShards makes n shards without partitions.
-func (p *PartitionedLimiter[R, K]) makeShards(n int) {
-	p.shards = make([]shard[K], n)
-	for i := range p.shards {
-		p.shards[i].sweepAt = never
+	for _, moment := range []*atomic.Int64{&p.pausedUntil, &p.due, &p.logged} {
+		moment.Store(unknown)
 	}
+	p.sweepAt = unknown
+	return p, nil
 }
 
 // set stores the options, with their defaults.
@@ -159,20 +130,12 @@ func (p *PartitionedLimiter[R, K]) set(o PartitionedOptions) {
 	p.max.Store(int64(o.MaxPartitions))
 }
 
-const leastShards = 128
-
 // shardCount returns the number of shards, a power of two. There are many more than processors, because waiting for a
 // lock costs a hundred times as much as taking a free one, but not more than partitions that are expected.
 func shardCount(expected int) int {
-	most := leastShards
-	for most < 64*runtime.GOMAXPROCS(0) && most < 1024 {
-		most *= 2
-	}
-	if expected == 0 {
-		return most
-	}
+	const most = 128
 	n := 1
-	for n < expected && n < most {
+	for n < most && (n < expected || expected == 0) {
 		n *= 2
 	}
 	return n
@@ -189,87 +152,72 @@ func (p *PartitionedLimiter[R, K]) Acquire(ctx context.Context, resource R, n in
 	return p.acquire(ctx, p.partition(resource), n, true)
 }
 
-// acquire is TryAcquire and Acquire. If the key has a clocked limiter, it takes no other lock than the limiter's; see
-// the rules of [entry].
+// acquire is TryAcquire and Acquire.
 func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K], n int, wait bool) (Lease, error) {
 	// Reading the clock makes the processor wait for all loads that it has begun. With many keys these are cache
 	// misses, so the clock is read before them.
-	now := int64(unknown)
-	if p.anyClocked.Load() {
-		now = moment()
-	}
+	now := moment()
 	hash := p.hash(part.Key)
 	s := p.shard(hash)
-	e := s.table.find(hash, part.Key)
-	pinned := false
-	if e == nil {
-		if err := argumentError(ctx, n, wait); err != nil {
-			return Lease{}, err
-		}
-		var lease Lease
-		var err error
-		if e, lease, err = p.findOrMake(ctx, s, hash, part, now, false); e == nil {
-			if p.counts(lease, err) {
-				p.rejections.Add(part.Key, hash)
-			}
-			return lease, err
-		}
-		pinned = !e.clocked()
-	}
-	if now != unknown && p.change.Load() == nil {
-		p.use(e)
-		if lease, err, ok := e.askClocked(ctx, now, n, wait); ok && err != ErrClosed { //nolint:errorlint // acquire returns it bare
-			if p.counts(lease, err) {
-				p.rejections.Add(part.Key, hash)
-			}
-			return lease, err
+	var lease Lease
+	err := ErrClosed
+	if e, at := s.find(hash, part.Key); e != nil {
+		at.use()
+		if e.hasBucket() && p.change.Load() == nil {
+			lease, err = e.acquire(ctx, now, n, wait)
 		}
 	}
-	if !pinned {
-		if err := argumentError(ctx, n, wait); err != nil {
-			return Lease{}, err
-		}
-		if !e.pin() {
-			var lease Lease
-			var err error
-			if e, lease, err = p.findOrMake(ctx, s, hash, part, now, true); e == nil {
-				if p.counts(lease, err) {
-					p.rejections.Add(part.Key, hash)
-				}
-				return lease, err
-			}
-		}
+	if err == ErrClosed { //nolint:errorlint // acquire returns it bare
+		lease, err = p.acquireSlow(ctx, s, hash, part, now, n, wait)
 	}
-	defer e.unpin()
-	p.use(e)
-	if a := p.change.Load(); a != nil {
-		_ = a.apply(e.key, untracked(e.limiter()))
-		now = unknown
-	}
-	if now != unknown {
-		if lease, err, ok := e.askClocked(ctx, now, n, wait); ok {
-			if p.counts(lease, err) {
-				p.rejections.Add(part.Key, hash)
-			}
-			return lease, err
-		}
-	}
-	lease, err := e.ask(ctx, n, wait)
-	if p.counts(lease, err) {
+	if !lease.Acquired() && err == nil && p.rejections.Counting() {
 		p.rejections.Add(part.Key, hash)
 	}
 	return lease, err
 }
 
+// acquireSlow is acquire unless the key has a bucket that is there and unchanged.
+func (p *PartitionedLimiter[R, K]) acquireSlow(
+	ctx context.Context, s *shard[K], hash uint64, part Partition[K], now int64, n int, wait bool,
+) (Lease, error) {
+	if err := argumentError(ctx, n, wait); err != nil {
+		return Lease{}, err
+	}
+	for last := (*entry[K])(nil); ; {
+		found, err := p.findOrMake(ctx, s, hash, part, now)
+		if err != nil {
+			return Lease{}, err
+		}
+		if found.entry == nil {
+			return rejected(0, partitionLimit), nil
+		}
+		lease, err := p.ask(ctx, found, now, n, wait)
+		if err != ErrClosed || found.tracked != nil || found.entry == last { //nolint:errorlint // a bucket returns it bare
+			return lease, err
+		}
+		last = found.entry // which has been forgotten or, if it is there again, closed by the program
+	}
+}
+
+// ask asks the limiter of a partition, which is pinned.
+func (p *PartitionedLimiter[R, K]) ask(ctx context.Context, found partition[K], now int64, n int, wait bool) (Lease, error) {
+	defer found.unpin()
+	p.applyTo(found)
+	if found.tracked != nil {
+		return found.tracked.acquire(ctx, n, wait)
+	}
+	return found.acquire(ctx, now, n, wait)
+}
+
 // Statistics returns the figures of the resource's limiter. If there is none, or if it is no [StatisticsProvider], they
 // are zero, and no partition is made. The error is [ErrClosed].
 func (p *PartitionedLimiter[R, K]) Statistics(resource R) (Statistics, error) {
-	e, err := p.pinned(p.partition(resource).Key)
-	if e == nil {
+	found, err := p.pinned(p.partition(resource).Key)
+	if found.entry == nil {
 		return Statistics{}, err
 	}
-	defer e.unpin()
-	if sp, ok := untracked(e.limiter()).(StatisticsProvider); ok {
+	defer found.unpin()
+	if sp, ok := found.limiter().(StatisticsProvider); ok {
 		return sp.Statistics(), nil
 	}
 	return Statistics{}, nil
@@ -278,31 +226,27 @@ func (p *PartitionedLimiter[R, K]) Statistics(resource R) (Statistics, error) {
 // Limits returns the limits in force of the resource's limiter. If there is no such limiter, or if it has no limits, they are
 // zero, and no partition is made. The error is [ErrClosed].
 func (p *PartitionedLimiter[R, K]) Limits(resource R) (l rate.Limits, err error) {
-	e, err := p.pinned(p.partition(resource).Key)
-	if e == nil {
+	found, err := p.pinned(p.partition(resource).Key)
+	if found.entry == nil {
 		return l, err
 	}
-	defer e.unpin()
-	if c, ok := untracked(e.limiter()).(interface{ Limits() rate.Limits }); ok {
+	defer found.unpin()
+	if c, ok := found.limiter().(interface{ Limits() rate.Limits }); ok {
 		l = c.Limits()
 	}
 	return l, nil
 }
 
-// pinned returns the partition of a key, pinned, or nil if there is none. The error is [ErrClosed].
-func (p *PartitionedLimiter[R, K]) pinned(key K) (*entry[K], error) {
+// pinned returns the partition of a key, pinned if its limiter is tracked, or a zero one. The error is [ErrClosed].
+func (p *PartitionedLimiter[R, K]) pinned(key K) (partition[K], error) {
 	hash := p.hash(key)
 	s := p.shard(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.closed.Load() {
-		return nil, ErrClosed
+		return partition[K]{}, ErrClosed
 	}
-	e := s.table.find(hash, key)
-	if e != nil {
-		e.pins.Add(1) // rule 2 of entry
-	}
-	return e, nil
+	return s.pin(hash, key), nil
 }
 
 // Reconfigure changes the options; a zero field gets its default. Partitions above a lower MaxPartitions stay as long
@@ -313,17 +257,8 @@ func (p *PartitionedLimiter[R, K]) Reconfigure(o PartitionedOptions) error {
 		return err
 	}
 	p.set(o)
-	now := moment()
-	for i := range p.shards {
-		s := &p.shards[i]
-		s.mu.Lock()
-		if s.table.n > 0 {
-			s.sweepAt = min(s.sweepAt, now)
-		}
-		s.mu.Unlock()
-	}
-	if p.count.Load() > 0 && !p.closed.Load() {
-		p.janitor.schedule(max(now, p.pauseEnds(now)))
+	if p.count.Load() > 0 {
+		p.schedule(moment())
 	}
 	return nil
 }
@@ -339,36 +274,33 @@ func (p *PartitionedLimiter[R, K]) Close() error {
 		return nil
 	}
 	p.rejections.Close()
-	errs := []error{p.janitor.stop()}
-	p.closeFrom(0, nil, &errs)
+	var errs []error
+	if first := p.closing.Load(); first != nil {
+		errs = append(errs, *first)
+	}
+	var all []partition[K]
+	for i := range p.shards {
+		s := &p.shards[i]
+		s.mu.Lock()
+		all = append(all, s.clear()...)
+		s.mu.Unlock()
+	}
+	p.closeAll(all, &errs)
 	return errors.Join(errs...)
 }
 
-// closeFrom closes the limiters of the entries in the chain all, which were taken out of a shard, and then the limiters
-// of the given shard and the shards after it. If a limiter's Close panics, the others are closed all the same.
-func (p *PartitionedLimiter[R, K]) closeFrom(shard int, all *entry[K], errs *[]error) {
-	complete := false
+// closeAll closes the limiters of all. If one panics, the others are closed all the same.
+func (p *PartitionedLimiter[R, K]) closeAll(all []partition[K], errs *[]error) {
 	defer func() {
-		if !complete {
-			p.closeFrom(shard, all, errs)
+		if len(all) > 0 {
+			p.closeAll(all, errs)
 		}
 	}()
-	for {
-		for all != nil {
-			e := all
-			all = e.next.Load()
-			p.uncount(e)
-			*errs = append(*errs, closeLimiter(e.limiter()))
-		}
-		if shard == len(p.shards) {
-			complete = true
-			return
-		}
-		s := &p.shards[shard]
-		shard++
-		s.mu.Lock()
-		all = s.table.clear()
-		s.mu.Unlock()
+	for len(all) > 0 {
+		out := all[0]
+		all = all[1:]
+		p.uncount(out)
+		*errs = append(*errs, closeLimiter(out.limiter()))
 	}
 }
 
@@ -390,11 +322,8 @@ func init() {
 	}
 }
 
-// useFixedHash makes p the same in each process, on machines with any number of processors.
-func (p *PartitionedLimiter[R, K]) useFixedHash() {
-	p.fixed = true
-	p.makeShards(leastShards)
-}
+// useFixedHash makes p the same in each process.
+func (p *PartitionedLimiter[R, K]) useFixedHash() { p.fixed = true }
 
 // shard returns the shard for a hash. The table of the shard uses the lower bits of the hash.
 func (p *PartitionedLimiter[R, K]) shard(hash uint64) *shard[K] {

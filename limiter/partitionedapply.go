@@ -1,9 +1,7 @@
 package limiter
 
 import (
-	"hash/maphash"
 	"iter"
-	"slices"
 	"sync"
 )
 
@@ -25,18 +23,10 @@ func (s *shard[K]) yield(yield func(K, Limiter) bool) bool {
 	for _, done := range s.allBeingMade() {
 		<-done
 	}
-	pinned := s.pinAll()
-	next := 0
-	defer func() { // even if yield panics
-		for _, e := range pinned[next:] {
-			e.unpin()
-		}
-	}()
-	for _, e := range pinned {
-		more := yield(e.key, untracked(e.limiter()))
-		next++
-		e.unpin()
-		if !more {
+	all := s.hold()
+	defer s.letGo() // even if yield panics
+	for _, each := range all {
+		if !yield(each.key, each.limiter()) {
 			return false
 		}
 	}
@@ -48,25 +38,24 @@ func (s *shard[K]) allBeingMade() []<-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []<-chan struct{}
-	for m := s.creations; m != nil; m = m.next {
-		if m.done == nil {
-			m.done = make(chan struct{})
-		}
-		all = append(all, m.done)
+	for m := s.making; m != nil; m = m.next {
+		all = append(all, m.wait())
 	}
 	return all
 }
 
-// pinAll pins and returns all partitions of the shard.
-func (s *shard[K]) pinAll() []*entry[K] {
+// hold returns all partitions of the shard. They are not forgotten until letGo.
+func (s *shard[K]) hold() []partition[K] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*entry[K], 0, s.table.n)
-	s.table.each(0, s.table.chains(), func(e *entry[K]) {
-		e.pins.Add(1)
-		all = append(all, e)
-	})
-	return all
+	s.held++
+	return s.all()
+}
+
+func (s *shard[K]) letGo() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held--
 }
 
 // Apply calls change for the limiter of every partition, as [PartitionedLimiter.All] yields them. The first error ends
@@ -89,7 +78,7 @@ func (p *PartitionedLimiter[R, K]) Apply(change func(key K, l Limiter) error) er
 	}
 	p.applying.Lock()
 	defer p.applying.Unlock()
-	a := &applyCall[K]{change: change, seed: p.seed}
+	a := &applyCall[K]{change: change}
 	p.change.Store(a)
 	defer p.change.Store(nil)
 	for key, l := range p.All() {
@@ -100,46 +89,24 @@ func (p *PartitionedLimiter[R, K]) Apply(change func(key K, l Limiter) error) er
 	return nil
 }
 
-// An applyCall is a call of Apply. Apply goes through millions of keys with a lock for each, so the keys are spread over
-// several locks: with one lock, a call for a key would wait for milliseconds.
+// An applyCall is a call of Apply.
 type applyCall[K comparable] struct {
 	change  func(K, Limiter) error
-	seed    maphash.Seed
-	running [64]runningChanges[K] // by the key's hash
-}
-
-// runningChanges are the keys that change is being called for.
-type runningChanges[K comparable] struct {
-	mu   sync.Mutex
-	keys []K
-	_    [4]uint64 // a cache line for each
+	running sync.Map // the keys that change is being called for
 }
 
 // apply calls change, unless change is running for that key: then the caller can be change itself.
 func (a *applyCall[K]) apply(key K, l Limiter) error {
-	r := &a.running[maphash.Comparable(a.seed, key)%uint64(len(a.running))]
-	if !r.begin(key) {
+	if _, runs := a.running.LoadOrStore(key, nil); runs {
 		return nil
 	}
-	defer r.end(key)
+	defer a.running.Delete(key)
 	return a.change(key, l)
 }
 
-// begin adds a key. It returns false if the key is there.
-func (r *runningChanges[K]) begin(key K) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if slices.Contains(r.keys, key) {
-		return false
+// applyTo does for a partition what a running Apply does.
+func (p *PartitionedLimiter[R, K]) applyTo(to partition[K]) {
+	if a := p.change.Load(); a != nil {
+		_ = a.apply(to.key, to.limiter())
 	}
-	r.keys = append(r.keys, key)
-	return true
-}
-
-// end removes a key.
-func (r *runningChanges[K]) end(key K) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	i := slices.Index(r.keys, key)
-	r.keys = slices.Delete(r.keys, i, i+1)
 }

@@ -2,203 +2,235 @@ package limiter
 
 import (
 	"context"
-	"math"
+	"slices"
 	"sync/atomic"
 	"time"
-	"unsafe"
+
+	"github.com/weir-go/weir/rate"
 )
 
-// An entry is one partition. Its key and limiter never change. There can be millions of entries, so an entry has six
-// words: the limiter takes one of them instead of an interface's two, and kind says of what type it is.
+// An entry is one partition: its key, and its limiter in the same object, if that is a bucket that a factory of this
+// package made. Any other limiter is a [tracked] one, which the shard has beside its table, and the bucket is a zero one.
+// There can be millions of entries, so there is nothing else in them: with a string, they are one cache line.
 //
-// Using a limiter and forgetting its partition exclude each other by these rules:
+// An entry goes into its shard's table once, and out of it once, under the shard's lock, and is never used for another
+// key. Using a limiter and forgetting its partition exclude each other in two ways:
 //
-//  1. An entry is put into its shard's table, and taken out, under the shard's lock. Once it is out, it never comes
-//     back.
-//  2. A caller uses a limiter only while it has pinned the entry. With the shard's lock, it adds 1 to the pins of an
-//     entry that is in the table. Without the lock it calls pin, which fails if the entry is being forgotten; then the
-//     caller continues with findOrMake, which takes the lock.
-//  3. To forget an entry, a goroutine with the shard's lock changes its pins from 0 to forgotten. Then it checks that
-//     the limiter is idle, takes the entry out and closes the limiter; or it undoes the change.
-//  4. A clocked limiter (a bucket or a window) can be used without a pin, because closeIfIdle checks and closes it in
-//     one step under the limiter's lock. A caller that comes too late gets [ErrClosed], and asks again with a pin.
-//  5. find takes no lock. It can miss an entry that is in the table, and can find one that was just taken out. So a
-//     caller that finds none, or one that is closed, asks findOrMake.
+//   - A bucket is used without a lock but its own. It is forgotten under the locks of the shard and of the bucket, in that
+//     order, if it is full, and is then closed: a caller that comes too late gets [ErrClosed], and looks the key up again.
+//   - A tracked limiter is pinned, under the shard's lock, while it is used.
 type entry[K comparable] struct {
-	key  K
-	ptr  unsafe.Pointer
-	next atomic.Pointer[entry[K]]
-	hash uint32        // of the key: the lower bits, by which it is found in its shard
-	used atomic.Uint32 // recency of its last use, if MaxPartitions is set; see usesPerEpoch and entryBeside
-	pins atomic.Int32  // see the rules
-	kind kind
+	key K
+	TokenBucket
 }
 
-// A kind is a type of limiter in an entry.
-type kind uint8
+// hasBucket reports whether the limiter is the bucket.
+func (e *entry[K]) hasBucket() bool { return e.state() != nil }
 
-const (
-	customKind kind = iota
-	tokenBucketKind
-	fixedWindowKind
-	slidingWindowKind
-	concurrencyKind
-	unlimitedKind
-)
+// A partition is an entry with its limiter.
+type partition[K comparable] struct {
+	*entry[K]
+	tracked *tracked // nil: the limiter is the entry's bucket
+}
 
-// newEntry returns an entry with a limiter. A custom limiter is tracked.
-func newEntry[K comparable](key K, hash uint64, l Limiter) *entry[K] {
-	var e *entry[K]
-	var ptr unsafe.Pointer
-	var k kind
+// newPartition returns a partition with a limiter that a factory has made.
+func newPartition[K comparable](key K, l Limiter) partition[K] {
+	var b *bucket
 	switch l := l.(type) {
 	case *TokenBucket:
-		e, k, ptr = entryBeside[TokenBucket, K](l, l.container()), tokenBucketKind, unsafe.Pointer(l)
+		b = &l.bucket
 	case *FixedWindow:
-		e, k, ptr = entryBeside[FixedWindow, K](l, l.container()), fixedWindowKind, unsafe.Pointer(l)
-	case *SlidingWindow:
-		k, ptr = slidingWindowKind, unsafe.Pointer(l)
-	case *Concurrency:
-		k, ptr = concurrencyKind, unsafe.Pointer(l)
-	case *Unlimited:
-		k, ptr = unlimitedKind, unsafe.Pointer(l)
-	default:
-		ptr = unsafe.Pointer(track(l))
+		b = &l.bucket
 	}
-	if e == nil {
-		e = new(entry[K])
+	if b != nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if s := b.state(); s != nil {
+			if e, ok := s.madeIn.(*entry[K]); ok && &e.bucket == b { // and not a copy of that bucket
+				e.key = key
+				b.settle()
+				return partition[K]{entry: e}
+			}
+		}
 	}
-	e.key, e.hash, e.kind, e.ptr = key, uint32(hash), k, ptr
-	return e
+	return partition[K]{&entry[K]{key: key}, track(l)}
 }
 
-// A bucketWithEntry is what a factory of buckets makes for a key of type K: the bucket, and beside it an entry for it,
-// so that the two are in one place in memory.
-type bucketWithEntry[B any, K comparable] struct {
-	bucket B
-	entry  entry[K]
+// limiter returns the limiter that the factory made.
+func (p partition[K]) limiter() Limiter {
+	switch {
+	case p.tracked != nil:
+		return p.tracked.Limiter
+	case p.state().kind == rate.FixedWindow:
+		return (*FixedWindow)(&p.TokenBucket)
+	}
+	return &p.TokenBucket
 }
 
-// entryBeside returns the entry beside a bucket, or nil if it has none or the entry is taken. container is what the
-// bucket's container method returns: for a bucket of a factory, a nil *bucketWithEntry[B, K].
-func entryBeside[B any, K comparable](bucket *B, container any) *entry[K] {
-	if _, ok := container.(*bucketWithEntry[B, K]); !ok {
+// manual returns the limiter if TryReplenish has to be called, or nil. No factory makes such a bucket in an entry.
+func (p partition[K]) manual() Replenisher {
+	if p.tracked == nil {
 		return nil
 	}
-	e := &(*bucketWithEntry[B, K])(unsafe.Pointer(bucket)).entry // bucket is its first field
-	if !e.used.CompareAndSwap(0, 1) {
-		return nil // the factory has returned the same bucket before
-	}
-	return e
+	return p.tracked.manual
 }
 
-func (e *entry[K]) limiter() Limiter {
-	switch e.kind {
-	case tokenBucketKind:
-		return (*TokenBucket)(e.ptr)
-	case fixedWindowKind:
-		return (*FixedWindow)(e.ptr)
-	case slidingWindowKind:
-		return (*SlidingWindow)(e.ptr)
-	case concurrencyKind:
-		return (*Concurrency)(e.ptr)
-	case unlimitedKind:
-		return (*Unlimited)(e.ptr)
-	default:
-		return (*tracked)(e.ptr)
+// unpin ends the use of the limiter.
+func (p partition[K]) unpin() {
+	if p.tracked != nil {
+		p.tracked.unpin()
 	}
 }
 
-// tracked returns the limiter if it is a custom one, or nil.
-func (e *entry[K]) tracked() *tracked {
-	if e.kind == customKind {
-		return (*tracked)(e.ptr)
+// isFull reports whether the bucket has been full for more than minIdle nanoseconds. A bucket whose first call is under
+// way has not been. If close is true, a bucket that is full is closed in the same step.
+func (b *bucket) isFull(minIdle, now int64, close bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.line == notBegun {
+		b.line = now
+		return false
 	}
-	return nil
+	if !b.state().closed {
+		b.catchUp(now)
+	}
+	if b.missing > 0 || max(now-b.idleSince(), 0) <= minIdle {
+		return false
+	}
+	if close {
+		b.close()
+	}
+	return true
 }
 
-// builtin reports whether the limiter runs only this package's code. A custom type around one of this package's
-// limiters has the same methods, but can have overridden them.
-func (e *entry[K]) builtin() bool { return e.kind != customKind }
+// A tracked limiter is one that is not a bucket of an entry. Its methods are called with no lock held, except those of
+// this package's limiters, so tracked itself knows how often it was used, and whether it is in use.
+type tracked struct {
+	Limiter
+	builtin bool        // it runs only code of this package
+	idler   Idler       // nil: idle while unused and without leases
+	manual  Replenisher // nil: it replenishes by itself, or there is nothing to replenish
 
-// mustAsk reports whether only the program's code knows for how long the limiter has been idle.
-func (e *entry[K]) mustAsk() bool { return e.kind == customKind && e.tracked().idler != nil }
+	uses atomic.Uint64 // see onePin and oneUse
+	busy atomic.Bool   // housekeeping or a search for room is calling one of its methods
 
-// replenisher returns the limiter if TryReplenish has to be called, or nil.
-func (e *entry[K]) replenisher() Replenisher {
-	if t := e.tracked(); t != nil {
-		return t.manual
-	}
-	if r, ok := e.limiter().(Replenisher); ok && !r.AutoReplenishing() {
-		return r
-	}
-	return nil
+	lastUse atomic.Int64 // moment of the last use; only without an idler
+	held    atomic.Int64 // leases not yet given back; only without an idler
 }
 
-// idleAsOf returns for how long the limiter has been idle at a moment. It is called for limiters that can be asked with
-// a lock held.
-func (e *entry[K]) idleAsOf(now int64) (idle time.Duration, ok bool) {
-	if e.clocked() {
-		return idleAsOf(e.clockedLimiter(), now)
+// The uses of a tracked limiter are one number, so that it can be seen at once whether the limiter is pinned, and whether
+// it has been used since it said that it is idle.
+const (
+	onePin = 1       // callers that use it
+	oneUse = 1 << 32 // how often permits were asked for; wraps around
+)
+
+// track returns l as a tracked limiter.
+func track(l Limiter) *tracked {
+	t := &tracked{Limiter: l}
+	switch l.(type) {
+	case *TokenBucket, *FixedWindow, *SlidingWindow, *Concurrency, *Unlimited:
+		t.builtin = true
 	}
-	return e.limiter().(Idler).IdleDuration()
-}
-
-// closeIfIdle reports whether the limiter has been idle for more than minIdle nanoseconds, so that it can be
-// forgotten. If it has, and the limiter is clocked, it is closed in the same step.
-func (e *entry[K]) closeIfIdle(minIdle, now int64) bool {
-	if e.clocked() {
-		return closeIfIdle(e.clockedLimiter(), minIdle, now)
+	if knowsIdle(l) {
+		t.idler, _ = l.(Idler)
 	}
-	d, idle := e.idleAsOf(now)
-	return idle && int64(d) > minIdle
-}
-
-// clocked reports whether the limiter is a bucket or a window of this package, which rule 4 lets callers use without a
-// pin.
-func (e *entry[K]) clocked() bool {
-	return e.kind == tokenBucketKind || e.kind == fixedWindowKind || e.kind == slidingWindowKind
-}
-
-// clockedLimiter returns the limiter, which is clocked. A bucket is the only field of a TokenBucket and a FixedWindow.
-func (e *entry[K]) clockedLimiter() clocked {
-	if e.kind == slidingWindowKind {
-		return (*SlidingWindow)(e.ptr)
+	if r, ok := l.(Replenisher); ok && !r.AutoReplenishing() {
+		t.manual = r
 	}
-	return (*bucket)(e.ptr)
+	t.lastUse.Store(moment())
+	return t
 }
 
-// askClocked asks a clocked limiter, without an interface. ok is false if the limiter is not clocked.
-func (e *entry[K]) askClocked(ctx context.Context, now int64, n int, wait bool) (lease Lease, err error, ok bool) {
-	switch e.kind {
-	case tokenBucketKind, fixedWindowKind:
-		lease, err = (*bucket)(e.ptr).acquire(ctx, now, n, wait)
-	case slidingWindowKind:
-		lease, err = (*SlidingWindow)(e.ptr).acquire(ctx, now, n, wait)
-	default:
-		return Lease{}, nil, false
+// knowsIdle reports whether l can ever say that it is idle. A chain cannot if one of its members cannot.
+func knowsIdle(l Limiter) bool {
+	if c, ok := l.(*Chained); ok {
+		return !slices.ContainsFunc(c.limiters, func(l Limiter) bool { return !knowsIdle(l) })
 	}
-	return lease, err, true
+	_, ok := l.(Idler)
+	return ok
 }
 
-// ask asks a limiter of any type.
-func (e *entry[K]) ask(ctx context.Context, n int, wait bool) (Lease, error) {
+// pin keeps the partition from being forgotten until unpin. The shard is locked.
+func (t *tracked) pin() { t.uses.Add(onePin) }
+
+func (t *tracked) unpin() { t.uses.Add(^uint64(onePin - 1)) }
+
+func (t *tracked) pinned() bool { return t.uses.Load()%oneUse > 0 }
+
+// custom reports whether the program's code has to be asked whether the limiter is idle.
+func (t *tracked) custom() bool { return !t.builtin && t.idler != nil }
+
+// acquire asks the limiter, which is pinned.
+func (t *tracked) acquire(ctx context.Context, n int, wait bool) (Lease, error) {
+	t.uses.Add(oneUse)
 	if wait {
-		return e.limiter().Acquire(ctx, n)
+		return t.lease(t.Acquire(ctx, n))
 	}
-	return e.limiter().TryAcquire(ctx, n)
+	return t.lease(t.TryAcquire(ctx, n))
 }
 
-// forgotten is added to the pins of an entry that is being forgotten.
-const forgotten = math.MinInt32 / 2
-
-// pin keeps the entry from being forgotten until unpin. It returns false if the entry is being forgotten.
-func (e *entry[K]) pin() bool {
-	if e.pins.Add(1) > 0 {
-		return true
+// charge charges the limiter, which is pinned, if it can be charged. Only permits that are taken are a use of it.
+func (t *tracked) charge(ctx context.Context, n int) (Level, error) {
+	if n > 0 {
+		t.uses.Add(oneUse)
+		if t.idler == nil {
+			defer func() { t.lastUse.Store(moment()) }()
+		}
 	}
-	e.unpin()
-	return false
+	return chargeLimiter(ctx, t.Limiter, n)
 }
 
-func (e *entry[K]) unpin() { e.pins.Add(-1) }
+// lease returns the limiter's answer. If the limiter is no [Idler], it counts the lease.
+func (t *tracked) lease(l Lease, err error) (Lease, error) {
+	if t.idler != nil {
+		return l, err
+	}
+	t.lastUse.Store(moment())
+	if l.Acquired() {
+		t.held.Add(1)
+		l = l.ownedBy(&trackedLease{lease: l, by: t})
+	}
+	return l, err
+}
+
+// idle returns the limiter's own IdleDuration, or the time since the last call ended or lease was released.
+func (t *tracked) idle() (idle time.Duration, ok bool) {
+	switch {
+	case t.idler != nil:
+		return t.idler.IdleDuration()
+	case t.held.Load() > 0:
+		return 0, false
+	}
+	return time.Duration(max(moment()-t.lastUse.Load(), 0)), true
+}
+
+// trackedLease is the owner of a lease of a tracked limiter.
+type trackedLease struct {
+	lease Lease
+	by    *tracked
+	returnOnce
+}
+
+func (t *trackedLease) release(int, int64) { t.settle(Lease.Release) }
+func (t *trackedLease) refund(int, int64)  { t.settle(Lease.Refund) }
+
+// settle calls f with the lease, unless the lease was released or refunded before.
+func (t *trackedLease) settle(f func(Lease)) {
+	if !t.first() {
+		return
+	}
+	defer func() {
+		t.by.lastUse.Store(moment())
+		t.by.held.Add(-1)
+	}()
+	f(t.lease)
+}
+
+func (t *trackedLease) adjust(_ int, tag int64, cost int) (owner, int64, bool) {
+	lease, ok := t.lease.Adjust(cost)
+	if !ok {
+		return t, tag, false
+	}
+	return &trackedLease{lease: lease, by: t.by, returnOnce: returnOnce{original: &t.returnOnce}}, tag, true
+}

@@ -1,8 +1,12 @@
 package limiter
 
 import (
+	"runtime/debug"
+	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/internal/saturate"
 )
 
@@ -10,263 +14,189 @@ const (
 	// replenishEvery is how often TryReplenish is called, and the shortest time between two searches for idle
 	// partitions.
 	replenishEvery = int64(100 * time.Millisecond)
-	// pauseFactor: the search for idle partitions pauses for that many times as long as it took.
-	pauseFactor = 20
-	// visitChains is how many chains of a table are visited under one lock, which takes some ten microseconds.
-	visitChains = 32
-	// mergeChains is how many chains of a table are merged under one lock.
-	mergeChains = 512
+	// visitPlaces is how many places housekeeping visits under one lock, which takes some ten microseconds.
+	visitPlaces = 256
+	// askTogether is how many custom limiters housekeeping asks at once.
+	askTogether = 1000
+	// hookTimeout is how long housekeeping waits for them before it goes on without them.
+	hookTimeout = 100 * time.Millisecond
+	// hookLogEvery is the shortest time between two lines in the log about custom limiters.
+	hookLogEvery = 10 * time.Second
 )
 
-// firstVisit returns when the janitor has to be scheduled for a new partition, or never if it is scheduled early enough
-// already. The shard is locked.
-func (p *PartitionedLimiter[R, K]) firstVisit(s *shard[K], manual bool, now int64) int64 {
-	due := saturate.Add(now, saturate.Add(p.idle.Load(), 1))
-	sooner := due < s.sweepAt
-	s.sweepAt = min(s.sweepAt, due)
-	switch {
-	case manual:
-		p.manualCount.Add(1)
-		return now + replenishEvery
-	case sooner || inBubble(now) || p.janitor.bubble.Load(): // the present timer can be another bubble's
-		return max(due, p.pauseEnds(now))
-	}
-	return never
+// housekeeping is when a limiter does its housekeeping, and what has gone wrong in it.
+type housekeeping struct {
+	due     atomic.Int64          // the moment for which the timer is set, or unknown; never while housekeeping runs
+	sweepAt int64                 // no search for idle partitions before that moment
+	logged  atomic.Int64          // the moment of the last line in the log; never while one is written
+	closing atomic.Pointer[error] // the first error of closing a partition that was forgotten
 }
 
-// pauseEnds returns until when the search for idle partitions pauses. A moment of another clock, that of a bubble or
-// the one outside, does not count.
-func (p *PartitionedLimiter[R, K]) pauseEnds(now int64) int64 {
-	if end := p.pausedUntil.Load(); inBubble(end) == inBubble(now) {
-		return end
-	}
-	return unknown
-}
+// pace returns the time from one search for idle partitions to the next.
+func (p *PartitionedLimiter[R, K]) pace() int64 { return max(p.idle.Load()/4, replenishEvery) }
 
-// uncount takes a partition that was forgotten out of the counts.
-func (p *PartitionedLimiter[R, K]) uncount(e *entry[K]) {
-	p.count.Add(-1)
-	if p.manualCount.Load() > 0 && e.replenisher() != nil {
-		p.manualCount.Add(-1)
+// schedule sets the timer if there is none that fires early enough.
+//
+// A limiter can be used in a testing/synctest bubble and outside of it. A bubble's timer never fires once the bubble has
+// ended, and stopping it from outside ends the process. So no timer is ever stopped: one that fires at another moment than
+// due does nothing. In a bubble each call sets a timer, because the one that is set can be of another bubble.
+func (p *PartitionedLimiter[R, K]) schedule(now int64) {
+	due, at := p.due.Load(), saturate.Add(now, p.pace())
+	if p.manual.Load() > 0 {
+		at = now + replenishEvery
 	}
-}
-
-// housekeep replenishes the limiters that need it and, unless the search pauses, forgets partitions that have been idle
-// for long enough. It returns when it has to be called next.
-func (p *PartitionedLimiter[R, K]) housekeep(now int64) (next int64) {
-	if p.manualCount.Load() > 0 {
-		for i := range p.shards {
-			p.replenish(&p.shards[i])
-		}
-	}
-	next = never
-	began := moment()
-	p.waited.Store(0)
-	paused := began < p.pauseEnds(began)
-	for i := range p.shards {
-		if p.closed.Load() {
-			return never
-		}
-		next = min(next, p.sweepIfDue(&p.shards[i], began, paused))
-	}
-	if !paused {
-		ended := moment()
-		p.pausedUntil.Store(ended + max(replenishEvery, pauseFactor*(ended-began-p.waited.Load())))
-	}
-	if p.count.Load() == 0 {
-		return never
-	}
-	next = max(next, p.pauseEnds(now))
-	if p.manualCount.Load() > 0 {
-		next = min(next, now+replenishEvery)
-	}
-	return next
-}
-
-// sweepIfDue sweeps a shard if a partition of it can have been idle for long enough, unless the search is paused. It
-// returns when the shard has to be swept next.
-func (p *PartitionedLimiter[R, K]) sweepIfDue(s *shard[K], now int64, paused bool) (due int64) {
-	s.mu.Lock()
-	due = s.sweepAt
-	if due > now || paused {
-		s.mu.Unlock()
-		return due
-	}
-	s.sweepAt = never // an entry that is inserted from here on sets it again
-	s.mu.Unlock()
-	return p.sweep(s, now)
-}
-
-// replenish calls TryReplenish of the limiters that need it, without a lock.
-func (p *PartitionedLimiter[R, K]) replenish(s *shard[K]) {
-	for from, more := 0, true; more; from += visitChains {
-		var pinned, custom []*entry[K]
-		more = s.visit(from, func(e *entry[K]) {
-			switch {
-			case e.replenisher() == nil:
-				return
-			case e.builtin():
-				pinned = append(pinned, e)
-			default:
-				custom = append(custom, e)
-			}
-			e.pins.Add(1)
-		})
-		for _, e := range pinned {
-			e.replenisher().TryReplenish()
-			e.unpin()
-		}
-		p.onReplenish.run(len(custom), func(i int) {
-			defer custom[i].unpin()
-			t := custom[i].tracked()
-			if t.busy.CompareAndSwap(false, true) {
-				defer t.busy.Store(false)
-				t.manual.TryReplenish()
-			}
-		})
-	}
-}
-
-// visit calls f with the entries of up to visitChains chains, beginning with that index, and reports whether there are
-// more. The shard is locked meanwhile, so f must not change the table or call the program's code.
-func (s *shard[K]) visit(from int, f func(*entry[K])) (more bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	chains := s.table.chains()
-	to := min(from+visitChains, chains)
-	s.table.each(from, to, f)
-	return to < chains
-}
-
-// sweep forgets the partitions of a shard that have been idle for too long, and returns when it has to be called next.
-func (p *PartitionedLimiter[R, K]) sweep(s *shard[K], now int64) (due int64) {
-	due = never
-	dueIfUsed := saturate.Add(now, saturate.Add(p.idle.Load(), 1))
-	for from, more := 0, true; more; from += visitChains {
-		var old, toAsk []*entry[K]
-		more = s.visit(from, func(e *entry[K]) {
-			left, idle := p.timeLeft(e, now)
-			switch {
-			case e.mustAsk():
-				if p.mayForget(e) {
-					toAsk = append(toAsk, e)
-				}
-				due = min(due, dueIfUsed)
-			case idle && left < 0:
-				old = append(old, e)
-			default:
-				due = min(due, saturate.Add(now, saturate.Add(max(left, 0), 1)))
-			}
-		})
-		for _, e := range old {
-			if s.removeIdle(e, p.idle.Load(), now) {
-				p.forget(e)
-			} else { // it has been used since
-				due = min(due, dueIfUsed)
-			}
-		}
-		lost := p.onIdle.run(len(toAsk), func(i int) {
-			e := toAsk[i]
-			left, out := s.askAndRemove(e, p.idle.Load())
-			if out {
-				p.forget(e)
-			} else {
-				s.noteDue(saturate.Add(now, saturate.Add(left, 1)))
-			}
-		})
-		p.waited.Add(lost)
-	}
-	return s.shrinkTable(due)
-}
-
-// noteDue makes the janitor sweep the shard at that moment or earlier.
-func (s *shard[K]) noteDue(at int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sweepAt = min(s.sweepAt, at)
-}
-
-// timeLeft returns for how long a partition can stay idle before it is forgotten. If it is in use or its limiter has to
-// be asked, timeLeft returns the whole IdleTimeout. The shard is locked.
-func (p *PartitionedLimiter[R, K]) timeLeft(e *entry[K], now int64) (left int64, idle bool) {
-	if e.pins.Load() > 0 || e.mustAsk() || !p.mayForget(e) {
-		return p.idle.Load(), false
-	}
-	d, idle := e.idleAsOf(now)
-	if !idle {
-		return p.idle.Load(), false
-	}
-	return p.idle.Load() - int64(d), true
-}
-
-// mayForget reports whether the limiter of e could be closed now; see closesAtMost.
-func (p *PartitionedLimiter[R, K]) mayForget(e *entry[K]) bool {
-	return p.onClose.running.Load() < closesAtMost || e.builtin()
-}
-
-// askAndRemove is [shard.removeIdle] for a custom limiter, whose IdleDuration is called without a lock. The entry is
-// removed only if the limiter has not been used since that call. left is for how long the limiter can stay idle before
-// it is removed.
-func (s *shard[K]) askAndRemove(e *entry[K], minIdle int64) (left int64, out bool) {
-	t := e.tracked()
-	if e.pins.Load() > 0 || !t.busy.CompareAndSwap(false, true) {
-		return minIdle, false
-	}
-	defer t.busy.Store(false)
-	calls := t.calls.Load()
-	d, idle := t.idler.IdleDuration()
-	switch {
-	case !idle:
-		return minIdle, false
-	case int64(d) <= minIdle:
-		return minIdle - int64(d), false
-	}
-	return minIdle, s.remove(e, func() bool { return t.calls.Load() == calls })
-}
-
-// removeIdle takes an entry out of its shard if it is not in use and has been idle for more than minIdle nanoseconds.
-func (s *shard[K]) removeIdle(e *entry[K], minIdle, now int64) (out bool) {
-	return s.remove(e, func() bool { return e.closeIfIdle(minIdle, now) })
-}
-
-// remove takes an entry out of its shard if the entry is not pinned and allowed returns true. While allowed runs, no
-// caller can pin the entry.
-func (s *shard[K]) remove(e *entry[K], allowed func() bool) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.table.has(e) || !e.pins.CompareAndSwap(0, forgotten) {
-		return false
-	}
-	if !allowed() {
-		e.pins.Add(-forgotten)
-		return false
-	}
-	s.table.remove(e)
-	return true
-}
-
-// forget closes the limiter of a partition that was taken out. It can run in a call for another key, which must not see
-// a panic of this limiter or wait for it.
-func (p *PartitionedLimiter[R, K]) forget(e *entry[K]) {
-	p.uncount(e)
-	switch {
-	case e.clocked():
-		return // closeIfIdle has closed it
-	case e.builtin():
-		_ = closeLimiter(e.limiter()) // its Close returns nil
+	if due == never || p.closed.Load() {
 		return
 	}
-	p.onClose.run(1, func(int) { p.janitor.failed(closeLimiter(e.limiter())) })
+	if now <= due && due <= at {
+		if !inBubble(now) {
+			return
+		}
+		at = due
+	}
+	if p.due.CompareAndSwap(due, at) {
+		time.AfterFunc(until(at, moment()), func() { p.housekeep(at) })
+	}
 }
 
-// shrinkTable gives memory back after a sweep, and returns when the next one is due.
-func (s *shard[K]) shrinkTable(due int64) int64 {
-	for more := true; more; {
-		s.mu.Lock()
-		more = s.table.shrink(mergeChains)
-		s.sweepAt = min(s.sweepAt, due)
-		due = s.sweepAt
-		s.mu.Unlock()
+// housekeep is called by the timer that was set for the moment due. It replenishes the limiters that need it, forgets
+// partitions that have been idle for long enough, and sets the timer again while there are partitions.
+func (p *PartitionedLimiter[R, K]) housekeep(due int64) {
+	if !p.due.CompareAndSwap(due, never) {
+		return
 	}
-	return due
+	now := moment()
+	if p.manual.Load() > 0 {
+		p.replenish()
+	}
+	if now >= p.sweepAt || inBubble(now) != inBubble(p.sweepAt) {
+		p.sweep(now)
+		ended := moment()
+		p.sweepAt = ended + max(p.pace(), pauseFactor*(ended-now))
+	}
+	p.due.Store(unknown)
+	if p.count.Load() > 0 {
+		p.schedule(moment())
+	}
+}
+
+// replenish calls TryReplenish of the limiters that need it, with no lock held.
+func (p *PartitionedLimiter[R, K]) replenish() {
+	p.visitAll("limiter: TryReplenish", func(c candidate[K]) bool { return c.manual() != nil }, func(c candidate[K]) {
+		c.tracked.manual.TryReplenish()
+	})
+}
+
+// sweep forgets the partitions that have been idle for too long or, where a lower MaxPartitions was set, for any time.
+func (p *PartitionedLimiter[R, K]) sweep(now int64) {
+	longest := func(c partition[K]) int64 {
+		if most := p.max.Load(); most > 0 && p.count.Load() > most {
+			return p.minIdle(c)
+		}
+		return p.idle.Load()
+	}
+	p.visitAll("limiter: IdleDuration", func(c candidate[K]) bool {
+		return c.tracked == nil && c.isFull(longest(c.partition), now, false) || c.tracked != nil && !c.tracked.pinned()
+	}, func(c candidate[K]) {
+		p.forget(c, longest(c.partition), now)
+	})
+}
+
+// visitAll calls f, with no lock held, for the partitions of which wanted returns true with the shard's lock held. f calls
+// the method hook of custom limiters.
+func (p *PartitionedLimiter[R, K]) visitAll(hook string, wanted func(c candidate[K]) bool, f func(c candidate[K])) {
+	var custom []candidate[K]
+	for i := range p.shards {
+		s := &p.shards[i]
+		for from, more := 0, true; more; from += visitPlaces {
+			var some []candidate[K]
+			some, more = s.visit(from, wanted)
+			for _, c := range some {
+				if c.tracked != nil && !c.tracked.builtin {
+					custom = append(custom, c)
+				} else {
+					f(c)
+				}
+			}
+		}
+	}
+	p.askCustom(hook, custom, f)
+}
+
+// visit returns the partitions in visitPlaces places, from the given one on, of which wanted returns true, and reports
+// whether there are more. If there are no more, and far too many places, it gives memory back.
+func (s *shard[K]) visit(from int, wanted func(c candidate[K]) bool) (some []candidate[K], more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	places := s.table()
+	for i := from; i < min(from+visitPlaces, len(places)); i++ {
+		if e := places[i].entry.Load(); e != nil {
+			if c := (candidate[K]{s.partition(e), s, uint64(places[i].tag.Load()), false}); wanted(c) {
+				some = append(some, c)
+			}
+		}
+	}
+	if from+visitPlaces < len(places) {
+		return some, true
+	}
+	s.shrink()
+	return some, false
+}
+
+// askCustom calls f, which calls the method hook of a custom limiter, for each of all, on goroutines of their own. It returns
+// when they have returned, but does not wait for longer than hookTimeout for any askTogether of them. A limiter whose
+// method has not returned is not asked again until then.
+func (p *PartitionedLimiter[R, K]) askCustom(hook string, all []candidate[K], f func(c candidate[K])) {
+	for some := range slices.Chunk(all, askTogether) {
+		returned := make(chan struct{}, len(some))
+		for _, c := range some {
+			go func() {
+				defer func() { returned <- struct{}{} }()
+				if t := c.tracked; t.busy.CompareAndSwap(false, true) {
+					defer t.busy.Store(false)
+					p.guard(hook, func() { f(c) })
+				}
+			}()
+		}
+		timeout := time.NewTimer(hookTimeout)
+		for waiting := len(some); waiting > 0; waiting-- {
+			select {
+			case <-returned:
+			case <-timeout.C:
+				waiting = 0
+				go p.log(func() { recovered.Overdue(hook, hookTimeout) })
+			}
+		}
+		timeout.Stop()
+	}
+}
+
+// guard calls f. If f panics, guard recovers and logs it.
+func (p *PartitionedLimiter[R, K]) guard(hook string, f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			stack := debug.Stack()
+			p.log(func() { recovered.Report(hook, v, stack) })
+		}
+	}()
+	f()
+}
+
+// log calls write, unless a line is being written or was written less than hookLogEvery before. A moment of another clock,
+// such as that of a testing/synctest bubble, does not count.
+func (p *PartitionedLimiter[R, K]) log(write func()) {
+	now, last := moment(), p.logged.Load()
+	recently := inBubble(now) == inBubble(last) && now < last+int64(hookLogEvery)
+	if last == never || recently || !p.logged.CompareAndSwap(last, never) {
+		return
+	}
+	defer func() { p.logged.Store(moment()) }()
+	write()
+}
+
+// noteError keeps the first error of a limiter's Close, for Close of p.
+func (p *PartitionedLimiter[R, K]) noteError(err error) {
+	if err != nil {
+		p.closing.CompareAndSwap(nil, &err)
+	}
 }

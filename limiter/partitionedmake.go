@@ -9,61 +9,61 @@ import (
 	"github.com/weir-go/weir/internal/isnil"
 )
 
-// A creation is a partition that one caller is making. Other callers for the key wait until done is closed; the first
-// of them makes the channel. If partition is still nil when done is closed, the waiting callers return lease and err.
+// A creation is a partition that one caller is making. Other callers for the key wait until done is closed; the first of
+// them makes the channel. If err is not nil then, they return it; otherwise they look the key up again.
 type creation[K comparable] struct {
-	key       K
-	next      *creation[K] // in the same shard
-	done      chan struct{}
-	reserved  bool // the partition is counted in PartitionedLimiter.count
-	manual    bool // TryReplenish of its limiter has to be called
-	partition *entry[K]
-	lease     Lease
-	err       error
+	key  K
+	next *creation[K] // in the same shard
+	done chan struct{}
+	err  error
 }
 
-// findOrMake returns the partition, and makes it if it is not there. The partition is pinned, unless pin is false and
-// its limiter is clocked. If the entry is nil, the caller must return the lease and the error. now is the present
-// moment, or the constant unknown.
+// findOrMake returns the partition, and makes it if it is not there. A tracked limiter is pinned. If there are
+// MaxPartitions, it returns a zero partition. now is the present moment.
 func (p *PartitionedLimiter[R, K]) findOrMake(
-	ctx context.Context, s *shard[K], hash uint64, part Partition[K], now int64, pin bool,
-) (*entry[K], Lease, error) {
+	ctx context.Context, s *shard[K], hash uint64, part Partition[K], now int64,
+) (found partition[K], err error) {
 	if err := keyError(part.Key); err != nil {
-		return nil, Lease{}, err
+		return found, err
 	}
+	reserved := false // a place in count
 	for {
 		s.mu.Lock()
-		if e := s.table.find(hash, part.Key); e != nil {
-			if pin || !e.clocked() {
-				e.pins.Add(1) // rule 2 of entry
-			}
-			s.mu.Unlock()
-			return e, Lease{}, nil
-		}
-		if p.closed.Load() {
-			s.mu.Unlock()
-			return nil, Lease{}, ErrClosed
-		}
-		m := s.beingMade(part.Key)
-		if m == nil {
+		found = s.pin(hash, part.Key)
+		m := s.creation(part.Key)
+		closed := p.closed.Load()
+		if found.entry == nil && m == nil && !closed && (reserved || p.reserve()) {
 			m = s.begin(part.Key)
 			s.mu.Unlock()
-			if now == unknown {
-				now = moment()
-			}
-			return p.build(s, hash, part, m, now, pin)
+			return p.build(s, hash, part, m, now)
 		}
-		if m.done == nil {
-			m.done = make(chan struct{})
+		var done <-chan struct{}
+		if m != nil {
+			done = m.wait()
 		}
 		s.mu.Unlock()
+		if reserved {
+			p.count.Add(-1)
+			reserved = false
+		}
+		switch {
+		case found.entry != nil:
+			return found, nil
+		case closed:
+			return found, ErrClosed
+		case m == nil:
+			if reserved = p.makeRoom(hash, now); !reserved {
+				return found, nil
+			}
+			continue
+		}
 		select {
-		case <-m.done:
-			if m.partition == nil {
-				return nil, m.lease, m.err
+		case <-done:
+			if m.err != nil {
+				return found, m.err
 			}
 		case <-ctx.Done():
-			return nil, Lease{}, contextError(ctx)
+			return found, contextError(ctx)
 		}
 	}
 }
@@ -76,112 +76,97 @@ func keyError[K comparable](key K) error {
 	return nil
 }
 
-// beingMade returns the creation of that key, or nil.
-func (s *shard[K]) beingMade(key K) *creation[K] {
-	m := s.creations
+// creation returns the creation of that key, or nil.
+func (s *shard[K]) creation(key K) *creation[K] {
+	m := s.making
 	for m != nil && m.key != key {
 		m = m.next
 	}
 	return m
 }
 
+// wait returns a channel that is closed when the partition is there. The shard is locked.
+func (m *creation[K]) wait() <-chan struct{} {
+	if m.done == nil {
+		m.done = make(chan struct{})
+	}
+	return m.done
+}
+
 // begin adds a creation for a key. The shard is locked.
 func (s *shard[K]) begin(key K) *creation[K] {
-	m := s.reusable
-	if s.reusable = nil; m == nil {
+	m := s.unused
+	if s.unused = nil; m == nil {
 		m = new(creation[K])
 	}
-	m.key, m.err, m.next = key, errFactoryPanicked, s.creations
-	s.creations = m
+	m.key, m.next = key, s.making
+	s.making = m
 	return m
 }
 
 // end removes a creation. The shard is locked.
-func (s *shard[K]) end(m *creation[K]) {
-	link := &s.creations
+func (s *shard[K]) end(m *creation[K], err error) {
+	link := &s.making
 	for *link != m {
 		link = &(*link).next
 	}
-	*link = m.next
+	*link, m.err = m.next, err
+	if m.done != nil {
+		close(m.done)
+		return
+	}
+	*m = creation[K]{} // no other caller has it
+	s.unused = m
 }
 
 // errFactoryPanicked is for callers that waited for a factory that panicked. The caller that called the factory gets
 // the panic.
 var errFactoryPanicked = errors.New("limiter: the factory of the partition panicked")
 
-// build makes the partition of m for findOrMake and puts it into the table. Its pin and its results are those of
-// findOrMake.
+// build makes the partition of m, with no lock held, and puts it into the table.
 func (p *PartitionedLimiter[R, K]) build(
-	s *shard[K], hash uint64, part Partition[K], m *creation[K], now int64, pin bool,
-) (*entry[K], Lease, error) {
-	complete := false
-	defer func() {
-		if !complete { // the factory panicked
-			_, _, _ = p.publish(s, m, now)
+	s *shard[K], hash uint64, part Partition[K], m *creation[K], now int64,
+) (made partition[K], err error) {
+	err = errFactoryPanicked
+	defer func() { // also if the factory panics or calls Goexit
+		if err = p.publish(s, hash, m, made, err, now); err != nil {
+			made = partition[K]{}
 		}
 	}()
-	p.makePartition(hash, part, m, now, pin)
-	complete = true
-	return p.publish(s, m, now)
+	l, failed := makeLimiter(part)
+	if failed == nil {
+		made = newPartition(part.Key, l)
+	}
+	return made, failed
 }
 
-// makePartition calls the factory, if there is room for a partition, and leaves the result in m.
-func (p *PartitionedLimiter[R, K]) makePartition(hash uint64, part Partition[K], m *creation[K], now int64, pin bool) {
-	if m.reserved = p.reserve(now); !m.reserved {
-		m.lease, m.err = rejected(0, partitionLimit), nil
-		return
-	}
-	l, err := makeLimiter(part)
-	if m.err = err; err != nil {
-		return
-	}
-	made := newEntry(part.Key, hash, l)
-	m.manual = made.replenisher() != nil
-	if pin || !made.clocked() {
-		made.pins.Store(1)
-	}
-	m.partition = made
-	if made.clocked() && !p.anyClocked.Load() {
-		p.anyClocked.Store(true)
-	}
-}
-
-// publish puts the result of m into the table, and returns it.
-func (p *PartitionedLimiter[R, K]) publish(s *shard[K], m *creation[K], now int64) (*entry[K], Lease, error) {
-	var unwanted Limiter // made while p was closed
-	visit := int64(never)
+// publish puts a new partition into the table, if there is no error.
+func (p *PartitionedLimiter[R, K]) publish(s *shard[K], hash uint64, m *creation[K], made partition[K], err error, now int64) error {
 	s.mu.Lock()
-	s.end(m)
-	if m.done != nil {
-		defer close(m.done)
-	}
-	switch e := m.partition; {
-	case e == nil:
-	case p.closed.Load():
-		unwanted, m.partition, m.err = e.limiter(), nil, ErrClosed
-	default:
-		s.table.insert(e)
-		visit = p.firstVisit(s, m.manual, now)
-	}
-	made := *m
-	if m.done == nil { // no other caller has a reference
-		*m = creation[K]{}
-		s.reusable = m
-	}
-	s.mu.Unlock()
-	if made.reserved && made.partition == nil {
-		p.count.Add(-1)
-	}
-	if visit != never {
-		p.janitor.schedule(visit)
-	}
-	if unwanted != nil {
-		made.err = errors.Join(made.err, closeLimiter(unwanted))
-		if made.done != nil {
-			m.err = made.err // for the callers that wait
+	closed := err == nil && p.closed.Load()
+	switch {
+	case closed:
+		err = ErrClosed
+	case err == nil:
+		if made.tracked != nil {
+			made.tracked.pin()
 		}
+		if made.manual() != nil {
+			p.manual.Add(1)
+		}
+		s.insert(hash, made)
 	}
-	return made.partition, made.lease, made.err
+	s.end(m, err)
+	s.mu.Unlock()
+	if err == nil {
+		p.schedule(now)
+		return nil
+	}
+	p.count.Add(-1)
+	if closed {
+		err = errors.Join(err, closeLimiter(made.limiter()))
+	}
+	return err
 }
 
 // makeLimiter makes the limiter of part.
@@ -201,7 +186,7 @@ func makeLimiter[K comparable](part Partition[K]) (Limiter, error) {
 
 // closeLimiter closes a limiter if it has a Close.
 func closeLimiter(l Limiter) error {
-	if c, ok := untracked(l).(io.Closer); ok {
+	if c, ok := l.(io.Closer); ok {
 		return c.Close()
 	}
 	return nil

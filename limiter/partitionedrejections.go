@@ -39,8 +39,3 @@ func (p *PartitionedLimiter[R, K]) TopRejected(n int) []KeyRejections {
 	}
 	return all
 }
-
-// counts reports whether an answer is a rejection that is counted.
-func (p *PartitionedLimiter[R, K]) counts(l Lease, err error) bool {
-	return !l.Acquired() && err == nil && p.rejections.Counting()
-}

@@ -1,205 +1,198 @@
 package limiter
 
 import (
-	"math/bits"
+	"sync"
 	"sync/atomic"
 )
 
-// A table finds entries by key: it has chains of entries, each with a head. It keeps about four heads for three
-// entries, and adds and removes one chain at a time, so that no insertion takes long. This is linear hashing: Litwin,
-// "Linear hashing: a new tool for file and table addressing", VLDB 1980. The zero table is empty.
+// A shard has a part of the partitions, in a table of its own with a lock and a cache line of its own. The table is open
+// addressing with linear probing, and at most three quarters full, so that looking a key up reads one line of the table
+// and the entry. It is the ring of a clock, too: hand goes round it in search of partitions that are idle.
 //
-// All methods but find and hash need the shard's lock. find takes no lock. It can miss an entry while others are put in
-// or taken out, and can return one that was just taken out, but never one of another key.
-type table[K comparable] struct {
-	heads atomic.Pointer[heads[K]] // nil: there are no entries
-	n     int                      // entries
+// All methods but find need the lock. find takes none: it can miss an entry that is being moved, and can find one that has
+// just been taken out, but never one of another key. A caller that finds nothing, or an entry that is dead, looks again
+// with the lock.
+type shard[K comparable] struct {
+	mu     sync.Mutex
+	places atomic.Pointer[[]place[K]] // or nil
+	n      int                        // entries
+	hand   int                        // the place that the next search for room begins with
+	held   int                        // above 0, no entry is taken out; see PartitionedLimiter.All
+	making *creation[K]               // all keys whose limiter is being made
+	unused *creation[K]               // one that can be used again, or nil
+	others map[*entry[K]]*tracked     // the limiters that are not the bucket of their entry
 }
 
-// heads are replaced when they have no room for another chain, or far too much room.
-type heads[K comparable] struct {
-	slots []atomic.Pointer[entry[K]]
-	n     atomic.Int64 // how many of the slots are heads; the others are nil
+// A place is for an entry. An empty one has none.
+type place[K comparable] struct {
+	tag   atomic.Uint32 // the lower half of the hash of the entry's key
+	mark  atomic.Uint32 // 1 if the entry has been used again since the hand passed it
+	entry atomic.Pointer[entry[K]]
 }
 
-func (h *heads[K]) len() int { return int(h.n.Load()) }
+const leastPlaces = 8
 
-const leastHeads = 4
-
-// roundStart returns the number of heads at which this round of splits began: the largest power of two up to heads.
-func roundStart(heads int) int { return 1 << (bits.Len(uint(heads)) - 1) }
-
-// chainAt returns the index of the chain for a hash in a table of that many heads. A chain that was split in this round
-// uses one more bit of the hash than a chain that was not.
-func chainAt(hash uint32, heads int) int {
-	r := roundStart(heads)
-	i := int(hash & uint32(2*r-1))
-	if i >= heads {
-		i -= r
+// find returns the entry of a key and its place, or nil.
+func (s *shard[K]) find(hash uint64, key K) (*entry[K], *place[K]) {
+	all := s.places.Load()
+	if all == nil {
+		return nil, nil
 	}
-	return i
-}
-
-// chain returns where the chain for that hash begins.
-func (h *heads[K]) chain(hash uint32) *atomic.Pointer[entry[K]] {
-	return &h.slots[chainAt(hash, h.len())]
-}
-
-// find returns the entry of a key, or nil. hash is that of the key.
-func (t *table[K]) find(hash uint64, key K) *entry[K] {
-	h := t.heads.Load()
-	if h == nil {
-		return nil
-	}
-	for e := h.chain(uint32(hash)).Load(); e != nil; e = e.next.Load() {
-		if e.hash == uint32(hash) && e.key == key {
-			return e
+	places, tag := *all, uint32(hash)
+	i := home(tag, len(places))
+	for range places {
+		at := &places[i]
+		e := at.entry.Load()
+		if e == nil {
+			return nil, nil
 		}
+		if at.tag.Load() == tag && e.key == key {
+			return e, at
+		}
+		if i++; i == len(places) {
+			i = 0
+		}
+	}
+	return nil, nil
+}
+
+// home returns the place in which the search for an entry begins, of n places.
+func home(tag uint32, n int) int { return int(uint64(tag) * uint64(n) >> 32) }
+
+// use notes that the entry is used again.
+func (p *place[K]) use() {
+	if p.mark.Load() == 0 {
+		p.mark.Store(1)
+	}
+}
+
+// table returns the places.
+func (s *shard[K]) table() []place[K] {
+	if all := s.places.Load(); all != nil {
+		return *all
 	}
 	return nil
 }
 
-// chains returns the number of chains. Without the lock, it can be an old one.
-func (t *table[K]) chains() int {
-	if h := t.heads.Load(); h != nil {
-		return h.len()
+// insert adds a partition whose key is not in the table.
+func (s *shard[K]) insert(hash uint64, added partition[K]) {
+	if n := len(s.table()); 4*(s.n+1) > 3*n {
+		s.resize(max(n+n/2, leastPlaces))
 	}
-	return 0
+	put(s.table(), uint32(hash), 0, added.entry)
+	s.n++
+	if added.tracked != nil {
+		if s.others == nil {
+			s.others = map[*entry[K]]*tracked{}
+		}
+		s.others[added.entry] = added.tracked
+	}
 }
 
-// each calls f with the entries of the chains from index from to index to-1. f must not change the table.
-func (t *table[K]) each(from, to int, f func(*entry[K])) {
-	for i := from; i < to; i++ {
-		for e := t.heads.Load().slots[i].Load(); e != nil; e = e.next.Load() {
-			f(e)
+// put puts an entry into the first empty place for it.
+func put[K comparable](places []place[K], tag, mark uint32, e *entry[K]) {
+	i := home(tag, len(places))
+	for places[i].entry.Load() != nil {
+		if i++; i == len(places) {
+			i = 0
 		}
 	}
+	places[i].set(tag, mark, e)
 }
 
-// has reports whether e is in the table.
-func (t *table[K]) has(e *entry[K]) bool {
-	h := t.heads.Load()
-	if h == nil {
-		return false
-	}
-	there := h.chain(e.hash).Load()
-	for there != nil && there != e {
-		there = there.next.Load()
-	}
-	return there == e
+func (p *place[K]) set(tag, mark uint32, e *entry[K]) {
+	p.tag.Store(tag)
+	p.mark.Store(mark)
+	p.entry.Store(e)
 }
 
-// insert adds an entry whose key is not in the table.
-func (t *table[K]) insert(e *entry[K]) {
-	h := t.heads.Load()
-	if h == nil {
-		h = newHeads[K](nil, leastHeads)
-		h.n.Store(leastHeads)
-		t.heads.Store(h)
-	}
-	put(h.chain(e.hash), e)
-	t.n++
-	if 4*t.n > 3*h.len() {
-		t.split()
-	}
-}
-
-// put makes e the first entry of a chain.
-func put[K comparable](chain *atomic.Pointer[entry[K]], e *entry[K]) {
-	if first := chain.Load(); first != e.next.Load() {
-		e.next.Store(first)
-	}
-	chain.Store(e)
-}
-
-// newHeads returns heads with that capacity and the chains of old. If old is nil, it has no chains.
-func newHeads[K comparable](old *heads[K], capacity int) *heads[K] {
-	h := &heads[K]{slots: make([]atomic.Pointer[entry[K]], capacity)}
-	if old != nil {
-		n := old.len()
-		copy(h.slots, old.slots[:n]) // no atomics: the shard's lock keeps writers out, and h has no readers yet
-		h.n.Store(int64(n))
-	}
-	return h
-}
-
-// split divides one chain in two.
-func (t *table[K]) split() {
-	h := t.heads.Load()
-	n := h.len()
-	if n == len(h.slots) {
-		h = newHeads(h, n+max(n/4, min(n, 64)))
-		t.heads.Store(h)
-	}
-	r := roundStart(n)
-	before, to := &h.slots[n-r], &h.slots[n]
-	h.n.Store(int64(n + 1))
-	for e := before.Load(); e != nil; {
-		next := e.next.Load()
-		if e.hash&uint32(r) != 0 {
-			before.Store(next)
-			put(to, e)
-		} else {
-			before = &e.next
-		}
-		e = next
-	}
-}
-
-// remove takes out an entry that is in the table, and leaves the heads as they are.
-func (t *table[K]) remove(e *entry[K]) {
-	before := t.heads.Load().chain(e.hash)
-	for before.Load() != e {
-		before = &before.Load().next
-	}
-	before.Store(e.next.Load())
-	t.n--
-}
-
-// shrink merges up to steps chains while there are too many heads. It returns false when it is done.
-func (t *table[K]) shrink(steps int) bool {
-	for ; steps > 0; steps-- {
-		if t.n == 0 {
-			t.heads.Store(nil)
-			return false
-		}
-		h := t.heads.Load()
-		if n := h.len(); n <= leastHeads || t.n > n/2 {
-			if len(h.slots) > 2*n {
-				t.heads.Store(newHeads(h, n))
-			}
-			return false
-		}
-		h.merge()
-	}
-	return true
-}
-
-// merge undoes the last split.
-func (h *heads[K]) merge() {
-	last := h.len() - 1
-	end := &h.slots[last-roundStart(last)]
-	for end.Load() != nil {
-		end = &end.Load().next
-	}
-	end.Store(h.slots[last].Load())
-	h.n.Store(int64(last))
-	h.slots[last].Store(nil)
-}
-
-// clear takes out all entries, and returns them in one chain.
-func (t *table[K]) clear() *entry[K] {
-	var all atomic.Pointer[entry[K]]
-	if h := t.heads.Load(); h != nil {
-		for i := range h.slots {
-			for e := h.slots[i].Load(); e != nil; {
-				next := e.next.Load()
-				put(&all, e)
-				e = next
-			}
+// resize moves all entries to a table of n places.
+func (s *shard[K]) resize(n int) {
+	grown := make([]place[K], n)
+	for i := range s.table() {
+		if old := &s.table()[i]; old.entry.Load() != nil {
+			put(grown, old.tag.Load(), old.mark.Load(), old.entry.Load())
 		}
 	}
-	t.heads.Store(nil)
-	t.n = 0
-	return all.Load()
+	s.places.Store(&grown)
+}
+
+// shrink gives memory back after many entries have been taken out.
+func (s *shard[K]) shrink() {
+	switch n := len(s.table()); {
+	case s.n == 0:
+		s.places.Store(nil)
+	case n > leastPlaces && s.n < n/8:
+		s.resize(max(2*s.n, leastPlaces))
+	}
+}
+
+// indexOf returns the place of an entry, or -1.
+func (s *shard[K]) indexOf(hash uint64, e *entry[K]) int {
+	places := s.table()
+	for i, left := home(uint32(hash), len(places)), len(places); left > 0; i, left = (i+1)%len(places), left-1 {
+		switch places[i].entry.Load() {
+		case e:
+			return i
+		case nil:
+			return -1
+		}
+	}
+	return -1
+}
+
+// removeAt takes out the entry of a place. The entries behind it move up, as far as their hashes allow.
+func (s *shard[K]) removeAt(i int) {
+	places := s.table()
+	if e := places[i].entry.Load(); !e.hasBucket() {
+		delete(s.others, e)
+	}
+	n := len(places)
+	for j := (i + 1) % n; places[j].entry.Load() != nil; j = (j + 1) % n {
+		if tag := places[j].tag.Load(); (j-home(tag, n)+n)%n >= (j-i+n)%n {
+			places[i].set(tag, places[j].mark.Load(), places[j].entry.Load())
+			i = j
+		}
+	}
+	places[i].entry.Store(nil)
+	s.n--
+}
+
+// clear takes out all partitions, and returns them.
+func (s *shard[K]) clear() []partition[K] {
+	all := s.all()
+	s.places.Store(nil)
+	s.n, s.others = 0, nil
+	return all
+}
+
+// all returns all partitions.
+func (s *shard[K]) all() []partition[K] {
+	all := make([]partition[K], 0, s.n)
+	for i := range s.table() {
+		if e := s.table()[i].entry.Load(); e != nil {
+			all = append(all, s.partition(e))
+		}
+	}
+	return all
+}
+
+// partition returns the partition of an entry that is in the table.
+func (s *shard[K]) partition(e *entry[K]) partition[K] {
+	if e.hasBucket() {
+		return partition[K]{entry: e}
+	}
+	return partition[K]{e, s.others[e]}
+}
+
+// pin returns the partition of a key, pinned if its limiter is tracked, or a zero one.
+func (s *shard[K]) pin(hash uint64, key K) (found partition[K]) {
+	e, _ := s.find(hash, key)
+	if e == nil {
+		return found
+	}
+	if found = s.partition(e); found.tracked != nil {
+		found.tracked.pin()
+	}
+	return found
 }

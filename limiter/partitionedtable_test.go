@@ -7,102 +7,85 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// A table does what a map does, whatever is put in and taken out.
+// remove takes an entry out of a shard.
+func (s *shard[K]) remove(hash uint64, e *entry[K]) { s.removeAt(s.indexOf(hash, e)) }
+
+// A table does what a map does, whatever is put in and taken out, also if many hashes are the same.
 func TestTable_IsAMap(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	tab, seed := table[int]{}, maphash.MakeSeed()
-	want := map[int]*entry[int]{}
-	for step := range 200_000 {
-		key := r.IntN(2000)
-		if step/20_000%2 == 1 {
-			key = r.IntN(10) // and nearly everything goes again
-			for k := range want {
-				key = k
-				break
+	seed := maphash.MakeSeed()
+	for name, hash := range map[string]func(int) uint64{
+		"spread": func(key int) uint64 { return maphash.Comparable(seed, key) },
+		"few":    func(key int) uint64 { return maphash.Comparable(seed, key) % 7 },
+		"last":   func(key int) uint64 { return math.MaxUint64 - uint64(key%3) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(1, 2))
+			var s shard[int]
+			want := map[int]*entry[int]{}
+			for step := range 40_000 {
+				key := r.IntN(500)
+				if step/5000%2 == 1 {
+					key = r.IntN(10) // and nearly everything goes again
+					for k := range want {
+						key = k
+						break
+					}
+				}
+				e, at := s.find(hash(key), key)
+				require.Same(t, want[key], e)
+				switch {
+				case e != nil && r.IntN(2) == 0:
+					s.remove(hash(key), e)
+					delete(want, key)
+				case e != nil:
+					at.use()
+				default:
+					e = &entry[int]{key: key}
+					s.insert(hash(key), partition[int]{entry: e})
+					want[key] = e
+				}
+				if r.IntN(100) == 0 {
+					s.shrink()
+				}
+				require.Equal(t, len(want), s.n)
 			}
-		}
-		h := maphash.Comparable(seed, key)
-		e := tab.find(h, key)
-		require.Same(t, want[key], e)
-		switch {
-		case e != nil && r.IntN(2) == 0:
-			tab.remove(e)
-			delete(want, key)
-		case e == nil:
-			e = &entry[int]{key: key, hash: uint32(maphash.Comparable(seed, key))}
-			tab.insert(e)
-			want[key] = e
-		}
-		if r.IntN(100) == 0 {
-			tab.shrink(r.IntN(10))
-		}
-		require.Equal(t, len(want), tab.n)
+			all := s.clear()
+			assert.Len(t, all, len(want))
+			for _, e := range all {
+				require.Same(t, want[e.key], e.entry)
+			}
+			assert.Zero(t, s.n)
+		})
 	}
-	n := 0
-	for e := tab.clear(); e != nil; e = e.next.Load() {
-		require.Same(t, want[e.key], e)
-		n++
-	}
-	assert.Equal(t, len(want), n)
 }
 
 func TestTable_GivesMemoryBack(t *testing.T) {
-	tab, seed := table[int]{}, maphash.MakeSeed()
+	var s shard[int]
+	seed := maphash.MakeSeed()
 	var all []*entry[int]
 	for key := range 100_000 {
-		e := &entry[int]{key: key, hash: uint32(maphash.Comparable(seed, key))}
-		tab.insert(e)
-		all = append(all, e)
+		all = append(all, &entry[int]{key: key})
+		s.insert(maphash.Comparable(seed, key), partition[int]{entry: all[key]})
 	}
-	assert.LessOrEqual(t, tab.heads.Load().len(), tab.n*4/3+1)
-	for _, e := range all[:90_000] {
-		tab.remove(e)
+	assert.LessOrEqual(t, 3*len(s.table()), 8*s.n)
+	for key, e := range all[:90_000] {
+		s.remove(maphash.Comparable(seed, key), e)
 	}
-	for tab.shrink(100) {
-	}
-	assert.LessOrEqual(t, len(tab.heads.Load().slots), 4*tab.n)
+	s.shrink()
+	assert.Less(t, len(s.table()), 8*s.n)
 	for key := 90_000; key < 100_000; key++ {
-		require.Same(t, all[key], tab.find(maphash.Comparable(seed, key), key))
+		e, _ := s.find(maphash.Comparable(seed, key), key)
+		require.Same(t, all[key], e)
+		s.remove(maphash.Comparable(seed, key), e)
 	}
-	for _, e := range all[90_000:] {
-		tab.remove(e)
-	}
-	for tab.shrink(100) {
-	}
-	assert.Nil(t, tab.heads.Load())
-}
-
-// BenchmarkSweep reports for how long housekeeping holds a shard's lock at a
-// time, with a million.
-func BenchmarkSweep(b *testing.B) {
-	keys := makeKeys(manyKeys())
-	for b.Loop() {
-		b.StopTimer()
-		p := fill(b, keys)
-		b.StartTimer()
-		var longest time.Duration
-		for i := range p.shards {
-			s := &p.shards[i]
-			for from, more := 0, true; more; from += visitChains {
-				started := time.Now()
-				more = s.visit(from, func(e *entry[string]) { _, _ = p.timeLeft(e, moment()) })
-				longest = max(longest, time.Since(started))
-			}
-		}
-		b.ReportMetric(float64(longest.Microseconds()), "µs-longest-hold")
-		b.StopTimer()
-		if err := p.Close(); err != nil {
-			b.Fatal(err)
-		}
-		b.StartTimer()
-	}
+	s.shrink()
+	assert.Nil(t, s.table())
 }
 
 // Shards that shared cache lines would slow each other down.
@@ -113,13 +96,15 @@ func TestShard_Size(t *testing.T) {
 	assert.EqualValues(t, 64, unsafe.Sizeof(shard[string]{}))
 }
 
-// find without the lock never finds another key's entry, and finds an entry that
-// stays in the table, whatever happens around it, if not at once then soon.
+// find without the lock never finds another key's entry, and finds an entry that stays in the table, whatever happens
+// around it, if not at once then soon.
 func TestTable_FindConcurrentSafe(t *testing.T) {
-	tab, seed := table[int]{}, maphash.MakeSeed()
+	var s shard[int]
+	seed := maphash.MakeSeed()
 	const lasting, keys = 100, 3000
+	hash := func(key int) uint64 { return maphash.Comparable(seed, key) }
 	for key := range lasting {
-		tab.insert(&entry[int]{key: key, hash: uint32(maphash.Comparable(seed, key))})
+		s.insert(hash(key), partition[int]{entry: &entry[int]{key: key}})
 	}
 	var stop atomic.Bool
 	var readers sync.WaitGroup
@@ -127,10 +112,11 @@ func TestTable_FindConcurrentSafe(t *testing.T) {
 		readers.Go(func() {
 			found := 0
 			for key := 0; !stop.Load() || found == 0; key = (key + 1) % keys {
-				e := tab.find(maphash.Comparable(seed, key), key)
+				e, at := s.find(hash(key), key)
 				if e == nil {
 					continue
 				}
+				at.use()
 				found++
 				if !assert.Equal(t, key, e.key) {
 					return
@@ -138,44 +124,39 @@ func TestTable_FindConcurrentSafe(t *testing.T) {
 			}
 		})
 	}
-	for range 20 { // growing and shrinking through many heads
+	for range 20 { // growing and shrinking
 		var in []*entry[int]
 		for key := lasting; key < keys; key++ {
-			e := &entry[int]{key: key, hash: uint32(maphash.Comparable(seed, key))}
-			tab.insert(e)
+			e := &entry[int]{key: key}
+			s.insert(hash(key), partition[int]{entry: e})
 			in = append(in, e)
 		}
 		for _, e := range in {
-			tab.remove(e)
+			s.remove(hash(e.key), e)
 		}
-		for tab.shrink(7) {
-		}
+		s.shrink()
 	}
 	stop.Store(true)
 	readers.Wait()
 	for key := range lasting {
-		assert.NotNil(t, tab.find(maphash.Comparable(seed, key), key))
+		e, _ := s.find(hash(key), key)
+		assert.NotNil(t, e)
 	}
 }
 
 // Few shards are enough for few partitions, and more partitions than expected are no mistake.
 func TestPartitioned_ExpectedPartitions(t *testing.T) {
-	most := shardCount(0)
-	for expected, want := range map[int]int{1: 1, 2: 2, 3: 4, 65: 128, 1 << 30: most} {
+	for expected, want := range map[int]int{0: 128, 1: 1, 2: 2, 3: 4, 65: 128, 1 << 30: 128} {
 		assert.Equal(t, want, shardCount(expected), expected)
 	}
-	p, err := NewPartitionedByKey(func(key int) int { return key }, UnlimitedFactory[int](), &PartitionedOptions{ExpectedPartitions: 1})
-	require.NoError(t, err)
-	defer func() { _ = p.Close() }()
+	p := newPartitioned(t, UnlimitedFactory[int](), PartitionedOptions{ExpectedPartitions: 1})
 	assert.Len(t, p.shards, 1)
 	for key := range 1000 {
-		lease, err := p.TryAcquire(t.Context(), key, 1)
-		require.NoError(t, err)
-		assert.True(t, lease.Acquired())
+		mustAcquire(t, p, key, 1)
 	}
 	assert.Equal(t, 1000, p.Len())
 	require.NoError(t, p.Reconfigure(PartitionedOptions{ExpectedPartitions: 1000}))
 	assert.Len(t, p.shards, 1)
-	_, err = NewPartitionedByKey(func(key int) int { return key }, UnlimitedFactory[int](), &PartitionedOptions{ExpectedPartitions: -1})
+	_, err := NewPartitionedByKey(func(key int) int { return key }, UnlimitedFactory[int](), &PartitionedOptions{ExpectedPartitions: -1})
 	require.EqualError(t, err, "limiter: ExpectedPartitions must be at least 0, got -1")
 }

@@ -74,3 +74,31 @@ func (u *Unlimited) refund(int, int64) {
 }
 
 func (u *Unlimited) adjust(_ int, tag int64, _ int) (owner, int64, bool) { return u, tag, true }
+
+// Charge returns the level of a limiter from which no permit is missing: Remaining is [math.MaxInt64] and Full is 0. If n
+// is positive, it ends the limiter's idleness, as TryAcquire does.
+func (u *Unlimited) Charge(ctx context.Context, n int) (Level, error) {
+	switch {
+	case ctx.Err() != nil:
+		return Level{}, contextError(ctx)
+	case u.closed.Load():
+		return Level{}, ErrClosed
+	case n > 0:
+		u.lastUse.Store(moment())
+	}
+	return unlimitedLevel, nil
+}
+
+// unlimitedLevel is the level of a limiter without a limit.
+var unlimitedLevel = Level{Remaining: math.MaxInt64}
+
+// Peek returns what TryAcquire(ctx, n) would return now; see [Peeker].
+func (u *Unlimited) Peek(ctx context.Context, n int) (Lease, error) {
+	if err := argumentError(ctx, n, false); err != nil {
+		return Lease{}, err
+	}
+	if u.closed.Load() {
+		return Lease{}, ErrClosed
+	}
+	return peeked(n), nil
+}

@@ -47,7 +47,7 @@ func TestAllocations_WithoutExecutions(t *testing.T) {
 	ctx := t.Context()
 	succeeds := func(context.Context) error { return nil }
 	for _, n := range []int{0, 1, 5} {
-		p := weir.Must(pipeline.Config{Strategies: passThroughs(n), Listener: &unusual{}}.Build())
+		p := weir.Must(pipeline.Config{Strategies: passThroughs(n), Listener: &journal{rare: true}}.Build())
 		allocates(t, "Execute", 0, func() { _ = p.Execute(ctx, succeeds) })
 	}
 }

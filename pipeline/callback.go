@@ -42,7 +42,7 @@ func ExecuteValue[T any](ctx context.Context, p *Pipeline, fn func(context.Conte
 		return zero, errNilCallback(p)
 	}
 	v := p.load()
-	if v.mode == modeBare {
+	if v.isBare() {
 		if ctx.Err() != nil {
 			return zero, ContextError(ctx)
 		}
@@ -60,25 +60,13 @@ func ExecuteValue[T any](ctx context.Context, p *Pipeline, fn func(context.Conte
 
 // checkNil returns nil if value, which is not a T, stands for the zero T, else an ErrResultType.
 func checkNil[T any](p *Pipeline, value any) error {
-	want := reflect.TypeFor[T]()
-	if value == nil && hasNil(want.Kind()) {
-		return nil
-	}
-	got := "nil"
+	want, got := reflect.TypeFor[T](), "nil"
 	if value != nil {
 		got = reflect.TypeOf(value).String()
+	} else if k := want.Kind(); k >= reflect.Chan && k <= reflect.Slice || k == reflect.UnsafePointer { // the kinds that can be nil
+		return nil
 	}
 	return fmt.Errorf("%w: %swant %v, got %s", ErrResultType, p.prefix(), want, got)
-}
-
-// hasNil reports whether values of that kind can be nil.
-func hasNil(k reflect.Kind) bool {
-	switch k {
-	case reflect.Interface, reflect.Pointer, reflect.Map, reflect.Slice, reflect.Func, reflect.Chan, reflect.UnsafePointer:
-		return true
-	default:
-		return false
-	}
 }
 
 // prefix returns what errors begin with: "pipeline orders: ", or "pipeline: " if p has no name.

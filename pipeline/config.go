@@ -1,11 +1,11 @@
 package pipeline
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/deadline"
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/validate"
 )
@@ -19,7 +19,7 @@ type Config struct {
 	Instance string
 	// Strategies run in this order: the first is the outermost.
 	Strategies []Strategy
-	// Listener receives the events. If nil, or an interface that holds a nil pointer or func, no events are made, and
+	// Listener is told what happens. If nil, or an interface that holds a nil pointer or func, no events are made, and
 	// executions do not pay for them.
 	Listener Listener
 }
@@ -63,42 +63,41 @@ func (c Config) validate() error {
 // compile makes the version of c. t counts its executions; if t is nil, they are not counted. Everything that depends
 // only on c is decided here, so that executions do not decide it each time.
 func (c Config) compile(t *tracker) *version {
-	all := c.Listener
-	if isnil.Value(all) {
-		all = nil
+	var ordinary, rare listeners
+	all := hooksOf(c.Listener)
+	for _, h := range all {
+		if h.Rare || h.OnEvent == nil {
+			rare = append(rare, h)
+		} else {
+			ordinary = append(ordinary, h)
+		}
 	}
-	listener, others := splitListener(all)
 	v := &version{
 		source:     Source{Pipeline: c.Name, Instance: c.Instance},
-		listener:   listener,
-		enabler:    enablerOf(listener),
 		strategies: slices.Clone(c.Strategies),
 		tracker:    t,
+		listening:  len(ordinary) > 0,
+		enabled:    ordinary.Hooks().Enabled,
+		simple:     len(ordinary) == 0 && t == nil,
 	}
-	v.mode = modeOf(len(v.strategies) == 0 && listener == nil, t != nil)
-	v.quiet = v.link(others)
-	if listener != nil {
-		v.observed = v.link(all)
+	v.quiet = v.newSteps(rare.Hooks(), nil)
+	if v.listening {
+		v.observed = v.newSteps(all.Hooks(), ordinary.Hooks().OnEvent)
 	}
 	return v
 }
 
-// link returns the entry to a chain of steps, one for each strategy, that report to listener. The listeners in it that
-// want the events of every execution get the attempts.
-func (v *version) link(listener Listener) step {
+// newSteps returns the entry to a chain of steps, one for each strategy, that report to h, and what is ordinary to ordinary.
+func (v *version) newSteps(h Hooks, ordinary func(ctx context.Context, e Event)) step {
 	// One slice for all, so that the steps of an execution are neighbors in memory.
 	steps := make([]step, len(v.strategies)+1)
-	attempts, _ := splitListener(listener)
-	measurer := MeasurerOf(listener)
-	leases, _ := measurer.(LeaseMeasurer)
-	instant := measurer == nil || isInstant(measurer)
-	steps[0] = step{listener: listener, attempts: attempts, measurer: measurer, source: v.source, tracker: v.tracker}
-	for i, s := range v.strategies {
-		steps[i+1] = step{
-			strategy: s, listener: listener, attempts: attempts, measurer: measurer, leases: leases, measuresInstantly: instant,
-			source: v.sourceOf(i), tracker: v.tracker, takesEarly: instant && deadline.IsInstant(s),
+	for i := range steps {
+		s := &steps[i]
+		*s = step{onEvent: h.OnEvent, ordinary: ordinary, measure: h.OnMeasurement, source: v.source, tracker: v.tracker}
+		if i > 0 {
+			s.strategy, s.source = v.strategies[i-1], v.sourceOf(i-1)
+			steps[i-1].next = s
 		}
-		steps[i].next = &steps[i+1]
 	}
 	return steps[0]
 }

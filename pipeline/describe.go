@@ -32,14 +32,7 @@ type StrategyDescription struct {
 }
 
 // Running returns how many executions run on the version in force: [Description.Running].
-func (p *Pipeline) Running() int { return p.load().running() }
-
-func (v *version) running() int {
-	if v.tracker == nil {
-		return 0
-	}
-	return v.tracker.running()
-}
+func (p *Pipeline) Running() int { return p.load().tracker.running() }
 
 // Describe describes the pipeline as it is now. The Options and State of a strategy are what its method
 // Describe() (options, state any) returns.
@@ -50,7 +43,7 @@ func (p *Pipeline) Describe() Description {
 		Instance:   v.source.Instance,
 		Strategies: make([]StrategyDescription, 0, len(v.strategies)),
 	}
-	d.Running = v.running()
+	d.Running = v.tracker.running()
 	for i, s := range v.strategies {
 		d.Strategies = append(d.Strategies, describeStrategy(v.sourceOf(i).Strategy, s))
 	}

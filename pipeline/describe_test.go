@@ -69,7 +69,7 @@ func TestPipeline_Describe(t *testing.T) {
 func TestReloadable_DescribeCountsExecutions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := pipeline.NewReloadable("orders", "")
-		weir.Must(r.Put(prepare(t)))
+		r.Put(prepare(t))
 		go func() {
 			_ = r.Pipeline().Execute(t.Context(), func(context.Context) error { time.Sleep(time.Second); return nil })
 		}()

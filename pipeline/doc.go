@@ -26,7 +26,7 @@
 // # Contexts
 //
 // An execution whose context is done runs nothing: the context is checked when the execution begins, and again before
-// each run of the callback. The error is [ContextError].
+// each run of the callback. The error is [ContextError]. Package timeout says when its contexts are done.
 //
 // An error that matches [context.DeadlineExceeded] is a failure like any other as long as the execution's own context
 // is not done: a server that does not answer within http.Client.Timeout, or within a deadline that the callback sets,

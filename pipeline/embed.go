@@ -31,7 +31,7 @@ func (e embedded) Validate() error {
 // Execute runs next through the pipeline.
 func (e embedded) Execute(ctx context.Context, next Next) (any, error) {
 	v := e.pipeline.load()
-	if v.mode == modeBare {
+	if v.isBare() {
 		return next.Run(ctx)
 	}
 	return e.pipeline.run(ctx, v, &outerNext{next})
@@ -42,21 +42,22 @@ type outerNext struct{ Next }
 
 func (n *outerNext) run(ctx context.Context) (any, error) { return n.Run(ctx) }
 
-// runPrevious is version.run of a closed version.
-//
-// Usually it returns ErrClosed. But a reload can remove a pipeline together with the pipelines that embed it. Suppose
-// that an execution on an outer pipeline began before the reload and reaches this pipeline after the reload. It must
-// not fail, because its own version is still in force for it, so it runs on the version that Retire replaced. That
-// version is not closed in the meantime: the outer version counts the execution, and the registry calls Retired.Close,
-// which empties previous, only after the outer version is drained.
-func (v *version) runPrevious(ctx context.Context, c callback) (any, error) {
-	outer, ok := c.(*outerNext)
-	if !ok || outer.step.tracker == nil || v.previous == nil {
-		return nil, v.closedError()
+// closed is the strategy of a pipeline that is closed, or of a [Reloadable] without a version.
+type closed struct {
+	err error
+	// retired is the version that Retire replaced, or nil.
+	//
+	// A reload can remove a pipeline together with the pipelines that embed it. Suppose that an execution on an outer
+	// pipeline began before the reload and reaches this pipeline after the reload. It must not fail, because its own
+	// version is still in force for it. So it runs on the version that was retired, whose strategies a registry closes only
+	// when the outer version, which counts the execution, is drained.
+	retired *version
+}
+
+// Execute returns ErrClosed, except to an execution on a version of another Reloadable.
+func (c closed) Execute(ctx context.Context, next Next) (any, error) {
+	if outer, ok := next.callback.(*outerNext); ok && outer.step.tracker != nil && c.retired != nil {
+		return c.retired.run(ctx, outer)
 	}
-	previous := v.previous.Load()
-	if previous == nil {
-		return nil, v.closedError()
-	}
-	return previous.run(ctx, c)
+	return nil, c.err
 }

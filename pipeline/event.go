@@ -1,6 +1,8 @@
 package pipeline
 
 import (
+	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/weir-go/weir/internal/textenum"
@@ -46,15 +48,31 @@ const (
 	EventExecutionAttempt = "ExecutionAttempt"
 )
 
-// An Event is something that happened in an execution. A field that does not apply is zero.
+// An Event is something that happened in an execution. Listeners get it, and so do functions of a strategy's options, such
+// as OnRetry. A field that does not apply is zero.
 type Event struct {
 	Name      string        // such as "OnRateLimiterRejected", "OnRetry", "OnTimeout", "ExecutionAttempt"
 	Severity  Severity      // SeverityNone: the event is not reported
 	Source    Source        // set by [Next.Report]
-	Operation string        // set by [Next.Report]
+	Operation string        // set by [Next.Report] for a Listener
 	Result    any           // the value of the outcome that the event reports, or nil
 	Err       error         // the error of the outcome, or what went wrong; nil for success
 	Attempt   int           // the attempt that has ended or, in OnHedging, the one that starts; 0 is the first
 	Handled   bool          // ExecutionAttempt: the strategy acts on the outcome
 	Duration  time.Duration // ExecutionAttempt, PipelineExecuted, and where the comment of an event says so
 }
+
+// String returns what happened and where, without the Result: "OnRetry Warning orders/Retry: boom".
+func (e Event) String() string {
+	text := fmt.Sprintf("%s %v", e.Name, e.Severity)
+	if source := e.Source.String(); source != "" {
+		text += " " + source
+	}
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// LogValue implements [slog.LogValuer]: an event is logged as its String, because the Result can be confidential.
+func (e Event) LogValue() slog.Value { return slog.StringValue(e.String()) }

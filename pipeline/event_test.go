@@ -59,31 +59,6 @@ func TestPipeline_ExecuteReports(t *testing.T) {
 	})
 }
 
-func TestNext_Listening(t *testing.T) {
-	var listening []bool
-	asker := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
-		listening = append(listening, next.Listening())
-		return next.Run(ctx)
-	})
-	for _, l := range []pipeline.Listener{nil, pipeline.ListenerFunc(nil), collect(new([]pipeline.Event))} {
-		p := weir.Must(pipeline.Config{Strategies: []pipeline.Strategy{asker}, Listener: l}.Build())
-		require.NoError(t, p.Execute(t.Context(), func(context.Context) error { return nil }))
-	}
-	assert.Equal(t, []bool{false, false, true}, listening)
-}
-
-func TestListeners_CallsAllInOrder(t *testing.T) {
-	assert.Nil(t, pipeline.Listeners())
-	assert.Nil(t, pipeline.Listeners(nil, pipeline.ListenerFunc(nil)))
-	var order []string
-	note := func(name string) pipeline.Listener {
-		return pipeline.ListenerFunc(func(context.Context, pipeline.Event) { order = append(order, name) })
-	}
-	pipeline.Listeners(nil, note("only")).OnEvent(t.Context(), pipeline.Event{})
-	pipeline.Listeners(note("a"), nil, note("b")).OnEvent(t.Context(), pipeline.Event{})
-	assert.Equal(t, []string{"only", "a", "b"}, order)
-}
-
 func TestOperation(t *testing.T) {
 	type key struct{}
 	assert.Empty(t, pipeline.Operation(t.Context()))

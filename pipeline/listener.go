@@ -2,131 +2,129 @@ package pipeline
 
 import (
 	"context"
-	"slices"
 
 	"github.com/weir-go/weir/internal/isnil"
 )
 
-// A Listener receives the events of pipelines. It is called synchronously, in the goroutine that runs the execution, and
-// by many goroutines at once; the execution waits for it. A panic in it is not recovered.
-//
-// A Listener can have more methods:
-//
-//   - Enabled(ctx context.Context) bool is called when an execution begins. If it returns false, the execution reports
-//     nothing, and costs what it would without a Listener.
-//   - Executions() bool is called when a pipeline is made. If it returns false, the Listener gets only what is out of the
-//     ordinary: neither [EventPipelineExecuting], [EventPipelineExecuted] nor [EventExecutionAttempt]. Executions do not
-//     pay for these events then, unless another Listener wants them. Enabled is not called. [Event.Operation] can be
-//     empty; OnEvent can call [Operation].
-//   - Forget(Source) is called by a registry when a pipeline was removed and reports no more events. The Source is
-//     that of the pipeline, without a Strategy.
-//   - InForce(*Pipeline) is called by a registry when a version of that pipeline has come into force, the first one
-//     included, before the event that reports a reload.
+// A Listener is told what happens in pipelines. A [Hooks] and a [ListenerFunc] are Listeners; a type with more to it, such
+// as telemetry.Telemetry, returns its Hooks. The Hooks of a Listener must always be the same.
 type Listener interface {
-	OnEvent(ctx context.Context, e Event)
+	Hooks() Hooks
 }
 
-// An enabler is a Listener that does not want the events of every execution.
-type enabler interface {
-	Enabled(ctx context.Context) bool
+// Hooks are the functions that a [Listener] wants to have called. Each of them can be nil. They are called by many goroutines
+// at once, and synchronously: the execution waits for them. A panic in one is not recovered.
+type Hooks struct {
+	// OnEvent gets the events.
+	OnEvent func(ctx context.Context, e Event)
+	// Rare says that OnEvent wants only what is out of the ordinary: neither [EventPipelineExecuting],
+	// [EventPipelineExecuted] nor [EventExecutionAttempt]. Executions do not pay for these events then, unless another
+	// Listener wants them. [Event.Operation] can be empty; OnEvent can call [Operation].
+	Rare bool
+	// Enabled is called when an execution begins, unless Rare is set or OnEvent is nil. If it returns false, the execution reports nothing,
+	// and costs what it would without the Listener.
+	Enabled func(ctx context.Context) bool
+	// OnMeasurement gets the measurements, which strategies make in every execution, such as how long an execution waited
+	// for a permit. They are events of severity [SeverityNone], with the names that the strategies document. If what was
+	// measured begins something, as the grant of a permit does, the function that OnMeasurement returns, unless it is nil,
+	// is called with the measurement of the end.
+	OnMeasurement func(ctx context.Context, e Event) (ended func(ctx context.Context, e Event))
+	// InForce is called by a registry when a version of that pipeline has come into force, the first one included, before
+	// the event that reports a reload.
+	InForce func(p *Pipeline)
+	// Forget is called by a registry when a pipeline was removed and reports no more events. The Source is that of the
+	// pipeline, without a Strategy.
+	Forget func(s Source)
 }
 
-// enablerOf returns l as an enabler, or nil if l wants all events. A fanOut has the method Enabled in any case, and
-// wants all events unless all its listeners are enablers.
-func enablerOf(l Listener) enabler {
-	if all, many := l.(fanOut); many && !all.allEnablers() {
-		return nil
-	}
-	e, _ := l.(enabler)
-	return e
-}
+// Hooks returns h: Hooks are a [Listener].
+func (h Hooks) Hooks() Hooks { return h }
 
-// splitListener returns the listeners that want the events of every execution, and the others. Each is nil if there are
-// none.
-func splitListener(l Listener) (executions, others Listener) {
-	all, many := l.(fanOut)
-	if !many {
-		all = fanOut{l}
-	}
-	var e, o fanOut
-	for _, l := range all {
-		if x, ok := l.(interface{ Executions() bool }); ok && !x.Executions() {
-			o = append(o, l)
-		} else {
-			e = append(e, l)
-		}
-	}
-	return Listeners(e...), Listeners(o...)
-}
-
-// A ListenerFunc is a function that is a [Listener].
+// A ListenerFunc is a function that is a [Listener]: the OnEvent of [Hooks].
 type ListenerFunc func(ctx context.Context, e Event)
 
-// OnEvent calls f.
-func (f ListenerFunc) OnEvent(ctx context.Context, e Event) { f(ctx, e) }
+// Hooks implements [Listener].
+func (f ListenerFunc) Hooks() Hooks { return Hooks{OnEvent: f} }
+
+// HooksOf returns the Hooks of l. They are zero if l is nil, or an interface that holds a nil pointer or func.
+func HooksOf(l Listener) Hooks { return hooksOf(l).Hooks() }
 
 // Listeners returns a Listener that hands events to each of ls, in order. It leaves out nil listeners. If none is
 // left, it returns nil.
 func Listeners(ls ...Listener) Listener {
-	var all fanOut
+	var all listeners
 	for _, l := range ls {
-		if several, ok := l.(fanOut); ok {
-			all = append(all, several...)
-		} else if !isnil.Value(l) {
-			all = append(all, l)
-		}
+		all = append(all, hooksOf(l)...)
 	}
-	switch len(all) {
-	case 0:
+	if all == nil {
 		return nil
-	case 1:
-		return all[0]
+	}
+	return all
+}
+
+// listeners are the Hooks of several listeners.
+type listeners []Hooks
+
+// hooksOf returns the Hooks of each listener in l.
+func hooksOf(l Listener) listeners {
+	if several, ok := l.(listeners); ok || isnil.Value(l) {
+		return several
+	}
+	return listeners{l.Hooks()}
+}
+
+// Hooks returns Hooks that call those of every listener. An execution is enabled if it is for one of them.
+func (ls listeners) Hooks() Hooks {
+	if len(ls) == 0 {
+		return Hooks{}
+	}
+	all := ls[0]
+	for _, h := range ls[1:] {
+		all = all.and(h)
+	}
+	return all
+}
+
+// and returns Hooks that call those of h and then those of g.
+func (h Hooks) and(g Hooks) Hooks {
+	both := Hooks{
+		Rare:          h.Rare && g.Rare,
+		OnEvent:       inTurn(h.OnEvent, g.OnEvent),
+		OnMeasurement: h.OnMeasurement,
+		InForce:       h.InForce,
+		Forget:        h.Forget,
+	}
+	if a, b := h.Enabled, g.Enabled; a != nil && b != nil {
+		both.Enabled = func(ctx context.Context) bool { return a(ctx) || b(ctx) }
+	}
+	if a, b := h.OnMeasurement, g.OnMeasurement; a == nil {
+		both.OnMeasurement = b
+	} else if b != nil {
+		both.OnMeasurement = func(ctx context.Context, e Event) func(context.Context, Event) {
+			return inTurn(a(ctx, e), b(ctx, e))
+		}
+	}
+	if a, b := h.InForce, g.InForce; a == nil {
+		both.InForce = b
+	} else if b != nil {
+		both.InForce = func(p *Pipeline) { a(p); b(p) }
+	}
+	if a, b := h.Forget, g.Forget; a == nil {
+		both.Forget = b
+	} else if b != nil {
+		both.Forget = func(s Source) { a(s); b(s) }
+	}
+	return both
+}
+
+// inTurn returns a function that calls a and then b, or the one that is not nil.
+func inTurn(a, b func(context.Context, Event)) func(context.Context, Event) {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
 	default:
-		return all
-	}
-}
-
-// A fanOut is a Listener that hands events to several listeners, none of which is a fanOut. It has the methods of all
-// optional interfaces, and each method calls the listeners that have it.
-type fanOut []Listener
-
-// OnEvent hands e to every listener.
-func (f fanOut) OnEvent(ctx context.Context, e Event) {
-	for _, l := range f {
-		l.OnEvent(ctx, e)
-	}
-}
-
-// Enabled reports whether at least one listener wants the events.
-func (f fanOut) Enabled(ctx context.Context) bool {
-	return slices.ContainsFunc(f, func(l Listener) bool {
-		e, ok := l.(enabler)
-		return !ok || e.Enabled(ctx)
-	})
-}
-
-// allEnablers reports whether every listener is an enabler. If one is not, Enabled is always true.
-func (f fanOut) allEnablers() bool {
-	return !slices.ContainsFunc(f, func(l Listener) bool {
-		_, ok := l.(enabler)
-		return !ok
-	})
-}
-
-// InForce calls the listeners that have the method.
-func (f fanOut) InForce(p *Pipeline) {
-	for _, l := range f {
-		if l, ok := l.(interface{ InForce(p *Pipeline) }); ok {
-			l.InForce(p)
-		}
-	}
-}
-
-// Forget calls the listeners that have the method.
-func (f fanOut) Forget(s Source) {
-	for _, l := range f {
-		if l, ok := l.(interface{ Forget(Source) }); ok {
-			l.Forget(s)
-		}
+		return func(ctx context.Context, e Event) { a(ctx, e); b(ctx, e) }
 	}
 }

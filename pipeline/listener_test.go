@@ -2,6 +2,7 @@ package pipeline_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,103 +12,121 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// measuring is a Listener that can be switched off and that measures.
-type measuring struct {
-	off      bool
-	asked    int
-	events   []pipeline.Event
-	measured []pipeline.Event
+// journal is a Listener that notes what it is told.
+type journal struct {
+	off, rare bool
+	lines     []string
 }
 
-func (m *measuring) Enabled(context.Context) bool {
-	m.asked++
-	return !m.off
+func (j *journal) add(format string, args ...any) {
+	j.lines = append(j.lines, fmt.Sprintf(format, args...))
 }
 
-func (m *measuring) OnEvent(_ context.Context, e pipeline.Event) { m.events = append(m.events, e) }
-
-func (m *measuring) OnMeasurement(_ context.Context, e pipeline.Event) {
-	m.measured = append(m.measured, e)
+// take returns what was noted since the last call.
+func (j *journal) take() []string {
+	lines := j.lines
+	j.lines = nil
+	return lines
 }
 
-// measured is a strategy that measures something.
-type measured struct{ measuring, listening *bool }
+func (j *journal) Hooks() pipeline.Hooks {
+	return pipeline.Hooks{
+		Rare:    j.rare,
+		Enabled: func(context.Context) bool { j.add("Enabled"); return !j.off },
+		OnEvent: func(_ context.Context, e pipeline.Event) { j.add("%s %s", e.Name, e.Operation) },
+		OnMeasurement: func(_ context.Context, e pipeline.Event) func(context.Context, pipeline.Event) {
+			j.add("measured %s %v %v %s", e.Name, e.Source, e.Duration, e.Operation)
+			return func(_ context.Context, e pipeline.Event) { j.add("ended %s", e.Name) }
+		},
+		InForce: func(p *pipeline.Pipeline) { j.add("InForce %s", p.Name()) },
+		Forget:  func(s pipeline.Source) { j.add("Forget %v", s) },
+	}
+}
 
-func (measured) Name() string { return "Measured" }
+// busy is a strategy that reports and measures.
+type busy struct{ measuring, listening, attempts bool }
 
-func (m measured) Execute(ctx context.Context, next pipeline.Next) (any, error) {
-	*m.measuring, *m.listening = next.Measuring(), next.Listening()
-	next.Measure(ctx, pipeline.Event{Name: "Waited", Severity: pipeline.SeverityError, Duration: 5})
+func (*busy) Name() string { return "Busy" }
+
+func (b *busy) Execute(ctx context.Context, next pipeline.Next) (any, error) {
+	b.measuring, b.listening, b.attempts = next.Measuring(), next.Listening(), next.ListeningToAttempts()
+	if ended := next.Measure(ctx, pipeline.Event{Name: "Waited", Severity: pipeline.SeverityError, Duration: 5}); ended != nil {
+		defer ended(ctx, pipeline.Event{Name: "Held"})
+	}
+	next.ReportAttempt(ctx, pipeline.Event{Severity: pipeline.SeverityWarning})
+	next.Report(ctx, pipeline.Event{Name: "OnBusy", Severity: pipeline.SeverityWarning})
 	return next.Run(ctx)
 }
 
-func TestNext_MeasureCallsOnlyMeasurers(t *testing.T) {
-	var isMeasuring, isListening bool
-	var heard []pipeline.Event
-	m := &measuring{}
-	for name, l := range map[string]pipeline.Listener{
-		"one":              m,
-		"one of several":   pipeline.Listeners(collect(&heard), m),
-		"no chooser":       nil,
-		"no measurer":      collect(&heard),
-		"no measurer of 2": pipeline.Listeners(collect(&heard), collect(&heard)),
+func TestListeners(t *testing.T) {
+	const measured, ended = "measured Waited orders/Busy 5ns ", "ended Held"
+	all := []string{"PipelineExecuting read", measured, "ExecutionAttempt read", "OnBusy read", ended, "PipelineExecuted read"}
+	enabled := append([]string{"Enabled"}, all...)
+	asked := []string{"Enabled"}
+	rare := []string{measured, "OnBusy ", ended}
+	rareBeside := []string{measured, "OnBusy read", ended}
+	on, off, unusual := &journal{}, &journal{off: true}, &journal{rare: true}
+	var plain []pipeline.Event
+	for _, c := range []struct {
+		listener         pipeline.Listener
+		on, off, unusual []string
+		plain            int
+	}{
+		{nil, nil, nil, nil, 0},
+		{(*journal)(nil), nil, nil, nil, 0},
+		{collect(&plain), nil, nil, nil, 4},
+		{on, enabled, nil, nil, 0},
+		{off, nil, asked, nil, 0},
+		{unusual, nil, nil, rare, 0},
+		{pipeline.Listeners(on, nil), enabled, nil, nil, 0},
+		{pipeline.Listeners(on, off), enabled, all, nil, 0},
+		{pipeline.Listeners(off, on), enabled, append([]string{"Enabled"}, all...), nil, 0},
+		{pipeline.Listeners(off, collect(&plain)), nil, all, nil, 4},
+		{pipeline.Listeners(on, pipeline.Listeners(unusual, collect(&plain))), all, nil, rareBeside, 4},
+		{pipeline.Listeners(unusual, off), nil, asked, rare, 0},
+		{pipeline.Listeners(unusual, on), enabled, nil, rareBeside, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			*m, heard = measuring{}, nil
-			p := weir.Must(pipeline.Config{
-				Name: "orders", Strategies: []pipeline.Strategy{measured{&isMeasuring, &isListening}}, Listener: l,
-			}.Build())
-			ctx := pipeline.WithOperation(t.Context(), "read")
-			require.NoError(t, p.Execute(ctx, func(context.Context) error { return nil }))
-			wanted := name == "one" || name == "one of several"
-			assert.Equal(t, wanted, isMeasuring)
-			assert.Equal(t, l != nil, isListening)
-			if wanted {
-				assert.Equal(t, []pipeline.Event{{
-					Name: "Waited", Duration: 5,
-					Source: pipeline.Source{Pipeline: "orders", Strategy: "Measured"},
-				}}, m.measured)
-			}
-			for _, e := range heard {
-				assert.NotEqual(t, "Waited", e.Name)
-			}
-		})
+		plain = nil
+		b := &busy{}
+		p := weir.Must(pipeline.Config{Name: "orders", Strategies: []pipeline.Strategy{b}, Listener: c.listener}.Build())
+		ctx := pipeline.WithOperation(t.Context(), "read")
+		require.NoError(t, p.Execute(ctx, func(context.Context) error { return nil }))
+		assert.Equal(t, c.on, on.take())
+		assert.Equal(t, c.off, off.take())
+		assert.Equal(t, c.unusual, unusual.take())
+		assert.Len(t, plain, c.plain)
+		assert.Equal(t, len(c.on)+c.plain > 0, b.attempts)
+		assert.Equal(t, len(c.on)+len(c.unusual)+c.plain > 0, b.listening)
+		assert.Equal(t, len(c.on) > 1 || len(c.off) > 1 || c.unusual != nil, b.measuring)
 	}
 }
 
-func TestListener_NotEnabled(t *testing.T) {
-	var isMeasuring, isListening bool
-	m := &measuring{off: true}
-	for name, l := range map[string]pipeline.Listener{"one": m, "several": pipeline.Listeners(m, &measuring{off: true})} {
-		t.Run(name, func(t *testing.T) {
-			m.asked = 0
-			p := weir.Must(pipeline.Config{Strategies: []pipeline.Strategy{measured{&isMeasuring, &isListening}}, Listener: l}.Build())
-			require.NoError(t, p.Execute(t.Context(), func(context.Context) error { return nil }))
-			assert.Equal(t, 1, m.asked, "once an execution")
-			assert.Empty(t, m.events)
-			assert.Empty(t, m.measured)
-			assert.False(t, isMeasuring || isListening)
+func TestListeners_HooksOfRegistries(t *testing.T) {
+	assert.Zero(t, pipeline.HooksOf(nil))
+	assert.Nil(t, pipeline.Listeners(nil, (*journal)(nil), pipeline.ListenerFunc(nil)))
+	a, b := &journal{}, &journal{}
+	h := pipeline.HooksOf(pipeline.Listeners(pipeline.ListenerFunc(func(context.Context, pipeline.Event) {}), a, b))
+	h.InForce(weir.Must(pipeline.New("orders")))
+	h.Forget(pipeline.Source{Pipeline: "orders", Instance: "eu"})
+	assert.Equal(t, []string{"InForce orders", "Forget orders/eu"}, a.take())
+	assert.Equal(t, []string{"InForce orders", "Forget orders/eu"}, b.take())
+}
+
+func TestNext_Announce(t *testing.T) {
+	var events, hooked []pipeline.Event
+	s := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+		e := pipeline.Event{Name: "OnBusy", Severity: pipeline.SeverityWarning}
+		next.Announce(ctx, e, func(_ context.Context, e pipeline.Event) {
+			assert.Equal(t, "OnBusy", events[1].Name, "the Listener comes first")
+			hooked = append(hooked, e)
 		})
-	}
-	var heard []pipeline.Event
-	p := weir.Must(pipeline.Config{Listener: pipeline.Listeners(m, collect(&heard))}.Build())
+		next.Announce(ctx, e, nil)
+		return nil, nil
+	})
+	p := weir.Must(pipeline.Config{Name: "orders", Strategies: []pipeline.Strategy{s}, Listener: collect(&events)}.Build())
 	require.NoError(t, p.Execute(t.Context(), func(context.Context) error { return nil }))
-	assert.Len(t, heard, 2, "one of them wants to hear")
-}
-
-type forgetful struct {
-	pipeline.ListenerFunc
-	forgotten []pipeline.Source
-}
-
-func (f *forgetful) Forget(s pipeline.Source) { f.forgotten = append(f.forgotten, s) }
-
-func TestListeners_Forget(t *testing.T) {
-	f := &forgetful{}
-	l := pipeline.Listeners(&measuring{}, f)
-	source := pipeline.Source{Pipeline: "orders", Instance: "eu"}
-	l.(interface{ Forget(s pipeline.Source) }).Forget(source)
-	assert.Equal(t, []pipeline.Source{source}, f.forgotten)
+	assert.Equal(t, []pipeline.Event{{Name: "OnBusy", Severity: pipeline.SeverityWarning, Source: pipeline.Source{Pipeline: "orders"}}}, hooked)
+	assert.Len(t, events, 4)
 }
 
 func TestEvent_HasTheOutcome(t *testing.T) {
@@ -116,110 +135,4 @@ func TestEvent_HasTheOutcome(t *testing.T) {
 	_, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (string, error) { return "fine", nil })
 	require.NoError(t, err)
 	assert.Equal(t, "fine", events[1].Result)
-}
-
-// leasing is a Measurer that connects beginnings and ends.
-type leasing struct {
-	pipeline.ListenerFunc
-	name  string
-	bad   func()
-	ended []any
-}
-
-func (l *leasing) OnMeasurement(context.Context, pipeline.Event) {}
-
-func (l *leasing) BeginMeasurement(context.Context, pipeline.Event) any {
-	if l.bad != nil {
-		l.bad()
-	}
-	return l.name
-}
-
-func (l *leasing) EndMeasurement(_ context.Context, _ pipeline.Event, begun any) {
-	l.ended = append(l.ended, begun)
-}
-
-func TestListeners_LeaseMeasurers(t *testing.T) {
-	nothing := func(context.Context, pipeline.Event) {}
-	a, b := &leasing{ListenerFunc: nothing, name: "a"}, &leasing{ListenerFunc: nothing, name: "b"}
-	plain := &measuring{}
-	begin := pipeline.Event{Name: "Begin"}
-	for _, of := range [][]pipeline.Listener{{plain, a}, {a, plain, b}} {
-		a.ended, b.ended, plain.measured = nil, nil, nil
-		m := pipeline.Listeners(of...).(pipeline.LeaseMeasurer)
-		begun := m.BeginMeasurement(t.Context(), begin)
-		m.EndMeasurement(t.Context(), pipeline.Event{Name: "End"}, begun)
-		assert.Equal(t, []any{"a"}, a.ended)
-		if len(of) == 3 {
-			assert.Equal(t, []any{"b"}, b.ended)
-		}
-		assert.Len(t, plain.measured, 2, "a Measurer gets both")
-	}
-}
-
-// A wrapper is a Measurer of the program that hands everything on to another Listener.
-type wrapper struct{ pipeline.LeaseMeasurer }
-
-func TestListeners_LeaseMeasurersInAWrapper(t *testing.T) {
-	nothing := func(context.Context, pipeline.Event) {}
-	a, b := &leasing{ListenerFunc: nothing, name: "a"}, &leasing{ListenerFunc: nothing, name: "b"}
-	inner := wrapper{pipeline.Listeners(a, b).(pipeline.LeaseMeasurer)}
-	outer := pipeline.Listeners(pipeline.ListenerFunc(nothing), pipeline.ListenerFunc(nothing), inner).(pipeline.LeaseMeasurer)
-	begun := outer.BeginMeasurement(t.Context(), pipeline.Event{Name: "Begin"})
-	outer.EndMeasurement(t.Context(), pipeline.Event{Name: "End"}, begun)
-	assert.Equal(t, []any{"a"}, a.ended)
-	assert.Equal(t, []any{"b"}, b.ended)
-}
-
-// The caller gets nothing that it could end.
-func TestListeners_EndMeasurementIfAnotherPanics(t *testing.T) {
-	nothing := func(context.Context, pipeline.Event) {}
-	a := &leasing{ListenerFunc: nothing, name: "a"}
-	bad := &leasing{ListenerFunc: nothing, bad: func() { panic("bad") }}
-	m := pipeline.Listeners(a, bad).(pipeline.LeaseMeasurer)
-	assert.Panics(t, func() { m.BeginMeasurement(t.Context(), pipeline.Event{Name: "Begin"}) })
-	assert.Equal(t, []any{"a"}, a.ended)
-	assert.Empty(t, bad.ended)
-}
-
-// unusual is a Listener of what is out of the ordinary.
-type unusual struct{ measuring }
-
-func (*unusual) Executions() bool { return false }
-
-func TestListener_WithoutExecutions(t *testing.T) {
-	var attempts bool
-	strange := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
-		attempts = next.ListeningToAttempts()
-		assert.True(t, next.Listening())
-		next.Report(ctx, pipeline.Event{Name: pipeline.EventExecutionAttempt, Severity: pipeline.SeverityWarning})
-		next.Report(ctx, pipeline.Event{Name: "OnStrange", Severity: pipeline.SeverityWarning})
-		return next.Run(ctx)
-	})
-	all := []string{pipeline.EventPipelineExecuting + " ", pipeline.EventExecutionAttempt + " ", "OnStrange ", pipeline.EventPipelineExecuted + " "}
-	u, other := &unusual{}, &measuring{}
-	for name, test := range map[string]struct {
-		listener pipeline.Listener
-		off      bool
-		other    []string
-	}{
-		"alone":             {listener: u},
-		"alone, in a group": {listener: pipeline.Listeners(u, nil)},
-		"with another":      {listener: pipeline.Listeners(other, u), other: all},
-		"the other is off":  {listener: pipeline.Listeners(other, u), off: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			*u, *other = unusual{}, measuring{off: test.off}
-			p := weir.Must(pipeline.Config{Strategies: []pipeline.Strategy{strange}, Listener: test.listener}.Build())
-			ctx := pipeline.WithOperation(t.Context(), "read")
-			require.NoError(t, p.Execute(ctx, func(context.Context) error { return nil }))
-			assert.Equal(t, []string{"OnStrange "}, names(u.events))
-			assert.Equal(t, test.other, names(other.events))
-			assert.Equal(t, test.other != nil, attempts)
-			assert.Zero(t, u.asked, "Enabled is about executions")
-			if test.other != nil {
-				assert.Equal(t, "read", other.events[2].Operation)
-			}
-		})
-	}
 }

@@ -1,10 +1,12 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"sync/atomic"
 
 	"github.com/weir-go/weir/internal/clock"
@@ -20,62 +22,27 @@ type Pipeline struct {
 
 	reloadable bool // it belongs to a Reloadable
 
-	closing onceWithError
+	closing atomic.Bool // Close was called
 }
 
 // A version is what one Config was compiled to. It never changes.
 type version struct {
-	mode       mode
-	source     Source   // the name and instance of the pipeline, without a strategy
-	listener   Listener // the part of Config.Listener that gets the events of every execution; nil if there is none
-	enabler    enabler  // the listener if it is an enabler, else nil
+	source     Source // the name and instance of the pipeline, without a strategy
 	strategies []Strategy
 	tracker    *tracker // counts the executions of a Reloadable's version, else nil
+	closed     bool     // executions get the error of a closed
 
 	// The steps exist twice, so that an execution that reports nothing does not look at the listener in each step.
-	observed step // the entry to the steps that report; only with a listener
-	quiet    step // the entry to the steps that report only what is out of the ordinary, to the other listeners if any
+	observed  step                           // the entry to the steps that report; only if listening
+	quiet     step                           // the entry to the steps that report only to listeners that are Rare
+	listening bool                           // a listener wants the events of every execution
+	enabled   func(ctx context.Context) bool // whether it does; nil if always
 
-	closedBy error // only in modeClosed: a reason that closedError adds to ErrClosed, or nil
-	// previous, only in modeClosed, is the version that Retire replaced, for the executions that runPrevious describes.
-	previous *atomic.Pointer[version]
+	// simple: an execution is neither counted nor reported.
+	simple bool
 }
 
-// A mode is what executions do on a version:
-//
-//	mode             counted by tracker   runs strategies and reports   what it is
-//	modeClosed       no                   no: returns ErrClosed         closed, or a Reloadable without a version
-//	modeBare         no                   no: just the callback         no strategies and no listener
-//	modePlain        no                   yes                           any other pipeline
-//	modeCountedBare  yes                  no: just the callback         modeBare, in a Reloadable
-//	modeCounted      yes                  yes                           modePlain, in a Reloadable
-//
-// So tracker is nil in the first three. Every mode checks the context before the callback runs.
-type mode uint8
-
-const (
-	modeClosed mode = iota
-	modeBare
-	modePlain
-	modeCountedBare
-	modeCounted
-)
-
-// modeOf returns the mode of a version that is open.
-func modeOf(bare, counted bool) mode {
-	switch {
-	case bare && counted:
-		return modeCountedBare
-	case bare:
-		return modeBare
-	case counted:
-		return modeCounted
-	default:
-		return modePlain
-	}
-}
-
-var zeroVersion = &version{mode: modeBare}
+var zeroVersion = Config{}.compile(nil)
 
 // load returns the version that an execution starting now runs on.
 func (p *Pipeline) load() *version {
@@ -88,6 +55,9 @@ func (p *Pipeline) load() *version {
 	return zeroVersion
 }
 
+// isBare reports whether executions just run the callback.
+func (v *version) isBare() bool { return v.simple && v.quiet.next == nil }
+
 // Execute runs fn through the pipeline and returns the resulting error. A value that a strategy returns is dropped; see
 // [ExecuteValue].
 //
@@ -98,81 +68,61 @@ func (p *Pipeline) Execute(ctx context.Context, fn func(context.Context) error) 
 		return errNilCallback(p)
 	}
 	v := p.load()
-	switch v.mode {
-	case modeBare:
-		if ctx.Err() != nil {
-			return ContextError(ctx)
-		}
-		return fn(ctx)
-	case modePlain: // as version.run does it, but inlined, because nearly all executions have this mode
-		if v.isObserved(ctx) {
-			_, err := v.runObserved(ctx, action(fn))
-			return err
-		}
-		if ctx.Err() != nil {
-			return ContextError(ctx)
-		}
-		first := v.quiet.next
-		if first == nil {
-			return fn(ctx)
-		}
-		_, err := first.strategy.Execute(ctx, Next{step: first, callback: action(fn)})
-		return err
-	case modeCountedBare:
-		return executeCountedBare(ctx, p, v, fn)
-	default:
+	if !v.simple {
 		_, err := p.run(ctx, v, action(fn))
 		return err
 	}
+	// As runFollowing does it, but inlined, because nearly all executions come here.
+	if ctx.Err() != nil {
+		return ContextError(ctx)
+	}
+	first := v.quiet.next
+	if first == nil {
+		return fn(ctx)
+	}
+	_, err := first.strategy.Execute(ctx, Next{step: first, callback: action(fn)})
+	return err
 }
 
-// run runs c on v, which load returned before.
+// run runs c on the current version, which v was when load returned it.
 func (p *Pipeline) run(ctx context.Context, v *version, c callback) (any, error) {
-	if v.tracker != nil {
-		return p.runCounted(ctx, v, c)
+	if v.tracker == nil {
+		return v.run(ctx, c)
+	}
+	v, counted := p.enterCurrent(v)
+	if counted != nil {
+		defer v.tracker.leave(counted)
 	}
 	return v.run(ctx, c)
 }
 
-// run runs c on v, whatever its mode, and does not count the execution.
+// run runs c on v, and does not count the execution.
 func (v *version) run(ctx context.Context, c callback) (any, error) {
-	if v.mode == modeClosed {
-		return v.runPrevious(ctx, c)
-	}
-	if v.isObserved(ctx) {
+	if v.listening && (v.enabled == nil || v.enabled(ctx)) {
 		return v.runObserved(ctx, c)
 	}
 	return v.quiet.runFollowing(ctx, c)
 }
 
-// isObserved reports whether the listener wants the events of an execution.
-func (v *version) isObserved(ctx context.Context) bool {
-	return v.listener != nil && (v.enabler == nil || v.enabler.Enabled(ctx))
-}
-
 // runFollowing runs what follows the entry s, unless ctx is done already.
 func (s *step) runFollowing(ctx context.Context, c callback) (any, error) {
-	first := s.next
-	if first == nil {
-		return Next{step: s, callback: c}.Run(ctx) // Run checks the context before the callback
-	}
 	if ctx.Err() != nil {
 		return nil, ContextError(ctx)
 	}
-	return first.strategy.Execute(ctx, Next{step: first, callback: c})
+	return Next{step: s, callback: c}.Run(ctx)
 }
 
 // runObserved runs c and reports the beginning and the end. It is a function of its own so that executions without
 // events do not pay for the clock and the defer.
 func (v *version) runObserved(ctx context.Context, c callback) (value any, err error) {
 	e := Event{Name: EventPipelineExecuting, Severity: SeverityDebug, Source: v.source, Operation: Operation(ctx)}
-	v.listener.OnEvent(ctx, e)
+	v.observed.ordinary(ctx, e)
 	began := clock.Now()
 	err = ErrAborted // stays if the callback panics or calls Goexit
 	defer func() {
 		e.Name, e.Severity = EventPipelineExecuted, SeverityInformation
 		e.Result, e.Err, e.Duration = value, err, clock.Now()-began
-		v.listener.OnEvent(ctx, e)
+		v.observed.ordinary(ctx, e)
 	}()
 	value, err = v.observed.runFollowing(ctx, c)
 	return value, err
@@ -186,7 +136,7 @@ func (p *Pipeline) Instance() string { return p.load().source.Instance }
 
 // Closed reports whether executions that begin now return [ErrClosed]: the pipeline was closed, or the
 // registry or [Reloadable] that it belongs to has no version of it.
-func (p *Pipeline) Closed() bool { return p.load().mode == modeClosed }
+func (p *Pipeline) Closed() bool { return p.load().closed }
 
 // Strategies yields the strategies, the outermost first, each with the [Source] under which it reports. An embedded
 // pipeline, see [Embed], is one strategy, and has a method Pipeline() *Pipeline.
@@ -212,39 +162,37 @@ func (v *version) sourceOf(i int) Source {
 // begin later return [ErrClosed]. Close does not wait for running executions. If a running execution comes back to a
 // closed strategy, as a retry does with its next attempt, it gets that strategy's error.
 //
-// A second call of Close does nothing and returns the same error. If it comes while the first call runs, for example
-// from a strategy's Close method, the second call returns nil at once. A strategy closes only what it made itself,
-// never a limiter or a pipeline that was passed to it. A pipeline of a registry or a [Reloadable] cannot be closed:
-// Close returns an error.
+// A second call of Close does nothing and returns nil. A strategy closes only what it made itself, never a limiter or a
+// pipeline that was passed to it. A pipeline of a registry or a [Reloadable] cannot be closed: Close returns an error.
 func (p *Pipeline) Close() error {
-	if p == nil {
+	switch {
+	case p == nil:
+		return nil
+	case p.reloadable:
+		return errors.New(p.prefix() + "it belongs to a registry or a Reloadable, and only that can close it")
+	case p.closing.Swap(true):
 		return nil
 	}
-	if p.reloadable {
-		return errors.New(p.prefix() + "it belongs to a registry or a Reloadable, and only that can close it")
-	}
-	return p.closing.do(p.close)
-}
-
-func (p *Pipeline) close() error {
 	open := p.load()
-	closed := *open
-	closed.mode = modeClosed
-	p.current.Store(&closed)
-
+	v := newClosed(open.source, nil, nil)
+	v.strategies = open.strategies
+	p.current.Store(v)
 	return open.closeStrategies()
 }
 
-// closedError returns the [ErrClosed] of an execution on a closed version.
-func (v *version) closedError() error {
+// newClosed returns a version whose executions return an error that matches [ErrClosed] and also reason, unless reason is
+// nil. See [closed] for retired.
+func newClosed(s Source, reason error, retired *version) *version {
 	err := ErrClosed
-	if name := v.source.Pipeline; name != "" {
-		err = fmt.Errorf("%w: %s", err, name)
+	if s.Pipeline != "" {
+		err = fmt.Errorf("%w: %s", err, s.Pipeline)
 	}
-	if v.closedBy != nil {
-		err = fmt.Errorf("%w: %w", err, v.closedBy)
+	if reason != nil {
+		err = fmt.Errorf("%w: %w", err, reason)
 	}
-	return err
+	v := &version{source: s, closed: true, simple: true}
+	v.quiet.next = &step{strategy: closed{err, retired}}
+	return v
 }
 
 // closeStrategies closes the strategies in order.
@@ -256,21 +204,8 @@ func (v *version) closeStrategies() error {
 	return errors.Join(errs...)
 }
 
-// onceWithError runs a function once and keeps its error. Unlike [sync.OnceValue] it lets the function call itself:
-// while the function runs, other calls return nil at once.
-type onceWithError struct {
-	begun atomic.Bool
-	err   atomic.Pointer[error]
-}
+// String returns the name and instance, as in "orders/eu-1", or "pipeline" if both are empty.
+func (p *Pipeline) String() string { return cmp.Or(p.load().source.String(), "pipeline") }
 
-func (o *onceWithError) do(f func() error) (err error) {
-	if o.begun.CompareAndSwap(false, true) {
-		err = f()
-		o.err.Store(&err)
-		return err
-	}
-	if done := o.err.Load(); done != nil {
-		return *done
-	}
-	return nil
-}
+// LogValue implements [slog.LogValuer]: a pipeline is logged as its String.
+func (p *Pipeline) LogValue() slog.Value { return slog.StringValue(p.String()) }

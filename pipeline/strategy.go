@@ -3,7 +3,9 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"time"
 
+	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/deadline"
 )
 
@@ -50,14 +52,9 @@ type step struct {
 	tracker  *tracker // of the version; nil if executions are not counted
 
 	// In the steps that report:
-	listener          Listener
-	attempts          Listener      // the part of the listener that gets EventExecutionAttempt; nil if there is none
-	measurer          Measurer      // the listener if it is a Measurer, else nil
-	leases            LeaseMeasurer // the measurer if it is a LeaseMeasurer, else nil
-	measuresInstantly bool          // isInstant(measurer); also true without a measurer
-
-	// takesEarly: the strategy can get the cheaper [deadline.Early] form of a context of the timeout strategy.
-	takesEarly bool
+	onEvent  func(ctx context.Context, e Event)
+	ordinary func(ctx context.Context, e Event) // gets the events that listeners which are Rare do not want
+	measure  func(ctx context.Context, e Event) (ended func(ctx context.Context, e Event))
 }
 
 // Run runs what comes after this strategy and returns its result. If the callback comes next and ctx is done, the
@@ -66,18 +63,25 @@ func (n Next) Run(ctx context.Context) (any, error) {
 	if n.step == nil {
 		return nil, errZeroNext
 	}
-	following := n.step.next
-	if following != nil {
-		if !following.takesEarly {
-			ctx = deadline.Full(ctx)
-		}
+	if following := n.step.next; following != nil {
 		return following.strategy.Execute(ctx, Next{step: following, callback: n.callback})
 	}
-	// The context is checked only before the callback, because its Err can read the clock.
-	if ctx.Err() != nil {
-		return nil, ContextError(deadline.Full(ctx))
+	if deadline.Err(ctx) != nil {
+		return nil, ContextError(ctx)
 	}
-	return n.callback.run(deadline.Full(ctx))
+	return n.callback.run(ctx)
+}
+
+// RunTimed is Run for one attempt of a strategy that can make several. It also returns how long the attempt took, for
+// [Next.ReportAttempt]; 0 if no Listener wants to know.
+func (n Next) RunTimed(ctx context.Context) (result any, took time.Duration, err error) {
+	if !n.ListeningToAttempts() {
+		result, err = n.Run(ctx)
+		return result, 0, err
+	}
+	began := clock.Now()
+	result, err = n.Run(ctx)
+	return result, clock.Now() - began, err
 }
 
 var errZeroNext = errors.New("pipeline: Run of a zero Next")
@@ -92,34 +96,56 @@ func (n Next) Source() Source {
 
 // Listening reports whether there is a Listener that wants the events of this execution. A strategy calls it before
 // work that only serves a report.
-func (n Next) Listening() bool { return n.step != nil && n.step.listener != nil }
+func (n Next) Listening() bool { return n.step != nil && n.step.onEvent != nil }
 
 // ListeningToAttempts reports whether there is a Listener that wants every [EventExecutionAttempt] of this execution. A
 // strategy calls it before work that only serves this event, such as reading the clock.
-func (n Next) ListeningToAttempts() bool { return n.step != nil && n.step.attempts != nil }
+func (n Next) ListeningToAttempts() bool { return n.step != nil && n.step.ordinary != nil }
 
-// Report sets Source and Operation of e and sends it to the pipeline's Listener, if there is one. An event of severity
+// Report sets Source and Operation of e and sends it to the pipeline's Listener, if there is one. An attempt is reported by
+// [Next.ReportAttempt]. An event of severity
 // [SeverityNone] is dropped. Operation is not set if every Listener wants only what is out of the ordinary.
 func (n Next) Report(ctx context.Context, e Event) {
-	if n.Listening() {
-		n.step.report(ctx, &e)
+	if !n.Listening() || e.Severity == SeverityNone {
+		return
+	}
+	e.Source = n.step.source
+	if n.step.ordinary != nil { // else only listeners that look it up themselves, where they need it
+		e.Operation = Operation(ctx)
+	}
+	n.step.onEvent(ctx, e)
+}
+
+// ReportAttempt reports e, which has the outcome of an attempt, as an [EventExecutionAttempt]. An attempt of a severity
+// above Information was handled.
+func (n Next) ReportAttempt(ctx context.Context, e Event) {
+	if n.ListeningToAttempts() {
+		e.Name, e.Handled = EventExecutionAttempt, e.Severity > SeverityInformation
+		e.Source, e.Operation = n.step.source, Operation(ctx)
+		n.step.ordinary(ctx, e)
 	}
 }
 
-// report sets Source and Operation of e and hands it to the listener.
-func (s *step) report(ctx context.Context, e *Event) {
-	if e.Severity == SeverityNone {
-		return
+// Announce reports e, and then calls hook with e and its Source, unless hook is nil. It is for events that the options of a
+// strategy have a function for.
+func (n Next) Announce(ctx context.Context, e Event, hook func(ctx context.Context, e Event)) {
+	n.Report(ctx, e)
+	if hook != nil {
+		e.Source = n.Source()
+		hook(ctx, e)
 	}
-	to := s.listener
-	if e.Name == EventExecutionAttempt {
-		if to = s.attempts; to == nil {
-			return
-		}
+}
+
+// Measuring reports whether the pipeline's Listener takes measurements.
+func (n Next) Measuring() bool { return n.step != nil && n.step.measure != nil }
+
+// Measure sends e to [Hooks.OnMeasurement] of the pipeline's Listener, and returns what that returns: a function for the
+// measurement of the end, or nil. It sets Source, and Severity to [SeverityNone]. It does not set Operation, because the
+// look-up in the context would cost too much in every execution.
+func (n Next) Measure(ctx context.Context, e Event) (ended func(ctx context.Context, e Event)) {
+	if !n.Measuring() {
+		return nil
 	}
-	e.Source = s.source
-	if s.attempts != nil { // else only listeners that look it up themselves, where they need it
-		e.Operation = Operation(ctx)
-	}
-	to.OnEvent(ctx, *e)
+	e.Severity, e.Source = SeverityNone, n.step.source
+	return n.step.measure(ctx, e)
 }

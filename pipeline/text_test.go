@@ -32,8 +32,6 @@ func TestPipeline_Text(t *testing.T) {
 	assert.JSONEq(t, `{"v":"orders/eu"}`, logged(p))
 	assert.Equal(t, "pipeline", fmt.Sprint(new(pipeline.Pipeline)))
 	assert.Equal(t, "pipeline", (*pipeline.Pipeline)(nil).String())
-	assert.Equal(t, "orders/eu: pipeline_test", p.Describe().String())
-	assert.JSONEq(t, `{"v":{"name":"orders","instance":"eu","running":0,"strategies":["pipeline_test"]}}`, logged(p.Describe()))
 	assert.JSONEq(t, `{"v":"orders/Retry"}`, logged(pipeline.Source{Pipeline: "orders", Strategy: "Retry"}))
 }
 
@@ -44,8 +42,7 @@ func TestEvent_TextHasNoResult(t *testing.T) {
 		Operation: "list", Result: "secret", Err: errBoom, Attempt: 1, Handled: true, Duration: time.Second,
 	}
 	assert.Equal(t, "ExecutionAttempt Warning orders/Retry: boom", fmt.Sprint(e))
-	assert.JSONEq(t, `{"v":{"name":"ExecutionAttempt","severity":"Warning","source":"orders/Retry","operation":"list",
-		"attempt":1,"handled":true,"duration":1000000000,"error":"boom"}}`, logged(e))
+	assert.JSONEq(t, `{"v":"ExecutionAttempt Warning orders/Retry: boom"}`, logged(e))
 }
 
 func TestErrors_WithoutAName(t *testing.T) {
@@ -63,7 +60,7 @@ func TestPipeline_CloseCallsItself(t *testing.T) {
 	s := new(closing)
 	s.pipeline = weir.Must(pipeline.New("orders", s))
 	assert.ErrorIs(t, s.pipeline.Close(), errBoom)
-	assert.ErrorIs(t, s.pipeline.Close(), errBoom, "the same again")
+	assert.NoError(t, s.pipeline.Close(), "once")
 	assert.Equal(t, 1, s.calls)
 }
 

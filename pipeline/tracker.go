@@ -89,8 +89,11 @@ func (t *tracker) closeIfDrained() {
 	}
 }
 
-// running returns how many executions run.
+// running returns how many executions run: 0 if t is nil, and does not count.
 func (t *tracker) running() int {
+	if t == nil {
+		return 0
+	}
 	n := int64(0)
 	for i := range t.shards {
 		n += t.shards[i].n.Load()

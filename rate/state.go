@@ -1,6 +1,7 @@
 package rate
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -12,15 +13,16 @@ import (
 // come back, and all of them on each line of a fixed window. What was taken in a segment of a sliding window comes back
 // Segments lines after the line with which the segment began.
 type Schedule struct {
-	Kind     Kind
-	Permits  int64 // the most that can be available
-	Refill   int64 // token bucket
-	Period   int64 // between two lines: of a sliding window, its segment
-	Segments int64 // sliding window
-	Anchor   int64
+	Kind     Kind  `json:"kind"`
+	Permits  int64 `json:"permits"`            // the most that can be available
+	Refill   int64 `json:"refill,omitempty"`   // token bucket
+	Period   int64 `json:"period,omitempty"`   // between two lines: of a sliding window, its segment
+	Segments int64 `json:"segments,omitempty"` // sliding window
+	Anchor   int64 `json:"anchor,omitempty"`
 }
 
-// MaxDebt bounds how many permits are missing, so that each store can compute with the number.
+// MaxDebt bounds how many permits are missing, and how many State.Refunded counts, so that each store can compute with their
+// sum.
 const MaxDebt = 1 << 51
 
 // A State is what is taken of one key, and what refunds need to know. The zero State at line k is a key that is full:
@@ -45,10 +47,10 @@ type State struct {
 	Ahead int64
 }
 
-// A Segment is what was taken in one segment of a sliding window, or in a part of it.
+// A Segment is what was taken in one segment of a sliding window.
 type Segment struct {
 	Line    int64 // the line with which the segment begins
-	Serial  int64 // identifies it in a [Receipt]; Line, unless permits without a receipt were given back in the segment
+	Serial  int64 // identifies its grants in a [Receipt]: Line, and another number for what is taken after a GiveBack from the segment
 	Permits int64
 }
 
@@ -62,7 +64,7 @@ type Receipt struct {
 func (g *Schedule) LineAt(t int64) int64 {
 	from := t - g.Anchor
 	line := from / g.Period
-	if from%g.Period < 0 {
+	if line*g.Period > from {
 		line--
 	}
 	return line
@@ -71,6 +73,14 @@ func (g *Schedule) LineAt(t int64) int64 {
 // TimeOf returns when a line is reached.
 func (g *Schedule) TimeOf(line int64) int64 {
 	return saturate.Add(g.Anchor, saturate.Mul(line, g.Period))
+}
+
+// SameLines reports whether each line of g is at the same time as the line of other with the same number and brings as many
+// permits. If so, the receipts of one are receipts of the other.
+func (g *Schedule) SameLines(other *Schedule) bool {
+	a, b := *g, *other
+	a.Permits, b.Permits = 0, 0
+	return a == b
 }
 
 // Full returns the state of a key that is full at the moment now.
@@ -82,14 +92,21 @@ func (g *Schedule) Free(s *State) int64 { return g.Permits - s.Missing }
 // brought returns the most that so many lines bring to a bucket or fixed window.
 func (g *Schedule) brought(lines int64) int64 {
 	if g.Kind == TokenBucket {
-		return min(saturate.Mul(lines, g.Refill), math.MaxInt64/2)
+		return saturate.Mul(lines, g.Refill)
 	}
-	return min(lines, 1) * (math.MaxInt64 / 2)
+	return min(lines, 1) * math.MaxInt64
 }
 
 // Advance brings s to the moment now. If the clock has stepped back behind s, the state moves back with the clock: the same
 // permits are missing, and each comes back after as many lines as before the step.
 func (g *Schedule) Advance(s *State, now int64) { g.AdvanceTo(s, g.LineAt(now)) }
+
+// Advanced returns what [Schedule.Advance] makes of s, which stays as it is.
+func (g *Schedule) Advanced(s State, now int64) State {
+	s.Segments = slices.Clone(s.Segments)
+	g.Advance(&s, now)
+	return s
+}
 
 // AdvanceTo is [Schedule.Advance] to a line.
 func (g *Schedule) AdvanceTo(s *State, line int64) {
@@ -110,16 +127,17 @@ func (g *Schedule) AdvanceTo(s *State, line int64) {
 
 // slide moves the segments by a number of lines, and drops segments that do not count any more.
 func (g *Schedule) slide(s *State, by int64) {
-	gone := 0
 	for i := range s.Segments {
-		t := &s.Segments[i]
-		t.Line, t.Serial = t.Line+by, t.Serial+by
-		if t.Line <= s.Line-g.Segments {
-			s.Missing -= t.Permits
-			gone = i + 1
+		if by == 0 {
+			break
 		}
+		s.Segments[i].Line += by
+		s.Segments[i].Serial += by
 	}
-	s.Segments = slices.Delete(s.Segments, 0, gone)
+	for len(s.Segments) > 0 && s.Segments[0].Line <= s.Line-g.Segments {
+		s.Missing -= s.Segments[0].Permits
+		s.Segments = s.Segments[1:]
+	}
 }
 
 // Take takes as many permits as are available, at least least and at most most. It returns how many; ok is false if there are too
@@ -142,8 +160,11 @@ func (g *Schedule) TakeBlock(s *State, least, most int64) (taken int64, ok bool)
 	return taken, ok
 }
 
-// Charge takes n permits, even if they are not available, up to [MaxDebt]. It returns how many it took.
-func (g *Schedule) Charge(s *State, n int64) int64 { return g.add(s, min(n, MaxDebt-s.Missing)) }
+// Charge takes n permits, even if they are not available, until [MaxDebt] are missing, or Permits if they are more. It returns
+// how many it took.
+func (g *Schedule) Charge(s *State, n int64) int64 {
+	return g.add(s, min(n, max(MaxDebt, g.Permits)-s.Missing))
+}
 
 // add adds n to what is missing.
 func (g *Schedule) add(s *State, n int64) int64 {
@@ -153,10 +174,11 @@ func (g *Schedule) add(s *State, n int64) int64 {
 	s.Missing += n
 	if g.Kind == SlidingWindow {
 		last := len(s.Segments) - 1
-		if serial := s.Line + s.Ahead; last < 0 || s.Segments[last].Serial != serial {
-			s.Segments = append(s.Segments, Segment{Line: s.Line, Serial: serial})
+		if last < 0 || s.Segments[last].Line != s.Line {
+			s.Segments = append(s.Segments, Segment{Line: s.Line})
 			last++
 		}
+		s.Segments[last].Serial = s.Line + s.Ahead
 		s.Segments[last].Permits += n
 	}
 	return n
@@ -180,20 +202,21 @@ func AnyGrant() Receipt { return Receipt{Line: math.MaxInt64 / 2, Taken: math.Ma
 // As long as no line has passed since the grant, that is n. Later it is n or less: lines bring permits back in the order in which
 // they were taken, and a grant is worth what they have not brought back of all that was taken up to it. What was refunded
 // of any grant counts as brought back by then, so a refund gives back too little rather than too much. In a sliding window,
-// permits can be given back as long as their segment counts.
+// permits can be given back as long as their segment counts, and until permits are taken in it after a [Schedule.GiveBack]
+// from it.
 func (g *Schedule) Refund(s *State, r Receipt, n int64) int64 {
 	if g.Kind == SlidingWindow {
-		i := slices.IndexFunc(s.Segments, func(t Segment) bool { return t.Serial == r.Line })
-		if i < 0 {
+		i, found := slices.BinarySearchFunc(s.Segments, r.Line, func(t Segment, serial int64) int { return cmp.Compare(t.Serial, serial) })
+		if !found {
 			return 0
 		}
 		n = max(min(n, s.Segments[i].Permits), 0)
 		g.removeFrom(s, i, n)
 		return n
 	}
-	worth := s.Missing - s.Floor
+	worth := min(s.Missing-s.Floor, max(MaxDebt, g.Permits)-s.Refunded)
 	if lines := max(s.Line-r.Line, 0); lines > 0 || r.Taken <= s.Barrier {
-		worth = min(worth, r.Taken-g.brought(lines)-s.Refunded)
+		worth = min(worth, r.Taken-saturate.Add(g.brought(lines), s.Refunded))
 	}
 	n = max(min(n, worth), 0)
 	s.Missing -= n
@@ -204,7 +227,12 @@ func (g *Schedule) Refund(s *State, r Receipt, n int64) int64 {
 // removeFrom takes n permits out of the segment with the index i, and drops the segment when it is empty.
 func (g *Schedule) removeFrom(s *State, i int, n int64) {
 	s.Missing -= n
-	if s.Segments[i].Permits -= n; s.Segments[i].Permits == 0 {
+	s.Segments[i].Permits -= n
+	switch {
+	case s.Segments[i].Permits > 0:
+	case i == 0:
+		s.Segments = s.Segments[1:]
+	default:
 		s.Segments = slices.Delete(s.Segments, i, i+1)
 	}
 }
@@ -220,11 +248,11 @@ func (g *Schedule) GiveBack(s *State, n int64) int64 {
 	}
 	n = max(min(n, s.Missing), 0)
 	for left := n; left > 0; {
-		i := 0
-		if s.Missing > g.Permits {
-			i = len(s.Segments) - 1
+		i, part := 0, left
+		if owed := s.Missing - g.Permits; owed > 0 {
+			i, part = len(s.Segments)-1, min(left, owed)
 		}
-		part := min(left, s.Segments[i].Permits)
+		part = min(part, s.Segments[i].Permits)
 		if s.Segments[i].Line == s.Line {
 			s.Ahead++ // what is taken from now on does not belong to the grants of this segment
 		}
@@ -260,9 +288,16 @@ func (g *Schedule) LineOf(s *State, permits int64) int64 {
 		return s.Line + 1
 	case g.Kind == TokenBucket:
 		return saturate.Add(s.Line, (permits-1)/g.Refill+1)
+	case permits <= s.Missing/2:
+		for _, t := range s.Segments {
+			if permits -= t.Permits; permits <= 0 {
+				return t.Line + g.Segments
+			}
+		}
 	}
-	for i := range s.Segments {
-		if permits -= s.Segments[i].Permits; permits <= 0 {
+	left := s.Missing - permits
+	for i := len(s.Segments) - 1; i >= 0; i-- { // from the nearer end
+		if left -= s.Segments[i].Permits; left < 0 {
 			return s.Segments[i].Line + g.Segments
 		}
 	}

@@ -20,6 +20,14 @@ var schedules = []rate.Schedule{
 	{Kind: rate.SlidingWindow, Permits: 8, Segments: 4, Period: 10, Anchor: 7},
 }
 
+// seeds returns how many scripts to run; a tenth of that with -short.
+func seeds(n uint64) uint64 {
+	if testing.Short() {
+		return n / 10
+	}
+	return n
+}
+
 // A history is every call of a script. It says what a state should be by going through all of them again, and knows nothing of
 // receipts.
 type history []entry
@@ -76,7 +84,7 @@ func (h history) missing(g rate.Schedule, now int64) int64 {
 
 // A refund gives back everything as long as no line has passed, and never leaves more permits than if the grant had not been.
 func TestRefund_IsExactAtOnceAndNeverTooMuch(t *testing.T) {
-	for seed := range uint64(20000) {
+	for seed := range seeds(20000) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		g := schedules[r.IntN(len(schedules))]
 		script(t, seed, r, g)
@@ -146,9 +154,9 @@ func script(t *testing.T, seed uint64, r *rand.Rand, g rate.Schedule) {
 	}
 }
 
-// Without refunds, a state is what the history says, and Wait and FullAt are the first moments of what they promise.
+// Without refunds, a state is what the history says, and Wait and LineOf are the first moments of what they promise.
 func TestState_IsItsHistory(t *testing.T) {
-	for seed := range uint64(5000) {
+	for seed := range seeds(5000) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		g := schedules[r.IntN(len(schedules))]
 		now := int64(0)
@@ -157,12 +165,16 @@ func TestState_IsItsHistory(t *testing.T) {
 		for range 1 + r.IntN(20) {
 			now += []int64{0, 3, 10, 25}[r.IntN(4)]
 			g.Advance(&s, now)
-			if n := 1 + r.Int64N(4); r.IntN(5) > 0 {
+			switch n := 1 + r.Int64N(4); r.IntN(6) {
+			case 0:
+				h = append(h, entry{at: now, taken: g.Charge(&s, n)})
+			case 1:
+				g.GiveBack(&s, n)
+				h = append(h, entry{at: now, taken: n, back: true})
+			default:
 				taken, ok := g.Take(&s, n, n+r.Int64N(3))
 				require.Equal(t, g.Permits-h.missing(g, now) >= n, ok)
 				h = append(h, entry{at: now, taken: taken})
-			} else {
-				h = append(h, entry{at: now, taken: g.Charge(&s, n)})
 			}
 			require.Equal(t, h.missing(g, now), s.Missing, "seed %d: %+v", seed, g)
 		}
@@ -172,7 +184,7 @@ func TestState_IsItsHistory(t *testing.T) {
 			}
 			require.Equal(t, wait, g.Wait(&s, now, n), "seed %d: %+v: %d permits", seed, g, n)
 		}
-		if full := g.FullAt(&s); full > now {
+		if full := g.TimeOf(g.LineOf(&s, s.Missing)); full > now {
 			require.Zero(t, h.missing(g, full))
 			require.Positive(t, h.missing(g, full-1))
 		}

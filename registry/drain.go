@@ -113,8 +113,9 @@ func (r *Registry) drain(d *disposal) error {
 		case <-ctx.Done():
 		}
 	}
-	if d.retired.Wait(ctx) == nil {
-		return nil
+	select {
+	case <-d.retired.Drained():
+	case <-ctx.Done():
 	}
 	if n := d.retired.Running(); n > 0 {
 		return fmt.Errorf("%w: %d on a version of pipeline %s that is disposed of", ErrDrainTimeout, n, d.version.instance.id)
@@ -151,7 +152,7 @@ func (r *Registry) discard(ctx context.Context, v *version) {
 }
 
 // forget is called when the version has no executions any more. If no other version of the pipeline is in force or draining, it
-// calls the Forget method of the listener.
+// calls Forget of the Listener.
 func (r *Registry) forget(d *disposal) {
 	i := d.version.instance.id
 	r.mu.Lock()
@@ -164,8 +165,8 @@ func (r *Registry) forget(d *disposal) {
 		}
 	}
 	r.mu.Unlock()
-	if f, ok := r.options.Listener.(interface{ Forget(source pipeline.Source) }); ok && last {
-		recovered.Hook("registry: Listener.Forget", func() { f.Forget(i.source()) })
+	if r.hooks.Forget != nil && last {
+		recovered.Hook("registry: Hooks.Forget", func() { r.hooks.Forget(i.source()) })
 	}
 }
 

@@ -42,11 +42,11 @@ func (r *Registry) report(ctx context.Context, i id, e pipeline.Event) {
 
 // tell calls the Listener. A panic of the Listener is logged: what it is told of has happened.
 func (r *Registry) tell(ctx context.Context, e pipeline.Event) {
-	if r.options.Listener == nil {
+	if r.hooks.OnEvent == nil {
 		return
 	}
 	e.Operation = pipeline.Operation(ctx)
-	recovered.Hook("registry: Listener.OnEvent", func() { r.options.Listener.OnEvent(r.mark(ctx), e) })
+	recovered.Hook("registry: Listener.OnEvent", func() { r.hooks.OnEvent(r.mark(ctx), e) })
 }
 
 func (r *Registry) reportFailure(ctx context.Context, i id, name string, err error) {

@@ -185,6 +185,13 @@ func TestObserveLimiter(t *testing.T) {
 // A panicking has methods that panic.
 type panicking struct{ journal }
 
+func (p *panicking) Hooks() pipeline.Hooks {
+	return pipeline.Hooks{
+		OnEvent: p.OnEvent,
+		InForce: p.InForce,
+	}
+}
+
 func (p *panicking) OnEvent(_ context.Context, e pipeline.Event) {
 	p.add("%s %s", e.Name, e.Source)
 	panic("ouch")

@@ -167,6 +167,13 @@ type recorder struct {
 	events []pipeline.Event
 }
 
+func (l *recorder) Hooks() pipeline.Hooks {
+	return pipeline.Hooks{
+		OnEvent: l.OnEvent,
+		Forget:  l.Forget,
+	}
+}
+
 func (l *recorder) OnEvent(_ context.Context, e pipeline.Event) {
 	switch e.Name {
 	case registry.EventReload, registry.EventReloadFailed, registry.EventDisposeFailed:

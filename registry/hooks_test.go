@@ -34,6 +34,13 @@ type hearing struct {
 	forget func()
 }
 
+func (h *hearing) Hooks() pipeline.Hooks {
+	return pipeline.Hooks{
+		OnEvent: h.OnEvent,
+		Forget:  h.Forget,
+	}
+}
+
 func (h *hearing) OnEvent(_ context.Context, e pipeline.Event) {
 	if e.Name == h.event {
 		h.f()

@@ -30,6 +30,12 @@ type overrideLog struct {
 	also func(ctx context.Context, e pipeline.Event) // can be nil
 }
 
+func (l *overrideLog) Hooks() pipeline.Hooks {
+	return pipeline.Hooks{
+		OnEvent: l.OnEvent,
+	}
+}
+
 func (l *overrideLog) OnEvent(ctx context.Context, e pipeline.Event) {
 	o, ok := e.Result.(registry.Override)
 	if !ok {

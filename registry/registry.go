@@ -25,7 +25,7 @@ const (
 // Options are the options of a [Registry]. The zero value has the defaults.
 type Options struct {
 	// Listener is told of the events of every pipeline of the registry, and of [EventReload] and the other events of the
-	// registry. If it has a method Forget(pipeline.Source), that is called when a pipeline or instance was removed or
+	// registry. Its Forget is called when a pipeline or instance was removed or
 	// closed and its last execution on any version has ended. If the Listener panics at an event of the registry, the
 	// panic is logged with [slog.Default] and the change goes on. If nil, events are not reported.
 	Listener pipeline.Listener
@@ -49,6 +49,7 @@ type Options struct {
 // A Registry has named pipelines. Make one with [New]. It is safe for concurrent use.
 type Registry struct {
 	options Options
+	hooks   pipeline.Hooks // of the Listener
 	// ready has the instances in force, so that Get and GetInstance take no lock. Every instance is in it by its id. The
 	// instance that Get returns is also in it by the name of the pipeline, a string.
 	ready sync.Map
@@ -85,7 +86,7 @@ func New(o *Options) *Registry {
 	r.closing.drainContext, r.closing.drainNow = context.WithCancel(context.Background())
 	if o != nil {
 		r.options = *o
-		r.options.Listener = pipeline.Listeners(o.Listener) // nil if it is a nil pointer
+		r.hooks = pipeline.HooksOf(o.Listener)
 	}
 	r.options.DrainTimeout = cmp.Or(r.options.DrainTimeout, DefaultDrainTimeout)
 	r.options.MaxInstances = cmp.Or(r.options.MaxInstances, DefaultMaxInstances)

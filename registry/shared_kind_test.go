@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/store"
-	"github.com/weir-go/weir/store/backend"
 )
 
 // Another store, way of sharing or kind makes another limiter, beside the old one as long as
@@ -80,18 +80,18 @@ func TestShared_OtherKind(t *testing.T) {
 		p := define(t, r, "orders", build)
 		for i, step := range []struct {
 			build func(b *registry.Builder)
-			kind  backend.Kind // in the store
+			kind  rate.Kind // in the store
 		}{
-			{bucket, backend.KindTokenBucket},
-			{window, backend.KindFixedWindow},
-			{bucket, backend.KindTokenBucket},
-			{sliding, backend.KindSlidingWindow},
-			{keyed, backend.KindSlidingWindow},
-			{seats, backend.KindConcurrency},
-			{local, backend.KindConcurrency},
-			{bucket, backend.KindTokenBucket},
-			{seats, backend.KindConcurrency},
-			{window, backend.KindFixedWindow},
+			{bucket, rate.TokenBucket},
+			{window, rate.FixedWindow},
+			{bucket, rate.TokenBucket},
+			{sliding, rate.SlidingWindow},
+			{keyed, rate.SlidingWindow},
+			{seats, rate.Concurrency},
+			{local, rate.Concurrency},
+			{bucket, rate.TokenBucket},
+			{seats, rate.Concurrency},
+			{window, rate.FixedWindow},
 		} {
 			now = step.build
 			end := hold(t, p) // keeps the old one

@@ -7,10 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/pipeline"
 )
 
 // staged are the versions, definitions and removals that one swap puts in force.
@@ -130,7 +128,7 @@ func (r *Registry) putInForce(s staged) swapped {
 	// contains: an execution that begins between the two finds a version of each pipeline that it uses.
 	for _, v := range s.versions {
 		i := v.instance
-		old := weir.Must(i.handle.Put(v.prepared)) // prepared just now, and put only here
+		old := i.handle.Put(v.prepared)
 		if i.current != nil {
 			i.info.LastReload, i.info.Err = now, nil
 			done.retired = append(done.retired, r.disposal(i.current, old))
@@ -193,10 +191,9 @@ func (r *Registry) afterSwap(done swapped) {
 		})
 		_ = r.release(res) // if nothing else uses it by now
 	}
-	l, ok := r.options.Listener.(interface{ InForce(p *pipeline.Pipeline) })
 	for _, v := range done.versions {
-		if ok {
-			recovered.Hook("registry: Listener.InForce", func() { l.InForce(v.instance.handle.Pipeline()) })
+		if r.hooks.InForce != nil {
+			recovered.Hook("registry: Hooks.InForce", func() { r.hooks.InForce(v.instance.handle.Pipeline()) })
 		}
 	}
 }

@@ -42,7 +42,7 @@ func TestParse_ShortMessages(t *testing.T) {
 		fmt.Fprintf(&rows, "{timeout: {timeout: %s%d}},", strings.Repeat("9", 1000), i)
 	}
 	for i := range 9999 {
-		fmt.Fprintf(&cycle, "  c%d: {chain: [c%d]}\n", i, (i+1)%9999)
+		fmt.Fprintf(&cycle, "  c%d: {strategies: [pipeline: {name: c%d}]}\n", i, (i+1)%9999)
 	}
 	in := func(strategy string) string { return "pipelines: {a: {strategies: [" + strategy + "]}}" }
 	permits := func(n string) string {
@@ -64,8 +64,8 @@ func TestParse_ShortMessages(t *testing.T) {
 		"tag":               {"x-a: !" + long("t") + " 1" + emptyPipeline, "the tag !ttt"},
 		"anchor":            {"x-a: *" + long("a") + emptyPipeline, "aaa"},
 		"alias":             {"x-a: &" + long("a") + " [*" + long("a") + "]" + emptyPipeline, "is inside its own anchor"},
-		"cycle":             {"limiters:\n" + cycle.String() + emptyPipeline, "a limiter cannot contain itself: c0 -> c1 -> c2 -> c3"},
-		"name of a cycle":   {"limiters: {? " + long("l") + " : {chain: [" + long("l") + "]}}" + emptyPipeline, "cannot contain itself"},
+		"cycle":             {"pipelines:\n" + cycle.String(), "a pipeline cannot contain itself: c0 -> c1 -> c2 -> c3"},
+		"name of a cycle":   {"pipelines: {? " + long("l") + " : {strategies: [pipeline: {name: " + long("l") + "}]}}", "cannot contain itself"},
 		"900 long timeouts": {in(rows.String()), nines},
 	} {
 		_, err := reload.Parse("f", []byte(c.file), nil)

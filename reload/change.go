@@ -53,7 +53,7 @@ func (f *File) Change(previous *File) registry.Change {
 
 // sameMeaning reports whether two pipelines with the same name are built in the same way. a can be nil.
 func sameMeaning(a, b *model.Pipeline) bool {
-	return a != nil && a.DoubleSlash == b.DoubleSlash && reflect.DeepEqual(a.Strategies, b.Strategies)
+	return a != nil && reflect.DeepEqual(a.Strategies, b.Strategies)
 }
 
 // buildFunc returns the function that builds p. Its errors say where in the file the strategy is.

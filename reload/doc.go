@@ -65,9 +65,9 @@
 // # What is refused
 //
 // All problems of a file are reported at once, each with its line and column and how to correct it: unknown fields,
-// wrong types, values out of range, unknown names, pipelines and chains that contain themselves, duplicate keys. A file
-// without pipelines is refused unless it has allow_empty: true, because a file that is half written can have none. The
-// page docs/configuration.md has a table of every kind, and the rules for values.
+// wrong types, values out of range, unknown names, names with a slash, pipelines that contain themselves, chains in
+// chains, duplicate keys. A file without pipelines is refused unless it has allow_empty: true, because a file that is half
+// written can have none. The page docs/configuration.md has a table of every kind, and the rules for values.
 package reload
 
 // For maintainers: these are the steps from a file to its pipelines. Each step imports only the steps above it.
@@ -77,7 +77,9 @@ package reload
 //	internal/model     what a file describes, as data; what it can contain
 //	file.go            Parse does these steps; internal/explain and internal/schema describe the model
 //	change.go          two files become a registry.Change; strategies.go and limiters.go build what it defines
-//	load.go            a Watcher applies the change; internal/filewatch calls it when the content changes
+//	watch.go           a Watcher applies the change; internal/filewatch calls it when the content changes
 //
-// kinds.go, functions.go and tools.go are what the program adds to the model's kinds; section.go has the top-level fields
-// that it adds, and infos.go what the File tells about the rest.
+// kinds.go and tools.go are what the program adds to the model's kinds, and section.go has the top-level fields that it adds.
+//
+// schema.json is made by the test TestSchema_UpToDate. What a file writes for special numbers, and a default that it must not
+// write as 0, stand in the tag reload of a field; what the field is stands in its comment, and its bounds in Validate.

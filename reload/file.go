@@ -3,7 +3,12 @@ package reload
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
+	"iter"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
 
 	"github.com/weir-go/weir/reload/internal/decode"
 	"github.com/weir-go/weir/reload/internal/document"
@@ -29,8 +34,7 @@ type File struct {
 //
 // The work is bounded. A file has at most 1 MiB, unless [Kinds.MaxFileSize] sets another bound, 10,000 limiters, 10,000
 // budgets and 10,000 pipelines. Values are nested at most 100 deep, names have at most 256 bytes, all aliases together stand
-// for at most 100,000 values, and a chain has at most 1000 limiters, with those of the chains in it. The first 1000 problems
-// are reported. Messages shorten what they quote from the file.
+// for at most 100,000 values. The first 1000 problems are reported. Messages shorten what they quote from the file.
 func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
 	k = k.orOwn()
 	if err := k.wrong.Err("reload"); err != nil {
@@ -49,7 +53,7 @@ func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
 		return nil, newFileError(name, found)
 	}
 	if root == nil { // an empty document
-		root = &document.Node{Kind: document.Mapping, Line: 1, Column: 1}
+		root = &document.Node{Node: &yaml.Node{Tag: document.Mapping, Line: 1, Column: 1}}
 	}
 	content, found := decode.File(root, found, k.known())
 	if err := newFileError(name, found); err != nil {
@@ -103,3 +107,170 @@ func namesOf[T any](all []*T, name func(*T) string) []string {
 	}
 	return names
 }
+
+// A LimiterInfo describes a limiter of a file.
+type LimiterInfo struct {
+	Name string
+	// Kind is the kind, such as "token_bucket"; of a partitioned limiter the kind of the limiter of each key.
+	Kind string
+	// Options are the options as the file sets them: of the kind, such as a [limiter.TokenBucketOptions], and for a
+	// partitioned limiter those of each key. If nil, the kind has no options, or the file has problems there.
+	Options any
+	// Partitioned reports whether each key has a limiter of its own, and Key is the name of the key function.
+	Partitioned bool
+	Key         string
+	// MaxPartitions bounds how many keys there can be; 0: nothing does, or they are in a store.
+	MaxPartitions int
+	// Store is the name of the store with its state; "": it is in the process.
+	Store string
+	// Members are the names of the limiters in a chain.
+	Members []string
+}
+
+// Limiter returns what the file says about a shared limiter. ok is false if there is none of that name.
+func (f *File) Limiter(name string) (info LimiterInfo, ok bool) {
+	l := f.content.LimiterNamed[name]
+	if l == nil {
+		return info, false
+	}
+	return infoOf(name, l), true
+}
+
+// AllLimiters returns what the file says about its limiters: the shared ones and then the limiters that are written in
+// strategies, whose names are pipeline/strategy.
+func (f *File) AllLimiters() iter.Seq[LimiterInfo] {
+	return func(yield func(LimiterInfo) bool) {
+		for _, l := range f.content.Limiters {
+			if !yield(infoOf(l.Name, l)) {
+				return
+			}
+		}
+		for _, p := range f.content.Pipelines {
+			for _, s := range p.Strategies {
+				if l := s.Limiter; l != nil && l.Name == "" && !yield(infoOf(p.RegistryName(s, ""), l)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func infoOf(name string, l *model.Limiter) LimiterInfo {
+	info := LimiterInfo{Name: name, Kind: l.Kind, Options: l.Options}
+	if o, is := l.Options.(model.PartitionedOptions); is {
+		info.Partitioned, info.Key, info.MaxPartitions, info.Options = true, o.Key, o.MaxPartitions, nil
+		if l.Each != nil {
+			info.Kind, info.Options = l.Each.Kind, l.Each.Options
+		}
+	}
+	if l.Store != nil {
+		info.Store = l.Store.Name
+	}
+	for _, m := range l.Members {
+		info.Members = append(info.Members, m.Name)
+	}
+	return info
+}
+
+// ExplainLimiter returns the limits of a shared limiter in words, as [File.Explain] writes them. It returns "" if there
+// is no limiter of that name, and during [Section.Check], when limiters can have problems.
+func (f *File) ExplainLimiter(name string) string {
+	l := f.content.LimiterNamed[name]
+	if l == nil || f.unchecked {
+		return ""
+	}
+	return document.Visible(explain.Limits(l))
+}
+
+// A StrategyInfo describes a strategy of a file.
+type StrategyInfo struct {
+	Kind, Name string
+	// Limiter is the limiter of a rate limiter. It is called "pipeline/strategy" if it is written in the strategy.
+	Limiter LimiterInfo
+	// Pipeline is the name of the pipeline that the strategy embeds.
+	Pipeline string
+}
+
+// Strategies returns what the file says about the strategies of one of its pipelines, the outermost first.
+func (f *File) Strategies(pipeline string) (all []StrategyInfo) {
+	for _, p := range f.content.Pipelines {
+		if p.Name != pipeline {
+			continue
+		}
+		for _, s := range p.Strategies {
+			info := StrategyInfo{Kind: s.Kind, Name: s.Name}
+			if o, embeds := s.Options.(model.PipelineOptions); embeds {
+				info.Pipeline = o.Name
+			}
+			if l := s.Limiter; l != nil {
+				info.Limiter = infoOf(cmp.Or(l.Name, p.RegistryName(s, "")), l)
+			}
+			all = append(all, info)
+		}
+	}
+	return all
+}
+
+// A Problem is one thing that is wrong with a file.
+type Problem struct {
+	// Line and Column are counted from 1; columns count characters. If an alias stands for a wrong value, they are the
+	// line and the column of the value at the anchor.
+	Line, Column int
+	// Path is the place in the structure, such as "pipelines.orders.strategies[1].retry.max_retries"; it is empty for
+	// the file as a whole.
+	Path string
+	// Message says what is wrong and what would be right.
+	Message string
+}
+
+// String returns "line:column: path: message".
+func (p Problem) String() string {
+	if p.Path == "" {
+		return fmt.Sprintf("%d:%d: %s", p.Line, p.Column, p.Message)
+	}
+	return fmt.Sprintf("%d:%d: %s: %s", p.Line, p.Column, p.Path, p.Message)
+}
+
+// FileError is the error of a file that cannot be used. Find it in an error with [errors.AsType].
+type FileError struct {
+	// File is the name that [Parse] was given.
+	File string
+	// Problems are all problems that were found, in the order of the file. There is at least one.
+	Problems []Problem
+}
+
+// Error returns one line for each problem: "file:line:column: path: message". The text has at most 64 KiB; the last
+// line then says how many problems are left out.
+func (e *FileError) Error() string {
+	var b strings.Builder
+	for i, p := range e.Problems {
+		line := p.String()
+		if e.File != "" {
+			line = e.File + ":" + line
+		}
+		if i > 0 {
+			if b.Len()+len(line) > maxError-100 { // 100 bytes are left for the last line
+				fmt.Fprintf(&b, "\nand %d other problems", len(e.Problems)-i)
+				break
+			}
+			b.WriteByte('\n')
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+// newFileError returns nil if there is no problem.
+func newFileError(file string, found document.Problems) error {
+	if len(found) == 0 {
+		return nil
+	}
+	e := &FileError{File: file}
+	for _, p := range found.Sorted() {
+		e.Problems = append(e.Problems, Problem{p.Line, p.Column, p.Path, p.Message})
+	}
+	return e
+}
+
+// maxError bounds the text of a FileError, in bytes.
+const maxError = 64 << 10

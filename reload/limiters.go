@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/registry"
@@ -16,10 +15,10 @@ import (
 // limiter makes or keeps the limiter that l describes. name is its name in the registry.
 func (b builder) limiter(name string, l *model.Limiter) (made limiter.Limiter, err error) {
 	if l.Options != nil {
-		err = b.checkRegistered(l.Options)
+		err = b.resolve(l.Options)
 	}
 	if err == nil && l.Store != nil {
-		err = b.checkRegistered(*l.Store)
+		err = b.resolve(*l.Store)
 	}
 	if err == nil {
 		made, err = b.makeLimiter(name, l)
@@ -32,15 +31,12 @@ func (b builder) limiter(name string, l *model.Limiter) (made limiter.Limiter, e
 
 func (b builder) makeLimiter(name string, l *model.Limiter) (limiter.Limiter, error) {
 	// First, because a kind of the program can have the same type of options as one of weir's kinds.
-	if kind, ofProgram := b.kinds.limiters[l.Kind]; ofProgram {
+	if kind, ofProgram := b.file.kinds.limiters[l.Kind]; ofProgram {
 		return kind.build(b.Builder, name, l.Options)
 	}
 	var s *store.Store // nil: the state is in the process
 	if l.Store != nil {
-		var err error
-		if s, err = made[*store.Store](b, model.LimiterStore, l.Store.Name); err != nil {
-			return nil, err
-		}
+		s = named[*store.Store](b, model.LimiterStore, l.Store.Name)
 	}
 	switch o := l.Options.(type) {
 	case limiter.Options:
@@ -98,12 +94,9 @@ func (b builder) partitioned(s *store.Store, name string, l *model.Limiter, o mo
 	if !ok {
 		return nil, fmt.Errorf("a limiter for each key cannot be a %s", l.Each.Kind)
 	}
-	key, err := made[func(context.Context) string](b, model.KeyFunction, o.Key)
-	if err != nil {
-		return nil, err
-	}
+	key := named[func(context.Context) string](b, model.KeyFunction, o.Key)
 	if s == nil {
-		b.keepKey(name, o.Key, key)
+		b.keepKey(name, o.Key)
 		return &byContext{registry.Partitioned(b.Builder, name, key, each, &o.PartitionedOptions)}, nil
 	}
 	return &byContext{limiter.Translate(registry.SharedPartitioned(b.Builder, s, name, each, &l.Store.LimiterOptions), key)}, nil
@@ -111,15 +104,15 @@ func (b builder) partitioned(s *store.Store, name string, l *model.Limiter, o mo
 
 // A keyIdentity identifies the key function of a partitioned limiter.
 type keyIdentity struct {
-	Key  string  // the name in the file
-	code uintptr // of the function: in other Kinds the same name can stand for another function
-	from string  // what the section made it from that gave the name: all functions of one func literal have the same code
+	Key   string // the name in the file
+	kinds *Kinds // in other Kinds the same name can stand for another function
+	from  string // what the section made it from that gave the name
 }
 
 // keepKey makes a build fail if two pipelines share a limiter and name different key functions. Otherwise the key
 // function of the pipeline that was built last would be used for both.
-func (b builder) keepKey(name, key string, f func(context.Context) string) {
-	registry.Keep(b.Builder, name, keyIdentity{key, reflect.ValueOf(f).Pointer(), b.given[model.KeyFunction][key].From}, registry.Kept[struct{}, keyIdentity]{
+func (b builder) keepKey(name, key string) {
+	registry.Keep(b.Builder, name, keyIdentity{key, b.file.kinds, b.file.content.Names.Given[model.KeyFunction][key].From}, registry.Kept[struct{}, keyIdentity]{
 		Kind:        "key function of the limiter",
 		Make:        func(keyIdentity) (none struct{}, err error) { return none, nil },
 		Reconfigure: func(struct{}, keyIdentity) error { return nil },

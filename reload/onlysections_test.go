@@ -23,7 +23,7 @@ func TestKinds_OnlySections(t *testing.T) {
 
 	for text, want := range map[string]string{
 		"{}":                             "",
-		"5":                              "x.yaml:1:1: a file must be a mapping with load, found the number 5",
+		"5":                              "x.yaml:1:1: a file must be a mapping, found the number 5",
 		"load: {}":                       "x.yaml:1:7: load: address is missing",
 		"limiters: {a: {unlimited: {}}}": `x.yaml:1:1: unknown field "limiters", there is only load`,
 		"budgets: {}":                    `unknown field "budgets"`,

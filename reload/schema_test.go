@@ -2,10 +2,18 @@ package reload_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"flag"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"math"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +23,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v4"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/reload"
+	"github.com/weir-go/weir/reload/internal/model"
+	"github.com/weir-go/weir/reload/internal/schema"
 )
 
 var update = flag.Bool("update", false, "write schema.json and the golden files of testdata")
@@ -23,13 +34,140 @@ var update = flag.Bool("update", false, "write schema.json and the golden files 
 const howToUpdate = "if the change is meant, run go test ./reload -update, and read the diff"
 
 func TestSchema_UpToDate(t *testing.T) {
-	generated, err := reload.NewKinds().Schema()
+	comments := &comments{t: t, structs: make(map[string]map[string]string)}
+	generated, err := schema.Own(read(t, "testdata/schema/base.json"), func(options reflect.Type, f model.Field) model.Rule {
+		r := f.Rule
+		r.Doc = comments.of(options, f)
+		assert.NotEmpty(t, r.Doc, "%v: %s", options, f.GoName)
+		setBounds(&r, options, f)
+		return r
+	})
 	require.NoError(t, err)
 	if *update {
 		require.NoError(t, os.WriteFile("schema.json", generated, 0o644))
 		return
 	}
 	assert.Equal(t, string(generated), string(reload.Schema()), howToUpdate)
+	again, err := reload.NewKinds().Schema()
+	require.NoError(t, err)
+	assert.Equal(t, string(generated), string(again))
+}
+
+// comments reads the comments of the fields of structs from their source.
+type comments struct {
+	t       *testing.T
+	structs map[string]map[string]string // by the package and the name of the struct, and by the name of the field
+}
+
+// of returns the first paragraph of the comment of a field, in the words of a file: with the names of fields and of the
+// values of enums in a file, and without references to other parts of the source and to fields that a file cannot set.
+func (c *comments) of(options reflect.Type, f model.Field) string {
+	in := f.Declares(options)
+	key := in.PkgPath() + "." + in.Name()
+	if c.structs[key] == nil {
+		c.read(in.PkgPath())
+	}
+	doc, _, _ := strings.Cut(c.structs[key][f.GoName], "\n\n")
+	doc = strings.TrimSpace(strings.ReplaceAll(doc, "\n", " "))
+	doc = regexp.MustCompile(`[,;] see (\[[^]]*\]|the package comment|package \w+)(: [^.]*)?`).ReplaceAllString(doc, "")
+	doc = regexp.MustCompile(`\[([\w.]+)\]`).ReplaceAllString(doc, "$1")
+	words := make(map[string]string)
+	for _, of := range model.FieldsOf(options) {
+		words[of.GoName] = of.Name
+		for _, text := range model.EnumOf(of.Type) {
+			words[strings.ReplaceAll(titles(text), "_", "")] = text
+		}
+		if of.Function {
+			doc = regexp.MustCompile(`[^.]*\b`+of.GoName+`\b[^.]*\. ?`).ReplaceAllString(doc, "")
+		}
+	}
+	doc = regexp.MustCompile(`"[^"]*"|(\w+\.)?[A-Z]\w+`).ReplaceAllStringFunc(doc, func(word string) string {
+		return cmp.Or(words[word[strings.LastIndex(word, ".")+1:]], word)
+	})
+	if rest, ok := strings.CutPrefix(doc, f.Name+" is "); ok {
+		doc = strings.ToUpper(rest[:1]) + rest[1:]
+	}
+	return strings.TrimSpace(doc)
+}
+
+// titles capitalizes each part of a text such as oldest_first.
+func titles(text string) string {
+	parts := strings.Split(text, "_")
+	for i, p := range parts {
+		parts[i] = strings.ToUpper(p[:1]) + p[1:]
+	}
+	return strings.Join(parts, "_")
+}
+
+// read reads the structs of a package of this module.
+func (c *comments) read(pkg string) {
+	dir := "../" + strings.TrimPrefix(pkg, "github.com/weir-go/weir/")
+	for _, name := range files(c.t, dir+"/*.go") {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		require.NoError(c.t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			of, ok := n.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			fields := make(map[string]string)
+			if s, ok := of.Type.(*ast.StructType); ok {
+				for _, f := range s.Fields.List {
+					for _, name := range f.Names {
+						fields[name.Name] = f.Doc.Text()
+					}
+				}
+			}
+			c.structs[pkg+"."+of.Name.Name] = fields
+			return false
+		})
+	}
+}
+
+// setBounds sets the bounds of a number that the Validate method of its options has.
+func setBounds(r *model.Rule, options reflect.Type, f model.Field) {
+	refused := func(value float64) bool {
+		v := reflect.New(options)
+		switch field := v.Elem().FieldByIndex(f.Index); {
+		case field.CanInt():
+			field.SetInt(int64(value))
+		case field.CanFloat():
+			field.SetFloat(value)
+		default:
+			return false
+		}
+		var err error
+		switch o := v.Interface().(type) {
+		case *model.Store:
+			err = o.Check("")
+		case interface{ Validate() error }:
+			err = o.Validate()
+		}
+		wrong, _ := errors.AsType[*weir.OptionsError](err)
+		return wrong != nil && slices.ContainsFunc(wrong.Fields, func(of weir.FieldError) bool { return of.Path == f.GoName })
+	}
+	first := 0.0
+	if r.Default != "" {
+		first = 0.5 // 0 is the default
+	}
+	if f.Type.Kind() != reflect.Float64 {
+		first = math.Ceil(first)
+	}
+	switch {
+	case refused(first) && !refused(1):
+		r.HasLeast, r.Least = true, 1
+	case refused(first) && !refused(2):
+		r.HasLeast, r.Least = true, 2
+	case refused(-1) && !refused(0):
+		r.HasLeast = true
+	}
+	switch {
+	case f.Type.Kind() != reflect.Float64 || refused(0.5):
+	case refused(1):
+		r.Below = 1
+	case refused(2):
+		r.Most = 1
+	}
 }
 
 func TestSchema_Files(t *testing.T) {

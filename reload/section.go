@@ -105,30 +105,26 @@ func SectionOf[O any](f *File, field string) (o O, ok bool) {
 // program has registered, or another section has given, is a problem of the section.
 //
 // A key function or a store is made from options, and made again for each pipeline that is built with it. If the options
-// have changed in the next version of the file, the pipelines that use the name are built again. Fields with the tag
-// "-" are not compared.
+// have changed in the next version of the file, the pipelines that use the name are built again. Options are compared as
+// package go.yaml.in/yaml/v4 writes them, so fields with the tag "-" make no difference.
 type Names struct{ names *model.Names }
 
 // Key gives a name to a key function, as [Kinds.RegisterKey] does. build returns the function for the options from. If
 // build returns an error, the file does not come into force.
 func (n *Names) Key(name string, from any, build func() (func(ctx context.Context) string, error)) {
-	n.names.Give(model.KeyFunction, name, from, build)
+	n.names.Give(model.KeyFunction, name, from, build == nil, func() (any, error) { return build() })
 }
 
 // Handle gives a name to a handle function that is made from the options from, as [Kinds.RegisterHandle] does.
 func (n *Names) Handle(name string, from any, handle func(result any, err error) bool) {
-	var given func() (func(any, error) bool, error)
-	if handle != nil {
-		given = func() (func(any, error) bool, error) { return handle, nil }
-	}
-	n.names.Give(model.HandleFunction, name, from, given)
+	n.names.Give(model.HandleFunction, name, from, handle == nil, func() (any, error) { return handle, nil })
 }
 
 // Store gives a name to a store, as [Kinds.RegisterStore] does. open returns the store for the options from, the same
 // one for each call: it must stay open as long as the registry. If open returns an error, the file does not come into
 // force.
 func (n *Names) Store(name string, from any, open func() (*store.Store, error)) {
-	n.names.Give(model.LimiterStore, name, from, open)
+	n.names.Give(model.LimiterStore, name, from, open == nil, func() (any, error) { return open() })
 }
 
 // A SectionBuilder builds a pipeline of a section. Like the [registry.Builder] in it, it must not be used after the
@@ -188,24 +184,25 @@ func (f *File) checkFixed(previous *File) error {
 	}
 	var found document.Problems
 	for field, kind := range f.kinds.sections {
-		before, now := previous.fixed(field, kind), f.fixed(field, kind)
-		for path, text := range now {
-			if was, known := before[path]; known && was != text {
+		before := make(map[string]any)
+		model.EachFixed(field, previous.section(field, kind), func(path string, value any) { before[path] = value })
+		model.EachFixed(field, f.section(field, kind), func(path string, value any) {
+			if was, known := before[path]; known && !reflect.DeepEqual(was, value) {
 				found.AddAt(f.placeOf(field, path), "cannot change while the program runs; restart it with this file, or undo the change")
 			}
-		}
+		})
 	}
 	return newFileError(f.name, found)
 }
 
-// fixed returns the texts of the fixed fields of a section, by path.
-func (f *File) fixed(field string, kind model.SectionKind) map[string]string {
+// section returns the options of a section; they are zero if the file does not have it.
+func (f *File) section(field string, kind model.SectionKind) reflect.Value {
 	for _, s := range f.content.Sections {
 		if s.Name == field {
-			return model.FixedTexts(field, reflect.ValueOf(s.Options))
+			return reflect.ValueOf(s.Options)
 		}
 	}
-	return model.FixedTexts(field, reflect.Zero(kind.Options))
+	return reflect.Zero(kind.Options)
 }
 
 // placeOf returns where the field with that path is written, or else where its section is.

@@ -188,10 +188,10 @@ pipelines:
 f:3:24: server.hosts.a.limiter: there is no limiter "slwo", did you mean "slow"?
 f:4:12: server.default: there is no "c" in server.hosts, there are a, b
 f:5:25: server.keys.user.header: must be text, found the number 1; write "1", with the quotes
-f:7:29: limiters.slow.partitioned.key: the program has registered no key function "usr", did you mean "user"?
+f:7:29: limiters.slow.partitioned.key: there is no key function "usr", did you mean "user"?
 f:7:69: limiters.slow.partitioned.each.concurrency.permit_limit: permit_limit must be at least 1, got 0
-f:8:34: limiters.by-tenant.partitioned.key: the program has registered no key function "tenent", did you mean "tenant"?
-f:11:41: pipelines.server.strategies[0].retry.handle: the program has registered no handle function "nevre", did you mean "never"?`)
+f:8:34: limiters.by-tenant.partitioned.key: there is no key function "tenent", did you mean "tenant"?
+f:11:41: pipelines.server.strategies[0].retry.handle: there is no handle function "nevre", did you mean "never"?`)
 }
 
 func TestSection_PipelineNames(t *testing.T) {

@@ -119,7 +119,7 @@ func TestStore_NotRegistered(t *testing.T) {
 	text := "limiters: {l: {concurrency: {permit_limit: 1}, store: redis}, p: {partitioned: {key: tenant, each: {concurrency: {permit_limit: 1}}}, store: redis}}\n" +
 		"pipelines: {a: {strategies: [rate_limiter: {limiter: l}]}, b: {strategies: [rate_limiter: {limiter: p}]}}"
 	_, err := reload.Parse("f", []byte(text), nil)
-	assert.ErrorContains(t, err, `f:1:55: limiters.l.store: the program has registered no store "redis", there are none`)
+	assert.ErrorContains(t, err, `f:1:55: limiters.l.store: there is no store "redis", there are none`)
 
 	lenient, assuming := reload.NewKinds(), reload.NewKinds()
 	lenient.AcceptUnknown()

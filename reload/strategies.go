@@ -22,14 +22,14 @@ import (
 // A builder builds the strategies of one version of a pipeline.
 type builder struct {
 	*registry.Builder
-	kinds    *Kinds
-	given    map[model.Purpose]map[string]model.Given // by the sections of the file
-	pipeline *model.Pipeline                          // nil: of a section
+	file     *File
+	pipeline *model.Pipeline   // nil: of a section
+	found    map[thingName]any // see resolve
 }
 
 // builder returns a builder of a pipeline of f.
 func (f *File) builder(b *registry.Builder, p *model.Pipeline) builder {
-	return builder{b, f.kinds, f.content.Names.Given, p}
+	return builder{b, f, p, make(map[thingName]any)}
 }
 
 // strategy makes the strategy that s describes. In the options of the strategy, the functions replace their names.
@@ -37,7 +37,7 @@ func (b builder) strategy(s *model.Strategy) (pipeline.Strategy, error) {
 	if s.Options == nil {
 		return nil, errors.New("there is no such kind of strategy")
 	}
-	if err := b.checkRegistered(s.Options); err != nil {
+	if err := b.resolve(s.Options); err != nil {
 		return nil, err
 	}
 	switch o := s.Options.(type) {
@@ -55,7 +55,7 @@ func (b builder) strategy(s *model.Strategy) (pipeline.Strategy, error) {
 		return b.circuitBreaker(s, o)
 	case model.FallbackOptions:
 		o.Options.Handle = b.handle(o.Handle)
-		return fallback.New(named[fallback.Action](b.kinds, model.FallbackAction, o.Action), &o.Options), nil
+		return fallback.New(named[fallback.Action](b, model.FallbackAction, o.Action), &o.Options), nil
 	case model.PipelineOptions:
 		p, err := b.Pipeline(o.Name)
 		if err != nil {
@@ -63,24 +63,22 @@ func (b builder) strategy(s *model.Strategy) (pipeline.Strategy, error) {
 		}
 		return pipeline.Embed(p), nil
 	case model.ChaosFaultOptions:
-		o.Err = named[error](b.kinds, model.ChaosError, o.Error)
-		return chaos.NewFault(&o.FaultOptions), nil
+		return chaos.NewFault(&chaos.FaultOptions{Options: o.Options, Err: named[error](b, model.ChaosError, o.Error)}), nil
 	case model.ChaosLatencyOptions:
 		return chaos.NewLatency(&o.LatencyOptions), nil
 	case model.ChaosOutcomeOptions:
-		o.ResultFunc = named[func(context.Context) (chaos.Result, bool)](b.kinds, model.ChaosOutcome, o.Outcome)
-		return chaos.NewOutcome(&o.OutcomeOptions), nil
+		result := named[func(context.Context) (chaos.Result, bool)](b, model.ChaosOutcome, o.Outcome)
+		return chaos.NewOutcome(&chaos.OutcomeOptions{Options: o.Options, ResultFunc: result}), nil
 	case model.ChaosBehaviorOptions:
-		o.BehaviorOptions.Behavior = named[func(context.Context) error](b.kinds, model.ChaosBehavior, o.Behavior)
-		return chaos.NewBehavior(&o.BehaviorOptions), nil
+		behavior := named[func(context.Context) error](b, model.ChaosBehavior, o.Behavior)
+		return chaos.NewBehavior(&chaos.BehaviorOptions{Options: o.Options, Behavior: behavior}), nil
 	default:
-		return b.kinds.strategies[s.Kind].build(b.Builder, o)
+		return b.file.kinds.strategies[s.Kind].build(b.Builder, o)
 	}
 }
 
 func (b builder) handle(name string) func(any, error) bool {
-	handle, _ := made[func(any, error) bool](b, model.HandleFunction, name) // making it cannot fail
-	return handle
+	return named[func(any, error) bool](b, model.HandleFunction, name)
 }
 
 // budget returns the registry's budget of that name, or nil if m is nil. The budget keeps what it has counted from one
@@ -97,7 +95,7 @@ func (b builder) budget(m *model.Budget) budget.Budget {
 }
 
 func (b builder) rateLimiter(s *model.Strategy, o model.RateLimiterOptions) (pipeline.Strategy, error) {
-	o.Options.Permits = named[func(context.Context) int](b.kinds, model.PermitsFunction, o.Permits)
+	o.Options.Permits = named[func(context.Context) int](b, model.PermitsFunction, o.Permits)
 	name := s.Limiter.Name
 	if name == "" {
 		name = b.pipeline.RegistryName(s, b.Instance)
@@ -125,12 +123,12 @@ type circuitKey struct {
 // circuitBreaker returns the circuit breaker that the registry keeps for s under a circuitKey. A new circuit breaker
 // starts closed, because the previous one has counted by other rules.
 func (b builder) circuitBreaker(s *model.Strategy, o model.CircuitBreakerOptions) (pipeline.Strategy, error) {
-	key := circuitKey{options: model.Text(o) + b.given[model.HandleFunction][o.Handle].From}
+	key := circuitKey{options: model.Text(o) + b.file.content.Names.Given[model.HandleFunction][o.Handle].From}
 	if o.Handle != "" || o.Control != "" {
-		key.functions = b.kinds
+		key.functions = b.file.kinds
 	}
 	o.Options.Handle = b.handle(o.Handle)
-	o.Options.Control = named[*circuitbreaker.Control](b.kinds, model.CircuitControl, o.Control)
+	o.Options.Control = named[*circuitbreaker.Control](b, model.CircuitControl, o.Control)
 	return keep(b, b.pipeline.RegistryName(s, b.Instance), key, registry.Kept[*circuitbreaker.Strategy, circuitKey]{
 		Kind: "circuit breaker",
 		Make: func(circuitKey) (*circuitbreaker.Strategy, error) {

@@ -44,9 +44,9 @@ func (k *Kinds) Assume(what, name string) {
 // did not give the name. If ok is false, the pipeline cannot be built.
 //
 // Resolve does not make [Parse] accept the names: that is up to [Kinds.AcceptUnknown] and [Kinds.Assume]. It does not
-// resolve kinds. resolve is called once for each name, and not concurrently.
+// resolve kinds. resolve is called once for each name.
 func (k *Kinds) Resolve(resolve func(what, name string) (thing any, ok bool)) {
-	k.resolver.resolve = resolve
+	k.resolve = resolve
 }
 
 // OnlySections is for tools that have a file of their own, decoded as strictly as that of a program: a file has only the
@@ -91,59 +91,32 @@ type registration struct {
 // assumed stands for a function or value that only the program has.
 type assumed struct{}
 
-// A resolver has what [Kinds.Resolve] was called with, and what it has returned.
-type resolver struct {
-	resolve  func(what, name string) (thing any, ok bool)
-	mu       sync.Mutex
-	resolved map[model.Purpose]map[string]resolution
-}
-
-type resolution struct {
-	thing any // nil: as if the file did not give the name
-	err   error
-}
-
-// find returns what the program has registered under that name for that purpose, or else what [Kinds.Resolve] makes of the
-// name. The error says that there is neither.
-func (k *Kinds) find(what model.Purpose, name string) (thing any, err error) {
-	registered := k.functions[what][name]
+// find returns what the program has registered under that name, or else what [Kinds.Resolve] makes of the name.
+func (k *Kinds) find(n thingName) (any, error) {
+	registered := k.functions[n.what][n.name]
 	if _, isAssumed := registered.(assumed); registered != nil && !isAssumed {
 		return registered, nil
 	}
-	if k.resolver.resolve == nil || name == "" {
-		return nil, fmt.Errorf("there is no %s %q", what, name)
-	}
-	return k.resolver.find(what, name)
+	once, _ := k.resolved.LoadOrStore(n, sync.OnceValues(func() (any, error) { return k.ask(n) }))
+	return once.(func() (any, error))()
 }
 
-func (r *resolver) find(what model.Purpose, name string) (thing any, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	found, known := r.resolved[what][name]
-	if !known {
-		found.thing, found.err = r.ask(what, name)
-		r.resolved = with(r.resolved, what, with(r.resolved[what], name, found))
-	}
-	return found.thing, found.err
-}
-
-// ask calls resolve, and checks what it returns.
-func (r *resolver) ask(what model.Purpose, name string) (thing any, err error) {
-	for text, registration := range registrations {
-		if registration.purpose != what {
+// ask calls the function of Resolve, and checks what it returns.
+func (k *Kinds) ask(n thingName) (any, error) {
+	for text, r := range registrations {
+		if r.purpose != n.what || k.resolve == nil || n.name == "" {
 			continue
 		}
-		thing, ok := r.resolve(text, name)
-		switch v, want := reflect.ValueOf(thing), registration.typ; {
+		thing, ok := k.resolve(text, n.name)
+		switch v := reflect.ValueOf(thing); {
 		case !ok:
-			return nil, fmt.Errorf("there is no %s %q", what, name)
 		case isnil.Value(thing):
 			return nil, nil
-		case !v.Type().AssignableTo(want):
-			return nil, fmt.Errorf("the %s %q is resolved to a value of the type %T, must be a %v", what, name, thing, want)
+		case !v.Type().AssignableTo(r.typ):
+			return nil, fmt.Errorf("the %s %q is resolved to a value of the type %T, must be a %v", n.what, n.name, thing, r.typ)
 		default:
-			return v.Convert(want).Interface(), nil // a value of a func type of its own becomes one that named finds
+			return v.Convert(r.typ).Interface(), nil // a value of a func type of its own becomes one that named finds
 		}
 	}
-	return nil, fmt.Errorf("there is no %s %q", what, name)
+	return nil, fmt.Errorf("there is no %s %q", n.what, n.name)
 }

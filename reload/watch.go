@@ -6,13 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/weir-go/weir/internal/recovered"
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/registry"
+	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/filewatch"
 )
 
@@ -26,7 +29,8 @@ type Watcher struct {
 	done     chan struct{}
 
 	// The following fields are used by one load at a time.
-	inForce  *File           // nil: none
+	inForce  *File           // nil: no file, or it is not known which
+	last     *File           // the last one that is known to have come into force; nil: none
 	owned    map[string]bool // the names of the pipelines that belong to this Watcher; nil: no file was ever in force
 	starting bool            // during the first load, whose error Start returns
 
@@ -84,7 +88,7 @@ func Start(ctx context.Context, r *registry.Registry, path string, o *Options) (
 		return nil, err
 	}
 	if before := w.options.After; before != nil {
-		w.inForce, w.owned = before.inForce, before.owned
+		w.inForce, w.last, w.owned = before.inForce, before.last, before.owned
 	}
 	var hangup <-chan os.Signal
 	stopHangup := func() {}
@@ -97,17 +101,12 @@ func Start(ctx context.Context, r *registry.Registry, path string, o *Options) (
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.cancel = cancel
-	go w.run(running, stopHangup)
+	go func() {
+		defer close(w.done)
+		defer stopHangup()
+		_ = w.file.Run(running) // ends with the context
+	}()
 	return w, nil
-}
-
-// run watches until ctx ends, also after a panic of a function of the program.
-func (w *Watcher) run(ctx context.Context, stopHangup func()) {
-	for ctx.Err() == nil {
-		recovered.Hook("reload: watching the file", func() { _ = w.file.Run(ctx) }) // ends with the context
-	}
-	stopHangup()
-	close(w.done)
 }
 
 // stopped reports whether w no longer watches.
@@ -148,7 +147,8 @@ func (w *Watcher) begin(ctx context.Context, hangup <-chan os.Signal) error {
 // Stop ends the watching and waits until the Watcher's goroutine has ended. What is in force stays, and the registry
 // stays open. Stop can be called again. See [Options.After] for a Watcher that continues with the same pipelines.
 //
-// A function that runs while the file is loaded, such as a build function, must not wait for Stop, which waits for it.
+// A function that runs while the file is loaded, such as a build function or the Reporter, must not call Stop, which would
+// wait for it.
 func (w *Watcher) Stop() {
 	w.cancel()
 	<-w.done
@@ -157,15 +157,8 @@ func (w *Watcher) Stop() {
 // Reload reads the file now and puts it in force, unless it is in force already. It returns what is wrong with the
 // file, which must be complete: it is read once. It works after Stop, too.
 //
-// A function that runs while the file is loaded must not wait for Reload, which waits for it. With
-// [registry.Builder.Context] or the context of an event of the registry, Reload returns [registry.ErrReloading]; with another
-// one, it waits until that ends.
-func (w *Watcher) Reload(ctx context.Context) error {
-	if ctx.Value(loading{w}) != nil {
-		return fmt.Errorf("reload: %s: %w, and waits for the function that has called this one", w.path, registry.ErrReloading)
-	}
-	return w.file.Reload(ctx)
-}
+// A function that runs while the file is loaded must not call Reload, which waits for the end of the load, or of ctx.
+func (w *Watcher) Reload(ctx context.Context) error { return w.file.Reload(ctx) }
 
 // Status returns the current state.
 func (w *Watcher) Status() Status {
@@ -174,4 +167,250 @@ func (w *Watcher) Status() Status {
 	s := w.status
 	s.Pipelines = slices.Clone(s.Pipelines)
 	return s
+}
+
+// load puts the content in force. It runs on one goroutine at a time.
+func (w *Watcher) load(ctx context.Context, content []byte) error {
+	f, err := Parse(w.path, content, w.options.Kinds)
+	if err == nil {
+		err = f.require(w.options.Require)
+	}
+	if err == nil {
+		err = f.checkFixed(w.last)
+	}
+	if err != nil {
+		return filewatch.Permanent(err)
+	}
+	c := w.change(f)
+	if err := w.checkOwner(c); err != nil {
+		return err
+	}
+	lost := slices.DeleteFunc(slices.Clone(c.Remove), func(name string) bool { return !w.registry.InUse(name) })
+	if err := w.apply(ctx, f, c); err != nil {
+		return err
+	}
+	w.log(ctx, slog.LevelInfo, "configuration loaded",
+		"file", w.path, "pipelines", len(f.defined()), "built", len(c.Define), "removed", len(c.Remove))
+	if len(lost) > 0 {
+		w.log(ctx, slog.LevelWarn, "configuration no longer has pipelines that the program uses: their executions fail. "+
+			"If that is not meant, put them back; reload.Options.Require refuses such a file", "file", w.path, "pipelines", document.Listed(lost))
+	}
+	w.logOverrides(ctx)
+	return nil
+}
+
+// logOverrides writes a line for each limiter whose limits are not those of the configuration.
+func (w *Watcher) logOverrides(ctx context.Context) {
+	for name, l := range w.registry.Limiters() {
+		if o := l.Override; o != nil {
+			w.log(ctx, slog.LevelWarn, "a limiter is overridden, its configured limits come into force at the end",
+				"file", w.path, "limiter", name, "until", o.Until, "by", o.By, "reason", o.Reason)
+		}
+	}
+}
+
+// change returns the change from the pipelines that belong to w to those of f.
+func (w *Watcher) change(f *File) registry.Change {
+	c := f.Change(w.inForce)
+	gone := maps.Clone(w.owned)
+	for _, name := range f.defined() {
+		delete(gone, name)
+	}
+	maps.DeleteFunc(gone, func(name string, _ bool) bool { return !w.registry.Defined(name) })
+	c.Remove = slices.Sorted(maps.Keys(gone))
+	return c
+}
+
+// apply puts f in force. If Apply does not return, because a function of the program has panicked or called
+// [runtime.Goexit], it is not known whether f is in force: build functions run before the change, and the registry's
+// Listener runs after it.
+func (w *Watcher) apply(ctx context.Context, f *File, c registry.Change) error {
+	inForce, owned := w.inForce, w.owned
+	w.inForce = nil
+	w.addOwned(slices.Collect(maps.Keys(c.Define)))
+	if err := w.registry.Apply(ctx, c); err != nil {
+		w.inForce, w.owned = inForce, owned
+		return err
+	}
+	w.inForce, w.last, w.owned = f, f, nil
+	w.addOwned(f.defined())
+	w.mu.Lock()
+	w.status.Pipelines = f.defined()
+	w.mu.Unlock()
+	if w.options.InForce != nil {
+		recovered.Call("reload: InForce", func() { w.options.InForce(f) })
+	}
+	return nil
+}
+
+// addOwned adds names to a copy of owned, because the Watcher of Options.After can have the same map.
+func (w *Watcher) addOwned(names []string) {
+	owned := maps.Clone(w.owned)
+	if owned == nil {
+		owned = make(map[string]bool)
+	}
+	for _, name := range names {
+		owned[name] = true
+	}
+	w.owned = owned
+}
+
+// require returns an error if the file lacks one of the pipelines with these names.
+func (f *File) require(names []string) error {
+	var found document.Problems
+	var suggester document.Suggester
+	has := f.defined()
+	for _, name := range names {
+		if !slices.Contains(has, name) {
+			found.AddAt(f.content.PipelinesAt, "the program requires the pipeline %s, which is not there; %s",
+				document.Quoted(name), suggester.Instead(name, has, "there is none"))
+		}
+	}
+	return newFileError(f.name, found)
+}
+
+// checkOwner refuses to redefine a pipeline that the program has defined.
+func (w *Watcher) checkOwner(c registry.Change) error {
+	var taken []string
+	for name := range c.Define {
+		if !w.owned[name] && w.registry.Defined(name) {
+			taken = append(taken, name)
+		}
+	}
+	slices.Sort(taken)
+	var errs []error
+	for _, name := range taken[:min(len(taken), document.MaxListed)] {
+		errs = append(errs, fmt.Errorf("reload: %s: pipeline %q is defined elsewhere already", w.path, name))
+	}
+	if more := len(taken) - document.MaxListed; more > 0 {
+		errs = append(errs, fmt.Errorf("reload: %s: %d other pipelines are defined elsewhere, too", w.path, more))
+	}
+	return errors.Join(errs...)
+}
+
+// ended updates the status, calls the Reporter, and logs what load has not logged.
+func (w *Watcher) ended(r filewatch.Result) {
+	now := time.Now()
+	w.mu.Lock()
+	w.status.LastAttempt, w.status.Err = now, r.Err
+	if r.Err == nil {
+		w.status.Loads++
+		w.status.LastLoad = now
+	} else {
+		w.status.Failures++
+	}
+	w.mu.Unlock()
+	if w.options.Reporter != nil {
+		recovered.Call("reload: Reporter", func() { w.options.Reporter.ConfigReloaded(now, r.Err) })
+	}
+	switch {
+	case !r.Log, w.starting: // Start returns the error
+	case r.Err != nil:
+		w.logRefused(r.Err)
+	case !r.Loaded:
+		w.log(context.Background(), slog.LevelInfo, "configuration unchanged", "file", w.path)
+	}
+}
+
+func (w *Watcher) logRefused(err error) {
+	message := "configuration refused, what was in force stays"
+	if w.owned == nil {
+		message = "configuration refused, nothing of it is in force"
+	}
+	args := []any{"file", w.path, "error", err}
+	if panicked, ok := errors.AsType[*registry.PanicError](err); ok {
+		args = append(args, "stack", string(panicked.Stack))
+	}
+	w.log(context.Background(), slog.LevelError, message, args...)
+}
+
+// log writes a line. If the handler of the program panics, the load goes on.
+func (w *Watcher) log(ctx context.Context, level slog.Level, message string, args ...any) {
+	recovered.Call("reload: Logger", func() { w.options.Logger.Log(ctx, level, message, args...) })
+}
+
+const (
+	defaultInterval = 2 * time.Second
+	defaultSettle   = 200 * time.Millisecond
+	// minInterval is the smallest Interval and Settle. It refuses numbers that lack a unit: 2 is 2 ns.
+	minInterval = time.Millisecond
+)
+
+// Options are the options of [Start]. The zero value has the defaults.
+type Options struct {
+	// Kinds are the kinds and functions of the program that the file can name. If nil, there are weir's own kinds and
+	// no functions.
+	Kinds *Kinds
+	// Interval is the time between two looks at the file; 0 means 2 s. If it is -1, the file is only read again by
+	// [Watcher.Reload], and by SIGHUP if Hangup is set.
+	Interval time.Duration
+	// Settle is the time between two reads that must agree before a change is loaded, so that a file that is being written is
+	// not loaded; 0 means 200 ms. If 50 reads in a row disagree, the last one is loaded. The first load, [Watcher.Reload] and
+	// SIGHUP load the file at once.
+	Settle time.Duration
+	// Read returns the content to load, in place of that of the file at path, which then is only a name in messages and in
+	// [Status]. It is for content that is made of several files, or of files in another format. Read is called for each
+	// look, from one goroutine at a time, and must return the same content as long as nothing has changed. Its error keeps
+	// what is in force, as wrong content does; a [*FileError] says where in the files the reason is. A panic is recovered
+	// and becomes an error. If nil, the file at path is read.
+	Read func() ([]byte, error)
+	// AllowMissing reports whether Start succeeds if the file does not exist. Its pipelines are defined as soon as it
+	// exists. If false, Start returns an error.
+	AllowMissing bool
+	// After is a stopped Watcher of the same registry. The new Watcher takes over its pipelines, and removes the
+	// pipelines that its own file does not have. The file can be another one. If nil, pipelines of an earlier Watcher
+	// count as defined by the program, and a file with one of them is refused.
+	After *Watcher
+	// Require names pipelines that the program needs. A file without one of them is refused like an invalid one, so
+	// that calls do not fail when a pipeline is renamed in the file and not in the program. If empty, a file can
+	// leave out any pipeline; leaving out one that the program uses is logged as a warning.
+	Require []string
+	// Hangup reports whether SIGHUP reads the file again, on systems that have this signal, instead of ending the
+	// process. If false, the signal is not handled here, and by Go's default it ends the process.
+	Hangup bool
+	// Logger gets a line for each version of the file that came into force or was refused, except a refused first
+	// one, whose error [Start] returns. If nil, it is [slog.Default]. If its handler panics, the panic is recovered
+	// and the load goes on.
+	Logger *slog.Logger
+	// InForce is called with each file that has come into force, right after its pipelines, also with the first one
+	// before [Start] returns. It is for what sections say that is not in a pipeline, such as the level of a log:
+	// [SectionOf] has it. Calls do not overlap. If it panics, the panic is logged and the load goes on. If nil, nothing
+	// is called.
+	InForce func(f *File)
+	// Reporter is told of each attempt to load; package telemetry has one. If nil, attempts are not reported.
+	Reporter Reporter
+}
+
+// A Reporter is told of each attempt to load, one at a time.
+type Reporter interface {
+	// ConfigReloaded is called after each attempt. err is nil if the file came into force, and otherwise the reason why
+	// it did not. The next attempt begins after ConfigReloaded has returned, so it must not call [Watcher.Reload] or
+	// [Watcher.Stop]. If ConfigReloaded panics, the panic is logged and the load goes on.
+	ConfigReloaded(at time.Time, err error)
+}
+
+// validate returns what is wrong with the options of a Watcher of r and the file at path.
+func (o *Options) validate(r *registry.Registry, path string) error {
+	var p validate.Problems
+	if path == "" {
+		p.Add("Path", nil, "must be set")
+	}
+	if o.Interval != 0 && o.Interval != -1 && o.Interval < minInterval {
+		p.Add("Interval", o.Interval, "must be at least %v, 0 for %v, or -1 for none", minInterval, defaultInterval)
+	}
+	if o.Settle != 0 && o.Settle < minInterval {
+		p.Add("Settle", o.Settle, "must be at least %v, or 0 for %v", minInterval, defaultSettle)
+	}
+	if i := slices.Index(o.Require, ""); i >= 0 {
+		p.Add(fmt.Sprintf("Require[%d]", i), nil, "must not be empty")
+	}
+	if o.After != nil {
+		switch {
+		case o.After.registry != r:
+			p.Add("After", nil, "must be a Watcher of the same registry")
+		case !o.After.stopped():
+			p.Add("After", nil, "must be a Watcher that was stopped")
+		}
+	}
+	return p.Err("reload")
 }

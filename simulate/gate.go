@@ -31,7 +31,7 @@ func (g *gate) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	}
 	if g.afterHedge {
 		attempt := newTask(t.turns, t.request)
-		attempt.order = append(slices.Clip(t.order), t.races, hedge.Attempt(ctx))
+		attempt.order = append(slices.Clip(t.order), t.races, hedge.AttemptNumber(ctx))
 		attempt.permits = t.permits
 		t = attempt
 		ctx = context.WithValue(ctx, turn.Key{}, t)
@@ -75,11 +75,8 @@ type interposer struct{ run *run }
 
 var _ interpose.Interposer = interposer{}
 
-// OnEvent does nothing.
-func (interposer) OnEvent(context.Context, pipeline.Event) {}
-
-// Executions reports that executions that succeed need not be reported.
-func (interposer) Executions() bool { return false }
+// Hooks implements [pipeline.Listener].
+func (interposer) Hooks() pipeline.Hooks { return pipeline.Hooks{} }
 
 // Interpose returns the strategies with gates.
 func (i interposer) Interpose(strategies []pipeline.Strategy) []pipeline.Strategy {

@@ -109,7 +109,7 @@ func TestParseScenario_Invalid(t *testing.T) {
 		"clients: {timeout: -1s}":                                                       "clients.timeout: timeout must be at least 0",
 		"pipelines: {}":                                                                 `x.yaml:1:1: unknown field "pipelines", there are clients, load, service`,
 		"limiters: {a: {unlimited: {}}}":                                                `unknown field "limiters"`,
-		"[]":                                                                            "a file must be a mapping with clients, load, service, found a list",
+		"[]":                                                                            "a file must be a mapping, found a list",
 	} {
 		_, err := simulate.ParseScenario("x.yaml", []byte(text))
 		assert.ErrorContains(t, err, want, text)

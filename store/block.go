@@ -5,16 +5,17 @@ import (
 
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
 // A blockList has the permits of one key that this instance has borrowed from the store to grant by itself. The lock of
 // its keyState guards it. The zero value is empty.
 //
-// The permits of a token bucket have positions in the order in which they were taken. Each tick restores Refill positions,
+// The permits of a token bucket have positions in the order in which they were taken. Each line restores Refill positions,
 // the lowest first. The rule: a borrowed permit can be granted until its position is restored. Until then it is missing
 // in the store, so all instances together never grant more than the bucket allows. The borrowed permits of a window can
-// be granted until the next tick.
+// be granted until the next line.
 type blockList struct {
 	blocks    []block     // the oldest first; usually one at most
 	nextSize  int64       // how many permits to borrow next
@@ -24,37 +25,37 @@ type blockList struct {
 	granter   *limiter.Granter
 }
 
-// A block has the positions from next+1 to top, as they are numbered on its tick.
+// A block has the positions from next+1 to top, as they are numbered on the line on which it was taken.
 type block struct {
-	serial int64
-	def    *backend.Definition
-	tick   int64
-	low    int64     // what next was when the block was borrowed
-	next   int64     // positions up to this one are granted or restored
-	top    int64     // the last position
-	now    int64     // the store's time when it was borrowed
-	sent   time.Time // when the block was asked for, before the store decided
+	serial  int64
+	def     *backend.Definition
+	receipt rate.Receipt
+	low     int64     // what next was when the block was borrowed
+	next    int64     // positions up to this one are granted or restored
+	top     int64     // the last position
+	now     int64     // the store's time when it was borrowed
+	sent    time.Time // when the block was asked for, before the store decided
 }
 
-// ticks returns how many ticks have passed since the block's, by the latest time that the store's clock can show.
-func (b *block) ticks(at time.Time) int64 {
-	return b.def.TickAt(b.now+at.Sub(b.sent).Microseconds()+1) - b.tick
+// lines returns how many lines have passed since the block was taken, by the latest time that the store's clock can show.
+func (b *block) lines(at time.Time) int64 {
+	return b.def.LineAt(b.now+at.Sub(b.sent).Microseconds()+1) - b.receipt.Line
 }
 
 // dropRestored skips the positions that are restored and returns how many permits of the block can be granted.
 func (b *block) dropRestored(at time.Time) int64 {
-	switch ticks := b.ticks(at); {
-	case ticks <= 0:
+	switch lines := b.lines(at); {
+	case lines <= 0:
 	case b.def.Refill == 0:
 		return 0
 	default:
-		b.next = max(b.next, saturate.Mul(ticks, b.def.Refill))
+		b.next = max(b.next, saturate.Mul(lines, b.def.Refill))
 	}
 	return max(b.top-b.next, 0)
 }
 
-// tag identifies the block and the tick of a grant.
-func (b *block) tag(at time.Time) int64 { return b.serial<<20 | b.ticks(at)&(1<<20-1) }
+// tag identifies the block and the line of a grant.
+func (b *block) tag(at time.Time) int64 { return b.serial<<20 | b.lines(at)&(1<<20-1) }
 
 // noBlock is the tag of a grant that cannot be put back.
 const noBlock = 0
@@ -62,7 +63,7 @@ const noBlock = 0
 func (l *blockList) empty() bool { return l == nil || len(l.blocks) == 0 }
 
 // dropUsedBlocks drops used-up blocks and returns how many permits the others have. It keeps the newest block until its
-// tick is over, because permits can be put back into it.
+// line is over, because permits can be put back into it.
 func (ks *keyState) dropUsedBlocks(now time.Time) (sum int64) {
 	l := ks.blocks
 	if l.empty() {
@@ -72,11 +73,11 @@ func (ks *keyState) dropUsedBlocks(now time.Time) (sum int64) {
 	for i, b := range l.blocks {
 		n := b.dropRestored(now)
 		switch sum += n; {
-		case n > 0 || i == len(l.blocks)-1 && b.ticks(now) <= 0:
+		case n > 0 || i == len(l.blocks)-1 && b.lines(now) <= 0:
 			kept = append(kept, b)
-		case b.def.Kind == backend.KindSlidingWindow && b.top > b.next:
-			// The rest must not be granted after its tick, but would count as taken in the store until the window has passed.
-			ks.c.giveBack(backend.OpReturnBlock, ks.key, b.def, b.top-b.next, backend.Receipt{Tick: b.tick, Missing: b.top})
+		case b.def.Kind == rate.SlidingWindow && b.top > b.next:
+			// The rest must not be granted after its line, but would count as taken in the store until the window has passed.
+			ks.c.giveBack(backend.OpReturnBlock, ks.key, b.def, b.top-b.next, b.receipt)
 		}
 	}
 	l.blocks = kept
@@ -133,9 +134,9 @@ func (o *blockOwner) Level(int, int64) (limiter.Level, bool) {
 	return limiter.Level{Remaining: ks.lastAnswer.free() + ks.dropUsedBlocks(now), Full: ks.lastAnswer.untilFull(now)}, true
 }
 
-// Refund puts permits back into their block if the block exists and no tick has passed since the grant. It lowers next, so
+// Refund puts permits back into their block if the block exists and no line has passed since the grant. It lowers next, so
 // the block's highest positions are granted again, and the grants that follow the refunded one count as having its
-// positions. If a tick had passed, it could have restored these positions before the later grants were made, which would
+// positions. If a line had passed, it could have restored these positions before the later grants were made, which would
 // break blockList's rule.
 func (o *blockOwner) Refund(n int, tag int64) {
 	ks := (*keyState)(o)

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// errBlockGone is why a refund of borrowed permits is lost. A tick has passed since, or the block was returned.
+// errBlockGone is why a refund of borrowed permits is lost. A line has passed since, or the block was returned.
 var errBlockGone = errors.New("what was borrowed is used up or was returned")
 
 // A blockFetch borrows a block for all callers that need more than the blocks have. The other fields are valid once done
@@ -138,8 +138,8 @@ func (l *blockList) add(ks *keyState, q *call) {
 		l.granter = limiter.NewGranter((*blockOwner)(ks))
 	}
 	l.serial++
-	top := q.receipts[0].Missing
-	b := block{serial: l.serial, def: q.def, tick: q.receipts[0].Tick, top: top, next: top - q.granted[0], now: q.now, sent: q.sent}
+	top := q.after[0].missing
+	b := block{serial: l.serial, def: q.def, receipt: q.after[0].receipt, top: top, next: top - q.granted[0], now: q.now, sent: q.sent}
 	b.low = b.next
 	l.blocks = append(l.blocks, b)
 }
@@ -223,7 +223,7 @@ func (ks *keyState) returnBlocks() {
 	for i := len(ks.blocks.blocks) - 1; i >= 0; i-- {
 		b := &ks.blocks.blocks[i]
 		if n := b.dropRestored(now); n > 0 {
-			ks.c.giveBack(backend.OpReturnBlock, ks.key, b.def, n, backend.Receipt{Tick: b.tick, Missing: b.top})
+			ks.c.giveBack(backend.OpReturnBlock, ks.key, b.def, n, b.receipt)
 		}
 	}
 	ks.blocks.blocks = nil

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -204,14 +205,15 @@ func (s *Store) probeSetup(d *backend.Definition, key string, op leaseOp) func(c
 		return func(ctx context.Context) error {
 			taken, err := s.probeRequest(ctx, d, key, backend.Request{Min: 1, Max: 1})
 			if err == nil {
-				refund := backend.Request{Op: backend.OpRefund, Max: taken.State.Missing, Receipt: backend.AnyGrant()}
-				_, err = s.probeRequest(ctx, d, key, refund)
+				// Unlike OpRefund, it leaves nothing to remember. So the key is deleted, for which a store can need another right.
+				all := backend.Request{Op: backend.OpReturnBlock, Max: taken.State.Missing, Receipt: d.Receipt(&taken.State)}
+				_, err = s.probeRequest(ctx, d, key, all)
 			}
 			return err
 		}
 	}
 	lending := *d
-	lending.Limits = backend.Limits{Kind: backend.KindConcurrency, Permits: backend.MaxPermits}
+	lending.Schedule = rate.Schedule{Kind: rate.Concurrency, Permits: backend.MaxPermits}
 	ops := []leaseOp{acquireLease, op}
 	if op == acquireLease {
 		ops = ops[:1]
@@ -257,10 +259,11 @@ func reasonOf(err error) error {
 	return err
 }
 
-// probeDefinition is what probes take permits of: a window of a second that is never used up. It is not stored in any
-// backend.
+// probeDefinition is what probes take permits of: a bucket that is refilled each second and never used up. It is not stored in
+// any backend.
 var probeDefinition = &backend.Definition{
-	Name: "weir/probe", Version: 1, Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: backend.MaxPermits, Period: 1e6},
+	Name: "weir/probe", Version: 1,
+	Schedule: rate.Schedule{Kind: rate.TokenBucket, Permits: backend.MaxPermits, Refill: backend.MaxPermits, Period: 1e6},
 }
 
 // endOutage counts the shard as there again.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -28,11 +29,17 @@ type call struct {
 	def        *backend.Definition // before the answer: nil, or the definition under which the permits to give back were granted
 	granted    []int64
 	oneGranted [1]int64
-	receipts   []backend.Receipt // of each request
-	oneReceipt [1]backend.Receipt
-	state      backend.State // after all requests of the round trip
-	now        int64         // the store's time
+	after      []afterRequest
+	oneAfter   [1]afterRequest
+	state      rate.State // after all requests of the round trip
+	now        int64      // the store's time
 	sent       time.Time
+}
+
+// An afterRequest is what is known right after a request.
+type afterRequest struct {
+	receipt rate.Receipt // of what the request has taken
+	missing int64
 }
 
 func (q *call) order() string { return fmt.Sprintf("%q %q %v", q.c.name, q.key, q.requests) }
@@ -175,13 +182,13 @@ func (q *call) undo(i int) {
 		op = backend.OpReturnBlock
 	}
 	if n := q.granted[i]; n > 0 {
-		q.c.giveBack(op, q.key, q.def, n, q.receipts[i])
+		q.c.giveBack(op, q.key, q.def, n, q.after[i].receipt)
 	}
 }
 
 // giveBack gives permits back in the background by op, which is OpRefund or OpReturnBlock. A block that cannot be
 // returned is ignored: time restores its permits.
-func (c *core) giveBack(op backend.Op, key string, def *backend.Definition, n int64, receipt backend.Receipt) {
+func (c *core) giveBack(op backend.Op, key string, def *backend.Definition, n int64, receipt rate.Receipt) {
 	q := c.newCall(key, []backend.Request{{Op: op, Max: n, Receipt: receipt}})
 	q.def = def
 	end := c.giveBacks.begin(key)
@@ -224,7 +231,7 @@ func (q *call) lease(i int) limiter.Lease {
 	n := q.requests[i].Min
 	if q.granted[i] == backend.Rejected {
 		q.c.remember(q, n)
-		return limiter.RejectedKnowing(q.untilAvailable(n), "", q.def.Permits-q.state.Missing)
+		return limiter.RejectedKnowing(q.untilAvailable(n), "", q.def.Free(&q.state))
 	}
 	if n == 0 {
 		return limiter.Granted(0, nil)
@@ -233,7 +240,7 @@ func (q *call) lease(i int) limiter.Lease {
 }
 
 // untilAvailable returns how long it takes until n permits are available, after all requests of the round trip.
-func (q *call) untilAvailable(n int64) time.Duration { return duration(q.def.Wait(q.state, q.now, n)) }
+func (q *call) untilAvailable(n int64) time.Duration { return duration(q.def.Wait(&q.state, q.now, n)) }
 
 // duration converts µs, up to the longest Duration.
 func duration(us int64) time.Duration {

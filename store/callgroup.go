@@ -138,7 +138,7 @@ func (g group) fill(b *backend.Batch) {
 		return
 	}
 	for _, q := range g {
-		if q.def != nil && !q.def.SameSchedule(b.Definition) {
+		if q.def != nil && !q.def.SameLines(&b.Definition.Schedule) {
 			for i := range q.requests {
 				q.requests[i].Max = 0
 			}
@@ -181,10 +181,10 @@ func (g group) fail(err error) {
 }
 
 // answer splits the answers to a batch among the calls. The backend returns the state after all requests. Receipts need
-// the missing permits after each request, so answer goes through the requests from the last to the first. pending is as
-// in observation.
+// the state after each request, so answer goes through the requests from the last to the first. pending is as in
+// observation.
 func (g group) answer(b *backend.Batch, sent, pending time.Time) {
-	after := b.State.Missing
+	s := b.State
 	if len(b.Requests) < len(g) {
 		b.Granted = g.spread(b.Granted[0])
 	}
@@ -192,13 +192,16 @@ func (g group) answer(b *backend.Batch, sent, pending time.Time) {
 	for _, q := range slices.Backward(g) {
 		end -= len(q.requests)
 		q.granted = b.Granted[end : end+len(q.requests)]
-		q.receipts = q.oneReceipt[:]
+		q.after = q.oneAfter[:]
 		if len(q.requests) > 1 {
-			q.receipts = make([]backend.Receipt, len(q.requests))
+			q.after = make([]afterRequest, len(q.requests))
 		}
 		for j := len(q.requests) - 1; j >= 0; j-- {
-			q.receipts[j] = backend.Receipt{Tick: b.State.Tick, Missing: after}
-			after -= missingChange(q.requests[j].Op, q.granted[j])
+			q.after[j] = afterRequest{receipt: b.Definition.Receipt(&s), missing: s.Missing}
+			s.Missing -= missingChange(q.requests[j].Op, q.granted[j])
+			if q.requests[j].Op == backend.OpRefund || q.requests[j].Op == backend.OpGiveBack {
+				s.Refunded -= q.granted[j]
+			}
 		}
 		q.def, q.state, q.now, q.sent = b.Definition, b.State, b.Now, sent
 	}
@@ -258,7 +261,7 @@ func (g group) takenBy(c *core) (own int64) {
 
 // missingChange returns by how much a request has changed what is missing.
 func missingChange(op backend.Op, granted int64) int64 {
-	if op == backend.OpRefund || op == backend.OpReturnBlock {
+	if op > backend.OpCharge { // gives permits back
 		return -granted
 	}
 	return max(granted, 0)

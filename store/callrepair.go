@@ -58,7 +58,7 @@ func (s *Store) loadNewerDefinitions(all []*outdatedGroup) {
 	var loads sync.WaitGroup
 	for _, p := range all {
 		if p.batch.Outcome == backend.OutdatedDefinition {
-			loads.Go(func() { p.err = p.calls[0].c.awaitVersion(p.batch.State.Version) })
+			loads.Go(func() { p.err = p.calls[0].c.awaitVersion(p.batch.Version) })
 		}
 	}
 	loads.Wait()
@@ -72,7 +72,7 @@ func (s *Store) convertStates(trip *roundTrip, all []*outdatedGroup) {
 		switch p.batch.Outcome {
 		case backend.OutdatedDefinition:
 		case backend.OutdatedState:
-			d, old := p.batch.Definition, p.batch.State
+			d, old := p.batch.Definition, *p.batch.Stored
 			replacements = append(replacements, &backend.Replacement{Definition: d, Key: p.batch.Key, Old: old, Next: d.Convert(old)})
 			outdated = append(outdated, p)
 		default:

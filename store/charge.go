@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -17,10 +17,8 @@ import (
 // negative, it gives back -n permits, and if n is 0, it returns the level and takes nothing. A concurrency limiter returns
 // [errors.ErrUnsupported]. A limiter owes 2⁵¹ permits at most; what is above that is not taken.
 //
-// Charge makes one call to the store, and shares the round trip with other calls as TryAcquire does. To give permits back
-// to a sliding window, it makes two calls, and more if the permits were taken in more than 64 segments or others give back
-// the same ones at the same time. Of a bucket with LimiterOptions.Block, only what was taken since an instance last borrowed
-// a block can be given back. Other instances that remember rejections (CacheRejections, Block) learn of permits that were
+// Charge makes one call to the store, and shares the round trip with other calls as TryAcquire does. Of a bucket with
+// LimiterOptions.Block, only what was taken since an instance last borrowed a block can be given back. Other instances that remember rejections (CacheRejections, Block) learn of permits that were
 // given back only when these rejections end. Give back only what was charged: if permits of a lease come back by Charge, and
 // are taken again, the lease can still give them back a second time.
 //
@@ -75,93 +73,29 @@ func (c *core) chargeInStore(ctx context.Context, key string, n int64) (limiter.
 		ask = backend.Request{Op: backend.OpCharge, Max: n}
 	case n < 0:
 		n = max(n, -math.MaxInt64)
-		ask = backend.Request{Op: backend.OpRefund, Max: -n, Receipt: backend.AnyGrant()}
+		ask = backend.Request{Op: backend.OpGiveBack, Max: -n}
 	}
 	q, err := c.ask(ctx, key, ask)
 	if err != nil {
 		return limiter.Level{}, err
 	}
-	var gaveBack int64
-	if n < 0 {
-		if q, gaveBack, err = c.giveBackUnleased(ctx, q, -n); err != nil {
-			return limiter.Level{}, err
-		}
-	}
 	if n != 0 {
 		c.s.count.decisions.Add(1)
 	}
-	level := c.learnLevel(q, gaveBack > 0)
+	level := c.learnLevel(q, n < 0 && q.granted[0] > 0)
 	q.recycle()
 	return level, nil
 }
 
-const (
-	// giveBackSegments is to how many segments of a sliding window one call gives permits back. Stores look for each
-	// segment among all.
-	giveBackSegments = 64
-	// giveBackCalls bounds how many calls give back. Only if others give back permits of the same segments at the same
-	// time, more would be needed.
-	giveBackCalls = backend.MaxSegments/giveBackSegments + 5
-)
-
-// giveBackUnleased gives n permits back: what is above the limit from the newest segments, and then the oldest. q is the
-// answer to an [backend.OpRefund] for [backend.AnyGrant], which has given back what a bucket or fixed window accepts, and
-// nothing to a sliding window: its segments are known from the answer, and have a refund each. The result is the last
-// answer, and how much was given back.
-func (c *core) giveBackUnleased(ctx context.Context, q *call, n int64) (last *call, gaveBack int64, err error) {
-	gaveBack = q.granted[0]
-	for range giveBackCalls {
-		if q.def.Kind != backend.KindSlidingWindow || gaveBack >= n || q.state.Missing <= 0 {
-			break
-		}
-		key, refunds := q.key, refundsOf(q.state, n-gaveBack, q.def.Permits)
-		q.recycle()
-		// If the limits have changed meanwhile, a receipt can be of another segment. At most n are given back nevertheless.
-		if q, err = c.ask(ctx, key, refunds...); err != nil {
-			if gaveBack > 0 {
-				c.wakeKey(key)
-			}
-			return nil, gaveBack, err
-		}
-		for _, refunded := range q.granted {
-			gaveBack += refunded
-		}
-	}
-	return q, gaveBack, nil
-}
-
-// refundsOf returns refunds of n permits to the segments of a sliding window, or of as many as were taken in
-// giveBackSegments of them. What is above the limit goes back to the newest segments, and the rest to the oldest.
-func refundsOf(s backend.State, n, limit int64) (refunds []backend.Request) {
-	taken := slices.Clone(s.Taken)
-	refund := func(t *backend.Segment, n int64) int64 {
-		part := min(n, t.Permits)
-		if part > 0 && len(refunds) < giveBackSegments {
-			refunds = append(refunds, backend.Request{Op: backend.OpRefund, Max: part, Receipt: backend.Receipt{Tick: t.Tick}})
-			t.Permits -= part
-		}
-		return n - part
-	}
-	owed := min(n, max(s.Missing-limit, 0))
-	n -= owed
-	for i := len(taken) - 1; i >= 0 && owed > 0; i-- {
-		owed = refund(&taken[i], owed)
-	}
-	for i := 0; i < len(taken) && n > 0; i++ {
-		n = refund(&taken[i], n)
-	}
-	return refunds
-}
-
 // levelAfter returns the level right after a request. The state is that after all requests of the round trip.
 func (q *call) levelAfter(i int) limiter.Level {
-	s := q.state
-	s.Missing = q.receipts[i].Missing
-	return limiter.Level{Remaining: q.def.Permits - s.Missing, Full: untilFull(q.def, s, q.now)}
+	missing := q.after[i].missing
+	return limiter.Level{Remaining: q.def.Permits - missing, Full: untilBack(q.def, &q.state, missing, q.now)}
 }
 
-func untilFull(d *backend.Definition, s backend.State, now int64) time.Duration {
-	return duration(max(saturate.Add(d.FullAt(s), -now), 0))
+// untilBack returns how long it takes until so many of the missing permits are back.
+func untilBack(d *backend.Definition, s *rate.State, permits, now int64) time.Duration {
+	return duration(max(saturate.Add(d.TimeOf(d.LineOf(s, permits)), -now), 0))
 }
 
 // learnLevel keeps the answer to a charge, so that neither a remembered rejection nor a waiting caller waits for permits

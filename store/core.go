@@ -13,6 +13,7 @@ import (
 	"github.com/weir-go/weir/internal/eventqueue"
 	"github.com/weir-go/weir/internal/heavyhitters"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -24,7 +25,7 @@ type core struct {
 	leased      bool // concurrency: permits come back from their holders, not with time
 	o           LimiterOptions
 	madeAt      stamp
-	madeWith    backend.Limits // the constructor's limits
+	madeWith    rate.Schedule // the constructor's limits
 
 	inForce     atomic.Pointer[loadedDefinition] // nil until the first answer of the store
 	queueing    atomic.Pointer[queueing]
@@ -40,7 +41,7 @@ type core struct {
 	definitionLock chan struct{} // full while a goroutine loads or changes the definition in the store
 
 	mu              sync.Mutex
-	wantedLimits    backend.Limits     // what the last constructor or Reconfigure in this process has set
+	wantedLimits    rate.Schedule      // what the last constructor or Reconfigure in this process has set
 	wantedAt        stamp              // when that was
 	reconfiguring   bool               // reconfigureLoop is running
 	load            *definitionLoad    // not nil while callers can share a load of the definition
@@ -72,7 +73,7 @@ func newCore(s *Store, name string, options limiter.Options, shared *LimiterOpti
 	}
 	madeAt := newStamp()
 	c := &core{
-		s: s, name: name, partitioned: partitioned, leased: limits.Kind == backend.KindConcurrency, o: o,
+		s: s, name: name, partitioned: partitioned, leased: limits.Kind == rate.Concurrency, o: o,
 		madeAt: madeAt, madeWith: limits, wantedAt: madeAt, wantedLimits: limits, definitionLock: make(chan struct{}, 1),
 	}
 	c.queueing.Store(&q)
@@ -99,9 +100,9 @@ func (s *Store) forget(c *core) {
 }
 
 // limits returns the limits in force, as far as this instance knows.
-func (c *core) limits() backend.Limits {
+func (c *core) limits() rate.Schedule {
 	if in := c.inForce.Load(); in != nil {
-		return in.Limits
+		return in.Limits()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

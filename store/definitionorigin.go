@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -41,7 +42,7 @@ func (st stamp) after(d *backend.Definition, now int64) bool {
 }
 
 // origin returns the origin of limits that this limiter sets in place of d, which can be nil. now is the store's time.
-func (c *core) origin(d *backend.Definition, to backend.Limits, why defineReason, by stamp, now int64) backend.Origin {
+func (c *core) origin(d *backend.Definition, to rate.Schedule, why defineReason, by stamp, now int64) backend.Origin {
 	o := backend.Origin{Generation: c.o.Generation, Explicit: why != forFirstUse, Made: by.time(now), By: by.String()}
 	if d != nil {
 		o.Past = d.Past
@@ -53,7 +54,7 @@ func (c *core) origin(d *backend.Definition, to backend.Limits, why defineReason
 	if o.Explicit && c.madeWith != to && !strings.Contains(o.Past, digest(c.madeWith)) {
 		o.Past = prependDigest(o.Past, digest(c.madeWith))
 	}
-	if d != nil && d.Limits != to {
+	if d != nil && d.Limits() != to {
 		o.Past = pastOfSuccessor(d, o.Past)
 	}
 	return o
@@ -61,7 +62,7 @@ func (c *core) origin(d *backend.Definition, to backend.Limits, why defineReason
 
 // firstUseRefusal returns why the first use of this limiter must not set its limits in place of d, or nil: a program
 // that starts late would bring back limits that were changed since it was made.
-func (c *core) firstUseRefusal(d *backend.Definition, wanted backend.Limits, now int64) error {
+func (c *core) firstUseRefusal(d *backend.Definition, wanted rate.Schedule, now int64) error {
 	switch g := c.o.Generation; {
 	case g > d.Generation:
 		return nil
@@ -82,11 +83,11 @@ func (c *core) firstUseRefusal(d *backend.Definition, wanted backend.Limits, now
 // prevented.
 func follows(d, old *backend.Definition) bool {
 	switch {
-	case d.Explicit || d.By == "" || d.Limits == old.Limits || (d.Kind == backend.KindConcurrency) != (old.Kind == backend.KindConcurrency):
+	case d.Explicit || d.By == "" || d.Limits() == old.Limits() || (d.Kind == rate.Concurrency) != (old.Kind == rate.Concurrency):
 		return true
-	case strings.Contains(d.Past, digest(old.Limits)) || pastIsFull(d) || d.Generation > old.Generation:
+	case strings.Contains(d.Past, digest(old.Limits())) || pastIsFull(d) || d.Generation > old.Generation:
 		return true
-	case strings.Contains(old.Past, digest(d.Limits)) || d.Generation < old.Generation:
+	case strings.Contains(old.Past, digest(d.Limits())) || d.Generation < old.Generation:
 		return false
 	}
 	serial, of, _ := strings.Cut(d.By, " ")
@@ -103,14 +104,14 @@ func follows(d, old *backend.Definition) bool {
 func restored(d, found *backend.Definition, seen, now int64) *backend.Definition {
 	base, lost := configured(d), configured(found)
 	origin := base.Origin
-	if !strings.Contains(origin.Past, digest(lost.Limits)) {
+	if !strings.Contains(origin.Past, digest(lost.Limits())) {
 		origin.Past = pastOfSuccessor(lost, origin.Past)
 	}
 	over := overrideIn(d)
 	if over == nil || over.over(now) {
 		over = overrideIn(found)
 	}
-	return successor(found, base.Limits, origin, over, seen, now)
+	return successor(found, base.Limits(), origin, over, seen, now)
 }
 
 // maxPast is how many limits set by first uses are remembered, and how many set by Reconfigure. They are counted
@@ -123,7 +124,7 @@ const byReconfigure = "r"
 
 // pastOfSuccessor returns the Past of the definition that replaces d: the limits of d, and then past.
 func pastOfSuccessor(d *backend.Definition, past string) string {
-	first := digest(d.Limits)
+	first := digest(d.Limits())
 	if d.Explicit && !slices.Contains(strings.Fields(past), first) {
 		first += byReconfigure
 	}
@@ -154,7 +155,7 @@ func pastIsFull(d *backend.Definition) bool {
 }
 
 // digest returns a hash of l in 8 characters. Two different limits have the same digest with a probability of 2^-32.
-func digest(l backend.Limits) string {
+func digest(l rate.Schedule) string {
 	h := fnv.New32a()
 	_, _ = fmt.Fprint(h, l.Kind, l.Permits, l.Period, l.Refill, l.Segments)
 	return fmt.Sprintf("%08x", h.Sum32())

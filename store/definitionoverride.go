@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -17,7 +18,7 @@ import (
 //
 // A definition has an override only if both its limits and the configured ones are of the same kind.
 type override struct {
-	Configured backend.Limits     `json:"configured"` // the limits after the end
+	Configured rate.Schedule      `json:"configured"` // the limits after the end
 	QueueLimit int                `json:"queue_limit,omitempty"`
 	QueueOrder limiter.QueueOrder `json:"queue_order"`
 	Since      int64              `json:"since"`
@@ -25,8 +26,8 @@ type override struct {
 	By         string             `json:"by"`
 	Reason     string             `json:"reason"`
 
-	limits   backend.Limits // those of the definition
-	queueing queueing       // QueueLimit and QueueOrder
+	limits   rate.Schedule // those of the definition
+	queueing queueing      // QueueLimit and QueueOrder
 }
 
 // overrideIn returns the override in d, or nil if there is none. d can be nil.
@@ -38,7 +39,7 @@ func overrideIn(d *backend.Definition) *override {
 	if json.Unmarshal([]byte(d.Override), o) != nil {
 		return nil
 	}
-	o.limits, o.queueing = d.Limits, queueing{o.QueueLimit, o.QueueOrder}
+	o.limits, o.queueing = d.Limits(), queueing{o.QueueLimit, o.QueueOrder}
 	return o
 }
 
@@ -46,7 +47,7 @@ func overrideIn(d *backend.Definition) *override {
 func (o *override) over(now int64) bool { return o != nil && now >= o.Until }
 
 // text returns what overrideIn reads.
-func (o *override) text(configured backend.Limits) string {
+func (o *override) text(configured rate.Schedule) string {
 	stored := *o
 	stored.Configured = configured
 	text, _ := json.Marshal(stored) // cannot fail: there are only numbers and strings
@@ -59,7 +60,7 @@ func (o *override) same(other *override) bool {
 		return o == other
 	}
 	a, b := *o, *other
-	a.Configured, b.Configured = backend.Limits{}, backend.Limits{}
+	a.Configured, b.Configured = rate.Schedule{}, rate.Schedule{}
 	return a == b
 }
 
@@ -70,20 +71,21 @@ func configured(d *backend.Definition) *backend.Definition {
 		return d
 	}
 	base := *d
-	base.Limits, base.Override = o.Configured, ""
+	base.Schedule, base.Override = o.Configured, ""
+	base.Anchor = d.Anchor
 	return &base
 }
 
 // successor returns the definition that follows known when wanted are the configured limits and over is the override, or
 // known itself if nothing changes. An override that has ended, or that is of another kind than the wanted limits, is
 // dropped. A change of the override is a new version: else two instances that change it at once would both succeed.
-func successor(known *backend.Definition, wanted backend.Limits, origin backend.Origin, over *override, seen, now int64) *backend.Definition {
+func successor(known *backend.Definition, wanted rate.Schedule, origin backend.Origin, over *override, seen, now int64) *backend.Definition {
 	limits, text := wanted, ""
 	if over != nil && !over.over(now) && over.limits.Kind == wanted.Kind {
 		limits, text = over.limits, over.text(wanted)
 	}
 	switch {
-	case known.Limits != limits || known.Override != text || known.Version < seen:
+	case known.Limits() != limits || known.Override != text || known.Version < seen:
 		next := known.WithLimits(limits, now)
 		next.Version = max(next.Version, seen+1)
 		next.Origin, next.Override = origin, text
@@ -172,7 +174,7 @@ func (c *core) checkOverrideOnce() error {
 
 // limitsWithoutStore returns the limits by which this instance decides without the store. An override that is over by
 // then is not in force, although the store does not know it yet.
-func (c *core) limitsWithoutStore() backend.Limits {
+func (c *core) limitsWithoutStore() rate.Schedule {
 	if in := c.inForce.Load(); in != nil && in.override != nil && !time.Now().Before(in.ends) {
 		return in.override.Configured
 	}

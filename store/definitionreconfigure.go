@@ -3,7 +3,7 @@ package store
 import (
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/rate"
 )
 
 // reconfigureLater is ReconfigureLater.
@@ -25,7 +25,7 @@ func (c *core) reconfigureLater(o limiter.Options) error {
 
 // pendingReconfigure returns the wanted limits, since when they are wanted, and whether the store does not have them
 // yet.
-func (c *core) pendingReconfigure() (limits backend.Limits, by stamp, pending bool) {
+func (c *core) pendingReconfigure() (limits rate.Schedule, by stamp, pending bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.wantedLimits, c.wantedAt, c.reconfiguring
@@ -52,7 +52,7 @@ func (c *core) reconfigureLoop() {
 	}
 }
 
-func (c *core) reconfigureOnce(wanted backend.Limits, by stamp) error {
+func (c *core) reconfigureOnce(wanted rate.Schedule, by stamp) error {
 	defer c.lockDefinition()()
 	if err := c.s.checkShard(c.s.shardOf(c.name, "")); err != nil {
 		return err
@@ -74,7 +74,7 @@ func (c *core) reconfigure(o limiter.Options) error {
 }
 
 // splitSameKind is split for limits that must be of the limiter's kind.
-func (c *core) splitSameKind(p *validate.Problems, o limiter.Options) (backend.Limits, queueing) {
+func (c *core) splitSameKind(p *validate.Problems, o limiter.Options) (rate.Schedule, queueing) {
 	limits, q := split(p, o)
 	if limits.Kind != 0 && limits.Kind != c.madeWith.Kind {
 		p.Add("Kind", limits.Kind.String(), "must stay %v on a live limiter", c.madeWith.Kind)
@@ -83,7 +83,7 @@ func (c *core) splitSameKind(p *validate.Problems, o limiter.Options) (backend.L
 }
 
 // splitForReconfigure splits new limits.
-func (c *core) splitForReconfigure(o limiter.Options) (backend.Limits, queueing, error) {
+func (c *core) splitForReconfigure(o limiter.Options) (rate.Schedule, queueing, error) {
 	var p validate.Problems
 	limits, q := c.splitSameKind(&p, o)
 	err := p.Err("store")
@@ -108,7 +108,7 @@ func (c *core) setQueueing(q queueing) {
 	}
 }
 
-func (c *core) setLimits(limits backend.Limits, q queueing) error {
+func (c *core) setLimits(limits rate.Schedule, q queueing) error {
 	unlock, err := c.lockDefinitionInTime()
 	if err != nil {
 		return err

@@ -28,7 +28,7 @@ func (b *broken) Decide(ctx context.Context, batches []*backend.Batch) error {
 	err := b.hooked.Decide(ctx, batches)
 	for _, batch := range batches {
 		if batch.Key == "bad" {
-			batch.Outcome, batch.State, batch.Granted = backend.OutdatedDefinition, backend.State{Schedule: backend.Schedule{Version: b.version}}, nil
+			batch.Outcome, batch.Version, batch.Granted = backend.OutdatedDefinition, b.version, nil
 		}
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -24,7 +25,7 @@ const (
 
 // A definitionChange is what is to come into force.
 type definitionChange struct {
-	limits   backend.Limits // the wanted limits; ignored by forRestore, forOverride and forOverrideEnd, which keep them
+	limits   rate.Schedule // the wanted limits; ignored by forRestore, forOverride and forOverrideEnd, which keep them
 	why      defineReason
 	by       stamp     // when the limiter was made or reconfigured; ignored by the same reasons
 	override *override // forOverride: the override
@@ -62,7 +63,7 @@ func (c *core) define(ch definitionChange) error {
 			c.adopt(found, now, ended)
 			if base := configured(found); !ch.keepsLimits() {
 				if reason := c.refusal(base, ch.limits, ch.why, ch.by, now); reason != nil {
-					c.reportOverruled(fmt.Errorf("limits of %+v are in force, not %+v: %w", base.Limits, ch.limits, reason))
+					c.reportOverruled(fmt.Errorf("limits of %+v are in force, not %+v: %w", base.Limits(), ch.limits, reason))
 				}
 			}
 			return nil
@@ -128,8 +129,8 @@ func (c *core) nextDefinition(found *backend.Definition, ch *definitionChange, n
 	base := configured(known)
 	wanted, origin := ch.limits, base.Origin
 	if ch.keepsLimits() || c.refusal(base, wanted, ch.why, ch.by, now) != nil {
-		wanted = base.Limits
-	} else if base.Limits != wanted || c.renews(base, ch.why, ch.by, now) {
+		wanted = base.Limits()
+	} else if base.Limits() != wanted || c.renews(base, ch.why, ch.by, now) {
 		origin = c.origin(base, wanted, ch.why, ch.by, now)
 	}
 	over := overrideIn(known)
@@ -143,9 +144,9 @@ func (c *core) nextDefinition(found *backend.Definition, ch *definitionChange, n
 }
 
 // refusal returns why the limits of d must stay, or nil.
-func (c *core) refusal(d *backend.Definition, wanted backend.Limits, why defineReason, by stamp, now int64) error {
+func (c *core) refusal(d *backend.Definition, wanted rate.Schedule, why defineReason, by stamp, now int64) error {
 	switch {
-	case d.Limits == wanted:
+	case d.Limits() == wanted:
 		return nil
 	case why == forFirstUse:
 		return c.firstUseRefusal(d, wanted, now)
@@ -172,7 +173,7 @@ func (c *core) reportOverruled(err error) {
 
 // mismatches reports whether d is of a concurrency limiter and c is not, or the other way round.
 func (c *core) mismatches(d *backend.Definition) bool {
-	return c.leased != (d.Kind == backend.KindConcurrency)
+	return c.leased != (d.Kind == rate.Concurrency)
 }
 
 // kindMismatch returns the error of a limiter that mismatches d, and reports it. Until the kind of one of the two is

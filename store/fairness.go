@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/random"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -12,12 +13,12 @@ import (
 // kept in the store, so an instance that dies leaves nothing behind. The zero value knows no rivals. The lock of the
 // keyState guards it.
 //
-// The rule: each instance first takes at most its quota of the permits that come back on a tick,
+// The rule: each instance first takes at most its quota of the permits that come back on a line,
 //
-//	quota = share × the permits available at the start of the tick
+//	quota = share × the permits available at the start of the line
 //
 // and what is left after shareTime is free for all (fairnessshare.go). An instance that got its quota the last time asks
-// later than the others, by up to maxTurnDelay (fairnessturn.go). Concurrency limiters have no ticks, and only the second
+// later than the others, by up to maxTurnDelay (fairnessturn.go). Concurrency limiters have no lines, and only the second
 // half of the rule (fairnesslease.go).
 //
 // A scenario: instances A and B have 30 waiting callers each, and C has one. 24 permits come back every 100 ms, and the
@@ -25,20 +26,20 @@ import (
 // right moment again, while the others come a little later, so it gets all permits as long as it has waiting callers.
 // With the rule:
 //
-//   - On the tick, each asks for its quota. The first share is 1/8, so that is 3, of which C's caller needs 1.
+//   - On the line, each asks for its quota. The first share is 1/8, so that is 3, of which C's caller needs 1.
 //   - After shareTime, A and B take what is left, in steps of 3, 6, 12 with a pause after each, so C's next caller gets a
 //     permit between two steps.
-//   - On the next tick, the shares have changed, as TCP changes a window. A share shrinks by a sixteenth on each tick. It
+//   - On the next line, the shares have changed, as TCP changes a window. A share shrinks by a sixteenth on each line. It
 //     grows by half the fraction that was taken after shareTime. It is halved when the quota was not available. So the
 //     shares converge to what the callers of each instance can use.
-//   - If one permit comes back at a time, every quota is 1. When A has got the permit, it asks last on the next tick. B
+//   - If one permit comes back at a time, every quota is 1. When A has got the permit, it asks last on the next line. B
 //     and C ask in random order, and the longer they have got none, the earlier they ask.
 //
 // An instance learns of rivals by permits that are missing in the store and that it has not taken itself, in whatever
 // order its answers come. Without rivals it asks as soon as permits come back. An instance that always comes first would
 // learn of none; therefore, it asks late once in winsBeforeLook times to see whether others ask.
 //
-// In names, a turn is the moment at which this instance first asks for the permits of a tick, a look is a turn that is
+// In names, a turn is the moment at which this instance first asks for the permits of a line, a look is a turn that is
 // late without known rivals, and a rest is the time after a quota or a step in which it does not ask.
 type fairness struct {
 	lastWaited  time.Time   // when a caller last began to wait or was rejected
@@ -47,9 +48,9 @@ type fairness struct {
 
 	unexplained unexplainedPermits
 
-	share     float64 // the fraction of a tick's permits that this instance takes first; 0: the first share
+	share     float64 // the fraction of a line's permits that this instance takes first; 0: the first share
 	shortfall float64 // how many permits fewer than its quotas it got lately
-	tick      tickAccount
+	line      lineAccount
 	restUntil time.Time // end of a rest: this instance has taken what is allowed for now, and asks for no more until then
 
 	tookAt        time.Time // when this instance last got permits
@@ -75,7 +76,7 @@ const (
 // tracks reports whether rivals are tracked: until trackFor has passed and permits have come back twice.
 func (f *fairness) tracks(now time.Time) bool {
 	window := trackFor
-	if d := f.observed.def; d != nil && d.Kind != backend.KindConcurrency {
+	if d := f.observed.def; d != nil && d.Kind != rate.Concurrency {
 		window = max(window, min(3*duration(d.Period), maxTrackFor))
 	}
 	return now.Sub(f.lastWaited) < window
@@ -101,7 +102,7 @@ func (f *fairness) rivalUntil(until time.Time) {
 // An observation is what the store's answer says about a bucket or window.
 type observation struct {
 	def      *backend.Definition
-	state    backend.State
+	state    rate.State
 	now      int64     // the store's clock
 	sent     time.Time // when the call was sent
 	own      int64     // how many more permits are missing because of this instance
@@ -122,7 +123,7 @@ type unexplainedPermits struct {
 	since  int64     // that are missing since then
 }
 
-// observe takes an answer of the store, and updates what is known of rivals and of this tick.
+// observe takes an answer of the store, and updates what is known of rivals and of this line.
 func (f *fairness) observe(o observation, now time.Time) {
 	if o.rejected {
 		f.lastWaited = now
@@ -133,7 +134,7 @@ func (f *fairness) observe(o observation, now time.Time) {
 		f.rtt += (took - f.rtt) / 8
 	}
 	last, d := f.observed, o.def
-	continues := last.def != nil && last.def.SameSchedule(d) && last.def.Permits == d.Permits
+	continues := last.def != nil && last.def.SameLines(&d.Schedule) && last.def.Permits == d.Permits
 	if continues && o.now < last.now {
 		if o.sent.Before(last.got) { // a later answer has come first
 			f.took(o.own, now)
@@ -146,13 +147,13 @@ func (f *fairness) observe(o observation, now time.Time) {
 	f.observed = answerState{def: d, state: o.state, now: o.now, got: now}
 	before := o.state // the state before this instance's requests, if rivals have taken no permits
 	if before.Missing -= o.own; continues {
-		before = d.Advance(last.state, o.now)
+		before = d.Advanced(last.state, o.now)
 	}
 	if !continues {
 		f.unexplained = unexplainedPermits{until: o.now, came: now}
 	}
-	if !continues || o.state.Tick != f.tick.number {
-		f.startTick(o.state.Tick, freePermits(d, before))
+	if !continues || o.state.Line != f.line.number {
+		f.startLine(o.state.Line, d.Free(&before))
 	}
 	f.took(o.own, now)
 	f.unexplained.since += o.state.Missing - o.own - before.Missing
@@ -163,7 +164,7 @@ func (f *fairness) observe(o observation, now time.Time) {
 // took is called with what this instance's requests have taken.
 func (f *fairness) took(own int64, now time.Time) {
 	if own > 0 {
-		f.tick.taken += own
+		f.line.taken += own
 		f.tookAt = now
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -20,10 +21,10 @@ func TestFairness_AnswersInAnyOrder(t *testing.T) {
 		do func()
 	}
 	const slowest = 100 * time.Millisecond
-	for name, limits := range map[string]backend.Limits{
-		"bucket":         {Kind: backend.KindTokenBucket, Permits: 1000, Period: 10_000, Refill: 2},
-		"window":         {Kind: backend.KindFixedWindow, Permits: 1000, Period: 1_000_000},
-		"sliding window": {Kind: backend.KindSlidingWindow, Permits: 1000, Period: 100_000, Segments: 10},
+	for name, limits := range map[string]rate.Schedule{
+		"bucket":         {Kind: rate.TokenBucket, Permits: 1000, Period: 10_000, Refill: 2},
+		"window":         {Kind: rate.FixedWindow, Permits: 1000, Period: 1_000_000},
+		"sliding window": {Kind: rate.SlidingWindow, Permits: 1000, Period: 100_000, Segments: 10},
 	} {
 		for _, rival := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/rival=%v", name, rival), func(t *testing.T) {
@@ -31,7 +32,7 @@ func TestFairness_AnswersInAnyOrder(t *testing.T) {
 					random := rand.New(rand.NewPCG(seed, 0))
 					begun := time.UnixMicro(1_000_000_000_000)
 					d := backend.NewDefinition("it", limits, begun.UnixMicro())
-					state := d.InitialState(begun.UnixMicro())
+					state := d.Full(begun.UnixMicro())
 					var f fairness
 					f.startWaiting(begun)
 					pending := map[int]time.Time{}
@@ -45,7 +46,8 @@ func TestFairness_AnswersInAnyOrder(t *testing.T) {
 						events = append(events, event{sent, func() { pending[i] = sent }}, event{decided, func() {
 							n := 1 + random.Int64N(3)
 							granted := []int64{0}
-							state = d.Decide(state, decided.UnixMicro(), []backend.Request{{Min: n, Max: n}}, granted)
+							state = d.Advanced(state, decided.UnixMicro()) // a copy
+							d.Decide(&state, decided.UnixMicro(), []backend.Request{{Min: n, Max: n}}, granted)
 							o = observation{def: d, state: state, now: decided.UnixMicro(), sent: sent, own: max(granted[0], 0), rejected: granted[0] < 0}
 						}}, event{answered, func() {
 							delete(pending, i)
@@ -60,7 +62,8 @@ func TestFairness_AnswersInAnyOrder(t *testing.T) {
 						if i == 500 && rival {
 							rivalCame = sent
 							events = append(events, event{sent, func() {
-								state = d.Decide(state, sent.UnixMicro(), []backend.Request{{Min: 5, Max: 5}}, []int64{0})
+								state = d.Advanced(state, sent.UnixMicro())
+								d.Decide(&state, sent.UnixMicro(), []backend.Request{{Min: 5, Max: 5}}, []int64{0})
 							}})
 						}
 					}
@@ -82,13 +85,13 @@ func TestFairness_AnswersInAnyOrder(t *testing.T) {
 
 // If the server's clock was set back, later answers are not taken for late ones.
 func TestFairness_ServerClockSetBack(t *testing.T) {
-	d := &backend.Definition{Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: 100, Period: 1_000_000}}
+	d := &backend.Definition{Schedule: rate.Schedule{Kind: rate.FixedWindow, Permits: 100, Period: 1_000_000}}
 	begun := time.Now()
 	var r fairness
 	r.startWaiting(begun)
 	for i, now := range []int64{3_600_000_000, 3_600_000_001, 10, 20} {
 		at := begun.Add(time.Duration(i) * time.Millisecond)
-		r.observe(observation{def: d, state: backend.State{Missing: int64(10 * i)}, now: now, sent: at, own: 1}, at)
+		r.observe(observation{def: d, state: rate.State{Missing: int64(10 * i)}, now: now, sent: at, own: 1}, at)
 		require.Equal(t, now, r.observed.now)
 	}
 	require.True(t, r.hasRivals(begun))

@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/saturate"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
-// A tickAccount is what this instance takes of the permits of one tick.
-type tickAccount struct {
+// A lineAccount is what this instance takes of the permits of one line.
+type lineAccount struct {
 	number    int64
-	available int64 // at the start of the tick
+	available int64 // at the start of the line
 	taken     int64
 	takenLate int64 // the part of taken that was taken after shareTime
 	quota     int64 // what may be taken before shareTime; 0: not computed yet
@@ -27,7 +28,7 @@ const (
 	maxShareTime = time.Second
 )
 
-// shareTime returns how long after a tick instances keep to their quotas.
+// shareTime returns how long after a line instances keep to their quotas.
 func shareTime(d *backend.Definition) time.Duration {
 	return min(duration(d.Period)/4*3, fullAfter(d)/2, maxShareTime)
 }
@@ -35,16 +36,14 @@ func shareTime(d *backend.Definition) time.Duration {
 // fullAfter returns how long it takes until all permits have come back.
 func fullAfter(d *backend.Definition) time.Duration {
 	switch d.Kind {
-	case backend.KindTokenBucket:
+	case rate.TokenBucket:
 		return duration(saturate.Mul(d.Period, (d.Permits-1)/max(d.Refill, 1)+1))
-	case backend.KindSlidingWindow:
+	case rate.SlidingWindow:
 		return duration(saturate.Mul(d.Period, d.Segments))
 	default:
 		return duration(d.Period)
 	}
 }
-
-func freePermits(d *backend.Definition, s backend.State) int64 { return d.Permits - s.Missing }
 
 // jitter returns d, a quarter more or less at random.
 func (f *fairness) jitter(d float64) time.Duration {
@@ -56,7 +55,7 @@ func (f *fairness) hasQuota(now time.Time) bool {
 	return f.observed.def != nil && f.hasRivals(now) && !f.far(f.observed.def) && shareTime(f.observed.def) >= 2*time.Millisecond
 }
 
-// maxRequest returns how many permits to ask for at most. It starts a new account on a new tick, and allows the next
+// maxRequest returns how many permits to ask for at most. It starts a new account on a new line, and allows the next
 // step after shareTime.
 func (f *fairness) maxRequest(now time.Time) int64 {
 	if !f.hasQuota(now) {
@@ -64,11 +63,11 @@ func (f *fairness) maxRequest(now time.Time) int64 {
 	}
 	d := f.observed.def
 	at := f.observed.now + now.Sub(f.observed.got).Microseconds()
-	s := d.Advance(f.observed.state, at)
-	if s.Tick != f.tick.number {
-		f.startTick(s.Tick, freePermits(d, s))
+	s := d.Advanced(f.observed.state, at)
+	if s.Line != f.line.number {
+		f.startLine(s.Line, d.Free(&s))
 	}
-	t := &f.tick
+	t := &f.line
 	if t.allowed == 0 {
 		if f.share == 0 {
 			f.share = firstShare
@@ -84,14 +83,14 @@ func (f *fairness) maxRequest(now time.Time) int64 {
 }
 
 // untilShareEnd returns the µs from the moment at, by the store's clock, to the end of shareTime.
-func (t *tickAccount) untilShareEnd(d *backend.Definition, at int64) int64 {
-	return d.TickTime(t.number) + shareTime(d).Microseconds() - at
+func (t *lineAccount) untilShareEnd(d *backend.Definition, at int64) int64 {
+	return d.TimeOf(t.number) + shareTime(d).Microseconds() - at
 }
 
 // adjustShare halves the share if the quota was not available, and sets restUntil if this instance has taken what it is
 // allowed.
 func (f *fairness) adjustShare(o observation, now time.Time) {
-	t, d := &f.tick, o.def
+	t, d := &f.line, o.def
 	if t.allowed == 0 {
 		return
 	}
@@ -104,7 +103,7 @@ func (f *fairness) adjustShare(o observation, now time.Time) {
 		f.share = max(f.share/2, float64(t.taken)/float64(t.available), minShare)
 		t.quota = max(t.taken, 1)
 		t.allowed = t.quota
-	case t.taken < t.allowed || freePermits(d, f.observed.state) == 0: // no rest is needed
+	case t.taken < t.allowed || d.Free(&f.observed.state) == 0: // no rest is needed
 	case left > 0:
 		// The smaller the share, the earlier this instance takes from the rest.
 		f.restUntil = now.Add(duration(left) + f.jitter(float64(shareTime(d))/3*f.share))
@@ -113,15 +112,15 @@ func (f *fairness) adjustShare(o observation, now time.Time) {
 	}
 }
 
-// startTick adjusts the share by the last tick and starts the account of another one.
-func (f *fairness) startTick(number, available int64) {
-	if t := &f.tick; t.allowed > 0 && t.available > 1 {
+// startLine adjusts the share by the last line and starts the account of another one.
+func (f *fairness) startLine(number, available int64) {
+	if t := &f.line; t.allowed > 0 && t.available > 1 {
 		even := f.share * float64(t.available)
 		f.shortfall = min(max(f.shortfall+even-float64(min(t.taken, t.quota)), -even), even)
 		f.share = min(f.share+min(float64(t.takenLate)/float64(t.available)/2, 1./16), 1)
 	}
-	if f.tick.quota > 1 { // so that something is left after shareTime for instances whose share is too small
+	if f.line.quota > 1 { // so that something is left after shareTime for instances whose share is too small
 		f.share = max(f.share*15/16, minShare)
 	}
-	f.tick = tickAccount{number: number, available: available}
+	f.line = lineAccount{number: number, available: available}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/saturate"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -29,10 +30,10 @@ func (f *fairness) maxDelay(d *backend.Definition) time.Duration {
 // is left. Then each instance takes all that it needs in its turn.
 func (f *fairness) far(d *backend.Definition) bool { return 4*f.rtt > shareTime(d) }
 
-// spoilTime returns how long after a tick permits are lost that were not taken: the bucket is full, the fixed window is
+// spoilTime returns how long after a line permits are lost that were not taken: the bucket is full, the fixed window is
 // over, or a segment of the sliding window, so that the permits come back a segment later.
 func spoilTime(d *backend.Definition) time.Duration {
-	if d.Kind == backend.KindTokenBucket {
+	if d.Kind == rate.TokenBucket {
 		return fullAfter(d)
 	}
 	return duration(d.Period)
@@ -64,9 +65,9 @@ func (f *fairness) nextPause(d *backend.Definition, backIn time.Duration, now ti
 	if d == nil || backIn <= 0 {
 		return backIn
 	}
-	// The answer that ends a turn at a far store can be of a later tick than the permits of that turn.
-	took := f.tick.taken > 0 || now.Sub(f.tookAt) < 2*f.rtt
-	won := took && f.tick.taken >= f.tick.quota
+	// The answer that ends a turn at a far store can be of a later line than the permits of that turn.
+	took := f.line.taken > 0 || now.Sub(f.tookAt) < 2*f.rtt
+	won := took && f.line.taken >= f.line.quota
 	f.countTurn(won)
 	yields := f.yields(won, now)
 	backIn = max(backIn-f.lead(d), min(backIn, f.gatherPause()))
@@ -124,7 +125,7 @@ func (f *fairness) delay(most time.Duration, yields bool) time.Duration {
 }
 
 // turnLeft returns for how long the instance does not ask because of rivals. A turn more than maxTurnDelay ahead is on a
-// later tick. It is ignored, because a caller that comes now may find permits of this tick.
+// later line. It is ignored, because a caller that comes now may find permits of this line.
 func (f *fairness) turnLeft(now time.Time) time.Duration {
 	left := f.nextTurn.Sub(now)
 	if left > maxTurnDelay {

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -24,12 +25,12 @@ type grant struct {
 type grantPart struct {
 	def     *backend.Definition
 	n       int64
-	receipt backend.Receipt
+	receipt rate.Receipt
 }
 
 func newGrant(q *call, i int) limiter.Lease {
 	g := &grant{
-		c: q.c, key: q.key, onePart: [1]grantPart{{q.def, q.granted[i], q.receipts[i]}},
+		c: q.c, key: q.key, onePart: [1]grantPart{{q.def, q.granted[i], q.after[i].receipt}},
 		level: q.levelAfter(i), noRefund: q.c.o.CacheRejections,
 	}
 	g.parts, g.granter = g.onePart[:], *limiter.NewGranter(g) // one allocation, because every grant makes one
@@ -79,7 +80,6 @@ func (g *grant) Adjust(n int, tag int64, cost int) (int64, bool) {
 		n := min(rest, p.n)
 		g.c.giveBack(backend.OpRefund, g.key, p.def, n, p.receipt)
 		p.n -= n
-		p.receipt.Missing -= n
 		rest -= n
 	}
 	return tag, true
@@ -93,7 +93,7 @@ func (g *grant) charge(more int64) {
 		if q.err == nil {
 			g.mu.Lock()
 			defer g.mu.Unlock()
-			g.parts = append(g.parts, grantPart{q.def, q.granted[0], q.receipts[0]})
+			g.parts = append(g.parts, grantPart{q.def, q.granted[0], q.after[0].receipt})
 		}
 	}
 	g.c.sendBackground(q)

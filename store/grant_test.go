@@ -161,7 +161,7 @@ func (o *outdating) Decide(ctx context.Context, batches []*backend.Batch) error 
 	for _, b := range batches {
 		if o.outdated.Load() {
 			b.Outcome = backend.OutdatedDefinition
-			b.State.Version = b.Definition.Version
+			b.Version = b.Definition.Version
 		}
 	}
 	return err

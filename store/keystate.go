@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -163,7 +164,7 @@ func (ks *keyState) learn(q *call) (newest bool) {
 // An answerState is the store's last answer about a key.
 type answerState struct {
 	def       *backend.Definition
-	state     backend.State
+	state     rate.State
 	now       int64     // the store's clock
 	sent, got time.Time // when it was asked for, and when it came
 }
@@ -173,7 +174,7 @@ func (a *answerState) untilAvailable(n int64, now time.Time) time.Duration {
 	if a.def == nil {
 		return 0
 	}
-	return max(duration(a.def.Wait(a.state, a.now, n))-now.Sub(a.got), 1)
+	return max(duration(a.def.Wait(&a.state, a.now, n))-now.Sub(a.got), 1)
 }
 
 // available reports whether n permits are available if none were taken since.
@@ -182,7 +183,8 @@ func (a *answerState) available(n int64, now time.Time) bool {
 		return false
 	}
 	at := a.now + max(now.Sub(a.got), 0).Microseconds()
-	return a.def.Wait(a.def.Advance(a.state, at), at, n) == 0
+	s := a.def.Advanced(a.state, at)
+	return a.def.Wait(&s, at, n) == 0
 }
 
 // rejects reports whether n permits are not available by an answer that came less than a round trip ago. A request that
@@ -193,11 +195,11 @@ func (a *answerState) rejects(n int64, now time.Time) bool {
 
 // untilFull returns how long it takes until all permits are back.
 func (a *answerState) untilFull(now time.Time) time.Duration {
-	return max(untilFull(a.def, a.state, a.now)-now.Sub(a.got), 0)
+	return max(untilBack(a.def, &a.state, a.state.Missing, a.now)-now.Sub(a.got), 0)
 }
 
 // free returns how many permits were available at the answer.
-func (a *answerState) free() int64 { return a.def.Permits - a.state.Missing }
+func (a *answerState) free() int64 { return a.def.Free(&a.state) }
 
 // A rememberedRejection covers requests for least permits or more, up to the moment until. They are rejected without
 // asking the store. The zero value covers no request.

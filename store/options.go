@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -55,7 +56,7 @@ func (o Options) Validate() error {
 
 // LimiterOptions configure how one limiter uses the store. The zero value has the defaults.
 type LimiterOptions struct {
-	// Outage is what the limiter does while the store is away. The zero value rejects.
+	// Outage is what the limiter does while the store is away. The default is FailClosed.
 	Outage OutagePolicy `json:"outage,omitempty" yaml:"outage,omitempty"`
 	// LocalShare is the part of the limit that this instance grants by itself while the store is away: more than 0,
 	// at most 1. With n instances, 1/n keeps their sum at the limit. It is required with [FallBackLocally], and must
@@ -92,7 +93,7 @@ type LimiterOptions struct {
 	// LeaseTTL is, for concurrency, the time after which a lease ends unless it is renewed. An instance renews its leases
 	// three times within LeaseTTL. If the instance dies, its permits become free after LeaseTTL at the latest. The default
 	// is 30 s, the minimum 100 ms. LeaseTTL must be 0 for other kinds.
-	LeaseTTL time.Duration `json:"lease_ttl,omitempty" yaml:"lease_ttl,omitempty"`
+	LeaseTTL time.Duration `json:"lease_ttl,omitempty" yaml:"lease_ttl,omitempty" reload:"default=30s"`
 }
 
 const (
@@ -101,7 +102,7 @@ const (
 	maxBlock        = 1 << 30
 )
 
-func (o LimiterOptions) validate(p *validate.Problems, kind backend.Kind) {
+func (o LimiterOptions) validate(p *validate.Problems, kind rate.Kind) {
 	if o.Outage > FallBackLocally {
 		p.Add("Outage", o.Outage, "must be FailClosed, FailOpen or FallBackLocally")
 	}
@@ -118,15 +119,15 @@ func (o LimiterOptions) validate(p *validate.Problems, kind backend.Kind) {
 		p.Add("Generation", o.Generation, "must be from 0 to %d", int64(backend.MaxPermits))
 	}
 	switch {
-	case kind != backend.KindConcurrency && o.LeaseTTL != 0:
+	case kind != rate.Concurrency && o.LeaseTTL != 0:
 		p.Add("LeaseTTL", o.LeaseTTL, "must be 0 except for concurrency")
 	case o.LeaseTTL != 0 && o.LeaseTTL < minLeaseTTL:
 		p.Add("LeaseTTL", o.LeaseTTL, "must be 0 or at least %v", minLeaseTTL)
 	}
-	if kind == backend.KindConcurrency && o.Block > 1 {
+	if kind == rate.Concurrency && o.Block > 1 {
 		p.Add("Block", o.Block, "must be at most 1 for concurrency")
 	}
-	if kind == backend.KindConcurrency && o.CacheRejections {
+	if kind == rate.Concurrency && o.CacheRejections {
 		p.Add("CacheRejections", true, "must be false for concurrency")
 	}
 }
@@ -138,7 +139,7 @@ func Check(name string, options limiter.Options, shared *LimiterOptions) error {
 	return err
 }
 
-func check(name string, options limiter.Options, shared *LimiterOptions) (backend.Limits, queueing, error) {
+func check(name string, options limiter.Options, shared *LimiterOptions) (rate.Schedule, queueing, error) {
 	var p validate.Problems
 	limits, q := split(&p, options)
 	checkName(&p, name)

@@ -17,19 +17,16 @@ type queueing struct {
 }
 
 // split returns the part of the limits that is kept in the store, and the rest, which is not. It adds to p what is wrong with
-// them. If they are no limits at all, both results are zero.
-func split(p *validate.Problems, o limiter.Options) (kept backend.Limits, q queueing) {
+// them, also what is wrong with them in a process: a file has all problems at once.
+func split(p *validate.Problems, o limiter.Options) (kept rate.Schedule, q queueing) {
 	l := rate.Of(o)
-	if err := l.Validate(); err != nil {
-		p.Include("", err)
-		return kept, q
-	}
+	p.Include("", l.Validate())
 	if l.Manual {
 		p.Add("ManualReplenishment", true, "must be false in a store, whose clock decides when permits come back")
 	}
 	f := l.Fields()
-	return backend.Limits{
-		Kind: backend.Kind(l.Kind), Permits: storedPermits(p, f.Permits, l.Permits), Refill: storedPermits(p, f.Refill, l.Refill),
+	return rate.Schedule{
+		Kind: l.Kind, Permits: storedPermits(p, f.Permits, l.Permits), Refill: storedPermits(p, f.Refill, l.Refill),
 		Period:   storedPeriod(p, f.Period, l.Period, l.Period/time.Duration(max(l.Segments, 1))),
 		Segments: int64(l.Segments),
 	}, queueing{l.QueueLimit, l.QueueOrder}
@@ -59,9 +56,9 @@ func storedPeriod(p *validate.Problems, field string, value, period time.Duratio
 }
 
 // limitsFrom is the inverse of split.
-func limitsFrom(l backend.Limits, q queueing) rate.Limits {
+func limitsFrom(l rate.Schedule, q queueing) rate.Limits {
 	return rate.Limits{
-		Kind: rate.Kind(l.Kind), Permits: toInt(l.Permits), Refill: toInt(l.Refill), Segments: toInt(l.Segments),
+		Kind: l.Kind, Permits: toInt(l.Permits), Refill: toInt(l.Refill), Segments: toInt(l.Segments),
 		Period:     time.Duration(l.Period) * time.Microsecond * time.Duration(max(l.Segments, 1)),
 		QueueLimit: q.limit, QueueOrder: q.order,
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/rate"
 )
 
 // An OutagePolicy is how a limiter answers without the store: while the store is away, between [EventStoreLost] and
@@ -68,7 +68,7 @@ type fallback struct {
 
 	mu      sync.Mutex
 	limiter *limiter.PartitionedLimiter[string, string]
-	limits  backend.Limits                          // the shared limits of which the limiter has its share
+	limits  rate.Schedule                           // the shared limits of which the limiter has its share
 	factory atomic.Pointer[limiter.Factory[string]] // makes the limiter of a key; read without mu
 	closed  bool
 }
@@ -111,13 +111,13 @@ func (f *fallback) current(c *core) *limiter.PartitionedLimiter[string, string] 
 	return local
 }
 
-func (f *fallback) has(limits backend.Limits) bool {
+func (f *fallback) has(limits rate.Schedule) bool {
 	return f.closed || f.limiter != nil && f.limits == limits
 }
 
 // changeTo returns a limiter whose new keys have the limits. If change is not nil, the caller must apply it to the keys
 // that exist.
-func (f *fallback) changeTo(limits backend.Limits, share float64) (local *limiter.PartitionedLimiter[string, string], change func(string, limiter.Limiter) error) {
+func (f *fallback) changeTo(limits rate.Schedule, share float64) (local *limiter.PartitionedLimiter[string, string], change func(string, limiter.Limiter) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.has(limits) {

@@ -578,7 +578,7 @@ func TestOutage_OverloadedStore(t *testing.T) {
 func TestOutage_MissingRight(t *testing.T) {
 	forbidden := fmt.Errorf("%w: NOPERM", backend.ErrSetup)
 	takes := func(b *backend.Batch) bool { return b.Requests[0].Op == backend.OpTake && b.Requests[0].Max > 0 }
-	refunds := func(b *backend.Batch) bool { return b.Requests[0].Op == backend.OpRefund }
+	refunds := func(b *backend.Batch) bool { return b.Requests[0].Op > backend.OpCharge }
 	for name, f := range map[string]forbidding{
 		"take": {"Decide", takes, forbidden}, "refund": {"Decide", refunds, forbidden},
 		"acquire": {"Acquire", nil, forbidden}, "renew": {"Renew", nil, forbidden}, "release": {"Release", nil, forbidden},

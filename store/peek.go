@@ -99,7 +99,7 @@ func (c *core) peekInStore(ctx context.Context, key string, n int, borrowed int6
 	case c.o.Block > 1:
 		return limiter.Rejected(wait, ""), nil
 	default:
-		return limiter.RejectedKnowing(wait, "", q.def.Permits-q.state.Missing), nil
+		return limiter.RejectedKnowing(wait, "", q.def.Free(&q.state)), nil
 	}
 }
 

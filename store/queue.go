@@ -5,7 +5,7 @@ import (
 
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/rate"
 )
 
 // A waiter is one call of Acquire in a queue. The lock of its keyState guards all fields but ready; lease is the
@@ -130,20 +130,20 @@ const maxForecastWaiters = 64
 // any; 0 if not known. The keyState is locked.
 func (ks *keyState) waitBehind(n int) time.Duration {
 	a := &ks.lastAnswer
-	if a.def == nil || a.def.Kind == backend.KindConcurrency {
+	if a.def == nil || a.def.Kind == rate.Concurrency {
 		return 0
 	}
 	order := ks.c.queueingInForce().order
 	overtakes := n == 0 || order == limiter.NewestFirst
-	s, at, seen := a.state, a.now, 0
+	s, at, seen := a.def.Advanced(a.state, a.now), a.now, 0
 	left := ks.queue.permits
 	for w := range ks.queue.all(order) {
 		if w.n == 0 {
 			continue // takes nothing
 		}
 		need := min(int64(w.n), a.def.Permits)
-		wait := a.def.Wait(s, at, need)
-		if mine := a.def.Wait(s, at, weight(n)); overtakes && mine < wait {
+		wait := a.def.Wait(&s, at, need)
+		if mine := a.def.Wait(&s, at, weight(n)); overtakes && mine < wait {
 			at = saturate.Add(at, mine)
 			return ks.sinceAnswer(at)
 		}
@@ -155,15 +155,17 @@ func (ks *keyState) waitBehind(n int) time.Duration {
 			if gain := a.def.Permits - largest + 1; gain > 0 {
 				times = min(times, 1+(rest-1)/gain)
 			}
-			full := backend.State{Schedule: s.Schedule, Tick: s.Tick, Missing: a.def.Permits, Taken: []backend.Segment{{Tick: s.Tick, Permits: a.def.Permits}}}
-			at = saturate.Add(at, saturate.Mul(times, a.def.FullAt(full)-a.def.TickTime(s.Tick)))
+			empty := a.def.Full(at)
+			a.def.Charge(&empty, a.def.Permits)
+			at = saturate.Add(at, saturate.Mul(times, a.def.FullAt(&empty)-a.def.TimeOf(empty.Line)))
 			return ks.sinceAnswer(at)
 		}
 		at = saturate.Add(at, wait)
-		s = a.def.Decide(s, at, []backend.Request{{Op: backend.OpCharge, Max: need}}, make([]int64, 1))
+		a.def.Advance(&s, at)
+		a.def.Charge(&s, need)
 		left -= need
 	}
-	return ks.sinceAnswer(saturate.Add(at, a.def.Wait(s, at, weight(n))))
+	return ks.sinceAnswer(saturate.Add(at, a.def.Wait(&s, at, weight(n))))
 }
 
 // sinceAnswer returns the time from now to a moment of the store's clock, at least 1 ns.

@@ -68,7 +68,7 @@ func (c *core) askAvailable(ctx context.Context, key string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return q.def.Permits - q.state.Missing, nil
+	return q.def.Free(&q.state), nil
 }
 
 // lastAvailable computes the available permits from the store's last answer, if there is one.
@@ -86,6 +86,6 @@ func (c *core) lastAvailable(key string) int64 {
 	if a.def == nil {
 		return last
 	}
-	s := a.def.Advance(a.state, a.now+time.Since(a.sent).Microseconds())
-	return max(a.def.Permits-s.Missing, 0)
+	s := a.def.Advanced(a.state, a.now+time.Since(a.sent).Microseconds())
+	return max(a.def.Free(&s), 0)
 }

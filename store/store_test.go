@@ -150,7 +150,12 @@ func TestClose_WaitsUntilIdle(t *testing.T) {
 		lease.Adjust(0)
 		other.Adjust(0)
 		require.NoError(t, s.Close())
-		require.Zero(t, w.Keys())
+		w.Delay(0)
+		elsewhere := w.instance(store.Options{})
+		for _, name := range []string{"b", "alone"} {
+			w.granted(must(elsewhere.TokenBucket(name, bucketOf(10, 1, time.Hour, 5), nil))(t), 10)
+		}
+		w.granted(must(elsewhere.Concurrency("c", limiter.ConcurrencyOptions{PermitLimit: 10}, nil))(t), 10)
 	})
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})

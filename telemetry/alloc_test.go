@@ -46,7 +46,7 @@ func TestOnEvent_AllocationsOfSpans(t *testing.T) {
 	})
 	l := newTelemetry(t, telemetry.Options{TracerProvider: sdktrace.NewTracerProvider(), Spans: true})
 	executed := pipeline.Event{Name: pipeline.EventPipelineExecuted, Severity: pipeline.SeverityInformation, Source: pipeline.Source{Pipeline: "orders"}}
-	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { l.OnEvent(t.Context(), executed) }), bare)
+	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { l.Hooks().OnEvent(t.Context(), executed) }), bare)
 }
 
 func TestOnEvent_Allocations(t *testing.T) {
@@ -60,19 +60,17 @@ func TestOnEvent_Allocations(t *testing.T) {
 		{Name: pipeline.EventExecutionAttempt, Severity: pipeline.SeverityWarning, Source: source, Err: errors.Join(rejected), Attempt: 3, Handled: true},
 		{Name: retry.EventRetry, Severity: pipeline.SeverityWarning, Source: source, Err: rejected},
 	} {
-		assert.Zero(t, testing.AllocsPerRun(100, func() { l.OnEvent(t.Context(), e) }), e.Name)
+		assert.Zero(t, testing.AllocsPerRun(100, func() { l.Hooks().OnEvent(t.Context(), e) }), e.Name)
 	}
 	operations := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t", "u"}
 	n := 0
 	beyond := func() {
-		l.OnEvent(t.Context(), pipeline.Event{Name: "E", Severity: pipeline.SeverityDebug, Source: source, Operation: operations[n%len(operations)]})
+		l.Hooks().OnEvent(t.Context(), pipeline.Event{Name: "E", Severity: pipeline.SeverityDebug, Source: source, Operation: operations[n%len(operations)]})
 		n++
 	}
 	for range operations {
 		beyond()
 	}
 	assert.Zero(t, testing.AllocsPerRun(100, beyond), "beyond the bound, too")
-	for _, name := range []string{ratelimit.MeasureRequest, ratelimit.MeasureLease} {
-		assert.Zero(t, testing.AllocsPerRun(100, func() { l.OnMeasurement(t.Context(), pipeline.Event{Name: name, Source: source}) }), name)
-	}
+	assert.Zero(t, testing.AllocsPerRun(100, func() { measure(t, l, pipeline.Event{Source: source}) }))
 }

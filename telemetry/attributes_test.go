@@ -47,7 +47,7 @@ func TestAttributes_AreValidUTF8AndShort(t *testing.T) {
 	for _, name := range []string{bad, "OnCircuitOpened", pipeline.EventPipelineExecuted, pipeline.EventExecutionAttempt} {
 		for _, text := range []string{bad, alternating} {
 			source := pipeline.Source{Pipeline: text, Instance: text, Strategy: text}
-			l.OnEvent(ctx, pipeline.Event{Name: name, Severity: pipeline.SeverityWarning, Operation: text, Source: source, Err: errors.New(text)})
+			l.Hooks().OnEvent(ctx, pipeline.Event{Name: name, Severity: pipeline.SeverityWarning, Operation: text, Source: source, Err: errors.New(text)})
 		}
 	}
 	span.End()

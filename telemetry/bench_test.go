@@ -156,8 +156,13 @@ func spanOptions(event string, attrs []attribute.KeyValue) []trace.SpanStartOpti
 // empty does nothing. What remains is the cost of the pipeline itself, which reads the clock seven times.
 type empty struct{}
 
-func (empty) OnEvent(context.Context, pipeline.Event)       {}
-func (empty) OnMeasurement(context.Context, pipeline.Event) {}
+func (empty) Hooks() pipeline.Hooks {
+	ended := func(context.Context, pipeline.Event) {}
+	return pipeline.Hooks{
+		OnEvent:       func(context.Context, pipeline.Event) {},
+		OnMeasurement: func(context.Context, pipeline.Event) func(context.Context, pipeline.Event) { return ended },
+	}
+}
 
 func BenchmarkExecuteParallel(b *testing.B) {
 	o, _ := withReader(telemetry.Options{})

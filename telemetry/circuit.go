@@ -156,9 +156,9 @@ func stateOf(c circuit) (state string) {
 	return state
 }
 
-// InForce exports the state of the circuits of p, and of the pipelines that it contains, from now on, and begins the counters of
-// their rate limiters at 0. A registry calls it when a version of a pipeline has come into force.
-func (t *Telemetry) InForce(p *pipeline.Pipeline) {
+// inForce exports the state of the circuits of p, and of the pipelines that it contains, and begins the counters of their rate
+// limiters at 0.
+func (t *Telemetry) inForce(p *pipeline.Pipeline) {
 	circuits := map[string]circuit{}
 	for source, s := range p.Strategies() {
 		for _, name := range rateLimiters(source.Strategy, s) {
@@ -168,7 +168,7 @@ func (t *Telemetry) InForce(p *pipeline.Pipeline) {
 			circuits[source.Strategy] = c
 		}
 		if e, ok := s.(interface{ Pipeline() *pipeline.Pipeline }); ok {
-			t.InForce(e.Pipeline())
+			t.inForce(e.Pipeline())
 		}
 	}
 	t.series.putCircuits(pipeline.Source{Pipeline: p.Name(), Instance: p.Instance()}, circuits)

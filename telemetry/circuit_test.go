@@ -191,7 +191,7 @@ func TestInForce_CircuitInEmbeddedPipeline(t *testing.T) {
 	require.ErrorIs(t, build().Execute(t.Context(), fail), errBoom)
 	open := map[string]any{"pipeline.name": "inner", "strategy.name": "CircuitBreaker", "state": "open"}
 	assert.EqualValues(t, 1, collect(t, reader)["weir.circuit_breaker.state"].at(t, open).value)
-	l.InForce(build())
+	l.Hooks().InForce(build())
 	assert.Zero(t, collect(t, reader)["weir.circuit_breaker.state"].at(t, open).value)
 }
 
@@ -201,7 +201,7 @@ func TestOptions_MaxSeriesOfCircuits(t *testing.T) {
 	l, reader := started(t, telemetry.Options{MaxSeries: 10})
 	reports := func(n int, event string) {
 		source := pipeline.Source{Pipeline: fmt.Sprint("p", n), Strategy: "CB"}
-		l.OnEvent(t.Context(), pipeline.Event{Name: event, Severity: pipeline.SeverityWarning, Source: source})
+		l.Hooks().OnEvent(t.Context(), pipeline.Event{Name: event, Severity: pipeline.SeverityWarning, Source: source})
 	}
 	for n := range 10 {
 		reports(n, "OnCircuitOpened")
@@ -225,7 +225,7 @@ func TestOptions_MaxSeriesOfCircuits(t *testing.T) {
 	assert.Equal(t, map[string]float64{"closed": 1, "open": 5, "half_open": 1}, overflow)
 
 	for n := range 10 {
-		l.Forget(pipeline.Source{Pipeline: fmt.Sprint("p", n)})
+		l.Hooks().Forget(pipeline.Source{Pipeline: fmt.Sprint("p", n)})
 	}
 	own, overflow = states()
 	assert.Zero(t, own)

@@ -28,10 +28,9 @@ func TestOnEvent_ConcurrentSafe(t *testing.T) {
 			for n := range executions {
 				source := pipeline.Source{Pipeline: fmt.Sprint("p", n%pipelines), Strategy: "Retry"}
 				ctx := t.Context()
-				l.OnEvent(ctx, pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning, Source: source, Operation: fmt.Sprint("op", n%20)})
-				l.OnEvent(ctx, pipeline.Event{Name: pipeline.EventPipelineExecuted, Severity: pipeline.SeverityInformation, Source: source})
-				l.OnMeasurement(ctx, pipeline.Event{Name: "RateLimiterRequest", Source: source})
-				l.OnMeasurement(ctx, pipeline.Event{Name: "RateLimiterLease", Source: source})
+				l.Hooks().OnEvent(ctx, pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning, Source: source, Operation: fmt.Sprint("op", n%20)})
+				l.Hooks().OnEvent(ctx, pipeline.Event{Name: pipeline.EventPipelineExecuted, Severity: pipeline.SeverityInformation, Source: source})
+				measure(t, l, pipeline.Event{Source: source})
 			}
 		})
 	}
@@ -80,7 +79,7 @@ func TestTelemetry_ConcurrentSafe(t *testing.T) {
 			assert.NoError(t, p.Execute(ctx, succeed))
 		})
 	}
-	again(func(int) { l.Forget(pipeline.Source{Pipeline: "orders"}) })
+	again(func(int) { l.Hooks().Forget(pipeline.Source{Pipeline: "orders"}) })
 	again(func(n int) { l.ObserveLimiter(fmt.Sprint(n%3), permits)() })
 	again(func(int) { l.ConfigReloaded(time.Now(), nil); l.Status() })
 	again(func(int) {

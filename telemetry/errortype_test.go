@@ -129,8 +129,7 @@ func TestErrorType_Allocations(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() { errorType(err) }))
 }
 
-// Package telemetry does not import strategies/ratelimit, and repeats the names of its measurements.
-func TestOnMeasurement_NamesOfTheRateLimiter(t *testing.T) {
+// Package telemetry does not import strategies/ratelimit, and repeats the name of its measurement.
+func TestOnMeasurement_NameOfTheRateLimiter(t *testing.T) {
 	assert.Equal(t, ratelimit.MeasureRequest, measureRequest)
-	assert.Equal(t, ratelimit.MeasureLease, measureLease)
 }

@@ -43,7 +43,7 @@ func TestOnEvent_FunctionOfTheProgramPanics(t *testing.T) {
 				go func() {
 					defer close(done)
 					defer func() { panicked = recover() }()
-					l.OnEvent(t.Context(), pipeline.Event{Name: "OnCircuitOpened", Severity: pipeline.SeverityError, Result: 1})
+					l.Hooks().OnEvent(t.Context(), pipeline.Event{Name: "OnCircuitOpened", Severity: pipeline.SeverityError, Result: 1})
 				}()
 				<-done
 				assert.Equal(t, what == "panic", panicked != nil, "it goes through")

@@ -36,7 +36,7 @@ func logged(t *testing.T, o telemetry.Options, level slog.Level, events ...pipel
 	}}))
 	l := newTelemetry(t, o)
 	for _, e := range events {
-		l.OnEvent(t.Context(), e)
+		l.Hooks().OnEvent(t.Context(), e)
 	}
 	if log.Len() == 0 {
 		return nil

@@ -72,7 +72,7 @@ func TestOnEvent_Series(t *testing.T) {
 		{Name: "A", Severity: pipeline.SeverityWarning, Source: jobs},
 		{Name: "B", Severity: pipeline.SeverityWarning, Source: orders},
 	} {
-		l.OnEvent(t.Context(), e)
+		l.Hooks().OnEvent(t.Context(), e)
 	}
 	counted := collect(t, reader)["weir.strategy.events"]
 	assert.Len(t, counted.points, 6)
@@ -83,7 +83,7 @@ func TestOnEvent_Series(t *testing.T) {
 func TestOnEvent_HighestAttempt(t *testing.T) {
 	l, reader := started(t, telemetry.Options{})
 	for n := range 1000 {
-		l.OnEvent(t.Context(), pipeline.Event{Name: pipeline.EventExecutionAttempt, Severity: pipeline.SeverityWarning, Attempt: n, Handled: true})
+		l.Hooks().OnEvent(t.Context(), pipeline.Event{Name: pipeline.EventExecutionAttempt, Severity: pipeline.SeverityWarning, Attempt: n, Handled: true})
 	}
 	attempts := collect(t, reader)["weir.attempt.duration"]
 	assert.Len(t, attempts.points, 101)
@@ -104,7 +104,7 @@ func TestOptions_SeverityFunc(t *testing.T) {
 			assert.Equal(t, pipeline.SeverityWarning, e.Severity)
 			return tt.returned
 		}})
-		l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning})
+		l.Hooks().OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning})
 		counted := collect(t, reader)["weir.strategy.events"]
 		counted.at(t, map[string]any{"event.name": "OnRetry", "event.severity": tt.shown})
 	}
@@ -120,10 +120,10 @@ func TestOptions_Enrich(t *testing.T) {
 		return shared
 	}})
 	for range 2 {
-		l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning})
+		l.Hooks().OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning})
 	}
-	l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning, Operation: "none"})
-	l.OnEvent(t.Context(), pipeline.Event{Name: pipeline.EventPipelineExecuted, Severity: pipeline.SeverityInformation})
+	l.Hooks().OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning, Operation: "none"})
+	l.Hooks().OnEvent(t.Context(), pipeline.Event{Name: pipeline.EventPipelineExecuted, Severity: pipeline.SeverityInformation})
 
 	metrics := collect(t, reader)
 	counted := metrics["weir.strategy.events"]

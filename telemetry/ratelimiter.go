@@ -10,16 +10,12 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/weir-go/weir/internal/clock"
-	"github.com/weir-go/weir/internal/untimed"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 )
 
-// The names of the measurements of strategies/ratelimit.
-const (
-	measureRequest = "RateLimiterRequest"
-	measureLease   = "RateLimiterLease"
-)
+// measureRequest is the name of a measurement of strategies/ratelimit.
+const measureRequest = "RateLimiterRequest"
 
 // minWait is the shortest wait that weir.rate_limiter.queue.duration records. A request that took less has not waited in a
 // queue.
@@ -53,17 +49,13 @@ func resultOf(ctx context.Context, err error) result {
 }
 
 // limiterSeries are the series of the rate limiter at one source. They have no attributes of single executions. A lease is
-// counted up and down in the same limiterSeries, even if the source is forgotten while the lease is held: EndMeasurement
-// gets the limiterSeries that BeginMeasurement returned.
+// counted up and down in the same limiterSeries, even if the source is forgotten while the lease is held.
 type limiterSeries struct {
-	holding
 	src      *source
 	requests [resultCount]atomic.Pointer[timedSeries] // the requests with each result; nil until there is one
 	active   *series
+	ended    func(context.Context, pipeline.Event) // counts the end of a lease
 }
-
-// holding is embedded under a name that is not exported.
-type holding = untimed.Holding
 
 // limiterAttributes returns the attributes of a source. The overflow has an attribute that says that it is the
 // overflow.
@@ -80,11 +72,12 @@ func (s *seriesSet) limiterAt(src *source) *limiterSeries {
 	if l := src.limiter.Load(); l != nil {
 		return l
 	}
-	src.limiter.CompareAndSwap(nil, &limiterSeries{
-		holding: untimed.HoldingIf(!s.measuresLeases),
-		src:     src,
-		active:  newSeries(s.limiterAttributes(src)...),
-	})
+	made := &limiterSeries{src: src, active: newSeries(s.limiterAttributes(src)...)}
+	made.ended = func(ctx context.Context, e pipeline.Event) {
+		made.active.count.Add(-1)
+		s.leases.Record(ctx, e.Duration.Seconds(), made.active.record...)
+	}
+	src.limiter.CompareAndSwap(nil, made)
 	return src.limiter.Load()
 }
 
@@ -169,63 +162,24 @@ func (s *seriesSet) forgetRequests(src *source) {
 	}
 }
 
-// OnMeasurement counts the answers of rate limiters and the leases that are held. It ignores other measurements. It
-// implements [pipeline.Measurer].
-func (t *Telemetry) OnMeasurement(ctx context.Context, e pipeline.Event) {
-	switch e.Name {
-	case measureRequest:
-		t.requested(ctx, &e)
-	case measureLease:
-		t.released(ctx, &e, t.series.limiterAt(t.series.source(&e.Source)))
+// onMeasurement counts the answers of rate limiters and the leases that are held. It ignores other measurements.
+func (t *Telemetry) onMeasurement(ctx context.Context, e pipeline.Event) (ended func(context.Context, pipeline.Event)) {
+	if e.Name != measureRequest {
+		return nil
 	}
-}
-
-// BeginMeasurement is OnMeasurement for a granted request. It implements [pipeline.LeaseMeasurer].
-func (t *Telemetry) BeginMeasurement(ctx context.Context, e pipeline.Event) (begun any) {
-	if e.Name == measureRequest {
-		return t.requested(ctx, &e)
-	}
-	t.OnMeasurement(ctx, e)
-	return nil
-}
-
-// EndMeasurement ends the lease that BeginMeasurement has counted. It implements [pipeline.LeaseMeasurer].
-func (t *Telemetry) EndMeasurement(ctx context.Context, e pipeline.Event, begun any) {
-	if l, ok := begun.(*limiterSeries); ok {
-		t.released(ctx, &e, l)
-	}
-}
-
-// requested counts a request and returns the series in which its lease is counted.
-func (t *Telemetry) requested(ctx context.Context, e *pipeline.Event) *limiterSeries {
 	l := t.series.limiterAt(t.series.source(&e.Source))
 	r := resultOf(ctx, e.Err)
 	requests := t.series.requestsOf(l, r)
 	requests.count.Add(1)
-	if r == acquired {
-		l.active.count.Add(1)
-	}
 	if e.Duration >= minWait {
 		t.instruments.queueTime.Record(ctx, e.Duration.Seconds(), requests.record...)
 		requests.longest.record(clock.Now(), e.Duration)
 	}
-	return l
-}
-
-// released counts the end of a lease.
-func (t *Telemetry) released(ctx context.Context, e *pipeline.Event, l *limiterSeries) {
-	decrease(&l.active.count)
-	if t.options.LeaseDuration {
-		t.instruments.leases.Record(ctx, e.Duration.Seconds(), l.active.record...)
+	if r != acquired {
+		return nil
 	}
-}
-
-// decrease subtracts 1, but does not go below 0: a lease that is measured without BeginMeasurement can have been acquired
-// before its source was forgotten.
-func decrease(n *atomic.Int64) {
-	if n.Add(-1) < 0 {
-		n.Add(1)
-	}
+	l.active.count.Add(1)
+	return l.ended
 }
 
 func (l *limiterSeries) observe(o metric.Observer, i *instruments) {

@@ -25,9 +25,9 @@ func TestInForce_RateLimiters(t *testing.T) {
 	l, reader := started(t, telemetry.Options{MaxSeries: 12})
 	permits := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
 	t.Cleanup(func() { _ = permits.Close() })
-	l.InForce(weir.Must(pipeline.New("orders", ratelimit.New(permits, nil), policies{"few"})))
+	l.Hooks().InForce(weir.Must(pipeline.New("orders", ratelimit.New(permits, nil), policies{"few"})))
 	for i := range 10 {
-		l.InForce(weir.Must(pipeline.New(fmt.Sprint("idle", i), ratelimit.New(permits, nil))))
+		l.Hooks().InForce(weir.Must(pipeline.New(fmt.Sprint("idle", i), ratelimit.New(permits, nil))))
 	}
 	counted := collect(t, reader)["weir.rate_limiter.requests"]
 	for _, name := range []string{"RateLimiter", "few"} {
@@ -86,85 +86,37 @@ func TestOnMeasurement_Results(t *testing.T) {
 	})
 }
 
-// Under a timeout the context knows whether a request has waited, and the clock is not read for a lease whose duration
-// Telemetry does not record. Another listener sees no difference.
-func TestOnMeasurement_UnderATimeout(t *testing.T) {
-	for _, lease := range []bool{false, true} {
-		for _, withOther := range []bool{false, true} {
-			synctest.Test(t, func(t *testing.T) {
-				tel, reader := started(t, telemetry.Options{LeaseDuration: lease})
-				var l pipeline.Listener = tel
-				other := new(weirtest.Recorder)
-				if withOther {
-					l = pipeline.Listeners(tel, other)
-				}
-				permits := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
-				p := weir.Must(pipeline.Config{Name: "orders", Listener: l, Strategies: []pipeline.Strategy{
-					timeout.New(time.Minute, nil), ratelimit.New(permits, nil),
-				}}.Build())
-				holding, err := permits.TryAcquire(t.Context(), 1)
-				require.NoError(t, err)
-				time.AfterFunc(700*time.Millisecond, holding.Release)
-				hold := func(context.Context) error { time.Sleep(300 * time.Millisecond); return nil }
-				require.NoError(t, p.Execute(t.Context(), hold), "waits")
-				require.NoError(t, p.Execute(t.Context(), hold), "does not")
-
-				metrics := collect(t, reader)
-				at := map[string]any{"pipeline.name": "orders", "strategy.name": "RateLimiter"}
-				assert.Zero(t, metrics["weir.rate_limiter.lease.active"].at(t, at).value)
-				require.Len(t, metrics["weir.rate_limiter.queue.duration"].points, 1)
-				waited := metrics["weir.rate_limiter.queue.duration"].points[0]
-				assert.EqualValues(t, 1, waited.count)
-				assert.InDelta(t, 0.7, waited.value, 1e-9)
-				if lease {
-					held := metrics["weir.rate_limiter.lease.duration"].at(t, at)
-					assert.EqualValues(t, 2, held.count)
-					assert.InDelta(t, 0.6, held.value, 1e-9)
-				}
-				if withOther {
-					var durations []time.Duration
-					for _, e := range other.Measurements() {
-						durations = append(durations, e.Duration)
-					}
-					assert.Equal(t, []time.Duration{
-						700 * time.Millisecond, 300 * time.Millisecond, 0, 300 * time.Millisecond,
-					}, durations)
-				}
-			})
-		}
-	}
-}
-
-// timing is a listener of a program that calls a Telemetry.
-type timing struct {
-	*telemetry.Telemetry
-	slow time.Duration
-	held []time.Duration
-}
-
-func (l *timing) BeginMeasurement(ctx context.Context, e pipeline.Event) any {
-	time.Sleep(l.slow)
-	return l.Telemetry.BeginMeasurement(ctx, e)
-}
-
-func (l *timing) EndMeasurement(ctx context.Context, e pipeline.Event, begun any) {
-	l.held = append(l.held, e.Duration)
-	l.Telemetry.EndMeasurement(ctx, e, begun)
-}
-
-func TestTelemetry_InsideAnotherListener(t *testing.T) {
+// Two listeners see the same.
+func TestOnMeasurement_BesideAnotherListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tel, reader := started(t, telemetry.Options{})
-		l := &timing{Telemetry: tel}
-		p := ordinary(t, l)
-		require.NoError(t, p.Execute(t.Context(), func(context.Context) error { time.Sleep(time.Second); return nil }))
-		assert.Equal(t, []time.Duration{time.Second}, l.held)
-		active := collect(t, reader)["weir.rate_limiter.lease.active"]
-		assert.Zero(t, active.at(t, map[string]any{"pipeline.name": "orders", "strategy.name": "RateLimiter"}).value)
+		tel, reader := started(t, telemetry.Options{LeaseDuration: true})
+		other := new(weirtest.Recorder)
+		permits := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
+		p := weir.Must(pipeline.Config{Name: "orders", Listener: pipeline.Listeners(tel, other), Strategies: []pipeline.Strategy{
+			timeout.New(time.Minute, nil), ratelimit.New(permits, nil),
+		}}.Build())
+		holding, err := permits.TryAcquire(t.Context(), 1)
+		require.NoError(t, err)
+		time.AfterFunc(700*time.Millisecond, holding.Release)
+		hold := func(context.Context) error { time.Sleep(300 * time.Millisecond); return nil }
+		require.NoError(t, p.Execute(t.Context(), hold), "waits")
+		require.NoError(t, p.Execute(t.Context(), hold), "does not")
 
-		l.slow = time.Hour
-		err := p.Execute(t.Context(), func(context.Context) error { t.Error("the callback runs"); return nil })
-		assert.ErrorIs(t, err, pipeline.ErrRejected, "the timeout")
+		metrics := collect(t, reader)
+		at := map[string]any{"pipeline.name": "orders", "strategy.name": "RateLimiter"}
+		assert.Zero(t, metrics["weir.rate_limiter.lease.active"].at(t, at).value)
+		require.Len(t, metrics["weir.rate_limiter.queue.duration"].points, 1)
+		waited := metrics["weir.rate_limiter.queue.duration"].points[0]
+		assert.EqualValues(t, 1, waited.count)
+		assert.InDelta(t, 0.7, waited.value, 1e-9)
+		held := metrics["weir.rate_limiter.lease.duration"].at(t, at)
+		assert.EqualValues(t, 2, held.count)
+		assert.InDelta(t, 0.6, held.value, 1e-9)
+		var durations []time.Duration
+		for _, e := range other.Measurements() {
+			durations = append(durations, e.Duration)
+		}
+		assert.Equal(t, []time.Duration{700 * time.Millisecond, 300 * time.Millisecond, 0, 300 * time.Millisecond}, durations)
 	})
 }
 

@@ -182,7 +182,7 @@ func TestOnMeasurement_LongestWait(t *testing.T) {
 		}
 		measure := func(pipelineName string, waited time.Duration, err error) {
 			e := pipeline.Event{Name: "RateLimiterRequest", Source: pipeline.Source{Pipeline: pipelineName}, Duration: waited, Err: err}
-			l.OnMeasurement(t.Context(), e)
+			l.Hooks().OnMeasurement(t.Context(), e)
 		}
 		longest := func() instrument { return collect(t, reader)["weir.rate_limiter.queue.max_duration"] }
 		measure("orders", time.Microsecond, nil)
@@ -203,7 +203,7 @@ func TestOnMeasurement_LongestWait(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		assert.Zero(t, longest().at(t, at("orders", "acquired")).value)
 		assert.EqualValues(t, 1, longest().at(t, at("jobs", "acquired")).value)
-		l.Forget(pipeline.Source{Pipeline: "orders"})
+		l.Hooks().Forget(pipeline.Source{Pipeline: "orders"})
 		for _, p := range longest().points {
 			assert.NotEqual(t, "orders", p.attributes["pipeline.name"])
 		}

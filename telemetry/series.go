@@ -130,7 +130,7 @@ type seriesSet struct {
 	requestQuota quota // of the series of requests to rate limiters
 	circuitQuota quota
 
-	measuresLeases bool // lease durations are recorded
+	leases metric.Float64Histogram // of lease durations
 
 	mu      sync.Mutex
 	limit   int                                    // of the sources, and of each quota
@@ -154,8 +154,8 @@ func (q *quota) add(n int) {
 	q.full.Store(q.used >= q.limit)
 }
 
-func (s *seriesSet) init(limit int, measuresLeases bool) {
-	s.limit, s.measuresLeases = limit, measuresLeases
+func (s *seriesSet) init(limit int, leases metric.Float64Histogram) {
+	s.limit, s.leases = limit, leases
 	for i := range s.quotas {
 		s.quotas[i].limit = limit
 	}

@@ -29,11 +29,11 @@ func TestOptions_MaxSeries(t *testing.T) {
 	l, reader := started(t, telemetry.Options{MaxSeries: 10})
 	for n := range 100 {
 		for range 2 {
-			l.OnEvent(t.Context(), event("orders", "Retry", fmt.Sprint("op", n)))
+			l.Hooks().OnEvent(t.Context(), event("orders", "Retry", fmt.Sprint("op", n)))
 		}
 	}
-	l.OnEvent(t.Context(), event("jobs", "Retry", "op"))
-	l.OnEvent(t.Context(), event("orders", "Retry", "op9"))
+	l.Hooks().OnEvent(t.Context(), event("jobs", "Retry", "op"))
+	l.Hooks().OnEvent(t.Context(), event("orders", "Retry", "op9"))
 
 	counted := collect(t, reader)["weir.strategy.events"]
 	assert.Len(t, counted.points, 12)
@@ -49,7 +49,7 @@ func TestOptions_MaxSeriesOfEachInstrument(t *testing.T) {
 	for _, operation := range []string{"a", "b"} {
 		e := event("orders", "", operation)
 		for _, e.Name = range []string{"OnRetry", pipeline.EventPipelineExecuted, pipeline.EventExecutionAttempt} {
-			l.OnEvent(t.Context(), e)
+			l.Hooks().OnEvent(t.Context(), e)
 		}
 	}
 	metrics := collect(t, reader)
@@ -59,16 +59,22 @@ func TestOptions_MaxSeriesOfEachInstrument(t *testing.T) {
 	}
 }
 
+// measure measures a request for permits and, when they are granted, the end of the lease.
+func measure(t *testing.T, l *telemetry.Telemetry, e pipeline.Event) {
+	t.Helper()
+	e.Name = "RateLimiterRequest"
+	ended := l.Hooks().OnMeasurement(t.Context(), e)
+	e.Name = "RateLimiterLease"
+	ended(t.Context(), e)
+}
+
 func TestOptions_MaxSeriesOfSources(t *testing.T) {
 	l, reader := started(t, telemetry.Options{MaxSeries: 3})
 	for n := range 10 {
 		e := event(fmt.Sprint("p", n), "", "")
-		l.OnEvent(t.Context(), e)
-		l.OnEvent(t.Context(), e)
-		e.Name = "RateLimiterRequest"
-		l.OnMeasurement(t.Context(), e)
-		e.Name = "RateLimiterLease"
-		l.OnMeasurement(t.Context(), e)
+		l.Hooks().OnEvent(t.Context(), e)
+		l.Hooks().OnEvent(t.Context(), e)
+		measure(t, l, e)
 	}
 	metrics := collect(t, reader)
 	assert.Len(t, metrics["weir.strategy.events"].points, 4)
@@ -81,17 +87,15 @@ func TestOptions_MaxSeriesOfSources(t *testing.T) {
 func TestOptions_MaxSeriesOfHistograms(t *testing.T) {
 	l, reader := started(t, telemetry.Options{MaxSeries: 3, LeaseDuration: true})
 	for _, name := range []string{"a", "b", "c"} {
-		l.OnEvent(t.Context(), event(name, "", "")) // so that the source is known
+		l.Hooks().OnEvent(t.Context(), event(name, "", "")) // so that the source is known
 	}
 	for _, name := range []string{"a", "beyond", "b"} {
 		e := event(name, "", "")
 		for _, e.Name = range []string{pipeline.EventPipelineExecuted, pipeline.EventExecutionAttempt} {
-			l.OnEvent(t.Context(), e)
+			l.Hooks().OnEvent(t.Context(), e)
 		}
 		e.Duration = time.Second
-		for _, e.Name = range []string{"RateLimiterRequest", "RateLimiterLease"} {
-			l.OnMeasurement(t.Context(), e)
-		}
+		measure(t, l, e)
 	}
 	metrics := collect(t, reader)
 	for _, name := range []string{
@@ -114,8 +118,8 @@ func TestForget(t *testing.T) {
 		source("orders", "eu", "Retry"), source("orders", "eu", "RateLimiter"), source("orders", "us", "Retry"), source("jobs", "eu", "Retry"),
 	}
 	for _, s := range all {
-		l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning, Source: s})
-		l.OnMeasurement(t.Context(), pipeline.Event{Name: "RateLimiterRequest", Source: s})
+		l.Hooks().OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning, Source: s})
+		l.Hooks().OnMeasurement(t.Context(), pipeline.Event{Name: "RateLimiterRequest", Source: s})
 	}
 	seen := func() (sources []string) {
 		metrics := collect(t, reader)
@@ -128,18 +132,16 @@ func TestForget(t *testing.T) {
 	}
 	assert.Len(t, seen(), 4)
 
-	l.Forget(source("orders", "eu", ""))
+	l.Hooks().Forget(source("orders", "eu", ""))
 	assert.ElementsMatch(t, []string{"orders/us/Retry", "jobs/eu/Retry"}, seen())
-	l.Forget(source("orders", "us", "Timeout"))
-	l.Forget(source("orders", "us", "Retry"))
-	l.Forget(source("orders", "", ""))
+	l.Hooks().Forget(source("orders", "us", "Timeout"))
+	l.Hooks().Forget(source("orders", "us", "Retry"))
+	l.Hooks().Forget(source("orders", "", ""))
 	assert.Equal(t, []string{"jobs/eu/Retry"}, seen())
 
-	// A lease that was held when its source was forgotten is not counted.
-	l.OnMeasurement(t.Context(), pipeline.Event{Name: "RateLimiterLease", Source: all[0]})
 	for _, s := range all[:3] { // there is room for them again
-		l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning, Source: s})
-		l.OnMeasurement(t.Context(), pipeline.Event{Name: "RateLimiterRequest", Source: s})
+		l.Hooks().OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning, Source: s})
+		l.Hooks().OnMeasurement(t.Context(), pipeline.Event{Name: "RateLimiterRequest", Source: s})
 	}
 	assert.ElementsMatch(t, []string{"orders/eu/Retry", "orders/eu/RateLimiter", "orders/us/Retry", "jobs/eu/Retry"}, seen())
 	metrics := collect(t, reader)
@@ -155,7 +157,7 @@ func TestForget(t *testing.T) {
 func TestForget_KeepsThatAPipelineWasRemoved(t *testing.T) {
 	l, reader := started(t, telemetry.Options{MaxSeries: 3})
 	report := func(name, event string) {
-		l.OnEvent(t.Context(), pipeline.Event{Name: event, Severity: pipeline.SeverityWarning, Source: pipeline.Source{Pipeline: name}})
+		l.Hooks().OnEvent(t.Context(), pipeline.Event{Name: event, Severity: pipeline.SeverityWarning, Source: pipeline.Source{Pipeline: name}})
 	}
 	counts := func() map[string]float64 {
 		found := map[string]float64{}
@@ -168,9 +170,9 @@ func TestForget_KeepsThatAPipelineWasRemoved(t *testing.T) {
 		report("orders", event)
 	}
 	kept := map[string]float64{"orders OnPipelineRemoved": 1, "orders DisposeFailed": 1}
-	l.Forget(pipeline.Source{Pipeline: "orders"})
+	l.Hooks().Forget(pipeline.Source{Pipeline: "orders"})
 	assert.Equal(t, kept, counts())
-	l.Forget(pipeline.Source{Pipeline: "orders"})
+	l.Hooks().Forget(pipeline.Source{Pipeline: "orders"})
 	assert.Equal(t, kept, counts())
 
 	// Defined again and removed again, it counts on, and there is room for one more series.
@@ -182,7 +184,7 @@ func TestForget_KeepsThatAPipelineWasRemoved(t *testing.T) {
 }
 
 // A pipeline beyond the bound can get its own series while it holds a lease.
-func TestBeginMeasurement_BeyondMaxSeries(t *testing.T) {
+func TestOnMeasurement_BeyondMaxSeries(t *testing.T) {
 	l, reader := started(t, telemetry.Options{MaxSeries: 1})
 	held := make(chan struct{})
 	release := make(chan struct{})
@@ -197,7 +199,7 @@ func TestBeginMeasurement_BeyondMaxSeries(t *testing.T) {
 		done <- newer.Execute(t.Context(), func(context.Context) error { close(held); <-release; return nil })
 	}()
 	<-held
-	l.Forget(pipeline.Source{Pipeline: "old"})
+	l.Hooks().Forget(pipeline.Source{Pipeline: "old"})
 	require.NoError(t, newer.Execute(t.Context(), succeed), "there is room for its series now")
 	close(release)
 	require.NoError(t, <-done)
@@ -209,19 +211,19 @@ func TestBeginMeasurement_BeyondMaxSeries(t *testing.T) {
 }
 
 // The end of a lease whose source was forgotten does not reduce the number of leases that are held now.
-func TestBeginMeasurement_Forgotten(t *testing.T) {
+func TestOnMeasurement_Forgotten(t *testing.T) {
 	l, reader := started(t, telemetry.Options{})
 	request := pipeline.Event{Name: "RateLimiterRequest", Source: pipeline.Source{Pipeline: "orders"}}
 	lease := pipeline.Event{Name: "RateLimiterLease", Source: request.Source}
-	old := l.BeginMeasurement(t.Context(), request)
-	l.Forget(request.Source)
-	newer := l.BeginMeasurement(t.Context(), request)
+	old := l.Hooks().OnMeasurement(t.Context(), request)
+	l.Hooks().Forget(request.Source)
+	newer := l.Hooks().OnMeasurement(t.Context(), request)
 	active := func() float64 {
 		return collect(t, reader)["weir.rate_limiter.lease.active"].at(t, map[string]any{"pipeline.name": "orders"}).value
 	}
-	l.EndMeasurement(t.Context(), lease, old)
+	old(t.Context(), lease)
 	assert.EqualValues(t, 1, active())
-	l.EndMeasurement(t.Context(), lease, newer)
+	newer(t.Context(), lease)
 	assert.Zero(t, active())
 }
 
@@ -231,9 +233,9 @@ func TestOptions_MaxSeriesOfRequests(t *testing.T) {
 	for n := range 10 {
 		e := event(fmt.Sprint("p", n), "", "")
 		e.Name = "RateLimiterRequest"
-		l.OnMeasurement(t.Context(), e)
+		l.Hooks().OnMeasurement(t.Context(), e)
 		e.Err = rejected
-		l.OnMeasurement(t.Context(), e)
+		l.Hooks().OnMeasurement(t.Context(), e)
 	}
 	requests := collect(t, reader)["weir.rate_limiter.requests"]
 	assert.Len(t, requests.points, 12, "10, and one for each result beyond")
@@ -241,11 +243,11 @@ func TestOptions_MaxSeriesOfRequests(t *testing.T) {
 	assert.EqualValues(t, 10, requests.sum("result", "rejected"))
 
 	for n := range 10 { // room again
-		l.Forget(pipeline.Source{Pipeline: fmt.Sprint("p", n)})
+		l.Hooks().Forget(pipeline.Source{Pipeline: fmt.Sprint("p", n)})
 	}
 	e := event("q", "", "")
 	e.Name = "RateLimiterRequest"
-	l.OnMeasurement(t.Context(), e)
+	l.Hooks().OnMeasurement(t.Context(), e)
 	own := collect(t, reader)["weir.rate_limiter.requests"].at(t, map[string]any{"pipeline.name": "q", "result": "acquired"})
 	assert.EqualValues(t, 1, own.value)
 }
@@ -255,7 +257,7 @@ func TestOnEvent_EqualStringsWithOtherAddresses(t *testing.T) {
 	l, reader := started(t, telemetry.Options{})
 	for range 3 {
 		for _, name := range []string{"orders", "ordert", "order"} {
-			l.OnEvent(t.Context(), pipeline.Event{
+			l.Hooks().OnEvent(t.Context(), pipeline.Event{
 				Name: strings.Clone("OnRetry"), Severity: pipeline.SeverityWarning, Operation: strings.Clone("list"),
 				Source: pipeline.Source{Pipeline: strings.Clone(name), Strategy: strings.Clone("Retry")},
 			})

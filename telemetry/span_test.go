@@ -74,8 +74,8 @@ func TestOnEvent_SpanThatDoesNotRecord(t *testing.T) {
 	provider, spans := recorder(sdktrace.WithSampler(sdktrace.NeverSample()))
 	ctx, span := provider.Tracer("test").Start(t.Context(), "request")
 	l := newTelemetry(t, telemetry.Options{})
-	assert.False(t, l.Enabled(ctx))
-	l.OnEvent(ctx, pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning})
+	assert.False(t, l.Hooks().Enabled(ctx))
+	l.Hooks().OnEvent(ctx, pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning})
 	span.End()
 	assert.Empty(t, spans.Ended())
 }
@@ -133,7 +133,7 @@ func TestOptions_SpansHaveTheirOwnAttributes(t *testing.T) {
 		var want []row
 		for range 2 {
 			for _, attempt := range []int{0, 1, 99, 100, 101} {
-				l.OnEvent(t.Context(), pipeline.Event{
+				l.Hooks().OnEvent(t.Context(), pipeline.Event{
 					Name: pipeline.EventExecutionAttempt, Severity: pipeline.SeverityWarning, Handled: attempt == 1, Attempt: attempt,
 					Source: pipeline.Source{Pipeline: "orders", Strategy: "Retry"}, Operation: "list", Err: errBoom,
 				})
@@ -146,7 +146,7 @@ func TestOptions_SpansHaveTheirOwnAttributes(t *testing.T) {
 			}
 			for _, name := range []string{"orders", "jobs"} {
 				for _, result := range []any{nil, 1} {
-					l.OnEvent(t.Context(), pipeline.Event{
+					l.Hooks().OnEvent(t.Context(), pipeline.Event{
 						Name: pipeline.EventPipelineExecuted, Severity: pipeline.SeverityInformation, Source: pipeline.Source{Pipeline: name}, Result: result,
 					})
 					severity := map[bool]string{true: "Information", false: "Critical"}[result == nil]

@@ -9,17 +9,16 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/weir-go/weir/internal/deadline"
 	"github.com/weir-go/weir/pipeline"
 )
 
 const scope = "github.com/weir-go/weir/telemetry"
 
-// Telemetry is a [pipeline.Listener] and a [pipeline.Measurer]. Make one with [New]; the zero value is not usable. It is
+// Telemetry is a [pipeline.Listener]. Make one with [New]; the zero value is not usable. It is
 // safe for concurrent use.
 type Telemetry struct {
-	instant
 	options     Options
+	hooks       pipeline.Hooks
 	tracer      trace.Tracer // nil without Options.Spans
 	onlyCounts  bool         // an event without an error is only counted, unless a span records
 	instruments instruments
@@ -31,9 +30,6 @@ type Telemetry struct {
 	requests    requestSet
 	collected   atomic.Bool // the counters have been read
 }
-
-// instant is embedded under a name that is not exported.
-type instant = deadline.Instant
 
 // New makes a Telemetry. If options is nil, they are the defaults. The error is a [weir.OptionsError], or that of a
 // MeterProvider that cannot make the instruments.
@@ -50,8 +46,9 @@ func New(options *Options) (*Telemetry, error) {
 		options:    o,
 		onlyCounts: o.Logger == nil && o.Enrich == nil && o.SeverityFunc == nil && !o.Spans,
 	}
-	t.instant = deadline.InstantIf(true, t) // measurements call no functions of the Options
-	t.series.init(o.MaxSeries, o.LeaseDuration)
+	t.hooks = pipeline.Hooks{
+		OnEvent: t.onEvent, Enabled: t.enabled, OnMeasurement: t.onMeasurement, InForce: t.inForce, Forget: t.series.forget,
+	}
 	t.requests.init(o.MaxSeries)
 	if o.Spans {
 		t.tracer = o.TracerProvider.Tracer(scope)
@@ -60,6 +57,7 @@ func New(options *Options) (*Telemetry, error) {
 	if err := t.instruments.make(meter, o.LeaseDuration); err != nil {
 		return nil, fmt.Errorf("telemetry: %w", err)
 	}
+	t.series.init(o.MaxSeries, t.instruments.leases)
 	callback, err := meter.RegisterCallback(t.observe, t.instruments.observables...)
 	if err != nil {
 		return nil, fmt.Errorf("telemetry: %w", err)
@@ -72,10 +70,24 @@ func New(options *Options) (*Telemetry, error) {
 // recorded by the histograms, the spans and the log. Further calls do nothing.
 func (t *Telemetry) Close() error { return t.callback.Unregister() }
 
-// Enabled reports whether an event in ctx would be exported: the metrics have a reader, the span of ctx records, or the
-// Logger would write a line. A pipeline calls it when an execution begins. If it returns false, the execution reports
-// nothing.
-func (t *Telemetry) Enabled(ctx context.Context) bool {
+// Hooks implements [pipeline.Listener]. The functions do this:
+//
+//   - OnEvent counts the event, writes the log line, and adds the span event. If Enrich, SeverityFunc, ResultFormatter, a
+//     method of an error or the handler of the Logger panics, the panic reaches the caller of the execution. The event is
+//     counted nevertheless.
+//   - Enabled reports whether an event would be exported: the metrics have a reader, the span of the context records, or the
+//     Logger would write a line.
+//   - OnMeasurement counts the answers of rate limiters and the leases that are held.
+//   - InForce exports the state of the circuits of a pipeline, and of the pipelines that it contains, from now on, and begins
+//     the counters of their rate limiters at 0.
+//   - Forget drops all series of the pipeline and instance. If the source has a Strategy, it drops the series of that strategy
+//     only. Later events of that pipeline count from 0. The counts of OnPipelineRemoved and DisposeFailed stay, because a
+//     reader that comes later would never see them. The SDK keeps what a histogram has recorded and cannot remove it: a reader
+//     of cumulative temporality, such as Prometheus, continues to see the unchanged durations of a removed pipeline.
+func (t *Telemetry) Hooks() pipeline.Hooks { return t.hooks }
+
+// enabled reports whether an event in ctx would be exported.
+func (t *Telemetry) enabled(ctx context.Context) bool {
 	return t.measuring(ctx) || t.tracer != nil || t.logging(ctx) || trace.SpanFromContext(ctx).IsRecording()
 }
 
@@ -99,14 +111,10 @@ type occurrence struct {
 	extra          []attribute.KeyValue // the attributes of Enrich
 }
 
-// OnEvent counts the event, writes the log line, and adds the span event. It implements [pipeline.Listener].
-//
-// If Enrich, SeverityFunc, ResultFormatter, a method of an error or the handler of the Logger panics, the panic reaches
-// the caller of the execution. The event is counted nevertheless.
-func (t *Telemetry) OnEvent(ctx context.Context, e pipeline.Event) {
+func (t *Telemetry) onEvent(ctx context.Context, e pipeline.Event) {
 	span := trace.SpanFromContext(ctx)
 	if e.Err == nil && t.onlyCounts && !span.IsRecording() { // nearly every event
-		if len(t.instruments.histograms) != 0 { // Enabled has found that they are read
+		if len(t.instruments.histograms) != 0 { // enabled has found that they are read
 			t.count(ctx, &e, "", nil)
 		}
 		return
@@ -114,7 +122,7 @@ func (t *Telemetry) OnEvent(ctx context.Context, e pipeline.Event) {
 	t.process(ctx, &occurrence{Event: e, ownSeverity: e.Severity}, span)
 }
 
-// process is OnEvent for an event that is not only counted.
+// process is onEvent for an event that is not only counted.
 func (t *Telemetry) process(ctx context.Context, o *occurrence, span trace.Span) {
 	t.complete(ctx, o)
 	if t.options.Logger != nil {
@@ -145,15 +153,3 @@ func (t *Telemetry) complete(ctx context.Context, o *occurrence) {
 		}
 	}
 }
-
-// Forget drops all series of the pipeline and instance of source. If source has a Strategy, it drops the series of that
-// strategy only. A registry calls it when a pipeline has been removed and its last execution has ended. Later events of
-// that pipeline count from 0.
-//
-// The counts of OnPipelineRemoved and DisposeFailed stay, because a reader that comes later would never see them.
-//
-// The SDK keeps what a histogram has recorded and cannot remove it: a reader of cumulative temporality, such as
-// Prometheus, continues to see the unchanged durations of a removed pipeline.
-func (t *Telemetry) Forget(source pipeline.Source) { t.series.forget(source) }
-
-var _ pipeline.LeaseMeasurer = (*Telemetry)(nil)

@@ -45,24 +45,24 @@ func TestNew_ProviderFails(t *testing.T) {
 }
 
 func TestEnabled(t *testing.T) {
-	assert.False(t, unread(t).Enabled(t.Context()))
+	assert.False(t, unread(t).Hooks().Enabled(t.Context()))
 
 	heard, _ := withReader(telemetry.Options{})
-	assert.True(t, newTelemetry(t, heard).Enabled(t.Context()), "metrics that are read")
+	assert.True(t, newTelemetry(t, heard).Hooks().Enabled(t.Context()), "metrics that are read")
 
 	notRead := telemetry.Options{MeterProvider: sdkmetric.NewMeterProvider()}
-	assert.False(t, newTelemetry(t, notRead).Enabled(t.Context()), "metrics without a reader")
+	assert.False(t, newTelemetry(t, notRead).Hooks().Enabled(t.Context()), "metrics without a reader")
 
 	notRead.Logger = slog.New(slog.DiscardHandler)
-	assert.False(t, newTelemetry(t, notRead).Enabled(t.Context()), "a log that takes nothing")
+	assert.False(t, newTelemetry(t, notRead).Hooks().Enabled(t.Context()), "a log that takes nothing")
 
 	notRead.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError + 4}))
-	assert.True(t, newTelemetry(t, notRead).Enabled(t.Context()), "a log that takes what is critical")
+	assert.True(t, newTelemetry(t, notRead).Hooks().Enabled(t.Context()), "a log that takes what is critical")
 
 	provider, _ := recorder()
 	ctx, span := provider.Tracer("test").Start(t.Context(), "request")
 	defer span.End()
-	assert.True(t, unread(t).Enabled(ctx), "a span that records")
+	assert.True(t, unread(t).Hooks().Enabled(ctx), "a span that records")
 }
 
 // Views can drop every histogram. The counters are exported nevertheless.
@@ -86,12 +86,12 @@ func TestNew_GlobalProvider(t *testing.T) {
 	}
 	l := newTelemetry(t, telemetry.Options{})
 	p := ordinary(t, l)
-	assert.False(t, l.Enabled(t.Context()))
+	assert.False(t, l.Hooks().Enabled(t.Context()))
 
 	reader := sdkmetric.NewManualReader()
 	otel.SetMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))
 	defer otel.SetMeterProvider(metricnoop.NewMeterProvider())
-	assert.True(t, l.Enabled(t.Context()))
+	assert.True(t, l.Hooks().Enabled(t.Context()))
 	require.NoError(t, p.Execute(t.Context(), succeed))
 	metrics := collect(t, reader)
 	assert.Contains(t, metrics, "weir.strategy.events")
@@ -100,12 +100,12 @@ func TestNew_GlobalProvider(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	l, reader := started(t, telemetry.Options{})
-	l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning})
+	l.Hooks().OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning})
 	assert.Contains(t, collect(t, reader), "weir.strategy.events")
 	require.NoError(t, l.Close())
 	assert.Empty(t, collect(t, reader))
 	require.NoError(t, l.Close())
-	l.OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning})
+	l.Hooks().OnEvent(t.Context(), pipeline.Event{Name: "OnRetry", Severity: pipeline.SeverityWarning})
 }
 
 // The program chooses the SDK and its version, so this package does not import it.

@@ -18,18 +18,24 @@ type Recorder struct {
 	measurements []pipeline.Event
 }
 
-// OnEvent implements [pipeline.Listener].
-func (r *Recorder) OnEvent(_ context.Context, e pipeline.Event) {
+// Hooks implements [pipeline.Listener].
+func (r *Recorder) Hooks() pipeline.Hooks {
+	return pipeline.Hooks{OnEvent: r.event, OnMeasurement: r.measurement}
+}
+
+func (r *Recorder) event(_ context.Context, e pipeline.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, e)
 }
 
-// OnMeasurement implements [pipeline.Measurer].
-func (r *Recorder) OnMeasurement(_ context.Context, e pipeline.Event) {
+func (r *Recorder) ended(ctx context.Context, e pipeline.Event) { r.measurement(ctx, e) }
+
+func (r *Recorder) measurement(_ context.Context, e pipeline.Event) (ended func(context.Context, pipeline.Event)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.measurements = append(r.measurements, e)
+	return r.ended
 }
 
 // Events returns the events with one of the names, or all events if there are no names.

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-var _ pipeline.Measurer = (*weirtest.Recorder)(nil)
+var _ pipeline.Listener = (*weirtest.Recorder)(nil)
 
 func TestRecorder(t *testing.T) {
 	var r weirtest.Recorder
@@ -45,8 +45,8 @@ func TestRecorder_ConcurrentSafe(t *testing.T) {
 	for range 8 {
 		group.Go(func() {
 			for range 100 {
-				r.OnEvent(t.Context(), pipeline.Event{Name: "event"})
-				r.OnMeasurement(t.Context(), pipeline.Event{Name: "measurement"})
+				r.Hooks().OnEvent(t.Context(), pipeline.Event{Name: "event"})
+				r.Hooks().OnMeasurement(t.Context(), pipeline.Event{Name: "measurement"})
 				r.Count("event")
 			}
 		})

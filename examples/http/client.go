@@ -36,7 +36,7 @@ func newClient(wire http.RoundTripper, t *tally, j *journal) (*http.Client, erro
 			MaxDelay:   400 * time.Millisecond,
 			Jitter:     true,
 			Handle:     weirhttp.Retryable,
-			OnRetry: func(ctx context.Context, a retry.Attempt) {
+			OnRetry: func(ctx context.Context, a pipeline.Event) {
 				t.retried.Add(1)
 				e, ok := errors.AsType[*weirhttp.StatusError](a.Err)
 				if !ok || e.Response.StatusCode != http.StatusTooManyRequests {

@@ -16,7 +16,7 @@ import (
 
 // mayCallNow are the files in which a function may read the wall clock, each with its reason.
 var mayCallNow = map[string]string{
-	"internal/deadline/clock.go": "a Deadline goes to others, who compare it with the clock on their wall",
+	"internal/deadline/context.go": "a Deadline goes to others, who compare it with the clock on their wall",
 }
 
 // Reading the wall clock costs twice what time.Since on a base costs, so the hot path has a base: a
@@ -54,7 +54,7 @@ func TestHotPathReadsNoWallClock(t *testing.T) {
 // hot reports whether the calls of a program run through the folder. Code for tests does not count.
 func hot(folder string) bool {
 	switch folder {
-	case "limiter/limitertest", "limiter/internal/naive":
+	case "limiter/limitertest", "limiter/internal/model":
 		return false
 	case "internal/deadline":
 		return true

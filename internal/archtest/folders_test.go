@@ -34,25 +34,27 @@ var everyTest = []string{"github.com/stretchr/testify", "go.uber.org/goleak"}
 var folders = []folder{
 	// What a limit is: the vocabulary of the house.
 	{name: "rate", everyone: true, mayImport: []string{"internal/durationtext", "internal/isnil", "internal/saturate", "internal/textenum", "internal/validate"}},
-	{name: "limiter", mayImport: []string{"internal/durationtext", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn"}},
+	{name: "limiter", mayImport: []string{"internal/deadline", "internal/durationtext", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn"}},
 	{name: "limiter/limitertest", mayImport: []string{"limiter"}, testing: true},
-	{name: "limiter/internal/naive", mayImport: []string{"limiter", "limiter/limitertest"}}, // what the tests compare with
-	{name: "pipeline", mayImport: []string{"internal/deadline", "internal/untimed"}},
+	{name: "limiter/internal/model", mayImport: []string{"rate", "limiter", "limiter/limitertest"}}, // what the tests compare with
+	{name: "pipeline", mayImport: []string{"internal/deadline"}},
 	// For the tests of programs that use weir.
 	{name: "weirtest", mayImport: []string{"limiter", "pipeline"}},
-	{name: "store", mayImport: []string{"store/backend", "limiter", "internal/answerby", "internal/eventqueue", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn"}},
+	{name: "store", mayImport: []string{"rate", "store/backend", "limiter", "internal/answerby", "internal/eventqueue", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn"}},
 	// What authors of backends need: not the store that calls them.
-	{name: "store/backend"},
-	{name: "store/storetest", mayImport: []string{"store/backend"}, testing: true},
+	{name: "store/backend", mayImport: []string{"rate"}},
+	{name: "store/storetest", mayImport: []string{"rate", "store/backend"}, testing: true},
 	{name: "store/internal/drill", mayImport: []string{"store", "store/backend", "limiter", "limiter/limitertest", "internal/realtime", "internal/testserver"}, testing: true},
-	{name: "store/weirredis", mayImport: []string{"store", "store/backend"}, thirdParty: []string{"github.com/redis/go-redis/v9"}, testOnly: []string{"..."}},
+	{name: "store/weirredis", mayImport: []string{"rate", "store", "store/backend"}, thirdParty: []string{"github.com/redis/go-redis/v9"}, testOnly: []string{"..."}},
 	{name: "store/weirpostgres/pgmigrate", thirdParty: []string{"github.com/jackc/pgx/v5"}},
-	{name: "store/weirpostgres", mayImport: []string{"store", "store/backend", "store/weirpostgres/pgmigrate"}, thirdParty: []string{"github.com/jackc/pgx/v5"}, testOnly: []string{"..."}},
+	{name: "store/weirpostgres", mayImport: []string{"rate", "store", "store/backend", "store/weirpostgres/pgmigrate"}, thirdParty: []string{"github.com/jackc/pgx/v5"}, testOnly: []string{"..."}},
 	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/durationtext"}},
 	{name: "strategies/chaos", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/random"}},
 	{name: "strategies/fallback", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/holding"}},
-	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter", "strategies/internal/judge", "internal/deadline", "internal/holding", "internal/untimed"}},
+	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter", "strategies/internal/judge", "strategies/internal/learning", "internal/holding"}},
 	{name: "strategies/internal/judge", mayImport: []string{"pipeline"}},
+	// How ratelimit tells a limiter of adaptive of outcomes.
+	{name: "strategies/internal/learning", mayImport: []string{"limiter"}},
 	// What retry and hedge share: each limits its extra attempts by it, and neither needs the other.
 	{name: "strategies/budget"},
 	{name: "strategies/hedge", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget", "internal/holding"}},
@@ -63,7 +65,7 @@ var folders = []folder{
 	// of the bridge.
 	{
 		name:       "strategies/adaptive",
-		mayImport:  []string{"pipeline", "limiter", "strategies/internal/judge", "strategies/ratelimit", "internal/holding", "internal/random"},
+		mayImport:  []string{"pipeline", "limiter", "strategies/internal/learning", "strategies/ratelimit", "internal/random"},
 		thirdParty: []string{"github.com/failsafe-go/failsafe-go"},
 	},
 	{
@@ -86,7 +88,7 @@ var folders = []folder{
 	// of telemetry holds.
 	{
 		name:       "telemetry",
-		mayImport:  []string{"internal/ask", "pipeline", "limiter", "store", "internal/deadline", "internal/untimed"},
+		mayImport:  []string{"internal/ask", "pipeline", "limiter", "store"},
 		thirdParty: []string{"go.opentelemetry.io/otel"},
 		testOnly:   []string{"github.com/failsafe-go/failsafe-go"}, // to see what the bridge to it reports
 	},
@@ -163,8 +165,6 @@ var folders = []folder{
 	{name: "internal/deadline"},
 	// Until when a caller can use a store's answer.
 	{name: "internal/answerby"},
-	// What telemetry tells the strategy that measures for it.
-	{name: "internal/untimed"},
 	// How a transport holds the permits of a request until the body of its response is closed.
 	{name: "internal/holding"},
 	// How store and jobs hand events to the program.
@@ -183,7 +183,6 @@ var folders = []folder{
 	{name: "internal/turn"},
 	// How dashboard, reload, simulate and cmd/weir write durations.
 	{name: "internal/durationtext", everyone: true},
-	// How registry and reload see that a function of the program waits for its own caller.
 
 	// What watches over the repository itself.
 	{name: "internal/repo"},

@@ -1,7 +1,4 @@
 // Package deadline has the context of an execution that package timeout limits.
-//
-// In reading order: context.go has the [Context], clock.go its Deadline in terms of the wall clock, and early.go the
-// [Early] form in which strategies hand it on.
 package deadline
 
 import (
@@ -12,12 +9,6 @@ import (
 
 	"github.com/weir-go/weir/internal/clock"
 )
-
-// A Limit is what the contexts of many executions have in common.
-type Limit struct {
-	After time.Duration
-	Cause error // the context.Cause of a context whose deadline has passed
-}
 
 // A Context is the context of an execution with a timeout. Until Done is called, Err reads the clock, and there is no
 // timer. The first call of Done arms the Context: from then on its methods are those of a context of the standard
@@ -30,9 +21,8 @@ type Limit struct {
 // Its size matters, because an execution that does not call Done allocates nothing else.
 type Context struct {
 	parent   context.Context
-	limit    *Limit
-	deadline time.Duration             // by clock.Now, and before the parent's
-	wall     atomic.Pointer[time.Time] // what Deadline is computed from; nil until its first call
+	cause    error         // the context.Cause once the deadline has passed
+	deadline time.Duration // by clock.Now, and before the parent's
 	// state is nil, then ended if Finish comes first, then the standard context, which stays. It can skip ended.
 	state atomic.Pointer[armed]
 }
@@ -46,41 +36,34 @@ type armed struct {
 // ended is the state of a Context that was finished before it was armed.
 var ended = new(armed)
 
-// New returns a context that ends at the moment deadline, which must be before the deadline of parent. The caller must
-// call Finish.
-func New(parent context.Context, l *Limit, deadline time.Duration) *Context {
-	return &Context{parent: parent, limit: l, deadline: deadline}
+// New returns a context that ends at the moment deadline, which must be before the deadline of parent, with that cause. The
+// caller must call Finish.
+func New(parent context.Context, cause error, deadline time.Duration) *Context {
+	return &Context{parent: parent, cause: cause, deadline: deadline}
 }
 
-// EndsBy reports whether ctx has a deadline that is not after moment.
-func EndsBy(ctx context.Context, moment time.Duration) bool {
-	if c, ok := ctx.(*Context); ok {
-		return c.deadline <= moment
-	}
-	at, ok := ctx.Deadline()
+// Err is ctx.Err, except that it does not read the clock for a [Context] that is not armed. It is for code on the way from
+// a timeout to the callback, such as a limiter: no time goes by there, unless it waits for Done, which arms the context.
+func Err(ctx context.Context) error {
+	c, ok := ctx.(*Context)
 	if !ok {
-		return false
+		return ctx.Err()
 	}
-	if hasNoMonotonic(at) { // the wall clock decides
-		return time.Until(at) <= moment-clock.Now()
+	if c.state.Load() == nil && Err(c.parent) == nil {
+		return nil
 	}
-	return clock.Of(at) <= moment
+	return c.arm().Err()
 }
 
-// Deadline returns the deadline in terms of the wall clock as that is at the first call, because a caller can hand it to
-// another machine. Later calls return the same.
+// Deadline returns the deadline in terms of the wall clock as that is now, because a caller can hand it to another machine.
 func (c *Context) Deadline() (time.Time, bool) {
-	from := c.wall.Load()
-	if from == nil {
-		c.wall.CompareAndSwap(nil, wallClock())
-		from = c.wall.Load()
-	}
-	return from.Add(c.deadline - clock.Of(*from)), true
+	now := time.Now()
+	return now.Add(c.deadline - clock.Of(now)), true
 }
 
 // String does not read fields that change: without it, fmt would, and race with arm.
 func (c *Context) String() string {
-	return fmt.Sprintf("%v.timeout(%v)", c.parent, c.limit.After)
+	return fmt.Sprintf("%v.timeout(%v)", c.parent, c.cause)
 }
 
 // Done arms the context.
@@ -88,7 +71,7 @@ func (c *Context) Done() <-chan struct{} { return c.arm().Done() }
 
 // Err reads the parent's Err and the clock until the context is armed.
 func (c *Context) Err() error {
-	if c.state.Load() == nil && early(c.parent) == nil && clock.Now() < c.deadline {
+	if c.state.Load() == nil && Err(c.parent) == nil && clock.Now() < c.deadline {
 		return nil
 	}
 	return c.arm().Err()
@@ -121,7 +104,7 @@ func (c *Context) arm() context.Context {
 			made.cancel()
 		} else {
 			at, _ := c.Deadline()
-			made.ctx, made.cancel = context.WithDeadlineCause(c.parent, at, c.limit.Cause)
+			made.ctx, made.cancel = context.WithDeadlineCause(c.parent, at, c.cause)
 		}
 		if c.state.CompareAndSwap(a, made) {
 			return made.ctx
@@ -130,11 +113,9 @@ func (c *Context) arm() context.Context {
 	}
 }
 
-// Finish ends the context, with [context.Canceled] unless it has ended before, and reports whether it was armed.
-func (c *Context) Finish() (armed bool) {
-	if c.state.CompareAndSwap(nil, ended) {
-		return false
+// Finish ends the context, with [context.Canceled] unless it has ended before.
+func (c *Context) Finish() {
+	if !c.state.CompareAndSwap(nil, ended) {
+		c.state.Load().cancel()
 	}
-	c.state.Load().cancel()
-	return true
 }

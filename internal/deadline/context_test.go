@@ -3,7 +3,6 @@ package deadline_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,10 +18,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var late = &deadline.Limit{After: time.Second, Cause: errors.New("late")}
+var errLate = errors.New("late")
 
 func limited(parent context.Context) *deadline.Context {
-	return deadline.New(parent, late, clock.Now()+late.After)
+	return deadline.New(parent, errLate, clock.Now()+time.Second)
 }
 
 func TestContext_Size(t *testing.T) {
@@ -31,92 +30,33 @@ func TestContext_Size(t *testing.T) {
 	}
 }
 
-func TestContext_EarlyDoesNotReadTheClock(t *testing.T) {
+func TestErr_DoesNotReadTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := limited(t.Context())
 		defer c.Finish()
 		time.Sleep(time.Minute)
-		assert.NoError(t, c.Early().Err(), "Done was not called")
+		assert.NoError(t, deadline.Err(c), "Done was not called")
 		assert.Equal(t, context.DeadlineExceeded, c.Err())
-		assert.Equal(t, context.DeadlineExceeded, c.Early().Err(), "once it has ended it has ended for both")
+		assert.Equal(t, context.DeadlineExceeded, deadline.Err(c), "once it has ended it has ended for both")
+		assert.Equal(t, errLate, context.Cause(c))
 	})
 }
 
-func TestContext_EarlyIsTheSameOtherwise(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		type key struct{}
-		parent, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, 1))
-		c := limited(parent)
-		defer c.Finish()
-		e := c.Early()
-		theirs, _ := c.Deadline()
-		ours, ok := e.Deadline()
-		assert.True(t, ok)
-		assert.Equal(t, theirs, ours)
-		assert.Equal(t, 1, e.Value(key{}))
-		assert.Equal(t, fmt.Sprint(c), fmt.Sprint(e))
-		assert.Same(t, c, deadline.Full(e))
-		assert.Same(t, c, deadline.Full(c))
-		assert.Equal(t, parent, deadline.Full(parent))
-
-		child, stop := context.WithCancel(e)
-		defer stop()
-		boom := errors.New("boom")
-		cancel(boom)
-		assert.Equal(t, context.Canceled, e.Err())
-		assert.Equal(t, boom, context.Cause(e))
-		<-child.Done()
-		assert.Equal(t, boom, context.Cause(child))
-		assert.Equal(t, c.Done(), e.Done())
-	})
-}
-
-func TestContext_EarlyOnceArmed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := limited(t.Context())
-		defer c.Finish()
-		<-c.Early().Done()
-		assert.Equal(t, context.DeadlineExceeded, c.Early().Err())
-		assert.Equal(t, late.Cause, context.Cause(c.Early()))
-	})
-}
-
-func TestNowIn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := clock.Now()
-		c := limited(t.Context())
-		defer c.Finish()
-		endless := deadline.New(t.Context(), &deadline.Limit{After: 1<<63 - 1, Cause: late.Cause}, 1<<63-1)
-		defer endless.Finish()
-		time.Sleep(time.Second / 2)
-		assert.Equal(t, began, deadline.NowIn(c.Early()), "not armed, so no time goes by")
-		for name, ctx := range map[string]context.Context{"full": c, "other": t.Context(), "endless": endless.Early()} {
-			assert.Equal(t, began+time.Second/2, deadline.NowIn(ctx), name)
-		}
-		_ = c.Early().Done()
-		assert.Equal(t, began+time.Second/2, deadline.NowIn(c.Early()))
-	})
-}
-
-func TestInstant(t *testing.T) {
-	type strategy struct{ deadline.Instant }
-	type wrapper struct {
-		*strategy
-		_ []int // not comparable
-	}
-	is, isNot := &strategy{}, &strategy{}
-	is.Instant, isNot.Instant = deadline.InstantIf(true, is), deadline.InstantIf(false, isNot)
-	assert.True(t, deadline.IsInstant(is))
-	for _, v := range []any{isNot, new(strategy), *is, wrapper{strategy: is}, &wrapper{strategy: is}, 1, nil} {
-		assert.False(t, deadline.IsInstant(v), "%T", v)
-	}
+func TestErr_OfOthers(t *testing.T) {
+	parent, cancel := context.WithCancel(t.Context())
+	c := limited(limited(parent))
+	defer c.Finish()
+	assert.NoError(t, deadline.Err(parent))
+	assert.NoError(t, deadline.Err(c))
+	cancel()
+	assert.Equal(t, context.Canceled, deadline.Err(parent))
+	assert.Equal(t, context.Canceled, deadline.Err(c))
 }
 
 // The parent's deadline is later, so that its clock is not asked; but its end is.
 func TestContext_Nested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		long := &deadline.Limit{After: time.Minute, Cause: errors.New("long")}
-		outer := deadline.New(t.Context(), long, clock.Now()+long.After)
+		outer := deadline.New(t.Context(), errors.New("long"), clock.Now()+time.Minute)
 		inner := limited(outer)
 		assert.NoError(t, inner.Err())
 		outer.Finish()
@@ -125,43 +65,15 @@ func TestContext_Nested(t *testing.T) {
 	})
 }
 
-func TestEndsBy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { endsBy(t) })
-	endsBy(t) // with a monotonic clock
-}
-
-func endsBy(t *testing.T) {
-	t.Helper()
-	assert.False(t, deadline.EndsBy(t.Context(), 1<<62))
-	now := clock.Now()
-	c := deadline.New(t.Context(), late, now+time.Minute)
-	defer c.Finish()
-	at, _ := c.Deadline()
-	for name, ctx := range map[string]context.Context{"ours": c, "standard": until(t, at), "wall clock": until(t, at.Round(0))} {
-		assert.True(t, deadline.EndsBy(ctx, now+time.Minute+time.Second), name)
-		assert.False(t, deadline.EndsBy(ctx, now+time.Minute-time.Second), name)
-	}
-	for name, ctx := range map[string]context.Context{"ours": c, "standard": until(t, at)} {
-		assert.True(t, deadline.EndsBy(ctx, now+time.Minute), name)
-		assert.False(t, deadline.EndsBy(ctx, now+time.Minute-1), name)
-	}
-}
-
-func until(t *testing.T, at time.Time) context.Context {
-	ctx, cancel := context.WithDeadline(t.Context(), at)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 func TestContext_DeadlineIsOnTheWallClock(t *testing.T) {
 	c := limited(t.Context())
 	defer c.Finish()
 	before := time.Now()
 	at, _ := c.Deadline()
-	assert.WithinDuration(t, before.Add(late.After), at, 100*time.Millisecond)
-	assert.WithinDuration(t, before.Add(late.After).Round(0), at.Round(0), 100*time.Millisecond)
+	assert.WithinDuration(t, before.Add(time.Second), at, 100*time.Millisecond)
+	assert.WithinDuration(t, before.Add(time.Second).Round(0), at.Round(0), 100*time.Millisecond)
 	again, _ := c.Deadline()
-	assert.Equal(t, at, again)
+	assert.True(t, at.Equal(again))
 }
 
 func TestAllocations(t *testing.T) {
@@ -170,7 +82,7 @@ func TestAllocations(t *testing.T) {
 	require.EqualValues(t, 1, testing.AllocsPerRun(100, func() {
 		kept = limited(ctx)
 		_, _ = kept.Deadline()
-		_, _ = kept.Err(), kept.Early().Err()
+		_, _ = kept.Err(), deadline.Err(kept)
 		kept.Finish()
 	}))
 }

@@ -2,7 +2,6 @@ package hooktest
 
 // excluded are the hooks without a row, each with the reason.
 var excluded = map[string]string{
-	"retry.Result(handle)":          "it is pipeline.HandleResult, which has a row",
 	"weir.FieldError.Text(rename)":  "it is called by the program, which gives it a function of its own",
 	"budget.Refund(b)":              "calls Refund of a Refunder and nothing else, on the caller's goroutine",
 	"weirfailsafe.RetryAfter(exec)": "what failsafe-go hands to its own delay functions",
@@ -13,10 +12,7 @@ var excluded = map[string]string{
 	"jobs.Options.OnEvent":          "called by internal/eventqueue, whose own tests drive it as the rows here would",
 	"jobs.Throttled(worker)":        "called by River, on River's goroutine",
 
-	"pipeline.MeasurerOf(l)":       "returns what the Listener is, and calls nothing",
-	"pipeline.BeginMeasurement(m)": "calls the Measurer and nothing else; its methods have rows",
-	"pipeline.EndMeasurement(m)":   "calls the Measurer and nothing else; its methods have rows",
-
+	"budget.Describe(b)":                   "calls Statistics of the budget and nothing else, on the caller's goroutine",
 	"limiter.Configurable.Limits":          "called by the registry, of limiters that are weir's own",
 	"rate.Limited.Limits":                  "asked for before anything is locked or changed, on the caller's goroutine",
 	"limiter.Configurable.Reconfigure":     "called by the registry, of limiters that are weir's own",

@@ -336,8 +336,8 @@ func (o onlyUser) Peek(ctx context.Context, _ string, n int) (limiter.Lease, err
 	return o.userLimiter.Peek(ctx, n)
 }
 
-// optional are the methods that are called if a value has them, and that no interface of the API names.
+// optional are what is called if a value has it, and that no interface or struct of the API names.
 var optional = []string{
-	"limiter.Limiter.Close", "pipeline.Strategy.Close", "pipeline.Listener.Enabled", "pipeline.Listener.Forget", "pipeline.Listener.InForce",
+	"limiter.Limiter.Close", "pipeline.Strategy.Close", "pipeline.Hooks.OnMeasurement.ended",
 	"telemetry.Options.Logger",
 }

@@ -20,46 +20,44 @@ func (l listener) at(ctx context.Context, method string) {
 	}
 }
 
-func (l listener) OnEvent(ctx context.Context, e pipeline.Event) {
-	l.at(ctx, "OnEvent")
-	l.at(ctx, e.Name)
-}
-func (l listener) Enabled(ctx context.Context) bool { l.at(ctx, "Enabled"); return true }
-func (l listener) OnMeasurement(ctx context.Context, e pipeline.Event) {
-	l.at(ctx, "OnMeasurement")
-	l.at(ctx, e.Name)
-}
-
-// A leasing listener is a [pipeline.LeaseMeasurer].
-type leasing struct{ listener }
-
-func (l leasing) BeginMeasurement(ctx context.Context, _ pipeline.Event) any {
-	l.at(ctx, "BeginMeasurement")
-	return l
-}
-func (l leasing) EndMeasurement(ctx context.Context, _ pipeline.Event, _ any) {
-	l.at(ctx, "EndMeasurement")
+func (l listener) Hooks() pipeline.Hooks {
+	return pipeline.Hooks{
+		OnEvent: func(ctx context.Context, e pipeline.Event) {
+			l.at(ctx, "OnEvent")
+			l.at(ctx, e.Name)
+		},
+		Enabled: func(ctx context.Context) bool { l.at(ctx, "Enabled"); return true },
+		OnMeasurement: func(ctx context.Context, e pipeline.Event) func(context.Context, pipeline.Event) {
+			l.at(ctx, "OnMeasurement")
+			l.at(ctx, e.Name)
+			return func(ctx context.Context, _ pipeline.Event) { l.at(ctx, "ended") }
+		},
+		InForce: func(*pipeline.Pipeline) { l.at(context.Background(), "InForce") },
+		Forget:  func(pipeline.Source) { l.at(context.Background(), "Forget") },
+	}
 }
 
 // limited is a pipeline with two rate limiters, whose permits must not be lost.
 func (x *scene) limited(l pipeline.Listener) drill {
-	return x.runs(x.heard(pipeline.Listeners(listener{x: x}, l, leasing{listener{x: x}}),
+	return x.runs(x.heard(pipeline.Listeners(listener{x: x}, l, listener{x: x}),
 		ratelimit.New(x.limiter(), nil), adaptive.New(adaptiveLimiter(x), nil)), nil)
 }
 
 var pipelineRows = []row{
-	{"pipeline.Listener.OnEvent pipeline.ListenerFunc pipeline.Config.Listener pipeline.Listeners(ls)", caller, func(x *scene) drill {
+	{"pipeline.Hooks.OnEvent pipeline.Listener.Hooks pipeline.ListenerFunc pipeline.Config.Listener pipeline.Listeners(ls) pipeline.HooksOf(l)", caller, func(x *scene) drill {
 		return x.limited(listener{x, pipeline.EventPipelineExecuting})
 	}},
-	{"pipeline.Listener.Enabled", caller, func(x *scene) drill {
+	{"pipeline.Hooks.Enabled", caller, func(x *scene) drill {
 		return x.runs(x.heard(listener{x, "Enabled"}, ratelimit.New(x.limiter(), nil)), nil)
 	}},
-	{"pipeline.Measurer.OnMeasurement", caller, func(x *scene) drill { return x.limited(listener{x, "OnMeasurement"}) }},
-	{"pipeline.LeaseMeasurer.BeginMeasurement", caller, func(x *scene) drill {
-		return x.limited(leasing{listener{x, "BeginMeasurement"}})
-	}},
-	{"pipeline.LeaseMeasurer.EndMeasurement", caller, func(x *scene) drill {
-		return x.limited(leasing{listener{x, "EndMeasurement"}})
+	{"pipeline.Hooks.OnMeasurement", caller, func(x *scene) drill { return x.limited(listener{x, "OnMeasurement"}) }},
+	{"pipeline.Hooks.OnMeasurement.ended", caller, func(x *scene) drill { return x.limited(listener{x, "ended"}) }},
+	{"pipeline.Next.Announce(hook)", caller, func(x *scene) drill {
+		announce := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+			next.Announce(ctx, pipeline.Event{}, func(ctx context.Context, _ pipeline.Event) { x.hit(ctx) })
+			return next.Run(ctx)
+		})
+		return x.succeeds(ratelimit.New(x.limiter(), nil), announce)
 	}},
 	{"pipeline.Strategy.Execute pipeline.StrategyFunc pipeline.Config.Strategies pipeline.New(strategies)", caller, func(x *scene) drill {
 		own := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {

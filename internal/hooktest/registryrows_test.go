@@ -260,12 +260,6 @@ func ofListener(l func(x *scene) pipeline.Listener) func(x *scene) drill {
 	}
 }
 
-// A forgetter is a listener whose methods that are called by a registry are hooks.
-type forgetter struct{ listener }
-
-func (f forgetter) Forget(pipeline.Source)     { f.at(context.Background(), "Forget") }
-func (f forgetter) InForce(*pipeline.Pipeline) { f.at(context.Background(), "InForce") }
-
 // ofBuild is for a build function that is the hook.
 func ofBuild(x *scene) drill {
 	return x.registry(registry.Options{}, func(*registry.Builder) error { x.hit(); return nil }).first()
@@ -319,9 +313,9 @@ var registryRows = []row{
 		}, also: b.uses("other")}
 	}},
 	{"registry.Options.Listener", caught, ofListener(func(x *scene) pipeline.Listener { return listener{x, registry.EventReload} })},
-	{"pipeline.Listener.InForce", caught, ofListener(func(x *scene) pipeline.Listener { return forgetter{listener{x, "InForce"}} })},
-	{"pipeline.Listener.Forget", ours, func(x *scene) drill {
-		b := x.registry(registry.Options{Listener: forgetter{listener{x, "Forget"}}}, adds())
+	{"pipeline.Hooks.InForce", caught, ofListener(func(x *scene) pipeline.Listener { return listener{x, "InForce"} })},
+	{"pipeline.Hooks.Forget", ours, func(x *scene) drill {
+		b := x.registry(registry.Options{Listener: listener{x, "Forget"}}, adds())
 		return drill{do: func() {
 			b.uses("p")()
 			_ = b.Remove(context.Background(), "p")

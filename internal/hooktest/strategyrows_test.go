@@ -80,7 +80,7 @@ func (x *scene) hedged(o *hedge.Options) drill {
 	p := x.pipeline(ratelimit.New(x.limiter(), nil), hedge.New(o), ratelimit.New(x.limiter(), nil))
 	return drill{do: func() {
 		_, _ = pipeline.ExecuteValue(x.context(), p, func(ctx context.Context) (int, error) {
-			if hedge.Attempt(ctx) == 0 {
+			if hedge.AttemptNumber(ctx) == 0 {
 				time.Sleep(time.Minute)
 			}
 			return 1, nil
@@ -165,7 +165,7 @@ var strategyRows = []row{
 		}}))
 	}},
 	{"retry.Options.OnRetry", caller, func(x *scene) drill {
-		return x.between(errBoom, retry.New(&retry.Options{OnRetry: func(ctx context.Context, _ retry.Attempt) { x.hit(ctx) }}))
+		return x.between(errBoom, retry.New(&retry.Options{OnRetry: func(ctx context.Context, _ pipeline.Event) { x.hit(ctx) }}))
 	}},
 	{"retry.Options.Budget budget.Budget.TryAcquire", caller, func(x *scene) drill {
 		return x.between(errBoom, retry.New(&retry.Options{Budget: userBudget{x, "TryAcquire"}}))
@@ -187,7 +187,7 @@ var strategyRows = []row{
 	}},
 	{"timeout.Options.OnTimeout", caller, func(x *scene) drill {
 		p := x.pipeline(ratelimit.New(x.limiter(), nil),
-			timeout.New(time.Second, &timeout.Options{OnTimeout: func(ctx context.Context, _ time.Duration) { x.hit(ctx) }}), ratelimit.New(x.limiter(), nil))
+			timeout.New(time.Second, &timeout.Options{OnTimeout: func(ctx context.Context, _ pipeline.Event) { x.hit(ctx) }}), ratelimit.New(x.limiter(), nil))
 		return drill{do: func() {
 			_ = p.Execute(x.context(), func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 		}}
@@ -221,12 +221,12 @@ var strategyRows = []row{
 		return x.between(errBoom, fallback.New(fallback.Value[any](1), &fallback.Options{Handle: x.handles}))
 	}},
 	{"fallback.Options.OnFallback", caller, func(x *scene) drill {
-		return x.between(errBoom, fallback.New(fallback.Value[any](1), &fallback.Options{OnFallback: func(ctx context.Context, _ fallback.Outcome) { x.hit(ctx) }}))
+		return x.between(errBoom, fallback.New(fallback.Value[any](1), &fallback.Options{OnFallback: func(ctx context.Context, _ pipeline.Event) { x.hit(ctx) }}))
 	}},
 
 	{"hedge.Options.Handle", caller, func(x *scene) drill { return x.hedged(&hedge.Options{Handle: x.handles}) }},
 	{"hedge.Options.OnHedge", caller, func(x *scene) drill {
-		return x.hedged(&hedge.Options{OnHedge: func(ctx context.Context, _ hedge.Hedge) { x.hit(ctx) }})
+		return x.hedged(&hedge.Options{OnHedge: func(ctx context.Context, _ pipeline.Event) { x.hit(ctx) }})
 	}},
 	{"hedge.Options.DelayFunc", caller, func(x *scene) drill {
 		return x.hedged(&hedge.Options{DelayFunc: func(ctx context.Context, _ int) time.Duration { x.hit(ctx); return time.Second }})
@@ -247,7 +247,7 @@ var strategyRows = []row{
 		return x.between(nil, chaos.NewFault(&chaos.FaultOptions{Options: chaos.Options{Enabled: true, Rate: 0.5, Rand: func() float64 { x.hit(); return 0 }}}))
 	}},
 	{"chaos.Options.OnInjected", caller, func(x *scene) drill {
-		return x.between(nil, chaos.NewFault(&chaos.FaultOptions{Options: chaos.Options{Enabled: true, Rate: 1, OnInjected: func(ctx context.Context, _ chaos.Injection) { x.hit(ctx) }}}))
+		return x.between(nil, chaos.NewFault(&chaos.FaultOptions{Options: chaos.Options{Enabled: true, Rate: 1, OnInjected: func(ctx context.Context, _ pipeline.Event) { x.hit(ctx) }}}))
 	}},
 	{"chaos.FaultOptions.ErrFunc", caller, func(x *scene) drill {
 		return x.between(nil, chaos.NewFault(&chaos.FaultOptions{Options: always, ErrFunc: func(ctx context.Context) error { x.hit(ctx); return errBoom }}))

@@ -334,6 +334,16 @@ func (s *scene) limitSlots(l slotLimiter) slotLimiter {
 }
 
 // OnEvent and OnMeasurement add up for how long slots were held.
+func (s *scene) Hooks() pipeline.Hooks {
+	return pipeline.Hooks{
+		OnEvent: s.OnEvent,
+		OnMeasurement: func(ctx context.Context, e pipeline.Event) func(context.Context, pipeline.Event) {
+			s.OnMeasurement(ctx, e)
+			return s.OnMeasurement
+		},
+	}
+}
+
 func (s *scene) OnEvent(context.Context, pipeline.Event) {}
 
 func (s *scene) OnMeasurement(_ context.Context, e pipeline.Event) {

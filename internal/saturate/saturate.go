@@ -1,7 +1,10 @@
 // Package saturate has arithmetic that stops at the largest number instead of overflowing.
 package saturate
 
-import "math"
+import (
+	"math"
+	"math/bits"
+)
 
 // Add returns a + b, or the number that is nearest to it.
 func Add[T ~int64](a, b T) T {
@@ -17,16 +20,23 @@ func Add[T ~int64](a, b T) T {
 
 // Mul returns a · b, or the number that is nearest to it.
 func Mul[T ~int64](a, b T) T {
-	if a == 0 || b == 0 {
-		return 0
+	high, low := bits.Mul64(magnitude(int64(a)), magnitude(int64(b)))
+	negative, most := (a < 0) != (b < 0), uint64(math.MaxInt64)
+	if negative {
+		most++
 	}
-	product := a * b
-	overflows := a == -1 && b == math.MinInt64 || b == -1 && a == math.MinInt64 // the quotient overflows, too
-	if product/b == a && !overflows {
-		return product
+	if high != 0 || low > most {
+		low = most
 	}
-	if (a > 0) == (b > 0) {
-		return math.MaxInt64
+	if negative {
+		return -T(low)
 	}
-	return math.MinInt64
+	return T(low)
+}
+
+func magnitude(a int64) uint64 {
+	if a < 0 {
+		return -uint64(a)
+	}
+	return uint64(a)
 }

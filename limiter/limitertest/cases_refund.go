@@ -45,7 +45,7 @@ var refundCases = []testCase{
 			p.rejected(1, "and no more than that")
 		}},
 	{name: "a refund serves the queue",
-		rule: "Chain", needs: Refund | Queue, run: func(p *probe) {
+		rule: "Refunds", needs: Refund | Queue, run: func(p *probe) {
 			var w *waiter
 			p.refundsByChain(4, func() {
 				w = p.acquire(3)
@@ -62,7 +62,7 @@ var refundCases = []testCase{
 			p.hasStatistics(3, 0, 1, 0, "the chain's grant counts as never made")
 		}},
 	{name: "a refund goes back into the window that it came from, and is lost when that is over",
-		rule: "Chain", kinds: []Kind{FixedWindow, SlidingWindow}, needs: Refund, run: func(p *probe) {
+		rule: "Refunds", kinds: []Kind{FixedWindow, SlidingWindow}, needs: Refund, run: func(p *probe) {
 			p.refundsByChain(3, func() {
 				p.until(p.s.Unit)
 				p.granted(4, "a new Unit began")
@@ -70,14 +70,14 @@ var refundCases = []testCase{
 			p.rejected(1, "the refunded permits are of a Unit that is over")
 		}},
 	{name: "a bucket takes a refund back after a refill too",
-		rule: "Chain", kinds: []Kind{TokenBucket}, needs: Refund, limits: permits(4, 1), run: func(p *probe) {
+		rule: "Refunds", kinds: []Kind{TokenBucket}, needs: Refund, limits: permits(4, 1), run: func(p *probe) {
 			p.granted(2, "it is new")
 			p.refundsByChain(2, func() { p.until(p.s.Unit) })
 			p.granted(3, "2 were never taken, and a refill brought 1")
 			p.rejected(1, "and no more")
 		}},
 	{name: "a refund fills nothing above the limit",
-		rule: "Chain", kinds: timedKinds, needs: Refund, run: func(p *probe) {
+		rule: "Refunds", kinds: timedKinds, needs: Refund, run: func(p *probe) {
 			p.refundsByChain(3, func() { p.until(p.s.Unit) })
 			p.granted(4, "it is full")
 			p.rejected(1, "it was full already")

@@ -3,7 +3,7 @@ package limitertest_test
 import (
 	"testing"
 
-	"github.com/weir-go/weir/limiter/internal/naive"
+	"github.com/weir-go/weir/limiter/internal/model"
 	"github.com/weir-go/weir/limiter/limitertest"
 )
 
@@ -15,77 +15,77 @@ const (
 )
 
 // mutants says which case must notice which fault, in which kinds; none: all.
-var mutants = map[naive.Fault]struct {
+var mutants = map[model.Fault]struct {
 	caught string
 	kinds  []limitertest.Kind
 }{
-	naive.OverGrant:          {"the whole limit in one piece is in range", nil},
-	naive.ZeroBlocked:        {"a zero is granted past a queue", nil},
-	naive.ZeroTakes:          {"zero permits are granted while one is left, and take nothing", nil},
-	naive.ZeroWaitsFree:      {"a zero finds no room where there is no queue", nil},
-	naive.RangeRejected:      {"more permits than the limiter could ever grant are an error, not a rejection", nil},
-	naive.Barging:            {"oldest first: no caller overtakes the queue", nil},
-	naive.NoBarging:          {"newest first: a newcomer takes free permits past the queue", nil},
-	naive.WrongOrder:         {"oldest first: waiters are served in the order in which they came", nil},
-	naive.SkipsHead:          {"newest first: the newest waiter is served first", nil},
-	naive.CountsWaiters:      {"the queue limit bounds the sum of permits, not the number of waiters", nil},
-	naive.PushesOutNewest:    {"newest first: a newcomer pushes out the oldest until it fits", nil},
-	naive.LosesPermits:       {"a cancelled waiter takes nothing with it", nil},
-	naive.KeepsRoom:          {"the queue room of a cancelled waiter is free at once", nil},
-	naive.StuckAfterCancel:   {"when the head leaves, waiters that can be served are served at once", nil},
-	naive.CountsCancelled:    {"a cancelled wait is neither success nor failure", nil},
-	naive.DeafToContext:      {"a waiter whose context ends leaves at once with the context's error and cause", nil},
-	naive.OpenAfterClose:     {"a closed limiter answers ErrClosed", nil},
-	naive.ReleasesAfterClose: {"Release after Close does nothing", []limitertest.Kind{concurrency}},
-	naive.CountsClosed:       {"after Close the last figures stay, with an empty queue", nil},
-	naive.ClosedIsError:      {"Close rejects the waiters", nil},
-	naive.EarlyRetry:         {"an Acquire without room says when to retry", []limitertest.Kind{fixed, sliding, bucket}},
-	naive.LateRetry:          {"RetryAfter of zero permits is when one is there", []limitertest.Kind{fixed, sliding, bucket}},
-	naive.WholePeriods:       {"RetryAfter of zero permits is when one is there", []limitertest.Kind{fixed, sliding, bucket}},
-	naive.IgnoresQueue:       {"RetryAfter counts the permits already waited for", []limitertest.Kind{fixed, sliding, bucket}},
-	naive.NoRetryAfter:       {"RetryAfter of zero permits is when one is there", []limitertest.Kind{fixed, sliding, bucket}},
-	naive.IdleTouched:        {"zeros and rejections do not end idleness", nil},
-	naive.IdleSinceLook:      {"a refilled limiter is idle since the grid line that filled it, however late it is asked", []limitertest.Kind{fixed}},
-	naive.DoubleRelease:      {"Release gives the permits back", []limitertest.Kind{concurrency}},
-	naive.OneLineOnly:        {"all refills that have come are caught up at once", []limitertest.Kind{bucket}},
-	naive.Drift:              {"the grid does not drift when it is asked late", []limitertest.Kind{fixed, sliding, bucket}},
-	naive.SavesUp:            {"a full bucket does not save up time", []limitertest.Kind{bucket}},
-	naive.ServeEachLine:      {"TryReplenish adds all that has come before it serves the queue", []limitertest.Kind{bucket}},
-	naive.FreshBurst:         {"a raised limit adds the difference to the old limit, and no more", nil},
-	naive.ClampsUse:          {"under a lowered limit what is in use counts in full", []limitertest.Kind{concurrency, bucket}},
-	naive.NoServeOnRaise:     {"a raised limit serves the queue at once", nil},
-	naive.KeepsTooLarge:      {"a waiter that asks for more than a lowered limit is rejected, and those behind it are served if they can be", nil},
-	naive.NoRefund:           {"a chain that is rejected costs nothing", []limitertest.Kind{fixed, sliding, bucket}},
-	naive.RefundsTooLate:     {"a refund goes back into the window that it came from, and is lost when that is over", []limitertest.Kind{fixed, sliding}},
-	naive.IgnoresDoneContext: {"TryAcquire with a context that is done takes nothing, even with permits free", nil},
-	naive.RangeBeforeContext: {"Acquire looks at the context before the range", nil},
-	naive.ContextBeforeRange: {"TryAcquire looks at the range before the context", nil},
-	naive.NoCause:            {"Acquire with a context that is done takes nothing, even with permits free", nil},
-	naive.PeekTakes:          {"Peek says what TryAcquire does, and takes nothing", nil},
-	naive.PeekCounts:         {"Peek counts nothing", nil},
-	naive.PeekTouches:        {"Peek does not end idleness", nil},
-	naive.PeekIgnoresQueue:   {"Peek sees the queue, and leaves it as it is", nil},
-	naive.PeekHolds:          {"Peek says what TryAcquire does, and takes nothing", []limitertest.Kind{concurrency}},
-	naive.ChargeQueues:       {"Charge neither waits nor is it rejected while callers wait", []limitertest.Kind{fixed, sliding, bucket}},
-	naive.ChargeCounts:       {"Charge counts no lease", []limitertest.Kind{fixed, sliding, bucket}},
-	naive.ChargeClamps:       {"Charge neither waits nor is it rejected while callers wait", []limitertest.Kind{fixed, sliding, bucket}},
-	naive.ChargeOverfills:    {"Charge with a negative number gives back what is missing, and no more", []limitertest.Kind{fixed, sliding, bucket}},
-	naive.ChargeNewest:       {"a sliding window gives back first what was taken first", []limitertest.Kind{sliding}},
-	naive.ChargeOldest:       {"a sliding window in debt gives back first what was taken last", []limitertest.Kind{sliding}},
-	naive.ChargeUnserved:     {"permits that Charge gives back serve the queue", []limitertest.Kind{fixed, sliding, bucket}},
-	naive.ChargeTouches:      {"Charge of zero permits changes nothing", []limitertest.Kind{fixed, sliding, bucket}},
-	naive.LevelEarly:         {"a sliding window gives back first what was taken first", []limitertest.Kind{sliding}},
-	naive.LateTimer:          {"waiters are served at the grid line, without another call", []limitertest.Kind{fixed, sliding, bucket}},
+	model.OverGrant:          {"the whole limit in one piece is in range", nil},
+	model.ZeroBlocked:        {"a zero is granted past a queue", nil},
+	model.ZeroTakes:          {"zero permits are granted while one is left, and take nothing", nil},
+	model.ZeroWaitsFree:      {"a zero finds no room where there is no queue", nil},
+	model.RangeRejected:      {"more permits than the limiter could ever grant are an error, not a rejection", nil},
+	model.Barging:            {"oldest first: no caller overtakes the queue", nil},
+	model.NoBarging:          {"newest first: a newcomer takes free permits past the queue", nil},
+	model.WrongOrder:         {"oldest first: waiters are served in the order in which they came", nil},
+	model.SkipsHead:          {"newest first: the newest waiter is served first", nil},
+	model.CountsWaiters:      {"the queue limit bounds the sum of permits, not the number of waiters", nil},
+	model.PushesOutNewest:    {"newest first: a newcomer pushes out the oldest until it fits", nil},
+	model.LosesPermits:       {"a cancelled waiter takes nothing with it", nil},
+	model.KeepsRoom:          {"the queue room of a cancelled waiter is free at once", nil},
+	model.StuckAfterCancel:   {"when the head leaves, waiters that can be served are served at once", nil},
+	model.CountsCancelled:    {"a cancelled wait is neither success nor failure", nil},
+	model.DeafToContext:      {"a waiter whose context ends leaves at once with the context's error and cause", nil},
+	model.OpenAfterClose:     {"a closed limiter answers ErrClosed", nil},
+	model.ReleasesAfterClose: {"Release after Close does nothing", []limitertest.Kind{concurrency}},
+	model.CountsClosed:       {"after Close the last figures stay, with an empty queue", nil},
+	model.ClosedIsError:      {"Close rejects the waiters", nil},
+	model.EarlyRetry:         {"an Acquire without room says when to retry", []limitertest.Kind{fixed, sliding, bucket}},
+	model.LateRetry:          {"RetryAfter of zero permits is when one is there", []limitertest.Kind{fixed, sliding, bucket}},
+	model.WholePeriods:       {"RetryAfter of zero permits is when one is there", []limitertest.Kind{fixed, sliding, bucket}},
+	model.IgnoresQueue:       {"RetryAfter counts the permits already waited for", []limitertest.Kind{fixed, sliding, bucket}},
+	model.NoRetryAfter:       {"RetryAfter of zero permits is when one is there", []limitertest.Kind{fixed, sliding, bucket}},
+	model.IdleTouched:        {"zeros and rejections do not end idleness", nil},
+	model.IdleSinceLook:      {"a refilled limiter is idle since the grid line that filled it, however late it is asked", []limitertest.Kind{fixed}},
+	model.DoubleRelease:      {"Release gives the permits back", []limitertest.Kind{concurrency}},
+	model.OneLineOnly:        {"all refills that have come are caught up at once", []limitertest.Kind{bucket}},
+	model.Drift:              {"the grid does not drift when it is asked late", []limitertest.Kind{fixed, sliding, bucket}},
+	model.SavesUp:            {"a full bucket does not save up time", []limitertest.Kind{bucket}},
+	model.ServeEachLine:      {"TryReplenish adds all that has come before it serves the queue", []limitertest.Kind{bucket}},
+	model.FreshBurst:         {"a raised limit adds the difference to the old limit, and no more", nil},
+	model.ClampsUse:          {"under a lowered limit what is in use counts in full", []limitertest.Kind{concurrency, bucket}},
+	model.NoServeOnRaise:     {"a raised limit serves the queue at once", nil},
+	model.KeepsTooLarge:      {"a waiter that asks for more than a lowered limit is rejected, and those behind it are served if they can be", nil},
+	model.NoRefund:           {"a chain that is rejected costs nothing", []limitertest.Kind{fixed, sliding, bucket}},
+	model.RefundsTooLate:     {"a refund goes back into the window that it came from, and is lost when that is over", []limitertest.Kind{fixed, sliding}},
+	model.IgnoresDoneContext: {"TryAcquire with a context that is done takes nothing, even with permits free", nil},
+	model.RangeBeforeContext: {"Acquire looks at the context before the range", nil},
+	model.ContextBeforeRange: {"TryAcquire looks at the range before the context", nil},
+	model.NoCause:            {"Acquire with a context that is done takes nothing, even with permits free", nil},
+	model.PeekTakes:          {"Peek says what TryAcquire does, and takes nothing", nil},
+	model.PeekCounts:         {"Peek counts nothing", nil},
+	model.PeekTouches:        {"Peek does not end idleness", nil},
+	model.PeekIgnoresQueue:   {"Peek sees the queue, and leaves it as it is", nil},
+	model.PeekHolds:          {"Peek says what TryAcquire does, and takes nothing", []limitertest.Kind{concurrency}},
+	model.ChargeQueues:       {"Charge neither waits nor is it rejected while callers wait", []limitertest.Kind{fixed, sliding, bucket}},
+	model.ChargeCounts:       {"Charge counts no lease", []limitertest.Kind{fixed, sliding, bucket}},
+	model.ChargeClamps:       {"Charge neither waits nor is it rejected while callers wait", []limitertest.Kind{fixed, sliding, bucket}},
+	model.ChargeOverfills:    {"Charge with a negative number gives back what is missing, and no more", []limitertest.Kind{fixed, sliding, bucket}},
+	model.ChargeNewest:       {"a sliding window gives back first what was taken first", []limitertest.Kind{sliding}},
+	model.ChargeOldest:       {"a sliding window in debt gives back first what was taken last", []limitertest.Kind{sliding}},
+	model.ChargeUnserved:     {"permits that Charge gives back serve the queue", []limitertest.Kind{fixed, sliding, bucket}},
+	model.ChargeTouches:      {"Charge of zero permits changes nothing", []limitertest.Kind{fixed, sliding, bucket}},
+	model.LevelEarly:         {"a sliding window gives back first what was taken first", []limitertest.Kind{sliding}},
+	model.LateTimer:          {"waiters are served at the grid line, without another call", []limitertest.Kind{fixed, sliding, bucket}},
 }
 
 // Every fault is noticed by the case that is about it.
 func TestCases_NoticeFaults(t *testing.T) {
-	for _, f := range naive.Faults() {
+	for _, f := range model.Faults() {
 		m, ok := mutants[f]
 		switch f {
-		case naive.RacyGrant:
+		case model.RacyGrant:
 			continue // needs luck: see below
-		case naive.ServesLateOnce, naive.ChargesLate:
+		case model.ServesLateOnce, model.ChargesLate:
 			continue // a timer is late only where a test holds it: see TestModel of package limiter
 		}
 		if !ok {
@@ -98,7 +98,7 @@ func TestCases_NoticeFaults(t *testing.T) {
 		}
 		for _, k := range on {
 			t.Run(string(f)+"/"+k.String(), func(t *testing.T) {
-				failures, ok := limitertest.CheckOne(t, naively(k, f), m.caught)
+				failures, ok := limitertest.CheckOne(t, modeled(k, f), m.caught)
 				if !ok {
 					t.Fatalf("there is no case %q for %v", m.caught, k)
 				}
@@ -120,7 +120,7 @@ func TestCases_NoticeRace(t *testing.T) {
 	} {
 		noticed := false
 		for try := 0; try < 20 && !noticed; try++ {
-			failures, _ := limitertest.CheckOne(t, naively(k, naive.RacyGrant), name)
+			failures, _ := limitertest.CheckOne(t, modeled(k, model.RacyGrant), name)
 			noticed = len(failures) > 0
 		}
 		if !noticed {
@@ -130,7 +130,7 @@ func TestCases_NoticeRace(t *testing.T) {
 }
 
 func TestCases_FailureText(t *testing.T) {
-	failures, _ := limitertest.CheckOne(t, naively(concurrency, naive.Barging), "oldest first: no caller overtakes the queue")
+	failures, _ := limitertest.CheckOne(t, modeled(concurrency, model.Barging), "oldest first: no caller overtakes the queue")
 	want := `rule "Common 3" of docs/semantics.md: expected that TryAcquire(1) is rejected: one is left, but a waiter is before it; got: granted 1 permit`
 	if len(failures) != 1 || len(failures[0]) < len(want) || failures[0][:len(want)] != want {
 		t.Errorf("the failures are %q, want one that begins with %q", failures, want)

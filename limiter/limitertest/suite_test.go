@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/limiter/internal/naive"
+	"github.com/weir-go/weir/limiter/internal/model"
 	"github.com/weir-go/weir/limiter/limitertest"
 )
 
@@ -18,22 +18,22 @@ var kinds = []limitertest.Kind{
 	limitertest.Concurrency, limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.TokenBucket,
 }
 
-// naively is the naive limiter as a subject, with something wrong.
-func naively(k limitertest.Kind, f naive.Fault) limitertest.Subject {
+// modeled is the model as a subject, with something wrong.
+func modeled(k limitertest.Kind, f model.Fault) limitertest.Subject {
 	return limitertest.Subject{
 		Kind: k,
 		New: func(_ testing.TB, l limitertest.Limits) limiter.Limiter {
-			return naive.NewLimiter(k, l, f)
+			return model.NewLimiter(k, l, f)
 		},
 		Reconfigure: func(l limiter.Limiter, to limitertest.Limits) error {
-			return l.(*naive.Limiter).Reconfigure(to)
+			return l.(*model.Limiter).Reconfigure(to)
 		},
 	}
 }
 
 func TestRun_CorrectLimiter(t *testing.T) {
 	for _, k := range kinds {
-		t.Run(k.String(), func(t *testing.T) { limitertest.Run(t, naively(k, naive.None)) })
+		t.Run(k.String(), func(t *testing.T) { limitertest.Run(t, modeled(k, model.None)) })
 	}
 }
 
@@ -50,14 +50,14 @@ func TestCases_Names(t *testing.T) {
 }
 
 func TestSubject_Lacks(t *testing.T) {
-	s := naively(limitertest.Concurrency, naive.WrongOrder)
+	s := modeled(limitertest.Concurrency, model.WrongOrder)
 	s.Lacks = limitertest.Queue | limitertest.NewestFirst
 	for name, failures := range limitertest.Check(t, s) {
 		t.Errorf("%s: without a queue its order cannot be wrong: %v", name, failures)
 	}
 }
 
-// remoteSubject is the naive fixed window as a store would have it: it answers late, and its grid starts anywhere.
+// remoteSubject is the model of a fixed window as a store would have it: it answers late, and its grid starts anywhere.
 func remoteSubject(newLimiter func(l limitertest.Limits) limiter.Limiter) limitertest.Subject {
 	return limitertest.Subject{
 		Kind: limitertest.FixedWindow,
@@ -74,7 +74,7 @@ func remoteSubject(newLimiter func(l limitertest.Limits) limiter.Limiter) limite
 func TestRun_RealTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, failures := range limitertest.Check(t, remoteSubject(func(l limitertest.Limits) limiter.Limiter {
-			return remote{naive.NewLimiter(limitertest.FixedWindow, l, naive.None)}
+			return remote{model.NewLimiter(limitertest.FixedWindow, l, model.None)}
 		})) {
 			t.Errorf("%s: %v", name, failures)
 		}
@@ -88,17 +88,17 @@ func TestRun_RealTimeLateAnswers(t *testing.T) {
 		stalls  int           // limiters whose fifth answer, just before a grid line, is late
 		stall   time.Duration // by so much
 		machine time.Duration // a timer of the machine is that late
-		fault   naive.Fault
+		fault   model.Fault
 		passes  bool
 		tries   int
 	}{
-		"a machine that stands still now and then":      {3, 400 * time.Millisecond, 0, naive.None, true, 4},
-		"a limiter that always answers late":            {1000, 400 * time.Millisecond, 0, naive.None, false, 5},
-		"a limiter that always answers a little late":   {1000, 90 * time.Millisecond, 0, naive.None, false, 5},
-		"a machine that is always a little late":        {1000, 90 * time.Millisecond, 90 * time.Millisecond, naive.None, true, 3},
-		"a machine that is always too late by far":      {1000, 4 * time.Second, 4 * time.Second, naive.None, false, 5},
-		"a limiter with a fault":                        {0, 0, 0, naive.NoRetryAfter, false, 1},
-		"a limiter with a fault on a machine that lags": {1000, 90 * time.Millisecond, 90 * time.Millisecond, naive.NoRetryAfter, false, 3},
+		"a machine that stands still now and then":      {3, 400 * time.Millisecond, 0, model.None, true, 4},
+		"a limiter that always answers late":            {1000, 400 * time.Millisecond, 0, model.None, false, 5},
+		"a limiter that always answers a little late":   {1000, 90 * time.Millisecond, 0, model.None, false, 5},
+		"a machine that is always a little late":        {1000, 90 * time.Millisecond, 90 * time.Millisecond, model.None, true, 3},
+		"a machine that is always too late by far":      {1000, 4 * time.Second, 4 * time.Second, model.None, false, 5},
+		"a limiter with a fault":                        {0, 0, 0, model.NoRetryAfter, false, 1},
+		"a limiter with a fault on a machine that lags": {1000, 90 * time.Millisecond, 90 * time.Millisecond, model.NoRetryAfter, false, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			limitertest.PretendLateness(t, test.machine)
@@ -106,7 +106,7 @@ func TestRun_RealTimeLateAnswers(t *testing.T) {
 				made := 0
 				failures, ok := limitertest.CheckOne(t, remoteSubject(func(l limitertest.Limits) limiter.Limiter {
 					made++
-					r := &stalling{remote: remote{naive.NewLimiter(limitertest.FixedWindow, l, test.fault)}}
+					r := &stalling{remote: remote{model.NewLimiter(limitertest.FixedWindow, l, test.fault)}}
 					if made <= test.stalls {
 						r.stall = test.stall
 					}
@@ -135,7 +135,7 @@ func (s *stalling) TryAcquire(ctx context.Context, n int) (limiter.Lease, error)
 }
 
 // remote answers late, and can do nothing but the two calls.
-type remote struct{ l *naive.Limiter }
+type remote struct{ l *model.Limiter }
 
 func (r remote) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
 	time.Sleep(time.Millisecond)

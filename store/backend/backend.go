@@ -1,14 +1,16 @@
 // Package backend is for authors of stores. It has the interface that a store implements for package store, and the
-// decisions that every store must take alike, written in Go. Programs that use limiters need only packages store,
-// weirredis and weirpostgres.
+// decisions that every store must take alike, written in Go with the arithmetic of package rate. Programs that use limiters
+// need only packages store, weirredis and weirpostgres.
 //
-// backend.go has the interface, definition.go has the limits that instances agree on, state.go has what a store keeps
-// for one key and how it decides, and convert.go has what becomes of that when the limits change.
+// backend.go has the interface, definition.go has the limits that instances agree on, and decide.go has what a store keeps
+// for one key and how it decides.
 package backend
 
 import (
 	"context"
 	"errors"
+
+	"github.com/weir-go/weir/rate"
 )
 
 // ErrDefinition marks an error of Load or Define that concerns only the limiter of that name, for example because its
@@ -73,32 +75,34 @@ type Batch struct {
 	// The answers.
 
 	Outcome Outcome
-	Err     error   // Failed, Unreachable: why
-	Now     int64   // the store's time of the decision, in µs since 1970
-	State   State   // Decided: after the requests; OutdatedState: the stored one
-	Granted []int64 // Decided: see [Definition.Decide]; made by the caller, with one element for each request
+	Err     error      // Failed, Unreachable: why
+	Now     int64      // the store's time of the decision, in µs since 1970
+	State   rate.State // Decided: after the requests
+	Granted []int64    // Decided: see [Definition.Decide]; made by the caller, with one element for each request
+	Stored  *State     // OutdatedState: the stored state
+	Version int64      // OutdatedDefinition: the version of the newer definition
 }
 
 // An Outcome is the result of a [Batch], a [Replacement] or a [LeaseRequest].
+//
+//	                    carried out   counts as away
+//	Decided             yes           no
+//	OutdatedDefinition  no            no               a newer definition of the limiter exists
+//	OutdatedState       no            no               the key's state is of an older definition
+//	Failed              not known     no               only this key is affected: what is stored under it is broken, perhaps
+//	Unreachable         not known     if repeated      the shard of the key could not be reached: see [Sharded]
+//
+// As soon as Define has returned, requests with an older definition have the outcome OutdatedDefinition for every key, also
+// for a key without a state. A key whose state is of a newer definition has it even if the store has lost that definition.
+// After OutdatedState, the caller converts all such states of a round trip, calls Replace once, and sends the batches again.
 type Outcome uint8
 
 // The outcomes. A Backend always sets one; the zero Outcome is not used.
 const (
-	// Decided: the answers are set.
 	Decided Outcome = iota + 1
-	// OutdatedDefinition: a newer definition of the limiter exists. Its Version is in State.Schedule of a Batch, or in
-	// Version of a LeaseRequest. Nothing was carried out. As soon as Define has returned, requests with an older
-	// definition have this outcome for every key, also for a key without a state. A key whose state is of a newer
-	// definition has this outcome even if the store has lost that definition.
 	OutdatedDefinition
-	// OutdatedState: the key's state is of an older definition, and is in State. Nothing was carried out. The caller
-	// converts all such states of a round trip, calls Replace once, and sends the batches again.
 	OutdatedState
-	// Failed: only this key is affected, for example because what is stored under it is broken. It is not known what
-	// was carried out; Err says why. The store does not count as away, however often this happens.
 	Failed
-	// Unreachable: the shard of the key could not be reached, and it is not known what was carried out; Err says why.
-	// After several in a row, the shard counts as away. See [Sharded].
 	Unreachable
 )
 

@@ -11,12 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 )
 
 // A twin is a limiter of package limiter and what a store knows of the same one.
 type twin struct {
 	local  limiter.Limiter
-	reconf func(Limits) error
+	reconf func(rate.Schedule) error
 	d      *Definition
 	s      State
 	lazy   []*Definition // the definitions that the state has not been converted to yet
@@ -24,16 +25,16 @@ type twin struct {
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-func newTwin(t *testing.T, l Limits) *twin {
+func newTwin(t *testing.T, l rate.Schedule) *twin {
 	t.Helper()
 	now := time.Now().UnixMicro()
 	w := &twin{d: NewDefinition("it", l, now)}
-	w.s = w.d.InitialState(now)
+	w.s = w.d.Stored(w.d.Full(now))
 	var err error
 	switch l.Kind {
-	case KindTokenBucket:
+	case rate.TokenBucket:
 		w.local, w.reconf, err = twinOf(limiter.NewTokenBucket, l, bucketOptions)
-	case KindFixedWindow:
+	case rate.FixedWindow:
 		w.local, w.reconf, err = twinOf(limiter.NewFixedWindow, l, fixedOptions)
 	default:
 		w.local, w.reconf, err = twinOf(limiter.NewSlidingWindow, l, slidingOptions)
@@ -42,20 +43,20 @@ func newTwin(t *testing.T, l Limits) *twin {
 	return w
 }
 
-func twinOf[L limiter.Configurable, O limiter.Options](make func(O) (L, error), l Limits, options func(Limits) O) (limiter.Limiter, func(Limits) error, error) {
+func twinOf[L limiter.Configurable, O limiter.Options](make func(O) (L, error), l rate.Schedule, options func(rate.Schedule) O) (limiter.Limiter, func(rate.Schedule) error, error) {
 	local, err := make(options(l))
-	return local, func(to Limits) error { return local.Reconfigure(options(to)) }, err
+	return local, func(to rate.Schedule) error { return local.Reconfigure(options(to)) }, err
 }
 
-func bucketOptions(l Limits) limiter.TokenBucketOptions {
+func bucketOptions(l rate.Schedule) limiter.TokenBucketOptions {
 	return limiter.TokenBucketOptions{TokenLimit: int(l.Permits), ReplenishmentPeriod: micros(l.Period), TokensPerPeriod: int(l.Refill)}
 }
 
-func fixedOptions(l Limits) limiter.FixedWindowOptions {
+func fixedOptions(l rate.Schedule) limiter.FixedWindowOptions {
 	return limiter.FixedWindowOptions{PermitLimit: int(l.Permits), Window: micros(l.Period)}
 }
 
-func slidingOptions(l Limits) limiter.SlidingWindowOptions {
+func slidingOptions(l rate.Schedule) limiter.SlidingWindowOptions {
 	return limiter.SlidingWindowOptions{PermitLimit: int(l.Permits), Window: micros(l.Period * l.Segments), SegmentsPerWindow: int(l.Segments)}
 }
 
@@ -65,7 +66,7 @@ func (w *twin) take(t *testing.T, n int64, history any) {
 	now := time.Now().UnixMicro()
 	w.convert()
 	granted := []int64{0}
-	w.s = w.d.Decide(w.s, now, []Request{{Min: n, Max: n}}, granted)
+	w.d.Decide(&w.s.State, now, []Request{{Min: n, Max: n}}, granted)
 	lease, err := w.local.TryAcquire(t.Context(), int(n))
 	if err != nil {
 		require.ErrorIs(t, err, limiter.ErrPermitCount)
@@ -75,7 +76,7 @@ func (w *twin) take(t *testing.T, n int64, history any) {
 	require.Equal(t, left, max(w.d.Permits-w.s.Missing, 0), "left after %d at %d: %+v; %v", n, now, w.s, history)
 }
 
-func (w *twin) reconfigure(t *testing.T, to Limits, lazily bool) {
+func (w *twin) reconfigure(t *testing.T, to rate.Schedule, lazily bool) {
 	t.Helper()
 	require.NoError(t, w.reconf(to))
 	w.d = w.d.WithLimits(to, time.Now().UnixMicro())
@@ -94,12 +95,12 @@ func (w *twin) convert() {
 	w.lazy = nil
 }
 
-func randomLimits(random *rand.Rand, k Kind) Limits {
-	l := Limits{Kind: k, Permits: 1 + random.Int64N(9), Period: 1 + random.Int64N(40)}
+func randomLimits(random *rand.Rand, k rate.Kind) rate.Schedule {
+	l := rate.Schedule{Kind: k, Permits: 1 + random.Int64N(9), Period: 1 + random.Int64N(40)}
 	switch k {
-	case KindTokenBucket:
+	case rate.TokenBucket:
 		l.Refill = 1 + random.Int64N(l.Permits)
-	case KindSlidingWindow:
+	case rate.SlidingWindow:
 		l.Segments = 1 + random.Int64N(5)
 	}
 	return l
@@ -108,7 +109,7 @@ func randomLimits(random *rand.Rand, k Kind) Limits {
 // A store that converts a state, at once or when it next sees it, grants what a limiter in
 // the process grants that is reconfigured.
 func TestConvert_AsReconfigure(t *testing.T) {
-	for _, k := range []Kind{KindTokenBucket, KindFixedWindow, KindSlidingWindow} {
+	for _, k := range []rate.Kind{rate.TokenBucket, rate.FixedWindow, rate.SlidingWindow} {
 		t.Run(k.String(), func(t *testing.T) {
 			for seed := range uint64(400) {
 				synctest.Test(t, func(t *testing.T) { runTwin(t, k, seed) })
@@ -117,7 +118,7 @@ func TestConvert_AsReconfigure(t *testing.T) {
 	}
 }
 
-func runTwin(t *testing.T, k Kind, seed uint64) {
+func runTwin(t *testing.T, k rate.Kind, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, uint64(k)))
 	l := randomLimits(random, k)
 	history := []string{fmt.Sprintf("seed %d: %+v", seed, l)}
@@ -143,20 +144,25 @@ func TestConvert_OtherKind(t *testing.T) {
 	for _, from := range kindsOfThree(random) {
 		for _, to := range kindsOfThree(random) {
 			d := NewDefinition("it", from, 1000)
-			s := d.Decide(d.InitialState(1000), 1000, []Request{{Min: 1, Max: 1}}, []int64{0})
+			old := d.Full(1000)
+			d.Decide(&old, 1000, []Request{{Min: 1, Max: 1}}, []int64{0})
 			next := d.WithLimits(to, 1001)
-			s = next.Convert(s)
-			assert.Equal(t, next.Schedule(), s.Schedule)
+			s := next.Convert(d.Stored(old))
+			assert.Equal(t, next.Stored(s.State), s)
 			assert.Equal(t, int64(1), s.Missing, "from %v to %v", from.Kind, to.Kind)
-			assert.LessOrEqual(t, s.RefundFloor, s.Missing)
+			assert.LessOrEqual(t, s.Floor, s.Missing)
 		}
 	}
 }
 
 func TestConvert_UnknownState(t *testing.T) {
-	d := NewDefinition("it", Limits{Kind: KindFixedWindow, Permits: 3, Period: 10}, 1000)
-	for _, s := range []State{{}, {Schedule: Schedule{Kind: KindConcurrency, Period: 5}, Missing: 3}, {Schedule: Schedule{Kind: KindFixedWindow}, Missing: 3}} {
-		assert.Equal(t, d.InitialState(1000), d.Convert(s))
+	d := NewDefinition("it", rate.Schedule{Kind: rate.FixedWindow, Permits: 3, Period: 10}, 1000)
+	for _, s := range []State{
+		{},
+		{Schedule: rate.Schedule{Kind: rate.Concurrency, Period: 5}, State: rate.State{Missing: 3}},
+		{Schedule: rate.Schedule{Kind: rate.FixedWindow}, State: rate.State{Missing: 3}},
+	} {
+		assert.Equal(t, d.Stored(d.Full(1000)), d.Convert(s))
 	}
 }
 
@@ -168,12 +174,13 @@ func TestConvert_AfterAStepBack(t *testing.T) {
 		for _, period := range []int64{l.Period, 7, 13} {
 			d := NewDefinition("it", l, 1_000_000)
 			now, granted := int64(500_000), []int64{0} // after a step back
-			s := d.Decide(d.InitialState(now), now, []Request{{Min: l.Permits, Max: l.Permits}}, granted)
+			old := d.Full(now)
+			d.Decide(&old, now, []Request{{Min: l.Permits, Max: l.Permits}}, granted)
 			to := l
 			to.Period = period
 			next := d.WithLimits(to, now)
-			s = next.Convert(s)
-			next.Decide(s, now, []Request{{}}, granted)
+			s := next.Convert(d.Stored(old))
+			next.Decide(&s.State, now, []Request{{}}, granted)
 			assert.Equal(t, Rejected, granted[0], "%+v to %+v: %+v", l, to, s)
 		}
 	}

@@ -3,51 +3,22 @@ package backend
 import (
 	"time"
 
-	"github.com/weir-go/weir/internal/saturate"
-	"github.com/weir-go/weir/internal/textenum"
+	"github.com/weir-go/weir/rate"
 )
 
-// A Kind is how the permits of a limiter come back. The zero Kind is not used.
-type Kind uint8
-
-// The kinds of limiters that can be shared.
-const (
-	KindTokenBucket   Kind = iota + 1 // some permits come back on each tick
-	KindFixedWindow                   // all permits come back on each tick
-	KindSlidingWindow                 // permits come back a window after they were taken
-	KindConcurrency                   // permits come back when a lease is released or expires
-)
-
-var kindNames = textenum.Texts[Kind]{Type: "Kind", Texts: []string{
-	"no kind", "token_bucket", "fixed_window", "sliding_window", "concurrency",
-}}
-
-// String returns the name that the kind has in configuration files.
-func (k Kind) String() string { return kindNames.String(k) }
-
-// Limits are what a [Backend] needs of a limiter's options. All times are whole microseconds, with which every store
-// can compute exactly.
-type Limits struct {
-	Kind     Kind  `json:"kind"`
-	Permits  int64 `json:"permits"`            // the most that can be available, or held, at once
-	Period   int64 `json:"period,omitempty"`   // µs between two ticks; one segment of a sliding window
-	Refill   int64 `json:"refill,omitempty"`   // token bucket: what comes back on a tick; 0 for other kinds
-	Segments int64 `json:"segments,omitempty"` // sliding window: its number of segments; 0 for other kinds
-}
-
-// A Definition is what all instances agree on for one limiter: its limits, and when the ticks of its schedule are by
-// the server's clock. A Definition is never changed; a reconfigured limiter has a new one with a larger Version.
+// A Definition is what all instances agree on for one limiter: its limits, and when the lines of its schedule are by the
+// server's clock. A Definition is never changed; a reconfigured limiter has a new one with a larger Version.
 type Definition struct {
 	Name string `json:"name"`
-	Limits
+	// Schedule is in whole microseconds, with which every store can compute exactly. Anchor is a time of the server's clock
+	// since 1970.
+	rate.Schedule
 	// Version is when the definition came into force, in µs of the server's clock since 1970, or the version before
 	// plus one if the clock has stepped back.
 	Version int64 `json:"version"`
-	// Anchor is the time of tick 0, in µs of the server's clock since 1970. Tick k is at Anchor + k × Period.
-	Anchor int64 `json:"anchor,omitempty"`
-	// Reached reports whether the last tick of the old schedule was at least one new period ago when the definition came
-	// into force. Then tick 0 is the moment of the change, and Convert restores what comes back on one tick.
-	Reached bool `json:"reached,omitempty"`
+	// AnchorInForce reports whether the definition came into force at Anchor, because the last line of the old schedule was
+	// a new period before that or more. Then Convert restores what comes back on one line.
+	AnchorInForce bool `json:"anchor_in_force,omitempty"`
 	// Origin is which program set the limits, and when. Backends store it unchanged.
 	Origin
 	// Override is not empty if the limits are overridden for a while: it says until when, by whom, and what the limits are
@@ -73,57 +44,71 @@ type Origin struct {
 
 // MaxPermits is the largest number of permits. Scripts of some stores compute with floating-point numbers, which are
 // exact up to 2^53. MaxPermits is smaller, because more permits can be charged than the limit allows.
-const MaxPermits = 1 << 50
+const MaxPermits = rate.MaxDebt / 2
 
-// MaxPeriod is the longest period, 100 years in µs, so that ticks can be computed without overflow.
+// MaxPeriod is the longest period, 100 years in µs, so that lines can be computed without overflow.
 const MaxPeriod = int64(100 * 365 * 24 * time.Hour / time.Microsecond)
 
-// MaxSegments bounds what a store reads and writes for each decision of a sliding window.
-const MaxSegments = 1000
-
-// NewDefinition returns the first definition of a limiter.
-func NewDefinition(name string, l Limits, now int64) *Definition {
-	return &Definition{Name: name, Limits: l, Version: now, Anchor: now}
+// NewDefinition returns the first definition of a limiter. The Anchor of limits is ignored.
+func NewDefinition(name string, limits rate.Schedule, now int64) *Definition {
+	limits.Anchor = now
+	return &Definition{Name: name, Schedule: limits, Version: now}
 }
 
-// WithLimits returns the definition that follows d when the limits change at the moment now. If the period or the number
-// of segments changes, tick 0 of the new schedule is the last tick of d. If that tick is at least one new period ago,
-// tick 0 is now instead, and Reached is set.
-func (d *Definition) WithLimits(to Limits, now int64) *Definition {
-	next := &Definition{Name: d.Name, Limits: to, Version: max(now, d.Version+1), Anchor: d.Anchor, Origin: d.Origin}
+// Limits returns the schedule with Anchor 0: two definitions with equal limits differ at most in when their lines are.
+func (d *Definition) Limits() rate.Schedule {
+	limits := d.Schedule
+	limits.Anchor = 0
+	return limits
+}
+
+// WithLimits returns the definition that follows d when the limits change at the moment now. The Anchor of limits is
+// ignored. If the period or the number of segments changes, line 0 of the new schedule is the last line of d. If that line is
+// a new period ago or more, line 0 is now instead, and AnchorInForce is set.
+func (d *Definition) WithLimits(limits rate.Schedule, now int64) *Definition {
+	next := &Definition{Name: d.Name, Schedule: limits, Version: max(now, d.Version+1), Origin: d.Origin}
+	next.Anchor = d.Anchor
 	switch {
-	case to.Kind == KindConcurrency || d.Kind == KindConcurrency:
+	case limits.Kind == rate.Concurrency || d.Kind == rate.Concurrency:
 		next.Anchor = now
-	case to.Period != d.Period || to.Segments != d.Segments:
-		next.Anchor = d.TickTime(d.TickAt(now))
-		if now-next.Anchor >= to.Period {
-			next.Anchor, next.Reached = now, true
+	case limits.Period != d.Period || limits.Segments != d.Segments:
+		next.Anchor = d.TimeOf(d.LineAt(now))
+		if now-next.Anchor >= limits.Period {
+			next.Anchor, next.AnchorInForce = now, true
 		}
 	}
 	return next
 }
 
-// TickTime returns when a tick of d's schedule is reached, in µs of the server's clock.
-func (d *Definition) TickTime(tick int64) int64 { return tickTime(d.Anchor, d.Period, tick) }
-
-func tickTime(anchor, period, tick int64) int64 {
-	return saturate.Add(anchor, saturate.Mul(tick, period))
+// Stored returns a state of a key as it is stored: with d's version and schedule.
+func (d *Definition) Stored(s rate.State) State {
+	g := d.Schedule
+	g.Permits = 0
+	return State{Version: d.Version, Schedule: g, State: s}
 }
 
-// TickAt returns the last tick of d's schedule that is reached at the moment t.
-func (d *Definition) TickAt(t int64) int64 { return floorDiv(t-d.Anchor, d.Period) }
-
-func floorDiv(a, b int64) int64 {
-	q := a / b
-	if a%b < 0 {
-		q--
+// Convert converts s, which was stored under an older definition, to a state of d. Permits that were granted stay
+// granted. Stores do not convert states; they report [OutdatedState].
+//
+// First, s is advanced by its old schedule to the moment at which d came into force; see [rate.Schedule.Convert] for the rest.
+func (d *Definition) Convert(s State) State {
+	if s.Schedule.Period <= 0 || s.Schedule.Kind < rate.TokenBucket || s.Schedule.Kind > rate.SlidingWindow {
+		return d.Stored(d.Full(d.Version)) // the schedule of s is broken, so the key starts full
 	}
-	return q
+	at := max(d.startTime(&s), s.Schedule.TimeOf(s.Line))
+	next := d.Schedule.Convert(&s.Schedule, s.Schedule.Advanced(s.State, at), at, d.AnchorInForce && d.Anchor == at)
+	forgetGivenBack(&next)
+	return d.Stored(next)
 }
 
-// SameSchedule reports whether each tick of d is at the same time and restores as many permits as the tick of other with
-// the same number.
-func (d *Definition) SameSchedule(other *Definition) bool {
-	return d == other || d.Kind == other.Kind && d.Anchor == other.Anchor && d.Period == other.Period &&
-		d.Refill == other.Refill && d.Segments == other.Segments
+// startTime returns when d came into force. Usually that is d.Version. If the server's clock had stepped back, d.Version
+// is the version before plus one and says nothing about time; startTime returns the time of s.
+func (d *Definition) startTime(s *State) int64 {
+	switch {
+	case d.AnchorInForce:
+		return d.Anchor
+	case d.Version == s.Version+1:
+		return s.Schedule.TimeOf(s.Line)
+	}
+	return d.Version
 }

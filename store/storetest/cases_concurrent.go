@@ -89,7 +89,7 @@ var concurrentCases = []testCase{
 					return err
 				}
 				if batch.Outcome == backend.OutdatedState {
-					ok, err := replaceOne(p.ctx, b, next, key, batch.State, next.Convert(batch.State))
+					ok, err := replaceOne(p.ctx, b, next, key, *batch.Stored, next.Convert(*batch.Stored))
 					if err != nil {
 						return err
 					}

@@ -12,7 +12,7 @@ import (
 // methods returns a call of each method that makes a round trip, except Listen. Each call has one request.
 func (p *probe) methods(d *backend.Definition) map[string]func(ctx context.Context) error {
 	oneLease := func() []*backend.LeaseRequest {
-		held := newer(d, func(d *backend.Definition) { d.Limits = concurrency(5) })
+		held := newer(d, func(d *backend.Definition) { d.Schedule = concurrency(5) })
 		return []*backend.LeaseRequest{leaseRequest(held, "h", "a", 1, time.Minute)}
 	}
 	return map[string]func(ctx context.Context) error{
@@ -20,7 +20,8 @@ func (p *probe) methods(d *backend.Definition) map[string]func(ctx context.Conte
 			return p.b.Decide(ctx, []*backend.Batch{{Definition: d, Key: "k", Requests: []backend.Request{take(1)}}})
 		},
 		"Replace": func(ctx context.Context) error {
-			_, err := replaceOne(ctx, p.b, d, "k", d.InitialState(d.Anchor), d.InitialState(d.Anchor))
+			full := d.Stored(d.Full(d.Anchor))
+			_, err := replaceOne(ctx, p.b, d, "k", full, full)
 			return err
 		},
 		"Load": func(ctx context.Context) error {

@@ -5,22 +5,23 @@ import (
 	"iter"
 	"time"
 
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
 // bucketOf returns the limits of a bucket that is not refilled while a case runs.
-func bucketOf(permits, refill int64) backend.Limits {
-	return backend.Limits{Kind: backend.KindTokenBucket, Permits: permits, Period: time.Hour.Microseconds(), Refill: refill}
+func bucketOf(permits, refill int64) rate.Schedule {
+	return rate.Schedule{Kind: rate.TokenBucket, Permits: permits, Period: time.Hour.Microseconds(), Refill: refill}
 }
 
 // slidingOf returns the limits of a sliding window that does not slide while a case runs.
-func slidingOf(permits, segments int64) backend.Limits {
-	return backend.Limits{Kind: backend.KindSlidingWindow, Permits: permits, Period: time.Hour.Microseconds(), Segments: segments}
+func slidingOf(permits, segments int64) rate.Schedule {
+	return rate.Schedule{Kind: rate.SlidingWindow, Permits: permits, Period: time.Hour.Microseconds(), Segments: segments}
 }
 
 // timedLimits returns limits with that number of permits, one for each kind of bucket and window.
-func timedLimits(permits int64) []backend.Limits {
-	return []backend.Limits{bucketOf(permits, 1), slowLimits(permits), slidingOf(permits, 5)}
+func timedLimits(permits int64) []rate.Schedule {
+	return []rate.Schedule{bucketOf(permits, 1), slowLimits(permits), slidingOf(permits, 5)}
 }
 
 // timed yields, for each of the timedLimits, a definition of the case's limiter and a key.
@@ -73,37 +74,52 @@ var decideCases = []testCase{
 	{name: "a refund gives back what was taken, and no block", run: func(p *probe) {
 		for d, key := range p.timed(6) {
 			first := p.takes(d, key, 2, 2, "it is full")
-			b := p.ask(d, key, refund(2, receiptOf(first.State)), refund(2, receiptOf(first.State)))
+			b := p.ask(d, key, refund(2, receiptOf(first)), refund(2, receiptOf(first)))
 			p.check(b.Granted[0] == 2 && b.Granted[1] == 0 && b.State.Missing == 0, "2 are given back, once", describe(b))
 			first = p.takes(d, key, 2, 2, "all was given back")
 			p.ask(d, key, takeBlock(3))
-			p.ask(d, key, take(1), refund(2, receiptOf(first.State)))
+			p.ask(d, key, take(1), refund(2, receiptOf(first)))
 		}
 	}},
-	{name: "a refund of any grant gives back what is missing, but no block", run: func(p *probe) {
+	{name: "a refund gives back no more than lines have left of the grant", run: func(p *probe) {
+		d := p.define(bucketOf(10, 5))
+		d.Period = 300_000
+		var a, b *backend.Batch
+		for { // until all of it is on one line
+			a = p.takes(d, "k", 5, 5, "it is full")
+			b = p.takes(d, "k", 5, 5, "5 are left")
+			back := p.ask(d, "k", refund(5, receiptOf(a)))
+			if a.State.Line == back.State.Line {
+				break
+			}
+			p.ask(d, "k", giveBack(10))
+			p.eventually("all is forgotten", func() bool { s := p.ask(d, "k", take(0)).State; return s.Missing+s.Refunded == 0 })
+		}
+		p.eventually("a line comes", func() bool { return p.ask(d, "k", take(0)).State.Line > b.State.Line })
+		p.ask(d, "k", take(5))
+		last := p.ask(d, "k", refund(5, receiptOf(b)))
+		p.check(last.Granted[0] == 0, "the line has brought back what b took, because a's permits had come back before", describe(last))
+	}},
+	{name: "permits of no grant in particular are given back, but no block", run: func(p *probe) {
 		for d, key := range p.timed(6) {
 			p.ask(d, key, take(4), charge(5))
-			b := p.ask(d, key, refund(2, backend.AnyGrant()), refund(100, backend.AnyGrant()), refund(1, backend.AnyGrant()))
-			if d.Kind == backend.KindSlidingWindow {
-				p.check(fmt.Sprint(b.Granted) == "[0 0 0]" && b.State.Missing == 9, "no segment is meant", describe(b))
-				continue
-			}
+			b := p.ask(d, key, giveBack(2), giveBack(100), giveBack(1))
 			p.check(fmt.Sprint(b.Granted) == "[2 7 0]" && b.State.Missing == 0, "2 of 9 are given back, then the rest", describe(b))
 		}
 		d := p.define(bucketOf(6, 1))
 		p.ask(d, "", take(1), takeBlock(2), charge(4))
-		b := p.ask(d, "", refund(100, backend.AnyGrant()))
+		b := p.ask(d, "", giveBack(100))
 		p.check(b.Granted[0] == 4 && b.State.Missing == 3, "what was taken since the block is given back", describe(b))
 	}},
 	{name: "a block is given back while nothing was taken since", run: func(p *probe) {
 		d := p.define(bucketOf(6, 1))
 		block := p.ask(d, "", takeBlock(3))
-		p.check(block.State.RefundFloor == 3, "3 are in a block", describe(block))
-		b := p.ask(d, "", returnBlock(1, receiptOf(block.State)))
-		p.check(b.Granted[0] == 1 && b.State.Missing == 2 && b.State.RefundFloor == 2, "1 is given back of 3", describe(b))
+		p.check(block.State.Floor == 3, "3 are in a block", describe(block))
+		b := p.ask(d, "", returnBlock(1, receiptOf(block)))
+		p.check(b.Granted[0] == 1 && b.State.Missing == 2 && b.State.Floor == 2, "1 is given back of 3", describe(b))
 		block = p.ask(d, "", takeBlock(2))
 		p.takes(d, "", 1, 1, "one is left")
-		b = p.ask(d, "", returnBlock(2, receiptOf(block.State)))
+		b = p.ask(d, "", returnBlock(2, receiptOf(block)))
 		p.check(b.Granted[0] == 0, "nothing is given back: one was taken since", describe(b))
 	}},
 	{name: "200 keys are decided in one call, each by itself", run: func(p *probe) {

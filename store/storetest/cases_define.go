@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -31,7 +32,7 @@ func (p *probe) loaded(b backend.Backend, want *backend.Definition) {
 // by is 0, it expects that d decides.
 func (p *probe) outdated(b backend.Backend, d *backend.Definition, key string, by int64, why string) {
 	outcome, version := backend.Decided, by
-	if d.Kind == backend.KindConcurrency {
+	if d.Kind == rate.Concurrency {
 		r := leaseRequest(d, key, fmt.Sprint("id", key), 1, time.Minute)
 		p.works("Acquire", b.Acquire(p.ctx, []*backend.LeaseRequest{r}))
 		outcome, version = r.Outcome, r.Version
@@ -41,7 +42,7 @@ func (p *probe) outdated(b backend.Backend, d *backend.Definition, key string, b
 			batch := &backend.Batch{Definition: d, Key: key, Requests: requests, Granted: make([]int64, len(requests))}
 			p.works("Decide", b.Decide(p.ctx, []*backend.Batch{batch}))
 			if outcome = batch.Outcome; outcome == backend.OutdatedDefinition {
-				version = batch.State.Version
+				version = batch.Version
 			}
 		}
 	}
@@ -87,7 +88,7 @@ var defineCases = []testCase{
 			d := p.define(l)
 			d.Version = max(version+1, d.Version)
 			d.Anchor = []int64{0, -1, d.Anchor, -backend.MaxPeriod, backend.MaxPeriod}[i%5]
-			d.Reached = i%2 == 0
+			d.AnchorInForce = i%2 == 0
 			d.Origin = backend.Origin{
 				Generation: int64(i) << 45, Explicit: i%3 == 0, Made: d.Version - 5, By: fmt.Sprint(i, " a1b2-"), Past: "0123abcd ffffffff",
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -32,31 +33,31 @@ func replaceOne(ctx context.Context, b backend.Backend, d *backend.Definition, k
 // oldState expects that a key has a state of an older definition, and returns it.
 func (p *probe) oldState(d *backend.Definition, key string) backend.State {
 	b := p.ask(d, key, take(1))
-	p.check(b.Outcome == backend.OutdatedState, "the state is returned: it is of an older definition", describe(b))
-	return b.State
+	p.check(b.Outcome == backend.OutdatedState && b.Stored != nil, "the state is returned: it is of an older definition", describe(b))
+	return *b.Stored
 }
 
 // differing returns states that differ from s in one field each.
 func differing(s backend.State) (list []backend.State) {
 	changes := []func(*backend.State){
 		func(s *backend.State) { s.Missing++ },
-		func(s *backend.State) { s.Tick-- },
+		func(s *backend.State) { s.Line-- },
 		func(s *backend.State) { s.Version-- },
 	}
-	if s.Kind == backend.KindTokenBucket {
-		changes = append(changes, func(s *backend.State) { s.RefundFloor++ })
+	if s.Schedule.Kind == rate.TokenBucket {
+		changes = append(changes, func(s *backend.State) { s.Floor++ }, func(s *backend.State) { s.Refunded++ })
 	}
-	for i := range s.Taken {
+	for i := range s.Segments {
 		changes = append(changes,
-			func(s *backend.State) { s.Taken[i].Permits++ },
-			func(s *backend.State) { s.Taken[i].Tick-- })
+			func(s *backend.State) { s.Segments[i].Permits++ },
+			func(s *backend.State) { s.Segments[i].Line-- })
 	}
-	if len(s.Taken) > 0 {
-		changes = append(changes, func(s *backend.State) { s.Taken = s.Taken[1:] })
+	if len(s.Segments) > 0 {
+		changes = append(changes, func(s *backend.State) { s.Segments = s.Segments[1:] })
 	}
 	for _, change := range changes {
 		other := s
-		other.Taken = append([]backend.Segment(nil), s.Taken...)
+		other.Segments = append([]rate.Segment(nil), s.Segments...)
 		change(&other)
 		list = append(list, other)
 	}
@@ -65,9 +66,9 @@ func differing(s backend.State) (list []backend.State) {
 
 // crowded returns a state of a sliding window in which permits were taken in every other segment.
 func crowded(d *backend.Definition, now int64) backend.State {
-	s := d.InitialState(now)
-	for i := d.Segments - 1; i >= 0; i -= 2 {
-		s.Taken = append(s.Taken, backend.Segment{Tick: s.Tick - i, Permits: 1 + i%7})
+	s := d.Stored(d.Full(now))
+	for i := d.Schedule.Segments - 1; i >= 0; i -= 2 {
+		s.Segments = append(s.Segments, rate.Segment{Line: s.Line - i, Serial: s.Line - i, Permits: 1 + i%7})
 		s.Missing += 1 + i%7
 	}
 	return s
@@ -99,7 +100,7 @@ var replaceCases = []testCase{
 			for _, to := range timedLimits(7) {
 				d, key := p.define(l), fmt.Sprint(l.Kind, to.Kind)
 				p.takes(d, key, 2, 2, "it is full")
-				next := newer(d, func(d *backend.Definition) { d.Limits = to })
+				next := newer(d, func(d *backend.Definition) { to.Anchor, d.Schedule = d.Anchor, to })
 				old := p.oldState(next, key)
 				p.replaces(next, key, old, next.Convert(old), true, "it is what is stored")
 				p.replaces(next, key, old, next.Convert(old), false, "it has been replaced")
@@ -142,7 +143,7 @@ var replaceCases = []testCase{
 		for d, key := range p.timed(5) {
 			p.takes(d, key, 5, 5, "it is full")
 			next := newer(d, nil)
-			p.replaces(next, key, p.oldState(next, key), next.InitialState(p.now()), true, "it is what is stored")
+			p.replaces(next, key, p.oldState(next, key), next.Stored(next.Full(p.now())), true, "it is what is stored")
 			p.takes(next, key, 5, 5, "it is full")
 		}
 	}},
@@ -155,7 +156,7 @@ var replaceCases = []testCase{
 			for range i % 3 {
 				p.takes(d, key, 2, 2, "it is full")
 			}
-			old := d.InitialState(p.now())
+			old := d.Stored(d.Full(p.now()))
 			if i%3 > 0 {
 				old = p.oldState(next, key)
 			}

@@ -4,16 +4,17 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
 // fast returns limits whose permits have all come back after that time.
-func fast(permits int64, in time.Duration) []backend.Limits {
+func fast(permits int64, in time.Duration) []rate.Schedule {
 	period := in.Microseconds()
-	return []backend.Limits{
-		{Kind: backend.KindTokenBucket, Permits: permits, Period: period / 5, Refill: (permits + 4) / 5},
-		{Kind: backend.KindFixedWindow, Permits: permits, Period: period},
-		{Kind: backend.KindSlidingWindow, Permits: permits, Period: period / 4, Segments: 4},
+	return []rate.Schedule{
+		{Kind: rate.TokenBucket, Permits: permits, Period: period / 5, Refill: (permits + 4) / 5},
+		{Kind: rate.FixedWindow, Permits: permits, Period: period},
+		{Kind: rate.SlidingWindow, Permits: permits, Period: period / 4, Segments: 4},
 	}
 }
 
@@ -53,7 +54,7 @@ var timeCases = []testCase{
 			next := newer(d, func(d *backend.Definition) { d.Permits = 9 })
 			// A request by a newer definition changes nothing, and shows whether a state is stored. The model reports
 			// a failure if the state is missing too early.
-			full := d.FullAt(first.State)
+			full := d.FullAt(&first.State)
 			p.eventually("time goes by", func() bool { return p.ask(next, "k", take(0)).Now >= full })
 		}
 	}},

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -87,8 +88,8 @@ func (m *Memory) sweep() {
 	m.sweepAt = 2*(len(m.states)+len(m.leases)) + 1000
 }
 
-// fullAt is [backend.Definition.FullAt] by the schedule of the state.
-func fullAt(s backend.State) int64 { return s.Definition().FullAt(s) }
+// fullAt returns from when a state can be forgotten.
+func fullAt(s backend.State) int64 { return s.Schedule.FullAt(&s.State) }
 
 // Decide implements [backend.Backend].
 func (m *Memory) Decide(ctx context.Context, batches []*backend.Batch) error {
@@ -98,29 +99,31 @@ func (m *Memory) Decide(ctx context.Context, batches []*backend.Batch) error {
 func (m *Memory) decide(b *backend.Batch) {
 	k := target{b.Definition.Name, b.Key}
 	b.Now = m.now()
+	b.Granted = nil
 	s, ok := m.stored(k, b.Now)
 	switch d := m.definitions[k.name]; {
 	case d != nil && d.Version > b.Definition.Version:
-		b.Outcome, b.State, b.Granted = backend.OutdatedDefinition, backend.State{Schedule: backend.Schedule{Version: d.Version}}, nil
+		b.Outcome, b.Version = backend.OutdatedDefinition, d.Version
 		return
 	case !ok:
-		s = b.Definition.InitialState(b.Now)
+		s.State = b.Definition.Full(b.Now)
 	case s.Version > b.Definition.Version:
-		b.Outcome, b.State, b.Granted = backend.OutdatedDefinition, s, nil
+		b.Outcome, b.Version = backend.OutdatedDefinition, s.Version
 		return
 	case s.Version < b.Definition.Version:
-		b.Outcome, b.State, b.Granted = backend.OutdatedState, s, nil
+		b.Outcome, b.Stored = backend.OutdatedState, &s
 		return
 	}
-	b.Outcome = backend.Decided
+	b.Outcome, b.State = backend.Decided, s.State
 	b.Granted = make([]int64, len(b.Requests))
-	b.State = b.Definition.Decide(s, b.Now, b.Requests, b.Granted)
-	m.store(k, b.State, b.Now)
+	b.Definition.Decide(&b.State, b.Now, b.Requests, b.Granted)
+	m.store(k, b.Definition.Stored(b.State), b.Now)
 }
 
-// stored returns the state of a key; ok is false if there is none.
+// stored returns a copy of the state of a key; ok is false if there is none.
 func (m *Memory) stored(k target, now int64) (s backend.State, ok bool) {
 	if s, ok = m.states[k]; ok && fullAt(s) > now {
+		s.Segments = slices.Clone(s.Segments)
 		return s, true
 	}
 	return backend.State{}, false
@@ -131,7 +134,7 @@ func (m *Memory) store(k target, s backend.State, now int64) {
 		delete(m.states, k)
 		return
 	}
-	s.Taken = slices.Clone(s.Taken)
+	s.Segments = slices.Clone(s.Segments)
 	m.states[k] = s
 }
 
@@ -150,7 +153,11 @@ func (m *Memory) replace(r *backend.Replacement) {
 }
 
 func sameState(a, b backend.State) bool {
-	return a.Schedule == b.Schedule && a.Tick == b.Tick && a.Missing == b.Missing && a.RefundFloor == b.RefundFloor && slices.Equal(a.Taken, b.Taken)
+	return a.Version == b.Version && a.Schedule == b.Schedule && same(a.State, b.State)
+}
+
+func same(a, b rate.State) bool {
+	return slices.Equal(a.Segments, b.Segments) && a.Line == b.Line && a.Missing == b.Missing && a.Refunded == b.Refunded && a.Floor == b.Floor
 }
 
 // Load implements [backend.Backend].

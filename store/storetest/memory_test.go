@@ -10,11 +10,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
-func definition(m *Memory, l backend.Limits) *backend.Definition {
-	return &backend.Definition{Name: "it", Limits: l, Version: m.Now(), Anchor: m.Now()}
+func definition(m *Memory, l rate.Schedule) *backend.Definition {
+	return backend.NewDefinition("it", l, m.Now())
 }
 
 // took asks for one permit.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -68,13 +69,13 @@ func (m *mutant) Decide(ctx context.Context, batches []*backend.Batch) error {
 
 // decideInTwoSteps reads all states, and writes them later.
 func (m *mutant) decideInTwoSteps(ctx context.Context, batches []*backend.Batch) error {
-	old := make([]backend.State, len(batches))
+	old := make([]rate.State, len(batches))
 	return m.call(ctx, "Decide", func() {
 		for i, b := range batches {
 			now := m.now()
 			s, ok := m.stored(target{b.Definition.Name, b.Key}, now)
-			if old[i] = s; !ok {
-				old[i] = b.Definition.InitialState(now)
+			if old[i] = s.State; !ok {
+				old[i] = b.Definition.Full(now)
 			}
 		}
 		m.mu.Unlock()
@@ -82,8 +83,9 @@ func (m *mutant) decideInTwoSteps(ctx context.Context, batches []*backend.Batch)
 		m.mu.Lock()
 		for i, b := range batches {
 			b.Outcome, b.Now, b.Granted = backend.Decided, m.now(), make([]int64, len(b.Requests))
-			b.State = b.Definition.Decide(old[i], b.Now, b.Requests, b.Granted)
-			m.store(target{b.Definition.Name, b.Key}, b.State, b.Now)
+			b.State = old[i]
+			b.Definition.Decide(&b.State, b.Now, b.Requests, b.Granted)
+			m.store(target{b.Definition.Name, b.Key}, b.Definition.Stored(b.State), b.Now)
 		}
 	})
 }
@@ -178,13 +180,13 @@ func everyRequest(change func(*backend.Request)) func(*backend.Batch) {
 }
 
 // afterwards changes what is stored, and what is answered.
-func afterwards(change func(b *backend.Batch, s *backend.State)) func(*Memory, target, *backend.Batch) {
+func afterwards(change func(s *rate.State)) func(*Memory, target, *backend.Batch) {
 	return func(m *Memory, k target, b *backend.Batch) {
 		if s, ok := m.states[k]; ok {
-			change(b, &s)
+			change(&s.State)
 			m.states[k] = s
 		}
-		change(b, &b.State)
+		change(&b.State)
 	}
 }
 

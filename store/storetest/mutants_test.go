@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -31,46 +32,44 @@ var mutants = map[string]struct {
 		}
 	})}},
 	"takes blocks like other permits": {"a block is given back", mutant{before: everyRequest(func(r *backend.Request) { r.Block = false })}},
-	"refunds blocks":                  {"a token_bucket answers as the model does, whatever", mutant{afterDecide: afterwards(func(_ *backend.Batch, s *backend.State) { s.RefundFloor = 0 })}},
-	"refunds only what a grant has taken": {"a refund of any grant", mutant{before: everyRequest(func(r *backend.Request) {
-		if r.Op == backend.OpRefund && r.Receipt == backend.AnyGrant() {
+	"refunds blocks":                  {"a token_bucket answers as the model does, whatever", mutant{afterDecide: afterwards(func(s *rate.State) { s.Floor = 0 })}},
+	"gives back nothing without a grant": {"permits of no grant", mutant{before: everyRequest(func(r *backend.Request) {
+		if r.Op == backend.OpGiveBack {
 			r.Max = 0
 		}
 	})}},
+	"forgets what was refunded": {"a refund gives back no more than lines", mutant{afterDecide: afterwards(func(s *rate.State) { s.Refunded = 0 })}},
 	"returns blocks like refunds": {"a token_bucket answers as the model does, whatever", mutant{before: everyRequest(func(r *backend.Request) {
 		if r.Op == backend.OpReturnBlock {
 			r.Op = backend.OpRefund
 		}
 	})}},
-	"forgets what ticks have brought back": {"a token_bucket answers as the model does, however", mutant{before: everyRequest(func(r *backend.Request) {
+	"forgets what lines have brought back": {"a token_bucket answers as the model does, however", mutant{before: everyRequest(func(r *backend.Request) {
 		if r.Op == backend.OpRefund {
-			r.Receipt.Tick = 1 << 40
+			r.Receipt.Line = 1 << 40
 		}
 	})}},
 	"refunds to any segment": {"a sliding_window answers as the model does, however", mutant{decide: func(m *Memory, b *backend.Batch) {
-		s := b.Definition.InitialState(m.now())
-		everyRequest(func(r *backend.Request) { r.Receipt.Tick = s.Tick })(b)
+		line := b.Definition.LineAt(m.now())
+		everyRequest(func(r *backend.Request) { r.Receipt.Line = line })(b)
 		m.decide(b)
 	}}},
 	"a clock that never steps back": {"a fixed_window answers as the model does, however", mutant{decide: func(m *Memory, b *backend.Batch) {
 		old, ok := m.states[target{b.Definition.Name, b.Key}]
 		m.decide(b)
-		if now := b.Definition.InitialState(m.now()); ok && old.Tick > now.Tick {
-			b.State.Tick = old.Tick
-			m.states[target{b.Definition.Name, b.Key}] = b.State
+		if ok && old.Line > b.Definition.LineAt(m.now()) {
+			b.State.Line = old.Line
+			m.states[target{b.Definition.Name, b.Key}] = b.Definition.Stored(b.State)
 		}
 	}}},
-	"sees a tick too late": {"a fixed_window answers as the model does, however", mutant{
-		before: func(b *backend.Batch) {
-			late := *b.Definition
-			late.Anchor++
-			b.Definition = &late
-		},
-		afterDecide: afterwards(func(_ *backend.Batch, s *backend.State) { s.Anchor-- }),
-	}},
+	"sees a line 10 ms too late": {"a fixed_window answers as the model does, however", mutant{before: func(b *backend.Batch) {
+		late := *b.Definition
+		late.Anchor += 10_000
+		b.Definition = &late
+	}}},
 	"drops the oldest segment": {"a state of many segments", mutant{replace: func(_ *Memory, _ target, _, next *backend.State) {
-		if len(next.Taken) > 100 {
-			next.Taken = next.Taken[1:]
+		if len(next.Segments) > 100 {
+			next.Segments = next.Segments[1:]
 		}
 	}}},
 	"forgets too early": {"a key is kept until", mutant{decide: func(m *Memory, b *backend.Batch) {
@@ -81,9 +80,9 @@ var mutants = map[string]struct {
 		m.decide(b)
 	}}},
 	"never forgets": {"a key is forgotten when", mutant{afterDecide: func(m *Memory, k target, b *backend.Batch) {
-		m.states[target{k.name, k.key + "kept"}] = backend.State{Schedule: b.State.Schedule, Tick: b.State.Tick + 1_000_000}
+		m.states[target{k.name, k.key + "kept"}] = b.Definition.Stored(rate.State{Line: b.State.Line + 1_000_000})
 	}}},
-	"computes in floats of 32 bits": {"large and small numbers", mutant{afterDecide: afterwards(func(_ *backend.Batch, s *backend.State) { s.Missing = int64(float32(s.Missing)) })}},
+	"computes in floats of 32 bits": {"large and small numbers", mutant{afterDecide: afterwards(func(s *rate.State) { s.Missing = int64(float32(s.Missing)) })}},
 	"charges without a bound": {"at most twice the largest", mutant{afterDecide: func(_ *Memory, _ target, b *backend.Batch) {
 		for i, r := range b.Requests {
 			if r.Op == backend.OpCharge {
@@ -109,7 +108,7 @@ var mutants = map[string]struct {
 	"replaces only the first":        {"many states are replaced in one call", mutant{replace: onlyTheFirst()}},
 	"forgets the override":           {"a definition is stored with all", mutant{define: func(_ *Memory, _ *int64, next *backend.Definition) { next.Override = "" }}},
 	"forgets whose limits":           {"a definition is stored with all", mutant{define: func(_ *Memory, _ *int64, next *backend.Definition) { next.Origin = backend.Origin{} }}},
-	"forgets what was reached":       {"a definition is stored with all", mutant{define: func(_ *Memory, _ *int64, next *backend.Definition) { next.Reached = false }}},
+	"forgets what was reached":       {"a definition is stored with all", mutant{define: func(_ *Memory, _ *int64, next *backend.Definition) { next.AnchorInForce = false }}},
 	"sends no notice of definitions": {"all listeners get a notice of a new", mutant{notice: func(n backend.Notice) (backend.Notice, bool) { return n, n.Released }}},
 	"sends no notice of releases":    {"all listeners get a notice of a release", mutant{notice: func(n backend.Notice) (backend.Notice, bool) { return n, !n.Released }}},
 	"sends no key with notices":      {"all listeners get a notice of a release", mutant{notice: func(n backend.Notice) (backend.Notice, bool) { n.Key = ""; return n, true }}},
@@ -189,7 +188,7 @@ var mutants = map[string]struct {
 		for _, r := range b.Requests {
 			if k := (target{b.Definition.Name, b.Key}); r.Op == backend.OpCharge && r.Max < 0 && b.State.Missing > 0 {
 				b.State.Missing += r.Max
-				m.states[k] = b.State
+				m.states[k] = b.Definition.Stored(b.State)
 			}
 		}
 	}}},

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -100,14 +101,14 @@ func (p *probe) eventually(want string, ok func() bool) {
 
 // define returns a definition of the case's limiter whose schedule starts now. It does not send it to the server; see
 // defines.
-func (p *probe) define(l backend.Limits) *backend.Definition {
+func (p *probe) define(l rate.Schedule) *backend.Definition {
 	now := p.now()
-	return &backend.Definition{Name: p.name, Limits: l, Version: now, Anchor: now}
+	return backend.NewDefinition(p.name, l, now)
 }
 
 // slowLimits are limits of which nothing comes back while a case runs.
-func slowLimits(permits int64) backend.Limits {
-	return backend.Limits{Kind: backend.KindFixedWindow, Permits: permits, Period: time.Hour.Microseconds()}
+func slowLimits(permits int64) rate.Schedule {
+	return rate.Schedule{Kind: rate.FixedWindow, Permits: permits, Period: time.Hour.Microseconds()}
 }
 
 // newer returns a definition that follows d on the same schedule.
@@ -160,7 +161,7 @@ func (p *probe) takes(d *backend.Definition, key string, n, want int64, why stri
 }
 
 func describe(b *backend.Batch) string {
-	return fmt.Sprintf("outcome %d, granted %v, state %+v at %d", b.Outcome, b.Granted, b.State, b.Now)
+	return fmt.Sprintf("outcome %d, granted %v, state %+v at %d, stored %+v", b.Outcome, b.Granted, b.State, b.Now, b.Stored)
 }
 
 func take(n int64) backend.Request { return backend.Request{Min: n, Max: n} }
@@ -171,14 +172,15 @@ func upTo(n int64) backend.Request { return backend.Request{Min: 1, Max: n} }
 
 func charge(n int64) backend.Request { return backend.Request{Op: backend.OpCharge, Max: n} }
 
-func refund(n int64, m backend.Receipt) backend.Request {
+func refund(n int64, m rate.Receipt) backend.Request {
 	return backend.Request{Op: backend.OpRefund, Max: n, Receipt: m}
 }
 
-func returnBlock(n int64, m backend.Receipt) backend.Request {
+func returnBlock(n int64, m rate.Receipt) backend.Request {
 	return backend.Request{Op: backend.OpReturnBlock, Max: n, Receipt: m}
 }
 
-func receiptOf(s backend.State) backend.Receipt {
-	return backend.Receipt{Tick: s.Tick, Missing: s.Missing}
-}
+func giveBack(n int64) backend.Request { return backend.Request{Op: backend.OpGiveBack, Max: n} }
+
+// receiptOf returns the receipt of the last grant of a batch.
+func receiptOf(b *backend.Batch) rate.Receipt { return b.Definition.Receipt(&b.State) }

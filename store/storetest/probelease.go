@@ -6,12 +6,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
 // concurrency returns the limits of a concurrency limiter.
-func concurrency(permits int64) backend.Limits {
-	return backend.Limits{Kind: backend.KindConcurrency, Permits: permits}
+func concurrency(permits int64) rate.Schedule {
+	return rate.Schedule{Kind: rate.Concurrency, Permits: permits}
 }
 
 func leaseRequest(d *backend.Definition, key, id string, permits int64, ttl time.Duration) *backend.LeaseRequest {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -26,13 +27,13 @@ type scriptTarget struct {
 
 type grant struct {
 	n       int64
-	receipt backend.Receipt
+	receipt rate.Receipt
 }
 
 const scriptCalls = 50
 
 // play runs the script of a seed. If setTime is true, the script also sets the server's time.
-func play(p *probe, kind backend.Kind, seed uint64, setTime bool) {
+func play(p *probe, kind rate.Kind, seed uint64, setTime bool) {
 	s := &script{p: p, random: rand.New(rand.NewPCG(seed, uint64(kind)))}
 	now := p.now()
 	if setTime {
@@ -41,14 +42,14 @@ func play(p *probe, kind backend.Kind, seed uint64, setTime bool) {
 		p.s.SetTime(p.t, p.b, now)
 	}
 	for i := range 1 + s.random.IntN(3) {
-		d := &backend.Definition{Name: fmt.Sprint(p.name, "-", seed, "-", i), Limits: s.limits(kind, setTime), Version: now}
+		d := &backend.Definition{Name: fmt.Sprint(p.name, "-", seed, "-", i), Schedule: s.limits(kind, setTime), Version: now}
 		d.Anchor = now + s.random.Int64N(7*d.Period) - 5*d.Period
 		for j := range 1 + s.random.IntN(2) {
 			s.targets = append(s.targets, scriptTarget{d: d, key: fmt.Sprint("key", j)})
 		}
 	}
 	for range scriptCalls {
-		jumps := setTime && (s.nearTick() > 0 || s.random.IntN(2) == 0)
+		jumps := setTime && (s.nearLine() > 0 || s.random.IntN(2) == 0)
 		if jumps {
 			s.jump()
 		}
@@ -57,23 +58,23 @@ func play(p *probe, kind backend.Kind, seed uint64, setTime bool) {
 }
 
 // limits returns small limits, so that the script reaches their bounds. If setTime is true, periods are long, so that no
-// key becomes full while the time stands still. Otherwise, most are so short that ticks pass.
-func (s *script) limits(kind backend.Kind, setTime bool) backend.Limits {
-	l := backend.Limits{Kind: kind, Permits: 1 + s.random.Int64N(12)}
+// key becomes full while the time stands still. Otherwise, most are so short that lines pass.
+func (s *script) limits(kind rate.Kind, setTime bool) rate.Schedule {
+	l := rate.Schedule{Kind: kind, Permits: 1 + s.random.Int64N(12)}
 	l.Period = []int64{170, 1_000, 5_003, 60_000_000}[s.random.IntN(4)]
 	if setTime {
 		l.Period = []int64{61_000_003, time.Hour.Microseconds()}[s.random.IntN(2)]
 	}
 	switch kind {
-	case backend.KindTokenBucket:
+	case rate.TokenBucket:
 		l.Refill = 1 + s.random.Int64N(l.Permits+2)
-	case backend.KindSlidingWindow:
+	case rate.SlidingWindow:
 		l.Segments = 1 + s.random.Int64N(6)
 	}
 	return l
 }
 
-// jump sets the time: a little or much later, or earlier, and sometimes to a tick or right before one.
+// jump sets the time: a little or much later, or earlier, and sometimes to a line or right before one.
 func (s *script) jump() {
 	d := s.targets[s.random.IntN(len(s.targets))].d
 	by := s.random.Int64N(d.Period)
@@ -87,7 +88,7 @@ func (s *script) jump() {
 	case 3:
 		by = d.Period - (s.clock-d.Anchor)%d.Period - s.random.Int64N(2)
 	}
-	switch near := s.nearTick(); {
+	switch near := s.nearLine(); {
 	case near > 0:
 		by = max(by, near)
 	case s.random.IntN(5) == 0:
@@ -99,7 +100,7 @@ func (s *script) jump() {
 }
 
 // write makes the server write every key before its clock steps back. A server need not write a decision that changes
-// nothing. Then the tick that it has stored is earlier than the tick in the model.
+// nothing. Then the line that it has stored is earlier than the line in the model.
 func (s *script) write() {
 	var batches []*backend.Batch
 	for _, t := range s.targets {
@@ -108,10 +109,10 @@ func (s *script) write() {
 	s.p.decide(batches...)
 }
 
-// nearTick returns how far ahead the last tick within the next ten seconds is, or 0 if there is none. Around such a
-// tick, the server can forget a full key by its own clock, although the time that was set stands still. Therefore, the
-// script then sets the time past the tick, and not back.
-func (s *script) nearTick() (near int64) {
+// nearLine returns how far ahead the last line within the next ten seconds is, or 0 if there is none. Around such a
+// line, the server can forget a full key by its own clock, although the time that was set stands still. Therefore, the
+// script then sets the time past the line, and not back.
+func (s *script) nearLine() (near int64) {
 	for _, t := range s.targets {
 		into := (s.clock - t.d.Anchor) % t.d.Period
 		if into < 0 {
@@ -127,7 +128,7 @@ func (s *script) nearTick() (near int64) {
 // call sends requests about some keys at once, or about all of them.
 func (s *script) call(all bool) {
 	var batches []*backend.Batch
-	var before []backend.State
+	var before []rate.State
 	var called []*scriptTarget
 	for i := range s.targets {
 		t := &s.targets[i]
@@ -139,14 +140,11 @@ func (s *script) call(all bool) {
 			b.Requests = append(b.Requests, s.request(t))
 		}
 		batches, called = append(batches, b), append(called, t)
-		before = append(before, s.p.model[target{t.d.Name, t.key}])
+		before = append(before, s.p.model.at(t.d, t.key, 0).State)
 	}
 	s.p.decide(slices.Clone(batches)...) // which sorts them
 	for i, b := range batches {
 		s.checkTime(b)
-		if before[i].Period == 0 {
-			before[i] = b.Definition.InitialState(b.Now)
-		}
 		for j, receipt := range receiptsOf(b.Definition, before[i], b.Now, b.Requests) {
 			if n := b.Granted[j]; n > 0 && b.Requests[j].Op <= backend.OpCharge {
 				called[i].grants = append(called[i].grants, grant{n, receipt})
@@ -169,9 +167,11 @@ func (s *script) request(t *scriptTarget) backend.Request {
 
 func (s *script) anyRequest(t *scriptTarget) backend.Request {
 	n := s.random.Int64N(t.d.Permits + 2)
-	switch s.random.IntN(12) {
+	switch s.random.IntN(13) {
 	case 0:
 		return take(0)
+	case 10:
+		return giveBack(n)
 	case 1, 2:
 		return backend.Request{Min: s.random.Int64N(n + 1), Max: n}
 	case 3, 4:
@@ -190,12 +190,9 @@ func (s *script) anyRequest(t *scriptTarget) backend.Request {
 
 // anyGrant returns one of the last grants, a part of one, or a grant that was never made.
 func (s *script) anyGrant(t *scriptTarget) grant {
-	if s.random.IntN(10) == 0 {
-		return grant{s.random.Int64N(2 * t.d.Permits), backend.AnyGrant()}
-	}
 	if len(t.grants) == 0 || s.random.IntN(10) == 0 {
-		state := s.p.model[target{t.d.Name, t.key}]
-		return grant{s.random.Int64N(5), backend.Receipt{Tick: state.Tick + s.random.Int64N(5) - 2, Missing: s.random.Int64N(2 * t.d.Permits)}}
+		line := s.p.model.at(t.d, t.key, s.clock).Line
+		return grant{s.random.Int64N(5), rate.Receipt{Line: line + s.random.Int64N(5) - 2, Taken: 1 + s.random.Int64N(2*t.d.Permits)}}
 	}
 	g := t.grants[len(t.grants)-1-s.random.IntN(min(len(t.grants), 4))]
 	if s.random.IntN(3) == 0 {
@@ -205,7 +202,7 @@ func (s *script) anyGrant(t *scriptTarget) grant {
 }
 
 var scriptCases = func() (list []testCase) {
-	for _, kind := range []backend.Kind{backend.KindTokenBucket, backend.KindFixedWindow, backend.KindSlidingWindow} {
+	for _, kind := range []rate.Kind{rate.TokenBucket, rate.FixedWindow, rate.SlidingWindow} {
 		list = append(list, testCase{
 			name: "a " + kind.String() + " answers as the model does, whatever is asked",
 			run: func(p *probe) {

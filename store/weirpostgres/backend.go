@@ -3,6 +3,7 @@ package weirpostgres
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -40,8 +41,9 @@ type Backend struct {
 
 	decisions  keyedStatement[*backend.Batch]
 	rejections recentRejections
-	locks      recentLocks
-	sweeper    sweeper
+	// lockExpired is until when statements skip locked rows: see keyedStatement.
+	lockExpired atomic.Int64
+	sweeper     sweeper
 }
 
 var _ backend.Backend = (*Backend)(nil)
@@ -67,7 +69,6 @@ func NewBackend(pool *pgxpool.Pool, options *BackendOptions) (*Backend, error) {
 		sql: newStatements(schema, o.AsynchronousCommit), prepares: keepsStatements(pool),
 	}
 	b.rejections.init()
-	b.locks.init()
 	b.decisions = b.newDecisions()
 	b.sweeper.init(b, !o.NoSweep)
 	return b, nil

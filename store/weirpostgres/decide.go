@@ -20,10 +20,10 @@ func (b *Backend) Decide(ctx context.Context, batches []*backend.Batch) error {
 
 func (b *Backend) newDecisions() keyedStatement[*backend.Batch] {
 	return keyedStatement[*backend.Batch]{
-		b: b, what: "decide", probing: b.sql.probeStates,
-		check: func(batch *backend.Batch) error { return checkSchedule(batch.Definition) },
-		row:   func(batch *backend.Batch) row { return row{"states", batch.Definition.Name, batch.Key, ""} },
-		send: func(ctx context.Context, batches []*backend.Batch, wait time.Duration) error {
+		b: b, what: "decide",
+		check:  func(batch *backend.Batch) error { return checkSchedule(batch.Definition) },
+		locked: func(batch *backend.Batch) bool { return batch.Outcome == locked },
+		send: func(ctx context.Context, batches []*backend.Batch, wait lockWaiting) error {
 			if len(batches) == 1 {
 				return b.decideOne(ctx, batches[0], wait)
 			}
@@ -33,7 +33,7 @@ func (b *Backend) newDecisions() keyedStatement[*backend.Batch] {
 	}
 }
 
-func (b *Backend) decideOne(ctx context.Context, batch *backend.Batch, wait time.Duration) error {
+func (b *Backend) decideOne(ctx context.Context, batch *backend.Batch, wait lockWaiting) error {
 	rejections := b.rejections.of(batch)
 	readFirst := rejections.readFirst(batch)
 	if b.prepares && !readFirst && singleTake(batch) {
@@ -44,28 +44,39 @@ func (b *Backend) decideOne(ctx context.Context, batch *backend.Batch, wait time
 		}
 		rejections.remember()
 		readFirst = true // most likely it will be rejected
-		wait = max(wait-time.Since(begun), minLockWait)
+		wait.longest = max(wait.longest-time.Since(begun), minLockWait)
 	}
-	n := appendBatch(make([]int64, 0, batchNumbers+requestNumbers*len(batch.Requests)), batch, b.async, readFirst)
-	args := []any{batch.Definition.Name, keyBytes(batch.Key), n, lockTimeout(wait)}
+	d := batch.Definition
+	args := []any{
+		d.Name, keyBytes(batch.Key), d.Version, int64(d.Kind), d.Permits, d.Anchor, d.Period, d.Refill, d.Segments,
+		readFirst, appendRequests(nil, batch.Requests), wait.timeout(),
+	}
 	return b.query(ctx, "decide", b.sql.decide, args, 1, func(_ int, rows pgx.Rows) error {
 		return scanBatch(rows, batch, rejections)
 	})
 }
 
-func (b *Backend) decideMany(ctx context.Context, batches []*backend.Batch, wait time.Duration) error {
-	names, keys := make([]string, len(batches)), make([][]byte, len(batches))
-	first, last := make([]int32, len(batches)), make([]int32, len(batches))
-	all := make([]keyRejections, len(batches))
-	var n []int64
+func (b *Backend) decideMany(ctx context.Context, batches []*backend.Batch, wait lockWaiting) error {
+	n := len(batches)
+	names, keys, readFirst := make([]string, n), make([][]byte, n), make([]bool, n)
+	versions, kinds, permits, anchors := make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
+	periods, refills, segments := make([]int64, n), make([]int64, n), make([]int64, n)
+	first, last := make([]int32, n), make([]int32, n)
+	requests := make([]int64, 0, requestNumbers*n)
+	all := make([]keyRejections, n)
 	for i, batch := range batches {
+		d := batch.Definition
 		all[i] = b.rejections.of(batch)
-		names[i], keys[i] = batch.Definition.Name, keyBytes(batch.Key)
-		first[i] = int32(len(n) + 1)
-		n = appendBatch(n, batch, b.async, all[i].readFirst(batch))
-		last[i] = int32(len(n))
+		names[i], keys[i], readFirst[i] = d.Name, keyBytes(batch.Key), all[i].readFirst(batch)
+		versions[i], kinds[i], permits[i], anchors[i] = d.Version, int64(d.Kind), d.Permits, d.Anchor
+		periods[i], refills[i], segments[i] = d.Period, d.Refill, d.Segments
+		first[i] = int32(len(requests) + 1)
+		requests = appendRequests(requests, batch.Requests)
+		last[i] = int32(len(requests))
 	}
-	args := []any{names, keys, first, last, n, lockTimeout(wait)}
+	args := []any{
+		names, keys, versions, kinds, permits, anchors, periods, refills, segments, readFirst, first, last, requests, wait.skips, wait.timeout(),
+	}
 	return b.query(ctx, "decide", b.sql.decideMany, args, len(batches), func(i int, rows pgx.Rows) error {
 		return scanBatch(rows, batches[i], all[i])
 	})

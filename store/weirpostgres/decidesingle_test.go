@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -41,12 +42,12 @@ type walk struct {
 	b    *steered
 	pool *pgxpool.Pool // with sessions whose time is the server's
 	w    ways
-	s    map[[2]string]backend.State // by name and key
+	s    map[[2]string]rate.State // by name and key
 	key  string
 }
 
 func newWalk(t *testing.T) *walk {
-	w := &walk{t: t, s: map[[2]string]backend.State{}}
+	w := &walk{t: t, s: map[[2]string]rate.State{}}
 	url := testserver.Postgres(t).URL
 	w.pool = connect(t, url, nil)
 	schema := freshSchema(t, w.pool)
@@ -82,13 +83,14 @@ func (w *walk) follow(batch *backend.Batch) {
 	at := [2]string{batch.Definition.Name, w.key}
 	s, ok := w.s[at]
 	if !ok {
-		s = batch.Definition.InitialState(batch.Now)
+		s = batch.Definition.Full(batch.Now)
 	}
 	if batch.Outcome != backend.Decided {
 		return
 	}
 	granted := make([]int64, 1)
-	w.s[at] = batch.Definition.Decide(s, batch.Now, batch.Requests, granted)
+	batch.Definition.Decide(&s, batch.Now, batch.Requests, granted)
+	w.s[at] = s
 	assert.Equal(w.t, granted, batch.Granted)
 	assert.Equal(w.t, w.s[at], batch.State)
 }
@@ -98,11 +100,11 @@ func n(n int64) backend.Request { return backend.Request{Min: n, Max: n} }
 // definitions of what the plain statement decides, with lines that are a second apart.
 func plainDefinitions(now int64) []*backend.Definition {
 	var all []*backend.Definition
-	for _, l := range []backend.Limits{
-		{Kind: backend.KindTokenBucket, Permits: 5, Refill: 2, Period: 1_000_000},
-		{Kind: backend.KindFixedWindow, Permits: 5, Period: 1_000_000},
+	for _, l := range []rate.Schedule{
+		{Kind: rate.TokenBucket, Permits: 5, Refill: 2, Period: 1_000_000},
+		{Kind: rate.FixedWindow, Permits: 5, Period: 1_000_000},
 	} {
-		all = append(all, &backend.Definition{Name: l.Kind.String(), Limits: l, Version: now, Anchor: now})
+		all = append(all, backend.NewDefinition(l.Kind.String(), l, now))
 	}
 	return all
 }
@@ -139,6 +141,20 @@ func TestUsualWays(t *testing.T) {
 			now(1, byBoth) // nothing is left
 			now(1, byFunction)
 
+			w.key = "refunded"
+			at += 1_000_000
+			now(3, byStatement)
+			back := w.s[[2]string{d.Name, w.key}]
+			refund := backend.Request{Op: backend.OpRefund, Max: 3, Receipt: d.Receipt(&back)}
+			w.decide(at, d, refund, byFunction, at)
+			now(4, byStatement)
+			at += 1_000_000
+			now(1, byStatement)
+			at += 1_000_000
+			now(2, byStatement)
+			at += 2_000_000
+			now(5, byStatement)
+
 			w.key = "version"
 			old := d
 			now(1, byStatement)
@@ -147,10 +163,10 @@ func TestUsualWays(t *testing.T) {
 			d = &newer
 			b := now(1, byBoth)
 			assert.Equal(t, backend.OutdatedState, b.Outcome)
-			done, err := replaceOne(t.Context(), w.b, d, w.key, b.State, d.Convert(b.State))
+			done, err := replaceOne(t.Context(), w.b, d, w.key, *b.Stored, d.Convert(*b.Stored))
 			require.NoError(t, err)
 			require.True(t, done)
-			w.s[[2]string{d.Name, w.key}] = d.Convert(b.State)
+			w.s[[2]string{d.Name, w.key}] = d.Convert(*b.Stored).State
 			for range grantsToForget {
 				at += 1_000_000
 				now(1, byFunction)
@@ -175,8 +191,8 @@ func TestUsualWays(t *testing.T) {
 			now(1, byStatement)
 			s := w.s[[2]string{d.Name, w.key}]
 			next := s
-			next.Tick += 3
-			done, err = replaceOne(t.Context(), w.b, d, w.key, s, next)
+			next.Line += 3
+			done, err = replaceOne(t.Context(), w.b, d, w.key, d.Stored(s), d.Stored(next))
 			require.NoError(t, err)
 			require.True(t, done)
 			w.s[[2]string{d.Name, w.key}] = next
@@ -203,14 +219,14 @@ func TestUsualWayIsForTheUsualQuestion(t *testing.T) {
 	w.decide(at, d, n(1), byStatement, at)
 	w.decide(at, d, backend.Request{Min: 2, Max: 2, Block: true}, byFunction, at)
 	b := w.decide(at, d, n(1), byBoth, at)
-	assert.EqualValues(t, 3, b.State.RefundFloor)
+	assert.EqualValues(t, 3, b.State.Floor)
 	for range grantsToForget - 1 {
 		at += 1_000_000
 		w.decide(at, d, n(1), byFunction, at)
 	}
-	w.decide(at, d, n(1), byStatement, at) // ticks have brought the block back
+	w.decide(at, d, n(1), byStatement, at) // lines have brought the block back
 	sliding := *d
-	sliding.Name, sliding.Kind, sliding.Refill, sliding.Segments = "sliding", backend.KindSlidingWindow, 0, 3
+	sliding.Name, sliding.Kind, sliding.Refill, sliding.Segments = "sliding", rate.SlidingWindow, 0, 3
 	w.decide(at, &sliding, n(1), byFunction, at)
 
 	pool := connect(t, testserver.Postgres(t).URL+"&default_query_exec_mode=exec", nil)
@@ -226,11 +242,11 @@ func TestUsualStatementIsExact(t *testing.T) {
 	}
 	const most, longest = 1 << 50, int64(100 * 365 * 24 * time.Hour / time.Microsecond)
 	for i := range 60 {
-		l := backend.Limits{Kind: backend.KindTokenBucket, Permits: size(most), Refill: size(most), Period: size(longest)}
+		l := rate.Schedule{Kind: rate.TokenBucket, Permits: size(most), Refill: size(most), Period: size(longest)}
 		if i%3 == 0 {
-			l.Kind, l.Refill = backend.KindFixedWindow, 0
+			l.Kind, l.Refill = rate.FixedWindow, 0
 		}
-		d := &backend.Definition{Name: string(rune('a' + i)), Limits: l, Version: 1}
+		d := &backend.Definition{Name: string(rune('a' + i)), Schedule: l, Version: 1}
 		at := someTime
 		d.Anchor = []int64{0, at, -at, at + size(longest), -size(longest), size(at), at - 1, at + 1}[r.IntN(8)]
 		for range 20 {
@@ -238,14 +254,14 @@ func TestUsualStatementIsExact(t *testing.T) {
 			batch := take(d, "", min(d.Permits, size(d.Permits)))
 			batch.Granted = make([]int64, 1)
 			w.key = d.Name
-			done, err := w.b.decideSingle(t.Context(), batch, maxLockWait)
+			done, err := w.b.decideSingle(t.Context(), batch, lockWaiting{maxLockWait, false})
 			require.NoError(t, err, "%+v", d)
 			s, ok := w.s[[2]string{d.Name, w.key}]
 			if !ok {
-				s = d.InitialState(at)
+				s = d.Full(at)
 			}
 			granted := make([]int64, 1)
-			s = d.Decide(s, at, batch.Requests, granted)
+			d.Decide(&s, at, batch.Requests, granted)
 			require.Equal(t, granted[0] > 0, done, "%+v at %d from %+v", d, at, w.s[[2]string{d.Name, w.key}])
 			if done {
 				require.Equal(t, at, batch.Now)
@@ -289,8 +305,8 @@ func TestUsualStatementWaits(t *testing.T) {
 			_, err = tx.Exec(t.Context(), "select set_config('weirtest.now', $1, true)", fmt.Sprint(at+c.later))
 			require.NoError(t, err)
 			theirs := take(d, w.key, 2)
-			var line, missing, now int64
-			require.NoError(t, tx.QueryRow(t.Context(), w.b.sql.decideSingle, append(singleArgs(theirs), "0")...).Scan(&line, &missing, &now))
+			var line, missing, refunded, now int64
+			require.NoError(t, tx.QueryRow(t.Context(), w.b.sql.decideSingle, append(singleArgs(theirs), "0")...).Scan(&line, &missing, &refunded, &now))
 			require.Equal(t, at+c.later, now)
 			done := make(chan struct{})
 			go func() {
@@ -307,10 +323,11 @@ func TestUsualStatementWaits(t *testing.T) {
 			}()
 			if !c.rollback {
 				if c.first {
-					other = d.InitialState(now)
+					other = d.Full(now)
 				}
-				w.s[[2]string{d.Name, w.key}] = d.Decide(other, now, theirs.Requests, make([]int64, 1))
-				assert.Equal(t, []int64{w.s[[2]string{d.Name, w.key}].Tick, w.s[[2]string{d.Name, w.key}].Missing}, []int64{line, missing})
+				d.Decide(&other, now, theirs.Requests, make([]int64, 1))
+				w.s[[2]string{d.Name, w.key}] = other
+				assert.Equal(t, []int64{other.Line, other.Missing}, []int64{line, missing})
 			}
 			w.decide(at, d, n(1), c.way, at+c.now)
 			<-done
@@ -325,7 +342,7 @@ func TestUsualStatementConcurrentSafe(t *testing.T) {
 	for _, d := range []*backend.Definition{
 		bucket(t, b, "a", 40, 3, 700),
 		bucket(t, b, "b", 1_000_000, 2, 5_000),
-		{Name: "c", Version: 1, Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: 30, Period: 20_000}},
+		{Name: "c", Version: 1, Schedule: rate.Schedule{Kind: rate.FixedWindow, Permits: 30, Period: 20_000}},
 	} {
 		var mu sync.Mutex
 		var granted []*backend.Batch
@@ -347,15 +364,15 @@ func TestUsualStatementConcurrentSafe(t *testing.T) {
 		}
 		all.Wait()
 		slices.SortFunc(granted, func(x, y *backend.Batch) int {
-			if x.State.Tick != y.State.Tick {
-				return int(x.State.Tick - y.State.Tick)
+			if x.State.Line != y.State.Line {
+				return int(x.State.Line - y.State.Line)
 			}
 			return int(x.State.Missing - y.State.Missing)
 		})
-		s := d.InitialState(granted[0].Now)
+		s := d.Full(granted[0].Now)
 		for _, batch := range granted {
 			ok := make([]int64, 1)
-			s = d.Decide(s, batch.Now, batch.Requests, ok)
+			d.Decide(&s, batch.Now, batch.Requests, ok)
 			require.EqualValues(t, 1, ok[0])
 			require.Equal(t, s, batch.State)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -16,18 +17,18 @@ func (b *Backend) Load(ctx context.Context, name string) (d *backend.Definition,
 	}
 	err = b.query(ctx, "load", b.sql.load, []any{name}, 1, func(_ int, rows pgx.Rows) error {
 		var version, kind, permits, period, refill, segments, anchor *int64
-		var reached, explicit *bool
+		var inForce, explicit *bool
 		var generation, made *int64
 		var by, past, override *string
-		if err := rows.Scan(&now, &version, &kind, &permits, &period, &refill, &segments, &anchor, &reached,
+		if err := rows.Scan(&now, &version, &kind, &permits, &period, &refill, &segments, &anchor, &inForce,
 			&generation, &explicit, &made, &by, &past, &override); err != nil {
 			return err
 		}
 		if d = nil; version == nil {
 			return nil
 		}
-		limits := backend.Limits{Kind: backend.Kind(*kind), Permits: *permits, Period: *period, Refill: *refill, Segments: *segments}
-		d = &backend.Definition{Name: name, Limits: limits, Version: *version, Anchor: *anchor, Reached: *reached, Override: *override}
+		schedule := rate.Schedule{Kind: rate.Kind(*kind), Permits: *permits, Period: *period, Refill: *refill, Segments: *segments, Anchor: *anchor}
+		d = &backend.Definition{Name: name, Schedule: schedule, Version: *version, AnchorInForce: *inForce, Override: *override}
 		d.Origin = backend.Origin{Generation: *generation, Explicit: *explicit, Made: *made, By: *by, Past: *past}
 		return nil
 	})
@@ -51,8 +52,8 @@ func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definitio
 		sql = b.sql.create
 	}
 	args := []any{
-		next.Name, old, next.Version, int64(next.Kind), next.Permits, next.Period, next.Refill, next.Segments, next.Anchor, next.Reached,
-		next.Generation, next.Explicit, next.Made, next.By, next.Past, next.Override, lockTimeout(lockWait(ctx)),
+		next.Name, old, next.Version, int64(next.Kind), next.Permits, next.Period, next.Refill, next.Segments, next.Anchor, next.AnchorInForce,
+		next.Generation, next.Explicit, next.Made, next.By, next.Past, next.Override, lockWaiting{lockWait(ctx), false}.timeout(),
 	}
 	err = b.query(ctx, "define", sql, args, anyRows, func(int, pgx.Rows) error { done = true; return nil })
 	if codeOf(err) == lockNotAvailable || keyError(err) {

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -23,31 +24,31 @@ func keyBytes(key string) []byte {
 
 // How many numbers the arguments and the answers of the function decide have.
 const (
-	batchNumbers    = 9  // before the first request
 	requestNumbers  = 5  // of each request
-	decidedNumbers  = 5  // of an answer, before what was granted
-	oldStateNumbers = 11 // of the answer with a state of an older definition, before what was taken
+	decidedNumbers  = 6  // of an answer, before what was granted
+	oldStateNumbers = 12 // of the answer with a state of an older definition, before what was taken
 )
 
 // The flags of a request, added to its Op.
 const (
-	flagIfPrevious = 4
-	flagBlock      = 8
+	flagIfPrevious = 8
+	flagBlock      = 16
 )
 
-// appendBatch appends the arguments of the function decide, apart from the key.
-func appendBatch(n []int64, b *backend.Batch, async, readFirst bool) []int64 {
-	d := b.Definition
-	n = append(n, bit(async), bit(readFirst), d.Version, int64(d.Kind), d.Permits, d.Anchor, d.Period, d.Refill, d.Segments)
-	for _, r := range b.Requests {
+// appendRequests appends requests as the function decide takes them. The result is never nil, which would be null.
+func appendRequests(n []int64, requests []backend.Request) []int64 {
+	if n == nil {
+		n = make([]int64, 0, requestNumbers*len(requests))
+	}
+	for _, r := range requests {
 		op := int64(r.Op)
 		if r.IfPrevious {
 			op |= flagIfPrevious
 		}
-		if r.Block && r.Op == backend.OpTake {
+		if r.Block {
 			op |= flagBlock
 		}
-		n = append(n, op, r.Min, r.Max, bounded(r.Receipt.Tick), bounded(r.Receipt.Missing))
+		n = append(n, op, r.Min, r.Max, bounded(r.Receipt.Line), bounded(r.Receipt.Taken))
 	}
 	return n
 }
@@ -59,9 +60,12 @@ func bit(b bool) int64 {
 	return 0
 }
 
-// bounded limits a number to a range in which the server can add and subtract without overflow. Ticks are far inside the
+// bounded limits a number to a range in which the server can add and subtract without overflow. Lines are far inside the
 // range.
 func bounded(n int64) int64 { return min(max(n, -1<<60), 1<<60) }
+
+// locked is the outcome of a key whose row another session has locked, until it is sent again.
+const locked backend.Outcome = 0
 
 var errAnswer = errors.New("unexpected reply: the schema has other functions than this program expects")
 
@@ -70,18 +74,18 @@ func readAnswer(b *backend.Batch, n []int64) error {
 	if len(n) < 3 {
 		return errAnswer
 	}
-	b.Now, b.State, b.Granted = n[1], backend.State{}, nil
+	b.Now, b.Granted = n[1], nil
 	switch outcome := backend.Outcome(n[0]); {
+	case outcome == locked:
 	case outcome == backend.Decided && len(n) >= decidedNumbers+len(b.Requests):
-		b.State = backend.State{Schedule: b.Definition.Schedule(), Tick: n[2], Missing: n[3], RefundFloor: n[4]}
 		end := decidedNumbers + len(b.Requests)
-		b.Granted, b.State.Taken = n[decidedNumbers:end:end], segments(n[end:])
+		b.State, b.Granted = readState(n, n[end:]), n[decidedNumbers:end:end]
 	case outcome == backend.OutdatedDefinition:
-		b.State.Version = n[2]
+		b.Version = n[2]
 	case outcome == backend.OutdatedState && len(n) >= oldStateNumbers:
-		b.State = backend.State{
-			Schedule: backend.Schedule{Version: n[5], Kind: backend.Kind(n[6]), Anchor: n[7], Period: n[8], Refill: n[9], Segments: n[10]},
-			Tick:     n[2], Missing: n[3], RefundFloor: n[4], Taken: segments(n[oldStateNumbers:]),
+		b.Stored = &backend.State{
+			Version: n[6], Schedule: rate.Schedule{Kind: rate.Kind(n[7]), Anchor: n[8], Period: n[9], Refill: n[10], Segments: n[11]},
+			State: readState(n, n[oldStateNumbers:]),
 		}
 	default:
 		return errAnswer
@@ -90,13 +94,18 @@ func readAnswer(b *backend.Batch, n []int64) error {
 	return nil
 }
 
-func segments(n []int64) []backend.Segment {
+// readState reads the state in an answer.
+func readState(n, taken []int64) rate.State {
+	return rate.State{Line: n[2], Missing: n[3], Floor: n[4], Refunded: n[5], Segments: segments(taken)}
+}
+
+func segments(n []int64) []rate.Segment {
 	if len(n) < 2 {
 		return nil
 	}
-	taken := make([]backend.Segment, 0, len(n)/2)
+	taken := make([]rate.Segment, 0, len(n)/2)
 	for i := 0; i+1 < len(n); i += 2 {
-		taken = append(taken, backend.Segment{Tick: n[i], Permits: n[i+1]})
+		taken = append(taken, rate.Segment{Line: n[i], Serial: n[i], Permits: n[i+1]})
 	}
 	return taken
 }

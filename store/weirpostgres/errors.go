@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -103,7 +104,7 @@ func checkSchedule(d *backend.Definition) error {
 	if err := checkDefinition(d); err != nil {
 		return err
 	}
-	if d.Kind < backend.KindTokenBucket || d.Kind > backend.KindSlidingWindow {
+	if d.Kind < rate.TokenBucket || d.Kind > rate.SlidingWindow {
 		return fmt.Errorf("limiter %q: the kind %v is neither a bucket nor a window", d.Name, d.Kind)
 	}
 	if d.Period <= 0 || d.Refill < 0 {

@@ -14,14 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
 )
 
 // everything calls each method that sends something.
 func everything(ctx context.Context, b *Backend) map[string]error {
-	d := &backend.Definition{Name: "a", Version: 1, Limits: backend.Limits{Kind: backend.KindFixedWindow, Permits: 5, Period: 1_000_000}}
-	c := &backend.Definition{Name: "c", Version: 1, Limits: backend.Limits{Kind: backend.KindConcurrency, Permits: 5}}
+	d := &backend.Definition{Name: "a", Version: 1, Schedule: rate.Schedule{Kind: rate.FixedWindow, Permits: 5, Period: 1_000_000}}
+	c := &backend.Definition{Name: "c", Version: 1, Schedule: rate.Schedule{Kind: rate.Concurrency, Permits: 5}}
 	requests := []*backend.LeaseRequest{{Definition: c, ID: "x", Permits: 1, TTL: 1_000_000}}
 	_, replace := replaceOne(ctx, b, d, "k", backend.State{}, backend.State{})
 	_, _, load := b.Load(ctx, "a")
@@ -99,7 +100,7 @@ func TestDecide_InvalidInput(t *testing.T) {
 		"period":   bad(func(d *backend.Definition) { d.Period = 0 }),
 		"refill":   bad(func(d *backend.Definition) { d.Refill = -1 }),
 		"kind":     bad(func(d *backend.Definition) { d.Kind = 0 }),
-		"no grid":  bad(func(d *backend.Definition) { d.Kind = backend.KindConcurrency }),
+		"no grid":  bad(func(d *backend.Definition) { d.Kind = rate.Concurrency }),
 		"zero":     bad(func(d *backend.Definition) { d.Name = "a\x00b" }),
 		"not utf8": bad(func(d *backend.Definition) { d.Name = "a\xff" }),
 		"long":     bad(func(d *backend.Definition) { d.Name = strings.Repeat("é", 300) }),
@@ -115,7 +116,7 @@ func TestDecide_InvalidInput(t *testing.T) {
 	assert.ErrorContains(t, err, "the version must be more than 0")
 	assert.ErrorContains(t, b.Acquire(t.Context(), []*backend.LeaseRequest{nil}), "nil")
 	seats := bad(func(d *backend.Definition) {
-		d.Name, d.Limits = "seats", backend.Limits{Kind: backend.KindConcurrency, Permits: 5}
+		d.Name, d.Schedule = "seats", rate.Schedule{Kind: rate.Concurrency, Permits: 5}
 	})
 	for name, ask := range map[string]func(context.Context, []*backend.LeaseRequest) error{"acquire": b.Acquire, "renew": b.Renew, "release": b.Release} {
 		wrong := &backend.LeaseRequest{Definition: bad(func(d *backend.Definition) { d.Name = "a\x00b" }), Key: "a", ID: "1", Permits: 1, TTL: 1e7}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -112,7 +112,7 @@ func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 		for _, k := range []string{"a", "b", "c"} {
 			batch := take(d, k, 1)
 			require.NoError(t, b.Decide(t.Context(), []*backend.Batch{batch}))
-			all = append(all, &backend.Replacement{Definition: d, Key: k, Old: batch.State, Next: batch.State})
+			all = append(all, &backend.Replacement{Definition: d, Key: k, Old: d.Stored(batch.State), Next: d.Stored(batch.State)})
 		}
 		unlock := lockRow(t, b, pool, "states", "b")
 		defer unlock()
@@ -158,152 +158,106 @@ func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 	})
 }
 
-// What keys have taken counts, though the connection breaks while the others are asked about.
-func TestKeyedStatement_LateErrorIsThatOfTheKeysItHit(t *testing.T) {
-	var b Backend
-	b.locks.init()
-	type question struct {
-		key, broken bool
-		err         error
-	}
-	ofAKey, broken := &pgconn.PgError{Code: "22003"}, errors.New("the connection broke")
-	asking := keyedStatement[*question]{
-		b:     &b,
-		check: func(*question) error { return nil },
-		row:   func(q *question) row { return row{} },
-		fail:  func(q *question, err error) { q.err = err },
-		send: func(_ context.Context, all []*question, _ time.Duration) error {
+// A question is one key of a statement that fails in some way.
+type question struct {
+	alone   bool          // the statement fails because of this key
+	lost    bool          // the connection breaks
+	locked  bool          // the row is locked forever
+	free    time.Duration // the row is free after so long
+	refused bool          // answered: the row is locked
+	asked   int
+	err     error
+}
+
+var (
+	errOfKey = &pgconn.PgError{Code: "22003"}
+	errLost  = errors.New("the connection broke")
+)
+
+// asking sends questions as the server answers them.
+func asking(b *Backend, sent *[][]*question) keyedStatement[*question] {
+	return keyedStatement[*question]{
+		b:      b,
+		check:  func(*question) error { return nil },
+		locked: func(q *question) bool { return q.refused },
+		fail:   func(q *question, err error) { q.err = err },
+		send: func(_ context.Context, all []*question, wait lockWaiting) error {
+			*sent = append(*sent, all)
 			for _, q := range all {
-				if q.key {
-					return ofAKey
+				q.asked++
+				switch {
+				case q.alone:
+					return errOfKey
+				case q.lost && (len(all) == 1 || all[0] == q):
+					return errLost
+				case !wait.skips && (q.locked || q.free > wait.longest):
+					time.Sleep(wait.longest)
+					return &pgconn.PgError{Code: lockNotAvailable}
 				}
-			}
-			if all[0].broken {
-				return broken
+				q.refused = wait.skips && (q.locked || q.free > 0)
 			}
 			return nil
 		},
 	}
+}
+
+// What keys have taken counts, though the connection breaks while the others are asked about.
+func TestKeyedStatement_LateErrorIsThatOfTheKeysItHit(t *testing.T) {
+	var sent [][]*question
+	asking := asking(&Backend{}, &sent)
 	t.Run("after others", func(t *testing.T) {
-		all := []*question{{}, {}, {key: true}, {broken: true}}
+		all := []*question{{}, {locked: true, lost: true}, {}}
+		asking.b.lockExpired.Store(math.MaxInt64)
 		require.NoError(t, asking.run(t.Context(), all))
-		for i, want := range []error{nil, nil, ofAKey, broken} {
+		asking.b.lockExpired.Store(0)
+		for i, want := range []error{nil, errLost, nil} {
 			require.Equal(t, want, all[i].err, i)
 		}
 	})
 	t.Run("before others", func(t *testing.T) {
-		all := []*question{{broken: true}, {}, {key: true}, {}}
-		require.ErrorIs(t, asking.run(t.Context(), all), broken)
+		require.ErrorIs(t, asking.run(t.Context(), []*question{{lost: true}, {}, {alone: true}, {}}), errLost)
 	})
 	t.Run("one by one", func(t *testing.T) {
-		all := []*question{{broken: true}, {broken: true}, {}, {}}
-		err := asking.sendOneByOne(t.Context(), all, time.Second)
+		all := []*question{{}, {alone: true}, {}, {lost: true}}
+		err := asking.run(t.Context(), all)
 		if err != nil {
-			require.ErrorIs(t, err, broken)
+			require.ErrorIs(t, err, errLost)
 			return // the first that was asked about
 		}
-		for i, want := range []error{broken, broken, nil, nil} {
+		for i, want := range []error{nil, errOfKey, nil, errLost} {
 			require.Equal(t, want, all[i].err, i)
 		}
 	})
 }
 
-// A blocking is a question of which some keys cannot be answered at once. It records the statements.
-type blocking struct {
-	forever   map[string]bool // keys whose rows stay locked
-	contended map[string]bool // keys whose rows are free after minSingleWait, like a row that another instance is writing
-	asked     [][]string
-	waits     []time.Duration
-	outcomes  map[string]error
-}
-
-func (q *blocking) keyed(b *Backend) keyedStatement[string] {
-	return keyedStatement[string]{
-		b: b, probing: b.sql.probeStates,
-		check: func(string) error { return nil },
-		row:   func(key string) row { return row{"states", "a", key, ""} },
-		fail:  func(key string, err error) { q.outcomes[key] = err },
-		send: func(_ context.Context, keys []string, wait time.Duration) error {
-			q.asked, q.waits = append(q.asked, keys), append(q.waits, wait)
-			for _, key := range keys {
-				if q.forever[key] || q.contended[key] && wait < minSingleWait {
-					return &pgconn.PgError{Code: lockNotAvailable}
-				}
-			}
-			for _, key := range keys {
-				q.outcomes[key] = nil
-			}
-			return nil
-		},
-	}
-}
-
-// A row that another session is inserting cannot be seen. The other keys of the call are not asked about together
-// with its key again and again, and the statements that find it leave the others time for ordinary contention.
-func TestKeyedStatement_RowThatCannotBeSeen(t *testing.T) {
-	b, _ := shared(t)
-	q := &blocking{forever: map[string]bool{"k17": true}}
-	var keys []string
-	for i := range 40 {
-		keys = append(keys, fmt.Sprintf("k%02d", i))
-	}
-	for call := range 3 {
-		q.asked, q.waits, q.outcomes = nil, nil, map[string]error{}
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		require.NoError(t, q.keyed(b).run(ctx, keys))
-		cancel()
-		require.Len(t, q.outcomes, len(keys))
-		for key, err := range q.outcomes {
-			require.Equal(t, q.forever[key], errors.Is(err, errLocked), key)
-		}
-		for i, wait := range q.waits {
-			require.GreaterOrEqual(t, wait, minLockWait, "%d of call %d", i, call)
-		}
-		for _, asked := range q.asked {
-			alone := call == 0 || len(asked) == 1 || !slices.Contains(asked, "k17")
-			require.True(t, alone, "in call %d it is asked about with %d others", call, len(asked)-1)
-		}
-	}
-}
-
-// Many rows that stay locked do not keep a key from being asked about.
+// Many rows that stay locked neither keep a key from being asked about nor take all the time there is.
 func TestKeyedStatement_SendsEachLockedKeyOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var b Backend
-		b.locks.init()
-		q := &blocking{forever: map[string]bool{}, contended: map[string]bool{"k00": true}, outcomes: map[string]error{}}
-		var keys []string
-		for i := range 40 {
-			keys = append(keys, fmt.Sprintf("k%02d", i))
-			q.forever[keys[i]] = i > 0
-		}
-		asking := q.keyed(&b)
-		ask := asking.send
-		asking.send = func(ctx context.Context, keys []string, wait time.Duration) error {
-			err := ask(ctx, keys, wait)
-			if err != nil {
-				time.Sleep(wait)
+	for _, keys := range []int{40, 1000} {
+		synctest.Test(t, func(t *testing.T) {
+			var sent [][]*question
+			b := &Backend{}
+			b.lockExpired.Store(math.MaxInt64) // an earlier statement has found that rows are locked
+			all := []*question{{}, {free: minSingleWait}}
+			for len(all) < keys {
+				all = append(all, &question{locked: true})
 			}
-			return err
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		defer cancel()
-		begun := time.Now()
-		require.NoError(t, asking.sendOneByOne(ctx, keys, 25*time.Millisecond))
-		require.Len(t, q.asked, len(keys))
-		require.NoError(t, q.outcomes["k00"])
-		require.LessOrEqual(t, time.Since(begun), 39*minSingleWait)
-
-		q.asked, begun = nil, time.Now()
-		for i := range 1000 {
-			keys = append(keys, fmt.Sprint("l", i))
-			q.forever[keys[len(keys)-1]] = true
-		}
-		left, _ := ctx.Deadline()
-		require.NoError(t, asking.sendOneByOne(ctx, keys, 25*time.Millisecond))
-		require.LessOrEqual(t, time.Since(begun), left.Sub(begun)/2+minSingleWait, "the call does not take all the time there is")
-		require.ErrorIs(t, q.outcomes["l0"], errLocked)
-	})
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			begun := time.Now()
+			require.NoError(t, asking(b, &sent).run(ctx, all))
+			require.LessOrEqual(t, time.Since(begun), 250*time.Millisecond+minSingleWait)
+			require.Equal(t, 1, all[0].asked)
+			for _, q := range all[2:] {
+				require.ErrorIs(t, q.err, errLocked)
+				require.LessOrEqual(t, q.asked, 2)
+			}
+			if keys == 40 {
+				require.NoError(t, all[1].err)
+				require.Len(t, sent, keys)
+				require.LessOrEqual(t, time.Since(begun), 40*minSingleWait)
+			}
+		})
+	}
 }
 
 // While a row is locked, every other key of the limiter is decided all the time, and the store is not lost.
@@ -385,7 +339,7 @@ func TestStore_LockedDefinitionIsTheTroubleOfItsLimiter(t *testing.T) {
 		_, err = tx.Exec(t.Context(), pgmigrate.InSchema(`select from "weir".definitions where name = 'known' for update`, schema))
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), pgmigrate.InSchema(`insert into "weir".definitions
-			select 'fresh', version, kind, permits, period, refill, segments, anchor, reached, generation, explicit, made, made_by, past
+			select 'fresh', version, kind, permits, period, refill, segments, anchor, anchor_in_force, generation, explicit, made, made_by, past, override
 			from "weir".definitions`, schema))
 		require.NoError(t, err)
 		for range 4 {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -15,37 +14,31 @@ import (
 // Acquire implements [backend.Backend]. A call locks the row of each key until the row is on the server's disk.
 // Therefore, one call with many requests about a key is faster than many calls.
 func (b *Backend) Acquire(ctx context.Context, requests []*backend.LeaseRequest) error {
-	err := b.runLeases(ctx, "acquire", b.sql.probeSemaphores, requests, b.acquireTogether)
+	err := b.runLeases(ctx, "acquire", requests, sameKey, b.acquireTogether)
 	if err == nil {
 		b.sweeper.decided(len(requests))
 	}
 	return err
 }
 
-// runLeases runs a statement about leases. send sends it once. The statement locks rows of the table leases if probing
-// is probeLeases, and otherwise rows of the table semaphores.
-func (b *Backend) runLeases(ctx context.Context, what, probing string, requests []*backend.LeaseRequest,
-	send func(context.Context, []*backend.LeaseRequest, time.Duration) error,
+// runLeases runs a statement about leases. send sends it once.
+func (b *Backend) runLeases(ctx context.Context, what string, requests []*backend.LeaseRequest, same func(a, b *backend.LeaseRequest) bool,
+	send func(context.Context, []*backend.LeaseRequest, lockWaiting) error,
 ) error {
 	if slices.Contains(requests, nil) {
 		return b.explain(what, errors.New("a request is nil"))
 	}
 	return keyedStatement[*backend.LeaseRequest]{
-		b: b, what: what, probing: probing, send: send,
-		check: func(r *backend.LeaseRequest) error { return checkDefinition(r.Definition) },
-		row: func(r *backend.LeaseRequest) row {
-			if probing == b.sql.probeLeases {
-				return row{"leases", r.Definition.Name, r.Key, r.ID}
-			}
-			return row{"semaphores", r.Definition.Name, r.Key, ""}
-		},
-		fail: func(r *backend.LeaseRequest, err error) { r.Outcome, r.Err = backend.Failed, err },
+		b: b, what: what, same: same, send: send,
+		check:  func(r *backend.LeaseRequest) error { return checkDefinition(r.Definition) },
+		locked: func(r *backend.LeaseRequest) bool { return r.Outcome == locked },
+		fail:   func(r *backend.LeaseRequest, err error) { r.Outcome, r.Err = backend.Failed, err },
 	}.run(ctx, requests)
 }
 
-func (b *Backend) acquireTogether(ctx context.Context, requests []*backend.LeaseRequest, wait time.Duration) error {
+func (b *Backend) acquireTogether(ctx context.Context, requests []*backend.LeaseRequest, wait lockWaiting) error {
 	c := acquireColumnsOf(requests)
-	args := []any{c.names, c.keys, c.versions, c.limits, c.waiting, c.first, c.last, c.ids, c.wants, lockTimeout(wait)}
+	args := []any{c.names, c.keys, c.versions, c.limits, c.waiting, c.first, c.last, c.ids, c.wants, wait.skips, wait.timeout()}
 	return b.query(ctx, "acquire", b.sql.acquire, args, len(c.names), func(i int, rows pgx.Rows) error {
 		var n []int64
 		if err := rows.Scan(&n); err != nil {
@@ -88,7 +81,7 @@ func acquireColumnsOf(requests []*backend.LeaseRequest) (c acquireColumns) {
 		c.ids = append(c.ids, keyBytes(r.ID))
 		c.wants = append(c.wants, max(bounded(r.Permits), 0), max(bounded(r.TTL), 0))
 		last := len(c.names) - 1
-		if i == 0 || requests[i-1].Key != r.Key || requests[i-1].Definition != r.Definition && *requests[i-1].Definition != *r.Definition {
+		if i == 0 || !sameKey(requests[i-1], r) {
 			c.names, c.keys = append(c.names, r.Definition.Name), append(c.keys, keyBytes(r.Key))
 			c.versions, c.limits = append(c.versions, r.Definition.Version), append(c.limits, bounded(r.Definition.Permits))
 			c.waiting, c.first, c.last = append(c.waiting, 0), append(c.first, int32(i+1)), append(c.last, 0)
@@ -98,6 +91,11 @@ func acquireColumnsOf(requests []*backend.LeaseRequest) (c acquireColumns) {
 		c.waiting[last] |= bit(r.Waiting && hasNotices(r))
 	}
 	return c
+}
+
+// sameKey reports whether two requests are about the same key, by the same definition.
+func sameKey(a, b *backend.LeaseRequest) bool {
+	return a.Key == b.Key && (a.Definition == b.Definition || *a.Definition == *b.Definition)
 }
 
 // hasNotices reports whether notices can name the key. If the key is too long, waiting callers poll.
@@ -121,7 +119,7 @@ func (b *Backend) Release(ctx context.Context, requests []*backend.LeaseRequest)
 		for i, r := range requests {
 			notifies[i] = hasNotices(r)
 		}
-		return []any{b.async, notifies}
+		return []any{notifies}
 	})
 }
 
@@ -129,7 +127,7 @@ func (b *Backend) Release(ctx context.Context, requests []*backend.LeaseRequest)
 // returns, and lock_timeout. The requests are sorted by ID within a key, so that calls about the same leases lock them
 // in the same order.
 func (b *Backend) changeLeases(ctx context.Context, what, sql string, requests []*backend.LeaseRequest, args func([]*backend.LeaseRequest) []any) error {
-	return b.runLeases(ctx, what, b.sql.probeLeases, requests, func(ctx context.Context, requests []*backend.LeaseRequest, wait time.Duration) error {
+	return b.runLeases(ctx, what, requests, nil, func(ctx context.Context, requests []*backend.LeaseRequest, wait lockWaiting) error {
 		requests = slices.Clone(requests)
 		slices.SortStableFunc(requests, func(a, b *backend.LeaseRequest) int {
 			return cmp.Or(cmp.Compare(a.Definition.Name, b.Definition.Name), cmp.Compare(a.Key, b.Key), cmp.Compare(a.ID, b.ID))
@@ -139,7 +137,7 @@ func (b *Backend) changeLeases(ctx context.Context, what, sql string, requests [
 			names[i], keys[i], ids[i], fences[i] = r.Definition.Name, keyBytes(r.Key), keyBytes(r.ID), r.Fence
 		}
 		all := append([]any{names, keys, ids, fences}, args(requests)...)
-		return b.query(ctx, what, sql, append(all, lockTimeout(wait)), len(requests), func(i int, rows pgx.Rows) error {
+		return b.query(ctx, what, sql, append(all, wait.timeout()), len(requests), func(i int, rows pgx.Rows) error {
 			requests[i].Outcome = backend.Decided
 			return rows.Scan(&requests[i].OK)
 		})

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -134,14 +135,14 @@ func bucket(t testing.TB, b *Backend, name string, permits, refill, period int64
 	t.Helper()
 	_, now, err := b.Load(context.Background(), name)
 	require.NoError(t, err)
-	limits := backend.Limits{Kind: backend.KindTokenBucket, Permits: permits, Refill: refill, Period: period}
-	return &backend.Definition{Name: name, Limits: limits, Version: now, Anchor: now}
+	limits := rate.Schedule{Kind: rate.TokenBucket, Permits: permits, Refill: refill, Period: period}
+	return backend.NewDefinition(name, limits, now)
 }
 
 func concurrency(t testing.TB, b *Backend, name string, permits int64) *backend.Definition {
 	t.Helper()
 	d := bucket(t, b, name, permits, 0, 0)
-	d.Kind = backend.KindConcurrency
+	d.Kind = rate.Concurrency
 	return d
 }
 

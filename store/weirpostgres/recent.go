@@ -3,42 +3,9 @@ package weirpostgres
 import (
 	"hash/maphash"
 	"sync/atomic"
-	"time"
 
-	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/store/backend"
 )
-
-// lockRemembered is how long a key is sent apart after its row was found locked.
-const lockRemembered = time.Second
-
-// recentLocks remembers which keys had a locked row. A key also counts as locked if another key with the same slot was;
-// this costs a round trip.
-type recentLocks struct {
-	seed  maphash.Seed
-	last  atomic.Int64       // the time of the last call of remember
-	slots [4096]atomic.Int64 // the time of the last call of remember for a row with that slot
-}
-
-func (l *recentLocks) init() { l.seed = maphash.MakeSeed() }
-
-func (l *recentLocks) remember(x row) {
-	now := max(int64(clock.Now()), 1)
-	l.slot(x).Store(now)
-	l.last.Store(now)
-}
-
-// has reports whether the row was found locked a short time ago.
-func (l *recentLocks) has(x row) bool { return recent(l.slot(x).Load()) }
-
-// any reports whether any row was found locked a short time ago.
-func (l *recentLocks) any() bool { return recent(l.last.Load()) }
-
-func recent(at int64) bool { return at != 0 && int64(clock.Now())-at < int64(lockRemembered) }
-
-func (l *recentLocks) slot(x row) *atomic.Int64 {
-	return &l.slots[maphash.Comparable(l.seed, x)%uint64(len(l.slots))]
-}
 
 // recentRejections remembers which keys had a request that was rejected or that the plain statement could not decide.
 // For such a key, the server reads the row before it locks it, so that a rejection locks and writes nothing. A key is

@@ -2,7 +2,6 @@ package weirpostgres
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -12,15 +11,14 @@ import (
 // Replace implements [backend.Backend] in one statement.
 func (b *Backend) Replace(ctx context.Context, all []*backend.Replacement) error {
 	return keyedStatement[*backend.Replacement]{
-		b: b, what: "replace", probing: b.sql.probeStates,
-		check: func(r *backend.Replacement) error { return checkSchedule(r.Definition) },
-		row:   func(r *backend.Replacement) row { return row{"states", r.Definition.Name, r.Key, ""} },
-		send:  b.replaceTogether,
-		fail:  func(r *backend.Replacement, err error) { r.Outcome, r.Err = backend.Failed, err },
+		b: b, what: "replace", send: b.replaceTogether,
+		check:  func(r *backend.Replacement) error { return checkSchedule(r.Definition) },
+		locked: func(r *backend.Replacement) bool { return r.Outcome == locked },
+		fail:   func(r *backend.Replacement, err error) { r.Outcome, r.Err = backend.Failed, err },
 	}.run(ctx, all)
 }
 
-func (b *Backend) replaceTogether(ctx context.Context, all []*backend.Replacement, wait time.Duration) error {
+func (b *Backend) replaceTogether(ctx context.Context, all []*backend.Replacement, wait lockWaiting) error {
 	names, keys := make([]string, len(all)), make([][]byte, len(all))
 	var old, next stateColumns
 	for i, r := range all {
@@ -28,14 +26,20 @@ func (b *Backend) replaceTogether(ctx context.Context, all []*backend.Replacemen
 		old.add(r.Old)
 		next.add(r.Next)
 	}
-	args := []any{names, keys, b.async, old.numbers, old.taken, next.numbers, next.taken, old.first, old.last, next.first, next.last, lockTimeout(wait)}
+	args := []any{names, keys, wait.skips, old.numbers, old.taken, old.first, old.last, next.numbers, next.taken, next.first, next.last, wait.timeout()}
 	return b.query(ctx, "replace", b.sql.replace, args, len(all), func(i int, rows pgx.Rows) error {
-		all[i].Outcome = backend.Decided
-		return rows.Scan(&all[i].Done)
+		var done *bool
+		if err := rows.Scan(&done); err != nil {
+			return err
+		}
+		if all[i].Outcome = locked; done != nil {
+			all[i].Outcome, all[i].Done = backend.Decided, *done
+		}
+		return nil
 	})
 }
 
-// stateColumns are states as the statement replace takes them: the numbers and the taken segments of all states. first
+// stateColumns are states as the statement replace takes them: the numbers and the segments of all states. first
 // and last are the indexes of each state's segments in taken, from 1.
 type stateColumns struct {
 	numbers, taken []int64
@@ -46,10 +50,11 @@ func (c *stateColumns) add(s backend.State) {
 	if c.taken == nil {
 		c.taken = []int64{} // nil would be null
 	}
-	c.numbers = append(c.numbers, s.Tick, s.Missing, s.RefundFloor, s.Version, int64(s.Kind), s.Anchor, s.Period, s.Refill, s.Segments)
+	g := &s.Schedule
+	c.numbers = append(c.numbers, s.Line, s.Missing, s.Floor, s.Refunded, s.Version, int64(g.Kind), g.Anchor, g.Period, g.Refill, g.Segments)
 	c.first = append(c.first, int32(len(c.taken)+1))
-	for _, t := range s.Taken {
-		c.taken = append(c.taken, t.Tick, t.Permits)
+	for _, t := range s.Segments {
+		c.taken = append(c.taken, t.Line, t.Permits)
 	}
 	c.last = append(c.last, int32(len(c.taken)))
 }

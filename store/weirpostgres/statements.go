@@ -1,6 +1,12 @@
 package weirpostgres
 
-import "github.com/weir-go/weir/store/weirpostgres/pgmigrate"
+import (
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
+)
 
 // statements are the texts of all statements. They are made once, because pgx finds a prepared statement by its text.
 type statements struct {
@@ -9,77 +15,96 @@ type statements struct {
 	acquire, renew, release      string
 	load, create, redefine, echo string
 	sweep                        string
+}
 
-	probeStates, probeSemaphores, probeLeases string
+var parameter = regexp.MustCompile(`@\w+`)
+
+// numbered replaces the names of parameters, such as @key, by their positions in params, such as $2. That is the order of the
+// arguments.
+func numbered(text string, params ...string) string {
+	return parameter.ReplaceAllStringFunc(text, func(name string) string {
+		i := slices.Index(params, name[1:])
+		if i < 0 {
+			panic("weirpostgres: there is no parameter " + name) // unreachable: the texts are constants
+		}
+		return "$" + strconv.Itoa(i+1)
+	})
 }
 
 func newStatements(schema string, async bool) statements {
-	s := func(text string) string { return pgmigrate.InSchema(text, schema) }
-	settings := setLockTimeout("$14")
+	s := func(text string, params ...string) string {
+		return pgmigrate.InSchema(numbered(text, params...), schema)
+	}
+	// lock_timeout holds for one statement. It takes effect before the first row is read, because a subquery with set_config
+	// is not flattened.
+	const waits = `(select set_config('lock_timeout', @lock_timeout::text, true)) w`
+	commits := waits // of statements that may be lost if the server crashes: see BackendOptions.AsynchronousCommit
 	if async {
-		settings += `, set_config('synchronous_commit', 'off', true)`
+		commits = `(select set_config('lock_timeout', @lock_timeout::text, true), set_config('synchronous_commit', 'off', true)) w`
 	}
 	return statements{
-		decideSingle: s(singleStatement(settings)),
+		decideSingle: s(singleStatement(commits),
+			"name", "key", "version", "kind", "anchor", "period", "refill", "before", "before_lines", "n", "most_lines", "brought", "most_missing", "lock_timeout"),
 		// If there is a newer definition, the function decide is not called, and the answer is the newer version. The
 		// statement's snapshot has every definition that was committed before the statement was sent.
 		decide: s(`select coalesce(
-				(select array[2, 0, d.version] from "weir".definitions d where d.name = $1::text and d.version > ($3::bigint[])[3]),
-				"weir".decide($1::text, $2::bytea, $3::bigint[]))
-			from (select ` + setLockTimeout("$4") + `) w`),
+				(select array[2, 0, d.version] from "weir".definitions d where d.name = @name::text and d.version > @version::bigint),
+				"weir".decide(@name::text, @key::bytea, @version::bigint, @kind::bigint, @permits::bigint, @anchor::bigint,
+					@period::bigint, @refill::bigint, @segments::bigint, @read_first::boolean, false, @requests::bigint[]))
+			from `+commits,
+			"name", "key", "version", "kind", "permits", "anchor", "period", "refill", "segments", "read_first", "requests", "lock_timeout"),
 		// unnest keeps the order of the arrays, so all sessions lock keys in the same order.
 		decideMany: s(`select coalesce(
-				(select array[2, 0, d.version] from "weir".definitions d where d.name = u.name and d.version > ($5::bigint[])[u.first+2]),
-				"weir".decide(u.name, u.key, ($5::bigint[])[u.first:u.last]))
-			from (select ` + setLockTimeout("$6") + `) w, unnest($1::text[], $2::bytea[], $3::int[], $4::int[]) u(name, key, first, last)`),
-		replace: s(`select "weir".replace(u.name, u.key, $3::boolean,
-				($4::bigint[])[9*u.i-8:9*u.i], ($5::bigint[])[u.old_first:u.old_last],
-				($6::bigint[])[9*u.i-8:9*u.i], ($7::bigint[])[u.new_first:u.new_last])
-			from (select ` + setLockTimeout("$12") + `) w, unnest($1::text[], $2::bytea[], $8::int[], $9::int[], $10::int[], $11::int[])
-			with ordinality u(name, key, old_first, old_last, new_first, new_last, i)`),
+				(select array[2, 0, d.version] from "weir".definitions d where d.name = u.name and d.version > u.version),
+				"weir".decide(u.name, u.key, u.version, u.kind, u.permits, u.anchor, u.period, u.refill, u.segments, u.read_first, @skip_locked::boolean,
+					(@requests::bigint[])[u.first:u.last]))
+			from `+commits+`, unnest(@names::text[], @keys::bytea[], @versions::bigint[], @kinds::bigint[], @permits::bigint[],
+				@anchors::bigint[], @periods::bigint[], @refills::bigint[], @segments::bigint[], @read_first::boolean[], @first::int[], @last::int[])
+				u(name, key, version, kind, permits, anchor, period, refill, segments, read_first, first, last)`,
+			"names", "keys", "versions", "kinds", "permits", "anchors", "periods", "refills", "segments", "read_first", "first", "last", "requests", "skip_locked", "lock_timeout"),
+		replace: s(`select "weir".replace(u.name, u.key, @skip_locked::boolean,
+				(@old::bigint[])[10*u.i-9:10*u.i], (@old_taken::bigint[])[u.old_first:u.old_last],
+				(@next::bigint[])[10*u.i-9:10*u.i], (@next_taken::bigint[])[u.next_first:u.next_last])
+			from `+commits+`, unnest(@names::text[], @keys::bytea[], @old_first::int[], @old_last::int[], @next_first::int[], @next_last::int[])
+				with ordinality u(name, key, old_first, old_last, next_first, next_last, i)`,
+			"names", "keys", "skip_locked", "old", "old_taken", "old_first", "old_last", "next", "next_taken", "next_first", "next_last", "lock_timeout"),
 		acquire: s(`select coalesce(
 				(select array[d.version] from "weir".definitions d where d.name = u.name and d.version > u.version),
-				"weir".acquire(u.name, u.key, array[u.version, u.permits, u.waiting],
-				($8::bytea[])[u.first:u.last], ($9::bigint[])[2*u.first-1:2*u.last]))
-			from (select ` + setLockTimeout("$10") + `) w,
-			unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::int[])
-			u(name, key, version, permits, waiting, first, last)`),
+				"weir".acquire(u.name, u.key, @skip_locked::boolean, array[u.version, u.permits, u.waiting],
+				(@ids::bytea[])[u.first:u.last], (@wants::bigint[])[2*u.first-1:2*u.last]))
+			from `+waits+`, unnest(@names::text[], @keys::bytea[], @versions::bigint[], @permits::bigint[], @waiting::bigint[], @first::int[], @last::int[])
+				u(name, key, version, permits, waiting, first, last)`,
+			"names", "keys", "versions", "permits", "waiting", "first", "last", "ids", "wants", "skip_locked", "lock_timeout"),
 		renew: s(`select "weir".renew(u.name, u.key, u.id, u.fence, u.ttl)
-			from (select ` + setLockTimeout("$6") + `) w, unnest($1::text[], $2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[]) u(name, key, id, fence, ttl)`),
-		release: s(`select "weir".release(u.name, u.key, u.id, u.fence, $5::boolean, u.notifies)
-			from (select ` + setLockTimeout("$7") + `) w, unnest($1::text[], $2::bytea[], $3::bytea[], $4::bigint[], $6::boolean[]) u(name, key, id, fence, notifies)`),
-		load: s(`select "weir".clock(), d.version, d.kind, d.permits, d.period, d.refill, d.segments, d.anchor, d.reached,
+			from `+waits+`, unnest(@names::text[], @keys::bytea[], @ids::bytea[], @fences::bigint[], @ttls::bigint[]) u(name, key, id, fence, ttl)`,
+			"names", "keys", "ids", "fences", "ttls", "lock_timeout"),
+		// If a crash of the server undoes a release, the lease ends with its TTL.
+		release: s(`select "weir".release(u.name, u.key, u.id, u.fence, u.notifies)
+			from `+commits+`, unnest(@names::text[], @keys::bytea[], @ids::bytea[], @fences::bigint[], @notifies::boolean[]) u(name, key, id, fence, notifies)`,
+			"names", "keys", "ids", "fences", "notifies", "lock_timeout"),
+		load: s(`select "weir".clock(), d.version, d.kind, d.permits, d.period, d.refill, d.segments, d.anchor, d.anchor_in_force,
 				d.generation, d.explicit, d.made, d.made_by, d.past, d.override
-			from (select) one left join "weir".definitions d on d.name = $1::text`),
-		create: s(`with made as (insert into "weir".definitions (name, version, kind, permits, period, refill, segments, anchor, reached,
-					generation, explicit, made, made_by, past, override)
-				select $1::text, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::boolean,
-					$11::bigint, $12::boolean, $13::bigint, $14::text, $15::text, $16::text from (select ` + setLockTimeout("$17") + `) w
+			from (select) one left join "weir".definitions d on d.name = @name::text`, "name"),
+		create: s(`with made as (insert into "weir".definitions (name, `+definitionColumns+`)
+				select @name::text, `+definitionParameters+` from `+waits+`
 				on conflict do nothing returning name)
-			select "weir".send_notice('d', name, ''), $2::bigint from made`),
-		redefine: s(`with made as (update "weir".definitions set version = $3::bigint, kind = $4::bigint, permits = $5::bigint,
-				period = $6::bigint, refill = $7::bigint, segments = $8::bigint, anchor = $9::bigint, reached = $10::boolean,
-				generation = $11::bigint, explicit = $12::boolean, made = $13::bigint, made_by = $14::text, past = $15::text,
-				override = $16::text from (select ` + setLockTimeout("$17") + `) w where name = $1::text and version = $2::bigint returning name)
-			select "weir".send_notice('d', name, '') from made`),
+			select "weir".send_notice('d', name, ''), @old::bigint from made`, defineParameters...),
+		redefine: s(`with made as (update "weir".definitions set (`+definitionColumns+`) =
+				(select `+definitionParameters+` from `+waits+`) where name = @name::text and version = @old::bigint returning name)
+			select "weir".send_notice('d', name, '') from made`, defineParameters...),
 		echo:  `select pg_notify($1::text, '') where not exists (select from pg_listening_channels() c where c = $1::text)`,
-		sweep: s(`select "weir".sweep($1::bigint, $2::bigint)`),
-
-		probeStates:     s(probeStatement("states", "s.name = u.name and s.key = u.key")),
-		probeSemaphores: s(probeStatement("semaphores", "s.name = u.name and s.key = u.key")),
-		probeLeases:     s(probeStatement("leases", "s.name = u.name and s.key = u.key and s.id = u.id")),
+		sweep: s(`select "weir".sweep(@first::bigint, @pages::bigint)`, "first", "pages"),
 	}
 }
 
-// setLockTimeout sets lock_timeout for this statement. It takes effect before the first row is read, because a subquery
-// with set_config is not flattened.
-func setLockTimeout(ms string) string { return `set_config('lock_timeout', ` + ms + `::text, true)` }
+const (
+	definitionColumns = `version, kind, permits, period, refill, segments, anchor, anchor_in_force, generation, explicit, made, made_by, past, override`
 
-// probeStatement returns the statement that finds the rows of a table that are locked and the rows that cannot be seen.
-// The statement locks all other rows until it ends. condition is true if the row s belongs to the key u.
-func probeStatement(table, condition string) string {
-	row := ` exists (select from "weir".` + table + ` s where ` + condition
-	return `select u.i::int,` + row + `)
-		from unnest($1::text[], $2::bytea[], $3::bytea[]) with ordinality u(name, key, id, i)
-		where not` + row + ` for no key update skip locked)`
+	definitionParameters = `@version::bigint, @kind::bigint, @permits::bigint, @period::bigint, @refill::bigint, @segments::bigint,
+		@anchor::bigint, @anchor_in_force::boolean, @generation::bigint, @explicit::boolean, @made::bigint, @made_by::text, @past::text, @override::text`
+)
+
+var defineParameters = []string{
+	"name", "old", "version", "kind", "permits", "period", "refill", "segments", "anchor", "anchor_in_force",
+	"generation", "explicit", "made", "made_by", "past", "override", "lock_timeout",
 }

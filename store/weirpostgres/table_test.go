@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
 )
@@ -103,7 +104,7 @@ func TestSweepDeletesWhatIsFull(t *testing.T) {
 	s := newSteered(t, server.URL, schema)
 	defer func() { require.NoError(t, s.Close()) }()
 	d := bucket(t, s.Backend, "a", 10, 1, 1_000_000)
-	window := &backend.Definition{Name: "w", Version: d.Version, Anchor: d.Anchor, Limits: backend.Limits{Kind: backend.KindSlidingWindow, Permits: 10, Period: 1_000_000, Segments: 5}}
+	window := backend.NewDefinition("w", rate.Schedule{Kind: rate.SlidingWindow, Permits: 10, Period: 1_000_000, Segments: 5}, d.Anchor)
 	s.setTime(d.Anchor)
 	for i := range 200 {
 		key := fmt.Sprintf("%03d", i)

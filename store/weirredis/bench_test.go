@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -47,11 +48,8 @@ func parallel(b *testing.B, f func(i int64) error) {
 
 // benchBucket gives a permit a microsecond, so that nothing is rejected.
 func benchBucket() *backend.Definition {
-	return &backend.Definition{
-		Name:    "bench",
-		Limits:  backend.Limits{Kind: backend.KindTokenBucket, Permits: 1_000_000, Period: 1000, Refill: 1000},
-		Version: 1_700_000_000_000_000, Anchor: 1_700_000_000_000_000,
-	}
+	limits := rate.Schedule{Kind: rate.TokenBucket, Permits: 1_000_000, Period: 1000, Refill: 1000}
+	return backend.NewDefinition("bench", limits, 1_700_000_000_000_000)
 }
 
 func takeOne(d *backend.Definition, key string) *backend.Batch {
@@ -72,7 +70,7 @@ func BenchmarkDecide(b *testing.B) {
 	b.Run("sliding", func(b *testing.B) {
 		be, _ := benchBackend(b)
 		d := benchBucket()
-		d.Kind, d.Refill, d.Segments, d.Period, d.Permits = backend.KindSlidingWindow, 0, 10, 100_000, 1<<40
+		d.Kind, d.Refill, d.Segments, d.Period, d.Permits = rate.SlidingWindow, 0, 10, 100_000, 1<<40
 		parallel(b, func(int64) error {
 			return be.Decide(b.Context(), []*backend.Batch{takeOne(d, "k")})
 		})
@@ -116,7 +114,7 @@ func BenchmarkDecideMany(b *testing.B) {
 // BenchmarkHold measures a lease that is acquired and released while no caller waits.
 func BenchmarkHold(b *testing.B) {
 	be, _ := benchBackend(b)
-	d := &backend.Definition{Name: "bench", Limits: backend.Limits{Kind: backend.KindConcurrency, Permits: 1000}, Version: 1}
+	d := &backend.Definition{Name: "bench", Schedule: rate.Schedule{Kind: rate.Concurrency, Permits: 1000}, Version: 1}
 	parallel(b, func(i int64) error {
 		h := &backend.LeaseRequest{Definition: d, Key: "k", ID: strconv.FormatInt(i, 36), Permits: 1, TTL: 30_000_000}
 		if err := be.Acquire(b.Context(), []*backend.LeaseRequest{h}); err != nil {

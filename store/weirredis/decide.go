@@ -111,7 +111,7 @@ func (p *plan) requestBytes(requests []backend.Request) []byte {
 			r.Op = backend.OpRefund
 		}
 		b = append(b, byte(r.Op), flags)
-		for _, n := range [...]int64{min(max(r.Min, 0), moreThanAny), min(max(r.Max, 0), moreThanAny), r.Receipt.Tick, r.Receipt.Missing} {
+		for _, n := range [...]int64{min(max(r.Min, 0), moreThanAny), min(max(r.Max, 0), moreThanAny), r.Receipt.Line, r.Receipt.Taken} {
 			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(n)))
 		}
 	}

@@ -12,17 +12,15 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
 )
 
 // slowBucket gives nothing back while a test runs.
 func slowBucket(permits int64) *backend.Definition {
-	return &backend.Definition{
-		Name:    "slow",
-		Limits:  backend.Limits{Kind: backend.KindTokenBucket, Permits: permits, Period: 3_600_000_000, Refill: 1},
-		Version: 1_700_000_000_000_000, Anchor: 1_700_000_000_000_000,
-	}
+	limits := rate.Schedule{Kind: rate.TokenBucket, Permits: permits, Period: 3_600_000_000, Refill: 1}
+	return backend.NewDefinition("slow", limits, 1_700_000_000_000_000)
 }
 
 func ask(t testing.TB, b *Backend, d *backend.Definition, key string, requests ...backend.Request) *backend.Batch {
@@ -34,27 +32,31 @@ func ask(t testing.TB, b *Backend, d *backend.Definition, key string, requests .
 
 func take(n int64) backend.Request { return backend.Request{Min: n, Max: n} }
 
-func TestDecide_FullStateIsDeleted(t *testing.T) {
+func TestDecide_StateIsKeptUntilFull(t *testing.T) {
 	b, client := shared(t)
-	for _, kind := range []backend.Kind{backend.KindTokenBucket, backend.KindFixedWindow, backend.KindSlidingWindow} {
+	for _, kind := range []rate.Kind{rate.TokenBucket, rate.FixedWindow, rate.SlidingWindow} {
 		d := slowBucket(10)
 		d.Kind, d.Name = kind, kind.String()
 		switch kind {
-		case backend.KindFixedWindow:
+		case rate.FixedWindow:
 			d.Refill = 0
-		case backend.KindSlidingWindow:
+		case rate.SlidingWindow:
 			d.Refill, d.Segments = 0, 3
 		}
 		for _, requests := range [][]backend.Request{{take(3)}, {take(1), take(2)}} {
 			batch := ask(t, b, d, "k", requests...)
 			got := client.PExpireTime(t.Context(), b.names.state(d.Name, "k")).Val()
-			full := d.FullAt(batch.State)
-			require.Equal(t, full/1000+1, got.Milliseconds(), "%v", kind)
+			require.Equal(t, d.FullAt(&batch.State)/1000+1, got.Milliseconds(), "%v", kind)
 		}
 		batch := ask(t, b, d, "k", take(1))
-		mark := backend.Receipt{Tick: batch.State.Tick, Missing: batch.State.Missing}
-		ask(t, b, d, "k", backend.Request{Op: backend.OpRefund, Max: 100, Receipt: mark})
-		require.Zero(t, client.Exists(t.Context(), b.names.state(d.Name, "k")).Val(), "%v: a full state is not kept", kind)
+		batch = ask(t, b, d, "k", backend.Request{Op: backend.OpRefund, Max: 100, Receipt: d.Receipt(&batch.State)})
+		require.Zero(t, batch.State.Missing)
+		if kind == rate.SlidingWindow {
+			require.Zero(t, client.Exists(t.Context(), b.names.state(d.Name, "k")).Val(), "a full state is not kept")
+			continue
+		}
+		got := client.PExpireTime(t.Context(), b.names.state(d.Name, "k")).Val()
+		require.Equal(t, d.FullAt(&batch.State)/1000+1, got.Milliseconds(), "%v: what was refunded is remembered", kind)
 	}
 }
 
@@ -77,7 +79,7 @@ func TestDecide_UnchangedIsNotWritten(t *testing.T) {
 func TestDecide_InvalidInput(t *testing.T) {
 	b, client := shared(t)
 	for name, change := range map[string]func(*backend.Definition){
-		"kind":    func(d *backend.Definition) { d.Kind = backend.KindConcurrency },
+		"kind":    func(d *backend.Definition) { d.Kind = rate.Concurrency },
 		"no kind": func(d *backend.Definition) { d.Kind = 0 },
 		"period":  func(d *backend.Definition) { d.Period = 0 },
 		"permits": func(d *backend.Definition) { d.Permits = 1 << 60 },

@@ -5,33 +5,38 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
 func TestState_RoundTrip(t *testing.T) {
-	schedule := backend.Schedule{Version: 1_795_000_000_000_000, Kind: backend.KindTokenBucket, Anchor: 1_794_000_000_000_001, Period: 1_000_003, Refill: 1 << 50}
-	sliding := schedule
-	sliding.Kind, sliding.Refill, sliding.Segments = backend.KindSlidingWindow, 0, 10
+	const version = 1_795_000_000_000_000
+	bucket := rate.Schedule{Kind: rate.TokenBucket, Anchor: 1_794_000_000_000_001, Period: 1_000_003, Refill: 1 << 50}
+	sliding := bucket
+	sliding.Kind, sliding.Refill, sliding.Segments = rate.SlidingWindow, 0, 10
 	for _, s := range []backend.State{
-		{Schedule: schedule, Tick: 5, Missing: 1},
-		{Schedule: schedule, Tick: -5, Missing: 1 << 51, RefundFloor: 1 << 50},
-		{Schedule: sliding, Tick: 12, Missing: 4, Taken: []backend.Segment{{Tick: 3, Permits: 1}, {Tick: 12, Permits: 3}}},
+		{Version: version, Schedule: bucket, State: rate.State{Line: 5, Missing: 1}},
+		{Version: version, Schedule: bucket, State: rate.State{Line: -5, Missing: 1 << 51, Floor: 1 << 50}},
+		{Version: version, Schedule: bucket, State: rate.State{Line: 5, Refunded: 3}},
+		{Version: version, Schedule: sliding, State: rate.State{Line: 12, Missing: 4, Segments: []rate.Segment{
+			{Line: 3, Serial: 3, Permits: 1}, {Line: 12, Serial: 12, Permits: 3},
+		}}},
 	} {
-		got, err := readState(stateBytes(s))
+		got, err := readState(stateBytes(&s))
 		require.NoError(t, err)
-		require.Equal(t, s, got)
+		require.Equal(t, s, *got)
 	}
-	require.Empty(t, stateBytes(backend.State{Schedule: schedule, Tick: 5}), "a full state is not stored")
+	require.Empty(t, stateBytes(&backend.State{Version: version, Schedule: bucket, State: rate.State{Line: 5}}), "a full state is not stored")
 }
 
 func FuzzReadState(f *testing.F) {
-	g := backend.Schedule{Version: 1, Kind: backend.KindSlidingWindow, Period: 1, Segments: 3}
-	f.Add(stateBytes(backend.State{Schedule: g, Tick: 1, Missing: 2, Taken: []backend.Segment{{Tick: 1, Permits: 2}}}))
+	g := rate.Schedule{Kind: rate.SlidingWindow, Period: 1, Segments: 3}
+	f.Add(stateBytes(&backend.State{Version: 1, Schedule: g, State: rate.State{Line: 1, Missing: 2, Segments: []rate.Segment{{Line: 1, Serial: 1, Permits: 2}}}}))
 	f.Add("")
 	f.Fuzz(func(t *testing.T, s string) {
 		state, err := readState(s)
 		if err == nil {
-			require.Positive(t, state.Period)
+			require.Positive(t, state.Schedule.Period)
 		}
 	})
 }

@@ -9,11 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
 func slots(permits int64) *backend.Definition {
-	return &backend.Definition{Name: "slots", Limits: backend.Limits{Kind: backend.KindConcurrency, Permits: permits}, Version: 5}
+	return &backend.Definition{Name: "slots", Schedule: rate.Schedule{Kind: rate.Concurrency, Permits: permits}, Version: 5}
 }
 
 func lease(d *backend.Definition, id string, permits int64, ttl time.Duration) *backend.LeaseRequest {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -36,11 +37,11 @@ func randomDefinition(random *rand.Rand) *backend.Definition {
 	d.Anchor = d.Version - random.Int64N(20_000_000) + 10_000_000
 	d.Permits = []int64{1, 3, 10, 1 << 50}[random.IntN(4)]
 	d.Period = []int64{1, 7, 1000, 1_000_003, 100 * 365 * 86_400_000_000}[random.IntN(5)]
-	d.Kind = backend.Kind(1 + random.IntN(3))
+	d.Kind = rate.Kind(1 + random.IntN(3))
 	switch d.Kind {
-	case backend.KindTokenBucket:
+	case rate.TokenBucket:
 		d.Refill = 1 + random.Int64N(d.Permits)
-	case backend.KindSlidingWindow:
+	case rate.SlidingWindow:
 		d.Segments = 1 + random.Int64N(5)
 	}
 	return d
@@ -53,8 +54,8 @@ type modelled struct {
 	d      *backend.Definition
 	key    string
 	now    int64
-	stored *backend.State
-	marks  []backend.Receipt
+	stored *rate.State
+	grants []rate.Receipt
 }
 
 func (m *modelled) step() {
@@ -64,27 +65,30 @@ func (m *modelled) step() {
 	batch := &backend.Batch{Definition: m.d, Key: m.key, Requests: requests}
 	require.NoError(m.t, m.b.Decide(m.t.Context(), []*backend.Batch{batch}))
 
-	before := m.d.InitialState(m.now)
+	before := m.d.Full(m.now)
 	if m.stored != nil {
 		before = *m.stored
 	}
 	want := make([]int64, len(requests))
-	after := m.d.Decide(before, m.now, requests, want)
+	after := m.d.Advanced(before, m.now) // a copy
+	m.d.Decide(&after, m.now, requests, want)
 	about := fmt.Sprintf("%+v at %d from %+v, asked %+v", *m.d, m.now, before, requests)
 	require.Equal(m.t, backend.Decided, batch.Outcome, about)
 	require.Equal(m.t, m.now, batch.Now, about)
 	require.True(m.t, slices.Equal(want, batch.Granted), "%v, not %v: %s", batch.Granted, want, about)
 	require.Equal(m.t, tidy(after), tidy(batch.State), about)
-	if slices.ContainsFunc(want, func(n int64) bool { return n > 0 }) || after.Tick < before.Tick || after.RefundFloor != m.d.Advance(before, m.now).RefundFloor {
+	if slices.ContainsFunc(want, func(n int64) bool { return n > 0 }) || after.Line < before.Line || after.Floor != m.d.Advanced(before, m.now).Floor {
 		m.stored = &after
 	}
-	m.marks = append(m.marks, backend.Receipt{Tick: after.Tick, Missing: after.Missing})
-	m.marks = m.marks[max(0, len(m.marks)-3):]
+	if after.Missing > 0 {
+		m.grants = append(m.grants, m.d.Receipt(&after))
+		m.grants = m.grants[max(0, len(m.grants)-3):]
+	}
 }
 
-func tidy(s backend.State) backend.State {
-	if len(s.Taken) == 0 {
-		s.Taken = nil
+func tidy(s rate.State) rate.State {
+	if len(s.Segments) == 0 {
+		s.Segments = nil
 	}
 	return s
 }
@@ -109,18 +113,16 @@ func (m *modelled) asks() []backend.Request {
 	}
 	requests := make([]backend.Request, m.random.IntN(5))
 	for i := range requests {
-		a := backend.Request{Op: backend.Op(m.random.IntN(4)), IfPrevious: m.random.IntN(2) == 0}
+		a := backend.Request{Op: backend.Op(m.random.IntN(5)), IfPrevious: m.random.IntN(2) == 0}
 		a.Max = m.amount()
 		a.Min = []int64{0, 1, a.Max}[m.random.IntN(3)]
 		switch a.Op {
 		case backend.OpTake:
 			a.Block = m.random.IntN(3) == 0
 		case backend.OpRefund, backend.OpReturnBlock:
-			switch {
-			case m.random.IntN(8) == 0:
-				a.Receipt = backend.AnyGrant()
-			case len(m.marks) > 0:
-				a.Receipt = m.marks[m.random.IntN(len(m.marks))]
+			a.Receipt = rate.Receipt{Line: -1 << 40, Taken: 1}
+			if len(m.grants) > 0 {
+				a.Receipt = m.grants[m.random.IntN(len(m.grants))]
 			}
 		}
 		requests[i] = a

@@ -6,19 +6,20 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
 // A plan is what all decisions by one definition have in common. It is not changed.
 type plan struct {
-	schedule       backend.Schedule
+	schedule       *rate.Schedule
 	stored         string // the schedule as it is in stored states
 	places         *limiterPlaces
 	limits         string // ARGV[1] of the script requests
 	takeOne        any    // ARGV[1] of the script take for one permit, a string
 	take, requests script
 	slides         bool
-	refillsOnce    bool // all permits come back on one tick, so blocks need no refund floor
+	refillsOnce    bool // all permits come back on one line, so blocks need no floor
 }
 
 // maxPlans bounds how many plans are kept, also of definitions that are not used any more.
@@ -37,9 +38,9 @@ func (b *Backend) plan(d *backend.Definition) (*plan, error) {
 }
 
 func (b *Backend) newPlan(d *backend.Definition) *plan {
-	p := &plan{schedule: d.Schedule(), places: b.places(d.Name)}
-	p.stored = scheduleBytes(p.schedule)
-	p.slides, p.refillsOnce = d.Kind == backend.KindSlidingWindow, d.Refill == 0
+	p := &plan{schedule: &d.Schedule, places: b.places(d.Name)}
+	p.stored = scheduleBytes(p.schedule, d.Version)
+	p.slides, p.refillsOnce = d.Kind == rate.SlidingWindow, d.Refill == 0
 	refillOrSegments := float64(d.Refill)
 	p.take, p.requests = b.scripts.take, b.scripts.requests
 	switch {
@@ -47,7 +48,7 @@ func (b *Backend) newPlan(d *backend.Definition) *plan {
 		refillOrSegments = float64(d.Segments)
 		p.take, p.requests = b.scripts.takeSliding, b.scripts.requestsSliding
 	case d.Refill == 0:
-		refillOrSegments = 1e300 // everything comes back, however many ticks pass
+		refillOrSegments = 1e300 // everything comes back, however many lines pass
 	}
 	p.limits = doubles(float64(d.Version), float64(d.Anchor), float64(d.Period), float64(d.Permits), refillOrSegments)
 	p.takeOne = p.forTake(1)
@@ -72,9 +73,9 @@ func checkDefinition(d *backend.Definition) error {
 		return fmt.Errorf("%w: there is none", errDefinition)
 	}
 	switch {
-	case d.Kind < backend.KindTokenBucket || d.Kind > backend.KindSlidingWindow:
+	case d.Kind < rate.TokenBucket || d.Kind > rate.SlidingWindow:
 		return fmt.Errorf("%w: limiter %q: the kind %v is neither a bucket nor a window", errDefinition, d.Name, d.Kind)
-	case d.Period <= 0 || d.Permits <= 0 || d.Refill < 0 || d.Kind == backend.KindSlidingWindow && d.Segments <= 0:
+	case d.Period <= 0 || d.Permits <= 0 || d.Refill < 0 || d.Kind == rate.SlidingWindow && d.Segments <= 0:
 		return fmt.Errorf("%w: limiter %q: Period, Permits and Segments must be more than 0, and Refill at least 0", errDefinition, d.Name)
 	}
 	for _, n := range []int64{d.Version, d.Anchor, d.Period, d.Permits, d.Refill, d.Segments} {

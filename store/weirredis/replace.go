@@ -38,13 +38,13 @@ func (b *Backend) replacement(r *backend.Replacement) (call, error) {
 		return call{}, err
 	}
 	old := r.Old
-	if old.Period <= 0 {
+	if old.Schedule.Period <= 0 {
 		return call{}, fmt.Errorf("%w: limiter %q: the old state has no period", errDefinition, r.Definition.Name)
 	}
 	g := old.Schedule
-	was := doubles(float64(g.Version), float64(g.Anchor), float64(g.Period), float64(old.TickTime(old.Tick)), float64(old.Missing)) + restBytes(old)
-	full := doubles(float64(r.Definition.FullAt(r.Next)))
+	was := doubles(float64(old.Version), float64(g.Anchor), float64(g.Period), float64(g.TimeOf(old.Line)), float64(old.Missing)) + restBytes(&old)
+	full := doubles(float64(r.Definition.FullAt(&r.Next.State)))
 	s := b.scripts.replace
 	key := p.places.of(r.Key).state(r.Key)
-	return call{script: s, args: []any{"evalsha", s.sha, "1", key, was, stateBytes(r.Next), full}}, nil
+	return call{script: s, args: []any{"evalsha", s.sha, "1", key, was, stateBytes(&r.Next), full}}, nil
 }

@@ -32,7 +32,7 @@ if newest>version then return pack('<dddB',newest,now,0,{outdated_definition}) e
 // readBucket are statements that read the state of a bucket, as take.lua describes it, and bring it up to date. They
 // answer if the state is not of the definition of the call.
 const readBucket = `local stored=call('GET',KEYS[1])
-local tick,missing,floor,elapsed=now-(now-anchor)%period,0,0,0
+local line_time,missing,floor,refunded,elapsed=now-(now-anchor)%period,0,0,0,0
 if stored then
   local stored_version,written,stored_missing=unpack('<ddd',stored)
   if stored_version~=version then
@@ -40,16 +40,25 @@ if stored then
     return pack('<dddB',version,now,0,{outdated_state})..stored
   end
   missing=stored_missing
-  if string.byte(stored,25)>127 then floor=unpack('<d',stored,#stored-7) end
-  elapsed=tick-(written-(written-anchor)%period)
+  if #stored>plain then floor,refunded=unpack('<dd',stored,plain+1) end
+  elapsed=line_time-(written-(written-anchor)%period)
   if elapsed>0 then
-    local returned=elapsed/period*refill
-    missing=missing-returned
-    if missing<0 then missing=0 end
-    floor=floor-returned
+    local brought=elapsed/period*refill
+    missing=missing-brought
+    floor=floor-brought
     if floor<0 then floor=0 end
+    if missing<0 then
+      refunded=refunded+missing
+      if refunded<0 then refunded=0 end
+      missing=0
+    end
   end
 end`
+
+// bucketDeleteAt are statements that set when the state of a bucket can be forgotten.
+const bucketDeleteAt = `local left=missing+refunded-1
+local delete_at=line_time+((left-left%refill)/refill+1)*period
+if delete_at>9e18 then delete_at=9e18 end`
 
 // A script is sent by its hash, which the server knows after the source was sent once.
 type script struct {
@@ -77,7 +86,7 @@ func (c clock) script(name string) script {
 	if err != nil {
 		panic(err) // unreachable: the file is embedded
 	}
-	text := strings.NewReplacer("{check_definition}", definitionCheck, "{read_bucket}", readBucket).Replace(string(source))
+	text := strings.NewReplacer("{check_definition}", definitionCheck, "{read_bucket}", readBucket, "{bucket_delete_at}", bucketDeleteAt).Replace(string(source))
 	text = strings.NewReplacer(
 		"{clock}", c.now, "{expiry}", c.expiry,
 		"{outdated_definition}", strconv.Itoa(answerOutdatedDefinition), "{granted}", strconv.Itoa(answerGranted),

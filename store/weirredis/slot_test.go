@@ -98,7 +98,7 @@ func TestCluster_SlotIsBeingMoved(t *testing.T) {
 			require.NoError(t, b.Decide(t.Context(), batches[2:]))
 			for i, batch := range batches {
 				require.Equal(t, backend.OutdatedDefinition, batch.Outcome, "%d: %v", i, batch.Err)
-				require.Equal(t, newer.Version, batch.State.Version)
+				require.Equal(t, newer.Version, batch.Version)
 			}
 			require.EqualValues(t, 1, ask(t, b, &newer, keys[5], take(1)).State.Missing)
 

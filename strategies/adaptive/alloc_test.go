@@ -29,18 +29,3 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkExecute(b *testing.B) {
-	for name, l := range map[string]limiter.Limiter{
-		"limiter":   weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{MinLimit: 10, MaxLimit: 10})),
-		"throttler": weir.Must(adaptive.NewThrottler(nil)),
-	} {
-		b.Run(name, func(b *testing.B) {
-			p, ctx := weir.Must(pipeline.New("orders", adaptive.New(l, nil))), context.Background()
-			b.ReportAllocs()
-			for b.Loop() {
-				_ = p.Execute(ctx, func(context.Context) error { return nil })
-			}
-		})
-	}
-}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/internal/learning"
 )
 
 // A Limiter is a concurrency limiter that computes its limit from how long executions take, see the package comment. Make
@@ -34,7 +35,7 @@ type Limiter struct {
 	mu            sync.Mutex // held to change the limit
 }
 
-// NewLimiter makes a limiter with InitialLimit permits. If o is nil, it has the defaults. The error is a
+// NewLimiter makes a limiter with InitialLimit permits. If o is nil, the defaults apply. The error is a
 // [weir.OptionsError].
 func NewLimiter(o *LimiterOptions) (*Limiter, error) {
 	if err := o.Validate(); err != nil {
@@ -125,12 +126,12 @@ func (l *Limiter) measure(n int) samples {
 }
 
 // settle makes the engine learn from a grant, and releases its permits.
-func (l *Limiter) settle(g *grant, o outcome) {
+func (l *Limiter) settle(g *grant, o learning.Outcome) {
 	l.record(g, o)
 	for _, permit := range g.samples.others {
 		permit.Drop()
 	}
-	if o == refunded && !l.closed.Load() {
+	if o == learning.Refunded && !l.closed.Load() {
 		l.refunded.Add(1)
 	}
 	was, is := l.adoptLimit()
@@ -140,7 +141,7 @@ func (l *Limiter) settle(g *grant, o outcome) {
 
 // learn makes the engine learn from a grant whose permits stay in use. The body of an HTTP response is read as fast as
 // the client wants, so the time that the engine learns from ends with the header.
-func (l *Limiter) learn(g *grant, o outcome) {
+func (l *Limiter) learn(g *grant, o learning.Outcome) {
 	l.record(g, o)
 	g.learned = true
 	g.samples.first, _ = l.engine.TryAcquirePermit() // the engine goes on counting the permits as in use
@@ -148,10 +149,10 @@ func (l *Limiter) learn(g *grant, o outcome) {
 }
 
 // record gives the engine the first permit of a grant back, with the time that it was held if that is a sample.
-func (l *Limiter) record(g *grant, o outcome) {
+func (l *Limiter) record(g *grant, o learning.Outcome) {
 	switch first := g.samples.first; {
 	case first == nil:
-	case o == success && !g.learned:
+	case o == learning.Success && !g.learned:
 		first.Record()
 	default:
 		first.Drop()

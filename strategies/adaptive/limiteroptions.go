@@ -15,14 +15,14 @@ import (
 // are the defaults.
 type LimiterOptions struct {
 	// MinLimit is the lowest limit. The default is 1.
-	MinLimit int `json:"min_limit,omitempty" yaml:"min_limit,omitempty"`
+	MinLimit int `json:"min_limit,omitempty" yaml:"min_limit,omitempty" reload:"default=1"`
 	// MaxLimit is the highest limit. The default is 200.
-	MaxLimit int `json:"max_limit,omitempty" yaml:"max_limit,omitempty"`
+	MaxLimit int `json:"max_limit,omitempty" yaml:"max_limit,omitempty" reload:"default=200"`
 	// InitialLimit is the first limit. The default is 20, or the nearest number between MinLimit and MaxLimit.
-	InitialLimit int `json:"initial_limit,omitempty" yaml:"initial_limit,omitempty"`
+	InitialLimit int `json:"initial_limit,omitempty" yaml:"initial_limit,omitempty" reload:"default=20"`
 	// MaxLimitFactor bounds the limit to this factor times the highest number of executions that ran at once recently.
 	// The default is 5.
-	MaxLimitFactor float64 `json:"max_limit_factor,omitempty" yaml:"max_limit_factor,omitempty"`
+	MaxLimitFactor float64 `json:"max_limit_factor,omitempty" yaml:"max_limit_factor,omitempty" reload:"default=5"`
 	// MaxLimitWindow is how long "recently" is for MaxLimitFactor. Set it if the load goes up and down. If 0, it is the
 	// time since the last change of the limit.
 	MaxLimitWindow time.Duration `json:"max_limit_window,omitempty" yaml:"max_limit_window,omitempty"`
@@ -34,21 +34,21 @@ type LimiterOptions struct {
 	QueueOrder limiter.QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
 
 	// MinWindow is the shortest time between two changes of the limit. The default is 1 s.
-	MinWindow time.Duration `json:"min_window,omitempty" yaml:"min_window,omitempty"`
+	MinWindow time.Duration `json:"min_window,omitempty" yaml:"min_window,omitempty" reload:"default=1s"`
 	// MaxWindow is the longest time between two changes, if twice the time of the shortest execution is more than
 	// MinWindow. The default is 30 s, or MinWindow if that is longer.
-	MaxWindow time.Duration `json:"max_window,omitempty" yaml:"max_window,omitempty"`
+	MaxWindow time.Duration `json:"max_window,omitempty" yaml:"max_window,omitempty" reload:"default=30s"`
 	// MinSamples is the number of executions that must have succeeded between two changes. The default is 50.
-	MinSamples int `json:"min_samples,omitempty" yaml:"min_samples,omitempty"`
+	MinSamples int `json:"min_samples,omitempty" yaml:"min_samples,omitempty" reload:"default=50"`
 	// Quantile is the quantile of the times of these executions that the limiter compares with the usual time, from 0 to
 	// 1. The default is 0.9.
-	Quantile float64 `json:"quantile,omitempty" yaml:"quantile,omitempty"`
+	Quantile float64 `json:"quantile,omitempty" yaml:"quantile,omitempty" reload:"default=0.9"`
 	// BaselineAge is the number of quantiles whose average is the usual time. With a higher number it takes longer until a
 	// new time is the usual one. The default is 10.
-	BaselineAge int `json:"baseline_age,omitempty" yaml:"baseline_age,omitempty"`
+	BaselineAge int `json:"baseline_age,omitempty" yaml:"baseline_age,omitempty" reload:"default=10"`
 	// CorrelationWindow is the number of changes over which the limiter compares the number of executions at once with
 	// the throughput. The default is 50.
-	CorrelationWindow int `json:"correlation_window,omitempty" yaml:"correlation_window,omitempty"`
+	CorrelationWindow int `json:"correlation_window,omitempty" yaml:"correlation_window,omitempty" reload:"default=50"`
 
 	// OnLimitChanged is called after each change of the limit, in the goroutine that released the lease which caused it.
 	// Calls can overlap and come out of order.

@@ -2,7 +2,6 @@ package adaptive_test
 
 import (
 	"context"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,46 +13,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/adaptive"
-	"github.com/weir-go/weir/strategies/ratelimit"
 )
-
-// misbehaving is a Measurer that does not return from the first measurement of a name.
-type misbehaving struct {
-	name  string
-	leave func()
-}
-
-func (*misbehaving) OnEvent(context.Context, pipeline.Event) {}
-
-func (m *misbehaving) OnMeasurement(_ context.Context, e pipeline.Event) {
-	if leave := m.leave; e.Name == m.name && leave != nil {
-		m.leave = nil
-		leave()
-	}
-}
-
-func TestStrategy_MeasurerThatDoesNotReturn(t *testing.T) {
-	for how, leave := range map[string]func(){"panic": func() { panic("measurer") }, "goexit": runtime.Goexit} {
-		for _, name := range []string{ratelimit.MeasureRequest, ratelimit.MeasureLease} {
-			slots, err := adaptive.NewLimiter(&adaptive.LimiterOptions{MinLimit: 1, InitialLimit: 1, MaxLimit: 1})
-			require.NoError(t, err)
-			p := weir.Must(pipeline.Config{
-				Strategies: []pipeline.Strategy{adaptive.New(slots, nil)},
-				Listener:   &misbehaving{name, leave},
-			}.Build())
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				defer func() { _ = recover() }()
-				_ = p.Execute(context.Background(), func(context.Context) error { return nil })
-				t.Error("it returned")
-			}()
-			<-done
-			assert.EqualValues(t, 1, slots.Statistics().AvailablePermits, how+" "+name)
-			require.NoError(t, p.Execute(t.Context(), func(context.Context) error { return nil }))
-		}
-	}
-}
 
 // OnLimitChanged runs when the permit of the lease that changed the limit is back, so that it can use the
 // limiter, and the other limiters of a chain get theirs back even if it panics.

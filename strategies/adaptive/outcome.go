@@ -4,23 +4,16 @@ import (
 	"sync/atomic"
 
 	"github.com/weir-go/weir/limiter"
-)
-
-// An outcome says how an execution counts.
-type outcome uint8
-
-const (
-	success outcome = iota
-	failure
-	ignored
-	refunded // ignored, and the grant does not count either
+	"github.com/weir-go/weir/strategies/internal/learning"
 )
 
 // A grant is what a limiter of this package attaches to the lease of an execution. The first outcome that it gets counts.
 type grant struct {
 	done    atomic.Bool
 	granter limiter.Granter
-	by      interface{ settle(g *grant, o outcome) } // the limiter
+	by      interface {
+		settle(g *grant, o learning.Outcome)
+	} // the limiter
 
 	// Of a Limiter:
 	permits limiter.Lease
@@ -29,7 +22,7 @@ type grant struct {
 }
 
 // settle hands the first outcome to the limiter.
-func (g *grant) settle(o outcome) {
+func (g *grant) settle(o learning.Outcome) {
 	if g.done.CompareAndSwap(false, true) {
 		g.by.settle(g, o)
 	}
@@ -37,7 +30,7 @@ func (g *grant) settle(o outcome) {
 
 // learn hands the outcome to the limiter, and leaves permits that are lent to the Release of the lease. Nothing else may
 // use the lease meanwhile.
-func (g *grant) learn(o outcome) {
+func (g *grant) learn(o learning.Outcome) {
 	if l, ok := g.by.(*Limiter); !ok {
 		g.settle(o) // a throttler lends nothing
 	} else if !g.learned {
@@ -46,9 +39,9 @@ func (g *grant) learn(o outcome) {
 }
 
 // Release, Refund, Succeeded and Lends implement [limiter.LeaseOwner].
-func (g *grant) Release(int, int64)   { g.settle(success) }
-func (g *grant) Refund(int, int64)    { g.settle(refunded) }
-func (g *grant) Succeeded(int, int64) { g.learn(success) }
+func (g *grant) Release(int, int64)   { g.settle(learning.Success) }
+func (g *grant) Refund(int, int64)    { g.settle(learning.Refunded) }
+func (g *grant) Succeeded(int, int64) { g.learn(learning.Success) }
 func (g *grant) Lends() bool          { return g.permits.Acquired() }
 
 // The keys by which Fail and Ignore find the grant of a lease, also of a chain's. A chain keeps one value for each key.
@@ -69,14 +62,14 @@ func (g *grant) lease(n int, key limiter.MetadataKey[*grant]) limiter.Lease {
 //
 // Of the limiters of a chain the first [Limiter] and the first [Throttler] record the failure; a second one of the same
 // type counts a success.
-func Fail(l limiter.Lease) { settle(l, failure) }
+func Fail(l limiter.Lease) { settle(l, learning.Failure) }
 
 // Ignore releases the lease, and the limiter does not learn from its execution: the caller gave up, or it never began.
 // Otherwise it is like [Fail].
-func Ignore(l limiter.Lease) { settle(l, ignored) }
+func Ignore(l limiter.Lease) { settle(l, learning.Ignored) }
 
 // learn hands o to the limiters of l, and leaves the permits to the Release of l. Nothing else may use l meanwhile.
-func learn(l limiter.Lease, o outcome) {
+func learn(l limiter.Lease, o learning.Outcome) {
 	if g, ok := throttlerKey.From(l); ok {
 		g.learn(o)
 	}
@@ -87,7 +80,7 @@ func learn(l limiter.Lease, o outcome) {
 }
 
 // settle hands o to the limiters of l, and releases l.
-func settle(l limiter.Lease, o outcome) {
+func settle(l limiter.Lease, o learning.Outcome) {
 	defer l.Release() // the other leases of a chain, also if OnLimitChanged panics
 	if g, ok := throttlerKey.From(l); ok {
 		g.settle(o)

@@ -40,7 +40,7 @@ func TestStrategy_ContextEndsInTheQueue(t *testing.T) {
 		{
 			"an adaptive limiter", weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 1, QueueLimit: 1})),
 			func(l limiter.Limiter) pipeline.Strategy { return adaptive.New(l, nil) },
-			"adaptive: orders/AdaptiveLimiter: no permit before the context ended: ",
+			"ratelimit: orders/AdaptiveLimiter: no permit before the context ended: ",
 		},
 	}
 	for _, c := range cases {

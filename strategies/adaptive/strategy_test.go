@@ -121,70 +121,6 @@ func TestStrategy_PanicAndGoexit(t *testing.T) {
 	}
 }
 
-func TestStrategy_Rejection(t *testing.T) {
-	l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 1}))
-	var events []pipeline.Event
-	var asked []ratelimit.Rejection
-	instead := errors.New("come back tomorrow")
-	var replace bool
-	p := weir.Must(pipeline.Config{
-		Name: "orders",
-		Strategies: []pipeline.Strategy{adaptive.New(l, &adaptive.Options{
-			OnRejected: func(_ context.Context, r ratelimit.Rejection) error {
-				asked = append(asked, r)
-				if replace {
-					return instead
-				}
-				return nil
-			},
-		})},
-		Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
-			if e.Name == ratelimit.EventRejected {
-				events = append(events, e)
-			}
-		}),
-	}.Build())
-	lease, err := l.TryAcquire(t.Context(), 1)
-	require.NoError(t, err)
-
-	run := func() error {
-		return p.Execute(t.Context(), func(context.Context) error { t.Error("it ran"); return nil })
-	}
-	err = run()
-	require.ErrorIs(t, err, pipeline.ErrRejected)
-	rejected, ok := errors.AsType[*ratelimit.RejectedError](err)
-	require.True(t, ok)
-	assert.Equal(t, "orders/AdaptiveLimiter", rejected.Source.String())
-	assert.Equal(t, limiter.ReasonNoPermit, rejected.Reason)
-	require.Len(t, events, 1)
-	assert.Equal(t, pipeline.SeverityError, events[0].Severity)
-	assert.Equal(t, err, events[0].Err)
-	require.Len(t, asked, 1)
-	assert.False(t, asked[0].Lease.Acquired())
-
-	replace = true
-	assert.Equal(t, instead, run())
-
-	require.NoError(t, l.Close())
-	lease.Release()
-	err = run()
-	require.ErrorIs(t, err, limiter.ErrClosed)
-	assert.NotErrorIs(t, err, pipeline.ErrRejected)
-	assert.Len(t, events, 2, "an error is not reported as a rejection")
-}
-
-func TestOptions_Permits(t *testing.T) {
-	l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 5}))
-	n := 5
-	p := weir.Must(pipeline.New("orders", adaptive.New(l, &adaptive.Options{Permits: func(context.Context) int { return n }})))
-	require.NoError(t, p.Execute(t.Context(), func(context.Context) error {
-		assert.Zero(t, l.Statistics().AvailablePermits)
-		return nil
-	}))
-	n = -1
-	assert.ErrorIs(t, p.Execute(t.Context(), func(context.Context) error { return nil }), limiter.ErrPermitCount)
-}
-
 func TestStrategy_CloseClosesItsOwnLimiter(t *testing.T) {
 	s := adaptive.New(nil, nil)
 	p := weir.Must(pipeline.New("orders", s))
@@ -212,7 +148,7 @@ func TestStrategy_Describe(t *testing.T) {
 	d := p.Describe().Strategies
 	assert.Equal(t, adaptive.State{Statistics: limiter.Statistics{AvailablePermits: 7}, Limit: 7}, d[0].State)
 	assert.Equal(t, "adaptive", d[0].Kind)
-	options := d[0].Options.(adaptive.Description)
+	options := d[0].Options.(ratelimit.Description)
 	assert.Equal(t, "adaptive.Limiter", options.Limiter)
 	assert.Equal(t, l.Options(), withoutFunc(options.Limits.(adaptive.LimiterOptions)))
 	assert.Equal(t, "Throttler", d[1].Name)
@@ -225,29 +161,6 @@ func TestStrategy_Describe(t *testing.T) {
 func withoutFunc(o adaptive.LimiterOptions) adaptive.LimiterOptions {
 	o.OnLimitChanged = nil
 	return o
-}
-
-// measurer keeps what is measured.
-type measurer struct {
-	pipeline.ListenerFunc
-	measured []string
-}
-
-func (m *measurer) OnMeasurement(_ context.Context, e pipeline.Event) {
-	m.measured = append(m.measured, fmt.Sprintf("%s %v", e.Name, e.Err != nil))
-}
-
-func TestStrategy_Measures(t *testing.T) {
-	m := &measurer{ListenerFunc: func(context.Context, pipeline.Event) {}}
-	l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{InitialLimit: 1}))
-	p := weir.Must(pipeline.Config{Name: "orders", Strategies: []pipeline.Strategy{adaptive.New(l, nil)}, Listener: m}.Build())
-	require.NoError(t, p.Execute(t.Context(), func(ctx context.Context) error {
-		require.ErrorIs(t, p.Execute(ctx, func(context.Context) error { return nil }), pipeline.ErrRejected)
-		return nil
-	}))
-	assert.Equal(t, []string{
-		ratelimit.MeasureRequest + " false", ratelimit.MeasureRequest + " true", ratelimit.MeasureLease + " false",
-	}, m.measured)
 }
 
 func TestStrategy_Peek(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/internal/learning"
 )
 
 // ReasonFailureRate is the reason that a [Throttler] gives for a rejection.
@@ -23,15 +24,15 @@ const ReasonFailureRate = "failure rate too high"
 // ThrottlerOptions say when a [Throttler] begins to reject, and how much. The zero ThrottlerOptions are the defaults.
 type ThrottlerOptions struct {
 	// FailureRate is the share of executions up to which failures cause no rejections. The default is 0.1.
-	FailureRate float64 `json:"failure_rate,omitempty" yaml:"failure_rate,omitempty"`
+	FailureRate float64 `json:"failure_rate,omitempty" yaml:"failure_rate,omitempty" reload:"default=0.1"`
 	// Period is how long executions count, at least 20 ms. The default is 1 minute.
-	Period time.Duration `json:"period,omitempty" yaml:"period,omitempty"`
+	Period time.Duration `json:"period,omitempty" yaml:"period,omitempty" reload:"default=1m"`
 	// MinExecutions is how many executions the Period must have before any is rejected. The default is 10; -1 is none, so
 	// that the first failure can cause rejections.
-	MinExecutions int `json:"min_executions,omitempty" yaml:"min_executions,omitempty"`
+	MinExecutions int `json:"min_executions,omitempty" yaml:"min_executions,omitempty" reload:"off,default=10"`
 	// MaxRejectionRate is the largest share that is rejected. The executions that are let through show when the server has
 	// recovered, so with 1 the throttler learns that only after the Period. The default is 0.9.
-	MaxRejectionRate float64 `json:"max_rejection_rate,omitempty" yaml:"max_rejection_rate,omitempty"`
+	MaxRejectionRate float64 `json:"max_rejection_rate,omitempty" yaml:"max_rejection_rate,omitempty" reload:"default=0.9"`
 }
 
 // withDefaults returns o with the defaults filled in. A nil o stands for the zero ThrottlerOptions.
@@ -92,7 +93,7 @@ type Throttler struct {
 	closed   atomic.Bool
 }
 
-// NewThrottler makes a throttler without counts. If o is nil, it has the defaults. The error is a [weir.OptionsError].
+// NewThrottler makes a throttler without counts. If o is nil, the defaults apply. The error is a [weir.OptionsError].
 func NewThrottler(o *ThrottlerOptions) (*Throttler, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -141,15 +142,15 @@ func (t *Throttler) rejects(ctx context.Context) bool {
 }
 
 // settle makes the engine learn from a grant.
-func (t *Throttler) settle(_ *grant, o outcome) {
+func (t *Throttler) settle(_ *grant, o learning.Outcome) {
 	switch o {
-	case success:
+	case learning.Success:
 		t.engine.RecordSuccess()
 		t.learned.Store(int64(clock.Now()))
-	case failure:
+	case learning.Failure:
 		t.engine.RecordFailure()
 		t.learned.Store(int64(clock.Now()))
-	case refunded:
+	case learning.Refunded:
 		t.refund()
 	}
 	t.held.Add(-1)

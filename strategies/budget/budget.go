@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -34,6 +33,14 @@ func Refund(ctx context.Context, b Budget) {
 	}
 }
 
+// Describe returns the [Statistics] of b, or nil if b has no method Statistics.
+func Describe(b Budget) any {
+	if s, ok := b.(interface{ Statistics() Statistics }); ok {
+		return s.Statistics()
+	}
+	return nil
+}
+
 // ErrExhausted says that there was no other attempt because the budget was exhausted. A retry joins it with the last
 // failure: [errors.Is] finds both.
 var ErrExhausted = errors.New("budget: exhausted")
@@ -43,7 +50,7 @@ var ErrExhausted = errors.New("budget: exhausted")
 const EventExhausted = "OnBudgetExhausted"
 
 // A Ratio is a [Budget] that allows a share of the executions in a sliding window, and a number for each second of the
-// window in addition. Make one with [New]. A nil *Ratio allows every attempt. It is safe for concurrent use.
+// window in addition. Make one with [New]. It is safe for concurrent use.
 //
 // TryAcquire allows an extra attempt if
 //
@@ -60,7 +67,7 @@ type Ratio struct {
 	refused int64
 }
 
-// New makes a budget. If o is nil, it has the defaults. The error is a [weir.OptionsError].
+// New makes a budget. If o is nil, the defaults apply. The error is a [weir.OptionsError].
 func New(o *Options) (*Ratio, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -70,16 +77,11 @@ func New(o *Options) (*Ratio, error) {
 
 // Count implements [Budget]. It takes no lock.
 func (r *Ratio) Count(context.Context) {
-	if r != nil {
-		r.executions.add(r.slotNow())
-	}
+	r.executions.add(r.slotNow())
 }
 
 // TryAcquire implements [Budget].
 func (r *Ratio) TryAcquire(context.Context) bool {
-	if r == nil {
-		return true
-	}
 	now := r.slotNow()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,9 +97,6 @@ func (r *Ratio) TryAcquire(context.Context) bool {
 // Refund implements [Refunder]. It removes the oldest extra attempt of the window, so that a refund never allows more
 // than if the attempt had not been taken.
 func (r *Ratio) Refund(context.Context) {
-	if r == nil {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.taken.takeBack(r.slotNow(), r.options.slots())
@@ -123,9 +122,6 @@ func (r *Ratio) Reconfigure(o *Options) error {
 
 // Options returns the options in force with the defaults filled in. New makes an equal budget of them.
 func (r *Ratio) Options() Options {
-	if r == nil {
-		return Options{}
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.options
@@ -141,9 +137,6 @@ type Statistics struct {
 
 // Statistics returns the present figures.
 func (r *Ratio) Statistics() Statistics {
-	if r == nil {
-		return Statistics{}
-	}
 	now := r.slotNow()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,14 +153,3 @@ func (r *Ratio) Statistics() Statistics {
 func (s Statistics) String() string {
 	return fmt.Sprintf("%d extra attempts taken, %d left, for %d executions", s.Taken, s.Available, s.Executions)
 }
-
-// String returns the String of r's Statistics.
-func (r *Ratio) String() string {
-	if r == nil {
-		return "every attempt is allowed"
-	}
-	return r.Statistics().String()
-}
-
-// LogValue implements [slog.LogValuer].
-func (r *Ratio) LogValue() slog.Value { return slog.StringValue(r.String()) }

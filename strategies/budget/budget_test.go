@@ -118,14 +118,6 @@ func TestRatio_Reconfigure(t *testing.T) {
 	})
 }
 
-func TestRatio_Nil(t *testing.T) {
-	var b *budget.Ratio
-	b.Count(t.Context())
-	assert.True(t, b.TryAcquire(t.Context()))
-	assert.Zero(t, b.Statistics())
-	assert.Zero(t, b.Options())
-}
-
 func TestOptions_Validate(t *testing.T) {
 	_, err := budget.New(&budget.Options{Ratio: math.NaN(), MinPerSecond: -2, Window: 61 * time.Second})
 	assert.EqualError(t, err, "budget: Ratio must be at least 0, or -1 for none, got NaN; "+

@@ -23,14 +23,14 @@ const LongestWindow = time.Minute
 type Options struct {
 	// Ratio is the number of extra attempts for each execution of the window, such as 0.1 for one in ten. The default
 	// is 0.2; -1 is none.
-	Ratio float64 `json:"ratio,omitempty" yaml:"ratio,omitempty"`
+	Ratio float64 `json:"ratio,omitempty" yaml:"ratio,omitempty" reload:"off,default=0.2"`
 	// MinPerSecond is the number of extra attempts that are allowed in addition for each second of the window; all of
 	// them can come at once. The default is 10; -1 is none. It matters when there are few executions, as after the
 	// start of the program.
-	MinPerSecond int `json:"min_per_second,omitempty" yaml:"min_per_second,omitempty"`
+	MinPerSecond int `json:"min_per_second,omitempty" yaml:"min_per_second,omitempty" reload:"off,default=10"`
 	// Window is how long executions and extra attempts count, to a quarter of a second. It is from a second to a
 	// minute. The default is 10 s.
-	Window time.Duration `json:"window,omitempty" yaml:"window,omitempty"`
+	Window time.Duration `json:"window,omitempty" yaml:"window,omitempty" reload:"default=10s"`
 }
 
 // withDefaults returns o with the defaults filled in. A nil o stands for the zero Options.

@@ -38,8 +38,8 @@ func NewBehavior(o *BehaviorOptions) *Behavior {
 	full.setDefaults("Chaos.Behavior")
 	return &Behavior{newGate(full, full.Options, o.Validate(), injector{
 		event: EventBehavior,
-		injection: func(ctx context.Context, _ pipeline.Next) (Injection, bool) {
-			return Injection{Err: full.Behavior(ctx)}, true
+		injection: func(ctx context.Context, _ pipeline.Next) (pipeline.Event, bool) {
+			return pipeline.Event{Err: full.Behavior(ctx)}, true
 		},
 	})}
 }

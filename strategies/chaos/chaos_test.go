@@ -224,7 +224,7 @@ func TestBehavior(t *testing.T) {
 func TestStrategies_ContextEndsDuringAnInjection(t *testing.T) {
 	ended := func(cancel func()) []pipeline.Strategy {
 		o := always
-		o.OnInjected = func(context.Context, chaos.Injection) { cancel() }
+		o.OnInjected = func(context.Context, pipeline.Event) { cancel() }
 		return []pipeline.Strategy{
 			chaos.NewBehavior(&chaos.BehaviorOptions{Options: always, Behavior: func(context.Context) error { cancel(); return nil }}),
 			chaos.NewLatency(&chaos.LatencyOptions{Options: o, Latency: 1}),

@@ -50,7 +50,7 @@ func ExampleLatency() {
 		Options: chaos.Options{
 			Enabled:    true,
 			Rate:       1,
-			OnInjected: func(_ context.Context, i chaos.Injection) { fmt.Println(i.Source, "waited", i.Latency) },
+			OnInjected: func(_ context.Context, i pipeline.Event) { fmt.Println(i.Source, "waited", i.Duration) },
 		},
 		Latency: time.Millisecond,
 	})))

@@ -61,7 +61,7 @@ func (o *FaultOptions) Validate() error {
 // nothing. It is safe for concurrent use.
 type Fault struct{ gate[FaultOptions] }
 
-// NewFault makes a strategy that injects errors. If o is nil, it has the defaults and is off. If o is invalid, making a
+// NewFault makes a strategy that injects errors. If o is nil, the defaults apply, and it is off. If o is invalid, making a
 // pipeline of the strategy fails.
 func NewFault(o *FaultOptions) *Fault {
 	full := *cmp.Or(o, new(FaultOptions))
@@ -71,9 +71,9 @@ func NewFault(o *FaultOptions) *Fault {
 	return &Fault{newGate(full, full.Options, o.Validate(), injector{
 		event:    EventFault,
 		replaces: true,
-		injection: func(ctx context.Context, next pipeline.Next) (Injection, bool) {
+		injection: func(ctx context.Context, next pipeline.Next) (pipeline.Event, bool) {
 			err := full.err(ctx, next, picker)
-			return Injection{Err: err}, err != nil
+			return pipeline.Event{Err: err}, err != nil
 		},
 	})}
 }

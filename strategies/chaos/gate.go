@@ -23,8 +23,8 @@ type gate[O any] struct {
 type injector struct {
 	event    string
 	replaces bool // what is injected takes the place of the callback
-	// injection returns what to inject; ok is false for nothing.
-	injection func(ctx context.Context, next pipeline.Next) (i Injection, ok bool)
+	// injection returns what to inject: the Result, Err and Duration of the event. ok is false for nothing.
+	injection func(ctx context.Context, next pipeline.Next) (e pipeline.Event, ok bool)
 }
 
 // newGate makes the gate of a strategy whose options are full, and whose Validate returns problem. common are those of
@@ -48,63 +48,43 @@ func (g *gate[O]) Validate() error { return g.problem }
 
 // Execute injects something, or runs next, or both. It implements [pipeline.Strategy].
 func (g *gate[O]) Execute(ctx context.Context, next pipeline.Next) (any, error) {
-	inject, err := g.injects(ctx)
-	if err != nil {
-		return nil, err
+	if !g.injects(ctx) {
+		return proceed(ctx, next)
 	}
-	if !inject {
-		return next.Run(ctx)
+	if ctx.Err() != nil { // a function of the options can have taken long
+		return nil, pipeline.ContextError(ctx)
 	}
-	i, ok := g.injection(ctx, next)
+	e, ok := g.injection(ctx, next)
 	if !ok {
 		return proceed(ctx, next)
 	}
-	next.Report(ctx, pipeline.Event{
-		Name: g.event, Severity: pipeline.SeverityInformation, Result: i.Value, Err: i.Err, Duration: i.Latency,
-	})
-	if i.Latency > 0 {
-		clock.Sleep(ctx, i.Latency)
-		if ctx.Err() != nil {
-			return nil, pipeline.ContextError(ctx)
-		}
+	e.Name, e.Severity = g.event, pipeline.SeverityInformation
+	next.Report(ctx, e)
+	clock.Sleep(ctx, e.Duration)
+	if e.Duration > 0 && ctx.Err() != nil {
+		return nil, pipeline.ContextError(ctx)
 	}
 	if g.common.OnInjected != nil {
-		i.Source = next.Source()
-		g.common.OnInjected(ctx, i)
+		e.Source = next.Source()
+		g.common.OnInjected(ctx, e)
 	}
-	if g.replaces || i.Err != nil {
-		return i.Value, i.Err
+	if g.replaces || e.Err != nil {
+		return e.Result, e.Err
 	}
 	return proceed(ctx, next)
 }
 
-// injects reports whether something is injected in an execution. The error is a ContextError; the context is checked
-// after each function of the program, because the function can take long.
-func (g *gate[O]) injects(ctx context.Context) (bool, error) {
-	if !g.on {
-		return false, nil
-	}
-	if ctx.Err() != nil {
-		return false, pipeline.ContextError(ctx)
-	}
-	if g.common.EnabledFunc != nil {
-		enabled := g.common.EnabledFunc(ctx)
-		if ctx.Err() != nil {
-			return false, pipeline.ContextError(ctx)
-		}
-		if !enabled {
-			return false, nil
-		}
+// injects reports whether something is injected in an execution.
+func (g *gate[O]) injects(ctx context.Context) bool {
+	if !g.on || g.common.EnabledFunc != nil && !g.common.EnabledFunc(ctx) {
+		return false
 	}
 	rate := g.common.Rate
 	if g.common.RateFunc != nil {
 		rate = g.common.RateFunc(ctx)
-		if ctx.Err() != nil {
-			return false, pipeline.ContextError(ctx)
-		}
 	}
 	// A NaN stays one here, and no number is below it.
-	return g.common.random(ctx) < min(max(rate, 0), 1), nil
+	return g.common.random(ctx) < min(max(rate, 0), 1)
 }
 
 // proceed runs next after a function of the program or a wait, during which the context can have ended.

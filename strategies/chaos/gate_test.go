@@ -18,7 +18,7 @@ import (
 func injects(t *testing.T, o chaos.Options) bool {
 	t.Helper()
 	injected := false
-	o.OnInjected = func(context.Context, chaos.Injection) { injected = true }
+	o.OnInjected = func(context.Context, pipeline.Event) { injected = true }
 	err := with(makers["Chaos.Fault"](o)).Execute(t.Context(), func(context.Context) error { return nil })
 	assert.Equal(t, injected, err != nil)
 	return injected
@@ -67,53 +67,12 @@ func TestStrategies_Zero(t *testing.T) {
 	}
 }
 
-func TestOptions_ContextEndsInAFunction(t *testing.T) {
-	cause := errors.New("the user went away")
-	for kind, build := range makers {
-		for _, end := range []string{"before", "EnabledFunc", "RateFunc"} {
-			t.Run(kind+"/"+end, func(t *testing.T) {
-				ctx, cancel := context.WithCancelCause(t.Context())
-				var log []string
-				asked := func(what string) {
-					log = append(log, what)
-					if what == end {
-						cancel(cause)
-					}
-				}
-				o := chaos.Options{
-					EnabledFunc: func(context.Context) bool { asked("EnabledFunc"); return false },
-					RateFunc:    func(context.Context) float64 { asked("RateFunc"); return 1 },
-				}
-				if end == "RateFunc" {
-					o.EnabledFunc, o.Enabled = nil, true
-				}
-				s := build(o)
-				outer := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
-					if end == "before" {
-						cancel(cause)
-					}
-					return next.Run(ctx)
-				})
-				inner := pipeline.StrategyFunc(func(context.Context, pipeline.Next) (any, error) { panic("must not run") })
-				err := with(outer, s, inner).Execute(ctx, func(context.Context) error { panic("must not run") })
-				assert.ErrorIs(t, err, context.Canceled)
-				assert.ErrorIs(t, err, cause)
-				if end == "before" {
-					assert.Empty(t, log)
-				} else {
-					assert.Equal(t, []string{end}, log)
-				}
-			})
-		}
-	}
-}
-
 func TestOptions_Rate(t *testing.T) {
 	n := 0
 	p := with(chaos.NewFault(&chaos.FaultOptions{Options: chaos.Options{
 		Enabled:    true,
 		Rate:       0.25,
-		OnInjected: func(context.Context, chaos.Injection) { n++ },
+		OnInjected: func(context.Context, pipeline.Event) { n++ },
 	}}))
 	for range 10_000 {
 		_ = p.Execute(t.Context(), func(context.Context) error { return nil })
@@ -123,7 +82,7 @@ func TestOptions_Rate(t *testing.T) {
 
 func TestStrategies_Concurrent(t *testing.T) {
 	var injected atomic.Int64
-	o := chaos.Options{Enabled: true, Rate: 0.5, OnInjected: func(context.Context, chaos.Injection) { injected.Add(1) }}
+	o := chaos.Options{Enabled: true, Rate: 0.5, OnInjected: func(context.Context, pipeline.Event) { injected.Add(1) }}
 	var all []pipeline.Strategy
 	for _, build := range makers {
 		all = append(all, build(o))

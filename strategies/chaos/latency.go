@@ -13,7 +13,7 @@ import (
 type LatencyOptions struct {
 	Options `yaml:",inline"`
 	// Latency is how long to wait. The default is 30 s; -1 is no wait.
-	Latency time.Duration `json:"latency,omitempty" yaml:"latency,omitempty"`
+	Latency time.Duration `json:"latency,omitempty" yaml:"latency,omitempty" reload:"off,default=30s"`
 	// LatencyFunc returns the wait of an execution. If it is 0 or less, nothing is injected. If LatencyFunc is not nil,
 	// Latency is ignored.
 	LatencyFunc func(ctx context.Context) time.Duration `json:"-" yaml:"-"`
@@ -37,7 +37,7 @@ func (o *LatencyOptions) Validate() error {
 // slow call would. Make one with [NewLatency]. The zero Latency injects nothing. It is safe for concurrent use.
 type Latency struct{ gate[LatencyOptions] }
 
-// NewLatency makes a strategy that injects waits. If o is nil, it has the defaults and is off. If o is invalid, making a
+// NewLatency makes a strategy that injects waits. If o is nil, the defaults apply, and it is off. If o is invalid, making a
 // pipeline of the strategy fails.
 func NewLatency(o *LatencyOptions) *Latency {
 	full := *cmp.Or(o, new(LatencyOptions))
@@ -45,12 +45,12 @@ func NewLatency(o *LatencyOptions) *Latency {
 	full.Latency = cmp.Or(full.Latency, DefaultLatency)
 	return &Latency{newGate(full, full.Options, o.Validate(), injector{
 		event: EventLatency,
-		injection: func(ctx context.Context, _ pipeline.Next) (Injection, bool) {
+		injection: func(ctx context.Context, _ pipeline.Next) (pipeline.Event, bool) {
 			latency := full.Latency
 			if full.LatencyFunc != nil {
 				latency = full.LatencyFunc(ctx)
 			}
-			return Injection{Latency: latency}, latency > 0
+			return pipeline.Event{Duration: latency}, latency > 0
 		},
 	})}
 }

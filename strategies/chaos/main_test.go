@@ -43,8 +43,8 @@ var makers = map[string]func(o chaos.Options) pipeline.Strategy{
 // listened builds a pipeline that writes down what is injected: the events and the
 // calls of OnInjected.
 func listened(log *[]string, o chaos.Options, build func(o chaos.Options) pipeline.Strategy) *pipeline.Pipeline {
-	o.OnInjected = func(_ context.Context, i chaos.Injection) {
-		*log = append(*log, fmt.Sprint("callback ", i.Value, " ", i.Err, " ", i.Latency, " ", i.Source))
+	o.OnInjected = func(_ context.Context, i pipeline.Event) {
+		*log = append(*log, fmt.Sprint("callback ", i.Result, " ", i.Err, " ", i.Duration, " ", i.Source))
 	}
 	return weir.Must(pipeline.Config{Name: "p", Strategies: []pipeline.Strategy{build(o)},
 		Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {

@@ -3,13 +3,10 @@ package chaos
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
 // The defaults of the options.
@@ -45,24 +42,16 @@ type Options struct {
 	EnabledFunc func(ctx context.Context) bool `json:"-" yaml:"-"`
 	// Rate is the share of the executions in which something is injected, up to 1 for all. The default is 0.001; -1 is
 	// none.
-	Rate float64 `json:"rate,omitempty" yaml:"rate,omitempty"`
+	Rate float64 `json:"rate,omitempty" yaml:"rate,omitempty" reload:"off,default=0.001"`
 	// RateFunc returns the rate for an execution: 0 or less is never, and 1 or more is always. If it is not nil, Rate is
 	// ignored.
 	RateFunc func(ctx context.Context) float64 `json:"-" yaml:"-"`
 	// Rand returns a random number from 0 up to but not including 1. If nil, it is that of math/rand/v2, or in a simulation
 	// that of its seed. It is for tests.
 	Rand func() float64 `json:"-" yaml:"-"`
-	// OnInjected is called after the event; for a [Latency], after the wait, and not if the context ended during the
-	// wait.
-	OnInjected func(ctx context.Context, i Injection) `json:"-" yaml:"-"`
-}
-
-// An Injection is what was injected, as [Options.OnInjected] gets it. A field that does not apply is zero.
-type Injection struct {
-	Source  pipeline.Source // the strategy and its pipeline
-	Value   any             // Outcome: the value that is returned
-	Err     error           // Fault, Outcome: the error that is returned; Behavior: the error that it returned
-	Latency time.Duration   // Latency: the wait
+	// OnInjected, if it is not nil, is called with the event; for a [Latency], after the wait, and not if the context ended
+	// during the wait.
+	OnInjected func(ctx context.Context, e pipeline.Event) `json:"-" yaml:"-"`
 }
 
 // setDefaults fills in the defaults. name is that of the Name.
@@ -76,18 +65,4 @@ func (o *Options) validate(p *validate.Problems) {
 	if o.Rate != -1 && !(o.Rate >= 0 && o.Rate <= 1) { // also if it is NaN
 		p.Add("Rate", o.Rate, "must be from 0 to 1, or -1 for never")
 	}
-}
-
-// String returns what was injected, without the Value: "orders/Chaos.Fault: injected: boom".
-func (i Injection) String() string {
-	what := "injected"
-	if i.Latency > 0 {
-		what += fmt.Sprintf(" %v", i.Latency)
-	}
-	return judge.Text(i.Source, what, i.Err)
-}
-
-// LogValue implements [slog.LogValuer]. It leaves out the Value, which can be confidential.
-func (i Injection) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("source", i.Source.String()), slog.Any("error", i.Err), slog.Duration("latency", i.Latency))
 }

@@ -3,7 +3,6 @@ package chaos_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -95,12 +94,4 @@ func TestNewFault_CopiesErrors(t *testing.T) {
 	s := chaos.NewFault(&chaos.FaultOptions{Options: always, Errors: errs})
 	errs[0].Err = nil
 	assert.Same(t, errBoom, with(s).Execute(t.Context(), func(context.Context) error { return nil }))
-}
-
-// The values of calls are not for logs.
-func TestInjection_TextHasNoValue(t *testing.T) {
-	i := chaos.Injection{Value: "secret", Err: errBoom, Source: pipeline.Source{Pipeline: "p", Strategy: "Chaos.Outcome"}}
-	assert.Equal(t, "p/Chaos.Outcome: injected: boom", fmt.Sprintf("%v", i))
-	assert.Equal(t, "injected 1s", fmt.Sprintf("%+v", chaos.Injection{Latency: time.Second}))
-	assert.NotContains(t, i.LogValue().String(), "secret")
 }

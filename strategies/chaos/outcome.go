@@ -56,13 +56,13 @@ func NewOutcome(o *OutcomeOptions) *Outcome {
 	return &Outcome{newGate(full, full.Options, o.Validate(), injector{
 		event:    EventOutcome,
 		replaces: true,
-		injection: func(ctx context.Context, _ pipeline.Next) (i Injection, ok bool) {
+		injection: func(ctx context.Context, _ pipeline.Next) (e pipeline.Event, ok bool) {
 			if full.ResultFunc == nil {
 				r := full.Results[picker.pick(full.random(ctx))]
-				return Injection{Value: r.Value, Err: r.Err}, true
+				return pipeline.Event{Result: r.Value, Err: r.Err}, true
 			}
 			r, ok := full.ResultFunc(ctx)
-			return Injection{Value: r.Value, Err: r.Err}, ok
+			return pipeline.Event{Result: r.Value, Err: r.Err}, ok
 		},
 	})}
 }

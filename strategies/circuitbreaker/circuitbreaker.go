@@ -27,8 +27,8 @@ type Strategy struct {
 	mu sync.Mutex // never held while a function of the program runs
 }
 
-// New makes a circuit breaker. Its circuit is closed, or isolated if [Options.Control] is isolated. If o is nil, it has
-// the defaults. If o is invalid, making a pipeline of the strategy fails.
+// New makes a circuit breaker. Its circuit is closed, or isolated if [Options.Control] is isolated. If o is nil,
+// the defaults apply. If o is invalid, making a pipeline of the strategy fails.
 func New(o *Options) *Strategy {
 	s := &Strategy{options: o.withDefaults(), problem: o.Validate()}
 	if s.control = s.options.Control; s.control == nil {

@@ -45,54 +45,6 @@ func TestControl_IsolateAndClose(t *testing.T) {
 	})
 }
 
-func TestControl_CloseAfterFailures(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o, control := controlled()
-		c := afterTheBreak(t, o)
-		probe := c.start(t.Context())
-		control.Close()
-		c.times(t, 1, succeed)
-		assert.Equal(t, "closed half_open>closed <nil>", c.log[len(c.log)-1])
-		require.Equal(t, errBoom, probe.finish(fail))
-		assert.Equal(t, circuitbreaker.Closed, c.State(), "the probe has nothing to decide")
-	})
-}
-
-func TestControl_CloseResetsTheCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o, control := controlled()
-		o.ConsecutiveFailures = 2
-		c := newCircuit(t, o)
-		c.times(t, 1, fail)
-		control.Close()
-		assert.Zero(t, c.Statistics().ConsecutiveFailures)
-		c.times(t, 1, fail)
-		assert.Equal(t, circuitbreaker.Closed, c.State())
-		assert.Empty(t, c.log)
-	})
-}
-
-// An order is not undone by an outcome that comes after it.
-func TestControl_OrderBeforeAnOutcome(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o, control := controlled()
-		c := newCircuit(t, o)
-		running := c.start(t.Context())
-		control.Close()
-		require.Equal(t, errBoom, running.finish(fail))
-		assert.Equal(t, circuitbreaker.Closed, c.State())
-		assert.Empty(t, c.log)
-
-		c = afterTheBreak(t, o)
-		probe := c.start(t.Context())
-		control.Isolate()
-		require.NoError(t, probe.finish(succeed))
-		assert.Equal(t, circuitbreaker.Isolated, c.State())
-		assert.Equal(t, "opened half_open>isolated <nil>", c.log[len(c.log)-1], "the probe carried it out")
-		c.rejects(t, circuitbreaker.Isolated, 0)
-	})
-}
-
 func TestControl_Shared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, control := controlled()
@@ -109,22 +61,5 @@ func TestControl_Shared(t *testing.T) {
 		one.times(t, 1, succeed)
 		other.times(t, 1, succeed)
 		later.times(t, 1, succeed)
-	})
-}
-
-func TestControl_SeveralOrders(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o, control := controlled()
-		c := newCircuit(t, o)
-		control.Isolate()
-		control.Close()
-		c.times(t, 1, succeed)
-		assert.Empty(t, c.log)
-		control.Isolate()
-		c.rejects(t, circuitbreaker.Isolated, 0)
-		control.Close()
-		control.Isolate()
-		c.rejects(t, circuitbreaker.Isolated, 0)
-		assert.Len(t, c.log, 2)
 	})
 }

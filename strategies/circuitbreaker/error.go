@@ -45,14 +45,11 @@ func (e *OpenError) NotCalled() bool { return true }
 
 // Retryable returns [Options.RetryRejections], which is false by default. A retry outside then returns the rejection at once,
 // unless its Handle returns true for it, and then waits for RetryAfter, or if that is not known as after any other error.
-func (e *OpenError) Retryable() bool { return e != nil && e.retryable }
+func (e *OpenError) Retryable() bool { return e.retryable }
 
 // RetryAfter returns how long to wait before the next attempt: until the break is over. ok is false if that is not known, as
 // for a circuit that is isolated, or half open: then it closes as soon as its probes have succeeded. See
 // [pipeline.RetryAfter].
 func (e *OpenError) RetryAfter() (d time.Duration, ok bool) {
-	if e == nil {
-		return 0, false
-	}
 	return e.retryAfter, e.retryAfter > 0
 }

@@ -30,8 +30,6 @@ func TestOpenError(t *testing.T) {
 	after, ok := pipeline.RetryAfter(wrapped)
 	assert.True(t, ok)
 	assert.Equal(t, 4*time.Second, after)
-	_, ok = (*circuitbreaker.OpenError)(nil).RetryAfter()
-	assert.False(t, ok)
 }
 
 // A retry outside returns the rejection of a circuit at once, whatever its state. It waits until the break is over, and its

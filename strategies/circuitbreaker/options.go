@@ -28,23 +28,23 @@ type Options struct {
 	Name string `json:"name,omitempty" yaml:"name,omitempty"`
 	// FailureRatio is the share of failures in the sampling window that opens the circuit, at most 1. The default is
 	// 0.1; -1 switches the rule off.
-	FailureRatio float64 `json:"failure_ratio,omitempty" yaml:"failure_ratio,omitempty"`
+	FailureRatio float64 `json:"failure_ratio,omitempty" yaml:"failure_ratio,omitempty" reload:"off,default=0.1"`
 	// MinimumThroughput is how many executions the window must have before FailureRatio applies. The default is 100.
-	MinimumThroughput int `json:"minimum_throughput,omitempty" yaml:"minimum_throughput,omitempty"`
+	MinimumThroughput int `json:"minimum_throughput,omitempty" yaml:"minimum_throughput,omitempty" reload:"default=100"`
 	// SamplingDuration is the length of the window, which slides in steps of a tenth of it. The default is 30 s.
-	SamplingDuration time.Duration `json:"sampling_duration,omitempty" yaml:"sampling_duration,omitempty"`
+	SamplingDuration time.Duration `json:"sampling_duration,omitempty" yaml:"sampling_duration,omitempty" reload:"default=30s"`
 	// ConsecutiveFailures is the number of failures in a row that opens the circuit. If 0, the rule is off. If both
 	// rules are on, either of them opens the circuit.
 	ConsecutiveFailures int `json:"consecutive_failures,omitempty" yaml:"consecutive_failures,omitempty"`
 	// BreakDuration is how long the circuit stays open, and how long a probe keeps its place. The default is 5 s.
-	BreakDuration time.Duration `json:"break_duration,omitempty" yaml:"break_duration,omitempty"`
+	BreakDuration time.Duration `json:"break_duration,omitempty" yaml:"break_duration,omitempty" reload:"default=5s"`
 	// BreakDurationFunc returns the length of a break: for example one that grows with [Transition.HalfOpenAttempts], or
 	// the wait that the failure asks for, see [pipeline.RetryAfter]. If it is nil or returns 0 or less, the break is
 	// BreakDuration. It is called once for each break, before the circuit opens, and must not block.
 	BreakDurationFunc func(ctx context.Context, t Transition) time.Duration `json:"-" yaml:"-"`
 	// HalfOpenProbes is the number of probes that must succeed before the circuit closes, and that can run at once. The
 	// default is 1.
-	HalfOpenProbes int `json:"half_open_probes,omitempty" yaml:"half_open_probes,omitempty"`
+	HalfOpenProbes int `json:"half_open_probes,omitempty" yaml:"half_open_probes,omitempty" reload:"default=1"`
 	// RetryRejections makes a retry outside wait until the break is over and try again, and while a probe runs for the
 	// retry's own delay. By default it returns the [OpenError] at once, because callers that wait for a server that is
 	// down pile up.
@@ -130,9 +130,5 @@ func (t Transition) String() string {
 	return judge.Text(t.Source, fmt.Sprintf("%v to %v", t.From, t.To), t.Err)
 }
 
-// LogValue implements [slog.LogValuer]. It leaves out the Result, which can be confidential.
-func (t Transition) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("source", t.Source.String()), slog.String("from", t.From.String()), slog.String("to", t.To.String()),
-		slog.Bool("manual", t.Manual), slog.Duration("break", t.BreakDuration), slog.Int64("throughput", t.Throughput),
-		slog.Int64("failures", t.Failures), slog.Any("error", t.Err))
-}
+// LogValue implements [slog.LogValuer] with [Transition.String], because the Result can be confidential.
+func (t Transition) LogValue() slog.Value { return slog.StringValue(t.String()) }

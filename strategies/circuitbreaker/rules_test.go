@@ -20,21 +20,6 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-func TestOptions_MinimumThroughput(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCircuit(t, circuitbreaker.Options{})
-		c.times(t, 99, fail)
-		assert.Equal(t, circuitbreaker.Closed, c.State(), "99 failures are too few to judge by")
-		c.times(t, 1, succeed)
-		assert.Equal(t, circuitbreaker.Closed, c.State(), "a success does not open")
-		c.times(t, 1, fail)
-		open := c.rejects(t, circuitbreaker.Open, 5*time.Second)
-		assert.Equal(t, errBoom, open.Err)
-		assert.NotErrorIs(t, open, errBoom)
-		assert.Equal(t, []string{"OnCircuitOpened Error 5s boom", "opened closed>open boom"}, c.log)
-	})
-}
-
 func TestOptions_FailureRatio(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCircuit(t, circuitbreaker.Options{FailureRatio: 0.07})
@@ -50,20 +35,6 @@ func TestOptions_FailureRatio(t *testing.T) {
 	})
 }
 
-func TestOptions_SamplingDuration(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCircuit(t, circuitbreaker.Options{FailureRatio: 0.5, MinimumThroughput: 4, SamplingDuration: 10 * time.Second})
-		c.times(t, 3, fail)
-		time.Sleep(10 * time.Second)
-		c.times(t, 3, fail)
-		assert.Equal(t, circuitbreaker.Closed, c.State(), "the first three are forgotten")
-		assert.Equal(t, circuitbreaker.Statistics{Throughput: 3, Failures: 3}, c.Statistics())
-		time.Sleep(9 * time.Second)
-		c.times(t, 1, fail)
-		assert.Equal(t, circuitbreaker.Open, c.State(), "those after them are not")
-	})
-}
-
 func TestOptions_ConsecutiveFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCircuit(t, circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 3})
@@ -76,21 +47,6 @@ func TestOptions_ConsecutiveFailures(t *testing.T) {
 		assert.Equal(t, circuitbreaker.Closed, c.State())
 		c.times(t, 1, fail)
 		c.rejects(t, circuitbreaker.Open, 5*time.Second)
-	})
-}
-
-func TestOptions_BothRules(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := circuitbreaker.Options{FailureRatio: 0.5, MinimumThroughput: 6, ConsecutiveFailures: 3}
-		c := newCircuit(t, o)
-		c.times(t, 3, fail)
-		assert.Equal(t, circuitbreaker.Open, c.State())
-		c = newCircuit(t, o)
-		for range 3 {
-			c.times(t, 1, succeed)
-			c.times(t, 1, fail)
-		}
-		assert.Equal(t, circuitbreaker.Open, c.State())
 	})
 }
 
@@ -177,25 +133,6 @@ func TestStrategy_DoneContext(t *testing.T) {
 		}), s))
 		require.ErrorIs(t, late.Execute(t.Context(), fail), context.Canceled)
 		assert.NotContains(t, strings.Join(c.log, "\n"), circuitbreaker.EventHalfOpened, "no probe of an execution that cannot run")
-	})
-}
-
-// What was let through before a transition does not count after it.
-func TestStrategy_LateOutcomes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCircuit(t, circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 2})
-		slow := []started{c.start(t.Context()), c.start(t.Context()), c.start(t.Context()), c.start(t.Context())}
-		c.times(t, 2, fail)
-		require.NoError(t, slow[0].finish(succeed))
-		c.rejects(t, circuitbreaker.Open, 5*time.Second)
-		time.Sleep(5 * time.Second)
-		probe := c.start(t.Context())
-		require.NoError(t, slow[1].finish(succeed))
-		require.Equal(t, errBoom, slow[2].finish(fail))
-		assert.Equal(t, circuitbreaker.HalfOpen, c.State(), "they are no probes")
-		require.NoError(t, probe.finish(succeed))
-		require.Equal(t, errBoom, slow[3].finish(fail))
-		assert.Equal(t, circuitbreaker.Statistics{}, c.Statistics())
 	})
 }
 

@@ -56,7 +56,7 @@ func ExampleOptions() {
 	p := weir.Must(pipeline.New("prices",
 		fallback.New(fallback.Value("about 10"), &fallback.Options{
 			Handle: func(_ any, err error) bool { return errors.Is(err, pipeline.ErrRejected) },
-			OnFallback: func(_ context.Context, o fallback.Outcome) {
+			OnFallback: func(_ context.Context, o pipeline.Event) {
 				fmt.Println("falling back:", o.Err)
 			},
 		}),

@@ -3,7 +3,6 @@ package fallback
 import (
 	"cmp"
 	"context"
-	"log/slog"
 
 	"github.com/weir-go/weir/internal/holding"
 	"github.com/weir-go/weir/internal/validate"
@@ -29,15 +28,8 @@ type Options struct {
 	// error is replaced except [context.Canceled], and [context.DeadlineExceeded] once the execution's own context is
 	// done. [pipeline.HandleResult] makes one of a function that knows the type of the results.
 	Handle func(result any, err error) bool `json:"-" yaml:"-"`
-	// OnFallback is called after the event and before the action.
-	OnFallback func(ctx context.Context, o Outcome) `json:"-" yaml:"-"`
-}
-
-// An Outcome is an outcome that is about to be replaced, as [Options.OnFallback] gets it.
-type Outcome struct {
-	Result any
-	Err    error
-	Source pipeline.Source // the strategy and its pipeline
+	// OnFallback, if it is not nil, is called with the event [EventFallback], before the action.
+	OnFallback func(ctx context.Context, e pipeline.Event) `json:"-" yaml:"-"`
 }
 
 // Value makes an action that always returns v.
@@ -65,8 +57,8 @@ type Strategy struct {
 	options Options
 }
 
-// New makes a fallback to what action returns. If action is nil, making a pipeline of the strategy fails. If o is nil, it
-// has the defaults.
+// New makes a fallback to what action returns. If action is nil, making a pipeline of the strategy fails. If o is nil, the
+// defaults apply.
 func New(action Action, o *Options) *Strategy {
 	s := &Strategy{action: action, options: *cmp.Or(o, new(Options))}
 	s.options.Name = cmp.Or(s.options.Name, "Fallback")
@@ -99,10 +91,8 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 	if !s.handles(ctx, result, err) {
 		return result, err
 	}
-	next.Report(ctx, pipeline.Event{Name: EventFallback, Severity: pipeline.SeverityWarning, Result: result, Err: err})
-	if s.options.OnFallback != nil {
-		s.options.OnFallback(ctx, Outcome{Result: result, Err: err, Source: next.Source()})
-	}
+	e := pipeline.Event{Name: EventFallback, Severity: pipeline.SeverityWarning, Result: result, Err: err}
+	next.Announce(ctx, e, s.options.OnFallback)
 	holding.Release(ctx, result) // before the action, which can need it
 	return s.action(ctx, result, err)
 }
@@ -113,12 +103,4 @@ func (s *Strategy) handles(ctx context.Context, result any, err error) bool {
 		return s.options.Handle(result, err)
 	}
 	return err != nil && !judge.Ended(ctx, err)
-}
-
-// String returns the Source and the Err, without the Result: "orders/Fallback: replaced: boom".
-func (o Outcome) String() string { return judge.Text(o.Source, "replaced", o.Err) }
-
-// LogValue implements [slog.LogValuer]. It leaves out the Result, which can be confidential.
-func (o Outcome) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("source", o.Source.String()), slog.Any("error", o.Err))
 }

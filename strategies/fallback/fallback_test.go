@@ -190,7 +190,7 @@ func TestOptions_HandleResults(t *testing.T) {
 
 func TestOptions_OnFallback(t *testing.T) {
 	var log []string
-	o := &fallback.Options{OnFallback: func(_ context.Context, o fallback.Outcome) {
+	o := &fallback.Options{OnFallback: func(_ context.Context, o pipeline.Event) {
 		log = append(log, fmt.Sprint("callback ", o.Result, " ", o.Err, " ", o.Source))
 	}}
 	action := func(context.Context, any, error) (any, error) { log = append(log, "action"); return "instead", nil }
@@ -284,12 +284,4 @@ func BenchmarkExecute(b *testing.B) {
 			}
 		})
 	}
-}
-
-// The values of calls are not for logs.
-func TestOutcome_TextHasNoResult(t *testing.T) {
-	o := fallback.Outcome{Result: "secret", Err: errBoom, Source: pipeline.Source{Pipeline: "p", Strategy: "Fallback"}}
-	assert.Equal(t, "p/Fallback: replaced: boom", fmt.Sprintf("%v", o))
-	assert.Equal(t, "replaced", fmt.Sprintf("%+v", fallback.Outcome{Result: "secret"}))
-	assert.NotContains(t, o.LogValue().String(), "secret")
 }

@@ -49,7 +49,7 @@
 // # Panics
 //
 // A panic of an attempt, or a [runtime.Goexit], counts as an outcome that is not handled: it goes on in the caller's
-// goroutine, with the same value. The panic of a loser goes to Dispose as a [*PanicError]. If Execute has returned and
+// goroutine, with the same value. The panic of a loser goes to Dispose as a [*pipeline.PanicError]. If Execute has returned and
 // Dispose is nil, it is logged with [slog.Default], and so is a panic of Dispose after Execute has returned.
 //
 // # Order
@@ -62,7 +62,5 @@
 // # Cost
 //
 // Every attempt runs in its own goroutine, including the first: if it ran in the caller's, Execute could not return
-// before it has ended. With the context and the timer, that is eight allocations for an execution without a hedge. With
-// -1 for Delay there is never more than one attempt at a time; all run in the caller's goroutine, and the first
-// allocates nothing.
+// before it has ended. With the context and the timer, that is eight allocations for an execution without a hedge.
 package hedge

@@ -20,8 +20,8 @@ import (
 // listened builds a pipeline whose events, and calls of OnHedge, come as text. It
 // needs no lock: they all come in the caller's goroutine.
 func listened(o hedge.Options, into *[]string) *pipeline.Pipeline {
-	o.OnHedge = func(_ context.Context, h hedge.Hedge) {
-		*into = append(*into, fmt.Sprintf("callback %d %v %v %v", h.Number, h.Result, h.Err, h.Source))
+	o.OnHedge = func(_ context.Context, h pipeline.Event) {
+		*into = append(*into, fmt.Sprintf("callback %d %v %v %v", h.Attempt, h.Result, h.Err, h.Source))
 	}
 	return weir.Must(pipeline.Config{Name: "p", Strategies: []pipeline.Strategy{hedge.New(&o)},
 		Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
@@ -107,7 +107,7 @@ func TestOptions_Budget(t *testing.T) {
 		calls := make(chan int, 1000)
 		for range 100 {
 			assert.NoError(t, p.Execute(t.Context(), func(ctx context.Context) error {
-				calls <- hedge.Attempt(ctx)
+				calls <- hedge.AttemptNumber(ctx)
 				time.Sleep(ms)
 				return nil
 			}))
@@ -117,14 +117,6 @@ func TestOptions_Budget(t *testing.T) {
 		_, state := strategy.Describe()
 		assert.Equal(t, budget.Statistics{Executions: 100, Taken: 10, Refused: 100}, state)
 	})
-}
-
-// The values of calls are not for logs.
-func TestHedge_TextHasNoResult(t *testing.T) {
-	h := hedge.Hedge{Number: 1, Result: "secret", Err: errBoom, Source: pipeline.Source{Pipeline: "p", Strategy: "Hedging"}}
-	assert.Equal(t, "p/Hedging: hedge 1: boom", fmt.Sprintf("%v", h))
-	assert.Equal(t, "hedge 1", fmt.Sprintf("%+v", hedge.Hedge{Number: 1, Result: "secret"}))
-	assert.NotContains(t, h.LogValue().String(), "secret")
 }
 
 // A hedge that called nothing has added nothing to the load.

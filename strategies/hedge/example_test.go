@@ -17,10 +17,10 @@ func Example() {
 	servers := []string{"slow", "fast"}
 	p := weir.Must(pipeline.New("prices", hedge.New(&hedge.Options{
 		Delay:   10 * time.Millisecond,
-		OnHedge: func(_ context.Context, h hedge.Hedge) { fmt.Println("attempt", h.Number) },
+		OnHedge: func(_ context.Context, h pipeline.Event) { fmt.Println("attempt", h.Attempt) },
 	})))
 	price, err := pipeline.ExecuteValue(context.Background(), p, func(ctx context.Context) (string, error) {
-		server := servers[hedge.Attempt(ctx)]
+		server := servers[hedge.AttemptNumber(ctx)]
 		if server == "slow" {
 			<-ctx.Done() // it would take a minute
 			return "", ctx.Err()
@@ -42,7 +42,7 @@ func ExampleDispose() {
 		}),
 	})))
 	body, err := pipeline.ExecuteValue(context.Background(), p, func(ctx context.Context) (io.ReadCloser, error) {
-		if hedge.Attempt(ctx) == 0 {
+		if hedge.AttemptNumber(ctx) == 0 {
 			return io.NopCloser(strings.NewReader("half")), errors.New("cut off")
 		}
 		return io.NopCloser(strings.NewReader("all of it")), nil

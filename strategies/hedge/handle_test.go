@@ -36,7 +36,7 @@ func TestStrategy_SuccessAfterAContextError(t *testing.T) {
 		disposed := make(chan any, 1)
 		p := with(&hedge.Options{Delay: s, Dispose: func(result any, _ error) { disposed <- result }})
 		_, err := pipeline.ExecuteValue(ctx, p, func(ctx context.Context) (string, error) {
-			if hedge.Attempt(ctx) == 0 {
+			if hedge.AttemptNumber(ctx) == 0 {
 				time.Sleep(4 * s)
 				return "late", nil
 			}
@@ -53,7 +53,7 @@ func TestOptions_HandleByDefault(t *testing.T) {
 	for _, delay := range []time.Duration{time.Hour, -1} {
 		p := with(&hedge.Options{Delay: delay})
 		v, err := pipeline.ExecuteValue(t.Context(), p, func(ctx context.Context) (string, error) {
-			if hedge.Attempt(ctx) == 0 {
+			if hedge.AttemptNumber(ctx) == 0 {
 				return "", fmt.Errorf("query: %w", context.DeadlineExceeded)
 			}
 			return "fine", nil

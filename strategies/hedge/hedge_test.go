@@ -39,7 +39,7 @@ func (s script) run(began *[]time.Duration) func(ctx context.Context) (int, erro
 	var writing sync.Mutex
 	start := time.Now()
 	return func(ctx context.Context) (int, error) {
-		number := hedge.Attempt(ctx)
+		number := hedge.AttemptNumber(ctx)
 		writing.Lock()
 		*began = append(*began, time.Since(start))
 		writing.Unlock()
@@ -115,7 +115,7 @@ func TestStrategy_CancelsLosers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := make(chan [2]error, 2)
 		err := with(&hedge.Options{Delay: s, MaxHedges: 2}).Execute(t.Context(), func(ctx context.Context) error {
-			if hedge.Attempt(ctx) == 2 {
+			if hedge.AttemptNumber(ctx) == 2 {
 				return nil
 			}
 			<-ctx.Done()
@@ -185,7 +185,7 @@ func TestStrategy_AttemptEndsWithTheCallersContext(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		err := with(nil).Execute(ctx, func(ctx context.Context) error {
-			if hedge.Attempt(ctx) == 1 { // it does not listen, the first does
+			if hedge.AttemptNumber(ctx) == 1 { // it does not listen, the first does
 				time.Sleep(time.Hour)
 				return nil
 			}
@@ -200,7 +200,7 @@ func TestStrategy_AttemptEndsWithTheCallersContext(t *testing.T) {
 
 func TestOptions_HandleResults(t *testing.T) {
 	p := with(&hedge.Options{AtOnce: true, MaxHedges: 3, Handle: func(result any, _ error) bool { return result.(int) < 2 }})
-	n, err := pipeline.ExecuteValue(t.Context(), p, func(ctx context.Context) (int, error) { return hedge.Attempt(ctx), nil })
+	n, err := pipeline.ExecuteValue(t.Context(), p, func(ctx context.Context) (int, error) { return hedge.AttemptNumber(ctx), nil })
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, n, 2)
 }
@@ -210,12 +210,12 @@ func TestAttempt_NestedHedges(t *testing.T) {
 	inner := with(&hedge.Options{Delay: -1})
 	_ = with(&hedge.Options{Delay: -1}).Execute(t.Context(), func(outer context.Context) error {
 		return inner.Execute(outer, func(ctx context.Context) error {
-			seen = append(seen, fmt.Sprint(hedge.Attempt(outer), hedge.Attempt(ctx)))
+			seen = append(seen, fmt.Sprint(hedge.AttemptNumber(outer), hedge.AttemptNumber(ctx)))
 			return errBoom
 		})
 	})
 	assert.Equal(t, []string{"0 0", "0 1", "1 0", "1 1"}, seen)
-	assert.Zero(t, hedge.Attempt(t.Context()))
+	assert.Zero(t, hedge.AttemptNumber(t.Context()))
 }
 
 func TestStrategy_Concurrent(t *testing.T) {
@@ -229,7 +229,7 @@ func TestStrategy_Concurrent(t *testing.T) {
 				v, err := pipeline.ExecuteValue(t.Context(), p, func(ctx context.Context) (*int, error) {
 					time.Sleep(time.Duration(j%7) * 10 * time.Microsecond)
 					opened.Add(1)
-					if hedge.Attempt(ctx)%2 == 0 && j%3 == 0 {
+					if hedge.AttemptNumber(ctx)%2 == 0 && j%3 == 0 {
 						return &want, errBoom
 					}
 					return &want, nil

@@ -88,7 +88,7 @@ func TestOptions_DisposeOfSimultaneousResults(t *testing.T) {
 			p := with(&hedge.Options{AtOnce: true, MaxHedges: hedge.MostHedges, Dispose: hedge.Dispose(func(n int) { disposed <- n })})
 			won, err := pipeline.ExecuteValue(t.Context(), p, func(ctx context.Context) (int, error) {
 				time.Sleep(s)
-				return hedge.Attempt(ctx), nil
+				return hedge.AttemptNumber(ctx), nil
 			})
 			require.NoError(t, err)
 			synctest.Wait()
@@ -153,13 +153,12 @@ func TestStrategy_PanicOfALoser(t *testing.T) {
 		value, err := pipeline.ExecuteValue(t.Context(), p, script{{takes: 9 * s, deaf: true, panic: errBoom}, {}}.run(&began))
 		require.NoError(t, err)
 		assert.Equal(t, 1, value)
-		failure, ok := errors.AsType[*hedge.PanicError](<-lost)
+		failure, ok := errors.AsType[*pipeline.PanicError](<-lost)
 		require.True(t, ok)
 		assert.Equal(t, errBoom, failure.Value)
 		assert.ErrorIs(t, failure, errBoom)
-		assert.EqualError(t, failure, "hedge: an attempt panicked: boom")
+		assert.EqualError(t, failure, "pipeline: the callback panicked: boom")
 		assert.Contains(t, string(failure.Stack), "script.run", "where")
-		assert.NoError(t, (&hedge.PanicError{Value: 5}).Unwrap())
 
 		_, err = pipeline.ExecuteValue(t.Context(), with(nil), script{{takes: 9 * s, deaf: true, panic: errBoom}, {}}.run(&began))
 		require.NoError(t, err, "without Dispose, too")
@@ -185,46 +184,12 @@ func TestStrategy_GoexitOfALoser(t *testing.T) {
 		lost := make(chan error, 1)
 		p := with(&hedge.Options{Dispose: func(_ any, err error) { lost <- err }})
 		require.NoError(t, p.Execute(t.Context(), func(ctx context.Context) error {
-			if hedge.Attempt(ctx) == 0 {
+			if hedge.AttemptNumber(ctx) == 0 {
 				time.Sleep(time.Minute)
 				runtime.Goexit()
 			}
 			return nil
 		}))
-		assert.Same(t, pipeline.ErrAborted, <-lost)
+		assert.ErrorIs(t, <-lost, pipeline.ErrAborted)
 	})
-}
-
-// A panic of a function of the options leaves no attempt running.
-func TestStrategy_PanicOfAFunction(t *testing.T) {
-	boom := func() { panic("option") }
-	for name, o := range map[string]*hedge.Options{
-		"OnHedge":   {OnHedge: func(context.Context, hedge.Hedge) { boom() }},
-		"Handle":    {MaxHedges: 2, Handle: func(any, error) bool { boom(); return true }},
-		"DelayFunc": {MaxHedges: 2, DelayFunc: func(_ context.Context, n int) time.Duration { return []time.Duration{s, -boomAt(n)}[n] }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				causes := make(chan error, 3)
-				assert.Panics(t, func() {
-					_ = with(o).Execute(t.Context(), func(ctx context.Context) error {
-						if hedge.Attempt(ctx) == 1 {
-							return errBoom
-						}
-						<-ctx.Done()
-						causes <- context.Cause(ctx)
-						return nil
-					})
-				})
-				assert.Same(t, hedge.ErrLost, <-causes)
-			})
-		})
-	}
-}
-
-func boomAt(n int) time.Duration {
-	if n == 1 {
-		panic("option")
-	}
-	return 0
 }

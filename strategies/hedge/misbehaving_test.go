@@ -49,7 +49,7 @@ func TestOptions_DisposeThatDoesNotReturn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := with(&hedge.Options{AtOnce: true, Dispose: func(any, error) { leave() }})
 				v, err := pipeline.ExecuteValue(t.Context(), p, func(ctx context.Context) (string, error) {
-					if hedge.Attempt(ctx) == 0 {
+					if hedge.AttemptNumber(ctx) == 0 {
 						time.Sleep(time.Second)
 						return "late", nil
 					}
@@ -73,7 +73,7 @@ func TestStrategy_LoserThatPanicsIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := with(&hedge.Options{AtOnce: true})
 		assert.NoError(t, p.Execute(t.Context(), func(ctx context.Context) error {
-			if hedge.Attempt(ctx) == 0 {
+			if hedge.AttemptNumber(ctx) == 0 {
 				time.Sleep(time.Second)
 				panic("late")
 			}
@@ -154,7 +154,7 @@ func TestBudget_ChargesOnlyHedgesThatStart(t *testing.T) {
 				extra := weir.Must(budget.New(&budget.Options{MinPerSecond: 5, Ratio: -1}))
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				p := with(&hedge.Options{Delay: delay, Budget: extra, OnHedge: func(context.Context, hedge.Hedge) { onHedge(cancel) }})
+				p := with(&hedge.Options{Delay: delay, Budget: extra, OnHedge: func(context.Context, pipeline.Event) { onHedge(cancel) }})
 				attempts := 0
 				away(func() {
 					_ = p.Execute(ctx, func(ctx context.Context) error {

@@ -38,6 +38,6 @@ func TestOptions_Validate(t *testing.T) {
 	assert.NoError(t, (*hedge.Options)(nil).Validate())
 	bad := hedge.New(&hedge.Options{Delay: -2, AtOnce: true, MaxHedges: 11, DelayFunc: func(context.Context, int) time.Duration { return 0 }})
 	assert.EqualError(t, bad.Validate(), "hedge: Delay must be at least 0, or -1 for none, got -2ns; "+
-		"Delay must be 0 with AtOnce, got -2ns; DelayFunc must be nil with AtOnce; "+
+		"Delay must be left out with AtOnce, got -2ns; DelayFunc must be nil with AtOnce; "+
 		"MaxHedges must be from 0 to 10, or -1 for none, got 11")
 }

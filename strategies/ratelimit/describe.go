@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
 
 	"github.com/weir-go/weir/limiter"
@@ -14,25 +13,18 @@ type Description struct {
 	Options
 	// Limiter is the type of the limiter, such as "limiter.TokenBucket".
 	Limiter string `json:"limiter"`
-	// Limits are its options in force, if it has a method Limits, as the limiters of package limiter have, or Options, as the
-	// adaptive ones have; otherwise nil.
+	// Limits are its options in force, if it has a method Limits, as the limiters of package limiter have; otherwise nil.
 	Limits any `json:"limits,omitempty"`
 }
 
 // Describe returns a [Description], and the state of the limiter: its [limiter.Statistics], the number of its partitions
 // as [Partitions], or nil if it has neither. It is for [pipeline.Pipeline.Describe].
 func (s *Strategy) Describe() (options, state any) {
-	var l any = s.limiter
-	if w, ok := l.(anyPartitioned); ok {
-		l, _ = w.inner()
+	d := Description{Options: s.options, Limiter: typeName(s.given)}
+	if l, ok := s.given.(interface{ Limits() rate.Limits }); ok {
+		d.Limits = limiter.OptionsOf(l.Limits())
 	}
-	d := Description{Options: s.options, Limiter: typeName(l)}
-	if c, ok := l.(interface{ Limits() rate.Limits }); ok {
-		d.Limits = limiter.OptionsOf(c.Limits())
-	} else if m := reflect.ValueOf(l).MethodByName("Options"); m.IsValid() && m.Type().NumIn() == 0 && m.Type().NumOut() == 1 {
-		d.Limits = m.Call(nil)[0].Interface()
-	}
-	switch l := l.(type) {
+	switch l := s.given.(type) {
 	case limiter.StatisticsProvider:
 		state = l.Statistics()
 	case interface{ Len() int }:

@@ -13,21 +13,12 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/weirtest"
 )
-
-// measurer keeps what is measured.
-type measurer struct {
-	pipeline.ListenerFunc
-	measured []pipeline.Event
-}
-
-func (m *measurer) OnMeasurement(_ context.Context, e pipeline.Event) {
-	m.measured = append(m.measured, e)
-}
 
 func TestStrategy_Measures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &measurer{ListenerFunc: func(context.Context, pipeline.Event) {}}
+		m := new(weirtest.Recorder)
 		l := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Second, QueueLimit: 1}))
 		p := weir.Must(pipeline.Config{
 			Name: "orders", Strategies: []pipeline.Strategy{ratelimit.New(l, nil)}, Listener: m,
@@ -44,33 +35,33 @@ func TestStrategy_Measures(t *testing.T) {
 			{Name: ratelimit.MeasureLease, Source: source, Duration: 300 * time.Millisecond},
 			{Name: ratelimit.MeasureRequest, Source: source, Duration: 700 * time.Millisecond},
 			{Name: ratelimit.MeasureLease, Source: source, Duration: 100 * time.Millisecond},
-		}, m.measured)
+		}, m.Measurements())
 
-		m.measured = nil
+		m.Reset()
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		gaveUp := run(ctx, 0)
 		require.ErrorIs(t, gaveUp, context.DeadlineExceeded)
-		assert.Equal(t, 50*time.Millisecond, m.measured[0].Duration)
-		require.ErrorIs(t, m.measured[0].Err, context.DeadlineExceeded)
+		assert.Equal(t, 50*time.Millisecond, m.Measurements()[0].Duration)
+		require.ErrorIs(t, m.Measurements()[0].Err, context.DeadlineExceeded)
 
-		m.measured = nil
+		m.Reset()
 		require.NoError(t, l.Reconfigure(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Second}))
 		require.ErrorIs(t, run(t.Context(), 0), pipeline.ErrRejected)
-		require.Len(t, m.measured, 1)
-		assert.Equal(t, ratelimit.MeasureRequest, m.measured[0].Name)
-		require.ErrorIs(t, m.measured[0].Err, pipeline.ErrRejected)
+		require.Len(t, m.Measurements(), 1)
+		assert.Equal(t, ratelimit.MeasureRequest, m.Measurements()[0].Name)
+		require.ErrorIs(t, m.Measurements()[0].Err, pipeline.ErrRejected)
 	})
 }
 
 func TestStrategy_MeasuresAPanic(t *testing.T) {
-	m := &measurer{ListenerFunc: func(context.Context, pipeline.Event) {}}
+	m := new(weirtest.Recorder)
 	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
 	p := weir.Must(pipeline.Config{Strategies: []pipeline.Strategy{ratelimit.New(l, nil)}, Listener: m}.Build())
 	assert.Panics(t, func() {
 		_ = p.Execute(t.Context(), func(context.Context) error { panic("boom") })
 	})
-	require.Len(t, m.measured, 2)
-	assert.Equal(t, ratelimit.MeasureLease, m.measured[1].Name)
+	require.Len(t, m.Measurements(), 2)
+	assert.Equal(t, ratelimit.MeasureLease, m.Measurements()[1].Name)
 	assert.EqualValues(t, 1, l.Statistics().AvailablePermits)
 }

@@ -9,14 +9,12 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/clock"
-	"github.com/weir-go/weir/internal/deadline"
 	"github.com/weir-go/weir/internal/holding"
 	"github.com/weir-go/weir/internal/isnil"
-	"github.com/weir-go/weir/internal/untimed"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/strategies/internal/judge"
+	"github.com/weir-go/weir/strategies/internal/learning"
 )
 
 // DefaultPermitLimit is the limit of the concurrency limiter that [New] makes if it is given none.
@@ -34,7 +32,7 @@ const (
 	EventShadowError = "OnRateLimiterShadowError"
 )
 
-// The measurements for a [pipeline.Measurer].
+// The measurements for [pipeline.Hooks.OnMeasurement].
 const (
 	// MeasureRequest means that a request to the limiter has ended. Duration is how long the execution waited. Err is
 	// nil if the permits were granted, a [*RejectedError] if they were refused, or the limiter's error, for example
@@ -69,51 +67,45 @@ type Rejection struct {
 // A Strategy takes permits from a limiter for each execution. Make one with [New] or [NewPartitioned]. It is safe for
 // concurrent use.
 type Strategy struct {
-	instant
-	options Options
-	limiter limiter.Limiter
-	owned   *limiter.Concurrency // the limiter if the strategy made it, else nil
+	options    Options
+	limiter    limiter.Limiter      // what is asked
+	given      any                  // what the program has given: a limiter, or one that is partitioned
+	noResource bool                 // it is partitioned, and the function is nil
+	learning   *learning.Limiter    // nil if the limiter is not of package adaptive
+	owned      *limiter.Concurrency // the limiter if the strategy made it, else nil
 }
-
-// instant is an alias, so that the field in which a Strategy embeds it is not exported.
-type instant = deadline.Instant
 
 // New makes a strategy that takes permits from l. It never closes l. If l is nil, the strategy makes and owns a
 // concurrency limiter of 1000 permits and no queue. If l is an interface that holds a nil pointer, making a pipeline of
-// the strategy fails. If o is nil, it has the defaults.
+// the strategy fails. If o is nil, the defaults apply.
 func New(l limiter.Limiter, o *Options) *Strategy {
-	if l != nil {
-		return newStrategy(l, o)
+	switch l := l.(type) {
+	case nil:
+		own := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: DefaultPermitLimit}))
+		s := newStrategy(own, own, o)
+		s.owned = own
+		return s
+	case *learning.Limiter:
+		s := newStrategy(l.Limiter, l.Limiter, o)
+		s.learning = l
+		return s
 	}
-	own := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: DefaultPermitLimit}))
-	s := newStrategy(own, o)
-	s.owned = own
-	return s
+	return newStrategy(l, l, o)
 }
 
 // NewPartitioned makes a strategy that takes permits from a partitioned limiter. resource returns what the limiter is
 // partitioned by, from the context of an execution: a tenant, a user, a request. The strategy never closes l. If l or
-// resource is nil, making a pipeline of the strategy fails. If o is nil, it has the defaults.
+// resource is nil, making a pipeline of the strategy fails. If o is nil, the defaults apply.
 func NewPartitioned[R any](l limiter.Partitioned[R], resource func(ctx context.Context) R, o *Options) *Strategy {
-	return newStrategy(&partitioned[R]{limiter: l, resource: resource}, o)
-}
-
-func newStrategy(l limiter.Limiter, o *Options) *Strategy {
-	s := &Strategy{limiter: l, options: *cmp.Or(o, new(Options))}
-	s.options.Name = cmp.Or(s.options.Name, "RateLimiter")
-	s.instant = deadline.InstantIf(s.options.Permits == nil && waitsForDone(l), s)
+	s := newStrategy(&partitioned[R]{limiter: l, resource: resource}, l, o)
+	s.noResource = resource == nil
 	return s
 }
 
-// waitsForDone reports whether Acquire of l takes time only by waiting, and stops waiting when its context is done. A
-// limiter of the program, or one that calls functions of the program, can take time in other ways.
-func waitsForDone(l limiter.Limiter) bool {
-	switch l.(type) {
-	case *limiter.TokenBucket, *limiter.FixedWindow, *limiter.SlidingWindow, *limiter.Concurrency, *limiter.Unlimited:
-		return true
-	default:
-		return false
-	}
+func newStrategy(l limiter.Limiter, given any, o *Options) *Strategy {
+	s := &Strategy{limiter: l, given: given, options: *cmp.Or(o, new(Options))}
+	s.options.Name = cmp.Or(s.options.Name, "RateLimiter")
+	return s
 }
 
 // Name returns [Options.Name], or "RateLimiter".
@@ -124,24 +116,17 @@ func (s *Strategy) Options() Options { return s.options }
 
 // Limiter returns the limiter, or nil if the strategy was made with [NewPartitioned].
 func (s *Strategy) Limiter() limiter.Limiter {
-	if _, ok := s.limiter.(anyPartitioned); ok {
-		return nil
-	}
-	return s.limiter
+	l, _ := s.given.(limiter.Limiter)
+	return l
 }
 
 // Validate returns a [weir.OptionsError] if the limiter or the resource function is nil.
 func (s *Strategy) Validate() error {
-	var l any = s.limiter
-	hasResource := true
-	if w, ok := l.(anyPartitioned); ok {
-		l, hasResource = w.inner()
-	}
 	var p validate.Problems
-	if isnil.Value(l) {
+	if s == nil || isnil.Value(s.given) {
 		p.Add("Limiter", nil, "must not be nil")
 	}
-	if !hasResource {
+	if s != nil && s.noResource {
 		p.Add("Resource", nil, "must not be nil")
 	}
 	return p.Err("ratelimit")
@@ -159,86 +144,70 @@ func (s *Strategy) Close() error {
 // weirhttp.Transport, permits that are lent are held until the body of the response is closed or read to its end. It
 // implements [pipeline.Strategy].
 func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error) {
+	var asked time.Duration
 	if next.Measuring() {
-		return s.measured(ctx, next)
+		asked = clock.Now()
 	}
 	lease, err := s.acquire(ctx)
-	if err != nil {
-		lease.Release() // a limiter of the program can grant permits and return an error
-		return s.limiterFailed(deadline.Full(ctx), next, err)
+	if err != nil || !lease.Acquired() {
+		return s.notGranted(ctx, next, lease, err, asked)
 	}
-	if !lease.Acquired() {
-		return s.rejectUnmeasured(deadline.Full(ctx), next, lease)
-	}
-	defer func() { lease.Release() }()
-	result, err := next.Run(ctx)
-	if h := holding.Of(ctx, lease.Lends(), result, err); h != nil {
-		lease.Succeeded()
-		if h.Hold(result, lease.Release) {
-			lease = limiter.Lease{}
+	m, outcome, held := measurement{}, learning.Ignored, true
+	defer func() {
+		switch {
+		case !held:
+		case s.learning == nil && m.ended == nil:
+			lease.Release() // nearly always; release has many arguments
+		default:
+			s.release(ctx, next, lease, outcome, m)
 		}
+	}()
+	if next.Measuring() {
+		m.granted = clock.Now()
+		m.ended = next.Measure(ctx, pipeline.Event{Name: MeasureRequest, Duration: m.granted - asked})
+	}
+	outcome = learning.Failure // stays if next panics or calls Goexit
+	result, err := next.Run(ctx)
+	if s.learning != nil {
+		outcome = learning.Ignored // stays if a function of the program panics
+		outcome = s.learning.Outcome(ctx, result, err)
+	}
+	if h := holding.Of(ctx, lease.Lends(), result, err); h != nil {
+		held = !s.holdFor(h, result, ctx, next, lease, outcome, m)
 	}
 	return result, err
 }
 
-// measured is Execute with a Measurer. It is a function of its own so that executions without one do not pay for the
-// clock.
-func (s *Strategy) measured(ctx context.Context, next pipeline.Next) (any, error) {
-	asked := deadline.NowIn(ctx)
-	lease, err := s.acquire(ctx)
-	answered := deadline.NowIn(ctx)
-	full := deadline.Full(ctx)
-	answer := pipeline.Event{Name: MeasureRequest, Duration: answered - asked, Err: err}
-	if err == nil && !lease.Acquired() {
-		rejection := s.rejection(next, lease)
-		answer.Err = rejection
-		next.Measure(full, answer)
-		return s.reject(full, next, rejection)
+// A measurement is that of permits that are held.
+type measurement struct {
+	granted time.Duration                               // by clock.Now
+	ended   func(ctx context.Context, e pipeline.Event) // nil if no Listener wants to know the end
+}
+
+// holdFor leaves the release of the permits to h, and reports whether it takes that over.
+func (s *Strategy) holdFor(
+	h holding.Holder, result any, ctx context.Context, next pipeline.Next, lease limiter.Lease, o learning.Outcome, m measurement,
+) bool {
+	if s.learning != nil {
+		s.learning.Learn(lease, o)
+	} else {
+		lease.Succeeded()
 	}
-	if err != nil {
+	return h.Hold(result, func() { s.release(ctx, next, lease, o, m) })
+}
+
+// release releases the permits, and measures their end.
+func (s *Strategy) release(ctx context.Context, next pipeline.Next, lease limiter.Lease, o learning.Outcome, m measurement) {
+	if m.ended != nil { // also if Settle panics
+		defer func() {
+			m.ended(ctx, pipeline.Event{Name: MeasureLease, Source: next.Source(), Duration: clock.Now() - m.granted})
+		}()
+	}
+	if s.learning != nil {
+		s.learning.Settle(lease, o)
+	} else {
 		lease.Release()
-		next.Measure(full, answer)
-		return s.limiterFailed(full, next, err)
 	}
-	m := measuredLease{ctx: full, next: next, lease: lease, granted: answered}
-	defer m.release()
-	m.begun = next.MeasureBegin(full, answer)
-	m.measuring = true
-	result, err := next.Run(ctx)
-	if h := holding.Of(ctx, lease.Lends(), result, err); h != nil {
-		lease.Succeeded()
-		held := m // a copy, so that m stays on the stack
-		if h.Hold(result, held.release) {
-			m = measuredLease{}
-		}
-	}
-	return result, err
-}
-
-// A measuredLease is a lease whose end is measured.
-type measuredLease struct {
-	ctx       context.Context
-	next      pipeline.Next
-	lease     limiter.Lease
-	granted   time.Duration // by clock.Now
-	begun     any           // from MeasureBegin
-	measuring bool          // MeasureBegin has returned
-}
-
-// release releases the lease, and measures its end.
-func (m *measuredLease) release() {
-	if m.measuring {
-		defer m.measureEnd() // also if Release panics
-	}
-	m.lease.Release()
-}
-
-func (m *measuredLease) measureEnd() {
-	e := pipeline.Event{Name: MeasureLease}
-	if !untimed.Is(m.begun) {
-		e.Duration = clock.Now() - m.granted
-	}
-	m.next.MeasureEnd(m.ctx, e, m.begun)
 }
 
 // Peek returns what the limiter would answer an execution with that context now, without waiting; see [limiter.Peeker].
@@ -268,9 +237,9 @@ func (s *Strategy) permits(ctx context.Context) (int, error) {
 	return s.askPermits(ctx)
 }
 
-// askPermits calls [Options.Permits].
-func (s *Strategy) askPermits(ctx context.Context) (n int, err error) {
-	if n = s.options.Permits(ctx); n < 0 {
+func (s *Strategy) askPermits(ctx context.Context) (int, error) {
+	n := s.options.Permits(ctx)
+	if n < 0 {
 		return 0, fmt.Errorf("%w: Permits returned %d, must be at least 0", limiter.ErrPermitCount, n)
 	}
 	return n, nil
@@ -288,46 +257,39 @@ func (s *Strategy) acquire(ctx context.Context) (limiter.Lease, error) {
 	return s.limiter.Acquire(ctx, n)
 }
 
-// limiterFailed ends an execution for which the limiter returned an error. That is not a rejection: it says nothing
-// about the load, and another attempt later need not help. It is a [pipeline.NotCalled] error. In Shadow the execution
-// goes on.
-func (s *Strategy) limiterFailed(ctx context.Context, next pipeline.Next, err error) (any, error) {
-	if !s.options.Shadow {
-		return nil, judge.NoPermit(ctx, "ratelimit", next.Source(), err)
+// notGranted ends an execution that got no permits, or lets it go on in Shadow. An error of the limiter is not a rejection:
+// it says nothing about the load, and another attempt later need not help. It is a [pipeline.NotCalled] error.
+func (s *Strategy) notGranted(ctx context.Context, next pipeline.Next, lease limiter.Lease, err error, asked time.Duration) (any, error) {
+	rejected := &RejectedError{Reason: lease.Reason(), Source: next.Source(), Lease: lease, Shadow: s.options.Shadow}
+	answer := pipeline.Event{Name: MeasureRequest, Err: rejected}
+	if err != nil {
+		s.release(ctx, next, lease, learning.Ignored, measurement{}) // a limiter of the program can grant permits and return an error
+		answer.Err = err
 	}
-	if ctx.Err() == nil { // else next.Run returns the error of the context
-		err = fmt.Errorf("ratelimit: %v: %w", next.Source(), err)
-		next.Report(ctx, pipeline.Event{Name: EventShadowError, Severity: pipeline.SeverityWarning, Err: err})
+	if next.Measuring() {
+		answer.Duration = clock.Now() - asked
+		next.Measure(ctx, answer)
 	}
-	return next.Run(ctx)
-}
-
-// rejectUnmeasured is reject for an execution without a Measurer. It makes the error only if there is a use for it.
-func (s *Strategy) rejectUnmeasured(ctx context.Context, next pipeline.Next, lease limiter.Lease) (any, error) {
-	if s.options.Shadow && !next.Listening() {
+	switch {
+	case s.options.Shadow && err == nil:
+		next.Report(ctx, pipeline.Event{Name: EventShadowRejected, Severity: pipeline.SeverityWarning, Err: rejected})
 		return next.Run(ctx)
-	}
-	return s.reject(ctx, next, s.rejection(next, lease))
-}
-
-// rejection returns the error of an execution that the limiter rejected.
-func (s *Strategy) rejection(next pipeline.Next, lease limiter.Lease) *RejectedError {
-	return &RejectedError{Reason: lease.Reason(), Source: next.Source(), Lease: lease, Shadow: s.options.Shadow}
-}
-
-// reject reports err and returns it, or runs next in Shadow.
-func (s *Strategy) reject(ctx context.Context, next pipeline.Next, err *RejectedError) (any, error) {
-	if s.options.Shadow {
-		next.Report(ctx, pipeline.Event{Name: EventShadowRejected, Severity: pipeline.SeverityWarning, Err: err})
+	case s.options.Shadow:
+		if ctx.Err() == nil { // else next.Run returns the error of the context
+			err = fmt.Errorf("ratelimit: %v: %w", next.Source(), err)
+			next.Report(ctx, pipeline.Event{Name: EventShadowError, Severity: pipeline.SeverityWarning, Err: err})
+		}
 		return next.Run(ctx)
+	case err != nil:
+		return nil, noPermit(ctx, next.Source(), err)
 	}
-	next.Report(ctx, pipeline.Event{Name: EventRejected, Severity: pipeline.SeverityError, Err: err})
+	next.Report(ctx, pipeline.Event{Name: EventRejected, Severity: pipeline.SeverityError, Err: rejected})
 	if s.options.OnRejected != nil {
-		if instead := s.options.OnRejected(ctx, Rejection{Source: err.Source, Lease: err.Lease}); instead != nil {
+		if instead := s.options.OnRejected(ctx, Rejection{Source: rejected.Source, Lease: lease}); instead != nil {
 			return nil, instead
 		}
 	}
-	return nil, err
+	return nil, rejected
 }
 
 // partitioned makes a Limiter of a partitioned limiter: it finds the resource in the context.
@@ -335,13 +297,6 @@ type partitioned[R any] struct {
 	limiter  limiter.Partitioned[R]
 	resource func(ctx context.Context) R
 }
-
-// An anyPartitioned is a *partitioned[R] of some R.
-type anyPartitioned interface {
-	inner() (partitionedLimiter any, hasResource bool)
-}
-
-func (p *partitioned[R]) inner() (any, bool) { return p.limiter, p.resource != nil }
 
 func (p *partitioned[R]) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return p.limiter.TryAcquire(ctx, p.resource(ctx), n)

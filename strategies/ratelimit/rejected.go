@@ -1,6 +1,9 @@
 package ratelimit
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
@@ -32,14 +35,11 @@ func (e *RejectedError) Is(target error) bool { return target == pipeline.ErrRej
 
 // NotCalled returns true unless Shadow is set: the limiter did not let the call through. A circuit breaker outside does not
 // count the rejection.
-func (e *RejectedError) NotCalled() bool { return e == nil || !e.Shadow }
+func (e *RejectedError) NotCalled() bool { return !e.Shadow }
 
 // RetryAfter returns how long to wait before the next attempt; ok is false if the limiter does not know. See
 // [pipeline.RetryAfter].
 func (e *RejectedError) RetryAfter() (d time.Duration, ok bool) {
-	if e == nil {
-		return 0, false
-	}
 	d, _ = e.Lease.RetryAfter()
 	return max(d, 0), d > 0
 }
@@ -50,3 +50,20 @@ func (e *RejectedError) OverQuota() bool {
 	_, known := e.RetryAfter()
 	return known && e.Reason != limiter.ReasonUnavailable
 }
+
+// noPermit returns the error of an execution for which a limiter returned err, so that nothing was called. The text says
+// if the limiter returned the error of the context, which ended before there was a permit.
+func noPermit(ctx context.Context, source pipeline.Source, err error) error {
+	what := ""
+	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
+		what = "no permit before the context ended: "
+	}
+	return &uncalledError{fmt.Errorf("ratelimit: %v: %s%w", source, what, err)}
+}
+
+// An uncalledError only adds to another. Its method Cause returns the one that telemetry names in error.type.
+type uncalledError struct{ error }
+
+func (e *uncalledError) Unwrap() error   { return e.error }
+func (e *uncalledError) NotCalled() bool { return true }
+func (e *uncalledError) Cause() error    { return e.error }

@@ -52,7 +52,7 @@ func TestStrategy_TimeoutOfAWait(t *testing.T) {
 		time.AfterFunc(2500*time.Millisecond, held.Release)
 		attempts := 0
 		p := weir.Must(pipeline.New("orders",
-			retry.New(&retry.Options{Delay: -1, OnRetry: func(_ context.Context, r retry.Attempt) {
+			retry.New(&retry.Options{Delay: -1, OnRetry: func(_ context.Context, r pipeline.Event) {
 				attempts++
 				failure, ok := errors.AsType[*timeout.Error](r.Err)
 				require.True(t, ok)
@@ -100,35 +100,6 @@ func concurrencyAllocations(t *testing.T, s *ratelimit.Strategy) float64 {
 		lease, _ := s.Limiter().Acquire(t.Context(), 1)
 		lease.Release()
 	})
-}
-
-func BenchmarkExecute(b *testing.B) {
-	l := bucket(math.MaxInt32, time.Hour)
-	defer l.Close()
-	own := ratelimit.New(nil, nil)
-	defer own.Close()
-	empty := bucket(1, time.Hour)
-	defer empty.Close()
-	_, _ = empty.TryAcquire(b.Context(), 1)
-	for _, c := range []struct {
-		name       string
-		strategies []pipeline.Strategy
-	}{
-		{"bucket", []pipeline.Strategy{ratelimit.New(l, nil)}},
-		{"concurrency", []pipeline.Strategy{own}},
-		{"rejected", []pipeline.Strategy{ratelimit.New(empty, nil)}},
-		{"retry+bucket", []pipeline.Strategy{retry.New(nil), ratelimit.New(l, nil)}},
-		{"retry+timeout+bucket", []pipeline.Strategy{retry.New(nil), timeout.New(0, nil), ratelimit.New(l, nil)}},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			p := weir.Must(pipeline.New("bench", c.strategies...))
-			ctx := context.Background()
-			b.ReportAllocs()
-			for b.Loop() {
-				_ = p.Execute(ctx, nothing)
-			}
-		})
-	}
 }
 
 func BenchmarkLimiterAlone(b *testing.B) {

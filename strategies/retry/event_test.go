@@ -18,8 +18,8 @@ import (
 
 // listened builds a pipeline whose events, and calls of OnRetry, come as text.
 func listened(o retry.Options, into *[]string) *pipeline.Pipeline {
-	o.OnRetry = func(_ context.Context, r retry.Attempt) {
-		*into = append(*into, fmt.Sprintf("callback %d %v %v %v %v", r.Number, r.Delay, r.Result, r.Err, r.Source))
+	o.OnRetry = func(_ context.Context, r pipeline.Event) {
+		*into = append(*into, fmt.Sprintf("callback %d %v %v %v %v", r.Attempt, r.Duration, r.Result, r.Err, r.Source))
 	}
 	return weir.Must(pipeline.Config{Name: "p", Strategies: []pipeline.Strategy{retry.New(&o)},
 		Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {

@@ -15,8 +15,8 @@ func Example() {
 	p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{
 		Backoff: retry.Exponential,
 		Delay:   time.Millisecond,
-		OnRetry: func(_ context.Context, r retry.Attempt) {
-			fmt.Printf("attempt %d: %v, again in %v\n", r.Number, r.Err, r.Delay)
+		OnRetry: func(_ context.Context, r pipeline.Event) {
+			fmt.Printf("attempt %d: %v, again in %v\n", r.Attempt, r.Err, r.Duration)
 		},
 	})))
 	calls := 0

@@ -12,95 +12,75 @@ import (
 	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
-// An execution is one call of Execute. It stays on the stack.
+// An execution is one call of Execute. It stays on the stack. The outcome of an attempt is an event with its Result, Err,
+// Attempt, and how long it took if a Listener wants to know.
 type execution struct {
 	options *Options
 	next    pipeline.Next
-	timed   bool          // a listener wants the attempts and how long they took
 	began   time.Duration // by clock.Now; only with MaxDuration
 }
 
-// An outcome is the outcome of one attempt.
-type outcome struct {
-	result  any
-	err     error
-	attempt int           // 0 for the first
-	took    time.Duration // only if there is a listener
-}
-
-// gaveUp returns the error of an execution whose last outcome is o, joined with the reason why no retry follows.
-func (o *outcome) gaveUp(reason error) error {
-	return judge.GaveUp("retry", o.err, o.attempt+1, reason)
-}
-
-// attempt makes the attempt of that number.
-func (e *execution) attempt(ctx context.Context, number int) outcome {
-	o := outcome{attempt: number}
-	if !e.timed {
-		o.result, o.err = e.next.Run(ctx)
-		return o
-	}
-	began := clock.Now()
-	o.result, o.err = e.next.Run(ctx)
-	o.took = clock.Now() - began
-	return o
+// gaveUp returns the last outcome, its error joined with the reason why no retry follows.
+func gaveUp(o pipeline.Event, reason error) (any, error) {
+	return o.Result, judge.GaveUp("retry", o.Err, o.Attempt+1, reason)
 }
 
 // retry makes retries after o, the outcome of the first attempt, and returns the last outcome.
-func (e *execution) retry(ctx context.Context, o outcome) (any, error) {
+func (e *execution) retry(ctx context.Context, o pipeline.Event) (any, error) {
 	for {
 		if !e.handles(ctx, o) {
-			e.reportAttempt(ctx, &o, pipeline.SeverityInformation)
-			return o.result, o.err
+			e.reportAttempt(ctx, o, pipeline.SeverityInformation)
+			return o.Result, o.Err
 		}
-		if o.attempt >= e.options.MaxRetries {
-			e.reportAttempt(ctx, &o, pipeline.SeverityError)
-			return o.result, o.err
+		if o.Attempt >= e.options.MaxRetries {
+			e.reportAttempt(ctx, o, pipeline.SeverityError)
+			return o.Result, o.Err
 		}
 		delay, asked := e.delay(ctx, o)
 		if limit := e.options.MaxRetryAfter; asked > limit && limit >= 0 {
-			e.reportAttempt(ctx, &o, pipeline.SeverityError)
-			e.report(ctx, o, EventMaxRetryAfter, asked)
-			return o.result, o.gaveUp(ErrMaxRetryAfter)
+			e.reportAttempt(ctx, o, pipeline.SeverityError)
+			e.next.Report(ctx, warning(EventMaxRetryAfter, o, asked))
+			return gaveUp(o, ErrMaxRetryAfter)
 		}
 		if reason := e.noTimeFor(ctx, delay); reason != nil {
-			e.reportAttempt(ctx, &o, pipeline.SeverityError)
-			return o.result, o.gaveUp(reason)
+			e.reportAttempt(ctx, o, pipeline.SeverityError)
+			return gaveUp(o, reason)
 		}
 		if e.options.Budget != nil && !e.options.Budget.TryAcquire(ctx) {
-			e.reportAttempt(ctx, &o, pipeline.SeverityError)
-			e.report(ctx, o, budget.EventExhausted, 0)
-			return o.result, o.gaveUp(budget.ErrExhausted)
+			e.reportAttempt(ctx, o, pipeline.SeverityError)
+			e.next.Report(ctx, warning(budget.EventExhausted, o, 0))
+			return gaveUp(o, budget.ErrExhausted)
 		}
 		if reason := e.wait(ctx, o, delay); reason != nil {
 			if e.options.OnRetry != nil {
-				o.result = nil // OnRetry can have closed it
+				o.Result = nil // OnRetry can have closed it
 			}
-			return o.result, o.gaveUp(reason)
+			return gaveUp(o, reason)
 		}
-		o = e.attempt(ctx, o.attempt+1)
-		if e.options.Budget != nil && pipeline.NotCalled(o.err) {
+		o = pipeline.Event{Attempt: o.Attempt + 1}
+		o.Result, o.Duration, o.Err = e.next.RunTimed(ctx)
+		if e.options.Budget != nil && pipeline.NotCalled(o.Err) {
 			budget.Refund(ctx, e.options.Budget)
 		}
 	}
 }
 
 // handles reports whether an outcome is to be retried.
-func (e *execution) handles(ctx context.Context, o outcome) bool {
+func (e *execution) handles(ctx context.Context, o pipeline.Event) bool {
 	if e.options.Handle != nil {
-		return e.options.Handle(o.result, o.err)
+		return e.options.Handle(o.Result, o.Err)
 	}
-	if o.err == nil || judge.Ended(ctx, o.err) {
+	if o.Err == nil || judge.Ended(ctx, o.Err) {
 		return false
 	}
-	retryable, known := pipeline.Retryable(o.err)
+	retryable, known := pipeline.Retryable(o.Err)
 	return retryable || !known
 }
 
 // delay returns how long to wait after o, and the wait that o asks for: 0 if none, or if IgnoreRetryAfter is set.
-func (e *execution) delay(ctx context.Context, o outcome) (wait, asked time.Duration) {
+func (e *execution) delay(ctx context.Context, o pipeline.Event) (wait, asked time.Duration) {
 	options := e.options
-	backoff, jitter := options.Backoff.delay(options.Delay, o.attempt), options.Jitter
+	backoff, jitter := options.Backoff.delay(options.Delay, o.Attempt), options.Jitter
 	if options.MaxDelay > 0 {
 		backoff = min(backoff, options.MaxDelay)
 	}
@@ -112,14 +92,14 @@ func (e *execution) delay(ctx context.Context, o outcome) (wait, asked time.Dura
 		}
 	}
 	if options.DelayFunc != nil {
-		if d, ok := options.DelayFunc(ctx, o.attempt, o.result, o.err); ok && d >= 0 {
+		if d, ok := options.DelayFunc(ctx, o.Attempt, o.Result, o.Err); ok && d >= 0 {
 			wait, jitter = d, false // no jitter on what DelayFunc returns
 		}
 	}
 	if options.IgnoreRetryAfter {
 		return wait, 0
 	}
-	asked, ok := pipeline.RetryAfter(o.err)
+	asked, ok := pipeline.RetryAfter(o.Err)
 	if !ok {
 		return wait, 0
 	}
@@ -131,7 +111,7 @@ func (e *execution) delay(ctx context.Context, o outcome) (wait, asked time.Dura
 
 // wait reports the retry that follows o, and waits for it. It returns the reason why the retry is not made, or nil. A
 // retry that is not made costs the budget nothing, even if a function of the options panics.
-func (e *execution) wait(ctx context.Context, o outcome, delay time.Duration) (reason error) {
+func (e *execution) wait(ctx context.Context, o pipeline.Event, delay time.Duration) (reason error) {
 	if e.options.Budget != nil {
 		reason = pipeline.ErrAborted // stays if a function of the options panics
 		defer func() {
@@ -140,13 +120,10 @@ func (e *execution) wait(ctx context.Context, o outcome, delay time.Duration) (r
 			}
 		}()
 	}
-	e.reportAttempt(ctx, &o, pipeline.SeverityWarning)
-	e.report(ctx, o, EventRetry, 0)
-	if e.options.OnRetry != nil {
-		e.options.OnRetry(ctx, Attempt{Number: o.attempt, Delay: delay, Result: o.result, Err: o.err, Source: e.next.Source()})
-	}
+	e.reportAttempt(ctx, o, pipeline.SeverityWarning)
+	e.next.Announce(ctx, warning(EventRetry, o, delay), e.options.OnRetry)
 	// Before the wait, in which other executions can use what the attempt held.
-	holding.Drop(ctx, o.result)
+	holding.Drop(ctx, o.Result)
 	if reason = e.noTimeFor(ctx, delay); reason != nil { // the listener and OnRetry can have taken long
 		return reason
 	}
@@ -172,20 +149,14 @@ func (e *execution) noTimeFor(ctx context.Context, delay time.Duration) error {
 	return nil
 }
 
-// reportAttempt reports the outcome of an attempt, see [judge.ReportAttempt].
-func (e *execution) reportAttempt(ctx context.Context, o *outcome, severity pipeline.Severity) {
-	if e.timed {
-		judge.ReportAttempt(ctx, e.next, pipeline.Event{
-			Severity: severity, Result: o.result, Err: o.err, Attempt: o.attempt, Duration: o.took,
-		})
-	}
+// reportAttempt reports the outcome of an attempt.
+func (e *execution) reportAttempt(ctx context.Context, o pipeline.Event, severity pipeline.Severity) {
+	o.Severity = severity
+	e.next.ReportAttempt(ctx, o)
 }
 
-// report reports a warning about o: that a retry follows, or why none does.
-func (e *execution) report(ctx context.Context, o outcome, event string, d time.Duration) {
-	if e.next.Listening() {
-		e.next.Report(ctx, pipeline.Event{
-			Name: event, Severity: pipeline.SeverityWarning, Result: o.result, Err: o.err, Attempt: o.attempt, Duration: d,
-		})
-	}
+// warning returns an event about o: that a retry follows, or why none does.
+func warning(name string, o pipeline.Event, d time.Duration) pipeline.Event {
+	o.Name, o.Severity, o.Duration = name, pipeline.SeverityWarning, d
+	return o
 }

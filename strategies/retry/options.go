@@ -3,15 +3,12 @@ package retry
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"log/slog"
 	"math"
 	"time"
 
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/budget"
-	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
 // Forever is an [Options.MaxRetries] without a limit: the strategy retries until an attempt succeeds or the context ends.
@@ -29,12 +26,12 @@ type Options struct {
 	// Name is the strategy's name in telemetry. The default is "Retry".
 	Name string `json:"name,omitempty" yaml:"name,omitempty"`
 	// MaxRetries is the number of attempts after the first. The default is 3; -1 is none.
-	MaxRetries int `json:"max_retries,omitempty" yaml:"max_retries,omitempty"`
+	MaxRetries int `json:"max_retries,omitempty" yaml:"max_retries,omitempty" reload:"off,forever,default=3"`
 	// Backoff says how the waits grow. The default is Constant.
 	Backoff Backoff `json:"backoff,omitempty" yaml:"backoff,omitempty"`
 	// Delay is the first wait. The default is 2 s. With -1 there is no backoff: a retry waits only if the failure asks
 	// for it.
-	Delay time.Duration `json:"delay,omitempty" yaml:"delay,omitempty"`
+	Delay time.Duration `json:"delay,omitempty" yaml:"delay,omitempty" reload:"off,default=2s"`
 	// MaxDelay is the longest backoff, jitter included. If 0, there is no limit. It limits neither what DelayFunc
 	// returns nor what a failure asks for.
 	MaxDelay time.Duration `json:"max_delay,omitempty" yaml:"max_delay,omitempty"`
@@ -54,9 +51,8 @@ type Options struct {
 	// MaxRetryAfter is the longest wait that a failure can ask for. A failure that asks for more is returned at once,
 	// joined with [ErrMaxRetryAfter]. The default is a minute; -1 is no limit. It does not limit the backoff and
 	// DelayFunc.
-	MaxRetryAfter time.Duration `json:"max_retry_after,omitempty" yaml:"max_retry_after,omitempty"`
-	// IgnoreRetryAfter makes the strategy wait for the backoff or DelayFunc only. By default it waits longer if the
-	// failure asks for it.
+	MaxRetryAfter time.Duration `json:"max_retry_after,omitempty" yaml:"max_retry_after,omitempty" reload:"off,default=1m"`
+	// IgnoreRetryAfter makes the strategy wait no longer when a failure asks for it, as it does by default.
 	IgnoreRetryAfter bool `json:"ignore_retry_after,omitempty" yaml:"ignore_retry_after,omitempty"`
 	// Budget limits the retries of all strategies that share it. Share one among the strategies that call the same
 	// server, see package budget. If nil, there is no such limit. If the budget has no retry left, the last failure is
@@ -66,18 +62,9 @@ type Options struct {
 	// back in two cases: it was not made, because the context ended during the wait; or it called nothing, because a
 	// limiter or a circuit further inside rejected it.
 	Budget budget.Budget `json:"-" yaml:"-"`
-	// OnRetry, if it is not nil, is called before each wait, after the event. It can close the result: Execute does
-	// not return a result that was handed to OnRetry, even if the context ends during the wait.
-	OnRetry func(ctx context.Context, r Attempt) `json:"-" yaml:"-"`
-}
-
-// An Attempt is an attempt that will be followed by another, as [Options.OnRetry] gets it.
-type Attempt struct {
-	Number int             // 0 for the first attempt
-	Delay  time.Duration   // the wait until the next
-	Result any             // the result of the attempt
-	Err    error           // the error of the attempt
-	Source pipeline.Source // the strategy and its pipeline
+	// OnRetry, if it is not nil, is called before each wait with the event [EventRetry]. It can close the Result: Execute
+	// does not return a result that was handed to OnRetry, even if the context ends during the wait.
+	OnRetry func(ctx context.Context, e pipeline.Event) `json:"-" yaml:"-"`
 }
 
 // withDefaults returns o with the defaults filled in. A nil o stands for the zero Options.
@@ -112,20 +99,4 @@ func (o *Options) Validate() error {
 	}
 	p.NotNegative("MaxDuration", o.MaxDuration)
 	return p.Err("retry")
-}
-
-// Result makes an [Options.Handle] of a function that knows the type of the results. It is [pipeline.HandleResult].
-func Result[T any](handle func(T, error) bool) func(any, error) bool {
-	return pipeline.HandleResult(handle)
-}
-
-// String returns the attempt and the wait, without the Result: "orders/Retry: attempt 0, next after 2s: boom".
-func (a Attempt) String() string {
-	return judge.Text(a.Source, fmt.Sprintf("attempt %d, next after %v", a.Number, a.Delay), a.Err)
-}
-
-// LogValue implements [slog.LogValuer]. It leaves out the Result, which can be confidential.
-func (a Attempt) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("source", a.Source.String()), slog.Int("number", a.Number),
-		slog.Duration("delay", a.Delay), slog.Any("error", a.Err))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/weir-go/weir/internal/random"
+	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/retry"
 )
 
@@ -18,8 +19,8 @@ func TestRetry_RandomOfContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, backoff := range []retry.Backoff{retry.Constant, retry.Exponential} {
 			waits := func(seed uint64) (all []time.Duration) {
-				p := with(&retry.Options{Jitter: true, Backoff: backoff, MaxRetries: 5, OnRetry: func(_ context.Context, a retry.Attempt) {
-					all = append(all, a.Delay)
+				p := with(&retry.Options{Jitter: true, Backoff: backoff, MaxRetries: 5, OnRetry: func(_ context.Context, a pipeline.Event) {
+					all = append(all, a.Duration)
 				}})
 				ctx := random.With(t.Context(), &random.Source{Rand: rand.New(rand.NewPCG(seed, 0))})
 				assert.ErrorIs(t, p.Execute(ctx, func(context.Context) error { return errBoom }), errBoom)

@@ -2,7 +2,6 @@ package retry_test
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"sync"
 	"testing"
@@ -29,13 +28,13 @@ func TestBudget_ChargesOnlyRetriesThatAreMade(t *testing.T) {
 	}{
 		{name: "the context ends during the wait", hooks: func(_ *retry.Options, cancel func()) { time.AfterFunc(time.Second, cancel) }, executions: 20},
 		{name: "the context ends in OnRetry", hooks: func(o *retry.Options, cancel func()) {
-			o.OnRetry = func(context.Context, retry.Attempt) { cancel() }
+			o.OnRetry = func(context.Context, pipeline.Event) { cancel() }
 		}, executions: 1},
 		{name: "OnRetry panics", hooks: func(o *retry.Options, _ func()) {
-			o.OnRetry = func(context.Context, retry.Attempt) { panic("hook") }
+			o.OnRetry = func(context.Context, pipeline.Event) { panic("hook") }
 		}, executions: 20},
 		{name: "OnRetry leaves the goroutine", hooks: func(o *retry.Options, _ func()) {
-			o.OnRetry = func(context.Context, retry.Attempt) { runtime.Goexit() }
+			o.OnRetry = func(context.Context, pipeline.Event) { runtime.Goexit() }
 		}, executions: 20},
 		{name: "the retry is made", hooks: func(o *retry.Options, _ func()) { o.Delay = -1 }, executions: 1, taken: 3},
 	}
@@ -76,15 +75,5 @@ func TestRatio_Refund(t *testing.T) {
 		extra.Refund(t.Context())
 		extra.Refund(t.Context())
 		assert.Zero(t, extra.Statistics().Taken, "never less than nothing")
-		(*budget.Ratio)(nil).Refund(t.Context())
 	})
-}
-
-// The values of calls are not for logs.
-func TestAttempt_TextHasNoResult(t *testing.T) {
-	a := retry.Attempt{Number: 1, Delay: time.Second, Result: "secret", Err: errBoom, Source: pipeline.Source{Pipeline: "p", Strategy: "Retry"}}
-	assert.Equal(t, "[source=p/Retry number=1 delay=1s error=boom]", a.LogValue().String())
-	assert.Equal(t, "p/Retry: attempt 1, next after 1s: boom", fmt.Sprintf("%v", a))
-	assert.Equal(t, "attempt 0, next after 0s", fmt.Sprintf("%+v", retry.Attempt{}))
-	assert.Equal(t, "0 extra attempts taken, 100 left, for 0 executions", weir.Must(budget.New(nil)).String())
 }

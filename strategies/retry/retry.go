@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir/strategies/budget"
 )
 
-// EventRetry means that another attempt follows. It has the Attempt, Result and Err of the attempt that is retried,
-// and comes before the wait. Its severity is Warning.
+// EventRetry means that another attempt follows. It has the Attempt, Result and Err of the attempt that is retried.
+// Duration is the wait that comes now. Its severity is Warning.
 const EventRetry = "OnRetry"
 
 // EventMaxRetryAfter means that a failure is returned because it asks for a longer wait than [Options.MaxRetryAfter].
@@ -27,17 +27,14 @@ var ErrMaxRetryAfter = errors.New("retry: the failure asks for a longer wait tha
 // A Strategy repeats what comes after it in the pipeline if that has failed. Make one with [New]. It is safe for
 // concurrent use, and keeps nothing from one execution to the next.
 type Strategy struct {
-	options  Options
-	problem  error // what Validate returns
-	slowPath bool  // there is a Handle, MaxDuration or Budget, so even a successful first attempt needs executeSlow
+	options Options
+	problem error // what Validate returns
 }
 
-// New makes a retry strategy. If o is nil, it has the defaults. If o is invalid, making a pipeline of the strategy
+// New makes a retry strategy. If o is nil, the defaults apply. If o is invalid, making a pipeline of the strategy
 // fails.
 func New(o *Options) *Strategy {
-	s := &Strategy{options: o.withDefaults(), problem: o.Validate()}
-	s.slowPath = s.options.Handle != nil || s.options.MaxDuration > 0 || s.options.Budget != nil
-	return s
+	return &Strategy{options: o.withDefaults(), problem: o.Validate()}
 }
 
 // Name returns [Options.Name], or "Retry".
@@ -46,13 +43,9 @@ func (s *Strategy) Name() string { return s.options.Name }
 // Options returns the options with the defaults filled in. A strategy that [New] makes with them is equal to s.
 func (s *Strategy) Options() Options { return s.options }
 
-// Describe returns the [Options], and the [budget.Statistics] of the Budget if it has a method Statistics. It is for
-// [pipeline.Pipeline.Describe].
+// Describe returns the [Options], and what [budget.Describe] returns of the Budget. It is for [pipeline.Pipeline.Describe].
 func (s *Strategy) Describe() (options, state any) {
-	if b, ok := s.options.Budget.(interface{ Statistics() budget.Statistics }); ok {
-		state = b.Statistics()
-	}
-	return s.options, state
+	return s.options, budget.Describe(s.options.Budget)
 }
 
 // Validate returns what is wrong with the options, or nil.
@@ -60,30 +53,16 @@ func (s *Strategy) Validate() error { return s.problem }
 
 // Execute runs next until an outcome is not to be retried, or no retry is left. It implements [pipeline.Strategy].
 func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error) {
-	if s.slowPath || next.ListeningToAttempts() {
-		return s.executeSlow(ctx, next)
-	}
-	result, err := next.Run(ctx)
-	if err == nil {
-		return result, nil // most executions end here
-	}
 	e := execution{options: &s.options, next: next}
-	return e.retry(ctx, outcome{result: result, err: err})
-}
-
-// executeSlow is Execute if a successful first attempt is reported, handled, timed, or counted by the budget.
-func (s *Strategy) executeSlow(ctx context.Context, next pipeline.Next) (any, error) {
-	e := execution{options: &s.options, next: next, timed: next.ListeningToAttempts()}
 	if s.options.MaxDuration > 0 {
 		e.began = clock.Now()
 	}
 	if s.options.Budget != nil {
 		s.options.Budget.Count(ctx)
 	}
-	o := e.attempt(ctx, 0)
-	if o.err == nil && s.options.Handle == nil {
-		e.reportAttempt(ctx, &o, pipeline.SeverityInformation)
-		return o.result, nil
+	result, took, err := next.RunTimed(ctx)
+	if err == nil && s.options.Handle == nil && !next.ListeningToAttempts() {
+		return result, nil // most executions end here
 	}
-	return e.retry(ctx, o)
+	return e.retry(ctx, pipeline.Event{Result: result, Err: err, Duration: took})
 }

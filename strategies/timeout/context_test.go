@@ -237,12 +237,41 @@ func use(t *testing.T, ctx context.Context, user int) {
 	}
 }
 
-func TestContext_UsedAfterTheExecution(t *testing.T) {
+// A callback may keep its context, and the next execution has another one.
+func TestContext_StaysWhatItWas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var kept context.Context
-		within(t, t.Context(), func(ctx context.Context) { kept = ctx })
-		time.Sleep(time.Minute) // its deadline passed after the execution
-		assert.Equal(t, context.Canceled, kept.Err())
-		assert.True(t, isClosed(kept.Done()))
+		p := make1(time.Second, nil)
+		var kept []context.Context
+		for i := range 100 {
+			ctx := context.WithValue(t.Context(), key{}, i)
+			require.NoError(t, p.Execute(ctx, func(ctx context.Context) error { kept = append(kept, ctx); return nil }))
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Hour)
+		first, _ := kept[0].Deadline()
+		for i, ctx := range kept {
+			assert.Equal(t, i, ctx.Value(key{}))
+			assert.Equal(t, context.Canceled, ctx.Err())
+			deadline, ok := ctx.Deadline()
+			assert.True(t, ok)
+			assert.Equal(t, first.Add(time.Duration(i)*time.Millisecond), deadline)
+		}
+	})
+}
+
+func TestContext_UnderACallersDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := make1(time.Second, nil)
+		for _, c := range []struct {
+			callers time.Duration
+			ours    bool
+		}{{time.Second, false}, {time.Second + 1, true}, {time.Second - 1, false}} {
+			ctx, cancel := context.WithTimeout(t.Context(), c.callers)
+			_ = p.Execute(ctx, func(inner context.Context) error {
+				assert.Equal(t, c.ours, inner != ctx, "%v", c.callers)
+				return nil
+			})
+			cancel()
+		}
 	})
 }

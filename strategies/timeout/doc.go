@@ -24,7 +24,9 @@
 // costs them one allocation.
 //
 // Without a timer, the context finds out that its deadline has passed only when one of its methods is called. If its
-// parent is cancelled or the strategy returns before that, its Err is [context.Canceled], even after the deadline.
+// parent is cancelled or the strategy returns before that, its Err is [context.Canceled], even after the deadline. The
+// pipeline does not read the clock for it on the way to the callback. So a strategy in between that takes long without looking
+// at its context does not keep the callback from running.
 //
 // When the strategy returns, the context is cancelled.
 package timeout

@@ -38,16 +38,13 @@ func (e *Error) RetryAfter() (d time.Duration, ok bool) { return pipeline.RetryA
 
 // Retryable returns what Err says, or true if it does not say. See [pipeline.Retryable].
 func (e *Error) Retryable() bool {
-	if e == nil {
-		return true
-	}
 	retryable, known := pipeline.Retryable(e.Err)
 	return retryable || !known
 }
 
 // NotCalled reports whether the execution ended before anything was called, because it waited in the queue of a limiter
 // further inside. A circuit breaker outside does not count it then.
-func (e *Error) NotCalled() bool { return e != nil && pipeline.NotCalled(e.Err) }
+func (e *Error) NotCalled() bool { return pipeline.NotCalled(e.Err) }
 
 // Timeout returns true. It makes the error a timeout in the sense of [net.Error].
 func (e *Error) Timeout() bool { return true }

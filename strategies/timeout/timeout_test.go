@@ -36,8 +36,8 @@ func TestStrategy_TimedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []pipeline.Event
 		var order []string
-		strategy := timeout.New(time.Second, &timeout.Options{OnTimeout: func(ctx context.Context, d time.Duration) {
-			order = append(order, fmt.Sprint("OnTimeout ", d, " ", ctx.Err()))
+		strategy := timeout.New(time.Second, &timeout.Options{OnTimeout: func(ctx context.Context, e pipeline.Event) {
+			order = append(order, fmt.Sprint("OnTimeout ", e.Source, " ", ctx.Err()))
 		}})
 		p := weir.Must(pipeline.Config{Name: "orders", Strategies: []pipeline.Strategy{strategy},
 			Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
@@ -62,7 +62,7 @@ func TestStrategy_TimedOut(t *testing.T) {
 		assert.Equal(t, pipeline.Source{Pipeline: "orders", Strategy: "Timeout"}, failure.Source)
 		assert.Equal(t, context.DeadlineExceeded, failure.Err)
 
-		assert.Equal(t, []string{"OnTimeout", "OnTimeout 1s <nil>"}, order)
+		assert.Equal(t, []string{"OnTimeout", "OnTimeout orders/Timeout <nil>"}, order)
 		require.Len(t, events, 1)
 		assert.Equal(t, pipeline.SeverityError, events[0].Severity)
 		assert.Equal(t, err, events[0].Err)
@@ -77,6 +77,8 @@ func TestStrategy_WhichFailuresAreTimeouts(t *testing.T) {
 	}{
 		{"the context's error", func(ctx context.Context) error { return ctx.Err() }, true},
 		{"wrapped", func(ctx context.Context) error { return fmt.Errorf("query: %w", ctx.Err()) }, true},
+		{"joined", func(ctx context.Context) error { return errors.Join(errBoom, ctx.Err()) }, true},
+		{"another timeout's", func(context.Context) error { return &timeout.Error{After: time.Second} }, false},
 		{"Canceled, of a context in between", func(context.Context) error { return context.Canceled }, true},
 		{"the cause", context.Cause, true},
 		{"a connection with our Deadline", func(context.Context) error { return os.ErrDeadlineExceeded }, true},
@@ -93,8 +95,9 @@ func TestStrategy_WhichFailuresAreTimeouts(t *testing.T) {
 					return inner
 				})
 				if c.ours {
-					_, ok := errors.AsType[*timeout.Error](err)
-					assert.True(t, ok, err)
+					failure, ok := errors.AsType[*timeout.Error](err)
+					require.True(t, ok, err)
+					assert.Equal(t, inner, failure.Err)
 					return
 				}
 				assert.Equal(t, inner, err)
@@ -180,10 +183,11 @@ func TestOptions_Func(t *testing.T) {
 	})
 }
 
+// A strategy that waits for its context stops, and the callback does not run.
 func TestStrategy_StrategiesInsideStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
-			time.Sleep(time.Second) // like a queue that does not look at its context
+			<-ctx.Done()
 			return next.Run(ctx)
 		})
 		p := weir.Must(pipeline.New("orders", timeout.New(time.Second, nil), slow))

@@ -23,7 +23,7 @@
 // The strategy adds what a pipeline promises and failsafe-go does not. An execution whose context is done runs nothing. A
 // rejection matches [pipeline.ErrRejected], and still the error of failsafe-go. A panic or a [runtime.Goexit] of the
 // callback reaches the caller unchanged, and no policy keeps a permit or a half-open circuit: the executor sees an error
-// ([PanicError]) and ends first. For that the callback runs in a goroutine of its own, as it does in a hedge policy
+// ([pipeline.PanicError]) and ends first. For that the callback runs in a goroutine of its own, as it does in a hedge policy
 // anyway.
 //
 // # Pitfalls of failsafe-go that remain

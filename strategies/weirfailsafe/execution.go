@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"runtime"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
@@ -24,9 +22,9 @@ type execution[R any] struct {
 
 	mu      sync.Mutex
 	ended   bool
-	aborted *PanicError // of the first attempt that did not return
-	problem error       // of the first attempt whose result is not an R
-	latest  any         // the result of the attempt that ended last
+	aborted *pipeline.PanicError // of the first attempt that did not return
+	problem error                // of the first attempt whose result is not an R
+	latest  any                  // the result of the attempt that ended last
 }
 
 // attempt is the callback of the executor.
@@ -61,7 +59,7 @@ func (e *execution[R]) run(ctx context.Context, a *attempt[R]) {
 	returned := false
 	defer func() {
 		if !returned {
-			p := &PanicError{Value: recover(), Stack: debug.Stack()}
+			p := pipeline.Recovered(recover())
 			a.err = p
 			e.abort(ctx, p)
 		}
@@ -82,7 +80,7 @@ func (e *execution[R]) run(ctx context.Context, a *attempt[R]) {
 }
 
 // abort keeps a panic for finish, and cancels the execution, so that no policy makes another attempt.
-func (e *execution[R]) abort(ctx context.Context, p *PanicError) {
+func (e *execution[R]) abort(ctx context.Context, p *pipeline.PanicError) {
 	e.mu.Lock()
 	if !e.ended && e.aborted == nil {
 		e.aborted = p
@@ -130,35 +128,8 @@ func (e *execution[R]) finish() error {
 	e.ended = true
 	aborted, problem := e.aborted, e.problem
 	e.mu.Unlock()
-	if aborted == nil {
-		return problem
+	if aborted != nil {
+		aborted.Continue()
 	}
-	if aborted.Value == nil {
-		runtime.Goexit()
-	}
-	panic(aborted.Value)
-}
-
-// A PanicError is the error that policies get for a callback that panicked or called [runtime.Goexit]. It matches
-// [pipeline.ErrAborted]. No execution returns it.
-type PanicError struct {
-	Value any    // the value of the panic; nil for a Goexit
-	Stack []byte // the stack of the goroutine that panicked
-}
-
-// Error returns a text with the Value.
-func (e *PanicError) Error() string {
-	if e.Value == nil {
-		return "weirfailsafe: the callback called runtime.Goexit"
-	}
-	return fmt.Sprintf("weirfailsafe: the callback panicked: %v", e.Value)
-}
-
-// Is reports whether target is [pipeline.ErrAborted].
-func (e *PanicError) Is(target error) bool { return target == pipeline.ErrAborted }
-
-// Unwrap returns the Value if it is an error.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return err
+	return problem
 }

@@ -100,7 +100,7 @@ func TestFromPipeline_HTTPClient(t *testing.T) {
 			Handle: pipeline.HandleResult(func(r *http.Response, err error) bool {
 				return err != nil || r.StatusCode == http.StatusBadGateway
 			}),
-			OnRetry: func(_ context.Context, a retry.Attempt) {
+			OnRetry: func(_ context.Context, a pipeline.Event) {
 				if r, ok := a.Result.(*http.Response); ok {
 					_ = r.Body.Close()
 				}

@@ -18,6 +18,12 @@ var errBoom = errors.New("boom")
 // recorder keeps the events of a pipeline, but not those of its beginning and end.
 type recorder struct{ events []pipeline.Event }
 
+func (r *recorder) Hooks() pipeline.Hooks {
+	return pipeline.Hooks{
+		OnEvent: r.OnEvent,
+	}
+}
+
 func (r *recorder) OnEvent(_ context.Context, e pipeline.Event) {
 	if e.Name != pipeline.EventPipelineExecuting && e.Name != pipeline.EventPipelineExecuted {
 		r.events = append(r.events, e)

@@ -87,14 +87,14 @@ func TestStrategy_PanicIsNotRetried(t *testing.T) {
 			require.Len(t, r.events, 1)
 			assert.Equal(t, weirfailsafe.EventPanic, r.events[0].Name)
 			assert.Equal(t, pipeline.SeverityCritical, r.events[0].Severity)
-			failure, ok := r.events[0].Err.(*weirfailsafe.PanicError)
+			failure, ok := r.events[0].Err.(*pipeline.PanicError)
 			require.True(t, ok)
 			require.ErrorIs(t, failure, pipeline.ErrAborted)
 			assert.Contains(t, string(failure.Stack), "panic_test.go", "it says where")
 			if failure.Value == nil {
-				assert.EqualError(t, failure, "weirfailsafe: the callback called runtime.Goexit")
+				assert.EqualError(t, failure, "pipeline: the callback called runtime.Goexit")
 			} else {
-				assert.EqualError(t, failure, "weirfailsafe: the callback panicked: net/http: abort Handler")
+				assert.EqualError(t, failure, "pipeline: the callback panicked: net/http: abort Handler")
 				assert.ErrorIs(t, failure, http.ErrAbortHandler)
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/failsafe-go/failsafe-go"
@@ -28,7 +27,7 @@ type PolicyOptions struct {
 }
 
 // FromPipeline makes a policy of a pipeline, which runs the callback and the policies inside this one. A nil p is a
-// pipeline without strategies. If o is nil, the policy has the defaults.
+// pipeline without strategies. If o is nil, the defaults apply.
 //
 // A cancellation by the pipeline, such as that of a timeout, reaches the callback. Values and deadlines that strategies
 // add to the context do not, because failsafe-go has no way to hand them on. Use the policy in failsafe.With or Compose,
@@ -48,7 +47,7 @@ type LimiterOptions struct {
 }
 
 // FromLimiter makes a policy of a limiter: the callback runs while it holds a permit. It waits for one if the limiter has
-// a queue. The policy never closes the limiter. If o is nil, the policy has the defaults. If l is nil, the error is a
+// a queue. The policy never closes the limiter. If o is nil, the defaults apply. If l is nil, the error is a
 // [weir.OptionsError].
 //
 // The policy fits results of any type: with R any it can be used in WithAny and ComposeAny.
@@ -141,11 +140,6 @@ func RetryAfter[R any](exec failsafe.ExecutionAttempt[R]) time.Duration {
 		return d
 	}
 	return -1
-}
-
-// String returns the name of the pipeline, for Describe and logs.
-func (p *pipelinePolicy[R]) String() string {
-	return fmt.Sprintf("weir pipeline %q", p.pipeline.Name())
 }
 
 // result makes the result of failsafe-go of the pipeline's outcome.

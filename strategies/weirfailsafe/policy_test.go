@@ -189,7 +189,7 @@ func TestPolicyOptions_MapError(t *testing.T) {
 
 	options := &weirfailsafe.PolicyOptions{MapError: toStatus}
 	slow := weirfailsafe.FromPipeline[any](weir.Must(pipeline.New("orders", timeout.New(1, nil))), options)
-	assert.Equal(t, "DEADLINE_EXCEEDED", run(slow, func() error { return nil }))
+	assert.Equal(t, "DEADLINE_EXCEEDED", run(slow, func() error { return context.DeadlineExceeded }))
 	plain := weirfailsafe.FromPipeline[any](nil, options)
 	assert.Equal(t, "boom", run(plain, func() error { return errBoom }))
 }

@@ -33,9 +33,9 @@ func isRejection(err error) bool {
 	return slices.ContainsFunc(rejections, func(r error) bool { return errors.Is(err, r) })
 }
 
-// A RejectedError is the error of an execution that a policy of failsafe-go rejected. It matches [pipeline.ErrRejected],
+// A PolicyError is the error of an execution that a policy of failsafe-go rejected. It matches [pipeline.ErrRejected],
 // and what Err matches.
-type RejectedError struct {
+type PolicyError struct {
 	// Source is the strategy that rejected, and its pipeline.
 	Source pipeline.Source
 	// Err is failsafe-go's error, such as circuitbreaker.ErrOpen.
@@ -45,30 +45,30 @@ type RejectedError struct {
 }
 
 // Error returns a text with the Source and Err.
-func (e *RejectedError) Error() string {
+func (e *PolicyError) Error() string {
 	return fmt.Sprintf("weirfailsafe: %v: rejected: %v", e.Source, e.Err)
 }
 
 // Is reports whether target is [pipeline.ErrRejected].
-func (e *RejectedError) Is(target error) bool { return target == pipeline.ErrRejected }
+func (e *PolicyError) Is(target error) bool { return target == pipeline.ErrRejected }
 
 // Unwrap returns Err.
-func (e *RejectedError) Unwrap() error { return e.Err }
+func (e *PolicyError) Unwrap() error { return e.Err }
 
 // Timeout reports whether a timeout was exceeded, as the method of a [net.Error] does.
-func (e *RejectedError) Timeout() bool { return errors.Is(e.Err, timeout.ErrExceeded) }
+func (e *PolicyError) Timeout() bool { return errors.Is(e.Err, timeout.ErrExceeded) }
 
 // NotCalled reports whether the callback was not called: true for every rejection except a timeout. A circuit breaker
 // outside does not count such a rejection.
-func (e *RejectedError) NotCalled() bool { return !e.Timeout() }
+func (e *PolicyError) NotCalled() bool { return !e.Timeout() }
 
 // Retryable returns false for an open circuit, so that a retry outside returns the rejection at once, and true for other
 // rejections. To wait until the circuit lets calls through, set the retry's Handle.
-func (e *RejectedError) Retryable() bool { return !errors.Is(e.Err, circuitbreaker.ErrOpen) }
+func (e *PolicyError) Retryable() bool { return !errors.Is(e.Err, circuitbreaker.ErrOpen) }
 
 // RetryAfter returns how long an open circuit stays open; ok is false for other rejections, for which failsafe-go does not
 // know a time. See [pipeline.RetryAfter].
-func (e *RejectedError) RetryAfter() (d time.Duration, ok bool) {
+func (e *PolicyError) RetryAfter() (d time.Duration, ok bool) {
 	return e.retryAfter, e.retryAfter > 0
 }
 

@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/failsafe-go/failsafe-go"
-	"github.com/failsafe-go/failsafe-go/common"
 
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/validate"
@@ -19,9 +17,9 @@ import (
 
 // The events of this package.
 const (
-	// EventRejected: a policy rejected an execution. Err is the [*RejectedError]. Its severity is Error.
+	// EventRejected: a policy rejected an execution. Err is the [*PolicyError]. Its severity is Error.
 	EventRejected = "OnFailsafeRejected"
-	// EventPanic: the callback panicked or called [runtime.Goexit]. Err is the [*PanicError], with the stack, which is
+	// EventPanic: the callback panicked or called [runtime.Goexit]. Err is the [*pipeline.PanicError], with the stack, which is
 	// lost when the panic goes on in the caller's goroutine. Critical. A panic of the listener during this event is
 	// logged with [slog.Default].
 	EventPanic = "OnFailsafePanic"
@@ -41,8 +39,8 @@ type Strategy[R any] struct {
 	problem  error // what Validate returns
 }
 
-// New makes a strategy of policies, the outermost first. Without policies it does nothing. If o is nil, it has the
-// defaults.
+// New makes a strategy of policies, the outermost first. Without policies it does nothing. If o is nil,
+// the defaults apply.
 //
 // R is any, or the type of the results if the policies look at them. Then the results of the pipeline must be of that type
 // or nil; any other is a [pipeline.ErrResultType].
@@ -60,7 +58,7 @@ func (s *Strategy[R]) Name() string { return s.options.Name }
 // Options returns the options with the defaults filled in.
 func (s *Strategy[R]) Options() Options { return s.options }
 
-// Validate returns a [weir.OptionsError] if a policy is nil, does not fit results of type R, or panics when it is used.
+// Validate returns a [weir.OptionsError] if a policy is nil.
 func (s *Strategy[R]) Validate() error {
 	if s.executor == nil {
 		var p validate.Problems
@@ -92,34 +90,15 @@ func packageOf(policy any) string {
 	return name
 }
 
-// check returns a [weir.OptionsError] with the policies for which failsafe-go would panic in the first execution.
+// check returns a [weir.OptionsError] with the policies that are nil.
 func (s *Strategy[R]) check() error {
 	var p validate.Problems
 	for i, policy := range s.policies {
-		path := fmt.Sprintf("Policies[%d]", i)
 		if isnil.Value(policy) {
-			p.Add(path, nil, "must not be nil")
-			continue
+			p.Add(fmt.Sprintf("Policies[%d]", i), nil, "must not be nil")
 		}
-		p.Include(path, checkPolicy(policy))
 	}
 	return p.Err("weirfailsafe")
-}
-
-// checkPolicy returns an error if ToExecutor of p panics or returns no executor of results of type R.
-func checkPolicy[R any](p failsafe.Policy[R]) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("ToExecutor panics: %v", r)
-		}
-	}()
-	var zero R
-	e := p.ToExecutor(zero)
-	type inner = func(failsafe.Execution[R]) *common.PolicyResult[R]
-	if _, ok := e.(interface{ Apply(inner) inner }); !ok {
-		return fmt.Errorf("ToExecutor returns a %T, which is not an executor of results of type %v", e, reflect.TypeFor[R]())
-	}
-	return nil
 }
 
 // Execute runs next through the policies. It implements [pipeline.Strategy].
@@ -151,7 +130,7 @@ func (s *Strategy[R]) failed(ctx context.Context, next pipeline.Next, value R, e
 	if !isRejection(err) || errors.Is(err, pipeline.ErrRejected) {
 		return value, err
 	}
-	rejected := &RejectedError{Source: next.Source(), Err: err, retryAfter: s.remainingDelay(err)}
+	rejected := &PolicyError{Source: next.Source(), Err: err, retryAfter: s.remainingDelay(err)}
 	next.Report(ctx, pipeline.Event{Name: EventRejected, Severity: pipeline.SeverityError, Err: rejected})
 	return nil, rejected
 }

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 )
@@ -103,9 +102,6 @@ func (o *ClientOptions) withDefaults() ClientOptions {
 		full.MaxRetryAfter = DefaultMaxRetryAfter
 	case -1:
 		full.MaxRetryAfter = math.MaxInt64
-	}
-	if isnil.Value(full.Listener) {
-		full.Listener = nil
 	}
 	return full
 }

@@ -189,7 +189,7 @@ func TestClient_RetriesWhatWasNotSent(t *testing.T) {
 	stop()
 	retries := 0
 	client := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api", retrying(retry.Options{
-		MaxRetries: 2, OnRetry: func(context.Context, retry.Attempt) { retries++ },
+		MaxRetries: 2, OnRetry: func(context.Context, pipeline.Event) { retries++ },
 	}))), nil))
 	conn := weir.Must(grpc.NewClient(target, append(client.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...))
 	defer conn.Close()
@@ -460,7 +460,7 @@ func TestClient_WithLimitsOfAServer(t *testing.T) {
 			limits := weir.Must(weirgrpc.NewLimits(&weirgrpc.LimitsOptions{Global: c.policy}))
 			retries := 0
 			client := weir.Must(weirgrpc.NewClient(weir.Must(pipeline.New("api", retrying(retry.Options{
-				OnRetry: func(context.Context, retry.Attempt) { retries++ },
+				OnRetry: func(context.Context, pipeline.Event) { retries++ },
 			}))), nil))
 			api := testpb.NewTestServiceClient(overTCP(t, &service{}, []grpc.ServerOption{
 				grpc.ChainUnaryInterceptor(limits.UnaryInterceptor()), grpc.ChainStreamInterceptor(limits.StreamInterceptor()),

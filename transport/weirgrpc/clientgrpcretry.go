@@ -81,11 +81,12 @@ func (x *outgoingCall) isDoubled(number int) bool {
 func (x *outgoingCall) reportDoubled() {
 	err := fmt.Errorf("weirgrpc: %s is retried by the pipeline and by grpc-go: remove the retryPolicy of the method from the "+
 		"service config, or make the connection with Client.DialOptions", x.method)
-	if x.client.options.Listener == nil {
+	onEvent := pipeline.HooksOf(x.client.options.Listener).OnEvent
+	if onEvent == nil {
 		slog.Default().WarnContext(context.WithoutCancel(x.Context), err.Error())
 		return
 	}
-	x.client.options.Listener.OnEvent(x.Context, pipeline.Event{
+	onEvent(x.Context, pipeline.Event{
 		Name:      EventServiceConfigRetry,
 		Severity:  pipeline.SeverityWarning,
 		Source:    pipeline.Source{Pipeline: x.client.pipelineOf(x.method).Name()},

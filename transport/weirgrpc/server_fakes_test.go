@@ -106,6 +106,12 @@ type eventRecorder struct {
 	events []pipeline.Event
 }
 
+func (r *eventRecorder) Hooks() pipeline.Hooks {
+	return pipeline.Hooks{
+		OnEvent: r.OnEvent,
+	}
+}
+
 func (r *eventRecorder) OnEvent(_ context.Context, e pipeline.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -188,7 +188,13 @@ func (c callback) key(*Request) string                      { c.end(); return ""
 func (c callback) cost(*Request) int                        { c.end(); return 1 }
 func (c callback) failed(codes.Code) bool                   { c.end(); return true }
 func (c callback) handle(context.Context, any) (any, error) { c.end(); return nil, errStore }
-func (c callback) OnEvent(context.Context, pipeline.Event)  { c.end() }
+func (c callback) Hooks() pipeline.Hooks {
+	return pipeline.Hooks{
+		OnEvent: c.OnEvent,
+	}
+}
+
+func (c callback) OnEvent(context.Context, pipeline.Event) { c.end() }
 
 func (c callback) new(string) (limiter.Limiter, error) { c.end(); return nil, nil }
 

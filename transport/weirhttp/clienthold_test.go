@@ -93,6 +93,15 @@ type measuring struct {
 	held atomic.Int64
 }
 
+func (m *measuring) Hooks() pipeline.Hooks {
+	h := m.ListenerFunc.Hooks()
+	h.OnMeasurement = func(ctx context.Context, e pipeline.Event) func(context.Context, pipeline.Event) {
+		m.OnMeasurement(ctx, e)
+		return m.OnMeasurement
+	}
+	return h
+}
+
 func (m *measuring) OnMeasurement(_ context.Context, e pipeline.Event) {
 	if e.Name == ratelimit.MeasureLease {
 		m.held.Add(int64(e.Duration))

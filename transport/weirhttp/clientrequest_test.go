@@ -35,7 +35,7 @@ func TestTransport_LateAttemptsDoNotSeeTheNextRequest(t *testing.T) {
 			if weirhttp.HostFrom(r.Context()) != "api.example.com" {
 				t.Error("the host")
 			}
-			if hedge.Attempt(r.Context()) == 1 {
+			if hedge.AttemptNumber(r.Context()) == 1 {
 				return answering(200), nil
 			}
 			defer wg.Done()
@@ -91,7 +91,7 @@ func TestTransport_GetBodyIsCalledWithinRoundTrip(t *testing.T) {
 		var getBody func() (io.ReadCloser, error)
 		base := plainBase(func(r *http.Request) (*http.Response, error) {
 			closeBody(r)
-			if hedge.Attempt(r.Context()) == 0 {
+			if hedge.AttemptNumber(r.Context()) == 0 {
 				getBody = r.GetBody
 			}
 			time.Sleep(2 * time.Second)

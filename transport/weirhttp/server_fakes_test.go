@@ -102,6 +102,16 @@ type recording struct {
 	measurements []pipeline.Event
 }
 
+func (l *recording) Hooks() pipeline.Hooks {
+	return pipeline.Hooks{
+		OnEvent: l.OnEvent,
+		OnMeasurement: func(ctx context.Context, e pipeline.Event) func(context.Context, pipeline.Event) {
+			l.OnMeasurement(ctx, e)
+			return l.OnMeasurement
+		},
+	}
+}
+
 func (l *recording) OnEvent(_ context.Context, e pipeline.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

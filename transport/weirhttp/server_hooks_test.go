@@ -85,6 +85,17 @@ func (l *trapped) Statistics(string) (limiter.Statistics, error) {
 	return limiter.Statistics{}, nil
 }
 
+func (l *trapped) Hooks() pipeline.Hooks {
+	return pipeline.Hooks{
+		OnEvent: l.OnEvent,
+		Enabled: l.Enabled,
+		OnMeasurement: func(ctx context.Context, e pipeline.Event) func(context.Context, pipeline.Event) {
+			l.OnMeasurement(ctx, e)
+			return l.OnMeasurement
+		},
+	}
+}
+
 func (l *trapped) Enabled(ctx context.Context) bool {
 	l.reach("Listener.Enabled", ctx)
 	return true

@@ -34,6 +34,16 @@ func newTally() *tally {
 	return &tally{granted: map[string]int{}, rejected: map[string]int{}, canceled: map[string]int{}, leases: map[string]int{}}
 }
 
+func (l *tally) Hooks() pipeline.Hooks {
+	return pipeline.Hooks{
+		OnEvent: l.OnEvent,
+		OnMeasurement: func(ctx context.Context, e pipeline.Event) func(context.Context, pipeline.Event) {
+			l.OnMeasurement(ctx, e)
+			return l.OnMeasurement
+		},
+	}
+}
+
 func (l *tally) OnEvent(context.Context, pipeline.Event) {}
 
 func (l *tally) OnMeasurement(_ context.Context, e pipeline.Event) {

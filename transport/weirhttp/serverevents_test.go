@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/pipeline"
 )
 
 func TestLimitsOptions_Listener(t *testing.T) {
@@ -62,6 +63,12 @@ func TestLimitsOptions_ListenerIsAskedOnceForARequest(t *testing.T) {
 type choosy struct {
 	recording
 	enabled bool
+}
+
+func (c *choosy) Hooks() pipeline.Hooks {
+	h := c.recording.Hooks()
+	h.Enabled = c.Enabled
+	return h
 }
 
 func (c *choosy) Enabled(context.Context) bool { return c.enabled }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime/debug"
 
-	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
@@ -27,37 +26,23 @@ const (
 const overrideName = "override"
 
 // events are the Listener of a service.
-type events struct {
-	listener pipeline.Listener // nil: nothing is reported
-	measurer pipeline.Measurer
-	enabler  enabler
-}
+type events struct{ pipeline.Hooks }
 
-// An enabler is a Listener that can decline events.
-type enabler interface {
-	Enabled(ctx context.Context) bool
-}
+func newEvents(l pipeline.Listener) events { return events{pipeline.HooksOf(l)} }
 
-func newEvents(l pipeline.Listener) (e events) {
-	if isnil.Value(l) {
-		return events{}
-	}
-	e.listener = l
-	e.measurer = pipeline.MeasurerOf(l)
-	e.enabler, _ = l.(enabler)
-	return e
-}
+// none reports whether nothing is reported.
+func (e *events) none() bool { return e.OnEvent == nil && e.OnMeasurement == nil }
 
 // listens reports whether the Listener takes events and measurements of a request. A panic of Enabled is logged.
 func (e *events) listens(ctx context.Context) (listening, measuring bool) {
-	if e.listener == nil {
+	if e.none() {
 		return false, false
 	}
 	defer rescueListener()
-	if e.enabler != nil && !e.enabler.Enabled(ctx) {
+	if e.Enabled != nil && !e.Enabled(ctx) {
 		return false, false
 	}
-	return true, e.measurer != nil
+	return true, e.OnMeasurement != nil
 }
 
 // rescueListener is deferred. It recovers a panic of a Listener, and logs it.
@@ -90,8 +75,8 @@ func (d *decision) reportCheck(i int, c *check) {
 	if d.measuring {
 		d.measure(c, source, err)
 	}
-	if name, severity := d.eventOf(c); name != "" {
-		d.service.events.listener.OnEvent(d.ctx, pipeline.Event{
+	if name, severity := d.eventOf(c); name != "" && d.service.events.OnEvent != nil {
+		d.service.events.OnEvent(d.ctx, pipeline.Event{
 			Name: name, Severity: severity, Source: source, Operation: pipeline.Operation(d.ctx), Err: err,
 		})
 	}
@@ -99,14 +84,10 @@ func (d *decision) reportCheck(i int, c *check) {
 
 // measure reports how long the limiter took. What a request takes it does not hold, so a grant ends at once.
 func (d *decision) measure(c *check, source pipeline.Source, err error) {
-	m := d.service.events.measurer
 	e := pipeline.Event{Name: ratelimit.MeasureRequest, Source: source, Duration: c.took, Err: err}
-	if err != nil {
-		m.OnMeasurement(d.ctx, e)
-		return
+	if ended := d.service.events.OnMeasurement(d.ctx, e); ended != nil && err == nil {
+		ended(d.ctx, pipeline.Event{Name: ratelimit.MeasureLease, Source: source})
 	}
-	begun := pipeline.BeginMeasurement(d.ctx, m, e)
-	pipeline.EndMeasurement(d.ctx, m, pipeline.Event{Name: ratelimit.MeasureLease, Source: source}, begun)
 }
 
 // errorOf returns the error for the Listener: a [ratelimit.RejectedError] if the limiter has decided.

@@ -39,17 +39,18 @@ func (r *recorder) OnMeasurement(_ context.Context, e pipeline.Event) {
 	r.measured = append(r.measured, e)
 }
 
-func (r *recorder) BeginMeasurement(ctx context.Context, e pipeline.Event) any {
-	r.OnMeasurement(ctx, e)
-	r.held++
-	return r
-}
-
-func (r *recorder) EndMeasurement(ctx context.Context, e pipeline.Event, begun any) {
-	r.OnMeasurement(ctx, e)
-	if begun == any(r) {
-		r.held--
-	}
+func (r *recorder) Hooks() pipeline.Hooks {
+	return pipeline.Hooks{OnEvent: r.OnEvent, Enabled: r.Enabled, OnMeasurement: func(ctx context.Context, e pipeline.Event) func(context.Context, pipeline.Event) {
+		r.OnMeasurement(ctx, e)
+		if e.Err != nil {
+			return nil
+		}
+		r.held++
+		return func(ctx context.Context, e pipeline.Event) {
+			r.OnMeasurement(ctx, e)
+			r.held--
+		}
+	}}
 }
 
 // lines returns the events as text, and forgets them.

@@ -63,6 +63,17 @@ func (l hookedPartitioned) Charge(ctx context.Context, _ string, n int) (limiter
 
 type hookedListener struct{ h *hook }
 
+func (l hookedListener) Hooks() pipeline.Hooks {
+	return pipeline.Hooks{
+		OnEvent: l.OnEvent,
+		Enabled: l.Enabled,
+		OnMeasurement: func(ctx context.Context, e pipeline.Event) func(context.Context, pipeline.Event) {
+			l.OnMeasurement(ctx, e)
+			return l.OnMeasurement
+		},
+	}
+}
+
 func (l hookedListener) Enabled(ctx context.Context) bool { l.h.hit(ctx, "Enabled"); return true }
 
 func (l hookedListener) OnEvent(ctx context.Context, _ pipeline.Event) { l.h.hit(ctx, "OnEvent") }

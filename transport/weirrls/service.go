@@ -99,7 +99,7 @@ func (s *Service) SetRules(rules *Rules) {
 	s.setting.Lock()
 	defer s.setting.Unlock()
 	next := &rulesInForce{rules: rules}
-	if s.events.listener != nil {
+	if !s.events.none() {
 		next.names = namesOf(rules, s.current.Load())
 	}
 	s.current.Store(next)

@@ -1,103 +1,132 @@
 package decode
 
 import (
+	"cmp"
+	"encoding"
+	"errors"
+	"fmt"
+	"math"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/model"
 )
 
-// oneKind returns the only entry of a mapping, if its key is one of the kinds or AcceptUnknown applies to it.
-func (d *decoder) oneKind(n *document.Node, what string, kinds []string) (document.Entry, bool) {
-	if n.Kind != document.Mapping {
+// oneKind returns the only entry of a mapping whose key is none of also, if it is one of the kinds or AcceptUnknown
+// applies to it. Otherwise it adds a problem and returns nil.
+func (d *decoder) oneKind(n *document.Node, what string, kinds []string, also ...string) *document.Node {
+	if n.Tag != document.Mapping {
 		d.Add(n, "must be a mapping of a kind of %s to its options, found %v; the kinds are %s", what, n, strings.Join(kinds, ", "))
-		return document.Entry{}, false
+		return nil
 	}
-	if len(n.Entries) == 0 {
+	var kind, second *document.Node
+	for e := range n.Children() {
+		switch key := e.Key.Value; {
+		case slices.Contains(also, key):
+		case also != nil && !slices.Contains(kinds, key) && slices.Contains(also, document.Nearest(key, append(also, kinds...))):
+			d.unknownField(e, also...)
+		case kind == nil:
+			kind = e
+		case second == nil:
+			second = e
+			d.Add(document.Key{Node: e}, "a %s has one kind, found %s after %s; is the indentation right?", what, document.Quoted(key), document.Quoted(kind.Key.Value))
+		}
+	}
+	if kind == nil {
 		d.Add(n, "the kind of %s is missing, it is one of %s", what, strings.Join(kinds, ", "))
-		return document.Entry{}, false
+		return nil
 	}
-	e := n.Entries[0]
-	if len(n.Entries) > 1 {
-		second := n.Entries[1].Key
-		d.Add(second, "a %s has one kind, found %s after %s; is the indentation right?", what, document.Quoted(second.Text), document.Quoted(e.Key.Text))
+	key := kind.Key.Value
+	if !slices.Contains(kinds, key) && (what == eachName || d.section != nil || !d.acceptsUnknown(key, kinds)) {
+		d.Add(document.Key{Node: kind}, "unknown kind of %s %s, %s", what, document.Quoted(key), d.Instead(key, kinds, ""))
+		return nil
 	}
-	if slices.Contains(kinds, e.Key.Text) {
-		return e, len(n.Entries) == 1
+	if second != nil {
+		return nil
 	}
-	if what != eachName && d.section == nil && d.acceptsUnknown(e.Key.Text, kinds) {
-		return e, true
-	}
-	d.Add(e.Key, "unknown kind of %s %s, %s", what, document.Quoted(e.Key.Text), d.Instead(e.Key.Text, kinds, ""))
-	return document.Entry{}, false
+	return kind
 }
 
 // acceptsUnknown reports whether AcceptUnknown applies to a name: it is not close to a known one.
 func (d *decoder) acceptsUnknown(name string, known []string) bool {
-	return d.kinds.AcceptUnknown && document.Nearest(name, known) == ""
+	return d.kinds.AcceptUnknown && !slices.Contains(known, name) && document.Nearest(name, known) == ""
 }
 
 // A structure is a mapping that was decoded into a struct.
 type structure struct {
 	node   *document.Node
 	typ    reflect.Type    // of the struct
-	fields []model.Field   // of the struct
 	failed map[string]bool // the names of fields that have a problem
 }
 
 // decodeOptions decodes a mapping into the struct that v points to, and validates it. It returns nil if n is no
-// mapping. also are the names of fields that the caller decodes, so that messages about unknown fields list them.
+// mapping. The caller decodes the fields with the names in also.
 func (d *decoder) decodeOptions(n *document.Node, v reflect.Value, also ...string) *structure {
-	if n.Kind != document.Mapping {
+	if n.Tag != document.Mapping {
 		hint := ""
-		if n.Kind == document.Null {
+		if n.Tag == document.Null {
 			hint = "; {} is one without any"
 		}
 		d.Add(n, "must be a mapping of options, found %v%s", n, hint)
 		return nil
 	}
-	t := v.Elem().Type()
-	s := &structure{node: n, typ: t, fields: model.FieldsOf(t), failed: make(map[string]bool)}
-	if what, is := model.OneOf(t); is {
-		if _, ok := d.oneKind(n, what, s.names(nil)); !ok {
+	s := &structure{node: n, typ: v.Elem().Type()}
+	fields := model.FieldsOf(s.typ)
+	if what, is := model.OneOf(s.typ); is {
+		if d.oneKind(n, what, namesOf(fields, nil)) == nil {
 			return s
 		}
 	}
-	for _, e := range n.Entries {
-		i := slices.IndexFunc(s.fields, func(f model.Field) bool { return f.Name == e.Key.Text })
+	present := make([]bool, len(fields))
+	for e := range n.Children() {
+		i := slices.IndexFunc(fields, func(f model.Field) bool { return f.Name == e.Key.Value })
 		switch {
+		case i < 0 && slices.Contains(also, e.Key.Value):
 		case i < 0:
-			d.unknownField(e.Key, s.names(also)...)
-		case s.fields[i].Function:
-			d.Add(e, "%s can only be set by the program, not in a file", document.Quoted(e.Key.Text))
+			d.unknownField(e, namesOf(fields, also)...)
+		case fields[i].Function:
+			d.Add(document.Entry{Node: e}, "%s can only be set by the program, not in a file", document.Quoted(e.Key.Value))
 		default:
-			f := &s.fields[i]
+			f := &fields[i]
+			present[i] = true
 			before := len(d.Problems)
-			d.decodeField(f, e.Value, v.Elem().FieldByIndex(f.Index))
+			d.decodeField(f, e, v.Elem().FieldByIndex(f.Index))
 			if len(d.Problems) > before {
-				s.failed[f.Name] = true
+				s.fail(f.Name)
 			}
 			if f.Fixed && d.section != nil {
-				d.section.Places[e.Place().Path] = e.Place()
+				at := document.Entry{Node: e}.Place()
+				d.section.Places[at.Path] = at
 			}
 		}
 	}
-	for _, f := range s.fields {
-		if f.Required && n.Get(f.Name) == nil {
+	for i, f := range fields {
+		if f.Required && !f.Function && !present[i] {
 			d.Add(n, "%s is missing", f.Name)
-			s.failed[f.Name] = true
+			s.fail(f.Name)
 		}
 	}
 	d.addInvalid(validate(v.Interface()), s)
 	return s
 }
 
-// names returns the sorted names of the fields that a file can have, and the names in also.
-func (s *structure) names(also []string) []string {
+func (s *structure) fail(name string) {
+	if s.failed == nil {
+		s.failed = make(map[string]bool)
+	}
+	s.failed[name] = true
+}
+
+// namesOf returns the sorted names of the fields that a file can have, and the names in also.
+func namesOf(fields []model.Field, also []string) []string {
 	names := slices.Clone(also)
-	for _, f := range s.fields {
+	for _, f := range fields {
 		if !f.Function {
 			names = append(names, f.Name)
 		}
@@ -108,105 +137,99 @@ func (s *structure) names(also []string) []string {
 
 // decodeField decodes the value n of f into v.
 func (d *decoder) decodeField(f *model.Field, n *document.Node, v reflect.Value) {
+	off := slices.Contains(f.Words, model.Off)
 	for _, w := range f.Words {
-		written := n.Kind == document.Text && n.Text == w.Text || w == model.Off && n.Kind == document.Integer && n.Text == "-1"
+		written := n.Tag == document.Text && n.Value == w.Text || w == model.Off && n.Tag == document.Integer && n.Value == "-1"
 		if written && w.Set(v) {
 			return
 		}
 	}
 	before := len(d.Problems)
 	d.decodeValue(n, v, f.Rule)
-	if len(d.Problems) == before && f.Default != "" && v.IsZero() {
-		off := ""
-		if slices.Contains(f.Words, model.Off) {
-			off = `, or write "off" for none`
-		}
-		what := "0"
-		if n.Kind == document.Text && v.Kind() == reflect.String {
+	if f.Purpose != "" && n.Tag == document.Text {
+		d.checkFunction(n, f.Purpose)
+	}
+	switch {
+	case len(d.Problems) > before:
+	case f.Default != "" && v.IsZero():
+		what, none := "0", ""
+		if v.Kind() == reflect.String {
 			what = "empty"
 		}
-		d.Add(n, "must not be %s; for the default, which is %s, leave %s out%s", what, f.Default, f.Name, off)
-	}
-	if len(d.Problems) == before && f.Type == model.DurationType && v.Int() == model.Off.Value && slices.Contains(f.Words, model.Off) {
+		if off {
+			none = `, or write "off" for none`
+		}
+		d.Add(n, "must not be %s; for the default, which is %s, leave %s out%s", what, f.Default, f.Name, none)
+	case off && f.Type == model.DurationType && v.Int() == model.Off.Value:
 		d.Add(n, `must be "off" or more than 0, found %v`, n)
-	}
-	if len(d.Problems) == before && f.Bounded {
+	default:
 		d.checkBounds(f, n, v)
-	}
-	if f.Purpose != "" && n.Kind == document.Text {
-		d.checkFunction(n, f.Purpose)
 	}
 }
 
 // checkBounds checks that a number is within the bounds of its rule.
 func (d *decoder) checkBounds(f *model.Field, n *document.Node, v reflect.Value) {
-	var number float64
-	switch {
-	case v.CanInt():
-		number = float64(v.Int())
-	case v.CanUint():
-		number = float64(v.Uint())
-	case v.CanFloat():
-		number = v.Float()
-	default:
+	if !v.CanInt() && !v.CanUint() && !v.CanFloat() {
 		return
 	}
+	number := v.Convert(reflect.TypeFor[float64]()).Float()
 	switch {
+	case f.HasLeast && number < f.Least && f.Type == model.DurationType && f.Least == 1:
+		d.Add(n, "must be more than 0, found %v", document.Beginning(n.Value))
 	case f.HasLeast && number < f.Least:
-		d.Add(n, "must be at least %v, found %v", f.Least, document.Beginning(n.Text))
+		d.Add(n, "must be at least %v, found %v", f.Least, document.Beginning(n.Value))
 	case f.Most != 0 && number > f.Most:
-		d.Add(n, "must be at most %v, found %v", f.Most, document.Beginning(n.Text))
+		d.Add(n, "must be at most %v, found %v", f.Most, document.Beginning(n.Value))
 	}
 }
 
 // checkFunction checks that n names something that the program has registered for that purpose.
 func (d *decoder) checkFunction(n *document.Node, what model.Purpose) {
 	known := d.kinds.Functions[what]
-	if !slices.Contains(known, n.Text) && !d.kinds.AcceptUnknown {
-		none := "the program has registered no"
-		if d.complete {
-			none = "there is no"
-		}
-		d.Add(n, "%s %s %s, %s", none, what, document.Quoted(n.Text), d.Instead(n.Text, known, "there are none"))
+	if !slices.Contains(known, n.Value) && !d.kinds.AcceptUnknown {
+		d.Add(n, "there is no %s %s, %s", what, document.Quoted(n.Value), d.Instead(n.Value, known, "there are none"))
 	}
 }
 
 // decodeValue decodes n into v.
 func (d *decoder) decodeValue(n *document.Node, v reflect.Value, r model.Rule) {
 	t := v.Type()
-	if t == model.AnyType {
-		d.decodeAny(n, v)
-		return
-	}
 	kind := t.Kind()
 	if model.IsText(t) {
 		kind = reflect.String // decoded from one text
 	}
 	switch kind {
+	case reflect.Interface:
+		if made := anyOf(n); made.IsValid() {
+			d.decodeValue(n, made, model.Rule{})
+			v.Set(made)
+		}
 	case reflect.Pointer:
 		v.Set(reflect.New(t.Elem()))
 		d.decodeValue(n, v.Elem(), r)
 	case reflect.Struct:
 		d.decodeOptions(n, v.Addr())
 	case reflect.Slice:
-		if n.Kind != document.List {
+		if n.Tag != document.List {
 			d.Add(n, "must be a list, found %v", n)
 			return
 		}
-		v.Set(reflect.MakeSlice(t, len(n.Items), len(n.Items)))
-		for i, item := range n.Items {
+		v.Set(reflect.MakeSlice(t, len(n.Content), len(n.Content)))
+		i := 0
+		for item := range n.Children() {
 			d.decodeValue(item, v.Index(i), r)
+			i++
 		}
 	case reflect.Map:
-		if n.Kind != document.Mapping {
+		if n.Tag != document.Mapping {
 			d.Add(n, "must be a mapping, found %v", n)
 			return
 		}
-		v.Set(reflect.MakeMapWithSize(t, len(n.Entries)))
-		for _, e := range n.Entries {
+		v.Set(reflect.MakeMap(t))
+		for e := range n.Children() {
 			value := reflect.New(t.Elem()).Elem()
-			d.decodeValue(e.Value, value, r)
-			v.SetMapIndex(reflect.ValueOf(e.Key.Text).Convert(t.Key()), value)
+			d.decodeValue(e, value, r)
+			v.SetMapIndex(reflect.ValueOf(e.Key.Value).Convert(t.Key()), value)
 		}
 	default:
 		if problem := setScalar(v, n, r); problem != "" {
@@ -217,26 +240,269 @@ func (d *decoder) decodeValue(n *document.Node, v reflect.Value, r model.Rule) {
 	}
 }
 
-// decodeAny decodes whatever n has into v, as encoding/json does: numbers are float64.
-func (d *decoder) decodeAny(n *document.Node, v reflect.Value) {
-	switch n.Kind {
-	case document.Null: // v stays nil
+// anyOf returns a new value of the type that encoding/json decodes n into, or the zero Value for null.
+func anyOf(n *document.Node) reflect.Value {
+	var made any
+	switch n.Tag {
+	case document.Null:
+		return reflect.Value{}
 	case document.Mapping:
-		decodeAs[map[string]any](d, n, v)
+		made = new(map[string]any)
 	case document.List:
-		decodeAs[[]any](d, n, v)
+		made = new([]any)
 	case document.Boolean:
-		decodeAs[bool](d, n, v)
-	case document.Integer, document.Decimal:
-		decodeAs[float64](d, n, v)
+		made = new(bool)
+	case document.Text:
+		made = new(string)
 	default:
-		decodeAs[string](d, n, v)
+		made = new(float64)
+	}
+	return reflect.ValueOf(made).Elem()
+}
+
+// setScalar sets v to what n has, or returns what is wrong with n.
+func setScalar(v reflect.Value, n *document.Node, r model.Rule) (problem string) {
+	switch {
+	case model.IsText(v.Type()):
+		return setText(v, n)
+	case v.Type() == model.DurationType:
+		return setDuration(v, n, r)
+	case v.Kind() == reflect.String:
+		if n.Tag != document.Text {
+			return fmt.Sprintf("must be text, found %v%s", n, inQuotes(n))
+		}
+		v.SetString(n.Value)
+	case v.Kind() == reflect.Bool:
+		if n.Tag != document.Boolean {
+			return fmt.Sprintf("must be true or false, found %v", n)
+		}
+		v.SetBool(strings.EqualFold(n.Value, "true"))
+	case v.CanFloat():
+		return setFraction(v, n, r)
+	default:
+		return setWhole(v, n, r)
+	}
+	return ""
+}
+
+// inQuotes returns the hint that n would be text in quotes, or "" if n is no scalar.
+func inQuotes(n *document.Node) string {
+	if n.Tag == document.Mapping || n.Tag == document.List || n.Tag == document.Null {
+		return ""
+	}
+	if begins := document.Beginning(n.Value); begins != n.Value {
+		return "; write it in quotes"
+	}
+	return fmt.Sprintf("; write %q, with the quotes", n.Value)
+}
+
+// wholeNumber matches numbers that all YAML readers read the same: 010 is eight to some, and ten to others.
+var wholeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
+
+func setWhole(v reflect.Value, n *document.Node, r model.Rule) (problem string) {
+	text := n.Value
+	if n.Tag == document.Decimal {
+		text = wholeText(n.Value)
+	}
+	switch {
+	case n.Tag != document.Integer && (n.Tag != document.Decimal || text == ""):
+		return fmt.Sprintf("must be %s, found %v", orWords(r, "a whole number"), n)
+	case !wholeNumber.MatchString(text):
+		return "must be a whole number in plain decimal digits, found " + document.Beginning(n.Value)
+	}
+	var err error
+	if v.CanInt() {
+		var i int64
+		i, err = strconv.ParseInt(text, 10, v.Type().Bits())
+		v.SetInt(i)
+	} else {
+		var u uint64
+		u, err = strconv.ParseUint(text, 10, v.Type().Bits())
+		v.SetUint(u)
+	}
+	if err != nil {
+		return "the number " + document.Beginning(n.Value) + " is out of range"
+	}
+	return ""
+}
+
+// wholeText returns a number such as 3.0 or 1e3, which is an integer to JSON Schema, in plain digits. It returns "" for any
+// other number, and for one that is too large to be exact as a double.
+func wholeText(decimal string) string {
+	f, err := strconv.ParseFloat(decimal, 64)
+	if err != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
+		return ""
+	}
+	return strconv.FormatFloat(f+0, 'f', 0, 64) // -0 becomes 0
+}
+
+// orWords returns what a field takes, as alternatives: each word of the rule, and wanted.
+func orWords(r model.Rule, wanted string) string {
+	var all []string
+	for _, w := range r.Words {
+		all = append(all, strconv.Quote(w.Text))
+	}
+	return document.Alternatives(append(all, wanted))
+}
+
+func setFraction(v reflect.Value, n *document.Node, r model.Rule) (problem string) {
+	if n.Tag != document.Integer && n.Tag != document.Decimal {
+		return fmt.Sprintf("must be %s, found %v", orWords(r, "a number"), n)
+	}
+	f, err := strconv.ParseFloat(n.Value, v.Type().Bits())
+	if err != nil || n.Tag == document.Integer && !wholeNumber.MatchString(n.Value) { // also .inf and .nan
+		return "must be a number in decimal digits, found " + document.Beginning(n.Value)
+	}
+	v.SetFloat(f)
+	return ""
+}
+
+func setDuration(v reflect.Value, n *document.Node, r model.Rule) (problem string) {
+	problem = fmt.Sprintf("must be %s, found %v", orWords(r, `a duration with its unit, such as "250ms"`), n)
+	if n.Tag != document.Text {
+		return problem
+	}
+	t, err := time.ParseDuration(n.Value)
+	if err != nil || strings.Trim(n.Value, "+-0") == "" { // a zero needs no unit for ParseDuration
+		return problem + "; the units are ns, us, ms, s, m and h"
+	}
+	v.SetInt(int64(t))
+	return ""
+}
+
+// setText sets v, whose type has UnmarshalText.
+func setText(v reflect.Value, n *document.Node) (problem string) {
+	var err error
+	if n.Tag == document.Text {
+		if err = v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(n.Value)); err == nil {
+			return ""
+		}
+	}
+	wanted, texts := "text", model.EnumOf(v.Type())
+	switch {
+	case texts != nil:
+		wanted = document.OneOf(texts)
+	case err != nil:
+		return err.Error()
+	}
+	problem = fmt.Sprintf("must be %s, found %v", wanted, n)
+	if near := document.Nearest(n.Value, texts); err != nil && near != "" {
+		problem += fmt.Sprintf("; did you mean %q?", near)
+	}
+	return problem
+}
+
+// validate calls the Validate method of options, if there is one.
+func validate(options any) error {
+	if v, ok := options.(interface{ Validate() error }); ok {
+		return v.Validate()
+	}
+	return nil
+}
+
+// addInvalid adds the problems of an error that validating the struct has returned. Each field of a [weir.OptionsError]
+// is a problem where that field is written, and any other error is a problem at the struct. Errors that were joined are
+// added one by one.
+func (d *decoder) addInvalid(err error, s *structure) {
+	if err == nil {
+		return
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		all := joined.Unwrap()
+		if whole := errors.Join(all...); whole != nil && whole.Error() == err.Error() { // err has no text of its own
+			for _, one := range all {
+				d.addInvalid(one, s)
+			}
+			return
+		}
+	}
+	options, ok := errors.AsType[*weir.OptionsError](err)
+	if !ok {
+		if len(s.failed) == 0 {
+			d.Add(s.node, "%v", err)
+		}
+		return
+	}
+	for _, f := range options.Fields {
+		d.addInvalidField(f, s)
 	}
 }
 
-// decodeAs decodes n into a T, and sets v to it.
-func decodeAs[T any](d *decoder, n *document.Node, v reflect.Value) {
-	made := reflect.New(reflect.TypeFor[T]()).Elem()
-	d.decodeValue(n, made, model.Rule{})
-	v.Set(made)
+// addInvalidField adds the problem f where the field is written or, if the file leaves it out, at the mapping that it
+// belongs to. If decoding that field, or another field that the problem names, has failed, f is not added: Validate has
+// checked the zero value instead of what the file has.
+func (d *decoder) addInvalidField(f weir.FieldError, s *structure) {
+	at := s.locate(f.Path)
+	failed := s.failed[at.outermost] || at.outermost == "" && len(s.failed) > 0
+	text := f.Text(at.name, func(goName string) string {
+		name := goName
+		if field := byGoName(at.fields, goName); field != nil {
+			name = field.Name
+		}
+		failed = failed || s.failed[name]
+		return name
+	})
+	if !failed {
+		d.Add(at.node, "%s", text)
+	}
+}
+
+// A location is where the problem of a field is reported, and what the field is called there.
+type location struct {
+	node *document.Node // of the field or, if the file leaves it out, of the nearest mapping or list around it
+	name string         // of the field, in the file; "": none
+	// outermost is the name of the first field of the path, which is a field of the structure that locate was called for.
+	outermost string
+	fields    []model.Field // of the struct that the field is in
+}
+
+// locate follows the path of a [weir.FieldError], which has the names of fields in Go, through the mapping that s was
+// decoded from. A field that is not found keeps its name in Go.
+func (s *structure) locate(goPath string) location {
+	l := location{node: s.node, fields: model.FieldsOf(s.typ)}
+	typ, written := s.typ, true // of the value at the path so far: its type, nil if not known, and whether the file has it
+	for goPath != "" {
+		for typ != nil && typ.Kind() == reflect.Pointer {
+			typ = typ.Elem()
+		}
+		name, in := "", typ
+		typ = nil
+		goPath = strings.TrimPrefix(goPath, ".")
+		if key, ok := strings.CutPrefix(goPath, "["); ok {
+			name, goPath, _ = strings.Cut(key, "]")
+			if in != nil && (in.Kind() == reflect.Map || in.Kind() == reflect.Slice) {
+				typ = in.Elem()
+			}
+			l.name += "[" + name + "]"
+		} else {
+			end := max(strings.IndexAny(goPath+".", ".["), 1)
+			name, goPath = goPath[:end], goPath[end:]
+			l.fields = nil
+			if in != nil && in.Kind() == reflect.Struct && !model.IsText(in) {
+				l.fields = model.FieldsOf(in)
+			}
+			if f := byGoName(l.fields, name); f != nil && !f.Function {
+				name, typ = f.Name, f.Type
+			}
+			if written {
+				l.name = name
+			} else {
+				l.name += "." + name
+			}
+		}
+		if n := l.node.Get(name); written && n != nil {
+			l.node = n
+		} else {
+			written = false
+		}
+		l.outermost = cmp.Or(l.outermost, l.name)
+	}
+	return l
+}
+
+func byGoName(fields []model.Field, goName string) *model.Field {
+	if i := slices.IndexFunc(fields, func(f model.Field) bool { return f.GoName == goName }); i >= 0 {
+		return &fields[i]
+	}
+	return nil
 }

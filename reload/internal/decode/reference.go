@@ -1,56 +1,50 @@
 package decode
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/model"
 )
 
 // resolveReferences sets the pointers of the model for the names of limiters and budgets. It refuses unknown names,
-// cycles, and rate limiters with options that their limiter does not support.
+// cycles, chains in chains, and rate limiters with options that their limiter does not support.
 func (d *decoder) resolveReferences() {
-	var chains, embedded []reference
 	limiters := collect("limiter", d.file.Limiters, func(l *model.Limiter) string { return l.Name })
 	d.file.LimiterNamed = limiters.byName
 	budgets := collect("budget", d.file.Budgets, func(b *model.Budget) string { return b.Name })
 	pipelines := collect("pipeline", d.file.Pipelines, func(p *model.Pipeline) string { return p.Name })
 	for _, l := range d.file.Limiters {
-		chains = append(chains, d.resolveChain(l, limiters)...)
+		d.resolveChain(l, limiters)
 	}
+	embedded := make(map[string][]*document.Node) // the names of the pipelines that a pipeline embeds
 	for _, p := range d.file.Pipelines {
 		for _, s := range p.Strategies {
 			n := d.nodes[s]
-			switch s.Options.(type) {
+			switch o := s.Options.(type) {
 			case model.RateLimiterOptions:
 				if l := find(d, n.Get(model.LimiterField), limiters); l != nil {
 					s.Limiter = l
 				} else if s.Limiter != nil {
 					d.resolveChain(s.Limiter, limiters)
 				}
+				if s.Limiter != nil {
+					d.checkAdaptive(n, o, s.Limiter)
+				}
 			case model.RetryOptions, model.HedgingOptions:
 				s.Budget = find(d, n.Get("budget"), budgets)
 			case model.PipelineOptions:
 				if name := n.Get("name"); find(d, name, pipelines) != nil {
-					embedded = append(embedded, reference{name, p.Name})
+					embedded[p.Name] = append(embedded[p.Name], name)
 				}
 			}
 		}
 	}
-	before := len(d.Problems)
-	d.refuseCycles("limiter", limiters.names, chains)
-	if len(d.Problems) == before {
-		d.checkChainLengths(limiters.names, chains)
+	d.refuseCycles(pipelines.names, embedded)
+	for _, s := range d.sections {
+		d.resolveSection(s, limiters, pipelines)
 	}
-	if len(d.Problems) == before {
-		d.checkAdaptive()
-	}
-	d.refuseCycles("pipeline", pipelines.names, embedded)
-}
-
-// A reference is the name of a chain's member, or of a pipeline that another pipeline embeds. References can form
-// cycles.
-type reference struct {
-	*document.Node
-	from string // the name of the chain or pipeline
 }
 
 // A collection is all limiters, budgets or pipelines of the file.
@@ -73,46 +67,72 @@ func collect[T any](what string, all []*T, name func(*T) string) collection[T] {
 // also returns nil if n is nil, because the file leaves the field out, and if n is no text, which decoding n has
 // reported.
 func find[T any](d *decoder, n *document.Node, in collection[T]) *T {
-	if n == nil || n.Kind != document.Text {
+	if n == nil || n.Tag != document.Text {
 		return nil
 	}
-	found := in.byName[n.Text]
+	found := in.byName[n.Value]
 	if found == nil {
-		d.Add(n, "there is no %s %s, %s", in.what, document.Quoted(n.Text), d.Instead(n.Text, in.names, "the file has no "+in.what+"s"))
+		d.Add(n, "there is no %s %s, %s", in.what, document.Quoted(n.Value), d.Instead(n.Value, in.names, "the file has no "+in.what+"s"))
 	}
 	return found
 }
 
-// resolveChain sets the members of a chain and returns the references that were found. For any other limiter it does
-// nothing.
-func (d *decoder) resolveChain(l *model.Limiter, limiters collection[model.Limiter]) (members []reference) {
+// resolveChain sets the members of a chain. For any other limiter it does nothing.
+func (d *decoder) resolveChain(l *model.Limiter, limiters collection[model.Limiter]) {
 	list := d.nodes[l]
 	if list == nil {
-		return nil
+		return
 	}
-	for _, item := range list.Items {
-		if m := find(d, item, limiters); m != nil {
+	for item := range list.Children() {
+		switch m := find(d, item, limiters); {
+		case m == nil:
+		case m.Kind == model.ChainKind:
+			d.Add(item, "%s is a chain, and a chain has limiters, not chains: list the members of %[1]s instead", document.Quoted(m.Name))
+		default:
 			l.Members = append(l.Members, m)
-			members = append(members, reference{item, l.Name})
 		}
 	}
-	return members
 }
 
-// checkAdaptive refuses rate limiters with options that their limiter does not support. There must be no cycles.
-func (d *decoder) checkAdaptive() {
-	for _, p := range d.file.Pipelines {
-		for _, s := range p.Strategies {
-			o, ok := s.Options.(model.RateLimiterOptions)
-			if !ok || s.Limiter == nil {
-				continue
+// checkAdaptive refuses options of a rate limiter that its limiter does not support.
+func (d *decoder) checkAdaptive(n *document.Node, o model.RateLimiterOptions, l *model.Limiter) {
+	if list := d.nodes[l]; l.Kind == model.ChainKind && (list == nil || len(l.Members) < len(list.Content)) {
+		return // it has a problem
+	}
+	if o.Shadow && l.Adapts() {
+		d.Add(n.Get("shadow"), "cannot be used with an adaptive limiter or a throttler, which must see all executions to learn from them")
+	}
+	if o.Handle != "" && !l.CanAdapt() {
+		d.Add(n.Get("handle"), "only an adaptive limiter or a throttler needs the outcomes of executions, this limiter is neither")
+	}
+}
+
+// refuseCycles adds a problem for each name with which a pipeline embeds itself.
+func (d *decoder) refuseCycles(names []string, embedded map[string][]*document.Node) {
+	var path []string
+	position := make(map[string]int) // in path, from 1; 0: not visited yet; -1: done
+	var visit func(name string)
+	visit = func(name string) {
+		path = append(path, name)
+		position[name] = len(path)
+		for _, n := range embedded[name] {
+			switch at := position[n.Value]; {
+			case at > 0:
+				var cycle []string
+				for _, name := range append(slices.Clone(document.Listed(path[at-1:])), n.Value) {
+					cycle = append(cycle, document.Name(name))
+				}
+				d.Add(n, "a pipeline cannot contain itself: %s", strings.Join(cycle, " -> "))
+			case at == 0:
+				visit(n.Value)
 			}
-			if shadow := d.nodes[s].Get("shadow"); o.Shadow && s.Limiter.Adapts() {
-				d.Add(shadow, "cannot be used with an adaptive limiter or a throttler, which must see all executions to learn from them")
-			}
-			if handle := d.nodes[s].Get("handle"); o.Handle != "" && !s.Limiter.CanAdapt() {
-				d.Add(handle, "only an adaptive limiter or a throttler needs the outcomes of executions, this limiter is neither")
-			}
+		}
+		path = path[:len(path)-1]
+		position[name] = -1
+	}
+	for _, name := range names {
+		if position[name] == 0 {
+			visit(name)
 		}
 	}
 }

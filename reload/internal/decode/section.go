@@ -16,19 +16,40 @@ type section struct {
 	*model.Section
 	kind       model.SectionKind
 	options    *structure  // nil: it is no mapping
-	references []reference // what it names, with the model.Rule's Refers
+	references []reference // what it names
 	valid      bool        // no problem was found in it so far
+}
+
+// A reference is a name in a section of something else.
+type reference struct {
+	*document.Node
+	refers string // see [model.Rule]
 }
 
 // decodeSections decodes the sections before everything else, because the rest of the file can use the names that they
 // give.
 func (d *decoder) decodeSections(root *document.Node) {
-	d.file.Names.Taken = func(what model.Purpose, name string) bool { return slices.Contains(d.kinds.Functions[what], name) }
-	d.file.Names.Refused = func(what model.Purpose, name, reason string) {
+	given := make(map[model.Purpose]map[string]model.Given)
+	d.file.Names = model.Names{Given: given, Refuses: func(what model.Purpose, name string, isNil bool) bool {
+		_, twice := given[what][name]
+		reason := ""
+		switch {
+		case name == "":
+			reason = "the name is empty"
+		case isNil:
+			reason = "the function is nil"
+		case twice || slices.Contains(d.kinds.Functions[what], name):
+			reason = "the name is taken"
+		case strings.Contains(name, "/"):
+			reason = "a name cannot have a slash"
+		default:
+			return false
+		}
 		d.Add(d.section.options.node, "it gives the %s %s, but %s", what, document.Quoted(name), reason)
-	}
-	for _, e := range root.Entries {
-		if kind, ok := d.kinds.Sections[e.Key.Text]; ok {
+		return true
+	}}
+	for e := range root.Children() {
+		if kind, ok := d.kinds.Sections[e.Key.Value]; ok {
 			d.decodeSection(e, kind)
 		}
 	}
@@ -37,26 +58,23 @@ func (d *decoder) decodeSections(root *document.Node) {
 			d.Add(root, "%s is missing", name)
 		}
 	}
-	for what, given := range d.file.Names.Given {
-		names := append(slices.Clone(d.kinds.Functions[what]), slices.Collect(maps.Keys(given))...)
-		slices.Sort(names)
-		d.kinds.Functions[what] = names
+	for what, named := range given {
+		d.kinds.Functions[what] = slices.Sorted(slices.Values(slices.AppendSeq(slices.Clone(d.kinds.Functions[what]), maps.Keys(named))))
 	}
 }
 
-func (d *decoder) decodeSection(e document.Entry, kind model.SectionKind) {
+func (d *decoder) decodeSection(e *document.Node, kind model.SectionKind) {
 	v := reflect.New(kind.Options)
 	s := &section{Section: &model.Section{
-		Name: e.Key.Text, Limiters: make(map[string]*model.Limiter), Place: e.Place(), Places: make(map[string]document.Place),
+		Name: e.Key.Value, Limiters: make(map[string]*model.Limiter), Place: document.Entry{Node: e}.Place(), Places: make(map[string]document.Place),
 	}, kind: kind}
 	d.section = s
 	defer func() { d.section = nil }()
 	d.sections = append(d.sections, s)
 	d.file.Sections = append(d.file.Sections, s.Section)
-	d.complete = d.complete || kind.Complete
 	d.kinds.AcceptUnknown = d.kinds.AcceptUnknown && !kind.Complete
 	before := len(d.Problems)
-	s.options = d.decodeOptions(e.Value, v)
+	s.options = d.decodeOptions(e, v)
 	s.Options = v.Elem().Interface()
 	if s.options == nil {
 		return
@@ -75,77 +93,41 @@ func (d *decoder) decodeSection(e document.Entry, kind model.SectionKind) {
 func (d *decoder) resolveWithin(s *section) {
 	fields := make(map[string]collection[document.Node])
 	for _, r := range s.references {
-		field, within := strings.CutPrefix(r.from, ".")
+		field, within := strings.CutPrefix(r.refers, ".")
 		if !within {
 			continue
 		}
 		in, known := fields[field]
 		if !known {
 			in.byName = make(map[string]*document.Node)
-			if n := s.options.node.Get(field); n != nil {
-				for _, e := range n.Entries {
-					in.names = append(in.names, e.Key.Text)
-					in.byName[e.Key.Text] = e.Value
+			if n := s.options.node.Get(field); n != nil && n.Tag == document.Mapping {
+				for e := range n.Children() {
+					in.names = append(in.names, e.Key.Value)
+					in.byName[e.Key.Value] = e
 				}
 			}
 			fields[field] = in
 		}
-		if in.byName[r.Text] == nil {
-			d.Add(r, "there is no %s in %s.%s, %s", document.Quoted(r.Text), s.Name, field, d.Instead(r.Text, in.names, "which is empty"))
+		if in.byName[r.Value] == nil {
+			d.Add(r, "there is no %s in %s.%s, %s", document.Quoted(r.Value), s.Name, field, d.Instead(r.Value, in.names, "which is empty"))
 		}
 	}
 }
 
-// resolveSections sets the limiters that the sections name, and what the names that sections give stand for.
-func (d *decoder) resolveSections() {
-	limiters := collect("limiter", d.file.Limiters, func(l *model.Limiter) string { return l.Name })
-	pipelines := collect("pipeline", d.file.Pipelines, func(p *model.Pipeline) string { return p.Name })
-	for _, s := range d.sections {
-		for _, r := range s.references {
-			before := len(d.Problems)
-			switch r.from {
-			case model.LimitersField:
-				if l := find(d, r.Node, limiters); l != nil {
-					s.Limiters[l.Name] = l
-				}
-			case model.PipelinesField:
-				find(d, r.Node, pipelines)
+// resolveSection sets the limiters that a section names.
+func (d *decoder) resolveSection(s *section, limiters collection[model.Limiter], pipelines collection[model.Pipeline]) {
+	before := len(d.Problems)
+	for _, r := range s.references {
+		switch r.refers {
+		case model.LimitersField:
+			if l := find(d, r.Node, limiters); l != nil {
+				s.Limiters[l.Name] = l
 			}
-			s.valid = s.valid && len(d.Problems) == before
+		case model.PipelinesField:
+			find(d, r.Node, pipelines)
 		}
 	}
-	for _, l := range d.file.Limiters {
-		d.setGiven(l)
-	}
-	for _, p := range d.file.Pipelines {
-		for _, s := range p.Strategies {
-			s.Given = d.file.Names.From(s.Options)
-			if s.Limiter != nil && s.Limiter.Name == "" {
-				d.setGiven(s.Limiter)
-			}
-		}
-	}
-}
-
-func (d *decoder) setGiven(l *model.Limiter) {
-	l.Given = d.file.Names.From(l.Options)
-	if l.Store != nil {
-		l.Given = append(l.Given, d.file.Names.From(*l.Store)...)
-	}
-}
-
-// hasPipelines reports whether the top-level field is a section that has pipelines or may have them.
-func (d *decoder) hasPipelines(e document.Entry) bool {
-	i := slices.IndexFunc(d.sections, func(s *section) bool { return s.Name == e.Key.Text })
-	if i >= 0 {
-		return !d.sections[i].valid || len(d.sections[i].Builds) > 0
-	}
-	switch e.Key.Text {
-	case model.LimitersField, model.BudgetsField, model.PipelinesField, model.AllowEmptyField, model.SchemaField:
-		return false
-	default:
-		return d.kinds.AcceptUnknown && !strings.HasPrefix(e.Key.Text, model.IgnoredPrefix)
-	}
+	s.valid = s.valid && len(d.Problems) == before
 }
 
 // checkSections checks the sections against the rest of the file.
@@ -164,7 +146,7 @@ func (d *decoder) checkSections() {
 	}
 	for _, p := range d.file.Pipelines {
 		if s := owners[p.Name]; s != nil {
-			d.AddAt(d.places[p], "the pipeline of this name is that of %s; give this one another name", s.Name)
+			d.Add(document.Entry{Node: d.nodes[p]}, "the pipeline of this name is that of %s; give this one another name", s.Name)
 		}
 	}
 	for _, s := range d.sections {

@@ -2,124 +2,180 @@ package document
 
 import (
 	"fmt"
+	"iter"
+	"strconv"
 	"strings"
+
+	"go.yaml.in/yaml/v4"
 )
 
-// A Node is a value or a key of the file. Aliases and merge keys are resolved.
+// A Node is a node of the YAML library and the way to it. Its Tag is one of the kinds below.
 type Node struct {
-	Kind         Kind
-	Line, Column int
-	Text         string  // of a scalar, as it is written, without quotes
-	Items        []*Node // of a list
-	Entries      []Entry // of a mapping, in the order of the file, each key once
+	*yaml.Node
+	Key *yaml.Node // of an entry of a mapping; nil: it is none
 
-	parent *Node  // the mapping or list that the node stands in; nil: none
-	step   string // leads from parent to the node: .key, ["a key"] or [1]; "" for a key
+	parent *Node // the mapping or list that the node stands in; nil: none
+	index  int   // in a list
 }
 
-// An Entry is a key of a mapping and its value.
-type Entry struct{ Key, Value *Node }
-
-// A Kind is the kind of a [Node].
-type Kind uint8
-
-// The kinds of nodes. An Integer is a number without a fraction, in decimal digits or not; a Decimal is any other
-// number.
+// The kinds of nodes. An Integer is a number without a fraction, in decimal digits or not; a Decimal is any other number.
 const (
-	Null Kind = iota
-	Mapping
-	List
-	Text
-	Integer
-	Decimal
-	Boolean
+	Null    = "!!null"
+	Mapping = "!!map"
+	List    = "!!seq"
+	Text    = "!!str"
+	Integer = "!!int"
+	Decimal = "!!float"
+	Boolean = "!!bool"
 )
 
-// Place returns where the node stands. A key stands at the path of its mapping.
-func (n *Node) Place() Place {
-	steps := ""
-	for at := n; at != nil; at = at.parent {
-		steps = at.step + steps
+const mergeKey = "!!merge" // the tag of the key <<
+
+// Children returns the items of a list, or the entries of a mapping in the order of the file, each key once: merged
+// entries come last, unless the mapping has their key itself.
+func (n *Node) Children() iter.Seq[*Node] {
+	return func(yield func(*Node) bool) {
+		if n.Tag != Mapping {
+			for i, item := range n.Content {
+				if !yield(&Node{Node: target(item), parent: n, index: i}) {
+					return
+				}
+			}
+			return
+		}
+		merges := false
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Tag == mergeKey {
+				merges = true
+			} else if !yield(n.entry(i)) {
+				return
+			}
+		}
+		if merges {
+			n.merged(yield)
+		}
 	}
-	return Place{Line: n.Line, Column: n.Column, Path: strings.TrimPrefix(steps, ".")}
 }
 
-// Place returns the position of the key and the path of the value.
-func (e Entry) Place() Place {
-	at := e.Value.Place()
-	at.Line, at.Column = e.Key.Line, e.Key.Column
-	return at
+func (n *Node) entry(i int) *Node {
+	return &Node{Node: target(n.Content[i+1]), Key: n.Content[i], parent: n}
 }
 
-// placeUnder sets the place of n to that key of a mapping, and returns n. It does not add n to the mapping's entries.
-func (n *Node) placeUnder(of *Node, key string) *Node {
-	n.parent = of
-	switch {
-	case len(key) > MaxName:
-		n.step = "[" + Quoted(key) + "]"
-	case !PlainKey(key):
-		n.step = fmt.Sprintf("[%q]", key)
-	default:
-		n.step = "." + key
+// merged yields the entries that the keys << merge into a mapping. Their paths do not show where they come from.
+func (n *Node) merged(yield func(*Node) bool) {
+	seen := make(map[string]bool)
+	var sources []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		switch value := target(n.Content[i+1]); {
+		case n.Content[i].Tag != mergeKey:
+			seen[n.Content[i].Value] = true
+		case value.Tag == List:
+			sources = append(sources, value.Content...)
+		default:
+			sources = append(sources, value)
+		}
+	}
+	for _, source := range sources {
+		in := *n
+		if in.Node = target(source); in.Tag != Mapping {
+			continue
+		}
+		for e := range in.Children() {
+			if !seen[e.Key.Value] {
+				seen[e.Key.Value] = true
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// target returns what an alias stands for, or n itself.
+func target(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
 	}
 	return n
 }
 
+// Get returns the entry of a mapping with that key, or the item of a list with that number, or nil.
+func (n *Node) Get(key string) *Node {
+	merges := n.Tag != Mapping
+	for i := 0; i+1 < len(n.Content) && n.Tag == Mapping; i += 2 { // most mappings have no key <<
+		if n.Content[i].Tag == mergeKey {
+			merges = true
+		} else if n.Content[i].Value == key {
+			return n.entry(i)
+		}
+	}
+	if merges {
+		for e := range n.Children() {
+			if e.Key != nil && e.Key.Value == key || e.Key == nil && strconv.Itoa(e.index) == key {
+				return e
+			}
+		}
+	}
+	return nil
+}
+
+// Place returns where the value stands.
+func (n *Node) Place() Place { return Place{n.Line, n.Column, n.path()} }
+
+// An Entry is an entry of a mapping whose place is that of its key, with the path of the value.
+type Entry struct{ *Node }
+
+// Place returns where the key stands.
+func (e Entry) Place() Place { return Place{e.Key.Line, e.Key.Column, e.path()} }
+
+// A Key is a key that should not be there. Its place has the path of the mapping.
+type Key struct{ *Node }
+
+// Place returns where the key stands.
+func (k Key) Place() Place { return Place{k.Key.Line, k.Key.Column, k.parent.path()} }
+
+func (n *Node) path() string {
+	steps := ""
+	for at := n; at.parent != nil; at = at.parent {
+		steps = at.step() + steps
+	}
+	return strings.TrimPrefix(steps, ".")
+}
+
+// step leads to n from the mapping or list around it.
+func (n *Node) step() string {
+	switch {
+	case n.Key == nil:
+		return "[" + strconv.Itoa(n.index) + "]"
+	case len(n.Key.Value) > MaxName:
+		return "[" + Quoted(n.Key.Value) + "]"
+	case !PlainKey(n.Key.Value):
+		return fmt.Sprintf("[%q]", n.Key.Value)
+	default:
+		return "." + n.Key.Value
+	}
+}
+
 // PlainKey reports whether a key needs no quotes in a path.
 func PlainKey(key string) bool {
-	for _, r := range key {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '-':
-		default:
-			return false
-		}
-	}
-	return key != ""
-}
-
-// Get returns the value under a key, or nil.
-func (n *Node) Get(key string) *Node {
-	if e := n.Entry(key); e != nil {
-		return e.Value
-	}
-	return nil
-}
-
-// Entry returns the entry with that key, or nil.
-func (n *Node) Entry(key string) *Entry {
-	for i := range n.Entries {
-		if n.Entries[i].Key.Text == key {
-			return &n.Entries[i]
-		}
-	}
-	return nil
-}
-
-// Without returns the mapping without the entries for which leaveOut returns true.
-func (n *Node) Without(leaveOut func(Entry) bool) *Node {
-	rest := *n
-	rest.Entries = nil
-	for _, e := range n.Entries {
-		if !leaveOut(e) {
-			rest.Entries = append(rest.Entries, e)
-		}
-	}
-	return &rest
+	return key != "" && !strings.ContainsFunc(key, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-'
+	})
 }
 
 // String describes the node for messages, such as "the number 5" in "must be text, found the number 5".
 func (n *Node) String() string {
-	switch n.Kind {
+	switch n.Tag {
 	case Mapping:
 		return "a mapping"
 	case List:
 		return "a list"
 	case Text:
-		return "the text " + Quoted(n.Text)
+		return "the text " + Quoted(n.Value)
 	case Integer, Decimal:
-		return "the number " + Beginning(n.Text)
+		return "the number " + Beginning(n.Value)
 	case Boolean:
-		return Beginning(n.Text)
+		return Beginning(n.Value)
 	default:
 		return "nothing"
 	}

@@ -1,18 +1,28 @@
 // Package explain describes the pipelines of a file in words, one line for each strategy.
 //
-//   - explain.go: Write, and which pipelines share a limiter or budget.
-//   - strategy.go, limiter.go: the words for their options.
+//   - explain.go: Write, which pipelines share a limiter or budget, and the words for strategies.
+//   - limiter.go: the words for limiters.
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
+	"math"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
+	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/model"
+	"github.com/weir-go/weir/strategies/chaos"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+	"github.com/weir-go/weir/strategies/hedge"
+	"github.com/weir-go/weir/strategies/retry"
 )
 
 // Write writes what the named pipelines and sections of f do, or all of them if there are no names. It returns an error
@@ -69,7 +79,9 @@ func (e *explainer) findUsers() {
 	}
 	for _, p := range e.file.Pipelines {
 		for _, s := range p.Strategies {
-			e.addLimiterUser(s.Limiter, p.Name)
+			if s.Limiter != nil {
+				e.addLimiterUser(s.Limiter, p.Name)
+			}
 			if s.Budget != nil {
 				e.addUser(s.Budget, p.Name)
 			}
@@ -77,23 +89,17 @@ func (e *explainer) findUsers() {
 	}
 }
 
-// addUser adds the pipeline to the users of the limiter or budget, and reports whether it is a new one. Because all
-// users of one pipeline are added before those of the next, it compares only the last user.
-func (e *explainer) addUser(of any, pipeline string) bool {
-	users := e.users[of]
-	if len(users) > 0 && users[len(users)-1] == pipeline {
-		return false
+// addUser adds a user of a limiter or budget. All uses of one user are added before those of the next.
+func (e *explainer) addUser(of any, user string) {
+	if users := e.users[of]; len(users) == 0 || users[len(users)-1] != user {
+		e.users[of] = append(users, user)
 	}
-	e.users[of] = append(users, pipeline)
-	return true
 }
 
-func (e *explainer) addLimiterUser(l *model.Limiter, pipeline string) {
-	if l == nil || !e.addUser(l, pipeline) {
-		return
-	}
+func (e *explainer) addLimiterUser(l *model.Limiter, user string) {
+	e.addUser(l, user)
 	for _, m := range l.Members {
-		e.addLimiterUser(m, pipeline)
+		e.addUser(m, user)
 	}
 }
 
@@ -125,11 +131,15 @@ func (e *explainer) unused(b *strings.Builder) {
 // section writes what the program says of its section or, if it says nothing, what the file sets in it.
 func (e *explainer) section(b *strings.Builder, s *model.Section, kind model.SectionKind) {
 	fmt.Fprintf(b, "%s\n", document.Name(s.Name))
-	text := explainSection
-	if kind.Explain != nil {
-		text = func(options any) string { return kind.Explain(e.file, options) }
+	text := ""
+	if own, ok := s.Options.(interface{ Explain() string }); kind.Explain != nil {
+		text = kind.Explain(e.file, s.Options)
+	} else if ok {
+		text = own.Explain()
+	} else {
+		text = strings.Join(fieldsSet(s.Options, true), "\n")
 	}
-	for line := range strings.Lines(text(s.Options)) {
+	for line := range strings.Lines(text) {
 		b.WriteString("  " + strings.TrimRight(line, "\n") + "\n")
 	}
 }
@@ -180,3 +190,210 @@ func when(condition bool, format string, args ...any) string {
 	}
 	return fmt.Sprintf(format, args...)
 }
+
+// strategy returns the line of s. subject is what runs through s: each execution, or each attempt.
+func (e *explainer) strategy(p *model.Pipeline, s *model.Strategy, subject string) string {
+	words := subject + " "
+	switch o := s.Options.(type) {
+	case model.RetryOptions:
+		words += explainRetry(o) + e.budget(p, s)
+	case model.HedgingOptions:
+		words += explainHedging(o) + e.budget(p, s)
+	case model.CircuitBreakerOptions:
+		words += explainCircuitBreaker(o)
+	case model.FallbackOptions:
+		words += "falls back to " + o.Action + when(o.Handle != "", " if %s says so", o.Handle)
+	case model.ChaosFaultOptions:
+		words = explainChaos(o.Options, subject, "fail"+when(o.Error != "", " with %s", o.Error))
+	case model.ChaosLatencyOptions:
+		longer := "no"
+		if latency := cmp.Or(o.Latency, chaos.DefaultLatency); latency > 0 {
+			longer = durationtext.Of(latency)
+		}
+		words = explainChaos(o.Options, subject, "take "+longer+" longer")
+	case model.ChaosOutcomeOptions:
+		words = explainChaos(o.Options, subject, "return what "+o.Outcome+" makes up")
+	case model.ChaosBehaviorOptions:
+		words = explainChaos(o.Options, subject, "run "+o.Behavior+" first")
+	case model.TimeoutOptions:
+		words += "may take " + durationtext.Of(o.Timeout)
+	case model.RateLimiterOptions:
+		words += e.rateLimiter(p, s.Limiter, o)
+	case model.PipelineOptions:
+		words += "runs through the pipeline " + document.Name(o.Name)
+	default: // of the program
+		words += "runs through " + explainOwn(s.Kind, s.Options)
+	}
+	return words + when(s.Name != s.DefaultName, "; called %s", document.Name(s.Name))
+}
+
+// explainOwn describes the options of a kind of the program.
+func explainOwn(kind string, options any) string {
+	if options == nil {
+		return kind + ", which only the program knows"
+	}
+	if own, ok := options.(interface{ Explain() string }); ok {
+		return own.Explain()
+	}
+	if set := fieldsSet(options, false); len(set) > 0 {
+		return kind + " with " + strings.Join(set, ", ")
+	}
+	return kind
+}
+
+// fieldsSet describes each field that a file sets.
+func fieldsSet(options any, withName bool) (set []string) {
+	v := reflect.ValueOf(options)
+	for _, f := range model.FieldsOf(v.Type()) {
+		if !f.Function && (withName || !f.IsName()) && !v.FieldByIndex(f.Index).IsZero() {
+			set = append(set, f.Name+": "+f.Format(v.FieldByIndex(f.Index)))
+		}
+	}
+	return set
+}
+
+// explainRetry describes a retry, without its budget.
+func explainRetry(o model.RetryOptions) string {
+	full := retry.New(&o.Options).Options() // with the defaults
+	var words string
+	switch {
+	case full.MaxRetries <= 0:
+		return "is not retried"
+	case full.MaxRetries == retry.Forever:
+		words = "is retried until it succeeds"
+	case full.MaxRetries == 1:
+		words = "is retried once"
+	default:
+		words = fmt.Sprintf("is retried up to %d times", full.MaxRetries)
+	}
+	words += when(o.Handle != "", " if %s says so", o.Handle) + explainWaits(full) +
+		when(full.MaxDuration > 0, ", for %s at most", durationtext.Of(full.MaxDuration))
+	switch {
+	case full.IgnoreRetryAfter:
+		words += ", whatever a failure asks for"
+	case full.MaxRetryAfter < 0:
+		words += ", or as long as a failure asks for"
+	case full.MaxRetryAfter != retry.DefaultMaxRetryAfter:
+		words += ", or up to " + durationtext.Of(full.MaxRetryAfter) + " if a failure asks for it"
+	}
+	return words
+}
+
+func explainWaits(o retry.Options) string {
+	if o.Delay <= 0 {
+		return ", at once"
+	}
+	const most = 3 // how many waits are listed; if all further ones are the same, the list ends with the first of these
+	var waits []string
+	more := o.MaxRetries > most
+	for attempt := range min(o.MaxRetries, most) {
+		d := durationtext.Of(wait(o, attempt))
+		if wait(o, attempt) == wait(o, attempt+1) && o.MaxRetries > attempt+1 {
+			waits, more = []string{strings.Join(append(waits, d+" each"), ", then ")}, false
+			break
+		}
+		waits = append(waits, d)
+	}
+	words := ", after " + strings.Join(waits, ", ") + when(more, " and so on") +
+		when(more && o.MaxDelay > 0, ", up to %s", durationtext.Of(o.MaxDelay))
+	switch {
+	case o.Jitter && o.Backoff == retry.Exponential:
+		words += " (full jitter: a random part of that)"
+	case o.Jitter:
+		words += " (jitter: up to a quarter more or less)"
+	}
+	return words
+}
+
+// wait returns the backoff after that attempt, counted from 0, without jitter.
+func wait(o retry.Options, attempt int) time.Duration {
+	factor := time.Duration(1)
+	switch o.Backoff {
+	case retry.Linear:
+		factor = time.Duration(attempt + 1)
+	case retry.Exponential:
+		factor = 1 << attempt
+	}
+	d := time.Duration(math.MaxInt64)
+	if o.Delay <= d/factor {
+		d = o.Delay * factor
+	}
+	if o.MaxDelay > 0 {
+		d = min(d, o.MaxDelay)
+	}
+	return d
+}
+
+// explainHedging describes hedging, without its budget.
+func explainHedging(o model.HedgingOptions) string {
+	hedges := cmp.Or(o.MaxHedges, hedge.DefaultMaxHedges)
+	failed, refused := accordingTo(o.Handle), when(o.AfterRefusal, ", also after a refusal")
+	switch delay := cmp.Or(o.Delay, hedge.DefaultDelay); {
+	case hedges < 0:
+		return "is not hedged"
+	case o.AtOnce:
+		return fmt.Sprintf("is hedged: %d attempts at once", hedges+1) + when(o.Handle != "", ", and one that failed%s does not win", failed)
+	case delay < 0:
+		return fmt.Sprintf("is hedged: another attempt when one has failed%s, %d at most", failed, hedges) + refused
+	case hedges == 1:
+		return fmt.Sprintf("is hedged: a second attempt after %s or a failure%s, 1 at most", durationtext.Of(delay), failed) + refused
+	default:
+		return fmt.Sprintf("is hedged: another attempt after %s each or a failure%s, %d at most", durationtext.Of(delay), failed, hedges) + refused
+	}
+}
+
+// accordingTo names the function that reports failures, if there is one.
+func accordingTo(handle string) string { return when(handle != "", " as %s tells", handle) }
+
+// budget describes the budget that further attempts of s are taken from.
+func (e *explainer) budget(p *model.Pipeline, s *model.Strategy) string {
+	m := s.Budget
+	if m == nil || !e.retries(s) {
+		return ""
+	}
+	o := m.WithDefaults()
+	var parts []string
+	if o.Ratio > 0 {
+		parts = append(parts, percent(o.Ratio)+" of the executions")
+	}
+	if o.MinPerSecond > 0 {
+		parts = append(parts, fmt.Sprintf("%d a second", o.MinPerSecond))
+	}
+	size := "which has none"
+	if len(parts) > 0 {
+		size = strings.Join(parts, " and ") + ", over " + durationtext.Of(o.Window)
+	}
+	return fmt.Sprintf(", out of the budget %s%s (%s)", document.Name(m.Name), e.sharedWith(m, p), size)
+}
+
+func explainCircuitBreaker(o model.CircuitBreakerOptions) string {
+	full := circuitbreaker.New(&o.Options).Options() // with the defaults
+	var rules []string
+	if full.FailureRatio > 0 {
+		rules = append(rules, fmt.Sprintf("%s of at least %d in %s", percent(full.FailureRatio), full.MinimumThroughput, durationtext.Of(full.SamplingDuration)))
+	}
+	if full.ConsecutiveFailures > 0 {
+		rules = append(rules, fmt.Sprintf("%d in a row", full.ConsecutiveFailures))
+	}
+	words := "fails fast"
+	if len(rules) > 0 {
+		words += fmt.Sprintf(" for %s once %s have failed%s", durationtext.Of(full.BreakDuration), document.Alternatives(rules), accordingTo(o.Handle)) +
+			when(full.HalfOpenProbes > 1, ", and then until %d probes have succeeded", full.HalfOpenProbes) +
+			when(full.RetryRejections, "; a retry outside waits until then") +
+			when(o.Control != "", ", and")
+	}
+	return words + when(o.Control != "", " while isolated with %s", o.Control)
+}
+
+// explainChaos describes a chaos strategy. what says what the executions that it affects do, such as "fail".
+func explainChaos(o chaos.Options, subject, what string) string {
+	part := "none"
+	if rate := cmp.Or(o.Rate, chaos.DefaultRate); rate > 0 {
+		part = percent(rate)
+	}
+	return "chaos: " + part + " of the " + strings.TrimPrefix(subject, "each ") + "s " + what +
+		when(!o.Enabled, ", when enabled; it is off")
+}
+
+// percent returns a ratio as a percentage: 0.001 is 0.1%.
+func percent(ratio float64) string { return strconv.FormatFloat(ratio*100, 'g', 6, 64) + "%" }

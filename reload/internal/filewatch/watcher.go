@@ -2,11 +2,21 @@ package filewatch
 
 import (
 	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"time"
+
+	"github.com/weir-go/weir/internal/regularfile"
+	"github.com/weir-go/weir/registry"
 )
+
+// MaxSize is the size of the largest file that is read. A decoder can have a lower bound, with a better error.
+const MaxSize = 8 << 20
 
 // Options are the options of a [Watcher]. All are required, except Read and Signals.
 type Options struct {
@@ -153,23 +163,42 @@ const (
 )
 
 // handle loads the content if it could be read.
-func (w *Watcher) handle(ctx context.Context, seen snapshot, by trigger) (err error) {
+func (w *Watcher) handle(ctx context.Context, seen snapshot, by trigger) error {
 	if seen.err != nil {
 		w.conclude(seen, Result{Err: seen.err}, by)
 		return seen.err
 	}
-	w.callLoad(ctx, seen.content, func(failure error, returned bool) {
-		err = failure
-		switch {
-		case !returned:
-			w.inForce = snapshot{} // it is not known what is in force: the next content is loaded in any case
-		case err == nil:
-			w.inForce = seen.withoutContent()
-		}
-		if err == nil || ctx.Err() == nil { // otherwise Load was interrupted, which says nothing about the content
-			w.conclude(seen, Result{Err: err, Loaded: true}, by)
-		}
+	before := w.inForce
+	w.inForce = snapshot{} // if Load does not return, it is not known what is in force: the next content is loaded in any case
+	err := guarded("loading the file", func() error {
+		err := w.options.Load(ctx, seen.content)
+		w.inForce = before
+		return err
 	})
+	if err == nil {
+		w.inForce = seen.withoutContent()
+	}
+	if err == nil || ctx.Err() == nil { // otherwise Load was interrupted, which says nothing about the content
+		w.conclude(seen, Result{Err: err, Loaded: true}, by)
+	}
+	return err
+}
+
+// guarded calls a function of the program on a goroutine of its own. If the function panics, the error is a
+// [registry.PanicError]; it can also call [runtime.Goexit].
+func guarded(what string, f func() error) error {
+	err := errors.New("reload: " + what + ": a function has called runtime.Goexit")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("reload: %s: %w", what, &registry.PanicError{Value: p, Stack: debug.Stack()})
+			}
+		}()
+		err = f()
+	}()
+	<-done
 	return err
 }
 
@@ -187,7 +216,7 @@ func (w *Watcher) conclude(seen snapshot, r Result, by trigger) {
 	}
 	r.Log = !sameText(r.Err, w.problem) || by == byRequest && r.Err != nil
 	w.problem = r.Err
-	w.options.Ended(r)
+	_ = guarded("the end of a load", func() error { w.options.Ended(r); return nil })
 }
 
 func (w *Watcher) takeTurn(ctx context.Context) error {
@@ -203,3 +232,104 @@ func (w *Watcher) takeTurn(ctx context.Context) error {
 }
 
 func (w *Watcher) endTurn() { <-w.turn }
+
+// The waits between two attempts to load the same content double from firstRetry to lastRetry.
+const (
+	firstRetry = 5 * time.Second
+	lastRetry  = time.Minute
+)
+
+// A retry is the time at which refused content is tried again. The zero value means never.
+type retry struct {
+	at   time.Time
+	wait time.Duration
+}
+
+func (r retry) due() bool { return r.wait > 0 && !time.Now().Before(r.at) }
+
+// after returns the next retry after an attempt with that result.
+func (r retry) after(err error) retry {
+	if _, permanent := errors.AsType[*permanentError](err); permanent || err == nil {
+		return retry{}
+	}
+	wait := firstRetry
+	if r.wait > 0 {
+		wait = min(2*r.wait, lastRetry)
+	}
+	return retry{at: time.Now().Add(wait), wait: wait}
+}
+
+// Permanent wraps an error of [Options.Load] that the same content would cause again, such as a syntax error. Only
+// Reload and a signal try the same content again. The text of the error stays the same.
+func Permanent(err error) error { return &permanentError{err} }
+
+type permanentError struct{ error }
+
+func (e *permanentError) Unwrap() error { return e.error }
+
+// sameText reports whether two errors have the same text, or both are nil.
+func sameText(a, b error) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return a.Error() == b.Error()
+}
+
+// A ReadError means that the file could not be read, so that there was nothing to load.
+type ReadError struct {
+	Path string
+	Err  error // of the operating system or package regularfile
+}
+
+func (e *ReadError) Error() string {
+	return fmt.Sprintf("reload: cannot read %s: %v", e.Path, e.Err)
+}
+
+// Unwrap returns Err.
+func (e *ReadError) Unwrap() error { return e.Err }
+
+// Missing reports whether there is no file, or the link to it leads nowhere.
+func (e *ReadError) Missing() bool { return errors.Is(e.Err, fs.ErrNotExist) }
+
+// A snapshot is the result of one read: the content, or why there was none. The zero value equals no other: no
+// content has that hash.
+type snapshot struct {
+	sum     [sha256.Size]byte
+	content []byte // not compared
+	err     error
+}
+
+// equal reports whether two reads agree: both have the same content, or the same error.
+func (s snapshot) equal(o snapshot) bool {
+	return s.sum == o.sum && sameText(s.err, o.err)
+}
+
+// withoutContent returns s for later comparisons.
+func (s snapshot) withoutContent() snapshot {
+	s.content = nil
+	return s
+}
+
+// read reads the file. From an error of the operating system, it removes the path and the name of the system call, so
+// that a problem has the same text whether it was found when the file was opened or when it was read.
+func (w *Watcher) read() snapshot {
+	var content []byte
+	err := guarded("Read", func() (err error) {
+		if w.options.Read != nil {
+			content, err = w.options.Read()
+			return err
+		}
+		content, err = regularfile.Read(w.options.Path, MaxSize)
+		if of, ok := errors.AsType[*fs.PathError](err); ok {
+			err = of.Err
+		}
+		if err != nil {
+			return &ReadError{Path: w.options.Path, Err: err}
+		}
+		return nil
+	})
+	if err != nil {
+		return snapshot{err: err}
+	}
+	return snapshot{sum: sha256.Sum256(content), content: content}
+}

@@ -27,17 +27,6 @@ func TestRunEndsAtOnce(t *testing.T) {
 	}
 }
 
-func TestRunAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newKeeper(t, filepath.Join(t.TempDir(), "weir.yaml"), nil)
-		for range 3 {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			assert.ErrorIs(t, k.watch.Run(ctx), context.DeadlineExceeded)
-			cancel()
-		}
-	})
-}
-
 func TestIntervalAndSettle(t *testing.T) {
 	slow := func(_ *keeper, o *filewatch.Options) { o.Interval, o.Settle = 10*time.Second, 100*time.Millisecond }
 	watching(t, oldContent, slow, func(t *testing.T, k *keeper) {

@@ -1,14 +1,16 @@
 package model
 
 import (
-	"encoding"
-	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"go.yaml.in/yaml/v4"
 )
 
 // A Field is a field of an options struct.
@@ -21,6 +23,43 @@ type Field struct {
 	Function bool // tagged "-", as functions are: a file cannot set it
 	Rule
 }
+
+// A Rule is what the tags reload and doc of a field say.
+type Rule struct {
+	// Words are texts that stand for special numbers.
+	Words []Word
+	// Default is the default of a field that must not be 0 in a file: for the default, a file leaves the field out. If
+	// Default is empty, the field can be 0.
+	Default string
+	// Least is the smallest value if HasLeast is set, and Most the largest value unless it is 0.
+	Least    float64
+	HasLeast bool
+	Most     float64
+	// Below is for the schema of weir's own options: if it is not 0, all values are below it.
+	Below float64
+	// Purpose is set if the field names a function or value that is registered for this purpose.
+	Purpose Purpose
+	// Refers is set if the field of a section names something of the file: LimitersField or PipelinesField, or with a dot
+	// before its name a field of the section.
+	Refers string
+	// Fixed is set if the field of a section cannot change while the program runs.
+	Fixed bool
+	// Doc is the description in the schema.
+	Doc   string
+	wrong []string // the parts of the tag that are wrong
+}
+
+// A Word is a text that stands for a number.
+type Word struct {
+	Text  string
+	Value int64
+}
+
+// The words that a rule can allow.
+var (
+	Off     = Word{"off", -1}
+	Forever = Word{"forever", math.MaxInt}
+)
 
 // FieldsOf returns the fields of a struct in the order of their declaration, including the fields of embedded structs
 // that the struct does not hide. A yaml tag, or else a json tag, is read as package yaml reads a yaml tag. In addition,
@@ -37,20 +76,23 @@ func FieldsOf(t reflect.Type) []Field {
 		case f.Anonymous && (name == "" || strings.Contains(options, "inline")) && f.Type.Kind() == reflect.Struct:
 			for _, inner := range FieldsOf(f.Type) {
 				inner.Index = append([]int{i}, inner.Index...)
-				all = put(all, inner, false)
+				if indexOf(all, inner.Name) < 0 {
+					all = append(all, inner)
+				}
 			}
-		case !f.IsExported():
-		case name == "-":
-			all = put(all, Field{GoName: f.Name, Name: snake(f.Name), Function: true}, true)
-		default:
-			all = put(all, Field{
-				GoName:   f.Name,
-				Name:     name,
-				Index:    f.Index,
-				Type:     f.Type,
-				Required: !strings.Contains(options, "omitempty"),
-				Rule:     ruleOf(t, f),
-			}, true)
+		case f.IsExported():
+			made := Field{f.Name, name, f.Index, f.Type, !strings.Contains(options, "omitempty"), name == "-", parseRule(f.Tag)}
+			if made.Function {
+				made.Name = snake(f.Name)
+			}
+			switch at := indexOf(all, made.Name); {
+			case at < 0:
+				all = append(all, made)
+			case made.Function && !all[at].Function: // a file could set it, but for this struct
+				all = slices.Delete(all, at, at+1)
+			default:
+				all[at] = made
+			}
 		}
 	}
 	knownFields.Store(t, all)
@@ -60,21 +102,8 @@ func FieldsOf(t reflect.Type) []Field {
 // knownFields has the fields of each struct type that FieldsOf was called with.
 var knownFields sync.Map
 
-// put adds f to all. If all has a field of that name, f replaces it if hides is true, and is dropped otherwise. If f is tagged "-"
-// and hides a field that a file could set, there is no such field: a function is a field of the program, and f is none.
-func put(all []Field, f Field, hides bool) []Field {
-	for i := range all {
-		if all[i].Name == f.Name {
-			switch {
-			case hides && f.Function && !all[i].Function:
-				return slices.Delete(all, i, i+1)
-			case hides:
-				all[i] = f
-			}
-			return all
-		}
-	}
-	return append(all, f)
+func indexOf(all []Field, name string) int {
+	return slices.IndexFunc(all, func(f Field) bool { return f.Name == name })
 }
 
 // tagOf returns the name of a field in a file and the options of its tag.
@@ -105,140 +134,84 @@ func snake(name string) string {
 	return b.String()
 }
 
-var (
-	// AnyType is the type of a value that can be whatever JSON has: nil, a bool, float64, string, []any or map[string]any.
-	AnyType = reflect.TypeFor[any]()
-	// DurationType is the type of [time.Duration].
-	DurationType    = reflect.TypeFor[time.Duration]()
-	unmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
-	marshalerType   = reflect.TypeFor[encoding.TextMarshaler]()
-)
-
-// IsText reports whether the type has an UnmarshalText method.
-func IsText(t reflect.Type) bool { return reflect.PointerTo(t).Implements(unmarshalerType) }
-
-// Decodable returns an error if a part of the options of a kind cannot be decoded from a file, or has a tag that is
-// wrong. The error names that part.
-func Decodable(t reflect.Type) error { return typeChecker{}.check(t) }
-
-// DecodableSection is Decodable for the options of a section.
-func DecodableSection(t reflect.Type) error { return typeChecker{section: t}.check(t) }
-
-// A typeChecker checks the types in a type.
-type typeChecker struct {
-	section   reflect.Type   // the options of the section; nil: of a kind
-	inside    []reflect.Type // the types around
-	inElement bool           // of a slice, a map or a pointer
+// parseRule returns the rule in the tags of a field.
+func parseRule(tag reflect.StructTag) (r Rule) {
+	r.Doc = tag.Get("doc")
+	for part := range strings.SplitSeq(tag.Get("reload"), ",") {
+		name, value, _ := strings.Cut(part, "=")
+		var err error
+		switch name {
+		case "", oneOfTag:
+		case Off.Text:
+			r.Words = append(r.Words, Off)
+		case Forever.Text:
+			r.Words = append(r.Words, Forever)
+		case "default":
+			r.Default = value
+		case "least":
+			r.Least, err = strconv.ParseFloat(value, 64)
+			r.HasLeast = true
+		case "most":
+			r.Most, err = strconv.ParseFloat(value, 64)
+		case "fixed":
+			r.Fixed = true
+		case "limiter":
+			r.Refers = LimitersField
+		case "pipeline":
+			r.Refers = PipelinesField
+		case "in":
+			r.Refers = "." + value
+		case "names":
+			r.Purpose = Purpose(value)
+		default:
+			err = strconv.ErrSyntax
+		}
+		if err != nil {
+			r.wrong = append(r.wrong, part)
+		}
+	}
+	return r
 }
 
-func (c typeChecker) check(t reflect.Type) error {
-	if i := slices.Index(c.inside, t); i >= 0 {
-		if slices.ContainsFunc(c.inside[i:], func(t reflect.Type) bool { return t.Kind() == reflect.Struct }) {
-			return nil // a struct can contain itself, as in a tree
-		}
-		return fmt.Errorf("%v contains itself", t)
+const oneOfTag = "oneof"
+
+// OneOf reports whether a mapping that is decoded into the struct has exactly one of its fields, and returns the word
+// for what the fields are kinds of.
+func OneOf(t reflect.Type) (what string, ok bool) {
+	f, has := t.FieldByName("_")
+	if !has {
+		return "", false
 	}
-	if t == AnyType || IsText(t) {
-		return nil
-	}
-	c.inside = append(slices.Clone(c.inside), t)
-	switch t.Kind() {
-	case reflect.Bool, reflect.String, reflect.Float32, reflect.Float64,
-		reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
-		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		return nil
-	case reflect.Pointer, reflect.Slice:
-		c.inElement = true
-		return c.check(t.Elem())
-	case reflect.Map:
-		if t.Key().Kind() != reflect.String {
-			return fmt.Errorf("%v: the keys of a map must be strings", t)
-		}
-		c.inElement = true
-		return c.check(t.Elem())
-	case reflect.Struct:
-		return c.checkFields(t)
+	name, what, _ := strings.Cut(f.Tag.Get("reload"), "=")
+	return what, name == oneOfTag
+}
+
+// Set sets v to the Value, and reports whether v is a number.
+func (w Word) Set(v reflect.Value) bool {
+	switch {
+	case v.CanInt():
+		v.SetInt(w.Value)
+	case v.CanFloat():
+		v.SetFloat(float64(w.Value))
 	default:
-		return fmt.Errorf("%v cannot be written in a file", t)
+		return false
 	}
+	return true
 }
 
-func (c typeChecker) checkFields(t reflect.Type) error {
-	for _, f := range FieldsOf(t) {
-		if f.Function {
-			continue
-		}
-		if err := c.check(f.Type); err != nil {
-			return fmt.Errorf("field %s: %w", f.GoName, err)
-		}
-		if err := c.checkRule(f); err != nil {
-			return fmt.Errorf("field %s: %w", f.GoName, err)
-		}
-	}
-	return nil
-}
+// AnyType is the type of a value that can be whatever JSON has: nil, a bool, float64, string, []any or map[string]any.
+var AnyType = reflect.TypeFor[any]()
 
-// checkRule checks what the tag reload of a field says.
-func (c typeChecker) checkRule(f Field) error {
-	switch field, within := strings.CutPrefix(f.Refers, "."); {
-	case len(f.wrong) > 0:
-		return fmt.Errorf("the tag reload cannot have %q", f.wrong[0])
-	case (f.Refers != "" || f.Fixed) && c.section == nil:
-		return errors.New("the tag reload has what only a section can have")
-	case f.Fixed && c.inElement:
-		return errors.New("what is in a list, a map or a pointer cannot be fixed, only all of it")
-	case f.Refers != "" && elementOf(f.Type).Kind() != reflect.String:
-		return errors.New("only texts can be names")
-	case within && !slices.ContainsFunc(FieldsOf(c.section), func(of Field) bool { return of.Name == field && of.Type.Kind() == reflect.Map }):
-		return fmt.Errorf("the section has no map %s", field)
-	}
-	return nil
-}
-
-// elementOf returns the type of what is in lists, maps and pointers of the type.
-func elementOf(t reflect.Type) reflect.Type {
-	for !IsText(t) && (t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map) {
-		t = t.Elem()
+// Declares returns the struct that declares a field of t: t, or a struct that is embedded in it.
+func (f Field) Declares(t reflect.Type) reflect.Type {
+	for _, i := range f.Index[:max(len(f.Index)-1, 0)] {
+		t = t.Field(i).Type
 	}
 	return t
 }
 
-// Recursive reports whether values of the struct can contain values of the same struct.
-func Recursive(t reflect.Type) bool {
-	seen := make(map[reflect.Type]bool)
-	var reaches func(in reflect.Type) bool
-	reaches = func(in reflect.Type) bool {
-		in = elementOf(in)
-		if in == t {
-			return true
-		}
-		if in.Kind() != reflect.Struct || IsText(in) || seen[in] {
-			return false
-		}
-		seen[in] = true
-		return slices.ContainsFunc(FieldsOf(in), func(f Field) bool { return !f.Function && reaches(f.Type) })
-	}
-	return slices.ContainsFunc(FieldsOf(t), func(f Field) bool { return !f.Function && reaches(f.Type) })
-}
-
-// EnumOf returns the texts of an enum, in the order of their numbers. An enum is an unsigned number type with the
-// methods MarshalText and UnmarshalText. For any other type EnumOf returns nil.
-func EnumOf(t reflect.Type) []string {
-	if !IsText(t) || !t.Implements(marshalerType) || !reflect.Zero(t).CanUint() {
-		return nil
-	}
-	var texts []string
-	for i := range uint64(64) {
-		v := reflect.New(t).Elem()
-		v.SetUint(i)
-		text, err := v.Interface().(encoding.TextMarshaler).MarshalText()
-		if err != nil {
-			break
-		}
-		texts = append(texts, string(text))
-	}
-	return texts
-}
+// DurationType is the type of [time.Duration].
+var DurationType = reflect.TypeFor[time.Duration]()
 
 // IsName reports whether the field is the name of a strategy in telemetry.
 func (f Field) IsName() bool {
@@ -253,4 +226,34 @@ func (f Field) Format(v reflect.Value) string {
 		}
 	}
 	return fmt.Sprint(reflect.Indirect(v))
+}
+
+// Text returns options as package yaml writes them: the same text for options that a file sets in the same way.
+func Text(options any) string {
+	text, err := yaml.Dump(options)
+	if err != nil {
+		return fmt.Sprintf("%#v", options)
+	}
+	return string(text)
+}
+
+// EachFixed calls f with the path of each field with the rule Fixed in a struct or in the structs in it, and with its
+// value. A field that a file leaves out has its default.
+func EachFixed(path string, v reflect.Value, f func(path string, value any)) {
+	for _, of := range FieldsOf(v.Type()) {
+		if of.Function {
+			continue
+		}
+		value := v.FieldByIndex(of.Index)
+		switch at := path + "." + of.Name; {
+		case of.Fixed && value.IsZero():
+			usual := reflect.New(of.Type)
+			_ = yaml.Load([]byte(of.Default), usual.Interface()) // if it has no default, it stays zero
+			f(at, usual.Elem().Interface())
+		case of.Fixed:
+			f(at, value.Interface())
+		case value.Kind() == reflect.Struct && !IsText(of.Type):
+			EachFixed(at, value, f)
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/strategies/adaptive"
+	"github.com/weir-go/weir/strategies/budget"
 )
 
 // Kinds are the kinds and functions that a file can name: weir's own and the program's.
@@ -65,6 +66,20 @@ var ownLimiters = map[string]reflect.Type{
 	"throttler":      reflect.TypeFor[adaptive.ThrottlerOptions](),
 	PartitionedKind:  reflect.TypeFor[PartitionedOptions](),
 	ChainKind:        nil,
+}
+
+// OwnOptions returns the structs that weir's own options are decoded into, by the name of their definition in the schema.
+func OwnOptions() map[string]reflect.Type {
+	all := map[string]reflect.Type{"budget": reflect.TypeFor[budget.Options](), "store": reflect.TypeFor[Store]()}
+	for name, t := range ownLimiters {
+		if t != nil {
+			all["limiter."+name] = t
+		}
+	}
+	for name, kind := range ownStrategies {
+		all["strategy."+name] = kind.Options
+	}
+	return all
 }
 
 // Partitionable are the kinds of limiters that a partitioned limiter can have for each key.

@@ -1,10 +1,8 @@
 package model
 
 import (
-	"context"
 	"time"
 
-	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/strategies/chaos"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
@@ -18,47 +16,53 @@ import (
 // RateLimiterOptions are the options of a rate_limiter, except a limiter that is written among them.
 type RateLimiterOptions struct {
 	ratelimit.Options `yaml:",inline"`
-	Limiter           string `yaml:"limiter,omitempty"`
-	Permits           string `yaml:"permits,omitempty"`
-	Handle            string `yaml:"handle,omitempty"`
+	// The name of a limiter under limiters.
+	Limiter string `yaml:"limiter,omitempty"`
+	// The registered function that returns how many permits an execution takes; 1 unless set.
+	Permits string `yaml:"permits,omitempty" reload:"names=permits function"`
+	// For an adaptive limiter or a throttler: the registered function that reports what a failure is. Default: every error
+	// except a cancellation.
+	Handle string `yaml:"handle,omitempty" reload:"names=handle function"`
 }
 
 // RetryOptions are the options of a retry.
 type RetryOptions struct {
 	retry.Options `yaml:",inline"`
-	Handle        string `yaml:"handle,omitempty"`
-	Budget        string `yaml:"budget,omitempty"`
+	// The registered function that reports what is retried. Default: every error except the end of the execution's own
+	// context and errors whose method `Retryable() bool` returns false.
+	Handle string `yaml:"handle,omitempty" reload:"names=handle function"`
+	// The name of a budget of the file that the retries are taken from; without one their number is not limited.
+	Budget string `yaml:"budget,omitempty"`
 }
 
 // TimeoutOptions are the options of a timeout.
 type TimeoutOptions struct {
-	Timeout         time.Duration `yaml:"timeout"`
+	// How long the execution inside the timeout can take; more than 0.
+	Timeout         time.Duration `yaml:"timeout" reload:"least=1"`
 	timeout.Options `yaml:",inline"`
-}
-
-// Validate checks the timeout, which is not part of [timeout.Options].
-func (o TimeoutOptions) Validate() error {
-	var p validate.Problems
-	p.Positive("Timeout", o.Timeout)
-	return p.Err("timeout")
 }
 
 // PipelineOptions are the options of a pipeline that is embedded.
 type PipelineOptions struct {
+	// The name of another pipeline of the file.
 	Name string `yaml:"name"`
 }
 
 // PartitionedOptions are the options of a partitioned limiter, except each.
 type PartitionedOptions struct {
-	Key                        string `yaml:"key"`
+	// The registered function that returns the key.
+	Key                        string `yaml:"key" reload:"names=key function"`
 	limiter.PartitionedOptions `yaml:",inline"`
 }
 
 // CircuitBreakerOptions are the options of a circuit_breaker.
 type CircuitBreakerOptions struct {
 	circuitbreaker.Options `yaml:",inline"`
-	Handle                 string `yaml:"handle,omitempty"`
-	Control                string `yaml:"control,omitempty"`
+	// The registered function that reports what a failure is. Default: every error except a cancellation and a rejection by
+	// a strategy further inside.
+	Handle string `yaml:"handle,omitempty" reload:"names=handle function"`
+	// The registered control, with which the program opens and closes the circuit.
+	Control string `yaml:"control,omitempty" reload:"names=circuit control"`
 }
 
 // Validate sets a Control if the file names one. Otherwise, options that leave opening the circuit to the Control would
@@ -72,33 +76,38 @@ func (o CircuitBreakerOptions) Validate() error {
 
 // FallbackOptions are the options of a fallback.
 type FallbackOptions struct {
-	Action           string `yaml:"action"`
+	// The registered action, which returns what replaces a failed outcome.
+	Action           string `yaml:"action" reload:"names=fallback action"`
 	fallback.Options `yaml:",inline"`
-	Handle           string `yaml:"handle,omitempty"`
+	// The registered function that reports what is replaced. Default: every error except the end of the execution's own
+	// context.
+	Handle string `yaml:"handle,omitempty" reload:"names=handle function"`
 }
 
 // HedgingOptions are the options of hedging.
 type HedgingOptions struct {
 	hedge.Options `yaml:",inline"`
-	Handle        string `yaml:"handle,omitempty"`
-	Budget        string `yaml:"budget,omitempty"`
+	// The registered function that reports which outcome does not win. Default: every error except the end of the
+	// execution's own context.
+	Handle string `yaml:"handle,omitempty" reload:"names=handle function"`
+	// The name of a budget of the file that the attempts after the first are taken from; without one their number is not
+	// limited.
+	Budget string `yaml:"budget,omitempty"`
 }
 
-// Validate refuses a delay together with at_once. [hedge.Options] asks for a delay of 0, which a file cannot write.
-func (o HedgingOptions) Validate() error {
-	var p validate.Problems
-	if o.AtOnce && o.Delay != 0 {
-		p.Add("Delay", nil, "must be left out with {AtOnce}")
-		o.Delay = 0
-	}
-	p.Include("", o.Options.Validate())
-	return p.Err("hedge")
+// ChaosOptions are what the chaos strategies have in common.
+type ChaosOptions struct {
+	chaos.Options `yaml:",inline"`
 }
+
+// Validate checks what all chaos options have in common.
+func (o ChaosOptions) Validate() error { return (&chaos.FaultOptions{Options: o.Options}).Validate() }
 
 // ChaosFaultOptions are the options of a chaos_fault.
 type ChaosFaultOptions struct {
-	chaos.FaultOptions `yaml:",inline"`
-	Error              string `yaml:"error,omitempty"`
+	ChaosOptions `yaml:",inline"`
+	// The registered error that is returned; chaos.ErrInjected unless set.
+	Error string `yaml:"error,omitempty" reload:"names=chaos error"`
 }
 
 // ChaosLatencyOptions are the options of a chaos_latency.
@@ -108,26 +117,16 @@ type ChaosLatencyOptions struct {
 
 // ChaosOutcomeOptions are the options of a chaos_outcome.
 type ChaosOutcomeOptions struct {
-	Outcome              string `yaml:"outcome"`
-	chaos.OutcomeOptions `yaml:",inline"`
+	// The registered function that returns the outcome.
+	Outcome      string `yaml:"outcome" reload:"names=chaos outcome"`
+	ChaosOptions `yaml:",inline"`
 }
 
 // ChaosBehaviorOptions are the options of a chaos_behavior.
 type ChaosBehaviorOptions struct {
-	Behavior              string `yaml:"behavior"`
-	chaos.BehaviorOptions `yaml:",inline"`
-}
-
-// Validate sets a function, because options without one are invalid. The decoder reports a name that is missing.
-func (o ChaosOutcomeOptions) Validate() error {
-	o.ResultFunc = func(context.Context) (chaos.Result, bool) { return chaos.Result{}, false }
-	return o.OutcomeOptions.Validate()
-}
-
-// Validate sets a function, because options without one are invalid. The decoder reports a name that is missing.
-func (o ChaosBehaviorOptions) Validate() error {
-	o.BehaviorOptions.Behavior = func(context.Context) error { return nil }
-	return o.BehaviorOptions.Validate()
+	// The registered function that is called before the execution.
+	Behavior     string `yaml:"behavior" reload:"names=chaos behavior"`
+	ChaosOptions `yaml:",inline"`
 }
 
 // A Purpose is what a function or value of the program is registered for, in the words of error messages. Names are

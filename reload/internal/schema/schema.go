@@ -9,250 +9,192 @@ import (
 	"strings"
 
 	"github.com/weir-go/weir/reload/internal/model"
-	"github.com/weir-go/weir/strategies/budget"
 )
 
 type object = map[string]any
 
-// A generator makes one schema.
+// A generator adds to one schema.
 type generator struct {
-	*model.Kinds
-	// defs has the definitions of structs that contain themselves, and names their names.
-	defs  object
+	file object
+	rule func(t reflect.Type, f model.Field) model.Rule
+	// own has the properties of the structs that weir's own options are made of. A program's struct can embed them.
+	own map[reflect.Type]object
+	// names has the definitions of structs that contain themselves, and "" for the structs around.
 	names map[reflect.Type]string
 }
 
-// Make returns the schema of files with those kinds.
-func Make(k *model.Kinds) ([]byte, error) {
-	g := generator{k, object{}, make(map[reflect.Type]string)}
-	s := object{
-		"$schema":     "https://json-schema.org/draft/2020-12/schema",
-		"$id":         "https://github.com/weir-go/weir/reload/schema.json",
-		"title":       "weir pipelines",
-		"description": "Pipelines and their limiters, for package reload of weir.",
-		"type":        "object",
-		"properties": object{
-			model.LimitersField:   byName("Limiters that pipelines share, by name.", "limiter"),
-			model.BudgetsField:    byName("Budgets of extra attempts that pipelines share, by name.", "budget"),
-			model.PipelinesField:  byName("Pipelines, by name.", "pipeline"),
-			model.AllowEmptyField: object{"description": "Accept a file without pipelines.", "type": "boolean"},
-			model.SchemaField:     object{"description": "The address of this schema, for editors; weir ignores it.", "type": "string"},
-		},
-		"patternProperties":    object{"^" + model.IgnoredPrefix: object{"description": "Ignored: a place for anchors."}},
-		"additionalProperties": false,
-		"anyOf": []any{
-			object{"required": []string{model.PipelinesField}, "properties": object{model.PipelinesField: object{"minProperties": 1}}},
-			object{"required": []string{model.AllowEmptyField}, "properties": object{model.AllowEmptyField: object{"const": true}}},
-		},
-		"$defs": g.definitions(),
+// Own returns the schema of files with weir's own kinds: base, and the options of the kinds. rule returns the rule of each
+// field, with the description and the bounds that stand in the source of the options.
+func Own(base []byte, rule func(t reflect.Type, f model.Field) model.Rule) ([]byte, error) {
+	g := generator{rule: rule, names: make(map[reflect.Type]string)}
+	if err := json.Unmarshal(base, &g.file); err != nil {
+		return nil, err
 	}
-	if g.OnlySections {
-		for _, field := range model.OwnFields {
-			delete(properties(s), field)
-		}
-		for _, field := range []string{"$id", "title", "description", "anyOf"} {
-			delete(s, field)
-		}
-		s["$defs"] = object{"duration": durationSchema}
+	for name, t := range model.OwnOptions() {
+		g.define(name, t)
 	}
-	g.addSections(s)
-	maps.Copy(s["$defs"].(object), g.defs)
-	text, err := json.MarshalIndent(s, "", "  ")
+	k := model.OwnKinds()
+	g.addKinds(k.StrategyNames(), k.LimiterNames())
+	return g.text()
+}
+
+// Make adds to the schema of files with weir's own kinds everything else of k.
+func Make(own []byte, k *model.Kinds) ([]byte, error) {
+	g := generator{own: make(map[reflect.Type]object), names: make(map[reflect.Type]string)}
+	if err := json.Unmarshal(own, &g.file); err != nil {
+		return nil, err
+	}
+	known := model.OwnOptions()
+	for name, t := range known {
+		for _, f := range model.FieldsOf(t) {
+			g.own[f.Declares(t)] = properties(g.definition(name))
+			if names := k.Functions[f.Purpose]; len(names) > 0 && !k.AcceptUnknown {
+				properties(g.definition(name))[f.Name].(object)["enum"] = names
+			}
+		}
+	}
+	if stores := k.Functions[model.LimiterStore]; len(stores) > 0 && !k.AcceptUnknown {
+		g.definition("store_name")["enum"] = stores
+	}
+	var strategies, limiters []string
+	for _, name := range k.StrategyNames() {
+		if known["strategy."+name] == nil {
+			strategies = append(strategies, name)
+			g.define("strategy."+name, k.Strategies[name].Options)
+		}
+	}
+	for _, name := range k.LimiterNames() {
+		if t := k.Limiters[name]; t != nil && known["limiter."+name] == nil {
+			limiters = append(limiters, name)
+			g.define("limiter."+name, t)
+		}
+	}
+	g.addKinds(strategies, limiters)
+	g.addSections(k)
+	return g.text()
+}
+
+func (g *generator) text() ([]byte, error) {
+	text, err := json.MarshalIndent(g.file, "", "  ")
 	return append(text, '\n'), err
 }
 
-// addSections adds the top-level fields of the program to the schema of a file.
-func (g generator) addSections(file object) {
-	for name, kind := range g.Sections {
-		definition := "section." + name
-		s := ref(definition)
+func (g *generator) defs() object { return g.file["$defs"].(object) }
+
+func (g *generator) definition(name string) object { return g.defs()[name].(object) }
+
+func properties(schema object) object { return schema["properties"].(object) }
+
+func ref(definition string) object { return object{"$ref": "#/$defs/" + definition} }
+
+// define adds the definition of the options of a kind to what the base says of them.
+func (g *generator) define(name string, t reflect.Type) {
+	s := g.fieldsSchema(t)
+	if base, ok := g.defs()[name].(object); ok {
+		maps.Copy(properties(s), properties(base))
+		delete(base, "properties")
+		maps.Copy(s, base)
+	}
+	g.defs()[name] = s
+}
+
+// addKinds adds kinds where a file can have one of them.
+func (g *generator) addKinds(strategies, limiters []string) {
+	for _, name := range strategies {
+		properties(g.definition("strategy"))[name] = ref("strategy." + name)
+	}
+	for _, of := range []string{"limiter", "strategy.rate_limiter"} {
+		in := g.definition(of)
+		one := in["oneOf"].([]any)
+		for _, name := range limiters {
+			properties(in)[name] = ref("limiter." + name)
+			one = append(one, object{"required": []string{name}})
+		}
+		in["oneOf"] = one
+	}
+}
+
+// addSections adds the top-level fields of the program.
+func (g *generator) addSections(k *model.Kinds) {
+	if k.OnlySections {
+		for _, field := range model.OwnFields {
+			delete(properties(g.file), field)
+		}
+		for _, field := range []string{"$id", "title", "description", "anyOf"} {
+			delete(g.file, field)
+		}
+		maps.DeleteFunc(g.defs(), func(name string, _ any) bool { return name != "duration" })
+	}
+	var required []string
+	for _, name := range slices.Sorted(maps.Keys(k.Sections)) {
+		kind := k.Sections[name]
+		s := ref("section." + name)
 		if kind.Doc != "" {
 			s["description"] = kind.Doc
 		}
-		properties(file)[name] = s
-		file["$defs"].(object)[definition] = g.fieldsSchema(kind.Options)
-		if kind.Builds != nil && !g.OnlySections {
-			file["anyOf"] = append(file["anyOf"].([]any), object{"required": []string{name}})
+		properties(g.file)[name] = s
+		g.defs()["section."+name] = g.fieldsSchema(kind.Options)
+		if kind.Builds != nil && !k.OnlySections {
+			g.file["anyOf"] = append(g.file["anyOf"].([]any), object{"required": []string{name}})
 		}
-	}
-	var required []string
-	for _, name := range slices.Sorted(maps.Keys(g.Sections)) {
-		if g.Sections[name].Required {
+		if kind.Required {
 			required = append(required, name)
 		}
 	}
 	if len(required) > 0 {
-		file["required"] = required
+		g.file["required"] = required
 	}
-}
-
-// byName is the schema of a mapping whose keys are names and whose values have the schema of the definition.
-func byName(description, definition string) object {
-	return object{"description": description, "type": "object", "additionalProperties": ref(definition)}
-}
-
-var durationSchema = object{
-	"description": `A number with a unit, such as "250ms" or "1m30s"; the units are ns, us, ms, s, m and h.`,
-	"type":        "string",
-	"pattern":     `^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*$`,
-}
-
-func ref(definition string) object { return object{"$ref": "#/$defs/" + definition} }
-
-// definitions returns the schemas that [ref] refers to, by name.
-func (g generator) definitions() object {
-	defs := object{
-		"limiter":  g.limiterSchema(),
-		"each":     mappingOfOneKind("limiter.", model.Partitionable),
-		"strategy": mappingOfOneKind("strategy.", g.StrategyNames()),
-		"budget":   g.fieldsSchema(reflect.TypeFor[budget.Options]()),
-		"store":    g.optionsSchema(reflect.TypeFor[model.Store]()),
-		"pipeline": object{
-			"type": "object",
-			"properties": object{"strategies": object{
-				"description": "The strategies, outermost first.",
-				"type":        "array",
-				"items":       ref("strategy"),
-			}},
-			"required":             []string{"strategies"},
-			"additionalProperties": false,
-		},
-		"duration": durationSchema,
-		"limiter.chain": object{
-			"description": "Names of limiters: all must grant, in this order.",
-			"type":        "array",
-			"items":       object{"type": "string"},
-			"minItems":    1,
-			"uniqueItems": true,
-		},
-	}
-	for name, options := range g.Limiters {
-		if options != nil {
-			defs["limiter."+name] = g.optionsSchema(options)
-		}
-	}
-	for name, kind := range g.Strategies {
-		defs["strategy."+name] = g.optionsSchema(kind.Options)
-	}
-	g.refine(defs)
-	return defs
-}
-
-// refine adds to the schemas what the types of the options do not show.
-func (g generator) refine(defs object) {
-	partitioned := defs["limiter.partitioned"].(object)
-	properties(partitioned)["each"] = object{"$ref": "#/$defs/each", "description": "The limiter that every key gets."}
-	partitioned["required"] = []string{"each", "key"}
-
-	limiters := defs["strategy.rate_limiter"].(object)
-	for _, kind := range g.LimiterNames() {
-		properties(limiters)[kind] = ref("limiter." + kind)
-	}
-	limiters["oneOf"] = eachRequired(append([]string{model.LimiterField}, g.LimiterNames()...))
-	g.addStore(limiters)
-
-	share := properties(defs["store"].(object))["local_share"].(object)
-	share["exclusiveMinimum"], share["maximum"] = 0, 1
-}
-
-// limiterSchema is the schema of a mapping of one kind to its options, with or without a store.
-func (g generator) limiterSchema() object {
-	s := mappingOfKinds("limiter.", g.LimiterNames())
-	s["oneOf"] = eachRequired(g.LimiterNames())
-	g.addStore(s)
-	return s
-}
-
-// addStore adds the store to the schema of a limiter. Only some kinds can have one.
-func (g generator) addStore(limiter object) {
-	name := g.withFunctions(object{"type": "string"}, model.LimiterStore)
-	properties(limiter)[model.StoreField] = object{
-		"description": "The store that holds the limiter's state, which all instances then share: its name, or a mapping with its name and options. The state is in the process unless set.",
-		"anyOf":       []any{name, ref("store")},
-	}
-	limiter["dependentSchemas"] = object{model.StoreField: object{"anyOf": eachRequired(model.Storable)}}
-}
-
-// eachRequired returns one schema for each field, which requires that field.
-func eachRequired(fields []string) []any {
-	var all []any
-	for _, f := range fields {
-		all = append(all, object{"required": []string{f}})
-	}
-	return all
-}
-
-func properties(schema object) object { return schema["properties"].(object) }
-
-// optionsSchema is the schema of the options of a kind.
-func (g generator) optionsSchema(t reflect.Type) object {
-	s := g.fieldsSchema(t)
-	for _, f := range model.FieldsOf(t) {
-		if f.Purpose != "" {
-			g.withFunctions(properties(s)[f.Name].(object), f.Purpose)
-		}
-	}
-	return s
-}
-
-// withFunctions limits s to the names of the functions that the program has registered. If there are none, or a file can
-// name others because of AcceptUnknown, s is not limited.
-func (g generator) withFunctions(s object, what model.Purpose) object {
-	if names := g.Functions[what]; len(names) > 0 && !g.AcceptUnknown {
-		s["enum"] = names
-	}
-	return s
-}
-
-// mappingOfOneKind is the schema of a mapping of one kind to its options.
-func mappingOfOneKind(prefix string, kinds []string) object {
-	s := mappingOfKinds(prefix, kinds)
-	s["minProperties"], s["maxProperties"] = 1, 1
-	return s
-}
-
-// mappingOfKinds is the schema of a mapping of any of the kinds to their options.
-func mappingOfKinds(prefix string, kinds []string) object {
-	p := object{}
-	for _, kind := range kinds {
-		p[kind] = ref(prefix + kind)
-	}
-	return object{"type": "object", "properties": p, "additionalProperties": false}
 }
 
 // structSchema is the schema of a struct, or a reference to it if the struct contains itself.
-func (g generator) structSchema(t reflect.Type) object {
-	if !model.Recursive(t) {
-		return g.fieldsSchema(t)
-	}
-	name, known := g.names[t]
-	if !known {
-		name = "struct." + t.Name()
-		for g.defs[name] != nil { // of a type with the same name in another package
-			name += "_"
+func (g *generator) structSchema(t reflect.Type) object {
+	if name, known := g.names[t]; known {
+		if name == "" { // t is in itself
+			name = "struct." + t.Name()
+			for g.defs()[name] != nil { // of a type with the same name in another package
+				name += "_"
+			}
+			g.names[t], g.defs()[name] = name, object{}
 		}
-		g.names[t], g.defs[name] = name, object{}
-		g.defs[name] = g.fieldsSchema(t)
+		return ref(name)
 	}
-	return ref(name)
+	g.names[t] = ""
+	s := g.fieldsSchema(t)
+	if name := g.names[t]; name != "" {
+		g.defs()[name] = s
+		return ref(name)
+	}
+	delete(g.names, t)
+	return s
 }
 
 // fieldsSchema is the schema of the fields of a struct.
-func (g generator) fieldsSchema(t reflect.Type) object {
+func (g *generator) fieldsSchema(t reflect.Type) object {
 	p := object{}
 	var required []string
 	for _, f := range model.FieldsOf(t) {
 		if f.Function {
 			continue
 		}
-		s := g.typeSchema(f.Type, f.Rule)
-		if doc := strings.TrimSpace(f.Doc + when(f.Fixed, " A change needs a restart.")); doc != "" {
-			s["description"] = doc
-		}
-		p[f.Name] = s
 		if f.Required {
 			required = append(required, f.Name)
 		}
+		if own, ok := g.own[f.Declares(t)][f.Name]; ok {
+			p[f.Name] = own
+			continue
+		}
+		if g.rule != nil {
+			f.Rule = g.rule(t, f)
+		}
+		s := g.typeSchema(f.Type, f.Rule)
+		doc := f.Doc
+		if f.Fixed {
+			doc = strings.TrimSpace(doc + " A change needs a restart.")
+		}
+		if doc != "" {
+			s["description"] = doc
+		}
+		p[f.Name] = s
 	}
 	s := object{"type": "object", "properties": p, "additionalProperties": false}
 	if len(required) > 0 {
@@ -264,15 +206,8 @@ func (g generator) fieldsSchema(t reflect.Type) object {
 	return s
 }
 
-func when(condition bool, text string) string {
-	if !condition {
-		return ""
-	}
-	return text
-}
-
 // typeSchema is the schema of the values of a type, with the words of the rule.
-func (g generator) typeSchema(t reflect.Type, r model.Rule) object {
+func (g *generator) typeSchema(t reflect.Type, r model.Rule) object {
 	s := g.plainSchema(t, r)
 	if len(r.Words) == 0 {
 		return s
@@ -288,7 +223,7 @@ func (g generator) typeSchema(t reflect.Type, r model.Rule) object {
 	return object{"anyOf": choice}
 }
 
-func (g generator) plainSchema(t reflect.Type, r model.Rule) object {
+func (g *generator) plainSchema(t reflect.Type, r model.Rule) object {
 	switch {
 	case model.IsText(t):
 		s := object{"type": "string"}

@@ -18,6 +18,7 @@ type MixedLoad struct {
 	s         *store.Store
 	recovered atomic.Int64
 	bucket    *store.Partitioned
+	window    *store.Partitioned
 	slots     *store.Partitioned
 	calls     int
 }
@@ -34,6 +35,9 @@ func NewMixedLoad(t *testing.T, open func(store.Options) (*store.Store, error)) 
 	load.bucket = must(load.s.PartitionedTokenBucket(uniqueName("bucket"), limiter.TokenBucketOptions{
 		TokenLimit: 10, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
 	}, nil))(t)
+	load.window = must(load.s.PartitionedSlidingWindow(uniqueName("window"), limiter.SlidingWindowOptions{
+		PermitLimit: 10, Window: time.Hour, SegmentsPerWindow: 1,
+	}, nil))(t)
 	load.slots = must(load.s.PartitionedConcurrency(uniqueName("slots"), limiter.ConcurrencyOptions{PermitLimit: 1}, nil))(t)
 	return load
 }
@@ -46,6 +50,7 @@ func (load *MixedLoad) use(t *testing.T) bool {
 	_, _ = load.bucket.TryAcquire(ctx, "empty", 10)
 	_, _ = load.bucket.Peek(ctx, "unused", 1)
 	taken.Refund()
+	must(load.window.TryAcquire(ctx, key, 1))(t).Refund()
 	lease := must(load.slots.TryAcquire(ctx, key, 1))(t)
 	lease.Release()
 	return taken.Acquired() && lease.Acquired()

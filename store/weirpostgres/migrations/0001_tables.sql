@@ -17,41 +17,43 @@ create table "weir".migrations (
 
 -- One row for each limiter: backend.Definition.
 create table "weir".definitions (
-  name       text collate "C" primary key,
-  version    bigint not null,
-  kind       bigint not null,
-  permits    bigint not null,
-  period     bigint not null,
-  refill     bigint not null,
-  segments   bigint not null,
-  anchor     bigint not null,
-  reached    boolean not null,
-  generation bigint not null,
-  explicit   boolean not null,
-  made       bigint not null,
-  made_by    text not null,
-  past       text not null
+  name            text collate "C" primary key,
+  version         bigint not null,
+  kind            bigint not null,
+  permits         bigint not null,
+  period          bigint not null,
+  refill          bigint not null,
+  segments        bigint not null,
+  anchor          bigint not null,
+  anchor_in_force boolean not null,
+  generation      bigint not null,
+  explicit        boolean not null,
+  made            bigint not null,
+  made_by         text not null,
+  past            text not null,
+  override        text not null
 );
 
--- One row for each key of a bucket or window: backend.State, and when the row was last written. taken has the tick and
--- the permits of each segment in turn.
+-- One row for each key of a bucket or window: backend.State, and when the row was last written. taken has the line and
+-- the permits of each segment in turn. A refunded of null is 0, and takes no space.
 --
 -- Pages are left half empty, and only the primary key is indexed. So an update changes no index (HOT), and the next
 -- update reuses its space. With an index on a column that changes, neither would be so.
 create table "weir".states (
-  name         text collate "C" not null,
-  key          bytea not null,
-  version      bigint not null,
-  kind         bigint not null,
-  anchor       bigint not null,
-  period       bigint not null,
-  refill       bigint not null,
-  segments     bigint not null,
-  tick         bigint not null,
-  missing      bigint not null,
-  refund_floor bigint not null,
-  written      bigint not null,
-  taken        bigint[],
+  name     text collate "C" not null,
+  key      bytea not null,
+  version  bigint not null,
+  kind     bigint not null,
+  anchor   bigint not null,
+  period   bigint not null,
+  refill   bigint not null,
+  segments bigint not null,
+  line     bigint not null,
+  missing  bigint not null,
+  floor    bigint not null,
+  written  bigint not null,
+  refunded bigint,
+  taken    bigint[],
   primary key (name, key)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 1000);
 

@@ -55,8 +55,9 @@ end $$;
 --
 -- n:       version, permits of the limiter, whether a caller waits (0 or 1)
 -- wants:   permits and TTL of each
--- returns: outcome, ok, in use, next expiry, fence, version of each
-create function "weir".acquire(a_name text, a_key bytea, n bigint[], ids bytea[], wants bigint[]) returns bigint[]
+-- returns: outcome, ok, in use, next expiry, fence, version of each. The outcome is 0 if the row of the key is locked, with
+--          skip_locked: then it is not waited for.
+create function "weir".acquire(a_name text, a_key bytea, skip_locked boolean, n bigint[], ids bytea[], wants bigint[]) returns bigint[]
 language plpgsql volatile set enable_seqscan = off as $$
 <<vars>>
 declare
@@ -98,9 +99,18 @@ begin
   if answers is not null then return answers; end if;
 
   loop
-    select s.version, s.in_use, s.fence, s.notify_until into v, used, last_fence, notify_until
-      from "weir".semaphores s where s.name = a_name and s.key = a_key for no key update;
-    exit when found;
+    if skip_locked then
+      select s.version, s.in_use, s.fence, s.notify_until into v, used, last_fence, notify_until
+        from "weir".semaphores s where s.name = a_name and s.key = a_key for no key update skip locked;
+      exit when found;
+      if exists (select from "weir".semaphores s where s.name = a_name and s.key = a_key) then
+        return array_fill(0::bigint, array[6 * array_length(ids, 1)]);
+      end if;
+    else
+      select s.version, s.in_use, s.fence, s.notify_until into v, used, last_fence, notify_until
+        from "weir".semaphores s where s.name = a_name and s.key = a_key for no key update;
+      exit when found;
+    end if;
     insert into "weir".semaphores values (a_name, a_key, n[1], 0, 0, 0) on conflict do nothing;
   end loop;
   if v > n[1] then
@@ -162,14 +172,12 @@ begin
   return found;
 end $$;
 
--- With async, the commit does not wait for the disk: if a crash of the server undoes the release, the lease ends with its
--- TTL. Without notifies, no notice is sent.
-create function "weir".release(a_name text, a_key bytea, a_id bytea, a_fence bigint, async boolean, notifies boolean) returns boolean
+-- Without notifies, no notice is sent.
+create function "weir".release(a_name text, a_key bytea, a_id bytea, a_fence bigint, notifies boolean) returns boolean
 language plpgsql volatile set enable_seqscan = off as $$
 declare t bigint;
 begin
   if notifies then perform pg_advisory_xact_lock_shared("weir".waiting_lock(a_name, a_key)); end if;
-  if async then perform set_config('synchronous_commit', 'off', true); end if;
   t := "weir".clock();
   update "weir".leases l set expires = 0
     where l.name = a_name and l.key = a_key and l.id = a_id and (a_fence = 0 or l.fence = a_fence) and l.expires > t;

@@ -3,7 +3,7 @@
 -- Deletes unused rows in a range of pages of states, and in the same range of semaphores. Rows that another session has
 -- locked stay. Returns how many rows were deleted, and how many pages the larger of the tables has.
 --
--- A state is unused from backend.Definition.FullAt on. A state of an older definition can still be converted to the newer
+-- A state is unused from rate.Schedule.FullAt on. A state of an older definition can still be converted to the newer
 -- one, by which it may take longer to be full; it is deleted only when that time has passed, too. The times are computed
 -- in floating point, which cannot overflow. Because of rounding, a row is deleted a millisecond later.
 create function "weir".sweep(first bigint, pages bigint) returns bigint[]
@@ -19,14 +19,14 @@ begin
     select s.ctid from "weir".states s left join "weir".definitions d on d.name = s.name and d.version > s.version and d.period > 0
       where s.ctid >= first_row and s.ctid < end_row
         and s.anchor + s.period * (case
-          when s.kind = 3 then coalesce(s.taken[array_length(s.taken, 1) - 1] + s.segments, s.tick)
-          when s.missing = 0 then s.tick
-          when s.refill = 0 then s.tick + 1
-          else s.tick + (s.missing - 1) / s.refill + 1 end)::float8 < t - 1000
-        and (d.version is null or greatest(d.version, s.anchor + s.period * s.tick::float8) + d.period * (case
+          when s.kind = 3 then coalesce(s.taken[array_length(s.taken, 1) - 1] + s.segments, s.line)
+          when s.missing + coalesce(s.refunded, 0) = 0 then s.line
+          when s.refill = 0 then s.line + 1
+          else s.line + (s.missing + coalesce(s.refunded, 0) - 1) / s.refill + 1 end)::float8 < t - 1000
+        and (d.version is null or greatest(d.version, s.anchor + s.period * s.line::float8) + d.period * (case
           when d.kind = 3 then d.segments + 1
           when d.refill = 0 then 2
-          else greatest(s.missing - 1, 0) / d.refill + 2 end)::float8 < t - 1000)
+          else greatest(s.missing + coalesce(s.refunded, 0) - 1, 0) / d.refill + 2 end)::float8 < t - 1000)
       for update of s skip locked));
   get diagnostics deleted = row_count;
   -- The row is locked before its leases are read, so that no lease of the key can be acquired meanwhile. It is kept until

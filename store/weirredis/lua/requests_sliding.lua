@@ -9,20 +9,20 @@ local arg,requests=ARGV[1],ARGV[2]
 local version,anchor,period,permits,segments=unpack('<ddddd',arg)
 {check_definition}
 local stored=call('GET',KEYS[1])
-local tick,missing,ticks=now-(now-anchor)%period,0,0
-local current=(tick-anchor)/period
-local taken_at,taken={},{} -- the tick and the permits of each segment
+local line_time,missing,lines=now-(now-anchor)%period,0,0
+local line=(line_time-anchor)/period
+local taken_at,taken={},{} -- the line and the permits of each segment
 if stored then
   local stored_version,written=unpack('<dd',stored)
   if stored_version~=version then
     if stored_version>version then return pack('<dddB',stored_version,now,0,{outdated_definition}) end
     return pack('<dddB',version,now,0,{outdated_state})..stored
   end
-  ticks=(tick-(written-(written-anchor)%period))/period
+  lines=(line_time-(written-(written-anchor)%period))/period
   for i=#arg-15,#stored,16 do
     local segment,count=unpack('<dd',stored,i)
-    if ticks<0 then segment=segment+ticks end -- the clock has stepped back
-    if segment>current-segments then
+    if lines<0 then segment=segment+lines end -- the clock has stepped back
+    if segment>line-segments then
       taken_at[#taken_at+1]=segment
       taken[#taken+1]=count
       missing=missing+count
@@ -30,9 +30,9 @@ if stored then
   end
 end
 local min,max=math.min,math.max
-local granted,changed,previous={},ticks<0 and missing>0,0
+local granted,changed,previous={},lines<0 and missing>0,0
 for i=1,#requests,34 do
-  local op,flags,least,most,receipt_tick=unpack('<BBddd',requests,i)
+  local op,flags,least,most,receipt_line=unpack('<BBddd',requests,i)
   local n
   if flags%2==1 and previous==-1 then
     n=-1
@@ -45,17 +45,42 @@ for i=1,#requests,34 do
     end
     if n>0 then
       local last=#taken_at
-      if taken_at[last]~=current then
+      if taken_at[last]~=line then
         last=last+1
-        taken_at[last],taken[last]=current,0
+        taken_at[last],taken[last]=line,0
       end
       taken[last]=taken[last]+n
       missing=missing+n
     end
+  elseif op==4 then -- backend.OpGiveBack: of the newest segment while permits are owed, then of the oldest
+    n=min(most,missing)
+    local left=n
+    local function give_back(j,part)
+      part=min(part,left,taken[j])
+      taken[j]=taken[j]-part
+      missing=missing-part
+      left=left-part
+    end
+    for j=#taken,1,-1 do
+      if left==0 or missing<=permits then break end
+      give_back(j,missing-permits)
+    end
+    for j=1,#taken do
+      if left==0 then break end
+      give_back(j,left)
+    end
+    local kept_at,kept={},{}
+    for j=1,#taken do
+      if taken[j]>0 then
+        kept_at[#kept_at+1]=taken_at[j]
+        kept[#kept+1]=taken[j]
+      end
+    end
+    taken_at,taken=kept_at,kept
   else -- backend.OpRefund, backend.OpReturnBlock
     n=0
     for j=1,#taken_at do
-      if taken_at[j]==receipt_tick then
+      if taken_at[j]==receipt_line then
         n=min(most,taken[j])
         taken[j]=taken[j]-n
         missing=missing-n

@@ -4,15 +4,15 @@
 -- ARGV[1] is version, anchor, period, permits, segments, n as doubles, then the schedule as it is stored.
 --
 -- A state is version, time, missing as doubles, then the schedule, then for each segment in which permits were taken its
--- tick and its permits as doubles, the oldest first. The new state is also the answer if the permits are granted.
+-- line and its permits as doubles, the oldest first. The new state is also the answer if the permits are granted.
 {clock}
 local call,unpack,pack=redis.call,struct.unpack,struct.pack
 local arg=ARGV[1]
 local version,anchor,period,permits,segments,n=unpack('<dddddd',arg)
 {check_definition}
 local stored=call('GET',KEYS[1])
-local tick,missing,ticks,taken=now-(now-anchor)%period,0,0,''
-local current=(tick-anchor)/period
+local line_time,missing,lines,taken=now-(now-anchor)%period,0,0,''
+local line=(line_time-anchor)/period
 if stored then
   local stored_version,written,stored_missing=unpack('<ddd',stored)
   if stored_version~=version then
@@ -21,19 +21,19 @@ if stored then
   end
   missing=stored_missing
   local pos=#arg-23
-  ticks=(tick-(written-(written-anchor)%period))/period
-  if ticks<0 then
+  lines=(line_time-(written-(written-anchor)%period))/period
+  if lines<0 then
     -- The clock has stepped back: the segments move with it.
     local moved={}
     for i=pos,#stored,16 do
       local segment,count=unpack('<dd',stored,i)
-      moved[#moved+1]=pack('<dd',segment+ticks,count)
+      moved[#moved+1]=pack('<dd',segment+lines,count)
     end
     taken=table.concat(moved)
   else
     while pos<#stored do
       local segment,count=unpack('<dd',stored,pos)
-      if segment>current-segments then break end
+      if segment>line-segments then break end
       missing=missing-count
       pos=pos+16
     end
@@ -43,20 +43,20 @@ end
 local answer
 if missing+n>permits then
   answer=pack('<dddB',version,now,missing,{rejected})..taken
-  if ticks>=0 then return answer end
+  if lines>=0 then return answer end
 else
   missing=missing+n
   local before=0
   if taken~='' then
     local segment,count=unpack('<dd',taken,#taken-15)
-    if segment==current then
+    if segment==line then
       before=count
       taken=string.sub(taken,1,-17)
     end
   end
-  taken=taken..pack('<dd',current,before+n)
+  taken=taken..pack('<dd',line,before+n)
 end
-local delete_at=tick+segments*period
+local delete_at=line_time+segments*period
 if delete_at>9e18 then delete_at=9e18 end
 local state=pack('<ddd',version,now,missing)..string.sub(arg,49)..taken
 call('SET',KEYS[1],state,'PXAT',{expiry})

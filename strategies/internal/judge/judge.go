@@ -20,31 +20,6 @@ func Ended(ctx context.Context, err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil
 }
 
-// NoPermit returns the error of an execution for which a limiter returned err, so that nothing was called. The text says
-// if the limiter returned the error of the context, which ended before there was a permit.
-func NoPermit(ctx context.Context, strategy string, source pipeline.Source, err error) error {
-	what := ""
-	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
-		what = "no permit before the context ended: "
-	}
-	return &uncalledError{fmt.Errorf("%s: %v: %s%w", strategy, source, what, err)}
-}
-
-// The errors of this package only add to others. Their method Cause returns the one that telemetry names in error.type.
-type uncalledError struct{ error }
-
-func (e *uncalledError) Unwrap() error   { return e.error }
-func (e *uncalledError) NotCalled() bool { return true }
-func (e *uncalledError) Cause() error    { return e.error }
-
-// ReportAttempt reports e, which has the outcome of an attempt, as an [pipeline.EventExecutionAttempt]. An attempt of
-// a severity above Information was handled.
-func ReportAttempt(ctx context.Context, next pipeline.Next, e pipeline.Event) {
-	e.Name = pipeline.EventExecutionAttempt
-	e.Handled = e.Severity > pipeline.SeverityInformation
-	next.Report(ctx, e)
-}
-
 // Text describes what happened to an outcome, for a String method: "orders/Retry: attempt 0, next after 2s: boom". It
 // leaves out a Source that is zero and an error that is nil.
 func Text(source pipeline.Source, what string, err error) string {
@@ -70,6 +45,7 @@ func GaveUp(strategy string, last error, attempts int, reason error) error {
 	}
 }
 
+// Its method Cause returns the error that telemetry names in error.type.
 type gaveUpError struct {
 	strategy string
 	last     error

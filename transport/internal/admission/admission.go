@@ -15,7 +15,6 @@ package admission
 import (
 	"context"
 
-	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -29,33 +28,20 @@ type Transport[R any] struct {
 // Limits are what the policies of one server have in common. Make them with [Transport.NewLimits].
 type Limits[R any] struct {
 	transport *Transport[R]
-	listener  pipeline.Listener // nil: nothing is reported
-	measurer  pipeline.Measurer // nil: the listener takes no measurements
-	enabler   enabler           // nil: the listener takes all events
-}
-
-// An enabler is a Listener that can decline events.
-type enabler interface {
-	Enabled(ctx context.Context) bool
+	hooks     pipeline.Hooks // of the listener
 }
 
 // NewLimits returns Limits that report to the listener, which can be nil.
 func (t *Transport[R]) NewLimits(listener pipeline.Listener) *Limits[R] {
-	l := &Limits[R]{transport: t}
-	if isnil.Value(listener) {
-		return l
-	}
-	l.listener = listener
-	l.measurer = pipeline.MeasurerOf(listener)
-	l.enabler, _ = listener.(enabler)
-	return l
+	return &Limits[R]{transport: t, hooks: pipeline.HooksOf(listener)}
 }
 
 // listens reports whether the Listener takes events and measurements of a call. It is called once for a call, so that a
 // Listener that is enabled while the call runs does not get the end of a measurement without its beginning.
 func (l *Limits[R]) listens(ctx context.Context) (listening, measuring bool) {
-	if l.listener == nil || l.enabler != nil && !l.enabler.Enabled(ctx) {
+	h := &l.hooks
+	if h.OnEvent == nil && h.OnMeasurement == nil || h.Enabled != nil && !h.Enabled(ctx) {
 		return false, false
 	}
-	return true, l.measurer != nil
+	return h.OnEvent != nil, h.OnMeasurement != nil
 }

@@ -22,7 +22,7 @@ func (c *Call[R]) Report(ctx context.Context, p *Policy[R], name string, severit
 	if !c.listening {
 		return
 	}
-	c.limits.listener.OnEvent(ctx, pipeline.Event{
+	c.limits.hooks.OnEvent(ctx, pipeline.Event{
 		Name:      name,
 		Severity:  severity,
 		Source:    p.Source,
@@ -32,31 +32,29 @@ func (c *Call[R]) Report(ctx context.Context, p *Policy[R], name string, severit
 }
 
 // measureRequest reports how long the policy took to answer. It is called when the call holds the lease, so that the
-// lease is given back if the Measurer panics.
+// lease is given back if the Listener panics.
 func (c *Call[R]) measureRequest(ctx context.Context, p *Policy[R], waited, answered time.Duration, lease limiter.Lease, err error) {
 	e := pipeline.Event{Name: ratelimit.MeasureRequest, Source: p.Source, Duration: waited, Err: err}
 	if err == nil && !lease.Acquired() {
 		e.Err = rejectedError(p, lease)
 	}
-	if e.Err != nil {
-		c.limits.measurer.OnMeasurement(ctx, e)
+	ended := c.limits.hooks.OnMeasurement(ctx, e)
+	if e.Err != nil || ended == nil {
 		return
 	}
-	measurement := pipeline.BeginMeasurement(ctx, c.limits.measurer, e)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range c.held {
 		if g := &c.held[i]; g.policy == p && g.since == answered {
-			g.measurement = measurement
+			g.ended = ended
 		}
 	}
 }
 
 // measureLease reports how long the permits of g were held.
 func (c *Call[R]) measureLease(g *grant[R]) {
-	if c.measuring && !g.isTopUp() {
-		e := pipeline.Event{Name: ratelimit.MeasureLease, Source: g.policy.Source, Duration: clock.Now() - g.since}
-		pipeline.EndMeasurement(c.Context, c.limits.measurer, e, g.measurement)
+	if g.ended != nil {
+		g.ended(c.Context, pipeline.Event{Name: ratelimit.MeasureLease, Source: g.policy.Source, Duration: clock.Now() - g.since})
 	}
 }
 

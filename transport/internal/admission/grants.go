@@ -1,20 +1,22 @@
 package admission
 
 import (
+	"context"
 	"slices"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
 )
 
 // A grant is what a policy has granted to a call.
 type grant[R any] struct {
-	policy      *Policy[R]
-	lease       limiter.Lease
-	key         string         // what Policy.Key returned, if the policy is Partitioned
-	since       time.Duration  // clock.Now when it was granted, if the call is measured; or topUpMark
-	measurement any            // what BeginMeasurement of a [pipeline.LeaseMeasurer] returned
-	correction  *correction[R] // not nil while Charge corrects the lease
+	policy     *Policy[R]
+	lease      limiter.Lease
+	key        string                                // what Policy.Key returned, if the policy is Partitioned
+	since      time.Duration                         // clock.Now when it was granted, if the call is measured; or topUpMark
+	ended      func(context.Context, pipeline.Event) // what OnMeasurement of the Listener returned, or nil
+	correction *correction[R]                        // not nil while Charge corrects the lease
 }
 
 // topUpMark is the since of a grant that [Charge] took in addition to the lease of the policy. [Leases] and

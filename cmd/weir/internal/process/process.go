@@ -113,21 +113,20 @@ func (p *Process) begin() (err error) {
 	p.Stores = stores.New(p.Telemetry, &p.Events, p.Logger)
 	p.onClose(p.Stores.Close)
 	p.Registry = registry.New(&registry.Options{
-		Listener: pipeline.Listeners(observer{p.Telemetry, p.Unobserved}, &p.Events, p.OfRegistry), ObserveLimiter: p.Telemetry.ObserveLimiter, DrainTimeout: drainTimeout,
+		Listener: pipeline.Listeners(p.observed(), &p.Events, p.OfRegistry), ObserveLimiter: p.Telemetry.ObserveLimiter, DrainTimeout: drainTimeout,
 	})
 	p.onClose(p.closeRegistry)
 	return nil
 }
 
-// An observer is the telemetry of executions.
-type observer struct {
-	*telemetry.Telemetry
-	unobserved func(ctx context.Context) bool // nil: none
-}
-
-// Enabled implements the optional method of [pipeline.Listener].
-func (o observer) Enabled(ctx context.Context) bool {
-	return (o.unobserved == nil || !o.unobserved(ctx)) && o.Telemetry.Enabled(ctx)
+// observed returns the hooks of the telemetry for executions that are not Unobserved.
+func (p *Process) observed() pipeline.Hooks {
+	h := p.Telemetry.Hooks()
+	if p.Unobserved != nil {
+		enabled := h.Enabled
+		h.Enabled = func(ctx context.Context) bool { return !p.Unobserved(ctx) && enabled(ctx) }
+	}
+	return h
 }
 
 // Start puts the file at path in force, and watches it. Of o, it sets Hangup, Logger and Reporter.

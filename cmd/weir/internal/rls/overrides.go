@@ -27,11 +27,11 @@ func (o *overrides) limits(name string) (l rate.Limits) {
 	return l
 }
 
-// Executions returns false: the requests are of no interest.
-func (o *overrides) Executions() bool { return false }
+// Hooks implements [pipeline.Listener]. The requests are of no interest.
+func (o *overrides) Hooks() pipeline.Hooks { return pipeline.Hooks{OnEvent: o.onEvent, Rare: true} }
 
-// OnEvent looks at the limiters after a change.
-func (o *overrides) OnEvent(_ context.Context, e pipeline.Event) {
+// onEvent looks at the limiters after a change.
+func (o *overrides) onEvent(_ context.Context, e pipeline.Event) {
 	switch e.Name {
 	case registry.EventOverridden, registry.EventOverrideKept, registry.EventOverrideEnded, registry.EventReload:
 	default:

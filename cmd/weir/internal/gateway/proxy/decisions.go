@@ -42,8 +42,12 @@ var byEvent = map[string]string{
 // on the goroutine of the request, one after the other.
 type Recorder struct{}
 
-// OnEvent implements [pipeline.Listener].
-func (Recorder) OnEvent(ctx context.Context, e pipeline.Event) {
+// Hooks implements [pipeline.Listener].
+func (r Recorder) Hooks() pipeline.Hooks {
+	return pipeline.Hooks{OnEvent: r.onEvent, OnMeasurement: r.onMeasurement}
+}
+
+func (Recorder) onEvent(ctx context.Context, e pipeline.Event) {
 	if x, decision := requestOf(ctx), byEvent[e.Name]; x != nil && decision != "" {
 		x.decisions.policy, x.decisions.decision = e.Source.Strategy, decision
 	}
@@ -56,11 +60,10 @@ func (Recorder) OnRejected(_ http.ResponseWriter, r *http.Request, rejection wei
 	}
 }
 
-// OnMeasurement implements [pipeline.Measurer].
-func (Recorder) OnMeasurement(ctx context.Context, e pipeline.Event) {
+func (Recorder) onMeasurement(ctx context.Context, e pipeline.Event) (ended func(context.Context, pipeline.Event)) {
 	x := requestOf(ctx)
 	if x == nil || e.Name != ratelimit.MeasureRequest {
-		return
+		return nil
 	}
 	x.decisions.waited += e.Duration
 	if e.Err == nil && x.decisions.decision != shadowRejected && x.decisions.decision != failedOpen {
@@ -69,4 +72,5 @@ func (Recorder) OnMeasurement(ctx context.Context, e pipeline.Event) {
 	if e.Err != nil && errors.Is(e.Err, context.Canceled) {
 		x.decisions.policy, x.decisions.decision = e.Source.Strategy, failed
 	}
+	return nil
 }

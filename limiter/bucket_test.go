@@ -1,0 +1,308 @@
+package limiter
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+// Whatever gives a permit back ends what is known of there being none, and changes what a rejection says.
+func TestBucket_RejectsWithoutLock(t *testing.T) {
+	o := TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}
+	raised, faster, queued := o, o, o
+	raised.TokenLimit, faster.ReplenishmentPeriod, queued.QueueLimit = 2, time.Minute, 1
+	for name, test := range map[string]struct {
+		does    func(*testing.T, *TokenBucket, Lease)
+		granted bool
+		after   time.Duration
+	}{
+		"nothing":         {func(*testing.T, *TokenBucket, Lease) {}, false, 59 * time.Minute},
+		"time":            {func(*testing.T, *TokenBucket, Lease) { time.Sleep(59 * time.Minute) }, true, 0},
+		"almost the time": {func(*testing.T, *TokenBucket, Lease) { time.Sleep(59*time.Minute - 1) }, false, 1},
+		"refund":          {func(_ *testing.T, _ *TokenBucket, l Lease) { l.Refund() }, true, 0},
+		"adjusted down": {func(t *testing.T, _ *TokenBucket, l Lease) {
+			_, ok := l.Adjust(0)
+			assert.True(t, ok)
+		}, true, 0},
+		"adjusted up": {func(t *testing.T, _ *TokenBucket, l Lease) {
+			_, ok := l.Adjust(3)
+			assert.True(t, ok)
+		}, false, 59*time.Minute + 2*time.Hour},
+		"raised": {func(t *testing.T, b *TokenBucket, _ Lease) { require.NoError(t, b.Reconfigure(raised)) }, true, 0},
+		"faster": {func(t *testing.T, b *TokenBucket, _ Lease) { require.NoError(t, b.Reconfigure(faster)) }, true, 0},
+		"with a queue": {func(t *testing.T, b *TokenBucket, _ Lease) {
+			require.NoError(t, b.Reconfigure(queued))
+			go func() { _, _ = b.Acquire(t.Context(), 1) }()
+			synctest.Wait()
+		}, false, 59*time.Minute + time.Hour},
+		"statistics": {func(t *testing.T, b *TokenBucket, _ Lease) {
+			assert.Equal(t, Statistics{SuccessfulLeases: 1, FailedLeases: 10}, b.Statistics())
+		}, false, 59 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := weir.Must(NewTokenBucket(o))
+				lease, err := b.TryAcquire(t.Context(), 1)
+				require.NoError(t, err)
+				time.Sleep(time.Minute)
+				for i := range 10 {
+					ask := b.TryAcquire
+					if i%2 == 0 {
+						ask = b.Acquire
+					}
+					l, err := ask(t.Context(), 1)
+					require.NoError(t, err)
+					after, _ := l.RetryAfter()
+					assert.Equal(t, 59*time.Minute, after)
+					assert.Equal(t, i%2 == 0, l.Reason() == ReasonNoPermit)
+				}
+				test.does(t, b, lease)
+				l, err := b.TryAcquire(t.Context(), 1)
+				require.NoError(t, err)
+				assert.Equal(t, test.granted, l.Acquired())
+				after, _ := l.RetryAfter()
+				assert.Equal(t, test.after, after)
+				require.NoError(t, b.Close())
+				_, err = b.TryAcquire(t.Context(), 1)
+				require.ErrorIs(t, err, ErrClosed)
+			})
+		})
+	}
+}
+
+// All rejections are counted, and none is given where a permit has come back before.
+func TestBucket_RejectsWithoutLockConcurrentSafe(t *testing.T) {
+	b := weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
+	var held, rejected, granted atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 5000 {
+				l, err := b.TryAcquire(t.Context(), 1)
+				switch {
+				case err != nil:
+					t.Error(err)
+				case !l.Acquired():
+					rejected.Add(1)
+				default:
+					if held.Add(1) > 1 {
+						t.Error("two hold the only permit")
+					}
+					granted.Add(1)
+					held.Add(-1)
+					l.Refund()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	assert.Equal(t, Statistics{AvailablePermits: 1, FailedLeases: rejected.Load()}, b.Statistics())
+	assert.Positive(t, granted.Load())
+}
+
+func bucketOf(t *testing.T, o TokenBucketOptions) func() *TokenBucket {
+	t.Helper()
+	factory := TokenBucketFactory[int](o)
+	return func() *TokenBucket {
+		l, err := factory(0)
+		require.NoError(t, err)
+		return newPartition(0, l).limiter().(*TokenBucket)
+	}
+}
+
+// A bucket of a factory that was rejected, waited for, refunded and reconfigured keeps nothing for itself once it is
+// full again, and says the same as before.
+func TestBucket_SharesStateWhenFull(t *testing.T) {
+	o := TokenBucketOptions{TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second, QueueLimit: 5}
+	lowered := o
+	lowered.TokenLimit = 1
+	for name, use := range map[string]func(*testing.T, *TokenBucket){
+		"rejected": func(t *testing.T, b *TokenBucket) { rejects(t, b, 2) },
+		"waited for": func(t *testing.T, b *TokenBucket) {
+			_, err := b.Acquire(t.Context(), 1)
+			require.NoError(t, err)
+		},
+		"refunded": func(t *testing.T, b *TokenBucket) {
+			time.Sleep(time.Second)
+			l, err := b.TryAcquire(t.Context(), 1)
+			require.NoError(t, err)
+			require.True(t, l.Acquired())
+			l.Refund()
+		},
+		"adjusted": func(t *testing.T, b *TokenBucket) {
+			time.Sleep(time.Second)
+			l, err := b.TryAcquire(t.Context(), 1)
+			require.NoError(t, err)
+			_, ok := l.Adjust(4)
+			require.True(t, ok)
+		},
+		"reconfigured": func(t *testing.T, b *TokenBucket) { require.NoError(t, b.Reconfigure(lowered)) },
+		"lowered while waited for": func(t *testing.T, b *TokenBucket) {
+			go func() { _, _ = b.Acquire(t.Context(), 2) }()
+			synctest.Wait()
+			require.NoError(t, b.Reconfigure(lowered))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				made := bucketOf(t, o)
+				b := made()
+				l, err := b.TryAcquire(t.Context(), 2)
+				require.NoError(t, err)
+				require.True(t, l.Acquired())
+				use(t, b)
+				before := b.Statistics()
+				time.Sleep(time.Minute)
+				idle, ok := b.IdleDuration()
+				assert.True(t, ok)
+				assert.Positive(t, idle)
+				assert.True(t, b.state().shared)
+				after := b.Statistics()
+				assert.Equal(t, before.SuccessfulLeases, after.SuccessfulLeases)
+				assert.Equal(t, before.FailedLeases, after.FailedLeases)
+				assert.EqualValues(t, b.Options().TokenLimit, after.AvailablePermits)
+				other := made()
+				require.NoError(t, other.Reconfigure(b.Options()))
+				assert.Same(t, b.state(), other.state())
+			})
+		})
+	}
+}
+
+func rejects(t *testing.T, l Limiter, n int) {
+	t.Helper()
+	lease, err := l.TryAcquire(t.Context(), n)
+	require.NoError(t, err)
+	require.False(t, lease.Acquired())
+}
+
+// A refund of a lease from before a bucket was full is worth nothing, whatever the bucket has been through since.
+func TestBucket_RefundFromBeforeItWasFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := bucketOf(t, TokenBucketOptions{TokenLimit: 3, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second})()
+		take := func() Lease {
+			t.Helper()
+			l, err := b.TryAcquire(t.Context(), 1)
+			require.NoError(t, err)
+			require.True(t, l.Acquired())
+			return l
+		}
+		shared := take()
+		take().Refund() // gets a state of its own
+		own := take()
+		require.False(t, b.state().shared)
+		time.Sleep(10 * time.Second)
+		b.Statistics()
+		require.True(t, b.state().shared)
+		lately := take()
+		shared.Refund()
+		own.Refund()
+		assert.EqualValues(t, 2, b.Statistics().AvailablePermits)
+		assert.True(t, b.state().shared, "what is worth nothing costs nothing")
+		lately.Refund()
+		assert.EqualValues(t, 3, b.Statistics().AvailablePermits)
+		again := take()
+		own = take()
+		shared.Refund() // in a state of its own again
+		assert.EqualValues(t, 1, b.Statistics().AvailablePermits)
+		again.Refund()
+		own.Refund()
+		assert.EqualValues(t, 3, b.Statistics().AvailablePermits)
+	})
+}
+
+func TestBucket_CountsWrapAround(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := bucketOf(t, TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second})()
+		b.granted, b.failed = math.MaxUint32, math.MaxUint32
+		l, err := b.TryAcquire(t.Context(), 1)
+		require.NoError(t, err)
+		require.True(t, l.Acquired())
+		rejects(t, b, 1)
+		want := Statistics{SuccessfulLeases: 1 << 32, FailedLeases: 1 << 32}
+		assert.Equal(t, want, b.Statistics())
+		time.Sleep(time.Minute)
+		want.AvailablePermits = 1
+		assert.Equal(t, want, b.Statistics())
+		l.Refund()
+		want.SuccessfulLeases--
+		assert.Equal(t, want, b.Statistics())
+	})
+}
+
+func TestBucketFamily_States(t *testing.T) {
+	b := bucketOf(t, TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second})()
+	for limit := range 100 {
+		o := b.Options()
+		o.TokenLimit = 1 + limit
+		require.NoError(t, b.Reconfigure(o))
+		assert.Equal(t, o, b.Options())
+		assert.LessOrEqual(t, len(b.state().family.states), maxFamilyStates)
+	}
+}
+
+// The grid of a factory's bucket begins with the first call, whichever that is.
+func TestBucketFamily_GridBeginsWithFirstCall(t *testing.T) {
+	options := TokenBucketOptions{TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second}
+	for name, call := range map[string]func(t *testing.T, b *TokenBucket){
+		"TryAcquire": func(t *testing.T, b *TokenBucket) {
+			_, err := b.TryAcquire(t.Context(), 1)
+			require.NoError(t, err)
+		},
+		"Acquire": func(t *testing.T, b *TokenBucket) {
+			_, err := b.Acquire(t.Context(), 1)
+			require.NoError(t, err)
+		},
+		"Statistics":  func(t *testing.T, b *TokenBucket) { assert.Equal(t, int64(2), b.Statistics().AvailablePermits) },
+		"Reconfigure": func(t *testing.T, b *TokenBucket) { require.NoError(t, b.Reconfigure(options)) },
+		"IdleDuration": func(t *testing.T, b *TokenBucket) {
+			idle, ok := b.IdleDuration()
+			assert.True(t, ok)
+			assert.Zero(t, idle)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := bucketOf(t, options)()
+				time.Sleep(700 * time.Millisecond)
+				call(t, b)
+				_, err := b.TryAcquire(t.Context(), int(b.Statistics().AvailablePermits))
+				require.NoError(t, err)
+				time.Sleep(time.Second - 1)
+				assert.Zero(t, b.Statistics().AvailablePermits)
+				time.Sleep(time.Nanosecond)
+				assert.Equal(t, int64(1), b.Statistics().AvailablePermits)
+			})
+		})
+	}
+	l, err := FixedWindowFactory[string](FixedWindowOptions{PermitLimit: 1, Window: time.Second})("")
+	require.NoError(t, err)
+	require.NoError(t, l.(*FixedWindow).Close())
+	_, err = l.TryAcquire(t.Context(), 1)
+	require.ErrorIs(t, err, ErrClosed)
+}
+
+// A bucket of a key that has a state of its own gets new limits also if the new period is so short that a line fills it
+// at once, so that it shares a state again.
+func TestTokenBucket_ReconfigureThatFillsTheBucketOfAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: 5, ReplenishmentPeriod: time.Second}
+		b := weir.Must(TokenBucketFactory[string](o)("key")).(*TokenBucket)
+		lease := take(t, b, 2)
+		take(t, b, 1)
+		lease.Refund() // now it has a state of its own
+		time.Sleep(500 * time.Millisecond)
+		o.TokenLimit, o.ReplenishmentPeriod = 7, 100*time.Millisecond
+		require.NoError(t, b.Reconfigure(o))
+		assert.Equal(t, o, b.Options())
+		assert.EqualValues(t, 7, b.Statistics().AvailablePermits)
+	})
+}

@@ -1,0 +1,313 @@
+package limiter
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir/internal/saturate"
+	"github.com/weir-go/weir/rate"
+)
+
+// A clocked limiter is an engine whose permits come back as time passes: a bucket or a window. The functions below are
+// its methods that need not be fast.
+type clocked interface {
+	engine
+	// advance lets time pass up to a moment, without serving the queue.
+	advance(at int64)
+	// freeAt returns the moment at which n permits are free if none are taken. It is in the past if they are.
+	freeAt(n int64) int64
+	// forecast sets the schedule and the state of f.
+	forecast(f *forecast)
+	// charge takes n permits, even if fewer are free.
+	charge(now, n int64)
+	// reprice gives back permits of a grant of n permits, or charges more, so that it has cost that many. It returns the new tag of
+	// the lease.
+	reprice(now, n, tag, cost int64) (newTag int64)
+	// giveBack gives back up to n permits of the grant with that tag.
+	giveBack(n, tag int64)
+	// giveBackUnleased gives back up to n of the permits that are missing, of no grant in particular.
+	giveBackUnleased(n int64)
+	// idleSince returns since when no permit is missing. None is.
+	idleSince() int64
+	// counts returns how many leases were granted and rejected.
+	counts() (granted, failed int64)
+	// uncount takes a granted lease out of the counts.
+	uncount()
+	// limits returns the limits in force.
+	limits() rate.Limits
+	// adopt puts limits in force. c is up to date.
+	adopt(now int64, l rate.Limits)
+	// close closes the limiter, which is up to date.
+	close()
+}
+
+// catchUp is the catchUp of c, on which a line can have passed.
+func catchUp(c clocked, now int64) {
+	now = c.view().reached(now)
+	if c.view().queue.empty() {
+		c.advance(now)
+		return
+	}
+	if !c.view().manual {
+		serveLines(c, now)
+	}
+	c.advance(now)
+	serve(c, now)
+}
+
+// serveLines serves the queue on each line up to now that brings enough permits for a waiter, so a waiter is granted its
+// permits on the line on which they came back.
+//
+// A timer can be late by many short periods. Without serveLines, a bucket of one token would then grant one waiter each
+// time the timer fires, and lose the tokens of the periods in between.
+func serveLines(c clocked, now int64) {
+	for !c.view().queue.empty() {
+		at := c.freeAt(c.view().queue.needs())
+		if at > now {
+			return
+		}
+		c.advance(at)
+		serveWaiters(c, at)
+	}
+}
+
+// timerFor is timerFor of c.
+func timerFor(c clocked, n int) int64 {
+	if c.view().manual {
+		return never
+	}
+	return c.freeAt(int64(n))
+}
+
+// waitFor returns the time from now to the moment at which permits are free. It is at least a nanosecond: on a limiter that
+// is replenished by hand, they can be due already.
+func waitFor(at, now int64) time.Duration { return max(until(at, now), 1) }
+
+// freeBehindQueue returns the moment at which a newcomer could take n permits, if the queue is served in its order and the
+// newcomer takes what is then left.
+func freeBehindQueue(c clocked, n int) int64 {
+	q := &c.view().queue
+	switch {
+	case q.empty():
+		return c.freeAt(weight(n))
+	case n > 0 && q.order == OldestFirst && q.permits <= c.view().limit-int64(n):
+		// All can be served when the limiter is full, so no permit is lost before that, and a window brings back what
+		// waiters take after all that is taken now.
+		return c.freeAt(q.permits + int64(n))
+	}
+	f := forecasts.Get().(*forecast)
+	defer forecasts.Put(f)
+	c.forecast(f)
+	return f.schedule.TimeOf(f.lineFor(q, n))
+}
+
+// A forecast is a copy of what a limiter has, in which time passes if there are no callers but those in its queue.
+type forecast struct {
+	schedule rate.Schedule
+	state    rate.State
+	array    []rate.Segment // for the state's segments
+}
+
+// forecasts holds forecasts for reuse: a flood of callers needs one for each rejection by a limiter with a long queue.
+var forecasts = sync.Pool{New: func() any { return new(forecast) }}
+
+// exactWaiters is how many waiters a forecast looks at one by one.
+const exactWaiters = 64
+
+// lineFor returns the line on which a newcomer could take n permits; see freeBehindQueue.
+func (f *forecast) lineFor(q *queue, n int) int64 {
+	want := weight(n)
+	overtakes := n == 0 || q.order == NewestFirst
+	var seen, permits int64
+	for w := q.first(); w != nil; w = q.after(w) {
+		if w.n == 0 {
+			continue // it takes nothing
+		}
+		if seen == exactWaiters {
+			waiters, rest := int64(q.length-q.zeros)-seen+1, saturate.Add(q.permits-permits, want)
+			return saturate.Add(f.state.Line, f.mostLines(waiters, rest))
+		}
+		need := int64(w.n)
+		line := f.lineOf(need)
+		if overtakes && want < need {
+			if earlier := f.lineOf(want); earlier < line {
+				return earlier
+			}
+		}
+		f.schedule.AdvanceTo(&f.state, line)
+		f.schedule.Charge(&f.state, need)
+		permits += need
+		seen++
+	}
+	return f.lineOf(want)
+}
+
+// lineOf returns the first line on which n permits are free.
+func (f *forecast) lineOf(n int64) int64 {
+	return f.schedule.LineOf(&f.state, n-f.schedule.Free(&f.state))
+}
+
+// mostLines returns an upper bound of the lines that must pass until all of the waiters are served, one after the other.
+// permits is the sum of what they wait for.
+//
+// It is the lesser of two. A waiter can leave a part of the permits of a line unused, so it needs one line more than its
+// permits do, or one window. And while there are waiters, fewer than largest permits are free after each line, so that each
+// line adds at least gain.
+func (f *forecast) mostLines(waiters, permits int64) int64 {
+	refill := int64(math.MaxInt64)
+	if f.schedule.Kind == rate.TokenBucket {
+		refill = f.schedule.Refill
+	}
+	lines := saturate.Add(permits/refill, waiters)
+	largest := permits - (waiters - 1) // if all others wait for one; exact if all do
+	if gain := min(refill, f.schedule.Permits-largest+1); gain > 0 {
+		lines = min(lines, 1+(permits-1)/gain)
+	}
+	return saturate.Mul(lines, max(f.schedule.Segments, 1))
+}
+
+// refund is the refund of an owner.
+func refund(c clocked, n int, tag int64) {
+	now := moment()
+	c.lock()
+	defer c.unlock()
+	if c.view().closed {
+		return
+	}
+	c.catchUp(now)
+	c.uncount()
+	c.giveBack(int64(n), tag)
+	serveAny(c, now)
+}
+
+// adjust is the adjust of an adjuster. It returns the new tag.
+func adjust(c clocked, n int, tag int64, cost int) (newTag int64) {
+	now := moment()
+	c.lock()
+	defer c.unlock()
+	if c.view().closed {
+		return tag
+	}
+	c.catchUp(now)
+	tag = c.reprice(now, int64(n), tag, int64(cost))
+	serveAny(c, now)
+	return tag
+}
+
+// serveAny serves the waiters, if there are any, after permits were given back or charged.
+func serveAny(c clocked, now int64) {
+	if !c.view().queue.empty() {
+		serve(c, now)
+	}
+}
+
+// chargeClocked is Charge. c is locked; chargeClocked unlocks it.
+func chargeClocked(c clocked, now int64, n int) (Level, error) {
+	defer c.unlock()
+	if err := c.view().usable(); err != nil {
+		return Level{}, err
+	}
+	c.catchUp(now)
+	switch {
+	case n > 0:
+		c.charge(now, int64(n))
+	case n < 0:
+		c.giveBackUnleased(-max(int64(n), -math.MaxInt64))
+	}
+	serveAny(c, now)
+	level := Level{Remaining: c.free()}
+	if limit := c.view().limit; level.Remaining < limit {
+		level.Full = waitFor(c.freeAt(limit), now)
+	}
+	return level, nil
+}
+
+// reconfigure is Reconfigure of a limiter of that kind.
+func reconfigure(c clocked, kind rate.Kind, o Options) error {
+	l, err := limitsOf(kind, o)
+	if err != nil {
+		return err
+	}
+	now := moment()
+	c.lock()
+	defer c.unlock()
+	if err := c.view().usable(); err != nil {
+		return err
+	}
+	if l.Manual != c.view().manual {
+		return manualFixedError(l.Manual)
+	}
+	c.catchUp(now)
+	c.adopt(now, l)
+	return nil
+}
+
+// limitsInForce is Limits.
+func limitsInForce(c clocked) rate.Limits {
+	c.lock()
+	defer c.unlock()
+	return c.limits()
+}
+
+// statisticsOf is Statistics.
+func statisticsOf(c clocked) Statistics {
+	now := moment()
+	c.lock()
+	defer c.unlock()
+	if !c.view().closed {
+		c.catchUp(now)
+	}
+	granted, failed := c.counts()
+	return Statistics{
+		AvailablePermits: max(c.free(), 0),
+		QueuedPermits:    c.view().queue.permits,
+		SuccessfulLeases: granted,
+		FailedLeases:     failed,
+	}
+}
+
+// idleAsOf is IdleDuration at the moment now.
+func idleAsOf(c clocked, now int64) (idle time.Duration, ok bool) {
+	c.lock()
+	defer c.unlock()
+	return idleFor(c, now)
+}
+
+// idleFor is IdleDuration. c is locked.
+func idleFor(c clocked, now int64) (idle time.Duration, ok bool) {
+	if !c.view().closed {
+		c.catchUp(now)
+	}
+	if c.free() < c.view().limit {
+		return 0, false
+	}
+	return time.Duration(max(now-c.idleSince(), 0)), true
+}
+
+// tryReplenish is TryReplenish.
+func tryReplenish(c clocked) bool {
+	now := moment()
+	c.lock()
+	defer c.unlock()
+	if !c.view().manual || c.view().closed {
+		return false
+	}
+	if own := c.own(); now > own.asOf || otherClock(now-own.asOf) {
+		own.asOf = now
+	}
+	c.catchUp(now)
+	return true
+}
+
+// closeClocked is Close.
+func closeClocked(c clocked) error {
+	now := moment()
+	c.lock()
+	defer c.unlock()
+	if !c.view().closed {
+		c.catchUp(now)
+		c.close()
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package limiter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Peek returns what TryAcquire(ctx, resource, n) would return now; see [Peeker]. It calls the partition function once.
+//
+// If the key has no partition, Peek calls Partition.New, asks that limiter and closes it, and makes no partition. If
+// there are MaxPartitions partitions, such a key is rejected unless one of them is idle. Peek searches for one as a new
+// key does.
+//
+// The error is [errors.ErrUnsupported] if the limiter is a custom one and no [Peeker].
+func (p *PartitionedLimiter[R, K]) Peek(ctx context.Context, resource R, n int) (Lease, error) {
+	return p.peek(ctx, p.partition(resource), true, n)
+}
+
+// PeekKey is [PartitionedLimiter.Peek] for a key instead of a resource.
+//
+// If the key has no partition, PeekKey must know which limiter it would get. It does if the PartitionedLimiter was made
+// with [NewPartitionedByKey], or if resources are keys and the partition function returns the key unchanged. Otherwise,
+// the error is [errors.ErrUnsupported].
+func (p *PartitionedLimiter[R, K]) PeekKey(ctx context.Context, key K, n int) (Lease, error) {
+	part, known := Partition[K]{Key: key, New: p.each}, p.each != nil
+	if partition, ok := any(p.partition).(func(K) Partition[K]); ok && !known {
+		part = partition(key)
+		known = part.Key == key
+		part.Key = key
+	}
+	return p.peek(ctx, part, known, n)
+}
+
+// peek is Peek. known reports whether part.New is the factory of the key.
+func (p *PartitionedLimiter[R, K]) peek(ctx context.Context, part Partition[K], known bool, n int) (Lease, error) {
+	for last := (*entry[K])(nil); ; {
+		found, closed := p.pinned(part.Key)
+		if found.entry == nil {
+			err := cmp.Or(argumentError(ctx, n, false), keyError(part.Key), closed)
+			if err != nil {
+				return Lease{}, err
+			}
+			return p.peekUnmade(ctx, part, known, n)
+		}
+		lease, err := p.peekPartition(ctx, found, n)
+		if err != ErrClosed || found.tracked != nil || found.entry == last { //nolint:errorlint // a bucket returns it bare
+			return lease, err
+		}
+		last = found.entry // see acquireSlow
+	}
+}
+
+// peekPartition is peek for a partition, which is pinned.
+func (p *PartitionedLimiter[R, K]) peekPartition(ctx context.Context, found partition[K], n int) (Lease, error) {
+	defer found.unpin()
+	if found.tracked != nil {
+		if err := argumentError(ctx, n, false); err != nil {
+			return Lease{}, err
+		}
+	}
+	p.applyTo(found)
+	return peekLimiter(ctx, found.limiter(), n)
+}
+
+// peekUnmade is peek for a key that has no partition.
+func (p *PartitionedLimiter[R, K]) peekUnmade(ctx context.Context, part Partition[K], known bool, n int) (Lease, error) {
+	if most := p.max.Load(); most > 0 && p.count.Load() >= most && !p.search(p.hash(part.Key), moment(), true, candidate[K].isIdle) {
+		return rejected(0, partitionLimit), nil
+	}
+	if !known {
+		return Lease{}, fmt.Errorf("limiter: PeekKey does not know the limiter of a key without a partition: %w", errors.ErrUnsupported)
+	}
+	l, err := makeLimiter(part)
+	if err != nil {
+		return Lease{}, err
+	}
+	defer func() { _ = closeLimiter(l) }()
+	return peekLimiter(ctx, l, n)
+}
+
+// Charge takes n permits of the resource's limiter, even if fewer are free; see [Charger]. It calls the partition
+// function once.
+//
+// If the key has no partition and n is positive, Charge makes one, as TryAcquire does. If there is no room for it, the
+// error is [ErrPartitionLimit]. If n is 0 or negative, Charge makes no partition: it calls Partition.New, returns the
+// level of that limiter and closes it, whether or not there is room for a partition.
+//
+// The error is [errors.ErrUnsupported] if the limiter lends its permits, or is a custom limiter that is not a [Charger].
+func (p *PartitionedLimiter[R, K]) Charge(ctx context.Context, resource R, n int) (Level, error) {
+	part := p.partition(resource)
+	if ctx.Err() != nil {
+		return Level{}, contextError(ctx)
+	}
+	for last := (*entry[K])(nil); ; {
+		found, err := p.findToCharge(ctx, part, n)
+		if err != nil {
+			return Level{}, err
+		}
+		if found.entry == nil {
+			return levelOfNew(ctx, part)
+		}
+		level, err := p.chargePartition(ctx, found, n)
+		if err != ErrClosed || found.tracked != nil || found.entry == last { //nolint:errorlint // a bucket returns it bare
+			return level, err
+		}
+		last = found.entry // see acquireSlow
+	}
+}
+
+// findToCharge returns the partition of a key. If there is none and n is above 0, it makes it; otherwise it returns a zero
+// one. A tracked limiter is pinned.
+func (p *PartitionedLimiter[R, K]) findToCharge(ctx context.Context, part Partition[K], n int) (partition[K], error) {
+	if n <= 0 {
+		return p.pinned(part.Key)
+	}
+	hash := p.hash(part.Key)
+	found, err := p.findOrMake(ctx, p.shard(hash), hash, part, moment())
+	if found.entry == nil && err == nil {
+		return found, fmt.Errorf("%w: %d partitions are in use", ErrPartitionLimit, p.max.Load())
+	}
+	return found, err
+}
+
+// chargePartition charges the limiter of a partition, which is pinned.
+func (p *PartitionedLimiter[R, K]) chargePartition(ctx context.Context, found partition[K], n int) (Level, error) {
+	defer found.unpin()
+	p.applyTo(found)
+	if found.tracked != nil {
+		return found.tracked.charge(ctx, n)
+	}
+	return found.Charge(ctx, n)
+}
+
+// levelOfNew returns the level of the limiter that a key would get.
+func levelOfNew[K comparable](ctx context.Context, part Partition[K]) (Level, error) {
+	if err := keyError(part.Key); err != nil {
+		return Level{}, err
+	}
+	l, err := makeLimiter(part)
+	if err != nil {
+		return Level{}, err
+	}
+	defer func() { _ = closeLimiter(l) }()
+	return chargeLimiter(ctx, l, 0)
+}

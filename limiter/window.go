@@ -1,0 +1,292 @@
+package limiter
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/internal/deadline"
+	"github.com/weir-go/weir/rate"
+)
+
+// A SlidingWindow grants up to PermitLimit in any SegmentsPerWindow consecutive segments, and so in any stretch of time
+// as long as Window minus one segment. Permits that are taken in a segment come back, all at once, when that segment
+// leaves the window. The more segments there are, the closer it comes to "in any Window", at 24 bytes for each segment
+// in which permits were taken; see [SlidingWindowOptions].
+//
+// Use it for "at most n in a minute, whichever minute". A [FixedWindow] lets twice that through around a window's edge.
+// The zero SlidingWindow is not usable: TryAcquire and Acquire return an error. Make one with [NewSlidingWindow].
+type SlidingWindow struct{ window }
+
+// NewSlidingWindow returns an unused limiter. The error is a [weir.OptionsError].
+func NewSlidingWindow(o SlidingWindowOptions) (*SlidingWindow, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	w := &SlidingWindow{}
+	w.start(o.Limits())
+	return w, nil
+}
+
+// Reconfigure changes the limits of the live limiter. Permits that were taken in the window stay taken until they leave
+// it: if u permits are taken and the new limit is L, max(L − u, 0) are free. Raising a limit serves waiters at once;
+// waiters for more than the new limit are rejected.
+//
+// If Window or SegmentsPerWindow changes, the new current segment begins where the old one began, or now if it would be
+// over. Permits that were taken in a segment are then counted in the last new segment that they could belong to, so no
+// permit comes back too early, and earlier leases can no longer be refunded.
+//
+// ManualReplenishment cannot change. The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
+func (w *SlidingWindow) Reconfigure(o Options) error { return reconfigure(w, rate.SlidingWindow, o) }
+
+// Options returns the options in force.
+func (w *SlidingWindow) Options() SlidingWindowOptions {
+	o, _ := OptionsOf(w.Limits()).(SlidingWindowOptions)
+	return o
+}
+
+// A window is a [rate.State] behind a lock, with a queue: a [SlidingWindow], or a limiter of any other kind that a State knows.
+type window struct {
+	schedule rate.Schedule
+	state    rate.State
+	array    []rate.Segment // where state.Segments is, from the beginning; see reserve
+	line     int64          // the moment of state.Line
+	fullFrom int64          // since when no permit is missing, if none is
+	granted  int64
+	lockedCommon
+}
+
+// start starts an unused window whose grid begins now.
+func (w *window) start(l rate.Limits) {
+	now := moment()
+	w.schedule = scheduleOf(l)
+	w.schedule.Anchor = now
+	w.state = w.schedule.Full(now)
+	w.line, w.fullFrom = now, now
+	w.lockedCommon = newLockedCommon(w.schedule.Permits, l.QueueLimit, l.QueueOrder)
+	w.manual, w.asOf = l.Manual, now
+}
+
+// scheduleOf returns the schedule of l in nanoseconds. The lines of a sliding window are its segments.
+func scheduleOf(l rate.Limits) rate.Schedule {
+	return rate.Schedule{
+		Kind: l.Kind, Permits: int64(l.Permits), Refill: int64(l.Refill),
+		Period: int64(l.Period) / int64(max(l.Segments, 1)), Segments: int64(l.Segments),
+	}
+}
+
+// TryAcquire takes n permits if they are free and no earlier caller waits for them. If n is 0, it reports whether a
+// permit is free, and takes none.
+func (w *window) TryAcquire(ctx context.Context, n int) (Lease, error) {
+	return w.acquire(ctx, moment(), n, false)
+}
+
+// Acquire takes n permits, and waits for them in the queue if there is room. If n is 0, it waits until a permit is
+// free, and takes none.
+func (w *window) Acquire(ctx context.Context, n int) (Lease, error) {
+	return w.acquire(ctx, moment(), n, true)
+}
+
+// acquire is TryAcquire and Acquire for a caller that has read the clock.
+func (w *window) acquire(ctx context.Context, now int64, n int, wait bool) (Lease, error) {
+	ctxErr := deadline.Err(ctx)
+	w.mu.Lock()
+	if ctxErr == nil && w.admits(now, n) {
+		l := w.grant(now, n)
+		w.mu.Unlock()
+		return l, nil
+	}
+	return rejectOrQueue(ctx, ctxErr, w, now, n, wait)
+}
+
+// admits reports whether n permits can be granted at once.
+func (w *window) admits(now int64, n int) bool {
+	if !w.inRange(n) || w.closed {
+		return false
+	}
+	w.catchUp(now)
+	return mayPass(&w.queue, w.free(), n)
+}
+
+// grant takes n permits. The tag of the lease says in which segment, so that a refund finds it.
+func (w *window) grant(_ int64, n int) Lease {
+	w.granted++
+	if len(w.state.Segments) == cap(w.state.Segments) {
+		w.reserve()
+	}
+	w.schedule.Take(&w.state, int64(n), int64(n))
+	return Lease{owner: w, n: n, tag: w.schedule.Receipt(&w.state).Line}
+}
+
+// reserve makes room for one more segment. The state drops old segments at the front of the array, so room is mostly there,
+// and a window that slides does not allocate.
+func (w *window) reserve() {
+	s := w.state.Segments
+	if cap(w.array) <= len(s)+len(s)/4 {
+		w.array = make([]rate.Segment, 0, len(s)+len(s)/2+1)
+	}
+	w.state.Segments = append(w.array[:0], s...)
+}
+
+// catchUp brings the window to the moment now, and serves the queue if permits came back.
+func (w *window) catchUp(now int64) {
+	if uint64(now-w.line) >= uint64(w.schedule.Period) { // also true if now is before the line
+		catchUp(w, now)
+	}
+}
+
+func (w *window) advance(at int64) {
+	elapsed := at - w.line
+	if w.limit == 0 || elapsed < w.schedule.Period && !otherClock(elapsed) {
+		return
+	}
+	if w.state.Missing > 0 {
+		w.fullFrom = w.freeAt(w.limit)
+	}
+	w.schedule.Advance(&w.state, at)
+	w.line = w.schedule.TimeOf(w.state.Line)
+	w.fullFrom = min(w.fullFrom, at)
+}
+
+func (w *window) freeAt(n int64) int64 {
+	return w.schedule.TimeOf(w.schedule.LineOf(&w.state, n-w.free()))
+}
+
+func (w *window) timerFor(n int) int64 { return timerFor(w, n) }
+
+func (w *window) retryAfter(now int64, n int) time.Duration {
+	if w.queue.empty() {
+		return waitFor(w.freeAt(weight(n)), now)
+	}
+	return waitFor(freeBehindQueue(w, n), now)
+}
+
+func (w *window) forecast(f *forecast) {
+	f.schedule, f.state = w.schedule, w.state
+	f.array = append(slices.Grow(f.array[:0], len(w.state.Segments)+exactWaiters), w.state.Segments...)
+	f.state.Segments = f.array
+}
+
+func (w *window) charge(_, n int64) {
+	if len(w.state.Segments) == cap(w.state.Segments) {
+		w.reserve()
+	}
+	w.schedule.Charge(&w.state, n)
+}
+
+// reprice keeps the tag: what is charged in a later segment counts as taken in that of the grant, which leaves the window earlier.
+// So a refund gives back too little rather than too much.
+func (w *window) reprice(now, n, tag, cost int64) (newTag int64) {
+	w.charge(now, max(cost-n, 0))
+	w.giveBack(n-cost, tag)
+	return tag
+}
+
+func (w *window) giveBack(n, tag int64) {
+	w.gave(w.schedule.Refund(&w.state, rate.Receipt{Line: tag}, n))
+}
+
+func (w *window) giveBackUnleased(n int64) { w.gave(w.schedule.GiveBack(&w.state, n)) }
+
+// gave notes that n permits were given back.
+func (w *window) gave(n int64) {
+	if n > 0 && w.state.Missing == 0 {
+		w.fullFrom = w.line
+	}
+}
+
+func (w *window) free() int64 { return w.schedule.Free(&w.state) }
+
+func (w *window) idleSince() int64 { return w.fullFrom }
+
+func (w *window) counts() (granted, failed int64) { return w.granted, w.failed }
+
+func (w *window) uncount() { w.granted-- }
+
+func (w *window) close() { closeEngine(w) }
+
+// Permits of a window are spent, not lent.
+func (w *window) release(int, int64) {}
+
+func (w *window) refund(n int, tag int64) { refund(w, n, tag) }
+
+func (w *window) adjust(n int, tag int64, cost int) (owner, int64, bool) {
+	return w, adjust(w, n, tag, cost), true
+}
+
+// Charge takes n permits, even if fewer are free; see [Charger].
+func (w *window) Charge(ctx context.Context, n int) (Level, error) {
+	now := moment()
+	if ctx.Err() != nil {
+		return Level{}, contextError(ctx)
+	}
+	w.mu.Lock()
+	return chargeClocked(w, now, n)
+}
+
+// Peek returns what TryAcquire(ctx, n) would return now; see [Peeker].
+func (w *window) Peek(ctx context.Context, n int) (Lease, error) {
+	now, ctxErr := moment(), ctx.Err()
+	w.mu.Lock()
+	return peek(ctx, ctxErr, w, now, n)
+}
+
+// Limits returns the limits in force.
+func (w *window) Limits() rate.Limits { return limitsInForce(w) }
+
+// Statistics returns the current figures, or the last ones of a closed limiter.
+func (w *window) Statistics() Statistics { return statisticsOf(w) }
+
+// IdleDuration returns for how long the whole window has been unused: since the grid line on which its last used
+// segment left, or since it was made.
+func (w *window) IdleDuration() (idle time.Duration, ok bool) { return idleAsOf(w, moment()) }
+
+// TryReplenish catches up with every whole segment that has passed and returns true. If the limiter replenishes by
+// itself or is closed, it does nothing and returns false.
+func (w *window) TryReplenish() bool { return tryReplenish(w) }
+
+// ReplenishmentPeriod returns the length of a segment.
+func (w *window) ReplenishmentPeriod() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Duration(w.schedule.Period)
+}
+
+// AutoReplenishing reports whether the limiter replenishes by itself.
+func (w *window) AutoReplenishing() bool { return !w.manual }
+
+// Close closes the limiter: waiters are rejected, and later calls return [ErrClosed]. It returns nil, and can be called
+// again.
+func (w *window) Close() error { return closeClocked(w) }
+
+func (w *window) limits() rate.Limits {
+	return rate.Limits{
+		Kind: w.schedule.Kind, Permits: int(w.limit), Refill: int(w.schedule.Refill),
+		Period: time.Duration(w.schedule.Period * max(w.schedule.Segments, 1)), Segments: int(w.schedule.Segments),
+		QueueLimit: w.queue.limit, QueueOrder: w.queue.order, Manual: w.manual,
+	}
+}
+
+func (w *window) adopt(now int64, l rate.Limits) {
+	to := scheduleOf(l)
+	if from := w.schedule; to.Period != from.Period || to.Segments != from.Segments {
+		w.changeGrid(to, w.reached(now))
+	}
+	w.schedule.Permits = to.Permits
+	setLimits(w, now, l)
+}
+
+// changeGrid begins another grid at the current line. If its next line would be past, it begins at the moment at instead.
+func (w *window) changeGrid(to rate.Schedule, at int64) {
+	wasFull := w.state.Missing == 0
+	to.Anchor = w.line
+	reached := at-w.line >= to.Period
+	if reached {
+		to.Anchor = at
+	}
+	w.state = to.Convert(&w.schedule, w.state, at, reached)
+	w.schedule, w.line, w.array = to, to.Anchor, nil
+	if !wasFull {
+		w.fullFrom = at
+	}
+}
