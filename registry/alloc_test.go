@@ -18,7 +18,7 @@ import (
 func TestGetInstance_CostDoesNotDependOnTheirNumber(t *testing.T) {
 	r := open(t, &registry.Options{MaxInstances: -1})
 	require.NoError(t, r.Define("tenants", func(b *registry.Builder) error {
-		b.Add(ratelimit.New(b.Concurrency(b.Instance, one(1)), nil))
+		b.Add(ratelimit.New(b.Concurrency("l "+b.Instance, one(1)), nil))
 		return nil
 	}))
 	last := 0

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -36,7 +34,6 @@ func TestApply(t *testing.T) {
 	require.NoError(t, r.Define("changed", changed.build))
 	require.NoError(t, r.Define("removed", with()))
 	p, removed := get(t, r, "changed"), get(t, r, "removed")
-	get(t, r, "kept")
 
 	require.NoError(t, r.Apply(t.Context(), registry.Change{
 		Define: builds{"changed": with(version(77)), "added": added.build},
@@ -62,13 +59,11 @@ func TestApply_FailureChangesNothing(t *testing.T) {
 	var changed, removed numbered
 	require.NoError(t, r.Define("changed", changed.build))
 	require.NoError(t, r.Define("removed", removed.build))
-	require.NoError(t, r.Define("unbuilt", changed.build))
 	p, q := get(t, r, "changed"), get(t, r, "removed")
 
 	err := r.Apply(t.Context(), registry.Change{
 		Define: builds{
 			"changed": with(version(77)),
-			"unbuilt": with(version(78)),
 			"added":   with(version(79)),
 			"failing": func(*registry.Builder) error { return errBoom },
 		},
@@ -77,7 +72,7 @@ func TestApply_FailureChangesNothing(t *testing.T) {
 	assert.ErrorIs(t, err, errBoom)
 	assert.Equal(t, []string{"ReloadFailed failing"}, l.take())
 	assert.Equal(t, []string{"changed", "removed"}, names(r))
-	assert.Equal(t, 3, r.Definitions())
+	assert.Equal(t, 2, r.Definitions())
 	for _, name := range []string{"added", "failing"} {
 		_, err = r.Get(name)
 		assert.ErrorIs(t, err, registry.ErrNotDefined)
@@ -87,7 +82,6 @@ func TestApply_FailureChangesNothing(t *testing.T) {
 	assert.Equal(t, 1, versionOf(t, q))
 	require.NoError(t, r.Reload(t.Context()))
 	assert.Equal(t, 2, versionOf(t, p), "by the function that was there before")
-	assert.Equal(t, 3, versionOf(t, get(t, r, "unbuilt")))
 }
 
 func TestApply_InvalidChange(t *testing.T) {
@@ -103,7 +97,6 @@ func TestApply_InvalidChange(t *testing.T) {
 		assert.Error(t, r.Apply(t.Context(), c), what)
 	}
 	assert.Equal(t, 1, r.Definitions())
-	get(t, r, "orders")
 	require.NoError(t, r.Apply(t.Context(), registry.Change{}))
 }
 
@@ -111,77 +104,20 @@ func TestApply_InvalidChange(t *testing.T) {
 func TestApply_FailureKeepsTheRemovedHandle(t *testing.T) {
 	r := open(t, nil)
 	var f fickle
-	require.NoError(t, r.Define("orders", f.build))
-	p := get(t, r, "orders")
+	p := define(t, r, "orders", f.build)
 	eu, err := r.GetInstance("orders", "eu")
 	require.NoError(t, err)
 	require.NoError(t, r.Remove(t.Context(), "orders"))
-	require.NoError(t, r.Define("orders", f.build))
-	f.do(func(*registry.Builder) error { return errBoom })
-	_, err = r.Get("orders")
-	assert.ErrorIs(t, err, errBoom)
-	_, err = r.GetInstance("orders", "eu")
-	assert.ErrorIs(t, err, errBoom)
+	f.do(failing["error"])
+	assert.ErrorIs(t, r.Define("orders", f.build), errBoom)
+	assert.ErrorIs(t, r.Apply(t.Context(), registry.Change{Define: builds{"orders": f.build}}), errBoom)
 	f.calmDown()
-	assert.Same(t, p, get(t, r, "orders"))
+	assert.Same(t, p, define(t, r, "orders", f.build))
 	again, err := r.GetInstance("orders", "eu")
 	require.NoError(t, err)
 	versionOf(t, again)
 	assert.NotSame(t, eu, again, "other instances are gone for good")
 	assert.ErrorIs(t, eu.Execute(t.Context(), nothing), registry.ErrRemoved)
-}
-
-// A removed definition's first build that is under way comes to nothing; so does
-// one whose definition Apply has replaced.
-func TestApply_DuringFirstBuild(t *testing.T) {
-	for name, c := range map[string]struct {
-		change registry.Change
-		want   int
-		err    error
-	}{
-		"removed":  {change: registry.Change{Remove: []string{"orders"}}, err: registry.ErrNotDefined},
-		"replaced": {change: registry.Change{Define: builds{"orders": with(version(2))}}, want: 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := open(t, nil)
-				var j journal
-				require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
-					time.Sleep(time.Second)
-					b.OnDispose(j.note("disposed", nil))
-					b.Add(version(1))
-					return nil
-				}))
-				for _, o := range stampede(r, 3, func() { require.NoError(t, r.Apply(t.Context(), c.change)) }) {
-					if assert.ErrorIs(t, o.err, c.err); o.err == nil {
-						assert.Equal(t, c.want, versionOf(t, o.p))
-					}
-				}
-				assert.Equal(t, []string{"disposed"}, j.take())
-			})
-		})
-	}
-}
-
-// The same for an instance that Apply does not build, because its handle has not been returned yet.
-func TestApply_DuringFirstBuildOfAnotherInstance(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := open(t, nil)
-		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
-			time.Sleep(time.Second)
-			b.Add(version(1))
-			return nil
-		}))
-		eu := make(chan *pipeline.Pipeline)
-		go func() {
-			p, err := r.GetInstance("orders", "eu")
-			assert.NoError(t, err)
-			eu <- p
-		}()
-		synctest.Wait()
-		require.NoError(t, r.Apply(t.Context(), registry.Change{Define: builds{"orders": with(version(2))}}))
-		assert.Equal(t, 2, versionOf(t, <-eu))
-	})
 }
 
 // What a build function does to the map and the list of its own change does not matter.
@@ -199,7 +135,6 @@ func TestApply_ChangeIsModifiedByABuild(t *testing.T) {
 	}
 	c.Define["b"] = with()
 	require.NoError(t, r.Apply(t.Context(), c))
-	get(t, r, "kept")
 	get(t, r, "b")
 	assert.Equal(t, []string{"a", "b", "kept"}, names(r))
 	assert.False(t, r.Defined("old"))

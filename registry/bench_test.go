@@ -106,3 +106,32 @@ func BenchmarkReload(b *testing.B) {
 	}
 	require.NoError(b, r.Close(b.Context()))
 }
+
+// BenchmarkReloadThousand gives 1,000 limiters new limits: those of one pipeline, or of as many pipelines.
+func BenchmarkReloadThousand(b *testing.B) {
+	for _, pipelines := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("pipelines=%d", pipelines), func(b *testing.B) {
+			r := registry.New(nil)
+			limit := 1
+			for i := range pipelines {
+				name := fmt.Sprint(i)
+				require.NoError(b, r.Define(name, func(b *registry.Builder) error {
+					for j := range 1000 / pipelines {
+						b.Concurrency(fmt.Sprint(name, "/", j), one(limit))
+					}
+					return nil
+				}))
+				_, err := r.Get(name)
+				require.NoError(b, err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				limit++
+				if err := r.Reload(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			}
+			require.NoError(b, r.Close(b.Context()))
+		})
+	}
+}

@@ -53,8 +53,7 @@ func TestRegistry_AfterClose(t *testing.T) {
 func TestGet_HandleCannotBeClosed(t *testing.T) {
 	r := open(t, nil)
 	var j journal
-	require.NoError(t, r.Define("orders", noted(&j)))
-	p := get(t, r, "orders")
+	p := define(t, r, "orders", noted(&j))
 	assert.ErrorContains(t, p.Close(), "orders")
 	assert.Empty(t, j.take())
 	require.NoError(t, p.Execute(t.Context(), nothing))
@@ -66,8 +65,7 @@ func TestClose_PipelinesOfTheProgramStayOpen(t *testing.T) {
 	l := weir.Must(limiter.NewConcurrency(one(1)))
 	defer func() { require.NoError(t, l.Close()) }()
 	outsider := weir.Must(pipeline.New("outsider", ratelimit.New(l, nil)))
-	require.NoError(t, r.Define("orders", with(ratelimit.New(l, nil), pipeline.Embed(outsider))))
-	p := get(t, r, "orders")
+	p := define(t, r, "orders", with(ratelimit.New(l, nil), pipeline.Embed(outsider)))
 	require.NoError(t, r.Close(t.Context()))
 	assert.ErrorIs(t, p.Execute(t.Context(), nothing), registry.ErrClosed)
 	assert.NoError(t, outsider.Execute(t.Context(), nothing))
@@ -78,8 +76,7 @@ func TestClose_Waits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := registry.New(nil)
 		var j journal
-		require.NoError(t, r.Define("orders", noted(&j)))
-		p := get(t, r, "orders")
+		p := define(t, r, "orders", noted(&j))
 		end := hold(t, p)
 		time.AfterFunc(10*time.Second, func() { j.add("%s", end()) })
 		began := time.Now()
@@ -174,10 +171,7 @@ func TestClose_DuringFirstBuild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := registry.New(nil)
 		var j journal
-		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
-			time.Sleep(time.Second)
-			return noted(&j)(b)
-		}))
+		require.NoError(t, r.Define("orders", forEU(slow(noted(&j)))))
 		for _, o := range stampede(r, 3, func() { require.NoError(t, r.Close(t.Context())) }) {
 			assert.Nil(t, o.p)
 			assert.ErrorIs(t, o.err, registry.ErrClosed)
@@ -193,13 +187,12 @@ func TestClose_DuringReload(t *testing.T) {
 		r := registry.New(&registry.Options{Listener: &l})
 		var j journal
 		var n numbered
-		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+		p := define(t, r, "orders", func(b *registry.Builder) error {
 			if n.build(b); n.made() > 1 {
 				time.Sleep(time.Second)
 			}
 			return noted(&j)(b)
-		}))
-		p := get(t, r, "orders")
+		})
 		reload, waiting := make(chan error), make(chan error)
 		go func() { reload <- r.Reload(t.Context()) }()
 		synctest.Wait()
@@ -268,12 +261,12 @@ func TestClose_WaitsForAFirstBuild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := registry.New(nil)
 		var j journal
-		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+		require.NoError(t, r.Define("orders", forEU(func(b *registry.Builder) error {
 			b.OnDispose(j.note("disposed", nil))
 			time.Sleep(5 * time.Second)
 			return nil
-		}))
-		go func() { _, _ = r.Get("orders") }()
+		})))
+		go func() { _, _ = r.GetInstance("orders", "eu") }()
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

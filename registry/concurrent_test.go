@@ -19,8 +19,7 @@ import (
 func TestReload_ConcurrentSafe(t *testing.T) {
 	r := open(t, nil)
 	var n numbered
-	require.NoError(t, r.Define("orders", n.build))
-	p := get(t, r, "orders")
+	p := define(t, r, "orders", n.build)
 	var wg sync.WaitGroup
 	var stop atomic.Bool
 	for range 4 {

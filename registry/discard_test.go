@@ -3,8 +3,6 @@ package registry_test
 import (
 	"errors"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,17 +13,12 @@ import (
 
 // What a failed build made is disposed of like a version, and its limiters with it.
 func TestOnDispose_FailedBuild(t *testing.T) {
-	ends := map[string]func(b *registry.Builder) error{
-		"error":   func(*registry.Builder) error { return errBoom },
-		"panic":   func(*registry.Builder) error { panic("boom") },
-		"invalid": func(b *registry.Builder) error { b.Add(&invalid{closing{func() error { return nil }}}); return nil },
-	}
-	for name, end := range ends {
+	for name, end := range failing {
 		t.Run(name, func(t *testing.T) {
 			var j journal
 			r := open(t, &registry.Options{ObserveLimiter: noteLimiters(&j)})
 			var made *limiter.Concurrency
-			require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+			assert.ErrorContains(t, r.Define("orders", func(b *registry.Builder) error {
 				made = b.Concurrency("slots", one(1))
 				b.OnDispose(func() error {
 					_, err := made.TryAcquire(t.Context(), 1)
@@ -36,12 +29,10 @@ func TestOnDispose_FailedBuild(t *testing.T) {
 					return err
 				}
 				return end(b)
-			}))
-			_, err := r.Get("orders")
-			assert.ErrorContains(t, err, "boom")
+			}), "boom")
 			assert.Equal(t, order, j.take())
 			assert.Zero(t, r.OwnedLimiters())
-			_, err = made.TryAcquire(t.Context(), 1)
+			_, err := made.TryAcquire(t.Context(), 1)
 			assert.ErrorIs(t, err, limiter.ErrClosed)
 		})
 	}
@@ -53,19 +44,17 @@ func TestOnDispose_FailsAfterFailedBuild(t *testing.T) {
 	var l recorder
 	r := open(t, &registry.Options{Listener: &l})
 	var f fickle
-	require.NoError(t, r.Define("orders", f.build))
 	broken := func(b *registry.Builder) error {
 		b.OnDispose(func() error { return other })
 		return errBoom
 	}
 	f.do(broken)
-	_, err := r.Get("orders")
-	assert.ErrorIs(t, err, errBoom)
+	assert.ErrorIs(t, r.Define("orders", f.build), errBoom)
 	assert.Equal(t, []string{"DisposeFailed orders"}, l.take())
 	assert.ErrorIs(t, l.last(t, registry.EventDisposeFailed).Err, other)
 	assert.NotErrorIs(t, l.last(t, registry.EventDisposeFailed).Err, errBoom)
 	f.calmDown()
-	get(t, r, "orders")
+	require.NoError(t, r.Define("orders", f.build))
 	f.do(broken)
 	assert.ErrorIs(t, r.Reload(t.Context()), errBoom)
 	assert.ElementsMatch(t, []string{"DisposeFailed orders", "ReloadFailed orders"}, l.take())
@@ -78,9 +67,7 @@ func TestOnDispose_OtherBuildsOfFailedReload(t *testing.T) {
 	r := open(t, &registry.Options{Listener: &l})
 	var good, bad fickle
 	require.NoError(t, r.Define("bad", bad.build))
-	require.NoError(t, r.Define("good", good.build))
-	get(t, r, "bad")
-	p := get(t, r, "good")
+	p := define(t, r, "good", good.build)
 	bad.do(func(*registry.Builder) error { return errBoom })
 	good.do(func(b *registry.Builder) error {
 		b.OnDispose(func() error { panic("ouch") })
@@ -92,28 +79,6 @@ func TestOnDispose_OtherBuildsOfFailedReload(t *testing.T) {
 	assert.ErrorContains(t, l.last(t, registry.EventDisposeFailed).Err, "ouch")
 	assert.Zero(t, r.OwnedLimiters())
 	assert.Equal(t, 1, versionOf(t, p))
-}
-
-// A first build that a change has overtaken is disposed of; what goes wrong with
-// that is no reason not to have the pipeline.
-func TestOnDispose_FailsAfterOvertakenFirstBuild(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l recorder
-		r := open(t, &registry.Options{Listener: &l})
-		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
-			time.Sleep(time.Second)
-			b.OnDispose(func() error { return errBoom })
-			return nil
-		}))
-		for _, o := range stampede(r, 2, func() {
-			require.NoError(t, r.Apply(t.Context(), registry.Change{Define: builds{"orders": with(version(2))}}))
-			l.take()
-		}) {
-			require.NoError(t, o.err)
-			assert.Equal(t, 2, versionOf(t, o.p))
-		}
-		assert.Equal(t, []string{"DisposeFailed orders"}, l.take())
-	})
 }
 
 // A build that fails has not touched what is in force.
@@ -134,8 +99,6 @@ func TestReload_FailedBuildReconfiguresNothing(t *testing.T) {
 		}
 		return nil
 	}))
-	get(t, r, "a")
-	get(t, r, "b")
 	before := live
 	limit, fail = 7, true
 	require.ErrorIs(t, r.Reload(t.Context()), errBoom)

@@ -49,7 +49,6 @@ func TestOnDispose_Order(t *testing.T) {
 		var j journal
 		r := open(t, &registry.Options{ObserveLimiter: noteLimiters(&j)})
 		require.NoError(t, r.Define("orders", noted(&j)))
-		get(t, r, "orders")
 		assert.Equal(t, []string{"+slots"}, j.take(), "PR13")
 		require.NoError(t, r.Reload(t.Context()))
 		synctest.Wait()
@@ -66,14 +65,13 @@ func TestOnDispose_OnceEach(t *testing.T) {
 		const n = 1000
 		var disposed, closed [n + 1]atomic.Int64
 		var build int
-		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+		p := define(t, r, "orders", func(b *registry.Builder) error {
 			at := build
 			build++
 			b.OnDispose(func() error { disposed[at].Add(1); return nil })
 			b.Add(&closing{func() error { closed[at].Add(1); return nil }})
 			return nil
-		}))
-		p := get(t, r, "orders")
+		})
 		for i := range n {
 			require.NoError(t, r.Reload(t.Context()))
 			require.NoError(t, p.Execute(t.Context(), nothing))
@@ -96,8 +94,7 @@ func TestOnDispose_WaitsForExecutions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, &registry.Options{DrainTimeout: -1})
 		var j journal
-		require.NoError(t, r.Define("orders", noted(&j)))
-		p := get(t, r, "orders")
+		p := define(t, r, "orders", noted(&j))
 		var ends []func() string
 		for range 10 {
 			ends = append(ends, hold(t, p))
@@ -119,8 +116,7 @@ func TestOnDispose_AfterPanicOfAnExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, &registry.Options{DrainTimeout: -1})
 		var j journal
-		require.NoError(t, r.Define("orders", noted(&j)))
-		p := get(t, r, "orders")
+		p := define(t, r, "orders", noted(&j))
 		assert.Panics(t, func() { _ = p.Execute(t.Context(), func(context.Context) error { panic("boom") }) })
 		require.NoError(t, r.Reload(t.Context()))
 		synctest.Wait()
@@ -134,14 +130,13 @@ func TestOnDispose_WaitsForTheQueue(t *testing.T) {
 		r := open(t, &registry.Options{DrainTimeout: -1})
 		var j journal
 		var n numbered
-		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+		p := define(t, r, "orders", func(b *registry.Builder) error {
 			if n.made() == 0 { // the limiter is of this version only
 				b.Add(ratelimit.New(b.Concurrency("slots", one(1)), nil))
 			}
 			b.OnDispose(j.note("disposed", nil))
 			return n.build(b)
-		}))
-		p := get(t, r, "orders")
+		})
 		first := hold(t, p)
 		waiting := make(chan string)
 		go func() {
@@ -217,7 +212,6 @@ func TestOnDispose_ErrorsAndPanics(t *testing.T) {
 			)
 			return nil
 		}))
-		get(t, r, "orders")
 		time.Sleep(time.Second)
 		require.NoError(t, r.Reload(t.Context()), "RC4: that is behind it")
 		synctest.Wait()
@@ -271,7 +265,6 @@ func TestOnDispose_Goexit(t *testing.T) {
 			}
 			return nil
 		}))
-		get(t, r, "orders")
 		err := r.Close(t.Context())
 		require.ErrorContains(t, err, "OnDispose: it left its goroutine")
 		assert.Equal(t, []string{"OnDispose 2", "OnDispose 1", "OnDispose 0", "close 0", "close 1", "close 2"}, j.take())

@@ -1,5 +1,5 @@
-// Package registry keeps named pipelines. A pipeline is defined by a function, built when it is first asked for, and
-// built again by each reload. A reload keeps what limiters have counted, and disposes of what it replaces.
+// Package registry keeps named pipelines. A pipeline is defined by a function, which builds it at once and again at each
+// reload. A reload keeps what limiters have counted, and disposes of what it replaces.
 //
 //	r := registry.New(nil)
 //	err := r.Define("orders", func(b *registry.Builder) error {
@@ -34,10 +34,11 @@
 //
 // # Where to read
 //
-//   - registry.go: Registry, Define, Get. definition.go: the names and their handles.
-//   - builder.go: Builder, and the version that a build function makes.
-//   - change.go: Reload and Apply: all builds of one change.
-//   - commit.go: a change comes into force, all of it or nothing.
-//   - dispose.go: a replaced version waits for its last execution and is disposed of.
-//   - override.go, overriding.go: the limits of a limiter are replaced for a while.
+//   - registry.go: Registry, Define, Get; the names and their handles.
+//   - plan.go: Reload and Apply: what one change builds.
+//   - build.go: Builder, and the version that a build function makes; the first build of an instance.
+//   - swap.go: versions come into force, all of them or none. check.go: whether they can be in force together.
+//   - drain.go: a replaced version waits for its last execution and is disposed of. Close.
+//   - limiters.go, partitioned.go, shared.go, keep.go: what versions share and reloads keep.
+//   - override.go: the limits of a limiter are replaced for a while.
 package registry

@@ -3,7 +3,6 @@ package registry_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,8 +34,7 @@ func TestBuilder_Pipeline(t *testing.T) {
 	var n numbered
 	require.NoError(t, r.Define("inner", n.build))
 	require.NoError(t, r.Define("middle", containing("inner")))
-	require.NoError(t, r.Define("outer", containing("middle", "inner")))
-	outer := get(t, r, "outer")
+	outer := define(t, r, "outer", containing("middle", "inner"))
 	assert.Equal(t, 1, n.made())
 	assert.Equal(t, 1, versionOf(t, outer))
 	require.NoError(t, r.Reload(t.Context(), "inner"))
@@ -45,106 +43,42 @@ func TestBuilder_Pipeline(t *testing.T) {
 	assert.Equal(t, 3, versionOf(t, outer))
 }
 
-func TestBuilder_PipelineNotDefined(t *testing.T) {
+func TestBuilder_PipelineNotInForce(t *testing.T) {
 	r := open(t, nil)
-	require.NoError(t, r.Define("outer", containing("inner")))
-	_, err := r.Get("outer")
-	assert.ErrorIs(t, err, registry.ErrNotDefined)
-	assert.ErrorContains(t, err, "inner")
-
-	require.NoError(t, r.Define("inner", func(*registry.Builder) error { return errBoom }))
-	_, err = r.Get("outer")
-	assert.ErrorIs(t, err, errBoom)
-}
-
-// ring defines n pipelines, each of which contains the next.
-func ring(t *testing.T, r *registry.Registry, n int, build func(next string) registry.BuildFunc) {
-	t.Helper()
-	for i := range n {
-		require.NoError(t, r.Define(fmt.Sprint(i), build(fmt.Sprint((i+1)%n))))
-	}
-}
-
-func TestBuilder_PipelineCycle(t *testing.T) {
-	for n := range 4 {
-		n++
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := open(t, nil)
-				ring(t, r, n, func(next string) registry.BuildFunc { return containing(next) })
-				for i := range n {
-					_, err := r.Get(fmt.Sprint(i))
-					assert.ErrorIs(t, err, registry.ErrCycle)
-				}
-				for name := range r.All() {
-					t.Errorf("%s was built", name)
-				}
-			})
-		})
-	}
-}
-
-// Every member of the ring is asked for at the same time, and each build sleeps so
-// that all of them have begun before the first asks for the next.
-func TestBuilder_PipelineCycleOfConcurrentFirstBuilds(t *testing.T) {
-	for n := range 4 {
-		n++
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := open(t, nil)
-				ring(t, r, n, func(next string) registry.BuildFunc {
-					return func(b *registry.Builder) error {
-						time.Sleep(time.Second)
-						return containing(next)(b)
-					}
-				})
-				var wg sync.WaitGroup
-				for i := range n {
-					wg.Go(func() {
-						_, err := r.Get(fmt.Sprint(i))
-						assert.ErrorIs(t, err, registry.ErrCycle)
-					})
-				}
-				wg.Wait()
-			})
-		})
-	}
-}
-
-func TestBuilder_PipelineCycleConcurrentSafe(t *testing.T) {
-	for range 300 {
-		r := registry.New(nil)
-		ring(t, r, 2, func(next string) registry.BuildFunc { return containing(next) })
-		var wg sync.WaitGroup
-		for i := range 4 {
-			wg.Go(func() {
-				_, err := r.Get(fmt.Sprint(i % 2))
-				assert.ErrorIs(t, err, registry.ErrCycle)
-			})
-		}
-		wg.Wait()
-		require.NoError(t, r.Close(t.Context()))
-	}
-}
-
-// A build function may do without the pipeline that it cannot have.
-func TestBuilder_PipelineCycleResolved(t *testing.T) {
-	r := open(t, nil)
-	require.NoError(t, r.Define("a", containing("b")))
-	require.NoError(t, r.Define("b", func(b *registry.Builder) error {
-		_, err := b.Pipeline("a")
-		assert.ErrorIs(t, err, registry.ErrCycle)
-		b.Add(version(7))
+	assert.ErrorIs(t, r.Define("outer", containing("inner")), registry.ErrNotDefined)
+	assert.ErrorIs(t, r.Define("outer", containing("outer")), registry.ErrCycle)
+	require.NoError(t, r.Define("inner", func(*registry.Builder) error {
+		assert.ErrorIs(t, r.Define("outer", containing("inner")), registry.ErrNotDefined)
 		return nil
 	}))
-	assert.Equal(t, 7, versionOf(t, get(t, r, "a")))
+	require.NoError(t, r.Define("outer", containing("inner")))
+}
+
+// A change builds a pipeline after the pipelines that it contains, and each once.
+func TestApply_DependencyOrder(t *testing.T) {
+	r := open(t, nil)
+	var j journal
+	noting := func(inside ...string) registry.BuildFunc {
+		return func(b *registry.Builder) error {
+			defer j.add("%s", b.Name)
+			return containing(inside...)(b)
+		}
+	}
+	define := builds{"a": noting("c", "b"), "b": noting("d"), "c": noting("d"), "d": noting()}
+	require.NoError(t, r.Apply(t.Context(), registry.Change{Define: define}))
+	assert.Equal(t, []string{"d", "c", "b", "a"}, j.take())
+	require.NoError(t, r.Reload(t.Context()))
+	assert.Equal(t, []string{"d", "c", "b", "a"}, j.take())
+
+	define["d"] = failing["error"]
+	require.ErrorIs(t, r.Apply(t.Context(), registry.Change{Define: define}), errBoom)
+	assert.Equal(t, []string{"c", "b", "a"}, j.take(), "all of them, to report all failures")
 }
 
 func TestReload_Cycle(t *testing.T) {
 	var l recorder
 	r := open(t, &registry.Options{Listener: &l})
 	back := false
-	require.NoError(t, r.Define("outer", containing("inner")))
 	require.NoError(t, r.Define("inner", func(b *registry.Builder) error {
 		b.Add(version(3))
 		if back {
@@ -153,8 +87,7 @@ func TestReload_Cycle(t *testing.T) {
 		return nil
 	}))
 	require.NoError(t, r.Define("other", with()))
-	outer := get(t, r, "outer")
-	get(t, r, "other")
+	outer := define(t, r, "outer", containing("inner"))
 	back = true
 	assert.ErrorIs(t, r.Reload(t.Context(), "inner", "other"), registry.ErrCycle)
 	assert.Equal(t, []string{"ReloadFailed inner"}, l.take(), "other is not at fault")
@@ -167,8 +100,7 @@ func TestReload_Cycle(t *testing.T) {
 // The way round may lead through a pipeline that is not the registry's.
 func TestReload_CycleThroughAPipelineOfTheProgram(t *testing.T) {
 	r := open(t, nil)
-	require.NoError(t, r.Define("orders", with(version(1))))
-	orders := get(t, r, "orders")
+	orders := define(t, r, "orders", with(version(1)))
 	outsider := weir.Must(pipeline.New("outsider", pipeline.Embed(orders)))
 	err := r.Apply(t.Context(), registry.Change{Define: map[string]registry.BuildFunc{
 		"orders": with(version(2), pipeline.Embed(outsider)),
@@ -193,27 +125,9 @@ func TestApply_Cycle(t *testing.T) {
 	assert.Equal(t, 4, versionOf(t, get(t, r, "outer")))
 }
 
-// A rebuild may be the first to ask for a pipeline.
-func TestReload_BuildsContainedPipelines(t *testing.T) {
-	r := open(t, nil)
-	deep := false
-	require.NoError(t, r.Define("inner", with(version(9))))
-	require.NoError(t, r.Define("outer", func(b *registry.Builder) error {
-		if deep {
-			return containing("inner")(b)
-		}
-		return nil
-	}))
-	outer := get(t, r, "outer")
-	assert.Zero(t, versionOf(t, outer))
-	deep = true
-	require.NoError(t, r.Reload(t.Context()))
-	assert.Equal(t, 9, versionOf(t, outer))
-}
-
 // A pipeline that is removed while another one that contains it is built for the first time must not end up
 // inside of one that is in force.
-func TestGet_OfWhatContainsARemovedPipeline(t *testing.T) {
+func TestDefine_OfWhatContainsARemovedPipeline(t *testing.T) {
 	remove := map[string]func(r *registry.Registry) error{
 		"Remove":         func(r *registry.Registry) error { return r.Remove(context.Background(), "inner") },
 		"RemoveInstance": func(r *registry.Registry) error { return r.RemoveInstance("inner", "eu") },
@@ -223,7 +137,7 @@ func TestGet_OfWhatContainsARemovedPipeline(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := open(t, nil)
 				require.NoError(t, r.Define("inner", with()))
-				require.NoError(t, r.Define("outer", func(b *registry.Builder) error {
+				outer := func(b *registry.Builder) error {
 					inner, err := r.GetInstance("inner", "eu")
 					if err != nil {
 						return err
@@ -232,9 +146,9 @@ func TestGet_OfWhatContainsARemovedPipeline(t *testing.T) {
 					b.Add(pipeline.Embed(between))
 					time.Sleep(time.Second)
 					return err
-				}))
+				}
 				got := make(chan error)
-				go func() { _, err := r.Get("outer"); got <- err }()
+				go func() { got <- r.Define("outer", outer) }()
 				synctest.Wait()
 				require.NoError(t, f(r))
 				require.ErrorIs(t, <-got, registry.ErrRemoved)

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/pipeline"
@@ -37,29 +36,19 @@ const (
 
 // report reports an event of a pipeline.
 func (r *Registry) report(ctx context.Context, i id, e pipeline.Event) {
-	r.reportFrom(ctx, i.source(), e)
+	e.Source = i.source()
+	r.tell(ctx, e)
 }
 
-// reportFrom calls the Listener. A panic of the Listener is logged and not passed on: the change is in force, and a panic
-// in Apply would make its caller believe that it has failed.
-func (r *Registry) reportFrom(ctx context.Context, from pipeline.Source, e pipeline.Event) {
+// tell calls the Listener. A panic of the Listener is logged: what it is told of has happened.
+func (r *Registry) tell(ctx context.Context, e pipeline.Event) {
 	if r.hooks.OnEvent == nil {
 		return
 	}
-	e.Source = from
 	e.Operation = pipeline.Operation(ctx)
-	recovered.Call("registry: Listener.OnEvent", func() { r.hooks.OnEvent(ctx, e) })
+	recovered.Hook("registry: Listener.OnEvent", func() { r.hooks.OnEvent(r.mark(ctx), e) })
 }
 
 func (r *Registry) reportFailure(ctx context.Context, i id, name string, err error) {
 	r.report(ctx, i, pipeline.Event{Name: name, Severity: pipeline.SeverityError, Err: err})
-}
-
-func (r *Registry) reportRemoved(ctx context.Context, i id) {
-	r.report(ctx, i, pipeline.Event{Name: EventRemoved, Severity: pipeline.SeverityWarning, Err: fmt.Errorf("%w: %s, which the program uses", ErrRemoved, i)})
-}
-
-// reportReload reports that v is in force.
-func (r *Registry) reportReload(ctx context.Context, v *version) {
-	r.report(ctx, v.instance.id, pipeline.Event{Name: EventReload, Severity: pipeline.SeverityInformation, Duration: v.took})
 }

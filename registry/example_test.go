@@ -84,10 +84,10 @@ func ExampleBuilder_TokenBucket() {
 	// left: 3
 }
 
-// One definition, an instance for each tenant.
+// One definition, an instance for each tenant, and the one that Get returns.
 func ExampleRegistry_GetInstance() {
 	ctx := context.Background()
-	r := registry.New(&registry.Options{MaxInstances: 2})
+	r := registry.New(&registry.Options{MaxInstances: 2, Instance: func(string) string { return "others" }})
 	defer r.Close(ctx)
 	err := r.Define("orders", func(b *registry.Builder) error {
 		b.Add(ratelimit.New(b.Concurrency("orders of "+b.Instance, limiter.ConcurrencyOptions{PermitLimit: 5}), nil))
@@ -115,6 +115,7 @@ func ExampleRegistry_GetInstance() {
 	// eve registry: too many instances: "orders" has 2
 	// orders of ann [orders/ann]
 	// orders of bob [orders/bob]
+	// orders of others [orders/others]
 	// <nil> <nil>
 	// true true
 }

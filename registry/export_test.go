@@ -19,5 +19,6 @@ func (r *Registry) Definitions() int {
 func (r *Registry) RemovedHandles() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.forgetDropped()
 	return len(r.removed)
 }

@@ -39,6 +39,13 @@ func get(t *testing.T, r *registry.Registry, name string) *pipeline.Pipeline {
 	return p
 }
 
+// define defines a pipeline and returns it.
+func define(t *testing.T, r *registry.Registry, name string, build registry.BuildFunc) *pipeline.Pipeline {
+	t.Helper()
+	require.NoError(t, r.Define(name, build))
+	return get(t, r, name)
+}
+
 // A version is a strategy by which an execution sees on what it runs: its context
 // has the number, and a string that comes out gets it appended.
 type version int

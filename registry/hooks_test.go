@@ -258,12 +258,16 @@ var tries = []tried{
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			_, _ = r.Get("bystander")
-			_ = r.Reload(context.Background(), "bystander")
+			_ = r.Reload(ctx, "bystander")
 			_, _ = r.GetInstance("bystander", "other")
 		})
 		wg.Wait()
 	}},
-	{"closes the registry", func(_ context.Context, r *registry.Registry) { _ = r.Close(context.Background()) }},
+	{"closes the registry", func(_ context.Context, r *registry.Registry) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = r.Close(ctx) // it would wait for the hook
+	}},
 }
 
 // Whatever a function of the program does, no lock is held, other pipelines go on, nothing deadlocks, the

@@ -1,9 +1,12 @@
 package registry
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"reflect"
 
+	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/internal/validate"
 )
 
@@ -17,8 +20,7 @@ type Kept[T any, O comparable] struct {
 	// uses the value any more. Make must be set.
 	Make func(o O) (T, error)
 	// Reconfigure gives an existing T other options, or returns an error and leaves it as it was. While it runs,
-	// builds of pipelines that use the same T wait, for at most 10 s. If Reconfigure is nil, other options make
-	// another T.
+	// builds of pipelines that use the same T wait. If Reconfigure is nil, other options make another T.
 	Reconfigure func(t T, o O) error
 }
 
@@ -46,8 +48,7 @@ type keptIdentity struct {
 //
 // Options are compared with ==, so a field of an interface type must hold a comparable value, and no number may be
 // NaN. Errors name fields of the options, but not their values, which may be secret. Make, Reconfigure and Close run
-// without a lock of the registry. If one of them calls the registry and would wait for itself, the call returns
-// [ErrReloading].
+// without a lock of the registry. They must not wait for a change or an override of the registry, which can wait for them.
 //
 // If T cannot be made, the build fails, and Keep returns the zero T.
 func Keep[T any, O comparable](b *Builder, name string, o O, k Kept[T, O]) T {
@@ -61,34 +62,37 @@ func Keep[T any, O comparable](b *Builder, name string, o O, k Kept[T, O]) T {
 		b.problem(fmt.Errorf("%v: its options cannot be compared: a field holds a slice, a map, a function or a NaN", key))
 		return none
 	}
-	wanted := resourceID{resourceKey: key, kind: k.Kind, identity: keptIdentity{types: reflect.TypeFor[Kept[T, O]]()}}
+	identity := keptIdentity{types: reflect.TypeFor[Kept[T, O]]()}
 	if k.Reconfigure == nil {
-		wanted.identity = keptIdentity{reflect.TypeFor[Kept[T, O]](), o}
+		identity.options = o
 	}
-	if used, err := b.useResource(wanted, o, nil); used != nil || err != nil {
-		return resourceValue[T](b, used, err)
-	}
-	fresh, err := k.Make(o)
-	if err != nil {
-		b.problem(fmt.Errorf("%v: %w", key, err))
-		return none
-	}
-	made := &resource{value: fresh, reconfigure: func(o any) error { return k.Reconfigure(fresh, o.(O)) }}
-	used, err := b.useResource(wanted, o, func() (*resource, error) { return made, nil })
-	if used != made { // another build has made one in the meantime
-		if err := made.close(); err != nil {
-			b.problem(fmt.Errorf("%v: closing a duplicate: %w", key, err))
+	wanted := resourceID{key, k.Kind, identity}
+	used, err := b.use(wanted, o, nil, nil)
+	if used == nil && err == nil {
+		var fresh T
+		if fresh, err = k.Make(o); err != nil {
+			err = fmt.Errorf("%v: %w", key, err)
+		} else {
+			used, err = b.keep(wanted, o, &resource{value: fresh, reconfigure: func(o any) error {
+				return recovered.Error(func() error { return k.Reconfigure(fresh, o.(O)) })
+			}})
 		}
 	}
-	return resourceValue[T](b, used, err)
-}
-
-// resourceValue returns the T of a resource. If there is an error, the build fails.
-func resourceValue[T any](b *Builder, used *resource, err error) (t T) {
 	if err != nil {
 		b.problem(err)
-		return t
+		return none
 	}
-	t, _ = used.value.(T) // T can be an interface and its value nil
+	t, _ := used.value.(T) // T can be an interface and its value nil
 	return t
+}
+
+// keep uses what was made. If another build has made one in the meantime, keep uses that and closes what was made.
+func (b *Builder) keep(wanted resourceID, options any, made *resource) (*resource, error) {
+	used, err := b.use(wanted, options, nil, func() (*resource, error) { return made, nil })
+	if c, ok := made.value.(io.Closer); ok && used != made {
+		if closing := recovered.Error(c.Close); closing != nil {
+			err = errors.Join(err, fmt.Errorf("%v: closing a duplicate: %w", wanted.resourceKey, closing))
+		}
+	}
+	return used, err
 }

@@ -1,13 +1,17 @@
 package registry
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store"
@@ -46,7 +50,8 @@ func kindName(l rate.Limits) string {
 }
 
 // Limiter returns the registry's limiter of that name and of the kind of the options o: a [limiter.TokenBucket] for a
-// [limiter.TokenBucketOptions], and so on. If there is none, it is made. If there is one, it stays, with what it has counted, and gets the options o when the version that is being built comes into force.
+// [limiter.TokenBucketOptions], and so on. If there is none, it is made. If there is one, it stays, with what it has counted,
+// and gets the options o when the version that is being built comes into force.
 //
 // Pipelines that use the same name share it, and so do the instances of a pipeline unless [Builder.Instance] is part
 // of the name. If two pipelines give it different options, the build fails with [ErrLimiterConflict]. It is closed
@@ -57,17 +62,14 @@ func kindName(l rate.Limits) string {
 // If the options are invalid, the build fails, and the limiter that is returned must not be used after the build.
 func (b *Builder) Limiter(name string, o limiter.Options) limiter.Configurable {
 	l := rate.Of(o)
-	fresh, err := limiter.New(o)
-	if err != nil {
-		b.problem(fmt.Errorf("limiter %q: %w", name, err))
-		return weir.Must(limiter.New(rate.Example(l.Kind)))
-	}
-	used, err := b.useResource(newResourceID(name, kindName(l), nil), LimiterOptions{Limits: l}, func() (*resource, error) {
-		return &resource{value: fresh, reconfigure: func(o any) error { return fresh.Reconfigure(o.(LimiterOptions).Limits) }}, nil
+	want := resourceID{resourceKey{name: name}, kindName(l), nil}
+	used, err := b.use(want, LimiterOptions{Limits: l}, l.Validate(), func() (*resource, error) {
+		made, err := limiter.New(l)
+		return &resource{value: made, reconfigure: func(o any) error { return made.Reconfigure(o.(LimiterOptions).Limits) }}, err
 	})
 	if err != nil {
 		b.problem(err)
-		return fresh
+		return weir.Must(limiter.New(rate.Example(l.Kind)))
 	}
 	return used.value.(limiter.Configurable)
 }
@@ -119,16 +121,15 @@ func (r *Registry) limiterInfos() map[string]*LimiterInfo {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	infos := make(map[string]*LimiterInfo)
-	for _, i := range r.built() {
+	for _, i := range r.instancesInForce() {
 		for key, u := range i.current.uses {
 			if u.id.isKept() {
 				continue
 			}
-			name := key.name
-			if infos[name] == nil {
-				infos[name] = u.info()
+			if infos[key.name] == nil {
+				infos[key.name] = u.info()
 			}
-			infos[name].Pipelines = append(infos[name].Pipelines, i.String())
+			infos[key.name].Pipelines = append(infos[key.name].Pipelines, i.String())
 		}
 	}
 	return infos
@@ -142,4 +143,124 @@ func (res *resource) info() *LimiterInfo {
 		i.Options.Limits = rate.Of(i.Override.Options)
 	}
 	return i
+}
+
+// A resourceKey is the name of a resource. The names of limiters, and those of each Kind of [Kept], are separate.
+type resourceKey struct {
+	space string // "" for limiters, or a Kept's Kind
+	name  string
+}
+
+// String returns the name as errors have it.
+func (k resourceKey) String() string { return fmt.Sprintf("%s %q", cmp.Or(k.space, "limiter"), k.name) }
+
+// A resourceID identifies a resource. Two of the same name and different kinds are different resources.
+type resourceID struct {
+	resourceKey
+
+	kind     string
+	identity any // the types of a partitioned limiter; a sharedIdentity; a keptIdentity; otherwise nil
+}
+
+// isKept reports whether the resource is a value of [Keep].
+func (i resourceID) isKept() bool { return i.space != "" }
+
+// A resource is a limiter that the registry has made, or a value of [Keep]. It is closed when no version uses it any
+// more, whether staged, in force or draining.
+type resource struct {
+	id          resourceID
+	value       any
+	reconfigure func(options any) error
+	partitioned any          // an adjustablePartitioned; otherwise nil
+	inStore     storeLimiter // not nil: a limiter in a store, see [Shared]
+	unobserve   func()       // what ObserveLimiter has returned; can be nil
+
+	// The registry's mu guards the following. Only who has reconfiguring changes options and override.
+	options  any       // the options that the versions in force want; of a comparable type
+	override *override // nil: none
+	observed bool      // ObserveLimiter was called
+	users    int       // how many versions use it
+	inForce  int       // how many of them are in force
+}
+
+// A resourceUse is a resource and the options that one version wants it to have.
+type resourceUse struct {
+	*resource
+
+	options any
+	onSwap  func() // called when the version comes into force; can be nil
+}
+
+// use returns the resource with that id and records that this version uses it. If there is none, it adds the one that fresh
+// returns. If fresh is nil, it returns nil. invalid is what is wrong with the options: when an existing resource gets them, the
+// build can no longer fail.
+func (b *Builder) use(want resourceID, options any, invalid error, fresh func() (*resource, error)) (*resource, error) {
+	switch u := b.version.uses[want.resourceKey]; {
+	case invalid != nil:
+		return nil, fmt.Errorf("%v: %w", want.resourceKey, invalid)
+	case want.name == "":
+		return nil, fmt.Errorf("a %s of the registry needs a name", want.kind)
+	case u != nil && (u.id != want || u.options != options):
+		return nil, conflict(b.version.instance.id, u, b.version.instance.id, &resourceUse{resource: &resource{id: want}, options: options})
+	case u != nil:
+		return u.resource, nil
+	}
+	r := b.registry
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	used := r.resources[want]
+	if used == nil && fresh == nil {
+		return nil, nil
+	}
+	if used == nil {
+		var err error
+		if used, err = fresh(); err != nil {
+			return nil, fmt.Errorf("%v: %w", want.resourceKey, err)
+		}
+		used.id, used.options = want, options
+		r.resources[want] = used
+	}
+	used.users++
+	b.version.uses[want.resourceKey] = &resourceUse{resource: used, options: options}
+	return used, nil
+}
+
+// reconfigureFrom gives the resource the options to in place of from. An override stays in force.
+func (res *resource) reconfigureFrom(from, to any) error {
+	if from, to = res.override.effective(from), res.override.effective(to); from == to {
+		return nil
+	}
+	return res.reconfigure(to)
+}
+
+// releaseAll is called when a version does not use its resources any more.
+func (r *Registry) releaseAll(v *version) error {
+	var errs []error
+	for _, u := range v.uses {
+		errs = append(errs, r.release(u.resource))
+	}
+	return errors.Join(errs...)
+}
+
+// release is called when one user less has the resource. It closes the resource if that was the last.
+func (r *Registry) release(res *resource) error {
+	r.mu.Lock()
+	res.users--
+	last := res.users == 0
+	if last {
+		delete(r.resources, res.id)
+	}
+	r.mu.Unlock()
+	if !last {
+		return nil
+	}
+	r.leaveOverride(res)
+	var errs []error
+	if res.unobserve != nil {
+		errs = append(errs, recovered.Error(func() error { res.unobserve(); return nil }))
+	}
+	if c, ok := res.value.(io.Closer); ok {
+		errs = append(errs, recovered.Error(c.Close))
+	}
+	return errors.Join(errs...)
 }

@@ -38,9 +38,8 @@ func TestTokenBucket_InvalidOptions(t *testing.T) {
 	} {
 		var fi fickle
 		r := open(t, nil)
-		require.NoError(t, r.Define("orders", fi.build))
 		fi.do(f)
-		_, err := r.Get("orders")
+		err := r.Define("orders", fi.build)
 		check := func() {
 			t.Helper()
 			assert.ErrorIs(t, err, limiter.ErrInvalidOptions)
@@ -50,7 +49,7 @@ func TestTokenBucket_InvalidOptions(t *testing.T) {
 		}
 		check()
 		fi.calmDown()
-		p := get(t, r, "orders")
+		p := define(t, r, "orders", fi.build)
 		fi.do(f)
 		err = r.Reload(t.Context())
 		check()
@@ -61,12 +60,10 @@ func TestTokenBucket_InvalidOptions(t *testing.T) {
 
 func TestTokenBucket_WithoutName(t *testing.T) {
 	r := open(t, nil)
-	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+	assert.ErrorContains(t, r.Define("orders", func(b *registry.Builder) error {
 		b.Concurrency("", one(1))
 		return nil
-	}))
-	_, err := r.Get("orders")
-	assert.ErrorContains(t, err, "needs a name")
+	}), "needs a name")
 }
 
 // Who waits in the queue of a limiter gets what a reload gives it.
@@ -74,11 +71,10 @@ func TestTokenBucket_ReloadServesTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, nil)
 		limit := 1
-		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+		p := define(t, r, "orders", func(b *registry.Builder) error {
 			b.Add(ratelimit.New(b.Concurrency("l", one(limit)), nil))
 			return nil
-		}))
-		p := get(t, r, "orders")
+		})
 		end := hold(t, p)
 		done := make(chan error)
 		go func() { done <- p.Execute(t.Context(), nothing) }()
@@ -102,7 +98,6 @@ func TestTokenBucket_ClosedWithItsLastUser(t *testing.T) {
 				}
 				return nil
 			}))
-			get(t, r, name)
 		}
 		check := func(what string, left ...string) {
 			t.Helper()
@@ -141,7 +136,6 @@ func TestOnDispose_ClosesALimiterOfTheProgram(t *testing.T) {
 			b.Add(ratelimit.New(l, nil))
 			return nil
 		}))
-		get(t, r, "orders")
 		require.NoError(t, r.Reload(t.Context()))
 		synctest.Wait()
 		assert.Equal(t, "[false true]", fmt.Sprint([]bool{isOpen(t, all[0]), isOpen(t, all[1])}))
@@ -162,8 +156,6 @@ func TestReload_LimiterRefusesOptions(t *testing.T) {
 		}
 		return nil
 	}))
-	get(t, r, "orders")
-	get(t, r, "innocent")
 	require.NoError(t, limiters["closed"].Close())
 	for range 10 { // in any order
 		limit = 7

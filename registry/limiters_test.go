@@ -105,7 +105,6 @@ func TestTokenBucket_KeptAndReconfigured(t *testing.T) {
 				l = s.make(b, limit)
 				return nil
 			}))
-			get(t, r, "orders")
 			first := l
 			take(t, l, 7)
 			for range 3 {
@@ -152,12 +151,11 @@ func TestTokenBucket_ChangeOfKind(t *testing.T) {
 				r := open(t, &registry.Options{DrainTimeout: -1})
 				now := from
 				var l limiter.Limiter
-				require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+				p := define(t, r, "orders", func(b *registry.Builder) error {
 					l = now.make(b, 5)
 					b.Add(ratelimit.New(l, nil))
 					return nil
-				}))
-				p := get(t, r, "orders")
+				})
 				old := l
 				end := hold(t, p)
 				now = to
@@ -186,12 +184,11 @@ func TestTokenBucket_ChangeOfKindAndBack(t *testing.T) {
 		r := open(t, &registry.Options{DrainTimeout: -1})
 		now := 0
 		var l limiter.Limiter
-		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+		p := define(t, r, "orders", func(b *registry.Builder) error {
 			l = subjects[now].make(b, 5)
 			b.Add(ratelimit.New(l, nil))
 			return nil
-		}))
-		p := get(t, r, "orders")
+		})
 		old := l
 		end := hold(t, p)
 		now = 3

@@ -27,13 +27,12 @@ func TestReload_GrantsNoMoreThanTheLargestLimit(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := open(t, nil)
 			limit := limits[0]
-			require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+			p := define(t, r, "orders", func(b *registry.Builder) error {
 				b.Add(ratelimit.New(b.FixedWindow("l", limiter.FixedWindowOptions{
 					PermitLimit: limit, Window: window, QueueLimit: queue,
 				}), nil))
 				return nil
-			}))
-			p := get(t, r, "orders")
+			})
 			began := time.Now()
 			granted := make([]int, reloads*time.Millisecond/window+1)
 			var mu sync.Mutex
@@ -77,13 +76,12 @@ func TestReload_DoesNotRefillABucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, nil)
 		size := 10
-		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+		p := define(t, r, "orders", func(b *registry.Builder) error {
 			b.Add(ratelimit.New(b.TokenBucket("l", limiter.TokenBucketOptions{
 				TokenLimit: size, TokensPerPeriod: 1, ReplenishmentPeriod: 10 * time.Millisecond,
 			}), nil))
 			return nil
-		}))
-		p := get(t, r, "orders")
+		})
 		granted := 0
 		for i := range 1000 {
 			size = 1 + i*7%10
@@ -134,11 +132,10 @@ func TestReload_UnderLoadConcurrentSafe(t *testing.T) {
 	const most = 4
 	r := open(t, nil)
 	limit := 1
-	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+	p := define(t, r, "orders", func(b *registry.Builder) error {
 		b.Add(ratelimit.New(b.Concurrency("l", limiter.ConcurrencyOptions{PermitLimit: limit, QueueLimit: 2}), nil))
 		return nil
-	}))
-	p := get(t, r, "orders")
+	})
 	var held, ran atomic.Int64
 	stop := load(t, p, func(context.Context) error {
 		if n := held.Add(1); n > most {
@@ -161,12 +158,11 @@ func TestReload_UnderLoadConcurrentSafe(t *testing.T) {
 func TestReload_ChangesOfKindUnderLoadConcurrentSafe(t *testing.T) {
 	r := open(t, nil)
 	now := 0
-	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+	p := define(t, r, "orders", func(b *registry.Builder) error {
 		b.Add(ratelimit.New(subjects[now%len(subjects)].make(b, 1000+now), nil))
 		b.Add(ratelimit.New(nil, nil)) // owned by the strategy
 		return nil
-	}))
-	p := get(t, r, "orders")
+	})
 	stop := load(t, p, nothing)
 	for now = range 500 {
 		require.NoError(t, r.Reload(t.Context()))

@@ -2,11 +2,14 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
-	"github.com/weir-go/weir/internal/goroutine"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
@@ -46,7 +49,7 @@ const maxOverrideTime = 100 * 365 * 24 * time.Hour
 // Why an override has ended.
 const (
 	endedByTime  = "its time is over"
-	endedRemoved = "no pipeline in force uses the limiter"
+	endedRemoved = "no pipeline uses the limiter"
 	endedClosed  = "the registry was closed"
 	endedHere    = "this registry does not use the limiter any more" // it is in a store
 )
@@ -93,8 +96,8 @@ func (o *Override) validate() error {
 //
 // A reload keeps the override. If it changes the options of the limiter, they come into force at the end of the
 // override; until then [LimiterInfo.Configured] has them, and the reload reports [EventOverrideKept]. The override also
-// ends if no version in force uses the limiter any more, because a reload has removed it or changed its kind, and when
-// the registry is closed.
+// ends when the limiter is closed: when no version uses it any more, because a reload has removed it or changed its kind, or
+// when the registry is closed.
 //
 // The limits of a limiter in a store are overridden for all instances, and o.Until is a time of the store's clock. The
 // override ends in time even if this instance does not run any more; it does not end because this registry removes the
@@ -104,33 +107,29 @@ func (o *Override) validate() error {
 // The start is reported as [EventOverridden] and the end as [EventOverrideEnded], those of a limiter in a store by the
 // registry of every instance that uses it. If the clock steps, the end can be up to a minute late.
 //
-// The error is a [weir.OptionsError] that names the field, [ErrNoLimiter], [ErrClosed], that of ctx, [store.ErrUnavailable],
-// or [ErrReloading] if a function of the program that reconfigures something together with the limiter does not return.
-// After an error nothing has changed.
+// The error is a [weir.OptionsError] that names the field, [ErrNoLimiter], [ErrClosed], that of ctx, or
+// [store.ErrUnavailable]. After an error nothing has changed. While a reload changes the limiter, Override waits.
 func (r *Registry) Override(ctx context.Context, o Override) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
 	o.Until, o.Ended = o.Until.Round(0), "" // without a monotonic reading: Until is a time of the wall clock
-	l, err := r.lockLimiter(ctx, goroutine.ID(), func() (*resource, error) {
+	find := func() (*resource, error) {
 		res, err := r.limiterInForce(o.Limiter)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			err = res.checkOverride(o.Options)
 		}
-		var p validate.Problems
-		res.checkOverride(&p, o.Options)
-		return res, p.Err("registry")
-	})
-	if err != nil {
+		return res, err
+	}
+	switch res, err := r.lookUp(ctx, find); {
+	case err != nil:
 		return err
+	case res.inStore != nil:
+		return res.explain("overriding", res.inStore.Override(store.Override{Options: o.Options, Until: o.Until, By: o.By, Reason: o.Reason}))
 	}
-	if l.inStore != nil {
-		return explainStoreError("overriding", l.resource, l.inStore.Override(store.Override{Options: o.Options, Until: o.Until, By: o.By, Reason: o.Reason}))
-	}
-	defer r.endUnusedOverrides(ctx) // a change can have removed the limiter meanwhile
 	o.Options = limiter.OptionsOf(o.Options.Limits())
 	began := &override{Override: o}
-	old, err := l.change(began)
+	old, err := r.setOverride(ctx, find, began)
 	if err != nil {
 		return err
 	}
@@ -149,20 +148,182 @@ func (r *Registry) EndOverride(ctx context.Context, name, by string) error {
 	if err := p.Err("registry"); err != nil {
 		return err
 	}
-	l, err := r.lockLimiter(ctx, goroutine.ID(), func() (*resource, error) {
+	find := func() (*resource, error) {
 		res, err := r.limiterInForce(name)
 		if err == nil && res.override == nil && res.inStore == nil {
 			err = fmt.Errorf("%w: %q", ErrNotOverridden, name)
 		}
 		return res, err
-	})
-	switch {
+	}
+	switch res, err := r.lookUp(ctx, find); {
 	case err != nil:
 		return err
-	case l.inStore != nil:
-		return explainStoreError("ending the override of", l.resource, l.inStore.EndOverride(by))
+	case res.inStore != nil:
+		return res.explain("ending the override of", res.inStore.EndOverride(by))
 	}
-	return l.end(ctx, "ended by "+by)
+	return r.endOverride(ctx, find, "ended by "+by)
+}
+
+// lookUp calls find with r.mu locked.
+func (r *Registry) lookUp(ctx context.Context, find func() (*resource, error)) (*resource, error) {
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("registry: before overriding: %w", pipeline.ContextError(ctx))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return find()
+}
+
+// checkOverride returns what is wrong with options that are to override the limits of the limiter.
+func (res *resource) checkOverride(o limiter.Options) error {
+	var p validate.Problems
+	is, to := res.options.(LimiterOptions), rate.Of(o)
+	switch {
+	case to.Kind != is.Limits.Kind:
+		p.Add("Options", nil, "must be a %T, got a %T", limiter.OptionsOf(is.Limits), limiter.OptionsOf(to))
+	case res.inStore != nil:
+		p.Include("Options", store.Check(res.id.name, to, &is.Shared))
+	default:
+		if err := to.Validate(); err != nil {
+			p.Include("Options", err)
+		} else if to.Manual != is.Limits.Manual {
+			p.Add("Options.ManualReplenishment", to.Manual, "must be %v as it is, because it cannot change", is.Limits.Manual)
+		}
+	}
+	return p.Err("registry")
+}
+
+// An override is an [Override] that is in force.
+type override struct {
+	Override
+
+	timer *time.Timer // calls endInTime; guarded by r.mu
+}
+
+// overrideCheck is the longest time between two looks at the wall clock, which can step while a timer runs, and on some
+// systems goes on while the machine sleeps and timers do not.
+const overrideCheck = time.Minute
+
+// next returns the time until the next look at the clock.
+func (o *override) next() time.Duration { return min(time.Until(o.Until), overrideCheck) }
+
+// effective returns the options that are in force when the versions want these, except for a limiter in a store.
+func (o *override) effective(options any) any {
+	if o == nil {
+		return options
+	}
+	to := options.(LimiterOptions)
+	to.Limits = o.Options.Limits()
+	return to
+}
+
+// setOverride puts the override to of the limiter that find returns in force, and returns the one before. Either can be nil.
+func (r *Registry) setOverride(ctx context.Context, find func() (*resource, error), to *override) (old *override, err error) {
+	if err := r.take(ctx, r.reconfiguring); err != nil {
+		return nil, err
+	}
+	defer func() { <-r.reconfiguring }()
+	res, err := r.lookUp(ctx, func() (*resource, error) {
+		res, err := find()
+		if err == nil {
+			old = res.override
+		}
+		return res, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	was, will := old.effective(res.options), to.effective(res.options)
+	if was != will {
+		if err = res.reconfigure(will); err != nil && to != nil {
+			_ = res.reconfigure(was) // a partitioned one may have changed some of its keys
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case to != nil && (res.users == 0 || errors.Is(err, limiter.ErrClosed)): // meanwhile
+		return nil, fmt.Errorf("%w: %q", ErrNoLimiter, res.id.name)
+	case to != nil && err != nil:
+		return nil, fmt.Errorf("registry: overriding %v: %w", res.id, err)
+	case res.override != old: // the limiter was closed, which has ended its override
+		return nil, nil
+	}
+	if old != nil {
+		old.timer.Stop()
+	}
+	if res.override = to; to != nil {
+		to.Since = time.Now()
+		to.timer = time.AfterFunc(to.next(), func() { r.endInTime(res, to) })
+	}
+	return old, err
+}
+
+// endOverride ends the override of the limiter that find returns, and reports the end.
+func (r *Registry) endOverride(ctx context.Context, find func() (*resource, error), why string) error {
+	old, err := r.setOverride(ctx, find, nil)
+	if old != nil {
+		r.reportOverrideEnded(ctx, old.Override, why, err)
+	}
+	return err
+}
+
+// endInTime ends the override o if its time is over.
+func (r *Registry) endInTime(res *resource, o *override) {
+	r.mu.Lock()
+	early := time.Until(o.Until) > 0
+	if early && res.override == o {
+		o.timer.Reset(o.next())
+	}
+	r.mu.Unlock()
+	if early {
+		return
+	}
+	_ = r.endOverride(context.Background(), func() (*resource, error) { // reported
+		if res.override != o {
+			return nil, ErrNotOverridden
+		}
+		return res, nil
+	}, endedByTime)
+}
+
+// leaveOverride ends the override of a limiter that is about to be closed. That of a limiter in a store ends for this registry.
+func (r *Registry) leaveOverride(res *resource) {
+	why := endedRemoved
+	if res.inStore != nil {
+		res.inStore.OnOverride(nil)
+		why = endedHere
+	}
+	r.mu.Lock()
+	o, closed := res.overridden(), r.closed
+	if res.override != nil {
+		res.override.timer.Stop()
+		res.override = nil
+	}
+	r.mu.Unlock()
+	switch {
+	case o == nil || closed && res.inStore != nil:
+		return
+	case closed:
+		why = endedClosed
+	}
+	r.reportOverrideEnded(context.Background(), *o, why, nil)
+}
+
+// overridden returns a copy of the override of the limiter, or nil if there is none. That of a limiter in a store is the one
+// that this instance knows of. The caller holds r.mu.
+func (res *resource) overridden() *Override {
+	switch {
+	case res.override != nil:
+		o := res.override.Override
+		return &o
+	case res.inStore != nil:
+		if o, ok := res.inStore.Overridden(); ok {
+			of := overrideInStore(res.id.name, o)
+			return &of
+		}
+	}
+	return nil
 }
 
 // limiterInForce returns the limiter of that name which versions in force use. The caller holds r.mu.
@@ -170,17 +331,27 @@ func (r *Registry) limiterInForce(name string) (*resource, error) {
 	if r.closed {
 		return nil, ErrClosed
 	}
-	for _, d := range r.definitions {
-		for _, i := range d.instances {
-			if i.current == nil {
-				continue
-			}
-			if u := i.current.uses[resourceKey{name: name}]; u != nil {
-				return u.resource, nil
+	if res := r.inForce[resourceKey{name: name}]; res != nil {
+		return res, nil
+	}
+	return nil, fmt.Errorf("%w: %q", ErrNoLimiter, name)
+}
+
+// reportKeptOverrides reports the overrides of the limiters that the versions use.
+func (r *Registry) reportKeptOverrides(ctx context.Context, versions []*version) {
+	kept := make(map[*resource]Override)
+	r.mu.Lock()
+	for _, v := range versions {
+		for _, u := range v.uses {
+			if o := u.overridden(); o != nil {
+				kept[u.resource] = *o
 			}
 		}
 	}
-	return nil, fmt.Errorf("%w: %q", ErrNoLimiter, name)
+	r.mu.Unlock()
+	for _, o := range slices.SortedFunc(maps.Values(kept), func(a, b Override) int { return strings.Compare(a.Limiter, b.Limiter) }) {
+		r.reportOverride(ctx, EventOverrideKept, pipeline.SeverityWarning, o, nil)
+	}
 }
 
 func (r *Registry) reportOverrideEnded(ctx context.Context, o Override, why string, err error) {
@@ -190,5 +361,31 @@ func (r *Registry) reportOverrideEnded(ctx context.Context, o Override, why stri
 
 // reportOverride reports an event about a limiter, which can belong to several pipelines.
 func (r *Registry) reportOverride(ctx context.Context, name string, severity pipeline.Severity, o Override, err error) {
-	r.reportFrom(ctx, pipeline.Source{Strategy: o.Limiter}, pipeline.Event{Name: name, Severity: severity, Result: o, Err: err})
+	r.tell(ctx, pipeline.Event{Name: name, Severity: severity, Source: pipeline.Source{Strategy: o.Limiter}, Result: o, Err: err})
+}
+
+func overrideInStore(name string, o store.Override) Override {
+	return Override{Limiter: name, Options: o.Options, Until: o.Until, By: o.By, Reason: o.Reason, Since: o.Since, Ended: o.Ended}
+}
+
+// reportInStore reports the start or the end of an override that any instance has made.
+func (r *Registry) reportInStore(o Override) {
+	if o.Ended != "" {
+		r.reportOverrideEnded(context.Background(), o, o.Ended, nil)
+		return
+	}
+	r.reportOverride(context.Background(), EventOverridden, pipeline.SeverityWarning, o, nil)
+}
+
+// explain returns err, which a limiter in a store has returned, as an error of the registry.
+func (res *resource) explain(doing string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, store.ErrNotOverridden):
+		return fmt.Errorf("%w: %q", ErrNotOverridden, res.id.name)
+	case errors.Is(err, limiter.ErrClosed): // meanwhile
+		return fmt.Errorf("%w: %q", ErrNoLimiter, res.id.name)
+	}
+	return fmt.Errorf("registry: %s %v: %w", doing, res.id, err)
 }

@@ -27,7 +27,7 @@ import (
 type overrideLog struct {
 	journal
 
-	also func(e pipeline.Event) // can be nil
+	also func(ctx context.Context, e pipeline.Event) // can be nil
 }
 
 func (l *overrideLog) Hooks() pipeline.Hooks {
@@ -36,7 +36,7 @@ func (l *overrideLog) Hooks() pipeline.Hooks {
 	}
 }
 
-func (l *overrideLog) OnEvent(_ context.Context, e pipeline.Event) {
+func (l *overrideLog) OnEvent(ctx context.Context, e pipeline.Event) {
 	o, ok := e.Result.(registry.Override)
 	if !ok {
 		return
@@ -50,7 +50,7 @@ func (l *overrideLog) OnEvent(_ context.Context, e pipeline.Event) {
 	}
 	l.add("%s", line)
 	if l.also != nil {
-		l.also(e)
+		l.also(ctx, e)
 	}
 }
 
@@ -92,7 +92,6 @@ func testOverride[L interface {
 		configured := options(10)
 		var l L
 		require.NoError(t, r.Define("orders", func(b *registry.Builder) error { l = use(b, "l", configured); return nil }))
-		get(t, r, "orders")
 		take(t, l, 4)
 		assert.Nil(t, info(t, r).Override)
 
@@ -153,7 +152,6 @@ func TestOverride_GivesNoFreshBurst(t *testing.T) {
 		r := open(t, nil)
 		s := &shared{n: 10}
 		require.NoError(t, r.Define("orders", s.build))
-		get(t, r, "orders")
 		take(t, s.l, 10)
 		for _, more := range []int{10, 0, 0} {
 			require.NoError(t, r.Override(t.Context(), for1h(bucketOptions(20))))
@@ -195,7 +193,6 @@ func testOverridePartitioned[O limiter.Options](t *testing.T, options func(int) 
 			l = registry.Partitioned(b, "l", same, each, &whole)
 			return nil
 		}))
-		get(t, r, "orders")
 		spend(t, l, "known", 4)
 		require.NoError(t, r.Override(t.Context(), for1h(options(7))))
 		assert.Equal(t, 3, left(t, l, "known"))
@@ -228,7 +225,6 @@ func TestOverride_Errors(t *testing.T) {
 			b.TokenBucket("by hand", o)
 			return nil
 		}))
-		get(t, r, "hand")
 		for name, c := range map[string]struct {
 			change func(*registry.Override)
 			want   string
@@ -248,7 +244,6 @@ func TestOverride_Errors(t *testing.T) {
 			}, "registry: Options.ManualReplenishment must be false as it is, because it cannot change, got true"},
 			"not manual": {func(o *registry.Override) { o.Limiter = "by hand" }, "registry: Options.ManualReplenishment must be true as it is, because it cannot change, got false"},
 		} {
-			get(t, r, "orders")
 			o := for1h(bucketOptions(5))
 			c.change(&o)
 			err := r.Override(t.Context(), o)
@@ -268,8 +263,8 @@ func TestOverride_Errors(t *testing.T) {
 	})
 }
 
-// A reload that removes the limiter, or changes its kind, ends the override. A version that still drains gets the limits
-// of the configuration back, and so does a later version.
+// The override ends with the limiter: when no version uses it any more, also none that drains. A version that asks for it before
+// finds it as it is.
 func TestOverride_EndsWithItsLimiter(t *testing.T) {
 	for name, kind := range map[string]registry.BuildFunc{
 		"removed":      with(),
@@ -280,20 +275,23 @@ func TestOverride_EndsWithItsLimiter(t *testing.T) {
 				var heard overrideLog
 				r := open(t, &registry.Options{Listener: &heard})
 				s := &shared{n: 10}
-				require.NoError(t, r.Define("orders", s.build))
-				p := get(t, r, "orders")
-				end := hold(t, p)
+				end := hold(t, define(t, r, "orders", s.build))
 				old := s.l
 				require.NoError(t, r.Override(t.Context(), for1h(bucketOptions(2))))
 				heard.take()
-				require.NoError(t, r.Apply(t.Context(), registry.Change{Define: map[string]registry.BuildFunc{"orders": kind}}))
-				assert.Equal(t, []string{"OnLimiterOverrideEnded Information l by ann because a sale: no pipeline in force uses the limiter"}, heard.take())
-				assert.Equal(t, 10, old.Options().TokenLimit)
-				require.NoError(t, r.Apply(t.Context(), registry.Change{Define: map[string]registry.BuildFunc{"orders": s.build}}))
+				require.NoError(t, r.Apply(t.Context(), registry.Change{Define: builds{"orders": kind}}))
+				require.ErrorIs(t, r.EndOverride(t.Context(), "l", "ann"), map[string]error{
+					"removed": registry.ErrNoLimiter, "another kind": registry.ErrNotOverridden,
+				}[name])
+				require.NoError(t, r.Apply(t.Context(), registry.Change{Define: builds{"orders": s.build}}))
 				assert.Same(t, old, s.l)
-				assert.Equal(t, plain(bucketOptions(10)), info(t, r).Options)
-				assert.Nil(t, info(t, r).Override)
+				assert.Equal(t, plain(bucketOptions(2)), info(t, r).Options)
+				require.NoError(t, r.Apply(t.Context(), registry.Change{Define: builds{"orders": kind}}))
+				synctest.Wait()
+				assert.Equal(t, []string{"OnLimiterOverrideKept Warning l by ann because a sale"}, heard.take())
 				end()
+				synctest.Wait()
+				assert.Equal(t, []string{"OnLimiterOverrideEnded Information l by ann because a sale: no pipeline uses the limiter"}, heard.take())
 			})
 		})
 	}
@@ -301,24 +299,22 @@ func TestOverride_EndsWithItsLimiter(t *testing.T) {
 
 // RemoveInstance and Remove end the override, too.
 func TestOverride_EndsWithItsPipeline(t *testing.T) {
-	var heard overrideLog
-	r := open(t, &registry.Options{Listener: &heard})
-	s := &shared{n: 10}
-	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
-		if b.Instance == "eu" {
-			return s.build(b)
-		}
-		return nil
-	}))
-	require.NoError(t, r.Define("stock", s.build))
-	getInstance(t, r, "orders", "eu")
-	get(t, r, "stock")
-	require.NoError(t, r.Override(t.Context(), for1h(bucketOptions(2))))
-	heard.take()
-	require.NoError(t, r.RemoveInstance("orders", "eu"))
-	assert.Empty(t, heard.take(), "stock uses the limiter")
-	require.NoError(t, r.Remove(t.Context(), "stock"))
-	assert.Equal(t, []string{"OnLimiterOverrideEnded Information l by ann because a sale: no pipeline in force uses the limiter"}, heard.take())
+	synctest.Test(t, func(t *testing.T) {
+		var heard overrideLog
+		r := open(t, &registry.Options{Listener: &heard})
+		s := &shared{n: 10}
+		require.NoError(t, r.Define("orders", forEU(s.build)))
+		require.NoError(t, r.Define("stock", s.build))
+		getInstance(t, r, "orders", "eu")
+		require.NoError(t, r.Override(t.Context(), for1h(bucketOptions(2))))
+		heard.take()
+		require.NoError(t, r.RemoveInstance("orders", "eu"))
+		synctest.Wait()
+		assert.Empty(t, heard.take(), "stock uses the limiter")
+		require.NoError(t, r.Remove(t.Context(), "stock"))
+		synctest.Wait()
+		assert.Equal(t, []string{"OnLimiterOverrideEnded Information l by ann because a sale: no pipeline uses the limiter"}, heard.take())
+	})
 }
 
 // A reload that fails leaves the override and the configured options as they are.
@@ -337,8 +333,6 @@ func TestOverride_ReloadFails(t *testing.T) {
 		})
 		return nil
 	}))
-	get(t, r, "orders")
-	get(t, r, "kept")
 	require.NoError(t, r.Override(t.Context(), for1h(bucketOptions(2))))
 	heard.take()
 	s.n, s.err = 12, errBoom
@@ -357,14 +351,13 @@ func TestOverride_Close(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var heard overrideLog
 		r := registry.New(&registry.Options{Listener: &heard})
-		heard.also = func(e pipeline.Event) {
+		heard.also = func(ctx context.Context, e pipeline.Event) {
 			if e.Name == registry.EventOverrideEnded {
-				assert.Error(t, r.Close(context.Background()), "it would wait for itself")
+				assert.Error(t, r.Close(ctx), "it would wait for itself")
 			}
 		}
 		s := &shared{n: 10}
 		require.NoError(t, r.Define("orders", s.build))
-		get(t, r, "orders")
 		require.NoError(t, r.Override(t.Context(), for1h(bucketOptions(2))))
 		heard.take()
 		require.NoError(t, r.Close(t.Context()))
@@ -384,14 +377,13 @@ func TestOverride_CloseWhenTheListenerLeaves(t *testing.T) {
 		b.Concurrency("m", one(1))
 		return nil
 	}))
-	get(t, r, "orders")
 	for _, name := range []string{"l", "m"} {
 		o := for1h(one(2))
 		o.Limiter = name
 		require.NoError(t, r.Override(t.Context(), o))
 	}
 	heard.take()
-	heard.also = func(pipeline.Event) { runtime.Goexit() }
+	heard.also = func(context.Context, pipeline.Event) { runtime.Goexit() }
 	require.NoError(t, r.Close(t.Context()))
 	assert.ElementsMatch(t, []string{
 		"OnLimiterOverrideEnded Information l by ann because a sale: the registry was closed",
@@ -431,8 +423,7 @@ func testOverridesAtOnce(t *testing.T, partitioned bool) {
 		b.Add(ratelimit.NewPartitioned(registry.Partitioned(b, "l", same, o, nil), pipeline.Operation, nil))
 		return nil
 	}
-	require.NoError(t, r.Define("orders", build))
-	p := get(t, r, "orders")
+	p := define(t, r, "orders", build)
 	wants := func(err error, allowed ...error) {
 		if err != nil && !isAny(err, allowed) {
 			t.Error(err)
@@ -516,68 +507,27 @@ func testOverridesAtOnce(t *testing.T, partitioned bool) {
 	assert.Zero(t, r.OwnedLimiters())
 }
 
-// A Reconfigure function removes the pipeline of the limiter that is being reconfigured with it.
-func TestOverride_RemovedByAReconfigureFunction(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var heard overrideLog
-		r := open(t, &registry.Options{Listener: &heard})
-		s, options := &shared{n: 10}, 1
-		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
-			if b.Instance == "" {
-				return nil
-			}
-			registry.Keep(b, "k", options, registry.Kept[*int, int]{
-				Kind:        "number",
-				Make:        func(n int) (*int, error) { return &n, nil },
-				Reconfigure: func(*int, int) error { return r.RemoveInstance("orders", "eu") },
-			})
-			return s.build(b)
-		}))
-		get(t, r, "orders")
-		getInstance(t, r, "orders", "eu")
-		require.NoError(t, r.Override(t.Context(), for1h(bucketOptions(2))))
-		heard.take()
-		s.n, options = 12, 2
-		require.NoError(t, r.Reload(t.Context()))
-		synctest.Wait()
-		assert.Equal(t, []string{"OnLimiterOverrideEnded Information l by ann because a sale: no pipeline in force uses the limiter"}, heard.take())
-	})
-}
-
-// While a function of the program reconfigures something together with the limiter, Override waits, and so does the end
-// of an override. If the function calls Override, it would wait for itself.
+// While a function of the program reconfigures something, Override waits, and so does the end of an override.
 func TestOverride_WaitsForAReconfiguration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var heard overrideLog
-		r := open(t, &registry.Options{Listener: &heard})
-		s, options, change := &shared{n: 10}, 1, func() {}
+		r := open(t, nil)
+		s, options, leave := &shared{n: 10}, 1, make(chan struct{})
 		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
 			registry.Keep(b, "k", options, registry.Kept[*int, int]{
 				Kind:        "number",
 				Make:        func(n int) (*int, error) { return &n, nil },
-				Reconfigure: func(*int, int) error { change(); return nil },
+				Reconfigure: func(*int, int) error { <-leave; return nil },
 			})
 			return s.build(b)
 		}))
-		get(t, r, "orders")
-		o := for1h(bucketOptions(2))
-		require.NoError(t, r.Override(t.Context(), o))
-
-		inside, leave := make(chan struct{}), make(chan struct{})
-		change = func() {
-			assert.ErrorIs(t, r.EndOverride(t.Context(), "l", "ann"), registry.ErrReloading)
-			close(inside)
-			<-leave
-		}
+		require.NoError(t, r.Override(t.Context(), for1h(bucketOptions(2))))
 		s.n, options = 12, 2
 		reloaded := make(chan error)
 		go func() { reloaded <- r.Reload(t.Context()) }()
-		<-inside
-		change = func() {}
+		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, r.Override(ctx, for1h(bucketOptions(3))), context.DeadlineExceeded)
-		require.ErrorIs(t, r.Override(t.Context(), for1h(bucketOptions(3))), registry.ErrReloading, "it gives up after 10 s")
 		time.Sleep(2 * time.Hour) // the end of the override waits for as long as it takes
 		synctest.Wait()
 		assert.Equal(t, 2, s.l.Options().TokenLimit)

@@ -1,10 +1,12 @@
 package registry
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"sync/atomic"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/fixedhash"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
@@ -23,39 +25,31 @@ import (
 //
 // Another type of R or K or another kind makes another limiter.
 func Partitioned[R any, K comparable](b *Builder, name string, key func(R) K, each limiter.Options, o *limiter.PartitionedOptions) *limiter.PartitionedLimiter[R, K] {
-	want := LimiterOptions{Limits: rate.Of(each)}
+	options := LimiterOptions{Limits: rate.Of(each)}
 	if o != nil {
-		want.Partitions = *o
+		options.Partitions = *o
 	}
-	p := &adjustablePartitioned[R, K]{}
-	fresh, err := p.start(key, want)
-	if err != nil {
-		b.problem(fmt.Errorf("limiter %q: %w", name, err))
-		return placeholderPartitioned[R, K]()
+	invalid := errors.Join(options.Limits.Validate(), options.Partitions.Validate())
+	if key == nil {
+		invalid = notSet("key")
 	}
-	if b.registry.interposer() != nil {
-		fixedhash.Use(fresh)
-	}
-	kind := fmt.Sprintf("partitioned %s by %v of %v", kindName(want.Limits), reflect.TypeFor[K](), reflect.TypeFor[R]())
-	wanted := newResourceID(name, kind, reflect.TypeFor[adjustablePartitioned[R, K]]())
-	used, err := b.useResource(wanted, want, func() (*resource, error) {
-		return &resource{value: fresh, reconfigure: p.reconfigure, partitioned: p}, nil
+	kind := fmt.Sprintf("partitioned %s by %v of %v", kindName(options.Limits), reflect.TypeFor[K](), reflect.TypeFor[R]())
+	want := resourceID{resourceKey{name: name}, kind, reflect.TypeFor[adjustablePartitioned[R, K]]()}
+	used, err := b.use(want, options, invalid, func() (*resource, error) {
+		p, err := newPartitioned(key, options)
+		if b.registry.interposer() != nil {
+			fixedhash.Use(p.limiter)
+		}
+		return &resource{value: p.limiter, reconfigure: p.reconfigure, partitioned: p}, err
 	})
 	if err != nil {
 		b.problem(err)
-		return fresh
+		// So that the build function can go on.
+		return weir.Must(limiter.NewPartitioned(func(R) (p limiter.Partition[K]) { return p }, nil))
 	}
 	in := used.partitioned.(*adjustablePartitioned[R, K])
-	b.version.uses[wanted.resourceKey].onCommit = func() { in.key.Store(&key) }
+	b.version.uses[want.resourceKey].onSwap = func() { in.key.Store(&key) }
 	return in.limiter
-}
-
-// placeholderPartitioned returns a limiter in place of one that could not be made, so that the build function can go
-// on.
-func placeholderPartitioned[R any, K comparable]() *limiter.PartitionedLimiter[R, K] {
-	none := func(R) (p limiter.Partition[K]) { return p }
-	p, _ := limiter.NewPartitioned(none, nil)
-	return p
 }
 
 // adjustablePartitioned is a partitioned limiter whose key function and options can change.
@@ -65,20 +59,13 @@ type adjustablePartitioned[R any, K comparable] struct {
 	factory atomic.Pointer[limiter.Factory[K]]
 }
 
-// start makes the limiter.
-func (p *adjustablePartitioned[R, K]) start(key func(R) K, o LimiterOptions) (*limiter.PartitionedLimiter[R, K], error) {
-	if key == nil {
-		return nil, notSet("key")
-	}
-	if err := o.Limits.Validate(); err != nil {
-		return nil, err
-	}
+func newPartitioned[R any, K comparable](key func(R) K, o LimiterOptions) (p *adjustablePartitioned[R, K], err error) {
+	p = &adjustablePartitioned[R, K]{}
 	p.key.Store(&key)
 	p.use(o.Limits)
-	var err error
 	factory := limiter.Factory[K](func(k K) (limiter.Limiter, error) { return (*p.factory.Load())(k) })
 	p.limiter, err = limiter.NewPartitionedByKey(func(resource R) K { return (*p.key.Load())(resource) }, factory, &o.Partitions)
-	return p.limiter, err
+	return p, err
 }
 
 // use sets the limits of new partitions.

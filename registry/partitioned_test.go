@@ -92,7 +92,6 @@ func TestPartitioned_PeekKey(t *testing.T) {
 		registry.Partitioned(b, "users", strconv.Itoa, each, nil)
 		return nil
 	}))
-	get(t, r, "orders")
 	peek := func(n int) limiter.Lease {
 		for _, info := range r.Limiters() {
 			lease, err := info.Limiter.(limiter.KeyPeeker).PeekKey(t.Context(), "7", n)
@@ -134,7 +133,6 @@ func TestPartitioned_FailedBuild(t *testing.T) {
 		l = registry.Partitioned(b, "users", same, bucketOptions(10), nil)
 		return nil
 	}))
-	get(t, r, "orders")
 	spend(t, l, "ANN", 1)
 	fail = true
 	require.ErrorIs(t, r.Reload(t.Context()), errBoom)
@@ -155,8 +153,7 @@ func TestPartitioned_InvalidOptions(t *testing.T) {
 		},
 	} {
 		r := open(t, nil)
-		require.NoError(t, r.Define("orders", func(b *registry.Builder) error { f(b); return nil }))
-		_, err := r.Get("orders")
+		err := r.Define("orders", func(b *registry.Builder) error { f(b); return nil })
 		assert.ErrorIs(t, err, limiter.ErrInvalidOptions)
 		assert.ErrorContains(t, err, `"users"`)
 		assert.ErrorContains(t, err, field)
@@ -199,8 +196,7 @@ func TestPartitioned_OtherTypes(t *testing.T) {
 	}
 	r := open(t, &registry.Options{DrainTimeout: -1})
 	now := 0
-	require.NoError(t, r.Define("orders", func(b *registry.Builder) error { return asked[now](b) }))
-	p := get(t, r, "orders")
+	p := define(t, r, "orders", func(b *registry.Builder) error { return asked[now](b) })
 	for now = range asked {
 		end := hold(t, p) // keeps the old one
 		defer end()

@@ -19,18 +19,14 @@ func TestPipelines_TellVersionsAndReloads(t *testing.T) {
 		r := open(t, nil)
 		n := &numbered{}
 		fails := false
-		require.NoError(t, r.Define("orders", n.build))
 		require.NoError(t, r.Define("stock", func(*registry.Builder) error {
 			if fails {
 				return errBoom
 			}
 			return nil
 		}))
-		require.NoError(t, r.Define("unused", with()))
-		assert.Empty(t, maps.Collect(r.Pipelines()))
-
 		start := time.Now()
-		orders := get(t, r, "orders")
+		orders := define(t, r, "orders", n.build)
 		eu, err := r.GetInstance("orders", "eu-1")
 		require.NoError(t, err)
 		stock := get(t, r, "stock")
@@ -83,7 +79,6 @@ func TestPipelines_TellVersionsAndReloads(t *testing.T) {
 func TestPipelines_TellReloadsThatDidNotEnd(t *testing.T) {
 	r := open(t, nil)
 	require.NoError(t, r.Define("orders", with()))
-	get(t, r, "orders")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	built := false
@@ -94,7 +89,6 @@ func TestPipelines_TellReloadsThatDidNotEnd(t *testing.T) {
 		built = true
 		return nil
 	}))
-	get(t, r, "first")
 	require.ErrorIs(t, r.Reload(ctx), context.Canceled)
 	info := maps.Collect(r.Pipelines())["orders"]
 	assert.ErrorIs(t, info.Err, context.Canceled)
@@ -105,7 +99,6 @@ func TestPipelines_StopsWhenAsked(t *testing.T) {
 	r := open(t, nil)
 	for _, name := range []string{"a", "b"} {
 		require.NoError(t, r.Define(name, with()))
-		get(t, r, name)
 	}
 	var seen []string
 	for name := range r.Pipelines() {

@@ -3,8 +3,6 @@ package registry_test
 import (
 	"context"
 	"errors"
-	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,8 +17,7 @@ import (
 func TestReload_KeepsTheHandle(t *testing.T) {
 	r := open(t, nil)
 	var n numbered
-	require.NoError(t, r.Define("orders", n.build))
-	p := get(t, r, "orders")
+	p := define(t, r, "orders", n.build)
 	for v := 1; v <= 10; v++ {
 		assert.Equal(t, v, versionOf(t, p))
 		require.NoError(t, r.Reload(t.Context(), "orders", "orders"), "named twice is built once")
@@ -33,8 +30,7 @@ func TestReload_ExecutionsEndOnTheirVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, nil)
 		var n numbered
-		require.NoError(t, r.Define("orders", n.build))
-		p := get(t, r, "orders")
+		p := define(t, r, "orders", n.build)
 		first := hold(t, p)
 		require.NoError(t, r.Reload(t.Context()))
 		second := hold(t, p)
@@ -45,23 +41,10 @@ func TestReload_ExecutionsEndOnTheirVersion(t *testing.T) {
 	})
 }
 
-func TestReload_NotBuilt(t *testing.T) {
-	r := open(t, nil)
-	var built, unbuilt numbered
-	require.NoError(t, r.Define("built", built.build))
-	require.NoError(t, r.Define("unbuilt", unbuilt.build))
-	get(t, r, "built")
-	require.NoError(t, r.Reload(t.Context()))
-	require.NoError(t, r.Reload(t.Context(), "unbuilt"))
-	assert.Equal(t, 2, built.made())
-	assert.Zero(t, unbuilt.made())
-}
-
 func TestReload_UnknownName(t *testing.T) {
 	r := open(t, nil)
 	var n numbered
-	require.NoError(t, r.Define("orders", n.build))
-	p := get(t, r, "orders")
+	p := define(t, r, "orders", n.build)
 	err := r.Reload(t.Context(), "orders", "payments", "refunds")
 	assert.ErrorIs(t, err, registry.ErrNotDefined)
 	assert.ErrorContains(t, err, "payments")
@@ -87,12 +70,7 @@ func (f *fickle) do(b registry.BuildFunc) { f.instead.Store(&b) }
 func (f *fickle) calmDown()               { f.instead.Store(nil) }
 
 func TestReload_FailureChangesNothing(t *testing.T) {
-	fail := map[string]registry.BuildFunc{
-		"error":   func(*registry.Builder) error { return errBoom },
-		"panic":   func(*registry.Builder) error { panic("boom") },
-		"invalid": with(&invalid{}),
-	}
-	for name, f := range fail {
+	for name, f := range failing {
 		t.Run(name, func(t *testing.T) {
 			var l recorder
 			r := open(t, &registry.Options{Listener: &l})
@@ -128,7 +106,6 @@ func TestReload_BuildPanics(t *testing.T) {
 	r := open(t, nil)
 	var f fickle
 	require.NoError(t, r.Define("orders", f.build))
-	get(t, r, "orders")
 	f.do(func(*registry.Builder) error { panic(errBoom) })
 	err := r.Reload(t.Context())
 	assert.EqualError(t, err, "registry: building pipeline orders: panic: boom")
@@ -145,8 +122,6 @@ func TestReload_JoinsErrors(t *testing.T) {
 	var one, two fickle
 	require.NoError(t, r.Define("1", one.build))
 	require.NoError(t, r.Define("2", two.build))
-	get(t, r, "1")
-	get(t, r, "2")
 	one.do(func(*registry.Builder) error { return errBoom })
 	two.do(func(*registry.Builder) error { panic("ouch") })
 	err := r.Reload(t.Context())
@@ -155,34 +130,10 @@ func TestReload_JoinsErrors(t *testing.T) {
 	assert.Equal(t, []string{"ReloadFailed 1", "ReloadFailed 2"}, l.take())
 }
 
-// A build that leaves its goroutine takes Reload's caller along, and nothing else.
-func TestReload_Goexit(t *testing.T) {
-	var l recorder
-	r := open(t, &registry.Options{Listener: &l})
-	var one, two fickle
-	require.NoError(t, r.Define("1", one.build))
-	require.NoError(t, r.Define("2", two.build))
-	p := get(t, r, "1")
-	get(t, r, "2")
-	two.do(func(*registry.Builder) error { runtime.Goexit(); return nil })
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		_ = r.Reload(t.Context())
-		t.Error("Reload returned")
-	})
-	wg.Wait()
-	assert.Equal(t, 1, versionOf(t, p))
-	assert.Equal(t, []string{"ReloadFailed 2"}, l.take())
-	two.calmDown()
-	require.NoError(t, r.Reload(t.Context()))
-	assert.Equal(t, 3, versionOf(t, p))
-}
-
 func TestReload_ContextEndedBefore(t *testing.T) {
 	r := open(t, nil)
 	var n numbered
-	require.NoError(t, r.Define("orders", n.build))
-	p := get(t, r, "orders")
+	p := define(t, r, "orders", n.build)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errBoom)
 	for range 50 { // not just mostly
@@ -206,7 +157,6 @@ func TestReload_ContextEndsBetweenBuilds(t *testing.T) {
 	require.NoError(t, r.Define("1", one.build))
 	require.NoError(t, r.Define("2", two.build))
 	p := get(t, r, "1")
-	get(t, r, "2")
 	ctx, cancel := context.WithCancel(t.Context())
 	var disposed atomic.Int64
 	one.do(func(b *registry.Builder) error {
@@ -225,8 +175,7 @@ func TestReload_ContextEndsWhileAnotherRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, nil)
 		var f fickle
-		require.NoError(t, r.Define("orders", f.build))
-		p := get(t, r, "orders")
+		p := define(t, r, "orders", f.build)
 		f.do(func(b *registry.Builder) error {
 			time.Sleep(time.Minute)
 			return f.numbered.build(b)

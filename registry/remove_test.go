@@ -41,8 +41,7 @@ func TestRemove_ContainedPipeline(t *testing.T) {
 		b.Add(pipeline.Embed(weir.Must(pipeline.New("between", pipeline.Embed(inner)))))
 		return err
 	}
-	require.NoError(t, r.Define("outer", outer))
-	p := get(t, r, "outer")
+	p := define(t, r, "outer", outer)
 	err := r.Remove(t.Context(), "inner")
 	require.EqualError(t, err, "registry: inner cannot be removed: pipeline outer contains it")
 	require.Error(t, r.Apply(t.Context(), registry.Change{Define: builds{"other": outer}, Remove: []string{"inner"}}))
@@ -57,7 +56,6 @@ func TestRemove_SameNameTwice(t *testing.T) {
 	r := open(t, nil)
 	for _, name := range []string{"a", "b", "c"} {
 		require.NoError(t, r.Define(name, with()))
-		get(t, r, name)
 	}
 	require.NoError(t, r.Remove(t.Context(), "a", "b", "a"))
 	assert.Equal(t, []string{"c"}, names(r))
@@ -74,13 +72,11 @@ func TestRemove_SameNameTwice(t *testing.T) {
 // comes back.
 func TestRemove_ForgetsNames(t *testing.T) {
 	r := open(t, nil)
-	require.NoError(t, r.Define("held", with()))
-	held := get(t, r, "held")
+	held := define(t, r, "held", with())
 	require.NoError(t, r.Remove(t.Context(), "held"))
 	for i := range 100 {
 		name := fmt.Sprint(i)
 		require.NoError(t, r.Define(name, with()))
-		get(t, r, name)
 		require.NoError(t, r.Remove(t.Context(), name))
 	}
 	assert.Zero(t, r.Definitions())
@@ -113,8 +109,7 @@ func TestDefine_AgainRestoresTheHandle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := open(t, nil)
 			var n numbered
-			require.NoError(t, r.Define("orders", n.build))
-			p := get(t, r, "orders")
+			p := define(t, r, "orders", n.build)
 			for i := range 3 {
 				require.NoError(t, r.Remove(t.Context(), "orders"))
 				assert.ErrorIs(t, p.Execute(t.Context(), nothing), registry.ErrRemoved)

@@ -80,17 +80,15 @@ func TestTokenBucket_ConflictOfPipelines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var l recorder
 			r := open(t, &registry.Options{Listener: &l})
-			s := share(t, r, "a", "b", "c")
-			get(t, r, "a")
+			s := share(t, r, "a")
+			s.limit["b"] = 5
 			live := s.made["a"]
 
 			disagree(s, "b")
-			_, err := r.Get("b")
-			conflicts(t, err)
+			conflicts(t, r.Define("b", s.build))
 			s.limit["b"], s.kind["b"] = s.limit["a"], s.kind["a"]
-			get(t, r, "b")
+			require.NoError(t, r.Define("b", s.build))
 			require.NoError(t, r.Define("bystander", with()))
-			get(t, r, "bystander")
 			assert.Empty(t, l.take())
 
 			disagree(s, "a")
@@ -115,13 +113,12 @@ func TestTokenBucket_ConflictInOnePipeline(t *testing.T) {
 		"kind":  func(b *registry.Builder) { b.TokenBucket("l", bucketOptions(1)) },
 	} {
 		r := open(t, nil)
-		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
+		err := r.Define("orders", func(b *registry.Builder) error {
 			first := b.Concurrency("l", one(1))
 			assert.Same(t, first, b.Concurrency("l", one(1)), "it may be asked for twice")
 			second(b)
 			return nil
-		}))
-		_, err := r.Get("orders")
+		})
 		assert.ErrorIs(t, err, registry.ErrLimiterConflict, name)
 		assert.ErrorContains(t, err, "orders")
 	}
@@ -134,7 +131,6 @@ func TestTokenBucket_ConflictOfInstances(t *testing.T) {
 		b.Concurrency("l", one(1+len(b.Instance)))
 		return nil
 	}))
-	get(t, r, "orders")
 	_, err := r.GetInstance("orders", "eu")
 	assert.ErrorIs(t, err, registry.ErrLimiterConflict)
 	assert.ErrorContains(t, err, "orders/eu")
@@ -145,12 +141,12 @@ func TestTokenBucket_ConflictOfInstances(t *testing.T) {
 func TestTokenBucket_ConflictOfFirstBuildsConcurrentSafe(t *testing.T) {
 	for range 100 {
 		r := registry.New(nil)
-		s := share(t, r, "a", "b", "c", "d")
-		s.limit["b"], s.limit["d"] = 6, 6
+		s := share(t, r)
+		s.limit = map[string]int{"a": 5, "b": 6, "c": 5, "d": 6}
 		var wg sync.WaitGroup
 		for name := range s.limit {
 			wg.Go(func() {
-				if _, err := r.Get(name); err != nil {
+				if err := r.Define(name, s.build); err != nil {
 					assert.ErrorIs(t, err, registry.ErrLimiterConflict)
 				}
 			})

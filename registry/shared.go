@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 
 	"github.com/weir-go/weir"
@@ -51,23 +50,19 @@ func SharedPartitioned(b *Builder, s *store.Store, name string, each limiter.Opt
 // must not restore old ones. It is called before the versions that use the limiters are in force. The caller holds
 // r.mu.
 func (r *Registry) setSharedLimits(c staged) {
-	was := make(map[resourceKey]*resourceUse)
-	replaced := func(v *version) {
-		if v != nil {
-			maps.Copy(was, v.uses)
-		}
-	}
-	for _, name := range c.remove {
-		for _, i := range r.definitions[name].instances {
-			replaced(i.current)
-		}
-	}
-	for _, v := range c.versions {
-		replaced(v.instance.current)
-	}
+	var was map[resourceKey]*resourceUse
 	for _, v := range c.versions {
 		for key, u := range v.uses {
-			if old := was[key]; u.inStore != nil && old != nil && !old.sameLimits(u) {
+			if u.inStore == nil {
+				continue
+			}
+			if was == nil {
+				was = make(map[resourceKey]*resourceUse)
+				for _, v := range r.replaced(c) {
+					maps.Copy(was, v.uses)
+				}
+			}
+			if old := was[key]; old != nil && !old.sameLimits(u) {
 				_ = u.reconfigure(u.options) // fails only if the store is closed
 			}
 		}
@@ -113,29 +108,21 @@ func useShared[L storeLimiter](b *Builder, s *store.Store, name, prefix string, 
 	if how != nil {
 		identity.how = *how
 	}
-	var err error
+	options := LimiterOptions{Limits: rate.Of(o), Shared: identity.how}
+	invalid := store.Check(name, options.Limits, &identity.how)
 	if s == nil {
-		err = notSet("s")
-	} else {
-		// Also for an existing limiter: when it gets the options, the build can no longer fail.
-		err = store.Check(name, o, &identity.how)
+		invalid = notSet("s")
 	}
-	if err != nil {
-		b.problem(fmt.Errorf("limiter %q: %w", name, err))
-		return placeholderShared(newLimiter)
-	}
-	want := LimiterOptions{Limits: o.Limits(), Shared: identity.how}
-	wanted := newResourceID(name, prefix+kindName(want.Limits), identity)
-	used, err := b.useResource(wanted, want, func() (*resource, error) {
-		l, err := newLimiter(s, name, o, &identity.how)
+	want := resourceID{resourceKey{name: name}, prefix + kindName(options.Limits), identity}
+	used, err := b.use(want, options, invalid, func() (*resource, error) {
+		l, err := newLimiter(s, name, options.Limits, &identity.how)
 		if err != nil {
-			return nil, fmt.Errorf("limiter %q: %w", name, err)
+			return nil, err
 		}
-		l.OnOverride(func(o store.Override) { b.registry.reportInStore(overrideOf(name, o)) })
-		return &resource{value: l, inStore: l, reconfigure: func(o any) error {
-			// The store may be unavailable: the registry does not wait for it.
-			return l.ReconfigureLater(o.(LimiterOptions).Limits)
-		}}, nil
+		l.OnOverride(func(o store.Override) { b.registry.reportInStore(overrideInStore(name, o)) })
+		// The store may be unavailable: the registry does not wait for it.
+		later := func(o any) error { return l.ReconfigureLater(o.(LimiterOptions).Limits) }
+		return &resource{value: l, inStore: l, reconfigure: later}, nil
 	})
 	if err != nil {
 		b.problem(err)

@@ -30,8 +30,7 @@ func TestShared_OtherStoreOrOptions(t *testing.T) {
 				c := newCloud(t)
 				r := open(t, nil)
 				w := &wants[limiter.TokenBucketOptions]{s: c.s, o: bucketOptions(10)}
-				require.NoError(t, r.Define("orders", w.build))
-				p := get(t, r, "orders")
+				p := define(t, r, "orders", w.build)
 				end := hold(t, p)
 				old := w.got
 				isTaken(t, old, 3)
@@ -78,8 +77,7 @@ func TestShared_OtherKind(t *testing.T) {
 		var now func(b *registry.Builder)
 		build := func(b *registry.Builder) error { now(b); return nil }
 		now = bucket
-		require.NoError(t, r.Define("orders", build))
-		p := get(t, r, "orders")
+		p := define(t, r, "orders", build)
 		for i, step := range []struct {
 			build func(b *registry.Builder)
 			kind  rate.Kind // in the store
@@ -117,8 +115,7 @@ func TestShared_OtherKindAndBack(t *testing.T) {
 		r := open(t, nil)
 		bucket, seats := &wants[limiter.TokenBucketOptions]{s: c.s, o: bucketOptions(10)}, &wants[limiter.ConcurrencyOptions]{s: c.s, o: one(10)}
 		build := bucket.build
-		require.NoError(t, r.Define("orders", func(b *registry.Builder) error { return build(b) }))
-		p := get(t, r, "orders")
+		p := define(t, r, "orders", func(b *registry.Builder) error { return build(b) })
 		isTaken(t, bucket.got, 1)
 		old := bucket.got
 		end := hold(t, p)
@@ -144,7 +141,6 @@ func TestShared_OtherOptionsSetNoLimits(t *testing.T) {
 		r := open(t, nil)
 		w := &wants[limiter.TokenBucketOptions]{s: c.s, o: bucketOptions(10)}
 		require.NoError(t, r.Define("orders", w.build))
-		get(t, r, "orders")
 		isTaken(t, w.got, 1)
 		there, err := c.other.TokenBucket("l", bucketOptions(10), nil)
 		require.NoError(t, err)
@@ -174,7 +170,6 @@ func TestShared_UsedAgain(t *testing.T) {
 		r := open(t, nil)
 		w := &wants[limiter.TokenBucketOptions]{s: c.s, o: bucketOptions(10)}
 		require.NoError(t, r.Define("orders", w.build))
-		get(t, r, "orders")
 		old := w.got
 		isTaken(t, old, 3)
 		require.NoError(t, r.Remove(t.Context(), "orders"))

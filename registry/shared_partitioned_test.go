@@ -35,7 +35,6 @@ func testSharedPartitioned[O limiter.Options](t *testing.T, options func(int) O)
 			l = registry.SharedPartitioned(b, c.s, "users", options(limit), nil)
 			return nil
 		}))
-		get(t, r, "orders")
 		first := l
 		left := func(user string) int {
 			st, err := first.Statistics(user)
@@ -73,7 +72,6 @@ func TestShared_ObserveLimiter(t *testing.T) {
 		}})
 		w := &wants[limiter.TokenBucketOptions]{s: c.s, o: bucketOptions(10)}
 		require.NoError(t, r.Define("orders", w.build))
-		get(t, r, "orders")
 		assert.Zero(t, c.Calls(), "no statistics yet")
 		isTaken(t, w.got, 3)
 		assert.EqualValues(t, 7, look().AvailablePermits)

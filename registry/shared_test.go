@@ -73,7 +73,6 @@ func testShared[O limiter.Options](t *testing.T, options func(int) O) {
 		r := open(t, nil)
 		w := &wants[O]{s: c.s, o: options(10)}
 		require.NoError(t, r.Define("orders", w.build))
-		get(t, r, "orders")
 		first := w.got
 		isTaken(t, first, 3)
 		assert.Equal(t, 5, available(first))
@@ -115,7 +114,6 @@ func TestShared_ReconfiguredWhenTheStoreIsBack(t *testing.T) {
 				r := open(t, nil)
 				w := &wants[limiter.TokenBucketOptions]{s: c.s, o: bucketOptions(10)}
 				require.NoError(t, r.Define("orders", w.build))
-				get(t, r, "orders")
 				isTaken(t, w.got, 3)
 
 				trouble.begin(c)
@@ -146,7 +144,6 @@ func TestShared_FailedReload(t *testing.T) {
 			registry.Keep(b, "all", work.step, work.kept())
 			return w.build(b)
 		}))
-		get(t, r, "orders")
 		isTaken(t, w.got, 3)
 		defined := c.Calls("Define")
 
@@ -185,8 +182,7 @@ func TestShared_InvalidOptions(t *testing.T) {
 		},
 	} {
 		r := open(t, nil)
-		require.NoError(t, r.Define("orders", func(b *registry.Builder) error { f(b); return nil }))
-		_, err := r.Get("orders")
+		err := r.Define("orders", func(b *registry.Builder) error { f(b); return nil })
 		assert.ErrorIs(t, err, limiter.ErrInvalidOptions)
 		assert.ErrorContains(t, err, want)
 	}
@@ -203,8 +199,7 @@ func TestShared_ClosedStore(t *testing.T) {
 	require.NoError(t, c.s.Close())
 	r := open(t, nil)
 	w := &wants[limiter.TokenBucketOptions]{s: c.s, o: bucketOptions(10)}
-	require.NoError(t, r.Define("orders", w.build))
-	_, err := r.Get("orders")
+	err := r.Define("orders", w.build)
 	assert.ErrorIs(t, err, limiter.ErrClosed)
 	assert.ErrorContains(t, err, `limiter "l"`)
 }
@@ -215,12 +210,10 @@ func TestShared_ConflictOfStores(t *testing.T) {
 	a := &wants[limiter.TokenBucketOptions]{s: c.s, o: bucketOptions(10)}
 	b := &wants[limiter.TokenBucketOptions]{s: c.other, o: bucketOptions(10)}
 	require.NoError(t, r.Define("a", a.build))
-	require.NoError(t, r.Define("b", b.build))
-	get(t, r, "a")
-	_, err := r.Get("b")
+	err := r.Define("b", b.build)
 	conflicts(t, err)
 	assert.ErrorContains(t, err, "in another store")
 	b.s = c.s
-	get(t, r, "b")
+	require.NoError(t, r.Define("b", b.build))
 	assert.Same(t, a.got, b.got)
 }

@@ -73,7 +73,7 @@ var folders = []folder{
 		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit", "internal/holding"},
 		thirdParty: []string{"github.com/failsafe-go/failsafe-go"},
 	},
-	{name: "registry", mayImport: []string{"pipeline", "limiter", "store", "store/backend", "internal/goroutine", "internal/interpose", "internal/fixedhash"}},
+	{name: "registry", mayImport: []string{"pipeline", "limiter", "store", "store/backend", "internal/interpose", "internal/fixedhash"}},
 	{
 		name: "reload",
 		mayImport: []string{
@@ -183,8 +183,6 @@ var folders = []folder{
 	{name: "internal/turn"},
 	// How dashboard, reload, simulate and cmd/weir write durations.
 	{name: "internal/durationtext", everyone: true},
-	// How registry sees that a function of the program waits for its own caller.
-	{name: "internal/goroutine"},
 
 	// What watches over the repository itself.
 	{name: "internal/repo"},

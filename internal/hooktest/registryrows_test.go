@@ -2,7 +2,6 @@ package hooktest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -26,19 +25,21 @@ import (
 	"github.com/weir-go/weir/telemetry"
 )
 
-// A built is a registry with the pipeline "p", which is built by build, and "other", which has one limiter.
+// A built is a registry with the pipeline "other", which has one limiter, and "p", which is defined when it is first used.
 type built struct {
 	*scene
 	*registry.Registry
+
+	build registry.BuildFunc // of "p"
 }
 
 func (x *scene) registry(o registry.Options, build registry.BuildFunc) built {
-	b := built{x, registry.New(&o)}
+	b := built{x, registry.New(&o), build}
 	x.then(func() { _ = b.Close(context.Background()) })
-	if err := errors.Join(b.Define("p", build), b.Define("other", func(b *registry.Builder) error {
+	if err := b.Define("other", func(b *registry.Builder) error {
 		b.Add(ratelimit.New(b.Concurrency("other", limiter.ConcurrencyOptions{PermitLimit: 1}), nil))
 		return nil
-	})); err != nil {
+	}); err != nil {
 		panic(err)
 	}
 	b.uses("other")()
@@ -48,7 +49,7 @@ func (x *scene) registry(o registry.Options, build registry.BuildFunc) built {
 // uses gets a pipeline and runs it.
 func (b built) uses(name string) func() {
 	return func() {
-		p, err := b.Get(name)
+		p, err := b.GetOrDefine(name, b.build)
 		if err == nil {
 			_ = p.Execute(b.context(), func(context.Context) error { return nil })
 		}
@@ -318,7 +319,6 @@ var registryRows = []row{
 		return drill{do: func() {
 			b.uses("p")()
 			_ = b.Remove(context.Background(), "p")
-			_ = b.Define("p", adds())
 		}, also: b.uses("other")}
 	}},
 	{"registry.Options.ObserveLimiter", caught, func(x *scene) drill {

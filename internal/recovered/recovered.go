@@ -2,8 +2,7 @@
 //
 // On the caller's goroutine a panic of a callback is up to the caller: net/http recovers that of a handler, for example.
 // On a goroutine that weir started nothing recovers it, and the program would end because an IdleDuration dereferences
-// nil. So every function of the program that weir calls on a goroutine of its own is called through [Call], and functions
-// that release something through [Finish], so that the others are called, too.
+// nil. So every function of the program that weir calls on a goroutine of its own is called through [Call] or [Error].
 package recovered
 
 import (
@@ -13,7 +12,6 @@ import (
 	"io"
 	"log/slog"
 	"runtime/debug"
-	"slices"
 	"time"
 )
 
@@ -32,35 +30,58 @@ func Call(hook string, f func()) (returned bool) {
 	return true
 }
 
-// Error calls f and returns its error, or its panic as an error.
-func Error(f func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
-		}
-	}()
-	return f()
+// A Panic is the error of a function that has panicked.
+type Panic struct {
+	Value any
+	Stack []byte
+}
+
+// Error returns the value of the panic.
+func (p *Panic) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
+
+// Unwrap returns Value if it is an error.
+func (p *Panic) Unwrap() error {
+	err, _ := p.Value.(error)
+	return err
 }
 
 var errLeft = errors.New("it left its goroutine")
 
-// Finish calls f. It calls failed if f returns an error, panics or calls [runtime.Goexit].
-func Finish(f func() error, failed func(error)) {
+// Error calls f, waits for it and returns its error. A panic and a [runtime.Goexit] of f become errors: f runs on a goroutine of
+// its own, so that Goexit does not end the caller's.
+func Error(f func() error) error {
 	err := errLeft
-	defer func() {
-		if err != nil {
-			failed(err)
-		}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				err = &Panic{p, debug.Stack()}
+			}
+		}()
+		err = f()
 	}()
-	err = Error(f)
+	<-done
+	return err
 }
 
-// CloseAll closes those of all that have a Close method, in order, each of them even if the Close of another one panics
-// or calls [runtime.Goexit]. It calls failed with the index of each one that fails.
+// Hook calls f through [Error], and logs a panic or a [runtime.Goexit] as [Call] does.
+func Hook(hook string, f func()) {
+	err := Error(func() error { f(); return nil })
+	if p, ok := errors.AsType[*Panic](err); ok {
+		Report(hook, p.Value, p.Stack)
+	} else if err != nil {
+		Report(hook, err, nil)
+	}
+}
+
+// CloseAll closes those of all that have a Close method, in order. It calls failed with the index of each one that fails.
 func CloseAll[T any](all []T, failed func(i int, err error)) {
-	for i, each := range slices.Backward(all) { // deferred, so the first one is closed first
+	for i, each := range all {
 		if c, ok := any(each).(io.Closer); ok {
-			defer Finish(c.Close, func(err error) { failed(i, err) })
+			if err := Error(c.Close); err != nil {
+				failed(i, err)
+			}
 		}
 	}
 }
