@@ -3,9 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
-ifndef BESIDE
 .NOTPARALLEL:
-endif
 .DEFAULT_GOAL := help
 
 GO ?= go
@@ -41,10 +39,7 @@ help: ## list the targets
 .PHONY: test
 test: export GOFLAGS += -race -trimpath
 test: export GORACE += atexit_sleep_ms=0
-test: export WEIR_REQUIRE_MODULES = 1
-test: ahead format words vet fix modules standalone architecture api-check platforms unit ## run every check and every test
-	@$(MAKE) --no-print-directory -j2 --output-sync=target BESIDE='nice -n 19' release-check realtime
-
+test: ahead format words vet fix modules standalone architecture api-check release-check platforms unit realtime ## run every check and every test
 # While the first checks compile, the servers are installed. The target servers waits for that, and says what has failed.
 .PHONY: ahead
 ahead:
@@ -127,16 +122,18 @@ api-check: ## compare the exported API with api/
 	@echo "== api: the exported API against api/"
 	$(GO) test ./internal/apigolden
 
-# The second run uses a release as programs of users do, and prints what they link. It finds the modules that it needs in
-# the module cache. With WEIR_REQUIRE_MODULES=1 a missing one is a failure, otherwise the test is skipped: in make test,
-# the target modules has downloaded all of them. In make test, it takes the time that tests which go by real time wait, and
-# no time from them.
 .PHONY: release-check
-release-check: ## test scripts/release, and use a release as programs of users do
+release-check: ## test scripts/release
 	@echo "== release-check: scripts/release, .github"
-	GOWORK=off $(BESIDE) $(GO) -C $(RELEASE) test -skip '^TestUsers$$' .
-	echo "== release-check: a release in empty modules"
-	GOWORK=off $(BESIDE) $(GO) -C $(RELEASE) test -count=1 -v -run '^TestUsers$$' .
+	GOWORK=off $(GO) -C $(RELEASE) test -skip '^TestUsers$$' .
+
+# Uses a release as programs of users do, and prints what they link. It finds the modules that it needs in the module cache,
+# which the target modules fills. With WEIR_REQUIRE_MODULES=1 a missing one is a failure, otherwise the test is skipped.
+.PHONY: release-use
+release-use: export WEIR_REQUIRE_MODULES = 1
+release-use: modules ## use a release in empty modules: before each release, and a part of make long
+	@echo "== release-use: a release in empty modules"
+	GOWORK=off $(GO) -C $(RELEASE) test -count=1 -v -run '^TestUsers$$' .
 
 .PHONY: bench-once
 bench-once: servers ## run each benchmark once, so that none rots; a part of make long
@@ -180,12 +177,12 @@ realtime: servers ## the tests that go by real time
 	$(GO) run ./internal/testreport -again -race -vet=off -short -p=4 -parallel=3 $(REALTIME)
 
 .PHONY: long
-long: servers ## what make test shortens, in full: models, simulations, the stores, Envoy's service beside ours, all benchmarks
+long: servers ## what make test shortens, in full: models, simulations, the stores, Envoy's service beside ours, all benchmarks, a release in use
 	@echo "== long: go test -race"
 	$(GO) test -race -vet=off -parallel=8 -timeout=30m $(LONG) ./transport/weirgrpc ./strategies/circuitbreaker
 	GOWORK=off $(GO) -C $(RLSORACLE) test -race -vet=off ./...
 	$(GO) test -race -vet=off -p=2 -parallel=3 -timeout=30m ./store/weirpostgres ./store/weirredis ./transport/weirhttp
-	$(MAKE) bench-once
+	$(MAKE) bench-once release-use
 
 .PHONY: bench
 bench: ## run benchmarks: PKG=work BENCH=. COUNT=1 BENCHTIME=1s

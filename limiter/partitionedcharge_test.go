@@ -74,7 +74,7 @@ func TestPartitioned_ChargeKeepsThePartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := chargeLimits.TokenBucket()
 		o.ReplenishmentPeriod = time.Hour
-		p := byKey(t, limiter.TokenBucketFactory[string](o), &limiter.PartitionedOptions{IdleTimeout: time.Second, MaxPartitions: 1})
+		p := byKey(t, limiter.TokenBucketFactory[string](o), &limiter.PartitionedOptions{IdleTimeout: time.Minute, MaxPartitions: 1})
 		assert.EqualValues(t, -10, chargeKey(t, p, "a", 20))
 		time.Sleep(9*time.Hour + time.Minute)
 		assert.EqualValues(t, 8, chargeKey(t, p, "a", 0))

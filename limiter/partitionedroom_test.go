@@ -30,6 +30,9 @@ var limitersByKey = map[string]Factory[int]{
 func TestMakeRoom_TenthIsIdle(t *testing.T) {
 	for name, factory := range limitersByKey {
 		for _, partitions := range []int{10, 100, 1000, 20_000} {
+			if testing.Short() && partitions > 1000 {
+				continue
+			}
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					p := newPartitioned(t, factory, PartitionedOptions{MaxPartitions: partitions, IdleTimeout: 24 * time.Hour})

@@ -28,7 +28,7 @@ func TestTable_IsAMap(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
 			var s shard[int]
 			want := map[int]*entry[int]{}
-			for step := range 40_000 {
+			for step := range 20_000 {
 				key := r.IntN(500)
 				if step/5000%2 == 1 {
 					key = r.IntN(10) // and nearly everything goes again

@@ -199,7 +199,11 @@ func TestPartitioned_PeekChangesNothing(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(20) {
+			seeds := uint64(20)
+			if testing.Short() {
+				seeds = 5
+			}
+			for seed := range seeds {
 				synctest.Test(t, func(t *testing.T) {
 					with, without := newPartitioned(t, f, o), newPartitioned(t, f, o)
 					with.seed = without.seed // the order in which partitions make room
