@@ -10,13 +10,13 @@ type Factory[K comparable] func(key K) (Limiter, error)
 func New(o Options) (Configurable, error) {
 	switch o := OptionsOf(rate.Of(o)).(type) {
 	case TokenBucketOptions:
-		return configurable(NewTokenBucket(o))
+		return made(NewTokenBucket(o))
 	case FixedWindowOptions:
-		return configurable(NewFixedWindow(o))
+		return made(NewFixedWindow(o))
 	case SlidingWindowOptions:
-		return configurable(NewSlidingWindow(o))
+		return made(NewSlidingWindow(o))
 	case ConcurrencyOptions:
-		return configurable(NewConcurrency(o))
+		return made(NewConcurrency(o))
 	default:
 		return nil, o.Limits().Validate()
 	}
@@ -31,16 +31,8 @@ func FactoryFor[K comparable](o Options) Factory[K] {
 	case FixedWindowOptions:
 		return FixedWindowFactory[K](o)
 	default:
-		return func(K) (Limiter, error) { return made(New(o)) }
+		return func(K) (Limiter, error) { return New(o) }
 	}
-}
-
-// configurable keeps a nil *L from becoming a Configurable that is not nil.
-func configurable[L Configurable](l L, err error) (Configurable, error) {
-	if err != nil {
-		return nil, err
-	}
-	return l, nil
 }
 
 // ConcurrencyFactory returns a factory that makes a [Concurrency] limiter for each key. If o is invalid, every call
@@ -95,8 +87,8 @@ func UnlimitedFactory[K comparable]() Factory[K] {
 	return func(K) (Limiter, error) { return NewUnlimited(), nil }
 }
 
-// made keeps a nil *L from becoming a Limiter that is not nil.
-func made[L Limiter](l L, err error) (Limiter, error) {
+// made keeps a nil *L from becoming a Configurable that is not nil.
+func made[L Configurable](l L, err error) (Configurable, error) {
 	if err != nil {
 		return nil, err
 	}
