@@ -139,7 +139,7 @@ func ExampleRegistry_Apply() {
 		},
 		Remove: []string{"orders"},
 	}) == nil)
-	for name := range r.All() {
+	for name := range r.Pipelines() {
 		fmt.Println(name)
 	}
 	// Output:

@@ -245,8 +245,6 @@ var tries = []tried{
 		_, _ = r.Get("another")
 		_ = r.Remove(ctx, "another")
 		_ = r.RemoveInstance("bystander", "other")
-		for range r.All() {
-		}
 		for range r.Limiters() {
 		}
 		for range r.Pipelines() {

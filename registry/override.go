@@ -114,14 +114,15 @@ func (r *Registry) Override(ctx context.Context, o Override) error {
 		return err
 	}
 	o.Until, o.Ended = o.Until.Round(0), "" // without a monotonic reading: Until is a time of the wall clock
+	in := &r.resources
 	find := func() (*resource, error) {
-		res, err := r.limiterInForce(o.Limiter)
+		res, err := in.limiterInForce(o.Limiter)
 		if err == nil {
 			err = res.checkOverride(o.Options)
 		}
 		return res, err
 	}
-	switch res, err := r.lookUp(ctx, find); {
+	switch res, err := in.lookUp(ctx, find); {
 	case err != nil:
 		return err
 	case res.inStore != nil:
@@ -129,14 +130,14 @@ func (r *Registry) Override(ctx context.Context, o Override) error {
 	}
 	o.Options = limiter.OptionsOf(o.Options.Limits())
 	began := &override{Override: o}
-	old, err := r.setOverride(ctx, find, began)
+	old, err := in.setOverride(ctx, find, began)
 	if err != nil {
 		return err
 	}
 	if old != nil {
-		r.reportOverrideEnded(ctx, old.Override, "replaced by "+o.By, nil)
+		in.reportOverrideEnded(ctx, old.Override, "replaced by "+o.By, nil)
 	}
-	r.reportOverride(ctx, EventOverridden, pipeline.SeverityWarning, began.Override, nil)
+	in.reportOverride(ctx, EventOverridden, pipeline.SeverityWarning, began.Override, nil)
 	return nil
 }
 
@@ -148,24 +149,25 @@ func (r *Registry) EndOverride(ctx context.Context, name, by string) error {
 	if err := p.Err("registry"); err != nil {
 		return err
 	}
+	in := &r.resources
 	find := func() (*resource, error) {
-		res, err := r.limiterInForce(name)
+		res, err := in.limiterInForce(name)
 		if err == nil && res.override == nil && res.inStore == nil {
 			err = fmt.Errorf("%w: %q", ErrNotOverridden, name)
 		}
 		return res, err
 	}
-	switch res, err := r.lookUp(ctx, find); {
+	switch res, err := in.lookUp(ctx, find); {
 	case err != nil:
 		return err
 	case res.inStore != nil:
 		return res.explain("ending the override of", res.inStore.EndOverride(by))
 	}
-	return r.endOverride(ctx, find, "ended by "+by)
+	return in.endOverride(ctx, find, "ended by "+by)
 }
 
-// lookUp calls find with r.mu locked.
-func (r *Registry) lookUp(ctx context.Context, find func() (*resource, error)) (*resource, error) {
+// lookUp calls find with mu locked.
+func (r *resources) lookUp(ctx context.Context, find func() (*resource, error)) (*resource, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("registry: before overriding: %w", pipeline.ContextError(ctx))
 	}
@@ -197,7 +199,7 @@ func (res *resource) checkOverride(o limiter.Options) error {
 type override struct {
 	Override
 
-	timer *time.Timer // calls endInTime; guarded by r.mu
+	timer *time.Timer // calls endInTime; guarded by the mutex of the registry
 }
 
 // overrideCheck is the longest time between two looks at the wall clock, which can step while a timer runs, and on some
@@ -218,11 +220,11 @@ func (o *override) effective(options any) any {
 }
 
 // setOverride puts the override to of the limiter that find returns in force, and returns the one before. Either can be nil.
-func (r *Registry) setOverride(ctx context.Context, find func() (*resource, error), to *override) (old *override, err error) {
-	if err := r.take(ctx, r.reconfiguring); err != nil {
+func (r *resources) setOverride(ctx context.Context, find func() (*resource, error), to *override) (old *override, err error) {
+	if err := r.reconfiguring.take(ctx, r.closed); err != nil {
 		return nil, err
 	}
-	defer func() { <-r.reconfiguring }()
+	defer r.reconfiguring.leave()
 	res, err := r.lookUp(ctx, func() (*resource, error) {
 		res, err := find()
 		if err == nil {
@@ -260,7 +262,7 @@ func (r *Registry) setOverride(ctx context.Context, find func() (*resource, erro
 }
 
 // endOverride ends the override of the limiter that find returns, and reports the end.
-func (r *Registry) endOverride(ctx context.Context, find func() (*resource, error), why string) error {
+func (r *resources) endOverride(ctx context.Context, find func() (*resource, error), why string) error {
 	old, err := r.setOverride(ctx, find, nil)
 	if old != nil {
 		r.reportOverrideEnded(ctx, old.Override, why, err)
@@ -269,7 +271,7 @@ func (r *Registry) endOverride(ctx context.Context, find func() (*resource, erro
 }
 
 // endInTime ends the override o if its time is over.
-func (r *Registry) endInTime(res *resource, o *override) {
+func (r *resources) endInTime(res *resource, o *override) {
 	r.mu.Lock()
 	early := time.Until(o.Until) > 0
 	if early && res.override == o {
@@ -288,14 +290,14 @@ func (r *Registry) endInTime(res *resource, o *override) {
 }
 
 // leaveOverride ends the override of a limiter that is about to be closed. That of a limiter in a store ends for this registry.
-func (r *Registry) leaveOverride(res *resource) {
+func (r *resources) leaveOverride(res *resource) {
 	why := endedRemoved
 	if res.inStore != nil {
 		res.inStore.OnOverride(nil)
 		why = endedHere
 	}
 	r.mu.Lock()
-	o, closed := res.overridden(), r.closed
+	o, closed := res.overridden(), isClosed(r.closed)
 	if res.override != nil {
 		res.override.timer.Stop()
 		res.override = nil
@@ -311,7 +313,7 @@ func (r *Registry) leaveOverride(res *resource) {
 }
 
 // overridden returns a copy of the override of the limiter, or nil if there is none. That of a limiter in a store is the one
-// that this instance knows of. The caller holds r.mu.
+// that this instance knows of.
 func (res *resource) overridden() *Override {
 	switch {
 	case res.override != nil:
@@ -326,9 +328,9 @@ func (res *resource) overridden() *Override {
 	return nil
 }
 
-// limiterInForce returns the limiter of that name which versions in force use. The caller holds r.mu.
-func (r *Registry) limiterInForce(name string) (*resource, error) {
-	if r.closed {
+// limiterInForce returns the limiter of that name which versions in force use.
+func (r *resources) limiterInForce(name string) (*resource, error) {
+	if isClosed(r.closed) {
 		return nil, ErrClosed
 	}
 	if res := r.inForce[resourceKey{name: name}]; res != nil {
@@ -338,7 +340,7 @@ func (r *Registry) limiterInForce(name string) (*resource, error) {
 }
 
 // reportKeptOverrides reports the overrides of the limiters that the versions use.
-func (r *Registry) reportKeptOverrides(ctx context.Context, versions []*version) {
+func (r *resources) reportKeptOverrides(ctx context.Context, versions []*version) {
 	kept := make(map[*resource]Override)
 	r.mu.Lock()
 	for _, v := range versions {
@@ -354,14 +356,14 @@ func (r *Registry) reportKeptOverrides(ctx context.Context, versions []*version)
 	}
 }
 
-func (r *Registry) reportOverrideEnded(ctx context.Context, o Override, why string, err error) {
+func (r *resources) reportOverrideEnded(ctx context.Context, o Override, why string, err error) {
 	o.Ended = why
 	r.reportOverride(ctx, EventOverrideEnded, pipeline.SeverityInformation, o, err)
 }
 
 // reportOverride reports an event about a limiter, which can belong to several pipelines.
-func (r *Registry) reportOverride(ctx context.Context, name string, severity pipeline.Severity, o Override, err error) {
-	r.tell(ctx, pipeline.Event{Name: name, Severity: severity, Source: pipeline.Source{Strategy: o.Limiter}, Result: o, Err: err})
+func (r *resources) reportOverride(ctx context.Context, name string, severity pipeline.Severity, o Override, err error) {
+	r.events.report(ctx, pipeline.Source{Strategy: o.Limiter}, pipeline.Event{Name: name, Severity: severity, Result: o, Err: err})
 }
 
 func overrideInStore(name string, o store.Override) Override {
@@ -369,7 +371,7 @@ func overrideInStore(name string, o store.Override) Override {
 }
 
 // reportInStore reports the start or the end of an override that any instance has made.
-func (r *Registry) reportInStore(o Override) {
+func (r *resources) reportInStore(o Override) {
 	if o.Ended != "" {
 		r.reportOverrideEnded(context.Background(), o, o.Ended, nil)
 		return
