@@ -219,16 +219,17 @@ func (n *names) inForce() []*instance {
 
 // setReady lets Get and GetInstance return the instance without a lock, or no longer.
 func (n *names) setReady(i *instance, ready bool) {
-	keys := []any{i.id}
-	if i.isDefault() {
-		keys = append(keys, i.name)
+	if !ready {
+		n.ready.Delete(i.id)
+	} else {
+		n.ready.Store(i.id, i)
 	}
-	for _, key := range keys {
-		if ready {
-			n.ready.Store(key, i)
-		} else {
-			n.ready.Delete(key)
-		}
+	switch {
+	case !i.isDefault():
+	case ready:
+		n.ready.Store(i.name, i)
+	default:
+		n.ready.Delete(i.name)
 	}
 }
 
