@@ -67,7 +67,7 @@ func (b *Builder) Pipeline(name string) (*pipeline.Pipeline, error) {
 	r.mu.Lock()
 	d := r.names.definitions[name]
 	if d != nil && p.first == nil && p.affected[d] != nil {
-		i := d.instances[d.defaultInstance]
+		i := d.instances[""]
 		r.mu.Unlock()
 		p.buildInstance(i)
 		return i.handle.Pipeline(), nil
@@ -77,7 +77,7 @@ func (b *Builder) Pipeline(name string) (*pipeline.Pipeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch i := d.instances[d.defaultInstance]; {
+	switch i := d.instances[""]; {
 	case i.current != nil:
 		return i.handle.Pipeline(), nil
 	case i == p.first:

@@ -14,12 +14,8 @@ func (r *Registry) Define(name string, build BuildFunc) error {
 	if err := checkDefinition(name, build); err != nil {
 		return err
 	}
-	defaultName, err := r.names.defaultName(name)
-	if err != nil {
-		return err
-	}
 	r.mu.Lock()
-	i, err := r.names.define(name, defaultName, build)
+	i, err := r.names.define(name, build)
 	if err == nil {
 		r.beginFirstBuild(i)
 	}
@@ -37,11 +33,7 @@ func (r *Registry) Define(name string, build BuildFunc) error {
 // A [BuildFunc] must call [Builder.Pipeline] instead, which also finds pipelines that the same change builds. If it calls
 // Get for the pipeline that it defines, Get waits until the registry is closed.
 func (r *Registry) Get(name string) (*pipeline.Pipeline, error) {
-	i, err := r.find(name, name, nil)
-	if err != nil {
-		return nil, err
-	}
-	return i.handOut(), nil
+	return r.GetInstance(name, "")
 }
 
 // GetInstance is [Registry.Get] for one of several instances of a pipeline, which the same function builds: one for
@@ -50,26 +42,25 @@ func (r *Registry) Get(name string) (*pipeline.Pipeline, error) {
 // call builds again. The error is [ErrTooManyInstances] if there would be more than [Options.MaxInstances]. See
 // [Registry.RemoveInstance].
 func (r *Registry) GetInstance(name, instance string) (*pipeline.Pipeline, error) {
-	i, err := r.find(id{name, instance}, name, &instance)
+	i, err := r.find(id{name, instance})
 	if err != nil {
 		return nil, err
 	}
 	return i.handOut(), nil
 }
 
-// find returns the instance that is ready under that key, or else the one of that name, or the one of Get if instanceName is
-// nil. If it has not been built, find builds it or waits for who does.
-func (r *Registry) find(key any, name string, instanceName *string) (*instance, error) {
-	if i, ok := r.names.ready.Load(key); ok {
+// find returns an instance. If it has not been built, find builds it or waits for who does.
+func (r *Registry) find(want id) (*instance, error) {
+	if i, ok := r.names.ready.Load(want); ok {
 		return i.(*instance), nil
 	}
-	if instanceName != nil {
-		if _, err := r.find(name, name, nil); err != nil {
+	if want.instance != "" { // the pipeline can be being defined
+		if _, err := r.find(id{name: want.name}); err != nil {
 			return nil, err
 		}
 	}
 	r.mu.Lock()
-	i, err := r.names.instance(name, instanceName)
+	i, err := r.names.instance(want)
 	if err != nil {
 		r.mu.Unlock()
 		return nil, err
@@ -137,7 +128,7 @@ func (r *Registry) endFirstBuild(i *instance, err error) error {
 	case i.current != nil:
 		err = nil
 	case i.removed:
-	case !i.isDefault():
+	case i.instance != "":
 		i.removed = true // a change can have built it meanwhile, and must not put it in force
 		delete(d.instances, i.instance)
 	case d.planned:

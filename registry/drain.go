@@ -48,7 +48,7 @@ func (d *drains) add(v *version, retired *pipeline.Retired) *disposal {
 // retire leaves the handle of an instance without a version, and returns the disposal of the one that it had. The caller
 // holds mu.
 func (d *drains) retire(i *instance, why error) []*disposal {
-	d.names.setReady(i, false)
+	d.names.ready.Delete(i.id)
 	old, v := i.handle.Retire(why), i.current
 	if i.current = nil; v == nil {
 		return nil

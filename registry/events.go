@@ -25,10 +25,6 @@ const (
 	EventDisposeFailed = "DisposeFailed"
 	// EventOverridden means that [Registry.Override] has replaced the limits of a limiter. Its severity is Warning.
 	EventOverridden = "OnLimiterOverridden"
-	// EventOverrideKept means that a reload has built a pipeline whose limiter is overridden: the limits that the
-	// configuration wants come into force at the end of the override. It is reported once for each limiter and reload.
-	// Its severity is Warning.
-	EventOverrideKept = "OnLimiterOverrideKept"
 	// EventOverrideEnded means that the limiter has the limits again that the configuration wants. [Override.Ended] is
 	// why. Its severity is Information.
 	EventOverrideEnded = "OnLimiterOverrideEnded"

@@ -50,21 +50,6 @@ func TestGetInstance(t *testing.T) {
 	assert.Len(t, l.take(), 101)
 }
 
-func TestOptions_Instance(t *testing.T) {
-	r := open(t, &registry.Options{Instance: func(name string) string { return name + "-eu" }})
-	require.NoError(t, r.Define("a", with()))
-	require.ErrorIs(t, r.Define("a", with()), registry.ErrDefined)
-	for range 3 {
-		_, err := r.GetOrDefine("b", with())
-		require.NoError(t, err)
-		require.NoError(t, r.Apply(t.Context(), registry.Change{Define: builds{"a": with(), "c": with()}}))
-	}
-	for _, name := range []string{"a", "b", "c"} {
-		assert.Equal(t, name+"-eu", get(t, r, name).Instance())
-		assert.Same(t, get(t, r, name), getInstance(t, r, name, name+"-eu"))
-	}
-}
-
 func TestPipelines_Order(t *testing.T) {
 	r := open(t, nil)
 	for _, name := range []string{"b", "a", "c"} {

@@ -24,11 +24,10 @@ func (i id) source() pipeline.Source {
 
 // A definition has the build function and the instances of a pipeline.
 type definition struct {
-	name            string
-	defaultInstance string    // the instance that Get returns
-	build           BuildFunc // nil: a change has planned the definition, or it was removed
-	planned         bool      // the change that runs is about to put it in force
-	instances       map[string]*instance
+	name      string
+	build     BuildFunc            // nil: a change has planned the definition, or it was removed
+	planned   bool                 // the change that runs is about to put it in force
+	instances map[string]*instance // that of Get has no name
 }
 
 // An instance is a pipeline under one instance name, with its handle.
@@ -70,9 +69,6 @@ func (f *firstBuild) wait(closed <-chan struct{}) error {
 	}
 }
 
-// isDefault reports whether Get returns the instance.
-func (i *instance) isDefault() bool { return i.instance == i.definition.defaultInstance }
-
 // handOut returns the handle to the program and records that it has it.
 func (i *instance) handOut() *pipeline.Pipeline {
 	if !i.handedOut.Load() { // storing each time would make all callers write to one cache line
@@ -100,10 +96,8 @@ func byID(a, b *instance) int {
 
 // names has the pipelines. The caller of its methods holds the mutex of the registry.
 type names struct {
-	options *Options
-	// ready has the instances in force, so that Get and GetInstance take no lock. Every instance is in it by its id. The
-	// instance that Get returns is also in it by the name of the pipeline, a string.
-	ready       sync.Map
+	options     *Options
+	ready       sync.Map // the instances in force by their id, so that Get and GetInstance take no lock
 	definitions map[string]*definition
 	// removed has the handles that Get has returned for names without a definition. If the name is defined again, the handle
 	// works again. One that the program has dropped takes no memory after the next removal.
@@ -127,12 +121,12 @@ func (n *names) find(name string) (*definition, error) {
 
 // findOrAdd returns the definition of that name. If there is none, it adds one without a build function, with the handle that
 // the program has of a removed one.
-func (n *names) findOrAdd(name, defaultName string) *definition {
+func (n *names) findOrAdd(name string) *definition {
 	d := n.definitions[name]
 	if d == nil {
-		d = &definition{name: name, defaultInstance: defaultName, instances: make(map[string]*instance)}
+		d = &definition{name: name, instances: make(map[string]*instance)}
 		n.definitions[name] = d
-		i := d.add(defaultName)
+		i := d.add("")
 		if handle := n.removed[name].Value(); handle != nil {
 			i.handle = handle
 			i.handedOut.Store(true)
@@ -150,35 +144,35 @@ func (d *definition) add(name string) *instance {
 }
 
 // define adds a definition with its build function, and returns the instance of Get.
-func (n *names) define(name, defaultName string, build BuildFunc) (*instance, error) {
+func (n *names) define(name string, build BuildFunc) (*instance, error) {
 	if n.closed {
 		return nil, ErrClosed
 	}
-	d := n.findOrAdd(name, defaultName)
+	d := n.findOrAdd(name)
 	if d.build != nil {
 		return nil, fmt.Errorf("%w: %q", ErrDefined, name)
 	}
 	d.build = build
-	return d.instances[d.defaultInstance], nil
+	return d.instances[""], nil
 }
 
-// instance returns an instance, and adds it to its definition if it is new. A nil instanceName stands for that of Get.
-func (n *names) instance(name string, instanceName *string) (*instance, error) {
-	d, err := n.find(name)
+// instance returns an instance, and adds it to its definition if it is new.
+func (n *names) instance(want id) (*instance, error) {
+	d, err := n.find(want.name)
 	if err != nil {
 		return nil, err
 	}
-	if i := d.instances[*cmp.Or(instanceName, &d.defaultInstance)]; i != nil {
+	if i := d.instances[want.instance]; i != nil {
 		return i, nil
 	}
-	if err := checkLength("instance", *instanceName); err != nil {
+	if err := checkLength("instance", want.instance); err != nil {
 		return nil, err
 	}
 	others := len(d.instances) - 1
 	if most := n.options.MaxInstances; most > 0 && others >= most {
-		return nil, fmt.Errorf("%w: %q has %d", ErrTooManyInstances, name, others)
+		return nil, fmt.Errorf("%w: %q has %d", ErrTooManyInstances, want.name, others)
 	}
-	return d.add(*instanceName), nil
+	return d.add(want.instance), nil
 }
 
 // remove removes a definition. If the program has the handle of the default instance, it is remembered.
@@ -189,7 +183,7 @@ func (n *names) remove(d *definition) {
 		i.removed = true
 	}
 	n.forgetDropped()
-	if i := d.instances[d.defaultInstance]; i.handedOut.Load() {
+	if i := d.instances[""]; i.handedOut.Load() {
 		n.removed[d.name] = weak.Make(i.handle)
 	}
 }
@@ -215,31 +209,6 @@ func (n *names) inForce() []*instance {
 	}
 	slices.SortFunc(all, byID)
 	return all
-}
-
-// setReady lets Get and GetInstance return the instance without a lock, or no longer.
-func (n *names) setReady(i *instance, ready bool) {
-	if !ready {
-		n.ready.Delete(i.id)
-	} else {
-		n.ready.Store(i.id, i)
-	}
-	switch {
-	case !i.isDefault():
-	case ready:
-		n.ready.Store(i.name, i)
-	default:
-		n.ready.Delete(i.name)
-	}
-}
-
-// defaultName returns the instance name that Get uses. The caller does not hold the mutex.
-func (n *names) defaultName(name string) (string, error) {
-	if n.options.Instance == nil {
-		return "", nil
-	}
-	defaultName := n.options.Instance(name)
-	return defaultName, checkLength("instance", defaultName)
 }
 
 func checkDefinition(name string, build BuildFunc) error {

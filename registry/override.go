@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/weir-go/weir/internal/validate"
@@ -95,7 +92,7 @@ func (o *Override) validate() error {
 // is granted twice: it is changed in place, as by a reload. An earlier override of the limiter ends.
 //
 // A reload keeps the override. If it changes the options of the limiter, they come into force at the end of the
-// override; until then [LimiterInfo.Configured] has them, and the reload reports [EventOverrideKept]. The override also
+// override; until then [LimiterInfo.Configured] has them. The override also
 // ends when the limiter is closed: when no version uses it any more, because a reload has removed it or changed its kind, or
 // when the registry is closed.
 //
@@ -114,31 +111,7 @@ func (r *Registry) Override(ctx context.Context, o Override) error {
 		return err
 	}
 	o.Until, o.Ended = o.Until.Round(0), "" // without a monotonic reading: Until is a time of the wall clock
-	in := &r.resources
-	find := func() (*resource, error) {
-		res, err := in.limiterInForce(o.Limiter)
-		if err == nil {
-			err = res.checkOverride(o.Options)
-		}
-		return res, err
-	}
-	switch res, err := in.lookUp(ctx, find); {
-	case err != nil:
-		return err
-	case res.inStore != nil:
-		return res.explain("overriding", res.inStore.Override(store.Override{Options: o.Options, Until: o.Until, By: o.By, Reason: o.Reason}))
-	}
-	o.Options = limiter.OptionsOf(o.Options.Limits())
-	began := &override{Override: o}
-	old, err := in.setOverride(ctx, find, began)
-	if err != nil {
-		return err
-	}
-	if old != nil {
-		in.reportOverrideEnded(ctx, old.Override, "replaced by "+o.By, nil)
-	}
-	in.reportOverride(ctx, EventOverridden, pipeline.SeverityWarning, began.Override, nil)
-	return nil
+	return r.resources.changeOverride(ctx, o.Limiter, o.By, &override{Override: o})
 }
 
 // EndOverride ends the override of that limiter before its time. by is who ends it, and must be set. The error is a
@@ -149,31 +122,59 @@ func (r *Registry) EndOverride(ctx context.Context, name, by string) error {
 	if err := p.Err("registry"); err != nil {
 		return err
 	}
-	in := &r.resources
-	find := func() (*resource, error) {
-		res, err := in.limiterInForce(name)
-		if err == nil && res.override == nil && res.inStore == nil {
-			err = fmt.Errorf("%w: %q", ErrNotOverridden, name)
-		}
-		return res, err
-	}
-	switch res, err := in.lookUp(ctx, find); {
-	case err != nil:
-		return err
-	case res.inStore != nil:
-		return res.explain("ending the override of", res.inStore.EndOverride(by))
-	}
-	return in.endOverride(ctx, find, "ended by "+by)
+	return r.resources.changeOverride(ctx, name, by, nil)
 }
 
-// lookUp calls find with mu locked.
-func (r *resources) lookUp(ctx context.Context, find func() (*resource, error)) (*resource, error) {
+// changeOverride puts an override of that limiter in force, or ends the one that is in force if to is nil.
+func (r *resources) changeOverride(ctx context.Context, name, by string, to *override) error {
+	find := func() (*resource, error) {
+		res, err := r.limiterInForce(name)
+		switch {
+		case err != nil:
+			return nil, err
+		case to != nil:
+			return res, res.checkOverride(to.Options)
+		case res.override == nil && res.inStore == nil:
+			return nil, fmt.Errorf("%w: %q", ErrNotOverridden, name)
+		}
+		return res, nil
+	}
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("registry: before overriding: %w", pipeline.ContextError(ctx))
+		return fmt.Errorf("registry: before overriding: %w", pipeline.ContextError(ctx))
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	return find()
+	res, err := find()
+	r.mu.Unlock()
+	switch {
+	case err != nil:
+		return err
+	case res.inStore == nil && to == nil:
+		return r.setOverride(ctx, find, nil, "ended by "+by)
+	case res.inStore == nil:
+		to.Options = limiter.OptionsOf(to.Options.Limits())
+		return r.setOverride(ctx, find, to, "replaced by "+by)
+	case to == nil:
+		err = res.inStore.EndOverride(by)
+	default:
+		err = res.inStore.Override(store.Override{Options: to.Options, Until: to.Until, By: by, Reason: to.Reason})
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, store.ErrNotOverridden):
+		return fmt.Errorf("%w: %q", ErrNotOverridden, name)
+	case errors.Is(err, limiter.ErrClosed): // meanwhile
+		return r.gone(name)
+	}
+	return fmt.Errorf("registry: overriding %v: %w", res.id, err)
+}
+
+// gone is the error of a limiter that was closed meanwhile.
+func (r *resources) gone(name string) error {
+	if isClosed(r.closed) {
+		return ErrClosed
+	}
+	return fmt.Errorf("%w: %q", ErrNoLimiter, name)
 }
 
 // checkOverride returns what is wrong with options that are to override the limits of the limiter.
@@ -219,23 +220,34 @@ func (o *override) effective(options any) any {
 	return to
 }
 
-// setOverride puts the override to of the limiter that find returns in force, and returns the one before. Either can be nil.
-func (r *resources) setOverride(ctx context.Context, find func() (*resource, error), to *override) (old *override, err error) {
+// setOverride puts the override to of the limiter that find returns in force, or ends the one that is in force if to is nil, and
+// reports both. why is why the one before ends.
+func (r *resources) setOverride(ctx context.Context, find func() (*resource, error), to *override, why string) error {
+	old, err := r.replaceOverride(ctx, find, to)
+	if old != nil {
+		r.reportOverrideEnded(ctx, old.Override, why, err)
+	}
+	if to != nil && err == nil {
+		r.reportOverride(ctx, EventOverridden, pipeline.SeverityWarning, to.Override, nil)
+	}
+	return err
+}
+
+// replaceOverride is setOverride without reports. It returns the override that it has ended.
+func (r *resources) replaceOverride(ctx context.Context, find func() (*resource, error), to *override) (*override, error) {
 	if err := r.reconfiguring.take(ctx, r.closed); err != nil {
 		return nil, err
 	}
 	defer r.reconfiguring.leave()
-	res, err := r.lookUp(ctx, func() (*resource, error) {
-		res, err := find()
-		if err == nil {
-			old = res.override
-		}
-		return res, err
-	})
+	r.mu.Lock()
+	res, err := find()
 	if err != nil {
+		r.mu.Unlock()
 		return nil, err
 	}
+	old := res.override
 	was, will := old.effective(res.options), to.effective(res.options)
+	r.mu.Unlock()
 	if was != will {
 		if err = res.reconfigure(will); err != nil && to != nil {
 			_ = res.reconfigure(was) // a partitioned one may have changed some of its keys
@@ -245,10 +257,7 @@ func (r *resources) setOverride(ctx context.Context, find func() (*resource, err
 	defer r.mu.Unlock()
 	switch {
 	case to != nil && (res.users == 0 || errors.Is(err, limiter.ErrClosed)): // meanwhile
-		if r.closed {
-			return nil, ErrClosed
-		}
-		return nil, fmt.Errorf("%w: %q", ErrNoLimiter, res.id.name)
+		return nil, r.gone(res.id.name)
 	case to != nil && err != nil:
 		return nil, fmt.Errorf("registry: overriding %v: %w", res.id, err)
 	case res.override != old: // the limiter was closed, which has ended its override
@@ -264,15 +273,6 @@ func (r *resources) setOverride(ctx context.Context, find func() (*resource, err
 	return old, err
 }
 
-// endOverride ends the override of the limiter that find returns, and reports the end.
-func (r *resources) endOverride(ctx context.Context, find func() (*resource, error), why string) error {
-	old, err := r.setOverride(ctx, find, nil)
-	if old != nil {
-		r.reportOverrideEnded(ctx, old.Override, why, err)
-	}
-	return err
-}
-
 // endInTime ends the override o if its time is over.
 func (r *resources) endInTime(res *resource, o *override) {
 	r.mu.Lock()
@@ -284,12 +284,12 @@ func (r *resources) endInTime(res *resource, o *override) {
 	if early {
 		return
 	}
-	_ = r.endOverride(context.Background(), func() (*resource, error) { // reported
+	_ = r.setOverride(context.Background(), func() (*resource, error) { // reported
 		if res.override != o {
 			return nil, ErrNotOverridden
 		}
 		return res, nil
-	}, endedByTime)
+	}, nil, endedByTime)
 }
 
 // leaveOverride ends the override of a limiter that is about to be closed. That of a limiter in a store ends for this registry.
@@ -342,23 +342,6 @@ func (r *resources) limiterInForce(name string) (*resource, error) {
 	return nil, fmt.Errorf("%w: %q", ErrNoLimiter, name)
 }
 
-// reportKeptOverrides reports the overrides of the limiters that the versions use.
-func (r *resources) reportKeptOverrides(ctx context.Context, versions []*version) {
-	kept := make(map[*resource]Override)
-	r.mu.Lock()
-	for _, v := range versions {
-		for _, u := range v.uses {
-			if o := u.overridden(); o != nil {
-				kept[u.resource] = *o
-			}
-		}
-	}
-	r.mu.Unlock()
-	for _, o := range slices.SortedFunc(maps.Values(kept), func(a, b Override) int { return strings.Compare(a.Limiter, b.Limiter) }) {
-		r.reportOverride(ctx, EventOverrideKept, pipeline.SeverityWarning, o, nil)
-	}
-}
-
 func (r *resources) reportOverrideEnded(ctx context.Context, o Override, why string, err error) {
 	o.Ended = why
 	r.reportOverride(ctx, EventOverrideEnded, pipeline.SeverityInformation, o, err)
@@ -380,17 +363,4 @@ func (r *resources) reportInStore(o Override) {
 		return
 	}
 	r.reportOverride(context.Background(), EventOverridden, pipeline.SeverityWarning, o, nil)
-}
-
-// explain returns err, which a limiter in a store has returned, as an error of the registry.
-func (res *resource) explain(doing string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, store.ErrNotOverridden):
-		return fmt.Errorf("%w: %q", ErrNotOverridden, res.id.name)
-	case errors.Is(err, limiter.ErrClosed): // meanwhile
-		return fmt.Errorf("%w: %q", ErrNoLimiter, res.id.name)
-	}
-	return fmt.Errorf("registry: %s %v: %w", doing, res.id, err)
 }

@@ -73,7 +73,7 @@ func (r *Registry) RemoveInstance(name, instance string) error {
 		return nil
 	}
 	i := d.instances[instance]
-	if i.isDefault() {
+	if i.instance == "" {
 		return fmt.Errorf("registry: %s is what Get returns: remove the pipeline instead", i.id)
 	}
 	i.removed = true
@@ -87,11 +87,10 @@ func (r *Registry) RemoveInstance(name, instance string) error {
 // A plan is one change, or a first build: it builds pipelines and puts them in force together.
 type plan struct {
 	registry      *Registry
-	ctx           context.Context   //nolint:containedctx // a plan ends with the call
-	first         *instance         // what a first build is for, which no event reports; nil: the plan is of a change
-	reportRemoved bool              // report removed pipelines whose handles the program has
-	change        Change            // of Apply; Remove is sorted
-	defaultNames  map[string]string // of the pipelines that Apply defines
+	ctx           context.Context //nolint:containedctx // a plan ends with the call
+	first         *instance       // what a first build is for, which no event reports; nil: the plan is of a change
+	reportRemoved bool            // report removed pipelines whose handles the program has
+	change        Change          // of Apply; Remove is sorted
 	affected      map[*definition]BuildFunc
 	begun         map[*instance]bool  // the instances whose builds have begun
 	built         []*version          // in their order: a pipeline after the pipelines that it contains
@@ -111,17 +110,12 @@ func (r *Registry) newPlan(ctx context.Context) *plan {
 func (p *plan) apply(c Change) error {
 	// A build function can modify the caller's map during the change, and a name can be listed twice.
 	p.change = Change{maps.Clone(c.Define), slices.Compact(slices.Sorted(slices.Values(c.Remove)))}
-	p.defaultNames = make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(p.change.Define)) {
 		if err := checkDefinition(name, p.change.Define[name]); err != nil {
 			return err
 		}
 		if _, removed := slices.BinarySearch(p.change.Remove, name); removed {
 			return fmt.Errorf("registry: %q is both defined and removed", name)
-		}
-		var err error
-		if p.defaultNames[name], err = p.registry.names.defaultName(name); err != nil {
-			return err
 		}
 	}
 	return p.run(p.addApplied)
@@ -183,7 +177,7 @@ func (p *plan) addApplied() error {
 		return err
 	}
 	for name, build := range p.change.Define {
-		d := of.findOrAdd(name, p.defaultNames[name])
+		d := of.findOrAdd(name)
 		d.planned = true
 		p.affected[d] = build
 	}
@@ -228,7 +222,7 @@ func (p *plan) stage() (versions []*version, ok bool, err error) {
 	p.unbuilt = nil
 	for d := range p.affected {
 		for _, i := range d.instances {
-			if (i.current != nil || i.firstBuild != nil || i.isDefault()) && !p.begun[i] {
+			if (i.current != nil || i.firstBuild != nil || i.instance == "") && !p.begun[i] {
 				p.unbuilt = append(p.unbuilt, i)
 			}
 		}
@@ -316,7 +310,6 @@ func (p *plan) report(done swapped) {
 	for _, v := range done.versions {
 		r.events.report(p.ctx, v.instance.source(), pipeline.Event{Name: EventReload, Severity: pipeline.SeverityInformation, Duration: v.took})
 	}
-	r.resources.reportKeptOverrides(p.ctx, done.versions)
 	for _, i := range done.removed {
 		if p.reportRemoved {
 			err := fmt.Errorf("%w: %s, which the program uses", ErrRemoved, i.id)

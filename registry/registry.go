@@ -27,9 +27,6 @@ type Options struct {
 	// closed and its last execution on any version has ended. If the Listener panics at an event of the registry, the
 	// panic is logged with [slog.Default] and the change goes on. If nil, events are not reported.
 	Listener pipeline.Listener
-	// Instance returns the instance name that [Registry.Get] uses for a pipeline, such as the region that the program
-	// runs in. It must return the same for the same name. If nil, the instance name is empty.
-	Instance func(name string) string
 	// DrainTimeout bounds the wait for the executions on a replaced version. After it, the version is disposed of
 	// even if executions still run on it, which is reported as [ErrDrainTimeout]. 0 means 30 s. If negative, there is
 	// no limit.

@@ -137,7 +137,7 @@ func (p *plan) putInForce(versions []*version) swapped {
 				u.onSwap()
 			}
 		}
-		r.names.setReady(i, true)
+		r.names.ready.Store(i.id, i)
 	}
 	for name, f := range p.change.Define {
 		r.names.definitions[name].build = f
