@@ -228,6 +228,9 @@ func (p *plan) stage() (versions []*version, ok bool, err error) {
 		}
 	}
 	slices.SortFunc(p.unbuilt, byID)
+	p.change.Remove = slices.DeleteFunc(p.change.Remove, func(name string) bool {
+		return p.registry.names.definitions[name] == nil // its first build has failed meanwhile
+	})
 	for _, v := range p.built {
 		if !v.instance.removed {
 			versions = append(versions, v)
