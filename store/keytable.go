@@ -214,7 +214,7 @@ func (table *keyTable) reconfigured() {
 		}
 		ks.returnBlocks()
 		for w := range ks.queue.all(limiter.OldestFirst) {
-			if int64(w.n) > most {
+			if w.n > most {
 				ks.queue.answer(w, limiter.Rejected(0, limiter.ReasonLimitLowered))
 			}
 		}

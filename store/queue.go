@@ -133,7 +133,7 @@ func (ks *keyState) waitBehind(n int) time.Duration {
 	if a.def == nil || a.def.Kind == rate.Concurrency {
 		return 0
 	}
-	order := ks.c.queueingInForce().order
+	order := ks.c.limits().QueueOrder
 	overtakes := n == 0 || order == limiter.NewestFirst
 	s, at, seen := a.def.Advanced(a.state, a.now), a.now, 0
 	left := ks.queue.permits
