@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/deadline"
+	"github.com/weir-go/weir/internal/waitlist"
 	"github.com/weir-go/weir/rate"
 )
 
@@ -160,7 +161,7 @@ func (w *window) freeAt(n int64) int64 {
 func (w *window) timerFor(n int) int64 { return timerFor(w, n) }
 
 func (w *window) retryAfter(now int64, n int) time.Duration {
-	if w.queue.empty() {
+	if w.queue.Empty() {
 		return waitFor(w.freeAt(weight(n)), now)
 	}
 	return waitFor(freeBehindQueue(w, n), now)
@@ -168,7 +169,7 @@ func (w *window) retryAfter(now int64, n int) time.Duration {
 
 func (w *window) forecast(f *forecast) {
 	f.schedule, f.state = w.schedule, w.state
-	f.array = append(slices.Grow(f.array[:0], len(w.state.Segments)+exactWaiters), w.state.Segments...)
+	f.array = append(slices.Grow(f.array[:0], len(w.state.Segments)+waitlist.Exact), w.state.Segments...)
 	f.state.Segments = f.array
 }
 
