@@ -64,8 +64,8 @@ func (s *Store) notice(n backend.Notice) {
 	for _, c := range cores {
 		if n.Released {
 			c.wakeKeyByNotice(n.Key)
-		} else if c.inForce.Load() != nil {
-			c.refresh()
+		} else {
+			c.keeper.Refresh()
 		}
 	}
 }
@@ -73,8 +73,8 @@ func (s *Store) notice(n backend.Notice) {
 // catchUp makes up for notices that were missed.
 func (s *Store) catchUp(wake bool) {
 	for _, c := range s.allCores() {
-		if c.inForce.Load() != nil {
-			_ = c.reloadDefinition()
+		if l := c.keeper.Refresh(); l != nil {
+			<-l.Done
 		}
 	}
 	if wake {
@@ -98,7 +98,7 @@ func (s *Store) allCores() []*core {
 func (s *Store) wakeQueues(sh *shard) {
 	for _, c := range s.allCores() {
 		c.keys.each(func(ks *keyState) {
-			if !ks.queue.empty() && (sh == nil || s.shardOf(c.name, ks.key) == sh) {
+			if !ks.queue.Empty() && (sh == nil || s.shardOf(c.name, ks.key) == sh) {
 				time.AfterFunc(time.Duration(rand.Int64N(int64(wakeSpread))), ks.wake)
 			}
 		})
