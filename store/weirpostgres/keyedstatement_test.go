@@ -365,7 +365,7 @@ func TestBackend_DefinitionErrors(t *testing.T) {
 	_, err = b.Define(t.Context(), 0, long)
 	require.ErrorIs(t, err, backend.ErrDefinition)
 	spoilt := bucket(t, b, "a", 5, 1, 1_000_000)
-	spoilt.By = "\x00"
+	spoilt.Terms = "\x00"
 	_, err = b.Define(t.Context(), 0, spoilt)
 	require.ErrorIs(t, err, backend.ErrDefinition)
 
