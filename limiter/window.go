@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/deadline"
+	"github.com/weir-go/weir/internal/waitlist"
 	"github.com/weir-go/weir/rate"
 )
 
@@ -155,7 +156,7 @@ func (w *window) freeAt(n int64) int64 {
 func (w *window) timerFor(n int) int64 { return timerFor(w, n) }
 
 func (w *window) retryAfter(now int64, n int) time.Duration {
-	if w.queue.empty() {
+	if w.queue.Empty() {
 		return waitFor(w.freeAt(weight(n)), now)
 	}
 	return waitFor(freeBehindQueue(w, n), now)
@@ -163,7 +164,7 @@ func (w *window) retryAfter(now int64, n int) time.Duration {
 
 func (w *window) forecast(f *forecast) {
 	f.schedule, f.state = w.schedule, w.state
-	f.array = append(slices.Grow(f.array[:0], len(w.state.Segments)+exactWaiters), w.state.Segments...)
+	f.array = append(slices.Grow(f.array[:0], len(w.state.Segments)+waitlist.Exact), w.state.Segments...)
 	f.state.Segments = f.array
 }
 

@@ -243,6 +243,9 @@ func (r *Registry) setOverride(ctx context.Context, find func() (*resource, erro
 	defer r.mu.Unlock()
 	switch {
 	case to != nil && (res.users == 0 || errors.Is(err, limiter.ErrClosed)): // meanwhile
+		if r.closed {
+			return nil, ErrClosed
+		}
 		return nil, fmt.Errorf("%w: %q", ErrNoLimiter, res.id.name)
 	case to != nil && err != nil:
 		return nil, fmt.Errorf("registry: overriding %v: %w", res.id, err)

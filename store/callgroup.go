@@ -224,7 +224,7 @@ func (g group) updateFairness(b *backend.Batch, sent, pending time.Time) {
 		if ks == nil {
 			continue
 		}
-		if now := time.Now(); ks.tracksRivals(now) || !ks.queue.empty() {
+		if now := time.Now(); ks.tracksRivals(now) || !ks.queue.Empty() {
 			ks.fair().observe(observation{
 				def: b.Definition, state: b.State, now: b.Now, sent: sent,
 				own: g.takenBy(last), rejected: g.rejects(last), pending: pending,

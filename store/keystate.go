@@ -94,10 +94,10 @@ func (c *core) tryLocally(key string, n int, canWait bool) (limiter.Lease, decid
 		return limiter.Lease{}, byStore
 	}
 	defer ks.mu.Unlock()
-	if n > 0 && !ks.queue.empty() && c.queueingInForce().order == limiter.OldestFirst {
+	if n > 0 && !ks.queue.Empty() && c.queueingInForce().order == limiter.OldestFirst {
 		by, now := byKeyState, time.Now()
 		yields := !c.leased && (ks.fair().hasRivals(now) || ks.fair().turnLeft(now) > 0)
-		if yields && ks.lastAnswer.available(saturate.Add(ks.queue.permits, int64(n)), now) {
+		if yields && ks.lastAnswer.available(saturate.Add(ks.queue.Permits(), int64(n)), now) {
 			by = byFairness // the queue waits for its turn, not for permits
 		}
 		return custom.Rejected(ks.waitBehind(n), ""), by

@@ -98,7 +98,7 @@ func (s *Store) allCores() []*core {
 func (s *Store) wakeQueues(sh *shard) {
 	for _, c := range s.allCores() {
 		c.keys.each(func(ks *keyState) {
-			if !ks.queue.empty() && (sh == nil || s.shardOf(c.name, ks.key) == sh) {
+			if !ks.queue.Empty() && (sh == nil || s.shardOf(c.name, ks.key) == sh) {
 				time.AfterFunc(time.Duration(rand.Int64N(int64(wakeSpread))), ks.wake)
 			}
 		})

@@ -57,7 +57,7 @@ func (ks *keyState) restPause() time.Duration {
 	}
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
-	if ks.queue.empty() {
+	if ks.queue.Empty() {
 		return 0
 	}
 	return ks.fair().restLeft(time.Now())
@@ -73,7 +73,7 @@ func (ks *keyState) waitForTurn() bool {
 	now := time.Now()
 	wait := time.Duration(0)
 	switch untilTurn := ks.fair().nextTurn.Sub(now); {
-	case ks.queue.empty():
+	case ks.queue.Empty():
 	case ks.c.leased:
 		wait = ks.fair().leasePause(ks.c.s.listening.Load(), now)
 	case untilTurn <= maxTurnDelay:

@@ -22,7 +22,7 @@ func (c *core) statistics(ctx context.Context, key string) limiter.Statistics {
 func (c *core) localStatistics(key string, st limiter.Statistics) limiter.Statistics {
 	st.SuccessfulLeases, st.FailedLeases = c.granted.Load(), c.failed.Load()
 	if ks := c.keys.lock(key, false); ks != nil {
-		st.QueuedPermits = ks.queue.permits
+		st.QueuedPermits = ks.queue.Permits()
 		st.AvailablePermits += ks.dropUsedBlocks(time.Now())
 		ks.mu.Unlock()
 	}
