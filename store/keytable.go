@@ -215,7 +215,7 @@ func (table *keyTable) reconfigured() {
 		}
 		ks.returnBlocks()
 		for w := range ks.queue.All(limiter.OldestFirst) {
-			if int64(w.Permits) > most {
+			if w.Permits > most {
 				ks.queue.answer(w, custom.Rejected(0, limiter.ReasonLimitLowered))
 			}
 		}
