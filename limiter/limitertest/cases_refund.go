@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 // A rejecter is a limiter that calls before, if it is not nil, and then rejects.
@@ -13,7 +14,7 @@ func (r rejecter) TryAcquire(context.Context, int) (limiter.Lease, error) {
 	if r.before != nil {
 		r.before()
 	}
-	return limiter.Rejected(0, "no"), nil
+	return custom.Rejected(0, "no"), nil
 }
 
 func (r rejecter) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
@@ -62,7 +63,7 @@ var refundCases = []testCase{
 			p.hasStatistics(3, 0, 1, 0, "the chain's grant counts as never made")
 		}},
 	{name: "a refund goes back into the window that it came from, and is lost when that is over",
-		rule: "Refunds", kinds: []Kind{FixedWindow, SlidingWindow}, needs: Refund, run: func(p *probe) {
+		rule: "Refunds", kinds: []Kind{FixedWindow, SlidingWindow, Calendar}, needs: Refund, run: func(p *probe) {
 			p.refundsByChain(3, func() {
 				p.until(p.s.Unit)
 				p.granted(4, "a new Unit began")

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/limiter/limitertest"
+	"github.com/weir-go/weir/rate"
 )
 
 // A Limiter is a [Model] behind a lock, with the real clock: a limiter for the conformance suite, correct or with a
@@ -114,7 +116,7 @@ func (l *Limiter) Peek(ctx context.Context, n int) (limiter.Lease, error) {
 	if r := m.Peek(n); r.Outcome != Granted || m.Fault == PeekHolds {
 		return l.answer(r)
 	}
-	return limiter.Granted(n, nil), nil
+	return custom.Granted(n, nil), nil
 }
 
 // Charge implements [limiter.Charger].
@@ -177,7 +179,7 @@ func (l *Limiter) answer(r *Request) (limiter.Lease, error) {
 	if l.m.Fault == ClosedIsError && r.Reason == limiter.ReasonClosed {
 		return limiter.Lease{}, limiter.ErrClosed
 	}
-	return limiter.Rejected(r.RetryMin, r.Reason), nil
+	return custom.Rejected(r.RetryMin, r.Reason), nil
 }
 
 func (l *Limiter) lease(r *Request) limiter.Lease {
@@ -190,9 +192,9 @@ func (l *Limiter) lease(r *Request) limiter.Lease {
 		l.leave()
 	}
 	if l.m.Kind == limitertest.Concurrency {
-		return limiter.Granted(r.N, release)
+		return custom.Granted(r.N, release)
 	}
-	return limiter.GrantedRefundable(r.N, nil, func() {
+	return custom.GrantedRefundable(r.N, nil, func() {
 		l.enter().Refund(r)
 		l.leave()
 	})
@@ -213,24 +215,13 @@ func (l *Limiter) Reconfigure(to limitertest.Limits) error {
 }
 
 func invalid(k limitertest.Kind, l limitertest.Limits) bool {
-	var err error
-	switch k {
-	case limitertest.Concurrency:
-		err = l.Concurrency().Validate()
-	case limitertest.FixedWindow:
-		err = l.FixedWindow().Validate()
-	case limitertest.SlidingWindow:
-		err = l.SlidingWindow().Validate()
-	case limitertest.TokenBucket:
-		err = l.TokenBucket().Validate()
-	}
-	return err != nil
+	return k != limitertest.Unlimited && rate.Of(l.Of(k)).Validate() != nil
 }
 
 // Statistics implements [limiter.StatisticsProvider].
 func (l *Limiter) Statistics() limiter.Statistics { return ask(l, (*Model).Statistics) }
 
-// IdleDuration implements [limiter.Idler].
+// IdleDuration implements [custom.Idler].
 func (l *Limiter) IdleDuration() (time.Duration, bool) {
 	m := l.enter()
 	defer l.leave()
@@ -241,13 +232,13 @@ func (l *Limiter) IdleDuration() (time.Duration, bool) {
 // Close implements [io.Closer].
 func (l *Limiter) Close() error { return ask(l, (*Model).Close) }
 
-// TryReplenish implements [limiter.Replenisher].
+// TryReplenish implements [custom.Replenisher].
 func (l *Limiter) TryReplenish() bool { return ask(l, (*Model).Replenish) }
 
-// ReplenishmentPeriod implements [limiter.Replenisher].
+// ReplenishmentPeriod implements [custom.Replenisher].
 func (l *Limiter) ReplenishmentPeriod() time.Duration { return ask(l, (*Model).step) }
 
-// AutoReplenishing implements [limiter.Replenisher].
+// AutoReplenishing implements [custom.Replenisher].
 func (l *Limiter) AutoReplenishing() bool { return !ask(l, (*Model).manual) }
 
 // ask returns what the model answers now.
