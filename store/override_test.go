@@ -297,11 +297,12 @@ func (w *world) inForceDespite(limit int) {
 // A store that has lost the definition gets it back with the override.
 func TestOverride_StoreForgets(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a := w.program(10, 0)
+		old, a := w.program(7, 0), w.program(10, 0)
 		use(t, a)
 		require.NoError(t, a.Override(for1h(hourly(99))))
+		w.pass(time.Second)
 		w.Forget()
-		use(t, w.program(7, 0)) // an older program, which the definition would have overruled
+		use(t, old) // which the definition would have overruled
 		w.pass(time.Second)
 		w.granted(a, 1)
 		w.pass(time.Minute)
