@@ -75,7 +75,7 @@ type Keeper struct {
 
 // New returns a Keeper for a limiter that was made now, with these limits.
 func New(limits rate.Limits, host Host) *Keeper {
-	k := &Keeper{host: host, made: scheduleOf(limits), turn: make(chan struct{}, 1), wanted: limits}
+	k := &Keeper{host: host, made: limits.Schedule(unit), turn: make(chan struct{}, 1), wanted: limits}
 	k.pending = &change{why: firstUse, limits: limits, at: time.Now()}
 	k.inForce.Store(&InForce{Limits: limits})
 	k.watch.init()
@@ -142,7 +142,7 @@ func (k *Keeper) adopt(d *backend.Definition, ch *change, now int64) {
 func (k *Keeper) put(in *InForce) (old *InForce) {
 	configured := k.wanted
 	if in.Definition != nil {
-		configured = limitsOf(in.terms.Configured)
+		configured = in.terms.Configured.Limits(unit)
 		configured.QueueLimit, configured.QueueOrder = k.wanted.QueueLimit, k.wanted.QueueOrder
 	}
 	in.Limits, in.Override = configured, in.terms.Override

@@ -2,7 +2,6 @@ package definition
 
 import (
 	"errors"
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -72,19 +71,5 @@ func (w *watch) changed(was, is Override, now int64, ended string) {
 	}
 }
 
-// scheduleOf returns the part of l that is kept in the store, in µs.
-func scheduleOf(l rate.Limits) rate.Schedule {
-	return rate.Schedule{
-		Kind: l.Kind, Permits: int64(l.Permits), Refill: int64(l.Refill), Segments: int64(l.Segments),
-		Period: l.Period.Microseconds() / int64(max(l.Segments, 1)),
-	}
-}
-
-// limitsOf is the inverse of scheduleOf. Another program may have set the numbers on a machine with larger ints.
-func limitsOf(s rate.Schedule) rate.Limits {
-	toInt := func(n int64) int { return int(min(n, math.MaxInt)) }
-	return rate.Limits{
-		Kind: s.Kind, Permits: toInt(s.Permits), Refill: toInt(s.Refill), Segments: toInt(s.Segments),
-		Period: time.Duration(s.Period) * time.Microsecond * time.Duration(max(s.Segments, 1)),
-	}
-}
+// unit is that of schedules and times in a store.
+const unit = time.Microsecond

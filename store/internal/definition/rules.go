@@ -121,7 +121,7 @@ func (f *facts) latest() (last *backend.Definition, t terms) {
 // set returns the terms with which the limits of ch replace those of t, or t and why they must not.
 func (f *facts) set(ch *change, t terms) (_ terms, refused error) {
 	w := t
-	w.Configured, w.Generation, w.Made = scheduleOf(ch.limits), f.generation, f.now-f.asked.Sub(ch.at).Microseconds()
+	w.Configured, w.Generation, w.Made = ch.limits.Schedule(unit), f.generation, f.now-f.asked.Sub(ch.at).Microseconds()
 	if ch.why == firstUse {
 		refused = t.refusal(&w)
 	} else {
@@ -166,7 +166,7 @@ func (f *facts) define(last *backend.Definition, t *terms) *backend.Definition {
 	if o := &t.Override; o.over(f.now) || o.Limits.Kind != limits.Kind {
 		*o = Override{}
 	} else {
-		limits = scheduleOf(o.Limits)
+		limits = o.Limits.Schedule(unit)
 	}
 	text, _ := json.Marshal(t) // cannot fail: there are only numbers and texts
 	if last == nil {
@@ -221,6 +221,6 @@ func (t *terms) remember(replaced rate.Schedule) {
 // digest returns a hash of l in 8 characters. Two different limits have the same digest with a probability of 2^-32.
 func digest(l rate.Schedule) string {
 	h := fnv.New32a()
-	_, _ = fmt.Fprint(h, l.Kind, l.Permits, l.Period, l.Refill, l.Segments)
+	_, _ = fmt.Fprint(h, l)
 	return fmt.Sprintf("%08x", h.Sum32())
 }
