@@ -275,6 +275,6 @@ func (b *breaker) endOutage(was *outageState) {
 	b.s.report(Event{Kind: EventStoreRecovered, Shard: b.shard.name, Away: time.Since(was.since)})
 	b.s.wakeQueues(b.shard)
 	for _, c := range b.s.allCores() {
-		c.refreshSoon() // the definition may have been changed, or the store may have lost it
+		c.keeper.RefreshSoon() // the definition may have been changed, or the store may have lost it
 	}
 }

@@ -52,7 +52,7 @@ func (c *core) ask(ctx context.Context, key string, requests ...backend.Request)
 		return nil, err
 	}
 	givenBack := c.giveBacks.underWay(key)
-	if c.o.NoCoalescing && c.s.interruptible && givenBack == nil && c.inForce.Load() != nil && !isHasty(ctx) {
+	if c.o.NoCoalescing && c.s.interruptible && givenBack == nil && c.keeper.InForce().Definition != nil && !isHasty(ctx) {
 		if q, err := c.askDirectly(ctx, sh, key, requests); q != nil || err != nil {
 			return q, err
 		}
@@ -167,7 +167,7 @@ func (q *call) passToWaiter(i int) bool {
 		return false
 	}
 	defer ks.mu.Unlock()
-	w := ks.queue.findWaiter(q.granted[i], q.c.queueingInForce().order)
+	w := ks.queue.findWaiter(q.granted[i], q.c.limits().QueueOrder)
 	if w == nil || !ks.queue.answer(w, newGrant(q, i)) {
 		return false
 	}

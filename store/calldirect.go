@@ -42,7 +42,7 @@ func (c *core) askDirectly(ctx context.Context, sh *shard, key string, requests 
 	}
 	caller := newCallContext(ctx)
 	sent := time.Now()
-	c.refreshIfDue(sent)
+	c.keeper.RefreshIfDue(sent)
 	d := directCalls.Get().(*directCall)
 	q, b := &d.call, &d.batch
 	q.c, q.shard, q.key, q.onAnswer, q.direct = c, sh, key, doNothing, d

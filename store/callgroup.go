@@ -111,9 +111,9 @@ func grouped(calls []*call) []group {
 // definition returns the newest definition that is in force for any of the calls. They can differ: a closed limiter and
 // one made later with the same name share round trips.
 func (g group) definition() *backend.Definition {
-	d := g[0].c.inForce.Load().Definition
+	d := g[0].c.keeper.InForce().Definition
 	for _, q := range g[1:] {
-		if own := q.c.inForce.Load().Definition; own.Version > d.Version {
+		if own := q.c.keeper.InForce().Definition; own.Version > d.Version {
 			d = own
 		}
 	}

@@ -58,7 +58,7 @@ func (s *Store) loadNewerDefinitions(all []*outdatedGroup) {
 	var loads sync.WaitGroup
 	for _, p := range all {
 		if p.batch.Outcome == backend.OutdatedDefinition {
-			loads.Go(func() { p.err = p.calls[0].c.awaitVersion(p.batch.Version) })
+			loads.Go(func() { p.err = p.calls[0].c.keeper.Await(p.batch.Version) })
 		}
 	}
 	loads.Wait()

@@ -2,137 +2,42 @@ package store
 
 import (
 	"context"
-	"math/rand/v2"
+	"errors"
 	"time"
 
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/definition"
 )
 
-// A loadedDefinition is the definition in force here, which is loaded again at the moment due.
-type loadedDefinition struct {
-	*backend.Definition
-	due      time.Time
-	override *override // nil: there is none
-	ends     time.Time // when the override ends, by the clock of this process
-}
-
-// newLoadedDefinition returns the definition that was loaded when the store's clock showed now.
-func (c *core) newLoadedDefinition(d *backend.Definition, now int64) *loadedDefinition {
-	in := &loadedDefinition{Definition: d, due: c.nextRefresh(), override: overrideIn(d)}
-	if in.override != nil {
-		in.ends = time.Now().Add(duration(in.override.Until - now))
-	}
-	return in
-}
-
-// dueAt returns in, to be loaded again at another moment.
-func (in *loadedDefinition) dueAt(due time.Time) *loadedDefinition {
-	later := *in
-	later.due = due
-	return &later
-}
-
-func (c *core) nextRefresh() time.Time {
-	return time.Now().Add(time.Duration(float64(c.s.o.RefreshInterval) * (0.8 + 0.2*rand.Float64())))
-}
-
-// A definitionLoad is a load of a limiter's definition. Callers that need one while it is under way share it.
-type definitionLoad struct {
-	done chan struct{}
-	err  error
-}
-
-// shareLoad returns the load that is under way. If there is none, it starts load, and own is true.
-func (c *core) shareLoad(load func() error) (l *definitionLoad, own bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.load != nil {
-		return c.load, false
-	}
-	l = &definitionLoad{done: make(chan struct{})}
-	c.load = l
-	go func() {
-		l.err = load()
-		c.mu.Lock()
-		c.load = nil
-		c.mu.Unlock()
-		close(l.done)
-	}()
-	return l, true
-}
-
-// sendDefined sends a call as soon as a definition is in force, also if [FailOpen] has admitted its caller meanwhile: the
-// first requests of a process count, too.
-func (c *core) sendDefined(q *call) {
-	if c.inForce.Load() != nil {
-		c.refreshIfDue(time.Now())
-		c.s.send(q)
-		return
-	}
-	l, _ := c.shareLoad(c.defineFirst)
-	c.s.inFlight.Add(1)
-	go func() {
-		defer c.s.finishInFlight()
-		if <-l.done; l.err != nil {
-			q.fail(l.err)
-			return
-		}
-		c.s.send(q)
-	}()
-}
-
-// waitDefined waits until a definition is in force. At the first use it starts to load one from the store.
-func (c *core) waitDefined(ctx context.Context, limit *time.Timer) error {
-	if c.inForce.Load() != nil {
-		c.refreshIfDue(time.Now())
-		return nil
-	}
-	l, _ := c.shareLoad(c.defineFirst)
-	if err := waitUntilDone(ctx, limit, l.done); err != nil {
-		return err
-	}
-	return l.err
-}
-
-// lockDefinition waits until no other goroutine of this core changes the definition; unlock lets the next one
-// in. It is not a mutex, because time does not advance in testing/synctest while a goroutine waits for a mutex.
-func (c *core) lockDefinition() (unlock func()) {
-	c.definitionLock <- struct{}{}
-	return func() { <-c.definitionLock }
-}
-
-// defineTimeouts times CallTimeout is the longest that define takes: no attempt starts after twice CallTimeout, and an
-// attempt is two calls.
-const defineTimeouts = 4
-
-// lockDefinitionInTime is lockDefinition that returns an error after defineTimeouts times CallTimeout.
-func (c *core) lockDefinitionInTime() (unlock func(), err error) {
-	limit := time.NewTimer(defineTimeouts * c.s.o.CallTimeout)
-	defer limit.Stop()
-	select {
-	case c.definitionLock <- struct{}{}:
-		return func() { <-c.definitionLock }, nil
-	case <-limit.C:
-		return nil, unavailable(errReconfiguring)
-	}
-}
-
-// defineFirst defines the limits of the constructor, or those of a ReconfigureLater that the store does not have yet. It
-// does nothing if a definition is in force already.
-func (c *core) defineFirst() error {
-	defer c.lockDefinition()()
-	return c.defineFirstLocked()
-}
-
-// defineFirstLocked is defineFirst for a caller that holds lockDefinition.
-func (c *core) defineFirstLocked() error {
-	if c.inForce.Load() != nil {
-		return nil
-	}
-	if limits, by, pending := c.pendingReconfigure(); pending {
-		return c.define(definitionChange{limits: limits, why: forReconfigureLater, by: by})
-	}
-	return c.define(definitionChange{limits: c.limits(), why: forFirstUse, by: c.madeAt})
+// newKeeper returns what keeps the definition of c, which was made with these limits.
+func (c *core) newKeeper(limits rate.Limits) *definition.Keeper {
+	s := c.s
+	return definition.New(limits, definition.Host{
+		Name: c.name, Generation: c.o.Generation,
+		CallTimeout: s.o.CallTimeout, RefreshInterval: s.o.RefreshInterval, RetryInterval: s.o.ProbeInterval,
+		Load: c.loadDefinition, Define: c.define,
+		Away: func() error {
+			if c.closed.Load() {
+				return limiter.ErrClosed
+			}
+			return s.checkShard(s.shardOf(c.name, ""))
+		},
+		Go:    s.goBackground,
+		Sleep: func(d time.Duration) bool { return s.sleep(d) && !c.closed.Load() },
+		Changed: func(again bool) {
+			s.listen()
+			c.keys.reconfigured()
+			if again {
+				s.report(Event{Kind: EventReconfigured, Limiter: c.name})
+			}
+		},
+		Settled:   c.convertNow,
+		Overruled: func(err error) { s.report(Event{Kind: EventOverruled, Limiter: c.name, Err: err}) },
+	})
 }
 
 // loadDefinition returns the definition in the store, or nil if there is none, and the store's time.
@@ -147,33 +52,102 @@ func (c *core) loadDefinition() (found *backend.Definition, now int64, err error
 		l.d, l.now, err = c.s.backend.Load(ctx, c.name)
 		return l, err
 	})
-	if sh.breaker.recordRead(begun, err); err != nil {
-		return nil, 0, unavailable(err)
-	}
-	return l.d, l.now, nil
+	sh.breaker.recordRead(begun, err)
+	return l.d, l.now, err
 }
 
-// adopt puts a definition in force here, unless a newer one is known. now is the store's time at which it was loaded, and
-// why says why an override has ended that the definition does not have any more.
-func (c *core) adopt(d *backend.Definition, now int64, why string) {
-	for {
-		old := c.inForce.Load()
-		if old != nil && old.Version > d.Version {
+// define puts next in place of the definition with the version old. It reports whether next is stored now. If not, another
+// instance was first.
+func (c *core) define(old int64, next *backend.Definition) (bool, error) {
+	sh := c.s.shardOf(c.name, "")
+	begun := sh.breaker.current()
+	defined, err := callWithTimeout(c.s, func(ctx context.Context) (bool, error) { return c.s.backend.Define(ctx, old, next) })
+	sh.breaker.recordOp(define, begun, err)
+	return defined, err
+}
+
+// sendDefined sends a call as soon as a definition is in force, also if [FailOpen] has admitted its caller meanwhile: the
+// first requests of a process count, too.
+func (c *core) sendDefined(q *call) {
+	l := c.keeper.Ready(time.Now())
+	if l == nil {
+		c.s.send(q)
+		return
+	}
+	c.s.inFlight.Add(1)
+	go func() {
+		defer c.s.finishInFlight()
+		if <-l.Done; l.Err != nil {
+			q.fail(l.Err)
 			return
 		}
-		next := c.newLoadedDefinition(d, now)
-		if !c.inForce.CompareAndSwap(old, next) {
-			continue
-		}
-		c.watchOverride()
-		if old == nil || old.Version != d.Version {
-			c.s.listen()
-			c.keys.reconfigured()
-		}
-		if old != nil && old.Version != d.Version {
-			c.s.report(Event{Kind: EventReconfigured, Limiter: c.name})
-		}
-		c.reportOverrides(old, next, now, why)
-		return
+		c.s.send(q)
+	}()
+}
+
+// waitDefined waits until a definition is in force. At the first use it starts to load one from the store.
+func (c *core) waitDefined(ctx context.Context, limit *time.Timer) error {
+	l := c.keeper.Ready(time.Now())
+	if l == nil {
+		return nil
+	}
+	if err := waitUntilDone(ctx, limit, l.Done); err != nil || l.Err == nil {
+		return err
+	}
+	return unavailable(l.Err)
+}
+
+// checkForRaise loads the limits if a caller wants more permits than the known ones allow, because they may have been
+// raised elsewhere. Callers share a check, and there is at most one a second. The error is the context's.
+func (c *core) checkForRaise(ctx context.Context) error {
+	l := c.keeper.CheckForRaise()
+	if l == nil {
+		return nil
+	}
+	limit := c.s.waitLimit(ctx)
+	defer limit.Stop()
+	if err := waitUntilDone(ctx, limit, l.Done); err != nil && ctx.Err() != nil {
+		return err
+	}
+	return nil
+}
+
+// storable returns the limits of o, which must be of the limiter's kind, and adds to p what is wrong with them.
+func (c *core) storable(p *validate.Problems, o limiter.Options) rate.Limits {
+	l := storable(p, o)
+	if is := c.keeper.Kind(); l.Kind != 0 && l.Kind != is {
+		p.Add("Kind", l.Kind.String(), "must stay %v on a live limiter", is)
+	}
+	return l
+}
+
+// checkNew returns o's limits, which are to come into force. The error is a [weir.OptionsError] or [limiter.ErrClosed].
+func (c *core) checkNew(o limiter.Options) (rate.Limits, error) {
+	var p validate.Problems
+	l := c.storable(&p, o)
+	err := p.Err("store")
+	if err == nil && c.closed.Load() {
+		err = limiter.ErrClosed
+	}
+	return l, err
+}
+
+// changed returns the error of a call that has changed the definition, unless err is not nil.
+func (c *core) changed(err error) error {
+	switch {
+	case err == nil:
+		c.convertNow()
+	case !errors.Is(err, weir.ErrInvalidOptions) && !errors.Is(err, ErrNotOverridden):
+		err = unavailable(err)
+	}
+	return err
+}
+
+// convertNow makes a call, so that the state of a limiter that is not partitioned is converted at once: under the old
+// definition the store could forget it too early. The state of a key is converted when the key is used. If it is full by
+// then under the old limits, it is full under the new limits, too.
+func (c *core) convertNow() {
+	if !c.partitioned {
+		_, _ = c.askAvailable(c.s.ctx, "") // if it fails, the next call converts
 	}
 }

@@ -214,7 +214,7 @@ func (table *keyTable) reconfigured() {
 		}
 		ks.returnBlocks()
 		for w := range ks.queue.All(limiter.OldestFirst) {
-			if int64(w.Permits) > most {
+			if w.Permits > most {
 				ks.queue.answer(w, limiter.Rejected(0, limiter.ReasonLimitLowered))
 			}
 		}

@@ -82,7 +82,7 @@ func (l *heldLease) Release(int, int64) {
 
 // Refund is Release, and the grant does not count.
 func (l *heldLease) Refund(n int, tag int64) {
-	l.c.granted.Add(-1)
+	l.c.count.granted.Add(-1)
 	l.Release(n, tag)
 }
 

@@ -147,7 +147,7 @@ func (s *Store) sendLeases(trip *roundTrip, all []*leaseCall) {
 	for i, lc := range all {
 		lc.count()
 		copies[i], requests[i] = lc.request, &copies[i]
-		copies[i].Definition = lc.c.inForce.Load().Definition
+		copies[i].Definition = lc.c.keeper.InForce().Definition
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, s.o.CallTimeout)
 	err := s.callBackend(ctx, all[0].op, requests)
@@ -202,7 +202,7 @@ func (lc *leaseCall) releaseGranted(r *backend.LeaseRequest) {
 // count counts what this instance holds, or may hold when the store answers, of a key with a queue, so that it knows what
 // its rivals hold.
 func (lc *leaseCall) count() {
-	if lc.op != acquireLease || lc.request.Permits == 0 || lc.c.queueingInForce().limit == 0 {
+	if lc.op != acquireLease || lc.request.Permits == 0 || lc.c.limits().QueueLimit == 0 {
 		return
 	}
 	if ks := lc.c.keys.lock(lc.request.Key, true); ks != nil {
@@ -231,7 +231,7 @@ func (lc *leaseCall) updateFairness(r *backend.LeaseRequest, sent time.Time) {
 	if !r.OK {
 		lc.uncount()
 	}
-	if lc.op != acquireLease || r.Permits == 0 || lc.c.queueingInForce().limit == 0 {
+	if lc.op != acquireLease || r.Permits == 0 || lc.c.limits().QueueLimit == 0 {
 		return
 	}
 	ks := lc.c.keys.lock(r.Key, false)
@@ -258,7 +258,7 @@ func (s *Store) callBackend(ctx context.Context, op leaseOp, requests []*backend
 // retry sends the call again when the newer definition is in force.
 func (lc *leaseCall) retry(version int64) {
 	s := lc.c.s
-	err := lc.c.awaitVersion(version)
+	err := lc.c.keeper.Await(version)
 	pause, ok := lc.attempts.next(s.o.CallTimeout)
 	if err == nil && !ok {
 		err = errReconfiguring

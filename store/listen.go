@@ -64,8 +64,8 @@ func (s *Store) notice(n backend.Notice) {
 	for _, c := range cores {
 		if n.Released {
 			c.wakeKeyByNotice(n.Key)
-		} else if c.inForce.Load() != nil {
-			c.refresh()
+		} else {
+			c.keeper.Refresh()
 		}
 	}
 }
@@ -73,8 +73,8 @@ func (s *Store) notice(n backend.Notice) {
 // catchUp makes up for notices that were missed.
 func (s *Store) catchUp(wake bool) {
 	for _, c := range s.allCores() {
-		if c.inForce.Load() != nil {
-			_ = c.reloadDefinition()
+		if l := c.keeper.Refresh(); l != nil {
+			<-l.Done
 		}
 	}
 	if wake {

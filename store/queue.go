@@ -51,6 +51,6 @@ func (ks *keyState) waitBehind(n int) time.Duration {
 		return 0
 	}
 	s := a.def.Advanced(a.state, a.now)
-	line := ks.queue.LineBehind(&a.def.Schedule, &s, ks.c.queueingInForce().order, n)
+	line := ks.queue.LineBehind(&a.def.Schedule, &s, ks.c.limits().QueueOrder, n)
 	return max(duration(a.def.TimeOf(line)-a.now)-time.Since(a.got), 1)
 }

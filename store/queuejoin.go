@@ -13,7 +13,7 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 		return limiter.Lease{}, err
 	}
 	stored := storedKey(key)
-	canWait := c.queueingInForce().limit > 0
+	canWait := c.limits().QueueLimit > 0
 	lease, by := c.tryLocally(stored, n, canWait)
 	for {
 		if by == byStore {
@@ -49,9 +49,9 @@ const (
 // join puts a rejected caller into the queue, or rejects it finally. If there is no room, and the caller was rejected
 // only because of rivals, it returns a rejection whose Reason is empty; then the store must be asked.
 func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lease, by decider) (*waiter, limiter.Lease) {
-	q := c.queueingInForce()
+	q := c.limits()
 	hint, _ := rejected.RetryAfter()
-	if q.limit == 0 { // needs no keyState
+	if q.QueueLimit == 0 { // needs no keyState
 		return nil, rejectionWithoutQueue(rejected, hint, by)
 	}
 	gone := ctx.Done()
@@ -68,17 +68,17 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 	switch {
 	case c.closed.Load():
 		return nil, limiter.Rejected(0, limiter.ReasonClosed)
-	case int64(n) > c.limits().Permits: // the limit was lowered, and reconfigured has rejected such waiters
+	case n > q.Permits: // the limit was lowered, and reconfigured has rejected such waiters
 		return nil, limiter.Rejected(0, limiter.ReasonLimitLowered)
 	}
 	if by != byStore {
 		hint = 0 // it was for a queue that may be empty now
 	}
-	order := q.order
+	order := q.QueueOrder
 	if by == byFairness {
 		order = limiter.OldestFirst // evicts none: the store is asked first
 	}
-	evicted, ok := ks.queue.MakeRoom(n, q.limit, order)
+	evicted, ok := ks.queue.MakeRoom(n, q.QueueLimit, order)
 	switch {
 	case !ok && by == byFairness:
 		return nil, limiter.Lease{}

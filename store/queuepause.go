@@ -24,7 +24,7 @@ func (ks *keyState) waitForWakeup(wait time.Duration) {
 		if left <= 0 {
 			return
 		}
-		c.refreshIfDue(now)
+		c.keeper.RefreshIfDue(now)
 		t := time.NewTimer(min(left, c.untilRefresh(now)))
 		select {
 		case <-t.C:
@@ -35,11 +35,11 @@ func (ks *keyState) waitForWakeup(wait time.Duration) {
 	}
 }
 
-// untilRefresh returns how long until refreshIfDue must be called.
+// untilRefresh returns how long until RefreshIfDue must be called.
 func (c *core) untilRefresh(now time.Time) time.Duration {
 	left := c.s.o.RefreshInterval // used if the store is away
-	if in := c.inForce.Load(); in != nil && !now.After(in.due) {
-		left = in.due.Sub(now) + 1 // refreshIfDue is due after that moment
+	if in := c.keeper.InForce(); in.Definition != nil && !now.After(in.Due) {
+		left = in.Due.Sub(now) + 1 // RefreshIfDue is due after that moment
 	}
 	return max(left, pollInterval)
 }

@@ -16,7 +16,7 @@ const maxServed = 64
 // the newest one before it. hint is how long until it is worth asking again, 0 if not known. The keyState is locked.
 func (ks *keyState) startServing(w, before *waiter, hint time.Duration) {
 	if ks.serving {
-		less := ks.c.queueingInForce().order == limiter.NewestFirst && before != nil && w.Permits < before.Permits
+		less := ks.c.limits().QueueOrder == limiter.NewestFirst && before != nil && w.Permits < before.Permits
 		if before == nil || less || w.Permits == 0 && ks.queue.Zeros() == 1 {
 			ks.wake() // the next waiter to be served needs fewer permits than the one before
 		}
@@ -94,7 +94,7 @@ func (ks *keyState) nextWaiters() (ws []*waiter, zeros, more bool) {
 		ks.serving = false
 		return nil, false, false
 	}
-	for w := range ks.queue.All(ks.c.queueingInForce().order) {
+	for w := range ks.queue.All(ks.c.limits().QueueOrder) {
 		if w.Permits > 0 && !isClosed(w.Value.gone) {
 			ws = append(ws, w)
 		}
@@ -257,7 +257,7 @@ func (ks *keyState) deliver(w *waiter, lease limiter.Lease) bool {
 	if !lease.Acquired() {
 		return ks.queue.answer(w, lease)
 	}
-	next := ks.queue.findWaiter(int64(w.Permits), ks.c.queueingInForce().order)
+	next := ks.queue.findWaiter(int64(w.Permits), ks.c.limits().QueueOrder)
 	return next != nil && ks.queue.answer(next, lease)
 }
 
