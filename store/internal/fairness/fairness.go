@@ -37,15 +37,21 @@ type Turns struct {
 // Short reports whether permits are short: callers were rejected lately or, of leases, others hold what is missing.
 func (t *Turns) Short(now time.Time) bool { return now.Before(t.shortUntil) }
 
-// Left returns the time until the instance asks again.
-func (t *Turns) Left(now time.Time) time.Duration { return max(t.next.Sub(now), 0) }
+// Left returns the time until the instance asks again. A turn that is more than the longest delay ahead is that of a waiter for
+// permits of a later line. It is ignored, because a caller that comes now may find permits.
+func (t *Turns) Left(now time.Time) time.Duration {
+	if left := t.next.Sub(now); left <= longest {
+		return max(left, 0)
+	}
+	return 0
+}
 
 // Reset makes the instance ask at once: the limits have changed.
 func (t *Turns) Reset() { t.next, t.most = time.Time{}, 0 }
 
 // AtMost returns how many permits to ask for at most.
 func (t *Turns) AtMost(g *rate.Schedule, rtt time.Duration, now time.Time) int64 {
-	if !t.Short(now) || 16*rtt > spoils(g) {
+	if !t.Short(now) || 6*rtt > spoils(g) {
 		return math.MaxInt64 // a store so far away is asked for all at once
 	}
 	if t.most == 0 {
@@ -90,9 +96,12 @@ func (t *Turns) early(most time.Duration) time.Duration { return t.Random.UpTo(m
 
 func (t *Turns) late(most time.Duration) time.Duration { return most/2 + t.early(most) }
 
+// longest is the longest delay of permits that come back with time.
+const longest = 50 * time.Millisecond
+
 // delay returns the longest delay of g. It is short enough that all permits of a line are taken long before more would be lost.
 func delay(g *rate.Schedule, rtt time.Duration) time.Duration {
-	return min(spoils(g)/16, max(micros(g.Period), rtt)/2, 50*time.Millisecond)
+	return min(8*rtt, spoils(g)/16, max(micros(g.Period), rtt)/2, longest)
 }
 
 // lead returns how much earlier a request must be sent to arrive when permits come back; 0 if that is not worth more calls,

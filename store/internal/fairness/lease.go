@@ -8,12 +8,11 @@ import "time"
 // second. Without notices, it keeps what it has got for a while. An instance that always comes first would never learn
 // of others: while its own callers wait, it therefore asks late now and then.
 const (
-	longestLease  = 12 * time.Millisecond // with notices; 6 round trips, if that is less, but not below shortestLease
-	shortestLease = 2 * time.Millisecond
-	longestPoll   = 75 * time.Millisecond
-	lookInterval  = 250 * time.Millisecond
-	waitsLately   = 5 * time.Second
-	leasesShort   = 2 * time.Second
+	longestLease = 12 * time.Millisecond // with notices; 6 round trips, if that is less
+	longestPoll  = 75 * time.Millisecond
+	lookInterval = 250 * time.Millisecond
+	waitsLately  = 5 * time.Second
+	leasesShort  = 2 * time.Second
 	// waitsRemembered is how long a store remembers that a caller waits. It sends notices for so long.
 	waitsRemembered = 2 * time.Minute
 )
@@ -54,7 +53,7 @@ func (t *Turns) LookDue(now time.Time) bool {
 
 // BeforeLease returns for how long to wait before a request for a lease. listening reports whether there are notices.
 func (t *Turns) BeforeLease(listening bool, now time.Time) time.Duration {
-	most, keeps := min(max(6*t.rtt, shortestLease), longestLease), time.Duration(0)
+	most, keeps := min(6*t.rtt, longestLease), time.Duration(0)
 	if !listening {
 		most, keeps = longestPoll, longestPoll/2
 	}
