@@ -126,10 +126,14 @@ func spoils(g *rate.Schedule) time.Duration {
 
 // line returns how many permits come back on a line.
 func line(g *rate.Schedule) int64 {
-	if g.Kind == rate.TokenBucket {
+	switch g.Kind {
+	case rate.TokenBucket:
 		return min(g.Refill, g.Permits)
+	case rate.SlidingWindow:
+		return g.Permits / max(g.Segments, 1)
+	default:
+		return g.Permits
 	}
-	return g.Permits / max(g.Segments, 1)
 }
 
 // micros is a time of a store, which counts in microseconds, as a Duration.
