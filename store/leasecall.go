@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -78,11 +79,11 @@ func (c *core) takeLease(ctx context.Context, key string, n int, waiting bool) (
 	switch {
 	case !lc.request.OK && waiting:
 		// NextExpiry bounds when to ask again. When permits come back is up to the holders.
-		return limiter.Rejected(duration(lc.request.NextExpiry), ""), nil
+		return custom.Rejected(duration(lc.request.NextExpiry), ""), nil
 	case !lc.request.OK:
-		return limiter.RejectedKnowing(0, "", lc.request.Definition.Permits-lc.request.InUse), nil
+		return custom.RejectedKnowing(0, "", lc.request.Definition.Permits-lc.request.InUse), nil
 	case n == 0:
-		return limiter.Granted(0, nil), nil
+		return custom.Granted(0, nil), nil
 	}
 	return c.s.renewer.hold(lc), nil
 }

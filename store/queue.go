@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-go/weir/internal/waitlist"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 )
 
@@ -101,7 +102,7 @@ func (c *core) tryLocally(key string, n int, canWait bool) (limiter.Lease, decid
 		if ks.hasTurns(now) && ks.lastAnswer.available(ks.queue.Permits()+int64(n), now) {
 			by = byTurn // and not permits, which the queue waits for
 		}
-		return limiter.Rejected(ks.waitBehind(n), ""), by
+		return custom.Rejected(ks.waitBehind(n), ""), by
 	}
 	if lease, ok := ks.answerLocally(n); ok {
 		return lease, byKeyState
@@ -110,9 +111,9 @@ func (c *core) tryLocally(key string, n int, canWait bool) (limiter.Lease, decid
 		now := time.Now()
 		switch {
 		case ks.lastAnswer.rejects(int64(n), now):
-			return limiter.Rejected(ks.lastAnswer.untilAvailable(int64(n), now), ""), byKeyState
+			return custom.Rejected(ks.lastAnswer.untilAvailable(int64(n), now), ""), byKeyState
 		case ks.hasTurns(now):
-			return limiter.Rejected(0, ""), byTurn
+			return custom.Rejected(0, ""), byTurn
 		}
 	}
 	return limiter.Lease{}, byStore
@@ -125,26 +126,26 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 	hint, _ := rejected.RetryAfter()
 	if q.QueueLimit == 0 { // needs no keyState
 		if left, ok := rejected.Remaining(); ok {
-			return nil, limiter.RejectedKnowing(hint, limiter.ReasonNoPermit, left)
+			return nil, custom.RejectedKnowing(hint, limiter.ReasonNoPermit, left)
 		}
-		return nil, limiter.Rejected(hint, limiter.ReasonNoPermit)
+		return nil, custom.Rejected(hint, limiter.ReasonNoPermit)
 	}
 	gone := ctx.Done()
 	ks := c.keys.lock(key, true)
 	switch {
 	case ks == nil && c.closed.Load():
-		return nil, limiter.Rejected(0, limiter.ReasonClosed)
+		return nil, custom.Rejected(0, limiter.ReasonClosed)
 	case ks == nil && by == byTurn:
 		return nil, limiter.Lease{}
 	case ks == nil:
-		return nil, limiter.Rejected(hint, limiter.ReasonQueueLimit)
+		return nil, custom.Rejected(hint, limiter.ReasonQueueLimit)
 	}
 	defer ks.mu.Unlock()
 	switch {
 	case c.closed.Load():
-		return nil, limiter.Rejected(0, limiter.ReasonClosed)
+		return nil, custom.Rejected(0, limiter.ReasonClosed)
 	case n > q.Permits: // the limit was lowered, and reconfigured has rejected such waiters
-		return nil, limiter.Rejected(0, limiter.ReasonLimitLowered)
+		return nil, custom.Rejected(0, limiter.ReasonLimitLowered)
 	}
 	if by != byStore {
 		hint = 0 // it was for a queue that may be empty now
@@ -162,13 +163,13 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 		if wait == 0 && !c.leased {
 			wait = hint
 		}
-		return nil, limiter.Rejected(wait, limiter.ReasonQueueLimit)
+		return nil, custom.Rejected(wait, limiter.ReasonQueueLimit)
 	}
 	before := ks.queue.First(limiter.NewestFirst)
 	w := &waiter{Permits: n, Value: waitingCaller{ks: ks, gone: gone}, Ready: make(chan struct{})}
 	ks.queue.Push(w)
 	for _, e := range evicted { // their Retry-After is for a place behind the present waiters
-		e.Value.lease = limiter.Rejected(ks.waitBehind(e.Permits), limiter.ReasonQueueLimit)
+		e.Value.lease = custom.Rejected(ks.waitBehind(e.Permits), limiter.ReasonQueueLimit)
 		close(e.Ready)
 	}
 	ks.startServing(w, before, hint, by)

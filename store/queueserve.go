@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -191,7 +192,7 @@ func (ks *keyState) deliverTogether(q *call, ws []*waiter, zeros bool) time.Dura
 	rejected := zeros && q.granted[0] == backend.Rejected
 	if zeros {
 		if first = 1; !rejected {
-			ks.serveZeros(limiter.Granted(0, nil))
+			ks.serveZeros(custom.Granted(0, nil))
 		}
 	}
 	for i, w := range ws {
@@ -229,7 +230,7 @@ func (ks *keyState) serveOneByOne(ws []*waiter, zeros bool) time.Duration {
 		lease, err := ks.askFor(w.Permits)
 		switch {
 		case errors.Is(err, limiter.ErrPermitCount):
-			lease = limiter.Rejected(0, limiter.ReasonLimitLowered)
+			lease = custom.Rejected(0, limiter.ReasonLimitLowered)
 		case err != nil:
 			return pollInterval // closed; Close rejects all waiters
 		case !isFinal(lease):
