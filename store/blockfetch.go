@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -55,10 +56,10 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 			return limiter.Lease{}, fetch.err
 		case fetch.rejected && weight(n) >= fetch.least:
 			c.s.count.decisions.Add(1)
-			return limiter.Rejected(fetch.wait, ""), nil
+			return custom.Rejected(fetch.wait, ""), nil
 		case n == 0 && fetch.available:
 			c.s.count.decisions.Add(1)
-			return limiter.Granted(0, nil), nil
+			return custom.Granted(0, nil), nil
 		}
 	}
 }
@@ -102,8 +103,8 @@ func (ks *keyState) nextBlockRequest(n int) backend.Request {
 		l.nextSize *= 2
 	}
 	l.nextSize = min(l.nextSize, int64(c.o.Block), int64(c.limits().Permits/4))
-	if ks.fairness != nil {
-		l.nextSize = min(l.nextSize, ks.fairness.maxRequest(now))
+	if a := &ks.lastAnswer; ks.turns != nil && a.def != nil {
+		l.nextSize = min(l.nextSize, ks.turns.AtMost(&a.def.Schedule, a.took(), now))
 	}
 	l.nextSize = max(l.nextSize, 1)
 	l.fetchedAt = now
@@ -134,9 +135,6 @@ func (ks *keyState) blockFetched(b *blockFetch, q *call) {
 
 // add makes a block of what was granted.
 func (l *blockList) add(ks *keyState, q *call) {
-	if l.granter == nil {
-		l.granter = limiter.NewGranter((*blockOwner)(ks))
-	}
 	l.serial++
 	top := q.after[0].missing
 	b := block{serial: l.serial, def: q.def, receipt: q.after[0].receipt, top: top, next: top - q.granted[0], now: q.now, sent: q.sent}

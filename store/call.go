@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -231,10 +232,10 @@ func (q *call) lease(i int) limiter.Lease {
 	n := q.requests[i].Min
 	if q.granted[i] == backend.Rejected {
 		q.c.remember(q, n)
-		return limiter.RejectedKnowing(q.untilAvailable(n), "", q.def.Free(&q.state))
+		return custom.RejectedKnowing(q.untilAvailable(n), "", q.def.Free(&q.state))
 	}
 	if n == 0 {
-		return limiter.Granted(0, nil)
+		return custom.Granted(0, nil)
 	}
 	return newGrant(q, i)
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -12,7 +13,6 @@ import (
 type grant struct {
 	c        *core
 	key      string
-	granter  limiter.Granter
 	level    limiter.Level // right after the grant
 	noRefund bool          // see LimiterOptions.CacheRejections
 
@@ -33,8 +33,8 @@ func newGrant(q *call, i int) limiter.Lease {
 		c: q.c, key: q.key, onePart: [1]grantPart{{q.def, q.granted[i], q.after[i].receipt}},
 		level: q.levelAfter(i), noRefund: q.c.o.CacheRejections,
 	}
-	g.parts, g.granter = g.onePart[:], *limiter.NewGranter(g) // one allocation, because every grant makes one
-	return g.granter.Grant(int(q.granted[i]), 0)
+	g.parts = g.onePart[:]
+	return custom.GrantedBy(g, int(q.granted[i]), 0)
 }
 
 // Release does nothing: the permits are spent.

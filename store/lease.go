@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 // Keys of the metadata on the leases of shared concurrency limiters.
@@ -24,7 +25,6 @@ type heldLease struct {
 	key     string
 	id      string
 	n       int64
-	granter *limiter.Granter
 	counted bool          // in keyState.held; see leaseCall.count
 	lost    chan struct{} // closed if the lease ends before it is released
 
@@ -40,9 +40,8 @@ type heldLease struct {
 // hold returns the lease that the store has granted, and renews it.
 func (r *leaseRenewer) hold(lc *leaseCall) limiter.Lease {
 	l := lc.newHeldLease(lc.request.Fence, lc.sent)
-	l.granter = limiter.NewGranter(l)
 	r.add(l)
-	lease := l.granter.Grant(int(l.n), 0)
+	lease := custom.GrantedBy(l, int(l.n), 0)
 	lease = LostKey.With(lease, l.lost)
 	return FenceKey.With(lease, l.fence)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -78,18 +79,16 @@ func (c *core) takeLease(ctx context.Context, key string, n int, waiting bool) (
 	switch {
 	case !lc.request.OK && waiting:
 		// NextExpiry bounds when to ask again. When permits come back is up to the holders.
-		return limiter.Rejected(duration(lc.request.NextExpiry), ""), nil
+		return custom.Rejected(duration(lc.request.NextExpiry), ""), nil
 	case !lc.request.OK:
-		return limiter.RejectedKnowing(0, "", lc.request.Definition.Permits-lc.request.InUse), nil
+		return custom.RejectedKnowing(0, "", lc.request.Definition.Permits-lc.request.InUse), nil
 	case n == 0:
-		return limiter.Granted(0, nil), nil
+		return custom.Granted(0, nil), nil
 	}
 	return c.s.renewer.hold(lc), nil
 }
 
 // askForLease is ask for concurrency limiters. A caller that waits need not ask again after a release: that wakes the queue.
-// For a key that rivals wait for, it is sent only after the release: otherwise it would take the permit at once, and rivals
-// that ask a moment later never would.
 func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool) (*leaseCall, error) {
 	if err := c.s.shardOf(c.name, key).breaker.err(); err != nil {
 		return nil, err
@@ -110,11 +109,6 @@ func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool)
 	released := c.giveBacks.underWay(key)
 	if released != nil && !waiting {
 		return askInOrder(released, gone, limit, ask)
-	}
-	if released != nil && c.tracksRivals(key) {
-		if err := waitUntilDone(ctx, limit, released); err != nil {
-			return nil, err
-		}
 	}
 	return ask()
 }
@@ -239,9 +233,8 @@ func (lc *leaseCall) updateFairness(r *backend.LeaseRequest, sent time.Time) {
 		return
 	}
 	defer ks.mu.Unlock()
-	if now := time.Now(); ks.tracksRivals(now) {
-		ks.fairness.observeLeases(r.InUse-ks.held, r.Definition.Permits-r.InUse, r.OK, now.Sub(sent), now)
-	}
+	now := time.Now()
+	ks.turnsOfKey().Lease(r.OK, r.InUse-ks.held, r.Definition.Permits-r.InUse, now.Sub(sent), now)
 }
 
 func (s *Store) callBackend(ctx context.Context, op leaseOp, requests []*backend.LeaseRequest) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/failsafe-go/failsafe-go/adaptivelimiter"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/internal/learning"
 )
@@ -99,7 +100,7 @@ func (l *Limiter) aboveLimit(ctx context.Context, n int, err error) (limiter.Lea
 	case l.closed.Load():
 		return limiter.Lease{}, limiter.ErrClosed
 	}
-	return limiter.Rejected(0, limiter.ReasonLimitLowered), nil
+	return custom.Rejected(0, limiter.ReasonLimitLowered), nil
 }
 
 // samples are the permits that a grant has taken from the engine: as many as from l.permits, so that the engine knows how
@@ -208,9 +209,8 @@ func (l *Limiter) Close() error {
 
 // A grant is what a limiter of this package attaches to the lease of an execution. The first outcome that it gets counts.
 type grant struct {
-	done    atomic.Bool
-	granter limiter.Granter
-	by      interface {
+	done atomic.Bool
+	by   interface {
 		settle(g *grant, o learning.Outcome)
 	} // the limiter
 
@@ -237,7 +237,7 @@ func (g *grant) learn(o learning.Outcome) {
 	}
 }
 
-// Release, Refund, Succeeded and Lends implement [limiter.LeaseOwner].
+// Release, Refund, Succeeded and Lends implement [custom.Owner].
 func (g *grant) Release(int, int64)   { g.settle(learning.Success) }
 func (g *grant) Refund(int, int64)    { g.settle(learning.Refunded) }
 func (g *grant) Succeeded(int, int64) { g.learn(learning.Success) }
@@ -252,8 +252,7 @@ var (
 
 // lease makes the lease of g.
 func (g *grant) lease(n int, key limiter.MetadataKey[*grant]) limiter.Lease {
-	g.granter = *limiter.NewGranter(g)
-	return key.With(g.granter.Grant(n, 0), g)
+	return key.With(custom.GrantedBy(g, n, 0), g)
 }
 
 // Fail records that the execution which held the lease failed, and releases the lease. If the lease was released before,
