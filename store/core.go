@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/eventqueue"
 	"github.com/weir-go/weir/internal/heavyhitters"
 	"github.com/weir-go/weir/limiter"
@@ -50,7 +51,6 @@ type core struct {
 	finalStatistics limiter.Statistics // once closed
 
 	keys         keyTable
-	giveBacks    giveBacks
 	granted      atomic.Int64 // leases
 	failed       atomic.Int64 // leases
 	rejections   heavyhitters.Counter[string]
@@ -115,7 +115,7 @@ func (c *core) limits() rate.Schedule {
 func (c *core) checkRequest(ctx context.Context, n int, waiting bool) error {
 	var ctxErr error
 	if ctx.Err() != nil {
-		ctxErr = contextError(ctx)
+		ctxErr = ctxerr.Of(ctx)
 	}
 	if waiting && ctxErr != nil {
 		return ctxErr
@@ -145,15 +145,6 @@ func (c *core) inRange(n int) error {
 		return fmt.Errorf("%w: %d of limiter %q, must be from 0 to %d", limiter.ErrPermitCount, n, c.name, most)
 	}
 	return nil
-}
-
-// contextError returns why ctx has ended, with its cause if it has one.
-func contextError(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if cause == nil || errors.Is(err, cause) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // tryAcquire is TryAcquire for a key.

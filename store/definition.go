@@ -1,11 +1,11 @@
 package store
 
 import (
-	"context"
 	"math/rand/v2"
 	"time"
 
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/calls"
 )
 
 // A loadedDefinition is the definition in force here, which is loaded again at the moment due.
@@ -61,39 +61,6 @@ func (c *core) shareLoad(load func() error) (l *definitionLoad, own bool) {
 	return l, true
 }
 
-// sendDefined sends a call as soon as a definition is in force, also if [FailOpen] has admitted its caller meanwhile: the
-// first requests of a process count, too.
-func (c *core) sendDefined(q *call) {
-	if c.inForce.Load() != nil {
-		c.refreshIfDue(time.Now())
-		c.s.send(q)
-		return
-	}
-	l, _ := c.shareLoad(c.defineFirst)
-	c.s.inFlight.Add(1)
-	go func() {
-		defer c.s.finishInFlight()
-		if <-l.done; l.err != nil {
-			q.fail(l.err)
-			return
-		}
-		c.s.send(q)
-	}()
-}
-
-// waitDefined waits until a definition is in force. At the first use it starts to load one from the store.
-func (c *core) waitDefined(ctx context.Context, limit *time.Timer) error {
-	if c.inForce.Load() != nil {
-		c.refreshIfDue(time.Now())
-		return nil
-	}
-	l, _ := c.shareLoad(c.defineFirst)
-	if err := waitUntilDone(ctx, limit, l.done); err != nil {
-		return err
-	}
-	return l.err
-}
-
 // lockDefinition waits until no other goroutine of this core changes the definition; unlock lets the next one
 // in. It is not a mutex, because time does not advance in testing/synctest while a goroutine waits for a mutex.
 func (c *core) lockDefinition() (unlock func()) {
@@ -113,7 +80,7 @@ func (c *core) lockDefinitionInTime() (unlock func(), err error) {
 	case c.definitionLock <- struct{}{}:
 		return func() { <-c.definitionLock }, nil
 	case <-limit.C:
-		return nil, unavailable(errReconfiguring)
+		return nil, calls.Unavailable(calls.ErrReconfiguring)
 	}
 }
 
@@ -133,24 +100,6 @@ func (c *core) defineFirstLocked() error {
 		return c.define(definitionChange{limits: limits, why: forReconfigureLater, by: by})
 	}
 	return c.define(definitionChange{limits: c.limits(), why: forFirstUse, by: c.madeAt})
-}
-
-// loadDefinition returns the definition in the store, or nil if there is none, and the store's time.
-func (c *core) loadDefinition() (found *backend.Definition, now int64, err error) {
-	type loaded struct {
-		d   *backend.Definition
-		now int64
-	}
-	sh := c.s.shardOf(c.name, "")
-	begun := sh.breaker.current()
-	l, err := callWithTimeout(c.s, func(ctx context.Context) (l loaded, err error) {
-		l.d, l.now, err = c.s.backend.Load(ctx, c.name)
-		return l, err
-	})
-	if sh.breaker.recordRead(begun, err); err != nil {
-		return nil, 0, unavailable(err)
-	}
-	return l.d, l.now, nil
 }
 
 // adopt puts a definition in force here, unless a newer one is known. now is the store's time at which it was loaded, and

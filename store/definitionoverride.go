@@ -10,6 +10,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/calls"
 )
 
 // An override is why the limits of a definition are not the configured ones. It is stored with the definition, so that
@@ -147,7 +148,7 @@ func (c *core) watchOverride() {
 		c.overrideTimer = nil
 	}
 	if in := c.inForce.Load(); in.override != nil && !c.closed.Load() {
-		c.overrideTimer = time.AfterFunc(min(time.Until(in.ends), overrideCheck), func() { c.s.goBackground(c.checkOverride) })
+		c.overrideTimer = time.AfterFunc(min(time.Until(in.ends), overrideCheck), func() { c.s.calls.Go(c.checkOverride) })
 	}
 }
 
@@ -155,7 +156,7 @@ func (c *core) watchOverride() {
 // first.
 func (c *core) checkOverride() {
 	for !c.closed.Load() && c.checkOverrideOnce() != nil {
-		if !c.s.sleep(c.s.o.ProbeInterval) {
+		if !c.s.calls.Sleep(c.s.o.ProbeInterval) {
 			return
 		}
 	}
@@ -166,7 +167,7 @@ func (c *core) checkOverrideOnce() error {
 	if in := c.inForce.Load(); in.override == nil {
 		return nil
 	}
-	if err := c.s.checkShard(c.s.shardOf(c.name, "")); err != nil {
+	if err := c.s.calls.Check(c.name, ""); err != nil {
 		return err
 	}
 	return c.define(c.restoring())
@@ -252,8 +253,8 @@ func (c *core) changeOverride(ch definitionChange) error {
 		return err
 	}
 	defer unlock()
-	if err := c.s.checkShard(c.s.shardOf(c.name, "")); err != nil {
-		return unavailable(err)
+	if err := c.s.calls.Check(c.name, ""); err != nil {
+		return calls.Unavailable(err)
 	}
 	// The limits of this program come first: what it overrides are the limits that it has set, or that have overruled it.
 	if err := c.defineFirstLocked(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
+	"github.com/weir-go/weir/store/internal/calls"
 )
 
 // reconfigureLater is ReconfigureLater.
@@ -18,7 +19,7 @@ func (c *core) reconfigureLater(o limiter.Options) error {
 	c.wantedLimits, c.wantedAt, c.reconfiguring = limits, newStamp(), true
 	c.mu.Unlock()
 	if begin {
-		c.s.goBackground(c.reconfigureLoop)
+		c.s.calls.Go(c.reconfigureLoop)
 	}
 	return nil
 }
@@ -46,7 +47,7 @@ func (c *core) reconfigureLoop() {
 		case c.reconfigureOnce(wanted, by) == nil:
 			sent = by
 			c.convertNow()
-		case !c.s.sleep(c.s.o.ProbeInterval):
+		case !c.s.calls.Sleep(c.s.o.ProbeInterval):
 			return
 		}
 	}
@@ -54,7 +55,7 @@ func (c *core) reconfigureLoop() {
 
 func (c *core) reconfigureOnce(wanted rate.Schedule, by stamp) error {
 	defer c.lockDefinition()()
-	if err := c.s.checkShard(c.s.shardOf(c.name, "")); err != nil {
+	if err := c.s.calls.Check(c.name, ""); err != nil {
 		return err
 	}
 	return c.define(definitionChange{limits: wanted, why: forReconfigureLater, by: by})
@@ -114,8 +115,8 @@ func (c *core) setLimits(limits rate.Schedule, q queueing) error {
 		return err
 	}
 	defer unlock()
-	if err := c.s.checkShard(c.s.shardOf(c.name, "")); err != nil {
-		return unavailable(err)
+	if err := c.s.calls.Check(c.name, ""); err != nil {
+		return calls.Unavailable(err)
 	}
 	by := newStamp()
 	if err := c.define(definitionChange{limits: limits, why: forReconfigure, by: by}); err != nil {
@@ -133,6 +134,6 @@ func (c *core) setLimits(limits rate.Schedule, q queueing) error {
 // then under the old limits, it is full under the new limits, too.
 func (c *core) convertNow() {
 	if !c.partitioned {
-		_, _ = c.askAvailable(c.s.ctx, "") // if it fails, the next call converts
+		_, _ = c.askAvailable(c.s.calls.Context(), "") // if it fails, the next call converts
 	}
 }

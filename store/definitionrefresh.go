@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/calls"
 )
 
 // refreshIfDue loads the definition in the background if that is due. It is called whenever the limiter is used.
 func (c *core) refreshIfDue(now time.Time) {
 	in := c.inForce.Load()
-	if in == nil || !now.After(in.due) || c.s.shardOf(c.name, "").breaker.err() != nil {
+	if in == nil || !now.After(in.due) || c.s.calls.Away(c.name, "") {
 		return
 	}
 	if c.inForce.CompareAndSwap(in, in.dueAt(c.nextRefresh())) {
@@ -41,12 +42,12 @@ const (
 // refresh loads the definition in the background. One refresh is under way at a time, and one more follows it for all
 // calls that come meanwhile.
 func (c *core) refresh() {
-	if c.s.shardOf(c.name, "").breaker.err() != nil {
+	if c.s.calls.Away(c.name, "") {
 		return
 	}
 	if c.refreshing.Swap(twoRefreshes) == noRefresh {
 		c.refreshing.Store(oneRefresh) // it starts after this; calls in between are covered
-		c.s.goBackground(c.refreshAll)
+		c.s.calls.Go(c.refreshAll)
 	}
 }
 
@@ -124,7 +125,7 @@ func (c *core) checkVersion(version int64, found *backend.Definition, now int64)
 // outdated, would wait for a Reconfigure here that those of other instances overtake again and again.
 func (c *core) loadAndAdopt(seen int64) error {
 	in, newest := c.inForce.Load(), c.newest.Load() // before the load: what comes into force meanwhile is not lost
-	found, now, err := c.loadDefinition()
+	found, now, err := c.s.calls.Load(c.name)
 	if err != nil {
 		return err
 	}
@@ -157,9 +158,9 @@ func (c *core) checkForRaise(ctx context.Context) error {
 	if done == nil {
 		return nil
 	}
-	limit := c.s.waitLimit(ctx)
+	limit := c.s.calls.Limit(ctx)
 	defer limit.Stop()
-	if err := waitUntilDone(ctx, limit, done); err != nil && ctx.Err() != nil {
+	if err := calls.Wait(ctx, limit, done); err != nil && ctx.Err() != nil {
 		return err
 	}
 	return nil
@@ -168,7 +169,7 @@ func (c *core) checkForRaise(ctx context.Context) error {
 // startRaiseCheck starts a check unless a load is under way, and returns a channel that is closed at its end, or nil if it
 // is too early. If the check fails, the known limits stay in force.
 func (c *core) startRaiseCheck() <-chan struct{} {
-	if c.s.checkShard(c.s.shardOf(c.name, "")) != nil {
+	if c.s.calls.Check(c.name, "") != nil {
 		return nil
 	}
 	c.mu.Lock()

@@ -2,13 +2,13 @@ package store
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/calls"
 )
 
 // A defineReason is why limits are to come into force.
@@ -45,9 +45,9 @@ func (ch *definitionChange) keepsLimits() bool {
 // define makes sure that the store has what ch wants, or adopts the limits that overrule it. The caller holds
 // lockDefinition; other instances can define at the same time. It takes defineTimeouts at most.
 func (c *core) define(ch definitionChange) error {
-	tries := attempts{since: time.Now()}
+	tries := calls.Attempts{Since: time.Now()}
 	for {
-		found, now, err := c.loadDefinition()
+		found, now, err := c.s.calls.Load(c.name)
 		if err != nil {
 			return err
 		}
@@ -68,7 +68,11 @@ func (c *core) define(ch definitionChange) error {
 			}
 			return nil
 		}
-		defined, err := c.writeDefinition(found, next)
+		version := int64(0)
+		if found != nil {
+			version = found.Version
+		}
+		defined, err := c.s.calls.Define(version, next)
 		if err != nil {
 			return err
 		}
@@ -76,9 +80,9 @@ func (c *core) define(ch definitionChange) error {
 			c.adopt(next, now, ended)
 			return nil
 		}
-		pause, ok := tries.next(2 * c.s.o.CallTimeout)
-		if !ok || pause > 0 && !c.s.sleep(pause) {
-			return unavailable(errReconfiguring)
+		pause, ok := tries.Next(2 * c.s.o.CallTimeout)
+		if !ok || pause > 0 && !c.s.calls.Sleep(pause) {
+			return calls.Unavailable(calls.ErrReconfiguring)
 		}
 	}
 }
@@ -87,22 +91,6 @@ func (c *core) define(ch definitionChange) error {
 func (c *core) lockAndDefine(ch definitionChange) error {
 	defer c.lockDefinition()()
 	return c.define(ch)
-}
-
-// writeDefinition puts next in place of old, which is nil if there is none. It reports whether next is stored now. If
-// not, another instance was first to replace old.
-func (c *core) writeDefinition(old, next *backend.Definition) (bool, error) {
-	version := int64(0)
-	if old != nil {
-		version = old.Version
-	}
-	sh := c.s.shardOf(c.name, "")
-	begun := sh.breaker.current()
-	defined, err := callWithTimeout(c.s, func(ctx context.Context) (bool, error) { return c.s.backend.Define(ctx, version, next) })
-	if sh.breaker.recordOp(define, begun, err); err != nil {
-		return false, unavailable(err)
-	}
-	return defined, nil
 }
 
 // nextDefinition returns the definition to write, or found if nothing changes. It is newer than every version seen, even
@@ -181,5 +169,5 @@ func (c *core) mismatches(d *backend.Definition) bool {
 func (c *core) kindMismatch(d *backend.Definition) error {
 	err := fmt.Errorf("limiter %q is a %v here and a %v in the store: one of the two needs another name", c.name, c.limits().Kind, d.Kind)
 	c.reportOverruled(err)
-	return unavailable(err)
+	return calls.Unavailable(err)
 }

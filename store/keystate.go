@@ -10,6 +10,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/calls"
 )
 
 // A keyState is what this instance remembers of one key: the queue, borrowed blocks, and rejections. Most keys have
@@ -33,10 +34,7 @@ type keyState struct {
 // fair returns the fairness, so that it can be changed. The keyState is locked.
 func (ks *keyState) fair() *fairness {
 	if ks.fairness == nil {
-		ks.fairness = &fairness{}
-		if r := ks.c.s.random; r != nil {
-			ks.fairness.random = r.MakeSource(ks.c.name, ks.key)
-		}
+		ks.fairness = &fairness{random: ks.c.s.calls.MakeSource(ks.c.name, ks.key)}
 	}
 	return ks.fairness
 }
@@ -135,29 +133,29 @@ func (ks *keyState) answerLocally(n int) (limiter.Lease, bool) {
 
 // remember keeps the answer to a rejected request for n permits, if a queue needs it to compute a Retry-After, or if
 // rejections are cached.
-func (c *core) remember(q *call, n int64) {
-	ks := c.keys.lock(q.key, c.o.CacheRejections || c.queueingInForce().limit > 0)
+func (c *core) remember(q *calls.Call, n int64) {
+	ks := c.keys.lock(q.Key, c.o.CacheRejections || c.queueingInForce().limit > 0)
 	if ks == nil {
 		return
 	}
 	defer ks.mu.Unlock()
-	newest, current := ks.learn(q), c.inForce.Load().Definition == q.def // not current: by limits that were replaced
+	newest, current := ks.learn(q), c.inForce.Load().Definition == q.Definition // not current: by limits that were replaced
 	if c.o.CacheRejections && newest && current {
 		// The wait counts from when the request was sent, which was before the decision, so no caller is rejected for too
 		// long.
-		ks.rejection = rememberedRejection{least: max(n, 1), until: q.sent.Add(q.untilAvailable(n))}
+		ks.rejection = rememberedRejection{least: max(n, 1), until: q.Sent.Add(q.Wait(n))}
 	}
 }
 
 // learn keeps an answer unless a later one is known. It reports whether the store has decided it after all that are known:
 // a rejection must not be remembered from before permits were given back. The keyState is locked.
-func (ks *keyState) learn(q *call) (newest bool) {
+func (ks *keyState) learn(q *calls.Call) (newest bool) {
 	last := &ks.lastAnswer
-	if q.sent.Before(last.sent) {
+	if q.Sent.Before(last.sent) {
 		return false
 	}
-	newest = last.def == nil || q.now >= last.now
-	*last = answerState{def: q.def, state: q.state, now: q.now, sent: q.sent, got: time.Now()}
+	newest = last.def == nil || q.Now >= last.now
+	*last = answerState{def: q.Definition, state: q.State, now: q.Now, sent: q.Sent, got: time.Now()}
 	return newest
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/limiter"
@@ -43,6 +44,21 @@ func (o OutagePolicy) MarshalText() ([]byte, error) { return outages.Marshal(o) 
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (o *OutagePolicy) UnmarshalText(text []byte) error { return outages.Unmarshal(o, text) }
+
+// lost is called when a shard begins to count as away. The outage policy answers waiting callers, too.
+func (s *Store) lost(shard string, err error) {
+	s.report(Event{Kind: EventStoreLost, Shard: shard, Err: err})
+	s.wakeQueues(&shard)
+}
+
+// recovered is called when a shard is there again. The definitions may have been changed, or the store may have lost them.
+func (s *Store) recovered(shard string, away time.Duration) {
+	s.report(Event{Kind: EventStoreRecovered, Shard: shard, Away: away})
+	s.wakeQueues(&shard)
+	for _, c := range s.allCores() {
+		c.refreshSoon()
+	}
+}
 
 // withoutStore answers by the outage policy; err is why the store could not be asked.
 func (c *core) withoutStore(key string, n int, err error) limiter.Lease {

@@ -172,3 +172,12 @@ func (ks *keyState) waitBehind(n int) time.Duration {
 func (ks *keyState) sinceAnswer(at int64) time.Duration {
 	return max(duration(at-ks.lastAnswer.now)-time.Since(ks.lastAnswer.got), 1)
 }
+
+func isClosed(gone <-chan struct{}) bool {
+	select {
+	case <-gone:
+		return true
+	default:
+		return false
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/limiter"
 )
 
@@ -129,7 +130,7 @@ func (w *waiter) await(ctx context.Context, key string) (limiter.Lease, error) {
 	case <-w.ready:
 	case <-w.callerGone:
 		if w.leave() {
-			return limiter.Lease{}, contextError(ctx)
+			return limiter.Lease{}, ctxerr.Of(ctx)
 		}
 		<-w.ready // the answer came first
 	}

@@ -46,7 +46,7 @@ func (c *core) untilRefresh(now time.Time) time.Duration {
 
 // away reports whether the key's shard is away.
 func (ks *keyState) away() bool {
-	return ks.c.s.shardOf(ks.c.name, ks.key).breaker.err() != nil
+	return ks.c.s.calls.Away(ks.c.name, ks.key)
 }
 
 // restPause returns how much longer this instance asks for no more permits, so that rivals get some. The rest goes on
@@ -80,7 +80,7 @@ func (ks *keyState) waitForTurn() bool {
 		wait = untilTurn // serveLoop was woken too early
 	}
 	ks.mu.Unlock()
-	if wait > 0 && !ks.c.s.sleep(wait) {
+	if wait > 0 && !ks.c.s.calls.Sleep(wait) {
 		ks.mu.Lock()
 		defer ks.mu.Unlock()
 		ks.serving = false

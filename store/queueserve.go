@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/calls"
 )
 
 // maxServed is how many waiters a round of serving asks for at most.
@@ -73,8 +74,8 @@ func (ks *keyState) serveUntilEmpty(wait time.Duration) {
 // serveRound is one round of serveLoop. Close waits for it, because it gives back what was granted to callers that have
 // left.
 func (ks *keyState) serveRound() (wait time.Duration, more bool) {
-	ks.c.s.inFlight.Add(1)
-	defer ks.c.s.finishInFlight()
+	ks.c.s.calls.Begin()
+	defer ks.c.s.calls.End()
 	ws, zeros, more := ks.nextWaiters()
 	if !more {
 		return 0, false
@@ -137,7 +138,7 @@ func (ks *keyState) allowedWaiters(ws []*waiter) int {
 	return len(ws)
 }
 
-func (ks *keyState) askTogether(ws []*waiter, zeros bool) (*call, error) {
+func (ks *keyState) askTogether(ws []*waiter, zeros bool) (*calls.Call, error) {
 	requests := make([]backend.Request, 0, len(ws)+1)
 	if zeros {
 		requests = append(requests, backend.Request{})
@@ -145,14 +146,14 @@ func (ks *keyState) askTogether(ws []*waiter, zeros bool) (*call, error) {
 	for i, w := range ws {
 		requests = append(requests, backend.Request{Min: int64(w.n), Max: int64(w.n), IfPrevious: i > 0})
 	}
-	return ks.c.ask(ks.c.s.ctx, ks.key, requests...)
+	return ks.c.ask(ks.c.s.calls.Context(), ks.key, requests...)
 }
 
 // decisions returns how many of the requests the store has decided: those behind a rejected one with IfPrevious are
 // rejected with it.
-func (q *call) decisions() (n int64) {
-	for i, a := range q.requests {
-		if a.IfPrevious && q.granted[i-1] == backend.Rejected {
+func decisions(q *calls.Call) (n int64) {
+	for i, a := range q.Requests {
+		if a.IfPrevious && q.Granted[i-1] == backend.Rejected {
 			break
 		}
 		n++
@@ -161,29 +162,29 @@ func (q *call) decisions() (n int64) {
 }
 
 // deliverTogether delivers the answer to askTogether for the allowed first of ws, and returns the pause after it.
-func (ks *keyState) deliverTogether(q *call, ws []*waiter, allowed int, zeros bool) time.Duration {
+func (ks *keyState) deliverTogether(q *calls.Call, ws []*waiter, allowed int, zeros bool) time.Duration {
 	ks.mu.Lock()
 	ks.learn(q)
 	ks.mu.Unlock()
-	ks.c.s.count.decisions.Add(q.decisions())
+	ks.c.s.count.decisions.Add(decisions(q))
 	first, served := 0, false // first is the index of the request for ws[0]
 	zerosRejected := false
 	if zeros {
 		first = 1
-		zerosRejected = q.granted[0] == backend.Rejected
+		zerosRejected = q.Granted[0] == backend.Rejected
 		if served = !zerosRejected; served {
 			ks.serveZeros(limiter.Granted(0, nil))
 		}
 	}
 	for i, w := range ws[:allowed] {
 		switch {
-		case q.granted[first+i] == backend.Rejected && zerosRejected:
+		case q.Granted[first+i] == backend.Rejected && zerosRejected:
 			return ks.pauseAfterRejection(0)
-		case q.granted[first+i] == backend.Rejected:
+		case q.Granted[first+i] == backend.Rejected:
 			return ks.pauseAfterRejection(w.n)
 		}
-		if !ks.deliver(w, q.lease(first+i)) {
-			q.undo(first + i)
+		if !ks.deliver(w, ks.c.leaseFor(q, first+i)) {
+			ks.c.undo(q, first+i)
 		}
 		served = true
 	}
@@ -231,7 +232,7 @@ func (ks *keyState) serveOneByOne(ws []*waiter, allowed int, zeros bool) (wait t
 }
 
 func (ks *keyState) askFor(n int) (limiter.Lease, error) {
-	return ks.c.takeOrFallBack(ks.c.s.ctx, ks.key, n, true)
+	return ks.c.takeOrFallBack(ks.c.s.calls.Context(), ks.key, n, true)
 }
 
 // isFinal reports whether a waiting caller gets the lease. After a rejection without a reason, it waits on.
