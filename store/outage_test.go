@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,7 +20,6 @@ import (
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
-	"github.com/weir-go/weir/store/storetest"
 )
 
 var limitsOfTen = limitertest.Limits{Permits: 10, Period: time.Hour, TokensPerPeriod: 1, Segments: 10}

@@ -11,8 +11,6 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
-	"github.com/weir-go/weir/store/backend"
-	"github.com/weir-go/weir/store/storetest"
 )
 
 // A backend that panics or ends the goroutine while it listens, loads or is probed ends nothing else.

@@ -104,7 +104,7 @@ func (c *Client) send(q *Call) {
 	case q.Limiter.Definition() == nil:
 		c.repair([]*group{{calls: []*Call{q}}})
 	case q.Alone:
-		c.sendAlone(q)
+		q.shard.alone[c.batcherOf(q)].add(q)
 	default:
 		q.shard.batchers[q.Op][c.batcherOf(q)].add(q)
 	}

@@ -28,6 +28,7 @@ type shard struct {
 	c        *Client
 	name     string // "" for a backend that is not sharded, and for keys whose shard is not known
 	batchers [ops][maxBatchers]batcher
+	alone    [maxBatchers]batcher // for Call.Alone
 
 	away     atomic.Pointer[outage] // nil while the shard is there
 	failed   atomic.Int64           // failures counted so far
@@ -49,13 +50,12 @@ const (
 
 func (c *Client) newShard(name string) *shard {
 	sh := &shard{c: c, name: name}
-	for op := range ops {
-		for i := range sh.batchers[op] {
-			b := &sh.batchers[op][i]
-			if b.c, b.shard, b.most = c, sh, c.most.trips; op == Renew {
-				b.most = 1
-			}
+	for i := range maxBatchers {
+		for op := range ops {
+			sh.batchers[op][i] = batcher{c: c, shard: sh, most: c.most.trips, batch: maxBatch}
 		}
+		sh.batchers[Renew][i].most = 1
+		sh.alone[i] = batcher{c: c, shard: sh, most: c.most.trips, batch: 1}
 	}
 	return sh
 }

@@ -16,7 +16,7 @@ import (
 
 // A trip is a round trip to a shard. It either returns in time or is lost.
 type trip struct {
-	batcher *batcher // nil: of a call that goes alone
+	batcher *batcher
 	calls   []*Call
 	begun   time.Time
 	epoch   epoch // of the shard, when it began
@@ -33,28 +33,12 @@ func (t *trip) lose() {
 	if !t.end() {
 		return
 	}
-	if t.batcher != nil {
-		t.batcher.replace(t)
-	}
+	t.batcher.replace(t)
 	q := t.calls[0]
 	q.shard.record(q.Op, t.epoch, errTimeout)
 	for _, q := range t.calls {
 		q.fail(errTimeout, true)
 	}
-}
-
-// sendAlone makes a round trip for one call.
-func (c *Client) sendAlone(q *Call) {
-	c.Begin()
-	go func() {
-		defer c.End()
-		if q.dropped(c.o.Timeout) {
-			return
-		}
-		t := &trip{calls: []*Call{q}, begun: time.Now(), epoch: q.shard.epoch()}
-		t.watch = time.AfterFunc(c.o.Timeout, t.lose)
-		t.run(c)
-	}()
 }
 
 // run makes the round trip and reports whether it has returned in time.
@@ -96,9 +80,7 @@ func (t *trip) ask(c *Client) (inTime bool) {
 		}
 		sh.record(op, t.epoch, o.result(err))
 	}
-	if answer.Pending = answer.Sent.Add(-c.o.Timeout); t.batcher != nil { // no call takes longer
-		answer.Pending = t.batcher.oldest(t)
-	}
+	answer.Pending = t.batcher.oldest(t)
 	var outdated []*group
 	for i := range groups {
 		g := &groups[i]
