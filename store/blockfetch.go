@@ -30,7 +30,6 @@ type blockFetch struct {
 // takeFromBlock takes n permits from the blocks, and borrows another block if they have too few.
 func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Lease, error) {
 	limit := c.s.calls.Limit(ctx)
-	defer limit.Stop()
 	for {
 		ks := c.keys.lock(key, true)
 		if ks == nil {

@@ -159,7 +159,6 @@ func (c *core) checkForRaise(ctx context.Context) error {
 		return nil
 	}
 	limit := c.s.calls.Limit(ctx)
-	defer limit.Stop()
 	if err := calls.Wait(ctx, limit, done); err != nil && ctx.Err() != nil {
 		return err
 	}

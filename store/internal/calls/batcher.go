@@ -21,7 +21,6 @@ type batcher struct {
 	c     *Client
 	shard *shard
 	most  int // how many round trips can be under way at once
-	batch int // how many calls go together at most
 
 	mu       sync.Mutex
 	pending  []*Call
@@ -41,7 +40,7 @@ const (
 
 // pause returns how long after a round trip the next one begins beside it: with round trips of 8 ms and 5 at once, 1.6 ms.
 func (b *batcher) pause() time.Duration {
-	if b.most == 1 || b.batch == 1 {
+	if b.most == 1 {
 		return b.c.o.Timeout
 	}
 	return min(max(b.took/time.Duration(b.most), minPause), b.c.o.Timeout)
@@ -66,8 +65,8 @@ func (b *batcher) start() {
 // begin returns a new round trip, or nil if the rule allows none. The round trip takes its calls when it runs, so that those
 // that come meanwhile go with it. The batcher is locked.
 func (b *batcher) begin() *trip {
-	left := len(b.pending) - b.starting*b.batch
-	if left <= 0 || b.young != nil && left < b.batch || len(b.underWay) == b.most {
+	left := len(b.pending) - b.starting*maxBatch
+	if left <= 0 || b.young != nil && left < maxBatch || len(b.underWay) == b.most {
 		return nil
 	}
 	t := &trip{batcher: b}
@@ -105,7 +104,7 @@ func (b *batcher) take(t *trip) bool {
 	}
 	n := 0
 	batch := all[:0:len(all)] // in place: nothing else uses this slice
-	for ; n < len(all) && len(batch) < b.batch; n++ {
+	for ; n < len(all) && len(batch) < maxBatch; n++ {
 		if !all[n].dropped(b.c.o.Timeout) {
 			batch = append(batch, all[n])
 		}

@@ -196,19 +196,30 @@ func (q *Call) dropped(timeout time.Duration) bool {
 }
 
 // await waits for the answer. ctx is the caller's.
-func (q *Call) await(ctx context.Context, limit *time.Timer) error {
-	switch err := waitUntil(q.done, q.gone, limit); {
-	case err == nil:
-	case err == errCallerLeft && q.claim(left), err != errCallerLeft && q.claim(late): //nolint:errorlint // it is never wrapped
-		q.Err = err
-	default:
-		<-q.done
+func (q *Call) await(ctx context.Context, limit time.Time) error {
+	if !isClosed(q.done) {
+		q.waitUntil(limit)
 	}
 	turn.Take(ctx)              // the answer goes to what all callers of the key use
 	if q.Err == errCallerLeft { //nolint:errorlint // it is never wrapped
 		return undecided(ctx)
 	}
 	return q.Err
+}
+
+func (q *Call) waitUntil(limit time.Time) {
+	state, err := late, waitUntil(q.done, q.gone, limit)
+	if err == nil {
+		return
+	}
+	if err == errCallerLeft { //nolint:errorlint // it is never wrapped
+		state = left
+	}
+	if q.claim(state) {
+		q.Err = err
+	} else {
+		<-q.done
+	}
 }
 
 // ErrUnavailable means that the store could not be asked. It is wrapped with the reason.
@@ -255,13 +266,15 @@ func (e *undecidedError) Unwrap() error { return e.err }
 func (e *undecidedError) Undecided() bool { return true }
 
 // waitUntil returns nil when done is closed, errCallerLeft if gone is closed before, or the error of a timeout.
-func waitUntil(done, gone <-chan struct{}, limit *time.Timer) error {
+func waitUntil(done, gone <-chan struct{}, limit time.Time) error {
+	timeout := time.NewTimer(time.Until(limit))
+	defer timeout.Stop()
 	select {
 	case <-done:
 		return nil
 	case <-gone:
 		return errCallerLeft
-	case <-limit.C:
+	case <-timeout.C:
 		return Unavailable(errTimeout)
 	}
 }

@@ -90,7 +90,5 @@ func (c *Client) AwaitGivenBack(ctx context.Context, name, key string) error {
 	if returned == nil {
 		return nil
 	}
-	limit := c.Limit(ctx)
-	defer limit.Stop()
-	return Wait(ctx, limit, returned)
+	return Wait(ctx, c.Limit(ctx), returned)
 }

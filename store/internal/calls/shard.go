@@ -28,7 +28,6 @@ type shard struct {
 	c        *Client
 	name     string // "" for a backend that is not sharded, and for keys whose shard is not known
 	batchers [ops][maxBatchers]batcher
-	alone    [maxBatchers]batcher // for Call.Alone
 
 	away     atomic.Pointer[outage] // nil while the shard is there
 	failed   atomic.Int64           // failures counted so far
@@ -52,10 +51,9 @@ func (c *Client) newShard(name string) *shard {
 	sh := &shard{c: c, name: name}
 	for i := range maxBatchers {
 		for op := range ops {
-			sh.batchers[op][i] = batcher{c: c, shard: sh, most: c.most.trips, batch: maxBatch}
+			sh.batchers[op][i] = batcher{c: c, shard: sh, most: c.most.trips}
 		}
 		sh.batchers[Renew][i].most = 1
-		sh.alone[i] = batcher{c: c, shard: sh, most: c.most.trips, batch: 1}
 	}
 	return sh
 }

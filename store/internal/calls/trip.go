@@ -16,13 +16,18 @@ import (
 
 // A trip is a round trip to a shard. It either returns in time or is lost.
 type trip struct {
-	batcher *batcher
+	batcher *batcher // nil: of sendAlone
 	calls   []*Call
 	begun   time.Time
 	epoch   epoch // of the shard, when it began
 	over    atomic.Bool
-	watch   *time.Timer // calls lose at the timeout
+	watch   *time.Timer // calls lose at the timeout; nil: see sendAlone
 	paused  bool        // see batcher.endPause
+	one     struct {    // backs what a trip with one call or group needs
+		calls   [1]*Call
+		groups  [1]group
+		batches [1]*backend.Batch
+	}
 }
 
 // end reports whether the trip was not over before.
@@ -33,7 +38,9 @@ func (t *trip) lose() {
 	if !t.end() {
 		return
 	}
-	t.batcher.replace(t)
+	if t.batcher != nil {
+		t.batcher.replace(t)
+	}
 	q := t.calls[0]
 	q.shard.record(q.Op, t.epoch, errTimeout)
 	for _, q := range t.calls {
@@ -41,11 +48,28 @@ func (t *trip) lose() {
 	}
 }
 
+// sendAlone makes a round trip for one call, after Begin. If it is not watched, it takes as long as the backend does.
+func (c *Client) sendAlone(q *Call, watched bool) {
+	defer c.End()
+	if q.dropped(c.o.Timeout) {
+		return
+	}
+	t := &trip{begun: time.Now(), epoch: q.shard.epoch()}
+	t.one.calls[0] = q
+	t.calls = t.one.calls[:]
+	if watched {
+		t.watch = time.AfterFunc(c.o.Timeout, t.lose)
+	}
+	t.run(c)
+}
+
 // run makes the round trip and reports whether it has returned in time.
 func (t *trip) run(c *Client) (inTime bool) {
 	returned := false
 	defer func() {
-		t.watch.Stop()
+		if t.watch != nil {
+			t.watch.Stop()
+		}
 		if returned {
 			return
 		}
@@ -68,10 +92,10 @@ func (t *trip) ask(c *Client) (inTime bool) {
 		}
 		return inTime
 	}
-	groups := grouped(t.calls)
+	groups := t.grouped()
 	answer := Answer{Sent: time.Now()}
 	ctx, cancel := context.WithTimeout(c.ctx, c.o.Timeout)
-	err := c.call(ctx, op, groups)
+	err := t.call(ctx, c, groups)
 	cancel()
 	if inTime = t.end(); inTime {
 		var o outcomes
@@ -80,7 +104,9 @@ func (t *trip) ask(c *Client) (inTime bool) {
 		}
 		sh.record(op, t.epoch, o.result(err))
 	}
-	answer.Pending = t.batcher.oldest(t)
+	if answer.Pending = answer.Sent.Add(-c.o.Timeout); t.batcher != nil { // no call takes longer
+		answer.Pending = t.batcher.oldest(t)
+	}
 	var outdated []*group
 	for i := range groups {
 		g := &groups[i]
@@ -105,20 +131,23 @@ func (t *trip) ask(c *Client) (inTime bool) {
 	return inTime
 }
 
-// call calls the method of the backend for op.
-func (c *Client) call(ctx context.Context, op Op, groups []group) error {
-	if op == Decide {
-		batches := make([]*backend.Batch, len(groups))
+// call calls the method of the backend.
+func (t *trip) call(ctx context.Context, c *Client, groups []group) error {
+	if op := t.calls[0].Op; op != Decide {
+		requests := make([]*backend.LeaseRequest, len(groups))
 		for i := range groups {
-			batches[i] = &groups[i].batch
+			requests[i] = groups[i].lease
 		}
-		return c.backend.Decide(ctx, batches)
+		return c.callLease(ctx, op, requests)
 	}
-	requests := make([]*backend.LeaseRequest, len(groups))
+	batches := t.one.batches[:]
+	if len(groups) > 1 {
+		batches = make([]*backend.Batch, len(groups))
+	}
 	for i := range groups {
-		requests[i] = groups[i].lease
+		batches[i] = &groups[i].batch
 	}
-	return c.callLease(ctx, op, requests)
+	return c.backend.Decide(ctx, batches)
 }
 
 func (c *Client) callLease(ctx context.Context, op Op, requests []*backend.LeaseRequest) error {
@@ -167,7 +196,8 @@ type group struct {
 }
 
 // grouped returns the groups of the calls, sorted by name and key as [backend.Backend] demands.
-func grouped(calls []*Call) []group {
+func (t *trip) grouped() []group {
+	calls := t.calls
 	if len(calls) > 1 {
 		calls = slices.Clone(calls) // lose can be reading it
 		slices.SortStableFunc(calls, compare)
@@ -178,7 +208,10 @@ func grouped(calls []*Call) []group {
 			n++
 		}
 	}
-	groups := make([]group, n)
+	groups := t.one.groups[:]
+	if n > 1 {
+		groups = make([]group, n)
+	}
 	for i, begin, end := 0, 0, 1; i < n; i, begin, end = i+1, end, end+1 {
 		for calls[begin].Op == Decide && end < len(calls) && compare(calls[begin], calls[end]) == 0 {
 			end++
