@@ -177,7 +177,7 @@ func rejectedUntil(at, now int64, wait bool) Lease {
 
 // isCommonCase reports whether acquire can decide a request for n permits from missing and the limits.
 func (b *bucket) isCommonCase(s *bucketState, now int64, n int) bool {
-	return s != nil && n > 0 && int64(n) <= s.limit && !s.closed && !s.manual && s.queue.empty() && s.idleAt == 0 &&
+	return s != nil && n > 0 && int64(n) <= s.limit && !s.closed && !s.manual && s.queue.Empty() && s.idleAt == 0 &&
 		!otherClock(now-b.line)
 }
 

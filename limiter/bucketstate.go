@@ -165,7 +165,7 @@ func shareable(s *bucketState) *bucketState {
 // fit.
 func (b *bucket) share() {
 	s := b.state()
-	if s.family == nil || b.missing > 0 || s.closed || s.timer != nil || s.spinning || !s.queue.empty() || s.idleAt != 0 {
+	if s.family == nil || b.missing > 0 || s.closed || s.timer != nil || s.spinning || !s.queue.Empty() || s.idleAt != 0 {
 		return
 	}
 	granted, failed := b.counts()

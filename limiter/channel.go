@@ -12,6 +12,7 @@ import (
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/internal/waitlist"
 )
 
 // ErrChannelFull is returned by [Channel.TrySend] when the buffer has no room and no receiver is waiting.
@@ -55,8 +56,8 @@ type Channel[T any] struct {
 
 	mu        sync.Mutex
 	buffer    channelBuffer[T]
-	senders   channelWaiters[T] // only while the buffer is full
-	receivers channelWaiters[T] // only while there is nothing to receive
+	senders   waitlist.List[handover[T]] // only while the buffer is full
+	receivers waitlist.List[handover[T]] // only while there is nothing to receive
 }
 
 // ChannelOptions are the options of a [Channel]. The zero value has the defaults.
@@ -191,11 +192,11 @@ func (c *Channel[T]) Close() error {
 		return nil
 	}
 	c.closing.closed.Store(true)
-	for w := c.senders.pop(); w != nil; w = c.senders.pop() {
-		w.wake(errChannelClosed)
-	}
-	for w := c.receivers.pop(); w != nil; w = c.receivers.pop() {
-		w.wake(errChannelClosed)
+	for _, waiting := range []*waitlist.List[handover[T]]{&c.senders, &c.receivers} {
+		for w := pop(waiting); w != nil; w = pop(waiting) {
+			w.Value.err = errChannelClosed
+			close(w.Ready)
+		}
 	}
 	return nil
 }
@@ -220,7 +221,7 @@ func (c *Channel[T]) sendError(ctx context.Context) error {
 func (c *Channel[T]) hasRoom() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.receivers.empty() || c.buffer.length < c.capacity
+	return !c.receivers.Empty() || c.buffer.length < c.capacity
 }
 
 // acquire waits for n permits until ctx ends or the channel is closed.

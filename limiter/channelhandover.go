@@ -3,7 +3,31 @@ package limiter
 import (
 	"context"
 	"errors"
+
+	"github.com/weir-go/weir/internal/waitlist"
 )
+
+// A handover is what a sender or receiver waits with: a sender has its item, and a receiver gets one.
+type handover[T any] struct {
+	item channelItem[T]
+	err  error // why it has ended without one
+}
+
+// push makes a waiter and adds it as the newest.
+func push[T any](l *waitlist.List[handover[T]], item channelItem[T]) *waitlist.Waiter[handover[T]] {
+	w := &waitlist.Waiter[handover[T]]{Value: handover[T]{item: item}, Ready: make(chan struct{})}
+	l.Push(w)
+	return w
+}
+
+// pop removes and returns the oldest waiter, or nil.
+func pop[T any](l *waitlist.List[handover[T]]) *waitlist.Waiter[handover[T]] {
+	w := l.First(OldestFirst)
+	if w != nil {
+		l.Remove(w)
+	}
+	return w
+}
 
 // put gives the item to a receiver that waits, or puts it into the buffer. If neither is possible and wait is true, put
 // waits. If it fails, the lease is refunded.
@@ -28,15 +52,15 @@ func (c *Channel[T]) put(ctx context.Context, item channelItem[T], wait bool) er
 
 // offer is put without its wait. If neither a receiver nor the buffer can take the item, it returns ErrChannelFull or,
 // if wait is true, a waiter that is in the list of senders.
-func (c *Channel[T]) offer(item channelItem[T], wait bool) (*channelWaiter[T], error) {
+func (c *Channel[T]) offer(item channelItem[T], wait bool) (*waitlist.Waiter[handover[T]], error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed() {
 		return nil, errChannelClosed
 	}
-	if r := c.receivers.pop(); r != nil {
-		r.item = item
-		r.wake(nil)
+	if r := pop(&c.receivers); r != nil {
+		r.Value.item = item
+		close(r.Ready)
 		return nil, nil
 	}
 	if c.buffer.length < c.capacity {
@@ -46,7 +70,7 @@ func (c *Channel[T]) offer(item channelItem[T], wait bool) (*channelWaiter[T], e
 	if !wait {
 		return nil, ErrChannelFull
 	}
-	return c.senders.push(item), nil
+	return push(&c.senders, item), nil
 }
 
 // take returns the next item, and waits for it.
@@ -71,20 +95,20 @@ var errChannelEmpty = errors.New("limiter: channel empty")
 
 // next is take without its wait. If there is no item, it returns errChannelEmpty or, if wait is true, a waiter that is
 // in the list of receivers.
-func (c *Channel[T]) next(wait bool) (item channelItem[T], w *channelWaiter[T], err error) {
+func (c *Channel[T]) next(wait bool) (item channelItem[T], w *waitlist.Waiter[handover[T]], err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.buffer.length > 0 {
 		item = c.buffer.pop()
-		if s := c.senders.pop(); s != nil {
-			c.buffer.push(s.item, c.capacity)
-			s.wake(nil)
+		if s := pop(&c.senders); s != nil {
+			c.buffer.push(s.Value.item, c.capacity)
+			close(s.Ready)
 		}
 		return item, nil, nil
 	}
-	if s := c.senders.pop(); s != nil { // without a buffer
-		item = s.item
-		s.wake(nil)
+	if s := pop(&c.senders); s != nil { // without a buffer
+		item = s.Value.item
+		close(s.Ready)
 		return item, nil, nil
 	}
 	switch {
@@ -93,23 +117,62 @@ func (c *Channel[T]) next(wait bool) (item channelItem[T], w *channelWaiter[T], 
 	case !wait:
 		return item, nil, errChannelEmpty
 	}
-	return item, c.receivers.push(item), nil
+	return item, push(&c.receivers, item), nil
 }
 
 // await returns the result of w, or takes w out of its list when ctx ends. If w gets a result at the same time, await
 // returns the result, because the item has been handed over.
-func (c *Channel[T]) await(ctx context.Context, done <-chan struct{}, list *channelWaiters[T], w *channelWaiter[T]) (item channelItem[T], err error) {
+func (c *Channel[T]) await(ctx context.Context, done <-chan struct{}, list *waitlist.List[handover[T]], w *waitlist.Waiter[handover[T]]) (item channelItem[T], err error) {
 	select {
-	case <-w.ready:
-		return w.item, w.err
+	case <-w.Ready:
+		return w.Value.item, w.Value.err
 	case <-done:
 	}
 	c.mu.Lock()
-	left := list.remove(w)
+	left := list.Remove(w)
 	c.mu.Unlock()
 	if left {
 		return item, contextError(ctx)
 	}
-	<-w.ready
-	return w.item, w.err
+	<-w.Ready
+	return w.Value.item, w.Value.err
+}
+
+// A channelItem is an item with the lease of its permits.
+type channelItem[T any] struct {
+	value T
+	lease Lease
+}
+
+// A channelBuffer is a ring that grows as needed.
+type channelBuffer[T any] struct {
+	slots  []channelItem[T]
+	first  int
+	length int
+}
+
+// push appends an item. The buffer has fewer items than capacity.
+func (b *channelBuffer[T]) push(item channelItem[T], capacity int) {
+	if b.length == len(b.slots) {
+		b.grow(capacity)
+	}
+	b.slots[(b.first+b.length)%len(b.slots)] = item
+	b.length++
+}
+
+func (b *channelBuffer[T]) grow(capacity int) {
+	slots := make([]channelItem[T], min(max(8, 2*len(b.slots)), capacity))
+	n := copy(slots, b.slots[b.first:])
+	copy(slots[n:], b.slots[:b.first])
+	b.slots, b.first = slots, 0
+}
+
+// pop removes and returns the oldest item; there is one.
+func (b *channelBuffer[T]) pop() channelItem[T] {
+	slot := &b.slots[b.first]
+	item := *slot
+	*slot = channelItem[T]{} // so that the ring keeps nothing alive
+	b.first = (b.first + 1) % len(b.slots)
+	b.length--
+	return item
 }

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/rate"
 )
 
@@ -45,7 +44,7 @@ type clocked interface {
 // catchUp is the catchUp of c, on which a line can have passed.
 func catchUp(c clocked, now int64) {
 	now = c.view().reached(now)
-	if c.view().queue.empty() {
+	if c.view().queue.Empty() {
 		c.advance(now)
 		return
 	}
@@ -62,7 +61,7 @@ func catchUp(c clocked, now int64) {
 // A timer can be late by many short periods. Without serveLines, a bucket of one token would then grant one waiter each
 // time the timer fires, and lose the tokens of the periods in between.
 func serveLines(c clocked, now int64) {
-	for !c.view().queue.empty() {
+	for !c.view().queue.Empty() {
 		at := c.freeAt(c.view().queue.needs())
 		if at > now {
 			return
@@ -89,17 +88,17 @@ func waitFor(at, now int64) time.Duration { return max(until(at, now), 1) }
 func freeBehindQueue(c clocked, n int) int64 {
 	q := &c.view().queue
 	switch {
-	case q.empty():
+	case q.Empty():
 		return c.freeAt(weight(n))
-	case n > 0 && q.order == OldestFirst && q.permits <= c.view().limit-int64(n):
+	case n > 0 && q.order == OldestFirst && q.Permits() <= c.view().limit-int64(n):
 		// All can be served when the limiter is full, so no permit is lost before that, and a window brings back what
 		// waiters take after all that is taken now.
-		return c.freeAt(q.permits + int64(n))
+		return c.freeAt(q.Permits() + int64(n))
 	}
 	f := forecasts.Get().(*forecast)
 	defer forecasts.Put(f)
 	c.forecast(f)
-	return f.schedule.TimeOf(f.lineFor(q, n))
+	return f.schedule.TimeOf(q.LineBehind(&f.schedule, &f.state, q.order, n))
 }
 
 // A forecast is a copy of what a limiter has, in which time passes if there are no callers but those in its queue.
@@ -111,61 +110,6 @@ type forecast struct {
 
 // forecasts holds forecasts for reuse: a flood of callers needs one for each rejection by a limiter with a long queue.
 var forecasts = sync.Pool{New: func() any { return new(forecast) }}
-
-// exactWaiters is how many waiters a forecast looks at one by one.
-const exactWaiters = 64
-
-// lineFor returns the line on which a newcomer could take n permits; see freeBehindQueue.
-func (f *forecast) lineFor(q *queue, n int) int64 {
-	want := weight(n)
-	overtakes := n == 0 || q.order == NewestFirst
-	var seen, permits int64
-	for w := q.first(); w != nil; w = q.after(w) {
-		if w.n == 0 {
-			continue // it takes nothing
-		}
-		if seen == exactWaiters {
-			waiters, rest := int64(q.length-q.zeros)-seen+1, saturate.Add(q.permits-permits, want)
-			return saturate.Add(f.state.Line, f.mostLines(waiters, rest))
-		}
-		need := int64(w.n)
-		line := f.lineOf(need)
-		if overtakes && want < need {
-			if earlier := f.lineOf(want); earlier < line {
-				return earlier
-			}
-		}
-		f.schedule.AdvanceTo(&f.state, line)
-		f.schedule.Charge(&f.state, need)
-		permits += need
-		seen++
-	}
-	return f.lineOf(want)
-}
-
-// lineOf returns the first line on which n permits are free.
-func (f *forecast) lineOf(n int64) int64 {
-	return f.schedule.LineOf(&f.state, n-f.schedule.Free(&f.state))
-}
-
-// mostLines returns an upper bound of the lines that must pass until all of the waiters are served, one after the other.
-// permits is the sum of what they wait for.
-//
-// It is the lesser of two. A waiter can leave a part of the permits of a line unused, so it needs one line more than its
-// permits do, or one window. And while there are waiters, fewer than largest permits are free after each line, so that each
-// line adds at least gain.
-func (f *forecast) mostLines(waiters, permits int64) int64 {
-	refill := int64(math.MaxInt64)
-	if f.schedule.Kind == rate.TokenBucket {
-		refill = f.schedule.Refill
-	}
-	lines := saturate.Add(permits/refill, waiters)
-	largest := permits - (waiters - 1) // if all others wait for one; exact if all do
-	if gain := min(refill, f.schedule.Permits-largest+1); gain > 0 {
-		lines = min(lines, 1+(permits-1)/gain)
-	}
-	return saturate.Mul(lines, max(f.schedule.Segments, 1))
-}
 
 // refund is the refund of an owner.
 func refund(c clocked, n int, tag int64) {
@@ -197,7 +141,7 @@ func adjust(c clocked, n int, tag int64, cost int) (newTag int64) {
 
 // serveAny serves the waiters, if there are any, after permits were given back or charged.
 func serveAny(c clocked, now int64) {
-	if !c.view().queue.empty() {
+	if !c.view().queue.Empty() {
 		serve(c, now)
 	}
 }
@@ -261,7 +205,7 @@ func statisticsOf(c clocked) Statistics {
 	granted, failed := c.counts()
 	return Statistics{
 		AvailablePermits: max(c.free(), 0),
-		QueuedPermits:    c.view().queue.permits,
+		QueuedPermits:    c.view().queue.Permits(),
 		SuccessfulLeases: granted,
 		FailedLeases:     failed,
 	}

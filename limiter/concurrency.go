@@ -128,7 +128,7 @@ func (c *Concurrency) Statistics() Statistics {
 	defer c.mu.Unlock()
 	return Statistics{
 		AvailablePermits: max(c.free(), 0),
-		QueuedPermits:    c.queue.permits,
+		QueuedPermits:    c.queue.Permits(),
 		SuccessfulLeases: c.granted,
 		FailedLeases:     c.failed + c.exhausted.rejections(),
 	}
@@ -222,7 +222,7 @@ func (c *Concurrency) reclaim(s *slot, n int) {
 	c.unusedCount++
 	c.used -= int64(n)
 	c.exhausted.clear()
-	if !c.queue.empty() {
+	if !c.queue.Empty() {
 		serve(c, 0)
 	}
 	if c.used == 0 {

@@ -10,24 +10,15 @@ import (
 
 // kinds are those with limits.
 var kinds = []limitertest.Kind{
-	limitertest.Concurrency, limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.TokenBucket,
+	limitertest.Concurrency, limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.TokenBucket, limitertest.Calendar,
 }
 
 // build makes one of our limiters.
 func build(k limitertest.Kind, l limitertest.Limits) (limiter.Limiter, error) {
-	switch k {
-	case limitertest.Concurrency:
-		return limiter.NewConcurrency(l.Concurrency())
-	case limitertest.FixedWindow:
-		return limiter.NewFixedWindow(l.FixedWindow())
-	case limitertest.SlidingWindow:
-		return limiter.NewSlidingWindow(l.SlidingWindow())
-	case limitertest.TokenBucket:
-		return limiter.NewTokenBucket(l.TokenBucket())
-	case limitertest.Unlimited:
+	if k == limitertest.Unlimited {
 		return limiter.NewUnlimited(), nil
 	}
-	return nil, fmt.Errorf("no such kind: %v", k)
+	return limiter.New(l.Of(k))
 }
 
 // reconfigure changes the limits of one of our limiters.
@@ -41,6 +32,8 @@ func reconfigure(l limiter.Limiter, to limitertest.Limits) error {
 		return l.Reconfigure(to.SlidingWindow())
 	case *limiter.TokenBucket:
 		return l.Reconfigure(to.TokenBucket())
+	case *limiter.Calendar:
+		return l.Reconfigure(to.Calendar())
 	}
 	return fmt.Errorf("%T cannot be reconfigured", l)
 }

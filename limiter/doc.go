@@ -1,5 +1,5 @@
 // Package limiter has rate limiters and a concurrency limiter: [TokenBucket], [FixedWindow], [SlidingWindow],
-// [Concurrency] and [Unlimited]. A [Chained] limiter combines several, a [PartitionedLimiter] has one for each key, and a
+// [Calendar], [Concurrency] and [Unlimited]. A [Chained] limiter combines several, a [PartitionedLimiter] has one for each key, and a
 // [Channel] is a channel whose senders are limited.
 //
 // Every limiter answers with a [Lease], which is granted or rejected. A rejected lease says after which time it is worth
@@ -28,7 +28,7 @@
 //
 // No limiter has a goroutine or a timer while its queue is empty: each method begins by bringing the limiter up to date
 // from the monotonic clock. Permits come back on the lines of a grid of whole periods, which begins when the limiter is
-// made. The grid never drifts, however late a call is. If the timer of a queue is late, waiters lose no permits that
+// made; those of a [Calendar] come back where its windows begin, by the wall clock. The grid never drifts, however late a call is. If the timer of a queue is late, waiters lose no permits that
 // came back while they waited, and several can be served at once. Everything works in [testing/synctest], so there is
 // no clock to inject.
 //
@@ -56,7 +56,7 @@ package limiter
 //	engine.go       what all limiters with limits share; queue.go has the waiters
 //	clocked.go      what limiters share whose permits come back with time: catching up, forecasts, refunds, charges
 //	bucket.go       TokenBucket and FixedWindow: a fast path, a grid, refunds; bucketstate.go has what buckets of one factory share
-//	window.go       SlidingWindow: a lock around a rate.State
+//	window.go       SlidingWindow: a lock around a rate.State; calendar.go has Calendar
 //	concurrency.go  the limiter that lends its permits
 //	chain.go        several limiters as one
 //	partitioned.go  a limiter for each key; the rules of pins are in partitionedentry.go

@@ -99,9 +99,9 @@ func closeEngine(e engine) {
 	}
 	c.closed = true
 	disarm(c)
-	for w := c.queue.oldest; w != nil; w = c.queue.oldest {
-		c.queue.remove(w)
-		w.answer(rejected(0, limiterClosed))
+	for w := range c.queue.All(OldestFirst) {
+		c.queue.Remove(w)
+		answer(w, rejected(0, limiterClosed))
 	}
 }
 
@@ -110,14 +110,12 @@ func closeEngine(e engine) {
 func setLimits(e engine, now int64, l rate.Limits) {
 	c := e.own()
 	c.limit, c.queue.limit, c.queue.order = int64(l.Permits), l.QueueLimit, l.QueueOrder
-	for w := c.queue.oldest; w != nil; {
-		next := w.newer
-		if w.n > l.Permits {
-			c.queue.remove(w)
+	for w := range c.queue.All(OldestFirst) {
+		if w.Permits > l.Permits {
+			c.queue.Remove(w)
 			c.failed++
-			w.answer(rejected(0, limitLowered))
+			answer(w, rejected(0, limitLowered))
 		}
-		w = next
 	}
 	serve(e, now)
 }
@@ -125,7 +123,7 @@ func setLimits(e engine, now int64, l rate.Limits) {
 // mayPass reports whether a newcomer can take n permits: enough are free, and no waiter is overtaken unless the order
 // allows it. A request for 0 takes nothing, so it overtakes no waiter.
 func mayPass(q *queue, free int64, n int) bool {
-	return free >= weight(n) && (q.empty() || n == 0 || q.order == NewestFirst)
+	return free >= weight(n) && (q.Empty() || n == 0 || q.order == NewestFirst)
 }
 
 // rejectOrQueue answers a call that was not granted at once: with an error if the limiter could not decide, and otherwise with a
@@ -188,25 +186,23 @@ func serve(e engine, now int64) {
 // serveWaiters is serve without the timer. A caller that catches up with several lines calls it on each of them.
 func serveWaiters(e engine, now int64) {
 	q := &e.own().queue
-	if q.zeros > 0 && e.free() > 0 {
+	if q.Zeros() > 0 && e.free() > 0 {
 		serveZeros(e, now)
 	}
-	for w := q.first(); w != nil && e.free() >= weight(w.n); w = q.first() {
-		q.remove(w)
-		w.answer(e.grant(now, w.n))
+	for w := q.first(); w != nil && e.free() >= weight(w.Permits); w = q.first() {
+		q.Remove(w)
+		answer(w, e.grant(now, w.Permits))
 	}
 }
 
 // serveZeros grants the requests for 0 permits. They take nothing, so their place in the queue does not matter.
 func serveZeros(e engine, now int64) {
 	q := &e.own().queue
-	for w := q.oldest; w != nil && q.zeros > 0; {
-		next := w.newer
-		if w.n == 0 {
-			q.remove(w)
-			w.answer(e.grant(now, 0))
+	for w := range q.All(OldestFirst) {
+		if w.Permits == 0 {
+			q.Remove(w)
+			answer(w, e.grant(now, 0))
 		}
-		w = next
 	}
 }
 
@@ -215,8 +211,8 @@ func arm(e engine, now int64) {
 	c := e.own()
 	due := int64(never)
 	if w := c.queue.first(); w != nil {
-		due = e.timerFor(max(w.n, 1))
-		if c.queue.zeros > 0 {
+		due = e.timerFor(max(w.Permits, 1))
+		if c.queue.Zeros() > 0 {
 			due = min(due, e.timerFor(1))
 		}
 	}

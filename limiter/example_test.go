@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 )
 
 // Bursts of two, and 1 a minute in the long run.
@@ -106,6 +107,46 @@ func ExampleSlidingWindow() {
 	// Output:
 	// false 1h0m0s
 	// 3 left
+}
+
+func ExampleCalendar() {
+	quota, err := limiter.NewCalendar(limiter.CalendarOptions{PermitLimit: 10_000, Every: rate.Month, Zone: "Europe/Berlin"})
+	if err != nil {
+		panic(err)
+	}
+	lease, _ := quota.TryAcquire(context.Background(), 2_500)
+	fmt.Println(quota.Limits())
+	fmt.Println(lease, "and", quota.Statistics().AvailablePermits, "are left")
+
+	// Output:
+	// calendar: 10000 each month, in Europe/Berlin; no queue
+	// granted 2500 permits and 7500 are left
+}
+
+// Each customer has a billing month of its own. The limiter of a customer is made with the first request.
+func ExampleCalendar_billingMonths() {
+	contracts := map[string]time.Time{
+		"ada": time.Date(2024, time.January, 31, 0, 0, 0, 0, time.UTC),
+		"bob": time.Date(2025, time.June, 15, 0, 0, 0, 0, time.UTC),
+	}
+	quotaOf := func(customer string) (limiter.Limiter, error) {
+		begins := contracts[customer].Day() // of ada's: the last day of shorter months
+		return limiter.NewCalendar(limiter.CalendarOptions{PermitLimit: 1_000, Every: rate.MonthFrom(begins), Zone: "Europe/Berlin"})
+	}
+	quotas, err := limiter.NewPartitionedByKey(func(customer string) string { return customer }, quotaOf, nil)
+	if err != nil {
+		panic(err)
+	}
+	defer quotas.Close()
+	for _, customer := range []string{"ada", "bob"} {
+		lease, _ := quotas.TryAcquire(context.Background(), customer, 1)
+		limits, _ := quotas.Limits(customer)
+		fmt.Printf("%s: %v; %v\n", customer, lease, limits)
+	}
+
+	// Output:
+	// ada: granted 1 permit; calendar: 1000 each month from 31, in Europe/Berlin; no queue
+	// bob: granted 1 permit; calendar: 1000 each month from 15, in Europe/Berlin; no queue
 }
 
 // A call that the second limiter rejects costs nothing at the first.

@@ -30,6 +30,8 @@ func engineOf(l Limiter) (engine, bool) {
 		return &l.bucket, true
 	case *SlidingWindow:
 		return l, true
+	case *Calendar:
+		return l, true
 	}
 	return nil, false
 }

@@ -17,6 +17,8 @@ func New(o Options) (Configurable, error) {
 		return made(NewSlidingWindow(o))
 	case ConcurrencyOptions:
 		return made(NewConcurrency(o))
+	case CalendarOptions:
+		return made(NewCalendar(o))
 	default:
 		return nil, o.Limits().Validate()
 	}

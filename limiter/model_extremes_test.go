@@ -74,7 +74,7 @@ func TestLimits_Extreme(t *testing.T) {
 				cancel()
 				synctest.Wait()
 				all.Release()
-				time.Sleep(time.Hour)
+				time.Sleep(24 * time.Hour)
 				if k != limitertest.Concurrency {
 					take(t, lim, math.MaxInt)
 				} else {
@@ -109,7 +109,7 @@ func TestReconfigure_ExtremeLimits(t *testing.T) {
 }
 
 func TestLimits_ExtremePeriods(t *testing.T) {
-	for _, k := range kinds[1:] {
+	for _, k := range kinds[1:4] {
 		t.Run(k.String(), func(t *testing.T) {
 			l := limitertest.Limits{Permits: 4, TokensPerPeriod: 1, Segments: 1, Period: math.MaxInt64, QueueLimit: 4}
 			extremes(t, k, l, func(lim limiter.Limiter) {

@@ -20,5 +20,6 @@ func fuzz(f *testing.F, k limitertest.Kind) {
 
 func FuzzConcurrency(f *testing.F)   { fuzz(f, limitertest.Concurrency) }
 func FuzzFixedWindow(f *testing.F)   { fuzz(f, limitertest.FixedWindow) }
+func FuzzCalendar(f *testing.F)      { fuzz(f, limitertest.Calendar) }
 func FuzzSlidingWindow(f *testing.F) { fuzz(f, limitertest.SlidingWindow) }
 func FuzzTokenBucket(f *testing.F)   { fuzz(f, limitertest.TokenBucket) }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/limitertest"
+	"github.com/weir-go/weir/rate"
 )
 
 // A script is what is done to a limiter, and to the model of it. Every step makes
@@ -209,7 +210,7 @@ func someLimits(k limitertest.Kind, src source) limitertest.Limits {
 	case 1:
 		l.QueueLimit = 300
 	case 2, 3:
-		l.Manual = k != limitertest.Concurrency
+		l.Manual = k != limitertest.Concurrency && k != limitertest.Calendar
 	}
 	setStep(k, &l, gridSteps[src.intN(len(gridSteps))])
 	return l
@@ -248,7 +249,7 @@ func otherLimits(k limitertest.Kind, src source, l limitertest.Limits) limiterte
 	case 0:
 		l.Permits = 0
 	case 1:
-		l.Manual = !l.Manual && k != limitertest.Concurrency
+		l.Manual = !l.Manual && k != limitertest.Concurrency && k != limitertest.Calendar
 	case 2:
 		l.QueueLimit = -1
 	}
@@ -272,14 +273,4 @@ func otherStep(src source, d time.Duration) time.Duration {
 }
 
 // usable reports whether a limiter accepts these limits.
-func usable(k limitertest.Kind, l limitertest.Limits) bool {
-	switch k {
-	case limitertest.Concurrency:
-		return l.Concurrency().Validate() == nil
-	case limitertest.FixedWindow:
-		return l.FixedWindow().Validate() == nil
-	case limitertest.SlidingWindow:
-		return l.SlidingWindow().Validate() == nil
-	}
-	return l.TokenBucket().Validate() == nil
-}
+func usable(k limitertest.Kind, l limitertest.Limits) bool { return rate.Of(l.Of(k)).Validate() == nil }

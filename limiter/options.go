@@ -21,7 +21,7 @@ const (
 )
 
 // Options are the options of a limiter of any kind: a [TokenBucketOptions], a [FixedWindowOptions], a [SlidingWindowOptions], a
-// [ConcurrencyOptions], or the [rate.Limits] that they are.
+// [CalendarOptions], a [ConcurrencyOptions], or the [rate.Limits] that they are.
 type Options interface{ rate.Limited }
 
 // OptionsOf returns the options that l are, as the type of their kind: a TokenBucketOptions, and so on; l if it has no kind.
@@ -44,6 +44,8 @@ func OptionsOf(l rate.Limits) Options {
 		}
 	case rate.Concurrency:
 		return ConcurrencyOptions{PermitLimit: l.Permits, QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder}
+	case rate.Calendar:
+		return CalendarOptions{PermitLimit: l.Permits, Every: l.Every, Zone: l.Zone, QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder}
 	default:
 		return l
 	}
@@ -78,6 +80,13 @@ func (o ConcurrencyOptions) Limits() rate.Limits {
 	return rate.Limits{Kind: rate.Concurrency, Permits: o.PermitLimit, QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder}
 }
 
+// Limits returns what o says.
+func (o CalendarOptions) Limits() rate.Limits {
+	return rate.Limits{
+		Kind: rate.Calendar, Permits: o.PermitLimit, Every: o.Every, Zone: o.Zone, QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder,
+	}
+}
+
 // Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Constructors and Reconfigure
 // call it; a program that reads options from a file can call it earlier.
 func (o TokenBucketOptions) Validate() error { return o.Limits().Validate() }
@@ -91,6 +100,9 @@ func (o SlidingWindowOptions) Validate() error { return o.Limits().Validate() }
 // Validate is that of [TokenBucketOptions.Validate].
 func (o ConcurrencyOptions) Validate() error { return o.Limits().Validate() }
 
+// Validate is that of [TokenBucketOptions.Validate].
+func (o CalendarOptions) Validate() error { return o.Limits().Validate() }
+
 // limitsOf returns the limits of a kind that o says, or the error of options that are not of that kind or not valid.
 func limitsOf(kind rate.Kind, o Options) (rate.Limits, error) {
 	l := rate.Of(o)
@@ -101,6 +113,22 @@ func limitsOf(kind rate.Kind, o Options) (rate.Limits, error) {
 		return l, optionsError("Kind", l.Kind.String(), "must stay %v on a live limiter", kind)
 	}
 	return l, nil
+}
+
+// CalendarOptions are the options of a [Calendar]. PermitLimit and Every are required.
+type CalendarOptions struct {
+	// PermitLimit is how many permits each window has; at least 1.
+	PermitLimit int `json:"permit_limit" yaml:"permit_limit"`
+	// Every is what a window is: [rate.Day], [rate.Week], [rate.Month] or [rate.Year], or what [rate.WeekFrom] and [rate.MonthFrom]
+	// return. In a file it is such as "day", "week from sunday" or "month from 15".
+	Every rate.Cycle `json:"every" yaml:"every"`
+	// Zone is the name of the time zone, such as "Europe/Berlin". The default is UTC. If the machine that runs the program may lack
+	// a time zone database, import _ "time/tzdata".
+	Zone string `json:"zone,omitempty" yaml:"zone,omitempty"`
+	// QueueLimit is how many permits can be waited for. If 0, the limiter has no queue.
+	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
+	// QueueOrder says which waiter is served first. The default is OldestFirst.
+	QueueOrder QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
 }
 
 // ConcurrencyOptions are the options of a [Concurrency] limiter. PermitLimit is required.

@@ -124,7 +124,7 @@ const (
 func track(l Limiter) *tracked {
 	t := &tracked{Limiter: l}
 	switch l.(type) {
-	case *TokenBucket, *FixedWindow, *SlidingWindow, *Concurrency, *Unlimited:
+	case *TokenBucket, *FixedWindow, *SlidingWindow, *Calendar, *Concurrency, *Unlimited:
 		t.builtin = true
 	}
 	r, ok := l.(Replenisher)

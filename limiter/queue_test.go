@@ -120,7 +120,7 @@ func TestAcquire_DoneThatPanics(t *testing.T) {
 						ctx := badContext{t.Context(), func() <-chan struct{} {
 							if late {
 								lease.Release()
-								time.Sleep(2 * time.Second)
+								time.Sleep(24 * time.Hour)
 							}
 							does()
 							return nil

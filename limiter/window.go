@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/deadline"
+	"github.com/weir-go/weir/internal/waitlist"
 	"github.com/weir-go/weir/rate"
 )
 
@@ -45,34 +46,37 @@ func (w *SlidingWindow) Options() SlidingWindowOptions {
 	return o
 }
 
-// A window is a [rate.State] behind a lock, with a queue: a [SlidingWindow], or a limiter of any other kind that a State knows.
+// A window is a [rate.State] behind a lock, with a queue: a [SlidingWindow] or a [Calendar].
 type window struct {
 	schedule rate.Schedule
 	state    rate.State
 	array    []rate.Segment // where state.Segments is, from the beginning; see reserve
 	line     int64          // the moment of state.Line
+	length   int64          // the time from there to the next line
 	fullFrom int64          // since when no permit is missing, if none is
 	granted  int64
 	lockedCommon
 }
 
-// start starts an unused window whose grid begins now.
+// start starts an unused window whose grid begins now. Calendars have theirs.
 func (w *window) start(l rate.Limits) {
 	now := moment()
-	w.schedule = scheduleOf(l)
+	w.schedule = l.Schedule(1)
 	w.schedule.Anchor = now
+	if w.schedule.Every != 0 {
+		w.schedule.Anchor -= time.Now().UnixNano()
+	}
 	w.state = w.schedule.Full(now)
-	w.line, w.fullFrom = now, now
+	w.findLine()
+	w.fullFrom = now
 	w.lockedCommon = newLockedCommon(w.schedule.Permits, l.QueueLimit, l.QueueOrder)
 	w.manual, w.asOf = l.Manual, now
 }
 
-// scheduleOf returns the schedule of l in nanoseconds. The lines of a sliding window are its segments.
-func scheduleOf(l rate.Limits) rate.Schedule {
-	return rate.Schedule{
-		Kind: l.Kind, Permits: int64(l.Permits), Refill: int64(l.Refill),
-		Period: int64(l.Period) / int64(max(l.Segments, 1)), Segments: int64(l.Segments),
-	}
+// findLine sets line and length to what they are for the state.
+func (w *window) findLine() {
+	w.line = w.schedule.TimeOf(w.state.Line)
+	w.length = w.schedule.TimeOf(w.state.Line+1) - w.line
 }
 
 // TryAcquire takes n permits if they are free and no earlier caller waits for them. If n is 0, it reports whether a
@@ -130,21 +134,23 @@ func (w *window) reserve() {
 
 // catchUp brings the window to the moment now, and serves the queue if permits came back.
 func (w *window) catchUp(now int64) {
-	if uint64(now-w.line) >= uint64(w.schedule.Period) { // also true if now is before the line
+	moved := w.schedule.Every != 0 && w.followWallClock(now)
+	if moved || uint64(now-w.line) >= uint64(w.length) { // also true if now is before the line
 		catchUp(w, now)
 	}
 }
 
 func (w *window) advance(at int64) {
 	elapsed := at - w.line
-	if w.limit == 0 || elapsed < w.schedule.Period && !otherClock(elapsed) {
+	setBack := elapsed < 0 && w.schedule.Every != 0
+	if w.limit == 0 || elapsed < w.length && !setBack && !otherClock(elapsed) {
 		return
 	}
 	if w.state.Missing > 0 {
 		w.fullFrom = w.freeAt(w.limit)
 	}
 	w.schedule.Advance(&w.state, at)
-	w.line = w.schedule.TimeOf(w.state.Line)
+	w.findLine()
 	w.fullFrom = min(w.fullFrom, at)
 }
 
@@ -155,7 +161,7 @@ func (w *window) freeAt(n int64) int64 {
 func (w *window) timerFor(n int) int64 { return timerFor(w, n) }
 
 func (w *window) retryAfter(now int64, n int) time.Duration {
-	if w.queue.empty() {
+	if w.queue.Empty() {
 		return waitFor(w.freeAt(weight(n)), now)
 	}
 	return waitFor(freeBehindQueue(w, n), now)
@@ -163,7 +169,7 @@ func (w *window) retryAfter(now int64, n int) time.Duration {
 
 func (w *window) forecast(f *forecast) {
 	f.schedule, f.state = w.schedule, w.state
-	f.array = append(slices.Grow(f.array[:0], len(w.state.Segments)+exactWaiters), w.state.Segments...)
+	f.array = append(slices.Grow(f.array[:0], len(w.state.Segments)+waitlist.Exact), w.state.Segments...)
 	f.state.Segments = f.array
 }
 
@@ -245,7 +251,7 @@ func (w *window) IdleDuration() (idle time.Duration, ok bool) { return idleAsOf(
 // itself or is closed, it does nothing and returns false.
 func (w *window) TryReplenish() bool { return tryReplenish(w) }
 
-// ReplenishmentPeriod returns the length of a segment.
+// ReplenishmentPeriod returns the length of a segment, and of a calendar the longest window.
 func (w *window) ReplenishmentPeriod() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -260,32 +266,28 @@ func (w *window) AutoReplenishing() bool { return !w.manual }
 func (w *window) Close() error { return closeClocked(w) }
 
 func (w *window) limits() rate.Limits {
-	return rate.Limits{
-		Kind: w.schedule.Kind, Permits: int(w.limit), Refill: int(w.schedule.Refill),
-		Period: time.Duration(w.schedule.Period * max(w.schedule.Segments, 1)), Segments: int(w.schedule.Segments),
-		QueueLimit: w.queue.limit, QueueOrder: w.queue.order, Manual: w.manual,
-	}
+	l := w.schedule.Limits(1)
+	l.QueueLimit, l.QueueOrder, l.Manual = w.queue.limit, w.queue.order, w.manual
+	return l
 }
 
 func (w *window) adopt(now int64, l rate.Limits) {
-	to := scheduleOf(l)
-	if from := w.schedule; to.Period != from.Period || to.Segments != from.Segments {
+	to := l.Schedule(1)
+	to.Anchor = w.schedule.Anchor
+	if !to.SameLines(&w.schedule) {
 		w.changeGrid(to, w.reached(now))
 	}
 	w.schedule.Permits = to.Permits
 	setLimits(w, now, l)
 }
 
-// changeGrid begins another grid at the current line. If its next line would be past, it begins at the moment at instead.
+// changeGrid begins another grid; see [rate.Schedule.Follow].
 func (w *window) changeGrid(to rate.Schedule, at int64) {
 	wasFull := w.state.Missing == 0
-	to.Anchor = w.line
-	reached := at-w.line >= to.Period
-	if reached {
-		to.Anchor = at
-	}
+	reached := to.Follow(&w.schedule, w.line, at)
 	w.state = to.Convert(&w.schedule, w.state, at, reached)
-	w.schedule, w.line, w.array = to, to.Anchor, nil
+	w.schedule, w.array = to, nil
+	w.findLine()
 	if !wasFull {
 		w.fullFrom = at
 	}

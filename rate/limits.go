@@ -6,12 +6,14 @@
 package rate
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
 
 	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/internal/isnil"
+	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/internal/validate"
 )
@@ -25,10 +27,11 @@ const (
 	FixedWindow                   // all permits come back in each Period
 	SlidingWindow                 // permits come back a Period after they were taken
 	Concurrency                   // permits come back when they are released
+	Calendar                      // all permits come back when a day, week, month or year begins
 )
 
 var kindTexts = textenum.Texts[Kind]{Package: "rate", Type: "Kind", Texts: []string{
-	"", "token_bucket", "fixed_window", "sliding_window", "concurrency",
+	"", "token_bucket", "fixed_window", "sliding_window", "concurrency", "calendar",
 }}
 
 // String returns the name that the kind has in configuration files, such as "token_bucket".
@@ -79,6 +82,10 @@ type Limits struct {
 	Period time.Duration `json:"period,omitempty"`
 	// Segments is the number of steps in which a sliding window slides.
 	Segments int `json:"segments,omitempty"`
+	// Every is how often all permits of a calendar come back.
+	Every Cycle `json:"every,omitempty"`
+	// Zone is the name of the time zone of a calendar. If "", it is UTC.
+	Zone string `json:"zone,omitempty"`
 	// QueueLimit is how many permits can be waited for. If 0, there is no queue.
 	QueueLimit int `json:"queue_limit,omitempty"`
 	// QueueOrder says which waiter is served first.
@@ -90,7 +97,7 @@ type Limits struct {
 // MaxSegments is the largest number of segments of a sliding window.
 const MaxSegments = 1000
 
-// Example returns valid limits of a kind: one permit, and one a second. Those of an unknown kind are of a token bucket.
+// Example returns valid limits of a kind: one permit, and one a second, or a day. Those of an unknown kind are of a token bucket.
 func Example(k Kind) Limits {
 	switch k {
 	case FixedWindow:
@@ -99,6 +106,8 @@ func Example(k Kind) Limits {
 		return Limits{Kind: k, Permits: 1, Period: time.Second, Segments: 1}
 	case Concurrency:
 		return Limits{Kind: k, Permits: 1}
+	case Calendar:
+		return Limits{Kind: k, Permits: 1, Every: Day}
 	default:
 		return Limits{Kind: TokenBucket, Permits: 1, Refill: 1, Period: time.Second}
 	}
@@ -120,13 +129,14 @@ func Of(o Limited) (l Limits) {
 
 // Fields are the names of the fields of Limits in the options of a kind, for the texts of errors. A field that the kind does
 // not have is "".
-type Fields struct{ Permits, Refill, Period, Segments string }
+type Fields struct{ Permits, Refill, Period, Segments, Every, Zone string }
 
 var fieldsOf = map[Kind]Fields{
 	TokenBucket:   {Permits: "TokenLimit", Refill: "TokensPerPeriod", Period: "ReplenishmentPeriod"},
 	FixedWindow:   {Permits: "PermitLimit", Period: "Window"},
 	SlidingWindow: {Permits: "PermitLimit", Period: "Window", Segments: "SegmentsPerWindow"},
 	Concurrency:   {Permits: "PermitLimit"},
+	Calendar:      {Permits: "PermitLimit", Every: "Every", Zone: "Zone"},
 }
 
 // Fields returns the names of l's fields.
@@ -168,6 +178,18 @@ func (l Limits) Validate() error {
 	case l.Period > 0 && l.Period%time.Duration(l.Segments) != 0:
 		p.Add(f.Period, l.Period, "must be divisible by {%s}, which is %d", f.Segments, l.Segments)
 	}
+	switch {
+	case f.Every != "":
+		if l.Every == 0 || !cycleTexts.Has(l.Every) {
+			p.Add(f.Every, l.Every.String(), "must be a day, a week, a month from a day from 1 to 31, or a year")
+		}
+		if _, err := location(l.Zone); err != nil {
+			p.Add(f.Zone, l.Zone, "must be the name of a time zone that this machine knows, such as %q, or empty for UTC; if it has no time zone database, import _ %q",
+				"Europe/Berlin", "time/tzdata")
+		}
+	case l.Every != 0 || l.Zone != "":
+		p.Add("Every", l.Every.String(), "must be empty, and Zone too, for the kind %v", l.Kind)
+	}
 	p.AtLeast("QueueLimit", l.QueueLimit, 0)
 	if !queueOrders.Has(l.QueueOrder) {
 		p.Add("QueueOrder", l.QueueOrder, "must be OldestFirst or NewestFirst")
@@ -176,28 +198,52 @@ func (l Limits) Validate() error {
 }
 
 // Quota returns how many permits there are in which window, which is what headers and pages tell. That of a token bucket is how
-// long an empty bucket takes to be full. Of permits that are lent, the window is 0.
+// long an empty bucket takes to be full, that of a calendar is the longest one without changes of clocks: 31 days for a month, 366
+// for a year. Of permits that are lent, the window is 0.
 func (l Limits) Quota() (permits int64, window time.Duration) {
 	return int64(l.Permits), l.TimeToRestore(int64(l.Permits))
 }
 
 // TimeToRestore returns how long it takes at most until that many missing permits have come back: 0 if they are lent.
 func (l Limits) TimeToRestore(missing int64) time.Duration {
-	periods := int64(1)
+	g := l.Schedule(1)
+	periods := max(g.Segments, 1)
 	if l.Kind == TokenBucket {
 		if l.Refill < 1 {
 			return 0
 		}
 		periods = (missing-1)/int64(l.Refill) + 1
 	}
-	switch {
-	case missing <= 0 || l.Period <= 0:
+	if missing <= 0 || g.Period <= 0 {
 		return 0
-	case periods > math.MaxInt64/int64(l.Period):
-		return math.MaxInt64
 	}
-	return time.Duration(periods) * l.Period
+	return time.Duration(saturate.Mul(periods, g.Period))
 }
+
+// Schedule returns when the permits of l come back, in units of time of that length. The Anchor is 0.
+func (l Limits) Schedule(unit time.Duration) Schedule {
+	g := Schedule{
+		Kind: l.Kind, Permits: int64(l.Permits), Refill: int64(l.Refill), Segments: int64(l.Segments), Every: l.Every, Zone: l.Zone,
+		Period: int64(l.Period / time.Duration(max(l.Segments, 1)) / unit),
+	}
+	if l.Kind == Calendar {
+		g.Period, g.Segments = int64(l.Every.longest()/unit), 1
+	}
+	return g
+}
+
+// Limits is the inverse of [Limits.Schedule]. There is no queue.
+func (g *Schedule) Limits(unit time.Duration) Limits {
+	l := Limits{Kind: g.Kind, Permits: toInt(g.Permits), Refill: toInt(g.Refill), Every: g.Every, Zone: g.Zone}
+	if g.Kind != Calendar {
+		l.Segments = toInt(g.Segments)
+		l.Period = time.Duration(saturate.Mul(saturate.Mul(g.Period, max(g.Segments, 1)), int64(unit)))
+	}
+	return l
+}
+
+// toInt converts n, which can be from a machine with larger ints.
+func toInt(n int64) int { return int(min(n, math.MaxInt)) }
 
 // Share returns the limits of a limiter that has a share of l, from 0 to 1. No number is below 1: if the share of a refill is
 // less, 1 comes back after a longer period.
@@ -225,6 +271,8 @@ func (l Limits) String() string {
 		words = fmt.Sprintf("sliding window: %d in any %s, in steps of %s", l.Permits, durationtext.Of(l.Period), durationtext.Of(step))
 	case Concurrency:
 		words = fmt.Sprintf("concurrency limiter: %d at once", l.Permits)
+	case Calendar:
+		words = fmt.Sprintf("calendar: %d each %v, in %s", l.Permits, l.Every, cmp.Or(l.Zone, "UTC"))
 	default:
 		return "no limits"
 	}

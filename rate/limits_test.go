@@ -19,17 +19,20 @@ func TestLimits_Validate(t *testing.T) {
 		{Kind: rate.FixedWindow, Permits: 1, Period: 1, Manual: true},
 		{Kind: rate.SlidingWindow, Permits: 1, Period: 1000, Segments: 1000, QueueLimit: 1, QueueOrder: rate.NewestFirst},
 		{Kind: rate.Concurrency, Permits: math.MaxInt},
+		{Kind: rate.Calendar, Permits: 1, Every: rate.MonthFrom(31), Zone: "Europe/Berlin", QueueLimit: 1},
 	} {
 		assert.NoError(t, l.Validate(), "%+v", l)
 	}
 	for want, l := range map[string]rate.Limits{
 		"limiter: Options must be set":                  {},
 		"limiter: Kind must be a kind of limits, got 9": {Kind: 9},
-		"limiter: TokenLimit must be at least 1, got 0; TokensPerPeriod must be at least 1, got -1; ReplenishmentPeriod must be more than 0, got 0s":                                                 {Kind: rate.TokenBucket, Refill: -1},
-		"limiter: PermitLimit must be at least 1, got 0; Refill must be 0 for the kind fixed_window, got 2; Window must be more than 0, got 0s; Segments must be 0 for the kind fixed_window, got 3": {Kind: rate.FixedWindow, Refill: 2, Segments: 3},
-		"limiter: Window must be divisible by SegmentsPerWindow, which is 3, got 1s":                                                                                                                 {Kind: rate.SlidingWindow, Permits: 1, Period: time.Second, Segments: 3},
-		"limiter: SegmentsPerWindow must be at most 1000, got 1001":                                                                                                                                  {Kind: rate.SlidingWindow, Permits: 1, Period: time.Second, Segments: 1001},
-		"limiter: Period must be 0, and Manual false, for the kind concurrency, got 0s; QueueLimit must be at least 0, got -1; QueueOrder must be OldestFirst or NewestFirst, got QueueOrder(7)":     {Kind: rate.Concurrency, Permits: 1, Manual: true, QueueLimit: -1, QueueOrder: 7},
+		"limiter: TokenLimit must be at least 1, got 0; TokensPerPeriod must be at least 1, got -1; ReplenishmentPeriod must be more than 0, got 0s":                                                                                                                                                {Kind: rate.TokenBucket, Refill: -1},
+		"limiter: PermitLimit must be at least 1, got 0; Refill must be 0 for the kind fixed_window, got 2; Window must be more than 0, got 0s; Segments must be 0 for the kind fixed_window, got 3":                                                                                                {Kind: rate.FixedWindow, Refill: 2, Segments: 3},
+		"limiter: Window must be divisible by SegmentsPerWindow, which is 3, got 1s":                                                                                                                                                                                                                {Kind: rate.SlidingWindow, Permits: 1, Period: time.Second, Segments: 3},
+		"limiter: SegmentsPerWindow must be at most 1000, got 1001":                                                                                                                                                                                                                                 {Kind: rate.SlidingWindow, Permits: 1, Period: time.Second, Segments: 1001},
+		"limiter: Period must be 0, and Manual false, for the kind concurrency, got 0s; QueueLimit must be at least 0, got -1; QueueOrder must be OldestFirst or NewestFirst, got QueueOrder(7)":                                                                                                    {Kind: rate.Concurrency, Permits: 1, Manual: true, QueueLimit: -1, QueueOrder: 7},
+		"limiter: Every must be a day, a week, a month from a day from 1 to 31, or a year, got \"Cycle(255)\"; Zone must be the name of a time zone that this machine knows, such as \"Europe/Berlin\", or empty for UTC; if it has no time zone database, import _ \"time/tzdata\", got \"Local\"": {Kind: rate.Calendar, Permits: 1, Every: rate.MonthFrom(0), Zone: "Local"},
+		"limiter: Every must be empty, and Zone too, for the kind fixed_window, got \"day\"":                                                                                                                                                                                                        {Kind: rate.FixedWindow, Permits: 1, Period: 1, Every: rate.Day},
 	} {
 		err := l.Validate()
 		require.EqualError(t, err, want)
@@ -43,7 +46,7 @@ func TestOf(t *testing.T) {
 	assert.Equal(t, l, rate.Of(&l))
 	assert.Zero(t, rate.Of(nil))
 	assert.Zero(t, rate.Of((*rate.Limits)(nil)))
-	for k := rate.TokenBucket; k <= rate.Concurrency; k++ {
+	for k := rate.TokenBucket; k <= rate.Calendar; k++ {
 		assert.NoError(t, rate.Example(k).Validate())
 		assert.Equal(t, k, rate.Example(k).Kind)
 	}
@@ -60,6 +63,7 @@ func TestLimits_Quota(t *testing.T) {
 	assert.Equal(t, [2]int64{10, 60}, quota(rate.Limits{Kind: rate.FixedWindow, Permits: 10, Period: 60}))
 	assert.Equal(t, [2]int64{10, 60}, quota(rate.Limits{Kind: rate.SlidingWindow, Permits: 10, Period: 60, Segments: 6}))
 	assert.Equal(t, [2]int64{10, 0}, quota(rate.Limits{Kind: rate.Concurrency, Permits: 10}))
+	assert.Equal(t, [2]int64{10, int64(31 * 24 * time.Hour)}, quota(rate.Limits{Kind: rate.Calendar, Permits: 10, Every: rate.MonthFrom(15)}))
 	assert.Equal(t, [2]int64{}, quota(rate.Limits{}))
 }
 
@@ -77,6 +81,7 @@ func TestLimits_String(t *testing.T) {
 		"fixed window: 100 a minute; no queue; the program replenishes it":           {Kind: rate.FixedWindow, Permits: 100, Period: time.Minute, Manual: true},
 		"sliding window: 7 in any 1m, in steps of 10s; no queue":                     {Kind: rate.SlidingWindow, Permits: 7, Period: time.Minute, Segments: 6},
 		"concurrency limiter: 3 at once; up to 2 wait, the newest first":             {Kind: rate.Concurrency, Permits: 3, QueueLimit: 2, QueueOrder: rate.NewestFirst},
+		"calendar: 9 each month from 15, in Europe/Berlin; no queue":                 {Kind: rate.Calendar, Permits: 9, Every: rate.MonthFrom(15), Zone: "Europe/Berlin"},
 		"token bucket: bursts of 1, then 7 every 3s (140 a minute); no queue":        {Kind: rate.TokenBucket, Permits: 1, Refill: 7, Period: 3 * time.Second},
 	} {
 		assert.Equal(t, want, l.String())

@@ -11,14 +11,18 @@ import (
 // A Schedule is how many permits there are and when they come back, in units of time of the caller's choice: nanoseconds in a
 // process, microseconds in a store. Line k of its grid is at Anchor + k × Period. On each line of a bucket, up to Refill permits
 // come back, and all of them on each line of a fixed window. What was taken in a segment of a sliding window comes back
-// Segments lines after the line with which the segment began.
+// Segments lines after the line with which the segment began. The lines of a calendar are where its windows begin, each of which is
+// a segment; Anchor is when 1970 began in UTC.
 type Schedule struct {
 	Kind     Kind  `json:"kind"`
 	Permits  int64 `json:"permits"`            // the most that can be available
 	Refill   int64 `json:"refill,omitempty"`   // token bucket
-	Period   int64 `json:"period,omitempty"`   // between two lines: of a sliding window, its segment
-	Segments int64 `json:"segments,omitempty"` // sliding window
+	Period   int64 `json:"period,omitempty"`   // between two lines: of a sliding window, its segment; of a calendar, its longest window
+	Segments int64 `json:"segments,omitempty"` // sliding window; calendar: 1
 	Anchor   int64 `json:"anchor,omitempty"`
+
+	Every Cycle  `json:"every,omitempty"` // calendar, but for one that [Schedule.Window] returns
+	Zone  string `json:"zone,omitempty"`
 }
 
 // MaxDebt bounds how many permits are missing, and how many State.Refunded counts, so that each store can compute with their
@@ -41,7 +45,7 @@ type State struct {
 	// Floor, of a token bucket, is the least that refunds can leave missing; see [Schedule.TakeBlock]. Each line lowers it
 	// by Refill.
 	Floor int64
-	// Segments, of a sliding window, are the segments in which permits were taken that still count, the oldest first.
+	// Segments, of a sliding window or calendar, are the segments in which permits were taken that still count, the oldest first.
 	Segments []Segment
 	// Ahead is how far the Serial of the next segment is ahead of its Line.
 	Ahead int64
@@ -62,6 +66,9 @@ type Receipt struct {
 
 // LineAt returns the last line that is reached at the moment t.
 func (g *Schedule) LineAt(t int64) int64 {
+	if g.Every != 0 {
+		return g.calendarLineAt(t)
+	}
 	from := t - g.Anchor
 	line := from / g.Period
 	if line*g.Period > from {
@@ -72,7 +79,38 @@ func (g *Schedule) LineAt(t int64) int64 {
 
 // TimeOf returns when a line is reached.
 func (g *Schedule) TimeOf(line int64) int64 {
+	if g.Every != 0 {
+		return g.calendarTimeOf(line)
+	}
 	return saturate.Add(g.Anchor, saturate.Mul(line, g.Period))
+}
+
+// segmented reports whether permits come back by segments. A calendar has one.
+func (g *Schedule) segmented() bool { return g.Segments > 0 }
+
+// Usable reports whether a state can be computed by g: its permits come back with time, and its numbers are no nonsense. This
+// machine knows the time zone.
+func (g *Schedule) Usable() bool {
+	_, err := location(g.Zone)
+	known := g.Kind > 0 && int(g.Kind) < len(kindTexts.Texts) && g.Kind != Concurrency
+	return known && g.Period > 0 && g.Refill >= 0 && g.segmented() == (g.Kind == SlidingWindow || g.Kind == Calendar) && cycleTexts.Has(g.Every) && err == nil
+}
+
+// Follow lets the lines of g begin at the current line of old, which was at begun, when g comes into force at the moment at. If the
+// next line of g would be past by then, they begin at that moment instead, and reached is true: that line brings what a line brings.
+// The lines of a calendar are where they are.
+func (g *Schedule) Follow(old *Schedule, begun, at int64) (reached bool) {
+	switch {
+	case g.Every != 0 && old.Every != 0:
+		g.Anchor = old.Anchor
+	case g.Every != 0:
+	case at-begun >= g.Period:
+		g.Anchor = at
+		return true
+	default:
+		g.Anchor = begun
+	}
+	return false
 }
 
 // SameLines reports whether each line of g is at the same time as the line of other with the same number and brings as many
@@ -98,7 +136,9 @@ func (g *Schedule) brought(lines int64) int64 {
 }
 
 // Advance brings s to the moment now. If the clock has stepped back behind s, the state moves back with the clock: the same
-// permits are missing, and each comes back after as many lines as before the step.
+// permits are missing, and each comes back after as many lines as before the step. But a window of a calendar that has begun does
+// not end by a step into the one before: the clocks or time zone databases of two programs can disagree on when it begins, and then
+// the first one begins it for both.
 func (g *Schedule) Advance(s *State, now int64) { g.AdvanceTo(s, g.LineAt(now)) }
 
 // Advanced returns what [Schedule.Advance] makes of s, which stays as it is.
@@ -111,10 +151,12 @@ func (g *Schedule) Advanced(s State, now int64) State {
 // AdvanceTo is [Schedule.Advance] to a line.
 func (g *Schedule) AdvanceTo(s *State, line int64) {
 	passed := line - s.Line
+	if passed == 0 || passed == -1 && g.Kind == Calendar {
+		return
+	}
 	s.Line = line
 	switch {
-	case passed == 0:
-	case g.Kind == SlidingWindow:
+	case g.segmented():
 		g.slide(s, min(passed, 0))
 	case passed > 0:
 		brought := g.brought(passed)
@@ -172,7 +214,7 @@ func (g *Schedule) add(s *State, n int64) int64 {
 		return 0
 	}
 	s.Missing += n
-	if g.Kind == SlidingWindow {
+	if g.segmented() {
 		last := len(s.Segments) - 1
 		if last < 0 || s.Segments[last].Line != s.Line {
 			s.Segments = append(s.Segments, Segment{Line: s.Line})
@@ -186,7 +228,7 @@ func (g *Schedule) add(s *State, n int64) int64 {
 
 // Receipt returns the receipt of the permits that were taken last, at s.Line.
 func (g *Schedule) Receipt(s *State) Receipt {
-	if g.Kind != SlidingWindow {
+	if !g.segmented() {
 		return Receipt{Line: s.Line, Taken: s.Missing + s.Refunded}
 	}
 	return Receipt{Line: s.Line + s.Ahead}
@@ -205,7 +247,7 @@ func AnyGrant() Receipt { return Receipt{Line: math.MaxInt64 / 2, Taken: math.Ma
 // permits can be given back as long as their segment counts, and until permits are taken in it after a [Schedule.GiveBack]
 // from it.
 func (g *Schedule) Refund(s *State, r Receipt, n int64) int64 {
-	if g.Kind == SlidingWindow {
+	if g.segmented() {
 		i, found := slices.BinarySearchFunc(s.Segments, r.Line, func(t Segment, serial int64) int { return cmp.Compare(t.Serial, serial) })
 		if !found {
 			return 0
@@ -240,7 +282,7 @@ func (g *Schedule) removeFrom(s *State, i int, n int64) {
 // GiveBack gives back up to n permits that are missing, of no grant in particular, and returns how many. For the grants before
 // it, it is like a line. A sliding window gives back what was taken first or, while it owes permits, what was taken last.
 func (g *Schedule) GiveBack(s *State, n int64) int64 {
-	if g.Kind != SlidingWindow {
+	if !g.segmented() {
 		if n = g.Refund(s, AnyGrant(), n); n > 0 {
 			s.Barrier = s.Missing + s.Refunded
 		}
@@ -326,9 +368,9 @@ func (g *Schedule) Convert(old *Schedule, s State, at int64, reached bool) State
 	next := State{Line: g.LineAt(at)}
 	next.Ahead = max(s.Line+s.Ahead-next.Line+g.Segments, 0)
 	switch {
-	case g.Kind == SlidingWindow && old.Kind == SlidingWindow:
+	case g.segmented() && old.segmented():
 		g.resegment(&next, old, s, at, reached)
-	case g.Kind == SlidingWindow:
+	case g.segmented():
 		g.add(&next, s.Missing)
 	default:
 		next.Missing, next.Floor = s.Missing, s.Floor

@@ -141,7 +141,7 @@ func (o *blockOwner) Level(int, int64) (limiter.Level, bool) {
 // break blockList's rule.
 func (o *blockOwner) Refund(n int, tag int64) {
 	ks := (*keyState)(o)
-	ks.c.granted.Add(-1)
+	ks.c.count.granted.Add(-1)
 	if back := ks.putBack(int64(n), tag); back < int64(n) {
 		ks.c.s.report(Event{Kind: EventRefundLost, Limiter: ks.c.name, Key: ks.key, Permits: int64(n) - back, Err: errBlockGone})
 	}

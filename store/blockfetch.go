@@ -101,7 +101,7 @@ func (ks *keyState) nextBlockRequest(n int) backend.Request {
 	case since < blockLifetime/10:
 		l.nextSize *= 2
 	}
-	l.nextSize = min(l.nextSize, int64(c.o.Block), c.limits().Permits/4)
+	l.nextSize = min(l.nextSize, int64(c.o.Block), int64(c.limits().Permits/4))
 	if ks.fairness != nil {
 		l.nextSize = min(l.nextSize, ks.fairness.maxRequest(now))
 	}
@@ -115,7 +115,7 @@ func (ks *keyState) nextBlockRequest(n int) backend.Request {
 func (ks *keyState) blockFetched(b *blockFetch, q *calls.Call) {
 	c, l := ks.c, ks.blocks
 	newest := ks.learn(q)
-	current := c.inForce.Load().Definition == q.Definition && !c.closed.Load()
+	current := c.keeper.InForce().Definition == q.Definition && !c.closed.Load()
 	switch ask := q.Requests[0]; {
 	case q.Granted[0] == backend.Rejected:
 		b.rejected, b.wait = true, q.Wait(ask.Min)

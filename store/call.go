@@ -17,21 +17,9 @@ var ErrUnavailable = calls.ErrUnavailable
 // Name implements [calls.Limiter], as the methods below do.
 func (c *core) Name() string { return c.name }
 
-func (c *core) Definition() *backend.Definition {
-	if in := c.inForce.Load(); in != nil {
-		return in.Definition
-	}
-	return nil
-}
+func (c *core) Definition() *backend.Definition { return c.keeper.InForce().Definition }
 
-func (c *core) AwaitDefinition(version int64) error {
-	if version > 0 {
-		return c.awaitVersion(version)
-	}
-	l, _ := c.shareLoad(c.defineFirst)
-	<-l.done
-	return l.err
-}
+func (c *core) AwaitDefinition(version int64) error { return c.keeper.Await(version) }
 
 // Observe passes an answer to the fairness of the key if callers wait for it, or did lately. A second limiter with the same
 // name in this process counts as a rival.
@@ -50,7 +38,7 @@ func (c *core) Observe(all []*calls.Call) {
 	}
 	defer ks.mu.Unlock()
 	now := time.Now()
-	if !ks.tracksRivals(now) && ks.queue.empty() {
+	if !ks.tracksRivals(now) && ks.queue.Empty() {
 		return
 	}
 	o := observation{def: q.Definition, state: q.State, now: q.Now, sent: q.Sent, pending: q.Pending}
@@ -89,7 +77,7 @@ func (c *core) passToWaiter(q *calls.Call, i int) bool {
 		return false
 	}
 	defer ks.mu.Unlock()
-	w := ks.queue.findWaiter(q.Granted[i], c.queueingInForce().order)
+	w := ks.queue.findWaiter(q.Granted[i], c.limits().QueueOrder)
 	if w == nil || !ks.queue.answer(w, c.newGrant(q, i)) {
 		return false
 	}
@@ -99,7 +87,7 @@ func (c *core) passToWaiter(q *calls.Call, i int) bool {
 
 // ask sends requests and waits for the answer. The error is that of [calls.Client.Ask].
 func (c *core) ask(ctx context.Context, key string, requests ...backend.Request) (*calls.Call, error) {
-	c.refreshIfDue(time.Now())
+	c.keeper.RefreshIfDue(time.Now())
 	return c.s.calls.Ask(ctx, func() *calls.Call {
 		q := calls.NewDecide(c, key, requests...)
 		q.Alone = c.o.NoCoalescing

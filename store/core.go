@@ -6,16 +6,13 @@ import (
 	"fmt"
 	"hash/maphash"
 	"slices"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/weir-go/weir/internal/ctxerr"
-	"github.com/weir-go/weir/internal/eventqueue"
-	"github.com/weir-go/weir/internal/heavyhitters"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/definition"
 )
 
 // A core is one limiter of a Store: everything that does not depend on its kind or on whether it is partitioned.
@@ -25,42 +22,17 @@ type core struct {
 	partitioned bool
 	leased      bool // concurrency: permits come back from their holders, not with time
 	o           LimiterOptions
-	madeAt      stamp
-	madeWith    rate.Schedule // the constructor's limits
-
-	inForce     atomic.Pointer[loadedDefinition] // nil until the first answer of the store
-	queueing    atomic.Pointer[queueing]
-	newest      atomic.Int64 // the largest definition version that was seen in a state
-	broken      atomic.Pointer[brokenVersion]
+	keeper      *definition.Keeper // of what is in force
 	closed      atomic.Bool
-	overruledBy atomic.Pointer[error] // the last reason that was reported with EventOverruled
-
-	overrideEvents atomic.Pointer[eventqueue.Queue[overrideEvent]] // see OnOverride; nil: none
-
-	refreshing atomic.Int32 // noRefresh, oneRefresh or twoRefreshes
-
-	definitionLock chan struct{} // full while a goroutine loads or changes the definition in the store
-
-	mu              sync.Mutex
-	wantedLimits    rate.Schedule      // what the last constructor or Reconfigure in this process has set
-	wantedAt        stamp              // when that was
-	reconfiguring   bool               // reconfigureLoop is running
-	load            *definitionLoad    // not nil while callers can share a load of the definition
-	raiseChecked    time.Time          // when the last check for higher limits ended
-	overrideTimer   *time.Timer        // ends the override in force; nil: there is none
-	finalStatistics limiter.Statistics // once closed
 
 	keys         keyTable
-	granted      atomic.Int64 // leases
-	failed       atomic.Int64 // leases
-	rejections   heavyhitters.Counter[string]
+	count        leaseCounts
 	anyKeyWaited atomic.Int64 // when a caller last began to wait, in ns since 1970
-	freePlus1    atomic.Int64 // not partitioned: 1 + the last answer of the store to Statistics; 0: none yet
 	fallback     fallback
 }
 
 func newCore(s *Store, name string, options limiter.Options, shared *LimiterOptions, partitioned bool) (*core, error) {
-	limits, q, err := check(name, options, shared)
+	limits, err := check(name, options, shared)
 	if err != nil {
 		return nil, err
 	}
@@ -71,13 +43,8 @@ func newCore(s *Store, name string, options limiter.Options, shared *LimiterOpti
 	if o.LeaseTTL == 0 {
 		o.LeaseTTL = defaultLeaseTTL
 	}
-	madeAt := newStamp()
-	c := &core{
-		s: s, name: name, partitioned: partitioned, leased: limits.Kind == rate.Concurrency, o: o,
-		madeAt: madeAt, madeWith: limits, wantedAt: madeAt, wantedLimits: limits, definitionLock: make(chan struct{}, 1),
-	}
-	c.queueing.Store(&q)
-	c.keys.c = c
+	c := &core{s: s, name: name, partitioned: partitioned, leased: limits.Kind == rate.Concurrency, o: o}
+	c.keeper, c.keys.c = c.newKeeper(limits), c
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cores == nil {
@@ -100,14 +67,7 @@ func (s *Store) forget(c *core) {
 }
 
 // limits returns the limits in force, as far as this instance knows.
-func (c *core) limits() rate.Schedule {
-	if in := c.inForce.Load(); in != nil {
-		return in.Limits()
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.wantedLimits
-}
+func (c *core) limits() rate.Limits { return c.keeper.InForce().Limits }
 
 // checkRequest returns the error of a request that must not reach the queue or the store, or nil. waiting is true for
 // Acquire and false for TryAcquire. If the context has ended and n is also out of range, Acquire returns the context's
@@ -141,7 +101,7 @@ func (c *core) checkRequest(ctx context.Context, n int, waiting bool) error {
 }
 
 func (c *core) inRange(n int) error {
-	if most := c.limits().Permits; n < 0 || int64(n) > most {
+	if most := c.limits().Permits; n < 0 || n > most {
 		return fmt.Errorf("%w: %d of limiter %q, must be from 0 to %d", limiter.ErrPermitCount, n, c.name, most)
 	}
 	return nil
@@ -166,12 +126,12 @@ func (c *core) tryAcquire(ctx context.Context, key string, n int) (limiter.Lease
 // countLease counts the answer to a call for a key, which is the caller's and not the stored one.
 func (c *core) countLease(key string, lease limiter.Lease) limiter.Lease {
 	if lease.Acquired() {
-		c.granted.Add(1)
+		c.count.granted.Add(1)
 		return lease
 	}
-	c.failed.Add(1)
-	if c.rejections.Counting() {
-		c.rejections.Add(key, maphash.String(seed, key))
+	c.count.failed.Add(1)
+	if c.count.rejections.Counting() {
+		c.count.rejections.Add(key, maphash.String(seed, key))
 	}
 	return lease
 }
@@ -208,18 +168,12 @@ func (c *core) close() {
 		return
 	}
 	final := c.computeFinalStatistics()
-	c.mu.Lock()
-	c.finalStatistics = final
-	was := c.closed.Swap(true)
-	if c.overrideTimer != nil {
-		c.overrideTimer.Stop()
-	}
-	c.mu.Unlock()
-	if was {
+	if !c.count.final.CompareAndSwap(nil, &final) {
 		return
 	}
+	c.closed.Store(true)
 	c.s.forget(c)
-	c.rejections.Close()
+	c.count.rejections.Close()
 	c.keys.close()
 	c.fallback.close()
 }

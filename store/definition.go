@@ -1,128 +1,95 @@
 package store
 
 import (
-	"math/rand/v2"
+	"context"
+	"errors"
 	"time"
 
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/validate"
+	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/calls"
+	"github.com/weir-go/weir/store/internal/definition"
 )
 
-// A loadedDefinition is the definition in force here, which is loaded again at the moment due.
-type loadedDefinition struct {
-	*backend.Definition
-	due      time.Time
-	override *override // nil: there is none
-	ends     time.Time // when the override ends, by the clock of this process
+// newKeeper returns what keeps the definition of c, which was made with these limits.
+func (c *core) newKeeper(limits rate.Limits) *definition.Keeper {
+	s := c.s
+	return definition.New(limits, definition.Host{
+		Name: c.name, Generation: c.o.Generation,
+		CallTimeout: s.o.CallTimeout, RefreshInterval: s.o.RefreshInterval, RetryInterval: s.o.ProbeInterval,
+		Load: func() (*backend.Definition, int64, error) { return s.calls.Load(c.name) }, Define: s.calls.Define,
+		Away: func() error {
+			if c.closed.Load() {
+				return limiter.ErrClosed
+			}
+			return s.calls.Check(c.name, "")
+		},
+		Go:    s.calls.Go,
+		Sleep: func(d time.Duration) bool { return s.calls.Sleep(d) && !c.closed.Load() },
+		Changed: func(again bool) {
+			s.listen()
+			c.keys.reconfigured()
+			if again {
+				s.report(Event{Kind: EventReconfigured, Limiter: c.name})
+			}
+		},
+		Settled:   c.convertNow,
+		Overruled: func(err error) { s.report(Event{Kind: EventOverruled, Limiter: c.name, Err: err}) },
+	})
 }
 
-// newLoadedDefinition returns the definition that was loaded when the store's clock showed now.
-func (c *core) newLoadedDefinition(d *backend.Definition, now int64) *loadedDefinition {
-	in := &loadedDefinition{Definition: d, due: c.nextRefresh(), override: overrideIn(d)}
-	if in.override != nil {
-		in.ends = time.Now().Add(duration(in.override.Until - now))
-	}
-	return in
-}
-
-// dueAt returns in, to be loaded again at another moment.
-func (in *loadedDefinition) dueAt(due time.Time) *loadedDefinition {
-	later := *in
-	later.due = due
-	return &later
-}
-
-func (c *core) nextRefresh() time.Time {
-	return time.Now().Add(time.Duration(float64(c.s.o.RefreshInterval) * (0.8 + 0.2*rand.Float64())))
-}
-
-// A definitionLoad is a load of a limiter's definition. Callers that need one while it is under way share it.
-type definitionLoad struct {
-	done chan struct{}
-	err  error
-}
-
-// shareLoad returns the load that is under way. If there is none, it starts load, and own is true.
-func (c *core) shareLoad(load func() error) (l *definitionLoad, own bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.load != nil {
-		return c.load, false
-	}
-	l = &definitionLoad{done: make(chan struct{})}
-	c.load = l
-	go func() {
-		l.err = load()
-		c.mu.Lock()
-		c.load = nil
-		c.mu.Unlock()
-		close(l.done)
-	}()
-	return l, true
-}
-
-// lockDefinition waits until no other goroutine of this core changes the definition; unlock lets the next one
-// in. It is not a mutex, because time does not advance in testing/synctest while a goroutine waits for a mutex.
-func (c *core) lockDefinition() (unlock func()) {
-	c.definitionLock <- struct{}{}
-	return func() { <-c.definitionLock }
-}
-
-// defineTimeouts times CallTimeout is the longest that define takes: no attempt starts after twice CallTimeout, and an
-// attempt is two calls.
-const defineTimeouts = 4
-
-// lockDefinitionInTime is lockDefinition that returns an error after defineTimeouts times CallTimeout.
-func (c *core) lockDefinitionInTime() (unlock func(), err error) {
-	limit := time.NewTimer(defineTimeouts * c.s.o.CallTimeout)
-	defer limit.Stop()
-	select {
-	case c.definitionLock <- struct{}{}:
-		return func() { <-c.definitionLock }, nil
-	case <-limit.C:
-		return nil, calls.Unavailable(calls.ErrReconfiguring)
-	}
-}
-
-// defineFirst defines the limits of the constructor, or those of a ReconfigureLater that the store does not have yet. It
-// does nothing if a definition is in force already.
-func (c *core) defineFirst() error {
-	defer c.lockDefinition()()
-	return c.defineFirstLocked()
-}
-
-// defineFirstLocked is defineFirst for a caller that holds lockDefinition.
-func (c *core) defineFirstLocked() error {
-	if c.inForce.Load() != nil {
+// checkForRaise loads the limits if a caller wants more permits than the known ones allow, because they may have been
+// raised elsewhere. Callers share a check, and there is at most one a second. The error is the context's.
+func (c *core) checkForRaise(ctx context.Context) error {
+	l := c.keeper.CheckForRaise()
+	if l == nil {
 		return nil
 	}
-	if limits, by, pending := c.pendingReconfigure(); pending {
-		return c.define(definitionChange{limits: limits, why: forReconfigureLater, by: by})
+	if err := calls.Wait(ctx, c.s.calls.Limit(ctx), l.Done); err != nil && ctx.Err() != nil {
+		return err
 	}
-	return c.define(definitionChange{limits: c.limits(), why: forFirstUse, by: c.madeAt})
+	return nil
 }
 
-// adopt puts a definition in force here, unless a newer one is known. now is the store's time at which it was loaded, and
-// why says why an override has ended that the definition does not have any more.
-func (c *core) adopt(d *backend.Definition, now int64, why string) {
-	for {
-		old := c.inForce.Load()
-		if old != nil && old.Version > d.Version {
-			return
-		}
-		next := c.newLoadedDefinition(d, now)
-		if !c.inForce.CompareAndSwap(old, next) {
-			continue
-		}
-		c.watchOverride()
-		if old == nil || old.Version != d.Version {
-			c.s.listen()
-			c.keys.reconfigured()
-		}
-		if old != nil && old.Version != d.Version {
-			c.s.report(Event{Kind: EventReconfigured, Limiter: c.name})
-		}
-		c.reportOverrides(old, next, now, why)
-		return
+// storable returns the limits of o, which must be of the limiter's kind, and adds to p what is wrong with them.
+func (c *core) storable(p *validate.Problems, o limiter.Options) rate.Limits {
+	l := storable(p, o)
+	if is := c.keeper.Kind(); l.Kind != 0 && l.Kind != is {
+		p.Add("Kind", l.Kind.String(), "must stay %v on a live limiter", is)
+	}
+	return l
+}
+
+// checkNew returns o's limits, which are to come into force. The error is a [weir.OptionsError] or [limiter.ErrClosed].
+func (c *core) checkNew(o limiter.Options) (rate.Limits, error) {
+	var p validate.Problems
+	l := c.storable(&p, o)
+	err := p.Err("store")
+	if err == nil && c.closed.Load() {
+		err = limiter.ErrClosed
+	}
+	return l, err
+}
+
+// changed returns the error of a call that has changed the definition, unless err is not nil.
+func (c *core) changed(err error) error {
+	switch {
+	case err == nil:
+		c.convertNow()
+	case !errors.Is(err, weir.ErrInvalidOptions) && !errors.Is(err, ErrNotOverridden):
+		err = calls.Unavailable(err)
+	}
+	return err
+}
+
+// convertNow makes a call, so that the state of a limiter that is not partitioned is converted at once: under the old
+// definition the store could forget it too early. The state of a key is converted when the key is used. If it is full by
+// then under the old limits, it is full under the new limits, too.
+func (c *core) convertNow() {
+	if !c.partitioned {
+		_, _ = c.askAvailable(c.s.calls.Context(), "") // if it fails, the next call converts
 	}
 }

@@ -132,6 +132,7 @@ func TestAcquire_RaiseChecksAreShared(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := must(w.instance(store.Options{NoListen: true, RefreshInterval: time.Hour}).TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
 		use(t, l)
+		time.Sleep(2 * time.Second)
 		w.Delay(100 * time.Millisecond)
 		calls := w.Calls()
 		flood := func() {

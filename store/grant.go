@@ -49,7 +49,7 @@ func (g *grant) Level(int, int64) (limiter.Level, bool) { return g.level, true }
 
 // Refund gives back, in the background, what time has not restored.
 func (g *grant) Refund(int, int64) {
-	g.c.granted.Add(-1)
+	g.c.count.granted.Add(-1)
 	if g.noRefund {
 		return
 	}

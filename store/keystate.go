@@ -91,10 +91,10 @@ func (c *core) tryLocally(key string, n int, canWait bool) (limiter.Lease, decid
 		return limiter.Lease{}, byStore
 	}
 	defer ks.mu.Unlock()
-	if n > 0 && !ks.queue.empty() && c.queueingInForce().order == limiter.OldestFirst {
+	if n > 0 && !ks.queue.Empty() && c.limits().QueueOrder == limiter.OldestFirst {
 		by, now := byKeyState, time.Now()
 		yields := !c.leased && (ks.fair().hasRivals(now) || ks.fair().turnLeft(now) > 0)
-		if yields && ks.lastAnswer.available(saturate.Add(ks.queue.permits, int64(n)), now) {
+		if yields && ks.lastAnswer.available(saturate.Add(ks.queue.Permits(), int64(n)), now) {
 			by = byFairness // the queue waits for its turn, not for permits
 		}
 		return limiter.Rejected(ks.waitBehind(n), ""), by
@@ -119,7 +119,7 @@ func (ks *keyState) answerLocally(n int) (limiter.Lease, bool) {
 		return limiter.Lease{}, false
 	}
 	now := time.Now()
-	ks.c.refreshIfDue(now) // as long as this function answers, no other code refreshes the limits
+	ks.c.keeper.RefreshIfDue(now) // as long as this function answers, no other code refreshes the limits
 	if lease, ok := ks.grantFromBlocks(n, now); ok {
 		ks.c.s.count.fromBlocks.Add(1)
 		return lease, true
@@ -134,12 +134,12 @@ func (ks *keyState) answerLocally(n int) (limiter.Lease, bool) {
 // remember keeps the answer to a rejected request for n permits, if a queue needs it to compute a Retry-After, or if
 // rejections are cached.
 func (c *core) remember(q *calls.Call, n int64) {
-	ks := c.keys.lock(q.Key, c.o.CacheRejections || c.queueingInForce().limit > 0)
+	ks := c.keys.lock(q.Key, c.o.CacheRejections || c.limits().QueueLimit > 0)
 	if ks == nil {
 		return
 	}
 	defer ks.mu.Unlock()
-	newest, current := ks.learn(q), c.inForce.Load().Definition == q.Definition // not current: by limits that were replaced
+	newest, current := ks.learn(q), c.keeper.InForce().Definition == q.Definition // not current: by limits that were replaced
 	if c.o.CacheRejections && newest && current {
 		// The wait counts from when the request was sent, which was before the decision, so no caller is rejected for too
 		// long.

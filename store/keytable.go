@@ -146,7 +146,7 @@ func (table *keyTable) empty() bool {
 
 // idle reports whether nothing would change if ks were replaced by a new keyState.
 func (ks *keyState) idle(now time.Time) bool {
-	return ks.queue.empty() && !ks.serving && ks.held == 0 && !ks.tracksRivals(now) && !now.Before(ks.rejection.until) &&
+	return ks.queue.Empty() && !ks.serving && ks.held == 0 && !ks.tracksRivals(now) && !now.Before(ks.rejection.until) &&
 		(ks.blocks == nil || ks.blocks.fetching == nil && ks.dropUsedBlocks(now) == 0)
 }
 
@@ -195,7 +195,7 @@ func (table *keyTable) close() {
 
 // close rejects all waiters and returns borrowed blocks. The keyState is locked.
 func (ks *keyState) close() {
-	for w := range ks.queue.all(limiter.OldestFirst) {
+	for w := range ks.queue.All(limiter.OldestFirst) {
 		ks.queue.answer(w, limiter.Rejected(0, limiter.ReasonClosed))
 	}
 	ks.returnBlocks()
@@ -213,8 +213,8 @@ func (table *keyTable) reconfigured() {
 			f.nextTurn, f.restUntil = time.Time{}, time.Time{}
 		}
 		ks.returnBlocks()
-		for w := range ks.queue.all(limiter.OldestFirst) {
-			if int64(w.n) > most {
+		for w := range ks.queue.All(limiter.OldestFirst) {
+			if w.Permits > most {
 				ks.queue.answer(w, limiter.Rejected(0, limiter.ReasonLimitLowered))
 			}
 		}

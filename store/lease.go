@@ -63,7 +63,7 @@ func (c *core) takeLease(ctx context.Context, key string, n int, waiting bool) (
 // key that rivals wait for, it is sent only after the release: otherwise it would take the permit at once, and rivals that ask
 // a moment later never would.
 func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool) (*calls.Call, error) {
-	c.refreshIfDue(time.Now())
+	c.keeper.RefreshIfDue(time.Now())
 	if waiting && c.tracksRivals(key) {
 		if err := c.s.calls.AwaitGivenBack(ctx, c.name, key); err != nil {
 			return nil, err
@@ -79,7 +79,7 @@ func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool)
 // Sending counts what this instance holds, or may hold when the store answers, of a key with a queue, so that it knows what
 // its rivals hold.
 func (c *core) Sending(q *calls.Call) {
-	if q.Lease.Permits == 0 || c.queueingInForce().limit == 0 {
+	if q.Lease.Permits == 0 || c.limits().QueueLimit == 0 {
 		return
 	}
 	if ks := c.keys.lock(q.Key, true); ks != nil {
@@ -103,7 +103,7 @@ func (c *core) observeLease(q *calls.Call) {
 	if !r.OK && q.Counted.Swap(false) {
 		c.uncountLease(q.Key, q.Lease.Permits)
 	}
-	if q.Op != calls.Acquire || r.Permits == 0 || r.Outcome != backend.Decided || c.queueingInForce().limit == 0 {
+	if q.Op != calls.Acquire || r.Permits == 0 || r.Outcome != backend.Decided || c.limits().QueueLimit == 0 {
 		return
 	}
 	ks := c.keys.lock(q.Key, false)
@@ -281,6 +281,6 @@ func (l *heldLease) Release(int, int64) {
 
 // Refund is Release, and the grant does not count.
 func (l *heldLease) Refund(n int, tag int64) {
-	l.c.granted.Add(-1)
+	l.c.count.granted.Add(-1)
 	l.Release(n, tag)
 }

@@ -11,7 +11,7 @@ import (
 // callers get about the same number of permits.
 //
 // It is safe for use by many goroutines. The zero value is not usable; a [Store] makes Limiters.
-type Limiter struct{ c *core }
+type Limiter struct{ handle }
 
 // TryAcquire takes n permits if they are available now. It makes at most one call to the store, and another one if it is
 // rejected while this instance gives permits of the same key back. With n == 0 it asks whether any permit is available.
@@ -44,39 +44,15 @@ func (l *Limiter) StatisticsContext(ctx context.Context) limiter.Statistics {
 	return l.c.statistics(ctx, "")
 }
 
-// Reconfigure changes the limits for all instances. Permits that were granted stay granted. Other instances follow at
-// their next call to the store about the limiter, at the latest after Options.RefreshInterval. QueueLimit and
-// QueueOrder change for this instance only. Reconfigure usually takes two round trips, and at most ten times
-// Options.CallTimeout.
-//
-// The error is a [weir.OptionsError], also if o is of another kind, [limiter.ErrClosed] or [ErrUnavailable]; after an error nothing has changed.
-func (l *Limiter) Reconfigure(o limiter.Options) error { return l.c.reconfigure(o) }
-
-// ReconfigureLater is Reconfigure without waiting: the limits are sent to the store in the background, or when the
-// store is back. They are dropped if the limiter is closed or reconfigured again before that. Limits that another
-// instance has set after the call of ReconfigureLater stay in force, and [EventOverruled] reports it. Until the store
-// has the new limits, the old ones stay in force in this instance, too; the queue changes at once.
-//
-// The error is a [weir.OptionsError] or [limiter.ErrClosed].
-func (l *Limiter) ReconfigureLater(o limiter.Options) error { return l.c.reconfigureLater(o) }
-
 // Limits returns the limits in force, as far as this instance knows.
-func (l *Limiter) Limits() rate.Limits { return l.c.limitsInForce() }
-
-// Close closes the limiter in this instance: waiting callers are rejected, and later calls return [limiter.ErrClosed].
-// Leases stay valid and are renewed until they are released or the [Store] is closed. Afterwards, the Store can make
-// another limiter with the same name. Close can be called more than once.
-func (l *Limiter) Close() error {
-	l.c.close()
-	return nil
-}
+func (l *Limiter) Limits() rate.Limits { return l.c.limits() }
 
 // A Partitioned is a [limiter.Partitioned] whose permits, for each key, are shared by all instances that have one with
 // the same name. A key that is not in use takes no memory, neither here nor in the store, so the number of keys is not
 // bounded. [limiter.Translate] adapts it to resources that are not strings.
 //
 // A key can be any bytes. A key of more than 200 bytes is stored as its SHA-256.
-type Partitioned struct{ c *core }
+type Partitioned struct{ handle }
 
 // TryAcquire is [Limiter.TryAcquire] for a key.
 func (p *Partitioned) TryAcquire(ctx context.Context, key string, n int) (limiter.Lease, error) {
@@ -109,7 +85,7 @@ func (p *Partitioned) StatisticsContext(ctx context.Context, key string) (limite
 // Counting begins with the first call, also if n is 0, and ends by itself a minute after the last one; the counts are then
 // forgotten. While it counts, it takes about 60 kB more memory. After Close there are no counts.
 func (p *Partitioned) TopRejected(n int) []limiter.KeyRejections {
-	top := p.c.rejections.Top(n)
+	top := p.c.count.rejections.Top(n)
 	all := make([]limiter.KeyRejections, len(top))
 	for i, c := range top {
 		all[i] = limiter.KeyRejections{Key: c.Text(), Rejections: c.Count, Error: c.Error}
@@ -117,18 +93,5 @@ func (p *Partitioned) TopRejected(n int) []limiter.KeyRejections {
 	return all
 }
 
-// Reconfigure is [Limiter.Reconfigure] for all keys. An instance without a connection for notices follows key by key, at
-// its next call to the store about the key, and after Options.RefreshInterval for all keys.
-func (p *Partitioned) Reconfigure(o limiter.Options) error { return p.c.reconfigure(o) }
-
-// ReconfigureLater is [Limiter.ReconfigureLater] for all keys.
-func (p *Partitioned) ReconfigureLater(o limiter.Options) error { return p.c.reconfigureLater(o) }
-
 // Limits returns the limits in force, as far as this instance knows. All keys have the same.
-func (p *Partitioned) Limits(string) (rate.Limits, error) { return p.c.limitsInForce(), nil }
-
-// Close is [Limiter.Close].
-func (p *Partitioned) Close() error {
-	p.c.close()
-	return nil
-}
+func (p *Partitioned) Limits(string) (rate.Limits, error) { return p.c.limits(), nil }

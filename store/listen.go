@@ -62,8 +62,8 @@ func (s *Store) notice(n backend.Notice) {
 	for _, c := range cores {
 		if n.Released {
 			c.wakeKeyByNotice(n.Key)
-		} else if c.inForce.Load() != nil {
-			c.refresh()
+		} else {
+			c.keeper.Refresh()
 		}
 	}
 }
@@ -71,8 +71,8 @@ func (s *Store) notice(n backend.Notice) {
 // catchUp makes up for notices that were missed.
 func (s *Store) catchUp(wake bool) {
 	for _, c := range s.allCores() {
-		if c.inForce.Load() != nil {
-			_ = c.reloadDefinition()
+		if l := c.keeper.Refresh(); l != nil {
+			<-l.Done
 		}
 	}
 	if wake {
@@ -96,7 +96,7 @@ func (s *Store) allCores() []*core {
 func (s *Store) wakeQueues(shard *string) {
 	for _, c := range s.allCores() {
 		c.keys.each(func(ks *keyState) {
-			if !ks.queue.empty() && (shard == nil || s.calls.ShardOf(c.name, ks.key) == *shard) {
+			if !ks.queue.Empty() && (shard == nil || s.calls.ShardOf(c.name, ks.key) == *shard) {
 				time.AfterFunc(time.Duration(rand.Int64N(int64(wakeSpread))), ks.wake)
 			}
 		})

@@ -135,18 +135,46 @@ func (o LimiterOptions) validate(p *validate.Problems, kind rate.Kind) {
 // Check returns the [weir.OptionsError] with which a Store refuses a limiter of that name and options, or nil. It is for code
 // that reads a configuration file.
 func Check(name string, options limiter.Options, shared *LimiterOptions) error {
-	_, _, err := check(name, options, shared)
+	_, err := check(name, options, shared)
 	return err
 }
 
-func check(name string, options limiter.Options, shared *LimiterOptions) (rate.Schedule, queueing, error) {
+func check(name string, options limiter.Options, shared *LimiterOptions) (rate.Limits, error) {
 	var p validate.Problems
-	limits, q := split(&p, options)
+	limits := storable(&p, options)
 	checkName(&p, name)
 	if shared != nil && limits.Kind != 0 {
 		shared.validate(&p, limits.Kind)
 	}
-	return limits, q, p.Err("store")
+	return limits, p.Err("store")
+}
+
+// storable returns the limits of o and adds to p what is wrong with them, also what is wrong with them in a process: a file
+// has all problems at once. A store computes in whole microseconds.
+func storable(p *validate.Problems, o limiter.Options) rate.Limits {
+	l := rate.Of(o)
+	p.Include("", l.Validate())
+	if l.Manual {
+		p.Add("ManualReplenishment", true, "must be false in a store, whose clock decides when permits come back")
+	}
+	f := l.Fields()
+	atMost := func(field string, n int) {
+		if int64(n) > backend.MaxPermits {
+			p.Add(field, n, "must be at most %d in a store", int64(backend.MaxPermits))
+		}
+	}
+	atMost(f.Permits, l.Permits)
+	atMost(f.Refill, l.Refill)
+	switch step := l.Period / time.Duration(max(l.Segments, 1)); {
+	case step.Microseconds() > backend.MaxPeriod:
+		p.Add(f.Period, l.Period, "must be at most 100 years in a store")
+	case step%time.Microsecond == 0:
+	case l.Segments > 1:
+		p.Add(f.Period, l.Period, "must be a whole number of microseconds for each of {SegmentsPerWindow} in a store")
+	default:
+		p.Add(f.Period, l.Period, "must be whole microseconds in a store")
+	}
+	return l
 }
 
 // maxName bounds the name of a limiter, which is part of every key.

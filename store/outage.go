@@ -56,7 +56,7 @@ func (s *Store) recovered(shard string, away time.Duration) {
 	s.report(Event{Kind: EventStoreRecovered, Shard: shard, Away: away})
 	s.wakeQueues(&shard)
 	for _, c := range s.allCores() {
-		c.refreshSoon()
+		c.keeper.RefreshSoon()
 	}
 }
 
@@ -84,7 +84,7 @@ type fallback struct {
 
 	mu      sync.Mutex
 	limiter *limiter.PartitionedLimiter[string, string]
-	limits  rate.Schedule                           // the shared limits of which the limiter has its share
+	limits  rate.Limits                             // the shared limits of which the limiter has its share
 	factory atomic.Pointer[limiter.Factory[string]] // makes the limiter of a key; read without mu
 	closed  bool
 }
@@ -113,33 +113,33 @@ func (f *fallback) ask(c *core, key string, n int) limiter.Lease {
 // kind there is a new limiter, which starts full.
 func (f *fallback) current(c *core) *limiter.PartitionedLimiter[string, string] {
 	f.mu.Lock()
-	local, ready := f.limiter, f.has(c.limitsWithoutStore())
+	local, ready := f.limiter, f.has(c.keeper.WithoutStore())
 	f.mu.Unlock()
 	if ready {
 		return local
 	}
 	f.changing.Lock()
 	defer f.changing.Unlock()
-	local, change := f.changeTo(c.limitsWithoutStore(), c.o.LocalShare)
+	local, change := f.changeTo(c.keeper.WithoutStore(), c.o.LocalShare)
 	if change != nil {
 		_ = local.Apply(change) // without mu: there can be many keys
 	}
 	return local
 }
 
-func (f *fallback) has(limits rate.Schedule) bool {
+func (f *fallback) has(limits rate.Limits) bool {
 	return f.closed || f.limiter != nil && f.limits == limits
 }
 
 // changeTo returns a limiter whose new keys have the limits. If change is not nil, the caller must apply it to the keys
 // that exist.
-func (f *fallback) changeTo(limits rate.Schedule, share float64) (local *limiter.PartitionedLimiter[string, string], change func(string, limiter.Limiter) error) {
+func (f *fallback) changeTo(limits rate.Limits, share float64) (local *limiter.PartitionedLimiter[string, string], change func(string, limiter.Limiter) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.has(limits) {
 		return f.limiter, nil
 	}
-	to := limitsFrom(limits, queueing{}).Share(share)
+	to := limits.Share(share)
 	factory := limiter.FactoryFor[string](to)
 	f.factory.Store(&factory)
 	sameKind := f.limiter != nil && f.limits.Kind == limits.Kind

@@ -3,9 +3,15 @@ package store
 import (
 	"time"
 
-	"github.com/weir-go/weir/internal/eventqueue"
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/definition"
 )
+
+// ErrNotOverridden means that the limits of the limiter are not overridden, for example because the override has ended
+// already.
+var ErrNotOverridden = definition.ErrNotOverridden
 
 // An Override replaces the limits of a limiter for all instances until a moment. It is kept in the store, so it ends in
 // time even if the instance that has made it does not run any more. See [Limiter.Override].
@@ -31,6 +37,39 @@ const (
 	maxOverrideReason = 1024
 )
 
+// A handle is what a Limiter and a Partitioned have in common.
+type handle struct{ c *core }
+
+// Reconfigure changes the limits for all instances, of a [Partitioned] those of all keys. Permits that were granted stay
+// granted. Other instances follow at their next call to the store about the limiter, at the latest after
+// Options.RefreshInterval. Without a connection for notices, a Partitioned follows key by key until then. QueueLimit and
+// QueueOrder change for this instance only. Reconfigure usually takes two round trips, and at most ten times
+// Options.CallTimeout.
+//
+// The error is a [weir.OptionsError], also if o is of another kind, [limiter.ErrClosed] or [ErrUnavailable]; after an error
+// nothing has changed.
+func (h *handle) Reconfigure(o limiter.Options) error {
+	l, err := h.c.checkNew(o)
+	if err != nil {
+		return err
+	}
+	return h.c.changed(h.c.keeper.Reconfigure(l))
+}
+
+// ReconfigureLater is Reconfigure without waiting: the limits are sent to the store in the background, or when the
+// store is back. They are dropped if the limiter is closed or reconfigured again before that. Limits that another
+// instance has set after the call of ReconfigureLater stay in force, and [EventOverruled] reports it. Until the store
+// has the new limits, the old ones stay in force in this instance, too; the queue changes at once.
+//
+// The error is a [weir.OptionsError] or [limiter.ErrClosed].
+func (h *handle) ReconfigureLater(o limiter.Options) error {
+	l, err := h.c.checkNew(o)
+	if err == nil {
+		h.c.keeper.ReconfigureLater(l)
+	}
+	return err
+}
+
 // Override replaces the limits for all instances until o.Until, in place of an earlier override. As with
 // [Limiter.Reconfigure], permits that were granted stay granted, and what was taken stays taken. Override takes at most
 // fifteen times Options.CallTimeout, and has the errors of Reconfigure. After an error nothing has changed, unless the
@@ -42,64 +81,71 @@ const (
 //
 // At the end, each instance that knows the limiter sets the configured limits; the first one succeeds. If none runs, the
 // next one that uses the limiter does so first.
-func (l *Limiter) Override(o Override) error {
-	return l.c.overrideLimits(o)
+func (h *handle) Override(o Override) error {
+	var p validate.Problems
+	limits := h.c.storable(&p, o.Options)
+	p.Text("By", o.By, maxOverrideBy)
+	p.Text("Reason", o.Reason, maxOverrideReason)
+	switch {
+	case o.Until.IsZero():
+		p.Add("Until", nil, "must be set")
+	case time.Until(o.Until) > time.Duration(backend.MaxPeriod)*time.Microsecond:
+		p.Add("Until", o.Until.Format(time.RFC3339Nano), "must be at most 100 years away")
+	}
+	if err := p.Err("store"); err != nil {
+		return err
+	}
+	if h.c.closed.Load() {
+		return limiter.ErrClosed
+	}
+	return h.c.changed(h.c.keeper.Override(definition.Override{Limits: limits, Until: o.Until.UnixMicro(), By: o.By, Reason: o.Reason}))
 }
 
 // EndOverride ends the override of the limiter before its time. by is who ends it, and must be set. If the limiter is not
 // overridden, the error is [ErrNotOverridden]. The other errors are those of [Limiter.Reconfigure].
-func (l *Limiter) EndOverride(by string) error { return l.c.endOverride(by) }
+func (h *handle) EndOverride(by string) error {
+	var p validate.Problems
+	p.Text("by", by, maxOverrideBy)
+	if err := p.Err("store"); err != nil {
+		return err
+	}
+	if h.c.closed.Load() {
+		return limiter.ErrClosed
+	}
+	return h.c.changed(h.c.keeper.EndOverride(by))
+}
 
 // Overridden returns the override in force, as far as this instance knows. ok is false if there is none.
-func (l *Limiter) Overridden() (o Override, ok bool) { return overridden(l.c) }
+func (h *handle) Overridden() (o Override, ok bool) {
+	in := h.c.keeper.InForce().Override
+	if in == nil {
+		return o, false
+	}
+	return exportOverride(*in), true
+}
 
 // OnOverride makes the limiter call f when this instance learns that an override has begun, and when it learns that it
 // has ended; then Ended says why. f is called on its own goroutine, one call after the other. A limiter calls the function
-// of the last OnOverride; if f is nil, it calls none. A call that has begun before goes on. Overrides of which the
-// instance has learned before are not reported.
-func (l *Limiter) OnOverride(f func(o Override)) { onOverride(l.c, f) }
-
-// Override is [Limiter.Override] for all keys.
-func (p *Partitioned) Override(o Override) error {
-	return p.c.overrideLimits(o)
-}
-
-// EndOverride is [Limiter.EndOverride].
-func (p *Partitioned) EndOverride(by string) error { return p.c.endOverride(by) }
-
-// Overridden is [Limiter.Overridden].
-func (p *Partitioned) Overridden() (o Override, ok bool) { return overridden(p.c) }
-
-// OnOverride is [Limiter.OnOverride].
-func (p *Partitioned) OnOverride(f func(o Override)) { onOverride(p.c, f) }
-
-func overridden(c *core) (o Override, ok bool) {
-	if in := c.inForce.Load(); in != nil && in.override != nil {
-		return exportOverride(in.override), true
-	}
-	return o, false
-}
-
-func onOverride(c *core, f func(o Override)) {
+// of the last OnOverride; if f is nil, it calls none. A call that has begun before goes on.
+func (h *handle) OnOverride(f func(o Override)) {
 	if f == nil {
-		c.overrideEvents.Store(nil)
+		h.c.keeper.OnOverride(nil)
 		return
 	}
-	var events *eventqueue.Queue[overrideEvent]
-	events = eventqueue.New("store: OnOverride", func(e overrideEvent) {
-		if c.overrideEvents.Load() != events {
-			return // the event has waited for f, and meanwhile OnOverride was called again
-		}
-		o := exportOverride(e.override)
-		o.Ended = e.ended
-		f(o)
-	})
-	c.overrideEvents.Store(events)
+	h.c.keeper.OnOverride(func(o definition.Override) { f(exportOverride(o)) })
 }
 
-func exportOverride(o *override) Override {
-	to := Override{Until: time.UnixMicro(o.Until), By: o.By, Reason: o.Reason, Since: time.UnixMicro(o.Since)}
-	to.Options = limiter.OptionsOf(limitsFrom(o.limits, o.queueing))
-	to.Configured = limiter.OptionsOf(limitsFrom(o.Configured, o.queueing))
-	return to
+// Close closes the limiter in this instance: waiting callers are rejected, and later calls return [limiter.ErrClosed].
+// Leases stay valid and are renewed until they are released or the [Store] is closed. Afterwards, the Store can make
+// another limiter with the same name. Close can be called more than once.
+func (h *handle) Close() error {
+	h.c.close()
+	return nil
+}
+
+func exportOverride(o definition.Override) Override {
+	return Override{
+		Options: limiter.OptionsOf(o.Limits), Until: time.UnixMicro(o.Until), By: o.By, Reason: o.Reason,
+		Since: time.UnixMicro(o.Since), Configured: limiter.OptionsOf(o.Configured), Ended: o.Ended,
+	}
 }

@@ -166,7 +166,7 @@ func TestOverride_IsReported(t *testing.T) {
 		second.By = "bob"
 		require.NoError(t, b.Override(second))
 		assert.ElementsMatch(t, []string{
-			"a: 5 for 20 by ann because a sale: ended, or replaced, at another instance",
+			"a: 5 for 20 by ann because a sale: replaced by bob",
 			"a: 6 for 20 by bob because a sale",
 			"b: 5 for 20 by ann because a sale: replaced by bob",
 			"b: 6 for 20 by bob because a sale",
@@ -174,7 +174,7 @@ func TestOverride_IsReported(t *testing.T) {
 		require.NoError(t, a.EndOverride("eve"))
 		assert.ElementsMatch(t, []string{
 			"a: 6 for 20 by bob because a sale: ended by eve",
-			"b: 6 for 20 by bob because a sale: ended, or replaced, at another instance",
+			"b: 6 for 20 by bob because a sale: ended at another instance",
 		}, said.take())
 		assert.Equal(t, 20, b.Limits().Permits)
 
@@ -349,8 +349,8 @@ func TestOverride_AnotherKind(t *testing.T) {
 		b := must(w.instance(store.Options{}).FixedWindow("bucket", window, nil))(t)
 		require.NoError(t, b.Reconfigure(window))
 		w.inForce(5)
-		assert.Equal(t, []string{"a: 99 for 10 by ann because a sale: ended, or replaced, at another instance"}, said.take())
-		require.ErrorContains(t, a.Override(for1h(hourly(99))), `store: limiter "bucket" is a fixed_window in the store, so its limits cannot be those of a token_bucket`)
+		assert.Equal(t, []string{"a: 99 for 10 by ann because a sale: ended at another instance"}, said.take())
+		require.ErrorContains(t, a.Override(for1h(hourly(99))), "store: Options must be of the kind that the limiter has in the store, fixed_window")
 		require.ErrorIs(t, slots.Override(for1h(limiter.ConcurrencyOptions{PermitLimit: 7})), store.ErrUnavailable)
 		w.inForce(5)
 	})

@@ -60,7 +60,7 @@ func (c *core) peekLocally(key string, n int) (lease limiter.Lease, borrowed int
 		return limiter.Lease{}, 0, false
 	}
 	defer ks.mu.Unlock()
-	if n > 0 && !ks.queue.empty() && c.queueingInForce().order == limiter.OldestFirst {
+	if n > 0 && !ks.queue.Empty() && c.limits().QueueOrder == limiter.OldestFirst {
 		return limiter.Rejected(ks.waitBehind(n), ""), 0, true
 	}
 	now := time.Now()

@@ -14,7 +14,7 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 		return limiter.Lease{}, err
 	}
 	stored := storedKey(key)
-	canWait := c.queueingInForce().limit > 0
+	canWait := c.limits().QueueLimit > 0
 	lease, by := c.tryLocally(stored, n, canWait)
 	for {
 		if by == byStore {
@@ -29,7 +29,7 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 		w, rejection := c.join(ctx, stored, n, lease, by)
 		switch {
 		case w != nil:
-			return w.await(ctx, key)
+			return w.Value.ks.await(ctx, key, w)
 		case by == byFairness && !isFinal(rejection) && rejection.Reason() == "":
 			by = byStore // rivals are a reason to wait, not to be rejected
 		default:
@@ -50,9 +50,9 @@ const (
 // join puts a rejected caller into the queue, or rejects it finally. If there is no room, and the caller was rejected
 // only because of rivals, it returns a rejection whose Reason is empty; then the store must be asked.
 func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lease, by decider) (*waiter, limiter.Lease) {
-	q := c.queueingInForce()
+	q := c.limits()
 	hint, _ := rejected.RetryAfter()
-	if q.limit == 0 { // needs no keyState
+	if q.QueueLimit == 0 { // needs no keyState
 		return nil, rejectionWithoutQueue(rejected, hint, by)
 	}
 	gone := ctx.Done()
@@ -69,28 +69,28 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 	switch {
 	case c.closed.Load():
 		return nil, limiter.Rejected(0, limiter.ReasonClosed)
-	case int64(n) > c.limits().Permits: // the limit was lowered, and reconfigured has rejected such waiters
+	case n > q.Permits: // the limit was lowered, and reconfigured has rejected such waiters
 		return nil, limiter.Rejected(0, limiter.ReasonLimitLowered)
 	}
 	if by != byStore {
 		hint = 0 // it was for a queue that may be empty now
 	}
-	room := int64(q.limit) - weight(n) // the most that the other waiters can weigh
-	if by == byFairness && ks.queue.weight > room {
+	order := q.QueueOrder
+	if by == byFairness {
+		order = limiter.OldestFirst // evicts none: the store is asked first
+	}
+	evicted, ok := ks.queue.MakeRoom(n, q.QueueLimit, order)
+	switch {
+	case !ok && by == byFairness:
 		return nil, limiter.Lease{}
-	}
-	var evicted []*waiter
-	if q.order == limiter.NewestFirst && room >= 0 {
-		evicted = ks.queue.evictOldest(room)
-	}
-	if ks.queue.weight > room {
+	case !ok:
 		wait := ks.waitBehind(n)
 		if wait == 0 && !c.leased {
 			wait = hint
 		}
 		return nil, limiter.Rejected(wait, limiter.ReasonQueueLimit)
 	}
-	w := &waiter{ks: ks, n: n, callerGone: gone, ready: make(chan struct{})}
+	w := &waiter{Permits: n, Value: waitingCaller{ks: ks, gone: gone}, Ready: make(chan struct{})}
 	ks.enqueue(w, evicted, hint, by)
 	return w, limiter.Lease{}
 }
@@ -109,11 +109,11 @@ func rejectionWithoutQueue(rejected limiter.Lease, hint time.Duration, by decide
 
 // enqueue puts w into the queue and rejects the evicted waiters. The keyState is locked.
 func (ks *keyState) enqueue(w *waiter, evicted []*waiter, hint time.Duration, by decider) {
-	before := ks.queue.newest
-	ks.queue.push(w)
+	before := ks.queue.First(limiter.NewestFirst)
+	ks.queue.Push(w)
 	for _, e := range evicted { // their Retry-After is for a place behind the present waiters
-		e.lease = limiter.Rejected(ks.waitBehind(e.n), limiter.ReasonQueueLimit)
-		close(e.ready)
+		e.Value.lease = limiter.Rejected(ks.waitBehind(e.Permits), limiter.ReasonQueueLimit)
+		close(e.Ready)
 	}
 	now := time.Now()
 	// A caller behind the queue of a concurrency limiter need not lack permits: the queue may wait only because of rivals.
@@ -125,30 +125,28 @@ func (ks *keyState) enqueue(w *waiter, evicted []*waiter, hint time.Duration, by
 }
 
 // await waits for the answer or the end of the context. key is the caller's.
-func (w *waiter) await(ctx context.Context, key string) (limiter.Lease, error) {
+func (ks *keyState) await(ctx context.Context, key string, w *waiter) (limiter.Lease, error) {
 	select {
-	case <-w.ready:
-	case <-w.callerGone:
-		if w.leave() {
+	case <-w.Ready:
+	case <-w.Value.gone:
+		if ks.leave(w) {
 			return limiter.Lease{}, ctxerr.Of(ctx)
 		}
-		<-w.ready // the answer came first
+		<-w.Ready // the answer came first
 	}
-	if w.lease.Reason() == limiter.ReasonClosed {
-		return w.lease, nil
+	if w.Value.lease.Reason() == limiter.ReasonClosed {
+		return w.Value.lease, nil
 	}
-	return w.ks.c.countLease(key, w.lease), nil
+	return ks.c.countLease(key, w.Value.lease), nil
 }
 
 // leave takes w out of the queue; false means that w was answered before.
-func (w *waiter) leave() bool {
-	ks := w.ks
+func (ks *keyState) leave(w *waiter) bool {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
-	if !w.queued {
+	if !ks.queue.Remove(w) {
 		return false
 	}
-	ks.queue.remove(w)
 	ks.wake() // w may have delayed others
 	return true
 }

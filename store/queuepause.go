@@ -24,7 +24,7 @@ func (ks *keyState) waitForWakeup(wait time.Duration) {
 		if left <= 0 {
 			return
 		}
-		c.refreshIfDue(now)
+		c.keeper.RefreshIfDue(now)
 		t := time.NewTimer(min(left, c.untilRefresh(now)))
 		select {
 		case <-t.C:
@@ -35,11 +35,11 @@ func (ks *keyState) waitForWakeup(wait time.Duration) {
 	}
 }
 
-// untilRefresh returns how long until refreshIfDue must be called.
+// untilRefresh returns how long until RefreshIfDue must be called.
 func (c *core) untilRefresh(now time.Time) time.Duration {
 	left := c.s.o.RefreshInterval // used if the store is away
-	if in := c.inForce.Load(); in != nil && !now.After(in.due) {
-		left = in.due.Sub(now) + 1 // refreshIfDue is due after that moment
+	if in := c.keeper.InForce(); in.Definition != nil && !now.After(in.Due) {
+		left = in.Due.Sub(now) + 1 // RefreshIfDue is due after that moment
 	}
 	return max(left, pollInterval)
 }
@@ -57,7 +57,7 @@ func (ks *keyState) restPause() time.Duration {
 	}
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
-	if ks.queue.empty() {
+	if ks.queue.Empty() {
 		return 0
 	}
 	return ks.fair().restLeft(time.Now())
@@ -73,7 +73,7 @@ func (ks *keyState) waitForTurn() bool {
 	now := time.Now()
 	wait := time.Duration(0)
 	switch untilTurn := ks.fair().nextTurn.Sub(now); {
-	case ks.queue.empty():
+	case ks.queue.Empty():
 	case ks.c.leased:
 		wait = ks.fair().leasePause(ks.c.s.listening.Load(), now)
 	case untilTurn <= maxTurnDelay:

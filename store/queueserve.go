@@ -17,15 +17,15 @@ const maxServed = 64
 // the newest one before it. hint is how long until it is worth asking again, 0 if not known. The keyState is locked.
 func (ks *keyState) startServing(w, before *waiter, hint time.Duration) {
 	if ks.serving {
-		less := ks.c.queueingInForce().order == limiter.NewestFirst && before != nil && w.n < before.n
-		if before == nil || less || w.n == 0 && ks.queue.zeros == 1 {
+		less := ks.c.limits().QueueOrder == limiter.NewestFirst && before != nil && w.Permits < before.Permits
+		if before == nil || less || w.Permits == 0 && ks.queue.Zeros() == 1 {
 			ks.wake() // the next waiter to be served needs fewer permits than the one before
 		}
 		return
 	}
 	wait := hint
-	if now := time.Now(); ks.rejection.covers(w.n, now) || ks.lastAnswer.rejects(int64(w.n), now) {
-		wait = ks.lastAnswer.untilAvailable(int64(w.n), now)
+	if now := time.Now(); ks.rejection.covers(w.Permits, now) || ks.lastAnswer.rejects(int64(w.Permits), now) {
+		wait = ks.lastAnswer.untilAvailable(int64(w.Permits), now)
 	}
 	if ks.c.leased {
 		wait = 0 // the store sends no notice of releases before a waiting caller has asked
@@ -91,19 +91,19 @@ func (ks *keyState) serveRound() (wait time.Duration, more bool) {
 func (ks *keyState) nextWaiters() (ws []*waiter, zeros, more bool) {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
-	if ks.queue.empty() {
+	if ks.queue.Empty() {
 		ks.serving = false
 		return nil, false, false
 	}
-	for w := range ks.queue.all(ks.c.queueingInForce().order) {
-		if w.n > 0 && !isClosed(w.callerGone) {
+	for w := range ks.queue.All(ks.c.limits().QueueOrder) {
+		if w.Permits > 0 && !isClosed(w.Value.gone) {
 			ws = append(ws, w)
 		}
 		if len(ws) == maxServed {
 			break
 		}
 	}
-	return ws, ks.queue.zeros > 0, true
+	return ws, ks.queue.Zeros() > 0, true
 }
 
 // serve asks for the waiters ws in order and, if zeros is true, for the waiters for 0 permits. It returns how long to
@@ -131,7 +131,7 @@ func (ks *keyState) allowedWaiters(ws []*waiter) int {
 	}
 	left := ks.fair().maxRequest(now)
 	for i, w := range ws {
-		if left -= int64(w.n); left < 0 && i > 0 {
+		if left -= int64(w.Permits); left < 0 && i > 0 {
 			return i
 		}
 	}
@@ -144,7 +144,7 @@ func (ks *keyState) askTogether(ws []*waiter, zeros bool) (*calls.Call, error) {
 		requests = append(requests, backend.Request{})
 	}
 	for i, w := range ws {
-		requests = append(requests, backend.Request{Min: int64(w.n), Max: int64(w.n), IfPrevious: i > 0})
+		requests = append(requests, backend.Request{Min: int64(w.Permits), Max: int64(w.Permits), IfPrevious: i > 0})
 	}
 	return ks.c.ask(ks.c.s.calls.Context(), ks.key, requests...)
 }
@@ -181,7 +181,7 @@ func (ks *keyState) deliverTogether(q *calls.Call, ws []*waiter, allowed int, ze
 		case q.Granted[first+i] == backend.Rejected && zerosRejected:
 			return ks.pauseAfterRejection(0)
 		case q.Granted[first+i] == backend.Rejected:
-			return ks.pauseAfterRejection(w.n)
+			return ks.pauseAfterRejection(w.Permits)
 		}
 		if !ks.deliver(w, ks.c.leaseFor(q, first+i)) {
 			ks.c.undo(q, first+i)
@@ -209,7 +209,7 @@ func (ks *keyState) serveOneByOne(ws []*waiter, allowed int, zeros bool) (wait t
 		}
 	}
 	for _, w := range ws[:allowed] {
-		lease, err := ks.askFor(w.n)
+		lease, err := ks.askFor(w.Permits)
 		switch {
 		case errors.Is(err, limiter.ErrPermitCount):
 			lease = limiter.Rejected(0, limiter.ReasonLimitLowered)
@@ -252,13 +252,13 @@ func giveBackLease(lease limiter.Lease) {
 func (ks *keyState) deliver(w *waiter, lease limiter.Lease) bool {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
-	if w.queued && !isClosed(w.callerGone) && ks.queue.answer(w, lease) {
+	if w.Listed() && !isClosed(w.Value.gone) && ks.queue.answer(w, lease) {
 		return true
 	}
 	if !lease.Acquired() {
 		return ks.queue.answer(w, lease)
 	}
-	next := ks.queue.findWaiter(int64(w.n), ks.c.queueingInForce().order)
+	next := ks.queue.findWaiter(int64(w.Permits), ks.c.limits().QueueOrder)
 	return next != nil && ks.queue.answer(next, lease)
 }
 
@@ -266,8 +266,8 @@ func (ks *keyState) deliver(w *waiter, lease limiter.Lease) bool {
 func (ks *keyState) serveZeros(lease limiter.Lease) {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
-	for w := range ks.queue.all(limiter.OldestFirst) {
-		if w.n == 0 {
+	for w := range ks.queue.All(limiter.OldestFirst) {
+		if w.Permits == 0 {
 			ks.queue.answer(w, lease)
 		}
 	}

@@ -2,27 +2,34 @@ package store
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/heavyhitters"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store/backend"
 )
 
+// leaseCounts are the figures of this instance.
+type leaseCounts struct {
+	granted, failed atomic.Int64 // leases
+	rejections      heavyhitters.Counter[string]
+	freePlus1       atomic.Int64                       // not partitioned: 1 + the last answer of the store to Statistics; 0: none yet
+	final           atomic.Pointer[limiter.Statistics] // once closed
+}
+
 func (c *core) statistics(ctx context.Context, key string) limiter.Statistics {
-	c.mu.Lock()
-	closed, final := c.closed.Load(), c.finalStatistics
-	c.mu.Unlock()
-	if closed {
-		return final
+	if final := c.count.final.Load(); final != nil {
+		return *final
 	}
 	return c.localStatistics(key, c.available(ctx, key))
 }
 
 // localStatistics adds the figures of this instance to what available has returned.
 func (c *core) localStatistics(key string, st limiter.Statistics) limiter.Statistics {
-	st.SuccessfulLeases, st.FailedLeases = c.granted.Load(), c.failed.Load()
+	st.SuccessfulLeases, st.FailedLeases = c.count.granted.Load(), c.count.failed.Load()
 	if ks := c.keys.lock(key, false); ks != nil {
-		st.QueuedPermits = ks.queue.permits
+		st.QueuedPermits = ks.queue.Permits()
 		st.AvailablePermits += ks.dropUsedBlocks(time.Now())
 		ks.mu.Unlock()
 	}
@@ -32,8 +39,8 @@ func (c *core) localStatistics(key string, st limiter.Statistics) limiter.Statis
 // computeFinalStatistics returns the statistics of a limiter that is being closed. If the limiter was never used, it
 // does not call the store, which would define the limiter there.
 func (c *core) computeFinalStatistics() limiter.Statistics {
-	available := limiter.Statistics{AvailablePermits: c.limits().Permits}
-	if !c.partitioned && c.inForce.Load() != nil {
+	available := limiter.Statistics{AvailablePermits: int64(c.limits().Permits)}
+	if !c.partitioned && c.keeper.InForce().Definition != nil {
 		available = c.available(c.s.calls.Context(), "")
 	}
 	st := c.localStatistics("", available)
@@ -51,7 +58,7 @@ func (c *core) available(ctx context.Context, key string) limiter.Statistics {
 		return limiter.Statistics{AvailablePermits: c.lastAvailable(key), LastKnown: true}
 	}
 	if !c.partitioned {
-		c.freePlus1.Store(max(free, 0) + 1)
+		c.count.freePlus1.Store(max(free, 0) + 1)
 	}
 	return limiter.Statistics{AvailablePermits: max(free, 0)}
 }
@@ -73,8 +80,8 @@ func (c *core) askAvailable(ctx context.Context, key string) (int64, error) {
 
 // lastAvailable computes the available permits from the store's last answer, if there is one.
 func (c *core) lastAvailable(key string) int64 {
-	last := c.limits().Permits
-	if free := c.freePlus1.Load(); free > 0 {
+	last := int64(c.limits().Permits)
+	if free := c.count.freePlus1.Load(); free > 0 {
 		last = min(last, free-1)
 	}
 	ks := c.keys.lock(key, false)

@@ -76,7 +76,7 @@ func (s *Store) Limiter(name string, o limiter.Options, shared *LimiterOptions) 
 	if err != nil {
 		return nil, err
 	}
-	return &Limiter{c}, nil
+	return &Limiter{handle{c}}, nil
 }
 
 // Partitioned returns a shared limiter that has the limits o for each key. The windows of all keys begin at the same time. See
@@ -86,7 +86,7 @@ func (s *Store) Partitioned(name string, o limiter.Options, shared *LimiterOptio
 	if err != nil {
 		return nil, err
 	}
-	return &Partitioned{c}, nil
+	return &Partitioned{handle{c}}, nil
 }
 
 // Probe makes a round trip like those for decisions and returns why it failed, after CallTimeout at the latest. A program

@@ -34,13 +34,13 @@ var everyTest = []string{"github.com/stretchr/testify", "go.uber.org/goleak"}
 var folders = []folder{
 	// What a limit is: the vocabulary of the house.
 	{name: "rate", everyone: true, mayImport: []string{"internal/durationtext", "internal/isnil", "internal/saturate", "internal/textenum", "internal/validate"}},
-	{name: "limiter", mayImport: []string{"internal/deadline", "internal/durationtext", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn"}},
+	{name: "limiter", mayImport: []string{"internal/deadline", "internal/durationtext", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn", "internal/waitlist"}},
 	{name: "limiter/limitertest", mayImport: []string{"limiter"}, testing: true},
 	{name: "limiter/internal/model", mayImport: []string{"rate", "limiter", "limiter/limitertest"}}, // what the tests compare with
 	{name: "pipeline", mayImport: []string{"internal/deadline"}},
 	// For the tests of programs that use weir.
 	{name: "weirtest", mayImport: []string{"limiter", "pipeline"}},
-	{name: "store", mayImport: []string{"rate", "store/backend", "limiter", "internal/answerby", "internal/eventqueue", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn"}},
+	{name: "store", mayImport: []string{"rate", "store/backend", "limiter", "internal/answerby", "internal/eventqueue", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn", "internal/waitlist"}},
 	// What authors of backends need: not the store that calls them.
 	{name: "store/backend", mayImport: []string{"rate"}},
 	{name: "store/storetest", mayImport: []string{"rate", "store/backend"}, testing: true},
@@ -169,6 +169,8 @@ var folders = []folder{
 	{name: "internal/holding"},
 	// How store and jobs hand events to the program.
 	{name: "internal/eventqueue"},
+	// The callers that wait for a limiter, a channel or a key of a store.
+	{name: "internal/waitlist", mayImport: []string{"rate"}},
 	// How limiter and store find the keys that are rejected most.
 	{name: "internal/heavyhitters"},
 	// How package simulate repeats the random decisions of strategies and limiters.

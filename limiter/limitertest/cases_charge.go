@@ -66,7 +66,7 @@ var chargeCases = []testCase{
 			p.charge(0, 0, "all were taken")
 		}},
 	{name: "Charge takes more permits than there are, and nothing is granted until they have come back",
-		rule: "Charge 1", kinds: []Kind{FixedWindow, SlidingWindow}, needs: Charge, run: func(p *probe) {
+		rule: "Charge 1", kinds: []Kind{FixedWindow, SlidingWindow, Calendar}, needs: Charge, run: func(p *probe) {
 			p.granted(1, "it is new")
 			p.charge(9, -6, "3 were left")
 			p.rejected(1, "6 are owed")

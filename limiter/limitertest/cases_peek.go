@@ -112,7 +112,7 @@ var peekCases = []testCase{
 			p.waits(w, "nothing is left")
 		}},
 	{name: "Peek has the errors of TryAcquire",
-		rule: "Common 14", needs: Peek, kinds: []Kind{Concurrency, FixedWindow, SlidingWindow, TokenBucket}, run: func(p *probe) {
+		rule: "Common 14", needs: Peek, kinds: []Kind{Concurrency, FixedWindow, SlidingWindow, TokenBucket, Calendar}, run: func(p *probe) {
 			p.peekFails(p.ctx, -1, "it is negative", limiter.ErrPermitCount)
 			p.peekFails(p.ctx, 5, "it is more than the limiter could ever grant", limiter.ErrPermitCount)
 			p.peekFails(p.ctx, math.MaxInt, "it is more than the limiter could ever grant", limiter.ErrPermitCount)

@@ -121,7 +121,7 @@ var reconfigureCases = []testCase{
 			p.isError(limiter.Lease{}, p.s.Reconfigure(p.l, l), "ManualReplenishment cannot change", limiter.ErrInvalidOptions)
 		}},
 	{name: "a longer period counts from the grid line before",
-		rule: "Reconfigure", kinds: timedKinds, needs: reconfigurable, run: func(p *probe) {
+		rule: "Reconfigure", kinds: []Kind{FixedWindow, SlidingWindow, TokenBucket}, needs: reconfigurable, run: func(p *probe) {
 			p.until(p.s.Unit * 3 / 2)
 			p.granted(4, "it is new")
 			p.reconfigure(func(l *Limits) { l.Period = 2 * p.s.Unit })

@@ -62,7 +62,7 @@ var refundCases = []testCase{
 			p.hasStatistics(3, 0, 1, 0, "the chain's grant counts as never made")
 		}},
 	{name: "a refund goes back into the window that it came from, and is lost when that is over",
-		rule: "Refunds", kinds: []Kind{FixedWindow, SlidingWindow}, needs: Refund, run: func(p *probe) {
+		rule: "Refunds", kinds: []Kind{FixedWindow, SlidingWindow, Calendar}, needs: Refund, run: func(p *probe) {
 			p.refundsByChain(3, func() {
 				p.until(p.s.Unit)
 				p.granted(4, "a new Unit began")

@@ -43,7 +43,7 @@ var retryCases = []testCase{
 			}
 		}},
 	{name: "a fixed window says to retry at the next window",
-		rule: "Common 7", kinds: []Kind{FixedWindow}, needs: RetryAfter, run: func(p *probe) {
+		rule: "Common 7", kinds: []Kind{FixedWindow, Calendar}, needs: RetryAfter, run: func(p *probe) {
 			p.granted(3, "it is new")
 			p.until(p.s.Unit * 7 / 10)
 			p.retryIsExact(4, p.s.Unit, "1 is left, and 3 come back with the window")

@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 )
 
 // A Kind says how a limiter's permits come back. The zero value is no kind: a Subject must name one.
@@ -50,9 +51,11 @@ const (
 	TokenBucket
 	// Unlimited: everything is granted, and the limits are ignored.
 	Unlimited
+	// Calendar: all permits come back at midnight, UTC. The Unit is a day, so such a limiter cannot be tested in RealTime.
+	Calendar
 )
 
-var kindNames = [...]string{"no kind", "Concurrency", "FixedWindow", "SlidingWindow", "TokenBucket", "Unlimited"}
+var kindNames = [...]string{"no kind", "Concurrency", "FixedWindow", "SlidingWindow", "TokenBucket", "Unlimited", "Calendar"}
 
 // String returns the name of the constant.
 func (k Kind) String() string {
@@ -63,7 +66,7 @@ func (k Kind) String() string {
 }
 
 // timedKinds are the kinds whose permits come back by themselves as time passes.
-var timedKinds = []Kind{FixedWindow, SlidingWindow, TokenBucket}
+var timedKinds = []Kind{FixedWindow, SlidingWindow, TokenBucket, Calendar}
 
 // A Feature is something that a limiter can lack. Features are combined with |.
 type Feature uint32
@@ -146,6 +149,11 @@ func (l Limits) TokenBucket() limiter.TokenBucketOptions {
 	}
 }
 
+// Calendar returns the limits as options.
+func (l Limits) Calendar() limiter.CalendarOptions {
+	return limiter.CalendarOptions{PermitLimit: l.Permits, Every: rate.Day, QueueLimit: l.QueueLimit, QueueOrder: l.Order}
+}
+
 // Of returns the limits as options of a limiter of that kind.
 func (l Limits) Of(k Kind) limiter.Options {
 	switch k {
@@ -155,10 +163,14 @@ func (l Limits) Of(k Kind) limiter.Options {
 		return l.FixedWindow()
 	case SlidingWindow:
 		return l.SlidingWindow()
+	case Calendar:
+		return l.Calendar()
 	default:
 		return l.TokenBucket()
 	}
 }
+
+const day = 24 * time.Hour
 
 // Step returns the time between two grid lines of a limiter of that kind with these limits, or 0 if the kind has none.
 func (l Limits) Step(k Kind) time.Duration {
@@ -167,6 +179,8 @@ func (l Limits) Step(k Kind) time.Duration {
 		return l.Period
 	case SlidingWindow:
 		return l.Period / time.Duration(max(l.Segments, 1))
+	case Calendar:
+		return day
 	}
 	return 0
 }
@@ -206,7 +220,7 @@ type Subject struct {
 	Resolution time.Duration
 
 	// Unit is the period of the limits that the suite asks for. It must be divisible by 20. If 0, it is 40 times the
-	// Tolerance in real time, and otherwise 100 ms.
+	// Tolerance in real time, and otherwise 100 ms. Of a Calendar it is a day.
 	Unit time.Duration
 }
 
@@ -222,6 +236,9 @@ func (s Subject) withDefaults() Subject {
 	}
 	if s.Reconfigure == nil {
 		s.Lacks |= reconfigurable
+	}
+	if s.Kind == Calendar {
+		s.Unit, s.Lacks = day, s.Lacks|Manual
 	}
 	if s.Unit <= 0 {
 		s.Unit = max(40*s.Tolerance, 100*time.Millisecond)

@@ -15,7 +15,7 @@ import (
 )
 
 var kinds = []limitertest.Kind{
-	limitertest.Concurrency, limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.TokenBucket,
+	limitertest.Concurrency, limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.TokenBucket, limitertest.Calendar,
 }
 
 // modeled is the model as a subject, with something wrong.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/limitertest"
+	"github.com/weir-go/weir/rate"
 )
 
 // A Limiter is a [Model] behind a lock, with the real clock: a limiter for the conformance suite, correct or with a
@@ -213,18 +214,7 @@ func (l *Limiter) Reconfigure(to limitertest.Limits) error {
 }
 
 func invalid(k limitertest.Kind, l limitertest.Limits) bool {
-	var err error
-	switch k {
-	case limitertest.Concurrency:
-		err = l.Concurrency().Validate()
-	case limitertest.FixedWindow:
-		err = l.FixedWindow().Validate()
-	case limitertest.SlidingWindow:
-		err = l.SlidingWindow().Validate()
-	case limitertest.TokenBucket:
-		err = l.TokenBucket().Validate()
-	}
-	return err != nil
+	return k != limitertest.Unlimited && rate.Of(l.Of(k)).Validate() != nil
 }
 
 // Statistics implements [limiter.StatisticsProvider].

@@ -91,6 +91,8 @@ func scheduleOf(k limitertest.Kind, l limitertest.Limits) rate.Schedule {
 		s.Period = math.MaxInt64
 	case limitertest.SlidingWindow:
 		s.Kind, s.Segments = rate.SlidingWindow, int64(l.Segments)
+	case limitertest.Calendar: // one window after the other, as rate.Schedule.Window has them
+		s.Kind, s.Segments = rate.Calendar, 1
 	case limitertest.TokenBucket:
 		s.Kind, s.Refill = rate.TokenBucket, int64(l.TokensPerPeriod)
 	}

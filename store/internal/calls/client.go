@@ -162,7 +162,7 @@ func (c *Client) Load(name string) (found *backend.Definition, now int64, err er
 		return l, err
 	})
 	if sh.record(load, begun, err); err != nil {
-		return nil, 0, Unavailable(err)
+		return nil, 0, err
 	}
 	return l.d, l.now, nil
 }
@@ -174,7 +174,7 @@ func (c *Client) Define(old int64, next *backend.Definition) (bool, error) {
 	begun := sh.epoch()
 	defined, err := within(c, func(ctx context.Context) (bool, error) { return c.backend.Define(ctx, old, next) })
 	if sh.record(define, begun, err); err != nil {
-		return false, Unavailable(err)
+		return false, err
 	}
 	return defined, nil
 }
