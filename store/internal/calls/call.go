@@ -70,7 +70,8 @@ type Call struct {
 	gone     <-chan struct{} // closed when the caller's context ends; nil: it never does
 	done     chan struct{}   // closed when there is an answer; nil: no caller waits
 	made     time.Time
-	attempts Attempts
+	attempts int       // to send it, if it was not decided
+	repairs  time.Time // when the first one had failed
 	returns  *giveBack // nil: it gives nothing back
 	one      oneRequest
 }
@@ -226,12 +227,10 @@ func (q *Call) waitUntil(limit time.Time) {
 var ErrUnavailable = errors.New("store: unavailable")
 
 var (
-	// ErrReconfiguring is the reason if the definition in force changes all the time.
-	ErrReconfiguring = errors.New("the limiter is reconfigured too often")
-
-	errTimeout  = errors.New("no answer in time")
-	errNoReturn = errors.New("the backend has panicked, or has ended its goroutine")
-	errNoReason = errors.New("the backend has given no reason")
+	errTimeout       = errors.New("no answer in time")
+	errReconfiguring = errors.New("the limiter is reconfigured too often")
+	errNoReturn      = errors.New("the backend has panicked, or has ended its goroutine")
+	errNoReason      = errors.New("the backend has given no reason")
 	// errCallerLeft means that the caller's context has ended. Only the caller's goroutine asks the context for its error.
 	// A context is the program's code: if it panicked on a goroutine of this package, or under a lock, what was granted
 	// would be lost.

@@ -81,6 +81,16 @@ func (c *Client) convert(groups []*group) {
 	sh.record(Decide, begun, o.result(err))
 }
 
+const (
+	// immediateAttempts is how many attempts follow without a pause. One Reconfigure causes one or two.
+	immediateAttempts = 4
+	// maxPause is the longest pause before a later attempt.
+	maxPause = 5 * time.Millisecond
+	// backgroundTimeouts is for how many times the timeout a call without a caller is sent again: a storm of changes has
+	// an end, but a store that never accepts the definition it has itself returned must not be asked forever.
+	backgroundTimeouts = 10
+)
+
 // repaired reports whether q is to be sent again, and after which pause. If err is not nil, q fails with it. But if err is a
 // timeout, a call that no caller waits for is sent again: while limits change all the time, a load can take longer than the
 // timeout, and the permits that it gives back would be lost.
@@ -89,48 +99,20 @@ func (c *Client) repaired(q *Call, err error) (pause time.Duration, ok bool) {
 	if q.OnAnswer != nil {
 		within *= backgroundTimeouts
 	}
-	switch {
+	if q.attempts++; q.attempts == 1 {
+		q.repairs = time.Now()
+	}
+	switch late := time.Since(q.repairs) >= within; {
 	case q.dropped(c.o.Timeout):
 		return 0, false
 	case err != nil && (q.OnAnswer == nil || !errors.Is(err, errTimeout)):
+	case late:
+		err = errReconfiguring
+	case q.attempts > immediateAttempts:
+		return rand.N(maxPause), true
 	default:
-		if pause, ok = q.attempts.Next(within); ok {
-			return pause, true
-		}
-		err = ErrReconfiguring
+		return 0, true
 	}
 	q.fail(err, false)
 	return 0, false
-}
-
-// Attempts counts and spaces the attempts of what is tried again because a limiter was reconfigured meanwhile.
-type Attempts struct {
-	Since time.Time // when the first attempt began; if zero, the first call of Next
-	n     int
-	last  time.Time // when the last attempt began
-}
-
-const (
-	// immediateAttempts is how many attempts follow without a pause. One Reconfigure causes one or two.
-	immediateAttempts = 4
-	// attemptInterval is the average time between the starts of later attempts. If the store takes longer to answer,
-	// there is no pause, so that a key can be decided between two Reconfigures.
-	attemptInterval = 5 * time.Millisecond
-	// backgroundTimeouts is for how many times the timeout a call without a caller is sent again: a storm of changes has
-	// an end, but a store that never accepts the definition it has itself returned must not be asked forever.
-	backgroundTimeouts = 10
-)
-
-// Next returns the pause before the next attempt, or false if that attempt would not begin within the given time of
-// Since.
-func (a *Attempts) Next(within time.Duration) (pause time.Duration, ok bool) {
-	now := time.Now()
-	if a.n++; a.Since.IsZero() {
-		a.Since = now
-	}
-	if a.n > immediateAttempts {
-		pause = max(attemptInterval/2+rand.N(attemptInterval)-now.Sub(a.last), 0)
-	}
-	a.last = now.Add(pause)
-	return pause, a.last.Sub(a.Since) < within
 }
