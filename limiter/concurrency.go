@@ -172,7 +172,7 @@ func (c *Concurrency) retryAfter(int64, int) time.Duration { return 0 }
 func (c *Concurrency) grant(_ int64, n int) Lease {
 	c.granted++
 	if n == 0 {
-		return Lease{owner: c}
+		return Lease{owner: (*zeroOwner)(c)}
 	}
 	c.used += int64(n)
 	s := c.unused
@@ -185,10 +185,13 @@ func (c *Concurrency) grant(_ int64, n int) Lease {
 	return Lease{owner: s, n: n, tag: s.serial}
 }
 
-// A lease for zero permits has nothing to give back.
-func (c *Concurrency) release(int, int64) {}
+// A zeroOwner is a limiter as the owner of its leases for zero permits, which have nothing to give back.
+type zeroOwner Concurrency
 
-func (c *Concurrency) refund(int, int64) {
+func (c *zeroOwner) Lends() bool        { return false }
+func (c *zeroOwner) Release(int, int64) {}
+
+func (c *zeroOwner) Refund(int, int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed {
@@ -196,7 +199,7 @@ func (c *Concurrency) refund(int, int64) {
 	}
 }
 
-func (s *slot) release(n int, serial int64) {
+func (s *slot) Release(n int, serial int64) {
 	c := s.from
 	c.mu.Lock()
 	if s.serial == serial && !c.closed {
@@ -205,7 +208,7 @@ func (s *slot) release(n int, serial int64) {
 	c.mu.Unlock()
 }
 
-func (s *slot) refund(n int, serial int64) {
+func (s *slot) Refund(n int, serial int64) {
 	c := s.from
 	c.mu.Lock()
 	if s.serial == serial && !c.closed {

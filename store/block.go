@@ -5,6 +5,7 @@ import (
 
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/calls"
@@ -23,7 +24,6 @@ type blockList struct {
 	fetchedAt time.Time   // when the last fetch began
 	fetching  *blockFetch // the fetch that is under way, or nil
 	serial    int64
-	granter   *limiter.Granter
 }
 
 // A block has the positions from next+1 to top, as they are numbered on the line on which it was taken.
@@ -92,7 +92,7 @@ func (ks *keyState) grantFromBlocks(n int, now time.Time) (limiter.Lease, bool) 
 		return limiter.Lease{}, false
 	}
 	if n == 0 {
-		return limiter.Granted(0, nil), true
+		return custom.Granted(0, nil), true
 	}
 	rest := int64(n)
 	for i := range l.blocks {
@@ -100,7 +100,7 @@ func (ks *keyState) grantFromBlocks(n int, now time.Time) (limiter.Lease, bool) 
 		part := min(rest, b.top-b.next)
 		b.next += part
 		if rest -= part; rest == 0 {
-			return l.granter.Grant(n, b.tag(now)), true
+			return custom.GrantedBy((*blockOwner)(ks), n, b.tag(now)), true
 		}
 	}
 	return limiter.Lease{}, false // unreachable: dropUsedBlocks has counted them

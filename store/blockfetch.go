@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/calls"
 )
@@ -55,10 +56,10 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 			return limiter.Lease{}, fetch.err
 		case fetch.rejected && weight(n) >= fetch.least:
 			c.s.count.decisions.Add(1)
-			return limiter.Rejected(fetch.wait, ""), nil
+			return custom.Rejected(fetch.wait, ""), nil
 		case n == 0 && fetch.available:
 			c.s.count.decisions.Add(1)
-			return limiter.Granted(0, nil), nil
+			return custom.Granted(0, nil), nil
 		}
 	}
 }
@@ -134,9 +135,6 @@ func (ks *keyState) blockFetched(b *blockFetch, q *calls.Call) {
 
 // add makes a block of what was granted.
 func (l *blockList) add(ks *keyState, q *calls.Call) {
-	if l.granter == nil {
-		l.granter = limiter.NewGranter((*blockOwner)(ks))
-	}
 	l.serial++
 	top := q.After[0].Missing
 	b := block{serial: l.serial, def: q.Definition, receipt: q.After[0].Receipt, top: top, next: top - q.Granted[0], now: q.Now, sent: q.Sent}

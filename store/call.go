@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/calls"
@@ -153,9 +154,9 @@ func (c *core) leaseFor(q *calls.Call, i int) limiter.Lease {
 	switch {
 	case q.Granted[i] == backend.Rejected:
 		c.remember(q, n)
-		return limiter.RejectedKnowing(q.Wait(n), "", q.Definition.Free(&q.State))
+		return custom.RejectedKnowing(q.Wait(n), "", q.Definition.Free(&q.State))
 	case n == 0:
-		return limiter.Granted(0, nil)
+		return custom.Granted(0, nil)
 	}
 	return c.newGrant(q, i)
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/calls"
@@ -13,7 +14,6 @@ import (
 type grant struct {
 	c        *core
 	key      string
-	granter  limiter.Granter
 	level    limiter.Level // right after the grant
 	noRefund bool          // see LimiterOptions.CacheRejections
 
@@ -34,8 +34,8 @@ func (c *core) newGrant(q *calls.Call, i int) limiter.Lease {
 		c: c, key: q.Key, onePart: [1]grantPart{{q.Definition, q.Granted[i], q.After[i].Receipt}},
 		level: levelAfter(q, i), noRefund: c.o.CacheRejections,
 	}
-	g.parts, g.granter = g.onePart[:], *limiter.NewGranter(g) // one allocation, because every grant makes one
-	return g.granter.Grant(int(q.Granted[i]), 0)
+	g.parts = g.onePart[:]
+	return custom.GrantedBy(g, int(q.Granted[i]), 0)
 }
 
 // Release does nothing: the permits are spent.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/calls"
@@ -97,17 +98,17 @@ func (c *core) tryLocally(key string, n int, canWait bool) (limiter.Lease, decid
 		if yields && ks.lastAnswer.available(saturate.Add(ks.queue.Permits(), int64(n)), now) {
 			by = byFairness // the queue waits for its turn, not for permits
 		}
-		return limiter.Rejected(ks.waitBehind(n), ""), by
+		return custom.Rejected(ks.waitBehind(n), ""), by
 	}
 	if lease, ok := ks.answerLocally(n); ok {
 		return lease, byKeyState
 	}
 	if canWait && n > 0 && !ks.away() {
 		if now := time.Now(); ks.lastAnswer.rejects(int64(n), now) {
-			return limiter.Rejected(ks.lastAnswer.untilAvailable(int64(n), now), ""), byKeyState
+			return custom.Rejected(ks.lastAnswer.untilAvailable(int64(n), now), ""), byKeyState
 		}
 		if wait := ks.newcomerPause(time.Now()); wait > 0 {
-			return limiter.Rejected(wait, ""), byFairness
+			return custom.Rejected(wait, ""), byFairness
 		}
 	}
 	return limiter.Lease{}, byStore
@@ -128,7 +129,7 @@ func (ks *keyState) answerLocally(n int) (limiter.Lease, bool) {
 		return limiter.Lease{}, false
 	}
 	ks.c.s.count.cached.Add(1)
-	return limiter.RejectedKnowing(ks.lastAnswer.untilAvailable(int64(n), now), "", ks.lastAnswer.free()), true
+	return custom.RejectedKnowing(ks.lastAnswer.untilAvailable(int64(n), now), "", ks.lastAnswer.free()), true
 }
 
 // remember keeps the answer to a rejected request for n permits, if a queue needs it to compute a Retry-After, or if

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 // A keyTable has the keyStates of one limiter.
@@ -196,7 +197,7 @@ func (table *keyTable) close() {
 // close rejects all waiters and returns borrowed blocks. The keyState is locked.
 func (ks *keyState) close() {
 	for w := range ks.queue.All(limiter.OldestFirst) {
-		ks.queue.answer(w, limiter.Rejected(0, limiter.ReasonClosed))
+		ks.queue.answer(w, custom.Rejected(0, limiter.ReasonClosed))
 	}
 	ks.returnBlocks()
 	ks.c.s.returner.remove(ks)
@@ -215,7 +216,7 @@ func (table *keyTable) reconfigured() {
 		ks.returnBlocks()
 		for w := range ks.queue.All(limiter.OldestFirst) {
 			if w.Permits > most {
-				ks.queue.answer(w, limiter.Rejected(0, limiter.ReasonLimitLowered))
+				ks.queue.answer(w, custom.Rejected(0, limiter.ReasonLimitLowered))
 			}
 		}
 		ks.wake()

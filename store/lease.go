@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/calls"
 )
@@ -50,11 +51,11 @@ func (c *core) takeLease(ctx context.Context, key string, n int, waiting bool) (
 	switch r := q.Reply; {
 	case !r.OK && waiting:
 		// NextExpiry bounds when to ask again. When permits come back is up to the holders.
-		return limiter.Rejected(calls.Duration(r.NextExpiry), ""), nil
+		return custom.Rejected(calls.Duration(r.NextExpiry), ""), nil
 	case !r.OK:
-		return limiter.RejectedKnowing(0, "", r.Definition.Permits-r.InUse), nil
+		return custom.RejectedKnowing(0, "", r.Definition.Permits-r.InUse), nil
 	case n == 0:
-		return limiter.Granted(0, nil), nil
+		return custom.Granted(0, nil), nil
 	}
 	return c.hold(q), nil
 }
@@ -123,7 +124,6 @@ type heldLease struct {
 	key     string
 	id      string
 	n       int64
-	granter limiter.Granter
 	counted bool          // in keyState.held; see core.Sending
 	lost    chan struct{} // closed if the lease ends before it is released
 
@@ -144,7 +144,7 @@ var (
 // hold returns the lease that the store has granted.
 func (c *core) hold(q *calls.Call) limiter.Lease {
 	l := c.newHeldLease(q, q.Reply.Fence, q.Sent)
-	lease := LostKey.With(l.granter.Grant(int(l.n), 0), l.lost)
+	lease := LostKey.With(custom.GrantedBy(l, int(l.n), 0), l.lost)
 	return FenceKey.With(lease, l.fence)
 }
 
@@ -162,7 +162,6 @@ func (c *core) newHeldLease(q *calls.Call, fence int64, since time.Time) *heldLe
 		c: c, key: q.Key, id: q.Lease.ID, n: q.Lease.Permits, counted: q.Counted.Swap(false), lost: make(chan struct{}),
 		fence: fence, validUntil: since.Add(c.o.LeaseTTL), lastSent: since,
 	}
-	l.granter = *limiter.NewGranter(l)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.timer = time.AfterFunc(l.nextCheck(time.Now()), l.check)

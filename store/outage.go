@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 )
 
@@ -68,10 +69,10 @@ func (c *core) withoutStore(key string, n int, err error) limiter.Lease {
 
 // byOutagePolicy returns the answer of the outage policy; locally returns that of FallBackLocally.
 func (c *core) byOutagePolicy(n int, err error, locally func() limiter.Lease) limiter.Lease {
-	lease := limiter.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
+	lease := custom.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
 	switch c.o.Outage {
 	case FailOpen:
-		lease = limiter.Granted(n, nil)
+		lease = custom.Granted(n, nil)
 	case FallBackLocally:
 		lease = locally()
 	}
@@ -93,16 +94,16 @@ type fallback struct {
 func (f *fallback) ask(c *core, key string, n int) limiter.Lease {
 	local := f.current(c)
 	if local == nil {
-		return limiter.Rejected(0, limiter.ReasonClosed)
+		return custom.Rejected(0, limiter.ReasonClosed)
 	}
 	lease, err := local.TryAcquire(context.Background(), key, n)
 	if err != nil { // n is above the share, or the limiter was closed just now
-		return limiter.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
+		return custom.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
 	}
 	if !lease.Acquired() || !c.leased {
 		return lease
 	}
-	return limiter.Granted(n, func() {
+	return custom.Granted(n, func() {
 		lease.Release()
 		c.wakeKey(key)
 	})

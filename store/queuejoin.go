@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 // acquire is Acquire for a key.
@@ -59,18 +60,18 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 	ks := c.keys.lock(key, true)
 	switch {
 	case ks == nil && c.closed.Load():
-		return nil, limiter.Rejected(0, limiter.ReasonClosed)
+		return nil, custom.Rejected(0, limiter.ReasonClosed)
 	case ks == nil && by == byFairness:
 		return nil, limiter.Lease{}
 	case ks == nil:
-		return nil, limiter.Rejected(hint, limiter.ReasonQueueLimit)
+		return nil, custom.Rejected(hint, limiter.ReasonQueueLimit)
 	}
 	defer ks.mu.Unlock()
 	switch {
 	case c.closed.Load():
-		return nil, limiter.Rejected(0, limiter.ReasonClosed)
+		return nil, custom.Rejected(0, limiter.ReasonClosed)
 	case n > q.Permits: // the limit was lowered, and reconfigured has rejected such waiters
-		return nil, limiter.Rejected(0, limiter.ReasonLimitLowered)
+		return nil, custom.Rejected(0, limiter.ReasonLimitLowered)
 	}
 	if by != byStore {
 		hint = 0 // it was for a queue that may be empty now
@@ -88,7 +89,7 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 		if wait == 0 && !c.leased {
 			wait = hint
 		}
-		return nil, limiter.Rejected(wait, limiter.ReasonQueueLimit)
+		return nil, custom.Rejected(wait, limiter.ReasonQueueLimit)
 	}
 	w := &waiter{Permits: n, Value: waitingCaller{ks: ks, gone: gone}, Ready: make(chan struct{})}
 	ks.enqueue(w, evicted, hint, by)
@@ -102,9 +103,9 @@ func rejectionWithoutQueue(rejected limiter.Lease, hint time.Duration, by decide
 		return limiter.Lease{}
 	}
 	if left, ok := rejected.Remaining(); ok {
-		return limiter.RejectedKnowing(hint, limiter.ReasonNoPermit, left)
+		return custom.RejectedKnowing(hint, limiter.ReasonNoPermit, left)
 	}
-	return limiter.Rejected(hint, limiter.ReasonNoPermit)
+	return custom.Rejected(hint, limiter.ReasonNoPermit)
 }
 
 // enqueue puts w into the queue and rejects the evicted waiters. The keyState is locked.
@@ -112,7 +113,7 @@ func (ks *keyState) enqueue(w *waiter, evicted []*waiter, hint time.Duration, by
 	before := ks.queue.First(limiter.NewestFirst)
 	ks.queue.Push(w)
 	for _, e := range evicted { // their Retry-After is for a place behind the present waiters
-		e.Value.lease = limiter.Rejected(ks.waitBehind(e.Permits), limiter.ReasonQueueLimit)
+		e.Value.lease = custom.Rejected(ks.waitBehind(e.Permits), limiter.ReasonQueueLimit)
 		close(e.Ready)
 	}
 	now := time.Now()

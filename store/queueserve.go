@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/calls"
 )
@@ -173,7 +174,7 @@ func (ks *keyState) deliverTogether(q *calls.Call, ws []*waiter, allowed int, ze
 		first = 1
 		zerosRejected = q.Granted[0] == backend.Rejected
 		if served = !zerosRejected; served {
-			ks.serveZeros(limiter.Granted(0, nil))
+			ks.serveZeros(custom.Granted(0, nil))
 		}
 	}
 	for i, w := range ws[:allowed] {
@@ -212,7 +213,7 @@ func (ks *keyState) serveOneByOne(ws []*waiter, allowed int, zeros bool) (wait t
 		lease, err := ks.askFor(w.Permits)
 		switch {
 		case errors.Is(err, limiter.ErrPermitCount):
-			lease = limiter.Rejected(0, limiter.ReasonLimitLowered)
+			lease = custom.Rejected(0, limiter.ReasonLimitLowered)
 		case err != nil:
 			return pollInterval // closed; Close rejects all waiters
 		case !isFinal(lease):

@@ -10,6 +10,7 @@ import (
 	"github.com/failsafe-go/failsafe-go/adaptivelimiter"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/internal/learning"
 )
@@ -99,7 +100,7 @@ func (l *Limiter) aboveLimit(ctx context.Context, n int, err error) (limiter.Lea
 	case l.closed.Load():
 		return limiter.Lease{}, limiter.ErrClosed
 	}
-	return limiter.Rejected(0, limiter.ReasonLimitLowered), nil
+	return custom.Rejected(0, limiter.ReasonLimitLowered), nil
 }
 
 // samples are the permits that a grant has taken from the engine: as many as from l.permits, so that the engine knows how

@@ -4,14 +4,14 @@ import (
 	"sync/atomic"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/strategies/internal/learning"
 )
 
 // A grant is what a limiter of this package attaches to the lease of an execution. The first outcome that it gets counts.
 type grant struct {
-	done    atomic.Bool
-	granter limiter.Granter
-	by      interface {
+	done atomic.Bool
+	by   interface {
 		settle(g *grant, o learning.Outcome)
 	} // the limiter
 
@@ -38,7 +38,7 @@ func (g *grant) learn(o learning.Outcome) {
 	}
 }
 
-// Release, Refund, Succeeded and Lends implement [limiter.LeaseOwner].
+// Release, Refund, Succeeded and Lends implement [custom.Owner].
 func (g *grant) Release(int, int64)   { g.settle(learning.Success) }
 func (g *grant) Refund(int, int64)    { g.settle(learning.Refunded) }
 func (g *grant) Succeeded(int, int64) { g.learn(learning.Success) }
@@ -53,8 +53,7 @@ var (
 
 // lease makes the lease of g.
 func (g *grant) lease(n int, key limiter.MetadataKey[*grant]) limiter.Lease {
-	g.granter = *limiter.NewGranter(g)
-	return key.With(g.granter.Grant(n, 0), g)
+	return key.With(custom.GrantedBy(g, n, 0), g)
 }
 
 // Fail records that the execution which held the lease failed, and releases the lease. If the lease was released before,
