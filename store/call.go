@@ -22,39 +22,6 @@ func (c *core) Definition() *backend.Definition { return c.keeper.InForce().Defi
 
 func (c *core) AwaitDefinition(version int64) error { return c.keeper.Await(version) }
 
-// Observe passes an answer to the fairness of the key if callers wait for it, or did lately. A second limiter with the same
-// name in this process counts as a rival.
-func (c *core) Observe(all []*calls.Call) {
-	q := all[0]
-	if q.Op != calls.Decide {
-		c.observeLease(q)
-		return
-	}
-	if q.Sent.UnixNano()-c.anyKeyWaited.Load() >= int64(maxTrackFor) {
-		return
-	}
-	ks := c.keys.lock(q.Key, false)
-	if ks == nil {
-		return
-	}
-	defer ks.mu.Unlock()
-	now := time.Now()
-	if !ks.tracksRivals(now) && ks.queue.Empty() {
-		return
-	}
-	o := observation{def: q.Definition, state: q.State, now: q.Now, sent: q.Sent, pending: q.Pending}
-	for _, q := range all {
-		if q.Limiter != calls.Limiter(c) {
-			continue
-		}
-		for i, r := range q.Requests {
-			o.own += calls.MissingChange(r.Op, q.Granted[i])
-			o.rejected = o.rejected || r.Op == backend.OpTake && r.Max > 0 && q.Granted[i] < r.Max
-		}
-	}
-	ks.fair().observe(o, now)
-}
-
 // Unclaimed gives back what was granted to a caller that has left, if no waiter asks for as many permits.
 func (c *core) Unclaimed(q *calls.Call, reply *backend.LeaseRequest) {
 	if q.Op != calls.Decide {

@@ -60,16 +60,9 @@ func (c *core) takeLease(ctx context.Context, key string, n int, waiting bool) (
 	return c.hold(q), nil
 }
 
-// askForLease is ask for concurrency limiters. A caller that waits is woken by a release, and so need not ask twice. For a
-// key that rivals wait for, it is sent only after the release: otherwise it would take the permit at once, and rivals that ask
-// a moment later never would.
+// askForLease is ask for concurrency limiters. A caller that waits is woken by a release, and so need not ask twice.
 func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool) (*calls.Call, error) {
 	c.keeper.RefreshIfDue(time.Now())
-	if waiting && c.tracksRivals(key) {
-		if err := c.s.calls.AwaitGivenBack(ctx, c.name, key); err != nil {
-			return nil, err
-		}
-	}
 	return c.s.calls.Ask(ctx, func() *calls.Call {
 		return calls.NewLease(c, calls.Acquire, backend.LeaseRequest{
 			Key: key, ID: newLeaseID(), Permits: int64(n), TTL: c.o.LeaseTTL.Microseconds(), Waiting: waiting,
@@ -98,8 +91,8 @@ func (c *core) uncountLease(key string, n int64) {
 	}
 }
 
-// observeLease passes the answer to an acquisition to the fairness of a key with a queue.
-func (c *core) observeLease(q *calls.Call) {
+// Answered passes the answer to an acquisition to the turns of a key with a queue.
+func (c *core) Answered(q *calls.Call) {
 	r := q.Reply
 	if !r.OK && q.Counted.Swap(false) {
 		c.uncountLease(q.Key, q.Lease.Permits)
@@ -112,9 +105,8 @@ func (c *core) observeLease(q *calls.Call) {
 		return
 	}
 	defer ks.mu.Unlock()
-	if now := time.Now(); ks.tracksRivals(now) {
-		ks.fairness.observeLeases(r.InUse-ks.held, r.Definition.Permits-r.InUse, r.OK, now.Sub(q.Sent), now)
-	}
+	now := time.Now()
+	ks.turnsOfKey().Lease(r.OK, r.InUse-ks.held, r.Definition.Permits-r.InUse, now.Sub(q.Sent), now)
 }
 
 // A heldLease owns a lease of a concurrency limiter. While the lease is held it is renewed, and a release that fails is sent

@@ -165,18 +165,6 @@ func (b *batcher) remove(t *trip) {
 	}
 }
 
-// oldest returns when the oldest round trip under way has begun, except t; zero if there is none.
-func (b *batcher) oldest(t *trip) (begun time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, other := range b.underWay {
-		if other != t && !other.begun.IsZero() && (begun.IsZero() || other.begun.Before(begun)) {
-			begun = other.begun
-		}
-	}
-	return begun
-}
-
 const (
 	// maxBatchers is how many batchers of one Op a shard has at most. All calls about one key use the same one.
 	maxBatchers = 4

@@ -24,9 +24,9 @@ type Limiter interface {
 	AwaitDefinition(version int64) error
 	// Sending is called before an Acquire is sent, maybe again.
 	Sending(q *Call)
-	// Observe is called with an answer before the callers have it. The calls are about one key. Some can be of another Limiter
-	// with the same name. If the answer is that q must be sent again, the Outcome of Reply says so.
-	Observe(calls []*Call)
+	// Answered is called with the answer to an Acquire before its caller has it. If the answer is that q must be sent again, the
+	// Outcome of Reply says so.
+	Answered(q *Call)
 	// Unclaimed is called if what q was granted, or may have been, belongs to no caller. reply is the answer about a lease, or
 	// nil if it was lost.
 	Unclaimed(q *Call, reply *backend.LeaseRequest)
@@ -84,8 +84,6 @@ type Answer struct {
 	Now     int64                 // the store's time
 	Reply   *backend.LeaseRequest // to Lease
 	Sent    time.Time
-	// Pending is when the oldest call of this process was sent that may not be answered yet, or earlier; zero if there is none.
-	Pending time.Time
 }
 
 // An After is what is known right after a request.

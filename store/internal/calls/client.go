@@ -68,7 +68,7 @@ func (c *Client) Ask(ctx context.Context, newCall func() *Call) (*Call, error) {
 		return nil, err
 	}
 	limit := c.Limit(ctx)
-	returned := c.returns.of(q)
+	returned := c.returns.before(q)
 	if err := c.askOnce(ctx, q, limit); err != nil || returned == nil || !q.tookNothing() {
 		return q, err
 	}

@@ -1,7 +1,6 @@
 package calls
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 
@@ -62,33 +61,17 @@ func (b *giveBack) end() {
 	}
 }
 
-// underWay returns a channel that is closed when all that is being given back for the key is answered, or nil if nothing is.
-func (g *giveBacks) underWay(name, key string) <-chan struct{} {
-	if g.count.Load() == 0 {
+// before returns a channel that is closed when all is answered that is being given back for the key of q, or nil if q need not
+// be sent again after it. A caller that waits for a lease need not ask again: the release wakes it.
+func (g *giveBacks) before(q *Call) <-chan struct{} {
+	if g.count.Load() == 0 || q.Lease != nil && q.Lease.Waiting {
 		return nil
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	all := g.byKey[limiterKey{name, key}]
+	all := g.byKey[limiterKey{q.Limiter.Name(), q.Key}]
 	if len(all) == 0 {
 		return nil
 	}
 	return all[len(all)-1].done
-}
-
-// of returns what q waits for if it takes nothing. A caller that waits for a lease need not ask again: the release wakes it.
-func (g *giveBacks) of(q *Call) <-chan struct{} {
-	if q.Lease != nil && q.Lease.Waiting {
-		return nil
-	}
-	return g.underWay(q.Limiter.Name(), q.Key)
-}
-
-// AwaitGivenBack waits until all is answered that is being given back for the key. The error is like that of Ask.
-func (c *Client) AwaitGivenBack(ctx context.Context, name, key string) error {
-	returned := c.returns.underWay(name, key)
-	if returned == nil {
-		return nil
-	}
-	return Wait(ctx, c.Limit(ctx), returned)
 }

@@ -104,9 +104,6 @@ func (t *trip) ask(c *Client) (inTime bool) {
 		}
 		sh.record(op, t.epoch, o.result(err))
 	}
-	if answer.Pending = answer.Sent.Add(-c.o.Timeout); t.batcher != nil { // no call takes longer
-		answer.Pending = t.batcher.oldest(t)
-	}
 	var outdated []*group
 	for i := range groups {
 		g := &groups[i]
@@ -116,9 +113,9 @@ func (t *trip) ask(c *Client) (inTime bool) {
 		case outcome == backend.Decided:
 			g.answer(answer, inTime)
 		case outcome == backend.OutdatedDefinition || outcome == backend.OutdatedState:
-			if q := g.calls[0]; g.lease != nil && inTime {
+			if q := g.calls[0]; q.Op == Acquire && inTime {
 				q.Reply = g.lease
-				q.Limiter.Observe(g.calls)
+				q.Limiter.Answered(q)
 			}
 			outdated = append(outdated, g)
 		default:
@@ -330,12 +327,8 @@ func (g *group) answer(a Answer, inTime bool) {
 		return
 	default:
 		q.Answer, q.Definition, q.Reply = a, g.lease.Definition, g.lease
-	}
-	var last Limiter
-	for _, q := range g.calls { // most are of the same
-		if q.Limiter != last {
-			last = q.Limiter
-			last.Observe(g.calls)
+		if q.Op == Acquire {
+			q.Limiter.Answered(q)
 		}
 	}
 	for _, q := range g.calls { // in the order of their arrival
@@ -361,7 +354,7 @@ func (g *group) split(a Answer) {
 		}
 		for j, r := range slices.Backward(q.Requests) {
 			q.After[j] = After{Receipt: b.Definition.Receipt(&s), Missing: s.Missing}
-			s.Missing -= MissingChange(r.Op, q.Granted[j])
+			s.Missing -= missingChange(r.Op, q.Granted[j])
 			if r.Op == backend.OpRefund || r.Op == backend.OpGiveBack {
 				s.Refunded -= q.Granted[j]
 			}
@@ -369,8 +362,8 @@ func (g *group) split(a Answer) {
 	}
 }
 
-// MissingChange returns by how much a request has changed what is missing.
-func MissingChange(op backend.Op, granted int64) int64 {
+// missingChange returns by how much a request has changed what is missing.
+func missingChange(op backend.Op, granted int64) int64 {
 	if op > backend.OpCharge { // gives permits back
 		return -granted
 	}
