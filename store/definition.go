@@ -27,8 +27,13 @@ func (c *core) newKeeper(limits rate.Limits) *definition.Keeper {
 			}
 			return s.calls.Check(c.name, "")
 		},
-		Go:    s.calls.Go,
-		Sleep: func(d time.Duration) bool { return s.calls.Sleep(d) && !c.closed.Load() },
+		After: func(d time.Duration, f func()) *time.Timer {
+			return time.AfterFunc(d, func() {
+				if !c.closed.Load() {
+					f()
+				}
+			})
+		},
 		Changed: func(again bool) {
 			s.listen()
 			c.keys.reconfigured()

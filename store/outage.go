@@ -52,13 +52,11 @@ func (s *Store) lost(shard string, err error) {
 	s.wakeQueues(&shard)
 }
 
-// recovered is called when a shard is there again. The definitions may have been changed, or the store may have lost them.
+// recovered is called when a shard is there again.
 func (s *Store) recovered(shard string, away time.Duration) {
 	s.report(Event{Kind: EventStoreRecovered, Shard: shard, Away: away})
 	s.wakeQueues(&shard)
-	for _, c := range s.allCores() {
-		c.keeper.RefreshSoon()
-	}
+	s.calls.Go(func() { s.catchUp(false) }) // the store may have lost definitions
 }
 
 // withoutStore answers by the outage policy; err is why the store could not be asked.
