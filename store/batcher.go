@@ -219,18 +219,6 @@ func (b *batcher[T]) end(last *roundTrip, now time.Time) {
 	}
 }
 
-// oldest returns when the oldest round trip under way has begun, except trip; zero if there is none.
-func (b *batcher[T]) oldest(trip *roundTrip) (begun time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, other := range b.underWay {
-		if other != trip && (begun.IsZero() || other.begun.Before(begun)) {
-			begun = other.begun
-		}
-	}
-	return begun
-}
-
 // takeBatch takes the items of a round trip; none if no items are left. The batcher is locked.
 func (b *batcher[T]) takeBatch() (batch []T) {
 	all := b.pending

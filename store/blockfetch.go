@@ -103,8 +103,8 @@ func (ks *keyState) nextBlockRequest(n int) backend.Request {
 		l.nextSize *= 2
 	}
 	l.nextSize = min(l.nextSize, int64(c.o.Block), int64(c.limits().Permits/4))
-	if ks.fairness != nil {
-		l.nextSize = min(l.nextSize, ks.fairness.maxRequest(now))
+	if a := &ks.lastAnswer; ks.turns != nil && a.def != nil {
+		l.nextSize = min(l.nextSize, ks.turns.AtMost(&a.def.Schedule, a.took(), now))
 	}
 	l.nextSize = max(l.nextSize, 1)
 	l.fetchedAt = now

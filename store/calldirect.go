@@ -71,7 +71,7 @@ func (c *core) askDirectly(ctx context.Context, sh *shard, key string, requests 
 	if b.Outcome != backend.Decided {
 		return nil, nil
 	}
-	g.answer(b, sent, sent.Add(-c.s.o.CallTimeout))
+	g.answer(b, sent)
 	return q, nil
 }
 

@@ -36,14 +36,13 @@ func (s *Store) sendDecisions(trip *roundTrip, calls []*call) {
 		}
 		sh.breaker.record(trip.epoch(), o.result(err))
 	}
-	pending := s.oldestPending(trip, calls[0], sent)
 	var outdated []*outdatedGroup
 	for i, g := range groups {
 		switch b := batches[i]; {
 		case err != nil:
 			g.fail(err)
 		case b.Outcome == backend.Decided:
-			g.answer(b, sent, pending)
+			g.answer(b, sent)
 		case b.Outcome == backend.Failed || b.Outcome == backend.Unreachable:
 			g.fail(reasonOf(b.Err))
 		default:
@@ -75,15 +74,6 @@ func (o *outcomes) result(err error) error {
 		return o.err
 	}
 	return err
-}
-
-// oldestPending returns when the oldest of the calls was sent that use the same batcher as q and have no answer yet, except
-// those of trip; zero if there is none. Without a batcher, no call takes longer than CallTimeout.
-func (s *Store) oldestPending(trip *roundTrip, q *call, sent time.Time) time.Time {
-	if q.c.o.NoCoalescing {
-		return sent.Add(-s.o.CallTimeout)
-	}
-	return q.shard.calls[batcherOf(q.c, q.key)].oldest(trip)
 }
 
 // A group is the calls of a round trip that are about the same key.
@@ -183,7 +173,7 @@ func (g group) fail(err error) {
 // answer splits the answers to a batch among the calls. The backend returns the state after all requests. Receipts need
 // the state after each request, so answer goes through the requests from the last to the first. pending is as in
 // observation.
-func (g group) answer(b *backend.Batch, sent, pending time.Time) {
+func (g group) answer(b *backend.Batch, sent time.Time) {
 	s := b.State
 	if len(b.Requests) < len(g) {
 		b.Granted = g.spread(b.Granted[0])
@@ -205,58 +195,9 @@ func (g group) answer(b *backend.Batch, sent, pending time.Time) {
 		}
 		q.def, q.state, q.now, q.sent = b.Definition, b.State, b.Now, sent
 	}
-	g.updateFairness(b, sent, pending)
 	for _, q := range g { // in the order of their arrival
 		q.answer()
 	}
-}
-
-// updateFairness passes the answer to the fairness of each limiter that has waiting callers, or had some lately. Usually
-// all calls are of one limiter. A second limiter with the same name in this process counts as a rival.
-func (g group) updateFairness(b *backend.Batch, sent, pending time.Time) {
-	var last *core
-	for _, q := range g {
-		if q.c == last || sent.UnixNano()-q.c.anyKeyWaited.Load() >= int64(maxTrackFor) {
-			continue
-		}
-		last = q.c
-		ks := last.keys.lock(q.key, false)
-		if ks == nil {
-			continue
-		}
-		if now := time.Now(); ks.tracksRivals(now) || !ks.queue.Empty() {
-			ks.fair().observe(observation{
-				def: b.Definition, state: b.State, now: b.Now, sent: sent,
-				own: g.takenBy(last), rejected: g.rejects(last), pending: pending,
-			}, now)
-		}
-		ks.mu.Unlock()
-	}
-}
-
-// rejects reports whether c has asked for more than was available.
-func (g group) rejects(c *core) bool {
-	for _, q := range g {
-		for i, a := range q.requests {
-			if q.c == c && a.Op == backend.OpTake && a.Max > 0 && (q.granted[i] == backend.Rejected || q.granted[i] < a.Max) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// takenBy returns by how much the requests of c have changed what is missing.
-func (g group) takenBy(c *core) (own int64) {
-	for _, q := range g {
-		if q.c != c {
-			continue
-		}
-		for i, a := range q.requests {
-			own += missingChange(a.Op, q.granted[i])
-		}
-	}
-	return own
 }
 
 // missingChange returns by how much a request has changed what is missing.

@@ -24,11 +24,10 @@ type core struct {
 	keeper      *definition.Keeper // of what is in force
 	closed      atomic.Bool
 
-	keys         keyTable
-	giveBacks    giveBacks
-	count        leaseCounts
-	anyKeyWaited atomic.Int64 // when a caller last began to wait, in ns since 1970
-	fallback     fallback
+	keys      keyTable
+	giveBacks giveBacks
+	count     leaseCounts
+	fallback  fallback
 }
 
 func newCore(s *Store, name string, options limiter.Options, shared *LimiterOptions, partitioned bool) (*core, error) {

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"time"
 	"unsafe"
 
 	"github.com/weir-go/weir/limiter"
@@ -12,13 +11,6 @@ import (
 func KeyStates(p *Partitioned) (n int) {
 	p.c.keys.each(func(*keyState) { n++ })
 	return n
-}
-
-// HasRivals reports whether the limiter believes that callers of other instances wait.
-func HasRivals(l *Limiter) bool {
-	ks := l.c.keys.lock("", false)
-	defer ks.mu.Unlock()
-	return ks.fair().hasRivals(time.Now())
 }
 
 // PretendKeys makes the limiter behave as if it remembered n more keys.

@@ -6,11 +6,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/fairness"
 )
 
 // A keyState is what this instance remembers of one key: the queue, borrowed blocks, and rejections. Most keys have
@@ -26,35 +26,30 @@ type keyState struct {
 	wakeup     chan struct{} // one signal: ask again; nil until serveLoop first runs
 	lastAnswer answerState
 	rejection  rememberedRejection
-	blocks     *blockList // nil until a block is borrowed
-	fairness   *fairness  // nil is as good as the zero value; see fair
-	held       int64      // concurrency: the permits of the leases that leaseCall.count has counted
+	blocks     *blockList      // nil until a block is borrowed
+	turns      *fairness.Turns // nil is as good as the zero value; see turnsOfKey
+	held       int64           // concurrency: the permits of the leases that leaseCall.count has counted
 }
 
-// fair returns the fairness, so that it can be changed. The keyState is locked.
-func (ks *keyState) fair() *fairness {
-	if ks.fairness == nil {
-		ks.fairness = &fairness{}
+// turnsOfKey returns the turns, so that they can be changed. The keyState is locked.
+func (ks *keyState) turnsOfKey() *fairness.Turns {
+	if ks.turns == nil {
+		ks.turns = &fairness.Turns{}
 		if r := ks.c.s.random; r != nil {
-			ks.fairness.random = r.MakeSource(ks.c.name, ks.key)
+			ks.turns.Random = r.MakeSource(ks.c.name, ks.key)
 		}
 	}
-	return ks.fairness
+	return ks.turns
 }
 
-// tracksRivals reports whether rivals are tracked. The keyState is locked.
-func (ks *keyState) tracksRivals(now time.Time) bool {
-	return ks.fairness != nil && ks.fairness.tracks(now)
+// hasTurns reports whether callers that can wait ask through the queue, in its turns. The keyState is locked.
+func (ks *keyState) hasTurns(now time.Time) bool {
+	return ks.turns != nil && (ks.turns.Short(now) || ks.turns.LookDue(now))
 }
 
-// tracksRivals reports whether rivals are tracked for a key.
-func (c *core) tracksRivals(key string) bool {
-	ks := c.keys.lock(key, false)
-	if ks == nil {
-		return false
-	}
-	defer ks.mu.Unlock()
-	return ks.tracksRivals(time.Now())
+// away reports whether the key's shard is away.
+func (ks *keyState) away() bool {
+	return ks.c.s.shardOf(ks.c.name, ks.key).breaker.err() != nil
 }
 
 // wake makes serveLoop ask again, if it has ever run.
@@ -78,42 +73,12 @@ func (c *core) wakeKey(key string) {
 func (c *core) wakeKeyByNotice(key string) {
 	if ks := c.keys.lock(key, false); ks != nil {
 		if ks.held > 0 || ks.serving {
-			ks.fair().observeRelease(time.Now())
+			ks.turnsOfKey().Released(time.Now())
 		}
 		ks.rejection = rememberedRejection{}
 		ks.wake()
 		ks.mu.Unlock()
 	}
-}
-
-// tryLocally answers without the store. If the store must decide, it returns byStore and no lease. If canWait, the caller
-// can also be rejected because rivals come first.
-func (c *core) tryLocally(key string, n int, canWait bool) (limiter.Lease, decider) {
-	ks := c.keys.lock(key, false)
-	if ks == nil {
-		return limiter.Lease{}, byStore
-	}
-	defer ks.mu.Unlock()
-	if n > 0 && !ks.queue.Empty() && c.limits().QueueOrder == limiter.OldestFirst {
-		by, now := byKeyState, time.Now()
-		yields := !c.leased && (ks.fair().hasRivals(now) || ks.fair().turnLeft(now) > 0)
-		if yields && ks.lastAnswer.available(saturate.Add(ks.queue.Permits(), int64(n)), now) {
-			by = byFairness // the queue waits for its turn, not for permits
-		}
-		return custom.Rejected(ks.waitBehind(n), ""), by
-	}
-	if lease, ok := ks.answerLocally(n); ok {
-		return lease, byKeyState
-	}
-	if canWait && n > 0 && !ks.away() {
-		if now := time.Now(); ks.lastAnswer.rejects(int64(n), now) {
-			return custom.Rejected(ks.lastAnswer.untilAvailable(int64(n), now), ""), byKeyState
-		}
-		if wait := ks.newcomerPause(time.Now()); wait > 0 {
-			return custom.Rejected(wait, ""), byFairness
-		}
-	}
-	return limiter.Lease{}, byStore
 }
 
 // answerLocally answers from a remembered rejection or borrowed blocks. The keyState is locked.
@@ -191,8 +156,11 @@ func (a *answerState) available(n int64, now time.Time) bool {
 // rejects reports whether n permits are not available by an answer that came less than a round trip ago. A request that
 // was sent at the moment of that answer's decision would not have been answered yet.
 func (a *answerState) rejects(n int64, now time.Time) bool {
-	return now.Sub(a.got) < a.got.Sub(a.sent) && !a.available(n, now)
+	return now.Sub(a.got) < a.took() && !a.available(n, now)
 }
+
+// took returns how long the round trip took.
+func (a *answerState) took() time.Duration { return a.got.Sub(a.sent) }
 
 // untilFull returns how long it takes until all permits are back.
 func (a *answerState) untilFull(now time.Time) time.Duration {

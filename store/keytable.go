@@ -147,7 +147,7 @@ func (table *keyTable) empty() bool {
 
 // idle reports whether nothing would change if ks were replaced by a new keyState.
 func (ks *keyState) idle(now time.Time) bool {
-	return ks.queue.Empty() && !ks.serving && ks.held == 0 && !ks.tracksRivals(now) && !now.Before(ks.rejection.until) &&
+	return ks.queue.Empty() && !ks.serving && ks.held == 0 && !ks.hasTurns(now) && !now.Before(ks.rejection.until) &&
 		(ks.blocks == nil || ks.blocks.fetching == nil && ks.dropUsedBlocks(now) == 0)
 }
 
@@ -210,8 +210,8 @@ func (table *keyTable) reconfigured() {
 	most := table.c.limits().Permits
 	table.each(func(ks *keyState) {
 		ks.rejection = rememberedRejection{}
-		if f := ks.fairness; f != nil {
-			f.nextTurn, f.restUntil = time.Time{}, time.Time{}
+		if ks.turns != nil {
+			ks.turns.Reset()
 		}
 		ks.returnBlocks()
 		for w := range ks.queue.All(limiter.OldestFirst) {

@@ -89,8 +89,6 @@ func (c *core) takeLease(ctx context.Context, key string, n int, waiting bool) (
 }
 
 // askForLease is ask for concurrency limiters. A caller that waits need not ask again after a release: that wakes the queue.
-// For a key that rivals wait for, it is sent only after the release: otherwise it would take the permit at once, and rivals
-// that ask a moment later never would.
 func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool) (*leaseCall, error) {
 	if err := c.s.shardOf(c.name, key).breaker.err(); err != nil {
 		return nil, err
@@ -111,11 +109,6 @@ func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool)
 	released := c.giveBacks.underWay(key)
 	if released != nil && !waiting {
 		return askInOrder(released, gone, limit, ask)
-	}
-	if released != nil && c.tracksRivals(key) {
-		if err := waitUntilDone(ctx, limit, released); err != nil {
-			return nil, err
-		}
 	}
 	return ask()
 }
@@ -240,9 +233,8 @@ func (lc *leaseCall) updateFairness(r *backend.LeaseRequest, sent time.Time) {
 		return
 	}
 	defer ks.mu.Unlock()
-	if now := time.Now(); ks.tracksRivals(now) {
-		ks.fairness.observeLeases(r.InUse-ks.held, r.Definition.Permits-r.InUse, r.OK, now.Sub(sent), now)
-	}
+	now := time.Now()
+	ks.turnsOfKey().Lease(r.OK, r.InUse-ks.held, r.Definition.Permits-r.InUse, now.Sub(sent), now)
 }
 
 func (s *Store) callBackend(ctx context.Context, op leaseOp, requests []*backend.LeaseRequest) error {

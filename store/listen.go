@@ -93,6 +93,9 @@ func (s *Store) allCores() []*core {
 	return all
 }
 
+// wakeSpread is the time over which wakeQueues spreads the queues that it wakes.
+const wakeSpread = 50 * time.Millisecond
+
 // wakeQueues wakes the queues of one shard's keys, or all queues if sh is nil. It spreads them over wakeSpread so that
 // they do not overload a store that has just come back.
 func (s *Store) wakeQueues(sh *shard) {
