@@ -363,8 +363,7 @@ func TestOverride_Errors(t *testing.T) {
 		a := w.bucket(10, 1, time.Hour, 0, nil)
 		use(t, a)
 		for want, v := range map[string]store.Override{
-			"store: Options must be set; " +
-				"By must be set; Reason must be set; Until must be set": {},
+			"store: By must be set; Reason must be set; Until must be set; Options must be set": {},
 			`store: Until must be in the future by the store's clock, which shows 2000-01-01T00:00:00Z, got "2000-01-01T00:00:00Z"`: {
 				Options: hourly(1), By: "ann", Reason: "why", Until: time.Now(),
 			},
