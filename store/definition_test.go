@@ -129,29 +129,6 @@ func use(t *testing.T, l limiter.Limiter) {
 	synctest.Wait()
 }
 
-// However late an old program starts, the limits of the newer one stay.
-func TestFirstUse_LateOldProgram(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		old, late := w.program(1000, 0), w.program(1000, 0)
-		use(t, old)
-		w.inForce(1000)
-		newer := w.program(10, 0)
-		use(t, newer)
-		w.inForce(10)
-		require.Empty(t, w.events.of(store.EventOverruled))
-		use(t, late)
-		w.inForce(10)
-		require.Len(t, w.events.of(store.EventOverruled), 1)
-		require.Equal(t, 10, late.Limits().Permits)
-		time.Sleep(time.Minute)
-		use(t, w.program(1000, 0)) // started again in the middle of the deployment
-		w.inForce(10)
-		require.Len(t, w.events.of(store.EventOverruled), 2)
-		use(t, w.program(20, 0)) // the next deployment
-		w.inForce(20)
-	})
-}
-
 // Limits that ReconfigureLater could not set for a while do not replace limits that were set since the call.
 func TestReconfigureLater_StoreAway(t *testing.T) {
 	for name, set := range map[string]func(t *testing.T, w *world, a *store.Limiter){
@@ -197,50 +174,35 @@ func TestReconfigureLater_StoreAway(t *testing.T) {
 // If the store has lost everything and an older program uses it first, the newer limits come back with the first call
 // of an instance that knows them. Limits that are newer still stay.
 func TestFirstUse_StoreLostDefinition(t *testing.T) {
-	for name, kept := range map[string]bool{"an older program's": false, "a newer program's": true} {
+	for limit, want := range map[int]int{10: 50, 30: 30} {
 		for _, o := range []store.Options{{}, {NoListen: true}} {
-			t.Run(name, func(t *testing.T) {
-				inWorld(t, func(t *testing.T, w *world) {
-					how, limit := &store.LimiterOptions{}, 10
-					if kept {
-						limit = 30
+			inWorld(t, func(t *testing.T, w *world) {
+				instance := func(limit int) *store.Limiter {
+					return must(w.instance(o).TokenBucket("bucket", bucketOf(limit, 1, time.Hour, 0), nil))(t)
+				}
+				all := []*store.Limiter{instance(10), instance(10)}
+				use(t, all[0])
+				require.NoError(t, all[0].Reconfigure(bucketOf(50, 1, time.Hour, 0)))
+				use(t, all[1])
+				time.Sleep(time.Second)
+				w.Forget()
+				all = append(all, instance(limit))
+				use(t, all[2])
+				var versions [3]int64
+				for i := range versions {
+					for _, l := range all {
+						use(t, l)
 					}
-					instance := func(limit int) *store.Limiter {
-						return must(w.instance(o).TokenBucket("bucket", bucketOf(limit, 1, time.Hour, 0), how))(t)
-					}
-					a, other := instance(10), instance(10)
-					use(t, a)
-					use(t, other)
-					require.NoError(t, a.Reconfigure(bucketOf(50, 1, time.Hour, 0)))
-					use(t, other)
-					time.Sleep(time.Second)
-					w.Forget()
-					b := instance(limit)
-					use(t, b)
-					want := 50
-					if kept {
-						want = 30
-					}
-					for range 3 {
-						for _, l := range []*store.Limiter{a, other, b} {
-							w.try(l, 1)
-							synctest.Wait()
-						}
-						w.inForce(want)
-						time.Sleep(time.Minute)
-					}
+					w.inForce(want)
 					d, _, err := w.Load(w.ctx, "bucket")
 					require.NoError(t, err)
-					version := d.Version
-					time.Sleep(time.Hour)
-					for _, l := range []*store.Limiter{a, other, b} {
-						use(t, l)
-						require.Equal(t, want, l.Limits().Permits)
-					}
-					d, _, err = w.Load(w.ctx, "bucket")
-					require.NoError(t, err)
-					require.Equal(t, version, d.Version, "the instances agree")
-				})
+					versions[i] = d.Version
+					time.Sleep(time.Minute)
+				}
+				require.Equal(t, versions[1], versions[2], "the instances agree")
+				for _, l := range all {
+					require.Equal(t, want, l.Limits().Permits)
+				}
 			})
 		}
 	}
