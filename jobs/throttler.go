@@ -42,7 +42,7 @@ type Throttler struct {
 
 // New returns a Throttler with its state in the pool's database, which must be that of the River clients: PostgreSQL, by
 // any of River's drivers for it. [Migrate] must have been called, and River's migrations must have been run. New sets
-// the limiters of o.Config. If o is nil, it is the zero Options.
+// the limiters of o.Config. If o is nil, the defaults apply.
 //
 // The pool stays the caller's. Limits are requested and leases are renewed on at most three connections of the Throttler's
 // own, which it opens with the pool's configuration: jobs that use up the pool do not lose their slots. Stop the River

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/contexterror"
 	"github.com/weir-go/weir/internal/deadline"
 	"github.com/weir-go/weir/rate"
 )
@@ -262,7 +263,7 @@ func (c *Concurrency) Options() ConcurrencyOptions {
 // Charge returns [errors.ErrUnsupported], because permits are lent; see [Charger].
 func (c *Concurrency) Charge(ctx context.Context, n int) (Level, error) {
 	if ctx.Err() != nil {
-		return Level{}, contextError(ctx)
+		return Level{}, contexterror.Of(ctx)
 	}
 	return Level{}, noChargeError(c)
 }

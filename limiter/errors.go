@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/contexterror"
 	"github.com/weir-go/weir/internal/validate"
 )
 
@@ -70,21 +71,11 @@ func argumentError(ctx context.Context, n int, wait bool) error {
 	done := ctx.Err() != nil
 	switch {
 	case done && (wait || n >= 0):
-		return contextError(ctx)
+		return contexterror.Of(ctx)
 	case n < 0:
 		return permitCountError(n, 0)
 	}
 	return nil
-}
-
-// contextError returns the error of a context that is done, with its cause if one was set.
-func contextError(ctx context.Context) error {
-	err := ctx.Err()
-	cause := context.Cause(ctx)
-	if cause == nil || errors.Is(err, cause) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // manualFixedError is returned by Reconfigure if the new options would change how the limiter replenishes.

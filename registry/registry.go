@@ -57,7 +57,7 @@ type Registry struct {
 	allClosed chan struct{} // closed when Close has nothing more to wait for
 }
 
-// New returns a registry without pipelines. If o is nil, the options have their defaults.
+// New returns a registry without pipelines. If o is nil, the defaults apply.
 func New(o *Options) *Registry {
 	r := &Registry{changing: make(turn, 1), closed: make(chan struct{}), allClosed: make(chan struct{})}
 	if o != nil {

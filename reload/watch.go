@@ -70,7 +70,7 @@ type Status struct {
 // then at growing intervals of up to a minute.
 //
 // The pipelines of the file belong to the Watcher: if the program has defined one under the same name, the file is
-// refused. ctx is only for the first load. If o is nil, the options have their defaults. Wrong options are a
+// refused. ctx is only for the first load. If o is nil, the defaults apply. Wrong options are a
 // [weir.OptionsError].
 func Start(ctx context.Context, r *registry.Registry, path string, o *Options) (*Watcher, error) {
 	w := &Watcher{path: path, registry: r, done: make(chan struct{}), status: Status{Path: path}}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/contexterror"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -59,7 +60,7 @@ func (c *core) askDirectly(ctx context.Context, sh *shard, key string, requests 
 	switch {
 	case err != nil && caller.left(): // the store need not be the cause: the probe finds out
 		sh.breaker.probeInBackground()
-		return nil, &undecidedError{cmp.Or(contextError(ctx), context.DeadlineExceeded)}
+		return nil, &undecidedError{cmp.Or(contexterror.Of(ctx), context.DeadlineExceeded)}
 	case failed: // only the key is affected
 		sh.breaker.record(begun, nil)
 		return nil, unavailable(err)

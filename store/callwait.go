@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/answerby"
+	"github.com/weir-go/weir/internal/contexterror"
 	"github.com/weir-go/weir/internal/turn"
 )
 
@@ -107,7 +108,7 @@ func isClosed(gone <-chan struct{}) bool {
 type undecidedError struct{ err error }
 
 func undecided(ctx context.Context) error {
-	err := contextError(ctx)
+	err := contexterror.Of(ctx)
 	if err == nil { // the program's own type of context can close Done while Err is still nil
 		err = errCallerLeft
 	}

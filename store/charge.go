@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/weir-go/weir/internal/contexterror"
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
@@ -44,7 +45,7 @@ func (p *Partitioned) Charge(ctx context.Context, key string, n int) (limiter.Le
 func (c *core) charge(ctx context.Context, key string, n int) (limiter.Level, error) {
 	switch {
 	case ctx.Err() != nil:
-		return limiter.Level{}, contextError(ctx)
+		return limiter.Level{}, contexterror.Of(ctx)
 	case c.leased:
 		return limiter.Level{}, fmt.Errorf("store: limiter %q lends its permits and cannot be charged: %w", c.name, errors.ErrUnsupported)
 	case c.closed.Load():

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weir-go/weir/internal/contexterror"
 	"github.com/weir-go/weir/internal/waitlist"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
@@ -182,7 +183,7 @@ func (ks *keyState) await(ctx context.Context, key string, w *waiter) (limiter.L
 	case <-w.Ready:
 	case <-w.Value.gone:
 		if ks.leave(w) {
-			return limiter.Lease{}, contextError(ctx)
+			return limiter.Lease{}, contexterror.Of(ctx)
 		}
 		<-w.Ready // the answer came first
 	}

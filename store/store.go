@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/contexterror"
 	"github.com/weir-go/weir/internal/eventqueue"
 	"github.com/weir-go/weir/internal/random"
 	"github.com/weir-go/weir/limiter"
@@ -125,7 +126,7 @@ func (s *Store) Probe(ctx context.Context) error {
 		b.record(begun, err)
 		return err
 	case <-ctx.Done():
-		return contextError(ctx)
+		return contexterror.Of(ctx)
 	case <-s.ctx.Done():
 		return limiter.ErrClosed
 	}
