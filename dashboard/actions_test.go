@@ -220,7 +220,7 @@ func TestActions_IsolateAndTheProgram(t *testing.T) {
 	s := acting(t, nil)
 	status, _ := s.act(ActionIsolate, "orders/CircuitBreaker")
 	require.Equal(t, http.StatusOK, status)
-	s.circuit().Close()
+	s.circuit().Reset()
 	_ = s.json("/overview.json")
 	assert.False(t, s.circuit().Isolated(), "the program has closed it")
 	require.NoError(t, s.registry.Reload(t.Context(), "orders"))

@@ -136,14 +136,16 @@ func (t *Throttler) Apply(ctx context.Context, c Config) error {
 
 // Close releases what is left to release, and ends the goroutines and the connections of the Throttler. Jobs that start
 // later are snoozed. Methods that set, list, inspect, release or remove limiters work after Close, as long as the pool does.
-func (t *Throttler) Close() {
+// It returns the error of the OpenTelemetry meter, the first time.
+func (t *Throttler) Close() (err error) {
 	t.closing.Do(func() {
 		t.close()
 		t.maintained.Wait()
 		t.batcher.close()
 		t.own.Close()
-		_ = t.metrics.callback.Unregister()
+		err = t.metrics.callback.Unregister()
 	})
+	return err
 }
 
 // reportTransaction is called with the result of each transaction.

@@ -38,7 +38,7 @@ func New(options *Options) (*Telemetry, error) {
 	if options != nil {
 		o = *options
 	}
-	if err := o.validate(); err != nil {
+	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	o = o.withDefaults()

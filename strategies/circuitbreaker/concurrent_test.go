@@ -118,7 +118,7 @@ func TestStrategy_Concurrent(t *testing.T) {
 		case 0:
 			control.Isolate()
 		case 1:
-			control.Close()
+			control.Reset()
 		case 2:
 			_, _ = s.Describe()
 		}
@@ -135,7 +135,7 @@ func TestStrategy_Concurrent(t *testing.T) {
 			return nil
 		})
 	})
-	control.Close()
+	control.Reset()
 	require.NoError(t, p.Execute(t.Context(), succeed))
 	assert.Equal(t, circuitbreaker.Closed, s.State())
 }
