@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-go/weir/internal/contexterror"
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/internal/validate"
@@ -210,7 +210,7 @@ func (c *Channel[T]) closed() bool { return c.closing == nil || c.closing.closed
 func (c *Channel[T]) sendError(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
-		return contexterror.Of(ctx)
+		return ctxerr.Of(ctx)
 	case c.closed():
 		return errChannelClosed
 	default:

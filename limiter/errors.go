@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/contexterror"
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/validate"
 )
 
@@ -71,7 +71,7 @@ func argumentError(ctx context.Context, n int, wait bool) error {
 	done := ctx.Err() != nil
 	switch {
 	case done && (wait || n >= 0):
-		return contexterror.Of(ctx)
+		return ctxerr.Of(ctx)
 	case n < 0:
 		return permitCountError(n, 0)
 	}

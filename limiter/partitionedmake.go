@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/weir-go/weir/internal/contexterror"
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/isnil"
 )
 
@@ -64,7 +64,7 @@ func (p *PartitionedLimiter[R, K]) findOrMake(
 				return found, m.err
 			}
 		case <-ctx.Done():
-			return found, contexterror.Of(ctx)
+			return found, ctxerr.Of(ctx)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/weir-go/weir/internal/contexterror"
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
@@ -25,10 +25,9 @@ type core struct {
 	keeper      *definition.Keeper // of what is in force
 	closed      atomic.Bool
 
-	keys      keyTable
-	giveBacks giveBacks
-	count     leaseCounts
-	fallback  fallback
+	keys     keyTable
+	count    leaseCounts
+	fallback fallback
 }
 
 func newCore(s *Store, name string, options limiter.Options, shared *LimiterOptions, partitioned bool) (*core, error) {
@@ -75,7 +74,7 @@ func (c *core) limits() rate.Limits { return c.keeper.InForce().Limits }
 func (c *core) checkRequest(ctx context.Context, n int, waiting bool) error {
 	var ctxErr error
 	if ctx.Err() != nil {
-		ctxErr = contexterror.Of(ctx)
+		ctxErr = ctxerr.Of(ctx)
 	}
 	if waiting && ctxErr != nil {
 		return ctxErr

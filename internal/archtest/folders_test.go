@@ -160,7 +160,7 @@ var folders = []folder{
 	{name: "internal/validate", everyone: true, mayImport: []string{"."}},
 	{name: "internal/textenum", everyone: true, mayImport: []string{"internal/validate"}},
 	{name: "internal/clock", everyone: true},
-	{name: "internal/contexterror", everyone: true},
+	{name: "internal/ctxerr", everyone: true},
 	{name: "internal/saturate", everyone: true},
 	{name: "internal/isnil", everyone: true},
 	{name: "internal/recovered", everyone: true},

@@ -1,5 +1,5 @@
-// Package contexterror makes the error of a context that has ended.
-package contexterror
+// Package ctxerr has the error of a context that is done.
+package ctxerr
 
 import (
 	"context"
