@@ -76,12 +76,6 @@ func TestBackoff_Text(t *testing.T) {
 	assert.ErrorContains(t, err, "Backoff(9)")
 }
 
-func TestOptions_JSON(t *testing.T) {
-	var o Options
-	require.NoError(t, json.Unmarshal([]byte(`{"max_retries":-1,"backoff":"exponential","delay":1000,"max_delay":2000,"jitter":true,"max_duration":3000,"max_retry_after":4000,"ignore_retry_after":true}`), &o))
-	assert.Equal(t, Options{MaxRetries: -1, Backoff: Exponential, Delay: 1000, MaxDelay: 2000, Jitter: true, MaxDuration: 3000, MaxRetryAfter: 4000, IgnoreRetryAfter: true}, o)
-}
-
 func TestOptions_Defaults(t *testing.T) {
 	assert.Equal(t, Options{Name: "Retry", MaxRetries: 3, Delay: 2 * time.Second, MaxRetryAfter: time.Minute}, (*Options)(nil).withDefaults())
 	o := Options{Name: "Again", MaxRetries: -1, Delay: -1, MaxRetryAfter: -1}
