@@ -47,7 +47,7 @@ func (ks *keyState) hasTurns(now time.Time) bool {
 
 // away reports whether the key's shard is away.
 func (ks *keyState) away() bool {
-	return ks.c.s.calls.Away(ks.c.name, ks.key)
+	return ks.c.s.calls.Check(ks.c.name, ks.key) != nil
 }
 
 // wake makes serveLoop ask again, if it has ever run.

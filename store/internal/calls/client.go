@@ -286,6 +286,3 @@ func (c *Client) check(sh *shard) error {
 
 // Check returns why a key cannot be asked for now, or nil.
 func (c *Client) Check(name, key string) error { return c.check(c.shardOf(name, key)) }
-
-// Away reports whether the shard of a key counts as away.
-func (c *Client) Away(name, key string) bool { return c.shardOf(name, key).err() != nil }
