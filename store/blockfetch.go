@@ -116,7 +116,7 @@ func (ks *keyState) nextBlockRequest(n int) backend.Request {
 func (ks *keyState) blockFetched(b *blockFetch, q *call) {
 	c, l := ks.c, ks.blocks
 	newest := ks.learn(q)
-	current := c.keeper.InForce().Definition == q.def && !c.closed.Load()
+	current := c.keeper.InForce().Definition.Version == q.def.Version && !c.closed.Load()
 	switch ask := q.requests[0]; {
 	case q.granted[0] == backend.Rejected:
 		b.rejected, b.wait = true, q.untilAvailable(ask.Min)

@@ -107,7 +107,7 @@ func (c *core) remember(q *call, n int64) {
 		return
 	}
 	defer ks.mu.Unlock()
-	newest, current := ks.learn(q), c.keeper.InForce().Definition == q.def // not current: by limits that were replaced
+	newest, current := ks.learn(q), c.keeper.InForce().Definition.Version == q.def.Version // not current: by limits that were replaced
 	if c.o.CacheRejections && newest && current {
 		// The wait counts from when the request was sent, which was before the decision, so no caller is rejected for too
 		// long.
