@@ -143,7 +143,7 @@ func TestOverride_SharedEndsHere(t *testing.T) {
 		assert.Contains(t, ended[0], "OnLimiterOverrideEnded Information l by ann because a sale: ")
 		d, _, err := c.Load(t.Context(), "l")
 		require.NoError(t, err)
-		assert.Empty(t, d.Override)
+		assert.NotContains(t, d.Terms, "override")
 		assert.EqualValues(t, 5, d.Permits)
 	})
 }

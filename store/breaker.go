@@ -274,7 +274,5 @@ func (b *breaker) endOutage(was *outageState) {
 	b.mu.Unlock()
 	b.s.report(Event{Kind: EventStoreRecovered, Shard: b.shard.name, Away: time.Since(was.since)})
 	b.s.wakeQueues(b.shard)
-	for _, c := range b.s.allCores() {
-		c.keeper.RefreshSoon() // the definition may have been changed, or the store may have lost it
-	}
+	b.s.goBackground(func() { b.s.catchUp(false) }) // the store may have lost definitions
 }

@@ -26,8 +26,13 @@ func (c *core) newKeeper(limits rate.Limits) *definition.Keeper {
 			}
 			return s.checkShard(s.shardOf(c.name, ""))
 		},
-		Go:    s.goBackground,
-		Sleep: func(d time.Duration) bool { return s.sleep(d) && !c.closed.Load() },
+		After: func(d time.Duration, f func()) *time.Timer {
+			return time.AfterFunc(d, func() {
+				if !c.closed.Load() {
+					f()
+				}
+			})
+		},
 		Changed: func(again bool) {
 			s.listen()
 			c.keys.reconfigured()

@@ -17,19 +17,16 @@ func (b *Backend) Load(ctx context.Context, name string) (d *backend.Definition,
 	}
 	err = b.query(ctx, "load", b.sql.load, []any{name}, 1, func(_ int, rows pgx.Rows) error {
 		var version, kind, permits, period, refill, segments, anchor *int64
-		var inForce, explicit *bool
-		var generation, made *int64
-		var by, past, override *string
-		if err := rows.Scan(&now, &version, &kind, &permits, &period, &refill, &segments, &anchor, &inForce,
-			&generation, &explicit, &made, &by, &past, &override); err != nil {
+		var inForce *bool
+		var terms *string
+		if err := rows.Scan(&now, &version, &kind, &permits, &period, &refill, &segments, &anchor, &inForce, &terms); err != nil {
 			return err
 		}
 		if d = nil; version == nil {
 			return nil
 		}
 		schedule := rate.Schedule{Kind: rate.Kind(*kind), Permits: *permits, Period: *period, Refill: *refill, Segments: *segments, Anchor: *anchor}
-		d = &backend.Definition{Name: name, Schedule: schedule, Version: *version, AnchorInForce: *inForce, Override: *override}
-		d.Origin = backend.Origin{Generation: *generation, Explicit: *explicit, Made: *made, By: *by, Past: *past}
+		d = &backend.Definition{Name: name, Schedule: schedule, Version: *version, AnchorInForce: *inForce, Terms: *terms}
 		return nil
 	})
 	if err != nil {
@@ -53,7 +50,7 @@ func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definitio
 	}
 	args := []any{
 		next.Name, old, next.Version, int64(next.Kind), next.Permits, next.Period, next.Refill, next.Segments, next.Anchor, next.AnchorInForce,
-		next.Generation, next.Explicit, next.Made, next.By, next.Past, next.Override, lockWaiting{lockWait(ctx), false}.timeout(),
+		next.Terms, lockWaiting{lockWait(ctx), false}.timeout(),
 	}
 	err = b.query(ctx, "define", sql, args, anyRows, func(int, pgx.Rows) error { done = true; return nil })
 	if codeOf(err) == lockNotAvailable || keyError(err) {

@@ -26,12 +26,7 @@ create table "weir".definitions (
   segments        bigint not null,
   anchor          bigint not null,
   anchor_in_force boolean not null,
-  generation      bigint not null,
-  explicit        boolean not null,
-  made            bigint not null,
-  made_by         text not null,
-  past            text not null,
-  override        text not null
+  terms           text not null
 );
 
 -- One row for each key of a bucket or window: backend.State, and when the row was last written. taken has the line and
