@@ -8,6 +8,7 @@ import (
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/calls"
 )
 
 // A blockList has the permits of one key that this instance has borrowed from the store to grant by itself. The lock of
@@ -153,9 +154,7 @@ func (o *blockOwner) Adjust(n int, tag int64, cost int) (int64, bool) {
 		ks.putBack(int64(n-cost), tag)
 		return tag, true
 	}
-	q := ks.c.newCall(ks.key, []backend.Request{{Op: backend.OpCharge, Max: int64(cost - n)}})
-	q.onAnswer = doNothing
-	ks.c.sendBackground(q)
+	ks.c.takeMore(ks.key, int64(cost-n), func(*calls.Call) {})
 	return noBlock, true // a part of it is not from the block
 }
 

@@ -22,18 +22,5 @@ func JoinLate(l *Limiter, n int) limiter.Lease {
 	return lease
 }
 
-// PendingCalls returns how many calls wait to be sent.
-func PendingCalls(s *Store) (n int) {
-	for sh := range s.eachShard {
-		for i := range sh.calls {
-			b := &sh.calls[i]
-			b.mu.Lock()
-			n += len(b.pending)
-			b.mu.Unlock()
-		}
-	}
-	return n
-}
-
 // KeyStateBytes is the size of what is remembered of each key.
 const KeyStateBytes = unsafe.Sizeof(keyState{})

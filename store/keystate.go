@@ -10,6 +10,7 @@ import (
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/calls"
 	"github.com/weir-go/weir/store/internal/fairness"
 )
 
@@ -28,16 +29,13 @@ type keyState struct {
 	rejection  rememberedRejection
 	blocks     *blockList      // nil until a block is borrowed
 	turns      *fairness.Turns // nil is as good as the zero value; see turnsOfKey
-	held       int64           // concurrency: the permits of the leases that leaseCall.count has counted
+	held       int64           // concurrency: the permits of the leases that core.Sending has counted
 }
 
 // turnsOfKey returns the turns, so that they can be changed. The keyState is locked.
 func (ks *keyState) turnsOfKey() *fairness.Turns {
 	if ks.turns == nil {
-		ks.turns = &fairness.Turns{}
-		if r := ks.c.s.random; r != nil {
-			ks.turns.Random = r.MakeSource(ks.c.name, ks.key)
-		}
+		ks.turns = &fairness.Turns{Random: ks.c.s.calls.MakeSource(ks.c.name, ks.key)}
 	}
 	return ks.turns
 }
@@ -49,7 +47,7 @@ func (ks *keyState) hasTurns(now time.Time) bool {
 
 // away reports whether the key's shard is away.
 func (ks *keyState) away() bool {
-	return ks.c.s.shardOf(ks.c.name, ks.key).breaker.err() != nil
+	return ks.c.s.calls.Away(ks.c.name, ks.key)
 }
 
 // wake makes serveLoop ask again, if it has ever run.
@@ -101,29 +99,29 @@ func (ks *keyState) answerLocally(n int) (limiter.Lease, bool) {
 
 // remember keeps the answer to a rejected request for n permits, if a queue needs it to compute a Retry-After, or if
 // rejections are cached.
-func (c *core) remember(q *call, n int64) {
-	ks := c.keys.lock(q.key, c.o.CacheRejections || c.limits().QueueLimit > 0)
+func (c *core) remember(q *calls.Call, n int64) {
+	ks := c.keys.lock(q.Key, c.o.CacheRejections || c.limits().QueueLimit > 0)
 	if ks == nil {
 		return
 	}
 	defer ks.mu.Unlock()
-	newest, current := ks.learn(q), c.keeper.InForce().Definition.Version == q.def.Version // not current: by limits that were replaced
+	newest, current := ks.learn(q), c.keeper.InForce().Definition.Version == q.Definition.Version // not current: by limits that were replaced
 	if c.o.CacheRejections && newest && current {
 		// The wait counts from when the request was sent, which was before the decision, so no caller is rejected for too
 		// long.
-		ks.rejection = rememberedRejection{least: max(n, 1), until: q.sent.Add(q.untilAvailable(n))}
+		ks.rejection = rememberedRejection{least: max(n, 1), until: q.Sent.Add(q.Wait(n))}
 	}
 }
 
 // learn keeps an answer unless a later one is known. It reports whether the store has decided it after all that are known:
 // a rejection must not be remembered from before permits were given back. The keyState is locked.
-func (ks *keyState) learn(q *call) (newest bool) {
+func (ks *keyState) learn(q *calls.Call) (newest bool) {
 	last := &ks.lastAnswer
-	if q.sent.Before(last.sent) {
+	if q.Sent.Before(last.sent) {
 		return false
 	}
-	newest = last.def == nil || q.now >= last.now
-	*last = answerState{def: q.def, state: q.state, now: q.now, sent: q.sent, got: time.Now()}
+	newest = last.def == nil || q.Now >= last.now
+	*last = answerState{def: q.Definition, state: q.State, now: q.Now, sent: q.Sent, got: time.Now()}
 	return newest
 }
 

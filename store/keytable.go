@@ -70,7 +70,7 @@ func (table *keyTable) findOrCreate(key string, create bool) *keyState {
 	}
 	st.mu.Unlock()
 	if made && table.evicting.CompareAndSwap(false, true) {
-		table.c.s.goBackground(table.evictLoop)
+		table.c.s.calls.Go(table.evictLoop)
 	}
 	return ks
 }
@@ -84,7 +84,7 @@ const (
 
 // evictLoop evicts idle keyStates until none is left.
 func (table *keyTable) evictLoop() {
-	for table.c.s.sleep(evictInterval) {
+	for table.c.s.calls.Sleep(evictInterval) {
 		left := 0
 		for i := range table.stripes {
 			left += table.stripes[i].evictIdle(&table.count)

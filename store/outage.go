@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/limiter"
@@ -44,6 +45,19 @@ func (o OutagePolicy) MarshalText() ([]byte, error) { return outages.Marshal(o) 
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (o *OutagePolicy) UnmarshalText(text []byte) error { return outages.Unmarshal(o, text) }
+
+// lost is called when a shard begins to count as away. The outage policy answers waiting callers, too.
+func (s *Store) lost(shard string, err error) {
+	s.report(Event{Kind: EventStoreLost, Shard: shard, Err: err})
+	s.wakeQueues(&shard)
+}
+
+// recovered is called when a shard is there again.
+func (s *Store) recovered(shard string, away time.Duration) {
+	s.report(Event{Kind: EventStoreRecovered, Shard: shard, Away: away})
+	s.wakeQueues(&shard)
+	s.calls.Go(func() { s.catchUp(false) }) // the store may have lost definitions
+}
 
 // withoutStore answers by the outage policy; err is why the store could not be asked.
 func (c *core) withoutStore(key string, n int, err error) limiter.Lease {

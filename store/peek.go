@@ -78,11 +78,11 @@ func (c *core) peekLocally(key string, n int) (lease limiter.Lease, borrowed int
 // peekInStore asks the store for peek. borrowed permits need not be available there.
 func (c *core) peekInStore(ctx context.Context, key string, n int, borrowed int64) (limiter.Lease, error) {
 	if c.leased {
-		lc, err := c.askForLease(ctx, key, 0, false)
+		q, err := c.askForLease(ctx, key, 0, false)
 		if err != nil {
 			return limiter.Lease{}, err
 		}
-		free := lc.request.Definition.Permits - lc.request.InUse
+		free := q.Reply.Definition.Permits - q.Reply.InUse
 		if free < weight(n) {
 			return custom.RejectedKnowing(0, "", free), nil
 		}
@@ -92,15 +92,14 @@ func (c *core) peekInStore(ctx context.Context, key string, n int, borrowed int6
 	if err != nil {
 		return limiter.Lease{}, err
 	}
-	defer q.recycle()
-	wait := q.untilAvailable(int64(n) - borrowed)
+	wait := q.Wait(int64(n) - borrowed)
 	switch {
 	case wait == 0:
 		return custom.Granted(n, nil), nil
 	case c.o.Block > 1:
 		return custom.Rejected(wait, ""), nil
 	default:
-		return custom.RejectedKnowing(wait, "", q.def.Free(&q.state)), nil
+		return custom.RejectedKnowing(wait, "", q.Definition.Free(&q.State)), nil
 	}
 }
 

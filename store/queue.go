@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/waitlist"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
@@ -182,7 +183,7 @@ func (ks *keyState) await(ctx context.Context, key string, w *waiter) (limiter.L
 	case <-w.Ready:
 	case <-w.Value.gone:
 		if ks.leave(w) {
-			return limiter.Lease{}, contextError(ctx)
+			return limiter.Lease{}, ctxerr.Of(ctx)
 		}
 		<-w.Ready // the answer came first
 	}
@@ -213,4 +214,13 @@ func (ks *keyState) waitBehind(n int) time.Duration {
 	s := a.def.Advanced(a.state, a.now)
 	line := ks.queue.LineBehind(&a.def.Schedule, &s, ks.c.limits().QueueOrder, n)
 	return max(duration(a.def.TimeOf(line)-a.now)-time.Since(a.got), 1)
+}
+
+func isClosed(gone <-chan struct{}) bool {
+	select {
+	case <-gone:
+		return true
+	default:
+		return false
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/calls"
 )
 
 const (
@@ -110,15 +111,15 @@ func (ks *keyState) waitForTurn() {
 	}
 	ks.mu.Unlock()
 	if wait > 0 {
-		ks.c.s.sleep(wait)
+		ks.c.s.calls.Sleep(wait)
 	}
 }
 
 // serveRound asks for some of the waiters, and returns how long to wait before the next round; more is false if the queue is
 // empty. Close waits for it, because it gives back what was granted to callers that have left.
 func (ks *keyState) serveRound() (wait time.Duration, more bool) {
-	ks.c.s.inFlight.Add(1)
-	defer ks.c.s.finishInFlight()
+	ks.c.s.calls.Begin()
+	defer ks.c.s.calls.End()
 	ws, zeros, more := ks.nextWaiters()
 	switch {
 	case !more:
@@ -159,7 +160,7 @@ func (ks *keyState) nextWaiters() (ws []*waiter, zeros, more bool) {
 	return ws, ks.queue.Zeros() > 0, true
 }
 
-func (ks *keyState) askTogether(ws []*waiter, zeros bool) (*call, error) {
+func (ks *keyState) askTogether(ws []*waiter, zeros bool) (*calls.Call, error) {
 	requests := make([]backend.Request, 0, len(ws)+1)
 	if zeros {
 		requests = append(requests, backend.Request{})
@@ -167,14 +168,14 @@ func (ks *keyState) askTogether(ws []*waiter, zeros bool) (*call, error) {
 	for i, w := range ws {
 		requests = append(requests, backend.Request{Min: int64(w.Permits), Max: int64(w.Permits), IfPrevious: i > 0})
 	}
-	return ks.c.ask(ks.c.s.ctx, ks.key, requests...)
+	return ks.c.ask(ks.c.s.calls.Context(), ks.key, requests...)
 }
 
 // decisions returns how many of the requests the store has decided: those behind a rejected one with IfPrevious are
 // rejected with it.
-func (q *call) decisions() (n int64) {
-	for i, a := range q.requests {
-		if a.IfPrevious && q.granted[i-1] == backend.Rejected {
+func decisions(q *calls.Call) (n int64) {
+	for i, a := range q.Requests {
+		if a.IfPrevious && q.Granted[i-1] == backend.Rejected {
 			break
 		}
 		n++
@@ -183,27 +184,27 @@ func (q *call) decisions() (n int64) {
 }
 
 // deliverTogether delivers the answer to askTogether, and returns the pause after it.
-func (ks *keyState) deliverTogether(q *call, ws []*waiter, zeros bool) time.Duration {
+func (ks *keyState) deliverTogether(q *calls.Call, ws []*waiter, zeros bool) time.Duration {
 	ks.mu.Lock()
 	ks.learn(q)
 	ks.mu.Unlock()
-	ks.c.s.count.decisions.Add(q.decisions())
+	ks.c.s.count.decisions.Add(decisions(q))
 	least, first, got := int64(0), 0, false // first is the index of the request for ws[0]
-	rejected := zeros && q.granted[0] == backend.Rejected
+	rejected := zeros && q.Granted[0] == backend.Rejected
 	if zeros {
 		if first = 1; !rejected {
 			ks.serveZeros(custom.Granted(0, nil))
 		}
 	}
 	for i, w := range ws {
-		if q.granted[first+i] == backend.Rejected {
+		if q.Granted[first+i] == backend.Rejected {
 			if !rejected {
 				rejected, least = true, int64(w.Permits)
 			}
 			break
 		}
-		if got = true; !ks.deliver(w, q.lease(first+i)) {
-			q.undo(first + i)
+		if got = true; !ks.deliver(w, ks.c.leaseFor(q, first+i)) {
+			ks.c.undo(q, first+i)
 		}
 	}
 	ks.mu.Lock()
@@ -249,7 +250,7 @@ func (ks *keyState) serveOneByOne(ws []*waiter, zeros bool) time.Duration {
 }
 
 func (ks *keyState) askFor(n int) (limiter.Lease, error) {
-	return ks.c.takeOrFallBack(ks.c.s.ctx, ks.key, n, true)
+	return ks.c.takeOrFallBack(ks.c.s.calls.Context(), ks.key, n, true)
 }
 
 // giveBackLease gives back a lease whose caller has left.
