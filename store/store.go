@@ -37,7 +37,7 @@ type Store struct {
 	listening     atomic.Bool        // notices arrive
 }
 
-// New returns a Store. Nil options have the defaults. [Store.Close] closes the backend, but not what the backend was
+// New returns a Store. If options is nil, the defaults apply. [Store.Close] closes the backend, but not what the backend was
 // given, such as a client.
 func New(b backend.Backend, options *Options) (*Store, error) {
 	var o Options
