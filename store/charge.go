@@ -109,7 +109,7 @@ func (c *core) learnLevel(q *calls.Call, gaveBack bool) limiter.Level {
 		return level
 	}
 	defer ks.mu.Unlock()
-	borrowed := ks.dropUsedBlocks(time.Now())
+	borrowed := ks.borrowed(time.Now())
 	switch {
 	case ks.learn(q):
 		ks.rejection.endBy(q.Sent.Add(q.Wait(ks.rejection.least - borrowed)))

@@ -65,7 +65,7 @@ func (c *core) peekLocally(key string, n int) (lease limiter.Lease, borrowed int
 		return custom.Rejected(ks.waitBehind(n), ""), 0, true
 	}
 	now := time.Now()
-	switch borrowed = ks.dropUsedBlocks(now); {
+	switch borrowed = ks.borrowed(now); {
 	case borrowed >= weight(n):
 		return custom.Granted(n, nil), 0, true
 	case ks.rejection.covers(n, now):

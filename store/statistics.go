@@ -30,7 +30,7 @@ func (c *core) localStatistics(key string, st limiter.Statistics) limiter.Statis
 	st.SuccessfulLeases, st.FailedLeases = c.count.granted.Load(), c.count.failed.Load()
 	if ks := c.keys.lock(key, false); ks != nil {
 		st.QueuedPermits = ks.queue.Permits()
-		st.AvailablePermits += ks.dropUsedBlocks(time.Now())
+		st.AvailablePermits += ks.borrowed(time.Now())
 		ks.mu.Unlock()
 	}
 	return st

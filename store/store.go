@@ -21,13 +21,12 @@ import (
 // for all instances. So does the first use of a limiter, unless newer limits are in force; see
 // LimiterOptions.Generation.
 type Store struct {
-	calls    *calls.Client
-	o        Options
-	count    counters
-	events   *eventqueue.Queue[Event]
-	returner blockReturner
-	begun    time.Time
-	closed   chan struct{} // closed when Close is done; before that, cores is set to nil
+	calls  *calls.Client
+	o      Options
+	count  counters
+	events *eventqueue.Queue[Event]
+	begun  time.Time
+	closed chan struct{} // closed when Close is done; before that, cores is set to nil
 
 	// Lock order: the lock of a keyState, this one, the lock of a core. No other lock is taken while one of them is
 	// held.
@@ -55,7 +54,6 @@ func New(b backend.Backend, options *Options) (*Store, error) {
 	s := &Store{
 		o: o, cores: map[string][]*core{}, events: eventqueue.New("store: OnEvent", o.OnEvent), begun: time.Now(), closed: make(chan struct{}),
 	}
-	s.returner.s = s
 	s.calls = calls.New(b, calls.Options{
 		Timeout: o.CallTimeout, FailureThreshold: o.FailureThreshold, ProbeInterval: o.ProbeInterval,
 		Lost: s.lost, Recovered: s.recovered,
