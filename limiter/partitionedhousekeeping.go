@@ -131,7 +131,7 @@ func (s *shard[K]) visit(from int, wanted func(c candidate[K]) bool) (some []can
 	places := s.table()
 	for i := from; i < min(from+visitPlaces, len(places)); i++ {
 		if e := places[i].entry.Load(); e != nil {
-			if c := (candidate[K]{s.partition(e), s, uint64(places[i].tag.Load()), false}); wanted(c) {
+			if c := (candidate[K]{s.partition(e), s, places[i].tag.Load(), false}); wanted(c) {
 				some = append(some, c)
 			}
 		}

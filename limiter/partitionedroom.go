@@ -57,7 +57,7 @@ func (p *PartitionedLimiter[R, K]) makeRoom(hash uint64, now int64) bool {
 type candidate[K comparable] struct {
 	partition[K]
 	shard *shard[K]
-	hash  uint64 // the lower half
+	hash  uint64 // the lower half counts
 	used  bool   // again, since the hand passed it
 }
 
@@ -124,9 +124,10 @@ func (s *shard[K]) nextIdle(w *walk, now int64) (c candidate[K]) {
 		if t := found.tracked; t != nil && (t.pinned() || t.busy.Load()) || t == nil && !e.isFull(-1, now, false) {
 			continue
 		}
-		c = candidate[K]{found, s, uint64(at.tag.Load()), at.mark.Load() == 1}
+		tag := at.tag.Load()
+		c = candidate[K]{found, s, tag, tag&usedAgain != 0}
 		if c.used && !w.look {
-			at.mark.Store(0)
+			at.tag.And(^uint64(usedAgain))
 		}
 		return c
 	}
