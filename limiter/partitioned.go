@@ -36,16 +36,15 @@ type Partition[K comparable] struct {
 // A PartitionedLimiter has a limiter for each key. It is made when the key is first used, and forgotten when it has
 // been idle for IdleTimeout, or up to a quarter of that longer. A limiter is never closed while a caller uses it.
 //
-// If a limiter has ManualReplenishment, or is a Replenisher of package custom whose AutoReplenishing returns false, TryReplenish is called every 100 ms. A custom
-// limiter is asked once, when it is made. While there are partitions, one goroutine at a time does the housekeeping. It
-// works in small steps, so that it holds up no caller, and after a search for idle partitions it waits twenty times as
-// long as the search took.
+// If a limiter has ManualReplenishment, TryReplenish is called every 100 ms. While there are partitions, one goroutine at a
+// time does the housekeeping. It works in small steps, so that it holds up no caller, and after a search for idle
+// partitions it waits twenty times as long as the search took.
 //
-// Custom limiters are called with no lock held. If a custom limiter is no Idler of package custom, it counts as idle while none of its
-// leases is held, from its last use on. Housekeeping, and a new key that searches for room, call IdleDuration, TryReplenish
-// and Close of custom limiters on goroutines of their own, and do not wait for them for longer than 100 ms: if one panics
-// or does not return, the others are looked after all the same. Panics and slow calls are logged with
-// [log/slog.Default], at most one in 10 s.
+// Custom limiters are called with no lock held. One that is a Replenisher of package custom is asked once, when it is made,
+// whether it replenishes itself. One that is no Idler counts as idle while none of its leases is held, from its last use on.
+// Housekeeping calls their TryReplenish, IdleDuration and Close, and a new key that searches for room the last two. A panic
+// there is logged with [log/slog.Default], at most one in 10 s, and ends nothing else. If a call does not return, that new
+// key waits for it, and the other custom limiters are no longer looked after.
 //
 // The zero PartitionedLimiter is not usable; make one with [NewPartitioned] or [NewPartitionedByKey].
 type PartitionedLimiter[R any, K comparable] struct {

@@ -1,9 +1,6 @@
 package limiter
 
-import (
-	"sync/atomic"
-	"time"
-)
+import "time"
 
 // A new key beyond MaxPartitions evicts a partition that is idle. It searches its shard and others, up to shardAtMost
 // partitions of each, from their hands on. It takes the first idle partition that was not used again since the hand passed
@@ -152,18 +149,13 @@ func (c candidate[K]) isIdle(minIdle, now int64) bool {
 	return ok && int64(idle) > minIdle
 }
 
-// evict forgets a partition if it has been idle for more than minIdle nanoseconds, and reports whether it did. If the
-// program's code has to be asked, that runs on a goroutine of its own, for which evict waits for hookTimeout at most.
-func (p *PartitionedLimiter[R, K]) evict(c candidate[K], minIdle, now int64) bool {
-	if c.tracked == nil || !c.tracked.custom() {
-		return p.forget(c, minIdle, now)
-	}
-	var evicted atomic.Bool
-	p.askCustom("limiter: IdleDuration", []candidate[K]{c}, func(c candidate[K]) { evicted.Store(p.forget(c, minIdle, now)) })
-	return evicted.Load()
+// evict forgets a partition if it has been idle for more than minIdle nanoseconds, and reports whether it did.
+func (p *PartitionedLimiter[R, K]) evict(c candidate[K], minIdle, now int64) (evicted bool) {
+	p.call("limiter: IdleDuration", c, func() { evicted = p.forget(c, minIdle, now) })
+	return evicted
 }
 
-// forget is evict on this goroutine.
+// forget is evict on a goroutine that may call a custom limiter.
 func (p *PartitionedLimiter[R, K]) forget(c candidate[K], minIdle, now int64) bool {
 	if t := c.tracked; t != nil {
 		uses := t.uses.Load()
