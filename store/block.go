@@ -75,7 +75,7 @@ func (ks *keyState) dropUsedBlocks(now time.Time) (sum int64) {
 		switch sum += n; {
 		case n > 0 || i == len(l.blocks)-1 && b.lines(now) <= 0:
 			kept = append(kept, b)
-		case b.def.Kind == rate.SlidingWindow && b.top > b.next:
+		case b.def.Segments > 0 && b.top > b.next:
 			// The rest must not be granted after its line, but would count as taken in the store until the window has passed.
 			ks.c.giveBack(backend.OpReturnBlock, ks.key, b.def, b.top-b.next, b.receipt)
 		}

@@ -69,7 +69,7 @@ func New(b backend.Backend, options *Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		backend: b, o: o.withDefaults(), cores: map[string][]*core{},
+		backend: backend.Windowed(b), o: o.withDefaults(), cores: map[string][]*core{},
 		leaseRetrySlots: make(chan struct{}, maxLeaseRetries), closed: make(chan struct{}),
 	}
 	s.events = eventqueue.New("store: OnEvent", o.OnEvent)

@@ -16,11 +16,11 @@ func (b *Backend) Load(ctx context.Context, name string) (d *backend.Definition,
 		return nil, 0, definitionError(b.explain("load", err))
 	}
 	err = b.query(ctx, "load", b.sql.load, []any{name}, 1, func(_ int, rows pgx.Rows) error {
-		var version, kind, permits, period, refill, segments, anchor *int64
+		var version, kind, permits, period, refill, segments, anchor, every *int64
 		var inForce, explicit *bool
 		var generation, made *int64
-		var by, past, override *string
-		if err := rows.Scan(&now, &version, &kind, &permits, &period, &refill, &segments, &anchor, &inForce,
+		var zone, by, past, override *string
+		if err := rows.Scan(&now, &version, &kind, &permits, &period, &refill, &segments, &anchor, &inForce, &every, &zone,
 			&generation, &explicit, &made, &by, &past, &override); err != nil {
 			return err
 		}
@@ -28,6 +28,7 @@ func (b *Backend) Load(ctx context.Context, name string) (d *backend.Definition,
 			return nil
 		}
 		schedule := rate.Schedule{Kind: rate.Kind(*kind), Permits: *permits, Period: *period, Refill: *refill, Segments: *segments, Anchor: *anchor}
+		schedule.Every, schedule.Zone = rate.Cycle(*every), *zone
 		d = &backend.Definition{Name: name, Schedule: schedule, Version: *version, AnchorInForce: *inForce, Override: *override}
 		d.Origin = backend.Origin{Generation: *generation, Explicit: *explicit, Made: *made, By: *by, Past: *past}
 		return nil
@@ -52,7 +53,7 @@ func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definitio
 		sql = b.sql.create
 	}
 	args := []any{
-		next.Name, old, next.Version, int64(next.Kind), next.Permits, next.Period, next.Refill, next.Segments, next.Anchor, next.AnchorInForce,
+		next.Name, old, next.Version, int64(next.Kind), next.Permits, next.Period, next.Refill, next.Segments, next.Anchor, next.AnchorInForce, int64(next.Every), next.Zone,
 		next.Generation, next.Explicit, next.Made, next.By, next.Past, next.Override, lockWaiting{lockWait(ctx), false}.timeout(),
 	}
 	err = b.query(ctx, "define", sql, args, anyRows, func(int, pgx.Rows) error { done = true; return nil })

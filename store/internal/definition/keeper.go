@@ -79,7 +79,7 @@ type Keeper struct {
 // New returns a Keeper for a limiter that was made now, with these limits.
 func New(limits rate.Limits, host Host) *Keeper {
 	k := &Keeper{
-		host: host, made: scheduleOf(limits), turn: make(chan struct{}, 1), wanted: limits,
+		host: host, made: limits.Schedule(time.Microsecond), turn: make(chan struct{}, 1), wanted: limits,
 		pending: &change{why: firstUse, limits: limits, stamp: newStamp()},
 	}
 	k.inForce.Store(&InForce{Limits: limits})
@@ -164,7 +164,7 @@ func (k *Keeper) put(in *InForce) (old *InForce) {
 		o.Configured = withQueue(o.Configured)
 		in.Limits, in.Override = o.Limits, &o
 	default:
-		in.Limits = withQueue(limitsOf(in.Definition.Schedule))
+		in.Limits = withQueue(in.Definition.Schedule.Limits(time.Microsecond))
 	}
 	return k.inForce.Swap(in)
 }

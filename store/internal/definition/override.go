@@ -3,7 +3,6 @@ package definition
 import (
 	"encoding/json"
 	"errors"
-	"math"
 	"time"
 
 	"github.com/weir-go/weir/rate"
@@ -43,18 +42,9 @@ func (o *Override) over(now int64) bool { return o != nil && now >= o.Until }
 // text returns what overrideIn reads.
 func (o *Override) text(configured rate.Schedule) string {
 	stored := *o
-	stored.Configured = limitsOf(configured)
+	stored.Configured = configured.Limits(time.Microsecond)
 	text, _ := json.Marshal(stored) // cannot fail: there are only numbers and strings
 	return string(text)
-}
-
-// limitsOf is the inverse of scheduleOf. Another program may have set the numbers on a machine with larger ints.
-func limitsOf(s rate.Schedule) rate.Limits {
-	toInt := func(n int64) int { return int(min(n, math.MaxInt)) }
-	return rate.Limits{
-		Kind: s.Kind, Permits: toInt(s.Permits), Refill: toInt(s.Refill), Segments: toInt(s.Segments),
-		Period: time.Duration(s.Period) * time.Microsecond * time.Duration(max(s.Segments, 1)),
-	}
 }
 
 // same reports whether both are the same override, perhaps with other configured limits.

@@ -67,7 +67,7 @@ type terms struct {
 func termsOf(d *backend.Definition) terms {
 	t := terms{d.Limits(), d.Origin, overrideIn(d)}
 	if t.override != nil {
-		t.limits = scheduleOf(t.override.Configured)
+		t.limits = t.override.Configured.Schedule(time.Microsecond)
 	}
 	return t
 }
@@ -116,7 +116,7 @@ func (f *facts) next(ch *change) (next *backend.Definition, refused, err error) 
 		return nil, nil, fmt.Errorf("limiter %q is a %v here and a %v in the store: one of the two needs another name", f.name, f.made.Kind, t.limits.Kind)
 	}
 	if refused != nil {
-		refused = fmt.Errorf("limits of %+v are in force, not %+v: %w", t.limits, scheduleOf(ch.limits), refused)
+		refused = fmt.Errorf("limits of %+v are in force, not %+v: %w", t.limits, ch.limits.Schedule(time.Microsecond), refused)
 	}
 	return f.define(last, &t), refused, err
 }
@@ -147,7 +147,7 @@ func (f *facts) latest() (last *backend.Definition, t terms) {
 
 // wanted returns the terms that ch sets in place of t.
 func (f *facts) wanted(ch *change, t *terms) terms {
-	w := terms{scheduleOf(ch.limits), t.origin, t.override}
+	w := terms{ch.limits.Schedule(time.Microsecond), t.origin, t.override}
 	o := &w.origin
 	o.Explicit, o.Made, o.By = ch.why != firstUse, f.now-f.asked.Sub(ch.stamp.at).Microseconds(), ch.stamp.by
 	if !o.Explicit {
@@ -202,7 +202,7 @@ func (t *terms) follows(old *terms) bool {
 func (f *facts) define(last *backend.Definition, t *terms) *backend.Definition {
 	limits, text := t.limits, ""
 	if o := t.override; o != nil && !o.over(f.now) && o.Limits.Kind == t.limits.Kind {
-		limits, text = scheduleOf(o.Limits), o.text(t.limits)
+		limits, text = o.Limits.Schedule(time.Microsecond), o.text(t.limits)
 	}
 	var next *backend.Definition
 	switch {
@@ -252,14 +252,6 @@ func withDigest(past string, l rate.Schedule) string {
 // digest returns a hash of l in 8 characters. Two different limits have the same digest with a probability of 2^-32.
 func digest(l rate.Schedule) string {
 	h := fnv.New32a()
-	_, _ = fmt.Fprint(h, l.Kind, l.Permits, l.Period, l.Refill, l.Segments)
+	_, _ = fmt.Fprint(h, l.Kind, l.Permits, l.Period, l.Refill, l.Segments, l.Every, l.Zone)
 	return fmt.Sprintf("%08x", h.Sum32())
-}
-
-// scheduleOf returns the part of l that is kept in the store, in microseconds.
-func scheduleOf(l rate.Limits) rate.Schedule {
-	return rate.Schedule{
-		Kind: l.Kind, Permits: int64(l.Permits), Refill: int64(l.Refill), Segments: int64(l.Segments),
-		Period: l.Period.Microseconds() / int64(max(l.Segments, 1)),
-	}
 }
