@@ -100,7 +100,7 @@ standalone: ## check the nested modules as if there were no go.work
 # the same everywhere, simulate takes as long as the limiters and the store together, which it is made of,
 # transport/weirhttp waits for clients most of the time, and the others count little.
 PLATFORMS = windows/amd64 darwin/arm64 linux/386 js/wasm
-NOT386    = internal/(apigolden|archtest|hooktest|readme|repo|testreport|testserver|voice)|simulate|transport/weirhttp|telemetry|dashboard
+NOT386    = internal/(apigolden|archtest|hooktest|readme|repo|size|testreport|testserver|voice)|simulate|transport/weirhttp|telemetry|dashboard
 
 .PHONY: platforms
 platforms: ## compile and vet for every platform; run the root's tests without the race detector, with an int of 32 bits where that can be done
@@ -113,9 +113,9 @@ platforms: ## compile and vet for every platform; run the root's tests without t
 	$(GO) test -vet=off -parallel=8 $$($(GO) list ./... | grep -vE '/($(NOT386))$$')
 
 .PHONY: architecture
-architecture: ## who may import whom
-	@echo "== architecture: imports and the clock"
-	$(GO) test ./internal/archtest
+architecture: ## who may import whom, and how much a type, a file and a package may hold
+	@echo "== architecture: imports, the clock, sizes"
+	$(GO) test ./internal/archtest ./internal/size
 
 .PHONY: api-check
 api-check: ## compare the exported API with api/
@@ -215,6 +215,10 @@ lint: ## golangci-lint, built from source at a fixed version; the first run take
 		if [ -z "$$($(GO) -C "$$dir" list ./...)" ]; then continue; fi
 		(cd "$$dir" && $(GO) run $(GOLANGCI_LINT) run --config "$(CURDIR)/.golangci.yml" ./...)
 	done
+
+.PHONY: size
+size: ## print how much there is of limiter, store, registry and the other core packages, and how their files hang together
+	@$(GO) run ./internal/size
 
 .PHONY: api
 api: ## write api/ again after an intended change of the exported API

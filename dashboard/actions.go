@@ -330,8 +330,8 @@ type namedCircuit struct {
 // findCircuits returns the circuits of a source, and the sources of all circuits that have the same Controls.
 func (d *Dashboard) findCircuits(target string) (found []namedCircuit, together []string) {
 	var all []namedCircuit
-	for _, p := range d.options.Registry.All() {
-		for source, c := range circuitsOf(p) {
+	for _, info := range d.options.Registry.Pipelines() {
+		for source, c := range circuitsOf(info.Pipeline) {
 			all = append(all, namedCircuit{source, c})
 			if source.String() == target {
 				found = append(found, namedCircuit{source, c})

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/registry"
 )
 
@@ -157,7 +158,7 @@ func (d *Dashboard) checkLimiter(ctx context.Context, info registry.LimiterInfo,
 	var lease limiter.Lease
 	var err error
 	switch l := info.Limiter.(type) {
-	case limiter.KeyPeeker:
+	case custom.KeyPeeker:
 		if c.Key == "" {
 			return result.unasked("it has a limit for each key: give the key")
 		}

@@ -121,9 +121,9 @@ func (s *sampler) circuitStates(now time.Time) []circuitState {
 	causes := events.openings()
 	states := []circuitState{}
 	seen := map[pipeline.Source]bool{}
-	for _, p := range s.dashboard.options.Registry.All() {
-		events.isolateAgain(p)
-		for source, c := range circuitsOf(p) {
+	for _, info := range s.dashboard.options.Registry.Pipelines() {
+		events.isolateAgain(info.Pipeline)
+		for source, c := range circuitsOf(info.Pipeline) {
 			st := c.Statistics()
 			series := s.observeCircuit(source, st.State.String(), now, seen)
 			state := circuitState{

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/weir-go/weir/internal/ask"
-	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/registry"
 )
 
@@ -15,7 +15,7 @@ const (
 	allKeys = 1 << 20
 )
 
-// A keysAnswer is the answer of a [limiter.RejectionCounter].
+// A keysAnswer is the answer of a [custom.RejectionCounter].
 type keysAnswer struct {
 	top   []keyState
 	total int64 // the rejections of all keys
@@ -26,7 +26,7 @@ type keysAnswer struct {
 func (s *sampler) askKeys(infos []registry.LimiterInfo) []*ask.Question[keysAnswer] {
 	questions := make([]*ask.Question[keysAnswer], len(infos))
 	for i, info := range infos {
-		counter, ok := info.Limiter.(limiter.RejectionCounter)
+		counter, ok := info.Limiter.(custom.RejectionCounter)
 		series := s.limiters[info.Name]
 		if !ok || series == nil {
 			continue

@@ -151,9 +151,9 @@ func (s *sampler) sample(now time.Time) {
 		s.stores[name].add(now, store.Counters().Calls)
 	}
 	circuits := map[pipeline.Source]bool{}
-	for _, p := range s.dashboard.options.Registry.All() {
-		s.dashboard.options.Events.isolateAgain(p)
-		for source, c := range circuitsOf(p) {
+	for _, info := range s.dashboard.options.Registry.Pipelines() {
+		s.dashboard.options.Events.isolateAgain(info.Pipeline)
+		for source, c := range circuitsOf(info.Pipeline) {
 			s.observeCircuit(source, c.CircuitState(), now, circuits)
 		}
 	}

@@ -460,7 +460,7 @@ func TestLookAfterWaiters_VersionIsOfAnOlderProgram(t *testing.T) {
 	for _, brought := range []int64{1, 0} {
 		w.recordSnooze(again)
 		require.NoError(t, th.lookAfterWaiters(t.Context()))
-		assert.EqualValues(t, brought, w.int(`select count(*) from RIVER where id = $1 and state = 'available'`, s.ID))
+		assert.Equal(t, brought, w.int(`select count(*) from RIVER where id = $1 and state = 'available'`, s.ID))
 	}
 }
 

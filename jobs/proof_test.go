@@ -173,7 +173,7 @@ func (w *world) counted(width int64) (all []execution) {
 	}
 	require.NoError(w.t, rows.Err())
 	w.noErrors()
-	require.EqualValues(w.t, w.int(`select sum(attempt) from RIVER`), len(all), "executions that were counted, and attempts")
+	require.Len(w.t, all, int(w.int(`select sum(attempt) from RIVER`)), "executions that were counted, and attempts")
 	return all
 }
 

@@ -188,7 +188,7 @@ func (b *bucket) take(s *bucketState, n int) Lease {
 	if b.granted++; b.granted == 0 {
 		b.carryGranted()
 	}
-	return Lease{owner: b, n: n, tag: b.spent}
+	return Lease{owner: (*bucketOwner)(b), n: n, tag: b.spent}
 }
 
 // carryGranted moves the count of granted leases, which has wrapped around, to a state of the bucket's own.
@@ -419,13 +419,16 @@ func (b *bucket) charge(now, n int64) {
 	b.spent += n
 }
 
-// Permits of a bucket are spent, not lent.
-func (b *bucket) release(int, int64) {}
+// A bucketOwner is a bucket as the owner of its leases.
+type bucketOwner bucket
 
-func (b *bucket) refund(n int, tag int64) { refund(b, n, tag) }
+// Release does nothing: permits of a bucket are spent, not lent.
+func (b *bucketOwner) Release(int, int64) {}
 
-func (b *bucket) adjust(n int, tag int64, cost int) (owner, int64, bool) {
-	return b, adjust(b, n, tag, cost), true
+func (b *bucketOwner) Refund(n int, tag int64) { refund((*bucket)(b), n, tag) }
+
+func (b *bucketOwner) Adjust(n int, tag int64, cost int) (newTag int64, ok bool) {
+	return adjust((*bucket)(b), n, tag, cost), true
 }
 
 func (b *bucket) uncount() {

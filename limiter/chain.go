@@ -118,14 +118,14 @@ func (c *Chained) Statistics() Statistics {
 }
 
 // IdleDuration returns the least of the limiters' idle durations. ok is false while one of them is in use, or if one is
-// no [Idler].
+// no Idler of package custom.
 func (c *Chained) IdleDuration() (idle time.Duration, ok bool) {
 	for i, l := range c.limiters {
-		idler, can := l.(Idler)
+		member, can := l.(idler)
 		if !can {
 			return 0, false
 		}
-		d, ok := idler.IdleDuration()
+		d, ok := member.IdleDuration()
 		if !ok {
 			return 0, false
 		}
@@ -136,7 +136,7 @@ func (c *Chained) IdleDuration() (idle time.Duration, ok bool) {
 	return idle, len(c.limiters) > 0
 }
 
-// TryReplenish calls TryReplenish of every limiter that is a [Replenisher], and reports whether one of them returned
+// TryReplenish calls TryReplenish of every limiter that is a Replenisher of package custom,, and reports whether one of them returned
 // true.
 func (c *Chained) TryReplenish() bool {
 	if c.closed.Load() {
@@ -144,7 +144,7 @@ func (c *Chained) TryReplenish() bool {
 	}
 	did := false
 	for _, l := range c.limiters {
-		if r, ok := l.(Replenisher); ok && r.TryReplenish() {
+		if r, ok := l.(replenisher); ok && r.TryReplenish() {
 			did = true
 		}
 	}
@@ -155,7 +155,7 @@ func (c *Chained) TryReplenish() bool {
 func (c *Chained) ReplenishmentPeriod() time.Duration {
 	var least time.Duration
 	for _, l := range c.limiters {
-		if r, ok := l.(Replenisher); ok {
+		if r, ok := l.(replenisher); ok {
 			if d := r.ReplenishmentPeriod(); d > 0 && (least == 0 || d < least) {
 				least = d
 			}
@@ -164,10 +164,10 @@ func (c *Chained) ReplenishmentPeriod() time.Duration {
 	return least
 }
 
-// AutoReplenishing reports whether every limiter that is a [Replenisher] replenishes by itself.
+// AutoReplenishing reports whether every limiter that is a Replenisher of package custom, replenishes by itself.
 func (c *Chained) AutoReplenishing() bool {
 	for _, l := range c.limiters {
-		if r, ok := l.(Replenisher); ok && !r.AutoReplenishing() {
+		if r, ok := l.(replenisher); ok && !r.AutoReplenishing() {
 			return false
 		}
 	}
@@ -255,35 +255,39 @@ func (m *member) rejected(l Lease) Lease {
 // combine returns one lease for all of the leases, with their metadata.
 func (c *chainLease) combine(n int) Lease { return withMetadataOf(c.leases, Lease{owner: c, n: n}) }
 
-func (c *chainLease) release(int, int64) {
+func (c *chainLease) Release(int, int64) {
 	if c.first() {
 		inReverse(c.leases, Lease.Release)
 	}
 }
 
-func (c *chainLease) refund(int, int64) {
+func (c *chainLease) Refund(int, int64) {
 	if c.first() {
 		c.granted.Add(-1)
 		inReverse(c.leases, Lease.Refund)
 	}
 }
 
-// adjust adjusts the leases that can be adjusted. The other leases stay as they are, because their permits are only
+func (c *chainLease) Lends() bool { return slices.ContainsFunc(c.leases, Lease.Lends) }
+
+func (c *chainLease) Succeeded(int, int64) {
+	for _, each := range c.leases {
+		each.Succeeded()
+	}
+}
+
+// adjusted adjusts the leases that can be adjusted. The other leases stay as they are, because their permits are only
 // lent.
-func (c *chainLease) adjust(_ int, tag int64, cost int) (owner, int64, bool) {
+func (c *chainLease) adjusted(cost int) (o owner, ok bool) {
 	changed := &chainLease{
 		leases: make([]Lease, len(c.leases)), granted: c.granted, returnOnce: returnOnce{original: &c.returnOnce},
 	}
-	did := false
 	for i, l := range c.leases {
-		adjusted, ok := l.Adjust(cost)
+		adjusted, did := l.Adjust(cost)
 		changed.leases[i] = adjusted
-		did = did || ok
+		ok = ok || did
 	}
-	if !did {
-		return c, tag, false
-	}
-	return changed, tag, true
+	return changed, ok
 }
 
 // inReverse calls f for all leases, the last one first, even if f panics.

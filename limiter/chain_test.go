@@ -122,18 +122,24 @@ func TestChain_PanicRefunds(t *testing.T) {
 // scripted grants leases that its test made.
 type scripted struct{ lease Lease }
 
+// A scriptedOwner is the owner of a lease that is released or refunded once.
+type scriptedOwner struct{ release, refund func() }
+
+func (s *scriptedOwner) Release(int, int64) { s.release() }
+func (s *scriptedOwner) Refund(int, int64)  { s.refund() }
+
 func (s scripted) TryAcquire(context.Context, int) (Lease, error) { return s.lease, nil }
 func (s scripted) Acquire(context.Context, int) (Lease, error)    { return s.lease, nil }
 
 func TestChain_ReleasesInReverseDespitePanic(t *testing.T) {
 	var order []string
 	granted := func(name string) scripted {
-		return scripted{GrantedRefundable(1, func() {
+		return scripted{Lease{n: 1, owner: &scriptedOwner{func() {
 			order = append(order, name)
 			if name == "b" {
 				panic("boom")
 			}
-		}, func() { order = append(order, "refund "+name) })}
+		}, func() { order = append(order, "refund "+name) }}}}
 	}
 	l := take(t, weir.Must(Chain(granted("a"), granted("b"), granted("c"), granted("d"), granted("e"))), 1)
 	assert.Panics(t, l.Release)
@@ -141,14 +147,14 @@ func TestChain_ReleasesInReverseDespitePanic(t *testing.T) {
 	assert.Equal(t, []string{"e", "d", "c", "b", "a"}, order)
 
 	order = nil
-	refused(t, weir.Must(Chain(granted("a"), granted("b"), scripted{Rejected(time.Second, "no")})), 1)
+	refused(t, weir.Must(Chain(granted("a"), granted("b"), scripted{ReasonKey.With(rejected(time.Second, nil), "no")})), 1)
 	assert.Equal(t, []string{"refund b", "refund a"}, order)
 }
 
 func TestChain_Metadata(t *testing.T) {
 	region, zone := NewMetadataKey[string]("REGION"), NewMetadataKey[int]("ZONE")
-	a := scripted{region.With(Granted(1, nil), "a")}
-	b := scripted{zone.With(region.With(Granted(1, nil), "b"), 7)}
+	a := scripted{region.With(peeked(1), "a")}
+	b := scripted{zone.With(region.With(peeked(1), "b"), 7)}
 	l := take(t, weir.Must(Chain(a, b)), 1)
 	r, ok := region.From(l)
 	assert.True(t, ok)
@@ -163,7 +169,7 @@ func TestChain_Metadata(t *testing.T) {
 	}
 	assert.Equal(t, map[string]any{"REGION": "a", "ZONE": 7}, names)
 
-	rejected := refused(t, weir.Must(Chain(a, scripted{Rejected(time.Minute, "closed on Sundays")})), 1)
+	rejected := refused(t, weir.Must(Chain(a, scripted{ReasonKey.With(rejected(time.Minute, nil), "closed on Sundays")})), 1)
 	d, ok := rejected.RetryAfter()
 	assert.True(t, ok)
 	assert.Equal(t, time.Minute, d)

@@ -68,7 +68,7 @@ func TestChained_NamedTooMany(t *testing.T) {
 
 // What was left is part of a rejection of the limiters of package store.
 func TestChain_KeepsWhatARejectionSays(t *testing.T) {
-	for _, original := range []Lease{Rejected(time.Second, ""), Rejected(time.Second, "busy"), RejectedKnowing(time.Second, "busy", 7)} {
+	for _, original := range []Lease{rejected(time.Second, nil), rejected(time.Second, noPermit), ReasonKey.With(Lease{tag: 1e9, n: encodeRemaining(7)}, "busy")} {
 		c := weir.Must(Chain(scripted{original}))
 		for range 2 {
 			l := refused(t, c, 1)

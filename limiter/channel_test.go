@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 // scripted is a limiter whose every answer is that of a function.
@@ -46,7 +47,7 @@ func (b *ledger) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
 			count.Add(1)
 		}
 	}
-	return limiter.GrantedRefundable(n, back(&b.released), back(&b.refunded)), nil
+	return custom.GrantedRefundable(n, back(&b.released), back(&b.refunded)), nil
 }
 
 func (b *ledger) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
@@ -128,9 +129,9 @@ func TestChannel_SendRejected(t *testing.T) {
 func TestRejectedError_Error(t *testing.T) {
 	for want, lease := range map[string]limiter.Lease{
 		"limiter: rejected":                            {},
-		"limiter: rejected: too hot":                   limiter.Rejected(0, "too hot"),
-		"limiter: rejected, retry after 2s":            limiter.Rejected(2*time.Second, ""),
-		"limiter: rejected: too hot, retry after 1m0s": limiter.Rejected(time.Minute, "too hot"),
+		"limiter: rejected: too hot":                   custom.Rejected(0, "too hot"),
+		"limiter: rejected, retry after 2s":            custom.Rejected(2*time.Second, ""),
+		"limiter: rejected: too hot, retry after 1m0s": custom.Rejected(time.Minute, "too hot"),
 	} {
 		require.EqualError(t, &limiter.RejectedError{Lease: lease}, want)
 	}
@@ -537,7 +538,7 @@ func TestChannel_LimiterErrors(t *testing.T) {
 	errStore := errors.New("store is down")
 	var refunds int
 	ch = newChannel[int](t, scripted(func(context.Context, int) (limiter.Lease, error) {
-		return limiter.GrantedRefundable(1, nil, func() { refunds++ }), errStore
+		return custom.GrantedRefundable(1, nil, func() { refunds++ }), errStore
 	}), 1)
 	require.ErrorIs(t, ch.Send(t.Context(), 1), errStore)
 	require.ErrorIs(t, ch.TrySend(t.Context(), 1), errStore)
@@ -549,7 +550,7 @@ func TestChannel_LimiterPanics(t *testing.T) {
 	parent, cancel := context.WithCancel(t.Context())
 	ch := newChannel[int](t, scripted(func(ctx context.Context, n int) (limiter.Lease, error) {
 		if parent.Err() != nil {
-			return limiter.Granted(n, nil), nil //nolint:nilerr // parent stands for "has panicked"
+			return custom.Granted(n, nil), nil //nolint:nilerr // parent stands for "has panicked"
 		}
 		done := ctx.Done()
 		cancel()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 // Many send and many receive, some of them impatient: each item that was sent is
@@ -137,7 +138,7 @@ func (w *watched) watch(lease limiter.Lease, err error) (limiter.Lease, error) {
 	held := w.held.Add(1)
 	for peak := w.peak.Load(); held > peak && !w.peak.CompareAndSwap(peak, held); peak = w.peak.Load() {
 	}
-	return limiter.Granted(lease.Permits(), func() {
+	return custom.Granted(lease.Permits(), func() {
 		w.held.Add(-1)
 		lease.Release()
 	}), nil

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 // What a limiter that was written elsewhere sees of the sender's context, while
@@ -37,7 +38,7 @@ func TestSendContext(t *testing.T) {
 				default:
 				}
 			}
-			return limiter.Granted(n, nil), nil
+			return custom.Granted(n, nil), nil
 		}), 1)
 		require.NoError(t, ch.Send(parent, 1))
 		<-kept.Done() // ended with the answer
@@ -63,7 +64,7 @@ func TestSendContext_DoneLate(t *testing.T) {
 	var kept context.Context
 	ch := newChannel[int](t, scripted(func(ctx context.Context, n int) (limiter.Lease, error) {
 		kept = ctx
-		return limiter.Granted(n, nil), nil
+		return custom.Granted(n, nil), nil
 	}), 1)
 	require.NoError(t, ch.Send(t.Context(), 1))
 	<-kept.Done()
@@ -87,7 +88,7 @@ func TestChannel_KeepsNothingAlive(t *testing.T) {
 	type thing struct{ _ [64]byte }
 	ch := newChannel[*thing](t, scripted(func(ctx context.Context, n int) (limiter.Lease, error) {
 		ctx.Done()
-		return limiter.Granted(n, nil), nil
+		return custom.Granted(n, nil), nil
 	}), 4)
 	var weakly []weak.Pointer[thing]
 	for range 3 {
@@ -109,7 +110,7 @@ func TestChannel_KeepsNothingAlive(t *testing.T) {
 func TestChannel_InAndOutOfBubbles(t *testing.T) {
 	ch := newChannel[int](t, scripted(func(ctx context.Context, n int) (limiter.Lease, error) {
 		ctx.Done()
-		return limiter.Granted(n, nil), nil
+		return custom.Granted(n, nil), nil
 	}), 1)
 	for range 2 {
 		synctest.Test(t, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 func bytesBucket(limit int) *limiter.TokenBucket {
@@ -106,7 +107,7 @@ func TestChannel_ClosedOutsideOfItsBubble(t *testing.T) {
 
 func TestChannel_ReleasePanics(t *testing.T) {
 	ch, err := limiter.NewChannel[string](scripted(func(context.Context, int) (limiter.Lease, error) {
-		return limiter.Granted(1, func() { panic("boom") }), nil
+		return custom.Granted(1, func() { panic("boom") }), nil
 	}), 1, nil)
 	require.NoError(t, err)
 	require.NoError(t, ch.Send(t.Context(), "an item"))

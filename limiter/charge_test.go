@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/limiter/limitertest"
 )
 
@@ -190,7 +191,7 @@ func TestCharge_Manual(t *testing.T) {
 				level, err := l.(limiter.Charger).Charge(t.Context(), 0)
 				require.NoError(t, err)
 				assert.Equal(t, limiter.Level{Remaining: 8, Full: 1}, level, "due, but not replenished")
-				l.(limiter.Replenisher).TryReplenish()
+				l.(custom.Replenisher).TryReplenish()
 				assert.EqualValues(t, 10, charge(t, l, 0))
 			})
 		})

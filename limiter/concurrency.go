@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,11 +18,10 @@ import (
 // permits are free, so with [OldestFirst] it is not starved. The zero Concurrency is not usable: TryAcquire and Acquire
 // return an error. Make one with [NewConcurrency].
 type Concurrency struct {
-	exhausted   exhaustion
-	used        int64 // permits held; above the limit after that was lowered
-	granted     int64
-	unused      *slot // a list of slots without a lease
-	unusedCount int
+	tally atomic.Uint64 // a tally; while it is open, held, count and failed lack what it has
+	near  [2]slot       // so few leases that are held at once need not share slots with other limiters
+	held  int64         // permits; above the limit after that was lowered
+	count int64         // leases granted
 	lockedCommon
 
 	idleSince  int64 // when it became full; unknown if the clock was not read then
@@ -32,16 +32,122 @@ type Concurrency struct {
 // maxClockReads readings without a call of IdleDuration, the limiter stops reading it.
 const maxClockReads = 1 << 10
 
-// maxUnusedSlots is how many unused slots a limiter keeps for the next burst once all permits are back.
-const maxUnusedSlots = 64
+// A tally is in one word what most calls need. While it is open, a call that finds its permits, a rejection of one permit and
+// a Release change it by compare-and-swap, and take no lock. It is closed while the lock is held, while callers wait, and
+// for good once the limiter is closed. Then every call takes the lock: no waiter is overtaken or forgotten, and code that
+// holds the lock sees a limiter that stands still.
+type tally uint64
 
-// A slot is the owner of a lease, and is used again after the lease has been released. Each use has another serial
-// number, the tag of the lease, by which copies of an old lease are told from the current one. It is guarded by the
-// limiter's lock.
+const (
+	tallyOpen    tally = 1 << iota
+	tallyNoQueue       // Acquire does not wait
+	tallyWatched       // the Release of the last permit takes the lock, to read the clock
+
+	oneRejection tally = 1 << 3  // 12 bits
+	oneGrant     tally = 1 << 15 // 13 bits
+	oneHeld      tally = 1 << 28 // 18 bits: those that are held
+	oneOfLimit   tally = 1 << 46 // 18 bits
+	mostPermits        = 1<<18 - 1
+
+	// countFull are the highest bits of the two counts. If one is set, the next call takes the lock, which empties them.
+	countFull = oneHeld>>1 | oneGrant>>1
+)
+
+// usable reports whether the tally can be changed without the lock.
+func (t tally) usable() bool { return t&(tallyOpen|countFull) == tallyOpen }
+
+func (t tally) limit() int64      { return int64(t / oneOfLimit) }
+func (t tally) held() int64       { return int64(t / oneHeld & mostPermits) }
+func (t tally) granted() int64    { return int64(t / oneGrant & (1<<13 - 1)) }
+func (t tally) rejections() int64 { return int64(t / oneRejection & (1<<12 - 1)) }
+
+func (c *Concurrency) loadTally() tally { return tally(c.tally.Load()) }
+func (c *Concurrency) swapTally(from, to tally) bool {
+	return c.tally.CompareAndSwap(uint64(from), uint64(to))
+}
+
+// lock takes the lock and closes the tally.
+func (c *Concurrency) lock() {
+	c.mu.Lock()
+	if c.loadTally()&tallyOpen == 0 {
+		return
+	}
+	t := tally(c.tally.Swap(0))
+	c.held = t.held()
+	c.count += t.granted()
+	c.failed += t.rejections()
+}
+
+// unlock opens the tally, if no caller waits, and gives the lock back. A tally has no room for a limit above mostPermits.
+func (c *Concurrency) unlock() {
+	if c.queue.Empty() && !c.closed && 0 < c.limit && max(c.limit, c.held) <= mostPermits {
+		t := tallyOpen | tally(c.limit)*oneOfLimit | tally(c.held)*oneHeld
+		if c.queue.limit == 0 {
+			t |= tallyNoQueue
+		}
+		if c.clockReads < maxClockReads {
+			t |= tallyWatched
+		}
+		c.tally.Store(uint64(t))
+	}
+	c.mu.Unlock()
+}
+
+// A slot is the owner of a lease, and is used again after the lease has been given back. Its serial number is odd while a
+// lease has it. That number is the tag of the lease, by which copies of an old lease are told from the current one.
 type slot struct {
+	serial atomic.Int64
 	from   *Concurrency
-	serial int64
-	next   *slot
+}
+
+// slots holds slots for limiters whose near ones are in use. What from is belongs to the caller that has changed serial.
+var slots = sync.Pool{New: func() any { return new(slot) }}
+
+// lease returns a lease of n permits that were taken.
+func (c *Concurrency) lease(n int) Lease {
+	for i := range c.near {
+		s := &c.near[i]
+		if serial := s.serial.Load(); serial&1 == 0 && s.serial.CompareAndSwap(serial, serial+1) {
+			return Lease{owner: s, n: n, tag: serial + 1}
+		}
+	}
+	s := slots.Get().(*slot)
+	s.from = c
+	return Lease{owner: s, n: n, tag: s.serial.Add(1)}
+}
+
+// end ends the use of a slot, and returns the limiter, or nil if it was ended before.
+func (s *slot) end(serial int64) *Concurrency {
+	if !s.serial.CompareAndSwap(serial, serial+1) {
+		return nil
+	}
+	c := s.from
+	if s != &c.near[0] && s != &c.near[1] {
+		s.from = nil
+		slots.Put(s)
+	}
+	return c
+}
+
+func (s *slot) Release(n int, serial int64) {
+	c := s.end(serial)
+	if c == nil {
+		return
+	}
+	for t := c.loadTally(); t.usable() && !(t&tallyWatched != 0 && t.held() == int64(n)); t = c.loadTally() {
+		if c.swapTally(t, t-tally(n)*oneHeld) {
+			return
+		}
+	}
+	c.lock()
+	defer c.unlock()
+	c.giveBack(n)
+}
+
+func (s *slot) Refund(n int, serial int64) {
+	if c := s.end(serial); c != nil {
+		c.refund(n)
+	}
 }
 
 // NewConcurrency returns a limiter with all permits free. The error is a [weir.OptionsError].
@@ -49,10 +155,14 @@ func NewConcurrency(o ConcurrencyOptions) (*Concurrency, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	return &Concurrency{
+	c := &Concurrency{
 		idleSince:    moment(),
 		lockedCommon: newLockedCommon(int64(o.PermitLimit), o.QueueLimit, o.QueueOrder),
-	}, nil
+	}
+	c.near[0].from, c.near[1].from = c, c
+	c.mu.Lock()
+	c.unlock()
+	return c, nil
 }
 
 // TryAcquire takes n permits if they are free and no earlier caller waits for them. If n is 0, it reports whether a
@@ -69,37 +179,33 @@ func (c *Concurrency) Acquire(ctx context.Context, n int) (Lease, error) {
 
 func (c *Concurrency) acquire(ctx context.Context, n int, wait bool) (Lease, error) {
 	ctxErr := deadline.Err(ctx)
-	if n == 1 && ctxErr == nil && c.exhausted.bits.Load()&noneFree != 0 {
-		if l, ok := c.exhausted.reject(wait); ok {
-			return l, nil
+	for ctxErr == nil && n > 0 {
+		t := c.loadTally()
+		fits := int64(n) <= t.limit()-t.held()
+		if !t.usable() || !fits && (n > 1 || wait && t&tallyNoQueue == 0) {
+			break
+		}
+		switch {
+		case fits && c.swapTally(t, t+tally(n)*oneHeld+oneGrant):
+			return c.lease(n), nil
+		case !fits && c.swapTally(t, t+oneRejection): // one permit is in range of every limiter
+			if wait {
+				return rejected(0, noPermit), nil
+			}
+			return Lease{}, nil
 		}
 	}
-	c.mu.Lock()
+	c.lock()
 	if ctxErr == nil && c.admits(n) {
-		l := c.grant(0, n)
-		c.mu.Unlock()
-		return l, nil
+		defer c.unlock()
+		return c.grant(0, n), nil
 	}
-	return c.rejectOrQueue(ctx, ctxErr, n, wait)
+	return rejectOrQueue(ctx, ctxErr, c, 0, n, wait)
 }
 
 // admits reports whether n permits can be granted at once.
 func (c *Concurrency) admits(n int) bool {
 	return c.inRange(n) && !c.closed && mayPass(&c.queue, c.free(), n)
-}
-
-// rejectOrQueue answers a call that was not granted at once. c is locked; rejectOrQueue unlocks it.
-func (c *Concurrency) rejectOrQueue(ctx context.Context, ctxErr error, n int, wait bool) (Lease, error) {
-	valid := ctxErr == nil && c.inRange(n) && !c.closed
-	if valid && c.free() <= 0 {
-		c.exhausted.note(c.queue.limit > 0)
-	}
-	if wait || !valid {
-		return rejectOrQueue(ctx, ctxErr, c, 0, n, wait)
-	}
-	c.failed++ // as the function rejectOrQueue does, without an interface
-	c.mu.Unlock()
-	return Lease{}, nil
 }
 
 // Reconfigure changes the limits of the live limiter. Permits that are held stay held: if u permits are held and the
@@ -112,25 +218,24 @@ func (c *Concurrency) Reconfigure(o Options) error {
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	if err := c.usable(); err != nil {
 		return err
 	}
-	c.exhausted.clear()
 	setLimits(c, 0, l)
 	return nil
 }
 
 // Statistics returns the current figures, or the last ones of a closed limiter.
 func (c *Concurrency) Statistics() Statistics {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	return Statistics{
 		AvailablePermits: max(c.free(), 0),
 		QueuedPermits:    c.queue.Permits(),
-		SuccessfulLeases: c.granted,
-		FailedLeases:     c.failed + c.exhausted.rejections(),
+		SuccessfulLeases: c.count,
+		FailedLeases:     c.failed,
 	}
 }
 
@@ -141,10 +246,10 @@ func (c *Concurrency) Statistics() Statistics {
 // the limiter has been used again.
 func (c *Concurrency) IdleDuration() (idle time.Duration, ok bool) {
 	now := moment()
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	c.clockReads = 0
-	if c.used > 0 {
+	if c.held > 0 {
 		return 0, false
 	}
 	if c.idleSince == unknown {
@@ -156,76 +261,54 @@ func (c *Concurrency) IdleDuration() (idle time.Duration, ok bool) {
 // Close closes the limiter: waiters are rejected, later calls return [ErrClosed], and releasing a lease does nothing.
 // It returns nil, and can be called again.
 func (c *Concurrency) Close() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.exhausted.clear()
+	c.lock()
+	defer c.unlock()
 	closeEngine(c)
 	return nil
 }
 
 func (c *Concurrency) catchUp(int64)      {}
-func (c *Concurrency) free() int64        { return c.limit - c.used }
+func (c *Concurrency) free() int64        { return c.limit - c.held }
 func (c *Concurrency) timerFor(int) int64 { return never }
 
 func (c *Concurrency) retryAfter(int64, int) time.Duration { return 0 }
 
 func (c *Concurrency) grant(_ int64, n int) Lease {
-	c.granted++
+	c.count++
 	if n == 0 {
-		return Lease{owner: c}
+		return Lease{owner: (*zeroOwner)(c)}
 	}
-	c.used += int64(n)
-	s := c.unused
-	if s == nil {
-		s = &slot{from: c}
-	} else {
-		c.unused, s.next = s.next, nil
-		c.unusedCount--
-	}
-	return Lease{owner: s, n: n, tag: s.serial}
+	c.held += int64(n)
+	return c.lease(n)
 }
 
-// A lease for zero permits has nothing to give back.
-func (c *Concurrency) release(int, int64) {}
+// A zeroOwner is a limiter as the owner of its leases for zero permits, which have nothing to give back.
+type zeroOwner Concurrency
 
-func (c *Concurrency) refund(int, int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (c *zeroOwner) Lends() bool        { return false }
+func (c *zeroOwner) Release(int, int64) {}
+func (c *zeroOwner) Refund(int, int64)  { (*Concurrency)(c).refund(0) }
+
+// refund takes back a lease as if it had not been granted.
+func (c *Concurrency) refund(n int) {
+	c.lock()
+	defer c.unlock()
 	if !c.closed {
-		c.granted--
+		c.count--
+		c.giveBack(n)
 	}
 }
 
-func (s *slot) release(n int, serial int64) {
-	c := s.from
-	c.mu.Lock()
-	if s.serial == serial && !c.closed {
-		c.reclaim(s, n)
+// giveBack takes back permits of a lease, and serves the queue.
+func (c *Concurrency) giveBack(n int) {
+	if c.closed || n == 0 {
+		return
 	}
-	c.mu.Unlock()
-}
-
-func (s *slot) refund(n int, serial int64) {
-	c := s.from
-	c.mu.Lock()
-	if s.serial == serial && !c.closed {
-		c.granted--
-		c.reclaim(s, n)
-	}
-	c.mu.Unlock()
-}
-
-// reclaim ends the use of a slot for n permits, and serves the queue.
-func (c *Concurrency) reclaim(s *slot, n int) {
-	s.serial++
-	s.next, c.unused = c.unused, s
-	c.unusedCount++
-	c.used -= int64(n)
-	c.exhausted.clear()
+	c.held -= int64(n)
 	if !c.queue.Empty() {
 		serve(c, 0)
 	}
-	if c.used == 0 {
+	if c.held == 0 {
 		c.becomeIdle()
 	}
 }
@@ -233,12 +316,8 @@ func (c *Concurrency) reclaim(s *slot, n int) {
 // becomeIdle begins the idleness of a limiter that is full again.
 func (c *Concurrency) becomeIdle() {
 	c.idleSince = unknown
-	if c.clockReads < maxClockReads {
-		c.clockReads++
+	if c.clockReads++; c.clockReads < maxClockReads {
 		c.idleSince = moment()
-	}
-	if c.unusedCount > maxUnusedSlots {
-		c.unused, c.unusedCount = nil, 0
 	}
 }
 
@@ -247,8 +326,8 @@ func (c *Concurrency) Limits() rate.Limits { return c.Options().Limits() }
 
 // Options returns the options in force.
 func (c *Concurrency) Options() ConcurrencyOptions {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	return ConcurrencyOptions{
 		PermitLimit: int(c.limit),
 		QueueLimit:  c.queue.limit,
@@ -267,71 +346,6 @@ func (c *Concurrency) Charge(ctx context.Context, n int) (Level, error) {
 // Peek returns what TryAcquire(ctx, n) would return now; see [Peeker].
 func (c *Concurrency) Peek(ctx context.Context, n int) (Lease, error) {
 	ctxErr := ctx.Err()
-	c.mu.Lock()
+	c.lock()
 	return peek(ctx, ctxErr, c, 0, n)
-}
-
-// exhaustion rejects requests for one permit without the limiter's lock while no permit is free, so that a flood of them
-// does not hold up releases. One permit is in range of every limiter.
-//
-// Bit 0 is set only while no permit is free and the limiter is open, bit 1 only while in addition no caller can queue.
-// The bits above them count the rejections, so that each is decided and counted at one moment. The two lowest bits
-// change only under the limiter's lock, and are cleared before a waiter is answered: a waiter that has been granted a
-// permit, or rejected by Close, can ask again at once and must not be rejected because of an old bit.
-type exhaustion struct {
-	bits  atomic.Int64
-	noted bool // guarded by the limiter's lock
-}
-
-const (
-	noneFree     = 1 << 0
-	noQueue      = 1 << 1
-	oneRejection = 1 << 2
-)
-
-// reject counts and returns a rejection. ok is false if the caller has to take the lock.
-func (f *exhaustion) reject(wait bool) (l Lease, ok bool) {
-	need := int64(noneFree)
-	if wait {
-		need |= noQueue
-	}
-	for {
-		bits := f.bits.Load()
-		if bits&need != need {
-			return Lease{}, false
-		}
-		if f.bits.CompareAndSwap(bits, bits+oneRejection) {
-			break
-		}
-	}
-	if wait {
-		return rejected(0, noPermit), true
-	}
-	return Lease{}, true
-}
-
-// rejections returns how many rejections reject has counted.
-func (f *exhaustion) rejections() int64 { return f.bits.Load() / oneRejection }
-
-// note is called under the lock when a caller finds no free permit. Only the second call in a row sets the bits,
-// because clearing them costs time: a limiter that rejects a single caller now and then should not pay for that on each
-// release.
-func (f *exhaustion) note(mayQueue bool) {
-	switch {
-	case !f.noted:
-		f.noted = true
-	case f.bits.Load()&noneFree != 0:
-	case mayQueue:
-		f.bits.Add(noneFree)
-	default:
-		f.bits.Add(noneFree | noQueue)
-	}
-}
-
-// clear is called under the lock before a permit comes back, before a limit changes, and before the limiter closes.
-func (f *exhaustion) clear() {
-	f.noted = false
-	if set := f.bits.Load() & (noneFree | noQueue); set != 0 {
-		f.bits.Add(-set)
-	}
 }

@@ -14,18 +14,12 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// fillUp takes all permits of c and has it reject often enough that its lock is no longer taken for that.
+// fillUp takes all permits of c.
 func fillUp(t *testing.T, c *Concurrency) Lease {
 	t.Helper()
 	lease, err := c.TryAcquire(t.Context(), int(c.Statistics().AvailablePermits))
 	require.NoError(t, err)
 	require.True(t, lease.Acquired())
-	for range 3 {
-		l, err := c.TryAcquire(t.Context(), 1)
-		require.NoError(t, err)
-		require.False(t, l.Acquired())
-	}
-	require.NotZero(t, c.exhausted.bits.Load()&noneFree)
 	return lease
 }
 
@@ -40,14 +34,14 @@ func TestConcurrency_RejectsWithoutItsLock(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, rejected(0, noPermit), l)
 	c.mu.Unlock()
-	assert.Equal(t, Statistics{SuccessfulLeases: 1, FailedLeases: 5}, c.Statistics())
+	assert.Equal(t, Statistics{SuccessfulLeases: 1, FailedLeases: 2}, c.Statistics())
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = c.TryAcquire(ctx, 1)
 	require.ErrorIs(t, err, context.Canceled)
 	held.Release()
-	assert.Equal(t, Statistics{AvailablePermits: 2, SuccessfulLeases: 1, FailedLeases: 5}, c.Statistics())
+	assert.Equal(t, Statistics{AvailablePermits: 2, SuccessfulLeases: 1, FailedLeases: 2}, c.Statistics())
 }
 
 func TestConcurrency_RejectsOnlyWhileItIsFull(t *testing.T) {
@@ -197,4 +191,78 @@ func TestConcurrency_CountsConcurrentSafe(t *testing.T) {
 	s := c.Statistics()
 	assert.Equal(t, granted.Load(), s.SuccessfulLeases)
 	assert.Equal(t, int64(goroutines*calls)-granted.Load(), s.FailedLeases)
+}
+
+// A permit comes back once, however many copies of its lease are released at once, also when its slot has another lease.
+func TestConcurrency_ReleasesOnceConcurrentSafe(t *testing.T) {
+	const limit, goroutines, calls = 5, 8, 2000
+	c := weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: limit}))
+	var held atomic.Int64
+	leases := make(chan Lease, limit)
+	var wg sync.WaitGroup
+	for range goroutines {
+		wg.Go(func() {
+			for range calls {
+				if l := weir.Must(c.TryAcquire(t.Context(), 1)); l.Acquired() {
+					assert.LessOrEqual(t, held.Add(1), int64(limit))
+					leases <- l
+				}
+				select {
+				case l := <-leases:
+					held.Add(-1)
+					copied := ReasonKey.With(l, "another copy")
+					wg.Go(copied.Release)
+					l.Release()
+				default:
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for len(leases) > 0 {
+		l := <-leases
+		l.Release()
+		l.Release()
+	}
+	assert.EqualValues(t, limit, c.Statistics().AvailablePermits)
+}
+
+// No waiter is forgotten when it joins while the last permit comes back, without a timeout that would save it.
+func TestConcurrency_WakesConcurrentSafe(t *testing.T) {
+	const goroutines, calls = 8, 4000
+	c := weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 2, QueueLimit: 3 * goroutines}))
+	var wg sync.WaitGroup
+	for range goroutines {
+		wg.Go(func() {
+			for i := range calls {
+				l := weir.Must(c.Acquire(t.Context(), 1+i%2))
+				assert.True(t, l.Acquired())
+				l.Release()
+			}
+		})
+	}
+	wg.Wait()
+	assert.Equal(t, Statistics{AvailablePermits: 2, SuccessfulLeases: goroutines * calls}, c.Statistics())
+}
+
+// Counts that no longer fit into the tally, and limits that do not, are exact.
+func TestConcurrency_CountsBeyondTheTally(t *testing.T) {
+	const calls = 10_000
+	c := weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 2}))
+	for range calls {
+		l := take(t, c, 2)
+		refused(t, c, 1)
+		l.Release()
+	}
+	assert.Equal(t, Statistics{AvailablePermits: 2, SuccessfulLeases: calls, FailedLeases: calls}, c.Statistics())
+	for _, limit := range []int{mostPermits, mostPermits + 1} {
+		require.NoError(t, c.Reconfigure(ConcurrencyOptions{PermitLimit: limit}))
+		l := take(t, c, limit-1)
+		take(t, c, 1).Release()
+		refused(t, c, 2)
+		require.NoError(t, c.Reconfigure(ConcurrencyOptions{PermitLimit: 5}))
+		refused(t, c, 1)
+		l.Release()
+		assert.EqualValues(t, 5, c.Statistics().AvailablePermits)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 // books owns leases, and writes down what it hears of them.
@@ -30,22 +31,21 @@ func (b *exactBooks) Adjust(n int, tag int64, cost int) (int64, bool) {
 	return tag + 1, cost < 5
 }
 
-func TestGranter_Release(t *testing.T) {
+func TestGrantedBy_Release(t *testing.T) {
 	b := &books{}
-	lease := limiter.NewGranter(b).Grant(2, 7)
+	lease := custom.GrantedBy(b, 2, 7)
 	assert.True(t, lease.Acquired())
 	assert.Equal(t, 2, lease.Permits())
 	limiter.ReasonKey.With(lease, "kept").Release()
 	_, ok := lease.Adjust(1)
 	assert.False(t, ok, "this owner cannot adjust")
 	assert.Equal(t, []string{"release27"}, b.heard)
-	assert.Zero(t, limiter.NewGranter(b).Grant(-1, 0).Permits())
+	assert.Zero(t, custom.GrantedBy(b, -1, 0).Permits())
 }
 
-func TestGranter_RefundByChain(t *testing.T) {
+func TestGrantedBy_RefundByChain(t *testing.T) {
 	b := &books{}
-	granter := limiter.NewGranter(b)
-	chain, err := limiter.Chain(granting{granter}, refusing{})
+	chain, err := limiter.Chain(granting{b}, refusing{})
 	require.NoError(t, err)
 	lease, err := chain.TryAcquire(context.Background(), 3)
 	require.NoError(t, err)
@@ -53,9 +53,9 @@ func TestGranter_RefundByChain(t *testing.T) {
 	assert.Equal(t, []string{"refund31"}, b.heard)
 }
 
-func TestGranter_Adjust(t *testing.T) {
+func TestGrantedBy_Adjust(t *testing.T) {
 	b := &exactBooks{}
-	lease := limiter.NewGranter(b).Grant(2, 7)
+	lease := custom.GrantedBy(b, 2, 7)
 	adjusted, ok := lease.Adjust(4)
 	require.True(t, ok)
 	assert.Equal(t, 4, adjusted.Permits())
@@ -65,9 +65,9 @@ func TestGranter_Adjust(t *testing.T) {
 	assert.Equal(t, []string{"adjust27", "adjust48", "release48"}, b.heard)
 }
 
-func TestGranter_Allocations(t *testing.T) {
-	granter := limiter.NewGranter(&books{})
-	assert.Zero(t, testing.AllocsPerRun(100, func() { _ = granter.Grant(1, 1) }))
+func TestGrantedBy_Allocations(t *testing.T) {
+	b := &books{}
+	assert.Zero(t, testing.AllocsPerRun(100, func() { _ = custom.GrantedBy(b, 1, 1) }))
 }
 
 // countingBooks knows what is left.
@@ -76,21 +76,21 @@ type countingBooks struct{ books }
 func (*countingBooks) Remaining(n int, tag int64) (int64, bool) { return tag - int64(n), tag > 0 }
 
 func TestLease_Remaining(t *testing.T) {
-	lease := limiter.NewGranter(&countingBooks{}).Grant(2, 7)
+	lease := custom.GrantedBy(&countingBooks{}, 2, 7)
 	left, ok := limiter.ReasonKey.With(lease, "kept").Remaining()
 	assert.True(t, ok)
 	assert.EqualValues(t, 5, left)
-	_, ok = limiter.NewGranter(&countingBooks{}).Grant(2, 0).Remaining()
+	_, ok = custom.GrantedBy(&countingBooks{}, 2, 0).Remaining()
 	assert.False(t, ok)
-	_, ok = limiter.NewGranter(&books{}).Grant(2, 7).Remaining()
+	_, ok = custom.GrantedBy(&books{}, 2, 7).Remaining()
 	assert.False(t, ok, "this owner does not know")
 	_, ok = limiter.Lease{}.Remaining()
 	assert.False(t, ok)
-	_, ok = limiter.Rejected(0, "no").Remaining()
+	_, ok = custom.Rejected(0, "no").Remaining()
 	assert.False(t, ok)
 	for _, reason := range []string{"", "no"} {
 		for _, n := range []int64{0, 3, math.MaxInt32 - 1} {
-			lease := limiter.ReasonKey.With(limiter.RejectedKnowing(1, reason, n), "another")
+			lease := limiter.ReasonKey.With(custom.RejectedKnowing(1, reason, n), "another")
 			left, ok = lease.Remaining()
 			assert.True(t, ok)
 			assert.Equal(t, n, left)
@@ -100,10 +100,10 @@ func TestLease_Remaining(t *testing.T) {
 			assert.EqualValues(t, 1, d)
 		}
 	}
-	left, ok = limiter.RejectedKnowing(1, "", math.MaxInt64).Remaining()
+	left, ok = custom.RejectedKnowing(1, "", math.MaxInt64).Remaining()
 	assert.True(t, ok)
 	assert.EqualValues(t, math.MaxInt32-1, left, "the most that a lease has room for, also where an int has 32 bits")
-	assert.Zero(t, testing.AllocsPerRun(100, func() { _ = limiter.RejectedKnowing(1, "", 1) }))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { _ = custom.RejectedKnowing(1, "", 1) }))
 }
 
 // levelBooks knows what is left, and when all is back.
@@ -117,7 +117,7 @@ func (*levelBooks) Level(n int, tag int64) (limiter.Level, bool) {
 }
 
 func TestLease_Level(t *testing.T) {
-	lease := limiter.NewGranter(&levelBooks{}).Grant(2, 7)
+	lease := custom.GrantedBy(&levelBooks{}, 2, 7)
 	for _, l := range []limiter.Lease{lease, limiter.ReasonKey.With(lease, "kept")} {
 		level, ok := l.Level()
 		assert.True(t, ok)
@@ -126,11 +126,11 @@ func TestLease_Level(t *testing.T) {
 	mine, err := limiter.NewUnlimited().TryAcquire(t.Context(), 1)
 	require.NoError(t, err)
 	for why, l := range map[string]limiter.Lease{
-		"the owner does not know it for this lease": limiter.NewGranter(&levelBooks{}).Grant(2, 0),
-		"this owner never knows it":                 limiter.NewGranter(&books{}).Grant(2, 7),
+		"the owner does not know it for this lease": custom.GrantedBy(&levelBooks{}, 2, 0),
+		"this owner never knows it":                 custom.GrantedBy(&books{}, 2, 7),
 		"a limiter of this package":                 mine,
 		"the zero lease":                            {},
-		"rejected":                                  limiter.RejectedKnowing(1, "no", 3),
+		"rejected":                                  custom.RejectedKnowing(1, "no", 3),
 	} {
 		level, ok := l.Level()
 		assert.False(t, ok, why)
@@ -138,10 +138,12 @@ func TestLease_Level(t *testing.T) {
 	}
 }
 
-type granting struct{ by *limiter.Granter }
+var _ custom.KeyPeeker = (*limiter.PartitionedLimiter[int, string])(nil)
+
+type granting struct{ by custom.Owner }
 
 func (g granting) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
-	return g.by.Grant(n, 1), nil
+	return custom.GrantedBy(g.by, n, 1), nil
 }
 
 func (g granting) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
@@ -151,7 +153,7 @@ func (g granting) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 type refusing struct{}
 
 func (refusing) TryAcquire(context.Context, int) (limiter.Lease, error) {
-	return limiter.Rejected(0, "no"), nil
+	return custom.Rejected(0, "no"), nil
 }
 
 func (r refusing) Acquire(ctx context.Context, n int) (limiter.Lease, error) {

@@ -38,16 +38,8 @@
 //
 // # Custom limiters
 //
-// Only authors of limiters need this section. A type with the two methods of [Limiter] can be used wherever this package's
-// limiters can: in a chain, for a key, in a channel, and in the strategies and transports of weir. Package limitertest
-// checks that it follows the same rules.
-//
-// [Granted] and [Rejected] make leases. [GrantedRefundable] is for a limiter whose permits are spent rather than lent, so
-// that a chain can give them back, and [RejectedKnowing] for one that knows how many permits are left. A limiter that
-// grants often can make leases without an allocation with a [Granter]: it implements [LeaseOwner], and [LeaseAdjuster]
-// and [LeaseCounter] if its leases can be adjusted and it knows what remains.
-//
-// A limiter can also implement [StatisticsProvider], [Idler], [Replenisher], [Peeker] and [io.Closer].
+// A type with the two methods of [Limiter] can be used wherever this package's limiters can. Package custom is for its
+// author.
 package limiter
 
 // For maintainers, the files in reading order:

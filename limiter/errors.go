@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/validate"
 )
 
@@ -78,14 +79,7 @@ func argumentError(ctx context.Context, n int, wait bool) error {
 }
 
 // contextError returns the error of a context that is done, with its cause if one was set.
-func contextError(ctx context.Context) error {
-	err := ctx.Err()
-	cause := context.Cause(ctx)
-	if cause == nil || errors.Is(err, cause) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", err, cause)
-}
+func contextError(ctx context.Context) error { return ctxerr.Of(ctx) }
 
 // manualFixedError is returned by Reconfigure if the new options would change how the limiter replenishes.
 func manualFixedError(manual bool) error {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 // CPUTimes are running totals since some moment, in any unit: what the machine's
@@ -79,9 +80,9 @@ func (c *CPULimiter) TryAcquire(ctx context.Context, n int) (limiter.Lease, erro
 	}
 	c.sample()
 	if busy, known := c.Busy(); known && busy > c.threshold {
-		return limiter.Rejected(c.untilDue(), "cpu busy"), nil
+		return custom.Rejected(c.untilDue(), "cpu busy"), nil
 	}
-	return limiter.Granted(n, nil), nil
+	return custom.Granted(n, nil), nil
 }
 
 // Acquire is TryAcquire: there is no queue, because waiters would all go ahead

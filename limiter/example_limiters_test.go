@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 // Tests of the two limiters in example_cpu_test.go and example_reason_test.go.
@@ -272,15 +273,15 @@ func TestWithReasonPassesTheRestOn(t *testing.T) {
 		TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour, ManualReplenishment: true,
 	}))
 	l := WithReason(inner, "too many")
-	_, idle := l.(limiter.Idler).IdleDuration()
+	_, idle := l.(custom.Idler).IdleDuration()
 	require.True(t, idle)
 	_, err := l.Acquire(t.Context(), 1)
 	require.NoError(t, err)
-	_, idle = l.(limiter.Idler).IdleDuration()
+	_, idle = l.(custom.Idler).IdleDuration()
 	require.False(t, idle)
 	require.Equal(t, inner.Statistics(), l.(limiter.StatisticsProvider).Statistics())
 
-	r := l.(limiter.Replenisher)
+	r := l.(custom.Replenisher)
 	require.True(t, r.TryReplenish())
 	require.False(t, r.AutoReplenishing())
 	require.Equal(t, time.Hour, r.ReplenishmentPeriod())
@@ -292,16 +293,16 @@ func TestWithReasonPassesTheRestOn(t *testing.T) {
 
 func TestWithReasonOfALimiterWithNothingMore(t *testing.T) {
 	l := WithReason(scripted(func(context.Context, int) (limiter.Lease, error) {
-		return limiter.Rejected(0, "its own"), nil
+		return custom.Rejected(0, "its own"), nil
 	}), "too many")
 	lease, err := l.TryAcquire(t.Context(), 1)
 	require.NoError(t, err)
 	require.Equal(t, "too many", lease.Reason())
 
-	_, isIdler := l.(limiter.Idler)
+	_, isIdler := l.(custom.Idler)
 	require.False(t, isIdler)
 	require.Zero(t, l.(limiter.StatisticsProvider).Statistics())
-	r := l.(limiter.Replenisher)
+	r := l.(custom.Replenisher)
 	require.False(t, r.TryReplenish())
 	require.True(t, r.AutoReplenishing())
 	require.Zero(t, r.ReplenishmentPeriod())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 // WithReason returns l with a reason phrase on its rejections, in place of their
@@ -18,7 +19,7 @@ import (
 // not matter.
 func WithReason(l limiter.Limiter, reason string) limiter.Limiter {
 	r := reasoned{Limiter: l, reason: reason}
-	if idler, ok := l.(limiter.Idler); ok {
+	if idler, ok := l.(custom.Idler); ok {
 		return idleReasoned{reasoned: r, Idler: idler}
 	}
 	return r
@@ -29,7 +30,7 @@ func WithReason(l limiter.Limiter, reason string) limiter.Limiter {
 // "in use" would keep it forever in a program that drops idle limiters.
 type idleReasoned struct {
 	reasoned
-	limiter.Idler
+	custom.Idler
 }
 
 type reasoned struct {
@@ -40,9 +41,9 @@ type reasoned struct {
 // What callers of a limiter may ask for with a type assertion.
 var (
 	_ limiter.StatisticsProvider = reasoned{}
-	_ limiter.Replenisher        = reasoned{}
+	_ custom.Replenisher         = reasoned{}
 	_ io.Closer                  = reasoned{}
-	_ limiter.Idler              = idleReasoned{}
+	_ custom.Idler               = idleReasoned{}
 )
 
 func (r reasoned) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
@@ -70,12 +71,12 @@ func (r reasoned) Statistics() limiter.Statistics {
 }
 
 func (r reasoned) TryReplenish() bool {
-	p, ok := r.Limiter.(limiter.Replenisher)
+	p, ok := r.Limiter.(custom.Replenisher)
 	return ok && p.TryReplenish()
 }
 
 func (r reasoned) ReplenishmentPeriod() time.Duration {
-	if p, ok := r.Limiter.(limiter.Replenisher); ok {
+	if p, ok := r.Limiter.(custom.Replenisher); ok {
 		return p.ReplenishmentPeriod()
 	}
 	return 0
@@ -83,7 +84,7 @@ func (r reasoned) ReplenishmentPeriod() time.Duration {
 
 // AutoReplenishing is true where there is nothing that others would have to do.
 func (r reasoned) AutoReplenishing() bool {
-	p, ok := r.Limiter.(limiter.Replenisher)
+	p, ok := r.Limiter.(custom.Replenisher)
 	return !ok || p.AutoReplenishing()
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 )
 
@@ -398,7 +399,7 @@ func ExampleMetadataKey() {
 	var shardKey = limiter.NewMetadataKey[string]("SHARD")
 
 	answer := func() limiter.Lease { // of a limiter
-		return shardKey.With(limiter.Rejected(time.Minute, "shard is moving"), "eu-7")
+		return shardKey.With(custom.Rejected(time.Minute, "shard is moving"), "eu-7")
 	}
 	lease := answer()
 	shard, ok := shardKey.From(lease)

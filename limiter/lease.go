@@ -3,10 +3,10 @@ package limiter
 import (
 	"iter"
 	"math"
-	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/limiter/internal/leases"
 	"github.com/weir-go/weir/rate"
 )
 
@@ -23,20 +23,31 @@ type Lease struct {
 	tag   int64 // granted: tells owner which grant it is; rejected: RetryAfter in nanoseconds
 }
 
-// An owner takes back what it granted. n and tag are those of the lease.
-type owner interface {
-	// release gives permits back when the work is done. It is idempotent.
-	release(n int, tag int64)
-	// refund undoes the grant as if it had never been, also in the statistics. It is called at most once for a grant.
-	refund(n int, tag int64)
+// An owner takes back what it granted; see custom.Owner. n and tag are those of the lease.
+type owner = leases.Owner
+
+func init() {
+	leases.Granted = func(by owner, n int, tag int64) Lease {
+		if by == nil {
+			by = noOwner{}
+		}
+		return Lease{owner: by, n: max(n, 0), tag: tag}
+	}
+	leases.Rejected = func(retryAfter time.Duration, remaining int64) Lease {
+		l := rejected(max(retryAfter, 0), nil)
+		if remaining >= 0 {
+			l.n = encodeRemaining(remaining)
+		}
+		return l
+	}
 }
 
-// An adjuster is an owner whose grants can be adjusted to what the work has cost, because their permits are spent.
-type adjuster interface {
-	// adjust changes a grant of n permits into a grant of cost permits, and returns the owner and the tag of the adjusted
-	// lease. ok reports whether it did.
-	adjust(n int, tag int64, cost int) (o owner, newTag int64, ok bool)
-}
+// noOwner is the owner of leases that have nothing to give back.
+type noOwner struct{}
+
+func (noOwner) Lends() bool        { return false }
+func (noOwner) Release(int, int64) {}
+func (noOwner) Refund(int, int64)  {}
 
 // A returnOnce tells an owner which call gives a lease back: the first Release or Refund of any copy, including the
 // copies that were adjusted.
@@ -62,8 +73,8 @@ type metadata struct {
 	next  *metadata
 }
 
-func (m *metadata) release(n int, tag int64) { m.owner.release(n, tag) }
-func (m *metadata) refund(n int, tag int64)  { m.owner.refund(n, tag) }
+func (m *metadata) Release(n int, tag int64) { m.owner.Release(n, tag) }
+func (m *metadata) Refund(n int, tag int64)  { m.owner.Refund(n, tag) }
 
 // The n of a rejected lease says how many permits the limiter had left, because a field for that would be a fifth word:
 //
@@ -158,16 +169,15 @@ func (l Lease) Reason() string {
 }
 
 // Remaining returns how many permits were left right after the decision. ok is false if the limiter does not know it
-// without being asked again; then call its Statistics. The limiters of package store know it, and custom limiters can;
-// see [RejectedKnowing] and [LeaseCounter].
+// without being asked again; then call its Statistics. The limiters of package store know it, and custom limiters can.
 func (l Lease) Remaining() (n int64, ok bool) {
 	if !l.Acquired() {
 		return decodeRemaining(l.n)
 	}
-	if g, is := l.source().(*Granter); is {
-		if c, is := g.by.(LeaseCounter); is {
-			return c.Remaining(l.n, l.tag)
-		}
+	if o, is := l.source().(interface {
+		Remaining(n int, tag int64) (int64, bool)
+	}); is {
+		return o.Remaining(l.n, l.tag)
 	}
 	return 0, false
 }
@@ -176,8 +186,13 @@ func (l Lease) Remaining() (n int64, ok bool) {
 // after its last decision. It is for servers that tell a client what is left: they need not look for the limiter of the
 // client's key again. ok is false for a rejected lease, and for the leases of other limiters.
 func (l Lease) Quota() (limits rate.Limits, available int64, ok bool) {
-	c, ok := l.source().(clocked)
-	if !ok {
+	var c clocked
+	switch o := l.source().(type) {
+	case *bucketOwner:
+		c = (*bucket)(o)
+	case *windowOwner:
+		c = (*window)(o)
+	default:
 		return limits, 0, false
 	}
 	c.lock()
@@ -187,12 +202,12 @@ func (l Lease) Quota() (limits rate.Limits, available int64, ok bool) {
 
 // Level returns the level of the limiter right after the grant. ok is false if the lease was rejected, or if the limiter
 // does not return the level with a grant; then call [Charger.Charge] with 0. The limiters of package store return it,
-// those of this package do not; a custom limiter can, see [LeaseLeveler].
+// those of this package do not; a custom limiter can.
 func (l Lease) Level() (level Level, ok bool) {
-	if g, is := l.source().(*Granter); is && l.Acquired() {
-		if leveler, is := g.by.(LeaseLeveler); is {
-			return leveler.Level(l.n, l.tag)
-		}
+	if o, is := l.source().(interface {
+		Level(n int, tag int64) (Level, bool)
+	}); is && l.Acquired() {
+		return o.Level(l.n, l.tag)
 	}
 	return Level{}, false
 }
@@ -202,7 +217,7 @@ func (l Lease) Level() (level Level, ok bool) {
 // and after the limiter was closed.
 func (l Lease) Release() {
 	if l.Acquired() {
-		l.owner.release(l.n, l.tag)
+		l.owner.Release(l.n, l.tag)
 	}
 }
 
@@ -215,23 +230,12 @@ func (l Lease) Lends() bool {
 		return false
 	}
 	switch o := l.source().(type) {
-	case *chainLease:
-		return slices.ContainsFunc(o.leases, Lease.Lends)
-	case *trackedLease:
-		return o.lease.Lends()
-	case *callbacks:
-		return o.onRelease != nil
-	case *Granter:
-		if lender, ok := o.by.(interface{ Lends() bool }); ok {
-			return lender.Lends()
-		}
-		_, spends := o.by.(LeaseAdjuster)
-		return !spends
-	case *slot:
-		return true
-	default: // the permits of the others are spent, or the lease has none
+	case interface{ Lends() bool }:
+		return o.Lends()
+	case adjuster:
 		return false
 	}
+	return true
 }
 
 // Succeeded says that the work has succeeded although its permits stay in use until Release: a request to a server is
@@ -239,17 +243,8 @@ func (l Lease) Lends() bool {
 // learns from the work, as those of package adaptive do, learns now, and nothing from Release. For other limiters it does
 // nothing. Only a strategy that holds a lease longer than the execution calls it, once, before Release.
 func (l Lease) Succeeded() {
-	switch o := l.source().(type) {
-	case *chainLease:
-		for _, each := range o.leases {
-			each.Succeeded()
-		}
-	case *trackedLease:
-		o.lease.Succeeded()
-	case *Granter:
-		if learner, ok := o.by.(LeaseLearner); ok && l.Acquired() {
-			learner.Succeeded(l.n, l.tag)
-		}
+	if o, ok := l.source().(interface{ Succeeded(n int, tag int64) }); ok && l.Acquired() {
+		o.Succeeded(l.n, l.tag)
 	}
 }
 
@@ -268,7 +263,7 @@ func (l Lease) Succeeded() {
 // that Adjust returned.
 func (l Lease) Refund() {
 	if l.Acquired() {
-		l.owner.refund(l.n, l.tag)
+		l.owner.Refund(l.n, l.tag)
 	}
 }
 
@@ -282,17 +277,33 @@ func (l Lease) Refund() {
 // permits are only lent, as those of a [Concurrency] are, or if a custom limiter cannot adjust. Call it once, and use
 // the lease that it returns: an older copy still has the old number of permits.
 func (l Lease) Adjust(n int) (adjusted Lease, ok bool) {
-	a, ok := l.source().(adjuster)
-	if !ok || !l.Acquired() {
+	if !l.Acquired() {
 		return l, false
 	}
 	n = max(n, 0)
-	o, tag, ok := a.adjust(l.n, l.tag, n)
+	o, tag := l.source(), l.tag
+	switch a := o.(type) {
+	case wrapper:
+		o, ok = a.adjusted(n)
+	case adjuster:
+		tag, ok = a.Adjust(l.n, tag, n)
+	}
 	if !ok {
 		return l, false
 	}
 	l.n, l.tag = n, tag
 	return l.ownedBy(o), true
+}
+
+// An adjuster is an owner that can adjust its grants; see custom.Adjuster.
+type adjuster interface {
+	Adjust(n int, tag int64, cost int) (newTag int64, ok bool)
+}
+
+// A wrapper is the owner of a lease that is made of others.
+type wrapper interface {
+	// adjusted adjusts the others, and returns the owner of the adjusted lease. ok reports whether it did.
+	adjusted(cost int) (o owner, ok bool)
 }
 
 // Metadata yields what is known about the lease, by name: [RetryAfterKey] and [ReasonKey] if they are present, and what

@@ -163,9 +163,9 @@ func TestLease_AdjustNotPossible(t *testing.T) {
 	require.NoError(t, err)
 	for name, l := range map[string]Lease{
 		"the zero lease":    {},
-		"a rejected one":    Rejected(time.Second, "no"),
+		"a rejected one":    rejected(time.Second, noPermit),
 		"a lent one":        lent,
-		"written elsewhere": Granted(2, nil),
+		"written elsewhere": peeked(2),
 	} {
 		same, ok := l.Adjust(3)
 		assert.False(t, ok, name)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 func TestLease_Lends(t *testing.T) {
@@ -41,11 +42,11 @@ func TestLease_Lends(t *testing.T) {
 		"a key's bucket":            {perKey(bucket()), false},
 		"a key's chain with slots":  {perKey(weir.Must(limiter.Chain(bucket(), slots()))), true},
 		"a key's chain of others":   {perKey(weir.Must(limiter.Chain(bucket(), window()))), false},
-		"custom":                    {limiter.Granted(1, func() {}), true},
-		"custom, nothing to do":     {limiter.Granted(1, nil), false},
-		"custom, only a refund":     {limiter.GrantedRefundable(1, nil, func() {}), false},
-		"custom with metadata":      {limiter.ReasonKey.With(limiter.Granted(1, func() {}), "because"), true},
-		"rejected":                  {limiter.Rejected(time.Second, "no"), false},
+		"custom":                    {custom.Granted(1, func() {}), true},
+		"custom, nothing to do":     {custom.Granted(1, nil), false},
+		"custom, only a refund":     {custom.GrantedRefundable(1, nil, func() {}), false},
+		"custom with metadata":      {limiter.ReasonKey.With(custom.Granted(1, func() {}), "because"), true},
+		"rejected":                  {custom.Rejected(time.Second, "no"), false},
 		"the zero Lease":            {limiter.Lease{}, false},
 		"no permits of concurrency": {weir.Must(slots().TryAcquire(t.Context(), 0)), false},
 	} {
@@ -60,7 +61,7 @@ func TestLease_Lends(t *testing.T) {
 type learner struct{ learned, released int }
 
 func (l *learner) TryAcquire(context.Context, int) (limiter.Lease, error) {
-	return limiter.NewGranter(l).Grant(1, 7), nil
+	return custom.GrantedBy(l, 1, 7), nil
 }
 
 func (l *learner) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
@@ -84,5 +85,5 @@ func TestLease_Succeeded(t *testing.T) {
 	}
 	lease.Release()
 	assert.Equal(t, learner{learned: 7, released: 1}, second)
-	limiter.Rejected(time.Second, "").Succeeded() // does nothing
+	custom.Rejected(time.Second, "").Succeeded() // does nothing
 }

@@ -38,21 +38,15 @@ type StatisticsProvider interface {
 	Statistics() Statistics
 }
 
-// An Idler is a [Limiter] that knows since when it has been full and unused. A program that has many limiters can drop
-// one that has been idle: a new one in its place would decide the same.
-type Idler interface {
-	// IdleDuration returns for how long the limiter has been idle; ok is false while it is in use.
+// An idler is a custom.Idler.
+type idler interface {
 	IdleDuration() (idle time.Duration, ok bool)
 }
 
-// A Replenisher is a [Limiter] whose permits come back as time passes.
-type Replenisher interface {
-	// TryReplenish catches up with every whole period that has passed and returns true. On a limiter that replenishes
-	// by itself it does nothing and returns false.
+// A replenisher is a custom.Replenisher.
+type replenisher interface {
 	TryReplenish() bool
-	// ReplenishmentPeriod returns the time between two refills.
 	ReplenishmentPeriod() time.Duration
-	// AutoReplenishing reports whether the limiter replenishes by itself.
 	AutoReplenishing() bool
 }
 
@@ -111,13 +105,6 @@ type PartitionedCharger[R any] interface {
 	// Charge calls [Charger.Charge] for the resource's limiter. If n is 0 or negative, it makes no partition, and a
 	// resource without a partition has the level of an unused limiter.
 	Charge(ctx context.Context, resource R, n int) (Level, error)
-}
-
-// A KeyPeeker is a limiter for many keys, which are strings, that can say what it would answer for one of them. A
-// [PartitionedLimiter] whose keys are of type string is one, and so are the partitioned limiters of package store.
-type KeyPeeker interface {
-	// PeekKey is that of [Peeker] for the key's limiter. It makes no partition.
-	PeekKey(ctx context.Context, key string, n int) (Lease, error)
 }
 
 // Statistics is a consistent snapshot of a limiter's figures. The zero Statistics is that of an unused limiter

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/limiter/internal/model"
 	"github.com/weir-go/weir/limiter/limitertest"
 )
@@ -266,7 +267,7 @@ func (r *run) replenish() {
 	}
 	want := r.m.Replenish()
 	r.ledger.replenish(r.now())
-	if got := r.l.(limiter.Replenisher).TryReplenish(); got != want {
+	if got := r.l.(custom.Replenisher).TryReplenish(); got != want {
 		r.wrong("TryReplenish is %v, want %v", got, want)
 	}
 }
@@ -282,11 +283,11 @@ func (r *run) look() {
 		return
 	}
 	least, most, wantOK := r.m.Idle()
-	idle, ok := r.l.(limiter.Idler).IdleDuration()
+	idle, ok := r.l.(custom.Idler).IdleDuration()
 	if ok != wantOK || ok && (idle < least || idle > most) {
 		r.wrong("IdleDuration is %v %v, want %v to %v, %v", idle, ok, least, most, wantOK)
 	}
-	if rep, isRep := r.l.(limiter.Replenisher); isRep && r.m.Kind != limitertest.Concurrency {
+	if rep, isRep := r.l.(custom.Replenisher); isRep && r.m.Kind != limitertest.Concurrency {
 		_, every := r.m.Line()
 		if rep.ReplenishmentPeriod() != every || rep.AutoReplenishing() == r.m.Limits.Manual {
 			r.wrong("ReplenishmentPeriod is %v and AutoReplenishing %v, want %v and %v",

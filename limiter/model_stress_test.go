@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/limiter/limitertest"
 )
 
@@ -171,7 +172,7 @@ func (s *stress) verify(t *testing.T, k limitertest.Kind, elapsed time.Duration)
 	if got := s.l.(limiter.StatisticsProvider).Statistics(); got != want {
 		t.Errorf("after all callers left the statistics are %+v, want %+v", got, want)
 	}
-	if _, ok := s.l.(limiter.Idler).IdleDuration(); !ok {
+	if _, ok := s.l.(custom.Idler).IdleDuration(); !ok {
 		t.Error("it is unused, but not idle")
 	}
 	if lease, err := s.l.TryAcquire(context.Background(), stressHigh); err != nil || !lease.Acquired() {

@@ -36,12 +36,12 @@ type Partition[K comparable] struct {
 // A PartitionedLimiter has a limiter for each key. It is made when the key is first used, and forgotten when it has
 // been idle for IdleTimeout, or up to a quarter of that longer. A limiter is never closed while a caller uses it.
 //
-// If a limiter is a [Replenisher] whose AutoReplenishing returns false, TryReplenish is called every 100 ms. A custom
+// If a limiter has ManualReplenishment, or is a Replenisher of package custom whose AutoReplenishing returns false, TryReplenish is called every 100 ms. A custom
 // limiter is asked once, when it is made. While there are partitions, one goroutine at a time does the housekeeping. It
 // works in small steps, so that it holds up no caller, and after a search for idle partitions it waits twenty times as
 // long as the search took.
 //
-// Custom limiters are called with no lock held. If a custom limiter is no [Idler], it counts as idle while none of its
+// Custom limiters are called with no lock held. If a custom limiter is no Idler of package custom, it counts as idle while none of its
 // leases is held, from its last use on. Housekeeping, and a new key that searches for room, call IdleDuration, TryReplenish
 // and Close of custom limiters on goroutines of their own, and do not wait for them for longer than 100 ms: if one panics
 // or does not return, the others are looked after all the same. Panics and slow calls are logged with

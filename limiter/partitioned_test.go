@@ -311,7 +311,7 @@ func TestPartitioned_MetadataWithoutIdler(t *testing.T) {
 	region := NewMetadataKey[string]("REGION")
 	released := 0
 	p := newPartitioned(t, func(string) (Limiter, error) {
-		return scripted{region.With(Granted(2, func() { released++ }), "eu")}, nil
+		return scripted{region.With(Lease{n: 2, owner: &scriptedOwner{release: func() { released++ }}}, "eu")}, nil
 	}, PartitionedOptions{})
 	l := mustAcquire(t, p, "a", 2)
 	where, ok := region.From(l)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 func chargeKey[R any](t *testing.T, p limiter.Partitioned[R], key R, n int) int64 {
@@ -141,7 +142,7 @@ func TestPartitioned_ChargeOfCustomLimiter(t *testing.T) {
 type tab struct{ sum int }
 
 func (tab) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
-	return limiter.Granted(n, nil), nil
+	return custom.Granted(n, nil), nil
 }
 
 func (t tab) Acquire(ctx context.Context, n int) (limiter.Lease, error) { return t.TryAcquire(ctx, n) }

@@ -127,7 +127,7 @@ func track(l Limiter) *tracked {
 	case *TokenBucket, *FixedWindow, *SlidingWindow, *Calendar, *Concurrency, *Unlimited:
 		t.builtin = true
 	}
-	r, ok := l.(Replenisher)
+	r, ok := l.(replenisher)
 	t.idler, t.manual = knowsIdle(l), ok && !r.AutoReplenishing()
 	t.lastUse.Store(moment())
 	return t
@@ -138,7 +138,7 @@ func knowsIdle(l Limiter) bool {
 	if c, ok := l.(*Chained); ok {
 		return !slices.ContainsFunc(c.limiters, func(l Limiter) bool { return !knowsIdle(l) })
 	}
-	_, ok := l.(Idler)
+	_, ok := l.(idler)
 	return ok
 }
 
@@ -172,7 +172,7 @@ func (t *tracked) charge(ctx context.Context, n int) (Level, error) {
 	return chargeLimiter(ctx, t.Limiter, n)
 }
 
-// lease returns the limiter's answer. If the limiter is no [Idler], it counts the lease.
+// lease returns the limiter's answer. If the limiter is no Idler, it counts the lease.
 func (t *tracked) lease(l Lease, err error) (Lease, error) {
 	if t.idler {
 		return l, err
@@ -189,7 +189,7 @@ func (t *tracked) lease(l Lease, err error) (Lease, error) {
 func (t *tracked) idle() (idle time.Duration, ok bool) {
 	switch {
 	case t.idler:
-		return t.Limiter.(Idler).IdleDuration()
+		return t.Limiter.(idler).IdleDuration()
 	case t.held.Load() > 0:
 		return 0, false
 	}
@@ -203,8 +203,10 @@ type trackedLease struct {
 	returnOnce
 }
 
-func (t *trackedLease) release(int, int64) { t.settle(Lease.Release) }
-func (t *trackedLease) refund(int, int64)  { t.settle(Lease.Refund) }
+func (t *trackedLease) Lends() bool          { return t.lease.Lends() }
+func (t *trackedLease) Succeeded(int, int64) { t.lease.Succeeded() }
+func (t *trackedLease) Release(int, int64)   { t.settle(Lease.Release) }
+func (t *trackedLease) Refund(int, int64)    { t.settle(Lease.Refund) }
 
 // settle calls f with the lease, unless the lease was released or refunded before.
 func (t *trackedLease) settle(f func(Lease)) {
@@ -218,10 +220,7 @@ func (t *trackedLease) settle(f func(Lease)) {
 	f(t.lease)
 }
 
-func (t *trackedLease) adjust(_ int, tag int64, cost int) (owner, int64, bool) {
+func (t *trackedLease) adjusted(cost int) (o owner, ok bool) {
 	lease, ok := t.lease.Adjust(cost)
-	if !ok {
-		return t, tag, false
-	}
-	return &trackedLease{lease: lease, by: t.by, returnOnce: returnOnce{original: &t.returnOnce}}, tag, true
+	return &trackedLease{lease: lease, by: t.by, returnOnce: returnOnce{original: &t.returnOnce}}, ok
 }

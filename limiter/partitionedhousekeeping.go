@@ -83,7 +83,7 @@ func (p *PartitionedLimiter[R, K]) housekeep(due int64) {
 // replenish calls TryReplenish of the limiters that need it, with no lock held.
 func (p *PartitionedLimiter[R, K]) replenish() {
 	p.visitAll("limiter: TryReplenish", func(c candidate[K]) bool { return c.manual() }, func(c candidate[K]) {
-		c.tracked.Limiter.(Replenisher).TryReplenish()
+		c.tracked.Limiter.(replenisher).TryReplenish()
 	})
 }
 

@@ -1,13 +1,5 @@
 package limiter
 
-// A RejectionCounter is a limiter for many keys that says which of them it rejects most. A [PartitionedLimiter] is one,
-// and so are the partitioned limiters of package store.
-type RejectionCounter interface {
-	// TopRejected returns the n keys with the most rejections, the most first; fewer if fewer were rejected. Counting
-	// begins with the first call, and ends by itself a minute after the last one. The counts are then forgotten.
-	TopRejected(n int) []KeyRejections
-}
-
 // KeyRejections are the rejections of one key. While up to 1024 keys are rejected, and up to 100,000 calls a second,
 // Rejections is the true count and Error is 0.
 //

@@ -133,7 +133,7 @@ func (s *shard[K]) nextIdle(w *walk, now int64) (c candidate[K]) {
 	return c
 }
 
-// minIdle returns a duration: if the partition has been idle for longer, it can be evicted. A limiter that is no [Idler]
+// minIdle returns a duration: if the partition has been idle for longer, it can be evicted. A limiter that is no Idler
 // counts as idle although permits may still be taken, so it is kept for the IdleTimeout.
 func (p *PartitionedLimiter[R, K]) minIdle(c partition[K]) int64 {
 	if c.tracked != nil && !c.tracked.idler {

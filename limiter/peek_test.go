@@ -24,7 +24,6 @@ var (
 	_ Peeker                    = (*Concurrency)(nil)
 	_ Peeker                    = (*Unlimited)(nil)
 	_ Peeker                    = (*Chained)(nil)
-	_ KeyPeeker                 = (*PartitionedLimiter[int, string])(nil)
 	_ PartitionedPeeker[int]    = (*PartitionedLimiter[int, string])(nil)
 	_ PartitionedPeeker[string] = (*partitionedFunc[string])(nil)
 )
@@ -177,11 +176,11 @@ func TestPartitioned_PeekAtNewKey(t *testing.T) {
 	assert.Equal(t, 3, closed)
 	assert.Zero(t, p.Len())
 
-	custom := newPartitioned(t, func(int) (Limiter, error) { return plain{NewUnlimited()}, nil }, PartitionedOptions{})
-	_, err = custom.Peek(t.Context(), 7, 1)
+	other := newPartitioned(t, func(int) (Limiter, error) { return plain{NewUnlimited()}, nil }, PartitionedOptions{})
+	_, err = other.Peek(t.Context(), 7, 1)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
-	mustAcquire(t, custom, 7, 1)
-	_, err = custom.Peek(t.Context(), 7, 1)
+	mustAcquire(t, other, 7, 1)
+	_, err = other.Peek(t.Context(), 7, 1)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
 

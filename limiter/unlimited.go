@@ -45,7 +45,7 @@ func (u *Unlimited) acquire(ctx context.Context, n int, wait bool) (Lease, error
 	if n > 0 {
 		u.lastUse.Store(moment())
 	}
-	return Lease{owner: u, n: n}, nil
+	return Lease{owner: (*unlimitedOwner)(u), n: n}, nil
 }
 
 // Statistics returns the current figures. AvailablePermits is [math.MaxInt64].
@@ -65,15 +65,18 @@ func (u *Unlimited) Close() error {
 	return nil
 }
 
-func (u *Unlimited) release(int, int64) {}
+// An unlimitedOwner is an Unlimited as the owner of its leases.
+type unlimitedOwner Unlimited
 
-func (u *Unlimited) refund(int, int64) {
+func (u *unlimitedOwner) Release(int, int64) {}
+
+func (u *unlimitedOwner) Refund(int, int64) {
 	if !u.closed.Load() {
 		u.granted.Add(-1)
 	}
 }
 
-func (u *Unlimited) adjust(_ int, tag int64, _ int) (owner, int64, bool) { return u, tag, true }
+func (u *unlimitedOwner) Adjust(_ int, tag int64, _ int) (newTag int64, ok bool) { return tag, true }
 
 // Charge returns the level of a limiter from which no permit is missing: Remaining is [math.MaxInt64] and Full is 0. If n
 // is positive, it ends the limiter's idleness, as TryAcquire does.

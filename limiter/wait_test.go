@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 func TestWait_OverRejections(t *testing.T) {
@@ -39,9 +40,9 @@ func TestWait_OverRejections(t *testing.T) {
 		outage := time.Now().Add(time.Minute)
 		store := scripted(func(_ context.Context, n int) (limiter.Lease, error) {
 			if time.Now().Before(outage) {
-				return limiter.Rejected(time.Second, limiter.ReasonUnavailable), nil
+				return custom.Rejected(time.Second, limiter.ReasonUnavailable), nil
 			}
-			return limiter.Granted(n, nil), nil
+			return custom.Granted(n, nil), nil
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
@@ -100,7 +101,7 @@ func TestWait_IsNoBusyLoop(t *testing.T) {
 			time.AfterFunc(time.Minute, cancel)
 			_, err := limiter.Wait(ctx, scripted(func(context.Context, int) (limiter.Lease, error) {
 				asked++
-				return limiter.Rejected(d, ""), nil
+				return custom.Rejected(d, ""), nil
 			}), 1)
 			require.ErrorIs(t, err, context.Canceled)
 			assert.LessOrEqual(t, asked, 60_001)
@@ -138,14 +139,14 @@ func TestPerSecond(t *testing.T) {
 }
 
 func TestLease_String(t *testing.T) {
-	reason := limiter.Rejected(941*time.Millisecond, limiter.ReasonQueueLimit)
+	reason := custom.Rejected(941*time.Millisecond, limiter.ReasonQueueLimit)
 	for want, l := range map[string]any{
-		"granted 3 permits":        limiter.Granted(3, nil),
-		"granted 1 permit":         limiter.ReasonKey.With(limiter.Granted(1, nil), "ignored"),
-		"granted 0 permits":        limiter.Granted(0, func() {}),
+		"granted 3 permits":        custom.Granted(3, nil),
+		"granted 1 permit":         limiter.ReasonKey.With(custom.Granted(1, nil), "ignored"),
+		"granted 0 permits":        custom.Granted(0, func() {}),
 		"rejected":                 limiter.Lease{},
-		"rejected: full":           limiter.Rejected(0, "full"),
-		"rejected, retry after 1s": limiter.Rejected(time.Second, ""),
+		"rejected: full":           custom.Rejected(0, "full"),
+		"rejected, retry after 1s": custom.Rejected(time.Second, ""),
 		"rejected: queue limit reached, retry after 941ms": reason,
 		"5 available, 4 queued, 3 granted, 2 rejected":     limiter.Statistics{AvailablePermits: 5, QueuedPermits: 4, SuccessfulLeases: 3, FailedLeases: 2},
 	} {

@@ -15,18 +15,19 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/limiter/limitertest"
 )
 
 // Whatever a limiter answers, Wait neither spins, nor sleeps for hours, nor outlives its context.
 func TestWait_HostileLimiters(t *testing.T) {
 	for name, lease := range map[string]limiter.Lease{
-		"1ns":        limiter.Rejected(1, ""),
-		"negative":   limiter.RetryAfterKey.With(limiter.Rejected(0, ""), -time.Hour),
-		"longest":    limiter.Rejected(math.MaxInt64, ""),
-		"unknown":    limiter.Rejected(0, limiter.ReasonQueueLimit),
+		"1ns":        custom.Rejected(1, ""),
+		"negative":   limiter.RetryAfterKey.With(custom.Rejected(0, ""), -time.Hour),
+		"longest":    custom.Rejected(math.MaxInt64, ""),
+		"unknown":    custom.Rejected(0, limiter.ReasonQueueLimit),
 		"zero lease": {},
-		"outage":     limiter.Rejected(math.MaxInt64, limiter.ReasonUnavailable),
+		"outage":     custom.Rejected(math.MaxInt64, limiter.ReasonUnavailable),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -84,7 +85,7 @@ func TestWait_DoneContextAndRange(t *testing.T) {
 
 	refunded := 0
 	odd := scripted(func(context.Context, int) (limiter.Lease, error) {
-		return limiter.GrantedRefundable(1, nil, func() { refunded++ }), errors.New("granted all the same")
+		return custom.GrantedRefundable(1, nil, func() { refunded++ }), errors.New("granted all the same")
 	})
 	lease, err := limiter.Wait(t.Context(), odd, 1)
 	require.ErrorContains(t, err, "granted all the same")

@@ -119,7 +119,7 @@ func (w *window) grant(_ int64, n int) Lease {
 		w.reserve()
 	}
 	w.schedule.Take(&w.state, int64(n), int64(n))
-	return Lease{owner: w, n: n, tag: w.schedule.Receipt(&w.state).Line}
+	return Lease{owner: (*windowOwner)(w), n: n, tag: w.schedule.Receipt(&w.state).Line}
 }
 
 // reserve makes room for one more segment. The state drops old segments at the front of the array, so room is mostly there,
@@ -211,13 +211,16 @@ func (w *window) uncount() { w.granted-- }
 
 func (w *window) close() { closeEngine(w) }
 
-// Permits of a window are spent, not lent.
-func (w *window) release(int, int64) {}
+// A windowOwner is a window as the owner of its leases.
+type windowOwner window
 
-func (w *window) refund(n int, tag int64) { refund(w, n, tag) }
+// Release does nothing: permits of a window are spent, not lent.
+func (w *windowOwner) Release(int, int64) {}
 
-func (w *window) adjust(n int, tag int64, cost int) (owner, int64, bool) {
-	return w, adjust(w, n, tag, cost), true
+func (w *windowOwner) Refund(n int, tag int64) { refund((*window)(w), n, tag) }
+
+func (w *windowOwner) Adjust(n int, tag int64, cost int) (newTag int64, ok bool) {
+	return adjust((*window)(w), n, tag, cost), true
 }
 
 // Charge takes n permits, even if fewer are free; see [Charger].

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/limiter/limitertest"
 )
 
@@ -28,8 +29,8 @@ func TestLimiters_ZeroValue(t *testing.T) {
 					require.ErrorContains(t, err, "make it with its constructor")
 				}
 				assert.Zero(t, available(l).AvailablePermits)
-				_, _ = l.(limiter.Idler).IdleDuration()
-				if r, ok := l.(limiter.Replenisher); ok {
+				_, _ = l.(custom.Idler).IdleDuration()
+				if r, ok := l.(custom.Replenisher); ok {
 					assert.False(t, r.TryReplenish())
 					assert.Zero(t, r.ReplenishmentPeriod())
 					assert.True(t, r.AutoReplenishing())

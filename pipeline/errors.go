@@ -3,9 +3,10 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
+
+	"github.com/weir-go/weir/internal/ctxerr"
 )
 
 // Errors of pipelines. Some are wrapped in a text with the details: compare with [errors.Is].
@@ -24,21 +25,7 @@ var (
 
 // ContextError returns nil if ctx is not done, else an error that matches both ctx.Err() and [context.Cause](ctx). An
 // execution whose context is done returns it, and so should a strategy that gives up because its context is done.
-func ContextError(ctx context.Context) error {
-	err := ctx.Err()
-	if err == nil {
-		return nil
-	}
-	cause := context.Cause(ctx)
-	switch {
-	case cause == nil || errors.Is(err, cause):
-		return err
-	case errors.Is(cause, err):
-		return cause
-	default:
-		return fmt.Errorf("%w: %w", err, cause)
-	}
-}
+func ContextError(ctx context.Context) error { return ctxerr.Of(ctx) }
 
 // IsContextError reports whether err, or an error that it wraps, is [context.Canceled] or [context.DeadlineExceeded].
 //

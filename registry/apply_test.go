@@ -17,10 +17,7 @@ type builds = map[string]registry.BuildFunc
 
 func names(r *registry.Registry) []string {
 	var all []string
-	for name, p := range r.All() {
-		if p.Instance() != "" {
-			name += "/" + p.Instance()
-		}
+	for name := range r.Pipelines() {
 		all = append(all, name)
 	}
 	return all

@@ -34,11 +34,15 @@
 //
 // # Where to read
 //
-//   - registry.go: Registry, Define, Get; the names and their handles.
-//   - plan.go: Reload and Apply: what one change builds.
-//   - build.go: Builder, and the version that a build function makes; the first build of an instance.
-//   - swap.go: versions come into force, all of them or none. check.go: whether they can be in force together.
-//   - drain.go: a replaced version waits for its last execution and is disposed of. Close.
-//   - limiters.go, partitioned.go, shared.go, keep.go: what versions share and reloads keep.
+// From the top down; each file uses those below it.
+//
+//   - shared.go, partitioned.go, keep.go, limiters.go: the limiters and kept values that a build function asks for.
+//   - plan.go: Define, GetInstance, Reload and Apply: what one change builds. build.go: Builder, one build.
+//   - swap.go: versions come into force, all of them or none, if they can be in force together.
 //   - override.go: the limits of a limiter are replaced for a while.
+//   - registry.go: Registry, Get, Close.
+//   - drain.go: a replaced version waits for its last execution and is disposed of.
+//   - names.go: the names, their handles and versions.
+//   - resource.go: what versions share and reloads keep.
+//   - events.go, errors.go: what the program is told.
 package registry

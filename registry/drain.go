@@ -6,11 +6,26 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/pipeline"
 )
+
+// drains are the replaced versions that executions can still reach.
+type drains struct {
+	mu        *sync.Mutex // of the registry: guards of, failed and the fields of names
+	events    *events
+	names     *names
+	resources *resources
+	timeout   time.Duration // see [Options.DrainTimeout]
+	of        map[id][]*disposal
+	failed    []error            // what has gone wrong in disposals since Close was called
+	waits     sync.WaitGroup     // what Close waits for: disposals, and builds that run
+	ctx       context.Context    //nolint:containedctx // ends when the context of a Close has ended
+	now       context.CancelFunc // ends ctx
+}
 
 // A disposal disposes of a version that was replaced, removed or closed.
 type disposal struct {
@@ -21,123 +36,157 @@ type disposal struct {
 	after   []*disposal   // the disposals of versions whose executions can still reach this version
 }
 
-// disposal returns the disposal of a version that was just replaced. The caller holds r.mu, and then calls dispose.
-func (r *Registry) disposal(v *version, retired *pipeline.Retired) *disposal {
-	for key, u := range v.uses {
-		if u.inForce--; u.inForce == 0 && r.inForce[key] == u.resource {
-			delete(r.inForce, key)
-		}
-	}
-	d := &disposal{version: v, retired: retired, drained: make(chan struct{}), ended: make(chan struct{})}
-	r.draining[v.instance.id] = append(r.draining[v.instance.id], d)
-	r.closing.disposals.Add(1)
-	return d
+// add returns the disposal of a version that was just replaced. The caller holds mu, and then calls start.
+func (d *drains) add(v *version, retired *pipeline.Retired) *disposal {
+	d.resources.leaveForce(v)
+	of := &disposal{version: v, retired: retired, drained: make(chan struct{}), ended: make(chan struct{})}
+	d.of[v.instance.id] = append(d.of[v.instance.id], of)
+	d.waits.Add(1)
+	return of
 }
 
-// drainOuterFirst makes versions that have no successor wait for the versions that contain them: an execution on an
-// outer version can still reach the inner one. The caller holds r.mu.
-func (r *Registry) drainOuterFirst(retired []*disposal) {
+// retire leaves the handle of an instance without a version, and returns the disposal of the one that it had. The caller
+// holds mu.
+func (d *drains) retire(i *instance, why error) []*disposal {
+	d.names.ready.Delete(i.id)
+	old, v := i.handle.Retire(why), i.current
+	if i.current = nil; v == nil {
+		return nil
+	}
+	return []*disposal{d.add(v, old)}
+}
+
+// outerFirst makes versions that have no successor wait for the versions that contain them: an execution on an
+// outer version can still reach the inner one. The caller holds mu.
+func (d *drains) outerFirst(retired []*disposal) {
 	inner := make(map[*pipeline.Pipeline]*disposal)
-	for _, d := range retired {
-		if d.version.instance.current == nil {
-			inner[d.version.instance.handle.Pipeline()] = d
+	for _, of := range retired {
+		if of.version.instance.current == nil {
+			inner[of.version.instance.handle.Pipeline()] = of
 		}
 	}
 	if len(inner) == 0 {
 		return
 	}
-	for _, all := range r.draining {
+	for _, all := range d.of {
 		for _, outer := range all {
 			if isClosed(outer.drained) {
 				continue
 			}
 			walk(outer.version.contains, func(p *pipeline.Pipeline) bool {
-				d := inner[p]
-				if d != nil {
-					d.after = append(d.after, outer)
+				of := inner[p]
+				if of != nil {
+					of.after = append(of.after, outer)
 				}
-				return d != nil
+				return of != nil
 			})
 		}
 	}
 }
 
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
+// start disposes of versions in the background.
+func (d *drains) start(retired []*disposal) {
+	for _, of := range retired {
+		go d.dispose(of)
 	}
+}
+
+// walk calls f with each of the pipelines and, unless f returns true, with the pipelines that are embedded in it.
+func walk(pipelines []*pipeline.Pipeline, f func(*pipeline.Pipeline) bool) {
+	for _, p := range pipelines {
+		if f(p) {
+			continue
+		}
+		var strategies []pipeline.Strategy
+		for _, s := range p.Strategies() {
+			strategies = append(strategies, s)
+		}
+		walk(contained(strategies), f)
+	}
+}
+
+// contained returns the pipelines that are embedded directly among the strategies.
+func contained(strategies []pipeline.Strategy) []*pipeline.Pipeline {
+	var all []*pipeline.Pipeline
+	for _, s := range strategies {
+		if e, ok := s.(interface{ Pipeline() *pipeline.Pipeline }); ok {
+			all = append(all, e.Pipeline())
+		}
+	}
+	return all
 }
 
 // dispose waits for the last execution and disposes of the version. Close waits for it, except for executions that have
 // outlived [Options.DrainTimeout].
-func (r *Registry) dispose(d *disposal) {
-	i := d.version.instance.id
-	err := r.drain(d)
-	close(d.drained)
-	if err = errors.Join(err, r.disposeOf(d.version, d.retired.Close)); err != nil {
-		r.mu.Lock()
-		if r.closed {
-			r.failed = append(r.failed, fmt.Errorf("registry: disposing of pipeline %s: %w", i, err))
+func (d *drains) dispose(of *disposal) {
+	i := of.version.instance.id
+	err := d.drain(of)
+	close(of.drained)
+	if err = errors.Join(err, d.disposeOf(of.version, of.retired.Close)); err != nil {
+		d.mu.Lock()
+		if d.names.closed {
+			d.failed = append(d.failed, fmt.Errorf("registry: disposing of pipeline %s: %w", i, err))
 		}
-		r.mu.Unlock()
-		r.reportFailure(context.Background(), i, EventDisposeFailed, err)
+		d.mu.Unlock()
+		d.events.failed(context.Background(), i.source(), EventDisposeFailed, err)
 	}
-	stragglers := slices.ContainsFunc(d.after, func(outer *disposal) bool { return !isClosed(outer.ended) }) || !isClosed(d.retired.Drained())
+	stragglers := slices.ContainsFunc(of.after, func(outer *disposal) bool { return !isClosed(outer.ended) }) || !isClosed(of.retired.Drained())
 	if stragglers {
-		r.closing.disposals.Done()
+		d.waits.Done()
 	} else {
-		defer r.closing.disposals.Done()
+		defer d.waits.Done()
 	}
-	for _, outer := range d.after {
+	for _, outer := range of.after {
 		<-outer.ended
 	}
-	<-d.retired.Drained()
-	close(d.ended)
-	r.forget(d)
+	<-of.retired.Drained()
+	close(of.ended)
+	d.forget(of)
 }
 
 // drain waits until no execution runs on the version or can still reach it. If DrainTimeout or the context of Close ends
 // first and executions still run on the version, it returns ErrDrainTimeout.
-func (r *Registry) drain(d *disposal) error {
-	ctx, cancel := r.closing.drainContext, func() {}
-	if most := r.options.DrainTimeout; most > 0 {
-		ctx, cancel = context.WithTimeout(ctx, most)
+func (d *drains) drain(of *disposal) error {
+	ctx, cancel := d.ctx, func() {}
+	if d.timeout > 0 {
+		ctx, cancel = context.WithTimeout(ctx, d.timeout)
 	}
 	defer cancel()
-	for _, outer := range d.after {
+	for _, outer := range of.after {
 		select {
 		case <-outer.drained:
 		case <-ctx.Done():
 		}
 	}
 	select {
-	case <-d.retired.Drained():
+	case <-of.retired.Drained():
 	case <-ctx.Done():
 	}
-	if n := d.retired.Running(); n > 0 {
-		return fmt.Errorf("%w: %d on a version of pipeline %s that is disposed of", ErrDrainTimeout, n, d.version.instance.id)
+	if n := of.retired.Running(); n > 0 {
+		return fmt.Errorf("%w: %d on a version of pipeline %s that is disposed of", ErrDrainTimeout, n, of.version.instance.id)
 	}
 	return nil
 }
 
 // disposeOf disposes of a version: it calls the functions of OnDispose in reverse order, closes what the strategies
 // own, and releases the limiters.
-func (r *Registry) disposeOf(v *version, closeStrategies func() error) error {
+func (d *drains) disposeOf(v *version, closeStrategies func() error) error {
 	var errs []error
 	for _, f := range slices.Backward(v.disposers) {
 		if err := recovered.Error(f); err != nil {
 			errs = append(errs, fmt.Errorf("OnDispose: %w", err))
 		}
 	}
-	return errors.Join(append(errs, closeStrategies(), r.releaseAll(v))...)
+	errs = append(errs, closeStrategies())
+	for _, u := range v.uses {
+		errs = append(errs, d.resources.release(u.resource))
+	}
+	return errors.Join(errs...)
 }
 
 // discard disposes of a build that has never been in force, and reports what goes wrong.
-func (r *Registry) discard(ctx context.Context, v *version) {
-	err := r.disposeOf(v, func() error {
+func (d *drains) discard(ctx context.Context, v *version) {
+	err := d.disposeOf(v, func() error {
 		if v.prepared != nil {
 			return v.prepared.Discard()
 		}
@@ -147,91 +196,24 @@ func (r *Registry) discard(ctx context.Context, v *version) {
 		return errors.Join(errs...)
 	})
 	if err != nil {
-		r.reportFailure(ctx, v.instance.id, EventDisposeFailed, err)
+		d.events.failed(ctx, v.instance.source(), EventDisposeFailed, err)
 	}
 }
 
 // forget is called when the version has no executions any more. If no other version of the pipeline is in force or draining, it
 // calls Forget of the Listener.
-func (r *Registry) forget(d *disposal) {
-	i := d.version.instance.id
-	r.mu.Lock()
-	others := slices.DeleteFunc(r.draining[i], func(other *disposal) bool { return other == d })
+func (d *drains) forget(of *disposal) {
+	i := of.version.instance.id
+	d.mu.Lock()
+	others := slices.DeleteFunc(d.of[i], func(other *disposal) bool { return other == of })
 	last := len(others) == 0
-	if r.draining[i] = others; last {
-		delete(r.draining, i)
-		if def := r.definitions[i.name]; def != nil && def.instances[i.instance] != nil && def.instances[i.instance].current != nil {
-			last = false
-		}
+	if d.of[i] = others; last {
+		delete(d.of, i)
+		_, inForce := d.names.ready.Load(i)
+		last = !inForce
 	}
-	r.mu.Unlock()
-	if r.hooks.Forget != nil && last {
-		recovered.Hook("registry: Hooks.Forget", func() { r.hooks.Forget(i.source()) })
+	d.mu.Unlock()
+	if forget := d.events.hooks.Forget; forget != nil && last {
+		recovered.Hook("registry: Hooks.Forget", func() { forget(i.source()) })
 	}
-}
-
-// closing is the state of [Registry.Close]. All calls of Close share it.
-type closing struct {
-	once         sync.Once
-	called       chan struct{}      // closed by the first call
-	firstBuilds  sync.WaitGroup     // the first builds that run
-	disposals    sync.WaitGroup     // the disposals that Close waits for
-	done         chan struct{}      // closed when Close has nothing more to wait for
-	drainContext context.Context    //nolint:containedctx // ends when the context of a Close has ended
-	drainNow     context.CancelFunc // ends drainContext
-}
-
-// Close closes the registry and all its pipelines: executions that begin later return [ErrClosed] with
-// [pipeline.ErrClosed]. It waits for first builds, whose results are discarded, and for executions, at most
-// [Options.DrainTimeout] for each version. Then it disposes of all versions and returns what went wrong.
-//
-// If ctx ends earlier, Close returns the context's error joined with what went wrong so far, and disposing goes on in
-// the background without waiting for executions. Another call waits in the same way and returns the same errors.
-//
-// With [Builder.Context] or the context of an event of the registry, Close does not wait, and returns an error that says so:
-// it would wait for its caller. A function of [Builder.OnDispose] must not wait for Close.
-func (r *Registry) Close(ctx context.Context) error {
-	r.closing.once.Do(r.startClosing)
-	var err error
-	switch {
-	case isClosed(r.closing.done):
-	case r.marked(ctx):
-		err = errCloseInside
-	default:
-		select {
-		case <-r.closing.done:
-		case <-ctx.Done():
-			r.closing.drainNow()
-			err = fmt.Errorf("registry: closing: %w", pipeline.ContextError(ctx))
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return errors.Join(append([]error{err}, r.failed...)...)
-}
-
-var errCloseInside = errors.New("registry: closing: Close would wait for its caller; closing goes on in the background")
-
-// startClosing leaves every handle without a version and does not wait: each call of Close waits as long as its own context
-// allows.
-func (r *Registry) startClosing() {
-	r.mu.Lock()
-	r.closed = true
-	var done swapped
-	for _, d := range r.definitions {
-		for _, i := range d.instances {
-			r.retire(&done, i, ErrClosed)
-		}
-	}
-	r.drainOuterFirst(done.retired)
-	r.mu.Unlock()
-	close(r.closing.called)
-	for _, d := range done.retired {
-		go r.dispose(d)
-	}
-	go func() {
-		r.closing.firstBuilds.Wait()
-		r.closing.disposals.Wait()
-		close(r.closing.done)
-	}()
 }

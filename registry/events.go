@@ -25,30 +25,33 @@ const (
 	EventDisposeFailed = "DisposeFailed"
 	// EventOverridden means that [Registry.Override] has replaced the limits of a limiter. Its severity is Warning.
 	EventOverridden = "OnLimiterOverridden"
-	// EventOverrideKept means that a reload has built a pipeline whose limiter is overridden: the limits that the
-	// configuration wants come into force at the end of the override. It is reported once for each limiter and reload.
-	// Its severity is Warning.
-	EventOverrideKept = "OnLimiterOverrideKept"
 	// EventOverrideEnded means that the limiter has the limits again that the configuration wants. [Override.Ended] is
 	// why. Its severity is Information.
 	EventOverrideEnded = "OnLimiterOverrideEnded"
 )
 
-// report reports an event of a pipeline.
-func (r *Registry) report(ctx context.Context, i id, e pipeline.Event) {
-	e.Source = i.source()
-	r.tell(ctx, e)
+// events tells the program's Listener what happens.
+type events struct{ hooks pipeline.Hooks }
+
+// A marker is the key of the value in the contexts of functions for which a change or Close of the registry waits.
+type marker struct{ of *events }
+
+func (e *events) mark(ctx context.Context) context.Context {
+	return context.WithValue(ctx, marker{e}, true)
 }
 
-// tell calls the Listener. A panic of the Listener is logged: what it is told of has happened.
-func (r *Registry) tell(ctx context.Context, e pipeline.Event) {
-	if r.hooks.OnEvent == nil {
+// marked reports whether a change or Close would wait for the caller.
+func (e *events) marked(ctx context.Context) bool { return ctx.Value(marker{e}) != nil }
+
+// report calls the Listener. A panic of the Listener is logged: what it is told of has happened.
+func (e *events) report(ctx context.Context, of pipeline.Source, event pipeline.Event) {
+	if e.hooks.OnEvent == nil {
 		return
 	}
-	e.Operation = pipeline.Operation(ctx)
-	recovered.Hook("registry: Listener.OnEvent", func() { r.hooks.OnEvent(r.mark(ctx), e) })
+	event.Source, event.Operation = of, pipeline.Operation(ctx)
+	recovered.Hook("registry: Listener.OnEvent", func() { e.hooks.OnEvent(e.mark(ctx), event) })
 }
 
-func (r *Registry) reportFailure(ctx context.Context, i id, name string, err error) {
-	r.report(ctx, i, pipeline.Event{Name: name, Severity: pipeline.SeverityError, Err: err})
+func (e *events) failed(ctx context.Context, of pipeline.Source, name string, err error) {
+	e.report(ctx, of, pipeline.Event{Name: name, Severity: pipeline.SeverityError, Err: err})
 }

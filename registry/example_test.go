@@ -87,10 +87,10 @@ func ExampleBuilder_TokenBucket() {
 // One definition, an instance for each tenant, and the one that Get returns.
 func ExampleRegistry_GetInstance() {
 	ctx := context.Background()
-	r := registry.New(&registry.Options{MaxInstances: 2, Instance: func(string) string { return "others" }})
+	r := registry.New(&registry.Options{MaxInstances: 2})
 	defer r.Close(ctx)
 	err := r.Define("orders", func(b *registry.Builder) error {
-		b.Add(ratelimit.New(b.Concurrency("orders of "+b.Instance, limiter.ConcurrencyOptions{PermitLimit: 5}), nil))
+		b.Add(ratelimit.New(b.Concurrency("orders/"+b.Instance, limiter.ConcurrencyOptions{PermitLimit: 5}), nil))
 		return nil
 	})
 	if err != nil {
@@ -113,9 +113,9 @@ func ExampleRegistry_GetInstance() {
 	// ann <nil>
 	// bob <nil>
 	// eve registry: too many instances: "orders" has 2
-	// orders of ann [orders/ann]
-	// orders of bob [orders/bob]
-	// orders of others [orders/others]
+	// orders/ [orders]
+	// orders/ann [orders/ann]
+	// orders/bob [orders/bob]
 	// <nil> <nil>
 	// true true
 }
@@ -139,7 +139,7 @@ func ExampleRegistry_Apply() {
 		},
 		Remove: []string{"orders"},
 	}) == nil)
-	for name := range r.All() {
+	for name := range r.Pipelines() {
 		fmt.Println(name)
 	}
 	// Output:

@@ -86,15 +86,6 @@ func keeping(make, reconfigure, closed func()) registry.BuildFunc {
 }
 
 var hooks = []hook{
-	{"Instance", false, func(o *registry.Options, f func()) registry.BuildFunc {
-		o.Instance = func(name string) string {
-			if name == "late" {
-				f()
-			}
-			return ""
-		}
-		return with()
-	}, func(_ context.Context, r *registry.Registry) error { return r.Define("late", with()) }},
 	{"BuildFunc of a first build", false, func(_ *registry.Options, f func()) registry.BuildFunc {
 		return func(b *registry.Builder) error {
 			if b.Instance == "eu" {
@@ -168,12 +159,6 @@ var hooks = []hook{
 		o.Listener = &hearing{event: registry.EventOverridden, f: f}
 		return overridable
 	}, overrideForASecond},
-	{"Listener.OnEvent of a reload that keeps an override", false, func(o *registry.Options, f func()) registry.BuildFunc {
-		o.Listener = &hearing{event: registry.EventOverrideKept, f: f}
-		return overridable
-	}, func(ctx context.Context, r *registry.Registry) error {
-		return errors.Join(overrideForASecond(ctx, r), r.Reload(ctx))
-	}},
 	{"Listener.OnEvent of an override that ends by itself", true, func(o *registry.Options, f func()) registry.BuildFunc {
 		o.Listener = &hearing{event: registry.EventOverrideEnded, f: f}
 		return overridable
@@ -245,8 +230,6 @@ var tries = []tried{
 		_, _ = r.Get("another")
 		_ = r.Remove(ctx, "another")
 		_ = r.RemoveInstance("bystander", "other")
-		for range r.All() {
-		}
 		for range r.Limiters() {
 		}
 		for range r.Pipelines() {

@@ -50,22 +50,7 @@ func TestGetInstance(t *testing.T) {
 	assert.Len(t, l.take(), 101)
 }
 
-func TestOptions_Instance(t *testing.T) {
-	r := open(t, &registry.Options{Instance: func(name string) string { return name + "-eu" }})
-	require.NoError(t, r.Define("a", with()))
-	require.ErrorIs(t, r.Define("a", with()), registry.ErrDefined)
-	for range 3 {
-		_, err := r.GetOrDefine("b", with())
-		require.NoError(t, err)
-		require.NoError(t, r.Apply(t.Context(), registry.Change{Define: builds{"a": with(), "c": with()}}))
-	}
-	for _, name := range []string{"a", "b", "c"} {
-		assert.Equal(t, name+"-eu", get(t, r, name).Instance())
-		assert.Same(t, get(t, r, name), getInstance(t, r, name, name+"-eu"))
-	}
-}
-
-func TestAll_Order(t *testing.T) {
+func TestPipelines_Order(t *testing.T) {
 	r := open(t, nil)
 	for _, name := range []string{"b", "a", "c"} {
 		require.NoError(t, r.Define(name, with()))
@@ -76,18 +61,15 @@ func TestAll_Order(t *testing.T) {
 		getInstance(t, r, id[0], id[1])
 	}
 	assert.Equal(t, []string{"a", "a/y", "b", "b/x", "b/z"}, names(r))
-	for name, p := range r.All() {
-		assert.Same(t, getInstance(t, r, name, p.Instance()), p)
-		if p.Instance() != "" {
-			require.NoError(t, r.RemoveInstance(name, p.Instance()), "the registry is not locked meanwhile")
+	for _, info := range r.Pipelines() {
+		assert.Same(t, getInstance(t, r, info.Name, info.Instance), info.Pipeline)
+		if info.Instance != "" {
+			require.NoError(t, r.RemoveInstance(info.Name, info.Instance), "the registry is not locked meanwhile")
 			continue
 		}
-		require.EqualError(t, r.RemoveInstance(name, ""), "registry: "+name+" is what Get returns: remove the pipeline instead")
+		require.EqualError(t, r.RemoveInstance(info.Name, ""), "registry: "+info.Name+" is what Get returns: remove the pipeline instead")
 	}
 	assert.Equal(t, []string{"a", "b"}, names(r))
-	for range r.All() {
-		break
-	}
 	for range r.Limiters() {
 		t.Error("there is no limiter")
 	}

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/weir-go/weir/internal/validate"
@@ -95,7 +92,7 @@ func (o *Override) validate() error {
 // is granted twice: it is changed in place, as by a reload. An earlier override of the limiter ends.
 //
 // A reload keeps the override. If it changes the options of the limiter, they come into force at the end of the
-// override; until then [LimiterInfo.Configured] has them, and the reload reports [EventOverrideKept]. The override also
+// override; until then [LimiterInfo.Configured] has them. The override also
 // ends when the limiter is closed: when no version uses it any more, because a reload has removed it or changed its kind, or
 // when the registry is closed.
 //
@@ -114,30 +111,7 @@ func (r *Registry) Override(ctx context.Context, o Override) error {
 		return err
 	}
 	o.Until, o.Ended = o.Until.Round(0), "" // without a monotonic reading: Until is a time of the wall clock
-	find := func() (*resource, error) {
-		res, err := r.limiterInForce(o.Limiter)
-		if err == nil {
-			err = res.checkOverride(o.Options)
-		}
-		return res, err
-	}
-	switch res, err := r.lookUp(ctx, find); {
-	case err != nil:
-		return err
-	case res.inStore != nil:
-		return res.explain("overriding", res.inStore.Override(store.Override{Options: o.Options, Until: o.Until, By: o.By, Reason: o.Reason}))
-	}
-	o.Options = limiter.OptionsOf(o.Options.Limits())
-	began := &override{Override: o}
-	old, err := r.setOverride(ctx, find, began)
-	if err != nil {
-		return err
-	}
-	if old != nil {
-		r.reportOverrideEnded(ctx, old.Override, "replaced by "+o.By, nil)
-	}
-	r.reportOverride(ctx, EventOverridden, pipeline.SeverityWarning, began.Override, nil)
-	return nil
+	return r.resources.changeOverride(ctx, o.Limiter, o.By, &override{Override: o})
 }
 
 // EndOverride ends the override of that limiter before its time. by is who ends it, and must be set. The error is a
@@ -148,30 +122,59 @@ func (r *Registry) EndOverride(ctx context.Context, name, by string) error {
 	if err := p.Err("registry"); err != nil {
 		return err
 	}
-	find := func() (*resource, error) {
-		res, err := r.limiterInForce(name)
-		if err == nil && res.override == nil && res.inStore == nil {
-			err = fmt.Errorf("%w: %q", ErrNotOverridden, name)
-		}
-		return res, err
-	}
-	switch res, err := r.lookUp(ctx, find); {
-	case err != nil:
-		return err
-	case res.inStore != nil:
-		return res.explain("ending the override of", res.inStore.EndOverride(by))
-	}
-	return r.endOverride(ctx, find, "ended by "+by)
+	return r.resources.changeOverride(ctx, name, by, nil)
 }
 
-// lookUp calls find with r.mu locked.
-func (r *Registry) lookUp(ctx context.Context, find func() (*resource, error)) (*resource, error) {
+// changeOverride puts an override of that limiter in force, or ends the one that is in force if to is nil.
+func (r *resources) changeOverride(ctx context.Context, name, by string, to *override) error {
+	find := func() (*resource, error) {
+		res, err := r.limiterInForce(name)
+		switch {
+		case err != nil:
+			return nil, err
+		case to != nil:
+			return res, res.checkOverride(to.Options)
+		case res.override == nil && res.inStore == nil:
+			return nil, fmt.Errorf("%w: %q", ErrNotOverridden, name)
+		}
+		return res, nil
+	}
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("registry: before overriding: %w", pipeline.ContextError(ctx))
+		return fmt.Errorf("registry: before overriding: %w", pipeline.ContextError(ctx))
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	return find()
+	res, err := find()
+	r.mu.Unlock()
+	switch {
+	case err != nil:
+		return err
+	case res.inStore == nil && to == nil:
+		return r.setOverride(ctx, find, nil, "ended by "+by)
+	case res.inStore == nil:
+		to.Options = limiter.OptionsOf(to.Options.Limits())
+		return r.setOverride(ctx, find, to, "replaced by "+by)
+	case to == nil:
+		err = res.inStore.EndOverride(by)
+	default:
+		err = res.inStore.Override(store.Override{Options: to.Options, Until: to.Until, By: by, Reason: to.Reason})
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, store.ErrNotOverridden):
+		return fmt.Errorf("%w: %q", ErrNotOverridden, name)
+	case errors.Is(err, limiter.ErrClosed): // meanwhile
+		return r.gone(name)
+	}
+	return fmt.Errorf("registry: overriding %v: %w", res.id, err)
+}
+
+// gone is the error of a limiter that was closed meanwhile.
+func (r *resources) gone(name string) error {
+	if isClosed(r.closed) {
+		return ErrClosed
+	}
+	return fmt.Errorf("%w: %q", ErrNoLimiter, name)
 }
 
 // checkOverride returns what is wrong with options that are to override the limits of the limiter.
@@ -197,7 +200,7 @@ func (res *resource) checkOverride(o limiter.Options) error {
 type override struct {
 	Override
 
-	timer *time.Timer // calls endInTime; guarded by r.mu
+	timer *time.Timer // calls endInTime; guarded by the mutex of the registry
 }
 
 // overrideCheck is the longest time between two looks at the wall clock, which can step while a timer runs, and on some
@@ -217,23 +220,34 @@ func (o *override) effective(options any) any {
 	return to
 }
 
-// setOverride puts the override to of the limiter that find returns in force, and returns the one before. Either can be nil.
-func (r *Registry) setOverride(ctx context.Context, find func() (*resource, error), to *override) (old *override, err error) {
-	if err := r.take(ctx, r.reconfiguring); err != nil {
+// setOverride puts the override to of the limiter that find returns in force, or ends the one that is in force if to is nil, and
+// reports both. why is why the one before ends.
+func (r *resources) setOverride(ctx context.Context, find func() (*resource, error), to *override, why string) error {
+	old, err := r.replaceOverride(ctx, find, to)
+	if old != nil {
+		r.reportOverrideEnded(ctx, old.Override, why, err)
+	}
+	if to != nil && err == nil {
+		r.reportOverride(ctx, EventOverridden, pipeline.SeverityWarning, to.Override, nil)
+	}
+	return err
+}
+
+// replaceOverride is setOverride without reports. It returns the override that it has ended.
+func (r *resources) replaceOverride(ctx context.Context, find func() (*resource, error), to *override) (*override, error) {
+	if err := r.reconfiguring.take(ctx, r.closed); err != nil {
 		return nil, err
 	}
-	defer func() { <-r.reconfiguring }()
-	res, err := r.lookUp(ctx, func() (*resource, error) {
-		res, err := find()
-		if err == nil {
-			old = res.override
-		}
-		return res, err
-	})
+	defer r.reconfiguring.leave()
+	r.mu.Lock()
+	res, err := find()
 	if err != nil {
+		r.mu.Unlock()
 		return nil, err
 	}
+	old := res.override
 	was, will := old.effective(res.options), to.effective(res.options)
+	r.mu.Unlock()
 	if was != will {
 		if err = res.reconfigure(will); err != nil && to != nil {
 			_ = res.reconfigure(was) // a partitioned one may have changed some of its keys
@@ -243,10 +257,7 @@ func (r *Registry) setOverride(ctx context.Context, find func() (*resource, erro
 	defer r.mu.Unlock()
 	switch {
 	case to != nil && (res.users == 0 || errors.Is(err, limiter.ErrClosed)): // meanwhile
-		if r.closed {
-			return nil, ErrClosed
-		}
-		return nil, fmt.Errorf("%w: %q", ErrNoLimiter, res.id.name)
+		return nil, r.gone(res.id.name)
 	case to != nil && err != nil:
 		return nil, fmt.Errorf("registry: overriding %v: %w", res.id, err)
 	case res.override != old: // the limiter was closed, which has ended its override
@@ -262,17 +273,8 @@ func (r *Registry) setOverride(ctx context.Context, find func() (*resource, erro
 	return old, err
 }
 
-// endOverride ends the override of the limiter that find returns, and reports the end.
-func (r *Registry) endOverride(ctx context.Context, find func() (*resource, error), why string) error {
-	old, err := r.setOverride(ctx, find, nil)
-	if old != nil {
-		r.reportOverrideEnded(ctx, old.Override, why, err)
-	}
-	return err
-}
-
 // endInTime ends the override o if its time is over.
-func (r *Registry) endInTime(res *resource, o *override) {
+func (r *resources) endInTime(res *resource, o *override) {
 	r.mu.Lock()
 	early := time.Until(o.Until) > 0
 	if early && res.override == o {
@@ -282,23 +284,23 @@ func (r *Registry) endInTime(res *resource, o *override) {
 	if early {
 		return
 	}
-	_ = r.endOverride(context.Background(), func() (*resource, error) { // reported
+	_ = r.setOverride(context.Background(), func() (*resource, error) { // reported
 		if res.override != o {
 			return nil, ErrNotOverridden
 		}
 		return res, nil
-	}, endedByTime)
+	}, nil, endedByTime)
 }
 
 // leaveOverride ends the override of a limiter that is about to be closed. That of a limiter in a store ends for this registry.
-func (r *Registry) leaveOverride(res *resource) {
+func (r *resources) leaveOverride(res *resource) {
 	why := endedRemoved
 	if res.inStore != nil {
 		res.inStore.OnOverride(nil)
 		why = endedHere
 	}
 	r.mu.Lock()
-	o, closed := res.overridden(), r.closed
+	o, closed := res.overridden(), isClosed(r.closed)
 	if res.override != nil {
 		res.override.timer.Stop()
 		res.override = nil
@@ -314,7 +316,7 @@ func (r *Registry) leaveOverride(res *resource) {
 }
 
 // overridden returns a copy of the override of the limiter, or nil if there is none. That of a limiter in a store is the one
-// that this instance knows of. The caller holds r.mu.
+// that this instance knows of.
 func (res *resource) overridden() *Override {
 	switch {
 	case res.override != nil:
@@ -329,9 +331,9 @@ func (res *resource) overridden() *Override {
 	return nil
 }
 
-// limiterInForce returns the limiter of that name which versions in force use. The caller holds r.mu.
-func (r *Registry) limiterInForce(name string) (*resource, error) {
-	if r.closed {
+// limiterInForce returns the limiter of that name which versions in force use.
+func (r *resources) limiterInForce(name string) (*resource, error) {
+	if isClosed(r.closed) {
 		return nil, ErrClosed
 	}
 	if res := r.inForce[resourceKey{name: name}]; res != nil {
@@ -340,31 +342,14 @@ func (r *Registry) limiterInForce(name string) (*resource, error) {
 	return nil, fmt.Errorf("%w: %q", ErrNoLimiter, name)
 }
 
-// reportKeptOverrides reports the overrides of the limiters that the versions use.
-func (r *Registry) reportKeptOverrides(ctx context.Context, versions []*version) {
-	kept := make(map[*resource]Override)
-	r.mu.Lock()
-	for _, v := range versions {
-		for _, u := range v.uses {
-			if o := u.overridden(); o != nil {
-				kept[u.resource] = *o
-			}
-		}
-	}
-	r.mu.Unlock()
-	for _, o := range slices.SortedFunc(maps.Values(kept), func(a, b Override) int { return strings.Compare(a.Limiter, b.Limiter) }) {
-		r.reportOverride(ctx, EventOverrideKept, pipeline.SeverityWarning, o, nil)
-	}
-}
-
-func (r *Registry) reportOverrideEnded(ctx context.Context, o Override, why string, err error) {
+func (r *resources) reportOverrideEnded(ctx context.Context, o Override, why string, err error) {
 	o.Ended = why
 	r.reportOverride(ctx, EventOverrideEnded, pipeline.SeverityInformation, o, err)
 }
 
 // reportOverride reports an event about a limiter, which can belong to several pipelines.
-func (r *Registry) reportOverride(ctx context.Context, name string, severity pipeline.Severity, o Override, err error) {
-	r.tell(ctx, pipeline.Event{Name: name, Severity: severity, Source: pipeline.Source{Strategy: o.Limiter}, Result: o, Err: err})
+func (r *resources) reportOverride(ctx context.Context, name string, severity pipeline.Severity, o Override, err error) {
+	r.events.report(ctx, pipeline.Source{Strategy: o.Limiter}, pipeline.Event{Name: name, Severity: severity, Result: o, Err: err})
 }
 
 func overrideInStore(name string, o store.Override) Override {
@@ -372,23 +357,10 @@ func overrideInStore(name string, o store.Override) Override {
 }
 
 // reportInStore reports the start or the end of an override that any instance has made.
-func (r *Registry) reportInStore(o Override) {
+func (r *resources) reportInStore(o Override) {
 	if o.Ended != "" {
 		r.reportOverrideEnded(context.Background(), o, o.Ended, nil)
 		return
 	}
 	r.reportOverride(context.Background(), EventOverridden, pipeline.SeverityWarning, o, nil)
-}
-
-// explain returns err, which a limiter in a store has returned, as an error of the registry.
-func (res *resource) explain(doing string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, store.ErrNotOverridden):
-		return fmt.Errorf("%w: %q", ErrNotOverridden, res.id.name)
-	case errors.Is(err, limiter.ErrClosed): // meanwhile
-		return fmt.Errorf("%w: %q", ErrNoLimiter, res.id.name)
-	}
-	return fmt.Errorf("registry: %s %v: %w", doing, res.id, err)
 }

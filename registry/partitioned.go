@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"sync/atomic"
 
-	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/fixedhash"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
@@ -37,15 +36,14 @@ func Partitioned[R any, K comparable](b *Builder, name string, key func(R) K, ea
 	want := resourceID{resourceKey{name: name}, kind, reflect.TypeFor[adjustablePartitioned[R, K]]()}
 	used, err := b.use(want, options, invalid, func() (*resource, error) {
 		p, err := newPartitioned(key, options)
-		if b.registry.interposer() != nil {
+		if b.plan.interposer() != nil {
 			fixedhash.Use(p.limiter)
 		}
 		return &resource{value: p.limiter, reconfigure: p.reconfigure, partitioned: p}, err
 	})
 	if err != nil {
 		b.problem(err)
-		// So that the build function can go on.
-		return weir.Must(limiter.NewPartitioned(func(R) (p limiter.Partition[K]) { return p }, nil))
+		return nil
 	}
 	in := used.partitioned.(*adjustablePartitioned[R, K])
 	b.version.uses[want.resourceKey].onSwap = func() { in.key.Store(&key) }

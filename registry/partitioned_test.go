@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/registry"
 )
 
@@ -94,7 +95,7 @@ func TestPartitioned_PeekKey(t *testing.T) {
 	}))
 	peek := func(n int) limiter.Lease {
 		for _, info := range r.Limiters() {
-			lease, err := info.Limiter.(limiter.KeyPeeker).PeekKey(t.Context(), "7", n)
+			lease, err := info.Limiter.(custom.KeyPeeker).PeekKey(t.Context(), "7", n)
 			require.NoError(t, err)
 			return lease
 		}

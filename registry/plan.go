@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -45,33 +46,16 @@ func (r *Registry) Reload(ctx context.Context, names ...string) error {
 // errors, events and calls at the same time also holds for Apply.
 //
 // The removal of a pipeline that Get or GetInstance has returned is reported as [EventRemoved].
-func (r *Registry) Apply(ctx context.Context, c Change) error { return r.apply(ctx, c, true) }
+func (r *Registry) Apply(ctx context.Context, c Change) error {
+	p := r.newPlan(ctx)
+	p.reportRemoved = true
+	return p.apply(c)
+}
 
 // Remove removes the definitions of those names with all their instances. See [Change.Remove]. If a name is unknown,
 // the error is [ErrNotDefined], and nothing is removed.
 func (r *Registry) Remove(ctx context.Context, names ...string) error {
-	return r.apply(ctx, Change{Remove: names}, false)
-}
-
-// apply is Apply. EventRemoved is reported only if reportRemoved.
-func (r *Registry) apply(ctx context.Context, c Change, reportRemoved bool) error {
-	p := r.newPlan(ctx)
-	// A build function can modify the caller's map during the change, and a name can be listed twice.
-	p.apply = Change{maps.Clone(c.Define), slices.Compact(slices.Sorted(slices.Values(c.Remove)))}
-	p.reportRemoved = reportRemoved
-	for _, name := range slices.Sorted(maps.Keys(p.apply.Define)) {
-		if err := checkDefinition(name, p.apply.Define[name]); err != nil {
-			return err
-		}
-		if _, removed := slices.BinarySearch(p.apply.Remove, name); removed {
-			return fmt.Errorf("registry: %q is both defined and removed", name)
-		}
-		var err error
-		if p.defaultNames[name], err = r.defaultInstanceName(name); err != nil {
-			return err
-		}
-	}
-	return p.run(p.addApplied)
+	return r.newPlan(ctx).apply(Change{Remove: names})
 }
 
 // RemoveInstance removes an instance that [Registry.GetInstance] has made. Executions on its handle return
@@ -80,70 +64,78 @@ func (r *Registry) apply(ctx context.Context, c Change, reportRemoved bool) erro
 // removed with its definition. If there is no such instance, RemoveInstance does nothing.
 func (r *Registry) RemoveInstance(name, instance string) error {
 	r.mu.Lock()
-	done, err := r.removeInstance(name, instance)
-	r.mu.Unlock()
-	r.afterSwap(done)
-	return err
-}
-
-// removeInstance removes one instance. The caller holds r.mu.
-func (r *Registry) removeInstance(name, instance string) (done swapped, err error) {
-	if r.closed {
-		return done, ErrClosed
+	defer r.mu.Unlock()
+	if r.names.closed {
+		return ErrClosed
 	}
-	d := r.definitions[name]
+	d := r.names.definitions[name]
 	if d == nil || d.instances[instance] == nil {
-		return done, nil
+		return nil
 	}
 	i := d.instances[instance]
-	if i.isDefault() {
-		return done, fmt.Errorf("registry: %s is what Get returns: remove the pipeline instead", i.id)
+	if i.instance == "" {
+		return fmt.Errorf("registry: %s is what Get returns: remove the pipeline instead", i.id)
 	}
 	i.removed = true
 	delete(d.instances, instance)
-	r.retire(&done, i, ErrRemoved)
-	r.drainOuterFirst(done.retired)
-	return done, nil
+	retired := r.drains.retire(i, ErrRemoved)
+	r.drains.outerFirst(retired)
+	r.drains.start(retired)
+	return nil
 }
 
-// A plan is one call of Reload or Apply: it builds pipelines and puts them in force together.
+// A plan is one change, or a first build: it builds pipelines and puts them in force together.
 type plan struct {
 	registry      *Registry
-	ctx           context.Context   //nolint:containedctx // a plan ends with the call
-	apply         Change            // of Apply; Remove is sorted
-	defaultNames  map[string]string // of the pipelines that Apply defines
-	reportRemoved bool              // report removed pipelines whose handles the program has
+	ctx           context.Context //nolint:containedctx // a plan ends with the call
+	first         *instance       // what a first build is for, which no event reports; nil: the plan is of a change
+	reportRemoved bool            // report removed pipelines whose handles the program has
+	change        Change          // of Apply; Remove is sorted
 	affected      map[*definition]BuildFunc
-	defaults      map[string]*instance // the default instances of the affected pipelines, by name
-	begun         map[*instance]bool   // the instances whose builds have begun
-	built         []*version           // in their order: a pipeline after the pipelines that it contains
-	unbuilt       []*instance          // what stage has found
-	errs          []error
+	begun         map[*instance]bool  // the instances whose builds have begun
+	built         []*version          // in their order: a pipeline after the pipelines that it contains
+	unbuilt       []*instance         // what stage has found
 	faults        map[*instance]error // why the change has failed, for each instance that is to blame
+	errs          []error
 }
 
 func (r *Registry) newPlan(ctx context.Context) *plan {
 	return &plan{
-		registry: r, ctx: ctx, defaultNames: make(map[string]string), affected: make(map[*definition]BuildFunc),
-		defaults: make(map[string]*instance), begun: make(map[*instance]bool), faults: make(map[*instance]error),
+		registry: r, ctx: ctx, affected: make(map[*definition]BuildFunc),
+		begun: make(map[*instance]bool), faults: make(map[*instance]error),
 	}
 }
 
-// run waits for its turn, lets add say what to build, with r.mu locked, builds it and puts it in force. Reports and disposals
-// come when the next change can run already: a function of the program that does not return must not hold it up.
+// apply runs the plan of c.
+func (p *plan) apply(c Change) error {
+	// A build function can modify the caller's map during the change, and a name can be listed twice.
+	p.change = Change{maps.Clone(c.Define), slices.Compact(slices.Sorted(slices.Values(c.Remove)))}
+	for _, name := range slices.Sorted(maps.Keys(p.change.Define)) {
+		if err := checkDefinition(name, p.change.Define[name]); err != nil {
+			return err
+		}
+		if _, removed := slices.BinarySearch(p.change.Remove, name); removed {
+			return fmt.Errorf("registry: %q is both defined and removed", name)
+		}
+	}
+	return p.run(p.addApplied)
+}
+
+// run waits for its turn, lets add say what to build, with the registry locked, builds it and puts it in force. Reports and
+// disposals come when the next change can run already: a function of the program that does not return must not hold it up.
 func (p *plan) run(add func() error) error {
 	r := p.registry
-	if r.marked(p.ctx) {
+	if r.events.marked(p.ctx) {
 		return fmt.Errorf("%w, and waits for the function that has called this one", ErrReloading)
 	}
-	if err := r.take(p.ctx, r.changing); err != nil {
+	if err := r.changing.take(p.ctx, r.closed); err != nil {
 		return err
 	}
-	p.ctx = r.mark(p.ctx)
+	p.ctx = r.events.mark(p.ctx)
 	var done swapped
 	r.mu.Lock()
 	err := add()
-	if r.closed {
+	if r.names.closed {
 		err = ErrClosed
 	}
 	r.mu.Unlock()
@@ -151,73 +143,52 @@ func (p *plan) run(add func() error) error {
 		done, err = p.build()
 	}
 	p.end(err)
-	<-r.changing
-	r.afterSwap(done)
-	p.report(done)
+	r.changing.leave()
+	p.finish(done)
 	return err
 }
 
-// take puts an element into one of the registry's channels of one element.
-func (r *Registry) take(ctx context.Context, lock chan struct{}) error {
-	select {
-	case lock <- struct{}{}:
-		if ctx.Err() == nil {
-			return nil
-		}
-		<-lock
-	case <-ctx.Done():
-	case <-r.closing.called:
-		return ErrClosed
-	}
-	return fmt.Errorf("registry: waiting for another change: %w", pipeline.ContextError(ctx))
-}
-
-// addDefined adds the named pipelines, or all if there are no names. The caller holds r.mu.
+// addDefined adds the named pipelines, or all if there are no names.
 func (p *plan) addDefined(names []string) error {
-	r := p.registry
+	of := &p.registry.names
 	if len(names) == 0 {
-		names = slices.Collect(maps.Keys(r.definitions))
+		names = slices.Collect(maps.Keys(of.definitions))
 	}
 	var errs []error
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		d, err := r.findDefinition(name)
+		d, err := of.find(name)
 		if err == nil {
-			p.add(d, d.build)
+			p.affected[d] = d.build
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// addApplied adds the pipelines that Apply defines, and checks what it removes. The caller holds r.mu.
+// addApplied adds the pipelines that Apply defines, and checks what it removes.
 func (p *plan) addApplied() error {
-	r := p.registry
+	of := &p.registry.names
 	var errs []error
-	for _, name := range p.apply.Remove {
-		_, err := r.findDefinition(name)
+	for _, name := range p.change.Remove {
+		_, err := of.find(name)
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	for name, build := range p.apply.Define {
-		d := r.findOrAddDefinition(name, p.defaultNames[name])
+	for name, build := range p.change.Define {
+		d := of.findOrAdd(name)
 		d.planned = true
-		p.add(d, build)
+		p.affected[d] = build
 	}
 	return nil
-}
-
-func (p *plan) add(d *definition, build BuildFunc) {
-	p.affected[d] = build
-	p.defaults[d.name] = d.findOrAdd(d.defaultInstance)
 }
 
 // build builds what the plan affects and puts it in force. It goes on after a failure, to report all of them. Instances that
 // others ask for meanwhile are built, too.
 func (p *plan) build() (swapped, error) {
 	for {
-		done, err := p.registry.swap(p.ctx, p.stage)
+		done, err := p.swap()
 		if err != nil {
 			p.blame(err)
 		}
@@ -226,46 +197,46 @@ func (p *plan) build() (swapped, error) {
 		}
 		for _, i := range p.unbuilt {
 			if p.ctx.Err() != nil {
-				err = fmt.Errorf("registry: reloading: %w", pipeline.ContextError(p.ctx))
+				p.errs = append(p.errs, fmt.Errorf("registry: reloading: %w", pipeline.ContextError(p.ctx)))
 				break
 			}
 			p.buildInstance(i)
 		}
-		if err = errors.Join(errors.Join(p.errs...), err); err != nil {
+		if err = errors.Join(p.errs...); err != nil {
 			return swapped{}, err
 		}
 	}
 }
 
-// stage returns what is to be put in force, for swap. If something is not built yet, ok is false. The caller holds r.mu.
-func (p *plan) stage() (s staged, ok bool, err error) {
-	if p.registry.closed {
-		return s, false, ErrClosed
+// stage returns the versions to put in force. If ok is false, there is nothing to put in force now: a change has something
+// unbuilt, or what a first build was for has a version. The caller holds the mutex of the registry.
+func (p *plan) stage() (versions []*version, ok bool, err error) {
+	switch i := p.first; {
+	case p.registry.names.closed:
+		return nil, false, ErrClosed
+	case i != nil && i.removed:
+		return nil, false, fmt.Errorf("%w: %s", ErrRemoved, i.id)
+	case i != nil:
+		return p.built, i.current == nil, nil
 	}
 	p.unbuilt = nil
 	for d := range p.affected {
 		for _, i := range d.instances {
-			if (i.current != nil || i.firstBuild != nil || i == p.defaults[d.name]) && !p.begun[i] {
+			if (i.current != nil || i.firstBuild != nil || i.instance == "") && !p.begun[i] {
 				p.unbuilt = append(p.unbuilt, i)
 			}
 		}
 	}
-	if len(p.unbuilt) > 0 {
-		slices.SortFunc(p.unbuilt, byID)
-		return s, false, nil
-	}
-	s.Define = p.apply.Define
-	for _, name := range p.apply.Remove {
-		if p.registry.definitions[name] != nil { // its first build can have failed meanwhile
-			s.Remove = append(s.Remove, name)
-		}
-	}
+	slices.SortFunc(p.unbuilt, byID)
+	p.change.Remove = slices.DeleteFunc(p.change.Remove, func(name string) bool {
+		return p.registry.names.definitions[name] == nil // its first build has failed meanwhile
+	})
 	for _, v := range p.built {
 		if !v.instance.removed {
-			s.versions = append(s.versions, v)
+			versions = append(versions, v)
 		}
 	}
-	return s, true, nil
+	return versions, len(p.unbuilt) == 0, nil
 }
 
 // buildInstance builds one instance, once.
@@ -274,7 +245,7 @@ func (p *plan) buildInstance(i *instance) {
 		return
 	}
 	p.begun[i] = true
-	v, err := p.registry.build(p.ctx, i, p.affected[i.definition], p)
+	v, err := p.buildVersion(i)
 	p.built = append(p.built, v)
 	if err != nil {
 		p.faults[i] = err
@@ -284,12 +255,9 @@ func (p *plan) buildInstance(i *instance) {
 
 // blame notes the instances because of which the versions cannot be in force together.
 func (p *plan) blame(err error) {
-	if errors.Is(err, ErrClosed) {
-		return
-	}
 	fault, known := errors.AsType[*faultError](err)
 	for _, v := range p.built {
-		if !known || slices.Contains(fault.pipelines, v.instance.id) {
+		if !errors.Is(err, ErrClosed) && (!known || slices.Contains(fault.pipelines, v.instance.id)) {
 			p.faults[v.instance] = err
 		}
 	}
@@ -303,8 +271,8 @@ func (p *plan) end(err error) {
 	defer r.mu.Unlock()
 	for d := range p.affected {
 		d.planned = false
-		if d.build == nil && r.definitions[d.name] == d {
-			r.removeDefinition(d)
+		if d.build == nil && r.names.definitions[d.name] == d {
+			r.names.remove(d)
 		}
 		for _, i := range d.instances {
 			if err == nil || i.current == nil {
@@ -318,26 +286,40 @@ func (p *plan) end(err error) {
 	}
 }
 
-// report reports the new versions, the removed pipelines whose handles the program has, and the failures, and discards what has
-// not come into force.
-func (p *plan) report(done swapped) {
+// finish disposes of what was replaced, tells the program what has changed and what has failed, and discards what has not come
+// into force.
+func (p *plan) finish(done swapped) {
 	r := p.registry
+	r.drains.start(done.retired)
+	r.resources.observe(done.unobserved, r.options.ObserveLimiter)
 	for _, v := range done.versions {
-		r.report(p.ctx, v.instance.id, pipeline.Event{Name: EventReload, Severity: pipeline.SeverityInformation, Duration: v.took})
-	}
-	r.reportKeptOverrides(p.ctx, done.versions)
-	if p.reportRemoved {
-		for _, i := range done.removed {
-			err := fmt.Errorf("%w: %s, which the program uses", ErrRemoved, i.id)
-			r.report(p.ctx, i.id, pipeline.Event{Name: EventRemoved, Severity: pipeline.SeverityWarning, Err: err})
+		if inForce := r.events.hooks.InForce; inForce != nil {
+			recovered.Hook("registry: Hooks.InForce", func() { inForce(v.instance.handle.Pipeline()) })
 		}
 	}
-	for _, i := range slices.SortedFunc(maps.Keys(p.faults), byID) {
-		r.reportFailure(p.ctx, i.id, EventReloadFailed, p.faults[i])
+	if p.first == nil {
+		p.report(done)
 	}
 	for _, v := range p.built {
 		if !v.swapped {
-			r.discard(p.ctx, v)
+			r.drains.discard(p.ctx, v)
 		}
+	}
+}
+
+// report reports the new versions, the removed pipelines whose handles the program has, and the failures.
+func (p *plan) report(done swapped) {
+	r := p.registry
+	for _, v := range done.versions {
+		r.events.report(p.ctx, v.instance.source(), pipeline.Event{Name: EventReload, Severity: pipeline.SeverityInformation, Duration: v.took})
+	}
+	for _, i := range done.removed {
+		if p.reportRemoved {
+			err := fmt.Errorf("%w: %s, which the program uses", ErrRemoved, i.id)
+			r.events.report(p.ctx, i.source(), pipeline.Event{Name: EventRemoved, Severity: pipeline.SeverityWarning, Err: err})
+		}
+	}
+	for _, i := range slices.SortedFunc(maps.Keys(p.faults), byID) {
+		r.events.failed(p.ctx, i.source(), EventReloadFailed, p.faults[i])
 	}
 }

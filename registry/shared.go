@@ -1,15 +1,9 @@
 package registry
 
 import (
-	"context"
-	"errors"
-	"maps"
-
-	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store"
-	"github.com/weir-go/weir/store/backend"
 )
 
 // Shared returns the registry's limiter of that name in the store s. All instances of the program that use s share its
@@ -45,65 +39,13 @@ func SharedPartitioned(b *Builder, s *store.Store, name string, each limiter.Opt
 	return useShared(b, s, name, "shared partitioned ", each, how, (*store.Store).Partitioned)
 }
 
-// setSharedLimits sets the limits of each limiter in a store that replaces an old limiter of the same name, if the
-// kind, the store or the limits have changed: a reload changes limits on purpose, while the first use of a limiter
-// must not restore old ones. It is called before the versions that use the limiters are in force. The caller holds
-// r.mu.
-func (r *Registry) setSharedLimits(c staged) {
-	var was map[resourceKey]*resourceUse
-	for _, v := range c.versions {
-		for key, u := range v.uses {
-			if u.inStore == nil {
-				continue
-			}
-			if was == nil {
-				was = make(map[resourceKey]*resourceUse)
-				for _, v := range r.replaced(c) {
-					maps.Copy(was, v.uses)
-				}
-			}
-			if old := was[key]; old != nil && !old.sameLimits(u) {
-				_ = u.reconfigure(u.options) // fails only if the store is closed
-			}
-		}
-	}
-}
-
-// sameLimits reports whether old has set the limits of u already.
-func (old *resourceUse) sameLimits(u *resourceUse) bool {
-	if old.resource == u.resource {
-		return true
-	}
-	if old.inStore == nil || old.id.kind != u.id.kind || old.id.identity.(sharedIdentity).store != u.id.identity.(sharedIdentity).store {
-		return false
-	}
-	return old.options.(LimiterOptions).Limits == u.options.(LimiterOptions).Limits
-}
-
-// A sharedIdentity is the identity of a limiter in a store in its resourceID.
-type sharedIdentity struct {
-	store *store.Store
-	how   store.LimiterOptions
-}
-
-var _ map[sharedIdentity]bool // it is comparable
-
-// storeLimiter is what the registry needs of a limiter in a store. The store keeps the override, for all instances.
-type storeLimiter interface {
-	ReconfigureLater(o limiter.Options) error
-	Override(o store.Override) error
-	EndOverride(by string) error
-	Overridden() (store.Override, bool)
-	OnOverride(f func(store.Override))
-	Close() error
-}
-
 // A sharedMaker makes a limiter in a store.
 type sharedMaker[L any] func(s *store.Store, name string, o limiter.Options, how *store.LimiterOptions) (L, error)
 
 // useShared returns the limiter of that name and kind and records that this build uses it. prefix is the beginning of
 // the name of the kind.
 func useShared[L storeLimiter](b *Builder, s *store.Store, name, prefix string, o limiter.Options, how *store.LimiterOptions, newLimiter sharedMaker[L]) L {
+	var none L
 	identity := sharedIdentity{store: s}
 	if how != nil {
 		identity.how = *how
@@ -119,34 +61,14 @@ func useShared[L storeLimiter](b *Builder, s *store.Store, name, prefix string, 
 		if err != nil {
 			return nil, err
 		}
-		l.OnOverride(func(o store.Override) { b.registry.reportInStore(overrideInStore(name, o)) })
+		l.OnOverride(func(o store.Override) { b.plan.registry.resources.reportInStore(overrideInStore(name, o)) })
 		// The store may be unavailable: the registry does not wait for it.
 		later := func(o any) error { return l.ReconfigureLater(o.(LimiterOptions).Limits) }
 		return &resource{value: l, inStore: l, reconfigure: later}, nil
 	})
 	if err != nil {
 		b.problem(err)
-		return placeholderShared(newLimiter)
+		return none
 	}
 	return used.value.(L)
 }
-
-// placeholderShared returns a limiter of a closed store in place of one that could not be made, so that the build
-// function can go on.
-func placeholderShared[L any](newLimiter sharedMaker[L]) L {
-	s := weir.Must(store.New(noBackend{}, nil))
-	l, _ := newLimiter(s, "none", rate.Example(0), nil)
-	_ = s.Close()
-	return l
-}
-
-// noBackend is the backend of placeholders.
-type noBackend struct{ backend.Backend }
-
-var errNoStore = errors.New("registry: there is no store")
-
-func (noBackend) Load(context.Context, string) (*backend.Definition, int64, error) {
-	return nil, 0, errNoStore
-}
-
-func (noBackend) Close() error { return nil }

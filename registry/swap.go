@@ -1,50 +1,38 @@
 package registry
 
 import (
-	"context"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/pipeline"
 )
 
-// staged are the versions, definitions and removals that one swap puts in force.
-type staged struct {
-	Change // Remove is sorted
-
-	versions []*version // a pipeline after the pipelines that it contains
-}
-
-// swapped is what a swap leaves for the time after r.mu has been unlocked.
+// swapped is what a swap leaves for the time after the registry was unlocked.
 type swapped struct {
-	versions []*version
-	retired  []*disposal
-	removed  []*instance // the removed instances whose handles the program has
-
+	versions   []*version
+	retired    []*disposal
+	removed    []*instance // the removed instances whose handles the program has
 	unobserved []*resource
 }
 
-// A stager returns what a swap is to put in force. If it is not ready, ok is false. It is called with r.mu locked, perhaps more
-// than once.
-type stager func() (s staged, ok bool, err error)
-
-// swap puts in force what stage returns, all of it or nothing.
+// swap puts in force what the plan has built, with the definitions and removals of the change: all of it or nothing.
 //
-// A Reconfigure function can be the program's and take long, so limiters get their options without r.mu. Meanwhile swaps that
-// change no limiter go on, and everything is checked again afterwards.
-func (r *Registry) swap(ctx context.Context, stage stager) (swapped, error) {
-	done, changes, err := r.trySwap(stage, nil)
+// A Reconfigure function can be the program's and take long, so limiters get their options without the mutex of the registry.
+// Meanwhile swaps that change no limiter go on, and everything is checked again afterwards.
+func (p *plan) swap() (swapped, error) {
+	done, changes, err := p.trySwap(nil)
 	if len(changes) == 0 {
 		return done, err
 	}
-	if err := r.take(ctx, r.reconfiguring); err != nil {
+	of := &p.registry.resources
+	if err := of.reconfiguring.take(p.ctx, of.closed); err != nil {
 		return swapped{}, err
 	}
-	defer func() { <-r.reconfiguring }()
-	if done, changes, err = r.trySwap(stage, nil); len(changes) == 0 {
+	defer of.reconfiguring.leave()
+	if done, changes, err = p.trySwap(nil); len(changes) == 0 {
 		return done, err // another one has changed them
 	}
 	begun := 0
@@ -56,7 +44,7 @@ func (r *Registry) swap(ctx context.Context, stage stager) (swapped, error) {
 		}
 	}
 	if err == nil {
-		done, _, err = r.trySwap(stage, changes)
+		done, _, err = p.trySwap(changes)
 	}
 	if done.versions == nil {
 		for _, c := range slices.Backward(changes[:begun]) { // also the one that refused: it may have changed some of its partitions
@@ -73,31 +61,34 @@ type optionsChange struct {
 	by id // the pipeline that uses it
 }
 
-// trySwap puts in force what stage returns. If limiters have to change before, and have not changed already, it
+// trySwap puts in force what the plan has built. If limiters have to change before, and have not changed already, it
 // returns these changes instead.
-func (r *Registry) trySwap(stage stager, changed []optionsChange) (swapped, []optionsChange, error) {
+func (p *plan) trySwap(changed []optionsChange) (swapped, []optionsChange, error) {
+	r := p.registry
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s, ok, err := stage()
-	if err == nil && ok {
-		err = r.check(s)
-	}
+	versions, ok, err := p.stage()
 	if err != nil || !ok {
 		return swapped{}, nil, err
 	}
+	replaced := p.replaced(versions)
+	if err := p.check(versions, replaced); err != nil {
+		return swapped{}, nil, err
+	}
 	if changed == nil {
-		if changes := changesFor(s.versions); len(changes) > 0 {
+		if changes := changesFor(versions); len(changes) > 0 {
 			return swapped{}, changes, nil
 		}
 	}
 	for _, c := range changed {
 		c.resource.options = c.options
 	}
-	return r.putInForce(s), nil, nil
+	setSharedLimits(versions, replaced)
+	return p.putInForce(versions), nil, nil
 }
 
 // changesFor returns the changes of limiters that the versions want. Limiters in a store come last: other instances see new
-// limits at once, and must not see limits that are then undone. The caller holds r.mu.
+// limits at once, and must not see limits that are then undone.
 func changesFor(versions []*version) []optionsChange {
 	var here, inStore []optionsChange
 	seen := make(map[*resource]bool) // several versions can use it, with the same options
@@ -119,25 +110,24 @@ func changesFor(versions []*version) []optionsChange {
 	return append(here, inStore...)
 }
 
-// putInForce puts s in force. s has been checked, and its limiters have their options. The caller holds r.mu.
-func (r *Registry) putInForce(s staged) swapped {
-	done := swapped{versions: s.versions}
-	r.setSharedLimits(s)
-	now := time.Now()
+// putInForce puts the versions in force, which have been checked, and whose limiters have their options.
+func (p *plan) putInForce(versions []*version) swapped {
+	r, now := p.registry, time.Now()
+	done := swapped{versions: versions}
 	// Handles change one after the other while executions run, that of a pipeline after those of the pipelines that it
 	// contains: an execution that begins between the two finds a version of each pipeline that it uses.
-	for _, v := range s.versions {
+	for _, v := range versions {
 		i := v.instance
 		old := i.handle.Put(v.prepared)
 		if i.current != nil {
 			i.info.LastReload, i.info.Err = now, nil
-			done.retired = append(done.retired, r.disposal(i.current, old))
+			done.retired = append(done.retired, r.drains.add(i.current, old))
 		}
 		i.current, v.swapped, i.info.Built = v, true, now
 		i.info.Version++
 		for key, u := range v.uses {
 			u.inForce++
-			r.inForce[key] = u.resource
+			r.resources.inForce[key] = u.resource
 			if _, ok := u.value.(limiter.StatisticsProvider); ok && !u.observed && r.options.ObserveLimiter != nil {
 				u.observed = true
 				u.users++ // until observe has returned
@@ -147,53 +137,174 @@ func (r *Registry) putInForce(s staged) swapped {
 				u.onSwap()
 			}
 		}
-		r.ready.Store(i.id, i)
-		if i.isDefault() {
-			r.ready.Store(i.name, i)
-		}
+		r.names.ready.Store(i.id, i)
 	}
-	for name, f := range s.Define {
-		r.definitions[name].build = f
+	for name, f := range p.change.Define {
+		r.names.definitions[name].build = f
 	}
-	for _, name := range s.Remove {
-		d := r.definitions[name]
+	for _, name := range p.change.Remove {
+		d := r.names.definitions[name]
 		done.removed = append(done.removed, d.instancesHandedOut()...)
 		for _, i := range d.instances {
-			r.retire(&done, i, ErrRemoved)
+			done.retired = append(done.retired, r.drains.retire(i, ErrRemoved)...)
 		}
-		r.removeDefinition(d)
+		r.names.remove(d)
 	}
-	r.drainOuterFirst(done.retired)
+	r.drains.outerFirst(done.retired)
 	return done
 }
 
-// retire leaves the handle of an instance without a version. The caller holds r.mu.
-func (r *Registry) retire(done *swapped, i *instance, why error) {
-	r.ready.Delete(i.id)
-	if i.isDefault() {
-		r.ready.Delete(i.name)
-	}
-	old := i.handle.Retire(why)
-	if i.current != nil {
-		done.retired = append(done.retired, r.disposal(i.current, old))
-		i.current = nil
-	}
-}
-
-// afterSwap starts the disposals, has new limiters observed, and tells the Listener which versions are in force.
-func (r *Registry) afterSwap(done swapped) {
-	for _, d := range done.retired {
-		go r.dispose(d)
-	}
-	for _, res := range done.unobserved {
-		recovered.Hook("registry: ObserveLimiter", func() {
-			res.unobserve = r.options.ObserveLimiter(strings.TrimSpace(res.id.space+" "+res.id.name), res.value.(limiter.StatisticsProvider))
-		})
-		_ = r.release(res) // if nothing else uses it by now
-	}
-	for _, v := range done.versions {
-		if r.hooks.InForce != nil {
-			recovered.Hook("registry: Hooks.InForce", func() { r.hooks.InForce(v.instance.handle.Pipeline()) })
+// setSharedLimits sets the limits of each limiter in a store that replaces an old limiter of the same name, if the
+// kind, the store or the limits have changed: a reload changes limits on purpose, while the first use of a limiter
+// must not restore old ones. It is called before the versions that use the limiters are in force.
+func setSharedLimits(versions, replaced []*version) {
+	var was map[resourceKey]*resourceUse
+	for _, v := range versions {
+		for key, u := range v.uses {
+			if u.inStore == nil {
+				continue
+			}
+			if was == nil {
+				was = make(map[resourceKey]*resourceUse)
+				for _, v := range replaced {
+					maps.Copy(was, v.uses)
+				}
+			}
+			if old := was[key]; old != nil && !old.sameLimits(u) {
+				_ = u.reconfigure(u.options) // fails only if the store is closed
+			}
 		}
 	}
 }
+
+// check returns an error if the versions cannot be in force together with those that stay.
+func (p *plan) check(versions, replaced []*version) error {
+	if err := p.checkConflicts(versions, replaced); err != nil {
+		return err
+	}
+	containing := slices.ContainsFunc(versions, func(v *version) bool { return len(v.contains) > 0 })
+	if !containing && len(p.change.Remove) == 0 {
+		return nil // there can be thousands of instances
+	}
+	return p.checkContained(versions, replaced)
+}
+
+// replaced returns the versions that the plan takes out of force.
+func (p *plan) replaced(versions []*version) []*version {
+	var all []*version
+	add := func(i *instance) {
+		if i.current != nil {
+			all = append(all, i.current)
+		}
+	}
+	for _, v := range versions {
+		add(v.instance)
+	}
+	for _, name := range p.change.Remove {
+		for _, i := range p.registry.names.definitions[name].instances {
+			add(i)
+		}
+	}
+	return all
+}
+
+// staying returns the versions that stay in force.
+func (p *plan) staying(replaced []*version) []*version {
+	goes := make(map[*version]bool, len(replaced))
+	for _, v := range replaced {
+		goes[v] = true
+	}
+	var all []*version
+	for _, i := range p.registry.names.inForce() {
+		if !goes[i.current] {
+			all = append(all, i.current)
+		}
+	}
+	return all
+}
+
+// checkConflicts returns an error if two versions would want different options of one resource. The versions in force have been
+// compared with each other, and their resources have the options that they want.
+func (p *plan) checkConflicts(versions, replaced []*version) error {
+	count := func(n int) { // as if the replaced versions were not in force
+		for _, v := range replaced {
+			for _, u := range v.uses {
+				u.inForce += n
+			}
+		}
+	}
+	count(-1)
+	defer count(1)
+	first := make(map[resourceKey]*version, len(versions))
+	for _, v := range versions {
+		for key, u := range v.uses {
+			if len(versions) > 1 {
+				if other := first[key]; other == nil {
+					first[key] = v
+				} else if o := other.uses[key]; o.resource != u.resource || o.options != u.options {
+					return conflict(other.instance.id, o, v.instance.id, u)
+				}
+			}
+			if is := p.registry.resources.inForce[key]; is != nil && is.inForce > 0 && (is != u.resource || is.options != u.options) {
+				stays := p.staying(replaced)
+				other := stays[slices.IndexFunc(stays, func(o *version) bool { return o.uses[key] != nil })]
+				return conflict(v.instance.id, u, other.instance.id, other.uses[key])
+			}
+		}
+	}
+	return nil
+}
+
+// checkContained returns an error if a pipeline would contain itself, so that its executions would never end, or one that is
+// removed or closed.
+func (p *plan) checkContained(versions, replaced []*version) error {
+	next, goes := make(byHandle), make(byHandle)
+	for _, v := range replaced {
+		goes.add(v)
+	}
+	versions = append(slices.Clone(versions), p.staying(replaced)...)
+	for _, v := range versions {
+		next.add(v)
+	}
+	visited := make(map[*version]bool)
+	var path []id
+	var visit func(v *version) error
+	visit = func(v *version) (err error) {
+		visited[v] = true
+		path = append(path, v.instance.id)
+		walk(v.contains, func(p *pipeline.Pipeline) (known bool) {
+			inner := next[p]
+			switch {
+			case err != nil:
+			case inner != nil && slices.Contains(path, inner.instance.id):
+				err = fmt.Errorf("%w: %s contains %s", ErrCycle, v.instance.id, inner.instance.id)
+				err = &faultError{err, path[slices.Index(path, inner.instance.id):]}
+			case inner != nil && !visited[inner]:
+				err = visit(inner)
+			case inner != nil:
+			case goes[p] != nil:
+				err = fmt.Errorf("registry: %s cannot be removed: pipeline %s contains it", goes[p].instance.id, v.instance.id)
+				err = &faultError{err, []id{v.instance.id}}
+			case !v.swapped && p.Closed(): // since the build function has got it
+				err = fmt.Errorf("%w: pipeline %s contains %s, which was removed or closed", ErrRemoved, v.instance.id, id{p.Name(), p.Instance()})
+				err = &faultError{err, []id{v.instance.id}}
+			}
+			return inner != nil
+		})
+		path = path[:len(path)-1]
+		return err
+	}
+	for _, v := range versions {
+		if !visited[v] {
+			if err := visit(v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// A byHandle finds versions by the handle of their pipeline.
+type byHandle map[*pipeline.Pipeline]*version
+
+func (h byHandle) add(v *version) { h[v.instance.handle.Pipeline()] = v }

@@ -1,13 +1,10 @@
 package reload
 
 import (
-	"cmp"
-	"fmt"
 	"reflect"
 	"slices"
 
 	"github.com/weir-go/weir/registry"
-	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/model"
 )
 
@@ -68,9 +65,4 @@ func (f *File) buildFunc(p *model.Pipeline) registry.BuildFunc {
 		}
 		return nil
 	}
-}
-
-// at returns err with the place in the file.
-func (f *File) at(p document.Place, err error) error {
-	return fmt.Errorf("%s:%d:%d: %s: %w", cmp.Or(f.name, "(file)"), p.Line, p.Column, p.Path, err)
 }

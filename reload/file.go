@@ -36,7 +36,7 @@ type File struct {
 // budgets and 10,000 pipelines. Values are nested at most 100 deep, names have at most 256 bytes, all aliases together stand
 // for at most 100,000 values. The first 1000 problems are reported. Messages shorten what they quote from the file.
 func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
-	k = k.orOwn()
+	k = cmp.Or(k, ownKinds)
 	if err := k.wrong.Err("reload"); err != nil {
 		return nil, err
 	}
@@ -274,3 +274,8 @@ func newFileError(file string, found document.Problems) error {
 
 // maxError bounds the text of a FileError, in bytes.
 const maxError = 64 << 10
+
+// at returns err with the place in the file.
+func (f *File) at(p document.Place, err error) error {
+	return fmt.Errorf("%s:%d:%d: %s: %w", cmp.Or(f.name, "(file)"), p.Line, p.Column, p.Path, err)
+}

@@ -1,9 +1,9 @@
 package reload
 
 import (
+	"cmp"
 	"context"
 	_ "embed" // schema.json
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -139,14 +139,6 @@ func (k *Kinds) refuse(format string, args ...any) { k.wrong.Add("", nil, format
 // their Kinds are the same.
 var ownKinds = &Kinds{}
 
-// orOwn returns k, or ownKinds if k is nil.
-func (k *Kinds) orOwn() *Kinds {
-	if k == nil {
-		return ownKinds
-	}
-	return k
-}
-
 // known returns everything that a file can name.
 func (k *Kinds) known() *model.Kinds {
 	all := model.OwnKinds()
@@ -177,7 +169,7 @@ func Schema() []byte { return slices.Clone(ownSchema) }
 
 // Schema returns [Schema] with the kinds and functions of k, for a program to give to its users.
 func (k *Kinds) Schema() ([]byte, error) {
-	k = k.orOwn()
+	k = cmp.Or(k, ownKinds)
 	if err := k.wrong.Err("reload"); err != nil {
 		return nil, err
 	}
@@ -263,51 +255,8 @@ func with[K comparable, V any](m map[K]V, key K, v V) map[K]V {
 	return m
 }
 
-// resolve finds the functions and values that the options name, for named. Without [Kinds.AcceptUnknown] and
-// [Kinds.Assume], Parse has refused names that there are not.
-func (b builder) resolve(options any) error {
-	v := reflect.ValueOf(options)
-	for _, f := range model.FieldsOf(v.Type()) {
-		if f.Purpose == "" {
-			continue
-		}
-		name := v.FieldByIndex(f.Index).String()
-		if name == "" && !f.Required {
-			continue
-		}
-		thing, err := b.find(f.Purpose, name)
-		if err != nil {
-			return err
-		}
-		b.found[thingName{f.Purpose, name}] = thing
-	}
-	return nil
-}
-
 // A thingName is the name of a function or value.
 type thingName struct {
 	what model.Purpose
 	name string
-}
-
-// find returns what a section of the file makes under that name or, if none gives the name, what the program has registered.
-func (b builder) find(what model.Purpose, name string) (any, error) {
-	given, ok := b.file.content.Names.Given[what][name]
-	if !ok {
-		return b.file.kinds.find(thingName{what, name})
-	}
-	thing, err := given.New()
-	if err == nil && isnil.Value(thing) {
-		err = errors.New("it is nil")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("the %s %q: %w", what, name, err)
-	}
-	return thing, nil
-}
-
-// named returns what resolve has found, or the zero F for an empty name.
-func named[F any](b builder, what model.Purpose, name string) F {
-	f, _ := b.found[thingName{what, name}].(F)
-	return f
 }

@@ -56,7 +56,9 @@ type Section[O any] struct {
 // The program gets the decoded value from [SectionOf]. [Options.InForce] tells it when a file comes into force.
 func RegisterSection[O any](k *Kinds, field string, s Section[O]) {
 	t := reflect.TypeFor[O]()
-	if !k.allowsSection(field, t) {
+	taken := append(slices.Collect(maps.Keys(k.sections)),
+		model.LimitersField, model.BudgetsField, model.PipelinesField, model.AllowEmptyField)
+	if !k.allows(sectionWhat, field, t, false, taken) {
 		return
 	}
 	kind := model.SectionKind{Options: t, Doc: s.Doc, Required: s.Required, Complete: s.Complete}
@@ -81,13 +83,6 @@ func RegisterSection[O any](k *Kinds, field string, s Section[O]) {
 		}
 	}
 	k.sections = with(k.sections, field, kind)
-}
-
-// allowsSection reports whether a section can be registered. If not, it records the reason.
-func (k *Kinds) allowsSection(field string, options reflect.Type) bool {
-	taken := append(slices.Collect(maps.Keys(k.sections)),
-		model.LimitersField, model.BudgetsField, model.PipelinesField, model.AllowEmptyField)
-	return k.allows(sectionWhat, field, options, false, taken)
 }
 
 // SectionOf returns the value of a section of f. ok is false if f does not have the field, or if it was registered with

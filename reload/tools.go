@@ -97,17 +97,17 @@ func (k *Kinds) find(n thingName) (any, error) {
 	if _, isAssumed := registered.(assumed); registered != nil && !isAssumed {
 		return registered, nil
 	}
-	once, _ := k.resolved.LoadOrStore(n, sync.OnceValues(func() (any, error) { return k.ask(n) }))
+	once, _ := k.resolved.LoadOrStore(n, sync.OnceValues(func() (any, error) { return ask(k.resolve, n) }))
 	return once.(func() (any, error))()
 }
 
 // ask calls the function of Resolve, and checks what it returns.
-func (k *Kinds) ask(n thingName) (any, error) {
+func ask(resolve func(what, name string) (thing any, ok bool), n thingName) (any, error) {
 	for text, r := range registrations {
-		if r.purpose != n.what || k.resolve == nil || n.name == "" {
+		if r.purpose != n.what || resolve == nil || n.name == "" {
 			continue
 		}
-		thing, ok := k.resolve(text, n.name)
+		thing, ok := resolve(text, n.name)
 		switch v := reflect.ValueOf(thing); {
 		case !ok:
 		case isnil.Value(thing):

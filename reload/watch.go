@@ -77,7 +77,7 @@ func Start(ctx context.Context, r *registry.Registry, path string, o *Options) (
 	if o != nil {
 		w.options = *o
 	}
-	w.options.Kinds = w.options.Kinds.orOwn()
+	w.options.Kinds = cmp.Or(w.options.Kinds, ownKinds)
 	if w.options.Logger == nil {
 		w.options.Logger = slog.Default()
 	}

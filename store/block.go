@@ -5,8 +5,10 @@ import (
 
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/calls"
 )
 
 // A blockList has the permits of one key that this instance has borrowed from the store to grant by itself. The lock of
@@ -22,7 +24,6 @@ type blockList struct {
 	fetchedAt time.Time   // when the last fetch began
 	fetching  *blockFetch // the fetch that is under way, or nil
 	serial    int64
-	granter   *limiter.Granter
 }
 
 // A block has the positions from next+1 to top, as they are numbered on the line on which it was taken.
@@ -91,7 +92,7 @@ func (ks *keyState) grantFromBlocks(n int, now time.Time) (limiter.Lease, bool) 
 		return limiter.Lease{}, false
 	}
 	if n == 0 {
-		return limiter.Granted(0, nil), true
+		return custom.Granted(0, nil), true
 	}
 	rest := int64(n)
 	for i := range l.blocks {
@@ -99,7 +100,7 @@ func (ks *keyState) grantFromBlocks(n int, now time.Time) (limiter.Lease, bool) 
 		part := min(rest, b.top-b.next)
 		b.next += part
 		if rest -= part; rest == 0 {
-			return l.granter.Grant(n, b.tag(now)), true
+			return custom.GrantedBy((*blockOwner)(ks), n, b.tag(now)), true
 		}
 	}
 	return limiter.Lease{}, false // unreachable: dropUsedBlocks has counted them
@@ -153,9 +154,7 @@ func (o *blockOwner) Adjust(n int, tag int64, cost int) (int64, bool) {
 		ks.putBack(int64(n-cost), tag)
 		return tag, true
 	}
-	q := ks.c.newCall(ks.key, []backend.Request{{Op: backend.OpCharge, Max: int64(cost - n)}})
-	q.onAnswer = doNothing
-	ks.c.sendBackground(q)
+	ks.c.takeMore(ks.key, int64(cost-n), func(*calls.Call) {})
 	return noBlock, true // a part of it is not from the block
 }
 

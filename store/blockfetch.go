@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/calls"
 )
 
 // errBlockGone is why a refund of borrowed permits is lost. A line has passed since, or the block was returned.
@@ -28,8 +30,7 @@ type blockFetch struct {
 
 // takeFromBlock takes n permits from the blocks, and borrows another block if they have too few.
 func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Lease, error) {
-	limit := c.s.waitLimit(ctx)
-	defer limit.Stop()
+	limit := c.s.calls.Limit(ctx)
 	for {
 		ks := c.keys.lock(key, true)
 		if ks == nil {
@@ -47,7 +48,7 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 		if ok {
 			return lease, nil
 		}
-		if err := waitUntilDone(ctx, limit, fetch.done); err != nil {
+		if err := calls.Wait(ctx, limit, fetch.done); err != nil {
 			return limiter.Lease{}, err
 		}
 		switch {
@@ -55,10 +56,10 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 			return limiter.Lease{}, fetch.err
 		case fetch.rejected && weight(n) >= fetch.least:
 			c.s.count.decisions.Add(1)
-			return limiter.Rejected(fetch.wait, ""), nil
+			return custom.Rejected(fetch.wait, ""), nil
 		case n == 0 && fetch.available:
 			c.s.count.decisions.Add(1)
-			return limiter.Granted(0, nil), nil
+			return custom.Granted(0, nil), nil
 		}
 	}
 }
@@ -71,15 +72,15 @@ func (ks *keyState) fetchBlock(n int) *blockFetch {
 	b := &blockFetch{done: make(chan struct{}), least: weight(n)}
 	l.fetching = b
 	go func() {
-		q, err := ks.c.ask(ks.c.s.ctx, ks.key, ask)
+		q, err := ks.c.ask(ks.c.s.calls.Context(), ks.key, ask)
 		ks.mu.Lock()
 		defer ks.mu.Unlock()
 		l.fetching = nil
 		switch {
 		case err == nil:
 			ks.blockFetched(b, q)
-		case ks.c.s.ctx.Err() != nil: // the Store was closed; err would say that a caller's context has ended
-			b.err = unavailable(limiter.ErrClosed)
+		case ks.c.s.calls.Context().Err() != nil: // the Store was closed; err would say that a caller's context has ended
+			b.err = calls.Unavailable(limiter.ErrClosed)
 		default:
 			b.err = err
 		}
@@ -102,8 +103,8 @@ func (ks *keyState) nextBlockRequest(n int) backend.Request {
 		l.nextSize *= 2
 	}
 	l.nextSize = min(l.nextSize, int64(c.o.Block), int64(c.limits().Permits/4))
-	if ks.fairness != nil {
-		l.nextSize = min(l.nextSize, ks.fairness.maxRequest(now))
+	if a := &ks.lastAnswer; ks.turns != nil && a.def != nil {
+		l.nextSize = min(l.nextSize, ks.turns.AtMost(&a.def.Schedule, a.took(), now))
 	}
 	l.nextSize = max(l.nextSize, 1)
 	l.fetchedAt = now
@@ -112,20 +113,20 @@ func (ks *keyState) nextBlockRequest(n int) backend.Request {
 }
 
 // blockFetched processes the answer.
-func (ks *keyState) blockFetched(b *blockFetch, q *call) {
+func (ks *keyState) blockFetched(b *blockFetch, q *calls.Call) {
 	c, l := ks.c, ks.blocks
 	newest := ks.learn(q)
-	current := c.keeper.InForce().Definition == q.def && !c.closed.Load()
-	switch ask := q.requests[0]; {
-	case q.granted[0] == backend.Rejected:
-		b.rejected, b.wait = true, q.untilAvailable(ask.Min)
+	current := c.keeper.InForce().Definition == q.Definition && !c.closed.Load()
+	switch ask := q.Requests[0]; {
+	case q.Granted[0] == backend.Rejected:
+		b.rejected, b.wait = true, q.Wait(ask.Min)
 		if current && newest {
-			ks.rejection = rememberedRejection{least: b.least, until: q.sent.Add(b.wait)}
+			ks.rejection = rememberedRejection{least: b.least, until: q.Sent.Add(b.wait)}
 		}
 	case !ask.Block:
 		b.available = true
 	case !current: // callers that need permits ask again, by the new limits
-		q.undo(0)
+		c.undo(q, 0)
 	default:
 		l.add(ks, q)
 		c.s.returner.add(ks)
@@ -133,13 +134,10 @@ func (ks *keyState) blockFetched(b *blockFetch, q *call) {
 }
 
 // add makes a block of what was granted.
-func (l *blockList) add(ks *keyState, q *call) {
-	if l.granter == nil {
-		l.granter = limiter.NewGranter((*blockOwner)(ks))
-	}
+func (l *blockList) add(ks *keyState, q *calls.Call) {
 	l.serial++
-	top := q.after[0].missing
-	b := block{serial: l.serial, def: q.def, receipt: q.after[0].receipt, top: top, next: top - q.granted[0], now: q.now, sent: q.sent}
+	top := q.After[0].Missing
+	b := block{serial: l.serial, def: q.Definition, receipt: q.After[0].Receipt, top: top, next: top - q.Granted[0], now: q.Now, sent: q.Sent}
 	b.low = b.next
 	l.blocks = append(l.blocks, b)
 }
@@ -172,7 +170,7 @@ func (r *blockReturner) add(ks *keyState) {
 // loop runs while anything is borrowed.
 func (r *blockReturner) loop() {
 	pause := blockLifetime
-	for r.s.sleep(pause) {
+	for r.s.calls.Sleep(pause) {
 		if pause = r.returnDue(time.Now()); pause == 0 {
 			return
 		}

@@ -7,10 +7,12 @@ import (
 	"math"
 	"time"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/calls"
 )
 
 // Charge takes n permits that the work has already used, even if fewer are available; see [limiter.Charger]. If n is
@@ -44,7 +46,7 @@ func (p *Partitioned) Charge(ctx context.Context, key string, n int) (limiter.Le
 func (c *core) charge(ctx context.Context, key string, n int) (limiter.Level, error) {
 	switch {
 	case ctx.Err() != nil:
-		return limiter.Level{}, contextError(ctx)
+		return limiter.Level{}, ctxerr.Of(ctx)
 	case c.leased:
 		return limiter.Level{}, fmt.Errorf("store: limiter %q lends its permits and cannot be charged: %w", c.name, errors.ErrUnsupported)
 	case c.closed.Load():
@@ -82,15 +84,14 @@ func (c *core) chargeInStore(ctx context.Context, key string, n int64) (limiter.
 	if n != 0 {
 		c.s.count.decisions.Add(1)
 	}
-	level := c.learnLevel(q, n < 0 && q.granted[0] > 0)
-	q.recycle()
+	level := c.learnLevel(q, n < 0 && q.Granted[0] > 0)
 	return level, nil
 }
 
 // levelAfter returns the level right after a request. The state is that after all requests of the round trip.
-func (q *call) levelAfter(i int) limiter.Level {
-	missing := q.after[i].missing
-	return limiter.Level{Remaining: q.def.Permits - missing, Full: untilBack(q.def, &q.state, missing, q.now)}
+func levelAfter(q *calls.Call, i int) limiter.Level {
+	missing := q.After[i].Missing
+	return limiter.Level{Remaining: q.Definition.Permits - missing, Full: untilBack(q.Definition, &q.State, missing, q.Now)}
 }
 
 // untilBack returns how long it takes until so many of the missing permits are back.
@@ -100,10 +101,10 @@ func untilBack(d *backend.Definition, s *rate.State, permits, now int64) time.Du
 
 // learnLevel keeps the answer to a charge, so that neither a remembered rejection nor a waiting caller waits for permits
 // that are there. It returns the level after the last request.
-func (c *core) learnLevel(q *call, gaveBack bool) limiter.Level {
-	level := q.levelAfter(len(q.requests) - 1)
+func (c *core) learnLevel(q *calls.Call, gaveBack bool) limiter.Level {
+	level := levelAfter(q, len(q.Requests)-1)
 	// An answer from before the permits were given back may be remembered only later; see remember.
-	ks := c.keys.lock(q.key, gaveBack && c.remembersRejections())
+	ks := c.keys.lock(q.Key, gaveBack && c.remembersRejections())
 	if ks == nil {
 		return level
 	}
@@ -111,14 +112,14 @@ func (c *core) learnLevel(q *call, gaveBack bool) limiter.Level {
 	borrowed := ks.dropUsedBlocks(time.Now())
 	switch {
 	case ks.learn(q):
-		ks.rejection.endBy(q.sent.Add(q.untilAvailable(ks.rejection.least - borrowed)))
+		ks.rejection.endBy(q.Sent.Add(q.Wait(ks.rejection.least - borrowed)))
 	case gaveBack:
 		ks.rejection = rememberedRejection{}
 	}
 	if gaveBack {
 		ks.wake()
 	}
-	level.Remaining = min(level.Remaining+borrowed, q.def.Permits)
+	level.Remaining = min(level.Remaining+borrowed, q.Definition.Permits)
 	return level
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/storetest"
@@ -48,7 +49,7 @@ type oneKey struct {
 // partitioned is what oneKey needs of a partitioned limiter.
 type partitioned interface {
 	limiter.Partitioned[string]
-	limiter.KeyPeeker
+	custom.KeyPeeker
 	limiter.PartitionedCharger[string]
 }
 

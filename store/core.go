@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
@@ -24,11 +25,9 @@ type core struct {
 	keeper      *definition.Keeper // of what is in force
 	closed      atomic.Bool
 
-	keys         keyTable
-	giveBacks    giveBacks
-	count        leaseCounts
-	anyKeyWaited atomic.Int64 // when a caller last began to wait, in ns since 1970
-	fallback     fallback
+	keys     keyTable
+	count    leaseCounts
+	fallback fallback
 }
 
 func newCore(s *Store, name string, options limiter.Options, shared *LimiterOptions, partitioned bool) (*core, error) {
@@ -75,7 +74,7 @@ func (c *core) limits() rate.Limits { return c.keeper.InForce().Limits }
 func (c *core) checkRequest(ctx context.Context, n int, waiting bool) error {
 	var ctxErr error
 	if ctx.Err() != nil {
-		ctxErr = contextError(ctx)
+		ctxErr = ctxerr.Of(ctx)
 	}
 	if waiting && ctxErr != nil {
 		return ctxErr
@@ -105,15 +104,6 @@ func (c *core) inRange(n int) error {
 		return fmt.Errorf("%w: %d of limiter %q, must be from 0 to %d", limiter.ErrPermitCount, n, c.name, most)
 	}
 	return nil
-}
-
-// contextError returns why ctx has ended, with its cause if it has one.
-func contextError(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if cause == nil || errors.Is(err, cause) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // tryAcquire is TryAcquire for a key.

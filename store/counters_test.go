@@ -124,7 +124,7 @@ func TestCounters_DecisionsOfWaiters(t *testing.T) {
 		require.Equal(t, store.Counters{Decisions: 1}, count(), "the others are behind the first one")
 		w.pass(time.Second)
 		w.served(first)
-		require.Equal(t, store.Counters{Decisions: 2}, count(), "one is granted, one is rejected, one is not decided")
+		require.Equal(t, store.Counters{Decisions: 1}, count(), "one is granted, and nothing is left for the others")
 		w.pass(2 * time.Second)
 		w.served(second)
 		w.served(third)

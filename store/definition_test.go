@@ -91,6 +91,7 @@ func TestLimiter_AnotherKindHasItsName(t *testing.T) {
 				first := must(w.instance(store.Options{}).Concurrency("it", o, nil))(t)
 				w.granted(first, 1)
 				late := must(w.instance(store.Options{}).TokenBucket("it", bucketOf(10, 1, time.Hour, 0), how))(t)
+				time.Sleep(time.Second)
 				require.NoError(t, first.Reconfigure(limiter.ConcurrencyOptions{PermitLimit: 3}))
 				for range 3 {
 					lease, err := late.TryAcquire(w.ctx, 1)

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"time"
 	"unsafe"
 
 	"github.com/weir-go/weir/limiter"
@@ -14,13 +13,6 @@ func KeyStates(p *Partitioned) (n int) {
 	return n
 }
 
-// HasRivals reports whether the limiter believes that callers of other instances wait.
-func HasRivals(l *Limiter) bool {
-	ks := l.c.keys.lock("", false)
-	defer ks.mu.Unlock()
-	return ks.fair().hasRivals(time.Now())
-}
-
 // PretendKeys makes the limiter behave as if it remembered n more keys.
 func PretendKeys(p *Partitioned, n int64) { p.c.keys.count.Add(n) }
 
@@ -28,19 +20,6 @@ func PretendKeys(p *Partitioned, n int64) { p.c.keys.count.Add(n) }
 func JoinLate(l *Limiter, n int) limiter.Lease {
 	_, lease := l.c.join(context.Background(), "", n, limiter.Lease{}, byKeyState)
 	return lease
-}
-
-// PendingCalls returns how many calls wait to be sent.
-func PendingCalls(s *Store) (n int) {
-	for sh := range s.eachShard {
-		for i := range sh.calls {
-			b := &sh.calls[i]
-			b.mu.Lock()
-			n += len(b.pending)
-			b.mu.Unlock()
-		}
-	}
-	return n
 }
 
 // KeyStateBytes is the size of what is remembered of each key.

@@ -4,15 +4,16 @@ import (
 	"sync"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/calls"
 )
 
 // A grant owns the lease of permits that were taken in the store, and has the receipts with which they are refunded.
 type grant struct {
 	c        *core
 	key      string
-	granter  limiter.Granter
 	level    limiter.Level // right after the grant
 	noRefund bool          // see LimiterOptions.CacheRejections
 
@@ -28,13 +29,13 @@ type grantPart struct {
 	receipt rate.Receipt
 }
 
-func newGrant(q *call, i int) limiter.Lease {
+func (c *core) newGrant(q *calls.Call, i int) limiter.Lease {
 	g := &grant{
-		c: q.c, key: q.key, onePart: [1]grantPart{{q.def, q.granted[i], q.after[i].receipt}},
-		level: q.levelAfter(i), noRefund: q.c.o.CacheRejections,
+		c: c, key: q.Key, onePart: [1]grantPart{{q.Definition, q.Granted[i], q.After[i].Receipt}},
+		level: levelAfter(q, i), noRefund: c.o.CacheRejections,
 	}
-	g.parts, g.granter = g.onePart[:], *limiter.NewGranter(g) // one allocation, because every grant makes one
-	return g.granter.Grant(int(q.granted[i]), 0)
+	g.parts = g.onePart[:]
+	return custom.GrantedBy(g, int(q.Granted[i]), 0)
 }
 
 // Release does nothing: the permits are spent.
@@ -88,13 +89,9 @@ func (g *grant) Adjust(n int, tag int64, cost int) (int64, bool) {
 // charge takes more permits even if they are not available. While the store is away it does nothing, because grants of
 // the outage policy are not counted in the store either.
 func (g *grant) charge(more int64) {
-	q := g.c.newCall(g.key, []backend.Request{{Op: backend.OpCharge, Max: more}})
-	q.onAnswer = func() {
-		if q.err == nil {
-			g.mu.Lock()
-			defer g.mu.Unlock()
-			g.parts = append(g.parts, grantPart{q.def, q.granted[0], q.after[0].receipt})
-		}
-	}
-	g.c.sendBackground(q)
+	g.c.takeMore(g.key, more, func(q *calls.Call) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.parts = append(g.parts, grantPart{q.Definition, q.Granted[0], q.After[0].Receipt})
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -17,11 +18,11 @@ import (
 type rejecting struct{}
 
 func (rejecting) TryAcquire(context.Context, int) (limiter.Lease, error) {
-	return limiter.Rejected(0, "no"), nil
+	return custom.Rejected(0, "no"), nil
 }
 
 func (rejecting) Acquire(context.Context, int) (limiter.Lease, error) {
-	return limiter.Rejected(0, "no"), nil
+	return custom.Rejected(0, "no"), nil
 }
 
 func (w *world) chain(all ...limiter.Limiter) limiter.Limiter {

@@ -31,16 +31,12 @@ type ShardHealth struct {
 // Health returns at once, without a call to the store.
 func (s *Store) Health() Health {
 	h := Health{Listening: s.listening.Load()}
-	for sh := range s.eachShard {
-		one := ShardHealth{Shard: sh.name}
-		if o := sh.breaker.away.Load(); o != nil {
-			one.Err, one.Since = o.err, o.since
-		}
+	for _, one := range s.calls.Health() {
 		if one.Err != nil && (h.Err == nil || one.Since.Before(h.Since)) {
 			h.Err, h.Since = one.Err, one.Since
 		}
-		if sh != s.shards.unknown {
-			h.Shards = append(h.Shards, one)
+		if one.Shard != "" {
+			h.Shards = append(h.Shards, ShardHealth(one))
 		}
 	}
 	slices.SortFunc(h.Shards, func(a, b ShardHealth) int { return strings.Compare(a.Shard, b.Shard) })
@@ -113,13 +109,13 @@ type Counters struct {
 
 // counters counts for [Counters].
 type counters struct {
-	calls, failures, decisions, cached, fromBlocks, outages atomic.Int64
+	decisions, cached, fromBlocks, outages atomic.Int64
 }
 
 // Counters returns a snapshot.
 func (s *Store) Counters() Counters {
 	return Counters{
-		Calls: s.count.calls.Load(), Failures: s.count.failures.Load(), Decisions: s.count.decisions.Load(),
+		Calls: s.calls.Made.Load(), Failures: s.calls.Failed.Load(), Decisions: s.count.decisions.Load(),
 		Cached: s.count.cached.Load(), FromBlocks: s.count.fromBlocks.Load(), Outages: s.count.outages.Load(),
 	}
 }

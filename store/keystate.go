@@ -6,10 +6,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/calls"
+	"github.com/weir-go/weir/store/internal/fairness"
 )
 
 // A keyState is what this instance remembers of one key: the queue, borrowed blocks, and rejections. Most keys have
@@ -25,35 +27,27 @@ type keyState struct {
 	wakeup     chan struct{} // one signal: ask again; nil until serveLoop first runs
 	lastAnswer answerState
 	rejection  rememberedRejection
-	blocks     *blockList // nil until a block is borrowed
-	fairness   *fairness  // nil is as good as the zero value; see fair
-	held       int64      // concurrency: the permits of the leases that leaseCall.count has counted
+	blocks     *blockList      // nil until a block is borrowed
+	turns      *fairness.Turns // nil is as good as the zero value; see turnsOfKey
+	held       int64           // concurrency: the permits of the leases that core.Sending has counted
 }
 
-// fair returns the fairness, so that it can be changed. The keyState is locked.
-func (ks *keyState) fair() *fairness {
-	if ks.fairness == nil {
-		ks.fairness = &fairness{}
-		if r := ks.c.s.random; r != nil {
-			ks.fairness.random = r.MakeSource(ks.c.name, ks.key)
-		}
+// turnsOfKey returns the turns, so that they can be changed. The keyState is locked.
+func (ks *keyState) turnsOfKey() *fairness.Turns {
+	if ks.turns == nil {
+		ks.turns = &fairness.Turns{Random: ks.c.s.calls.MakeSource(ks.c.name, ks.key)}
 	}
-	return ks.fairness
+	return ks.turns
 }
 
-// tracksRivals reports whether rivals are tracked. The keyState is locked.
-func (ks *keyState) tracksRivals(now time.Time) bool {
-	return ks.fairness != nil && ks.fairness.tracks(now)
+// hasTurns reports whether callers that can wait ask through the queue, in its turns. The keyState is locked.
+func (ks *keyState) hasTurns(now time.Time) bool {
+	return ks.turns != nil && (ks.turns.Short(now) || ks.turns.LookDue(now))
 }
 
-// tracksRivals reports whether rivals are tracked for a key.
-func (c *core) tracksRivals(key string) bool {
-	ks := c.keys.lock(key, false)
-	if ks == nil {
-		return false
-	}
-	defer ks.mu.Unlock()
-	return ks.tracksRivals(time.Now())
+// away reports whether the key's shard is away.
+func (ks *keyState) away() bool {
+	return ks.c.s.calls.Away(ks.c.name, ks.key)
 }
 
 // wake makes serveLoop ask again, if it has ever run.
@@ -77,42 +71,12 @@ func (c *core) wakeKey(key string) {
 func (c *core) wakeKeyByNotice(key string) {
 	if ks := c.keys.lock(key, false); ks != nil {
 		if ks.held > 0 || ks.serving {
-			ks.fair().observeRelease(time.Now())
+			ks.turnsOfKey().Released(time.Now())
 		}
 		ks.rejection = rememberedRejection{}
 		ks.wake()
 		ks.mu.Unlock()
 	}
-}
-
-// tryLocally answers without the store. If the store must decide, it returns byStore and no lease. If canWait, the caller
-// can also be rejected because rivals come first.
-func (c *core) tryLocally(key string, n int, canWait bool) (limiter.Lease, decider) {
-	ks := c.keys.lock(key, false)
-	if ks == nil {
-		return limiter.Lease{}, byStore
-	}
-	defer ks.mu.Unlock()
-	if n > 0 && !ks.queue.Empty() && c.limits().QueueOrder == limiter.OldestFirst {
-		by, now := byKeyState, time.Now()
-		yields := !c.leased && (ks.fair().hasRivals(now) || ks.fair().turnLeft(now) > 0)
-		if yields && ks.lastAnswer.available(saturate.Add(ks.queue.Permits(), int64(n)), now) {
-			by = byFairness // the queue waits for its turn, not for permits
-		}
-		return limiter.Rejected(ks.waitBehind(n), ""), by
-	}
-	if lease, ok := ks.answerLocally(n); ok {
-		return lease, byKeyState
-	}
-	if canWait && n > 0 && !ks.away() {
-		if now := time.Now(); ks.lastAnswer.rejects(int64(n), now) {
-			return limiter.Rejected(ks.lastAnswer.untilAvailable(int64(n), now), ""), byKeyState
-		}
-		if wait := ks.newcomerPause(time.Now()); wait > 0 {
-			return limiter.Rejected(wait, ""), byFairness
-		}
-	}
-	return limiter.Lease{}, byStore
 }
 
 // answerLocally answers from a remembered rejection or borrowed blocks. The keyState is locked.
@@ -130,34 +94,34 @@ func (ks *keyState) answerLocally(n int) (limiter.Lease, bool) {
 		return limiter.Lease{}, false
 	}
 	ks.c.s.count.cached.Add(1)
-	return limiter.RejectedKnowing(ks.lastAnswer.untilAvailable(int64(n), now), "", ks.lastAnswer.free()), true
+	return custom.RejectedKnowing(ks.lastAnswer.untilAvailable(int64(n), now), "", ks.lastAnswer.free()), true
 }
 
 // remember keeps the answer to a rejected request for n permits, if a queue needs it to compute a Retry-After, or if
 // rejections are cached.
-func (c *core) remember(q *call, n int64) {
-	ks := c.keys.lock(q.key, c.o.CacheRejections || c.limits().QueueLimit > 0)
+func (c *core) remember(q *calls.Call, n int64) {
+	ks := c.keys.lock(q.Key, c.o.CacheRejections || c.limits().QueueLimit > 0)
 	if ks == nil {
 		return
 	}
 	defer ks.mu.Unlock()
-	newest, current := ks.learn(q), c.keeper.InForce().Definition == q.def // not current: by limits that were replaced
+	newest, current := ks.learn(q), c.keeper.InForce().Definition == q.Definition // not current: by limits that were replaced
 	if c.o.CacheRejections && newest && current {
 		// The wait counts from when the request was sent, which was before the decision, so no caller is rejected for too
 		// long.
-		ks.rejection = rememberedRejection{least: max(n, 1), until: q.sent.Add(q.untilAvailable(n))}
+		ks.rejection = rememberedRejection{least: max(n, 1), until: q.Sent.Add(q.Wait(n))}
 	}
 }
 
 // learn keeps an answer unless a later one is known. It reports whether the store has decided it after all that are known:
 // a rejection must not be remembered from before permits were given back. The keyState is locked.
-func (ks *keyState) learn(q *call) (newest bool) {
+func (ks *keyState) learn(q *calls.Call) (newest bool) {
 	last := &ks.lastAnswer
-	if q.sent.Before(last.sent) {
+	if q.Sent.Before(last.sent) {
 		return false
 	}
-	newest = last.def == nil || q.now >= last.now
-	*last = answerState{def: q.def, state: q.state, now: q.now, sent: q.sent, got: time.Now()}
+	newest = last.def == nil || q.Now >= last.now
+	*last = answerState{def: q.Definition, state: q.State, now: q.Now, sent: q.Sent, got: time.Now()}
 	return newest
 }
 
@@ -190,8 +154,11 @@ func (a *answerState) available(n int64, now time.Time) bool {
 // rejects reports whether n permits are not available by an answer that came less than a round trip ago. A request that
 // was sent at the moment of that answer's decision would not have been answered yet.
 func (a *answerState) rejects(n int64, now time.Time) bool {
-	return now.Sub(a.got) < a.got.Sub(a.sent) && !a.available(n, now)
+	return now.Sub(a.got) < a.took() && !a.available(n, now)
 }
+
+// took returns how long the round trip took.
+func (a *answerState) took() time.Duration { return a.got.Sub(a.sent) }
 
 // untilFull returns how long it takes until all permits are back.
 func (a *answerState) untilFull(now time.Time) time.Duration {

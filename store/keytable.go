@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 // A keyTable has the keyStates of one limiter.
@@ -69,7 +70,7 @@ func (table *keyTable) findOrCreate(key string, create bool) *keyState {
 	}
 	st.mu.Unlock()
 	if made && table.evicting.CompareAndSwap(false, true) {
-		table.c.s.goBackground(table.evictLoop)
+		table.c.s.calls.Go(table.evictLoop)
 	}
 	return ks
 }
@@ -83,7 +84,7 @@ const (
 
 // evictLoop evicts idle keyStates until none is left.
 func (table *keyTable) evictLoop() {
-	for table.c.s.sleep(evictInterval) {
+	for table.c.s.calls.Sleep(evictInterval) {
 		left := 0
 		for i := range table.stripes {
 			left += table.stripes[i].evictIdle(&table.count)
@@ -146,7 +147,7 @@ func (table *keyTable) empty() bool {
 
 // idle reports whether nothing would change if ks were replaced by a new keyState.
 func (ks *keyState) idle(now time.Time) bool {
-	return ks.queue.Empty() && !ks.serving && ks.held == 0 && !ks.tracksRivals(now) && !now.Before(ks.rejection.until) &&
+	return ks.queue.Empty() && !ks.serving && ks.held == 0 && !ks.hasTurns(now) && !now.Before(ks.rejection.until) &&
 		(ks.blocks == nil || ks.blocks.fetching == nil && ks.dropUsedBlocks(now) == 0)
 }
 
@@ -196,7 +197,7 @@ func (table *keyTable) close() {
 // close rejects all waiters and returns borrowed blocks. The keyState is locked.
 func (ks *keyState) close() {
 	for w := range ks.queue.All(limiter.OldestFirst) {
-		ks.queue.answer(w, limiter.Rejected(0, limiter.ReasonClosed))
+		ks.queue.answer(w, custom.Rejected(0, limiter.ReasonClosed))
 	}
 	ks.returnBlocks()
 	ks.c.s.returner.remove(ks)
@@ -209,13 +210,13 @@ func (table *keyTable) reconfigured() {
 	most := table.c.limits().Permits
 	table.each(func(ks *keyState) {
 		ks.rejection = rememberedRejection{}
-		if f := ks.fairness; f != nil {
-			f.nextTurn, f.restUntil = time.Time{}, time.Time{}
+		if ks.turns != nil {
+			ks.turns.Reset()
 		}
 		ks.returnBlocks()
 		for w := range ks.queue.All(limiter.OldestFirst) {
 			if w.Permits > most {
-				ks.queue.answer(w, limiter.Rejected(0, limiter.ReasonLimitLowered))
+				ks.queue.answer(w, custom.Rejected(0, limiter.ReasonLimitLowered))
 			}
 		}
 		ks.wake()

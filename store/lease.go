@@ -1,11 +1,19 @@
 package store
 
 import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
+	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/calls"
 )
 
 // Keys of the metadata on the leases of shared concurrency limiters.
@@ -18,95 +26,105 @@ var (
 	LostKey = limiter.NewMetadataKey[<-chan struct{}]("LEASE_LOST")
 )
 
-// A heldLease owns a lease of a concurrency limiter.
+var (
+	processID   = newProcessID()
+	leaseSerial atomic.Int64
+)
+
+// newProcessID returns random text that no other process has, followed by a hyphen.
+func newProcessID() string {
+	var b [9]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:]) + "-"
+}
+
+// newLeaseID returns an ID that is unique among the leases of all instances.
+func newLeaseID() string { return processID + strconv.FormatInt(leaseSerial.Add(1), 36) }
+
+// takeLease asks for a lease of n permits. waiting reports whether the caller waits if it is rejected.
+func (c *core) takeLease(ctx context.Context, key string, n int, waiting bool) (limiter.Lease, error) {
+	q, err := c.askForLease(ctx, key, n, waiting)
+	if err != nil {
+		return limiter.Lease{}, err
+	}
+	c.s.count.decisions.Add(1)
+	switch r := q.Reply; {
+	case !r.OK && waiting:
+		// NextExpiry bounds when to ask again. When permits come back is up to the holders.
+		return custom.Rejected(calls.Duration(r.NextExpiry), ""), nil
+	case !r.OK:
+		return custom.RejectedKnowing(0, "", r.Definition.Permits-r.InUse), nil
+	case n == 0:
+		return custom.Granted(0, nil), nil
+	}
+	return c.hold(q), nil
+}
+
+// askForLease is ask for concurrency limiters. A caller that waits is woken by a release, and so need not ask twice.
+func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool) (*calls.Call, error) {
+	c.keeper.RefreshIfDue(time.Now())
+	return c.s.calls.Ask(ctx, func() *calls.Call {
+		return calls.NewLease(c, calls.Acquire, backend.LeaseRequest{
+			Key: key, ID: newLeaseID(), Permits: int64(n), TTL: c.o.LeaseTTL.Microseconds(), Waiting: waiting,
+		})
+	})
+}
+
+// Sending counts what this instance holds, or may hold when the store answers, of a key with a queue, so that it knows what
+// its rivals hold.
+func (c *core) Sending(q *calls.Call) {
+	if q.Lease.Permits == 0 || c.limits().QueueLimit == 0 {
+		return
+	}
+	if ks := c.keys.lock(q.Key, true); ks != nil {
+		ks.held += q.Lease.Permits
+		q.Counted.Store(true)
+		ks.mu.Unlock()
+	}
+}
+
+// uncountLease is called when a lease that was counted has ended, or was not granted.
+func (c *core) uncountLease(key string, n int64) {
+	if ks := c.keys.lock(key, false); ks != nil {
+		ks.held = max(ks.held-n, 0)
+		ks.mu.Unlock()
+	}
+}
+
+// Answered passes the answer to an acquisition to the turns of a key with a queue.
+func (c *core) Answered(q *calls.Call) {
+	r := q.Reply
+	if !r.OK && q.Counted.Swap(false) {
+		c.uncountLease(q.Key, q.Lease.Permits)
+	}
+	if q.Op != calls.Acquire || r.Permits == 0 || r.Outcome != backend.Decided || c.limits().QueueLimit == 0 {
+		return
+	}
+	ks := c.keys.lock(q.Key, false)
+	if ks == nil {
+		return
+	}
+	defer ks.mu.Unlock()
+	now := time.Now()
+	ks.turnsOfKey().Lease(r.OK, r.InUse-ks.held, r.Definition.Permits-r.InUse, now.Sub(q.Sent), now)
+}
+
+// A heldLease owns a lease of a concurrency limiter. While the lease is held it is renewed, and a release that fails is sent
+// again, until the lease has ended or the Store is closed.
 type heldLease struct {
 	c       *core
 	key     string
 	id      string
 	n       int64
-	granter *limiter.Granter
-	counted bool          // in keyState.held; see leaseCall.count
+	counted bool          // in keyState.held; see core.Sending
 	lost    chan struct{} // closed if the lease ends before it is released
 
-	// The lock of the leaseRenewer guards the following fields.
-
+	mu         sync.Mutex
 	fence      int64     // 0: not known, because the answer was lost
 	validUntil time.Time // the lease does not end before this moment
 	lastSent   time.Time // when it was last sent to be renewed or released
 	released   bool
-	ended      bool // nothing is left to do
-}
-
-// hold returns the lease that the store has granted, and renews it.
-func (r *leaseRenewer) hold(lc *leaseCall) limiter.Lease {
-	l := lc.newHeldLease(lc.request.Fence, lc.sent)
-	l.granter = limiter.NewGranter(l)
-	r.add(l)
-	lease := l.granter.Grant(int(l.n), 0)
-	lease = LostKey.With(lease, l.lost)
-	return FenceKey.With(lease, l.fence)
-}
-
-// releaseUnknown releases a lease that was or may have been granted, because the caller has left or the answer was lost.
-// fence is 0 if it is not known.
-func (r *leaseRenewer) releaseUnknown(lc *leaseCall, fence int64) {
-	l := lc.newHeldLease(fence, time.Now())
-	l.released = true
-	r.add(l)
-	if r.reachable(l) {
-		r.send(l)
-	}
-}
-
-func (lc *leaseCall) newHeldLease(fence int64, since time.Time) *heldLease {
-	return &heldLease{
-		c: lc.c, key: lc.request.Key, id: lc.request.ID, n: lc.request.Permits, counted: lc.counted.Swap(false), fence: fence, lost: make(chan struct{}),
-		validUntil: since.Add(lc.c.o.LeaseTTL), lastSent: since,
-	}
-}
-
-// interval is how often the lease is looked at.
-func (l *heldLease) interval() time.Duration { return l.c.o.LeaseTTL / 6 }
-
-// Release releases the lease in the background.
-func (l *heldLease) Release(int, int64) {
-	r := &l.c.s.renewer
-	r.mu.Lock()
-	done := l.released || l.ended
-	l.released = true
-	r.mu.Unlock()
-	if !done && r.reachable(l) {
-		r.send(l)
-	}
-}
-
-// Refund is Release, and the grant does not count.
-func (l *heldLease) Refund(n int, tag int64) {
-	l.c.count.granted.Add(-1)
-	l.Release(n, tag)
-}
-
-// uncount is called when the lease has ended.
-func (l *heldLease) uncount() {
-	if l.counted {
-		l.c.uncountLease(l.key, l.n)
-	}
-}
-
-func (l *heldLease) reportLost(err error) {
-	close(l.lost)
-	l.c.s.report(Event{Kind: EventLeaseLost, Limiter: l.c.name, Key: l.key, Permits: l.n, Err: err})
-}
-
-// A leaseRenewer renews the leases that this instance holds, and releases those whose release has failed. It has a
-// goroutine while there are such leases.
-type leaseRenewer struct {
-	s       *Store
-	mu      sync.Mutex
-	leases  map[string]*heldLease // by ID
-	running bool
-	next    time.Time     // when run looks at the leases again
-	wakeup  chan struct{} // one signal: look now
+	timer      *time.Timer // calls check; nil once the lease has ended
 }
 
 // errLeaseGone and errRenewedLate are why a lease was lost.
@@ -115,160 +133,145 @@ var (
 	errRenewedLate = errors.New("the lease could not be renewed in time")
 )
 
-func (r *leaseRenewer) add(l *heldLease) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.leases == nil {
-		r.leases, r.wakeup = map[string]*heldLease{}, make(chan struct{}, 1)
+// hold returns the lease that the store has granted.
+func (c *core) hold(q *calls.Call) limiter.Lease {
+	l := c.newHeldLease(q, q.Reply.Fence, q.Sent)
+	lease := LostKey.With(custom.GrantedBy(l, int(l.n), 0), l.lost)
+	return FenceKey.With(lease, l.fence)
+}
+
+// releaseUnclaimed releases a lease that was granted to a caller that has left or, if r is nil, may have been.
+func (c *core) releaseUnclaimed(q *calls.Call, r *backend.LeaseRequest) {
+	fence := int64(0)
+	if r != nil {
+		fence = r.Fence
 	}
-	r.leases[l.id] = l
-	if !r.running {
-		r.running = true
-		go r.run()
-	} else if time.Until(r.next) > l.interval() {
-		r.wake()
+	c.newHeldLease(q, fence, time.Now()).Release(0, 0)
+}
+
+func (c *core) newHeldLease(q *calls.Call, fence int64, since time.Time) *heldLease {
+	l := &heldLease{
+		c: c, key: q.Key, id: q.Lease.ID, n: q.Lease.Permits, counted: q.Counted.Swap(false), lost: make(chan struct{}),
+		fence: fence, validUntil: since.Add(c.o.LeaseTTL), lastSent: since,
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.timer = time.AfterFunc(l.nextCheck(time.Now()), l.check)
+	return l
+}
+
+// interval is the time between two attempts to renew or release a lease.
+func (l *heldLease) interval() time.Duration { return l.c.o.LeaseTTL / 6 }
+
+// due is when the lease is to be renewed: a third of the TTL after the last time. A release is sent again earlier.
+func (l *heldLease) due() time.Time {
+	due := l.lastSent.Add(l.interval())
+	if renewed := l.validUntil.Add(-l.c.o.LeaseTTL); !l.released && due.Before(renewed.Add(2*l.interval())) {
+		due = renewed.Add(2 * l.interval())
+	}
+	return due
+}
+
+// nextCheck returns the time until the lease is due, or ends. The leases of a Store are due at common moments, so that they are
+// sent together.
+func (l *heldLease) nextCheck(now time.Time) time.Duration {
+	wait := l.due().Sub(now)
+	if past := now.Add(wait).Sub(l.c.s.begun) % l.interval(); past > 0 {
+		wait += l.interval() - past
+	}
+	return max(min(wait, l.validUntil.Sub(now)), 1)
+}
+
+// check renews the lease, or releases it, if that is due, and ends it if it has expired.
+func (l *heldLease) check() {
+	now := time.Now()
+	l.mu.Lock()
+	if l.timer == nil || l.c.s.calls.Context().Err() != nil {
+		l.mu.Unlock()
+		return
+	}
+	expired, due, released := !now.Before(l.validUntil), !now.Before(l.due()), l.released
+	if due {
+		l.lastSent = now
+	}
+	l.timer.Reset(l.nextCheck(now))
+	l.mu.Unlock()
+	switch {
+	case expired && l.end() && !released:
+		l.reportLost(errRenewedLate)
+	case !expired && due:
+		l.send(released)
 	}
 }
 
-func (r *leaseRenewer) reachable(l *heldLease) bool {
-	return r.s.checkShard(r.s.shardOf(l.c.name, l.key)) == nil
-}
-
-func (r *leaseRenewer) wake() {
-	select {
-	case r.wakeup <- struct{}{}:
-	default:
+// send sends the lease to be released or renewed.
+func (l *heldLease) send(release bool) {
+	op := calls.Renew
+	if release {
+		op = calls.Release
 	}
-}
-
-// send renews a lease, or releases it if it is released.
-func (r *leaseRenewer) send(l *heldLease) {
-	r.mu.Lock()
-	l.lastSent = time.Now()
-	op := renewLease
-	if l.released {
-		op = releaseLease
-	}
-	lc := l.c.newLeaseCall(op, l.key, l.id, l.n)
-	lc.request.Fence = l.fence
-	lc.onAnswer = func() { r.answered(l, lc) }
-	if l.released {
-		end := l.c.giveBacks.begin(l.key)
-		lc.onAnswer = func() {
-			r.answered(l, lc)
-			end()
+	q := calls.NewLease(l.c, op, backend.LeaseRequest{
+		Key: l.key, ID: l.id, Permits: l.n, TTL: l.c.o.LeaseTTL.Microseconds(), Fence: l.fence,
+	})
+	q.OnAnswer = func() {
+		if q.Err == nil {
+			l.answered(q)
 		}
 	}
-	r.mu.Unlock()
-	r.s.sendLease(lc)
+	l.c.s.calls.Send(q)
 }
 
-// answered processes the store's answer.
-func (r *leaseRenewer) answered(l *heldLease, lc *leaseCall) {
-	if lc.err != nil {
-		return // run tries again
+// answered processes the store's answer. If there is none, check tries again.
+func (l *heldLease) answered(q *calls.Call) {
+	l.mu.Lock()
+	lost := q.Op == calls.Renew && !q.Reply.OK && !l.released
+	if q.Reply.OK && q.Op == calls.Renew {
+		l.validUntil = q.Sent.Add(l.c.o.LeaseTTL)
 	}
-	r.mu.Lock()
-	ended := false
-	switch {
-	case lc.op == releaseLease:
-		ended = r.end(l)
-	case lc.request.OK:
-		l.validUntil = lc.sent.Add(l.c.o.LeaseTTL)
-	case !l.released:
-		ended = r.end(l)
-	}
-	r.mu.Unlock()
-	if ended {
-		l.uncount()
-	}
-	switch {
-	case lc.op == releaseLease:
-		l.c.wakeKey(l.key)
-	case ended:
+	l.mu.Unlock()
+	if lost && l.end() {
 		l.reportLost(errLeaseGone)
 	}
-}
-
-// end forgets the lease and reports whether it had not ended before. The leaseRenewer is locked.
-func (r *leaseRenewer) end(l *heldLease) bool {
-	if r.leases[l.id] == l {
-		delete(r.leases, l.id)
-	}
-	if len(r.leases) == 0 {
-		r.wake() // run can return
-	}
-	was := !l.ended
-	l.ended = true
-	return was
-}
-
-// run renews until no lease is left or the Store is closed.
-func (r *leaseRenewer) run() {
-	for {
-		pause, ok := r.pause()
-		if !ok {
-			return
-		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-r.wakeup:
-		case <-r.s.ctx.Done():
-			t.Stop()
-			return
-		}
-		t.Stop()
-		r.renewDue(time.Now())
+	if q.Op == calls.Release {
+		l.end()
+		l.c.wakeKey(l.key)
 	}
 }
 
-// pause returns the time until the next look at the leases: a sixth of the shortest TTL, or less if a lease ends before.
-// It returns false if there are no leases.
-func (r *leaseRenewer) pause() (time.Duration, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.leases) == 0 {
-		r.running = false
-		return 0, false
+// end reports whether the lease had not ended before.
+func (l *heldLease) end() bool {
+	l.mu.Lock()
+	timer := l.timer
+	l.timer = nil
+	l.mu.Unlock()
+	if timer == nil {
+		return false
 	}
-	now := time.Now()
-	least := time.Hour
-	for _, l := range r.leases {
-		least = min(least, l.interval(), max(l.validUntil.Sub(now), 0))
+	timer.Stop()
+	if l.counted {
+		l.c.uncountLease(l.key, l.n)
 	}
-	r.next = now.Add(least)
-	return least, true
+	return true
 }
 
-// renewDue renews the leases that were not renewed for a third of their TTL, sends releases again that have failed, and
-// ends the expired leases.
-func (r *leaseRenewer) renewDue(now time.Time) {
-	var due, expired, lost []*heldLease
-	r.mu.Lock()
-	for _, l := range r.leases {
-		renewed := l.validUntil.Add(-l.c.o.LeaseTTL)
-		switch {
-		case !now.Before(l.validUntil):
-			r.end(l)
-			expired = append(expired, l)
-			if !l.released {
-				lost = append(lost, l)
-			}
-		case now.Sub(l.lastSent) >= l.interval() && (l.released || now.Sub(renewed) >= 2*l.interval()):
-			due = append(due, l)
-		}
+func (l *heldLease) reportLost(err error) {
+	close(l.lost)
+	l.c.s.report(Event{Kind: EventLeaseLost, Limiter: l.c.name, Key: l.key, Permits: l.n, Err: err})
+}
+
+// Release releases the lease in the background.
+func (l *heldLease) Release(int, int64) {
+	l.mu.Lock()
+	done := l.released || l.timer == nil
+	l.released, l.lastSent = true, time.Now()
+	l.mu.Unlock()
+	if !done {
+		l.send(true)
 	}
-	r.mu.Unlock()
-	for _, l := range expired {
-		l.uncount()
-	}
-	for _, l := range lost {
-		l.reportLost(errRenewedLate)
-	}
-	for _, l := range due {
-		if r.reachable(l) {
-			r.send(l)
-		}
-	}
+}
+
+// Refund is Release, and the grant does not count.
+func (l *heldLease) Refund(n int, tag int64) {
+	l.c.count.granted.Add(-1)
+	l.Release(n, tag)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-go/weir/rate"
 )
 
-// A Limiter is a [limiter.Limiter] whose permits are shared by all instances that have one with the same name. The queue belongs to this instance: its callers are served in order. Instances with waiting
-// callers get about the same number of permits.
+// A Limiter is a [limiter.Limiter] whose permits are shared by all instances that have one with the same name. The queue belongs to
+// this instance: its callers are served in order. An instance with enough waiting callers gets at least half of its even share.
 //
 // It is safe for use by many goroutines. The zero value is not usable; a [Store] makes Limiters.
 type Limiter struct{ handle }

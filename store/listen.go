@@ -15,7 +15,7 @@ func (s *Store) listen() {
 	s.listenStarted = s.listenStarted || begin
 	s.mu.Unlock()
 	if begin {
-		s.goBackground(s.listenLoop)
+		s.calls.Go(s.listenLoop)
 	}
 }
 
@@ -27,16 +27,14 @@ const (
 // listenLoop listens until the Store is closed, and reconnects when the connection is lost.
 func (s *Store) listenLoop() {
 	pause, failed := firstListenPause, false // failed reports whether Listen has failed since ready was last called
-	for s.ctx.Err() == nil {
-		err := <-runIsolated("store: Backend.Listen", func() error {
-			return s.backend.Listen(s.ctx, func() {
-				s.listening.Store(true)
-				wake := failed // before the first connection there was no notice to miss: waiting callers polled
-				s.goBackground(func() { s.catchUp(wake) })
-				pause, failed = firstListenPause, false
-			}, s.notice)
-		})
-		if s.ctx.Err() != nil {
+	for s.calls.Context().Err() == nil {
+		err := s.calls.Listen(func() {
+			s.listening.Store(true)
+			wake := failed // before the first connection there was no notice to miss: waiting callers polled
+			s.calls.Go(func() { s.catchUp(wake) })
+			pause, failed = firstListenPause, false
+		}, s.notice)
+		if s.calls.Context().Err() != nil {
 			s.listening.Store(false)
 			return
 		}
@@ -49,7 +47,7 @@ func (s *Store) listenLoop() {
 		if failed = true; errors.Is(err, errors.ErrUnsupported) {
 			return
 		}
-		if !s.sleep(pause/2 + time.Duration(rand.Int64N(int64(pause)))) {
+		if !s.calls.Sleep(pause/2 + time.Duration(rand.Int64N(int64(pause)))) {
 			return
 		}
 		pause = min(2*pause, maxListenPause)
@@ -93,12 +91,15 @@ func (s *Store) allCores() []*core {
 	return all
 }
 
-// wakeQueues wakes the queues of one shard's keys, or all queues if sh is nil. It spreads them over wakeSpread so that
+// wakeSpread is the time over which wakeQueues spreads the queues that it wakes.
+const wakeSpread = 50 * time.Millisecond
+
+// wakeQueues wakes the queues of one shard's keys, or all queues if shard is nil. It spreads them over wakeSpread so that
 // they do not overload a store that has just come back.
-func (s *Store) wakeQueues(sh *shard) {
+func (s *Store) wakeQueues(shard *string) {
 	for _, c := range s.allCores() {
 		c.keys.each(func(ks *keyState) {
-			if !ks.queue.Empty() && (sh == nil || s.shardOf(c.name, ks.key) == sh) {
+			if !ks.queue.Empty() && (shard == nil || s.calls.ShardOf(c.name, ks.key) == *shard) {
 				time.AfterFunc(time.Duration(rand.Int64N(int64(wakeSpread))), ks.wake)
 			}
 		})

@@ -4,9 +4,11 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 )
 
@@ -44,6 +46,19 @@ func (o OutagePolicy) MarshalText() ([]byte, error) { return outages.Marshal(o) 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (o *OutagePolicy) UnmarshalText(text []byte) error { return outages.Unmarshal(o, text) }
 
+// lost is called when a shard begins to count as away. The outage policy answers waiting callers, too.
+func (s *Store) lost(shard string, err error) {
+	s.report(Event{Kind: EventStoreLost, Shard: shard, Err: err})
+	s.wakeQueues(&shard)
+}
+
+// recovered is called when a shard is there again.
+func (s *Store) recovered(shard string, away time.Duration) {
+	s.report(Event{Kind: EventStoreRecovered, Shard: shard, Away: away})
+	s.wakeQueues(&shard)
+	s.calls.Go(func() { s.catchUp(false) }) // the store may have lost definitions
+}
+
 // withoutStore answers by the outage policy; err is why the store could not be asked.
 func (c *core) withoutStore(key string, n int, err error) limiter.Lease {
 	c.s.count.outages.Add(1)
@@ -52,10 +67,10 @@ func (c *core) withoutStore(key string, n int, err error) limiter.Lease {
 
 // byOutagePolicy returns the answer of the outage policy; locally returns that of FallBackLocally.
 func (c *core) byOutagePolicy(n int, err error, locally func() limiter.Lease) limiter.Lease {
-	lease := limiter.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
+	lease := custom.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
 	switch c.o.Outage {
 	case FailOpen:
-		lease = limiter.Granted(n, nil)
+		lease = custom.Granted(n, nil)
 	case FallBackLocally:
 		lease = locally()
 	}
@@ -77,16 +92,16 @@ type fallback struct {
 func (f *fallback) ask(c *core, key string, n int) limiter.Lease {
 	local := f.current(c)
 	if local == nil {
-		return limiter.Rejected(0, limiter.ReasonClosed)
+		return custom.Rejected(0, limiter.ReasonClosed)
 	}
 	lease, err := local.TryAcquire(context.Background(), key, n)
 	if err != nil { // n is above the share, or the limiter was closed just now
-		return limiter.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
+		return custom.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
 	}
 	if !lease.Acquired() || !c.leased {
 		return lease
 	}
-	return limiter.Granted(n, func() {
+	return custom.Granted(n, func() {
 		lease.Release()
 		c.wakeKey(key)
 	})

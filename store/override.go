@@ -118,10 +118,10 @@ func (h *handle) EndOverride(by string) error {
 // Overridden returns the override in force, as far as this instance knows. ok is false if there is none.
 func (h *handle) Overridden() (o Override, ok bool) {
 	in := h.c.keeper.InForce().Override
-	if in == nil {
+	if in.None() {
 		return o, false
 	}
-	return exportOverride(*in), true
+	return exportOverride(in), true
 }
 
 // OnOverride makes the limiter call f when this instance learns that an override has begun, and when it learns that it

@@ -11,8 +11,6 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
-	"github.com/weir-go/weir/store/backend"
-	"github.com/weir-go/weir/store/storetest"
 )
 
 // A backend that panics or ends the goroutine while it listens, loads or is probed ends nothing else.
@@ -198,37 +196,6 @@ func (c *rudeAtCall) Deadline() (time.Time, bool) {
 func (c *rudeAtCall) Value(key any) any {
 	c.called("Value")
 	return c.Context.Value(key)
-}
-
-// The values of the caller's context reach a backend on the caller's goroutine. If Value panics there, no permit is
-// lost.
-func TestAcquire_ValuesOfTheContext(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		type traceKey struct{}
-		b := &tracing{Memory: w.Memory, key: traceKey{}}
-		l := must(newStore(t, b, store.Options{NoListen: true}).TokenBucket("it", bucketOf(2, 1, time.Hour, 0), &store.LimiterOptions{NoCoalescing: true}))(t)
-		w.granted(l, 0)
-		lease, err := l.TryAcquire(context.WithValue(t.Context(), traceKey{}, "trace"), 1)
-		require.NoError(t, err)
-		require.True(t, lease.Acquired())
-		require.Equal(t, "trace", b.seen)
-		lease, err = l.TryAcquire(&rudeAtCall{Context: t.Context(), method: "Value", rude: func() { panic("out of order") }, call: 2}, 1)
-		require.NoError(t, err)
-		require.True(t, lease.Acquired())
-		require.Nil(t, b.seen)
-	})
-}
-
-// A tracing backend looks up a value of its context after the call.
-type tracing struct {
-	*storetest.Memory
-	key, seen any
-}
-
-func (b *tracing) Decide(ctx context.Context, batches []*backend.Batch) error {
-	err := b.Memory.Decide(ctx, batches)
-	b.seen = ctx.Value(b.key)
-	return err
 }
 
 // A backend that panics or ends the goroutine counts as one that has not answered.

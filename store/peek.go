@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -23,7 +24,7 @@ func (p *Partitioned) Peek(ctx context.Context, key string, n int) (limiter.Leas
 	return p.c.peek(ctx, key, n)
 }
 
-// PeekKey is [Partitioned.Peek]. With it, a Partitioned is a [limiter.KeyPeeker].
+// PeekKey is [Partitioned.Peek]. With it, a Partitioned is a [custom.KeyPeeker].
 func (p *Partitioned) PeekKey(ctx context.Context, key string, n int) (limiter.Lease, error) {
 	return p.c.peek(ctx, key, n)
 }
@@ -61,15 +62,15 @@ func (c *core) peekLocally(key string, n int) (lease limiter.Lease, borrowed int
 	}
 	defer ks.mu.Unlock()
 	if n > 0 && !ks.queue.Empty() && c.limits().QueueOrder == limiter.OldestFirst {
-		return limiter.Rejected(ks.waitBehind(n), ""), 0, true
+		return custom.Rejected(ks.waitBehind(n), ""), 0, true
 	}
 	now := time.Now()
 	switch borrowed = ks.dropUsedBlocks(now); {
 	case borrowed >= weight(n):
-		return limiter.Granted(n, nil), 0, true
+		return custom.Granted(n, nil), 0, true
 	case ks.rejection.covers(n, now):
 		wait := ks.lastAnswer.untilAvailable(int64(n), now)
-		return limiter.RejectedKnowing(wait, "", ks.lastAnswer.free()), 0, true
+		return custom.RejectedKnowing(wait, "", ks.lastAnswer.free()), 0, true
 	}
 	return limiter.Lease{}, borrowed, false
 }
@@ -77,29 +78,28 @@ func (c *core) peekLocally(key string, n int) (lease limiter.Lease, borrowed int
 // peekInStore asks the store for peek. borrowed permits need not be available there.
 func (c *core) peekInStore(ctx context.Context, key string, n int, borrowed int64) (limiter.Lease, error) {
 	if c.leased {
-		lc, err := c.askForLease(ctx, key, 0, false)
+		q, err := c.askForLease(ctx, key, 0, false)
 		if err != nil {
 			return limiter.Lease{}, err
 		}
-		free := lc.request.Definition.Permits - lc.request.InUse
+		free := q.Reply.Definition.Permits - q.Reply.InUse
 		if free < weight(n) {
-			return limiter.RejectedKnowing(0, "", free), nil
+			return custom.RejectedKnowing(0, "", free), nil
 		}
-		return limiter.Granted(n, nil), nil
+		return custom.Granted(n, nil), nil
 	}
 	q, err := c.ask(ctx, key, backend.Request{})
 	if err != nil {
 		return limiter.Lease{}, err
 	}
-	defer q.recycle()
-	wait := q.untilAvailable(int64(n) - borrowed)
+	wait := q.Wait(int64(n) - borrowed)
 	switch {
 	case wait == 0:
-		return limiter.Granted(n, nil), nil
+		return custom.Granted(n, nil), nil
 	case c.o.Block > 1:
-		return limiter.Rejected(wait, ""), nil
+		return custom.Rejected(wait, ""), nil
 	default:
-		return limiter.RejectedKnowing(wait, "", q.def.Free(&q.state)), nil
+		return custom.RejectedKnowing(wait, "", q.Definition.Free(&q.State)), nil
 	}
 }
 
@@ -112,11 +112,11 @@ func (c *core) peekWithoutStore(key string, n int, err error) limiter.Lease {
 func (f *fallback) peek(c *core, key string, n int) limiter.Lease {
 	local := f.current(c)
 	if local == nil {
-		return limiter.Rejected(0, limiter.ReasonClosed)
+		return custom.Rejected(0, limiter.ReasonClosed)
 	}
 	lease, err := local.Peek(context.Background(), key, n)
 	if err != nil { // n is above the share, or the limiter was closed just now
-		return limiter.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
+		return custom.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
 	}
 	return lease
 }

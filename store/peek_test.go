@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/storetest"
@@ -19,7 +20,7 @@ import (
 
 var (
 	_ limiter.Peeker                    = (*store.Limiter)(nil)
-	_ limiter.KeyPeeker                 = (*store.Partitioned)(nil)
+	_ custom.KeyPeeker                  = (*store.Partitioned)(nil)
 	_ limiter.PartitionedPeeker[string] = (*store.Partitioned)(nil)
 )
 

@@ -10,10 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/store"
 )
 
-var _ limiter.RejectionCounter = (*store.Partitioned)(nil)
+var _ custom.RejectionCounter = (*store.Partitioned)(nil)
 
 // Rejections by the store, by what this instance remembers, by the queue and by the outage policy all count.
 func TestTopRejected(t *testing.T) {

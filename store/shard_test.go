@@ -168,7 +168,7 @@ func TestShard_WithoutKeys(t *testing.T) {
 	})
 }
 
-// However many shards a backend has, the number remembered is bounded, and shards without keys are forgotten.
+// However many shards a backend has had, the number remembered is bounded.
 func TestShard_Many(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		n := 0
@@ -177,14 +177,14 @@ func TestShard_Many(t *testing.T) {
 				return "live"
 			}
 			n++
-			return fmt.Sprint(n / 10)
+			return fmt.Sprint(n)
 		})
 		s := w.instance(store.Options{})
 		p := w.keys(s, 100_000, nil)
 		for range 3000 {
 			require.True(t, w.ask(p, "k").Acquired())
 		}
-		require.Less(t, len(s.Health().Shards), 100)
+		require.LessOrEqual(t, len(s.Health().Shards), 1024)
 	})
 }
 

@@ -41,7 +41,7 @@ func (c *core) localStatistics(key string, st limiter.Statistics) limiter.Statis
 func (c *core) computeFinalStatistics() limiter.Statistics {
 	available := limiter.Statistics{AvailablePermits: int64(c.limits().Permits)}
 	if !c.partitioned && c.keeper.InForce().Definition != nil {
-		available = c.available(c.s.ctx, "")
+		available = c.available(c.s.calls.Context(), "")
 	}
 	st := c.localStatistics("", available)
 	st.QueuedPermits = 0
@@ -65,17 +65,17 @@ func (c *core) available(ctx context.Context, key string) limiter.Statistics {
 
 func (c *core) askAvailable(ctx context.Context, key string) (int64, error) {
 	if c.leased {
-		lc, err := c.askForLease(ctx, key, 0, false)
+		q, err := c.askForLease(ctx, key, 0, false)
 		if err != nil {
 			return 0, err
 		}
-		return lc.request.Definition.Permits - lc.request.InUse, nil
+		return q.Reply.Definition.Permits - q.Reply.InUse, nil
 	}
 	q, err := c.ask(ctx, key, backend.Request{})
 	if err != nil {
 		return 0, err
 	}
-	return q.def.Free(&q.state), nil
+	return q.Definition.Free(&q.State), nil
 }
 
 // lastAvailable computes the available permits from the store's last answer, if there is one.

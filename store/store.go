@@ -8,9 +8,9 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/eventqueue"
-	"github.com/weir-go/weir/internal/random"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/calls"
 )
 
 // A Store makes limiters whose state is in a [backend.Backend]. Most programs get one from weirredis.New or
@@ -21,36 +21,19 @@ import (
 // for all instances. So does the first use of a limiter, unless newer limits are in force; see
 // LimiterOptions.Generation.
 type Store struct {
-	backend backend.Backend
-	o       Options
-	random  random.Maker // nil: the random numbers are those of math/rand/v2
-	shards  shardTable
-	count   counters
-	events  *eventqueue.Queue[Event]
-
-	ctx        context.Context // ends with Close
-	cancel     context.CancelFunc
-	goroutines sync.WaitGroup // those of goBackground
-
-	renewer  leaseRenewer
+	calls    *calls.Client
+	o        Options
+	count    counters
+	events   *eventqueue.Queue[Event]
 	returner blockReturner
-
-	batchers        int           // see batching
-	roundTrips      int           // of a batcher; see batching
-	interruptible   bool          // see [backend.Interruptible]
-	inFlight        atomic.Int64  // work under way outside the batchers
-	leaseRetrySlots chan struct{} // see goLeaseRetry
-
-	idleWaiter atomic.Pointer[chan struct{}] // of waitIdle; nil before Close
-
-	closed chan struct{} // closed when Close is done; before that, cores is set to nil first and closing second
+	begun    time.Time
+	closed   chan struct{} // closed when Close is done; before that, cores is set to nil
 
 	// Lock order: the lock of a keyState, this one, the lock of a core. No other lock is taken while one of them is
 	// held.
 
 	mu            sync.Mutex
 	cores         map[string][]*core // by name; nil once the Store is being closed
-	closing       bool               // goBackground starts no goroutine any more
 	listenStarted bool               // listenLoop was started
 	listening     atomic.Bool        // notices arrive
 }
@@ -68,22 +51,15 @@ func New(b backend.Backend, options *Options) (*Store, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+	o = o.withDefaults()
 	s := &Store{
-		backend: backend.Windowed(b), o: o.withDefaults(), cores: map[string][]*core{},
-		leaseRetrySlots: make(chan struct{}, maxLeaseRetries), closed: make(chan struct{}),
+		o: o, cores: map[string][]*core{}, events: eventqueue.New("store: OnEvent", o.OnEvent), begun: time.Now(), closed: make(chan struct{}),
 	}
-	s.events = eventqueue.New("store: OnEvent", o.OnEvent)
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.renewer.s, s.returner.s = s, s
-	if p, ok := b.(backend.Interruptible); ok {
-		s.interruptible = p.Interruptible()
-	}
-	s.batchers, s.roundTrips = batching(b)
-	s.random, _ = b.(random.Maker)
-	if p, ok := b.(backend.Sharded); ok {
-		s.shards.nameOf = p.ShardOf
-	}
-	s.shards.unknown = s.newShard("")
+	s.returner.s = s
+	s.calls = calls.New(b, calls.Options{
+		Timeout: o.CallTimeout, FailureThreshold: o.FailureThreshold, ProbeInterval: o.ProbeInterval,
+		Lost: s.lost, Recovered: s.recovered,
+	})
 	return s, nil
 }
 
@@ -115,21 +91,7 @@ func (s *Store) Partitioned(name string, o limiter.Options, shared *LimiterOptio
 
 // Probe makes a round trip like those for decisions and returns why it failed, after CallTimeout at the latest. A program
 // whose first requests must not wait for a connection calls it before it says that it is ready.
-func (s *Store) Probe(ctx context.Context) error {
-	b := &s.shards.unknown.breaker
-	begun := b.current()
-	done := make(chan error, 1)
-	s.goBackground(func() { done <- b.probeOnce(s.probeDecision(probeDefinition, "")) })
-	select {
-	case err := <-done:
-		b.record(begun, err)
-		return err
-	case <-ctx.Done():
-		return contextError(ctx)
-	case <-s.ctx.Done():
-		return limiter.ErrClosed
-	}
-}
+func (s *Store) Probe(ctx context.Context) error { return s.calls.Probe(ctx) }
 
 // Close closes all limiters of the Store: waiting callers are rejected, and later calls return [limiter.ErrClosed].
 // Close waits, at most Options.CallTimeout, until earlier releases and refunds have reached the store. Leases that are
@@ -152,11 +114,6 @@ func (s *Store) Close() error {
 		}
 	}
 	closing.Wait()
-	s.waitIdle(limit)
-	s.mu.Lock()
-	s.closing = true
-	s.mu.Unlock()
-	s.cancel()
-	s.goroutines.Wait()
-	return s.backend.Close()
+	s.calls.WaitIdle(limit)
+	return s.calls.Close(limiter.ErrClosed)
 }

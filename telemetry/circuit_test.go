@@ -154,7 +154,7 @@ func TestCircuitState_BreakIsOver(t *testing.T) {
 			require.ErrorIs(t, each.Execute(t.Context(), fail), errBoom)
 			time.Sleep(time.Minute - 1)
 			assert.Equal(t, isOpen, each.state())
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			assert.Equal(t, isHalfOpen, each.state())
 			require.ErrorIs(t, each.Execute(t.Context(), fail), errBoom)
 			assert.Equal(t, isOpen, each.state(), "the probe has failed")

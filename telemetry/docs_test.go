@@ -250,7 +250,6 @@ func driveRegistry(ctx context.Context, t *testing.T, l *telemetry.Telemetry) (s
 	r := registry.New(&registry.Options{
 		Listener:       l,
 		ObserveLimiter: l.ObserveLimiter,
-		Instance:       func(string) string { return "eu-1" },
 	})
 	fails := false
 	_, err := r.GetOrDefine("stock", func(b *registry.Builder) error {
@@ -261,6 +260,8 @@ func driveRegistry(ctx context.Context, t *testing.T, l *telemetry.Telemetry) (s
 		b.OnDispose(func() error { return errBoom })
 		return errBoom
 	})
+	require.NoError(t, err)
+	_, err = r.GetInstance("stock", "eu-1")
 	require.NoError(t, err)
 	sale := registry.Override{Limiter: "stock", Options: limiter.ConcurrencyOptions{PermitLimit: 2}, Until: time.Now().Add(time.Hour), By: "ann", Reason: "a sale"}
 	require.NoError(t, r.Override(ctx, sale))

@@ -67,7 +67,7 @@ func driveOthers(ctx context.Context, t *testing.T, l pipeline.Listener) {
 	on := chaos.Options{Enabled: true, Rate: 1}
 	assert.Error(t, run(ctx, l, succeed, chaos.NewFault(&chaos.FaultOptions{Options: on})))
 	require.NoError(t, run(ctx, l, succeed, chaos.NewLatency(&chaos.LatencyOptions{Options: on, Latency: time.Second})))
-	require.NoError(t, run(ctx, l, succeed, chaos.NewOutcome(&chaos.OutcomeOptions{Options: on, Results: []chaos.Result{{Value: 1}}})))
+	require.NoError(t, run(ctx, l, succeed, chaos.NewOutcome(&chaos.OutcomeOptions{Options: on, Result: chaos.Result{Value: 1}})))
 	behave := func(context.Context) error { return nil }
 	require.NoError(t, run(ctx, l, succeed, chaos.NewBehavior(&chaos.BehaviorOptions{Options: on, Behavior: behave})))
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/telemetry"
 	"github.com/weir-go/weir/transport/weirhttp"
@@ -46,11 +47,11 @@ func measuredServer(t *testing.T, rec weirhttp.RequestRecorder) http.Handler {
 type rejecting struct{}
 
 func (rejecting) Acquire(context.Context, int) (limiter.Lease, error) {
-	return limiter.Rejected(time.Second, ""), nil
+	return custom.Rejected(time.Second, ""), nil
 }
 
 func (rejecting) TryAcquire(context.Context, int) (limiter.Lease, error) {
-	return limiter.Rejected(time.Second, ""), nil
+	return custom.Rejected(time.Second, ""), nil
 }
 
 func serve(h http.Handler, method, path string) {

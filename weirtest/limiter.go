@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -18,10 +19,9 @@ import (
 //
 // For a limiter with a script for each key, return one Limiter for each key from a [limiter.Factory].
 type Limiter struct {
-	mu      sync.Mutex
-	script  []Answer
-	calls   []Call
-	granter *limiter.Granter // nil until the first grant
+	mu     sync.Mutex
+	script []Answer
+	calls  []Call
 }
 
 // NewLimiter returns a Limiter that follows the script.
@@ -93,13 +93,10 @@ func (l *Limiter) end(index int, a Answer) (limiter.Lease, error) {
 		return limiter.Lease{}, a.err
 	case a.rejects:
 		call.State = Rejected
-		return limiter.Rejected(a.retryAfter, a.reason), nil
+		return custom.Rejected(a.retryAfter, a.reason), nil
 	}
 	call.State, call.Charged = Held, call.Permits
-	if l.granter == nil {
-		l.granter = limiter.NewGranter((*leaseOwner)(l))
-	}
-	return l.granter.Grant(call.Permits, int64(index)), nil
+	return custom.GrantedBy((*leaseOwner)(l), call.Permits, int64(index)), nil
 }
 
 // Calls returns all calls so far, in the order in which they came.
@@ -168,7 +165,7 @@ type Answer struct {
 // Grant is the answer that grants what is asked for.
 func Grant() Answer { return Answer{} }
 
-// Reject is the answer of a [limiter.Rejected] lease. A retryAfter of 0 or less means that it is not known; an empty
+// Reject is the answer of a [custom.Rejected] lease. A retryAfter of 0 or less means that it is not known; an empty
 // reason means none.
 func Reject(retryAfter time.Duration, reason string) Answer {
 	return Answer{rejects: true, retryAfter: retryAfter, reason: reason}
@@ -213,10 +210,10 @@ func (a Answer) wait(ctx context.Context) error {
 	}
 }
 
-// leaseOwner is a Limiter with the methods of a [limiter.LeaseOwner], which the code under test does not call.
+// leaseOwner is a Limiter with the methods of a [custom.Owner], which the code under test does not call.
 type leaseOwner Limiter
 
-// Release implements [limiter.LeaseOwner]. It is called for every Release of every copy of the lease.
+// Release implements [custom.Owner]. It is called for every Release of every copy of the lease.
 func (o *leaseOwner) Release(_ int, tag int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -225,7 +222,7 @@ func (o *leaseOwner) Release(_ int, tag int64) {
 	}
 }
 
-// Refund implements [limiter.LeaseOwner].
+// Refund implements [custom.Owner].
 func (o *leaseOwner) Refund(_ int, tag int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -237,7 +234,7 @@ func (o *leaseOwner) Refund(_ int, tag int64) {
 // Lends returns true, so that [limiter.Lease.Lends] does: a call is Held until its lease is released.
 func (*leaseOwner) Lends() bool { return true }
 
-// Adjust implements [limiter.LeaseAdjuster]. A released lease can be adjusted too: windows and buckets allow it.
+// Adjust implements [custom.Adjuster]. A released lease can be adjusted too: windows and buckets allow it.
 func (o *leaseOwner) Adjust(_ int, tag int64, cost int) (newTag int64, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

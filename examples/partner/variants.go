@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/weirpostgres"
 )
@@ -180,9 +181,9 @@ func (l *sqlLimiter) TryAcquire(ctx context.Context, user string, n int) (limite
 	case err != nil:
 		return limiter.Lease{}, err
 	case granted:
-		return limiter.Granted(n, nil), nil
+		return custom.Granted(n, nil), nil
 	default:
-		return limiter.Rejected(0, ""), nil
+		return custom.Rejected(0, ""), nil
 	}
 }
 

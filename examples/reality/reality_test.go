@@ -126,7 +126,7 @@ func (l load) run(t *testing.T, file, name string, latency time.Duration) counts
 	f, err := reload.Parse("weir.yaml", []byte(file), k)
 	require.NoError(t, err)
 	reg := registry.New(nil)
-	defer func() { assert.NoError(t, reg.Close(context.Background())) }() //nolint:usetesting // t's own has ended by then
+	defer func() { assert.NoError(t, reg.Close(context.Background())) }()
 	require.NoError(t, reg.Apply(t.Context(), f.Change(nil)))
 	p, err := reg.Get(name)
 	require.NoError(t, err)

@@ -35,16 +35,18 @@ var folders = []folder{
 	// What a limit is: the vocabulary of the house.
 	{name: "rate", everyone: true, mayImport: []string{"internal/durationtext", "internal/isnil", "internal/saturate", "internal/textenum", "internal/validate"}},
 	{name: "limiter", mayImport: []string{"internal/deadline", "internal/durationtext", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn", "internal/waitlist"}},
-	{name: "limiter/limitertest", mayImport: []string{"limiter"}, testing: true},
-	{name: "limiter/internal/model", mayImport: []string{"rate", "limiter", "limiter/limitertest"}}, // what the tests compare with
+	// What authors of limiters need.
+	{name: "limiter/custom", mayImport: []string{"limiter"}},
+	{name: "limiter/limitertest", mayImport: []string{"limiter", "limiter/custom"}, testing: true},
+	{name: "limiter/internal/model", mayImport: []string{"rate", "limiter", "limiter/custom", "limiter/limitertest"}}, // what the tests compare with
 	{name: "pipeline", mayImport: []string{"internal/deadline"}},
 	// For the tests of programs that use weir.
-	{name: "weirtest", mayImport: []string{"limiter", "pipeline"}},
-	{name: "store", mayImport: []string{"rate", "store/backend", "limiter", "internal/answerby", "internal/eventqueue", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn", "internal/waitlist"}},
+	{name: "weirtest", mayImport: []string{"limiter", "limiter/custom", "pipeline"}},
+	{name: "store", mayImport: []string{"rate", "store/backend", "limiter", "limiter/custom", "internal/answerby", "internal/eventqueue", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn", "internal/waitlist"}},
 	// What authors of backends need: not the store that calls them.
 	{name: "store/backend", mayImport: []string{"rate"}},
 	{name: "store/storetest", mayImport: []string{"rate", "store/backend"}, testing: true},
-	{name: "store/internal/drill", mayImport: []string{"store", "store/backend", "limiter", "limiter/limitertest", "internal/realtime", "internal/testserver"}, testing: true},
+	{name: "store/internal/drill", mayImport: []string{"store", "store/backend", "limiter", "limiter/custom", "limiter/limitertest", "internal/realtime", "internal/testserver"}, testing: true},
 	{name: "store/weirredis", mayImport: []string{"rate", "store", "store/backend"}, thirdParty: []string{"github.com/redis/go-redis/v9"}, testOnly: []string{"..."}},
 	{name: "store/weirpostgres/pgmigrate", thirdParty: []string{"github.com/jackc/pgx/v5"}},
 	{name: "store/weirpostgres", mayImport: []string{"rate", "store", "store/backend", "store/weirpostgres/pgmigrate"}, thirdParty: []string{"github.com/jackc/pgx/v5"}, testOnly: []string{"..."}},
@@ -65,7 +67,7 @@ var folders = []folder{
 	// of the bridge.
 	{
 		name:       "strategies/adaptive",
-		mayImport:  []string{"pipeline", "limiter", "strategies/internal/learning", "strategies/ratelimit", "internal/random"},
+		mayImport:  []string{"pipeline", "limiter", "limiter/custom", "strategies/internal/learning", "strategies/ratelimit", "internal/random"},
 		thirdParty: []string{"github.com/failsafe-go/failsafe-go"},
 	},
 	{
@@ -96,7 +98,7 @@ var folders = []folder{
 	// circuitbreaker: its Control isolates a circuit. ratelimit: the check of a pipeline must know which strategies only report.
 	{
 		name:      "dashboard",
-		mayImport: []string{"internal/ask", "internal/durationtext", "registry", "reload", "pipeline", "limiter", "store", "strategies/circuitbreaker", "strategies/ratelimit"},
+		mayImport: []string{"internal/ask", "internal/durationtext", "registry", "reload", "pipeline", "limiter", "limiter/custom", "store", "strategies/circuitbreaker", "strategies/ratelimit"},
 	},
 
 	// testing: a simulation runs in a bubble of testing/synctest, which needs a testing.T. storetest has the memory that its
@@ -112,13 +114,13 @@ var folders = []folder{
 
 	{
 		name:      "transport/weirhttp",
-		mayImport: []string{"pipeline", "limiter", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/forwarded", "transport/internal/grpcwire", "transport/internal/unsent", "internal/holding"},
+		mayImport: []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/forwarded", "transport/internal/grpcwire", "transport/internal/unsent", "internal/holding"},
 	},
 
 	// What weirhttp and weirgrpc have in common: policies that are asked in order, and what they have granted to a call.
 	{name: "transport/internal/unsent", mayImport: []string{"pipeline"}},
 	{name: "transport/internal/attempts"}, // of strategies to run a handler
-	{name: "transport/internal/admission", mayImport: []string{"pipeline", "limiter", "strategies/ratelimit"}},
+	{name: "transport/internal/admission", mayImport: []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit"}},
 	{name: "transport/internal/grpcwire"},  // what a rejection looks like to a client of gRPC
 	{name: "transport/internal/forwarded"}, // the address of a client behind proxies: in a header or in metadata
 	{
@@ -129,7 +131,7 @@ var folders = []folder{
 	},
 	{
 		name:       "transport/weirrls",
-		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit", "store", "transport/internal/admission", "internal/answerby"},
+		mayImport:  []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit", "store", "transport/internal/admission", "internal/answerby"},
 		thirdParty: []string{"github.com/envoyproxy/go-control-plane/envoy", "google.golang.org/grpc", "google.golang.org/protobuf"},
 		testOnly:   []string{"..."},
 	},

@@ -12,12 +12,12 @@ var excluded = map[string]string{
 	"jobs.Options.OnEvent":          "called by internal/eventqueue, whose own tests drive it as the rows here would",
 	"jobs.Throttled(worker)":        "called by River, on River's goroutine",
 
-	"budget.Describe(b)":                   "calls Statistics of the budget and nothing else, on the caller's goroutine",
-	"limiter.Configurable.Limits":          "called by the registry, of limiters that are weir's own",
-	"rate.Limited.Limits":                  "asked for before anything is locked or changed, on the caller's goroutine",
-	"limiter.Configurable.Reconfigure":     "called by the registry, of limiters that are weir's own",
-	"limiter.KeyPeeker.PeekKey":            "called by the program and the dashboard, of limiters that are weir's own",
-	"limiter.RejectionCounter.TopRejected": "called by the program and the dashboard, of limiters that are weir's own",
+	"budget.Describe(b)":                  "calls Statistics of the budget and nothing else, on the caller's goroutine",
+	"limiter.Configurable.Limits":         "called by the registry, of limiters that are weir's own",
+	"rate.Limited.Limits":                 "asked for before anything is locked or changed, on the caller's goroutine",
+	"limiter.Configurable.Reconfigure":    "called by the registry, of limiters that are weir's own",
+	"custom.KeyPeeker.PeekKey":            "called by the program and the dashboard, of limiters that are weir's own",
+	"custom.RejectionCounter.TopRejected": "called by the program and the dashboard, of limiters that are weir's own",
 
 	"pgmigrate.Beginner.Begin":  "a pool of connections, of the driver's",
 	"pgmigrate.Set.Migrate(db)": "a pool of connections, of the driver's",

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 // A userLimiter is a limiter of the program's own, of which one method is the hook.
@@ -49,7 +50,7 @@ func (u *userLimiter) grant(inner limiter.Lease, err error) (limiter.Lease, erro
 	if err != nil || !inner.Acquired() {
 		return inner, err
 	}
-	return limiter.GrantedRefundable(inner.Permits(),
+	return custom.GrantedRefundable(inner.Permits(),
 		func() { defer inner.Release(); u.at("Release") },
 		func() { defer inner.Release(); u.at("Refund") }), nil
 }
@@ -120,7 +121,7 @@ func partition(method string) func(x *scene) drill {
 	}
 }
 
-// An owner is a [limiter.LeaseOwner] of the program's.
+// An owner is a [custom.Owner] of the program's.
 type owner struct {
 	x    *scene
 	hook string
@@ -151,11 +152,10 @@ func (o owner) Level(int, int64) (limiter.Level, bool) {
 	return limiter.Level{Remaining: 1}, true
 }
 
-// granted uses a lease of a Granter.
-func granted(method string, use func(*limiter.Granter)) func(x *scene) drill {
+// granted uses a lease of two permits.
+func granted(method string, use func(limiter.Lease)) func(x *scene) drill {
 	return func(x *scene) drill {
-		g := limiter.NewGranter(owner{x, method})
-		return drill{do: func() { use(g) }}
+		return drill{do: func() { use(custom.GrantedBy(owner{x, method}, 2, 0)) }}
 	}
 }
 
@@ -175,24 +175,23 @@ var limiterRows = []row{
 	{"limiter.Limiter.TryAcquire", caller, func(x *scene) drill {
 		return drill{do: x.tries(must(limiter.Chain(x.limiter(), x.user("TryAcquire"), x.limiter())))}
 	}},
-	{"limiter.Granted(release)", caller, func(x *scene) drill {
-		return drill{do: func() { l := limiter.Granted(1, func() { x.hit() }); l.Release() }}
+	{"custom.Granted(release)", caller, func(x *scene) drill {
+		return drill{do: func() { l := custom.Granted(1, func() { x.hit() }); l.Release() }}
 	}},
-	{"limiter.GrantedRefundable(release)", caller, func(x *scene) drill {
+	{"custom.GrantedRefundable(release)", caller, func(x *scene) drill {
 		return drill{do: x.takes(must(limiter.Chain(x.limiter(), x.user("Release"), x.limiter())))}
 	}},
-	{"limiter.GrantedRefundable(refund)", caller, func(x *scene) drill {
+	{"custom.GrantedRefundable(refund)", caller, func(x *scene) drill {
 		return drill{do: x.refunds(must(limiter.Chain(x.limiter(), x.user("Refund"), x.limiter())))}
 	}},
-	{"limiter.LeaseOwner.Release limiter.NewGranter(by)", caller, granted("Release", func(g *limiter.Granter) { l := g.Grant(1, 0); l.Release() })},
-	{"limiter.LeaseOwner.Refund", caller, func(x *scene) drill {
-		g := limiter.NewGranter(owner{x, "Refund"})
-		return drill{do: x.refunds(must(limiter.Chain(x.limiter(), granter{g})))}
+	{"custom.Owner.Release custom.GrantedBy(by)", caller, granted("Release", limiter.Lease.Release)},
+	{"custom.Owner.Refund", caller, func(x *scene) drill {
+		return drill{do: x.refunds(must(limiter.Chain(x.limiter(), granter{x, "Refund"})))}
 	}},
-	{"limiter.LeaseAdjuster.Adjust", caller, granted("Adjust", func(g *limiter.Granter) { l := g.Grant(2, 0); l, _ = l.Adjust(1); l.Release() })},
-	{"limiter.LeaseLearner.Succeeded", caller, granted("Succeeded", func(g *limiter.Granter) { l := g.Grant(1, 0); defer l.Release(); l.Succeeded() })},
-	{"limiter.LeaseLeveler.Level", caller, granted("Level", func(g *limiter.Granter) { l := g.Grant(1, 0); defer l.Release(); l.Level() })},
-	{"limiter.LeaseCounter.Remaining", caller, granted("Remaining", func(g *limiter.Granter) { l := g.Grant(1, 0); defer l.Release(); l.Remaining() })},
+	{"custom.Adjuster.Adjust", caller, granted("Adjust", func(l limiter.Lease) { l, _ = l.Adjust(1); l.Release() })},
+	{"custom.Learner.Succeeded", caller, granted("Succeeded", func(l limiter.Lease) { defer l.Release(); l.Succeeded() })},
+	{"custom.Leveler.Level", caller, granted("Level", func(l limiter.Lease) { defer l.Release(); l.Level() })},
+	{"custom.Counter.Remaining", caller, granted("Remaining", func(l limiter.Lease) { defer l.Release(); l.Remaining() })},
 
 	{"limiter.NewPartitioned(partition)", caller, func(x *scene) drill {
 		p := must(limiter.NewPartitioned(func(key string) limiter.Partition[string] {
@@ -266,15 +265,15 @@ var limiterRows = []row{
 			})
 		}, also: b}
 	}},
-	{"limiter.Idler.IdleDuration", ours, partition("IdleDuration")},
+	{"custom.Idler.IdleDuration", ours, partition("IdleDuration")},
 	{"limiter.Limiter.Close", ours, partition("Close")},
-	{"limiter.Replenisher.TryReplenish", ours, partition("TryReplenish")},
-	{"limiter.Replenisher.AutoReplenishing", caller, func(x *scene) drill {
+	{"custom.Replenisher.TryReplenish", ours, partition("TryReplenish")},
+	{"custom.Replenisher.AutoReplenishing", caller, func(x *scene) drill {
 		u := x.user("AutoReplenishing")
 		_, a, b := x.keyed(func() limiter.Limiter { return u })
 		return drill{do: a, also: b}
 	}},
-	{"limiter.Replenisher.ReplenishmentPeriod", caller, func(x *scene) drill {
+	{"custom.Replenisher.ReplenishmentPeriod", caller, func(x *scene) drill {
 		c := must(limiter.Chain(x.user("ReplenishmentPeriod")))
 		return drill{do: func() { c.ReplenishmentPeriod() }}
 	}},
@@ -309,13 +308,15 @@ var limiterRows = []row{
 	}},
 }
 
-// granter is a limiter of the program's that grants by a Granter.
-type granter struct{ *limiter.Granter }
+// granter is a limiter of the program's that owns its leases.
+type granter owner
 
 func (g granter) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
-	return g.Grant(n, 0), nil
+	return custom.GrantedBy(owner(g), n, 0), nil
 }
-func (g granter) Acquire(_ context.Context, n int) (limiter.Lease, error) { return g.Grant(n, 0), nil }
+func (g granter) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return g.TryAcquire(ctx, n)
+}
 
 // onlyUser is a partitioned limiter of the program's that has one limiter for all keys.
 type onlyUser struct{ *userLimiter }

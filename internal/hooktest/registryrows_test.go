@@ -304,14 +304,6 @@ var registryRows = []row{
 		b.uses("p")()
 		return drill{do: b.reloads("p"), also: b.uses("other")}
 	}},
-	{"registry.Options.Instance", caller, func(x *scene) drill {
-		b := x.registry(registry.Options{Instance: func(string) string { x.hit(); return "" }}, adds())
-		n := 0
-		return drill{do: func() {
-			n++
-			_, _ = b.GetOrDefine(fmt.Sprint("new", n), adds())
-		}, also: b.uses("other")}
-	}},
 	{"registry.Options.Listener", caught, ofListener(func(x *scene) pipeline.Listener { return listener{x, registry.EventReload} })},
 	{"pipeline.Hooks.InForce", caught, ofListener(func(x *scene) pipeline.Listener { return listener{x, "InForce"} })},
 	{"pipeline.Hooks.Forget", ours, func(x *scene) drill {

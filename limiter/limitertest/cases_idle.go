@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 // idleSince expects that the limiter has been idle since that long after the start.
@@ -25,7 +25,7 @@ func (p *probe) inUse(why string) {
 
 // idle returns the limiter's IdleDuration.
 func (p *probe) idle() (time.Duration, bool) {
-	return optional[limiter.Idler](p, "Idle").IdleDuration()
+	return optional[custom.Idler](p, "Idle").IdleDuration()
 }
 
 var idleCases = []testCase{

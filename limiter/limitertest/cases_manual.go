@@ -3,14 +3,14 @@ package limitertest
 import (
 	"fmt"
 
-	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
-// replenisher returns the limiter as a [limiter.Replenisher].
-func (p *probe) replenisher() limiter.Replenisher { return optional[limiter.Replenisher](p, "Manual") }
+// replenisher returns the limiter as a [custom.Replenisher].
+func (p *probe) replenisher() custom.Replenisher { return optional[custom.Replenisher](p, "Manual") }
 
 // replenish calls TryReplenish.
-func (p *probe) replenish(r limiter.Replenisher) {
+func (p *probe) replenish(r custom.Replenisher) {
 	if !r.TryReplenish() {
 		p.fail("TryReplenish is true on a limiter that is replenished by hand", false)
 	}

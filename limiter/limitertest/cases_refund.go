@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 // A rejecter is a limiter that calls before, if it is not nil, and then rejects.
@@ -13,7 +14,7 @@ func (r rejecter) TryAcquire(context.Context, int) (limiter.Lease, error) {
 	if r.before != nil {
 		r.before()
 	}
-	return limiter.Rejected(0, "no"), nil
+	return custom.Rejected(0, "no"), nil
 }
 
 func (r rejecter) Acquire(ctx context.Context, n int) (limiter.Lease, error) {

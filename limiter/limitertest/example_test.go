@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/limiter/limitertest"
 )
 
@@ -24,10 +25,10 @@ func (s semaphore) TryAcquire(ctx context.Context, n int) (limiter.Lease, error)
 		case s <- struct{}{}:
 		default:
 			s.giveBack(taken)
-			return limiter.Rejected(0, ""), nil
+			return custom.Rejected(0, ""), nil
 		}
 	}
-	return limiter.Granted(n, func() { s.giveBack(n) }), nil
+	return custom.Granted(n, func() { s.giveBack(n) }), nil
 }
 
 func (s semaphore) giveBack(n int) {
@@ -42,7 +43,7 @@ func (s semaphore) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	}
 	lease, err := s.TryAcquire(ctx, n)
 	if err == nil && !lease.Acquired() {
-		return limiter.Rejected(0, limiter.ReasonNoPermit), nil
+		return custom.Rejected(0, limiter.ReasonNoPermit), nil
 	}
 	return lease, err
 }

@@ -84,14 +84,14 @@ const (
 	RetryAfter
 	// Statistics: the limiter is a [limiter.StatisticsProvider].
 	Statistics
-	// Idle: the limiter is a [limiter.Idler].
+	// Idle: the limiter is a [custom.Idler].
 	Idle
 	// Close: the limiter is an [io.Closer].
 	Close
 	// Refund: [limiter.Lease.Refund], which a chain calls if a later limiter rejects, gives the permits back. It is
 	// ignored for Concurrency, whose permits also come back on Release.
 	Refund
-	// Manual: the limiter is a [limiter.Replenisher] and can be told not to replenish by itself.
+	// Manual: the limiter is a [custom.Replenisher] and can be told not to replenish by itself.
 	Manual
 	// Anchored: the grid of periods begins when the limiter is made. If it is lacking, the suite finds a grid line by
 	// taking all permits and waiting for RetryAfter, so RetryAfter must not be lacking too, and cases about Manual are

@@ -19,27 +19,9 @@ type Definition struct {
 	// AnchorInForce reports whether the definition came into force at Anchor, because the last line of the old schedule was
 	// a new period before that or more. Then Convert restores what comes back on one line.
 	AnchorInForce bool `json:"anchor_in_force,omitempty"`
-	// Origin is which program set the limits, and when. Backends store it unchanged.
-	Origin
-	// Override is not empty if the limits are overridden for a while: it says until when, by whom, and what the limits are
-	// afterwards. It is JSON of at most 16 kB, which package store writes and reads. Backends store it unchanged.
-	Override string `json:"override,omitempty"`
-}
-
-// An Origin decides whether the first use of a limiter can replace the limits in force.
-type Origin struct {
-	// Generation is the LimiterOptions.Generation of the limiter that set the limits.
-	Generation int64 `json:"generation,omitempty"`
-	// Explicit reports whether Reconfigure set the limits, not the first use of a limiter.
-	Explicit bool `json:"explicit,omitempty"`
-	// Made is when Reconfigure set the limits, in µs of the server's clock since 1970. If Explicit is false, Made is when
-	// the limiter was made whose first use set the limits.
-	Made int64 `json:"made,omitempty"`
-	// By identifies the process that set the limits, and in that process the limiter or the call of Reconfigure.
-	By string `json:"by,omitempty"`
-	// Past has digests of up to 16 earlier limits, the newest first, of letters, digits and spaces. A first use does
-	// not set those limits again.
-	Past string `json:"past,omitempty"`
+	// Terms say since when the limits are in force, which ones they have replaced, and whether they are overridden for a
+	// while. It is JSON of at most 16 kB, which package store writes and reads. Backends store it unchanged.
+	Terms string `json:"terms,omitempty"`
 }
 
 // MaxPermits is the largest number of permits. Scripts of some stores compute with floating-point numbers, which are
@@ -69,7 +51,7 @@ func (d *Definition) Limits() rate.Schedule {
 // a new period ago or more, line 0 is now instead, and AnchorInForce is set.
 func (d *Definition) WithLimits(limits rate.Schedule, now int64) *Definition {
 	next := NewDefinition(d.Name, limits, now)
-	next.Version, next.Origin = max(now, d.Version+1), d.Origin
+	next.Version, next.Terms = max(now, d.Version+1), d.Terms
 	switch {
 	case limits.Kind == rate.Concurrency || d.Kind == rate.Concurrency:
 	case limits.Period == d.Period && limits.Segments == d.Segments && limits.Every == d.Every && limits.Zone == d.Zone:

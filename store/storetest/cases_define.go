@@ -89,10 +89,7 @@ var defineCases = []testCase{
 			d.Version = max(version+1, d.Version)
 			d.Anchor = []int64{0, -1, d.Anchor, -backend.MaxPeriod, backend.MaxPeriod}[i%5]
 			d.AnchorInForce = i%2 == 0
-			d.Origin = backend.Origin{
-				Generation: int64(i) << 45, Explicit: i%3 == 0, Made: d.Version - 5, By: fmt.Sprint(i, " a1b2-"), Past: "0123abcd ffffffff",
-			}
-			d.Override = []string{"", `{"by":"ann","reason":"a \"sale\" \u0000 für ☃","until":1}`, strings.Repeat("x", 16<<10)}[i%3]
+			d.Terms = []string{"", `{"by":"ann","reason":"a \"sale\" \u0000 für ☃","until":1}`, strings.Repeat("x", 16<<10)}[i%3]
 			p.defines(p.b, version, d, true, "the one before is in force")
 			p.loaded(p.b, d)
 			version = d.Version

@@ -17,11 +17,9 @@ func (b *Backend) Load(ctx context.Context, name string) (d *backend.Definition,
 	}
 	err = b.query(ctx, "load", b.sql.load, []any{name}, 1, func(_ int, rows pgx.Rows) error {
 		var version, kind, permits, period, refill, segments, anchor, every *int64
-		var inForce, explicit *bool
-		var generation, made *int64
-		var zone, by, past, override *string
-		if err := rows.Scan(&now, &version, &kind, &permits, &period, &refill, &segments, &anchor, &inForce, &every, &zone,
-			&generation, &explicit, &made, &by, &past, &override); err != nil {
+		var inForce *bool
+		var zone, terms *string
+		if err := rows.Scan(&now, &version, &kind, &permits, &period, &refill, &segments, &anchor, &inForce, &every, &zone, &terms); err != nil {
 			return err
 		}
 		if d = nil; version == nil {
@@ -29,8 +27,7 @@ func (b *Backend) Load(ctx context.Context, name string) (d *backend.Definition,
 		}
 		schedule := rate.Schedule{Kind: rate.Kind(*kind), Permits: *permits, Period: *period, Refill: *refill, Segments: *segments, Anchor: *anchor}
 		schedule.Every, schedule.Zone = rate.Cycle(*every), *zone
-		d = &backend.Definition{Name: name, Schedule: schedule, Version: *version, AnchorInForce: *inForce, Override: *override}
-		d.Origin = backend.Origin{Generation: *generation, Explicit: *explicit, Made: *made, By: *by, Past: *past}
+		d = &backend.Definition{Name: name, Schedule: schedule, Version: *version, AnchorInForce: *inForce, Terms: *terms}
 		return nil
 	})
 	if err != nil {
@@ -53,8 +50,8 @@ func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definitio
 		sql = b.sql.create
 	}
 	args := []any{
-		next.Name, old, next.Version, int64(next.Kind), next.Permits, next.Period, next.Refill, next.Segments, next.Anchor, next.AnchorInForce, int64(next.Every), next.Zone,
-		next.Generation, next.Explicit, next.Made, next.By, next.Past, next.Override, lockWaiting{lockWait(ctx), false}.timeout(),
+		next.Name, old, next.Version, int64(next.Kind), next.Permits, next.Period, next.Refill, next.Segments, next.Anchor, next.AnchorInForce,
+		int64(next.Every), next.Zone, next.Terms, lockWaiting{lockWait(ctx), false}.timeout(),
 	}
 	err = b.query(ctx, "define", sql, args, anyRows, func(int, pgx.Rows) error { done = true; return nil })
 	if codeOf(err) == lockNotAvailable || keyError(err) {

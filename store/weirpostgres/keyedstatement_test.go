@@ -339,7 +339,7 @@ func TestStore_LockedDefinitionIsTheTroubleOfItsLimiter(t *testing.T) {
 		_, err = tx.Exec(t.Context(), pgmigrate.InSchema(`select from "weir".definitions where name = 'known' for update`, schema))
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), pgmigrate.InSchema(`insert into "weir".definitions
-			select 'fresh', version, kind, permits, period, refill, segments, anchor, anchor_in_force, every, zone, generation, explicit, made, made_by, past, override
+			select 'fresh', version, kind, permits, period, refill, segments, anchor, anchor_in_force, every, zone, terms
 			from "weir".definitions`, schema))
 		require.NoError(t, err)
 		for range 4 {
@@ -365,7 +365,7 @@ func TestBackend_DefinitionErrors(t *testing.T) {
 	_, err = b.Define(t.Context(), 0, long)
 	require.ErrorIs(t, err, backend.ErrDefinition)
 	spoilt := bucket(t, b, "a", 5, 1, 1_000_000)
-	spoilt.By = "\x00"
+	spoilt.Terms = "\x00"
 	_, err = b.Define(t.Context(), 0, spoilt)
 	require.ErrorIs(t, err, backend.ErrDefinition)
 

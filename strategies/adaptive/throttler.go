@@ -14,6 +14,7 @@ import (
 	"github.com/weir-go/weir/internal/random"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/internal/learning"
 )
@@ -123,11 +124,11 @@ func (t *Throttler) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 		return limiter.Lease{}, limiter.ErrClosed
 	case t.rejects(ctx) && t.sinceForgotten() < 0:
 		t.rejected.Add(1)
-		return limiter.Rejected(0, ReasonFailureRate), nil
+		return custom.Rejected(0, ReasonFailureRate), nil
 	}
 	t.granted.Add(1)
 	if n == 0 {
-		return limiter.GrantedRefundable(0, nil, t.refund), nil
+		return custom.GrantedRefundable(0, nil, t.refund), nil
 	}
 	t.held.Add(1)
 	return (&grant{by: t}).lease(n, throttlerKey), nil

@@ -153,3 +153,7 @@ func (r *Ratio) Statistics() Statistics {
 func (s Statistics) String() string {
 	return fmt.Sprintf("%d extra attempts taken, %d left, for %d executions", s.Taken, s.Available, s.Executions)
 }
+
+// slotNow returns the number of the present slot. Slots begin with the budget, so that in a simulation they do not depend
+// on when the process started.
+func (r *Ratio) slotNow() uint64 { return uint64((clock.Now() - r.made + ahead) / slot) }

@@ -3,17 +3,11 @@ package budget
 import (
 	"sync/atomic"
 	"time"
-
-	"github.com/weir-go/weir/internal/clock"
 )
 
 // slot is the length of a slot of time. It does not depend on the window, so that Reconfigure can change the window and
 // keep what was counted.
 const slot = time.Second / 4
-
-// slotNow returns the number of the present slot. Slots begin with the budget, so that in a simulation they do not depend
-// on when the process started.
-func (r *Ratio) slotNow() uint64 { return uint64((clock.Now() - r.made + ahead) / slot) }
 
 // ahead is a number of slots that is added so that slot numbers are above 0, also of a budget that was made outside the
 // testing/synctest bubble in which it is used, where the clock begins in the year 2000.

@@ -50,26 +50,6 @@ func TestFaultOptions_ErrFunc(t *testing.T) {
 	assert.Equal(t, []string{"ran"}, log, "nil: no injection")
 }
 
-func TestFault_Weights(t *testing.T) {
-	errA, errB := errors.New("a"), errors.New("b")
-	draws := []float64{}
-	p := with(chaos.NewFault(&chaos.FaultOptions{
-		Options: chaos.Options{Enabled: true, Rate: 1, Rand: func() float64 {
-			d := draws[0]
-			draws = draws[1:]
-			return d
-		}},
-		Errors: []chaos.WeightedError{{Err: errA, Weight: 300}, {Err: errB}, {Err: nil, Weight: 100}}, // 0 is 100
-	}))
-	for _, tt := range []struct {
-		random float64
-		want   error
-	}{{0, errA}, {0.59, errA}, {0.6, errB}, {0.79, errB}, {0.8, nil}, {0.999, nil}} {
-		draws = []float64{0, tt.random} // the first is for the rate
-		assert.Equal(t, tt.want, p.Execute(t.Context(), func(context.Context) error { return nil }), tt.random)
-	}
-}
-
 func TestFault_InsideARetry(t *testing.T) {
 	draws := []float64{0.01, 0.02, 0.9}
 	p := with(retry.New(&retry.Options{Delay: -1}), makers["Chaos.Fault"](chaos.Options{Enabled: true, Rate: 0.1, Rand: func() float64 {
@@ -152,7 +132,7 @@ func TestLatency_InsideATimeout(t *testing.T) {
 func TestOutcome(t *testing.T) {
 	var log []string
 	p := listened(&log, always, func(o chaos.Options) pipeline.Strategy {
-		return chaos.NewOutcome(&chaos.OutcomeOptions{Options: o, Results: []chaos.Result{{Value: "stale", Err: errBoom}}})
+		return chaos.NewOutcome(&chaos.OutcomeOptions{Options: o, Result: chaos.Result{Value: "stale", Err: errBoom}})
 	})
 	v, err := pipeline.ExecuteValue(t.Context(), p, noting(&log))
 	assert.Same(t, errBoom, err)
@@ -179,16 +159,6 @@ func TestOutcomeOptions_ResultFunc(t *testing.T) {
 		assert.Equal(t, want, v)
 		ok = false
 	}
-}
-
-func TestOutcome_Weights(t *testing.T) {
-	p := with(chaos.NewOutcome(&chaos.OutcomeOptions{
-		Options: chaos.Options{Enabled: true, Rate: 1, Rand: func() float64 { return 0.5 }},
-		Results: []chaos.Result{{Value: "a", Weight: 1}, {Value: "b", Weight: 1}, {Value: "c", Weight: 1}},
-	}))
-	v, err := pipeline.ExecuteValue(t.Context(), p, noting(new([]string)))
-	assert.NoError(t, err)
-	assert.Equal(t, "b", v)
 }
 
 func TestBehavior(t *testing.T) {

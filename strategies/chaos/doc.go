@@ -36,7 +36,7 @@
 //     not done. To test timeouts, inject latency.
 //   - The value of an [Outcome] must be of the type that [pipeline.ExecuteValue] is called for, else that returns
 //     [pipeline.ErrResultType]. The constant 0 is an int.
-//   - A pointer in [OutcomeOptions.Results] is the same for all executions. Use [OutcomeOptions.ResultFunc] for what can
+//   - A pointer in [OutcomeOptions.Result] is the same for all executions. Use [OutcomeOptions.ResultFunc] for what can
 //     be used only once, such as the body of a response.
 //   - An outcome or a fault takes the place of the callback, which does not run.
 //   - A circuit breaker, an adaptive limiter and an alert cannot tell an injected fault from a real one. That is the

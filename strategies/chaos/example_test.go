@@ -35,11 +35,8 @@ func Example() {
 
 func ExampleFault() {
 	p := weir.Must(pipeline.New("orders", chaos.NewFault(&chaos.FaultOptions{
-		Options: chaos.Options{Enabled: true, Rate: 1, Rand: func() float64 { return 0.7 }},
-		Errors: []chaos.WeightedError{
-			{Err: errors.New("connection reset"), Weight: 60},
-			{Err: errors.New("no such host"), Weight: 40},
-		},
+		Options: chaos.Options{Enabled: true, Rate: 1},
+		Err:     errors.New("no such host"),
 	})))
 	fmt.Println(p.Execute(context.Background(), func(context.Context) error { return nil }))
 	// Output: no such host
@@ -63,7 +60,7 @@ func ExampleLatency() {
 func ExampleOutcome() {
 	p := weir.Must(pipeline.New("offers", chaos.NewOutcome(&chaos.OutcomeOptions{
 		Options: chaos.Options{Enabled: true, Rate: 1},
-		Results: []chaos.Result{{Value: []string{}}}, // what callers do with no offers at all
+		Result:  chaos.Result{Value: []string{}}, // what callers do with no offers at all
 	})))
 	offers, err := pipeline.ExecuteValue(context.Background(), p, func(context.Context) ([]string, error) {
 		return []string{"tea", "coffee"}, nil

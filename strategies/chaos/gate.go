@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/weir-go/weir/internal/clock"
@@ -84,7 +83,11 @@ func (g *gate[O]) injects(ctx context.Context) bool {
 		rate = g.common.RateFunc(ctx)
 	}
 	// A NaN stays one here, and no number is below it.
-	return g.common.random(ctx) < min(max(rate, 0), 1)
+	rate = min(max(rate, 0), 1)
+	if g.common.Rand != nil {
+		return g.common.Rand() < rate
+	}
+	return random.Float64(ctx) < rate
 }
 
 // proceed runs next after a function of the program or a wait, during which the context can have ended.
@@ -93,36 +96,4 @@ func proceed(ctx context.Context, next pipeline.Next) (any, error) {
 		return nil, pipeline.ContextError(ctx)
 	}
 	return next.Run(ctx)
-}
-
-// random returns a number from 0 up to but not including 1.
-func (o *Options) random(ctx context.Context) float64 {
-	if o.Rand != nil {
-		return o.Rand()
-	}
-	return random.Float64(ctx)
-}
-
-// A weightedPicker picks an index by weights. It holds, for each index, the sum of the weights up to it.
-type weightedPicker []float64
-
-// newPicker makes a picker of the indexes of items. A weight of 0 is [DefaultWeight].
-func newPicker[T any](items []T, weight func(T) int) weightedPicker {
-	w, sum := make(weightedPicker, len(items)), 0.0
-	for i, item := range items {
-		sum += float64(cmp.Or(weight(item), DefaultWeight))
-		w[i] = sum
-	}
-	return w
-}
-
-// pick returns the index for a random number from 0 up to but not including 1.
-func (w weightedPicker) pick(random float64) int {
-	last := len(w) - 1
-	for i, sum := range w[:last] {
-		if random*w[last] < sum {
-			return i
-		}
-	}
-	return last
 }

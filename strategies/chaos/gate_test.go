@@ -87,7 +87,7 @@ func TestStrategies_Concurrent(t *testing.T) {
 	for _, build := range makers {
 		all = append(all, build(o))
 	}
-	all = append(all, chaos.NewFault(&chaos.FaultOptions{Options: o, Errors: []chaos.WeightedError{{Err: errBoom}, {Weight: 1}}}))
+	all = append(all, chaos.NewFault(&chaos.FaultOptions{Options: o, Err: errBoom}))
 	for i, s := range all {
 		p := with(s)
 		var wg sync.WaitGroup

@@ -33,7 +33,7 @@ var makers = map[string]func(o chaos.Options) pipeline.Strategy{
 		return chaos.NewLatency(&chaos.LatencyOptions{Options: o, Latency: 1})
 	},
 	"Chaos.Outcome": func(o chaos.Options) pipeline.Strategy {
-		return chaos.NewOutcome(&chaos.OutcomeOptions{Options: o, Results: []chaos.Result{{Value: "stale"}}})
+		return chaos.NewOutcome(&chaos.OutcomeOptions{Options: o, Result: chaos.Result{Value: "stale"}})
 	},
 	"Chaos.Behavior": func(o chaos.Options) pipeline.Strategy {
 		return chaos.NewBehavior(&chaos.BehaviorOptions{Options: o, Behavior: func(context.Context) error { return nil }})

@@ -2,7 +2,6 @@ package chaos_test
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"testing"
 
@@ -12,13 +11,12 @@ import (
 	"github.com/weir-go/weir/strategies/chaos"
 )
 
-// The chance and the choice come from the random numbers of the context, so that package simulate can repeat an execution.
+// The chance comes from the random numbers of the context, so that package simulate can repeat an execution.
 func TestOptions_RandomOfContext(t *testing.T) {
-	other := errors.New("other")
 	outcomes := func(seed uint64, r func() float64) (all []error) {
 		p := with(chaos.NewFault(&chaos.FaultOptions{
 			Options: chaos.Options{Enabled: true, Rate: 0.5, Rand: r},
-			Errors:  []chaos.WeightedError{{Err: errBoom}, {Err: other}},
+			Err:     errBoom,
 		}))
 		ctx := random.With(t.Context(), &random.Source{Rand: rand.New(rand.NewPCG(seed, 0))})
 		for range 100 {
@@ -27,7 +25,7 @@ func TestOptions_RandomOfContext(t *testing.T) {
 		return all
 	}
 	first := outcomes(1, nil)
-	assert.Subset(t, first, []error{nil, errBoom, other})
+	assert.Subset(t, first, []error{nil, errBoom})
 	assert.Equal(t, first, outcomes(1, nil))
 	assert.NotEqual(t, first, outcomes(2, nil))
 	for _, err := range outcomes(1, func() float64 { return 0.4 }) {

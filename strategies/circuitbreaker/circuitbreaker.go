@@ -8,9 +8,23 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/internal/judge"
+)
+
+// The events of this package. A rejection is not an event: an open circuit rejects many executions, and each of them
+// returns the rejection as its error.
+const (
+	// EventOpened means that the circuit was opened for Duration, by an execution with that Result and Err. If the
+	// circuit was isolated, these three are zero. Its severity is Error.
+	EventOpened = "OnCircuitOpened"
+	// EventClosed means that the circuit was closed, by a probe with that Result and Err, or by hand. Its severity is
+	// Information.
+	EventClosed = "OnCircuitClosed"
+	// EventHalfOpened means that the first probe is about to run. Its severity is Warning.
+	EventHalfOpened = "OnCircuitHalfOpened"
 )
 
 // A Strategy is a circuit breaker. Make one with [New]. It is safe for concurrent use, and can be part of several
@@ -70,14 +84,6 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 	if p := s.current.Load(); p.state == Closed && !s.controlChanged() {
 		return s.runClosed(ctx, next, p) // most executions go this way
 	}
-	return s.executeGuarded(ctx, next)
-}
-
-// controlChanged reports whether there is a call of the Control to carry out.
-func (s *Strategy) controlChanged() bool { return s.control.version.Load() != s.applied.Load() }
-
-// executeGuarded is Execute if the circuit is not closed or the Control has changed.
-func (s *Strategy) executeGuarded(ctx context.Context, next pipeline.Next) (any, error) {
 	a := s.admit()
 	if a.ticket != 0 {
 		return s.runProbe(ctx, next, a)
@@ -90,6 +96,9 @@ func (s *Strategy) executeGuarded(ctx context.Context, next pipeline.Next) (any,
 		State: a.phase.state, Source: next.Source(), Err: a.phase.cause, retryAfter: a.wait, retryable: s.options.RetryRejections,
 	}
 }
+
+// controlChanged reports whether there is a call of the Control to carry out.
+func (s *Strategy) controlChanged() bool { return s.control.version.Load() != s.applied.Load() }
 
 // An admission is the answer of a circuit to an execution that asks to be let through.
 type admission struct {
@@ -137,11 +146,11 @@ func (s *Strategy) runClosed(ctx context.Context, next pipeline.Next, p *phase) 
 		}
 	}()
 	result, err = next.Run(ctx)
-	v := s.judge(ctx, result, err)
+	v := s.options.judge(ctx, result, err)
 	returned = true
 	switch v {
 	case success:
-		s.countSuccess(p)
+		p.countSuccess()
 	case failure:
 		s.countFailure(ctx, next, p, result, err)
 	}
@@ -155,7 +164,7 @@ func (s *Strategy) runProbe(ctx context.Context, next pipeline.Next, a admission
 	s.announce(ctx, next, a.pending)
 	v, outcome = failure, pipeline.ErrAborted // stays if next panics or calls Goexit
 	result, err = next.Run(ctx)
-	v = s.judge(ctx, result, err)
+	v = s.options.judge(ctx, result, err)
 	outcome = err
 	return result, err
 }
@@ -170,8 +179,8 @@ const (
 )
 
 // judge returns how an outcome counts, by the rules in the package comment.
-func (s *Strategy) judge(ctx context.Context, result any, err error) verdict {
-	handle := s.options.Handle
+func (o *Options) judge(ctx context.Context, result any, err error) verdict {
+	handle := o.Handle
 	if handle != nil && handle(result, err) {
 		return failure
 	}
@@ -190,5 +199,175 @@ func (s *Strategy) judge(ctx context.Context, result any, err error) verdict {
 		return success
 	default:
 		return failure
+	}
+}
+
+// State returns [Statistics.State].
+func (s *Strategy) State() State { return s.Statistics().State }
+
+// CircuitState returns the text form of State. Telemetry reads it from the circuits of a registry.
+func (s *Strategy) CircuitState() string { return s.State().String() }
+
+// Statistics returns the present figures.
+func (s *Strategy) Statistics() Statistics {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.controlChanged() { // the counts of the phase no longer apply
+		if s.control.Isolated() {
+			return Statistics{State: Isolated}
+		}
+		return Statistics{State: Closed}
+	}
+	p := s.current.Load()
+	stats := Statistics{State: p.state}
+	switch p.state {
+	case Closed:
+		if p.window != nil {
+			sum := p.window.sum(clock.Now())
+			stats.Throughput, stats.Failures = sum.throughput, sum.failures
+		}
+		stats.ConsecutiveFailures = p.consecutive.Load()
+	case Open:
+		if stats.RetryAfter = p.wait(clock.Now()); stats.RetryAfter == 0 {
+			stats.State = HalfOpen
+		}
+	case HalfOpen:
+		stats.Probes = len(p.probes.running)
+		stats.RetryAfter = p.probes.wait(clock.Now(), s.options.HalfOpenProbes, p.length)
+	}
+	return stats
+}
+
+// countFailure counts a failure of a closed circuit, and opens the circuit if one of the rules in the Options says
+// so.
+func (s *Strategy) countFailure(ctx context.Context, next pipeline.Next, p *phase, result any, err error) {
+	if p.ended.Load() {
+		return
+	}
+	now, o := clock.Now(), &s.options
+	var inARow int64
+	var sum counts
+	if o.ConsecutiveFailures > 0 {
+		inARow = p.consecutive.Add(1)
+	}
+	if p.window != nil {
+		if segment := p.window.at(now); segment != nil {
+			segment.failures.Add(1)
+		}
+		sum = p.window.sum(now)
+	}
+	if p.window != nil && sum.tooMany(o) || inARow > 0 && inARow >= int64(o.ConsecutiveFailures) {
+		s.open(ctx, next, p, now, &Transition{
+			From: Closed, Throughput: sum.throughput, Failures: sum.failures, ConsecutiveFailures: inARow,
+			Result: result, Err: err,
+		})
+	}
+}
+
+// countProbe counts the outcome of a probe.
+func (s *Strategy) countProbe(ctx context.Context, next pipeline.Next, a admission, v verdict, result any, err error) {
+	t := Transition{From: HalfOpen, HalfOpenAttempts: a.phase.attempts, Result: result, Err: err}
+	if v == failure { // the probe keeps its place, so that no other begins while the circuit opens
+		s.open(ctx, next, a.phase, clock.Now(), &t)
+		return
+	}
+	s.announce(ctx, next, s.endProbe(a, v, &t))
+}
+
+// endProbe frees the place of a probe that did not fail, and closes the circuit if enough have succeeded. It returns the
+// transition to announce, or nil.
+func (s *Strategy) endProbe(a admission, v verdict, t *Transition) *Transition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pending := s.applyControl()
+	p := a.phase
+	if s.current.Load() != p {
+		return pending
+	}
+	p.probes.release(a.ticket)
+	if v != success {
+		return pending
+	}
+	p.probes.succeeded++
+	if p.probes.succeeded < s.options.HalfOpenProbes || !p.ended.CompareAndSwap(false, true) {
+		return pending
+	}
+	s.current.Store(newClosed(&s.options))
+	t.To = Closed
+	return t
+}
+
+// open opens the circuit, unless another outcome has ended p.
+func (s *Strategy) open(ctx context.Context, next pipeline.Next, p *phase, now time.Duration, t *Transition) {
+	if !p.ended.CompareAndSwap(false, true) {
+		return
+	}
+	t.To, t.Source, t.BreakDuration = Open, next.Source(), s.options.BreakDuration
+	// The circuit opens even if BreakDurationFunc panics, because p has ended.
+	defer func() { s.announce(ctx, next, s.replaceByOpen(p, now, t)) }()
+	if s.options.BreakDurationFunc == nil {
+		return
+	}
+	if d := s.options.BreakDurationFunc(ctx, *t); d > 0 {
+		t.BreakDuration = d
+	}
+}
+
+// replaceByOpen replaces p by an open phase. It returns the transition to announce, or nil.
+func (s *Strategy) replaceByOpen(p *phase, now time.Duration, t *Transition) *Transition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pending := s.applyControl()
+	if s.current.Load() != p {
+		return pending // the Control came first
+	}
+	s.current.Store(&phase{
+		state:    Open,
+		length:   t.BreakDuration,
+		until:    saturate.Add(now, t.BreakDuration),
+		attempts: p.attempts,
+		cause:    t.Err,
+	})
+	return t
+}
+
+// applyControl carries out the last call of the Control, if it has changed. It returns the transition to announce, or nil.
+// The caller holds s.mu.
+func (s *Strategy) applyControl() *Transition {
+	if !s.controlChanged() {
+		return nil
+	}
+	version := s.control.version.Load()
+	s.applied.Store(version)
+	t := &Transition{From: s.current.Load().state, To: Closed, Manual: true}
+	if isolated(version) {
+		t.To = Isolated
+		s.current.Store(&phase{state: Isolated})
+	} else {
+		s.current.Store(newClosed(&s.options)) // also if it is closed: the counts are reset
+	}
+	if t.From == t.To {
+		return nil
+	}
+	return t
+}
+
+// announce reports t and calls the function of the options for it. If t is nil, it does nothing.
+func (s *Strategy) announce(ctx context.Context, next pipeline.Next, t *Transition) {
+	if t == nil {
+		return
+	}
+	t.Source = next.Source()
+	e := pipeline.Event{Name: EventOpened, Severity: pipeline.SeverityError, Result: t.Result, Err: t.Err, Duration: t.BreakDuration}
+	call := s.options.OnOpened
+	switch t.To {
+	case Closed:
+		e.Name, e.Severity, call = EventClosed, pipeline.SeverityInformation, s.options.OnClosed
+	case HalfOpen:
+		e.Name, e.Severity, call = EventHalfOpened, pipeline.SeverityWarning, s.options.OnHalfOpened
+	}
+	next.Report(ctx, e)
+	if call != nil {
+		call(ctx, *t)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/internal/textenum"
 )
@@ -49,42 +48,6 @@ type Statistics struct {
 	// RetryAfter is how long the circuit goes on rejecting: until the break is over, or until an execution can take the
 	// place of a probe. It is 0 if the next execution is let through. For an Isolated circuit it is not known, and 0.
 	RetryAfter time.Duration `json:"retry_after"`
-}
-
-// State returns [Statistics.State].
-func (s *Strategy) State() State { return s.Statistics().State }
-
-// CircuitState returns the text form of State. Telemetry reads it from the circuits of a registry.
-func (s *Strategy) CircuitState() string { return s.State().String() }
-
-// Statistics returns the present figures.
-func (s *Strategy) Statistics() Statistics {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.controlChanged() { // the counts of the phase no longer apply
-		if s.control.Isolated() {
-			return Statistics{State: Isolated}
-		}
-		return Statistics{State: Closed}
-	}
-	p := s.current.Load()
-	stats := Statistics{State: p.state}
-	switch p.state {
-	case Closed:
-		if p.window != nil {
-			sum := p.window.sum(clock.Now())
-			stats.Throughput, stats.Failures = sum.throughput, sum.failures
-		}
-		stats.ConsecutiveFailures = p.consecutive.Load()
-	case Open:
-		if stats.RetryAfter = p.wait(clock.Now()); stats.RetryAfter == 0 {
-			stats.State = HalfOpen
-		}
-	case HalfOpen:
-		stats.Probes = len(p.probes.running)
-		stats.RetryAfter = p.probes.wait(clock.Now(), s.options.HalfOpenProbes, p.length)
-	}
-	return stats
 }
 
 // String returns the state and the figures that are not 0: "closed, 3 of 10 failed, 2 failed in a row".

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
@@ -62,5 +63,5 @@ func (r refusing) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) 
 }
 
 func (refusing) Acquire(context.Context, int) (limiter.Lease, error) {
-	return limiter.Rejected(time.Minute, "too hot"), nil
+	return custom.Rejected(time.Minute, "too hot"), nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
@@ -30,12 +31,12 @@ type fake struct {
 
 func granting() *fake {
 	f := new(fake)
-	f.answer = limiter.Granted(1, func() { f.released++ })
+	f.answer = custom.Granted(1, func() { f.released++ })
 	return f
 }
 
 func rejecting(after time.Duration, reason string) *fake {
-	return &fake{answer: limiter.Rejected(after, reason)}
+	return &fake{answer: custom.Rejected(after, reason)}
 }
 
 func (f *fake) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {

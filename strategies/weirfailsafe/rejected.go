@@ -71,16 +71,3 @@ func (e *PolicyError) Retryable() bool { return !errors.Is(e.Err, circuitbreaker
 func (e *PolicyError) RetryAfter() (d time.Duration, ok bool) {
 	return e.retryAfter, e.retryAfter > 0
 }
-
-// remainingDelay returns how long the circuits of the strategy stay open.
-func (s *Strategy[R]) remainingDelay(err error) (longest time.Duration) {
-	if !errors.Is(err, circuitbreaker.ErrOpen) {
-		return 0
-	}
-	for _, p := range s.policies {
-		if breaker, ok := p.(circuitbreaker.CircuitBreaker[R]); ok {
-			longest = max(longest, breaker.RemainingDelay())
-		}
-	}
-	return longest
-}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -139,7 +140,7 @@ func TestMiddlewareLimiter_GrantAndError(t *testing.T) {
 type both struct{ release func() }
 
 func (b both) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
-	return limiter.Granted(n, b.release), limiter.ErrClosed
+	return custom.Granted(n, b.release), limiter.ErrClosed
 }
 
 func (b both) Acquire(ctx context.Context, n int) (limiter.Lease, error) { return b.TryAcquire(ctx, n) }

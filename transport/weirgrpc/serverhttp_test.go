@@ -19,6 +19,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/transport/weirhttp"
 )
@@ -60,9 +61,9 @@ func TestWeirhttp_RejectsCallsOfGRPC(t *testing.T) {
 		pushback []string
 		wait     time.Duration
 	}{
-		"over quota": {limited(weirhttp.Policy{Limiter: rejecter{lease: limiter.Rejected(1500*time.Microsecond, "")}}),
+		"over quota": {limited(weirhttp.Policy{Limiter: rejecter{lease: custom.Rejected(1500*time.Microsecond, "")}}),
 			codes.ResourceExhausted, "the quota of calls is exceeded", []string{"2"}, 1500 * time.Microsecond},
-		"for a long time": {limited(weirhttp.Policy{Limiter: rejecter{lease: limiter.Rejected(90*time.Minute+1, "")}}),
+		"for a long time": {limited(weirhttp.Policy{Limiter: rejecter{lease: custom.Rejected(90*time.Minute+1, "")}}),
 			codes.ResourceExhausted, "the quota of calls is exceeded", []string{"5400001"}, 90*time.Minute + 1},
 		"short of capacity": {limited(weirhttp.Policy{Limiter: rejecter{}}),
 			codes.Unavailable, "the capacity is reduced for the time being", nil, 0},

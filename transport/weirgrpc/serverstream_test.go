@@ -21,6 +21,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -296,9 +297,9 @@ type rejectsOnce struct{ asked atomic.Int32 }
 
 func (l *rejectsOnce) TryAcquire(context.Context, int) (limiter.Lease, error) {
 	if l.asked.Add(1) == 1 {
-		return limiter.Rejected(time.Millisecond, ""), nil
+		return custom.Rejected(time.Millisecond, ""), nil
 	}
-	return limiter.Granted(1, func() {}), nil
+	return custom.Granted(1, func() {}), nil
 }
 
 func (l *rejectsOnce) Acquire(ctx context.Context, n int) (limiter.Lease, error) {

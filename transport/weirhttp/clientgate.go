@@ -13,6 +13,7 @@ import (
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/transport/internal/admission"
 )
@@ -178,10 +179,10 @@ func (g *Gate) forgetLocked(host string, p *pause, now time.Duration) {
 // TryAcquire takes n permits of the host's limiter if the host is not paused. It implements [limiter.Partitioned].
 func (g *Gate) TryAcquire(ctx context.Context, host string, n int) (limiter.Lease, error) {
 	if left, ok := g.Paused(host); ok {
-		return checked(ctx, n, limiter.Rejected(left, ReasonPaused))
+		return checked(ctx, n, custom.Rejected(left, ReasonPaused))
 	}
 	if g.behind == nil {
-		return checked(ctx, n, limiter.Granted(n, nil))
+		return checked(ctx, n, custom.Granted(n, nil))
 	}
 	return g.behind.TryAcquire(ctx, host, n)
 }
@@ -197,11 +198,11 @@ func (g *Gate) Acquire(ctx context.Context, host string, n int) (limiter.Lease, 
 			}
 		}
 		if left > 0 {
-			return checked(ctx, n, limiter.Rejected(left, ReasonPaused))
+			return checked(ctx, n, custom.Rejected(left, ReasonPaused))
 		}
 	}
 	if g.behind == nil {
-		return checked(ctx, n, limiter.Granted(n, nil))
+		return checked(ctx, n, custom.Granted(n, nil))
 	}
 	return g.behind.Acquire(ctx, host, n)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
@@ -350,7 +351,7 @@ func TestGate_LimiterThatMisbehaves(t *testing.T) {
 					calm := false
 					gate = newGate(t, funcLimiter(func(ctx context.Context) (limiter.Lease, error) {
 						if calm {
-							return limiter.Granted(1, nil), nil
+							return custom.Granted(1, nil), nil
 						}
 						misbehave(ctx, func() {
 							calm = true

@@ -301,7 +301,7 @@ func TestTransport_LeaseOfUnreadBody(t *testing.T) {
 	t.Run("the timeout of the strategies ends", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := slots(1, 0)
-			resp := get(context.Background(), t, new(streaming), timeout.New(100*time.Millisecond, nil), ratelimit.New(l, nil))
+			resp := get(context.Background(), t, new(streaming), timeout.New(100*time.Millisecond, nil), ratelimit.New(l, nil)) //nolint:bodyclose // readAll closes it
 			time.Sleep(time.Second)
 			assert.Zero(t, free(l), "only the caller's context bounds the body")
 			assert.Len(t, readAll(t, resp), 10)
@@ -349,7 +349,7 @@ func TestTransport_LeaseOfUnreadBody(t *testing.T) {
 		r := newRequest(t, http.MethodGet, server.URL, "").WithContext(ctx)
 		r.Header.Set("Connection", "Upgrade")
 		r.Header.Set("Upgrade", "echo")
-		resp, err := roundTripper(t, new(http.Transport), nil, ratelimit.New(l, nil)).RoundTrip(r)
+		resp, err := roundTripper(t, new(http.Transport), nil, ratelimit.New(l, nil)).RoundTrip(r) //nolint:bodyclose // closed as connection
 		require.NoError(t, err)
 		cancel()
 		connection, ok := resp.Body.(io.ReadWriteCloser)
@@ -387,7 +387,7 @@ func TestTransport_LeaseOfUnreadBody(t *testing.T) {
 			_, _ = next.Run(ctx)
 			panic("outside")
 		})
-		assert.Panics(t, func() { get(t.Context(), t, base, panics, ratelimit.New(l, nil)) })
+		assert.Panics(t, func() { get(t.Context(), t, base, panics, ratelimit.New(l, nil)) }) //nolint:bodyclose // there is no response
 		assert.EqualValues(t, 1, free(l))
 	})
 }

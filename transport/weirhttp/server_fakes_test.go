@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -39,7 +40,7 @@ func (a *always) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
 	case a.err != nil:
 		return limiter.Lease{}, a.err
 	case !a.grant:
-		return limiter.Rejected(a.retryAfter, ""), nil
+		return custom.Rejected(a.retryAfter, ""), nil
 	}
 	count := func(n *int) func() {
 		return func() {
@@ -48,7 +49,7 @@ func (a *always) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
 			*n++
 		}
 	}
-	return limiter.GrantedRefundable(n, count(&a.released), count(&a.undone)), nil
+	return custom.GrantedRefundable(n, count(&a.released), count(&a.undone)), nil
 }
 
 func (a *always) Acquire(ctx context.Context, n int) (limiter.Lease, error) {

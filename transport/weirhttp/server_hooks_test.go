@@ -18,6 +18,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
 )
@@ -67,9 +68,9 @@ func (l *trapped) TryAcquire(ctx context.Context, _ string, n int) (limiter.Leas
 
 func (l *trapped) grant(n int) (limiter.Lease, error) {
 	if l.asks {
-		return limiter.Rejected(0, ""), nil
+		return custom.Rejected(0, ""), nil
 	}
-	return limiter.NewGranter(l).Grant(n, 0), nil
+	return custom.GrantedBy(l, n, 0), nil
 }
 
 func (l *trapped) Release(int, int64) { l.reach("Lease.Release", nil) }

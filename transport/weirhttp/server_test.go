@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
@@ -259,7 +260,7 @@ func TestServer_PanicOfALeaseKeepsNoOther(t *testing.T) {
 type panicking struct{}
 
 func (panicking) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
-	return limiter.Granted(n, func() { panic("lost") }), nil
+	return custom.Granted(n, func() { panic("lost") }), nil
 }
 
 func (p panicking) Acquire(ctx context.Context, n int) (limiter.Lease, error) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 // within runs f in a handler behind the policies.
@@ -188,8 +189,7 @@ func TestCharge_ConcurrentSafe(t *testing.T) {
 // A handler that returns while one of its calls of Charge is running does not wait for it, and no permit is lost.
 func TestCharge_HandlerReturnsMeanwhile(t *testing.T) {
 	o := &lender{hold: make(chan struct{}), inside: make(chan struct{})}
-	granter := limiter.NewGranter(o)
-	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: &remoteGrants{granter}, Metered: true}}}))
+	l := weir.Must(NewLimits(&LimitsOptions{Policies: map[string]Policy{"p": {Limiter: remoteGrants{o}, Metered: true}}}))
 	charged := make(chan struct{})
 	get(l.Handler(handler(func(_ http.ResponseWriter, r *http.Request) {
 		go func() {
@@ -227,12 +227,12 @@ func (o *lender) Adjust(int, int64, int) (int64, bool) {
 	return 1, true
 }
 
-type remoteGrants struct{ *limiter.Granter }
+type remoteGrants struct{ *lender }
 
-func (r *remoteGrants) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
-	return r.Grant(n, 0), nil
+func (r remoteGrants) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
+	return custom.GrantedBy(r.lender, n, 0), nil
 }
 
-func (r *remoteGrants) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+func (r remoteGrants) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return r.TryAcquire(ctx, n)
 }

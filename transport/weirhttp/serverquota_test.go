@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/strategies/ratelimit"
@@ -31,7 +32,8 @@ type left int64
 func (left) Release(int, int64)                   {}
 func (left) Refund(int, int64)                    {}
 func (l left) Remaining(int, int64) (int64, bool) { return int64(l), true }
-func knows(n int64) *limiter.Granter              { return limiter.NewGranter(left(n)) }
+
+func knows(n int64) limiter.Lease { return custom.GrantedBy(left(n), 1, 0) }
 
 func (r *remote) TryAcquire(context.Context, int) (limiter.Lease, error) { return r.answer, nil }
 
@@ -54,11 +56,11 @@ func TestQuota_RemainingOfTheLease(t *testing.T) {
 		field  string
 		asked  int
 	}{
-		"granted, and known":       {knows(7).Grant(1, 0), `"p";r=7;t=60`, 0},
-		"granted, and not known":   {limiter.Granted(1, nil), `"p";r=9;t=60`, 1},
-		"rejected, and known":      {limiter.RejectedKnowing(time.Second, "", 0), `"p";r=0;t=1`, 0},
-		"rejected, and not known":  {limiter.Rejected(time.Second, ""), `"p";r=9;t=1`, 1},
-		"granted, and none remain": {knows(-3).Grant(1, 0), `"p";r=0;t=60`, 0},
+		"granted, and known":       {knows(7), `"p";r=7;t=60`, 0},
+		"granted, and not known":   {custom.Granted(1, nil), `"p";r=9;t=60`, 1},
+		"rejected, and known":      {custom.RejectedKnowing(time.Second, "", 0), `"p";r=0;t=1`, 0},
+		"rejected, and not known":  {custom.Rejected(time.Second, ""), `"p";r=9;t=1`, 1},
+		"granted, and none remain": {knows(-3), `"p";r=0;t=60`, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := &remote{answer: c.answer}
@@ -95,7 +97,7 @@ func TestQuota_OfEachKey(t *testing.T) {
 }
 
 func TestQuota_LimiterThatCannotBeAsked(t *testing.T) {
-	l := &remote{answer: limiter.Rejected(time.Second, limiter.ReasonUnavailable)}
+	l := &remote{answer: custom.Rejected(time.Second, limiter.ReasonUnavailable)}
 	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{Policies: map[string]weirhttp.Policy{"p": {Limiter: l}}})
 	require.NoError(t, err)
 	handlers := map[string]http.Handler{

@@ -6,7 +6,7 @@ import (
 	"runtime/debug"
 
 	"github.com/weir-go/weir/internal/recovered"
-	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/transport/internal/admission"
@@ -98,7 +98,7 @@ func (d *decision) errorOf(c *check, source pipeline.Source) error {
 	case c.kind == exact && !c.negative && !c.lease.Acquired():
 		return &ratelimit.RejectedError{Reason: c.lease.Reason(), Source: source, Lease: c.lease, Shadow: !d.rejects(c)}
 	case c.kind != exact && c.over():
-		lease := limiter.RejectedKnowing(d.windowReset(c), "", 0)
+		lease := custom.RejectedKnowing(d.windowReset(c), "", 0)
 		return &ratelimit.RejectedError{Source: source, Lease: lease, Shadow: !d.rejects(c)}
 	default:
 		return nil

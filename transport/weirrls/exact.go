@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-go/weir/internal/answerby"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/store"
 )
 
@@ -18,7 +19,7 @@ const reasonTooMany = "more hits than the limit"
 // acquire asks the limiter of an exact limit. ctx bounds how long it waits for the grant.
 func (d *decision) acquire(ctx context.Context, c *check) error {
 	if c.hits > math.MaxInt {
-		c.lease = limiter.Rejected(0, reasonTooMany)
+		c.lease = custom.Rejected(0, reasonTooMany)
 	} else if err := d.tryAcquire(ctx, c); err != nil {
 		return err
 	}
@@ -54,7 +55,7 @@ func (d *decision) look(c *check) error {
 	c.level, c.leveled = level, true
 	c.refused = level.Remaining < 1 || c.hits > uint64(level.Remaining)
 	if !c.refused {
-		c.lease = limiter.Granted(0, nil)
+		c.lease = custom.Granted(0, nil)
 	}
 	return nil
 }
@@ -80,7 +81,7 @@ func (d *decision) tryAcquire(ctx context.Context, c *check) error {
 		if !errors.Is(err, limiter.ErrPermitCount) {
 			return err
 		}
-		lease = limiter.Rejected(0, reasonTooMany)
+		lease = custom.Rejected(0, reasonTooMany)
 	}
 	c.lease = lease
 	return nil

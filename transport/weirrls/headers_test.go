@@ -13,13 +13,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 // rejecting is a limiter that rejects with this wait; 0 is not known.
 type rejecting time.Duration
 
 func (r rejecting) TryAcquire(context.Context, int) (limiter.Lease, error) {
-	return limiter.Rejected(time.Duration(r), ""), nil
+	return custom.Rejected(time.Duration(r), ""), nil
 }
 func (r rejecting) Acquire(context.Context, int) (limiter.Lease, error) {
 	panic("the service does not wait")

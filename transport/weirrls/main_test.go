@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -96,12 +97,10 @@ type pot struct {
 	failure error         // of every call
 	hook    func()        // called by every call
 	asked   int
-	by      *limiter.Granter
 }
 
 func newPot(limit int64) *pot {
 	p := &pot{limit: limit, left: limit, full: time.Minute}
-	p.by = limiter.NewGranter(p)
 	return p
 }
 
@@ -118,10 +117,10 @@ func (p *pot) TryAcquire(_ context.Context, n int) (limiter.Lease, error) {
 	case int64(n) > p.limit:
 		return limiter.Lease{}, limiter.ErrPermitCount
 	case int64(max(n, 1)) > p.left:
-		return limiter.Rejected(p.full, ""), nil
+		return custom.Rejected(p.full, ""), nil
 	}
 	p.left -= int64(n)
-	return p.by.Grant(n, 0), nil
+	return custom.GrantedBy(p, n, 0), nil
 }
 
 func (p *pot) Acquire(context.Context, int) (limiter.Lease, error) {

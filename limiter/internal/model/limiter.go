@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/rate"
 )
@@ -115,7 +116,7 @@ func (l *Limiter) Peek(ctx context.Context, n int) (limiter.Lease, error) {
 	if r := m.Peek(n); r.Outcome != Granted || m.Fault == PeekHolds {
 		return l.answer(r)
 	}
-	return limiter.Granted(n, nil), nil
+	return custom.Granted(n, nil), nil
 }
 
 // Charge implements [limiter.Charger].
@@ -178,7 +179,7 @@ func (l *Limiter) answer(r *Request) (limiter.Lease, error) {
 	if l.m.Fault == ClosedIsError && r.Reason == limiter.ReasonClosed {
 		return limiter.Lease{}, limiter.ErrClosed
 	}
-	return limiter.Rejected(r.RetryMin, r.Reason), nil
+	return custom.Rejected(r.RetryMin, r.Reason), nil
 }
 
 func (l *Limiter) lease(r *Request) limiter.Lease {
@@ -191,9 +192,9 @@ func (l *Limiter) lease(r *Request) limiter.Lease {
 		l.leave()
 	}
 	if l.m.Kind == limitertest.Concurrency {
-		return limiter.Granted(r.N, release)
+		return custom.Granted(r.N, release)
 	}
-	return limiter.GrantedRefundable(r.N, nil, func() {
+	return custom.GrantedRefundable(r.N, nil, func() {
 		l.enter().Refund(r)
 		l.leave()
 	})
@@ -220,7 +221,7 @@ func invalid(k limitertest.Kind, l limitertest.Limits) bool {
 // Statistics implements [limiter.StatisticsProvider].
 func (l *Limiter) Statistics() limiter.Statistics { return ask(l, (*Model).Statistics) }
 
-// IdleDuration implements [limiter.Idler].
+// IdleDuration implements [custom.Idler].
 func (l *Limiter) IdleDuration() (time.Duration, bool) {
 	m := l.enter()
 	defer l.leave()
@@ -231,13 +232,13 @@ func (l *Limiter) IdleDuration() (time.Duration, bool) {
 // Close implements [io.Closer].
 func (l *Limiter) Close() error { return ask(l, (*Model).Close) }
 
-// TryReplenish implements [limiter.Replenisher].
+// TryReplenish implements [custom.Replenisher].
 func (l *Limiter) TryReplenish() bool { return ask(l, (*Model).Replenish) }
 
-// ReplenishmentPeriod implements [limiter.Replenisher].
+// ReplenishmentPeriod implements [custom.Replenisher].
 func (l *Limiter) ReplenishmentPeriod() time.Duration { return ask(l, (*Model).step) }
 
-// AutoReplenishing implements [limiter.Replenisher].
+// AutoReplenishing implements [custom.Replenisher].
 func (l *Limiter) AutoReplenishing() bool { return !ask(l, (*Model).manual) }
 
 // ask returns what the model answers now.

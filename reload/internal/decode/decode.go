@@ -2,14 +2,13 @@
 //
 //   - decode.go: File. It first decodes the sections, which can give names, then each limiter, budget and pipeline
 //     by itself, and then resolves the names.
+//   - limiter.go: limiters, chains, stores.
 //   - options.go: the kind that a mapping has, the walk over the fields of a struct, and where the file has the field that
 //     a Validate method refuses.
-//   - limiter.go: limiters, chains, stores.
-//   - reference.go: the names that the file gives to limiters, budgets and pipelines, and where it uses them.
-//   - section.go: the top-level fields of the program.
 package decode
 
 import (
+	"cmp"
 	"maps"
 	"reflect"
 	"slices"
@@ -23,8 +22,7 @@ import (
 // The file is only valid if there are none.
 func File(root *document.Node, found document.Problems, k *model.Kinds) (*model.File, document.Problems) {
 	d := &decoder{
-		Problems:   found,
-		kinds:      k,
+		mapper:     mapper{Problems: found, kinds: k},
 		limiters:   slices.Sorted(maps.Keys(k.Limiters)),
 		strategies: slices.Sorted(maps.Keys(k.Strategies)),
 		file:       &model.File{PipelinesAt: document.Place{Line: root.Line, Column: root.Column, Path: model.PipelinesField}},
@@ -32,25 +30,6 @@ func File(root *document.Node, found document.Problems, k *model.Kinds) (*model.
 	}
 	d.decodeFile(root)
 	return d.file, d.Problems
-}
-
-// A decoder goes on after a problem, to find all of them.
-type decoder struct {
-	document.Problems
-	document.Suggester
-	kinds *model.Kinds
-	// limiters and strategies are the names of the kinds.
-	limiters, strategies []string
-
-	file *model.File
-	// nodes has the entry of each *model.Pipeline, the options of each *model.Strategy, and the list of names of each
-	// *model.Limiter that is a chain.
-	nodes map[any]*document.Node
-	// sections are the sections of the file, and section is the one that is being decoded, or nil.
-	sections []*section
-	section  *section
-	// unknown is set if the file has a top-level field that may be a section of a program, see AcceptUnknown.
-	unknown bool
 }
 
 func (d *decoder) decodeFile(root *document.Node) {
@@ -127,21 +106,6 @@ func (d *decoder) decodeNamed(n *document.Node, decode func(*document.Node)) {
 		d.checkName(document.Key{Node: e}, e.Key.Value)
 		decode(e)
 	}
-}
-
-// checkName checks a name that the file gives to something.
-func (d *decoder) checkName(at interface{ Place() document.Place }, name string) {
-	if len(name) > document.MaxName {
-		d.Add(at, "the name %s has %d bytes, must have at most %d", document.Quoted(name), len(name), document.MaxName)
-	}
-	if strings.Contains(name, "/") {
-		d.Add(at, "the name %s cannot have a slash, which is between the names of a pipeline and a strategy; write %s",
-			document.Quoted(name), document.Quoted(strings.ReplaceAll(name, "/", "-")))
-	}
-}
-
-func (d *decoder) unknownField(e *document.Node, known ...string) {
-	d.Add(document.Key{Node: e}, "unknown field %s, %s", document.Quoted(e.Key.Value), d.Instead(e.Key.Value, known, "there are none here"))
 }
 
 // checkEmpty refuses a file that is right and has no pipelines, unless that is allowed: a file that was cut off or is being
@@ -225,4 +189,233 @@ func (d *decoder) decodeStrategy(e *document.Node) *model.Strategy {
 	s.Given = d.file.Names.From(s.Options)
 	s.Name, s.DefaultName = kind.NameOf(s.Options), kind.DefaultName
 	return s
+}
+
+// decodeSections decodes the sections before everything else, because the rest of the file can use the names that they
+// give.
+func (d *decoder) decodeSections(root *document.Node) {
+	given := make(map[model.Purpose]map[string]model.Given)
+	d.file.Names = model.Names{Given: given, Refuses: func(what model.Purpose, name string, isNil bool) bool {
+		_, twice := given[what][name]
+		reason := ""
+		switch {
+		case name == "":
+			reason = "the name is empty"
+		case isNil:
+			reason = "the function is nil"
+		case twice || slices.Contains(d.kinds.Functions[what], name):
+			reason = "the name is taken"
+		case strings.Contains(name, "/"):
+			reason = "a name cannot have a slash"
+		default:
+			return false
+		}
+		d.Add(d.section.options.node, "it gives the %s %s, but %s", what, document.Quoted(name), reason)
+		return true
+	}}
+	for e := range root.Children() {
+		if kind, ok := d.kinds.Sections[e.Key.Value]; ok {
+			d.decodeSection(e, kind)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.kinds.Sections)) {
+		if d.kinds.Sections[name].Required && root.Get(name) == nil {
+			d.Add(root, "%s is missing", name)
+		}
+	}
+	for what, named := range given {
+		d.kinds.Functions[what] = slices.Sorted(slices.Values(slices.AppendSeq(slices.Clone(d.kinds.Functions[what]), maps.Keys(named))))
+	}
+}
+
+func (d *decoder) decodeSection(e *document.Node, kind model.SectionKind) {
+	v := reflect.New(kind.Options)
+	s := &section{Section: &model.Section{
+		Name: e.Key.Value, Limiters: make(map[string]*model.Limiter), Place: document.Entry{Node: e}.Place(), Places: make(map[string]document.Place),
+	}, kind: kind}
+	d.section = s
+	defer func() { d.section = nil }()
+	d.sections = append(d.sections, s)
+	d.file.Sections = append(d.file.Sections, s.Section)
+	d.kinds.AcceptUnknown = d.kinds.AcceptUnknown && !kind.Complete
+	before := len(d.Problems)
+	s.options = d.decodeOptions(e, v)
+	s.Options = v.Elem().Interface()
+	if s.options == nil {
+		return
+	}
+	d.resolveWithin(s)
+	s.valid = len(d.Problems) == before
+	if kind.Names != nil {
+		kind.Names(&d.file.Names, s.Options)
+	}
+	if kind.Builds != nil && s.valid {
+		s.Builds = kind.Builds(s.Options)
+	}
+}
+
+// resolveWithin checks the references of a section to entries of its own fields.
+func (d *mapper) resolveWithin(s *section) {
+	fields := make(map[string]collection[document.Node])
+	for _, r := range s.references {
+		field, within := strings.CutPrefix(r.refers, ".")
+		if !within {
+			continue
+		}
+		in, known := fields[field]
+		if !known {
+			in.byName = make(map[string]*document.Node)
+			if n := s.options.node.Get(field); n != nil && n.Tag == document.Mapping {
+				for e := range n.Children() {
+					in.names = append(in.names, e.Key.Value)
+					in.byName[e.Key.Value] = e
+				}
+			}
+			fields[field] = in
+		}
+		if in.byName[r.Value] == nil {
+			d.Add(r, "there is no %s in %s.%s, %s", document.Quoted(r.Value), s.Name, field, d.Instead(r.Value, in.names, "which is empty"))
+		}
+	}
+}
+
+// resolveSection sets the limiters that a section names.
+func (d *mapper) resolveSection(s *section, limiters collection[model.Limiter], pipelines collection[model.Pipeline]) {
+	before := len(d.Problems)
+	for _, r := range s.references {
+		switch r.refers {
+		case model.LimitersField:
+			if l := find(d, r.Node, limiters); l != nil {
+				s.Limiters[l.Name] = l
+			}
+		case model.PipelinesField:
+			find(d, r.Node, pipelines)
+		}
+	}
+	s.valid = s.valid && len(d.Problems) == before
+}
+
+// checkSections checks the sections against the rest of the file.
+func (d *decoder) checkSections() {
+	owners := make(map[string]*section)
+	for _, s := range d.sections {
+		for _, name := range s.Pipelines() {
+			switch other := owners[name]; {
+			case name == "" || len(name) > document.MaxName:
+				d.AddAt(s.Place, "it defines a pipeline with the name %s, which must have from 1 to %d bytes", document.Quoted(name), document.MaxName)
+			case other != nil:
+				d.AddAt(s.Place, "it defines the pipeline %s, like %s", document.Name(name), other.Name)
+			}
+			owners[name] = cmp.Or(owners[name], s)
+		}
+	}
+	for _, p := range d.file.Pipelines {
+		if s := owners[p.Name]; s != nil {
+			d.Add(document.Entry{Node: d.nodes[p]}, "the pipeline of this name is that of %s; give this one another name", s.Name)
+		}
+	}
+	for _, s := range d.sections {
+		if s.kind.Check != nil && s.valid {
+			d.addInvalid(s.kind.Check(d.file, s.Options), s.options)
+		}
+	}
+}
+
+// resolveReferences sets the pointers of the model for the names of limiters and budgets. It refuses unknown names,
+// cycles, chains in chains, and rate limiters with options that their limiter does not support.
+func (d *decoder) resolveReferences() {
+	limiters := collect("limiter", d.file.Limiters, func(l *model.Limiter) string { return l.Name })
+	d.file.LimiterNamed = limiters.byName
+	budgets := collect("budget", d.file.Budgets, func(b *model.Budget) string { return b.Name })
+	pipelines := collect("pipeline", d.file.Pipelines, func(p *model.Pipeline) string { return p.Name })
+	for _, l := range d.file.Limiters {
+		d.resolveChain(l, limiters)
+	}
+	embedded := make(map[string][]*document.Node) // the names of the pipelines that a pipeline embeds
+	for _, p := range d.file.Pipelines {
+		for _, s := range p.Strategies {
+			n := d.nodes[s]
+			switch o := s.Options.(type) {
+			case model.RateLimiterOptions:
+				if l := find(&d.mapper, n.Get(model.LimiterField), limiters); l != nil {
+					s.Limiter = l
+				} else if s.Limiter != nil {
+					d.resolveChain(s.Limiter, limiters)
+				}
+				if s.Limiter != nil {
+					d.checkAdaptive(n, o, s.Limiter)
+				}
+			case model.RetryOptions, model.HedgingOptions:
+				s.Budget = find(&d.mapper, n.Get("budget"), budgets)
+			case model.PipelineOptions:
+				if name := n.Get("name"); find(&d.mapper, name, pipelines) != nil {
+					embedded[p.Name] = append(embedded[p.Name], name)
+				}
+			}
+		}
+	}
+	d.refuseCycles(pipelines.names, embedded)
+	for _, s := range d.sections {
+		d.resolveSection(s, limiters, pipelines)
+	}
+}
+
+// resolveChain sets the members of a chain. For any other limiter it does nothing.
+func (d *decoder) resolveChain(l *model.Limiter, limiters collection[model.Limiter]) {
+	list := d.nodes[l]
+	if list == nil {
+		return
+	}
+	for item := range list.Children() {
+		switch m := find(&d.mapper, item, limiters); {
+		case m == nil:
+		case m.Kind == model.ChainKind:
+			d.Add(item, "%s is a chain, and a chain has limiters, not chains: list the members of %[1]s instead", document.Quoted(m.Name))
+		default:
+			l.Members = append(l.Members, m)
+		}
+	}
+}
+
+// checkAdaptive refuses options of a rate limiter that its limiter does not support.
+func (d *decoder) checkAdaptive(n *document.Node, o model.RateLimiterOptions, l *model.Limiter) {
+	if list := d.nodes[l]; l.Kind == model.ChainKind && (list == nil || len(l.Members) < len(list.Content)) {
+		return // it has a problem
+	}
+	if o.Shadow && l.Adapts() {
+		d.Add(n.Get("shadow"), "cannot be used with an adaptive limiter or a throttler, which must see all executions to learn from them")
+	}
+	if o.Handle != "" && !l.CanAdapt() {
+		d.Add(n.Get("handle"), "only an adaptive limiter or a throttler needs the outcomes of executions, this limiter is neither")
+	}
+}
+
+// refuseCycles adds a problem for each name with which a pipeline embeds itself.
+func (d *mapper) refuseCycles(names []string, embedded map[string][]*document.Node) {
+	var path []string
+	position := make(map[string]int) // in path, from 1; 0: not visited yet; -1: done
+	var visit func(name string)
+	visit = func(name string) {
+		path = append(path, name)
+		position[name] = len(path)
+		for _, n := range embedded[name] {
+			switch at := position[n.Value]; {
+			case at > 0:
+				var cycle []string
+				for _, name := range append(slices.Clone(document.Listed(path[at-1:])), n.Value) {
+					cycle = append(cycle, document.Name(name))
+				}
+				d.Add(n, "a pipeline cannot contain itself: %s", strings.Join(cycle, " -> "))
+			case at == 0:
+				visit(n.Value)
+			}
+		}
+		path = path[:len(path)-1]
+		position[name] = -1
+	}
+	for _, name := range names {
+		if position[name] == 0 {
+			visit(name)
+		}
+	}
 }

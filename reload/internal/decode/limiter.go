@@ -10,6 +10,21 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
+// A decoder decodes a file.
+type decoder struct {
+	mapper
+	// limiters and strategies are the names of the kinds.
+	limiters, strategies []string
+
+	file *model.File
+	// nodes has the entry of each *model.Pipeline, the options of each *model.Strategy, and the list of names of each
+	// *model.Limiter that is a chain.
+	nodes    map[any]*document.Node
+	sections []*section
+	// unknown is set if the file has a top-level field that may be a section of a program, see AcceptUnknown.
+	unknown bool
+}
+
 // decodeSharedLimiter decodes an entry of the limiters of the file: a mapping of one kind to its options, with or
 // without a store.
 func (d *decoder) decodeSharedLimiter(e *document.Node) {
@@ -70,10 +85,8 @@ func (d *decoder) decodeChain(n *document.Node, l *model.Limiter) {
 	}
 }
 
-const (
-	eachField = "each"                 // the field of a partitioned limiter that has the limiter of each key
-	eachName  = "limiter for each key" // what messages call the limiter of each key
-)
+// eachField is the field of a partitioned limiter that has the limiter of each key.
+const eachField = "each"
 
 func (d *decoder) decodePartitioned(n *document.Node, l *model.Limiter) {
 	each := n.Get(eachField)
@@ -184,7 +197,7 @@ func (d *decoder) decodeStore(n, kind *document.Node) *model.Store {
 }
 
 // checkStoredName checks the name of a limiter that has a store. at is its entry.
-func (d *decoder) checkStoredName(at *document.Node, name string, l *model.Limiter) {
+func (d *mapper) checkStoredName(at *document.Node, name string, l *model.Limiter) {
 	if l.Store != nil && !model.StorableName(name) {
 		d.Add(document.Entry{Node: at}, "a limiter with a %s must have a name of at most 200 ASCII letters, digits and ._-/, found %s", model.StoreField, document.Quoted(name))
 	}

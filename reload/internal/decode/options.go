@@ -18,9 +18,50 @@ import (
 	"github.com/weir-go/weir/reload/internal/model"
 )
 
+// eachName is what messages call the limiter of each key. Its kind must be known.
+const eachName = "limiter for each key"
+
+// A mapper decodes mappings into structs. It goes on after a problem, to find all of them.
+type mapper struct {
+	document.Problems
+	document.Suggester
+	kinds   *model.Kinds
+	section *section // the one that is being decoded, or nil
+}
+
+// A section is a section of the file while the file is decoded.
+type section struct {
+	*model.Section
+	kind       model.SectionKind
+	options    *structure  // nil: it is no mapping
+	references []reference // what it names
+	valid      bool        // no problem was found in it so far
+}
+
+// A reference is a name in a section of something else.
+type reference struct {
+	*document.Node
+	refers string // see [model.Rule]
+}
+
+// checkName checks a name that the file gives to something.
+func (d *mapper) checkName(at interface{ Place() document.Place }, name string) {
+	if len(name) > document.MaxName {
+		d.Add(at, "the name %s has %d bytes, must have at most %d", document.Quoted(name), len(name), document.MaxName)
+	}
+	if strings.Contains(name, "/") {
+		d.Add(at, "the name %s cannot have a slash, which is between the names of a pipeline and a strategy; write %s",
+			document.Quoted(name), document.Quoted(strings.ReplaceAll(name, "/", "-")))
+	}
+}
+
+func (d *mapper) unknownField(e *document.Node, known ...string) {
+	d.Add(document.Key{Node: e}, "unknown field %s, %s", document.Quoted(e.Key.Value), d.Instead(e.Key.Value, known, "there are none here"))
+}
+
 // oneKind returns the only entry of a mapping whose key is none of also, if it is one of the kinds or AcceptUnknown
 // applies to it. Otherwise it adds a problem and returns nil.
-func (d *decoder) oneKind(n *document.Node, what string, kinds []string, also ...string) *document.Node {
+func (d *mapper) oneKind(n *document.Node, what string, kinds []string, also ...string) *document.Node {
 	if n.Tag != document.Mapping {
 		d.Add(n, "must be a mapping of a kind of %s to its options, found %v; the kinds are %s", what, n, strings.Join(kinds, ", "))
 		return nil
@@ -54,7 +95,7 @@ func (d *decoder) oneKind(n *document.Node, what string, kinds []string, also ..
 }
 
 // acceptsUnknown reports whether AcceptUnknown applies to a name: it is not close to a known one.
-func (d *decoder) acceptsUnknown(name string, known []string) bool {
+func (d *mapper) acceptsUnknown(name string, known []string) bool {
 	return d.kinds.AcceptUnknown && !slices.Contains(known, name) && document.Nearest(name, known) == ""
 }
 
@@ -67,7 +108,7 @@ type structure struct {
 
 // decodeOptions decodes a mapping into the struct that v points to, and validates it. It returns nil if n is no
 // mapping. The caller decodes the fields with the names in also.
-func (d *decoder) decodeOptions(n *document.Node, v reflect.Value, also ...string) *structure {
+func (d *mapper) decodeOptions(n *document.Node, v reflect.Value, also ...string) *structure {
 	if n.Tag != document.Mapping {
 		hint := ""
 		if n.Tag == document.Null {
@@ -136,7 +177,7 @@ func namesOf(fields []model.Field, also []string) []string {
 }
 
 // decodeField decodes the value n of f into v.
-func (d *decoder) decodeField(f *model.Field, n *document.Node, v reflect.Value) {
+func (d *mapper) decodeField(f *model.Field, n *document.Node, v reflect.Value) {
 	off := slices.Contains(f.Words, model.Off)
 	for _, w := range f.Words {
 		written := n.Tag == document.Text && n.Value == w.Text || w == model.Off && n.Tag == document.Integer && n.Value == "-1"
@@ -168,7 +209,7 @@ func (d *decoder) decodeField(f *model.Field, n *document.Node, v reflect.Value)
 }
 
 // checkBounds checks that a number is within the bounds of its rule.
-func (d *decoder) checkBounds(f *model.Field, n *document.Node, v reflect.Value) {
+func (d *mapper) checkBounds(f *model.Field, n *document.Node, v reflect.Value) {
 	if !v.CanInt() && !v.CanUint() && !v.CanFloat() {
 		return
 	}
@@ -184,7 +225,7 @@ func (d *decoder) checkBounds(f *model.Field, n *document.Node, v reflect.Value)
 }
 
 // checkFunction checks that n names something that the program has registered for that purpose.
-func (d *decoder) checkFunction(n *document.Node, what model.Purpose) {
+func (d *mapper) checkFunction(n *document.Node, what model.Purpose) {
 	known := d.kinds.Functions[what]
 	if !slices.Contains(known, n.Value) && !d.kinds.AcceptUnknown {
 		d.Add(n, "there is no %s %s, %s", what, document.Quoted(n.Value), d.Instead(n.Value, known, "there are none"))
@@ -192,7 +233,7 @@ func (d *decoder) checkFunction(n *document.Node, what model.Purpose) {
 }
 
 // decodeValue decodes n into v.
-func (d *decoder) decodeValue(n *document.Node, v reflect.Value, r model.Rule) {
+func (d *mapper) decodeValue(n *document.Node, v reflect.Value, r model.Rule) {
 	t := v.Type()
 	kind := t.Kind()
 	if model.IsText(t) {
@@ -403,7 +444,7 @@ func validate(options any) error {
 // addInvalid adds the problems of an error that validating the struct has returned. Each field of a [weir.OptionsError]
 // is a problem where that field is written, and any other error is a problem at the struct. Errors that were joined are
 // added one by one.
-func (d *decoder) addInvalid(err error, s *structure) {
+func (d *mapper) addInvalid(err error, s *structure) {
 	if err == nil {
 		return
 	}
@@ -431,7 +472,7 @@ func (d *decoder) addInvalid(err error, s *structure) {
 // addInvalidField adds the problem f where the field is written or, if the file leaves it out, at the mapping that it
 // belongs to. If decoding that field, or another field that the problem names, has failed, f is not added: Validate has
 // checked the zero value instead of what the file has.
-func (d *decoder) addInvalidField(f weir.FieldError, s *structure) {
+func (d *mapper) addInvalidField(f weir.FieldError, s *structure) {
 	at := s.locate(f.Path)
 	failed := s.failed[at.outermost] || at.outermost == "" && len(s.failed) > 0
 	text := f.Text(at.name, func(goName string) string {
@@ -505,4 +546,34 @@ func byGoName(fields []model.Field, goName string) *model.Field {
 		return &fields[i]
 	}
 	return nil
+}
+
+// A collection is all limiters, budgets or pipelines of the file.
+type collection[T any] struct {
+	what   string
+	names  []string // in the order of the file
+	byName map[string]*T
+}
+
+func collect[T any](what string, all []*T, name func(*T) string) collection[T] {
+	c := collection[T]{what: what, byName: make(map[string]*T, len(all))}
+	for _, one := range all {
+		c.names = append(c.names, name(one))
+		c.byName[name(one)] = one
+	}
+	return c
+}
+
+// find returns the element that n names. If there is none, find adds a problem and returns nil. Without a problem, it
+// also returns nil if n is nil, because the file leaves the field out, and if n is no text, which decoding n has
+// reported.
+func find[T any](d *mapper, n *document.Node, in collection[T]) *T {
+	if n == nil || n.Tag != document.Text {
+		return nil
+	}
+	found := in.byName[n.Value]
+	if found == nil {
+		d.Add(n, "there is no %s %s, %s", in.what, document.Quoted(n.Value), d.Instead(n.Value, in.names, "the file has no "+in.what+"s"))
+	}
+	return found
 }

@@ -136,3 +136,10 @@ func (m *Store) Check(kind string) error {
 	}
 	return CheckStored(StoredExample(kind), stored)
 }
+
+// CanAdapt reports whether l or one of its members learns from the outcomes of executions, or may do so because its kind
+// is the program's.
+func (l *Limiter) CanAdapt() bool {
+	_, own := ownLimiters[l.Kind]
+	return !own || l.Adapts() || slices.ContainsFunc(l.Members, (*Limiter).CanAdapt)
+}

@@ -4,9 +4,9 @@
 //
 //   - model.go: File, Pipeline, Strategy, Limiter, Budget, Store, Section, and the names that sections give.
 //   - kinds.go: Kinds, and weir's own.
-//   - options.go: the options of weir's own kinds, with the names of functions in place of functions.
-//   - field.go: the fields of an options struct by their names in a file, and the rules in their tags.
-//   - types.go: which types a file can be decoded into.
+//   - options.go: the fields of a file, and the options of weir's own kinds, with the names of functions in place of functions.
+//   - field.go: the fields of an options struct by their names in a file, the rules in their tags, and which types a file can
+//     be decoded into.
 package model
 
 import (
@@ -19,29 +19,6 @@ import (
 	"github.com/weir-go/weir/strategies/adaptive"
 	"github.com/weir-go/weir/strategies/budget"
 )
-
-// The top-level fields of a file.
-const (
-	LimitersField   = "limiters"
-	BudgetsField    = "budgets"
-	PipelinesField  = "pipelines"
-	AllowEmptyField = "allow_empty"
-	SchemaField     = "$schema" // the address of the schema, for editors
-)
-
-// OwnFields are the top-level fields of a file that has more than sections. After Kinds.OnlySections a file has none of
-// them.
-var OwnFields = []string{LimitersField, BudgetsField, PipelinesField, AllowEmptyField}
-
-// LimiterField is the field of a rate_limiter that names a shared limiter.
-const LimiterField = "limiter"
-
-// IgnoredPrefix begins the names of top-level fields that are ignored: they are a place for anchors.
-const IgnoredPrefix = "x-"
-
-// StoreField is the field beside the kind of a limiter, under limiters and in a rate_limiter alike, so that moving a
-// limiter into a store adds one line to a file.
-const StoreField = "store"
 
 // A File is what a file describes, in its order.
 type File struct {
@@ -116,13 +93,6 @@ func (l *Limiter) Adapts() bool {
 		return true
 	}
 	return slices.ContainsFunc(l.Members, (*Limiter).Adapts)
-}
-
-// CanAdapt reports whether l or one of its members learns from the outcomes of executions, or may do so because its kind
-// is the program's.
-func (l *Limiter) CanAdapt() bool {
-	_, own := ownLimiters[l.Kind]
-	return !own || l.Adapts() || slices.ContainsFunc(l.Members, (*Limiter).CanAdapt)
 }
 
 // WithDefaults returns the options with their defaults. An option that is off is -1.

@@ -13,6 +13,29 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
+// The top-level fields of a file.
+const (
+	LimitersField   = "limiters"
+	BudgetsField    = "budgets"
+	PipelinesField  = "pipelines"
+	AllowEmptyField = "allow_empty"
+	SchemaField     = "$schema" // the address of the schema, for editors
+)
+
+// OwnFields are the top-level fields of a file that has more than sections. After Kinds.OnlySections a file has none of
+// them.
+var OwnFields = []string{LimitersField, BudgetsField, PipelinesField, AllowEmptyField}
+
+// LimiterField is the field of a rate_limiter that names a shared limiter.
+const LimiterField = "limiter"
+
+// IgnoredPrefix begins the names of top-level fields that are ignored: they are a place for anchors.
+const IgnoredPrefix = "x-"
+
+// StoreField is the field beside the kind of a limiter, under limiters and in a rate_limiter alike, so that moving a
+// limiter into a store adds one line to a file.
+const StoreField = "store"
+
 // RateLimiterOptions are the options of a rate_limiter, except a limiter that is written among them.
 type RateLimiterOptions struct {
 	ratelimit.Options `yaml:",inline"`

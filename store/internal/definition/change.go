@@ -14,7 +14,7 @@ import (
 func (k *Keeper) Reconfigure(l rate.Limits) error { return k.change(change{why: set, limits: l}) }
 
 // Override puts o in force for all instances.
-func (k *Keeper) Override(o Override) error { return k.change(change{why: overrideOn, override: &o}) }
+func (k *Keeper) Override(o Override) error { return k.change(change{why: overrideOn, override: o}) }
 
 // EndOverride ends the override in force; by says who does so.
 func (k *Keeper) EndOverride(by string) error { return k.change(change{why: overrideEnds, by: by}) }
@@ -37,65 +37,29 @@ func (k *Keeper) change(ch change) error {
 	if err := k.host.Away(); err != nil {
 		return err
 	}
-	ch.stamp = newStamp() // the limits that are set last are those of the last change
+	ch.at = time.Now()
+	k.current.Store(&ch)
+	defer k.current.Store(nil)
 	if ch.why != set {
 		// The limits of this program come first: what it overrides are the limits that it has set, or that have overruled it.
-		if l := k.Ready(time.Now()); l != nil {
+		if l := k.Ready(ch.at); l != nil {
 			if <-l.Done; l.Err != nil {
 				return l.Err
 			}
 		}
 	}
-	if ch.why == overrideEnds {
-		k.setEnding("ended by " + ch.by)
-		defer k.setEnding("")
-	}
-	return k.settle(&ch, 0)
-}
-
-func (k *Keeper) setEnding(why string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.ending = why
+	return k.settle(&ch)
 }
 
 // ReconfigureLater is Reconfigure in the background. Limits that others set meanwhile stay in force.
 func (k *Keeper) ReconfigureLater(l rate.Limits) {
 	k.mu.Lock()
-	begin := k.pending == nil || k.pending.why != setLater
-	k.wanted, k.pending = l, &change{why: setLater, limits: l, stamp: newStamp()}
+	k.wanted, k.pending = l, &change{why: setLater, limits: l, at: time.Now()}
 	in := *k.inForce.Load()
 	old := k.put(&in)
 	k.mu.Unlock()
 	k.announce(old, &in)
-	if begin {
-		k.host.Go(k.insist)
-	}
-}
-
-// insist loads until that has succeeded and nothing is pending. Every instance that knows an override ends it so when its time
-// is over; one of them is the first.
-func (k *Keeper) insist() {
-	for {
-		err := k.host.Away()
-		if err == nil {
-			l := k.join(true, 0)
-			<-l.Done
-			err = l.Err
-		}
-		k.mu.Lock()
-		more := k.pending != nil
-		k.mu.Unlock()
-		switch {
-		case err != nil:
-			if !k.host.Sleep(k.host.RetryInterval) {
-				return
-			}
-		case !more:
-			k.host.Settled()
-			return
-		}
-	}
+	k.wake()
 }
 
 const (
@@ -105,9 +69,9 @@ const (
 	maxPause = 10 * time.Millisecond
 )
 
-// settle makes the store and this instance agree on what ch wants, or on what stands against it. version is that of a state,
-// or 0. Other instances, and another goroutine of this one, can define at the same time.
-func (k *Keeper) settle(ch *change, version int64) error {
+// settle makes the store and this instance agree on what ch wants, or on what stands against it. Other instances, and another
+// goroutine of this one, can define at the same time.
+func (k *Keeper) settle(ch *change) error {
 	begun := time.Now()
 	for tries := 1; ; tries++ {
 		f := facts{name: k.host.Name, made: k.made, generation: k.host.Generation, asked: time.Now()}
@@ -116,18 +80,20 @@ func (k *Keeper) settle(ch *change, version int64) error {
 		if f.found, f.now, err = k.host.Load(); err != nil {
 			return err
 		}
-		f.seen = k.see(version, f.inForce, f.found, f.now)
+		var found int64 // its version
+		if f.found != nil {
+			found = f.found.Version
+		}
+		k.mu.Lock()
+		f.seen, k.most = k.seen, max(k.most, found, f.now+versionSlack)
+		k.mu.Unlock()
 		next, refused, err := f.next(ch)
 		if next == nil {
 			k.reportOverruled(err)
 			return err
 		}
 		if next != f.found {
-			var old int64
-			if f.found != nil {
-				old = f.found.Version
-			}
-			defined, err := k.host.Define(old, next)
+			defined, err := k.host.Define(found, next)
 			if err != nil {
 				return err
 			}
@@ -136,9 +102,10 @@ func (k *Keeper) settle(ch *change, version int64) error {
 				if tries >= immediateTries {
 					pause = rand.N(maxPause)
 				}
-				if time.Since(begun)+pause >= 2*k.host.CallTimeout || !k.host.Sleep(pause) {
+				if time.Since(begun)+pause >= 2*k.host.CallTimeout {
 					return errTooOften
 				}
+				time.Sleep(pause)
 				continue
 			}
 		}

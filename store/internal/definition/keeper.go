@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-go/weir/internal/eventqueue"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -27,14 +26,13 @@ type Host struct {
 	Define func(old int64, next *backend.Definition) (bool, error)
 	// Away returns why nothing can be loaded now, or nil.
 	Away func() error
-	// Go runs a function in the background. Sleep returns false if the limiter was closed meanwhile.
-	Go    func(func())
-	Sleep func(time.Duration) bool
+	// After calls a function after a while, unless the limiter is closed by then.
+	After func(time.Duration, func()) *time.Timer
 
 	// Changed is called when other limits or another queue are in force here. again is false the first time, and if only the
 	// queue has changed.
 	Changed func(again bool)
-	// Settled is called after limits were set in the background.
+	// Settled is called after ReconfigureLater, when the store has the limits.
 	Settled func()
 	// Overruled is called when limits that this instance wants are not in force, once for each reason.
 	Overruled func(error)
@@ -44,9 +42,10 @@ type Host struct {
 type InForce struct {
 	Definition *backend.Definition // nil until the store has answered
 	Limits     rate.Limits         // with the queue of an override, or else of this instance
-	Override   *Override           // nil: there is none
-	Due        time.Time           // when to load the definition again
-	ends       time.Time           // when the override ends, by the clock of this process
+	Override   Override
+	Due        time.Time // when to load the definition again
+	ends       time.Time // when the override ends, by the clock of this process
+	terms      terms
 }
 
 // A Keeper keeps what is in force of the definition of one limiter, and what this instance wants to come into force.
@@ -59,35 +58,27 @@ type Keeper struct {
 	host    Host
 	made    rate.Schedule // the constructor's limits
 	inForce atomic.Pointer[InForce]
-	turn    chan struct{} // full while a change is made; not a mutex, for which time stands still in testing/synctest
-
-	onOverride atomic.Pointer[func(Override)]
-	overrides  *eventqueue.Queue[Override]
+	turn    chan struct{}          // full while a change is made; not a mutex, for which time stands still in testing/synctest
+	current atomic.Pointer[change] // the one that is made; nil: none
+	watch   watch
 
 	mu        sync.Mutex
 	wanted    rate.Limits // of the constructor, or of the last Reconfigure in this process
 	pending   *change     // sets the wanted limits; nil: the store has been told
-	ending    string      // why this instance ends an override; empty: it does not
 	overruled string      // what Overruled was last called with
-	timer     *time.Timer // ends the override in force; nil: there is none
+	timer     *time.Timer // wakes for the end of an override, and for what is pending; nil: there was none yet
 	seen      int64       // the largest version that a key's state had
-	broken    brokenVersion
-	load      *Load     // under way; nil: none
-	loaded    time.Time // when the last one has ended
+	most      int64       // the largest version that a definition can have had at the last load
+	load      *Load       // under way; nil: none
+	loaded    time.Time   // when the last one has ended
 }
 
 // New returns a Keeper for a limiter that was made now, with these limits.
 func New(limits rate.Limits, host Host) *Keeper {
-	k := &Keeper{
-		host: host, made: limits.Schedule(time.Microsecond), turn: make(chan struct{}, 1), wanted: limits,
-		pending: &change{why: firstUse, limits: limits, stamp: newStamp()},
-	}
+	k := &Keeper{host: host, made: limits.Schedule(unit), turn: make(chan struct{}, 1), wanted: limits}
+	k.pending = &change{why: firstUse, limits: limits, at: time.Now()}
 	k.inForce.Store(&InForce{Limits: limits})
-	k.overrides = eventqueue.New("store: OnOverride", func(o Override) {
-		if f := k.onOverride.Load(); f != nil {
-			(*f)(o)
-		}
-	})
+	k.watch.init()
 	return k
 }
 
@@ -97,12 +88,12 @@ func (k *Keeper) Kind() rate.Kind { return k.made.Kind }
 // InForce returns what is in force, as far as this instance knows.
 func (k *Keeper) InForce() *InForce { return k.inForce.Load() }
 
-// OnOverride makes the Keeper call f when an override has begun or ended; nil ends that.
+// OnOverride makes the Keeper call f when an override has begun or ended. If f is nil, it calls none.
 func (k *Keeper) OnOverride(f func(Override)) {
 	if f == nil {
-		k.onOverride.Store(nil)
+		k.watch.f.Store(nil)
 	} else {
-		k.onOverride.Store(&f)
+		k.watch.f.Store(&f)
 	}
 }
 
@@ -110,7 +101,7 @@ func (k *Keeper) OnOverride(f func(Override)) {
 // force, although the store does not know it yet.
 func (k *Keeper) WithoutStore() rate.Limits {
 	in := k.inForce.Load()
-	if in.Override != nil && !time.Now().Before(in.ends) {
+	if !in.Override.None() && !time.Now().Before(in.ends) {
 		return in.Override.Configured
 	}
 	return in.Limits
@@ -130,41 +121,33 @@ func (k *Keeper) adopt(d *backend.Definition, ch *change, now int64) {
 	}
 	in := *k.inForce.Load()
 	if in.Definition == nil || in.Definition.Version <= d.Version {
-		in.Definition, in.Override, in.Due = d, overrideIn(d), k.nextRefresh()
-		if k.timer != nil {
-			k.timer.Stop()
-		}
-		if in.Override != nil {
-			left := time.Duration(in.Override.Until-now) * time.Microsecond // Until is at most 100 years away
+		in.Definition, in.Due, in.terms = d, k.nextRefresh(), termsOf(d)
+		if o := &in.terms.Override; !o.None() {
+			left := time.Duration(o.Until-now) * time.Microsecond // Until is at most 100 years away
 			in.ends = time.Now().Add(left)
-			k.timer = time.AfterFunc(min(left, overrideCheck), func() { k.host.Go(k.insist) })
+			k.wakeAfter(min(left, overrideCheck))
 		}
 	}
-	old, ending := k.put(&in), k.ending
+	old := k.put(&in)
 	k.mu.Unlock()
 	k.announce(old, &in)
-	for _, o := range old.Override.ends(in.Override, now, ending) {
-		if k.onOverride.Load() != nil {
-			k.overrides.Add(o)
-		}
+	var ended string
+	if c := k.current.Load(); c != nil && c.why == overrideEnds {
+		ended = "ended by " + c.by
 	}
+	k.watch.changed(old.Override, in.Override, now, ended)
 }
 
 // put puts in into force, with the queue that is wanted, and returns what it replaces. k.mu is locked.
 func (k *Keeper) put(in *InForce) (old *InForce) {
-	withQueue := func(l rate.Limits) rate.Limits {
-		l.QueueLimit, l.QueueOrder = k.wanted.QueueLimit, k.wanted.QueueOrder
-		return l
+	configured := k.wanted
+	if in.Definition != nil {
+		configured = in.terms.Configured.Limits(unit)
+		configured.QueueLimit, configured.QueueOrder = k.wanted.QueueLimit, k.wanted.QueueOrder
 	}
-	switch {
-	case in.Definition == nil:
-		in.Limits = k.wanted
-	case in.Override != nil:
-		o := *in.Override
-		o.Configured = withQueue(o.Configured)
-		in.Limits, in.Override = o.Limits, &o
-	default:
-		in.Limits = withQueue(in.Definition.Schedule.Limits(time.Microsecond))
+	in.Limits, in.Override = configured, in.terms.Override
+	if !in.Override.None() {
+		in.Limits, in.Override.Configured = in.Override.Limits, configured
 	}
 	return k.inForce.Swap(in)
 }

@@ -1,84 +1,75 @@
 package definition
 
 import (
-	"encoding/json"
 	"errors"
+	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/eventqueue"
 	"github.com/weir-go/weir/rate"
-	"github.com/weir-go/weir/store/backend"
 )
 
-// An Override is why the limits of a definition are not the configured ones. It is stored with the definition, so that every
-// instance that knows the definition can end it, and an instance that starts later does not end it too early. Times are in µs
-// of the store's clock since 1970.
-//
-// A definition has an override only if both its limits and the configured ones are of the same kind.
+// An Override is why limits in force are not the configured ones; the zero Override is none. It is stored with the
+// definition, so that every instance that knows the definition can end it, and an instance that starts later does not end
+// it too early. Times are in µs of the store's clock since 1970.
 type Override struct {
-	Limits     rate.Limits `json:"limits"`     // with their queue
-	Configured rate.Limits `json:"configured"` // after the end; the queue is that of each instance
-	Since      int64       `json:"since"`
-	Until      int64       `json:"until"`
-	By         string      `json:"by"`
-	Reason     string      `json:"reason"`
+	Limits rate.Limits `json:"limits"` // with their queue
+	Since  int64       `json:"since"`
+	Until  int64       `json:"until"`
+	By     string      `json:"by"`
+	Reason string      `json:"reason"`
+
+	Configured rate.Limits `json:"-"` // those after the end
 	Ended      string      `json:"-"` // why it has ended
 }
 
 // ErrNotOverridden is the error of EndOverride if there is nothing to end.
 var ErrNotOverridden = errors.New("store: the limiter is not overridden")
 
-// overrideIn returns the override in d, or nil if there is none.
-func overrideIn(d *backend.Definition) *Override {
-	o := &Override{}
-	if d.Override == "" || json.Unmarshal([]byte(d.Override), o) != nil {
-		return nil
-	}
-	return o
+// None reports whether there is no override.
+func (o *Override) None() bool { return o.Until == 0 }
+
+// over reports whether the override has ended at the moment now of the store's clock.
+func (o *Override) over(now int64) bool { return now >= o.Until }
+
+// A watch calls a function with what happens to overrides. It must be initialized.
+type watch struct {
+	f      atomic.Pointer[func(Override)]
+	events *eventqueue.Queue[Override]
 }
 
-// over reports whether the override has ended at the moment now of the store's clock. o can be nil.
-func (o *Override) over(now int64) bool { return o != nil && now >= o.Until }
-
-// text returns what overrideIn reads.
-func (o *Override) text(configured rate.Schedule) string {
-	stored := *o
-	stored.Configured = configured.Limits(time.Microsecond)
-	text, _ := json.Marshal(stored) // cannot fail: there are only numbers and strings
-	return string(text)
+func (w *watch) init() {
+	w.events = eventqueue.New("store: OnOverride", func(o Override) {
+		if f := w.f.Load(); f != nil {
+			(*f)(o)
+		}
+	})
 }
 
-// same reports whether both are the same override, perhaps with other configured limits.
-func (o *Override) same(other *Override) bool {
-	if o == nil || other == nil {
-		return o == other
+// changed reports the end of the override was and the beginning of the override is, unless they are the same, perhaps with
+// other configured limits. ended is why this instance ends one, or empty.
+func (w *watch) changed(was, is Override, now int64, ended string) {
+	configured := was.Configured
+	if was.Configured = is.Configured; was == is || w.f.Load() == nil {
+		return
 	}
-	a, b := *o, *other
-	a.Configured, b.Configured = rate.Limits{}, rate.Limits{}
-	return a == b
-}
-
-// ends returns what to report of overrides if the one in force was o and is now other; either can be nil. endedHere is why
-// this instance ends one, or empty.
-func (o *Override) ends(other *Override, now int64, endedHere string) (report []Override) {
-	if o.same(other) {
-		return nil
-	}
-	if o != nil {
-		was := *o
+	if was.Configured = configured; !was.None() {
 		switch {
-		case o.over(now):
+		case was.over(now):
 			was.Ended = "its time is over"
-		case other != nil:
-			was.Ended = "replaced by " + other.By
-		case endedHere != "":
-			was.Ended = endedHere
+		case !is.None():
+			was.Ended = "replaced by " + is.By
+		case ended != "":
+			was.Ended = ended
 		default:
 			was.Ended = "ended at another instance"
 		}
-		report = append(report, was)
+		w.events.Add(was)
 	}
-	if other != nil {
-		report = append(report, *other)
+	if !is.None() {
+		w.events.Add(is)
 	}
-	return report
 }
+
+// unit is that of schedules and times in a store.
+const unit = time.Microsecond

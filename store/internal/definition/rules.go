@@ -1,12 +1,11 @@
 package definition
 
 import (
-	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/internal/validate"
@@ -30,44 +29,29 @@ const (
 type change struct {
 	why      reason
 	limits   rate.Limits // firstUse, setLater, set
-	stamp    stamp       // of the same reasons: when the limiter was made or reconfigured
-	override *Override   // overrideOn
-	by       string      // overrideEnds: who ends it
+	at       time.Time   // of the same: when the limiter was made, or Reconfigure was called
+	override Override    // overrideOn
+	by       string      // overrideEnds
 }
 
-// A stamp is a moment at which a limiter was made or reconfigured.
-type stamp struct {
-	at time.Time
-	by string // unique among all processes; of the stamps of one process, later ones are larger
-}
-
-var (
-	process = rand.Text() + "-"
-	serial  atomic.Int64
-)
-
-func newStamp() stamp { return stamp{time.Now(), fmt.Sprintf("%s%016x", process, serial.Add(1))} }
-
-// later reports whether a is not earlier than b. If both are of one process, their order in it decides, else the store's
-// clock.
-func later(a, b backend.Origin) bool {
-	if of, _, ok := strings.Cut(a.By, "-"); ok && strings.HasPrefix(b.By, of+"-") {
-		return a.By >= b.By
-	}
-	return a.Made >= b.Made
-}
-
-// Terms are what a definition says without its schedule in force.
+// Terms are what a definition says about its limits, in JSON.
 type terms struct {
-	limits   rate.Schedule // the configured ones, which an override leaves as they are
-	origin   backend.Origin
-	override *Override // nil: there is none
+	Configured rate.Schedule `json:"configured"` // in force unless they are overridden
+	Override   Override      `json:"override,omitzero"`
+	// Generation and Made are those of the limiter whose first use has set the configured limits, or of the Reconfigure that has.
+	// Made is in µs of the store's clock since 1970.
+	Generation int64 `json:"generation,omitempty"`
+	Made       int64 `json:"made"`
+	// Past has digests of the limits that were replaced, the newest first. A first use does not set those limits again.
+	Past string `json:"past,omitempty"`
 }
 
-func termsOf(d *backend.Definition) terms {
-	t := terms{d.Limits(), d.Origin, overrideIn(d)}
-	if t.override != nil {
-		t.limits = t.override.Configured.Schedule(time.Microsecond)
+func termsOf(d *backend.Definition) (t terms) {
+	if json.Unmarshal([]byte(d.Terms), &t) != nil {
+		t = terms{}
+	}
+	if t.Override.None() {
+		t.Configured = d.Limits()
 	}
 	return t
 }
@@ -92,31 +76,20 @@ func (f *facts) next(ch *change) (next *backend.Definition, refused, err error) 
 	switch ch.why {
 	case agree:
 	case overrideOn:
-		if err = f.checkOverride(ch.override, t.limits.Kind); err == nil {
-			began := *ch.override
-			began.Since, t.override = f.now, &began
+		if err = f.checkOverride(&ch.override, t.Configured.Kind); err == nil {
+			t.Override = ch.override
+			t.Override.Since = f.now
 		}
 	case overrideEnds:
-		if t.override == nil {
+		if t.Override.None() {
 			err = fmt.Errorf("%w: %q", ErrNotOverridden, f.name)
 		}
-		t.override = nil
+		t.Override = Override{}
 	default:
-		wanted := f.wanted(ch, &t)
-		same := t.limits == wanted.limits
-		refused = t.refusal(&wanted, ch.why)
-		switch {
-		case same && (refused != nil || ch.why == firstUse && f.generation == t.origin.Generation):
-			refused = nil
-		case refused == nil:
-			t = wanted
-		}
+		t, refused = f.set(ch, t)
 	}
-	if (t.limits.Kind == rate.Concurrency) != (f.made.Kind == rate.Concurrency) {
-		return nil, nil, fmt.Errorf("limiter %q is a %v here and a %v in the store: one of the two needs another name", f.name, f.made.Kind, t.limits.Kind)
-	}
-	if refused != nil {
-		refused = fmt.Errorf("limits of %+v are in force, not %+v: %w", t.limits, ch.limits.Schedule(time.Microsecond), refused)
+	if (t.Configured.Kind == rate.Concurrency) != (f.made.Kind == rate.Concurrency) {
+		return nil, nil, fmt.Errorf("limiter %q is a %v here and a %v in the store: one of the two needs another name", f.name, f.made.Kind, t.Configured.Kind)
 	}
 	return f.define(last, &t), refused, err
 }
@@ -130,69 +103,58 @@ func (f *facts) latest() (last *backend.Definition, t terms) {
 		return nil, t
 	case f.inForce == nil:
 		return f.found, termsOf(f.found)
+	case f.found == nil || f.found.Version < f.inForce.Version:
+		return f.inForce, termsOf(f.inForce)
 	}
-	was := termsOf(f.inForce)
-	if f.found == nil || f.found.Version < f.inForce.Version {
-		return f.inForce, was
-	}
-	if t = termsOf(f.found); t.follows(&was) {
+	t, lost := termsOf(f.found), termsOf(f.inForce)
+	replaced := t.Configured == lost.Configured || strings.Contains(t.Past, digest(lost.Configured))
+	if replaced || lost.refusal(&t) == nil {
 		return f.found, t
 	}
-	was.origin.Past = withDigest(was.origin.Past, t.limits)
-	if was.override == nil || was.override.over(f.now) {
-		was.override = t.override
+	lost.remember(t.Configured)
+	if lost.Override.None() || lost.Override.over(f.now) {
+		lost.Override = t.Override
 	}
-	return f.found, was
+	return f.found, lost
 }
 
-// wanted returns the terms that ch sets in place of t.
-func (f *facts) wanted(ch *change, t *terms) terms {
-	w := terms{ch.limits.Schedule(time.Microsecond), t.origin, t.override}
-	o := &w.origin
-	o.Explicit, o.Made, o.By = ch.why != firstUse, f.now-f.asked.Sub(ch.stamp.at).Microseconds(), ch.stamp.by
-	if !o.Explicit {
-		o.Generation = f.generation
-	} else { // an older program must not lower the Generation that a newer one has set
-		o.Generation = max(f.generation, t.origin.Generation)
-		// The constructor's limits count as replaced even if they never were in force: a program that is started again must
-		// not set them.
-		if f.made != w.limits {
-			o.Past = withDigest(o.Past, f.made)
+// set returns the terms with which the limits of ch replace those of t, or t and why they must not.
+func (f *facts) set(ch *change, t terms) (_ terms, refused error) {
+	w := t
+	w.Configured, w.Generation, w.Made = ch.limits.Schedule(unit), f.generation, f.now-f.asked.Sub(ch.at).Microseconds()
+	if ch.why == firstUse {
+		refused = t.refusal(&w)
+	} else {
+		if ch.why == setLater && w.Made < t.Made {
+			refused = errors.New("newer limits were set after ReconfigureLater was called")
 		}
+		w.Generation = max(f.generation, t.Generation) // an older program must not lower it
+		w.remember(f.made)                             // they count as replaced even if they never were in force
 	}
-	if t.limits.Kind != 0 && t.limits != w.limits {
-		o.Past = withDigest(o.Past, t.limits)
+	switch same := w.Configured == t.Configured; {
+	case same && (refused != nil || ch.why == firstUse && w.Generation == t.Generation):
+		return t, nil
+	case refused != nil:
+		return t, fmt.Errorf("limits of %+v are in force, not %+v: %w", t.Configured, w.Configured, refused)
 	}
-	return w
+	w.remember(t.Configured)
+	return w, nil
 }
 
-// refusal returns why the limits of w must not come into force in place of t, or nil: a program that starts late would bring
+// refusal returns why a first use must not set the limits of w in place of t, or nil: a program that starts late would bring
 // back limits that were changed since it was made.
-func (t *terms) refusal(w *terms, why reason) error {
-	if why == set {
+func (t *terms) refusal(w *terms) error {
+	switch {
+	case w.Generation > t.Generation:
 		return nil
-	}
-	isLater := later(w.origin, t.origin)
-	switch g, in := w.origin.Generation, t.origin.Generation; {
-	case why == setLater && isLater, g > in && why == firstUse:
-		return nil
-	case why == setLater:
-		return errors.New("newer limits were set after ReconfigureLater was called")
-	case g < in:
-		return fmt.Errorf("generation %d is in force, and this limiter is of generation %d", in, g)
-	case strings.Contains(t.origin.Past, digest(w.limits)):
+	case w.Generation < t.Generation:
+		return fmt.Errorf("generation %d is in force, and this limiter is of generation %d", t.Generation, w.Generation)
+	case strings.Contains(t.Past, digest(w.Configured)):
 		return errors.New("newer limits have replaced the limits of this limiter")
-	case isLater:
-		return nil
-	case t.origin.Explicit:
-		return errors.New("Reconfigure was called after this limiter was made")
+	case w.Made < t.Made:
+		return errors.New("newer limits were set after this limiter was made")
 	}
-	return errors.New("a limiter that was made later has set its limits")
-}
-
-// follows reports whether t was, or could have been, set in place of old, which is older.
-func (t *terms) follows(old *terms) bool {
-	return t.origin.Explicit || t.limits == old.limits || strings.Contains(t.origin.Past, digest(old.limits)) || old.refusal(t, firstUse) == nil
+	return nil
 }
 
 // define returns a definition of t that follows last, or last itself if it says the same. An override that is over, or of
@@ -200,25 +162,29 @@ func (t *terms) follows(old *terms) bool {
 // instances that change it at once would both succeed. It is newer than every version seen, even if the store's clock has
 // stepped back.
 func (f *facts) define(last *backend.Definition, t *terms) *backend.Definition {
-	limits, text := t.limits, ""
-	if o := t.override; o != nil && !o.over(f.now) && o.Limits.Kind == t.limits.Kind {
-		limits, text = o.Limits.Schedule(time.Microsecond), o.text(t.limits)
+	limits := t.Configured
+	if o := &t.Override; o.over(f.now) || o.Limits.Kind != limits.Kind {
+		*o = Override{}
+	} else {
+		limits = o.Limits.Schedule(unit)
 	}
-	var next *backend.Definition
+	text, _ := json.Marshal(t) // cannot fail: there are only numbers and texts
+	if last == nil {
+		next := backend.NewDefinition(f.name, limits, f.now)
+		next.Version, next.Terms = max(f.now, f.seen+1), string(text)
+		return next
+	}
+	next, was := last, termsOf(last)
 	switch {
-	case last == nil:
-		next = backend.NewDefinition(f.name, limits, f.now)
-	case last.Limits() != limits || last.Override != text || last.Version < f.seen:
+	case last.Limits() != limits || was.Configured != t.Configured || was.Override != t.Override || last.Version < f.seen:
 		next = last.WithLimits(limits, f.now)
-	case last.Origin != t.origin:
-		renewed := *last
-		renewed.Origin = t.origin
-		return &renewed
+		next.Version = max(next.Version, f.seen+1)
+	case was != *t:
+		next = new(*last)
 	default:
 		return last
 	}
-	next.Version = max(next.Version, f.seen+1)
-	next.Origin, next.Override = t.origin, text
+	next.Terms = string(text)
 	return next
 }
 
@@ -238,20 +204,23 @@ func (f *facts) checkOverride(o *Override, configured rate.Kind) error {
 // maxPast is how many replaced limits are remembered.
 const maxPast = 16
 
-// withDigest puts the digest of l first in past.
-func withDigest(past string, l rate.Schedule) string {
-	all := []string{digest(l)}
-	for d := range strings.FieldsSeq(past) {
+// remember puts the digest of limits that t replaces first in Past.
+func (t *terms) remember(replaced rate.Schedule) {
+	if replaced == t.Configured || replaced.Kind == 0 {
+		return
+	}
+	all := []string{digest(replaced)}
+	for d := range strings.FieldsSeq(t.Past) {
 		if d != all[0] && len(all) < maxPast {
 			all = append(all, d)
 		}
 	}
-	return strings.Join(all, " ")
+	t.Past = strings.Join(all, " ")
 }
 
 // digest returns a hash of l in 8 characters. Two different limits have the same digest with a probability of 2^-32.
 func digest(l rate.Schedule) string {
 	h := fnv.New32a()
-	_, _ = fmt.Fprint(h, l.Kind, l.Permits, l.Period, l.Refill, l.Segments, l.Every, l.Zone)
+	_, _ = fmt.Fprint(h, l)
 	return fmt.Sprintf("%08x", h.Sum32())
 }

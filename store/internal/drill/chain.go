@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
 )
@@ -16,7 +17,7 @@ type rejectAfter func()
 
 func (f rejectAfter) TryAcquire(context.Context, int) (limiter.Lease, error) {
 	f()
-	return limiter.Rejected(0, "no"), nil
+	return custom.Rejected(0, "no"), nil
 }
 
 func (f rejectAfter) Acquire(ctx context.Context, n int) (limiter.Lease, error) {

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
 )
@@ -45,7 +46,7 @@ func buildShared(s *store.Store, name string, k limitertest.Kind, l limitertest.
 // partitioned is a partitioned limiter of any kind.
 type partitioned interface {
 	limiter.Partitioned[string]
-	limiter.KeyPeeker
+	custom.KeyPeeker
 	limiter.PartitionedCharger[string]
 	Statistics(key string) (limiter.Statistics, error)
 	Close() error

@@ -28,12 +28,7 @@ create table "weir".definitions (
   anchor_in_force boolean not null,
   every           bigint not null,
   zone            text not null,
-  generation      bigint not null,
-  explicit        boolean not null,
-  made            bigint not null,
-  made_by         text not null,
-  past            text not null,
-  override        text not null
+  terms           text not null
 );
 
 -- One row for each key of a bucket or window: backend.State, and when the row was last written. taken has the line and

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/transport/internal/admission"
 )
 
@@ -115,7 +116,7 @@ func TestCall_GiveBackOf(t *testing.T) {
 	other, released := bucket(t, 10), 0
 	kept := &admission.Policy[string]{Name: "kept", Limiter: other}
 	p := &admission.Policy[string]{Name: "p", Limiter: granting(func() limiter.Lease {
-		return limiter.Granted(1, func() {
+		return custom.Granted(1, func() {
 			if released++; released == 1 {
 				panic("release")
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
@@ -103,7 +104,7 @@ type Refusal struct {
 var errOver = errors.New("the handler has returned")
 
 // ambiguous is the answer to a call whose key is [AmbiguousKey]: no limiter is asked.
-var ambiguous = limiter.Rejected(0, "the request has several values of what its key is made of")
+var ambiguous = custom.Rejected(0, "the request has several values of what its key is made of")
 
 // Admit asks the limiter of p about r, which is the request with ctx. If ok is false, the call is to be refused. key is
 // what Key returned, which is called once.

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -110,7 +111,7 @@ func (p *Policy[R]) acquire(ctx context.Context, r R, key string, n int) (limite
 	lease, err := p.ask(limited, r, key, n, true)
 	if ctx.Err() == nil && context.Cause(limited) == errMaxWait && endedInQueue(err) { //nolint:errorlint // it is this very cause
 		lease.Release() // a limiter of the program may have granted permits and returned an error
-		return limiter.Rejected(0, ReasonMaxWait), nil
+		return custom.Rejected(0, ReasonMaxWait), nil
 	}
 	return lease, err
 }

@@ -33,9 +33,9 @@ func TestServer_HeaderTimeout(t *testing.T) {
 				client, end := net.Pipe()
 				l := make(listenerOnce, 1)
 				l <- end
-				go server.Serve(l) //nolint:errcheck // it ends with the server
+				go server.Serve(l)
 				began := time.Now()
-				go io.WriteString(client, text) //nolint:errcheck // the server closes the connection
+				go io.WriteString(client, text)
 				_, _ = io.Copy(io.Discard, client)
 				assert.LessOrEqual(t, time.Since(began), c.ReadHeaderTimeout+pingTimeout)
 				assert.GreaterOrEqual(t, time.Since(began), c.ReadHeaderTimeout)

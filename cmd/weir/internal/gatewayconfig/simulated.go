@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/simulate"
@@ -95,7 +96,7 @@ func (h *hurried) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	defer cancel()
 	lease, err := h.Limiter.Acquire(within, n)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return limiter.Rejected(0, ""), nil
+		return custom.Rejected(0, ""), nil
 	}
 	return lease, err
 }

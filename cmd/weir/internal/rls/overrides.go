@@ -33,7 +33,7 @@ func (o *overrides) Hooks() pipeline.Hooks { return pipeline.Hooks{OnEvent: o.on
 // onEvent looks at the limiters after a change.
 func (o *overrides) onEvent(_ context.Context, e pipeline.Event) {
 	switch e.Name {
-	case registry.EventOverridden, registry.EventOverrideKept, registry.EventOverrideEnded, registry.EventReload:
+	case registry.EventOverridden, registry.EventOverrideEnded, registry.EventReload:
 	default:
 		return
 	}

@@ -170,7 +170,7 @@ func listening(t *testing.T, handle func(c net.Conn)) string {
 			stop := context.AfterFunc(t.Context(), func() { _ = c.Close() })
 			running.Go(func() {
 				defer stop()
-				defer c.Close() //nolint:errcheck // of a test
+				defer c.Close()
 				handle(c)
 			})
 		}

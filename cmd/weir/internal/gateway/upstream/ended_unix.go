@@ -20,7 +20,7 @@ func ended(c net.Conn) (is bool) {
 	err = raw.Control(func(fd uintptr) {
 		var b [1]byte
 		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK) // does not wait: sockets of package net never do
-		is = n == 0 && err == nil || err == syscall.ECONNRESET         //nolint:errorlint // an Errno
+		is = n == 0 && err == nil || err == syscall.ECONNRESET
 	})
 	return is || err != nil
 }

@@ -390,7 +390,7 @@ func listening(t *testing.T, handle func(c net.Conn)) *url.URL {
 				return
 			}
 			running.Go(func() {
-				defer c.Close() //nolint:errcheck // of a test
+				defer c.Close()
 				handle(c)
 			})
 		}

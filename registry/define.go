@@ -1,0 +1,142 @@
+package registry
+
+import (
+	"context"
+	"errors"
+
+	"github.com/weir-go/weir/pipeline"
+)
+
+// Define builds a pipeline and puts it in force under that name. If build fails, nothing is defined. The error is
+// [ErrDefined] if the name is taken. A pipeline that build asks for by [Builder.Pipeline] must be in force; [Registry.Apply]
+// defines several that contain each other. Names of pipelines and instances have at most 256 bytes.
+func (r *Registry) Define(name string, build BuildFunc) error {
+	if err := checkDefinition(name, build); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	i, err := r.names.define(name, build)
+	if err == nil {
+		r.beginFirstBuild(i)
+	}
+	r.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return r.firstBuild(i, build)
+}
+
+// Get returns the pipeline of that name. The handle stays the same across reloads, and when the name is removed and
+// defined again: keep it, and execute everything through it. If the pipeline is being defined, Get waits for its build.
+// The error is [ErrNotDefined] if there is no definition, and [ErrClosed] after Close.
+//
+// A [BuildFunc] must call [Builder.Pipeline] instead, which also finds pipelines that the same change builds. If it calls
+// Get for the pipeline that it defines, Get waits until the registry is closed.
+func (r *Registry) Get(name string) (*pipeline.Pipeline, error) {
+	return r.GetInstance(name, "")
+}
+
+// GetInstance is [Registry.Get] for one of several instances of a pipeline, which the same function builds: one for
+// each region or tenant, for example. If the instance has not been built, GetInstance builds it. If several callers ask
+// for it at the same time, it is built once; the others wait. If the build fails, all of them get the error, and the next
+// call builds again. The error is [ErrTooManyInstances] if there would be more than [Options.MaxInstances]. See
+// [Registry.RemoveInstance].
+func (r *Registry) GetInstance(name, instance string) (*pipeline.Pipeline, error) {
+	i, err := r.find(id{name, instance})
+	if err != nil {
+		return nil, err
+	}
+	return i.handOut(), nil
+}
+
+// find returns an instance. If it has not been built, find builds it or waits for who does.
+func (r *Registry) find(want id) (*instance, error) {
+	if i, ok := r.names.ready.Load(want); ok {
+		return i.(*instance), nil
+	}
+	if want.instance != "" { // the pipeline can be being defined
+		if _, err := r.find(id{name: want.name}); err != nil {
+			return nil, err
+		}
+	}
+	r.mu.Lock()
+	i, err := r.names.instance(want)
+	if err != nil {
+		r.mu.Unlock()
+		return nil, err
+	}
+	first, build := i.firstBuild, i.definition.build
+	begin := first == nil && i.current == nil
+	if begin {
+		r.beginFirstBuild(i)
+	}
+	r.mu.Unlock()
+	switch {
+	case begin:
+		err = r.firstBuild(i, build)
+	case first != nil:
+		err = first.wait(r.closed)
+	}
+	return i, err
+}
+
+// GetOrDefine is [Registry.Get], after [Registry.Define] if the pipeline is not defined. If it is defined, it keeps
+// its definition, and build is ignored.
+func (r *Registry) GetOrDefine(name string, build BuildFunc) (*pipeline.Pipeline, error) {
+	if err := r.Define(name, build); err != nil && !errors.Is(err, ErrDefined) {
+		return nil, err
+	}
+	return r.Get(name)
+}
+
+// beginFirstBuild lets others wait for the first build of i. The caller holds r.mu, and then calls firstBuild.
+func (r *Registry) beginFirstBuild(i *instance) {
+	i.firstBuild = &firstBuild{done: make(chan struct{})}
+	r.drains.waits.Add(1)
+}
+
+// firstBuild makes the first version of i. If a change that runs meanwhile has made one, that one holds. If the build fails,
+// i is removed.
+func (r *Registry) firstBuild(i *instance, f BuildFunc) error {
+	p := r.newPlan(r.events.mark(context.Background()))
+	p.first = i
+	p.affected[i.definition] = f
+	p.buildInstance(i)
+	var done swapped
+	err := errors.Join(p.errs...)
+	if err == nil {
+		done, err = p.swap()
+	}
+	// A change that runs may be about to give a limiter the options that this build has read.
+	if errors.Is(err, ErrLimiterConflict) && len(p.errs) == 0 && r.changing.take(p.ctx, r.closed) == nil {
+		done, err = p.swap()
+		r.changing.leave()
+	}
+	err = r.endFirstBuild(i, err)
+	p.finish(done)
+	r.drains.waits.Done()
+	return err
+}
+
+// endFirstBuild returns how the first build has ended, also to those who wait for it.
+func (r *Registry) endFirstBuild(i *instance, err error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first, d := i.firstBuild, i.definition
+	i.firstBuild = nil
+	switch {
+	case i.current != nil:
+		err = nil
+	case i.removed:
+	case i.instance != "":
+		i.removed = true // a change can have built it meanwhile, and must not put it in force
+		delete(d.instances, i.instance)
+	case d.planned:
+		d.build = nil
+	default:
+		r.names.remove(d)
+	}
+	first.err = err
+	close(first.done)
+	return err
+}
