@@ -45,7 +45,7 @@ func describeLimiter(info registry.LimiterInfo) limiterState {
 }
 
 // optionFields returns the fields of the options of a limiter.
-func optionFields(o registry.LimiterOptions) fields {
+func optionFields(o registry.LimiterConfig) fields {
 	return append(append(fieldsOf(limiter.OptionsOf(o.Limits)), fieldsOf(o.Partitions)...), fieldsOf(o.Shared)...)
 }
 

@@ -109,7 +109,7 @@ func TestCircuitBreaker_Control(t *testing.T) {
 	require.ErrorAs(t, run(t, p), &open)
 	p = r.apply("pipelines: {a: {strategies: [circuit_breaker: {control: ops}]}}", k)
 	require.ErrorAs(t, run(t, p), &open, "another circuit, the same order")
-	ops.Close()
+	ops.Reset()
 	require.NoError(t, run(t, p))
 }
 

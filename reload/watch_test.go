@@ -313,7 +313,7 @@ func TestStart_After(t *testing.T) {
 		_, err = reload.Start(t.Context(), w.registry, w.path, o)
 		require.EqualError(t, err, "reload: After must be a Watcher that was stopped")
 		_, err = reload.Start(t.Context(), registry.New(nil), w.path, o)
-		require.EqualError(t, err, "reload: After must be a Watcher of the same registry")
+		require.EqualError(t, err, "reload: After must be a Watcher that was stopped; After must be a Watcher of the same registry")
 
 		w.watcher.Stop()
 		next, err := reload.Start(t.Context(), w.registry, w.path, o)

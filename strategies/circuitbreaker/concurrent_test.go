@@ -2,7 +2,6 @@ package circuitbreaker_test
 
 import (
 	"context"
-	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -101,41 +100,4 @@ func TestStrategy_OpensOnceConcurrent(t *testing.T) {
 		assert.GreaterOrEqual(t, ran.Load(), int64(50))
 		assert.Equal(t, circuitbreaker.Open, s.State())
 	}
-}
-
-// Everything at once: nothing gets stuck.
-func TestStrategy_Concurrent(t *testing.T) {
-	control := new(circuitbreaker.Control)
-	ignore := func(context.Context, circuitbreaker.Transition) {}
-	s := circuitbreaker.New(&circuitbreaker.Options{
-		FailureRatio: 0.3, MinimumThroughput: 5, SamplingDuration: 50 * time.Microsecond, ConsecutiveFailures: 3,
-		BreakDuration: 20 * time.Microsecond, HalfOpenProbes: 2, Control: control,
-		OnOpened: ignore, OnClosed: ignore, OnHalfOpened: ignore,
-	})
-	p := weir.Must(pipeline.New("orders", s))
-	together(8, 2000, func(n int) {
-		switch n % 100 {
-		case 0:
-			control.Isolate()
-		case 1:
-			control.Close()
-		case 2:
-			_, _ = s.Describe()
-		}
-		defer func() { _ = recover() }()
-		_ = p.Execute(t.Context(), func(context.Context) error {
-			switch rand.IntN(8) {
-			case 0:
-				return context.Canceled
-			case 1:
-				panic("boom")
-			case 2, 3:
-				return errBoom
-			}
-			return nil
-		})
-	})
-	control.Close()
-	require.NoError(t, p.Execute(t.Context(), succeed))
-	assert.Equal(t, circuitbreaker.Closed, s.State())
 }
