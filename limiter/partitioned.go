@@ -70,7 +70,7 @@ type PartitionedLimiter[R any, K comparable] struct {
 }
 
 // NewPartitioned returns a limiter that calls partition once for each request, to pick the limiter of its resource.
-// partition must be safe for concurrent use. If o is nil, the options are the defaults. The error is a
+// partition must be safe for concurrent use. If o is nil, the defaults apply. The error is a
 // [weir.OptionsError].
 func NewPartitioned[R any, K comparable](partition func(R) Partition[K], o *PartitionedOptions) (*PartitionedLimiter[R, K], error) {
 	var problems validate.Problems

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/weir-go/weir/internal/ctxerr"
 )
 
 // Peek returns what TryAcquire(ctx, resource, n) would return now; see [Peeker]. It calls the partition function once.
@@ -77,7 +79,7 @@ func (p *PartitionedLimiter[R, K]) peekUnmade(ctx context.Context, part Partitio
 func (p *PartitionedLimiter[R, K]) Charge(ctx context.Context, resource R, n int) (level Level, err error) {
 	part := p.partition(resource)
 	if ctx.Err() != nil {
-		return Level{}, contextError(ctx)
+		return Level{}, ctxerr.Of(ctx)
 	}
 	there, err := p.use(func() (partition[K], error) {
 		return p.findToCharge(ctx, part, n)

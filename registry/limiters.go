@@ -35,9 +35,9 @@ func kindName(l rate.Limits) string {
 func (b *Builder) Limiter(name string, o limiter.Options) limiter.Configurable {
 	l := rate.Of(o)
 	want := resourceID{resourceKey{name: name}, kindName(l), nil}
-	used, err := b.use(want, LimiterOptions{Limits: l}, l.Validate(), func() (*resource, error) {
+	used, err := b.use(want, LimiterConfig{Limits: l}, l.Validate(), func() (*resource, error) {
 		made, err := limiter.New(l)
-		return &resource{value: made, reconfigure: func(o any) error { return made.Reconfigure(o.(LimiterOptions).Limits) }}, err
+		return &resource{value: made, reconfigure: func(o any) error { return made.Reconfigure(o.(LimiterConfig).Limits) }}, err
 	})
 	if err != nil {
 		b.problem(err)
@@ -72,13 +72,13 @@ func (b *Builder) Concurrency(name string, o limiter.ConcurrencyOptions) *limite
 
 // A LimiterInfo describes a limiter of the registry.
 type LimiterInfo struct {
-	Name       string         // as given to the Builder
-	Kind       string         // such as "token bucket"
-	Options    LimiterOptions // the options in force
-	Configured LimiterOptions // the options that the pipelines want; other than Options only during an override
-	Override   *Override      // nil if the limits are not overridden
-	Limiter    any            // such as a *limiter.TokenBucket or a *store.Limiter
-	Pipelines  []string       // the pipelines that use it, each as name or name/instance, sorted
+	Name       string        // as given to the Builder
+	Kind       string        // such as "token bucket"
+	Options    LimiterConfig // the options in force
+	Configured LimiterConfig // the options that the pipelines want; other than Options only during an override
+	Override   *Override     // nil if the limits are not overridden
+	Limiter    any           // such as a *limiter.TokenBucket or a *store.Limiter
+	Pipelines  []string      // the pipelines that use it, each as name or name/instance, sorted
 }
 
 // Limiters yields the limiters that versions in force use, sorted by name.
@@ -113,7 +113,7 @@ func (r *Registry) limiterInfos() map[string]*LimiterInfo {
 
 // info describes the limiter, without its pipelines.
 func (res *resource) info() *LimiterInfo {
-	o := res.options.(LimiterOptions)
+	o := res.options.(LimiterConfig)
 	i := &LimiterInfo{Name: res.id.name, Kind: res.id.kind, Options: o, Configured: o, Limiter: res.value}
 	if i.Override = res.overridden(); i.Override != nil {
 		i.Options.Limits = rate.Of(i.Override.Options)

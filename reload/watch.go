@@ -70,7 +70,7 @@ type Status struct {
 // then at growing intervals of up to a minute.
 //
 // The pipelines of the file belong to the Watcher: if the program has defined one under the same name, the file is
-// refused. ctx is only for the first load. If o is nil, the options have their defaults. Wrong options are a
+// refused. ctx is only for the first load. If o is nil, the defaults apply. Wrong options are a
 // [weir.OptionsError].
 func Start(ctx context.Context, r *registry.Registry, path string, o *Options) (*Watcher, error) {
 	w := &Watcher{path: path, registry: r, done: make(chan struct{}), status: Status{Path: path}}
@@ -84,7 +84,15 @@ func Start(ctx context.Context, r *registry.Registry, path string, o *Options) (
 	if err := w.options.Kinds.wrong.Err("reload"); err != nil {
 		return nil, err
 	}
-	if err := w.options.validate(r, path); err != nil {
+	var p validate.Problems
+	if path == "" {
+		p.Add("Path", nil, "must be set")
+	}
+	p.Include("", w.options.Validate())
+	if after := w.options.After; after != nil && after.registry != r {
+		p.Add("After", nil, "must be a Watcher of the same registry")
+	}
+	if err := p.Err("reload"); err != nil {
 		return nil, err
 	}
 	if before := w.options.After; before != nil {
@@ -389,12 +397,12 @@ type Reporter interface {
 	ConfigReloaded(at time.Time, err error)
 }
 
-// validate returns what is wrong with the options of a Watcher of r and the file at path.
-func (o *Options) validate(r *registry.Registry, path string) error {
-	var p validate.Problems
-	if path == "" {
-		p.Add("Path", nil, "must be set")
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. [Start] calls it.
+func (o *Options) Validate() error {
+	if o == nil {
+		return nil
 	}
+	var p validate.Problems
 	if o.Interval != 0 && o.Interval != -1 && o.Interval < minInterval {
 		p.Add("Interval", o.Interval, "must be at least %v, 0 for %v, or -1 for none", minInterval, defaultInterval)
 	}
@@ -404,13 +412,8 @@ func (o *Options) validate(r *registry.Registry, path string) error {
 	if i := slices.Index(o.Require, ""); i >= 0 {
 		p.Add(fmt.Sprintf("Require[%d]", i), nil, "must not be empty")
 	}
-	if o.After != nil {
-		switch {
-		case o.After.registry != r:
-			p.Add("After", nil, "must be a Watcher of the same registry")
-		case !o.After.stopped():
-			p.Add("After", nil, "must be a Watcher that was stopped")
-		}
+	if o.After != nil && !o.After.stopped() {
+		p.Add("After", nil, "must be a Watcher that was stopped")
 	}
 	return p.Err("reload")
 }
