@@ -378,7 +378,7 @@ func (d *Dashboard) doCircuit(q *request) (result, error) {
 	for _, c := range found {
 		if q.Name == ActionClose {
 			d.options.Events.endIsolation(c.source)
-			c.Control().Close()
+			c.Control().Reset()
 			continue
 		}
 		c.Control().Isolate()

@@ -220,7 +220,7 @@ func TestActions_IsolateAndTheProgram(t *testing.T) {
 	s := acting(t, nil)
 	status, _ := s.act(ActionIsolate, "orders/CircuitBreaker")
 	require.Equal(t, http.StatusOK, status)
-	s.circuit().Close()
+	s.circuit().Reset()
 	_ = s.json("/overview.json")
 	assert.False(t, s.circuit().Isolated(), "the program has closed it")
 	require.NoError(t, s.registry.Reload(t.Context(), "orders"))
@@ -307,19 +307,19 @@ func TestActions_OverrideYAML(t *testing.T) {
 		limiter.ConcurrencyOptions{PermitLimit: 5, QueueLimit: 1},
 	} {
 		for _, name := range []string{"orders", "orders of 2030: \"all\"", "null", "true", "on", "No", "x\u2028\x7f☃😀\\"} {
-			text := yamlOf(registry.LimiterInfo{Name: name, Kind: "x", Options: registry.LimiterOptions{Limits: limits.Limits()}}, limits)
+			text := yamlOf(registry.LimiterInfo{Name: name, Kind: "x", Options: registry.LimiterConfig{Limits: limits.Limits()}}, limits)
 			f, err := reload.Parse("weir.yaml", []byte(text+"allow_empty: true\n"), nil)
 			require.NoError(t, err, text)
 			assert.Equal(t, []string{name}, f.Limiters())
 		}
 	}
 	limits := limiter.ConcurrencyOptions{PermitLimit: 5}
-	inStrategy := registry.LimiterInfo{Name: "orders/RateLimiter", Kind: "concurrency", Options: registry.LimiterOptions{Limits: limits.Limits()}, Pipelines: []string{"orders"}}
+	inStrategy := registry.LimiterInfo{Name: "orders/RateLimiter", Kind: "concurrency", Options: registry.LimiterConfig{Limits: limits.Limits()}, Pipelines: []string{"orders"}}
 	assert.Equal(t, "# in the strategy \"RateLimiter\" of the pipeline \"orders\"\nrate_limiter:\n  concurrency:\n    permit_limit: 5\n",
 		yamlOf(inStrategy, limits), "under limiters it would be another limiter")
 	inStrategy.Kind = "partitioned concurrency by string of context.Context"
 	assert.Contains(t, yamlOf(inStrategy, limits), "\nrate_limiter:\n  partitioned:\n    # the key and the other options of the limiter stay as they are\n    each:\n      concurrency:\n        permit_limit: 5\n")
-	shared := registry.LimiterInfo{Name: "orders", Kind: "shared concurrency", Options: registry.LimiterOptions{Limits: limits.Limits()}, Pipelines: []string{"orders"}}
+	shared := registry.LimiterInfo{Name: "orders", Kind: "shared concurrency", Options: registry.LimiterConfig{Limits: limits.Limits()}, Pipelines: []string{"orders"}}
 	assert.Equal(t, "limiters:\n  orders:\n    # the store stays as it is\n    concurrency:\n      permit_limit: 5\n", yamlOf(shared, limits))
 }
 

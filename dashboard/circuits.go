@@ -62,7 +62,7 @@ func (v *Events) replaceControl(source pipeline.Source, old, now *circuitbreaker
 	i, ok := v.isolations[source]
 	switch {
 	case !ok:
-		now.Close()
+		now.Reset()
 	case i.control == old:
 		i.control = now
 		v.isolations[source] = i

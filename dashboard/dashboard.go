@@ -48,7 +48,7 @@ type Dashboard struct {
 // 2 s. Stores are asked, and everything else is read, only while a page is open. The error is a [weir.OptionsError]. Call
 // [Dashboard.Close] when it is no longer needed.
 func New(o Options) (*Dashboard, error) {
-	if err := o.validate(); err != nil {
+	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	if o.Events == nil {

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -44,7 +45,7 @@ func describeLimiter(info registry.LimiterInfo) limiterState {
 }
 
 // optionFields returns the fields of the options of a limiter.
-func optionFields(o registry.LimiterOptions) fields {
+func optionFields(o registry.LimiterConfig) fields {
 	return append(append(fieldsOf(limiter.OptionsOf(o.Limits)), fieldsOf(o.Partitions)...), fieldsOf(o.Shared)...)
 }
 
@@ -54,6 +55,8 @@ func limitsText(l rate.Limits) string {
 	switch {
 	case l.Refill > 0:
 		text = per(l.Refill, l.Period) + ", burst " + countText(int64(l.Permits))
+	case l.Every != 0:
+		text = countText(int64(l.Permits)) + " each " + l.Every.String() + " (" + cmp.Or(l.Zone, "UTC") + ")"
 	case l.Segments > 0:
 		text += fmt.Sprintf(" in %d segments", l.Segments)
 	case l.Period == 0:

@@ -53,12 +53,12 @@ type Options struct {
 	// Logger writes a line for each action and each refused action. If nil, it is [slog.Default].
 	Logger *slog.Logger
 	// MaxStreams is how many pages can be updated by a stream at a time. Further pages ask every 5 s instead. 0 means 64.
-	// If negative, there are no streams and all pages ask.
+	// If -1, there are no streams and all pages ask.
 	MaxStreams int
 }
 
-// validate returns a [weir.OptionsError] with everything that is wrong with o, or nil.
-func (o *Options) validate() error {
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil.
+func (o Options) Validate() error {
 	var p validate.Problems
 	if o.Registry == nil {
 		p.Add("Registry", nil, "must not be nil")

@@ -1,8 +1,9 @@
 package jobs
 
 import (
-	"fmt"
 	"time"
+
+	"github.com/weir-go/weir/internal/textenum"
 )
 
 // An EventKind says what an [Event] reports. The zero value is not a kind.
@@ -27,19 +28,17 @@ const (
 	EventNewerSchema
 )
 
-var eventNames = [...]string{
+var eventNames = textenum.Texts[EventKind]{Package: "jobs", Type: "EventKind", Texts: []string{
 	EventJobThrottled: "job throttled", EventJobCancelled: "job cancelled", EventJobFailed: "job failed", EventSlotLost: "slot lost",
 	EventDatabaseLost: "database lost", EventDatabaseRecovered: "database recovered",
-	EventNewerSchema: "newer schema",
-}
+	0: "no event", EventNewerSchema: "newer schema",
+}}
 
 // String returns the kind in words, or EventKind(n) if n is not a kind.
-func (k EventKind) String() string {
-	if k > 0 && int(k) < len(eventNames) {
-		return eventNames[k]
-	}
-	return fmt.Sprintf("EventKind(%d)", uint8(k))
-}
+func (k EventKind) String() string { return eventNames.String(k) }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (k EventKind) MarshalText() ([]byte, error) { return eventNames.Marshal(k) }
 
 // An Event is handed to [Options.OnEvent].
 type Event struct {

@@ -104,7 +104,7 @@ func (w *world) throttlerOn(pool *pgxpool.Pool, o Options) *Throttler {
 	o.Schema, o.RiverSchema = w.schema, w.river
 	t, err := New(context.Background(), pool, &o)
 	require.NoError(w.t, err)
-	w.t.Cleanup(t.Close)
+	w.t.Cleanup(func() { assert.NoError(w.t, t.Close()) })
 	return t
 }
 

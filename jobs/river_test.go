@@ -139,7 +139,7 @@ func (p process) client(ctx context.Context, pool *pgxpool.Pool) (*river.Client[
 		config.Plugins = []rivertype.Plugin{t.Plugin()}
 	}
 	client, err := river.NewClient(riverpgxv5.New(pool), config)
-	return client, t.Close, err
+	return client, func() { _ = t.Close() }, err
 }
 
 const processVariable = "WEIR_JOBS_PROCESS"

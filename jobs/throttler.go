@@ -42,7 +42,7 @@ type Throttler struct {
 
 // New returns a Throttler with its state in the pool's database, which must be that of the River clients: PostgreSQL, by
 // any of River's drivers for it. [Migrate] must have been called, and River's migrations must have been run. New sets
-// the limiters of o.Config. If o is nil, it is the zero Options.
+// the limiters of o.Config. If o is nil, the defaults apply.
 //
 // The pool stays the caller's. Limits are requested and leases are renewed on at most three connections of the Throttler's
 // own, which it opens with the pool's configuration: jobs that use up the pool do not lose their slots. Stop the River
@@ -136,14 +136,16 @@ func (t *Throttler) Apply(ctx context.Context, c Config) error {
 
 // Close releases what is left to release, and ends the goroutines and the connections of the Throttler. Jobs that start
 // later are snoozed. Methods that set, list, inspect, release or remove limiters work after Close, as long as the pool does.
-func (t *Throttler) Close() {
+// It returns the error of the OpenTelemetry meter, the first time.
+func (t *Throttler) Close() (err error) {
 	t.closing.Do(func() {
 		t.close()
 		t.maintained.Wait()
 		t.batcher.close()
 		t.own.Close()
-		_ = t.metrics.callback.Unregister()
+		err = t.metrics.callback.Unregister()
 	})
+	return err
 }
 
 // reportTransaction is called with the result of each transaction.

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/deadline"
 	"github.com/weir-go/weir/rate"
 )
@@ -237,7 +238,7 @@ func (b *bucket) Peek(ctx context.Context, n int) (Lease, error) {
 func (b *bucket) Charge(ctx context.Context, n int) (Level, error) {
 	now := moment()
 	if ctx.Err() != nil {
-		return Level{}, contextError(ctx)
+		return Level{}, ctxerr.Of(ctx)
 	}
 	if n == 0 {
 		b.lockToAsk()

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/internal/turn"
@@ -307,7 +308,7 @@ func inReverse(leases []Lease, f func(Lease)) {
 // [Charger], Charge returns that error and nothing has changed. If a limiter fails after that, the others are charged.
 func (c *Chained) Charge(ctx context.Context, n int) (Level, error) {
 	if ctx.Err() != nil {
-		return Level{}, contextError(ctx)
+		return Level{}, ctxerr.Of(ctx)
 	}
 	if c.closed.Load() {
 		return Level{}, ErrClosed

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/internal/validate"
@@ -21,21 +22,21 @@ var ErrChannelFull = errors.New("limiter: channel full")
 // errChannelClosed is [ErrClosed] with another text.
 var errChannelClosed = fmt.Errorf("%w: channel", ErrClosed)
 
-// RejectedError is returned by [Channel.Send] and [Channel.TrySend] when the limiter rejected the item. Get it with
+// SendRejectedError is returned by [Channel.Send] and [Channel.TrySend] when the limiter rejected the item. Get it with
 // [errors.AsType].
-type RejectedError struct {
+type SendRejectedError struct {
 	// Lease is the limiter's answer, with its RetryAfter and its Reason.
 	Lease Lease
 }
 
 // Error returns [Lease.String] after "limiter: ".
-func (e *RejectedError) Error() string { return "limiter: " + e.Lease.String() }
+func (e *SendRejectedError) Error() string { return "limiter: " + e.Lease.String() }
 
 // RetryAfter returns the lease's RetryAfter, for which a retry strategy waits. ok is false if it is not known.
-func (e *RejectedError) RetryAfter() (time.Duration, bool) { return e.Lease.RetryAfter() }
+func (e *SendRejectedError) RetryAfter() (time.Duration, bool) { return e.Lease.RetryAfter() }
 
 // NotCalled returns true: the item was not sent, so a circuit breaker around the send does not count the error.
-func (e *RejectedError) NotCalled() bool { return true }
+func (e *SendRejectedError) NotCalled() bool { return true }
 
 // A Channel is a channel whose senders are limited by a [Limiter]. Each item costs one permit, or [ChannelOptions.Cost]
 // permits, which are released when the item is received. With a [Concurrency] limiter, which several channels can
@@ -100,7 +101,7 @@ func (c *Channel[T]) costOf(v T) int {
 // Send sends v. It waits in the limiter's queue for a permit, if there is room, and then until the buffer has room. The
 // number of senders that wait for the buffer is bounded only by the permits that the limiter grants.
 //
-// The error is ctx's, which is checked first; a [*RejectedError] if the limiter rejected; [ErrClosed] if the channel is
+// The error is ctx's, which is checked first; a [*SendRejectedError] if the limiter rejected; [ErrClosed] if the channel is
 // closed or is closed while Send waits; or another error of the limiter. After an error the item was not sent and costs
 // nothing.
 func (c *Channel[T]) Send(ctx context.Context, v T) error {
@@ -209,7 +210,7 @@ func (c *Channel[T]) closed() bool { return c.closing == nil || c.closing.closed
 func (c *Channel[T]) sendError(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
-		return contextError(ctx)
+		return ctxerr.Of(ctx)
 	case c.closed():
 		return errChannelClosed
 	default:
@@ -241,7 +242,7 @@ func (c *Channel[T]) acquireError(lease Lease, err error) error {
 	case c.closed():
 		err = errChannelClosed
 	case err == nil:
-		err = &RejectedError{Lease: lease}
+		err = &SendRejectedError{Lease: lease}
 	}
 	lease.Refund() // in case a limiter grants with an error
 	return err

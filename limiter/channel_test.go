@@ -114,7 +114,7 @@ func TestChannel_SendRejected(t *testing.T) {
 
 		for _, send := range []func(context.Context, int) error{ch.Send, ch.TrySend} {
 			err := send(t.Context(), 2)
-			rejected, ok := errors.AsType[*limiter.RejectedError](err)
+			rejected, ok := errors.AsType[*limiter.SendRejectedError](err)
 			require.True(t, ok, "%v", err)
 			require.False(t, rejected.Lease.Acquired())
 			after, known := rejected.Lease.RetryAfter()
@@ -133,7 +133,7 @@ func TestRejectedError_Error(t *testing.T) {
 		"limiter: rejected, retry after 2s":            custom.Rejected(2*time.Second, ""),
 		"limiter: rejected: too hot, retry after 1m0s": custom.Rejected(time.Minute, "too hot"),
 	} {
-		require.EqualError(t, &limiter.RejectedError{Lease: lease}, want)
+		require.EqualError(t, &limiter.SendRejectedError{Lease: lease}, want)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/waitlist"
 )
 
@@ -76,7 +77,7 @@ func (c *Channel[T]) offer(item channelItem[T], wait bool) (*waitlist.Waiter[han
 // take returns the next item, and waits for it.
 func (c *Channel[T]) take(ctx context.Context) (channelItem[T], error) {
 	if ctx.Err() != nil {
-		return channelItem[T]{}, contextError(ctx)
+		return channelItem[T]{}, ctxerr.Of(ctx)
 	}
 	item, _, err := c.next(false)
 	if err != errChannelEmpty { //nolint:errorlint // next returns it bare
@@ -132,7 +133,7 @@ func (c *Channel[T]) await(ctx context.Context, done <-chan struct{}, list *wait
 	left := list.Remove(w)
 	c.mu.Unlock()
 	if left {
-		return item, contextError(ctx)
+		return item, ctxerr.Of(ctx)
 	}
 	<-w.Ready
 	return w.Value.item, w.Value.err

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/deadline"
 	"github.com/weir-go/weir/rate"
 )
@@ -338,7 +339,7 @@ func (c *Concurrency) Options() ConcurrencyOptions {
 // Charge returns [errors.ErrUnsupported], because permits are lent; see [Charger].
 func (c *Concurrency) Charge(ctx context.Context, n int) (Level, error) {
 	if ctx.Err() != nil {
-		return Level{}, contextError(ctx)
+		return Level{}, ctxerr.Of(ctx)
 	}
 	return Level{}, noChargeError(c)
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/rate"
 )
 
@@ -150,7 +151,7 @@ func rejectOrQueue(ctx context.Context, ctxErr error, e engine, now int64, n int
 func callError(ctx context.Context, ctxErr error, n int, limit int64, inRange, wait bool) error {
 	switch {
 	case ctxErr != nil && (wait || inRange):
-		return contextError(ctx)
+		return ctxerr.Of(ctx)
 	case !inRange:
 		return permitCountError(n, limit)
 	default:

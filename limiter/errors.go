@@ -71,15 +71,12 @@ func argumentError(ctx context.Context, n int, wait bool) error {
 	done := ctx.Err() != nil
 	switch {
 	case done && (wait || n >= 0):
-		return contextError(ctx)
+		return ctxerr.Of(ctx)
 	case n < 0:
 		return permitCountError(n, 0)
 	}
 	return nil
 }
-
-// contextError returns the error of a context that is done, with its cause if one was set.
-func contextError(ctx context.Context) error { return ctxerr.Of(ctx) }
 
 // manualFixedError is returned by Reconfigure if the new options would change how the limiter replenishes.
 func manualFixedError(manual bool) error {

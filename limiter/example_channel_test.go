@@ -24,7 +24,7 @@ func ExampleChannel() {
 
 	for _, to := range []string{"ann", "bob", "cid", "dan"} {
 		err := mails.Send(ctx, to)
-		if rejected, ok := errors.AsType[*limiter.RejectedError](err); ok {
+		if rejected, ok := errors.AsType[*limiter.SendRejectedError](err); ok {
 			after, _ := rejected.Lease.RetryAfter()
 			fmt.Println("come back in", after.Round(time.Minute), to)
 		}
@@ -73,7 +73,7 @@ func ExampleChannel_TrySend() {
 
 	try := func(job string) {
 		err := jobs.TrySend(ctx, job)
-		rejected, isRejected := errors.AsType[*limiter.RejectedError](err)
+		rejected, isRejected := errors.AsType[*limiter.SendRejectedError](err)
 		switch {
 		case err == nil:
 			fmt.Println(job, "is on its way")

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/internal/validate"
@@ -83,7 +84,7 @@ func ChainPartitioned[R any](limiters ...Partitioned[R]) (Partitioned[R], error)
 		},
 		func(ctx context.Context, resource R, n int, checked bool) (Level, error) {
 			if ctx.Err() != nil {
-				return Level{}, contextError(ctx)
+				return Level{}, ctxerr.Of(ctx)
 			}
 			charge := func(n int) (Level, error) {
 				return chargeAll(members, func(i int) (Level, error) {

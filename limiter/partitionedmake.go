@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/isnil"
 )
 
@@ -63,7 +64,7 @@ func (p *PartitionedLimiter[R, K]) findOrMake(
 				return found, m.err
 			}
 		case <-ctx.Done():
-			return found, contextError(ctx)
+			return found, ctxerr.Of(ctx)
 		}
 	}
 }

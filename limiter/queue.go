@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/waitlist"
 )
 
@@ -112,7 +113,7 @@ func await(ctx context.Context, e engine, w *waiter) (Lease, error) {
 		return result(w), nil
 	}
 	result(w)
-	return Lease{}, contextError(ctx)
+	return Lease{}, ctxerr.Of(ctx)
 }
 
 // doneOf returns ctx.Done(). If that panics, w leaves the queue, and what it was granted in the meantime is refunded.

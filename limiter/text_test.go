@@ -16,7 +16,7 @@ import (
 
 // A Lease inside of another value is readable in JSON, also in that of a log line.
 func TestLease_MarshalText(t *testing.T) {
-	rejection := &limiter.RejectedError{Lease: custom.Rejected(time.Second, "too busy")}
+	rejection := &limiter.SendRejectedError{Lease: custom.Rejected(time.Second, "too busy")}
 	text, err := json.Marshal(rejection)
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"Lease": "rejected: too busy, retry after 1s"}`, string(text))

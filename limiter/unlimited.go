@@ -5,6 +5,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/internal/ctxerr"
 )
 
 // Unlimited grants everything, and counts it. Use it where a [Limiter] is required and nothing is to be limited: for an
@@ -83,7 +85,7 @@ func (u *unlimitedOwner) Adjust(_ int, tag int64, _ int) (newTag int64, ok bool)
 func (u *Unlimited) Charge(ctx context.Context, n int) (Level, error) {
 	switch {
 	case ctx.Err() != nil:
-		return Level{}, contextError(ctx)
+		return Level{}, ctxerr.Of(ctx)
 	case u.closed.Load():
 		return Level{}, ErrClosed
 	case n > 0:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/random"
 )
@@ -75,6 +76,6 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-t.C:
 		return nil
 	case <-done:
-		return contextError(ctx)
+		return ctxerr.Of(ctx)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/deadline"
 	"github.com/weir-go/weir/internal/waitlist"
 	"github.com/weir-go/weir/rate"
@@ -227,7 +228,7 @@ func (w *windowOwner) Adjust(n int, tag int64, cost int) (newTag int64, ok bool)
 func (w *window) Charge(ctx context.Context, n int) (Level, error) {
 	now := moment()
 	if ctx.Err() != nil {
-		return Level{}, contextError(ctx)
+		return Level{}, ctxerr.Of(ctx)
 	}
 	w.mu.Lock()
 	return chargeClocked(w, now, n)

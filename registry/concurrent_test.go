@@ -48,49 +48,6 @@ func TestReload_ConcurrentSafe(t *testing.T) {
 	assert.Equal(t, 301, versionOf(t, p))
 }
 
-// First builds, reloads, removals and executions of the same names at once.
-func TestRegistry_ConcurrentSafe(t *testing.T) {
-	r := open(t, nil)
-	var n numbered
-	names := []string{"a", "b", "c"}
-	for _, name := range names {
-		require.NoError(t, r.Define(name, n.build))
-	}
-	var wg sync.WaitGroup
-	each := func(f func(name string) error, allowed ...error) {
-		wg.Go(func() {
-			for i := range 200 {
-				err := f(names[i%len(names)])
-				if err != nil && !isAny(err, allowed) {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	each(func(name string) error {
-		p, err := r.Get(name)
-		if err != nil {
-			return err
-		}
-		return p.Execute(t.Context(), nothing)
-	}, registry.ErrNotDefined, registry.ErrRemoved)
-	each(func(name string) error {
-		p, err := r.GetInstance(name, "eu")
-		if err != nil {
-			return err
-		}
-		return p.Execute(t.Context(), nothing)
-	}, registry.ErrNotDefined, registry.ErrRemoved)
-	each(func(string) error { return r.Reload(t.Context()) })
-	each(func(name string) error { return r.Remove(t.Context(), name) }, registry.ErrNotDefined)
-	each(func(name string) error { return r.Define(name, n.build) }, registry.ErrDefined)
-	each(func(name string) error { return r.RemoveInstance(name, "eu") })
-	each(func(name string) error {
-		return r.Apply(t.Context(), registry.Change{Define: map[string]registry.BuildFunc{name: n.build}})
-	})
-	wg.Wait()
-}
-
 // Names come and go, by several ways at once. A handle that was got once works whenever its name is there, and
 // in the end nothing is left.
 func TestApply_NamesComeAndGoConcurrentSafe(t *testing.T) {

@@ -3,7 +3,6 @@ package registry_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -236,39 +235,5 @@ func TestOnDispose_ErrorsAndPanics(t *testing.T) {
 		check(l.last(t, registry.EventDisposeFailed).Err)
 		check(r.Close(t.Context()))
 		assert.Zero(t, r.OwnedLimiters())
-	})
-}
-
-// A function that leaves its goroutine does not keep the others from being called.
-func TestOnDispose_Goexit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l recorder
-		r := registry.New(&registry.Options{Listener: &l})
-		var j journal
-		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
-			b.Concurrency("l", one(1))
-			for i := range 3 {
-				b.OnDispose(func() error {
-					j.add("OnDispose %d", i)
-					if i == 1 {
-						runtime.Goexit()
-					}
-					return nil
-				})
-				b.Add(&closing{func() error {
-					j.add("close %d", i)
-					if i == 1 {
-						runtime.Goexit()
-					}
-					return nil
-				}})
-			}
-			return nil
-		}))
-		err := r.Close(t.Context())
-		require.ErrorContains(t, err, "OnDispose: it left its goroutine")
-		assert.Equal(t, []string{"OnDispose 2", "OnDispose 1", "OnDispose 0", "close 0", "close 1", "close 2"}, j.take())
-		assert.Zero(t, r.OwnedLimiters())
-		assert.Equal(t, []string{"DisposeFailed orders", "Forget orders"}, l.take())
 	})
 }

@@ -202,30 +202,6 @@ func (p *panicking) InForce(q *pipeline.Pipeline) {
 	panic("ouch")
 }
 
-// A panic of the program's functions after the change does not make the change look like one that failed, and
-// the other pipelines are reported.
-func TestReload_ListenerPanics(t *testing.T) {
-	var p panicking
-	var observed journal
-	r := open(t, &registry.Options{Listener: &p, ObserveLimiter: func(name string, _ limiter.StatisticsProvider) func() {
-		observed.add("%s", name)
-		panic("ouch")
-	}})
-	for _, name := range []string{"a", "b"} {
-		require.NoError(t, r.Define(name, func(b *registry.Builder) error {
-			b.Concurrency("l "+name, one(1))
-			return nil
-		}))
-		get(t, r, name)
-	}
-	assert.Equal(t, []string{"l a", "l b"}, observed.take())
-	assert.Equal(t, []string{"InForce a", "InForce b"}, p.take(), "the first versions")
-	require.NoError(t, r.Reload(t.Context()))
-	assert.Equal(t, []string{"InForce a", "InForce b", "OnReload a", "OnReload b"}, p.take())
-	require.NoError(t, r.Apply(t.Context(), registry.Change{Remove: []string{"a", "b"}}))
-	assert.Equal(t, []string{"OnPipelineRemoved a", "OnPipelineRemoved b"}, p.take())
-}
-
 // What an execution reports that outlives DrainTimeout comes before Forget.
 func TestListener_ForgetAfterStragglers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

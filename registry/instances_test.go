@@ -210,16 +210,6 @@ func TestOptions_MaxInstancesConcurrentSafe(t *testing.T) {
 	assert.Len(t, names(r), 8)
 }
 
-// Instances of a definition that was removed take no room.
-func TestRemoveInstance_DoesNotCountAsInstance(t *testing.T) {
-	r := open(t, &registry.Options{MaxInstances: 1})
-	for range 3 {
-		require.NoError(t, r.Define("orders", with()))
-		getInstance(t, r, "orders", "eu")
-		require.NoError(t, r.Remove(t.Context(), "orders"))
-	}
-}
-
 func TestRemoveInstance_ContainedPipeline(t *testing.T) {
 	r := open(t, nil)
 	require.NoError(t, r.Define("inner", with()))

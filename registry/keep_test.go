@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -157,26 +156,6 @@ func TestKeep_Problems(t *testing.T) {
 	}
 }
 
-// The registry stays usable after a panic of a Reconfigure function.
-func TestKept_ReconfigurePanics(t *testing.T) {
-	r := open(t, nil)
-	limit := 1
-	p := define(t, r, "orders", func(b *registry.Builder) error {
-		registry.Keep(b, "mine", limit, registry.Kept[*int, int]{
-			Kind:        "thing",
-			Make:        func(o int) (*int, error) { return &o, nil },
-			Reconfigure: func(*int, int) error { panic("ouch") },
-		})
-		b.Add(version(limit))
-		return nil
-	})
-	limit = 2
-	assert.ErrorContains(t, r.Reload(t.Context()), "panic: ouch")
-	assert.Equal(t, 1, versionOf(t, p))
-	limit = 1
-	assert.NoError(t, r.Reload(t.Context()))
-}
-
 // The options of a kept thing may be the program's secrets.
 func TestKeep_ConflictShowsNoOptions(t *testing.T) {
 	type options struct{ User, Password string }
@@ -234,54 +213,6 @@ func TestKeep_OptionsThatCannotBeCompared(t *testing.T) {
 		}), `thing "x": its options cannot be compared`, name)
 	}
 	assert.Zero(t, r.OwnedLimiters())
-}
-
-// Without a Reconfigure function other options make another thing, also if both print alike.
-func TestKeep_OptionsThatPrintAlike(t *testing.T) {
-	r := open(t, nil)
-	password := redacted("one")
-	made := 0
-	require.NoError(t, r.Define("a", func(b *registry.Builder) error {
-		registry.Keep(b, "db", password, registry.Kept[*int, redacted]{
-			Kind: "session", Make: func(redacted) (*int, error) { made++; return new(int), nil },
-		})
-		return nil
-	}))
-	for i, next := range []redacted{"two", "two", "three"} {
-		password = next
-		require.NoError(t, r.Reload(t.Context()))
-		assert.Equal(t, []int{2, 2, 3}[i], made)
-	}
-}
-
-// While a Reconfigure function blocks, first builds go on. The reload builds again one that uses the same thing.
-func TestKept_ReconfigureHoldsNoLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := open(t, nil)
-		release := make(chan struct{})
-		var options atomic.Int64
-		build := func(b *registry.Builder) error {
-			registry.Keep(b, "mine", options.Load(), registry.Kept[*int, int64]{
-				Kind: "thing", Make: func(int64) (*int, error) { return new(int), nil },
-				Reconfigure: func(*int, int64) error { <-release; return nil },
-			})
-			return nil
-		}
-		require.NoError(t, r.Define("a", build))
-		options.Store(1)
-		reloaded := make(chan error, 1)
-		go func() { reloaded <- r.Reload(t.Context()) }()
-		synctest.Wait()
-		require.NoError(t, r.Define("b", build))
-		require.NoError(t, r.Define("other", with()))
-		close(release)
-		require.NoError(t, <-reloaded)
-		versions := make(map[string]int)
-		for name, i := range r.Pipelines() {
-			versions[name] = i.Version
-		}
-		assert.Equal(t, map[string]int{"a": 2, "b": 2, "other": 1}, versions)
-	})
 }
 
 // A redacted prints the same whatever it is.

@@ -35,9 +35,9 @@ func kindName(l rate.Limits) string {
 func (b *Builder) Limiter(name string, o limiter.Options) limiter.Configurable {
 	l := rate.Of(o)
 	want := resourceID{resourceKey{name: name}, kindName(l), nil}
-	used, err := b.use(want, LimiterOptions{Limits: l}, l.Validate(), func() (*resource, error) {
+	used, err := b.use(want, LimiterConfig{Limits: l}, l.Validate(), func() (*resource, error) {
 		made, err := limiter.New(l)
-		return &resource{value: made, reconfigure: func(o any) error { return made.Reconfigure(o.(LimiterOptions).Limits) }}, err
+		return &resource{value: made, reconfigure: func(o any) error { return made.Reconfigure(o.(LimiterConfig).Limits) }}, err
 	})
 	if err != nil {
 		b.problem(err)
@@ -72,19 +72,32 @@ func (b *Builder) Concurrency(name string, o limiter.ConcurrencyOptions) *limite
 
 // A LimiterInfo describes a limiter of the registry.
 type LimiterInfo struct {
-	Name       string         // as given to the Builder
-	Kind       string         // such as "token bucket"
-	Options    LimiterOptions // the options in force
-	Configured LimiterOptions // the options that the pipelines want; other than Options only during an override
-	Override   *Override      // nil if the limits are not overridden
-	Limiter    any            // such as a *limiter.TokenBucket or a *store.Limiter
-	Pipelines  []string       // the pipelines that use it, each as name or name/instance, sorted
+	Name       string        // as given to the Builder
+	Kind       string        // such as "token bucket"
+	Options    LimiterConfig // the options in force
+	Configured LimiterConfig // the options that the pipelines want; other than Options only during an override
+	Override   *Override     // nil if the limits are not overridden
+	Limiter    any           // such as a *limiter.TokenBucket or a *store.Limiter
+	Pipelines  []string      // the pipelines that use it, each as name or name/instance, sorted
 }
 
 // Limiters yields the limiters that versions in force use, sorted by name.
 func (r *Registry) Limiters() iter.Seq2[string, LimiterInfo] {
 	return func(yield func(string, LimiterInfo) bool) {
-		infos := r.limiterInfos()
+		infos := make(map[string]*LimiterInfo)
+		r.mu.Lock()
+		for _, i := range r.names.inForce() {
+			for key, u := range i.current.uses {
+				if u.id.isKept() {
+					continue
+				}
+				if infos[key.name] == nil {
+					infos[key.name] = u.info()
+				}
+				infos[key.name].Pipelines = append(infos[key.name].Pipelines, i.String())
+			}
+		}
+		r.mu.Unlock()
 		for _, name := range slices.Sorted(maps.Keys(infos)) {
 			if !yield(name, *infos[name]) {
 				return
@@ -93,27 +106,9 @@ func (r *Registry) Limiters() iter.Seq2[string, LimiterInfo] {
 	}
 }
 
-func (r *Registry) limiterInfos() map[string]*LimiterInfo {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	infos := make(map[string]*LimiterInfo)
-	for _, i := range r.names.inForce() {
-		for key, u := range i.current.uses {
-			if u.id.isKept() {
-				continue
-			}
-			if infos[key.name] == nil {
-				infos[key.name] = u.info()
-			}
-			infos[key.name].Pipelines = append(infos[key.name].Pipelines, i.String())
-		}
-	}
-	return infos
-}
-
 // info describes the limiter, without its pipelines.
 func (res *resource) info() *LimiterInfo {
-	o := res.options.(LimiterOptions)
+	o := res.options.(LimiterConfig)
 	i := &LimiterInfo{Name: res.id.name, Kind: res.id.kind, Options: o, Configured: o, Limiter: res.value}
 	if i.Override = res.overridden(); i.Override != nil {
 		i.Options.Limits = rate.Of(i.Override.Options)

@@ -177,29 +177,3 @@ func TestTokenBucket_ChangeOfKind(t *testing.T) {
 		})
 	}
 }
-
-// Back to the first kind before its version has drained: it is still there.
-func TestTokenBucket_ChangeOfKindAndBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := open(t, &registry.Options{DrainTimeout: -1})
-		now := 0
-		var l limiter.Limiter
-		p := define(t, r, "orders", func(b *registry.Builder) error {
-			l = subjects[now].make(b, 5)
-			b.Add(ratelimit.New(l, nil))
-			return nil
-		})
-		old := l
-		end := hold(t, p)
-		now = 3
-		require.NoError(t, r.Reload(t.Context()))
-		now = 0
-		require.NoError(t, r.Reload(t.Context()))
-		assert.Same(t, old, l)
-		assert.Equal(t, 4, available(l))
-		end()
-		synctest.Wait()
-		assert.True(t, isOpen(t, l))
-		assert.Equal(t, 1, r.OwnedLimiters())
-	})
-}

@@ -128,32 +128,6 @@ func load(t *testing.T, p *pipeline.Pipeline, call func(context.Context) error) 
 	}
 }
 
-func TestReload_UnderLoadConcurrentSafe(t *testing.T) {
-	const most = 4
-	r := open(t, nil)
-	limit := 1
-	p := define(t, r, "orders", func(b *registry.Builder) error {
-		b.Add(ratelimit.New(b.Concurrency("l", limiter.ConcurrencyOptions{PermitLimit: limit, QueueLimit: 2}), nil))
-		return nil
-	})
-	var held, ran atomic.Int64
-	stop := load(t, p, func(context.Context) error {
-		if n := held.Add(1); n > most {
-			t.Errorf("%d at once", n)
-		}
-		ran.Add(1)
-		held.Add(-1)
-		return nil
-	})
-	for i := range 1000 {
-		limit = 1 + i%most
-		require.NoError(t, r.Reload(t.Context()))
-	}
-	stop()
-	assert.NotZero(t, ran.Load())
-	assert.Equal(t, 1, r.OwnedLimiters())
-}
-
 // Every reload closes the limiter of the version before it, and no execution fails.
 func TestReload_ChangesOfKindUnderLoadConcurrentSafe(t *testing.T) {
 	r := open(t, nil)
@@ -166,26 +140,6 @@ func TestReload_ChangesOfKindUnderLoadConcurrentSafe(t *testing.T) {
 	stop := load(t, p, nothing)
 	for now = range 500 {
 		require.NoError(t, r.Reload(t.Context()))
-	}
-	stop()
-}
-
-// The same for limiters that come and go with pipelines that share them.
-func TestReload_LimitersComeAndGoConcurrentSafe(t *testing.T) {
-	r := open(t, nil)
-	build := func(b *registry.Builder) error {
-		b.Add(ratelimit.New(b.Concurrency("shared", limiter.ConcurrencyOptions{PermitLimit: 100}), nil))
-		return nil
-	}
-	require.NoError(t, r.Define("stays", build))
-	stop := load(t, get(t, r, "stays"), nothing)
-	for range 300 {
-		require.NoError(t, r.Apply(t.Context(), registry.Change{Define: builds{"goes": build}}))
-		require.NoError(t, get(t, r, "goes").Execute(t.Context(), nothing))
-		require.NoError(t, r.Remove(t.Context(), "goes"))
-		_, err := r.GetInstance("stays", "eu")
-		require.NoError(t, err)
-		require.NoError(t, r.RemoveInstance("stays", "eu"))
 	}
 	stop()
 }

@@ -180,7 +180,7 @@ func (r *resources) gone(name string) error {
 // checkOverride returns what is wrong with options that are to override the limits of the limiter.
 func (res *resource) checkOverride(o limiter.Options) error {
 	var p validate.Problems
-	is, to := res.options.(LimiterOptions), rate.Of(o)
+	is, to := res.options.(LimiterConfig), rate.Of(o)
 	switch {
 	case to.Kind != is.Limits.Kind:
 		p.Add("Options", nil, "must be a %T, got a %T", limiter.OptionsOf(is.Limits), limiter.OptionsOf(to))
@@ -215,7 +215,7 @@ func (o *override) effective(options any) any {
 	if o == nil {
 		return options
 	}
-	to := options.(LimiterOptions)
+	to := options.(LimiterConfig)
 	to.Limits = o.Options.Limits()
 	return to
 }

@@ -77,8 +77,8 @@ func testOverrideShared[O limiter.Options](t *testing.T, partitioned bool, optio
 			assert.Equal(t, []string{"OnLimiterOverridden Warning l by ann because a sale"}, x.heard.take())
 			assert.Equal(t, 7, x.limit(true))
 			i := info(t, x.Registry)
-			assert.Equal(t, registry.LimiterOptions{Limits: options(7).Limits()}, i.Options)
-			assert.Equal(t, registry.LimiterOptions{Limits: options(10).Limits()}, i.Configured)
+			assert.Equal(t, registry.LimiterConfig{Limits: options(7).Limits()}, i.Options)
+			assert.Equal(t, registry.LimiterConfig{Limits: options(10).Limits()}, i.Configured)
 			require.NotNil(t, i.Override)
 			assert.True(t, o.Since.Equal(i.Override.Since) && o.Until.Equal(i.Override.Until))
 			assert.Equal(t, "ann", i.Override.By)
@@ -91,8 +91,8 @@ func testOverrideShared[O limiter.Options](t *testing.T, partitioned bool, optio
 		synctest.Wait()
 		assert.Empty(t, b.heard.take())
 		assert.Equal(t, 7, b.limit(true))
-		assert.Equal(t, registry.LimiterOptions{Limits: options(12).Limits()}, info(t, b.Registry).Configured)
-		assert.Equal(t, registry.LimiterOptions{Limits: options(7).Limits()}, info(t, b.Registry).Options)
+		assert.Equal(t, registry.LimiterConfig{Limits: options(12).Limits()}, info(t, b.Registry).Configured)
+		assert.Equal(t, registry.LimiterConfig{Limits: options(7).Limits()}, info(t, b.Registry).Options)
 
 		// It ends in time although the registry that has made it is closed.
 		require.NoError(t, a.Close(t.Context()))

@@ -71,8 +71,8 @@ func for1h(options limiter.Options) registry.Override {
 func limitOf(o limiter.Options) int { return o.Limits().Permits }
 
 // plain returns what pipelines want of a limiter that has only limits.
-func plain(o limiter.Options) registry.LimiterOptions {
-	return registry.LimiterOptions{Limits: o.Limits()}
+func plain(o limiter.Options) registry.LimiterConfig {
+	return registry.LimiterConfig{Limits: o.Limits()}
 }
 
 func TestOverride_EveryKind(t *testing.T) {
@@ -198,14 +198,14 @@ func testOverridePartitioned[O limiter.Options](t *testing.T, options func(int) 
 		assert.Equal(t, 3, left(t, l, "known"))
 		spend(t, l, "new", 1)
 		assert.Equal(t, 6, left(t, l, "new"))
-		assert.Equal(t, registry.LimiterOptions{Limits: options(7).Limits(), Partitions: whole}, info(t, r).Options)
+		assert.Equal(t, registry.LimiterConfig{Limits: options(7).Limits(), Partitions: whole}, info(t, r).Options)
 
 		// The limits of each key stay; the options of the whole change at once.
 		each, whole.MaxPartitions = options(12), 2
 		require.NoError(t, r.Reload(t.Context()))
 		assert.Equal(t, 3, left(t, l, "known"))
-		assert.Equal(t, registry.LimiterOptions{Limits: options(7).Limits(), Partitions: whole}, info(t, r).Options)
-		assert.Equal(t, registry.LimiterOptions{Limits: options(12).Limits(), Partitions: whole}, info(t, r).Configured)
+		assert.Equal(t, registry.LimiterConfig{Limits: options(7).Limits(), Partitions: whole}, info(t, r).Options)
+		assert.Equal(t, registry.LimiterConfig{Limits: options(12).Limits(), Partitions: whole}, info(t, r).Configured)
 
 		require.NoError(t, r.EndOverride(t.Context(), "l", "ann"))
 		assert.Equal(t, 8, left(t, l, "known"))

@@ -12,7 +12,7 @@ import (
 )
 
 // Partitioned returns the registry's partitioned limiter of that name. For every key that the function key returns, it
-// has a limiter with the options in each. If o is nil, the options of the partitions as a whole are the defaults. The
+// has a limiter with the options in each. If o is nil, the defaults apply to the partitions as a whole. The
 // limiter is kept across reloads like that of [Builder.Limiter]. When the options change, every partition gets them
 // in place. Once a call has been decided by the new options, no call is decided by the old ones.
 //
@@ -24,7 +24,7 @@ import (
 //
 // Another type of R or K or another kind makes another limiter.
 func Partitioned[R any, K comparable](b *Builder, name string, key func(R) K, each limiter.Options, o *limiter.PartitionedOptions) *limiter.PartitionedLimiter[R, K] {
-	options := LimiterOptions{Limits: rate.Of(each)}
+	options := LimiterConfig{Limits: rate.Of(each)}
 	if o != nil {
 		options.Partitions = *o
 	}
@@ -36,7 +36,7 @@ func Partitioned[R any, K comparable](b *Builder, name string, key func(R) K, ea
 	want := resourceID{resourceKey{name: name}, kind, reflect.TypeFor[adjustablePartitioned[R, K]]()}
 	used, err := b.use(want, options, invalid, func() (*resource, error) {
 		p, err := newPartitioned(key, options)
-		if b.plan.interposer() != nil {
+		if b.plan.registry.options.interposer() != nil {
 			fixedhash.Use(p.limiter)
 		}
 		return &resource{value: p.limiter, reconfigure: p.reconfigure, partitioned: p}, err
@@ -57,7 +57,7 @@ type adjustablePartitioned[R any, K comparable] struct {
 	factory atomic.Pointer[limiter.Factory[K]]
 }
 
-func newPartitioned[R any, K comparable](key func(R) K, o LimiterOptions) (p *adjustablePartitioned[R, K], err error) {
+func newPartitioned[R any, K comparable](key func(R) K, o LimiterConfig) (p *adjustablePartitioned[R, K], err error) {
 	p = &adjustablePartitioned[R, K]{}
 	p.key.Store(&key)
 	p.use(o.Limits)
@@ -75,7 +75,7 @@ func (p *adjustablePartitioned[R, K]) use(each rate.Limits) {
 // reconfigure sets the options of new partitions before it changes the existing ones. In the other order a partition
 // could be made with the old options after the walk over the existing ones.
 func (p *adjustablePartitioned[R, K]) reconfigure(options any) error {
-	o := options.(LimiterOptions)
+	o := options.(LimiterConfig)
 	if err := p.limiter.Reconfigure(o.Partitions); err != nil {
 		return err
 	}

@@ -30,11 +30,11 @@ type Options struct {
 	// panic is logged with [slog.Default] and the change goes on. If nil, events are not reported.
 	Listener pipeline.Listener
 	// DrainTimeout bounds the wait for the executions on a replaced version. After it, the version is disposed of
-	// even if executions still run on it, which is reported as [ErrDrainTimeout]. 0 means 30 s. If negative, there is
-	// no limit.
+	// even if executions still run on it, which is reported as [ErrDrainTimeout]. 0 means 30 s; -1 is no
+	// limit.
 	DrainTimeout time.Duration
-	// MaxInstances is how many instances a definition can have beside the one of [Registry.Get]. 0 means 1000. If
-	// negative, there is no limit.
+	// MaxInstances is how many instances a definition can have beside the one of [Registry.Get]. 0 means 1000; -1
+	// is no limit.
 	MaxInstances int
 	// ObserveLimiter is called for each limiter of the registry when it comes into force, for example to register
 	// gauges, and for each value of [Keep] that is a [limiter.StatisticsProvider], with its Kind and a space before its name. The
@@ -61,7 +61,7 @@ type Registry struct {
 	allClosed chan struct{} // closed when Close has nothing more to wait for
 }
 
-// New returns a registry without pipelines. If o is nil, the options have their defaults.
+// New returns a registry without pipelines. If o is nil, the defaults apply.
 func New(o *Options) *Registry {
 	r := &Registry{changing: make(turn, 1), closed: make(chan struct{}), allClosed: make(chan struct{})}
 	if o != nil {

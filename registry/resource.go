@@ -16,8 +16,8 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// LimiterOptions are what pipelines want of a limiter of the registry.
-type LimiterOptions struct {
+// LimiterConfig are what pipelines want of a limiter of the registry.
+type LimiterConfig struct {
 	// Limits are the limits; of a partitioned limiter, those of each key.
 	Limits rate.Limits
 	// Partitions are the options of the partitions as a whole, if the limiter is partitioned and in this process.
@@ -27,7 +27,7 @@ type LimiterOptions struct {
 }
 
 // String returns the options as errors and events show them, without zero ones.
-func (o LimiterOptions) String() string {
+func (o LimiterConfig) String() string {
 	text := fmt.Sprintf("%+v", limiter.OptionsOf(o.Limits))
 	if o.Partitions != (limiter.PartitionedOptions{}) {
 		text += fmt.Sprintf(" %+v", o.Partitions)
@@ -92,7 +92,7 @@ func (old *resourceUse) sameLimits(u *resourceUse) bool {
 	if old.inStore == nil || old.id.kind != u.id.kind || old.id.identity.(sharedIdentity).store != u.id.identity.(sharedIdentity).store {
 		return false
 	}
-	return old.wanted.(LimiterOptions).Limits == u.wanted.(LimiterOptions).Limits
+	return old.wanted.(LimiterConfig).Limits == u.wanted.(LimiterConfig).Limits
 }
 
 // A sharedIdentity is the identity of a limiter in a store in its resourceID.
@@ -142,7 +142,7 @@ type resources struct {
 	closed        <-chan struct{} // of the registry
 	reconfiguring turn            // of who gives limiters other options
 	all           map[resourceID]*resource
-	inForce       map[resourceKey]*resource // those that versions in force use
+	inForce       map[resourceKey]*resource // by name, what versions in force use
 }
 
 // leaveForce is called when a version is no longer in force. The caller holds mu.

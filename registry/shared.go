@@ -7,7 +7,7 @@ import (
 )
 
 // Shared returns the registry's limiter of that name in the store s. All instances of the program that use s share its
-// permits. If how is nil, it has its defaults.
+// permits. If how is nil, the defaults apply.
 // Like that of [Builder.Limiter], it is shared by the pipelines that name it, kept across reloads, and closed when no
 // version uses it. The program closes s, after the registry.
 //
@@ -50,7 +50,7 @@ func useShared[L storeLimiter](b *Builder, s *store.Store, name, prefix string, 
 	if how != nil {
 		identity.how = *how
 	}
-	options := LimiterOptions{Limits: rate.Of(o), Shared: identity.how}
+	options := LimiterConfig{Limits: rate.Of(o), Shared: identity.how}
 	invalid := store.Check(name, options.Limits, &identity.how)
 	if s == nil {
 		invalid = notSet("s")
@@ -64,7 +64,7 @@ func useShared[L storeLimiter](b *Builder, s *store.Store, name, prefix string, 
 		}
 		l.OnOverride(func(o store.Override) { resources.reportInStore(overrideInStore(name, o)) })
 		// The store may be unavailable: the registry does not wait for it.
-		later := func(o any) error { return l.ReconfigureLater(o.(LimiterOptions).Limits) }
+		later := func(o any) error { return l.ReconfigureLater(o.(LimiterConfig).Limits) }
 		return &resource{value: l, inStore: l, reconfigure: later}, nil
 	})
 	if err != nil {

@@ -108,32 +108,6 @@ func TestShared_OtherKind(t *testing.T) {
 	})
 }
 
-// A limiter that is still in use by an execution, and is wanted again, sets its limits again.
-func TestShared_OtherKindAndBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCloud(t)
-		r := open(t, nil)
-		bucket, seats := &wants[limiter.TokenBucketOptions]{s: c.s, o: bucketOptions(10)}, &wants[limiter.ConcurrencyOptions]{s: c.s, o: one(10)}
-		build := bucket.build
-		p := define(t, r, "orders", func(b *registry.Builder) error { return build(b) })
-		isTaken(t, bucket.got, 1)
-		old := bucket.got
-		end := hold(t, p)
-		build = seats.build
-		require.NoError(t, r.Reload(t.Context()))
-		isTaken(t, seats.got, 1)
-		lease, err := old.TryAcquire(t.Context(), 1)
-		require.NoError(t, err)
-		reason, _ := store.OutageKey.From(lease)
-		require.ErrorContains(t, reason, "token_bucket here and a concurrency in the store")
-		build = bucket.build
-		require.NoError(t, r.Reload(t.Context()))
-		require.Same(t, old, bucket.got)
-		isTaken(t, old, 1)
-		end()
-	})
-}
-
 // Another instance's limits stay where a reload changes only how the permits are shared.
 func TestShared_OtherOptionsSetNoLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

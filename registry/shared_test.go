@@ -93,7 +93,7 @@ func testShared[O limiter.Options](t *testing.T, options func(int) O) {
 		for name, info := range r.Limiters() {
 			assert.Equal(t, "l", name)
 			assert.Contains(t, info.Kind, "shared ")
-			assert.Equal(t, registry.LimiterOptions{Limits: options(8).Limits()}, info.Options)
+			assert.Equal(t, registry.LimiterConfig{Limits: options(8).Limits()}, info.Options)
 			assert.Same(t, first, info.Limiter)
 		}
 

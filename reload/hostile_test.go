@@ -1,14 +1,12 @@
 package reload_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -223,92 +221,6 @@ func (f handlerFunc) WithGroup(string) slog.Handler             { return f }
 
 type noOptions struct{}
 
-// Whatever a function of the program does while the file is loaded, watching goes on.
-func TestWatcher_HooksCanDoAnything(t *testing.T) {
-	hooks := map[string]func(o *reload.Options, f func()){
-		"Reporter": func(o *reload.Options, f func()) { o.Reporter = reporterFunc(f) },
-		"Logger":   func(o *reload.Options, f func()) { o.Logger = slog.New(handlerFunc(f)) },
-		"RegisterStrategy": func(o *reload.Options, f func()) {
-			reload.RegisterStrategy(o.Kinds, "mine", func(*registry.Builder, noOptions) (pipeline.Strategy, error) {
-				f()
-				return pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) { return next.Run(ctx) }), nil
-			})
-		},
-	}
-	tries := map[string]func(ctx context.Context){
-		"panics":               func(context.Context) { panic("ouch") },
-		"leaves the goroutine": func(context.Context) { runtime.Goexit() },
-		"blocks":               func(ctx context.Context) { <-ctx.Done() },
-	}
-	for hook, set := range hooks {
-		for name, do := range tries {
-			t.Run(hook+" "+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					ctx, cancel := context.WithCancel(t.Context())
-					defer cancel()
-					r := registry.New(nil)
-					path := filepath.Join(t.TempDir(), "weir.yaml")
-					write := func(content string) { require.NoError(t, os.WriteFile(path, []byte(content), 0o600)) }
-					file := func(timeout int) string {
-						return fmt.Sprintf("pipelines: {orders: {strategies: [mine: {}, timeout: {timeout: %ds}]}}", timeout)
-					}
-					if hook != "RegisterStrategy" {
-						file = func(timeout int) string {
-							return fmt.Sprintf("pipelines: {orders: {strategies: [timeout: {timeout: %ds}]}}", timeout)
-						}
-					}
-					write(file(1))
-					var armed atomic.Bool
-					o := &reload.Options{Kinds: reload.NewKinds(), Logger: slog.New(slog.DiscardHandler)}
-					inside := make(chan struct{})
-					set(o, func() {
-						if armed.CompareAndSwap(true, false) {
-							close(inside)
-							do(ctx)
-						}
-					})
-					w, err := reload.Start(t.Context(), r, path, o)
-					require.NoError(t, err)
-					orders, err := r.Get("orders")
-					require.NoError(t, err)
-					armed.Store(true)
-					write(file(2))
-					<-inside
-					pass(time.Minute)
-					require.NoError(t, try(orders))
-					cancel()
-					pass(time.Minute)
-					loads := w.Status().Loads
-					write(file(3))
-					pass(time.Minute)
-					assert.Greater(t, w.Status().Loads, loads, "it goes on")
-					assert.NoError(t, w.Status().Err)
-					w.Stop()
-					require.NoError(t, r.Close(context.Background()))
-				})
-			})
-		}
-	}
-}
-
-// Renaming everything does not take the square of it.
-func TestWatcher_RenamesManyPipelines(t *testing.T) {
-	names := func(prefix string) string {
-		var b bytes.Buffer
-		b.WriteString("pipelines:\n")
-		for i := range 2000 {
-			fmt.Fprintf(&b, "  %s%d: {strategies: []}\n", prefix, i)
-		}
-		return b.String()
-	}
-	r := newRegistry(t)
-	first, second := parse(t, names("a"), nil), parse(t, names("b"), nil)
-	require.NoError(t, r.Apply(t.Context(), first.Change(nil)))
-	require.NoError(t, r.Apply(t.Context(), second.Change(first)))
-	assert.True(t, r.Defined("b1999"))
-	assert.False(t, r.Defined("a0"))
-}
-
 // A reloadListener is a listener that calls f at the next OnReload, once.
 type reloadListener struct{ f atomic.Pointer[func()] }
 
@@ -324,47 +236,5 @@ func (l *reloadListener) OnEvent(_ context.Context, e pipeline.Event) {
 	}
 	if f := l.f.Swap(nil); f != nil {
 		(*f)()
-	}
-}
-
-// A Listener is told when the file is in force already. The Watcher knows that it is, whatever the Listener does.
-func TestWatcher_ListenerFailsAfterTheChange(t *testing.T) {
-	for name, do := range map[string]func(){
-		"panics":               func() { panic("ouch") },
-		"leaves the goroutine": runtime.Goexit,
-	} {
-		for next, content := range map[string]string{
-			"another file": named("a", "b", "c"),
-			"the old file": named("a"),
-			"no b":         named("c"),
-			"empty":        "allow_empty: true\npipelines: {}",
-		} {
-			t.Run(name+", then "+next, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					l := &reloadListener{}
-					w := &watched{registry: registry.New(&registry.Options{Listener: l}), path: filepath.Join(t.TempDir(), "weir.yaml")}
-					defer func() { assert.NoError(t, w.registry.Close(context.Background())) }()
-					w.write(t, named("a"))
-					watcher, err := reload.Start(t.Context(), w.registry, w.path, w.options())
-					require.NoError(t, err)
-					defer watcher.Stop()
-
-					l.f.Store(&do)
-					w.write(t, named("a", "b"))
-					pass(3 * time.Second)
-					require.Nil(t, l.f.Load(), "the listener was called")
-					assert.True(t, w.registry.Defined("b"))
-
-					w.write(t, content)
-					pass(3 * time.Second)
-					require.NoError(t, watcher.Status().Err)
-					wanted := parse(t, content, nil).Pipelines()
-					assert.Equal(t, wanted, watcher.Status().Pipelines)
-					for _, name := range []string{"a", "b", "c"} {
-						assert.Equal(t, strings.Contains(strings.Join(wanted, " "), name), w.registry.Defined(name), name)
-					}
-				})
-			})
-		}
 	}
 }

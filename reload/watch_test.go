@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,34 +128,6 @@ func TestWatcher_KeepsTheLastGoodFile(t *testing.T) {
 	})
 }
 
-// A Reload whose context ends leaves no trace: the file is still
-// what is in force.
-func TestWatcher_ReloadIsInterrupted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := watch(t, windows(1))
-		slow := atomic.Bool{}
-		_, err := w.registry.GetOrDefine("slow", func(*registry.Builder) error {
-			if slow.Load() {
-				time.Sleep(time.Minute)
-			}
-			return nil
-		})
-		require.NoError(t, err)
-		slow.Store(true)
-		done := make(chan error)
-		go func() { done <- w.registry.Reload(context.Background(), "slow") }()
-		synctest.Wait()
-
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, w.watcher.Reload(ctx), context.DeadlineExceeded)
-		require.NoError(t, w.watcher.Status().Err)
-		assert.Equal(t, reports{nil}, w.reports)
-		require.NoError(t, <-done)
-		require.NoError(t, w.watcher.Reload(t.Context()))
-	})
-}
-
 // A build that panics is tried again, and told of once: it is the same each time.
 func TestWatcher_BuildPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -235,36 +206,6 @@ func TestStart_PipelineDefinedByTheProgram(t *testing.T) {
 	})
 }
 
-// What could not be built may be possible later, without a change of the file.
-func TestWatcher_TriesAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := &watched{registry: registry.New(nil), path: filepath.Join(t.TempDir(), "weir.yaml")}
-		w.write(t, windows(1))
-		var down atomic.Bool
-		kinds := reload.NewKinds()
-		reload.RegisterLimiter(kinds, "remote", func(*registry.Builder, string, struct{}) (limiter.Limiter, error) {
-			if down.Load() {
-				return nil, errors.New("the database is down")
-			}
-			return limiter.NewUnlimited(), nil
-		})
-		o := w.options()
-		o.Kinds = kinds
-		watcher, err := reload.Start(t.Context(), w.registry, w.path, o)
-		require.NoError(t, err)
-		defer watcher.Stop()
-
-		down.Store(true)
-		w.write(t, "pipelines: {orders: {strategies: [{rate_limiter: {remote: {}}}]}}")
-		pass(3 * time.Second)
-		require.ErrorContains(t, watcher.Status().Err, "the database is down")
-		require.Error(t, watcher.Reload(t.Context()))
-		down.Store(false)
-		pass(time.Minute)
-		require.NoError(t, watcher.Status().Err)
-	})
-}
-
 func TestWatcher_ReloadAndStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &watched{registry: registry.New(nil), path: filepath.Join(t.TempDir(), "weir.yaml")}
@@ -297,37 +238,6 @@ func TestStart_InvalidOptions(t *testing.T) {
 	kinds.RegisterKey("", nil)
 	_, err = reload.Start(t.Context(), registry.New(nil), "weir.yaml", &reload.Options{Kinds: kinds})
 	require.Error(t, err)
-}
-
-func TestStart_After(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := watch(t, windows(1))
-		orders, err := w.registry.Get("orders")
-		require.NoError(t, err)
-		require.NoError(t, try(orders))
-		other := filepath.Join(t.TempDir(), "other.yaml")
-		require.NoError(t, os.WriteFile(other, []byte(strings.ReplaceAll(windows(2), "orders", "payments")), 0o600))
-
-		o := w.options()
-		o.After = w.watcher
-		_, err = reload.Start(t.Context(), w.registry, w.path, o)
-		require.EqualError(t, err, "reload: After must be a Watcher that was stopped")
-		_, err = reload.Start(t.Context(), registry.New(nil), w.path, o)
-		require.EqualError(t, err, "reload: After must be a Watcher of the same registry")
-
-		w.watcher.Stop()
-		next, err := reload.Start(t.Context(), w.registry, w.path, o)
-		require.NoError(t, err)
-		require.ErrorIs(t, try(orders), pipeline.ErrRejected, "nothing has changed")
-		next.Stop()
-		o.After = next
-		last, err := reload.Start(t.Context(), w.registry, other, o)
-		require.NoError(t, err)
-		defer last.Stop()
-		require.ErrorIs(t, try(orders), registry.ErrRemoved)
-		_, err = w.registry.Get("payments")
-		require.NoError(t, err)
-	})
 }
 
 // A reload keeps an override, says so, and its limits come into force at the end.

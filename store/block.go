@@ -1,109 +1,173 @@
 package store
 
 import (
+	"context"
+	"errors"
 	"time"
 
-	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
-	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/calls"
+	"github.com/weir-go/weir/store/internal/lending"
 )
 
-// A blockList has the permits of one key that this instance has borrowed from the store to grant by itself. The lock of
-// its keyState guards it. The zero value is empty.
-//
-// The permits of a token bucket have positions in the order in which they were taken. Each line restores Refill positions,
-// the lowest first. The rule: a borrowed permit can be granted until its position is restored. Until then it is missing
-// in the store, so all instances together never grant more than the bucket allows. The borrowed permits of a window can
-// be granted until the next line.
-type blockList struct {
-	blocks    []block     // the oldest first; usually one at most
-	nextSize  int64       // how many permits to borrow next
-	fetchedAt time.Time   // when the last fetch began
-	fetching  *blockFetch // the fetch that is under way, or nil
-	serial    int64
+// keyBlocks are the permits of a key that this instance has borrowed to grant by itself. The lock of the keyState guards them.
+type keyBlocks struct {
+	lending.Blocks
+	fetching *blockFetch // the fetch that is under way, or nil
+	timer    *time.Timer // returns what is not used within lending.Lifetime; nil if nothing is borrowed
 }
 
-// A block has the positions from next+1 to top, as they are numbered on the line on which it was taken.
-type block struct {
-	serial  int64
-	def     *backend.Definition
-	receipt rate.Receipt
-	low     int64     // what next was when the block was borrowed
-	next    int64     // positions up to this one are granted or restored
-	top     int64     // the last position
-	now     int64     // the store's time when it was borrowed
-	sent    time.Time // when the block was asked for, before the store decided
+// errBlockGone is why a refund of borrowed permits is lost. A line has passed since, or the block was returned.
+var errBlockGone = errors.New("what was borrowed is used up or was returned")
+
+// A blockFetch borrows a block for all callers that need more than the blocks have. The other fields are valid once done
+// is closed.
+type blockFetch struct {
+	done     chan struct{}
+	err      error // why the store could not be asked
+	least    int64 // what the first caller needs; if rejected, so are all callers that need as much or more
+	rejected bool  // too few are available
+	wait     time.Duration
 }
 
-// lines returns how many lines have passed since the block was taken, by the latest time that the store's clock can show.
-func (b *block) lines(at time.Time) int64 {
-	return b.def.LineAt(b.now+at.Sub(b.sent).Microseconds()+1) - b.receipt.Line
+// takeFromBlock takes n permits from the blocks. If they have too few, it borrows another block or, if that is not worth it, takes
+// only the n permits from the store.
+func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Lease, error) {
+	limit := c.s.calls.Limit(ctx)
+	for {
+		ks := c.keys.lock(key, true)
+		if ks == nil {
+			return c.takeFromStore(ctx, key, n)
+		}
+		lease, ok := ks.answerLocally(n)
+		var fetch *blockFetch
+		if !ok {
+			fetch = ks.fetchBlock(n)
+		}
+		ks.mu.Unlock()
+		switch {
+		case ok:
+			return lease, nil
+		case fetch == nil:
+			return c.takeFromStore(ctx, key, n)
+		}
+		if err := calls.Wait(ctx, limit, fetch.done); err != nil {
+			return limiter.Lease{}, err
+		}
+		switch {
+		case fetch.err != nil:
+			return limiter.Lease{}, fetch.err
+		case fetch.rejected && weight(n) >= fetch.least:
+			c.s.count.decisions.Add(1)
+			return custom.Rejected(fetch.wait, ""), nil
+		}
+	}
 }
 
-// dropRestored skips the positions that are restored and returns how many permits of the block can be granted.
-func (b *block) dropRestored(at time.Time) int64 {
-	switch lines := b.lines(at); {
-	case lines <= 0:
-	case b.def.Refill == 0:
-		return 0
+// fetchBlock returns the fetch that is under way. If there is none, it borrows a block in the background, so that the other callers
+// get it if the first one leaves; nil if that is not worth it for n permits. The keyState is locked.
+func (ks *keyState) fetchBlock(n int) *blockFetch {
+	if ks.blocks == nil {
+		ks.blocks = &keyBlocks{}
+	}
+	c, l, now := ks.c, ks.blocks, time.Now()
+	if l.fetching != nil {
+		return l.fetching
+	}
+	most := min(int64(c.o.Block), int64(c.limits().Permits)/4)
+	if a := &ks.lastAnswer; ks.turns != nil && a.def != nil {
+		most = min(most, ks.turns.AtMost(&a.def.Schedule, a.took(), now))
+	}
+	size, have := l.NextSize(most, now), l.Left(now)
+	if n == 0 || size <= int64(n)-have {
+		return nil
+	}
+	ks.giveBackUnused(l.Trim(now))
+	ask := backend.Request{Min: int64(n) - have, Max: size, Block: true}
+	b := &blockFetch{done: make(chan struct{}), least: int64(n)}
+	l.fetching = b
+	go func() {
+		q, err := c.ask(c.s.calls.Context(), ks.key, ask)
+		ks.mu.Lock()
+		defer ks.mu.Unlock()
+		l.fetching = nil
+		switch {
+		case err == nil:
+			ks.blockFetched(b, q)
+		case c.s.calls.Context().Err() != nil: // the Store was closed; err would say that a caller's context has ended
+			b.err = calls.Unavailable(limiter.ErrClosed)
+		default:
+			b.err = err
+		}
+		close(b.done)
+	}()
+	return b
+}
+
+// blockFetched processes the answer.
+func (ks *keyState) blockFetched(b *blockFetch, q *calls.Call) {
+	newest, current := ks.learn(q), ks.c.current(q) && !ks.c.closed.Load()
+	switch granted := q.Granted[0]; {
+	case granted == backend.Rejected:
+		b.rejected, b.wait = true, q.Wait(q.Requests[0].Min)
+		if current && newest {
+			ks.rejection = rememberedRejection{least: b.least, until: q.Sent.Add(b.wait)}
+		}
+	case !current: // callers that need permits ask again, by the new limits
+		ks.c.undo(q, 0)
 	default:
-		b.next = max(b.next, saturate.Mul(lines, b.def.Refill))
+		l := ks.blocks
+		l.Add(q.Definition, q.After[0].Receipt, granted, q.After[0].Missing, q.Now, q.Sent)
+		if l.timer == nil {
+			l.timer = time.AfterFunc(lending.Lifetime, ks.blocksExpired)
+		}
 	}
-	return max(b.top-b.next, 0)
 }
 
-// tag identifies the block and the line of a grant.
-func (b *block) tag(at time.Time) int64 { return b.serial<<20 | b.lines(at)&(1<<20-1) }
+// blocksExpired returns what is not used, lending.Lifetime after the last fetch.
+func (ks *keyState) blocksExpired() {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	switch left := ks.blocks.Expires(time.Now()); {
+	case ks.blocks.timer == nil: // returned meanwhile
+	case left > 0:
+		ks.blocks.timer.Reset(left)
+	default:
+		ks.returnBlocks()
+	}
+}
 
-// noBlock is the tag of a grant that cannot be put back.
-const noBlock = 0
+// returnBlocks returns all unused permits to the store. The keyState is locked.
+func (ks *keyState) returnBlocks() {
+	if ks.blocks == nil || ks.blocks.timer == nil {
+		return
+	}
+	ks.blocks.timer.Stop()
+	ks.blocks.timer = nil
+	ks.giveBackUnused(ks.blocks.Drop(time.Now()))
+}
 
-func (l *blockList) empty() bool { return l == nil || len(l.blocks) == 0 }
+func (ks *keyState) giveBackUnused(all []lending.Unused) {
+	for _, u := range all {
+		ks.c.giveBack(backend.OpReturnBlock, ks.key, u.Definition, u.Permits, u.Receipt)
+	}
+}
 
-// dropUsedBlocks drops used-up blocks and returns how many permits the others have. It keeps the newest block until its
-// line is over, because permits can be put back into it.
-func (ks *keyState) dropUsedBlocks(now time.Time) (sum int64) {
-	l := ks.blocks
-	if l.empty() {
+// borrowed returns how many borrowed permits can be granted. The keyState is locked.
+func (ks *keyState) borrowed(now time.Time) int64 {
+	if ks.blocks == nil {
 		return 0
 	}
-	kept := l.blocks[:0]
-	for i, b := range l.blocks {
-		n := b.dropRestored(now)
-		switch sum += n; {
-		case n > 0 || i == len(l.blocks)-1 && b.lines(now) <= 0:
-			kept = append(kept, b)
-		case b.def.Kind == rate.SlidingWindow && b.top > b.next:
-			// The rest must not be granted after its line, but would count as taken in the store until the window has passed.
-			ks.c.giveBack(backend.OpReturnBlock, ks.key, b.def, b.top-b.next, b.receipt)
-		}
-	}
-	l.blocks = kept
-	return sum
+	return ks.blocks.Left(now)
 }
 
-// grantFromBlocks grants n permits, or returns false if the blocks have fewer.
-func (ks *keyState) grantFromBlocks(n int, now time.Time) (limiter.Lease, bool) {
-	l := ks.blocks
-	if l.empty() || ks.dropUsedBlocks(now) < weight(n) {
-		return limiter.Lease{}, false
-	}
+func grantedFromBlock(ks *keyState, n int, tag int64) limiter.Lease {
 	if n == 0 {
-		return custom.Granted(0, nil), true
+		return custom.Granted(0, nil)
 	}
-	rest := int64(n)
-	for i := range l.blocks {
-		b := &l.blocks[i]
-		part := min(rest, b.top-b.next)
-		b.next += part
-		if rest -= part; rest == 0 {
-			return custom.GrantedBy((*blockOwner)(ks), n, b.tag(now)), true
-		}
-	}
-	return limiter.Lease{}, false // unreachable: dropUsedBlocks has counted them
+	return custom.GrantedBy((*blockOwner)(ks), n, tag)
 }
 
 // blockOwner owns the leases of permits granted from blocks.
@@ -114,13 +178,8 @@ func (o *blockOwner) Release(int, int64) {}
 
 // Remaining returns what the store had left at its last answer, and what the blocks have left.
 func (o *blockOwner) Remaining(int, int64) (int64, bool) {
-	ks := (*keyState)(o)
-	ks.mu.Lock()
-	defer ks.mu.Unlock()
-	if ks.lastAnswer.def == nil {
-		return 0, false
-	}
-	return max(ks.lastAnswer.free(), 0) + ks.dropUsedBlocks(time.Now()), true
+	level, ok := o.Level(0, 0)
+	return max(level.Remaining, 0), ok
 }
 
 // Level is that of the store at its last answer, with what the blocks have left.
@@ -132,13 +191,10 @@ func (o *blockOwner) Level(int, int64) (limiter.Level, bool) {
 		return limiter.Level{}, false
 	}
 	now := time.Now()
-	return limiter.Level{Remaining: ks.lastAnswer.free() + ks.dropUsedBlocks(now), Full: ks.lastAnswer.untilFull(now)}, true
+	return limiter.Level{Remaining: ks.lastAnswer.free() + ks.borrowed(now), Full: ks.lastAnswer.untilFull(now)}, true
 }
 
-// Refund puts permits back into their block if the block exists and no line has passed since the grant. It lowers next, so
-// the block's highest positions are granted again, and the grants that follow the refunded one count as having its
-// positions. If a line had passed, it could have restored these positions before the later grants were made, which would
-// break blockList's rule.
+// Refund puts permits back into their block if that is possible.
 func (o *blockOwner) Refund(n int, tag int64) {
 	ks := (*keyState)(o)
 	ks.c.count.granted.Add(-1)
@@ -155,23 +211,15 @@ func (o *blockOwner) Adjust(n int, tag int64, cost int) (int64, bool) {
 		return tag, true
 	}
 	ks.c.takeMore(ks.key, int64(cost-n), func(*calls.Call) {})
-	return noBlock, true // a part of it is not from the block
+	return lending.NoBlock, true // a part of it is not from the block
 }
 
 // putBack returns how many permits could be put back, and wakes waiting callers.
-func (ks *keyState) putBack(n, tag int64) (back int64) {
+func (ks *keyState) putBack(n, tag int64) int64 {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
-	now := time.Now()
-	for i := range ks.blocks.blocks {
-		b := &ks.blocks.blocks[i]
-		if b.tag(now) == tag {
-			back = min(n, b.next-b.low)
-			b.next -= back
-		}
-	}
+	back := ks.blocks.PutBack(n, tag, time.Now())
 	if back > 0 {
-		ks.c.s.returner.add(ks)
 		ks.rejection = rememberedRejection{}
 		ks.wake()
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -148,6 +149,29 @@ func (w *world) use(l limiter.Limiter, g *grants, random *rand.Rand, pause time.
 		}
 		g.add(lease.Permits())
 	}
+}
+
+// A block that comes while the definition is loaded again is not given back: a store may not take it.
+func TestBlock_NoneIsLost(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		const limit, instances, callers = 20_000, 8, 8
+		w.Delay(300 * time.Microsecond)
+		var granted atomic.Int64
+		var all sync.WaitGroup
+		for range instances {
+			l := w.bucket(limit, 1, time.Hour, 0, &store.LimiterOptions{Block: 100})
+			for range callers {
+				all.Go(func() {
+					for w.try(l, 1).Acquired() {
+						granted.Add(1)
+						time.Sleep(50 * time.Microsecond)
+					}
+				})
+			}
+		}
+		all.Wait()
+		require.EqualValues(t, limit, granted.Load())
+	})
 }
 
 func TestBlock_SizeFollowsTheRate(t *testing.T) {

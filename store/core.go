@@ -72,28 +72,22 @@ func (c *core) limits() rate.Limits { return c.keeper.InForce().Limits }
 // Acquire and false for TryAcquire. If the context has ended and n is also out of range, Acquire returns the context's
 // error, and TryAcquire the error of n.
 func (c *core) checkRequest(ctx context.Context, n int, waiting bool) error {
-	var ctxErr error
-	if ctx.Err() != nil {
-		ctxErr = ctxerr.Of(ctx)
+	gone := ctxerr.Of(ctx)
+	if gone != nil && waiting {
+		return gone
 	}
-	if waiting && ctxErr != nil {
-		return ctxErr
-	}
-	if err := c.inRange(n); err != nil {
-		if n < 0 || int64(n) > backend.MaxPermits || ctxErr != nil || c.closed.Load() {
-			return err
-		}
-		if err := c.checkForRaise(ctx); err != nil {
-			return err
-		}
-		if err := c.inRange(n); err != nil {
-			return err
+	err := c.inRange(n)
+	if err != nil && n > 0 && int64(n) <= backend.MaxPermits && gone == nil && !c.closed.Load() {
+		if err = c.checkForRaise(ctx); err == nil {
+			err = c.inRange(n)
 		}
 	}
-	if ctxErr != nil {
-		return ctxErr
-	}
-	if c.closed.Load() {
+	switch {
+	case err != nil:
+		return err
+	case gone != nil:
+		return gone
+	case c.closed.Load():
 		return limiter.ErrClosed
 	}
 	return nil
@@ -148,14 +142,18 @@ func (c *core) takeOrFallBack(ctx context.Context, key string, n int, waiting bo
 	default:
 		lease, err = c.takeFromStore(ctx, key, n)
 	}
-	if errors.Is(err, ErrUnavailable) {
-		if c.closed.Load() {
-			return limiter.Lease{}, limiter.ErrClosed
-		}
-		return c.withoutStore(key, n, err), nil
-	}
-	if err == nil && !lease.Acquired() {
-		err = c.inRange(n)
+	return c.decided(key, n, false, lease, err)
+}
+
+// decided returns the answer of the store, or that of the outage policy if err is why the store could not be asked.
+func (c *core) decided(key string, n int, peek bool, lease limiter.Lease, err error) (limiter.Lease, error) {
+	switch {
+	case errors.Is(err, ErrUnavailable) && c.closed.Load():
+		return limiter.Lease{}, limiter.ErrClosed
+	case errors.Is(err, ErrUnavailable):
+		return c.withoutStore(key, n, peek, err), nil
+	case err == nil && !lease.Acquired():
+		err = c.inRange(n) // the limit can have been lowered meanwhile
 	}
 	return lease, err
 }

@@ -30,7 +30,7 @@ func gained(s *store.Store) func() store.Counters {
 // Each answer counts once, by what has decided. A call that failed is decided by the outage policy only.
 func TestCounters_Decisions(t *testing.T) {
 	byStore, byCache := store.Counters{Decisions: 1}, store.Counters{Cached: 1}
-	byBlock, byOutage := store.Counters{FromBlocks: 1}, store.Counters{Outages: 1}
+	byOutage := store.Counters{Outages: 1}
 	for name, how := range peekOptions {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -38,27 +38,22 @@ func TestCounters_Decisions(t *testing.T) {
 				l := must(s.TokenBucket("bucket", bucketOf(2, 1, time.Hour, 0), how))(t)
 				count := gained(s)
 
-				granted, again := byStore, byStore
-				switch name {
-				case "blocks":
-					granted = byBlock
-				case "cached":
+				again := byStore
+				if name == "cached" || name == "blocks" {
 					again = byCache
 				}
 				lease := w.granted(l, 1)
-				require.Equal(t, granted, count(), "granted")
+				require.Equal(t, byStore, count(), "granted")
 				w.hooked.Fail(errors.New("gone"))
 				w.rejected(l, 1)
 				require.Equal(t, byOutage, count(), "failed")
 				w.hooked.Fail(nil)
 				w.granted(l, 1)
-				require.Equal(t, granted, count(), "granted after a failed call")
+				require.Equal(t, byStore, count(), "granted after a failed call")
 				w.rejected(l, 1)
 				require.Equal(t, byStore, count(), "rejected")
 				w.rejected(l, 1)
-				if name != "blocks" {
-					require.Equal(t, again, count(), "rejected again")
-				}
+				require.Equal(t, again, count(), "rejected again")
 
 				count()
 				_, err := l.Peek(t.Context(), 1)
@@ -69,13 +64,26 @@ func TestCounters_Decisions(t *testing.T) {
 				require.NoError(t, l.Reconfigure(bucketOf(20, 1, time.Hour, 0)))
 				require.Zero(t, count(), "reconfigured")
 				w.granted(l, 5)
-				require.Equal(t, granted, count(), "granted by the new limits")
+				require.Equal(t, byStore, count(), "granted by the new limits")
 			})
 		})
 	}
 }
 
 // A call that is sent again because another instance has changed the limits is one decision.
+// All grants but the first few are from blocks.
+func TestCounters_FromBlocks(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{})
+		l := must(s.TokenBucket("bucket", bucketOf(100, 1, time.Hour, 0), &store.LimiterOptions{Block: 25}))(t)
+		count := gained(s)
+		for range 50 {
+			w.granted(l, 1)
+		}
+		require.Equal(t, store.Counters{Decisions: 2, FromBlocks: 48}, count())
+	})
+}
+
 func TestCounters_DecisionSentAgain(t *testing.T) {
 	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
 		inWorld(t, func(t *testing.T, w *world) {

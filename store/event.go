@@ -39,12 +39,15 @@ const (
 	EventOverruled
 )
 
-var eventNames = textenum.Texts[EventKind]{Type: "EventKind", Texts: []string{
+var eventNames = textenum.Texts[EventKind]{Package: "store", Type: "EventKind", Texts: []string{
 	"no event", "store lost", "store recovered", "refund lost", "lease lost", "listen failed", "reconfigured", "overruled",
 }}
 
 // String returns the kind in words, or EventKind(n) if k is unknown.
 func (k EventKind) String() string { return eventNames.String(k) }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (k EventKind) MarshalText() ([]byte, error) { return eventNames.Marshal(k) }
 
 // An Event is what [Options.OnEvent] is called with.
 type Event struct {

@@ -27,7 +27,7 @@ type keyState struct {
 	wakeup     chan struct{} // one signal: ask again; nil until serveLoop first runs
 	lastAnswer answerState
 	rejection  rememberedRejection
-	blocks     *blockList      // nil until a block is borrowed
+	blocks     *keyBlocks      // nil until a block is borrowed
 	turns      *fairness.Turns // nil is as good as the zero value; see turnsOfKey
 	held       int64           // concurrency: the permits of the leases that core.Sending has counted
 }
@@ -47,7 +47,7 @@ func (ks *keyState) hasTurns(now time.Time) bool {
 
 // away reports whether the key's shard is away.
 func (ks *keyState) away() bool {
-	return ks.c.s.calls.Away(ks.c.name, ks.key)
+	return ks.c.s.calls.Check(ks.c.name, ks.key) != nil
 }
 
 // wake makes serveLoop ask again, if it has ever run.
@@ -81,14 +81,16 @@ func (c *core) wakeKeyByNotice(key string) {
 
 // answerLocally answers from a remembered rejection or borrowed blocks. The keyState is locked.
 func (ks *keyState) answerLocally(n int) (limiter.Lease, bool) {
-	if ks.blocks.empty() && ks.rejection.until.IsZero() {
+	if (ks.blocks == nil || ks.blocks.Empty()) && ks.rejection.until.IsZero() {
 		return limiter.Lease{}, false
 	}
 	now := time.Now()
 	ks.c.keeper.RefreshIfDue(now) // as long as this function answers, no other code refreshes the limits
-	if lease, ok := ks.grantFromBlocks(n, now); ok {
-		ks.c.s.count.fromBlocks.Add(1)
-		return lease, true
+	if ks.blocks != nil {
+		if tag, ok := ks.blocks.Take(int64(n), now); ok {
+			ks.c.s.count.fromBlocks.Add(1)
+			return grantedFromBlock(ks, n, tag), true
+		}
 	}
 	if !ks.rejection.covers(n, now) {
 		return limiter.Lease{}, false
@@ -100,13 +102,12 @@ func (ks *keyState) answerLocally(n int) (limiter.Lease, bool) {
 // remember keeps the answer to a rejected request for n permits, if a queue needs it to compute a Retry-After, or if
 // rejections are cached.
 func (c *core) remember(q *calls.Call, n int64) {
-	ks := c.keys.lock(q.Key, c.o.CacheRejections || c.limits().QueueLimit > 0)
+	ks := c.keys.lock(q.Key, c.remembersRejections() || c.limits().QueueLimit > 0)
 	if ks == nil {
 		return
 	}
 	defer ks.mu.Unlock()
-	newest, current := ks.learn(q), c.keeper.InForce().Definition == q.Definition // not current: by limits that were replaced
-	if c.o.CacheRejections && newest && current {
+	if ks.learn(q) && c.remembersRejections() && c.current(q) {
 		// The wait counts from when the request was sent, which was before the decision, so no caller is rejected for too
 		// long.
 		ks.rejection = rememberedRejection{least: max(n, 1), until: q.Sent.Add(q.Wait(n))}
@@ -123,6 +124,11 @@ func (ks *keyState) learn(q *calls.Call) (newest bool) {
 	newest = last.def == nil || q.Now >= last.now
 	*last = answerState{def: q.Definition, state: q.State, now: q.Now, sent: q.Sent, got: time.Now()}
 	return newest
+}
+
+// current reports whether an answer is by the limits in force, and not by those that they have replaced.
+func (c *core) current(q *calls.Call) bool {
+	return c.keeper.InForce().Definition.Version == q.Definition.Version
 }
 
 // An answerState is the store's last answer about a key.

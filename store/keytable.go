@@ -148,7 +148,7 @@ func (table *keyTable) empty() bool {
 // idle reports whether nothing would change if ks were replaced by a new keyState.
 func (ks *keyState) idle(now time.Time) bool {
 	return ks.queue.Empty() && !ks.serving && ks.held == 0 && !ks.hasTurns(now) && !now.Before(ks.rejection.until) &&
-		(ks.blocks == nil || ks.blocks.fetching == nil && ks.dropUsedBlocks(now) == 0)
+		(ks.blocks == nil || ks.blocks.fetching == nil && ks.blocks.Left(now) == 0)
 }
 
 // each calls f with every keyState, locked.
@@ -200,7 +200,6 @@ func (ks *keyState) close() {
 		ks.queue.answer(w, custom.Rejected(0, limiter.ReasonClosed))
 	}
 	ks.returnBlocks()
-	ks.c.s.returner.remove(ks)
 	ks.wake()
 }
 

@@ -21,24 +21,24 @@ import (
 // for all instances. So does the first use of a limiter, unless newer limits are in force; see
 // LimiterOptions.Generation.
 type Store struct {
-	calls    *calls.Client
-	o        Options
-	count    counters
-	events   *eventqueue.Queue[Event]
-	returner blockReturner
-	begun    time.Time
-	closed   chan struct{} // closed when Close is done; before that, cores is set to nil
+	calls  *calls.Client
+	o      Options
+	count  counters
+	events *eventqueue.Queue[Event]
+	begun  time.Time
+	closed chan struct{} // closed when Close is done; before that, cores is set to nil
 
 	// Lock order: the lock of a keyState, this one, the lock of a core. No other lock is taken while one of them is
 	// held.
 
-	mu            sync.Mutex
-	cores         map[string][]*core // by name; nil once the Store is being closed
-	listenStarted bool               // listenLoop was started
-	listening     atomic.Bool        // notices arrive
+	mu    sync.Mutex
+	cores map[string][]*core // by name; nil once the Store is being closed
+
+	listenOnce sync.Once   // starts listenLoop
+	listening  atomic.Bool // notices arrive
 }
 
-// New returns a Store. Nil options have the defaults. [Store.Close] closes the backend, but not what the backend was
+// New returns a Store. If options is nil, the defaults apply. [Store.Close] closes the backend, but not what the backend was
 // given, such as a client.
 func New(b backend.Backend, options *Options) (*Store, error) {
 	var o Options
@@ -55,7 +55,6 @@ func New(b backend.Backend, options *Options) (*Store, error) {
 	s := &Store{
 		o: o, cores: map[string][]*core{}, events: eventqueue.New("store: OnEvent", o.OnEvent), begun: time.Now(), closed: make(chan struct{}),
 	}
-	s.returner.s = s
 	s.calls = calls.New(b, calls.Options{
 		Timeout: o.CallTimeout, FailureThreshold: o.FailureThreshold, ProbeInterval: o.ProbeInterval,
 		Lost: s.lost, Recovered: s.recovered,

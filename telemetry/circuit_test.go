@@ -176,7 +176,7 @@ func TestCircuitState_ByHandWithoutCalls(t *testing.T) {
 		assert.Equal(t, isOpen, b.state())
 		time.Sleep(time.Hour)
 		assert.Equal(t, isOpen, b.state(), "it has no break")
-		control.Close()
+		control.Reset()
 		assert.Equal(t, isClosed, b.state())
 	})
 }

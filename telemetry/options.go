@@ -72,7 +72,10 @@ type Options struct {
 	MaxSeries int `json:"max_series,omitempty" yaml:"max_series,omitempty"`
 }
 
-func (o Options) validate() error {
+func (o *Options) Validate() error {
+	if o == nil {
+		return nil
+	}
 	var p validate.Problems
 	if o.SpanSeverity > pipeline.SeverityCritical {
 		p.Add("SpanSeverity", o.SpanSeverity, "must be one of None to Critical")

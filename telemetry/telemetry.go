@@ -31,14 +31,14 @@ type Telemetry struct {
 	collected   atomic.Bool // the counters have been read
 }
 
-// New makes a Telemetry. If options is nil, they are the defaults. The error is a [weir.OptionsError], or that of a
+// New makes a Telemetry. If options is nil, the defaults apply. The error is a [weir.OptionsError], or that of a
 // MeterProvider that cannot make the instruments.
 func New(options *Options) (*Telemetry, error) {
 	var o Options
 	if options != nil {
 		o = *options
 	}
-	if err := o.validate(); err != nil {
+	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	o = o.withDefaults()

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
@@ -140,17 +141,15 @@ const (
 	Failed                // the call returned an error
 )
 
-var states = [...]string{
+var states = textenum.Texts[State]{Package: "weirtest", Type: "State", Texts: []string{
 	Waiting: "waiting", Held: "held", Released: "released", Refunded: "refunded", Rejected: "rejected", Failed: "failed",
-}
+}}
 
 // String returns the name in lower case, or State(n) if there is no such state.
-func (s State) String() string {
-	if int(s) < len(states) {
-		return states[s]
-	}
-	return fmt.Sprintf("State(%d)", uint8(s))
-}
+func (s State) String() string { return states.String(s) }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (s State) MarshalText() ([]byte, error) { return states.Marshal(s) }
 
 // An Answer is what a [Limiter] answers to one call. The zero value grants.
 type Answer struct {

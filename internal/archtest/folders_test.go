@@ -160,6 +160,7 @@ var folders = []folder{
 	{name: "internal/validate", everyone: true, mayImport: []string{"."}},
 	{name: "internal/textenum", everyone: true, mayImport: []string{"internal/validate"}},
 	{name: "internal/clock", everyone: true},
+	{name: "internal/ctxerr", everyone: true},
 	{name: "internal/saturate", everyone: true},
 	{name: "internal/isnil", everyone: true},
 	{name: "internal/recovered", everyone: true},
@@ -197,6 +198,7 @@ var folders = []folder{
 	// What make test and the drills agree on about tests that go by real time.
 	{name: "internal/realtime"},
 	{name: "internal/archtest", leaf: true},
+	{name: "internal/size", leaf: true, mayImport: []string{"internal/repo"}},
 	// A module of its own, for the driver of the browser.
 	{name: "internal/browsertest", leaf: true, testOnly: []string{"..."}},
 	{name: "internal/voice", leaf: true},

@@ -89,7 +89,7 @@ func (x *scene) hedged(o *hedge.Options) drill {
 }
 
 // policy runs a failsafe-go policy that is made of a limiter.
-func (x *scene) policy(l limiter.Limiter, o *weirfailsafe.LimiterOptions) drill {
+func (x *scene) policy(l limiter.Limiter, o *weirfailsafe.FromLimiterOptions) drill {
 	executor := failsafe.With(must(weirfailsafe.FromLimiter[any](l, o)))
 	return drill{do: func() {
 		_ = executor.WithContext(x.context()).Run(func() error { return nil })
@@ -270,11 +270,11 @@ var strategyRows = []row{
 		return x.between(errBoom, weirfailsafe.New(nil, policy))
 	}},
 	{"weirfailsafe.FromLimiter(l)", caller, func(x *scene) drill { return x.policy(x.user("Acquire"), nil) }},
-	{"weirfailsafe.LimiterOptions.Listener", caller, func(x *scene) drill {
-		return x.policy(x.user(""), &weirfailsafe.LimiterOptions{Listener: listener{x, "OnMeasurement"}})
+	{"weirfailsafe.FromLimiterOptions.Listener", caller, func(x *scene) drill {
+		return x.policy(x.user(""), &weirfailsafe.FromLimiterOptions{Listener: listener{x, "OnMeasurement"}})
 	}},
-	{"weirfailsafe.LimiterOptions.MapError", caller, func(x *scene) drill {
-		return x.policy(x.full(), &weirfailsafe.LimiterOptions{MapError: func(err error) error { x.hit(); return err }})
+	{"weirfailsafe.FromLimiterOptions.MapError", caller, func(x *scene) drill {
+		return x.policy(x.full(), &weirfailsafe.FromLimiterOptions{MapError: func(err error) error { x.hit(); return err }})
 	}},
 	{"weirfailsafe.PolicyOptions.MapError", caller, func(x *scene) drill {
 		p := x.pipeline(ratelimit.New(x.limiter(), nil), ratelimit.New(x.full(), nil))

@@ -37,6 +37,13 @@ var (
 	kits = []string{"limiter/limitertest", "limiter/internal/model", "store/storetest", "store/internal/drill"}
 )
 
+// What a reader can hold: more is printed.
+const (
+	maxArrows  = 5  // of a file
+	maxFields  = 15 // of a type
+	maxMethods = 20
+)
+
 func main() {
 	log.SetFlags(0)
 	only := flag.String("room", "", "print the arrows of this folder")
@@ -45,19 +52,17 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if *only != "" {
-		for _, r := range rooms {
-			if r.folder == *only {
-				r.printArrows()
-			}
+	for _, r := range rooms {
+		if r.folder == *only {
+			r.printArrows()
 		}
-		return
 	}
-	printLines(rooms)
-	printRooms(rooms)
+	if *only == "" {
+		printAll(rooms)
+	}
 }
 
-// A room is a package: its files in the order with the fewest arrows that run back up, and its largest types.
+// A room is a package: its files, the topmost first, and its types.
 type room struct {
 	folder      string
 	code, tests int // lines
@@ -70,6 +75,11 @@ type room struct {
 type sized struct {
 	name            string
 	fields, methods int
+}
+
+// isKit reports whether the room is for tests.
+func (r *room) isKit() bool {
+	return slices.ContainsFunc(kits, func(kit string) bool { return r.folder == kit || strings.HasPrefix(r.folder, kit+"/") })
 }
 
 // measure returns the rooms of the core, kits included.
@@ -104,7 +114,7 @@ func measure() ([]*room, error) {
 }
 
 func (r *room) read(fset *token.FileSet, load types.Importer, p repo.Package) error {
-	names, err := filepath.Glob(filepath.Join(p.Dir, "*.go"))
+	names, err := filepath.Glob(filepath.Join(p.Dir, "*.go")) // also of files for other systems
 	if err != nil {
 		return err
 	}
@@ -116,7 +126,7 @@ func (r *room) read(fset *token.FileSet, load types.Importer, p repo.Package) er
 		if strings.HasSuffix(name, "_test.go") {
 			r.tests += n
 		} else {
-			r.code += n // also of files for other systems
+			r.code += n
 		}
 	}
 	var files []*ast.File
@@ -127,6 +137,7 @@ func (r *room) read(fset *token.FileSet, load types.Importer, p repo.Package) er
 		}
 		files = append(files, f)
 		r.files = append(r.files, name)
+		r.arrows[name] = make(map[string][]string)
 	}
 	info := &types.Info{Uses: make(map[*ast.Ident]types.Object)}
 	checked, err := (&types.Config{Importer: load}).Check(p.ImportPath, fset, files, info)
@@ -135,13 +146,9 @@ func (r *room) read(fset *token.FileSet, load types.Importer, p repo.Package) er
 	}
 	fileOf := func(pos token.Pos) string { return filepath.Base(fset.Position(pos).Filename) }
 	for id, o := range info.Uses {
-		if from, to := fileOf(id.Pos()), fileOf(o.Pos()); o.Pkg() == checked && from != to {
-			if r.arrows[from] == nil {
-				r.arrows[from] = make(map[string][]string)
-			}
-			if !slices.Contains(r.arrows[from][to], id.Name) {
-				r.arrows[from][to] = append(r.arrows[from][to], id.Name)
-			}
+		from, to := fileOf(id.Pos()), fileOf(o.Pos())
+		if o.Pkg() == checked && from != to && !slices.Contains(r.arrows[from][to], id.Name) {
+			r.arrows[from][to] = append(r.arrows[from][to], id.Name)
 		}
 	}
 	for _, name := range checked.Scope().Names() {
@@ -157,7 +164,7 @@ func (r *room) read(fset *token.FileSet, load types.Importer, p repo.Package) er
 	return nil
 }
 
-// sort orders the files, the topmost first: it moves one file after the other to its best place until no move is of use.
+// sort orders the files: it moves one after the other to its best place until no move is of use.
 func (r *room) sort() {
 	slices.SortFunc(r.files, func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(r.arrows[b]), len(r.arrows[a])), cmp.Compare(a, b))
@@ -179,8 +186,7 @@ func (r *room) sort() {
 }
 
 // back returns how many arrows run back up.
-func (r *room) back() int {
-	n := 0
+func (r *room) back() (n int) {
 	for i, above := range r.files {
 		for _, below := range r.files[i+1:] {
 			if r.arrows[below][above] != nil {
@@ -192,8 +198,7 @@ func (r *room) back() int {
 }
 
 // all returns how many arrows there are.
-func (r *room) all() int {
-	n := 0
+func (r *room) all() (n int) {
 	for _, to := range r.arrows {
 		n += len(to)
 	}
@@ -202,68 +207,59 @@ func (r *room) all() int {
 
 func (r *room) printArrows() {
 	for i, name := range r.files {
-		fmt.Printf("%s\n", name)
+		fmt.Println(name)
 		for _, to := range slices.Sorted(maps.Keys(r.arrows[name])) {
-			direction := "  "
+			direction := "down to"
 			if slices.Contains(r.files[:i], to) {
-				direction = "^ "
+				direction = "BACK UP TO"
 			}
-			fmt.Printf("  %s%s: %s\n", direction, to, strings.Join(slices.Sorted(slices.Values(r.arrows[name][to])), " "))
+			fmt.Printf("  %s %s: %s\n", direction, to, strings.Join(slices.Sorted(slices.Values(r.arrows[name][to])), " "))
 		}
 	}
 }
 
-func printLines(rooms []*room) {
+func printAll(rooms []*room) {
+	const sum = "all but kits"
 	code, tests := make(map[string]int), make(map[string]int)
-	for _, r := range rooms {
-		top, _, _ := strings.Cut(r.folder, "/")
-		if slices.ContainsFunc(kits, func(kit string) bool { return r.folder == kit || strings.HasPrefix(r.folder, kit+"/") }) {
-			top = "kits"
-		} else {
-			code["all but kits"] += r.code
-			tests["all but kits"] += r.tests
-		}
-		code[top] += r.code
-		tests[top] += r.tests
-	}
-	fmt.Printf("%-28s %7s %7s\n", "lines of code", "code", "tests")
-	for _, top := range append(slices.Clone(core), "all but kits", "kits") {
-		fmt.Printf("%-28s %7d %7d\n", top, code[top], tests[top])
-	}
-}
-
-func printRooms(rooms []*room) {
-	fmt.Printf("\n%-28s %7s %7s %7s %9s\n", "rooms of several files", "files", "arrows", "a file", "back up")
 	var large []sized
 	for _, r := range rooms {
+		top, _, _ := strings.Cut(r.folder, "/")
+		of := []string{top, sum}
+		if r.isKit() {
+			of = []string{"kits"}
+		}
+		for _, name := range of {
+			code[name] += r.code
+			tests[name] += r.tests
+		}
 		large = append(large, r.types...)
+	}
+	fmt.Printf("%-32s %7s %7s\n", "lines of code", "code", "tests")
+	for _, name := range append(slices.Clone(core), sum, "kits") {
+		fmt.Printf("%-32s %7d %7d\n", name, code[name], tests[name])
+	}
+	fmt.Printf("\n%-32s %7s %7s %7s %9s\n", "rooms of several files", "files", "arrows", "a file", "back up")
+	for _, r := range rooms {
 		if all := r.all(); all > 0 {
-			fmt.Printf("%-28s %7d %7d %7.1f %7.0f %%\n", r.folder, len(r.files), all, float64(all)/float64(len(r.files)), float64(100*r.back())/float64(all))
+			fmt.Printf("%-32s %7d %7d %7.1f %7.0f %%\n", r.folder, len(r.files), all, float64(all)/float64(len(r.files)), float64(100*r.back())/float64(all))
 		}
 	}
-	fmt.Printf("\n%-28s %7s\n", "files with most arrows", "arrows")
+	fmt.Printf("\n%-32s %7s\n", fmt.Sprintf("files with more than %d arrows", maxArrows), "arrows")
 	for _, r := range rooms {
 		for _, name := range r.files {
 			if n := len(r.arrows[name]); n > maxArrows {
-				fmt.Printf("%-28s %7d\n", r.folder+"/"+name, n)
+				fmt.Printf("%-32s %7d\n", r.folder+"/"+name, n)
 			}
 		}
 	}
 	slices.SortFunc(large, func(a, b sized) int { return cmp.Compare(b.fields+b.methods, a.fields+a.methods) })
-	fmt.Printf("\n%-28s %7s %7s\n", "largest types", "fields", "methods")
+	fmt.Printf("\n%-32s %7s %7s\n", "largest types", "fields", "methods")
 	for _, t := range large {
 		if t.fields > maxFields || t.methods > maxMethods {
-			fmt.Printf("%-28s %7d %7d\n", t.name, t.fields, t.methods)
+			fmt.Printf("%-32s %7d %7d\n", t.name, t.fields, t.methods)
 		}
 	}
 }
-
-// What a reader can hold: more is printed.
-const (
-	maxArrows  = 5
-	maxFields  = 15
-	maxMethods = 20
-)
 
 // codeLines returns how many lines of a file have a token, 0 for a generated one.
 func codeLines(name string) (int, error) {
@@ -284,11 +280,8 @@ func codeLines(name string) (int, error) {
 		if tok == token.EOF {
 			return len(lines), nil
 		}
-		if tok == token.SEMICOLON && text == "\n" {
-			continue
-		}
 		for i, line := range strings.Split(text, "\n") {
-			if i == 0 || strings.TrimSpace(line) != "" { // of a text in backquotes
+			if i == 0 && text != "\n" || strings.TrimSpace(line) != "" { // of a text in backquotes; the semicolon at a line's end is a "\n"
 				lines[file.Line(pos)+i] = true
 			}
 		}

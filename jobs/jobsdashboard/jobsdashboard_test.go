@@ -89,7 +89,7 @@ func newWorld(t *testing.T) *world {
 		Schema: schema, RiverSchema: riverSchema, Lease: 8 * time.Second, // within a quarter of it, a job sees that it has lost its slot
 	})
 	require.NoError(t, err)
-	t.Cleanup(w.throttler.Close)
+	t.Cleanup(func() { require.NoError(t, w.throttler.Close()) })
 	require.NoError(t, w.throttler.SetSemaphore(ctx, "imports", jobs.SemaphoreOptions{MaxCount: 3}))
 	require.NoError(t, w.throttler.SetFixedWindow(ctx, "starts", jobs.FixedWindowOptions{Limit: 100, Interval: 90 * time.Second}))
 

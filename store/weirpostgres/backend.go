@@ -48,7 +48,7 @@ type Backend struct {
 
 var _ backend.Backend = (*Backend)(nil)
 
-// NewBackend returns a Backend that uses the pool, which it does not close. Nil options have the defaults. It sends
+// NewBackend returns a Backend that uses the pool, which it does not close. If options is nil, the defaults apply. It sends
 // nothing: the first call shows whether the schema exists. Close the pool after the Backend.
 func NewBackend(pool *pgxpool.Pool, options *BackendOptions) (*Backend, error) {
 	var o BackendOptions

@@ -16,7 +16,7 @@ type Options struct {
 	store.Options `yaml:",inline"`
 }
 
-// New returns a Store whose limiters are in PostgreSQL. Nil options have the defaults. Close the pool after the Store,
+// New returns a Store whose limiters are in PostgreSQL. If options is nil, the defaults apply. Close the pool after the Store,
 // which does not close it. New sends nothing, so the server can be away. [Migrate] must have made the tables when the
 // first limiter is used.
 //

@@ -52,7 +52,7 @@ type Backend struct {
 
 var _ backend.Backend = (*Backend)(nil)
 
-// NewBackend returns a Backend on a client, which it does not close. Nil options have the defaults. Nothing is sent to
+// NewBackend returns a Backend on a client, which it does not close. If options is nil, the defaults apply. Nothing is sent to
 // the server yet. A *redis.Ring is refused: its servers do not receive each other's notices, and it moves keys when one
 // of them is away.
 func NewBackend(client redis.UniversalClient, options *BackendOptions) (*Backend, error) {

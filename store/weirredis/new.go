@@ -14,7 +14,7 @@ type Options struct {
 	store.Options `yaml:",inline"`
 }
 
-// New returns a Store whose limiters are in Redis. Nil options have the defaults. Close the client after the Store,
+// New returns a Store whose limiters are in Redis. If options is nil, the defaults apply. Close the client after the Store,
 // which does not close it. New sends nothing, so the server can be away.
 //
 // The client should have ContextTimeoutEnabled, so that calls end in time, and a DialerRetries of 1, so that a server that

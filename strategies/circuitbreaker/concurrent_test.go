@@ -2,7 +2,6 @@ package circuitbreaker_test
 
 import (
 	"context"
-	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -66,17 +65,6 @@ func TestStrategy_ProbesConcurrent(t *testing.T) {
 	}
 }
 
-func TestWindow_Concurrent(t *testing.T) {
-	s := circuitbreaker.New(&circuitbreaker.Options{
-		FailureRatio: 1, MinimumThroughput: 1 << 30, SamplingDuration: time.Hour, ConsecutiveFailures: 1 << 30,
-	})
-	p := weir.Must(pipeline.New("orders", s))
-	together(8, 500, func(n int) { _ = p.Execute(t.Context(), []func(context.Context) error{succeed, fail}[n%2]) })
-	stats := s.Statistics()
-	assert.EqualValues(t, 4000, stats.Throughput)
-	assert.EqualValues(t, 2000, stats.Failures)
-}
-
 // However many failures come at once, one of them opens the circuit.
 func TestStrategy_OpensOnceConcurrent(t *testing.T) {
 	for range 20 {
@@ -101,41 +89,4 @@ func TestStrategy_OpensOnceConcurrent(t *testing.T) {
 		assert.GreaterOrEqual(t, ran.Load(), int64(50))
 		assert.Equal(t, circuitbreaker.Open, s.State())
 	}
-}
-
-// Everything at once: nothing gets stuck.
-func TestStrategy_Concurrent(t *testing.T) {
-	control := new(circuitbreaker.Control)
-	ignore := func(context.Context, circuitbreaker.Transition) {}
-	s := circuitbreaker.New(&circuitbreaker.Options{
-		FailureRatio: 0.3, MinimumThroughput: 5, SamplingDuration: 50 * time.Microsecond, ConsecutiveFailures: 3,
-		BreakDuration: 20 * time.Microsecond, HalfOpenProbes: 2, Control: control,
-		OnOpened: ignore, OnClosed: ignore, OnHalfOpened: ignore,
-	})
-	p := weir.Must(pipeline.New("orders", s))
-	together(8, 2000, func(n int) {
-		switch n % 100 {
-		case 0:
-			control.Isolate()
-		case 1:
-			control.Close()
-		case 2:
-			_, _ = s.Describe()
-		}
-		defer func() { _ = recover() }()
-		_ = p.Execute(t.Context(), func(context.Context) error {
-			switch rand.IntN(8) {
-			case 0:
-				return context.Canceled
-			case 1:
-				panic("boom")
-			case 2, 3:
-				return errBoom
-			}
-			return nil
-		})
-	})
-	control.Close()
-	require.NoError(t, p.Execute(t.Context(), succeed))
-	assert.Equal(t, circuitbreaker.Closed, s.State())
 }

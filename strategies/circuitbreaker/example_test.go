@@ -92,7 +92,7 @@ func ExampleControl() {
 	maintenance.Isolate()
 	fmt.Println(orders.Execute(context.Background(), call))
 	fmt.Println(stock.Execute(context.Background(), call))
-	maintenance.Close()
+	maintenance.Reset()
 	fmt.Println(orders.Execute(context.Background(), call))
 	// Output:
 	// circuitbreaker: orders/CircuitBreaker: the circuit is isolated

@@ -143,7 +143,7 @@ func (h *history) finish() {
 // order gives an order, and has it carried out at once.
 func (h *history) order() {
 	if h.random.IntN(2) == 0 {
-		h.control.Close()
+		h.control.Reset()
 		h.naive.enter(circuitbreaker.Closed)
 	} else if h.naive.state != circuitbreaker.Isolated {
 		h.control.Isolate()

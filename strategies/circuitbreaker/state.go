@@ -16,7 +16,7 @@ const (
 	Closed   State = iota // lets every execution through
 	Open                  // rejects executions until the break is over
 	HalfOpen              // lets a few executions through, as probes
-	Isolated              // rejects executions until [Control.Close]
+	Isolated              // rejects executions until [Control.Reset]
 )
 
 var states = textenum.Texts[State]{Package: "circuitbreaker", Type: "State", Texts: []string{

@@ -106,7 +106,7 @@ func TestStrategy_RejectionsBesideFailures(t *testing.T) {
 		err  error
 		want circuitbreaker.State
 	}{
-		"an item that a Channel did not take":      {&limiter.RejectedError{}, circuitbreaker.Closed},
+		"an item that a Channel did not take":      {&limiter.SendRejectedError{}, circuitbreaker.Closed},
 		"two rejections":                           {errors.Join(rejection, &circuitbreaker.OpenError{}), circuitbreaker.Closed},
 		"a failure and a rejection":                {errors.Join(errBoom, rejection), circuitbreaker.Open},
 		"a rejection after which something failed": {fmt.Errorf("fallback: %w, after: %w", rejection, errBoom), circuitbreaker.Open},
@@ -127,16 +127,3 @@ type joined struct{}
 
 func (joined) Error() string   { return "nothing" }
 func (joined) Unwrap() []error { return nil }
-
-// What a cancelled call returns need not say that it was cancelled.
-func TestStrategy_CancelledCallWithAnErrorOfItsOwn(t *testing.T) {
-	o := atOnce(1)
-	s := circuitbreaker.New(&o)
-	p := weir.Must(pipeline.New("orders", s))
-	ctx, cancel := context.WithCancel(t.Context())
-	require.Error(t, p.Execute(ctx, func(context.Context) error {
-		cancel()
-		return errors.New("rpc error: code = Canceled")
-	}))
-	assert.Equal(t, circuitbreaker.Closed, s.State())
-}

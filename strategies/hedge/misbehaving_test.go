@@ -5,7 +5,6 @@ import (
 	"context"
 	"log/slog"
 	"runtime"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,32 +40,6 @@ func log(t *testing.T) *bytes.Buffer {
 	return out
 }
 
-// Dispose on the goroutine of a loser has no caller: a panic there must not end the process.
-func TestOptions_DisposeThatDoesNotReturn(t *testing.T) {
-	for how, leave := range leaving {
-		t.Run(how, func(t *testing.T) {
-			out := log(t)
-			synctest.Test(t, func(t *testing.T) {
-				p := with(&hedge.Options{AtOnce: true, Dispose: func(any, error) { leave() }})
-				v, err := pipeline.ExecuteValue(t.Context(), p, func(ctx context.Context) (string, error) {
-					if hedge.AttemptNumber(ctx) == 0 {
-						time.Sleep(time.Second)
-						return "late", nil
-					}
-					time.Sleep(time.Millisecond) // until the other has begun
-					return "first", nil
-				})
-				assert.NoError(t, err)
-				assert.Equal(t, "first", v)
-				time.Sleep(2 * time.Second)
-			})
-			if how == "panic" {
-				assert.Contains(t, out.String(), `hook="hedge: Dispose" panic=hook`)
-			}
-		})
-	}
-}
-
 // A loser that panics when the execution is over, without a Dispose to tell, is logged.
 func TestStrategy_LoserThatPanicsIsLogged(t *testing.T) {
 	out := log(t)
@@ -83,63 +56,6 @@ func TestStrategy_LoserThatPanicsIsLogged(t *testing.T) {
 		time.Sleep(2 * time.Second)
 	})
 	assert.Contains(t, out.String(), `hook="hedge: an attempt that lost" panic=late`)
-}
-
-// Every outcome is disposed of exactly once, whichever function of the program does not return.
-func TestStrategy_DisposesOfAllIfAFunctionDoesNotReturn(t *testing.T) {
-	for how, leave := range leaving {
-		for _, hook := range []string{"Dispose", "Handle", "winner's report", "loser's report"} {
-			t.Run(hook+" "+how, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var mu sync.Mutex
-					disposed, left := 0, false
-					once := func(at string) {
-						mu.Lock()
-						now := at == hook && !left
-						left = left || now
-						mu.Unlock()
-						if now {
-							leave()
-						}
-					}
-					const attempts = 4
-					p := weir.Must(pipeline.Config{
-						Strategies: []pipeline.Strategy{hedge.New(&hedge.Options{
-							AtOnce: true, MaxHedges: attempts - 1,
-							Handle: func(any, error) bool { once("Handle"); return false },
-							Dispose: func(result any, _ error) {
-								if result == nil {
-									return
-								}
-								mu.Lock()
-								disposed++
-								mu.Unlock()
-								once("Dispose")
-							},
-						})},
-						Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
-							if e.Name == pipeline.EventExecutionAttempt && e.Err == nil {
-								once("winner's report")
-								once("loser's report")
-							}
-						}),
-					}.Build())
-					made, returned := 0, 0
-					away(func() {
-						_, _ = pipeline.ExecuteValue(t.Context(), p, func(context.Context) (string, error) {
-							mu.Lock()
-							defer mu.Unlock()
-							made++
-							return "body", nil
-						})
-						returned++
-					})
-					synctest.Wait()
-					assert.Equal(t, made, disposed+returned)
-				})
-			})
-		}
-	}
 }
 
 // A hedge that does not start costs the budget nothing.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"testing"
 
-	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/retry"
 )
 
@@ -25,29 +23,5 @@ func TestAllocations(t *testing.T) {
 	}
 	if got := testing.AllocsPerRun(200, func() { _ = p.Execute(ctx, failOnce) }); got != 0 {
 		t.Errorf("one failure: %v allocations, want 0", got)
-	}
-}
-
-func BenchmarkExecute(b *testing.B) {
-	calls := 0
-	callbacks := map[string]func(context.Context) error{
-		"succeeds": func(context.Context) error { return nil },
-		"one failure": func(context.Context) error {
-			calls++
-			if calls%2 == 1 {
-				return errBoom
-			}
-			return nil
-		},
-	}
-	for name, fn := range callbacks {
-		b.Run(name, func(b *testing.B) {
-			p := weir.Must(pipeline.New("bench", retry.New(&retry.Options{Delay: -1})))
-			ctx := context.Background()
-			b.ReportAllocs()
-			for b.Loop() {
-				_ = p.Execute(ctx, fn)
-			}
-		})
 	}
 }

@@ -37,22 +37,3 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkExecute(b *testing.B) {
-	for name, some := range policies {
-		b.Run(name+"/bridge", func(b *testing.B) {
-			p, ctx := weir.Must(pipeline.New("orders", weirfailsafe.New(nil, some()...))), b.Context()
-			b.ReportAllocs()
-			for b.Loop() {
-				_ = p.Execute(ctx, func(context.Context) error { return nil })
-			}
-		})
-		b.Run(name+"/failsafe-go", func(b *testing.B) {
-			executor := failsafe.With(some()...).WithContext(b.Context())
-			b.ReportAllocs()
-			for b.Loop() {
-				_, _ = executor.Get(func() (any, error) { return nil, nil })
-			}
-		})
-	}
-}

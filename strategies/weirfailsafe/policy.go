@@ -37,8 +37,8 @@ func FromPipeline[R any](p *pipeline.Pipeline, o *PolicyOptions) failsafe.Policy
 	return &pipelinePolicy[R]{pipeline: p, options: *cmp.Or(o, new(PolicyOptions))}
 }
 
-// LimiterOptions are the options of a policy that [FromLimiter] makes. The zero LimiterOptions are the defaults.
-type LimiterOptions struct {
+// FromLimiterOptions are the options of a policy that [FromLimiter] makes. The zero FromLimiterOptions are the defaults.
+type FromLimiterOptions struct {
 	// MapError is that of [PolicyOptions].
 	MapError func(err error) error `json:"-" yaml:"-"`
 	// Strategy are the options of the strategy that takes the permits.
@@ -52,13 +52,13 @@ type LimiterOptions struct {
 // [weir.OptionsError].
 //
 // The policy fits results of any type: with R any it can be used in WithAny and ComposeAny.
-func FromLimiter[R any](l limiter.Limiter, o *LimiterOptions) (failsafe.ResultAgnosticPolicy[R], error) {
+func FromLimiter[R any](l limiter.Limiter, o *FromLimiterOptions) (failsafe.ResultAgnosticPolicy[R], error) {
 	if isnil.Value(l) {
 		var p validate.Problems
 		p.Add("Limiter", nil, "must not be nil")
 		return nil, p.Err("weirfailsafe")
 	}
-	o = cmp.Or(o, new(LimiterOptions))
+	o = cmp.Or(o, new(FromLimiterOptions))
 	p, err := pipeline.Config{
 		Strategies: []pipeline.Strategy{ratelimit.New(checkOnlyLimiter{l}, &o.Strategy)},
 		Listener:   o.Listener,

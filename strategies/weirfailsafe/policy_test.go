@@ -110,7 +110,7 @@ func TestFromLimiter(t *testing.T) {
 	l := bucket(2)
 	var events []string
 	cost := 1
-	policy, err := weirfailsafe.FromLimiter[any](l, &weirfailsafe.LimiterOptions{
+	policy, err := weirfailsafe.FromLimiter[any](l, &weirfailsafe.FromLimiterOptions{
 		Strategy: ratelimit.Options{Permits: func(context.Context) int { return cost }},
 		Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) { events = append(events, e.Name) }),
 	})
@@ -184,7 +184,7 @@ func TestPolicyOptions_MapError(t *testing.T) {
 		}
 		return s.code
 	}
-	rejecting := failsafe.Policy[any](weir.Must(weirfailsafe.FromLimiter[any](l, &weirfailsafe.LimiterOptions{MapError: toStatus})))
+	rejecting := failsafe.Policy[any](weir.Must(weirfailsafe.FromLimiter[any](l, &weirfailsafe.FromLimiterOptions{MapError: toStatus})))
 	assert.Equal(t, "RESOURCE_EXHAUSTED", run(rejecting, func() error { return nil }))
 
 	options := &weirfailsafe.PolicyOptions{MapError: toStatus}

@@ -46,7 +46,7 @@ func TestFailsafe_LimiterInItsServerInterceptor(t *testing.T) {
 	for name, w := range wires {
 		t.Run(name, func(t *testing.T) {
 			l, back := slots(t, 1)
-			policy := weir.Must(weirfailsafe.FromLimiter[any](l, &weirfailsafe.LimiterOptions{MapError: withStatus}))
+			policy := weir.Must(weirfailsafe.FromLimiter[any](l, &weirfailsafe.FromLimiterOptions{MapError: withStatus}))
 			running, goOn := make(chan struct{}), make(chan struct{})
 			s := &service{unary: func(context.Context, *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
 				running <- struct{}{}
@@ -73,7 +73,7 @@ func TestFailsafe_LimiterInItsServerInterceptor(t *testing.T) {
 // In a tap handle a limiter with a queue does not wait.
 func TestFailsafe_LimiterInItsTapHandle(t *testing.T) {
 	l := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour, QueueLimit: 10}))
-	policy := weir.Must(weirfailsafe.FromLimiter[any](l, &weirfailsafe.LimiterOptions{MapError: withStatus}))
+	policy := weir.Must(weirfailsafe.FromLimiter[any](l, &weirfailsafe.FromLimiterOptions{MapError: withStatus}))
 	api := testpb.NewTestServiceClient(overBufconn(t, &service{}, []grpc.ServerOption{grpc.InTapHandle(failsafegrpc.NewServerInHandle[any](policy))}))
 	_, err := api.UnaryCall(t.Context(), &testpb.SimpleRequest{})
 	require.NoError(t, err)
@@ -165,7 +165,7 @@ func TestFailsafe_RejectionsInAClient(t *testing.T) {
 func TestFailsafe_CancelledCallsLeaveNothing_ConcurrentSafe(t *testing.T) {
 	onServer := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 8, QueueLimit: 100}))
 	onClient := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 8, QueueLimit: 100}))
-	server := weir.Must(weirfailsafe.FromLimiter[any](onServer, &weirfailsafe.LimiterOptions{MapError: withStatus}))
+	server := weir.Must(weirfailsafe.FromLimiter[any](onServer, &weirfailsafe.FromLimiterOptions{MapError: withStatus}))
 	p := weir.Must(pipeline.New("api", retrying(retry.Options{}), ratelimit.New(onClient, nil)))
 	api := testpb.NewTestServiceClient(overBufconn(t, &service{},
 		[]grpc.ServerOption{grpc.UnaryInterceptor(failsafegrpc.NewUnaryServerInterceptor[any](server))},

@@ -32,7 +32,7 @@ func TestLimits_Rejection(t *testing.T) {
 		Methods:  map[string][]string{"*": {"quota", "later"}},
 	}))
 	_, trailer, err := callUnary(t.Context(), l, unaryMethod, answer)
-	rejected, ok := errors.AsType[*RejectedError](err)
+	rejected, ok := errors.AsType[*CallRejectedError](err)
 	require.True(t, ok)
 	assert.Equal(t, "quota", rejected.Policy)
 	assert.Equal(t, codes.ResourceExhausted, rejected.Code)
@@ -287,7 +287,7 @@ func TestLimits_MaxWaitAndQueue(t *testing.T) {
 		held := weir.Must(l.TryAcquire(t.Context(), 1))
 		began := time.Now()
 		_, _, err := callUnary(t.Context(), limits, unaryMethod, answer)
-		rejected, ok := errors.AsType[*RejectedError](err)
+		rejected, ok := errors.AsType[*CallRejectedError](err)
 		require.True(t, ok)
 		assert.Equal(t, ReasonMaxWait, rejected.Lease.Reason())
 		assert.Equal(t, codes.Unavailable, rejected.Code)

@@ -31,7 +31,7 @@ type call struct {
 //		grpc.ChainStreamInterceptor(limits.StreamInterceptor(), …))
 //
 // Put it after the interceptors for logging, metrics and recovery, and after authentication if a key is the
-// authenticated user. The error of a rejection is a [*RejectedError].
+// authenticated user. The error of a rejection is a [*CallRejectedError].
 func (l *Limits) UnaryInterceptor() grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, message any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		route := l.routes.of(info.FullMethod)
@@ -158,7 +158,7 @@ func (c *call) turnAway(ctx context.Context, p *preparedPolicy, key string, refu
 // because grpc-go does not retry if there are two pushbacks. The quotas of an error are in the trailer: grpc-go does not
 // retry if there is a header.
 func (c *call) tell(err error) {
-	if rejected, ok := err.(*RejectedError); ok { //nolint:errorlint // what wraps one is the handler's error
+	if rejected, ok := err.(*CallRejectedError); ok { //nolint:errorlint // what wraps one is the handler's error
 		c.told.Store(true)
 		if len(rejected.trailer) > 0 && rejected.sent.CompareAndSwap(false, true) {
 			c.setTrailer(rejected.trailer)

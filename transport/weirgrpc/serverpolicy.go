@@ -119,7 +119,7 @@ func (m *StreamMode) UnmarshalText(text []byte) error { return streamTexts.Unmar
 // Strategies see an error of the handler as a [*HandlerError] if its code is a failure; see [LimitsOptions.Failed]. For
 // strategies, other errors of the handler are successes; the client gets them all the same. A strategy can answer a unary
 // call in place of the handler by returning the response as the value. If the pipeline ends with another error, the client gets a
-// [*RejectedError] for it: RESOURCE_EXHAUSTED for a rate limit that says when to come back, UNAVAILABLE for other
+// [*CallRejectedError] for it: RESOURCE_EXHAUSTED for a rate limit that says when to come back, UNAVAILABLE for other
 // rejections and closed pipelines, DEADLINE_EXCEEDED for a timeout, the status of an error that has one, and INTERNAL for
 // all others.
 //

@@ -20,13 +20,13 @@ import (
 	"github.com/weir-go/weir/transport/internal/grpcwire"
 )
 
-// A RejectedError is the error of a call that a policy of a server does not admit, or of a stream that ends because a
+// A CallRejectedError is the error of a call that a policy of a server does not admit, or of a stream that ends because a
 // policy does not admit a message. [errors.Is] matches it with [pipeline.ErrRejected].
 //
 // The client gets its status and, if RetryAfter is known, a google.rpc.RetryInfo in the status and the trailer
 // grpc-retry-pushback-ms with that wait. The trailer is negative if the call costs more than the limiter can ever grant.
 // The client does not get the names of policies and limiters, nor the errors of limiters.
-type RejectedError struct {
+type CallRejectedError struct {
 	Policy string        // the name of the policy
 	Code   codes.Code    // the code of the status
 	Lease  limiter.Lease // the limiter's answer; the zero Lease if Err has the cause
@@ -41,7 +41,7 @@ type RejectedError struct {
 }
 
 // Error returns the policy and the cause.
-func (e *RejectedError) Error() string {
+func (e *CallRejectedError) Error() string {
 	switch reason := e.Lease.Reason(); {
 	case e.Err != nil:
 		return e.Err.Error()
@@ -53,24 +53,24 @@ func (e *RejectedError) Error() string {
 }
 
 // Unwrap returns Err.
-func (e *RejectedError) Unwrap() error { return e.Err }
+func (e *CallRejectedError) Unwrap() error { return e.Err }
 
 // Is reports whether target is [pipeline.ErrRejected].
-func (e *RejectedError) Is(target error) bool { return target == pipeline.ErrRejected }
+func (e *CallRejectedError) Is(target error) bool { return target == pipeline.ErrRejected }
 
 // RetryAfter returns after which time the call can succeed. ok is false if that is not known.
-func (e *RejectedError) RetryAfter() (d time.Duration, ok bool) {
+func (e *CallRejectedError) RetryAfter() (d time.Duration, ok bool) {
 	return e.retryAfter, e.retryAfter > 0
 }
 
 // GRPCStatus returns the status that the client gets.
-func (e *RejectedError) GRPCStatus() *status.Status { return e.status }
+func (e *CallRejectedError) GRPCStatus() *status.Status { return e.status }
 
 // NotCalled returns true, so that a circuit breaker does not count the rejection: the handler was not called.
-func (e *RejectedError) NotCalled() bool { return true }
+func (e *CallRejectedError) NotCalled() bool { return true }
 
 // Retryable returns false: the client decides about another attempt.
-func (e *RejectedError) Retryable() bool { return false }
+func (e *CallRejectedError) Retryable() bool { return false }
 
 // codeFor returns the code of a call that the policy does not admit. ctx is the one that the limiter was asked with.
 func codeFor(ctx context.Context, p *preparedPolicy, refusal *admission.Refusal) codes.Code {
@@ -103,8 +103,8 @@ func codeOfContext(ctx context.Context) codes.Code {
 }
 
 // newRejectedError returns the error of a refusal, with its status.
-func newRejectedError(p *preparedPolicy, code codes.Code, refusal *admission.Refusal) *RejectedError {
-	e := &RejectedError{
+func newRejectedError(p *preparedPolicy, code codes.Code, refusal *admission.Refusal) *CallRejectedError {
+	e := &CallRejectedError{
 		Policy: p.Name, Code: code, Lease: refusal.Lease, Err: refusal.Err,
 		retryAfter: refusal.RetryAfter, trailer: pushback(refusal),
 	}
@@ -118,7 +118,7 @@ func newRejectedError(p *preparedPolicy, code codes.Code, refusal *admission.Ref
 }
 
 // withQuota adds the quota of p to the trailer, if p tells clients about it. r is the request that p did not admit.
-func (e *RejectedError) withQuota(p *preparedPolicy, r *Request, key string) *RejectedError {
+func (e *CallRejectedError) withQuota(p *preparedPolicy, r *Request, key string) *CallRejectedError {
 	if p.quota != nil && e.Err == nil {
 		if q, ok := p.quota.Current(r, key, e.Lease, e.retryAfter); ok {
 			e.trailer = appendQuota(e.trailer, q, p.options.Headers)

@@ -23,7 +23,7 @@ type serverStream struct {
 	cancel context.CancelCauseFunc
 	// refused is the error of the message that a policy did not admit. It ends the stream: what the handler receives and
 	// sends afterwards fails with it, and it is the status of the stream.
-	refused  atomic.Pointer[RejectedError]
+	refused  atomic.Pointer[CallRejectedError]
 	received Request // of the message that was received last
 	sent     Request // of the message that was sent last
 }

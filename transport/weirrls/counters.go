@@ -34,7 +34,11 @@ type CountersOptions struct {
 	Name string
 }
 
-func (o *CountersOptions) validate() error {
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil.
+func (o *CountersOptions) Validate() error {
+	if o == nil {
+		return nil
+	}
 	var problems validate.Problems
 	if o.MaxKeys < 0 || o.MaxKeys > mostKeys {
 		problems.Add("MaxKeys", o.MaxKeys, "must be from 1 to %d, or 0 for the default", mostKeys)
@@ -55,7 +59,7 @@ func NewCounters(o *CountersOptions) (*Counters, error) {
 	if o != nil {
 		options = *o
 	}
-	if err := options.validate(); err != nil {
+	if err := options.Validate(); err != nil {
 		return nil, err
 	}
 	if options.MaxKeys == 0 {

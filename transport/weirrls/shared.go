@@ -39,7 +39,7 @@ func NewSharedCounters(s *store.Store, o *CountersOptions) (*Counters, error) {
 	if isnil.Value(s) {
 		problems.Add("s", nil, "must not be nil")
 	}
-	problems.Include("", options.validate())
+	problems.Include("", options.Validate())
 	if err := problems.Err("weirrls"); err != nil {
 		return nil, err
 	}

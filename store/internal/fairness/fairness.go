@@ -60,11 +60,13 @@ func (t *Turns) AtMost(g *rate.Schedule, rtt time.Duration, now time.Time) int64
 	return t.most
 }
 
-// Granted returns for how long the instance does not ask after it has got all that it has asked for, as AtMost allows.
+// Granted returns for how long the instance does not ask after it has got all that it has asked for, as AtMost allows. Far from the
+// store, that is never 0: without a pause, the callers that were served just now and come back at once would miss the next
+// request, and half of the callers would share each of them.
 func (t *Turns) Granted(g *rate.Schedule, rtt time.Duration, now time.Time) time.Duration {
 	t.got = true
 	if !t.Short(now) {
-		return 0
+		return (rtt / 16).Truncate(time.Millisecond)
 	}
 	t.most += min(t.most, math.MaxInt64-t.most)
 	return t.after(0, t.late(delay(g, rtt)), now)
