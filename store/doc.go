@@ -19,6 +19,6 @@
 //     internal/fairness says when the queue asks for them.
 //   - shard.go, breaker.go: when the store, or a shard of it, counts as away. outage.go: the answers of limiters while it
 //     is away.
-//   - definition*.go: how instances agree on the limits, and on an override of them (override.go). listen.go: notices of
-//     changes and releases.
+//   - internal/definition: how instances agree on the limits, and on an override of them. definition.go and override.go are
+//     its edge. listen.go: notices of changes and releases.
 package store
