@@ -100,22 +100,19 @@ func (p *plan) buildVersion(i *instance) (*version, error) {
 	f := p.affected[i.definition]
 	p.registry.mu.Unlock()
 	began := time.Now()
-	err := recovered.Error(func() error { return b.run(f) })
-	v.took = time.Since(began)
-	if panicked, ok := errors.AsType[*recovered.Panic](err); ok {
-		err = errors.Join(append(b.problems, &PanicError{Value: panicked.Value, Stack: panicked.Stack})...)
+	err := recovered.Error(func() error { return f(b) })
+	if err = errors.Join(append([]error{err}, b.problems...)...); err == nil {
+		err = recovered.Error(b.prepare)
 	}
+	v.took = time.Since(began)
 	if err != nil {
 		return v, fmt.Errorf("registry: building pipeline %s: %w", i.id, err)
 	}
 	return v, nil
 }
 
-// run calls f and prepares the pipeline.
-func (b *Builder) run(f BuildFunc) error {
-	if err := errors.Join(f(b), errors.Join(b.problems...)); err != nil {
-		return err
-	}
+// prepare prepares the pipeline of the strategies.
+func (b *Builder) prepare() error {
 	v := b.version
 	strategies := v.strategies
 	if i := b.plan.registry.options.interposer(); i != nil {

@@ -34,13 +34,12 @@
 //
 // # Where to read
 //
-// From the top down; each file uses those below it.
-//
-//   - shared.go, partitioned.go, keep.go, limiters.go: the limiters and kept values that a build function asks for.
-//   - plan.go: Define, GetInstance, Reload and Apply: what one change builds. build.go: Builder, one build.
+//   - define.go: Define, Get and GetInstance, with first builds. plan.go: Reload, Apply and Remove, which build what one change
+//     affects.
+//   - build.go: Builder, one build. limiters.go, partitioned.go, shared.go, keep.go: the limiters and kept values that it asks for.
 //   - swap.go: versions come into force, all of them or none, if they can be in force together.
 //   - override.go: the limits of a limiter are replaced for a while.
-//   - registry.go: Registry, Get, Close.
+//   - registry.go: Registry, its options and Close.
 //   - drain.go: a replaced version waits for its last execution and is disposed of.
 //   - names.go: the names, their handles and versions.
 //   - resource.go: what versions share and reloads keep.

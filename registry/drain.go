@@ -47,7 +47,7 @@ func (d *drains) add(v *version, retired *pipeline.Retired) *disposal {
 	return of
 }
 
-// retire leaves the handles of instances without a version, and returns the disposals of those that they had. They wait for the
+// retire leaves the handles of instances without a version, and returns the disposals of the versions. They wait for the
 // versions that contain them, which were replaced or retired before or with them: an execution on an outer version can still
 // reach the inner one. The caller holds mu, and then calls start.
 func (d *drains) retire(why error, all ...*instance) []*disposal {

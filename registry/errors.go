@@ -1,8 +1,7 @@
 package registry
 
 import (
-	"fmt"
-
+	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/internal/validate"
 )
 
@@ -43,23 +42,9 @@ func named(name, text string) error { return &namedError{name, text} }
 func (e *namedError) Error() string     { return e.text }
 func (e *namedError) ErrorType() string { return e.name }
 
-// A PanicError is the error of a build whose [BuildFunc] has panicked.
-type PanicError struct {
-	// Value is the value of the panic.
-	Value any
-	// Stack is the stack trace of the panic. It is not part of the text, so that the same panic has the same text
-	// each time.
-	Stack []byte
-}
-
-// Error returns the value of the panic.
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
-
-// Unwrap returns Value if it is an error.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return err
-}
+// A PanicError is the error of a build whose [BuildFunc] has panicked. It has the fields Value any, the value of the panic, which
+// it wraps if that is an error, and Stack []byte, which is not part of the text: the same panic has the same text each time.
+type PanicError = recovered.PanicError
 
 // A faultError is an error for which only some of the pipelines of a change are to blame.
 type faultError struct {

@@ -128,10 +128,10 @@ func (r *Registry) EndOverride(ctx context.Context, name, by string) error {
 // changeOverride puts an override of that limiter in force, or ends the one that is in force if to is nil.
 func (r *resources) changeOverride(ctx context.Context, name, by string, to *override) error {
 	find := func() (*resource, error) {
-		res, err := r.limiterInForce(name)
+		res := r.inForce[resourceKey{name: name}]
 		switch {
-		case err != nil:
-			return nil, err
+		case res == nil:
+			return nil, r.gone(name)
 		case to != nil:
 			return res, res.checkOverride(to.Options)
 		case res.override == nil && res.inStore == nil:
@@ -169,7 +169,7 @@ func (r *resources) changeOverride(ctx context.Context, name, by string, to *ove
 	return fmt.Errorf("registry: overriding %v: %w", res.id, err)
 }
 
-// gone is the error of a limiter that was closed meanwhile.
+// gone is the error of a limiter that no version in force uses.
 func (r *resources) gone(name string) error {
 	if isClosed(r.closed) {
 		return ErrClosed
@@ -225,10 +225,12 @@ func (o *override) effective(options any) any {
 func (r *resources) setOverride(ctx context.Context, find func() (*resource, error), to *override, why string) error {
 	old, err := r.replaceOverride(ctx, find, to)
 	if old != nil {
-		r.reportOverrideEnded(ctx, old.Override, why, err)
+		ended := old.Override
+		ended.Ended = why
+		r.reportOverride(ctx, ended, err)
 	}
 	if to != nil && err == nil {
-		r.reportOverride(ctx, EventOverridden, pipeline.SeverityWarning, to.Override, nil)
+		r.reportOverride(ctx, to.Override, nil)
 	}
 	return err
 }
@@ -312,7 +314,8 @@ func (r *resources) leaveOverride(res *resource) {
 	case closed:
 		why = endedClosed
 	}
-	r.reportOverrideEnded(context.Background(), *o, why, nil)
+	o.Ended = why
+	r.reportOverride(context.Background(), *o, nil)
 }
 
 // overridden returns a copy of the override of the limiter, or nil if there is none. That of a limiter in a store is the one
@@ -331,36 +334,15 @@ func (res *resource) overridden() *Override {
 	return nil
 }
 
-// limiterInForce returns the limiter of that name which versions in force use.
-func (r *resources) limiterInForce(name string) (*resource, error) {
-	if isClosed(r.closed) {
-		return nil, ErrClosed
+// reportOverride reports the start of an override, or its end if it has ended. The limiter can belong to several pipelines.
+func (r *resources) reportOverride(ctx context.Context, o Override, err error) {
+	e := pipeline.Event{Name: EventOverridden, Severity: pipeline.SeverityWarning, Result: o, Err: err}
+	if o.Ended != "" {
+		e.Name, e.Severity = EventOverrideEnded, pipeline.SeverityInformation
 	}
-	if res := r.inForce[resourceKey{name: name}]; res != nil {
-		return res, nil
-	}
-	return nil, fmt.Errorf("%w: %q", ErrNoLimiter, name)
-}
-
-func (r *resources) reportOverrideEnded(ctx context.Context, o Override, why string, err error) {
-	o.Ended = why
-	r.reportOverride(ctx, EventOverrideEnded, pipeline.SeverityInformation, o, err)
-}
-
-// reportOverride reports an event about a limiter, which can belong to several pipelines.
-func (r *resources) reportOverride(ctx context.Context, name string, severity pipeline.Severity, o Override, err error) {
-	r.events.report(ctx, pipeline.Source{Strategy: o.Limiter}, pipeline.Event{Name: name, Severity: severity, Result: o, Err: err})
+	r.events.report(ctx, pipeline.Source{Strategy: o.Limiter}, e)
 }
 
 func overrideInStore(name string, o store.Override) Override {
 	return Override{Limiter: name, Options: o.Options, Until: o.Until, By: o.By, Reason: o.Reason, Since: o.Since, Ended: o.Ended}
-}
-
-// reportInStore reports the start or the end of an override that any instance has made.
-func (r *resources) reportInStore(o Override) {
-	if o.Ended != "" {
-		r.reportOverrideEnded(context.Background(), o, o.Ended, nil)
-		return
-	}
-	r.reportOverride(context.Background(), EventOverridden, pipeline.SeverityWarning, o, nil)
 }

@@ -1,6 +1,8 @@
 package registry
 
 import (
+	"context"
+
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store"
@@ -62,7 +64,7 @@ func useShared[L storeLimiter](b *Builder, s *store.Store, name, prefix string, 
 		if err != nil {
 			return nil, err
 		}
-		l.OnOverride(func(o store.Override) { resources.reportInStore(overrideInStore(name, o)) })
+		l.OnOverride(func(o store.Override) { resources.reportOverride(context.Background(), overrideInStore(name, o), nil) })
 		// The store may be unavailable: the registry does not wait for it.
 		later := func(o any) error { return l.ReconfigureLater(o.(LimiterConfig).Limits) }
 		return &resource{value: l, inStore: l, reconfigure: later}, nil

@@ -63,7 +63,7 @@ type optionsChange struct {
 	by id // the pipeline that uses it
 }
 
-// trySwap puts in force what the plan has built. If other limiters have to change before than those that have, it returns the
+// trySwap puts in force what the plan has built. If other limiters have to change before than the changed ones, it returns the
 // changes instead: an instance that wanted one can have been removed meanwhile.
 func (p *plan) trySwap(changed []optionsChange) (*swapped, []optionsChange, error) {
 	r := p.registry
@@ -77,7 +77,7 @@ func (p *plan) trySwap(changed []optionsChange) (*swapped, []optionsChange, erro
 	if err := p.check(versions, replaced); err != nil {
 		return nil, nil, err
 	}
-	// Nobody else changes options meanwhile, so the changes are some of those that were made.
+	// Only this plan changes options meanwhile, so the changes are some of the changed.
 	if changes := changesFor(versions); len(changes) != len(changed) {
 		return nil, changes, nil
 	}

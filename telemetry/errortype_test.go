@@ -118,7 +118,7 @@ func TestErrorType_OfARegistry(t *testing.T) {
 	assert.Equal(t, []string{
 		"ReloadFailed registry.ErrLimiterConflict",
 		"ReloadFailed *weir.OptionsError",
-		"ReloadFailed *registry.PanicError",
+		"ReloadFailed panic",
 		"ReloadFailed registry.ErrNotDefined",
 		"ReloadFailed registry.ErrCycle",
 	}, got)

@@ -29,20 +29,23 @@ func Call(hook string, f func()) (returned bool) {
 	return true
 }
 
-// A Panic is the error of a function that has panicked.
-type Panic struct {
+// A PanicError is the error of a function that has panicked.
+type PanicError struct {
 	Value any
 	Stack []byte
 }
 
 // Error returns the value of the panic.
-func (p *Panic) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
+func (p *PanicError) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
 
 // Unwrap returns Value if it is an error.
-func (p *Panic) Unwrap() error {
+func (p *PanicError) Unwrap() error {
 	err, _ := p.Value.(error)
 	return err
 }
+
+// ErrorType returns the name that telemetry has for it.
+func (*PanicError) ErrorType() string { return "panic" }
 
 var errLeft = errors.New("it left its goroutine")
 
@@ -55,7 +58,7 @@ func Error(f func() error) error {
 		defer close(done)
 		defer func() {
 			if p := recover(); p != nil {
-				err = &Panic{p, debug.Stack()}
+				err = &PanicError{p, debug.Stack()}
 			}
 		}()
 		err = f()
@@ -67,7 +70,7 @@ func Error(f func() error) error {
 // Hook calls f through [Error], and logs a panic or a [runtime.Goexit] as [Call] does.
 func Hook(hook string, f func()) {
 	err := Error(func() error { f(); return nil })
-	if p, ok := errors.AsType[*Panic](err); ok {
+	if p, ok := errors.AsType[*PanicError](err); ok {
 		Report(hook, p.Value, p.Stack)
 	} else if err != nil {
 		Report(hook, err, nil)
