@@ -107,7 +107,7 @@ func (ks *keyState) learn(q *calls.Call) (newest bool) {
 	return newest
 }
 
-// current reports whether an answer is by the limits in force, and not by those that they have replaced.
+// current reports whether an answer is by the limits in force, and not by limits that were replaced.
 func (c *core) current(q *calls.Call) bool {
 	return c.keeper.InForce().Definition.Version == q.Definition.Version
 }
