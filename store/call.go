@@ -22,35 +22,17 @@ func (c *core) Definition() *backend.Definition { return c.keeper.InForce().Defi
 
 func (c *core) AwaitDefinition(version int64) error { return c.keeper.Await(version) }
 
-// Unclaimed gives back what was granted to a caller that has left, if no waiter asks for as many permits.
+// Unclaimed gives back what was granted to a caller that has left. Waiting callers ask for it then.
 func (c *core) Unclaimed(q *calls.Call, reply *backend.LeaseRequest) {
 	if q.Op != calls.Decide {
 		c.releaseUnclaimed(q, reply)
 		return
 	}
 	for i, r := range q.Requests {
-		if r.Op == backend.OpTake && q.Granted[i] > 0 && !c.passToWaiter(q, i) {
+		if r.Op == backend.OpTake {
 			c.undo(q, i)
 		}
 	}
-}
-
-// passToWaiter reports whether there was a waiter for as many permits as the request was granted.
-func (c *core) passToWaiter(q *calls.Call, i int) bool {
-	if q.Requests[i].Block {
-		return false
-	}
-	ks := c.keys.lock(q.Key, false)
-	if ks == nil {
-		return false
-	}
-	defer ks.mu.Unlock()
-	w := ks.queue.findWaiter(q.Granted[i], c.limits().QueueOrder)
-	if w == nil || !ks.queue.answer(w, c.newGrant(q, i)) {
-		return false
-	}
-	c.s.count.decisions.Add(1)
-	return true
 }
 
 // ask sends requests and waits for the answer. The error is that of [calls.Client.Ask].

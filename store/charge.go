@@ -62,7 +62,14 @@ func (c *core) charge(ctx context.Context, key string, n int) (limiter.Level, er
 	case c.closed.Load():
 		return limiter.Level{}, limiter.ErrClosed
 	case c.o.Outage == FallBackLocally:
-		return c.fallback.charge(c, key, n, err)
+		level, failed := c.fallback.limiterOf(c).Charge(context.Background(), key, n)
+		if failed != nil { // the limiter was closed just now
+			return limiter.Level{}, err
+		}
+		if n != 0 {
+			c.s.count.outages.Add(1)
+		}
+		return level, nil
 	}
 	return limiter.Level{}, err
 }
@@ -84,8 +91,7 @@ func (c *core) chargeInStore(ctx context.Context, key string, n int64) (limiter.
 	if n != 0 {
 		c.s.count.decisions.Add(1)
 	}
-	level := c.learnLevel(q, n < 0 && q.Granted[0] > 0)
-	return level, nil
+	return c.learnLevel(q, n < 0 && q.Granted[0] > 0), nil
 }
 
 // levelAfter returns the level right after a request. The state is that after all requests of the round trip.
@@ -121,20 +127,4 @@ func (c *core) learnLevel(q *calls.Call, gaveBack bool) limiter.Level {
 	}
 	level.Remaining = min(level.Remaining+borrowed, q.Definition.Permits)
 	return level
-}
-
-// charge charges the limiter in the process. reason is why the store could not be asked.
-func (f *fallback) charge(c *core, key string, n int, reason error) (limiter.Level, error) {
-	local := f.current(c)
-	if local == nil {
-		return limiter.Level{}, limiter.ErrClosed
-	}
-	level, err := local.Charge(context.Background(), key, n)
-	if err != nil { // the limiter was closed just now
-		return limiter.Level{}, reason
-	}
-	if n != 0 {
-		c.s.count.outages.Add(1)
-	}
-	return level, nil
 }

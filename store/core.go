@@ -148,14 +148,18 @@ func (c *core) takeOrFallBack(ctx context.Context, key string, n int, waiting bo
 	default:
 		lease, err = c.takeFromStore(ctx, key, n)
 	}
-	if errors.Is(err, ErrUnavailable) {
-		if c.closed.Load() {
-			return limiter.Lease{}, limiter.ErrClosed
-		}
-		return c.withoutStore(key, n, err), nil
-	}
-	if err == nil && !lease.Acquired() {
-		err = c.inRange(n)
+	return c.decided(key, n, false, lease, err)
+}
+
+// decided returns the answer of the store, or that of the outage policy if err is why the store could not be asked.
+func (c *core) decided(key string, n int, peek bool, lease limiter.Lease, err error) (limiter.Lease, error) {
+	switch {
+	case errors.Is(err, ErrUnavailable) && c.closed.Load():
+		return limiter.Lease{}, limiter.ErrClosed
+	case errors.Is(err, ErrUnavailable):
+		return c.withoutStore(key, n, peek, err), nil
+	case err == nil && !lease.Acquired():
+		err = c.inRange(n) // the limit can have been lowered meanwhile
 	}
 	return lease, err
 }

@@ -95,6 +95,6 @@ func (c *core) changed(err error) error {
 // then under the old limits, it is full under the new limits, too.
 func (c *core) convertNow() {
 	if !c.partitioned {
-		_, _ = c.askAvailable(c.s.calls.Context(), "") // if it fails, the next call converts
+		_, _, _ = c.askFree(c.s.calls.Context(), "") // if it fails, the next call converts
 	}
 }

@@ -36,7 +36,7 @@ func newKeyState(c *core, key string) *keyState {
 
 // away reports whether the key's shard is away.
 func (ks *keyState) away() bool {
-	return ks.c.s.calls.Away(ks.c.name, ks.key)
+	return ks.c.s.calls.Check(ks.c.name, ks.key) != nil
 }
 
 // wakeKey is called when permits of a key may have become free.

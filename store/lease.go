@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"strconv"
 	"sync"
@@ -26,20 +25,13 @@ var (
 	LostKey = limiter.NewMetadataKey[<-chan struct{}]("LEASE_LOST")
 )
 
-var (
-	processID   = newProcessID()
-	leaseSerial atomic.Int64
-)
+// processID is random text that no other process has.
+var processID = rand.Text()
 
-// newProcessID returns random text that no other process has, followed by a hyphen.
-func newProcessID() string {
-	var b [9]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:]) + "-"
-}
+var leaseSerial atomic.Int64
 
 // newLeaseID returns an ID that is unique among the leases of all instances.
-func newLeaseID() string { return processID + strconv.FormatInt(leaseSerial.Add(1), 36) }
+func newLeaseID() string { return processID + "-" + strconv.FormatInt(leaseSerial.Add(1), 36) }
 
 // takeLease asks for a lease of n permits. waiting reports whether the caller waits if it is rejected.
 func (c *core) takeLease(ctx context.Context, key string, n int, waiting bool) (limiter.Lease, error) {

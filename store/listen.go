@@ -10,47 +10,35 @@ import (
 
 // listen starts the goroutine that listens to notices, unless it was started before or Options.NoListen is set.
 func (s *Store) listen() {
-	s.mu.Lock()
-	begin := !s.o.NoListen && !s.listenStarted && s.cores != nil
-	s.listenStarted = s.listenStarted || begin
-	s.mu.Unlock()
-	if begin {
-		s.calls.Go(s.listenLoop)
+	if !s.o.NoListen {
+		s.listenOnce.Do(func() { s.calls.Go(s.listenLoop) })
 	}
 }
 
-const (
-	firstListenPause = 100 * time.Millisecond
-	maxListenPause   = 30 * time.Second
-)
-
 // listenLoop listens until the Store is closed, and reconnects when the connection is lost.
 func (s *Store) listenLoop() {
-	pause, failed := firstListenPause, false // failed reports whether Listen has failed since ready was last called
-	for s.calls.Context().Err() == nil {
+	defer s.listening.Store(false)
+	failed := false // Listen has failed since ready was last called
+	for pause := time.Duration(0); s.calls.Sleep(pause); pause = s.o.ProbeInterval/2 + rand.N(s.o.ProbeInterval) {
 		err := s.calls.Listen(func() {
 			s.listening.Store(true)
 			wake := failed // before the first connection there was no notice to miss: waiting callers polled
 			s.calls.Go(func() { s.catchUp(wake) })
-			pause, failed = firstListenPause, false
+			failed = false
 		}, s.notice)
 		if s.calls.Context().Err() != nil {
-			s.listening.Store(false)
 			return
 		}
 		if s.listening.Swap(false) {
 			s.wakeQueues(nil) // from now on waiters poll
 		}
-		if !failed || errors.Is(err, errors.ErrUnsupported) {
+		unsupported := errors.Is(err, errors.ErrUnsupported)
+		if !failed || unsupported {
 			s.report(Event{Kind: EventListenFailed, Err: err})
 		}
-		if failed = true; errors.Is(err, errors.ErrUnsupported) {
+		if failed = true; unsupported {
 			return
 		}
-		if !s.calls.Sleep(pause/2 + time.Duration(rand.Int64N(int64(pause)))) {
-			return
-		}
-		pause = min(2*pause, maxListenPause)
 	}
 }
 

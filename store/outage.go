@@ -59,95 +59,65 @@ func (s *Store) recovered(shard string, away time.Duration) {
 	s.calls.Go(func() { s.catchUp(false) }) // the store may have lost definitions
 }
 
-// withoutStore answers by the outage policy; err is why the store could not be asked.
-func (c *core) withoutStore(key string, n int, err error) limiter.Lease {
-	c.s.count.outages.Add(1)
-	return c.byOutagePolicy(n, err, func() limiter.Lease { return c.fallback.ask(c, key, n) })
-}
-
-// byOutagePolicy returns the answer of the outage policy; locally returns that of FallBackLocally.
-func (c *core) byOutagePolicy(n int, err error, locally func() limiter.Lease) limiter.Lease {
+// withoutStore answers by the outage policy; err is why the store could not be asked. With peek, nothing is taken or counted.
+func (c *core) withoutStore(key string, n int, peek bool, err error) limiter.Lease {
+	if !peek {
+		c.s.count.outages.Add(1)
+	}
 	lease := custom.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
 	switch c.o.Outage {
 	case FailOpen:
 		lease = custom.Granted(n, nil)
 	case FallBackLocally:
-		lease = locally()
+		local := c.fallback.limiterOf(c)
+		try := local.TryAcquire // callers wait in the queue of the shared limiter
+		if peek {
+			try = local.Peek
+		}
+		own, failed := try(context.Background(), key, n)
+		switch {
+		case failed != nil: // n is above the share, or the limiter was closed just now
+		case own.Acquired() && c.leased && !peek:
+			lease = custom.Granted(n, func() {
+				own.Release()
+				c.wakeKey(key)
+			})
+		default:
+			lease = own
+		}
 	}
 	return OutageKey.With(lease, err)
 }
 
-// A fallback has the limiter of FallBackLocally. The zero value makes it at its first use.
+// A fallback has the limiter of FallBackLocally, which is made at its first use.
 type fallback struct {
-	changing sync.Mutex // held while the limits of the limiter change; taken before mu
-
 	mu      sync.Mutex
 	limiter *limiter.PartitionedLimiter[string, string]
 	limits  rate.Limits                             // the shared limits of which the limiter has its share
-	factory atomic.Pointer[limiter.Factory[string]] // makes the limiter of a key; read without mu
+	factory atomic.Pointer[limiter.Factory[string]] // makes the limiter of a key
 	closed  bool
 }
 
-// ask does not wait: callers wait in the shared limiter's queue.
-func (f *fallback) ask(c *core, key string, n int) limiter.Lease {
-	local := f.current(c)
-	if local == nil {
-		return custom.Rejected(0, limiter.ReasonClosed)
-	}
-	lease, err := local.TryAcquire(context.Background(), key, n)
-	if err != nil { // n is above the share, or the limiter was closed just now
-		return custom.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
-	}
-	if !lease.Acquired() || !c.leased {
-		return lease
-	}
-	return custom.Granted(n, func() {
-		lease.Release()
-		c.wakeKey(key)
-	})
-}
-
-// current returns the limiter for the limits in force, or nil if the fallback is closed. Limits of the same kind change
-// the limiter in place, so that permits that are held or were granted in this window still count. For limits of another
-// kind there is a new limiter, which starts full.
-func (f *fallback) current(c *core) *limiter.PartitionedLimiter[string, string] {
-	f.mu.Lock()
-	local, ready := f.limiter, f.has(c.keeper.WithoutStore())
-	f.mu.Unlock()
-	if ready {
-		return local
-	}
-	f.changing.Lock()
-	defer f.changing.Unlock()
-	local, change := f.changeTo(c.keeper.WithoutStore(), c.o.LocalShare)
-	if change != nil {
-		_ = local.Apply(change) // without mu: there can be many keys
-	}
-	return local
-}
-
-func (f *fallback) has(limits rate.Limits) bool {
-	return f.closed || f.limiter != nil && f.limits == limits
-}
-
-// changeTo returns a limiter whose new keys have the limits. If change is not nil, the caller must apply it to the keys
-// that exist.
-func (f *fallback) changeTo(limits rate.Limits, share float64) (local *limiter.PartitionedLimiter[string, string], change func(string, limiter.Limiter) error) {
+// limiterOf returns the limiter for the limits in force. Limits of the same kind change the limiter in place, so that permits
+// that are held or were granted in this window still count. For limits of another kind there is a new limiter, which starts
+// full.
+func (f *fallback) limiterOf(c *core) *limiter.PartitionedLimiter[string, string] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.has(limits) {
-		return f.limiter, nil
+	was, limits := f.limits, c.keeper.WithoutStore()
+	if f.limiter != nil && (f.closed || was == limits) {
+		return f.limiter
 	}
-	to := limits.Share(share)
-	factory := limiter.FactoryFor[string](to)
+	share := limits.Share(c.o.LocalShare)
+	factory := limiter.FactoryFor[string](share)
 	f.factory.Store(&factory)
-	sameKind := f.limiter != nil && f.limits.Kind == limits.Kind
 	f.limits = limits
-	if sameKind {
-		return f.limiter, func(_ string, l limiter.Limiter) error {
-			_ = l.(limiter.Configurable).Reconfigure(to) // fails only if l is closed
+	if f.limiter != nil && was.Kind == limits.Kind {
+		_ = f.limiter.Apply(func(_ string, l limiter.Limiter) error {
+			_ = l.(limiter.Configurable).Reconfigure(share) // fails only if l is closed
 			return nil
-		}
+		})
+		return f.limiter
 	}
 	if f.limiter != nil {
 		_ = f.limiter.Close()
@@ -155,7 +125,10 @@ func (f *fallback) changeTo(limits rate.Limits, share float64) (local *limiter.P
 	f.limiter, _ = limiter.NewPartitioned(func(key string) limiter.Partition[string] {
 		return limiter.Partition[string]{Key: key, New: *f.factory.Load()}
 	}, &limiter.PartitionedOptions{MaxPartitions: maxKeys})
-	return f.limiter, nil
+	if f.closed {
+		_ = f.limiter.Close()
+	}
+	return f.limiter
 }
 
 func (f *fallback) close() {
@@ -165,5 +138,4 @@ func (f *fallback) close() {
 	if f.limiter != nil {
 		_ = f.limiter.Close()
 	}
-	f.limiter = nil
 }

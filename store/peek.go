@@ -2,12 +2,12 @@ package store
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/calls"
 )
 
 // Peek returns what [Limiter.TryAcquire] would return now; see [limiter.Peeker]. It makes at most one call to the store,
@@ -40,18 +40,7 @@ func (c *core) peek(ctx context.Context, key string, n int) (limiter.Lease, erro
 		return lease, nil
 	}
 	lease, err := c.peekInStore(ctx, key, n, borrowed)
-	switch {
-	case errors.Is(err, ErrUnavailable) && c.closed.Load():
-		return limiter.Lease{}, limiter.ErrClosed
-	case errors.Is(err, ErrUnavailable):
-		return c.peekWithoutStore(key, n, err), nil
-	case err == nil && !lease.Acquired():
-		err = c.inRange(n) // the limit can have been lowered meanwhile
-	}
-	if err != nil {
-		return limiter.Lease{}, err
-	}
-	return lease, nil
+	return c.decided(key, n, true, lease, err)
 }
 
 // peekLocally is tryLocally for peek. If it has not decided, borrowed is how many permits the blocks have.
@@ -77,46 +66,36 @@ func (c *core) peekLocally(key string, n int) (lease limiter.Lease, borrowed int
 
 // peekInStore asks the store for peek. borrowed permits need not be available there.
 func (c *core) peekInStore(ctx context.Context, key string, n int, borrowed int64) (limiter.Lease, error) {
-	if c.leased {
-		q, err := c.askForLease(ctx, key, 0, false)
-		if err != nil {
-			return limiter.Lease{}, err
-		}
-		free := q.Reply.Definition.Permits - q.Reply.InUse
-		if free < weight(n) {
-			return custom.RejectedKnowing(0, "", free), nil
-		}
-		return custom.Granted(n, nil), nil
-	}
-	q, err := c.ask(ctx, key, backend.Request{})
+	free, q, err := c.askFree(ctx, key)
 	if err != nil {
 		return limiter.Lease{}, err
 	}
-	wait := q.Wait(int64(n) - borrowed)
+	wait := time.Duration(0)
+	if !c.leased {
+		wait = q.Wait(int64(n) - borrowed)
+	}
 	switch {
-	case wait == 0:
+	case wait == 0 && (!c.leased || free >= weight(n)):
 		return custom.Granted(n, nil), nil
 	case c.o.Block > 1:
 		return custom.Rejected(wait, ""), nil
 	default:
-		return custom.RejectedKnowing(wait, "", q.Definition.Free(&q.State)), nil
+		return custom.RejectedKnowing(wait, "", free), nil
 	}
 }
 
-// peekWithoutStore is withoutStore for peek.
-func (c *core) peekWithoutStore(key string, n int, err error) limiter.Lease {
-	return c.byOutagePolicy(n, err, func() limiter.Lease { return c.fallback.peek(c, key, n) })
-}
-
-// peek is ask for [core.peek].
-func (f *fallback) peek(c *core, key string, n int) limiter.Lease {
-	local := f.current(c)
-	if local == nil {
-		return custom.Rejected(0, limiter.ReasonClosed)
+// askFree asks the store how many permits are available, and also returns the call.
+func (c *core) askFree(ctx context.Context, key string) (int64, *calls.Call, error) {
+	if c.leased {
+		q, err := c.askForLease(ctx, key, 0, false)
+		if err != nil {
+			return 0, nil, err
+		}
+		return q.Reply.Definition.Permits - q.Reply.InUse, q, nil
 	}
-	lease, err := local.Peek(context.Background(), key, n)
-	if err != nil { // n is above the share, or the limiter was closed just now
-		return custom.Rejected(c.s.o.ProbeInterval, limiter.ReasonUnavailable)
+	q, err := c.ask(ctx, key, backend.Request{})
+	if err != nil {
+		return 0, nil, err
 	}
-	return lease
+	return q.Definition.Free(&q.State), q, nil
 }

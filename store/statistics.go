@@ -7,14 +7,14 @@ import (
 
 	"github.com/weir-go/weir/internal/heavyhitters"
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/calls"
 )
 
 // leaseCounts are the figures of this instance.
 type leaseCounts struct {
 	granted, failed atomic.Int64 // leases
 	rejections      heavyhitters.Counter[string]
-	freePlus1       atomic.Int64                       // not partitioned: 1 + the last answer of the store to Statistics; 0: none yet
+	freePlus1       atomic.Int64                       // of leases, not partitioned: 1 + the last answer to Statistics; 0: none yet
 	final           atomic.Pointer[limiter.Statistics] // once closed
 }
 
@@ -48,51 +48,38 @@ func (c *core) computeFinalStatistics() limiter.Statistics {
 	return st
 }
 
-// available asks the store how many permits are available, and falls back to its last answer.
+// available asks the store how many permits are available. If it does not answer, they are computed from its last answer.
 func (c *core) available(ctx context.Context, key string) limiter.Statistics {
-	if ctx.Err() != nil {
-		return limiter.Statistics{AvailablePermits: c.lastAvailable(key), LastKnown: true}
+	if ctx.Err() == nil {
+		if free, q, err := c.askFree(ctx, key); err == nil {
+			c.learn(q, free)
+			return limiter.Statistics{AvailablePermits: max(free, 0)}
+		}
 	}
-	free, err := c.askAvailable(ctx, key)
-	if err != nil {
-		return limiter.Statistics{AvailablePermits: c.lastAvailable(key), LastKnown: true}
+	last := limiter.Statistics{AvailablePermits: int64(c.limits().Permits), LastKnown: true}
+	if free := c.count.freePlus1.Load(); free > 0 {
+		last.AvailablePermits = min(last.AvailablePermits, free-1)
 	}
-	if !c.partitioned {
+	if ks := c.keys.lock(key, false); ks != nil {
+		if a := &ks.lastAnswer; a.def != nil {
+			s := a.def.Advanced(a.state, a.now+time.Since(a.sent).Microseconds())
+			last.AvailablePermits = max(a.def.Free(&s), 0)
+		}
+		ks.mu.Unlock()
+	}
+	return last
+}
+
+// learn keeps what the answer to q says is free, if something is remembered of the key.
+func (c *core) learn(q *calls.Call, free int64) {
+	if c.leased && !c.partitioned {
 		c.count.freePlus1.Store(max(free, 0) + 1)
 	}
-	return limiter.Statistics{AvailablePermits: max(free, 0)}
-}
-
-func (c *core) askAvailable(ctx context.Context, key string) (int64, error) {
 	if c.leased {
-		q, err := c.askForLease(ctx, key, 0, false)
-		if err != nil {
-			return 0, err
-		}
-		return q.Reply.Definition.Permits - q.Reply.InUse, nil
+		return
 	}
-	q, err := c.ask(ctx, key, backend.Request{})
-	if err != nil {
-		return 0, err
+	if ks := c.keys.lock(q.Key, false); ks != nil {
+		ks.learn(q)
+		ks.mu.Unlock()
 	}
-	return q.Definition.Free(&q.State), nil
-}
-
-// lastAvailable computes the available permits from the store's last answer, if there is one.
-func (c *core) lastAvailable(key string) int64 {
-	last := int64(c.limits().Permits)
-	if free := c.count.freePlus1.Load(); free > 0 {
-		last = min(last, free-1)
-	}
-	ks := c.keys.lock(key, false)
-	if ks == nil {
-		return last
-	}
-	defer ks.mu.Unlock()
-	a := &ks.lastAnswer
-	if a.def == nil {
-		return last
-	}
-	s := a.def.Advanced(a.state, a.now+time.Since(a.sent).Microseconds())
-	return max(a.def.Free(&s), 0)
 }

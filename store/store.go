@@ -31,10 +31,11 @@ type Store struct {
 	// Lock order: the lock of a keyState, this one, the lock of a core. No other lock is taken while one of them is
 	// held.
 
-	mu            sync.Mutex
-	cores         map[string][]*core // by name; nil once the Store is being closed
-	listenStarted bool               // listenLoop was started
-	listening     atomic.Bool        // notices arrive
+	mu    sync.Mutex
+	cores map[string][]*core // by name; nil once the Store is being closed
+
+	listenOnce sync.Once   // starts listenLoop
+	listening  atomic.Bool // notices arrive
 }
 
 // New returns a Store. If options is nil, the defaults apply. [Store.Close] closes the backend, but not what the backend was

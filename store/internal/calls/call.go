@@ -1,6 +1,7 @@
 package calls
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -197,28 +198,16 @@ func (q *Call) dropped(timeout time.Duration) bool {
 // await waits for the answer. ctx is the caller's.
 func (q *Call) await(ctx context.Context, limit time.Time) error {
 	if !isClosed(q.done) {
-		q.waitUntil(limit)
+		switch state, err := waitUntil(q.done, q.gone, limit); {
+		case err == nil:
+		case q.claim(state):
+			q.Err = err
+		default:
+			<-q.done
+		}
 	}
-	turn.Take(ctx)              // the answer goes to what all callers of the key use
-	if q.Err == errCallerLeft { //nolint:errorlint // it is never wrapped
-		return undecided(ctx)
-	}
-	return q.Err
-}
-
-func (q *Call) waitUntil(limit time.Time) {
-	state, err := late, waitUntil(q.done, q.gone, limit)
-	if err == nil {
-		return
-	}
-	if err == errCallerLeft { //nolint:errorlint // it is never wrapped
-		state = left
-	}
-	if q.claim(state) {
-		q.Err = err
-	} else {
-		<-q.done
-	}
+	turn.Take(ctx) // the answer goes to what all callers of the key use
+	return decided(ctx, q.Err)
 }
 
 // ErrUnavailable means that the store could not be asked. It is wrapped with the reason.
@@ -247,12 +236,13 @@ func Unavailable(err error) error {
 // ends in the queue gets the context's error instead, because the store has answered that there are no permits.
 type undecidedError struct{ err error }
 
-func undecided(ctx context.Context) error {
-	err := ctxerr.Of(ctx)
-	if err == nil { // the program's own type of context can close Done while Err is still nil
-		err = errCallerLeft
+// decided returns err, or an undecidedError if the caller has left. ctx is the caller's.
+func decided(ctx context.Context, err error) error {
+	if err != errCallerLeft { //nolint:errorlint // it is never wrapped
+		return err
 	}
-	return &undecidedError{err}
+	// The program's own type of context can close Done while Err is still nil.
+	return &undecidedError{cmp.Or(ctxerr.Of(ctx), err)}
 }
 
 func (e *undecidedError) Error() string { return e.err.Error() }
@@ -262,17 +252,18 @@ func (e *undecidedError) Unwrap() error { return e.err }
 // Undecided returns true: the limiter took no decision before the caller's context ended.
 func (e *undecidedError) Undecided() bool { return true }
 
-// waitUntil returns nil when done is closed, errCallerLeft if gone is closed before, or the error of a timeout.
-func waitUntil(done, gone <-chan struct{}, limit time.Time) error {
+// waitUntil returns nil when done is closed. Otherwise the state is that of a call whose caller waits no more, because gone was
+// closed or the time is over.
+func waitUntil(done, gone <-chan struct{}, limit time.Time) (state int32, err error) {
 	timeout := time.NewTimer(time.Until(limit))
 	defer timeout.Stop()
 	select {
 	case <-done:
-		return nil
+		return answered, nil
 	case <-gone:
-		return errCallerLeft
+		return left, errCallerLeft
 	case <-timeout.C:
-		return Unavailable(errTimeout)
+		return late, Unavailable(errTimeout)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/answerby"
-	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/random"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/store/backend"
@@ -47,7 +46,7 @@ type Options struct {
 
 // New returns a Client. Close closes the backend.
 func New(b backend.Backend, o Options) *Client {
-	c := &Client{backend: b, o: o, most: limitsOf(b), idle: make(chan struct{}, 1)}
+	c := &Client{backend: backend.Windowed(b), o: o, most: limitsOf(b), idle: make(chan struct{}, 1)}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	if p, ok := b.(backend.Interruptible); ok {
 		c.interruptible = p.Interruptible()
@@ -72,7 +71,7 @@ func (c *Client) Ask(ctx context.Context, newCall func() *Call) (*Call, error) {
 	if err := c.askOnce(ctx, q, limit); err != nil || returned == nil || !q.tookNothing() {
 		return q, err
 	}
-	if waitUntil(returned, q.gone, limit) == nil {
+	if _, err := waitUntil(returned, q.gone, limit); err == nil {
 		second := newCall()
 		second.shard, second.CountLate = q.shard, false
 		if c.askOnce(ctx, second, limit) == nil {
@@ -142,29 +141,23 @@ func (c *Client) Limit(ctx context.Context) time.Time {
 
 // Wait returns nil when done is closed, or an error like that of Ask if ctx or limit ends before.
 func Wait(ctx context.Context, limit time.Time, done <-chan struct{}) error {
-	err := waitUntil(done, ctx.Done(), limit)
-	if err == errCallerLeft { //nolint:errorlint // it is never wrapped
-		return undecided(ctx)
-	}
-	return err
+	_, err := waitUntil(done, ctx.Done(), limit)
+	return decided(ctx, err)
 }
 
 // Load returns the stored definition of that name, or nil if there is none, and the store's time.
 func (c *Client) Load(name string) (found *backend.Definition, now int64, err error) {
-	type loaded struct {
-		d   *backend.Definition
-		now int64
-	}
+	var at int64 // after an error, the backend can still write to it
 	sh := c.shardOf(name, "")
 	begun := sh.epoch()
-	l, err := within(c, func(ctx context.Context) (l loaded, err error) {
-		l.d, l.now, err = c.backend.Load(ctx, name)
-		return l, err
+	found, err = within(c, func(ctx context.Context) (d *backend.Definition, err error) {
+		d, at, err = c.backend.Load(ctx, name)
+		return d, err
 	})
 	if sh.record(load, begun, err); err != nil {
 		return nil, 0, err
 	}
-	return l.d, l.now, nil
+	return found, at, nil
 }
 
 // Define puts next in place of the stored definition of the version old, and reports whether it did; see
@@ -173,10 +166,8 @@ func (c *Client) Define(old int64, next *backend.Definition) (bool, error) {
 	sh := c.shardOf(next.Name, "")
 	begun := sh.epoch()
 	defined, err := within(c, func(ctx context.Context) (bool, error) { return c.backend.Define(ctx, old, next) })
-	if sh.record(define, begun, err); err != nil {
-		return false, err
-	}
-	return defined, nil
+	sh.record(define, begun, err)
+	return defined && err == nil, err
 }
 
 // within calls the backend and returns after the timeout at the latest, even if the backend does not, panics, or ends its
@@ -278,14 +269,11 @@ func (c *Client) Close(reason error) error {
 
 // check returns why the shard cannot be called, or nil.
 func (c *Client) check(sh *shard) error {
-	if err := ctxerr.Of(c.ctx); err != nil {
-		return context.Cause(c.ctx)
+	if err := context.Cause(c.ctx); err != nil {
+		return err
 	}
 	return sh.err()
 }
 
 // Check returns why a key cannot be asked for now, or nil.
 func (c *Client) Check(name, key string) error { return c.check(c.shardOf(name, key)) }
-
-// Away reports whether the shard of a key counts as away.
-func (c *Client) Away(name, key string) bool { return c.shardOf(name, key).err() != nil }

@@ -41,8 +41,8 @@ func (c *Client) repair(groups []*group) {
 func (c *Client) awaitDefinitions(groups []*group) {
 	var loads sync.WaitGroup
 	for _, g := range groups {
-		if outcome, _ := g.outcome(); outcome == 0 || outcome == backend.OutdatedDefinition {
-			loads.Go(func() { g.err = g.calls[0].Limiter.AwaitDefinition(g.version()) })
+		if outcome, version, _ := g.outcome(); outcome == 0 || outcome == backend.OutdatedDefinition {
+			loads.Go(func() { g.err = g.calls[0].Limiter.AwaitDefinition(version) })
 		}
 	}
 	loads.Wait()

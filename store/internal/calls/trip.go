@@ -100,14 +100,15 @@ func (t *trip) ask(c *Client) (inTime bool) {
 	if inTime = t.end(); inTime {
 		var o outcomes
 		for i := range groups {
-			o.add(groups[i].outcome())
+			outcome, _, reason := groups[i].outcome()
+			o.add(outcome, reason)
 		}
 		sh.record(op, t.epoch, o.result(err))
 	}
 	var outdated []*group
 	for i := range groups {
 		g := &groups[i]
-		switch outcome, reason := g.outcome(); {
+		switch outcome, _, reason := g.outcome(); {
 		case err != nil:
 			g.fail(err, inTime)
 		case outcome == backend.Decided:
@@ -222,20 +223,12 @@ func compare(a, b *Call) int {
 	return cmp.Or(strings.Compare(a.Limiter.Name(), b.Limiter.Name()), strings.Compare(a.Key, b.Key))
 }
 
-// outcome returns that of the answer, and its error. Without an answer it is 0.
-func (g *group) outcome() (backend.Outcome, error) {
+// outcome returns that of the answer, with its error and the version of the newer definition. Without an answer it is 0.
+func (g *group) outcome() (backend.Outcome, int64, error) {
 	if g.lease != nil {
-		return g.lease.Outcome, g.lease.Err
+		return g.lease.Outcome, g.lease.Version, g.lease.Err
 	}
-	return g.batch.Outcome, g.batch.Err
-}
-
-// version returns that of the newer definition; 0 without an answer.
-func (g *group) version() int64 {
-	if g.lease != nil {
-		return g.lease.Version
-	}
-	return g.batch.Version
+	return g.batch.Outcome, g.batch.Version, g.batch.Err
 }
 
 // fill sets what the backend is asked for the calls, by the newest definition in force for one of them. They can differ: a
@@ -297,17 +290,6 @@ func (g *group) allSingle() bool {
 	return true
 }
 
-// spread divides among the calls what one request for all of them was granted; see allSingle.
-func (g *group) spread(granted int64) []int64 {
-	each := make([]int64, len(g.calls))
-	for i := range each {
-		if each[i] = 1; int64(i) >= granted {
-			each[i] = backend.Rejected
-		}
-	}
-	return each
-}
-
 func (g *group) fail(err error, inTime bool) {
 	for _, q := range g.calls {
 		q.fail(err, inTime) // otherwise it has failed already
@@ -340,15 +322,16 @@ func (g *group) answer(a Answer, inTime bool) {
 // state after each request, so split goes through the requests from the last to the first.
 func (g *group) split(a Answer) {
 	b, s := &g.batch, g.batch.State
-	if len(b.Requests) < len(g.calls) {
-		b.Granted = g.spread(b.Granted[0])
-	}
+	together, end := len(b.Requests) < len(g.calls), len(b.Granted) // together: see allSingle
 	a.State, a.Now = b.State, b.Now
-	end := len(b.Granted)
-	for _, q := range slices.Backward(g.calls) {
+	for i, q := range slices.Backward(g.calls) {
 		end -= len(q.Requests)
 		q.Answer, q.Definition = a, b.Definition
-		q.Granted = b.Granted[end : end+len(q.Requests)]
+		if q.Granted = q.one.granted[:]; !together {
+			q.Granted = b.Granted[end : end+len(q.Requests)]
+		} else if q.Granted[0] = 1; int64(i) >= b.Granted[0] {
+			q.Granted[0] = backend.Rejected
+		}
 		if q.After = q.one.after[:]; len(q.Requests) > 1 {
 			q.After = make([]After, len(q.Requests))
 		}
