@@ -17,6 +17,6 @@
 //   - lease.go: the same for concurrency limiters, whose permits are leased and renewed.
 //   - keytable.go, keystate.go: what this instance remembers of a key. block.go: the permits that it has borrowed
 //     (internal/lending). queue.go, queueserve.go: the callers that wait; internal/fairness says when they are asked for.
-//   - override.go: overrides of limits. internal/definition: how instances agree on the limits. listen.go: notices of changes
-//     and releases.
+//   - internal/definition: how instances agree on the limits, and on an override of them. definition.go and override.go are
+//     its edge. listen.go: notices of changes and releases.
 package store
