@@ -10,15 +10,14 @@
 //
 // For maintainers, in reading order. Files of one subject begin with the same word.
 //
-//   - store.go: the Store and its constructors; limiter.go has what they return. background.go has its goroutines.
+//   - store.go: the Store and its constructors; limiter.go has what they return.
 //   - core.go: one limiter. Follow TryAcquire from tryAcquire to takeOrFallBack; Acquire begins in queue.go.
-//   - call*.go: a request about a bucket or window, its answer, and what happens if its caller leaves. batcher.go lets
-//     requests that arrive together share a round trip. Buckets can grant from a block of borrowed permits: block*.go.
-//   - lease*.go: the same for concurrency limiters, whose permits are leased and renewed.
-//   - key*.go: what this instance remembers of a key. queue*.go: the callers that wait for its permits;
-//     internal/fairness says when the queue asks for them.
-//   - shard.go, breaker.go: when the store, or a shard of it, counts as away. outage.go: the answers of limiters while it
-//     is away.
-//   - definition*.go: how instances agree on the limits, and on an override of them (override.go). listen.go: notices of
-//     changes and releases.
+//   - call.go, lease.go: what a limiter asks of the store, and what it does with the answer. Package internal/calls makes the
+//     round trips, and knows when the store, or a shard of it, counts as away. block.go: grants from borrowed permits, whose
+//     arithmetic is in internal/lending.
+//   - charge.go, peek.go, statistics.go: the other questions. outage.go: the answers while the store is away.
+//   - key*.go: what this instance remembers of a key. queue*.go: the callers that wait for its permits; internal/fairness says
+//     when the queue asks for them.
+//   - definition.go, override.go: the limits in force; package internal/definition has how instances agree on them. listen.go:
+//     notices of changes and releases.
 package store

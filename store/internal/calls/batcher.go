@@ -62,7 +62,7 @@ func (b *batcher) start() {
 	}
 }
 
-// begin returns a new round trip, or nil if the rule allows none. The round trip takes its calls when it runs, so that those
+// begin returns a new round trip, or nil if the rule allows none. The round trip takes its calls when it runs, so that calls
 // that come meanwhile go with it. The batcher is locked.
 func (b *batcher) begin() *trip {
 	left := len(b.pending) - b.starting*maxBatch
