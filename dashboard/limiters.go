@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -54,6 +55,8 @@ func limitsText(l rate.Limits) string {
 	switch {
 	case l.Refill > 0:
 		text = per(l.Refill, l.Period) + ", burst " + countText(int64(l.Permits))
+	case l.Every != 0:
+		text = countText(int64(l.Permits)) + " each " + l.Every.String() + " (" + cmp.Or(l.Zone, "UTC") + ")"
 	case l.Segments > 0:
 		text += fmt.Sprintf(" in %d segments", l.Segments)
 	case l.Period == 0:

@@ -119,11 +119,11 @@ func limitsOf(kind rate.Kind, o Options) (rate.Limits, error) {
 type CalendarOptions struct {
 	// PermitLimit is how many permits each window has; at least 1.
 	PermitLimit int `json:"permit_limit" yaml:"permit_limit"`
-	// Every is what a window is: [rate.Day], [rate.Week], [rate.Month] or [rate.Year], or what [rate.WeekFrom] and [rate.MonthFrom]
-	// return. In a file it is such as "day", "week from sunday" or "month from 15".
+	// Every is what a window is: [rate.Day], [rate.Week], [rate.Month], [rate.Year], or what [rate.WeekFrom] or [rate.MonthFrom]
+	// returns. In a file it is "day", "week", "month" or "year", or such as "week from sunday" or "month from 15".
 	Every rate.Cycle `json:"every" yaml:"every"`
-	// Zone is the name of the time zone, such as "Europe/Berlin". The default is UTC. If the machine that runs the program may lack
-	// a time zone database, import _ "time/tzdata".
+	// Zone is the name of the time zone, such as "Europe/Berlin". The default is UTC. On a machine without a time zone database,
+	// other names need a program that imports time/tzdata.
 	Zone string `json:"zone,omitempty" yaml:"zone,omitempty"`
 	// QueueLimit is how many permits can be waited for. If 0, the limiter has no queue.
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`

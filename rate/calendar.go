@@ -52,11 +52,26 @@ var cycleTexts = textenum.Texts[Cycle]{Package: "rate", Type: "Cycle", Texts: fu
 // String returns the text form, or Cycle(n) for any other number.
 func (c Cycle) String() string { return cycleTexts.String(c) }
 
+const cycleRule = `must be day, week, month or year, or one such as week from sunday or month from 15`
+
+// valid reports whether c is a cycle.
+func (c Cycle) valid() bool { return c > 0 && cycleTexts.Has(c) }
+
 // MarshalText implements [encoding.TextMarshaler].
-func (c Cycle) MarshalText() ([]byte, error) { return cycleTexts.Marshal(c) }
+func (c Cycle) MarshalText() ([]byte, error) {
+	if !c.valid() {
+		return nil, fmt.Errorf("%s, is %v", cycleRule, c)
+	}
+	return cycleTexts.Marshal(c)
+}
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (c *Cycle) UnmarshalText(text []byte) error { return cycleTexts.Unmarshal(c, text) }
+func (c *Cycle) UnmarshalText(text []byte) error {
+	if len(text) == 0 || cycleTexts.Unmarshal(c, text) != nil {
+		return fmt.Errorf("%s, found %q", cycleRule, text)
+	}
+	return nil
+}
 
 const day = 24 * time.Hour
 
@@ -133,6 +148,9 @@ func begin(day int64, in *time.Location) int64 {
 	for {
 		_, offset := t.Zone()
 		_, end := t.ZoneBounds()
+		if !end.IsZero() && !end.After(t) { // so it is on the last day of leap years after 2037
+			end = t.Add(time.Hour)
+		}
 		if at := max(midnight-int64(offset), t.Unix()); end.IsZero() || at < end.Unix() {
 			return at
 		}
@@ -185,6 +203,15 @@ func (g *Schedule) calendarLineAt(t int64) int64 {
 // calendarTimeOf is TimeOf for a calendar.
 func (g *Schedule) calendarTimeOf(line int64) int64 {
 	return saturate.Add(g.Anchor, saturate.Mul(begin(g.Every.firstDay(line), g.location()), g.second()))
+}
+
+// UntilNext returns how long after t the next window of a calendar begins, and 0 for limits of other kinds.
+func (l Limits) UntilNext(t time.Time) time.Duration {
+	if l.Kind != Calendar {
+		return 0
+	}
+	g, now := l.Schedule(1), t.UnixNano()
+	return time.Duration(g.TimeOf(g.LineAt(now)+1) - now)
 }
 
 // Window returns a schedule of lines at equal distances that has the line and the one after it where g has them: g itself

@@ -78,9 +78,10 @@ func TestCalendar_Lines(t *testing.T) {
 		years = 3
 	}
 	from := time.Date(2011, 1, 1, 0, 0, 0, 0, time.UTC).AddDate(0, 0, -2)
-	for _, zone := range zones {
+	for i, zone := range zones {
 		t.Run(zone, func(t *testing.T) {
 			t.Parallel()
+			from := from.AddDate(5*(i%5), 0, 0) // up to 2051: after 2037, zones have rules in place of tables
 			begins := dayBegins(zone, from, from.AddDate(years, 0, 4))
 			for _, c := range cycles {
 				g := scheduleOf(c, zone)
@@ -142,6 +143,8 @@ func TestCalendar_HardDates(t *testing.T) {
 		{rate.Month, "Asia/Beirut", "2026-03-28T23:00:00Z", "2026-02-28T22:00:00Z", "2026-03-31T21:00:00Z", "an hour less"},
 		{rate.Day, "America/St_Johns", "2010-11-07T03:00:00Z", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z", "back from 00:01 to 23:01 of the day before"},
 		{rate.Day, "America/Havana", "2026-11-01T06:00:00Z", "2026-11-01T04:00:00Z", "2026-11-02T05:00:00Z", "two midnights: it begins with the first"},
+		{rate.Day, "America/St_Johns", "2040-12-31T12:00:00Z", "2040-12-31T03:30:00Z", "2041-01-01T03:30:00Z", "the last day of a leap year after the table of the zone"},
+		{rate.Year, "Australia/Lord_Howe", "2040-12-31T12:59:59Z", "2039-12-31T13:00:00Z", "2040-12-31T13:00:00Z", "the same in summer"},
 		{rate.Month, "Africa/Casablanca", "2026-03-01T00:00:00Z", "2026-03-01T00:00:00Z", "2026-03-31T23:00:00Z", "winter time during Ramadan"},
 	} {
 		t.Run(fmt.Sprint(tt.every, tt.zone, tt.is), func(t *testing.T) {
@@ -271,6 +274,11 @@ func TestCycle(t *testing.T) {
 		texts[string(text)] = true
 	}
 	assert.Len(t, texts, 1+7+31+1)
+	var c rate.Cycle
+	assert.EqualError(t, c.UnmarshalText([]byte("fortnight")), `must be day, week, month or year, or one such as week from sunday or month from 15, found "fortnight"`)
+	assert.Error(t, c.UnmarshalText(nil))
+	_, err := c.MarshalText()
+	assert.Error(t, err)
 	assert.Equal(t, "week", rate.WeekFrom(time.Monday).String())
 	assert.Equal(t, "week from sunday", rate.WeekFrom(time.Sunday).String())
 	assert.Equal(t, "month", rate.MonthFrom(1).String())

@@ -180,8 +180,8 @@ func (l Limits) Validate() error {
 	}
 	switch {
 	case f.Every != "":
-		if l.Every == 0 || !cycleTexts.Has(l.Every) {
-			p.Add(f.Every, l.Every.String(), "must be a day, a week, a month from a day from 1 to 31, or a year")
+		if !l.Every.valid() {
+			p.Add(f.Every, l.Every.String(), cycleRule)
 		}
 		if _, err := location(l.Zone); err != nil {
 			p.Add(f.Zone, l.Zone, "must be the name of a time zone that this machine knows, such as %q, or empty for UTC; if it has no time zone database, import _ %q",

@@ -93,7 +93,7 @@ func (g *Schedule) segmented() bool { return g.Segments > 0 }
 func (g *Schedule) Usable() bool {
 	_, err := location(g.Zone)
 	known := g.Kind > 0 && int(g.Kind) < len(kindTexts.Texts) && g.Kind != Concurrency
-	return known && g.Period > 0 && g.Refill >= 0 && g.segmented() == (g.Kind == SlidingWindow || g.Kind == Calendar) && cycleTexts.Has(g.Every) && err == nil
+	return known && g.Period > 0 && g.Refill >= 0 && g.segmented() == (g.Kind == SlidingWindow || g.Kind == Calendar) && (g.Every == 0 || g.Every.valid()) && err == nil
 }
 
 // Follow lets the lines of g begin at the current line of old, which was at begun, when g comes into force at the moment at. If the
@@ -151,7 +151,7 @@ func (g *Schedule) Advanced(s State, now int64) State {
 // AdvanceTo is [Schedule.Advance] to a line.
 func (g *Schedule) AdvanceTo(s *State, line int64) {
 	passed := line - s.Line
-	if passed == 0 || passed == -1 && g.Kind == Calendar {
+	if passed == 0 || passed == -1 && g.Kind == Calendar && s.Missing > 0 {
 		return
 	}
 	s.Line = line

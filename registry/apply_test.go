@@ -117,27 +117,6 @@ func TestApply_FailureKeepsTheRemovedHandle(t *testing.T) {
 	assert.ErrorIs(t, eu.Execute(t.Context(), nothing), registry.ErrRemoved)
 }
 
-// What a build function does to the map and the list of its own change does not matter.
-func TestApply_ChangeIsModifiedByABuild(t *testing.T) {
-	r := open(t, nil)
-	require.NoError(t, r.Define("old", with()))
-	require.NoError(t, r.Define("kept", with()))
-	c := registry.Change{Define: builds{}, Remove: []string{"old"}}
-	c.Define["a"] = func(*registry.Builder) error {
-		c.Remove[0] = "nowhere"
-		delete(c.Define, "b")
-		c.Define["kept"] = nil
-		c.Define["late"] = with()
-		return nil
-	}
-	c.Define["b"] = with()
-	require.NoError(t, r.Apply(t.Context(), c))
-	get(t, r, "b")
-	assert.Equal(t, []string{"a", "b", "kept"}, names(r))
-	assert.False(t, r.Defined("old"))
-	assert.False(t, r.Defined("late"))
-}
-
 // A reload that takes away what the program has got is reported.
 func TestApply_RemovesWhatTheProgramHasGot(t *testing.T) {
 	var lost []string

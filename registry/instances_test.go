@@ -209,13 +209,3 @@ func TestOptions_MaxInstancesConcurrentSafe(t *testing.T) {
 	assert.EqualValues(t, 7, made.Load())
 	assert.Len(t, names(r), 8)
 }
-
-// Instances of a definition that was removed take no room.
-func TestRemoveInstance_DoesNotCountAsInstance(t *testing.T) {
-	r := open(t, &registry.Options{MaxInstances: 1})
-	for range 3 {
-		require.NoError(t, r.Define("orders", with()))
-		getInstance(t, r, "orders", "eu")
-		require.NoError(t, r.Remove(t.Context(), "orders"))
-	}
-}

@@ -212,24 +212,6 @@ func TestKeep_OptionsThatCannotBeCompared(t *testing.T) {
 	assert.Zero(t, r.OwnedLimiters())
 }
 
-// Without a Reconfigure function other options make another thing, also if both print alike.
-func TestKeep_OptionsThatPrintAlike(t *testing.T) {
-	r := open(t, nil)
-	password := redacted("one")
-	made := 0
-	require.NoError(t, r.Define("a", func(b *registry.Builder) error {
-		registry.Keep(b, "db", password, registry.Kept[*int, redacted]{
-			Kind: "session", Make: func(redacted) (*int, error) { made++; return new(int), nil },
-		})
-		return nil
-	}))
-	for i, next := range []redacted{"two", "two", "three"} {
-		password = next
-		require.NoError(t, r.Reload(t.Context()))
-		assert.Equal(t, []int{2, 2, 3}[i], made)
-	}
-}
-
 // A redacted prints the same whatever it is.
 type redacted string
 

@@ -94,16 +94,3 @@ func TestPipelines_TellReloadsThatDidNotEnd(t *testing.T) {
 	assert.ErrorIs(t, info.Err, context.Canceled)
 	assert.False(t, info.LastReload.IsZero())
 }
-
-func TestPipelines_StopsWhenAsked(t *testing.T) {
-	r := open(t, nil)
-	for _, name := range []string{"a", "b"} {
-		require.NoError(t, r.Define(name, with()))
-	}
-	var seen []string
-	for name := range r.Pipelines() {
-		seen = append(seen, name)
-		break
-	}
-	assert.Equal(t, []string{"a"}, seen)
-}

@@ -37,7 +37,7 @@
 //
 // The strategies are rate_limiter, retry, timeout, circuit_breaker, fallback, hedging, pipeline, and chaos_fault,
 // chaos_latency, chaos_outcome and chaos_behavior, which do nothing unless they have enabled: true. The limiters are
-// token_bucket, fixed_window, sliding_window, concurrency, unlimited, adaptive, throttler, partitioned and chain. A
+// token_bucket, fixed_window, sliding_window, calendar, concurrency, unlimited, adaptive, throttler, partitioned and chain. A
 // program can add its own, see [Kinds].
 //
 // The fields of each kind are the fields of its options in package limiter or in the strategy's package. Where the
@@ -45,7 +45,7 @@
 // of a function or value that the program has registered. In addition, a rate_limiter has one limiter, and a retry and
 // hedging can name a budget from the field budgets. [Schema] describes all of it for editors.
 //
-// A token_bucket, fixed_window, sliding_window, concurrency or partitioned limiter can also have the field store: the
+// A token_bucket, fixed_window, sliding_window, calendar, concurrency or partitioned limiter can also have the field store: the
 // name of a store, or a mapping with the store's name and the options of
 // [github.com/weir-go/weir/store.LimiterOptions]. All instances of the program then share the permits of the limiters
 // that have the same name.

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -18,7 +17,6 @@ import (
 	"github.com/weir-go/weir/strategies/chaos"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/fallback"
-	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
 var errBoom = errors.New("boom")
@@ -156,32 +154,6 @@ func TestHedging(t *testing.T) {
 	var f failing
 	require.ErrorIs(t, p.Execute(t.Context(), f.call), errBoom)
 	assert.Equal(t, 4, f.calls)
-}
-
-func TestHedging_AfterRefusal(t *testing.T) {
-	r := follow(t)
-	for options, calls := range map[string]int{"": 1, ", after_refusal: true": 4} {
-		p := r.apply("pipelines: {a: {strategies: [hedging: {delay: off, max_hedges: 3"+options+"}]}}", nil)
-		n := 0
-		err := p.Execute(t.Context(), func(context.Context) error { n++; return &ratelimit.RejectedError{} })
-		require.ErrorIs(t, err, pipeline.ErrRejected)
-		assert.Equal(t, calls, n, options)
-	}
-}
-
-// A retry around a circuit breaker waits for the break if the file says so.
-func TestCircuitBreaker_RetryRejections(t *testing.T) {
-	for options, calls := range map[string]int{"": 1, ", retry_rejections: true": 3} {
-		synctest.Test(t, func(t *testing.T) {
-			p := follow(t).apply("pipelines: {a: {strategies: [{retry: {delay: 1ms, max_retries: 4}}, "+
-				"{circuit_breaker: {failure_ratio: off, consecutive_failures: 1, break_duration: 1m"+options+"}}]}}", nil)
-			var f failing
-			began := time.Now()
-			require.Error(t, p.Execute(t.Context(), f.call))
-			assert.Equal(t, calls, f.calls)
-			assert.Equal(t, time.Duration(calls-1)*time.Minute, time.Since(began).Truncate(time.Second))
-		})
-	}
 }
 
 func TestChain_NamesTheMemberThatRejects(t *testing.T) {

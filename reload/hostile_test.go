@@ -1,7 +1,6 @@
 package reload_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -221,24 +220,6 @@ func (f handlerFunc) WithAttrs([]slog.Attr) slog.Handler        { return f }
 func (f handlerFunc) WithGroup(string) slog.Handler             { return f }
 
 type noOptions struct{}
-
-// Renaming everything does not take the square of it.
-func TestWatcher_RenamesManyPipelines(t *testing.T) {
-	names := func(prefix string) string {
-		var b bytes.Buffer
-		b.WriteString("pipelines:\n")
-		for i := range 2000 {
-			fmt.Fprintf(&b, "  %s%d: {strategies: []}\n", prefix, i)
-		}
-		return b.String()
-	}
-	r := newRegistry(t)
-	first, second := parse(t, names("a"), nil), parse(t, names("b"), nil)
-	require.NoError(t, r.Apply(t.Context(), first.Change(nil)))
-	require.NoError(t, r.Apply(t.Context(), second.Change(first)))
-	assert.True(t, r.Defined("b1999"))
-	assert.False(t, r.Defined("a0"))
-}
 
 // A reloadListener is a listener that calls f at the next OnReload, once.
 type reloadListener struct{ f atomic.Pointer[func()] }

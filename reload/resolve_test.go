@@ -2,8 +2,6 @@ package reload_test
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -12,7 +10,6 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/storetest"
@@ -122,33 +119,4 @@ func TestKinds_ResolveFails(t *testing.T) {
 		_, err := built(t, strategy, k)
 		assert.ErrorContains(t, err, want, strategy)
 	}
-}
-
-// What a file names several times is the same thing.
-func TestKinds_ResolveOnce(t *testing.T) {
-	k := reload.NewKinds()
-	k.Assume("handle", "transient")
-	k.RegisterHandle("other", func(any, error) bool { return true })
-	asked := []string{}
-	k.Resolve(func(what, name string) (any, bool) {
-		asked = append(asked, what+" "+name)
-		return func(_ any, err error) bool { return errors.Is(err, errTransient) }, true
-	})
-	f, err := reload.Parse("x.yaml", []byte("pipelines: {a: {strategies: [retry: {handle: transient}, hedging: {handle: transient}]}, "+
-		"b: {strategies: [retry: {handle: transient}, hedging: {handle: other}]}}"), k)
-	require.NoError(t, err)
-	var group sync.WaitGroup
-	for range 4 {
-		r := registry.New(nil)
-		group.Go(func() {
-			assert.NoError(t, r.Apply(context.Background(), f.Change(nil)))
-			for _, name := range []string{"a", "b"} {
-				_, err := r.Get(name)
-				assert.NoError(t, err)
-			}
-			assert.NoError(t, r.Close(context.Background()))
-		})
-	}
-	group.Wait()
-	assert.Equal(t, []string{"handle transient"}, asked)
 }

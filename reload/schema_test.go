@@ -195,6 +195,8 @@ func TestSchema_Strategies(t *testing.T) {
 		"chaos_behavior: {name: f, behavior: flash}",
 		"rate_limiter: {name: b, sliding_window: {permit_limit: 1, window: 1s, segments_per_window: 7}}",
 		"rate_limiter: {name: h, shadow: true, permits: price, unlimited: {}}",
+		"rate_limiter: {name: b, calendar: {permit_limit: 1, every: month from 32}}",
+		"rate_limiter: {name: c, calendar: {permit_limit: 1, every: month, zone: Local}}",
 	}
 	checked := 0
 	for line := range strings.Lines(string(read(t, "testdata/invalid/values.yaml"))) {

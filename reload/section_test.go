@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -505,20 +504,6 @@ limiter free is used by no pipeline
 	assert.Equal(t, "server\n  0 limiters\n  \\x1b[2Jsize 3\n", b.String(), "a terminal is not told to do anything")
 }
 
-// During Check the file can have anything wrong, such as a pipeline that embeds one that is not there.
-func TestSection_ExplainDuringCheck(t *testing.T) {
-	k := reload.NewKinds()
-	checked := false
-	reload.RegisterSection(k, "server", reload.Section[struct{}]{Check: func(f *reload.File, _ struct{}) error {
-		checked = true
-		assert.ErrorContains(t, f.Explain(io.Discard), "reload: Explain during Section.Check")
-		return nil
-	}})
-	_, err := reload.Parse("f", []byte("server: {}\npipelines: {p: {strategies: [retry: {}, pipeline: {name: q}]}}\n"), k)
-	assert.ErrorContains(t, err, `there is no pipeline "q"`)
-	assert.True(t, checked)
-}
-
 func TestSection_Schema(t *testing.T) {
 	k := sections(limiting)
 	schema, err := k.Schema()
@@ -656,36 +641,4 @@ func TestSection_Watcher(t *testing.T) {
 		w.write(t, "server: {}\n")
 		require.ErrorContains(t, next.Reload(t.Context()), `pipeline "server" is defined elsewhere already`)
 	})
-}
-
-// A section of a hostile file takes no more than the rest of one.
-func TestSection_Hostile(t *testing.T) {
-	k := sections(limiting)
-	var many strings.Builder
-	for i := range 15_000 {
-		fmt.Fprintf(&many, "h%d: {limiter: x%d}, ", i, i)
-	}
-	var order strings.Builder
-	for i := range 15_000 {
-		fmt.Fprintf(&order, "x%d, ", i)
-	}
-	for text, want := range map[string]string{
-		"server: " + strings.Repeat("{hosts: ", 200) + "{}" + strings.Repeat("}", 200):         "nested more than 100 deep",
-		"server: {hosts: {" + many.String() + "}, order: [" + order.String() + "]}":            `there is no "x0" in server.hosts, there are h0, h1,`,
-		"server: {order: [" + strings.Repeat("a,", 190_000) + "b]}":                            `there is no "a" in server.hosts, which is empty`,
-		"x-a: &a {limiter: " + strings.Repeat("x", 500) + "}\nserver: {hosts: {a: *a, b: *a}}": "there is no limiter",
-		"server: &a {hosts: {a: *a}}":                                        "inside its own anchor",
-		"server: {keys: {" + strings.Repeat("k", 5000) + ": {header: [1]}}}": "must be text, found a list",
-	} {
-		began := time.Now()
-		_, err := reload.Parse("f", []byte(text), k)
-		require.ErrorContains(t, err, want)
-		assert.Less(t, len(err.Error()), 70_000)
-		assert.Less(t, time.Since(began), 30*time.Second, want) // what is quadratic takes minutes
-		checkProblems(t, err, strings.Count(text, "\n")+2)
-	}
-	panicking := reload.NewKinds()
-	reload.RegisterSection(panicking, "server", reload.Section[server]{Check: func(*reload.File, server) error { panic("ouch") }})
-	_, err := reload.Parse("f", []byte("server: {}\nallow_empty: true\n"), panicking)
-	require.ErrorContains(t, err, "reading it panicked: ouch")
 }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,34 +128,6 @@ func TestWatcher_KeepsTheLastGoodFile(t *testing.T) {
 	})
 }
 
-// A Reload whose context ends leaves no trace: the file is still
-// what is in force.
-func TestWatcher_ReloadIsInterrupted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := watch(t, windows(1))
-		slow := atomic.Bool{}
-		_, err := w.registry.GetOrDefine("slow", func(*registry.Builder) error {
-			if slow.Load() {
-				time.Sleep(time.Minute)
-			}
-			return nil
-		})
-		require.NoError(t, err)
-		slow.Store(true)
-		done := make(chan error)
-		go func() { done <- w.registry.Reload(context.Background(), "slow") }()
-		synctest.Wait()
-
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, w.watcher.Reload(ctx), context.DeadlineExceeded)
-		require.NoError(t, w.watcher.Status().Err)
-		assert.Equal(t, reports{nil}, w.reports)
-		require.NoError(t, <-done)
-		require.NoError(t, w.watcher.Reload(t.Context()))
-	})
-}
-
 // A build that panics is tried again, and told of once: it is the same each time.
 func TestWatcher_BuildPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -232,36 +203,6 @@ func TestStart_PipelineDefinedByTheProgram(t *testing.T) {
 		require.NoError(t, w.registry.Define("orders", func(*registry.Builder) error { return nil }))
 		_, err := reload.Start(t.Context(), w.registry, w.path, w.options())
 		require.ErrorContains(t, err, `pipeline "orders" is defined elsewhere already`)
-	})
-}
-
-// What could not be built may be possible later, without a change of the file.
-func TestWatcher_TriesAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := &watched{registry: registry.New(nil), path: filepath.Join(t.TempDir(), "weir.yaml")}
-		w.write(t, windows(1))
-		var down atomic.Bool
-		kinds := reload.NewKinds()
-		reload.RegisterLimiter(kinds, "remote", func(*registry.Builder, string, struct{}) (limiter.Limiter, error) {
-			if down.Load() {
-				return nil, errors.New("the database is down")
-			}
-			return limiter.NewUnlimited(), nil
-		})
-		o := w.options()
-		o.Kinds = kinds
-		watcher, err := reload.Start(t.Context(), w.registry, w.path, o)
-		require.NoError(t, err)
-		defer watcher.Stop()
-
-		down.Store(true)
-		w.write(t, "pipelines: {orders: {strategies: [{rate_limiter: {remote: {}}}]}}")
-		pass(3 * time.Second)
-		require.ErrorContains(t, watcher.Status().Err, "the database is down")
-		require.Error(t, watcher.Reload(t.Context()))
-		down.Store(false)
-		pass(time.Minute)
-		require.NoError(t, watcher.Status().Err)
 	})
 }
 

@@ -37,7 +37,7 @@ func (w *world) charged(l limiter.Charger, n int, remaining int64) limiter.Level
 }
 
 // spending are the kinds of limiters that can be charged.
-var spending = []limitertest.Kind{limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.TokenBucket}
+var spending = []limitertest.Kind{limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.TokenBucket, limitertest.Calendar}
 
 // eachCharger runs f for every kind of limiter that can be charged, whose limit is 10, and every way in which it answers.
 func eachCharger(t *testing.T, f func(t *testing.T, w *world, l made, name string)) {

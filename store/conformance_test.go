@@ -15,7 +15,7 @@ import (
 )
 
 var kinds = []limitertest.Kind{
-	limitertest.Concurrency, limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.TokenBucket,
+	limitertest.Concurrency, limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.TokenBucket, limitertest.Calendar,
 }
 
 // shared is the interface of all limiters of package store.
@@ -188,7 +188,7 @@ func TestConformanceOfOneKey(t *testing.T) { conformance(t, buildKeyed, usual, 0
 // given back by a Charge.
 func TestConformanceOfBlocks(t *testing.T) {
 	lent := func(limitertest.Kind) *store.LimiterOptions { return &store.LimiterOptions{Block: 8} }
-	conformance(t, build, lent, 0, 1, limitertest.FixedWindow, limitertest.SlidingWindow)
+	conformance(t, build, lent, 0, 1, limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.Calendar)
 	conformance(t, build, lent, limitertest.Refund|limitertest.Charge, 1, limitertest.TokenBucket)
 }
 

@@ -34,6 +34,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	_ "time/tzdata" // for calendars, on machines without a time zone database
 
 	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 	"github.com/weir-go/weir/cmd/weir/internal/gateway/plan"

@@ -71,6 +71,8 @@ type Batch struct {
 	Definition *Definition
 	Key        string // "" for a limiter that is not partitioned
 	Requests   []Request
+	// At, for a calendar, is a time in the window by which to decide, in µs since 1970. If Now is not in it, nothing is decided.
+	At int64
 
 	// The answers.
 
@@ -91,6 +93,7 @@ type Batch struct {
 //	OutdatedState       no            no               the key's state is of an older definition
 //	Failed              not known     no               only this key is affected: what is stored under it is broken, perhaps
 //	Unreachable         not known     if repeated      the shard of the key could not be reached: see [Sharded]
+//	OtherWindow         no            no               Now is not in the window of the calendar: see [Windowed]
 //
 // As soon as Define has returned, requests with an older definition have the outcome OutdatedDefinition for every key, also
 // for a key without a state. A key whose state is of a newer definition has it even if the store has lost that definition.
@@ -104,6 +107,7 @@ const (
 	OutdatedState
 	Failed
 	Unreachable
+	OtherWindow
 )
 
 // A Replacement is a state that is to be written in place of the one that was read.

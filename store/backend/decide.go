@@ -7,7 +7,7 @@ import "github.com/weir-go/weir/rate"
 // state until Schedule.FullAt, and can forget it afterwards.
 type State struct {
 	Version  int64         // of the definition
-	Schedule rate.Schedule // of the definition, with Permits 0
+	Schedule rate.Schedule // of the definition, or the window of a calendar, with Permits 0
 	rate.State
 }
 

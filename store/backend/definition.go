@@ -33,7 +33,9 @@ const MaxPeriod = int64(100 * 365 * 24 * time.Hour / time.Microsecond)
 
 // NewDefinition returns the first definition of a limiter. The Anchor of limits is ignored.
 func NewDefinition(name string, limits rate.Schedule, now int64) *Definition {
-	limits.Anchor = now
+	if limits.Every == 0 {
+		limits.Anchor = now
+	}
 	return &Definition{Name: name, Schedule: limits, Version: now}
 }
 
@@ -48,23 +50,21 @@ func (d *Definition) Limits() rate.Schedule {
 // ignored. If the period or the number of segments changes, line 0 of the new schedule is the last line of d. If that line is
 // a new period ago or more, line 0 is now instead, and AnchorInForce is set.
 func (d *Definition) WithLimits(limits rate.Schedule, now int64) *Definition {
-	next := &Definition{Name: d.Name, Schedule: limits, Version: max(now, d.Version+1), Terms: d.Terms}
-	next.Anchor = d.Anchor
+	next := NewDefinition(d.Name, limits, now)
+	next.Version, next.Terms = max(now, d.Version+1), d.Terms
 	switch {
 	case limits.Kind == rate.Concurrency || d.Kind == rate.Concurrency:
-		next.Anchor = now
-	case limits.Period != d.Period || limits.Segments != d.Segments:
-		next.Anchor = d.TimeOf(d.LineAt(now))
-		if now-next.Anchor >= limits.Period {
-			next.Anchor, next.AnchorInForce = now, true
-		}
+	case limits.Period == d.Period && limits.Segments == d.Segments && limits.Every == d.Every && limits.Zone == d.Zone:
+		next.Anchor = d.Anchor
+	default:
+		next.AnchorInForce = next.Follow(&d.Schedule, d.TimeOf(d.LineAt(now)), now)
 	}
 	return next
 }
 
-// Stored returns a state of a key as it is stored: with d's version and schedule.
+// Stored returns a state of a key as it is stored: with d's version and schedule, or the window that a calendar has at that time.
 func (d *Definition) Stored(s rate.State) State {
-	g := d.Schedule
+	g := d.Window(s.Line)
 	g.Permits = 0
 	return State{Version: d.Version, Schedule: g, State: s}
 }
@@ -74,7 +74,7 @@ func (d *Definition) Stored(s rate.State) State {
 //
 // First, s is advanced by its old schedule to the moment at which d came into force; see [rate.Schedule.Convert] for the rest.
 func (d *Definition) Convert(s State) State {
-	if s.Schedule.Period <= 0 || s.Schedule.Kind < rate.TokenBucket || s.Schedule.Kind > rate.SlidingWindow {
+	if !s.Schedule.Usable() {
 		return d.Stored(d.Full(d.Version)) // the schedule of s is broken, so the key starts full
 	}
 	at := max(d.startTime(&s), s.Schedule.TimeOf(s.Line))

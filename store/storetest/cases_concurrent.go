@@ -36,7 +36,7 @@ var concurrentCases = []testCase{
 			p.contend(func(_ int, b backend.Backend) error {
 				for range 40 {
 					batch := batchOf(d, key, take(1), upTo(2))
-					if err := b.Decide(p.ctx, []*backend.Batch{batch}); err != nil {
+					if err := backend.Windowed(b).Decide(p.ctx, []*backend.Batch{batch}); err != nil {
 						return err
 					}
 					for _, n := range batch.Granted {
@@ -63,7 +63,7 @@ var concurrentCases = []testCase{
 						}
 					}
 					sortBatches(batches)
-					if err := b.Decide(p.ctx, batches); err != nil {
+					if err := backend.Windowed(b).Decide(p.ctx, batches); err != nil {
 						return err
 					}
 					for _, batch := range batches {
@@ -85,7 +85,7 @@ var concurrentCases = []testCase{
 			next := newer(d, nil)
 			p.contend(func(_ int, b backend.Backend) error {
 				batch := batchOf(next, key, take(1))
-				if err := b.Decide(p.ctx, []*backend.Batch{batch}); err != nil {
+				if err := backend.Windowed(b).Decide(p.ctx, []*backend.Batch{batch}); err != nil {
 					return err
 				}
 				if batch.Outcome == backend.OutdatedState {
@@ -97,11 +97,11 @@ var concurrentCases = []testCase{
 						done.Add(1)
 					}
 				}
-				return b.Decide(p.ctx, []*backend.Batch{{Definition: next, Key: key, Requests: []backend.Request{charge(1)}}})
+				return backend.Windowed(b).Decide(p.ctx, []*backend.Batch{{Definition: next, Key: key, Requests: []backend.Request{charge(1)}}})
 			})
 			p.check(done.Load() == 1, "one of them has replaced the state", done.Load())
 			b := batchOf(next, key, take(0))
-			p.works("Decide", p.b.Decide(p.ctx, []*backend.Batch{b}))
+			p.works("Decide", backend.Windowed(p.b).Decide(p.ctx, []*backend.Batch{b}))
 			p.check(b.State.Missing >= 1+contenders, fmt.Sprintf("%d are missing", 1+contenders), describe(b))
 		}
 	}},

@@ -19,9 +19,14 @@ func slidingOf(permits, segments int64) rate.Schedule {
 	return rate.Schedule{Kind: rate.SlidingWindow, Permits: permits, Period: time.Hour.Microseconds(), Segments: segments}
 }
 
+// calendarOf returns the limits of a calendar.
+func calendarOf(permits int64, every rate.Cycle) rate.Schedule {
+	return rate.Limits{Kind: rate.Calendar, Permits: int(permits), Every: every, Zone: "America/St_Johns"}.Schedule(time.Microsecond)
+}
+
 // timedLimits returns limits with that number of permits, one for each kind of bucket and window.
 func timedLimits(permits int64) []rate.Schedule {
-	return []rate.Schedule{bucketOf(permits, 1), slowLimits(permits), slidingOf(permits, 5)}
+	return []rate.Schedule{bucketOf(permits, 1), slowLimits(permits), slidingOf(permits, 5), calendarOf(permits, rate.Year)}
 }
 
 // timed yields, for each of the timedLimits, a definition of the case's limiter and a key.

@@ -40,7 +40,7 @@ func (p *probe) outdated(b backend.Backend, d *backend.Definition, key string, b
 		// Backends can have a fast path for the first of the two.
 		for _, requests := range [][]backend.Request{{take(1)}, {take(1), take(1)}} {
 			batch := &backend.Batch{Definition: d, Key: key, Requests: requests, Granted: make([]int64, len(requests))}
-			p.works("Decide", b.Decide(p.ctx, []*backend.Batch{batch}))
+			p.works("Decide", backend.Windowed(b).Decide(p.ctx, []*backend.Batch{batch}))
 			if outcome = batch.Outcome; outcome == backend.OutdatedDefinition {
 				version = batch.Version
 			}

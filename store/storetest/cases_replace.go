@@ -100,7 +100,7 @@ var replaceCases = []testCase{
 			for _, to := range timedLimits(7) {
 				d, key := p.define(l), fmt.Sprint(l.Kind, to.Kind)
 				p.takes(d, key, 2, 2, "it is full")
-				next := newer(d, func(d *backend.Definition) { to.Anchor, d.Schedule = d.Anchor, to })
+				next := newer(newer(d, nil), func(next *backend.Definition) { next.Schedule = backend.NewDefinition("", to, d.Version).Schedule })
 				old := p.oldState(next, key)
 				p.replaces(next, key, old, next.Convert(old), true, "it is what is stored")
 				p.replaces(next, key, old, next.Convert(old), false, "it has been replaced")

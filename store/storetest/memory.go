@@ -105,6 +105,9 @@ func (m *Memory) decide(b *backend.Batch) {
 	case d != nil && d.Version > b.Definition.Version:
 		b.Outcome, b.Version = backend.OutdatedDefinition, d.Version
 		return
+	case b.Definition.LineAt(b.Now) != b.Definition.LineAt(b.At) && b.Definition.Every != 0:
+		b.Outcome = backend.OtherWindow
+		return
 	case !ok:
 		s.State = b.Definition.Full(b.Now)
 	case s.Version > b.Definition.Version:

@@ -128,7 +128,7 @@ func (p *probe) decide(batches ...*backend.Batch) {
 
 func (p *probe) decideBy(b backend.Backend, batches ...*backend.Batch) {
 	sortBatches(batches)
-	p.works("Decide", b.Decide(p.ctx, batches))
+	p.works("Decide", backend.Windowed(b).Decide(p.ctx, batches))
 	for _, b := range batches {
 		if wrong := p.model.check(b); wrong != "" {
 			p.fail(fmt.Sprintf("key %q of %+v, asked for %+v, answers as Definition.Decide does", b.Key, *b.Definition, b.Requests), wrong)

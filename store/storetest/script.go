@@ -43,7 +43,9 @@ func play(p *probe, kind rate.Kind, seed uint64, setTime bool) {
 	}
 	for i := range 1 + s.random.IntN(3) {
 		d := &backend.Definition{Name: fmt.Sprint(p.name, "-", seed, "-", i), Schedule: s.limits(kind, setTime), Version: now}
-		d.Anchor = now + s.random.Int64N(7*d.Period) - 5*d.Period
+		if kind != rate.Calendar {
+			d.Anchor = now + s.random.Int64N(7*d.Period) - 5*d.Period
+		}
 		for j := range 1 + s.random.IntN(2) {
 			s.targets = append(s.targets, scriptTarget{d: d, key: fmt.Sprint("key", j)})
 		}
@@ -61,6 +63,9 @@ func play(p *probe, kind rate.Kind, seed uint64, setTime bool) {
 // key becomes full while the time stands still. Otherwise, most are so short that lines pass.
 func (s *script) limits(kind rate.Kind, setTime bool) rate.Schedule {
 	l := rate.Schedule{Kind: kind, Permits: 1 + s.random.Int64N(12)}
+	if kind == rate.Calendar {
+		return calendarOf(l.Permits, []rate.Cycle{rate.Day, rate.WeekFrom(time.Sunday), rate.MonthFrom(30)}[s.random.IntN(3)])
+	}
 	l.Period = []int64{170, 1_000, 5_003, 60_000_000}[s.random.IntN(4)]
 	if setTime {
 		l.Period = []int64{61_000_003, time.Hour.Microseconds()}[s.random.IntN(2)]
@@ -84,9 +89,9 @@ func (s *script) jump() {
 	case 1:
 		by += d.Period * s.random.Int64N(3)
 	case 2:
-		by += d.Period * s.random.Int64N(3*max(d.Segments, d.Permits))
+		by += d.Period * s.random.Int64N(3*max(d.Segments, min(d.Permits, 4)))
 	case 3:
-		by = d.Period - (s.clock-d.Anchor)%d.Period - s.random.Int64N(2)
+		by = d.TimeOf(d.LineAt(s.clock)+1) - s.clock - s.random.Int64N(2)
 	}
 	switch near := s.nearLine(); {
 	case near > 0:
@@ -114,11 +119,7 @@ func (s *script) write() {
 // script then sets the time past the line, and not back.
 func (s *script) nearLine() (near int64) {
 	for _, t := range s.targets {
-		into := (s.clock - t.d.Anchor) % t.d.Period
-		if into < 0 {
-			into += t.d.Period
-		}
-		if left := t.d.Period - into; left < (10 * time.Second).Microseconds() {
+		if left := t.d.TimeOf(t.d.LineAt(s.clock)+1) - s.clock; left < (10 * time.Second).Microseconds() {
 			near = max(near, left)
 		}
 	}
@@ -202,7 +203,7 @@ func (s *script) anyGrant(t *scriptTarget) grant {
 }
 
 var scriptCases = func() (list []testCase) {
-	for _, kind := range []rate.Kind{rate.TokenBucket, rate.FixedWindow, rate.SlidingWindow} {
+	for _, kind := range []rate.Kind{rate.TokenBucket, rate.FixedWindow, rate.SlidingWindow, rate.Calendar} {
 		list = append(list, testCase{
 			name: "a " + kind.String() + " answers as the model does, whatever is asked",
 			run: func(p *probe) {

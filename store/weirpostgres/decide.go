@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -46,9 +47,9 @@ func (b *Backend) decideOne(ctx context.Context, batch *backend.Batch, wait lock
 		readFirst = true // most likely it will be rejected
 		wait.longest = max(wait.longest-time.Since(begun), minLockWait)
 	}
-	d := batch.Definition
+	d, g := batch.Definition, linesOf(batch)
 	args := []any{
-		d.Name, keyBytes(batch.Key), d.Version, int64(d.Kind), d.Permits, d.Anchor, d.Period, d.Refill, d.Segments,
+		d.Name, keyBytes(batch.Key), d.Version, int64(d.Kind), d.Permits, g.Anchor, g.Period, d.Refill, g.Segments,
 		readFirst, appendRequests(nil, batch.Requests), wait.timeout(),
 	}
 	return b.query(ctx, "decide", b.sql.decide, args, 1, func(_ int, rows pgx.Rows) error {
@@ -65,11 +66,11 @@ func (b *Backend) decideMany(ctx context.Context, batches []*backend.Batch, wait
 	requests := make([]int64, 0, requestNumbers*n)
 	all := make([]keyRejections, n)
 	for i, batch := range batches {
-		d := batch.Definition
+		d, g := batch.Definition, linesOf(batch)
 		all[i] = b.rejections.of(batch)
 		names[i], keys[i], readFirst[i] = d.Name, keyBytes(batch.Key), all[i].readFirst(batch)
-		versions[i], kinds[i], permits[i], anchors[i] = d.Version, int64(d.Kind), d.Permits, d.Anchor
-		periods[i], refills[i], segments[i] = d.Period, d.Refill, d.Segments
+		versions[i], kinds[i], permits[i], anchors[i] = d.Version, int64(d.Kind), d.Permits, g.Anchor
+		periods[i], refills[i], segments[i] = g.Period, d.Refill, g.Segments
 		first[i] = int32(len(requests) + 1)
 		requests = appendRequests(requests, batch.Requests)
 		last[i] = int32(len(requests))
@@ -80,6 +81,15 @@ func (b *Backend) decideMany(ctx context.Context, batches []*backend.Batch, wait
 	return b.query(ctx, "decide", b.sql.decideMany, args, len(batches), func(i int, rows pgx.Rows) error {
 		return scanBatch(rows, batches[i], all[i])
 	})
+}
+
+// linesOf returns the schedule that the function decide gets. Of a calendar, the segments are the line of its window.
+func linesOf(batch *backend.Batch) rate.Schedule {
+	g, line := batch.Lines()
+	if batch.Definition.Every != 0 {
+		g.Segments = line
+	}
+	return g
 }
 
 func scanBatch(rows pgx.Rows, batch *backend.Batch, rejections keyRejections) error {

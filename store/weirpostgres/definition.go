@@ -16,16 +16,17 @@ func (b *Backend) Load(ctx context.Context, name string) (d *backend.Definition,
 		return nil, 0, definitionError(b.explain("load", err))
 	}
 	err = b.query(ctx, "load", b.sql.load, []any{name}, 1, func(_ int, rows pgx.Rows) error {
-		var version, kind, permits, period, refill, segments, anchor *int64
+		var version, kind, permits, period, refill, segments, anchor, every *int64
 		var inForce *bool
-		var terms *string
-		if err := rows.Scan(&now, &version, &kind, &permits, &period, &refill, &segments, &anchor, &inForce, &terms); err != nil {
+		var zone, terms *string
+		if err := rows.Scan(&now, &version, &kind, &permits, &period, &refill, &segments, &anchor, &inForce, &every, &zone, &terms); err != nil {
 			return err
 		}
 		if d = nil; version == nil {
 			return nil
 		}
 		schedule := rate.Schedule{Kind: rate.Kind(*kind), Permits: *permits, Period: *period, Refill: *refill, Segments: *segments, Anchor: *anchor}
+		schedule.Every, schedule.Zone = rate.Cycle(*every), *zone
 		d = &backend.Definition{Name: name, Schedule: schedule, Version: *version, AnchorInForce: *inForce, Terms: *terms}
 		return nil
 	})
@@ -50,7 +51,7 @@ func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definitio
 	}
 	args := []any{
 		next.Name, old, next.Version, int64(next.Kind), next.Permits, next.Period, next.Refill, next.Segments, next.Anchor, next.AnchorInForce,
-		next.Terms, lockWaiting{lockWait(ctx), false}.timeout(),
+		int64(next.Every), next.Zone, next.Terms, lockWaiting{lockWait(ctx), false}.timeout(),
 	}
 	err = b.query(ctx, "define", sql, args, anyRows, func(int, pgx.Rows) error { done = true; return nil })
 	if codeOf(err) == lockNotAvailable || keyError(err) {

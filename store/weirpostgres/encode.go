@@ -76,7 +76,7 @@ func readAnswer(b *backend.Batch, n []int64) error {
 	}
 	b.Now, b.Granted = n[1], nil
 	switch outcome := backend.Outcome(n[0]); {
-	case outcome == locked:
+	case outcome == locked || outcome == backend.OtherWindow:
 	case outcome == backend.Decided && len(n) >= decidedNumbers+len(b.Requests):
 		end := decidedNumbers + len(b.Requests)
 		b.State, b.Granted = readState(n, n[end:]), n[decidedNumbers:end:end]

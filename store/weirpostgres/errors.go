@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -104,11 +103,8 @@ func checkSchedule(d *backend.Definition) error {
 	if err := checkDefinition(d); err != nil {
 		return err
 	}
-	if d.Kind < rate.TokenBucket || d.Kind > rate.SlidingWindow {
-		return fmt.Errorf("limiter %q: the kind %v is neither a bucket nor a window", d.Name, d.Kind)
-	}
-	if d.Period <= 0 || d.Refill < 0 {
-		return fmt.Errorf("limiter %q: Period must be more than 0 and Refill at least 0, got %d and %d", d.Name, d.Period, d.Refill)
+	if !d.Usable() {
+		return fmt.Errorf("limiter %q: it must be a bucket or window whose numbers are above 0, in a time zone that this machine knows: %+v", d.Name, d.Schedule)
 	}
 	return nil
 }

@@ -339,7 +339,7 @@ func TestStore_LockedDefinitionIsTheTroubleOfItsLimiter(t *testing.T) {
 		_, err = tx.Exec(t.Context(), pgmigrate.InSchema(`select from "weir".definitions where name = 'known' for update`, schema))
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), pgmigrate.InSchema(`insert into "weir".definitions
-			select 'fresh', version, kind, permits, period, refill, segments, anchor, anchor_in_force, terms
+			select 'fresh', version, kind, permits, period, refill, segments, anchor, anchor_in_force, every, zone, terms
 			from "weir".definitions`, schema))
 		require.NoError(t, err)
 		for range 4 {

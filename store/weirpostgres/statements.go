@@ -82,7 +82,7 @@ func newStatements(schema string, async bool) statements {
 		release: s(`select "weir".release(u.name, u.key, u.id, u.fence, u.notifies)
 			from `+commits+`, unnest(@names::text[], @keys::bytea[], @ids::bytea[], @fences::bigint[], @notifies::boolean[]) u(name, key, id, fence, notifies)`,
 			"names", "keys", "ids", "fences", "notifies", "lock_timeout"),
-		load: s(`select "weir".clock(), d.version, d.kind, d.permits, d.period, d.refill, d.segments, d.anchor, d.anchor_in_force, d.terms
+		load: s(`select "weir".clock(), d.version, d.kind, d.permits, d.period, d.refill, d.segments, d.anchor, d.anchor_in_force, d.every, d.zone, d.terms
 			from (select) one left join "weir".definitions d on d.name = @name::text`, "name"),
 		create: s(`with made as (insert into "weir".definitions (name, `+definitionColumns+`)
 				select @name::text, `+definitionParameters+` from `+waits+`
@@ -97,13 +97,13 @@ func newStatements(schema string, async bool) statements {
 }
 
 const (
-	definitionColumns = `version, kind, permits, period, refill, segments, anchor, anchor_in_force, terms`
+	definitionColumns = `version, kind, permits, period, refill, segments, anchor, anchor_in_force, every, zone, terms`
 
 	definitionParameters = `@version::bigint, @kind::bigint, @permits::bigint, @period::bigint, @refill::bigint, @segments::bigint,
-		@anchor::bigint, @anchor_in_force::boolean, @terms::text`
+		@anchor::bigint, @anchor_in_force::boolean, @every::bigint, @zone::text, @terms::text`
 )
 
 var defineParameters = []string{
-	"name", "old", "version", "kind", "permits", "period", "refill", "segments", "anchor", "anchor_in_force",
+	"name", "old", "version", "kind", "permits", "period", "refill", "segments", "anchor", "anchor_in_force", "every", "zone",
 	"terms", "lock_timeout",
 }

@@ -17,7 +17,7 @@ func (b *Backend) Decide(ctx context.Context, batches []*backend.Batch) error {
 }
 
 func (b *Backend) decideOne(ctx context.Context, batch *backend.Batch) error {
-	p, err := b.plan(batch.Definition)
+	p, err := b.plan(batch)
 	if err != nil {
 		setFailed(ctx, batch, err)
 		return nil
@@ -47,7 +47,7 @@ func (b *Backend) decideAll(ctx context.Context, batches []*backend.Batch) error
 	calls := make([]call, 0, len(batches))
 	asked := make([]*backend.Batch, 0, len(batches))
 	for _, batch := range batches {
-		p, err := b.plan(batch.Definition)
+		p, err := b.plan(batch)
 		if err != nil {
 			setFailed(ctx, batch, err)
 			continue

@@ -334,7 +334,7 @@ func TestPlan_OldOnesAreDropped(t *testing.T) {
 	b := newTestBackend(t, redis.NewClient(&redis.Options{}))
 	defer func() { _ = b.client.Close() }()
 	for range 3 * maxPlans {
-		_, err := b.plan(slowBucket(5))
+		_, err := b.plan(takeOne(slowBucket(5), ""))
 		require.NoError(t, err)
 	}
 	n := 0

@@ -18,6 +18,7 @@ import (
 const (
 	headerSize = 3 * 8
 
+	answerOtherWindow        = 251 // of a calendar
 	answerOutdatedDefinition = 252 // the header has the version of the newer definition
 	answerGranted            = 253 // the number granted to each request, then the tail
 	answerRejected           = 254 // the single request was rejected; the tail
@@ -50,6 +51,9 @@ func (p *plan) readAnswer(batch *backend.Batch, answer string) (err error) {
 		batch.Outcome = backend.OutdatedDefinition
 		batch.Version, err = newerVersion(answer)
 		return err
+	case answerOtherWindow:
+		batch.Outcome = backend.OtherWindow
+		return nil
 	case answerOutdatedState:
 		batch.Outcome = backend.OutdatedState
 		batch.Stored, err = readState(rest)
@@ -61,7 +65,10 @@ func (p *plan) readAnswer(batch *backend.Batch, answer string) (err error) {
 	}
 	batch.Outcome = backend.Decided
 	batch.State = rate.State{Line: p.schedule.LineAt(batch.Now), Missing: number(answer, 16)}
-	return readTail(&batch.State, p.schedule.Kind, tail)
+	if err = readTail(&batch.State, &p.schedule, tail); len(batch.State.Segments) > 0 { // a calendar can be in the next window
+		batch.State.Line = max(batch.State.Line, batch.State.Segments[len(batch.State.Segments)-1].Line)
+	}
+	return err
 }
 
 // readGranted sets Granted, and returns the tail.
@@ -113,7 +120,7 @@ func readSchedule(version int64, s string) (g rate.Schedule, tail string, err er
 		}
 	}
 	g = rate.Schedule{Kind: rate.Kind(kind), Anchor: n[0] + version, Period: n[1], Refill: n[2], Segments: n[3]}
-	if err != nil || g.Period <= 0 || g.Kind < rate.TokenBucket || g.Kind > rate.SlidingWindow {
+	if err != nil || !g.Usable() {
 		return rate.Schedule{}, "", errStored
 	}
 	return g, s[len(s)-r.Len():], nil
@@ -130,17 +137,17 @@ func readState(s string) (*backend.State, error) {
 		return nil, err
 	}
 	state.Schedule, state.Line, state.Missing = g, g.LineAt(number(s, 8)), number(s, 16)
-	return state, readTail(&state.State, g.Kind, tail)
+	return state, readTail(&state.State, &g, tail)
 }
 
 // readTail reads what follows the schedule.
-func readTail(s *rate.State, kind rate.Kind, tail string) error {
+func readTail(s *rate.State, g *rate.Schedule, tail string) error {
 	switch {
 	case len(tail) == 0:
 		return nil
-	case len(tail)%16 != 0 || kind != rate.SlidingWindow && len(tail) != 16:
+	case len(tail)%16 != 0 || g.Segments == 0 && len(tail) != 16:
 		return fmt.Errorf("%w: %d bytes follow the schedule", errStored, len(tail))
-	case kind != rate.SlidingWindow:
+	case g.Segments == 0:
 		s.Floor, s.Refunded = number(tail, 0), number(tail, 8)
 		return nil
 	}

@@ -12,45 +12,50 @@ import (
 
 // A plan is what all decisions by one definition have in common. It is not changed.
 type plan struct {
-	schedule       *rate.Schedule
-	stored         string // the schedule as it is in stored states
+	schedule       rate.Schedule // of a calendar, that of one window
+	stored         string        // the schedule as it is in stored states
 	places         *limiterPlaces
 	limits         string // ARGV[1] of the script requests
 	takeOne        any    // ARGV[1] of the script take for one permit, a string
 	take, requests script
-	slides         bool
-	refillsOnce    bool // all permits come back on one line, so blocks need no floor
+	line           int64 // of a calendar: the window
+	refillsOnce    bool  // all permits come back on one line, so blocks need no floor
 }
 
 // maxPlans bounds how many plans are kept, also of definitions that are not used any more.
 const maxPlans = 4096
 
-func (b *Backend) plan(d *backend.Definition) (*plan, error) {
-	if p, ok := b.plans.load(d); ok {
+func (b *Backend) plan(batch *backend.Batch) (*plan, error) {
+	d := batch.Definition
+	if p, ok := b.plans.load(d); ok && (d.Every == 0 || p.schedule.LineAt(batch.At) == p.line) {
 		return p, nil
 	}
 	if err := checkDefinition(d); err != nil {
 		return nil, err
 	}
-	p := b.newPlan(d)
+	p := b.newPlan(batch)
 	b.plans.store(d, p, maxPlans)
 	return p, nil
 }
 
-func (b *Backend) newPlan(d *backend.Definition) *plan {
-	p := &plan{schedule: &d.Schedule, places: b.places(d.Name)}
-	p.stored = scheduleBytes(p.schedule, d.Version)
-	p.slides, p.refillsOnce = d.Kind == rate.SlidingWindow, d.Refill == 0
+func (b *Backend) newPlan(batch *backend.Batch) *plan {
+	d := batch.Definition
+	p := &plan{places: b.places(d.Name), refillsOnce: d.Refill == 0}
+	p.schedule, p.line = batch.Lines()
+	p.stored = scheduleBytes(&p.schedule, d.Version)
 	refillOrSegments := float64(d.Refill)
 	p.take, p.requests = b.scripts.take, b.scripts.requests
 	switch {
-	case p.slides:
+	case d.Every != 0:
+		refillOrSegments = float64(p.line) // there is one segment
+		p.take, p.requests = b.scripts.takeCalendar, b.scripts.requestsCalendar
+	case d.Segments > 0:
 		refillOrSegments = float64(d.Segments)
 		p.take, p.requests = b.scripts.takeSliding, b.scripts.requestsSliding
 	case d.Refill == 0:
 		refillOrSegments = 1e300 // everything comes back, however many lines pass
 	}
-	p.limits = doubles(float64(d.Version), float64(d.Anchor), float64(d.Period), float64(d.Permits), refillOrSegments)
+	p.limits = doubles(float64(d.Version), float64(p.schedule.Anchor), float64(p.schedule.Period), float64(d.Permits), refillOrSegments)
 	p.takeOne = p.forTake(1)
 	p.limits += p.stored
 	return p
@@ -72,11 +77,8 @@ func checkDefinition(d *backend.Definition) error {
 	if d == nil {
 		return fmt.Errorf("%w: there is none", errDefinition)
 	}
-	switch {
-	case d.Kind < rate.TokenBucket || d.Kind > rate.SlidingWindow:
-		return fmt.Errorf("%w: limiter %q: the kind %v is neither a bucket nor a window", errDefinition, d.Name, d.Kind)
-	case d.Period <= 0 || d.Permits <= 0 || d.Refill < 0 || d.Kind == rate.SlidingWindow && d.Segments <= 0:
-		return fmt.Errorf("%w: limiter %q: Period, Permits and Segments must be more than 0, and Refill at least 0", errDefinition, d.Name)
+	if !d.Usable() || d.Permits <= 0 {
+		return fmt.Errorf("%w: limiter %q: it must be a bucket or window whose numbers are above 0, in a time zone that this machine knows: %+v", errDefinition, d.Name, d.Schedule)
 	}
 	for _, n := range []int64{d.Version, d.Anchor, d.Period, d.Permits, d.Refill, d.Segments} {
 		if n > maxExact || n < -maxExact {

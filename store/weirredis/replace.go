@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -33,8 +34,7 @@ func (b *Backend) Replace(ctx context.Context, all []*backend.Replacement) error
 }
 
 func (b *Backend) replacement(r *backend.Replacement) (call, error) {
-	p, err := b.plan(r.Definition)
-	if err != nil {
+	if err := checkDefinition(r.Definition); err != nil {
 		return call{}, err
 	}
 	old := r.Old
@@ -43,8 +43,11 @@ func (b *Backend) replacement(r *backend.Replacement) (call, error) {
 	}
 	g := old.Schedule
 	was := doubles(float64(old.Version), float64(g.Anchor), float64(g.Period), float64(g.TimeOf(old.Line)), float64(old.Missing)) + restBytes(&old)
-	full := doubles(float64(r.Definition.FullAt(&r.Next.State)))
+	full := r.Definition.FullAt(&r.Next.State)
+	if r.Next.Schedule.Kind == rate.Calendar {
+		full += r.Next.Schedule.Period / 8 * 9 // as long as the scripts keep it: see calendarStatements
+	}
 	s := b.scripts.replace
-	key := p.places.of(r.Key).state(r.Key)
-	return call{script: s, args: []any{"evalsha", s.sha, "1", key, was, stateBytes(&r.Next), full}}, nil
+	key := b.places(r.Definition.Name).of(r.Key).state(r.Key)
+	return call{script: s, args: []any{"evalsha", s.sha, "1", key, was, stateBytes(&r.Next), doubles(float64(full))}}, nil
 }

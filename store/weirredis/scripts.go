@@ -66,31 +66,57 @@ type script struct {
 }
 
 type scripts struct {
-	take, requests, takeSliding, requestsSliding, replace script
-	acquire, renew, release                               script
-	load, define, copy                                    script
+	take, requests, takeSliding, requestsSliding, takeCalendar, requestsCalendar, replace script
+	acquire, renew, release                                                               script
+	load, define, copy                                                                    script
 }
 
 func newScripts(c clock) *scripts {
 	return &scripts{
 		take: c.script("take"), requests: c.script("requests"),
 		takeSliding: c.script("take_sliding"), requestsSliding: c.script("requests_sliding"),
+		takeCalendar: c.calendar("take_sliding"), requestsCalendar: c.calendar("requests_sliding"),
 		replace: c.script("replace"),
 		acquire: c.script("acquire"), renew: c.script("renew"), release: c.script("release"),
 		load: c.script("load"), define: c.script("define"), copy: c.script("copy"),
 	}
 }
 
-func (c clock) script(name string) script {
+// The scripts of a sliding window decide by a calendar, too, with these statements in place of some of theirs. The schedule is that
+// of one window, and segments is its line. They answer if the time is not in it. A window that has begun does not end by a step into
+// the one before: see rate.Schedule.AdvanceTo. Another instance can think that it has not, so the state is kept for twice as long as
+// a window, and more because some are longer than others.
+var calendarStatements = []string{
+	"{check_window}", `if line~=segments then return pack('<dddB',version,now,0,{other_window}) end
+segments,kept=1,2.125`,
+	"{read_segments}", `local pos=#stored-15
+  lines=math.min(line-unpack('<d',stored,pos),0)
+  if lines==-1 then line,lines,schedule=line+1,0,string.sub(stored,25,-17) end`,
+}
+
+// slidingStatements read where the segments of a state begin, and how many lines ago the clock has stepped back.
+var slidingStatements = []string{
+	"{check_window}", "",
+	"{read_segments}", `local pos=25+#schedule
+  lines=(line_time-(written-(written-anchor)%period))/period`,
+}
+
+func (c clock) calendar(name string) script { return c.with(calendarStatements, name) }
+
+func (c clock) script(name string) script { return c.with(slidingStatements, name) }
+
+func (c clock) with(statements []string, name string) script {
 	source, err := sources.ReadFile("lua/" + name + ".lua")
 	if err != nil {
 		panic(err) // unreachable: the file is embedded
 	}
-	text := strings.NewReplacer("{check_definition}", definitionCheck, "{read_bucket}", readBucket, "{bucket_delete_at}", bucketDeleteAt).Replace(string(source))
+	text := strings.NewReplacer(statements...).Replace(string(source))
+	text = strings.NewReplacer("{check_definition}", definitionCheck, "{read_bucket}", readBucket, "{bucket_delete_at}", bucketDeleteAt).Replace(text)
 	text = strings.NewReplacer(
 		"{clock}", c.now, "{expiry}", c.expiry,
 		"{outdated_definition}", strconv.Itoa(answerOutdatedDefinition), "{granted}", strconv.Itoa(answerGranted),
 		"{rejected}", strconv.Itoa(answerRejected), "{outdated_state}", strconv.Itoa(answerOutdatedState),
+		"{other_window}", strconv.Itoa(answerOtherWindow),
 	).Replace(text)
 	sum := sha1.Sum([]byte(text))
 	return script{source: text, sha: hex.EncodeToString(sum[:])}

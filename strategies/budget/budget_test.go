@@ -2,7 +2,6 @@ package budget_test
 
 import (
 	"context"
-	"encoding/json"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -133,12 +132,6 @@ func TestRatio_ExtremeOptions(t *testing.T) {
 	counted(t, b, 100)
 	assert.True(t, b.TryAcquire(t.Context()))
 	assert.Equal(t, int64(math.MaxInt64), b.Statistics().Available)
-}
-
-func TestOptions_JSON(t *testing.T) {
-	var o budget.Options
-	require.NoError(t, json.Unmarshal([]byte(`{"ratio":0.1,"min_per_second":-1,"window":1000000000}`), &o))
-	assert.Equal(t, budget.Options{Ratio: 0.1, MinPerSecond: -1, Window: time.Second}, o)
 }
 
 func TestRatio_Concurrent(t *testing.T) {

@@ -70,9 +70,3 @@ func TestStrategies_Describe(t *testing.T) {
 		assert.Contains(t, string(text), `"rate":0.001`)
 	}
 }
-
-func TestOptions_JSON(t *testing.T) {
-	var o chaos.LatencyOptions
-	require.NoError(t, json.Unmarshal([]byte(`{"name":"Slow","enabled":true,"rate":0.5,"latency":1000}`), &o))
-	assert.Equal(t, chaos.LatencyOptions{Options: chaos.Options{Name: "Slow", Enabled: true, Rate: 0.5}, Latency: 1000}, o)
-}

@@ -65,17 +65,6 @@ func TestStrategy_ProbesConcurrent(t *testing.T) {
 	}
 }
 
-func TestWindow_Concurrent(t *testing.T) {
-	s := circuitbreaker.New(&circuitbreaker.Options{
-		FailureRatio: 1, MinimumThroughput: 1 << 30, SamplingDuration: time.Hour, ConsecutiveFailures: 1 << 30,
-	})
-	p := weir.Must(pipeline.New("orders", s))
-	together(8, 500, func(n int) { _ = p.Execute(t.Context(), []func(context.Context) error{succeed, fail}[n%2]) })
-	stats := s.Statistics()
-	assert.EqualValues(t, 4000, stats.Throughput)
-	assert.EqualValues(t, 2000, stats.Failures)
-}
-
 // However many failures come at once, one of them opens the circuit.
 func TestStrategy_OpensOnceConcurrent(t *testing.T) {
 	for range 20 {

@@ -13,10 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
-	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
 )
@@ -105,29 +103,6 @@ func TestOpenError_RetryWhileProbed(t *testing.T) {
 	})
 }
 
-// The rejections of a half-open circuit and of an isolated one are not retried either.
-func TestOpenError_RetryOfOtherStates(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		breaker := circuitbreaker.New(new(atOnce(1)))
-		p := weir.Must(pipeline.New("orders", retry.New(nil), breaker))
-		require.ErrorIs(t, p.Execute(t.Context(), fail), pipeline.ErrRejected)
-		time.Sleep(5 * time.Second)
-		go func() { // the probe
-			_ = p.Execute(t.Context(), func(context.Context) error { time.Sleep(time.Second); return nil })
-		}()
-		synctest.Wait()
-		for _, state := range []circuitbreaker.State{circuitbreaker.HalfOpen, circuitbreaker.Isolated} {
-			began := time.Now()
-			open, ok := errors.AsType[*circuitbreaker.OpenError](p.Execute(t.Context(), succeed))
-			require.True(t, ok)
-			assert.Equal(t, state, open.State)
-			assert.Zero(t, time.Since(began))
-			breaker.Control().Isolate()
-		}
-		time.Sleep(time.Second) // until the probe has ended
-	})
-}
-
 // A call that hangs is a failure when a timeout inside or the caller's deadline ends it. A caller that
 // cancels says nothing about the call.
 func TestStrategy_CountsCallsThatHang(t *testing.T) {
@@ -181,26 +156,6 @@ func TestStrategy_CountsCallsThatHang(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A probe that a limiter turns away decides nothing: the circuit stays half open for the next one.
-func TestStrategy_ProbeRejectedByALimiter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		bucket := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Minute}))
-		o := atOnce(1)
-		s := circuitbreaker.New(&o)
-		p := weir.Must(pipeline.New("orders", s, ratelimit.New(bucket, nil)))
-		require.Equal(t, errBoom, p.Execute(t.Context(), fail))
-		time.Sleep(s.Options().BreakDuration)
-		for range 3 {
-			_, ok := errors.AsType[*ratelimit.RejectedError](p.Execute(t.Context(), succeed))
-			require.True(t, ok)
-			assert.Equal(t, circuitbreaker.HalfOpen, s.State())
-		}
-		time.Sleep(time.Minute)
-		require.NoError(t, p.Execute(t.Context(), succeed))
-		assert.Equal(t, circuitbreaker.Closed, s.State())
-	})
 }
 
 func TestStrategy_SharedByPipelines(t *testing.T) {

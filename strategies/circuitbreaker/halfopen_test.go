@@ -33,31 +33,6 @@ func afterTheBreak(t *testing.T, o circuitbreaker.Options) *circuit {
 	return c
 }
 
-func TestStrategy_ProbeSucceeds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := afterTheBreak(t, atOnce(1))
-		c.times(t, 1, succeed)
-		assert.Equal(t, circuitbreaker.Statistics{}, c.Statistics())
-		c.times(t, 1, succeed)
-		assert.Equal(t, []string{
-			"OnCircuitOpened Error 5s boom", "opened closed>open boom",
-			"OnCircuitHalfOpened Warning 0s <nil>", "half-opened open>half_open <nil>",
-			"OnCircuitClosed Information 0s <nil>", "closed half_open>closed <nil>",
-		}, c.log)
-	})
-}
-
-func TestStrategy_ProbeFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := afterTheBreak(t, atOnce(1))
-		probe := c.start(t.Context())
-		time.Sleep(time.Second)
-		require.Equal(t, errBoom, probe.finish(fail))
-		c.rejects(t, circuitbreaker.Open, 5*time.Second)
-		assert.Equal(t, []string{"OnCircuitOpened Error 5s boom", "opened half_open>open boom"}, c.log[4:])
-	})
-}
-
 func TestStrategy_PanicAndGoexit(t *testing.T) {
 	for name, leave := range map[string]func(context.Context) error{
 		"panic":  func(context.Context) error { panic("boom") },

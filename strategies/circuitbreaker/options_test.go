@@ -2,7 +2,6 @@ package circuitbreaker_test
 
 import (
 	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -10,8 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/registry"
-	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
 
@@ -90,35 +87,4 @@ func TestState_Text(t *testing.T) {
 	require.EqualError(t, err, `circuitbreaker: State must be one of closed, open, half_open, isolated, got "State(4)"`)
 	require.EqualError(t, new(circuitbreaker.State).UnmarshalText([]byte("ajar")),
 		`circuitbreaker: State must be one of closed, open, half_open, isolated, got "ajar"`)
-}
-
-// A configuration file can hold the options as they are.
-func TestOptionsInAFile(t *testing.T) {
-	kinds := reload.NewKinds()
-	var got circuitbreaker.Options
-	reload.RegisterStrategy(kinds, "breaker", func(_ *registry.Builder, o circuitbreaker.Options) (pipeline.Strategy, error) {
-		got = o
-		return circuitbreaker.New(&o), nil
-	})
-	const before = "pipelines:\n  orders:\n    strategies:\n      - breaker:\n"
-	options := func(lines ...string) []byte {
-		return []byte(before + "          " + strings.Join(lines, "\n          ") + "\n")
-	}
-	f, err := reload.Parse("weir.yaml", options("name: db", "failure_ratio: 0.5", "minimum_throughput: 20", "sampling_duration: 10s",
-		"consecutive_failures: 5", "break_duration: 1m", "half_open_probes: 3"), kinds)
-	require.NoError(t, err)
-	r := registry.New(nil)
-	defer r.Close(t.Context())
-	require.NoError(t, r.Apply(t.Context(), f.Change(nil)))
-	_, err = r.Get("orders")
-	require.NoError(t, err)
-	assert.Equal(t, circuitbreaker.Options{
-		Name: "db", FailureRatio: 0.5, MinimumThroughput: 20, SamplingDuration: 10 * time.Second,
-		ConsecutiveFailures: 5, BreakDuration: time.Minute, HalfOpenProbes: 3,
-	}, got)
-
-	_, err = reload.Parse("weir.yaml", options("failure_ratio: 2", "half_open_probes: -1", "handle: mine"), kinds)
-	require.ErrorContains(t, err, "failure_ratio must be more than 0 and at most 1")
-	require.ErrorContains(t, err, "half_open_probes must be at least 0, got -1")
-	require.ErrorContains(t, err, "can only be set by the program")
 }

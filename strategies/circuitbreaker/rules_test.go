@@ -20,36 +20,6 @@ import (
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
-func TestOptions_FailureRatio(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCircuit(t, circuitbreaker.Options{FailureRatio: 0.07})
-		c.times(t, 94, succeed)
-		c.times(t, 6, fail)
-		assert.Equal(t, circuitbreaker.Closed, c.State(), "6 of 100")
-		c = newCircuit(t, circuitbreaker.Options{FailureRatio: 0.07})
-		c.times(t, 93, succeed)
-		c.times(t, 6, fail)
-		assert.Equal(t, circuitbreaker.Closed, c.State(), "99 are too few")
-		c.times(t, 1, fail)
-		assert.Equal(t, circuitbreaker.Open, c.State(), "7 of 100")
-	})
-}
-
-func TestOptions_ConsecutiveFailures(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCircuit(t, circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 3})
-		c.times(t, 2, fail)
-		assert.Equal(t, circuitbreaker.Statistics{ConsecutiveFailures: 2}, c.Statistics())
-		c.times(t, 1, succeed)
-		assert.Equal(t, circuitbreaker.Statistics{}, c.Statistics())
-		c.times(t, 2, fail)
-		time.Sleep(time.Hour) // time is nothing to this rule
-		assert.Equal(t, circuitbreaker.Closed, c.State())
-		c.times(t, 1, fail)
-		c.rejects(t, circuitbreaker.Open, 5*time.Second)
-	})
-}
-
 func TestStrategy_WhatCounts(t *testing.T) {
 	notFound := errors.New("not found")
 	result := func(err error) func(context.Context) error { return func(context.Context) error { return err } }

@@ -127,16 +127,3 @@ type joined struct{}
 
 func (joined) Error() string   { return "nothing" }
 func (joined) Unwrap() []error { return nil }
-
-// What a cancelled call returns need not say that it was cancelled.
-func TestStrategy_CancelledCallWithAnErrorOfItsOwn(t *testing.T) {
-	o := atOnce(1)
-	s := circuitbreaker.New(&o)
-	p := weir.Must(pipeline.New("orders", s))
-	ctx, cancel := context.WithCancel(t.Context())
-	require.Error(t, p.Execute(ctx, func(context.Context) error {
-		cancel()
-		return errors.New("rpc error: code = Canceled")
-	}))
-	assert.Equal(t, circuitbreaker.Closed, s.State())
-}

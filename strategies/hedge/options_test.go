@@ -2,12 +2,10 @@ package hedge_test
 
 import (
 	"context"
-	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/strategies/hedge"
 )
@@ -26,12 +24,6 @@ func TestOptions_Defaults(t *testing.T) {
 	options, state := hedge.New(nil).Describe()
 	assert.Equal(t, hedge.New(nil).Options(), options)
 	assert.Nil(t, state)
-}
-
-func TestOptions_JSON(t *testing.T) {
-	var o hedge.Options
-	require.NoError(t, json.Unmarshal([]byte(`{"name":"Twice","delay":1000,"at_once":true,"max_hedges":-1}`), &o))
-	assert.Equal(t, hedge.Options{Name: "Twice", Delay: 1000, AtOnce: true, MaxHedges: -1}, o)
 }
 
 func TestOptions_Validate(t *testing.T) {

@@ -35,8 +35,8 @@ func (b *Backoff) UnmarshalText(text []byte) error { return backoffs.Unmarshal(b
 
 const longest = time.Duration(math.MaxInt64)
 
-// delay returns the backoff after the given attempt, without jitter and without MaxDelay. It returns at most longest.
-func (b Backoff) delay(base time.Duration, attempt int) time.Duration {
+// Delay returns the wait after the given attempt, 0 for the first, without jitter and without MaxDelay. base is [Options.Delay].
+func (b Backoff) Delay(base time.Duration, attempt int) time.Duration {
 	base = max(base, 0) // -1 is no backoff
 	switch b {
 	case Linear:

@@ -19,9 +19,9 @@ func TestBackoff_Delay(t *testing.T) {
 		Exponential: {s, 2 * s, 4 * s, 8 * s, 16 * s},
 	} {
 		for attempt, d := range want {
-			assert.Equal(t, d, backoff.delay(s, attempt), "%v %d", backoff, attempt)
+			assert.Equal(t, d, backoff.Delay(s, attempt), "%v %d", backoff, attempt)
 		}
-		assert.Zero(t, backoff.delay(0, 7))
+		assert.Zero(t, backoff.Delay(0, 7))
 	}
 }
 
@@ -30,7 +30,7 @@ func TestBackoff_DelaySaturates(t *testing.T) {
 		for _, base := range []time.Duration{1, 3, time.Second, longest / 2, longest - 1, longest} {
 			last := time.Duration(0)
 			for _, attempt := range []int{0, 1, 2, 30, 31, 33, 61, 62, 63, 64, 65, 10000, Forever / 2, Forever - 1, Forever} {
-				d := backoff.delay(base, attempt)
+				d := backoff.Delay(base, attempt)
 				assert.GreaterOrEqual(t, d, last, "%v of %v shrinks at %d", backoff, base, attempt)
 				last = d
 				for range 3 {
@@ -40,9 +40,9 @@ func TestBackoff_DelaySaturates(t *testing.T) {
 			}
 		}
 	}
-	assert.Equal(t, longest, Exponential.delay(time.Second, 10000))
-	assert.Equal(t, time.Duration(1)<<62, Exponential.delay(1, 62))
-	assert.Equal(t, longest, Exponential.delay(1, 63))
+	assert.Equal(t, longest, Exponential.Delay(time.Second, 10000))
+	assert.Equal(t, time.Duration(1)<<62, Exponential.Delay(1, 62))
+	assert.Equal(t, longest, Exponential.Delay(1, 63))
 	assert.Equal(t, longest, saturate.Add(longest-1, 2))
 }
 
@@ -74,12 +74,6 @@ func TestBackoff_Text(t *testing.T) {
 	assert.ErrorContains(t, new(Backoff).UnmarshalText([]byte("cubic")), `Backoff must be one of constant, linear, exponential, got "cubic"`)
 	_, err = Backoff(9).MarshalText()
 	assert.ErrorContains(t, err, "Backoff(9)")
-}
-
-func TestOptions_JSON(t *testing.T) {
-	var o Options
-	require.NoError(t, json.Unmarshal([]byte(`{"max_retries":-1,"backoff":"exponential","delay":1000,"max_delay":2000,"jitter":true,"max_duration":3000,"max_retry_after":4000,"ignore_retry_after":true}`), &o))
-	assert.Equal(t, Options{MaxRetries: -1, Backoff: Exponential, Delay: 1000, MaxDelay: 2000, Jitter: true, MaxDuration: 3000, MaxRetryAfter: 4000, IgnoreRetryAfter: true}, o)
 }
 
 func TestOptions_Defaults(t *testing.T) {

@@ -139,7 +139,7 @@ func (e *execution) handles(ctx context.Context, o pipeline.Event) bool {
 // delay returns how long to wait after o, and the wait that o asks for: 0 if none, or if IgnoreRetryAfter is set.
 func (e *execution) delay(ctx context.Context, o pipeline.Event) (wait, asked time.Duration) {
 	options := e.options
-	backoff, jitter := options.Backoff.delay(options.Delay, o.Attempt), options.Jitter
+	backoff, jitter := options.Backoff.Delay(options.Delay, o.Attempt), options.Jitter
 	if options.MaxDelay > 0 {
 		backoff = min(backoff, options.MaxDelay)
 	}

@@ -33,25 +33,6 @@ func isClosed(done <-chan struct{}) bool {
 	}
 }
 
-func TestContext_ErrReadsTheClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		within(t, context.WithValue(t.Context(), key{}, "value"), func(ctx context.Context) {
-			deadline, ok := ctx.Deadline()
-			assert.True(t, ok)
-			assert.Equal(t, began.Add(time.Second), deadline)
-			assert.Equal(t, "value", ctx.Value(key{}))
-			time.Sleep(time.Second - 1)
-			assert.NoError(t, ctx.Err())
-			assert.NoError(t, context.Cause(ctx))
-			time.Sleep(time.Nanosecond)
-			assert.Equal(t, context.DeadlineExceeded, ctx.Err())
-			assert.True(t, isClosed(ctx.Done()), "once Err is not nil, Done is closed")
-			assert.Equal(t, "value", ctx.Value(key{}))
-		})
-	})
-}
-
 func TestContext_Done(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -86,42 +67,6 @@ func TestContext_Cause(t *testing.T) {
 			time.Sleep(time.Second)
 			_, ok := errors.AsType[*timeout.Error](context.Cause(ctx))
 			assert.True(t, ok)
-		})
-	})
-}
-
-func TestContext_CauseOfTheParent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, ask := range []bool{false, true} {
-			parent, cancel := context.WithCancelCause(t.Context())
-			within(t, parent, func(ctx context.Context) {
-				child, stop := context.WithCancel(context.WithValue(ctx, key{}, 1))
-				defer stop()
-				if ask {
-					_ = ctx.Done()
-				}
-				cancel(errBoom)
-				assert.Equal(t, context.Canceled, ctx.Err())
-				assert.True(t, isClosed(ctx.Done()))
-				assert.Equal(t, errBoom, context.Cause(ctx))
-				assert.Equal(t, errBoom, context.Cause(child))
-				time.Sleep(2 * time.Second)
-				assert.Equal(t, context.Canceled, ctx.Err(), "Err stays what it is")
-				assert.Equal(t, errBoom, context.Cause(ctx))
-			})
-		}
-	})
-}
-
-func TestContext_ErrStays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		parent, cancel := context.WithCancelCause(t.Context())
-		within(t, parent, func(ctx context.Context) {
-			time.Sleep(time.Second)
-			assert.Equal(t, context.DeadlineExceeded, ctx.Err())
-			cancel(errBoom)
-			assert.Equal(t, context.DeadlineExceeded, ctx.Err())
-			assert.IsType(t, (*timeout.Error)(nil), context.Cause(ctx))
 		})
 	})
 }
@@ -235,43 +180,4 @@ func use(t *testing.T, ctx context.Context, user int) {
 	if again := ctx.Err(); again != err {
 		t.Error("Err changed from", err, "to", again)
 	}
-}
-
-// A callback may keep its context, and the next execution has another one.
-func TestContext_StaysWhatItWas(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := make1(time.Second, nil)
-		var kept []context.Context
-		for i := range 100 {
-			ctx := context.WithValue(t.Context(), key{}, i)
-			require.NoError(t, p.Execute(ctx, func(ctx context.Context) error { kept = append(kept, ctx); return nil }))
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(time.Hour)
-		first, _ := kept[0].Deadline()
-		for i, ctx := range kept {
-			assert.Equal(t, i, ctx.Value(key{}))
-			assert.Equal(t, context.Canceled, ctx.Err())
-			deadline, ok := ctx.Deadline()
-			assert.True(t, ok)
-			assert.Equal(t, first.Add(time.Duration(i)*time.Millisecond), deadline)
-		}
-	})
-}
-
-func TestContext_UnderACallersDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := make1(time.Second, nil)
-		for _, c := range []struct {
-			callers time.Duration
-			ours    bool
-		}{{time.Second, false}, {time.Second + 1, true}, {time.Second - 1, false}} {
-			ctx, cancel := context.WithTimeout(t.Context(), c.callers)
-			_ = p.Execute(ctx, func(inner context.Context) error {
-				assert.Equal(t, c.ours, inner != ctx, "%v", c.callers)
-				return nil
-			})
-			cancel()
-		}
-	})
 }

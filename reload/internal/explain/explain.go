@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -311,17 +310,7 @@ func explainWaits(o retry.Options) string {
 
 // wait returns the backoff after that attempt, counted from 0, without jitter.
 func wait(o retry.Options, attempt int) time.Duration {
-	factor := time.Duration(1)
-	switch o.Backoff {
-	case retry.Linear:
-		factor = time.Duration(attempt + 1)
-	case retry.Exponential:
-		factor = 1 << attempt
-	}
-	d := time.Duration(math.MaxInt64)
-	if o.Delay <= d/factor {
-		d = o.Delay * factor
-	}
+	d := o.Backoff.Delay(o.Delay, attempt)
 	if o.MaxDelay > 0 {
 		d = min(d, o.MaxDelay)
 	}

@@ -4,9 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -27,39 +25,6 @@ func TestMissingAtStart(t *testing.T) {
 		k.until(24 * time.Second)
 		k.expect([]string{newContent}, []string{""})
 		assert.NoError(t, k.watch.Problem())
-	})
-}
-
-func TestDirectoryMissingAtStart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newKeeper(t, filepath.Join(t.TempDir(), "a", "b", "weir.yaml"), nil)
-		k.run()
-		k.until(5 * time.Second)
-		k.expect(nil, []string{missing})
-		require.NoError(t, os.MkdirAll(filepath.Dir(k.path), 0o700))
-		write(t, k.path, newContent)
-		k.until(9 * time.Second)
-		k.expect([]string{newContent}, []string{""})
-	})
-}
-
-func TestMissingForLong(t *testing.T) {
-	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
-		require.NoError(t, os.Remove(k.path))
-		k.until(20 * time.Second)
-		k.expect(nil, []string{missing})
-		assert.ErrorIs(t, k.watch.Problem(), fs.ErrNotExist)
-
-		write(t, k.path, oldContent)
-		k.until(24 * time.Second)
-		k.expect(nil, []string{""})
-
-		require.NoError(t, os.Remove(k.path))
-		k.until(28 * time.Second)
-		k.expect(nil, []string{missing})
-		write(t, k.path, newContent)
-		k.until(32 * time.Second)
-		k.expect([]string{newContent}, []string{""})
 	})
 }
 
@@ -155,20 +120,6 @@ func TestRefusedIsOfferedOnceAndOverWhenTurnedBack(t *testing.T) {
 		write(t, k.path, "bad")
 		k.until(12 * time.Minute)
 		k.expect([]string{"bad"}, []string{"refused: bad"}) // it has changed
-	})
-}
-
-// A glimpse of something else between two reads does not make it new.
-func TestRefusedIsNotOfferedAgainAfterAGlimpse(t *testing.T) {
-	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
-		write(t, k.path, "bad")
-		k.until(3 * time.Second)
-		k.expect([]string{"bad"}, []string{"refused: bad"})
-		write(t, k.path, "worse")
-		k.until(4450 * time.Millisecond) // it was read at 4.4 s
-		write(t, k.path, "bad")
-		k.until(10 * time.Second)
-		k.expect(nil, nil)
 	})
 }
 

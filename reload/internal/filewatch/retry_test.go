@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/reload/internal/filewatch"
 )
@@ -63,31 +61,6 @@ func TestRetriesStartAnewWithOtherContent(t *testing.T) {
 		write(t, k.path, "bad")
 		k.until(20 * time.Minute)
 		assert.Equal(t, []string{"two.", "two.", "bad"}, k.loads)
-	})
-}
-
-// There is nothing to try again while the file is away.
-func TestRetriesEndWithTheFile(t *testing.T) {
-	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
-		k.failWith(errBoom)
-		write(t, k.path, newContent)
-		k.until(4 * time.Second)
-		require.NoError(t, os.Remove(k.path))
-		k.until(10 * time.Minute)
-		k.expect([]string{newContent}, []string{"boom", missing})
-	})
-}
-
-// A Reload starts the waits again, too.
-func TestRetriesStartAnewAfterReload(t *testing.T) {
-	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
-		k.failWith(errBoom)
-		write(t, k.path, newContent)
-		k.until(3 * time.Minute)
-		k.forget()
-		assert.ErrorIs(t, k.watch.Reload(t.Context()), errBoom)
-		k.until(3*time.Minute + 8*time.Second)
-		k.expect([]string{newContent, newContent}, []string{"boom"})
 	})
 }
 

@@ -60,6 +60,7 @@ var ownLimiters = map[string]reflect.Type{
 	"token_bucket":   reflect.TypeFor[limiter.TokenBucketOptions](),
 	"fixed_window":   reflect.TypeFor[limiter.FixedWindowOptions](),
 	"sliding_window": reflect.TypeFor[limiter.SlidingWindowOptions](),
+	"calendar":       reflect.TypeFor[limiter.CalendarOptions](),
 	"concurrency":    reflect.TypeFor[limiter.ConcurrencyOptions](),
 	"unlimited":      reflect.TypeFor[struct{}](),
 	"adaptive":       reflect.TypeFor[adaptive.LimiterOptions](),
@@ -83,7 +84,7 @@ func OwnOptions() map[string]reflect.Type {
 }
 
 // Partitionable are the kinds of limiters that a partitioned limiter can have for each key.
-var Partitionable = []string{"concurrency", "fixed_window", "sliding_window", "token_bucket"}
+var Partitionable = []string{"calendar", "concurrency", "fixed_window", "sliding_window", "token_bucket"}
 
 // Storable are the kinds of limiters that can have a store.
 var Storable = append(slices.Clone(Partitionable), PartitionedKind)

@@ -46,7 +46,7 @@ type Options struct {
 
 // New returns a Client. Close closes the backend.
 func New(b backend.Backend, o Options) *Client {
-	c := &Client{backend: b, o: o, most: limitsOf(b), idle: make(chan struct{}, 1)}
+	c := &Client{backend: backend.Windowed(b), o: o, most: limitsOf(b), idle: make(chan struct{}, 1)}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	if p, ok := b.(backend.Interruptible); ok {
 		c.interruptible = p.Interruptible()

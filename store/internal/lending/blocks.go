@@ -147,7 +147,7 @@ func (l *Blocks) Trim(at time.Time) (back []Unused) {
 		if b.left(at) > 0 || b.serial == l.serial && b.lines(at) <= 0 {
 			return false
 		}
-		if b.Definition.Kind == rate.SlidingWindow && b.top > b.next {
+		if b.Definition.Segments > 0 && b.top > b.next {
 			b.Permits = b.top - b.next
 			back = append(back, b.Unused)
 		}

@@ -26,11 +26,14 @@ create table "weir".definitions (
   segments        bigint not null,
   anchor          bigint not null,
   anchor_in_force boolean not null,
+  every           bigint not null,
+  zone            text not null,
   terms           text not null
 );
 
 -- One row for each key of a bucket or window: backend.State, and when the row was last written. taken has the line and
--- the permits of each segment in turn. A refunded of null is 0, and takes no space.
+-- the permits of each segment in turn. A refunded of null is 0, and takes no space. Of a calendar, anchor and period are those of
+-- one window.
 --
 -- Pages are left half empty, and only the primary key is indexed. So an update changes no index (HOT), and the next
 -- update reuses its space. With an index on a column that changes, neither would be so.

@@ -17,6 +17,10 @@ $$;
 --           2, now, version                                                                         outdated definition
 --           3, now, line, missing, floor, refunded, version, kind, anchor, period, refill, segments, then taken
 --                                                                                                   outdated state
+--           6, now, 0                                                                               other window
+--
+-- A calendar is decided as a sliding window of one segment. Its anchor and period are those of one window, and d_segments is the
+-- line. A window that has begun does not end by a step into the one before: see rate.Schedule.AdvanceTo.
 --
 -- With read_first, the row is read without a lock, so that a rejection locks and writes nothing. The row can then be
 -- older than what other sessions have committed meanwhile. A rejection is right nevertheless: it counts as made before
@@ -30,14 +34,17 @@ create function "weir".decide(a_name text, a_key bytea, d_version bigint, d_kind
 language plpgsql volatile set enable_seqscan = off as $$
 <<vars>>
 declare
-  sliding constant boolean := d_kind = 3;
+  calendar constant boolean := d_kind = 5;
+  sliding constant boolean := d_kind = 3 or calendar;
+  window_line constant bigint := d_segments;
   -- The row.
   found_row boolean; row_id tid; version bigint; line bigint; missing bigint; floor bigint; refunded bigint; taken bigint[];
   -- The decision.
-  t bigint; line_now bigint; lines bigint; brought bigint; kept bigint[]; changed boolean; granted bigint[]; previous bigint; outdated bigint[];
+  t bigint; line_now bigint; lines bigint; brought bigint; stays boolean; kept bigint[]; changed boolean; granted bigint[]; previous bigint; outdated bigint[];
   -- One request, which begins at requests[i].
   i int; op bigint; most bigint; g bigint; j int; part bigint;
 begin
+  if calendar then d_segments := 1; end if;
   loop
     if read_first then
       select s.version, s.line, s.missing, s.floor, coalesce(s.refunded, 0), s.taken into version, line, missing, floor, refunded, taken
@@ -54,8 +61,9 @@ begin
     t := "weir".clock();
     line_now := (t - d_anchor) / d_period;
     if (t - d_anchor) % d_period < 0 then line_now := line_now - 1; end if;
+    if calendar and line_now <> window_line then return array[6, t, 0]; end if;
 
-    changed := false;
+    changed := false; stays := false;
     if not found_row then
       missing := 0; floor := 0; refunded := 0; taken := null;
     elsif version <> d_version then
@@ -65,6 +73,8 @@ begin
       continue when not found; -- it has been replaced since
       return outdated;
     else
+      stays := calendar and line = line_now + 1 and taken is not null;
+      if stays then line_now := line; end if;
       lines := line_now - line;
       changed := lines < 0; -- the clock has stepped back, so the row needs the new line
       if sliding then
@@ -168,7 +178,8 @@ begin
     if changed then
       if found_row then
         update "weir".states s set line = line_now, missing = vars.missing, floor = vars.floor, written = t,
-            refunded = nullif(vars.refunded, 0), taken = vars.taken
+            refunded = nullif(vars.refunded, 0), taken = vars.taken,
+            anchor = case when stays then s.anchor else d_anchor end, period = case when stays then s.period else d_period end
           where s.ctid = row_id;
       else
         insert into "weir".states values (a_name, a_key, d_version, d_kind, d_anchor, d_period, d_refill, d_segments,

@@ -5,7 +5,8 @@
 --
 -- A state is unused from rate.Schedule.FullAt on. A state of an older definition can still be converted to the newer
 -- one, by which it may take longer to be full; it is deleted only when that time has passed, too. The times are computed
--- in floating point, which cannot overflow. Because of rounding, a row is deleted a millisecond later.
+-- in floating point, which cannot overflow. Because of rounding, a row is deleted a millisecond later. That of a calendar is kept for
+-- twice as long as its window, and more because some are longer than others: another program can think that it has not ended.
 create function "weir".sweep(first bigint, pages bigint) returns bigint[]
 language plpgsql volatile as $$
 declare
@@ -20,11 +21,12 @@ begin
       where s.ctid >= first_row and s.ctid < end_row
         and s.anchor + s.period * (case
           when s.kind = 3 then coalesce(s.taken[array_length(s.taken, 1) - 1] + s.segments, s.line)
+          when s.kind = 5 then s.line + 2.125
           when s.missing + coalesce(s.refunded, 0) = 0 then s.line
           when s.refill = 0 then s.line + 1
           else s.line + (s.missing + coalesce(s.refunded, 0) - 1) / s.refill + 1 end)::float8 < t - 1000
         and (d.version is null or greatest(d.version, s.anchor + s.period * s.line::float8) + d.period * (case
-          when d.kind = 3 then d.segments + 1
+          when d.kind in (3, 5) then d.segments + 1
           when d.refill = 0 then 2
           else greatest(s.missing + coalesce(s.refunded, 0) - 1, 0) / d.refill + 2 end)::float8 < t - 1000)
       for update of s skip locked));

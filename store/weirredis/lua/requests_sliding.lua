@@ -1,4 +1,4 @@
--- Decides any requests of a sliding window: backend.Definition.Decide in Lua.
+-- Decides any requests of a sliding window or calendar: backend.Definition.Decide in Lua.
 --
 -- KEYS[1] is the state, as in take_sliding.lua. KEYS[2] is the definition, if there is one: see define.lua.
 -- ARGV[1] is version, anchor, period, permits, segments as doubles, then the schedule as it is stored.
@@ -7,10 +7,12 @@
 local call,unpack,pack=redis.call,struct.unpack,struct.pack
 local arg,requests=ARGV[1],ARGV[2]
 local version,anchor,period,permits,segments=unpack('<ddddd',arg)
+local kept,schedule=segments,string.sub(arg,41)
 {check_definition}
-local stored=call('GET',KEYS[1])
 local line_time,missing,lines=now-(now-anchor)%period,0,0
 local line=(line_time-anchor)/period
+{check_window}
+local stored=call('GET',KEYS[1])
 local taken_at,taken={},{} -- the line and the permits of each segment
 if stored then
   local stored_version,written=unpack('<dd',stored)
@@ -18,8 +20,8 @@ if stored then
     if stored_version>version then return pack('<dddB',stored_version,now,0,{outdated_definition}) end
     return pack('<dddB',version,now,0,{outdated_state})..stored
   end
-  lines=(line_time-(written-(written-anchor)%period))/period
-  for i=#arg-15,#stored,16 do
+  {read_segments}
+  for i=pos,#stored,16 do
     local segment,count=unpack('<dd',stored,i)
     if lines<0 then segment=segment+lines end -- the clock has stepped back
     if segment>line-segments then
@@ -101,9 +103,9 @@ for j=1,#taken_at do rest[j]=pack('<dd',taken_at[j],taken[j]) end
 rest=table.concat(rest)
 if changed then
   if missing>0 then
-    local delete_at=anchor+(taken_at[#taken_at]+segments)*period
+    local delete_at=anchor+(taken_at[#taken_at]+kept)*period
     if delete_at>9e18 then delete_at=9e18 end
-    call('SET',KEYS[1],pack('<ddd',version,now,missing)..string.sub(arg,41)..rest,'PXAT',{expiry})
+    call('SET',KEYS[1],pack('<ddd',version,now,missing)..schedule..rest,'PXAT',{expiry})
   elseif stored then
     call('DEL',KEYS[1])
   end

@@ -1,4 +1,4 @@
--- Decides one request of a sliding window that takes n permits or none.
+-- Decides one request of a sliding window or calendar that takes n permits or none. scripts.go has what differs.
 --
 -- KEYS[1] is the state. KEYS[2] is the definition, if there is one: see define.lua.
 -- ARGV[1] is version, anchor, period, permits, segments, n as doubles, then the schedule as it is stored.
@@ -9,10 +9,12 @@
 local call,unpack,pack=redis.call,struct.unpack,struct.pack
 local arg=ARGV[1]
 local version,anchor,period,permits,segments,n=unpack('<dddddd',arg)
+local kept,schedule=segments,string.sub(arg,49) -- for how many lines the state is kept
 {check_definition}
-local stored=call('GET',KEYS[1])
 local line_time,missing,lines,taken=now-(now-anchor)%period,0,0,''
 local line=(line_time-anchor)/period
+{check_window}
+local stored=call('GET',KEYS[1])
 if stored then
   local stored_version,written,stored_missing=unpack('<ddd',stored)
   if stored_version~=version then
@@ -20,8 +22,7 @@ if stored then
     return pack('<dddB',version,now,0,{outdated_state})..stored
   end
   missing=stored_missing
-  local pos=#arg-23
-  lines=(line_time-(written-(written-anchor)%period))/period
+  {read_segments}
   if lines<0 then
     -- The clock has stepped back: the segments move with it.
     local moved={}
@@ -56,8 +57,8 @@ else
   end
   taken=taken..pack('<dd',line,before+n)
 end
-local delete_at=line_time+segments*period
+local delete_at=line_time+kept*period
 if delete_at>9e18 then delete_at=9e18 end
-local state=pack('<ddd',version,now,missing)..string.sub(arg,49)..taken
+local state=pack('<ddd',version,now,missing)..schedule..taken
 call('SET',KEYS[1],state,'PXAT',{expiry})
 return answer or state

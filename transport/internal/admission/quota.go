@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -54,8 +55,8 @@ func (s *QuotaSource[R]) Current(r R, key string, lease limiter.Lease, retryAfte
 		q.Reset = retryAfter
 	case l.Kind == rate.TokenBucket:
 		q.Reset = l.TimeToRestore(q.Permits - q.Remaining)
-	default: // only the limiter knows when its window ends
-		q.Reset = q.Window
+	default: // of other windows, only the limiter knows when they end
+		q.Reset = cmp.Or(l.UntilNext(time.Now()), q.Window)
 	}
 	return q, true
 }

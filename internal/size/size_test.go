@@ -1,0 +1,37 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// At most a tenth of the arrows of a room run back up. These rooms have more: as many percent. Lower a number with the change that
+// makes it lower.
+var back = map[string]int{
+}
+
+// A type has at most maxFields fields and maxMethods methods. These have more: fields, methods.
+var large = map[string][2]int{
+}
+
+func TestRoomsAndTypesStaySmall(t *testing.T) {
+	rooms, err := measure()
+	require.NoError(t, err)
+	for _, r := range rooms {
+		if r.isKit() {
+			continue
+		}
+		most := max(10, back[r.folder])
+		assert.LessOrEqual(t, 100*r.back(), most*r.all()+99, "%s: arrows between its files run back up; see them by go run ./internal/size -room %[1]s", r.folder)
+		for _, of := range r.types {
+			most := large[of.name]
+			assert.LessOrEqual(t, of.fields, max(maxFields, most[0]), "fields of %s", of.name)
+			assert.LessOrEqual(t, of.methods, max(maxMethods, most[1]), "methods of %s", of.name)
+		}
+	}
+}
