@@ -19,7 +19,7 @@ func newConcurrency(permits, queue int) *limiter.Concurrency {
 
 // BenchmarkConcurrencyTry takes a permit without waiting and gives it back.
 func BenchmarkConcurrencyTry(b *testing.B) {
-	compare(b, []contender{
+	compareByGoroutines(b, []contender{
 		{"weir-concurrency", func(*testing.B) func() bool {
 			l := newConcurrency(roomy, 0)
 			return func() bool {
@@ -67,7 +67,7 @@ func BenchmarkConcurrencyRejected(b *testing.B) {
 
 // BenchmarkConcurrencyAcquire is BenchmarkConcurrencyTry with the call that waits for a permit if there is none.
 func BenchmarkConcurrencyAcquire(b *testing.B) {
-	compare(b, acquirers(roomy, 0))
+	compareByGoroutines(b, acquirers(roomy, 0))
 }
 
 // acquirers take a permit, waiting if there is none, and give it back.

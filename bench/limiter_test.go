@@ -13,7 +13,7 @@ import (
 
 // BenchmarkLimiterGranted takes permits of one limiter that always has one left.
 func BenchmarkLimiterGranted(b *testing.B) {
-	compare(b, []contender{
+	compareByGoroutines(b, []contender{
 		{"weir-token-bucket", func(*testing.B) func() bool {
 			return granted(weirBucket(plenty, time.Second))
 		}},

@@ -68,7 +68,7 @@ func together(b *testing.B, newOp func() func() bool) {
 
 // goroutineCounts are the numbers of goroutines that benchmarks of promises run on two processors. With eight, six are
 // ready but do not run: they only cost the scheduler time, unless one is stopped while it holds a lock.
-var goroutineCounts = []int{1, 2, 8}
+var goroutineCounts = []int{1, 2, 4, 8}
 
 // compareByGoroutines runs every contender with each of the goroutineCounts, on two processors. The contenders of one
 // number follow each other, so that they are near in time.

@@ -36,16 +36,15 @@ type Partition[K comparable] struct {
 // A PartitionedLimiter has a limiter for each key. It is made when the key is first used, and forgotten when it has
 // been idle for IdleTimeout, or up to a quarter of that longer. A limiter is never closed while a caller uses it.
 //
-// If a limiter has ManualReplenishment, or is a Replenisher of package custom whose AutoReplenishing returns false, TryReplenish is called every 100 ms. A custom
-// limiter is asked once, when it is made. While there are partitions, one goroutine at a time does the housekeeping. It
-// works in small steps, so that it holds up no caller, and after a search for idle partitions it waits twenty times as
-// long as the search took.
+// If a limiter has ManualReplenishment, TryReplenish is called every 100 ms. While there are partitions, one goroutine at a
+// time does the housekeeping. It works in small steps, so that it holds up no caller, and after a search for idle
+// partitions it waits twenty times as long as the search took.
 //
-// Custom limiters are called with no lock held. If a custom limiter is no Idler of package custom, it counts as idle while none of its
-// leases is held, from its last use on. Housekeeping, and a new key that searches for room, call IdleDuration, TryReplenish
-// and Close of custom limiters on goroutines of their own, and do not wait for them for longer than 100 ms: if one panics
-// or does not return, the others are looked after all the same. Panics and slow calls are logged with
-// [log/slog.Default], at most one in 10 s.
+// Custom limiters are called with no lock held. One that is a Replenisher of package custom is asked once, when it is made,
+// whether it replenishes itself. One that is no Idler counts as idle while none of its leases is held, from its last use on.
+// Housekeeping calls their TryReplenish, IdleDuration and Close, and a new key that searches for room the last two. A panic
+// there is logged with [log/slog.Default], at most one in 10 s, and ends nothing else. If a call does not return, that new
+// key waits for it, and the other custom limiters are no longer looked after.
 //
 // The zero PartitionedLimiter is not usable; make one with [NewPartitioned] or [NewPartitionedByKey].
 type PartitionedLimiter[R any, K comparable] struct {
@@ -179,34 +178,48 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 // acquireSlow is acquire unless the key has a bucket that is there and unchanged.
 func (p *PartitionedLimiter[R, K]) acquireSlow(
 	ctx context.Context, s *shard[K], hash uint64, part Partition[K], now int64, n int, wait bool,
-) (Lease, error) {
+) (lease Lease, err error) {
 	if err := argumentError(ctx, n, wait); err != nil {
 		return Lease{}, err
 	}
+	there, err := p.use(func() (partition[K], error) {
+		return p.findOrMake(ctx, s, hash, part, now)
+	}, func(found partition[K]) (err error) {
+		if found.tracked != nil {
+			lease, err = found.tracked.acquire(ctx, n, wait)
+		} else {
+			lease, err = found.acquire(ctx, now, n, wait)
+		}
+		return err
+	})
+	if !there && err == nil {
+		return rejected(0, partitionLimit), nil
+	}
+	return lease, err
+}
+
+// use calls ask for the partition that find returns, pinned, and reports whether there is one. A bucket can be forgotten, and is
+// closed then, before it is asked; then use looks for the key again. If it finds the same bucket, the program has closed it.
+func (p *PartitionedLimiter[R, K]) use(
+	find func() (partition[K], error), ask func(found partition[K]) error,
+) (there bool, err error) {
 	for last := (*entry[K])(nil); ; {
-		found, err := p.findOrMake(ctx, s, hash, part, now)
-		if err != nil {
-			return Lease{}, err
+		found, err := find()
+		if err != nil || found.entry == nil {
+			return false, err
 		}
-		if found.entry == nil {
-			return rejected(0, partitionLimit), nil
-		}
-		lease, err := p.ask(ctx, found, now, n, wait)
+		err = p.usePinned(found, ask)
 		if err != ErrClosed || found.tracked != nil || found.entry == last { //nolint:errorlint // a bucket returns it bare
-			return lease, err
+			return true, err
 		}
-		last = found.entry // which has been forgotten or, if it is there again, closed by the program
+		last = found.entry
 	}
 }
 
-// ask asks the limiter of a partition, which is pinned.
-func (p *PartitionedLimiter[R, K]) ask(ctx context.Context, found partition[K], now int64, n int, wait bool) (Lease, error) {
+func (p *PartitionedLimiter[R, K]) usePinned(found partition[K], ask func(found partition[K]) error) error {
 	defer found.unpin()
 	p.applyTo(found)
-	if found.tracked != nil {
-		return found.tracked.acquire(ctx, n, wait)
-	}
-	return found.acquire(ctx, now, n, wait)
+	return ask(found)
 }
 
 // Statistics returns the figures of the resource's limiter. If there is none, or if it is no [StatisticsProvider], they

@@ -456,7 +456,7 @@ func TestPartitioned_ForgetWhileUsedConcurrentSafe(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					p.sweep(moment())
+					p.lookAfterAll(moment(), true)
 				}
 			}
 		})

@@ -36,34 +36,20 @@ func (p *PartitionedLimiter[R, K]) PeekKey(ctx context.Context, key K, n int) (L
 }
 
 // peek is Peek. known reports whether part.New is the factory of the key.
-func (p *PartitionedLimiter[R, K]) peek(ctx context.Context, part Partition[K], known bool, n int) (Lease, error) {
-	for last := (*entry[K])(nil); ; {
-		found, closed := p.pinned(part.Key)
-		if found.entry == nil {
-			err := cmp.Or(argumentError(ctx, n, false), keyError(part.Key), closed)
-			if err != nil {
-				return Lease{}, err
-			}
-			return p.peekUnmade(ctx, part, known, n)
-		}
-		lease, err := p.peekPartition(ctx, found, n)
-		if err != ErrClosed || found.tracked != nil || found.entry == last { //nolint:errorlint // a bucket returns it bare
-			return lease, err
-		}
-		last = found.entry // see acquireSlow
+func (p *PartitionedLimiter[R, K]) peek(ctx context.Context, part Partition[K], known bool, n int) (lease Lease, err error) {
+	if err := cmp.Or(argumentError(ctx, n, false), keyError(part.Key)); err != nil {
+		return Lease{}, err
 	}
-}
-
-// peekPartition is peek for a partition, which is pinned.
-func (p *PartitionedLimiter[R, K]) peekPartition(ctx context.Context, found partition[K], n int) (Lease, error) {
-	defer found.unpin()
-	if found.tracked != nil {
-		if err := argumentError(ctx, n, false); err != nil {
-			return Lease{}, err
-		}
+	there, err := p.use(func() (partition[K], error) {
+		return p.pinned(part.Key)
+	}, func(found partition[K]) (err error) {
+		lease, err = peekLimiter(ctx, found.limiter(), n)
+		return err
+	})
+	if !there && err == nil {
+		return p.peekUnmade(ctx, part, known, n)
 	}
-	p.applyTo(found)
-	return peekLimiter(ctx, found.limiter(), n)
+	return lease, err
 }
 
 // peekUnmade is peek for a key that has no partition.
@@ -90,25 +76,25 @@ func (p *PartitionedLimiter[R, K]) peekUnmade(ctx context.Context, part Partitio
 // level of that limiter and closes it, whether or not there is room for a partition.
 //
 // The error is [errors.ErrUnsupported] if the limiter lends its permits, or is a custom limiter that is not a [Charger].
-func (p *PartitionedLimiter[R, K]) Charge(ctx context.Context, resource R, n int) (Level, error) {
+func (p *PartitionedLimiter[R, K]) Charge(ctx context.Context, resource R, n int) (level Level, err error) {
 	part := p.partition(resource)
 	if ctx.Err() != nil {
 		return Level{}, ctxerr.Of(ctx)
 	}
-	for last := (*entry[K])(nil); ; {
-		found, err := p.findToCharge(ctx, part, n)
-		if err != nil {
-			return Level{}, err
+	there, err := p.use(func() (partition[K], error) {
+		return p.findToCharge(ctx, part, n)
+	}, func(found partition[K]) (err error) {
+		if found.tracked != nil {
+			level, err = found.tracked.charge(ctx, n)
+		} else {
+			level, err = found.Charge(ctx, n)
 		}
-		if found.entry == nil {
-			return levelOfNew(ctx, part)
-		}
-		level, err := p.chargePartition(ctx, found, n)
-		if err != ErrClosed || found.tracked != nil || found.entry == last { //nolint:errorlint // a bucket returns it bare
-			return level, err
-		}
-		last = found.entry // see acquireSlow
+		return err
+	})
+	if !there && err == nil {
+		return levelOfNew(ctx, part)
 	}
+	return level, err
 }
 
 // findToCharge returns the partition of a key. If there is none and n is above 0, it makes it; otherwise it returns a zero
@@ -123,16 +109,6 @@ func (p *PartitionedLimiter[R, K]) findToCharge(ctx context.Context, part Partit
 		return found, fmt.Errorf("%w: %d partitions are in use", ErrPartitionLimit, p.max.Load())
 	}
 	return found, err
-}
-
-// chargePartition charges the limiter of a partition, which is pinned.
-func (p *PartitionedLimiter[R, K]) chargePartition(ctx context.Context, found partition[K], n int) (Level, error) {
-	defer found.unpin()
-	p.applyTo(found)
-	if found.tracked != nil {
-		return found.tracked.charge(ctx, n)
-	}
-	return found.Charge(ctx, n)
 }
 
 // levelOfNew returns the level of the limiter that a key would get.

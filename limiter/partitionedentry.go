@@ -149,9 +149,6 @@ func (t *tracked) unpin() { t.uses.Add(^uint64(onePin - 1)) }
 
 func (t *tracked) pinned() bool { return t.uses.Load()%oneUse > 0 }
 
-// custom reports whether the program's code has to be asked whether the limiter is idle.
-func (t *tracked) custom() bool { return !t.builtin && t.idler }
-
 // acquire asks the limiter, which is pinned.
 func (t *tracked) acquire(ctx context.Context, n int, wait bool) (Lease, error) {
 	t.uses.Add(oneUse)

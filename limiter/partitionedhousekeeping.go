@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"runtime/debug"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -16,10 +15,6 @@ const (
 	replenishEvery = int64(100 * time.Millisecond)
 	// visitPlaces is how many places housekeeping visits under one lock, which takes some ten microseconds.
 	visitPlaces = 256
-	// askTogether is how many custom limiters housekeeping asks at once.
-	askTogether = 1000
-	// hookTimeout is how long housekeeping waits for them before it goes on without them.
-	hookTimeout = 100 * time.Millisecond
 	// hookLogEvery is the shortest time between two lines in the log about custom limiters.
 	hookLogEvery = 10 * time.Second
 )
@@ -28,6 +23,7 @@ const (
 type housekeeping struct {
 	due     atomic.Int64          // the moment for which the timer is set, or unknown; never while housekeeping runs
 	sweepAt int64                 // no search for idle partitions before that moment
+	asking  atomic.Bool           // custom limiters are being looked after
 	logged  atomic.Int64          // the moment of the last line in the log; never while one is written
 	closing atomic.Pointer[error] // the first error of closing a partition that was forgotten
 }
@@ -60,17 +56,25 @@ func (p *PartitionedLimiter[R, K]) schedule(now int64) {
 }
 
 // housekeep is called by the timer that was set for the moment due. It replenishes the limiters that need it, forgets
-// partitions that have been idle for long enough, and sets the timer again while there are partitions.
+// partitions that have been idle for long enough, and sets the timer again while there are partitions. Custom limiters are looked
+// after one by one on another goroutine: if one does not return, that is the last of it for them.
 func (p *PartitionedLimiter[R, K]) housekeep(due int64) {
 	if !p.due.CompareAndSwap(due, never) {
 		return
 	}
 	now := moment()
-	if p.manual.Load() > 0 {
-		p.replenish()
+	sweep := now >= p.sweepAt || inBubble(now) != inBubble(p.sweepAt)
+	if sweep || p.manual.Load() > 0 {
+		if custom := p.lookAfterAll(now, sweep); len(custom) > 0 && p.asking.CompareAndSwap(false, true) {
+			go func() {
+				defer p.asking.Store(false)
+				for _, c := range custom {
+					p.lookAfter(c, now, sweep)
+				}
+			}()
+		}
 	}
-	if now >= p.sweepAt || inBubble(now) != inBubble(p.sweepAt) {
-		p.sweep(now)
+	if sweep {
 		ended := moment()
 		p.sweepAt = ended + max(p.pace(), pauseFactor*(ended-now))
 	}
@@ -80,47 +84,44 @@ func (p *PartitionedLimiter[R, K]) housekeep(due int64) {
 	}
 }
 
-// replenish calls TryReplenish of the limiters that need it, with no lock held.
-func (p *PartitionedLimiter[R, K]) replenish() {
-	p.visitAll("limiter: TryReplenish", func(c candidate[K]) bool { return c.manual() }, func(c candidate[K]) {
-		c.tracked.Limiter.(replenisher).TryReplenish()
-	})
-}
-
-// sweep forgets the partitions that have been idle for too long or, where a lower MaxPartitions was set, for any time.
-func (p *PartitionedLimiter[R, K]) sweep(now int64) {
-	longest := func(c partition[K]) int64 {
-		if most := p.max.Load(); most > 0 && p.count.Load() > most {
-			return p.minIdle(c)
-		}
-		return p.idle.Load()
-	}
-	p.visitAll("limiter: IdleDuration", func(c candidate[K]) bool {
-		return c.tracked == nil && c.isFull(longest(c.partition), now, false) || c.tracked != nil && !c.tracked.pinned()
-	}, func(c candidate[K]) {
-		p.forget(c, longest(c.partition), now)
-	})
-}
-
-// visitAll calls f, with no lock held, for the partitions of which wanted returns true with the shard's lock held. f calls
-// the method hook of custom limiters.
-func (p *PartitionedLimiter[R, K]) visitAll(hook string, wanted func(c candidate[K]) bool, f func(c candidate[K])) {
-	var custom []candidate[K]
+// lookAfterAll looks after the partitions whose limiters run only code of this package, and returns the others.
+func (p *PartitionedLimiter[R, K]) lookAfterAll(now int64, sweep bool) (custom []candidate[K]) {
 	for i := range p.shards {
 		s := &p.shards[i]
 		for from, more := 0, true; more; from += visitPlaces {
 			var some []candidate[K]
-			some, more = s.visit(from, wanted)
+			some, more = s.visit(from, func(c candidate[K]) bool {
+				return c.manual() || sweep && (c.tracked == nil && c.isFull(p.mayIdle(c.partition), now, false) || c.tracked != nil && !c.tracked.pinned())
+			})
 			for _, c := range some {
 				if c.tracked != nil && !c.tracked.builtin {
 					custom = append(custom, c)
 				} else {
-					f(c)
+					p.lookAfter(c, now, sweep)
 				}
 			}
 		}
 	}
-	p.askCustom(hook, custom, f)
+	return custom
+}
+
+// lookAfter replenishes the limiter of a partition if it needs that. If sweep is true, it forgets the partition if it has been idle
+// for too long.
+func (p *PartitionedLimiter[R, K]) lookAfter(c candidate[K], now int64, sweep bool) {
+	if c.manual() {
+		p.call("limiter: TryReplenish", c, func() { c.tracked.Limiter.(replenisher).TryReplenish() })
+	}
+	if sweep {
+		p.call("limiter: IdleDuration", c, func() { p.forget(c, p.mayIdle(c.partition), now) })
+	}
+}
+
+// mayIdle returns for how long a partition may be idle: for no time where a lower MaxPartitions was set.
+func (p *PartitionedLimiter[R, K]) mayIdle(c partition[K]) int64 {
+	if most := p.max.Load(); most > 0 && p.count.Load() > most {
+		return p.minIdle(c)
+	}
+	return p.idle.Load()
 }
 
 // visit returns the partitions in visitPlaces places, from the given one on, of which wanted returns true, and reports
@@ -131,7 +132,7 @@ func (s *shard[K]) visit(from int, wanted func(c candidate[K]) bool) (some []can
 	places := s.table()
 	for i := from; i < min(from+visitPlaces, len(places)); i++ {
 		if e := places[i].entry.Load(); e != nil {
-			if c := (candidate[K]{s.partition(e), s, uint64(places[i].tag.Load()), false}); wanted(c) {
+			if c := (candidate[K]{s.partition(e), s, places[i].tag.Load(), false}); wanted(c) {
 				some = append(some, c)
 			}
 		}
@@ -143,32 +144,24 @@ func (s *shard[K]) visit(from int, wanted func(c candidate[K]) bool) (some []can
 	return some, false
 }
 
-// askCustom calls f, which calls the method hook of a custom limiter, for each of all, on goroutines of their own. It returns
-// when they have returned, but does not wait for longer than hookTimeout for any askTogether of them. A limiter whose
-// method has not returned is not asked again until then.
-func (p *PartitionedLimiter[R, K]) askCustom(hook string, all []candidate[K], f func(c candidate[K])) {
-	for some := range slices.Chunk(all, askTogether) {
-		returned := make(chan struct{}, len(some))
-		for _, c := range some {
-			go func() {
-				defer func() { returned <- struct{}{} }()
-				if t := c.tracked; t.busy.CompareAndSwap(false, true) {
-					defer t.busy.Store(false)
-					p.guard(hook, func() { f(c) })
-				}
-			}()
-		}
-		timeout := time.NewTimer(hookTimeout)
-		for waiting := len(some); waiting > 0; waiting-- {
-			select {
-			case <-returned:
-			case <-timeout.C:
-				waiting = 0
-				go p.log(func() { recovered.Overdue(hook, hookTimeout) })
-			}
-		}
-		timeout.Stop()
+// call calls f, which calls the method hook of a limiter. It calls a custom limiter on another goroutine and waits, so that a panic
+// or Goexit ends nothing else, and not while another call of its methods has not returned.
+func (p *PartitionedLimiter[R, K]) call(hook string, c candidate[K], f func()) {
+	t := c.tracked
+	if t == nil || t.builtin {
+		f()
+		return
 	}
+	if !t.busy.CompareAndSwap(false, true) {
+		return
+	}
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		defer t.busy.Store(false)
+		p.guard(hook, f)
+	}()
+	<-returned
 }
 
 // guard calls f. If f panics, guard recovers and logs it.

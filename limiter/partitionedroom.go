@@ -1,9 +1,6 @@
 package limiter
 
-import (
-	"sync/atomic"
-	"time"
-)
+import "time"
 
 // A new key beyond MaxPartitions evicts a partition that is idle. It searches its shard and others, up to shardAtMost
 // partitions of each, from their hands on. It takes the first idle partition that was not used again since the hand passed
@@ -57,7 +54,7 @@ func (p *PartitionedLimiter[R, K]) makeRoom(hash uint64, now int64) bool {
 type candidate[K comparable] struct {
 	partition[K]
 	shard *shard[K]
-	hash  uint64 // the lower half
+	hash  uint64 // the lower half counts
 	used  bool   // again, since the hand passed it
 }
 
@@ -124,9 +121,10 @@ func (s *shard[K]) nextIdle(w *walk, now int64) (c candidate[K]) {
 		if t := found.tracked; t != nil && (t.pinned() || t.busy.Load()) || t == nil && !e.isFull(-1, now, false) {
 			continue
 		}
-		c = candidate[K]{found, s, uint64(at.tag.Load()), at.mark.Load() == 1}
+		tag := at.tag.Load()
+		c = candidate[K]{found, s, tag, tag&usedAgain != 0}
 		if c.used && !w.look {
-			at.mark.Store(0)
+			at.tag.And(^uint64(usedAgain))
 		}
 		return c
 	}
@@ -151,18 +149,13 @@ func (c candidate[K]) isIdle(minIdle, now int64) bool {
 	return ok && int64(idle) > minIdle
 }
 
-// evict forgets a partition if it has been idle for more than minIdle nanoseconds, and reports whether it did. If the
-// program's code has to be asked, that runs on a goroutine of its own, for which evict waits for hookTimeout at most.
-func (p *PartitionedLimiter[R, K]) evict(c candidate[K], minIdle, now int64) bool {
-	if c.tracked == nil || !c.tracked.custom() {
-		return p.forget(c, minIdle, now)
-	}
-	var evicted atomic.Bool
-	p.askCustom("limiter: IdleDuration", []candidate[K]{c}, func(c candidate[K]) { evicted.Store(p.forget(c, minIdle, now)) })
-	return evicted.Load()
+// evict forgets a partition if it has been idle for more than minIdle nanoseconds, and reports whether it did.
+func (p *PartitionedLimiter[R, K]) evict(c candidate[K], minIdle, now int64) (evicted bool) {
+	p.call("limiter: IdleDuration", c, func() { evicted = p.forget(c, minIdle, now) })
+	return evicted
 }
 
-// forget is evict on this goroutine.
+// forget is evict on a goroutine that may call a custom limiter.
 func (p *PartitionedLimiter[R, K]) forget(c candidate[K], minIdle, now int64) bool {
 	if t := c.tracked; t != nil {
 		uses := t.uses.Load()

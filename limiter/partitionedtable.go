@@ -25,12 +25,14 @@ type shard[K comparable] struct {
 
 // A place is for an entry. An empty one has none.
 type place[K comparable] struct {
-	tag   atomic.Uint32 // the lower half of the hash of the entry's key
-	mark  atomic.Uint32 // 1 if the entry has been used again since the hand passed it
+	tag   atomic.Uint64 // the lower half of the hash of the entry's key, and usedAgain
 	entry atomic.Pointer[entry[K]]
 }
 
-const leastPlaces = 8
+const (
+	leastPlaces = 8
+	usedAgain   = 1 << 32 // the entry has been used again since the hand passed it
+)
 
 // find returns the entry of a key and its place, or nil.
 func (s *shard[K]) find(hash uint64, key K) (*entry[K], *place[K]) {
@@ -46,7 +48,7 @@ func (s *shard[K]) find(hash uint64, key K) (*entry[K], *place[K]) {
 		if e == nil {
 			return nil, nil
 		}
-		if at.tag.Load() == tag && e.key == key {
+		if uint32(at.tag.Load()) == tag && e.key == key {
 			return e, at
 		}
 		if i++; i == len(places) {
@@ -61,8 +63,8 @@ func home(tag uint32, n int) int { return int(uint64(tag) * uint64(n) >> 32) }
 
 // use notes that the entry is used again.
 func (p *place[K]) use() {
-	if p.mark.Load() == 0 {
-		p.mark.Store(1)
+	if p.tag.Load()&usedAgain == 0 {
+		p.tag.Or(usedAgain)
 	}
 }
 
@@ -77,9 +79,9 @@ func (s *shard[K]) table() []place[K] {
 // insert adds a partition whose key is not in the table.
 func (s *shard[K]) insert(hash uint64, added partition[K]) {
 	if n := len(s.table()); 4*(s.n+1) > 3*n {
-		s.resize(max(n+n/2, leastPlaces))
+		s.resize(max(n+n/2, min(4*n, 128), leastPlaces)) // a small table grows fast: moving an entry costs as much as adding one
 	}
-	put(s.table(), uint32(hash), 0, added.entry)
+	put(s.table(), uint64(uint32(hash)), added.entry)
 	s.n++
 	if added.tracked != nil {
 		if s.others == nil {
@@ -90,20 +92,15 @@ func (s *shard[K]) insert(hash uint64, added partition[K]) {
 }
 
 // put puts an entry into the first empty place for it.
-func put[K comparable](places []place[K], tag, mark uint32, e *entry[K]) {
-	i := home(tag, len(places))
+func put[K comparable](places []place[K], tag uint64, e *entry[K]) {
+	i := home(uint32(tag), len(places))
 	for places[i].entry.Load() != nil {
 		if i++; i == len(places) {
 			i = 0
 		}
 	}
-	places[i].set(tag, mark, e)
-}
-
-func (p *place[K]) set(tag, mark uint32, e *entry[K]) {
-	p.tag.Store(tag)
-	p.mark.Store(mark)
-	p.entry.Store(e)
+	places[i].tag.Store(tag)
+	places[i].entry.Store(e)
 }
 
 // resize moves all entries to a table of n places.
@@ -111,7 +108,7 @@ func (s *shard[K]) resize(n int) {
 	grown := make([]place[K], n)
 	for i := range s.table() {
 		if old := &s.table()[i]; old.entry.Load() != nil {
-			put(grown, old.tag.Load(), old.mark.Load(), old.entry.Load())
+			put(grown, old.tag.Load(), old.entry.Load())
 		}
 	}
 	s.places.Store(&grown)
@@ -149,8 +146,9 @@ func (s *shard[K]) removeAt(i int) {
 	}
 	n := len(places)
 	for j := (i + 1) % n; places[j].entry.Load() != nil; j = (j + 1) % n {
-		if tag := places[j].tag.Load(); (j-home(tag, n)+n)%n >= (j-i+n)%n {
-			places[i].set(tag, places[j].mark.Load(), places[j].entry.Load())
+		if tag := places[j].tag.Load(); (j-home(uint32(tag), n)+n)%n >= (j-i+n)%n {
+			places[i].tag.Store(tag)
+			places[i].entry.Store(places[j].entry.Load())
 			i = j
 		}
 	}

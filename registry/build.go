@@ -115,7 +115,7 @@ func (b *Builder) run(f BuildFunc) error {
 	}
 	v := b.version
 	strategies := v.strategies
-	if i := b.plan.interposer(); i != nil {
+	if i := b.plan.registry.options.interposer(); i != nil {
 		strategies = i.Interpose(strategies)
 	}
 	var err error
@@ -129,7 +129,7 @@ func (b *Builder) run(f BuildFunc) error {
 }
 
 // interposer returns the listener if it is that of package simulate, else nil.
-func (p *plan) interposer() interpose.Interposer {
-	i, _ := p.registry.options.Listener.(interpose.Interposer)
+func (o *Options) interposer() interpose.Interposer {
+	i, _ := o.Listener.(interpose.Interposer)
 	return i
 }

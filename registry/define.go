@@ -98,7 +98,7 @@ func (r *Registry) beginFirstBuild(i *instance) {
 // firstBuild makes the first version of i. If a change that runs meanwhile has made one, that one holds. If the build fails,
 // i is removed.
 func (r *Registry) firstBuild(i *instance, f BuildFunc) error {
-	p := r.newPlan(r.events.mark(context.Background()))
+	p := newPlan(r.events.mark(context.Background()), r)
 	p.first = i
 	p.affected[i.definition] = f
 	p.buildInstance(i)

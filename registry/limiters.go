@@ -84,31 +84,26 @@ type LimiterInfo struct {
 // Limiters yields the limiters that versions in force use, sorted by name.
 func (r *Registry) Limiters() iter.Seq2[string, LimiterInfo] {
 	return func(yield func(string, LimiterInfo) bool) {
-		infos := r.limiterInfos()
+		infos := make(map[string]*LimiterInfo)
+		r.mu.Lock()
+		for _, i := range r.names.inForce() {
+			for key, u := range i.current.uses {
+				if u.id.isKept() {
+					continue
+				}
+				if infos[key.name] == nil {
+					infos[key.name] = u.info()
+				}
+				infos[key.name].Pipelines = append(infos[key.name].Pipelines, i.String())
+			}
+		}
+		r.mu.Unlock()
 		for _, name := range slices.Sorted(maps.Keys(infos)) {
 			if !yield(name, *infos[name]) {
 				return
 			}
 		}
 	}
-}
-
-func (r *Registry) limiterInfos() map[string]*LimiterInfo {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	infos := make(map[string]*LimiterInfo)
-	for _, i := range r.names.inForce() {
-		for key, u := range i.current.uses {
-			if u.id.isKept() {
-				continue
-			}
-			if infos[key.name] == nil {
-				infos[key.name] = u.info()
-			}
-			infos[key.name].Pipelines = append(infos[key.name].Pipelines, i.String())
-		}
-	}
-	return infos
 }
 
 // info describes the limiter, without its pipelines.

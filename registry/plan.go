@@ -37,7 +37,7 @@ type Change struct {
 // for itself in a [BuildFunc]: with [Builder.Context] it returns [ErrReloading] there, and also with the context of an event
 // of the registry.
 func (r *Registry) Reload(ctx context.Context, names ...string) error {
-	p := r.newPlan(ctx)
+	p := newPlan(ctx, r)
 	return p.run(func() error { return p.addDefined(names) })
 }
 
@@ -47,7 +47,7 @@ func (r *Registry) Reload(ctx context.Context, names ...string) error {
 //
 // The removal of a pipeline that Get or GetInstance has returned is reported as [EventRemoved].
 func (r *Registry) Apply(ctx context.Context, c Change) error {
-	p := r.newPlan(ctx)
+	p := newPlan(ctx, r)
 	p.reportRemoved = true
 	return p.apply(c)
 }
@@ -55,7 +55,7 @@ func (r *Registry) Apply(ctx context.Context, c Change) error {
 // Remove removes the definitions of those names with all their instances. See [Change.Remove]. If a name is unknown,
 // the error is [ErrNotDefined], and nothing is removed.
 func (r *Registry) Remove(ctx context.Context, names ...string) error {
-	return r.newPlan(ctx).apply(Change{Remove: names})
+	return newPlan(ctx, r).apply(Change{Remove: names})
 }
 
 // RemoveInstance removes an instance that [Registry.GetInstance] has made. Executions on its handle return
@@ -99,7 +99,7 @@ type plan struct {
 	errs          []error
 }
 
-func (r *Registry) newPlan(ctx context.Context) *plan {
+func newPlan(ctx context.Context, r *Registry) *plan {
 	return &plan{
 		registry: r, ctx: ctx, affected: make(map[*definition]BuildFunc),
 		begun: make(map[*instance]bool), faults: make(map[*instance]error),

@@ -142,7 +142,7 @@ type resources struct {
 	closed        <-chan struct{} // of the registry
 	reconfiguring turn            // of who gives limiters other options
 	all           map[resourceID]*resource
-	inForce       map[resourceKey]*resource // those that versions in force use
+	inForce       map[resourceKey]*resource // by name, what versions in force use
 }
 
 // leaveForce is called when a version is no longer in force. The caller holds mu.

@@ -177,7 +177,7 @@ func setSharedLimits(versions, replaced []*version) {
 	}
 }
 
-// check returns an error if the versions cannot be in force together with those that stay.
+// check returns an error if the versions cannot be in force together with the versions that stay.
 func (p *plan) check(versions, replaced []*version) error {
 	if err := p.checkConflicts(versions, replaced); err != nil {
 		return err

@@ -29,9 +29,8 @@ type Watcher struct {
 	done     chan struct{}
 
 	// The following fields are used by one load at a time.
-	inForce  *File           // nil: no file, or it is not known which
-	last     *File           // the last one that is known to have come into force; nil: none
-	owned    map[string]bool // the names of the pipelines that belong to this Watcher; nil: no file was ever in force
+	inForce  *File           // nil: no file was ever in force
+	owned    map[string]bool // the names of the pipelines that belong to this Watcher; nil likewise
 	starting bool            // during the first load, whose error Start returns
 
 	mu     sync.Mutex
@@ -89,14 +88,8 @@ func Start(ctx context.Context, r *registry.Registry, path string, o *Options) (
 		p.Add("Path", nil, "must be set")
 	}
 	p.Include("", w.options.Validate())
-	if after := w.options.After; after != nil && after.registry != r {
-		p.Add("After", nil, "must be a Watcher of the same registry")
-	}
 	if err := p.Err("reload"); err != nil {
 		return nil, err
-	}
-	if before := w.options.After; before != nil {
-		w.inForce, w.last, w.owned = before.inForce, before.last, before.owned
 	}
 	var hangup <-chan os.Signal
 	stopHangup := func() {}
@@ -115,16 +108,6 @@ func Start(ctx context.Context, r *registry.Registry, path string, o *Options) (
 		_ = w.file.Run(running) // ends with the context
 	}()
 	return w, nil
-}
-
-// stopped reports whether w no longer watches.
-func (w *Watcher) stopped() bool {
-	select {
-	case <-w.done:
-		return true
-	default:
-		return false
-	}
 }
 
 // begin makes the file watcher and loads for the first time.
@@ -153,7 +136,7 @@ func (w *Watcher) begin(ctx context.Context, hangup <-chan os.Signal) error {
 }
 
 // Stop ends the watching and waits until the Watcher's goroutine has ended. What is in force stays, and the registry
-// stays open. Stop can be called again. See [Options.After] for a Watcher that continues with the same pipelines.
+// stays open. Stop can be called again.
 //
 // A function that runs while the file is loaded, such as a build function or the Reporter, must not call Stop, which would
 // wait for it.
@@ -184,7 +167,7 @@ func (w *Watcher) load(ctx context.Context, content []byte) error {
 		err = f.require(w.options.Require)
 	}
 	if err == nil {
-		err = f.checkFixed(w.last)
+		err = f.checkFixed(w.inForce)
 	}
 	if err != nil {
 		return filewatch.Permanent(err)
@@ -229,19 +212,15 @@ func (w *Watcher) change(f *File) registry.Change {
 	return c
 }
 
-// apply puts f in force. If Apply does not return, because a function of the program has panicked or called
-// [runtime.Goexit], it is not known whether f is in force: build functions run before the change, and the registry's
-// Listener runs after it.
+// apply puts f in force.
 func (w *Watcher) apply(ctx context.Context, f *File, c registry.Change) error {
-	inForce, owned := w.inForce, w.owned
-	w.inForce = nil
-	w.addOwned(slices.Collect(maps.Keys(c.Define)))
 	if err := w.registry.Apply(ctx, c); err != nil {
-		w.inForce, w.owned = inForce, owned
 		return err
 	}
-	w.inForce, w.last, w.owned = f, f, nil
-	w.addOwned(f.defined())
+	w.inForce, w.owned = f, make(map[string]bool)
+	for _, name := range f.defined() {
+		w.owned[name] = true
+	}
 	w.mu.Lock()
 	w.status.Pipelines = f.defined()
 	w.mu.Unlock()
@@ -249,18 +228,6 @@ func (w *Watcher) apply(ctx context.Context, f *File, c registry.Change) error {
 		recovered.Call("reload: InForce", func() { w.options.InForce(f) })
 	}
 	return nil
-}
-
-// addOwned adds names to a copy of owned, because the Watcher of Options.After can have the same map.
-func (w *Watcher) addOwned(names []string) {
-	owned := maps.Clone(w.owned)
-	if owned == nil {
-		owned = make(map[string]bool)
-	}
-	for _, name := range names {
-		owned[name] = true
-	}
-	w.owned = owned
 }
 
 // require returns an error if the file lacks one of the pipelines with these names.
@@ -365,10 +332,6 @@ type Options struct {
 	// AllowMissing reports whether Start succeeds if the file does not exist. Its pipelines are defined as soon as it
 	// exists. If false, Start returns an error.
 	AllowMissing bool
-	// After is a stopped Watcher of the same registry. The new Watcher takes over its pipelines, and removes the
-	// pipelines that its own file does not have. The file can be another one. If nil, pipelines of an earlier Watcher
-	// count as defined by the program, and a file with one of them is refused.
-	After *Watcher
 	// Require names pipelines that the program needs. A file without one of them is refused like an invalid one, so
 	// that calls do not fail when a pipeline is renamed in the file and not in the program. If empty, a file can
 	// leave out any pipeline; leaving out one that the program uses is logged as a warning.
@@ -411,9 +374,6 @@ func (o *Options) Validate() error {
 	}
 	if i := slices.Index(o.Require, ""); i >= 0 {
 		p.Add(fmt.Sprintf("Require[%d]", i), nil, "must not be empty")
-	}
-	if o.After != nil && !o.After.stopped() {
-		p.Add("After", nil, "must be a Watcher that was stopped")
 	}
 	return p.Err("reload")
 }

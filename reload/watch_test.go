@@ -240,37 +240,6 @@ func TestStart_InvalidOptions(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestStart_After(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := watch(t, windows(1))
-		orders, err := w.registry.Get("orders")
-		require.NoError(t, err)
-		require.NoError(t, try(orders))
-		other := filepath.Join(t.TempDir(), "other.yaml")
-		require.NoError(t, os.WriteFile(other, []byte(strings.ReplaceAll(windows(2), "orders", "payments")), 0o600))
-
-		o := w.options()
-		o.After = w.watcher
-		_, err = reload.Start(t.Context(), w.registry, w.path, o)
-		require.EqualError(t, err, "reload: After must be a Watcher that was stopped")
-		_, err = reload.Start(t.Context(), registry.New(nil), w.path, o)
-		require.EqualError(t, err, "reload: After must be a Watcher that was stopped; After must be a Watcher of the same registry")
-
-		w.watcher.Stop()
-		next, err := reload.Start(t.Context(), w.registry, w.path, o)
-		require.NoError(t, err)
-		require.ErrorIs(t, try(orders), pipeline.ErrRejected, "nothing has changed")
-		next.Stop()
-		o.After = next
-		last, err := reload.Start(t.Context(), w.registry, other, o)
-		require.NoError(t, err)
-		defer last.Stop()
-		require.ErrorIs(t, try(orders), registry.ErrRemoved)
-		_, err = w.registry.Get("payments")
-		require.NoError(t, err)
-	})
-}
-
 // A reload keeps an override, says so, and its limits come into force at the end.
 func TestWatcher_KeepsOverrides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -72,28 +72,22 @@ func (c *core) limits() rate.Limits { return c.keeper.InForce().Limits }
 // Acquire and false for TryAcquire. If the context has ended and n is also out of range, Acquire returns the context's
 // error, and TryAcquire the error of n.
 func (c *core) checkRequest(ctx context.Context, n int, waiting bool) error {
-	var ctxErr error
-	if ctx.Err() != nil {
-		ctxErr = ctxerr.Of(ctx)
+	gone := ctxerr.Of(ctx)
+	if gone != nil && waiting {
+		return gone
 	}
-	if waiting && ctxErr != nil {
-		return ctxErr
-	}
-	if err := c.inRange(n); err != nil {
-		if n < 0 || int64(n) > backend.MaxPermits || ctxErr != nil || c.closed.Load() {
-			return err
-		}
-		if err := c.checkForRaise(ctx); err != nil {
-			return err
-		}
-		if err := c.inRange(n); err != nil {
-			return err
+	err := c.inRange(n)
+	if err != nil && n > 0 && int64(n) <= backend.MaxPermits && gone == nil && !c.closed.Load() {
+		if err = c.checkForRaise(ctx); err == nil {
+			err = c.inRange(n)
 		}
 	}
-	if ctxErr != nil {
-		return ctxErr
-	}
-	if c.closed.Load() {
+	switch {
+	case err != nil:
+		return err
+	case gone != nil:
+		return gone
+	case c.closed.Load():
 		return limiter.ErrClosed
 	}
 	return nil

@@ -21,12 +21,7 @@ func (c *core) newKeeper(limits rate.Limits) *definition.Keeper {
 		Name: c.name, Generation: c.o.Generation,
 		CallTimeout: s.o.CallTimeout, RefreshInterval: s.o.RefreshInterval, RetryInterval: s.o.ProbeInterval,
 		Load: func() (*backend.Definition, int64, error) { return s.calls.Load(c.name) }, Define: s.calls.Define,
-		Away: func() error {
-			if c.closed.Load() {
-				return limiter.ErrClosed
-			}
-			return s.calls.Check(c.name, "")
-		},
+		Away: func() error { return s.calls.Check(c.name, "") },
 		After: func(d time.Duration, f func()) *time.Timer {
 			return time.AfterFunc(d, func() {
 				if !c.closed.Load() {
@@ -49,29 +44,20 @@ func (c *core) newKeeper(limits rate.Limits) *definition.Keeper {
 // checkForRaise loads the limits if a caller wants more permits than the known ones allow, because they may have been
 // raised elsewhere. Callers share a check, and there is at most one a second. The error is the context's.
 func (c *core) checkForRaise(ctx context.Context) error {
-	l := c.keeper.CheckForRaise()
-	if l == nil {
-		return nil
+	err := calls.Wait(ctx, c.s.calls.Limit(ctx), c.keeper.CheckForRaise())
+	if ctx.Err() == nil {
+		err = nil // it may take longer than a caller waits
 	}
-	if err := calls.Wait(ctx, c.s.calls.Limit(ctx), l.Done); err != nil && ctx.Err() != nil {
-		return err
-	}
-	return nil
+	return err
 }
 
-// storable returns the limits of o, which must be of the limiter's kind, and adds to p what is wrong with them.
-func (c *core) storable(p *validate.Problems, o limiter.Options) rate.Limits {
+// checkNew returns o's limits, which are to come into force, and adds to p what is wrong with them. The error is that of p or
+// [limiter.ErrClosed].
+func (c *core) checkNew(p *validate.Problems, o limiter.Options) (rate.Limits, error) {
 	l := storable(p, o)
 	if is := c.keeper.Kind(); l.Kind != 0 && l.Kind != is {
 		p.Add("Kind", l.Kind.String(), "must stay %v on a live limiter", is)
 	}
-	return l
-}
-
-// checkNew returns o's limits, which are to come into force. The error is a [weir.OptionsError] or [limiter.ErrClosed].
-func (c *core) checkNew(o limiter.Options) (rate.Limits, error) {
-	var p validate.Problems
-	l := c.storable(&p, o)
 	err := p.Err("store")
 	if err == nil && c.closed.Load() {
 		err = limiter.ErrClosed

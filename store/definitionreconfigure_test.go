@@ -97,57 +97,6 @@ func TestReconfigure_Blocks(t *testing.T) {
 	})
 }
 
-// A definer is a slow backend in which other instances always define first.
-type definer struct {
-	*storetest.Memory
-	on atomic.Bool
-}
-
-func (d *definer) Load(ctx context.Context, name string) (*backend.Definition, int64, error) {
-	if d.on.Load() && !pauses(ctx) {
-		return nil, 0, ctx.Err()
-	}
-	return d.Memory.Load(ctx, name)
-}
-
-func (d *definer) Define(ctx context.Context, old int64, next *backend.Definition) (bool, error) {
-	if d.on.Load() {
-		pauses(ctx)
-		return false, ctx.Err()
-	}
-	return d.Memory.Define(ctx, old, next)
-}
-
-// pauses takes 400 ms and reports whether ctx has not ended then.
-func pauses(ctx context.Context) bool {
-	select {
-	case <-time.After(400 * time.Millisecond):
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func TestLimiter_ReconfigureIsBoundedInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := &definer{Memory: storetest.NewMemory()}
-		s := newStore(t, d, store.Options{CallTimeout: 500 * time.Millisecond})
-		l := must(s.TokenBucket("b", bucketOf(10, 1, time.Hour, 0), nil))(t)
-		_, err := l.TryAcquire(t.Context(), 1)
-		require.NoError(t, err)
-		d.on.Store(true)
-		begun := time.Now()
-		var all sync.WaitGroup
-		for i := range 4 {
-			all.Go(func() {
-				assert.ErrorIs(t, l.Reconfigure(bucketOf(20+i, 1, time.Hour, 0)), store.ErrUnavailable)
-				assert.LessOrEqual(t, time.Since(begun), 5*time.Second)
-			})
-		}
-		all.Wait()
-	})
-}
-
 // A stormy backend reconfigures its limiters each time a definition was loaded, so many times.
 type stormy struct {
 	*storetest.Memory

@@ -18,6 +18,6 @@
 //   - charge.go, peek.go, statistics.go: the other questions. outage.go: the answers while the store is away.
 //   - key*.go: what this instance remembers of a key. queue*.go: the callers that wait for its permits; internal/fairness says
 //     when the queue asks for them.
-//   - definition.go, override.go: the limits in force; package internal/definition has how instances agree on them. listen.go:
-//     notices of changes and releases.
+//   - internal/definition: how instances agree on the limits, and on an override of them. definition.go and override.go are
+//     its edge. listen.go: notices of changes and releases.
 package store

@@ -59,9 +59,7 @@ func (s *Store) notice(n backend.Notice) {
 // catchUp makes up for notices that were missed.
 func (s *Store) catchUp(wake bool) {
 	for _, c := range s.allCores() {
-		if l := c.keeper.Refresh(); l != nil {
-			<-l.Done
-		}
+		<-c.keeper.Refresh()
 	}
 	if wake {
 		s.wakeQueues(nil)

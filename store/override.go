@@ -49,7 +49,7 @@ type handle struct{ c *core }
 // The error is a [weir.OptionsError], also if o is of another kind, [limiter.ErrClosed] or [ErrUnavailable]; after an error
 // nothing has changed.
 func (h *handle) Reconfigure(o limiter.Options) error {
-	l, err := h.c.checkNew(o)
+	l, err := h.c.checkNew(new(validate.Problems), o)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (h *handle) Reconfigure(o limiter.Options) error {
 //
 // The error is a [weir.OptionsError] or [limiter.ErrClosed].
 func (h *handle) ReconfigureLater(o limiter.Options) error {
-	l, err := h.c.checkNew(o)
+	l, err := h.c.checkNew(new(validate.Problems), o)
 	if err == nil {
 		h.c.keeper.ReconfigureLater(l)
 	}
@@ -83,7 +83,6 @@ func (h *handle) ReconfigureLater(o limiter.Options) error {
 // next one that uses the limiter does so first.
 func (h *handle) Override(o Override) error {
 	var p validate.Problems
-	limits := h.c.storable(&p, o.Options)
 	p.Text("By", o.By, maxOverrideBy)
 	p.Text("Reason", o.Reason, maxOverrideReason)
 	switch {
@@ -92,11 +91,9 @@ func (h *handle) Override(o Override) error {
 	case time.Until(o.Until) > time.Duration(backend.MaxPeriod)*time.Microsecond:
 		p.Add("Until", o.Until.Format(time.RFC3339Nano), "must be at most 100 years away")
 	}
-	if err := p.Err("store"); err != nil {
+	limits, err := h.c.checkNew(&p, o.Options)
+	if err != nil {
 		return err
-	}
-	if h.c.closed.Load() {
-		return limiter.ErrClosed
 	}
 	return h.c.changed(h.c.keeper.Override(definition.Override{Limits: limits, Until: o.Until.UnixMicro(), By: o.By, Reason: o.Reason}))
 }
@@ -117,11 +114,11 @@ func (h *handle) EndOverride(by string) error {
 
 // Overridden returns the override in force, as far as this instance knows. ok is false if there is none.
 func (h *handle) Overridden() (o Override, ok bool) {
-	in := h.c.keeper.InForce().Override
-	if in.None() {
+	in := h.c.keeper.InForce()
+	if in.Override.None() {
 		return o, false
 	}
-	return exportOverride(in), true
+	return overrideOf(in, ""), true
 }
 
 // OnOverride makes the limiter call f when this instance learns that an override has begun, and when it learns that it
@@ -132,7 +129,7 @@ func (h *handle) OnOverride(f func(o Override)) {
 		h.c.keeper.OnOverride(nil)
 		return
 	}
-	h.c.keeper.OnOverride(func(o definition.Override) { f(exportOverride(o)) })
+	h.c.keeper.OnOverride(func(in *definition.InForce, ended string) { f(overrideOf(in, ended)) })
 }
 
 // Close closes the limiter in this instance: waiting callers are rejected, and later calls return [limiter.ErrClosed].
@@ -143,9 +140,10 @@ func (h *handle) Close() error {
 	return nil
 }
 
-func exportOverride(o definition.Override) Override {
+func overrideOf(in *definition.InForce, ended string) Override {
+	o := &in.Override
 	return Override{
-		Options: limiter.OptionsOf(o.Limits), Until: time.UnixMicro(o.Until), By: o.By, Reason: o.Reason,
-		Since: time.UnixMicro(o.Since), Configured: limiter.OptionsOf(o.Configured), Ended: o.Ended,
+		Options: limiter.OptionsOf(in.Limits), Until: time.UnixMicro(o.Until), By: o.By, Reason: o.Reason,
+		Since: time.UnixMicro(o.Since), Configured: limiter.OptionsOf(in.Configured), Ended: ended,
 	}
 }

@@ -194,7 +194,6 @@ func TestOverride_IsReported(t *testing.T) {
 	})
 }
 
-// What the configuration sets meanwhile comes into force at the end, by the rules that hold without an override.
 // OnOverride can be called while the function of the call before still runs, and events wait for it.
 func TestOverride_AnotherFunctionWhileOneRuns(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -213,39 +212,23 @@ func TestOverride_AnotherFunctionWhileOneRuns(t *testing.T) {
 	})
 }
 
+// What is set meanwhile comes into force at the end, the queue, too.
 func TestOverride_Configured(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.program(10, 0)
 		use(t, a)
 		require.NoError(t, a.Override(for1h(bucketOf(99, 1, time.Hour, 3))))
-		assert.Equal(t, bucketOf(99, 1, time.Hour, 3).Limits(), a.Limits(), "also the queue")
-		configured := func(n int) {
-			t.Helper()
+		for i, reconfigure := range []func(limiter.Options) error{a.Reconfigure, a.ReconfigureLater} {
+			to := bucketOf(20+i, 1, time.Hour, 5)
+			require.NoError(t, reconfigure(to))
 			w.inForce(99)
-			o, ok := a.Overridden()
-			require.True(t, ok)
-			require.Equal(t, n, o.Configured.Limits().Permits)
+			assert.Equal(t, bucketOf(99, 1, time.Hour, 3).Limits(), a.Limits())
+			o, _ := a.Overridden()
+			assert.Equal(t, to, o.Configured)
 		}
-		configured(10)
-		require.NoError(t, a.Reconfigure(bucketOf(20, 1, time.Hour, 0)))
-		configured(20)
-		require.NoError(t, a.ReconfigureLater(bucketOf(30, 1, time.Hour, 0)))
-		configured(30)
-		time.Sleep(time.Second)
-		use(t, w.program(10, 0)) // an old program
-		configured(30)
-		require.Len(t, w.events.of(store.EventOverruled), 1)
-		use(t, w.program(40, 0)) // the next deployment
-		configured(40)
-		use(t, w.program(99, 0)) // its limits are those of the override
-		configured(99)
-		use(t, w.program(50, 1))
-		configured(50)
 		w.pass(time.Hour)
-		w.inForce(50)
-		assert.Equal(t, bucketOf(50, 1, time.Hour, 0).Limits(), a.Limits())
-		use(t, w.program(99, 1))
-		w.inForce(50) // it was replaced
+		w.inForce(21)
+		assert.Equal(t, bucketOf(21, 1, time.Hour, 5).Limits(), a.Limits())
 	})
 }
 
@@ -363,8 +346,7 @@ func TestOverride_Errors(t *testing.T) {
 		a := w.bucket(10, 1, time.Hour, 0, nil)
 		use(t, a)
 		for want, v := range map[string]store.Override{
-			"store: Options must be set; " +
-				"By must be set; Reason must be set; Until must be set": {},
+			"store: By must be set; Reason must be set; Until must be set; Options must be set": {},
 			`store: Until must be in the future by the store's clock, which shows 2000-01-01T00:00:00Z, got "2000-01-01T00:00:00Z"`: {
 				Options: hourly(1), By: "ann", Reason: "why", Until: time.Now(),
 			},

@@ -12,7 +12,6 @@ import (
 	"io"
 	"log/slog"
 	"runtime/debug"
-	"time"
 )
 
 // Call calls f. If f panics, Call recovers the panic, logs it with [slog.Default] at the level Error,
@@ -84,13 +83,6 @@ func CloseAll[T any](all []T, failed func(i int, err error)) {
 			}
 		}
 	}
-}
-
-// Overdue logs at the level Error that a call of hook has not returned within that time.
-func Overdue(hook string, within time.Duration) {
-	defer func() { _ = recover() }()
-	slog.LogAttrs(context.Background(), slog.LevelError, "weir: a call has not returned",
-		slog.String("hook", hook), slog.Duration("within", within))
 }
 
 // Report logs a panic that was recovered elsewhere, as Call does. A log handler that panics is ignored:

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"go.uber.org/goleak"
@@ -78,14 +77,4 @@ func TestCloseAll(t *testing.T) {
 	<-done
 	assert.Equal(t, []int{0, 1, 4, 5, 6}, closed)
 	assert.Equal(t, map[int]string{1: "full", 4: "panic: ouch", 5: "it left its goroutine"}, failed)
-}
-
-func TestOverdue(t *testing.T) {
-	var out bytes.Buffer
-	logTo(t, slog.NewTextHandler(&out, nil))
-	recovered.Overdue("limiter: Close", time.Second)
-	assert.Contains(t, out.String(), `level=ERROR msg="weir: a call has not returned" hook="limiter: Close" within=1s`)
-
-	logTo(t, panicking{})
-	assert.NotPanics(t, func() { recovered.Overdue("hook", time.Second) })
 }

@@ -13,10 +13,31 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // At most a tenth of the arrows of a room run back up. These rooms have more: as many percent. Lower a number with the change that
 // makes it lower.
 var back = map[string]int{
+	"rate":                      41,
+	"limiter":                   13,
+	"store":                     22,
+	"store/internal/calls":      39,
+	"store/internal/definition": 18,
+	"store/weirpostgres":        16,
+	"store/weirredis":           15,
 }
 
 // A type has at most maxFields fields and maxMethods methods. These have more: fields, methods.
 var large = map[string][2]int{
+	"limiter.Concurrency":              {7, 25},
+	"limiter.Lease":                    {3, 22},
+	"limiter.PartitionedLimiter":       {16, 48},
+	"limiter.bucket":                   {7, 53},
+	"limiter.window":                   {8, 37},
+	"rate.Schedule":                    {8, 33},
+	"store.Store":                      {10, 24},
+	"store.core":                       {10, 58},
+	"store.keyState":                   {12, 33},
+	"store/internal/calls.Call":        {21, 10},
+	"store/internal/calls.Client":      {15, 35},
+	"store/internal/definition.Keeper": {15, 25},
+	"store/weirpostgres.Backend":       {10, 25},
+	"store/weirredis.Backend":          {10, 41},
 }
 
 func TestRoomsAndTypesStaySmall(t *testing.T) {
@@ -27,7 +48,7 @@ func TestRoomsAndTypesStaySmall(t *testing.T) {
 			continue
 		}
 		most := max(10, back[r.folder])
-		assert.LessOrEqual(t, 100*r.back(), most*r.all()+99, "%s: arrows between its files run back up; see them by go run ./internal/size -room %[1]s", r.folder)
+		assert.LessOrEqual(t, r.back(), max(1, most*r.all()/100), "%s: arrows between its files run back up; see them by go run ./internal/size -room %[1]s", r.folder)
 		for _, of := range r.types {
 			most := large[of.name]
 			assert.LessOrEqual(t, of.fields, max(maxFields, most[0]), "fields of %s", of.name)

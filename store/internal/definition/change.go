@@ -42,10 +42,8 @@ func (k *Keeper) change(ch change) error {
 	defer k.current.Store(nil)
 	if ch.why != set {
 		// The limits of this program come first: what it overrides are the limits that it has set, or that have overruled it.
-		if l := k.Ready(ch.at); l != nil {
-			if <-l.Done; l.Err != nil {
-				return l.Err
-			}
+		if err := k.Await(0); err != nil {
+			return err
 		}
 	}
 	return k.settle(&ch)

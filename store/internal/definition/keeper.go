@@ -42,6 +42,7 @@ type Host struct {
 type InForce struct {
 	Definition *backend.Definition // nil until the store has answered
 	Limits     rate.Limits         // with the queue of an override, or else of this instance
+	Configured rate.Limits         // the limits unless they are overridden
 	Override   Override
 	Due        time.Time // when to load the definition again
 	ends       time.Time // when the override ends, by the clock of this process
@@ -50,9 +51,9 @@ type InForce struct {
 
 // A Keeper keeps what is in force of the definition of one limiter, and what this instance wants to come into force.
 //
-// Two paths lead to the store. A [Load] is shared by all callers who need one: it adopts a newer definition, sets the limits
+// Two paths lead to the store. A load is shared by all callers who need one: it adopts a newer definition, sets the limits
 // that are pending, and puts back what the store has lost. A change (Reconfigure, Override, EndOverride) is its caller's own,
-// and one follows the other. A Load never waits for a change, which those of other instances can overtake again and again. If
+// and one follows the other. A load never waits for a change, which those of other instances can overtake again and again. If
 // both define at once, the store lets one of them do so, and the other tries again.
 type Keeper struct {
 	host    Host
@@ -69,7 +70,7 @@ type Keeper struct {
 	timer     *time.Timer // wakes for the end of an override, and for what is pending; nil: there was none yet
 	seen      int64       // the largest version that a key's state had
 	most      int64       // the largest version that a definition can have had at the last load
-	load      *Load       // under way; nil: none
+	load      *load       // under way; nil: none
 	loaded    time.Time   // when the last one has ended
 }
 
@@ -88,8 +89,9 @@ func (k *Keeper) Kind() rate.Kind { return k.made.Kind }
 // InForce returns what is in force, as far as this instance knows.
 func (k *Keeper) InForce() *InForce { return k.inForce.Load() }
 
-// OnOverride makes the Keeper call f when an override has begun or ended. If f is nil, it calls none.
-func (k *Keeper) OnOverride(f func(Override)) {
+// OnOverride makes the Keeper call f with what is in force when an override has begun, and again with why it has ended. If f is
+// nil, it calls none.
+func (k *Keeper) OnOverride(f func(in *InForce, ended string)) {
 	if f == nil {
 		k.watch.f.Store(nil)
 	} else {
@@ -102,7 +104,7 @@ func (k *Keeper) OnOverride(f func(Override)) {
 func (k *Keeper) WithoutStore() rate.Limits {
 	in := k.inForce.Load()
 	if !in.Override.None() && !time.Now().Before(in.ends) {
-		return in.Override.Configured
+		return in.Configured
 	}
 	return in.Limits
 }
@@ -131,23 +133,23 @@ func (k *Keeper) adopt(d *backend.Definition, ch *change, now int64) {
 	old := k.put(&in)
 	k.mu.Unlock()
 	k.announce(old, &in)
-	var ended string
-	if c := k.current.Load(); c != nil && c.why == overrideEnds {
-		ended = "ended by " + c.by
+	var by string
+	if c := k.current.Load(); c != nil {
+		by = c.by
 	}
-	k.watch.changed(old.Override, in.Override, now, ended)
+	k.watch.changed(old, &in, now, by)
 }
 
 // put puts in into force, with the queue that is wanted, and returns what it replaces. k.mu is locked.
 func (k *Keeper) put(in *InForce) (old *InForce) {
-	configured := k.wanted
+	in.Configured = k.wanted
 	if in.Definition != nil {
-		configured = in.terms.Configured.Limits(unit)
-		configured.QueueLimit, configured.QueueOrder = k.wanted.QueueLimit, k.wanted.QueueOrder
+		in.Configured = in.terms.Configured.Limits(unit)
+		in.Configured.QueueLimit, in.Configured.QueueOrder = k.wanted.QueueLimit, k.wanted.QueueOrder
 	}
-	in.Limits, in.Override = configured, in.terms.Override
+	in.Limits, in.Override = in.Configured, in.terms.Override
 	if !in.Override.None() {
-		in.Limits, in.Override.Configured = in.Override.Limits, configured
+		in.Limits = in.Override.Limits
 	}
 	return k.inForce.Swap(in)
 }

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// A Load makes this instance and the store agree. Err is valid once Done is closed.
-type Load struct {
-	Done chan struct{}
-	Err  error
-	next *Load // begins when this one has ended; nil: none is wanted
+// A load makes this instance and the store agree. err is valid once done is closed.
+type load struct {
+	done chan struct{}
+	err  error
+	next *load // begins when this one has ended; nil: none is wanted
 }
 
-// join returns the Load that is under way, or a new one. With afresh, it is one that has not begun yet.
-func (k *Keeper) join(afresh bool) *Load {
+// join returns the load that is under way, or a new one. With afresh, it is one that has not begun yet.
+func (k *Keeper) join(afresh bool) *load {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l := &k.load
@@ -21,7 +21,7 @@ func (k *Keeper) join(afresh bool) *Load {
 		l = &k.load.next
 	}
 	if *l == nil {
-		*l = &Load{Done: make(chan struct{})}
+		*l = &load{done: make(chan struct{})}
 		if l == &k.load {
 			go k.run(k.load)
 		}
@@ -29,25 +29,25 @@ func (k *Keeper) join(afresh bool) *Load {
 	return *l
 }
 
-func (k *Keeper) run(l *Load) {
+func (k *Keeper) run(l *load) {
 	k.mu.Lock()
 	ch := k.pending
 	k.mu.Unlock()
 	if ch == nil {
 		ch = &change{why: agree}
 	}
-	l.Err = k.settle(ch)
+	l.err = k.settle(ch)
 	k.mu.Lock()
 	k.loaded = time.Now()
 	if k.load = l.next; k.load != nil {
 		go k.run(k.load)
 	}
-	if l.Err != nil && (ch.why == setLater || !k.inForce.Load().Override.None()) {
+	if l.err != nil && (ch.why == setLater || !k.inForce.Load().Override.None()) {
 		k.wakeAfter(k.host.RetryInterval)
 	}
 	k.mu.Unlock()
-	close(l.Done)
-	if l.Err == nil && ch.why == setLater {
+	close(l.done)
+	if l.err == nil && ch.why == setLater {
 		k.host.Settled()
 	}
 }
@@ -75,60 +75,51 @@ func (k *Keeper) wakeAfter(d time.Duration) {
 	k.timer = k.host.After(d, k.wake)
 }
 
-// Ready returns nil if a definition is in force, which it loads again in the background if that is due. Otherwise it returns
-// the Load that the caller must wait for.
-func (k *Keeper) Ready(now time.Time) *Load {
-	if k.inForce.Load().Definition == nil {
-		return k.join(false)
-	}
-	k.RefreshIfDue(now)
-	return nil
-}
-
 // RefreshIfDue loads the definition in the background if that is due.
 func (k *Keeper) RefreshIfDue(now time.Time) {
 	in := k.inForce.Load()
 	if in.Definition == nil || !now.After(in.Due) || k.host.Away() != nil {
 		return
 	}
-	k.mu.Lock()
 	then := *in
-	then.Due = k.nextRefresh()
-	first := k.inForce.CompareAndSwap(in, &then)
-	k.mu.Unlock()
-	if first {
+	if then.Due = k.nextRefresh(); k.inForce.CompareAndSwap(in, &then) {
 		k.join(false)
 	}
 }
 
-// Refresh returns a Load that begins now or later, or nil if the limiter was not used yet or the store is away.
-func (k *Keeper) Refresh() *Load {
+// Refresh loads the definition in the background, unless the limiter was not used yet or the store is away. The channel is
+// closed when a load has ended that has begun after the call.
+func (k *Keeper) Refresh() <-chan struct{} {
 	if k.inForce.Load().Definition == nil || k.host.Away() != nil {
-		return nil
+		return closed
 	}
-	return k.join(true)
+	return k.join(true).done
 }
 
-// checkInterval is the least time between a Load and another one that checks for higher limits, or for a broken state.
+// closed is the channel of a load that is not needed.
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// checkInterval is the least time between a load and another one that checks for higher limits, or for a broken state.
 const checkInterval = time.Second
 
-// CheckForRaise returns a Load that says whether higher limits are in force, or nil if it is too early for one or the store is
-// away. Without it, an instance whose callers all want more than the known limits would never call the store and never learn
-// of a raise.
-func (k *Keeper) CheckForRaise() *Load {
-	if k.host.Away() != nil {
-		return nil
-	}
+// CheckForRaise loads the definition in the background, because higher limits can be in force, unless it is too early for that or
+// the store is away. The channel is closed at the end. Without it, an instance whose callers all want more than the known
+// limits would never call the store and never learn of a raise.
+func (k *Keeper) CheckForRaise() <-chan struct{} {
 	k.mu.Lock()
 	early := k.load == nil && time.Since(k.loaded) < min(checkInterval, k.host.RefreshInterval)
 	k.mu.Unlock()
-	if early {
-		return nil
+	if early || k.host.Away() != nil {
+		return closed
 	}
-	return k.join(false)
+	return k.join(false).done
 }
 
-// Await makes sure that the definition in force is not older than the version of a state. If no definition can have had that
+// Await makes sure that a definition is in force, and that it is not older than the version of a state. If no definition can have had that
 // version, the state is broken, and the error says so.
 func (k *Keeper) Await(version int64) error {
 	for {
@@ -139,8 +130,8 @@ func (k *Keeper) Await(version int64) error {
 			return err
 		}
 		l := k.join(false) // it can have begun before the state was read; then another one follows
-		if <-l.Done; l.Err != nil {
-			return l.Err
+		if <-l.done; l.err != nil {
+			return l.err
 		}
 	}
 }

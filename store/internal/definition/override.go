@@ -18,9 +18,6 @@ type Override struct {
 	Until  int64       `json:"until"`
 	By     string      `json:"by"`
 	Reason string      `json:"reason"`
-
-	Configured rate.Limits `json:"-"` // those after the end
-	Ended      string      `json:"-"` // why it has ended
 }
 
 // ErrNotOverridden is the error of EndOverride if there is nothing to end.
@@ -32,42 +29,46 @@ func (o *Override) None() bool { return o.Until == 0 }
 // over reports whether the override has ended at the moment now of the store's clock.
 func (o *Override) over(now int64) bool { return now >= o.Until }
 
-// A watch calls a function with what happens to overrides. It must be initialized.
+// A watch calls a function with what happens to overrides: with what is in force with one, and with why it has ended if that is
+// not empty.
 type watch struct {
-	f      atomic.Pointer[func(Override)]
-	events *eventqueue.Queue[Override]
+	f      atomic.Pointer[func(*InForce, string)]
+	events *eventqueue.Queue[watched]
+}
+
+type watched struct {
+	in    *InForce
+	ended string
 }
 
 func (w *watch) init() {
-	w.events = eventqueue.New("store: OnOverride", func(o Override) {
+	w.events = eventqueue.New("store: OnOverride", func(e watched) {
 		if f := w.f.Load(); f != nil {
-			(*f)(o)
+			(*f)(e.in, e.ended)
 		}
 	})
 }
 
-// changed reports the end of the override was and the beginning of the override is, unless they are the same, perhaps with
-// other configured limits. ended is why this instance ends one, or empty.
-func (w *watch) changed(was, is Override, now int64, ended string) {
-	configured := was.Configured
-	if was.Configured = is.Configured; was == is || w.f.Load() == nil {
+// changed reports the end of the override that was in force and the beginning of the one that is, unless they are the same.
+// by is who ends it at this instance, or empty.
+func (w *watch) changed(was, is *InForce, now int64, by string) {
+	if was.Override == is.Override || w.f.Load() == nil {
 		return
 	}
-	if was.Configured = configured; !was.None() {
-		switch {
-		case was.over(now):
-			was.Ended = "its time is over"
-		case !is.None():
-			was.Ended = "replaced by " + is.By
-		case ended != "":
-			was.Ended = ended
-		default:
-			was.Ended = "ended at another instance"
-		}
-		w.events.Add(was)
+	ended := "ended at another instance"
+	switch {
+	case was.Override.over(now):
+		ended = "its time is over"
+	case !is.Override.None():
+		ended = "replaced by " + is.Override.By
+	case by != "":
+		ended = "ended by " + by
 	}
-	if !is.None() {
-		w.events.Add(is)
+	if !was.Override.None() {
+		w.events.Add(watched{was, ended})
+	}
+	if !is.Override.None() {
+		w.events.Add(watched{in: is})
 	}
 }
 

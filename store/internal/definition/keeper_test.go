@@ -1,0 +1,162 @@
+package definition
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/weir-go/weir/store/backend"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A place has the definition of one limiter, at a distance.
+type place struct {
+	mu       sync.Mutex
+	d        *backend.Definition
+	loads    int
+	away     error
+	distance time.Duration
+	isFirst  bool // another instance defines before each call of Define
+}
+
+func (p *place) locked(f func()) {
+	time.Sleep(p.distance)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+}
+
+func (p *place) keeper(limit int) *Keeper {
+	return New(bucket(limit), Host{
+		Name: "it", CallTimeout: 500 * time.Millisecond, RefreshInterval: 10 * time.Second, RetryInterval: time.Second,
+		Load: func() (d *backend.Definition, now int64, err error) {
+			p.locked(func() { d, now, err, p.loads = p.d, time.Now().UnixMicro(), p.away, p.loads+1 })
+			return d, now, err
+		},
+		Define: func(old int64, next *backend.Definition) (done bool, err error) {
+			p.locked(func() {
+				if done = !p.isFirst && (p.d == nil && old == 0 || p.d != nil && p.d.Version == old); done {
+					p.d = next
+				}
+			})
+			return done, nil
+		},
+		Away: func() error { return nil }, After: time.AfterFunc,
+		Changed: func(bool) {}, Settled: func() {}, Overruled: func(error) {},
+	})
+}
+
+// used returns a Keeper with a definition in force for a minute.
+func (p *place) used(t *testing.T) *Keeper {
+	k := p.keeper(10)
+	require.NoError(t, k.Await(0))
+	time.Sleep(time.Minute)
+	return k
+}
+
+// All who learn together of a newer version share one load, and one that puts it back if the store has lost it.
+func TestAwait_IsShared(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var p place
+			k := p.used(t)
+			require.NoError(t, p.keeper(20).Reconfigure(bucket(20)))
+			version, loads := p.d.Version, p.loads
+			if lost {
+				p.d = nil
+			}
+			p.distance = 100 * time.Millisecond
+			var all sync.WaitGroup
+			for range 40 {
+				all.Go(func() { assert.NoError(t, k.Await(version)) })
+			}
+			all.Wait()
+			assert.LessOrEqual(t, p.loads-loads, 2)
+			assert.GreaterOrEqual(t, k.InForce().Definition.Version, version)
+			assert.Equal(t, p.d, k.InForce().Definition)
+		})
+	}
+}
+
+// A version that no definition can have had changes nothing, and the store is not asked each time.
+func TestAwait_ImpossibleVersion(t *testing.T) {
+	for _, version := range []int64{8e15, 1<<63 - 1} {
+		synctest.Test(t, func(t *testing.T) {
+			var p place
+			k := p.used(t)
+			before, loads := p.d, p.loads
+			for range 20 {
+				require.ErrorContains(t, k.Await(version), "broken")
+			}
+			assert.Equal(t, loads+1, p.loads)
+			assert.Same(t, before, p.d)
+			require.NoError(t, k.Reconfigure(bucket(20)))
+			assert.Equal(t, time.Now().UnixMicro(), p.d.Version)
+		})
+	}
+}
+
+// Checks for higher limits are shared, and there is at most one a second.
+func TestCheckForRaise_IsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := place{distance: 100 * time.Millisecond}
+		k := p.used(t)
+		loads := p.loads
+		for checks := 1; checks <= 2; checks++ {
+			var all sync.WaitGroup
+			for range 50 {
+				all.Go(func() {
+					for range 20 {
+						<-k.CheckForRaise()
+					}
+				})
+			}
+			all.Wait()
+			assert.Equal(t, loads+checks, p.loads)
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// A change that others always overtake, and the changes that wait for it, end in time.
+func TestReconfigure_IsBoundedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p place
+		k := p.used(t)
+		p.isFirst, p.distance = true, 400*time.Millisecond
+		begun := time.Now()
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() { assert.ErrorIs(t, k.Reconfigure(bucket(20)), errTooOften) })
+		}
+		all.Wait()
+		assert.LessOrEqual(t, time.Since(begun), 4*time.Second)
+	})
+}
+
+// What could not be set is set as soon as that is possible, the last limits only.
+func TestReconfigureLater_IsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p place
+		k := p.used(t)
+		p.locked(func() { p.away = errors.New("away") })
+		k.ReconfigureLater(bucket(20))
+		k.ReconfigureLater(bucket(30))
+		time.Sleep(time.Minute)
+		assert.Equal(t, bucket(10), k.InForce().Limits)
+		p.locked(func() { p.away = nil })
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, bucket(30), k.InForce().Limits)
+		loads := p.loads
+		time.Sleep(time.Hour)
+		assert.Equal(t, loads, p.loads)
+	})
+}
