@@ -40,13 +40,16 @@ func (w *Calendar) Options() CalendarOptions {
 // wallClockSlack is by how much the wall clock can seem to be set because it is read a little later than the monotonic clock.
 const wallClockSlack = int64(time.Millisecond)
 
+// epoch returns the moment at which 1970 began by the wall clock.
+func epoch(now int64) int64 { return now - time.Now().UnixNano() }
+
 // followWallClock moves the lines of a calendar with the wall clock, which can be set, or go on while the machine sleeps and the
 // monotonic clock stands still. It reports whether the lines have moved.
 func (w *window) followWallClock(now int64) (moved bool) {
-	epoch := now - time.Now().UnixNano()
-	by := epoch - w.schedule.Anchor
+	anchor := epoch(now)
+	by := anchor - w.schedule.Anchor
 	if moved = by > wallClockSlack || by < -wallClockSlack; moved {
-		w.schedule.Anchor = epoch
+		w.schedule.Anchor = anchor
 		w.findLine()
 	}
 	return moved

@@ -46,7 +46,7 @@ const (
 
 	oneRejection tally = 1 << 3  // 12 bits
 	oneGrant     tally = 1 << 15 // 13 bits
-	oneHeld      tally = 1 << 28 // 18 bits: those that are held
+	oneHeld      tally = 1 << 28 // 18 bits: the permits that are held
 	oneOfLimit   tally = 1 << 46 // 18 bits
 	mostPermits        = 1<<18 - 1
 

@@ -13,13 +13,13 @@ import (
 type common struct {
 	limit    int64
 	failed   int64 // leases rejected
-	closed   bool
 	queue    queue
 	timer    *time.Timer // nil unless a waiter waits for time to pass
 	armed    int64       // the moment for which timer is set
-	spinning bool        // see spinTime
-	manual   bool        // time passes only in TryReplenish
 	asOf     int64       // manual: the moment of the last TryReplenish
+	manual   bool        // time passes only in TryReplenish
+	closed   bool
+	spinning bool // see spinTime
 }
 
 // reached returns the moment up to which time has passed for this limiter.

@@ -65,7 +65,7 @@ func (w *window) start(l rate.Limits) {
 	w.schedule = l.Schedule(1)
 	w.schedule.Anchor = now
 	if w.schedule.Every != 0 {
-		w.schedule.Anchor -= time.Now().UnixNano()
+		w.schedule.Anchor = epoch(now)
 	}
 	w.state = w.schedule.Full(now)
 	w.findLine()

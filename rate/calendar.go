@@ -106,8 +106,8 @@ func (c Cycle) firstDay(line int64) int64 {
 	return min(dayOf(1970, month, 1)+anchor, dayOf(1970, month+1, 0))
 }
 
-// maxLine bounds lines, so that each can be a date.
-const maxLine = 1e8
+// maxLine bounds lines, so that each can be a date. No moment in microseconds is as late.
+const maxLine = 1e9
 
 // lineOf returns the line that a day belongs to.
 func (c Cycle) lineOf(day int64) (line int64) {
@@ -186,8 +186,8 @@ func (g *Schedule) location() *time.Location {
 	return time.UTC
 }
 
-// second returns how many units of time a second has.
-func (g *Schedule) second() int64 { return g.Period / int64(g.Every.longest()/time.Second) }
+// second returns how many units of time a second has; of a broken definition in a store, 1.
+func (g *Schedule) second() int64 { return max(g.Period/int64(g.Every.longest()/time.Second), 1) }
 
 // calendarLineAt is LineAt for a calendar.
 func (g *Schedule) calendarLineAt(t int64) int64 {

@@ -3,6 +3,7 @@ package rate_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -239,6 +240,22 @@ func TestCalendar_DatabasesThatDisagree(t *testing.T) {
 	late.Advance(&s, late.TimeOf(20001))
 	assert.Zero(t, s.Missing)
 	assert.Equal(t, int64(20001), s.Line)
+}
+
+func TestCalendar_Extremes(t *testing.T) {
+	for _, c := range cycles {
+		for _, unit := range []time.Duration{1, time.Microsecond} {
+			g := rate.Limits{Kind: rate.Calendar, Permits: 1, Every: c, Zone: "America/St_Johns"}.Schedule(unit)
+			for _, at := range []int64{math.MinInt64, -1 << 62, -1, 0, 1 << 62, math.MaxInt64} {
+				line := g.LineAt(at)
+				assert.LessOrEqual(t, g.TimeOf(line), at)
+				assert.GreaterOrEqual(t, g.TimeOf(line+1), at)
+			}
+			assert.Equal(t, int64(math.MaxInt64), g.TimeOf(math.MaxInt64))
+			g.Period = 1 // of a broken definition
+			assert.NotPanics(t, func() { g.LineAt(1 << 40) })
+		}
+	}
 }
 
 func TestCalendar_Convert(t *testing.T) {

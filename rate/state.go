@@ -234,9 +234,9 @@ func (g *Schedule) Receipt(s *State) Receipt {
 	return Receipt{Line: s.Line + s.Ahead}
 }
 
-// AnyGrant returns a receipt with which [Schedule.Refund] gives permits of a bucket or fixed window back, whichever grants have
+// anyGrant is a receipt with which [Schedule.Refund] gives permits of a bucket or fixed window back, whichever grants have
 // taken them. It gives back nothing of a sliding window, which must know the segment.
-func AnyGrant() Receipt { return Receipt{Line: math.MaxInt64 / 2, Taken: math.MaxInt64 / 2} }
+var anyGrant = Receipt{Line: math.MaxInt64 / 2, Taken: math.MaxInt64 / 2}
 
 // Refund gives back up to n permits of the grant with that receipt, and returns how many. The grant can be refunded once: a
 // second refund of the same permits would give back those of others.
@@ -283,7 +283,7 @@ func (g *Schedule) removeFrom(s *State, i int, n int64) {
 // it, it is like a line. A sliding window gives back what was taken first or, while it owes permits, what was taken last.
 func (g *Schedule) GiveBack(s *State, n int64) int64 {
 	if !g.segmented() {
-		if n = g.Refund(s, AnyGrant(), n); n > 0 {
+		if n = g.Refund(s, anyGrant, n); n > 0 {
 			s.Barrier = s.Missing + s.Refunded
 		}
 		return n

@@ -94,10 +94,13 @@ func (b *Builder) problem(err error) { b.problems = append(b.problems, err) }
 func (p *plan) buildVersion(i *instance) (*version, error) {
 	ctx, cancel := context.WithCancel(p.ctx)
 	defer cancel()
-	v := &version{instance: i, uses: make(map[resourceKey]*resourceUse)}
+	v := &version{instance: i, told: p.told, uses: make(map[resourceKey]*resourceUse)}
 	b := &Builder{Name: i.name, Instance: i.instance, ctx: ctx, plan: p, version: v}
+	p.registry.mu.Lock()
+	f := p.affected[i.definition]
+	p.registry.mu.Unlock()
 	began := time.Now()
-	err := recovered.Error(func() error { return b.run(p.affected[i.definition]) })
+	err := recovered.Error(func() error { return b.run(f) })
 	v.took = time.Since(began)
 	if panicked, ok := errors.AsType[*recovered.Panic](err); ok {
 		err = errors.Join(append(b.problems, &PanicError{Value: panicked.Value, Stack: panicked.Stack})...)
@@ -124,8 +127,40 @@ func (b *Builder) run(f BuildFunc) error {
 	if wrong, ok := errors.AsType[*weir.OptionsError](err); ok {
 		wrong.Name = "" // build begins the error with the name
 	}
-	v.contains = contained(v.strategies)
+	if err == nil {
+		v.contains = b.plan.registry.contained(v.strategies)
+	}
 	return err
+}
+
+// contained returns the pipelines that are embedded among the strategies, and those in pipelines of the program. What is in a
+// pipeline of the registry depends on its version.
+func (r *Registry) contained(strategies []pipeline.Strategy) []*pipeline.Pipeline {
+	var all []*pipeline.Pipeline
+	for _, s := range strategies {
+		e, ok := s.(interface{ Pipeline() *pipeline.Pipeline })
+		if !ok {
+			continue
+		}
+		p := e.Pipeline()
+		all = append(all, p)
+		if !r.has(p) {
+			var inner []pipeline.Strategy
+			for _, s := range p.Strategies() {
+				inner = append(inner, s)
+			}
+			all = append(all, r.contained(inner)...)
+		}
+	}
+	return all
+}
+
+// has reports whether p is a pipeline of the registry.
+func (r *Registry) has(p *pipeline.Pipeline) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d := r.names.definitions[p.Name()]
+	return d != nil && d.instances[p.Instance()] != nil && d.instances[p.Instance()].handle.Pipeline() == p
 }
 
 // interposer returns the listener if it is that of package simulate, else nil.

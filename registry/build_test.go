@@ -317,3 +317,69 @@ func TestClose_ByABuildFunction(t *testing.T) {
 	require.ErrorIs(t, err, registry.ErrClosed)
 	require.NoError(t, r.Close(t.Context()))
 }
+
+// A first build that reads the options which the change that waits for it is about to set is taken into the change.
+func TestReload_WaitsForAFirstBuild(t *testing.T) {
+	for name, first := range map[string]func(r *registry.Registry, build registry.BuildFunc) error{
+		"GetInstance": func(r *registry.Registry, _ registry.BuildFunc) error {
+			_, err := r.GetInstance("b", "eu")
+			return err
+		},
+		"Define": func(r *registry.Registry, build registry.BuildFunc) error { return r.Define("new", build) },
+		"another goroutine": func(r *registry.Registry, _ registry.BuildFunc) error {
+			done := make(chan error)
+			go func() {
+				_, err := r.GetInstance("b", "eu")
+				done <- err
+			}()
+			return <-done
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := open(t, nil)
+				limit, reloading := 5, false
+				limited := func(b *registry.Builder) error {
+					b.Concurrency("l", one(limit))
+					return nil
+				}
+				require.NoError(t, r.Define("b", limited))
+				require.NoError(t, r.Define("a", func(*registry.Builder) error {
+					if !reloading {
+						return nil
+					}
+					reloading = false
+					return first(r, limited)
+				}))
+				limit, reloading = 6, true
+				require.NoError(t, r.Reload(t.Context()))
+				assert.Equal(t, plain(one(6)), info(t, r).Options)
+				for _, i := range r.Pipelines() {
+					assert.Equal(t, i.Name == "a" || i.Name == "b" || i.Instance == "eu" || i.Name == "new", i.Version == 2)
+				}
+			})
+		})
+	}
+}
+
+// A change that does not build the pipeline does not help: the conflict is returned at once.
+func TestGetInstance_ConflictDuringAChangeOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, nil)
+		limit := 5
+		require.NoError(t, r.Define("b", func(b *registry.Builder) error {
+			b.Concurrency("l", one(limit))
+			return nil
+		}))
+		require.NoError(t, r.Define("a", slow(with())))
+		limit = 6
+		reloaded := make(chan error)
+		go func() { reloaded <- r.Reload(t.Context(), "a") }()
+		synctest.Wait()
+		began := time.Now()
+		_, err := r.GetInstance("b", "eu")
+		assert.ErrorIs(t, err, registry.ErrLimiterConflict)
+		assert.Zero(t, time.Since(began))
+		require.NoError(t, <-reloaded)
+	})
+}

@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -198,11 +199,12 @@ func TestClose_DuringReload(t *testing.T) {
 		synctest.Wait()
 		go func() { waiting <- r.Reload(t.Context()) }()
 		synctest.Wait()
+		go func() {
+			assert.ErrorIs(t, <-reload, registry.ErrClosed)
+			assert.ErrorIs(t, <-waiting, registry.ErrClosed)
+		}()
 		require.NoError(t, r.Close(t.Context()))
-		assert.Equal(t, order, j.take())
-		assert.ErrorIs(t, <-reload, registry.ErrClosed)
-		assert.ErrorIs(t, <-waiting, registry.ErrClosed)
-		assert.Equal(t, order, j.take(), "what was built in vain")
+		assert.Equal(t, slices.Concat(order, order), j.take(), "what was in force, and what was built in vain")
 		assert.ErrorIs(t, p.Execute(t.Context(), nothing), registry.ErrClosed)
 		assert.Zero(t, r.OwnedLimiters())
 		assert.NotContains(t, l.take(), "OnReload orders")
@@ -273,5 +275,18 @@ func TestClose_WaitsForAFirstBuild(t *testing.T) {
 		require.ErrorIs(t, r.Close(ctx), context.DeadlineExceeded)
 		require.NoError(t, r.Close(t.Context()))
 		assert.Equal(t, []string{"disposed"}, j.take())
+	})
+}
+
+func TestClose_DiscardFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := registry.New(nil)
+		require.NoError(t, r.Define("orders", forEU(slow(func(b *registry.Builder) error {
+			b.OnDispose(func() error { return errBoom })
+			return nil
+		}))))
+		go func() { _, _ = r.GetInstance("orders", "eu") }()
+		synctest.Wait()
+		assert.ErrorIs(t, r.Close(t.Context()), errBoom)
 	})
 }

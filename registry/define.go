@@ -3,13 +3,19 @@ package registry
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/weir-go/weir/pipeline"
 )
 
 // Define builds a pipeline and puts it in force under that name. If build fails, nothing is defined. The error is
-// [ErrDefined] if the name is taken. A pipeline that build asks for by [Builder.Pipeline] must be in force; [Registry.Apply]
-// defines several that contain each other. Names of pipelines and instances have at most 256 bytes.
+// [ErrDefined] if the name is taken. If [Registry.Apply] defines the name at the same time, its function holds. A
+// pipeline that build asks for by [Builder.Pipeline] must be in force; [Registry.Apply] defines several that contain each other.
+// Names of pipelines and instances have at most 256 bytes.
+//
+// While a [Registry.Reload] of all pipelines runs, the pipeline uses limiters that are in force as they are, even if build gives
+// them other options; Reload then builds it again. The same holds for [Registry.GetInstance] while a change runs that builds all
+// instances of the pipeline.
 func (r *Registry) Define(name string, build BuildFunc) error {
 	if err := checkDefinition(name, build); err != nil {
 		return err
@@ -42,11 +48,55 @@ func (r *Registry) Get(name string) (*pipeline.Pipeline, error) {
 // call builds again. The error is [ErrTooManyInstances] if there would be more than [Options.MaxInstances]. See
 // [Registry.RemoveInstance].
 func (r *Registry) GetInstance(name, instance string) (*pipeline.Pipeline, error) {
-	i, err := r.find(id{name, instance})
-	if err != nil {
-		return nil, err
+	for {
+		i, err := r.find(id{name, instance})
+		if err != nil {
+			return nil, err
+		}
+		if i.handedOut.Load() || r.handOut(i) {
+			return i.handle.Pipeline(), nil
+		}
 	}
-	return i.handOut(), nil
+}
+
+// handOut records that the program has the handle of i. If i was removed meanwhile, handOut returns false: the removal has not
+// remembered the handle, so it would not work again.
+func (r *Registry) handOut(i *instance) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !i.removed {
+		i.handedOut.Store(true)
+	}
+	return !i.removed
+}
+
+// RemoveInstance removes an instance that [Registry.GetInstance] has made. Executions on its handle return
+// [ErrRemoved] from then on; running executions go on to their end. The next GetInstance of that name makes a new
+// instance with another handle. It returns an error if a pipeline contains the instance, and for the instance of
+// [Registry.Get], which can only be removed with its definition. If there is no such instance, RemoveInstance does nothing.
+func (r *Registry) RemoveInstance(name, instance string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.names.closed {
+		return ErrClosed
+	}
+	d := r.names.definitions[name]
+	if d == nil || d.instances[instance] == nil {
+		return nil
+	}
+	i := d.instances[instance]
+	if i.instance == "" {
+		return fmt.Errorf("registry: %s is what Get returns: remove the pipeline instead", i.id)
+	}
+	if i.current != nil {
+		if err := r.checkContained(nil, []*version{i.current}); err != nil {
+			return err
+		}
+	}
+	i.removed = true
+	delete(d.instances, instance)
+	r.drains.start(r.drains.retire(ErrRemoved, i))
+	return nil
 }
 
 // find returns an instance. If it has not been built, find builds it or waits for who does.
@@ -102,15 +152,10 @@ func (r *Registry) firstBuild(i *instance, f BuildFunc) error {
 	p.first = i
 	p.affected[i.definition] = f
 	p.buildInstance(i)
-	var done swapped
+	var done *swapped
 	err := errors.Join(p.errs...)
-	if err == nil {
+	for err == nil && done == nil {
 		done, err = p.swap()
-	}
-	// A change that runs may be about to give a limiter the options that this build has read.
-	if errors.Is(err, ErrLimiterConflict) && len(p.errs) == 0 && r.changing.take(p.ctx, r.closed) == nil {
-		done, err = p.swap()
-		r.changing.leave()
 	}
 	err = r.endFirstBuild(i, err)
 	p.finish(done)

@@ -21,10 +21,12 @@ type drains struct {
 	resources *resources
 	timeout   time.Duration // see [Options.DrainTimeout]
 	of        map[id][]*disposal
-	failed    []error            // what has gone wrong in disposals since Close was called
-	waits     sync.WaitGroup     // what Close waits for: disposals, and builds that run
-	ctx       context.Context    //nolint:containedctx // ends when the context of a Close has ended
-	now       context.CancelFunc // ends ctx
+	// forgetting has the pipelines whose Forget is being called. The Listener is told of a new one when that has returned.
+	forgetting map[id]chan struct{}
+	failed     []error            // what has gone wrong in disposals since Close was called
+	waits      sync.WaitGroup     // what Close waits for: disposals, first builds and changes
+	ctx        context.Context    //nolint:containedctx // ends when the context of a Close has ended
+	now        context.CancelFunc // ends ctx
 }
 
 // A disposal disposes of a version that was replaced, removed or closed.
@@ -45,43 +47,36 @@ func (d *drains) add(v *version, retired *pipeline.Retired) *disposal {
 	return of
 }
 
-// retire leaves the handle of an instance without a version, and returns the disposal of the one that it had. The caller
-// holds mu.
-func (d *drains) retire(i *instance, why error) []*disposal {
-	d.names.ready.Delete(i.id)
-	old, v := i.handle.Retire(why), i.current
-	if i.current = nil; v == nil {
-		return nil
-	}
-	return []*disposal{d.add(v, old)}
-}
-
-// outerFirst makes versions that have no successor wait for the versions that contain them: an execution on an
-// outer version can still reach the inner one. The caller holds mu.
-func (d *drains) outerFirst(retired []*disposal) {
+// retire leaves the handles of instances without a version, and returns the disposals of those that they had. They wait for the
+// versions that contain them, which were replaced or retired before or with them: an execution on an outer version can still
+// reach the inner one. The caller holds mu, and then calls start.
+func (d *drains) retire(why error, all ...*instance) []*disposal {
+	var retired []*disposal
 	inner := make(map[*pipeline.Pipeline]*disposal)
-	for _, of := range retired {
-		if of.version.instance.current == nil {
-			inner[of.version.instance.handle.Pipeline()] = of
+	for _, i := range all {
+		d.names.ready.Delete(i.id)
+		old, v := i.handle.Retire(why), i.current
+		if i.current = nil; v != nil {
+			of := d.add(v, old)
+			retired, inner[i.handle.Pipeline()] = append(retired, of), of
 		}
 	}
 	if len(inner) == 0 {
-		return
+		return nil
 	}
 	for _, all := range d.of {
 		for _, outer := range all {
 			if isClosed(outer.drained) {
 				continue
 			}
-			walk(outer.version.contains, func(p *pipeline.Pipeline) bool {
-				of := inner[p]
-				if of != nil {
+			for _, p := range outer.version.contains {
+				if of := inner[p]; of != nil {
 					of.after = append(of.after, outer)
 				}
-				return of != nil
-			})
+			}
 		}
 	}
+	return retired
 }
 
 // start disposes of versions in the background.
@@ -91,45 +86,12 @@ func (d *drains) start(retired []*disposal) {
 	}
 }
 
-// walk calls f with each of the pipelines and, unless f returns true, with the pipelines that are embedded in it.
-func walk(pipelines []*pipeline.Pipeline, f func(*pipeline.Pipeline) bool) {
-	for _, p := range pipelines {
-		if f(p) {
-			continue
-		}
-		var strategies []pipeline.Strategy
-		for _, s := range p.Strategies() {
-			strategies = append(strategies, s)
-		}
-		walk(contained(strategies), f)
-	}
-}
-
-// contained returns the pipelines that are embedded directly among the strategies.
-func contained(strategies []pipeline.Strategy) []*pipeline.Pipeline {
-	var all []*pipeline.Pipeline
-	for _, s := range strategies {
-		if e, ok := s.(interface{ Pipeline() *pipeline.Pipeline }); ok {
-			all = append(all, e.Pipeline())
-		}
-	}
-	return all
-}
-
 // dispose waits for the last execution and disposes of the version. Close waits for it, except for executions that have
 // outlived [Options.DrainTimeout].
 func (d *drains) dispose(of *disposal) {
-	i := of.version.instance.id
 	err := d.drain(of)
 	close(of.drained)
-	if err = errors.Join(err, d.disposeOf(of.version, of.retired.Close)); err != nil {
-		d.mu.Lock()
-		if d.names.closed {
-			d.failed = append(d.failed, fmt.Errorf("registry: disposing of pipeline %s: %w", i, err))
-		}
-		d.mu.Unlock()
-		d.events.failed(context.Background(), i.source(), EventDisposeFailed, err)
-	}
+	d.report(context.Background(), of.version, errors.Join(err, d.disposeOf(of.version, of.retired.Close)))
 	stragglers := slices.ContainsFunc(of.after, func(outer *disposal) bool { return !isClosed(outer.ended) }) || !isClosed(of.retired.Drained())
 	if stragglers {
 		d.waits.Done()
@@ -141,6 +103,7 @@ func (d *drains) dispose(of *disposal) {
 	}
 	<-of.retired.Drained()
 	close(of.ended)
+	<-of.version.told
 	d.forget(of)
 }
 
@@ -184,9 +147,23 @@ func (d *drains) disposeOf(v *version, closeStrategies func() error) error {
 	return errors.Join(errs...)
 }
 
-// discard disposes of a build that has never been in force, and reports what goes wrong.
+// report reports what has gone wrong when a version was disposed of, and lets Close return it.
+func (d *drains) report(ctx context.Context, v *version, err error) {
+	if err == nil {
+		return
+	}
+	i := v.instance.id
+	d.mu.Lock()
+	if d.names.closed {
+		d.failed = append(d.failed, fmt.Errorf("registry: disposing of pipeline %s: %w", i, err))
+	}
+	d.mu.Unlock()
+	d.events.failed(ctx, i.source(), EventDisposeFailed, err)
+}
+
+// discard disposes of a build that has never been in force.
 func (d *drains) discard(ctx context.Context, v *version) {
-	err := d.disposeOf(v, func() error {
+	d.report(ctx, v, d.disposeOf(v, func() error {
 		if v.prepared != nil {
 			return v.prepared.Discard()
 		}
@@ -194,10 +171,7 @@ func (d *drains) discard(ctx context.Context, v *version) {
 		there := slices.DeleteFunc(v.strategies, func(s pipeline.Strategy) bool { return isnil.Value(s) })
 		recovered.CloseAll(there, func(_ int, err error) { errs = append(errs, err) })
 		return errors.Join(errs...)
-	})
-	if err != nil {
-		d.events.failed(ctx, v.instance.source(), EventDisposeFailed, err)
-	}
+	}))
 }
 
 // forget is called when the version has no executions any more. If no other version of the pipeline is in force or draining, it
@@ -205,15 +179,24 @@ func (d *drains) discard(ctx context.Context, v *version) {
 func (d *drains) forget(of *disposal) {
 	i := of.version.instance.id
 	d.mu.Lock()
-	others := slices.DeleteFunc(d.of[i], func(other *disposal) bool { return other == of })
-	last := len(others) == 0
-	if d.of[i] = others; last {
+	d.of[i] = slices.DeleteFunc(d.of[i], func(other *disposal) bool { return other == of })
+	last := len(d.of[i]) == 0
+	if last {
 		delete(d.of, i)
 		_, inForce := d.names.ready.Load(i)
 		last = !inForce
 	}
-	d.mu.Unlock()
-	if forget := d.events.hooks.Forget; forget != nil && last {
-		recovered.Hook("registry: Hooks.Forget", func() { forget(i.source()) })
+	forget := d.events.hooks.Forget
+	if forget == nil || !last {
+		d.mu.Unlock()
+		return
 	}
+	forgotten := make(chan struct{})
+	d.forgetting[i] = forgotten
+	d.mu.Unlock()
+	recovered.Hook("registry: Hooks.Forget", func() { forget(i.source()) })
+	d.mu.Lock()
+	delete(d.forgetting, i)
+	d.mu.Unlock()
+	close(forgotten)
 }

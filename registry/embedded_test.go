@@ -156,3 +156,26 @@ func TestDefine_OfWhatContainsARemovedPipeline(t *testing.T) {
 		})
 	}
 }
+
+// A container is a strategy of the program with a pipeline inside.
+type container struct {
+	version
+
+	f func() *pipeline.Pipeline
+}
+
+func (c container) Pipeline() *pipeline.Pipeline { return c.f() }
+
+func TestApply_StrategiesAreAskedWithoutALock(t *testing.T) {
+	r := open(t, nil)
+	inner := define(t, r, "inner", with())
+	asked := container{1, func() *pipeline.Pipeline {
+		assert.False(t, r.IsLocked())
+		return inner
+	}}
+	between := weir.Must(pipeline.New("between", asked))
+	require.NoError(t, r.Define("outer", with(pipeline.Embed(between))))
+	require.NoError(t, r.Reload(t.Context()))
+	require.Error(t, r.Remove(t.Context(), "inner"))
+	require.NoError(t, r.Remove(t.Context(), "inner", "outer"))
+}

@@ -21,7 +21,7 @@ var (
 	ErrTooManyInstances = named("registry.ErrTooManyInstances", "registry: too many instances")
 	// ErrCycle means that a pipeline contains itself, directly or through others.
 	ErrCycle = named("registry.ErrCycle", "registry: a pipeline contains itself")
-	// ErrReloading means that a reload would wait for its caller: a build function or a Listener. See [Registry.Reload].
+	// ErrReloading means that a build function or a Listener has begun a change. See [Registry.Reload].
 	ErrReloading = named("registry.ErrReloading", "registry: a reload or a first build is under way")
 	// ErrLimiterConflict means that pipelines name the same limiter with different options.
 	ErrLimiterConflict = named("registry.ErrLimiterConflict", "registry: limiter options disagree")

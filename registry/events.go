@@ -33,14 +33,14 @@ const (
 // events tells the program's Listener what happens.
 type events struct{ hooks pipeline.Hooks }
 
-// A marker is the key of the value in the contexts of functions for which a change or Close of the registry waits.
+// A marker is the key of the value in the contexts of functions that must not begin a change or wait for Close.
 type marker struct{ of *events }
 
 func (e *events) mark(ctx context.Context) context.Context {
 	return context.WithValue(ctx, marker{e}, true)
 }
 
-// marked reports whether a change or Close would wait for the caller.
+// marked reports whether ctx is that of a build or an event of the registry.
 func (e *events) marked(ctx context.Context) bool { return ctx.Value(marker{e}) != nil }
 
 // report calls the Listener. A panic of the Listener is logged: what it is told of has happened.

@@ -226,3 +226,86 @@ func TestListener_ForgetAfterStragglers(t *testing.T) {
 		require.NoError(t, r.Close(t.Context()))
 	})
 }
+
+// A teller is a listener that tells of each pipeline what it hears, and can be held up.
+type teller struct {
+	journal
+
+	hold map[string]chan struct{}
+}
+
+func (l *teller) hear(what string, s pipeline.Source) {
+	line := what + " " + s.String()
+	l.add("%s", line)
+	if hold := l.hold[line]; hold != nil {
+		<-hold
+	}
+}
+
+func (l *teller) Hooks() pipeline.Hooks {
+	return pipeline.Hooks{
+		InForce: func(p *pipeline.Pipeline) {
+			l.hear("InForce", pipeline.Source{Pipeline: p.Name(), Instance: p.Instance()})
+		},
+		OnEvent: func(_ context.Context, e pipeline.Event) {
+			if e.Severity >= pipeline.SeverityInformation {
+				l.hear(e.Name, e.Source)
+			}
+		},
+		Forget: func(s pipeline.Source) { l.hear("Forget", s) },
+	}
+}
+
+// Whatever takes long, a pipeline is forgotten after everything else of it was told, and one of that name that is defined again
+// is told of after that.
+func TestListener_ForgetIsLast(t *testing.T) {
+	remove := func(ctx context.Context, r *registry.Registry) error {
+		return r.Apply(ctx, registry.Change{Remove: []string{"orders"}})
+	}
+	for held, do := range map[string]func(ctx context.Context, r *registry.Registry, begin func(f func() error)){
+		"OnPipelineRemoved orders": func(ctx context.Context, r *registry.Registry, begin func(f func() error)) {
+			begin(func() error { return remove(ctx, r) })
+		},
+		"InForce orders": func(ctx context.Context, r *registry.Registry, begin func(f func() error)) {
+			begin(func() error { return r.Reload(ctx) })
+			begin(func() error { return remove(ctx, r) })
+		},
+		"OnReload orders": func(ctx context.Context, r *registry.Registry, begin func(f func() error)) {
+			begin(func() error { return r.Reload(ctx) })
+			begin(func() error { return remove(ctx, r) })
+		},
+		"Forget orders": func(ctx context.Context, r *registry.Registry, begin func(f func() error)) {
+			begin(func() error { return remove(ctx, r) })
+			begin(func() error { return r.Define("orders", with()) })
+		},
+	} {
+		t.Run(held, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := teller{hold: make(map[string]chan struct{})}
+				r := open(t, &registry.Options{Listener: &l})
+				define(t, r, "orders", with())
+				l.take()
+				release := make(chan struct{})
+				l.hold[held] = release
+				do(t.Context(), r, func(f func() error) {
+					go func() { assert.NoError(t, f()) }()
+					synctest.Wait()
+				})
+				last := "Forget orders"
+				lines := l.take()
+				if held == last {
+					assert.Equal(t, last, lines[len(lines)-1])
+				} else {
+					assert.NotContains(t, lines, last)
+				}
+				close(release)
+				synctest.Wait()
+				if lines = l.take(); held == last {
+					last = "InForce orders"
+				}
+				require.NotEmpty(t, lines)
+				assert.Equal(t, last, lines[len(lines)-1])
+			})
+		})
+	}
+}

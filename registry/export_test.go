@@ -1,5 +1,7 @@
 package registry
 
+import "github.com/weir-go/weir/pipeline"
+
 // OwnedLimiters is how many limiters the registry has, those of versions that are
 // staged or draining included.
 func (r *Registry) OwnedLimiters() int {
@@ -21,4 +23,23 @@ func (r *Registry) RemovedHandles() int {
 	defer r.mu.Unlock()
 	r.names.forgetDropped()
 	return len(r.names.removed)
+}
+
+// GetDuring is Get, which does f after it has found the pipeline.
+func (r *Registry) GetDuring(name string, f func()) (*pipeline.Pipeline, error) {
+	i, err := r.find(id{name: name})
+	f()
+	if err == nil && r.handOut(i) {
+		return i.handle.Pipeline(), nil
+	}
+	return r.Get(name)
+}
+
+// IsLocked reports whether the mutex of the registry is held.
+func (r *Registry) IsLocked() bool {
+	if r.mu.TryLock() {
+		r.mu.Unlock()
+		return false
+	}
+	return true
 }

@@ -209,3 +209,14 @@ func TestOptions_MaxInstancesConcurrentSafe(t *testing.T) {
 	assert.EqualValues(t, 7, made.Load())
 	assert.Len(t, names(r), 8)
 }
+
+func TestRemoveInstance_ContainedPipeline(t *testing.T) {
+	r := open(t, nil)
+	require.NoError(t, r.Define("inner", with()))
+	eu := getInstance(t, r, "inner", "eu")
+	p := define(t, r, "outer", with(pipeline.Embed(eu)))
+	require.EqualError(t, r.RemoveInstance("inner", "eu"), "registry: inner/eu cannot be removed: pipeline outer contains it")
+	require.NoError(t, p.Execute(t.Context(), nothing))
+	require.NoError(t, r.Apply(t.Context(), registry.Change{Define: builds{"outer": with()}}))
+	require.NoError(t, r.RemoveInstance("inner", "eu"))
+}

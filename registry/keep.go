@@ -19,8 +19,8 @@ type Kept[T any, O comparable] struct {
 	// Make makes a value with the options o. If the value has a Close method, the registry calls it when no version
 	// uses the value any more. Make must be set.
 	Make func(o O) (T, error)
-	// Reconfigure gives an existing T other options, or returns an error and leaves it as it was. While it runs,
-	// builds of pipelines that use the same T wait. If Reconfigure is nil, other options make another T.
+	// Reconfigure gives an existing T other options, or returns an error and leaves it as it was. While it runs, other changes
+	// of limiters and kept values wait. If Reconfigure is nil, other options make another T.
 	Reconfigure func(t T, o O) error
 }
 

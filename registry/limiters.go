@@ -125,8 +125,8 @@ func (b *Builder) use(want resourceID, options any, invalid error, fresh func() 
 		return nil, fmt.Errorf("%v: %w", want.resourceKey, invalid)
 	case want.name == "":
 		return nil, fmt.Errorf("a %s of the registry needs a name", want.kind)
-	case u != nil && (u.id != want || u.options != options):
-		return nil, conflict(b.version.instance.id, u, b.version.instance.id, &resourceUse{resource: &resource{id: want}, options: options})
+	case u != nil && (u.id != want || u.wanted != options):
+		return nil, conflict(b.version.instance.id, u, b.version.instance.id, &resourceUse{resource: &resource{id: want}, wanted: options})
 	case u != nil:
 		return u.resource, nil
 	}
@@ -146,6 +146,6 @@ func (b *Builder) use(want resourceID, options any, invalid error, fresh func() 
 		r.all[want] = used
 	}
 	used.users++
-	b.version.uses[want.resourceKey] = &resourceUse{resource: used, options: options}
+	b.version.uses[want.resourceKey] = &resourceUse{resource: used, wanted: options}
 	return used, nil
 }

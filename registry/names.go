@@ -38,7 +38,7 @@ type instance struct {
 	current    *version     // nil: not built yet, or removed
 	firstBuild *firstBuild  // nil: no first build is under way
 	removed    bool         // the instance or its definition was removed; a new one can have the same name
-	handedOut  atomic.Bool  // Get or GetInstance has returned the handle
+	handedOut  atomic.Bool  // Get or GetInstance has returned the handle; changed with the mutex of the registry held
 	info       PipelineInfo // all but the names, the handle and Draining
 }
 
@@ -47,11 +47,12 @@ type version struct {
 	instance   *instance
 	strategies []pipeline.Strategy
 	prepared   *pipeline.Prepared   // nil: the build has failed
-	contains   []*pipeline.Pipeline // the pipelines embedded directly among the strategies
+	contains   []*pipeline.Pipeline // see [Registry.contained]
 	disposers  []func() error
 	uses       map[resourceKey]*resourceUse // the limiters and kept values that it uses
 	took       time.Duration                // the duration of the build
-	swapped    bool                         // it has been in force; until then only its build uses it
+	wasInForce bool                         // until it is in force, only its build uses it
+	told       <-chan struct{}              // closed when the Listener was told that it is in force
 }
 
 // A firstBuild is the first build of an instance. Other callers that want the instance wait for it.
@@ -67,14 +68,6 @@ func (f *firstBuild) wait(closed <-chan struct{}) error {
 	case <-closed:
 		return ErrClosed
 	}
-}
-
-// handOut returns the handle to the program and records that it has it.
-func (i *instance) handOut() *pipeline.Pipeline {
-	if !i.handedOut.Load() { // storing each time would make all callers write to one cache line
-		i.handedOut.Store(true)
-	}
-	return i.handle.Pipeline()
 }
 
 // instancesHandedOut returns the instances whose handles the program has, sorted.

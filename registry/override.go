@@ -235,7 +235,7 @@ func (r *resources) setOverride(ctx context.Context, find func() (*resource, err
 
 // replaceOverride is setOverride without reports. It returns the override that it has ended.
 func (r *resources) replaceOverride(ctx context.Context, find func() (*resource, error), to *override) (*override, error) {
-	if err := r.reconfiguring.take(ctx, r.closed); err != nil {
+	if err := r.reconfiguring.take(ctx, nil); err != nil { // an override also ends in time after Close, for executions that drain
 		return nil, err
 	}
 	defer r.reconfiguring.leave()

@@ -538,3 +538,22 @@ func TestOverride_WaitsForAReconfiguration(t *testing.T) {
 		assert.Nil(t, info(t, r).Override)
 	})
 }
+
+// An override ends in time for executions that drain after Close.
+func TestOverride_EndsInTimeAfterClose(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			r := registry.New(&registry.Options{DrainTimeout: -1})
+			s := &shared{n: 10}
+			require.NoError(t, r.Define("orders", s.build))
+			end := hold(t, get(t, r, "orders"))
+			require.NoError(t, r.Override(t.Context(), for1h(bucketOptions(2))))
+			closed := make(chan error)
+			go func() { closed <- r.Close(t.Context()) }()
+			time.Sleep(2 * time.Hour)
+			assert.Equal(t, 10, s.l.Options().TokenLimit)
+			end()
+			require.NoError(t, <-closed)
+		})
+	}
+}

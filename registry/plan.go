@@ -33,9 +33,9 @@ type Change struct {
 // Reload returns when the new versions are in force and the Listener was told. The old versions are drained and disposed of
 // in the background. If ctx ends between two builds, the reload ends.
 //
-// One reload runs at a time. Another one waits until it has ended, its own ctx ends or the registry is closed. It would wait
-// for itself in a [BuildFunc]: with [Builder.Context] it returns [ErrReloading] there, and also with the context of an event
-// of the registry.
+// One reload runs at a time. Another one waits until it has ended, its own ctx ends or the registry is closed. In a [BuildFunc]
+// it would wait for itself, and at an event of a reload it would report events without end: with [Builder.Context] or the
+// context of an event of the registry, Reload returns [ErrReloading].
 func (r *Registry) Reload(ctx context.Context, names ...string) error {
 	p := newPlan(ctx, r)
 	return p.run(func() error { return p.addDefined(names) })
@@ -58,50 +58,26 @@ func (r *Registry) Remove(ctx context.Context, names ...string) error {
 	return newPlan(ctx, r).apply(Change{Remove: names})
 }
 
-// RemoveInstance removes an instance that [Registry.GetInstance] has made. Executions on its handle return
-// [ErrRemoved] from then on; running executions go on to their end. The next GetInstance of that name makes a new
-// instance with another handle. For the instance of [Registry.Get] it returns an error, because that one can only be
-// removed with its definition. If there is no such instance, RemoveInstance does nothing.
-func (r *Registry) RemoveInstance(name, instance string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.names.closed {
-		return ErrClosed
-	}
-	d := r.names.definitions[name]
-	if d == nil || d.instances[instance] == nil {
-		return nil
-	}
-	i := d.instances[instance]
-	if i.instance == "" {
-		return fmt.Errorf("registry: %s is what Get returns: remove the pipeline instead", i.id)
-	}
-	i.removed = true
-	delete(d.instances, instance)
-	retired := r.drains.retire(i, ErrRemoved)
-	r.drains.outerFirst(retired)
-	r.drains.start(retired)
-	return nil
-}
-
 // A plan is one change, or a first build: it builds pipelines and puts them in force together.
 type plan struct {
 	registry      *Registry
-	ctx           context.Context //nolint:containedctx // a plan ends with the call
-	first         *instance       // what a first build is for, which no event reports; nil: the plan is of a change
-	reportRemoved bool            // report removed pipelines whose handles the program has
-	change        Change          // of Apply; Remove is sorted
-	affected      map[*definition]BuildFunc
-	begun         map[*instance]bool  // the instances whose builds have begun
-	built         []*version          // in their order: a pipeline after the pipelines that it contains
-	unbuilt       []*instance         // what stage has found
-	faults        map[*instance]error // why the change has failed, for each instance that is to blame
+	ctx           context.Context           //nolint:containedctx // a plan ends with the call
+	first         *instance                 // what a first build is for, which no event reports; nil: the plan is of a change
+	told          chan struct{}             // closed when the Listener was told
+	reportRemoved bool                      // report removed pipelines whose handles the program has
+	change        Change                    // of Apply; Remove is sorted
+	all           bool                      // it is a Reload of all pipelines
+	affected      map[*definition]BuildFunc // guarded by the mutex of the registry
+	begun         map[*instance]bool        // the instances whose builds have begun
+	built         []*version                // in their order: a pipeline after the pipelines that it contains
+	unbuilt       []*instance               // what stage has found
+	faults        map[*instance]error       // why the change has failed, for each instance that is to blame
 	errs          []error
 }
 
 func newPlan(ctx context.Context, r *Registry) *plan {
 	return &plan{
-		registry: r, ctx: ctx, affected: make(map[*definition]BuildFunc),
+		registry: r, ctx: ctx, told: make(chan struct{}), affected: make(map[*definition]BuildFunc),
 		begun: make(map[*instance]bool), faults: make(map[*instance]error),
 	}
 }
@@ -123,22 +99,26 @@ func (p *plan) apply(c Change) error {
 
 // run waits for its turn, lets add say what to build, with the registry locked, builds it and puts it in force. Reports and
 // disposals come when the next change can run already: a function of the program that does not return must not hold it up.
+// Close waits for all of it.
 func (p *plan) run(add func() error) error {
 	r := p.registry
 	if r.events.marked(p.ctx) {
-		return fmt.Errorf("%w, and waits for the function that has called this one", ErrReloading)
+		return fmt.Errorf("%w, and has called this function", ErrReloading)
 	}
 	if err := r.changing.take(p.ctx, r.closed); err != nil {
 		return err
 	}
 	p.ctx = r.events.mark(p.ctx)
-	var done swapped
 	r.mu.Lock()
-	err := add()
-	if r.names.closed {
-		err = ErrClosed
+	err := ErrClosed
+	if !r.names.closed {
+		r.running = p
+		r.drains.waits.Add(1)
+		defer r.drains.waits.Done()
+		err = add()
 	}
 	r.mu.Unlock()
+	var done *swapped
 	if err == nil {
 		done, err = p.build()
 	}
@@ -151,7 +131,7 @@ func (p *plan) run(add func() error) error {
 // addDefined adds the named pipelines, or all if there are no names.
 func (p *plan) addDefined(names []string) error {
 	of := &p.registry.names
-	if len(names) == 0 {
+	if p.all = len(names) == 0; p.all {
 		names = slices.Collect(maps.Keys(of.definitions))
 	}
 	var errs []error
@@ -186,13 +166,11 @@ func (p *plan) addApplied() error {
 
 // build builds what the plan affects and puts it in force. It goes on after a failure, to report all of them. Instances that
 // others ask for meanwhile are built, too.
-func (p *plan) build() (swapped, error) {
+func (p *plan) build() (*swapped, error) {
 	for {
 		done, err := p.swap()
-		if err != nil {
+		if err != nil || done != nil {
 			p.blame(err)
-		}
-		if err != nil || len(p.unbuilt) == 0 {
 			return done, err
 		}
 		for _, i := range p.unbuilt {
@@ -203,26 +181,35 @@ func (p *plan) build() (swapped, error) {
 			p.buildInstance(i)
 		}
 		if err = errors.Join(p.errs...); err != nil {
-			return swapped{}, err
+			return nil, err
 		}
 	}
 }
 
-// stage returns the versions to put in force. If ok is false, there is nothing to put in force now: a change has something
-// unbuilt, or what a first build was for has a version. The caller holds the mutex of the registry.
+// takeIn reports whether the change builds all instances of d before it succeeds. One of all pipelines takes in a new d. The plan
+// is nil if no change runs. The caller holds the mutex of the registry.
+func (p *plan) takeIn(d *definition) bool {
+	if p != nil && p.all {
+		p.affected[d] = d.build
+	}
+	return p != nil && p.affected[d] != nil
+}
+
+// stage returns the versions to put in force. If ok is false, the change has something unbuilt. The caller holds the mutex of
+// the registry.
 func (p *plan) stage() (versions []*version, ok bool, err error) {
 	switch i := p.first; {
 	case p.registry.names.closed:
 		return nil, false, ErrClosed
-	case i != nil && i.removed:
+	case i != nil && (i.removed || i.current != nil): // endFirstBuild knows the version that a change has made
 		return nil, false, fmt.Errorf("%w: %s", ErrRemoved, i.id)
 	case i != nil:
-		return p.built, i.current == nil, nil
+		return p.built, true, nil
 	}
 	p.unbuilt = nil
 	for d := range p.affected {
 		for _, i := range d.instances {
-			if (i.current != nil || i.firstBuild != nil || i.instance == "") && !p.begun[i] {
+			if !i.removed && (i.current != nil || i.firstBuild != nil || i.instance == "") && !p.begun[i] {
 				p.unbuilt = append(p.unbuilt, i)
 			}
 		}
@@ -255,9 +242,9 @@ func (p *plan) buildInstance(i *instance) {
 
 // blame notes the instances because of which the versions cannot be in force together.
 func (p *plan) blame(err error) {
-	fault, known := errors.AsType[*faultError](err)
+	fault, ok := errors.AsType[*faultError](err)
 	for _, v := range p.built {
-		if !errors.Is(err, ErrClosed) && (!known || slices.Contains(fault.pipelines, v.instance.id)) {
+		if ok && slices.Contains(fault.pipelines, v.instance.id) {
 			p.faults[v.instance] = err
 		}
 	}
@@ -269,6 +256,7 @@ func (p *plan) end(err error) {
 	r, now := p.registry, time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.running = nil
 	for d := range p.affected {
 		d.planned = false
 		if d.build == nil && r.names.definitions[d.name] == d {
@@ -286,11 +274,16 @@ func (p *plan) end(err error) {
 	}
 }
 
-// finish disposes of what was replaced, tells the program what has changed and what has failed, and discards what has not come
+// finish tells the program what has changed and what has failed, disposes of what was replaced, and discards what has not come
 // into force.
-func (p *plan) finish(done swapped) {
+func (p *plan) finish(done *swapped) {
 	r := p.registry
-	r.drains.start(done.retired)
+	if done == nil {
+		done = &swapped{}
+	}
+	for _, forgotten := range done.forgetting {
+		<-forgotten
+	}
 	r.resources.observe(done.unobserved, r.options.ObserveLimiter)
 	for _, v := range done.versions {
 		if inForce := r.events.hooks.InForce; inForce != nil {
@@ -300,15 +293,17 @@ func (p *plan) finish(done swapped) {
 	if p.first == nil {
 		p.report(done)
 	}
+	close(p.told)
+	r.drains.start(done.retired)
 	for _, v := range p.built {
-		if !v.swapped {
+		if !v.wasInForce {
 			r.drains.discard(p.ctx, v)
 		}
 	}
 }
 
 // report reports the new versions, the removed pipelines whose handles the program has, and the failures.
-func (p *plan) report(done swapped) {
+func (p *plan) report(done *swapped) {
 	r := p.registry
 	for _, v := range done.versions {
 		r.events.report(p.ctx, v.instance.source(), pipeline.Event{Name: EventReload, Severity: pipeline.SeverityInformation, Duration: v.took})

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 	"weak"
@@ -35,7 +37,8 @@ type Options struct {
 	// is no limit.
 	MaxInstances int
 	// ObserveLimiter is called for each limiter of the registry when it comes into force, for example to register
-	// gauges. The function that it returns is called when the limiter is closed; it can be nil. ObserveLimiter is not
+	// gauges, and for each value of [Keep] that is a [limiter.StatisticsProvider], with its Kind and a space before its name. The
+	// function that it returns is called when the limiter is closed; it can be nil. ObserveLimiter is not
 	// called for partitioned limiters, which have no statistics as a whole. If it panics, the panic is logged with
 	// [slog.Default].
 	ObserveLimiter func(name string, l limiter.StatisticsProvider) (stop func())
@@ -48,6 +51,7 @@ type Registry struct {
 	changing turn // of a change, so that each sees the result of the one before
 
 	mu        sync.Mutex // guards what follows; never held while functions of the program run
+	running   *plan      // the change that has its turn
 	names     names
 	resources resources
 	drains    drains
@@ -75,7 +79,7 @@ func New(o *Options) *Registry {
 	}
 	r.drains = drains{
 		mu: &r.mu, events: &r.events, names: &r.names, resources: &r.resources,
-		timeout: r.options.DrainTimeout, of: make(map[id][]*disposal),
+		timeout: r.options.DrainTimeout, of: make(map[id][]*disposal), forgetting: make(map[id]chan struct{}),
 	}
 	r.drains.ctx, r.drains.now = context.WithCancel(context.Background())
 	return r
@@ -140,8 +144,8 @@ func (r *Registry) Pipelines() iter.Seq2[string, PipelineInfo] {
 }
 
 // Close closes the registry and all its pipelines: executions that begin later return [ErrClosed] with
-// [pipeline.ErrClosed]. It waits for first builds, whose results are discarded, and for executions, at most
-// [Options.DrainTimeout] for each version. Then it disposes of all versions and returns what went wrong.
+// [pipeline.ErrClosed]. It waits for changes and first builds that run, whose results are discarded, and for
+// executions, at most [Options.DrainTimeout] for each version. Then it disposes of all versions and returns what went wrong.
 //
 // If ctx ends earlier, Close returns the context's error joined with what went wrong so far, and disposing goes on in
 // the background without waiting for executions. Another call waits in the same way and returns the same errors.
@@ -175,13 +179,11 @@ var errCloseInside = errors.New("registry: closing: Close would wait for its cal
 func (r *Registry) startClosing() {
 	r.mu.Lock()
 	r.names.closed = true
-	var retired []*disposal
+	var all []*instance
 	for _, d := range r.names.definitions {
-		for _, i := range d.instances {
-			retired = append(retired, r.drains.retire(i, ErrClosed)...)
-		}
+		all = slices.AppendSeq(all, maps.Values(d.instances))
 	}
-	r.drains.outerFirst(retired)
+	retired := r.drains.retire(ErrClosed, all...)
 	close(r.closed)
 	r.mu.Unlock()
 	r.drains.start(retired)

@@ -120,3 +120,16 @@ func TestDefine_AgainRestoresTheHandle(t *testing.T) {
 		})
 	}
 }
+
+// A Get that overlaps a removal returns no handle that the next definition leaves without a version.
+func TestGet_OverlapsRemove(t *testing.T) {
+	r := open(t, nil)
+	require.NoError(t, r.Define("orders", with()))
+	p, err := r.GetDuring("orders", func() {
+		require.NoError(t, r.Remove(t.Context(), "orders"))
+		require.NoError(t, r.Define("orders", with()))
+	})
+	require.NoError(t, err)
+	require.NoError(t, p.Execute(t.Context(), nothing))
+	assert.True(t, r.InUse("orders"))
+}

@@ -66,7 +66,7 @@ type resource struct {
 	reconfigure func(options any) error
 	partitioned any          // an adjustablePartitioned; otherwise nil
 	inStore     storeLimiter // not nil: a limiter in a store, see [Shared]
-	unobserve   func()       // what ObserveLimiter has returned; can be nil
+	unobserve   func()       // what ObserveLimiter has returned; can be nil; set while its call counts as a user
 
 	// The mutex of the registry guards the following. Only who has reconfiguring changes options and override.
 	options  any       // the options that the versions in force want; of a comparable type
@@ -80,8 +80,8 @@ type resource struct {
 type resourceUse struct {
 	*resource
 
-	options any
-	onSwap  func() // called when the version comes into force; can be nil
+	wanted any
+	onSwap func() // called when the version comes into force; can be nil
 }
 
 // sameLimits reports whether old has set the limits of u already.
@@ -92,7 +92,7 @@ func (old *resourceUse) sameLimits(u *resourceUse) bool {
 	if old.inStore == nil || old.id.kind != u.id.kind || old.id.identity.(sharedIdentity).store != u.id.identity.(sharedIdentity).store {
 		return false
 	}
-	return old.options.(LimiterConfig).Limits == u.options.(LimiterConfig).Limits
+	return old.wanted.(LimiterConfig).Limits == u.wanted.(LimiterConfig).Limits
 }
 
 // A sharedIdentity is the identity of a limiter in a store in its resourceID.
@@ -127,8 +127,8 @@ func conflict(a id, ua *resourceUse, b id, ub *resourceUse) error {
 	err := fmt.Errorf("%w: %v: pipelines %s and %s want different options", ErrLimiterConflict, ua.id.resourceKey, a, b)
 	if !ua.id.isKept() {
 		err = fmt.Errorf("%w: %v: pipeline %s wants a %s with %v, pipeline %s wants a %s with %v",
-			ErrLimiterConflict, ua.id.resourceKey, a, ua.id.kind, ua.options, b, ub.id.kind, ub.options)
-		if ua.id.kind == ub.id.kind && ua.options == ub.options {
+			ErrLimiterConflict, ua.id.resourceKey, a, ua.id.kind, ua.wanted, b, ub.id.kind, ub.wanted)
+		if ua.id.kind == ub.id.kind && ua.wanted == ub.wanted {
 			err = fmt.Errorf("%w, in another store or with other types", err)
 		}
 	}
@@ -158,7 +158,7 @@ func (r *resources) leaveForce(v *version) {
 func (r *resources) observe(all []*resource, observe func(string, limiter.StatisticsProvider) func()) {
 	for _, res := range all {
 		recovered.Hook("registry: ObserveLimiter", func() {
-			res.unobserve = observe(strings.TrimSpace(res.id.space+" "+res.id.name), res.value.(limiter.StatisticsProvider))
+			res.unobserve = observe(strings.TrimPrefix(res.id.space+" "+res.id.name, " "), res.value.(limiter.StatisticsProvider))
 		})
 		_ = r.release(res) // if nothing else uses it by now
 	}

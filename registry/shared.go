@@ -56,12 +56,13 @@ func useShared[L storeLimiter](b *Builder, s *store.Store, name, prefix string, 
 		invalid = notSet("s")
 	}
 	want := resourceID{resourceKey{name: name}, prefix + kindName(options.Limits), identity}
+	resources := &b.plan.registry.resources // the limiter can outlive the plan
 	used, err := b.use(want, options, invalid, func() (*resource, error) {
 		l, err := newLimiter(s, name, options.Limits, &identity.how)
 		if err != nil {
 			return nil, err
 		}
-		l.OnOverride(func(o store.Override) { b.plan.registry.resources.reportInStore(overrideInStore(name, o)) })
+		l.OnOverride(func(o store.Override) { resources.reportInStore(overrideInStore(name, o)) })
 		// The store may be unavailable: the registry does not wait for it.
 		later := func(o any) error { return l.ReconfigureLater(o.(LimiterConfig).Limits) }
 		return &resource{value: l, inStore: l, reconfigure: later}, nil

@@ -1,9 +1,11 @@
 package registry_test
 
 import (
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -212,4 +214,22 @@ func TestShared_ConflictOfStores(t *testing.T) {
 	b.s = c.s
 	require.NoError(t, r.Define("b", b.build))
 	assert.Same(t, a.got, b.got)
+}
+
+// A limiter in a store keeps nothing of the change that has made it.
+func TestShared_KeepsNoChange(t *testing.T) {
+	s := newCloud(t).s
+	r := open(t, nil)
+	apply := func(more []byte) weak.Pointer[byte] {
+		require.NoError(t, r.Apply(t.Context(), registry.Change{Define: builds{"orders": func(b *registry.Builder) error {
+			_ = more
+			registry.Shared(b, s, "l", one(5), nil)
+			b.OnDispose(func() error { clear(more); return nil })
+			return nil
+		}}}))
+		return weak.Make(&more[0])
+	}
+	first := apply(make([]byte, 1<<10))
+	apply(make([]byte, 1<<10))
+	assert.Eventually(t, func() bool { runtime.GC(); return first.Value() == nil }, 10*time.Second, time.Millisecond)
 }

@@ -10,26 +10,28 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// swapped is what a swap leaves for the time after the registry was unlocked.
+// swapped is what a swap has put in force and leaves for the time after the registry was unlocked.
 type swapped struct {
 	versions   []*version
+	forgetting []<-chan struct{} // closed when Forget, which was called before, has returned
 	retired    []*disposal
 	removed    []*instance // the removed instances whose handles the program has
 	unobserved []*resource
 }
 
-// swap puts in force what the plan has built, with the definitions and removals of the change: all of it or nothing.
+// swap puts in force what the plan has built, with the definitions and removals of the change: all of it or nothing. It
+// returns nil without an error if the plan has to look again: at what is unbuilt, or at what others have done meanwhile.
 //
 // A Reconfigure function can be the program's and take long, so limiters get their options without the mutex of the registry.
 // Meanwhile swaps that change no limiter go on, and everything is checked again afterwards.
-func (p *plan) swap() (swapped, error) {
+func (p *plan) swap() (*swapped, error) {
 	done, changes, err := p.trySwap(nil)
 	if len(changes) == 0 {
 		return done, err
 	}
 	of := &p.registry.resources
 	if err := of.reconfiguring.take(p.ctx, of.closed); err != nil {
-		return swapped{}, err
+		return nil, err
 	}
 	defer of.reconfiguring.leave()
 	if done, changes, err = p.trySwap(nil); len(changes) == 0 {
@@ -39,16 +41,16 @@ func (p *plan) swap() (swapped, error) {
 	for err == nil && begun < len(changes) {
 		c := changes[begun]
 		begun++
-		if err = c.reconfigureFrom(c.resource.options, c.options); err != nil {
+		if err = c.reconfigureFrom(c.options, c.wanted); err != nil {
 			err = &faultError{fmt.Errorf("registry: %v: %w", c.id, err), []id{c.by}}
 		}
 	}
 	if err == nil {
 		done, _, err = p.trySwap(changes)
 	}
-	if done.versions == nil {
+	if done == nil {
 		for _, c := range slices.Backward(changes[:begun]) { // also the one that refused: it may have changed some of its partitions
-			_ = c.reconfigureFrom(c.options, c.resource.options) // cannot fail: the options were in force
+			_ = c.reconfigureFrom(c.wanted, c.options) // cannot fail: the options were in force
 		}
 	}
 	return done, err
@@ -61,27 +63,26 @@ type optionsChange struct {
 	by id // the pipeline that uses it
 }
 
-// trySwap puts in force what the plan has built. If limiters have to change before, and have not changed already, it
-// returns these changes instead.
-func (p *plan) trySwap(changed []optionsChange) (swapped, []optionsChange, error) {
+// trySwap puts in force what the plan has built. If other limiters have to change before than those that have, it returns the
+// changes instead: an instance that wanted one can have been removed meanwhile.
+func (p *plan) trySwap(changed []optionsChange) (*swapped, []optionsChange, error) {
 	r := p.registry
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	versions, ok, err := p.stage()
 	if err != nil || !ok {
-		return swapped{}, nil, err
+		return nil, nil, err
 	}
 	replaced := p.replaced(versions)
 	if err := p.check(versions, replaced); err != nil {
-		return swapped{}, nil, err
+		return nil, nil, err
 	}
-	if changed == nil {
-		if changes := changesFor(versions); len(changes) > 0 {
-			return swapped{}, changes, nil
-		}
+	// Nobody else changes options meanwhile, so the changes are some of those that were made.
+	if changes := changesFor(versions); len(changes) != len(changed) {
+		return nil, changes, nil
 	}
 	for _, c := range changed {
-		c.resource.options = c.options
+		c.options = c.wanted
 	}
 	setSharedLimits(versions, replaced)
 	return p.putInForce(versions), nil, nil
@@ -94,12 +95,10 @@ func changesFor(versions []*version) []optionsChange {
 	seen := make(map[*resource]bool) // several versions can use it, with the same options
 	for _, v := range versions {
 		for _, u := range v.uses {
-			if u.resource.options == u.options || seen[u.resource] {
+			if u.options == u.wanted || seen[u.resource] {
 				continue
 			}
-			if len(versions) > 1 {
-				seen[u.resource] = true
-			}
+			seen[u.resource] = true
 			if u.inStore != nil {
 				inStore = append(inStore, optionsChange{u, v.instance.id})
 			} else {
@@ -111,9 +110,9 @@ func changesFor(versions []*version) []optionsChange {
 }
 
 // putInForce puts the versions in force, which have been checked, and whose limiters have their options.
-func (p *plan) putInForce(versions []*version) swapped {
+func (p *plan) putInForce(versions []*version) *swapped {
 	r, now := p.registry, time.Now()
-	done := swapped{versions: versions}
+	done := &swapped{versions: versions}
 	// Handles change one after the other while executions run, that of a pipeline after those of the pipelines that it
 	// contains: an execution that begins between the two finds a version of each pipeline that it uses.
 	for _, v := range versions {
@@ -123,7 +122,10 @@ func (p *plan) putInForce(versions []*version) swapped {
 			i.info.LastReload, i.info.Err = now, nil
 			done.retired = append(done.retired, r.drains.add(i.current, old))
 		}
-		i.current, v.swapped, i.info.Built = v, true, now
+		if forgotten := r.drains.forgetting[i.id]; forgotten != nil {
+			done.forgetting = append(done.forgetting, forgotten)
+		}
+		i.current, v.wasInForce, i.info.Built = v, true, now
 		i.info.Version++
 		for key, u := range v.uses {
 			u.inForce++
@@ -142,15 +144,14 @@ func (p *plan) putInForce(versions []*version) swapped {
 	for name, f := range p.change.Define {
 		r.names.definitions[name].build = f
 	}
+	var removed []*instance
 	for _, name := range p.change.Remove {
 		d := r.names.definitions[name]
 		done.removed = append(done.removed, d.instancesHandedOut()...)
-		for _, i := range d.instances {
-			done.retired = append(done.retired, r.drains.retire(i, ErrRemoved)...)
-		}
+		removed = slices.AppendSeq(removed, maps.Values(d.instances))
 		r.names.remove(d)
 	}
-	r.drains.outerFirst(done.retired)
+	done.retired = append(done.retired, r.drains.retire(ErrRemoved, removed...)...)
 	return done
 }
 
@@ -171,7 +172,7 @@ func setSharedLimits(versions, replaced []*version) {
 				}
 			}
 			if old := was[key]; old != nil && !old.sameLimits(u) {
-				_ = u.reconfigure(u.options) // fails only if the store is closed
+				_ = u.reconfigure(u.wanted) // fails only if the store is closed
 			}
 		}
 	}
@@ -186,7 +187,7 @@ func (p *plan) check(versions, replaced []*version) error {
 	if !containing && len(p.change.Remove) == 0 {
 		return nil // there can be thousands of instances
 	}
-	return p.checkContained(versions, replaced)
+	return p.registry.checkContained(versions, replaced)
 }
 
 // replaced returns the versions that the plan takes out of force.
@@ -209,13 +210,13 @@ func (p *plan) replaced(versions []*version) []*version {
 }
 
 // staying returns the versions that stay in force.
-func (p *plan) staying(replaced []*version) []*version {
+func (r *Registry) staying(replaced []*version) []*version {
 	goes := make(map[*version]bool, len(replaced))
 	for _, v := range replaced {
 		goes[v] = true
 	}
 	var all []*version
-	for _, i := range p.registry.names.inForce() {
+	for _, i := range r.names.inForce() {
 		if !goes[i.current] {
 			all = append(all, i.current)
 		}
@@ -241,12 +242,18 @@ func (p *plan) checkConflicts(versions, replaced []*version) error {
 			if len(versions) > 1 {
 				if other := first[key]; other == nil {
 					first[key] = v
-				} else if o := other.uses[key]; o.resource != u.resource || o.options != u.options {
+				} else if o := other.uses[key]; o.resource != u.resource || o.wanted != u.wanted {
 					return conflict(other.instance.id, o, v.instance.id, u)
 				}
 			}
-			if is := p.registry.resources.inForce[key]; is != nil && is.inForce > 0 && (is != u.resource || is.options != u.options) {
-				stays := p.staying(replaced)
+			switch is := p.registry.resources.inForce[key]; {
+			case is == nil || is.inForce == 0 || is == u.resource && is.options == u.wanted:
+			case is == u.resource && p.first != nil && p.registry.running.takeIn(p.first.definition):
+				// The change can be about to give the limiter the options that the first build has read, and can wait for the
+				// first build. It builds the instance again. Until then the version in force has the limiter as it is.
+				v.uses[key] = &resourceUse{is, is.options, u.onSwap}
+			default:
+				stays := p.registry.staying(replaced)
 				other := stays[slices.IndexFunc(stays, func(o *version) bool { return o.uses[key] != nil })]
 				return conflict(v.instance.id, u, other.instance.id, other.uses[key])
 			}
@@ -257,12 +264,12 @@ func (p *plan) checkConflicts(versions, replaced []*version) error {
 
 // checkContained returns an error if a pipeline would contain itself, so that its executions would never end, or one that is
 // removed or closed.
-func (p *plan) checkContained(versions, replaced []*version) error {
+func (r *Registry) checkContained(versions, replaced []*version) error {
 	next, goes := make(byHandle), make(byHandle)
 	for _, v := range replaced {
 		goes.add(v)
 	}
-	versions = append(slices.Clone(versions), p.staying(replaced)...)
+	versions = append(slices.Clone(versions), r.staying(replaced)...)
 	for _, v := range versions {
 		next.add(v)
 	}
@@ -272,7 +279,7 @@ func (p *plan) checkContained(versions, replaced []*version) error {
 	visit = func(v *version) (err error) {
 		visited[v] = true
 		path = append(path, v.instance.id)
-		walk(v.contains, func(p *pipeline.Pipeline) (known bool) {
+		for _, p := range v.contains {
 			inner := next[p]
 			switch {
 			case err != nil:
@@ -285,12 +292,11 @@ func (p *plan) checkContained(versions, replaced []*version) error {
 			case goes[p] != nil:
 				err = fmt.Errorf("registry: %s cannot be removed: pipeline %s contains it", goes[p].instance.id, v.instance.id)
 				err = &faultError{err, []id{v.instance.id}}
-			case !v.swapped && p.Closed(): // since the build function has got it
+			case !v.wasInForce && p.Closed(): // since the build function has got it
 				err = fmt.Errorf("%w: pipeline %s contains %s, which was removed or closed", ErrRemoved, v.instance.id, id{p.Name(), p.Instance()})
 				err = &faultError{err, []id{v.instance.id}}
 			}
-			return inner != nil
-		})
+		}
 		path = path[:len(path)-1]
 		return err
 	}

@@ -77,8 +77,8 @@ func (ks *keyState) fetchBlock(n int) *blockFetch {
 		return l.fetching
 	}
 	most := min(int64(c.o.Block), int64(c.limits().Permits)/4)
-	if a := &ks.lastAnswer; ks.turns != nil && a.def != nil {
-		most = min(most, ks.turns.AtMost(&a.def.Schedule, a.took(), now))
+	if a := &ks.lastAnswer; ks.queue.turns != nil && a.def != nil {
+		most = min(most, ks.queue.turns.AtMost(&a.def.Schedule, a.took(), now))
 	}
 	size, have := l.NextSize(most, now), l.Left(now)
 	if n == 0 || size <= int64(n)-have {
@@ -221,7 +221,7 @@ func (ks *keyState) putBack(n, tag int64) int64 {
 	back := ks.blocks.PutBack(n, tag, time.Now())
 	if back > 0 {
 		ks.rejection = rememberedRejection{}
-		ks.wake()
+		ks.queue.wake()
 	}
 	return back
 }

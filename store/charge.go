@@ -123,7 +123,7 @@ func (c *core) learnLevel(q *calls.Call, gaveBack bool) limiter.Level {
 		ks.rejection = rememberedRejection{}
 	}
 	if gaveBack {
-		ks.wake()
+		ks.queue.wake()
 	}
 	level.Remaining = min(level.Remaining+borrowed, q.Definition.Permits)
 	return level

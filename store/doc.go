@@ -12,12 +12,11 @@
 //
 //   - store.go: the Store and its constructors; limiter.go has what they return.
 //   - core.go: one limiter. Follow TryAcquire from tryAcquire to takeOrFallBack; Acquire begins in queue.go.
-//   - call.go, lease.go: what a limiter asks of the store, and what it does with the answer. Package internal/calls makes the
-//     round trips, and knows when the store, or a shard of it, counts as away. block.go: grants from borrowed permits, whose
-//     arithmetic is in internal/lending.
-//   - charge.go, peek.go, statistics.go: the other questions. outage.go: the answers while the store is away.
-//   - key*.go: what this instance remembers of a key. queue*.go: the callers that wait for its permits; internal/fairness says
-//     when the queue asks for them.
+//   - call.go: a request about a bucket or window, and its answer (grant.go). internal/calls has the round trips, and when the store,
+//     or a shard of it, counts as away. outage.go: the answers of limiters while it is away.
+//   - lease.go: the same for concurrency limiters, whose permits are leased and renewed.
+//   - keytable.go, keystate.go: what this instance remembers of a key. block.go: the permits that it has borrowed
+//     (internal/lending). queue.go, queueserve.go: the callers that wait; internal/fairness says when they are asked for.
 //   - internal/definition: how instances agree on the limits, and on an override of them. definition.go and override.go are
 //     its edge. listen.go: notices of changes and releases.
 package store

@@ -11,7 +11,6 @@ import (
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/calls"
-	"github.com/weir-go/weir/store/internal/fairness"
 )
 
 // A keyState is what this instance remembers of one key: the queue, borrowed blocks, and rejections. Most keys have
@@ -22,27 +21,17 @@ type keyState struct {
 
 	mu         sync.Mutex
 	evicted    bool // removed from the table, which can have another keyState for the key
-	serving    bool // serveLoop is running
 	queue      queue
-	wakeup     chan struct{} // one signal: ask again; nil until serveLoop first runs
 	lastAnswer answerState
 	rejection  rememberedRejection
-	blocks     *keyBlocks      // nil until a block is borrowed
-	turns      *fairness.Turns // nil is as good as the zero value; see turnsOfKey
-	held       int64           // concurrency: the permits of the leases that core.Sending has counted
+	blocks     *keyBlocks // nil until a block is borrowed
+	held       int64      // concurrency: the permits of the leases that core.Sending has counted
 }
 
-// turnsOfKey returns the turns, so that they can be changed. The keyState is locked.
-func (ks *keyState) turnsOfKey() *fairness.Turns {
-	if ks.turns == nil {
-		ks.turns = &fairness.Turns{Random: ks.c.s.calls.MakeSource(ks.c.name, ks.key)}
-	}
-	return ks.turns
-}
-
-// hasTurns reports whether callers that can wait ask through the queue, in its turns. The keyState is locked.
-func (ks *keyState) hasTurns(now time.Time) bool {
-	return ks.turns != nil && (ks.turns.Short(now) || ks.turns.LookDue(now))
+func newKeyState(c *core, key string) *keyState {
+	ks := &keyState{c: c, key: key}
+	ks.queue.ks = ks
+	return ks
 }
 
 // away reports whether the key's shard is away.
@@ -50,19 +39,11 @@ func (ks *keyState) away() bool {
 	return ks.c.s.calls.Check(ks.c.name, ks.key) != nil
 }
 
-// wake makes serveLoop ask again, if it has ever run.
-func (ks *keyState) wake() {
-	select {
-	case ks.wakeup <- struct{}{}:
-	default:
-	}
-}
-
 // wakeKey is called when permits of a key may have become free.
 func (c *core) wakeKey(key string) {
 	if ks := c.keys.lock(key, false); ks != nil {
 		ks.rejection = rememberedRejection{}
-		ks.wake()
+		ks.queue.wake()
 		ks.mu.Unlock()
 	}
 }
@@ -70,11 +51,11 @@ func (c *core) wakeKey(key string) {
 // wakeKeyByNotice is wakeKey for a notice of a release at any instance.
 func (c *core) wakeKeyByNotice(key string) {
 	if ks := c.keys.lock(key, false); ks != nil {
-		if ks.held > 0 || ks.serving {
-			ks.turnsOfKey().Released(time.Now())
+		if ks.held > 0 || ks.queue.serving {
+			ks.queue.turnsOfKey().Released(time.Now())
 		}
 		ks.rejection = rememberedRejection{}
-		ks.wake()
+		ks.queue.wake()
 		ks.mu.Unlock()
 	}
 }
@@ -126,7 +107,7 @@ func (ks *keyState) learn(q *calls.Call) (newest bool) {
 	return newest
 }
 
-// current reports whether an answer is by the limits in force, and not by those that they have replaced.
+// current reports whether an answer is by the limits in force, and not by limits that were replaced.
 func (c *core) current(q *calls.Call) bool {
 	return c.keeper.InForce().Definition.Version == q.Definition.Version
 }

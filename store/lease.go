@@ -98,7 +98,7 @@ func (c *core) Answered(q *calls.Call) {
 	}
 	defer ks.mu.Unlock()
 	now := time.Now()
-	ks.turnsOfKey().Lease(r.OK, r.InUse-ks.held, r.Definition.Permits-r.InUse, now.Sub(q.Sent), now)
+	ks.queue.turnsOfKey().Lease(r.OK, r.InUse-ks.held, r.Definition.Permits-r.InUse, now.Sub(q.Sent), now)
 }
 
 // A heldLease owns a lease of a concurrency limiter. While the lease is held it is renewed, and a release that fails is sent

@@ -86,7 +86,7 @@ func (s *Store) wakeQueues(shard *string) {
 	for _, c := range s.allCores() {
 		c.keys.each(func(ks *keyState) {
 			if !ks.queue.Empty() && (shard == nil || s.calls.ShardOf(c.name, ks.key) == *shard) {
-				time.AfterFunc(time.Duration(rand.Int64N(int64(wakeSpread))), ks.wake)
+				time.AfterFunc(time.Duration(rand.Int64N(int64(wakeSpread))), ks.queue.wake)
 			}
 		})
 	}

@@ -63,8 +63,8 @@ type LimiterOptions struct {
 	// be 0 otherwise.
 	LocalShare float64 `json:"local_share,omitempty" yaml:"local_share,omitempty"`
 	// Block, if more than 1, is the largest number of permits that the instance borrows in one call, to grant them
-	// without asking the store. The default, 0, borrows none, like 1. A block has about as many permits as the instance
-	// needs within a second, and never more than a quarter of the limit.
+	// without asking the store. The default, 0, borrows none. A block has about as many permits as the instance
+	// needs within a second, and never more than a quarter of the limit. Where that is less than 4, none is borrowed.
 	//
 	// All instances together keep to the limit, but other instances cannot use permits that were borrowed until the
 	// instance returns them, a second after it took them. A bucket accepts them only if nothing was taken since; otherwise

@@ -51,7 +51,7 @@ func (c *core) peekLocally(key string, n int) (lease limiter.Lease, borrowed int
 	}
 	defer ks.mu.Unlock()
 	if n > 0 && !ks.queue.Empty() && c.limits().QueueOrder == limiter.OldestFirst {
-		return custom.Rejected(ks.waitBehind(n), ""), 0, true
+		return custom.Rejected(ks.queue.waitBehind(n), ""), 0, true
 	}
 	now := time.Now()
 	switch borrowed = ks.borrowed(now); {

@@ -9,6 +9,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
+	"github.com/weir-go/weir/store/internal/fairness"
 )
 
 // A waiter is one call of Acquire in the queue of a key.
@@ -20,8 +21,35 @@ type waitingCaller struct {
 	lease limiter.Lease   // the answer
 }
 
-// A queue has the waiters of this instance for one key.
-type queue struct{ waitlist.List[waitingCaller] }
+// A queue has the waiters of this instance for one key. The lock of the keyState guards it.
+type queue struct {
+	waitlist.List[waitingCaller]
+	ks      *keyState
+	serving bool            // serveLoop is running
+	wakeup  chan struct{}   // one signal: ask again; nil until serveLoop first runs
+	turns   *fairness.Turns // nil is as good as the zero value; see turnsOfKey
+}
+
+// turnsOfKey returns the turns, so that they can be changed. The keyState is locked.
+func (q *queue) turnsOfKey() *fairness.Turns {
+	if q.turns == nil {
+		q.turns = &fairness.Turns{Random: q.ks.c.s.calls.MakeSource(q.ks.c.name, q.ks.key)}
+	}
+	return q.turns
+}
+
+// hasTurns reports whether callers that can wait ask through the queue, in its turns. The keyState is locked.
+func (q *queue) hasTurns(now time.Time) bool {
+	return q.turns != nil && (q.turns.Short(now) || q.turns.LookDue(now))
+}
+
+// wake makes serveLoop ask again, if it has ever run.
+func (q *queue) wake() {
+	select {
+	case q.wakeup <- struct{}{}:
+	default:
+	}
+}
 
 // weight returns how many permits must be available for a request for n.
 func weight(n int) int64 { return waitlist.Weight(n) }
@@ -76,7 +104,7 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 		w, rejection := c.join(ctx, stored, n, lease, by)
 		switch {
 		case w != nil:
-			return w.Value.ks.await(ctx, key, w)
+			return w.Value.ks.queue.await(ctx, key, w)
 		case by == byTurn && rejection.Reason() == "":
 			by = byStore // the turns of other instances are a reason to wait, not to be rejected
 		default:
@@ -100,10 +128,10 @@ func (c *core) tryLocally(key string, n int, canWait bool) (limiter.Lease, decid
 	defer ks.mu.Unlock()
 	if n > 0 && !ks.queue.Empty() && c.limits().QueueOrder == limiter.OldestFirst {
 		by, now := byKeyState, time.Now()
-		if ks.hasTurns(now) && ks.lastAnswer.available(ks.queue.Permits()+int64(n), now) {
+		if ks.queue.hasTurns(now) && ks.lastAnswer.available(ks.queue.Permits()+int64(n), now) {
 			by = byTurn // and not permits, which the queue waits for
 		}
-		return custom.Rejected(ks.waitBehind(n), ""), by
+		return custom.Rejected(ks.queue.waitBehind(n), ""), by
 	}
 	if lease, ok := ks.answerLocally(n); ok {
 		return lease, byKeyState
@@ -113,7 +141,7 @@ func (c *core) tryLocally(key string, n int, canWait bool) (limiter.Lease, decid
 		switch {
 		case ks.lastAnswer.rejects(int64(n), now):
 			return custom.Rejected(ks.lastAnswer.untilAvailable(int64(n), now), ""), byKeyState
-		case ks.hasTurns(now):
+		case ks.queue.hasTurns(now):
 			return custom.Rejected(0, ""), byTurn
 		}
 	}
@@ -160,7 +188,7 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 	case !ok && by == byTurn:
 		return nil, limiter.Lease{}
 	case !ok:
-		wait := ks.waitBehind(n)
+		wait := ks.queue.waitBehind(n)
 		if wait == 0 && !c.leased {
 			wait = hint
 		}
@@ -170,19 +198,23 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 	w := &waiter{Permits: n, Value: waitingCaller{ks: ks, gone: gone}, Ready: make(chan struct{})}
 	ks.queue.Push(w)
 	for _, e := range evicted { // their Retry-After is for a place behind the present waiters
-		e.Value.lease = custom.Rejected(ks.waitBehind(e.Permits), limiter.ReasonQueueLimit)
+		e.Value.lease = custom.Rejected(ks.queue.waitBehind(e.Permits), limiter.ReasonQueueLimit)
 		close(e.Ready)
 	}
-	ks.startServing(w, before, hint, by)
+	ks.queue.startServing(w, before, hint, by)
 	return w, limiter.Lease{}
 }
 
 // await waits for the answer or the end of the context. key is the caller's.
-func (ks *keyState) await(ctx context.Context, key string, w *waiter) (limiter.Lease, error) {
+func (q *queue) await(ctx context.Context, key string, w *waiter) (limiter.Lease, error) {
 	select {
 	case <-w.Ready:
 	case <-w.Value.gone:
-		if ks.leave(w) {
+		q.ks.mu.Lock()
+		left := q.Remove(w)
+		q.wake() // w may have delayed others
+		q.ks.mu.Unlock()
+		if left {
 			return limiter.Lease{}, ctxerr.Of(ctx)
 		}
 		<-w.Ready // the answer came first
@@ -190,29 +222,18 @@ func (ks *keyState) await(ctx context.Context, key string, w *waiter) (limiter.L
 	if w.Value.lease.Reason() == limiter.ReasonClosed {
 		return w.Value.lease, nil
 	}
-	return ks.c.countLease(key, w.Value.lease), nil
-}
-
-// leave takes w out of the queue; false means that w was answered before.
-func (ks *keyState) leave(w *waiter) bool {
-	ks.mu.Lock()
-	defer ks.mu.Unlock()
-	if !ks.queue.Remove(w) {
-		return false
-	}
-	ks.wake() // w may have delayed others
-	return true
+	return q.ks.c.countLease(key, w.Value.lease), nil
 }
 
 // waitBehind returns how long a new caller waits for n permits behind this instance's queue if no other instance takes
 // any; 0 if not known. The keyState is locked.
-func (ks *keyState) waitBehind(n int) time.Duration {
-	a := &ks.lastAnswer
+func (q *queue) waitBehind(n int) time.Duration {
+	a := &q.ks.lastAnswer
 	if a.def == nil || a.def.Kind == rate.Concurrency {
 		return 0
 	}
 	s := a.def.Advanced(a.state, a.now)
-	line := ks.queue.LineBehind(&a.def.Schedule, &s, ks.c.limits().QueueOrder, n)
+	line := q.LineBehind(&a.def.Schedule, &s, q.ks.c.limits().QueueOrder, n)
 	return max(duration(a.def.TimeOf(line)-a.now)-time.Since(a.got), 1)
 }
 

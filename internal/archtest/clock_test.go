@@ -17,6 +17,7 @@ import (
 // mayCallNow are the files in which a function may read the wall clock, each with its reason.
 var mayCallNow = map[string]string{
 	"internal/deadline/context.go": "a Deadline goes to others, who compare it with the clock on their wall",
+	"limiter/calendar.go":          "days and months are those of the wall clock",
 }
 
 // Reading the wall clock costs twice what time.Since on a base costs, so the hot path has a base: a

@@ -405,7 +405,7 @@ func (m *Model) Refund(r *Request) (back int64) {
 // RefundMore is Refund for a limiter that knows more than a state: it gives back n permits more than Refund did.
 func (m *Model) RefundMore(n int64) {
 	missing := m.state.Missing
-	m.schedule.Refund(&m.state, rate.AnyGrant(), n)
+	m.schedule.Refund(&m.state, rate.Receipt{Line: math.MaxInt64 / 2, Taken: math.MaxInt64 / 2}, n) // of any grant
 	m.noteIdle(missing, m.line())
 	m.serve()
 }
