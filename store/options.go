@@ -80,9 +80,9 @@ type LimiterOptions struct {
 	// must be false for concurrency, where time restores no permits. The default is false.
 	CacheRejections bool `json:"cache_rejections,omitempty" yaml:"cache_rejections,omitempty"`
 	// NoCoalescing, if true, makes every call a round trip of its own. By default, calls that arrive while a round trip
-	// is under way go together, when it ends or after a fraction of a round trip. With NoCoalescing, what was granted to a
-	// caller whose context ends during the round trip can be lost until time restores it. NoCoalescing is ignored for
-	// concurrency.
+	// is under way go together, when it ends or after a fraction of a round trip. If the backend is
+	// [backend.Interruptible], a caller without an early deadline makes the round trip itself, and returns with the answer even
+	// if its context is canceled meanwhile. NoCoalescing is ignored for concurrency.
 	NoCoalescing bool `json:"no_coalescing,omitempty" yaml:"no_coalescing,omitempty"`
 	// Generation orders the limits that programs are deployed with. The first use of a limiter sets its limits for
 	// all instances if its Generation is larger than that of the limits in force, and never if it is smaller. If both are

@@ -179,7 +179,7 @@ type Sharded interface {
 // An Interruptible is a [Backend] that says whether its methods can be interrupted.
 type Interruptible interface {
 	// Interruptible reports whether the methods of the Backend return as soon as their context ends, whatever the network
-	// does. If so, a Store calls the Backend on the caller's goroutine for limiters with LimiterOptions.NoCoalescing,
+	// does. If so, a Store can call the Backend on the caller's goroutine for limiters with LimiterOptions.NoCoalescing,
 	// which saves a switch to another goroutine.
 	Interruptible() bool
 }

@@ -62,7 +62,7 @@ func (b *batcher) start() {
 	}
 }
 
-// begin returns a new round trip, or nil if the rule allows none. The round trip takes its calls when it runs, so that those
+// begin returns a new round trip, or nil if the rule allows none. The round trip takes its calls when it runs, so that calls
 // that come meanwhile go with it. The batcher is locked.
 func (b *batcher) begin() *trip {
 	left := len(b.pending) - b.starting*maxBatch
@@ -79,7 +79,7 @@ func (b *batcher) begin() *trip {
 // run makes round trips, until no calls must be sent now, or a round trip is lost: then another goroutine continues.
 func (b *batcher) run(t *trip) {
 	for t != nil {
-		if b.c.most.repeats {
+		if b.c.most.random != nil {
 			time.Sleep(time.Nanosecond) // until everything that happens at this instant has happened
 		}
 		if b.take(t) && !t.run(b.c) {
@@ -99,7 +99,7 @@ func (b *batcher) take(t *trip) bool {
 	defer b.mu.Unlock()
 	b.starting--
 	all := b.pending
-	if b.c.most.repeats {
+	if b.c.most.random != nil {
 		slices.SortStableFunc(all, func(x, y *Call) int { return strings.Compare(x.order(), y.order()) })
 	}
 	n := 0
@@ -177,9 +177,9 @@ const (
 // one, a call waits for the round trip under way and then for its own.
 type limits struct {
 	batchers, trips int
-	// repeats is true in a simulation: the calls that arrive at one instant go together, in an order that is always the same,
-	// because goroutines add them in any.
-	repeats bool
+	// random is not nil in a simulation: then the calls that arrive at one instant go together, in an order that is always the
+	// same, because goroutines add them in any.
+	random random.Maker
 }
 
 func limitsOf(b backend.Backend) (l limits) {
@@ -189,7 +189,7 @@ func limitsOf(b backend.Backend) (l limits) {
 	}
 	l.batchers = min(max(half/2, 1), maxBatchers)
 	l.trips = min(half/l.batchers, maxTrips)
-	_, l.repeats = b.(random.Maker)
+	l.random, _ = b.(random.Maker)
 	return l
 }
 
@@ -199,7 +199,7 @@ var seed = maphash.MakeSeed()
 // batcherOf returns which batcher of its shard a call uses.
 func (c *Client) batcherOf(q *Call) uint64 {
 	name, key, n := q.Limiter.Name(), q.Key, uint64(c.most.batchers)
-	if c.most.repeats { // in a simulation, which must not depend on the seed
+	if c.most.random != nil { // in a simulation, which must not depend on the seed
 		return fixedhash.String(name+key) % n
 	}
 	var h maphash.Hash

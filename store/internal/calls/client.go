@@ -200,10 +200,10 @@ func (c *Client) Listen(ready func(), notice func(backend.Notice)) error {
 
 // MakeSource returns a source of random numbers: in a simulation that of the key, otherwise nil.
 func (c *Client) MakeSource(name, key string) *random.Source {
-	if m, ok := c.backend.(random.Maker); ok {
-		return m.MakeSource(name, key)
+	if c.most.random == nil {
+		return nil
 	}
-	return nil
+	return c.most.random.MakeSource(name, key)
 }
 
 // Context ends with Close.
