@@ -134,8 +134,10 @@ func (ks *keyState) blocksExpired() {
 	case ks.blocks.timer == nil: // returned meanwhile
 	case left > 0:
 		ks.blocks.timer.Reset(left)
-	default:
+	default: // a waiter may need more than the block had
 		ks.returnBlocks()
+		ks.rejection = rememberedRejection{}
+		ks.queue.wake()
 	}
 }
 

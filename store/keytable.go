@@ -127,16 +127,19 @@ func (table *keyTable) each(f func(*keyState)) {
 // close rejects all waiters, returns borrowed blocks and forgets the keys: in a program whose limiters are closed and made
 // again, those with long windows would pile up. The limiter counts as closed already, so no key is made any more.
 func (table *keyTable) close() {
-	table.each(func(ks *keyState) {
-		ks.close()
-		ks.evicted = true
-	})
 	for i := range table.shards {
 		shard := &table.shards[i]
 		shard.mu.Lock()
-		table.count.Add(-int64(len(shard.m)))
+		all := shard.m
 		shard.m = nil
 		shard.mu.Unlock()
+		table.count.Add(-int64(len(all)))
+		for _, ks := range all {
+			ks.mu.Lock()
+			ks.close()
+			ks.evicted = true
+			ks.mu.Unlock()
+		}
 	}
 }
 

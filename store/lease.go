@@ -155,11 +155,12 @@ func (c *core) newHeldLease(q *calls.Call, fence int64, since time.Time) *heldLe
 // interval is the time between two attempts to renew or release a lease.
 func (l *heldLease) interval() time.Duration { return l.c.o.LeaseTTL / 6 }
 
-// due is when the lease is to be renewed: a third of the TTL after the last time. A release is sent again earlier.
+// due is when the lease is to be renewed: at the common moment nearest to a third of the TTL after the last time. A release is sent
+// again earlier.
 func (l *heldLease) due() time.Time {
 	due := l.lastSent.Add(l.interval())
-	if renewed := l.validUntil.Add(-l.c.o.LeaseTTL); !l.released && due.Before(renewed.Add(2*l.interval())) {
-		due = renewed.Add(2 * l.interval())
+	if renewed := l.validUntil.Add(-l.c.o.LeaseTTL); !l.released && due.Before(renewed.Add(3*l.interval()/2)) {
+		due = renewed.Add(3 * l.interval() / 2)
 	}
 	return due
 }

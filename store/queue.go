@@ -170,6 +170,7 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 		return nil, custom.Rejected(hint, limiter.ReasonQueueLimit)
 	}
 	defer ks.mu.Unlock()
+	q = c.limits() // before the lock, they may have been others
 	switch {
 	case c.closed.Load():
 		return nil, custom.Rejected(0, limiter.ReasonClosed)

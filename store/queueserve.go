@@ -31,8 +31,11 @@ func (q *queue) startServing(w, before *waiter, hint time.Duration, by decider) 
 		return
 	}
 	now := time.Now()
-	if q.ks.rejection.covers(w.Permits, now) || q.ks.lastAnswer.rejects(int64(w.Permits), now) {
-		hint = q.ks.lastAnswer.untilAvailable(int64(w.Permits), now)
+	switch last := &q.ks.lastAnswer; {
+	case q.ks.rejection.covers(w.Permits, now) || last.rejects(int64(w.Permits), now):
+		hint = last.untilAvailable(int64(w.Permits), now)
+	case last.available(int64(max(w.Permits, 1)), now):
+		hint = 0 // permits came back after the rejection
 	}
 	wait := time.Duration(0)
 	switch {

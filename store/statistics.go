@@ -72,7 +72,7 @@ func (c *core) available(ctx context.Context, key string) limiter.Statistics {
 
 // learn keeps what the answer to q says is free, if something is remembered of the key.
 func (c *core) learn(q *calls.Call, free int64) {
-	if c.leased && !c.partitioned {
+	if !c.partitioned {
 		c.count.freePlus1.Store(max(free, 0) + 1)
 	}
 	if c.leased {

@@ -97,13 +97,20 @@ func (d *discovery) addType(name string, o *types.TypeName) {
 			if f.Exported() && isHook(f.Type()) {
 				d.add("%s.%s", name, f.Name())
 			}
+			if named, ok := f.Type().(*types.Named); ok && f.Embedded() && !f.Exported() {
+				d.addMethods(name, named)
+			}
 		}
 	}
 	if named, ok := o.Type().(*types.Named); ok && !types.IsInterface(named) {
-		for m := range named.Methods() {
-			if m.Exported() {
-				d.addParams(name+"."+m.Name(), m.Signature())
-			}
+		d.addMethods(name, named)
+	}
+}
+
+func (d *discovery) addMethods(name string, of *types.Named) {
+	for m := range of.Methods() {
+		if m.Exported() {
+			d.addParams(name+"."+m.Name(), m.Signature())
 		}
 	}
 }

@@ -61,6 +61,7 @@ var excluded = map[string]string{
 	"weirgrpc.MiddlewareLimiterOptions.Permits": "of a module of its own, whose tests drive it: the tests with FunctionsOfTheProgramThatDoNotReturn in their names",
 	"weirgrpc.NewMiddlewareLimiter(l)":          "asks the limiter on the goroutine that calls Limit, and holds nothing then",
 
+	"backend.Windowed(b)":                 "hands each call on to the backend, on the goroutine of its caller",
 	"weirpostgres.Backend.Listen(notice)": "called by the store, with functions of its own",
 	"weirpostgres.Backend.Listen(ready)":  "called by the store, with functions of its own",
 	"weirpostgres.Beginner.Begin":         "a pool of connections, of the driver's",

@@ -2,6 +2,7 @@ package calls
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -195,7 +196,11 @@ func within[T any](c *Client, f func(ctx context.Context) (T, error)) (T, error)
 
 // Listen calls [backend.Backend.Listen], and returns an error also if that panics or ends its goroutine.
 func (c *Client) Listen(ready func(), notice func(backend.Notice)) error {
-	return recovered.Error(func() error { return c.backend.Listen(c.ctx, ready, notice) })
+	err := recovered.Error(func() error { return c.backend.Listen(c.ctx, ready, notice) })
+	if p, ok := errors.AsType[*recovered.PanicError](err); ok {
+		recovered.Report("store: Backend.Listen", p.Value, p.Stack)
+	}
+	return err
 }
 
 // MakeSource returns a source of random numbers: in a simulation that of the key, otherwise nil.

@@ -115,7 +115,7 @@ const overrideCheck = time.Minute
 // adopt puts d in force here, unless a newer definition is known. ch was settled with it, at the store's time now.
 func (k *Keeper) adopt(d *backend.Definition, ch *change, now int64) {
 	k.mu.Lock()
-	if ch.why == set {
+	if ch.why == set && (k.pending == nil || !k.pending.at.After(ch.at)) { // else ReconfigureLater was called meanwhile
 		k.wanted, k.pending = ch.limits, nil
 	}
 	if k.pending == ch {
