@@ -408,7 +408,7 @@ func TestFairness_FarStores(t *testing.T) {
 							t.Errorf("%d granted", sum)
 						}
 						require.LessOrEqual(t, sum, int64(rate*(long+time.Second).Seconds()))
-						if least < sum/int64(instances)*2/3 || most > sum/int64(instances)*4/3 {
+						if least < sum/int64(instances)/2 || most > sum/int64(instances)*3/2 {
 							t.Errorf("shares of %d to %d", least, most)
 						}
 					})
