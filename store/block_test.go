@@ -346,3 +346,21 @@ func TestBlock_NoAllocation(t *testing.T) {
 	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { _, _ = l.TryAcquire(ctx, 1) }), 0.1)
 	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { _, _ = p.TryAcquire(ctx, "key", 1) }), 0.1)
 }
+
+// A waiter that needs more than the store has is served when the rest of a block is back there.
+func TestBlock_ReturnServesAWaiter(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		window := limiter.FixedWindowOptions{PermitLimit: 1000, Window: time.Hour, QueueLimit: 1000}
+		l := must(w.instance(store.Options{}).FixedWindow("it", window, &store.LimiterOptions{Block: 10, CacheRejections: true}))(t)
+		elsewhere := must(w.instance(store.Options{}).FixedWindow("it", window, nil))(t)
+		for range 25 {
+			w.granted(l, 1)
+		}
+		left := elsewhere.Statistics().AvailablePermits
+		require.Less(t, left, int64(975), "the rest is borrowed")
+		a := w.acquire(l, int(left)+1)
+		w.waits(a)
+		w.pass(1100 * time.Millisecond)
+		w.served(a)
+	})
+}

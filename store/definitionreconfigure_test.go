@@ -324,3 +324,22 @@ func TestReconfigure_ManyFarLimiters(t *testing.T) {
 		})
 	}
 }
+
+// What ReconfigureLater sets while a Reconfigure is under way comes into force after it.
+func TestReconfigureLater_DuringReconfigure(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(10, 1, time.Second, 0, nil)
+		w.granted(l, 1)
+		var once sync.Once
+		w.hook(func(method string) error {
+			if method == "Define" {
+				time.Sleep(time.Millisecond)
+				once.Do(func() { l.ReconfigureLater(bucketOf(30, 1, time.Second, 0)) })
+			}
+			return nil
+		}, nil)
+		require.NoError(t, l.Reconfigure(bucketOf(20, 1, time.Second, 0)))
+		w.pass(time.Minute)
+		require.Equal(t, 30, l.Limits().Permits)
+	})
+}

@@ -21,7 +21,8 @@ var (
 	// can refuse every write with a token smaller than the largest it has seen, so that an instance that was suspended
 	// for longer than LeaseTTL does no harm when it continues.
 	FenceKey = limiter.NewMetadataKey[int64]("LEASE_FENCE")
-	// LostKey has a channel that is closed if the lease ends before it is released.
+	// LostKey has a channel that is closed if the lease ends before it is released. After [Store.Close], when no lease is renewed,
+	// it stays open.
 	LostKey = limiter.NewMetadataKey[<-chan struct{}]("LEASE_LOST")
 )
 
