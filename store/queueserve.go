@@ -187,7 +187,7 @@ func decisions(call *calls.Call) (n int64) {
 	return n
 }
 
-// deliverTogether delivers the answer to askTogether, and returns the pause after it.
+// deliverTogether delivers the answer to one call for all, and returns the pause after it.
 func (q *queue) deliverTogether(call *calls.Call, ws []*waiter, zeros bool) time.Duration {
 	q.ks.mu.Lock()
 	q.ks.learn(call)

@@ -28,8 +28,7 @@ type Store struct {
 	begun  time.Time
 	closed chan struct{} // closed when Close is done; before that, cores is set to nil
 
-	// Lock order: the lock of a keyState, this one, the lock of a core. No other lock is taken while one of them is
-	// held.
+	// Lock order: the lock of a keyShard only tries that of a keyState; then come this one and those of the packages below.
 
 	mu    sync.Mutex
 	cores map[string][]*core // by name; nil once the Store is being closed
