@@ -67,7 +67,7 @@ func TestCharge_Level(t *testing.T) {
 					full := func(missing int) time.Duration {
 						return map[limitertest.Kind]time.Duration{
 							limitertest.TokenBucket: time.Duration(missing) * time.Hour,
-							limitertest.FixedWindow: time.Hour, limitertest.SlidingWindow: time.Hour,
+							limitertest.FixedWindow: time.Hour, limitertest.SlidingWindow: time.Hour, limitertest.Calendar: 24 * time.Hour,
 						}[k]
 					}
 					require.Equal(t, limiter.Level{Remaining: 10}, w.charged(l, 0, 10))
@@ -102,7 +102,7 @@ func TestCharge_DebtEnds(t *testing.T) {
 		w.rejected(l, 1)
 		w.pass(time.Second)
 		w.granted(l, 1)
-		w.pass(level.Full - after + time.Hour)
+		w.pass(level.Full - after + 24*time.Hour) // of one permit, whatever the window
 		require.EqualValues(t, 10, w.charged(l, 0, 10).Remaining)
 	})
 }
