@@ -145,6 +145,9 @@ func conformance(t *testing.T, build builder, how func(limitertest.Kind) *store.
 		only = kinds
 	}
 	for _, k := range only {
+		if k == limitertest.Calendar && testing.Short() && t.Name() != "TestConformance" {
+			continue // its days take long under the race detector
+		}
 		t.Run(k.String(), func(t *testing.T) {
 			t.Parallel()
 			limitertest.Run(t, limitertest.Subject{
