@@ -136,8 +136,7 @@ func (ks *keyState) blocksExpired() {
 		ks.blocks.timer.Reset(left)
 	default: // a waiter may need more than the block had
 		ks.returnBlocks()
-		ks.rejection = rememberedRejection{}
-		ks.queue.wake()
+		ks.askAgain()
 	}
 }
 
@@ -222,8 +221,7 @@ func (ks *keyState) putBack(n, tag int64) int64 {
 	defer ks.mu.Unlock()
 	back := ks.blocks.PutBack(n, tag, time.Now())
 	if back > 0 {
-		ks.rejection = rememberedRejection{}
-		ks.queue.wake()
+		ks.askAgain()
 	}
 	return back
 }

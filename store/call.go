@@ -109,6 +109,3 @@ func (c *core) leaseFor(q *calls.Call, i int) limiter.Lease {
 	}
 	return c.newGrant(q, i)
 }
-
-// duration converts µs, up to the longest Duration.
-func duration(us int64) time.Duration { return calls.Duration(us) }

@@ -39,11 +39,16 @@ func (ks *keyState) away() bool {
 	return ks.c.s.calls.Check(ks.c.name, ks.key) != nil
 }
 
+// askAgain is called when permits may have become free: what was rejected before is no answer any more. The keyState is locked.
+func (ks *keyState) askAgain() {
+	ks.rejection = rememberedRejection{}
+	ks.queue.wake()
+}
+
 // wakeKey is called when permits of a key may have become free.
 func (c *core) wakeKey(key string) {
 	if ks := c.keys.lock(key, false); ks != nil {
-		ks.rejection = rememberedRejection{}
-		ks.queue.wake()
+		ks.askAgain()
 		ks.mu.Unlock()
 	}
 }
@@ -54,8 +59,7 @@ func (c *core) wakeKeyByNotice(key string) {
 		if ks.held > 0 || ks.queue.serving {
 			ks.queue.turnsOfKey().Released(time.Now())
 		}
-		ks.rejection = rememberedRejection{}
-		ks.queue.wake()
+		ks.askAgain()
 		ks.mu.Unlock()
 	}
 }
@@ -125,7 +129,7 @@ func (a *answerState) untilAvailable(n int64, now time.Time) time.Duration {
 	if a.def == nil {
 		return 0
 	}
-	return max(duration(a.def.Wait(&a.state, a.now, n))-now.Sub(a.got), 1)
+	return max(calls.Duration(a.def.Wait(&a.state, a.now, n))-now.Sub(a.got), 1)
 }
 
 // available reports whether n permits are available if none were taken since.

@@ -9,6 +9,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
+	"github.com/weir-go/weir/store/internal/calls"
 	"github.com/weir-go/weir/store/internal/fairness"
 )
 
@@ -235,7 +236,7 @@ func (q *queue) waitBehind(n int) time.Duration {
 	}
 	s := a.def.Advanced(a.state, a.now)
 	line := q.LineBehind(&a.def.Schedule, &s, q.ks.c.limits().QueueOrder, n)
-	return max(duration(a.def.TimeOf(line)-a.now)-time.Since(a.got), 1)
+	return max(calls.Duration(a.def.TimeOf(line)-a.now)-time.Since(a.got), 1)
 }
 
 func isClosed(gone <-chan struct{}) bool {
