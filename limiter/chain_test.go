@@ -330,6 +330,4 @@ func TestChain_TypedNil(t *testing.T) {
 	assert.ErrorContains(t, err, "limiters[1] must not be nil")
 	_, err = ChainPartitioned[int]((*PartitionedLimiter[int, int])(nil))
 	require.ErrorIs(t, err, ErrInvalidOptions)
-	_, err = NewChannel[int](bucket, 1, nil)
-	require.ErrorIs(t, err, ErrInvalidOptions)
 }

@@ -288,24 +288,6 @@ var limiterRows = []row{
 			lease.Release()
 		}}
 	}},
-	{"limiter.ChannelOptions.Cost", caller, func(x *scene) drill {
-		c := must(limiter.NewChannel(x.user(""), 10, &limiter.ChannelOptions[int]{Cost: func(int) int { x.hit(); return 1 }}))
-		x.then(func() { _ = c.Close() })
-		return drill{do: func() {
-			if c.Send(x.context(), 1) == nil {
-				_, _ = c.Receive(x.context())
-			}
-		}}
-	}},
-	{"limiter.NewChannel(l)", caller, func(x *scene) drill {
-		c := must(limiter.NewChannel[int](x.user("Acquire"), 10, nil))
-		x.then(func() { _ = c.Close() })
-		return drill{do: func() {
-			if c.Send(x.context(), 1) == nil {
-				_, _ = c.Receive(x.context())
-			}
-		}}
-	}},
 }
 
 // granter is a limiter of the program's that owns its leases.

@@ -1,8 +1,8 @@
 // Package custom is for authors of limiters: it makes leases, and has the interfaces that a limiter can implement beside
 // the two methods of [limiter.Limiter]. A program that uses limiters does not need it.
 //
-// A type with these two methods can be used wherever the limiters of package limiter can: in a chain, for a key, in a
-// channel, and in the strategies and transports of weir. Package limitertest checks that it follows the same rules.
+// A type with these two methods can be used wherever the limiters of package limiter can: in a chain, for a key, and in the
+// strategies and transports of weir. Package limitertest checks that it follows the same rules.
 //
 // [Granted] and [Rejected] make leases. [GrantedRefundable] is for a limiter whose permits are spent rather than lent, so
 // that a chain can give them back, and [RejectedKnowing] for one that knows how many permits are left. A limiter that

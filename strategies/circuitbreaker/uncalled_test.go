@@ -106,7 +106,6 @@ func TestStrategy_RejectionsBesideFailures(t *testing.T) {
 		err  error
 		want circuitbreaker.State
 	}{
-		"an item that a Channel did not take":      {&limiter.SendRejectedError{}, circuitbreaker.Closed},
 		"two rejections":                           {errors.Join(rejection, &circuitbreaker.OpenError{}), circuitbreaker.Closed},
 		"a failure and a rejection":                {errors.Join(errBoom, rejection), circuitbreaker.Open},
 		"a rejection after which something failed": {fmt.Errorf("fallback: %w, after: %w", rejection, errBoom), circuitbreaker.Open},
