@@ -154,9 +154,6 @@ func check(name string, options limiter.Options, shared *LimiterOptions) (rate.L
 func storable(p *validate.Problems, o limiter.Options) rate.Limits {
 	l := rate.Of(o)
 	p.Include("", l.Validate())
-	if l.Manual {
-		p.Add("ManualReplenishment", true, "must be false in a store, whose clock decides when permits come back")
-	}
 	f := l.Fields()
 	atMost := func(field string, n int) {
 		if int64(n) > backend.MaxPermits {
