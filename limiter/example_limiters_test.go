@@ -299,3 +299,9 @@ func TestWithReasonOfALimiterWithNothingMore(t *testing.T) {
 	require.Zero(t, l.(limiter.StatisticsProvider).Statistics())
 	require.NoError(t, l.(io.Closer).Close())
 }
+
+// scripted is a limiter that answers what its function returns.
+type scripted func(ctx context.Context, n int) (limiter.Lease, error)
+
+func (s scripted) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) { return s(ctx, n) }
+func (s scripted) Acquire(ctx context.Context, n int) (limiter.Lease, error)    { return s(ctx, n) }

@@ -427,7 +427,7 @@ func TestPartitioned_ForgetWhileUsedConcurrentSafe(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					p.lookAfterAll(moment(), true)
+					p.sweep(moment())
 				}
 			}
 		})
