@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/weir-go/weir/internal/validate"
@@ -205,15 +206,15 @@ type PartitionedOptions struct {
 
 const defaultIdleTimeout = 10 * time.Second
 
-// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil.
-func (o PartitionedOptions) Validate() error {
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. A nil o stands for the defaults.
+func (o *PartitionedOptions) Validate() error {
 	var p validate.Problems
-	o.validate(&p)
+	cmp.Or(o, new(PartitionedOptions)).validate(&p)
 	return p.Err("limiter")
 }
 
 // validate adds what is wrong with o to p.
-func (o PartitionedOptions) validate(p *validate.Problems) {
+func (o *PartitionedOptions) validate(p *validate.Problems) {
 	p.NotNegative("IdleTimeout", o.IdleTimeout)
 	p.AtLeast("MaxPartitions", o.MaxPartitions, 0)
 	p.AtLeast("ExpectedPartitions", o.ExpectedPartitions, 0)

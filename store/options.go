@@ -44,8 +44,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil.
-func (o Options) Validate() error {
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. A nil o stands for the defaults.
+func (o *Options) Validate() error {
+	o = cmp.Or(o, new(Options))
 	var p validate.Problems
 	p.NotNegative("CallTimeout", o.CallTimeout)
 	p.AtLeast("FailureThreshold", o.FailureThreshold, 0)
