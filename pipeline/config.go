@@ -76,19 +76,18 @@ func (c Config) compile(t *tracker) *version {
 		source:     Source{Pipeline: c.Name, Instance: c.Instance},
 		strategies: slices.Clone(c.Strategies),
 		tracker:    t,
-		listening:  len(ordinary) > 0,
 		enabled:    ordinary.Hooks().Enabled,
 		simple:     len(ordinary) == 0 && t == nil,
 	}
-	v.quiet = v.newSteps(rare.Hooks(), nil)
-	if v.listening {
+	v.quiet = *v.newSteps(rare.Hooks(), nil)
+	if len(ordinary) > 0 {
 		v.observed = v.newSteps(all.Hooks(), ordinary.Hooks().OnEvent)
 	}
 	return v
 }
 
 // newSteps returns the entry to a chain of steps, one for each strategy, that report to h, and what is ordinary to ordinary.
-func (v *version) newSteps(h Hooks, ordinary func(ctx context.Context, e Event)) step {
+func (v *version) newSteps(h Hooks, ordinary func(ctx context.Context, e Event)) *step {
 	// One slice for all, so that the steps of an execution are neighbors in memory.
 	steps := make([]step, len(v.strategies)+1)
 	for i := range steps {
@@ -99,5 +98,5 @@ func (v *version) newSteps(h Hooks, ordinary func(ctx context.Context, e Event))
 			steps[i-1].next = s
 		}
 	}
-	return steps[0]
+	return &steps[0]
 }

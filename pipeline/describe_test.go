@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -64,19 +63,4 @@ func TestPipeline_Describe(t *testing.T) {
 		return err
 	}))
 	assert.Equal(t, pipeline.Description{Strategies: []pipeline.StrategyDescription{}}, (*pipeline.Pipeline)(nil).Describe())
-}
-
-func TestReloadable_DescribeCountsExecutions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := pipeline.NewReloadable("orders", "")
-		r.Put(prepare(t))
-		go func() {
-			_ = r.Pipeline().Execute(t.Context(), func(context.Context) error { time.Sleep(time.Second); return nil })
-		}()
-		synctest.Wait()
-		assert.Equal(t, 1, r.Pipeline().Describe().Running)
-		time.Sleep(time.Second)
-		synctest.Wait()
-		assert.Zero(t, r.Pipeline().Describe().Running)
-	})
 }

@@ -1,15 +1,16 @@
 package pipeline
 
-import (
-	"context"
-
-	"github.com/weir-go/weir/internal/validate"
-)
+import "context"
 
 // Embed makes a Strategy of p, so that p can be part of another pipeline. p keeps its name, its Listener and its
 // events, and closing the outer pipeline does not close it. Embedding costs one allocation for each execution. If p
 // is nil, building the outer pipeline fails.
-func Embed(p *Pipeline) Strategy { return embedded{p} }
+func Embed(p *Pipeline) Strategy {
+	if p == nil {
+		return nil
+	}
+	return embedded{p}
+}
 
 type embedded struct{ pipeline *Pipeline }
 
@@ -18,15 +19,6 @@ func (e embedded) Pipeline() *Pipeline { return e.pipeline }
 
 // Name returns the name of the pipeline.
 func (e embedded) Name() string { return e.pipeline.Name() }
-
-// Validate returns an error if the pipeline is nil.
-func (e embedded) Validate() error {
-	var p validate.Problems
-	if e.pipeline == nil {
-		p.Add("Pipeline", nil, "must not be nil")
-	}
-	return p.Err("pipeline")
-}
 
 // Execute runs next through the pipeline.
 func (e embedded) Execute(ctx context.Context, next Next) (any, error) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/ctxerr"
+	"github.com/weir-go/weir/internal/recovered"
 )
 
 // Errors of pipelines. Some are wrapped in a text with the details: compare with [errors.Is].
@@ -20,8 +21,17 @@ var (
 	ErrResultType = errors.New("pipeline: a strategy returned a value of the wrong type")
 	// ErrAborted is the Err of a PipelineExecuted event whose execution did not return: it panicked or called
 	// [runtime.Goexit]. No execution returns it.
-	ErrAborted = errors.New("pipeline: execution panicked or left its goroutine")
+	ErrAborted = recovered.ErrAborted
 )
+
+// A PanicError is a panic, or a [runtime.Goexit], of a function of the program that ran in a goroutine of its own, such as a
+// callback in a hedge. Its Value any is that of the panic, or nil for a Goexit, and Stack []byte is the stack of that goroutine. It
+// matches [ErrAborted], and the Value if that is an error. No execution returns it: the strategy calls its method Continue
+// in the caller's goroutine, which panics with the Value, or calls Goexit.
+type PanicError = recovered.PanicError
+
+// Recovered returns a PanicError of what [recover] returned, in a deferred function of code that did not return.
+func Recovered(value any) *PanicError { return recovered.NewPanicError(value) }
 
 // ContextError returns nil if ctx is not done, else an error that matches both ctx.Err() and [context.Cause](ctx). An
 // execution whose context is done returns it, and so should a strategy that gives up because its context is done.
@@ -46,34 +56,24 @@ func IsContextError(err error) bool {
 // RetryAfter searches the whole tree of err, as [errors.As] does. An error that has an answer hides the errors that it
 // wraps. For joined errors it returns the longest wait. The result is never negative.
 func RetryAfter(err error) (d time.Duration, ok bool) {
-	for err != nil {
-		if e, is := err.(interface {
-			RetryAfter() (time.Duration, bool)
-		}); is {
-			if d, ok = e.RetryAfter(); ok {
-				return max(d, 0), true
+	if e, is := err.(interface {
+		RetryAfter() (time.Duration, bool)
+	}); is {
+		if d, ok := e.RetryAfter(); ok {
+			return max(d, 0), true
+		}
+	}
+	switch e := err.(type) { //nolint:errorlint // the types that unwrap
+	case interface{ Unwrap() error }:
+		return RetryAfter(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, err := range e.Unwrap() {
+			if one, says := RetryAfter(err); says {
+				d, ok = max(d, one), true
 			}
 		}
-		switch e := err.(type) { //nolint:errorlint // one step of the walk that errors.As does
-		case interface{ Unwrap() error }:
-			err = e.Unwrap()
-		case interface{ Unwrap() []error }:
-			return longestRetryAfter(e.Unwrap())
-		default:
-			return 0, false
-		}
 	}
-	return 0, false
-}
-
-// longestRetryAfter returns the longest wait that one of errs asks for.
-func longestRetryAfter(errs []error) (longest time.Duration, ok bool) {
-	for _, err := range errs {
-		if d, known := RetryAfter(err); known {
-			longest, ok = max(longest, d), true
-		}
-	}
-	return longest, ok
+	return d, ok
 }
 
 // NotCalled reports whether err says that nothing was called: a strategy rejected the execution before, or the context

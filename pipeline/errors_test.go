@@ -71,11 +71,17 @@ func TestNotCalled(t *testing.T) {
 		{"wrapped", fmt.Errorf("a: %w", fmt.Errorf("b: %w", notCalled(true))), true},
 		{"joined, all", errors.Join(notCalled(true), notCalled(true)), true},
 		{"joined, not all", errors.Join(notCalled(true), errBoom), false},
+		{"nothing is joined", joined{}, false},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) { assert.Equal(t, c.want, pipeline.NotCalled(c.err)) })
 	}
 }
+
+type joined struct{}
+
+func (joined) Error() string   { return "nothing" }
+func (joined) Unwrap() []error { return nil }
 
 // may is an error that says whether another attempt may follow.
 type may bool

@@ -44,9 +44,9 @@ func TestPipeline_ExecuteReports(t *testing.T) {
 			Name: "orders", Instance: "eu-1", Strategies: []pipeline.Strategy{reporter{}}, Listener: collect(&events),
 		}.Build())
 		ctx := pipeline.WithOperation(t.Context(), "GET /orders")
-		err := p.Execute(ctx, func(context.Context) error {
+		_, err := pipeline.ExecuteValue(ctx, p, func(context.Context) (string, error) {
 			time.Sleep(3 * time.Second)
-			return errBoom
+			return "half", errBoom
 		})
 		assert.Same(t, errBoom, err)
 		whole := pipeline.Source{Pipeline: "orders", Instance: "eu-1"}
@@ -54,7 +54,7 @@ func TestPipeline_ExecuteReports(t *testing.T) {
 		assert.Equal(t, []pipeline.Event{
 			{Name: "PipelineExecuting", Severity: pipeline.SeverityDebug, Source: whole, Operation: "GET /orders"},
 			{Name: "Noted", Severity: pipeline.SeverityWarning, Source: part, Operation: "GET /orders"},
-			{Name: "PipelineExecuted", Severity: pipeline.SeverityInformation, Source: whole, Operation: "GET /orders", Err: errBoom, Duration: 3 * time.Second},
+			{Name: "PipelineExecuted", Severity: pipeline.SeverityInformation, Source: whole, Operation: "GET /orders", Result: "half", Err: errBoom, Duration: 3 * time.Second},
 		}, events)
 	})
 }

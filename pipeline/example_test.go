@@ -58,7 +58,7 @@ func ExampleNew_problems() {
 	_, err := pipeline.New("orders", nil, pipeline.Embed(nil))
 	fmt.Println(err)
 	// Output:
-	// pipeline orders: Strategies[0] must not be nil; Strategies[1].Pipeline must not be nil
+	// pipeline orders: Strategies[0] must not be nil; Strategies[1] must not be nil
 }
 
 func ExampleEmbed() {

@@ -128,11 +128,3 @@ func TestNext_Announce(t *testing.T) {
 	assert.Equal(t, []pipeline.Event{{Name: "OnBusy", Severity: pipeline.SeverityWarning, Source: pipeline.Source{Pipeline: "orders"}}}, hooked)
 	assert.Len(t, events, 4)
 }
-
-func TestEvent_HasTheOutcome(t *testing.T) {
-	var events []pipeline.Event
-	p := weir.Must(pipeline.Config{Listener: collect(&events)}.Build())
-	_, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (string, error) { return "fine", nil })
-	require.NoError(t, err)
-	assert.Equal(t, "fine", events[1].Result)
-}

@@ -21,8 +21,6 @@ type Pipeline struct {
 	current atomic.Pointer[version]
 
 	reloadable bool // it belongs to a Reloadable
-
-	closing atomic.Bool // Close was called
 }
 
 // A version is what one Config was compiled to. It never changes.
@@ -33,10 +31,9 @@ type version struct {
 	closed     bool     // executions get the error of a closed
 
 	// The steps exist twice, so that an execution that reports nothing does not look at the listener in each step.
-	observed  step                           // the entry to the steps that report; only if listening
-	quiet     step                           // the entry to the steps that report only to listeners that are Rare
-	listening bool                           // a listener wants the events of every execution
-	enabled   func(ctx context.Context) bool // whether it does; nil if always
+	observed *step                          // the entry to the steps that report; nil if no listener wants the events of every execution
+	quiet    step                           // the entry to the steps that report only to listeners that are Rare
+	enabled  func(ctx context.Context) bool // whether a listener wants the events of an execution; nil if always
 
 	// simple: an execution is neither counted nor reported.
 	simple bool
@@ -98,7 +95,7 @@ func (p *Pipeline) run(ctx context.Context, v *version, c callback) (any, error)
 
 // run runs c on v, and does not count the execution.
 func (v *version) run(ctx context.Context, c callback) (any, error) {
-	if v.listening && (v.enabled == nil || v.enabled(ctx)) {
+	if v.observed != nil && (v.enabled == nil || v.enabled(ctx)) {
 		return v.runObserved(ctx, c)
 	}
 	return v.quiet.runFollowing(ctx, c)
@@ -170,13 +167,16 @@ func (p *Pipeline) Close() error {
 		return nil
 	case p.reloadable:
 		return errors.New(p.prefix() + "it belongs to a registry or a Reloadable, and only that can close it")
-	case p.closing.Swap(true):
+	case p.Closed():
 		return nil
 	}
-	open := p.load()
+	current := p.current.Load()
+	open := cmp.Or(current, zeroVersion)
 	v := newClosed(open.source, nil, nil)
 	v.strategies = open.strategies
-	p.current.Store(v)
+	if !p.current.CompareAndSwap(current, v) {
+		return nil // another call of Close was first
+	}
 	return open.closeStrategies()
 }
 

@@ -85,17 +85,13 @@ type Retired struct {
 
 // Drained returns a channel that is closed when the last execution on the version has ended.
 func (r *Retired) Drained() <-chan struct{} {
-	if r.version.tracker == nil {
-		return closedChannel
+	if r.version.tracker != nil {
+		return r.version.tracker.drained
 	}
-	return r.version.tracker.drained
+	drained := make(chan struct{}) // a closed version runs nothing
+	close(drained)
+	return drained
 }
-
-var closedChannel = func() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
 
 // Running returns how many executions still run on the version.
 func (r *Retired) Running() int { return r.version.tracker.running() }

@@ -83,6 +83,7 @@ func TestReloadable_ExecutionStaysOnItsVersion(t *testing.T) {
 		slow := make(chan int)
 		go func() { slow <- answer(t, p, func() { time.Sleep(time.Minute) }) }()
 		synctest.Wait()
+		assert.Equal(t, 1, p.Describe().Running)
 		old := r.Put(prepare(t, numbered{number: 2}))
 
 		assert.Equal(t, 2, answer(t, p, func() {}))
@@ -92,6 +93,7 @@ func TestReloadable_ExecutionStaysOnItsVersion(t *testing.T) {
 		assert.Equal(t, 1, <-slow)
 		<-old.Drained()
 		assert.Zero(t, old.Running())
+		assert.Zero(t, p.Describe().Running)
 		require.NoError(t, old.Close())
 		require.NoError(t, old.Close())
 		assert.EqualValues(t, 1, closed.Load())

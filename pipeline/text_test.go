@@ -2,7 +2,6 @@ package pipeline_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -43,16 +42,6 @@ func TestEvent_TextHasNoResult(t *testing.T) {
 	}
 	assert.Equal(t, "ExecutionAttempt Warning orders/Retry: boom", fmt.Sprint(e))
 	assert.JSONEq(t, `{"v":"ExecutionAttempt Warning orders/Retry: boom"}`, logged(e))
-}
-
-func TestErrors_WithoutAName(t *testing.T) {
-	_, err := pipeline.New("", nil)
-	assert.EqualError(t, err, "pipeline: Strategies[0] must not be nil")
-	_, err = pipeline.New("orders", nil)
-	assert.EqualError(t, err, "pipeline orders: Strategies[0] must not be nil")
-	p := weir.Must(pipeline.New(""))
-	assert.NoError(t, p.Close())
-	assert.EqualError(t, p.Execute(context.Background(), func(context.Context) error { return nil }), "pipeline: closed")
 }
 
 // A strategy's Close may close the pipeline again.

@@ -1,8 +1,6 @@
 package pipeline
 
 import (
-	"math/bits"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -18,8 +16,7 @@ import (
 // retire sets retired before it sums up the shards, and leave changes its shard before it looks at retired. So one of
 // the two sees the other, and drained is closed.
 type tracker struct {
-	shards  []shard
-	shift   uint // how far index shifts a 64-bit hash to the right, so that the rest is an index into shards
+	shards  [1 << shardBits]shard
 	retired atomic.Bool
 	drained chan struct{} // closed when the version is retired and the last execution has ended
 	once    sync.Once     // closes drained
@@ -31,23 +28,10 @@ type shard struct {
 	_ [56]byte
 }
 
-// Two goroutines that run at once should rarely share a shard.
-const (
-	shardsPerProcessor = 8
-	maxShards          = 64
-)
+// shardBits makes 64 shards, so that two goroutines that run at once rarely share one.
+const shardBits = 6
 
-func newTracker() *tracker {
-	n := 1
-	for n < shardsPerProcessor*runtime.GOMAXPROCS(0) && n < maxShards {
-		n *= 2
-	}
-	return &tracker{
-		shards:  make([]shard, n),
-		shift:   uint(64 - bits.Len(uint(n-1))), //nolint:gosec // between 59 and 64
-		drained: make(chan struct{}),
-	}
-}
+func newTracker() *tracker { return &tracker{drained: make(chan struct{})} }
 
 // enter counts an execution. The caller leaves the shard that it returns.
 func (t *tracker) enter() *shard {
@@ -66,7 +50,7 @@ func (t *tracker) enter() *shard {
 func (t *tracker) index() uint64 {
 	var here byte
 	stack := uint64(uintptr(unsafe.Pointer(&here))) >> 11 // stacks are at least 2 KiB
-	return stack * 0x9E3779B97F4A7C15 >> t.shift
+	return stack * 0x9E3779B97F4A7C15 >> (64 - shardBits)
 }
 
 // leave counts that an execution has ended.

@@ -171,7 +171,7 @@ func conformance(t *testing.T, build builder, how func(limitertest.Kind) *store.
 				},
 				Reconfigure: func(l limiter.Limiter, to limitertest.Limits) error { return l.(made).reconfigure(to) },
 				Resolution:  time.Microsecond,
-				Lacks:       limitertest.Idle | limitertest.Manual | lacks,
+				Lacks:       limitertest.Idle | lacks,
 			})
 		})
 	}

@@ -44,8 +44,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil.
-func (o Options) Validate() error {
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. A nil o stands for the defaults.
+func (o *Options) Validate() error {
+	o = cmp.Or(o, new(Options))
 	var p validate.Problems
 	p.NotNegative("CallTimeout", o.CallTimeout)
 	p.AtLeast("FailureThreshold", o.FailureThreshold, 0)
@@ -154,9 +155,6 @@ func check(name string, options limiter.Options, shared *LimiterOptions) (rate.L
 func storable(p *validate.Problems, o limiter.Options) rate.Limits {
 	l := rate.Of(o)
 	p.Include("", l.Validate())
-	if l.Manual {
-		p.Add("ManualReplenishment", true, "must be false in a store, whose clock decides when permits come back")
-	}
 	f := l.Fields()
 	atMost := func(field string, n int) {
 		if int64(n) > backend.MaxPermits {

@@ -50,7 +50,7 @@ var folders = []folder{
 	{name: "store/weirredis", mayImport: []string{"rate", "store", "store/backend"}, thirdParty: []string{"github.com/redis/go-redis/v9"}, testOnly: []string{"..."}},
 	{name: "store/weirpostgres/pgmigrate", thirdParty: []string{"github.com/jackc/pgx/v5"}},
 	{name: "store/weirpostgres", mayImport: []string{"rate", "store", "store/backend", "store/weirpostgres/pgmigrate"}, thirdParty: []string{"github.com/jackc/pgx/v5"}, testOnly: []string{"..."}},
-	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/durationtext"}},
+	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/internal/window", "internal/durationtext"}},
 	{name: "strategies/chaos", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/random"}},
 	{name: "strategies/fallback", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/holding"}},
 	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter", "strategies/internal/judge", "strategies/internal/learning", "internal/holding"}},
@@ -58,7 +58,8 @@ var folders = []folder{
 	// How ratelimit tells a limiter of adaptive of outcomes.
 	{name: "strategies/internal/learning", mayImport: []string{"limiter"}},
 	// What retry and hedge share: each limits its extra attempts by it, and neither needs the other.
-	{name: "strategies/budget"},
+	{name: "strategies/budget", mayImport: []string{"strategies/internal/window"}},
+	{name: "strategies/internal/window"}, // of two strategies that count by time
 	{name: "strategies/hedge", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget", "internal/holding"}},
 	{name: "strategies/retry", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget", "internal/holding", "internal/random"}},
 	{name: "strategies/timeout", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/deadline"}},

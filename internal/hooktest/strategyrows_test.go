@@ -130,7 +130,7 @@ var strategyRows = []row{
 	{"adaptive.LimiterOptions.OnLimitChanged", caller, func(x *scene) drill {
 		l := must(adaptive.NewLimiter(&adaptive.LimiterOptions{
 			MinLimit: 1, InitialLimit: 10, MaxLimit: 100, MinWindow: time.Millisecond, MaxWindow: time.Millisecond, MinSamples: 1,
-			OnLimitChanged: func(int, int) { x.hit() },
+			OnLimitChanged: func(ctx context.Context, _ adaptive.LimitChange) { x.hit(ctx) },
 		}))
 		x.then(func() {
 			if n := l.Statistics(); n.AvailablePermits != int64(l.Limit()) {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
 	"runtime/debug"
 )
 
@@ -29,39 +30,61 @@ func Call(hook string, f func()) (returned bool) {
 	return true
 }
 
-// A PanicError is the error of a function that has panicked.
+// ErrAborted is [pipeline.ErrAborted].
+var ErrAborted = errors.New("pipeline: execution panicked or left its goroutine")
+
+// A PanicError is the error of a function that has panicked or called [runtime.Goexit]: [pipeline.PanicError] and
+// registry.PanicError.
 type PanicError struct {
-	Value any
-	Stack []byte
+	Value any    // the value of the panic; nil for a Goexit
+	Stack []byte // the stack of the goroutine; not part of the text, so that the same panic has the same text each time
 }
 
-// Error returns the value of the panic.
-func (p *PanicError) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
+// NewPanicError returns the error for what [recover] returned, in a deferred function of code that did not return.
+func NewPanicError(value any) *PanicError { return &PanicError{Value: value, Stack: debug.Stack()} }
 
-// Unwrap returns Value if it is an error.
+// Error returns a text with the Value.
+func (p *PanicError) Error() string {
+	if p.Value == nil {
+		return "it left its goroutine"
+	}
+	return fmt.Sprintf("panic: %v", p.Value)
+}
+
+// Is reports whether target is [pipeline.ErrAborted].
+func (p *PanicError) Is(target error) bool { return target == ErrAborted }
+
+// Unwrap returns the Value if it is an error.
 func (p *PanicError) Unwrap() error {
 	err, _ := p.Value.(error)
 	return err
 }
 
-// ErrorType returns the name that telemetry has for it.
+// ErrorType returns "panic", the name that telemetry has for it.
 func (*PanicError) ErrorType() string { return "panic" }
 
-var errLeft = errors.New("it left its goroutine")
+// Continue panics with the Value, or calls [runtime.Goexit].
+func (p *PanicError) Continue() {
+	if p.Value == nil {
+		runtime.Goexit()
+	}
+	panic(p.Value)
+}
 
-// Error calls f, waits for it and returns its error. A panic and a [runtime.Goexit] of f become errors: f runs on a goroutine of
-// its own, so that Goexit does not end the caller's.
-func Error(f func() error) error {
-	err := errLeft
+// Error calls f, waits for it and returns its error. A panic and a [runtime.Goexit] of f become a [PanicError]: f runs on a
+// goroutine of its own, so that Goexit does not end the caller's.
+func Error(f func() error) (err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		returned := false
 		defer func() {
-			if p := recover(); p != nil {
-				err = &PanicError{p, debug.Stack()}
+			if !returned {
+				err = NewPanicError(recover())
 			}
 		}()
 		err = f()
+		returned = true
 	}()
 	<-done
 	return err
@@ -69,11 +92,8 @@ func Error(f func() error) error {
 
 // Hook calls f through [Error], and logs a panic or a [runtime.Goexit] as [Call] does.
 func Hook(hook string, f func()) {
-	err := Error(func() error { f(); return nil })
-	if p, ok := errors.AsType[*PanicError](err); ok {
+	if p, ok := errors.AsType[*PanicError](Error(func() error { f(); return nil })); ok {
 		Report(hook, p.Value, p.Stack)
-	} else if err != nil {
-		Report(hook, err, nil)
 	}
 }
 
@@ -88,10 +108,13 @@ func CloseAll[T any](all []T, failed func(i int, err error)) {
 	}
 }
 
-// Report logs a panic that was recovered elsewhere, as Call does. A log handler that panics is ignored:
-// nothing is left to report it to.
+// Report logs a panic that was recovered elsewhere, as Call does. A nil value is that of a [runtime.Goexit]. A log handler that
+// panics is ignored: nothing is left to report it to.
 func Report(hook string, value any, stack []byte) {
 	defer func() { _ = recover() }()
+	if value == nil {
+		value = "runtime.Goexit"
+	}
 	slog.LogAttrs(context.Background(), slog.LevelError, "weir: recovered a panic",
 		slog.String("hook", hook), slog.String("panic", fmt.Sprint(value)), slog.String("stack", string(stack)))
 }

@@ -134,6 +134,7 @@ func TestStrategy_CountsWhatIsHeldAsInUse(t *testing.T) {
 			require.NoError(t, err)
 			time.Sleep(10 * time.Millisecond)
 		}
+		assert.Greater(t, l.Limit(), 50)
 		time.Sleep(2 * time.Second)
 	})
 }

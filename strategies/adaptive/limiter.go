@@ -30,7 +30,6 @@ type Limiter struct {
 	engine  adaptivelimiter.AdaptiveLimiter[any] // failsafe-go's, which computes the limit; see measure
 
 	current       atomic.Int64 // the limit that permits has; written with mu held
-	refunded      atomic.Int64 // grants that were refunded
 	rejectedAbove atomic.Int64 // rejections of an n above the limit
 	closed        atomic.Bool
 	mu            sync.Mutex // held to change the limit
@@ -80,7 +79,7 @@ func (l *Limiter) track(ctx context.Context, n int, lease limiter.Lease, err err
 	case err == nil && (!lease.Acquired() || n == 0):
 		return lease, nil
 	case err == nil:
-		return (&grant{by: l, permits: lease, samples: l.measure(n)}).lease(n, limiterKey), nil
+		return (&grant{by: l, ctx: ctx, permits: lease, samples: l.measure(n)}).lease(n, limiterKey), nil
 	}
 	lease, err = l.aboveLimit(ctx, n, err)
 	if err == nil {
@@ -132,12 +131,13 @@ func (l *Limiter) settle(g *grant, o learning.Outcome) {
 	for _, permit := range g.samples.others {
 		permit.Drop()
 	}
-	if o == learning.Refunded && !l.closed.Load() {
-		l.refunded.Add(1)
+	change := l.adoptLimit()
+	if o == learning.Refunded { // after adoptLimit, so that waiters get permits by the new limit
+		g.permits.Refund()
+	} else {
+		g.permits.Release()
 	}
-	was, is := l.adoptLimit()
-	g.permits.Release() // after adoptLimit, so that waiters get permits by the new limit
-	l.report(was, is)
+	l.report(g.ctx, change)
 }
 
 // learn makes the engine learn from a grant whose permits stay in use. The body of an HTTP response is read as fast as
@@ -146,7 +146,7 @@ func (l *Limiter) learn(g *grant, o learning.Outcome) {
 	l.record(g, o)
 	g.learned = true
 	g.samples.first, _ = l.engine.TryAcquirePermit() // the engine goes on counting the permits as in use
-	l.report(l.adoptLimit())
+	l.report(g.ctx, l.adoptLimit())
 }
 
 // record gives the engine the first permit of a grant back, with the time that it was held if that is a sample.
@@ -160,27 +160,25 @@ func (l *Limiter) record(g *grant, o learning.Outcome) {
 	}
 }
 
-func (l *Limiter) report(was, is int) {
-	if was != is && l.options.OnLimitChanged != nil {
-		l.options.OnLimitChanged(was, is)
+func (l *Limiter) report(ctx context.Context, c LimitChange) {
+	if c.Old != c.Current && l.options.OnLimitChanged != nil {
+		l.options.OnLimitChanged(ctx, c)
 	}
 }
 
-// adoptLimit puts the engine's limit in force. It returns the old and the new limit, which are the same if nothing
-// changed.
-func (l *Limiter) adoptLimit() (was, is int) {
-	if current := l.current.Load(); int64(l.engine.Limit()) == current {
-		return int(current), int(current)
+// adoptLimit puts the engine's limit in force. If nothing changed, the limits that it returns are the same.
+func (l *Limiter) adoptLimit() (c LimitChange) {
+	if l.engine.Limit() == l.Limit() {
+		return c
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	was, is = int(l.current.Load()), l.engine.Limit()
-	if was != is && l.permits.Reconfigure(l.options.permits(is)) == nil { // an error: it is closed
-		l.current.Store(int64(is))
-	} else {
-		is = was
+	was, is := l.Limit(), l.engine.Limit()
+	if was == is || l.permits.Reconfigure(l.options.permits(is)) != nil { // an error: it is closed
+		return c
 	}
-	return was, is
+	l.current.Store(int64(is))
+	return LimitChange{Old: was, Current: is}
 }
 
 // Limit returns the present limit.
@@ -192,7 +190,6 @@ func (l *Limiter) Options() LimiterOptions { return l.options }
 // Statistics returns the current figures; those of a closed limiter are its last.
 func (l *Limiter) Statistics() limiter.Statistics {
 	s := l.permits.Statistics()
-	s.SuccessfulLeases -= l.refunded.Load()
 	s.FailedLeases += l.rejectedAbove.Load()
 	return s
 }
@@ -215,6 +212,7 @@ type grant struct {
 	} // the limiter
 
 	// Of a Limiter:
+	ctx     context.Context // of the execution
 	permits limiter.Lease
 	samples samples
 	learned bool // the engine has learned from the execution; the permits are still in use

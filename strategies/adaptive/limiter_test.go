@@ -63,11 +63,11 @@ func TestLimiter_LimitRises(t *testing.T) {
 		var changes []int
 		l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{
 			InitialLimit: 5, MaxLimit: 40,
-			OnLimitChanged: func(old, current int) {
+			OnLimitChanged: func(_ context.Context, c adaptive.LimitChange) {
 				if len(changes) > 0 {
-					assert.Equal(t, changes[len(changes)-1], old)
+					assert.Equal(t, changes[len(changes)-1], c.Old)
 				}
-				changes = append(changes, current)
+				changes = append(changes, c.Current)
 			},
 		}))
 		load(l, make(server, 100), 50, time.Minute, release)
@@ -190,7 +190,7 @@ func TestLimiter_RefundedInAChain(t *testing.T) {
 func TestLimiter_Concurrent(t *testing.T) {
 	l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{
 		InitialLimit: 5, MaxLimit: 20, QueueLimit: 5, MinWindow: 1, MinSamples: 1,
-		OnLimitChanged: func(int, int) {},
+		OnLimitChanged: func(context.Context, adaptive.LimitChange) {},
 	}))
 	ends := []func(limiter.Lease){release, adaptive.Fail, adaptive.Ignore}
 	var wg sync.WaitGroup

@@ -2,6 +2,7 @@ package adaptive
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"time"
 
@@ -50,10 +51,13 @@ type LimiterOptions struct {
 	// the throughput. The default is 50.
 	CorrelationWindow int `json:"correlation_window,omitempty" yaml:"correlation_window,omitempty" reload:"default=50"`
 
-	// OnLimitChanged is called after each change of the limit, in the goroutine that released the lease which caused it.
-	// Calls can overlap and come out of order.
-	OnLimitChanged func(old, current int) `json:"-" yaml:"-"`
+	// OnLimitChanged is called after each change of the limit, in the goroutine that released the lease which caused it, with the
+	// context by which that lease was acquired. Calls can overlap and come out of order.
+	OnLimitChanged func(ctx context.Context, c LimitChange) `json:"-" yaml:"-"`
 }
+
+// A LimitChange is a change of the limit of a [Limiter], as [LimiterOptions.OnLimitChanged] gets it.
+type LimitChange struct{ Old, Current int }
 
 // withDefaults returns o with the defaults filled in. A nil o stands for the zero LimiterOptions.
 func (o *LimiterOptions) withDefaults() LimiterOptions {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/strategies/internal/window"
 )
 
 // A Budget limits the extra attempts: those after the first of each execution. It must be safe for concurrent use. Most
@@ -58,39 +59,49 @@ const EventExhausted = "OnBudgetExhausted"
 //
 // where executions and taken are those within the Window.
 type Ratio struct {
-	made       time.Duration // by package clock
-	executions ring
+	window *window.Window // counts executions, and with mu held what was taken
 
 	mu      sync.Mutex // guards what follows
 	options Options    // with the defaults filled in
-	taken   ring
 	refused int64
 }
+
+// What the window of a Ratio counts.
+const (
+	executions = iota
+	taken
+)
+
+// segment is the length of a segment of the window. It does not depend on the options, so that Reconfigure can change them
+// and keep what was counted.
+const segment = time.Second / 4
 
 // New makes a budget. If o is nil, the defaults apply. The error is a [weir.OptionsError].
 func New(o *Options) (*Ratio, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	return &Ratio{made: clock.Now(), options: o.withDefaults()}, nil
+	return &Ratio{options: o.withDefaults(), window: window.New(clock.Now(), segment, int(LongestWindow/segment))}, nil
 }
 
-// Count implements [Budget]. It takes no lock.
+// Count implements [Budget].
 func (r *Ratio) Count(context.Context) {
-	r.executions.add(r.slotNow())
+	if s := r.window.At(clock.Now()); s != nil {
+		s.Counts[executions].Add(1)
+	}
 }
 
 // TryAcquire implements [Budget].
 func (r *Ratio) TryAcquire(context.Context) bool {
-	now := r.slotNow()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	executions, taken := r.inWindow(now)
-	if float64(taken)+1 > r.options.allowed(executions) {
+	now := clock.Now()
+	s := r.window.At(now)
+	if _, left := r.counted(now); s == nil || left < 1 {
 		r.refused++
 		return false
 	}
-	r.taken.add(now)
+	s.Counts[taken].Add(1)
 	return true
 }
 
@@ -99,13 +110,14 @@ func (r *Ratio) TryAcquire(context.Context) bool {
 func (r *Ratio) Refund(context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.taken.takeBack(r.slotNow(), r.options.slots())
+	r.window.TakeBack(clock.Now(), r.options.segments())
 }
 
-// inWindow returns what was counted in the window that ends with the slot now. r.mu is held.
-func (r *Ratio) inWindow(now uint64) (executions, taken uint64) {
-	n := r.options.slots()
-	return r.executions.sum(now, n), r.taken.sum(now, n)
+// counted returns what was counted in the window that ends now, and how many extra attempts that leaves: less than 0 if Reconfigure has
+// allowed fewer. r.mu is held.
+func (r *Ratio) counted(now time.Duration) (counts [2]int64, left float64) {
+	counts = r.window.Sum(now, r.options.segments())
+	return counts, r.options.allowed(counts[executions]) - float64(counts[taken])
 }
 
 // Reconfigure changes the options. What was counted and taken before still counts, also in a longer window. If o is nil,
@@ -137,23 +149,13 @@ type Statistics struct {
 
 // Statistics returns the present figures.
 func (r *Ratio) Statistics() Statistics {
-	now := r.slotNow()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	executions, taken := r.inWindow(now)
-	return Statistics{
-		Executions: int64(executions),
-		Taken:      int64(taken),
-		Available:  saturated(r.options.allowed(executions) - float64(taken)),
-		Refused:    r.refused,
-	}
+	counts, left := r.counted(clock.Now())
+	return Statistics{Executions: counts[executions], Taken: counts[taken], Available: saturated(left), Refused: r.refused}
 }
 
 // String returns the figures: "3 extra attempts taken, 37 left, for 200 executions".
 func (s Statistics) String() string {
 	return fmt.Sprintf("%d extra attempts taken, %d left, for %d executions", s.Taken, s.Available, s.Executions)
 }
-
-// slotNow returns the number of the present slot. Slots begin with the budget, so that in a simulation they do not depend
-// on when the process started.
-func (r *Ratio) slotNow() uint64 { return uint64((clock.Now() - r.made + ahead) / slot) }

@@ -43,19 +43,17 @@ func (o *Options) withDefaults() Options {
 }
 
 // allowed returns how many extra attempts are allowed in a window with that many executions.
-func (o *Options) allowed(executions uint64) float64 {
+func (o *Options) allowed(executions int64) float64 {
 	return max(o.Ratio, 0)*float64(executions) + float64(max(o.MinPerSecond, 0))*o.Window.Seconds()
 }
 
-// slots returns the number of slots of the window.
-func (o *Options) slots() uint64 { return uint64((o.Window + slot - 1) / slot) }
+// segments returns the number of segments of the window.
+func (o *Options) segments() int { return int((o.Window + segment - 1) / segment) }
 
 // Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. [New] and Reconfigure call it; a
 // program that reads options from a file can call it earlier.
 func (o *Options) Validate() error {
-	if o == nil {
-		return nil
-	}
+	o = cmp.Or(o, new(Options))
 	var p validate.Problems
 	if r := o.Ratio; r != -1 && (r < 0 || math.IsNaN(r) || math.IsInf(r, 0)) {
 		p.Add("Ratio", r, "must be at least 0, or -1 for none")

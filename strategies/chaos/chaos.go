@@ -85,9 +85,7 @@ type FaultOptions struct {
 // Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Making a pipeline calls it; a
 // program that reads options from a file can call it earlier.
 func (o *FaultOptions) Validate() error {
-	if o == nil {
-		return nil
-	}
+	o = cmp.Or(o, new(FaultOptions))
 	var p validate.Problems
 	o.validate(&p)
 	if o.Err != nil && o.ErrFunc != nil {
@@ -140,9 +138,7 @@ type LatencyOptions struct {
 // Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Making a pipeline calls it; a
 // program that reads options from a file can call it earlier.
 func (o *LatencyOptions) Validate() error {
-	if o == nil {
-		return nil
-	}
+	o = cmp.Or(o, new(LatencyOptions))
 	var p validate.Problems
 	o.validate(&p)
 	if o.Latency < -1 {
@@ -191,9 +187,7 @@ type Result struct {
 // Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Making a pipeline calls it; a
 // program that reads options from a file can call it earlier.
 func (o *OutcomeOptions) Validate() error {
-	if o == nil {
-		return nil
-	}
+	o = cmp.Or(o, new(OutcomeOptions))
 	var p validate.Problems
 	o.validate(&p)
 	return p.Err("chaos")

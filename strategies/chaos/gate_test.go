@@ -2,10 +2,7 @@ package chaos_test
 
 import (
 	"context"
-	"errors"
 	"math"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -67,45 +64,6 @@ func TestStrategies_Zero(t *testing.T) {
 	}
 }
 
-func TestOptions_Rate(t *testing.T) {
-	n := 0
-	p := with(chaos.NewFault(&chaos.FaultOptions{Options: chaos.Options{
-		Enabled:    true,
-		Rate:       0.25,
-		OnInjected: func(context.Context, pipeline.Event) { n++ },
-	}}))
-	for range 10_000 {
-		_ = p.Execute(t.Context(), func(context.Context) error { return nil })
-	}
-	assert.InDelta(t, 2500, n, 500, "more than eleven standard deviations")
-}
-
-func TestStrategies_Concurrent(t *testing.T) {
-	var injected atomic.Int64
-	o := chaos.Options{Enabled: true, Rate: 0.5, OnInjected: func(context.Context, pipeline.Event) { injected.Add(1) }}
-	var all []pipeline.Strategy
-	for _, build := range makers {
-		all = append(all, build(o))
-	}
-	all = append(all, chaos.NewFault(&chaos.FaultOptions{Options: o, Err: errBoom}))
-	for i, s := range all {
-		p := with(s)
-		var wg sync.WaitGroup
-		for range 8 {
-			wg.Go(func() {
-				for range 50 {
-					_, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (string, error) { return "", nil })
-					if err != nil && !errors.Is(err, errBoom) {
-						t.Error(i, err)
-					}
-				}
-			})
-		}
-		wg.Wait()
-	}
-	assert.Positive(t, injected.Load())
-}
-
 func TestAllocations(t *testing.T) {
 	ctx := t.Context()
 	succeed := func(context.Context) error { return nil }
@@ -126,18 +84,5 @@ func TestAllocations(t *testing.T) {
 	p := with(makers["Chaos.Fault"](always))
 	if got := testing.AllocsPerRun(200, func() { _ = p.Execute(ctx, succeed) }); got != 0 {
 		t.Errorf("a fault: %v allocations, want 0", got)
-	}
-}
-
-func BenchmarkExecute(b *testing.B) {
-	for name, o := range map[string]chaos.Options{"off": {}, "on": {Enabled: true, Rate: 1e-12}, "fault": always} {
-		b.Run(name, func(b *testing.B) {
-			p, ctx := with(makers["Chaos.Fault"](o)), context.Background()
-			fn := func(context.Context) error { return nil }
-			b.ReportAllocs()
-			for b.Loop() {
-				_ = p.Execute(ctx, fn)
-			}
-		})
 	}
 }

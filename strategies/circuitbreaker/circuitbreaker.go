@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/clock"
-	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/internal/judge"
@@ -31,7 +30,6 @@ const (
 // pipelines, which then share the circuit.
 type Strategy struct {
 	options Options
-	problem error    // what Validate returns
 	control *Control // that of the options, or own
 	own     Control
 
@@ -44,7 +42,7 @@ type Strategy struct {
 // New makes a circuit breaker. Its circuit is closed, or isolated if [Options.Control] is isolated. If o is nil,
 // the defaults apply. If o is invalid, making a pipeline of the strategy fails.
 func New(o *Options) *Strategy {
-	s := &Strategy{options: o.withDefaults(), problem: o.Validate()}
+	s := &Strategy{options: o.withDefaults()}
 	if s.control = s.options.Control; s.control == nil {
 		s.control = &s.own
 	}
@@ -73,7 +71,7 @@ func (s *Strategy) Validate() error {
 		p.Add("", nil, "must be made with New")
 		return p.Err("circuitbreaker")
 	}
-	return s.problem
+	return s.options.Validate()
 }
 
 // Execute runs next if the circuit lets it through, and counts the outcome. It implements [pipeline.Strategy].
@@ -82,16 +80,13 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 		return nil, pipeline.ContextError(ctx)
 	}
 	if p := s.current.Load(); p.state == Closed && !s.controlChanged() {
-		return s.runClosed(ctx, next, p) // most executions go this way
+		return s.run(ctx, next, admission{phase: p}) // most executions go this way
 	}
 	a := s.admit()
-	if a.ticket != 0 {
-		return s.runProbe(ctx, next, a)
+	if a.admitted {
+		return s.run(ctx, next, a)
 	}
 	s.announce(ctx, next, a.pending)
-	if a.admitted {
-		return s.runClosed(ctx, next, a.phase)
-	}
 	return nil, &OpenError{
 		State: a.phase.state, Source: next.Source(), Err: a.phase.cause, retryAfter: a.wait, retryable: s.options.RetryRejections,
 	}
@@ -104,7 +99,7 @@ func (s *Strategy) controlChanged() bool { return s.control.version.Load() != s.
 type admission struct {
 	phase    *phase
 	admitted bool
-	ticket   uint64        // of a probe; 0 if it is not one
+	probe    *probe        // nil if it is not one
 	wait     time.Duration // if not admitted, until the next attempt; 0 if not known
 	pending  *Transition   // to announce, or nil
 }
@@ -113,10 +108,11 @@ type admission struct {
 func (s *Strategy) admit() admission {
 	now := clock.Now()
 	if p := s.current.Load(); p.rejects(now) && !s.controlChanged() {
-		return admission{phase: p, wait: p.wait(now)} // without the lock, because an open circuit rejects many executions
+		return admission{phase: p, wait: p.wait(now, 0)} // without the lock, because an open circuit rejects many executions
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now = clock.Now() // after the lock, so that the probes begin in order
 	a := admission{pending: s.applyControl()}
 	p := s.current.Load()
 	if p.state == Open && !p.rejects(now) {
@@ -128,41 +124,31 @@ func (s *Strategy) admit() admission {
 	switch p.state {
 	case Closed:
 		a.admitted = true
-	case Open, Isolated:
-		a.wait = p.wait(now)
 	case HalfOpen:
-		a.ticket = p.probes.start(now, s.options.HalfOpenProbes, p.length)
-		a.admitted = a.ticket != 0
+		a.probe = p.start(now, s.options.HalfOpenProbes)
+		a.admitted = a.probe != nil
+	default:
+		a.wait = p.wait(now, 0)
 	}
 	return a
 }
 
-// runClosed runs an execution that a closed circuit let through.
-func (s *Strategy) runClosed(ctx context.Context, next pipeline.Next, p *phase) (result any, err error) {
-	returned := false
+// run runs an execution that the circuit let through, and counts its outcome. The place of a probe is freed even if a
+// function of the options panics.
+func (s *Strategy) run(ctx context.Context, next pipeline.Next, a admission) (result any, err error) {
+	v, outcome := neither, error(nil)
 	defer func() {
-		if !returned { // a panic or Goexit
-			s.countFailure(ctx, next, p, nil, pipeline.ErrAborted)
+		switch {
+		case a.probe != nil:
+			s.countProbe(ctx, next, a, v, result, outcome)
+		case v == success:
+			a.phase.countSuccess()
+		case v == failure:
+			s.countFailure(ctx, next, a.phase, result, outcome)
 		}
 	}()
-	result, err = next.Run(ctx)
-	v := s.options.judge(ctx, result, err)
-	returned = true
-	switch v {
-	case success:
-		p.countSuccess()
-	case failure:
-		s.countFailure(ctx, next, p, result, err)
-	}
-	return result, err
-}
-
-// runProbe runs a probe of a half-open circuit. Its place is freed even if it panics.
-func (s *Strategy) runProbe(ctx context.Context, next pipeline.Next, a admission) (result any, err error) {
-	v, outcome := neither, error(nil)
-	defer func() { s.countProbe(ctx, next, a, v, result, outcome) }()
 	s.announce(ctx, next, a.pending)
-	v, outcome = failure, pipeline.ErrAborted // stays if next panics or calls Goexit
+	v, outcome = failure, pipeline.ErrAborted // stays if next or Handle panics or calls Goexit
 	result, err = next.Run(ctx)
 	v = s.options.judge(ctx, result, err)
 	outcome = err
@@ -218,22 +204,14 @@ func (s *Strategy) Statistics() Statistics {
 		}
 		return Statistics{State: Closed}
 	}
-	p := s.current.Load()
-	stats := Statistics{State: p.state}
-	switch p.state {
-	case Closed:
-		if p.window != nil {
-			sum := p.window.sum(clock.Now())
-			stats.Throughput, stats.Failures = sum.throughput, sum.failures
-		}
-		stats.ConsecutiveFailures = p.consecutive.Load()
-	case Open:
-		if stats.RetryAfter = p.wait(clock.Now()); stats.RetryAfter == 0 {
-			stats.State = HalfOpen
-		}
-	case HalfOpen:
-		stats.Probes = len(p.probes.running)
-		stats.RetryAfter = p.probes.wait(clock.Now(), s.options.HalfOpenProbes, p.length)
+	p, now := s.current.Load(), clock.Now()
+	stats := Statistics{
+		State: p.state, ConsecutiveFailures: p.consecutive.Load(), Probes: len(p.running),
+		RetryAfter: p.wait(now, s.options.HalfOpenProbes),
+	}
+	stats.Throughput, stats.Failures = p.counts(now)
+	if p.state == Open && stats.RetryAfter == 0 {
+		stats.State = HalfOpen
 	}
 	return stats
 }
@@ -241,94 +219,82 @@ func (s *Strategy) Statistics() Statistics {
 // countFailure counts a failure of a closed circuit, and opens the circuit if one of the rules in the Options says
 // so.
 func (s *Strategy) countFailure(ctx context.Context, next pipeline.Next, p *phase, result any, err error) {
-	if p.ended.Load() {
+	if s.current.Load() != p {
 		return
 	}
 	now, o := clock.Now(), &s.options
-	var inARow int64
-	var sum counts
+	t := Transition{From: Closed, Result: result, Err: err}
 	if o.ConsecutiveFailures > 0 {
-		inARow = p.consecutive.Add(1)
+		t.ConsecutiveFailures = p.consecutive.Add(1)
 	}
 	if p.window != nil {
-		if segment := p.window.at(now); segment != nil {
-			segment.failures.Add(1)
+		if segment := p.window.At(now); segment != nil {
+			segment.Counts[failures].Add(1)
 		}
-		sum = p.window.sum(now)
+		t.Throughput, t.Failures = p.counts(now)
 	}
-	if p.window != nil && sum.tooMany(o) || inARow > 0 && inARow >= int64(o.ConsecutiveFailures) {
-		s.open(ctx, next, p, now, &Transition{
-			From: Closed, Throughput: sum.throughput, Failures: sum.failures, ConsecutiveFailures: inARow,
-			Result: result, Err: err,
-		})
+	if t.isTooMuch(o) {
+		s.open(ctx, next, p, now, t)
 	}
+}
+
+// isTooMuch reports whether the circuit opens with the counts of t. It divides because 7/100 is the same float64 as 0.07,
+// but 0.07*100 is more than 7.
+func (t Transition) isTooMuch(o *Options) bool {
+	if o.ConsecutiveFailures > 0 && t.ConsecutiveFailures >= int64(o.ConsecutiveFailures) {
+		return true
+	}
+	return o.FailureRatio != -1 && t.Throughput >= int64(o.MinimumThroughput) &&
+		float64(t.Failures)/float64(t.Throughput) >= o.FailureRatio
 }
 
 // countProbe counts the outcome of a probe.
 func (s *Strategy) countProbe(ctx context.Context, next pipeline.Next, a admission, v verdict, result any, err error) {
 	t := Transition{From: HalfOpen, HalfOpenAttempts: a.phase.attempts, Result: result, Err: err}
-	if v == failure { // the probe keeps its place, so that no other begins while the circuit opens
-		s.open(ctx, next, a.phase, clock.Now(), &t)
+	if v == failure {
+		s.open(ctx, next, a.phase, clock.Now(), t)
 		return
 	}
-	s.announce(ctx, next, s.endProbe(a, v, &t))
-}
-
-// endProbe frees the place of a probe that did not fail, and closes the circuit if enough have succeeded. It returns the
-// transition to announce, or nil.
-func (s *Strategy) endProbe(a admission, v verdict, t *Transition) *Transition {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	pending := s.applyControl()
-	p := a.phase
-	if s.current.Load() != p {
-		return pending
+	if s.current.Load() == a.phase && a.phase.end(a.probe, v) >= s.options.HalfOpenProbes {
+		s.current.Store(newClosed(&s.options))
+		t.To, pending = Closed, &t
 	}
-	p.probes.release(a.ticket)
-	if v != success {
-		return pending
-	}
-	p.probes.succeeded++
-	if p.probes.succeeded < s.options.HalfOpenProbes || !p.ended.CompareAndSwap(false, true) {
-		return pending
-	}
-	s.current.Store(newClosed(&s.options))
-	t.To = Closed
-	return t
+	s.mu.Unlock()
+	s.announce(ctx, next, pending)
 }
 
-// open opens the circuit, unless another outcome has ended p.
-func (s *Strategy) open(ctx context.Context, next pipeline.Next, p *phase, now time.Duration, t *Transition) {
-	if !p.ended.CompareAndSwap(false, true) {
+// open opens the circuit, unless another transition has ended p.
+func (s *Strategy) open(ctx context.Context, next pipeline.Next, p *phase, now time.Duration, t Transition) {
+	t.To, t.Source, t.BreakDuration = Open, next.Source(), s.options.BreakDuration
+	opened := p.open(now, t)
+	ok, pending := s.replace(p, opened)
+	s.announce(ctx, next, pending)
+	if !ok {
 		return
 	}
-	t.To, t.Source, t.BreakDuration = Open, next.Source(), s.options.BreakDuration
-	// The circuit opens even if BreakDurationFunc panics, because p has ended.
-	defer func() { s.announce(ctx, next, s.replaceByOpen(p, now, t)) }()
+	defer s.announce(ctx, next, &t) // also if BreakDurationFunc panics
 	if s.options.BreakDurationFunc == nil {
 		return
 	}
-	if d := s.options.BreakDurationFunc(ctx, *t); d > 0 {
+	if d := s.options.BreakDurationFunc(ctx, t); d > 0 {
 		t.BreakDuration = d
+		_, pending = s.replace(opened, p.open(now, t))
+		s.announce(ctx, next, pending)
 	}
 }
 
-// replaceByOpen replaces p by an open phase. It returns the transition to announce, or nil.
-func (s *Strategy) replaceByOpen(p *phase, now time.Duration, t *Transition) *Transition {
+// replace puts the phase to in force in the place of from, and reports whether from was still in force. If a call of the
+// Control came first, it returns the transition to announce.
+func (s *Strategy) replace(from, to *phase) (ok bool, pending *Transition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pending := s.applyControl()
-	if s.current.Load() != p {
-		return pending // the Control came first
+	pending = s.applyControl()
+	if ok = s.current.Load() == from; ok {
+		s.current.Store(to)
 	}
-	s.current.Store(&phase{
-		state:    Open,
-		length:   t.BreakDuration,
-		until:    saturate.Add(now, t.BreakDuration),
-		attempts: p.attempts,
-		cause:    t.Err,
-	})
-	return t
+	return ok, pending
 }
 
 // applyControl carries out the last call of the Control, if it has changed. It returns the transition to announce, or nil.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -130,7 +131,7 @@ func (h *history) finish() {
 		require.Equal(h.t, context.Canceled, r.finish(func(context.Context) error { return context.Canceled }))
 	case 1:
 		h.naive.finish(r.id, r.phase, true, true)
-		require.Equal(h.t, pipeline.ErrAborted, r.finish(func(context.Context) error { panic("boom") }))
+		require.Equal(h.t, pipeline.ErrAborted, r.finish(h.leave))
 	case 2, 3:
 		h.naive.finish(r.id, r.phase, true, true)
 		require.Equal(h.t, errBoom, r.finish(fail))
@@ -138,6 +139,14 @@ func (h *history) finish() {
 		h.naive.finish(r.id, r.phase, false, true)
 		require.NoError(h.t, r.finish(succeed))
 	}
+}
+
+// leave does not return.
+func (h *history) leave(context.Context) error {
+	if h.random.IntN(2) == 0 {
+		runtime.Goexit()
+	}
+	panic("boom")
 }
 
 // order gives an order, and has it carried out at once.

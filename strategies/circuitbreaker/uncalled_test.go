@@ -2,8 +2,6 @@ package circuitbreaker_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,31 +97,3 @@ func TestStrategy_ProbeWaitsInAQueue(t *testing.T) {
 		assert.Equal(t, circuitbreaker.Closed, s.State())
 	})
 }
-
-func TestStrategy_RejectionsBesideFailures(t *testing.T) {
-	rejection := &ratelimit.RejectedError{}
-	for name, c := range map[string]struct {
-		err  error
-		want circuitbreaker.State
-	}{
-		"an item that a Channel did not take":      {&limiter.SendRejectedError{}, circuitbreaker.Closed},
-		"two rejections":                           {errors.Join(rejection, &circuitbreaker.OpenError{}), circuitbreaker.Closed},
-		"a failure and a rejection":                {errors.Join(errBoom, rejection), circuitbreaker.Open},
-		"a rejection after which something failed": {fmt.Errorf("fallback: %w, after: %w", rejection, errBoom), circuitbreaker.Open},
-		"nothing is joined":                        {joined{}, circuitbreaker.Open},
-		"a timeout of a call that was made":        {&timeout.Error{After: 1, Err: context.DeadlineExceeded}, circuitbreaker.Open},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := atOnce(1)
-			s := circuitbreaker.New(&o)
-			p := weir.Must(pipeline.New("orders", s))
-			require.Error(t, p.Execute(t.Context(), func(context.Context) error { return c.err }))
-			assert.Equal(t, c.want, s.State())
-		})
-	}
-}
-
-type joined struct{}
-
-func (joined) Error() string   { return "nothing" }
-func (joined) Unwrap() []error { return nil }

@@ -88,19 +88,11 @@ func (s *Strategy) Validate() error {
 // The action runs even if the context has ended, because it need not take time.
 func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	result, err := next.Run(ctx)
-	if !s.handles(ctx, result, err) {
+	if !judge.Handles(ctx, s.options.Handle, result, err) {
 		return result, err
 	}
 	e := pipeline.Event{Name: EventFallback, Severity: pipeline.SeverityWarning, Result: result, Err: err}
 	next.Announce(ctx, e, s.options.OnFallback)
 	holding.Release(ctx, result) // before the action, which can need it
 	return s.action(ctx, result, err)
-}
-
-// handles reports whether an outcome is to be replaced.
-func (s *Strategy) handles(ctx context.Context, result any, err error) bool {
-	if s.options.Handle != nil {
-		return s.options.Handle(result, err)
-	}
-	return err != nil && !judge.Ended(ctx, err)
 }

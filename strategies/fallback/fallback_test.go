@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,20 +117,6 @@ func TestStrategy_DoneContext(t *testing.T) {
 	assert.Empty(t, v)
 }
 
-func TestStrategy_TimeoutInside(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := weir.Must(pipeline.New("orders", fallback.New(fallback.Value("instead"), nil), timeout.New(time.Second, nil)))
-		began := time.Now()
-		v, err := pipeline.ExecuteValue(t.Context(), p, func(ctx context.Context) (string, error) {
-			<-ctx.Done()
-			return "", ctx.Err()
-		})
-		assert.NoError(t, err)
-		assert.Equal(t, "instead", v)
-		assert.Equal(t, time.Second, time.Since(began))
-	})
-}
-
 func TestStrategy_InsideARetry(t *testing.T) {
 	p := weir.Must(pipeline.New("orders", retry.New(nil), fallback.New(fallback.Value("instead"), nil)))
 	calls := 0
@@ -213,12 +198,6 @@ func TestOptions_OnFallback(t *testing.T) {
 	assert.Empty(t, log)
 }
 
-func TestStrategy_Panic(t *testing.T) {
-	assert.PanicsWithValue(t, "boom", func() {
-		_ = with(fallback.Value(1), nil).Execute(t.Context(), func(context.Context) error { panic("boom") })
-	})
-}
-
 func TestStrategy_ValidateAndDescribe(t *testing.T) {
 	for _, action := range []fallback.Action{nil, fallback.Func[int](nil)} {
 		_, err := pipeline.New("orders", fallback.New(action, nil))
@@ -239,22 +218,6 @@ func TestStrategy_ValidateAndDescribe(t *testing.T) {
 	assert.Equal(t, "Cache", fallback.New(fallback.Value(1), &o).Name())
 }
 
-func TestStrategy_Concurrent(t *testing.T) {
-	p := with(fallback.Func(func(_ context.Context, n int, _ error) (int, error) { return n + 1, nil }), nil)
-	var wg sync.WaitGroup
-	for worker := range 16 {
-		wg.Go(func() {
-			for i := range 50 {
-				n, err := pipeline.ExecuteValue(t.Context(), p, returning(worker*i, errBoom))
-				if err != nil || n != worker*i+1 {
-					t.Error(n, err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-}
-
 func TestAllocations(t *testing.T) {
 	value, ctx := new(int), t.Context()
 	p := with(fallback.Value(12345), nil)
@@ -270,18 +233,5 @@ func TestAllocations(t *testing.T) {
 		if got := testing.AllocsPerRun(200, f); got != 0 {
 			t.Errorf("%s: %v allocations, want 0", name, got)
 		}
-	}
-}
-
-func BenchmarkExecute(b *testing.B) {
-	p, ctx := with(fallback.Value(1), nil), context.Background()
-	for name, err := range map[string]error{"succeeds": nil, "falls back": errBoom} {
-		b.Run(name, func(b *testing.B) {
-			fn := func(context.Context) error { return err }
-			b.ReportAllocs()
-			for b.Loop() {
-				_ = p.Execute(ctx, fn)
-			}
-		})
 	}
 }

@@ -33,7 +33,7 @@
 // strategies further inside have taken for it, such as a permit.
 //
 // A result that holds a resource, such as a response with a body, goes to [Options.Dispose] if its attempt did not win:
-// before Execute returns if the attempt has ended by then, else when it ends, in its own goroutine.
+// before Execute returns if the attempt has ended by then, else when it ends, in a goroutine of this package.
 //
 // The winner's context is cancelled, too, as soon as its callback has returned. What needs the context, such as reading
 // the body of a response, belongs in the callback.
@@ -49,8 +49,8 @@
 // # Panics
 //
 // A panic of an attempt, or a [runtime.Goexit], counts as an outcome that is not handled: it goes on in the caller's
-// goroutine, with the same value. The panic of a loser goes to Dispose as a [*pipeline.PanicError]. If Execute has returned and
-// Dispose is nil, it is logged with [slog.Default], and so is a panic of Dispose after Execute has returned.
+// goroutine, with the same value. The panic of a loser goes to Dispose as a [*pipeline.PanicError]. If Dispose is nil, it is
+// logged with [slog.Default], and so is a panic of Dispose.
 //
 // # Order
 //

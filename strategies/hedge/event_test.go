@@ -73,8 +73,8 @@ func TestStrategy_Events(t *testing.T) {
 			"attempt 0 Information false 9s <nil>",
 		}},
 		{"no budget for a failed one", hedge.Options{Budget: weir.Must(budget.New(none))}, script{{takes: s, err: errBoom}}, []string{
-			"attempt 0 Error true 1s boom",
 			"OnBudgetExhausted 1 Warning boom",
+			"attempt 0 Error true 1s boom",
 		}},
 		{"no budget for all at once", hedge.Options{AtOnce: true, MaxHedges: 3, Budget: weir.Must(budget.New(none))}, script{{takes: s}}, []string{
 			"OnBudgetExhausted 1 Warning <nil>",

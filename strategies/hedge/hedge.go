@@ -3,7 +3,6 @@ package hedge
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/internal/clock"
@@ -25,15 +24,12 @@ var ErrLost = errors.New("hedge: another attempt decided")
 
 // A Strategy makes more attempts beside one that takes long. Make one with [New]. It is safe for concurrent use, and
 // keeps nothing from one execution to the next.
-type Strategy struct {
-	options Options
-	problem error // what Validate returns
-}
+type Strategy struct{ options Options }
 
 // New makes a hedging strategy. If o is nil, the defaults apply. If o is invalid, making a pipeline of the strategy
 // fails.
 func New(o *Options) *Strategy {
-	return &Strategy{options: o.withDefaults(), problem: o.Validate()}
+	return &Strategy{options: o.withDefaults()}
 }
 
 // Name returns [Options.Name], or "Hedging".
@@ -48,7 +44,7 @@ func (s *Strategy) Describe() (options, state any) {
 }
 
 // Validate returns what is wrong with the options, or nil.
-func (s *Strategy) Validate() error { return s.problem }
+func (s *Strategy) Validate() error { return s.options.Validate() }
 
 // Execute runs next until an outcome wins or all were handled. If an attempt takes long, others run beside it. Execute
 // implements [pipeline.Strategy].
@@ -59,7 +55,9 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 	if s.options.MaxHedges < 0 {
 		return next.Run(ctx)
 	}
-	return newRace(ctx, next, &s.options).run()
+	r := &race{options: &s.options, ctx: ctx, next: next, max: s.options.MaxHedges + 1}
+	r.done = make(chan int, r.max)
+	return r.run()
 }
 
 // AttemptNumber returns the number of an attempt from its context: 0 for the first. For any other context it also
@@ -91,16 +89,16 @@ func Dispose[T any](dispose func(T)) func(result any, err error) {
 }
 
 // A race is one call of Execute. Each attempt has a goroutine; everything else happens in the caller's, which waits until an
-// attempt ends or the next one is to start.
+// attempt ends or the next one is to start. An outcome that is not received before the race ends is a loser's.
 //
-// A race is not pooled, although its channel and its timer could be used again: what was made in a testing/synctest
-// bubble must not be used outside it.
+// A race is not pooled, although its channel could be used again: what was made in a testing/synctest bubble must not be
+// used outside it.
 type race struct {
 	options *Options
 	ctx     context.Context // the caller's
 	next    pipeline.Next
-	done    chan int    // the number of each attempt that has ended; buffered for all, so that no attempt waits
-	timer   *time.Timer // for the next attempt; nil until it is needed
+	done    chan int         // the number of each attempt that has ended; buffered for all, so that no attempt waits
+	wake    <-chan time.Time // when the next attempt is to start; nil if no time is set
 
 	attempts [MostHedges + 1]*attempt // the started ones, by number
 	primary  attempt                  // the first, here to save an allocation
@@ -109,16 +107,19 @@ type race struct {
 	running  int                      // the number of attempts whose outcome was not received
 
 	reserved   bool     // an attempt was taken from the budget, and has not started
-	exhausted  bool     // the budget refused an attempt, and this was not reported yet
 	contextErr error    // the ContextError of the caller's context, if that kept an attempt from starting
 	refusal    error    // of the first hedge that was refused
 	returned   *attempt // whose outcome Execute returns
 }
 
-func newRace(ctx context.Context, next pipeline.Next, o *Options) *race {
-	r := &race{options: o, ctx: ctx, next: next, max: o.MaxHedges + 1}
-	r.done = make(chan int, r.max)
-	return r
+// An attempt runs in a goroutine of its own.
+type attempt struct {
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	began    time.Duration        // only if there is a listener
+	outcome  pipeline.Event       // its Result, Err, Attempt and Duration; the race's once the attempt is received
+	panicked *pipeline.PanicError // not nil if the attempt panicked or called Goexit; then it is the Err, too
+	received bool                 // used by the race only
 }
 
 // run makes the attempts and returns the outcome that decides.
@@ -129,18 +130,11 @@ func (r *race) run() (any, error) {
 		a := r.await()
 		switch {
 		case a == nil: // the running attempts take long
-			if r.announce(r.acquire(), pipeline.Event{}) {
+			if r.acquire(pipeline.Event{}) && r.announce(pipeline.Event{}) {
 				r.startNext()
 			}
-		case a.panicked != nil || !r.isHandled(a):
-			r.abandon()
-			r.report(a, pipeline.SeverityInformation)
-			if a.panicked != nil {
-				a.settled = true
-				a.panicked.Continue()
-			}
-			r.returned = a
-			return a.outcome.Result, a.outcome.Err
+		case a.panicked != nil || !judge.Handles(r.ctx, r.options.Handle, a.outcome.Result, a.outcome.Err):
+			return r.decide(a)
 		case r.afterHandled(a):
 			r.startNext()
 		case r.running == 0:
@@ -149,31 +143,21 @@ func (r *race) run() (any, error) {
 	}
 }
 
-// startNext starts an attempt, and sets the timer for the one after it. If the delay is 0, that one starts, too.
+// startNext starts an attempt, and sets the time for the one after it. If the delay is 0, that one starts, too.
 func (r *race) startNext() {
+	r.wake = nil
 	for {
 		r.start()
 		if r.started >= r.max {
-			r.setTimer(-1)
 			return
 		}
 		delay := r.options.delay(r.ctx, r.started-1)
-		if delay != 0 || !r.announce(r.acquire(), pipeline.Event{}) {
-			r.setTimer(delay)
+		if delay > 0 {
+			r.wake = time.After(delay)
+		}
+		if delay != 0 || !r.acquire(pipeline.Event{}) || !r.announce(pipeline.Event{}) {
 			return
 		}
-	}
-}
-
-// setTimer sets the timer for the next attempt, or stops it if d is 0 or less.
-func (r *race) setTimer(d time.Duration) {
-	switch {
-	case d > 0 && r.timer == nil:
-		r.timer = time.NewTimer(d)
-	case d > 0:
-		r.timer.Reset(d)
-	case r.timer != nil:
-		r.timer.Stop()
 	}
 }
 
@@ -183,7 +167,7 @@ func (r *race) start() {
 	if r.started > 0 {
 		a = new(attempt)
 	}
-	a.race, a.outcome.Attempt = r, r.started
+	a.outcome.Attempt = r.started
 	a.ctx, a.cancel = context.WithCancelCause(withNumber(r.ctx, r.started))
 	if r.next.ListeningToAttempts() {
 		a.began = clock.Now()
@@ -192,31 +176,42 @@ func (r *race) start() {
 	r.started++
 	r.reserved = false
 	r.running++
-	go a.run()
+	go r.attempt(a)
 }
 
-// await returns the next attempt that ends, or nil if the timer fires first.
+// attempt makes an attempt, and hands its outcome to the race.
+func (r *race) attempt(a *attempt) {
+	returned := false
+	defer func() {
+		if !returned {
+			a.panicked = pipeline.Recovered(recover())
+			a.outcome.Result, a.outcome.Err = nil, a.panicked
+		}
+		if r.next.ListeningToAttempts() {
+			a.outcome.Duration = clock.Now() - a.began
+		}
+		a.cancel(nil)
+		r.done <- a.outcome.Attempt
+	}()
+	a.outcome.Result, a.outcome.Err = r.next.Run(a.ctx)
+	returned = true
+}
+
+// await returns the next attempt that ends, or nil if it is time for another. A hedge that called nothing goes back to
+// the budget.
 func (r *race) await() *attempt {
-	var timer <-chan time.Time
-	if r.timer != nil {
-		timer = r.timer.C
-	}
+	var number int
 	select {
-	case number := <-r.done:
-		return r.receive(number)
-	case <-timer:
+	case number = <-r.done:
+	case <-r.wake:
+		select {
+		case number = <-r.done: // at the same moment, so a hedge can be unnecessary
+		default:
+			return nil
+		}
 	}
-	select {
-	case number := <-r.done: // it ended together with the timer, so a hedge can be unnecessary
-		return r.receive(number)
-	default:
-		return nil
-	}
-}
-
-// receive counts that an attempt has ended. One that called nothing goes back to the budget.
-func (r *race) receive(number int) *attempt {
 	a := r.attempts[number]
+	a.received = true
 	r.running--
 	if r.options.Budget != nil && number > 0 && pipeline.NotCalled(a.outcome.Err) {
 		budget.Refund(r.ctx, r.options.Budget)
@@ -224,28 +219,35 @@ func (r *race) receive(number int) *attempt {
 	return a
 }
 
-// isHandled reports whether an outcome is handled, that is, does not win.
-func (r *race) isHandled(a *attempt) bool {
-	if r.options.Handle != nil {
-		return r.options.Handle(a.outcome.Result, a.outcome.Err)
+// decide ends the race with the outcome of a. It reports the losers although they still run, because the pipeline can be
+// closed after Execute.
+func (r *race) decide(a *attempt) (any, error) {
+	r.cancel()
+	r.report(a, pipeline.SeverityInformation)
+	for number, loser := range r.attempts[:r.started] {
+		if !loser.received && r.next.ListeningToAttempts() {
+			r.next.ReportAttempt(r.ctx, pipeline.Event{
+				Severity: pipeline.SeverityInformation, Err: ErrLost, Attempt: number, Duration: clock.Now() - loser.began,
+			})
+		}
 	}
-	return a.outcome.Err != nil && !judge.Ended(r.ctx, a.outcome.Err)
+	r.returned = a
+	if a.panicked != nil {
+		a.panicked.Continue()
+	}
+	return a.outcome.Result, a.outcome.Err
 }
 
-// afterHandled reports an outcome that was handled, and announces the next attempt. again reports whether that one starts.
-func (r *race) afterHandled(a *attempt) (again bool) {
-	if a.outcome.Attempt > 0 {
-		defer r.dispose(a) // after the listener and OnHedge have seen it
-	}
-	if again = !r.isRefused(a) && r.acquire(); again || r.running > 0 {
+// afterHandled reports an outcome that was handled, and announces the next attempt. It reports whether that one starts.
+func (r *race) afterHandled(a *attempt) bool {
+	again := !r.isRefused(a) && r.acquire(a.outcome)
+	severity := pipeline.SeverityError
+	if again || r.running > 0 {
+		severity = pipeline.SeverityWarning
 		holding.Release(r.ctx, a.outcome.Result) // the others must get what it held; it can still be the outcome
 	}
-	severity := pipeline.SeverityWarning
-	if !again && r.running == 0 {
-		severity = pipeline.SeverityError
-	}
 	r.report(a, severity)
-	return r.announce(again, a.outcome)
+	return again && r.announce(a.outcome)
 }
 
 // isRefused reports whether what an attempt called refused it, or nothing was called. After that no attempt can start.
@@ -263,9 +265,9 @@ func (r *race) isRefused(a *attempt) bool {
 	return true
 }
 
-// acquire reports whether another attempt can start, and takes it from the budget. After it has returned false, no
-// attempt of this execution can start.
-func (r *race) acquire() bool {
+// acquire reports whether another attempt can start, and takes it from the budget. after is the outcome that it would start
+// after, or zero. After acquire has returned false, no attempt of this execution can start.
+func (r *race) acquire(after pipeline.Event) bool {
 	if r.started >= r.max || r.hasEnded() {
 		return false
 	}
@@ -273,7 +275,8 @@ func (r *race) acquire() bool {
 		return true
 	}
 	if r.reserved = r.options.Budget.TryAcquire(r.ctx); !r.reserved {
-		r.max, r.exhausted = r.started, true
+		r.max = r.started
+		r.next.Report(r.ctx, r.warning(budget.EventExhausted, after))
 	}
 	return r.reserved
 }
@@ -286,33 +289,15 @@ func (r *race) hasEnded() bool {
 	return r.contextErr != nil
 }
 
-// announce announces the attempt that acquire has allowed, and reports whether it starts: the context can end meanwhile. after
-// is the outcome that it starts after, or zero. If allowed is false, announce only reports that the budget is exhausted.
-func (r *race) announce(allowed bool, after pipeline.Event) bool {
-	e := pipeline.Event{
-		Name: EventHedging, Severity: pipeline.SeverityWarning, Result: after.Result, Err: after.Err, Attempt: r.started,
-	}
-	switch {
-	case allowed:
-		r.next.Announce(r.ctx, e, r.options.OnHedge)
-		allowed = !r.hasEnded()
-	case r.exhausted:
-		r.exhausted = false
-		e.Name = budget.EventExhausted
-		r.next.Report(r.ctx, e)
-	}
-	if !allowed {
-		r.refund()
-	}
-	return allowed
+// announce announces the attempt that acquire has allowed, and reports whether it starts: the context can end meanwhile.
+func (r *race) announce(after pipeline.Event) bool {
+	r.next.Announce(r.ctx, r.warning(EventHedging, after), r.options.OnHedge)
+	return !r.hasEnded()
 }
 
-// refund gives an attempt that does not start back to the budget.
-func (r *race) refund() {
-	if r.reserved {
-		r.reserved = false
-		budget.Refund(r.ctx, r.options.Budget)
-	}
+// warning returns an event about the next attempt.
+func (r *race) warning(name string, after pipeline.Event) pipeline.Event {
+	return pipeline.Event{Name: name, Severity: pipeline.SeverityWarning, Result: after.Result, Err: after.Err, Attempt: r.started}
 }
 
 // outcomeOfFirst returns the outcome of the first attempt, for an execution in which no outcome wins.
@@ -331,7 +316,6 @@ func (r *race) outcomeOfFirst() (any, error) {
 
 // report reports the outcome of an attempt.
 func (r *race) report(a *attempt, severity pipeline.Severity) {
-	a.reported = true
 	o := a.outcome
 	o.Severity = severity
 	if a.panicked != nil {
@@ -340,116 +324,44 @@ func (r *race) report(a *attempt, severity pipeline.Severity) {
 	r.next.ReportAttempt(r.ctx, o)
 }
 
-// dispose disposes of an outcome that Execute does not return.
-func (r *race) dispose(a *attempt) {
-	a.settled = true
-	if r.options.Dispose != nil {
-		defer r.options.Dispose(a.outcome.Result, a.outcome.Err)
-	}
-	holding.Release(r.ctx, a.outcome.Result)
-}
-
-// abandon cancels the contexts of the attempts that are not received. An attempt that is still running disposes of its
-// outcome when it ends.
-func (r *race) abandon() {
-	r.setTimer(-1)
+// cancel cancels the contexts of all attempts.
+func (r *race) cancel() {
 	for _, a := range r.attempts[:r.started] {
-		if a.state.CompareAndSwap(stateRunning, stateAbandoned) {
-			a.lost = true
-		}
 		a.cancel(ErrLost)
 	}
 }
 
-// finish abandons the attempts that still run, reports the losers, and disposes of the outcomes that Execute does not
-// return: of all, if a function of the program panics or calls Goexit. It reports even the attempts that still run, because
-// after Execute the pipeline can be closed.
+// finish disposes of the outcomes that Execute does not return: of all, if a function of the program panics or calls
+// Goexit, and of those of the losers when they end. A hedge that was taken from the budget and did not start goes back.
 func (r *race) finish() {
-	settled := false
-	defer func() {
-		if !settled && r.returned != nil {
-			r.dispose(r.returned)
+	r.cancel()
+	for _, a := range r.attempts[:r.started] {
+		if a.received && a != r.returned {
+			r.dispose(a)
 		}
-	}()
-	defer r.refund()
-	r.abandon()
-	r.settle(0)
-	settled = true
-}
-
-// settle settles the attempts from that number on, each of them even if a function of the program panics.
-func (r *race) settle(number int) {
-	if number == r.started {
-		return
 	}
-	defer r.settle(number + 1)
-	switch a := r.attempts[number]; {
-	case a.lost && r.next.ListeningToAttempts():
-		r.next.ReportAttempt(r.ctx, pipeline.Event{
-			Severity: pipeline.SeverityInformation, Err: ErrLost, Attempt: number, Duration: clock.Now() - a.began,
-		})
-	case a.lost, a.settled, a == r.returned:
-	default:
-		defer r.dispose(a)
-		if !a.reported {
-			r.report(a, pipeline.SeverityInformation)
-		}
+	if losers := r.running; losers > 0 {
+		go func() {
+			for range losers {
+				go r.dispose(r.attempts[<-r.done]) // a Dispose that takes long delays no other
+			}
+		}()
+	}
+	if r.reserved {
+		budget.Refund(r.ctx, r.options.Budget)
 	}
 }
 
-// An attempt runs in a goroutine of its own.
-type attempt struct {
-	race     *race
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
-	began    time.Duration // only if there is a listener
-	state    atomic.Uint32
-	outcome  pipeline.Event       // its Result, Err, Attempt and Duration; the attempt's until state is stateEnded, then the race's
-	panicked *pipeline.PanicError // not nil if the attempt panicked or called Goexit; then it is the Err, too
-
-	// Only the race's goroutine uses them:
-	lost     bool // state is stateAbandoned
-	reported bool
-	settled  bool // nothing is to be disposed of
-}
-
-// The states of an attempt. Exactly one of two steps leaves stateRunning: the end of the attempt or the end of the race.
-// In stateEnded the race disposes of the outcome, in stateAbandoned the attempt does.
-const (
-	stateRunning uint32 = iota
-	stateEnded
-	stateAbandoned
-)
-
-// run makes the attempt, and hands the outcome to the race.
-func (a *attempt) run() {
-	returned := false
-	defer func() {
-		if !returned {
-			a.panicked = pipeline.Recovered(recover())
-			a.outcome.Result, a.outcome.Err = nil, a.panicked
-		}
-		if a.race.next.ListeningToAttempts() {
-			a.outcome.Duration = clock.Now() - a.began
-		}
-		a.cancel(nil)
-		if a.state.CompareAndSwap(stateRunning, stateEnded) {
-			a.race.done <- a.outcome.Attempt
-			return
-		}
-		a.disposeAbandoned()
-	}()
-	a.outcome.Result, a.outcome.Err = a.race.next.Run(a.ctx)
-	returned = true
-}
-
-// disposeAbandoned disposes of an outcome that came after the execution had ended. There is no caller to whom a panic
-// could go on. So a panic of the attempt goes to Dispose, or to the log if Dispose is nil, and a panic of Dispose goes
-// to the log.
-func (a *attempt) disposeAbandoned() {
-	if p := a.panicked; p != nil && p.Value != nil && a.race.options.Dispose == nil {
+// dispose disposes of an outcome that Execute does not return. There is no caller to whom a panic of that attempt could go
+// on. So it goes to Dispose, or to the log if Dispose is nil.
+func (r *race) dispose(a *attempt) {
+	if p := a.panicked; p != nil && p.Value != nil && r.options.Dispose == nil {
 		recovered.Report("hedge: an attempt that lost", p.Value, p.Stack)
-		return
 	}
-	recovered.Call("hedge: Dispose", func() { a.race.dispose(a) })
+	recovered.Hook("hedge: Dispose", func() {
+		if r.options.Dispose != nil {
+			defer r.options.Dispose(a.outcome.Result, a.outcome.Err)
+		}
+		holding.Release(r.ctx, a.outcome.Result)
+	})
 }

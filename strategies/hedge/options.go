@@ -81,9 +81,7 @@ func (o *Options) delay(ctx context.Context, attempt int) time.Duration {
 // Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Making a pipeline calls it; a
 // program that reads options from a file can call it earlier.
 func (o *Options) Validate() error {
-	if o == nil {
-		return nil
-	}
+	o = cmp.Or(o, new(Options))
 	var p validate.Problems
 	if o.Delay < -1 {
 		p.Add("Delay", o.Delay, "must be at least 0, or -1 for none")

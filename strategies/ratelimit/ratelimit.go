@@ -154,61 +154,60 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 	if err != nil || !lease.Acquired() {
 		return s.notGranted(ctx, next, lease, err, asked)
 	}
-	m, outcome, held := measurement{}, learning.Ignored, true
+	u := use{ctx: ctx, next: next, lease: lease, outcome: learning.Ignored}
 	defer func() {
-		switch {
-		case !held:
-		case s.learning == nil && m.ended == nil:
-			lease.Release() // nearly always; release has many arguments
-		default:
-			s.release(ctx, next, lease, outcome, m)
+		if !u.held {
+			s.release(u)
 		}
 	}()
 	if next.Measuring() {
-		m.granted = clock.Now()
-		m.ended = next.Measure(ctx, pipeline.Event{Name: MeasureRequest, Duration: m.granted - asked})
+		u.granted = clock.Now()
+		u.ended = next.Measure(ctx, pipeline.Event{Name: MeasureRequest, Duration: u.granted - asked})
 	}
-	outcome = learning.Failure // stays if next panics or calls Goexit
+	u.outcome = learning.Failure // stays if next panics or calls Goexit
 	result, err := next.Run(ctx)
 	if s.learning != nil {
-		outcome = learning.Ignored // stays if a function of the program panics
-		outcome = s.learning.Outcome(ctx, result, err)
+		u.outcome = learning.Ignored // stays if a function of the program panics
+		u.outcome = s.learning.Outcome(ctx, result, err)
 	}
 	if h := holding.Of(ctx, lease.Lends(), result, err); h != nil {
-		held = !s.holdFor(h, result, ctx, next, lease, outcome, m)
+		u.held = s.hold(h, result, u)
 	}
 	return result, err
 }
 
-// A measurement is that of permits that are held.
-type measurement struct {
-	granted time.Duration                               // by clock.Now
+// A use is an execution that holds permits.
+type use struct {
+	ctx     context.Context
+	next    pipeline.Next
+	lease   limiter.Lease
+	outcome learning.Outcome
+	held    bool                                        // a Holder releases the permits
+	granted time.Duration                               // by clock.Now; only if there is a Listener for measurements
 	ended   func(ctx context.Context, e pipeline.Event) // nil if no Listener wants to know the end
 }
 
-// holdFor leaves the release of the permits to h, and reports whether it takes that over.
-func (s *Strategy) holdFor(
-	h holding.Holder, result any, ctx context.Context, next pipeline.Next, lease limiter.Lease, o learning.Outcome, m measurement,
-) bool {
+// hold leaves the release of the permits to h, and reports whether it takes that over.
+func (s *Strategy) hold(h holding.Holder, result any, u use) bool {
 	if s.learning != nil {
-		s.learning.Learn(lease, o)
+		s.learning.Learn(u.lease, u.outcome)
 	} else {
-		lease.Succeeded()
+		u.lease.Succeeded()
 	}
-	return h.Hold(result, func() { s.release(ctx, next, lease, o, m) })
+	return h.Hold(result, func() { s.release(u) })
 }
 
 // release releases the permits, and measures their end.
-func (s *Strategy) release(ctx context.Context, next pipeline.Next, lease limiter.Lease, o learning.Outcome, m measurement) {
-	if m.ended != nil { // also if Settle panics
+func (s *Strategy) release(u use) {
+	if u.ended != nil { // also if Settle panics
 		defer func() {
-			m.ended(ctx, pipeline.Event{Name: MeasureLease, Source: next.Source(), Duration: clock.Now() - m.granted})
+			u.ended(u.ctx, pipeline.Event{Name: MeasureLease, Source: u.next.Source(), Duration: clock.Now() - u.granted})
 		}()
 	}
 	if s.learning != nil {
-		s.learning.Settle(lease, o)
+		s.learning.Settle(u.lease, u.outcome)
 	} else {
-		lease.Release()
+		u.lease.Release()
 	}
 }
 
@@ -231,15 +230,11 @@ func noPeekError(l any) error {
 	return fmt.Errorf("ratelimit: a %s has no Peek: %w", typeName(l), errors.ErrUnsupported)
 }
 
-// permits returns the cost of an execution. It is small enough to be inlined.
+// permits returns the cost of an execution.
 func (s *Strategy) permits(ctx context.Context) (int, error) {
 	if s.options.Permits == nil {
 		return 1, nil
 	}
-	return s.askPermits(ctx)
-}
-
-func (s *Strategy) askPermits(ctx context.Context) (int, error) {
 	n := s.options.Permits(ctx)
 	if n < 0 {
 		return 0, fmt.Errorf("%w: Permits returned %d, must be at least 0", limiter.ErrPermitCount, n)
@@ -265,7 +260,7 @@ func (s *Strategy) notGranted(ctx context.Context, next pipeline.Next, lease lim
 	rejected := &RejectedError{Reason: lease.Reason(), Source: next.Source(), Lease: lease, Shadow: s.options.Shadow}
 	answer := pipeline.Event{Name: MeasureRequest, Err: rejected}
 	if err != nil {
-		s.release(ctx, next, lease, learning.Ignored, measurement{}) // a limiter of the program can grant permits and return an error
+		s.release(use{lease: lease, outcome: learning.Ignored}) // a limiter of the program can grant permits and return an error
 		answer.Err = err
 	}
 	if next.Measuring() {

@@ -58,12 +58,5 @@ func noPermit(ctx context.Context, source pipeline.Source, err error) error {
 	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
 		what = "no permit before the context ended: "
 	}
-	return &uncalledError{fmt.Errorf("ratelimit: %v: %s%w", source, what, err)}
+	return judge.Explained(fmt.Errorf("ratelimit: %v: %s%w", source, what, err), err, true)
 }
-
-// An uncalledError only adds to another. Its method Cause returns the one that telemetry names in error.type.
-type uncalledError struct{ error }
-
-func (e *uncalledError) Unwrap() error   { return e.error }
-func (e *uncalledError) NotCalled() bool { return true }
-func (e *uncalledError) Cause() error    { return e.error }

@@ -1,15 +1,9 @@
 package ratelimit_test
 
 import (
-	"context"
-	"errors"
 	"math"
 	"testing"
-	"testing/synctest"
 	"time"
-
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
@@ -21,53 +15,6 @@ import (
 
 func bucket(tokens int, period time.Duration) *limiter.TokenBucket {
 	return weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{TokenLimit: tokens, TokensPerPeriod: tokens, ReplenishmentPeriod: period}))
-}
-
-// Nothing in failsafe-go honours what an inner limiter asks for.
-func TestStrategy_InsideARetry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := bucket(1, 10*time.Second)
-		defer l.Close()
-		p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1, MaxRetries: 1}), ratelimit.New(l, nil)))
-		began := time.Now()
-		require.NoError(t, p.Execute(t.Context(), nothing))
-		require.NoError(t, p.Execute(t.Context(), nothing), "exactly when the bucket is full again, and with one retry")
-		assert.Equal(t, 10*time.Second, time.Since(began))
-
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		err := p.Execute(ctx, nothing)
-		assert.ErrorIs(t, err, pipeline.ErrRejected)
-		assert.ErrorIs(t, err, context.DeadlineExceeded, "at once: the caller cannot wait that long")
-		assert.Equal(t, 10*time.Second, time.Since(began))
-	})
-}
-
-func TestStrategy_TimeoutOfAWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
-		defer l.Close()
-		held, err := l.Acquire(t.Context(), 1)
-		require.NoError(t, err)
-		time.AfterFunc(2500*time.Millisecond, held.Release)
-		attempts := 0
-		p := weir.Must(pipeline.New("orders",
-			retry.New(&retry.Options{Delay: -1, OnRetry: func(_ context.Context, r pipeline.Event) {
-				attempts++
-				failure, ok := errors.AsType[*timeout.Error](r.Err)
-				require.True(t, ok)
-				assert.ErrorIs(t, failure.Err, context.DeadlineExceeded)
-			}}),
-			timeout.New(time.Second, nil),
-			ratelimit.New(l, nil),
-		))
-		began := time.Now()
-		require.NoError(t, p.Execute(t.Context(), nothing))
-		assert.Equal(t, 2500*time.Millisecond, time.Since(began))
-		assert.Equal(t, 2, attempts)
-		assert.Zero(t, l.Statistics().QueuedPermits)
-		assert.EqualValues(t, 1, l.Statistics().AvailablePermits)
-	})
 }
 
 func TestAllocations(t *testing.T) {
@@ -100,15 +47,4 @@ func concurrencyAllocations(t *testing.T, s *ratelimit.Strategy) float64 {
 		lease, _ := s.Limiter().Acquire(t.Context(), 1)
 		lease.Release()
 	})
-}
-
-func BenchmarkLimiterAlone(b *testing.B) {
-	l := bucket(math.MaxInt32, time.Hour)
-	defer l.Close()
-	ctx := context.Background()
-	b.ReportAllocs()
-	for b.Loop() {
-		lease, _ := l.Acquire(ctx, 1)
-		lease.Release()
-	}
 }

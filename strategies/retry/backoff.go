@@ -2,7 +2,6 @@ package retry
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/weir-go/weir/internal/random"
@@ -33,8 +32,6 @@ func (b Backoff) MarshalText() ([]byte, error) { return backoffs.Marshal(b) }
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (b *Backoff) UnmarshalText(text []byte) error { return backoffs.Unmarshal(b, text) }
 
-const longest = time.Duration(math.MaxInt64)
-
 // Delay returns the wait after the given attempt, 0 for the first, without jitter and without MaxDelay. base is [Options.Delay].
 func (b Backoff) Delay(base time.Duration, attempt int) time.Duration {
 	base = max(base, 0) // -1 is no backoff
@@ -42,10 +39,7 @@ func (b Backoff) Delay(base time.Duration, attempt int) time.Duration {
 	case Linear:
 		return saturate.Mul(base, saturate.Add(time.Duration(attempt), 1))
 	case Exponential:
-		if attempt > 62 {
-			return saturate.Mul(base, longest)
-		}
-		return saturate.Mul(base, 1<<attempt)
+		return saturate.Mul(base, 1<<min(attempt, 62))
 	default:
 		return base
 	}
@@ -64,8 +58,5 @@ func upTo(ctx context.Context, d time.Duration) time.Duration {
 	if d <= 0 {
 		return 0
 	}
-	if d == longest {
-		d-- // so that d+1 does not overflow
-	}
-	return random.UpTo(ctx, d+1)
+	return random.UpTo(ctx, saturate.Add(d, 1))
 }

@@ -86,14 +86,6 @@ func TestAllocations_Budget(t *testing.T) {
 	}
 }
 
-func BenchmarkExecuteWithABudget(b *testing.B) {
-	p := with(&retry.Options{Delay: -1, Budget: share(1)})
-	b.ReportAllocs()
-	for b.Loop() {
-		_ = p.Execute(b.Context(), func(context.Context) error { return nil })
-	}
-}
-
 // A retry that called nothing has added nothing to the load.
 func TestBudget_RetriesThatCallNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

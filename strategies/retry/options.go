@@ -80,9 +80,7 @@ func (o *Options) withDefaults() Options {
 // Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. Making a pipeline calls it; a
 // program that reads options from a file can call it earlier.
 func (o *Options) Validate() error {
-	if o == nil {
-		return nil
-	}
+	o = cmp.Or(o, new(Options))
 	var p validate.Problems
 	if o.MaxRetries < -1 {
 		p.Add("MaxRetries", o.MaxRetries, "must be at least 0, or -1 for none")

@@ -30,15 +30,12 @@ var ErrMaxRetryAfter = errors.New("retry: the failure asks for a longer wait tha
 
 // A Strategy repeats what comes after it in the pipeline if that has failed. Make one with [New]. It is safe for
 // concurrent use, and keeps nothing from one execution to the next.
-type Strategy struct {
-	options Options
-	problem error // what Validate returns
-}
+type Strategy struct{ options Options }
 
 // New makes a retry strategy. If o is nil, the defaults apply. If o is invalid, making a pipeline of the strategy
 // fails.
 func New(o *Options) *Strategy {
-	return &Strategy{options: o.withDefaults(), problem: o.Validate()}
+	return &Strategy{options: o.withDefaults()}
 }
 
 // Name returns [Options.Name], or "Retry".
@@ -53,7 +50,7 @@ func (s *Strategy) Describe() (options, state any) {
 }
 
 // Validate returns what is wrong with the options, or nil.
-func (s *Strategy) Validate() error { return s.problem }
+func (s *Strategy) Validate() error { return s.options.Validate() }
 
 // Execute runs next until an outcome is not to be retried, or no retry is left. It implements [pipeline.Strategy].
 func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error) {
@@ -126,14 +123,11 @@ func (e *execution) retry(ctx context.Context, o pipeline.Event) (any, error) {
 
 // handles reports whether an outcome is to be retried.
 func (e *execution) handles(ctx context.Context, o pipeline.Event) bool {
-	if e.options.Handle != nil {
-		return e.options.Handle(o.Result, o.Err)
-	}
-	if o.Err == nil || judge.Ended(ctx, o.Err) {
+	if !judge.Handles(ctx, e.options.Handle, o.Result, o.Err) {
 		return false
 	}
 	retryable, known := pipeline.Retryable(o.Err)
-	return retryable || !known
+	return retryable || !known || e.options.Handle != nil
 }
 
 // delay returns how long to wait after o, and the wait that o asks for: 0 if none, or if IgnoreRetryAfter is set.

@@ -7,8 +7,6 @@ import (
 	"math"
 	"net"
 	"os"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,15 +54,6 @@ func TestStrategy_RetriesUntilSuccess(t *testing.T) {
 		assert.Equal(t, 11, calls)
 		assert.Equal(t, (1+2+4+8+16+32+4*60)*time.Second, time.Since(began))
 	})
-}
-
-func TestForever(t *testing.T) {
-	calls := 0
-	p := with(&retry.Options{MaxRetries: retry.Forever, Delay: 1, Backoff: retry.Exponential, MaxDelay: 1, Jitter: true})
-	synctest.Test(t, func(t *testing.T) {
-		require.NoError(t, p.Execute(t.Context(), failing(10000, errBoom, &calls)))
-	})
-	assert.Equal(t, 10001, calls)
 }
 
 func TestOptions_Off(t *testing.T) {
@@ -258,31 +247,4 @@ func TestOptions_DelayFunc(t *testing.T) {
 	}})
 	_ = p.Execute(t.Context(), failing(9, errBoom, &calls))
 	assert.Equal(t, []string{"0 <nil> boom", "1 <nil> boom"}, seen, "not after the last")
-}
-
-func TestStrategy_Panic(t *testing.T) {
-	calls := 0
-	assert.PanicsWithValue(t, "boom", func() {
-		_ = with(nil).Execute(t.Context(), func(context.Context) error { calls++; panic("boom") })
-	})
-	assert.Equal(t, 1, calls)
-}
-
-func TestStrategy_Concurrent(t *testing.T) {
-	p := with(&retry.Options{Delay: time.Microsecond, Jitter: true, Backoff: retry.Exponential})
-	var wg sync.WaitGroup
-	var total atomic.Int64
-	for range 16 {
-		wg.Go(func() {
-			for range 50 {
-				calls := 0
-				if err := p.Execute(t.Context(), failing(2, errBoom, &calls)); err != nil {
-					t.Error(err)
-				}
-				total.Add(int64(calls))
-			}
-		})
-	}
-	wg.Wait()
-	assert.EqualValues(t, 16*50*3, total.Load(), "nothing is shared between executions")
 }

@@ -92,9 +92,9 @@ func TestStrategy_PanicIsNotRetried(t *testing.T) {
 			require.ErrorIs(t, failure, pipeline.ErrAborted)
 			assert.Contains(t, string(failure.Stack), "panic_test.go", "it says where")
 			if failure.Value == nil {
-				assert.EqualError(t, failure, "pipeline: the callback called runtime.Goexit")
+				assert.EqualError(t, failure, "it left its goroutine")
 			} else {
-				assert.EqualError(t, failure, "pipeline: the callback panicked: net/http: abort Handler")
+				assert.EqualError(t, failure, "panic: net/http: abort Handler")
 				assert.ErrorIs(t, failure, http.ErrAbortHandler)
 			}
 		}
@@ -138,7 +138,7 @@ func TestStrategy_PanicOfALoser(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		require.Len(t, events, 1)
-		assert.ErrorContains(t, events[0].Err, "the callback panicked: late")
+		assert.ErrorContains(t, events[0].Err, "panic: late")
 	})
 }
 

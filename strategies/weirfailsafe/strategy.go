@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,19 +42,17 @@ type Strategy[R any] struct {
 	options  Options
 	policies []failsafe.Policy[R]
 	executor failsafe.Executor[R]
-	problem  error // what Validate returns
 }
 
 // New makes a strategy of policies, the outermost first. Without policies it does nothing. If o is nil,
 // the defaults apply.
 //
 // R is any, or the type of the results if the policies look at them. Then the results of the pipeline must be of that type
-// or nil; any other is a [pipeline.ErrResultType].
+// or nil; any other is a [pipeline.ErrResultType], which is an error like any other for the policies.
 func New[R any](o *Options, policies ...failsafe.Policy[R]) *Strategy[R] {
 	s := &Strategy[R]{options: *cmp.Or(o, new(Options)), policies: slices.Clone(policies)}
 	s.options.Name = cmp.Or(s.options.Name, "Failsafe")
 	s.executor = failsafe.With(s.policies...)
-	s.problem = s.check()
 	return s
 }
 
@@ -65,14 +62,18 @@ func (s *Strategy[R]) Name() string { return s.options.Name }
 // Options returns the options with the defaults filled in.
 func (s *Strategy[R]) Options() Options { return s.options }
 
-// Validate returns a [weir.OptionsError] if a policy is nil.
+// Validate returns a [weir.OptionsError] with the policies that are nil.
 func (s *Strategy[R]) Validate() error {
+	var p validate.Problems
 	if s.executor == nil {
-		var p validate.Problems
 		p.Add("", nil, "must be made with New")
-		return p.Err("weirfailsafe")
 	}
-	return s.problem
+	for i, policy := range s.policies {
+		if isnil.Value(policy) {
+			p.Add(fmt.Sprintf("Policies[%d]", i), nil, "must not be nil")
+		}
+	}
+	return p.Err("weirfailsafe")
 }
 
 // A Description is what [Strategy.Describe] returns as the options.
@@ -97,17 +98,6 @@ func packageOf(policy any) string {
 	return name
 }
 
-// check returns a [weir.OptionsError] with the policies that are nil.
-func (s *Strategy[R]) check() error {
-	var p validate.Problems
-	for i, policy := range s.policies {
-		if isnil.Value(policy) {
-			p.Add(fmt.Sprintf("Policies[%d]", i), nil, "must not be nil")
-		}
-	}
-	return p.Err("weirfailsafe")
-}
-
 // Execute runs next through the policies. It implements [pipeline.Strategy].
 func (s *Strategy[R]) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	if len(s.policies) == 0 {
@@ -120,13 +110,16 @@ func (s *Strategy[R]) Execute(ctx context.Context, next pipeline.Next) (any, err
 	defer cancel(nil) // for attempts that the policies do not wait for
 	e := &execution[R]{next: next, cancel: cancel}
 	value, err := s.executor.WithContext(limited).GetWithExecution(e.attempt)
-	if problem := e.finish(); problem != nil {
-		return nil, problem
+	if p := e.aborted.Load(); p != nil {
+		p.Continue()
 	}
-	if err == nil {
-		return e.result(value), nil
+	if err != nil {
+		return s.failed(ctx, next, value, err)
 	}
-	return s.failed(ctx, next, value, err)
+	if v := reflect.ValueOf(value); e.isNil() && (!v.IsValid() || v.IsZero()) {
+		return nil, nil // rather than the zero R, which would be a result of a type that strategies outside need not know
+	}
+	return value, nil
 }
 
 // failed makes the outcome of the strategy of an error of the executor.
@@ -157,120 +150,52 @@ func (s *Strategy[R]) remainingDelay(err error) (longest time.Duration) {
 
 // An execution is one call of Execute. The executor can run several attempts, at once, and after the execution has ended.
 type execution[R any] struct {
-	next   pipeline.Next
-	cancel context.CancelCauseFunc
-	none   atomic.Bool // an attempt succeeded without a value
-
-	mu      sync.Mutex
-	ended   bool
-	aborted *pipeline.PanicError // of the first attempt that did not return
-	problem error                // of the first attempt whose result is not an R
-	latest  any                  // the result of the attempt that ended last
+	next    pipeline.Next
+	cancel  context.CancelCauseFunc
+	aborted atomic.Pointer[pipeline.PanicError] // of the first attempt that did not return
+	latest  atomic.Pointer[any]                 // the result of the attempt that ended last
 }
 
-// attempt is the callback of the executor.
-func (e *execution[R]) attempt(exec failsafe.Execution[R]) (R, error) {
+// attempt is the callback of the executor. It runs next in a goroutine of its own, because a Goexit cannot be stopped: the
+// executor must go on, and end, without it.
+func (e *execution[R]) attempt(exec failsafe.Execution[R]) (value R, err error) {
 	ctx := exec.Context()
-	var a attempt[R]
 	if ctx.Err() != nil { // policies of failsafe-go run their callback even then
-		return a.value, pipeline.ContextError(ctx)
+		return value, pipeline.ContextError(ctx)
 	}
-	e.mu.Lock()
-	latest := e.latest
-	e.mu.Unlock()
-	holding.Release(ctx, latest) // a policy handles it as a failure
-	returned := make(chan struct{})
-	go func() {
-		defer close(returned)
-		e.run(ctx, &a)
-	}()
-	<-returned
-	return a.value, a.err
-}
-
-// An attempt is the outcome of an attempt.
-type attempt[R any] struct {
-	value R
-	err   error
-}
-
-// run runs next. It is called in a goroutine of its own, because a Goexit cannot be stopped: the executor must go on, and
-// end, without it.
-func (e *execution[R]) run(ctx context.Context, a *attempt[R]) {
-	returned := false
-	defer func() {
-		if !returned {
-			p := pipeline.Recovered(recover())
-			a.err = p
-			e.abort(ctx, p)
+	if latest := e.latest.Load(); latest != nil {
+		holding.Release(ctx, *latest) // a policy handles it as a failure
+	}
+	var result struct { // one allocation for both
+		any any
+		is  R
+	}
+	err = recovered.Error(func() (err error) {
+		result.any, err = e.next.Run(ctx)
+		e.latest.Store(&result.any)
+		var ok bool
+		if result.is, ok = result.any.(R); !ok && result.any != nil && err == nil {
+			err = fmt.Errorf("%w: %v: policies for %v, got %T", pipeline.ErrResultType, e.next.Source(), reflect.TypeFor[R](), result.any)
 		}
-	}()
-	value, err := e.next.Run(ctx)
-	returned = true
-	a.err = err
-	e.mu.Lock()
-	e.latest = value
-	e.mu.Unlock()
-	if v, ok := value.(R); ok {
-		a.value = v
-	} else if value != nil {
-		a.err = e.mismatch(value, err)
-	} else if err == nil {
-		e.none.Store(true)
+		return err
+	})
+	if p, ok := err.(*pipeline.PanicError); ok { //nolint:errorlint // of this attempt
+		e.abort(ctx, p)
 	}
+	return result.is, err
 }
 
-// abort keeps a panic for finish, and cancels the execution, so that no policy makes another attempt.
+// isNil reports whether the result of the attempt that ended last is nil.
+func (e *execution[R]) isNil() bool {
+	latest := e.latest.Load()
+	return latest != nil && *latest == nil
+}
+
+// abort keeps a panic for the caller's goroutine, and cancels the execution, so that no policy makes another attempt.
 func (e *execution[R]) abort(ctx context.Context, p *pipeline.PanicError) {
-	e.mu.Lock()
-	if !e.ended && e.aborted == nil {
-		e.aborted = p
-	}
-	e.mu.Unlock()
-	defer e.cancel(p)
-	// This is a goroutine of this package: a panic of the listener would end the process. The caller gets the panic of
-	// the callback.
-	recovered.Call("weirfailsafe: Listener", func() {
+	e.aborted.CompareAndSwap(nil, p)
+	e.cancel(p)
+	recovered.Hook("weirfailsafe: Listener", func() {
 		e.next.Report(ctx, pipeline.Event{Name: EventPanic, Severity: pipeline.SeverityCritical, Err: p})
 	})
-}
-
-// mismatch is abort for a value that is not an R. It returns the error of the attempt. If the value came with an error,
-// that is the error of the attempt, and the value is dropped.
-func (e *execution[R]) mismatch(value any, err error) error {
-	if err != nil {
-		return err
-	}
-	err = fmt.Errorf("%w: %v: policies for %v, got %T", pipeline.ErrResultType, e.next.Source(), reflect.TypeFor[R](), value)
-	e.mu.Lock()
-	if e.problem == nil {
-		e.problem = err
-	}
-	e.mu.Unlock()
-	e.cancel(err)
-	return err
-}
-
-// result returns the value of the executor as the pipeline's. If the callback returned no value, it is nil rather than the
-// zero R, which would be a result of a type that strategies outside need not know.
-func (e *execution[R]) result(value R) any {
-	if e.none.Load() {
-		if v := reflect.ValueOf(value); !v.IsValid() || v.IsZero() {
-			return nil
-		}
-	}
-	return value
-}
-
-// finish continues the panic or Goexit of an attempt in the caller's goroutine. It returns the problem of a result that is
-// not an R.
-func (e *execution[R]) finish() error {
-	e.mu.Lock()
-	e.ended = true
-	aborted, problem := e.aborted, e.problem
-	e.mu.Unlock()
-	if aborted != nil {
-		aborted.Continue()
-	}
-	return problem
 }

@@ -72,7 +72,7 @@ func (v Variant) subject(b backend.Backend, stores []*store.Store, k limitertest
 	return limitertest.Subject{
 		Kind:     k,
 		RealTime: true, Tolerance: tolerance, Resolution: time.Microsecond,
-		Lacks: limitertest.Idle | limitertest.Manual | v.Lacks,
+		Lacks: limitertest.Idle | v.Lacks,
 		New: func(t testing.TB, l limitertest.Limits) limiter.Limiter {
 			name := uniqueName("conformance")
 			all := v.instances(t, stores, name, k, l)

@@ -20,6 +20,15 @@ func Ended(ctx context.Context, err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil
 }
 
+// Handles reports whether a strategy acts on an outcome, by its option Handle or, if that is nil, by the rule of [Ended]: it acts
+// on every other error.
+func Handles(ctx context.Context, handle func(result any, err error) bool, result any, err error) bool {
+	if handle != nil {
+		return handle(result, err)
+	}
+	return err != nil && !Ended(ctx, err)
+}
+
 // Text describes what happened to an outcome, for a String method: "orders/Retry: attempt 0, next after 2s: boom". It
 // leaves out a Source that is zero and an error that is nil.
 func Text(source pipeline.Source, what string, err error) string {
@@ -40,25 +49,21 @@ func GaveUp(strategy string, last error, attempts int, reason error) error {
 		return fmt.Errorf("%s: gave up after attempt %d: %w", strategy, attempts, reason)
 	case errors.Is(last, reason):
 		return last
-	default:
-		return &gaveUpError{strategy, last, attempts, reason}
 	}
+	err := fmt.Errorf("%w; %s: gave up after attempt %d: %w", last, strategy, attempts, reason)
+	return Explained(err, last, pipeline.NotCalled(last)) // the reason is not the failure of a call
 }
 
-// Its method Cause returns the error that telemetry names in error.type.
-type gaveUpError struct {
-	strategy string
-	last     error
-	attempts int
-	reason   error
+// Explained returns err, which only adds to cause, with a method NotCalled that returns notCalled. It has a method Cause, by which
+// telemetry finds the error to name in error.type.
+func Explained(err, cause error, notCalled bool) error { return &explainedError{err, cause, notCalled} }
+
+type explainedError struct {
+	error
+	cause     error
+	notCalled bool
 }
 
-func (e *gaveUpError) Error() string {
-	return fmt.Sprintf("%v; %s: gave up after attempt %d: %v", e.last, e.strategy, e.attempts, e.reason)
-}
-
-func (e *gaveUpError) Unwrap() []error { return []error{e.last, e.reason} }
-func (e *gaveUpError) Cause() error    { return e.last }
-
-// NotCalled is that of the last failure, because the reason is not the failure of a call.
-func (e *gaveUpError) NotCalled() bool { return pipeline.NotCalled(e.last) }
+func (e *explainedError) Unwrap() error   { return e.error }
+func (e *explainedError) Cause() error    { return e.cause }
+func (e *explainedError) NotCalled() bool { return e.notCalled }
