@@ -5,7 +5,6 @@ import (
 	"errors"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -142,53 +141,6 @@ func TestPipeline_ExecuteGoexit(t *testing.T) {
 	})
 	wg.Wait()
 	assert.Equal(t, []string{"enter a", "leave a"}, log)
-}
-
-// Each run of a Next has its own result, so that attempts that run at the same
-// time cannot mix theirs up.
-func TestNext_RunConcurrent(t *testing.T) {
-	const runs = 8
-	hedge := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
-		seen := make(chan int64, runs)
-		var wg sync.WaitGroup
-		for range runs {
-			wg.Go(func() {
-				v, err := next.Run(ctx)
-				if err == nil {
-					seen <- *v.(*int64)
-				}
-			})
-		}
-		wg.Wait()
-		close(seen)
-		sum, count := int64(0), 0
-		for v := range seen {
-			sum, count = sum+v, count+1
-		}
-		if count != runs {
-			return nil, errBoom
-		}
-		return &sum, nil
-	})
-	pass := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) { return next.Run(ctx) })
-	p := weir.Must(pipeline.New("p", hedge, pass))
-	var callers sync.WaitGroup
-	for range 8 {
-		callers.Go(func() {
-			for range 50 {
-				var calls atomic.Int64
-				v, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (*int64, error) {
-					n := calls.Add(1)
-					return &n, nil
-				})
-				if err != nil || *v != runs*(runs+1)/2 {
-					t.Error(v, err)
-					return
-				}
-			}
-		})
-	}
-	callers.Wait()
 }
 
 func TestNext_RunManyTimes(t *testing.T) {

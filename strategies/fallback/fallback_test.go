@@ -17,7 +17,6 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/fallback"
-	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
@@ -115,14 +114,6 @@ func TestStrategy_DoneContext(t *testing.T) {
 	v, err := pipeline.ExecuteValue(ctx, p, func(context.Context) (string, error) { panic("must not run") })
 	assert.Equal(t, context.Canceled, err)
 	assert.Empty(t, v)
-}
-
-func TestStrategy_InsideARetry(t *testing.T) {
-	p := weir.Must(pipeline.New("orders", retry.New(nil), fallback.New(fallback.Value("instead"), nil)))
-	calls := 0
-	_, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (string, error) { calls++; return "", errBoom })
-	assert.NoError(t, err)
-	assert.Equal(t, 1, calls)
 }
 
 func TestValue_Types(t *testing.T) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -210,26 +208,4 @@ func TestRetryAfter(t *testing.T) {
 		require.Error(t, err)
 		assert.Equal(t, 2*time.Second, time.Since(began), "the policy's own delay")
 	})
-}
-
-func TestFromPipeline_Concurrent(t *testing.T) {
-	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 4, QueueLimit: 100}))
-	p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1}), timeout.New(time.Minute, nil), ratelimit.New(l, nil)))
-	executor := failsafe.With(weirfailsafe.FromPipeline[int](p, nil), retrypolicy.NewWithDefaults[int]())
-	var wg sync.WaitGroup
-	var calls atomic.Int64
-	for range 8 {
-		wg.Go(func() {
-			for range 50 {
-				_, _ = executor.Get(func() (int, error) {
-					if calls.Add(1)%3 == 0 {
-						return 0, errBoom
-					}
-					return 1, nil
-				})
-			}
-		})
-	}
-	wg.Wait()
-	assert.EqualValues(t, 4, l.Statistics().AvailablePermits)
 }
