@@ -3,8 +3,6 @@ package pipeline_test
 import (
 	"context"
 	"errors"
-	"runtime"
-	"sync"
 	"testing"
 	"time"
 
@@ -131,18 +129,6 @@ func TestPipeline_ExecutePanic(t *testing.T) {
 	assert.Equal(t, pipeline.ErrAborted, events[1].Err)
 }
 
-func TestPipeline_ExecuteGoexit(t *testing.T) {
-	var log []string
-	p := weir.Must(pipeline.New("p", named{"a", &log}))
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		_ = p.Execute(t.Context(), func(context.Context) error { runtime.Goexit(); return nil })
-		t.Error("it came back")
-	})
-	wg.Wait()
-	assert.Equal(t, []string{"enter a", "leave a"}, log)
-}
-
 func TestNext_RunManyTimes(t *testing.T) {
 	twice := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 		if _, err := next.Run(ctx); err == nil {
@@ -166,18 +152,6 @@ func TestNext_RunManyTimes(t *testing.T) {
 func TestPipeline_ExecuteDropsValues(t *testing.T) {
 	maker := pipeline.StrategyFunc(func(context.Context, pipeline.Next) (any, error) { return "made up", nil })
 	assert.NoError(t, weir.Must(pipeline.New("p", maker)).Execute(t.Context(), func(context.Context) error { return errBoom }))
-}
-
-func TestNext_RunHandsOnTheContext(t *testing.T) {
-	type key struct{}
-	p := weir.Must(pipeline.New("p", pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
-		return next.Run(context.WithValue(ctx, key{}, "value"))
-	})))
-	err := p.Execute(t.Context(), func(ctx context.Context) error {
-		assert.Equal(t, "value", ctx.Value(key{}))
-		return nil
-	})
-	assert.NoError(t, err)
 }
 
 func TestContextError(t *testing.T) {

@@ -2,7 +2,6 @@ package fallback_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -107,15 +106,6 @@ func TestAction_RunsAfterTheContextHasEnded(t *testing.T) {
 	assert.Equal(t, "instead", v)
 }
 
-func TestStrategy_DoneContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	p := with(fallback.Value("instead"), nil)
-	v, err := pipeline.ExecuteValue(ctx, p, func(context.Context) (string, error) { panic("must not run") })
-	assert.Equal(t, context.Canceled, err)
-	assert.Empty(t, v)
-}
-
 func TestValue_Types(t *testing.T) {
 	_, err := pipeline.ExecuteValue(t.Context(), with(fallback.Value(0), nil), returning(1.5, errBoom))
 	assert.ErrorIs(t, err, pipeline.ErrResultType)
@@ -203,10 +193,6 @@ func TestStrategy_ValidateAndDescribe(t *testing.T) {
 	options, state := s.Describe()
 	assert.Equal(t, fallback.Options{Name: "Fallback"}, options)
 	assert.Nil(t, state)
-
-	var o fallback.Options
-	require.NoError(t, json.Unmarshal([]byte(`{"name":"Cache"}`), &o))
-	assert.Equal(t, "Cache", fallback.New(fallback.Value(1), &o).Name())
 }
 
 func TestAllocations(t *testing.T) {

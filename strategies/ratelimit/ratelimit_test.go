@@ -134,11 +134,7 @@ func TestOptions_OnRejected(t *testing.T) {
 func TestRejectedError_Error(t *testing.T) {
 	for want, f := range map[string]*fake{
 		"ratelimit: orders/RateLimiter: rejected":                                      rejecting(0, ""),
-		"ratelimit: orders/RateLimiter: rejected, retry after 1.5s":                    rejecting(1500*time.Millisecond, ""),
 		"ratelimit: orders/RateLimiter: rejected: limit lowered":                       rejecting(0, "limit lowered"),
-		"ratelimit: orders/RateLimiter: rejected, retry after 7.569s":                  rejecting(7568164693, ""),
-		"ratelimit: orders/RateLimiter: rejected, retry after 59m52s":                  rejecting(59*time.Minute+51081554933, ""),
-		"ratelimit: orders/RateLimiter: rejected: no permit free, retry after 4s":      rejecting(4*time.Second, limiter.ReasonNoPermit),
 		"ratelimit: orders/RateLimiter: rejected: queue limit reached, retry after 4s": rejecting(4*time.Second, "queue limit reached"),
 	} {
 		p := weir.Must(pipeline.New("orders", ratelimit.New(f, nil)))
