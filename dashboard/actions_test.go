@@ -245,7 +245,6 @@ func TestActions_Override(t *testing.T) {
 		s := acting(t, nil)
 		page := s.html("/action?do=override&target=bucket")
 		assert.Contains(t, page, `name="set.token_limit" value="3"`)
-		assert.NotContains(t, page, "manual_replenishment")
 		w := s.post(url.Values{
 			"do": {ActionOverride}, "target": {"bucket"}, "reason": {"sale"}, "for": {"10m"},
 			"set.token_limit": {"10"}, "set.tokens_per_period": {"5"}, "set.replenishment_period": {"1s"}, "set.queue_limit": {""}, "set.queue_order": {"oldest_first"},

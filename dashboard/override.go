@@ -70,7 +70,7 @@ func overrideForm(info registry.LimiterInfo, values url.Values) *confirmation {
 	v := reflect.ValueOf(limiter.OptionsOf(info.Options.Limits))
 	for i := range v.NumField() {
 		name, _, skip := nameOf(v.Type().Field(i))
-		if skip || isManual(name) {
+		if skip {
 			continue
 		}
 		text, _ := textOfValue(v.Field(i))
@@ -91,9 +91,6 @@ func overrideForm(info registry.LimiterInfo, values url.Values) *confirmation {
 	}
 	return c
 }
-
-// isManual reports whether a field is one that an override cannot change.
-func isManual(name string) bool { return name == "manual_replenishment" }
 
 // choicesOf returns the values that a field can have, if they are few.
 func choicesOf(v reflect.Value) []string {
@@ -139,7 +136,7 @@ func readOverride(o *registry.Override, limits any, form url.Values) (time.Durat
 	v.Set(reflect.ValueOf(limits))
 	for i := range v.NumField() {
 		name, _, skip := nameOf(v.Type().Field(i))
-		if skip || isManual(name) || !form.Has("set."+name) {
+		if skip || !form.Has("set."+name) {
 			continue
 		}
 		if err := setField(v.Field(i), strings.TrimSpace(form.Get("set."+name))); err != nil {
@@ -187,7 +184,7 @@ func unknownFields(limits any, form url.Values) (problems []error) {
 	known := []string{"do", "target", "for", "reason"}
 	t := reflect.TypeOf(limits)
 	for f := range t.Fields() {
-		if name, _, skip := nameOf(f); !skip && !isManual(name) {
+		if name, _, skip := nameOf(f); !skip {
 			known = append(known, "set."+name)
 		}
 	}

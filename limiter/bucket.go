@@ -35,7 +35,7 @@ func NewTokenBucket(o TokenBucketOptions) (*TokenBucket, error) {
 // serves waiters at once; waiters for more than the new limit are rejected. If ReplenishmentPeriod changes, the new
 // periods begin at the current grid line, or now if the first one would be over.
 //
-// ManualReplenishment cannot change. The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
+// The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
 func (b *TokenBucket) Reconfigure(o Options) error { return reconfigure(b, rate.TokenBucket, o) }
 
 // Options returns the options in force.
@@ -67,7 +67,7 @@ func NewFixedWindow(o FixedWindowOptions) (*FixedWindow, error) {
 // waiters for more than the new limit are rejected. If Window changes, the new window begins where the current one
 // began, or now if it would be over.
 //
-// ManualReplenishment cannot change. The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
+// The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
 func (w *FixedWindow) Reconfigure(o Options) error { return reconfigure(w, rate.FixedWindow, o) }
 
 // Options returns the options in force.
@@ -178,7 +178,7 @@ func rejectedUntil(at, now int64, wait bool) Lease {
 
 // isCommonCase reports whether acquire can decide a request for n permits from missing and the limits.
 func (b *bucket) isCommonCase(s *bucketState, now int64, n int) bool {
-	return s != nil && n > 0 && int64(n) <= s.limit && !s.closed && !s.manual && s.queue.Empty() && s.idleAt == 0 &&
+	return s != nil && n > 0 && int64(n) <= s.limit && !s.closed && s.queue.Empty() && s.idleAt == 0 &&
 		!otherClock(now-b.line)
 }
 
@@ -270,23 +270,6 @@ func (b *bucket) idleSince() int64 {
 	return b.line
 }
 
-// TryReplenish catches up with every whole period that has passed and returns true. If the limiter replenishes by
-// itself or is closed, it does nothing and returns false.
-func (b *bucket) TryReplenish() bool { return tryReplenish(b) }
-
-// ReplenishmentPeriod returns the time between two refills.
-func (b *bucket) ReplenishmentPeriod() time.Duration {
-	b.lock()
-	defer b.mu.Unlock()
-	return time.Duration(b.state().period)
-}
-
-// AutoReplenishing reports whether the limiter replenishes by itself.
-func (b *bucket) AutoReplenishing() bool {
-	s := b.state()
-	return s == nil || !s.manual
-}
-
 // Close closes the limiter: waiters are rejected, and later calls return [ErrClosed]. It returns nil, and can be called
 // again.
 func (b *bucket) Close() error { return closeClocked(b) }
@@ -329,7 +312,7 @@ func (b *bucket) free() int64 { return b.state().limit - b.missing }
 // catchUp brings the bucket to the moment now, and serves the queue if permits came back.
 func (b *bucket) catchUp(now int64) {
 	s := b.state()
-	elapsed := s.reached(now) - b.line
+	elapsed := now - b.line
 	switch {
 	case b.missing > 0 && elapsed >= s.period:
 		catchUp(b, now)
@@ -373,7 +356,7 @@ func linesToCover(permits, refill int64) int64 {
 // grant takes n permits that are free, and counts the lease.
 func (b *bucket) grant(now int64, n int) Lease {
 	if n > 0 {
-		b.endIdleness(b.state().reached(now))
+		b.endIdleness(now)
 	}
 	return b.take(b.state(), n)
 }
@@ -401,8 +384,6 @@ func (b *bucket) freeAt(n int64) int64 {
 	return later(b.line, linesToCover(over, s.refill), s.period)
 }
 
-func (b *bucket) timerFor(n int) int64 { return timerFor(b, n) }
-
 func (b *bucket) retryAfter(now int64, n int) time.Duration {
 	return waitFor(freeBehindQueue(b, n), now)
 }
@@ -414,7 +395,7 @@ func (b *bucket) forecast(f *forecast) {
 }
 
 func (b *bucket) charge(now, n int64) {
-	b.endIdleness(b.state().reached(now))
+	b.endIdleness(now)
 	n = max(min(n, max(rate.MaxDebt, b.state().limit)-b.missing), 0)
 	b.missing += n
 	b.spent += n

@@ -35,7 +35,7 @@ type bucketState struct {
 func newBucketState(l rate.Limits) *bucketState {
 	period := int64(l.Period)
 	return &bucketState{
-		common: common{limit: int64(l.Permits), queue: queue{limit: l.QueueLimit, order: l.QueueOrder}, manual: l.Manual},
+		common: common{limit: int64(l.Permits), queue: queue{limit: l.QueueLimit, order: l.QueueOrder}},
 		kind:   l.Kind, refill: refillOf(l), period: period, byPeriod: newDivisor(max(period, 1)),
 	}
 }
@@ -51,9 +51,6 @@ func refillOf(l rate.Limits) int64 {
 // start starts a bucket whose grid begins now.
 func (b *bucket) start(s *bucketState) {
 	b.line = moment()
-	if s.manual {
-		s.asOf = b.line
-	}
 	b.current.Store(s)
 }
 
@@ -70,7 +67,7 @@ func (b *bucket) startWithFirstCall(s *bucketState) {
 func (s *bucketState) limits() rate.Limits {
 	l := rate.Limits{
 		Kind: s.kind, Permits: int(s.limit), Period: time.Duration(s.period),
-		QueueLimit: s.queue.limit, QueueOrder: s.queue.order, Manual: s.manual,
+		QueueLimit: s.queue.limit, QueueOrder: s.queue.order,
 	}
 	if s.kind == rate.TokenBucket {
 		l.Refill = int(s.refill)
@@ -188,7 +185,7 @@ func (b *bucket) adopt(now int64, l rate.Limits) {
 		b.ownState().refill = refillOf(l)
 	}
 	if periodChanges {
-		b.changeGrid(b.state().reached(now), period)
+		b.changeGrid(now, period)
 	}
 	if s := b.state(); s.shared {
 		b.current.Store(s.family.state(l)) // a line of the new grid can have filled the bucket, see share

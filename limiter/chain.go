@@ -137,44 +137,6 @@ func (c *Chained) IdleDuration() (idle time.Duration, ok bool) {
 	return idle, len(c.limiters) > 0
 }
 
-// TryReplenish calls TryReplenish of every limiter that is a Replenisher of package custom,, and reports whether one of them returned
-// true.
-func (c *Chained) TryReplenish() bool {
-	if c.closed.Load() {
-		return false
-	}
-	did := false
-	for _, l := range c.limiters {
-		if r, ok := l.(replenisher); ok && r.TryReplenish() {
-			did = true
-		}
-	}
-	return did
-}
-
-// ReplenishmentPeriod returns the shortest period of the limiters that have one, or 0.
-func (c *Chained) ReplenishmentPeriod() time.Duration {
-	var least time.Duration
-	for _, l := range c.limiters {
-		if r, ok := l.(replenisher); ok {
-			if d := r.ReplenishmentPeriod(); d > 0 && (least == 0 || d < least) {
-				least = d
-			}
-		}
-	}
-	return least
-}
-
-// AutoReplenishing reports whether every limiter that is a Replenisher of package custom, replenishes by itself.
-func (c *Chained) AutoReplenishing() bool {
-	for _, l := range c.limiters {
-		if r, ok := l.(replenisher); ok && !r.AutoReplenishing() {
-			return false
-		}
-	}
-	return true
-}
-
 // Close closes the chain and none of its limiters: later calls return [ErrClosed]. It returns nil, and can be called
 // again.
 func (c *Chained) Close() error {

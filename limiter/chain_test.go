@@ -200,26 +200,6 @@ func TestChained_StatisticsAndIdleDuration(t *testing.T) {
 	})
 }
 
-func TestChained_TryReplenish(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Minute, ManualReplenishment: true}
-		manual := weir.Must(NewTokenBucket(o))
-		c := weir.Must(Chain(concurrent(1), manual, hourly(5)))
-		assert.False(t, c.AutoReplenishing())
-		assert.Equal(t, time.Minute, c.ReplenishmentPeriod())
-		take(t, c, 1).Release()
-		time.Sleep(time.Minute)
-		refused(t, c, 1)
-		assert.True(t, c.TryReplenish())
-		take(t, c, 1)
-		require.NoError(t, c.Close())
-		assert.False(t, c.TryReplenish())
-		auto := weir.Must(Chain(hourly(1)))
-		assert.True(t, auto.AutoReplenishing())
-		assert.False(t, auto.TryReplenish())
-	})
-}
-
 func TestChained_Close(t *testing.T) {
 	slots := concurrent(2)
 	c := weir.Must(Chain(slots))
@@ -329,7 +309,5 @@ func TestChain_TypedNil(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalidOptions)
 	assert.ErrorContains(t, err, "limiters[1] must not be nil")
 	_, err = ChainPartitioned[int]((*PartitionedLimiter[int, int])(nil))
-	require.ErrorIs(t, err, ErrInvalidOptions)
-	_, err = NewChannel[int](bucket, 1, nil)
 	require.ErrorIs(t, err, ErrInvalidOptions)
 }

@@ -13,11 +13,10 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/limiter/limitertest"
 )
 
-// timed are the kinds that can be charged. All but the last can be replenished by the program.
+// timed are the kinds that can be charged.
 var timed = []limitertest.Kind{limitertest.FixedWindow, limitertest.SlidingWindow, limitertest.TokenBucket, limitertest.Calendar}
 
 // chargeLimits are 10 permits, of which a bucket gets 2 in each 10 ms.
@@ -177,23 +176,4 @@ func TestCharge_BeginsTheGrid(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, limiter.Level{Remaining: 9, Full: 10 * time.Millisecond}, level)
 	})
-}
-
-func TestCharge_Manual(t *testing.T) {
-	for _, k := range timed[:3] {
-		t.Run(k.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				limits := chargeLimits
-				limits.Manual = true
-				l := weir.Must(build(k, limits))
-				assert.EqualValues(t, 8, charge(t, l, 2))
-				time.Sleep(time.Hour)
-				level, err := l.(limiter.Charger).Charge(t.Context(), 0)
-				require.NoError(t, err)
-				assert.Equal(t, limiter.Level{Remaining: 8, Full: 1}, level, "due, but not replenished")
-				l.(custom.Replenisher).TryReplenish()
-				assert.EqualValues(t, 10, charge(t, l, 0))
-			})
-		})
-	}
 }

@@ -14,8 +14,6 @@ type clocked interface {
 	engine
 	// advance lets time pass up to a moment, without serving the queue.
 	advance(at int64)
-	// freeAt returns the moment at which n permits are free if none are taken. It is in the past if they are.
-	freeAt(n int64) int64
 	// forecast sets the schedule and the state of f.
 	forecast(f *forecast)
 	// charge takes n permits, even if fewer are free.
@@ -43,14 +41,11 @@ type clocked interface {
 
 // catchUp is the catchUp of c, on which a line can have passed.
 func catchUp(c clocked, now int64) {
-	now = c.view().reached(now)
 	if c.view().queue.Empty() {
 		c.advance(now)
 		return
 	}
-	if !c.view().manual {
-		serveLines(c, now)
-	}
+	serveLines(c, now)
 	c.advance(now)
 	serve(c, now)
 }
@@ -71,16 +66,8 @@ func serveLines(c clocked, now int64) {
 	}
 }
 
-// timerFor is timerFor of c.
-func timerFor(c clocked, n int) int64 {
-	if c.view().manual {
-		return never
-	}
-	return c.freeAt(int64(n))
-}
-
-// waitFor returns the time from now to the moment at which permits are free. It is at least a nanosecond: on a limiter that
-// is replenished by hand, they can be due already.
+// waitFor returns the time from now to the moment at which permits are free. It is at least a nanosecond, because 0 stands for
+// a time that is not known.
 func waitFor(at, now int64) time.Duration { return max(until(at, now), 1) }
 
 // freeBehindQueue returns the moment at which a newcomer could take n permits, if the queue is served in its order and the
@@ -179,9 +166,6 @@ func reconfigure(c clocked, kind rate.Kind, o Options) error {
 	if err := c.view().usable(); err != nil {
 		return err
 	}
-	if l.Manual != c.view().manual {
-		return manualFixedError(l.Manual)
-	}
 	c.catchUp(now)
 	c.adopt(now, l)
 	return nil
@@ -227,21 +211,6 @@ func idleFor(c clocked, now int64) (idle time.Duration, ok bool) {
 		return 0, false
 	}
 	return time.Duration(max(now-c.idleSince(), 0)), true
-}
-
-// tryReplenish is TryReplenish.
-func tryReplenish(c clocked) bool {
-	now := moment()
-	c.lock()
-	defer c.unlock()
-	if !c.view().manual || c.view().closed {
-		return false
-	}
-	if own := c.own(); now > own.asOf || otherClock(now-own.asOf) {
-		own.asOf = now
-	}
-	c.catchUp(now)
-	return true
 }
 
 // closeClocked is Close.

@@ -270,7 +270,7 @@ func (c *Concurrency) Close() error {
 
 func (c *Concurrency) catchUp(int64)      {}
 func (c *Concurrency) free() int64        { return c.limit - c.held }
-func (c *Concurrency) timerFor(int) int64 { return never }
+func (c *Concurrency) freeAt(int64) int64 { return never }
 
 func (c *Concurrency) retryAfter(int64, int) time.Duration { return 0 }
 

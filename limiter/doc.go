@@ -1,6 +1,6 @@
 // Package limiter has rate limiters and a concurrency limiter: [TokenBucket], [FixedWindow], [SlidingWindow],
-// [Calendar], [Concurrency] and [Unlimited]. A [Chained] limiter combines several, a [PartitionedLimiter] has one for each key, and a
-// [Channel] is a channel whose senders are limited.
+// [Calendar], [Concurrency] and [Unlimited]. A [Chained] limiter combines several, and a [PartitionedLimiter] has one for
+// each key.
 //
 // Every limiter answers with a [Lease], which is granted or rejected. A rejected lease says after which time it is worth
 // asking again, where that is known. Three calls ask for a lease:

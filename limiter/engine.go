@@ -16,18 +16,8 @@ type common struct {
 	queue    queue
 	timer    *time.Timer // nil unless a waiter waits for time to pass
 	armed    int64       // the moment for which timer is set
-	asOf     int64       // manual: the moment of the last TryReplenish
-	manual   bool        // time passes only in TryReplenish
 	closed   bool
 	spinning bool // see spinTime
-}
-
-// reached returns the moment up to which time has passed for this limiter.
-func (c *common) reached(now int64) int64 {
-	if c.manual {
-		return c.asOf
-	}
-	return now
 }
 
 // inRange reports whether n permits could ever be granted.
@@ -78,9 +68,9 @@ type engine interface {
 	free() int64
 	// grant takes n permits that are free, and counts the lease.
 	grant(now int64, n int) Lease
-	// timerFor returns the moment at which n permits are free if none are taken. If time alone will not help, or the
-	// limiter is replenished by hand, it returns the constant never.
-	timerFor(n int) int64
+	// freeAt returns the moment at which n permits are free if none are taken. It is in the past if they are, and never if
+	// time alone will not help.
+	freeAt(n int64) int64
 	// retryAfter returns how long a caller that was rejected with n permits now should wait, or 0 if time alone will not
 	// help.
 	retryAfter(now int64, n int) time.Duration
@@ -212,9 +202,9 @@ func arm(e engine, now int64) {
 	c := e.own()
 	due := int64(never)
 	if w := c.queue.first(); w != nil {
-		due = e.timerFor(max(w.Permits, 1))
+		due = e.freeAt(weight(w.Permits))
 		if c.queue.Zeros() > 0 {
-			due = min(due, e.timerFor(1))
+			due = min(due, e.freeAt(1))
 		}
 	}
 	switch {

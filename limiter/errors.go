@@ -78,11 +78,6 @@ func argumentError(ctx context.Context, n int, wait bool) error {
 	return nil
 }
 
-// manualFixedError is returned by Reconfigure if the new options would change how the limiter replenishes.
-func manualFixedError(manual bool) error {
-	return optionsError("ManualReplenishment", manual, "must stay %v on a live limiter", !manual)
-}
-
 // optionsError returns a [weir.OptionsError] with one problem.
 func optionsError(path string, value any, problem string, args ...any) error {
 	var p validate.Problems

@@ -270,7 +270,7 @@ func TestWithReasonExplainsRejectionsOnly(t *testing.T) {
 
 func TestWithReasonPassesTheRestOn(t *testing.T) {
 	inner := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
-		TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour, ManualReplenishment: true,
+		TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
 	}))
 	l := WithReason(inner, "too many")
 	_, idle := l.(custom.Idler).IdleDuration()
@@ -280,11 +280,6 @@ func TestWithReasonPassesTheRestOn(t *testing.T) {
 	_, idle = l.(custom.Idler).IdleDuration()
 	require.False(t, idle)
 	require.Equal(t, inner.Statistics(), l.(limiter.StatisticsProvider).Statistics())
-
-	r := l.(custom.Replenisher)
-	require.True(t, r.TryReplenish())
-	require.False(t, r.AutoReplenishing())
-	require.Equal(t, time.Hour, r.ReplenishmentPeriod())
 
 	require.NoError(t, l.(io.Closer).Close())
 	_, err = inner.TryAcquire(t.Context(), 1)
@@ -302,9 +297,11 @@ func TestWithReasonOfALimiterWithNothingMore(t *testing.T) {
 	_, isIdler := l.(custom.Idler)
 	require.False(t, isIdler)
 	require.Zero(t, l.(limiter.StatisticsProvider).Statistics())
-	r := l.(custom.Replenisher)
-	require.False(t, r.TryReplenish())
-	require.True(t, r.AutoReplenishing())
-	require.Zero(t, r.ReplenishmentPeriod())
 	require.NoError(t, l.(io.Closer).Close())
 }
+
+// scripted is a limiter that answers what its function returns.
+type scripted func(ctx context.Context, n int) (limiter.Lease, error)
+
+func (s scripted) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) { return s(ctx, n) }
+func (s scripted) Acquire(ctx context.Context, n int) (limiter.Lease, error)    { return s(ctx, n) }

@@ -14,8 +14,7 @@ import (
 // WithReason returns l with a reason phrase on its rejections, in place of their
 // own: which of several limits it was, in words that a caller may be shown.
 //
-// The rest is passed on to l: statistics, idle duration, replenishment and
-// Close. What l does not have is answered as a limiter would to which it does
+// The rest is passed on to l: statistics, idle duration and Close. What l does not have is answered as a limiter would to which it does
 // not matter.
 func WithReason(l limiter.Limiter, reason string) limiter.Limiter {
 	r := reasoned{Limiter: l, reason: reason}
@@ -41,7 +40,6 @@ type reasoned struct {
 // What callers of a limiter may ask for with a type assertion.
 var (
 	_ limiter.StatisticsProvider = reasoned{}
-	_ custom.Replenisher         = reasoned{}
 	_ io.Closer                  = reasoned{}
 	_ custom.Idler               = idleReasoned{}
 )
@@ -68,24 +66,6 @@ func (r reasoned) Statistics() limiter.Statistics {
 		return p.Statistics()
 	}
 	return limiter.Statistics{}
-}
-
-func (r reasoned) TryReplenish() bool {
-	p, ok := r.Limiter.(custom.Replenisher)
-	return ok && p.TryReplenish()
-}
-
-func (r reasoned) ReplenishmentPeriod() time.Duration {
-	if p, ok := r.Limiter.(custom.Replenisher); ok {
-		return p.ReplenishmentPeriod()
-	}
-	return 0
-}
-
-// AutoReplenishing is true where there is nothing that others would have to do.
-func (r reasoned) AutoReplenishing() bool {
-	p, ok := r.Limiter.(custom.Replenisher)
-	return !ok || p.AutoReplenishing()
 }
 
 func (r reasoned) Close() error {

@@ -359,40 +359,6 @@ func ExampleTokenBucket_Reconfigure() {
 	// 200 in all, 140 left
 }
 
-// One ticker drives any number of limiters: time stands still for them between
-// two calls of TryReplenish.
-func ExampleReplenisher() {
-	ctx := context.Background()
-	const period = time.Millisecond
-	var buckets []*limiter.TokenBucket
-	for range 3 {
-		buckets = append(buckets, weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
-			TokenLimit: 5, TokensPerPeriod: 5, ReplenishmentPeriod: period, ManualReplenishment: true,
-		})))
-	}
-	ticker := time.NewTicker(period)
-	defer ticker.Stop()
-
-	for i, b := range buckets {
-		if _, err := b.TryAcquire(ctx, i+1); err != nil {
-			panic(err)
-		}
-		fmt.Println(b.Statistics().AvailablePermits)
-	}
-	<-ticker.C
-	for _, b := range buckets {
-		fmt.Println(b.TryReplenish(), b.Statistics().AvailablePermits)
-	}
-
-	// Output:
-	// 4
-	// 3
-	// 2
-	// true 5
-	// true 5
-	// true 5
-}
-
 // What else a limiter of one's own has to say travels on the lease. Keys are
 // package variables, exported where callers are to read them.
 func ExampleMetadataKey() {

@@ -49,9 +49,6 @@ func FixedWindowFactory[K comparable](o FixedWindowOptions) Factory[K] {
 	if err := o.Validate(); err != nil {
 		return func(K) (Limiter, error) { return nil, err }
 	}
-	if o.ManualReplenishment { // each bucket has its own time, and so its own state
-		return func(K) (Limiter, error) { return made(NewFixedWindow(o)) }
-	}
 	each := bucketFactory[K](newBucketFamily(o.Limits()))
 	return func(K) (Limiter, error) { return (*FixedWindow)(each()), nil }
 }
@@ -67,9 +64,6 @@ func SlidingWindowFactory[K comparable](o SlidingWindowOptions) Factory[K] {
 func TokenBucketFactory[K comparable](o TokenBucketOptions) Factory[K] {
 	if err := o.Validate(); err != nil {
 		return func(K) (Limiter, error) { return nil, err }
-	}
-	if o.ManualReplenishment { // each bucket has its own time, and so its own state
-		return func(K) (Limiter, error) { return made(NewTokenBucket(o)) }
 	}
 	each := bucketFactory[K](newBucketFamily(o.Limits()))
 	return func(K) (Limiter, error) { return each(), nil }

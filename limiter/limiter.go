@@ -43,13 +43,6 @@ type idler interface {
 	IdleDuration() (idle time.Duration, ok bool)
 }
 
-// A replenisher is a custom.Replenisher.
-type replenisher interface {
-	TryReplenish() bool
-	ReplenishmentPeriod() time.Duration
-	AutoReplenishing() bool
-}
-
 // A Peeker is a [Limiter] that can say what it would answer. All limiters of this package are Peekers, a [Chained] limiter
 // if its members are, and so are the limiters of package store.
 type Peeker interface {
@@ -73,7 +66,7 @@ type Level struct {
 	// lowered below the number of permits taken.
 	Remaining int64
 	// Full is the time until all permits are back if no more are taken, not even by callers in the queue. It is 0 if
-	// none is missing. A limiter that is replenished by hand computes it from the real clock, like RetryAfter.
+	// none is missing.
 	Full time.Duration
 }
 

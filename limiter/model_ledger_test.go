@@ -16,10 +16,9 @@ type grantLedger struct {
 	limits  limitertest.Limits
 	anchor  time.Duration // of the grid now in force
 	largest limitertest.Limits
-	entries []entry       // since that grid is in force
-	held    int           // concurrency
-	virtual time.Duration // manual: the last TryReplenish
-	fresh   bool          // entries were added since the last check
+	entries []entry // since that grid is in force
+	held    int     // concurrency
+	fresh   bool    // entries were added since the last check
 }
 
 type entry struct {
@@ -31,16 +30,6 @@ func (g *grantLedger) begin(k limitertest.Kind, l limitertest.Limits) {
 	g.kind, g.limits, g.largest = k, l, l
 }
 
-// clock is the time that counts for the limiter.
-func (g *grantLedger) clock(now time.Duration) time.Duration {
-	if g.limits.Manual {
-		return g.virtual
-	}
-	return now
-}
-
-func (g *grantLedger) replenish(now time.Duration) { g.virtual = now }
-
 func (g *grantLedger) release(n int) {
 	if g.kind == limitertest.Concurrency {
 		g.held -= n
@@ -51,7 +40,7 @@ func (g *grantLedger) release(n int) {
 func (g *grantLedger) grant(at time.Duration, n int) {
 	g.held += n
 	if every := g.limits.Step(g.kind); every > 0 && n != 0 {
-		g.entries = append(g.entries, entry{int((g.clock(at) - g.anchor) / every), n})
+		g.entries = append(g.entries, entry{int((at - g.anchor) / every), n})
 		g.fresh = true
 	}
 }
@@ -60,10 +49,10 @@ func (g *grantLedger) grant(at time.Duration, n int) {
 func (g *grantLedger) reconfigure(now time.Duration, to limitertest.Limits) {
 	every, old := to.Step(g.kind), g.limits
 	if g.kind != limitertest.Concurrency && (every != old.Step(g.kind) || to.Period != old.Period) {
-		line := g.anchor + (g.clock(now)-g.anchor)/old.Step(g.kind)*old.Step(g.kind)
+		line := g.anchor + (now-g.anchor)/old.Step(g.kind)*old.Step(g.kind)
 		g.anchor, g.entries = line, nil
-		if line+every <= g.clock(now) {
-			g.anchor = g.clock(now)
+		if line+every <= now {
+			g.anchor = now
 		}
 		g.largest = old
 	}

@@ -133,7 +133,7 @@ func (r *run) compare(c *call) {
 
 // chargedAt is when a grant counts: at the grid line that it is charged to. With a late timer that is before it was given.
 func (r *run) chargedAt(c *call) time.Duration {
-	if r.m.Kind == limitertest.Concurrency || r.m.Limits.Manual {
+	if r.m.Kind == limitertest.Concurrency {
 		return c.at
 	}
 	return c.want.From
@@ -254,7 +254,6 @@ func (r *run) conserve() {
 	if _, every := r.m.Line(); every > 0 {
 		// Nothing that was ever taken, and no debt, lasts longer than this.
 		time.Sleep(every * time.Duration(8*len(r.calls)*10+40+r.charged))
-		r.do(step{op: opReplenish})
 	}
 	r.do(step{op: opLook})
 	if got := r.statistics().AvailablePermits; got != int64(r.m.Limits.Permits) {

@@ -36,7 +36,6 @@ const (
 	opRelease               // release the n-th lease, whether it was before or not
 	opRefund                // refund the n-th lease, if it was neither released nor refunded
 	opReconfigure           // to limits
-	opReplenish             // TryReplenish
 	opLook                  // compare statistics, idle duration and the like
 	opCharge                // Charge(n)
 	opClose
@@ -77,8 +76,6 @@ func (s step) String() string {
 		return fmt.Sprintf("refund lease %d", s.n)
 	case opReconfigure:
 		return fmt.Sprintf("Reconfigure(%+v)", s.limits)
-	case opReplenish:
-		return "TryReplenish()"
 	case opLook:
 		return "look"
 	case opLate:
@@ -133,7 +130,7 @@ func generate(k limitertest.Kind, src source) script {
 		st := someStep(src, limits)
 		if st.op == opReconfigure {
 			st.limits = otherLimits(k, src, limits)
-			if usable(k, st.limits) && st.limits.Manual == limits.Manual {
+			if usable(k, st.limits) {
 				limits = st.limits
 			}
 		}
@@ -184,8 +181,6 @@ func someStep(src source, l limitertest.Limits) step {
 		return step{op: opRelease, n: src.intN(16)}
 	case c < 91:
 		return step{op: opReconfigure}
-	case c < 95:
-		return step{op: opReplenish}
 	case c < 97 && src.intN(6) == 0:
 		return step{op: opClose}
 	}
@@ -209,8 +204,6 @@ func someLimits(k limitertest.Kind, src source) limitertest.Limits {
 		l.Permits = 30
 	case 1:
 		l.QueueLimit = 300
-	case 2, 3:
-		l.Manual = k != limitertest.Concurrency && k != limitertest.Calendar
 	}
 	setStep(k, &l, gridSteps[src.intN(len(gridSteps))])
 	return l
@@ -249,8 +242,6 @@ func otherLimits(k limitertest.Kind, src source, l limitertest.Limits) limiterte
 	case 0:
 		l.Permits = 0
 	case 1:
-		l.Manual = !l.Manual && k != limitertest.Concurrency && k != limitertest.Calendar
-	case 2:
 		l.QueueLimit = -1
 	}
 	return l

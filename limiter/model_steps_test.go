@@ -49,8 +49,6 @@ func (r *run) do(s step) {
 		r.refund(s.n)
 	case opReconfigure:
 		r.reconfigure(s.limits)
-	case opReplenish:
-		r.replenish()
 	case opLook:
 		r.look()
 	case opClose:
@@ -222,15 +220,8 @@ func (r *run) remaining() int64 {
 	return level.Remaining
 }
 
-// reconfigure leaves out what docs/semantics.md does not settle: where a manual
-// limiter stands when its grid changes long after the last TryReplenish.
 func (r *run) reconfigure(to limitertest.Limits) {
-	k, old := r.m.Kind, r.m.Limits
-	valid := usable(k, to) && to.Manual == old.Manual
-	if valid && old.Manual && (to.Period != old.Period || to.Step(k) != old.Step(k)) {
-		r.replenish()
-		r.settle()
-	}
+	valid := usable(r.m.Kind, to)
 	err := reconfigureAny(r.l, to)
 	switch {
 	case r.closed && valid:
@@ -261,17 +252,6 @@ func reconfigureAny(l limiter.Limiter, to limitertest.Limits) error {
 	return reconfigure(l, to)
 }
 
-func (r *run) replenish() {
-	if r.m.Kind == limitertest.Concurrency || r.closed {
-		return
-	}
-	want := r.m.Replenish()
-	r.ledger.replenish(r.now())
-	if got := r.l.(custom.Replenisher).TryReplenish(); got != want {
-		r.wrong("TryReplenish is %v, want %v", got, want)
-	}
-}
-
 // look compares all that can be seen without asking for permits.
 func (r *run) look() {
 	got, want := r.statistics(), r.m.Statistics()
@@ -286,12 +266,5 @@ func (r *run) look() {
 	idle, ok := r.l.(custom.Idler).IdleDuration()
 	if ok != wantOK || ok && (idle < least || idle > most) {
 		r.wrong("IdleDuration is %v %v, want %v to %v, %v", idle, ok, least, most, wantOK)
-	}
-	if rep, isRep := r.l.(custom.Replenisher); isRep && r.m.Kind != limitertest.Concurrency {
-		_, every := r.m.Line()
-		if rep.ReplenishmentPeriod() != every || rep.AutoReplenishing() == r.m.Limits.Manual {
-			r.wrong("ReplenishmentPeriod is %v and AutoReplenishing %v, want %v and %v",
-				rep.ReplenishmentPeriod(), rep.AutoReplenishing(), every, !r.m.Limits.Manual)
-		}
 	}
 }

@@ -31,17 +31,17 @@ func OptionsOf(l rate.Limits) Options {
 	case rate.TokenBucket:
 		return TokenBucketOptions{
 			TokenLimit: l.Permits, TokensPerPeriod: l.Refill, ReplenishmentPeriod: l.Period,
-			QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder, ManualReplenishment: l.Manual,
+			QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder,
 		}
 	case rate.FixedWindow:
 		return FixedWindowOptions{
 			PermitLimit: l.Permits, Window: l.Period,
-			QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder, ManualReplenishment: l.Manual,
+			QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder,
 		}
 	case rate.SlidingWindow:
 		return SlidingWindowOptions{
 			PermitLimit: l.Permits, Window: l.Period, SegmentsPerWindow: l.Segments,
-			QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder, ManualReplenishment: l.Manual,
+			QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder,
 		}
 	case rate.Concurrency:
 		return ConcurrencyOptions{PermitLimit: l.Permits, QueueLimit: l.QueueLimit, QueueOrder: l.QueueOrder}
@@ -56,7 +56,7 @@ func OptionsOf(l rate.Limits) Options {
 func (o TokenBucketOptions) Limits() rate.Limits {
 	return rate.Limits{
 		Kind: rate.TokenBucket, Permits: o.TokenLimit, Refill: o.TokensPerPeriod, Period: o.ReplenishmentPeriod,
-		QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder, Manual: o.ManualReplenishment,
+		QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder,
 	}
 }
 
@@ -64,7 +64,7 @@ func (o TokenBucketOptions) Limits() rate.Limits {
 func (o FixedWindowOptions) Limits() rate.Limits {
 	return rate.Limits{
 		Kind: rate.FixedWindow, Permits: o.PermitLimit, Period: o.Window,
-		QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder, Manual: o.ManualReplenishment,
+		QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder,
 	}
 }
 
@@ -72,7 +72,7 @@ func (o FixedWindowOptions) Limits() rate.Limits {
 func (o SlidingWindowOptions) Limits() rate.Limits {
 	return rate.Limits{
 		Kind: rate.SlidingWindow, Permits: o.PermitLimit, Period: o.Window, Segments: o.SegmentsPerWindow,
-		QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder, Manual: o.ManualReplenishment,
+		QueueLimit: o.QueueLimit, QueueOrder: o.QueueOrder,
 	}
 }
 
@@ -152,8 +152,6 @@ type FixedWindowOptions struct {
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
 	// QueueOrder says which waiter is served first. The default is OldestFirst.
 	QueueOrder QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
-	// If ManualReplenishment is true, time passes only in TryReplenish. The default is false.
-	ManualReplenishment bool `json:"manual_replenishment,omitempty" yaml:"manual_replenishment,omitempty"`
 }
 
 // SlidingWindowOptions are the options of a [SlidingWindow]. PermitLimit, Window and SegmentsPerWindow are required.
@@ -169,8 +167,6 @@ type SlidingWindowOptions struct {
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
 	// QueueOrder says which waiter is served first. The default is OldestFirst.
 	QueueOrder QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
-	// If ManualReplenishment is true, time passes only in TryReplenish. The default is false.
-	ManualReplenishment bool `json:"manual_replenishment,omitempty" yaml:"manual_replenishment,omitempty"`
 }
 
 // TokenBucketOptions are the options of a [TokenBucket]. TokenLimit, TokensPerPeriod and ReplenishmentPeriod are
@@ -186,8 +182,6 @@ type TokenBucketOptions struct {
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
 	// QueueOrder says which waiter is served first. The default is OldestFirst.
 	QueueOrder QueueOrder `json:"queue_order,omitempty" yaml:"queue_order,omitempty"`
-	// If ManualReplenishment is true, time passes only in TryReplenish. The default is false.
-	ManualReplenishment bool `json:"manual_replenishment,omitempty" yaml:"manual_replenishment,omitempty"`
 }
 
 // PartitionedOptions are the options of a [PartitionedLimiter]. The zero value has the defaults: any number of

@@ -62,12 +62,12 @@ func FuzzQueueOrderText(f *testing.F) {
 func TestOptions_JSON(t *testing.T) {
 	want := TokenBucketOptions{
 		TokenLimit: 5, TokensPerPeriod: 2, ReplenishmentPeriod: time.Second,
-		QueueLimit: 3, QueueOrder: NewestFirst, ManualReplenishment: true,
+		QueueLimit: 3, QueueOrder: NewestFirst,
 	}
 	text, err := json.Marshal(want)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"token_limit":5,"tokens_per_period":2,"replenishment_period":1000000000,
-		"queue_limit":3,"queue_order":"newest_first","manual_replenishment":true}`, string(text))
+		"queue_limit":3,"queue_order":"newest_first"}`, string(text))
 	var got TokenBucketOptions
 	require.NoError(t, json.Unmarshal(text, &got))
 	require.Equal(t, want, got)
@@ -84,7 +84,7 @@ func TestOptions_ValidateValid(t *testing.T) {
 		ConcurrencyOptions{PermitLimit: 1},
 		ConcurrencyOptions{PermitLimit: math.MaxInt, QueueLimit: math.MaxInt, QueueOrder: NewestFirst},
 		FixedWindowOptions{PermitLimit: 1, Window: 1},
-		FixedWindowOptions{PermitLimit: math.MaxInt, Window: math.MaxInt64, QueueLimit: math.MaxInt, ManualReplenishment: true},
+		FixedWindowOptions{PermitLimit: math.MaxInt, Window: math.MaxInt64, QueueLimit: math.MaxInt},
 		SlidingWindowOptions{PermitLimit: 1, Window: 1, SegmentsPerWindow: 1},
 		SlidingWindowOptions{PermitLimit: 1, Window: rate.MaxSegments, SegmentsPerWindow: rate.MaxSegments},
 		TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: 1},
@@ -154,12 +154,6 @@ func TestConstructors_Validate(t *testing.T) {
 		require.ErrorContains(t, err, "must be", name)
 		require.Nil(t, l, name)
 	}
-}
-
-func TestErrManualFixed(t *testing.T) {
-	err := manualFixedError(true)
-	require.ErrorIs(t, err, ErrInvalidOptions)
-	require.ErrorContains(t, err, "ManualReplenishment must stay false on a live limiter, got true")
 }
 
 func TestMust(t *testing.T) {

@@ -36,13 +36,11 @@ type Partition[K comparable] struct {
 // A PartitionedLimiter has a limiter for each key. It is made when the key is first used, and forgotten when it has
 // been idle for IdleTimeout, or up to a quarter of that longer. A limiter is never closed while a caller uses it.
 //
-// If a limiter has ManualReplenishment, TryReplenish is called every 100 ms. While there are partitions, one goroutine at a
-// time does the housekeeping. It works in small steps, so that it holds up no caller, and after a search for idle
+// While there are partitions, one goroutine at a time does the housekeeping. It works in small steps, so that it holds up no caller, and after a search for idle
 // partitions it waits twenty times as long as the search took.
 //
-// Custom limiters are called with no lock held. One that is a Replenisher of package custom is asked once, when it is made,
-// whether it replenishes itself. One that is no Idler counts as idle while none of its leases is held, from its last use on.
-// Housekeeping calls their TryReplenish, IdleDuration and Close, and a new key that searches for room the last two. A panic
+// Custom limiters are called with no lock held. One that is no Idler counts as idle while none of its leases is held, from its last use on.
+// Housekeeping calls their IdleDuration and Close, and so does a new key that searches for room. A panic
 // there is logged with [log/slog.Default], at most one in 10 s, and ends nothing else. If a call does not return, that new
 // key waits for it, and the other custom limiters are no longer looked after.
 //
@@ -63,7 +61,6 @@ type PartitionedLimiter[R any, K comparable] struct {
 	// lines.
 	_           [8]uint64
 	count       atomic.Int64 // partitions, and those being made
-	manual      atomic.Int64 // how many of them need calls of TryReplenish
 	pausedUntil atomic.Int64 // new keys do not search for room before
 	applying    sync.Mutex
 	housekeeping
@@ -312,7 +309,7 @@ func (p *PartitionedLimiter[R, K]) closeAll(all []partition[K], errs *[]error) {
 	for len(all) > 0 {
 		out := all[0]
 		all = all[1:]
-		p.uncount(out)
+		p.count.Add(-1)
 		*errs = append(*errs, closeLimiter(out.limiter()))
 	}
 }

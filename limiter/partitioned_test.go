@@ -323,35 +323,6 @@ func TestPartitioned_MetadataWithoutIdler(t *testing.T) {
 	assert.Equal(t, 1, released)
 }
 
-func TestPartitioned_CallsTryReplenish(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPartitioned(t, func(key string) (Limiter, error) {
-			l, err := NewTokenBucket(TokenBucketOptions{
-				TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: 150 * time.Millisecond, ManualReplenishment: true,
-			})
-			if key == "chained" {
-				return Chain(l)
-			}
-			return l, err
-		}, PartitionedOptions{})
-		for _, key := range []string{"bucket", "chained"} {
-			mustAcquire(t, p, key, 1)
-		}
-		time.Sleep(199 * time.Millisecond)
-		mustReject(t, p, "bucket", 1)
-		mustReject(t, p, "chained", 1)
-		time.Sleep(time.Millisecond)
-		synctest.Wait()
-		mustAcquire(t, p, "bucket", 1)
-		mustAcquire(t, p, "chained", 1)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		assert.Zero(t, p.Len())
-		assert.Zero(t, p.manual.Load())
-		assert.Equal(t, int64(unknown), p.due.Load())
-	})
-}
-
 func TestPartitioned_FloodEvictsNoKeyInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPartitioned(t, TokenBucketFactory[int](TokenBucketOptions{
@@ -456,7 +427,7 @@ func TestPartitioned_ForgetWhileUsedConcurrentSafe(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					p.lookAfterAll(moment(), true)
+					p.sweep(moment())
 				}
 			}
 		})

@@ -87,8 +87,8 @@ func TestPartitioned_Reconfigure(t *testing.T) {
 
 func TestLimiters_Options(t *testing.T) {
 	c := ConcurrencyOptions{PermitLimit: 3, QueueLimit: 2, QueueOrder: NewestFirst}
-	f := FixedWindowOptions{PermitLimit: 3, Window: time.Minute, QueueLimit: 2, QueueOrder: NewestFirst, ManualReplenishment: true}
-	s := SlidingWindowOptions{PermitLimit: 3, Window: time.Minute, SegmentsPerWindow: 6, QueueLimit: 2, ManualReplenishment: true}
+	f := FixedWindowOptions{PermitLimit: 3, Window: time.Minute, QueueLimit: 2, QueueOrder: NewestFirst}
+	s := SlidingWindowOptions{PermitLimit: 3, Window: time.Minute, SegmentsPerWindow: 6, QueueLimit: 2}
 	b := TokenBucketOptions{TokenLimit: 3, TokensPerPeriod: 2, ReplenishmentPeriod: time.Second, QueueLimit: 7, QueueOrder: NewestFirst}
 	assert.Equal(t, c, weir.Must(NewConcurrency(c)).Options())
 	assert.Equal(t, f, weir.Must(NewFixedWindow(f)).Options())

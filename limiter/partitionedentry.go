@@ -67,9 +67,6 @@ func (p partition[K]) limiter() Limiter {
 	return &p.TokenBucket
 }
 
-// manual reports whether TryReplenish has to be called. No factory makes such a bucket in an entry.
-func (p partition[K]) manual() bool { return p.tracked != nil && p.tracked.manual }
-
 // unpin ends the use of the limiter.
 func (p partition[K]) unpin() {
 	if p.tracked != nil {
@@ -104,7 +101,6 @@ type tracked struct {
 	Limiter
 	builtin bool        // it runs only code of this package
 	idler   bool        // it knows for how long it has been idle; otherwise it is idle while unused and without leases
-	manual  bool        // TryReplenish has to be called
 	busy    atomic.Bool // housekeeping or a search for room is calling one of its methods
 
 	uses atomic.Uint64 // see onePin and oneUse
@@ -127,8 +123,7 @@ func track(l Limiter) *tracked {
 	case *TokenBucket, *FixedWindow, *SlidingWindow, *Calendar, *Concurrency, *Unlimited:
 		t.builtin = true
 	}
-	r, ok := l.(replenisher)
-	t.idler, t.manual = knowsIdle(l), ok && !r.AutoReplenishing()
+	t.idler = knowsIdle(l)
 	t.lastUse.Store(moment())
 	return t
 }

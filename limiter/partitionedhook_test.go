@@ -45,11 +45,6 @@ func (h hooked) IdleDuration() (time.Duration, bool) {
 	return h.FixedWindow.IdleDuration()
 }
 
-func (h hooked) TryReplenish() bool {
-	h.at("TryReplenish")
-	return h.FixedWindow.TryReplenish()
-}
-
 func (h hooked) Close() error {
 	h.at("Close")
 	return h.FixedWindow.Close()
@@ -63,11 +58,6 @@ func (h hooked) Statistics() Statistics {
 func (h hooked) TryAcquire(ctx context.Context, n int) (Lease, error) {
 	h.at("TryAcquire")
 	return h.FixedWindow.TryAcquire(ctx, n)
-}
-
-func (h hooked) AutoReplenishing() bool {
-	h.at("AutoReplenishing")
-	return h.FixedWindow.AutoReplenishing()
 }
 
 // logTo sends what is logged with slog.Default to the returned buffer until the test ends.
@@ -107,7 +97,7 @@ func (l *lockedBuffer) String() string {
 
 // Housekeeping looks after the other partitions, whatever the limiters of some do when they are asked.
 func TestPartitioned_HousekeepingWithBadHooks(t *testing.T) {
-	for _, hook := range []string{"IdleDuration", "TryReplenish", "Close"} {
+	for _, hook := range []string{"IdleDuration", "Close"} {
 		for does, f := range misbehaviors {
 			if does == "block" && hook != "Close" {
 				continue
@@ -125,7 +115,7 @@ func TestPartitioned_HousekeepingWithBadHooks(t *testing.T) {
 					const keys, bad = 60, 20
 					isBad := map[int]bool{}
 					p, err := NewPartitioned(byKey(func(key int) (Limiter, error) {
-						w := weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Second, ManualReplenishment: true}))
+						w := weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Second}))
 						h := hooked{FixedWindow: w, does: func() { f(release, reenter) }}
 						if isBad[key] {
 							h.bad = hook
@@ -169,7 +159,7 @@ func TestPartitioned_HousekeepingWithBadHooks(t *testing.T) {
 
 // On the caller's goroutine a panic or Goexit is the caller's, and everything is as if the call had not been.
 func TestPartitioned_BadHooksInCalls(t *testing.T) {
-	for _, hook := range []string{"partition", "factory", "AutoReplenishing", "TryAcquire", "Statistics"} {
+	for _, hook := range []string{"partition", "factory", "TryAcquire", "Statistics"} {
 		for _, does := range []string{"panic", "Goexit"} {
 			t.Run(hook+"/"+does, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

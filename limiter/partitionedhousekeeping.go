@@ -10,9 +10,8 @@ import (
 )
 
 const (
-	// replenishEvery is how often TryReplenish is called, and the shortest time between two searches for idle
-	// partitions.
-	replenishEvery = int64(100 * time.Millisecond)
+	// sweepEvery is the shortest time between two searches for idle partitions.
+	sweepEvery = int64(100 * time.Millisecond)
 	// visitPlaces is how many places housekeeping visits under one lock, which takes some ten microseconds.
 	visitPlaces = 256
 	// hookLogEvery is the shortest time between two lines in the log about custom limiters.
@@ -29,7 +28,7 @@ type housekeeping struct {
 }
 
 // pace returns the time from one search for idle partitions to the next.
-func (p *PartitionedLimiter[R, K]) pace() int64 { return max(p.idle.Load()/4, replenishEvery) }
+func (p *PartitionedLimiter[R, K]) pace() int64 { return max(p.idle.Load()/4, sweepEvery) }
 
 // schedule sets the timer if there is none that fires early enough.
 //
@@ -38,9 +37,6 @@ func (p *PartitionedLimiter[R, K]) pace() int64 { return max(p.idle.Load()/4, re
 // due does nothing. In a bubble each call sets a timer, because the one that is set can be of another bubble.
 func (p *PartitionedLimiter[R, K]) schedule(now int64) {
 	due, at := p.due.Load(), saturate.Add(now, p.pace())
-	if p.manual.Load() > 0 {
-		at = now + replenishEvery
-	}
 	if due == never || p.closed.Load() {
 		return
 	}
@@ -55,26 +51,22 @@ func (p *PartitionedLimiter[R, K]) schedule(now int64) {
 	}
 }
 
-// housekeep is called by the timer that was set for the moment due. It replenishes the limiters that need it, forgets
-// partitions that have been idle for long enough, and sets the timer again while there are partitions. Custom limiters are looked
-// after one by one on another goroutine: if one does not return, that is the last of it for them.
+// housekeep is called by the timer that was set for the moment due. It forgets partitions that have been idle for long enough,
+// and sets the timer again while there are partitions. Custom limiters are looked after one by one on another goroutine: if one
+// does not return, that is the last of it for them.
 func (p *PartitionedLimiter[R, K]) housekeep(due int64) {
 	if !p.due.CompareAndSwap(due, never) {
 		return
 	}
-	now := moment()
-	sweep := now >= p.sweepAt || inBubble(now) != inBubble(p.sweepAt)
-	if sweep || p.manual.Load() > 0 {
-		if custom := p.lookAfterAll(now, sweep); len(custom) > 0 && p.asking.CompareAndSwap(false, true) {
+	if now := moment(); now >= p.sweepAt || inBubble(now) != inBubble(p.sweepAt) {
+		if custom := p.sweep(now); len(custom) > 0 && p.asking.CompareAndSwap(false, true) {
 			go func() {
 				defer p.asking.Store(false)
 				for _, c := range custom {
-					p.lookAfter(c, now, sweep)
+					p.evict(c, p.mayIdle(c.partition), now)
 				}
 			}()
 		}
-	}
-	if sweep {
 		ended := moment()
 		p.sweepAt = ended + max(p.pace(), pauseFactor*(ended-now))
 	}
@@ -84,36 +76,25 @@ func (p *PartitionedLimiter[R, K]) housekeep(due int64) {
 	}
 }
 
-// lookAfterAll looks after the partitions whose limiters run only code of this package, and returns the others.
-func (p *PartitionedLimiter[R, K]) lookAfterAll(now int64, sweep bool) (custom []candidate[K]) {
+// sweep forgets idle partitions whose limiters run only code of this package, and returns those of other limiters.
+func (p *PartitionedLimiter[R, K]) sweep(now int64) (custom []candidate[K]) {
 	for i := range p.shards {
 		s := &p.shards[i]
 		for from, more := 0, true; more; from += visitPlaces {
 			var some []candidate[K]
 			some, more = s.visit(from, func(c candidate[K]) bool {
-				return c.manual() || sweep && (c.tracked == nil && c.isFull(p.mayIdle(c.partition), now, false) || c.tracked != nil && !c.tracked.pinned())
+				return c.tracked == nil && c.isFull(p.mayIdle(c.partition), now, false) || c.tracked != nil && !c.tracked.pinned()
 			})
 			for _, c := range some {
 				if c.tracked != nil && !c.tracked.builtin {
 					custom = append(custom, c)
 				} else {
-					p.lookAfter(c, now, sweep)
+					p.evict(c, p.mayIdle(c.partition), now)
 				}
 			}
 		}
 	}
 	return custom
-}
-
-// lookAfter replenishes the limiter of a partition if it needs that. If sweep is true, it forgets the partition if it has been idle
-// for too long.
-func (p *PartitionedLimiter[R, K]) lookAfter(c candidate[K], now int64, sweep bool) {
-	if c.manual() {
-		p.call("limiter: TryReplenish", c, func() { c.tracked.Limiter.(replenisher).TryReplenish() })
-	}
-	if sweep {
-		p.call("limiter: IdleDuration", c, func() { p.forget(c, p.mayIdle(c.partition), now) })
-	}
 }
 
 // mayIdle returns for how long a partition may be idle: for no time where a lower MaxPartitions was set.

@@ -70,7 +70,7 @@ func TestHousekeeping_WhileKeysKeepComing(t *testing.T) {
 	})
 }
 
-// Limiters that are replenished by hand are asked every 100 ms, by one goroutine, however many keys come.
+// A limiter that is not idle is asked every 100 ms, by one goroutine, however many keys come.
 func TestHousekeeping_OneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
@@ -78,8 +78,8 @@ func TestHousekeeping_OneAtATime(t *testing.T) {
 			if key >= 0 {
 				return single(key)
 			}
-			w := weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Hour, ManualReplenishment: true}))
-			return hooked{FixedWindow: w, bad: "TryReplenish", does: func() { asked.Add(1) }}, nil
+			w := weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Hour}))
+			return hooked{FixedWindow: w, bad: "IdleDuration", does: func() { asked.Add(1) }}, nil
 		}, PartitionedOptions{IdleTimeout: 90 * time.Millisecond})
 		mustAcquire(t, p, -1, 1)
 		for key := range 2000 {

@@ -152,9 +152,6 @@ func (p *PartitionedLimiter[R, K]) publish(s *shard[K], hash uint64, m *creation
 		if made.tracked != nil {
 			made.tracked.pin()
 		}
-		if made.manual() {
-			p.manual.Add(1)
-		}
 		s.insert(hash, made)
 	}
 	s.end(m, err)

@@ -170,7 +170,7 @@ func (p *PartitionedLimiter[R, K]) forget(c candidate[K], minIdle, now int64) bo
 	} else if !c.remove(func() bool { return c.isFull(minIdle, now, true) }) {
 		return false
 	}
-	p.uncount(c.partition)
+	p.count.Add(-1)
 	return true
 }
 
@@ -184,12 +184,4 @@ func (c candidate[K]) remove(allowed func() bool) bool {
 	}
 	c.shard.removeAt(i)
 	return true
-}
-
-// uncount takes a partition that was forgotten out of the counts.
-func (p *PartitionedLimiter[R, K]) uncount(out partition[K]) {
-	p.count.Add(-1)
-	if out.manual() {
-		p.manual.Add(-1)
-	}
 }

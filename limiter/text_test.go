@@ -16,7 +16,7 @@ import (
 
 // A Lease inside of another value is readable in JSON, also in that of a log line.
 func TestLease_MarshalText(t *testing.T) {
-	rejection := &limiter.SendRejectedError{Lease: custom.Rejected(time.Second, "too busy")}
+	rejection := struct{ Lease limiter.Lease }{custom.Rejected(time.Second, "too busy")}
 	text, err := json.Marshal(rejection)
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"Lease": "rejected: too busy, retry after 1s"}`, string(text))
@@ -26,6 +26,6 @@ func TestLease_MarshalText(t *testing.T) {
 
 	var out bytes.Buffer
 	log := slog.New(slog.NewJSONHandler(&out, nil))
-	log.Info("m", "rejection", struct{ Lease limiter.Lease }{rejection.Lease})
+	log.Info("m", "rejection", rejection)
 	assert.Contains(t, out.String(), `"rejection":{"Lease":"rejected: too busy, retry after 1s"}`)
 }

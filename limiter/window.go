@@ -38,7 +38,7 @@ func NewSlidingWindow(o SlidingWindowOptions) (*SlidingWindow, error) {
 // over. Permits that were taken in a segment are then counted in the last new segment that they could belong to, so no
 // permit comes back too early, and earlier leases can no longer be refunded.
 //
-// ManualReplenishment cannot change. The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
+// The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
 func (w *SlidingWindow) Reconfigure(o Options) error { return reconfigure(w, rate.SlidingWindow, o) }
 
 // Options returns the options in force.
@@ -71,7 +71,6 @@ func (w *window) start(l rate.Limits) {
 	w.findLine()
 	w.fullFrom = now
 	w.lockedCommon = newLockedCommon(w.schedule.Permits, l.QueueLimit, l.QueueOrder)
-	w.manual, w.asOf = l.Manual, now
 }
 
 // findLine sets line and length to what they are for the state.
@@ -158,8 +157,6 @@ func (w *window) advance(at int64) {
 func (w *window) freeAt(n int64) int64 {
 	return w.schedule.TimeOf(w.schedule.LineOf(&w.state, n-w.free()))
 }
-
-func (w *window) timerFor(n int) int64 { return timerFor(w, n) }
 
 func (w *window) retryAfter(now int64, n int) time.Duration {
 	if w.queue.Empty() {
@@ -251,27 +248,13 @@ func (w *window) Statistics() Statistics { return statisticsOf(w) }
 // segment left, or since it was made.
 func (w *window) IdleDuration() (idle time.Duration, ok bool) { return idleAsOf(w, moment()) }
 
-// TryReplenish catches up with every whole segment that has passed and returns true. If the limiter replenishes by
-// itself or is closed, it does nothing and returns false.
-func (w *window) TryReplenish() bool { return tryReplenish(w) }
-
-// ReplenishmentPeriod returns the length of a segment, and of a calendar the longest window.
-func (w *window) ReplenishmentPeriod() time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return time.Duration(w.schedule.Period)
-}
-
-// AutoReplenishing reports whether the limiter replenishes by itself.
-func (w *window) AutoReplenishing() bool { return !w.manual }
-
 // Close closes the limiter: waiters are rejected, and later calls return [ErrClosed]. It returns nil, and can be called
 // again.
 func (w *window) Close() error { return closeClocked(w) }
 
 func (w *window) limits() rate.Limits {
 	l := w.schedule.Limits(1)
-	l.QueueLimit, l.QueueOrder, l.Manual = w.queue.limit, w.queue.order, w.manual
+	l.QueueLimit, l.QueueOrder = w.queue.limit, w.queue.order
 	return l
 }
 
@@ -279,7 +262,7 @@ func (w *window) adopt(now int64, l rate.Limits) {
 	to := l.Schedule(1)
 	to.Anchor = w.schedule.Anchor
 	if !to.SameLines(&w.schedule) {
-		w.changeGrid(to, w.reached(now))
+		w.changeGrid(to, now)
 	}
 	w.schedule.Permits = to.Permits
 	setLimits(w, now, l)

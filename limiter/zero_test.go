@@ -30,11 +30,6 @@ func TestLimiters_ZeroValue(t *testing.T) {
 				}
 				assert.Zero(t, available(l).AvailablePermits)
 				_, _ = l.(custom.Idler).IdleDuration()
-				if r, ok := l.(custom.Replenisher); ok {
-					assert.False(t, r.TryReplenish())
-					assert.Zero(t, r.ReplenishmentPeriod())
-					assert.True(t, r.AutoReplenishing())
-				}
 				require.ErrorIs(t, reconfigure(l, limitertest.Limits{
 					Permits: 1, TokensPerPeriod: 1, Segments: 1, Period: 1, QueueLimit: 1,
 				}), limiter.ErrInvalidOptions)

@@ -90,8 +90,6 @@ type Limits struct {
 	QueueLimit int `json:"queue_limit,omitempty"`
 	// QueueOrder says which waiter is served first.
 	QueueOrder QueueOrder `json:"queue_order,omitempty"`
-	// Manual reports whether time passes only when the program says so.
-	Manual bool `json:"manual,omitempty"`
 }
 
 // MaxSegments is the largest number of segments of a sliding window.
@@ -163,8 +161,8 @@ func (l Limits) Validate() error {
 	}
 	if f.Period != "" {
 		p.Positive(f.Period, l.Period)
-	} else if l.Period != 0 || l.Manual {
-		p.Add("Period", l.Period, "must be 0, and Manual false, for the kind %v", l.Kind)
+	} else if l.Period != 0 {
+		p.Add("Period", l.Period, "must be 0 for the kind %v", l.Kind)
 	}
 	switch {
 	case f.Segments == "":
@@ -276,11 +274,7 @@ func (l Limits) String() string {
 	default:
 		return "no limits"
 	}
-	words += QueueText(l.QueueLimit, l.QueueOrder)
-	if l.Manual {
-		words += "; the program replenishes it"
-	}
-	return words
+	return words + QueueText(l.QueueLimit, l.QueueOrder)
 }
 
 // QueueText describes a queue as [Limits.String] does: "; up to 5 wait", or "; no queue".

@@ -11,15 +11,8 @@ import (
 	"github.com/weir-go/weir/rate"
 )
 
-// kindName returns the name of the kind of a limiter. ManualReplenishment cannot change on an existing limiter, so
-// limiters with and without it are of different kinds.
-func kindName(l rate.Limits) string {
-	name := strings.ReplaceAll(l.Kind.String(), "_", " ")
-	if l.Manual {
-		return name + ", replenished by hand"
-	}
-	return name
-}
+// kindName returns the name of the kind of a limiter.
+func kindName(l rate.Limits) string { return strings.ReplaceAll(l.Kind.String(), "_", " ") }
 
 // Limiter returns the registry's limiter of that name and of the kind of the options o: a [limiter.TokenBucket] for a
 // [limiter.TokenBucketOptions], and so on. If there is none, it is made. If there is one, it stays, with what it has counted,
@@ -28,8 +21,7 @@ func kindName(l rate.Limits) string {
 // Pipelines that use the same name share it, and so do the instances of a pipeline unless [Builder.Instance] is part
 // of the name. If two pipelines give it different options, the build fails with [ErrLimiterConflict]. It is closed
 // when no version uses it any more. If a reload asks for another kind of limiter under the same name, a new limiter
-// is made, and the old one is closed when no version uses it; the same holds for another ManualReplenishment, which
-// cannot change on an existing limiter.
+// is made, and the old one is closed when no version uses it.
 //
 // If the limiter cannot be made, the build fails, and Limiter returns nil.
 func (b *Builder) Limiter(name string, o limiter.Options) limiter.Configurable {

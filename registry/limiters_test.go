@@ -15,10 +15,9 @@ import (
 
 // A subject is one kind of the registry's limiters, with n permits.
 type subject struct {
-	kind   string
-	make   func(b *registry.Builder, n int) limiter.Limiter
-	limit  func(limiter.Limiter) int
-	manual func(b *registry.Builder, n int) limiter.Limiter // nil: there is no such thing
+	kind  string
+	make  func(b *registry.Builder, n int) limiter.Limiter
+	limit func(limiter.Limiter) int
 }
 
 func bucketOptions(n int) limiter.TokenBucketOptions {
@@ -38,31 +37,16 @@ var subjects = []subject{
 		kind:  "token bucket",
 		make:  func(b *registry.Builder, n int) limiter.Limiter { return b.TokenBucket("l", bucketOptions(n)) },
 		limit: func(l limiter.Limiter) int { return l.(*limiter.TokenBucket).Options().TokenLimit },
-		manual: func(b *registry.Builder, n int) limiter.Limiter {
-			o := bucketOptions(n)
-			o.ManualReplenishment = true
-			return b.TokenBucket("l", o)
-		},
 	},
 	{
 		kind:  "fixed window",
 		make:  func(b *registry.Builder, n int) limiter.Limiter { return b.FixedWindow("l", windowOptions(n)) },
 		limit: func(l limiter.Limiter) int { return l.(*limiter.FixedWindow).Options().PermitLimit },
-		manual: func(b *registry.Builder, n int) limiter.Limiter {
-			o := windowOptions(n)
-			o.ManualReplenishment = true
-			return b.FixedWindow("l", o)
-		},
 	},
 	{
 		kind:  "sliding window",
 		make:  func(b *registry.Builder, n int) limiter.Limiter { return b.SlidingWindow("l", slidingOptions(n)) },
 		limit: func(l limiter.Limiter) int { return l.(*limiter.SlidingWindow).Options().PermitLimit },
-		manual: func(b *registry.Builder, n int) limiter.Limiter {
-			o := slidingOptions(n)
-			o.ManualReplenishment = true
-			return b.SlidingWindow("l", o)
-		},
 	},
 	{
 		kind: "concurrency",
@@ -133,19 +117,8 @@ func TestTokenBucket_KeptAndReconfigured(t *testing.T) {
 // Under one name every change of kind makes another limiter. The old one stays open
 // until its version has drained.
 func TestTokenBucket_ChangeOfKind(t *testing.T) {
-	type made struct {
-		kind string
-		make func(b *registry.Builder, n int) limiter.Limiter
-	}
-	var kinds []made
-	for _, s := range subjects {
-		kinds = append(kinds, made{s.kind, s.make})
-		if s.manual != nil {
-			kinds = append(kinds, made{s.kind + ", replenished by hand", s.manual})
-		}
-	}
-	for i, from := range kinds {
-		to := kinds[(i+1)%len(kinds)]
+	for i, from := range subjects {
+		to := subjects[(i+1)%len(subjects)]
 		t.Run(from.kind+" to "+to.kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := open(t, &registry.Options{DrainTimeout: -1})

@@ -20,7 +20,7 @@ type Override struct {
 	Limiter string
 	// Options are the limits, such as a [limiter.TokenBucketOptions] for a token bucket. For a partitioned limiter they
 	// are those of each key. All fields count: with a QueueLimit of 0 the limiter has no queue until the end.
-	// They must be of the limiter's kind, and ManualReplenishment that of the limiter.
+	// They must be of the limiter's kind.
 	Options limiter.Options
 	// Until is the end, at which the limiter gets the limits back that the configuration wants by then. It must be in the
 	// future, and at most 100 years away.
@@ -187,11 +187,7 @@ func (res *resource) checkOverride(o limiter.Options) error {
 	case res.inStore != nil:
 		p.Include("Options", store.Check(res.id.name, to, &is.Shared))
 	default:
-		if err := to.Validate(); err != nil {
-			p.Include("Options", err)
-		} else if to.Manual != is.Limits.Manual {
-			p.Add("Options.ManualReplenishment", to.Manual, "must be %v as it is, because it cannot change", is.Limits.Manual)
-		}
+		p.Include("Options", to.Validate())
 	}
 	return p.Err("registry")
 }

@@ -158,9 +158,6 @@ func TestOverride_SharedErrors(t *testing.T) {
 		fine.ReplenishmentPeriod = time.Second + 1
 		require.EqualError(t, a.Override(t.Context(), for1h(fine)),
 			"registry: Options.ReplenishmentPeriod must be whole microseconds in a store, got 1.000000001s")
-		manual := bucketOptions(5)
-		manual.ManualReplenishment = true
-		require.ErrorContains(t, a.Override(t.Context(), for1h(manual)), "registry: Options.ManualReplenishment must be false in a store")
 		c.Fail(errBoom)
 		err := a.Override(t.Context(), for1h(bucketOptions(5)))
 		require.ErrorIs(t, err, store.ErrUnavailable)

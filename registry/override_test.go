@@ -219,12 +219,6 @@ func TestOverride_Errors(t *testing.T) {
 		r := registry.New(nil)
 		s := &shared{n: 10}
 		require.NoError(t, r.Define("orders", s.build))
-		require.NoError(t, r.Define("hand", func(b *registry.Builder) error {
-			o := bucketOptions(1)
-			o.ManualReplenishment = true
-			b.TokenBucket("by hand", o)
-			return nil
-		}))
 		for name, c := range map[string]struct {
 			change func(*registry.Override)
 			want   string
@@ -237,12 +231,6 @@ func TestOverride_Errors(t *testing.T) {
 			"not text":      {func(o *registry.Override) { o.By = "\xff" }, `registry: By must be valid UTF-8, got "\xff"`},
 			"another kind":  {func(o *registry.Override) { o.Options = windowOptions(1) }, "registry: Options must be a limiter.TokenBucketOptions, got a limiter.FixedWindowOptions"},
 			"wrong options": {func(o *registry.Override) { o.Options = bucketOptions(-3) }, "registry: Options.TokenLimit must be at least 1, got -3"},
-			"manual": {func(o *registry.Override) {
-				m := bucketOptions(1)
-				m.ManualReplenishment = true
-				o.Options = m
-			}, "registry: Options.ManualReplenishment must be false as it is, because it cannot change, got true"},
-			"not manual": {func(o *registry.Override) { o.Limiter = "by hand" }, "registry: Options.ManualReplenishment must be true as it is, because it cannot change, got false"},
 		} {
 			o := for1h(bucketOptions(5))
 			c.change(&o)

@@ -176,12 +176,6 @@ func TestPartitioned_OtherTypes(t *testing.T) {
 			return nil
 		},
 		func(b *registry.Builder) error {
-			manual := bucketOptions(1)
-			manual.ManualReplenishment = true
-			registry.Partitioned(b, "users", same, manual, o)
-			return nil
-		},
-		func(b *registry.Builder) error {
 			registry.Partitioned(b, "users", func(s string) user { return user(s) }, bucketOptions(1), o)
 			return nil
 		},

@@ -164,9 +164,8 @@ func TestShared_FailedReload(t *testing.T) {
 func TestShared_InvalidOptions(t *testing.T) {
 	c := newCloud(t)
 	for want, f := range map[string]func(b *registry.Builder){
-		"s must not be nil":   func(b *registry.Builder) { registry.Shared(b, nil, "l", bucketOptions(1), nil) },
-		"ManualReplenishment": func(b *registry.Builder) { registry.Shared(b, c.s, "l", manual(bucketOptions(1)), nil) },
-		"TokenLimit":          func(b *registry.Builder) { registry.Shared(b, c.s, "l", bucketOptions(0), nil) },
+		"s must not be nil": func(b *registry.Builder) { registry.Shared(b, nil, "l", bucketOptions(1), nil) },
+		"TokenLimit":        func(b *registry.Builder) { registry.Shared(b, c.s, "l", bucketOptions(0), nil) },
 		"Block": func(b *registry.Builder) {
 			registry.Shared(b, c.s, "l", one(1), &store.LimiterOptions{Block: 9})
 		},
@@ -185,11 +184,6 @@ func TestShared_InvalidOptions(t *testing.T) {
 		assert.ErrorContains(t, err, want)
 	}
 	assert.Zero(t, c.Calls())
-}
-
-func manual(o limiter.TokenBucketOptions) limiter.TokenBucketOptions {
-	o.ManualReplenishment = true
-	return o
 }
 
 func TestShared_ClosedStore(t *testing.T) {

@@ -237,11 +237,11 @@ func TestScenario_MaxInFlight(t *testing.T) {
 	}
 }
 
-// Tokens that only the program adds never come.
+// Tokens that come in an hour do not keep a run going.
 func TestRun_Unfinished(t *testing.T) {
 	r, err := Run(t.Context(), Scenario{
 		Config: config(`pipelines: {p: {strategies: [{rate_limiter: {token_bucket:
-			{token_limit: 10, tokens_per_period: 1, replenishment_period: 1s, manual_replenishment: true, queue_limit: 5}}}]}}`),
+			{token_limit: 10, tokens_per_period: 1, replenishment_period: 1h, queue_limit: 5}}}]}}`),
 		Load: constant(10, 10*time.Second),
 	})
 	require.NoError(t, err)

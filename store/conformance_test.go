@@ -171,7 +171,7 @@ func conformance(t *testing.T, build builder, how func(limitertest.Kind) *store.
 				},
 				Reconfigure: func(l limiter.Limiter, to limitertest.Limits) error { return l.(made).reconfigure(to) },
 				Resolution:  time.Microsecond,
-				Lacks:       limitertest.Idle | limitertest.Manual | lacks,
+				Lacks:       limitertest.Idle | lacks,
 			})
 		})
 	}
@@ -188,10 +188,6 @@ func refresh(k limitertest.Kind) time.Duration {
 func usual(limitertest.Kind) *store.LimiterOptions { return nil }
 
 func TestConformance(t *testing.T) { conformance(t, build, usual, 0, 1) }
-
-func TestConformanceWithoutCoalescing(t *testing.T) {
-	conformance(t, build, func(limitertest.Kind) *store.LimiterOptions { return &store.LimiterOptions{NoCoalescing: true} }, 0, 1)
-}
 
 func TestConformanceOfOneKey(t *testing.T) { conformance(t, buildKeyed, usual, 0, 1) }
 

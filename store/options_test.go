@@ -47,7 +47,6 @@ func TestOptions_AllProblemsAreNamed(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	wrong := map[string]limiter.TokenBucketOptions{
-		"ManualReplenishment": {TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second, ManualReplenishment: true},
 		"ReplenishmentPeriod": bucketOf(1, 1, 1500*time.Nanosecond, 0),
 		"at most 100 years":   bucketOf(1, 1, 101*365*24*time.Hour, 0),
 	}

@@ -65,15 +65,6 @@ func (u *userLimiter) IdleDuration() (time.Duration, bool) {
 	return u.inner.IdleDuration()
 }
 
-func (u *userLimiter) AutoReplenishing() bool { u.at("AutoReplenishing"); return false }
-
-func (u *userLimiter) ReplenishmentPeriod() time.Duration {
-	u.at("ReplenishmentPeriod")
-	return time.Second
-}
-
-func (u *userLimiter) TryReplenish() bool { u.at("TryReplenish"); return true }
-
 func (u *userLimiter) Close() error { u.at("Close"); return nil }
 
 // takes acquires a permit of l and gives it back.
@@ -267,16 +258,6 @@ var limiterRows = []row{
 	}},
 	{"custom.Idler.IdleDuration", ours, partition("IdleDuration")},
 	{"limiter.Limiter.Close", ours, partition("Close")},
-	{"custom.Replenisher.TryReplenish", ours, partition("TryReplenish")},
-	{"custom.Replenisher.AutoReplenishing", caller, func(x *scene) drill {
-		u := x.user("AutoReplenishing")
-		_, a, b := x.keyed(func() limiter.Limiter { return u })
-		return drill{do: a, also: b}
-	}},
-	{"custom.Replenisher.ReplenishmentPeriod", caller, func(x *scene) drill {
-		c := must(limiter.Chain(x.user("ReplenishmentPeriod")))
-		return drill{do: func() { c.ReplenishmentPeriod() }}
-	}},
 	{"limiter.StatisticsProvider.Statistics", caller, func(x *scene) drill {
 		c := must(limiter.Chain(x.user("Statistics")))
 		return drill{do: func() { c.Statistics() }}
@@ -286,24 +267,6 @@ var limiterRows = []row{
 		return drill{do: func() {
 			lease, _ := limiter.Wait(x.context(), u, 1)
 			lease.Release()
-		}}
-	}},
-	{"limiter.ChannelOptions.Cost", caller, func(x *scene) drill {
-		c := must(limiter.NewChannel(x.user(""), 10, &limiter.ChannelOptions[int]{Cost: func(int) int { x.hit(); return 1 }}))
-		x.then(func() { _ = c.Close() })
-		return drill{do: func() {
-			if c.Send(x.context(), 1) == nil {
-				_, _ = c.Receive(x.context())
-			}
-		}}
-	}},
-	{"limiter.NewChannel(l)", caller, func(x *scene) drill {
-		c := must(limiter.NewChannel[int](x.user("Acquire"), 10, nil))
-		x.then(func() { _ = c.Close() })
-		return drill{do: func() {
-			if c.Send(x.context(), 1) == nil {
-				_, _ = c.Receive(x.context())
-			}
 		}}
 	}},
 }

@@ -1,5 +1,5 @@
-// Package waitlist has the callers that wait in a queue, in the order in which they came: of a limiter, of a channel, and of a
-// key of a store.
+// Package waitlist has the callers that wait in a queue, in the order in which they came: of a limiter, and of a key of a
+// store.
 package waitlist
 
 import (

@@ -1,16 +1,16 @@
 // Package custom is for authors of limiters: it makes leases, and has the interfaces that a limiter can implement beside
 // the two methods of [limiter.Limiter]. A program that uses limiters does not need it.
 //
-// A type with these two methods can be used wherever the limiters of package limiter can: in a chain, for a key, in a
-// channel, and in the strategies and transports of weir. Package limitertest checks that it follows the same rules.
+// A type with these two methods can be used wherever the limiters of package limiter can: in a chain, for a key, and in the
+// strategies and transports of weir. Package limitertest checks that it follows the same rules.
 //
 // [Granted] and [Rejected] make leases. [GrantedRefundable] is for a limiter whose permits are spent rather than lent, so
 // that a chain can give them back, and [RejectedKnowing] for one that knows how many permits are left. A limiter that
 // grants often makes its leases with [GrantedBy], which allocates nothing: it is their [Owner], and an [Adjuster],
 // [Counter], [Leveler] or [Learner] if it can be.
 //
-// A limiter can also implement [limiter.StatisticsProvider], [limiter.Peeker], [limiter.Charger], [Idler], [Replenisher]
-// and [io.Closer]; one for many keys, [limiter.PartitionedPeeker], [limiter.PartitionedCharger], [KeyPeeker] and
+// A limiter can also implement [limiter.StatisticsProvider], [limiter.Peeker], [limiter.Charger], [Idler] and
+// [io.Closer]; one for many keys, [limiter.PartitionedPeeker], [limiter.PartitionedCharger], [KeyPeeker] and
 // [RejectionCounter].
 package custom
 
@@ -111,17 +111,6 @@ type Leveler interface {
 type Idler interface {
 	// IdleDuration returns for how long the limiter has been idle; ok is false while it is in use.
 	IdleDuration() (idle time.Duration, ok bool)
-}
-
-// A Replenisher is a limiter whose permits come back as time passes, such as a bucket or a window.
-type Replenisher interface {
-	// TryReplenish catches up with every whole period that has passed and returns true. On a limiter that replenishes
-	// by itself it does nothing and returns false.
-	TryReplenish() bool
-	// ReplenishmentPeriod returns the time between two refills.
-	ReplenishmentPeriod() time.Duration
-	// AutoReplenishing reports whether the limiter replenishes by itself.
-	AutoReplenishing() bool
 }
 
 // A KeyPeeker is a limiter for many keys, which are strings, that can say what it would answer for one of them. A

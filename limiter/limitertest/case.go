@@ -37,8 +37,6 @@ func newestFirst(queueLimit int) func(l *Limits) {
 	return func(l *Limits) { l.QueueLimit, l.Order = queueLimit, limiter.NewestFirst }
 }
 
-func manual(l *Limits) { l.Manual = true }
-
 // cases returns the cases about limiters such as s, in the order of docs/semantics.md. s has its defaults.
 func (s Subject) cases() (applicable []testCase) {
 	for _, c := range allCases() {
@@ -52,16 +50,13 @@ func (s Subject) cases() (applicable []testCase) {
 func allCases() []testCase {
 	return slices.Concat(
 		rangeCases, contextCases, zeroCases, queueCases, cancelCases, closeCases, retryCases, statisticsCases, idleCases,
-		leaseCases, timeCases, manualCases, reconfigureCases, refundCases, peekCases, chargeCases, concurrentCases,
+		leaseCases, timeCases, reconfigureCases, refundCases, peekCases, chargeCases, concurrentCases,
 		unlimitedCases,
 	)
 }
 
 // appliesTo reports whether the case is about limiters such as s.
 func (c testCase) appliesTo(s Subject) bool {
-	if c.needs&Manual != 0 && s.Lacks&Anchored != 0 {
-		return false // time stands still, so waiting for a grid line would not end
-	}
 	if c.needs&s.Lacks != 0 {
 		return false
 	}

@@ -114,12 +114,6 @@ var reconfigureCases = []testCase{
 			p.granted(3, "the old limits are in force")
 			p.rejected(1, "the old limits are in force")
 		}},
-	{name: "ManualReplenishment cannot be changed",
-		rule: "Reconfigure", kinds: timedKinds, needs: reconfigurable | Manual, run: func(p *probe) {
-			l := p.limits
-			l.Manual = true
-			p.isError(limiter.Lease{}, p.s.Reconfigure(p.l, l), "ManualReplenishment cannot change", limiter.ErrInvalidOptions)
-		}},
 	{name: "a longer period counts from the grid line before",
 		rule: "Reconfigure", kinds: []Kind{FixedWindow, SlidingWindow, TokenBucket}, needs: reconfigurable, run: func(p *probe) {
 			p.until(p.s.Unit * 3 / 2)

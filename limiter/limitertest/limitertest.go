@@ -91,11 +91,8 @@ const (
 	// Refund: [limiter.Lease.Refund], which a chain calls if a later limiter rejects, gives the permits back. It is
 	// ignored for Concurrency, whose permits also come back on Release.
 	Refund
-	// Manual: the limiter is a [custom.Replenisher] and can be told not to replenish by itself.
-	Manual
 	// Anchored: the grid of periods begins when the limiter is made. If it is lacking, the suite finds a grid line by
-	// taking all permits and waiting for RetryAfter, so RetryAfter must not be lacking too, and cases about Manual are
-	// not run.
+	// taking all permits and waiting for RetryAfter, so RetryAfter must not be lacking too.
 	Anchored
 	// Peek: the limiter is a [limiter.Peeker].
 	Peek
@@ -117,7 +114,6 @@ type Limits struct {
 	Segments        int                // SlidingWindow: steps per window; Period is divisible by it
 	QueueLimit      int                // permits that can be waited for; 0: there is no queue
 	Order           limiter.QueueOrder // which waiter is served first
-	Manual          bool               // time passes only in TryReplenish; true only with the feature Manual
 }
 
 // Concurrency returns the limits as options.
@@ -129,7 +125,7 @@ func (l Limits) Concurrency() limiter.ConcurrencyOptions {
 func (l Limits) FixedWindow() limiter.FixedWindowOptions {
 	return limiter.FixedWindowOptions{
 		PermitLimit: l.Permits, Window: l.Period,
-		QueueLimit: l.QueueLimit, QueueOrder: l.Order, ManualReplenishment: l.Manual,
+		QueueLimit: l.QueueLimit, QueueOrder: l.Order,
 	}
 }
 
@@ -137,7 +133,7 @@ func (l Limits) FixedWindow() limiter.FixedWindowOptions {
 func (l Limits) SlidingWindow() limiter.SlidingWindowOptions {
 	return limiter.SlidingWindowOptions{
 		PermitLimit: l.Permits, Window: l.Period, SegmentsPerWindow: l.Segments,
-		QueueLimit: l.QueueLimit, QueueOrder: l.Order, ManualReplenishment: l.Manual,
+		QueueLimit: l.QueueLimit, QueueOrder: l.Order,
 	}
 }
 
@@ -145,7 +141,7 @@ func (l Limits) SlidingWindow() limiter.SlidingWindowOptions {
 func (l Limits) TokenBucket() limiter.TokenBucketOptions {
 	return limiter.TokenBucketOptions{
 		TokenLimit: l.Permits, TokensPerPeriod: l.TokensPerPeriod, ReplenishmentPeriod: l.Period,
-		QueueLimit: l.QueueLimit, QueueOrder: l.Order, ManualReplenishment: l.Manual,
+		QueueLimit: l.QueueLimit, QueueOrder: l.Order,
 	}
 }
 
@@ -238,7 +234,7 @@ func (s Subject) withDefaults() Subject {
 		s.Lacks |= reconfigurable
 	}
 	if s.Kind == Calendar {
-		s.Unit, s.Lacks = day, s.Lacks|Manual
+		s.Unit = day
 	}
 	if s.Unit <= 0 {
 		s.Unit = max(40*s.Tolerance, 100*time.Millisecond)

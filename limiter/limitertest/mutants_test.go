@@ -50,7 +50,6 @@ var mutants = map[model.Fault]struct {
 	model.OneLineOnly:        {"all refills that have come are caught up at once", []limitertest.Kind{bucket}},
 	model.Drift:              {"the grid does not drift when it is asked late", []limitertest.Kind{fixed, sliding, bucket}},
 	model.SavesUp:            {"a full bucket does not save up time", []limitertest.Kind{bucket}},
-	model.ServeEachLine:      {"TryReplenish adds all that has come before it serves the queue", []limitertest.Kind{bucket}},
 	model.FreshBurst:         {"a raised limit adds the difference to the old limit, and no more", nil},
 	model.ClampsUse:          {"under a lowered limit what is in use counts in full", []limitertest.Kind{concurrency, bucket}},
 	model.NoServeOnRaise:     {"a raised limit serves the queue at once", nil},

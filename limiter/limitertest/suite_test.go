@@ -63,7 +63,7 @@ func remoteSubject(newLimiter func(l limitertest.Limits) limiter.Limiter) limite
 		Kind: limitertest.FixedWindow,
 		New:  func(_ testing.TB, l limitertest.Limits) limiter.Limiter { return newLimiter(l) },
 		Lacks: limitertest.Queue | limitertest.Statistics | limitertest.Idle | limitertest.Close |
-			limitertest.Manual | limitertest.Refund | limitertest.Anchored,
+			limitertest.Refund | limitertest.Anchored,
 		RealTime:  true,
 		Tolerance: 20 * time.Millisecond,
 		Unit:      400 * time.Millisecond,

@@ -39,7 +39,6 @@ var (
 	OneLineOnly        = fault("OneLineOnly")
 	Drift              = fault("Drift")
 	SavesUp            = fault("SavesUp")
-	ServeEachLine      = fault("ServeEachLine")
 	FreshBurst         = fault("FreshBurst")
 	ClampsUse          = fault("ClampsUse")
 	NoServeOnRaise     = fault("NoServeOnRaise")

@@ -45,7 +45,7 @@ func (l *Limiter) leave() {
 		l.timer.Stop()
 		l.timer = nil
 	}
-	if l.m.Queued() == 0 || !l.m.timed() || l.m.Limits.Manual || l.m.Late {
+	if l.m.Queued() == 0 || !l.m.timed() || l.m.Late {
 		return
 	}
 	line, step := l.m.Line()
@@ -207,7 +207,7 @@ func (l *Limiter) Reconfigure(to limitertest.Limits) error {
 	switch {
 	case m.closed:
 		return limiter.ErrClosed
-	case invalid(m.Kind, to) || to.Manual != m.Limits.Manual:
+	case invalid(m.Kind, to):
 		return limiter.ErrInvalidOptions
 	}
 	m.Reconfigure(to)
@@ -231,15 +231,6 @@ func (l *Limiter) IdleDuration() (time.Duration, bool) {
 
 // Close implements [io.Closer].
 func (l *Limiter) Close() error { return ask(l, (*Model).Close) }
-
-// TryReplenish implements [custom.Replenisher].
-func (l *Limiter) TryReplenish() bool { return ask(l, (*Model).Replenish) }
-
-// ReplenishmentPeriod implements [custom.Replenisher].
-func (l *Limiter) ReplenishmentPeriod() time.Duration { return ask(l, (*Model).step) }
-
-// AutoReplenishing implements [custom.Replenisher].
-func (l *Limiter) AutoReplenishing() bool { return !ask(l, (*Model).manual) }
 
 // ask returns what the model answers now.
 func ask[T any](l *Limiter, question func(*Model) T) T {

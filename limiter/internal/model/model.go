@@ -103,8 +103,6 @@ func (m *Model) step() time.Duration { return m.Limits.Step(m.Kind) }
 
 func (m *Model) timed() bool { return m.step() > 0 }
 
-func (m *Model) manual() bool { return m.Limits.Manual }
-
 func (m *Model) line() time.Duration { return time.Duration(m.schedule.TimeOf(m.state.Line)) }
 
 // Line returns the last grid line reached, and the time between two lines.
@@ -119,7 +117,7 @@ func (m *Model) available() int { return int(m.schedule.Free(&m.state)) }
 // Advance moves the clock on, grid line by grid line.
 func (m *Model) Advance(now time.Duration) {
 	m.advanced = now
-	for m.timed() && !m.manual() && !m.closed && m.line()+m.step() <= now {
+	for m.timed() && !m.closed && m.line()+m.step() <= now {
 		m.passLine()
 		m.now = m.line()
 		if m.Fault != ServesLateOnce || !m.Late || m.line()+m.step() > now {
@@ -133,21 +131,6 @@ func (m *Model) Advance(now time.Duration) {
 		}
 	}
 	m.now = now
-}
-
-// Replenish is TryReplenish.
-func (m *Model) Replenish() bool {
-	if !m.manual() || m.closed {
-		return m.manual()
-	}
-	for m.line()+m.step() <= m.now {
-		m.passLine()
-		if m.Fault == ServeEachLine {
-			m.serve()
-		}
-	}
-	m.serve()
-	return true
 }
 
 // passLine goes to the next grid line.
@@ -547,14 +530,8 @@ func (m *Model) setRetryAfter(r *Request) {
 		return
 	}
 	r.RetryOptional = m.canTake(r.N)
-	// A manual limiter that is asked late passes all lines that are due before it serves the queue, which can make a
-	// difference.
-	a := m.firstLineFor(r.N, false) - m.now
-	b := a
-	if m.manual() {
-		b = m.firstLineFor(r.N, true) - m.now
-	}
-	r.RetryMin, r.RetryMax = max(1, min(a, b)), max(1, a, b)
+	r.RetryMin = m.firstLineFor(r.N) - m.now
+	r.RetryMax = r.RetryMin
 	switch {
 	case m.Fault == EarlyRetry && r.RetryMin > 1:
 		r.RetryMin--
@@ -573,9 +550,8 @@ func (m *Model) setRetryAfter(r *Request) {
 	}
 }
 
-// firstLineFor passes one grid line after the other in a copy of m, and returns the first on which n permits can be taken. If
-// together is true, the lines that have passed come all at once.
-func (m *Model) firstLineFor(n int, together bool) time.Duration {
+// firstLineFor passes one grid line after the other in a copy of m, and returns the first on which n permits can be taken.
+func (m *Model) firstLineFor(n int) time.Duration {
 	c := *m
 	c.state.Segments = slices.Clone(m.state.Segments)
 	c.queue = nil
@@ -586,9 +562,6 @@ func (m *Model) firstLineFor(n int, together bool) time.Duration {
 	}
 	for {
 		c.passLine()
-		if together && c.line()+c.step() <= c.now {
-			continue
-		}
 		c.serve()
 		if c.canTake(n) {
 			return c.line()
