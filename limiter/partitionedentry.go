@@ -67,10 +67,17 @@ func (p partition[K]) limiter() Limiter {
 	return &p.TokenBucket
 }
 
+// pin keeps the partition from being forgotten until unpin. The shard is locked.
+func (p partition[K]) pin() {
+	if p.tracked != nil {
+		p.tracked.uses.Add(onePin)
+	}
+}
+
 // unpin ends the use of the limiter.
 func (p partition[K]) unpin() {
 	if p.tracked != nil {
-		p.tracked.unpin()
+		p.tracked.uses.Add(^uint64(onePin - 1))
 	}
 }
 
@@ -99,11 +106,8 @@ func (b *bucket) isFull(minIdle, now int64, close bool) bool {
 // knows how often it was used, and whether it is in use.
 type tracked struct {
 	Limiter
-	builtin bool        // it runs only code of this package
-	idler   bool        // it knows for how long it has been idle; otherwise it is idle while unused and without leases
-	busy    atomic.Bool // housekeeping or a search for room is calling one of its methods
-
-	uses atomic.Uint64 // see onePin and oneUse
+	idler bool          // it knows for how long it has been idle; otherwise it is idle while unused and without leases
+	uses  atomic.Uint64 // see onePin and oneUse
 
 	lastUse atomic.Int64 // moment of the last use; only without an idler
 	held    atomic.Int64 // leases not yet given back; only without an idler
@@ -118,12 +122,7 @@ const (
 
 // track returns l as a tracked limiter.
 func track(l Limiter) *tracked {
-	t := &tracked{Limiter: l}
-	switch l.(type) {
-	case *TokenBucket, *FixedWindow, *SlidingWindow, *Calendar, *Concurrency, *Unlimited:
-		t.builtin = true
-	}
-	t.idler = knowsIdle(l)
+	t := &tracked{Limiter: l, idler: knowsIdle(l)}
 	t.lastUse.Store(moment())
 	return t
 }
@@ -137,15 +136,14 @@ func knowsIdle(l Limiter) bool {
 	return ok
 }
 
-// pin keeps the partition from being forgotten until unpin. The shard is locked.
-func (t *tracked) pin() { t.uses.Add(onePin) }
-
-func (t *tracked) unpin() { t.uses.Add(^uint64(onePin - 1)) }
-
 func (t *tracked) pinned() bool { return t.uses.Load()%oneUse > 0 }
 
-// acquire asks the limiter, which is pinned.
-func (t *tracked) acquire(ctx context.Context, n int, wait bool) (Lease, error) {
+// ask asks the limiter, which is pinned.
+func (p partition[K]) ask(ctx context.Context, now int64, n int, wait bool) (Lease, error) {
+	t := p.tracked
+	if t == nil {
+		return p.acquire(ctx, now, n, wait)
+	}
 	t.uses.Add(oneUse)
 	if wait {
 		return t.lease(t.Acquire(ctx, n))
@@ -154,7 +152,11 @@ func (t *tracked) acquire(ctx context.Context, n int, wait bool) (Lease, error) 
 }
 
 // charge charges the limiter, which is pinned, if it can be charged. Only permits that are taken are a use of it.
-func (t *tracked) charge(ctx context.Context, n int) (Level, error) {
+func (p partition[K]) askCharge(ctx context.Context, n int) (Level, error) {
+	t := p.tracked
+	if t == nil {
+		return p.Charge(ctx, n)
+	}
 	if n > 0 {
 		t.uses.Add(oneUse)
 		if !t.idler {
