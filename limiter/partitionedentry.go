@@ -174,9 +174,17 @@ func (t *tracked) lease(l Lease, err error) (Lease, error) {
 	t.lastUse.Store(moment())
 	if l.Acquired() {
 		t.held.Add(1)
-		l = l.ownedBy(&trackedLease{lease: l, by: t})
+		held := &jointLease{by: t}
+		held.leases = append(held.few[:0], l)
+		l = l.ownedBy(held)
 	}
 	return l, err
+}
+
+// givenBack is called when a lease has been given back.
+func (t *tracked) givenBack() {
+	t.lastUse.Store(moment())
+	t.held.Add(-1)
 }
 
 // idle returns the limiter's own IdleDuration, or the time since the last call ended or lease was released.
@@ -188,33 +196,4 @@ func (t *tracked) idle() (idle time.Duration, ok bool) {
 		return 0, false
 	}
 	return time.Duration(max(moment()-t.lastUse.Load(), 0)), true
-}
-
-// trackedLease is the owner of a lease of a tracked limiter.
-type trackedLease struct {
-	lease Lease
-	by    *tracked
-	returnOnce
-}
-
-func (t *trackedLease) Lends() bool          { return t.lease.Lends() }
-func (t *trackedLease) Succeeded(int, int64) { t.lease.Succeeded() }
-func (t *trackedLease) Release(int, int64)   { t.settle(Lease.Release) }
-func (t *trackedLease) Refund(int, int64)    { t.settle(Lease.Refund) }
-
-// settle calls f with the lease, unless the lease was released or refunded before.
-func (t *trackedLease) settle(f func(Lease)) {
-	if !t.first() {
-		return
-	}
-	defer func() {
-		t.by.lastUse.Store(moment())
-		t.by.held.Add(-1)
-	}()
-	f(t.lease)
-}
-
-func (t *trackedLease) adjusted(cost int) (o owner, ok bool) {
-	lease, ok := t.lease.Adjust(cost)
-	return &trackedLease{lease: lease, by: t.by, returnOnce: returnOnce{original: &t.returnOnce}}, ok
 }
