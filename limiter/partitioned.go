@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"iter"
 
 	"github.com/weir-go/weir/internal/ctxerr"
@@ -90,7 +91,10 @@ func makePartitioned[R any, K comparable](
 		return nil, err
 	}
 	p := &PartitionedLimiter[R, K]{partition: partition, each: each}
-	p.keys.init(options)
+	p.keys.seed = maphash.MakeSeed()
+	p.keys.shards = make([]shard[K], shardCount(options.ExpectedPartitions))
+	p.keys.pausedUntil.Store(unknown)
+	p.keys.set(options)
 	return p, nil
 }
 
@@ -312,7 +316,10 @@ func (p *PartitionedLimiter[R, K]) Reconfigure(o PartitionedOptions) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	p.keys.reconfigure(o)
+	p.keys.set(o)
+	if t := p.keys.sweep.Load(); t != nil && t.due != never {
+		p.keys.setTimer(t, moment(), p.keys.sweepPause())
+	}
 	return nil
 }
 

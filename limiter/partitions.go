@@ -34,13 +34,6 @@ type partitions[K comparable] struct {
 	applying    sync.Mutex
 }
 
-func (p *partitions[K]) init(o PartitionedOptions) {
-	p.seed = maphash.MakeSeed()
-	p.shards = make([]shard[K], shardCount(o.ExpectedPartitions))
-	p.pausedUntil.Store(unknown)
-	p.set(o)
-}
-
 // set stores the options, with their defaults.
 func (p *partitions[K]) set(o PartitionedOptions) {
 	if o.IdleTimeout == 0 {
@@ -93,20 +86,18 @@ func (p *partitions[K]) use(
 		if err != nil {
 			return err
 		}
-		err = p.usePinned(found, ask)
+		err = func() error {
+			defer found.unpin()
+			if a := p.change.Load(); a != nil {
+				_ = a.apply(found.key, found.limiter())
+			}
+			return ask(found)
+		}()
 		if err != ErrClosed || found.tracked != nil || found.entry == last { //nolint:errorlint // a bucket returns it bare
 			return err
 		}
 		last = found.entry
 	}
-}
-
-func (p *partitions[K]) usePinned(found partition[K], ask func(found partition[K]) error) error {
-	defer found.unpin()
-	if a := p.change.Load(); a != nil {
-		_ = a.apply(found.key, found.limiter())
-	}
-	return ask(found)
 }
 
 // find returns the partition of a key, pinned if its limiter is tracked. If there is none, find makes it, or returns
@@ -228,21 +219,21 @@ func (p *partitions[K]) close() error {
 	for i := range p.shards {
 		all = append(all, p.shards[i].clear()...)
 	}
-	p.closeAll(all, &errs)
+	p.count.Add(-int64(len(all)))
+	closeAll(all, &errs)
 	return errors.Join(errs...)
 }
 
 // closeAll closes the limiters of all. If one panics, the others are closed all the same.
-func (p *partitions[K]) closeAll(all []partition[K], errs *[]error) {
+func closeAll[K comparable](all []partition[K], errs *[]error) {
 	defer func() {
 		if len(all) > 0 {
-			p.closeAll(all, errs)
+			closeAll(all, errs)
 		}
 	}()
 	for len(all) > 0 {
 		out := all[0]
 		all = all[1:]
-		p.count.Add(-1)
 		*errs = append(*errs, closeLimiter(out.limiter()))
 	}
 }

@@ -149,13 +149,6 @@ func (p *partitions[K]) setTimer(t *sweepTimer, now, pause int64) {
 	}
 }
 
-func (p *partitions[K]) reconfigure(o PartitionedOptions) {
-	p.set(o)
-	if t := p.sweep.Load(); t != nil && t.due != never {
-		p.setTimer(t, moment(), p.sweepPause())
-	}
-}
-
 // housekeep is called by a timer. It forgets partitions that have been idle for long enough, and sets the timer again while there
 // are partitions.
 func (p *partitions[K]) housekeep(t *sweepTimer) {
