@@ -88,9 +88,6 @@ func ourContestant(name string, cost int, limiterIn func(*weirstore.Store) (part
 	}}
 }
 
-// With separate, each call is a round trip of its own.
-var separate = weirstore.LimiterOptions{NoCoalescing: true}
-
 // permits are a limit for each key: n permits in each period.
 type permits struct {
 	n      int

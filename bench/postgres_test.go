@@ -24,12 +24,9 @@ func BenchmarkPostgres(b *testing.B) {
 		{name: "demo-upsert", open: demos[2].bench(-time.Hour)},
 		{name: "demo-upsert-rejected", want: rejecting, open: demos[2].bench(time.Hour)},
 
-		{name: "weir-alone", open: postgresOurs(separate, plentiful, false)},
-		{name: "weir-alone-async", open: postgresOurs(separate, plentiful, true)},
 		{name: "weir", open: postgresOurs(weirstore.LimiterOptions{}, plentiful, false)},
 		{name: "weir-async", open: postgresOurs(weirstore.LimiterOptions{}, plentiful, true)},
 		{name: "weir-block-100", local: true, open: postgresOurs(weirstore.LimiterOptions{Block: 100}, plentiful, false)},
-		{name: "weir-alone-rejected", want: rejecting, open: postgresOurs(separate, scarce, false)},
 		{name: "weir-rejected", want: rejecting, open: postgresOurs(weirstore.LimiterOptions{}, scarce, false)},
 		{name: "weir-rejected-cached", want: rejecting, local: true, open: postgresOurs(weirstore.LimiterOptions{CacheRejections: true}, scarce, false)},
 	})

@@ -65,10 +65,8 @@ func BenchmarkRedis(b *testing.B) {
 			})
 		}},
 
-		{name: "weir-alone", open: redisOurs(separate, plentiful)},
 		{name: "weir", open: redisOurs(weirstore.LimiterOptions{}, plentiful)},
 		{name: "weir-block-100", local: true, open: redisOurs(weirstore.LimiterOptions{Block: 100}, plentiful)},
-		{name: "weir-alone-rejected", want: rejecting, open: redisOurs(separate, scarce)},
 		{name: "weir-rejected", want: rejecting, open: redisOurs(weirstore.LimiterOptions{}, scarce)},
 		{name: "weir-rejected-cached", want: rejecting, local: true, open: redisOurs(weirstore.LimiterOptions{CacheRejections: true}, scarce)},
 	})

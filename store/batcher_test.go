@@ -59,17 +59,6 @@ func TestBatcher_CallsForManyKeys(t *testing.T) {
 	})
 }
 
-func TestBatcher_NoCoalescing(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		l := w.bucket(30, 1, time.Hour, 0, &store.LimiterOptions{NoCoalescing: true})
-		w.granted(l, 0)
-		w.Delay(10 * time.Millisecond)
-		before := w.Calls("Decide")
-		require.EqualValues(t, 30, w.together(100, func(int) (limiter.Lease, error) { return l.TryAcquire(w.ctx, 1) }))
-		require.Equal(t, 100, w.Calls("Decide")-before)
-	})
-}
-
 // Calls that share a round trip are decided in the order of their arrival.
 func TestBatcher_OrderOfArrival(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -93,7 +82,7 @@ func TestBatcher_OrderOfArrival(t *testing.T) {
 }
 
 func TestBatcher_CallerLeaves(t *testing.T) {
-	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}, {Block: 8}} {
+	for _, how := range []*store.LimiterOptions{nil, {Block: 8}} {
 		t.Run(fmt.Sprintf("%+v", how), func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				l := w.bucket(10, 1, time.Hour, 0, how)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/weir-go/weir/internal/answerby"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/store/backend"
@@ -56,6 +57,7 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 		if err := calls.Wait(ctx, limit, fetch.done); err != nil {
 			return limiter.Lease{}, err
 		}
+		ctx = answerby.With(ctx, limit) // a second question has no more time
 		switch {
 		case fetch.err != nil:
 			return limiter.Lease{}, fetch.err

@@ -40,7 +40,6 @@ func (c *core) ask(ctx context.Context, key string, requests ...backend.Request)
 	c.keeper.RefreshIfDue(time.Now())
 	return c.s.calls.Ask(ctx, func() *calls.Call {
 		q := calls.NewDecide(c, key, requests...)
-		q.Alone = c.o.NoCoalescing
 		last := requests[len(requests)-1] // the first may only read the state
 		q.CountLate = c.o.Outage == FailOpen && last.Op == backend.OpTake && last.Max > 0 && !requests[0].Block
 		return q
@@ -62,7 +61,7 @@ func (c *core) undo(q *calls.Call, i int) {
 // returned is ignored: time restores its permits.
 func (c *core) giveBack(op backend.Op, key string, def *backend.Definition, n int64, receipt rate.Receipt) {
 	q := calls.NewDecide(c, key, backend.Request{Op: op, Max: n, Receipt: receipt})
-	q.Alone, q.Definition = c.o.NoCoalescing, def
+	q.Definition = def
 	q.OnAnswer = func() {
 		switch {
 		case op != backend.OpRefund:
@@ -75,15 +74,11 @@ func (c *core) giveBack(op backend.Op, key string, def *backend.Definition, n in
 	c.s.calls.Send(q)
 }
 
-// takeMore charges permits in the background.
+// takeMore charges permits in the background. While the store is away it does nothing, because grants of the outage policy are not
+// counted in the store either.
 func (c *core) takeMore(key string, n int64, onAnswer func(q *calls.Call)) {
 	q := calls.NewDecide(c, key, backend.Request{Op: backend.OpCharge, Max: n})
-	q.Alone = c.o.NoCoalescing
-	q.OnAnswer = func() {
-		if q.Err == nil {
-			onAnswer(q)
-		}
-	}
+	q.OnAnswer = func() { onAnswer(q) }
 	c.s.calls.Send(q)
 }
 

@@ -16,7 +16,7 @@ import (
 // The store is not asked for callers that have left before the call. What was granted to callers that leave during it
 // is given back or goes to a waiting caller.
 func TestLimiter_CallersWhoHaveLeft(t *testing.T) {
-	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "cached": caching, "no coalescing": {NoCoalescing: true}} {
+	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "cached": caching} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				l := w.bucket(50, 1, time.Hour, 100, how)
@@ -68,7 +68,7 @@ func TestLimiter_Undecided(t *testing.T) {
 			return must(s.Concurrency("it", limiter.ConcurrencyOptions{PermitLimit: 5, QueueLimit: 5}, nil))(t)
 		},
 	}
-	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "blocks": {Block: 5}, "no coalescing": {NoCoalescing: true}} {
+	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "blocks": {Block: 5}} {
 		makers[name] = func(t *testing.T, s *store.Store) limiter.Limiter {
 			return must(s.TokenBucket("it", bucketOf(5, 1, time.Hour, 5), how))(t)
 		}

@@ -459,18 +459,16 @@ func TestCharge_ShardIsLost(t *testing.T) {
 
 // A backend that panics or ends the goroutine loses the charge, and says so.
 func TestCharge_BackendPanics(t *testing.T) {
-	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
-		for _, rude := range []func(){func() { panic("out of order") }, runtime.Goexit} {
-			inWorld(t, func(t *testing.T, w *world) {
-				l := w.bucket(10, 1, time.Hour, 0, how)
-				w.charged(l, 1, 9)
-				w.hook(func(string) error { rude(); return nil }, nil)
-				_, err := l.Charge(w.ctx, 1)
-				require.ErrorIs(t, err, store.ErrUnavailable)
-				w.hook(nil, nil)
-				w.charged(l, 1, 8)
-			})
-		}
+	for _, rude := range []func(){func() { panic("out of order") }, runtime.Goexit} {
+		inWorld(t, func(t *testing.T, w *world) {
+			l := w.bucket(10, 1, time.Hour, 0, nil)
+			w.charged(l, 1, 9)
+			w.hook(func(string) error { rude(); return nil }, nil)
+			_, err := l.Charge(w.ctx, 1)
+			require.ErrorIs(t, err, store.ErrUnavailable)
+			w.hook(nil, nil)
+			w.charged(l, 1, 8)
+		})
 	}
 }
 
@@ -507,7 +505,7 @@ func TestCharge_Counters(t *testing.T) {
 func TestCharge_WithoutTheStore(t *testing.T) {
 	for _, k := range spending {
 		for _, how := range policies {
-			t.Run(fmt.Sprintf("%v %v %v", k, how.Outage, how.NoCoalescing), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%v %v", k, how.Outage), func(t *testing.T) {
 				inWorld(t, func(t *testing.T, w *world) {
 					s := w.instance(store.Options{})
 					l := build(t, s, k, limitsOfTen, &how)
@@ -592,11 +590,9 @@ func TestLease_LevelAllocatesNothing(t *testing.T) {
 
 // A charge costs no more than a request that is granted, which also makes a lease.
 func TestCharge_Allocations(t *testing.T) {
-	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
-		l := must(newStore(t, storetest.NewMemory(), store.Options{}).TokenBucket("it", bucketOf(1<<30, 1, time.Hour, 0), how))(t)
-		ctx := t.Context()
-		granted := testing.AllocsPerRun(500, func() { _, _ = l.TryAcquire(ctx, 1) })
-		charged := testing.AllocsPerRun(500, func() { _, _ = l.Charge(ctx, 1) })
-		require.LessOrEqual(t, charged, granted)
-	}
+	l := must(newStore(t, storetest.NewMemory(), store.Options{}).TokenBucket("it", bucketOf(1<<30, 1, time.Hour, 0), nil))(t)
+	ctx := t.Context()
+	granted := testing.AllocsPerRun(500, func() { _, _ = l.TryAcquire(ctx, 1) })
+	charged := testing.AllocsPerRun(500, func() { _, _ = l.Charge(ctx, 1) })
+	require.LessOrEqual(t, charged, granted)
 }

@@ -189,10 +189,6 @@ func usual(limitertest.Kind) *store.LimiterOptions { return nil }
 
 func TestConformance(t *testing.T) { conformance(t, build, usual, 0, 1) }
 
-func TestConformanceWithoutCoalescing(t *testing.T) {
-	conformance(t, build, func(limitertest.Kind) *store.LimiterOptions { return &store.LimiterOptions{NoCoalescing: true} }, 0, 1)
-}
-
 func TestConformanceOfOneKey(t *testing.T) { conformance(t, buildKeyed, usual, 0, 1) }
 
 // Refunds go to the block, which a refill of a bucket ends. What was taken before a block of a bucket was borrowed is not

@@ -85,19 +85,17 @@ func TestCounters_FromBlocks(t *testing.T) {
 }
 
 func TestCounters_DecisionSentAgain(t *testing.T) {
-	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
-		inWorld(t, func(t *testing.T, w *world) {
-			s := w.instance(store.Options{NoListen: true})
-			l := must(s.TokenBucket("bucket", bucketOf(5, 1, time.Hour, 0), how))(t)
-			count := gained(s)
-			w.granted(l, 1)
-			require.Equal(t, store.Counters{Decisions: 1}, count())
-			require.NoError(t, w.bucket(7, 1, time.Hour, 0, nil).Reconfigure(bucketOf(9, 1, time.Hour, 0)))
-			w.granted(l, 1)
-			require.Equal(t, 9, l.Limits().Permits)
-			require.Equal(t, store.Counters{Decisions: 1}, count())
-		})
-	}
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{NoListen: true})
+		l := must(s.TokenBucket("bucket", bucketOf(5, 1, time.Hour, 0), nil))(t)
+		count := gained(s)
+		w.granted(l, 1)
+		require.Equal(t, store.Counters{Decisions: 1}, count())
+		require.NoError(t, w.bucket(7, 1, time.Hour, 0, nil).Reconfigure(bucketOf(9, 1, time.Hour, 0)))
+		w.granted(l, 1)
+		require.Equal(t, 9, l.Limits().Permits)
+		require.Equal(t, store.Counters{Decisions: 1}, count())
+	})
 }
 
 // Renewals and releases of leases are no decisions.

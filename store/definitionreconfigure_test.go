@@ -21,33 +21,29 @@ import (
 // While a limit is raised, no key that has permits left is rejected, however many keys are used at once: their states
 // are converted together.
 func TestReconfigure_RejectsNoCaller(t *testing.T) {
-	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
-		inWorld(t, func(t *testing.T, w *world) {
-			const keys = 3000
-			s := w.instance(store.Options{})
-			p := w.keys(s, 10, how)
-			w.together(keys, func(i int) (limiter.Lease, error) { return p.TryAcquire(w.ctx, fmt.Sprint(i), 8) })
-			require.NoError(t, p.Reconfigure(bucketOf(20, 1, time.Hour, 0)))
-			w.Delay(20 * time.Millisecond)
-			calls := w.Calls("Replace")
-			granted := w.together(keys, func(i int) (limiter.Lease, error) { return p.TryAcquire(w.ctx, fmt.Sprint(i), 12) })
-			require.EqualValues(t, 12*keys, granted)
-			if how == nil {
-				require.Less(t, w.Calls("Replace")-calls, 30, "a round trip for many")
-			}
-			w.Delay(0)
-			for i := range 10 {
-				require.False(t, w.ask(p, fmt.Sprint(i)).Acquired(), "and no key is granted more")
-			}
-			require.Zero(t, s.Counters().Outages)
-		})
-	}
+	inWorld(t, func(t *testing.T, w *world) {
+		const keys = 3000
+		s := w.instance(store.Options{})
+		p := w.keys(s, 10, nil)
+		w.together(keys, func(i int) (limiter.Lease, error) { return p.TryAcquire(w.ctx, fmt.Sprint(i), 8) })
+		require.NoError(t, p.Reconfigure(bucketOf(20, 1, time.Hour, 0)))
+		w.Delay(20 * time.Millisecond)
+		calls := w.Calls("Replace")
+		granted := w.together(keys, func(i int) (limiter.Lease, error) { return p.TryAcquire(w.ctx, fmt.Sprint(i), 12) })
+		require.EqualValues(t, 12*keys, granted)
+		require.Less(t, w.Calls("Replace")-calls, 30, "a round trip for many")
+		w.Delay(0)
+		for i := range 10 {
+			require.False(t, w.ask(p, fmt.Sprint(i)).Acquired(), "and no key is granted more")
+		}
+		require.Zero(t, s.Counters().Outages)
+	})
 }
 
 // When Reconfigure has returned, no instance grants by the old limits, whether it listens or not, also for keys without
 // a state.
 func TestReconfigure_AllInstancesAtOnce(t *testing.T) {
-	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}, {Block: 10}} {
+	for _, how := range []*store.LimiterOptions{nil, {Block: 10}} {
 		inWorld(t, func(t *testing.T, w *world) {
 			o := store.Options{NoListen: true, RefreshInterval: time.Hour}
 			a, b := w.keys(w.instance(o), 1000, how), w.keys(w.instance(o), 1000, how)

@@ -10,19 +10,23 @@ import (
 	"github.com/weir-go/weir/store/internal/calls"
 )
 
-// A grant owns the lease of permits that were taken in the store, and has the receipts with which they are refunded.
+// A grant owns the lease of permits that were taken in the store. It has a cost, which Adjust and Refund set, and parts, which the
+// store has taken for it. The parts follow the cost. One charge at a time is under way: only its answer has the receipt with
+// which it can be given back, so what the cost is meanwhile counts when it is answered.
 type grant struct {
-	c        *core
-	key      string
-	level    limiter.Level // right after the grant
-	noRefund bool          // see LimiterOptions.CacheRejections
+	c     *core
+	key   string
+	level limiter.Level // right after the grant
 
-	mu      sync.Mutex
-	parts   []grantPart  // the newest last
-	onePart [1]grantPart // backs parts, which usually has one
+	mu       sync.Mutex
+	cost     int64
+	charging bool         // a charge is under way
+	parts    []grantPart  // the newest last
+	onePart  [1]grantPart // backs parts, which usually has one
 }
 
-// A grantPart is the permits of a grant that one request took.
+// A grantPart is the permits of a grant that one request took. Those of a charge without an answer have no definition. They are not
+// charged again, because the store may have taken them, and not given back, because it may not.
 type grantPart struct {
 	def     *backend.Definition
 	n       int64
@@ -30,12 +34,12 @@ type grantPart struct {
 }
 
 func (c *core) newGrant(q *calls.Call, i int) limiter.Lease {
+	n := q.Granted[i]
 	g := &grant{
-		c: c, key: q.Key, onePart: [1]grantPart{{q.Definition, q.Granted[i], q.After[i].Receipt}},
-		level: levelAfter(q, i), noRefund: c.o.CacheRejections,
+		c: c, key: q.Key, level: levelAfter(q, i), cost: n, onePart: [1]grantPart{{q.Definition, n, q.After[i].Receipt}},
 	}
 	g.parts = g.onePart[:]
-	return custom.GrantedBy(g, int(q.Granted[i]), 0)
+	return custom.GrantedBy(g, int(n), 0)
 }
 
 // Release does nothing: the permits are spent.
@@ -50,48 +54,59 @@ func (g *grant) Level(int, int64) (limiter.Level, bool) { return g.level, true }
 // Refund gives back, in the background, what time has not restored.
 func (g *grant) Refund(int, int64) {
 	g.c.count.granted.Add(-1)
-	if g.noRefund {
-		return
-	}
-	g.mu.Lock()
-	parts := g.parts
-	g.parts = nil
-	g.mu.Unlock()
-	for _, p := range parts {
-		g.c.giveBack(backend.OpRefund, g.key, p.def, p.n, p.receipt)
-	}
+	g.setCost(0)
 }
 
 // Adjust charges or gives back, in the background, the difference to the real cost.
-func (g *grant) Adjust(n int, tag int64, cost int) (int64, bool) {
-	switch {
-	case cost > n:
-		g.charge(int64(cost - n))
-		return tag, true
-	case cost == n:
-		return tag, true
-	case g.noRefund:
-		return tag, false
-	}
-	rest := int64(n - cost)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for i := len(g.parts) - 1; i >= 0 && rest > 0; i-- {
-		p := &g.parts[i]
-		n := min(rest, p.n)
-		g.c.giveBack(backend.OpRefund, g.key, p.def, n, p.receipt)
-		p.n -= n
-		rest -= n
-	}
+func (g *grant) Adjust(_ int, tag int64, cost int) (int64, bool) {
+	g.setCost(int64(cost))
 	return tag, true
 }
 
-// charge takes more permits even if they are not available. While the store is away it does nothing, because grants of
-// the outage policy are not counted in the store either.
-func (g *grant) charge(more int64) {
-	g.c.takeMore(g.key, more, func(q *calls.Call) {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.parts = append(g.parts, grantPart{q.Definition, q.Granted[0], q.After[0].Receipt})
-	})
+func (g *grant) setCost(cost int64) {
+	g.mu.Lock()
+	g.cost = cost
+	g.mu.Unlock()
+	g.settle()
+}
+
+// settle makes the parts follow the cost. What is charged is taken even if it is not available.
+func (g *grant) settle() {
+	g.mu.Lock()
+	more := g.cost
+	for _, p := range g.parts {
+		more -= p.n
+	}
+	if g.charging {
+		more = 0
+	}
+	for ; more < 0; g.parts = g.parts[:len(g.parts)-1] {
+		p := &g.parts[len(g.parts)-1]
+		back := min(-more, p.n)
+		if p.def != nil {
+			g.c.giveBack(backend.OpRefund, g.key, p.def, back, p.receipt)
+		}
+		more += back
+		if p.n -= back; p.n > 0 {
+			break
+		}
+	}
+	g.charging = g.charging || more > 0
+	g.mu.Unlock()
+	if more > 0 {
+		g.c.takeMore(g.key, more, func(q *calls.Call) { g.charged(q, more) })
+	}
+}
+
+// charged notes the answer to a charge.
+func (g *grant) charged(q *calls.Call, n int64) {
+	var p grantPart
+	if q.Err == nil {
+		p = grantPart{q.Definition, q.Granted[0], q.After[0].Receipt}
+	}
+	g.mu.Lock()
+	g.charging = false
+	g.parts = append(g.parts, p, grantPart{n: n - p.n})
+	g.mu.Unlock()
+	g.settle()
 }

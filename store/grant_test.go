@@ -3,6 +3,8 @@ package store_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
+	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -30,7 +33,7 @@ func (w *world) chain(all ...limiter.Limiter) limiter.Limiter {
 }
 
 func TestChain_RefundsInTheStore(t *testing.T) {
-	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "blocks": {Block: 8}, "no coalescing": {NoCoalescing: true}} {
+	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "blocks": {Block: 8}} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				l := w.bucket(10, 1, time.Hour, 0, how)
@@ -115,18 +118,78 @@ func TestLease_Adjust(t *testing.T) {
 	}
 }
 
-func TestLease_RefundAfterAdjust(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		l := w.bucket(100, 1, time.Hour, 0, nil)
-		lease := w.granted(l, 10)
-		lease, _ = lease.Adjust(30)
-		w.pass(time.Second)
-		lease, _ = lease.Adjust(25)
-		_, ok := lease.Adjust(0)
-		require.True(t, ok)
-		w.pass(time.Second)
-		require.EqualValues(t, 100, l.Statistics().AvailablePermits)
-	})
+// In the end, the store has taken what the lease costs, in whatever order it was adjusted and refunded while charges were under
+// way. If a charge was lost it has less or, if only the answer was lost, more by as much.
+func TestGrant_EndsAtItsCost(t *testing.T) {
+	for _, k := range spending {
+		t.Run(k.String(), func(t *testing.T) {
+			for seed := range uint64(100) {
+				inWorld(t, func(t *testing.T, w *world) {
+					r := rand.New(rand.NewPCG(seed, uint64(k)))
+					b := &losing{hooked: w.hooked, random: rand.New(rand.NewPCG(seed, 1)), one: r.IntN(3) * 2}
+					s := newStore(t, b, store.Options{FailureThreshold: 1000})
+					l := build(t, s, k, limitertest.Limits{Permits: 1000, Period: 1000 * time.Hour, TokensPerPeriod: 1, Segments: 10}, nil)
+					lease, cost := w.granted(l, 10), 10
+					w.Delay(time.Duration(r.IntN(20)) * time.Millisecond)
+					for range r.IntN(8) {
+						cost = r.IntN(40)
+						lease, _ = lease.Adjust(cost)
+						w.pass(time.Duration(r.IntN(30)) * time.Millisecond)
+					}
+					if r.IntN(2) == 0 {
+						lease.Refund()
+						cost = 0
+					}
+					w.pass(time.Minute)
+					taken := int(1000 - l.Statistics().AvailablePermits)
+					require.GreaterOrEqual(t, taken, cost-b.lost, "seed %d", seed)
+					require.LessOrEqual(t, taken, cost+b.unknown, "seed %d", seed)
+				})
+			}
+		})
+	}
+}
+
+// A losing backend loses one in so many round trips with charges, or only their answers.
+type losing struct {
+	*hooked
+	mu            sync.Mutex
+	random        *rand.Rand
+	one           int // 0: none
+	lost, unknown int // permits
+}
+
+func (b *losing) Decide(ctx context.Context, batches []*backend.Batch) error {
+	charged, refunded := 0, 0
+	for _, batch := range batches {
+		for _, r := range batch.Requests {
+			switch r.Op {
+			case backend.OpCharge:
+				charged += int(r.Max)
+			case backend.OpRefund:
+				refunded += int(r.Max)
+			}
+		}
+	}
+	b.mu.Lock()
+	lose := charged > 0 && b.one > 0 && b.random.IntN(b.one) == 0
+	before := lose && b.random.IntN(2) == 0
+	switch {
+	case before:
+		b.lost += charged
+		b.unknown += refunded
+	case lose:
+		b.unknown += charged
+	}
+	b.mu.Unlock()
+	if before {
+		return errDead
+	}
+	err := b.hooked.Decide(ctx, batches)
+	if lose {
+		return errDead
+	}
+	return err
 }
 
 // A store that never accepts the definition that it has returned is not asked forever to take a refund.

@@ -200,9 +200,6 @@ func (h *hooked) around(method string, f func() error) error {
 	return nil
 }
 
-// Interruptible is false: hooks may do anything.
-func (h *hooked) Interruptible() bool { return false }
-
 func (h *hooked) Decide(ctx context.Context, b []*backend.Batch) error {
 	if h.see != nil {
 		h.see(b)

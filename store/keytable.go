@@ -36,6 +36,10 @@ const (
 	evictInterval = 5 * time.Second
 )
 
+func (table *keyTable) shardOf(key string) *keyShard {
+	return &table.shards[maphash.String(seed, key)%uint64(len(table.shards))]
+}
+
 // lock returns the keyState of a key, locked. It returns nil if there is none and create is false, if there are too
 // many, or if the limiter is closed.
 func (table *keyTable) lock(key string, create bool) *keyState {
@@ -54,7 +58,7 @@ func (table *keyTable) lock(key string, create bool) *keyState {
 
 // find is lock without locking: the keyState can have been evicted.
 func (table *keyTable) find(key string, create bool) *keyState {
-	shard := &table.shards[maphash.String(seed, key)%uint64(len(table.shards))]
+	shard := table.shardOf(key)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	ks := shard.m[key]
@@ -80,27 +84,26 @@ func (table *keyTable) evictLater() {
 // evict evicts idle keyStates, until none is left.
 func (table *keyTable) evict() {
 	now := time.Now()
-	for i := range table.shards {
-		shard := &table.shards[i]
-		shard.mu.Lock()
-		for key, ks := range shard.m {
-			if !ks.mu.TryLock() {
-				continue // it is in use
-			}
-			if ks.idle(now) {
-				ks.evicted = true
-				delete(shard.m, key)
-				table.count.Add(-1)
-			}
-			ks.mu.Unlock()
+	table.each(func(ks *keyState) {
+		if ks.idle(now) {
+			table.remove(ks)
 		}
-		if len(shard.m) == 0 {
-			shard.m = nil // a map does not shrink
-		}
-		shard.mu.Unlock()
-	}
+	})
 	table.evicting.Store(false)
 	table.evictLater()
+}
+
+// remove removes a keyState, which is locked.
+func (table *keyTable) remove(ks *keyState) {
+	ks.evicted = true
+	shard := table.shardOf(ks.key)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	delete(shard.m, ks.key)
+	if len(shard.m) == 0 {
+		shard.m = nil // a map does not shrink
+	}
+	table.count.Add(-1)
 }
 
 // idle reports whether nothing would change if ks were replaced by a new keyState.
@@ -118,7 +121,9 @@ func (table *keyTable) each(f func(*keyState)) {
 		shard.mu.Unlock()
 		for _, ks := range all {
 			ks.mu.Lock()
-			f(ks)
+			if !ks.evicted {
+				f(ks)
+			}
 			ks.mu.Unlock()
 		}
 	}
@@ -127,20 +132,10 @@ func (table *keyTable) each(f func(*keyState)) {
 // close rejects all waiters, returns borrowed blocks and forgets the keys: in a program whose limiters are closed and made
 // again, those with long windows would pile up. The limiter counts as closed already, so no key is made any more.
 func (table *keyTable) close() {
-	for i := range table.shards {
-		shard := &table.shards[i]
-		shard.mu.Lock()
-		all := shard.m
-		shard.m = nil
-		shard.mu.Unlock()
-		table.count.Add(-int64(len(all)))
-		for _, ks := range all {
-			ks.mu.Lock()
-			ks.close()
-			ks.evicted = true
-			ks.mu.Unlock()
-		}
-	}
+	table.each(func(ks *keyState) {
+		ks.close()
+		table.remove(ks)
+	})
 }
 
 // close rejects all waiters and returns borrowed blocks. The keyState is locked.

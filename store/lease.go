@@ -227,7 +227,9 @@ func (l *heldLease) answered(q *calls.Call) {
 		l.reportLost(errLeaseGone)
 	}
 	if q.Op == calls.Release {
-		l.end()
+		if q.Reply.OK || l.fence != 0 { // else the acquisition, whose answer was lost, may reach the store later
+			l.end()
+		}
 		l.c.wakeKey(l.key)
 	}
 }

@@ -76,15 +76,9 @@ type LimiterOptions struct {
 	// those permits. Block must be 0 or 1 for concurrency.
 	Block int `json:"block,omitempty" yaml:"block,omitempty"`
 	// CacheRejections, if true, rejects a key that has no permits left without asking the store, until time has restored
-	// some. A refund could restore them earlier without this instance learning of it; therefore, a grant is not refunded
-	// when a later limiter of a chain rejects. A grant to a caller whose context has ended is refunded. CacheRejections
-	// must be false for concurrency, where time restores no permits. The default is false.
+	// some. What another instance gives back earlier, such as a refund, is not noticed before. CacheRejections must be false
+	// for concurrency, where time restores no permits. The default is false.
 	CacheRejections bool `json:"cache_rejections,omitempty" yaml:"cache_rejections,omitempty"`
-	// NoCoalescing, if true, makes every call a round trip of its own. By default, calls that arrive while a round trip
-	// is under way go together, when it ends or after a fraction of a round trip. If the backend is
-	// [backend.Interruptible], a caller without an early deadline makes the round trip itself, and returns with the answer even
-	// if its context is canceled meanwhile. NoCoalescing is ignored for concurrency.
-	NoCoalescing bool `json:"no_coalescing,omitempty" yaml:"no_coalescing,omitempty"`
 	// Generation orders the limits that programs are deployed with. The first use of a limiter sets its limits for
 	// all instances if its Generation is larger than that of the limits in force, and never if it is smaller. If both are
 	// equal, the limiter sets its limits if it was made after the limits in force were set. It does not if its limits are

@@ -28,7 +28,6 @@ var errDead = errors.New("connection refused")
 
 var policies = []store.LimiterOptions{
 	{Outage: store.FailClosed}, {Outage: store.FailOpen}, {Outage: store.FallBackLocally, LocalShare: 0.5},
-	{Outage: store.FailClosed, NoCoalescing: true}, {Outage: store.FallBackLocally, LocalShare: 0.5, NoCoalescing: true},
 }
 
 // answersWithout expects that the limiter, whose limit is 10, answers by its outage policy.
@@ -58,7 +57,7 @@ func (w *world) answersWithout(l limiter.Limiter, how store.LimiterOptions) {
 func eachPolicy(t *testing.T, f func(t *testing.T, w *world, s *store.Store, l limiter.Limiter, how store.LimiterOptions)) {
 	for _, k := range kinds {
 		for _, how := range policies {
-			t.Run(fmt.Sprintf("%v %v %v", k, how.Outage, how.NoCoalescing), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%v %v", k, how.Outage), func(t *testing.T) {
 				inWorld(t, func(t *testing.T, w *world) {
 					s := w.instance(store.Options{})
 					l := build(t, s, k, limitsOfTen, &how)
@@ -280,52 +279,47 @@ func TestOutage_RecoveryIsSpread(t *testing.T) {
 // A store that hangs counts as away even if all callers have deadlines shorter than CallTimeout. Callers that leave do
 // not make a store count as away that answers.
 func TestOutage_CallersWithShortDeadlines(t *testing.T) {
-	for _, how := range []store.LimiterOptions{{Outage: store.FailOpen}, {Outage: store.FailOpen, NoCoalescing: true}} {
-		t.Run(fmt.Sprint(how.NoCoalescing), func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				s := newStore(t, w.Memory, store.Options{OnEvent: w.events.add})
-				l := must(s.TokenBucket("bucket", bucketOf(100, 1, time.Hour, 0), &how))(t)
-				w.granted(l, 1)
-				try := func(patience time.Duration) bool {
-					ctx, cancel := context.WithTimeout(t.Context(), patience)
-					defer cancel()
-					lease, err := l.TryAcquire(ctx, 1)
-					require.True(t, err == nil || errors.Is(err, context.DeadlineExceeded))
-					return lease.Acquired()
-				}
-				w.Delay(20 * time.Millisecond)
-				for range 60 {
-					require.False(t, try(15*time.Millisecond))
-				}
-				w.pass(time.Second)
-				require.NoError(t, s.Health().Err)
-				require.Empty(t, w.events.of(store.EventStoreLost))
-				w.Delay(0)
-				w.Stall(true)
-				granted := 0
-				for range 60 {
-					if try(50 * time.Millisecond) {
-						granted++
-					}
-				}
-				require.InDelta(t, 28, granted, 4, "three calls in a row have to fail")
-				require.Error(t, s.Health().Err)
-				w.Stall(false)
-				w.pass(3 * time.Second)
-				require.NoError(t, s.Health().Err)
-			})
-		})
-	}
+	inWorld(t, func(t *testing.T, w *world) {
+		s := newStore(t, w.Memory, store.Options{OnEvent: w.events.add})
+		l := must(s.TokenBucket("bucket", bucketOf(100, 1, time.Hour, 0), &store.LimiterOptions{Outage: store.FailOpen}))(t)
+		w.granted(l, 1)
+		try := func(patience time.Duration) bool {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			lease, err := l.TryAcquire(ctx, 1)
+			require.True(t, err == nil || errors.Is(err, context.DeadlineExceeded))
+			return lease.Acquired()
+		}
+		w.Delay(20 * time.Millisecond)
+		for range 60 {
+			require.False(t, try(15*time.Millisecond))
+		}
+		w.pass(time.Second)
+		require.NoError(t, s.Health().Err)
+		require.Empty(t, w.events.of(store.EventStoreLost))
+		w.Delay(0)
+		w.Stall(true)
+		granted := 0
+		for range 60 {
+			if try(50 * time.Millisecond) {
+				granted++
+			}
+		}
+		require.InDelta(t, 28, granted, 4, "three calls in a row have to fail")
+		require.Error(t, s.Health().Err)
+		w.Stall(false)
+		w.pass(3 * time.Second)
+		require.NoError(t, s.Health().Err)
+	})
 }
 
 // A caller that can use an answer only sooner than CallTimeout gets that of the outage policy. The store does not count as
 // away if it answers before CallTimeout. What it grants too late is given back, unless the policy has admitted the caller.
 func TestOutage_AnswerBy(t *testing.T) {
 	for name, how := range map[string]store.LimiterOptions{
-		"coalescing":    {Outage: store.FailOpen},
-		"no coalescing": {Outage: store.FailOpen, NoCoalescing: true},
-		"block":         {Outage: store.FailOpen, Block: 20},
-		"fail closed":   {},
+		"fail open":   {Outage: store.FailOpen},
+		"block":       {Outage: store.FailOpen, Block: 20},
+		"fail closed": {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -381,7 +375,7 @@ func TestOutage_AnswerByAndCacheRejections(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		turn.Runs.Add(1)
 		defer turn.Runs.Add(-1)
-		how := &store.LimiterOptions{CacheRejections: true, NoCoalescing: true}
+		how := &store.LimiterOptions{CacheRejections: true}
 		l := must(newStore(t, w.hooked, store.Options{}).FixedWindow("window", limiter.FixedWindowOptions{PermitLimit: 2, Window: time.Hour}, how))(t)
 		w.granted(l, 1)
 		w.Delay(10 * time.Millisecond)
@@ -482,14 +476,11 @@ func TestBreaker_PauseCountsOnce(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
 		p := w.keys(s, 1000, nil)
-		alone := must(s.PartitionedTokenBucket("alone", bucketOf(1000, 1, time.Hour, 0), &store.LimiterOptions{NoCoalescing: true}))(t)
 		w.ask(p, "k")
-		w.ask(alone, "k")
 		w.Stall(true)
 		var all sync.WaitGroup
 		for i := range 40 {
 			all.Go(func() { w.ask(p, fmt.Sprint(i)) })
-			all.Go(func() { w.ask(alone, fmt.Sprint(i)) })
 		}
 		w.pass(600 * time.Millisecond)
 		w.Stall(false)

@@ -36,7 +36,7 @@ func (w *world) peek(p limiter.Peeker, n int) limiter.Lease {
 
 // peekOptions are the ways in which a limiter can answer.
 var peekOptions = map[string]*store.LimiterOptions{
-	"usual": nil, "direct": {NoCoalescing: true}, "cached": {CacheRejections: true}, "blocks": {Block: 8},
+	"usual": nil, "cached": {CacheRejections: true}, "blocks": {Block: 8},
 }
 
 // With and without calls of Peek in between, all answers and figures are the same, and what Peek says is what TryAcquire

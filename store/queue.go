@@ -65,16 +65,6 @@ func (q *queue) answer(w *waiter, lease limiter.Lease) bool {
 	return true
 }
 
-// findWaiter returns the first waiter for exactly n permits whose caller has not left, or nil.
-func (q *queue) findWaiter(n int64, order limiter.QueueOrder) *waiter {
-	for w := range q.All(order) {
-		if int64(w.Permits) == n && !isClosed(w.Value.gone) {
-			return w
-		}
-	}
-	return nil
-}
-
 // A decider is what has decided about a request.
 type decider uint8
 
@@ -178,9 +168,6 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 	case n > q.Permits: // the limit was lowered, and reconfigured has rejected such waiters
 		return nil, custom.Rejected(0, limiter.ReasonLimitLowered)
 	}
-	if by != byStore {
-		hint = 0 // it was for a queue that may be empty now
-	}
 	order := q.QueueOrder
 	if by == byTurn {
 		order = limiter.OldestFirst // evicts none: the store is asked first
@@ -203,7 +190,7 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 		e.Value.lease = custom.Rejected(ks.queue.waitBehind(e.Permits), limiter.ReasonQueueLimit)
 		close(e.Ready)
 	}
-	ks.queue.startServing(w, before, hint, by)
+	ks.queue.startServing(w, before, by)
 	return w, limiter.Lease{}
 }
 
@@ -237,13 +224,4 @@ func (q *queue) waitBehind(n int) time.Duration {
 	s := a.def.Advanced(a.state, a.now)
 	line := q.LineBehind(&a.def.Schedule, &s, q.ks.c.limits().QueueOrder, n)
 	return max(calls.Duration(a.def.TimeOf(line)-a.now)-time.Since(a.got), 1)
-}
-
-func isClosed(gone <-chan struct{}) bool {
-	select {
-	case <-gone:
-		return true
-	default:
-		return false
-	}
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
@@ -20,9 +21,9 @@ const (
 	pollFallback = time.Second
 )
 
-// startServing makes sure that serveLoop runs, or wakes it. w is the newest waiter and before the newest one before it. hint is
-// how long until it is worth asking again, 0 if not known. The keyState is locked.
-func (q *queue) startServing(w, before *waiter, hint time.Duration, by decider) {
+// startServing makes sure that serveLoop runs, or wakes it. w is the newest waiter and before the newest one before it. The
+// keyState is locked.
+func (q *queue) startServing(w, before *waiter, by decider) {
 	if q.serving {
 		less := q.ks.c.limits().QueueOrder == limiter.NewestFirst && before != nil && w.Permits < before.Permits
 		if less || w.Permits == 0 && q.Zeros() == 1 {
@@ -30,20 +31,13 @@ func (q *queue) startServing(w, before *waiter, hint time.Duration, by decider) 
 		}
 		return
 	}
-	now := time.Now()
-	switch last := &q.ks.lastAnswer; {
-	case q.ks.rejection.covers(w.Permits, now) || last.rejects(int64(w.Permits), now):
-		hint = last.untilAvailable(int64(w.Permits), now)
-	case last.available(int64(max(w.Permits, 1)), now):
-		hint = 0 // permits came back after the rejection
-	}
-	wait := time.Duration(0)
+	wait, now := time.Duration(0), time.Now()
 	switch {
 	case q.ks.c.leased: // the store sends no notice of releases before a waiting caller has asked
 	case by == byTurn:
 		wait = q.turnsOfKey().Left(now)
 	default:
-		wait = q.pauseAfterRejection(hint, false, now)
+		wait = q.pauseAfterRejection(q.ks.lastAnswer.untilAvailable(int64(w.Permits), now), false, now)
 	}
 	if q.wakeup == nil {
 		q.wakeup = make(chan struct{}, 1)
@@ -56,21 +50,14 @@ func (q *queue) startServing(w, before *waiter, hint time.Duration, by decider) 
 	go q.serveLoop(wait)
 }
 
-// serveLoop serves the queue until it is empty, in rounds. If a backend ends the goroutine, another one continues.
+// serveLoop serves the queue until it is empty, in rounds.
 func (q *queue) serveLoop(wait time.Duration) {
-	returned := false
-	defer func() {
-		if !returned {
-			go q.serveLoop(q.ks.c.s.o.ProbeInterval)
-		}
-	}()
 	for more := true; more; wait, more = q.serveRound() {
 		q.waitForWakeup(wait)
 		if q.ks.c.leased {
 			q.waitForTurn()
 		}
 	}
-	returned = true
 }
 
 // waitForWakeup waits, or returns earlier if there is a reason to ask. Meanwhile it refreshes the limits when due:
@@ -121,38 +108,42 @@ func (q *queue) waitForTurn() {
 // serveRound asks for some of the waiters, and returns how long to wait before the next round; more is false if the queue is
 // empty. Close waits for it, because it gives back what was granted to callers that have left.
 func (q *queue) serveRound() (wait time.Duration, more bool) {
-	q.ks.c.s.calls.Begin()
-	defer q.ks.c.s.calls.End()
-	ws, zeros, more := q.nextWaiters()
+	c, key := q.ks.c, q.ks.key
+	ctx := c.s.calls.Context()
+	c.s.calls.Begin()
+	defer c.s.calls.End()
+	ws, more := q.nextWaiters()
 	switch {
 	case !more:
 		return 0, false
-	case len(ws) == 0 && !zeros:
+	case len(ws) == 0:
 		return time.Second, true // all have left; each wakes this goroutine when it is out of the queue
-	case !q.ks.c.leased && q.ks.c.o.Block <= 1 && !q.ks.away():
-		if call, err := q.ks.c.ask(q.ks.c.s.calls.Context(), q.ks.key, requestsFor(ws, zeros)...); err == nil {
-			return q.deliverTogether(call, ws, zeros), true
-		}
+	case c.leased || c.o.Block > 1: // one call for each, because they cannot be asked for in order
+		return q.serveOneByOne(ws, func(n int) (limiter.Lease, error) { return c.takeOrFallBack(ctx, key, n, true) }), true
 	}
-	return q.serveOneByOne(ws, zeros), true // or the outage policy answers
+	call, err := c.ask(ctx, key, requestsFor(ws)...)
+	if err == nil {
+		return q.deliverTogether(call, ws), true
+	}
+	return q.serveOneByOne(ws, func(n int) (limiter.Lease, error) { return c.decided(key, n, false, limiter.Lease{}, err) }), true
 }
 
-// nextWaiters returns the next waiters for permits, and whether there are waiters for 0 permits; more is false if the
-// queue is empty.
-func (q *queue) nextWaiters() (ws []*waiter, zeros, more bool) {
+// nextWaiters returns the next waiters for permits and, if there are waiters for 0 permits, one before them that stands for all of
+// these. more is false if the queue is empty.
+func (q *queue) nextWaiters() (ws []*waiter, more bool) {
 	away := q.ks.away()
 	q.ks.mu.Lock()
 	defer q.ks.mu.Unlock()
 	if q.Empty() {
 		q.serving = false
-		return nil, false, false
+		return nil, false
 	}
 	left := int64(math.MaxInt64)
 	if a := &q.ks.lastAnswer; !q.ks.c.leased && !away && a.def != nil {
 		left = q.turnsOfKey().AtMost(&a.def.Schedule, a.took(), time.Now())
 	}
 	for w := range q.All(q.ks.c.limits().QueueOrder) {
-		if w.Permits == 0 || isClosed(w.Value.gone) {
+		if w.Permits == 0 || calls.IsClosed(w.Value.gone) {
 			continue
 		}
 		if left -= int64(w.Permits); len(ws) == maxServed || left < 0 && len(ws) > 0 {
@@ -160,17 +151,17 @@ func (q *queue) nextWaiters() (ws []*waiter, zeros, more bool) {
 		}
 		ws = append(ws, w)
 	}
-	return ws, q.Zeros() > 0, true
+	if q.Zeros() > 0 {
+		ws = slices.Insert(ws, 0, &waiter{})
+	}
+	return ws, true
 }
 
-// requestsFor returns the requests for waiters in order and, if zeros is true, for the waiters for 0 permits first.
-func requestsFor(ws []*waiter, zeros bool) []backend.Request {
-	requests := make([]backend.Request, 0, len(ws)+1)
-	if zeros {
-		requests = append(requests, backend.Request{})
-	}
+// requestsFor returns the requests for waiters in order. One for permits is rejected with the one before it.
+func requestsFor(ws []*waiter) []backend.Request {
+	requests := make([]backend.Request, len(ws))
 	for i, w := range ws {
-		requests = append(requests, backend.Request{Min: int64(w.Permits), Max: int64(w.Permits), IfPrevious: i > 0})
+		requests[i] = backend.Request{Min: int64(w.Permits), Max: int64(w.Permits), IfPrevious: i > 0 && ws[i-1].Permits > 0}
 	}
 	return requests
 }
@@ -188,52 +179,34 @@ func decisions(call *calls.Call) (n int64) {
 }
 
 // deliverTogether delivers the answer to one call for all, and returns the pause after it.
-func (q *queue) deliverTogether(call *calls.Call, ws []*waiter, zeros bool) time.Duration {
+func (q *queue) deliverTogether(call *calls.Call, ws []*waiter) time.Duration {
 	q.ks.mu.Lock()
 	q.ks.learn(call)
 	q.ks.mu.Unlock()
 	q.ks.c.s.count.decisions.Add(decisions(call))
-	least, first, got := int64(0), 0, false // first is the index of the request for ws[0]
-	rejected := zeros && call.Granted[0] == backend.Rejected
-	if zeros {
-		if first = 1; !rejected {
-			q.serveZeros(custom.Granted(0, nil))
-		}
-	}
+	least, got := -1, false // least: what the first waiter needs that was rejected
 	for i, w := range ws {
-		if call.Granted[first+i] == backend.Rejected {
-			if !rejected {
-				rejected, least = true, int64(w.Permits)
+		switch {
+		case call.Granted[i] != backend.Rejected:
+			got = got || w.Permits > 0
+			if !q.deliver(w, q.ks.c.leaseFor(call, i)) {
+				q.ks.c.undo(call, i)
 			}
-			break
-		}
-		if got = true; !q.deliver(w, q.ks.c.leaseFor(call, first+i)) {
-			q.ks.c.undo(call, first+i)
+		case least < 0:
+			least = w.Permits
 		}
 	}
 	q.ks.mu.Lock()
 	defer q.ks.mu.Unlock()
-	if now := time.Now(); rejected {
-		return q.pauseAfterRejection(q.ks.lastAnswer.untilAvailable(least, now), got, now)
+	if now := time.Now(); least >= 0 {
+		return q.pauseAfterRejection(q.ks.lastAnswer.untilAvailable(int64(least), now), got, now)
 	}
 	return q.pauseAfterServing()
 }
 
-// serveOneByOne asks for the waiters with one call for each: for limiters that cannot ask for several in order, and by the
-// outage policy.
-func (q *queue) serveOneByOne(ws []*waiter, zeros bool) time.Duration {
+// serveOneByOne delivers an answer for each waiter, and returns the pause after the last one.
+func (q *queue) serveOneByOne(ws []*waiter, ask func(n int) (limiter.Lease, error)) time.Duration {
 	wait, got := time.Duration(math.MaxInt64), false
-	ask := func(n int) (limiter.Lease, error) {
-		return q.ks.c.takeOrFallBack(q.ks.c.s.calls.Context(), q.ks.key, n, true)
-	}
-	if zeros {
-		lease, err := ask(0)
-		if err == nil && isFinal(lease) {
-			q.serveZeros(lease)
-		} else {
-			wait = q.pauseAfterLease(lease, false)
-		}
-	}
 	for _, w := range ws {
 		lease, err := ask(w.Permits)
 		switch {
@@ -242,9 +215,14 @@ func (q *queue) serveOneByOne(ws []*waiter, zeros bool) time.Duration {
 		case err != nil:
 			return pollInterval // closed; Close rejects all waiters
 		case !isFinal(lease):
-			return min(wait, q.pauseAfterLease(lease, got))
+			wait = min(wait, q.pauseAfterLease(lease, got))
+			if w.Permits > 0 {
+				return wait
+			}
+			continue
 		}
-		if got = true; !q.deliver(w, lease) {
+		got = got || w.Permits > 0
+		if !q.deliver(w, lease) {
 			giveBackLease(lease)
 		}
 	}
@@ -268,25 +246,23 @@ func giveBackLease(lease limiter.Lease) {
 func (q *queue) deliver(w *waiter, lease limiter.Lease) bool {
 	q.ks.mu.Lock()
 	defer q.ks.mu.Unlock()
-	if w.Listed() && !isClosed(w.Value.gone) && q.answer(w, lease) {
-		return true
-	}
-	if !lease.Acquired() {
-		return q.answer(w, lease)
-	}
-	next := q.findWaiter(int64(w.Permits), q.ks.c.limits().QueueOrder)
-	return next != nil && q.answer(next, lease)
-}
-
-// serveZeros hands the lease to all waiters for 0 permits.
-func (q *queue) serveZeros(lease limiter.Lease) {
-	q.ks.mu.Lock()
-	defer q.ks.mu.Unlock()
-	for w := range q.All(limiter.OldestFirst) {
-		if w.Permits == 0 {
-			q.answer(w, lease)
+	switch {
+	case w.Permits == 0:
+		for w := range q.All(limiter.OldestFirst) {
+			if w.Permits == 0 {
+				q.answer(w, lease)
+			}
 		}
+		return true
+	case lease.Acquired() && (!w.Listed() || calls.IsClosed(w.Value.gone)):
+		for other := range q.All(q.ks.c.limits().QueueOrder) {
+			if other.Permits == w.Permits && !calls.IsClosed(other.Value.gone) {
+				return q.answer(other, lease)
+			}
+		}
+		return false
 	}
+	return q.answer(w, lease)
 }
 
 // pauseAfterRejection returns how long to wait after a rejection if permits come back in backIn. got reports whether some were

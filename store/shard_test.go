@@ -31,7 +31,7 @@ func (w *world) divided() {
 }
 
 func (w *world) keys(s *store.Store, limit int, how *store.LimiterOptions) *store.Partitioned {
-	return must(s.PartitionedTokenBucket("keys", bucketOf(limit, 1, time.Hour, 0), how))(w.T)
+	return must(s.PartitionedTokenBucket("keys", bucketOf(limit, 1, time.Hour, 0), nil))(w.T)
 }
 
 func (w *world) ask(p limiter.Partitioned[string], key string) limiter.Lease {
@@ -43,44 +43,42 @@ func (w *world) ask(p limiter.Partitioned[string], key string) limiter.Lease {
 
 // While one shard is away, the others are used as before, and only the lost one is probed.
 func TestShard_OneIsLost(t *testing.T) {
-	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
-		for _, lost := range []string{"a", "b"} { // a has the definition
-			t.Run(fmt.Sprint(lost, how != nil), func(t *testing.T) {
-				inWorld(t, func(t *testing.T, w *world) {
-					w.divided()
-					s := w.instance(store.Options{})
-					p := w.keys(s, 1000, how)
+	for _, lost := range []string{"a", "b"} { // a has the definition
+		t.Run(lost, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.divided()
+				s := w.instance(store.Options{})
+				p := w.keys(s, 1000, nil)
+				for _, part := range []string{"a", "b", "c"} {
+					require.True(t, w.ask(p, part+"/1").Acquired())
+				}
+				w.FailShard(lost, errDead)
+				for i := range 10 {
 					for _, part := range []string{"a", "b", "c"} {
-						require.True(t, w.ask(p, part+"/1").Acquired())
+						require.Equal(t, part != lost, w.ask(p, fmt.Sprint(part, "/", i)).Acquired(), part)
 					}
-					w.FailShard(lost, errDead)
-					for i := range 10 {
-						for _, part := range []string{"a", "b", "c"} {
-							require.Equal(t, part != lost, w.ask(p, fmt.Sprint(part, "/", i)).Acquired(), part)
-						}
-					}
-					events := w.events.of(store.EventStoreLost)
-					require.Len(t, events, 1)
-					require.Equal(t, lost, events[0].Shard)
-					h := s.Health()
-					require.ErrorIs(t, h.Err, errDead)
-					require.ErrorContains(t, h.Err, lost)
-					require.Len(t, h.Shards, 3)
-					for _, part := range h.Shards {
-						require.Equal(t, part.Shard == lost, part.Err != nil, part.Shard)
-					}
-					w.pass(time.Minute)
-					require.Empty(t, w.events.of(store.EventStoreRecovered), "the probe asks the part that is lost")
-					require.True(t, w.ask(p, "c/2").Acquired())
-					w.FailShard(lost, nil)
-					w.pass(2 * time.Second)
-					require.NoError(t, s.Health().Err)
-					require.Len(t, w.events.of(store.EventStoreRecovered), 1)
-					require.Equal(t, lost, w.events.of(store.EventStoreRecovered)[0].Shard)
-					require.True(t, w.ask(p, lost+"/1").Acquired())
-				})
+				}
+				events := w.events.of(store.EventStoreLost)
+				require.Len(t, events, 1)
+				require.Equal(t, lost, events[0].Shard)
+				h := s.Health()
+				require.ErrorIs(t, h.Err, errDead)
+				require.ErrorContains(t, h.Err, lost)
+				require.Len(t, h.Shards, 3)
+				for _, part := range h.Shards {
+					require.Equal(t, part.Shard == lost, part.Err != nil, part.Shard)
+				}
+				w.pass(time.Minute)
+				require.Empty(t, w.events.of(store.EventStoreRecovered), "the probe asks the part that is lost")
+				require.True(t, w.ask(p, "c/2").Acquired())
+				w.FailShard(lost, nil)
+				w.pass(2 * time.Second)
+				require.NoError(t, s.Health().Err)
+				require.Len(t, w.events.of(store.EventStoreRecovered), 1)
+				require.Equal(t, lost, w.events.of(store.EventStoreRecovered)[0].Shard)
+				require.True(t, w.ask(p, lost+"/1").Acquired())
 			})
-		}
+		})
 	}
 }
 
@@ -190,81 +188,77 @@ func TestShard_Many(t *testing.T) {
 
 // If one key fails, the other keys of its round trip are decided, and the store does not count as away.
 func TestKeyError_StaysWithTheKey(t *testing.T) {
-	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
-		inWorld(t, func(t *testing.T, w *world) {
-			s := w.instance(store.Options{})
-			p := w.keys(s, 1000, how)
-			seats := must(s.PartitionedConcurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1000}, nil))(t)
-			w.FailKey("keys", "bad", errors.New("WRONGTYPE"))
-			w.FailKey("seats", "bad", errors.New("WRONGTYPE"))
-			w.ask(p, "good")
-			w.ask(seats, "good")
-			for range 20 {
-				var all sync.WaitGroup
-				for i := range 10 {
-					for _, l := range []limiter.Partitioned[string]{p, seats} {
-						all.Go(func() {
-							lease := w.ask(l, "bad")
-							if err, _ := store.OutageKey.From(lease); lease.Acquired() || !strings.Contains(err.Error(), "WRONGTYPE") {
-								t.Error(lease.Acquired(), err)
-							}
-						})
-						all.Go(func() {
-							if !w.ask(l, fmt.Sprint("good", i)).Acquired() {
-								t.Error("rejected")
-							}
-						})
-					}
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{})
+		p := w.keys(s, 1000, nil)
+		seats := must(s.PartitionedConcurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1000}, nil))(t)
+		w.FailKey("keys", "bad", errors.New("WRONGTYPE"))
+		w.FailKey("seats", "bad", errors.New("WRONGTYPE"))
+		w.ask(p, "good")
+		w.ask(seats, "good")
+		for range 20 {
+			var all sync.WaitGroup
+			for i := range 10 {
+				for _, l := range []limiter.Partitioned[string]{p, seats} {
+					all.Go(func() {
+						lease := w.ask(l, "bad")
+						if err, _ := store.OutageKey.From(lease); lease.Acquired() || !strings.Contains(err.Error(), "WRONGTYPE") {
+							t.Error(lease.Acquired(), err)
+						}
+					})
+					all.Go(func() {
+						if !w.ask(l, fmt.Sprint("good", i)).Acquired() {
+							t.Error("rejected")
+						}
+					})
 				}
-				all.Wait()
 			}
-			require.NoError(t, s.Health().Err)
-			require.Empty(t, w.events.of(store.EventStoreLost))
-		})
-	}
+			all.Wait()
+		}
+		require.NoError(t, s.Health().Err)
+		require.Empty(t, w.events.of(store.EventStoreLost))
+	})
 }
 
 // If a definition cannot be read or written, only its limiter is affected.
 func TestDefinitionError_StaysWithTheLimiter(t *testing.T) {
 	broken := errors.New("WRONGTYPE")
-	for _, how := range []*store.LimiterOptions{nil, {NoCoalescing: true}} {
-		inWorld(t, func(t *testing.T, w *world) {
-			s := w.instance(store.Options{})
-			good := w.keys(s, 1000, how)
-			known := must(s.TokenBucket("known", bucketOf(1000, 1, time.Hour, 0), how))(t)
-			bad := []limiter.Limiter{
-				must(s.TokenBucket("bad", bucketOf(10, 1, time.Hour, 0), how))(t),
-				must(s.Concurrency("badseats", limiter.ConcurrencyOptions{PermitLimit: 10}, how))(t),
-			}
-			w.ask(good, "k")
-			w.granted(known, 1)
-			for _, name := range []string{"bad", "badseats", "known"} {
-				w.FailKey(name, "", broken)
-			}
-			for range 10 {
-				for _, l := range bad {
-					err, _ := store.OutageKey.From(w.rejected(l, 1))
-					require.ErrorIs(t, err, backend.ErrDefinition)
-					require.ErrorIs(t, err, broken)
-				}
-				err := known.Reconfigure(bucketOf(500, 1, time.Hour, 0))
-				require.ErrorIs(t, err, store.ErrUnavailable)
-				require.ErrorIs(t, err, backend.ErrDefinition)
-			}
-			require.NoError(t, s.Health().Err)
-			require.True(t, w.ask(good, "k").Acquired())
-			require.Empty(t, w.events.of(store.EventStoreLost))
-			require.Zero(t, s.Counters().Failures)
-
-			for _, name := range []string{"bad", "badseats", "known"} {
-				w.FailKey(name, "", nil)
-			}
+	inWorld(t, func(t *testing.T, w *world) {
+		s := w.instance(store.Options{})
+		good := w.keys(s, 1000, nil)
+		known := must(s.TokenBucket("known", bucketOf(1000, 1, time.Hour, 0), nil))(t)
+		bad := []limiter.Limiter{
+			must(s.TokenBucket("bad", bucketOf(10, 1, time.Hour, 0), nil))(t),
+			must(s.Concurrency("badseats", limiter.ConcurrencyOptions{PermitLimit: 10}, nil))(t),
+		}
+		w.ask(good, "k")
+		w.granted(known, 1)
+		for _, name := range []string{"bad", "badseats", "known"} {
+			w.FailKey(name, "", broken)
+		}
+		for range 10 {
 			for _, l := range bad {
-				w.granted(l, 1)
+				err, _ := store.OutageKey.From(w.rejected(l, 1))
+				require.ErrorIs(t, err, backend.ErrDefinition)
+				require.ErrorIs(t, err, broken)
 			}
-			require.NoError(t, known.Reconfigure(bucketOf(500, 1, time.Hour, 0)))
-		})
-	}
+			err := known.Reconfigure(bucketOf(500, 1, time.Hour, 0))
+			require.ErrorIs(t, err, store.ErrUnavailable)
+			require.ErrorIs(t, err, backend.ErrDefinition)
+		}
+		require.NoError(t, s.Health().Err)
+		require.True(t, w.ask(good, "k").Acquired())
+		require.Empty(t, w.events.of(store.EventStoreLost))
+		require.Zero(t, s.Counters().Failures)
+
+		for _, name := range []string{"bad", "badseats", "known"} {
+			w.FailKey(name, "", nil)
+		}
+		for _, l := range bad {
+			w.granted(l, 1)
+		}
+		require.NoError(t, known.Reconfigure(bucketOf(500, 1, time.Hour, 0)))
+	})
 }
 
 // An error of writing a definition counts neither as a failure nor as a success of the store.

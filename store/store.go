@@ -28,7 +28,7 @@ type Store struct {
 	begun  time.Time
 	closed chan struct{} // closed when Close is done; before that, cores is set to nil
 
-	// Lock order: the lock of a keyShard only tries that of a keyState; then come this one and those of the packages below.
+	// Lock order: the lock of a grant; that of a keyState; those of a keyShard and this one; those of the packages below.
 
 	mu    sync.Mutex
 	cores map[string][]*core // by name; nil once the Store is being closed

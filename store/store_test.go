@@ -141,20 +141,15 @@ func TestClose_WaitsUntilIdle(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{})
 		l := must(s.TokenBucket("b", bucketOf(10, 1, time.Hour, 5), nil))(t)
-		alone := must(s.TokenBucket("alone", bucketOf(10, 1, time.Hour, 5), &store.LimiterOptions{NoCoalescing: true}))(t)
 		seats := must(s.Concurrency("c", limiter.ConcurrencyOptions{PermitLimit: 10}, nil))(t)
-		lease, other := w.granted(l, 10), w.granted(alone, 10)
-		held := w.granted(seats, 10)
+		lease, held := w.granted(l, 10), w.granted(seats, 10)
 		w.Delay(100 * time.Millisecond)
 		held.Release()
 		lease.Adjust(0)
-		other.Adjust(0)
 		require.NoError(t, s.Close())
 		w.Delay(0)
 		elsewhere := w.instance(store.Options{})
-		for _, name := range []string{"b", "alone"} {
-			w.granted(must(elsewhere.TokenBucket(name, bucketOf(10, 1, time.Hour, 5), nil))(t), 10)
-		}
+		w.granted(must(elsewhere.TokenBucket("b", bucketOf(10, 1, time.Hour, 5), nil))(t), 10)
 		w.granted(must(elsewhere.Concurrency("c", limiter.ConcurrencyOptions{PermitLimit: 10}, nil))(t), 10)
 	})
 	inWorld(t, func(t *testing.T, w *world) {

@@ -69,7 +69,7 @@ func uses(t *testing.T, s *store.Store) (all []func(context.Context, *rand.Rand)
 			check(limiter.Lease{}, err)
 		}
 	}
-	for i, how := range []*store.LimiterOptions{nil, {Block: 10}, {CacheRejections: true, Outage: store.FailOpen}, {NoCoalescing: true, Outage: store.FallBackLocally, LocalShare: 0.5}} {
+	for i, how := range []*store.LimiterOptions{nil, {Block: 10}, {CacheRejections: true, Outage: store.FailOpen}, {Outage: store.FallBackLocally, LocalShare: 0.5}} {
 		o := bucketOf(50, 10, time.Millisecond, 30)
 		l := must(s.TokenBucket(fmt.Sprint("b", i), o, how))(t)
 		p := must(s.PartitionedTokenBucket(fmt.Sprint("p", i), o, how))(t)

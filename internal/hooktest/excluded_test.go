@@ -47,10 +47,9 @@ var excluded = map[string]string{
 	"simulate.NewRecording(requests)": "read on the goroutine that calls NewRecording, and in a run, where a panic is the error of Run",
 	"simulate.RecordingOptions.Open":  "called on the goroutine that reads the recording, and in a run, where a panic is the error of Run",
 
-	"store.New(b)":                        "the methods of the Backend have rows",
-	"backend.Backend.Close":               "called once, when the Store is closed, on the goroutine that closes it",
-	"backend.Pooled.Connections":          "called once, by New, on the goroutine of its caller",
-	"backend.Interruptible.Interruptible": "a constant of the backend, asked when the Store is made",
+	"store.New(b)":               "the methods of the Backend have rows",
+	"backend.Backend.Close":      "called once, when the Store is closed, on the goroutine that closes it",
+	"backend.Pooled.Connections": "called once, by New, on the goroutine of its caller",
 
 	"telemetry.Options.MeterProvider":  "an SDK of OpenTelemetry; what it calls back has a row, Telemetry.ObserveLimiter",
 	"telemetry.Options.TracerProvider": "an SDK of OpenTelemetry",

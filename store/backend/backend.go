@@ -176,14 +176,6 @@ type Sharded interface {
 	ShardOf(name, key string) string
 }
 
-// An Interruptible is a [Backend] that says whether its methods can be interrupted.
-type Interruptible interface {
-	// Interruptible reports whether the methods of the Backend return as soon as their context ends, whatever the network
-	// does. If so, a Store can call the Backend on the caller's goroutine for limiters with LimiterOptions.NoCoalescing,
-	// which saves a switch to another goroutine.
-	Interruptible() bool
-}
-
 // A Pooled is a [Backend] whose calls share connections.
 type Pooled interface {
 	// Connections returns how many calls can be under way at once, to one shard if the Backend is [Sharded]. Further calls

@@ -188,9 +188,6 @@ func (m *Memory) Define(ctx context.Context, old int64, next *backend.Definition
 	return done && err == nil, err
 }
 
-// Interruptible returns true.
-func (m *Memory) Interruptible() bool { return true }
-
 // Close does nothing, because other Stores can share the Memory.
 func (m *Memory) Close() error {
 	m.locked(func() { m.calls["Close"]++ })

@@ -83,32 +83,40 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// anyRows, as the parameter n of query, allows any number of rows.
-const anyRows = -1
-
-// query sends a statement that must return n rows, and calls row for each. A statement that was ended by a deadlock or a
-// serialization failure has done nothing, and is sent once more.
+// query sends a statement that must return n rows, and calls row for each.
 func (b *Backend) query(ctx context.Context, what, sql string, args []any, n int, row func(i int, rows pgx.Rows) error) error {
-	got, err := b.queryOnce(ctx, sql, args, n, row)
-	if repeatable(err) {
-		got, err = b.queryOnce(ctx, sql, args, n, row)
+	got, err := b.queryAny(ctx, what, sql, args, func(i int, rows pgx.Rows) error {
+		if i >= n {
+			return nil
+		}
+		return row(i, rows)
+	})
+	if err == nil && got != n {
+		err = b.explain(what, fmt.Errorf("the statement returned %d rows, want %d", got, n))
 	}
-	if err == nil && n != anyRows && got != n {
-		err = fmt.Errorf("the statement returned %d rows, want %d", got, n)
-	}
-	return b.explain(what, err)
+	return err
 }
 
-func (b *Backend) queryOnce(ctx context.Context, sql string, args []any, n int, row func(i int, rows pgx.Rows) error) (got int, err error) {
+// queryAny sends a statement, calls row for each of its rows, and returns how many there were. A statement that was ended by a
+// deadlock or a serialization failure has done nothing, and is sent once more; then row is called again from 0 on.
+func (b *Backend) queryAny(ctx context.Context, what, sql string, args []any, row func(i int, rows pgx.Rows) error) (got int, err error) {
+	got, err = b.queryOnce(ctx, sql, args, row)
+	if repeatable(err) {
+		got, err = b.queryOnce(ctx, sql, args, row)
+	}
+	return got, b.explain(what, err)
+}
+
+func (b *Backend) queryOnce(ctx context.Context, sql string, args []any, row func(i int, rows pgx.Rows) error) (got int, err error) {
 	conn, err := b.connection(ctx, sql)
 	if err != nil {
 		return 0, err
 	}
 	defer conn.Release()
-	got, err = queryOn(ctx, conn, sql, args, n, row)
+	got, err = queryOn(ctx, conn, sql, args, row)
 	if s := statementsOf(conn); codeOf(err) == undefinedStatement && !s.lost { // nothing was done
 		s.lost = true
-		got, err = queryOn(ctx, conn, sql, args, n, row)
+		got, err = queryOn(ctx, conn, sql, args, row)
 	}
 	if codeOf(err) == featureNotSupported { // the statement now returns other columns
 		closeConn(conn.Conn())
@@ -116,7 +124,7 @@ func (b *Backend) queryOnce(ctx context.Context, sql string, args []any, n int, 
 	return got, err
 }
 
-func queryOn(ctx context.Context, conn *pgxpool.Conn, sql string, args []any, n int, row func(i int, rows pgx.Rows) error) (got int, err error) {
+func queryOn(ctx context.Context, conn *pgxpool.Conn, sql string, args []any, row func(i int, rows pgx.Rows) error) (got int, err error) {
 	if s := statementsOf(conn); s.lost {
 		if err := s.forget(ctx, conn, sql); err != nil {
 			return 0, err
@@ -129,10 +137,8 @@ func queryOn(ctx context.Context, conn *pgxpool.Conn, sql string, args []any, n 
 	}
 	defer rows.Close()
 	for ; rows.Next(); got++ {
-		if n == anyRows || got < n {
-			if err := row(got, rows); err != nil {
-				return got, err
-			}
+		if err := row(got, rows); err != nil {
+			return got, err
 		}
 	}
 	return got, rows.Err()

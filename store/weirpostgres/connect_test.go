@@ -24,7 +24,7 @@ import (
 
 // A call has time for two round trips, and not for the handshake and the preparation of a statement.
 func TestStore_ConnectsOverALongDistance(t *testing.T) {
-	drill.Retried(t, func() {
+	drill.Apart(t, func() {
 		const callTimeout = time.Second
 		server := testserver.Postgres(t)
 		schema := freshSchema(t, connect(t, server.URL, nil))

@@ -2,7 +2,6 @@ package weirpostgres
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -10,9 +9,17 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// Decide decides all batches in one statement.
+// Decide decides all batches in one statement if it can, or in two: see takeStatement.
 func (b *Backend) Decide(ctx context.Context, batches []*backend.Batch) error {
-	err := b.decisions.run(ctx, batches)
+	rest, err := b.decideTakes(ctx, batches)
+	if err != nil {
+		return err
+	}
+	err = b.decisions.run(ctx, rest)
+	if err != nil && len(rest) < len(batches) { // the others have their permits
+		b.decisions.failAll(rest, err)
+		err = nil
+	}
 	if err == nil {
 		b.sweeper.decided(len(batches))
 	}
@@ -24,40 +31,12 @@ func (b *Backend) newDecisions() keyedStatement[*backend.Batch] {
 		b: b, what: "decide",
 		check:  func(batch *backend.Batch) error { return checkSchedule(batch.Definition) },
 		locked: func(batch *backend.Batch) bool { return batch.Outcome == locked },
-		send: func(ctx context.Context, batches []*backend.Batch, wait lockWaiting) error {
-			if len(batches) == 1 {
-				return b.decideOne(ctx, batches[0], wait)
-			}
-			return b.decideMany(ctx, batches, wait)
-		},
-		fail: func(batch *backend.Batch, err error) { batch.Outcome, batch.Err = backend.Failed, err },
+		send:   b.decide,
+		fail:   func(batch *backend.Batch, err error) { batch.Outcome, batch.Err = backend.Failed, err },
 	}
 }
 
-func (b *Backend) decideOne(ctx context.Context, batch *backend.Batch, wait lockWaiting) error {
-	rejections := b.rejections.of(batch)
-	readFirst := rejections.readFirst(batch)
-	if b.prepares && !readFirst && singleTake(batch) {
-		begun := time.Now()
-		done, err := b.decideSingle(ctx, batch, wait)
-		if done || err != nil {
-			return err
-		}
-		rejections.remember()
-		readFirst = true // most likely it will be rejected
-		wait.longest = max(wait.longest-time.Since(begun), minLockWait)
-	}
-	d, g := batch.Definition, linesOf(batch)
-	args := []any{
-		d.Name, keyBytes(batch.Key), d.Version, int64(d.Kind), d.Permits, g.Anchor, g.Period, d.Refill, g.Segments,
-		readFirst, appendRequests(nil, batch.Requests), wait.timeout(),
-	}
-	return b.query(ctx, "decide", b.sql.decide, args, 1, func(_ int, rows pgx.Rows) error {
-		return scanBatch(rows, batch, rejections)
-	})
-}
-
-func (b *Backend) decideMany(ctx context.Context, batches []*backend.Batch, wait lockWaiting) error {
+func (b *Backend) decide(ctx context.Context, batches []*backend.Batch, wait lockWaiting) error {
 	n := len(batches)
 	names, keys, readFirst := make([]string, n), make([][]byte, n), make([]bool, n)
 	versions, kinds, permits, anchors := make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
@@ -78,7 +57,7 @@ func (b *Backend) decideMany(ctx context.Context, batches []*backend.Batch, wait
 	args := []any{
 		names, keys, versions, kinds, permits, anchors, periods, refills, segments, readFirst, first, last, requests, wait.skips, wait.timeout(),
 	}
-	return b.query(ctx, "decide", b.sql.decideMany, args, len(batches), func(i int, rows pgx.Rows) error {
+	return b.query(ctx, "decide", b.sql.decide, args, len(batches), func(i int, rows pgx.Rows) error {
 		return scanBatch(rows, batches[i], all[i])
 	})
 }

@@ -53,9 +53,9 @@ func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definitio
 		next.Name, old, next.Version, int64(next.Kind), next.Permits, next.Period, next.Refill, next.Segments, next.Anchor, next.AnchorInForce,
 		int64(next.Every), next.Zone, next.Terms, lockWaiting{lockWait(ctx), false}.timeout(),
 	}
-	err = b.query(ctx, "define", sql, args, anyRows, func(int, pgx.Rows) error { done = true; return nil })
+	rows, err := b.queryAny(ctx, "define", sql, args, func(int, pgx.Rows) error { return nil })
 	if codeOf(err) == lockNotAvailable || keyError(err) {
 		err = definitionError(err)
 	}
-	return done && err == nil, err
+	return rows > 0 && err == nil, err
 }

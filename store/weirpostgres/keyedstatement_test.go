@@ -262,7 +262,7 @@ func TestKeyedStatement_SendsEachLockedKeyOnce(t *testing.T) {
 
 // While a row is locked, every other key of the limiter is decided all the time, and the store is not lost.
 func TestStore_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
-	drill.Retried(t, func() {
+	drill.Apart(t, func() {
 		server := testserver.Postgres(t)
 		pool := connect(t, server.URL, nil)
 		schema := freshSchema(t, pool)
@@ -310,7 +310,7 @@ func TestStore_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 
 // A change of a definition that another session keeps locked fails in time, and the store is not lost.
 func TestStore_LockedDefinitionIsTheTroubleOfItsLimiter(t *testing.T) {
-	drill.Retried(t, func() {
+	drill.Apart(t, func() {
 		pool := connect(t, testserver.Postgres(t).URL, nil)
 		schema := freshSchema(t, pool)
 		s, err := New(pool, &Options{Schema: schema})

@@ -23,7 +23,6 @@ func TestSharedConformanceOtherwise(t *testing.T) {
 	}
 	drill.Wide(t, 40, func() {
 		s := drillSubject()
-		drill.Conformance(t, s, withoutDisk(s.Place(t)), tolerance, drill.NotCoalesced())
 		drill.Conformance(t, s, bouncerPlace(t), tolerance, drill.Variant{
 			Name: "PgBouncer", Instances: 1, Kinds: []limitertest.Kind{limitertest.FixedWindow, limitertest.Concurrency},
 		})

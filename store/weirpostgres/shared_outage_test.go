@@ -14,7 +14,7 @@ import (
 )
 
 func TestSharedOutages(t *testing.T) {
-	drill.Retried(t, func() {
+	drill.Apart(t, func() {
 		s := drillSubject()
 		server := testserver.NewPostgres(t)
 		for _, fault := range []drill.Fault{drill.Stalled(server), drill.Killed(server, true)} {

@@ -10,8 +10,7 @@ import (
 
 // statements are the texts of all statements. They are made once, because pgx finds a prepared statement by its text.
 type statements struct {
-	decide, decideMany           string
-	decideSingle, replace        string
+	take, decide, replace        string
 	acquire, renew, release      string
 	load, create, redefine, echo string
 	sweep                        string
@@ -43,23 +42,18 @@ func newStatements(schema string, async bool) statements {
 		commits = `(select set_config('lock_timeout', @lock_timeout::text, true), set_config('synchronous_commit', 'off', true)) w`
 	}
 	return statements{
-		decideSingle: s(singleStatement(commits),
-			"name", "key", "version", "kind", "anchor", "period", "refill", "before", "before_lines", "n", "most_lines", "brought", "most_missing", "lock_timeout"),
+		take: s(takeStatement(commits), "names", "keys", "versions", "n", "lock_timeout"),
 		// If there is a newer definition, the function decide is not called, and the answer is the newer version. The
 		// statement's snapshot has every definition that was committed before the statement was sent.
+		//
+		// unnest keeps the order of the arrays, so all sessions lock keys in the same order. They are subqueries for the reason that
+		// takeStatement has.
 		decide: s(`select coalesce(
-				(select array[2, 0, d.version] from "weir".definitions d where d.name = @name::text and d.version > @version::bigint),
-				"weir".decide(@name::text, @key::bytea, @version::bigint, @kind::bigint, @permits::bigint, @anchor::bigint,
-					@period::bigint, @refill::bigint, @segments::bigint, @read_first::boolean, false, @requests::bigint[]))
-			from `+commits,
-			"name", "key", "version", "kind", "permits", "anchor", "period", "refill", "segments", "read_first", "requests", "lock_timeout"),
-		// unnest keeps the order of the arrays, so all sessions lock keys in the same order.
-		decideMany: s(`select coalesce(
 				(select array[2, 0, d.version] from "weir".definitions d where d.name = u.name and d.version > u.version),
 				"weir".decide(u.name, u.key, u.version, u.kind, u.permits, u.anchor, u.period, u.refill, u.segments, u.read_first, @skip_locked::boolean,
 					(@requests::bigint[])[u.first:u.last]))
-			from `+commits+`, unnest(@names::text[], @keys::bytea[], @versions::bigint[], @kinds::bigint[], @permits::bigint[],
-				@anchors::bigint[], @periods::bigint[], @refills::bigint[], @segments::bigint[], @read_first::boolean[], @first::int[], @last::int[])
+			from `+commits+`, unnest((select @names::text[]), (select @keys::bytea[]), (select @versions::bigint[]), (select @kinds::bigint[]), (select @permits::bigint[]),
+				(select @anchors::bigint[]), (select @periods::bigint[]), (select @refills::bigint[]), (select @segments::bigint[]), (select @read_first::boolean[]), (select @first::int[]), (select @last::int[]))
 				u(name, key, version, kind, permits, anchor, period, refill, segments, read_first, first, last)`,
 			"names", "keys", "versions", "kinds", "permits", "anchors", "periods", "refills", "segments", "read_first", "first", "last", "requests", "skip_locked", "lock_timeout"),
 		replace: s(`select "weir".replace(u.name, u.key, @skip_locked::boolean,

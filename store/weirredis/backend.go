@@ -42,7 +42,6 @@ type Backend struct {
 
 	cluster    *redis.ClusterClient // nil without a Cluster
 	slotsKnown atomic.Bool          // the client knows which server has which slot
-	unserved   slotSet              // the slots that no server has
 
 	plans    boundedMap[*backend.Definition, *plan]
 	limiters boundedMap[string, *limiterPlaces]
@@ -83,17 +82,6 @@ func newBackend(client redis.UniversalClient, o BackendOptions, clock clock) (*B
 	b.cluster, _ = client.(*redis.ClusterClient)
 	b.warmup.init()
 	return b, nil
-}
-
-// Interruptible reports whether the client has the option ContextTimeoutEnabled.
-func (b *Backend) Interruptible() bool {
-	switch c := b.client.(type) {
-	case *redis.Client:
-		return c.Options().ContextTimeoutEnabled
-	case *redis.ClusterClient:
-		return c.Options().ContextTimeoutEnabled
-	}
-	return false
 }
 
 // Connections returns the client's PoolSize, 32 if the type of the client is not known.

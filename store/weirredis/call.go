@@ -2,7 +2,6 @@ package weirredis
 
 import (
 	"context"
-	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -42,12 +41,6 @@ func (b *Backend) run(ctx context.Context, c *call) (string, error) {
 		c.sendSource()
 		err = b.client.Process(ctx, c.command(ctx))
 	}
-	if err != nil && c.split() {
-		err = b.runSplit(ctx, []*call{c})
-	}
-	if lost := b.noteSlot(c); lost != nil {
-		err = lost
-	}
 	if err != nil {
 		b.warmUpAfter(ctx)
 		return "", err
@@ -69,17 +62,12 @@ func (b *Backend) runAll(ctx context.Context, calls []call) error {
 	failed := b.pipeline(ctx, all)
 	if failed == nil {
 		b.answered()
-		if b.unserved.count.Load() > 0 {
-			b.noteSlots(all)
-		}
 		return nil
 	}
-	// A server that does not know a script, or has only one of its keys, has not carried out the call. Only such calls are
-	// sent again.
 	if all[0].cmd == nil {
 		return failed
 	}
-	var again, split []*call
+	var again []*call // a server that does not know a script has not carried out the call
 	for _, c := range all {
 		if scriptUnknown(c.cmd.Err()) {
 			c.sendSource()
@@ -90,26 +78,11 @@ func (b *Backend) runAll(ctx context.Context, calls []call) error {
 		failed = b.pipeline(ctx, again)
 	}
 	for _, c := range all {
-		if c.split() {
-			split = append(split, c)
-		}
-	}
-	if len(split) > 0 {
-		failed = b.runSplit(ctx, split)
-	}
-	b.noteSlots(all)
-	for i := range calls {
-		if err := calls[i].cmd.Err(); err == nil || keyError(err) {
+		if err := c.cmd.Err(); err == nil || keyError(err) {
 			return nil
 		}
 	}
 	return failed
-}
-
-func (b *Backend) noteSlots(calls []*call) {
-	for _, c := range calls {
-		_ = b.noteSlot(c) // it is in cmd, too
-	}
 }
 
 // runEach is run for one call, and runAll for several.
@@ -146,49 +119,3 @@ func (b *Backend) pipeline(ctx context.Context, calls []*call) error {
 
 // scriptUnknown reports whether the server does not know the script.
 func scriptUnknown(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }
-
-// split reports whether the call has failed because its slot is being moved, and the server has only one of the two keys.
-func (c *call) split() bool { return redis.IsTryAgainError(c.cmd.Err()) && c.args[2] == "2" }
-
-// runSplit runs calls that are split. Until the slot has moved, no server takes both keys together, but the client
-// finds the server for one. So the definition is read first, and then the script runs with the other key only. A
-// definition that is set in between counts as set after the call. The error is that of a call that has failed.
-func (b *Backend) runSplit(ctx context.Context, calls []*call) error {
-	definitions := make([]*call, len(calls))
-	for i, c := range calls {
-		definitions[i] = &call{script: b.scripts.load, args: []any{"eval", b.scripts.load.source, "1", c.args[4]}}
-	}
-	failed := b.pipeline(ctx, definitions)
-	var current []*call
-	for i, c := range calls {
-		d := definitions[i].cmd
-		if d == nil {
-			return failed // every call keeps the error that it has
-		}
-		answer := d.Val()
-		switch {
-		case d.Err() != nil:
-			c.cmd.SetErr(d.Err())
-		case len(answer) >= 16 && number(answer, 8) > number(c.args[5].(string), 0):
-			c.cmd.SetErr(nil)
-			c.cmd.SetVal(b.outdated(c, answer[:8], answer[8:16]))
-		default:
-			c.sendSource()
-			c.args = slices.Delete(c.args, 4, 5)
-			c.args[2] = "1"
-			current = append(current, c)
-		}
-	}
-	if len(current) > 0 {
-		failed = b.pipeline(ctx, current)
-	}
-	return failed
-}
-
-// outdated returns the script's answer to a call whose definition is not the newest.
-func (b *Backend) outdated(c *call, now, newest string) string {
-	if c.script == b.scripts.acquire {
-		return "N" + newest
-	}
-	return newest + now + doubles(0) + string([]byte{answerOutdatedDefinition})
-}

@@ -16,7 +16,7 @@ import (
 
 // One server of a Cluster that is killed or stopped takes away the keys that it has, and no others.
 func TestCluster_OneServerIsAway(t *testing.T) {
-	drill.Retried(t, func() {
+	drill.Apart(t, func() {
 		client, _, servers := newClusterOf(t, 3)
 		b := newTestBackend(t, client)
 		var mu sync.Mutex

@@ -20,7 +20,7 @@ import (
 
 // A call has time for two round trips, and not for the connection's greetings as well.
 func TestStore_ConnectsOverALongDistance(t *testing.T) {
-	drill.Retried(t, func() {
+	drill.Apart(t, func() {
 		const callTimeout = time.Second
 		for _, heeds := range []bool{false, true} {
 			t.Run(fmt.Sprintf("ContextTimeoutEnabled=%v", heeds), func(t *testing.T) {

@@ -16,8 +16,8 @@
 // needs access to these keys, to the channel, and to the commands in the scripts; the page on shared limits has a line for
 // ACL SETUSER. Without the right to publish, limits hold, but other instances learn of changes later.
 //
-// While a slot is moved to another server, a key whose state and copy of the definition are on different servers costs up
-// to five round trips instead of one. All other keys are decided as usual.
+// While a slot is moved to another server, a key whose state and copy of the definition are on different servers cannot be
+// decided. All other keys are decided as usual.
 //
 // # Time
 //

@@ -20,9 +20,9 @@ var scriptsOwn = regexp.MustCompile(`^(ERR Error running script \(call to f_\w+\
 var forbidden = regexp.MustCompile(`\bNOPERM\b|ACL failure in script|The user executing the script can't `)
 
 // keyError reports whether an error concerns only one key: another program has stored something under it, the script
-// cannot read the stored state, or it is a slotError of a slot that was served until now.
+// cannot read the stored state, or it is a slotError.
 func keyError(err error) bool {
-	if err == nil || errors.Is(err, errUnserved) {
+	if err == nil {
 		return false
 	}
 	if errors.Is(err, errAnswer) || errors.Is(err, errStored) || errors.Is(err, errDefinition) {
@@ -32,16 +32,10 @@ func keyError(err error) bool {
 	return ok && (scriptsOwn.MatchString(answer.Error()) || slotError(err))
 }
 
-// slotError reports whether an error concerns only the keys of one slot of a Cluster: it is being moved, or is unserved.
-// The server that says so serves its other slots.
+// slotError reports whether an error concerns only the keys of one slot of a Cluster: it is being moved, no server has it, or the
+// servers name each other, also after all redirections that the client follows. The server that says so serves its other slots.
 func slotError(err error) bool {
-	return err != nil && (redis.HasErrorPrefix(err, "TRYAGAIN ") || unserved(err))
-}
-
-// unserved reports whether no server takes the keys of a slot: none has it, or the servers name each other, also after all
-// redirections that the client follows.
-func unserved(err error) bool {
-	for _, beginning := range [...]string{"MOVED ", "ASK ", "CLUSTERDOWN Hash slot not served"} {
+	for _, beginning := range [...]string{"TRYAGAIN ", "MOVED ", "ASK ", "CLUSTERDOWN Hash slot not served"} {
 		if err != nil && redis.HasErrorPrefix(err, beginning) {
 			return true
 		}

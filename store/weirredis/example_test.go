@@ -41,6 +41,6 @@ func ExampleNewBackend() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(b.Interruptible(), b.Close())
-	// Output: true <nil>
+	fmt.Println(b.Close())
+	// Output: <nil>
 }

@@ -23,9 +23,8 @@ var serverClock = clock{
 	expiry: "string.format('%d',delete_at/1000+1)",
 }
 
-// definitionCheck are statements that answer if the definition of the call is not the newest. Without KEYS[2] the
-// definition was read before: see runSplit.
-const definitionCheck = `local defined=KEYS[2] and call('GETRANGE',KEYS[2],0,7) or ''
+// definitionCheck are statements that answer if the definition of the call is not the newest.
+const definitionCheck = `local defined=call('GETRANGE',KEYS[2],0,7)
 local newest=defined~='' and unpack('<d',defined) or 0
 if newest>version then return pack('<dddB',newest,now,0,{outdated_definition}) end`
 

@@ -9,10 +9,6 @@ import (
 func TestSharedConformance(t *testing.T) {
 	drill.Wide(t, 80, func() {
 		s := drillSubject()
-		variants := drill.Variants()
-		if !testing.Short() {
-			variants = append(variants, drill.NotCoalesced())
-		}
-		drill.Conformance(t, s, s.Place(t), tolerance, variants...)
+		drill.Conformance(t, s, s.Place(t), tolerance, drill.Variants()...)
 	})
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func TestSharedOutages(t *testing.T) {
-	drill.Retried(t, func() {
+	drill.Apart(t, func() {
 		s := drillSubject()
 		server := testserver.NewRedis(t)
 		outages(t, s, server.URL, drill.Stalled(server), drill.Killed(server, false))

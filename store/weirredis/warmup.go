@@ -32,7 +32,7 @@ func (w *warmup) init() { w.ctx, w.cancel = context.WithCancel(context.Backgroun
 // warmUpAfter is called after a failed call. It does not wait.
 func (b *Backend) warmUpAfter(ctx context.Context) {
 	w := &b.warmup
-	if ctx.Err() == nil || w.ctx.Err() != nil || !b.Interruptible() || !w.busy.CompareAndSwap(false, true) {
+	if ctx.Err() == nil || w.ctx.Err() != nil || !w.busy.CompareAndSwap(false, true) {
 		return
 	}
 	go func() {

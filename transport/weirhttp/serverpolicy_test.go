@@ -157,7 +157,7 @@ func (e unanswered) Undecided() bool { return true }
 
 // While a store hangs and is not yet known to be away, FailOpen admits requests that it does not answer in time.
 func TestPolicy_FailOpenWhileAStoreHangs(t *testing.T) {
-	for name, how := range map[string]*store.LimiterOptions{"coalesced": nil, "alone": {NoCoalescing: true}, "lent": {Block: 10}} {
+	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "lent": {Block: 10}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				memory := storetest.NewMemory()

@@ -266,7 +266,6 @@ func TestStore_BeforeDeadline(t *testing.T) {
 		s := newService(t, &ServiceOptions{Counters: weir.Must(NewSharedCounters(st, nil)), CountersFailOpen: true},
 			fixed("open", store.LimiterOptions{Outage: store.FailOpen}), fixed("closed", store.LimiterOptions{}),
 			fixed("local", store.LimiterOptions{Outage: store.FallBackLocally, LocalShare: 0.2}),
-			fixed("direct", store.LimiterOptions{Outage: store.FailOpen, NoCoalescing: true}),
 			Descriptor{Key: "envoy", Limit: windowOf(10, Hour)}, Descriptor{Key: "gate", Limit: &Limit{Limiter: bucket}},
 		)
 		ask := func(took time.Duration, descriptors ...*common.RateLimitDescriptor) codeList {

@@ -18,11 +18,11 @@ const goroutines = 32
 var order = map[string][]string{
 	"Postgres": {
 		"floor-select", "floor-upsert", "floor-upsert-async", "demo-nowait", "demo-exclusion", "demo-upsert", "demo-upsert-rejected",
-		"weir-alone", "weir-alone-async", "weir", "weir-async", "weir-block-100", "weir-alone-rejected", "weir-rejected", "weir-rejected-cached",
+		"weir", "weir-async", "weir-block-100", "weir-rejected", "weir-rejected-cached",
 	},
 	"Redis": {
 		"floor-ping", "floor-script", "redis_rate", "throttled", "ulule",
-		"weir-alone", "weir", "weir-block-100", "weir-alone-rejected", "weir-rejected", "weir-rejected-cached",
+		"weir", "weir-block-100", "weir-rejected", "weir-rejected-cached",
 	},
 }
 

@@ -481,7 +481,6 @@ func explainStore(m *model.Store) string {
 	return "; in the store " + m.Name + ", " + outage + " while the store is unavailable" +
 		when(m.Block > 1, ", takes up to %d permits at once", m.Block) +
 		when(m.CacheRejections, ", remembers rejections") +
-		when(m.NoCoalescing, ", asks for each call alone") +
 		when(m.Generation > 0, ", generation %d", m.Generation) +
 		when(m.LeaseTTL > 0, ", leases of an instance that has died end after %s", durationtext.Of(m.LeaseTTL))
 }

@@ -116,8 +116,14 @@ func (b *batcher) take(t *trip) bool {
 		return false
 	}
 	t.calls, t.begun, t.epoch = slices.Clip(batch), time.Now(), b.shard.epoch()
-	t.watch = time.AfterFunc(b.pause(), t.endPause)
 	return true
+}
+
+// watch calls endPause at the end of the pause of a round trip.
+func (b *batcher) watch(t *trip) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t.watch = time.AfterFunc(b.pause(), t.endPause)
 }
 
 // endPause is called at the end of the pause of a round trip, and at its timeout. At the end of the pause, the next round trip
@@ -202,9 +208,5 @@ func (c *Client) batcherOf(q *Call) uint64 {
 	if c.most.random != nil { // in a simulation, which must not depend on the seed
 		return fixedhash.String(name+key) % n
 	}
-	var h maphash.Hash
-	h.SetSeed(seed)
-	h.WriteString(name)
-	h.WriteString(key)
-	return h.Sum64() % n
+	return maphash.Comparable(seed, limiterKey{name, key}) % n
 }

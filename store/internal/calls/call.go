@@ -52,7 +52,6 @@ type Call struct {
 	Key      string
 	Requests []backend.Request     // Decide
 	Lease    *backend.LeaseRequest // the other operations; the answer is in Reply
-	Alone    bool                  // in a round trip of its own
 	// CountLate says that what the call is granted stays taken if the answer is late, and that it is sent although its caller
 	// waits no more, as long as that is within the timeout. If the store takes fewer requests than come, the rest is not sent:
 	// it would pile up.
@@ -182,7 +181,7 @@ func (q *Call) fail(err error, uncertain bool) {
 
 // dropped reports whether q is not sent because its caller has left. If so, it is answered.
 func (q *Call) dropped(timeout time.Duration) bool {
-	if isClosed(q.gone) && q.claim(left) {
+	if IsClosed(q.gone) && q.claim(left) {
 		q.finish(errCallerLeft)
 	}
 	switch q.state.Load() {
@@ -197,7 +196,7 @@ func (q *Call) dropped(timeout time.Duration) bool {
 
 // await waits for the answer. ctx is the caller's.
 func (q *Call) await(ctx context.Context, limit time.Time) error {
-	if !isClosed(q.done) {
+	if !IsClosed(q.done) {
 		switch state, err := waitUntil(q.done, q.gone, limit); {
 		case err == nil:
 		case q.claim(state):
@@ -267,7 +266,8 @@ func waitUntil(done, gone <-chan struct{}, limit time.Time) (state int32, err er
 	}
 }
 
-func isClosed(gone <-chan struct{}) bool {
+// IsClosed reports whether a channel is closed, on which nothing is sent.
+func IsClosed(gone <-chan struct{}) bool {
 	select {
 	case <-gone:
 		return true

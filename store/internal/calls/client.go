@@ -18,10 +18,8 @@ type Client struct {
 	backend backend.Backend
 	o       Options
 	most    limits
-	// interruptible says that methods of the backend return as soon as their context ends.
-	interruptible bool
-	shards        shardTable
-	returns       giveBacks
+	shards  shardTable
+	returns giveBacks
 
 	// Made counts the round trips for decisions, leases and definitions, and Failed those of them that failed.
 	Made, Failed atomic.Int64
@@ -49,9 +47,6 @@ type Options struct {
 func New(b backend.Backend, o Options) *Client {
 	c := &Client{backend: backend.Windowed(b), o: o, most: limitsOf(b), idle: make(chan struct{}, 1)}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
-	if p, ok := b.(backend.Interruptible); ok {
-		c.interruptible = p.Interruptible()
-	}
 	if p, ok := b.(backend.Sharded); ok {
 		c.shards.nameOf = p.ShardOf
 	}
@@ -87,23 +82,8 @@ func (c *Client) askOnce(ctx context.Context, q *Call, limit time.Time) error {
 	if q.CountLate {
 		q.made = time.Now()
 	}
-	if q.Alone && q.Limiter.Definition() != nil && c.canWait(ctx) {
-		c.Begin()
-		c.sendAlone(q, false)
-	} else {
-		c.send(q)
-	}
+	c.send(q)
 	return q.await(ctx, limit)
-}
-
-// canWait reports whether a caller can make a round trip on its own goroutine, which saves a third of the processor time: it
-// waits for the backend as long as that takes, even if its context is canceled meanwhile.
-func (c *Client) canWait(ctx context.Context) bool {
-	if _, hasty := answerby.Of(ctx); hasty || !c.interruptible {
-		return false
-	}
-	end, ok := ctx.Deadline()
-	return !ok || time.Until(end) >= c.o.Timeout
 }
 
 // Send sends a call that no caller waits for, unless the store is away. If the call gives permits back, calls about the key
@@ -119,13 +99,9 @@ func (c *Client) Send(q *Call) {
 }
 
 func (c *Client) send(q *Call) {
-	switch {
-	case q.Limiter.Definition() == nil:
+	if q.Limiter.Definition() == nil {
 		c.repair([]*group{{calls: []*Call{q}}})
-	case q.Alone:
-		c.Begin()
-		go c.sendAlone(q, true)
-	default:
+	} else {
 		q.shard.batchers[q.Op][c.batcherOf(q)].add(q)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,15 +15,14 @@ import (
 
 // A trip is a round trip to a shard. It either returns in time or is lost.
 type trip struct {
-	batcher *batcher // nil: of sendAlone
+	batcher *batcher
 	calls   []*Call
 	begun   time.Time
 	epoch   epoch // of the shard, when it began
 	over    atomic.Bool
-	watch   *time.Timer // calls lose at the timeout; nil: see sendAlone
+	watch   *time.Timer // calls endPause; nil until the backend is called
 	paused  bool        // see batcher.endPause
-	one     struct {    // backs what a trip with one call or group needs
-		calls   [1]*Call
+	one     struct {    // backs what a trip with one group needs
 		groups  [1]group
 		batches [1]*backend.Batch
 	}
@@ -38,9 +36,7 @@ func (t *trip) lose() {
 	if !t.end() {
 		return
 	}
-	if t.batcher != nil {
-		t.batcher.replace(t)
-	}
+	t.batcher.replace(t)
 	q := t.calls[0]
 	q.shard.record(q.Op, t.epoch, errTimeout)
 	for _, q := range t.calls {
@@ -48,51 +44,30 @@ func (t *trip) lose() {
 	}
 }
 
-// sendAlone makes a round trip for one call, after Begin. If it is not watched, it takes as long as the backend does.
-func (c *Client) sendAlone(q *Call, watched bool) {
-	defer c.End()
-	if q.dropped(c.o.Timeout) {
-		return
-	}
-	t := &trip{begun: time.Now(), epoch: q.shard.epoch()}
-	t.one.calls[0] = q
-	t.calls = t.one.calls[:]
-	if watched {
-		t.watch = time.AfterFunc(c.o.Timeout, t.lose)
-	}
-	t.run(c)
-}
-
-// run makes the round trip and reports whether it has returned in time.
+// run makes the round trip and reports whether it has returned in time. If the backend panics or ends the goroutine, it is lost.
 func (t *trip) run(c *Client) (inTime bool) {
-	returned := false
 	defer func() {
 		if t.watch != nil {
 			t.watch.Stop()
 		}
-		if returned {
-			return
+		if !inTime {
+			t.lose()
 		}
-		if p := recover(); p != nil {
-			recovered.Report("store: Backend", p, debug.Stack())
-		}
-		t.lose()
 	}()
-	inTime = t.ask(c)
-	returned = true
+	recovered.Call("store: Backend", func() { inTime = t.ask(c) })
 	return inTime
 }
 
 func (t *trip) ask(c *Client) (inTime bool) {
 	op, sh := t.calls[0].Op, t.calls[0].shard
 	if err := c.check(sh); err != nil {
-		inTime = t.end()
 		for _, q := range t.calls {
 			q.fail(err, false)
 		}
-		return inTime
+		return true
 	}
 	groups := t.grouped()
+	t.batcher.watch(t) // not before: what the limiters know of calls that are sent must come before that they are lost
 	answer := Answer{Sent: time.Now()}
 	ctx, cancel := context.WithTimeout(c.ctx, c.o.Timeout)
 	err := t.call(ctx, c, groups)
@@ -196,10 +171,7 @@ type group struct {
 // grouped returns the groups of the calls, sorted by name and key as [backend.Backend] demands.
 func (t *trip) grouped() []group {
 	calls := t.calls
-	if len(calls) > 1 {
-		calls = slices.Clone(calls) // lose can be reading it
-		slices.SortStableFunc(calls, compare)
-	}
+	slices.SortStableFunc(calls, compare)
 	n := 1
 	for i := 1; i < len(calls); i++ {
 		if calls[i].Op != Decide || compare(calls[i], calls[i-1]) != 0 {

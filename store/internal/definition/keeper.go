@@ -131,13 +131,13 @@ func (k *Keeper) adopt(d *backend.Definition, ch *change, now int64) {
 		}
 	}
 	old := k.put(&in)
-	k.mu.Unlock()
-	k.announce(old, &in)
 	var by string
 	if c := k.current.Load(); c != nil {
 		by = c.by
 	}
-	k.watch.changed(old, &in, now, by)
+	k.watch.changed(old, &in, now, by) // with the lock, so that the last call is about what is in force last
+	k.mu.Unlock()
+	k.announce(old, &in)
 }
 
 // put puts in into force, with the queue that is wanted, and returns what it replaces. k.mu is locked.

@@ -23,7 +23,7 @@ func chargeLimits() limitertest.Limits {
 // counted twice when many callers share round trips.
 func Charges(t *testing.T, s Subject) {
 	variants := map[string]*store.LimiterOptions{
-		"usual": nil, "direct": {NoCoalescing: true}, "cached": {CacheRejections: true}, "blocks": {Block: 8},
+		"usual": nil, "cached": {CacheRejections: true}, "blocks": {Block: 8},
 	}
 	for _, k := range kinds[:3] { // a concurrency limiter cannot be charged
 		for name, options := range variants {

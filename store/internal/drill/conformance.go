@@ -35,15 +35,6 @@ func Variants() []Variant {
 	)
 }
 
-// NotCoalesced runs apart from the other variants: every call is a round trip of its own, and hundreds of them delay
-// other cases. The option is ignored for concurrency, and windows behave like the bucket.
-func NotCoalesced() Variant {
-	return Variant{
-		Name: "not coalesced", Instances: 1, Options: &store.LimiterOptions{NoCoalescing: true},
-		Kinds: []limitertest.Kind{limitertest.TokenBucket},
-	}
-}
-
 // Conformance runs limitertest on every kind of limiter at that place. Shared limiters lack Idle, because they do not
 // know what other instances do, and Manual, because time is the server's.
 func Conformance(t *testing.T, s Subject, place string, tolerance time.Duration, variants ...Variant) {

@@ -45,7 +45,7 @@ func newFaultyStore(t testing.TB, s Subject, place string, options store.Limiter
 		CallTimeout: outageTimeout, ProbeInterval: probeInterval, RefreshInterval: time.Second, OnEvent: f.reported.add,
 	})
 	f.bucket = must(build(f.s, f.name, limitertest.TokenBucket, outageLimits, &options))(t)
-	options.NoCoalescing, options.LeaseTTL = false, 2*time.Second
+	options.LeaseTTL = 2 * time.Second
 	f.concurrency = must(build(f.s, f.name+"-concurrency", limitertest.Concurrency, outageLimits, &options))(t)
 	return f
 }
@@ -206,9 +206,7 @@ func (f *faultyStore) recovers() {
 	calls, most = f.s.Counters().Calls-calls, most+requests.Load()
 	cancel()
 	running.Wait()
-	if !f.options.NoCoalescing {
-		most /= 2
-	}
+	most /= 2
 	// A few more are for leases, definitions and listening.
 	if most += callers + 20; calls > most {
 		f.errorf("%d calls after the recovery, at most %d are right", calls, most)

@@ -18,7 +18,7 @@ func Outage(t *testing.T, s Subject, place string, fault Fault) {
 		s.NoLeaks(t)
 		var all []*faultyStore
 		for _, options := range []store.LimiterOptions{
-			{Outage: store.FailClosed}, {Outage: store.FailOpen, NoCoalescing: true},
+			{Outage: store.FailClosed}, {Outage: store.FailOpen},
 			{Outage: store.FallBackLocally, LocalShare: float64(localLimit) / float64(outageLimits.Permits)},
 		} {
 			all = append(all, newFaultyStore(t, s, place, options))

@@ -25,7 +25,7 @@ func Processes(t *testing.T, s Subject) {
 
 // Holders runs the drills of a process that holds a lease or has overridden limits, and lives, stops or is killed.
 func Holders(t *testing.T, s Subject) {
-	Retried(t, func() {
+	Apart(t, func() {
 		t.Run("killed holder", func(t *testing.T) { killedHolder(t, s) })
 		t.Run("living holder", func(t *testing.T) { livingHolder(t, s) })
 		t.Run("stopped holder", func(t *testing.T) { stoppedHolder(t, s) })
@@ -35,7 +35,7 @@ func Holders(t *testing.T, s Subject) {
 
 // Fairness tests that processes that wait for the same permits all the time get about the same number of them.
 func Fairness(t *testing.T, s Subject) {
-	Retried(t, func() { fairShares(t, s) })
+	Apart(t, func() { fairShares(t, s) })
 }
 
 // A process is an instance that the test has started.

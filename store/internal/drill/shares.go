@@ -48,7 +48,6 @@ func shareCases() []shareCase {
 		{name: "two, many keys", kind: limitertest.FixedWindow, processes: 2, keys: keys, limit: 2, permits: one},
 		{name: "eight, many keys", kind: limitertest.TokenBucket, processes: 8, keys: keys, limit: 2, permits: one},
 		{name: "sliding", kind: limitertest.SlidingWindow, processes: 2, keys: 50, limit: 50, permits: []int{2, 1}},
-		{name: "not coalesced", kind: limitertest.TokenBucket, processes: 2, limit: 1000, permits: one, options: store.LimiterOptions{NoCoalescing: true}},
 		{name: "rejections remembered", kind: limitertest.TokenBucket, processes: 8, keys: 100, limit: 20, permits: one, options: store.LimiterOptions{CacheRejections: true}},
 		{name: "blocks, one key", kind: limitertest.TokenBucket, processes: 8, limit: 20_000, permits: one, options: blocks(100)},
 		{name: "blocks, many keys", kind: limitertest.FixedWindow, processes: 2, keys: 100, limit: 100, permits: []int{3, 1}, options: blocks(10)},

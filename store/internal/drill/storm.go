@@ -78,14 +78,14 @@ func storm(t *testing.T, open func() (backend.Backend, func(), error), long time
 		}
 	}
 	var instances sync.WaitGroup
-	for _, how := range []store.LimiterOptions{{CacheRejections: true}, {NoCoalescing: true}, {Block: block}} {
+	for _, how := range []store.LimiterOptions{{CacheRejections: true}, {}, {Block: block}} {
 		instances.Go(func() {
 			for time.Now().Before(end) && !t.Failed() {
 				instance(anyLimits(), &how, func(l *store.Limiter) {
 					until := time.Now().Add(randomUpTo(2*time.Second) + 300*time.Millisecond)
 					var busy sync.WaitGroup
 					for range 8 {
-						busy.Go(func() { log.call(l, !how.NoCoalescing, until) })
+						busy.Go(func() { log.call(l, until) })
 					}
 					for time.Now().Before(until) {
 						time.Sleep(randomUpTo(20 * time.Millisecond))
@@ -143,12 +143,12 @@ func change(l *store.Limiter, to limiter.Options) error {
 	}
 }
 
-// call takes permits. If givesUp, half of the callers give up early.
-func (l *stormLog) call(from limiter.Limiter, givesUp bool, until time.Time) {
+// call takes permits. Half of the callers give up early.
+func (l *stormLog) call(from limiter.Limiter, until time.Time) {
 	for time.Now().Before(until) {
 		time.Sleep(randomUpTo(20 * time.Millisecond))
 		ctx, cancel := context.WithTimeout(context.Background(), 1+randomUpTo(20*time.Millisecond))
-		if givesUp && rand.IntN(2) == 0 {
+		if rand.IntN(2) == 0 {
 			l.count(from.Acquire(ctx, 1))
 		} else {
 			l.count(from.TryAcquire(context.Background(), 1))

@@ -17,7 +17,7 @@ import (
 
 // Waiting runs the drills of callers that wait. behindProxy returns a place, and the same place through a network.
 func Waiting(t *testing.T, s Subject, behindProxy func(testing.TB) (direct, through string, network *testserver.Proxy)) {
-	Retried(t, func() {
+	Apart(t, func() {
 		t.Run("listening", func(t *testing.T) { ReleaseWakes(t, s, true) })
 		t.Run("polling", func(t *testing.T) { ReleaseWakes(t, s, false) })
 		t.Run("listening is cut", func(t *testing.T) {

@@ -18,7 +18,7 @@
 local call,unpack,pack=redis.call,struct.unpack,struct.pack
 local key=KEYS[1]
 local version,limit=unpack('<dd',ARGV[1])
-local defined=KEYS[2] and call('GETRANGE',KEYS[2],0,7) or ''
+local defined=call('GETRANGE',KEYS[2],0,7)
 if defined~='' and unpack('<d',defined)>version then return 'N'..defined end
 local ids={''}
 for i=2,#ARGV,2 do ids[i/2+1]=ARGV[i] end

@@ -77,6 +77,21 @@ func (w *walk) decide(at int64, d *backend.Definition, ask backend.Request, way 
 	return batch
 }
 
+// define stores d, of which the plain statement reads the limits.
+func (w *walk) define(d *backend.Definition) *backend.Definition {
+	w.t.Helper()
+	stored, _, err := w.b.Load(w.t.Context(), d.Name)
+	require.NoError(w.t, err)
+	old := int64(0)
+	if stored != nil {
+		old = stored.Version
+	}
+	done, err := w.b.Define(w.t.Context(), old, d)
+	require.NoError(w.t, err)
+	require.True(w.t, done)
+	return d
+}
+
 // follow holds what was decided against Definition.Decide.
 func (w *walk) follow(batch *backend.Batch) {
 	w.t.Helper()
@@ -111,11 +126,12 @@ func plainDefinitions(now int64) []*backend.Definition {
 
 const someTime = int64(2_000_000_000_000_000)
 
-func TestUsualWays(t *testing.T) {
+func TestTakes(t *testing.T) {
 	w := newWalk(t)
 	for _, d := range plainDefinitions(someTime) {
 		t.Run(d.Name, func(t *testing.T) {
 			w.t = t
+			w.define(d)
 			at := someTime + 500_000
 			now := func(n int64, way int) *backend.Batch {
 				t.Helper()
@@ -160,7 +176,7 @@ func TestUsualWays(t *testing.T) {
 			now(1, byStatement)
 			newer := *d
 			newer.Version++
-			d = &newer
+			d = w.define(&newer)
 			b := now(1, byBoth)
 			assert.Equal(t, backend.OutdatedState, b.Outcome)
 			done, err := replaceOne(t.Context(), w.b, d, w.key, *b.Stored, d.Convert(*b.Stored))
@@ -173,7 +189,8 @@ func TestUsualWays(t *testing.T) {
 			}
 			now(1, byStatement)
 			d = old
-			assert.Equal(t, backend.OutdatedDefinition, now(1, byBoth).Outcome)
+			assert.Equal(t, backend.OutdatedDefinition, w.decide(at, d, n(1), byBoth, 0).Outcome)
+			d = &newer
 
 			w.key = "steps"
 			at = someTime + 20_000_000 + 50_000
@@ -204,12 +221,12 @@ func TestUsualWays(t *testing.T) {
 	}
 }
 
-func TestUsualWayIsForTheUsualQuestion(t *testing.T) {
+func TestTakes_OnlyTakes(t *testing.T) {
 	w := newWalk(t)
-	d := plainDefinitions(someTime)[0]
+	d := w.define(plainDefinitions(someTime)[0])
 	at := someTime
 	for i, ask := range []backend.Request{
-		{Min: 1, Max: 2}, {}, {Min: 1, Max: 1, Block: true}, {Op: backend.OpCharge, Min: 1, Max: 1}, {Min: -1, Max: -1},
+		{Max: 2}, {}, {Min: 1, Max: 1, Block: true}, {Op: backend.OpCharge, Min: 1, Max: 1}, {Min: -1, Max: -1},
 		{Op: backend.OpRefund, Min: 1, Max: 1}, {Op: backend.OpReturnBlock, Min: 1, Max: 1},
 	} {
 		w.key = string(rune('a' + i))
@@ -233,8 +250,66 @@ func TestUsualWayIsForTheUsualQuestion(t *testing.T) {
 	assert.False(t, newBackend(t, pool, BackendOptions{}).prepares, "it would be planned each time")
 }
 
+// Keys of several limiters go together, also those that the plain statement does not decide.
+func TestTakes_Together(t *testing.T) {
+	w := newWalk(t)
+	r := rand.New(rand.NewPCG(3, 4))
+	all := plainDefinitions(someTime)
+	sliding := *all[0]
+	sliding.Name, sliding.Kind, sliding.Refill, sliding.Segments = "sliding", rate.SlidingWindow, 0, 3
+	all = append(all, &sliding)
+	slices.SortFunc(all, func(x, y *backend.Definition) int { return strings.Compare(x.Name, y.Name) })
+	for _, d := range all {
+		w.define(d)
+	}
+	at, together := someTime, 0
+	for range 300 {
+		at += r.Int64N(700_000)
+		w.b.setTime(at)
+		var batches []*backend.Batch
+		for _, d := range all {
+			for _, key := range []string{"a", "b", "c"} {
+				if r.IntN(2) > 0 {
+					continue
+				}
+				ask := backend.Request{Min: 1, Max: 1 + r.Int64N(3)}
+				if r.IntN(6) == 0 {
+					ask = backend.Request{Op: backend.OpCharge, Max: 1}
+				}
+				batches = append(batches, &backend.Batch{Definition: d, Key: key, Requests: []backend.Request{ask}, Granted: make([]int64, 1)})
+			}
+		}
+		w.w.statement.Store(0)
+		require.NoError(t, w.b.Decide(t.Context(), batches))
+		together += len(batches) * int(w.w.statement.Load())
+		for _, batch := range batches {
+			w.key = batch.Key
+			require.Equal(t, backend.Decided, batch.Outcome)
+			require.Equal(t, at, batch.Now)
+			w.follow(batch)
+		}
+	}
+	assert.Greater(t, together, 300)
+}
+
+// What the plain statement has taken is not lost if the function fails.
+func TestTakes_FunctionFails(t *testing.T) {
+	w := newWalk(t)
+	d := w.define(plainDefinitions(someTime)[0])
+	w.b.setTime(someTime)
+	exec(t, w.pool, `alter function "`+w.b.schema+`".decide rename to gone`)
+	granted := take(d, "a", 2)
+	charge := &backend.Batch{Definition: d, Key: "b", Requests: []backend.Request{{Op: backend.OpCharge, Max: 1}}, Granted: make([]int64, 1)}
+	require.NoError(t, w.b.Decide(t.Context(), []*backend.Batch{granted, charge}))
+	assert.Equal(t, backend.Decided, granted.Outcome)
+	assert.Equal(t, []int64{2}, granted.Granted)
+	assert.Equal(t, backend.Failed, charge.Outcome)
+	assert.ErrorIs(t, charge.Err, backend.ErrSetup)
+	assert.ErrorIs(t, w.b.Decide(t.Context(), []*backend.Batch{charge}), backend.ErrSetup)
+}
+
 // Numbers of all sizes, at random times that go on.
-func TestUsualStatementIsExact(t *testing.T) {
+func TestTakes_Exact(t *testing.T) {
 	w := newWalk(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	size := func(most int64) int64 { // each order of magnitude is as likely
@@ -249,13 +324,15 @@ func TestUsualStatementIsExact(t *testing.T) {
 		d := &backend.Definition{Name: string(rune('a' + i)), Schedule: l, Version: 1}
 		at := someTime
 		d.Anchor = []int64{0, at, -at, at + size(longest), -size(longest), size(at), at - 1, at + 1}[r.IntN(8)]
+		w.define(d)
 		for range 20 {
 			w.b.setTime(at)
 			batch := take(d, "", min(d.Permits, size(d.Permits)))
 			batch.Granted = make([]int64, 1)
 			w.key = d.Name
-			done, err := w.b.decideSingle(t.Context(), batch, lockWaiting{maxLockWait, false})
+			undecided, err := w.b.sendTakes(t.Context(), []*backend.Batch{batch})
 			require.NoError(t, err, "%+v", d)
+			done := len(undecided) == 0
 			s, ok := w.s[[2]string{d.Name, w.key}]
 			if !ok {
 				s = d.Full(at)
@@ -277,7 +354,7 @@ func TestUsualStatementIsExact(t *testing.T) {
 }
 
 // Another session has the row while the statement waits, at a later time and beyond a line.
-func TestUsualStatementWaits(t *testing.T) {
+func TestTakes_Wait(t *testing.T) {
 	for name, c := range map[string]struct {
 		first    bool  // the row is new
 		later    int64 // how much later the other one decides
@@ -294,7 +371,7 @@ func TestUsualStatementWaits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWalk(t)
 			w.key = "k"
-			d := plainDefinitions(someTime)[0]
+			d := w.define(plainDefinitions(someTime)[0])
 			at := someTime + 3_000_000 - 50_000
 			if !c.first {
 				w.decide(at-1, d, n(1), byStatement, at-1)
@@ -306,7 +383,8 @@ func TestUsualStatementWaits(t *testing.T) {
 			require.NoError(t, err)
 			theirs := take(d, w.key, 2)
 			var line, missing, refunded, now int64
-			require.NoError(t, tx.QueryRow(t.Context(), w.b.sql.decideSingle, append(singleArgs(theirs), "0")...).Scan(&line, &missing, &refunded, &now))
+			args := []any{[]string{d.Name}, [][]byte{keyBytes(w.key)}, []int64{d.Version}, []int64{2}, "0"}
+			require.NoError(t, tx.QueryRow(t.Context(), w.b.sql.take, args...).Scan(nil, nil, &line, &missing, &refunded, &now))
 			require.Equal(t, at+c.later, now)
 			done := make(chan struct{})
 			go func() {
@@ -337,13 +415,16 @@ func TestUsualStatementWaits(t *testing.T) {
 
 // By the server's clock and under contention, all that was granted is what Definition.Decide grants, one after the
 // other.
-func TestUsualStatementConcurrentSafe(t *testing.T) {
+func TestTakes_ConcurrentSafe(t *testing.T) {
 	b, _ := shared(t)
 	for _, d := range []*backend.Definition{
 		bucket(t, b, "a", 40, 3, 700),
 		bucket(t, b, "b", 1_000_000, 2, 5_000),
 		{Name: "c", Version: 1, Schedule: rate.Schedule{Kind: rate.FixedWindow, Permits: 30, Period: 20_000}},
 	} {
+		done, err := b.Define(t.Context(), 0, d)
+		require.NoError(t, err)
+		require.True(t, done)
 		var mu sync.Mutex
 		var granted []*backend.Batch
 		var all sync.WaitGroup
