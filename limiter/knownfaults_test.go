@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rate"
 )
 
 // Faults of other limiters that could have been ours. The conformance suite and the
@@ -49,6 +50,21 @@ func TestAcquire_LateMoment(t *testing.T) {
 			time.Sleep(time.Second)
 			assert.EqualValues(t, 10, available(l), name)
 		}
+	})
+}
+
+// A caller that read the clock just before midnight, and gets the lock after it, is a caller of the new day.
+func TestAcquire_LateMomentOfCalendar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := weir.Must(NewCalendar(CalendarOptions{PermitLimit: 1, Every: rate.Day}))
+		time.Sleep(23 * time.Hour)
+		take(t, c, 1)
+		time.Sleep(time.Hour)
+		assert.EqualValues(t, 1, available(c))
+		lease, err := c.acquire(t.Context(), moment()-int64(500*time.Microsecond), 1, false)
+		require.NoError(t, err)
+		assert.True(t, lease.Acquired())
+		refused(t, c, 1)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/random"
@@ -52,8 +53,9 @@ func Wait(ctx context.Context, l Limiter, n int) (Lease, error) {
 		} else if err := deadlineError(ctx, lease, d); err != nil {
 			return Lease{}, err
 		}
-		if err := sleep(ctx, min(max(d, waitAtLeast), waitAtMost)); err != nil {
-			return Lease{}, err
+		clock.Sleep(ctx, min(max(d, waitAtLeast), waitAtMost))
+		if ctx.Err() != nil {
+			return Lease{}, ctxerr.Of(ctx)
 		}
 	}
 }
@@ -65,17 +67,4 @@ func deadlineError(ctx context.Context, l Lease, retryAfter time.Duration) error
 		return nil
 	}
 	return fmt.Errorf("limiter: permits come in %v, after the context's deadline: %w", retryAfter, context.DeadlineExceeded)
-}
-
-// sleep waits for d. If ctx ends before, it returns the error of ctx.
-func sleep(ctx context.Context, d time.Duration) error {
-	done := ctx.Done()
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-done:
-		return ctxerr.Of(ctx)
-	}
 }

@@ -142,7 +142,7 @@ func (w *window) catchUp(now int64) {
 
 func (w *window) advance(at int64) {
 	elapsed := at - w.line
-	setBack := elapsed < 0 && w.schedule.Every != 0
+	setBack := elapsed < -wallClockSlack && w.schedule.Every != 0
 	if w.limit == 0 || elapsed < w.length && !setBack && !otherClock(elapsed) {
 		return
 	}

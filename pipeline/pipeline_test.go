@@ -107,11 +107,15 @@ func TestNext_RunContextDoneBeforeTheCallback(t *testing.T) {
 	})
 	between := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) { return next.Run(ctx) })
 	callback := func(context.Context) error { t.Error("the callback ran"); return nil }
-	assert.Equal(t, context.Canceled, weir.Must(pipeline.New("p", canceller)).Execute(ctx, callback))
+	err := weir.Must(pipeline.New("p", canceller)).Execute(ctx, callback)
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.True(t, pipeline.NotCalled(err))
 
 	ctx, cancel = context.WithCancel(t.Context())
 	defer cancel()
-	assert.Equal(t, context.Canceled, weir.Must(pipeline.New("p", canceller, between)).Execute(ctx, callback))
+	err = weir.Must(pipeline.New("p", canceller, between)).Execute(ctx, callback)
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.True(t, pipeline.NotCalled(err))
 }
 
 func TestPipeline_ExecutePanic(t *testing.T) {

@@ -58,7 +58,7 @@ type step struct {
 }
 
 // Run runs what comes after this strategy and returns its result. If the callback comes next and ctx is done, the
-// callback does not run, and the error is [ContextError].
+// callback does not run, and the error is [ContextError] and [NotCalled].
 func (n Next) Run(ctx context.Context) (any, error) {
 	if n.step == nil {
 		return nil, errZeroNext
@@ -67,10 +67,17 @@ func (n Next) Run(ctx context.Context) (any, error) {
 		return following.strategy.Execute(ctx, Next{step: following, callback: n.callback})
 	}
 	if deadline.Err(ctx) != nil {
-		return nil, ContextError(ctx)
+		return nil, notBegun{ContextError(ctx)}
 	}
 	return n.callback.run(ctx)
 }
+
+// notBegun is the error of a callback that did not run, because its context had ended: a circuit breaker does not count it.
+type notBegun struct{ error }
+
+func (e notBegun) Unwrap() error { return e.error }
+
+func (notBegun) NotCalled() bool { return true }
 
 // RunTimed is Run for one attempt of a strategy that can make several. It also returns how long the attempt took, for
 // [Next.ReportAttempt]; 0 if no Listener wants to know.

@@ -67,6 +67,14 @@ func (c Cycle) MarshalText() ([]byte, error) {
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (c *Cycle) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "week from monday":
+		*c = Week
+		return nil
+	case "month from 1":
+		*c = Month
+		return nil
+	}
 	if len(text) == 0 || cycleTexts.Unmarshal(c, text) != nil {
 		return fmt.Errorf("%s, found %q", cycleRule, text)
 	}

@@ -324,3 +324,11 @@ func TestSchedule_IsOfLimits(t *testing.T) {
 	assert.False(t, g.Usable())
 	assert.True(t, slices.Contains(zones, "Europe/Berlin"))
 }
+
+func TestCycle_LongNames(t *testing.T) {
+	for text, want := range map[string]rate.Cycle{"week from monday": rate.Week, "month from 1": rate.Month} {
+		var c rate.Cycle
+		require.NoError(t, c.UnmarshalText([]byte(text)))
+		assert.Equal(t, want, c)
+	}
+}

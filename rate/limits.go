@@ -246,6 +246,9 @@ func toInt(n int64) int { return int(min(n, math.MaxInt)) }
 // Share returns the limits of a limiter that has a share of l, from 0 to 1. No number is below 1: if the share of a refill is
 // less, 1 comes back after a longer period.
 func (l Limits) Share(share float64) Limits {
+	if share >= 1 {
+		return l
+	}
 	l.Permits = int(max(float64(l.Permits)*share, 1))
 	if l.Kind == TokenBucket {
 		refill := float64(l.Refill) * share

@@ -94,3 +94,8 @@ func TestLimits_JSON(t *testing.T) {
 	require.NoError(t, json.Unmarshal(text, &back))
 	assert.Equal(t, l, back.Limits())
 }
+
+func TestLimits_ShareOfAll(t *testing.T) {
+	l := rate.Limits{Kind: rate.TokenBucket, Permits: math.MaxInt, Refill: math.MaxInt, Period: time.Second}
+	assert.Equal(t, l, l.Share(1))
+}

@@ -117,7 +117,7 @@ func (r *Ratio) Refund(context.Context) {
 // allowed fewer. r.mu is held.
 func (r *Ratio) counted(now time.Duration) (counts [2]int64, left float64) {
 	counts = r.window.Sum(now, r.options.segments())
-	return counts, r.options.allowed(counts[executions]) - float64(counts[taken])
+	return counts, r.options.allowed(counts[executions]) - float64(counts[taken]) + 1e-6 // 0.29*100 is less than 29
 }
 
 // Reconfigure changes the options. What was counted and taken before still counts, also in a longer window. If o is nil,

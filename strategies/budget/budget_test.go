@@ -166,3 +166,19 @@ func BenchmarkRatio(b *testing.B) {
 		r.TryAcquire(ctx)
 	}
 }
+
+func TestRatio_WholePercents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for p := 1; p <= 100; p++ {
+			b := weir.Must(budget.New(&budget.Options{Ratio: float64(p) / 100, MinPerSecond: -1}))
+			for range 100 {
+				b.Count(t.Context())
+			}
+			n := 0
+			for b.TryAcquire(t.Context()) {
+				n++
+			}
+			assert.Equal(t, p, n)
+		}
+	})
+}

@@ -84,3 +84,26 @@ func TestStrategy_ProbeWaitsInAQueue(t *testing.T) {
 		assert.Equal(t, circuitbreaker.Closed, s.State())
 	})
 }
+
+// The permit comes at the moment at which the deadline passes: the callback does not run, and the circuit counts nothing.
+func TestStrategy_PermitAtTheDeadline(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			b := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+				TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second, QueueLimit: 1,
+			}))
+			_ = weir.Must(b.TryAcquire(t.Context(), 1))
+			cb := circuitbreaker.New(&circuitbreaker.Options{ConsecutiveFailures: 1})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			called := false
+			p := weir.Must(pipeline.New("p", cb, ratelimit.New(b, nil)))
+			err := p.Execute(ctx, func(context.Context) error { called = true; return nil })
+			if !called {
+				assert.ErrorIs(t, err, context.DeadlineExceeded)
+				assert.True(t, pipeline.NotCalled(err))
+			}
+			assert.Equal(t, circuitbreaker.Closed, cb.State())
+		})
+	}
+}

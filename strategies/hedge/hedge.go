@@ -213,10 +213,15 @@ func (r *race) await() *attempt {
 	a := r.attempts[number]
 	a.received = true
 	r.running--
-	if r.options.Budget != nil && number > 0 && pipeline.NotCalled(a.outcome.Err) {
+	r.refund(a)
+	return a
+}
+
+// refund gives a hedge that called nothing back to the budget.
+func (r *race) refund(a *attempt) {
+	if r.options.Budget != nil && a.outcome.Attempt > 0 && pipeline.NotCalled(a.outcome.Err) {
 		budget.Refund(r.ctx, r.options.Budget)
 	}
-	return a
 }
 
 // decide ends the race with the outcome of a. It reports the losers although they still run, because the pipeline can be
@@ -359,6 +364,9 @@ func (r *race) dispose(a *attempt) {
 		recovered.Report("hedge: an attempt that lost", p.Value, p.Stack)
 	}
 	recovered.Hook("hedge: Dispose", func() {
+		if !a.received {
+			r.refund(a)
+		}
 		if r.options.Dispose != nil {
 			defer r.options.Dispose(a.outcome.Result, a.outcome.Err)
 		}

@@ -10,7 +10,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/budget"
 	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/ratelimit"
 )
@@ -88,4 +91,20 @@ func TestStrategy_RefusedHedgeOfAResult(t *testing.T) {
 	})
 	assert.NoError(t, err)
 	assert.Equal(t, 503, value)
+}
+
+// A hedge that never left the queue of a limiter has called nothing, and is given back when the first attempt has won.
+func TestOptions_BudgetOfQueuedHedge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := weir.Must(budget.New(nil))
+		slow := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
+			TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour, QueueLimit: 5,
+		}))
+		p := weir.Must(pipeline.New("p", hedge.New(&hedge.Options{Delay: 10 * time.Millisecond, Budget: b}), ratelimit.New(slow, nil)))
+		calls := 0
+		require.NoError(t, p.Execute(t.Context(), func(context.Context) error { calls++; time.Sleep(100 * time.Millisecond); return nil }))
+		synctest.Wait()
+		assert.Equal(t, 1, calls)
+		assert.Zero(t, b.Statistics().Taken)
+	})
 }

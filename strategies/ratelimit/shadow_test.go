@@ -56,7 +56,7 @@ func TestOptions_ShadowDoneContext(t *testing.T) {
 	f := &fake{err: context.Canceled}
 	s := ratelimit.New(f, &ratelimit.Options{Shadow: true, Permits: func(context.Context) int { cancel(); return 1 }})
 	err := observe(s, &events, new([]string)).Execute(ctx, func(context.Context) error { t.Error("it ran"); return nil })
-	assert.Equal(t, context.Canceled, err)
+	assert.ErrorIs(t, err, context.Canceled)
 	assert.Empty(t, events)
 }
 
