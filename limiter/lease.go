@@ -283,7 +283,7 @@ func (l Lease) Adjust(n int) (adjusted Lease, ok bool) {
 	n = max(n, 0)
 	o, tag := l.source(), l.tag
 	switch a := o.(type) {
-	case wrapper:
+	case *jointLease:
 		o, ok = a.adjusted(n)
 	case adjuster:
 		tag, ok = a.Adjust(l.n, tag, n)
@@ -298,12 +298,6 @@ func (l Lease) Adjust(n int) (adjusted Lease, ok bool) {
 // An adjuster is an owner that can adjust its grants; see custom.Adjuster.
 type adjuster interface {
 	Adjust(n int, tag int64, cost int) (newTag int64, ok bool)
-}
-
-// A wrapper is the owner of a lease that is made of others.
-type wrapper interface {
-	// adjusted adjusts the others, and returns the owner of the adjusted lease. ok reports whether it did.
-	adjusted(cost int) (o owner, ok bool)
 }
 
 // Metadata yields what is known about the lease, by name: [RetryAfterKey] and [ReasonKey] if they are present, and what

@@ -27,9 +27,8 @@ var back = map[string]int{
 var large = map[string][2]int{
 	"limiter.Concurrency":              {7, 25},
 	"limiter.Lease":                    {3, 22},
-	"limiter.PartitionedLimiter":       {16, 48},
-	"limiter.bucket":                   {7, 53},
-	"limiter.window":                   {8, 37},
+	"limiter.bucket":                   {7, 48},
+	"limiter.window":                   {8, 33},
 	"registry.Registry":                {11, 25},
 	"rate.Schedule":                    {8, 33},
 	"store.Store":                      {10, 24},
