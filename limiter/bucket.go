@@ -178,7 +178,7 @@ func rejectedUntil(at, now int64, wait bool) Lease {
 
 // isCommonCase reports whether acquire can decide a request for n permits from missing and the limits.
 func (b *bucket) isCommonCase(s *bucketState, now int64, n int) bool {
-	return s != nil && n > 0 && int64(n) <= s.limit && !s.closed && s.queue.Empty() && s.idleAt == 0 &&
+	return s != nil && n > 0 && int64(n) <= s.limit && !s.closed && s.queue.Empty() &&
 		!otherClock(now-b.line)
 }
 
@@ -263,12 +263,7 @@ func (b *bucket) counts() (granted, failed int64) {
 // made.
 func (b *bucket) IdleDuration() (idle time.Duration, ok bool) { return idleAsOf(b, moment()) }
 
-func (b *bucket) idleSince() int64 {
-	if at := b.state().idleAt; at != 0 {
-		return at
-	}
-	return b.line
-}
+func (b *bucket) idleSince() int64 { return b.line }
 
 // Close closes the limiter: waiters are rejected, and later calls return [ErrClosed]. It returns nil, and can be called
 // again.
@@ -369,9 +364,6 @@ func (b *bucket) endIdleness(at int64) {
 	s := b.state()
 	if elapsed := at - b.line; elapsed >= s.period {
 		b.line += s.byPeriod.quotient(elapsed) * s.period
-	}
-	if s.idleAt != 0 {
-		s.idleAt = 0
 	}
 }
 

@@ -19,7 +19,6 @@ type bucketState struct {
 	refill   int64 // permits that come back on each line
 	period   int64 // nanoseconds between two lines
 	byPeriod divisor
-	idleAt   int64 // if not 0, the moment at which a full bucket became idle; otherwise that is line
 	shared   bool
 	common
 
@@ -162,7 +161,7 @@ func shareable(s *bucketState) *bucketState {
 // fit.
 func (b *bucket) share() {
 	s := b.state()
-	if s.family == nil || b.missing > 0 || s.closed || s.timer != nil || s.spinning || !s.queue.Empty() || s.idleAt != 0 {
+	if s.family == nil || b.missing > 0 || s.closed || s.timer != nil || s.spinning || !s.queue.Empty() {
 		return
 	}
 	granted, failed := b.counts()
@@ -175,43 +174,28 @@ func (b *bucket) share() {
 
 func (b *bucket) limits() rate.Limits { return b.state().limits() }
 
-// adopt lets permits that are missing stay missing.
+// adopt lets permits that are missing stay missing. If the period changes, a grid of the new period begins at the current line;
+// if its next line lies in the past, it begins now instead, with the permits of one line.
 func (b *bucket) adopt(now int64, l rate.Limits) {
-	period := int64(l.Period)
-	periodChanges := period != b.state().period
-	if s := b.state(); s.shared && (b.missing > 0 || !periodChanges) {
-		b.current.Store(s.family.state(l))
-	} else {
-		b.ownState().refill = refillOf(l)
-	}
+	s, period := b.state(), int64(l.Period)
+	periodChanges := period != s.period
 	if periodChanges {
-		b.changeGrid(now, period)
+		b.endIdleness(now)
 	}
-	if s := b.state(); s.shared {
-		b.current.Store(s.family.state(l)) // a line of the new grid can have filled the bucket, see share
+	if s.shared {
+		s = s.family.state(l)
+		b.current.Store(s)
 	} else {
-		setLimits(b, now, l)
+		s.refill, s.period, s.byPeriod = refillOf(l), period, newDivisor(period)
 	}
-}
-
-// changeGrid begins a grid of another period at the current line. If the next line of the new grid lies in the past,
-// the new grid begins now instead, with the permits of one line.
-func (b *bucket) changeGrid(at, period int64) {
-	s := b.state()
-	if b.missing == 0 {
-		idleAt := b.line
-		if s.idleAt != 0 {
-			idleAt = s.idleAt
-		}
-		b.endIdleness(at)
-		s.idleAt = idleAt
-	}
-	if !s.shared {
-		s.period, s.byPeriod = period, newDivisor(period)
-	}
-	if at-b.line >= period {
-		b.line = at
+	if periodChanges && now-b.line >= period {
+		b.line = now
 		b.missing -= min(b.missing, s.refill)
 		b.linePassed(s)
+	}
+	if b.state().shared {
+		b.current.Store(s.family.state(l)) // the line can have filled the bucket, see share
+	} else {
+		setLimits(b, now, l)
 	}
 }

@@ -144,18 +144,19 @@ func (c *Chained) Close() error {
 	return nil
 }
 
-// chainLease is the owner of the leases of one grant.
-type chainLease struct {
+// A jointLease is the owner of a lease that is made of others: of those of a chain, or of that of a tracked limiter.
+type jointLease struct {
 	leases  []Lease
-	few     [3]Lease // room for the leases of a short chain, which then takes one allocation
-	granted *atomic.Int64
+	few     [3]Lease      // room for the leases of a short chain, which then takes one allocation
+	granted *atomic.Int64 // by the chain, or nil
+	by      *tracked      // or nil
 	returnOnce
 }
 
 // takeAll calls take for each member and combines the leases. If one rejects, fails or panics, the leases before it are
 // refunded.
 func takeAll(members []member, n int, granted *atomic.Int64, take func(i int) (Lease, error)) (Lease, error) {
-	held := &chainLease{granted: granted}
+	held := &jointLease{granted: granted}
 	held.leases = held.few[:0]
 	complete := false
 	defer func() {
@@ -216,36 +217,47 @@ func (m *member) rejected(l Lease) Lease {
 }
 
 // combine returns one lease for all of the leases, with their metadata.
-func (c *chainLease) combine(n int) Lease { return withMetadataOf(c.leases, Lease{owner: c, n: n}) }
+func (j *jointLease) combine(n int) Lease { return withMetadataOf(j.leases, Lease{owner: j, n: n}) }
 
-func (c *chainLease) Release(int, int64) {
-	if c.first() {
-		inReverse(c.leases, Lease.Release)
+func (j *jointLease) Release(int, int64) {
+	if j.first() {
+		j.giveBack(Lease.Release)
 	}
 }
 
-func (c *chainLease) Refund(int, int64) {
-	if c.first() {
-		c.granted.Add(-1)
-		inReverse(c.leases, Lease.Refund)
+func (j *jointLease) Refund(int, int64) {
+	if !j.first() {
+		return
 	}
+	if j.granted != nil {
+		j.granted.Add(-1)
+	}
+	j.giveBack(Lease.Refund)
 }
 
-func (c *chainLease) Lends() bool { return slices.ContainsFunc(c.leases, Lease.Lends) }
+// giveBack calls f for all leases, the last one first.
+func (j *jointLease) giveBack(f func(Lease)) {
+	if j.by != nil {
+		defer j.by.givenBack()
+	}
+	inReverse(j.leases, f)
+}
 
-func (c *chainLease) Succeeded(int, int64) {
-	for _, each := range c.leases {
+func (j *jointLease) Lends() bool { return slices.ContainsFunc(j.leases, Lease.Lends) }
+
+func (j *jointLease) Succeeded(int, int64) {
+	for _, each := range j.leases {
 		each.Succeeded()
 	}
 }
 
 // adjusted adjusts the leases that can be adjusted. The other leases stay as they are, because their permits are only
 // lent.
-func (c *chainLease) adjusted(cost int) (o owner, ok bool) {
-	changed := &chainLease{
-		leases: make([]Lease, len(c.leases)), granted: c.granted, returnOnce: returnOnce{original: &c.returnOnce},
+func (j *jointLease) adjusted(cost int) (o owner, ok bool) {
+	changed := &jointLease{
+		leases: make([]Lease, len(j.leases)), granted: j.granted, by: j.by, returnOnce: returnOnce{original: &j.returnOnce},
 	}
-	for i, l := range c.leases {
+	for i, l := range j.leases {
 		adjusted, did := l.Adjust(cost)
 		changed.leases[i] = adjusted
 		ok = ok || did

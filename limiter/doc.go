@@ -51,4 +51,6 @@ package limiter
 //	window.go       SlidingWindow: a lock around a rate.State; calendar.go has Calendar
 //	concurrency.go  the limiter that lends its permits
 //	chain.go        several limiters as one
-//	partitioned.go  a limiter for each key; the rules of pins are in partitionedentry.go
+//	partitioned.go  a limiter for each key; partitions.go has what does not depend on the type of resources
+//	partitionsidle.go  which keys are forgotten, when room is needed and by housekeeping
+//	partitionedtable.go  the table of keys; the rules of pins are in partitionedentry.go

@@ -235,11 +235,11 @@ func trackUse(l Limiter) usedLimiter {
 type usedLimiter struct{ *tracked }
 
 func (u usedLimiter) TryAcquire(ctx context.Context, n int) (Lease, error) {
-	return u.acquire(ctx, n, false)
+	return u.lease(u.Limiter.TryAcquire(ctx, n))
 }
 
 func (u usedLimiter) Acquire(ctx context.Context, n int) (Lease, error) {
-	return u.acquire(ctx, n, true)
+	return u.lease(u.Limiter.Acquire(ctx, n))
 }
 
 func TestLease_RefundOfAdjustedLease(t *testing.T) {

@@ -253,7 +253,7 @@ func TestPartitioned_ForgetsIdle(t *testing.T) {
 		synctest.Wait()
 		assert.Zero(t, p.Len())
 		assert.EqualValues(t, 2, closed.Load())
-		assert.Equal(t, int64(unknown), p.due.Load(), "no housekeeping where there is nothing to keep")
+		assert.Nil(t, p.keys.sweep.Load(), "no housekeeping where there is nothing to keep")
 
 		mustAcquire(t, p, "held", 1)
 		assert.Equal(t, 1, p.Len(), "and a key may come back")
@@ -427,7 +427,7 @@ func TestPartitioned_ForgetWhileUsedConcurrentSafe(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					p.sweep(moment())
+					p.keys.sweepAll(moment())
 				}
 			}
 		})
@@ -453,7 +453,7 @@ func TestPartitioned_ForgetWhileUsedConcurrentSafe(t *testing.T) {
 	close(stop)
 	keepers.Wait()
 	require.NoError(t, p.Close())
-	assert.Zero(t, p.count.Load())
+	assert.Zero(t, p.keys.count.Load())
 }
 
 // Clocked limiters are used without a pin. A caller that comes too late asks again, and never gets ErrClosed.
@@ -512,7 +512,7 @@ func TestPartitioned_MaxPartitionsConcurrentSafe(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	assert.EqualValues(t, p.Len(), p.count.Load())
+	assert.EqualValues(t, p.Len(), p.keys.count.Load())
 }
 
 func TestTranslate(t *testing.T) {

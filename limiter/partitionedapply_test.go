@@ -34,8 +34,8 @@ func TestPartitioned_All(t *testing.T) {
 			panic("boom")
 		}
 	})
-	for i := range p.shards {
-		assert.Zero(t, p.shards[i].held)
+	for i := range p.keys.shards {
+		assert.Zero(t, p.keys.shards[i].held)
 	}
 }
 
@@ -153,7 +153,7 @@ func TestPartitioned_ApplyIsInForceAtOnce(t *testing.T) {
 					mustAcquire(t, p, key, 1)
 					mustReject(t, p, key, 1)
 				}
-				assert.Nil(t, p.change.Load())
+				assert.Nil(t, p.keys.change.Load())
 			})
 		})
 	}
@@ -176,7 +176,7 @@ func TestPartitioned_ApplyError(t *testing.T) {
 	assert.Equal(t, 3, calls)
 	require.ErrorIs(t, p.Apply(nil), ErrInvalidOptions)
 	assert.Panics(t, func() { _ = p.Apply(func(int, Limiter) error { panic("boom") }) })
-	assert.Nil(t, p.change.Load())
+	assert.Nil(t, p.keys.change.Load())
 	mustAcquire(t, p, 10, 1)
 }
 

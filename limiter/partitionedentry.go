@@ -67,10 +67,17 @@ func (p partition[K]) limiter() Limiter {
 	return &p.TokenBucket
 }
 
+// pin keeps the partition from being forgotten until unpin. The shard is locked.
+func (p partition[K]) pin() {
+	if p.tracked != nil {
+		p.tracked.uses.Add(onePin)
+	}
+}
+
 // unpin ends the use of the limiter.
 func (p partition[K]) unpin() {
 	if p.tracked != nil {
-		p.tracked.unpin()
+		p.tracked.uses.Add(^uint64(onePin - 1))
 	}
 }
 
@@ -99,11 +106,8 @@ func (b *bucket) isFull(minIdle, now int64, close bool) bool {
 // knows how often it was used, and whether it is in use.
 type tracked struct {
 	Limiter
-	builtin bool        // it runs only code of this package
-	idler   bool        // it knows for how long it has been idle; otherwise it is idle while unused and without leases
-	busy    atomic.Bool // housekeeping or a search for room is calling one of its methods
-
-	uses atomic.Uint64 // see onePin and oneUse
+	idler bool          // it knows for how long it has been idle; otherwise it is idle while unused and without leases
+	uses  atomic.Uint64 // see onePin and oneUse
 
 	lastUse atomic.Int64 // moment of the last use; only without an idler
 	held    atomic.Int64 // leases not yet given back; only without an idler
@@ -118,12 +122,7 @@ const (
 
 // track returns l as a tracked limiter.
 func track(l Limiter) *tracked {
-	t := &tracked{Limiter: l}
-	switch l.(type) {
-	case *TokenBucket, *FixedWindow, *SlidingWindow, *Calendar, *Concurrency, *Unlimited:
-		t.builtin = true
-	}
-	t.idler = knowsIdle(l)
+	t := &tracked{Limiter: l, idler: knowsIdle(l)}
 	t.lastUse.Store(moment())
 	return t
 }
@@ -137,15 +136,14 @@ func knowsIdle(l Limiter) bool {
 	return ok
 }
 
-// pin keeps the partition from being forgotten until unpin. The shard is locked.
-func (t *tracked) pin() { t.uses.Add(onePin) }
-
-func (t *tracked) unpin() { t.uses.Add(^uint64(onePin - 1)) }
-
 func (t *tracked) pinned() bool { return t.uses.Load()%oneUse > 0 }
 
-// acquire asks the limiter, which is pinned.
-func (t *tracked) acquire(ctx context.Context, n int, wait bool) (Lease, error) {
+// ask asks the limiter, which is pinned.
+func (p partition[K]) ask(ctx context.Context, now int64, n int, wait bool) (Lease, error) {
+	t := p.tracked
+	if t == nil {
+		return p.acquire(ctx, now, n, wait)
+	}
 	t.uses.Add(oneUse)
 	if wait {
 		return t.lease(t.Acquire(ctx, n))
@@ -154,7 +152,11 @@ func (t *tracked) acquire(ctx context.Context, n int, wait bool) (Lease, error) 
 }
 
 // charge charges the limiter, which is pinned, if it can be charged. Only permits that are taken are a use of it.
-func (t *tracked) charge(ctx context.Context, n int) (Level, error) {
+func (p partition[K]) askCharge(ctx context.Context, n int) (Level, error) {
+	t := p.tracked
+	if t == nil {
+		return p.Charge(ctx, n)
+	}
 	if n > 0 {
 		t.uses.Add(oneUse)
 		if !t.idler {
@@ -172,9 +174,17 @@ func (t *tracked) lease(l Lease, err error) (Lease, error) {
 	t.lastUse.Store(moment())
 	if l.Acquired() {
 		t.held.Add(1)
-		l = l.ownedBy(&trackedLease{lease: l, by: t})
+		held := &jointLease{by: t}
+		held.leases = append(held.few[:0], l)
+		l = ownedBy(held, l)
 	}
 	return l, err
+}
+
+// givenBack is called when a lease has been given back.
+func (t *tracked) givenBack() {
+	t.lastUse.Store(moment())
+	t.held.Add(-1)
 }
 
 // idle returns the limiter's own IdleDuration, or the time since the last call ended or lease was released.
@@ -186,33 +196,4 @@ func (t *tracked) idle() (idle time.Duration, ok bool) {
 		return 0, false
 	}
 	return time.Duration(max(moment()-t.lastUse.Load(), 0)), true
-}
-
-// trackedLease is the owner of a lease of a tracked limiter.
-type trackedLease struct {
-	lease Lease
-	by    *tracked
-	returnOnce
-}
-
-func (t *trackedLease) Lends() bool          { return t.lease.Lends() }
-func (t *trackedLease) Succeeded(int, int64) { t.lease.Succeeded() }
-func (t *trackedLease) Release(int, int64)   { t.settle(Lease.Release) }
-func (t *trackedLease) Refund(int, int64)    { t.settle(Lease.Refund) }
-
-// settle calls f with the lease, unless the lease was released or refunded before.
-func (t *trackedLease) settle(f func(Lease)) {
-	if !t.first() {
-		return
-	}
-	defer func() {
-		t.by.lastUse.Store(moment())
-		t.by.held.Add(-1)
-	}()
-	f(t.lease)
-}
-
-func (t *trackedLease) adjusted(cost int) (o owner, ok bool) {
-	lease, ok := t.lease.Adjust(cost)
-	return &trackedLease{lease: lease, by: t.by, returnOnce: returnOnce{original: &t.returnOnce}}, ok
 }

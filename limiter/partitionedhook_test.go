@@ -99,7 +99,7 @@ func (l *lockedBuffer) String() string {
 func TestPartitioned_HousekeepingWithBadHooks(t *testing.T) {
 	for _, hook := range []string{"IdleDuration", "Close"} {
 		for does, f := range misbehaviors {
-			if does == "block" && hook != "Close" {
+			if does == "block" { // it blocks the housekeeping
 				continue
 			}
 			t.Run(hook+"/"+does, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestPartitioned_HousekeepingWithBadHooks(t *testing.T) {
 						assert.True(t, isBad[key] || key == -7, "%d is still there: %v", key, l)
 					}
 					if does == "panic" {
-						assert.Contains(t, logged.String(), `hook="limiter: `+hook+`"`)
+						assert.Contains(t, logged.String(), `hook="limiter: IdleDuration or Close"`)
 					}
 
 					close(release)
@@ -238,67 +238,78 @@ func TestPartitioned_CloseDespitePanic(t *testing.T) {
 	}
 }
 
-// A panic of a limiter does not end the caller of a new key that needs room.
+// What a limiter does when a new key that needs room asks it is up to the caller of that key. The next new key asks another one.
 func TestPartitioned_EvictionWithBadHooks(t *testing.T) {
-	for does, f := range misbehaviors {
-		if does == "block" { // it waits
-			continue
-		}
-		t.Run(does, func(t *testing.T) {
-			_ = logTo(t)
-			synctest.Test(t, func(t *testing.T) {
-				release := make(chan struct{})
-				var p *PartitionedLimiter[int, int]
-				p, err := NewPartitioned(byKey(func(key int) (Limiter, error) {
-					h := hooked{
-						FixedWindow: weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Second})),
-						does:        func() { f(release, func() { _, _ = p.TryAcquire(context.Background(), -1, 1) }) },
+	for _, hook := range []string{"IdleDuration", "Close"} {
+		for does, f := range misbehaviors {
+			if does == "block" || does == "reenter" && hook == "IdleDuration" {
+				continue
+			}
+			t.Run(hook+"/"+does, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					release := make(chan struct{})
+					var p *PartitionedLimiter[int, int]
+					p, err := NewPartitioned(byKey(func(key int) (Limiter, error) {
+						h := hooked{
+							FixedWindow: weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Second})),
+							does:        func() { f(release, func() { _, _ = p.TryAcquire(context.Background(), -1, 1) }) },
+						}
+						if key < 3 {
+							h.bad = hook
+						}
+						return h, nil
+					}), &PartitionedOptions{MaxPartitions: 4, IdleTimeout: time.Hour})
+					require.NoError(t, err)
+					for key := range 4 {
+						mustAcquire(t, p, key, 1)
 					}
-					if key < 3 {
-						h.bad = "IdleDuration"
+					time.Sleep(2 * time.Second)
+					for key := 10; key < 14; key++ {
+						var wg sync.WaitGroup
+						wg.Go(func() {
+							defer func() { _ = recover() }()
+							_, _ = p.TryAcquire(context.Background(), key, 1)
+						})
+						wg.Wait()
+						assert.LessOrEqual(t, p.Len(), 4)
 					}
-					return h, nil
-				}), &PartitionedOptions{MaxPartitions: 4, IdleTimeout: time.Hour})
-				require.NoError(t, err)
-				for key := range 4 {
-					mustAcquire(t, p, key, 1)
-				}
-				time.Sleep(2 * time.Second)
-				mustAcquire(t, p, 4, 1)
-				assert.LessOrEqual(t, p.Len(), 4)
-				close(release)
-				time.Sleep(time.Minute)
-				require.NoError(t, p.Close())
+					there := 0
+					for range p.All() {
+						there++
+					}
+					assert.Equal(t, there, p.Len())
+				})
 			})
-		})
+		}
 	}
 }
 
-// A partitioned limiter of a package variable may be used in several bubbles and outside of them.
+// A partitioned limiter of a package variable may be used in several bubbles and outside of them. A timer that was set in
+// another bubble is noticed when it is late.
 func TestPartitioned_OutlivesBubbles(t *testing.T) {
-	use := func(p *PartitionedLimiter[int, int], key int) {
-		_, _ = p.TryAcquire(context.Background(), key, 1)
-	}
-	options := PartitionedOptions{IdleTimeout: time.Minute}
-	p, err := NewPartitioned(byKey(single), &options)
-	require.NoError(t, err)
 	window := FixedWindowFactory[int](FixedWindowOptions{PermitLimit: 1, Window: time.Second})
-	for round, before := range []bool{false, true} {
-		p, err = NewPartitioned(byKey(window), &options)
+	for _, before := range []bool{false, true} {
+		p, err := NewPartitioned(byKey(window), &PartitionedOptions{IdleTimeout: time.Minute})
 		require.NoError(t, err)
+		use := func(key int) { _, _ = p.TryAcquire(context.Background(), key, 1) }
 		if before {
-			use(p, -1)
+			use(-1)
 		}
-		synctest.Test(t, func(*testing.T) { use(p, 1) })
-		synctest.Test(t, func(t *testing.T) {
-			use(p, 2)
-			time.Sleep(2 * time.Hour)
-			synctest.Wait()
-			assert.LessOrEqual(t, p.Len(), round, "what was used in bubbles is forgotten in the next")
+		synctest.Test(t, func(*testing.T) {
+			use(1)
+			time.Sleep(time.Hour)
+			use(1)
 		})
-		use(p, 3)
-		assert.False(t, inBubble(p.due.Load()), "housekeeping goes by the clock outside again")
-		synctest.Test(t, func(*testing.T) { use(p, 4) })
+		synctest.Test(t, func(t *testing.T) {
+			for key := range 120 {
+				use(2 + key)
+				time.Sleep(time.Second)
+			}
+			assert.Less(t, p.Len(), 90, "housekeeping goes on in the next bubble")
+		})
+		use(3)
+		assert.GreaterOrEqual(t, p.keys.sweep.Load().set, int64(0), "housekeeping goes by the clock outside again")
+		synctest.Test(t, func(*testing.T) { use(4) })
 		require.NoError(t, p.Close(), "outside of the bubble that set the timer")
 	}
 }

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"context"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
@@ -11,9 +12,7 @@ import (
 )
 
 func has(p *PartitionedLimiter[int, int], key int) bool {
-	found, _ := p.pinned(key)
-	defer found.unpin()
-	return found.entry != nil
+	return p.look(context.Background(), Partition[int]{Key: key}, func(Limiter) error { return nil }) == nil
 }
 
 // limitersByKey are limiters of one permit that comes back a minute after the lease was returned or the grant.

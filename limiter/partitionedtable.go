@@ -9,9 +9,9 @@ import (
 // addressing with linear probing, and at most three quarters full, so that looking a key up reads one line of the table
 // and the entry. It is the ring of a clock, too: hand goes round it in search of partitions that are idle.
 //
-// All methods but find need the lock. find takes none: it can miss an entry that is being moved, and can find one that has
+// find takes no lock: it can miss an entry that is being moved, and can find one that has
 // just been taken out, but never one of another key. A caller that finds nothing, or an entry that is dead, looks again
-// with the lock.
+// with the lock. The other methods need it, unless they say that they take it.
 type shard[K comparable] struct {
 	mu     sync.Mutex
 	places atomic.Pointer[[]place[K]] // or nil
@@ -114,8 +114,10 @@ func (s *shard[K]) resize(n int) {
 	s.places.Store(&grown)
 }
 
-// shrink gives memory back after many entries have been taken out.
+// shrink gives memory back after many entries have been taken out. It takes the lock.
 func (s *shard[K]) shrink() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch n := len(s.table()); {
 	case s.n == 0:
 		s.places.Store(nil)
@@ -156,8 +158,10 @@ func (s *shard[K]) removeAt(i int) {
 	s.n--
 }
 
-// clear takes out all partitions, and returns them.
+// clear takes out all partitions, and returns them. It takes the lock.
 func (s *shard[K]) clear() []partition[K] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	all := s.all()
 	s.places.Store(nil)
 	s.n, s.others = 0, nil
@@ -189,8 +193,119 @@ func (s *shard[K]) pin(hash uint64, key K) (found partition[K]) {
 	if e == nil {
 		return found
 	}
-	if found = s.partition(e); found.tracked != nil {
-		found.tracked.pin()
-	}
+	found = s.partition(e)
+	found.pin()
 	return found
+}
+
+// A creation is a partition that one caller is making. Other callers for the key wait until done is closed; the first of
+// them makes the channel. If err is not nil then, they return it; otherwise they look the key up again.
+type creation[K comparable] struct {
+	key  K
+	next *creation[K] // in the same shard
+	done chan struct{}
+	err  error
+}
+
+// creation returns the creation of that key, or nil.
+func (s *shard[K]) creation(key K) *creation[K] {
+	m := s.making
+	for m != nil && m.key != key {
+		m = m.next
+	}
+	return m
+}
+
+// wait returns a channel that is closed when the partition is there. The shard is locked.
+func (m *creation[K]) wait() <-chan struct{} {
+	if m.done == nil {
+		m.done = make(chan struct{})
+	}
+	return m.done
+}
+
+// begin adds a creation for a key.
+func (s *shard[K]) begin(key K) *creation[K] {
+	m := s.unused
+	if s.unused = nil; m == nil {
+		m = new(creation[K])
+	}
+	m.key, m.next = key, s.making
+	s.making = m
+	return m
+}
+
+// publish ends a creation, and puts the partition into the table, pinned, if there is no error and closed is false. It takes the
+// lock.
+func (s *shard[K]) publish(
+	hash uint64, m *creation[K], made partition[K], err error, closed *atomic.Bool,
+) (partition[K], error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && closed.Load() {
+		err = ErrClosed
+	}
+	if err == nil {
+		s.insert(hash, made)
+		made.pin()
+	} else {
+		made = partition[K]{}
+	}
+	s.end(m, err)
+	return made, err
+}
+
+// end removes a creation.
+func (s *shard[K]) end(m *creation[K], err error) {
+	link := &s.making
+	for *link != m {
+		link = &(*link).next
+	}
+	*link, m.err = m.next, err
+	if m.done != nil {
+		close(m.done)
+		return
+	}
+	*m = creation[K]{} // no other caller has it
+	s.unused = m
+}
+
+// yield yields the partitions of the shard. It takes the lock.
+func (s *shard[K]) yield(yield func(K, Limiter) bool) bool {
+	for _, done := range s.allBeingMade() {
+		<-done
+	}
+	all := s.hold()
+	defer s.letGo() // even if yield panics
+	for _, each := range all {
+		if !yield(each.key, each.limiter()) {
+			return false
+		}
+	}
+	return true
+}
+
+// allBeingMade returns channels that are closed when the partitions that are being made are there. It takes the lock.
+func (s *shard[K]) allBeingMade() []<-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []<-chan struct{}
+	for m := s.making; m != nil; m = m.next {
+		all = append(all, m.wait())
+	}
+	return all
+}
+
+// hold returns all partitions of the shard. They are not forgotten until letGo. It takes the lock.
+func (s *shard[K]) hold() []partition[K] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held++
+	return s.all()
+}
+
+func (s *shard[K]) letGo() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held--
 }

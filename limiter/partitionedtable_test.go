@@ -17,6 +17,7 @@ import (
 func (s *shard[K]) remove(hash uint64, e *entry[K]) { s.removeAt(s.indexOf(hash, e)) }
 
 // A table does what a map does, whatever is put in and taken out, also if many hashes are the same.
+// (httprate: keys whose hashes collide share a counter.)
 func TestTable_IsAMap(t *testing.T) {
 	seed := maphash.MakeSeed()
 	for name, hash := range map[string]func(int) uint64{
@@ -150,13 +151,13 @@ func TestPartitioned_ExpectedPartitions(t *testing.T) {
 		assert.Equal(t, want, shardCount(expected), expected)
 	}
 	p := newPartitioned(t, UnlimitedFactory[int](), PartitionedOptions{ExpectedPartitions: 1})
-	assert.Len(t, p.shards, 1)
+	assert.Len(t, p.keys.shards, 1)
 	for key := range 1000 {
 		mustAcquire(t, p, key, 1)
 	}
 	assert.Equal(t, 1000, p.Len())
 	require.NoError(t, p.Reconfigure(PartitionedOptions{ExpectedPartitions: 1000}))
-	assert.Len(t, p.shards, 1)
+	assert.Len(t, p.keys.shards, 1)
 	_, err := NewPartitionedByKey(func(key int) int { return key }, UnlimitedFactory[int](), &PartitionedOptions{ExpectedPartitions: -1})
 	require.EqualError(t, err, "limiter: ExpectedPartitions must be at least 0, got -1")
 }

@@ -25,7 +25,7 @@ var (
 	_ Peeker                    = (*Unlimited)(nil)
 	_ Peeker                    = (*Chained)(nil)
 	_ PartitionedPeeker[int]    = (*PartitionedLimiter[int, string])(nil)
-	_ PartitionedPeeker[string] = (*partitionedFunc[string])(nil)
+	_ PartitionedPeeker[string] = (*translated[string, int])(nil)
 )
 
 // mustPeek expects a decision.
@@ -205,7 +205,7 @@ func TestPartitioned_PeekChangesNothing(t *testing.T) {
 			for seed := range seeds {
 				synctest.Test(t, func(t *testing.T) {
 					with, without := newPartitioned(t, f, o), newPartitioned(t, f, o)
-					with.seed = without.seed // the order in which partitions make room
+					with.keys.seed = without.keys.seed // the order in which partitions make room
 					comparePeeked(t, rand.New(rand.NewPCG(seed, 1)), with, without)
 				})
 			}

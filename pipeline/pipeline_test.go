@@ -3,9 +3,6 @@ package pipeline_test
 import (
 	"context"
 	"errors"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -132,65 +129,6 @@ func TestPipeline_ExecutePanic(t *testing.T) {
 	assert.Equal(t, pipeline.ErrAborted, events[1].Err)
 }
 
-func TestPipeline_ExecuteGoexit(t *testing.T) {
-	var log []string
-	p := weir.Must(pipeline.New("p", named{"a", &log}))
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		_ = p.Execute(t.Context(), func(context.Context) error { runtime.Goexit(); return nil })
-		t.Error("it came back")
-	})
-	wg.Wait()
-	assert.Equal(t, []string{"enter a", "leave a"}, log)
-}
-
-// Each run of a Next has its own result, so that attempts that run at the same
-// time cannot mix theirs up.
-func TestNext_RunConcurrent(t *testing.T) {
-	const runs = 8
-	hedge := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
-		seen := make(chan int64, runs)
-		var wg sync.WaitGroup
-		for range runs {
-			wg.Go(func() {
-				v, err := next.Run(ctx)
-				if err == nil {
-					seen <- *v.(*int64)
-				}
-			})
-		}
-		wg.Wait()
-		close(seen)
-		sum, count := int64(0), 0
-		for v := range seen {
-			sum, count = sum+v, count+1
-		}
-		if count != runs {
-			return nil, errBoom
-		}
-		return &sum, nil
-	})
-	pass := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) { return next.Run(ctx) })
-	p := weir.Must(pipeline.New("p", hedge, pass))
-	var callers sync.WaitGroup
-	for range 8 {
-		callers.Go(func() {
-			for range 50 {
-				var calls atomic.Int64
-				v, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (*int64, error) {
-					n := calls.Add(1)
-					return &n, nil
-				})
-				if err != nil || *v != runs*(runs+1)/2 {
-					t.Error(v, err)
-					return
-				}
-			}
-		})
-	}
-	callers.Wait()
-}
-
 func TestNext_RunManyTimes(t *testing.T) {
 	twice := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 		if _, err := next.Run(ctx); err == nil {
@@ -214,18 +152,6 @@ func TestNext_RunManyTimes(t *testing.T) {
 func TestPipeline_ExecuteDropsValues(t *testing.T) {
 	maker := pipeline.StrategyFunc(func(context.Context, pipeline.Next) (any, error) { return "made up", nil })
 	assert.NoError(t, weir.Must(pipeline.New("p", maker)).Execute(t.Context(), func(context.Context) error { return errBoom }))
-}
-
-func TestNext_RunHandsOnTheContext(t *testing.T) {
-	type key struct{}
-	p := weir.Must(pipeline.New("p", pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
-		return next.Run(context.WithValue(ctx, key{}, "value"))
-	})))
-	err := p.Execute(t.Context(), func(ctx context.Context) error {
-		assert.Equal(t, "value", ctx.Value(key{}))
-		return nil
-	})
-	assert.NoError(t, err)
 }
 
 func TestContextError(t *testing.T) {

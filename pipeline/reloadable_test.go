@@ -197,24 +197,9 @@ func BenchmarkReloadable(b *testing.B) {
 	fn := func(context.Context) error { return nil }
 	r := pipeline.NewReloadable("bench", "")
 	r.Put(prepare(b, passThrough{}))
-	for name, p := range map[string]*pipeline.Pipeline{
-		"plain":      weir.Must(pipeline.New("bench", passThrough{})),
-		"reloadable": r.Pipeline(),
-	} {
-		b.Run(name+"/goroutines=1", func(b *testing.B) {
-			ctx := b.Context()
-			for b.Loop() {
-				_ = p.Execute(ctx, fn)
-			}
-		})
-		b.Run(name+"/goroutines=2", func(b *testing.B) {
-			ctx := b.Context()
-			b.SetParallelism(1) // GOMAXPROCS goroutines
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					_ = p.Execute(ctx, fn)
-				}
-			})
-		})
-	}
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			_ = r.Pipeline().Execute(b.Context(), fn)
+		}
+	})
 }

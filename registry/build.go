@@ -73,7 +73,7 @@ func (b *Builder) Pipeline(name string) (*pipeline.Pipeline, error) {
 		return i.handle.Pipeline(), nil
 	}
 	defer r.mu.Unlock()
-	d, err := r.names.find(name)
+	d, err := r.names.definition(name)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (b *Builder) problem(err error) { b.problems = append(b.problems, err) }
 func (p *plan) buildVersion(i *instance) (*version, error) {
 	ctx, cancel := context.WithCancel(p.ctx)
 	defer cancel()
-	v := &version{instance: i, told: p.told, uses: make(map[resourceKey]*resourceUse)}
+	v := &version{instance: i, told: []<-chan struct{}{p.told}, uses: make(map[resourceKey]*resourceUse)}
 	b := &Builder{Name: i.name, Instance: i.instance, ctx: ctx, plan: p, version: v}
 	p.registry.mu.Lock()
 	f := p.affected[i.definition]
@@ -125,38 +125,39 @@ func (b *Builder) prepare() error {
 		wrong.Name = "" // build begins the error with the name
 	}
 	if err == nil {
-		v.contains = b.plan.registry.contained(v.strategies)
+		v.contains = b.plan.contained(v.strategies)
 	}
 	return err
 }
 
 // contained returns the pipelines that are embedded among the strategies, and those in pipelines of the program. What is in a
 // pipeline of the registry depends on its version.
-func (r *Registry) contained(strategies []pipeline.Strategy) []*pipeline.Pipeline {
+func (p *plan) contained(strategies []pipeline.Strategy) []*pipeline.Pipeline {
 	var all []*pipeline.Pipeline
 	for _, s := range strategies {
 		e, ok := s.(interface{ Pipeline() *pipeline.Pipeline })
 		if !ok {
 			continue
 		}
-		p := e.Pipeline()
-		all = append(all, p)
-		if !r.has(p) {
+		embedded := e.Pipeline()
+		all = append(all, embedded)
+		p.registry.mu.Lock()
+		own := p.registry.names.has(embedded)
+		p.registry.mu.Unlock()
+		if !own {
 			var inner []pipeline.Strategy
-			for _, s := range p.Strategies() {
+			for _, s := range embedded.Strategies() {
 				inner = append(inner, s)
 			}
-			all = append(all, r.contained(inner)...)
+			all = append(all, p.contained(inner)...)
 		}
 	}
 	return all
 }
 
 // has reports whether p is a pipeline of the registry.
-func (r *Registry) has(p *pipeline.Pipeline) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	d := r.names.definitions[p.Name()]
+func (n *names) has(p *pipeline.Pipeline) bool {
+	d := n.definitions[p.Name()]
 	return d != nil && d.instances[p.Instance()] != nil && d.instances[p.Instance()].handle.Pipeline() == p
 }
 

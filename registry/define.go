@@ -49,25 +49,20 @@ func (r *Registry) Get(name string) (*pipeline.Pipeline, error) {
 // [Registry.RemoveInstance].
 func (r *Registry) GetInstance(name, instance string) (*pipeline.Pipeline, error) {
 	for {
-		i, err := r.find(id{name, instance})
+		i, err := r.builtInstance(id{name, instance})
 		if err != nil {
 			return nil, err
 		}
-		if i.handedOut.Load() || r.handOut(i) {
+		handedOut := i.handedOut.Load()
+		if !handedOut {
+			r.mu.Lock()
+			handedOut = i.handOut()
+			r.mu.Unlock()
+		}
+		if handedOut {
 			return i.handle.Pipeline(), nil
 		}
 	}
-}
-
-// handOut records that the program has the handle of i. If i was removed meanwhile, handOut returns false: the removal has not
-// remembered the handle, so it would not work again.
-func (r *Registry) handOut(i *instance) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !i.removed {
-		i.handedOut.Store(true)
-	}
-	return !i.removed
 }
 
 // RemoveInstance removes an instance that [Registry.GetInstance] has made. Executions on its handle return
@@ -89,7 +84,7 @@ func (r *Registry) RemoveInstance(name, instance string) error {
 		return fmt.Errorf("registry: %s is what Get returns: remove the pipeline instead", i.id)
 	}
 	if i.current != nil {
-		if err := r.checkContained(nil, []*version{i.current}); err != nil {
+		if err := r.names.checkContained(nil, []*version{i.current}); err != nil {
 			return err
 		}
 	}
@@ -99,13 +94,13 @@ func (r *Registry) RemoveInstance(name, instance string) error {
 	return nil
 }
 
-// find returns an instance. If it has not been built, find builds it or waits for who does.
-func (r *Registry) find(want id) (*instance, error) {
+// builtInstance returns an instance. If it has not been built, builtInstance builds it or waits for who does.
+func (r *Registry) builtInstance(want id) (*instance, error) {
 	if i, ok := r.names.ready.Load(want); ok {
 		return i.(*instance), nil
 	}
 	if want.instance != "" { // the pipeline can be being defined
-		if _, err := r.find(id{name: want.name}); err != nil {
+		if _, err := r.builtInstance(id{name: want.name}); err != nil {
 			return nil, err
 		}
 	}

@@ -15,12 +15,12 @@ import (
 
 // drains are the replaced versions that executions can still reach.
 type drains struct {
-	mu        *sync.Mutex // of the registry: guards of, failed and the fields of names
+	mu        *sync.Mutex // of the registry: guards draining, failed and the fields of names
 	events    *events
 	names     *names
 	resources *resources
 	timeout   time.Duration // see [Options.DrainTimeout]
-	of        map[id][]*disposal
+	draining  map[id][]*disposal
 	// forgetting has the pipelines whose Forget is being called. The Listener is told of a new one when that has returned.
 	forgetting map[id]chan struct{}
 	failed     []error            // what has gone wrong in disposals since Close was called
@@ -42,7 +42,7 @@ type disposal struct {
 func (d *drains) add(v *version, retired *pipeline.Retired) *disposal {
 	d.resources.leaveForce(v)
 	of := &disposal{version: v, retired: retired, drained: make(chan struct{}), ended: make(chan struct{})}
-	d.of[v.instance.id] = append(d.of[v.instance.id], of)
+	d.draining[v.instance.id] = append(d.draining[v.instance.id], of)
 	d.waits.Add(1)
 	return of
 }
@@ -64,7 +64,7 @@ func (d *drains) retire(why error, all ...*instance) []*disposal {
 	if len(inner) == 0 {
 		return nil
 	}
-	for _, all := range d.of {
+	for _, all := range d.draining {
 		for _, outer := range all {
 			if isClosed(outer.drained) {
 				continue
@@ -103,7 +103,9 @@ func (d *drains) dispose(of *disposal) {
 	}
 	<-of.retired.Drained()
 	close(of.ended)
-	<-of.version.told
+	for _, told := range of.version.told {
+		<-told
+	}
 	d.forget(of)
 }
 
@@ -179,10 +181,10 @@ func (d *drains) discard(ctx context.Context, v *version) {
 func (d *drains) forget(of *disposal) {
 	i := of.version.instance.id
 	d.mu.Lock()
-	d.of[i] = slices.DeleteFunc(d.of[i], func(other *disposal) bool { return other == of })
-	last := len(d.of[i]) == 0
+	d.draining[i] = slices.DeleteFunc(d.draining[i], func(other *disposal) bool { return other == of })
+	last := len(d.draining[i]) == 0
 	if last {
-		delete(d.of, i)
+		delete(d.draining, i)
 		_, inForce := d.names.ready.Load(i)
 		last = !inForce
 	}

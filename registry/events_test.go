@@ -274,6 +274,14 @@ func TestListener_ForgetIsLast(t *testing.T) {
 			begin(func() error { return r.Reload(ctx) })
 			begin(func() error { return remove(ctx, r) })
 		},
+		"ReloadFailed orders": func(ctx context.Context, r *registry.Registry, begin func(f func() error)) {
+			begin(func() error {
+				failing := map[string]registry.BuildFunc{"orders": func(*registry.Builder) error { return errBoom }}
+				assert.ErrorIs(t, r.Apply(ctx, registry.Change{Define: failing}), errBoom)
+				return nil
+			})
+			begin(func() error { return remove(ctx, r) })
+		},
 		"Forget orders": func(ctx context.Context, r *registry.Registry, begin func(f func() error)) {
 			begin(func() error { return remove(ctx, r) })
 			begin(func() error { return r.Define("orders", with()) })

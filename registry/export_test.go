@@ -22,14 +22,17 @@ func (r *Registry) RemovedHandles() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.names.forgetDropped()
-	return len(r.names.removed)
+	return len(r.names.remembered)
 }
 
 // GetDuring is Get, which does f after it has found the pipeline.
 func (r *Registry) GetDuring(name string, f func()) (*pipeline.Pipeline, error) {
-	i, err := r.find(id{name: name})
+	i, err := r.builtInstance(id{name: name})
 	f()
-	if err == nil && r.handOut(i) {
+	r.mu.Lock()
+	handedOut := err == nil && i.handOut()
+	r.mu.Unlock()
+	if handedOut {
 		return i.handle.Pipeline(), nil
 	}
 	return r.Get(name)

@@ -78,12 +78,7 @@ func Keep[T any, O comparable](b *Builder, name string, o O, k Kept[T, O]) T {
 			}})
 		}
 	}
-	if err != nil {
-		b.problem(err)
-		return none
-	}
-	t, _ := used.value.(T) // T can be an interface and its value nil
-	return t
+	return valueOf[T](b, used, err)
 }
 
 // keep uses what was made. If another build has made one in the meantime, keep uses that and closes what was made.

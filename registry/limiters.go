@@ -31,11 +31,17 @@ func (b *Builder) Limiter(name string, o limiter.Options) limiter.Configurable {
 		made, err := limiter.New(l)
 		return &resource{value: made, reconfigure: func(o any) error { return made.Reconfigure(o.(LimiterConfig).Limits) }}, err
 	})
+	return valueOf[limiter.Configurable](b, used, err)
+}
+
+// valueOf returns the value of what use has returned. If there is an error, the build fails, and the value is zero.
+func valueOf[T any](b *Builder, used *resource, err error) (t T) {
 	if err != nil {
 		b.problem(err)
-		return nil
+		return t
 	}
-	return used.value.(limiter.Configurable)
+	t, _ = used.value.(T) // T can be an interface and its value nil
+	return t
 }
 
 // TokenBucket is [Builder.Limiter] for a token bucket.

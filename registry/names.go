@@ -47,12 +47,12 @@ type version struct {
 	instance   *instance
 	strategies []pipeline.Strategy
 	prepared   *pipeline.Prepared   // nil: the build has failed
-	contains   []*pipeline.Pipeline // see [Registry.contained]
+	contains   []*pipeline.Pipeline // see [plan.contained]
 	disposers  []func() error
 	uses       map[resourceKey]*resourceUse // the limiters and kept values that it uses
 	took       time.Duration                // the duration of the build
 	wasInForce bool                         // until it is in force, only its build uses it
-	told       <-chan struct{}              // closed when the Listener was told that it is in force
+	told       []<-chan struct{}            // closed when the Listener was told that it is in force, or stays after a failure
 }
 
 // A firstBuild is the first build of an instance. Other callers that want the instance wait for it.
@@ -82,6 +82,15 @@ func (d *definition) instancesHandedOut() []*instance {
 	return all
 }
 
+// handOut records that the program has the handle of i. If i was removed meanwhile, handOut returns false: the removal has not
+// remembered the handle, so it would not work again.
+func (i *instance) handOut() bool {
+	if !i.removed {
+		i.handedOut.Store(true)
+	}
+	return !i.removed
+}
+
 // byID compares instances by the names of their pipelines, and then by their own.
 func byID(a, b *instance) int {
 	return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.instance, b.instance))
@@ -92,14 +101,14 @@ type names struct {
 	options     *Options
 	ready       sync.Map // the instances in force by their id, so that Get and GetInstance take no lock
 	definitions map[string]*definition
-	// removed has the handles that Get has returned for names without a definition. If the name is defined again, the handle
+	// remembered has the handles that Get has returned for names without a definition. If the name is defined again, the handle
 	// works again. One that the program has dropped takes no memory after the next removal.
-	removed map[string]weak.Pointer[pipeline.Reloadable]
-	closed  bool
+	remembered map[string]weak.Pointer[pipeline.Reloadable]
+	closed     bool
 }
 
-// find returns the definition of that name. The error is ErrNotDefined if there is none or it has no build function.
-func (n *names) find(name string) (*definition, error) {
+// definition returns the definition of that name. The error is ErrNotDefined if there is none or it has no build function.
+func (n *names) definition(name string) (*definition, error) {
 	if n.closed {
 		return nil, ErrClosed
 	}
@@ -120,11 +129,11 @@ func (n *names) findOrAdd(name string) *definition {
 		d = &definition{name: name, instances: make(map[string]*instance)}
 		n.definitions[name] = d
 		i := d.add("")
-		if handle := n.removed[name].Value(); handle != nil {
+		if handle := n.remembered[name].Value(); handle != nil {
 			i.handle = handle
 			i.handedOut.Store(true)
 		}
-		delete(n.removed, name)
+		delete(n.remembered, name)
 	}
 	return d
 }
@@ -151,7 +160,7 @@ func (n *names) define(name string, build BuildFunc) (*instance, error) {
 
 // instance returns an instance, and adds it to its definition if it is new.
 func (n *names) instance(want id) (*instance, error) {
-	d, err := n.find(want.name)
+	d, err := n.definition(want.name)
 	if err != nil {
 		return nil, err
 	}
@@ -177,15 +186,15 @@ func (n *names) remove(d *definition) {
 	}
 	n.forgetDropped()
 	if i := d.instances[""]; i.handedOut.Load() {
-		n.removed[d.name] = weak.Make(i.handle)
+		n.remembered[d.name] = weak.Make(i.handle)
 	}
 }
 
 // forgetDropped forgets the handles that the program has dropped.
 func (n *names) forgetDropped() {
-	for name, handle := range n.removed {
+	for name, handle := range n.remembered {
 		if handle.Value() == nil {
-			delete(n.removed, name)
+			delete(n.remembered, name)
 		}
 	}
 }

@@ -128,7 +128,7 @@ func (r *Registry) EndOverride(ctx context.Context, name, by string) error {
 // changeOverride puts an override of that limiter in force, or ends the one that is in force if to is nil.
 func (r *resources) changeOverride(ctx context.Context, name, by string, to *override) error {
 	find := func() (*resource, error) {
-		res := r.inForce[resourceKey{name: name}]
+		res := r.byName[resourceKey{name: name}]
 		switch {
 		case res == nil:
 			return nil, r.gone(name)

@@ -136,7 +136,7 @@ func (p *plan) addDefined(names []string) error {
 	}
 	var errs []error
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		d, err := of.find(name)
+		d, err := of.definition(name)
 		if err == nil {
 			p.affected[d] = d.build
 		}
@@ -150,7 +150,7 @@ func (p *plan) addApplied() error {
 	of := &p.registry.names
 	var errs []error
 	for _, name := range p.change.Remove {
-		_, err := of.find(name)
+		_, err := of.definition(name)
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -257,6 +257,9 @@ func (p *plan) end(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running = nil
+	maps.DeleteFunc(p.faults, func(i *instance, _ error) bool {
+		return i.current == nil && i.info.Version > 0 // it was removed or closed meanwhile, and Forget can have been called
+	})
 	for d := range p.affected {
 		d.planned = false
 		if d.build == nil && r.names.definitions[d.name] == d {
@@ -266,6 +269,7 @@ func (p *plan) end(err error) {
 			if err == nil || i.current == nil {
 				continue
 			}
+			i.current.told = append(slices.DeleteFunc(i.current.told, isClosed), p.told)
 			i.info.LastReload, i.info.Err = now, p.faults[i]
 			if i.info.Err == nil {
 				i.info.Err = fmt.Errorf("registry: pipeline %s was not reloaded, because the reload failed: %w", i.id, err)

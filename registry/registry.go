@@ -71,15 +71,15 @@ func New(o *Options) *Registry {
 	r.options.DrainTimeout = cmp.Or(r.options.DrainTimeout, DefaultDrainTimeout)
 	r.options.MaxInstances = cmp.Or(r.options.MaxInstances, DefaultMaxInstances)
 	r.names = names{
-		options: &r.options, definitions: make(map[string]*definition), removed: make(map[string]weak.Pointer[pipeline.Reloadable]),
+		options: &r.options, definitions: make(map[string]*definition), remembered: make(map[string]weak.Pointer[pipeline.Reloadable]),
 	}
 	r.resources = resources{
 		mu: &r.mu, events: &r.events, closed: r.closed, reconfiguring: make(turn, 1),
-		all: make(map[resourceID]*resource), inForce: make(map[resourceKey]*resource),
+		all: make(map[resourceID]*resource), byName: make(map[resourceKey]*resource),
 	}
 	r.drains = drains{
 		mu: &r.mu, events: &r.events, names: &r.names, resources: &r.resources,
-		timeout: r.options.DrainTimeout, of: make(map[id][]*disposal), forgetting: make(map[id]chan struct{}),
+		timeout: r.options.DrainTimeout, draining: make(map[id][]*disposal), forgetting: make(map[id]chan struct{}),
 	}
 	r.drains.ctx, r.drains.now = context.WithCancel(context.Background())
 	return r
@@ -89,7 +89,7 @@ func New(o *Options) *Registry {
 func (r *Registry) Defined(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, err := r.names.find(name)
+	_, err := r.names.definition(name)
 	return err == nil
 }
 
@@ -131,7 +131,7 @@ func (r *Registry) Pipelines() iter.Seq2[string, PipelineInfo] {
 		r.mu.Lock()
 		for _, i := range r.names.inForce() {
 			info := i.info
-			info.Name, info.Instance, info.Pipeline, info.Draining = i.name, i.instance, i.handle.Pipeline(), len(r.drains.of[i.id])
+			info.Name, info.Instance, info.Pipeline, info.Draining = i.name, i.instance, i.handle.Pipeline(), len(r.drains.draining[i.id])
 			infos = append(infos, info)
 		}
 		r.mu.Unlock()

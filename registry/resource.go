@@ -142,14 +142,14 @@ type resources struct {
 	closed        <-chan struct{} // of the registry
 	reconfiguring turn            // of who gives limiters other options
 	all           map[resourceID]*resource
-	inForce       map[resourceKey]*resource // by name, what versions in force use
+	byName        map[resourceKey]*resource // what versions in force use
 }
 
 // leaveForce is called when a version is no longer in force. The caller holds mu.
 func (r *resources) leaveForce(v *version) {
 	for key, u := range v.uses {
-		if u.inForce--; u.inForce == 0 && r.inForce[key] == u.resource {
-			delete(r.inForce, key)
+		if u.inForce--; u.inForce == 0 && r.byName[key] == u.resource {
+			delete(r.byName, key)
 		}
 	}
 }

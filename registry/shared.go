@@ -47,7 +47,6 @@ type sharedMaker[L any] func(s *store.Store, name string, o limiter.Options, how
 // useShared returns the limiter of that name and kind and records that this build uses it. prefix is the beginning of
 // the name of the kind.
 func useShared[L storeLimiter](b *Builder, s *store.Store, name, prefix string, o limiter.Options, how *store.LimiterOptions, newLimiter sharedMaker[L]) L {
-	var none L
 	identity := sharedIdentity{store: s}
 	if how != nil {
 		identity.how = *how
@@ -69,9 +68,5 @@ func useShared[L storeLimiter](b *Builder, s *store.Store, name, prefix string, 
 		later := func(o any) error { return l.ReconfigureLater(o.(LimiterConfig).Limits) }
 		return &resource{value: l, inStore: l, reconfigure: later}, nil
 	})
-	if err != nil {
-		b.problem(err)
-		return none
-	}
-	return used.value.(L)
+	return valueOf[L](b, used, err)
 }

@@ -129,7 +129,7 @@ func (p *plan) putInForce(versions []*version) *swapped {
 		i.info.Version++
 		for key, u := range v.uses {
 			u.inForce++
-			r.resources.inForce[key] = u.resource
+			r.resources.byName[key] = u.resource
 			if _, ok := u.value.(limiter.StatisticsProvider); ok && !u.observed && r.options.ObserveLimiter != nil {
 				u.observed = true
 				u.users++ // until observe has returned
@@ -187,7 +187,7 @@ func (p *plan) check(versions, replaced []*version) error {
 	if !containing && len(p.change.Remove) == 0 {
 		return nil // there can be thousands of instances
 	}
-	return p.registry.checkContained(versions, replaced)
+	return p.registry.names.checkContained(versions, replaced)
 }
 
 // replaced returns the versions that the plan takes out of force.
@@ -210,13 +210,13 @@ func (p *plan) replaced(versions []*version) []*version {
 }
 
 // staying returns the versions that stay in force.
-func (r *Registry) staying(replaced []*version) []*version {
+func (n *names) staying(replaced []*version) []*version {
 	goes := make(map[*version]bool, len(replaced))
 	for _, v := range replaced {
 		goes[v] = true
 	}
 	var all []*version
-	for _, i := range r.names.inForce() {
+	for _, i := range n.inForce() {
 		if !goes[i.current] {
 			all = append(all, i.current)
 		}
@@ -246,14 +246,14 @@ func (p *plan) checkConflicts(versions, replaced []*version) error {
 					return conflict(other.instance.id, o, v.instance.id, u)
 				}
 			}
-			switch is := p.registry.resources.inForce[key]; {
+			switch is := p.registry.resources.byName[key]; {
 			case is == nil || is.inForce == 0 || is == u.resource && is.options == u.wanted:
 			case is == u.resource && p.first != nil && p.registry.running.takeIn(p.first.definition):
 				// The change can be about to give the limiter the options that the first build has read, and can wait for the
 				// first build. It builds the instance again. Until then the version in force has the limiter as it is.
 				v.uses[key] = &resourceUse{is, is.options, u.onSwap}
 			default:
-				stays := p.registry.staying(replaced)
+				stays := p.registry.names.staying(replaced)
 				other := stays[slices.IndexFunc(stays, func(o *version) bool { return o.uses[key] != nil })]
 				return conflict(v.instance.id, u, other.instance.id, other.uses[key])
 			}
@@ -264,12 +264,12 @@ func (p *plan) checkConflicts(versions, replaced []*version) error {
 
 // checkContained returns an error if a pipeline would contain itself, so that its executions would never end, or one that is
 // removed or closed.
-func (r *Registry) checkContained(versions, replaced []*version) error {
+func (n *names) checkContained(versions, replaced []*version) error {
 	next, goes := make(byHandle), make(byHandle)
 	for _, v := range replaced {
 		goes.add(v)
 	}
-	versions = append(slices.Clone(versions), r.staying(replaced)...)
+	versions = append(slices.Clone(versions), n.staying(replaced)...)
 	for _, v := range versions {
 		next.add(v)
 	}

@@ -95,9 +95,9 @@ pipelines:
 	_ = f.Explain(os.Stdout)
 	// Output:
 	// orders
-	//   1. each execution is retried up to 5 times, after 100ms, 200ms, 400ms and so on (full jitter: a random part of that)
-	//   2. each attempt takes a permit of upstream (token bucket: bursts of 100, then 10 every 100ms (100 a second); up to 50 wait)
-	//   3. each attempt may take 2s
+	//   1. each execution: retry with max_retries: 5, backoff: exponential, delay: 100ms, jitter: true, max_retry_after: 1m
+	//   2. each attempt: rate_limiter with limiter: upstream (token bucket: bursts of 100, then 10 every 100ms (100 a second); up to 50 wait)
+	//   3. each attempt: timeout with timeout: 2s
 }
 
 // Maintenance are the options of a strategy that rejects everything.
@@ -158,7 +158,7 @@ pipelines:
 	_ = f.Explain(os.Stdout)
 	// Output:
 	// orders
-	//   1. each execution takes a permit of work (per_processor with each: 3)
+	//   1. each execution: rate_limiter with limiter: work (per_processor with each: 3)
 }
 
 func ExampleKinds_RegisterKey() {
@@ -238,10 +238,10 @@ pipelines:
 	}
 	// Output:
 	// stock
-	//   1. each execution falls back to no_stock
-	//   2. each execution is retried once, at once, whatever a failure asks for, out of the budget warehouse (10% of the executions and 10 a second, over 10s)
-	//   3. each attempt fails fast for 5s once 10% of at least 100 in 30s or 2 in a row have failed
-	//   4. each attempt may take 1s
+	//   1. each execution: fallback with action: no_stock
+	//   2. each execution: retry with max_retries: 1, delay: off, max_retry_after: 1m, ignore_retry_after: true, budget: warehouse (ratio: 0.1, min_per_second: 10, window: 10s)
+	//   3. each attempt: circuit_breaker with failure_ratio: 0.1, minimum_throughput: 100, sampling_duration: 30s, consecutive_failures: 2, break_duration: 5s, half_open_probes: 1
+	//   4. each attempt: timeout with timeout: 1s
 	// asking
 	// asking
 	// sold out <nil>

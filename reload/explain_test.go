@@ -28,9 +28,9 @@ func TestExplain_NamedPipelines(t *testing.T) {
 	var b strings.Builder
 	require.NoError(t, f.Explain(&b, "reports"))
 	assert.Equal(t, `reports
-  1. each execution may take 1m; called Whole
-  2. each execution takes a permit of its own concurrency limiter: 4 at once; up to 16 wait, the newest first
-  3. each execution runs through the pipeline orders
+  1. each execution: timeout with timeout: 1m, name: Whole
+  2. each execution: rate_limiter with limiter: its own concurrency limiter: 4 at once; up to 16 wait, the newest first
+  3. each execution: pipeline with name: orders
 `, b.String())
 	assert.EqualError(t, f.Explain(&b, "report"), `reload: there is no pipeline "report" in the file, did you mean "reports"?`)
 	assert.ErrorIs(t, f.Explain(broken{}), os.ErrClosed)
@@ -48,12 +48,12 @@ func TestExplain_KindsOfTheProgram(t *testing.T) {
 	var b strings.Builder
 	require.NoError(t, f.Explain(&b))
 	assert.Equal(t, `orders
-  1. each execution runs through shedding with threshold: 0.5, wait: off, classes: [a b], weights: map[a:1 b:255], order: newest_first, inner: {3}
-  2. each execution runs through noop
-  3. each execution runs through noop
-  4. each execution is retried up to 3 times if transient says so, after 2s each
-  5. each attempt takes as many permits as cost says of elsewhere (remote with address: redis:6379)
-  6. each attempt takes a permit if it can, and goes on if not (shadow), of its own remote with address: x; called Second
+  1. each execution: shedding with threshold: 0.5, wait: off, classes: [a b], weights: map[a:1 b:255], order: newest_first, inner: {3}
+  2. each execution: noop
+  3. each execution: noop
+  4. each execution: retry with max_retries: 3, delay: 2s, handle: transient, max_retry_after: 1m
+  5. each attempt: rate_limiter with permits: cost, limiter: elsewhere (remote with address: redis:6379)
+  6. each attempt: rate_limiter with name: Second, shadow: true, limiter: its own remote with address: x
 limiter per-client is used by no pipeline
 `, b.String())
 
@@ -63,7 +63,7 @@ limiter per-client is used by no pipeline
 	b.Reset()
 	require.NoError(t, f.Explain(&b))
 	assert.Equal(t, `a
-  1. each execution runs through caching, which only the program knows
-  2. each execution takes a permit of its own faraway, which only the program knows
+  1. each execution: caching, which only the program knows
+  2. each execution: rate_limiter with limiter: its own faraway, which only the program knows
 `, b.String())
 }

@@ -34,7 +34,7 @@ type Section[O any] struct {
 	// reported where its field is written, any other error at the section.
 	Check func(f *File, o O) error
 	// Explain returns what [File.Explain] writes about the section. If nil, it is the result of a method
-	// Explain() string of O or, without one, a line for each field that the file sets.
+	// Explain() string of O or, without one, a line for each field that the file sets or that has a default.
 	Explain func(f *File, o O) string
 	// Pipelines returns the functions that build the section's pipelines, by name. The pipelines are in the same
 	// [registry.Change] as those of the file, which cannot have the same names. They are built again if o has changed,

@@ -483,16 +483,17 @@ func TestSection_Explain(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, f.Explain(&b))
 	assert.Equal(t, `server
+  listen: :80
   idle: off
   size: 3
   hosts: map[a:{slow map[] 0}]
 p
-  1. each execution takes a permit of slow, shared with server (concurrency limiter: 1 at once; no queue)
+  1. each execution: rate_limiter with limiter: slow, shared with server (concurrency limiter: 1 at once; no queue)
 limiter free is used by no pipeline
 `, b.String())
 	b.Reset()
 	require.NoError(t, f.Explain(&b, "server"))
-	assert.Equal(t, 4, strings.Count(b.String(), "\n"))
+	assert.Equal(t, 5, strings.Count(b.String(), "\n"))
 	assert.ErrorContains(t, f.Explain(&b, "servr"), `did you mean "server"?`)
 
 	k := reload.NewKinds()

@@ -65,8 +65,8 @@ type Status struct {
 //
 // A change is noticed within [Options.Interval], however it is made: the file is written in place, replaced, deleted
 // and written again, or a symbolic link leads elsewhere, as with a Kubernetes ConfigMap. If the file cannot be parsed,
-// it is not tried again before its content changes. If its pipelines cannot be built, it is tried again after 5 s, and
-// then at growing intervals of up to a minute.
+// it is not tried again before its content changes. If its pipelines cannot be built, it is tried again every
+// 10 s.
 //
 // The pipelines of the file belong to the Watcher: if the program has defined one under the same name, the file is
 // refused. ctx is only for the first load. If o is nil, the defaults apply. Wrong options are a
@@ -276,7 +276,7 @@ func (w *Watcher) ended(r filewatch.Result) {
 	}
 	w.mu.Unlock()
 	if w.options.Reporter != nil {
-		recovered.Call("reload: Reporter", func() { w.options.Reporter.ConfigReloaded(now, r.Err) })
+		recovered.Hook("reload: Reporter", func() { w.options.Reporter.ConfigReloaded(now, r.Err) })
 	}
 	switch {
 	case !r.Log, w.starting: // Start returns the error
@@ -301,7 +301,7 @@ func (w *Watcher) logRefused(err error) {
 
 // log writes a line. If the handler of the program panics, the load goes on.
 func (w *Watcher) log(ctx context.Context, level slog.Level, message string, args ...any) {
-	recovered.Call("reload: Logger", func() { w.options.Logger.Log(ctx, level, message, args...) })
+	recovered.Hook("reload: Logger", func() { w.options.Logger.Log(ctx, level, message, args...) })
 }
 
 const (

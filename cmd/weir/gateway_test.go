@@ -83,7 +83,7 @@ func TestExplain_Gateway(t *testing.T) {
 		"  listens on :8080 with TLS; admin: 127.0.0.1:9900\n",
 		"  route users.example.com/api/: overall, per-client, logins; to users, without /api\n",
 		"  policy overall: takes a permit of overall (concurrency limiter: 500 at once; up to 100 wait); ",
-		"reads\n  1. each execution may take 5s\n",
+		"reads\n  1. each execution: timeout with timeout: 5s",
 	} {
 		assert.Contains(t, r.out, line)
 	}

@@ -132,7 +132,7 @@ func TestExplain(t *testing.T) {
 	r := weir(good, "explain", "-")
 	assert.Equal(t, 0, r.status, r.err)
 	assert.Contains(t, r.out, "orders")
-	assert.Contains(t, r.out, "up to 5 times")
+	assert.Contains(t, r.out, "max_retries: 5")
 	r = weir(good, "explain", "-", "nothing")
 	assert.Equal(t, 2, r.status, "the file is right, the command is not")
 	assert.Contains(t, r.err, "nothing")

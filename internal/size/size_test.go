@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // makes it lower.
 var back = map[string]int{
 	"rate":                      50,
-	"limiter":                   13,
+	"limiter":                   11,
 	"registry":                  11,
 	"store":                     20,
 	"store/internal/calls":      38,
@@ -25,10 +25,8 @@ var back = map[string]int{
 // A type has at most maxFields fields and maxMethods methods. These have more: fields, methods.
 var large = map[string][2]int{
 	"limiter.Concurrency":              {7, 25},
-	"limiter.Lease":                    {3, 22},
-	"limiter.PartitionedLimiter":       {16, 48},
-	"limiter.bucket":                   {7, 53},
-	"limiter.window":                   {8, 37},
+	"limiter.bucket":                   {7, 48},
+	"limiter.window":                   {8, 33},
 	"registry.Registry":                {11, 25},
 	"rate.Schedule":                    {8, 33},
 	"store.Store":                      {10, 24},

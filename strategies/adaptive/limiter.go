@@ -11,7 +11,6 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
-	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/internal/learning"
 )
 
@@ -31,8 +30,7 @@ type Limiter struct {
 
 	current       atomic.Int64 // the limit that permits has; written with mu held
 	rejectedAbove atomic.Int64 // rejections of an n above the limit
-	closed        atomic.Bool
-	mu            sync.Mutex // held to change the limit
+	mu            sync.Mutex   // held to change the limit
 }
 
 // NewLimiter makes a limiter with InitialLimit permits. If o is nil, the defaults apply. The error is a
@@ -91,13 +89,11 @@ func (l *Limiter) track(ctx context.Context, n int, lease limiter.Lease, err err
 // aboveLimit returns a rejection in place of the error about an n that a higher limit would allow, and other errors as
 // they are.
 func (l *Limiter) aboveLimit(ctx context.Context, n int, err error) (limiter.Lease, error) {
-	switch {
-	case !errors.Is(err, limiter.ErrPermitCount) || n < 0 || n > l.options.MaxLimit:
+	if !errors.Is(err, limiter.ErrPermitCount) || n < 0 || n > l.options.MaxLimit {
 		return limiter.Lease{}, err
-	case ctx.Err() != nil:
-		return limiter.Lease{}, pipeline.ContextError(ctx)
-	case l.closed.Load():
-		return limiter.Lease{}, limiter.ErrClosed
+	}
+	if _, err := l.permits.Peek(ctx, 0); err != nil { // ctx is done, or the limiter is closed
+		return limiter.Lease{}, err
 	}
 	return custom.Rejected(0, limiter.ReasonLimitLowered), nil
 }
@@ -199,10 +195,7 @@ func (l *Limiter) Statistics() limiter.Statistics {
 func (l *Limiter) IdleDuration() (idle time.Duration, ok bool) { return l.permits.IdleDuration() }
 
 // Close ends the waits in the queue. From then on TryAcquire and Acquire return [limiter.ErrClosed]. It always returns nil.
-func (l *Limiter) Close() error {
-	l.closed.Store(true)
-	return l.permits.Close()
-}
+func (l *Limiter) Close() error { return l.permits.Close() }
 
 // A grant is what a limiter of this package attaches to the lease of an execution. The first outcome that it gets counts.
 type grant struct {

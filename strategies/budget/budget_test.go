@@ -1,7 +1,6 @@
 package budget_test
 
 import (
-	"context"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -161,27 +160,9 @@ func TestAllocations(t *testing.T) {
 }
 
 func BenchmarkRatio(b *testing.B) {
-	ctx := context.Background()
-	b.Run("Count", func(b *testing.B) {
-		r := weir.Must(budget.New(nil))
-		for b.Loop() {
-			r.Count(ctx)
-		}
-	})
-	b.Run("Count in parallel", func(b *testing.B) {
-		r := weir.Must(budget.New(nil))
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				r.Count(ctx)
-			}
-		})
-	})
-	for _, window := range []time.Duration{budget.DefaultWindow, budget.LongestWindow} {
-		b.Run("TryAcquire/"+window.String(), func(b *testing.B) {
-			r := weir.Must(budget.New(&budget.Options{Window: window}))
-			for b.Loop() {
-				r.TryAcquire(ctx)
-			}
-		})
+	r, ctx := weir.Must(budget.New(&budget.Options{Window: budget.LongestWindow})), b.Context()
+	for b.Loop() {
+		r.Count(ctx)
+		r.TryAcquire(ctx)
 	}
 }

@@ -11,8 +11,6 @@ import (
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/chaos"
-	"github.com/weir-go/weir/strategies/retry"
-	"github.com/weir-go/weir/strategies/timeout"
 )
 
 func TestFault(t *testing.T) {
@@ -48,19 +46,6 @@ func TestFaultOptions_ErrFunc(t *testing.T) {
 	_, err = pipeline.ExecuteValue(t.Context(), p, noting(&log))
 	assert.NoError(t, err)
 	assert.Equal(t, []string{"ran"}, log, "nil: no injection")
-}
-
-func TestFault_InsideARetry(t *testing.T) {
-	draws := []float64{0.01, 0.02, 0.9}
-	p := with(retry.New(&retry.Options{Delay: -1}), makers["Chaos.Fault"](chaos.Options{Enabled: true, Rate: 0.1, Rand: func() float64 {
-		d := draws[0]
-		draws = draws[1:]
-		return d
-	}}))
-	calls := 0
-	assert.NoError(t, p.Execute(t.Context(), func(context.Context) error { calls++; return nil }))
-	assert.Equal(t, 1, calls)
-	assert.Empty(t, draws, "each attempt takes its chance")
 }
 
 func TestLatency(t *testing.T) {
@@ -117,15 +102,6 @@ func TestLatency_EndsWithTheContext(t *testing.T) {
 		assert.ErrorIs(t, err, cause)
 		assert.Equal(t, time.Second, time.Since(began))
 		assert.Equal(t, []string{"Chaos.OnLatency Information <nil> <nil> 30s"}, log)
-	})
-}
-
-func TestLatency_InsideATimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := with(timeout.New(time.Second, nil), chaos.NewLatency(&chaos.LatencyOptions{Options: always}))
-		err := p.Execute(t.Context(), func(context.Context) error { panic("must not run") })
-		_, ok := errors.AsType[*timeout.Error](err)
-		assert.True(t, ok, err)
 	})
 }
 

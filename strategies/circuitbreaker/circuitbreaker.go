@@ -219,9 +219,6 @@ func (s *Strategy) Statistics() Statistics {
 // countFailure counts a failure of a closed circuit, and opens the circuit if one of the rules in the Options says
 // so.
 func (s *Strategy) countFailure(ctx context.Context, next pipeline.Next, p *phase, result any, err error) {
-	if s.current.Load() != p {
-		return
-	}
 	now, o := clock.Now(), &s.options
 	t := Transition{From: Closed, Result: result, Err: err}
 	if o.ConsecutiveFailures > 0 {

@@ -15,7 +15,6 @@ import (
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/strategies/retry"
-	"github.com/weir-go/weir/strategies/timeout"
 )
 
 // full returns a limiter that is so until the test is over.
@@ -35,20 +34,8 @@ func TestStrategy_NothingWasCalled(t *testing.T) {
 		"the caller's deadline ends the wait in a queue": func(t *testing.T) []pipeline.Strategy {
 			return []pipeline.Strategy{in(full(t))}
 		},
-		"a timeout between ends it": func(t *testing.T) []pipeline.Strategy {
-			return []pipeline.Strategy{timeout.New(time.Millisecond, nil), in(full(t))}
-		},
 		"a limiter that waits for longer than there is time": func(t *testing.T) []pipeline.Strategy {
 			return []pipeline.Strategy{in(waiting{full(t)})}
-		},
-		"a closed limiter": func(t *testing.T) []pipeline.Strategy {
-			l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
-			require.NoError(t, l.Close())
-			return []pipeline.Strategy{in(l)}
-		},
-		"more permits than there can be": func(*testing.T) []pipeline.Strategy {
-			l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
-			return []pipeline.Strategy{ratelimit.New(l, &ratelimit.Options{Permits: func(context.Context) int { return 2 }})}
 		},
 		"a retry gives up on a rejection": func(t *testing.T) []pipeline.Strategy {
 			return []pipeline.Strategy{retries, in(weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))), in(full(t))}

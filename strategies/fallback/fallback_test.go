@@ -2,7 +2,6 @@ package fallback_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +16,6 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/fallback"
-	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
 )
 
@@ -108,23 +106,6 @@ func TestAction_RunsAfterTheContextHasEnded(t *testing.T) {
 	assert.Equal(t, "instead", v)
 }
 
-func TestStrategy_DoneContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	p := with(fallback.Value("instead"), nil)
-	v, err := pipeline.ExecuteValue(ctx, p, func(context.Context) (string, error) { panic("must not run") })
-	assert.Equal(t, context.Canceled, err)
-	assert.Empty(t, v)
-}
-
-func TestStrategy_InsideARetry(t *testing.T) {
-	p := weir.Must(pipeline.New("orders", retry.New(nil), fallback.New(fallback.Value("instead"), nil)))
-	calls := 0
-	_, err := pipeline.ExecuteValue(t.Context(), p, func(context.Context) (string, error) { calls++; return "", errBoom })
-	assert.NoError(t, err)
-	assert.Equal(t, 1, calls)
-}
-
 func TestValue_Types(t *testing.T) {
 	_, err := pipeline.ExecuteValue(t.Context(), with(fallback.Value(0), nil), returning(1.5, errBoom))
 	assert.ErrorIs(t, err, pipeline.ErrResultType)
@@ -212,10 +193,6 @@ func TestStrategy_ValidateAndDescribe(t *testing.T) {
 	options, state := s.Describe()
 	assert.Equal(t, fallback.Options{Name: "Fallback"}, options)
 	assert.Nil(t, state)
-
-	var o fallback.Options
-	require.NoError(t, json.Unmarshal([]byte(`{"name":"Cache"}`), &o))
-	assert.Equal(t, "Cache", fallback.New(fallback.Value(1), &o).Name())
 }
 
 func TestAllocations(t *testing.T) {

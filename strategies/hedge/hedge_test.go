@@ -93,6 +93,9 @@ func TestStrategy_WhichAttemptWins(t *testing.T) {
 		{"a delay for each", &hedge.Options{MaxHedges: 3, DelayFunc: func(_ context.Context, n int) time.Duration {
 			return []time.Duration{s, 0, -1}[n]
 		}}, script{{takes: 9 * s}, {takes: 9 * s}, {takes: 3 * s, err: errBoom}, {takes: s}}, []time.Duration{0, s, s, 4 * s}, 5 * s, 3, nil},
+		{"a delay that ends with its attempt", &hedge.Options{MaxHedges: 2, DelayFunc: func(_ context.Context, n int) time.Duration {
+			return []time.Duration{2 * s, -1}[n]
+		}}, script{{takes: s, err: errBoom}, {takes: 9 * s}, {}}, []time.Duration{0, s}, 10 * s, 1, nil},
 		{"two at the same time: the hedge is not needed", nil, script{{takes: 2*s - 1}}, []time.Duration{0}, 2*s - 1, 0, nil},
 	}
 	for _, c := range cases {

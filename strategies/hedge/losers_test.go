@@ -45,6 +45,7 @@ func TestOptions_Dispose(t *testing.T) {
 	}{
 		{"no loser", hedge.Options{}, script{{takes: s}}, nil, nil},
 		{"a deaf loser", hedge.Options{}, script{{takes: 9 * s, deaf: true}, {}}, nil, []string{"0 <nil>"}},
+		{"a loser that listens", hedge.Options{}, script{{takes: 9 * s}, {}}, nil, []string{"-1 " + hedge.ErrLost.Error()}},
 		{"the first was handled", hedge.Options{}, script{{takes: s, err: errBoom}, {takes: s}}, []string{"0 boom"}, nil},
 		{"the first is returned", hedge.Options{}, script{{takes: s, err: errBoom}, {takes: s, err: errBoom}}, []string{"1 boom"}, nil},
 		{"in turn", hedge.Options{Delay: -1, MaxHedges: 2}, script{{err: errBoom}, {err: errBoom}, {}}, []string{"0 boom", "1 boom"}, nil},
@@ -68,17 +69,6 @@ func TestOptions_Dispose(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestOptions_DisposeOfACancelledLoser(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var disposed bin
-		var began []time.Duration
-		_, err := pipeline.ExecuteValue(t.Context(), with(&hedge.Options{Dispose: disposed.dispose}), script{{takes: 9 * s}, {}}.run(&began))
-		require.NoError(t, err)
-		synctest.Wait()
-		assert.Equal(t, []string{"-1 " + hedge.ErrLost.Error()}, disposed.contents())
-	})
 }
 
 func TestOptions_DisposeOfSimultaneousResults(t *testing.T) {
@@ -142,24 +132,36 @@ func TestStrategy_Panic(t *testing.T) {
 	}
 }
 
-func TestStrategy_PanicOfALoser(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		lost := make(chan error, 1)
-		var began []time.Duration
-		p := with(&hedge.Options{Dispose: func(result any, err error) {
-			assert.Nil(t, result)
-			lost <- err
-		}})
-		value, err := pipeline.ExecuteValue(t.Context(), p, script{{takes: 9 * s, deaf: true, panic: errBoom}, {}}.run(&began))
-		require.NoError(t, err)
-		assert.Equal(t, 1, value)
-		failure, ok := errors.AsType[*pipeline.PanicError](<-lost)
-		require.True(t, ok)
-		assert.Equal(t, errBoom, failure.Value)
-		assert.ErrorIs(t, failure, errBoom)
-		assert.EqualError(t, failure, "panic: boom")
-		assert.Contains(t, string(failure.Stack), "script.run", "where")
-	})
+func TestStrategy_LoserDoesNotReturn(t *testing.T) {
+	for name, c := range map[string]struct {
+		leave func()
+		value any
+		text  string
+	}{
+		"panic":  {func() { panic(errBoom) }, errBoom, "panic: boom"},
+		"goexit": {runtime.Goexit, nil, "it left its goroutine"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			lost := make(chan error, 1)
+			p := with(&hedge.Options{Dispose: func(result any, err error) {
+				assert.Nil(t, result)
+				lost <- err
+			}})
+			require.NoError(t, p.Execute(t.Context(), func(ctx context.Context) error {
+				if hedge.AttemptNumber(ctx) == 0 {
+					time.Sleep(time.Minute)
+					c.leave()
+				}
+				return nil
+			}))
+			failure, ok := errors.AsType[*pipeline.PanicError](<-lost)
+			require.True(t, ok, name)
+			assert.Equal(t, c.value, failure.Value)
+			assert.ErrorIs(t, failure, pipeline.ErrAborted)
+			assert.EqualError(t, failure, c.text)
+			assert.Contains(t, string(failure.Stack), "losers_test.go", "where")
+		})
+	}
 }
 
 func TestStrategy_Goexit(t *testing.T) {
@@ -173,19 +175,4 @@ func TestStrategy_Goexit(t *testing.T) {
 		<-finished
 		assert.False(t, returned)
 	}
-}
-
-func TestStrategy_GoexitOfALoser(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		lost := make(chan error, 1)
-		p := with(&hedge.Options{Dispose: func(_ any, err error) { lost <- err }})
-		require.NoError(t, p.Execute(t.Context(), func(ctx context.Context) error {
-			if hedge.AttemptNumber(ctx) == 0 {
-				time.Sleep(time.Minute)
-				runtime.Goexit()
-			}
-			return nil
-		}))
-		assert.ErrorIs(t, <-lost, pipeline.ErrAborted)
-	})
 }

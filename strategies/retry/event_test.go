@@ -2,14 +2,13 @@ package retry_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
@@ -33,47 +32,28 @@ func listened(o retry.Options, into *[]string) *pipeline.Pipeline {
 }
 
 func TestStrategy_Events(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log []string
-		calls := 0
-		err := listened(retry.Options{}, &log).Execute(t.Context(), func(context.Context) error {
-			time.Sleep(time.Millisecond)
-			calls++
-			if calls < 2 {
-				return errBoom
-			}
-			return nil
+	retried := []string{"attempt 0 Warning true 1ms boom", "OnRetry 0 Warning boom", "callback 0 2s <nil> boom p/Retry"}
+	for name, c := range map[string]struct {
+		options retry.Options
+		fails   int
+		limit   time.Duration
+		want    []string
+	}{
+		"a success":                    {retry.Options{}, 1, time.Hour, append(slices.Clone(retried), "attempt 1 Information false 1ms <nil>")},
+		"the last":                     {retry.Options{MaxRetries: 1}, 9, time.Hour, append(slices.Clone(retried), "attempt 1 Error true 1ms boom")},
+		"the last before the deadline": {retry.Options{}, 9, time.Second, []string{"attempt 0 Error true 1ms boom"}},
+		"not handled":                  {retry.Options{Handle: func(any, error) bool { return false }}, 9, time.Hour, []string{"attempt 0 Information false 1ms boom"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var log []string
+			calls := 0
+			ctx, cancel := context.WithTimeout(t.Context(), c.limit)
+			defer cancel()
+			_ = listened(c.options, &log).Execute(ctx, func(ctx context.Context) error {
+				time.Sleep(time.Millisecond)
+				return failing(c.fails, errBoom, &calls)(ctx)
+			})
+			assert.Equal(t, c.want, log, name)
 		})
-		require.NoError(t, err)
-		assert.Equal(t, []string{
-			"attempt 0 Warning true 1ms boom",
-			"OnRetry 0 Warning boom",
-			"callback 0 2s <nil> boom p/Retry",
-			"attempt 1 Information false 1ms <nil>",
-		}, log)
-	})
-}
-
-func TestStrategy_EventOfTheLastAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log []string
-		calls := 0
-		_ = listened(retry.Options{MaxRetries: 1}, &log).Execute(t.Context(), failing(9, errBoom, &calls))
-		assert.Equal(t, []string{
-			"attempt 0 Warning true 0s boom",
-			"OnRetry 0 Warning boom",
-			"callback 0 2s <nil> boom p/Retry",
-			"attempt 1 Error true 0s boom",
-		}, log)
-
-		log, calls = nil, 0
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_ = listened(retry.Options{}, &log).Execute(ctx, failing(9, errBoom, &calls))
-		assert.Equal(t, []string{"attempt 0 Error true 0s boom"}, log, "also where the deadline makes it the last")
-
-		log, calls = nil, 0
-		_ = listened(retry.Options{Handle: func(_ any, err error) bool { return !errors.Is(err, errBoom) }}, &log).Execute(t.Context(), failing(9, errBoom, &calls))
-		assert.Equal(t, []string{"attempt 0 Information false 0s boom"}, log, "an error that is not handled is none of ours")
-	})
+	}
 }

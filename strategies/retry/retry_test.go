@@ -147,15 +147,6 @@ func TestStrategy_ContextEndsDuringAWait(t *testing.T) {
 	})
 }
 
-func TestStrategy_ContextEndsAfterAHandledResult(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	p := with(&retry.Options{Handle: func(any, error) bool { return true }})
-	v, err := pipeline.ExecuteValue(ctx, p, func(context.Context) (string, error) { cancel(); return "unwanted", nil })
-	assert.Equal(t, "unwanted", v, "for the caller to close")
-	assert.EqualError(t, err, "retry: gave up after attempt 1: context canceled")
-	assert.ErrorIs(t, err, context.Canceled)
-}
-
 // failsafe-go waits although the deadline comes first.
 func TestStrategy_WaitBeyondTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

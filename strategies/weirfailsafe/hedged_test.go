@@ -13,7 +13,6 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/weirfailsafe"
 )
 
@@ -44,20 +43,4 @@ func TestFromPipeline_LosesUnderAHedgePolicy(t *testing.T) {
 		assert.Equal(t, "hedge", got)
 		assert.ErrorIs(t, <-again, context.Canceled)
 	})
-}
-
-// The same with a retry, which meets the moment by chance.
-func TestFromPipeline_RetriesUnderAHedgePolicy(t *testing.T) {
-	p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1, MaxRetries: retry.Forever})))
-	executor := failsafe.With(hedgepolicy.NewWithDelay[string](time.Microsecond), weirfailsafe.FromPipeline[string](p, nil))
-	for range 200 {
-		got, err := executor.GetWithExecution(func(exec failsafe.Execution[string]) (string, error) {
-			if exec.IsHedge() {
-				return "hedge", nil
-			}
-			return "", errBoom
-		})
-		require.NoError(t, err)
-		require.Equal(t, "hedge", got)
-	}
 }

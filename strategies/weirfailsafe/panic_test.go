@@ -113,16 +113,12 @@ func TestStrategy_PanicOfAHedge(t *testing.T) {
 // An attempt that the executor no longer waits for cannot panic in the caller.
 func TestStrategy_PanicOfALoser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var events []pipeline.Event
+		told := make(chan error, 1)
 		p := weir.Must(pipeline.Config{
-			Name:       "orders",
 			Strategies: []pipeline.Strategy{weirfailsafe.New[any](nil, hedgepolicy.NewWithDelay[any](time.Second))},
 			Listener: pipeline.ListenerFunc(func(_ context.Context, e pipeline.Event) {
-				mu.Lock()
-				defer mu.Unlock()
 				if e.Name == weirfailsafe.EventPanic {
-					events = append(events, e)
+					told <- e.Err
 				}
 			}),
 		}.Build())
@@ -134,11 +130,7 @@ func TestStrategy_PanicOfALoser(t *testing.T) {
 			}
 			return nil
 		}))
-		time.Sleep(time.Hour)
-		mu.Lock()
-		defer mu.Unlock()
-		require.Len(t, events, 1)
-		assert.ErrorContains(t, events[0].Err, "panic: late")
+		assert.EqualError(t, <-told, "panic: late")
 	})
 }
 

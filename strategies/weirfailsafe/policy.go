@@ -143,17 +143,6 @@ func RetryAfter[R any](exec failsafe.ExecutionAttempt[R]) time.Duration {
 	return -1
 }
 
-// result makes the result of failsafe-go of the pipeline's outcome.
-func result[R any](value R, err error, inner *common.PolicyResult[R]) *common.PolicyResult[R] {
-	return &common.PolicyResult[R]{
-		Result:     value,
-		Error:      err,
-		Done:       true,
-		Success:    err == nil,
-		SuccessAll: err == nil && (inner == nil || inner.SuccessAll),
-	}
-}
-
 var _ policy.Executor[any] = (*policyExecutor[any])(nil)
 
 // A policyExecutor runs executions of failsafe-go through a pipeline.
@@ -167,14 +156,21 @@ func (e *policyExecutor[R]) Apply(inner func(failsafe.Execution[R]) *common.Poli
 	return func(exec failsafe.Execution[R]) *common.PolicyResult[R] {
 		run := policyRun[R]{exec: exec.(policy.ExecutionInternal[R]), inner: inner}
 		value, err := pipeline.ExecuteValue(exec.Context(), e.policy.pipeline, run.attempt)
-		if err == nil {
-			return result(value, nil, run.last.Load())
+		if err != nil {
+			// If an outer policy has cancelled the execution, its result counts.
+			if canceled, decided := run.exec.IsCanceledWithResult(); canceled {
+				return decided
+			}
+			err = e.policy.mapError(err)
 		}
-		// If an outer policy has cancelled the execution, its result counts.
-		if canceled, decided := run.exec.IsCanceledWithResult(); canceled {
-			return decided
+		last := run.last.Load()
+		return &common.PolicyResult[R]{
+			Result:     value,
+			Error:      err,
+			Done:       true,
+			Success:    err == nil,
+			SuccessAll: err == nil && (last == nil || last.SuccessAll),
 		}
-		return result(value, e.policy.mapError(err), run.last.Load())
 	}
 }
 
@@ -188,46 +184,30 @@ type policyRun[R any] struct {
 }
 
 // attempt is the callback of the pipeline.
-func (r *policyRun[R]) attempt(ctx context.Context) (R, error) {
-	exec, end, err := r.begin(ctx)
-	if err != nil {
-		var none R
-		return none, err
-	}
-	defer end()
-	got := r.inner(exec)
-	r.last.Store(got)
-	return got.Result, got.Error
-}
-
-// begin returns the execution for an attempt with that context, and a function that the caller calls when the attempt has
-// ended.
 //
 // The first attempt runs with the execution itself, unless the pipeline has given it a context that can end on its own.
 // Any other attempt runs with a copy, which failsafe-go counts as an attempt. A copy is cancelled when the context that
 // the pipeline has given it ends.
-func (r *policyRun[R]) begin(ctx context.Context) (exec policy.ExecutionInternal[R], end func(), err error) {
-	again := r.began.Swap(true)
-	own := ctx.Done() != r.exec.Context().Done()
-	if !again && !own {
-		return r.exec, func() {}, nil
+func (r *policyRun[R]) attempt(ctx context.Context) (none R, err error) {
+	exec, again := r.exec, r.began.Swap(true)
+	own := ctx.Done() != exec.Context().Done()
+	if again || own {
+		exec = exec.CopyForCancellable().(policy.ExecutionInternal[R])
+		defer exec.Cancel(nil) // failsafe-go does this later if a response is still being read
 	}
-	exec = r.exec.CopyForCancellable().(policy.ExecutionInternal[R])
-	end = func() { exec.Cancel(nil) } // failsafe-go does this later if a response is still being read
 	if again {
 		if decided := exec.InitializeRetry(); decided != nil {
-			end()
-			return nil, nil, errDecided(exec, decided)
+			return none, errDecided(exec, decided)
 		}
 	}
 	if own {
-		stop := context.AfterFunc(ctx, func() {
+		defer context.AfterFunc(ctx, func() {
 			exec.Cancel(&common.PolicyResult[R]{Error: pipeline.ContextError(ctx), Done: true})
-		})
-		cancel := end
-		end = func() { stop(); cancel() }
+		})()
 	}
-	return exec, end, nil
+	got := r.inner(exec)
+	r.last.Store(got)
+	return got.Result, got.Error
 }
 
 // errDecided returns the error of an attempt that does not begin because the execution was cancelled with a result. That

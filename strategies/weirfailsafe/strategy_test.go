@@ -21,7 +21,6 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/weirfailsafe"
 )
 
@@ -102,6 +101,8 @@ func TestRejectedError(t *testing.T) {
 		assert.Equal(t, err, r.events[0].Err)
 		after, known := pipeline.RetryAfter(err)
 		assert.Equal(t, c.err == circuitbreaker.ErrOpen, known)
+		retryable, _ := pipeline.Retryable(err)
+		assert.Equal(t, c.err != circuitbreaker.ErrOpen, retryable, "a retry outside returns the rejection of an open circuit at once")
 		if known {
 			assert.InDelta(t, time.Minute, after, float64(10*time.Second))
 		}
@@ -122,32 +123,6 @@ func TestStrategy_OtherErrors(t *testing.T) {
 	got := with(weirfailsafe.New(nil, bulkhead.New[any](1)), r).Execute(t.Context(), func(context.Context) error { return rejected })
 	assert.Same(t, rejected, got)
 	assert.Empty(t, r.events)
-}
-
-// weir's retry returns the rejection of an open circuit at once, or waits as long as the circuit asks for.
-func TestRejectedError_Retry(t *testing.T) {
-	for _, handle := range []func(any, error) bool{nil, func(_ any, err error) bool { return err != nil }} {
-		synctest.Test(t, func(t *testing.T) {
-			breaker := circuitbreaker.NewBuilder[any]().WithDelay(time.Minute).Build()
-			p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1, Handle: handle}), weirfailsafe.New(nil, breaker)))
-			began, calls := time.Now(), 0
-			err := p.Execute(t.Context(), func(context.Context) error {
-				if calls++; calls == 1 {
-					return errBoom
-				}
-				return nil
-			})
-			if handle == nil {
-				require.ErrorIs(t, err, circuitbreaker.ErrOpen)
-				assert.Equal(t, 1, calls)
-				assert.Zero(t, time.Since(began))
-				return
-			}
-			require.NoError(t, err)
-			assert.Equal(t, 2, calls)
-			assert.GreaterOrEqual(t, time.Since(began), time.Minute)
-		})
-	}
 }
 
 func TestStrategy_TimeoutCancelsTheCallback(t *testing.T) {

@@ -187,7 +187,7 @@ func (d *decoder) decodeStrategy(e *document.Node) *model.Strategy {
 	}
 	s.Options = v.Elem().Interface()
 	s.Given = d.file.Names.From(s.Options)
-	s.Name, s.DefaultName = kind.NameOf(s.Options), kind.DefaultName
+	s.Name = kind.NameOf(s.Options)
 	return s
 }
 

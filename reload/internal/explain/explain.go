@@ -1,11 +1,8 @@
-// Package explain describes the pipelines of a file in words, one line for each strategy.
-//
-//   - explain.go: Write, which pipelines share a limiter or budget, and the words for strategies.
-//   - limiter.go: the words for limiters.
+// Package explain describes the pipelines of a file, one line for each strategy: its kind, and its fields with their defaults.
+// Only limiters have words of their own, and what pipelines share.
 package explain
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -22,10 +19,6 @@ import (
 	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/strategies/adaptive"
-	"github.com/weir-go/weir/strategies/chaos"
-	"github.com/weir-go/weir/strategies/circuitbreaker"
-	"github.com/weir-go/weir/strategies/hedge"
-	"github.com/weir-go/weir/strategies/retry"
 )
 
 // Write writes what the named pipelines and sections of f do, or all of them if there are no names. It returns an error
@@ -140,7 +133,7 @@ func (e *explainer) section(b *strings.Builder, s *model.Section, kind model.Sec
 	} else if ok {
 		text = own.Explain()
 	} else {
-		text = strings.Join(fieldsSet(s.Options, true), "\n")
+		text = strings.Join(fields(s.Options, nil), "\n")
 	}
 	for line := range strings.Lines(text) {
 		b.WriteString("  " + strings.TrimRight(line, "\n") + "\n")
@@ -155,7 +148,7 @@ func (e *explainer) pipeline(b *strings.Builder, p *model.Pipeline) {
 	}
 	subject := "each execution"
 	for i, s := range p.Strategies {
-		fmt.Fprintf(b, "  %d. %s\n", i+1, e.strategy(p, s, subject))
+		fmt.Fprintf(b, "  %d. %s: %s\n", i+1, subject, e.strategy(p, s))
 		if e.retries(s) {
 			subject = "each attempt"
 		}
@@ -194,211 +187,70 @@ func when(condition bool, format string, args ...any) string {
 	return fmt.Sprintf(format, args...)
 }
 
-// strategy returns the line of s. subject is what runs through s: each execution, or each attempt.
-func (e *explainer) strategy(p *model.Pipeline, s *model.Strategy, subject string) string {
-	words := subject + " "
-	switch o := s.Options.(type) {
-	case model.RetryOptions:
-		words += explainRetry(o) + e.budget(p, s)
-	case model.HedgingOptions:
-		words += explainHedging(o) + e.budget(p, s)
-	case model.CircuitBreakerOptions:
-		words += explainCircuitBreaker(o)
-	case model.FallbackOptions:
-		words += "falls back to " + o.Action + when(o.Handle != "", " if %s says so", o.Handle)
-	case model.ChaosFaultOptions:
-		words = explainChaos(o.Options, subject, "fail"+when(o.Error != "", " with %s", o.Error))
-	case model.ChaosLatencyOptions:
-		longer := "no"
-		if latency := cmp.Or(o.Latency, chaos.DefaultLatency); latency > 0 {
-			longer = durationtext.Of(latency)
-		}
-		words = explainChaos(o.Options, subject, "take "+longer+" longer")
-	case model.ChaosOutcomeOptions:
-		words = explainChaos(o.Options, subject, "return what "+o.Outcome+" makes up")
-	case model.ChaosBehaviorOptions:
-		words = explainChaos(o.Options, subject, "run "+o.Behavior+" first")
-	case model.TimeoutOptions:
-		words += "may take " + durationtext.Of(o.Timeout)
-	case model.RateLimiterOptions:
-		words += e.rateLimiter(p, s.Limiter, o)
-	case model.PipelineOptions:
-		words += "runs through the pipeline " + document.Name(o.Name)
-	default: // of the program
-		words += "runs through " + explainOwn(s.Kind, s.Options)
+// strategy describes s.
+func (e *explainer) strategy(p *model.Pipeline, s *model.Strategy) string {
+	shared := make(map[string]string)
+	if s.Limiter != nil {
+		shared[model.LimiterField] = e.limiter(p, s.Limiter)
 	}
-	return words + when(s.Name != s.DefaultName, "; called %s", document.Name(s.Name))
+	if m := s.Budget; m != nil {
+		shared["budget"] = fmt.Sprintf("%s%s (%s)", document.Name(m.Name), e.sharedWith(m, p), strings.Join(fields(m.Options, nil), ", "))
+	}
+	return explainKind(s.Kind, s.Options, shared)
 }
 
-// explainOwn describes the options of a kind of the program.
-func explainOwn(kind string, options any) string {
+// explainKind describes the options of a kind, in which the file gives something else for the fields in shared.
+func explainKind(kind string, options any, shared map[string]string) string {
 	if options == nil {
 		return kind + ", which only the program knows"
 	}
 	if own, ok := options.(interface{ Explain() string }); ok {
 		return own.Explain()
 	}
-	if set := fieldsSet(options, false); len(set) > 0 {
-		return kind + " with " + strings.Join(set, ", ")
-	}
-	return kind
+	set := strings.Join(fields(options, shared), ", ")
+	return kind + when(set != "", " with %s", set)
 }
 
-// fieldsSet describes each field that a file sets.
-func fieldsSet(options any, withName bool) (set []string) {
+// fields describes each field that a file sets or that has a default. For those in shared it has the text there.
+func fields(options any, shared map[string]string) (all []string) {
 	v := reflect.ValueOf(options)
 	for _, f := range model.FieldsOf(v.Type()) {
-		if !f.Function && (withName || !f.IsName()) && !v.FieldByIndex(f.Index).IsZero() {
-			set = append(set, f.Name+": "+f.Format(v.FieldByIndex(f.Index)))
+		text, value := shared[f.Name], v.FieldByIndex(f.Index)
+		switch {
+		case text != "":
+		case f.Function:
+			continue
+		case !value.IsZero() || f.Name == "enabled": // chaos strategies do nothing unless they are enabled
+			text = format(f, value)
+		case f.Default != "":
+			text = f.Default
+		default:
+			continue
+		}
+		all = append(all, f.Name+": "+text)
+	}
+	return all
+}
+
+// format returns the value of a field, with the word that a file has for it if there is one.
+func format(f model.Field, v reflect.Value) string {
+	for _, w := range f.Words {
+		if v.CanInt() && v.Int() == w.Value || v.CanFloat() && v.Float() == float64(w.Value) {
+			return w.Text
 		}
 	}
-	return set
-}
-
-// explainRetry describes a retry, without its budget.
-func explainRetry(o model.RetryOptions) string {
-	full := retry.New(&o.Options).Options() // with the defaults
-	var words string
-	switch {
-	case full.MaxRetries <= 0:
-		return "is not retried"
-	case full.MaxRetries == retry.Forever:
-		words = "is retried until it succeeds"
-	case full.MaxRetries == 1:
-		words = "is retried once"
-	default:
-		words = fmt.Sprintf("is retried up to %d times", full.MaxRetries)
+	v = reflect.Indirect(v)
+	if d, ok := reflect.TypeAssert[time.Duration](v); ok {
+		return durationtext.Of(d)
 	}
-	words += when(o.Handle != "", " if %s says so", o.Handle) + explainWaits(full) +
-		when(full.MaxDuration > 0, ", for %s at most", durationtext.Of(full.MaxDuration))
-	switch {
-	case full.IgnoreRetryAfter:
-		words += ", whatever a failure asks for"
-	case full.MaxRetryAfter < 0:
-		words += ", or as long as a failure asks for"
-	case full.MaxRetryAfter != retry.DefaultMaxRetryAfter:
-		words += ", or up to " + durationtext.Of(full.MaxRetryAfter) + " if a failure asks for it"
+	if text, ok := reflect.TypeAssert[string](v); ok {
+		return document.Name(text)
 	}
-	return words
-}
-
-func explainWaits(o retry.Options) string {
-	if o.Delay <= 0 {
-		return ", at once"
-	}
-	const most = 3 // how many waits are listed; if all further ones are the same, the list ends with the first of these
-	var waits []string
-	more := o.MaxRetries > most
-	for attempt := range min(o.MaxRetries, most) {
-		d := durationtext.Of(wait(o, attempt))
-		if wait(o, attempt) == wait(o, attempt+1) && o.MaxRetries > attempt+1 {
-			waits, more = []string{strings.Join(append(waits, d+" each"), ", then ")}, false
-			break
-		}
-		waits = append(waits, d)
-	}
-	words := ", after " + strings.Join(waits, ", ") + when(more, " and so on") +
-		when(more && o.MaxDelay > 0, ", up to %s", durationtext.Of(o.MaxDelay))
-	switch {
-	case o.Jitter && o.Backoff == retry.Exponential:
-		words += " (full jitter: a random part of that)"
-	case o.Jitter:
-		words += " (jitter: up to a quarter more or less)"
-	}
-	return words
-}
-
-// wait returns the backoff after that attempt, counted from 0, without jitter.
-func wait(o retry.Options, attempt int) time.Duration {
-	d := o.Backoff.Delay(o.Delay, attempt)
-	if o.MaxDelay > 0 {
-		d = min(d, o.MaxDelay)
-	}
-	return d
-}
-
-// explainHedging describes hedging, without its budget.
-func explainHedging(o model.HedgingOptions) string {
-	hedges := cmp.Or(o.MaxHedges, hedge.DefaultMaxHedges)
-	failed, refused := accordingTo(o.Handle), when(o.AfterRefusal, ", also after a refusal")
-	switch delay := cmp.Or(o.Delay, hedge.DefaultDelay); {
-	case hedges < 0:
-		return "is not hedged"
-	case o.AtOnce:
-		return fmt.Sprintf("is hedged: %d attempts at once", hedges+1) + when(o.Handle != "", ", and one that failed%s does not win", failed)
-	case delay < 0:
-		return fmt.Sprintf("is hedged: another attempt when one has failed%s, %d at most", failed, hedges) + refused
-	case hedges == 1:
-		return fmt.Sprintf("is hedged: a second attempt after %s or a failure%s, 1 at most", durationtext.Of(delay), failed) + refused
-	default:
-		return fmt.Sprintf("is hedged: another attempt after %s each or a failure%s, %d at most", durationtext.Of(delay), failed, hedges) + refused
-	}
-}
-
-// accordingTo names the function that reports failures, if there is one.
-func accordingTo(handle string) string { return when(handle != "", " as %s tells", handle) }
-
-// budget describes the budget that further attempts of s are taken from.
-func (e *explainer) budget(p *model.Pipeline, s *model.Strategy) string {
-	m := s.Budget
-	if m == nil || !e.retries(s) {
-		return ""
-	}
-	o := m.WithDefaults()
-	var parts []string
-	if o.Ratio > 0 {
-		parts = append(parts, percent(o.Ratio)+" of the executions")
-	}
-	if o.MinPerSecond > 0 {
-		parts = append(parts, fmt.Sprintf("%d a second", o.MinPerSecond))
-	}
-	size := "which has none"
-	if len(parts) > 0 {
-		size = strings.Join(parts, " and ") + ", over " + durationtext.Of(o.Window)
-	}
-	return fmt.Sprintf(", out of the budget %s%s (%s)", document.Name(m.Name), e.sharedWith(m, p), size)
-}
-
-func explainCircuitBreaker(o model.CircuitBreakerOptions) string {
-	full := circuitbreaker.New(&o.Options).Options() // with the defaults
-	var rules []string
-	if full.FailureRatio > 0 {
-		rules = append(rules, fmt.Sprintf("%s of at least %d in %s", percent(full.FailureRatio), full.MinimumThroughput, durationtext.Of(full.SamplingDuration)))
-	}
-	if full.ConsecutiveFailures > 0 {
-		rules = append(rules, fmt.Sprintf("%d in a row", full.ConsecutiveFailures))
-	}
-	words := "fails fast"
-	if len(rules) > 0 {
-		words += fmt.Sprintf(" for %s once %s have failed%s", durationtext.Of(full.BreakDuration), document.Alternatives(rules), accordingTo(o.Handle)) +
-			when(full.HalfOpenProbes > 1, ", and then until %d probes have succeeded", full.HalfOpenProbes) +
-			when(full.RetryRejections, "; a retry outside waits until then") +
-			when(o.Control != "", ", and")
-	}
-	return words + when(o.Control != "", " while isolated with %s", o.Control)
-}
-
-// explainChaos describes a chaos strategy. what says what the executions that it affects do, such as "fail".
-func explainChaos(o chaos.Options, subject, what string) string {
-	part := "none"
-	if rate := cmp.Or(o.Rate, chaos.DefaultRate); rate > 0 {
-		part = percent(rate)
-	}
-	return "chaos: " + part + " of the " + strings.TrimPrefix(subject, "each ") + "s " + what +
-		when(!o.Enabled, ", when enabled; it is off")
+	return fmt.Sprint(v)
 }
 
 // percent returns a ratio as a percentage: 0.001 is 0.1%.
 func percent(ratio float64) string { return strconv.FormatFloat(ratio*100, 'g', 6, 64) + "%" }
-
-func (e *explainer) rateLimiter(p *model.Pipeline, l *model.Limiter, o model.RateLimiterOptions) string {
-	words := "takes a permit"
-	if o.Permits != "" {
-		words = "takes as many permits as " + o.Permits + " says"
-	}
-	return words + when(o.Shadow, " if it can, and goes on if not (shadow),") + " of " + e.limiter(p, l) +
-		when(o.Handle != "", "; %s reports what a failure is", document.Name(o.Handle))
-}
 
 // limiter describes the limiter of a strategy of p.
 func (e *explainer) limiter(p *model.Pipeline, l *model.Limiter) string {
@@ -420,8 +272,6 @@ func (e *explainer) limitsAlone(p *model.Pipeline, l *model.Limiter) string {
 		return o.Limits().String()
 	case adaptive.LimiterOptions:
 		return explainAdaptive(o) + rate.QueueText(o.QueueLimit, o.QueueOrder)
-	case adaptive.ThrottlerOptions:
-		return explainThrottler(o)
 	case model.PartitionedOptions:
 		return fmt.Sprintf("limiter for each %s, a %s", o.Key, e.limitsAlone(p, l.Each)) + partitions(o.PartitionedOptions)
 	case nil:
@@ -433,7 +283,7 @@ func (e *explainer) limitsAlone(p *model.Pipeline, l *model.Limiter) string {
 			return "unlimited limiter: it only counts"
 		}
 	}
-	return explainOwn(l.Kind, l.Options)
+	return explainKind(l.Kind, l.Options, nil)
 }
 
 func explainAdaptive(o adaptive.LimiterOptions) string {
@@ -443,14 +293,6 @@ func explainAdaptive(o adaptive.LimiterOptions) string {
 		o = l.Options()
 	}
 	return fmt.Sprintf("adaptive limiter: %d to %d at once, %d at first", o.MinLimit, o.MaxLimit, o.InitialLimit)
-}
-
-func explainThrottler(o adaptive.ThrottlerOptions) string {
-	if t, err := adaptive.NewThrottler(&o); err == nil { // Parse has refused options that cause an error
-		o = t.Options()
-	}
-	return fmt.Sprintf("throttler: it rejects up to %s while more than %s of at least %d in %s fail",
-		percent(o.MaxRejectionRate), percent(o.FailureRate), max(o.MinExecutions, 1), durationtext.Of(o.Period))
 }
 
 func (e *explainer) chain(p *model.Pipeline, l *model.Limiter) string {

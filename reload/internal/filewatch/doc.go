@@ -1,8 +1,6 @@
 // Package filewatch watches one configuration file.
 //
-//   - watcher.go: Options and Watcher: when the file is read, and what follows from what was read.
-//   - snapshot.go: one read, and when two agree.
-//   - load.go: Load, its errors, and when it is tried again.
+//   - watcher.go: Options and Watcher: when the file is read, when two reads agree, and when a load is tried again.
 //   - signal_*.go: SIGHUP.
 //
 // # What is a change
@@ -21,10 +19,9 @@
 // # What happens on a failure
 //
 // After any failure the content that was loaded last stays in force, and watching goes on. A content that was refused
-// is loaded again when it changes, by [Watcher.Reload] and by a signal. It is also tried again after 5 s, 10 s and so
-// on, at most a minute apart: the reason can be outside of the file, such as a database that building a limiter needs,
-// and the file must be loaded when the database is back. A load function that knows that the content itself is wrong
-// returns [Permanent]; then that content is not tried again after these times.
+// is loaded again when it changes, by [Watcher.Reload] and by a signal. It is also tried again every 10 s: the reason can be
+// outside of the file, such as a database that building a limiter needs, and the file must be loaded when the database is back.
+// A load function that knows that the content itself is wrong returns [Permanent]; then it is not.
 //
 // # What is not noticed
 //

@@ -65,7 +65,7 @@ func TestReloadOfWhatIsInForceFails(t *testing.T) {
 		assert.ErrorIs(t, k.watch.Reload(t.Context()), errBoom)
 		k.expect([]string{oldContent}, []string{"boom"})
 		k.failWith(nil)
-		k.until(10 * time.Second)
+		k.until(15 * time.Second)
 		k.expect([]string{oldContent}, []string{""})
 		k.until(10 * time.Minute)
 		k.expect(nil, nil)
@@ -154,7 +154,7 @@ func TestReloadInterruptsItsLoad(t *testing.T) {
 		hanging.Store(false)
 		k.expect(nil, nil)
 
-		k.until(10 * time.Second) // the retry is still due
+		k.until(15 * time.Second) // the retry is still due
 		k.expect([]string{newContent}, []string{""})
 	})
 }

@@ -8,9 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"time"
 
+	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/internal/regularfile"
 	"github.com/weir-go/weir/registry"
 )
@@ -38,7 +38,7 @@ type Options struct {
 	// soon as Reload has returned. If the context has ended when Load fails, the content does not count as refused.
 	Load func(ctx context.Context, content []byte) error
 	// Ended is called with the result of each load and of each read that failed. It is also called when the file has the
-	// content in force again after a failure. Like Load, it is not called concurrently, and must not call Reload.
+	// content in force again after a failure. Like Load, it is not called concurrently, and must not call Reload, nor panic.
 	Ended func(Result)
 	// Signals makes Run reload the file for every signal that comes from it; usually the channel of [NotifyHangup].
 	// If nil, there are none.
@@ -65,12 +65,12 @@ type Watcher struct {
 	// context.
 	turn chan struct{}
 	// The following fields are used by the holder of turn.
-	last      snapshot // the last snapshot that was handled, without its content
-	unsettled snapshot // of the last poll, without its content, if it was neither that nor handled
-	reads     int      // how many reads in a row have disagreed
-	inForce   snapshot // the last snapshot that was loaded, without its content
-	problem   error    // of the last Result
-	retry     retry    // for last, if it was refused
+	last      snapshot  // the last snapshot that was handled, without its content
+	unsettled snapshot  // of the last poll, without its content, if it was neither that nor handled
+	reads     int       // how many reads in a row have disagreed
+	inForce   snapshot  // the last snapshot that was loaded, without its content
+	problem   error     // of the last Result
+	retryAt   time.Time // when last is tried again, if it was refused; zero: never
 }
 
 // New returns a Watcher. It does not read the file.
@@ -121,7 +121,7 @@ func (w *Watcher) Reload(ctx context.Context) error {
 		return err
 	}
 	defer w.endTurn()
-	return w.handle(ctx, w.read(), byRequest)
+	return w.handle(ctx, w.read(), true)
 }
 
 // maxReads is how many reads in a row can disagree before the last one counts: a file that changes all the time is loaded, too.
@@ -138,85 +138,60 @@ func (w *Watcher) poll(ctx context.Context) (next time.Duration) {
 	seen := w.read()
 	switch {
 	case seen.equal(w.last):
-		if w.retry.due() {
-			_ = w.handle(ctx, seen, byPoll)
+		if !w.retryAt.IsZero() && !time.Now().Before(w.retryAt) {
+			_ = w.handle(ctx, seen, false)
 		}
 	case !seen.equal(w.unsettled) && w.reads < maxReads-1:
 		w.unsettled = seen.withoutContent()
 		w.reads++
 		return w.options.Settle
 	case seen.equal(w.inForce): // it has changed back after a failure
-		w.conclude(seen, Result{}, byPoll)
+		w.conclude(seen, Result{}, false)
 	default:
-		_ = w.handle(ctx, seen, byPoll)
+		_ = w.handle(ctx, seen, false)
 	}
 	w.unsettled, w.reads = snapshot{}, 0
 	return w.options.Interval
 }
 
-// A trigger is the reason for an attempt: a poll, or a caller or signal that has requested it.
-type trigger bool
-
-const (
-	byPoll    trigger = false
-	byRequest trigger = true
-)
-
-// handle loads the content if it could be read.
-func (w *Watcher) handle(ctx context.Context, seen snapshot, by trigger) error {
+// handle loads the content if it could be read. requested reports whether a caller or a signal has asked for it.
+func (w *Watcher) handle(ctx context.Context, seen snapshot, requested bool) error {
 	if seen.err != nil {
-		w.conclude(seen, Result{Err: seen.err}, by)
+		w.conclude(seen, Result{Err: seen.err}, requested)
 		return seen.err
 	}
-	before := w.inForce
-	w.inForce = snapshot{} // if Load does not return, it is not known what is in force: the next content is loaded in any case
-	err := guarded("loading the file", func() error {
-		err := w.options.Load(ctx, seen.content)
-		w.inForce = before
-		return err
-	})
+	err := guarded("loading the file", func() error { return w.options.Load(ctx, seen.content) })
 	if err == nil {
 		w.inForce = seen.withoutContent()
 	}
 	if err == nil || ctx.Err() == nil { // otherwise Load was interrupted, which says nothing about the content
-		w.conclude(seen, Result{Err: err, Loaded: true}, by)
+		w.conclude(seen, Result{Err: err, Loaded: true}, requested)
 	}
 	return err
 }
 
-// guarded calls a function of the program on a goroutine of its own. If the function panics, the error is a
-// [registry.PanicError]; it can also call [runtime.Goexit].
+// guarded calls a function of the program. The error of a panic is a [registry.PanicError].
 func guarded(what string, f func() error) error {
-	err := errors.New("reload: " + what + ": a function has called runtime.Goexit")
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() {
-			if p := recover(); p != nil {
-				err = fmt.Errorf("reload: %s: %w", what, &registry.PanicError{Value: p, Stack: debug.Stack()})
-			}
-		}()
-		err = f()
-	}()
-	<-done
+	err := recovered.Error(f)
+	if p, ok := err.(*registry.PanicError); ok { //nolint:errorlint // not one that f has returned
+		return fmt.Errorf("reload: %s: %w", what, p)
+	}
 	return err
 }
+
+// retryInterval is the time after which refused content is tried again.
+const retryInterval = 10 * time.Second
 
 // conclude records the result for seen and calls Ended.
-func (w *Watcher) conclude(seen snapshot, r Result, by trigger) {
-	again := by == byPoll && seen.equal(w.last)
-	w.last = seen.withoutContent()
-	switch {
-	case seen.err != nil: // every poll reads again
-		w.retry = retry{}
-	case again:
-		w.retry = w.retry.after(r.Err)
-	default:
-		w.retry = retry{}.after(r.Err)
+func (w *Watcher) conclude(seen snapshot, r Result, requested bool) {
+	w.last, w.retryAt = seen.withoutContent(), time.Time{}
+	_, permanent := errors.AsType[*permanentError](r.Err)
+	if r.Loaded && r.Err != nil && !permanent {
+		w.retryAt = time.Now().Add(retryInterval)
 	}
-	r.Log = !sameText(r.Err, w.problem) || by == byRequest && r.Err != nil
+	r.Log = !sameText(r.Err, w.problem) || requested && r.Err != nil
 	w.problem = r.Err
-	_ = guarded("the end of a load", func() error { w.options.Ended(r); return nil })
+	w.options.Ended(r)
 }
 
 func (w *Watcher) takeTurn(ctx context.Context) error {
@@ -232,32 +207,6 @@ func (w *Watcher) takeTurn(ctx context.Context) error {
 }
 
 func (w *Watcher) endTurn() { <-w.turn }
-
-// The waits between two attempts to load the same content double from firstRetry to lastRetry.
-const (
-	firstRetry = 5 * time.Second
-	lastRetry  = time.Minute
-)
-
-// A retry is the time at which refused content is tried again. The zero value means never.
-type retry struct {
-	at   time.Time
-	wait time.Duration
-}
-
-func (r retry) due() bool { return r.wait > 0 && !time.Now().Before(r.at) }
-
-// after returns the next retry after an attempt with that result.
-func (r retry) after(err error) retry {
-	if _, permanent := errors.AsType[*permanentError](err); permanent || err == nil {
-		return retry{}
-	}
-	wait := firstRetry
-	if r.wait > 0 {
-		wait = min(2*r.wait, lastRetry)
-	}
-	return retry{at: time.Now().Add(wait), wait: wait}
-}
 
 // Permanent wraps an error of [Options.Load] that the same content would cause again, such as a syntax error. Only
 // Reload and a signal try the same content again. The text of the error stays the same.

@@ -220,16 +220,6 @@ func (f Field) IsName() bool {
 	return f.Name == "name" && !f.Function && f.Type.Kind() == reflect.String
 }
 
-// Format returns a value of the field for Explain, with a word if there is one for the value.
-func (f Field) Format(v reflect.Value) string {
-	for _, w := range f.Words {
-		if v.CanInt() && v.Int() == w.Value || v.CanFloat() && v.Float() == float64(w.Value) {
-			return w.Text
-		}
-	}
-	return fmt.Sprint(reflect.Indirect(v))
-}
-
 // Text returns options as package yaml writes them: the same text for options that a file sets in the same way.
 func Text(options any) string {
 	text, err := yaml.Dump(options)

@@ -44,13 +44,12 @@ type Pipeline struct {
 // A Strategy is a strategy of a pipeline. It has no places, so that [reflect.DeepEqual] reports whether two of them
 // mean the same.
 type Strategy struct {
-	Kind        string
-	Name        string // in telemetry; "": not known
-	DefaultName string
-	Options     any      // a struct; nil if the kind is not known
-	Given       []string // see [Names.From]
-	Limiter     *Limiter // of a rate limiter
-	Budget      *Budget  // of a retry or hedging; nil: none
+	Kind    string
+	Name    string   // in telemetry; "": not known
+	Options any      // a struct; nil if the kind is not known
+	Given   []string // see [Names.From]
+	Limiter *Limiter // of a rate limiter
+	Budget  *Budget  // of a retry or hedging; nil: none
 }
 
 // A Limiter is a limiter of the file. Like a [Strategy], it has no places.
@@ -93,15 +92,6 @@ func (l *Limiter) Adapts() bool {
 		return true
 	}
 	return slices.ContainsFunc(l.Members, (*Limiter).Adapts)
-}
-
-// WithDefaults returns the options with their defaults. An option that is off is -1.
-func (m *Budget) WithDefaults() budget.Options {
-	made, err := budget.New(&m.Options)
-	if err != nil { // Parse has refused it
-		return m.Options
-	}
-	return made.Options()
 }
 
 // A SectionKind is a top-level field of the program. Its functions get the decoded value, a struct of the type Options.
