@@ -16,11 +16,10 @@ var back = map[string]int{
 	"rate":                      50,
 	"limiter":                   11,
 	"registry":                  11,
-	"store":                     22,
-	"store/internal/calls":      39,
+	"store":                     20,
+	"store/internal/calls":      38,
 	"store/internal/definition": 24,
-	"store/weirpostgres":        16,
-	"store/weirredis":           15,
+	"store/weirpostgres":        15,
 }
 
 // A type has at most maxFields fields and maxMethods methods. These have more: fields, methods.

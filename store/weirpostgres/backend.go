@@ -71,7 +71,7 @@ func NewBackend(pool *pgxpool.Pool, options *BackendOptions) (*Backend, error) {
 		sql: newStatements(schema, o.AsynchronousCommit), prepares: keepsStatements(pool),
 	}
 	b.rejections.init()
-	b.decisions = b.newDecisions()
+	b.decisions = newDecisions(b)
 	b.sweeper.init(b, !o.NoSweep)
 	return b, nil
 }
