@@ -30,7 +30,6 @@ var large = map[string][2]int{
 	"limiter.PartitionedLimiter":       {16, 48},
 	"limiter.bucket":                   {7, 53},
 	"limiter.window":                   {8, 37},
-	"registry.Registry":                {11, 25},
 	"rate.Schedule":                    {8, 33},
 	"store.Store":                      {10, 24},
 	"store.core":                       {10, 58},
