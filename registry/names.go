@@ -26,7 +26,6 @@ func (i id) source() pipeline.Source {
 type definition struct {
 	name      string
 	build     BuildFunc            // nil: a change has planned the definition, or it was removed
-	planned   bool                 // the change that runs is about to put it in force
 	instances map[string]*instance // that of Get has no name
 }
 

@@ -29,7 +29,6 @@ var large = map[string][2]int{
 	"limiter.Lease":                    {3, 22},
 	"limiter.bucket":                   {7, 48},
 	"limiter.window":                   {8, 33},
-	"registry.Registry":                {11, 25},
 	"rate.Schedule":                    {8, 33},
 	"store.Store":                      {10, 24},
 	"store.core":                       {10, 58},
