@@ -46,7 +46,7 @@ type version struct {
 	instance   *instance
 	strategies []pipeline.Strategy
 	prepared   *pipeline.Prepared   // nil: the build has failed
-	contains   []*pipeline.Pipeline // see [plan.contained]
+	contains   []*pipeline.Pipeline // see [contained]
 	disposers  []func() error
 	uses       map[resourceKey]*resourceUse // the limiters and kept values that it uses
 	took       time.Duration                // the duration of the build

@@ -15,7 +15,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var back = map[string]int{
 	"rate":                      50,
 	"limiter":                   13,
-	"registry":                  11,
 	"store":                     22,
 	"store/internal/calls":      39,
 	"store/internal/definition": 24,
