@@ -108,17 +108,6 @@ func TestChain_ErrorRefunds(t *testing.T) {
 	assert.Equal(t, Statistics{AvailablePermits: 10}, bucket.Statistics())
 }
 
-type panicking struct{ Limiter }
-
-func (panicking) TryAcquire(context.Context, int) (Lease, error) { panic("boom") }
-
-func TestChain_PanicRefunds(t *testing.T) {
-	bucket := hourly(10)
-	c := weir.Must(Chain(bucket, panicking{}))
-	assert.PanicsWithValue(t, "boom", func() { _, _ = c.TryAcquire(t.Context(), 1) })
-	assert.Equal(t, Statistics{AvailablePermits: 10}, bucket.Statistics())
-}
-
 // scripted grants leases that its test made.
 type scripted struct{ lease Lease }
 

@@ -74,22 +74,6 @@ func TestLimiters_InAndOutOfBubbles(t *testing.T) {
 	}
 }
 
-// httprate: keys whose hashes collide share a counter.
-func TestTable_SameHash(t *testing.T) {
-	var s shard[string]
-	const hash = 42
-	find := func(key string) *entry[string] { e, _ := s.find(hash, key); return e }
-	a, b := &entry[string]{key: "a"}, &entry[string]{key: "b"}
-	s.insert(hash, partition[string]{entry: a})
-	assert.Nil(t, find("b"))
-	s.insert(hash, partition[string]{entry: b})
-	assert.Same(t, a, find("a"))
-	assert.Same(t, b, find("b"))
-	s.remove(hash, a)
-	assert.Nil(t, find("a"))
-	assert.Same(t, b, find("b"))
-}
-
 // go-limiter (#29) and throttled: above some thousand tokens a second the interval
 // between two was truncated, and a tenth of a per cent of the rate was left, or
 // two thirds too many came.

@@ -128,7 +128,7 @@ func (l Lease) rejectedWith(m *metadata) Lease {
 }
 
 // ownedBy returns an acquired l with another owner and the same metadata.
-func (l Lease) ownedBy(o owner) Lease {
+func ownedBy(o owner, l Lease) Lease {
 	if m := l.metadata(); m != nil {
 		newest := *m
 		newest.owner = o
@@ -292,7 +292,7 @@ func (l Lease) Adjust(n int) (adjusted Lease, ok bool) {
 		return l, false
 	}
 	l.n, l.tag = n, tag
-	return l.ownedBy(o), true
+	return ownedBy(o, l), true
 }
 
 // An adjuster is an owner that can adjust its grants; see custom.Adjuster.
@@ -305,14 +305,14 @@ type adjuster interface {
 func (l Lease) Metadata() iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
 		for m := l.metadata(); m != nil; m = m.next {
-			if m != l.find(m.name) {
+			if m != l.metadata().find(m.name) {
 				continue // another value was added under that name
 			}
 			if !yield(m.name, m.value) {
 				return
 			}
 		}
-		if l.find(RetryAfterKey.name) != nil {
+		if l.metadata().find(RetryAfterKey.name) != nil {
 			return
 		}
 		if d, ok := l.ownRetryAfter(); ok {
@@ -329,14 +329,12 @@ func (l Lease) ownRetryAfter() (time.Duration, bool) {
 	return time.Duration(l.tag), true
 }
 
-// find returns the newest entry of that name.
-func (l Lease) find(name string) *metadata {
-	for m := l.metadata(); m != nil; m = m.next {
-		if m.name == name {
-			return m
-		}
+// find returns the newest entry of that name, or nil.
+func (m *metadata) find(name string) *metadata {
+	for m != nil && m.name != name {
+		m = m.next
 	}
-	return nil
+	return m
 }
 
 // A MetadataKey names a value of type T on a [Lease]. Two keys with the same name are the same key; make them once, as
@@ -367,7 +365,7 @@ func (k MetadataKey[T]) With(l Lease, v T) Lease {
 
 // From returns the value under k. ok is false if there is none, or if it has another type.
 func (k MetadataKey[T]) From(l Lease) (v T, ok bool) {
-	if m := l.find(k.name); m != nil {
+	if m := l.metadata().find(k.name); m != nil {
 		v, ok = m.value.(T)
 		return v, ok || m.value == nil && any(v) == nil // the nil of an interface type
 	}

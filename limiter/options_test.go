@@ -9,55 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/rate"
 )
-
-func TestQueueOrder_Text(t *testing.T) {
-	for order, text := range map[QueueOrder]string{OldestFirst: "oldest_first", NewestFirst: "newest_first"} {
-		require.Equal(t, text, order.String())
-		got, err := order.MarshalText()
-		require.NoError(t, err)
-		require.Equal(t, text, string(got))
-		back := QueueOrder(9)
-		require.NoError(t, back.UnmarshalText([]byte(text)))
-		require.Equal(t, order, back)
-	}
-	var zero QueueOrder
-	require.Equal(t, OldestFirst, zero)
-}
-
-func TestQueueOrder_Invalid(t *testing.T) {
-	for _, order := range []QueueOrder{2, math.MaxUint8} {
-		_, err := order.MarshalText()
-		require.ErrorIs(t, err, ErrInvalidOptions)
-		require.ErrorContains(t, err, order.String())
-	}
-	require.Equal(t, "QueueOrder(2)", QueueOrder(2).String())
-
-	for _, text := range []string{"", "oldest", "Oldest_First", " newest_first", "newest_first\n", "0"} {
-		order := NewestFirst
-		err := order.UnmarshalText([]byte(text))
-		require.ErrorIs(t, err, ErrInvalidOptions, "%q", text)
-		require.ErrorContains(t, err, "must be one of oldest_first, newest_first")
-		require.Equal(t, NewestFirst, order, "left alone")
-	}
-}
-
-func FuzzQueueOrderText(f *testing.F) {
-	for _, text := range []string{"oldest_first", "newest_first", "", "oldest"} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		var order QueueOrder
-		if order.UnmarshalText([]byte(text)) != nil {
-			return
-		}
-		back, err := order.MarshalText()
-		require.NoError(t, err)
-		require.Equal(t, text, string(back))
-	})
-}
 
 func TestOptions_JSON(t *testing.T) {
 	want := TokenBucketOptions{
@@ -154,12 +107,4 @@ func TestConstructors_Validate(t *testing.T) {
 		require.ErrorContains(t, err, "must be", name)
 		require.Nil(t, l, name)
 	}
-}
-
-func TestMust(t *testing.T) {
-	l := NewUnlimited()
-	require.Same(t, l, weir.Must(l, nil))
-	require.PanicsWithError(t, "limiter: PermitLimit must be at least 1, got 0", func() {
-		weir.Must(NewConcurrency(ConcurrencyOptions{}))
-	})
 }

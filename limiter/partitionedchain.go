@@ -24,33 +24,56 @@ func Translate[Outer, Inner any](p Partitioned[Inner], f func(Outer) Inner) Part
 	if f == nil {
 		problems.Add("f", nil, "must not be nil")
 	}
-	if err := problems.Err("limiter"); err != nil {
-		return &partitionedFunc[Outer]{
-			func(context.Context, Outer, int, bool) (Lease, error) { return Lease{}, err },
-			func(context.Context, Outer, int) (Lease, error) { return Lease{}, err },
-			func(context.Context, Outer, int, bool) (Level, error) { return Level{}, err },
-			func(Outer) (rate.Limits, error) { return rate.Limits{}, err },
-		}
+	return &translated[Outer, Inner]{p, f, problems.Err("limiter")}
+}
+
+// A translated limiter is one for another kind of resource. If err is not nil, every call returns it.
+type translated[Outer, Inner any] struct {
+	p   Partitioned[Inner]
+	f   func(Outer) Inner
+	err error
+}
+
+func (t *translated[Outer, Inner]) TryAcquire(ctx context.Context, resource Outer, n int) (Lease, error) {
+	if t.err != nil {
+		return Lease{}, t.err
 	}
-	return &partitionedFunc[Outer]{
-		func(ctx context.Context, resource Outer, n int, wait bool) (Lease, error) {
-			return ask(ctx, p, f(resource), n, wait)
-		},
-		func(ctx context.Context, resource Outer, n int) (Lease, error) {
-			return peekPartitioned(ctx, p, f(resource), n)
-		},
-		func(ctx context.Context, resource Outer, n int, checked bool) (Level, error) {
-			return chargePartitioned(ctx, p, f(resource), n, checked)
-		},
-		func(resource Outer) (l rate.Limits, err error) {
-			if p, ok := p.(interface {
-				Limits(resource Inner) (rate.Limits, error)
-			}); ok {
-				return p.Limits(f(resource))
-			}
-			return l, nil
-		},
+	return t.p.TryAcquire(ctx, t.f(resource), n)
+}
+
+func (t *translated[Outer, Inner]) Acquire(ctx context.Context, resource Outer, n int) (Lease, error) {
+	if t.err != nil {
+		return Lease{}, t.err
 	}
+	return t.p.Acquire(ctx, t.f(resource), n)
+}
+
+func (t *translated[Outer, Inner]) Peek(ctx context.Context, resource Outer, n int) (Lease, error) {
+	if t.err != nil {
+		return Lease{}, t.err
+	}
+	return peekPartitioned(ctx, t.p, t.f(resource), n)
+}
+
+func (t *translated[Outer, Inner]) Charge(ctx context.Context, resource Outer, n int) (Level, error) {
+	return t.charge(ctx, resource, n, false)
+}
+
+func (t *translated[Outer, Inner]) charge(ctx context.Context, resource Outer, n int, checked bool) (Level, error) {
+	if t.err != nil {
+		return Level{}, t.err
+	}
+	return chargePartitioned(ctx, t.p, t.f(resource), n, checked)
+}
+
+// Limits is that of [PartitionedLimiter].
+func (t *translated[Outer, Inner]) Limits(resource Outer) (l rate.Limits, err error) {
+	if p, ok := t.p.(interface {
+		Limits(resource Inner) (rate.Limits, error)
+	}); ok && t.err == nil {
+		return p.Limits(t.f(resource))
+	}
+	return l, t.err
 }
 
 // ChainPartitioned returns a limiter that asks all of limiters, in that order, as a [Chained] limiter does: a rejected
@@ -61,81 +84,61 @@ func ChainPartitioned[R any](limiters ...Partitioned[R]) (Partitioned[R], error)
 	if err := checkMembers(limiters); err != nil {
 		return nil, err
 	}
-	chained, members := slices.Clone(limiters), membersOf(limiters)
-	granted := new(atomic.Int64)
-	return &partitionedFunc[R]{
-		func(ctx context.Context, resource R, n int, wait bool) (Lease, error) {
-			if err := argumentError(ctx, n, wait); err != nil {
-				return Lease{}, err
-			}
-			return takeAll(members, n, granted, func(i int) (Lease, error) {
-				l, err := ask(ctx, chained[i], resource, n, wait)
-				turn.Take(ctx)
-				return l, err
-			})
-		},
-		func(ctx context.Context, resource R, n int) (Lease, error) {
-			if err := argumentError(ctx, n, false); err != nil {
-				return Lease{}, err
-			}
-			return peekAll(members, n, func(i int) (Lease, error) {
-				return peekPartitioned(ctx, chained[i], resource, n)
-			})
-		},
-		func(ctx context.Context, resource R, n int, checked bool) (Level, error) {
-			if ctx.Err() != nil {
-				return Level{}, ctxerr.Of(ctx)
-			}
-			charge := func(n int) (Level, error) {
-				return chargeAll(members, func(i int) (Level, error) {
-					return chargePartitioned(ctx, chained[i], resource, n, n != 0)
-				})
-			}
-			if n != 0 && !checked {
-				if level, err := charge(0); err != nil {
-					return level, err
-				}
-			}
-			return charge(n)
-		},
-		func(R) (l rate.Limits, err error) { return l, nil }, // there are several
-	}, nil
+	return &partitionedChain[R]{limiters: slices.Clone(limiters), members: membersOf(limiters)}, nil
 }
 
-// A partitionedFunc is a [Partitioned] limiter, a [PartitionedPeeker] and a [PartitionedCharger], of functions.
-type partitionedFunc[R any] struct {
-	acquire func(ctx context.Context, resource R, n int, wait bool) (Lease, error)
-	peek    func(ctx context.Context, resource R, n int) (Lease, error)
-	// charge is Charge. checked reports whether it has been called with 0 and returned a level.
-	charge func(ctx context.Context, resource R, n int, checked bool) (Level, error)
-	limits func(resource R) (rate.Limits, error)
+// A partitionedChain is a [Chained] limiter of partitioned ones.
+type partitionedChain[R any] struct {
+	limiters []Partitioned[R]
+	members  []member
+	granted  atomic.Int64
 }
 
-func (p *partitionedFunc[R]) TryAcquire(ctx context.Context, resource R, n int) (Lease, error) {
-	return p.acquire(ctx, resource, n, false)
+func (c *partitionedChain[R]) TryAcquire(ctx context.Context, resource R, n int) (Lease, error) {
+	return c.acquire(ctx, resource, n, false)
 }
 
-func (p *partitionedFunc[R]) Acquire(ctx context.Context, resource R, n int) (Lease, error) {
-	return p.acquire(ctx, resource, n, true)
+func (c *partitionedChain[R]) Acquire(ctx context.Context, resource R, n int) (Lease, error) {
+	return c.acquire(ctx, resource, n, true)
 }
 
-func (p *partitionedFunc[R]) Peek(ctx context.Context, resource R, n int) (Lease, error) {
-	return p.peek(ctx, resource, n)
-}
-
-func (p *partitionedFunc[R]) Charge(ctx context.Context, resource R, n int) (Level, error) {
-	return p.charge(ctx, resource, n, false)
-}
-
-// Limits is that of [PartitionedLimiter].
-func (p *partitionedFunc[R]) Limits(resource R) (rate.Limits, error) { return p.limits(resource) }
-
-// ask calls Acquire of p if wait is true, and otherwise TryAcquire.
-func ask[R any](ctx context.Context, p Partitioned[R], resource R, n int, wait bool) (Lease, error) {
-	if wait {
-		return p.Acquire(ctx, resource, n)
+func (c *partitionedChain[R]) acquire(ctx context.Context, resource R, n int, wait bool) (Lease, error) {
+	if err := argumentError(ctx, n, wait); err != nil {
+		return Lease{}, err
 	}
-	return p.TryAcquire(ctx, resource, n)
+	return takeAll(c.members, n, &c.granted, func(i int) (Lease, error) {
+		if wait {
+			l, err := c.limiters[i].Acquire(ctx, resource, n)
+			turn.Take(ctx)
+			return l, err
+		}
+		return c.limiters[i].TryAcquire(ctx, resource, n)
+	})
+}
+
+func (c *partitionedChain[R]) Peek(ctx context.Context, resource R, n int) (Lease, error) {
+	if err := argumentError(ctx, n, false); err != nil {
+		return Lease{}, err
+	}
+	return peekAll(c.members, n, func(i int) (Lease, error) { return peekPartitioned(ctx, c.limiters[i], resource, n) })
+}
+
+func (c *partitionedChain[R]) Charge(ctx context.Context, resource R, n int) (Level, error) {
+	return c.charge(ctx, resource, n, false)
+}
+
+func (c *partitionedChain[R]) charge(ctx context.Context, resource R, n int, checked bool) (Level, error) {
+	if ctx.Err() != nil {
+		return Level{}, ctxerr.Of(ctx)
+	}
+	if n != 0 && !checked {
+		if level, err := c.charge(ctx, resource, 0, true); err != nil {
+			return level, err
+		}
+	}
+	return chargeAll(c.members, func(i int) (Level, error) {
+		return chargePartitioned(ctx, c.limiters[i], resource, n, n != 0)
+	})
 }
 
 // peekPartitioned calls the Peek of any partitioned limiter.
@@ -150,7 +153,9 @@ func peekPartitioned[R any](ctx context.Context, p Partitioned[R], resource R, n
 // returned a level.
 func chargePartitioned[R any](ctx context.Context, p Partitioned[R], resource R, n int, checked bool) (Level, error) {
 	switch c := p.(type) {
-	case *partitionedFunc[R]:
+	case interface {
+		charge(ctx context.Context, resource R, n int, checked bool) (Level, error)
+	}:
 		return c.charge(ctx, resource, n, checked)
 	case PartitionedCharger[R]:
 		return c.Charge(ctx, resource, n)

@@ -176,7 +176,7 @@ func (t *tracked) lease(l Lease, err error) (Lease, error) {
 		t.held.Add(1)
 		held := &jointLease{by: t}
 		held.leases = append(held.few[:0], l)
-		l = l.ownedBy(held)
+		l = ownedBy(held, l)
 	}
 	return l, err
 }

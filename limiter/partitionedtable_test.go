@@ -17,6 +17,7 @@ import (
 func (s *shard[K]) remove(hash uint64, e *entry[K]) { s.removeAt(s.indexOf(hash, e)) }
 
 // A table does what a map does, whatever is put in and taken out, also if many hashes are the same.
+// (httprate: keys whose hashes collide share a counter.)
 func TestTable_IsAMap(t *testing.T) {
 	seed := maphash.MakeSeed()
 	for name, hash := range map[string]func(int) uint64{

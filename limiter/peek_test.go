@@ -25,7 +25,7 @@ var (
 	_ Peeker                    = (*Unlimited)(nil)
 	_ Peeker                    = (*Chained)(nil)
 	_ PartitionedPeeker[int]    = (*PartitionedLimiter[int, string])(nil)
-	_ PartitionedPeeker[string] = (*partitionedFunc[string])(nil)
+	_ PartitionedPeeker[string] = (*translated[string, int])(nil)
 )
 
 // mustPeek expects a decision.

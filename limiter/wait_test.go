@@ -18,6 +18,12 @@ import (
 	"github.com/weir-go/weir/limiter/custom"
 )
 
+// scripted is a limiter whose every answer is that of a function.
+type scripted func(ctx context.Context, n int) (limiter.Lease, error)
+
+func (f scripted) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) { return f(ctx, n) }
+func (f scripted) Acquire(ctx context.Context, n int) (limiter.Lease, error)    { return f(ctx, n) }
+
 func TestWait_OverRejections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()

@@ -16,6 +16,7 @@ import (
 func TestLimits_Validate(t *testing.T) {
 	for _, l := range []rate.Limits{
 		{Kind: rate.TokenBucket, Permits: 1, Refill: 1, Period: 1},
+		{Kind: rate.FixedWindow, Permits: 1, Period: 1},
 		{Kind: rate.SlidingWindow, Permits: 1, Period: 1000, Segments: 1000, QueueLimit: 1, QueueOrder: rate.NewestFirst},
 		{Kind: rate.Concurrency, Permits: math.MaxInt},
 		{Kind: rate.Calendar, Permits: 1, Every: rate.MonthFrom(31), Zone: "Europe/Berlin", QueueLimit: 1},
@@ -28,6 +29,7 @@ func TestLimits_Validate(t *testing.T) {
 		"limiter: TokenLimit must be at least 1, got 0; TokensPerPeriod must be at least 1, got -1; ReplenishmentPeriod must be more than 0, got 0s":                                                 {Kind: rate.TokenBucket, Refill: -1},
 		"limiter: PermitLimit must be at least 1, got 0; Refill must be 0 for the kind fixed_window, got 2; Window must be more than 0, got 0s; Segments must be 0 for the kind fixed_window, got 3": {Kind: rate.FixedWindow, Refill: 2, Segments: 3},
 		"limiter: Window must be divisible by SegmentsPerWindow, which is 3, got 1s":                                                                                                                 {Kind: rate.SlidingWindow, Permits: 1, Period: time.Second, Segments: 3},
+		"limiter: Period must be 0 for the kind concurrency, got 1s; QueueLimit must be at least 0, got -1; QueueOrder must be OldestFirst or NewestFirst, got QueueOrder(7)":                        {Kind: rate.Concurrency, Permits: 1, Period: time.Second, QueueLimit: -1, QueueOrder: 7},
 		"limiter: SegmentsPerWindow must be at most 1000, got 1001":                                                                                                                                  {Kind: rate.SlidingWindow, Permits: 1, Period: time.Second, Segments: 1001},
 		"limiter: Every must be day, week, month or year, or one such as week from sunday or month from 15, got \"Cycle(255)\"; Zone must be the name of a time zone that this machine knows, such as \"Europe/Berlin\", or empty for UTC; if it has no time zone database, import _ \"time/tzdata\", got \"Local\"": {Kind: rate.Calendar, Permits: 1, Every: rate.MonthFrom(0), Zone: "Local"},
 		"limiter: Every must be empty, and Zone too, for the kind fixed_window, got \"day\"": {Kind: rate.FixedWindow, Permits: 1, Period: 1, Every: rate.Day},
@@ -76,6 +78,7 @@ func TestLimits_String(t *testing.T) {
 	for want, l := range map[string]rate.Limits{
 		"no limits": {},
 		"token bucket: bursts of 20, then 1 every 100ms (10 a second); up to 5 wait": {Kind: rate.TokenBucket, Permits: 20, Refill: 1, Period: 100 * time.Millisecond, QueueLimit: 5},
+		"fixed window: 100 a minute; no queue":                                       {Kind: rate.FixedWindow, Permits: 100, Period: time.Minute},
 		"sliding window: 7 in any 1m, in steps of 10s; no queue":                     {Kind: rate.SlidingWindow, Permits: 7, Period: time.Minute, Segments: 6},
 		"concurrency limiter: 3 at once; up to 2 wait, the newest first":             {Kind: rate.Concurrency, Permits: 3, QueueLimit: 2, QueueOrder: rate.NewestFirst},
 		"calendar: 9 each month from 15, in Europe/Berlin; no queue":                 {Kind: rate.Calendar, Permits: 9, Every: rate.MonthFrom(15), Zone: "Europe/Berlin"},

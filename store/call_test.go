@@ -3,7 +3,9 @@ package store_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -103,4 +105,38 @@ func TestLimiter_Undecided(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A caller waits for CallTimeout in all, also if it asks a second time: after what this instance gives back, or after a block that
+// was borrowed for others.
+func TestLimiter_AskingTwiceWithinCallTimeout(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(10, 1, time.Hour, 0, nil)
+		lease := w.granted(l, 10)
+		w.Delay(300 * time.Millisecond)
+		var calls atomic.Int32
+		w.hook(func(string) error {
+			if calls.Add(1) == 1 {
+				time.Sleep(100 * time.Millisecond)
+			}
+			return nil
+		}, nil)
+		lease.Refund()
+		synctest.Wait()
+		require.Equal(t, 500*time.Millisecond, timed(func() { w.rejected(l, 10) }), "the second answer comes too late")
+	})
+	inWorld(t, func(t *testing.T, w *world) {
+		l := w.bucket(100, 1, time.Hour, 0, &store.LimiterOptions{Block: 10})
+		for range 40 {
+			w.granted(l, 1)
+		}
+		w.Delay(400 * time.Millisecond)
+		for calls := w.Calls("Decide"); w.Calls("Decide") == calls; synctest.Wait() {
+			go func() { _, _ = l.TryAcquire(w.ctx, 1) }() // until one borrows a block
+			synctest.Wait()
+		}
+		require.Equal(t, 500*time.Millisecond, timed(func() {
+			require.Equal(t, limiter.ReasonUnavailable, w.rejected(l, 50).Reason())
+		}))
+	})
 }

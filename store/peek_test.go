@@ -50,7 +50,7 @@ func TestPeek_ChangesNothing(t *testing.T) {
 			t.Run(fmt.Sprint(k, " ", name), func(t *testing.T) {
 				seeds := uint64(20)
 				if testing.Short() {
-					seeds = 5
+					seeds = 2
 				}
 				for seed := range seeds {
 					synctest.Test(t, func(t *testing.T) {

@@ -103,7 +103,7 @@ var defineCases = []testCase{
 			p.outdated(p.b, old, "used", 0, "it is in force")
 			next := newer(old, func(d *backend.Definition) { d.Permits = 2 })
 			p.defines(p.another(), old.Version, next, true, "the first is in force")
-			for key := range 300 {
+			for key := range fewer(300) {
 				p.outdated(p.b, old, fmt.Sprint(key), next.Version, "the key has no state")
 			}
 			p.outdated(p.b, old, "", next.Version, "the key has no state")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/weir-go/weir/rate"
@@ -31,6 +32,14 @@ type grant struct {
 }
 
 const scriptCalls = 50
+
+// fewer returns a third of n with -short.
+func fewer(n int) int {
+	if testing.Short() {
+		return n / 3
+	}
+	return n
+}
 
 // play runs the script of a seed. If setTime is true, the script also sets the server's time.
 func play(p *probe, kind rate.Kind, seed uint64, setTime bool) {
@@ -207,14 +216,14 @@ var scriptCases = func() (list []testCase) {
 		list = append(list, testCase{
 			name: "a " + kind.String() + " answers as the model does, whatever is asked",
 			run: func(p *probe) {
-				for seed := range uint64(10) {
+				for seed := range uint64(fewer(10)) {
 					play(p, kind, seed, false)
 				}
 			},
 		}, testCase{
 			name: "a " + kind.String() + " answers as the model does, however the clock jumps", when: Subject.setsTime,
 			run: func(p *probe) {
-				for seed := range uint64(20) {
+				for seed := range uint64(fewer(20)) {
 					play(p, kind, 1000+seed, true)
 				}
 			},

@@ -33,7 +33,7 @@ type Subject struct {
 	patience time.Duration // how long a case waits for something that must happen; 0: usualPatience
 }
 
-// Run runs every case that applies to s, each in its own subtest.
+// Run runs every case that applies to s, each in its own subtest. With -short, some try fewer keys and random scripts.
 func Run(t *testing.T, s Subject) {
 	t.Helper()
 	if s.New == nil {

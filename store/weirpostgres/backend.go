@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -43,6 +44,7 @@ type Backend struct {
 	rejections recentRejections
 	// lockExpired is until when statements skip locked rows: see keyedStatement.
 	lockExpired atomic.Int64
+	took        atomic.Int64 // how long the last statement took, in ns
 	sweeper     sweeper
 }
 
@@ -69,7 +71,7 @@ func NewBackend(pool *pgxpool.Pool, options *BackendOptions) (*Backend, error) {
 		sql: newStatements(schema, o.AsynchronousCommit), prepares: keepsStatements(pool),
 	}
 	b.rejections.init()
-	b.decisions = b.newDecisions()
+	b.decisions = newDecisions(b)
 	b.sweeper.init(b, !o.NoSweep)
 	return b, nil
 }
@@ -100,7 +102,9 @@ func (b *Backend) query(ctx context.Context, what, sql string, args []any, n int
 // queryAny sends a statement, calls row for each of its rows, and returns how many there were. A statement that was ended by a
 // deadlock or a serialization failure has done nothing, and is sent once more; then row is called again from 0 on.
 func (b *Backend) queryAny(ctx context.Context, what, sql string, args []any, row func(i int, rows pgx.Rows) error) (got int, err error) {
+	begun := time.Now()
 	got, err = b.queryOnce(ctx, sql, args, row)
+	b.took.Store(int64(time.Since(begun)))
 	if repeatable(err) {
 		got, err = b.queryOnce(ctx, sql, args, row)
 	}

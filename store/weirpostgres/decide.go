@@ -26,7 +26,7 @@ func (b *Backend) Decide(ctx context.Context, batches []*backend.Batch) error {
 	return err
 }
 
-func (b *Backend) newDecisions() keyedStatement[*backend.Batch] {
+func newDecisions(b *Backend) keyedStatement[*backend.Batch] {
 	return keyedStatement[*backend.Batch]{
 		b: b, what: "decide",
 		check:  func(batch *backend.Batch) error { return checkSchedule(batch.Definition) },

@@ -51,7 +51,7 @@ func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definitio
 	}
 	args := []any{
 		next.Name, old, next.Version, int64(next.Kind), next.Permits, next.Period, next.Refill, next.Segments, next.Anchor, next.AnchorInForce,
-		int64(next.Every), next.Zone, next.Terms, lockWaiting{lockWait(ctx), false}.timeout(),
+		int64(next.Every), next.Zone, next.Terms, lockWaiting{lockWait(ctx, 1), false}.timeout(),
 	}
 	rows, err := b.queryAny(ctx, "define", sql, args, func(int, pgx.Rows) error { return nil })
 	if codeOf(err) == lockNotAvailable || keyError(err) {

@@ -49,19 +49,25 @@ const (
 	// minLockWait is the shortest wait of the first statement. With a shorter one, a row that another instance has just
 	// written would count as locked.
 	minLockWait = 10 * time.Millisecond
+	// maxSharedWait is how long a statement about several keys waits at most: meanwhile it holds the rows that it has locked,
+	// for which the statements of other instances wait, each holding others.
+	maxSharedWait = 50 * time.Millisecond
 	// minSingleWait is the shortest wait of a statement about one of several keys.
 	minSingleWait = 2 * time.Millisecond
 )
 
 var errLocked = errors.New("another session keeps the row of the key locked")
 
-// lockWait returns how long the first statement of a call may wait for locks.
-func lockWait(ctx context.Context) time.Duration {
-	end, ok := ctx.Deadline()
-	if !ok {
-		return maxLockWait
+// lockWait returns how long the first statement of a call, about so many keys, may wait for a lock.
+func lockWait(ctx context.Context, keys int) time.Duration {
+	wait := maxLockWait
+	if end, ok := ctx.Deadline(); ok {
+		wait = max(time.Until(end)/2, minLockWait)
 	}
-	return max(time.Until(end)/2, minLockWait)
+	if keys > 1 {
+		wait = min(wait, maxSharedWait)
+	}
+	return wait
 }
 
 // run sends all keys. It returns an error only if no key has an answer. Otherwise the error would lose the answers, and the
@@ -71,11 +77,11 @@ func (q keyedStatement[T]) run(ctx context.Context, all []T) error {
 	if len(all) == 0 {
 		return nil
 	}
-	wait, skips := lockWait(ctx), len(all) > 1 && q.b.lockExpired.Load() > int64(clock.Now())
+	wait, skips := lockWait(ctx, len(all)), len(all) > 1 && q.b.lockExpired.Load() > int64(clock.Now())
 	err := q.send(ctx, all, lockWaiting{wait, skips})
 	if len(all) > 1 && codeOf(err) == lockNotAvailable {
 		q.b.lockExpired.Store(int64(clock.Now() + recentLock))
-		err = q.send(ctx, all, lockWaiting{lockWait(ctx) / 4, true})
+		err = q.send(ctx, all, lockWaiting{lockWait(ctx, len(all)), true})
 	}
 	switch {
 	case err == nil:
@@ -137,7 +143,7 @@ func (q keyedStatement[T]) failAll(group []T, err error) {
 // neither take the time of the other keys nor delay the answers for long. If the call would end before all are sent, the rest
 // fails; the order is random, so that it is not always the same keys. answered reports whether other keys have answers.
 func (q keyedStatement[T]) sendOneByOne(ctx context.Context, all []T, answered bool) error {
-	wait := lockWait(ctx)
+	wait := lockWait(ctx, 1)
 	groups := q.groups(all)
 	each := max(wait/4/time.Duration(max(len(groups), 1)), minSingleWait)
 	end := time.Now().Add(wait)

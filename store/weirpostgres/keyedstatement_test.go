@@ -42,7 +42,7 @@ func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 
 	t.Run("Decide", func(t *testing.T) {
 		b, pool := shared(t)
-		d := bucket(t, b, "a", 1<<20, 1, 3_600_000_000)
+		d := stored(t, b, "a", 1<<20, 1, 3_600_000_000)
 		ask := func() []*backend.Batch {
 			t.Helper()
 			var all []*backend.Batch
@@ -85,7 +85,7 @@ func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 
 	t.Run("Decide, a key that another session is inserting", func(t *testing.T) {
 		b, pool := shared(t)
-		d := bucket(t, b, "a", 1<<20, 1, 3_600_000_000)
+		d := stored(t, b, "a", 1<<20, 1, 3_600_000_000)
 		tx, err := pool.Begin(t.Context())
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), pgmigrate.InSchema(`insert into "weir".states values ('a', $1, 1, 1, 0, 1, 1, 0, 0, 0, 0, 0)`, b.schema), []byte("b"))
@@ -107,7 +107,7 @@ func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 
 	t.Run("Replace", func(t *testing.T) {
 		b, pool := shared(t)
-		d := bucket(t, b, "a", 1<<20, 1, 3_600_000_000)
+		d := stored(t, b, "a", 1<<20, 1, 3_600_000_000)
 		var all []*backend.Replacement
 		for _, k := range []string{"a", "b", "c"} {
 			batch := take(d, k, 1)

@@ -139,6 +139,16 @@ func bucket(t testing.TB, b *Backend, name string, permits, refill, period int64
 	return backend.NewDefinition(name, limits, now)
 }
 
+// stored is bucket with the definition stored: only then the plain statement decides.
+func stored(t testing.TB, b *Backend, name string, permits, refill, period int64) *backend.Definition {
+	t.Helper()
+	d := bucket(t, b, name, permits, refill, period)
+	done, err := b.Define(context.Background(), 0, d)
+	require.NoError(t, err)
+	require.True(t, done)
+	return d
+}
+
 func concurrency(t testing.TB, b *Backend, name string, permits int64) *backend.Definition {
 	t.Helper()
 	d := bucket(t, b, name, permits, 0, 0)

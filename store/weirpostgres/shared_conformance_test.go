@@ -10,7 +10,7 @@ import (
 )
 
 func TestSharedConformance(t *testing.T) {
-	drill.Wide(t, 80, func() {
+	drill.Wide(t, drill.AtOnce, func() {
 		s := drillSubject()
 		drill.Conformance(t, s, withoutDisk(s.Place(t)), tolerance, drill.Variants()...)
 	})
@@ -21,7 +21,7 @@ func TestSharedConformanceOtherwise(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes long, and little is different")
 	}
-	drill.Wide(t, 40, func() {
+	drill.Wide(t, drill.AtOnce, func() {
 		s := drillSubject()
 		drill.Conformance(t, s, bouncerPlace(t), tolerance, drill.Variant{
 			Name: "PgBouncer", Instances: 1, Kinds: []limitertest.Kind{limitertest.FixedWindow, limitertest.Concurrency},

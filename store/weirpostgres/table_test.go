@@ -22,7 +22,7 @@ import (
 func TestHotKeyDoesNotBloat(t *testing.T) {
 	pool := connect(t, testserver.Postgres(t).URL, nil)
 	b := newBackend(t, pool, BackendOptions{Schema: freshSchema(t, pool), AsynchronousCommit: true, NoSweep: true})
-	d := bucket(t, b, "hot", 1<<40, 1, 1000)
+	d := stored(t, b, "hot", 1<<40, 1, 1000)
 	const workers, each = 8, 1500
 	var all sync.WaitGroup
 	for range workers {
@@ -52,7 +52,7 @@ func TestPlansUseThePrimaryKey(t *testing.T) {
 	pool := connect(t, testserver.Postgres(t).URL+"&pool_max_conns=1", nil)
 	schema := freshSchema(t, pool)
 	b := newBackend(t, pool, BackendOptions{Schema: schema, NoSweep: true})
-	d := bucket(t, b, "a", 10, 1, 1_000_000_000)
+	d := stored(t, b, "a", 10, 1, 1_000_000_000)
 	h := concurrency(t, b, "c", 3)
 	ask := func(n int) {
 		for i := range n {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -27,9 +28,9 @@ import (
 // Then the function decides, in a second round trip, and also the next requests about that key: see recentRejections.
 //
 // The statement reads the clock before it locks the rows. If another session has written a row meanwhile, the row has a
-// later time, and the statement decides by the time in the row. If the statement's own time is earlier by more than
-// maxBehind, the clock has stepped back or the wait was long; then the function decides, which reads the clock after it
-// has locked the row.
+// later time, and the statement decides by the time in the row. If the statement's own time is then earlier than the row's or the
+// clock's by more than maxBehind, the clock has stepped back or the wait was long; then the function decides, which reads the clock
+// after it has locked the row. Otherwise statements that have waited for one lock would each decide in a window that is past.
 //
 // If the pool does not keep prepared statements, the server would plan the statement each time, which costs far more
 // than the function; then the function decides everything. So it does for a while after a row was locked for long, because the
@@ -51,7 +52,7 @@ func takeStatement(settings string) string {
 		on conflict (name, key) do update set line = greatest(s.line, excluded.line), written = greatest(s.written, excluded.written),
 			missing = greatest(s.missing - ` + back + `, 0) + excluded.missing,
 			refunded = case when s.refunded > 0 then nullif(greatest(s.refunded - greatest(` + back + ` - s.missing, 0), 0), 0) end
-			where s.version = excluded.version and s.floor = 0 and excluded.written >= s.written - ` + maxBehind + `
+			where s.version = excluded.version and s.floor = 0 and excluded.written >= greatest(s.written, "weir".clock()) - ` + maxBehind + `
 				and s.missing - ` + back + ` + excluded.missing <=
 					(select d.permits from "weir".definitions d where d.name = excluded.name and d.version = excluded.version)
 		returning name, key, line, missing, coalesce(refunded, 0), written`
@@ -81,10 +82,11 @@ func isTake(b *backend.Batch) bool {
 		-maxScheduleNumber < d.Anchor && d.Anchor < maxScheduleNumber && d.Period < maxScheduleNumber
 }
 
-// decideTakes decides what the plain statement can decide, and returns the rest. After an error, nothing is decided.
+// decideTakes decides what the plain statement can decide, and returns the rest. After an error, no batch has an answer.
 func (b *Backend) decideTakes(ctx context.Context, batches []*backend.Batch) (rest []*backend.Batch, err error) {
-	if !b.prepares || b.lockExpired.Load() > int64(clock.Now()) {
-		return batches, nil
+	end, ends := ctx.Deadline()
+	if !b.prepares || b.lockExpired.Load() > int64(clock.Now()) || ends && time.Until(end) < 3*time.Duration(b.took.Load()) {
+		return batches, nil // there may be no time for a ping of the pool, the statement, and the function after it
 	}
 	var takes []*backend.Batch
 	for _, batch := range batches {
@@ -99,6 +101,9 @@ func (b *Backend) decideTakes(ctx context.Context, batches []*backend.Batch) (re
 	}
 	undecided, err := b.sendTakes(ctx, takes)
 	switch {
+	case codeOf(err) == lockNotAvailable && len(batches) == 1:
+		b.decisions.failAll(batches, err)
+		return nil, nil
 	case codeOf(err) == lockNotAvailable:
 		b.lockExpired.Store(int64(clock.Now() + recentLock))
 		return batches, nil
@@ -125,7 +130,7 @@ func (b *Backend) sendTakes(ctx context.Context, takes []*backend.Batch) (undeci
 	for i, batch := range takes {
 		names[i], keys[i], versions[i], most[i] = batch.Definition.Name, keyBytes(batch.Key), batch.Definition.Version, batch.Requests[0].Max
 	}
-	args := []any{names, keys, versions, most, lockWaiting{lockWait(ctx), false}.timeout()}
+	args := []any{names, keys, versions, most, lockWaiting{lockWait(ctx, len(takes)), false}.timeout()}
 	answers := make([]takeAnswer, len(takes))
 	n, err := b.queryAny(ctx, "decide", b.sql.take, args, func(i int, rows pgx.Rows) error {
 		if i == len(answers) {

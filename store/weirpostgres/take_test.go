@@ -413,6 +413,33 @@ func TestTakes_Wait(t *testing.T) {
 	}
 }
 
+// While another session holds a row, takes of several windows queue. They must not each get the permits of their own.
+func TestTakes_LongWait(t *testing.T) {
+	b, pool := shared(t)
+	d := &backend.Definition{Name: "w", Version: 1, Schedule: rate.Schedule{Kind: rate.FixedWindow, Permits: 5, Period: 300_000}}
+	done, err := b.Define(t.Context(), 0, d)
+	require.NoError(t, err)
+	require.True(t, done)
+	require.NoError(t, b.Decide(t.Context(), []*backend.Batch{take(d, "k", 1)}))
+	unlock := lockRow(t, b, pool, "states", "k")
+	var all sync.WaitGroup
+	var granted atomic.Int64
+	for range 4 {
+		all.Go(func() {
+			batch := take(d, "k", 5)
+			if assert.NoError(t, b.Decide(context.Background(), []*backend.Batch{batch})) {
+				granted.Add(max(batch.Granted[0], 0))
+			}
+		})
+		time.Sleep(350 * time.Millisecond)
+	}
+	first := time.Now()
+	unlock()
+	all.Wait()
+	windows := int64(time.Since(first)/(300*time.Millisecond)) + 2
+	assert.LessOrEqual(t, granted.Load(), 5*windows)
+}
+
 // By the server's clock and under contention, all that was granted is what Definition.Decide grants, one after the
 // other.
 func TestTakes_ConcurrentSafe(t *testing.T) {

@@ -98,6 +98,8 @@ func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definitio
 	l := b.places(next.Name)
 	if b.copyTo(ctx, l, next.Version, text) {
 		l.copied.Store(&copiedVersion{next.Version, time.Now()})
+	} else {
+		b.checkCopies(l, next)
 	}
 	return true, nil
 }

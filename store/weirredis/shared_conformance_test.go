@@ -7,7 +7,7 @@ import (
 )
 
 func TestSharedConformance(t *testing.T) {
-	drill.Wide(t, 80, func() {
+	drill.Wide(t, drill.AtOnce, func() {
 		s := drillSubject()
 		drill.Conformance(t, s, s.Place(t), tolerance, drill.Variants()...)
 	})

@@ -54,13 +54,18 @@ func LostRefund(t *testing.T, s Subject, through string, network *testserver.Pro
 	var reported events
 	a := s.store(t, through, store.Options{CallTimeout: outageTimeout, OnEvent: reported.add})
 	bucket := must(build(a, uniqueName("chain"), limitertest.TokenBucket, oldLimits, nil))(t)
+	taken := false
 	all := must(limiter.Chain(bucket, rejectAfter(func() {
+		taken = true
 		network.Refuse(true)
 		network.Cut()
 	})))(t)
-	if lease := must(all.TryAcquire(t.Context(), 3))(t); lease.Acquired() {
-		t.Error("the chain was granted")
-	}
+	eventually(t, "the store answers in time", func() bool {
+		if lease := must(all.TryAcquire(t.Context(), 3))(t); lease.Acquired() {
+			t.Error("the chain was granted")
+		}
+		return taken
+	})
 	eventually(t, "the lost refund is reported", func() bool { return len(reported.of(store.EventRefundLost)) == 1 })
 	if lost := reported.of(store.EventRefundLost)[0]; lost.Permits != 3 || lost.Err == nil {
 		t.Errorf("reported: %+v", lost)

@@ -22,10 +22,14 @@ type Variant struct {
 	Lacks     limitertest.Feature
 }
 
-// Variants returns the ways that are tested on every store; with -short, only the usual one.
+// AtOnce is how many cases of limitertest run at once. More would overload the machine whose times they measure.
+const AtOnce = 32
+
+// Variants returns the ways that are tested on every store; with -short, only the usual one, with half of the kinds.
 func Variants() []Variant {
 	all := []Variant{{Name: "usual", Instances: 1}}
 	if testing.Short() {
+		all[0].Kinds = []limitertest.Kind{limitertest.SlidingWindow, limitertest.Concurrency}
 		return all
 	}
 	return append(all,

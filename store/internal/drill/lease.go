@@ -175,7 +175,7 @@ func killedHolder(t *testing.T, s Subject) {
 
 // livingHolder tests that a holder keeps the permit for longer than the TTL, and that its release takes effect at once.
 func livingHolder(t *testing.T, s Subject) {
-	const ttl = time.Second
+	const ttl = 2 * time.Second
 	h := newHolder(t, s, ttl)
 	h.isHeld(t, h.held.at.Add(3*ttl+ttl/2), func() {})
 	if len(h.linesOf("l")) > 0 {
@@ -189,7 +189,7 @@ func livingHolder(t *testing.T, s Subject) {
 // stoppedHolder stops a holder by SIGSTOP for longer than the TTL. Meanwhile, this process gets the permit. When the old
 // holder goes on and releases its lease, the release must have no effect.
 func stoppedHolder(t *testing.T, s Subject) {
-	const ttl = time.Second
+	const ttl = 2 * time.Second
 	h := newHolder(t, s, ttl)
 	h.pause()
 	lease := h.next(t)

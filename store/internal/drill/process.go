@@ -25,11 +25,16 @@ func Processes(t *testing.T, s Subject) {
 
 // Holders runs the drills of a process that holds a lease or has overridden limits, and lives, stops or is killed.
 func Holders(t *testing.T, s Subject) {
-	Apart(t, func() {
-		t.Run("killed holder", func(t *testing.T) { killedHolder(t, s) })
-		t.Run("living holder", func(t *testing.T) { livingHolder(t, s) })
-		t.Run("stopped holder", func(t *testing.T) { stoppedHolder(t, s) })
-		t.Run("killed overrider", func(t *testing.T) { killedOverrider(t, s) })
+	all := map[string]func(*testing.T, Subject){
+		"killed holder": killedHolder, "living holder": livingHolder, "stopped holder": stoppedHolder, "killed overrider": killedOverrider,
+	}
+	Wide(t, len(all), func() {
+		for name, drill := range all {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel() // most of the time, it waits for a lease to end
+				drill(t, s)
+			})
+		}
 	})
 }
 

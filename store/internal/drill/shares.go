@@ -42,18 +42,19 @@ func shareCases() []shareCase {
 	one := []int{1}
 	keys := short(2000, 500)
 	blocks := func(most int) store.LimiterOptions { return store.LimiterOptions{Block: most} }
-	return []shareCase{
+	all := []shareCase{
 		{name: "two, one key", kind: limitertest.TokenBucket, processes: 2, limit: 4000, permits: []int{3, 2, 1}},
-		{name: "eight, one key", kind: limitertest.FixedWindow, processes: 8, limit: 4000, permits: one},
-		{name: "two, many keys", kind: limitertest.FixedWindow, processes: 2, keys: keys, limit: 2, permits: one},
 		{name: "eight, many keys", kind: limitertest.TokenBucket, processes: 8, keys: keys, limit: 2, permits: one},
 		{name: "sliding", kind: limitertest.SlidingWindow, processes: 2, keys: 50, limit: 50, permits: []int{2, 1}},
+		{name: "killed, blocks", kind: limitertest.TokenBucket, processes: 4, limit: 40_000, permits: one, options: blocks(100), kills: 2},
+		{name: "eight, one key", kind: limitertest.FixedWindow, processes: 8, limit: 4000, permits: one},
+		{name: "two, many keys", kind: limitertest.FixedWindow, processes: 2, keys: keys, limit: 2, permits: one},
 		{name: "rejections remembered", kind: limitertest.TokenBucket, processes: 8, keys: 100, limit: 20, permits: one, options: store.LimiterOptions{CacheRejections: true}},
 		{name: "blocks, one key", kind: limitertest.TokenBucket, processes: 8, limit: 20_000, permits: one, options: blocks(100)},
 		{name: "blocks, many keys", kind: limitertest.FixedWindow, processes: 2, keys: 100, limit: 100, permits: []int{3, 1}, options: blocks(10)},
 		{name: "killed, one key", kind: limitertest.FixedWindow, processes: 4, limit: 20_000, permits: one, kills: 2},
-		{name: "killed, blocks", kind: limitertest.TokenBucket, processes: 4, limit: 40_000, permits: one, options: blocks(100), kills: 2},
 	}
+	return all[:short(len(all), 4)]
 }
 
 // shares tests limiters to which no permits come back. Several instances take permits until nothing is left, and

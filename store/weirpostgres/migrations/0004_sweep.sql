@@ -31,10 +31,13 @@ begin
           else greatest(s.missing + coalesce(s.refunded, 0) - 1, 0) / d.refill + 2 end)::float8 < t - 1000)
       for update of s skip locked));
   get diagnostics deleted = row_count;
-  -- The row is locked before its leases are read, so that no lease of the key can be acquired meanwhile. It is kept until
+  -- A row with a live lease is not locked: most are, and the locks last as long as the sweep. Otherwise the row is locked before its
+  -- leases are read again, so that no lease of the key can be acquired meanwhile. It is kept until
   -- the clock is past its last fence; otherwise the next fence could be smaller.
   for semaphore in select s.name, s.key from "weir".semaphores s
-      where s.ctid >= first_row and s.ctid < end_row and s.fence < t and s.notify_until < t for update skip locked loop
+      where s.ctid >= first_row and s.ctid < end_row and s.fence < t and s.notify_until < t
+        and not exists (select from "weir".leases l where l.name = s.name and l.key = s.key and l.expires > t)
+      for update of s skip locked loop
     freed := "weir".delete_expired(semaphore.name, semaphore.key, t);
     if not exists (select from "weir".leases l where l.name = semaphore.name and l.key = semaphore.key) then
       delete from "weir".semaphores s where s.name = semaphore.name and s.key = semaphore.key;
