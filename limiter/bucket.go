@@ -151,7 +151,7 @@ func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Leas
 	}
 	over := b.missing - (s.limit - int64(n))
 	if over <= 0 {
-		l := b.take(s, n)
+		l := b.take(n)
 		b.mu.Unlock()
 		return l, nil
 	}
@@ -182,8 +182,8 @@ func (b *bucket) isCommonCase(s *bucketState, now int64, n int) bool {
 		!otherClock(now-b.line)
 }
 
-// take takes n permits of a bucket that is up to date and has them. s is its state.
-func (b *bucket) take(s *bucketState, n int) Lease {
+// take takes n permits of a bucket that is up to date and has them.
+func (b *bucket) take(n int) Lease {
 	b.missing += int64(n)
 	b.spent += int64(n)
 	if b.granted++; b.granted == 0 {
@@ -353,7 +353,7 @@ func (b *bucket) grant(now int64, n int) Lease {
 	if n > 0 {
 		b.endIdleness(now)
 	}
-	return b.take(b.state(), n)
+	return b.take(n)
 }
 
 // endIdleness ends the idleness of a bucket if it is full: its line becomes the last one that is not after at.

@@ -135,7 +135,7 @@ func (s *slot) Release(n int, serial int64) {
 	if c == nil {
 		return
 	}
-	for t := c.loadTally(); t.usable() && !(t&tallyWatched != 0 && t.held() == int64(n)); t = c.loadTally() {
+	for t := c.loadTally(); t.usable() && (t&tallyWatched == 0 || t.held() != int64(n)); t = c.loadTally() {
 		if c.swapTally(t, t-tally(n)*oneHeld) {
 			return
 		}

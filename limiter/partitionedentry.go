@@ -82,8 +82,8 @@ func (p partition[K]) unpin() {
 }
 
 // isFull reports whether the bucket has been full for more than minIdle nanoseconds. A bucket whose first call is under
-// way has not been. If close is true, a bucket that is full is closed in the same step.
-func (b *bucket) isFull(minIdle, now int64, close bool) bool {
+// way has not been. If closing is true, a bucket that is full is closed in the same step.
+func (b *bucket) isFull(minIdle, now int64, closing bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.line == notBegun {
@@ -96,7 +96,7 @@ func (b *bucket) isFull(minIdle, now int64, close bool) bool {
 	if b.missing > 0 || max(now-b.idleSince(), 0) <= minIdle {
 		return false
 	}
-	if close {
+	if closing {
 		b.close()
 	}
 	return true

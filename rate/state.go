@@ -338,9 +338,9 @@ func (g *Schedule) LineOf(s *State, permits int64) int64 {
 		}
 	}
 	left := s.Missing - permits
-	for i := len(s.Segments) - 1; i >= 0; i-- { // from the nearer end
-		if left -= s.Segments[i].Permits; left < 0 {
-			return s.Segments[i].Line + g.Segments
+	for _, t := range slices.Backward(s.Segments) { // from the nearer end
+		if left -= t.Permits; left < 0 {
+			return t.Line + g.Segments
 		}
 	}
 	return s.Line + g.Segments

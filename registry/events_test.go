@@ -183,25 +183,6 @@ func TestObserveLimiter(t *testing.T) {
 }
 
 // A panicking has methods that panic.
-type panicking struct{ journal }
-
-func (p *panicking) Hooks() pipeline.Hooks {
-	return pipeline.Hooks{
-		OnEvent: p.OnEvent,
-		InForce: p.InForce,
-	}
-}
-
-func (p *panicking) OnEvent(_ context.Context, e pipeline.Event) {
-	p.add("%s %s", e.Name, e.Source)
-	panic("ouch")
-}
-
-func (p *panicking) InForce(q *pipeline.Pipeline) {
-	p.add("InForce %s", q.Name())
-	panic("ouch")
-}
-
 // What an execution reports that outlives DrainTimeout comes before Forget.
 func TestListener_ForgetAfterStragglers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -215,13 +215,6 @@ func TestKeep_OptionsThatCannotBeCompared(t *testing.T) {
 	assert.Zero(t, r.OwnedLimiters())
 }
 
-// A redacted prints the same whatever it is.
-type redacted string
-
-func (redacted) String() string { return "…" }
-
-func (redacted) GoString() string { return "…" }
-
 // While a reload gives limiters other options, the only instance that wants one of them is removed, and another pipeline wants
 // the limiter as it was.
 func TestReload_RemovedWhileReconfigured(t *testing.T) {

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload"
 )
@@ -204,37 +201,4 @@ func TestStart_ErrorIsReturnedAndNotLogged(t *testing.T) {
 		pass(time.Minute)
 		assert.Contains(t, w.log.String(), "level=ERROR", "later there is no caller")
 	})
-}
-
-// reporterFunc is a Reporter.
-type reporterFunc func()
-
-func (f reporterFunc) ConfigReloaded(time.Time, error) { f() }
-
-// handlerFunc is a log handler that calls f and writes nothing.
-type handlerFunc func()
-
-func (handlerFunc) Enabled(context.Context, slog.Level) bool    { return true }
-func (f handlerFunc) Handle(context.Context, slog.Record) error { f(); return nil }
-func (f handlerFunc) WithAttrs([]slog.Attr) slog.Handler        { return f }
-func (f handlerFunc) WithGroup(string) slog.Handler             { return f }
-
-type noOptions struct{}
-
-// A reloadListener is a listener that calls f at the next OnReload, once.
-type reloadListener struct{ f atomic.Pointer[func()] }
-
-func (l *reloadListener) Hooks() pipeline.Hooks {
-	return pipeline.Hooks{
-		OnEvent: l.OnEvent,
-	}
-}
-
-func (l *reloadListener) OnEvent(_ context.Context, e pipeline.Event) {
-	if e.Name != registry.EventReload {
-		return
-	}
-	if f := l.f.Swap(nil); f != nil {
-		(*f)()
-	}
 }

@@ -277,7 +277,7 @@ func TestConcurrency_FarStore(t *testing.T) {
 						if err == nil && lease.Acquired() {
 							granted.Add(1)
 						}
-						time.Sleep(time.Duration(rand.N(time.Second)))
+						time.Sleep(rand.N(time.Second))
 						lease.Release()
 					})
 					time.Sleep(3 * time.Millisecond)

@@ -72,6 +72,7 @@ type Options struct {
 	MaxSeries int `json:"max_series,omitempty" yaml:"max_series,omitempty"`
 }
 
+// Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. A nil o stands for the defaults.
 func (o *Options) Validate() error {
 	if o == nil {
 		return nil

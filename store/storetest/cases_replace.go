@@ -67,7 +67,7 @@ func differing(s backend.State) (list []backend.State) {
 // crowded returns a state of a sliding window in which permits were taken in every other segment.
 func crowded(d *backend.Definition, now int64) backend.State {
 	s := d.Stored(d.Full(now))
-	for i := d.Schedule.Segments - 1; i >= 0; i -= 2 {
+	for i := d.Segments - 1; i >= 0; i -= 2 {
 		s.Segments = append(s.Segments, rate.Segment{Line: s.Line - i, Serial: s.Line - i, Permits: 1 + i%7})
 		s.Missing += 1 + i%7
 	}

@@ -19,19 +19,6 @@ func atOnce(probes int) circuitbreaker.Options {
 	return circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 1, HalfOpenProbes: probes}
 }
 
-// afterTheBreak makes a circuit whose next execution is a probe.
-func afterTheBreak(t *testing.T, o circuitbreaker.Options) *circuit {
-	t.Helper()
-	c := newCircuit(t, o)
-	c.times(t, 1, fail)
-	c.rejects(t, circuitbreaker.Open, 5*time.Second)
-	time.Sleep(5*time.Second - 1)
-	c.rejects(t, circuitbreaker.Open, 1)
-	time.Sleep(time.Nanosecond)
-	assert.Equal(t, circuitbreaker.Statistics{State: circuitbreaker.HalfOpen}, c.Statistics(), "also if no execution comes")
-	return c
-}
-
 // While it is asked for the length, the circuit is open.
 func TestOptions_BreakDurationFuncIsCalledOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -17,9 +17,6 @@ import (
 	"github.com/weir-go/weir/strategies/hedge"
 )
 
-// leaving are the ways in which a function of the program does not return.
-var leaving = map[string]func(){"panic": func() { panic("hook") }, "goexit": runtime.Goexit}
-
 // away runs f on a goroutine of its own, which f may leave.
 func away(f func()) {
 	done := make(chan struct{})

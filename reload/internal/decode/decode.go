@@ -197,7 +197,7 @@ func (d *decoder) decodeSections(root *document.Node) {
 	given := make(map[model.Purpose]map[string]model.Given)
 	d.file.Names = model.Names{Given: given, Refuses: func(what model.Purpose, name string, isNil bool) bool {
 		_, twice := given[what][name]
-		reason := ""
+		var reason string
 		switch {
 		case name == "":
 			reason = "the name is empty"

@@ -506,7 +506,8 @@ func (s *structure) locate(goPath string) location {
 		for typ != nil && typ.Kind() == reflect.Pointer {
 			typ = typ.Elem()
 		}
-		name, in := "", typ
+		var name string
+		in := typ
 		typ = nil
 		goPath = strings.TrimPrefix(goPath, ".")
 		if key, ok := strings.CutPrefix(goPath, "["); ok {

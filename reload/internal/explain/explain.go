@@ -127,7 +127,7 @@ func (e *explainer) unused(b *strings.Builder) {
 // section writes what the program says of its section or, if it says nothing, what the file sets in it.
 func (e *explainer) section(b *strings.Builder, s *model.Section, kind model.SectionKind) {
 	fmt.Fprintf(b, "%s\n", document.Name(s.Name))
-	text := ""
+	var text string
 	if own, ok := s.Options.(interface{ Explain() string }); kind.Explain != nil {
 		text = kind.Explain(e.file, s.Options)
 	} else if ok {

@@ -133,7 +133,7 @@ func (f *facts) set(ch *change, t terms) (_ terms, refused error) {
 	}
 	switch same := w.Configured == t.Configured; {
 	case same && (refused != nil || ch.why == firstUse && w.Generation == t.Generation):
-		return t, nil
+		return t, nil //nolint:nilerr // what is refused is in force
 	case refused != nil:
 		return t, fmt.Errorf("limits of %+v are in force, not %+v: %w", t.Configured, w.Configured, refused)
 	}
@@ -174,8 +174,8 @@ func (f *facts) define(last *backend.Definition, t *terms) *backend.Definition {
 		next.Version, next.Terms = max(f.now, f.seen+1), string(text)
 		return next
 	}
-	next, was := last, termsOf(last)
-	switch {
+	var next *backend.Definition
+	switch was := termsOf(last); {
 	case last.Limits() != limits || was.Configured != t.Configured || was.Override != t.Override || last.Version < f.seen:
 		next = last.WithLimits(limits, f.now)
 		next.Version = max(next.Version, f.seen+1)

@@ -41,7 +41,7 @@ func TestTurns_Delays(t *testing.T) {
 func TestTurns_AtMost(t *testing.T) {
 	now := time.Now()
 	var f Turns
-	require.EqualValues(t, int64(math.MaxInt64), f.AtMost(bucket, ms, now), "not short")
+	require.Equal(t, int64(math.MaxInt64), f.AtMost(bucket, ms, now), "not short")
 	f.Rejected(bucket, ms, 0, false, now)
 	for _, want := range []int64{6, 12, 24} {
 		require.Equal(t, want, f.AtMost(bucket, ms, now))
@@ -49,7 +49,7 @@ func TestTurns_AtMost(t *testing.T) {
 	}
 	f.Rejected(bucket, ms, 0, true, now)
 	require.EqualValues(t, 6, f.AtMost(bucket, ms, now))
-	require.EqualValues(t, int64(math.MaxInt64), f.AtMost(bucket, 40*ms, now), "far away")
+	require.Equal(t, int64(math.MaxInt64), f.AtMost(bucket, 40*ms, now), "far away")
 }
 
 func TestTurns_Lead(t *testing.T) {
