@@ -125,14 +125,14 @@ func (b *Builder) prepare() error {
 		wrong.Name = "" // build begins the error with the name
 	}
 	if err == nil {
-		v.contains = b.plan.contained(v.strategies)
+		v.contains = contained(b.plan.registry, v.strategies)
 	}
 	return err
 }
 
 // contained returns the pipelines that are embedded among the strategies, and those in pipelines of the program. What is in a
 // pipeline of the registry depends on its version.
-func (p *plan) contained(strategies []pipeline.Strategy) []*pipeline.Pipeline {
+func contained(r *Registry, strategies []pipeline.Strategy) []*pipeline.Pipeline {
 	var all []*pipeline.Pipeline
 	for _, s := range strategies {
 		e, ok := s.(interface{ Pipeline() *pipeline.Pipeline })
@@ -141,15 +141,15 @@ func (p *plan) contained(strategies []pipeline.Strategy) []*pipeline.Pipeline {
 		}
 		embedded := e.Pipeline()
 		all = append(all, embedded)
-		p.registry.mu.Lock()
-		own := p.registry.names.has(embedded)
-		p.registry.mu.Unlock()
+		r.mu.Lock()
+		own := r.names.has(embedded)
+		r.mu.Unlock()
 		if !own {
 			var inner []pipeline.Strategy
 			for _, s := range embedded.Strategies() {
 				inner = append(inner, s)
 			}
-			all = append(all, p.contained(inner)...)
+			all = append(all, contained(r, inner)...)
 		}
 	}
 	return all

@@ -148,7 +148,7 @@ func (r *Registry) firstBuild(i *instance, f BuildFunc) error {
 	p.affected[i.definition] = f
 	p.buildInstance(i)
 	var done *swapped
-	err := errors.Join(p.errs...)
+	err := p.faults[i]
 	for err == nil && done == nil {
 		done, err = p.swap()
 	}
@@ -171,7 +171,7 @@ func (r *Registry) endFirstBuild(i *instance, err error) error {
 	case i.instance != "":
 		i.removed = true // a change can have built it meanwhile, and must not put it in force
 		delete(d.instances, i.instance)
-	case d.planned:
+	case r.running.defines(d):
 		d.build = nil
 	default:
 		r.names.remove(d)

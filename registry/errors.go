@@ -46,14 +46,6 @@ func (e *namedError) ErrorType() string { return e.name }
 // it wraps if that is an error, and Stack []byte, which is not part of the text: the same panic has the same text each time.
 type PanicError = recovered.PanicError
 
-// A faultError is an error for which only some of the pipelines of a change are to blame.
-type faultError struct {
-	error
-	pipelines []id
-}
-
-func (e *faultError) Unwrap() error { return e.error }
-
 // notSet is the error of a call whose argument of that name is nil.
 func notSet(argument string) error {
 	var p validate.Problems

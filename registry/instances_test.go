@@ -2,7 +2,6 @@ package registry_test
 
 import (
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -189,25 +188,6 @@ func TestOptions_MaxInstancesDefault(t *testing.T) {
 		}
 		assert.Equal(t, want, made)
 	}
-}
-
-func TestOptions_MaxInstancesConcurrentSafe(t *testing.T) {
-	r := open(t, &registry.Options{MaxInstances: 7})
-	require.NoError(t, r.Define("orders", with()))
-	var made atomic.Int64
-	var wg sync.WaitGroup
-	for i := range 100 {
-		wg.Go(func() {
-			if _, err := r.GetInstance("orders", fmt.Sprint(i)); err == nil {
-				made.Add(1)
-			} else {
-				assert.ErrorIs(t, err, registry.ErrTooManyInstances)
-			}
-		})
-	}
-	wg.Wait()
-	assert.EqualValues(t, 7, made.Load())
-	assert.Len(t, names(r), 8)
 }
 
 func TestRemoveInstance_ContainedPipeline(t *testing.T) {

@@ -26,7 +26,6 @@ func (i id) source() pipeline.Source {
 type definition struct {
 	name      string
 	build     BuildFunc            // nil: a change has planned the definition, or it was removed
-	planned   bool                 // the change that runs is about to put it in force
 	instances map[string]*instance // that of Get has no name
 }
 
@@ -47,7 +46,7 @@ type version struct {
 	instance   *instance
 	strategies []pipeline.Strategy
 	prepared   *pipeline.Prepared   // nil: the build has failed
-	contains   []*pipeline.Pipeline // see [plan.contained]
+	contains   []*pipeline.Pipeline // see [contained]
 	disposers  []func() error
 	uses       map[resourceKey]*resourceUse // the limiters and kept values that it uses
 	took       time.Duration                // the duration of the build

@@ -72,7 +72,6 @@ type plan struct {
 	built         []*version                // in their order: a pipeline after the pipelines that it contains
 	unbuilt       []*instance               // what stage has found
 	faults        map[*instance]error       // why the change has failed, for each instance that is to blame
-	errs          []error
 }
 
 func newPlan(ctx context.Context, r *Registry) *plan {
@@ -158,7 +157,6 @@ func (p *plan) addApplied() error {
 	}
 	for name, build := range p.change.Define {
 		d := of.findOrAdd(name)
-		d.planned = true
 		p.affected[d] = build
 	}
 	return nil
@@ -175,12 +173,16 @@ func (p *plan) build() (*swapped, error) {
 		}
 		for _, i := range p.unbuilt {
 			if p.ctx.Err() != nil {
-				p.errs = append(p.errs, fmt.Errorf("registry: reloading: %w", pipeline.ContextError(p.ctx)))
+				err = fmt.Errorf("registry: reloading: %w", pipeline.ContextError(p.ctx))
 				break
 			}
 			p.buildInstance(i)
 		}
-		if err = errors.Join(p.errs...); err != nil {
+		var errs []error
+		for _, v := range p.built {
+			errs = append(errs, p.faults[v.instance])
+		}
+		if err = errors.Join(append(errs, err)...); err != nil {
 			return nil, err
 		}
 	}
@@ -236,7 +238,6 @@ func (p *plan) buildInstance(i *instance) {
 	p.built = append(p.built, v)
 	if err != nil {
 		p.faults[i] = err
-		p.errs = append(p.errs, err)
 	}
 }
 
@@ -250,6 +251,11 @@ func (p *plan) blame(err error) {
 	}
 }
 
+// defines reports whether the change is about to put d in force. The plan is nil if no change runs.
+func (p *plan) defines(d *definition) bool {
+	return p != nil && p.affected[d] != nil && p.change.Define[d.name] != nil
+}
+
 // end forgets definitions that were only planned. If the plan has failed because of err, it records for each instance why it
 // keeps its version.
 func (p *plan) end(err error) {
@@ -261,7 +267,6 @@ func (p *plan) end(err error) {
 		return i.current == nil && i.info.Version > 0 // it was removed or closed meanwhile, and Forget can have been called
 	})
 	for d := range p.affected {
-		d.planned = false
 		if d.build == nil && r.names.definitions[d.name] == d {
 			r.names.remove(d)
 		}

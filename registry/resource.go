@@ -135,6 +135,14 @@ func conflict(a id, ua *resourceUse, b id, ub *resourceUse) error {
 	return &faultError{err, []id{a, b}}
 }
 
+// A faultError is an error for which only some of the pipelines of a change are to blame.
+type faultError struct {
+	error
+	pipelines []id
+}
+
+func (e *faultError) Unwrap() error { return e.error }
+
 // resources are the limiters and kept values of a registry.
 type resources struct {
 	mu            *sync.Mutex // of the registry: guards what follows but reconfiguring

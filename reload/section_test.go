@@ -636,6 +636,6 @@ func TestSection_Watcher(t *testing.T) {
 		require.ErrorIs(t, try(p), registry.ErrRemoved)
 		require.NoError(t, w.registry.Define("server", func(*registry.Builder) error { return nil }))
 		w.write(t, "server: {}\n")
-		require.ErrorContains(t, w.watcher.Reload(t.Context()), `pipeline "server" is defined elsewhere already`)
+		require.ErrorContains(t, w.watcher.Reload(t.Context()), "pipelines of the file are defined elsewhere already: server")
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -252,15 +253,11 @@ func (w *Watcher) checkOwner(c registry.Change) error {
 			taken = append(taken, name)
 		}
 	}
+	if len(taken) == 0 {
+		return nil
+	}
 	slices.Sort(taken)
-	var errs []error
-	for _, name := range taken[:min(len(taken), document.MaxListed)] {
-		errs = append(errs, fmt.Errorf("reload: %s: pipeline %q is defined elsewhere already", w.path, name))
-	}
-	if more := len(taken) - document.MaxListed; more > 0 {
-		errs = append(errs, fmt.Errorf("reload: %s: %d other pipelines are defined elsewhere, too", w.path, more))
-	}
-	return errors.Join(errs...)
+	return fmt.Errorf("reload: %s: pipelines of the file are defined elsewhere already: %s", w.path, strings.Join(document.Listed(taken), ", "))
 }
 
 // ended updates the status, calls the Reporter, and logs what load has not logged.
@@ -320,7 +317,7 @@ type Options struct {
 	// [Watcher.Reload], and by SIGHUP if Hangup is set.
 	Interval time.Duration
 	// Settle is the time between two reads that must agree before a change is loaded, so that a file that is being written is
-	// not loaded; 0 means 200 ms. If 50 reads in a row disagree, the last one is loaded. The first load, [Watcher.Reload] and
+	// not loaded; 0 means 200 ms. The first load, [Watcher.Reload] and
 	// SIGHUP load the file at once.
 	Settle time.Duration
 	// Read returns the content to load, in place of that of the file at path, which then is only a name in messages and in

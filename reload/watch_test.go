@@ -202,7 +202,7 @@ func TestStart_PipelineDefinedByTheProgram(t *testing.T) {
 		w.write(t, windows(1))
 		require.NoError(t, w.registry.Define("orders", func(*registry.Builder) error { return nil }))
 		_, err := reload.Start(t.Context(), w.registry, w.path, w.options())
-		require.ErrorContains(t, err, `pipeline "orders" is defined elsewhere already`)
+		require.ErrorContains(t, err, "pipelines of the file are defined elsewhere already: orders")
 	})
 }
 

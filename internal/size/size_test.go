@@ -15,7 +15,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var back = map[string]int{
 	"rate":                      50,
 	"limiter":                   11,
-	"registry":                  11,
 	"store":                     20,
 	"store/internal/calls":      38,
 	"store/internal/definition": 24,
@@ -27,7 +26,6 @@ var large = map[string][2]int{
 	"limiter.Concurrency":              {7, 25},
 	"limiter.bucket":                   {7, 48},
 	"limiter.window":                   {8, 33},
-	"registry.Registry":                {11, 25},
 	"rate.Schedule":                    {8, 33},
 	"store.Store":                      {10, 24},
 	"store.core":                       {10, 58},

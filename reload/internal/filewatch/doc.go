@@ -10,7 +10,7 @@
 // directories away, an editor puts another file in place, two writes within a second can have the same time, and some
 // file systems report no events.
 //
-// A change counts when two reads, Settle apart, agree, or have not agreed for 50 reads. A file that is being written gives
+// A change counts when two reads, Settle apart, agree. A file that is being written gives
 // different reads, so half of it is not loaded; a file that is missing for a moment, because an editor has renamed it, is
 // not reported as missing. If a writer pauses in the middle of the file for longer than Settle, the first half is loaded. A
 // strict decoder refuses it, and the complete file is loaded as the next change. [Watcher.Reload] and a signal load the file

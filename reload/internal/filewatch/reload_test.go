@@ -72,33 +72,6 @@ func TestReloadOfWhatIsInForceFails(t *testing.T) {
 	})
 }
 
-// A caller of Reload knows that the file is complete. What it is not is loaded when it is complete.
-func TestReloadLoadsAtOnce(t *testing.T) {
-	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
-		write(t, k.path, newContent[:10])
-		time.AfterFunc(100*time.Millisecond, func() { assert.NoError(t, os.WriteFile(k.path, []byte(newContent), 0o600)) })
-		began := time.Now()
-		assert.Error(t, k.watch.Reload(t.Context()))
-		assert.Zero(t, time.Since(began))
-		k.until(5 * time.Second)
-		k.expect([]string{newContent[:10], newContent}, []string{"refused: " + newContent[:10], ""})
-	})
-}
-
-// The file changes between any two reads of a poll.
-func TestReloadWhileTheFileKeepsChanging(t *testing.T) {
-	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
-		stop := keepChanging(t, k.path)
-		k.until(6 * time.Second)
-		k.expect(nil, nil)
-		began := time.Now()
-		assert.NoError(t, k.watch.Reload(t.Context()))
-		assert.Zero(t, time.Since(began))
-		assert.Contains(t, k.inForce, "number")
-		stop()
-	})
-}
-
 func TestReloadEndsWithItsContext(t *testing.T) {
 	var release chan struct{}
 	slow := func(k *keeper, _ *filewatch.Options) {

@@ -1,10 +1,8 @@
 package filewatch_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,18 +57,6 @@ var replacements = []replacement{
 			writeSlowly(t, path, pause)
 			pause()
 			require.NoError(t, os.Remove(path+"~"))
-		},
-	},
-	{
-		name: "saved by emacs", // which keeps the backup, and has a link that leads nowhere as its lock
-		replace: func(t *testing.T, path string, pause func()) {
-			lock := filepath.Join(filepath.Dir(path), ".#weir.yaml")
-			require.NoError(t, os.Symlink("somebody@host.4711:1700000000", lock))
-			pause()
-			require.NoError(t, os.Rename(path, path+"~"))
-			pause()
-			writeSlowly(t, path, pause)
-			require.NoError(t, os.Remove(lock))
 		},
 	},
 	{
@@ -226,51 +212,6 @@ func TestHalfWrittenForLong(t *testing.T) {
 	})
 }
 
-// A file that never reads the same twice in a row is loaded in the end, and again and again.
-func TestKeepsChanging(t *testing.T) {
-	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
-		stop := keepChanging(t, k.path)
-		k.until(10 * time.Second)
-		k.expect(nil, nil)
-		k.until(14 * time.Second)
-		assert.Contains(t, k.inForce, "number")
-		k.mu.Lock()
-		assert.Len(t, k.loads, 1)
-		k.mu.Unlock()
-		k.until(40 * time.Second)
-		k.mu.Lock()
-		assert.Len(t, k.loads, 3)
-		assert.Empty(t, k.problems)
-		k.mu.Unlock()
-		k.forget()
-
-		stop()
-		write(t, k.path, newContent)
-		k.until(44 * time.Second)
-		k.expect([]string{newContent}, nil)
-	})
-}
-
-// keepChanging changes the file between any two reads until stop is called.
-func keepChanging(t *testing.T, path string) (stop func()) {
-	stopping := make(chan struct{})
-	go func() {
-		time.Sleep(50 * time.Millisecond) // not in the moments in which it is read
-		for i := 0; ; i++ {
-			select {
-			case <-stopping:
-				return
-			case <-time.After(100 * time.Millisecond):
-				assert.NoError(t, os.WriteFile(path, fmt.Appendf(nil, "number %d.", i), 0o600))
-			}
-		}
-	}()
-	return func() {
-		close(stopping)
-		synctest.Wait()
-	}
-}
-
 func TestTouchedIsNotChanged(t *testing.T) {
 	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
 		for i := range 5 {
@@ -282,15 +223,5 @@ func TestTouchedIsNotChanged(t *testing.T) {
 		}
 		k.until(20 * time.Second)
 		k.expect(nil, nil)
-	})
-}
-
-func TestLargeFile(t *testing.T) {
-	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
-		large := strings.Repeat("x", 1<<20) + "."
-		write(t, k.path, large)
-		k.until(4 * time.Second)
-		require.Len(t, k.loads, 1)
-		assert.True(t, k.loads[0] == large, "all of it")
 	})
 }

@@ -67,7 +67,6 @@ type Watcher struct {
 	// The following fields are used by the holder of turn.
 	last      snapshot  // the last snapshot that was handled, without its content
 	unsettled snapshot  // of the last poll, without its content, if it was neither that nor handled
-	reads     int       // how many reads in a row have disagreed
 	inForce   snapshot  // the last snapshot that was loaded, without its content
 	problem   error     // of the last Result
 	retryAt   time.Time // when last is tried again, if it was refused; zero: never
@@ -124,10 +123,6 @@ func (w *Watcher) Reload(ctx context.Context) error {
 	return w.handle(ctx, w.read(), true)
 }
 
-// maxReads is how many reads in a row can disagree before the last one counts: a file that changes all the time is loaded, too.
-// With a Settle of 200 ms this takes ten seconds, enough to copy a large file over a slow connection.
-const maxReads = 50
-
 // poll reads the file, and returns the time until the next poll. If the content has changed and the poll before has read the same,
 // or if it is to be tried again, poll handles it.
 func (w *Watcher) poll(ctx context.Context) (next time.Duration) {
@@ -141,16 +136,15 @@ func (w *Watcher) poll(ctx context.Context) (next time.Duration) {
 		if !w.retryAt.IsZero() && !time.Now().Before(w.retryAt) {
 			_ = w.handle(ctx, seen, false)
 		}
-	case !seen.equal(w.unsettled) && w.reads < maxReads-1:
+	case !seen.equal(w.unsettled):
 		w.unsettled = seen.withoutContent()
-		w.reads++
 		return w.options.Settle
 	case seen.equal(w.inForce): // it has changed back after a failure
 		w.conclude(seen, Result{}, false)
 	default:
 		_ = w.handle(ctx, seen, false)
 	}
-	w.unsettled, w.reads = snapshot{}, 0
+	w.unsettled = snapshot{}
 	return w.options.Interval
 }
 
