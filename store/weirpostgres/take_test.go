@@ -250,7 +250,7 @@ func TestTakes_OnlyTakes(t *testing.T) {
 	assert.False(t, newBackend(t, pool, BackendOptions{}).prepares, "it would be planned each time")
 }
 
-// Keys of several limiters go together, also those that the plain statement does not decide.
+// Keys of several limiters go together, also keys that the plain statement does not decide.
 func TestTakes_Together(t *testing.T) {
 	w := newWalk(t)
 	r := rand.New(rand.NewPCG(3, 4))
