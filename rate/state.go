@@ -338,9 +338,9 @@ func (g *Schedule) LineOf(s *State, permits int64) int64 {
 		}
 	}
 	left := s.Missing - permits
-	for _, t := range slices.Backward(s.Segments) { // from the nearer end
-		if left -= t.Permits; left < 0 {
-			return t.Line + g.Segments
+	for i := len(s.Segments) - 1; i >= 0; i-- { //nolint:modernize // with slices.Backward the result has a name in the API
+		if left -= s.Segments[i].Permits; left < 0 {
+			return s.Segments[i].Line + g.Segments
 		}
 	}
 	return s.Line + g.Segments
