@@ -219,6 +219,23 @@ func TestFencesRiseAfterASweep(t *testing.T) {
 	assert.Zero(t, keys(t, s.Backend, "c"))
 }
 
+// A sweep that is not committed yet locks no semaphore with a live lease.
+func TestSweepLocksNoLiveLease(t *testing.T) {
+	b, pool := shared(t)
+	d := concurrency(t, b, "c", 2)
+	first, second := lease(d, "", "1", 1), lease(d, "", "2", 1)
+	require.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{first}))
+	require.True(t, first.OK)
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, tx.Rollback(context.Background())) }()
+	_, err = tx.Exec(t.Context(), b.sql.sweep, int64(0), int64(128))
+	require.NoError(t, err)
+	require.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{second}))
+	require.NoError(t, second.Err)
+	assert.True(t, second.OK)
+}
+
 func TestListenEndsWithItsConnection(t *testing.T) {
 	b, pool := shared(t)
 	ended := make(chan error, 1)

@@ -413,6 +413,24 @@ func TestTakes_Wait(t *testing.T) {
 	}
 }
 
+// A key whose row stays locked is waited for once.
+func TestTakes_LockedKey(t *testing.T) {
+	w := newWalk(t)
+	d := w.define(plainDefinitions(someTime)[0])
+	w.b.setTime(someTime)
+	require.NoError(t, w.b.Decide(t.Context(), []*backend.Batch{take(d, "k", 1)}))
+	defer lockRow(t, w.b.Backend, w.pool, "states", "k")()
+	w.w.statement.Store(0)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	batch := take(d, "k", 1)
+	require.NoError(t, w.b.Decide(ctx, []*backend.Batch{batch}))
+	assert.Equal(t, backend.Failed, batch.Outcome)
+	assert.ErrorIs(t, batch.Err, errLocked)
+	assert.EqualValues(t, 1, w.w.statement.Load())
+	assert.Zero(t, w.w.function.Load())
+}
+
 // While another session holds a row, takes of several windows queue. They must not each get the permits of their own.
 func TestTakes_LongWait(t *testing.T) {
 	b, pool := shared(t)
