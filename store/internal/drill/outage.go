@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,14 +56,18 @@ func CloseDuringFault(t *testing.T, s Subject, place string, fault Fault) {
 		full := must(build(f.s, uniqueName("full"), limitertest.Concurrency, onePermit, nil))(t)
 		f.acquire(full) // and is never released
 		var callers sync.WaitGroup
+		var faulty atomic.Bool
 		for range 5 {
 			callers.Go(func() {
-				if lease, err := f.acquireReturns(full); lease.Acquired() {
-					f.errorf("granted: %v", err)
+				for asks := true; asks; asks = !faulty.Load() { // on a busy machine an answer can come too late
+					if lease, err := f.acquireReturns(full); lease.Acquired() {
+						f.errorf("granted: %v", err)
+					}
 				}
 			})
 		}
 		eventually(t, "they wait", func() bool { return full.Statistics().QueuedPermits == 5 })
+		faulty.Store(true)
 		fault.Begin(t)
 		released.Release()
 		callers.Go(func() { _, _ = f.acquireReturns(f.bucket) }) // can be granted: not every fault begins at once
