@@ -2,10 +2,7 @@ package weirpostgres
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -92,8 +89,6 @@ func (b *Backend) decideTakes(ctx context.Context, batches []*backend.Batch) (re
 	for _, batch := range batches {
 		if checkSchedule(batch.Definition) == nil && isTake(batch) && !b.rejections.of(batch).readFirst(batch) {
 			takes = append(takes, batch)
-		} else {
-			rest = append(rest, batch)
 		}
 	}
 	if len(takes) == 0 {
@@ -112,13 +107,16 @@ func (b *Backend) decideTakes(ctx context.Context, batches []*backend.Batch) (re
 	case err != nil:
 		return nil, err
 	}
-	for _, batch := range undecided {
-		b.rejections.of(batch).remember() // most likely it will be rejected
-	}
-	if rest = append(rest, undecided...); len(rest) > len(undecided) && len(undecided) > 0 {
-		slices.SortFunc(rest, func(x, y *backend.Batch) int {
-			return cmp.Or(strings.Compare(x.Definition.Name, y.Definition.Name), strings.Compare(x.Key, y.Key))
-		})
+	for _, batch := range batches { // which keeps their order
+		if len(takes) > 0 && batch == takes[0] {
+			takes = takes[1:]
+			if len(undecided) == 0 || batch != undecided[0] {
+				continue
+			}
+			undecided = undecided[1:]
+			b.rejections.of(batch).remember() // most likely it will be rejected
+		}
+		rest = append(rest, batch)
 	}
 	return rest, nil
 }
