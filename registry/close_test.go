@@ -246,19 +246,6 @@ func TestClose_ConcurrentSafe(t *testing.T) {
 	}
 }
 
-// Close does not wait for them: it has waited for DrainTimeout.
-func TestClose_DoesNotWaitForStragglers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := registry.New(&registry.Options{DrainTimeout: time.Second})
-		require.NoError(t, r.Define("orders", with()))
-		end := hold(t, get(t, r, "orders"))
-		began := time.Now()
-		require.ErrorIs(t, r.Close(t.Context()), registry.ErrDrainTimeout)
-		assert.Equal(t, time.Second, time.Since(began))
-		end()
-	})
-}
-
 func TestClose_WaitsForAFirstBuild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := registry.New(nil)

@@ -8,8 +8,6 @@ import (
 	"iter"
 	"strings"
 
-	"go.yaml.in/yaml/v4"
-
 	"github.com/weir-go/weir/reload/internal/decode"
 	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/explain"
@@ -49,11 +47,8 @@ func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
 		}
 	}()
 	root, found := document.Parse(data, cmp.Or(k.maxFileSize, document.MaxSize))
-	if root == nil && len(found) > 0 {
+	if root == nil {
 		return nil, newFileError(name, found)
-	}
-	if root == nil { // an empty document
-		root = &document.Node{Node: &yaml.Node{Tag: document.Mapping, Line: 1, Column: 1}}
 	}
 	content, found := decode.File(root, found, k.known())
 	if err := newFileError(name, found); err != nil {

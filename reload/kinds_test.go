@@ -126,15 +126,6 @@ func TestRegisterLimiter_OptionsOfAnotherKind(t *testing.T) {
 	assert.Equal(t, "a 3", built)
 }
 
-func TestRegisterStrategy_BuildFails(t *testing.T) {
-	k := reload.NewKinds()
-	registerEverything(k)
-	f, err := reload.Parse("own.yaml", []byte("pipelines:\n  orders:\n    strategies:\n      - shedding: {threshold: 0.25}\n"), k)
-	require.NoError(t, err)
-	err = newRegistry(t).Apply(t.Context(), f.Change(nil))
-	assert.ErrorContains(t, err, "own.yaml:4:9: pipelines.orders.strategies[0].shedding: cannot shed a quarter")
-}
-
 func TestKinds_InvalidRegistrations(t *testing.T) {
 	k := reload.NewKinds()
 	strategy := func(*registry.Builder, shedding) (pipeline.Strategy, error) { return nil, nil }

@@ -162,27 +162,23 @@ func Listed(names []string) []string {
 	return append(slices.Clone(names[:MaxListed]), fmt.Sprintf("and %d others", len(names)-MaxListed))
 }
 
-// maxCompared bounds how many names one name is compared with, and maxComparedTotal the comparisons for a file, so that
-// a file with thousands of misspelt names does not take long.
+// maxCompared bounds how many names one name is compared with, and maxSuggestions how many problems have suggestions, so that a file
+// with thousands of misspelt names does not take long.
 const (
-	maxCompared      = 1000
-	maxComparedTotal = 20_000
+	maxCompared    = 1000
+	maxSuggestions = 100
 )
 
 // maxSuggested bounds the length of names that are suggested, in bytes.
 const maxSuggested = 64
 
-// A Suggester suggests names for misspelt ones, until it has compared maxComparedTotal names.
-type Suggester struct{ compared int }
-
-// Instead returns the end of a message about the unknown name got: "did you mean" the nearest of the names or, if no
-// name is near, a list of the names. If names is empty, it returns ifEmpty.
-func (s *Suggester) Instead(got string, names []string, ifEmpty string) string {
+// Instead returns the end of the next message, which is about the unknown name got: "did you mean" the nearest of the names or, if
+// no name is near, a list of the names. If names is empty, it returns ifEmpty.
+func (p Problems) Instead(got string, names []string, ifEmpty string) string {
 	if len(names) == 0 {
 		return ifEmpty
 	}
-	if s.compared < maxComparedTotal {
-		s.compared += min(len(names), maxCompared)
+	if len(p) < maxSuggestions {
 		if near := Nearest(got, names); near != "" {
 			return "did you mean " + Quoted(near) + "?"
 		}
