@@ -246,25 +246,6 @@ func TestClose_ConcurrentSafe(t *testing.T) {
 	}
 }
 
-func TestClose_WaitsForAFirstBuild(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := registry.New(nil)
-		var j journal
-		require.NoError(t, r.Define("orders", forEU(func(b *registry.Builder) error {
-			b.OnDispose(j.note("disposed", nil))
-			time.Sleep(5 * time.Second)
-			return nil
-		})))
-		go func() { _, _ = r.GetInstance("orders", "eu") }()
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, r.Close(ctx), context.DeadlineExceeded)
-		require.NoError(t, r.Close(t.Context()))
-		assert.Equal(t, []string{"disposed"}, j.take())
-	})
-}
-
 func TestClose_DiscardFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := registry.New(nil)

@@ -57,19 +57,6 @@ func TestOnDispose_Order(t *testing.T) {
 	})
 }
 
-// An execution that panics or leaves its goroutine has ended, too.
-func TestOnDispose_AfterPanicOfAnExecution(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := open(t, &registry.Options{DrainTimeout: -1})
-		var j journal
-		p := define(t, r, "orders", noted(&j))
-		assert.Panics(t, func() { _ = p.Execute(t.Context(), func(context.Context) error { panic("boom") }) })
-		require.NoError(t, r.Reload(t.Context()))
-		synctest.Wait()
-		assert.Equal(t, order, j.take())
-	})
-}
-
 // Who waits in a limiter's queue has begun, and goes on to the end on that version.
 func TestOnDispose_WaitsForTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -64,6 +64,7 @@ type world struct {
 type build struct {
 	id                      string
 	number, limit, disposed int
+	own                     limiter.Limiter
 }
 
 type execution struct {
@@ -108,7 +109,7 @@ func (w *world) build(b *registry.Builder) error {
 	b.OnDispose(func() error { n.disposed++; return nil })
 	b.Add(version(n.number))
 	w.l = b.TokenBucket("l", bucketOptions(n.limit))
-	b.Concurrency(fmt.Sprint("of build ", n.number), one(1))
+	n.own = b.Concurrency(fmt.Sprint("of build ", n.number), one(1))
 	if f := w.failing[b.Name]; f != nil {
 		return f(b)
 	}
@@ -369,6 +370,7 @@ func (w *world) check() {
 			used++
 		}
 		assert.Equal(w, want, n.disposed, "%s: build %d", w.did, n.number)
+		assert.Equal(w, want == 0, isOpen(w.T, n.own), "%s: build %d", w.did, n.number)
 	}
 	assert.Equal(w, used, w.r.OwnedLimiters(), w.did)
 
@@ -408,6 +410,7 @@ func (w *world) check() {
 	if w.override != 0 {
 		effective = w.override
 	}
+	assert.True(w, isOpen(w.T, w.l), w.did)
 	assert.Equal(w, max(0, effective-w.taken), available(w.l), w.did)
 	assert.Equal(w, effective, w.l.Options().TokenLimit, w.did)
 	for range w.r.Limiters() {

@@ -71,7 +71,7 @@ type optionsChange struct {
 }
 
 // changesFor returns the changes of limiters that the versions want. Limiters in a store come last: other instances see new
-// limits at once, and must not see limits that are then unp.
+// limits at once, and must not see limits that are then undone.
 func changesFor(versions []*version) []optionsChange {
 	var here, inStore []optionsChange
 	seen := make(map[*resource]bool) // several versions can use it, with the same options

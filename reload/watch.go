@@ -223,7 +223,7 @@ func (f *File) require(names []string) error {
 	for _, name := range names {
 		if !slices.Contains(has, name) {
 			found.AddAt(f.content.PipelinesAt, "the program requires the pipeline %s, which is not there; %s",
-				document.Quoted(name), found.Instead(name, has, "there is none"))
+				document.Quoted(name), document.Instead(name, has, "there is none"))
 		}
 	}
 	return newFileError(f.name, found)

@@ -266,7 +266,7 @@ func (d *mapper) resolveWithin(s *section) {
 			in = &document.Node{}
 		}
 		if in.Get(r.Value) == nil {
-			d.Add(r, "there is no %s in %s.%s, %s", document.Quoted(r.Value), s.Name, field, d.Instead(r.Value, in.Keys(), "which is empty"))
+			d.Add(r, "there is no %s in %s.%s, %s", document.Quoted(r.Value), s.Name, field, document.Instead(r.Value, in.Keys(), "which is empty"))
 		}
 	}
 }

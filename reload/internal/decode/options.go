@@ -55,7 +55,7 @@ func (d *mapper) checkName(at interface{ Place() document.Place }, name string) 
 }
 
 func (d *mapper) unknownField(e *document.Node, known ...string) {
-	d.Add(document.Key{Node: e}, "unknown field %s, %s", document.Quoted(e.Key.Value), d.Instead(e.Key.Value, known, "there are none here"))
+	d.Add(document.Key{Node: e}, "unknown field %s, %s", document.Quoted(e.Key.Value), document.Instead(e.Key.Value, known, "there are none here"))
 }
 
 // oneKind returns the only entry of a mapping whose key is none of also, if it is one of the kinds or AcceptUnknown
@@ -82,7 +82,7 @@ func (d *mapper) oneKind(n *document.Node, what string, kinds []string, also ...
 	kind := found[0]
 	key := kind.Key.Value
 	if !slices.Contains(kinds, key) && (what == eachName || d.section != nil || !d.acceptsUnknown(key, kinds)) {
-		d.Add(document.Key{Node: kind}, "unknown kind of %s %s, %s", what, document.Quoted(key), d.Instead(key, kinds, ""))
+		d.Add(document.Key{Node: kind}, "unknown kind of %s %s, %s", what, document.Quoted(key), document.Instead(key, kinds, ""))
 		return nil
 	}
 	if len(found) > 1 {
@@ -227,7 +227,7 @@ func (d *mapper) checkBounds(f *model.Field, n *document.Node, v reflect.Value) 
 func (d *mapper) checkFunction(n *document.Node, what model.Purpose) {
 	known := d.kinds.Functions[what]
 	if !slices.Contains(known, n.Value) && !d.kinds.AcceptUnknown {
-		d.Add(n, "there is no %s %s, %s", what, document.Quoted(n.Value), d.Instead(n.Value, known, "there are none"))
+		d.Add(n, "there is no %s %s, %s", what, document.Quoted(n.Value), document.Instead(n.Value, known, "there are none"))
 	}
 }
 
@@ -564,7 +564,7 @@ func find[T any](d *mapper, n *document.Node, in collection[T]) *T {
 	}
 	found := in.byName[n.Value]
 	if found == nil {
-		d.Add(n, "there is no %s %s, %s", in.what, document.Quoted(n.Value), d.Instead(n.Value, in.names, "the file has no "+in.what+"s"))
+		d.Add(n, "there is no %s %s, %s", in.what, document.Quoted(n.Value), document.Instead(n.Value, in.names, "the file has no "+in.what+"s"))
 	}
 	return found
 }

@@ -12,20 +12,14 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 )
 
-// The bounds of a file. Without the last two the YAML library takes a second and hundreds of megabytes for some files
-// of 1 MiB.
-const (
-	MaxSize      = 1 << 20 // bytes, if the program does not set another bound: the size of a Kubernetes ConfigMap
-	maxDocuments = 100     // lines that begin or end a document
-	maxFlow      = 200_000 // the sum of the characters [ { and , in the file, for each MaxSize that it can have
-)
+// MaxSize is the size of a file in bytes, if the program does not set another bound: that of a Kubernetes ConfigMap.
+const MaxSize = 1 << 20
 
 // Parse reads YAML, or JSON, which is read as YAML. A document has at most maxSize bytes. The root of an empty document is an empty
 // mapping. The root is nil if the document must not be decoded because of the problems.
@@ -60,40 +54,24 @@ func Parse(data []byte, maxSize int) (root *Node, found Problems) {
 }
 
 // unreadable finds the first problem that the library would not report, or would report without a position. The library
-// takes some characters for line breaks although editors do not. It has no bounds for the size of a file, and compares
+// takes some characters for line breaks although editors do not. It has no bound for the size of a file, and compares
 // each %TAG directive with all %TAG directives before it.
 func unreadable(data []byte, maxSize int) (at Place, problem string) {
 	at = Place{Line: 1, Column: 1}
 	if len(data) > maxSize {
 		return at, fmt.Sprintf("the file has %d bytes, must have at most %d", len(data), maxSize)
 	}
-	documents, flow := 0, 0
-	maxFlow := maxFlow * max(maxSize/MaxSize, 1)
 	for len(data) > 0 {
-		if at.Column == 1 {
-			switch {
-			case bytes.HasPrefix(data, []byte("%TAG")):
-				return at, "a %TAG directive cannot be used, leave it out"
-			case bytes.HasPrefix(data, []byte("---")), bytes.HasPrefix(data, []byte("...")):
-				documents++
-			}
-		}
 		r, size := utf8.DecodeRune(data)
 		switch {
+		case at.Column == 1 && bytes.HasPrefix(data, []byte("%TAG")):
+			return at, "a %TAG directive cannot be used, leave it out"
 		case r == utf8.RuneError && size == 1:
 			return at, fmt.Sprintf("the byte 0x%02x is not UTF-8", data[0])
-		case r == '[', r == '{', r == ',':
-			flow++
 		case r == '\n', r == '\r' && !bytes.HasPrefix(data, []byte("\r\n")):
 			at.Line, at.Column = at.Line+1, 0
 		case r != '\t' && r != '\r' && !printable(r):
 			return at, fmt.Sprintf("the character %U cannot be in a file", r)
-		}
-		switch {
-		case documents > maxDocuments:
-			return at, fmt.Sprintf("more than %d lines begin or end a document, a file has only one", maxDocuments)
-		case flow > maxFlow:
-			return Place{Line: at.Line, Column: 1}, fmt.Sprintf("there are more than %d of the characters [ { and ,", maxFlow)
 		}
 		at.Column++
 		data = data[size:]
@@ -188,7 +166,7 @@ func (r *reader) read(n *Node, y *yaml.Node, depth int) {
 			defer delete(r.inside, y)
 		}
 		if y.Style&yaml.TaggedStyle != 0 {
-			r.Add(n, tagRefused, escaped(y.Tag))
+			r.Add(n, tagRefused, Quoted(y.Tag))
 		}
 		n.Tag, n.Value = kindOf(y), y.Value
 		if n.Tag == Mapping {
@@ -219,7 +197,7 @@ func (r *reader) readMapping(n *Node, y *yaml.Node, depth int) {
 		case e.Key.Kind != yaml.ScalarNode:
 			problem = "a key must be text"
 		case e.Key.Style&yaml.TaggedStyle != 0:
-			problem = fmt.Sprintf(tagRefused, escaped(e.Key.Tag))
+			problem = fmt.Sprintf(tagRefused, Quoted(e.Key.Tag))
 		case key == "":
 			problem = "a key is missing"
 		case before != nil:
@@ -255,12 +233,6 @@ func (r *reader) readMapping(n *Node, y *yaml.Node, depth int) {
 }
 
 const tagRefused = "the tag %s cannot be used, leave it out"
-
-// escaped returns a tag for a message, on one line: %0D in a tag stands for a line break.
-func escaped(tag string) string {
-	quoted := strconv.Quote(Beginning(tag))
-	return quoted[1 : len(quoted)-1]
-}
 
 // kindOf returns the kind of a node by the tag that the library has resolved.
 func kindOf(n *yaml.Node) string {

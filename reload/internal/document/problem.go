@@ -24,8 +24,8 @@ type Problem struct {
 // Problems collects what is wrong with a document.
 type Problems []Problem
 
-// maxProblems bounds the work for a file that is not meant for this package.
-const maxProblems = 1000
+// maxProblems bounds the work for a file that is not meant for this package, and the texts about it.
+const maxProblems = 200
 
 // The bounds of texts, in bytes. Messages shorten what they quote from the file. Messages of the YAML library, and of a
 // Validate or UnmarshalText method, are only cut.
@@ -162,26 +162,20 @@ func Listed(names []string) []string {
 	return append(slices.Clone(names[:MaxListed]), fmt.Sprintf("and %d others", len(names)-MaxListed))
 }
 
-// maxCompared bounds how many names one name is compared with, and maxSuggestions how many problems have suggestions, so that a file
-// with thousands of misspelt names does not take long.
-const (
-	maxCompared    = 1000
-	maxSuggestions = 100
-)
+// maxCompared bounds how many names one name is compared with.
+const maxCompared = 1000
 
 // maxSuggested bounds the length of names that are suggested, in bytes.
 const maxSuggested = 64
 
-// Instead returns the end of the next message, which is about the unknown name got: "did you mean" the nearest of the names or, if
-// no name is near, a list of the names. If names is empty, it returns ifEmpty.
-func (p Problems) Instead(got string, names []string, ifEmpty string) string {
+// Instead returns the end of a message about the unknown name got: "did you mean" the nearest of the names or, if no name is near, a
+// list of the names. If names is empty, it returns ifEmpty.
+func Instead(got string, names []string, ifEmpty string) string {
 	if len(names) == 0 {
 		return ifEmpty
 	}
-	if len(p) < maxSuggestions {
-		if near := Nearest(got, names); near != "" {
-			return "did you mean " + Quoted(near) + "?"
-		}
+	if near := Nearest(got, names); near != "" {
+		return "did you mean " + Quoted(near) + "?"
 	}
 	shownNames := make([]string, 0, MaxListed)
 	for _, name := range names[:min(len(names), MaxListed)] {

@@ -33,7 +33,7 @@ func Write(w io.Writer, f *model.File, kinds map[string]model.SectionKind, names
 	}
 	for _, name := range names {
 		if !slices.Contains(all, name) {
-			return fmt.Errorf("reload: there is no pipeline %s in the file, %s", document.Quoted(name), document.Problems{}.Instead(name, all, "nor any other"))
+			return fmt.Errorf("reload: there is no pipeline %s in the file, %s", document.Quoted(name), document.Instead(name, all, "nor any other"))
 		}
 	}
 	e.findUsers()
