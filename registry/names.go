@@ -69,7 +69,6 @@ func (n *names) endFirstBuild(i *instance, err error) {
 	case i.instance == "":
 		n.remove(i.definition)
 	default:
-		i.removed = true
 		delete(i.definition.instances, i.instance)
 	}
 	i.firstBuild.err = err
