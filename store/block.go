@@ -42,7 +42,7 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 		if ks == nil {
 			return c.takeFromStore(ctx, key, n)
 		}
-		lease, ok := ks.answerLocally(n)
+		lease, ok := ks.answerLocally(n, false)
 		var fetch *blockFetch
 		if !ok {
 			fetch = ks.fetchBlock(n)
@@ -164,6 +164,16 @@ func (ks *keyState) borrowed(now time.Time) int64 {
 		return 0
 	}
 	return ks.blocks.Left(now)
+}
+
+// borrowed is that of a key.
+func (c *core) borrowed(key string) int64 {
+	ks := c.keys.lock(key, false)
+	if ks == nil {
+		return 0
+	}
+	defer ks.mu.Unlock()
+	return ks.borrowed(time.Now())
 }
 
 func grantedFromBlock(ks *keyState, n int, tag int64) limiter.Lease {

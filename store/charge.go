@@ -102,7 +102,7 @@ func levelAfter(q *calls.Call, i int) limiter.Level {
 
 // untilBack returns how long it takes until so many of the missing permits are back.
 func untilBack(d *backend.Definition, s *rate.State, permits, now int64) time.Duration {
-	return calls.Duration(max(saturate.Add(d.TimeOf(d.LineOf(s, permits)), -now), 0))
+	return saturate.Micros(max(saturate.Add(d.TimeOf(d.LineOf(s, permits)), -now), 0))
 }
 
 // learnLevel keeps the answer to a charge, so that neither a remembered rejection nor a waiting caller waits for permits

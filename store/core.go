@@ -7,11 +7,13 @@ import (
 	"hash/maphash"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/calls"
 	"github.com/weir-go/weir/store/internal/definition"
 )
 
@@ -78,9 +80,9 @@ func (c *core) checkRequest(ctx context.Context, n int, waiting bool) error {
 	}
 	err := c.inRange(n)
 	if err != nil && n > 0 && int64(n) <= backend.MaxPermits && gone == nil && !c.closed.Load() {
-		if err = c.checkForRaise(ctx); err == nil {
-			err = c.inRange(n)
-		}
+		// If all callers ask for more than the limit was, no other code refreshes it.
+		_ = calls.Wait(ctx, c.s.calls.Limit(ctx), c.keeper.RefreshIfDue(time.Now()))
+		err = c.inRange(n)
 	}
 	switch {
 	case err != nil:
@@ -106,7 +108,7 @@ func (c *core) tryAcquire(ctx context.Context, key string, n int) (limiter.Lease
 		return limiter.Lease{}, err
 	}
 	stored := storedKey(key)
-	if lease, from := c.tryLocally(stored, n, false); from == byKeyState {
+	if lease, from := c.tryLocally(stored, n, false, false); from == byKeyState {
 		return c.countLease(key, lease), nil
 	}
 	lease, err := c.takeOrFallBack(ctx, stored, n, false)
@@ -164,7 +166,7 @@ func (c *core) close() {
 	if c.closed.Load() {
 		return
 	}
-	final := c.computeFinalStatistics()
+	final := c.finalStatistics()
 	if !c.count.final.CompareAndSwap(nil, &final) {
 		return
 	}

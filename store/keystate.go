@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
@@ -25,7 +26,7 @@ type keyState struct {
 	lastAnswer answerState
 	rejection  rememberedRejection
 	blocks     *keyBlocks // nil until a block is borrowed
-	held       int64      // concurrency: the permits of the leases that core.Sending has counted
+	held       int64      // concurrency: the permits of the leases of this instance, if there is a queue
 }
 
 func newKeyState(c *core, key string) *keyState {
@@ -64,14 +65,19 @@ func (c *core) wakeKeyByNotice(key string) {
 	}
 }
 
-// answerLocally answers from a remembered rejection or borrowed blocks. The keyState is locked.
-func (ks *keyState) answerLocally(n int) (limiter.Lease, bool) {
+// answerLocally answers from a remembered rejection or borrowed blocks. With peek, nothing is taken or counted. The keyState is
+// locked.
+func (ks *keyState) answerLocally(n int, peek bool) (limiter.Lease, bool) {
 	if (ks.blocks == nil || ks.blocks.Empty()) && ks.rejection.until.IsZero() {
 		return limiter.Lease{}, false
 	}
 	now := time.Now()
 	ks.c.keeper.RefreshIfDue(now) // as long as this function answers, no other code refreshes the limits
-	if ks.blocks != nil {
+	switch {
+	case ks.blocks == nil:
+	case peek && ks.blocks.Left(now) >= weight(n):
+		return custom.Granted(n, nil), true
+	case !peek:
 		if tag, ok := ks.blocks.Take(int64(n), now); ok {
 			ks.c.s.count.fromBlocks.Add(1)
 			return grantedFromBlock(ks, n, tag), true
@@ -80,7 +86,9 @@ func (ks *keyState) answerLocally(n int) (limiter.Lease, bool) {
 	if !ks.rejection.covers(n, now) {
 		return limiter.Lease{}, false
 	}
-	ks.c.s.count.cached.Add(1)
+	if !peek {
+		ks.c.s.count.cached.Add(1)
+	}
 	return custom.RejectedKnowing(ks.lastAnswer.untilAvailable(int64(n), now), "", ks.lastAnswer.free()), true
 }
 
@@ -129,7 +137,7 @@ func (a *answerState) untilAvailable(n int64, now time.Time) time.Duration {
 	if a.def == nil {
 		return 0
 	}
-	return max(calls.Duration(a.def.Wait(&a.state, a.now, n))-now.Sub(a.got), 1)
+	return max(saturate.Micros(a.def.Wait(&a.state, a.now, n))-now.Sub(a.got), 1)
 }
 
 // available reports whether n permits are available if none were taken since.

@@ -17,8 +17,7 @@ type Options struct {
 	// backend's client does. The default is 500 ms.
 	CallTimeout time.Duration `json:"call_timeout,omitempty" yaml:"call_timeout,omitempty"`
 	// FailureThreshold is how many calls in a row must fail before the store counts as away. While it is away, limiters do
-	// not call it and answer by their [OutagePolicy]. If a call fails because the program lacks a right, the store counts as
-	// away at once. The default is 3.
+	// not call it and answer by their [OutagePolicy]. The default is 3.
 	FailureThreshold int `json:"failure_threshold,omitempty" yaml:"failure_threshold,omitempty"`
 	// ProbeInterval is the time between two probes of a store that is away. The default is 1 s. It varies by a fifth at
 	// random, so that instances do not probe together.

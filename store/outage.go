@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/internal/textenum"
@@ -93,8 +92,7 @@ func (c *core) withoutStore(key string, n int, peek bool, err error) limiter.Lea
 type fallback struct {
 	mu      sync.Mutex
 	limiter *limiter.PartitionedLimiter[string, string]
-	limits  rate.Limits                             // the shared limits of which the limiter has its share
-	factory atomic.Pointer[limiter.Factory[string]] // makes the limiter of a key
+	limits  rate.Limits // the shared limits of which the limiter has its share
 	closed  bool
 }
 
@@ -108,11 +106,9 @@ func (f *fallback) limiterOf(c *core) *limiter.PartitionedLimiter[string, string
 	if f.limiter != nil && (f.closed || was == limits) {
 		return f.limiter
 	}
-	share := limits.Share(c.o.LocalShare)
-	factory := limiter.FactoryFor[string](share)
-	f.factory.Store(&factory)
 	f.limits = limits
 	if f.limiter != nil && was.Kind == limits.Kind {
+		share := limits.Share(c.o.LocalShare)
 		_ = f.limiter.Apply(func(_ string, l limiter.Limiter) error {
 			_ = l.(limiter.Configurable).Reconfigure(share) // fails only if l is closed
 			return nil
@@ -122,8 +118,11 @@ func (f *fallback) limiterOf(c *core) *limiter.PartitionedLimiter[string, string
 	if f.limiter != nil {
 		_ = f.limiter.Close()
 	}
+	newOfKey := func(key string) (limiter.Limiter, error) {
+		return limiter.FactoryFor[string](c.keeper.WithoutStore().Share(c.o.LocalShare))(key)
+	}
 	f.limiter, _ = limiter.NewPartitioned(func(key string) limiter.Partition[string] {
-		return limiter.Partition[string]{Key: key, New: *f.factory.Load()}
+		return limiter.Partition[string]{Key: key, New: newOfKey}
 	}, &limiter.PartitionedOptions{MaxPartitions: maxKeys})
 	if f.closed {
 		_ = f.limiter.Close()

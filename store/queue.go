@@ -5,11 +5,11 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/ctxerr"
+	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/internal/waitlist"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
-	"github.com/weir-go/weir/store/internal/calls"
 	"github.com/weir-go/weir/store/internal/fairness"
 )
 
@@ -81,7 +81,7 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 	}
 	stored := storedKey(key)
 	canWait := c.limits().QueueLimit > 0
-	lease, by := c.tryLocally(stored, n, canWait)
+	lease, by := c.tryLocally(stored, n, canWait, false)
 	for {
 		if by == byStore {
 			var err error
@@ -110,8 +110,8 @@ func isFinal(lease limiter.Lease) bool {
 }
 
 // tryLocally answers without the store. If the store must decide, it returns byStore and no lease. canWait reports whether the
-// caller waits if it is rejected.
-func (c *core) tryLocally(key string, n int, canWait bool) (limiter.Lease, decider) {
+// caller waits if it is rejected. With peek, nothing is taken or counted.
+func (c *core) tryLocally(key string, n int, canWait, peek bool) (limiter.Lease, decider) {
 	ks := c.keys.lock(key, canWait && c.leased) // the turns at leases count from the first one
 	if ks == nil {
 		return limiter.Lease{}, byStore
@@ -124,7 +124,7 @@ func (c *core) tryLocally(key string, n int, canWait bool) (limiter.Lease, decid
 		}
 		return custom.Rejected(ks.queue.waitBehind(n), ""), by
 	}
-	if lease, ok := ks.answerLocally(n); ok {
+	if lease, ok := ks.answerLocally(n, peek); ok {
 		return lease, byKeyState
 	}
 	if canWait && n > 0 && !ks.away() {
@@ -223,5 +223,5 @@ func (q *queue) waitBehind(n int) time.Duration {
 	}
 	s := a.def.Advanced(a.state, a.now)
 	line := q.LineBehind(&a.def.Schedule, &s, q.ks.c.limits().QueueOrder, n)
-	return max(calls.Duration(a.def.TimeOf(line)-a.now)-time.Since(a.got), 1)
+	return max(saturate.Micros(a.def.TimeOf(line)-a.now)-time.Since(a.got), 1)
 }

@@ -50,43 +50,20 @@ func (q *queue) startServing(w, before *waiter, by decider) {
 	go q.serveLoop(wait)
 }
 
-// serveLoop serves the queue until it is empty, in rounds.
+// serveLoop serves the queue until it is empty, in rounds. There is one in each RefreshInterval: without notices, a limiter that has
+// only waiters would learn of a raise only when permits come back.
 func (q *queue) serveLoop(wait time.Duration) {
 	for more := true; more; wait, more = q.serveRound() {
-		q.waitForWakeup(wait)
+		t := time.NewTimer(min(wait, q.ks.c.s.o.RefreshInterval))
+		select {
+		case <-t.C:
+		case <-q.wakeup:
+			t.Stop()
+		}
 		if q.ks.c.leased {
 			q.waitForTurn()
 		}
 	}
-}
-
-// waitForWakeup waits, or returns earlier if there is a reason to ask. Meanwhile it refreshes the limits when due:
-// without notices, a limiter that has only waiters would learn of a raise only when permits come back.
-func (q *queue) waitForWakeup(wait time.Duration) {
-	c, begun := q.ks.c, time.Now()
-	for now := begun; ; now = time.Now() {
-		left := wait - now.Sub(begun)
-		if left <= 0 {
-			return
-		}
-		c.keeper.RefreshIfDue(now)
-		t := time.NewTimer(min(left, c.untilRefresh(now)))
-		select {
-		case <-t.C:
-		case <-q.wakeup: // the limits may have changed
-			t.Stop()
-			return
-		}
-	}
-}
-
-// untilRefresh returns how long until RefreshIfDue must be called.
-func (c *core) untilRefresh(now time.Time) time.Duration {
-	left := c.s.o.RefreshInterval // used if the store is away
-	if in := c.keeper.InForce(); in.Definition != nil && !now.After(in.Due) {
-		left = in.Due.Sub(now) + 1 // RefreshIfDue is due after that moment
-	}
-	return max(left, pollInterval)
 }
 
 // waitForTurn waits until it is this instance's turn at leases.
@@ -108,25 +85,73 @@ func (q *queue) waitForTurn() {
 // serveRound asks for some of the waiters, and returns how long to wait before the next round; more is false if the queue is
 // empty. Close waits for it, because it gives back what was granted to callers that have left.
 func (q *queue) serveRound() (wait time.Duration, more bool) {
-	c, key := q.ks.c, q.ks.key
-	ctx := c.s.calls.Context()
-	c.s.calls.Begin()
-	defer c.s.calls.End()
+	q.ks.c.s.calls.Begin()
+	defer q.ks.c.s.calls.End()
 	ws, more := q.nextWaiters()
 	switch {
 	case !more:
 		return 0, false
 	case len(ws) == 0:
 		return time.Second, true // all have left; each wakes this goroutine when it is out of the queue
-	case c.leased || c.o.Block > 1: // one call for each, because they cannot be asked for in order
-		return q.serveOneByOne(ws, func(n int) (limiter.Lease, error) { return c.takeOrFallBack(ctx, key, n, true) }), true
 	}
-	call, err := c.ask(ctx, key, requestsFor(ws)...)
-	if err == nil {
-		return q.deliverTogether(call, ws), true
+	take := q.ask(ws)
+	wait, got := time.Duration(math.MaxInt64), false
+	for i, w := range ws {
+		lease, err := take(i)
+		switch {
+		case errors.Is(err, limiter.ErrPermitCount):
+			lease = custom.Rejected(0, limiter.ReasonLimitLowered)
+		case err != nil:
+			return pollInterval, true // closed; Close rejects all waiters
+		case !isFinal(lease):
+			wait = min(wait, q.pauseAfterLease(lease, got))
+			if w.Permits > 0 {
+				return wait, true // those behind are rejected with it
+			}
+			continue
+		}
+		got = got || w.Permits > 0
+		if !q.deliver(w, lease) {
+			giveBackLease(lease)
+		}
 	}
-	return q.serveOneByOne(ws, func(n int) (limiter.Lease, error) { return c.decided(key, n, false, limiter.Lease{}, err) }), true
+	if wait < math.MaxInt64 {
+		return wait, true
+	}
+	q.ks.mu.Lock()
+	defer q.ks.mu.Unlock()
+	return q.pauseAfterServing(), true
 }
+
+// ask asks the store for all waiters together if it can decide about them in order, and returns a function that has the answer to
+// each, or asks for it.
+func (q *queue) ask(ws []*waiter) (take func(i int) (limiter.Lease, error)) {
+	c, key := q.ks.c, q.ks.key
+	ctx := c.s.calls.Context()
+	if q.oneByOne() {
+		return func(i int) (limiter.Lease, error) { return c.takeOrFallBack(ctx, key, ws[i].Permits, true) }
+	}
+	requests := make([]backend.Request, len(ws))
+	for i, w := range ws {
+		requests[i] = backend.Request{Min: int64(w.Permits), Max: int64(w.Permits), IfPrevious: i > 0 && ws[i-1].Permits > 0}
+	}
+	call, err := c.ask(ctx, key, requests...)
+	if err == nil {
+		q.ks.mu.Lock()
+		q.ks.learn(call)
+		q.ks.mu.Unlock()
+	}
+	return func(i int) (lease limiter.Lease, _ error) {
+		if err == nil {
+			c.s.count.decisions.Add(1)
+			lease = c.leaseFor(call, i)
+		}
+		return c.decided(key, ws[i].Permits, false, lease, err)
+	}
+}
+
+// oneByOne reports whether there is one call for each waiter: leases have no order in a call, and blocks are asked for by the key.
+func (q *queue) oneByOne() bool { return q.ks.c.leased || q.ks.c.o.Block > 1 }
 
 // nextWaiters returns the next waiters for permits and, if there are waiters for 0 permits, one before them that stands for all of
 // these. more is false if the queue is empty.
@@ -155,83 +180,6 @@ func (q *queue) nextWaiters() (ws []*waiter, more bool) {
 		ws = slices.Insert(ws, 0, &waiter{})
 	}
 	return ws, true
-}
-
-// requestsFor returns the requests for waiters in order. One for permits is rejected with the one before it.
-func requestsFor(ws []*waiter) []backend.Request {
-	requests := make([]backend.Request, len(ws))
-	for i, w := range ws {
-		requests[i] = backend.Request{Min: int64(w.Permits), Max: int64(w.Permits), IfPrevious: i > 0 && ws[i-1].Permits > 0}
-	}
-	return requests
-}
-
-// decisions returns how many of the requests the store has decided: those behind a rejected one with IfPrevious are
-// rejected with it.
-func decisions(call *calls.Call) (n int64) {
-	for i, a := range call.Requests {
-		if a.IfPrevious && call.Granted[i-1] == backend.Rejected {
-			break
-		}
-		n++
-	}
-	return n
-}
-
-// deliverTogether delivers the answer to one call for all, and returns the pause after it.
-func (q *queue) deliverTogether(call *calls.Call, ws []*waiter) time.Duration {
-	q.ks.mu.Lock()
-	q.ks.learn(call)
-	q.ks.mu.Unlock()
-	q.ks.c.s.count.decisions.Add(decisions(call))
-	least, got := -1, false // least: what the first waiter needs that was rejected
-	for i, w := range ws {
-		switch {
-		case call.Granted[i] != backend.Rejected:
-			got = got || w.Permits > 0
-			if !q.deliver(w, q.ks.c.leaseFor(call, i)) {
-				q.ks.c.undo(call, i)
-			}
-		case least < 0:
-			least = w.Permits
-		}
-	}
-	q.ks.mu.Lock()
-	defer q.ks.mu.Unlock()
-	if now := time.Now(); least >= 0 {
-		return q.pauseAfterRejection(q.ks.lastAnswer.untilAvailable(int64(least), now), got, now)
-	}
-	return q.pauseAfterServing()
-}
-
-// serveOneByOne delivers an answer for each waiter, and returns the pause after the last one.
-func (q *queue) serveOneByOne(ws []*waiter, ask func(n int) (limiter.Lease, error)) time.Duration {
-	wait, got := time.Duration(math.MaxInt64), false
-	for _, w := range ws {
-		lease, err := ask(w.Permits)
-		switch {
-		case errors.Is(err, limiter.ErrPermitCount):
-			lease = custom.Rejected(0, limiter.ReasonLimitLowered)
-		case err != nil:
-			return pollInterval // closed; Close rejects all waiters
-		case !isFinal(lease):
-			wait = min(wait, q.pauseAfterLease(lease, got))
-			if w.Permits > 0 {
-				return wait
-			}
-			continue
-		}
-		got = got || w.Permits > 0
-		if !q.deliver(w, lease) {
-			giveBackLease(lease)
-		}
-	}
-	if wait < math.MaxInt64 {
-		return wait
-	}
-	q.ks.mu.Lock()
-	defer q.ks.mu.Unlock()
-	return q.pauseAfterServing()
 }
 
 // giveBackLease gives back a lease whose caller has left.
@@ -275,7 +223,7 @@ func (q *queue) pauseAfterRejection(backIn time.Duration, got bool, now time.Tim
 	return q.turnsOfKey().Rejected(&a.def.Schedule, a.took(), backIn, got, now)
 }
 
-// pauseAfterLease is pauseAfterRejection for serveOneByOne.
+// pauseAfterLease is pauseAfterRejection for a rejected lease.
 func (q *queue) pauseAfterLease(rejected limiter.Lease, got bool) time.Duration {
 	q.ks.mu.Lock()
 	defer q.ks.mu.Unlock()
@@ -285,8 +233,8 @@ func (q *queue) pauseAfterLease(rejected limiter.Lease, got bool) time.Duration 
 	}
 	d, ok := rejected.RetryAfter()
 	switch {
-	case ok && !q.ks.c.leased:
-		return q.pauseAfterRejection(d, got, time.Now())
+	case !q.ks.c.leased: // without a RetryAfter, permits have come back since
+		return q.pauseAfterRejection(max(d, 1), got, time.Now())
 	case ok && d < poll:
 		return d
 	}

@@ -29,7 +29,7 @@ type probe struct {
 	cancel context.CancelFunc
 	b      backend.Backend
 	opened []backend.Backend
-	name   string // of the case's own limiter
+	name   string           // of the case's own limiter
 	stored map[string]int64 // the version of each definition that the probe has stored, by name
 	model  model
 }
