@@ -166,16 +166,6 @@ func (ks *keyState) borrowed(now time.Time) int64 {
 	return ks.blocks.Left(now)
 }
 
-// borrowed is that of a key.
-func (c *core) borrowed(key string) int64 {
-	ks := c.keys.lock(key, false)
-	if ks == nil {
-		return 0
-	}
-	defer ks.mu.Unlock()
-	return ks.borrowed(time.Now())
-}
-
 func grantedFromBlock(ks *keyState, n int, tag int64) limiter.Lease {
 	if n == 0 {
 		return custom.Granted(0, nil)

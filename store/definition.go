@@ -13,6 +13,10 @@ import (
 	"github.com/weir-go/weir/store/internal/definition"
 )
 
+// ErrNotOverridden means that the limits of the limiter are not overridden, for example because the override has ended
+// already.
+var ErrNotOverridden = definition.ErrNotOverridden
+
 // newKeeper returns what keeps the definition of c, which was made with these limits.
 func (c *core) newKeeper(limits rate.Limits) *definition.Keeper {
 	s := c.s

@@ -59,8 +59,6 @@ type Event struct {
 	Err     error
 }
 
-func (s *Store) report(e Event) { s.events.Add(e) }
-
 // String returns the event in one line.
 func (e Event) String() string {
 	var b strings.Builder

@@ -2,48 +2,18 @@ package store
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
-	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 )
 
-// An OutagePolicy is how a limiter answers without the store: while the store is away, between [EventStoreLost] and
-// [EventStoreRecovered], and when a single call fails. It is written "fail_closed", "fail_open" or "fall_back_locally"
-// in configuration files.
-type OutagePolicy uint8
-
-// The outage policies.
-const (
-	// FailClosed rejects with [limiter.ReasonUnavailable], so the limit always holds. It is the zero value.
-	FailClosed OutagePolicy = iota
-	// FailOpen grants everything, so no caller is rejected because of the store. A request whose answer is late counts in
-	// the store nevertheless, if it can be sent within Options.CallTimeout.
-	FailOpen
-	// FallBackLocally asks a limiter in the process that has LimiterOptions.LocalShare of the limit. The limiter starts
-	// full. New limits change it in place, so permits that it has granted still count.
-	FallBackLocally
-)
-
 // OutageKey is the metadata key on every lease of a shared limiter, granted or rejected, that was decided without the
 // store. Its value is the reason.
 var OutageKey = limiter.NewMetadataKey[error]("STORE_OUTAGE")
-
-var outages = textenum.Texts[OutagePolicy]{Package: "store", Type: "OutagePolicy", Texts: []string{
-	FailClosed: "fail_closed", FailOpen: "fail_open", FallBackLocally: "fall_back_locally",
-}}
-
-// String returns the text form, or OutagePolicy(n) if o is unknown.
-func (o OutagePolicy) String() string { return outages.String(o) }
-
-// MarshalText implements [encoding.TextMarshaler].
-func (o OutagePolicy) MarshalText() ([]byte, error) { return outages.Marshal(o) }
-
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (o *OutagePolicy) UnmarshalText(text []byte) error { return outages.Unmarshal(o, text) }
 
 // lost is called when a shard begins to count as away. The outage policy answers waiting callers, too.
 func (s *Store) lost(shard string, err error) {
@@ -56,6 +26,35 @@ func (s *Store) recovered(shard string, away time.Duration) {
 	s.report(Event{Kind: EventStoreRecovered, Shard: shard, Away: away})
 	s.wakeQueues(&shard)
 	s.calls.Go(func() { s.catchUp(false) }) // the store may have lost definitions
+}
+
+// takeOrFallBack asks the store, or answers by the outage policy. The error is the context's, [limiter.ErrClosed], or an
+// [limiter.ErrPermitCount] if the limit was lowered below n meanwhile.
+func (c *core) takeOrFallBack(ctx context.Context, key string, n int, waiting bool) (limiter.Lease, error) {
+	var lease limiter.Lease
+	var err error
+	switch {
+	case c.leased:
+		lease, err = c.takeLease(ctx, key, n, waiting)
+	case c.o.Block > 1:
+		lease, err = c.takeFromBlock(ctx, key, n)
+	default:
+		lease, err = c.takeFromStore(ctx, key, n)
+	}
+	return c.decided(key, n, false, lease, err)
+}
+
+// decided returns the answer of the store, or that of the outage policy if err is why the store could not be asked.
+func (c *core) decided(key string, n int, peek bool, lease limiter.Lease, err error) (limiter.Lease, error) {
+	switch {
+	case errors.Is(err, ErrUnavailable) && c.closed.Load():
+		return limiter.Lease{}, limiter.ErrClosed
+	case errors.Is(err, ErrUnavailable):
+		return c.withoutStore(key, n, peek, err), nil
+	case err == nil && !lease.Acquired():
+		err = c.inRange(n) // the limit can have been lowered meanwhile
+	}
+	return lease, err
 }
 
 // withoutStore answers by the outage policy; err is why the store could not be asked. With peek, nothing is taken or counted.

@@ -6,8 +6,6 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
-	"github.com/weir-go/weir/store/backend"
-	"github.com/weir-go/weir/store/internal/calls"
 )
 
 // Peek returns what [Limiter.TryAcquire] would return now; see [limiter.Peeker]. It makes at most one call to the store,
@@ -54,20 +52,4 @@ func (c *core) peek(ctx context.Context, key string, n int) (limiter.Lease, erro
 	default:
 		return c.decided(key, n, true, custom.RejectedKnowing(wait, "", free), nil)
 	}
-}
-
-// askFree asks the store how many permits are available, and also returns the call.
-func (c *core) askFree(ctx context.Context, key string) (int64, *calls.Call, error) {
-	if c.leased {
-		q, err := c.askForLease(ctx, key, 0, false)
-		if err != nil {
-			return 0, nil, err
-		}
-		return q.Reply.Definition.Permits - q.Reply.InUse, q, nil
-	}
-	q, err := c.ask(ctx, key, backend.Request{})
-	if err != nil {
-		return 0, nil, err
-	}
-	return q.Definition.Free(&q.State), q, nil
 }

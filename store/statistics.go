@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-go/weir/internal/heavyhitters"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/calls"
 )
 
@@ -79,4 +80,20 @@ func (c *core) learn(q *calls.Call, free int64) {
 		ks.learn(q)
 		ks.mu.Unlock()
 	}
+}
+
+// askFree asks the store how many permits are available, and also returns the call.
+func (c *core) askFree(ctx context.Context, key string) (int64, *calls.Call, error) {
+	if c.leased {
+		q, err := c.askForLease(ctx, key, 0, false)
+		if err != nil {
+			return 0, nil, err
+		}
+		return q.Reply.Definition.Permits - q.Reply.InUse, q, nil
+	}
+	q, err := c.ask(ctx, key, backend.Request{})
+	if err != nil {
+		return 0, nil, err
+	}
+	return q.Definition.Free(&q.State), q, nil
 }
