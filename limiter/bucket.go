@@ -141,7 +141,7 @@ func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Leas
 	}
 	b.mu.Lock()
 	s := b.state()
-	if ctxErr != nil || !b.isCommonCase(s, now, n) {
+	if ctxErr != nil || !s.isCommonCase(now-b.line, n) {
 		return b.acquireSlow(ctx, ctxErr, now, n, wait)
 	}
 	if now-b.line >= s.period {
@@ -175,10 +175,9 @@ func rejectedUntil(at, now int64, wait bool) Lease {
 	return l
 }
 
-// isCommonCase reports whether acquire can decide a request for n permits from missing and the limits.
-func (b *bucket) isCommonCase(s *bucketState, now int64, n int) bool {
-	return s != nil && n > 0 && int64(n) <= s.limit && !s.closed && s.queue.Empty() &&
-		!otherClock(now-b.line)
+// isCommonCase reports whether acquire can decide a request for n permits from what is missing since the last line, and the limits.
+func (s *bucketState) isCommonCase(elapsed int64, n int) bool {
+	return s != nil && n > 0 && int64(n) <= s.limit && !s.closed && s.queue.Empty() && !otherClock(elapsed)
 }
 
 // take takes n permits of a bucket that is up to date and has them.
