@@ -17,7 +17,6 @@ import (
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/drill"
-	"github.com/weir-go/weir/store/storetest"
 	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
 )
 
@@ -25,7 +24,7 @@ import (
 // and the schema, of which admin is the owner.
 func documentedRole(t *testing.T) (role, schema string, pool, admin *pgxpool.Pool) {
 	t.Helper()
-	server := testserver.Postgres(t)
+	server := postgres(t)
 	admin = connect(t, server.URL, nil)
 	schema = freshSchema(t, admin)
 	page, err := os.ReadFile("../../docs/shared-limits.md")
@@ -68,16 +67,12 @@ func TestStore_MissingRightIsAnOutage(t *testing.T) {
 func TestSuite_WithDocumentedGrants(t *testing.T) {
 	t.Parallel()
 	_, schema, pool, _ := documentedRole(t)
-	t.Run("suite", func(t *testing.T) {
-		storetest.Run(t, storetest.Subject{New: func(t testing.TB) backend.Backend {
-			b, err := NewBackend(pool, &BackendOptions{Schema: schema})
-			require.NoError(t, err)
-			return b
-		}})
-	})
+	t.Run("suite", func(t *testing.T) { runSuite(t, pool, BackendOptions{Schema: schema}, false) })
 	b := newBackend(t, pool, BackendOptions{Schema: schema})
-	_, _, err := b.sweepRange(t.Context(), 0, 10)
+	_, _, err := b.sweeper.sweepRange(t.Context(), 0, 10)
 	require.NoError(t, err)
+	require.NoError(t, Migrate(t.Context(), pool, schema), "there is nothing to do")
+	require.Error(t, Migrate(t.Context(), pool, schema+"_other"))
 }
 
 func TestBackend_OverTLS(t *testing.T) {

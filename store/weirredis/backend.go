@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -35,18 +35,13 @@ type BackendOptions struct {
 // noticed after 0.4 s or at the end of the call's context. Set DialerRetries to 1, which is one attempt: a Store itself
 // decides when to try a server again.
 type Backend struct {
-	client  redis.UniversalClient
+	*servers
 	scripts *scripts
 	names   names
 	silence time.Duration // without a message, after which Listen sends a ping
 
-	cluster    *redis.ClusterClient // nil without a Cluster
-	slotsKnown atomic.Bool          // the client knows which server has which slot
-
-	plans    boundedMap[*backend.Definition, *plan]
-	limiters boundedMap[string, *limiterPlaces]
-
-	warmup warmup
+	mu       sync.RWMutex // guards limiters
+	limiters map[string]*limiterPlaces
 }
 
 var _ backend.Backend = (*Backend)(nil)
@@ -78,10 +73,12 @@ func newBackend(client redis.UniversalClient, o BackendOptions, clock clock) (*B
 	if o.Prefix == "" {
 		o.Prefix = "weir"
 	}
-	b := &Backend{client: client, scripts: newScripts(clock), names: names{prefix: o.Prefix}, silence: 10 * time.Second}
-	b.cluster, _ = client.(*redis.ClusterClient)
-	b.warmup.init()
-	return b, nil
+	s := &servers{client: client}
+	s.cluster, _ = client.(*redis.ClusterClient)
+	s.warmup.init()
+	return &Backend{
+		servers: s, scripts: newScripts(clock), names: names{prefix: o.Prefix}, silence: 10 * time.Second, limiters: map[string]*limiterPlaces{},
+	}, nil
 }
 
 // Connections returns the client's PoolSize, 32 if the type of the client is not known.
@@ -95,7 +92,8 @@ func (b *Backend) Connections() int {
 	return 32
 }
 
-// Close ends what the Backend does in the background. It does not close the client.
+// Close ends what the Backend does in the background. It does not close the client. A call that is under way ends with its answer,
+// or with the client's ReadTimeout, for which Close does not wait.
 func (b *Backend) Close() error {
 	b.warmup.cancel()
 	return nil

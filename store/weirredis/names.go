@@ -3,7 +3,6 @@ package weirredis
 import (
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/weir-go/weir/store/backend"
@@ -77,6 +76,7 @@ type limiterPlaces struct {
 	names names
 	name  string
 	made  [numPlaces]atomic.Pointer[place]
+	plan  atomic.Pointer[plan] // the last one
 
 	copied  atomic.Pointer[copiedVersion] // the last complete check of the copies
 	copying atomic.Bool                   // a check is under way or planned
@@ -112,37 +112,23 @@ func (p *place) state(key string) any {
 	return p.states + key
 }
 
-// A boundedMap drops everything when it is full.
-type boundedMap[K comparable, V any] struct {
-	m     sync.Map
-	count atomic.Int64
-}
-
-func (b *boundedMap[K, V]) load(k K) (v V, ok bool) {
-	got, ok := b.m.Load(k)
-	if ok {
-		v = got.(V)
-	}
-	return v, ok
-}
-
-func (b *boundedMap[K, V]) store(k K, v V, most int64) {
-	if b.count.Add(1) > most {
-		b.m.Clear()
-		b.count.Store(1)
-	}
-	b.m.Store(k, v)
-}
-
 // maxPlaces is the largest number of limiters whose places are kept.
 const maxPlaces = 4096
 
 // places returns the places of a limiter.
 func (b *Backend) places(limiter string) *limiterPlaces {
-	if l, ok := b.limiters.load(limiter); ok {
+	b.mu.RLock()
+	l := b.limiters[limiter]
+	b.mu.RUnlock()
+	if l != nil {
 		return l
 	}
-	l := &limiterPlaces{names: b.names, name: limiter}
-	b.limiters.store(limiter, l, maxPlaces)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.limiters) >= maxPlaces {
+		clear(b.limiters)
+	}
+	l = &limiterPlaces{names: b.names, name: limiter}
+	b.limiters[limiter] = l
 	return l
 }

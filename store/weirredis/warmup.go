@@ -30,8 +30,8 @@ const clientHooks = "weirredis: hooks of the client"
 func (w *warmup) init() { w.ctx, w.cancel = context.WithCancel(context.Background()) }
 
 // warmUpAfter is called after a failed call. It does not wait.
-func (b *Backend) warmUpAfter(ctx context.Context) {
-	w := &b.warmup
+func (s *servers) warmUpAfter(ctx context.Context) {
+	w := &s.warmup
 	if ctx.Err() == nil || w.ctx.Err() != nil || !w.busy.CompareAndSwap(false, true) {
 		return
 	}
@@ -40,18 +40,18 @@ func (b *Backend) warmUpAfter(ctx context.Context) {
 		recovered.Call(clientHooks, func() {
 			ctx, cancel := context.WithTimeout(w.ctx, warmupTimeout)
 			defer cancel()
-			b.warmUp(ctx)
+			s.warmUp(ctx)
 		})
 	}()
 }
 
 // warmUp ignores errors, which the next call gets itself.
-func (b *Backend) warmUp(ctx context.Context) {
-	if b.cluster == nil {
-		b.client.Ping(ctx)
+func (s *servers) warmUp(ctx context.Context) {
+	if s.cluster == nil {
+		s.client.Ping(ctx)
 		return
 	}
-	_ = b.cluster.ForEachMaster(ctx, func(ctx context.Context, server *redis.Client) error {
+	_ = s.cluster.ForEachMaster(ctx, func(ctx context.Context, server *redis.Client) error {
 		recovered.Call(clientHooks, func() { server.Ping(ctx) }) // on a goroutine of go-redis
 		return nil
 	})
