@@ -18,7 +18,6 @@ var back = map[string]int{
 	"store":                     20,
 	"store/internal/calls":      38,
 	"store/internal/definition": 24,
-	"store/weirpostgres":        15,
 }
 
 // A type has at most maxFields fields and maxMethods methods. These have more: fields, methods.
@@ -33,8 +32,6 @@ var large = map[string][2]int{
 	"store/internal/calls.Call":        {21, 10},
 	"store/internal/calls.Client":      {15, 35},
 	"store/internal/definition.Keeper": {15, 25},
-	"store/weirpostgres.Backend":       {10, 25},
-	"store/weirredis.Backend":          {10, 41},
 }
 
 func TestRoomsAndTypesStaySmall(t *testing.T) {

@@ -2,20 +2,11 @@ package weirredis
 
 import (
 	"context"
-	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-go/weir/store/backend"
 )
-
-// servers run scripts for a Backend.
-type servers struct {
-	client     redis.UniversalClient
-	cluster    *redis.ClusterClient // nil without a Cluster
-	slotsKnown atomic.Bool          // of a Cluster: the client knows which server has which slot
-	warmup     warmup
-}
 
 // A call is one run of a script, which answers with a string. A script has one key, or two in one slot: the second is
 // the place's copy of the definition, and the first argument begins with the version of the call's definition.

@@ -19,7 +19,7 @@ func (b *Backend) Load(ctx context.Context, name string) (*backend.Definition, i
 	l := b.places(name)
 	d, now, err := b.loadInTime(ctx, l)
 	if home := b.serverAt(l.of("")); err != nil && home != "" && (!keyError(err) || slotError(err)) {
-		for _, p := range b.placeOnEach(l) {
+		for _, p := range l.onEach(b.servers) {
 			if b.serverAt(p) == home {
 				continue
 			}
@@ -133,12 +133,6 @@ func (b *Backend) copyTo(ctx context.Context, l *limiterPlaces, d *backend.Defin
 	return true
 }
 
-// A copiedVersion is the version that all places of a limiter had at a moment.
-type copiedVersion struct {
-	version int64
-	at      time.Time
-}
-
 const (
 	// checkCopiesAfter is how long the process that has set a definition has to copy it. Other processes wait up to
 	// twice as long at random, so that they do not check together.
@@ -176,7 +170,7 @@ func (b *Backend) checkCopies(l *limiterPlaces, d *backend.Definition) {
 func (b *Backend) copiesHave(ctx context.Context, l *limiterPlaces, version int64) bool {
 	s := b.scripts.load
 	var calls []call
-	for _, p := range b.placeOnEach(l) {
+	for _, p := range l.onEach(b.servers) {
 		calls = append(calls, call{script: s, args: []any{"evalsha", s.sha, "1", p.def}})
 	}
 	if len(calls) == 0 || b.runAll(ctx, calls) != nil {
@@ -186,4 +180,20 @@ func (b *Backend) copiesHave(ctx context.Context, l *limiterPlaces, version int6
 		answer := c.cmd.Val()
 		return c.failed() || len(answer) < 16 || number(answer, 8) < version
 	})
+}
+
+// onEach returns a place of the limiter on each server: of those on a server, the one that copyTo writes last.
+func (l *limiterPlaces) onEach(s *servers) (all []*place) {
+	if s.cluster != nil && !s.slotsKnown.Load() {
+		return nil
+	}
+	seen := map[string]bool{}
+	for i := range numPlaces {
+		p := l.at(numPlaces - 1 - i)
+		if at := s.serverAt(p); !seen[at] {
+			seen[at] = true
+			all = append(all, p)
+		}
+	}
+	return all
 }

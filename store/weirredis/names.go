@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-go/weir/store/backend"
 )
@@ -82,6 +83,12 @@ type limiterPlaces struct {
 	copying atomic.Bool                   // a check is under way or planned
 }
 
+// A copiedVersion is the version that all places of a limiter had at a moment.
+type copiedVersion struct {
+	version int64
+	at      time.Time
+}
+
 // A place has the names that calls about its keys need.
 type place struct {
 	start   string // the beginning of all names
@@ -110,25 +117,4 @@ func (p *place) state(key string) any {
 		return p.unkeyed
 	}
 	return p.states + key
-}
-
-// maxPlaces is the largest number of limiters whose places are kept.
-const maxPlaces = 4096
-
-// places returns the places of a limiter.
-func (b *Backend) places(limiter string) *limiterPlaces {
-	b.mu.RLock()
-	l := b.limiters[limiter]
-	b.mu.RUnlock()
-	if l != nil {
-		return l
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.limiters) >= maxPlaces {
-		clear(b.limiters)
-	}
-	l = &limiterPlaces{names: b.names, name: limiter}
-	b.limiters[limiter] = l
-	return l
 }

@@ -1,9 +1,6 @@
 package weirredis
 
 import (
-	"encoding/binary"
-	"math"
-
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -59,29 +56,4 @@ func newPlan(batch *backend.Batch, l *limiterPlaces, s *scripts) *plan {
 func (p *plan) forTake(n int64) string {
 	const numbers = 5 * 8
 	return p.limits[:numbers] + doubles(float64(n)) + p.stored
-}
-
-// maxExact is the largest number up to which all whole numbers are exact as doubles. Scripts compute with doubles.
-const maxExact = 1 << 53
-
-// doubles returns numbers as scripts read them.
-func doubles(numbers ...float64) string {
-	b := make([]byte, 0, 8*len(numbers))
-	for _, n := range numbers {
-		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(n))
-	}
-	return string(b)
-}
-
-// number reads a number that doubles has written. It returns -1 if the bytes are no number or one out of range.
-func number(s string, at int) int64 {
-	var bits uint64
-	for i := 7; i >= 0; i-- {
-		bits = bits<<8 | uint64(s[at+i])
-	}
-	n := math.Float64frombits(bits)
-	if !(n >= -1<<62 && n <= 1<<62) {
-		return -1
-	}
-	return int64(n)
 }
