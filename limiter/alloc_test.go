@@ -2,6 +2,8 @@ package limiter
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"runtime"
 	"testing"
 	"time"
@@ -9,6 +11,13 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/weir-go/weir"
+)
+
+// plenty are options under which nothing is ever rejected.
+var (
+	plentyTokens  = TokenBucketOptions{TokenLimit: math.MaxInt32, TokensPerPeriod: 1 << 20, ReplenishmentPeriod: time.Millisecond}
+	plentyFixed   = FixedWindowOptions{PermitLimit: math.MaxInt32, Window: time.Second}
+	plentySliding = SlidingWindowOptions{PermitLimit: math.MaxInt32, Window: time.Second, SegmentsPerWindow: 10}
 )
 
 // assertAllocs runs f often enough for an average to be what it says.
@@ -123,11 +132,21 @@ func TestAcquire_WaiterAllocations(t *testing.T) {
 func TestBucket_Size(t *testing.T) {
 	const n = 50_000
 	before := heap()
-	p := fillFresh(t, n)
+	p := newPartitioned(t, TokenBucketFactory[string](TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}), PartitionedOptions{})
+	for i := range n {
+		mustAcquire(t, p, fmt.Sprintf("user-%d", i), 1)
+	}
 	perKey := float64(heap()-before) / n
 	assert.LessOrEqual(t, perKey, 116.0, "bytes a key, with its string")
 	assert.Equal(t, n, p.Len())
-	assert.NoError(t, p.Close())
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
 
 func TestCharge_Allocations(t *testing.T) {

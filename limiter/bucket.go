@@ -141,12 +141,11 @@ func (b *bucket) acquire(ctx context.Context, now int64, n int, wait bool) (Leas
 	}
 	b.mu.Lock()
 	s := b.state()
-	if ctxErr != nil || !b.isCommonCase(s, now, n) {
+	if ctxErr != nil || !s.isCommonCase(now-b.line, n) {
 		return b.acquireSlow(ctx, ctxErr, now, n, wait)
 	}
 	if now-b.line >= s.period {
-		b.advance(now)
-		b.endIdleness(now) // a full bucket grants the request
+		b.pass(now, true) // a full bucket grants the request
 		s = b.state()
 	}
 	over := b.missing - (s.limit - int64(n))
@@ -176,10 +175,9 @@ func rejectedUntil(at, now int64, wait bool) Lease {
 	return l
 }
 
-// isCommonCase reports whether acquire can decide a request for n permits from missing and the limits.
-func (b *bucket) isCommonCase(s *bucketState, now int64, n int) bool {
-	return s != nil && n > 0 && int64(n) <= s.limit && !s.closed && s.queue.Empty() &&
-		!otherClock(now-b.line)
+// isCommonCase reports whether acquire can decide a request for n permits from what is missing since the last line, and the limits.
+func (s *bucketState) isCommonCase(elapsed int64, n int) bool {
+	return s != nil && n > 0 && int64(n) <= s.limit && !s.closed && s.queue.Empty() && !otherClock(elapsed)
 }
 
 // take takes n permits of a bucket that is up to date and has them.
@@ -318,18 +316,31 @@ func (b *bucket) catchUp(now int64) {
 
 // advance lets the lines up to a moment pass, and stops at the one that fills the bucket.
 func (b *bucket) advance(at int64) {
-	s := b.state()
-	if b.missing == 0 || at-b.line < s.period {
-		return
+	if b.missing > 0 && at-b.line >= b.state().period {
+		b.pass(at, false)
 	}
-	lines := s.byPeriod.quotient(at - b.line)
-	if enough := linesToCover(b.missing, s.refill); lines >= enough {
-		lines, b.missing = enough, 0
-	} else {
+}
+
+// endIdleness ends the idleness of a bucket if it is full: its line becomes the last one that is not after at.
+func (b *bucket) endIdleness(at int64) {
+	if b.missing == 0 && at-b.line >= b.state().period {
+		b.pass(at, true)
+	}
+}
+
+// pass lets the lines up to a moment pass; there is at least one. If on is false, it stops at the one that fills the bucket.
+func (b *bucket) pass(at int64, on bool) {
+	s, missing := b.state(), b.missing
+	lines := (at - b.line) / s.period
+	if enough := linesToCover(missing, s.refill); lines < enough {
 		b.missing -= lines * s.refill
+	} else if b.missing = 0; !on {
+		lines = enough
 	}
 	b.line += lines * s.period
-	b.linePassed(s)
+	if missing > 0 {
+		b.linePassed(s)
+	}
 }
 
 // linePassed ends the time in which refunds do not count as paid, and that of a state of the bucket's own if it is full.
@@ -340,7 +351,7 @@ func (b *bucket) linePassed(s *bucketState) {
 	}
 }
 
-// linesToCover returns how many lines bring that many permits; permits is at least 1.
+// linesToCover returns how many lines bring that many permits: at least one.
 func linesToCover(permits, refill int64) int64 {
 	if permits <= refill {
 		return 1
@@ -354,17 +365,6 @@ func (b *bucket) grant(now int64, n int) Lease {
 		b.endIdleness(now)
 	}
 	return b.take(n)
-}
-
-// endIdleness ends the idleness of a bucket if it is full: its line becomes the last one that is not after at.
-func (b *bucket) endIdleness(at int64) {
-	if b.missing > 0 {
-		return
-	}
-	s := b.state()
-	if elapsed := at - b.line; elapsed >= s.period {
-		b.line += s.byPeriod.quotient(elapsed) * s.period
-	}
 }
 
 func (b *bucket) freeAt(n int64) int64 {

@@ -14,20 +14,17 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Whatever gives a permit back ends what is known of there being none, and changes what a rejection says.
+// Whatever gives a permit back ends what is known of there being none, and changes what a rejection says. What is not here is a
+// step of the scripts of TestModel.
 func TestBucket_RejectsWithoutLock(t *testing.T) {
 	o := TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}
-	raised, faster, queued := o, o, o
-	raised.TokenLimit, faster.ReplenishmentPeriod, queued.QueueLimit = 2, time.Minute, 1
+	queued := o
+	queued.QueueLimit = 1
 	for name, test := range map[string]struct {
 		does    func(*testing.T, *TokenBucket, Lease)
 		granted bool
 		after   time.Duration
 	}{
-		"nothing":         {func(*testing.T, *TokenBucket, Lease) {}, false, 59 * time.Minute},
-		"time":            {func(*testing.T, *TokenBucket, Lease) { time.Sleep(59 * time.Minute) }, true, 0},
-		"almost the time": {func(*testing.T, *TokenBucket, Lease) { time.Sleep(59*time.Minute - 1) }, false, 1},
-		"refund":          {func(_ *testing.T, _ *TokenBucket, l Lease) { l.Refund() }, true, 0},
 		"adjusted down": {func(t *testing.T, _ *TokenBucket, l Lease) {
 			_, ok := l.Adjust(0)
 			assert.True(t, ok)
@@ -36,8 +33,6 @@ func TestBucket_RejectsWithoutLock(t *testing.T) {
 			_, ok := l.Adjust(3)
 			assert.True(t, ok)
 		}, false, 59*time.Minute + 2*time.Hour},
-		"raised": {func(t *testing.T, b *TokenBucket, _ Lease) { require.NoError(t, b.Reconfigure(raised)) }, true, 0},
-		"faster": {func(t *testing.T, b *TokenBucket, _ Lease) { require.NoError(t, b.Reconfigure(faster)) }, true, 0},
 		"with a queue": {func(t *testing.T, b *TokenBucket, _ Lease) {
 			require.NoError(t, b.Reconfigure(queued))
 			go func() { _, _ = b.Acquire(t.Context(), 1) }()
@@ -184,41 +179,6 @@ func rejects(t *testing.T, l Limiter, n int) {
 	require.False(t, lease.Acquired())
 }
 
-// A refund of a lease from before a bucket was full is worth nothing, whatever the bucket has been through since.
-func TestBucket_RefundFromBeforeItWasFull(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := bucketOf(t, TokenBucketOptions{TokenLimit: 3, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second})()
-		take := func() Lease {
-			t.Helper()
-			l, err := b.TryAcquire(t.Context(), 1)
-			require.NoError(t, err)
-			require.True(t, l.Acquired())
-			return l
-		}
-		shared := take()
-		take().Refund() // gets a state of its own
-		own := take()
-		require.False(t, b.state().shared)
-		time.Sleep(10 * time.Second)
-		b.Statistics()
-		require.True(t, b.state().shared)
-		lately := take()
-		shared.Refund()
-		own.Refund()
-		assert.EqualValues(t, 2, b.Statistics().AvailablePermits)
-		assert.True(t, b.state().shared, "what is worth nothing costs nothing")
-		lately.Refund()
-		assert.EqualValues(t, 3, b.Statistics().AvailablePermits)
-		again := take()
-		own = take()
-		shared.Refund() // in a state of its own again
-		assert.EqualValues(t, 1, b.Statistics().AvailablePermits)
-		again.Refund()
-		own.Refund()
-		assert.EqualValues(t, 3, b.Statistics().AvailablePermits)
-	})
-}
-
 func TestBucket_CountsWrapAround(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := bucketOf(t, TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second})()
@@ -236,17 +196,6 @@ func TestBucket_CountsWrapAround(t *testing.T) {
 		want.SuccessfulLeases--
 		assert.Equal(t, want, b.Statistics())
 	})
-}
-
-func TestBucketFamily_States(t *testing.T) {
-	b := bucketOf(t, TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second})()
-	for limit := range 100 {
-		o := b.Options()
-		o.TokenLimit = 1 + limit
-		require.NoError(t, b.Reconfigure(o))
-		assert.Equal(t, o, b.Options())
-		assert.LessOrEqual(t, len(b.state().family.states), maxFamilyStates)
-	}
 }
 
 // The grid of a factory's bucket begins with the first call, whichever that is.

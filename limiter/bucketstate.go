@@ -15,11 +15,10 @@ type bucketState struct {
 	noneUntil atomic.Int64 // if not 0, no permit comes back before that moment; see acquire
 	unlocked  atomic.Int64 // leases rejected because of noneUntil
 
-	kind     rate.Kind
-	refill   int64 // permits that come back on each line
-	period   int64 // nanoseconds between two lines
-	byPeriod divisor
-	shared   bool
+	kind   rate.Kind
+	refill int64 // permits that come back on each line
+	period int64 // nanoseconds between two lines
+	shared bool
 	common
 
 	granted  int64 // leases granted; bucket.granted has the others
@@ -32,10 +31,9 @@ type bucketState struct {
 
 // newBucketState returns a state with those limits for one bucket.
 func newBucketState(l rate.Limits) *bucketState {
-	period := int64(l.Period)
 	return &bucketState{
 		common: common{limit: int64(l.Permits), queue: queue{limit: l.QueueLimit, order: l.QueueOrder}},
-		kind:   l.Kind, refill: refillOf(l), period: period, byPeriod: newDivisor(max(period, 1)),
+		kind:   l.Kind, refill: refillOf(l), period: int64(l.Period),
 	}
 }
 
@@ -90,18 +88,13 @@ func (b *bucket) ownState() *bucketState {
 	return b.state()
 }
 
-// A bucketFamily has the states that the buckets of one factory share, one for each of the last maxFamilyStates sets of
-// limits.
+// A bucketFamily has the states that the buckets of one factory share. They have the same limits, or two kinds of limits while a
+// program reconfigures them.
 type bucketFamily struct {
 	first  *bucketState
-	mu     sync.Mutex
-	states []*bucketState // the oldest first
-	fresh  sync.Pool      // of states that are as the first, for their madeIn
+	latest atomic.Pointer[bucketState]
+	fresh  sync.Pool // of states that are as the first, for their madeIn
 }
-
-// maxFamilyStates is how many states a family remembers. Buckets of one factory have the same limits, or two kinds of
-// limits while a program reconfigures them.
-const maxFamilyStates = 4
 
 // newBucketFamily returns the family of a factory.
 func newBucketFamily(l rate.Limits) *bucketFamily {
@@ -132,19 +125,12 @@ func (b *bucket) settle() {
 
 // state returns the shared state of buckets with those limits.
 func (f *bucketFamily) state(l rate.Limits) *bucketState {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, s := range f.states {
-		if s.limits() == l {
-			return s
-		}
+	if s := f.latest.Load(); s != nil && s.limits() == l {
+		return s
 	}
 	s := newBucketState(l)
 	s.family = f
-	if len(f.states) == maxFamilyStates {
-		f.states = append(f.states[:0], f.states[1:]...)
-	}
-	f.states = append(f.states, shareable(s))
+	f.latest.Store(shareable(s))
 	return s
 }
 
@@ -186,7 +172,7 @@ func (b *bucket) adopt(now int64, l rate.Limits) {
 		s = s.family.state(l)
 		b.current.Store(s)
 	} else {
-		s.refill, s.period, s.byPeriod = refillOf(l), period, newDivisor(period)
+		s.refill, s.period = refillOf(l), period
 	}
 	if periodChanges && now-b.line >= period {
 		b.line = now

@@ -144,12 +144,11 @@ func (c *Chained) Close() error {
 	return nil
 }
 
-// A jointLease is the owner of a lease that is made of others: of those of a chain, or of that of a tracked limiter.
+// A jointLease is the owner of the lease of a chain, which is made of those of its limiters.
 type jointLease struct {
 	leases  []Lease
 	few     [3]Lease      // room for the leases of a short chain, which then takes one allocation
-	granted *atomic.Int64 // by the chain, or nil
-	by      *tracked      // or nil
+	granted *atomic.Int64 // by the chain
 	returnOnce
 }
 
@@ -221,26 +220,15 @@ func (j *jointLease) combine(n int) Lease { return withMetadataOf(j.leases, Leas
 
 func (j *jointLease) Release(int, int64) {
 	if j.first() {
-		j.giveBack(Lease.Release)
+		inReverse(j.leases, Lease.Release)
 	}
 }
 
 func (j *jointLease) Refund(int, int64) {
-	if !j.first() {
-		return
-	}
-	if j.granted != nil {
+	if j.first() {
 		j.granted.Add(-1)
+		inReverse(j.leases, Lease.Refund)
 	}
-	j.giveBack(Lease.Refund)
-}
-
-// giveBack calls f for all leases, the last one first.
-func (j *jointLease) giveBack(f func(Lease)) {
-	if j.by != nil {
-		defer j.by.givenBack()
-	}
-	inReverse(j.leases, f)
 }
 
 func (j *jointLease) Lends() bool { return slices.ContainsFunc(j.leases, Lease.Lends) }
@@ -255,7 +243,7 @@ func (j *jointLease) Succeeded(int, int64) {
 // lent.
 func (j *jointLease) adjusted(cost int) (o owner, ok bool) {
 	changed := &jointLease{
-		leases: make([]Lease, len(j.leases)), granted: j.granted, by: j.by, returnOnce: returnOnce{original: &j.returnOnce},
+		leases: make([]Lease, len(j.leases)), granted: j.granted, returnOnce: returnOnce{original: &j.returnOnce},
 	}
 	for i, l := range j.leases {
 		adjusted, did := l.Adjust(cost)
@@ -276,10 +264,8 @@ func inReverse(leases []Lease, f func(Lease)) {
 }
 
 // Charge charges every limiter; see [Charger]. It returns the fewest permits that remain at one of them, and the longest
-// time until one of them is full.
-//
-// Charge first asks all limiters for their levels. If one of them returns an error, because it is closed or not a
-// [Charger], Charge returns that error and nothing has changed. If a limiter fails after that, the others are charged.
+// time until one of them is full. If one of them returns an error, because it is closed or not a [Charger], the others are
+// charged all the same, and Charge returns the first error.
 func (c *Chained) Charge(ctx context.Context, n int) (Level, error) {
 	if ctx.Err() != nil {
 		return Level{}, ctxerr.Of(ctx)
@@ -287,21 +273,7 @@ func (c *Chained) Charge(ctx context.Context, n int) (Level, error) {
 	if c.closed.Load() {
 		return Level{}, ErrClosed
 	}
-	level, err := c.chargeMembers(ctx, 0)
-	if err != nil || n == 0 {
-		return level, err
-	}
-	return c.chargeMembers(ctx, n)
-}
-
-// chargeMembers is Charge without the question for the levels. A chain in the chain has been asked for its level.
-func (c *Chained) chargeMembers(ctx context.Context, n int) (Level, error) {
-	return chargeAll(c.members, func(i int) (Level, error) {
-		if inner, ok := c.limiters[i].(*Chained); ok && n != 0 {
-			return inner.chargeMembers(ctx, n)
-		}
-		return chargeLimiter(ctx, c.limiters[i], n)
-	})
+	return chargeAll(c.members, func(i int) (Level, error) { return chargeLimiter(ctx, c.limiters[i], n) })
 }
 
 // chargeAll calls charge for each member and combines the levels and errors.

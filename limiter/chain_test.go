@@ -3,8 +3,6 @@ package limiter
 import (
 	"context"
 	"errors"
-	"runtime"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -216,80 +214,6 @@ func TestChain_ContextFirst(t *testing.T) {
 	_, err = c.TryAcquire(ctx, 1)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, Statistics{AvailablePermits: 1}, c.Statistics())
-}
-
-// Two chains that share limiters in the same order, under contention: no caller
-// is stuck, no permit is lost.
-func TestChain_ConcurrentSafe(t *testing.T) {
-	slots, bucket := concurrent(3), weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 1 << 30, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
-	last := concurrent(2)
-	a, b := weir.Must(Chain(slots, bucket, last)), weir.Must(Chain(bucket, last))
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	granted := 0
-	for g := range 8 {
-		wg.Go(func() {
-			for i := range 500 {
-				c := []Limiter{a, b}[i%2]
-				var l Lease
-				var err error
-				if g%2 == 0 {
-					l, err = c.Acquire(t.Context(), 1)
-				} else {
-					l, err = c.TryAcquire(t.Context(), 1)
-				}
-				if err != nil {
-					t.Error(err)
-				}
-				if l.Acquired() {
-					mu.Lock()
-					granted++
-					mu.Unlock()
-				}
-				l.Release()
-			}
-		})
-	}
-	wg.Wait()
-	assert.EqualValues(t, 3, available(slots))
-	assert.EqualValues(t, 2, available(last))
-	assert.EqualValues(t, 1<<30-granted, available(bucket), "a token for each that was granted, and no more")
-	assert.EqualValues(t, granted, bucket.Statistics().SuccessfulLeases)
-}
-
-// hookedMember is a member of a chain that does something else than answering.
-type hookedMember struct{ does func() }
-
-func (h hookedMember) TryAcquire(context.Context, int) (Lease, error) {
-	h.does()
-	return Lease{}, nil
-}
-
-func (h hookedMember) Acquire(ctx context.Context, n int) (Lease, error) { return h.TryAcquire(ctx, n) }
-
-// What the members before one that panics or ends the goroutine have granted goes back.
-func TestChain_PanicOfMemberRefunds(t *testing.T) {
-	for name, does := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
-		t.Run(name, func(t *testing.T) {
-			slots := weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 2}))
-			bucket := weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
-			window := weir.Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 2, Window: time.Hour, SegmentsPerWindow: 2}))
-			c := weir.Must(Chain(slots, bucket, window, hookedMember{does}))
-			for _, ask := range []func(context.Context, int) (Lease, error){c.TryAcquire, c.Acquire} {
-				var wg sync.WaitGroup
-				wg.Go(func() {
-					defer func() { _ = recover() }()
-					_, _ = ask(context.Background(), 2)
-					t.Error("the caller does not learn of it")
-				})
-				wg.Wait()
-			}
-			for _, l := range []StatisticsProvider{slots, bucket, window} {
-				assert.EqualValues(t, 2, l.Statistics().AvailablePermits)
-				assert.Zero(t, l.Statistics().SuccessfulLeases)
-			}
-		})
-	}
 }
 
 func TestChain_TypedNil(t *testing.T) {

@@ -1,8 +1,6 @@
 package limiter_test
 
 import (
-	"context"
-	"errors"
 	"math"
 	"testing"
 	"testing/synctest"
@@ -61,28 +59,7 @@ func TestCharge_Saturates(t *testing.T) {
 	})
 }
 
-func TestCharge_Errors(t *testing.T) {
-	ended, cancel := context.WithCancelCause(t.Context())
-	cancel(errors.New("the cause"))
-	all := append([]limitertest.Kind{limitertest.Unlimited, limitertest.Concurrency}, timed...)
-	for _, k := range all {
-		l := weir.Must(build(k, chargeLimits))
-		_, err := l.(limiter.Charger).Charge(ended, 1)
-		assert.ErrorIs(t, err, context.Canceled, k)
-		assert.ErrorContains(t, err, "the cause", k)
-		if k == limitertest.Concurrency {
-			_, err = l.(limiter.Charger).Charge(t.Context(), 1)
-			assert.ErrorIs(t, err, errors.ErrUnsupported)
-			continue
-		}
-		charge(t, l, 0)
-		assert.NoError(t, closeOf(l))
-		for _, n := range []int{-1, 0, 1} {
-			level, err := l.(limiter.Charger).Charge(t.Context(), n)
-			assert.ErrorIs(t, err, limiter.ErrClosed, k)
-			assert.Zero(t, level)
-		}
-	}
+func TestCharge_ZeroValues(t *testing.T) {
 	for _, l := range []limiter.Charger{&limiter.TokenBucket{}, &limiter.FixedWindow{}, &limiter.SlidingWindow{}} {
 		for _, n := range []int{-1, 0, 1} {
 			_, err := l.Charge(t.Context(), n)
@@ -139,30 +116,6 @@ func TestCharge_LaterRefund(t *testing.T) {
 		charge(t, l, -5)
 		d.Refund()
 		assert.EqualValues(t, 10, charge(t, l, 0), "the 5 that came back can be the 5 that were charged before")
-	})
-}
-
-func TestCharge_LaterAdjust(t *testing.T) {
-	eachTimed(t, func(t *testing.T, k limitertest.Kind, l limiter.Limiter) {
-		a := take(t, l, 6)
-		charge(t, l, -6)
-		b := take(t, l, 6)
-		a, ok := a.Adjust(1)
-		require.True(t, ok)
-		assert.EqualValues(t, 4, charge(t, l, 0), "a's permits had come back")
-		a, ok = a.Adjust(4)
-		require.True(t, ok)
-		assert.EqualValues(t, 1, charge(t, l, 0))
-		a.Refund()
-		left := int64(4) // 3 were taken after that
-		if k == limitertest.SlidingWindow || k == limitertest.Calendar {
-			left = 1 // the lease has the tag of its grant
-		}
-		assert.Equal(t, left, charge(t, l, 0))
-		b, ok = b.Adjust(7)
-		require.True(t, ok)
-		b.Refund()
-		assert.Equal(t, left+6, charge(t, l, 0))
 	})
 }
 

@@ -25,13 +25,9 @@ type Concurrency struct {
 	count int64         // leases granted
 	lockedCommon
 
-	idleSince  int64 // when it became full; unknown if the clock was not read then
-	clockReads int   // readings of the clock by becomeIdle since the last call of IdleDuration
+	idleSince int64 // when IdleDuration first found it unused after a use
+	idleCount int64 // what count was then; it changes along with count where no permit is taken
 }
-
-// A limiter reads the clock when its last permit comes back. That doubles the cost of the release, so after
-// maxClockReads readings without a call of IdleDuration, the limiter stops reading it.
-const maxClockReads = 1 << 10
 
 // A tally is in one word what most calls need. While it is open, a call that finds its permits, a rejection of one permit and
 // a Release change it by compare-and-swap, and take no lock. It is closed while the lock is held, while callers wait, and
@@ -42,7 +38,6 @@ type tally uint64
 const (
 	tallyOpen    tally = 1 << iota
 	tallyNoQueue       // Acquire does not wait
-	tallyWatched       // the Release of the last permit takes the lock, to read the clock
 
 	oneRejection tally = 1 << 3  // 12 bits
 	oneGrant     tally = 1 << 15 // 13 bits
@@ -85,9 +80,6 @@ func (c *Concurrency) unlock() {
 		t := tallyOpen | tally(c.limit)*oneOfLimit | tally(c.held)*oneHeld
 		if c.queue.limit == 0 {
 			t |= tallyNoQueue
-		}
-		if c.clockReads < maxClockReads {
-			t |= tallyWatched
 		}
 		c.tally.Store(uint64(t))
 	}
@@ -135,7 +127,7 @@ func (s *slot) Release(n int, serial int64) {
 	if c == nil {
 		return
 	}
-	for t := c.loadTally(); t.usable() && (t&tallyWatched == 0 || t.held() != int64(n)); t = c.loadTally() {
+	for t := c.loadTally(); t.usable(); t = c.loadTally() {
 		if c.swapTally(t, t-tally(n)*oneHeld) {
 			return
 		}
@@ -240,21 +232,17 @@ func (c *Concurrency) Statistics() Statistics {
 	}
 }
 
-// IdleDuration returns for how long no permit has been held.
-//
-// For that, the limiter reads the clock whenever the last permit comes back. After 1024 readings without a call of
-// IdleDuration, it stops reading the clock. The next call then returns 0, and later calls count from that call until
-// the limiter has been used again.
+// IdleDuration returns for how long no permit has been held, as far as it was asked: the first call after a use returns 0, and later
+// calls count from that one. So a Release need not read the clock.
 func (c *Concurrency) IdleDuration() (idle time.Duration, ok bool) {
 	now := moment()
 	c.lock()
 	defer c.unlock()
-	c.clockReads = 0
 	if c.held > 0 {
 		return 0, false
 	}
-	if c.idleSince == unknown {
-		c.idleSince = now
+	if c.count != c.idleCount {
+		c.idleSince, c.idleCount = now, c.count
 	}
 	return time.Duration(max(now-c.idleSince, 0)), true
 }
@@ -277,6 +265,7 @@ func (c *Concurrency) retryAfter(int64, int) time.Duration { return 0 }
 func (c *Concurrency) grant(_ int64, n int) Lease {
 	c.count++
 	if n == 0 {
+		c.idleCount++
 		return Lease{owner: (*zeroOwner)(c)}
 	}
 	c.held += int64(n)
@@ -295,7 +284,9 @@ func (c *Concurrency) refund(n int) {
 	c.lock()
 	defer c.unlock()
 	if !c.closed {
-		c.count--
+		if c.count--; n == 0 {
+			c.idleCount--
+		}
 		c.giveBack(n)
 	}
 }
@@ -308,17 +299,6 @@ func (c *Concurrency) giveBack(n int) {
 	c.held -= int64(n)
 	if !c.queue.Empty() {
 		serve(c, 0)
-	}
-	if c.held == 0 {
-		c.becomeIdle()
-	}
-}
-
-// becomeIdle begins the idleness of a limiter that is full again.
-func (c *Concurrency) becomeIdle() {
-	c.idleSince = unknown
-	if c.clockReads++; c.clockReads < maxClockReads {
-		c.idleSince = moment()
 	}
 }
 

@@ -44,69 +44,6 @@ func TestConcurrency_RejectsWithoutItsLock(t *testing.T) {
 	assert.Equal(t, Statistics{AvailablePermits: 2, SuccessfulLeases: 1, FailedLeases: 2}, c.Statistics())
 }
 
-func TestConcurrency_RejectsOnlyWhileItIsFull(t *testing.T) {
-	granted := func(t *testing.T, c *Concurrency) {
-		t.Helper()
-		l, err := c.TryAcquire(t.Context(), 1)
-		require.NoError(t, err)
-		assert.True(t, l.Acquired())
-	}
-	o := ConcurrencyOptions{PermitLimit: 2}
-	t.Run("released", func(t *testing.T) {
-		c := weir.Must(NewConcurrency(o))
-		fillUp(t, c).Release()
-		granted(t, c)
-	})
-	t.Run("refunded", func(t *testing.T) {
-		c := weir.Must(NewConcurrency(o))
-		fillUp(t, c).Refund()
-		granted(t, c)
-	})
-	t.Run("limit raised", func(t *testing.T) {
-		c := weir.Must(NewConcurrency(o))
-		fillUp(t, c)
-		require.NoError(t, c.Reconfigure(ConcurrencyOptions{PermitLimit: 3}))
-		granted(t, c)
-	})
-	t.Run("limit lowered", func(t *testing.T) {
-		c := weir.Must(NewConcurrency(o))
-		held := fillUp(t, c)
-		require.NoError(t, c.Reconfigure(ConcurrencyOptions{PermitLimit: 1}))
-		for range 3 {
-			l, err := c.TryAcquire(t.Context(), 1)
-			require.NoError(t, err)
-			assert.False(t, l.Acquired())
-		}
-		held.Release()
-		granted(t, c)
-	})
-	t.Run("queue opened", func(t *testing.T) {
-		c := weir.Must(NewConcurrency(o))
-		held := fillUp(t, c)
-		require.NoError(t, c.Reconfigure(ConcurrencyOptions{PermitLimit: 2, QueueLimit: 1}))
-		for range 3 {
-			_, err := c.TryAcquire(t.Context(), 1)
-			require.NoError(t, err)
-		}
-		go func() {
-			for c.Statistics().QueuedPermits == 0 {
-				runtime.Gosched()
-			}
-			held.Release()
-		}()
-		l, err := c.Acquire(t.Context(), 1)
-		require.NoError(t, err)
-		assert.True(t, l.Acquired())
-	})
-	t.Run("closed", func(t *testing.T) {
-		c := weir.Must(NewConcurrency(o))
-		fillUp(t, c)
-		require.NoError(t, c.Close())
-		_, err := c.TryAcquire(t.Context(), 1)
-		assert.ErrorIs(t, err, ErrClosed)
-	})
-}
-
 // A waiter that has its answer may ask again at once: it must not be rejected although permits are free, or the
 // limiter is closed. The many waiters behind it have the call that answers them last long enough to see that.
 func TestConcurrency_WaitersSeeWhatTheyWereTold(t *testing.T) {
@@ -225,24 +162,6 @@ func TestConcurrency_ReleasesOnceConcurrentSafe(t *testing.T) {
 		l.Release()
 	}
 	assert.EqualValues(t, limit, c.Statistics().AvailablePermits)
-}
-
-// No waiter is forgotten when it joins while the last permit comes back, without a timeout that would save it.
-func TestConcurrency_WakesConcurrentSafe(t *testing.T) {
-	const goroutines, calls = 8, 4000
-	c := weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 2, QueueLimit: 3 * goroutines}))
-	var wg sync.WaitGroup
-	for range goroutines {
-		wg.Go(func() {
-			for i := range calls {
-				l := weir.Must(c.Acquire(t.Context(), 1+i%2))
-				assert.True(t, l.Acquired())
-				l.Release()
-			}
-		})
-	}
-	wg.Wait()
-	assert.Equal(t, Statistics{AvailablePermits: 2, SuccessfulLeases: goroutines * calls}, c.Statistics())
 }
 
 // Counts that no longer fit into the tally, and limits that do not, are exact.

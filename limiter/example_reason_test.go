@@ -16,21 +16,7 @@ import (
 //
 // The rest is passed on to l: statistics, idle duration and Close. What l does not have is answered as a limiter would to which it does
 // not matter.
-func WithReason(l limiter.Limiter, reason string) limiter.Limiter {
-	r := reasoned{Limiter: l, reason: reason}
-	if idler, ok := l.(custom.Idler); ok {
-		return idleReasoned{reasoned: r, Idler: idler}
-	}
-	return r
-}
-
-// idleReasoned is a reasoned limiter that knows whether it is idle. It is a type
-// of its own because there is no answer that would do for one that does not know:
-// "in use" would keep it forever in a program that drops idle limiters.
-type idleReasoned struct {
-	reasoned
-	custom.Idler
-}
+func WithReason(l limiter.Limiter, reason string) limiter.Limiter { return reasoned{l, reason} }
 
 type reasoned struct {
 	limiter.Limiter
@@ -41,7 +27,7 @@ type reasoned struct {
 var (
 	_ limiter.StatisticsProvider = reasoned{}
 	_ io.Closer                  = reasoned{}
-	_ custom.Idler               = idleReasoned{}
+	_ custom.Idler               = reasoned{}
 )
 
 func (r reasoned) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
@@ -66,6 +52,14 @@ func (r reasoned) Statistics() limiter.Statistics {
 		return p.Statistics()
 	}
 	return limiter.Statistics{}
+}
+
+// IdleDuration says "in use" for a limiter that does not know, as a chain does.
+func (r reasoned) IdleDuration() (idle time.Duration, ok bool) {
+	if i, knows := r.Limiter.(custom.Idler); knows {
+		return i.IdleDuration()
+	}
+	return 0, false
 }
 
 func (r reasoned) Close() error {

@@ -70,14 +70,6 @@ func TestGranted_WithoutRelease(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { custom.Granted(1, nil).Release() }))
 }
 
-func TestGranted_NoPermits(t *testing.T) {
-	for _, n := range []int{0, -1, math.MinInt} {
-		l := custom.Granted(n, nil)
-		require.True(t, l.Acquired())
-		require.Zero(t, l.Permits())
-	}
-}
-
 func TestLease_ReleaseConcurrentSafe(t *testing.T) {
 	for range 50 {
 		var released, refunded atomic.Int32
@@ -186,17 +178,6 @@ func TestMetadataKey_With(t *testing.T) {
 	require.Equal(t, "no", l.Reason())
 	after, _ := l.RetryAfter()
 	require.Equal(t, time.Second, after)
-}
-
-func TestMetadataKey_WithHoldsSamePermits(t *testing.T) {
-	var released int
-	l := custom.Granted(2, func() { released++ })
-	with := limiter.NewMetadataKey[string]("NODE").With(l, "eu-1")
-	require.True(t, with.Acquired())
-	require.Equal(t, 2, with.Permits())
-	with.Release()
-	l.Release()
-	require.Equal(t, 1, released)
 }
 
 func TestMetadataKey_FromOtherType(t *testing.T) {

@@ -1,7 +1,6 @@
 package limiter
 
 import (
-	"context"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -24,7 +23,6 @@ func adjustables() map[string]func() Limiter {
 		"bucket of a factory": func() Limiter { return weir.Must(TokenBucketFactory[int](bucket)(1)) },
 		"window of a factory": func() Limiter { return weir.Must(FixedWindowFactory[int](fixed)(1)) },
 		"chain":               func() Limiter { return weir.Must(Chain(NewUnlimited(), weir.Must(NewTokenBucket(bucket)))) },
-		"no idler":            func() Limiter { return trackUse(weir.Must(NewTokenBucket(bucket))) },
 		"sliding window": func() Limiter {
 			return weir.Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 20, Window: 4 * time.Second, SegmentsPerWindow: 4, QueueLimit: 20}))
 		},
@@ -32,9 +30,6 @@ func adjustables() map[string]func() Limiter {
 }
 
 func permitsLeft(l Limiter) int64 {
-	if u, ok := l.(usedLimiter); ok {
-		l = u.Limiter
-	}
 	return l.(StatisticsProvider).Statistics().AvailablePermits
 }
 
@@ -106,7 +101,7 @@ func TestLease_AdjustOwesMissingPermits(t *testing.T) {
 
 func TestLease_AdjustAndWaiters(t *testing.T) {
 	for name, open := range adjustables() {
-		if name == "chain" || name == "no idler" {
+		if name == "chain" {
 			continue // their members were seen
 		}
 		t.Run(name, func(t *testing.T) {
@@ -134,24 +129,6 @@ func TestLease_AdjustAndWaiters(t *testing.T) {
 				}()
 				want := map[string]time.Duration{"token bucket": 8, "bucket of a factory": 8, "fixed window": 1, "window of a factory": 1, "sliding window": 4}
 				assert.Equal(t, want[name]*time.Second, <-waited)
-			})
-		})
-	}
-}
-
-func TestLease_AdjustAfterRefill(t *testing.T) {
-	for name, open := range adjustables() {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := open()
-				old, err := l.TryAcquire(t.Context(), 6)
-				require.NoError(t, err)
-				time.Sleep(10 * time.Second)
-				_, err = l.TryAcquire(t.Context(), 5)
-				require.NoError(t, err)
-				_, ok := old.Adjust(0)
-				require.True(t, ok)
-				assert.EqualValues(t, 15, permitsLeft(l), "the permits of others are not ours to give back")
 			})
 		})
 	}
@@ -225,27 +202,10 @@ func TestLease_AdjustTwice(t *testing.T) {
 	}
 }
 
-// trackUse tracks l as if it were no Idler.
-func trackUse(l Limiter) usedLimiter {
-	t := track(l)
-	t.idler = false
-	return usedLimiter{t}
-}
-
-type usedLimiter struct{ *tracked }
-
-func (u usedLimiter) TryAcquire(ctx context.Context, n int) (Lease, error) {
-	return u.lease(u.Limiter.TryAcquire(ctx, n))
-}
-
-func (u usedLimiter) Acquire(ctx context.Context, n int) (Lease, error) {
-	return u.lease(u.Limiter.Acquire(ctx, n))
-}
-
 func TestLease_RefundOfAdjustedLease(t *testing.T) {
 	slots := weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 3}))
 	bucket := weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 9, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}))
-	both := trackUse(weir.Must(Chain(slots, bucket)))
+	both := weir.Must(Chain(slots, bucket))
 	first, err := both.TryAcquire(t.Context(), 1)
 	require.NoError(t, err)
 	_, err = slots.TryAcquire(t.Context(), 1)
@@ -259,6 +219,4 @@ func TestLease_RefundOfAdjustedLease(t *testing.T) {
 	}
 	assert.EqualValues(t, 2, slots.Statistics().AvailablePermits)
 	assert.EqualValues(t, 5, bucket.Statistics().AvailablePermits)
-	_, ok = both.idle()
-	assert.True(t, ok)
 }

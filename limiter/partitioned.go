@@ -35,13 +35,14 @@ type Partition[K comparable] struct {
 }
 
 // A PartitionedLimiter has a limiter for each key. It is made when the key is first used, and forgotten when it has
-// been idle for IdleTimeout, or up to a quarter of that longer. A limiter is never closed while a caller uses it.
+// been idle for IdleTimeout, or up to a quarter of that longer: see IdleDuration of each. A limiter is never closed while a caller
+// uses it.
 //
 // While there are partitions, one goroutine at a time does the housekeeping. It works in small steps, so that it holds up no
 // caller, and after a search for idle partitions it waits twenty times as long as the search took.
 //
-// Custom limiters are called with no lock held. One that is no Idler of package custom counts as idle while none of its leases
-// is held, from its last use on. Housekeeping calls their IdleDuration and Close, and logs a panic there with
+// Custom limiters are called with no lock held. One that is no Idler of package custom is never idle: its partition stays until
+// Close. Housekeeping calls their IdleDuration and Close, drops the error of Close, and logs a panic there with
 // [log/slog.Default]. A new key that searches for room calls them, too, and then a panic is up to its caller. A call that does
 // not return holds up the new key, or the housekeeping. IdleDuration must not ask the PartitionedLimiter for permits.
 //
@@ -93,7 +94,6 @@ func makePartitioned[R any, K comparable](
 	p := &PartitionedLimiter[R, K]{partition: partition, each: each}
 	p.keys.seed = maphash.MakeSeed()
 	p.keys.shards = make([]shard[K], shardCount(options.ExpectedPartitions))
-	p.keys.pausedUntil.Store(unknown)
 	p.keys.set(options)
 	return p, nil
 }
@@ -117,11 +117,8 @@ func (p *PartitionedLimiter[R, K]) acquire(ctx context.Context, part Partition[K
 	hash := p.keys.hash(part.Key)
 	var lease Lease
 	err := ErrClosed
-	if e, at := p.keys.shard(hash).find(hash, part.Key); e != nil {
-		at.use()
-		if e.hasBucket() && p.keys.change.Load() == nil {
-			lease, err = e.acquire(ctx, now, n, wait)
-		}
+	if e := p.keys.shard(hash).find(hash, part.Key); e != nil && e.hasBucket() && p.keys.change.Load() == nil {
+		lease, err = e.acquire(ctx, now, n, wait)
 	}
 	if err == ErrClosed { //nolint:errorlint // acquire returns it bare
 		lease, err = p.acquireSlow(ctx, part, hash, now, n, wait)
@@ -139,32 +136,45 @@ func (p *PartitionedLimiter[R, K]) acquireSlow(
 	if err := argumentError(ctx, n, wait); err != nil {
 		return Lease{}, err
 	}
-	err = p.keys.use(ctx, part, hash, now, true, func(found partition[K]) (err error) {
+	there, err := p.keys.use(ctx, part, hash, now, true, func(found partition[K]) (err error) {
 		lease, err = found.ask(ctx, now, n, wait)
 		return err
 	})
-	if err == errNoRoom { //nolint:errorlint // use returns it bare
+	if !there && err == nil {
 		return rejected(0, partitionLimit), nil
 	}
 	return lease, err
 }
 
-// look calls ask for the limiter of a key if there is one, and otherwise returns errNoPartition.
-func (p *PartitionedLimiter[R, K]) look(ctx context.Context, part Partition[K], ask func(l Limiter) error) error {
+// look calls ask for the limiter of a key, and reports whether there is one.
+func (p *PartitionedLimiter[R, K]) look(ctx context.Context, part Partition[K], ask func(l Limiter) error) (there bool, err error) {
 	return p.keys.use(ctx, part, p.keys.hash(part.Key), moment(), false, func(found partition[K]) error {
 		return ask(found.limiter())
 	})
 }
 
+// lookOrMake calls ask for the limiter of a key. If there is none, it asks one that Partition.New makes, and closes it.
+func (p *PartitionedLimiter[R, K]) lookOrMake(ctx context.Context, part Partition[K], ask func(l Limiter) error) error {
+	there, err := p.look(ctx, part, ask)
+	if there || err != nil {
+		return err
+	}
+	l, err := part.make()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = closeLimiter(l) }()
+	return ask(l)
+}
+
 // Peek returns what TryAcquire(ctx, resource, n) would return now; see [Peeker]. It calls the partition function once.
 //
-// If the key has no partition, Peek calls Partition.New, asks that limiter and closes it, and makes no partition. If
-// there are MaxPartitions partitions, such a key is rejected unless one of them is idle. Peek searches for one as a new
-// key does.
+// If the key has no partition, Peek calls Partition.New, asks that limiter and closes it, and makes no partition, whether or not
+// there is room for one.
 //
 // The error is [errors.ErrUnsupported] if the limiter is a custom one and no [Peeker].
 func (p *PartitionedLimiter[R, K]) Peek(ctx context.Context, resource R, n int) (Lease, error) {
-	return p.peek(ctx, p.partition(resource), true, n)
+	return p.peek(ctx, p.partition(resource), n)
 }
 
 // PeekKey is [PartitionedLimiter.Peek] for a key instead of a resource.
@@ -173,34 +183,29 @@ func (p *PartitionedLimiter[R, K]) Peek(ctx context.Context, resource R, n int) 
 // with [NewPartitionedByKey], or if resources are keys and the partition function returns the key unchanged. Otherwise,
 // the error is [errors.ErrUnsupported].
 func (p *PartitionedLimiter[R, K]) PeekKey(ctx context.Context, key K, n int) (Lease, error) {
-	part, known := Partition[K]{Key: key, New: p.each}, p.each != nil
-	if partition, ok := any(p.partition).(func(K) Partition[K]); ok && !known {
-		part = partition(key)
-		known = part.Key == key
-		part.Key = key
+	if p.each != nil {
+		return p.peek(ctx, Partition[K]{Key: key, New: p.each}, n)
 	}
-	return p.peek(ctx, part, known, n)
+	if partition, ok := any(p.partition).(func(K) Partition[K]); ok {
+		if part := partition(key); part.Key == key {
+			return p.peek(ctx, part, n)
+		}
+	}
+	unknown := func(K) (Limiter, error) {
+		return nil, fmt.Errorf("PeekKey does not know it: %w", errors.ErrUnsupported)
+	}
+	return p.peek(ctx, Partition[K]{Key: key, New: unknown}, n)
 }
 
-// peek is Peek. known reports whether part.New is the factory of the key.
-func (p *PartitionedLimiter[R, K]) peek(ctx context.Context, part Partition[K], known bool, n int) (lease Lease, err error) {
+// peek is Peek.
+func (p *PartitionedLimiter[R, K]) peek(ctx context.Context, part Partition[K], n int) (lease Lease, err error) {
 	if err := argumentError(ctx, n, false); err != nil {
 		return Lease{}, err
 	}
-	ask := func(l Limiter) (err error) {
+	err = p.lookOrMake(ctx, part, func(l Limiter) (err error) {
 		lease, err = peekLimiter(ctx, l, n)
 		return err
-	}
-	err = p.look(ctx, part, ask)
-	switch {
-	case err != errNoPartition: //nolint:errorlint // use returns it bare
-	case !p.keys.hasRoom(p.keys.hash(part.Key)):
-		return rejected(0, partitionLimit), nil
-	case !known:
-		return Lease{}, fmt.Errorf("limiter: PeekKey does not know the limiter of a key without a partition: %w", errors.ErrUnsupported)
-	default:
-		err = part.withNew(ask)
-	}
+	})
 	return lease, err
 }
 
@@ -217,18 +222,19 @@ func (p *PartitionedLimiter[R, K]) Charge(ctx context.Context, resource R, n int
 	if ctx.Err() != nil {
 		return Level{}, ctxerr.Of(ctx)
 	}
-	err = p.keys.use(ctx, part, p.keys.hash(part.Key), moment(), n > 0, func(found partition[K]) (err error) {
-		level, err = found.askCharge(ctx, n)
+	charge := func(l Limiter) (err error) {
+		level, err = chargeLimiter(ctx, l, n)
 		return err
+	}
+	if n <= 0 {
+		err = p.lookOrMake(ctx, part, charge)
+		return level, err
+	}
+	there, err := p.keys.use(ctx, part, p.keys.hash(part.Key), moment(), true, func(found partition[K]) error {
+		return charge(found.use())
 	})
-	switch err { //nolint:errorlint // use returns these bare
-	case errNoRoom:
-		return Level{}, fmt.Errorf("%w: %d partitions are in use", ErrPartitionLimit, p.keys.max.Load())
-	case errNoPartition:
-		err = part.withNew(func(l Limiter) (err error) {
-			level, err = chargeLimiter(ctx, l, 0)
-			return err
-		})
+	if !there && err == nil {
+		err = fmt.Errorf("%w: %d partitions are in use", ErrPartitionLimit, p.keys.max.Load())
 	}
 	return level, err
 }
@@ -236,33 +242,25 @@ func (p *PartitionedLimiter[R, K]) Charge(ctx context.Context, resource R, n int
 // Statistics returns the figures of the resource's limiter. If there is none, or if it is no [StatisticsProvider], they
 // are zero, and no partition is made. The error is [ErrClosed].
 func (p *PartitionedLimiter[R, K]) Statistics(resource R) (s Statistics, err error) {
-	err = p.look(context.Background(), p.partition(resource), func(l Limiter) error {
+	_, err = p.look(context.Background(), p.partition(resource), func(l Limiter) error {
 		if sp, ok := l.(StatisticsProvider); ok {
 			s = sp.Statistics()
 		}
 		return nil
 	})
-	return s, unlessNone(err)
+	return s, err
 }
 
 // Limits returns the limits in force of the resource's limiter. If there is no such limiter, or if it has no limits, they are
 // zero, and no partition is made. The error is [ErrClosed].
 func (p *PartitionedLimiter[R, K]) Limits(resource R) (limits rate.Limits, err error) {
-	err = p.look(context.Background(), p.partition(resource), func(l Limiter) error {
+	_, err = p.look(context.Background(), p.partition(resource), func(l Limiter) error {
 		if c, ok := l.(interface{ Limits() rate.Limits }); ok {
 			limits = c.Limits()
 		}
 		return nil
 	})
-	return limits, unlessNone(err)
-}
-
-// unlessNone returns err, but nil if there is no partition.
-func unlessNone(err error) error {
-	if err == errNoPartition { //nolint:errorlint // use returns it bare
-		return nil
-	}
-	return err
+	return limits, err
 }
 
 // All yields the partitions with the limiters that their factory made, in no order. It waits for partitions that are
@@ -326,9 +324,8 @@ func (p *PartitionedLimiter[R, K]) Reconfigure(o PartitionedOptions) error {
 // Len returns the number of partitions, including partitions that are being made.
 func (p *PartitionedLimiter[R, K]) Len() int { return int(p.keys.count.Load()) }
 
-// Close closes every partition's limiter. It returns their errors, and the first error of a partition that was
-// forgotten before. The Close of each limiter answers its waiters; later calls return [ErrClosed]. Close can be called
-// again, and then returns nil.
+// Close closes every partition's limiter, and returns their errors; a panic in one is a pipeline.PanicError. The Close of each
+// limiter answers its waiters; later calls return [ErrClosed]. Close can be called again, and then returns nil.
 func (p *PartitionedLimiter[R, K]) Close() error {
 	p.rejections.Close()
 	return p.keys.close()

@@ -2,9 +2,7 @@ package limiter
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/weir-go/weir/rate"
 )
@@ -53,7 +51,7 @@ func newPartition[K comparable](key K, l Limiter) partition[K] {
 			}
 		}
 	}
-	return partition[K]{&entry[K]{key: key}, track(l)}
+	return partition[K]{&entry[K]{key: key}, &tracked{Limiter: l}}
 }
 
 // limiter returns the limiter that the factory made.
@@ -81,9 +79,9 @@ func (p partition[K]) unpin() {
 	}
 }
 
-// isFull reports whether the bucket has been full for more than minIdle nanoseconds. A bucket whose first call is under
-// way has not been. If closing is true, a bucket that is full is closed in the same step.
-func (b *bucket) isFull(minIdle, now int64, closing bool) bool {
+// closeIfFull closes the bucket if it has been full for more than minIdle nanoseconds, and reports whether it has. A bucket whose
+// first call is under way has not been.
+func (b *bucket) closeIfFull(minIdle, now int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.line == notBegun {
@@ -96,9 +94,7 @@ func (b *bucket) isFull(minIdle, now int64, closing bool) bool {
 	if b.missing > 0 || max(now-b.idleSince(), 0) <= minIdle {
 		return false
 	}
-	if closing {
-		b.close()
-	}
+	b.close()
 	return true
 }
 
@@ -106,11 +102,7 @@ func (b *bucket) isFull(minIdle, now int64, closing bool) bool {
 // knows how often it was used, and whether it is in use.
 type tracked struct {
 	Limiter
-	idler bool          // it knows for how long it has been idle; otherwise it is idle while unused and without leases
-	uses  atomic.Uint64 // see onePin and oneUse
-
-	lastUse atomic.Int64 // moment of the last use; only without an idler
-	held    atomic.Int64 // leases not yet given back; only without an idler
+	uses atomic.Uint64 // see onePin and oneUse
 }
 
 // The uses of a tracked limiter are one number, so that it can be seen at once whether the limiter is pinned, and whether
@@ -120,80 +112,34 @@ const (
 	oneUse = 1 << 32 // how often permits were asked for; wraps around
 )
 
-// track returns l as a tracked limiter.
-func track(l Limiter) *tracked {
-	t := &tracked{Limiter: l, idler: knowsIdle(l)}
-	t.lastUse.Store(moment())
-	return t
-}
-
-// knowsIdle reports whether l can ever say that it is idle. A chain cannot if one of its members cannot.
-func knowsIdle(l Limiter) bool {
-	if c, ok := l.(*Chained); ok {
-		return !slices.ContainsFunc(c.limiters, func(l Limiter) bool { return !knowsIdle(l) })
-	}
-	_, ok := l.(idler)
-	return ok
-}
-
 func (t *tracked) pinned() bool { return t.uses.Load()%oneUse > 0 }
 
 // ask asks the limiter, which is pinned.
 func (p partition[K]) ask(ctx context.Context, now int64, n int, wait bool) (Lease, error) {
-	t := p.tracked
-	if t == nil {
+	if p.tracked == nil {
 		return p.acquire(ctx, now, n, wait)
 	}
-	t.uses.Add(oneUse)
+	l := p.use()
 	if wait {
-		return t.lease(t.Acquire(ctx, n))
+		return l.Acquire(ctx, n)
 	}
-	return t.lease(t.TryAcquire(ctx, n))
+	return l.TryAcquire(ctx, n)
 }
 
-// charge charges the limiter, which is pinned, if it can be charged. Only permits that are taken are a use of it.
-func (p partition[K]) askCharge(ctx context.Context, n int) (Level, error) {
-	t := p.tracked
-	if t == nil {
-		return p.Charge(ctx, n)
+// use returns the limiter, which is pinned, for a call that takes permits.
+func (p partition[K]) use() Limiter {
+	if p.tracked != nil {
+		p.tracked.uses.Add(oneUse)
 	}
-	if n > 0 {
-		t.uses.Add(oneUse)
-		if !t.idler {
-			defer func() { t.lastUse.Store(moment()) }()
-		}
-	}
-	return chargeLimiter(ctx, t.Limiter, n)
+	return p.limiter()
 }
 
-// lease returns the limiter's answer. If the limiter is no Idler, it counts the lease.
-func (t *tracked) lease(l Lease, err error) (Lease, error) {
-	if t.idler {
-		return l, err
+// isIdle reports whether the limiter says that it has been idle for more than minIdle nanoseconds. One that is no idler never is:
+// its permits can be held.
+func (t *tracked) isIdle(minIdle int64) bool {
+	if l, ok := t.Limiter.(idler); ok {
+		idle, ok := l.IdleDuration()
+		return ok && int64(idle) > minIdle
 	}
-	t.lastUse.Store(moment())
-	if l.Acquired() {
-		t.held.Add(1)
-		held := &jointLease{by: t}
-		held.leases = append(held.few[:0], l)
-		l = ownedBy(held, l)
-	}
-	return l, err
-}
-
-// givenBack is called when a lease has been given back.
-func (t *tracked) givenBack() {
-	t.lastUse.Store(moment())
-	t.held.Add(-1)
-}
-
-// idle returns the limiter's own IdleDuration, or the time since the last call ended or lease was released.
-func (t *tracked) idle() (idle time.Duration, ok bool) {
-	switch {
-	case t.idler:
-		return t.Limiter.(idler).IdleDuration()
-	case t.held.Load() > 0:
-		return 0, false
-	}
-	return time.Duration(max(moment()-t.lastUse.Load(), 0)), true
+	return false
 }

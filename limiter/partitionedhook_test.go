@@ -3,8 +3,10 @@ package limiter
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log"
 	"log/slog"
+	"maps"
 	"runtime"
 	"sync"
 	"testing"
@@ -15,17 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/recovered"
 )
 
-// What a function of the program's may do instead of its work. Each returns once release is closed.
-var misbehaviors = map[string]func(release <-chan struct{}, reenter func()){
-	"panic":  func(<-chan struct{}, func()) { panic("boom") },
-	"Goexit": func(<-chan struct{}, func()) { runtime.Goexit() },
-	"block":  func(release <-chan struct{}, _ func()) { <-release },
-	"reenter": func(_ <-chan struct{}, reenter func()) {
-		reenter()
-	},
-}
+// What a function of the program may do instead of its work.
+var misbehaviors = map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit}
 
 // hooked is a limiter of the user's whose methods misbehave.
 type hooked struct {
@@ -99,142 +95,26 @@ func (l *lockedBuffer) String() string {
 func TestPartitioned_HousekeepingWithBadHooks(t *testing.T) {
 	for _, hook := range []string{"IdleDuration", "Close"} {
 		for does, f := range misbehaviors {
-			if does == "block" { // it blocks the housekeeping
-				continue
-			}
 			t.Run(hook+"/"+does, func(t *testing.T) {
 				logged := logTo(t)
 				synctest.Test(t, func(t *testing.T) {
-					release := make(chan struct{})
-					var p *PartitionedLimiter[int, int]
-					reenter := func() {
-						_, _ = p.Statistics(1)
-						_, _ = p.TryAcquire(context.Background(), -7, 1)
-						assert.NoError(t, p.Reconfigure(PartitionedOptions{IdleTimeout: time.Second, MaxPartitions: 1000}))
-					}
 					const keys, bad = 60, 20
-					isBad := map[int]bool{}
-					p, err := NewPartitioned(byKey(func(key int) (Limiter, error) {
-						w := weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Second}))
-						h := hooked{FixedWindow: w, does: func() { f(release, reenter) }}
-						if isBad[key] {
-							h.bad = hook
-						}
-						return h, nil
-					}), &PartitionedOptions{IdleTimeout: time.Second, MaxPartitions: 1000})
-					require.NoError(t, err)
+					p := badHooks(t, bad, hook, f, PartitionedOptions{IdleTimeout: time.Second})
 					for key := range keys {
-						isBad[key] = key < bad
-						_, err := p.TryAcquire(t.Context(), key, 1)
-						require.NoError(t, err)
+						mustAcquire(t, p, key, 1)
 					}
-					time.Sleep(25 * time.Second)
-					synctest.Wait()
-					for key, l := range p.All() {
-						assert.True(t, isBad[key] || key == -7, "%d is still there: %v", key, l)
+					time.Sleep(time.Minute)
+					if hook == "IdleDuration" {
+						assert.Equal(t, bad, p.Len(), "what never says that it is idle is kept")
+					} else {
+						assert.Zero(t, p.Len())
 					}
 					if does == "panic" {
 						assert.Contains(t, logged.String(), `hook="limiter: IdleDuration or Close"`)
 					}
-
-					close(release)
-					time.Sleep(10 * time.Second)
-					synctest.Wait()
-					if hook != "Close" && (does == "panic" || does == "Goexit") {
-						assert.GreaterOrEqual(t, p.Len(), bad, "what is never full and idle is kept")
-					} else {
-						assert.LessOrEqual(t, p.Len(), 1, "what has answered is forgotten")
-					}
-					var wg sync.WaitGroup
-					wg.Go(func() { // its Close may still panic
-						defer func() { _ = recover() }()
-						_ = p.Close()
-					})
-					wg.Wait()
 				})
 			})
 		}
-	}
-}
-
-// On the caller's goroutine a panic or Goexit is the caller's, and everything is as if the call had not been.
-func TestPartitioned_BadHooksInCalls(t *testing.T) {
-	for _, hook := range []string{"partition", "factory", "TryAcquire", "Statistics"} {
-		for _, does := range []string{"panic", "Goexit"} {
-			t.Run(hook+"/"+does, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					broken := false
-					at := func(here string) {
-						if broken && here == hook {
-							misbehaviors[does](nil, nil)
-						}
-					}
-					p, err := NewPartitioned(func(key int) Partition[int] {
-						at("partition")
-						return Partition[int]{Key: key, New: func(int) (Limiter, error) {
-							at("factory")
-							w := weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Second}))
-							return hooked{FixedWindow: w, bad: hook, does: func() { at(hook) }}, nil
-						}}
-					}, &PartitionedOptions{MaxPartitions: 1, IdleTimeout: time.Second})
-					require.NoError(t, err)
-					if hook == "Statistics" {
-						mustAcquire(t, p, 1, 1)
-					}
-					broken = true
-					returned := false
-					var value any
-					var wg sync.WaitGroup
-					wg.Go(func() {
-						defer func() { value = recover() }()
-						if hook == "Statistics" {
-							_, _ = p.Statistics(1)
-						} else {
-							_, _ = p.TryAcquire(context.Background(), 1, 1)
-						}
-						returned = true
-					})
-					wg.Wait()
-					assert.False(t, returned)
-					if does == "panic" {
-						assert.Equal(t, "boom", value)
-					}
-					broken = false
-					time.Sleep(time.Minute)
-					synctest.Wait()
-					assert.Zero(t, p.Len(), "no pin is left behind")
-					mustAcquire(t, p, 2, 1)
-					require.NoError(t, p.Close())
-				})
-			})
-		}
-	}
-}
-
-// A limiter whose Close panics does not keep the others from being closed.
-func TestPartitioned_CloseDespitePanic(t *testing.T) {
-	for _, does := range []string{"panic", "Goexit"} {
-		t.Run(does, func(t *testing.T) {
-			closed := 0
-			p, err := NewPartitioned(byKey(closes(func(key int) {
-				if closed++; key%100 == 7 {
-					misbehaviors[does](nil, nil)
-				}
-			})), nil)
-			require.NoError(t, err)
-			for key := range 1000 {
-				mustAcquire(t, p, key, 1)
-			}
-			var wg sync.WaitGroup
-			wg.Go(func() {
-				defer func() { _ = recover() }()
-				_ = p.Close()
-				t.Error("the caller does not learn of it")
-			})
-			wg.Wait()
-			assert.Equal(t, 1000, closed)
-			assert.Zero(t, p.Len())
-		})
 	}
 }
 
@@ -242,45 +122,91 @@ func TestPartitioned_CloseDespitePanic(t *testing.T) {
 func TestPartitioned_EvictionWithBadHooks(t *testing.T) {
 	for _, hook := range []string{"IdleDuration", "Close"} {
 		for does, f := range misbehaviors {
-			if does == "block" || does == "reenter" && hook == "IdleDuration" {
-				continue
-			}
 			t.Run(hook+"/"+does, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					release := make(chan struct{})
-					var p *PartitionedLimiter[int, int]
-					p, err := NewPartitioned(byKey(func(key int) (Limiter, error) {
-						h := hooked{
-							FixedWindow: weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Second})),
-							does:        func() { f(release, func() { _, _ = p.TryAcquire(context.Background(), -1, 1) }) },
-						}
-						if key < 3 {
-							h.bad = hook
-						}
-						return h, nil
-					}), &PartitionedOptions{MaxPartitions: 4, IdleTimeout: time.Hour})
-					require.NoError(t, err)
+					p := badHooks(t, 3, hook, f, PartitionedOptions{MaxPartitions: 4, IdleTimeout: time.Hour})
 					for key := range 4 {
 						mustAcquire(t, p, key, 1)
 					}
 					time.Sleep(2 * time.Second)
 					for key := 10; key < 14; key++ {
-						var wg sync.WaitGroup
-						wg.Go(func() {
-							defer func() { _ = recover() }()
-							_, _ = p.TryAcquire(context.Background(), key, 1)
-						})
-						wg.Wait()
+						away(func() { _, _ = p.TryAcquire(context.Background(), key, 1) })
 						assert.LessOrEqual(t, p.Len(), 4)
 					}
-					there := 0
-					for range p.All() {
-						there++
-					}
-					assert.Equal(t, there, p.Len())
+					assert.Len(t, maps.Collect(p.All()), p.Len())
 				})
 			})
 		}
+	}
+}
+
+// badHooks returns a partitioned limiter of which the keys below bad have a limiter whose hook misbehaves.
+func badHooks(t *testing.T, bad int, hook string, does func(), o PartitionedOptions) *PartitionedLimiter[int, int] {
+	p, err := NewPartitioned(byKey(func(key int) (Limiter, error) {
+		h := hooked{FixedWindow: weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Second})), does: does}
+		if key < bad {
+			h.bad = hook
+		}
+		return h, nil
+	}), &o)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// away calls f on a goroutine that f can end, and reports whether f returned.
+func away(f func()) (returned bool) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer func() { _ = recover() }()
+		f()
+		returned = true
+	})
+	wg.Wait()
+	return returned
+}
+
+// After a panic or Goexit in a call, no pin is left behind.
+func TestPartitioned_BadHooksInCalls(t *testing.T) {
+	for does, f := range misbehaviors {
+		synctest.Test(t, func(t *testing.T) {
+			for hook, call := range map[string]func(p *PartitionedLimiter[int, int]){
+				"TryAcquire": func(p *PartitionedLimiter[int, int]) { _, _ = p.TryAcquire(context.Background(), 1, 1) },
+				"Statistics": func(p *PartitionedLimiter[int, int]) { _, _ = p.Statistics(1) },
+			} {
+				broken := false
+				p := badHooks(t, 2, hook, func() {
+					if broken {
+						f()
+					}
+				}, PartitionedOptions{MaxPartitions: 1, IdleTimeout: time.Second})
+				mustAcquire(t, p, 1, 1)
+				broken = true
+				assert.False(t, away(func() { call(p) }), "%s %s", hook, does)
+				time.Sleep(time.Minute)
+				assert.Zero(t, p.Len())
+			}
+		})
+	}
+}
+
+// A limiter whose Close panics does not keep the others from being closed.
+func TestPartitioned_CloseDespitePanic(t *testing.T) {
+	for does, f := range misbehaviors {
+		closed := 0
+		p, err := NewPartitioned(byKey(closes(func(key int) {
+			if closed++; key%100 == 7 {
+				f()
+			}
+		})), nil)
+		require.NoError(t, err)
+		for key := range 1000 {
+			mustAcquire(t, p, key, 1)
+		}
+		_, ok := errors.AsType[*recovered.PanicError](p.Close())
+		assert.True(t, ok, does)
+		assert.Equal(t, 1000, closed)
+		assert.Zero(t, p.Len())
 	}
 }
 

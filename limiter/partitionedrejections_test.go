@@ -2,8 +2,6 @@ package limiter
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -82,38 +80,6 @@ func TestTopRejected_CountsWaiters(t *testing.T) {
 	})
 }
 
-func TestTopRejected_KeysOfAnyType(t *testing.T) {
-	type user struct {
-		Tenant string
-		ID     int
-	}
-	p := newPartitioned(t, TokenBucketFactory[user](onePermit), PartitionedOptions{})
-	p.TopRejected(1)
-	for range 3 {
-		_, _ = p.TryAcquire(t.Context(), user{"acme", 7}, 1)
-	}
-	assert.Equal(t, []KeyRejections{rejections("{acme 7}", 2)}, p.TopRejected(1))
-
-	long := newPartitioned(t, TokenBucketFactory[user](onePermit), PartitionedOptions{})
-	long.TopRejected(1)
-	for range 2 {
-		_, _ = long.TryAcquire(t.Context(), user{strings.Repeat("x", 1000), 7}, 1)
-	}
-	top := long.TopRejected(1)
-	require.Len(t, top, 1)
-	assert.Len(t, top[0].Key, 200)
-	assert.True(t, strings.HasSuffix(top[0].Key, "…"))
-}
-
-func TestTopRejected_AfterClose(t *testing.T) {
-	p := weir.Must(NewPartitioned(byKey(TokenBucketFactory[string](onePermit)), nil))
-	p.TopRejected(1)
-	mustAcquire(t, p, "a", 1)
-	_, _ = p.TryAcquire(t.Context(), "a", 1)
-	assert.NoError(t, p.Close())
-	assert.Empty(t, p.TopRejected(1))
-}
-
 func TestTopRejected_Allocations(t *testing.T) {
 	p := newPartitioned(t, TokenBucketFactory[string](onePermit), PartitionedOptions{})
 	mustAcquire(t, p, "key", 1)
@@ -125,22 +91,4 @@ func TestTopRejected_Allocations(t *testing.T) {
 	assertAllocs(t, 0, reject)
 	p.TopRejected(1)
 	assertAllocs(t, 0, reject)
-}
-
-// Rejections, new keys, housekeeping and TopRejected at once; run it with -race.
-func TestTopRejected_Concurrent(t *testing.T) {
-	p := newPartitioned(t, TokenBucketFactory[string](onePermit), PartitionedOptions{MaxPartitions: 50, IdleTimeout: time.Millisecond})
-	var wg sync.WaitGroup
-	for g := range 4 {
-		wg.Go(func() {
-			for i := range 5000 {
-				_, _ = p.TryAcquire(t.Context(), fmt.Sprint("key ", i%(20*(g+1))), 1)
-				if i%100 == 0 {
-					p.TopRejected(5)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	assert.NotEmpty(t, p.TopRejected(5))
 }

@@ -1,7 +1,6 @@
 package limiter
 
 import (
-	"context"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
@@ -10,10 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-func has(p *PartitionedLimiter[int, int], key int) bool {
-	return p.look(context.Background(), Partition[int]{Key: key}, func(Limiter) error { return nil }) == nil
-}
 
 // limitersByKey are limiters of one permit that comes back a minute after the lease was returned or the grant.
 var limitersByKey = map[string]Factory[int]{
@@ -68,41 +63,6 @@ func TestMakeRoom_TenthIsIdle(t *testing.T) {
 	}
 }
 
-// A key that is used in every round keeps its partition, whatever else comes, as long as others are idle.
-func TestMakeRoom_UsedAgainAndAgain(t *testing.T) {
-	for _, partitions := range []int{3, 50, 5000} {
-		p := newPartitioned(t, TokenBucketFactory[int](TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: 1}),
-			PartitionedOptions{MaxPartitions: partitions, IdleTimeout: time.Hour})
-		for key := range partitions {
-			mustAcquire(t, p, key, 1)
-		}
-		for round := range 3 * partitions {
-			mustAcquire(t, p, 1, 1)
-			mustAcquire(t, p, partitions+round, 1)
-			require.True(t, has(p, 1), "%d partitions, round %d", partitions, round)
-		}
-		s, err := p.Statistics(1)
-		require.NoError(t, err)
-		assert.EqualValues(t, 1+3*partitions, s.SuccessfulLeases)
-		assert.Equal(t, partitions, p.Len())
-	}
-}
-
-// Where all partitions were used again, the new key takes one all the same.
-func TestMakeRoom_AllUsedAgain(t *testing.T) {
-	for _, partitions := range []int{1, 5, 1000} {
-		p := newPartitioned(t, single, PartitionedOptions{MaxPartitions: partitions, IdleTimeout: time.Hour})
-		for range 2 {
-			for key := range partitions {
-				mustAcquire(t, p, key, 1).Release()
-			}
-		}
-		mustAcquire(t, p, -1, 1)
-		assert.Equal(t, partitions, p.Len())
-		assert.True(t, has(p, -1))
-	}
-}
-
 // Where nothing is idle, a new key looks at few partitions, and for a while the next ones look at none.
 func TestMakeRoom_FloodLooksAtFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -141,8 +101,8 @@ func TestIsFull_FirstCallIsUnderWay(t *testing.T) {
 	l, err := limitersByKey["bucket"](0)
 	require.NoError(t, err)
 	b := &l.(*TokenBucket).bucket
-	assert.False(t, b.isFull(-1, moment(), true))
-	assert.True(t, b.isFull(-1, moment(), true), "the call did not come")
+	assert.False(t, b.closeIfFull(-1, moment()))
+	assert.True(t, b.closeIfFull(-1, moment()), "the call did not come")
 }
 
 // A factory that returns one limiter for several keys breaks the rules, but nothing else.

@@ -25,48 +25,34 @@ type shard[K comparable] struct {
 
 // A place is for an entry. An empty one has none.
 type place[K comparable] struct {
-	tag   atomic.Uint64 // the lower half of the hash of the entry's key, and usedAgain
+	tag   atomic.Uint32 // the lower half of the hash of the entry's key
 	entry atomic.Pointer[entry[K]]
 }
 
-const (
-	leastPlaces = 8
-	usedAgain   = 1 << 32 // the entry has been used again since the hand passed it
-)
+const leastPlaces = 8
 
-// find returns the entry of a key and its place, or nil.
-func (s *shard[K]) find(hash uint64, key K) (*entry[K], *place[K]) {
+// find returns the entry of a key, or nil.
+func (s *shard[K]) find(hash uint64, key K) *entry[K] {
 	all := s.places.Load()
 	if all == nil {
-		return nil, nil
+		return nil
 	}
 	places, tag := *all, uint32(hash)
 	i := home(tag, len(places))
 	for range places {
-		at := &places[i]
-		e := at.entry.Load()
-		if e == nil {
-			return nil, nil
-		}
-		if uint32(at.tag.Load()) == tag && e.key == key {
-			return e, at
+		e := places[i].entry.Load()
+		if e == nil || places[i].tag.Load() == tag && e.key == key {
+			return e
 		}
 		if i++; i == len(places) {
 			i = 0
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // home returns the place in which the search for an entry begins, of n places.
 func home(tag uint32, n int) int { return int(uint64(tag) * uint64(n) >> 32) }
-
-// use notes that the entry is used again.
-func (p *place[K]) use() {
-	if p.tag.Load()&usedAgain == 0 {
-		p.tag.Or(usedAgain)
-	}
-}
 
 // table returns the places.
 func (s *shard[K]) table() []place[K] {
@@ -81,7 +67,7 @@ func (s *shard[K]) insert(hash uint64, added partition[K]) {
 	if n := len(s.table()); 4*(s.n+1) > 3*n {
 		s.resize(max(n+n/2, min(4*n, 128), leastPlaces)) // a small table grows fast: moving an entry costs as much as adding one
 	}
-	put(s.table(), uint64(uint32(hash)), added.entry)
+	put(s.table(), uint32(hash), added.entry)
 	s.n++
 	if added.tracked != nil {
 		if s.others == nil {
@@ -92,8 +78,8 @@ func (s *shard[K]) insert(hash uint64, added partition[K]) {
 }
 
 // put puts an entry into the first empty place for it.
-func put[K comparable](places []place[K], tag uint64, e *entry[K]) {
-	i := home(uint32(tag), len(places))
+func put[K comparable](places []place[K], tag uint32, e *entry[K]) {
+	i := home(tag, len(places))
 	for places[i].entry.Load() != nil {
 		if i++; i == len(places) {
 			i = 0
@@ -127,9 +113,9 @@ func (s *shard[K]) shrink() {
 }
 
 // indexOf returns the place of an entry, or -1.
-func (s *shard[K]) indexOf(hash uint64, e *entry[K]) int {
+func (s *shard[K]) indexOf(tag uint32, e *entry[K]) int {
 	places := s.table()
-	for i, left := home(uint32(hash), len(places)), len(places); left > 0; i, left = (i+1)%len(places), left-1 {
+	for i, left := home(tag, len(places)), len(places); left > 0; i, left = (i+1)%len(places), left-1 {
 		switch places[i].entry.Load() {
 		case e:
 			return i
@@ -140,15 +126,16 @@ func (s *shard[K]) indexOf(hash uint64, e *entry[K]) int {
 	return -1
 }
 
-// removeAt takes out the entry of a place. The entries behind it move up, as far as their hashes allow.
+// removeAt takes out the entry of a place. The entries behind it move up, as far as their hashes allow, so the hand goes back to it.
 func (s *shard[K]) removeAt(i int) {
 	places := s.table()
+	s.hand = i
 	if e := places[i].entry.Load(); !e.hasBucket() {
 		delete(s.others, e)
 	}
 	n := len(places)
 	for j := (i + 1) % n; places[j].entry.Load() != nil; j = (j + 1) % n {
-		if tag := places[j].tag.Load(); (j-home(uint32(tag), n)+n)%n >= (j-i+n)%n {
+		if tag := places[j].tag.Load(); (j-home(tag, n)+n)%n >= (j-i+n)%n {
 			places[i].tag.Store(tag)
 			places[i].entry.Store(places[j].entry.Load())
 			i = j
@@ -189,7 +176,7 @@ func (s *shard[K]) partition(e *entry[K]) partition[K] {
 
 // pin returns the partition of a key, pinned if its limiter is tracked, or a zero one.
 func (s *shard[K]) pin(hash uint64, key K) (found partition[K]) {
-	e, _ := s.find(hash, key)
+	e := s.find(hash, key)
 	if e == nil {
 		return found
 	}

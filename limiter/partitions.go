@@ -12,6 +12,7 @@ import (
 	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/fixedhash"
 	"github.com/weir-go/weir/internal/isnil"
+	"github.com/weir-go/weir/internal/recovered"
 )
 
 // partitions has the limiters of all keys.
@@ -30,7 +31,6 @@ type partitions[K comparable] struct {
 	count       atomic.Int64 // partitions, and those being made
 	pausedUntil atomic.Int64 // new keys do not search for room before
 	sweep       atomic.Pointer[sweepTimer]
-	closeError  atomic.Pointer[error] // the first error of closing a partition that was forgotten
 	applying    sync.Mutex
 }
 
@@ -69,22 +69,22 @@ func (p *partitions[K]) shard(hash uint64) *shard[K] {
 	return &p.shards[hash>>32&uint64(len(p.shards)-1)]
 }
 
-// The errors of a key that has no partition. They are returned bare.
-var (
-	errNoPartition = errors.New("limiter: the key has no partition")
-	errNoRoom      = errors.New("limiter: there is no room for a partition")
-)
+// errNoRoom is the error of a creation. It is returned bare, and only to use.
+var errNoRoom = errors.New("limiter: there is no room for a partition")
 
-// use calls ask with the partition of a key, pinned. If there is none, use makes it if create is true, and otherwise returns
-// errNoPartition. A bucket can be forgotten, and is closed then, before it is asked; then use looks for the key again. If it
-// finds the same bucket, the program has closed it.
+// use calls ask with the partition of a key, pinned, and reports whether there is one. If there is none, use makes it if create is
+// true and there is room. A bucket can be forgotten, and is closed then, before it is asked; then use looks for the key again. If
+// it finds the same bucket, the program has closed it.
 func (p *partitions[K]) use(
 	ctx context.Context, part Partition[K], hash uint64, now int64, create bool, ask func(found partition[K]) error,
-) error {
+) (there bool, err error) {
 	for last := (*entry[K])(nil); ; {
 		found, err := p.find(ctx, part, hash, now, create)
-		if err != nil {
-			return err
+		switch {
+		case err == errNoRoom: //nolint:errorlint // find returns it bare
+			return false, nil
+		case err != nil || found.entry == nil:
+			return false, err
 		}
 		err = func() error {
 			defer found.unpin()
@@ -94,14 +94,14 @@ func (p *partitions[K]) use(
 			return ask(found)
 		}()
 		if err != ErrClosed || found.tracked != nil || found.entry == last { //nolint:errorlint // a bucket returns it bare
-			return err
+			return true, err
 		}
 		last = found.entry
 	}
 }
 
-// find returns the partition of a key, pinned if its limiter is tracked. If there is none, find makes it, or returns
-// errNoPartition if create is false. now is the present moment.
+// find returns the partition of a key, pinned if its limiter is tracked. If there is none, find makes it, or returns a zero one if
+// create is false. now is the present moment.
 func (p *partitions[K]) find(ctx context.Context, part Partition[K], hash uint64, now int64, create bool) (found partition[K], err error) {
 	if again := part.Key; again != part.Key { // it would never be found again
 		return found, optionsError("Partition.Key", part.Key, "must equal itself, which a NaN does not")
@@ -116,11 +116,8 @@ func (p *partitions[K]) find(ctx context.Context, part Partition[K], hash uint64
 		found = s.pin(hash, part.Key)
 		m := s.creation(part.Key)
 		if found.entry != nil || !create {
-			if found.entry == nil {
-				err = errNoPartition
-			}
 			s.mu.Unlock()
-			return found, err
+			return found, nil
 		}
 		if m == nil {
 			m = s.begin(part.Key)
@@ -188,16 +185,6 @@ func (part Partition[K]) make() (Limiter, error) {
 	return l, nil
 }
 
-// withNew makes the limiter that the key would get, calls ask with it, and closes it.
-func (part Partition[K]) withNew(ask func(l Limiter) error) error {
-	l, err := part.make()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = closeLimiter(l) }()
-	return ask(l)
-}
-
 // closeLimiter closes a limiter if it has a Close.
 func closeLimiter(l Limiter) error {
 	if c, ok := l.(io.Closer); ok {
@@ -206,36 +193,24 @@ func closeLimiter(l Limiter) error {
 	return nil
 }
 
-// close closes all limiters.
+// close closes all limiters, also if one panics.
 func (p *partitions[K]) close() error {
 	if !p.closed.CompareAndSwap(false, true) {
 		return nil
 	}
 	var errs []error
-	if first := p.closeError.Load(); first != nil {
-		errs = append(errs, *first)
-	}
-	var all []partition[K]
 	for i := range p.shards {
-		all = append(all, p.shards[i].clear()...)
-	}
-	p.count.Add(-int64(len(all)))
-	closeAll(all, &errs)
-	return errors.Join(errs...)
-}
-
-// closeAll closes the limiters of all. If one panics, the others are closed all the same.
-func closeAll[K comparable](all []partition[K], errs *[]error) {
-	defer func() {
-		if len(all) > 0 {
-			closeAll(all, errs)
+		var others []Limiter
+		for _, each := range p.shards[i].clear() {
+			if p.count.Add(-1); each.tracked == nil {
+				_ = each.Close()
+			} else {
+				others = append(others, each.tracked.Limiter)
+			}
 		}
-	}()
-	for len(all) > 0 {
-		out := all[0]
-		all = all[1:]
-		*errs = append(*errs, closeLimiter(out.limiter()))
+		recovered.CloseAll(others, func(_ int, err error) { errs = append(errs, err) })
 	}
+	return errors.Join(errs...)
 }
 
 // An applyCall is a call of Apply.

@@ -7,8 +7,8 @@ import (
 )
 
 // A new key beyond MaxPartitions evicts a partition that is idle. It searches its shard and others, up to shardAtMost
-// partitions of each, from their hands on. It takes the first idle partition that was not used again since the hand passed
-// it before, and otherwise the first idle one. After searchAtMost partitions of which none is idle it is rejected, and new
+// partitions of each, from their hands on. So a partition is evicted once in each round of the hand at most, and its key, which
+// was idle, loses nothing but its statistics. After searchAtMost partitions of which none is idle it is rejected, and new
 // keys are rejected without a search for pauseFactor times as long as the search took, but for no longer than pauseAtMost.
 // So a flood of keys costs little whether or not partitions are idle, and if a tenth of them are, one is found: by chance
 // none of searchAtMost is idle once in 10¹¹ times.
@@ -47,7 +47,7 @@ func (p *partitions[K]) makeRoom(hash uint64, now int64) bool {
 		if until := p.pausedUntil.Load(); now < until && inBubble(now) == inBubble(until) {
 			return false
 		}
-		if !p.search(hash, now, false, p.forget) {
+		if !p.search(hash, now) {
 			if took := moment() - now; p.max.Load() > few {
 				p.pausedUntil.Store(now + min((1+pauseFactor)*took, pauseAtMost))
 			}
@@ -57,69 +57,37 @@ func (p *partitions[K]) makeRoom(hash uint64, now int64) bool {
 	return false
 }
 
-// hasRoom reports whether there is room for a new key, or would be.
-func (p *partitions[K]) hasRoom(hash uint64) bool {
-	most := p.max.Load()
-	return most == 0 || p.count.Load() < most || p.search(hash, moment(), true, candidate[K].isIdle)
-}
-
-// search calls take for idle partitions until it returns true, and reports whether it did. If look is true, it leaves the
-// hands and marks as they are.
-func (p *partitions[K]) search(
-	hash uint64, now int64, look bool, take func(c candidate[K], minIdle, now int64) bool,
-) bool {
-	var used candidate[K]
+// search forgets a partition that is idle, and reports whether it has found one.
+func (p *partitions[K]) search(hash uint64, now int64) bool {
 	left := min(searchAtMost, int(p.count.Load()))
 	// Shards in an order of the key's own, so that new keys do not all go on where the idle partitions have been used up.
 	step := hash>>40 | 1
 	for i := uint64(0); left > 0 && i < uint64(len(p.shards))*(searchAtMost/shardAtMost); i++ {
-		w := walk{left: min(left, shardAtMost), look: look, minIdle: -1}
+		w := walk{left: min(left, shardAtMost), minIdle: -1, one: true}
 		left -= w.left
-		for {
-			c := p.shard(hash+i*step<<32).next(&w, now)
-			if c.entry == nil {
-				break
-			}
-			if c.used && used.entry == nil {
-				used = c
-			}
-			if !c.used && take(c, p.evictAfter(c.tracked), now) {
+		s := p.shard(hash + i*step<<32)
+		for c := s.next(&w, now); c.entry != nil; c = s.next(&w, now) {
+			if p.forget(c, -1) {
 				return true
 			}
 		}
+		if w.full > 0 {
+			p.count.Add(-1)
+			return true
+		}
 		left += w.left
 	}
-	return used.entry != nil && take(used, p.evictAfter(used.tracked), now)
+	return false
 }
 
-// evictAfter returns a duration: if a partition has been idle for longer, it can be evicted. A limiter that is no Idler
-// counts as idle although permits may still be taken, so it is kept for the IdleTimeout.
-func (p *partitions[K]) evictAfter(t *tracked) int64 {
-	if t != nil && !t.idler {
-		return p.idle.Load()
-	}
-	return -1
-}
-
-// forget forgets a partition if it has been idle for more than minIdle nanoseconds, and reports whether it did. It may call a
-// custom limiter.
-func (p *partitions[K]) forget(c candidate[K], minIdle, now int64) bool {
-	t := c.tracked
-	if t == nil {
-		if !c.remove(func() bool { return c.isFull(minIdle, now, true) }) {
-			return false
-		}
-		p.count.Add(-1)
-		return true
-	}
-	uses := t.uses.Load()
-	if !c.isIdle(minIdle, now) || !c.remove(func() bool { return !t.pinned() && t.uses.Load() == uses }) {
+// forget forgets a partition if its limiter says that it has been idle for more than minIdle nanoseconds, and reports whether it did.
+func (p *partitions[K]) forget(c candidate[K], minIdle int64) bool {
+	uses := c.tracked.uses.Load()
+	if !c.tracked.isIdle(minIdle) || !c.remove(uses) {
 		return false
 	}
 	p.count.Add(-1)
-	if err := closeLimiter(t.Limiter); err != nil {
-		p.closeError.CompareAndSwap(nil, &err)
-	}
+	_ = closeLimiter(c.tracked.Limiter) // no caller can be told
 	return true
 }
 
@@ -167,10 +135,10 @@ func (p *partitions[K]) housekeep(t *sweepTimer) {
 // sweepAll forgets the partitions that have been idle for long enough. If a custom limiter panics or calls Goexit, it goes on
 // with the next one.
 func (p *partitions[K]) sweepAll(now int64) {
-	w := walk{look: true}
+	var w walk
 	for i := 0; i < len(p.shards); {
 		recovered.Hook("limiter: IdleDuration or Close", func() {
-			for ; i < len(p.shards); i, w = i+1, (walk{look: true}) {
+			for ; i < len(p.shards); i, w = i+1, (walk{}) {
 				p.sweepShard(&p.shards[i], &w, now)
 			}
 		})
@@ -179,36 +147,35 @@ func (p *partitions[K]) sweepAll(now int64) {
 
 func (p *partitions[K]) sweepShard(s *shard[K], w *walk, now int64) {
 	for !w.done {
-		w.left, w.minIdle = searchAtMost, p.mayIdle(nil)
-		for c := s.next(w, now); c.entry != nil; c = s.next(w, now) {
-			if p.forget(c, p.mayIdle(c.tracked), now) {
-				w.seen-- // another one may have moved to its place
+		w.left, w.minIdle = searchAtMost, p.idle.Load()
+		if most := p.max.Load(); most > 0 {
+			if excess := p.count.Load() - most; excess > 0 { // a lower MaxPartitions was set
+				w.left, w.minIdle = int(min(excess, searchAtMost)), -1
 			}
 		}
+		for c := s.next(w, now); c.entry != nil; c = s.next(w, now) {
+			if p.forget(c, w.minIdle) {
+				w.seen-- // its place is looked at again
+			}
+		}
+		p.count.Add(-w.full)
+		w.full = 0
 	}
 	s.shrink()
 }
 
-// mayIdle returns for how long a partition may be idle: for no time where a lower MaxPartitions was set.
-func (p *partitions[K]) mayIdle(t *tracked) int64 {
-	if most := p.max.Load(); most > 0 && p.count.Load() > most {
-		return p.evictAfter(t)
-	}
-	return p.idle.Load()
-}
-
-// A walk goes through the places of a shard, from its hand on, and round it once at most.
+// A walk moves the hand of a shard, and round it once at most.
 type walk struct {
-	look    bool  // the hand and the marks stay as they are
-	minIdle int64 // buckets that have been full for no longer are left out
+	minIdle int64 // what has been full for no longer stays
+	one     bool  // it ends with the first bucket that it forgets
 	left    int   // partitions that it can still look at
-	begun   bool
-	first   int // the place that it has begun with
-	seen    int // places
+	seen    int   // places
+	full    int64 // buckets that it has forgotten, and that still count
 	done    bool
 }
 
-// next goes on to the next partition that is idle, or that has to be asked with no lock held.
+// next goes on to the next partition that has to be asked with no lock held whether it is idle. It forgets the buckets on the way
+// that are full.
 func (s *shard[K]) next(w *walk, now int64) (c candidate[K]) {
 	if s.places.Load() == nil {
 		w.done = true
@@ -216,58 +183,45 @@ func (s *shard[K]) next(w *walk, now int64) (c candidate[K]) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !w.begun {
-		w.begun, w.first = true, s.hand
-	}
 	for all := s.table(); w.seen < len(all) && w.left > 0 && s.held == 0; {
-		at := &all[(w.first+w.seen)%len(all)]
+		i := s.hand % len(all)
+		s.hand = i + 1
 		w.seen++
-		if !w.look {
-			s.hand = (w.first + w.seen) % len(all)
-		}
-		e := at.entry.Load()
+		e := all[i].entry.Load()
 		if e == nil {
 			continue
 		}
 		w.left--
-		found := s.partition(e)
-		if t := found.tracked; t != nil && t.pinned() || t == nil && !e.isFull(w.minIdle, now, false) {
-			continue
+		switch found := s.partition(e); {
+		case found.tracked != nil:
+			if !found.tracked.pinned() {
+				return candidate[K]{found, s, all[i].tag.Load()}
+			}
+		case e.closeIfFull(w.minIdle, now):
+			s.removeAt(i)
+			w.seen--
+			if w.full++; w.one {
+				return c
+			}
 		}
-		tag := at.tag.Load()
-		c = candidate[K]{found, s, tag, tag&usedAgain != 0}
-		if c.used && !w.look {
-			at.tag.And(^uint64(usedAgain))
-		}
-		return c
 	}
 	w.done = w.left > 0
 	return c
 }
 
-// A candidate is a partition that a search or housekeeping has found idle, or has to ask.
+// A candidate is a partition whose limiter has to be asked whether it is idle.
 type candidate[K comparable] struct {
 	partition[K]
 	shard *shard[K]
-	hash  uint64 // the lower half counts
-	used  bool   // again, since the hand passed it
+	tag   uint32 // of its place
 }
 
-// isIdle reports whether the partition could be evicted.
-func (c candidate[K]) isIdle(minIdle, now int64) bool {
-	if c.tracked == nil {
-		return c.isFull(minIdle, now, false)
-	}
-	idle, ok := c.tracked.idle()
-	return ok && int64(idle) > minIdle
-}
-
-// remove takes the partition out of its shard if allowed returns true.
-func (c candidate[K]) remove(allowed func() bool) bool {
+// remove takes the partition out of its shard, unless its limiter has been used since it had that number of uses.
+func (c candidate[K]) remove(uses uint64) bool {
 	c.shard.mu.Lock()
 	defer c.shard.mu.Unlock()
-	i := c.shard.indexOf(c.hash, c.entry)
-	if i < 0 || c.shard.held > 0 || !allowed() {
+	i := c.shard.indexOf(c.tag, c.entry)
+	if i < 0 || c.shard.held > 0 || c.tracked.pinned() || c.tracked.uses.Load() != uses {
 		return false
 	}
 	c.shard.removeAt(i)

@@ -98,24 +98,6 @@ func TestWait_Errors(t *testing.T) {
 	})
 }
 
-// Whatever a limiter says of RetryAfter, Wait does not ask all the time.
-func TestWait_IsNoBusyLoop(t *testing.T) {
-	for _, d := range []time.Duration{0, 1, -1, 1 << 62} {
-		synctest.Test(t, func(t *testing.T) {
-			asked := 0
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(time.Minute, cancel)
-			_, err := limiter.Wait(ctx, scripted(func(context.Context, int) (limiter.Lease, error) {
-				asked++
-				return custom.Rejected(d, ""), nil
-			}), 1)
-			require.ErrorIs(t, err, context.Canceled)
-			assert.LessOrEqual(t, asked, 60_001)
-			assert.GreaterOrEqual(t, asked, 6)
-		})
-	}
-}
-
 func TestPerSecond(t *testing.T) {
 	type bucket = limiter.TokenBucketOptions
 	assert.Equal(t, bucket{TokenLimit: 20, TokensPerPeriod: 1, ReplenishmentPeriod: 100 * time.Millisecond}, limiter.PerSecond(10, 20))

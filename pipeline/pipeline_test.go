@@ -29,6 +29,20 @@ func (n named) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 	return next.Run(ctx)
 }
 
+type passThrough struct{}
+
+func (passThrough) Execute(ctx context.Context, next pipeline.Next) (any, error) {
+	return next.Run(ctx)
+}
+
+func passThroughs(n int) []pipeline.Strategy {
+	s := make([]pipeline.Strategy, n)
+	for i := range s {
+		s[i] = passThrough{}
+	}
+	return s
+}
+
 func TestPipeline_ExecuteRunsOutermostFirst(t *testing.T) {
 	var log []string
 	p := weir.Must(pipeline.New("p", named{"a", &log}, named{"b", &log}))

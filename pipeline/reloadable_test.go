@@ -192,14 +192,3 @@ func TestReloadable_ExecuteAllocatesNothing(t *testing.T) {
 	fn := func(context.Context) error { return nil }
 	allocates(t, "Reloadable", 0, func() { _ = r.Pipeline().Execute(ctx, fn) })
 }
-
-func BenchmarkReloadable(b *testing.B) {
-	fn := func(context.Context) error { return nil }
-	r := pipeline.NewReloadable("bench", "")
-	r.Put(prepare(b, passThrough{}))
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			_ = r.Pipeline().Execute(b.Context(), fn)
-		}
-	})
-}

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/internal/textenum"
 )
 
@@ -171,65 +170,18 @@ var errLocal = errors.New("it is another one on each machine")
 // zones has the locations of time zones by their names.
 var zones sync.Map
 
-// location returns the time zone of that name; "" is UTC.
+// location returns the time zone of that name; "" is UTC. With an error, it returns UTC, too.
 func location(name string) (*time.Location, error) {
 	if l, ok := zones.Load(name); ok {
 		return l.(*time.Location), nil
 	}
 	if name == "Local" {
-		return nil, errLocal
+		return time.UTC, errLocal
 	}
 	l, err := time.LoadLocation(name)
-	if err == nil {
-		zones.Store(name, l)
+	if err != nil {
+		return time.UTC, err
 	}
-	return l, err
-}
-
-// location returns the time zone of a calendar, and UTC if this machine does not know it: see [Schedule.Usable].
-func (g *Schedule) location() *time.Location {
-	if l, err := location(g.Zone); err == nil {
-		return l
-	}
-	return time.UTC
-}
-
-// second returns how many units of time a second has; of a broken definition in a store, 1.
-func (g *Schedule) second() int64 { return max(g.Period/int64(g.Every.longest()/time.Second), 1) }
-
-// calendarLineAt is LineAt for a calendar.
-func (g *Schedule) calendarLineAt(t int64) int64 {
-	in, at := g.location(), floor(saturate.Add(t, -g.Anchor), g.second())
-	_, offset := time.Unix(at, 0).In(in).Zone()
-	line := g.Every.lineOf(floor(at+int64(offset), secondsOfDay))
-	for begin(g.Every.firstDay(line+1), in) <= at { // clocks have gone back to the line before, or skipped one
-		line++
-	}
-	return line
-}
-
-// calendarTimeOf is TimeOf for a calendar.
-func (g *Schedule) calendarTimeOf(line int64) int64 {
-	return saturate.Add(g.Anchor, saturate.Mul(begin(g.Every.firstDay(line), g.location()), g.second()))
-}
-
-// UntilNext returns how long after t the next window of a calendar begins, and 0 for limits of other kinds.
-func (l Limits) UntilNext(t time.Time) time.Duration {
-	if l.Kind != Calendar {
-		return 0
-	}
-	g, now := l.Schedule(1), t.UnixNano()
-	return time.Duration(g.TimeOf(g.LineAt(now)+1) - now)
-}
-
-// Window returns a schedule of lines at equal distances that has the line and the one after it where g has them: g itself
-// unless it is of a calendar. A store that knows no calendars decides by it from one line to the other.
-func (g *Schedule) Window(line int64) Schedule {
-	w := *g
-	if g.Every != 0 {
-		at := g.TimeOf(line)
-		w.Period = g.TimeOf(line+1) - at
-		w.Anchor, w.Every, w.Zone = at-line*w.Period, 0, ""
-	}
-	return w
+	zones.Store(name, l)
+	return l, nil
 }

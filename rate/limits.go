@@ -13,7 +13,6 @@ import (
 
 	"github.com/weir-go/weir/internal/durationtext"
 	"github.com/weir-go/weir/internal/isnil"
-	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/internal/validate"
 )
@@ -194,54 +193,6 @@ func (l Limits) Validate() error {
 	}
 	return p.Err("limiter")
 }
-
-// Quota returns how many permits there are in which window, which is what headers and pages tell. That of a token bucket is how
-// long an empty bucket takes to be full, that of a calendar is the longest one without changes of clocks: 31 days for a month, 366
-// for a year. Of permits that are lent, the window is 0.
-func (l Limits) Quota() (permits int64, window time.Duration) {
-	return int64(l.Permits), l.TimeToRestore(int64(l.Permits))
-}
-
-// TimeToRestore returns how long it takes at most until that many missing permits have come back: 0 if they are lent.
-func (l Limits) TimeToRestore(missing int64) time.Duration {
-	g := l.Schedule(1)
-	periods := max(g.Segments, 1)
-	if l.Kind == TokenBucket {
-		if l.Refill < 1 {
-			return 0
-		}
-		periods = (missing-1)/int64(l.Refill) + 1
-	}
-	if missing <= 0 || g.Period <= 0 {
-		return 0
-	}
-	return time.Duration(saturate.Mul(periods, g.Period))
-}
-
-// Schedule returns when the permits of l come back, in units of time of that length. The Anchor is 0.
-func (l Limits) Schedule(unit time.Duration) Schedule {
-	g := Schedule{
-		Kind: l.Kind, Permits: int64(l.Permits), Refill: int64(l.Refill), Segments: int64(l.Segments), Every: l.Every, Zone: l.Zone,
-		Period: int64(l.Period / time.Duration(max(l.Segments, 1)) / unit),
-	}
-	if l.Kind == Calendar {
-		g.Period, g.Segments = int64(l.Every.longest()/unit), 1
-	}
-	return g
-}
-
-// Limits is the inverse of [Limits.Schedule]. There is no queue.
-func (g *Schedule) Limits(unit time.Duration) Limits {
-	l := Limits{Kind: g.Kind, Permits: toInt(g.Permits), Refill: toInt(g.Refill), Every: g.Every, Zone: g.Zone}
-	if g.Kind != Calendar {
-		l.Segments = toInt(g.Segments)
-		l.Period = time.Duration(saturate.Mul(saturate.Mul(g.Period, max(g.Segments, 1)), int64(unit)))
-	}
-	return l
-}
-
-// toInt converts n, which can be from a machine with larger ints.
-func toInt(n int64) int { return int(min(n, math.MaxInt)) }
 
 // Share returns the limits of a limiter that has a share of l, from 0 to 1. No number is below 1: if the share of a refill is
 // less, 1 comes back after a longer period.

@@ -8,23 +8,6 @@ import (
 	"github.com/weir-go/weir/internal/saturate"
 )
 
-// A Schedule is how many permits there are and when they come back, in units of time of the caller's choice: nanoseconds in a
-// process, microseconds in a store. Line k of its grid is at Anchor + k × Period. On each line of a bucket, up to Refill permits
-// come back, and all of them on each line of a fixed window. What was taken in a segment of a sliding window comes back
-// Segments lines after the line with which the segment began. The lines of a calendar are where its windows begin, each of which is
-// a segment; Anchor is when 1970 began in UTC.
-type Schedule struct {
-	Kind     Kind  `json:"kind"`
-	Permits  int64 `json:"permits"`            // the most that can be available
-	Refill   int64 `json:"refill,omitempty"`   // token bucket
-	Period   int64 `json:"period,omitempty"`   // between two lines: of a sliding window, its segment; of a calendar, its longest window
-	Segments int64 `json:"segments,omitempty"` // sliding window; calendar: 1
-	Anchor   int64 `json:"anchor,omitempty"`
-
-	Every Cycle  `json:"every,omitempty"` // calendar, but for one that [Schedule.Window] returns
-	Zone  string `json:"zone,omitempty"`
-}
-
 // MaxDebt bounds how many permits are missing, and how many State.Refunded counts, so that each store can compute with their
 // sum.
 const MaxDebt = 1 << 51
@@ -62,63 +45,6 @@ type Segment struct {
 type Receipt struct {
 	Line  int64 // of a sliding window: the Serial of the segment
 	Taken int64 // of a bucket or fixed window: Missing + Refunded right after the grant
-}
-
-// LineAt returns the last line that is reached at the moment t.
-func (g *Schedule) LineAt(t int64) int64 {
-	if g.Every != 0 {
-		return g.calendarLineAt(t)
-	}
-	from := t - g.Anchor
-	line := from / g.Period
-	if line*g.Period > from {
-		line--
-	}
-	return line
-}
-
-// TimeOf returns when a line is reached.
-func (g *Schedule) TimeOf(line int64) int64 {
-	if g.Every != 0 {
-		return g.calendarTimeOf(line)
-	}
-	return saturate.Add(g.Anchor, saturate.Mul(line, g.Period))
-}
-
-// segmented reports whether permits come back by segments. A calendar has one.
-func (g *Schedule) segmented() bool { return g.Segments > 0 }
-
-// Usable reports whether a state can be computed by g: its permits come back with time, and its numbers are no nonsense. This
-// machine knows the time zone.
-func (g *Schedule) Usable() bool {
-	_, err := location(g.Zone)
-	known := g.Kind > 0 && int(g.Kind) < len(kindTexts.Texts) && g.Kind != Concurrency
-	return known && g.Period > 0 && g.Refill >= 0 && g.segmented() == (g.Kind == SlidingWindow || g.Kind == Calendar) && (g.Every == 0 || g.Every.valid()) && err == nil
-}
-
-// Follow lets the lines of g begin at the current line of old, which was at begun, when g comes into force at the moment at. If the
-// next line of g would be past by then, they begin at that moment instead, and reached is true: that line brings what a line brings.
-// The lines of a calendar are where they are.
-func (g *Schedule) Follow(old *Schedule, begun, at int64) (reached bool) {
-	switch {
-	case g.Every != 0 && old.Every != 0:
-		g.Anchor = old.Anchor
-	case g.Every != 0:
-	case at-begun >= g.Period:
-		g.Anchor = at
-		return true
-	default:
-		g.Anchor = begun
-	}
-	return false
-}
-
-// SameLines reports whether each line of g is at the same time as the line of other with the same number and brings as many
-// permits. If so, the receipts of one are receipts of the other.
-func (g *Schedule) SameLines(other *Schedule) bool {
-	a, b := *g, *other
-	a.Permits, b.Permits = 0, 0
-	return a == b
 }
 
 // Full returns the state of a key that is full at the moment now.
@@ -253,7 +179,7 @@ func (g *Schedule) Refund(s *State, r Receipt, n int64) int64 {
 			return 0
 		}
 		n = max(min(n, s.Segments[i].Permits), 0)
-		g.removeFrom(s, i, n)
+		s.removeFrom(i, n)
 		return n
 	}
 	worth := min(s.Missing-s.Floor, max(MaxDebt, g.Permits)-s.Refunded)
@@ -267,7 +193,7 @@ func (g *Schedule) Refund(s *State, r Receipt, n int64) int64 {
 }
 
 // removeFrom takes n permits out of the segment with the index i, and drops the segment when it is empty.
-func (g *Schedule) removeFrom(s *State, i int, n int64) {
+func (s *State) removeFrom(i int, n int64) {
 	s.Missing -= n
 	s.Segments[i].Permits -= n
 	switch {
@@ -298,7 +224,7 @@ func (g *Schedule) GiveBack(s *State, n int64) int64 {
 		if s.Segments[i].Line == s.Line {
 			s.Ahead++ // what is taken from now on does not belong to the grants of this segment
 		}
-		g.removeFrom(s, i, part)
+		s.removeFrom(i, part)
 		left -= part
 	}
 	return n

@@ -51,6 +51,7 @@ func adminConfig(server, more string) string {
 }
 
 func TestGateway_Dashboard(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("pass:word\n"), 0o600))
 	p := startGateway(t, adminConfig(behind(t, ok), fmt.Sprintf("  dashboard: {token_file: %q}", file)))
@@ -109,6 +110,7 @@ func TestGateway_Dashboard(t *testing.T) {
 
 // TestGateway_CheckBehind checks what the check says of the pipeline of a route and of the circuits of its addresses.
 func TestGateway_CheckBehind(t *testing.T) {
+	t.Parallel()
 	server := behind(t, ok)
 	p := startGateway(t, fmt.Sprintf(`
 gateway:
@@ -207,6 +209,7 @@ pipelines:
 
 // TestGateway_WrongPasswords checks that the password for actions cannot be guessed quickly.
 func TestGateway_WrongPasswords(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("password\n"), 0o600))
 	p := startGateway(t, adminConfig(behind(t, ok), fmt.Sprintf("  dashboard: {token_file: %q}", file)))
@@ -230,6 +233,7 @@ func TestGateway_WrongPasswords(t *testing.T) {
 
 // TestGateway_AdminHost checks that no page of another site can read what the admin listener on the loopback interface has.
 func TestGateway_AdminHost(t *testing.T) {
+	t.Parallel()
 	p := startGateway(t, adminConfig(behind(t, ok), ""))
 	machine, err := os.Hostname()
 	require.NoError(t, err)
@@ -254,6 +258,7 @@ func TestGateway_AdminHost(t *testing.T) {
 
 // TestGateway_ReadOnlyDashboard checks that no action is done without a password, also on the loopback interface.
 func TestGateway_ReadOnlyDashboard(t *testing.T) {
+	t.Parallel()
 	p := startGateway(t, adminConfig(behind(t, ok), ""))
 	resp := p.post("/action", url.Values{"do": {"reload"}, "target": {p.file}}, "ann", "")
 	assert.Equal(t, http.StatusForbidden, resp.StatusCode)

@@ -17,6 +17,7 @@ import (
 // TestGateway_LastAddress has an upstream with one address, as most have: what one client or one route does to it must not be
 // answered with 503 for all others.
 func TestGateway_LastAddress(t *testing.T) {
+	t.Parallel()
 	server := behind(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/panic":
@@ -87,6 +88,7 @@ func exchange(t *testing.T, p *process, text string) string {
 
 // TestGateway_EveryAnswerIsLogged checks that the access log and the metrics have the answers that net/http gives by itself.
 func TestGateway_EveryAnswerIsLogged(t *testing.T) {
+	t.Parallel()
 	p := startGateway(t, plainConfig(behind(t, ok), "  routes: [{match: /, upstream: server}]", ""))
 	var want []float64
 	for _, c := range []struct {
@@ -169,6 +171,7 @@ func TestGateway_SwitchedBytes(t *testing.T) {
 // TestGateway_PoliciesBeginAtZero checks that a policy that nothing has asked yet is in the metrics: Prometheus then sees its first
 // burst of rejections grow from 0.
 func TestGateway_PoliciesBeginAtZero(t *testing.T) {
+	t.Parallel()
 	p := startGateway(t, plainConfig(behind(t, ok), `
   policies: {few: {limiter: few}, unused: {limiter: few}}
   routes: [{match: /, upstream: server}, {match: /few, upstream: server, policies: [few]}]
@@ -181,6 +184,7 @@ func TestGateway_PoliciesBeginAtZero(t *testing.T) {
 }
 
 func TestGateway_Via(t *testing.T) {
+	t.Parallel()
 	server := behind(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, strings.Join(r.Header["Via"], ", "))
 	})

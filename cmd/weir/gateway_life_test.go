@@ -50,6 +50,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestGateway_Shutdown(t *testing.T) {
+	t.Parallel()
 	g := newGate()
 	p := startGateway(t, plainConfig(behind(t, g.ServeHTTP), `
   shutdown_delay: 300ms
@@ -98,6 +99,7 @@ func TestGateway_Shutdown(t *testing.T) {
 
 // TestGateway_ShutdownCutsStreams checks that a stream does not keep the process longer than the timeout.
 func TestGateway_ShutdownCutsStreams(t *testing.T) {
+	t.Parallel()
 	g := newGate()
 	p := startGateway(t, plainConfig(behind(t, g.ServeHTTP), `
   shutdown_timeout: 200ms
@@ -117,6 +119,7 @@ func TestGateway_ShutdownCutsStreams(t *testing.T) {
 }
 
 func TestGateway_SecondSignal(t *testing.T) {
+	t.Parallel()
 	g := newGate()
 	p := startGateway(t, plainConfig(behind(t, g.ServeHTTP), "  shutdown_timeout: 1h\n  routes: [{match: /, upstream: server}]", ""))
 	status := make(chan int, 1)
@@ -139,6 +142,7 @@ func TestGateway_SecondSignal(t *testing.T) {
 
 // TestGateway_ReloadUnderLoad changes everything that a file can change while requests run. None is lost.
 func TestGateway_ReloadUnderLoad(t *testing.T) {
+	t.Parallel()
 	server := behind(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		_, _ = w.Write(body)
@@ -225,6 +229,7 @@ pipelines:
 
 // TestGateway_UnixSocket listens on a socket that a process has left behind, and trusts the proxy that connects to it.
 func TestGateway_UnixSocket(t *testing.T) {
+	t.Parallel()
 	dir, err := os.MkdirTemp("", "weir") //nolint:usetesting // the path of a socket has at most about 100 bytes, and that of t.TempDir is long
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })

@@ -200,6 +200,7 @@ func plainConfig(server, gateway, rest string) string {
 }
 
 func TestGateway(t *testing.T) {
+	t.Parallel()
 	server := behind(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, "%s %s", r.Method, r.URL.Path)
 	})
@@ -255,6 +256,7 @@ limiters: {per-key: {partitioned: {key: api, each: {fixed_window: {permit_limit:
 }
 
 func TestGateway_WrongFile(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		config string
 		status int

@@ -175,6 +175,7 @@ pipelines: {attempts: {strategies: [{retry: {max_retries: 2, handle: retryable}}
 }
 
 func TestGateway_TLS(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	certificateFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 	put := func(certificate, key []byte) {
@@ -226,6 +227,7 @@ func TestGateway_TLS(t *testing.T) {
 
 // What the gateway answers by itself to a call of gRPC is an answer of gRPC, of its policies and in place of its upstreams.
 func TestGateway_RejectsGRPC(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	certificateFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 	certificate, key := newCertificate(t, "gateway")

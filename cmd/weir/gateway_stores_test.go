@@ -36,6 +36,7 @@ limiters:
 
 // TestGateway_StoreAway checks that a store that is away at the start keeps nothing from starting.
 func TestGateway_StoreAway(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	gone := l.Addr().String()
@@ -73,6 +74,7 @@ func TestGateway_StoreAway(t *testing.T) {
 
 // TestGateway_SharedLimits checks that two gateways with one store share a limit.
 func TestGateway_SharedLimits(t *testing.T) {
+	t.Parallel()
 	server := behind(t, ok)
 	for name, store := range map[string]func() string{
 		"Redis":      func() string { return fmt.Sprintf("redis: %q, prefix: gateway-test", testserver.NewRedis(t).URL) },
@@ -106,6 +108,7 @@ func assertThrough(t *testing.T, url string) {
 
 // TestGateway_BetweenNeighbours puts the gateway between nginx or Caddy and nginx.
 func TestGateway_BetweenNeighbours(t *testing.T) {
+	t.Parallel()
 	server := behind(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/echo" {
 			_, _ = fmt.Fprintf(w, "%s for=%q proto=%q host=%q", r.RequestURI, r.Header["X-Forwarded-For"], r.Header["X-Forwarded-Proto"], r.Header["X-Forwarded-Host"])

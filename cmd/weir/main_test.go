@@ -190,6 +190,7 @@ func TestRun_OutputFails(t *testing.T) {
 
 // An endless file is not read to its end.
 func TestRun_EndlessInput(t *testing.T) {
+	t.Parallel()
 	var stdout, stderr bytes.Buffer
 	assert.Equal(t, 2, run([]string{"check", "-"}, endless{}, &stdout, &stderr))
 	assert.Contains(t, stderr.String(), "-: too large: it has more than 8388608 bytes")

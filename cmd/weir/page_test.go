@@ -22,6 +22,7 @@ import (
 // TestPage_FiveMinutes runs the commands of docs/gateway.md, as a newcomer does, and compares what they print. Only the
 // ports are others.
 func TestPage_FiveMinutes(t *testing.T) {
+	t.Parallel()
 	for _, program := range []string{"bash", "curl", "python3"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skipf("the page's commands need %s: %v", program, err)

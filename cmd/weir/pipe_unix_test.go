@@ -96,6 +96,7 @@ func TestGateway_LogReaderGone(t *testing.T) {
 
 // TestGateway_StuckLog checks that a log that nothing reads holds up neither requests nor the end.
 func TestGateway_StuckLog(t *testing.T) {
+	t.Parallel()
 	g := startPiped(t)
 	fd := int(g.writeStderr.Fd())
 	require.NoError(t, syscall.SetNonblock(fd, true))

@@ -17,6 +17,7 @@ import (
 // A Redis that answers after 8 ms decides within Envoy's 20 ms. On a machine that is too busy for that, fail_open decides,
 // and what it admits counts: until Redis rejects, no more than the limit is granted, and what is under way.
 func TestRLS_FarRedis(t *testing.T) {
+	t.Parallel()
 	proxy := testserver.NewProxy(t, testserver.NewRedis(t).Addr())
 	proxy.Delay(4 * time.Millisecond) // in each direction
 	for _, mode := range []string{"exact", "envoy"} {

@@ -66,6 +66,7 @@ func (e *envoy) slowly() <-chan error {
 }
 
 func TestRLS_Shutdown(t *testing.T) {
+	t.Parallel()
 	p := startRLS(t, silentStore(t, 10*time.Second))
 	e := p.envoy()
 	watch, err := grpc_health_v1.NewHealthClient(e.conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
@@ -90,6 +91,7 @@ func TestRLS_Shutdown(t *testing.T) {
 
 // A request with a deadline is answered in time, also while a store is silent and does not yet count as away.
 func TestRLS_SilentStore(t *testing.T) {
+	t.Parallel()
 	p := startRLS(t, strings.Replace(silentStore(t, 100*time.Millisecond), "call_timeout: 2s", "call_timeout: 1m", 1))
 	client := ratelimitv3.NewRateLimitServiceClient(p.envoy().conn)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -103,6 +105,7 @@ func TestRLS_SilentStore(t *testing.T) {
 
 // A request over gRPC that still runs does not keep the HTTP listener open.
 func TestRLS_ShutdownOfBothListeners(t *testing.T) {
+	t.Parallel()
 	p := startRLS(t, strings.Replace(silentStore(t, 10*time.Second), "rls:\n", "rls:\n  http: 127.0.0.1:0\n", 1))
 	answered := p.envoy().slowly()
 	p.signal(syscall.SIGTERM)
@@ -123,6 +126,7 @@ func TestRLS_ShutdownOfBothListeners(t *testing.T) {
 }
 
 func TestRLS_ShutdownCutsOff(t *testing.T) {
+	t.Parallel()
 	p := startRLS(t, silentStore(t, 100*time.Millisecond))
 	answered := p.envoy().slowly()
 	p.signal(syscall.SIGTERM)
@@ -132,6 +136,7 @@ func TestRLS_ShutdownCutsOff(t *testing.T) {
 }
 
 func TestRLS_SecondSignal(t *testing.T) {
+	t.Parallel()
 	p := startRLS(t, silentStore(t, time.Hour))
 	answered := p.envoy().slowly()
 	p.signal(syscall.SIGTERM)
@@ -143,6 +148,7 @@ func TestRLS_SecondSignal(t *testing.T) {
 }
 
 func TestRLS_UnixSocket(t *testing.T) {
+	t.Parallel()
 	dir, err := os.MkdirTemp("", "weir") //nolint:usetesting // the directory of the test can be too long for a socket
 	require.NoError(t, err)
 	defer os.RemoveAll(dir)
@@ -164,6 +170,7 @@ func TestRLS_UnixSocket(t *testing.T) {
 }
 
 func TestRLS_Reload(t *testing.T) {
+	t.Parallel()
 	limit := func(n int, fields string) string {
 		return fmt.Sprintf("rls: {%s domains: [{domain: edge, descriptors: [{key: a, rate_limit: {requests_per_unit: %d, unit: hour}}, "+
 			"{key: b, rate_limit: {requests_per_unit: %d, unit: hour, mode: envoy}}]}]}\n", fields, n, n)
@@ -197,6 +204,7 @@ func TestRLS_Reload(t *testing.T) {
 
 // The dashboard can override limits, and the answers tell the limits of the override.
 func TestRLS_Override(t *testing.T) {
+	t.Parallel()
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte("secret"), 0o600))
 	p := startRLS(t, smallRLS("  dashboard: {token_file: "+token+"}"))
@@ -243,6 +251,7 @@ func TestRLS_Override(t *testing.T) {
 
 // The files of the other server, as Kubernetes mounts them: links into a directory that is replaced.
 func TestRLS_RatelimitConfig(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	version := func(name, edge, internal string) {
 		at := filepath.Join(dir, "..2026_"+name)
@@ -289,6 +298,7 @@ func TestRLS_RatelimitConfig(t *testing.T) {
 
 // The directory has the domains, and the file everything else.
 func TestRLS_RatelimitConfigWithFile(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte("domain: edge\ndescriptors:\n  - key: a\n    rate_limit: {unit: hour, requests_per_unit: 1}\n"), 0o600))
 	p := startRLS(t, "# ours\nrls:\n  headers: true\n  mode: exact\n", "-ratelimit-config", dir)

@@ -113,6 +113,7 @@ limiters:
 }
 
 func TestRLS(t *testing.T) {
+	t.Parallel()
 	p := startRLS(t, smallRLS("  http: 127.0.0.1:0\n  headers: true\n  body: problem-json"))
 	e := p.envoy()
 	for _, want := range []ratelimitv3.RateLimitResponse_Code{okay, okay, over} {
@@ -149,6 +150,7 @@ func TestRLS(t *testing.T) {
 }
 
 func TestRLS_JSON(t *testing.T) {
+	t.Parallel()
 	p := startRLS(t, smallRLS("  http: 127.0.0.1:0"))
 	post := func(body string) (int, string) {
 		resp, err := client.Post("http://"+p.http+"/json", "application/json", strings.NewReader(body))
@@ -194,6 +196,7 @@ func TestRLS_JSON(t *testing.T) {
 
 // Requests that a filter does not send get an error of their own, and the service goes on.
 func TestRLS_Hostile(t *testing.T) {
+	t.Parallel()
 	p := startRLS(t, smallRLS("  reflection: true"))
 	e := p.envoy()
 	service := ratelimitv3.NewRateLimitServiceClient(e.conn)
@@ -239,6 +242,7 @@ func TestRLS_Hostile(t *testing.T) {
 
 // A store that is away is no error: its policy answers, without waiting for it.
 func TestRLS_StoreAway(t *testing.T) {
+	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, closed.Close())
@@ -268,6 +272,7 @@ rls:
 }
 
 func TestRLS_TLS(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	certificateFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 	certificate, key := newCertificate(t, "first")
@@ -304,6 +309,7 @@ func TestRLS_TLS(t *testing.T) {
 }
 
 func TestRLS_WrongFile(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		config string
 		status int

@@ -32,6 +32,7 @@ func resultOf(t *testing.T, args ...string) (r simulate.Result) {
 }
 
 func TestSimulate_Table(t *testing.T) {
+	t.Parallel()
 	r := simulated("", simulatedFile, "-instances", "2", "-seed", "7", "-window", "1s", "-window", "100ms")
 	assert.Zero(t, r.status, r.err)
 	assert.Empty(t, r.err)
@@ -45,6 +46,7 @@ func TestSimulate_Table(t *testing.T) {
 }
 
 func TestSimulate_Formats(t *testing.T) {
+	t.Parallel()
 	for format, want := range map[string]string{
 		"json": `"pipeline": "orders"`, "svg": "<svg", "html": "<!DOCTYPE html>", "table": "Simulation of pipeline orders",
 	} {
@@ -145,6 +147,7 @@ func TestSimulate_Strict(t *testing.T) {
 
 // Nothing that a file of weir gateway names is opened.
 func TestSimulate_Gateway(t *testing.T) {
+	t.Parallel()
 	const file = `
 gateway:
   listen: ":0"

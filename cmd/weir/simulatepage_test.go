@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -26,7 +27,11 @@ const simulatePage = "docs/simulate.md" // from the root of the repository
 func TestSimulatePage(t *testing.T) {
 	template := read(t, "testdata/simulate.md")
 	t.Chdir("../..")
-	template = runCommands(t, template)
+	program := filepath.Join(t.TempDir(), "weir")
+	// Under the race detector, the simulations of the page would take ten times as long.
+	built, err := exec.Command("go", "build", "-o", program, "./cmd/weir").CombinedOutput()
+	require.NoError(t, err, "%s", built)
+	template = runCommands(t, program, template)
 	defs, err := fieldtable.Definitions([]byte(weir("", "schema", "-load").out))
 	require.NoError(t, err)
 	made, err := fieldtable.Fill(template, loadTables(t, template, defs))
@@ -83,7 +88,7 @@ var (
 )
 
 // runCommands runs the commands of a page, and fills in what they print.
-func runCommands(t *testing.T, template string) string {
+func runCommands(t *testing.T, program, template string) string {
 	t.Helper()
 	var page strings.Builder
 	rest := template
@@ -93,7 +98,7 @@ func runCommands(t *testing.T, template string) string {
 			page.WriteString(rest)
 			return page.String()
 		}
-		printed := runBlock(t, rest[at[2]:at[3]])
+		printed := runBlock(t, program, rest[at[2]:at[3]])
 		page.WriteString(rest[:at[1]])
 		rest = rest[at[1]:]
 		end := len(rest)
@@ -112,7 +117,7 @@ func runCommands(t *testing.T, template string) string {
 }
 
 // runBlock runs the commands of a block that are weir simulate, and returns what they print.
-func runBlock(t *testing.T, block string) string {
+func runBlock(t *testing.T, program, block string) string {
 	t.Helper()
 	var printed strings.Builder
 	for command := range strings.Lines(strings.ReplaceAll(block, "\\\n", " ")) {
@@ -133,10 +138,13 @@ func runBlock(t *testing.T, block string) string {
 				}
 			}(args[i+1])
 		}
-		r := weir("", args...)
-		unmet := strings.Contains(r.err, "weir simulate: expected ")
-		assert.Equal(t, map[bool]int{false: 0, true: 1}[unmet], r.status, "%s\n%s", command, r.err)
-		printed.WriteString(r.out + r.err)
+		var out, stderr strings.Builder
+		run := exec.Command(program, args...)
+		run.Stdout, run.Stderr = &out, &stderr
+		_ = run.Run()
+		unmet := strings.Contains(stderr.String(), "weir simulate: expected ")
+		assert.Equal(t, map[bool]int{false: 0, true: 1}[unmet], run.ProcessState.ExitCode(), "%s\n%s", command, &stderr)
+		printed.WriteString(out.String() + stderr.String())
 	}
 	return printed.String()
 }

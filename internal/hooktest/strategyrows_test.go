@@ -2,7 +2,6 @@ package hooktest
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/failsafe-go/failsafe-go"
@@ -275,13 +274,5 @@ var strategyRows = []row{
 	}},
 	{"weirfailsafe.FromLimiterOptions.MapError", caller, func(x *scene) drill {
 		return x.policy(x.full(), &weirfailsafe.FromLimiterOptions{MapError: func(err error) error { x.hit(); return err }})
-	}},
-	{"weirfailsafe.PolicyOptions.MapError", caller, func(x *scene) drill {
-		p := x.pipeline(ratelimit.New(x.limiter(), nil), ratelimit.New(x.full(), nil))
-		executor := failsafe.With(weirfailsafe.FromPipeline[any](p, &weirfailsafe.PolicyOptions{MapError: func(err error) error {
-			x.hit()
-			return errors.Join(err)
-		}}))
-		return drill{do: func() { _ = executor.WithContext(x.context()).Run(func() error { return nil }) }}
 	}},
 }

@@ -52,7 +52,7 @@ var idleCases = []testCase{
 			p.until(p.s.Unit * 57 / 10)
 			p.idleSince(p.s.Unit, "it was full one Unit after the start")
 		}},
-	{name: "a concurrency limiter is idle since the Release that made it full",
+	{name: "a concurrency limiter is idle since the Release that made it full, or since it was asked after that",
 		rule: "Common 9", kinds: []Kind{Concurrency}, needs: Idle, run: func(p *probe) {
 			a, b := p.granted(1, "it is new"), p.granted(2, "3 are left")
 			p.until(p.s.Unit)
@@ -61,8 +61,14 @@ var idleCases = []testCase{
 			p.until(2 * p.s.Unit)
 			released := time.Since(p.start)
 			p.release(b)
+			p.until(3 * p.s.Unit)
+			first, ok := p.idle()
+			since := time.Since(p.start) - first
+			if !ok || since < released-2*p.s.Tolerance {
+				p.fail("the limiter is idle since the Release at most", fmt.Sprintf("idle for %v, %v", first, ok))
+			}
 			p.until(5 * p.s.Unit)
-			p.idleSince(released, "it was full then")
+			p.idleSince(since, "it was asked before")
 		}},
 	{name: "zeros and rejections do not end idleness",
 		rule: "Common 9", needs: Idle | ZeroPermits, run: func(p *probe) {

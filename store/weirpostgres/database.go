@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weir-go/weir/internal/recovered"
-	"github.com/weir-go/weir/store/backend"
 )
 
 // A database sends statements to a schema.
@@ -171,9 +170,6 @@ func (db *database) explain(what string, err error) error {
 	switch codeOf(err) {
 	case undefinedSchema, undefinedTable, undefinedFunction, undefinedColumn:
 		hint = fmt.Sprintf("schema %q is missing or older than this program: call Migrate, or run the files in the folder migrations: ", db.schema)
-		err = fmt.Errorf("%w: %w", backend.ErrSetup, err)
-	case insufficientRights:
-		err = fmt.Errorf("%w: %w", backend.ErrSetup, err)
 	case serializationFailure:
 		hint = "sessions must be at isolation level read committed: "
 	case lockNotAvailable:

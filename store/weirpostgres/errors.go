@@ -23,7 +23,6 @@ const (
 	duplicateStatement   = "42P05"
 	readOnly             = "25006"
 	lockNotAvailable     = "55P03"
-	insufficientRights   = "42501"
 )
 
 func repeatable(err error) bool {

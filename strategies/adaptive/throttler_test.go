@@ -1,7 +1,6 @@
 package adaptive_test
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,10 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/adaptive"
-	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
 func TestThrottler(t *testing.T) {
@@ -124,21 +120,4 @@ func TestThrottlerOptions_Validate(t *testing.T) {
 	}
 	assert.Equal(t, adaptive.ThrottlerOptions{FailureRate: 0.1, Period: time.Minute, MinExecutions: 10, MaxRejectionRate: 0.9},
 		weir.Must(adaptive.NewThrottler(nil)).Options())
-}
-
-// Executions that waited in a queue inside until their time was over have called nothing.
-func TestThrottler_IgnoresFailedWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		throttler := weir.Must(adaptive.NewThrottler(nil))
-		l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 10}))
-		lease, err := l.TryAcquire(t.Context(), 1)
-		require.NoError(t, err)
-		defer lease.Release()
-		p := weir.Must(pipeline.New("orders", adaptive.New(throttler, nil), ratelimit.New(l, nil)))
-		for range 300 {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-			require.ErrorIs(t, p.Execute(ctx, func(context.Context) error { return nil }), context.DeadlineExceeded)
-			cancel()
-		}
-	})
 }

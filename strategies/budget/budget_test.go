@@ -159,14 +159,6 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-func BenchmarkRatio(b *testing.B) {
-	r, ctx := weir.Must(budget.New(&budget.Options{Window: budget.LongestWindow})), b.Context()
-	for b.Loop() {
-		r.Count(ctx)
-		r.TryAcquire(ctx)
-	}
-}
-
 func TestRatio_WholePercents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for p := 1; p <= 100; p++ {

@@ -64,27 +64,6 @@ func (w waiting) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return limiter.Wait(ctx, w.Limiter, n)
 }
 
-// A probe that waits in vain leaves its place to another.
-func TestStrategy_ProbeWaitsInAQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := atOnce(1)
-		s := circuitbreaker.New(&o)
-		l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 10}))
-		p := weir.Must(pipeline.New("orders", s, ratelimit.New(l, nil)))
-		require.Equal(t, errBoom, p.Execute(t.Context(), fail))
-		time.Sleep(s.Options().BreakDuration)
-		lease, err := l.TryAcquire(t.Context(), 1)
-		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, p.Execute(ctx, succeed), context.DeadlineExceeded)
-		assert.Equal(t, circuitbreaker.HalfOpen, s.State())
-		lease.Release()
-		require.NoError(t, p.Execute(t.Context(), succeed))
-		assert.Equal(t, circuitbreaker.Closed, s.State())
-	})
-}
-
 // The permit comes at the moment at which the deadline passes: the callback does not run, and the circuit counts nothing.
 func TestStrategy_PermitAtTheDeadline(t *testing.T) {
 	for range 20 {

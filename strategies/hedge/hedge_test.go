@@ -249,3 +249,18 @@ func TestStrategy_Concurrent(t *testing.T) {
 	wg.Wait()
 	assert.Eventually(t, func() bool { return opened.Load()-closed.Load() == 16*50 }, 5*s, ms, "one result each is returned, and all others disposed of")
 }
+
+// A deadline that is not the execution's own does not win: the next attempt may answer.
+func TestOptions_HandleByDefault(t *testing.T) {
+	for _, delay := range []time.Duration{time.Hour, -1} {
+		p := with(&hedge.Options{Delay: delay})
+		v, err := pipeline.ExecuteValue(t.Context(), p, func(ctx context.Context) (string, error) {
+			if hedge.AttemptNumber(ctx) == 0 {
+				return "", fmt.Errorf("query: %w", context.DeadlineExceeded)
+			}
+			return "fine", nil
+		})
+		assert.NoError(t, err)
+		assert.Equal(t, "fine", v)
+	}
+}

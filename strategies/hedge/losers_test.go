@@ -71,28 +71,6 @@ func TestOptions_Dispose(t *testing.T) {
 	}
 }
 
-func TestOptions_DisposeOfSimultaneousResults(t *testing.T) {
-	for range 50 {
-		synctest.Test(t, func(t *testing.T) {
-			disposed := make(chan int, 11)
-			p := with(&hedge.Options{AtOnce: true, MaxHedges: hedge.MostHedges, Dispose: hedge.Dispose(func(n int) { disposed <- n })})
-			won, err := pipeline.ExecuteValue(t.Context(), p, func(ctx context.Context) (int, error) {
-				time.Sleep(s)
-				return hedge.AttemptNumber(ctx), nil
-			})
-			require.NoError(t, err)
-			synctest.Wait()
-			close(disposed)
-			all := []int{won}
-			for n := range disposed {
-				all = append(all, n)
-			}
-			slices.Sort(all)
-			assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, all)
-		})
-	}
-}
-
 func TestDispose(t *testing.T) {
 	var disposed []*int
 	dispose := hedge.Dispose(func(p *int) { disposed = append(disposed, p) })

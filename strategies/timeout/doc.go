@@ -11,9 +11,8 @@
 // returns. A callback that ignores its context is not interrupted, and if it succeeds late, the execution is a success.
 // So the strategy never leaves a goroutine behind.
 //
-// A failure after the deadline is a timeout if it is of the kind that an ended context causes: the context's error or
-// cause, an error whose method Timeout() bool returns true, or a gRPC status Canceled or DeadlineExceeded. Any other error
-// is returned as it is.
+// A failure after the deadline is a timeout, whatever its error is: drivers and clients have many errors for a context that has
+// ended. The error of the callback is the Err of the [*Error].
 //
 // # The context
 //

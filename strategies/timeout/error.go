@@ -1,11 +1,7 @@
 package timeout
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"os"
-	"reflect"
 	"time"
 
 	"github.com/weir-go/weir/pipeline"
@@ -20,8 +16,8 @@ type Error struct {
 	After time.Duration
 	// Source is the strategy that set it.
 	Source pipeline.Source
-	// Err is the error that the callback returned when its context had ended; nil in a [context.Cause]. It is not
-	// unwrapped, because it can match context.DeadlineExceeded.
+	// Err is the error that the callback returned after that; nil in a [context.Cause]. It is not unwrapped, because it can
+	// match context.DeadlineExceeded.
 	Err error
 }
 
@@ -48,57 +44,3 @@ func (e *Error) NotCalled() bool { return pipeline.NotCalled(e.Err) }
 
 // Timeout returns true. It makes the error a timeout in the sense of [net.Error].
 func (e *Error) Timeout() bool { return true }
-
-// timedOut reports whether an execution that returned err after the limit of the strategy was timed out by it: the
-// caller's own context is not done, and err is of the kind that an ended context causes.
-func timedOut(ctx context.Context, cause *Error, err error) bool {
-	if ctx.Err() != nil {
-		return false
-	}
-	return errors.Is(err, context.DeadlineExceeded) ||
-		errors.Is(err, context.Canceled) ||
-		errors.Is(err, os.ErrDeadlineExceeded) || // of a connection that the context's Deadline was set on
-		errors.Is(err, cause) ||
-		saysTimeout(err)
-}
-
-// saysTimeout reports whether err says by a method that it is a timeout: Timeout() bool, as a net.Error has, or
-// GRPCStatus with the code Canceled or DeadlineExceeded. A gRPC client returns such a status in place of the
-// context's error, and errors.Is does not find the context's error in it.
-//
-// A rejection does not count, because it can be the [Error] of another timeout further inside.
-func saysTimeout(err error) bool {
-	if errors.Is(err, pipeline.ErrRejected) {
-		return false
-	}
-	if late, ok := errors.AsType[interface {
-		error
-		Timeout() bool
-	}](err); ok && late.Timeout() {
-		return true
-	}
-	for ; err != nil; err = errors.Unwrap(err) {
-		if code, ok := grpcCode(err); ok {
-			return code == 1 || code == 4 // codes.Canceled, codes.DeadlineExceeded
-		}
-	}
-	return false
-}
-
-// grpcCode returns the code of an error with a method GRPCStatus. It uses reflection, because the result is of a type of
-// a module that this one does not import.
-func grpcCode(err error) (code uint64, ok bool) {
-	m := reflect.ValueOf(err).MethodByName("GRPCStatus")
-	if !m.IsValid() || m.Type().NumIn() != 0 || m.Type().NumOut() != 1 {
-		return 0, false
-	}
-	status := m.Call(nil)[0]
-	if k := status.Kind(); (k == reflect.Pointer || k == reflect.Interface) && status.IsNil() {
-		return 0, false
-	}
-	c := status.MethodByName("Code")
-	if !c.IsValid() || c.Type().NumIn() != 0 || c.Type().NumOut() != 1 || c.Type().Out(0).Kind() != reflect.Uint32 {
-		return 0, false
-	}
-	return c.Call(nil)[0].Uint(), true
-}

@@ -89,7 +89,7 @@ func (s *Strategy) Execute(ctx context.Context, next pipeline.Next) (any, error)
 	limited := deadline.New(ctx, cause, end)
 	defer limited.Finish()
 	value, err := next.Run(limited)
-	if err == nil || clock.Now() < end || !timedOut(ctx, cause, err) {
+	if err == nil || clock.Now() < end || ctx.Err() != nil {
 		return value, err
 	}
 	failure := &Error{After: after, Source: cause.Source, Err: err}

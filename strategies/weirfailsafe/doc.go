@@ -1,5 +1,5 @@
-// Package weirfailsafe connects weir and failsafe-go in both directions: any policy of failsafe-go is a
-// [pipeline.Strategy], and a pipeline or a rate limiter of weir is a policy of failsafe-go.
+// Package weirfailsafe connects weir and failsafe-go: any policy of failsafe-go is a [pipeline.Strategy], and a rate limiter of
+// weir is a policy of failsafe-go.
 //
 //	breaker := circuitbreaker.NewBuilder[any]().WithFailureThreshold(5).Build()
 //	p, err := pipeline.New("orders",
@@ -34,16 +34,14 @@
 // unless [pipeline.ErrAborted] is among them. A panic of a listener or a predicate of a policy, as opposed to one of the
 // callback, still loses what other policies hold.
 //
-// # Pipelines in an executor
+// # Limiters in an executor
 //
-// [FromPipeline] and [FromLimiter] make policies for failsafe.With and for failsafe-go's packages for HTTP and gRPC. A
-// rejection by weir keeps its type and also matches what those packages look for: a timeout matches timeout.ErrExceeded,
-// any other rejection ratelimiter.ErrExceeded. So a handler of failsafehttp answers 429 and 503. It cannot send a
+// [FromLimiter] makes a policy for failsafe.With and for failsafe-go's packages for HTTP and gRPC. A rejection keeps its type and
+// also matches ratelimiter.ErrExceeded, for which those packages look. So a handler of failsafehttp answers 429. It cannot send a
 // Retry-After header, because a policy has no access to the response; the text of the body has the wait. It also does not
 // hand the request's context to its policies: a limiter there should have no queue, because a request waits on in it
-// after the client has gone. And it returns no error of its own, so a timeout of weir ends the request's context, but a
-// late answer is a success.
+// after the client has gone.
 //
-// In gRPC the rejections of failsafe-go have no status of their own, and neither have these; [PolicyOptions.MapError] can
+// In gRPC the rejections of failsafe-go have no status of their own, and neither have these; [FromLimiterOptions.MapError] can
 // make one. In a server's tap handle (failsafegrpc.NewServerInHandle) a limiter never waits.
 package weirfailsafe

@@ -8,11 +8,9 @@ import (
 	"net/http/httptest"
 	"time"
 
-	"github.com/failsafe-go/failsafe-go"
 	"github.com/failsafe-go/failsafe-go/bulkhead"
 	"github.com/failsafe-go/failsafe-go/circuitbreaker"
 	"github.com/failsafe-go/failsafe-go/failsafehttp"
-	"github.com/failsafe-go/failsafe-go/fallback"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
@@ -51,14 +49,4 @@ func ExampleFromLimiter() {
 	// Output:
 	// 200
 	// 429
-}
-
-func ExampleFromPipeline() {
-	orders := weir.Must(pipeline.New("orders")) // with strategies of weir
-	executor := failsafe.With(
-		fallback.NewWithResult("yesterday's"),
-		weirfailsafe.FromPipeline[string](orders, nil),
-	)
-	fmt.Println(executor.Get(func() (string, error) { return "", errors.New("unavailable") }))
-	// Output: yesterday's <nil>
 }

@@ -101,15 +101,6 @@ func TestStrategy_PanicIsNotRetried(t *testing.T) {
 	})
 }
 
-func TestStrategy_PanicOfAHedge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := with(weirfailsafe.New[any](nil, hedgepolicy.NewWithDelay[any](time.Second)), nil)
-		recovered, left := leave(p, panicking)
-		assert.True(t, left)
-		assert.Same(t, http.ErrAbortHandler, recovered)
-	})
-}
-
 // An attempt that the executor no longer waits for cannot panic in the caller.
 func TestStrategy_PanicOfALoser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -132,32 +123,6 @@ func TestStrategy_PanicOfALoser(t *testing.T) {
 		}))
 		assert.EqualError(t, <-told, "panic: late")
 	})
-}
-
-func TestStrategy_Concurrent(t *testing.T) {
-	full := bulkhead.NewBuilder[any](4).WithMaxWaitTime(time.Minute).Build()
-	p := with(weirfailsafe.New(nil, retrypolicy.NewWithDefaults[any](), full), nil)
-	var wg sync.WaitGroup
-	for client := range 8 {
-		wg.Go(func() {
-			for i := range 50 {
-				switch (client + i) % 5 {
-				case 0:
-					leave(p, panicking)
-				case 1:
-					leave(p, exiting)
-				case 2:
-					_ = p.Execute(t.Context(), func(context.Context) error { return errBoom })
-				default:
-					_ = p.Execute(t.Context(), func(context.Context) error { return nil })
-				}
-			}
-		})
-	}
-	wg.Wait()
-	for range 4 {
-		assert.True(t, full.TryAcquirePermit())
-	}
 }
 
 // The report is made in a goroutine of the package, where the caller cannot recover.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/failsafe-go/failsafe-go"
-	"github.com/failsafe-go/failsafe-go/bulkhead"
 	"github.com/failsafe-go/failsafe-go/policy"
 	"github.com/failsafe-go/failsafe-go/ratelimiter"
 	"github.com/failsafe-go/failsafe-go/retrypolicy"
@@ -20,8 +19,6 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
-	"github.com/weir-go/weir/strategies/retry"
-	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/strategies/weirfailsafe"
 )
 
@@ -29,62 +26,7 @@ func bucket(permits int) *limiter.FixedWindow {
 	return weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: permits, Window: time.Minute}))
 }
 
-func TestFromPipeline(t *testing.T) {
-	for name, p := range map[string]*pipeline.Pipeline{
-		"nil": nil, "zero": new(pipeline.Pipeline), "empty": weir.Must(pipeline.New("orders")),
-		"timeout": weir.Must(pipeline.New("orders", timeout.New(time.Minute, nil))),
-	} {
-		done := make(map[string]int)
-		executor := failsafe.With(weirfailsafe.FromPipeline[string](p, nil)).
-			OnSuccess(func(failsafe.ExecutionDoneEvent[string]) { done["success"]++ }).
-			OnFailure(func(failsafe.ExecutionDoneEvent[string]) { done["failure"]++ })
-		got, err := executor.Get(func() (string, error) { return "value", nil })
-		require.NoError(t, err, name)
-		assert.Equal(t, "value", got)
-		got, err = executor.Get(func() (string, error) { return "half", errBoom })
-		assert.Equal(t, errBoom, err)
-		assert.Equal(t, "half", got)
-		assert.Equal(t, map[string]int{"success": 1, "failure": 1}, done)
-		assert.PanicsWithValue(t, "boom", func() { _ = executor.Run(func() error { panic("boom") }) })
-	}
-}
-
-func TestFromPipeline_Retries(t *testing.T) {
-	p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1})))
-	var attempts []int
-	inner := bulkhead.New[string](1)
-	got, err := failsafe.With(weirfailsafe.FromPipeline[string](p, nil), inner).
-		GetWithExecution(func(exec failsafe.Execution[string]) (string, error) {
-			attempts = append(attempts, exec.Attempts())
-			if len(attempts) < 3 {
-				return "", errBoom
-			}
-			return "value", nil
-		})
-	require.NoError(t, err)
-	assert.Equal(t, "value", got)
-	assert.Equal(t, []int{1, 2, 3}, attempts, "failsafe-go counts them")
-}
-
-func TestFromPipeline_CancelsTheCallback(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := weir.Must(pipeline.New("orders", retry.New(&retry.Options{Delay: -1, MaxRetries: 1}), timeout.New(time.Second, nil)))
-		began := time.Now()
-		_, err := failsafe.With(weirfailsafe.FromPipeline[string](p, nil), retrypolicy.NewWithDefaults[string]()).
-			GetWithExecution(func(exec failsafe.Execution[string]) (string, error) {
-				<-exec.Canceled()
-				return "", exec.Context().Err()
-			})
-		assert.Equal(t, 2*time.Second, time.Since(began))
-		require.ErrorIs(t, err, failsafetimeout.ErrExceeded)
-		require.ErrorIs(t, err, pipeline.ErrRejected)
-		require.NotErrorIs(t, err, ratelimiter.ErrExceeded)
-		_, ok := errors.AsType[*timeout.Error](err)
-		assert.True(t, ok)
-	})
-}
-
-func TestFromPipeline_OuterPolicyCancels(t *testing.T) {
+func TestFromLimiter_OuterPolicyCancels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1, QueueLimit: 1}))
 		_, err := full.TryAcquire(t.Context(), 1)
@@ -121,7 +63,6 @@ func TestFromLimiter(t *testing.T) {
 	_, err = executor.Get(func() (string, error) { t.Error("it ran"); return "", nil })
 	require.ErrorIs(t, err, pipeline.ErrRejected)
 	require.ErrorIs(t, err, ratelimiter.ErrExceeded)
-	require.NotErrorIs(t, err, failsafetimeout.ErrExceeded)
 	rejected, ok := errors.AsType[*ratelimit.RejectedError](err)
 	require.True(t, ok)
 	assert.Equal(t, rejected.Error(), err.Error())
@@ -154,25 +95,37 @@ func TestFromLimiter_TapHandleDoesNotWait(t *testing.T) {
 	require.NoError(t, executor.Run(func() error { return nil }))
 }
 
+// What the callback returns stays as it is, also if it is a rejection.
+func TestFromLimiter_Callback(t *testing.T) {
+	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
+	done := make(map[string]int)
+	executor := failsafe.With[string](weir.Must(weirfailsafe.FromLimiter[string](l, nil))).
+		OnSuccess(func(failsafe.ExecutionDoneEvent[string]) { done["success"]++ }).
+		OnFailure(func(failsafe.ExecutionDoneEvent[string]) { done["failure"]++ })
+	for _, want := range []error{nil, errBoom, &ratelimit.RejectedError{}} {
+		got, err := executor.Get(func() (string, error) {
+			assert.Zero(t, l.Statistics().AvailablePermits)
+			return "value", want
+		})
+		assert.Equal(t, want, err)
+		assert.Equal(t, "value", got)
+	}
+	assert.Equal(t, map[string]int{"success": 1, "failure": 2}, done)
+	assert.PanicsWithValue(t, "boom", func() { _ = executor.Run(func() error { panic("boom") }) })
+	assert.EqualValues(t, 1, l.Statistics().AvailablePermits)
+}
+
 // The place where a gRPC status is made: status.FromError wants a type of its own.
-func TestPolicyOptions_MapError(t *testing.T) {
+func TestFromLimiterOptions_MapError(t *testing.T) {
 	mapped := errors.New("UNAVAILABLE")
-	toStatus := func(err error) error {
-		if errors.Is(err, ratelimiter.ErrExceeded) || errors.Is(err, failsafetimeout.ErrExceeded) {
+	policy := weir.Must(weirfailsafe.FromLimiter[any](bucket(1), &weirfailsafe.FromLimiterOptions{MapError: func(err error) error {
+		if errors.Is(err, ratelimiter.ErrExceeded) {
 			return mapped
 		}
 		return err
-	}
-	l := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 1}))
-	_, err := l.TryAcquire(t.Context(), 1)
-	require.NoError(t, err)
-	rejecting := weir.Must(weirfailsafe.FromLimiter[any](l, &weirfailsafe.FromLimiterOptions{MapError: toStatus}))
-	assert.Equal(t, mapped, failsafe.With[any](rejecting).Run(func() error { return nil }))
-
-	options := &weirfailsafe.PolicyOptions{MapError: toStatus}
-	slow := weirfailsafe.FromPipeline[any](weir.Must(pipeline.New("orders", timeout.New(1, nil))), options)
-	assert.Equal(t, mapped, failsafe.With(slow).Run(func() error { return context.DeadlineExceeded }))
-	assert.Equal(t, errBoom, failsafe.With(weirfailsafe.FromPipeline[any](nil, options)).Run(func() error { return errBoom }))
+	}}))
+	assert.Equal(t, errBoom, failsafe.With[any](policy).Run(func() error { return errBoom }))
+	assert.Equal(t, mapped, failsafe.With[any](policy).Run(func() error { return nil }))
 }
 
 func TestRetryAfter(t *testing.T) {

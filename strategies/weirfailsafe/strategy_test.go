@@ -212,3 +212,14 @@ func TestStrategy_Validate(t *testing.T) {
 	_, err := pipeline.New("orders", weirfailsafe.New(nil, failsafe.Policy[any](nil)))
 	require.ErrorContains(t, err, "Strategies[0].Policies[0] must not be nil")
 }
+
+// A callback without a result is none for the strategies outside, too.
+func TestStrategy_NoResult(t *testing.T) {
+	p := weir.Must(pipeline.New("orders",
+		weirfailsafe.New(nil, retrypolicy.NewBuilder[int]().Build()),
+		weirfailsafe.New(nil, retrypolicy.NewBuilder[string]().Build()),
+	))
+	ran := 0
+	require.NoError(t, p.Execute(t.Context(), func(context.Context) error { ran++; return nil }))
+	assert.Equal(t, 1, ran)
+}

@@ -26,7 +26,6 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
-	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/weirfailsafe"
 	"github.com/weir-go/weir/transport/weirgrpc"
 	"github.com/weir-go/weir/weirtest"
@@ -82,13 +81,15 @@ func TestFailsafe_LimiterInItsTapHandle(t *testing.T) {
 	assert.Zero(t, l.Statistics().QueuedPermits)
 }
 
-// A pipeline of weir around the calls of failsafe-go's client, whose retry waits as the limiter asks.
-func TestFailsafe_PipelineInItsClientInterceptor(t *testing.T) {
+// The retry of failsafe-go's client waits as the limiter asks.
+func TestFailsafe_LimiterInItsClientInterceptor(t *testing.T) {
 	script := weirtest.NewLimiter(weirtest.Reject(30*time.Millisecond, ""), weirtest.Grant())
-	p := weir.Must(pipeline.New("api", ratelimit.New(script, nil)))
+	client := func(policies ...failsafe.Policy[any]) testpb.TestServiceClient {
+		interceptor := failsafegrpc.NewUnaryClientInterceptor(policies...)
+		return testpb.NewTestServiceClient(overBufconn(t, &service{}, nil, grpc.WithUnaryInterceptor(interceptor)))
+	}
 	waiting := retrypolicy.NewBuilder[any]().WithDelayFunc(weirfailsafe.RetryAfter).Build()
-	api := testpb.NewTestServiceClient(overBufconn(t, &service{}, nil,
-		grpc.WithUnaryInterceptor(failsafegrpc.NewUnaryClientInterceptor(waiting, weirfailsafe.FromPipeline[any](p, nil)))))
+	api := client(waiting, weir.Must(weirfailsafe.FromLimiter[any](script, nil)))
 	began := time.Now()
 	_, err := api.UnaryCall(t.Context(), &testpb.SimpleRequest{})
 	require.NoError(t, err)
@@ -96,8 +97,7 @@ func TestFailsafe_PipelineInItsClientInterceptor(t *testing.T) {
 	assert.Equal(t, 1, script.Count(weirtest.Released))
 
 	script.SetScript(weirtest.Reject(time.Hour, "no more"))
-	impatient := testpb.NewTestServiceClient(overBufconn(t, &service{}, nil,
-		grpc.WithUnaryInterceptor(failsafegrpc.NewUnaryClientInterceptor(weirfailsafe.FromPipeline[any](p, &weirfailsafe.PolicyOptions{MapError: withStatus})))))
+	impatient := client(weir.Must(weirfailsafe.FromLimiter[any](script, &weirfailsafe.FromLimiterOptions{MapError: withStatus})))
 	_, err = impatient.UnaryCall(t.Context(), &testpb.SimpleRequest{})
 	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
 	assert.ErrorContains(t, err, "no more")
@@ -166,10 +166,10 @@ func TestFailsafe_CancelledCallsLeaveNothing_ConcurrentSafe(t *testing.T) {
 	onServer := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 8, QueueLimit: 100}))
 	onClient := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 8, QueueLimit: 100}))
 	server := weir.Must(weirfailsafe.FromLimiter[any](onServer, &weirfailsafe.FromLimiterOptions{MapError: withStatus}))
-	p := weir.Must(pipeline.New("api", retrying(retry.Options{}), ratelimit.New(onClient, nil)))
+	client := weir.Must(weirfailsafe.FromLimiter[any](onClient, nil))
 	api := testpb.NewTestServiceClient(overBufconn(t, &service{},
 		[]grpc.ServerOption{grpc.UnaryInterceptor(failsafegrpc.NewUnaryServerInterceptor[any](server))},
-		grpc.WithUnaryInterceptor(failsafegrpc.NewUnaryClientInterceptor(weirfailsafe.FromPipeline[any](p, nil)))))
+		grpc.WithUnaryInterceptor(failsafegrpc.NewUnaryClientInterceptor[any](client))))
 	var answered atomic.Int64
 	var wg sync.WaitGroup
 	for range 16 {

@@ -146,7 +146,7 @@ func (m *Model) passLine() {
 // noteIdle notes since when no permit is missing. before is how many were before the change.
 func (m *Model) noteIdle(before int64, at time.Duration) {
 	if before != 0 && m.state.Missing == 0 {
-		m.idleSince, m.idleVague = at, false
+		m.idleSince, m.idleVague = at, m.Kind == limitertest.Concurrency
 		if m.Fault == IdleSinceLook {
 			m.idleSince = m.advanced
 		}
