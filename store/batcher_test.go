@@ -48,17 +48,6 @@ func TestBatcher_CallsForOneKey(t *testing.T) {
 	})
 }
 
-func TestBatcher_CallsForManyKeys(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		s := w.instance(store.Options{})
-		p := must(s.PartitionedTokenBucket("keys", bucketOf(1, 1, time.Hour, 0), nil))(t)
-		w.Delay(10 * time.Millisecond)
-		got := w.together(2000, func(i int) (limiter.Lease, error) { return p.TryAcquire(w.ctx, fmt.Sprint(i%1000), 1) })
-		require.EqualValues(t, 1000, got, "each key has one")
-		require.Less(t, w.Calls("Decide"), 30)
-	})
-}
-
 // Calls that share a round trip are decided in the order of their arrival.
 func TestBatcher_OrderOfArrival(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -42,7 +42,7 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 		if ks == nil {
 			return c.takeFromStore(ctx, key, n)
 		}
-		lease, ok := ks.answerLocally(n)
+		lease, ok := ks.answerLocally(n, false)
 		var fetch *blockFetch
 		if !ok {
 			fetch = ks.fetchBlock(n)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,99 +48,6 @@ func eachCharger(t *testing.T, f func(t *testing.T, w *world, l made, name strin
 			})
 		}
 	}
-}
-
-// Every charge returns the level right after it, and another instance sees the same.
-func TestCharge_Level(t *testing.T) {
-	for _, k := range spending {
-		for _, keyed := range []bool{false, true} {
-			t.Run(fmt.Sprint(k, " ", keyed), func(t *testing.T) {
-				inWorld(t, func(t *testing.T, w *world) {
-					make := build
-					if keyed {
-						make = buildKeyed
-					}
-					l := make(t, w.instance(store.Options{}), k, limitsOfTen, nil)
-					elsewhere := make(t, w.instance(store.Options{}), k, limitsOfTen, nil)
-					full := func(missing int) time.Duration {
-						return map[limitertest.Kind]time.Duration{
-							limitertest.TokenBucket: time.Duration(missing) * time.Hour,
-							limitertest.FixedWindow: time.Hour, limitertest.SlidingWindow: time.Hour, limitertest.Calendar: 24 * time.Hour,
-						}[k]
-					}
-					require.Equal(t, limiter.Level{Remaining: 10}, w.charged(l, 0, 10))
-					require.Equal(t, full(3), w.charged(l, 3, 7).Full)
-					require.Equal(t, full(3), w.charged(elsewhere, 0, 7).Full)
-					require.Equal(t, full(12), w.charged(l, 9, -2).Full, "it owes two")
-					require.Equal(t, full(12), w.charged(elsewhere, 0, -2).Full)
-					statistics := l.Statistics()
-					w.rejected(l, 1)
-					w.rejected(elsewhere, 0)
-					require.Equal(t, full(7), w.charged(elsewhere, -5, 3).Full)
-					w.granted(l, 3)
-					w.rejected(l, 1)
-					require.Equal(t, limiter.Level{Remaining: 10}, w.charged(l, -100, 10), "no more than was missing")
-					w.granted(elsewhere, 10)
-					require.EqualValues(t, 0, statistics.SuccessfulLeases)
-					require.EqualValues(t, 0, statistics.FailedLeases)
-				})
-			})
-		}
-	}
-}
-
-// A debt is paid by time, as the level says.
-func TestCharge_DebtEnds(t *testing.T) {
-	eachCharger(t, func(t *testing.T, w *world, l made, _ string) {
-		level := w.charged(l, 15, -5)
-		lease := w.rejected(l, 1)
-		after, ok := lease.RetryAfter()
-		require.True(t, ok)
-		w.pass(after - time.Second)
-		w.rejected(l, 1)
-		w.pass(time.Second)
-		w.granted(l, 1)
-		w.pass(level.Full - after + 24*time.Hour) // of one permit, whatever the window
-		require.EqualValues(t, 10, w.charged(l, 0, 10).Remaining)
-	})
-}
-
-// The permits that were taken first are given back. The others stay missing until a window has passed since.
-func TestCharge_SlidingWindowGivesBackTheOldest(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		l := build(t, w.instance(store.Options{}), limitertest.SlidingWindow, limitsOfTen, nil)
-		for _, left := range []int64{8, 6, 4} {
-			w.charged(l, 2, left)
-			w.pass(12 * time.Minute)
-		}
-		calls := w.Calls("Decide")
-		level := w.charged(l, -3, 7)
-		require.Equal(t, 1, w.Calls("Decide")-calls)
-		require.Equal(t, 48*time.Minute, level.Full, "until the third pair is back")
-		w.pass(36 * time.Minute)
-		w.charged(l, 0, 8)
-		w.pass(12 * time.Minute)
-		w.charged(l, 0, 10)
-	})
-}
-
-// In debt, the permits that were taken last are given back first, and then what was taken first.
-func TestCharge_SlidingWindowInDebt(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		l := build(t, w.instance(store.Options{}), limitertest.SlidingWindow, limitsOfTen, nil)
-		for _, left := range []int64{4, -2} {
-			w.charged(l, 6, left)
-			w.pass(12 * time.Minute)
-		}
-		level := w.charged(l, -2, 0)
-		require.Equal(t, 48*time.Minute, level.Full)
-		w.charged(l, 1, -1)
-		w.charged(l, -3, 2) // that of the third segment, and 2 of the first
-		w.pass(36 * time.Minute)
-		w.charged(l, 0, 6)
-		w.pass(12 * time.Minute)
-		w.charged(l, 0, 10)
-	})
 }
 
 // Permits that were given back are there at once: a remembered rejection does not hide them.
@@ -212,30 +117,6 @@ func TestCharge_DoesNotProlongRememberedRejection(t *testing.T) {
 		after, _ := lease.RetryAfter()
 		require.Equal(t, 2*time.Hour, after, "by the last answer")
 	})
-}
-
-func TestCharge_ServesTheQueue(t *testing.T) {
-	for _, k := range spending {
-		for name, how := range peekOptions {
-			t.Run(fmt.Sprint(k, " ", name), func(t *testing.T) {
-				inWorld(t, func(t *testing.T, w *world) {
-					limits := limitsOfTen
-					limits.QueueLimit = 10
-					l := build(t, w.instance(store.Options{}), k, limits, how)
-					w.charged(l, 12, -2)
-					waiter := w.acquire(l, 3)
-					w.waits(waiter)
-					w.charged(l, -4, 2)
-					w.waits(waiter)
-					w.charged(l, -1, 3)
-					w.pass(0)
-					w.served(waiter)
-					require.Zero(t, waiter.took)
-					w.charged(l, 0, 0)
-				})
-			})
-		}
-	}
 }
 
 // Calls that share a round trip have a level each: that right after its own charge, not that after all.
@@ -344,18 +225,6 @@ func TestCharge_Errors(t *testing.T) {
 	})
 }
 
-func TestCharge_Bounds(t *testing.T) {
-	eachCharger(t, func(t *testing.T, w *world, l made, _ string) {
-		const most = rate.MaxDebt
-		once := min(int64(math.MaxInt), most) // an int may have 32 bits
-		twice := min(2*once, most)
-		require.Positive(t, w.charged(l, math.MaxInt, 10-once).Full)
-		w.charged(l, math.MaxInt, 10-twice)
-		w.charged(l, -math.MaxInt, 10-twice+once)
-		w.charged(l, math.MinInt, 10)
-	})
-}
-
 // What was sent counts, also if its caller has left meanwhile.
 func TestCharge_CallerLeaves(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -370,8 +239,8 @@ func TestCharge_CallerLeaves(t *testing.T) {
 	})
 }
 
-// Keys are independent, also long ones, and looking makes no key.
-func TestCharge_Keys(t *testing.T) {
+// Looking makes no key.
+func TestCharge_LookingMakesNoKey(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for _, how := range peekOptions {
 			keyed := must(w.instance(store.Options{}).PartitionedTokenBucket("keyed", bucketOf(5, 1, time.Hour, 0), how))(t)
@@ -385,91 +254,7 @@ func TestCharge_Keys(t *testing.T) {
 			require.Zero(t, store.KeyStates(keyed))
 			require.Zero(t, w.Keys())
 		}
-		keyed := must(w.instance(store.Options{}).PartitionedTokenBucket("keyed", bucketOf(5, 1, time.Hour, 0), nil))(t)
-		for _, key := range []string{"", "a", "\xff", fmt.Sprintf("%1000d", 1)} {
-			level, err := keyed.Charge(w.ctx, key, 7)
-			require.NoError(t, err)
-			require.EqualValues(t, -2, level.Remaining)
-			require.False(t, must(keyed.TryAcquire(w.ctx, key, 1))(t).Acquired())
-		}
 	})
-}
-
-// New limits that other instances set meanwhile hold for a charge as for TryAcquire.
-func TestCharge_Reconfigured(t *testing.T) {
-	for _, listens := range []bool{true, false} {
-		for _, k := range spending {
-			t.Run(fmt.Sprint(k, listens), func(t *testing.T) {
-				inWorld(t, func(t *testing.T, w *world) {
-					l := build(t, w.instance(store.Options{NoListen: !listens}), k, limitsOfTen, nil)
-					elsewhere := build(t, w.instance(store.Options{}), k, limitsOfTen, nil)
-					w.charged(l, 4, 6)
-					limits := limitsOfTen
-					limits.Permits = 3
-					require.NoError(t, elsewhere.reconfigure(limits))
-					w.charged(l, 1, -2)
-					limits.Permits, limits.Segments, limits.Period = 20, 5, 2*time.Hour
-					require.NoError(t, elsewhere.reconfigure(limits))
-					w.charged(l, -2, 17)
-					w.charged(l, -2, 19)
-				})
-			})
-		}
-	}
-}
-
-// An override of another instance is in force for a charge, and so is its end.
-func TestCharge_Overridden(t *testing.T) {
-	for _, listens := range []bool{true, false} {
-		inWorld(t, func(t *testing.T, w *world) {
-			l := must(w.instance(store.Options{NoListen: !listens}).TokenBucket("it", hourly(10), nil))(t)
-			elsewhere := must(w.instance(store.Options{}).TokenBucket("it", hourly(10), nil))(t)
-			w.charged(l, 4, 6)
-			require.NoError(t, elsewhere.Override(for1h(hourly(50))))
-			w.charged(l, 30, 16)
-			w.pass(time.Hour + time.Second)
-			w.charged(l, 0, -24)
-			w.charged(l, -30, 6)
-		})
-	}
-}
-
-// Only charges of the keys of a shard that is away are lost.
-func TestCharge_ShardIsLost(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.divided()
-		p := w.keys(w.instance(store.Options{}), 10, nil)
-		charge := func(key string) error {
-			_, err := p.Charge(w.ctx, key, 1)
-			return err
-		}
-		require.NoError(t, charge("b/1"))
-		w.FailShard("b", errDead)
-		for range 5 {
-			require.ErrorIs(t, charge("b/1"), store.ErrUnavailable)
-			require.NoError(t, charge("c/1"))
-		}
-		w.FailShard("b", nil)
-		w.pass(2 * time.Second)
-		level, err := p.Charge(w.ctx, "b/1", 1)
-		require.NoError(t, err)
-		require.EqualValues(t, 8, level.Remaining)
-	})
-}
-
-// A backend that panics or ends the goroutine loses the charge, and says so.
-func TestCharge_BackendPanics(t *testing.T) {
-	for _, rude := range []func(){func() { panic("out of order") }, runtime.Goexit} {
-		inWorld(t, func(t *testing.T, w *world) {
-			l := w.bucket(10, 1, time.Hour, 0, nil)
-			w.charged(l, 1, 9)
-			w.hook(func(string) error { rude(); return nil }, nil)
-			_, err := l.Charge(w.ctx, 1)
-			require.ErrorIs(t, err, store.ErrUnavailable)
-			w.hook(nil, nil)
-			w.charged(l, 1, 8)
-		})
-	}
 }
 
 // A charge is one decision, by the store or the limiter in the process; looking is none.

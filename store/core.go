@@ -2,16 +2,17 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/calls"
 	"github.com/weir-go/weir/store/internal/definition"
 )
 
@@ -78,9 +79,9 @@ func (c *core) checkRequest(ctx context.Context, n int, waiting bool) error {
 	}
 	err := c.inRange(n)
 	if err != nil && n > 0 && int64(n) <= backend.MaxPermits && gone == nil && !c.closed.Load() {
-		if err = c.checkForRaise(ctx); err == nil {
-			err = c.inRange(n)
-		}
+		// If all callers ask for more than the limit was, no other code refreshes it.
+		_ = calls.Wait(ctx, c.s.calls.Limit(ctx), c.keeper.RefreshIfDue(time.Now()))
+		err = c.inRange(n)
 	}
 	switch {
 	case err != nil:
@@ -100,22 +101,6 @@ func (c *core) inRange(n int) error {
 	return nil
 }
 
-// tryAcquire is TryAcquire for a key.
-func (c *core) tryAcquire(ctx context.Context, key string, n int) (limiter.Lease, error) {
-	if err := c.checkRequest(ctx, n, false); err != nil {
-		return limiter.Lease{}, err
-	}
-	stored := storedKey(key)
-	if lease, from := c.tryLocally(stored, n, false); from == byKeyState {
-		return c.countLease(key, lease), nil
-	}
-	lease, err := c.takeOrFallBack(ctx, stored, n, false)
-	if err != nil {
-		return limiter.Lease{}, err
-	}
-	return c.countLease(key, lease), nil
-}
-
 // countLease counts the answer to a call for a key, which is the caller's and not the stored one.
 func (c *core) countLease(key string, lease limiter.Lease) limiter.Lease {
 	if lease.Acquired() {
@@ -129,42 +114,13 @@ func (c *core) countLease(key string, lease limiter.Lease) limiter.Lease {
 	return lease
 }
 
-// takeOrFallBack asks the store, or answers by the outage policy. The error is the context's, [limiter.ErrClosed], or an
-// [limiter.ErrPermitCount] if the limit was lowered below n meanwhile.
-func (c *core) takeOrFallBack(ctx context.Context, key string, n int, waiting bool) (limiter.Lease, error) {
-	var lease limiter.Lease
-	var err error
-	switch {
-	case c.leased:
-		lease, err = c.takeLease(ctx, key, n, waiting)
-	case c.o.Block > 1:
-		lease, err = c.takeFromBlock(ctx, key, n)
-	default:
-		lease, err = c.takeFromStore(ctx, key, n)
-	}
-	return c.decided(key, n, false, lease, err)
-}
-
-// decided returns the answer of the store, or that of the outage policy if err is why the store could not be asked.
-func (c *core) decided(key string, n int, peek bool, lease limiter.Lease, err error) (limiter.Lease, error) {
-	switch {
-	case errors.Is(err, ErrUnavailable) && c.closed.Load():
-		return limiter.Lease{}, limiter.ErrClosed
-	case errors.Is(err, ErrUnavailable):
-		return c.withoutStore(key, n, peek, err), nil
-	case err == nil && !lease.Acquired():
-		err = c.inRange(n) // the limit can have been lowered meanwhile
-	}
-	return lease, err
-}
-
 // close can be called more than once. The Store forgets the limiter, so that another one can be made with the same
 // name.
 func (c *core) close() {
 	if c.closed.Load() {
 		return
 	}
-	final := c.computeFinalStatistics()
+	final := c.finalStatistics()
 	if !c.count.final.CompareAndSwap(nil, &final) {
 		return
 	}

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -13,6 +12,10 @@ import (
 	"github.com/weir-go/weir/store/internal/calls"
 	"github.com/weir-go/weir/store/internal/definition"
 )
+
+// ErrNotOverridden means that the limits of the limiter are not overridden, for example because the override has ended
+// already.
+var ErrNotOverridden = definition.ErrNotOverridden
 
 // newKeeper returns what keeps the definition of c, which was made with these limits.
 func (c *core) newKeeper(limits rate.Limits) *definition.Keeper {
@@ -39,16 +42,6 @@ func (c *core) newKeeper(limits rate.Limits) *definition.Keeper {
 		Settled:   c.convertNow,
 		Overruled: func(err error) { s.report(Event{Kind: EventOverruled, Limiter: c.name, Err: err}) },
 	})
-}
-
-// checkForRaise loads the limits if a caller wants more permits than the known ones allow, because they may have been
-// raised elsewhere. Callers share a check, and there is at most one a second. The error is the context's.
-func (c *core) checkForRaise(ctx context.Context) error {
-	err := calls.Wait(ctx, c.s.calls.Limit(ctx), c.keeper.CheckForRaise())
-	if ctx.Err() == nil {
-		err = nil // it may take longer than a caller waits
-	}
-	return err
 }
 
 // checkNew returns o's limits, which are to come into force, and adds to p what is wrong with them. The error is that of p or

@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,35 +78,6 @@ func TestReconfigure_AnotherKindByTheSameName(t *testing.T) {
 	})
 }
 
-// A limiter whose name belongs to another kind answers by its outage policy from its first use on.
-func TestLimiter_AnotherKindHasItsName(t *testing.T) {
-	for outage, granted := range map[store.OutagePolicy]bool{store.FailClosed: false, store.FailOpen: true, store.FallBackLocally: true} {
-		t.Run(outage.String(), func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				o := limiter.ConcurrencyOptions{PermitLimit: 2}
-				how := &store.LimiterOptions{Outage: outage}
-				if outage == store.FallBackLocally {
-					how.LocalShare = 1
-				}
-				first := must(w.instance(store.Options{}).Concurrency("it", o, nil))(t)
-				w.granted(first, 1)
-				late := must(w.instance(store.Options{}).TokenBucket("it", bucketOf(10, 1, time.Hour, 0), how))(t)
-				time.Sleep(time.Second)
-				require.NoError(t, first.Reconfigure(limiter.ConcurrencyOptions{PermitLimit: 3}))
-				for range 3 {
-					lease, err := late.TryAcquire(w.ctx, 1)
-					require.NoError(t, err)
-					require.Equal(t, granted, lease.Acquired())
-					reason, _ := store.OutageKey.From(lease)
-					require.ErrorIs(t, reason, store.ErrUnavailable)
-					require.ErrorContains(t, reason, "a token_bucket here and a concurrency in the store")
-					synctest.Wait()
-				}
-			})
-		})
-	}
-}
-
 // program makes a bucket as a program that is deployed now.
 func (w *world) program(limit int, generation int64) *store.Limiter {
 	time.Sleep(time.Microsecond)
@@ -127,97 +97,4 @@ func use(t *testing.T, l limiter.Limiter) {
 	_, err := l.TryAcquire(t.Context(), 0)
 	require.NoError(t, err)
 	synctest.Wait()
-}
-
-// Limits that ReconfigureLater could not set for a while do not replace limits that were set since the call.
-func TestReconfigureLater_StoreAway(t *testing.T) {
-	for name, set := range map[string]func(t *testing.T, w *world, a *store.Limiter){
-		"Reconfigure": func(t *testing.T, _ *world, a *store.Limiter) {
-			require.NoError(t, a.Reconfigure(bucketOf(50, 1, time.Hour, 0)))
-		},
-		"first use": func(t *testing.T, w *world, _ *store.Limiter) { use(t, w.program(50, 0)) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				down := &hooked{Memory: w.Memory}
-				s := newStore(t, down, store.Options{OnEvent: w.events.add})
-				late := must(s.TokenBucket("bucket", bucketOf(5, 1, time.Hour, 0), nil))(t)
-				a := w.program(5, 0)
-				use(t, late)
-				use(t, a)
-				later := func() { require.NoError(t, late.ReconfigureLater(bucketOf(7, 1, time.Hour, 0))) }
-				later()
-				w.inForce(7)
-				require.NoError(t, a.Reconfigure(bucketOf(6, 1, time.Hour, 0)))
-				later() // called after it
-				w.inForce(7)
-				require.NoError(t, a.Reconfigure(bucketOf(6, 1, time.Hour, 0)))
-				down.hook(func(string) error { return errors.New("partitioned") }, nil)
-				later()
-				w.pass(time.Minute)
-				set(t, w, a)
-				w.pass(time.Minute)
-				down.hook(nil, nil)
-				w.pass(time.Minute)
-				w.inForce(50)
-				require.Equal(t, 50, late.Limits().Permits)
-				overruled := w.events.of(store.EventOverruled)
-				require.Len(t, overruled, 1)
-				require.ErrorContains(t, overruled[0].Err, "newer limits were set after ReconfigureLater was called")
-				later()
-				w.inForce(7)
-			})
-		})
-	}
-}
-
-// If the store has lost everything and an older program uses it first, the newer limits come back with the first call
-// of an instance that knows them. Limits that are newer still stay.
-func TestFirstUse_StoreLostDefinition(t *testing.T) {
-	for limit, want := range map[int]int{10: 50, 30: 30} {
-		for _, o := range []store.Options{{}, {NoListen: true}} {
-			inWorld(t, func(t *testing.T, w *world) {
-				instance := func(limit int) *store.Limiter {
-					return must(w.instance(o).TokenBucket("bucket", bucketOf(limit, 1, time.Hour, 0), nil))(t)
-				}
-				all := []*store.Limiter{instance(10), instance(10)}
-				use(t, all[0])
-				require.NoError(t, all[0].Reconfigure(bucketOf(50, 1, time.Hour, 0)))
-				use(t, all[1])
-				time.Sleep(time.Second)
-				w.Forget()
-				all = append(all, instance(limit))
-				use(t, all[2])
-				var versions [3]int64
-				for i := range versions {
-					for _, l := range all {
-						use(t, l)
-					}
-					w.inForce(want)
-					d, _, err := w.Load(w.ctx, "bucket")
-					require.NoError(t, err)
-					versions[i] = d.Version
-					time.Sleep(time.Minute)
-				}
-				require.Equal(t, versions[1], versions[2], "the instances agree")
-				for _, l := range all {
-					require.Equal(t, want, l.Limits().Permits)
-				}
-			})
-		}
-	}
-}
-
-func TestFirstUse_LastConstructor(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		a := w.bucket(10, 1, time.Hour, 0, nil)
-		w.granted(a, 8)
-		b := w.bucket(20, 1, time.Hour, 0, nil)
-		w.granted(b, 1)
-		synctest.Wait()
-		require.Equal(t, 20, a.Limits().Permits)
-		w.granted(a, 11)
-		w.rejected(a, 1)
-		w.rejected(b, 1)
-	})
 }

@@ -231,22 +231,6 @@ func TestReconfigure_AfterAStepBack(t *testing.T) {
 	})
 }
 
-func TestReconfigure_Queue(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		l := w.bucket(10, 1, time.Hour, 5, nil)
-		w.granted(l, 10)
-		a := w.acquire(l, 5)
-		require.NoError(t, l.Reconfigure(bucketOf(10, 1, time.Hour, 2)))
-		w.waits(a)
-		b := w.acquire(l, 1)
-		require.Equal(t, limiter.ReasonQueueLimit, b.lease.Reason())
-		require.NoError(t, l.Reconfigure(bucketOf(10, 1, time.Hour, 6)))
-		w.waits(w.acquire(l, 1))
-		w.pass(5 * time.Hour)
-		w.served(a)
-	})
-}
-
 func TestReconfigure_StoreAway(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(10, 1, time.Hour, 5, nil)

@@ -11,12 +11,12 @@
 // For maintainers, in reading order. Files of one subject begin with the same word.
 //
 //   - store.go: the Store and its constructors; limiter.go has what they return.
-//   - core.go: one limiter. Follow TryAcquire from tryAcquire to takeOrFallBack; Acquire begins in queue.go.
-//   - call.go: a request about a bucket or window, and its answer (grant.go). internal/calls has the round trips, and when the store,
-//     or a shard of it, counts as away. outage.go: the answers of limiters while it is away.
+//   - core.go: one limiter. Follow TryAcquire and Acquire from queue.go to takeOrFallBack in outage.go.
+//   - call.go: a request about a bucket or window, its answer, and the grant that it makes. internal/calls has the round trips, and
+//     when the store, or a shard of it, counts as away. outage.go: the answers of limiters while it is away.
 //   - lease.go: the same for concurrency limiters, whose permits are leased and renewed.
-//   - keytable.go, keystate.go: what this instance remembers of a key. block.go: the permits that it has borrowed
-//     (internal/lending). queue.go, queueserve.go: the callers that wait; internal/fairness says when they are asked for.
+//   - keys.go: what this instance remembers of a key. block.go: the permits that it has borrowed (internal/lending). queue.go: the
+//     callers that wait; internal/fairness says when they are asked for.
 //   - internal/definition: how instances agree on the limits, and on an override of them. definition.go and override.go are
 //     its edge. listen.go: notices of changes and releases.
 package store

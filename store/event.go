@@ -14,9 +14,8 @@ type EventKind uint8
 
 // The kinds of events. The zero EventKind is not used.
 const (
-	// EventStoreLost: Options.FailureThreshold calls in a row have failed, or one for which the program lacks a right, and the
-	// store, or the shard in Shard, counts as away. Err is the last failure. Until EventStoreRecovered, limiters answer by
-	// their [OutagePolicy] for the keys in it.
+	// EventStoreLost: Options.FailureThreshold calls in a row have failed, and the store, or the shard in Shard, counts as away.
+	// Err is the last failure. Until EventStoreRecovered, limiters answer by their [OutagePolicy] for the keys in it.
 	EventStoreLost EventKind = iota + 1
 	// EventStoreRecovered: a probe has succeeded, and the store, or the shard in Shard, is used again. A shard that has
 	// no keys any more has recovered, too: its keys are in other shards now.
@@ -60,8 +59,6 @@ type Event struct {
 	Err     error
 }
 
-func (s *Store) report(e Event) { s.events.Add(e) }
-
 // String returns the event in one line.
 func (e Event) String() string {
 	var b strings.Builder
@@ -78,24 +75,17 @@ func (e Event) LogValue() slog.Value {
 }
 
 // attrs returns the fields that are set.
-func (e Event) attrs() (set []slog.Attr) {
-	if e.Limiter != "" {
-		set = append(set, slog.String("limiter", e.Limiter))
+func (e Event) attrs() (attrs []slog.Attr) {
+	add := func(set bool, a slog.Attr) {
+		if set {
+			attrs = append(attrs, a)
+		}
 	}
-	if e.Key != "" {
-		set = append(set, slog.String("key", fmt.Sprintf("%q", e.Key)))
-	}
-	if e.Shard != "" {
-		set = append(set, slog.String("shard", e.Shard))
-	}
-	if e.Permits != 0 {
-		set = append(set, slog.Int64("permits", e.Permits))
-	}
-	if e.Away != 0 {
-		set = append(set, slog.Duration("away", e.Away))
-	}
-	if e.Err != nil {
-		set = append(set, slog.Any("error", e.Err))
-	}
-	return set
+	add(e.Limiter != "", slog.String("limiter", e.Limiter))
+	add(e.Key != "", slog.String("key", fmt.Sprintf("%q", e.Key)))
+	add(e.Shard != "", slog.String("shard", e.Shard))
+	add(e.Permits != 0, slog.Int64("permits", e.Permits))
+	add(e.Away != 0, slog.Duration("away", e.Away))
+	add(e.Err != nil, slog.Any("error", e.Err))
+	return attrs
 }

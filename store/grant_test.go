@@ -32,25 +32,6 @@ func (w *world) chain(all ...limiter.Limiter) limiter.Limiter {
 	return must(limiter.Chain(all...))(w.T)
 }
 
-func TestChain_RefundsInTheStore(t *testing.T) {
-	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "blocks": {Block: 8}} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				l := w.bucket(10, 1, time.Hour, 0, how)
-				seats := w.concurrency(5, 0, store.Options{}, nil)
-				elsewhere := w.bucket(10, 1, time.Hour, 0, nil)
-				w.rejected(w.chain(l, seats, rejecting{}), 4)
-				w.pass(2 * time.Second)
-				require.EqualValues(t, 10, elsewhere.Statistics().AvailablePermits)
-				require.Zero(t, l.Statistics().SuccessfulLeases)
-				require.EqualValues(t, 5, seats.Statistics().AvailablePermits)
-				require.Zero(t, seats.Statistics().SuccessfulLeases)
-				require.Empty(t, w.events.of(store.EventRefundLost))
-			})
-		})
-	}
-}
-
 func TestChain_LostRefund(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(10, 1, time.Hour, 0, nil)
@@ -74,20 +55,6 @@ func (f rejectingAfter) TryAcquire(ctx context.Context, n int) (limiter.Lease, e
 
 func (f rejectingAfter) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return f.TryAcquire(ctx, n)
-}
-
-func TestChain_RefundServesTheQueue(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		l := w.bucket(10, 1, time.Hour, 10, nil)
-		elsewhere := w.bucket(10, 1, time.Hour, 10, nil)
-		w.granted(l, 5)
-		var waiting *waiting
-		w.rejected(w.chain(l, rejectingAfter(func() { waiting = w.acquire(l, 3) })), 5)
-		w.pass(0)
-		w.served(waiting)
-		w.granted(elsewhere, 2)
-		w.rejected(elsewhere, 1)
-	})
 }
 
 func TestLease_Adjust(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 )
 
@@ -105,11 +104,6 @@ type Counters struct {
 	Cached     int64 // rejections answered from memory
 	FromBlocks int64 // grants from borrowed blocks
 	Outages    int64 // grants, rejections and charges by the outage policy
-}
-
-// counters counts for [Counters].
-type counters struct {
-	decisions, cached, fromBlocks, outages atomic.Int64
 }
 
 // Counters returns a snapshot.

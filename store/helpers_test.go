@@ -160,18 +160,7 @@ type hooked struct {
 	see    func([]*backend.Batch)
 
 	underWay atomic.Int32 // calls of Decide
-	forbid   atomic.Pointer[forbidding]
 }
-
-// A forbidding is a right that is missing.
-type forbidding struct {
-	method string
-	needed func(*backend.Batch) bool // of a Decide: which keys need it; nil: all
-	err    error
-}
-
-// of reports whether the method lacks the right.
-func (f *forbidding) of(method string) bool { return f != nil && f.method == method && f.needed == nil }
 
 func (h *hooked) hook(before, after func(method string) error) {
 	h.mu.Lock()
@@ -183,9 +172,6 @@ func (h *hooked) around(method string, f func() error) error {
 	h.mu.Lock()
 	before, after := h.before, h.after
 	h.mu.Unlock()
-	if f := h.forbid.Load(); f.of(method) {
-		return f.err
-	}
 	if before != nil {
 		if err := before(method); err != nil {
 			return err
@@ -206,20 +192,7 @@ func (h *hooked) Decide(ctx context.Context, b []*backend.Batch) error {
 	}
 	h.underWay.Add(1)
 	defer h.underWay.Add(-1)
-	return h.around("Decide", func() error {
-		f, allowed := h.forbid.Load(), b
-		if f != nil && f.needed != nil {
-			allowed = nil
-			for _, one := range b {
-				if f.needed(one) {
-					one.Outcome, one.Err = backend.Unreachable, f.err
-				} else {
-					allowed = append(allowed, one)
-				}
-			}
-		}
-		return h.Memory.Decide(ctx, allowed)
-	})
+	return h.around("Decide", func() error { return h.Memory.Decide(ctx, b) })
 }
 
 func (h *hooked) Replace(ctx context.Context, all []*backend.Replacement) error {

@@ -51,20 +51,6 @@ func TestCacheRejections_FewerPermits(t *testing.T) {
 	})
 }
 
-func TestCacheRejections_Reconfigure(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		a := w.bucket(10, 1, time.Hour, 0, caching)
-		b := w.bucket(10, 1, time.Hour, 0, caching)
-		w.granted(a, 10)
-		w.rejected(a, 1)
-		w.rejected(b, 1)
-		require.NoError(t, a.Reconfigure(bucketOf(15, 1, time.Hour, 0)))
-		synctest.Wait()
-		w.granted(a, 2)
-		w.granted(b, 3)
-	})
-}
-
 // A limiter learns of new limits even if it answers from memory and no notice arrives.
 func TestCacheRejections_NewLimits(t *testing.T) {
 	for name, how := range map[string]*store.LimiterOptions{"rejections": caching, "block": {Block: 100}} {

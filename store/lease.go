@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/store/backend"
@@ -44,7 +45,7 @@ func (c *core) takeLease(ctx context.Context, key string, n int, waiting bool) (
 	switch r := q.Reply; {
 	case !r.OK && waiting:
 		// NextExpiry bounds when to ask again. When permits come back is up to the holders.
-		return custom.Rejected(calls.Duration(r.NextExpiry), ""), nil
+		return custom.Rejected(saturate.Micros(r.NextExpiry), ""), nil
 	case !r.OK:
 		return custom.RejectedKnowing(0, "", r.Definition.Permits-r.InUse), nil
 	case n == 0:
@@ -63,41 +64,20 @@ func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool)
 	})
 }
 
-// Sending counts what this instance holds, or may hold when the store answers, of a key with a queue, so that it knows what
-// its rivals hold.
-func (c *core) Sending(q *calls.Call) {
-	if q.Lease.Permits == 0 || c.limits().QueueLimit == 0 {
-		return
-	}
-	if ks := c.keys.lock(q.Key, true); ks != nil {
-		ks.held += q.Lease.Permits
-		q.Counted.Store(true)
-		ks.mu.Unlock()
-	}
-}
-
-// uncountLease is called when a lease that was counted has ended, or was not granted.
-func (c *core) uncountLease(key string, n int64) {
-	if ks := c.keys.lock(key, false); ks != nil {
-		ks.held = max(ks.held-n, 0)
-		ks.mu.Unlock()
-	}
-}
-
-// Answered passes the answer to an acquisition to the turns of a key with a queue.
+// Answered counts what this instance holds of a key with a queue, and passes to its turns what its rivals hold.
 func (c *core) Answered(q *calls.Call) {
 	r := q.Reply
-	if !r.OK && q.Counted.Swap(false) {
-		c.uncountLease(q.Key, q.Lease.Permits)
-	}
-	if q.Op != calls.Acquire || r.Permits == 0 || r.Outcome != backend.Decided || c.limits().QueueLimit == 0 {
+	if r.Permits == 0 || c.limits().QueueLimit == 0 {
 		return
 	}
-	ks := c.keys.lock(q.Key, false)
+	ks := c.keys.lock(q.Key, true)
 	if ks == nil {
 		return
 	}
 	defer ks.mu.Unlock()
+	if q.Counted = r.OK; r.OK {
+		ks.held += r.Permits // until the heldLease ends
+	}
 	now := time.Now()
 	ks.queue.turnsOfKey().Lease(r.OK, r.InUse-ks.held, r.Definition.Permits-r.InUse, now.Sub(q.Sent), now)
 }
@@ -109,7 +89,7 @@ type heldLease struct {
 	key     string
 	id      string
 	n       int64
-	counted bool          // in keyState.held; see core.Sending
+	counted bool          // in keyState.held
 	lost    chan struct{} // closed if the lease ends before it is released
 
 	mu         sync.Mutex
@@ -144,7 +124,7 @@ func (c *core) releaseUnclaimed(q *calls.Call, r *backend.LeaseRequest) {
 
 func (c *core) newHeldLease(q *calls.Call, fence int64, since time.Time) *heldLease {
 	l := &heldLease{
-		c: c, key: q.Key, id: q.Lease.ID, n: q.Lease.Permits, counted: q.Counted.Swap(false), lost: make(chan struct{}),
+		c: c, key: q.Key, id: q.Lease.ID, n: q.Lease.Permits, counted: q.Counted, lost: make(chan struct{}),
 		fence: fence, validUntil: since.Add(c.o.LeaseTTL), lastSent: since,
 	}
 	l.mu.Lock()
@@ -245,7 +225,10 @@ func (l *heldLease) end() bool {
 	}
 	timer.Stop()
 	if l.counted {
-		l.c.uncountLease(l.key, l.n)
+		if ks := l.c.keys.lock(l.key, false); ks != nil {
+			ks.held -= l.n
+			ks.mu.Unlock()
+		}
 	}
 	return true
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
@@ -17,8 +18,7 @@ type Options struct {
 	// backend's client does. The default is 500 ms.
 	CallTimeout time.Duration `json:"call_timeout,omitempty" yaml:"call_timeout,omitempty"`
 	// FailureThreshold is how many calls in a row must fail before the store counts as away. While it is away, limiters do
-	// not call it and answer by their [OutagePolicy]. If a call fails because the program lacks a right, the store counts as
-	// away at once. The default is 3.
+	// not call it and answer by their [OutagePolicy]. The default is 3.
 	FailureThreshold int `json:"failure_threshold,omitempty" yaml:"failure_threshold,omitempty"`
 	// ProbeInterval is the time between two probes of a store that is away. The default is 1 s. It varies by a fifth at
 	// random, so that instances do not probe together.
@@ -90,6 +90,36 @@ type LimiterOptions struct {
 	// is 30 s, the minimum 100 ms. LeaseTTL must be 0 for other kinds.
 	LeaseTTL time.Duration `json:"lease_ttl,omitempty" yaml:"lease_ttl,omitempty" reload:"default=30s"`
 }
+
+// An OutagePolicy is how a limiter answers without the store: while the store is away, between [EventStoreLost] and
+// [EventStoreRecovered], and when a single call fails. It is written "fail_closed", "fail_open" or "fall_back_locally"
+// in configuration files.
+type OutagePolicy uint8
+
+// The outage policies.
+const (
+	// FailClosed rejects with [limiter.ReasonUnavailable], so the limit always holds. It is the zero value.
+	FailClosed OutagePolicy = iota
+	// FailOpen grants everything, so no caller is rejected because of the store. A request whose answer is late counts in
+	// the store nevertheless, if it can be sent within Options.CallTimeout.
+	FailOpen
+	// FallBackLocally asks a limiter in the process that has LimiterOptions.LocalShare of the limit. The limiter starts
+	// full. New limits change it in place, so permits that it has granted still count.
+	FallBackLocally
+)
+
+var outages = textenum.Texts[OutagePolicy]{Package: "store", Type: "OutagePolicy", Texts: []string{
+	FailClosed: "fail_closed", FailOpen: "fail_open", FallBackLocally: "fall_back_locally",
+}}
+
+// String returns the text form, or OutagePolicy(n) if o is unknown.
+func (o OutagePolicy) String() string { return outages.String(o) }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (o OutagePolicy) MarshalText() ([]byte, error) { return outages.Marshal(o) }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (o *OutagePolicy) UnmarshalText(text []byte) error { return outages.Unmarshal(o, text) }
 
 const (
 	defaultLeaseTTL = 30 * time.Second

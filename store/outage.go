@@ -2,49 +2,18 @@ package store
 
 import (
 	"context"
+	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 )
 
-// An OutagePolicy is how a limiter answers without the store: while the store is away, between [EventStoreLost] and
-// [EventStoreRecovered], and when a single call fails. It is written "fail_closed", "fail_open" or "fall_back_locally"
-// in configuration files.
-type OutagePolicy uint8
-
-// The outage policies.
-const (
-	// FailClosed rejects with [limiter.ReasonUnavailable], so the limit always holds. It is the zero value.
-	FailClosed OutagePolicy = iota
-	// FailOpen grants everything, so no caller is rejected because of the store. A request whose answer is late counts in
-	// the store nevertheless, if it can be sent within Options.CallTimeout.
-	FailOpen
-	// FallBackLocally asks a limiter in the process that has LimiterOptions.LocalShare of the limit. The limiter starts
-	// full. New limits change it in place, so permits that it has granted still count.
-	FallBackLocally
-)
-
 // OutageKey is the metadata key on every lease of a shared limiter, granted or rejected, that was decided without the
 // store. Its value is the reason.
 var OutageKey = limiter.NewMetadataKey[error]("STORE_OUTAGE")
-
-var outages = textenum.Texts[OutagePolicy]{Package: "store", Type: "OutagePolicy", Texts: []string{
-	FailClosed: "fail_closed", FailOpen: "fail_open", FallBackLocally: "fall_back_locally",
-}}
-
-// String returns the text form, or OutagePolicy(n) if o is unknown.
-func (o OutagePolicy) String() string { return outages.String(o) }
-
-// MarshalText implements [encoding.TextMarshaler].
-func (o OutagePolicy) MarshalText() ([]byte, error) { return outages.Marshal(o) }
-
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (o *OutagePolicy) UnmarshalText(text []byte) error { return outages.Unmarshal(o, text) }
 
 // lost is called when a shard begins to count as away. The outage policy answers waiting callers, too.
 func (s *Store) lost(shard string, err error) {
@@ -57,6 +26,35 @@ func (s *Store) recovered(shard string, away time.Duration) {
 	s.report(Event{Kind: EventStoreRecovered, Shard: shard, Away: away})
 	s.wakeQueues(&shard)
 	s.calls.Go(func() { s.catchUp(false) }) // the store may have lost definitions
+}
+
+// takeOrFallBack asks the store, or answers by the outage policy. The error is the context's, [limiter.ErrClosed], or an
+// [limiter.ErrPermitCount] if the limit was lowered below n meanwhile.
+func (c *core) takeOrFallBack(ctx context.Context, key string, n int, waiting bool) (limiter.Lease, error) {
+	var lease limiter.Lease
+	var err error
+	switch {
+	case c.leased:
+		lease, err = c.takeLease(ctx, key, n, waiting)
+	case c.o.Block > 1:
+		lease, err = c.takeFromBlock(ctx, key, n)
+	default:
+		lease, err = c.takeFromStore(ctx, key, n)
+	}
+	return c.decided(key, n, false, lease, err)
+}
+
+// decided returns the answer of the store, or that of the outage policy if err is why the store could not be asked.
+func (c *core) decided(key string, n int, peek bool, lease limiter.Lease, err error) (limiter.Lease, error) {
+	switch {
+	case errors.Is(err, ErrUnavailable) && c.closed.Load():
+		return limiter.Lease{}, limiter.ErrClosed
+	case errors.Is(err, ErrUnavailable):
+		return c.withoutStore(key, n, peek, err), nil
+	case err == nil && !lease.Acquired():
+		err = c.inRange(n) // the limit can have been lowered meanwhile
+	}
+	return lease, err
 }
 
 // withoutStore answers by the outage policy; err is why the store could not be asked. With peek, nothing is taken or counted.
@@ -93,8 +91,7 @@ func (c *core) withoutStore(key string, n int, peek bool, err error) limiter.Lea
 type fallback struct {
 	mu      sync.Mutex
 	limiter *limiter.PartitionedLimiter[string, string]
-	limits  rate.Limits                             // the shared limits of which the limiter has its share
-	factory atomic.Pointer[limiter.Factory[string]] // makes the limiter of a key
+	limits  rate.Limits // the shared limits of which the limiter has its share
 	closed  bool
 }
 
@@ -108,11 +105,9 @@ func (f *fallback) limiterOf(c *core) *limiter.PartitionedLimiter[string, string
 	if f.limiter != nil && (f.closed || was == limits) {
 		return f.limiter
 	}
-	share := limits.Share(c.o.LocalShare)
-	factory := limiter.FactoryFor[string](share)
-	f.factory.Store(&factory)
 	f.limits = limits
 	if f.limiter != nil && was.Kind == limits.Kind {
+		share := limits.Share(c.o.LocalShare)
 		_ = f.limiter.Apply(func(_ string, l limiter.Limiter) error {
 			_ = l.(limiter.Configurable).Reconfigure(share) // fails only if l is closed
 			return nil
@@ -122,8 +117,11 @@ func (f *fallback) limiterOf(c *core) *limiter.PartitionedLimiter[string, string
 	if f.limiter != nil {
 		_ = f.limiter.Close()
 	}
+	newOfKey := func(key string) (limiter.Limiter, error) {
+		return limiter.FactoryFor[string](c.keeper.WithoutStore().Share(c.o.LocalShare))(key)
+	}
 	f.limiter, _ = limiter.NewPartitioned(func(key string) limiter.Partition[string] {
-		return limiter.Partition[string]{Key: key, New: *f.factory.Load()}
+		return limiter.Partition[string]{Key: key, New: newOfKey}
 	}, &limiter.PartitionedOptions{MaxPartitions: maxKeys})
 	if f.closed {
 		_ = f.limiter.Close()

@@ -9,10 +9,6 @@ import (
 	"github.com/weir-go/weir/store/internal/definition"
 )
 
-// ErrNotOverridden means that the limits of the limiter are not overridden, for example because the override has ended
-// already.
-var ErrNotOverridden = definition.ErrNotOverridden
-
 // An Override replaces the limits of a limiter for all instances until a moment. It is kept in the store, so it ends in
 // time even if the instance that has made it does not run any more. See [Limiter.Override].
 type Override struct {
@@ -36,9 +32,6 @@ const (
 	maxOverrideBy     = 256
 	maxOverrideReason = 1024
 )
-
-// A handle is what a Limiter and a Partitioned have in common.
-type handle struct{ c *core }
 
 // Reconfigure changes the limits for all instances, of a [Partitioned] those of all keys. Permits that were granted stay
 // granted. Other instances follow at their next call to the store about the limiter, at the latest after

@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -162,69 +161,5 @@ func TestPeek_OneRoundTrip(t *testing.T) {
 		w.waits(waiter)
 		waiter.cancel()
 		synctest.Wait()
-	})
-}
-
-func TestPeek_Errors(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		s := w.instance(store.Options{CallTimeout: 300 * time.Millisecond})
-		keyed := must(s.PartitionedTokenBucket("keyed", bucketOf(10, 1, time.Hour, 0), nil))(t)
-		for _, n := range []int{-1, 11} {
-			_, err := keyed.Peek(w.ctx, "key", n)
-			require.ErrorIs(t, err, limiter.ErrPermitCount)
-		}
-		ended, cancel := context.WithCancel(w.ctx)
-		cancel()
-		_, err := keyed.PeekKey(ended, "key", 1)
-		require.ErrorIs(t, err, context.Canceled)
-		require.True(t, must(keyed.TryAcquire(w.ctx, "key", 1))(t).Acquired())
-
-		w.Stall(true)
-		soon, cancel := context.WithTimeout(w.ctx, 20*time.Millisecond)
-		defer cancel()
-		require.Equal(t, 20*time.Millisecond, timed(func() {
-			_, err := keyed.PeekKey(soon, "key", 1)
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-		}))
-		w.Stall(false)
-		w.pass(time.Second)
-		require.NoError(t, keyed.Close())
-		_, err = keyed.PeekKey(w.ctx, "key", 1)
-		require.ErrorIs(t, err, limiter.ErrClosed)
-	})
-}
-
-// Keys are independent, also long ones, which are stored as hashes.
-func TestPeek_Keys(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		keyed := must(w.instance(store.Options{}).PartitionedTokenBucket("keyed", bucketOf(1, 1, time.Hour, 0), nil))(t)
-		long := strings.Repeat("x", 1000)
-		for _, key := range []string{"", "a", long} {
-			before, err := keyed.PeekKey(w.ctx, key, 1)
-			require.NoError(t, err)
-			require.True(t, before.Acquired())
-			require.True(t, must(keyed.TryAcquire(w.ctx, key, 1))(t).Acquired())
-			after, err := keyed.PeekKey(w.ctx, key, 1)
-			require.NoError(t, err)
-			require.False(t, after.Acquired())
-		}
-	})
-}
-
-// Another instance's permits count.
-func TestPeek_SeesOtherInstances(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		a, b := w.concurrency(3, 0, store.Options{}, nil), w.concurrency(3, 0, store.Options{}, nil)
-		held := w.granted(a, 2)
-		require.True(t, w.peek(b, 1).Acquired())
-		lease := w.peek(b, 2)
-		require.False(t, lease.Acquired())
-		left, known := lease.Remaining()
-		require.True(t, known)
-		require.EqualValues(t, 1, left)
-		held.Release()
-		synctest.Wait()
-		require.True(t, w.peek(b, 3).Acquired())
-		require.EqualValues(t, 3, b.Statistics().AvailablePermits)
 	})
 }

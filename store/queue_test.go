@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,66 +49,6 @@ func TestQueue_CallsOfTwoInstances(t *testing.T) {
 	}
 }
 
-func TestQueue_Order(t *testing.T) {
-	for _, order := range []limiter.QueueOrder{limiter.OldestFirst, limiter.NewestFirst} {
-		inWorld(t, func(t *testing.T, w *world) {
-			o := bucketOf(1, 1, 100*time.Millisecond, 10)
-			o.QueueOrder = order
-			l := must(w.instance(store.Options{}).TokenBucket("it", o, nil))(t)
-			w.granted(l, 1)
-			var all []*waiting
-			for range 5 {
-				all = append(all, w.acquire(l, 1))
-				w.pass(time.Millisecond)
-			}
-			for i := range all {
-				w.pass(100 * time.Millisecond)
-				for j, a := range all {
-					place := j
-					if order == limiter.NewestFirst {
-						place = len(all) - 1 - j
-					}
-					require.Equal(t, place <= i, a.done.Load(), "%v: after %d refills, number %d", order, i+1, j)
-				}
-			}
-		})
-	}
-}
-
-// A waiter for 0 permits is served when the first permit is back, whatever the first waiter needs.
-func TestQueue_ZeroPermits(t *testing.T) {
-	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "blocks": {Block: 4}} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				l := w.bucket(10, 1, 100*time.Millisecond, 20, how)
-				w.granted(l, 10)
-				head, zero := w.acquire(l, 10), w.acquire(l, 0)
-				w.waits(zero)
-				w.pass(101 * time.Millisecond)
-				w.served(zero)
-				require.Equal(t, 100*time.Millisecond, zero.took)
-				w.pass(900 * time.Millisecond)
-				w.served(head)
-			})
-		})
-	}
-}
-
-// A new caller that finds the queue empty does not wait for permits of callers that have left.
-func TestQueue_AfterAllHaveLeft(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		l := w.bucket(10, 1, time.Second, 20, nil)
-		w.granted(l, 9)
-		head := w.acquire(l, 10)
-		a := w.acquire(l, 1)
-		w.waits(a)
-		head.cancel()
-		synctest.Wait()
-		w.served(a)
-		require.ErrorIs(t, head.err, context.Canceled)
-	})
-}
-
 func TestQueue_ReleaseNotice(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a, b := w.concurrency(1, 5, store.Options{}, nil), w.concurrency(1, 5, store.Options{}, nil)
@@ -138,29 +77,6 @@ func TestQueue_PollsWithoutListening(t *testing.T) {
 	})
 }
 
-func TestQueue_CancelAndClose(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		s := w.instance(store.Options{})
-		l := must(s.TokenBucket("it", bucketOf(10, 1, time.Hour, 20), nil))(t)
-		w.granted(l, 10)
-		first, second, third := w.acquire(l, 2), w.acquire(l, 3), w.acquire(l, 4)
-		require.EqualValues(t, 9, l.Statistics().QueuedPermits)
-		second.cancel()
-		synctest.Wait()
-		require.ErrorIs(t, second.err, context.Canceled)
-		require.EqualValues(t, 6, l.Statistics().QueuedPermits)
-		require.NoError(t, s.Close())
-		synctest.Wait()
-		for _, a := range []*waiting{first, third} {
-			require.True(t, a.done.Load())
-			require.NoError(t, a.err)
-			require.Equal(t, limiter.ReasonClosed, a.lease.Reason())
-		}
-		_, err := l.Acquire(w.ctx, 1)
-		require.ErrorIs(t, err, limiter.ErrClosed)
-	})
-}
-
 func TestQueue_LimitLoweredElsewhere(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a, b := w.bucket(10, 1, time.Hour, 20, nil), w.bucket(10, 1, time.Hour, 20, nil)
@@ -175,34 +91,6 @@ func TestQueue_LimitLoweredElsewhere(t *testing.T) {
 		synctest.Wait()
 		w.served(small)
 	})
-}
-
-// A rejection of a concurrency limiter has no Retry-After.
-func TestQueue_NoRetryAfterForConcurrency(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		l := w.concurrency(4, 2, store.Options{}, nil)
-		w.granted(l, 4)
-		lease, err := l.Acquire(w.ctx, 3)
-		require.NoError(t, err)
-		require.Equal(t, limiter.ReasonQueueLimit, lease.Reason())
-		_, ok := lease.RetryAfter()
-		require.False(t, ok)
-	})
-}
-
-// The reason of a limiter without a queue is not that the queue is full.
-func TestAcquire_ReasonWithoutAQueue(t *testing.T) {
-	for name, how := range map[string]*store.LimiterOptions{"plain": nil, "cached": caching, "blocks": {Block: 10}} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				l := w.bucket(1, 1, time.Hour, 0, how)
-				w.granted(l, 1)
-				lease, err := l.Acquire(w.ctx, 1)
-				require.NoError(t, err)
-				require.Equal(t, limiter.ReasonNoPermit, lease.Reason())
-			})
-		})
-	}
 }
 
 // Waits longer than a Duration can hold are the longest Duration, and make no caller poll.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-go/weir/internal/heavyhitters"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/calls"
 )
 
@@ -22,28 +23,25 @@ func (c *core) statistics(ctx context.Context, key string) limiter.Statistics {
 	if final := c.count.final.Load(); final != nil {
 		return *final
 	}
-	return c.localStatistics(key, c.available(ctx, key))
-}
-
-// localStatistics adds the figures of this instance to what available has returned.
-func (c *core) localStatistics(key string, st limiter.Statistics) limiter.Statistics {
+	st := c.available(ctx, key)
 	st.SuccessfulLeases, st.FailedLeases = c.count.granted.Load(), c.count.failed.Load()
 	if ks := c.keys.lock(key, false); ks != nil {
 		st.QueuedPermits = ks.queue.Permits()
-		st.AvailablePermits += ks.borrowed(time.Now())
 		ks.mu.Unlock()
 	}
+	st.AvailablePermits += c.borrowed(key)
 	return st
 }
 
-// computeFinalStatistics returns the statistics of a limiter that is being closed. If the limiter was never used, it
-// does not call the store, which would define the limiter there.
-func (c *core) computeFinalStatistics() limiter.Statistics {
-	available := limiter.Statistics{AvailablePermits: int64(c.limits().Permits)}
-	if !c.partitioned && c.keeper.InForce().Definition != nil {
-		available = c.available(c.s.calls.Context(), "")
+// finalStatistics returns the statistics of a limiter that is being closed. A limiter that was never used does not call the store,
+// which would define the limiter there.
+func (c *core) finalStatistics() limiter.Statistics {
+	ctx, cancel := context.WithCancel(c.s.calls.Context())
+	defer cancel()
+	if c.partitioned || c.keeper.InForce().Definition == nil {
+		cancel()
 	}
-	st := c.localStatistics("", available)
+	st := c.statistics(ctx, "")
 	st.QueuedPermits = 0
 	return st
 }
@@ -82,4 +80,20 @@ func (c *core) learn(q *calls.Call, free int64) {
 		ks.learn(q)
 		ks.mu.Unlock()
 	}
+}
+
+// askFree asks the store how many permits are available, and also returns the call.
+func (c *core) askFree(ctx context.Context, key string) (int64, *calls.Call, error) {
+	if c.leased {
+		q, err := c.askForLease(ctx, key, 0, false)
+		if err != nil {
+			return 0, nil, err
+		}
+		return q.Reply.Definition.Permits - q.Reply.InUse, q, nil
+	}
+	q, err := c.ask(ctx, key, backend.Request{})
+	if err != nil {
+		return 0, nil, err
+	}
+	return q.Definition.Free(&q.State), q, nil
 }

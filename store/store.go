@@ -115,3 +115,10 @@ func (s *Store) Close() error {
 	s.calls.WaitIdle(limit)
 	return s.calls.Close(limiter.ErrClosed)
 }
+
+func (s *Store) report(e Event) { s.events.Add(e) }
+
+// counters counts for [Counters].
+type counters struct {
+	decisions, cached, fromBlocks, outages atomic.Int64
+}

@@ -60,6 +60,7 @@ func TestLimiter_PermitsOutOfRange(t *testing.T) {
 			s = w.instance(store.Options{})
 			l = build(t, s, k, limitsOfTen, nil)
 			refused(11)
+			synctest.Wait()
 			require.Equal(t, decisions, w.Calls("Decide", "Acquire"), "only the limits were asked for")
 			require.NoError(t, s.Close())
 		}

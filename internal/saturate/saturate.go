@@ -4,6 +4,7 @@ package saturate
 import (
 	"math"
 	"math/bits"
+	"time"
 )
 
 // Add returns a + b, or the number that is nearest to it.
@@ -33,6 +34,9 @@ func Mul[T ~int64](a, b T) T {
 	}
 	return T(low)
 }
+
+// Micros returns n µs, or the longest time.
+func Micros(n int64) time.Duration { return time.Duration(Mul(n, int64(time.Microsecond))) }
 
 func magnitude(a int64) uint64 {
 	if a < 0 {

@@ -18,11 +18,6 @@ import (
 // and Reconfigure returns it. It does not count as a failure of the store.
 var ErrDefinition = errors.New("store: the definition cannot be read or written")
 
-// ErrSetup marks an error that lasts until the setup of the store is changed, for example because the program lacks a right
-// that some calls need. The shard counts as away at once, although other calls succeed, and until a call of the same method
-// succeeds. From Load and Define it is an error like others: limiters that others define can be used without these rights.
-var ErrSetup = errors.New("the store is not set up for this program")
-
 // A Backend keeps the state of limiters where many instances can reach it. Queues, coalescing, borrowed blocks, caching
 // and outage policies are in package store, the same for all backends. Package storetest has a conformance suite.
 //

@@ -71,14 +71,13 @@ var acquireCases = []testCase{
 	}},
 	{name: "leases of one key do not count for another", run: func(p *probe) {
 		d := p.define(concurrency(1))
-		other := *d
-		other.Name += "-other"
+		other := p.defineNamed("-other", concurrency(1))
 		a := p.granted(leaseRequest(d, "k", "a", 1, time.Minute), 1, "nothing was held")
 		p.granted(leaseRequest(d, "l", "a", 1, time.Minute), 1, "nothing of the other key was held")
-		p.granted(leaseRequest(&other, "k", "a", 1, time.Minute), 1, "nothing of the other limiter was held")
+		p.granted(leaseRequest(other, "k", "a", 1, time.Minute), 1, "nothing of the other limiter was held")
 		p.released(a)
 		p.rejected(leaseRequest(d, "l", "b", 1, time.Minute), 1, "it was another key that was released")
-		p.rejected(leaseRequest(&other, "k", "b", 1, time.Minute), 1, "it was another limiter that was released")
+		p.rejected(leaseRequest(other, "k", "b", 1, time.Minute), 1, "it was another limiter that was released")
 	}},
 	{name: "the fences of a key grow", run: func(p *probe) {
 		d, last := p.define(concurrency(2)), int64(0)

@@ -50,8 +50,7 @@ var concurrentCases = []testCase{
 	}},
 	{name: "calls about overlapping sets of keys do not disturb each other (ConcurrentSafe)", run: func(p *probe) {
 		const keys = 12
-		for d, kind := range p.timed(30) {
-			d.Name += kind
+		for d := range p.timed(30) {
 			var totals [keys]atomic.Int64
 			p.contend(func(i int, b backend.Backend) error {
 				random := rand.New(rand.NewPCG(uint64(i), 1))

@@ -28,7 +28,12 @@ func (p *probe) methods(d *backend.Definition) map[string]func(ctx context.Conte
 			_, _, err := p.b.Load(ctx, p.name)
 			return err
 		},
-		"Define":  func(ctx context.Context) error { _, err := p.b.Define(ctx, 0, d); return err },
+		"Define": func(ctx context.Context) error {
+			other := *d
+			other.Name += "-other"
+			_, err := p.b.Define(ctx, 0, &other)
+			return err
+		},
 		"Acquire": func(ctx context.Context) error { return p.b.Acquire(ctx, oneLease()) },
 		"Renew":   func(ctx context.Context) error { return p.b.Renew(ctx, oneLease()) },
 		"Release": func(ctx context.Context) error { return p.b.Release(ctx, oneLease()) },
@@ -64,10 +69,9 @@ var contextCases = []testCase{
 				cancel()
 			}
 		}
-		fresh := *d
-		fresh.Name += "-fresh"
+		fresh := p.defineNamed("-fresh", slowLimits(5))
 		for range 3 {
-			p.takes(&fresh, "", 1, 1, "the Backend is usable")
+			p.takes(fresh, "", 1, 1, "the Backend is usable")
 		}
 	}},
 }

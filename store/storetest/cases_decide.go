@@ -29,11 +29,11 @@ func timedLimits(permits int64) []rate.Schedule {
 	return []rate.Schedule{bucketOf(permits, 1), slowLimits(permits), slidingOf(permits, 5), calendarOf(permits, rate.Year)}
 }
 
-// timed yields, for each of the timedLimits, a definition of the case's limiter and a key.
+// timed yields, for each of the timedLimits, the definition of a limiter and a key.
 func (p *probe) timed(permits int64) iter.Seq2[*backend.Definition, string] {
 	return func(yield func(*backend.Definition, string) bool) {
 		for _, l := range timedLimits(permits) {
-			if !yield(p.define(l), l.Kind.String()) {
+			if kind := l.Kind.String(); !yield(p.defineNamed("-"+kind, l), kind) {
 				return
 			}
 		}
@@ -87,8 +87,9 @@ var decideCases = []testCase{
 		}
 	}},
 	{name: "a refund gives back no more than lines have left of the grant", run: func(p *probe) {
-		d := p.define(bucketOf(10, 5))
-		d.Period = 300_000
+		l := bucketOf(10, 5)
+		l.Period = 300_000
+		d := p.define(l)
 		var a, b *backend.Batch
 		for { // until all of it is on one line
 			a = p.takes(d, "k", 5, 5, "it is full")
@@ -140,9 +141,7 @@ var decideCases = []testCase{
 	}},
 	{name: "limiters of all kinds are decided in one call", run: func(p *probe) {
 		var definitions []*backend.Definition
-		for i, l := range timedLimits(3) {
-			d := p.define(l)
-			d.Name += fmt.Sprint(i)
+		for d := range p.timed(3) {
 			definitions = append(definitions, d)
 		}
 		for range 4 {

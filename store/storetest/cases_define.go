@@ -61,7 +61,7 @@ var defineCases = []testCase{
 		p.check(now > 1_600_000_000_000_000, "the time is in microseconds since 1970", now)
 	}},
 	{name: "a definition is created once", run: func(p *probe) {
-		d := p.define(slowLimits(5))
+		d := p.newDefinition(slowLimits(5))
 		p.defines(p.b, 0, d, true, "there is none")
 		other := newer(d, func(d *backend.Definition) { d.Permits = 9 })
 		p.defines(p.b, 0, other, false, "there is one")
@@ -69,7 +69,7 @@ var defineCases = []testCase{
 		p.loaded(p.another(), d)
 	}},
 	{name: "a definition is replaced only if the one in force is known", run: func(p *probe) {
-		first := p.define(slowLimits(5))
+		first := p.newDefinition(slowLimits(5))
 		p.defines(p.b, first.Version, first, false, "there is none that could be replaced")
 		p.check(p.loads(p.b, p.name) == nil, "there is still none", "one")
 		p.defines(p.b, 0, first, true, "there is none")
@@ -85,7 +85,7 @@ var defineCases = []testCase{
 	{name: "a definition is stored with all its fields", run: func(p *probe) {
 		version := int64(0)
 		for i, l := range append(append(extremes(), timedLimits(3)...), concurrency(7)) {
-			d := p.define(l)
+			d := p.newDefinition(l)
 			d.Version = max(version+1, d.Version)
 			d.Anchor = []int64{0, -1, d.Anchor, -backend.MaxPeriod, backend.MaxPeriod}[i%5]
 			d.AnchorInForce = i%2 == 0
@@ -97,7 +97,7 @@ var defineCases = []testCase{
 	}},
 	{name: "nothing is decided by an older definition once Define has returned", run: func(p *probe) {
 		for i, l := range append(timedLimits(100), concurrency(100)) {
-			old := p.define(l)
+			old := p.newDefinition(l)
 			old.Name = fmt.Sprint(p.name, i)
 			p.defines(p.b, 0, old, true, "there is none")
 			p.outdated(p.b, old, "used", 0, "it is in force")
@@ -116,7 +116,7 @@ var defineCases = []testCase{
 		version := int64(0)
 		for range 5 {
 			var done [contenders]bool
-			first := p.define(slowLimits(1))
+			first := p.newDefinition(slowLimits(1))
 			first.Version = max(first.Version, version+1)
 			p.contend(func(i int, b backend.Backend) (err error) {
 				next := *first

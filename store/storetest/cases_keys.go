@@ -29,8 +29,7 @@ func oddNames() []string {
 
 var keyCases = []testCase{
 	{name: "keys of any bytes are distinct", run: func(p *probe) {
-		for d, kind := range p.timed(1000) {
-			d.Name += kind
+		for d := range p.timed(1000) {
 			for range 2 {
 				var batches []*backend.Batch
 				for i, key := range oddKeys() {
@@ -41,12 +40,13 @@ var keyCases = []testCase{
 		}
 	}},
 	{name: "names are distinct from other names and from keys", run: func(p *probe) {
+		var definitions []*backend.Definition
+		for _, name := range oddNames() {
+			definitions = append(definitions, p.defineNamed(name, slowLimits(1000)))
+		}
 		for range 2 {
 			var batches []*backend.Batch
-			for i, name := range oddNames() {
-				d := p.define(slowLimits(1000))
-				d.Version, d.Anchor = 1, 0
-				d.Name = p.name + name
+			for i, d := range definitions {
 				for j, key := range []string{"", "b", "b:c", ":b", "{b}", "}b"} {
 					batches = append(batches, batchOf(d, key, take(int64(6*i+j+1))))
 				}
@@ -56,9 +56,7 @@ var keyCases = []testCase{
 	}},
 	{name: "each name has a definition of its own", run: func(p *probe) {
 		for i, name := range oddNames() {
-			d := p.define(slowLimits(int64(i) + 1))
-			d.Name = p.name + name
-			p.defines(p.b, 0, d, true, "it is new")
+			p.defineNamed(name, slowLimits(int64(i)+1))
 		}
 		for i, name := range oddNames() {
 			d := p.loads(p.b, p.name+name)

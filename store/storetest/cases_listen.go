@@ -74,7 +74,7 @@ var listenCases = []testCase{
 	{name: "all listeners get a notice of a new definition", when: Subject.listens, run: func(p *probe) {
 		other := p.another()
 		mine, theirs := p.listen(p.b, atOnce), p.listen(other, atOnce)
-		first := p.define(slowLimits(5))
+		first := p.newDefinition(slowLimits(5))
 		p.defines(p.b, 0, first, true, "there is none")
 		p.hears(mine, backend.Notice{Name: p.name}, "it was defined by the same instance")
 		p.hears(theirs, backend.Notice{Name: p.name}, "it was defined by another instance")
@@ -102,7 +102,7 @@ var listenCases = []testCase{
 	{name: "notices can have any name and key", when: Subject.listens, run: func(p *probe) {
 		l := p.listen(p.another(), atOnce)
 		for i, name := range oddNames() {
-			d := p.define(concurrency(1))
+			d := p.newDefinition(concurrency(1))
 			d.Name = p.name + name
 			r := p.granted(leaseRequest(d, "k", fmt.Sprint(i), 1, time.Minute), 1, "nothing was held")
 			p.rejected(waiting(d, "k"), 1, "it is held")
@@ -111,8 +111,8 @@ var listenCases = []testCase{
 			p.defines(p.b, 0, d, true, "there is none")
 			p.hears(l, backend.Notice{Name: d.Name}, "it was defined")
 		}
+		d := p.define(concurrency(1))
 		for i, key := range oddKeys() {
-			d := p.define(concurrency(1))
 			r := p.granted(leaseRequest(d, key, fmt.Sprint(i), 1, time.Minute), 1, "nothing was held")
 			p.rejected(waiting(d, key), 1, "it is held")
 			p.released(r)
@@ -123,7 +123,7 @@ var listenCases = []testCase{
 	{name: "Listen can be called again, and no call waits for a slow listener", when: Subject.listens, run: func(p *probe) {
 		goOn := make(chan struct{})
 		slow := p.listen(p.b, func() { <-goOn })
-		d, version := p.define(slowLimits(5)), int64(0)
+		d, version := p.newDefinition(slowLimits(5)), int64(0)
 		for range 3 {
 			l := p.listen(p.b, atOnce)
 			for range 20 {

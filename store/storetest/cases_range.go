@@ -60,8 +60,9 @@ var rangeCases = []testCase{
 	{name: "lines can begin at any time", run: func(p *probe) {
 		for i, anchor := range []int64{0, -1, -backend.MaxPeriod, backend.MaxPeriod, p.now() + 1, p.now() - 1} {
 			for _, l := range append(timedLimits(3), fast(3, 10*time.Millisecond)...) {
-				d := p.define(l)
+				d := p.newDefinition(l)
 				d.Anchor = anchor
+				p.store(d)
 				key := fmt.Sprint(i, l.Kind, l.Period)
 				b := p.ask(d, key, take(2))
 				p.ask(d, key, refund(1, receiptOf(b)), take(1))

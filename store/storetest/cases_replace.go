@@ -175,7 +175,7 @@ var replaceCases = []testCase{
 		}
 	}},
 	{name: "some keys of one call are decided and some are not", run: func(p *probe) {
-		d := p.define(slowLimits(5))
+		d := p.newDefinition(slowLimits(5)) // with a stored one, it would decide of which version an old one is outdated
 		next := newer(d, nil)
 		p.takes(d, "b", 1, 1, "it is full")
 		p.takes(next, "c", 1, 1, "it is full")

@@ -37,8 +37,7 @@ var timeCases = []testCase{
 	}},
 	{name: "a key is forgotten when it is full", when: Subject.hasKeys, run: func(p *probe) {
 		for i, l := range fast(50, 100*time.Millisecond) {
-			d := p.define(l)
-			d.Name += fmt.Sprint(i)
+			d := p.defineNamed(fmt.Sprint(i), l)
 			for k := range 10 {
 				p.takes(d, fmt.Sprint(k), 5, 5, "it is full")
 			}
@@ -48,8 +47,7 @@ var timeCases = []testCase{
 	}},
 	{name: "a key is kept until it is full", run: func(p *probe) {
 		for i, l := range fast(6, 300*time.Millisecond) {
-			d := p.define(l)
-			d.Name += fmt.Sprint(i)
+			d := p.defineNamed(fmt.Sprint(i), l)
 			first := p.takes(d, "k", 6, 6, "it is full")
 			next := newer(d, func(d *backend.Definition) { d.Permits = 9 })
 			// A request by a newer definition changes nothing, and shows whether a state is stored. The model reports

@@ -29,7 +29,8 @@ type probe struct {
 	cancel context.CancelFunc
 	b      backend.Backend
 	opened []backend.Backend
-	name   string // of the case's own limiter
+	name   string           // of the case's own limiter
+	stored map[string]int64 // the version of each definition that the probe has stored, by name
 	model  model
 }
 
@@ -37,7 +38,7 @@ type probe struct {
 type stopCase struct{}
 
 func newProbe(t testing.TB, s Subject) *probe {
-	p := &probe{t: t, s: s, name: "storetest-" + rand.Text()[:12], model: model{}}
+	p := &probe{t: t, s: s, name: "storetest-" + rand.Text()[:12], stored: map[string]int64{}, model: model{}}
 	p.patience = cmp.Or(s.patience, usualPatience)
 	p.ctx, p.cancel = context.WithTimeout(context.Background(), 5*p.patience)
 	p.b = p.another()
@@ -99,11 +100,30 @@ func (p *probe) eventually(want string, ok func() bool) {
 	}
 }
 
-// define returns a definition of the case's limiter whose schedule starts now. It does not send it to the server; see
-// defines.
-func (p *probe) define(l rate.Schedule) *backend.Definition {
+// define returns a definition of the case's limiter whose schedule starts now. It is stored, as every definition is before a
+// Store decides by it.
+func (p *probe) define(l rate.Schedule) *backend.Definition { return p.defineNamed("", l) }
+
+// defineNamed is define for another limiter, whose name ends so.
+func (p *probe) defineNamed(end string, l rate.Schedule) *backend.Definition {
+	d := p.newDefinition(l)
+	d.Name += end
+	return p.store(d)
+}
+
+// newDefinition is define for a case that changes the definition, or stores it by itself.
+func (p *probe) newDefinition(l rate.Schedule) *backend.Definition {
 	now := p.now()
 	return backend.NewDefinition(p.name, l, now)
+}
+
+// store stores d with a version later than that of the definition of the same name that it has stored before.
+func (p *probe) store(d *backend.Definition) *backend.Definition {
+	old := p.stored[d.Name]
+	d.Version = max(d.Version, old+1)
+	p.defines(p.b, old, d, true, "it follows the definition in force")
+	p.stored[d.Name] = d.Version
+	return d
 }
 
 // slowLimits are limits of which nothing comes back while a case runs.

@@ -55,6 +55,7 @@ func play(p *probe, kind rate.Kind, seed uint64, setTime bool) {
 		if kind != rate.Calendar {
 			d.Anchor = now + s.random.Int64N(7*d.Period) - 5*d.Period
 		}
+		p.store(d)
 		for j := range 1 + s.random.IntN(2) {
 			s.targets = append(s.targets, scriptTarget{d: d, key: fmt.Sprint("key", j)})
 		}

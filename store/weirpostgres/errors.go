@@ -24,7 +24,6 @@ const (
 	readOnly             = "25006"
 	lockNotAvailable     = "55P03"
 	featureNotSupported  = "0A000"
-	insufficientRights   = "42501"
 )
 
 func repeatable(err error) bool {
@@ -64,9 +63,6 @@ func (b *Backend) explain(what string, err error) error {
 	switch codeOf(err) {
 	case undefinedSchema, undefinedTable, undefinedFunction, undefinedColumn:
 		hint = fmt.Sprintf("schema %q is missing or older than this program: call Migrate, or run the files in the folder migrations: ", b.schema)
-		err = fmt.Errorf("%w: %w", backend.ErrSetup, err)
-	case insufficientRights:
-		err = fmt.Errorf("%w: %w", backend.ErrSetup, err)
 	case serializationFailure:
 		hint = "sessions must be at isolation level read committed: "
 	case lockNotAvailable:

@@ -16,23 +16,21 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
-	"github.com/weir-go/weir/store/internal/drill"
 	"github.com/weir-go/weir/store/storetest"
 	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
 )
 
-// documentedRole makes a role with the rights of the docs. It returns the role, a pool of connections that are this role,
-// and the schema, of which admin is the owner.
-func documentedRole(t *testing.T) (role, schema string, pool, admin *pgxpool.Pool) {
+// documentedRole makes a role with the rights of the docs. It returns a schema and a pool of connections that are this role.
+func documentedRole(t *testing.T) (schema string, pool *pgxpool.Pool) {
 	t.Helper()
 	server := testserver.Postgres(t)
-	admin = connect(t, server.URL, nil)
+	admin := connect(t, server.URL, nil)
 	schema = freshSchema(t, admin)
 	page, err := os.ReadFile("../../docs/shared-limits.md")
 	require.NoError(t, err)
 	grants := regexp.MustCompile(`(?m)^grant .* to app;$`).FindAllString(string(page), -1)
 	require.Len(t, grants, 4)
-	role = strings.ToLower(schema) + "_app"
+	role := strings.ToLower(schema) + "_app"
 	exec(t, admin, "drop role if exists "+role)
 	exec(t, admin, "create role "+role+" login")
 	t.Cleanup(func() { exec(t, admin, "drop owned by "+role); exec(t, admin, "drop role "+role) })
@@ -40,34 +38,12 @@ func documentedRole(t *testing.T) (role, schema string, pool, admin *pgxpool.Poo
 		grant = strings.NewReplacer(" weir.", ` "weir".`, "schema weir", `schema "weir"`, "to app", "to "+role).Replace(grant)
 		exec(t, admin, pgmigrate.InSchema(grant, schema))
 	}
-	return role, schema, connect(t, server.URL, func(c *pgxpool.Config) { c.ConnConfig.User = role }), admin
-}
-
-// If a right is missing, the store is away until it is granted, whatever other calls succeed.
-func TestStore_MissingRightIsAnOutage(t *testing.T) {
-	t.Parallel()
-	role, schema, pool, admin := documentedRole(t)
-	for _, right := range []string{
-		"select on weir.states", "insert on weir.states", "update on weir.states",
-		"insert on weir.leases", "update on weir.leases", "delete on weir.leases", "update on weir.semaphores",
-		"select on weir.definitions", "usage on schema weir",
-	} {
-		t.Run(right, func(t *testing.T) {
-			load := drill.NewMixedLoad(t, func(o store.Options) (*store.Store, error) {
-				return New(pool, &Options{Schema: schema, Options: o})
-			})
-			change := func(verb, direction string) func() {
-				on := strings.NewReplacer(" weir.", ` "weir".`, "schema weir", `schema "weir"`).Replace(right)
-				return func() { exec(t, admin, pgmigrate.InSchema(verb+" "+on+" "+direction+" "+role, schema)) }
-			}
-			load.StaysAway(t, change("revoke", "from"), change("grant", "to"))
-		})
-	}
+	return schema, connect(t, server.URL, func(c *pgxpool.Config) { c.ConnConfig.User = role })
 }
 
 func TestSuite_WithDocumentedGrants(t *testing.T) {
 	t.Parallel()
-	_, schema, pool, _ := documentedRole(t)
+	schema, pool := documentedRole(t)
 	t.Run("suite", func(t *testing.T) {
 		storetest.Run(t, storetest.Subject{New: func(t testing.TB) backend.Backend {
 			b, err := NewBackend(pool, &BackendOptions{Schema: schema})

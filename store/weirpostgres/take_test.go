@@ -304,8 +304,8 @@ func TestTakes_FunctionFails(t *testing.T) {
 	assert.Equal(t, backend.Decided, granted.Outcome)
 	assert.Equal(t, []int64{2}, granted.Granted)
 	assert.Equal(t, backend.Failed, charge.Outcome)
-	assert.ErrorIs(t, charge.Err, backend.ErrSetup)
-	assert.ErrorIs(t, w.b.Decide(t.Context(), []*backend.Batch{charge}), backend.ErrSetup)
+	assert.Equal(t, undefinedFunction, codeOf(charge.Err))
+	assert.Equal(t, undefinedFunction, codeOf(w.b.Decide(t.Context(), []*backend.Batch{charge})))
 }
 
 // Numbers of all sizes, at random times that go on.

@@ -13,9 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
-	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
-	"github.com/weir-go/weir/store/internal/drill"
 	"github.com/weir-go/weir/store/storetest"
 )
 
@@ -58,25 +56,6 @@ func TestSuite_WithDocumentedACL(t *testing.T) {
 		require.NoError(t, err)
 		return b
 	}})
-}
-
-// Whatever the ACL forbids, except notices and pexpireat, the store is away until it is allowed, whatever other calls succeed.
-func TestStore_ForbiddenCommandIsAnOutage(t *testing.T) {
-	t.Parallel()
-	server := testserver.NewRedis(t)
-	client, admin := redis.NewUniversalClient(documentedUser(t, server)), connect(t, server.URL)
-	t.Cleanup(func() { _ = client.Close() })
-	for forbidden, allowed := range map[string]string{
-		"-evalsha": "+evalsha", "-time": "+time", "-getrange": "+getrange", "-get": "+get", "-set": "+set", "-del": "+del",
-		"-hmget": "+hmget", "-hset": "+hset", "-hdel": "+hdel", "resetkeys": "~weir:*",
-	} {
-		t.Run(forbidden, func(t *testing.T) {
-			load := drill.NewMixedLoad(t, func(o store.Options) (*store.Store, error) { return New(client, &Options{Options: o}) })
-			load.StaysAway(t,
-				func() { setACL(t, admin, "ACL SETUSER app "+forbidden) },
-				func() { setACL(t, admin, "ACL SETUSER app "+allowed) })
-		})
-	}
 }
 
 func TestKeyError(t *testing.T) {

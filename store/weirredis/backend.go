@@ -107,8 +107,5 @@ func wrap(ctx context.Context, what string, err error) error {
 	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
 		err = fmt.Errorf("%w (%w)", err, ended)
 	}
-	if err != nil && forbidden.MatchString(err.Error()) {
-		err = fmt.Errorf("%w: %w", backend.ErrSetup, err)
-	}
 	return fmt.Errorf("weirredis: %s: %w", what, err)
 }

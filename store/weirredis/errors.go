@@ -16,9 +16,6 @@ import (
 // forbids, READONLY or OOM, has no line of the script there.
 var scriptsOwn = regexp.MustCompile(`^(ERR Error running script \(call to f_\w+\): @user_script:\d+: )?((ERR )?user_script:\d+: |-?WRONGTYPE )`)
 
-// forbidden matches what a server says if the ACL forbids a command, or a command or key of a script.
-var forbidden = regexp.MustCompile(`\bNOPERM\b|ACL failure in script|The user executing the script can't `)
-
 // keyError reports whether an error concerns only one key: another program has stored something under it, the script
 // cannot read the stored state, or it is a slotError.
 func keyError(err error) bool {

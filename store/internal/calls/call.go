@@ -5,12 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/internal/ctxerr"
+	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
@@ -23,10 +24,7 @@ type Limiter interface {
 	Definition() *backend.Definition
 	// AwaitDefinition returns when the definition in force has this version or a later one. With version 0, any will do.
 	AwaitDefinition(version int64) error
-	// Sending is called before an Acquire is sent, maybe again.
-	Sending(q *Call)
-	// Answered is called with the answer to an Acquire before its caller has it. If the answer is that q must be sent again, the
-	// Outcome of Reply says so.
+	// Answered is called with the answer to an Acquire before its caller has it.
 	Answered(q *Call)
 	// Unclaimed is called if what q was granted, or may have been, belongs to no caller. reply is the answer about a lease, or
 	// nil if it was lost.
@@ -56,8 +54,8 @@ type Call struct {
 	// waits no more, as long as that is within the timeout. If the store takes fewer requests than come, the rest is not sent:
 	// it would pile up.
 	CountLate bool
-	OnAnswer  func()      // not nil: it is called with the answer, and no caller waits
-	Counted   atomic.Bool // for the Limiter
+	OnAnswer  func() // not nil: it is called with the answer, and no caller waits
+	Counted   bool   // for the Limiter
 
 	// Definition is that by which the store has decided. Before the answer it is nil, or the definition under which the permits
 	// to give back were granted.
@@ -65,14 +63,13 @@ type Call struct {
 	Answer
 	Err error
 
-	shard    *shard
 	state    atomic.Int32
 	gone     <-chan struct{} // closed when the caller's context ends; nil: it never does
 	done     chan struct{}   // closed when there is an answer; nil: no caller waits
 	made     time.Time
 	attempts int       // to send it, if it was not decided
 	repairs  time.Time // when the first one had failed
-	returns  *giveBack // nil: it gives nothing back
+	returned func()    // called when it is answered; nil: it gives nothing back
 	one      oneRequest
 }
 
@@ -136,12 +133,8 @@ func (q *Call) tookNothing() bool {
 }
 
 // Wait returns how long it takes until n permits are available, after all requests of the round trip.
-func (q *Call) Wait(n int64) time.Duration { return Duration(q.Definition.Wait(&q.State, q.Now, n)) }
-
-// Duration converts µs, up to the longest Duration.
-func Duration(us int64) time.Duration {
-	const longest = math.MaxInt64 / int64(time.Microsecond)
-	return time.Duration(min(us, longest)) * time.Microsecond
+func (q *Call) Wait(n int64) time.Duration {
+	return saturate.Micros(q.Definition.Wait(&q.State, q.Now, n))
 }
 
 // claim reports whether q was open. Only the goroutine that claims q sets Err or answers the caller.
@@ -155,7 +148,9 @@ func (q *Call) finish(err error) {
 	} else {
 		close(q.done)
 	}
-	q.returns.end()
+	if q.returned != nil {
+		q.returned()
+	}
 }
 
 // deliver answers with what the store has answered.
@@ -216,7 +211,6 @@ var (
 	errTimeout       = errors.New("no answer in time")
 	errReconfiguring = errors.New("the limiter is reconfigured too often")
 	errNoReturn      = errors.New("the backend has panicked, or has ended its goroutine")
-	errNoReason      = errors.New("the backend has given no reason")
 	// errCallerLeft means that the caller's context has ended. Only the caller's goroutine asks the context for its error.
 	// A context is the program's code: if it panicked on a goroutine of this package, or under a lock, what was granted
 	// would be lost.
@@ -274,4 +268,54 @@ func IsClosed(gone <-chan struct{}) bool {
 	default:
 		return false
 	}
+}
+
+// giveBacks are what limiters are giving back to the store: refunds, blocks and releases of leases. No caller waits for
+// them, and round trips can overtake each other. The rule: a call that has taken nothing, because it was rejected or only
+// reads, is sent again when everything is answered that was given back for its key before it. So a caller finds what it has
+// given back, and no other call waits.
+type giveBacks struct {
+	count atomic.Int64 // of all keys
+	mu    sync.Mutex
+	byKey map[limiterKey][]chan struct{} // closed when it is answered
+}
+
+type limiterKey struct{ name, key string }
+
+func keyOf(q *Call) limiterKey { return limiterKey{q.Limiter.Name(), q.Key} }
+
+// begin is called before q is sent.
+func (g *giveBacks) begin(q *Call) {
+	if q.Op != Release && (q.Op != Decide || q.Requests[0].Op != backend.OpRefund && q.Requests[0].Op != backend.OpReturnBlock) {
+		return // it gives nothing back
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.byKey == nil {
+		g.byKey = map[limiterKey][]chan struct{}{}
+	}
+	of, done := keyOf(q), make(chan struct{})
+	g.byKey[of] = append(g.byKey[of], done)
+	g.count.Add(1)
+	q.returned = func() {
+		close(done)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		rest := slices.DeleteFunc(g.byKey[of], func(c chan struct{}) bool { return c == done })
+		if g.byKey[of] = rest; len(rest) == 0 {
+			delete(g.byKey, of)
+		}
+		g.count.Add(-1)
+	}
+}
+
+// before returns channels that are closed when all is answered that is being given back for the key of q; none if q need not
+// be sent again after it. A caller that waits for a lease need not ask again: the release wakes it.
+func (g *giveBacks) before(q *Call) []chan struct{} {
+	if g.count.Load() == 0 || q.Lease != nil && q.Lease.Waiting {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.byKey[keyOf(q)])
 }

@@ -4,11 +4,9 @@
 // that come together into one round trip, sends a call again whose limiter was reconfigured meanwhile, and answers by itself
 // while the store is away.
 //
-//   - call.go: the Call, who gets its answer, and what happens if its caller has left
-//   - client.go: Ask and Send, calls to the backend about definitions, goroutines, Close
-//   - batcher.go: which calls go together, and when a round trip begins
-//   - trip.go: one round trip: requests of one key become a batch, and its answer those of the calls
-//   - repair.go: what could not be decided, because a definition or a state is outdated
-//   - giveback.go: a caller finds what was given back before
-//   - shard.go: the parts of a store that fail separately, and when one counts as away
+//   - client.go: Ask and Send, calls to the backend about definitions, goroutines, Close; the parts of a store that fail separately,
+//     and when one counts as away
+//   - trip.go: which calls go together, and when a round trip begins; how requests of one key become a batch, and its answer those
+//     of the calls; what could not be decided, because a definition or a state is outdated
+//   - call.go: the Call, who gets its answer, and what happens if its caller has left; how a caller finds what was given back before
 package calls

@@ -4,14 +4,227 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"hash/maphash"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/fixedhash"
+	"github.com/weir-go/weir/internal/random"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/store/backend"
 )
+
+// A batcher sends calls with the same Op to a shard in round trips. The rule: a call is sent at once, unless the latest round
+// trip has begun less than a pause ago and is under way; then it waits for the end of either, and goes together with the calls
+// that came meanwhile. The pause is longer than a round trip to a near store, and a fraction of one to a far store. So a near
+// store gets few round trips with many calls, and a call to a far store takes one round trip and a pause, not two round
+// trips. A round trip that hangs delays nothing but its own calls, as long as fewer than limits.trips hang.
+type batcher struct {
+	c     *Client
+	shard *shard
+	most  int // how many round trips can be under way at once
+
+	mu       sync.Mutex
+	pending  []*Call
+	starting int           // how many round trips have not yet taken their calls from pending
+	young    *trip         // the latest round trip, if it is under way and began less than a pause ago
+	underWay []*trip       // in the order in which they began
+	latest   time.Time     // when that of the round trips that have ended began that began last
+	took     time.Duration // how long that took
+}
+
+const (
+	// maxBatch bounds a round trip: one statement or pipeline of that size takes about a millisecond.
+	maxBatch = 256
+	// minPause is more than a near store takes for a round trip.
+	minPause = time.Millisecond
+)
+
+// pause returns how long after a round trip the next one begins beside it: with round trips of 8 ms and 5 at once, 1.6 ms.
+func (b *batcher) pause() time.Duration {
+	if b.most == 1 {
+		return b.c.o.Timeout
+	}
+	return min(max(b.took/time.Duration(b.most), minPause), b.c.o.Timeout)
+}
+
+// add queues q and does not wait.
+func (b *batcher) add(q *Call) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pending = append(b.pending, q)
+	b.start()
+}
+
+// start begins a round trip on its own goroutine, if the rule allows one. The batcher is locked.
+func (b *batcher) start() {
+	if t := b.begin(); t != nil {
+		b.c.Begin()
+		go b.run(t)
+	}
+}
+
+// begin returns a new round trip, or nil if the rule allows none. The round trip takes its calls when it runs, so that calls
+// that come meanwhile go with it. The batcher is locked.
+func (b *batcher) begin() *trip {
+	left := len(b.pending) - b.starting*maxBatch
+	if left <= 0 || b.young != nil && left < maxBatch || len(b.underWay) == b.most {
+		return nil
+	}
+	t := &trip{batcher: b}
+	b.starting++
+	b.young = t
+	b.underWay = append(b.underWay, t)
+	return t
+}
+
+// run makes round trips, until no calls must be sent now, or a round trip is lost: then another goroutine continues.
+func (b *batcher) run(t *trip) {
+	for t != nil {
+		if b.c.most.random != nil {
+			time.Sleep(time.Nanosecond) // until everything that happens at this instant has happened
+		}
+		if b.take(t) && !t.run(b.c) {
+			return // see replace
+		}
+		b.mu.Lock()
+		b.remove(t)
+		t = b.begin()
+		b.mu.Unlock()
+	}
+	b.c.End()
+}
+
+// take gives a round trip its calls. It returns false if there are none any more, because their callers have left.
+func (b *batcher) take(t *trip) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.starting--
+	all := b.pending
+	if b.c.most.random != nil {
+		slices.SortStableFunc(all, func(x, y *Call) int { return strings.Compare(x.order(), y.order()) })
+	}
+	n := 0
+	batch := all[:0:len(all)] // in place: nothing else uses this slice
+	for ; n < len(all) && len(batch) < maxBatch; n++ {
+		if !all[n].dropped(b.c.o.Timeout) {
+			batch = append(batch, all[n])
+		}
+	}
+	if b.pending = all[n:]; n == len(all) {
+		b.pending = nil
+	}
+	if len(batch) == 0 {
+		return false
+	}
+	t.calls, t.begun, t.epoch = slices.Clip(batch), time.Now(), b.shard.epoch()
+	return true
+}
+
+// watch calls endPause at the end of the pause of a round trip.
+func (b *batcher) watch(t *trip) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t.watch = time.AfterFunc(b.pause(), t.endPause)
+}
+
+// endPause is called at the end of the pause of a round trip, and at its timeout. At the end of the pause, the next round trip
+// can begin. If too many are under way, the first of them that ends is followed by it.
+func (t *trip) endPause() {
+	b := t.batcher
+	b.mu.Lock()
+	if t.paused {
+		b.mu.Unlock()
+		t.lose()
+		return
+	}
+	defer b.mu.Unlock()
+	t.paused = true
+	if b.young == t {
+		b.young = nil
+	}
+	if !t.over.Load() {
+		t.watch.Reset(time.Until(t.begun.Add(b.c.o.Timeout)))
+	}
+	b.start()
+}
+
+// replace is called if a round trip was lost.
+func (b *batcher) replace(t *trip) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.remove(t)
+	b.start()
+	b.c.End()
+}
+
+// remove is called at the end of a round trip. The batcher is locked.
+func (b *batcher) remove(t *trip) {
+	i := slices.Index(b.underWay, t)
+	if i < 0 {
+		return
+	}
+	b.underWay = slices.Delete(b.underWay, i, i+1)
+	if b.young == t {
+		b.young = nil
+	}
+	if t.begun.After(b.latest) {
+		b.latest, b.took = t.begun, time.Since(t.begun)
+	}
+}
+
+const (
+	// maxBatchers is how many batchers of one Op a shard has at most. All calls about one key use the same one.
+	maxBatchers = 4
+	// maxTrips is how many round trips of a batcher can be under way at once, if there are enough connections.
+	maxTrips = 8
+)
+
+// limits are how many batchers of one Op a shard has, and how many round trips of each can be under way at once. Together that
+// is half of the backend's connections at most. A batcher has two round trips, rather than a shard twice as many batchers: with
+// one, a call waits for the round trip under way and then for its own.
+type limits struct {
+	batchers, trips int
+	// random is not nil in a simulation: then the calls that arrive at one instant go together, in an order that is always the
+	// same, because goroutines add them in any.
+	random random.Maker
+}
+
+func limitsOf(b backend.Backend) (l limits) {
+	half := maxBatchers * maxTrips
+	if p, ok := b.(backend.Pooled); ok {
+		half = max(p.Connections()/2, 1)
+	}
+	l.batchers = min(max(half/2, 1), maxBatchers)
+	l.trips = min(half/l.batchers, maxTrips)
+	l.random, _ = b.(random.Maker)
+	return l
+}
+
+// seed is for hashes of keys.
+var seed = maphash.MakeSeed()
+
+// send sends q in a round trip.
+func (sh *shard) send(q *Call) {
+	if q.Limiter.Definition() == nil {
+		sh.repair([]*group{{calls: []*Call{q}}})
+	} else {
+		sh.batchers[q.Op][sh.c.batcherOf(q)].add(q)
+	}
+}
+
+// batcherOf returns which batcher of its shard a call uses.
+func (c *Client) batcherOf(q *Call) uint64 {
+	name, key, n := q.Limiter.Name(), q.Key, uint64(c.most.batchers)
+	if c.most.random != nil { // in a simulation, which must not depend on the seed
+		return fixedhash.String(name+key) % n
+	}
+	return maphash.Comparable(seed, keyOf(q)) % n
+}
 
 // A trip is a round trip to a shard. It either returns in time or is lost.
 type trip struct {
@@ -37,8 +250,7 @@ func (t *trip) lose() {
 		return
 	}
 	t.batcher.replace(t)
-	q := t.calls[0]
-	q.shard.record(q.Op, t.epoch, errTimeout)
+	t.batcher.shard.record(t.epoch, errTimeout)
 	for _, q := range t.calls {
 		q.fail(errTimeout, true)
 	}
@@ -59,7 +271,7 @@ func (t *trip) run(c *Client) (inTime bool) {
 }
 
 func (t *trip) ask(c *Client) (inTime bool) {
-	op, sh := t.calls[0].Op, t.calls[0].shard
+	sh := t.batcher.shard
 	if err := c.check(sh); err != nil {
 		for _, q := range t.calls {
 			q.fail(err, false)
@@ -67,7 +279,7 @@ func (t *trip) ask(c *Client) (inTime bool) {
 		return true
 	}
 	groups := t.grouped()
-	t.batcher.watch(t) // not before: what the limiters know of calls that are sent must come before that they are lost
+	t.batcher.watch(t)
 	answer := Answer{Sent: time.Now()}
 	ctx, cancel := context.WithTimeout(c.ctx, c.o.Timeout)
 	err := t.call(ctx, c, groups)
@@ -78,7 +290,7 @@ func (t *trip) ask(c *Client) (inTime bool) {
 			outcome, _, reason := groups[i].outcome()
 			o.add(outcome, reason)
 		}
-		sh.record(op, t.epoch, o.result(err))
+		sh.record(t.epoch, o.result(err))
 	}
 	var outdated []*group
 	for i := range groups {
@@ -89,17 +301,13 @@ func (t *trip) ask(c *Client) (inTime bool) {
 		case outcome == backend.Decided:
 			g.answer(answer, inTime)
 		case outcome == backend.OutdatedDefinition || outcome == backend.OutdatedState:
-			if q := g.calls[0]; q.Op == Acquire && inTime {
-				q.Reply = g.lease
-				q.Limiter.Answered(q)
-			}
 			outdated = append(outdated, g)
 		default:
-			g.fail(reasonOf(reason), inTime)
+			g.fail(reason, inTime)
 		}
 	}
 	if len(outdated) > 0 {
-		c.repair(outdated)
+		sh.repair(outdated)
 	}
 	return inTime
 }
@@ -111,7 +319,14 @@ func (t *trip) call(ctx context.Context, c *Client, groups []group) error {
 		for i := range groups {
 			requests[i] = groups[i].lease
 		}
-		return c.callLease(ctx, op, requests)
+		switch op {
+		case Acquire:
+			return c.backend.Acquire(ctx, requests)
+		case Renew:
+			return c.backend.Renew(ctx, requests)
+		default:
+			return c.backend.Release(ctx, requests)
+		}
 	}
 	batches := t.one.batches[:]
 	if len(groups) > 1 {
@@ -123,42 +338,28 @@ func (t *trip) call(ctx context.Context, c *Client, groups []group) error {
 	return c.backend.Decide(ctx, batches)
 }
 
-func (c *Client) callLease(ctx context.Context, op Op, requests []*backend.LeaseRequest) error {
-	switch op {
-	case Acquire:
-		return c.backend.Acquire(ctx, requests)
-	case Renew:
-		return c.backend.Renew(ctx, requests)
-	default:
-		return c.backend.Release(ctx, requests)
-	}
-}
-
 // outcomes are what the answers of a round trip say about the shard.
 type outcomes struct {
 	answered bool  // for at least one key the shard was reached, even if the key's outcome is Failed
-	err      error // why a key could not be reached; ErrSetup before others
+	err      error // why a key could not be reached
 }
 
 func (o *outcomes) add(outcome backend.Outcome, err error) {
-	switch {
-	case outcome != backend.Unreachable && !errors.Is(err, backend.ErrSetup):
+	if outcome == backend.Unreachable {
+		o.err = err
+	} else {
 		o.answered = true
-	case !errors.Is(o.err, backend.ErrSetup):
-		o.err = reasonOf(err)
 	}
 }
 
-// result returns the error of a round trip; err is that of the backend. It counts as failed only if no key was answered, or
-// with ErrSetup: if some were, the others may have just moved to another shard.
+// result returns the error of a round trip; err is that of the backend. It counts as failed only if no key was answered: if some
+// were, the others may have just moved to another shard.
 func (o *outcomes) result(err error) error {
-	if err == nil && (!o.answered || errors.Is(o.err, backend.ErrSetup)) {
+	if err == nil && !o.answered {
 		return o.err
 	}
 	return err
 }
-
-func reasonOf(err error) error { return cmp.Or(err, errNoReason) }
 
 // A group is the calls of a round trip with one answer: all about one key of a bucket or window, or one about a lease.
 type group struct {
@@ -209,9 +410,6 @@ func (g *group) fill(calls []*Call) {
 	g.calls = calls
 	first, d := calls[0], calls[0].Limiter.Definition()
 	if first.Op != Decide {
-		if first.Op == Acquire {
-			first.Limiter.Sending(first)
-		}
 		r := *first.Lease
 		g.lease, r.Definition = &r, d
 		return
@@ -323,4 +521,112 @@ func missingChange(op backend.Op, granted int64) int64 {
 		return -granted
 	}
 	return max(granted, 0)
+}
+
+// repair gets the definition, or converts the state, for lack of which the groups were not decided, and sends their calls
+// again. It has a goroutine of its own, so that calls about other keys do not wait.
+func (sh *shard) repair(groups []*group) {
+	c := sh.c
+	c.Begin()
+	go func() {
+		defer c.End()
+		awaitDefinitions(groups)
+		sh.convert(groups)
+		var again []*Call
+		var pause time.Duration
+		for _, g := range groups {
+			for _, q := range g.calls {
+				if wait, ok := c.repaired(q, g.err); ok {
+					again, pause = append(again, q), max(pause, wait)
+				}
+			}
+		}
+		if pause > 0 {
+			c.Sleep(pause)
+		}
+		for _, q := range again {
+			sh.send(q)
+		}
+	}()
+}
+
+// awaitDefinitions waits for all definitions together: if many limiters of a far store are reconfigured at once, one load
+// after another takes longer than the timeout.
+func awaitDefinitions(groups []*group) {
+	var loads sync.WaitGroup
+	for _, g := range groups {
+		if outcome, version, _ := g.outcome(); outcome == 0 || outcome == backend.OutdatedDefinition {
+			loads.Go(func() { g.err = g.calls[0].Limiter.AwaitDefinition(version) })
+		}
+	}
+	loads.Wait()
+}
+
+// convert replaces the outdated states in one round trip.
+func (sh *shard) convert(groups []*group) {
+	c := sh.c
+	var replacements []*backend.Replacement
+	var outdated []*group // the group of each replacement
+	for _, g := range groups {
+		if b := &g.batch; b.Outcome == backend.OutdatedState {
+			replacements = append(replacements, &backend.Replacement{
+				Definition: b.Definition, Key: b.Key, Old: *b.Stored, Next: b.Definition.Convert(*b.Stored),
+			})
+			outdated = append(outdated, g)
+		}
+	}
+	if len(replacements) == 0 {
+		return
+	}
+	begun := sh.epoch()
+	// After a timeout, the backend can still write to replacements. Then answers is nil.
+	answers, err := within(c, func(ctx context.Context) ([]*backend.Replacement, error) {
+		return replacements, c.backend.Replace(ctx, replacements)
+	})
+	var o outcomes
+	for i, g := range outdated {
+		if g.err = err; err != nil {
+			continue
+		}
+		if o.add(answers[i].Outcome, answers[i].Err); answers[i].Outcome != backend.Decided {
+			g.err = answers[i].Err
+		}
+	}
+	sh.record(begun, o.result(err))
+}
+
+const (
+	// immediateAttempts is how many attempts follow without a pause. One Reconfigure causes one or two.
+	immediateAttempts = 4
+	// maxPause is the longest pause before a later attempt.
+	maxPause = 5 * time.Millisecond
+	// backgroundTimeouts is for how many times the timeout a call without a caller is sent again: a storm of changes has
+	// an end, but a store that never accepts the definition it has itself returned must not be asked forever.
+	backgroundTimeouts = 10
+)
+
+// repaired reports whether q is to be sent again, and after which pause. If err is not nil, q fails with it. But if err is a
+// timeout, a call that no caller waits for is sent again: while limits change all the time, a load can take longer than the
+// timeout, and the permits that it gives back would be lost.
+func (c *Client) repaired(q *Call, err error) (pause time.Duration, ok bool) {
+	within := c.o.Timeout
+	if q.OnAnswer != nil {
+		within *= backgroundTimeouts
+	}
+	if q.attempts++; q.attempts == 1 {
+		q.repairs = time.Now()
+	}
+	switch late := time.Since(q.repairs) >= within; {
+	case q.dropped(c.o.Timeout):
+		return 0, false
+	case err != nil && (q.OnAnswer == nil || !errors.Is(err, errTimeout)):
+	case late:
+		err = errReconfiguring
+	case q.attempts > immediateAttempts:
+		return rand.N(maxPause), true
+	default:
+		return 0, true
+	}
+	q.fail(err, false)
+	return 0, false
 }

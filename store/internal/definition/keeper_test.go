@@ -103,28 +103,6 @@ func TestAwait_ImpossibleVersion(t *testing.T) {
 	}
 }
 
-// Checks for higher limits are shared, and there is at most one a second.
-func TestCheckForRaise_IsShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := place{distance: 100 * time.Millisecond}
-		k := p.used(t)
-		loads := p.loads
-		for checks := 1; checks <= 2; checks++ {
-			var all sync.WaitGroup
-			for range 50 {
-				all.Go(func() {
-					for range 20 {
-						<-k.CheckForRaise()
-					}
-				})
-			}
-			all.Wait()
-			assert.Equal(t, loads+checks, p.loads)
-			time.Sleep(time.Second)
-		}
-	})
-}
-
 // A change that others always overtake, and the changes that wait for it, end in time.
 func TestReconfigure_IsBoundedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

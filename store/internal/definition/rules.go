@@ -224,3 +224,26 @@ func digest(l rate.Schedule) string {
 	_, _ = fmt.Fprint(h, l)
 	return fmt.Sprintf("%08x", h.Sum32())
 }
+
+// An Override is why limits in force are not the configured ones; the zero Override is none. It is stored with the
+// definition, so that every instance that knows the definition can end it, and an instance that starts later does not end
+// it too early. Times are in µs of the store's clock since 1970.
+type Override struct {
+	Limits rate.Limits `json:"limits"` // with their queue
+	Since  int64       `json:"since"`
+	Until  int64       `json:"until"`
+	By     string      `json:"by"`
+	Reason string      `json:"reason"`
+}
+
+// ErrNotOverridden is the error of EndOverride if there is nothing to end.
+var ErrNotOverridden = errors.New("store: the limiter is not overridden")
+
+// None reports whether there is no override.
+func (o *Override) None() bool { return o.Until == 0 }
+
+// over reports whether the override has ended at the moment now of the store's clock.
+func (o *Override) over(now int64) bool { return now >= o.Until }
+
+// unit is that of schedules and times in a store.
+const unit = time.Microsecond

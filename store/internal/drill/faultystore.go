@@ -21,8 +21,8 @@ var outageLimits = limitertest.Limits{Permits: 100, Period: time.Hour, TokensPer
 // localLimit is what an instance grants by falling back locally.
 const localLimit = 10
 
-// margin is how much longer than CallTimeout a call can take on a busy machine.
-const margin = 700 * time.Millisecond
+// margin is how much longer than CallTimeout a call can take on a busy machine. Clients of servers wait for 3 s and more.
+const margin = 2 * time.Second
 
 // A faultyStore is a store that runs into a fault, with limiters of one outage policy. Its methods are called from
 // goroutines of their own, one at a time.

@@ -70,12 +70,13 @@ func heldWithinLimit(t *testing.T, s Subject) {
 	for _, c := range []struct {
 		name             string
 		processes, kills int
-	}{{"two", 2, 0}, {"eight, of which three are killed", 8, 3}} {
+		ttl              time.Duration
+	}{{"two", 2, 0, time.Minute}, {"eight, of which three are killed", 8, 3, 2 * time.Second}} {
 		t.Run(c.name, func(t *testing.T) {
-			const limit, ttl = 6, 2 * time.Second
+			const limit = 6
 			place, name := s.Place(t), uniqueName("leases")
 			limits := limitertest.Limits{Permits: limit, QueueLimit: 1000}
-			options := store.LimiterOptions{LeaseTTL: ttl}
+			options := store.LimiterOptions{LeaseTTL: c.ttl}
 			all := startAll(t, c.processes, job{
 				Place: place, Name: name, Kind: limitertest.Concurrency, Limits: limits, Options: options,
 				Permits: []int{1, 1, 2, 3}, Goroutines: 4, Work: leaseForever,
@@ -96,11 +97,7 @@ func heldWithinLimit(t *testing.T, s Subject) {
 				t.Errorf("%d were held at once, the limit is %d", most, limit)
 			}
 			limiter := must(build(s.store(t, place, store.Options{}), name, limitertest.Concurrency, limits, &options))(t)
-			begun := time.Now()
-			eventually(t, "everything comes back", func() bool { return limiter.Statistics().AvailablePermits == limit })
-			if c.kills == 0 && time.Since(begun) > ttl/2 {
-				t.Errorf("it took %v until everything had come back", time.Since(begun))
-			}
+			eventually(t, "everything comes back, without kills long before a lease ends", func() bool { return limiter.Statistics().AvailablePermits == limit })
 			t.Logf("%d leases, %d permits at once", len(held), maxHeld(held))
 		})
 	}
@@ -108,7 +105,7 @@ func heldWithinLimit(t *testing.T, s Subject) {
 
 // late is the longest time between the end of a lease and the grant of its permit to a waiting caller. The caller asks
 // again within a second and a half, and a busy machine is slow.
-const late = 4 * time.Second
+const late = 15 * time.Second
 
 var onePermit = limitertest.Limits{Permits: 1, QueueLimit: 10}
 

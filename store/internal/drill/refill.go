@@ -70,7 +70,7 @@ func (c refillCase) run(t *testing.T, s Subject) {
 	for _, p := range stopped {
 		p.pause()
 	}
-	awaitServerTime(t, b, 3*time.Second/2)
+	awaitServerTime(t, b, 3*time.Second)
 	to, grantedTo := serverTime(t, b), granted(all)[0]
 	for _, p := range stopped {
 		p.resume()
@@ -86,7 +86,7 @@ func (c refillCase) run(t *testing.T, s Subject) {
 	}
 	// Between from and to, the instances take all permits that come back, except the permits of the
 	// last moment, permits granted to killed or stopped instances, and permits that are still in a block.
-	late := int64(400_000)
+	late := (3 * time.Second / 2).Microseconds()
 	least := c.perTick()*((to-from-late)/step) - int64(2*(c.kills+c.stops)*2*goroutines) - int64(c.processes*c.options.Block)
 	if grantedTo-grantedFrom < least {
 		t.Errorf("%d granted within %d µs, at least %d are right", grantedTo-grantedFrom, to-from, least)

@@ -85,11 +85,19 @@ func (s Subject) twoStores(t testing.TB, k limitertest.Kind, l limitertest.Limit
 // ReleaseWakes tests that a waiting caller gets what another instance has released, whether the stores listen or poll.
 func ReleaseWakes(t *testing.T, s Subject, listens bool) {
 	_, both := s.twoStores(t, limitertest.Concurrency, onePermit, store.Options{NoListen: !listens})
-	took := handOver(t, both, short(20, 10))
-	t.Logf("listening %v: %v from a release to the next holder", listens, took)
-	// A store that listens polls after half a second at the earliest.
-	if most := 250 * time.Millisecond; took > most {
-		t.Errorf("%v from a release to the next holder, at most %v is right", took, most)
+	wakesInTime(t, both, short(20, 10))
+}
+
+// fallbackPoll is how long a store that listens waits at least before it asks although no notice has come; a store that polls asks
+// ten times as often. On a busy machine, a notice takes a part of it.
+const fallbackPoll = 500 * time.Millisecond
+
+// wakesInTime hands a permit over, and expects that usually no caller gets it by a fallback poll.
+func wakesInTime(t *testing.T, both [2]testLimiter, times int) {
+	t.Helper()
+	took := handOver(t, both, times)
+	if t.Logf("%v from a release to the next holder", took); took > fallbackPoll-50*time.Millisecond {
+		t.Errorf("%v from a release to the next holder, as by fallback polls", took)
 	}
 }
 
@@ -130,18 +138,18 @@ func pollsWithoutListening(t *testing.T, s Subject, direct, through string, netw
 	network.Refuse(true)
 	network.Cut()
 	eventually(t, "it notices that it does not listen any more", func() bool { return !cut.Health().Listening })
-	released := time.Now()
+	const polls = 10
+	begun, calls := time.Now(), cut.Counters().Calls
+	eventually(t, "it polls", func() bool { return cut.Counters().Calls >= calls+polls })
+	if took := time.Since(begun); took > polls*fallbackPoll {
+		t.Errorf("%d polls took %v", polls, took)
+	}
 	lease.Release()
 	lease = <-next
-	if took := time.Since(released); took > time.Second {
-		t.Errorf("polling took %v", took)
-	}
 	lease.Release()
 	network.Refuse(false)
 	awaitListening(t, cut)
-	if took := handOver(t, both, 10); took > 250*time.Millisecond {
-		t.Errorf("%v from a release to the next holder though it listens again", took)
-	}
+	wakesInTime(t, both, 10)
 }
 
 // callsOfManyWaiters tests that all callers that wait for a bucket in two instances are served, and that one call asks
@@ -168,7 +176,8 @@ func callsOfManyWaiters(t *testing.T, s Subject) {
 }
 
 // farInstances tests that two instances 60 ms away from the store, whose callers wait all the time, use up a limit whose
-// permits come back one by one, and that each gets a share. On a busy machine a part of it is lost.
+// permits come back one by one, and that each gets a share. On a busy machine a part of it is lost, but not as much as without the
+// rules of fairness for far stores: then two instances use a third.
 func farInstances(t *testing.T, s Subject, through string, network *testserver.Proxy) {
 	const long, callers = 4 * time.Second, 16
 	limits := limitertest.Limits{Permits: 20, Period: 10 * time.Millisecond, TokensPerPeriod: 1, QueueLimit: 100}
@@ -200,7 +209,7 @@ func farInstances(t *testing.T, s Subject, through string, network *testserver.P
 	network.Delay(0)
 	stop()
 	all.Wait()
-	if sum := got[0] + got[1]; sum < due*8/10 || sum > due+int64(limits.Permits) || min(got[0], got[1]) < sum/4 {
+	if sum := got[0] + got[1]; sum < due/2 || sum > due+int64(limits.Permits) || min(got[0], got[1]) < sum/8 {
 		t.Errorf("granted %v of %d", got, due)
 	}
 	t.Logf("granted %v of %d", got, due)

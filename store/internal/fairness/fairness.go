@@ -75,7 +75,7 @@ func (t *Turns) Granted(g *rate.Schedule, rtt time.Duration, now time.Time) time
 // Rejected returns for how long the instance does not ask after a rejection, if permits come back in backIn. got reports whether
 // some of what it has asked for was granted.
 func (t *Turns) Rejected(g *rate.Schedule, rtt, backIn time.Duration, got bool, now time.Time) time.Duration {
-	t.shortUntil = now.Add(min(3*min(micros(g.Period), time.Minute)+time.Second, 2*time.Minute))
+	t.shortUntil = now.Add(min(3*min(saturate.Micros(g.Period), time.Minute)+time.Second, 2*time.Minute))
 	most := delay(g, rtt)
 	d := t.early(most)
 	if t.got || got {
@@ -103,7 +103,7 @@ const longest = 50 * time.Millisecond
 
 // delay returns the longest delay of g. It is short enough that all permits of a line are taken long before more would be lost.
 func delay(g *rate.Schedule, rtt time.Duration) time.Duration {
-	return min(8*rtt, spoils(g)/16, max(micros(g.Period), rtt)/2, longest)
+	return min(8*rtt, spoils(g)/16, max(saturate.Micros(g.Period), rtt)/2, longest)
 }
 
 // lead returns how much earlier a request must be sent to arrive when permits come back; 0 if that is not worth more calls,
@@ -121,9 +121,9 @@ func lead(g *rate.Schedule, rtt time.Duration) time.Duration {
 // segment of a sliding window, so that the permits come back a segment later.
 func spoils(g *rate.Schedule) time.Duration {
 	if g.Kind == rate.TokenBucket {
-		return micros(saturate.Mul(g.Period, (g.Permits-1)/max(g.Refill, 1)+1))
+		return saturate.Micros(saturate.Mul(g.Period, (g.Permits-1)/max(g.Refill, 1)+1))
 	}
-	return micros(g.Period)
+	return saturate.Micros(g.Period)
 }
 
 // line returns how many permits come back on a line.
@@ -137,6 +137,3 @@ func line(g *rate.Schedule) int64 {
 		return g.Permits
 	}
 }
-
-// micros is a time of a store, which counts in microseconds, as a Duration.
-func micros(n int64) time.Duration { return time.Duration(saturate.Mul(n, int64(time.Microsecond))) }
