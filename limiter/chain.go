@@ -194,7 +194,7 @@ func membersOf[L any](limiters []L) []member {
 	return members
 }
 
-// failed returns the error of a chain whose member returned err.
+// wrap returns the error of a chain whose member returned err.
 func (m *member) wrap(err error) error { return fmt.Errorf("%s: %w", memberText(m.name), err) }
 
 // memberText is what texts call a member of that name.

@@ -14,13 +14,13 @@ import (
 
 // A BuildFunc builds one version of a pipeline: it reads its configuration, adds strategies to b and returns. It runs
 // when the pipeline is defined, for each further instance when [Registry.GetInstance] first asks for it, and at every
-// reload. It must not use b after it has returned. It does not run concurrently for one instance of a pipeline, except that
-// a change does not wait for the first build of an instance: it builds the instance, too, and its own version holds.
+// reload. It must not use b after it has returned. One build runs at a time: a BuildFunc that waits, for a network for example,
+// holds up other builds.
 //
-// It must not wait for a change of the registry, which would wait for it: [Registry.Reload], [Registry.Apply],
-// [Registry.Remove] and [Registry.Close] return an error if they get [Builder.Context] or a context derived from it. With
-// another context they wait until that ends. [Registry.Get] and [Registry.GetInstance] of what is being built wait until the
-// registry is closed.
+// It must not wait for a change of the registry or for a first build, which would wait for it: [Registry.Reload],
+// [Registry.Apply], [Registry.Remove] and [Registry.Close] return an error if they get [Builder.Context] or a context derived
+// from it. With another context they wait until that ends. [Registry.Define], and [Registry.Get] and [Registry.GetInstance] of
+// what is not in force, can wait until the registry is closed.
 //
 // If it returns an error, panics (the error is a [PanicError]), calls [runtime.Goexit] or adds strategies that are not
 // valid, the build is discarded: the functions given to [Builder.OnDispose] run, what the strategies own is closed, and
@@ -64,41 +64,38 @@ func (b *Builder) OnDispose(f func() error) {
 // would contain itself, the change fails with [ErrCycle].
 func (b *Builder) Pipeline(name string) (*pipeline.Pipeline, error) {
 	p, r := b.plan, b.plan.registry
+	var i *instance
+	inForce := false
 	r.mu.Lock()
-	d := r.names.definitions[name]
-	if d != nil && p.first == nil && p.affected[d] != nil {
-		i := d.instances[""]
-		r.mu.Unlock()
-		p.buildInstance(i)
-		return i.handle.Pipeline(), nil
+	_, err := r.names.definition(name)
+	if d := r.names.definitions[name]; d != nil { // also one that this change is about to define
+		i = d.instances[""]
+		inForce = i.current != nil
 	}
-	defer r.mu.Unlock()
-	d, err := r.names.definition(name)
-	if err != nil {
-		return nil, err
-	}
-	switch i := d.instances[""]; {
-	case i.current != nil:
-		return i.handle.Pipeline(), nil
-	case i == p.first:
+	r.mu.Unlock()
+	_, builds := p.todo[i]
+	switch {
+	case i != nil && i == p.first:
 		return nil, fmt.Errorf("%w: %s", ErrCycle, i.id)
-	default:
+	case builds:
+		p.buildInstance(i)
+	case err != nil:
+		return nil, err
+	case !inForce:
 		return nil, fmt.Errorf("%w: %q is still being built", ErrNotDefined, name)
 	}
+	return i.handle.Pipeline(), nil
 }
 
 func (b *Builder) problem(err error) { b.problems = append(b.problems, err) }
 
 // buildVersion runs a build function. The version that it returns must be put in force or discarded; if there is an error,
 // discarded.
-func (p *plan) buildVersion(i *instance) (*version, error) {
+func (p *plan) buildVersion(i *instance, f BuildFunc) (*version, error) {
 	ctx, cancel := context.WithCancel(p.ctx)
 	defer cancel()
 	v := &version{instance: i, told: []<-chan struct{}{p.told}, uses: make(map[resourceKey]*resourceUse)}
 	b := &Builder{Name: i.name, Instance: i.instance, ctx: ctx, plan: p, version: v}
-	p.registry.mu.Lock()
-	f := p.affected[i.definition]
-	p.registry.mu.Unlock()
 	began := time.Now()
 	err := recovered.Error(func() error { return f(b) })
 	if err = errors.Join(append([]error{err}, b.problems...)...); err == nil {

@@ -24,17 +24,6 @@ var failing = map[string]registry.BuildFunc{
 	"invalid": with(&invalid{}),
 }
 
-func TestDefine_FailedBuildLeavesNothing(t *testing.T) {
-	for name, f := range failing {
-		r := open(t, nil)
-		assert.ErrorContains(t, r.Define("orders", f), "boom", name)
-		_, err := r.Get("orders")
-		assert.ErrorIs(t, err, registry.ErrNotDefined, name)
-		assert.Zero(t, r.Definitions(), name)
-		assert.Equal(t, 2, versionOf(t, define(t, r, "orders", with(version(2)))), name)
-	}
-}
-
 // A build that calls runtime.Goexit fails, as one that panics.
 func TestDefine_Goexit(t *testing.T) {
 	r := open(t, nil)
@@ -181,82 +170,6 @@ func TestGetInstance_FailedBuildIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A change that comes into force during the first build of an instance builds the instance, too. A first build has perhaps read
-// what was before it, so it comes to nothing; what goes wrong with its end is no reason not to have the pipeline.
-func TestGetInstance_DuringAChange(t *testing.T) {
-	for name, change := range map[string]func(context.Context, *registry.Registry, registry.BuildFunc) error{
-		"Reload": func(ctx context.Context, r *registry.Registry, _ registry.BuildFunc) error { return r.Reload(ctx) },
-		"Apply": func(ctx context.Context, r *registry.Registry, f registry.BuildFunc) error {
-			return r.Apply(ctx, registry.Change{Define: builds{"orders": f}})
-		},
-	} {
-		for _, fails := range []bool{false, true} {
-			t.Run(name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var l recorder
-					r := open(t, &registry.Options{Listener: &l})
-					var config, made atomic.Int64
-					config.Store(1)
-					build := forEU(func(b *registry.Builder) error {
-						read := config.Load()
-						if made.Add(1) == 1 {
-							time.Sleep(time.Second)
-							b.OnDispose(func() error { return errBoom })
-							if fails {
-								return errBoom
-							}
-						}
-						b.Add(version(read))
-						return nil
-					})
-					require.NoError(t, r.Define("orders", build))
-					for _, o := range stampede(r, 3, func() {
-						config.Store(2)
-						require.NoError(t, change(t.Context(), r, build))
-						l.take()
-					}) {
-						require.NoError(t, o.err)
-						assert.Equal(t, 2, versionOf(t, o.p))
-					}
-					assert.Equal(t, []string{"DisposeFailed orders/eu"}, l.take())
-				})
-			})
-		}
-	}
-}
-
-// If the change fails, the first build holds: it is as old as the other instances.
-func TestGetInstance_DuringAFailingReload(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := open(t, nil)
-		var f fickle
-		require.NoError(t, r.Define("fails", f.build))
-		var n numbered
-		require.NoError(t, r.Define("orders", forEU(slow(n.build))))
-		f.do(failing["error"])
-		for _, o := range stampede(r, 3, func() { require.ErrorIs(t, r.Reload(t.Context()), errBoom) }) {
-			require.NoError(t, o.err)
-			versionOf(t, o.p)
-		}
-	})
-}
-
-// The first build of an instance comes to nothing if its definition is removed meanwhile.
-func TestRemove_DuringFirstBuild(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := open(t, nil)
-		var j journal
-		require.NoError(t, r.Define("orders", forEU(slow(func(b *registry.Builder) error {
-			b.OnDispose(j.note("disposed", nil))
-			return nil
-		}))))
-		for _, o := range stampede(r, 3, func() { require.NoError(t, r.Remove(t.Context(), "orders")) }) {
-			assert.ErrorIs(t, o.err, registry.ErrRemoved)
-		}
-		assert.Equal(t, []string{"disposed"}, j.take())
-	})
-}
-
 // insideCalls are what returns an error at once with a context that a change or Close would wait for.
 func insideCalls(ctx context.Context, r *registry.Registry) []error {
 	return []error{
@@ -318,68 +231,63 @@ func TestClose_ByABuildFunction(t *testing.T) {
 	require.NoError(t, r.Close(t.Context()))
 }
 
-// A first build that reads the options which the change that waits for it is about to set is taken into the change.
-func TestReload_WaitsForAFirstBuild(t *testing.T) {
-	for name, first := range map[string]func(r *registry.Registry, build registry.BuildFunc) error{
-		"GetInstance": func(r *registry.Registry, _ registry.BuildFunc) error {
-			_, err := r.GetInstance("b", "eu")
-			return err
-		},
-		"Define": func(r *registry.Registry, build registry.BuildFunc) error { return r.Define("new", build) },
-		"another goroutine": func(r *registry.Registry, _ registry.BuildFunc) error {
-			done := make(chan error)
-			go func() {
-				_, err := r.GetInstance("b", "eu")
-				done <- err
-			}()
-			return <-done
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := open(t, nil)
-				limit, reloading := 5, false
-				limited := func(b *registry.Builder) error {
-					b.Concurrency("l", one(limit))
-					return nil
-				}
-				require.NoError(t, r.Define("b", limited))
-				require.NoError(t, r.Define("a", func(*registry.Builder) error {
-					if !reloading {
-						return nil
-					}
-					reloading = false
-					return first(r, limited)
-				}))
-				limit, reloading = 6, true
-				require.NoError(t, r.Reload(t.Context()))
-				assert.Equal(t, plain(one(6)), info(t, r).Options)
-				for _, i := range r.Pipelines() {
-					assert.Equal(t, i.Name == "a" || i.Name == "b" || i.Instance == "eu" || i.Name == "new", i.Version == 2)
-				}
-			})
-		})
-	}
-}
-
-// A change that does not build the pipeline does not help: the conflict is returned at once.
-func TestGetInstance_ConflictDuringAChangeOfOthers(t *testing.T) {
+// One build runs at a time, whatever asks for it.
+func TestBuildFunc_OneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, nil)
-		limit := 5
-		require.NoError(t, r.Define("b", func(b *registry.Builder) error {
-			b.Concurrency("l", one(limit))
+		building := 0
+		build := func(b *registry.Builder) error {
+			building++
+			assert.Equal(t, 1, building)
+			time.Sleep(time.Second)
+			building--
+			b.Concurrency("l", one(5))
 			return nil
-		}))
-		require.NoError(t, r.Define("a", slow(with())))
-		limit = 6
-		reloaded := make(chan error)
-		go func() { reloaded <- r.Reload(t.Context(), "a") }()
-		synctest.Wait()
-		began := time.Now()
-		_, err := r.GetInstance("b", "eu")
-		assert.ErrorIs(t, err, registry.ErrLimiterConflict)
-		assert.Zero(t, time.Since(began))
-		require.NoError(t, <-reloaded)
+		}
+		require.NoError(t, r.Define("a", build))
+		var wg sync.WaitGroup
+		for _, f := range []func() error{
+			func() error { return r.Reload(t.Context()) },
+			func() error { return r.Apply(t.Context(), registry.Change{Define: builds{"a": build, "b": build}}) },
+			func() error { _, err := r.GetOrDefine("c", build); return err },
+			func() error { _, err := r.GetInstance("a", "eu"); return err },
+			func() error { _, err := r.GetInstance("a", "us"); return err },
+		} {
+			for range 2 {
+				wg.Go(func() { assert.NoError(t, f()) })
+			}
+		}
+		wg.Wait()
+		assert.Equal(t, []string{"a", "a/eu", "a/us", "b", "c"}, names(r))
 	})
+}
+
+// If a change defines what Define is about to build, its function holds. If the change fails, that of Define does.
+func TestDefine_DuringApply(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := open(t, nil)
+			applied, defined := make(chan error), make(chan error)
+			go func() {
+				applied <- r.Apply(t.Context(), registry.Change{Define: builds{"orders": slow(func(b *registry.Builder) error {
+					b.Add(version(1))
+					if fails {
+						return errBoom
+					}
+					return nil
+				})}})
+			}()
+			synctest.Wait()
+			go func() { defined <- r.Define("orders", with(version(2))) }()
+			err := <-applied
+			require.NoError(t, <-defined)
+			if fails {
+				require.ErrorIs(t, err, errBoom)
+				assert.Equal(t, 2, versionOf(t, get(t, r, "orders")))
+			} else {
+				require.NoError(t, err)
+				assert.Equal(t, 1, versionOf(t, get(t, r, "orders")))
+			}
+		})
+	}
 }

@@ -246,38 +246,6 @@ func TestClose_ConcurrentSafe(t *testing.T) {
 	}
 }
 
-// Close does not wait for them: it has waited for DrainTimeout.
-func TestClose_DoesNotWaitForStragglers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := registry.New(&registry.Options{DrainTimeout: time.Second})
-		require.NoError(t, r.Define("orders", with()))
-		end := hold(t, get(t, r, "orders"))
-		began := time.Now()
-		require.ErrorIs(t, r.Close(t.Context()), registry.ErrDrainTimeout)
-		assert.Equal(t, time.Second, time.Since(began))
-		end()
-	})
-}
-
-func TestClose_WaitsForAFirstBuild(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := registry.New(nil)
-		var j journal
-		require.NoError(t, r.Define("orders", forEU(func(b *registry.Builder) error {
-			b.OnDispose(j.note("disposed", nil))
-			time.Sleep(5 * time.Second)
-			return nil
-		})))
-		go func() { _, _ = r.GetInstance("orders", "eu") }()
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, r.Close(ctx), context.DeadlineExceeded)
-		require.NoError(t, r.Close(t.Context()))
-		assert.Equal(t, []string{"disposed"}, j.take())
-	})
-}
-
 func TestClose_DiscardFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := registry.New(nil)

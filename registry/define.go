@@ -13,9 +13,7 @@ import (
 // pipeline that build asks for by [Builder.Pipeline] must be in force; [Registry.Apply] defines several that contain each other.
 // Names of pipelines and instances have at most 256 bytes.
 //
-// While a [Registry.Reload] of all pipelines runs, the pipeline uses limiters that are in force as they are, even if build gives
-// them other options; Reload then builds it again. The same holds for [Registry.GetInstance] while a change runs that builds all
-// instances of the pipeline.
+// Define waits for other builds and changes, such as a [Registry.Reload]. A [BuildFunc] must not call it.
 func (r *Registry) Define(name string, build BuildFunc) error {
 	if err := checkDefinition(name, build); err != nil {
 		return err
@@ -23,13 +21,13 @@ func (r *Registry) Define(name string, build BuildFunc) error {
 	r.mu.Lock()
 	i, err := r.names.define(name, build)
 	if err == nil {
-		r.beginFirstBuild(i)
+		i.firstBuild = newFirstBuild()
 	}
 	r.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	return r.firstBuild(i, build)
+	return r.firstBuild(i)
 }
 
 // Get returns the pipeline of that name. The handle stays the same across reloads, and when the name is removed and
@@ -37,7 +35,7 @@ func (r *Registry) Define(name string, build BuildFunc) error {
 // The error is [ErrNotDefined] if there is no definition, and [ErrClosed] after Close.
 //
 // A [BuildFunc] must call [Builder.Pipeline] instead, which also finds pipelines that the same change builds. If it calls
-// Get for the pipeline that it defines, Get waits until the registry is closed.
+// Get for a pipeline that is not in force, Get can wait until the registry is closed.
 func (r *Registry) Get(name string) (*pipeline.Pipeline, error) {
 	return r.GetInstance(name, "")
 }
@@ -45,7 +43,7 @@ func (r *Registry) Get(name string) (*pipeline.Pipeline, error) {
 // GetInstance is [Registry.Get] for one of several instances of a pipeline, which the same function builds: one for
 // each region or tenant, for example. If the instance has not been built, GetInstance builds it. If several callers ask
 // for it at the same time, it is built once; the others wait. If the build fails, all of them get the error, and the next
-// call builds again. The error is [ErrTooManyInstances] if there would be more than [Options.MaxInstances]. See
+// call builds again. If GetInstance has to build, it waits for other builds and changes. The error is [ErrTooManyInstances] if there would be more than [Options.MaxInstances]. See
 // [Registry.RemoveInstance].
 func (r *Registry) GetInstance(name, instance string) (*pipeline.Pipeline, error) {
 	for {
@@ -67,9 +65,14 @@ func (r *Registry) GetInstance(name, instance string) (*pipeline.Pipeline, error
 
 // RemoveInstance removes an instance that [Registry.GetInstance] has made. Executions on its handle return
 // [ErrRemoved] from then on; running executions go on to their end. The next GetInstance of that name makes a new
-// instance with another handle. It returns an error if a pipeline contains the instance, and for the instance of
+// instance with another handle. RemoveInstance waits while limiters or kept values get other options. It returns an error if a pipeline contains the instance, and for the instance of
 // [Registry.Get], which can only be removed with its definition. If there is no such instance, RemoveInstance does nothing.
 func (r *Registry) RemoveInstance(name, instance string) error {
+	// Versions that are about to come into force were checked together.
+	if err := r.resources.reconfiguring.take(context.Background(), r.closed); err != nil {
+		return err
+	}
+	defer r.resources.reconfiguring.leave()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.names.closed {
@@ -110,19 +113,24 @@ func (r *Registry) builtInstance(want id) (*instance, error) {
 		r.mu.Unlock()
 		return nil, err
 	}
-	first, build := i.firstBuild, i.definition.build
+	first := i.firstBuild
 	begin := first == nil && i.current == nil
 	if begin {
-		r.beginFirstBuild(i)
+		i.firstBuild = newFirstBuild()
 	}
 	r.mu.Unlock()
 	switch {
 	case begin:
-		err = r.firstBuild(i, build)
-	case first != nil:
-		err = first.wait(r.closed)
+		return i, r.firstBuild(i)
+	case first == nil: // it is in force by now
+		return i, nil
 	}
-	return i, err
+	select {
+	case <-first.done:
+		return i, first.err
+	case <-r.closed:
+		return i, ErrClosed
+	}
 }
 
 // GetOrDefine is [Registry.Get], after [Registry.Define] if the pipeline is not defined. If it is defined, it keeps
@@ -134,49 +142,17 @@ func (r *Registry) GetOrDefine(name string, build BuildFunc) (*pipeline.Pipeline
 	return r.Get(name)
 }
 
-// beginFirstBuild lets others wait for the first build of i. The caller holds r.mu, and then calls firstBuild.
-func (r *Registry) beginFirstBuild(i *instance) {
-	i.firstBuild = &firstBuild{done: make(chan struct{})}
-	r.drains.waits.Add(1)
-}
-
-// firstBuild makes the first version of i. If a change that runs meanwhile has made one, that one holds. If the build fails,
-// i is removed.
-func (r *Registry) firstBuild(i *instance, f BuildFunc) error {
-	p := newPlan(r.events.mark(context.Background()), r)
+// firstBuild makes the first version of i, unless a change makes one before its turn comes. If the build fails, i is removed.
+func (r *Registry) firstBuild(i *instance) error {
+	p := newPlan(context.Background(), r)
 	p.first = i
-	p.affected[i.definition] = f
-	p.buildInstance(i)
-	var done *swapped
-	err := p.faults[i]
-	for err == nil && done == nil {
-		done, err = p.swap()
-	}
-	err = r.endFirstBuild(i, err)
-	p.finish(done)
-	r.drains.waits.Done()
-	return err
-}
-
-// endFirstBuild returns how the first build has ended, also to those who wait for it.
-func (r *Registry) endFirstBuild(i *instance, err error) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	first, d := i.firstBuild, i.definition
-	i.firstBuild = nil
-	switch {
-	case i.current != nil:
-		err = nil
-	case i.removed:
-	case i.instance != "":
-		i.removed = true // a change can have built it meanwhile, and must not put it in force
-		delete(d.instances, i.instance)
-	case r.running.defines(d):
-		d.build = nil
-	default:
-		r.names.remove(d)
-	}
-	first.err = err
-	close(first.done)
-	return err
+	return p.run(func() error {
+		switch {
+		case i.removed:
+			return fmt.Errorf("%w: %s", ErrRemoved, i.id)
+		case i.current == nil:
+			p.todo[i] = i.definition.build
+		}
+		return nil
+	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,71 +54,6 @@ func TestOnDispose_Order(t *testing.T) {
 		require.NoError(t, r.Remove(t.Context(), "orders"))
 		synctest.Wait()
 		assert.Equal(t, append(order, "-slots"), j.take())
-	})
-}
-
-func TestOnDispose_OnceEach(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := open(t, nil)
-		const n = 1000
-		var disposed, closed [n + 1]atomic.Int64
-		var build int
-		p := define(t, r, "orders", func(b *registry.Builder) error {
-			at := build
-			build++
-			b.OnDispose(func() error { disposed[at].Add(1); return nil })
-			b.Add(&closing{func() error { closed[at].Add(1); return nil }})
-			return nil
-		})
-		for i := range n {
-			require.NoError(t, r.Reload(t.Context()))
-			require.NoError(t, p.Execute(t.Context(), nothing))
-			if i%100 == 0 {
-				synctest.Wait()
-				assert.Zero(t, disposed[i+1].Load(), "RC2: not the one in force")
-			}
-		}
-		require.NoError(t, r.Close(t.Context()))
-		require.NoError(t, r.Close(t.Context()), "DC1")
-		for i := range disposed {
-			assert.EqualValues(t, 1, disposed[i].Load())
-			assert.EqualValues(t, 1, closed[i].Load())
-		}
-	})
-}
-
-// ET1, ET4: the last of ten.
-func TestOnDispose_WaitsForExecutions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := open(t, &registry.Options{DrainTimeout: -1})
-		var j journal
-		p := define(t, r, "orders", noted(&j))
-		var ends []func() string
-		for range 10 {
-			ends = append(ends, hold(t, p))
-		}
-		require.NoError(t, r.Reload(t.Context()))
-		for _, end := range ends {
-			time.Sleep(time.Hour)
-			synctest.Wait()
-			assert.Empty(t, j.take())
-			end()
-		}
-		synctest.Wait()
-		assert.Equal(t, order, j.take())
-	})
-}
-
-// An execution that panics or leaves its goroutine has ended, too.
-func TestOnDispose_AfterPanicOfAnExecution(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := open(t, &registry.Options{DrainTimeout: -1})
-		var j journal
-		p := define(t, r, "orders", noted(&j))
-		assert.Panics(t, func() { _ = p.Execute(t.Context(), func(context.Context) error { panic("boom") }) })
-		require.NoError(t, r.Reload(t.Context()))
-		synctest.Wait()
-		assert.Equal(t, order, j.take())
 	})
 }
 

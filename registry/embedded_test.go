@@ -1,11 +1,9 @@
 package registry_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -47,11 +45,9 @@ func TestBuilder_PipelineNotInForce(t *testing.T) {
 	r := open(t, nil)
 	assert.ErrorIs(t, r.Define("outer", containing("inner")), registry.ErrNotDefined)
 	assert.ErrorIs(t, r.Define("outer", containing("outer")), registry.ErrCycle)
-	require.NoError(t, r.Define("inner", func(*registry.Builder) error {
-		assert.ErrorIs(t, r.Define("outer", containing("inner")), registry.ErrNotDefined)
-		return nil
-	}))
+	require.NoError(t, r.Define("inner", with()))
 	require.NoError(t, r.Define("outer", containing("inner")))
+	assert.False(t, r.InUse("inner"))
 }
 
 // A change builds a pipeline after the pipelines that it contains, and each once.
@@ -128,33 +124,18 @@ func TestApply_Cycle(t *testing.T) {
 // A pipeline that is removed while another one that contains it is built for the first time must not end up
 // inside of one that is in force.
 func TestDefine_OfWhatContainsARemovedPipeline(t *testing.T) {
-	remove := map[string]func(r *registry.Registry) error{
-		"Remove":         func(r *registry.Registry) error { return r.Remove(context.Background(), "inner") },
-		"RemoveInstance": func(r *registry.Registry) error { return r.RemoveInstance("inner", "eu") },
-	}
-	for name, f := range remove {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := open(t, nil)
-				require.NoError(t, r.Define("inner", with()))
-				outer := func(b *registry.Builder) error {
-					inner, err := r.GetInstance("inner", "eu")
-					if err != nil {
-						return err
-					}
-					between, err := pipeline.New("between", pipeline.Embed(inner))
-					b.Add(pipeline.Embed(between))
-					time.Sleep(time.Second)
-					return err
-				}
-				got := make(chan error)
-				go func() { got <- r.Define("outer", outer) }()
-				synctest.Wait()
-				require.NoError(t, f(r))
-				require.ErrorIs(t, <-got, registry.ErrRemoved)
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, nil)
+		require.NoError(t, r.Define("inner", with()))
+		inner := getInstance(t, r, "inner", "eu")
+		got := make(chan error)
+		go func() {
+			got <- r.Define("outer", slow(with(pipeline.Embed(weir.Must(pipeline.New("between", pipeline.Embed(inner)))))))
+		}()
+		synctest.Wait()
+		require.NoError(t, r.RemoveInstance("inner", "eu"))
+		require.ErrorIs(t, <-got, registry.ErrRemoved)
+	})
 }
 
 // A container is a strategy of the program with a pipeline inside.

@@ -82,59 +82,6 @@ func TestListener_Nil(t *testing.T) {
 	}
 }
 
-func TestListener_Forget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l recorder
-		r := registry.New(&registry.Options{Listener: &l, DrainTimeout: -1})
-		var n numbered
-		require.NoError(t, r.Define("orders", n.build))
-		require.NoError(t, r.Define("others", n.build))
-		p, eu := get(t, r, "orders"), getInstance(t, r, "orders", "eu")
-		forgotten := func(want ...string) {
-			t.Helper()
-			synctest.Wait()
-			assert.ElementsMatch(t, want, l.take())
-		}
-		require.NoError(t, r.Reload(t.Context(), "others"))
-		forgotten("OnReload others")
-
-		end, endEU := hold(t, p), hold(t, eu)
-		require.NoError(t, r.RemoveInstance("orders", "eu"))
-		forgotten()
-		endEU()
-		forgotten("Forget orders/eu")
-
-		require.NoError(t, r.Reload(t.Context(), "orders"))
-		forgotten("OnReload orders")
-		require.NoError(t, r.Remove(t.Context(), "orders"))
-		forgotten() // an execution still runs, on the version before the last
-		end()
-		forgotten("Forget orders")
-
-		require.NoError(t, r.Close(t.Context()))
-		forgotten("Forget others")
-	})
-}
-
-// There is one of that name again by the time that the last execution ends.
-func TestListener_ForgetNotWhenDefinedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l recorder
-		r := open(t, &registry.Options{Listener: &l, DrainTimeout: -1})
-		require.NoError(t, r.Define("orders", with()))
-		eu := getInstance(t, r, "orders", "eu")
-		end := hold(t, eu)
-		require.NoError(t, r.RemoveInstance("orders", "eu"))
-		getInstance(t, r, "orders", "eu")
-		end()
-		synctest.Wait()
-		assert.Empty(t, l.take())
-		require.NoError(t, r.Remove(t.Context(), "orders"))
-		synctest.Wait()
-		assert.ElementsMatch(t, []string{"Forget orders", "Forget orders/eu"}, l.take())
-	})
-}
-
 func TestObserveLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal

@@ -1,9 +1,7 @@
 package registry
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"reflect"
 
 	"github.com/weir-go/weir/internal/recovered"
@@ -48,7 +46,8 @@ type keptIdentity struct {
 //
 // Options are compared with ==, so a field of an interface type must hold a comparable value, and no number may be
 // NaN. Errors name fields of the options, but not their values, which may be secret. Make, Reconfigure and Close run
-// without a lock of the registry. They must not wait for a change or an override of the registry, which can wait for them.
+// without a lock of the registry. They must not wait for a change or an override of the registry, or remove an instance, which can
+// wait for them.
 //
 // If T cannot be made, the build fails, and Keep returns the zero T.
 func Keep[T any, O comparable](b *Builder, name string, o O, k Kept[T, O]) T {
@@ -66,28 +65,11 @@ func Keep[T any, O comparable](b *Builder, name string, o O, k Kept[T, O]) T {
 	if k.Reconfigure == nil {
 		identity.options = o
 	}
-	wanted := resourceID{key, k.Kind, identity}
-	used, err := b.use(wanted, o, nil, nil)
-	if used == nil && err == nil {
-		var fresh T
-		if fresh, err = k.Make(o); err != nil {
-			err = fmt.Errorf("%v: %w", key, err)
-		} else {
-			used, err = b.keep(wanted, o, &resource{value: fresh, reconfigure: func(o any) error {
-				return recovered.Error(func() error { return k.Reconfigure(fresh, o.(O)) })
-			}})
-		}
-	}
+	used, err := b.use(resourceID{key, k.Kind, identity}, o, nil, func() (*resource, error) {
+		made, err := k.Make(o)
+		return &resource{value: made, reconfigure: func(o any) error {
+			return recovered.Error(func() error { return k.Reconfigure(made, o.(O)) })
+		}}, err
+	})
 	return valueOf[T](b, used, err)
-}
-
-// keep uses what was made. If another build has made one in the meantime, keep uses that and closes what was made.
-func (b *Builder) keep(wanted resourceID, options any, made *resource) (*resource, error) {
-	used, err := b.use(wanted, options, nil, func() (*resource, error) { return made, nil })
-	if c, ok := made.value.(io.Closer); ok && used != made {
-		if closing := recovered.Error(c.Close); closing != nil {
-			err = errors.Join(err, fmt.Errorf("%v: closing a duplicate: %w", wanted.resourceKey, closing))
-		}
-	}
-	return used, err
 }

@@ -5,13 +5,10 @@ import (
 	"errors"
 	"io"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
 )
@@ -213,125 +210,4 @@ func TestKeep_OptionsThatCannotBeCompared(t *testing.T) {
 		}), `thing "x": its options cannot be compared`, name)
 	}
 	assert.Zero(t, r.OwnedLimiters())
-}
-
-// While a reload gives limiters other options, the only instance that wants one of them is removed, and another pipeline wants
-// the limiter as it was.
-func TestReload_RemovedWhileReconfigured(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := open(t, nil)
-		options, limit, leave := 1, 5, make(chan struct{})
-		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
-			if b.Instance == "eu" {
-				b.Concurrency("l", one(limit))
-				return nil
-			}
-			registry.Keep(b, "k", options, registry.Kept[*int, int]{
-				Kind: "number", Make: func(n int) (*int, error) { return &n, nil },
-				Reconfigure: func(*int, int) error { <-leave; return nil },
-			})
-			return nil
-		}))
-		getInstance(t, r, "orders", "eu")
-		options, limit = 2, 6
-		reloaded := make(chan error)
-		go func() { reloaded <- r.Reload(t.Context(), "orders") }()
-		synctest.Wait()
-		require.NoError(t, r.RemoveInstance("orders", "eu"))
-		require.NoError(t, r.Define("payments", func(b *registry.Builder) error {
-			b.Concurrency("l", one(5))
-			return nil
-		}))
-		close(leave)
-		require.NoError(t, <-reloaded)
-		assert.Equal(t, plain(one(5)), info(t, r).Configured)
-		permits, err := r.GetOrDefine("permits", func(b *registry.Builder) error {
-			assert.Equal(t, 5, b.Concurrency("l", one(5)).Options().PermitLimit)
-			return nil
-		})
-		require.NoError(t, err)
-		require.NotNil(t, permits)
-	})
-}
-
-// If its context ends, no pipeline is to blame, whatever the reload waits for.
-func TestReload_ContextEndsWhileLimitersChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l recorder
-		r := open(t, &registry.Options{Listener: &l})
-		options, limit, leave := 1, 5, make(chan struct{})
-		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
-			b.Concurrency("l", one(limit))
-			return nil
-		}))
-		require.NoError(t, r.Define("slow", func(b *registry.Builder) error {
-			registry.Keep(b, "k"+b.Instance, options, registry.Kept[*int, int]{
-				Kind: "number", Make: func(n int) (*int, error) { return &n, nil },
-				Reconfigure: func(*int, int) error { <-leave; return nil },
-			})
-			return nil
-		}))
-		end := hold(t, getInstance(t, r, "slow", "eu"))
-		require.NoError(t, r.RemoveInstance("slow", "eu"))
-		options, limit = 2, 6
-		made := make(chan error)
-		go func() { // holds up who wants to change a limiter
-			_, err := r.GetInstance("slow", "eu")
-			made <- err
-		}()
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, r.Reload(ctx, "orders"), context.DeadlineExceeded)
-		assert.Empty(t, l.take())
-		close(leave)
-		require.NoError(t, <-made)
-		end()
-	})
-}
-
-// A first build is taken into a change while it gives limiters other options: they are as they were.
-func TestGetInstance_TakenInWhileLimitersChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := open(t, nil)
-		options, limit, leave, built := 1, 5, make(chan struct{}), make(chan struct{})
-		var l *limiter.Concurrency
-		require.NoError(t, r.Define("orders", forEU(func(b *registry.Builder) error {
-			registry.Keep(b, "k", options, registry.Kept[*int, int]{
-				Kind: "number", Make: func(n int) (*int, error) { return &n, nil },
-				Reconfigure: func(*int, int) error { <-leave; return nil },
-			})
-			l = b.Concurrency("l", one(limit))
-			return nil
-		})))
-		end := hold(t, getInstance(t, r, "orders", "eu"))
-		require.NoError(t, r.RemoveInstance("orders", "eu"))
-		reloading := false
-		require.NoError(t, r.Define("slow", func(*registry.Builder) error {
-			if reloading {
-				<-built
-			}
-			return nil
-		}))
-		options, limit, reloading = 2, 6, true
-		reloaded, got := make(chan error), make(chan error)
-		go func() { reloaded <- r.Reload(t.Context(), "slow", "orders") }()
-		synctest.Wait()
-		go func() {
-			_, err := r.GetInstance("orders", "eu")
-			got <- err
-		}()
-		synctest.Wait()
-		require.NoError(t, r.Define("payments", func(b *registry.Builder) error {
-			b.Concurrency("l", one(5))
-			return nil
-		}))
-		close(leave)
-		require.NoError(t, <-got)
-		assert.Equal(t, 5, l.Options().PermitLimit)
-		close(built)
-		require.ErrorIs(t, <-reloaded, registry.ErrLimiterConflict)
-		assert.Equal(t, 5, l.Options().PermitLimit)
-		end()
-	})
 }

@@ -114,9 +114,8 @@ func (res *resource) info() *LimiterInfo {
 	return i
 }
 
-// use returns the resource with that id and records that this version uses it. If there is none, it adds the one that fresh
-// returns. If fresh is nil, it returns nil. invalid is what is wrong with the options: when an existing resource gets them, the
-// build can no longer fail.
+// use returns the resource with that id and records that this version uses it. If there is none, fresh makes it: no other build
+// runs meanwhile. invalid is what is wrong with the options: when an existing resource gets them, the build can no longer fail.
 func (b *Builder) use(want resourceID, options any, invalid error, fresh func() (*resource, error)) (*resource, error) {
 	switch u := b.version.uses[want.resourceKey]; {
 	case invalid != nil:
@@ -130,20 +129,21 @@ func (b *Builder) use(want resourceID, options any, invalid error, fresh func() 
 	}
 	r := &b.plan.registry.resources
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	used := r.all[want]
-	if used == nil && fresh == nil {
-		return nil, nil
+	if used != nil {
+		used.users++
 	}
+	r.mu.Unlock()
 	if used == nil {
 		var err error
 		if used, err = fresh(); err != nil {
 			return nil, fmt.Errorf("%v: %w", want.resourceKey, err)
 		}
-		used.id, used.options = want, options
+		used.id, used.options, used.users = want, options, 1
+		r.mu.Lock()
 		r.all[want] = used
+		r.mu.Unlock()
 	}
-	used.users++
 	b.version.uses[want.resourceKey] = &resourceUse{resource: used, wanted: options}
 	return used, nil
 }

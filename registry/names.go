@@ -35,7 +35,7 @@ type instance struct {
 	definition *definition
 	handle     *pipeline.Reloadable
 	current    *version     // nil: not built yet, or removed
-	firstBuild *firstBuild  // nil: no first build is under way
+	firstBuild *firstBuild  // nil: there is none, or it has ended
 	removed    bool         // the instance or its definition was removed; a new one can have the same name
 	handedOut  atomic.Bool  // Get or GetInstance has returned the handle; changed with the mutex of the registry held
 	info       PipelineInfo // all but the names, the handle and Draining
@@ -60,13 +60,20 @@ type firstBuild struct {
 	err  error
 }
 
-func (f *firstBuild) wait(closed <-chan struct{}) error {
-	select {
-	case <-f.done:
-		return f.err
-	case <-closed:
-		return ErrClosed
+func newFirstBuild() *firstBuild { return &firstBuild{done: make(chan struct{})} }
+
+// endFirstBuild lets those go on who wait for the first build of i. If it has failed, i is removed.
+func (n *names) endFirstBuild(i *instance, err error) {
+	switch {
+	case err == nil, i.removed:
+	case i.instance == "":
+		n.remove(i.definition)
+	default:
+		delete(i.definition.instances, i.instance)
 	}
+	i.firstBuild.err = err
+	close(i.firstBuild.done)
+	i.firstBuild = nil
 }
 
 // instancesHandedOut returns the instances whose handles the program has, sorted.

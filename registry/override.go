@@ -127,32 +127,21 @@ func (r *Registry) EndOverride(ctx context.Context, name, by string) error {
 
 // changeOverride puts an override of that limiter in force, or ends the one that is in force if to is nil.
 func (r *resources) changeOverride(ctx context.Context, name, by string, to *override) error {
-	find := func() (*resource, error) {
-		res := r.byName[resourceKey{name: name}]
-		switch {
-		case res == nil:
-			return nil, r.gone(name)
-		case to != nil:
-			return res, res.checkOverride(to.Options)
-		case res.override == nil && res.inStore == nil:
-			return nil, fmt.Errorf("%w: %q", ErrNotOverridden, name)
-		}
-		return res, nil
+	if err := r.reconfiguring.take(ctx, nil); err != nil { // an override also ends after Close, for executions that drain
+		return err
 	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("registry: before overriding: %w", pipeline.ContextError(ctx))
+	res, err := r.overridable(name, to)
+	switch {
+	case err == nil && res.inStore == nil && to == nil:
+		return r.setOverride(ctx, res, nil, "ended by "+by)
+	case err == nil && res.inStore == nil:
+		to.Options = limiter.OptionsOf(to.Options.Limits())
+		return r.setOverride(ctx, res, to, "replaced by "+by)
 	}
-	r.mu.Lock()
-	res, err := find()
-	r.mu.Unlock()
+	r.reconfiguring.leave() // changes of other limiters do not wait for the store
 	switch {
 	case err != nil:
 		return err
-	case res.inStore == nil && to == nil:
-		return r.setOverride(ctx, find, nil, "ended by "+by)
-	case res.inStore == nil:
-		to.Options = limiter.OptionsOf(to.Options.Limits())
-		return r.setOverride(ctx, find, to, "replaced by "+by)
 	case to == nil:
 		err = res.inStore.EndOverride(by)
 	default:
@@ -167,6 +156,22 @@ func (r *resources) changeOverride(ctx context.Context, name, by string, to *ove
 		return r.gone(name)
 	}
 	return fmt.Errorf("registry: overriding %v: %w", res.id, err)
+}
+
+// overridable returns the limiter of that name if it can have the override to or, if to is nil, can have one that is to end.
+func (r *resources) overridable(name string, to *override) (*resource, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	res := r.byName[resourceKey{name: name}]
+	switch {
+	case res == nil:
+		return nil, r.gone(name)
+	case to != nil:
+		return res, res.checkOverride(to.Options)
+	case res.override == nil && res.inStore == nil:
+		return nil, fmt.Errorf("%w: %q", ErrNotOverridden, name)
+	}
+	return res, nil
 }
 
 // gone is the error of a limiter that no version in force uses.
@@ -216,10 +221,10 @@ func (o *override) effective(options any) any {
 	return to
 }
 
-// setOverride puts the override to of the limiter that find returns in force, or ends the one that is in force if to is nil, and
-// reports both. why is why the one before ends.
-func (r *resources) setOverride(ctx context.Context, find func() (*resource, error), to *override, why string) error {
-	old, err := r.replaceOverride(ctx, find, to)
+// setOverride puts the override to of a limiter in force, or ends the one that is in force if to is nil, and reports both. why is
+// why the one before ends. The caller has the turn, and setOverride gives it back.
+func (r *resources) setOverride(ctx context.Context, res *resource, to *override, why string) error {
+	old, err := r.replaceOverride(res, to)
 	if old != nil {
 		ended := old.Override
 		ended.Ended = why
@@ -232,17 +237,9 @@ func (r *resources) setOverride(ctx context.Context, find func() (*resource, err
 }
 
 // replaceOverride is setOverride without reports. It returns the override that it has ended.
-func (r *resources) replaceOverride(ctx context.Context, find func() (*resource, error), to *override) (*override, error) {
-	if err := r.reconfiguring.take(ctx, nil); err != nil { // an override also ends in time after Close, for executions that drain
-		return nil, err
-	}
+func (r *resources) replaceOverride(res *resource, to *override) (_ *override, err error) {
 	defer r.reconfiguring.leave()
 	r.mu.Lock()
-	res, err := find()
-	if err != nil {
-		r.mu.Unlock()
-		return nil, err
-	}
 	old := res.override
 	was, will := old.effective(res.options), to.effective(res.options)
 	r.mu.Unlock()
@@ -273,21 +270,18 @@ func (r *resources) replaceOverride(ctx context.Context, find func() (*resource,
 
 // endInTime ends the override o if its time is over.
 func (r *resources) endInTime(res *resource, o *override) {
+	_ = r.reconfiguring.take(context.Background(), nil)
 	r.mu.Lock()
-	early := time.Until(o.Until) > 0
-	if early && res.override == o {
+	over, early := res.override != o, time.Until(o.Until) > 0
+	if early && !over {
 		o.timer.Reset(o.next())
 	}
 	r.mu.Unlock()
-	if early {
+	if over || early {
+		r.reconfiguring.leave()
 		return
 	}
-	_ = r.setOverride(context.Background(), func() (*resource, error) { // reported
-		if res.override != o {
-			return nil, ErrNotOverridden
-		}
-		return res, nil
-	}, nil, endedByTime)
+	_ = r.setOverride(context.Background(), res, nil, endedByTime) // reported
 }
 
 // leaveOverride ends the override of a limiter that is about to be closed. That of a limiter in a store ends for this registry.

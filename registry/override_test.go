@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -75,93 +74,30 @@ func plain(o limiter.Options) registry.LimiterConfig {
 	return registry.LimiterConfig{Limits: o.Limits()}
 }
 
-func TestOverride_EveryKind(t *testing.T) {
-	t.Run("token bucket", func(t *testing.T) { testOverride(t, bucketOptions, (*registry.Builder).TokenBucket) })
-	t.Run("fixed window", func(t *testing.T) { testOverride(t, windowOptions, (*registry.Builder).FixedWindow) })
-	t.Run("sliding window", func(t *testing.T) { testOverride(t, slidingOptions, (*registry.Builder).SlidingWindow) })
-	t.Run("concurrency", func(t *testing.T) { testOverride(t, one, (*registry.Builder).Concurrency) })
-}
-
-func testOverride[L interface {
-	limiter.Limiter
-	Options() O
-}, O limiter.Options](t *testing.T, options func(int) O, use func(*registry.Builder, string, O) L) {
+func TestOverride(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var heard overrideLog
 		r := open(t, &registry.Options{Listener: &heard})
-		configured := options(10)
-		var l L
-		require.NoError(t, r.Define("orders", func(b *registry.Builder) error { l = use(b, "l", configured); return nil }))
-		take(t, l, 4)
-		assert.Nil(t, info(t, r).Override)
-
-		o, start := for1h(options(7)), time.Now()
+		s := &shared{n: 10}
+		require.NoError(t, r.Define("orders", s.build))
+		o, start := for1h(bucketOptions(7)), time.Now()
 		require.NoError(t, r.Override(t.Context(), o))
 		assert.Equal(t, []string{"OnLimiterOverridden Warning l by ann because a sale"}, heard.take())
-		assert.Equal(t, 7, limitOf(l.Options()))
-		assert.Equal(t, 3, available(l), "what was taken stays taken")
-		i := info(t, r)
-		assert.Equal(t, plain(options(7)), i.Options)
-		assert.Equal(t, plain(options(10)), i.Configured)
 		o.Since = start
-		assert.Equal(t, o, *i.Override)
+		assert.Equal(t, o, *info(t, r).Override)
 
 		// A reload keeps it, and its options come into force at the end.
 		time.Sleep(30 * time.Minute)
-		configured = options(12)
+		s.n = 12
 		require.NoError(t, r.Reload(t.Context()))
 		assert.Empty(t, heard.take())
-		assert.Equal(t, 7, limitOf(l.Options()))
-		assert.Equal(t, plain(options(12)), info(t, r).Configured)
-		assert.Equal(t, plain(options(7)), info(t, r).Options)
-
 		time.Sleep(30*time.Minute - time.Nanosecond)
 		synctest.Wait()
-		assert.Equal(t, 7, limitOf(l.Options()), "not yet")
+		assert.Equal(t, 7, s.l.Options().TokenLimit, "not yet")
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		assert.Equal(t, 12, limitOf(l.Options()))
+		assert.Equal(t, 12, s.l.Options().TokenLimit)
 		assert.Equal(t, []string{"OnLimiterOverrideEnded Information l by ann because a sale: its time is over"}, heard.take())
-		assert.Nil(t, info(t, r).Override)
-		assert.Equal(t, plain(options(12)), info(t, r).Options)
-
-		// Another one ends by hand, and one replaces another.
-		require.NoError(t, r.Override(t.Context(), for1h(options(2))))
-		second := for1h(options(3))
-		second.By = "bob"
-		require.NoError(t, r.Override(t.Context(), second))
-		assert.Equal(t, 3, limitOf(l.Options()))
-		require.NoError(t, r.EndOverride(t.Context(), "l", "eve"))
-		assert.Equal(t, 12, limitOf(l.Options()))
-		assert.Equal(t, []string{
-			"OnLimiterOverridden Warning l by ann because a sale",
-			"OnLimiterOverrideEnded Information l by ann because a sale: replaced by bob",
-			"OnLimiterOverridden Warning l by bob because a sale",
-			"OnLimiterOverrideEnded Information l by bob because a sale: ended by eve",
-		}, heard.take())
-		require.ErrorIs(t, r.EndOverride(t.Context(), "l", "eve"), registry.ErrNotOverridden)
-		time.Sleep(2 * time.Hour)
-		synctest.Wait()
-		assert.Empty(t, heard.take(), "no timer is left")
-	})
-}
-
-// An override of what was used up gives no permit twice.
-func TestOverride_GivesNoFreshBurst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := open(t, nil)
-		s := &shared{n: 10}
-		require.NoError(t, r.Define("orders", s.build))
-		take(t, s.l, 10)
-		for _, more := range []int{10, 0, 0} {
-			require.NoError(t, r.Override(t.Context(), for1h(bucketOptions(20))))
-			assert.Equal(t, more, available(s.l))
-			for range more {
-				take(t, s.l, 1)
-			}
-			require.NoError(t, r.EndOverride(t.Context(), "l", "ann"))
-			assert.Zero(t, available(s.l))
-		}
 	})
 }
 
@@ -178,13 +114,7 @@ func (s *shared) build(b *registry.Builder) error {
 }
 
 func TestOverride_Partitioned(t *testing.T) {
-	t.Run("token bucket", func(t *testing.T) { testOverridePartitioned(t, bucketOptions) })
-	t.Run("fixed window", func(t *testing.T) { testOverridePartitioned(t, windowOptions) })
-	t.Run("sliding window", func(t *testing.T) { testOverridePartitioned(t, slidingOptions) })
-	t.Run("concurrency", func(t *testing.T) { testOverridePartitioned(t, one) })
-}
-
-func testOverridePartitioned[O limiter.Options](t *testing.T, options func(int) O) {
+	options := bucketOptions
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, nil)
 		each, whole := options(10), limiter.PartitionedOptions{IdleTimeout: time.Hour}
@@ -285,26 +215,6 @@ func TestOverride_EndsWithItsLimiter(t *testing.T) {
 	}
 }
 
-// RemoveInstance and Remove end the override, too.
-func TestOverride_EndsWithItsPipeline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var heard overrideLog
-		r := open(t, &registry.Options{Listener: &heard})
-		s := &shared{n: 10}
-		require.NoError(t, r.Define("orders", forEU(s.build)))
-		require.NoError(t, r.Define("stock", s.build))
-		getInstance(t, r, "orders", "eu")
-		require.NoError(t, r.Override(t.Context(), for1h(bucketOptions(2))))
-		heard.take()
-		require.NoError(t, r.RemoveInstance("orders", "eu"))
-		synctest.Wait()
-		assert.Empty(t, heard.take(), "stock uses the limiter")
-		require.NoError(t, r.Remove(t.Context(), "stock"))
-		synctest.Wait()
-		assert.Equal(t, []string{"OnLimiterOverrideEnded Information l by ann because a sale: no pipeline uses the limiter"}, heard.take())
-	})
-}
-
 // A reload that fails leaves the override and the configured options as they are.
 func TestOverride_ReloadFails(t *testing.T) {
 	var heard overrideLog
@@ -354,29 +264,6 @@ func TestOverride_Close(t *testing.T) {
 		synctest.Wait()
 		assert.Empty(t, heard.take())
 	})
-}
-
-// A Listener that leaves its goroutine does not keep another end from being reported, and Close returns.
-func TestOverride_CloseWhenTheListenerLeaves(t *testing.T) {
-	var heard overrideLog
-	r := registry.New(&registry.Options{Listener: &heard})
-	require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
-		b.Concurrency("l", one(1))
-		b.Concurrency("m", one(1))
-		return nil
-	}))
-	for _, name := range []string{"l", "m"} {
-		o := for1h(one(2))
-		o.Limiter = name
-		require.NoError(t, r.Override(t.Context(), o))
-	}
-	heard.take()
-	heard.also = func(context.Context, pipeline.Event) { runtime.Goexit() }
-	require.NoError(t, r.Close(t.Context()))
-	assert.ElementsMatch(t, []string{
-		"OnLimiterOverrideEnded Information l by ann because a sale: the registry was closed",
-		"OnLimiterOverrideEnded Information m by ann because a sale: the registry was closed",
-	}, heard.take())
 }
 
 // Overrides, their ends by hand and in time, reloads that change the limits or remove the limiter, first builds and

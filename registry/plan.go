@@ -33,7 +33,7 @@ type Change struct {
 // Reload returns when the new versions are in force and the Listener was told. The old versions are drained and disposed of
 // in the background. If ctx ends between two builds, the reload ends.
 //
-// One reload runs at a time. Another one waits until it has ended, its own ctx ends or the registry is closed. In a [BuildFunc]
+// One reload or first build runs at a time. Another one waits until it has ended, its own ctx ends or the registry is closed. In a [BuildFunc]
 // it would wait for itself, and at an event of a reload it would report events without end: with [Builder.Context] or the
 // context of an event of the registry, Reload returns [ErrReloading].
 func (r *Registry) Reload(ctx context.Context, names ...string) error {
@@ -61,23 +61,27 @@ func (r *Registry) Remove(ctx context.Context, names ...string) error {
 // A plan is one change, or a first build: it builds pipelines and puts them in force together.
 type plan struct {
 	registry      *Registry
-	ctx           context.Context           //nolint:containedctx // a plan ends with the call
-	first         *instance                 // what a first build is for, which no event reports; nil: the plan is of a change
-	told          chan struct{}             // closed when the Listener was told
-	reportRemoved bool                      // report removed pipelines whose handles the program has
-	change        Change                    // of Apply; Remove is sorted
-	all           bool                      // it is a Reload of all pipelines
-	affected      map[*definition]BuildFunc // guarded by the mutex of the registry
-	begun         map[*instance]bool        // the instances whose builds have begun
-	built         []*version                // in their order: a pipeline after the pipelines that it contains
-	unbuilt       []*instance               // what stage has found
-	faults        map[*instance]error       // why the change has failed, for each instance that is to blame
+	ctx           context.Context         //nolint:containedctx // a plan ends with the call
+	first         *instance               // what a first build is for, which no event reports; nil: the plan is of a change
+	told          chan struct{}           // closed when the Listener was told
+	reportRemoved bool                    // report removed pipelines whose handles the program has
+	change        Change                  // of Apply; Remove is sorted
+	todo          map[*instance]BuildFunc // what it builds; nil: the build has begun
+	built         []*version              // in their order: a pipeline after the pipelines that it contains
+	faults        map[*instance]error     // why the change has failed, for each instance that is to blame
+
+	// What has come into force, and is left for the time after the registry was unlocked.
+	versions   []*version
+	forgetting []<-chan struct{} // closed when Forget, which was called before, has returned
+	retired    []*disposal
+	removed    []*instance // the removed instances whose handles the program has
+	unobserved []*resource
 }
 
 func newPlan(ctx context.Context, r *Registry) *plan {
 	return &plan{
-		registry: r, ctx: ctx, told: make(chan struct{}), affected: make(map[*definition]BuildFunc),
-		begun: make(map[*instance]bool), faults: make(map[*instance]error),
+		registry: r, ctx: ctx, told: make(chan struct{}),
+		todo: make(map[*instance]BuildFunc), faults: make(map[*instance]error),
 	}
 }
 
@@ -111,33 +115,31 @@ func (p *plan) run(add func() error) error {
 	r.mu.Lock()
 	err := ErrClosed
 	if !r.names.closed {
-		r.running = p
 		r.drains.waits.Add(1)
 		defer r.drains.waits.Done()
 		err = add()
 	}
 	r.mu.Unlock()
-	var done *swapped
 	if err == nil {
-		done, err = p.build()
+		err = p.build()
 	}
 	p.end(err)
 	r.changing.leave()
-	p.finish(done)
+	p.finish()
 	return err
 }
 
 // addDefined adds the named pipelines, or all if there are no names.
 func (p *plan) addDefined(names []string) error {
 	of := &p.registry.names
-	if p.all = len(names) == 0; p.all {
+	if len(names) == 0 {
 		names = slices.Collect(maps.Keys(of.definitions))
 	}
 	var errs []error
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
 		d, err := of.definition(name)
 		if err == nil {
-			p.affected[d] = d.build
+			p.add(d, d.build)
 		}
 		errs = append(errs, err)
 	}
@@ -156,85 +158,49 @@ func (p *plan) addApplied() error {
 		return err
 	}
 	for name, build := range p.change.Define {
-		d := of.findOrAdd(name)
-		p.affected[d] = build
+		p.add(of.findOrAdd(name), build)
 	}
 	return nil
 }
 
-// build builds what the plan affects and puts it in force. It goes on after a failure, to report all of them. Instances that
-// others ask for meanwhile are built, too.
-func (p *plan) build() (*swapped, error) {
-	for {
-		done, err := p.swap()
-		if err != nil || done != nil {
-			p.blame(err)
-			return done, err
-		}
-		for _, i := range p.unbuilt {
-			if p.ctx.Err() != nil {
-				err = fmt.Errorf("registry: reloading: %w", pipeline.ContextError(p.ctx))
-				break
-			}
-			p.buildInstance(i)
-		}
-		var errs []error
-		for _, v := range p.built {
-			errs = append(errs, p.faults[v.instance])
-		}
-		if err = errors.Join(append(errs, err)...); err != nil {
-			return nil, err
+// add adds the instances of d that have a version and, if Apply defines d, that of Get.
+func (p *plan) add(d *definition, build BuildFunc) {
+	for _, i := range d.instances {
+		if i.current != nil || i.instance == "" && p.change.Define[d.name] != nil {
+			p.todo[i] = build
 		}
 	}
 }
 
-// takeIn reports whether the change builds all instances of d before it succeeds. One of all pipelines takes in a new d. The plan
-// is nil if no change runs. The caller holds the mutex of the registry.
-func (p *plan) takeIn(d *definition) bool {
-	if p != nil && p.all {
-		p.affected[d] = d.build
-	}
-	return p != nil && p.affected[d] != nil
-}
-
-// stage returns the versions to put in force. If ok is false, the change has something unbuilt. The caller holds the mutex of
-// the registry.
-func (p *plan) stage() (versions []*version, ok bool, err error) {
-	switch i := p.first; {
-	case p.registry.names.closed:
-		return nil, false, ErrClosed
-	case i != nil && (i.removed || i.current != nil): // endFirstBuild knows the version that a change has made
-		return nil, false, fmt.Errorf("%w: %s", ErrRemoved, i.id)
-	case i != nil:
-		return p.built, true, nil
-	}
-	p.unbuilt = nil
-	for d := range p.affected {
-		for _, i := range d.instances {
-			if !i.removed && (i.current != nil || i.firstBuild != nil || i.instance == "") && !p.begun[i] {
-				p.unbuilt = append(p.unbuilt, i)
-			}
+// build builds the instances and puts them in force. It goes on after a failure, to report all of them.
+func (p *plan) build() error {
+	var errs []error
+	for _, i := range slices.SortedFunc(maps.Keys(p.todo), byID) { // a build can ask for one before its turn comes
+		if p.ctx.Err() != nil {
+			errs = append(errs, fmt.Errorf("registry: reloading: %w", pipeline.ContextError(p.ctx)))
+			break
 		}
+		p.buildInstance(i)
 	}
-	slices.SortFunc(p.unbuilt, byID)
-	p.change.Remove = slices.DeleteFunc(p.change.Remove, func(name string) bool {
-		return p.registry.names.definitions[name] == nil // its first build has failed meanwhile
-	})
 	for _, v := range p.built {
-		if !v.instance.removed {
-			versions = append(versions, v)
-		}
+		errs = append(errs, p.faults[v.instance])
 	}
-	return versions, len(p.unbuilt) == 0, nil
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	err := p.swap()
+	p.blame(err)
+	return err
 }
 
 // buildInstance builds one instance, once.
 func (p *plan) buildInstance(i *instance) {
-	if p.begun[i] {
+	f := p.todo[i]
+	if f == nil {
 		return
 	}
-	p.begun[i] = true
-	v, err := p.buildVersion(i)
+	p.todo[i] = nil
+	v, err := p.buildVersion(i, f)
 	p.built = append(p.built, v)
 	if err != nil {
 		p.faults[i] = err
@@ -251,59 +217,51 @@ func (p *plan) blame(err error) {
 	}
 }
 
-// defines reports whether the change is about to put d in force. The plan is nil if no change runs.
-func (p *plan) defines(d *definition) bool {
-	return p != nil && p.affected[d] != nil && p.change.Define[d.name] != nil
-}
-
 // end forgets definitions that were only planned. If the plan has failed because of err, it records for each instance why it
 // keeps its version.
 func (p *plan) end(err error) {
 	r, now := p.registry, time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.running = nil
 	maps.DeleteFunc(p.faults, func(i *instance, _ error) bool {
 		return i.current == nil && i.info.Version > 0 // it was removed or closed meanwhile, and Forget can have been called
 	})
-	for d := range p.affected {
-		if d.build == nil && r.names.definitions[d.name] == d {
-			r.names.remove(d)
+	for i := range p.todo {
+		if i.definition.build == nil {
+			r.names.remove(i.definition)
 		}
-		for _, i := range d.instances {
-			if err == nil || i.current == nil {
-				continue
-			}
-			i.current.told = append(slices.DeleteFunc(i.current.told, isClosed), p.told)
-			i.info.LastReload, i.info.Err = now, p.faults[i]
-			if i.info.Err == nil {
-				i.info.Err = fmt.Errorf("registry: pipeline %s was not reloaded, because the reload failed: %w", i.id, err)
-			}
+		if err == nil || i.current == nil {
+			continue
 		}
+		i.current.told = append(slices.DeleteFunc(i.current.told, isClosed), p.told)
+		i.info.LastReload, i.info.Err = now, p.faults[i]
+		if i.info.Err == nil {
+			i.info.Err = fmt.Errorf("registry: pipeline %s was not reloaded, because the reload failed: %w", i.id, err)
+		}
+	}
+	if p.first != nil {
+		r.names.endFirstBuild(p.first, err)
 	}
 }
 
 // finish tells the program what has changed and what has failed, disposes of what was replaced, and discards what has not come
 // into force.
-func (p *plan) finish(done *swapped) {
+func (p *plan) finish() {
 	r := p.registry
-	if done == nil {
-		done = &swapped{}
-	}
-	for _, forgotten := range done.forgetting {
+	for _, forgotten := range p.forgetting {
 		<-forgotten
 	}
-	r.resources.observe(done.unobserved, r.options.ObserveLimiter)
-	for _, v := range done.versions {
+	r.resources.observe(p.unobserved, r.options.ObserveLimiter)
+	for _, v := range p.versions {
 		if inForce := r.events.hooks.InForce; inForce != nil {
 			recovered.Hook("registry: Hooks.InForce", func() { inForce(v.instance.handle.Pipeline()) })
 		}
 	}
 	if p.first == nil {
-		p.report(done)
+		p.report()
 	}
 	close(p.told)
-	r.drains.start(done.retired)
+	r.drains.start(p.retired)
 	for _, v := range p.built {
 		if !v.wasInForce {
 			r.drains.discard(p.ctx, v)
@@ -312,12 +270,12 @@ func (p *plan) finish(done *swapped) {
 }
 
 // report reports the new versions, the removed pipelines whose handles the program has, and the failures.
-func (p *plan) report(done *swapped) {
+func (p *plan) report() {
 	r := p.registry
-	for _, v := range done.versions {
+	for _, v := range p.versions {
 		r.events.report(p.ctx, v.instance.source(), pipeline.Event{Name: EventReload, Severity: pipeline.SeverityInformation, Duration: v.took})
 	}
-	for _, i := range done.removed {
+	for _, i := range p.removed {
 		if p.reportRemoved {
 			err := fmt.Errorf("%w: %s, which the program uses", ErrRemoved, i.id)
 			r.events.report(p.ctx, i.source(), pipeline.Event{Name: EventRemoved, Severity: pipeline.SeverityWarning, Err: err})

@@ -48,10 +48,9 @@ type Options struct {
 type Registry struct {
 	options  Options
 	events   events
-	changing turn // of a change, so that each sees the result of the one before
+	changing turn // of a change or a first build, so that each sees the result of the one before
 
 	mu        sync.Mutex // guards what follows; never held while functions of the program run
-	running   *plan      // the change that has its turn
 	names     names
 	resources resources
 	drains    drains

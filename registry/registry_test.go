@@ -2,7 +2,6 @@ package registry_test
 
 import (
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -87,20 +86,6 @@ func TestGetOrDefine(t *testing.T) {
 	assert.Error(t, err)
 	_, err = r.GetOrDefine("failing", func(*registry.Builder) error { return errBoom })
 	assert.ErrorIs(t, err, errBoom)
-}
-
-func TestGetOrDefine_ConcurrentSafe(t *testing.T) {
-	r := open(t, nil)
-	var n numbered
-	var wg sync.WaitGroup
-	for range 100 {
-		wg.Go(func() {
-			_, err := r.GetOrDefine("orders", n.build)
-			assert.NoError(t, err)
-		})
-	}
-	wg.Wait()
-	assert.Equal(t, 1, n.made())
 }
 
 func TestBuilder_NameAndInstance(t *testing.T) {

@@ -14,45 +14,6 @@ import (
 	"github.com/weir-go/weir/registry"
 )
 
-func TestReload_KeepsTheHandle(t *testing.T) {
-	r := open(t, nil)
-	var n numbered
-	p := define(t, r, "orders", n.build)
-	for v := 1; v <= 10; v++ {
-		assert.Equal(t, v, versionOf(t, p))
-		require.NoError(t, r.Reload(t.Context(), "orders", "orders"), "named twice is built once")
-		assert.Same(t, p, get(t, r, "orders"))
-		assert.Equal(t, "orders", p.Name())
-	}
-}
-
-func TestReload_ExecutionsEndOnTheirVersion(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := open(t, nil)
-		var n numbered
-		p := define(t, r, "orders", n.build)
-		first := hold(t, p)
-		require.NoError(t, r.Reload(t.Context()))
-		second := hold(t, p)
-		require.NoError(t, r.Reload(t.Context()))
-		assert.Equal(t, 3, versionOf(t, p))
-		assert.Equal(t, "began on 1, ended on 1", first())
-		assert.Equal(t, "began on 2, ended on 2", second())
-	})
-}
-
-func TestReload_UnknownName(t *testing.T) {
-	r := open(t, nil)
-	var n numbered
-	p := define(t, r, "orders", n.build)
-	err := r.Reload(t.Context(), "orders", "payments", "refunds")
-	assert.ErrorIs(t, err, registry.ErrNotDefined)
-	assert.ErrorContains(t, err, "payments")
-	assert.ErrorContains(t, err, "refunds")
-	assert.Equal(t, 1, n.made(), "nothing was built")
-	assert.Equal(t, 1, versionOf(t, p))
-}
-
 // fickle builds versions that are numbered, until something else is to happen.
 type fickle struct {
 	numbered
@@ -68,37 +29,6 @@ func (f *fickle) build(b *registry.Builder) error {
 
 func (f *fickle) do(b registry.BuildFunc) { f.instead.Store(&b) }
 func (f *fickle) calmDown()               { f.instead.Store(nil) }
-
-func TestReload_FailureChangesNothing(t *testing.T) {
-	for name, f := range failing {
-		t.Run(name, func(t *testing.T) {
-			var l recorder
-			r := open(t, &registry.Options{Listener: &l})
-			var one, two, three fickle
-			require.NoError(t, r.Define("1", one.build))
-			require.NoError(t, r.Define("2", two.build))
-			require.NoError(t, r.Define("3", three.build))
-			p1, p2, p3 := get(t, r, "1"), get(t, r, "2"), get(t, r, "3")
-
-			two.do(f)
-			for range 3 {
-				err := r.Reload(t.Context())
-				assert.ErrorContains(t, err, "boom")
-				assert.Equal(t, []string{"ReloadFailed 2"}, l.take(), "RC3")
-				assert.ErrorContains(t, l.last(t, registry.EventReloadFailed).Err, "boom")
-				assert.Equal(t, []int{1, 1, 1}, []int{versionOf(t, p1), versionOf(t, p2), versionOf(t, p3)})
-			}
-			require.NoError(t, r.Reload(t.Context(), "1"), "the others can be reloaded")
-			assert.Equal(t, 5, versionOf(t, p1))
-			l.take()
-
-			two.calmDown()
-			require.NoError(t, r.Reload(t.Context()), "later reloads are none the worse for it")
-			assert.Equal(t, []int{6, 2, 5}, []int{versionOf(t, p1), versionOf(t, p2), versionOf(t, p3)})
-			assert.Equal(t, []string{"OnReload 1", "OnReload 2", "OnReload 3"}, l.take())
-		})
-	}
-}
 
 // The text of a panic is the same each time, so that it can be told from another
 // one; where it came from stands beside it.

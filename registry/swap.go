@@ -10,33 +10,21 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// swapped is what a swap has put in force and leaves for the time after the registry was unlocked.
-type swapped struct {
-	versions   []*version
-	forgetting []<-chan struct{} // closed when Forget, which was called before, has returned
-	retired    []*disposal
-	removed    []*instance // the removed instances whose handles the program has
-	unobserved []*resource
-}
-
-// swap puts in force what the plan has built, with the definitions and removals of the change: all of it or nothing. It
-// returns nil without an error if the plan has to look again: at what is unbuilt, or at what others have done meanwhile.
+// swap puts in force what the plan has built, with the definitions and removals of the change: all of it or nothing.
 //
 // A Reconfigure function can be the program's and take long, so limiters get their options without the mutex of the registry.
-// Meanwhile swaps that change no limiter go on, and everything is checked again afterwards.
-func (p *plan) swap() (*swapped, error) {
-	done, changes, err := p.trySwap(nil)
-	if len(changes) == 0 {
-		return done, err
-	}
+// Meanwhile only Close can come between: all else that takes versions in or out of force waits for the turn.
+func (p *plan) swap() error {
 	of := &p.registry.resources
 	if err := of.reconfiguring.take(p.ctx, of.closed); err != nil {
-		return nil, err
+		return err
 	}
 	defer of.reconfiguring.leave()
-	if done, changes, err = p.trySwap(nil); len(changes) == 0 {
-		return done, err // another one has changed them
+	versions, replaced, err := p.stage()
+	if err != nil {
+		return err
 	}
+	changes := changesFor(versions)
 	begun := 0
 	for err == nil && begun < len(changes) {
 		c := changes[begun]
@@ -46,14 +34,33 @@ func (p *plan) swap() (*swapped, error) {
 		}
 	}
 	if err == nil {
-		done, _, err = p.trySwap(changes)
+		err = p.putInForce(versions, replaced, changes)
 	}
-	if done == nil {
+	if err != nil {
 		for _, c := range slices.Backward(changes[:begun]) { // also the one that refused: it may have changed some of its partitions
 			_ = c.reconfigureFrom(c.wanted, c.options) // cannot fail: the options were in force
 		}
 	}
-	return done, err
+	return err
+}
+
+// stage returns the versions to put in force, which can be in force together, and the versions that they replace.
+func (p *plan) stage() (versions, replaced []*version, err error) {
+	p.registry.mu.Lock()
+	defer p.registry.mu.Unlock()
+	for _, v := range p.built {
+		if !v.instance.removed {
+			versions = append(versions, v)
+		}
+	}
+	switch {
+	case p.registry.names.closed:
+		return nil, nil, ErrClosed
+	case p.first != nil && p.first.removed:
+		return nil, nil, fmt.Errorf("%w: %s", ErrRemoved, p.first.id)
+	}
+	replaced = p.replaced(versions)
+	return versions, replaced, p.check(versions, replaced)
 }
 
 // An optionsChange gives a limiter the options of a use in place of those of its resource.
@@ -61,31 +68,6 @@ type optionsChange struct {
 	*resourceUse
 
 	by id // the pipeline that uses it
-}
-
-// trySwap puts in force what the plan has built. If other limiters have to change before than the changed ones, it returns the
-// changes instead: an instance that wanted one can have been removed meanwhile.
-func (p *plan) trySwap(changed []optionsChange) (*swapped, []optionsChange, error) {
-	r := p.registry
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	versions, ok, err := p.stage()
-	if err != nil || !ok {
-		return nil, nil, err
-	}
-	replaced := p.replaced(versions)
-	if err := p.check(versions, replaced); err != nil {
-		return nil, nil, err
-	}
-	// Only this plan changes options meanwhile, so the changes are some of the changed.
-	if changes := changesFor(versions); len(changes) != len(changed) {
-		return nil, changes, nil
-	}
-	for _, c := range changed {
-		c.options = c.wanted
-	}
-	setSharedLimits(versions, replaced)
-	return p.putInForce(versions), nil, nil
 }
 
 // changesFor returns the changes of limiters that the versions want. Limiters in a store come last: other instances see new
@@ -109,10 +91,19 @@ func changesFor(versions []*version) []optionsChange {
 	return append(here, inStore...)
 }
 
-// putInForce puts the versions in force, which have been checked, and whose limiters have their options.
-func (p *plan) putInForce(versions []*version) *swapped {
+// putInForce puts the versions in force, whose limiters have their options, unless the registry was closed.
+func (p *plan) putInForce(versions, replaced []*version, changes []optionsChange) error {
 	r, now := p.registry, time.Now()
-	done := &swapped{versions: versions}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.names.closed {
+		return ErrClosed
+	}
+	for _, c := range changes {
+		c.options = c.wanted
+	}
+	setSharedLimits(versions, replaced)
+	p.versions = versions
 	// Handles change one after the other while executions run, that of a pipeline after those of the pipelines that it
 	// contains: an execution that begins between the two finds a version of each pipeline that it uses.
 	for _, v := range versions {
@@ -120,10 +111,10 @@ func (p *plan) putInForce(versions []*version) *swapped {
 		old := i.handle.Put(v.prepared)
 		if i.current != nil {
 			i.info.LastReload, i.info.Err = now, nil
-			done.retired = append(done.retired, r.drains.add(i.current, old))
+			p.retired = append(p.retired, r.drains.add(i.current, old))
 		}
 		if forgotten := r.drains.forgetting[i.id]; forgotten != nil {
-			done.forgetting = append(done.forgetting, forgotten)
+			p.forgetting = append(p.forgetting, forgotten)
 		}
 		i.current, v.wasInForce, i.info.Built = v, true, now
 		i.info.Version++
@@ -133,7 +124,7 @@ func (p *plan) putInForce(versions []*version) *swapped {
 			if _, ok := u.value.(limiter.StatisticsProvider); ok && !u.observed && r.options.ObserveLimiter != nil {
 				u.observed = true
 				u.users++ // until observe has returned
-				done.unobserved = append(done.unobserved, u.resource)
+				p.unobserved = append(p.unobserved, u.resource)
 			}
 			if u.onSwap != nil {
 				u.onSwap()
@@ -147,12 +138,12 @@ func (p *plan) putInForce(versions []*version) *swapped {
 	var removed []*instance
 	for _, name := range p.change.Remove {
 		d := r.names.definitions[name]
-		done.removed = append(done.removed, d.instancesHandedOut()...)
+		p.removed = append(p.removed, d.instancesHandedOut()...)
 		removed = slices.AppendSeq(removed, maps.Values(d.instances))
 		r.names.remove(d)
 	}
-	done.retired = append(done.retired, r.drains.retire(ErrRemoved, removed...)...)
-	return done
+	p.retired = append(p.retired, r.drains.retire(ErrRemoved, removed...)...)
+	return nil
 }
 
 // setSharedLimits sets the limits of each limiter in a store that replaces an old limiter of the same name, if the
@@ -248,10 +239,6 @@ func (p *plan) checkConflicts(versions, replaced []*version) error {
 			}
 			switch is := p.registry.resources.byName[key]; {
 			case is == nil || is.inForce == 0 || is == u.resource && is.options == u.wanted:
-			case is == u.resource && p.first != nil && p.registry.running.takeIn(p.first.definition):
-				// The change can be about to give the limiter the options that the first build has read, and can wait for the
-				// first build. It builds the instance again. Until then the version in force has the limiter as it is.
-				v.uses[key] = &resourceUse{is, is.options, u.onSwap}
 			default:
 				stays := p.registry.names.staying(replaced)
 				other := stays[slices.IndexFunc(stays, func(o *version) bool { return o.uses[key] != nil })]

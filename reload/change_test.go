@@ -142,17 +142,3 @@ pipelines:
 	require.NoError(t, err)
 	assert.NoError(t, as("x", shadow, nothing))
 }
-
-func TestApply_InstancesHaveTheirOwnLimiters(t *testing.T) {
-	r := newRegistry(t)
-	f := parse(t, "pipelines: {a: {strategies: [rate_limiter: {concurrency: {permit_limit: 1}}]}}", nil)
-	require.NoError(t, r.Apply(t.Context(), f.Change(nil)))
-	one, err := r.GetInstance("a", "one")
-	require.NoError(t, err)
-	two, err := r.GetInstance("a", "two")
-	require.NoError(t, err)
-	assert.NoError(t, one.Execute(t.Context(), func(context.Context) error {
-		assert.ErrorIs(t, run(t, one), pipeline.ErrRejected)
-		return run(t, two)
-	}))
-}

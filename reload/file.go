@@ -8,8 +8,6 @@ import (
 	"iter"
 	"strings"
 
-	"go.yaml.in/yaml/v4"
-
 	"github.com/weir-go/weir/reload/internal/decode"
 	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/explain"
@@ -34,7 +32,7 @@ type File struct {
 //
 // The work is bounded. A file has at most 1 MiB, unless [Kinds.MaxFileSize] sets another bound, 10,000 limiters, 10,000
 // budgets and 10,000 pipelines. Values are nested at most 100 deep, names have at most 256 bytes, all aliases together stand
-// for at most 100,000 values. The first 1000 problems are reported. Messages shorten what they quote from the file.
+// for at most 100,000 values. The first 200 problems are reported. Messages shorten what they quote from the file.
 func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
 	k = cmp.Or(k, ownKinds)
 	if err := k.wrong.Err("reload"); err != nil {
@@ -49,11 +47,8 @@ func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
 		}
 	}()
 	root, found := document.Parse(data, cmp.Or(k.maxFileSize, document.MaxSize))
-	if root == nil && len(found) > 0 {
+	if root == nil {
 		return nil, newFileError(name, found)
-	}
-	if root == nil { // an empty document
-		root = &document.Node{Node: &yaml.Node{Tag: document.Mapping, Line: 1, Column: 1}}
 	}
 	content, found := decode.File(root, found, k.known())
 	if err := newFileError(name, found); err != nil {
@@ -239,25 +234,15 @@ type FileError struct {
 	Problems []Problem
 }
 
-// Error returns one line for each problem: "file:line:column: path: message". The text has at most 64 KiB; the last
-// line then says how many problems are left out.
+// Error returns one line for each problem: "file:line:column: path: message".
 func (e *FileError) Error() string {
-	var b strings.Builder
+	lines := make([]string, len(e.Problems))
 	for i, p := range e.Problems {
-		line := p.String()
-		if e.File != "" {
-			line = e.File + ":" + line
+		if lines[i] = p.String(); e.File != "" {
+			lines[i] = e.File + ":" + lines[i]
 		}
-		if i > 0 {
-			if b.Len()+len(line) > maxError-100 { // 100 bytes are left for the last line
-				fmt.Fprintf(&b, "\nand %d other problems", len(e.Problems)-i)
-				break
-			}
-			b.WriteByte('\n')
-		}
-		b.WriteString(line)
 	}
-	return b.String()
+	return strings.Join(lines, "\n")
 }
 
 // newFileError returns nil if there is no problem.
@@ -271,9 +256,6 @@ func newFileError(file string, found document.Problems) error {
 	}
 	return e
 }
-
-// maxError bounds the text of a FileError, in bytes.
-const maxError = 64 << 10
 
 // at returns err with the place in the file.
 func (f *File) at(p document.Place, err error) error {

@@ -18,27 +18,6 @@ import (
 	"github.com/weir-go/weir/reload"
 )
 
-// Suggestions for misspelt names cost much, and a file with thousands of them gets few.
-func TestParse_ManyMisspeltNames(t *testing.T) {
-	var b strings.Builder
-	b.WriteString("limiters:\n")
-	for i := range 1500 {
-		fmt.Fprintf(&b, "  %s%04d: {unlimited: {}}\n", strings.Repeat("abcdefghij", 5), i)
-	}
-	b.WriteString("pipelines:\n")
-	for i := range 1500 {
-		fmt.Fprintf(&b, "  p%d: {strategies: [rate_limiter: {limiter: %s%04d}]}\n", i, strings.Repeat("bacdefghji", 5), i)
-	}
-	var err error
-	allocated := testing.AllocsPerRun(1, func() { _, err = reload.Parse("f", []byte(b.String()), nil) })
-	wrong, ok := errors.AsType[*reload.FileError](err)
-	require.True(t, ok)
-	assert.Len(t, wrong.Problems, 1001)
-	assert.Contains(t, wrong.Problems[0].Message, "did you mean")
-	assert.NotContains(t, wrong.Problems[999].Message, "did you mean")
-	assert.Less(t, allocated, 1e6, "without a bound there are millions")
-}
-
 func TestParse_Bounds(t *testing.T) {
 	var many strings.Builder
 	for i := range 10_001 {

@@ -24,9 +24,11 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/reload/internal/model"
 	"github.com/weir-go/weir/reload/internal/schema"
+	"github.com/weir-go/weir/store"
 )
 
 var update = flag.Bool("update", false, "write schema.json and the golden files of testdata")
@@ -139,7 +141,7 @@ func setBounds(r *model.Rule, options reflect.Type, f model.Field) {
 		var err error
 		switch o := v.Interface().(type) {
 		case *model.Store:
-			err = o.Check("")
+			err = store.Check("any", rate.Example(rate.FixedWindow), &o.LimiterOptions)
 		case interface{ Validate() error }:
 			err = o.Validate()
 		}

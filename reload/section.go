@@ -179,37 +179,25 @@ func (f *File) checkFixed(previous *File) error {
 	}
 	var found document.Problems
 	for field, kind := range f.kinds.sections {
-		before := make(map[string]any)
-		model.EachFixed(field, previous.section(field, kind), func(path string, value any) { before[path] = value })
-		model.EachFixed(field, f.section(field, kind), func(path string, value any) {
-			if was, known := before[path]; known && !reflect.DeepEqual(was, value) {
-				found.AddAt(f.placeOf(field, path), "cannot change while the program runs; restart it with this file, or undo the change")
+		was, is := previous.section(field, kind), f.section(field, kind)
+		model.EachChanged(field, reflect.ValueOf(was.Options), reflect.ValueOf(is.Options), func(path string) {
+			at, written := is.Places[path]
+			if !written {
+				at = is.Place
 			}
+			at.Path = path
+			found.AddAt(at, "cannot change while the program runs; restart it with this file, or undo the change")
 		})
 	}
 	return newFileError(f.name, found)
 }
 
-// section returns the options of a section; they are zero if the file does not have it.
-func (f *File) section(field string, kind model.SectionKind) reflect.Value {
+// section returns a section, with zero options if the file does not have it.
+func (f *File) section(field string, kind model.SectionKind) *model.Section {
 	for _, s := range f.content.Sections {
 		if s.Name == field {
-			return reflect.ValueOf(s.Options)
+			return s
 		}
 	}
-	return reflect.Zero(kind.Options)
-}
-
-// placeOf returns where the field with that path is written, or else where its section is.
-func (f *File) placeOf(field, path string) document.Place {
-	at := document.Place{Line: 1, Column: 1, Path: path}
-	for _, s := range f.content.Sections {
-		if s.Name == field {
-			at.Line, at.Column = s.Place.Line, s.Place.Column
-			if written, ok := s.Places[path]; ok {
-				at = written
-			}
-		}
-	}
-	return at
+	return &model.Section{Options: reflect.Zero(kind.Options).Interface(), Place: document.Place{Line: 1, Column: 1}}
 }

@@ -620,16 +620,8 @@ func TestOptions_InForce(t *testing.T) {
 // Pipelines of a section are removed with it, and belong to the Watcher.
 func TestSection_Watcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := sections(limiting)
-		w := follows(t, "server: {}\n", &reload.Options{Kinds: k, Require: []string{"server"}})
+		w := follows(t, "server: {}\n", &reload.Options{Kinds: sections(limiting)})
 		p, err := w.registry.Get("server")
-		require.NoError(t, err)
-		w.write(t, "pipelines: {p: {strategies: []}}\n")
-		require.ErrorContains(t, w.watcher.Reload(t.Context()), "the program requires the pipeline \"server\", which is not there")
-		require.NoError(t, try(p))
-
-		w = follows(t, "server: {}\n", &reload.Options{Kinds: k})
-		p, err = w.registry.Get("server")
 		require.NoError(t, err)
 		w.write(t, "pipelines: {p: {strategies: []}}\n")
 		require.NoError(t, w.watcher.Reload(t.Context()))

@@ -136,7 +136,7 @@ func TestStore_NotRegistered(t *testing.T) {
 	_, err = reload.Parse("f", []byte("pipelines: {a: {strategies: [rate_limiter: {concurrency: {permit_limit: 1}, stroe: redis}]}}"), lenient)
 	assert.ErrorContains(t, err, `unknown field "stroe", did you mean "store"?`)
 	_, err = reload.Parse("f", []byte("allow_empty: true\nlimiters: {l: {faraway: {}, store: redis}}"), lenient)
-	assert.ErrorContains(t, err, "faraway cannot be in a store")
+	assert.ErrorContains(t, err, "store cannot be beside faraway")
 }
 
 // What an instance is called shows only when it is built.

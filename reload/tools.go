@@ -55,7 +55,7 @@ func (k *Kinds) OnlySections() { k.onlySections = true }
 
 // MaxFileSize is for tools whose files can be large: it sets how many bytes a file can have at most. Without it, that is
 // 1 MiB; it can be up to 8 MiB, because a [Watcher] reads no larger file. [Parse] needs memory of about 50 times the size of
-// the file.
+// the file, and of some hundred times if its values are short.
 func (k *Kinds) MaxFileSize(bytes int) {
 	if bytes < 1 || bytes > filewatch.MaxSize {
 		k.refuse("MaxFileSize must be from 1 to %d, got %d", filewatch.MaxSize, bytes)

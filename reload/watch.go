@@ -30,9 +30,8 @@ type Watcher struct {
 	done     chan struct{}
 
 	// The following fields are used by one load at a time.
-	inForce  *File           // nil: no file was ever in force
-	owned    map[string]bool // the names of the pipelines that belong to this Watcher; nil likewise
-	starting bool            // during the first load, whose error Start returns
+	inForce  *File // its pipelines belong to this Watcher; nil: no file was ever in force
+	starting bool  // during the first load, whose error Start returns
 
 	mu     sync.Mutex
 	status Status
@@ -173,7 +172,8 @@ func (w *Watcher) load(ctx context.Context, content []byte) error {
 	if err != nil {
 		return filewatch.Permanent(err)
 	}
-	c := w.change(f)
+	c := f.Change(w.inForce)
+	c.Remove = slices.DeleteFunc(c.Remove, func(name string) bool { return !w.registry.Defined(name) })
 	if err := w.checkOwner(c); err != nil {
 		return err
 	}
@@ -201,27 +201,12 @@ func (w *Watcher) logOverrides(ctx context.Context) {
 	}
 }
 
-// change returns the change from the pipelines that belong to w to those of f.
-func (w *Watcher) change(f *File) registry.Change {
-	c := f.Change(w.inForce)
-	gone := maps.Clone(w.owned)
-	for _, name := range f.defined() {
-		delete(gone, name)
-	}
-	maps.DeleteFunc(gone, func(name string, _ bool) bool { return !w.registry.Defined(name) })
-	c.Remove = slices.Sorted(maps.Keys(gone))
-	return c
-}
-
 // apply puts f in force.
 func (w *Watcher) apply(ctx context.Context, f *File, c registry.Change) error {
 	if err := w.registry.Apply(ctx, c); err != nil {
 		return err
 	}
-	w.inForce, w.owned = f, make(map[string]bool)
-	for _, name := range f.defined() {
-		w.owned[name] = true
-	}
+	w.inForce = f
 	w.mu.Lock()
 	w.status.Pipelines = f.defined()
 	w.mu.Unlock()
@@ -234,12 +219,11 @@ func (w *Watcher) apply(ctx context.Context, f *File, c registry.Change) error {
 // require returns an error if the file lacks one of the pipelines with these names.
 func (f *File) require(names []string) error {
 	var found document.Problems
-	var suggester document.Suggester
 	has := f.defined()
 	for _, name := range names {
 		if !slices.Contains(has, name) {
 			found.AddAt(f.content.PipelinesAt, "the program requires the pipeline %s, which is not there; %s",
-				document.Quoted(name), suggester.Instead(name, has, "there is none"))
+				document.Quoted(name), document.Instead(name, has, "there is none"))
 		}
 	}
 	return newFileError(f.name, found)
@@ -247,16 +231,14 @@ func (f *File) require(names []string) error {
 
 // checkOwner refuses to redefine a pipeline that the program has defined.
 func (w *Watcher) checkOwner(c registry.Change) error {
-	var taken []string
-	for name := range c.Define {
-		if !w.owned[name] && w.registry.Defined(name) {
-			taken = append(taken, name)
-		}
+	taken := slices.DeleteFunc(slices.Sorted(maps.Keys(c.Define)), func(name string) bool { return !w.registry.Defined(name) })
+	if w.inForce != nil {
+		own := slices.Sorted(slices.Values(w.inForce.defined()))
+		taken = slices.DeleteFunc(taken, func(name string) bool { _, is := slices.BinarySearch(own, name); return is })
 	}
 	if len(taken) == 0 {
 		return nil
 	}
-	slices.Sort(taken)
 	return fmt.Errorf("reload: %s: pipelines of the file are defined elsewhere already: %s", w.path, strings.Join(document.Listed(taken), ", "))
 }
 
@@ -286,7 +268,7 @@ func (w *Watcher) ended(r filewatch.Result) {
 
 func (w *Watcher) logRefused(err error) {
 	message := "configuration refused, what was in force stays"
-	if w.owned == nil {
+	if w.inForce == nil {
 		message = "configuration refused, nothing of it is in force"
 	}
 	args := []any{"file", w.path, "error", err}

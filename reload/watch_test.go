@@ -148,23 +148,6 @@ func TestWatcher_BuildPanics(t *testing.T) {
 	})
 }
 
-func TestWatcher_PipelineIsRemoved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := watch(t, windows(1))
-		orders, err := w.registry.Get("orders")
-		require.NoError(t, err)
-		w.write(t, "allow_empty: true")
-		pass(3 * time.Second)
-		err = try(orders)
-		require.ErrorIs(t, err, registry.ErrRemoved)
-		require.ErrorIs(t, err, pipeline.ErrClosed)
-
-		w.write(t, windows(5))
-		pass(3 * time.Second)
-		require.NoError(t, try(orders), "the handle is still valid")
-	})
-}
-
 func TestStart_MissingFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &watched{registry: registry.New(nil), path: filepath.Join(t.TempDir(), "weir.yaml")}

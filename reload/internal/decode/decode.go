@@ -38,7 +38,7 @@ func (d *decoder) decodeFile(root *document.Node) {
 		return
 	}
 	d.decodeSections(root)
-	for e := range root.Children() {
+	for _, e := range root.Content {
 		field := e.Key.Value
 		if d.kinds.OnlySections && slices.Contains(model.OwnFields, field) {
 			field = "" // not one of this file
@@ -99,7 +99,7 @@ func (d *decoder) decodeNamed(n *document.Node, decode func(*document.Node)) {
 		return
 	}
 	count := 0
-	for e := range n.Children() {
+	for _, e := range n.Content {
 		if count++; count == maxNames+1 {
 			d.Add(document.Key{Node: e}, "there are more than %d %s", maxNames, what)
 		}
@@ -142,7 +142,7 @@ func (d *decoder) decodePipeline(e *document.Node) {
 // and for which the registry would keep the same limiter.
 func (d *decoder) decodeStrategies(list *document.Node, p *model.Pipeline) {
 	first := make(map[string]*document.Node)
-	for item := range list.Children() {
+	for _, item := range list.Content {
 		e := d.oneKind(item, "strategy", d.strategies)
 		if e == nil {
 			continue
@@ -213,7 +213,7 @@ func (d *decoder) decodeSections(root *document.Node) {
 		d.Add(d.section.options.node, "it gives the %s %s, but %s", what, document.Quoted(name), reason)
 		return true
 	}}
-	for e := range root.Children() {
+	for _, e := range root.Content {
 		if kind, ok := d.kinds.Sections[e.Key.Value]; ok {
 			d.decodeSection(e, kind)
 		}
@@ -256,25 +256,17 @@ func (d *decoder) decodeSection(e *document.Node, kind model.SectionKind) {
 
 // resolveWithin checks the references of a section to entries of its own fields.
 func (d *mapper) resolveWithin(s *section) {
-	fields := make(map[string]collection[document.Node])
 	for _, r := range s.references {
 		field, within := strings.CutPrefix(r.refers, ".")
 		if !within {
 			continue
 		}
-		in, known := fields[field]
-		if !known {
-			in.byName = make(map[string]*document.Node)
-			if n := s.options.node.Get(field); n != nil && n.Tag == document.Mapping {
-				for e := range n.Children() {
-					in.names = append(in.names, e.Key.Value)
-					in.byName[e.Key.Value] = e
-				}
-			}
-			fields[field] = in
+		in := s.options.node.Get(field)
+		if in == nil || in.Tag != document.Mapping {
+			in = &document.Node{}
 		}
-		if in.byName[r.Value] == nil {
-			d.Add(r, "there is no %s in %s.%s, %s", document.Quoted(r.Value), s.Name, field, d.Instead(r.Value, in.names, "which is empty"))
+		if in.Get(r.Value) == nil {
+			d.Add(r, "there is no %s in %s.%s, %s", document.Quoted(r.Value), s.Name, field, document.Instead(r.Value, in.Keys(), "which is empty"))
 		}
 	}
 }
@@ -366,7 +358,7 @@ func (d *decoder) resolveChain(l *model.Limiter, limiters collection[model.Limit
 	if list == nil {
 		return
 	}
-	for item := range list.Children() {
+	for _, item := range list.Content {
 		switch m := find(&d.mapper, item, limiters); {
 		case m == nil:
 		case m.Kind == model.ChainKind:

@@ -1,9 +1,11 @@
 package decode
 
 import (
+	"errors"
 	"reflect"
 	"slices"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/model"
@@ -30,8 +32,8 @@ type decoder struct {
 func (d *decoder) decodeSharedLimiter(e *document.Node) {
 	kind := d.oneKind(e, "limiter", d.limiters, model.StoreField)
 	l := &model.Limiter{} // if its kind is unknown, chains and rate limiters can still name it
-	if store := d.decodeStore(e, kind); kind != nil {
-		l = d.decodeLimiter(kind, store)
+	if stored := d.decodeStore(e, kind); kind != nil {
+		l = d.decodeLimiter(kind, stored)
 	}
 	l.Name = e.Key.Value
 	d.checkStoredName(e, l.Name, l)
@@ -39,27 +41,53 @@ func (d *decoder) decodeSharedLimiter(e *document.Node) {
 }
 
 // decodeLimiter decodes the options of a limiter of a kind.
-func (d *decoder) decodeLimiter(kind *document.Node, stored *model.Store) *model.Limiter {
-	l := &model.Limiter{Kind: kind.Key.Value, Store: stored}
+func (d *decoder) decodeLimiter(kind *document.Node, in storage) *model.Limiter {
+	l := &model.Limiter{Kind: kind.Key.Value, Store: in.Store}
 	switch options, known := d.kinds.Limiters[l.Kind]; {
 	case !known: // AcceptUnknown
 	case l.Kind == model.ChainKind:
 		d.decodeChain(kind, l)
 	case l.Kind == model.PartitionedKind:
-		d.decodePartitioned(kind, l)
+		d.decodePartitioned(kind, l, in)
 	default:
 		v := reflect.New(options)
 		s := d.decodeOptions(kind, v)
 		l.Options = v.Elem().Interface()
-		if o, ok := l.Options.(limiter.Options); ok && stored != nil && s != nil { // what Validate refuses as well is reported once
-			d.addInvalid(model.CheckStored(o, store.LimiterOptions{}), s)
+		if o, ok := l.Options.(limiter.Options); ok && s != nil {
+			d.checkStored(o, s, in)
 		}
 	}
 	l.Given = d.file.Names.From(l.Options)
-	if stored != nil {
-		l.Given = append(l.Given, d.file.Names.From(*stored)...)
+	if l.Store != nil {
+		l.Given = append(l.Given, d.file.Names.From(*l.Store)...)
 	}
 	return l
+}
+
+// A storage is the store of a limiter, or nil, and the mapping that it was decoded from, if it was one.
+type storage struct {
+	*model.Store
+
+	options *structure
+}
+
+// checkStored adds what a store refuses about the options of a limiter, which were decoded from s, or about its own. What Validate
+// refuses as well is reported once.
+func (d *mapper) checkStored(o limiter.Options, s *structure, in storage) {
+	if in.Store == nil {
+		return
+	}
+	wrong, _ := errors.AsType[*weir.OptionsError](store.Check("any", o, &in.LimiterOptions))
+	if wrong == nil {
+		return
+	}
+	for _, f := range wrong.Fields {
+		if in.options != nil && byGoName(model.FieldsOf(in.options.typ), f.Path) != nil {
+			d.addInvalidField(f, in.options)
+		} else {
+			d.addInvalidField(f, s)
+		}
+	}
 }
 
 // decodeChain decodes a list of names of shared limiters, which resolveReferences looks up.
@@ -74,7 +102,7 @@ func (d *decoder) decodeChain(n *document.Node, l *model.Limiter) {
 	}
 	d.nodes[l] = n
 	seen := make(map[string]bool)
-	for item := range n.Children() {
+	for _, item := range n.Content {
 		switch {
 		case item.Tag != document.Text:
 			d.Add(item, "must be the name of a limiter, found %v", item)
@@ -88,14 +116,14 @@ func (d *decoder) decodeChain(n *document.Node, l *model.Limiter) {
 // eachField is the field of a partitioned limiter that has the limiter of each key.
 const eachField = "each"
 
-func (d *decoder) decodePartitioned(n *document.Node, l *model.Limiter) {
+func (d *decoder) decodePartitioned(n *document.Node, l *model.Limiter, in storage) {
 	each := n.Get(eachField)
 	if each != nil {
 		if own := each.Get(model.StoreField); own != nil {
 			d.Add(document.Key{Node: own}, "%s is for all keys: it must be beside partitioned, not inside each", model.StoreField)
 		}
 		if kind := d.oneKind(each, eachName, model.Partitionable, model.StoreField); kind != nil {
-			l.Each = d.decodeLimiter(kind, l.Store)
+			l.Each = d.decodeLimiter(kind, in)
 		}
 	}
 	var o model.PartitionedOptions
@@ -117,83 +145,45 @@ func (d *decoder) decodePartitioned(n *document.Node, l *model.Limiter) {
 // decodeRateLimiter decodes the options of a rate_limiter into v, and the limiter and its store, which a file writes
 // among the options, into s.
 func (d *decoder) decodeRateLimiter(n *document.Node, v reflect.Value, s *model.Strategy) {
-	own := append(slices.Clone(d.limiters), model.StoreField) // the fields that are not options
-	known := slices.Clone(own)
+	if n.Tag != document.Mapping {
+		d.decodeOptions(n, v)
+		return
+	}
+	also := []string{model.StoreField}
 	for _, f := range model.FieldsOf(v.Elem().Type()) {
-		known = append(known, f.Name)
-	}
-	var limiters []*document.Node
-	if n.Tag == document.Mapping {
-		for e := range n.Children() {
-			kind := e.Key.Value
-			if d.acceptsUnknown(kind, known) {
-				own = append(own, kind)
-			}
-			if kind == model.LimiterField || kind != model.StoreField && slices.Contains(own, kind) {
-				limiters = append(limiters, e)
-			}
+		if f.Name != model.LimiterField {
+			also = append(also, f.Name)
 		}
 	}
-	var first *document.Node // the limiter that a store is for
-	if i := slices.IndexFunc(limiters, func(e *document.Node) bool { return slices.Contains(known, e.Key.Value) }); i >= 0 {
-		first = limiters[i]
+	kind := d.oneKind(n, "limiter", append([]string{model.LimiterField}, d.limiters...), also...)
+	stored := d.decodeStore(n, kind)
+	if kind != nil && kind.Key.Value != model.LimiterField {
+		s.Limiter = d.decodeLimiter(kind, stored)
 	}
-	stored := d.decodeStore(n, first)
-	for _, e := range limiters {
-		if e.Key.Value != model.LimiterField {
-			s.Limiter = d.decodeLimiter(e, stored)
-		}
-	}
-	d.decodeOptions(n, v, own...)
-	switch {
-	case n.Tag != document.Mapping:
-	case len(limiters) == 0:
-		d.Add(n, "the limiter is missing: one of %s", document.OneOf(append([]string{model.LimiterField}, d.limiters...)))
-	case len(limiters) > 1:
-		d.Add(document.Key{Node: limiters[1]}, "%s is a second limiter, after %s; use a chain for several limiters", limiters[1].Key.Value, limiters[0].Key.Value)
-	}
+	d.decodeOptions(n, v, n.Keys()...) // oneKind has refused unknown ones
 }
 
-// decodeStore decodes the store in the mapping n of a limiter, and returns nil if n has none. kind is the entry of n
-// that has the limiter, or nil.
-func (d *decoder) decodeStore(n, kind *document.Node) *model.Store {
+// decodeStore decodes the store in the mapping n of a limiter, if n has one. kind is the entry of n that has the limiter, or nil.
+func (d *decoder) decodeStore(n, kind *document.Node) (in storage) {
 	e := n.Get(model.StoreField)
-	if e == nil {
-		return nil
-	}
-	stored := "" // the kind of the limiter that is in the store
-	if kind != nil {
-		stored = kind.Key.Value
-	}
 	switch {
-	case stored == model.LimiterField:
-		d.Add(document.Key{Node: e}, "%s cannot be beside the name of a shared limiter: write it with that limiter, under %s", model.StoreField, model.LimitersField)
-		return nil
-	case stored == model.ChainKind:
-		d.Add(document.Key{Node: e}, "a chain has no %s, each of its limiters has its own or none", model.StoreField)
-		return nil
-	case kind != nil && !slices.Contains(model.Storable, stored):
-		d.Add(document.Key{Node: e}, "%s cannot be in a %s, only %s can", stored, model.StoreField, document.Alternatives(model.Storable))
-		return nil
-	case stored == model.PartitionedKind:
-		stored = ""
-		if each := kind.Get(eachField); each != nil && each.Tag == document.Mapping && len(each.Content) > 0 {
-			stored = each.Content[0].Value
-		}
+	case e == nil:
+		return in
+	case kind != nil && !slices.Contains(model.Storable, kind.Key.Value):
+		d.Add(document.Key{Node: e}, "%s cannot be beside %s, only beside %s", model.StoreField, kind.Key.Value, document.Alternatives(model.Storable))
+		return in
 	}
-	m := &model.Store{}
+	in.Store = &model.Store{}
 	switch e.Tag {
 	case document.Text:
-		m.Name = e.Value
+		in.Name = e.Value
 		d.checkFunction(e, model.LimiterStore)
 	case document.Mapping:
-		if s := d.decodeOptions(e, reflect.ValueOf(m)); s != nil {
-			d.addInvalid(m.Check(stored), s)
-		}
+		in.options = d.decodeOptions(e, reflect.ValueOf(in.Store))
 	default:
 		d.Add(e, "must be the name of a store, or a mapping with its name and options, found %v", e)
 	}
-	return m
+	return in
 }
 
 // checkStoredName checks the name of a limiter that has a store. at is its entry.

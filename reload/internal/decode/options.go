@@ -24,7 +24,6 @@ const eachName = "limiter for each key"
 // A mapper decodes mappings into structs. It goes on after a problem, to find all of them.
 type mapper struct {
 	document.Problems
-	document.Suggester
 	kinds   *model.Kinds
 	section *section // the one that is being decoded, or nil
 }
@@ -56,7 +55,7 @@ func (d *mapper) checkName(at interface{ Place() document.Place }, name string) 
 }
 
 func (d *mapper) unknownField(e *document.Node, known ...string) {
-	d.Add(document.Key{Node: e}, "unknown field %s, %s", document.Quoted(e.Key.Value), d.Instead(e.Key.Value, known, "there are none here"))
+	d.Add(document.Key{Node: e}, "unknown field %s, %s", document.Quoted(e.Key.Value), document.Instead(e.Key.Value, known, "there are none here"))
 }
 
 // oneKind returns the only entry of a mapping whose key is none of also, if it is one of the kinds or AcceptUnknown
@@ -66,29 +65,29 @@ func (d *mapper) oneKind(n *document.Node, what string, kinds []string, also ...
 		d.Add(n, "must be a mapping of a kind of %s to its options, found %v; the kinds are %s", what, n, strings.Join(kinds, ", "))
 		return nil
 	}
-	var kind, second *document.Node
-	for e := range n.Children() {
+	var found []*document.Node // the kind, and what is too much
+	for _, e := range n.Content {
 		switch key := e.Key.Value; {
 		case slices.Contains(also, key):
 		case also != nil && !slices.Contains(kinds, key) && slices.Contains(also, document.Nearest(key, append(also, kinds...))):
 			d.unknownField(e, also...)
-		case kind == nil:
-			kind = e
-		case second == nil:
-			second = e
-			d.Add(document.Key{Node: e}, "a %s has one kind, found %s after %s; is the indentation right?", what, document.Quoted(key), document.Quoted(kind.Key.Value))
+		default:
+			found = append(found, e)
 		}
 	}
-	if kind == nil {
+	if len(found) == 0 {
 		d.Add(n, "the kind of %s is missing, it is one of %s", what, strings.Join(kinds, ", "))
 		return nil
 	}
+	kind := found[0]
 	key := kind.Key.Value
 	if !slices.Contains(kinds, key) && (what == eachName || d.section != nil || !d.acceptsUnknown(key, kinds)) {
-		d.Add(document.Key{Node: kind}, "unknown kind of %s %s, %s", what, document.Quoted(key), d.Instead(key, kinds, ""))
+		d.Add(document.Key{Node: kind}, "unknown kind of %s %s, %s", what, document.Quoted(key), document.Instead(key, kinds, ""))
 		return nil
 	}
-	if second != nil {
+	if len(found) > 1 {
+		d.Add(document.Key{Node: found[1]}, "a %s has one kind, found %s after %s; is the indentation right?",
+			what, document.Quoted(found[1].Key.Value), document.Quoted(key))
 		return nil
 	}
 	return kind
@@ -125,7 +124,7 @@ func (d *mapper) decodeOptions(n *document.Node, v reflect.Value, also ...string
 		}
 	}
 	present := make([]bool, len(fields))
-	for e := range n.Children() {
+	for _, e := range n.Content {
 		i := slices.IndexFunc(fields, func(f model.Field) bool { return f.Name == e.Key.Value })
 		switch {
 		case i < 0 && slices.Contains(also, e.Key.Value):
@@ -228,7 +227,7 @@ func (d *mapper) checkBounds(f *model.Field, n *document.Node, v reflect.Value) 
 func (d *mapper) checkFunction(n *document.Node, what model.Purpose) {
 	known := d.kinds.Functions[what]
 	if !slices.Contains(known, n.Value) && !d.kinds.AcceptUnknown {
-		d.Add(n, "there is no %s %s, %s", what, document.Quoted(n.Value), d.Instead(n.Value, known, "there are none"))
+		d.Add(n, "there is no %s %s, %s", what, document.Quoted(n.Value), document.Instead(n.Value, known, "there are none"))
 	}
 }
 
@@ -256,10 +255,8 @@ func (d *mapper) decodeValue(n *document.Node, v reflect.Value, r model.Rule) {
 			return
 		}
 		v.Set(reflect.MakeSlice(t, len(n.Content), len(n.Content)))
-		i := 0
-		for item := range n.Children() {
+		for i, item := range n.Content {
 			d.decodeValue(item, v.Index(i), r)
-			i++
 		}
 	case reflect.Map:
 		if n.Tag != document.Mapping {
@@ -267,7 +264,7 @@ func (d *mapper) decodeValue(n *document.Node, v reflect.Value, r model.Rule) {
 			return
 		}
 		v.Set(reflect.MakeMap(t))
-		for e := range n.Children() {
+		for _, e := range n.Content {
 			value := reflect.New(t.Elem()).Elem()
 			d.decodeValue(e, value, r)
 			v.SetMapIndex(reflect.ValueOf(e.Key.Value).Convert(t.Key()), value)
@@ -448,17 +445,15 @@ func (d *mapper) addInvalid(err error, s *structure) {
 	if err == nil {
 		return
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		all := joined.Unwrap()
-		if whole := errors.Join(all...); whole != nil && whole.Error() == err.Error() { // err has no text of its own
-			for _, one := range all {
-				d.addInvalid(one, s)
-			}
-			return
+	options, ok := err.(*weir.OptionsError) // it can be unwrapped to its fields
+	joined, several := err.(interface{ Unwrap() []error })
+	if !ok && several {
+		for _, one := range joined.Unwrap() {
+			d.addInvalid(one, s)
 		}
+		return
 	}
-	options, ok := errors.AsType[*weir.OptionsError](err)
-	if !ok {
+	if !ok && !errors.As(err, &options) {
 		if len(s.failed) == 0 {
 			d.Add(s.node, "%v", err)
 		}
@@ -497,47 +492,42 @@ type location struct {
 	fields    []model.Field // of the struct that the field is in
 }
 
-// locate follows the path of a [weir.FieldError], which has the names of fields in Go, through the mapping that s was
-// decoded from. A field that is not found keeps its name in Go.
+// goStep matches a step of the path of a [weir.FieldError]: the name of a field in Go, or the key of a map or list in brackets.
+var goStep = regexp.MustCompile(`[^.\[\]]+|\[[^\]]*\]`)
+
+// locate follows the path of a [weir.FieldError] through the mapping that s was decoded from. A field that is not found keeps its
+// name in Go.
 func (s *structure) locate(goPath string) location {
 	l := location{node: s.node, fields: model.FieldsOf(s.typ)}
-	typ, written := s.typ, true // of the value at the path so far: its type, nil if not known, and whether the file has it
-	for goPath != "" {
+	at, typ := s.node, s.typ // the value at the path so far; nil: the file does not have it, or its type is not known
+	for _, step := range goStep.FindAllString(goPath, -1) {
 		for typ != nil && typ.Kind() == reflect.Pointer {
 			typ = typ.Elem()
 		}
-		var name string
-		in := typ
-		typ = nil
-		goPath = strings.TrimPrefix(goPath, ".")
-		if key, ok := strings.CutPrefix(goPath, "["); ok {
-			name, goPath, _ = strings.Cut(key, "]")
-			if in != nil && (in.Kind() == reflect.Map || in.Kind() == reflect.Slice) {
-				typ = in.Elem()
-			}
-			l.name += "[" + name + "]"
-		} else {
-			end := max(strings.IndexAny(goPath+".", ".["), 1)
-			name, goPath = goPath[:end], goPath[end:]
-			l.fields = nil
-			if in != nil && in.Kind() == reflect.Struct && !model.IsText(in) {
-				l.fields = model.FieldsOf(in)
-			}
+		in, name := typ, strings.Trim(step, "[]")
+		typ, l.fields = nil, nil
+		switch {
+		case in == nil || model.IsText(in):
+		case in.Kind() == reflect.Map || in.Kind() == reflect.Slice:
+			typ = in.Elem()
+		case in.Kind() == reflect.Struct:
+			l.fields = model.FieldsOf(in)
 			if f := byGoName(l.fields, name); f != nil && !f.Function {
 				name, typ = f.Name, f.Type
 			}
-			if written {
-				l.name = name
-			} else {
-				l.name += "." + name
-			}
 		}
-		if n := l.node.Get(name); written && n != nil {
-			l.node = n
-		} else {
-			written = false
+		switch {
+		case strings.HasPrefix(step, "["):
+			l.name += step
+		case at != nil:
+			l.name = name
+		default:
+			l.name += "." + name
 		}
 		l.outermost = cmp.Or(l.outermost, l.name)
+		if at = at.Get(name); at != nil {
+			l.node = at
+		}
 	}
 	return l
 }
@@ -574,7 +564,7 @@ func find[T any](d *mapper, n *document.Node, in collection[T]) *T {
 	}
 	found := in.byName[n.Value]
 	if found == nil {
-		d.Add(n, "there is no %s %s, %s", in.what, document.Quoted(n.Value), d.Instead(n.Value, in.names, "the file has no "+in.what+"s"))
+		d.Add(n, "there is no %s %s, %s", in.what, document.Quoted(n.Value), document.Instead(n.Value, in.names, "the file has no "+in.what+"s"))
 	}
 	return found
 }

@@ -1,8 +1,8 @@
 // Package document reads a YAML or JSON file into nodes that know their place, and makes the texts of messages about
 // them. It knows nothing of what the file means.
 //
-//   - document.go: Parse checks what would be too much for the YAML library, calls it, and checks its nodes: aliases, merge
-//     keys, duplicate keys.
+//   - document.go: Parse checks what would be too much for the YAML library, calls it, and makes a tree of Nodes: without
+//     aliases, merge keys and duplicate keys.
 //   - node.go: Node, and the way to it.
 //   - problem.go: Problems and their places, how their texts quote the file, and "did you mean".
 package document
@@ -12,23 +12,17 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 )
 
-// The bounds of a file. Without the last two the YAML library takes a second and hundreds of megabytes for some files
-// of 1 MiB.
-const (
-	MaxSize      = 1 << 20 // bytes, if the program does not set another bound: the size of a Kubernetes ConfigMap
-	maxDocuments = 100     // lines that begin or end a document
-	maxFlow      = 200_000 // the sum of the characters [ { and , in the file, for each MaxSize that it can have
-)
+// MaxSize is the size of a file in bytes, if the program does not set another bound: that of a Kubernetes ConfigMap.
+const MaxSize = 1 << 20
 
-// Parse reads YAML, or JSON, which is read as YAML. A document has at most maxSize bytes. The root is nil if the document
-// is empty, or if the document must not be decoded because of the problems.
+// Parse reads YAML, or JSON, which is read as YAML. A document has at most maxSize bytes. The root of an empty document is an empty
+// mapping. The root is nil if the document must not be decoded because of the problems.
 func Parse(data []byte, maxSize int) (root *Node, found Problems) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if at, problem := unreadable(data, maxSize); problem != "" {
@@ -36,7 +30,7 @@ func Parse(data []byte, maxSize int) (root *Node, found Problems) {
 		return nil, found
 	}
 	var documents []yaml.Node
-	// The library would stop at the first duplicate key; the converter reports them all.
+	// The library would stop at the first duplicate key; the reader reports them all.
 	err := yaml.Load(data, &documents, yaml.WithAllDocuments(), yaml.WithUniqueKeys(false))
 	if err != nil {
 		at, message := syntaxError(data, err)
@@ -44,56 +38,40 @@ func Parse(data []byte, maxSize int) (root *Node, found Problems) {
 		return nil, found
 	}
 	if len(documents) == 0 || len(documents[0].Content) == 0 {
-		return nil, nil
+		return &Node{Tag: Mapping, Line: 1, Column: 1}, nil
 	}
 	if len(documents) > 1 {
 		second := documents[1]
 		found.AddAt(Place{Line: second.Line, Column: second.Column}, "a second document begins here, a file has only one")
 	}
-	c := checker{extents: make(map[*yaml.Node]extent), inside: make(map[*yaml.Node]bool)}
-	root = &Node{Node: documents[0].Content[0]}
-	c.check(root, 1)
-	if c.tooMany {
+	r := reader{Problems: found, inside: make(map[*yaml.Node]bool)}
+	root = &Node{}
+	r.read(root, documents[0].Content[0], 1)
+	if r.aliased > maxAliased {
 		root = nil // otherwise, the values that were left out would be reported as missing
 	}
-	return root, append(found, c.Problems...)
+	return root, r.Problems
 }
 
 // unreadable finds the first problem that the library would not report, or would report without a position. The library
-// takes some characters for line breaks although editors do not. It has no bounds for the size of a file, and compares
+// takes some characters for line breaks although editors do not. It has no bound for the size of a file, and compares
 // each %TAG directive with all %TAG directives before it.
 func unreadable(data []byte, maxSize int) (at Place, problem string) {
 	at = Place{Line: 1, Column: 1}
 	if len(data) > maxSize {
 		return at, fmt.Sprintf("the file has %d bytes, must have at most %d", len(data), maxSize)
 	}
-	documents, flow := 0, 0
-	maxFlow := maxFlow * max(maxSize/MaxSize, 1)
 	for len(data) > 0 {
-		if at.Column == 1 {
-			switch {
-			case bytes.HasPrefix(data, []byte("%TAG")):
-				return at, "a %TAG directive cannot be used, leave it out"
-			case bytes.HasPrefix(data, []byte("---")), bytes.HasPrefix(data, []byte("...")):
-				documents++
-			}
-		}
 		r, size := utf8.DecodeRune(data)
 		switch {
+		case at.Column == 1 && bytes.HasPrefix(data, []byte("%TAG")):
+			return at, "a %TAG directive cannot be used, leave it out"
 		case r == utf8.RuneError && size == 1:
 			return at, fmt.Sprintf("the byte 0x%02x is not UTF-8", data[0])
-		case r == '[', r == '{', r == ',':
-			flow++
 		case r == '\n', r == '\r' && !bytes.HasPrefix(data, []byte("\r\n")):
 			at.Line, at.Column = at.Line+1, 0
 		case r != '\t' && r != '\r' && !printable(r):
 			return at, fmt.Sprintf("the character %U cannot be in a file", r)
-		}
-		switch {
-		case documents > maxDocuments:
-			return at, fmt.Sprintf("more than %d lines begin or end a document, a file has only one", maxDocuments)
-		case flow > maxFlow:
-			return Place{Line: at.Line, Column: 1}, fmt.Sprintf("there are more than %d of the characters [ { and ,", maxFlow)
 		}
 		at.Column++
 		data = data[size:]
@@ -148,104 +126,113 @@ func tabAt(data []byte, at Place) bool {
 	return strings.TrimSpace(string(line[:at.Column])) == ""
 }
 
-// maxExpanded bounds the number of values that all aliases stand for: ten lines with aliases of aliases can stand for
-// billions.
-const maxExpanded = 100_000
+// maxAliased bounds the number of values that all aliases stand for: ten lines with aliases of aliases can stand for billions.
+const maxAliased = 100_000
 
 // maxDepth bounds how deep values are nested. Valid files need about ten levels.
 const maxDepth = 100
 
-// A checker checks what the library does not, sets the Tag of each node to its kind, and removes what it refuses: a walk
-// over the nodes then ends. It sees each node once, however many aliases lead to it.
-type checker struct {
+// A reader makes Nodes of those of the library. An alias becomes what it stands for.
+type reader struct {
 	Problems
-	extents  map[*yaml.Node]extent // of the nodes with an anchor
-	inside   map[*yaml.Node]bool   // the anchors around the current node
-	expanded int                   // how many values the aliases so far stand for
-	tooMany  bool                  // there are more than maxExpanded
+	inside  map[*yaml.Node]bool // the anchors around the current node
+	aliases int                 // how many aliases are around it
+	aliased int                 // how many values the aliases so far stand for
 }
 
-// An extent is how much a node stands for.
-type extent struct{ values, depth int }
-
-// check checks n, which stands that deep.
-func (c *checker) check(n *Node, depth int) (e extent) {
-	if depth > maxDepth {
-		c.AddAt(Place{Line: n.Line, Column: n.Column}, "values are nested more than %d deep", maxDepth)
-		*n.Node = yaml.Node{Kind: yaml.ScalarNode, Tag: Null, Line: n.Line, Column: n.Column}
-		return extent{1, 1}
+// read sets n to what is in y, which stands that deep. It leaves out what it refuses.
+func (r *reader) read(n *Node, y *yaml.Node, depth int) {
+	n.Tag, n.Line, n.Column = Null, y.Line, y.Column
+	if r.aliases > 0 {
+		r.aliased++
 	}
-	if n.Anchor != "" {
-		c.inside[n.Node] = true
-		defer func() {
-			delete(c.inside, n.Node)
-			c.extents[n.Node] = e
-		}()
-	}
-	if n.Style&yaml.TaggedStyle != 0 {
-		c.Add(n, tagRefused, escaped(n.Tag))
-	}
-	e = extent{1, 1}
-	n.Tag = kindOf(n.Node)
-	if n.Tag == Mapping {
-		c.checkKeys(n)
-	}
-	for i, item := range n.Content {
-		var key *yaml.Node
+	switch {
+	case r.aliased > maxAliased:
+	case depth > maxDepth:
+		r.AddAt(Place{Line: n.Line, Column: n.Column}, "values are nested more than %d deep", maxDepth)
+	case r.inside[y.Alias]:
+		r.Add(n, "the alias *%s is inside its own anchor", Beginning(y.Value))
+	case y.Kind == yaml.AliasNode:
+		alias := *n
+		r.aliases++
+		r.read(n, y.Alias, depth)
+		r.aliases--
+		if r.aliased > maxAliased && r.aliases == 0 {
+			r.Add(&alias, "aliases stand for more than %d values", maxAliased)
+		}
+	default:
+		if y.Anchor != "" {
+			r.inside[y] = true
+			defer delete(r.inside, y)
+		}
+		if y.Style&yaml.TaggedStyle != 0 {
+			r.Add(n, tagRefused, Quoted(y.Tag))
+		}
+		n.Tag, n.Value = kindOf(y), y.Value
 		if n.Tag == Mapping {
-			if i%2 == 0 {
+			r.readMapping(n, y, depth)
+			return
+		}
+		for i, item := range y.Content {
+			n.Content = append(n.Content, &Node{parent: n, index: i})
+			r.read(n.Content[i], item, depth+1)
+		}
+	}
+}
+
+// readMapping sets the entries of n, each key once. Entries that << merges come last, unless the mapping has their key itself.
+func (r *reader) readMapping(n *Node, y *yaml.Node, depth int) {
+	entries := make(map[string]*yaml.Node) // the keys
+	var merged []*Node
+	for i := 0; i+1 < len(y.Content); i += 2 {
+		e := &Node{Key: y.Content[i], parent: n}
+		key := e.Key.Value
+		before := entries[key]
+		problem := ""
+		switch {
+		case e.Key.Tag == mergeKey:
+			r.read(e, y.Content[i+1], depth+1)
+			merged = append(merged, e)
+			continue
+		case e.Key.Kind != yaml.ScalarNode:
+			problem = "a key must be text"
+		case e.Key.Style&yaml.TaggedStyle != 0:
+			problem = fmt.Sprintf(tagRefused, Quoted(e.Key.Tag))
+		case key == "":
+			problem = "a key is missing"
+		case before != nil:
+			problem = fmt.Sprintf("the key %s is there twice, first in line %d", Quoted(key), before.Line)
+		}
+		if problem != "" {
+			r.Add(Key{e}, "%s", problem)
+			continue
+		}
+		entries[key] = e.Key
+		n.Content = append(n.Content, e)
+		r.read(e, y.Content[i+1], depth+1)
+	}
+	for _, from := range merged {
+		sources := []*Node{from}
+		if from.Tag == List {
+			sources = from.Content
+		}
+		for _, source := range sources {
+			if source.Tag != Mapping {
+				r.Add(source, "<< takes a mapping or a list of mappings, found %v", source)
 				continue
 			}
-			key = n.Content[i-1]
-		}
-		inner := extent{1, 1}
-		if item.Kind == yaml.ScalarNode && item.Anchor == "" && item.Style&yaml.TaggedStyle == 0 {
-			item.Tag = kindOf(item)
-		} else {
-			inner = c.checkValue(&Node{item, key, n, i}, depth+1)
-		}
-		e.values, e.depth = min(e.values+inner.values, maxExpanded+1), max(e.depth, inner.depth+1)
-		if key != nil && key.Tag == mergeKey {
-			c.checkMerge(&Node{item, key, n, i})
+			for _, e := range source.Content {
+				if entries[e.Key.Value] == nil {
+					entries[e.Key.Value] = e.Key
+					e.parent = n // so that its path does not show where it comes from
+					n.Content = append(n.Content, e)
+				}
+			}
 		}
 	}
-	return e
-}
-
-// checkValue checks a value, which can be an alias.
-func (c *checker) checkValue(n *Node, depth int) extent {
-	if n.Kind != yaml.AliasNode {
-		return c.check(n, depth)
-	}
-	e, known := c.extents[n.Alias]
-	if !known && !c.inside[n.Alias] { // it was refused where it is written
-		e = c.check(&Node{n.Alias, n.Key, n.parent, n.index}, depth)
-	}
-	c.expanded = min(c.expanded+e.values, maxExpanded+1)
-	switch {
-	case c.inside[n.Alias]:
-		c.Add(n, "the alias *%s is inside its own anchor", Beginning(n.Value))
-	case depth+e.depth > maxDepth+1:
-		c.AddAt(Place{Line: n.Line, Column: n.Column}, "values are nested more than %d deep", maxDepth)
-	case c.expanded > maxExpanded:
-		if !c.tooMany {
-			c.Add(n, "aliases stand for more than %d values", maxExpanded)
-		}
-		c.tooMany = true
-	default:
-		return e
-	}
-	*n.Node = yaml.Node{Kind: yaml.ScalarNode, Tag: Null, Line: n.Line, Column: n.Column}
-	return extent{1, 1}
 }
 
 const tagRefused = "the tag %s cannot be used, leave it out"
-
-// escaped returns a tag for a message, on one line: %0D in a tag stands for a line break.
-func escaped(tag string) string {
-	quoted := strconv.Quote(Beginning(tag))
-	return quoted[1 : len(quoted)-1]
-}
 
 // kindOf returns the kind of a node by the tag that the library has resolved.
 func kindOf(n *yaml.Node) string {
@@ -269,48 +256,3 @@ func kindOf(n *yaml.Node) string {
 
 // number matches what is a number in YAML and in JSON.
 var number = regexp.MustCompile(`^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$`)
-
-// checkKeys removes the entries of a mapping whose keys are refused.
-func (c *checker) checkKeys(n *Node) {
-	kept := n.Content[:0]
-	first := make(map[string]*yaml.Node)
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		before := first[key.Value]
-		problem := ""
-		switch {
-		case key.Tag == mergeKey:
-		case key.Kind != yaml.ScalarNode:
-			problem = "a key must be text"
-		case key.Style&yaml.TaggedStyle != 0:
-			problem = fmt.Sprintf(tagRefused, escaped(key.Tag))
-		case key.Value == "":
-			problem = "a key is missing"
-		case before != nil:
-			problem = fmt.Sprintf("the key %s is there twice, first in line %d", Quoted(key.Value), before.Line)
-		default:
-			first[key.Value] = key
-		}
-		if problem != "" {
-			c.Add(Key{&Node{value, key, n, i}}, "%s", problem)
-		} else {
-			kept = append(kept, key, value)
-		}
-	}
-	n.Content = kept
-}
-
-// checkMerge refuses what a key << cannot merge.
-func (c *checker) checkMerge(n *Node) {
-	merged := []*yaml.Node{n.Node}
-	if value := target(n.Node); value.Tag == List {
-		merged = value.Content
-	}
-	for _, m := range merged {
-		if m = target(m); m.Tag != Mapping {
-			in := *n.parent
-			in.Node = m
-			c.Add(&in, "<< takes a mapping or a list of mappings, found %v", &in)
-		}
-	}
-}

@@ -2,17 +2,18 @@ package document
 
 import (
 	"fmt"
-	"iter"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
 )
 
-// A Node is a node of the YAML library and the way to it. Its Tag is one of the kinds below.
+// A Node is a value in a document, and the way to it. Its Tag is one of the kinds below.
 type Node struct {
-	*yaml.Node
-	Key *yaml.Node // of an entry of a mapping; nil: it is none
+	Tag, Value   string
+	Line, Column int
+	Key          *yaml.Node // of an entry of a mapping; nil: it is none
+	Content      []*Node    // the items of a list, or the entries of a mapping, each key once
 
 	parent *Node // the mapping or list that the node stands in; nil: none
 	index  int   // in a list
@@ -31,92 +32,27 @@ const (
 
 const mergeKey = "!!merge" // the tag of the key <<
 
-// Children returns the items of a list, or the entries of a mapping in the order of the file, each key once: merged
-// entries come last, unless the mapping has their key itself.
-func (n *Node) Children() iter.Seq[*Node] {
-	return func(yield func(*Node) bool) {
-		if n.Tag != Mapping {
-			for i, item := range n.Content {
-				if !yield(&Node{Node: target(item), parent: n, index: i}) {
-					return
-				}
-			}
-			return
-		}
-		merges := false
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if n.Content[i].Tag == mergeKey {
-				merges = true
-			} else if !yield(n.entry(i)) {
-				return
-			}
-		}
-		if merges {
-			n.merged(yield)
-		}
-	}
-}
-
-func (n *Node) entry(i int) *Node {
-	return &Node{Node: target(n.Content[i+1]), Key: n.Content[i], parent: n}
-}
-
-// merged yields the entries that the keys << merge into a mapping. Their paths do not show where they come from.
-func (n *Node) merged(yield func(*Node) bool) {
-	seen := make(map[string]bool)
-	var sources []*yaml.Node
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		switch value := target(n.Content[i+1]); {
-		case n.Content[i].Tag != mergeKey:
-			seen[n.Content[i].Value] = true
-		case value.Tag == List:
-			sources = append(sources, value.Content...)
-		default:
-			sources = append(sources, value)
-		}
-	}
-	for _, source := range sources {
-		in := *n
-		if in.Node = target(source); in.Tag != Mapping {
-			continue
-		}
-		for e := range in.Children() {
-			if !seen[e.Key.Value] {
-				seen[e.Key.Value] = true
-				if !yield(e) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// target returns what an alias stands for, or n itself.
-func target(n *yaml.Node) *yaml.Node {
-	if n.Kind == yaml.AliasNode {
-		return n.Alias
-	}
-	return n
-}
-
-// Get returns the entry of a mapping with that key, or the item of a list with that number, or nil.
+// Get returns the entry of a mapping with that key, or the item of a list with that number, or nil. n can be nil.
 func (n *Node) Get(key string) *Node {
-	merges := n.Tag != Mapping
-	for i := 0; i+1 < len(n.Content) && n.Tag == Mapping; i += 2 { // most mappings have no key <<
-		if n.Content[i].Tag == mergeKey {
-			merges = true
-		} else if n.Content[i].Value == key {
-			return n.entry(i)
-		}
+	if n == nil {
+		return nil
 	}
-	if merges {
-		for e := range n.Children() {
-			if e.Key != nil && e.Key.Value == key || e.Key == nil && strconv.Itoa(e.index) == key {
-				return e
-			}
+	for _, e := range n.Content {
+		if e.Key != nil && e.Key.Value == key || e.Key == nil && strconv.Itoa(e.index) == key {
+			return e
 		}
 	}
 	return nil
+}
+
+// Keys returns the keys of a mapping, in the order of the file.
+func (n *Node) Keys() (all []string) {
+	for _, e := range n.Content {
+		if e.Key != nil {
+			all = append(all, e.Key.Value)
+		}
+	}
+	return all
 }
 
 // Place returns where the value stands.

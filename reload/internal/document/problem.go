@@ -24,8 +24,8 @@ type Problem struct {
 // Problems collects what is wrong with a document.
 type Problems []Problem
 
-// maxProblems bounds the work for a file that is not meant for this package.
-const maxProblems = 1000
+// maxProblems bounds the work for a file that is not meant for this package, and the texts about it.
+const maxProblems = 200
 
 // The bounds of texts, in bytes. Messages shorten what they quote from the file. Messages of the YAML library, and of a
 // Validate or UnmarshalText method, are only cut.
@@ -162,30 +162,20 @@ func Listed(names []string) []string {
 	return append(slices.Clone(names[:MaxListed]), fmt.Sprintf("and %d others", len(names)-MaxListed))
 }
 
-// maxCompared bounds how many names one name is compared with, and maxComparedTotal the comparisons for a file, so that
-// a file with thousands of misspelt names does not take long.
-const (
-	maxCompared      = 1000
-	maxComparedTotal = 20_000
-)
+// maxCompared bounds how many names one name is compared with.
+const maxCompared = 1000
 
 // maxSuggested bounds the length of names that are suggested, in bytes.
 const maxSuggested = 64
 
-// A Suggester suggests names for misspelt ones, until it has compared maxComparedTotal names.
-type Suggester struct{ compared int }
-
-// Instead returns the end of a message about the unknown name got: "did you mean" the nearest of the names or, if no
-// name is near, a list of the names. If names is empty, it returns ifEmpty.
-func (s *Suggester) Instead(got string, names []string, ifEmpty string) string {
+// Instead returns the end of a message about the unknown name got: "did you mean" the nearest of the names or, if no name is near, a
+// list of the names. If names is empty, it returns ifEmpty.
+func Instead(got string, names []string, ifEmpty string) string {
 	if len(names) == 0 {
 		return ifEmpty
 	}
-	if s.compared < maxComparedTotal {
-		s.compared += min(len(names), maxCompared)
-		if near := Nearest(got, names); near != "" {
-			return "did you mean " + Quoted(near) + "?"
-		}
+	if near := Nearest(got, names); near != "" {
+		return "did you mean " + Quoted(near) + "?"
 	}
 	shownNames := make([]string, 0, MaxListed)
 	for _, name := range names[:min(len(names), MaxListed)] {

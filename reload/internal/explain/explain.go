@@ -8,7 +8,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/reload/internal/document"
 	"github.com/weir-go/weir/reload/internal/model"
-	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/strategies/adaptive"
 )
 
@@ -35,7 +33,7 @@ func Write(w io.Writer, f *model.File, kinds map[string]model.SectionKind, names
 	}
 	for _, name := range names {
 		if !slices.Contains(all, name) {
-			return fmt.Errorf("reload: there is no pipeline %s in the file, %s", document.Quoted(name), new(document.Suggester).Instead(name, all, "nor any other"))
+			return fmt.Errorf("reload: there is no pipeline %s in the file, %s", document.Quoted(name), document.Instead(name, all, "nor any other"))
 		}
 	}
 	e.findUsers()
@@ -249,9 +247,6 @@ func format(f model.Field, v reflect.Value) string {
 	return fmt.Sprint(v)
 }
 
-// percent returns a ratio as a percentage: 0.001 is 0.1%.
-func percent(ratio float64) string { return strconv.FormatFloat(ratio*100, 'g', 6, 64) + "%" }
-
 // limiter describes the limiter of a strategy of p.
 func (e *explainer) limiter(p *model.Pipeline, l *model.Limiter) string {
 	if l.Name == "" {
@@ -262,7 +257,12 @@ func (e *explainer) limiter(p *model.Pipeline, l *model.Limiter) string {
 
 // limits describes the limits of l and its store.
 func (e *explainer) limits(p *model.Pipeline, l *model.Limiter) string {
-	return e.limitsAlone(p, l) + explainStore(l.Store)
+	text := e.limitsAlone(p, l)
+	if l.Store != nil {
+		set := strings.TrimSpace(model.Text(l.Store.LimiterOptions)) // without defaults, which depend on the kind of the limiter
+		text += "; in the store " + document.Name(l.Store.Name) + when(set != "{}", " with %s", strings.ReplaceAll(set, "\n", ", "))
+	}
+	return text
 }
 
 // limitsAlone describes the limits of l.
@@ -270,59 +270,27 @@ func (e *explainer) limitsAlone(p *model.Pipeline, l *model.Limiter) string {
 	switch o := l.Options.(type) {
 	case limiter.Options:
 		return o.Limits().String()
-	case adaptive.LimiterOptions:
-		return explainAdaptive(o) + rate.QueueText(o.QueueLimit, o.QueueOrder)
 	case model.PartitionedOptions:
-		return fmt.Sprintf("limiter for each %s, a %s", o.Key, e.limitsAlone(p, l.Each)) + partitions(o.PartitionedOptions)
-	case nil:
-		if l.Kind == "chain" {
-			return e.chain(p, l)
+		text := "limiter for each " + document.Name(o.Key)
+		if l.Store == nil { // a store does not keep unused keys
+			text = explainKind(text, o.PartitionedOptions, nil)
 		}
-	case struct{}:
-		if l.Kind == "unlimited" {
-			return "unlimited limiter: it only counts"
+		return text + ", a " + e.limitsAlone(p, l.Each)
+	case adaptive.LimiterOptions:
+		// Only options whose defaults depend on each other are passed on: others can make a limiter that needs much memory.
+		if l, err := adaptive.NewLimiter(&adaptive.LimiterOptions{MinLimit: o.MinLimit, MaxLimit: o.MaxLimit, InitialLimit: o.InitialLimit}); err == nil {
+			is := l.Options()
+			o.MinLimit, o.MaxLimit, o.InitialLimit = is.MinLimit, is.MaxLimit, is.InitialLimit
 		}
+		return fmt.Sprintf("adaptive limiter: %d to %d at once, %d at first", o.MinLimit, o.MaxLimit, o.InitialLimit) +
+			rate.QueueText(o.QueueLimit, o.QueueOrder)
 	}
-	return explainKind(l.Kind, l.Options, nil)
-}
-
-func explainAdaptive(o adaptive.LimiterOptions) string {
-	// Only options whose defaults depend on each other are passed on: others can make a limiter that needs much memory.
-	l, err := adaptive.NewLimiter(&adaptive.LimiterOptions{MinLimit: o.MinLimit, MaxLimit: o.MaxLimit, InitialLimit: o.InitialLimit})
-	if err == nil { // Parse has refused options that cause an error
-		o = l.Options()
+	if l.Kind != model.ChainKind {
+		return explainKind(l.Kind, l.Options, nil)
 	}
-	return fmt.Sprintf("adaptive limiter: %d to %d at once, %d at first", o.MinLimit, o.MaxLimit, o.InitialLimit)
-}
-
-func (e *explainer) chain(p *model.Pipeline, l *model.Limiter) string {
 	var members []string
 	for _, m := range l.Members {
 		members = append(members, e.limiter(p, m))
 	}
 	return "chain: " + strings.Join(members, " and then ")
-}
-
-func partitions(o limiter.PartitionedOptions) string {
-	return when(o.MaxPartitions > 0, "; up to %d of them", o.MaxPartitions) +
-		when(o.IdleTimeout > 0, "; forgotten when idle for %s", durationtext.Of(o.IdleTimeout))
-}
-
-// explainStore describes the store of a limiter.
-func explainStore(m *model.Store) string {
-	if m == nil {
-		return ""
-	}
-	outage := "rejects"
-	switch m.Outage {
-	case store.FailOpen:
-		outage = "grants everything"
-	case store.FallBackLocally:
-		outage = percent(m.LocalShare) + " of the limit in the process"
-	}
-	return "; in the store " + m.Name + ", " + outage + " while the store is unavailable" +
-		when(m.Block > 1, ", takes up to %d permits at once", m.Block) +
-		when(m.CacheRejections, ", remembers rejections") +
-		when(m.Generation > 0, ", generation %d", m.Generation) +
-		when(m.LeaseTTL > 0, ", leases of an instance that has died end after %s", durationtext.Of(m.LeaseTTL))
 }

@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -178,37 +177,6 @@ func (r replacement) happens(t *testing.T, begin, pause time.Duration) {
 		if t.Failed() {
 			t.Fatalf("it began after %v, with pauses of %v", begin, pause)
 		}
-	})
-}
-
-func TestConfigMapThatIsUpdatedOftenAndTurnedBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		k := newKeeper(t, mountConfigMap(t, dir), nil)
-		k.run()
-		k.until(time.Second)
-		k.expect([]string{oldContent}, nil)
-		for i, content := range []string{newContent, "another.", newContent, oldContent} {
-			updateConfigMap(t, dir, content, func() {})
-			k.until(time.Duration(i+1) * 5 * time.Second)
-			k.expect([]string{content}, nil)
-		}
-	})
-}
-
-// One who writes half a file and pauses for longer than Settle gets the half
-// offered, refused, and the rest loaded.
-func TestHalfWrittenForLong(t *testing.T) {
-	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
-		write(t, k.path, newContent[:10])
-		k.until(11 * time.Second)
-		k.expect([]string{newContent[:10]}, []string{"refused: " + newContent[:10]})
-		assert.Equal(t, oldContent, k.inForce)
-
-		write(t, k.path, newContent)
-		k.until(15 * time.Second)
-		k.expect([]string{newContent}, []string{""})
-		assert.Equal(t, newContent, k.inForce)
 	})
 }
 

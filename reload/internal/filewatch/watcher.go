@@ -65,9 +65,9 @@ type Watcher struct {
 	// context.
 	turn chan struct{}
 	// The following fields are used by the holder of turn.
-	last      snapshot  // the last snapshot that was handled, without its content
-	unsettled snapshot  // of the last poll, without its content, if it was neither that nor handled
-	inForce   snapshot  // the last snapshot that was loaded, without its content
+	last      string    // the last snapshot that was handled, by its key
+	unsettled string    // of the last poll, if it was neither that nor handled
+	inForce   string    // the last snapshot that was loaded
 	problem   error     // of the last Result
 	retryAt   time.Time // when last is tried again, if it was refused; zero: never
 }
@@ -132,19 +132,19 @@ func (w *Watcher) poll(ctx context.Context) (next time.Duration) {
 	defer w.endTurn()
 	seen := w.read()
 	switch {
-	case seen.equal(w.last):
+	case seen.key == w.last:
 		if !w.retryAt.IsZero() && !time.Now().Before(w.retryAt) {
 			_ = w.handle(ctx, seen, false)
 		}
-	case !seen.equal(w.unsettled):
-		w.unsettled = seen.withoutContent()
+	case seen.key != w.unsettled:
+		w.unsettled = seen.key
 		return w.options.Settle
-	case seen.equal(w.inForce): // it has changed back after a failure
+	case seen.key == w.inForce: // it has changed back after a failure
 		w.conclude(seen, Result{}, false)
 	default:
 		_ = w.handle(ctx, seen, false)
 	}
-	w.unsettled = snapshot{}
+	w.unsettled = ""
 	return w.options.Interval
 }
 
@@ -156,7 +156,7 @@ func (w *Watcher) handle(ctx context.Context, seen snapshot, requested bool) err
 	}
 	err := guarded("loading the file", func() error { return w.options.Load(ctx, seen.content) })
 	if err == nil {
-		w.inForce = seen.withoutContent()
+		w.inForce = seen.key
 	}
 	if err == nil || ctx.Err() == nil { // otherwise Load was interrupted, which says nothing about the content
 		w.conclude(seen, Result{Err: err, Loaded: true}, requested)
@@ -178,12 +178,12 @@ const retryInterval = 10 * time.Second
 
 // conclude records the result for seen and calls Ended.
 func (w *Watcher) conclude(seen snapshot, r Result, requested bool) {
-	w.last, w.retryAt = seen.withoutContent(), time.Time{}
+	w.last, w.retryAt = seen.key, time.Time{}
 	_, permanent := errors.AsType[*permanentError](r.Err)
 	if r.Loaded && r.Err != nil && !permanent {
 		w.retryAt = time.Now().Add(retryInterval)
 	}
-	r.Log = !sameText(r.Err, w.problem) || requested && r.Err != nil
+	r.Log = fmt.Sprint(r.Err) != fmt.Sprint(w.problem) || requested && r.Err != nil
 	w.problem = r.Err
 	w.options.Ended(r)
 }
@@ -210,14 +210,6 @@ type permanentError struct{ error }
 
 func (e *permanentError) Unwrap() error { return e.error }
 
-// sameText reports whether two errors have the same text, or both are nil.
-func sameText(a, b error) bool {
-	if a == nil || b == nil {
-		return a == nil && b == nil
-	}
-	return a.Error() == b.Error()
-}
-
 // A ReadError means that the file could not be read, so that there was nothing to load.
 type ReadError struct {
 	Path string
@@ -234,23 +226,11 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // Missing reports whether there is no file, or the link to it leads nowhere.
 func (e *ReadError) Missing() bool { return errors.Is(e.Err, fs.ErrNotExist) }
 
-// A snapshot is the result of one read: the content, or why there was none. The zero value equals no other: no
-// content has that hash.
+// A snapshot is the result of one read: the content, or why there was none.
 type snapshot struct {
-	sum     [sha256.Size]byte
-	content []byte // not compared
+	key     string // of two reads that agree the same: of the same content, or with the same text of the error
+	content []byte
 	err     error
-}
-
-// equal reports whether two reads agree: both have the same content, or the same error.
-func (s snapshot) equal(o snapshot) bool {
-	return s.sum == o.sum && sameText(s.err, o.err)
-}
-
-// withoutContent returns s for later comparisons.
-func (s snapshot) withoutContent() snapshot {
-	s.content = nil
-	return s
 }
 
 // read reads the file. From an error of the operating system, it removes the path and the name of the system call, so
@@ -272,7 +252,7 @@ func (w *Watcher) read() snapshot {
 		return nil
 	})
 	if err != nil {
-		return snapshot{err: err}
+		return snapshot{key: "error: " + err.Error(), err: err}
 	}
-	return snapshot{sum: sha256.Sum256(content), content: content}
+	return snapshot{key: fmt.Sprintf("content: %x", sha256.Sum256(content)), content: content}
 }

@@ -229,25 +229,30 @@ func Text(options any) string {
 	return string(text)
 }
 
-// EachFixed calls f with the path of each field with the rule Fixed in a struct or in the structs in it, and with its
-// value. A field that a file leaves out has its default.
-func EachFixed(path string, v reflect.Value, f func(path string, value any)) {
-	for _, of := range FieldsOf(v.Type()) {
+// EachChanged calls f with the path of each field with the rule Fixed in a struct, or in the structs in it, that is not the same in
+// was and is. A field that a file leaves out has its default.
+func EachChanged(path string, was, is reflect.Value, f func(path string)) {
+	for _, of := range FieldsOf(was.Type()) {
 		if of.Function {
 			continue
 		}
-		value := v.FieldByIndex(of.Index)
+		was, is := was.FieldByIndex(of.Index), is.FieldByIndex(of.Index)
 		switch at := path + "." + of.Name; {
-		case of.Fixed && value.IsZero():
-			usual := reflect.New(of.Type)
-			_ = yaml.Load([]byte(of.Default), usual.Interface()) // if it has no default, it stays zero
-			f(at, usual.Elem().Interface())
-		case of.Fixed:
-			f(at, value.Interface())
-		case value.Kind() == reflect.Struct && !IsText(of.Type):
-			EachFixed(at, value, f)
+		case of.Fixed && !reflect.DeepEqual(of.orDefault(was), of.orDefault(is)):
+			f(at)
+		case !of.Fixed && of.Type.Kind() == reflect.Struct && !IsText(of.Type):
+			EachChanged(at, was, is, f)
 		}
 	}
+}
+
+// orDefault returns the value of a field, or its default if it is zero.
+func (f Field) orDefault(v reflect.Value) any {
+	usual := reflect.New(f.Type)
+	if !v.IsZero() || yaml.Load([]byte(f.Default), usual.Interface()) != nil {
+		return v.Interface()
+	}
+	return usual.Elem().Interface()
 }
 
 // IsText reports whether the type has an UnmarshalText method.

@@ -111,30 +111,9 @@ func (k StrategyKind) NameOf(options any) string {
 	return k.DefaultName
 }
 
-// StoredExample returns valid limits of the kind of that name if a limiter of that kind can be in a store. For any other kind, it
-// returns those of a fixed window.
-func StoredExample(kind string) limiter.Options {
-	k := rate.FixedWindow
-	_ = k.UnmarshalText([]byte(kind)) // if it fails, k stays
-	return rate.Example(k)
-}
-
-// CheckStored returns an error if a store would refuse a limiter with the options o and stored.
-func CheckStored(o limiter.Options, stored store.LimiterOptions) error {
-	return store.Check("any", o, &stored)
-}
-
 // StorableName reports whether a limiter in a store can have that name.
-func StorableName(name string) bool { return store.Check(name, StoredExample(""), nil) == nil }
-
-// Check returns an error if a store would refuse these options for a limiter of the kind. If the kind is unknown,
-// options that only some kinds can have are not checked.
-func (m *Store) Check(kind string) error {
-	stored := m.LimiterOptions
-	if ownLimiters[kind] == nil {
-		stored.LeaseTTL = 0
-	}
-	return CheckStored(StoredExample(kind), stored)
+func StorableName(name string) bool {
+	return store.Check(name, rate.Example(rate.FixedWindow), nil) == nil
 }
 
 // CanAdapt reports whether l or one of its members learns from the outcomes of executions, or may do so because its kind
