@@ -376,10 +376,6 @@ func (b *bucket) freeAt(n int64) int64 {
 	return later(b.line, linesToCover(over, s.refill), s.period)
 }
 
-func (b *bucket) retryAfter(now int64, n int) time.Duration {
-	return waitFor(freeBehindQueue(b, n), now)
-}
-
 func (b *bucket) forecast(f *forecast) {
 	s := b.state()
 	f.schedule = rate.Schedule{Kind: s.kind, Permits: s.limit, Refill: s.refill, Period: s.period, Anchor: b.line}

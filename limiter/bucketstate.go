@@ -54,13 +54,6 @@ func (b *bucket) start(s *bucketState) {
 // notBegun is the line of a bucket whose grid begins with its first call.
 const notBegun = 1 << 62
 
-// startWithFirstCall starts a bucket for a new key. Its grid begins with the first call, which has read the clock: a
-// second reading would be a good part of the time that a new key takes.
-func (b *bucket) startWithFirstCall(s *bucketState) {
-	b.line = notBegun
-	b.current.Store(s)
-}
-
 func (s *bucketState) limits() rate.Limits {
 	l := rate.Limits{
 		Kind: s.kind, Permits: int(s.limit), Period: time.Duration(s.period),

@@ -73,7 +73,7 @@ func TestChain_KeepsWhatARejectionSays(t *testing.T) {
 		for range 2 {
 			l := refused(t, c, 1)
 			assert.Equal(t, original.Reason(), l.Reason())
-			assert.Equal(t, time.Second, retryAfter(l))
+			assert.Equal(t, time.Second, retryAfterOf(l))
 			want, known := original.Remaining()
 			left, ok := l.Remaining()
 			assert.Equal(t, want, left)

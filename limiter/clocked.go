@@ -199,11 +199,6 @@ func statisticsOf(c clocked) Statistics {
 func idleAsOf(c clocked, now int64) (idle time.Duration, ok bool) {
 	c.lock()
 	defer c.unlock()
-	return idleFor(c, now)
-}
-
-// idleFor is IdleDuration. c is locked.
-func idleFor(c clocked, now int64) (idle time.Duration, ok bool) {
 	if !c.view().closed {
 		c.catchUp(now)
 	}

@@ -260,8 +260,6 @@ func (c *Concurrency) catchUp(int64)      {}
 func (c *Concurrency) free() int64        { return c.limit - c.held }
 func (c *Concurrency) freeAt(int64) int64 { return never }
 
-func (c *Concurrency) retryAfter(int64, int) time.Duration { return 0 }
-
 func (c *Concurrency) grant(_ int64, n int) Lease {
 	c.count++
 	if n == 0 {

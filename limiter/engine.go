@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -71,15 +72,20 @@ type engine interface {
 	// freeAt returns the moment at which n permits are free if none are taken. It is in the past if they are, and never if
 	// time alone will not help.
 	freeAt(n int64) int64
-	// retryAfter returns how long a caller that was rejected with n permits now should wait, or 0 if time alone will not
-	// help.
-	retryAfter(now int64, n int) time.Duration
+}
+
+// retryAfter returns how long a caller that was rejected with n permits now should wait, or 0 if time alone will not help.
+func retryAfter(e engine, now int64, n int) time.Duration {
+	if c, ok := e.(clocked); ok {
+		return waitFor(freeBehindQueue(c, n), now)
+	}
+	return 0
 }
 
 // reject counts a rejection and returns its lease.
 func reject(e engine, now int64, n int, reason *metadata) Lease {
 	e.countFailed()
-	return rejected(e.retryAfter(now, n), reason)
+	return rejected(retryAfter(e, now, n), reason)
 }
 
 // closeEngine rejects all waiters and closes e, which is locked and up to date.
@@ -121,27 +127,29 @@ func mayPass(q *queue, free int64, n int) bool {
 // rejection, or a place in the queue if wait is true. e is locked; rejectOrQueue unlocks it. ctxErr is ctx's error from before
 // the lock was taken.
 func rejectOrQueue(ctx context.Context, ctxErr error, e engine, now int64, n int, wait bool) (Lease, error) {
-	c := e.view()
-	limit, inRange, closed := c.limit, c.inRange(n), c.closed
-	switch {
-	case ctxErr != nil || !inRange || closed:
-	case wait:
-		return enqueue(ctx, e, now, n)
-	default:
-		l := reject(e, now, n, noReason)
-		e.unlock()
-		return l, nil
+	if err := undecided(ctx, ctxErr, e, n, wait); err != nil {
+		return Lease{}, err
 	}
-	e.unlock() // before a method of ctx is called, which can panic
-	return Lease{}, callError(ctx, ctxErr, n, limit, inRange, wait)
+	if wait {
+		return enqueue(ctx, e, now, n)
+	}
+	l := reject(e, now, n, noReason)
+	e.unlock()
+	return l, nil
 }
 
-// callError returns the error of a call that a limiter could not decide: the limiter is closed, unless the arguments say
-// otherwise. wait is true for Acquire.
-func callError(ctx context.Context, ctxErr error, n int, limit int64, inRange, wait bool) error {
+// undecided returns the error of a call that e cannot decide: its context has ended, n is out of range, or e is closed. wait is true
+// for Acquire. e is locked; undecided unlocks it if it returns an error.
+func undecided(ctx context.Context, ctxErr error, e engine, n int, wait bool) error {
+	c := e.view()
+	limit, inRange, closed := c.limit, c.inRange(n), c.closed
+	if ctxErr == nil && inRange && !closed {
+		return nil
+	}
+	e.unlock() // before a method of ctx is called, which can panic
 	switch {
 	case ctxErr != nil && (wait || inRange):
-		return ctxerr.Of(ctx)
+		return cmp.Or(ctxerr.Of(ctx), ctxErr) // never nil, whatever ctx says now
 	case !inRange:
 		return permitCountError(n, limit)
 	default:
@@ -151,18 +159,15 @@ func callError(ctx context.Context, ctxErr error, n int, limit int64, inRange, w
 
 // peek is Peek. e is locked; peek unlocks it. ctxErr is ctx's error from before the lock was taken.
 func peek(ctx context.Context, ctxErr error, e engine, now int64, n int) (Lease, error) {
-	c := e.view()
-	limit, inRange, closed := c.limit, c.inRange(n), c.closed
-	if ctxErr != nil || !inRange || closed {
-		e.unlock()
-		return Lease{}, callError(ctx, ctxErr, n, limit, inRange, false)
+	if err := undecided(ctx, ctxErr, e, n, false); err != nil {
+		return Lease{}, err
 	}
 	defer e.unlock()
 	e.catchUp(now)
 	if mayPass(&e.view().queue, e.free(), n) {
 		return peeked(n), nil
 	}
-	return rejected(e.retryAfter(now, n), noReason), nil
+	return rejected(retryAfter(e, now, n), noReason), nil
 }
 
 // peeked returns the lease of a Peek at permits that would be granted.

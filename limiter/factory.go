@@ -46,11 +46,7 @@ func ConcurrencyFactory[K comparable](o ConcurrencyOptions) Factory[K] {
 // FixedWindowFactory returns a factory that makes a [FixedWindow] for each key. Its first window begins with the first
 // call for the key. If o is invalid, every call that needs a new limiter returns a [weir.OptionsError].
 func FixedWindowFactory[K comparable](o FixedWindowOptions) Factory[K] {
-	if err := o.Validate(); err != nil {
-		return func(K) (Limiter, error) { return nil, err }
-	}
-	each := bucketFactory[K](newBucketFamily(o.Limits()))
-	return func(K) (Limiter, error) { return (*FixedWindow)(each()), nil }
+	return bucketFactory[K](o.Limits())
 }
 
 // SlidingWindowFactory returns a factory that makes a [SlidingWindow] for each key. If o is invalid, every call that
@@ -62,19 +58,21 @@ func SlidingWindowFactory[K comparable](o SlidingWindowOptions) Factory[K] {
 // TokenBucketFactory returns a factory that makes a [TokenBucket] for each key. Its grid begins with the first call for
 // the key. If o is invalid, every call that needs a new limiter returns a [weir.OptionsError].
 func TokenBucketFactory[K comparable](o TokenBucketOptions) Factory[K] {
-	if err := o.Validate(); err != nil {
-		return func(K) (Limiter, error) { return nil, err }
-	}
-	each := bucketFactory[K](newBucketFamily(o.Limits()))
-	return func(K) (Limiter, error) { return each(), nil }
+	return bucketFactory[K](o.Limits())
 }
 
-// bucketFactory returns a function that makes a bucket of a family in an [entry].
-func bucketFactory[K comparable](f *bucketFamily) func() *TokenBucket {
-	return func() *TokenBucket {
+// bucketFactory returns a factory that makes the bucket of a key in its [entry]. The grid begins with the first call, which has read
+// the clock: a second reading would be a good part of the time that a new key takes.
+func bucketFactory[K comparable](l rate.Limits) Factory[K] {
+	if err := l.Validate(); err != nil {
+		return func(K) (Limiter, error) { return nil, err }
+	}
+	f := newBucketFamily(l)
+	return func(K) (Limiter, error) {
 		e := new(entry[K])
-		e.startWithFirstCall(f.stateIn(e))
-		return &e.TokenBucket
+		e.line = notBegun
+		e.current.Store(f.stateIn(e))
+		return partition[K]{entry: e}.limiter(), nil
 	}
 }
 

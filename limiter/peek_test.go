@@ -36,7 +36,7 @@ func mustPeek(tb testing.TB, p Peeker, n int) Lease {
 	return l
 }
 
-func retryAfter(l Lease) time.Duration {
+func retryAfterOf(l Lease) time.Duration {
 	d, _ := l.RetryAfter()
 	return d
 }
@@ -53,7 +53,7 @@ func TestPeek_DoesNotBeginAGrid(t *testing.T) {
 		lease, err := l.TryAcquire(t.Context(), 1)
 		require.NoError(t, err)
 		require.True(t, lease.Acquired())
-		assert.Equal(t, time.Hour, retryAfter(mustPeek(t, l, 1)))
+		assert.Equal(t, time.Hour, retryAfterOf(mustPeek(t, l, 1)))
 	})
 }
 
@@ -100,10 +100,10 @@ func TestChain_Peek(t *testing.T) {
 	require.True(t, lease.Acquired())
 	l := mustPeek(t, c, 1)
 	assert.False(t, l.Acquired())
-	assert.InDelta(t, time.Hour, retryAfter(l), float64(time.Minute), "a seat is free, so the bucket decides")
+	assert.InDelta(t, time.Hour, retryAfterOf(l), float64(time.Minute), "a seat is free, so the bucket decides")
 	assert.EqualValues(t, 1, seats.Statistics().AvailablePermits)
 	weir.Must(seats.TryAcquire(ctx, 1))
-	assert.Zero(t, retryAfter(mustPeek(t, c, 1)), "the seats decide")
+	assert.Zero(t, retryAfterOf(mustPeek(t, c, 1)), "the seats decide")
 
 	_, err := c.Peek(ctx, 2)
 	assert.NoError(t, err, "the seats reject before the bucket is asked for more than it could ever grant")

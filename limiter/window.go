@@ -158,13 +158,6 @@ func (w *window) freeAt(n int64) int64 {
 	return w.schedule.TimeOf(w.schedule.LineOf(&w.state, n-w.free()))
 }
 
-func (w *window) retryAfter(now int64, n int) time.Duration {
-	if w.queue.Empty() {
-		return waitFor(w.freeAt(weight(n)), now)
-	}
-	return waitFor(freeBehindQueue(w, n), now)
-}
-
 func (w *window) forecast(f *forecast) {
 	f.schedule, f.state = w.schedule, w.state
 	f.array = append(slices.Grow(f.array[:0], len(w.state.Segments)+waitlist.Exact), w.state.Segments...)
