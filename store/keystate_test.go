@@ -51,27 +51,6 @@ func TestCacheRejections_FewerPermits(t *testing.T) {
 	})
 }
 
-// A limiter learns of new limits even if it answers from memory and no notice arrives.
-func TestCacheRejections_NewLimits(t *testing.T) {
-	for name, how := range map[string]*store.LimiterOptions{"rejections": caching, "block": {Block: 100}} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				quiet := w.instance(store.Options{NoListen: true})
-				l := must(quiet.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), how))(t)
-				other := w.bucket(10, 1, time.Hour, 0, nil)
-				w.granted(l, 10)
-				w.rejected(l, 1)
-				require.NoError(t, other.Reconfigure(bucketOf(15, 1, time.Hour, 0)))
-				w.rejected(l, 1)
-				w.pass(10 * time.Second)
-				w.try(l, 1)
-				synctest.Wait()
-				w.granted(l, 1)
-			})
-		})
-	}
-}
-
 // A remembered rejection is for waiting callers, too. They are served when time has restored permits.
 func TestCacheRejections_Waiters(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -21,7 +21,7 @@ import (
 // A benchmark gets one with the settings that a server has by default.
 func Postgres(t testing.TB) *Server {
 	t.Helper()
-	server, settings := &sharedPostgres, []string{"fsync=off"}
+	server, settings := &sharedPostgres, []string{"fsync=off", "max_connections=300"}
 	if _, is := t.(*testing.B); is {
 		server, settings = &durablePostgres, nil
 	}

@@ -9,6 +9,8 @@ package backend
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/weir-go/weir/rate"
 )
@@ -61,6 +63,35 @@ type Backend interface {
 	Close() error
 }
 
+// A Result is what became of a [Batch], a [Replacement] or a [LeaseRequest].
+type Result struct {
+	Outcome Outcome
+	Err     error // Failed, Unreachable: why
+}
+
+// Fail sets the outcome [Failed] or [Unreachable].
+func (r *Result) Fail(outcome Outcome, err error) { r.Outcome, r.Err = outcome, err }
+
+// Answered reports whether the outcome is set.
+func (r *Result) Answered() bool { return r.Outcome != 0 }
+
+// Valid returns the elements that pass the check. The others have the outcome [Failed], and an error that begins with what.
+func Valid[T interface {
+	Fail(outcome Outcome, err error)
+}](all []T, what string, check func(T) error) []T {
+	invalid := func(x T) bool {
+		err := check(x)
+		if err != nil {
+			x.Fail(Failed, fmt.Errorf("%s: %w", what, err))
+		}
+		return err != nil
+	}
+	if !slices.ContainsFunc(all, invalid) { // the usual case needs no copy
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), invalid)
+}
+
 // A Batch is all requests about one key in one round trip.
 type Batch struct {
 	Definition *Definition
@@ -71,8 +102,7 @@ type Batch struct {
 
 	// The answers.
 
-	Outcome Outcome
-	Err     error      // Failed, Unreachable: why
+	Result
 	Now     int64      // the store's time of the decision, in µs since 1970
 	State   rate.State // Decided: after the requests
 	Granted []int64    // Decided: see [Definition.Decide]; made by the caller, with one element for each request
@@ -113,9 +143,8 @@ type Replacement struct {
 
 	// The answers.
 
-	Outcome Outcome // Decided, Failed or Unreachable
-	Err     error   // Failed, Unreachable: why
-	Done    bool    // reports whether Old was stored and was replaced by Next
+	Result      // Decided, Failed or Unreachable
+	Done   bool // reports whether Old was stored and was replaced by Next
 }
 
 // A LeaseRequest acquires, renews or releases a lease of permits of a concurrency limiter. With Permits == 0, Acquire
@@ -138,8 +167,7 @@ type LeaseRequest struct {
 
 	// The answers.
 
-	Outcome Outcome
-	Err     error // Failed, Unreachable: why
+	Result
 	// OK reports, for Acquire, whether the permits were granted or, with Permits == 0, whether a permit is free. For Renew
 	// and Release, OK reports whether the lease had not ended.
 	OK    bool

@@ -1,6 +1,8 @@
 package backend
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/weir-go/weir/rate"
@@ -30,6 +32,25 @@ const MaxPermits = rate.MaxDebt / 2
 
 // MaxPeriod is the longest period, 100 years in µs, so that lines can be computed without overflow.
 const MaxPeriod = int64(100 * 365 * 24 * time.Hour / time.Microsecond)
+
+// Check returns an error if no store can decide by d: it is nil or not of a bucket or window, it has a number that floating-point
+// numbers do not have, or a time zone that this machine does not know.
+func (d *Definition) Check() error {
+	if d == nil {
+		return errors.New("the definition is nil")
+	}
+	usable := d.Usable() && d.Permits > 0
+	for _, n := range [...]int64{d.Version, d.Anchor, d.Period, d.Permits, d.Refill, d.Segments} {
+		usable = usable && -maxExact <= n && n <= maxExact
+	}
+	if !usable {
+		return fmt.Errorf("limiter %q: it must be a bucket or window whose numbers are above 0 and not too large, in a time zone that this machine knows: %+v", d.Name, d.Schedule)
+	}
+	return nil
+}
+
+// maxExact is the largest number up to which floating-point numbers have all whole numbers.
+const maxExact = 1 << 53
 
 // NewDefinition returns the first definition of a limiter. The Anchor of limits is ignored.
 func NewDefinition(name string, limits rate.Schedule, now int64) *Definition {

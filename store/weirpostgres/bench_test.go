@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -22,7 +21,7 @@ const (
 
 // benchPool has a connection for each client.
 func benchPool(b *testing.B) *pgxpool.Pool {
-	return connect(b, testserver.Postgres(b).URL, func(c *pgxpool.Config) { c.MaxConns = clients })
+	return connect(b, postgres(b).URL, func(c *pgxpool.Config) { c.MaxConns = clients })
 }
 
 // parallel runs op from as many goroutines as there are clients, and reports operations in a second.
@@ -46,9 +45,11 @@ func key(n int) string { return string(binary.BigEndian.AppendUint64(nil, uint64
 // oneOf returns a function that picks a key.
 func oneOf(n int) func() string { return func() string { return key(rand.IntN(n)) } }
 
-// fixed makes the definition the same each time that a benchmark is run again with a larger b.N.
-func fixed(d *backend.Definition) *backend.Definition {
+// fixed makes the definition the same each time that a benchmark is run again with a larger b.N, and stores it.
+func fixed(b *testing.B, be *Backend, d *backend.Definition) *backend.Definition {
 	d.Version, d.Anchor = 1, 0
+	_, err := be.Define(b.Context(), 0, d)
+	require.NoError(b, err)
 	return d
 }
 
@@ -59,7 +60,7 @@ func BenchmarkDecide(b *testing.B) {
 		for _, async := range []bool{false, true} {
 			b.Run(fmt.Sprintf("keys=%d/async=%v", keys, async), func(b *testing.B) {
 				be := newBackend(b, pool, BackendOptions{Schema: schema, AsynchronousCommit: async})
-				d := fixed(bucket(b, be, "bench", 1<<40, 1000, 1000))
+				d := fixed(b, be, bucket(b, be, "bench", 1<<40, 1000, 1000))
 				pick := oneOf(keys)
 				parallel(b, func() error { return be.Decide(context.Background(), []*backend.Batch{take(d, pick(), 1)}) })
 			})
@@ -67,13 +68,13 @@ func BenchmarkDecide(b *testing.B) {
 	}
 	b.Run("rejected", func(b *testing.B) {
 		be := newBackend(b, pool, BackendOptions{Schema: schema})
-		d := fixed(bucket(b, be, "none left", 1, 1, 1<<50))
+		d := fixed(b, be, bucket(b, be, "none left", 1, 1, 1<<50))
 		require.NoError(b, be.Decide(b.Context(), []*backend.Batch{take(d, "", 1)}))
 		parallel(b, func() error { return be.Decide(context.Background(), []*backend.Batch{take(d, "", 1)}) })
 	})
 	b.Run("100 asks of one key", func(b *testing.B) {
 		be := newBackend(b, pool, BackendOptions{Schema: schema})
-		d := fixed(bucket(b, be, "coalesced", 1<<40, 1000, 1000))
+		d := fixed(b, be, bucket(b, be, "coalesced", 1<<40, 1000, 1000))
 		asks := make([]backend.Request, 100)
 		for i := range asks {
 			asks[i] = backend.Request{Min: 1, Max: 1}
@@ -84,7 +85,7 @@ func BenchmarkDecide(b *testing.B) {
 	})
 	b.Run("100 keys", func(b *testing.B) {
 		be := newBackend(b, pool, BackendOptions{Schema: schema})
-		d := fixed(bucket(b, be, "many", 1<<40, 1000, 1000))
+		d := fixed(b, be, bucket(b, be, "many", 1<<40, 1000, 1000))
 		parallel(b, func() error {
 			batches := make([]*backend.Batch, 100)
 			first := rand.IntN(manyKeys)
@@ -96,28 +97,6 @@ func BenchmarkDecide(b *testing.B) {
 	})
 }
 
-// BenchmarkUpsert is the floor: n+1 in a row, with nothing else to it.
-func BenchmarkUpsert(b *testing.B) {
-	pool := benchPool(b)
-	exec(b, pool, "create table if not exists floor (key bytea primary key, n bigint) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 1000)")
-	b.Cleanup(func() { exec(b, pool, "drop table floor") })
-	statements := map[bool]string{
-		false: `insert into floor as f values ($1, 1) on conflict (key) do update set n = f.n + 1 returning n`,
-		true:  `insert into floor as f select $1, 1 from set_config('synchronous_commit', 'off', true) on conflict (key) do update set n = f.n + 1 returning n`,
-	}
-	for _, keys := range []int{1, manyKeys} {
-		for _, async := range []bool{false, true} {
-			b.Run(fmt.Sprintf("keys=%d/async=%v", keys, async), func(b *testing.B) {
-				pick := oneOf(keys)
-				parallel(b, func() error {
-					var n int64
-					return pool.QueryRow(context.Background(), statements[async], []byte(pick())).Scan(&n)
-				})
-			})
-		}
-	}
-}
-
 // BenchmarkHold is a Hold and its Release.
 func BenchmarkHold(b *testing.B) {
 	pool := benchPool(b)
@@ -126,7 +105,7 @@ func BenchmarkHold(b *testing.B) {
 		for _, async := range []bool{false, true} {
 			b.Run(fmt.Sprintf("keys=%d/async=%v", keys, async), func(b *testing.B) {
 				be := newBackend(b, pool, BackendOptions{Schema: schema, AsynchronousCommit: async})
-				d := fixed(concurrency(b, be, "bench", 1000))
+				d := fixed(b, be, concurrency(b, be, "bench", 1000))
 				pick := oneOf(keys)
 				parallel(b, func() error { return pair(be, d, pick(), 1) })
 			})
@@ -134,14 +113,14 @@ func BenchmarkHold(b *testing.B) {
 	}
 	b.Run("50000 permits of 100000", func(b *testing.B) {
 		be := newBackend(b, pool, BackendOptions{Schema: schema})
-		d := fixed(concurrency(b, be, "large", 100_000))
+		d := fixed(b, be, concurrency(b, be, "large", 100_000))
 		for b.Loop() {
 			require.NoError(b, pair(be, d, "", 50_000))
 		}
 	})
 	b.Run("32 in one call", func(b *testing.B) {
 		be := newBackend(b, pool, BackendOptions{Schema: schema})
-		d := fixed(concurrency(b, be, "together", 100_000))
+		d := fixed(b, be, concurrency(b, be, "together", 100_000))
 		for b.Loop() {
 			requests := make([]*backend.LeaseRequest, 32)
 			for i := range requests {

@@ -5,12 +5,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/store/internal/drill"
 )
 
 func TestBackend_KeyWithAnImpossibleVersion(t *testing.T) {
-	place, schema := newPlace(t, testserver.Postgres(t))
+	place, schema := newPlace(t, postgres(t))
 	opened, disconnect, err := openPlace(place)
 	require.NoError(t, err)
 	t.Cleanup(disconnect)

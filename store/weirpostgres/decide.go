@@ -9,31 +9,37 @@ import (
 	"github.com/weir-go/weir/store/backend"
 )
 
-// Decide decides all batches in one statement if it can, or in two: see takeStatement.
+// Decide decides all batches in one statement if it can, or in two: see take.
 func (b *Backend) Decide(ctx context.Context, batches []*backend.Batch) error {
-	rest, err := b.decideTakes(ctx, batches)
-	if err != nil {
+	batches = backend.Valid(batches, "weirpostgres: decide", func(batch *backend.Batch) error { return checkSchedule(batch.Definition) })
+	takes, rest := b.split(batches)
+	if err := (keyedStatement[*backend.Batch]{&b.locks, b.take, b.decide}).run(ctx, takes); err != nil {
 		return err
 	}
-	err = b.decisions.run(ctx, rest)
-	if err != nil && len(rest) < len(batches) { // the others have their permits
-		b.decisions.failAll(rest, err)
-		err = nil
+	decisions := keyedStatement[*backend.Batch]{&b.locks, b.decide, b.decide}
+	if err := decisions.run(ctx, rest); err != nil {
+		if len(takes) == 0 {
+			return err
+		}
+		decisions.failAll(rest, err) // the takes have their permits
 	}
-	if err == nil {
-		b.sweeper.decided(len(batches))
-	}
-	return err
+	b.sweeper.decided(len(batches))
+	return nil
 }
 
-func newDecisions(b *Backend) keyedStatement[*backend.Batch] {
-	return keyedStatement[*backend.Batch]{
-		b: b, what: "decide",
-		check:  func(batch *backend.Batch) error { return checkSchedule(batch.Definition) },
-		locked: func(batch *backend.Batch) bool { return batch.Outcome == locked },
-		send:   b.decide,
-		fail:   func(batch *backend.Batch, err error) { batch.Outcome, batch.Err = backend.Failed, err },
+// split returns the batches for the function take and those for the function decide.
+func (b *Backend) split(batches []*backend.Batch) (takes, rest []*backend.Batch) {
+	if b.locks.skips() {
+		return nil, batches
 	}
+	for _, batch := range batches {
+		if isTake(batch) && !b.rejections.readFirst(batch) {
+			takes = append(takes, batch)
+		} else {
+			rest = append(rest, batch)
+		}
+	}
+	return takes, rest
 }
 
 func (b *Backend) decide(ctx context.Context, batches []*backend.Batch, wait lockWaiting) error {
@@ -43,11 +49,9 @@ func (b *Backend) decide(ctx context.Context, batches []*backend.Batch, wait loc
 	periods, refills, segments := make([]int64, n), make([]int64, n), make([]int64, n)
 	first, last := make([]int32, n), make([]int32, n)
 	requests := make([]int64, 0, requestNumbers*n)
-	all := make([]keyRejections, n)
 	for i, batch := range batches {
 		d, g := batch.Definition, linesOf(batch)
-		all[i] = b.rejections.of(batch)
-		names[i], keys[i], readFirst[i] = d.Name, keyBytes(batch.Key), all[i].readFirst(batch)
+		names[i], keys[i], readFirst[i] = d.Name, keyBytes(batch.Key), b.rejections.readFirst(batch)
 		versions[i], kinds[i], permits[i], anchors[i] = d.Version, int64(d.Kind), d.Permits, g.Anchor
 		periods[i], refills[i], segments[i] = g.Period, d.Refill, g.Segments
 		first[i] = int32(len(requests) + 1)
@@ -57,9 +61,22 @@ func (b *Backend) decide(ctx context.Context, batches []*backend.Batch, wait loc
 	args := []any{
 		names, keys, versions, kinds, permits, anchors, periods, refills, segments, readFirst, first, last, requests, wait.skips, wait.timeout(),
 	}
-	return b.query(ctx, "decide", b.sql.decide, args, len(batches), func(i int, rows pgx.Rows) error {
-		return scanBatch(rows, batches[i], all[i])
+	return b.query(ctx, "decide", b.sql.decide, args, n, func(i int, rows pgx.Rows) error {
+		var answer []int64
+		if err := rows.Scan(&answer); err != nil {
+			return err
+		}
+		return b.answered(batches[i], answer)
 	})
+}
+
+// answered sets the answers of a batch.
+func (b *Backend) answered(batch *backend.Batch, answer []int64) error {
+	err := readAnswer(batch, answer)
+	if err == nil {
+		b.rejections.answered(batch)
+	}
+	return err
 }
 
 // linesOf returns the schedule that the function decide gets. Of a calendar, the segments are the line of its window.
@@ -69,16 +86,4 @@ func linesOf(batch *backend.Batch) rate.Schedule {
 		g.Segments = line
 	}
 	return g
-}
-
-func scanBatch(rows pgx.Rows, batch *backend.Batch, rejections keyRejections) error {
-	var n []int64
-	if err := rows.Scan(&n); err != nil {
-		return err
-	}
-	if err := readAnswer(batch, n); err != nil {
-		return err
-	}
-	rejections.answered(batch)
-	return nil
 }

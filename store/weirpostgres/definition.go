@@ -38,11 +38,11 @@ func (b *Backend) Load(ctx context.Context, name string) (d *backend.Definition,
 
 // Define implements [backend.Backend].
 func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definition) (done bool, err error) {
-	if err := checkDefinition(next); err != nil {
-		return false, definitionError(b.explain("define", err))
+	err = checkDefinition(next)
+	if err == nil && next.Version <= 0 {
+		err = errors.New("the version must be more than 0")
 	}
-	if next.Version <= 0 {
-		err := errors.New("the version must be more than 0")
+	if err != nil {
 		return false, definitionError(b.explain("define", err))
 	}
 	sql := b.sql.redefine
@@ -53,9 +53,12 @@ func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definitio
 		next.Name, old, next.Version, int64(next.Kind), next.Permits, next.Period, next.Refill, next.Segments, next.Anchor, next.AnchorInForce,
 		int64(next.Every), next.Zone, next.Terms, lockWaiting{lockWait(ctx, 1), false}.timeout(),
 	}
-	rows, err := b.queryAny(ctx, "define", sql, args, func(int, pgx.Rows) error { return nil })
+	err = b.query(ctx, "define", sql, args, anyRows, func(int, pgx.Rows) error {
+		done = true
+		return nil
+	})
 	if codeOf(err) == lockNotAvailable || keyError(err) {
 		err = definitionError(err)
 	}
-	return rows > 0 && err == nil, err
+	return done && err == nil, err
 }

@@ -3,10 +3,9 @@
 // [Migrate] creates the schema; programs with their own migration tool run the files in the folder migrations. Then
 // [New] returns a Store on a pool.
 //
-// Each call is one statement in its own transaction, which decides by the server's clock. A plain upsert decides most
-// requests. If it cannot grant what a request asks for, a second statement calls a function of the schema, which also
-// decides all other requests. Apart from prepared statements, nothing depends on the state of a session. The sessions
-// must have isolation level read committed, which is the default.
+// Each call is one statement in its own transaction, which decides by the server's clock. A function of the schema decides
+// most requests by one upsert; a call with other requests has a second statement. Apart from prepared statements, nothing
+// depends on the state of a session. The sessions must have isolation level read committed, which is the default.
 //
 // # Behind PgBouncer
 //

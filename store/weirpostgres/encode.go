@@ -64,8 +64,9 @@ func bit(b bool) int64 {
 // range.
 func bounded(n int64) int64 { return min(max(n, -1<<60), 1<<60) }
 
-// locked is the outcome of a key whose row another session has locked, until it is sent again.
-const locked backend.Outcome = 0
+// undecided is the outcome of a key whose row another session has locked, or of whose definition the function take knows nothing,
+// until it is sent again.
+const undecided backend.Outcome = 0
 
 var errAnswer = errors.New("unexpected reply: the schema has other functions than this program expects")
 
@@ -76,7 +77,7 @@ func readAnswer(b *backend.Batch, n []int64) error {
 	}
 	b.Now, b.Granted = n[1], nil
 	switch outcome := backend.Outcome(n[0]); {
-	case outcome == locked || outcome == backend.OtherWindow:
+	case outcome == undecided || outcome == backend.OtherWindow:
 	case outcome == backend.Decided && len(n) >= decidedNumbers+len(b.Requests):
 		end := decidedNumbers + len(b.Requests)
 		b.State, b.Granted = readState(n, n[end:]), n[decidedNumbers:end:end]

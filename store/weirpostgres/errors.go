@@ -23,7 +23,6 @@ const (
 	duplicateStatement   = "42P05"
 	readOnly             = "25006"
 	lockNotAvailable     = "55P03"
-	featureNotSupported  = "0A000"
 )
 
 func repeatable(err error) bool {
@@ -54,25 +53,6 @@ func keyError(err error) bool {
 // definitionError marks an error of one limiter's definition.
 func definitionError(err error) error { return fmt.Errorf("%w: %w", backend.ErrDefinition, err) }
 
-// explain adds the operation to err and, for some errors, what to do about it.
-func (b *Backend) explain(what string, err error) error {
-	if err == nil {
-		return nil
-	}
-	hint := ""
-	switch codeOf(err) {
-	case undefinedSchema, undefinedTable, undefinedFunction, undefinedColumn:
-		hint = fmt.Sprintf("schema %q is missing or older than this program: call Migrate, or run the files in the folder migrations: ", b.schema)
-	case serializationFailure:
-		hint = "sessions must be at isolation level read committed: "
-	case lockNotAvailable:
-		hint = "another session has a lock: "
-	case readOnly:
-		hint = "the server is read-only, a standby perhaps: "
-	}
-	return fmt.Errorf("weirpostgres: %s: %s%w", what, hint, err)
-}
-
 // maxName is the length of the longest name, in bytes: name and key must fit into a row of an index, and into a notice.
 const maxName = 500
 
@@ -96,11 +76,8 @@ func checkDefinition(d *backend.Definition) error {
 
 // checkSchedule is checkDefinition for buckets and windows: the server divides by the period.
 func checkSchedule(d *backend.Definition) error {
-	if err := checkDefinition(d); err != nil {
+	if err := d.Check(); err != nil {
 		return err
 	}
-	if !d.Usable() {
-		return fmt.Errorf("limiter %q: it must be a bucket or window whose numbers are above 0, in a time zone that this machine knows: %+v", d.Name, d.Schedule)
-	}
-	return nil
+	return checkName(d.Name)
 }

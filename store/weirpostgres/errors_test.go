@@ -34,7 +34,7 @@ func everything(ctx context.Context, b *Backend) map[string]error {
 }
 
 func TestMissingSchemaSaysWhatToDo(t *testing.T) {
-	pool := connect(t, testserver.Postgres(t).URL, nil)
+	pool := connect(t, postgres(t).URL, nil)
 	b := newBackend(t, pool, BackendOptions{Schema: "not_there"})
 	for what, err := range everything(t.Context(), b) {
 		assert.ErrorContains(t, err, "weirpostgres: "+what+`: schema "not_there" is missing`)
@@ -45,7 +45,7 @@ func TestMissingSchemaSaysWhatToDo(t *testing.T) {
 }
 
 func TestReadOnlyServerIsAnError(t *testing.T) {
-	server := testserver.Postgres(t)
+	server := postgres(t)
 	schema := freshSchema(t, connect(t, server.URL, nil))
 	pool := connect(t, server.URL, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on" })
 	b := newBackend(t, pool, BackendOptions{Schema: schema})
@@ -114,7 +114,6 @@ func TestDecide_InvalidInput(t *testing.T) {
 	assert.ErrorContains(t, err, "must be valid UTF-8")
 	_, err = b.Define(t.Context(), 0, bad(func(d *backend.Definition) { d.Version = 0 }))
 	assert.ErrorContains(t, err, "the version must be more than 0")
-	assert.ErrorContains(t, b.Acquire(t.Context(), []*backend.LeaseRequest{nil}), "nil")
 	seats := bad(func(d *backend.Definition) {
 		d.Name, d.Schedule = "seats", rate.Schedule{Kind: rate.Concurrency, Permits: 5}
 	})
@@ -156,37 +155,8 @@ func TestLongKeys(t *testing.T) {
 
 // Sessions at another isolation level cannot work on one key at a time: they fail, and say why.
 func TestIsolationLevelIsNamed(t *testing.T) {
-	server := testserver.Postgres(t)
-	own := connect(t, server.URL, nil)
-	schema := freshSchema(t, own)
-	pool := connect(t, server.URL, func(c *pgxpool.Config) {
-		c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
-	})
-	b := newBackend(t, pool, BackendOptions{Schema: schema})
-	d := bucket(t, b, "a", 1<<30, 1, 1000)
-	errs := make(chan error, 400)
-	done := make(chan struct{})
-	for range 8 {
-		go func() {
-			for range 50 {
-				errs <- b.Decide(context.Background(), []*backend.Batch{take(d, "k", 1)})
-			}
-			done <- struct{}{}
-		}()
-	}
-	for range 8 {
-		<-done
-	}
-	close(errs)
-	var failed error
-	for err := range errs {
-		if err != nil {
-			failed = err
-		}
-	}
-	if failed != nil { // it would be luck if there were none
-		assert.ErrorContains(t, failed, "read committed")
-	}
+	err := (&database{}).explain("decide", &pgconn.PgError{Code: serializationFailure})
+	require.ErrorContains(t, err, "weirpostgres: decide: sessions must be at isolation level read committed")
 }
 
 // What a deadlock or a serialization failure has ended has done nothing, and is sent once more.
@@ -212,7 +182,7 @@ func TestDeadlockIsRepeatedOnce(t *testing.T) {
 
 // Close does not wait for the server to finish a sweep, but for us to have ended it.
 func TestCloseEndsASweep(t *testing.T) {
-	pool := connect(t, testserver.Postgres(t).URL, nil)
+	pool := connect(t, postgres(t).URL, nil)
 	schema := freshSchema(t, pool)
 	exec(t, pool, pgmigrate.InSchema(`create or replace function "weir".sweep(first bigint, pages bigint) returns bigint[] language plpgsql as $$
 		begin perform pg_sleep(60); return array[0, 0]; end $$`, schema))
@@ -263,17 +233,14 @@ func TestSweeper_IsFasterWhereMuchIsFound(t *testing.T) {
 	b, pool := shared(t)
 	exec(t, pool, pgmigrate.InSchema(`insert into "weir".states
 		select 'a', i::text::bytea, 1, 1, 0, 1, 1, 0, 0, 0, 0, 0 from generate_series(1, 20000) i`, b.schema))
-	every := func() time.Duration { return time.Duration(b.sweeper.every.Load()) }
-	b.sweeper.page = 0
-	require.Equal(t, maxInterval, every())
-	require.NoError(t, b.sweeper.sweep(t.Context()))
-	require.Equal(t, maxInterval/4, every())
-	require.NoError(t, b.sweeper.sweep(t.Context()))
-	require.Equal(t, maxInterval/16, every())
-	b.sweeper.page = 0
+	b.sweeper.page, b.sweeper.after = 0, maxDecisions
+	for _, want := range []int64{maxDecisions / 4, maxDecisions / 16} {
+		require.NoError(t, b.sweeper.sweep(t.Context()))
+		require.Equal(t, want, b.sweeper.after)
+	}
 	for range 10 {
 		b.sweeper.page = 0
 		require.NoError(t, b.sweeper.sweep(t.Context()))
 	}
-	require.Equal(t, maxInterval, every(), "nothing is left there")
+	require.EqualValues(t, maxDecisions, b.sweeper.after, "nothing is left there")
 }

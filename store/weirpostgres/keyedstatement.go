@@ -5,29 +5,36 @@ import (
 	"errors"
 	"math/rand/v2"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // A keyedStatement is a statement about many keys, which sends them together if that works.
 //
 // A row can be locked for long, for example by an operator's transaction that is still open. It must not hold up the other
 // keys of its statement. Therefore, a statement whose wait for a lock has expired, and which has then done nothing, is sent
-// again so that it does not wait: it answers which rows are locked, and each of these keys is sent in a statement of its own,
-// which waits for a while. For a second, other statements do not wait either. Otherwise they wait, because most locks are those
-// of instances that decide about the same keys, and end soon.
+// again so that it does not wait: it leaves the keys undecided whose rows are locked, and each of these keys is sent in a statement of
+// its own, which waits for a while. For a second, other statements do not wait either. Otherwise they wait, because most locks are
+// those of instances that decide about the same keys, and end soon.
 //
 // All keys are sent one by one if the statement has failed because of one of them, or if it waits for a row that it cannot
 // see, such as one that another session is inserting. The outcome of a key whose row stays locked is Failed.
-type keyedStatement[T any] struct {
-	b      *Backend
-	what   string                                        // the operation, for errors
-	check  func(T) error                                 // what is wrong with a key, before anything is sent
-	send   func(context.Context, []T, lockWaiting) error // sends one statement
-	same   func(a, b T) bool                             // reports whether both are decided together; nil: never
-	locked func(T) bool                                  // reports whether the statement has answered that the row is locked
-	fail   func(T, error)                                // sets the outcome Failed
+type keyedStatement[T keyed] struct {
+	locks *expiredWait
+	send  sender[T]
+	alone sender[T] // sends keys one by one
+}
+
+// A sender sends one statement.
+type sender[T keyed] func(context.Context, []T, lockWaiting) error
+
+// A keyed is what a statement does for one key.
+type keyed interface {
+	Answered() bool
+	Fail(outcome backend.Outcome, err error)
 }
 
 // A lockWaiting is how a statement waits for locks.
@@ -56,7 +63,7 @@ const (
 	minSingleWait = 2 * time.Millisecond
 )
 
-var errLocked = errors.New("another session keeps the row of the key locked")
+var errLocked = errors.New("weirpostgres: another session keeps the row of the key locked")
 
 // lockWait returns how long the first statement of a call, about so many keys, may wait for a lock.
 func lockWait(ctx context.Context, keys int) time.Duration {
@@ -70,72 +77,55 @@ func lockWait(ctx context.Context, keys int) time.Duration {
 	return wait
 }
 
-// run sends all keys. It returns an error only if no key has an answer. Otherwise the error would lose the answers, and the
+// An expiredWait is until when statements skip locked rows, because a wait for a lock has expired.
+type expiredWait struct{ until atomic.Int64 }
+
+func (w *expiredWait) skips() bool { return w.until.Load() > int64(clock.Now()) }
+
+// note notes the error of a statement.
+func (w *expiredWait) note(err error) {
+	if codeOf(err) == lockNotAvailable {
+		w.until.Store(int64(clock.Now() + recentLock))
+	}
+}
+
+// run sends valid keys. It returns an error only if no key has an answer. Otherwise the error would lose the answers, and the
 // permits that were taken with them. A later error, such as a broken connection, is the outcome of the keys that it hit.
 func (q keyedStatement[T]) run(ctx context.Context, all []T) error {
-	all = q.valid(all)
 	if len(all) == 0 {
 		return nil
 	}
-	wait, skips := lockWait(ctx, len(all)), len(all) > 1 && q.b.lockExpired.Load() > int64(clock.Now())
-	err := q.send(ctx, all, lockWaiting{wait, skips})
-	if len(all) > 1 && codeOf(err) == lockNotAvailable {
-		q.b.lockExpired.Store(int64(clock.Now() + recentLock))
+	shared := len(all) > 1
+	err := q.send(ctx, all, lockWaiting{lockWait(ctx, len(all)), shared && q.locks.skips()})
+	q.locks.note(err)
+	if shared && codeOf(err) == lockNotAvailable {
 		err = q.send(ctx, all, lockWaiting{lockWait(ctx, len(all)), true})
 	}
 	switch {
 	case err == nil:
-		var locked []T
+		var undecided []T
 		for _, x := range all {
-			if q.locked(x) {
-				locked = append(locked, x)
+			if !x.Answered() {
+				undecided = append(undecided, x)
 			}
 		}
-		return q.sendOneByOne(ctx, locked, len(locked) < len(all))
+		return q.sendOneByOne(ctx, undecided, len(undecided) < len(all))
 	case codeOf(err) != lockNotAvailable && !keyError(err):
 		return err
-	case len(all) == 1:
+	case !shared:
 		q.failAll(all, err)
 		return nil
 	}
 	return q.sendOneByOne(ctx, all, false)
 }
 
-// valid returns what passes the check, and sets the outcome of the rest.
-func (q keyedStatement[T]) valid(all []T) []T {
-	valid := all
-	for i, x := range all {
-		if err := q.check(x); err != nil {
-			q.fail(x, q.b.explain(q.what, err))
-			if len(valid) == len(all) {
-				valid = all[:i:i] // a full slice, so that append copies and the caller's slice stays as it is
-			}
-		} else if len(valid) < len(all) {
-			valid = append(valid, x)
-		}
-	}
-	return valid
-}
-
-// groups returns what is sent in one statement each when keys are sent one by one.
-func (q keyedStatement[T]) groups(all []T) (groups [][]T) {
-	for i, x := range all {
-		if i > 0 && q.same != nil && q.same(all[i-1], x) {
-			groups[len(groups)-1] = append(groups[len(groups)-1], x)
-		} else {
-			groups = append(groups, []T{x})
-		}
-	}
-	return groups
-}
-
-// failAll sets the outcome of what was sent in one statement.
-func (q keyedStatement[T]) failAll(group []T, err error) {
+// failAll sets the outcome of keys that were sent in one statement.
+func (q keyedStatement[T]) failAll(all []T, err error) {
 	if codeOf(err) == lockNotAvailable {
-		err = q.b.explain("lock", errLocked)
+		err = errLocked
 	}
-	for _, x := range group {
-		q.fail(x, err)
+	for _, x := range all {
+		x.Fail(backend.Failed, err)
 	}
 }
 
@@ -144,23 +134,21 @@ func (q keyedStatement[T]) failAll(group []T, err error) {
 // fails; the order is random, so that it is not always the same keys. answered reports whether other keys have answers.
 func (q keyedStatement[T]) sendOneByOne(ctx context.Context, all []T, answered bool) error {
 	wait := lockWait(ctx, 1)
-	groups := q.groups(all)
-	each := max(wait/4/time.Duration(max(len(groups), 1)), minSingleWait)
+	each := max(wait/4/time.Duration(max(len(all), 1)), minSingleWait)
 	end := time.Now().Add(wait)
-	for _, i := range rand.Perm(len(groups)) {
+	for _, i := range rand.Perm(len(all)) {
+		one := all[i : i+1]
 		if time.Now().After(end) {
-			q.failAll(groups[i], q.b.explain("lock", errLocked))
+			q.failAll(one, errLocked)
 			continue
 		}
-		err := q.send(ctx, groups[i], lockWaiting{each, false})
-		if codeOf(err) == lockNotAvailable {
-			q.b.lockExpired.Store(int64(clock.Now() + recentLock))
-		}
+		err := q.alone(ctx, one, lockWaiting{each, false})
+		q.locks.note(err)
 		if err != nil && !answered && codeOf(err) != lockNotAvailable && !keyError(err) {
 			return err
 		}
 		if answered = true; err != nil {
-			q.failAll(groups[i], err)
+			q.failAll(one, err)
 		}
 	}
 	return nil

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
@@ -160,13 +159,12 @@ func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 
 // A question is one key of a statement that fails in some way.
 type question struct {
-	alone   bool          // the statement fails because of this key
-	lost    bool          // the connection breaks
-	locked  bool          // the row is locked forever
-	free    time.Duration // the row is free after so long
-	refused bool          // answered: the row is locked
-	asked   int
-	err     error
+	backend.Result
+	alone  bool          // the statement fails because of this key
+	lost   bool          // the connection breaks
+	locked bool          // the row is locked forever
+	free   time.Duration // the row is free after so long
+	asked  int
 }
 
 var (
@@ -174,44 +172,51 @@ var (
 	errLost  = errors.New("the connection broke")
 )
 
-// asking sends questions as the server answers them.
-func asking(b *Backend, sent *[][]*question) keyedStatement[*question] {
-	return keyedStatement[*question]{
-		b:      b,
-		check:  func(*question) error { return nil },
-		locked: func(q *question) bool { return q.refused },
-		fail:   func(q *question, err error) { q.err = err },
-		send: func(_ context.Context, all []*question, wait lockWaiting) error {
-			*sent = append(*sent, all)
-			for _, q := range all {
-				q.asked++
-				switch {
-				case q.alone:
-					return errOfKey
-				case q.lost && (len(all) == 1 || all[0] == q):
-					return errLost
-				case !wait.skips && (q.locked || q.free > wait.longest):
-					time.Sleep(wait.longest)
-					return &pgconn.PgError{Code: lockNotAvailable}
-				}
-				q.refused = wait.skips && (q.locked || q.free > 0)
+// A table answers questions as the server does.
+type table struct {
+	sent int
+	held time.Duration // how long statements about several keys have waited
+}
+
+func (s *table) send(_ context.Context, all []*question, wait lockWaiting) error {
+	s.sent++
+	for _, q := range all {
+		q.asked++
+		switch {
+		case q.alone:
+			return errOfKey
+		case q.lost && (len(all) == 1 || all[0] == q):
+			return errLost
+		case !wait.skips && (q.locked || q.free > wait.longest):
+			if len(all) > 1 {
+				s.held += wait.longest
 			}
-			return nil
-		},
+			time.Sleep(wait.longest)
+			return &pgconn.PgError{Code: lockNotAvailable}
+		}
+		if q.Outcome = backend.Decided; wait.skips && (q.locked || q.free > 0) {
+			q.Outcome = undecided
+		}
 	}
+	return nil
+}
+
+// asking returns a statement about a table, and the Backend to which it belongs.
+func asking() (keyedStatement[*question], *table) {
+	var s table
+	return keyedStatement[*question]{&expiredWait{}, s.send, s.send}, &s
 }
 
 // What keys have taken counts, though the connection breaks while the others are asked about.
 func TestKeyedStatement_LateErrorIsThatOfTheKeysItHit(t *testing.T) {
-	var sent [][]*question
-	asking := asking(&Backend{}, &sent)
+	asking, _ := asking()
 	t.Run("after others", func(t *testing.T) {
 		all := []*question{{}, {locked: true, lost: true}, {}}
-		asking.b.lockExpired.Store(math.MaxInt64)
+		asking.locks.until.Store(math.MaxInt64)
 		require.NoError(t, asking.run(t.Context(), all))
-		asking.b.lockExpired.Store(0)
+		asking.locks.until.Store(0)
 		for i, want := range []error{nil, errLost, nil} {
-			require.Equal(t, want, all[i].err, i)
+			require.Equal(t, want, all[i].Err, i)
 		}
 	})
 	t.Run("before others", func(t *testing.T) {
@@ -225,37 +230,40 @@ func TestKeyedStatement_LateErrorIsThatOfTheKeysItHit(t *testing.T) {
 			return // the first that was asked about
 		}
 		for i, want := range []error{nil, errOfKey, nil, errLost} {
-			require.Equal(t, want, all[i].err, i)
+			require.Equal(t, want, all[i].Err, i)
 		}
 	})
 }
 
-// Many rows that stay locked neither keep a key from being asked about nor take all the time there is.
+// Many rows that stay locked neither keep a key from being asked about nor take all the time there is. Statements about other keys
+// wait for them once, and not for long.
 func TestKeyedStatement_SendsEachLockedKeyOnce(t *testing.T) {
 	for _, keys := range []int{40, 1000} {
 		synctest.Test(t, func(t *testing.T) {
-			var sent [][]*question
-			b := &Backend{}
-			b.lockExpired.Store(math.MaxInt64) // an earlier statement has found that rows are locked
+			asking, server := asking()
+			asking.locks.until.Store(math.MinInt64) // here it is the year 2000
 			all := []*question{{}, {free: minSingleWait}}
 			for len(all) < keys {
 				all = append(all, &question{locked: true})
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-			defer cancel()
-			begun := time.Now()
-			require.NoError(t, asking(b, &sent).run(ctx, all))
-			require.LessOrEqual(t, time.Since(begun), 250*time.Millisecond+minSingleWait)
-			require.Equal(t, 1, all[0].asked)
-			for _, q := range all[2:] {
-				require.ErrorIs(t, q.err, errLocked)
-				require.LessOrEqual(t, q.asked, 2)
+			for i := range 2 {
+				server.sent, server.held = 0, 0
+				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+				defer cancel()
+				begun := time.Now()
+				require.NoError(t, asking.run(ctx, all))
+				require.LessOrEqual(t, time.Since(begun), server.held+250*time.Millisecond+minSingleWait)
+				require.Equal(t, []time.Duration{maxSharedWait, 0}[i], server.held)
+				require.Equal(t, backend.Decided, all[0].Outcome)
+				for _, q := range all[2:] {
+					require.ErrorIs(t, q.Err, errLocked)
+				}
+				if keys == 40 {
+					require.Equal(t, backend.Decided, all[1].Outcome)
+					require.Equal(t, []int{keys + 1, keys}[i], server.sent)
+				}
 			}
-			if keys == 40 {
-				require.NoError(t, all[1].err)
-				require.Len(t, sent, keys)
-				require.LessOrEqual(t, time.Since(begun), 40*minSingleWait)
-			}
+			require.Equal(t, 3, all[0].asked)
 		})
 	}
 }
@@ -263,7 +271,7 @@ func TestKeyedStatement_SendsEachLockedKeyOnce(t *testing.T) {
 // While a row is locked, every other key of the limiter is decided all the time, and the store is not lost.
 func TestStore_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 	drill.Apart(t, func() {
-		server := testserver.Postgres(t)
+		server := postgres(t)
 		pool := connect(t, server.URL, nil)
 		schema := freshSchema(t, pool)
 		var lost atomic.Int64
@@ -311,7 +319,7 @@ func TestStore_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 // A change of a definition that another session keeps locked fails in time, and the store is not lost.
 func TestStore_LockedDefinitionIsTheTroubleOfItsLimiter(t *testing.T) {
 	drill.Apart(t, func() {
-		pool := connect(t, testserver.Postgres(t).URL, nil)
+		pool := connect(t, postgres(t).URL, nil)
 		schema := freshSchema(t, pool)
 		s, err := New(pool, &Options{Schema: schema})
 		require.NoError(t, err)

@@ -3,7 +3,6 @@ package weirpostgres
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -14,7 +13,7 @@ import (
 // Acquire implements [backend.Backend]. A call locks the row of each key until the row is on the server's disk.
 // Therefore, one call with many requests about a key is faster than many calls.
 func (b *Backend) Acquire(ctx context.Context, requests []*backend.LeaseRequest) error {
-	err := b.runLeases(ctx, "acquire", requests, sameKey, b.acquireTogether)
+	err := b.runLeases(ctx, "acquire", requests, b.acquireTogether)
 	if err == nil {
 		b.sweeper.decided(len(requests))
 	}
@@ -22,18 +21,9 @@ func (b *Backend) Acquire(ctx context.Context, requests []*backend.LeaseRequest)
 }
 
 // runLeases runs a statement about leases. send sends it once.
-func (b *Backend) runLeases(ctx context.Context, what string, requests []*backend.LeaseRequest, same func(a, b *backend.LeaseRequest) bool,
-	send func(context.Context, []*backend.LeaseRequest, lockWaiting) error,
-) error {
-	if slices.Contains(requests, nil) {
-		return b.explain(what, errors.New("a request is nil"))
-	}
-	return keyedStatement[*backend.LeaseRequest]{
-		b: b, what: what, same: same, send: send,
-		check:  func(r *backend.LeaseRequest) error { return checkDefinition(r.Definition) },
-		locked: func(r *backend.LeaseRequest) bool { return r.Outcome == locked },
-		fail:   func(r *backend.LeaseRequest, err error) { r.Outcome, r.Err = backend.Failed, err },
-	}.run(ctx, requests)
+func (b *Backend) runLeases(ctx context.Context, what string, requests []*backend.LeaseRequest, send sender[*backend.LeaseRequest]) error {
+	requests = backend.Valid(requests, "weirpostgres: "+what, func(r *backend.LeaseRequest) error { return checkDefinition(r.Definition) })
+	return keyedStatement[*backend.LeaseRequest]{&b.locks, send, send}.run(ctx, requests)
 }
 
 func (b *Backend) acquireTogether(ctx context.Context, requests []*backend.LeaseRequest, wait lockWaiting) error {
@@ -45,12 +35,6 @@ func (b *Backend) acquireTogether(ctx context.Context, requests []*backend.Lease
 			return err
 		}
 		group := requests[c.first[i]-1 : c.last[i]]
-		if len(n) == 1 { // the version of a newer definition
-			for _, r := range group {
-				r.Outcome, r.OK, r.Version = backend.OutdatedDefinition, false, n[0]
-			}
-			return nil
-		}
 		if len(n) != 6*len(group) {
 			return errAnswer
 		}
@@ -127,7 +111,7 @@ func (b *Backend) Release(ctx context.Context, requests []*backend.LeaseRequest)
 // returns, and lock_timeout. The requests are sorted by ID within a key, so that calls about the same leases lock them
 // in the same order.
 func (b *Backend) changeLeases(ctx context.Context, what, sql string, requests []*backend.LeaseRequest, args func([]*backend.LeaseRequest) []any) error {
-	return b.runLeases(ctx, what, requests, nil, func(ctx context.Context, requests []*backend.LeaseRequest, wait lockWaiting) error {
+	return b.runLeases(ctx, what, requests, func(ctx context.Context, requests []*backend.LeaseRequest, wait lockWaiting) error {
 		requests = slices.Clone(requests)
 		slices.SortStableFunc(requests, func(a, b *backend.LeaseRequest) int {
 			return cmp.Or(cmp.Compare(a.Definition.Name, b.Definition.Name), cmp.Compare(a.Key, b.Key), cmp.Compare(a.ID, b.ID))

@@ -13,9 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/store/backend"
-	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
 )
 
 func lease(d *backend.Definition, key, id string, permits int64) *backend.LeaseRequest {
@@ -119,7 +117,7 @@ func TestLeasesConcurrentSafe(t *testing.T) {
 					assert.True(t, h.OK)
 				}
 				if i%10 == 0 {
-					_, _, err := b.sweepRange(context.Background(), 0, 100)
+					_, _, err := b.sweeper.sweepRange(context.Background(), 0, 100)
 					assert.NoError(t, err)
 				}
 			}
@@ -173,31 +171,9 @@ func TestNoFalseRejectionsConcurrentSafe(t *testing.T) {
 	all.Wait()
 }
 
-// A hold of many permits is one row, and a limit of many takes no rows at all.
-func TestManyPermits(t *testing.T) {
-	b, pool := shared(t)
-	d := concurrency(t, b, "c", 100_000)
-	a := lease(d, "", "a", 50_000)
-	require.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{a}))
-	require.True(t, a.OK)
-	assert.EqualValues(t, 1, count(t, pool, pgmigrate.InSchema(`select count(*) from "weir".leases`, b.schema)))
-	var requests []*backend.LeaseRequest
-	for i := range 2000 {
-		requests = append(requests, lease(d, "", fmt.Sprint(i), 25))
-	}
-	require.NoError(t, b.Acquire(t.Context(), requests))
-	for _, h := range requests {
-		assert.True(t, h.OK)
-	}
-	one := lease(d, "", "one more", 1)
-	require.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{one}))
-	assert.False(t, one.OK)
-	assert.EqualValues(t, 100_000, one.InUse)
-}
-
 // The row of a key goes away when it has no leases, and the fences rise all the same.
 func TestFencesRiseAfterASweep(t *testing.T) {
-	server := testserver.Postgres(t)
+	server := postgres(t)
 	pool := connect(t, server.URL, nil)
 	schema := freshSchema(t, pool)
 	steerable(t, pool, schema)
@@ -250,7 +226,7 @@ func TestListenEndsWithItsConnection(t *testing.T) {
 
 // A Listen, and what it needs to find out that it works, are possible with one connection in the pool.
 func TestOneConnectionIsEnough(t *testing.T) {
-	server := testserver.Postgres(t)
+	server := postgres(t)
 	schema := freshSchema(t, connect(t, server.URL, nil))
 	small := connect(t, server.URL+"&pool_max_conns=1", nil)
 	b := newBackend(t, small, BackendOptions{Schema: schema})
@@ -263,10 +239,10 @@ func TestOneConnectionIsEnough(t *testing.T) {
 
 // A step back of the server's clock does not keep the permits of an instance that has died.
 func TestHold_ClockStepsBack(t *testing.T) {
-	pool := connect(t, testserver.Postgres(t).URL, nil)
+	pool := connect(t, postgres(t).URL, nil)
 	schema := freshSchema(t, pool)
 	steerable(t, pool, schema)
-	b := newSteered(t, testserver.Postgres(t).URL, schema)
+	b := newSteered(t, postgres(t).URL, schema)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	d := concurrency(t, b.Backend, "c", 2)
 	now := time.Now().UnixMicro()

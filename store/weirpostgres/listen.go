@@ -49,11 +49,11 @@ func (b *Backend) Listen(ctx context.Context, ready func(), notice func(backend.
 	return b.explain("listen", err)
 }
 
-func (b *Backend) listenOn(ctx context.Context, conn *pgx.Conn, ready func(), notice func(backend.Notice)) error {
-	if err := b.echo(ctx, conn); err != nil {
+func (db *database) listenOn(ctx context.Context, conn *pgx.Conn, ready func(), notice func(backend.Notice)) error {
+	if err := db.echo(ctx, conn); err != nil {
 		return err
 	}
-	if err := onChannel(ctx, conn, "listen", b.channel); err != nil {
+	if err := onChannel(ctx, conn, "listen", channelOf(db.schema)); err != nil {
 		return err
 	}
 	ready()
@@ -77,12 +77,12 @@ func onChannel(ctx context.Context, conn *pgx.Conn, command, channel string) err
 // echo checks that notices arrive. It uses a channel of its own, on which nothing else is ever sent: behind a pooler in
 // transaction mode, a session of the pooler listens, and its notices go to whatever client has the session. pgx keeps
 // notices that nothing reads as long as the connection lives.
-func (b *Backend) echo(ctx context.Context, conn *pgx.Conn) error {
+func (db *database) echo(ctx context.Context, conn *pgx.Conn) error {
 	channel := "weir_" + rand.Text()
 	if err := onChannel(ctx, conn, "listen", channel); err != nil {
 		return err
 	}
-	sent, err := b.pool.Exec(ctx, b.sql.echo, pgx.QueryExecModeExec, channel)
+	sent, err := db.pool.Exec(ctx, db.sql.echo, pgx.QueryExecModeExec, channel)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package weirpostgres
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,6 +38,14 @@ func connect(t testing.TB, url string, configure func(*pgxpool.Config)) *pgxpool
 	return pool
 }
 
+// postgres returns the server that all tests share, also those in processes of their own: see drill.Apart.
+func postgres(t testing.TB) *testserver.Server {
+	t.Helper()
+	server := testserver.Postgres(t)
+	require.NoError(t, os.Setenv("WEIR_POSTGRES_URL", server.URL))
+	return server
+}
+
 var schemas atomic.Int64
 
 // freshSchema migrates a schema of the test's own, dropped at its end.
@@ -49,7 +58,7 @@ func freshSchema(t testing.TB, pool *pgxpool.Pool) string {
 
 func newSchemaName(t testing.TB, pool *pgxpool.Pool) string {
 	t.Helper()
-	schema := fmt.Sprintf("Test_%d", schemas.Add(1)) // with a capital: it must be quoted everywhere
+	schema := fmt.Sprintf("Test_%d_%d", os.Getpid(), schemas.Add(1)) // with a capital: it must be quoted everywhere
 	drop := func() {
 		_, err := pool.Exec(context.Background(), `drop schema if exists "`+schema+`" cascade`)
 		require.NoError(t, err)
@@ -71,7 +80,7 @@ func newBackend(t testing.TB, pool *pgxpool.Pool, o BackendOptions) *Backend {
 // shared returns a Backend on the server that all tests share, with a schema of its own.
 func shared(t testing.TB) (*Backend, *pgxpool.Pool) {
 	t.Helper()
-	pool := connect(t, testserver.Postgres(t).URL, nil)
+	pool := connect(t, postgres(t).URL, nil)
 	return newBackend(t, pool, BackendOptions{Schema: freshSchema(t, pool), NoSweep: true}), pool
 }
 

@@ -21,7 +21,7 @@ import (
 
 func TestListen_PoolerInTransactionMode(t *testing.T) {
 	t.Parallel()
-	server := testserver.Postgres(t)
+	server := postgres(t)
 	bouncer := testserver.NewPgBouncer(t, server, "default_pool_size = 1")
 	schema := freshSchema(t, connect(t, server.URL, nil))
 	pool := connect(t, bouncer.URL+"&default_query_exec_mode=exec", nil)
@@ -33,7 +33,7 @@ func TestListen_PoolerInTransactionMode(t *testing.T) {
 
 func TestListen_PoolerInSessionMode(t *testing.T) {
 	t.Parallel()
-	server := testserver.Postgres(t)
+	server := postgres(t)
 	bouncer := testserver.NewPgBouncer(t, server, "pool_mode = session")
 	b := newBackend(t, connect(t, bouncer.URL, nil), BackendOptions{Schema: freshSchema(t, connect(t, server.URL, nil))})
 	notices := listen(t, b)
@@ -46,7 +46,7 @@ func TestListen_PoolerInSessionMode(t *testing.T) {
 // pgx gives notices to the function only. They would never arrive.
 func TestListen_PoolWithOnNotification(t *testing.T) {
 	t.Parallel()
-	pool := connect(t, testserver.Postgres(t).URL, func(c *pgxpool.Config) {
+	pool := connect(t, postgres(t).URL, func(c *pgxpool.Config) {
 		c.ConnConfig.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
 	})
 	b := newBackend(t, pool, BackendOptions{Schema: freshSchema(t, pool)})
@@ -57,7 +57,7 @@ func TestListen_PoolWithOnNotification(t *testing.T) {
 // reads. Waiters poll.
 func TestStore_NoStrayNoticesFromAPooler(t *testing.T) {
 	t.Parallel()
-	server := testserver.Postgres(t)
+	server := postgres(t)
 	bouncer := testserver.NewPgBouncer(t, server, "default_pool_size = 3")
 	schema := freshSchema(t, connect(t, server.URL, nil))
 	var pools [2]*pgxpool.Pool

@@ -10,12 +10,8 @@ import (
 
 // Replace implements [backend.Backend] in one statement.
 func (b *Backend) Replace(ctx context.Context, all []*backend.Replacement) error {
-	return keyedStatement[*backend.Replacement]{
-		b: b, what: "replace", send: b.replaceTogether,
-		check:  func(r *backend.Replacement) error { return checkSchedule(r.Definition) },
-		locked: func(r *backend.Replacement) bool { return r.Outcome == locked },
-		fail:   func(r *backend.Replacement, err error) { r.Outcome, r.Err = backend.Failed, err },
-	}.run(ctx, all)
+	all = backend.Valid(all, "weirpostgres: replace", func(r *backend.Replacement) error { return checkSchedule(r.Definition) })
+	return keyedStatement[*backend.Replacement]{&b.locks, b.replaceTogether, b.replaceTogether}.run(ctx, all)
 }
 
 func (b *Backend) replaceTogether(ctx context.Context, all []*backend.Replacement, wait lockWaiting) error {
@@ -32,7 +28,7 @@ func (b *Backend) replaceTogether(ctx context.Context, all []*backend.Replacemen
 		if err := rows.Scan(&done); err != nil {
 			return err
 		}
-		if all[i].Outcome = locked; done != nil {
+		if all[i].Outcome = undecided; done != nil {
 			all[i].Outcome, all[i].Done = backend.Decided, *done
 		}
 		return nil

@@ -16,14 +16,13 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
-	"github.com/weir-go/weir/store/storetest"
 	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
 )
 
 // documentedRole makes a role with the rights of the docs. It returns a schema and a pool of connections that are this role.
 func documentedRole(t *testing.T) (schema string, pool *pgxpool.Pool) {
 	t.Helper()
-	server := testserver.Postgres(t)
+	server := postgres(t)
 	admin := connect(t, server.URL, nil)
 	schema = freshSchema(t, admin)
 	page, err := os.ReadFile("../../docs/shared-limits.md")
@@ -44,16 +43,12 @@ func documentedRole(t *testing.T) (schema string, pool *pgxpool.Pool) {
 func TestSuite_WithDocumentedGrants(t *testing.T) {
 	t.Parallel()
 	schema, pool := documentedRole(t)
-	t.Run("suite", func(t *testing.T) {
-		storetest.Run(t, storetest.Subject{New: func(t testing.TB) backend.Backend {
-			b, err := NewBackend(pool, &BackendOptions{Schema: schema})
-			require.NoError(t, err)
-			return b
-		}})
-	})
+	t.Run("suite", func(t *testing.T) { runSuite(t, pool, BackendOptions{Schema: schema}, false) })
 	b := newBackend(t, pool, BackendOptions{Schema: schema})
-	_, _, err := b.sweepRange(t.Context(), 0, 10)
+	_, _, err := b.sweeper.sweepRange(t.Context(), 0, 10)
 	require.NoError(t, err)
+	require.NoError(t, Migrate(t.Context(), pool, schema), "there is nothing to do")
+	require.Error(t, Migrate(t.Context(), pool, schema+"_other"))
 }
 
 func TestBackend_OverTLS(t *testing.T) {

@@ -37,7 +37,7 @@ func withoutDisk(place string) string {
 // bouncerPlace is one behind PgBouncer in transaction mode.
 func bouncerPlace(t testing.TB) string {
 	t.Helper()
-	server := testserver.Postgres(t)
+	server := postgres(t)
 	_, schema := newPlace(t, server)
 	return testserver.NewPgBouncer(t, server).URL + "&default_query_exec_mode=exec " + schema
 }

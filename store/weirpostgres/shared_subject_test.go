@@ -62,7 +62,7 @@ func drillSubject() drill.Subject {
 	return drill.Subject{
 		Open: openPlace,
 		Place: func(t testing.TB) string {
-			place, _ := newPlace(t, testserver.Postgres(t))
+			place, _ := newPlace(t, postgres(t))
 			return place
 		},
 		NoLeaks: func(t testing.TB) {

@@ -18,7 +18,7 @@ func behindProxy(t testing.TB, server *testserver.Server) (direct, through strin
 
 func TestSharedWaiting(t *testing.T) {
 	drill.Waiting(t, drillSubject(), func(t testing.TB) (direct, through string, proxy *testserver.Proxy) {
-		return behindProxy(t, testserver.Postgres(t))
+		return behindProxy(t, postgres(t))
 	})
 }
 
@@ -29,6 +29,6 @@ func TestSharedCharges(t *testing.T) { drill.Charges(t, drillSubject()) }
 func TestSharedChain(t *testing.T) {
 	s := drillSubject()
 	drill.RejectedChain(t, s, s.Place(t), s.Place(t))
-	_, through, proxy := behindProxy(t, testserver.Postgres(t))
+	_, through, proxy := behindProxy(t, postgres(t))
 	drill.LostRefund(t, s, through, proxy)
 }

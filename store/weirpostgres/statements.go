@@ -34,24 +34,23 @@ func newStatements(schema string, async bool) statements {
 	s := func(text string, params ...string) string {
 		return pgmigrate.InSchema(numbered(text, params...), schema)
 	}
-	// lock_timeout holds for one statement. It takes effect before the first row is read, because a subquery with set_config
-	// is not flattened.
-	const waits = `(select set_config('lock_timeout', @lock_timeout::text, true)) w`
+	// The settings hold for one statement. They take effect before the first row is read, because a subquery with set_config is not
+	// flattened. Without sequential scans, functions are planned so that the plan serves when a table has grown.
+	const (
+		plans = `set_config('enable_seqscan', 'off', true)`
+		waits = `(select set_config('lock_timeout', @lock_timeout::text, true), ` + plans + `) w`
+	)
 	commits := waits // of statements that may be lost if the server crashes: see BackendOptions.AsynchronousCommit
 	if async {
-		commits = `(select set_config('lock_timeout', @lock_timeout::text, true), set_config('synchronous_commit', 'off', true)) w`
+		commits = `(select set_config('lock_timeout', @lock_timeout::text, true), ` + plans + `, set_config('synchronous_commit', 'off', true)) w`
 	}
 	return statements{
-		take: s(takeStatement(commits), "names", "keys", "versions", "n", "lock_timeout"),
-		// If there is a newer definition, the function decide is not called, and the answer is the newer version. The
-		// statement's snapshot has every definition that was committed before the statement was sent.
-		//
+		take: s(`select "weir".take(@names::text[], @keys::bytea[], @versions::bigint[], @lowest::bigint[], @highest::bigint[], @blocks::boolean[]) from `+commits,
+			"names", "keys", "versions", "lowest", "highest", "blocks", "lock_timeout"),
 		// unnest keeps the order of the arrays, so all sessions lock keys in the same order. They are subqueries for the reason that
-		// takeStatement has.
-		decide: s(`select coalesce(
-				(select array[2, 0, d.version] from "weir".definitions d where d.name = u.name and d.version > u.version),
-				"weir".decide(u.name, u.key, u.version, u.kind, u.permits, u.anchor, u.period, u.refill, u.segments, u.read_first, @skip_locked::boolean,
-					(@requests::bigint[])[u.first:u.last]))
+		// the function take has.
+		decide: s(`select "weir".decide(u.name, u.key, u.version, u.kind, u.permits, u.anchor, u.period, u.refill, u.segments, u.read_first, @skip_locked::boolean,
+				(@requests::bigint[])[u.first:u.last])
 			from `+commits+`, unnest((select @names::text[]), (select @keys::bytea[]), (select @versions::bigint[]), (select @kinds::bigint[]), (select @permits::bigint[]),
 				(select @anchors::bigint[]), (select @periods::bigint[]), (select @refills::bigint[]), (select @segments::bigint[]), (select @read_first::boolean[]), (select @first::int[]), (select @last::int[]))
 				u(name, key, version, kind, permits, anchor, period, refill, segments, read_first, first, last)`,
@@ -62,10 +61,8 @@ func newStatements(schema string, async bool) statements {
 			from `+commits+`, unnest(@names::text[], @keys::bytea[], @old_first::int[], @old_last::int[], @next_first::int[], @next_last::int[])
 				with ordinality u(name, key, old_first, old_last, next_first, next_last, i)`,
 			"names", "keys", "skip_locked", "old", "old_taken", "old_first", "old_last", "next", "next_taken", "next_first", "next_last", "lock_timeout"),
-		acquire: s(`select coalesce(
-				(select array[d.version] from "weir".definitions d where d.name = u.name and d.version > u.version),
-				"weir".acquire(u.name, u.key, @skip_locked::boolean, array[u.version, u.permits, u.waiting],
-				(@ids::bytea[])[u.first:u.last], (@wants::bigint[])[2*u.first-1:2*u.last]))
+		acquire: s(`select "weir".acquire(u.name, u.key, @skip_locked::boolean, array[u.version, u.permits, u.waiting],
+				(@ids::bytea[])[u.first:u.last], (@wants::bigint[])[2*u.first-1:2*u.last])
 			from `+waits+`, unnest(@names::text[], @keys::bytea[], @versions::bigint[], @permits::bigint[], @waiting::bigint[], @first::int[], @last::int[])
 				u(name, key, version, permits, waiting, first, last)`,
 			"names", "keys", "versions", "permits", "waiting", "first", "last", "ids", "wants", "skip_locked", "lock_timeout"),
@@ -86,7 +83,7 @@ func newStatements(schema string, async bool) statements {
 				(select `+definitionParameters+` from `+waits+`) where name = @name::text and version = @old::bigint returning name)
 			select "weir".send_notice('d', name, '') from made`, defineParameters...),
 		echo:  `select pg_notify($1::text, '') where not exists (select from pg_listening_channels() c where c = $1::text)`,
-		sweep: s(`select "weir".sweep(@first::bigint, @pages::bigint)`, "first", "pages"),
+		sweep: s(`select "weir".sweep(@first::bigint, @pages::bigint) from (select `+plans+`) w`, "first", "pages"),
 	}
 }
 

@@ -13,13 +13,12 @@ import (
 	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
 )
 
-// The time of this one is the server's.
-func TestSuite(t *testing.T) {
-	pool := connect(t, testserver.Postgres(t).URL, nil)
-	schema := freshSchema(t, pool)
+// runSuite runs the suite with the server's time.
+func runSuite(t *testing.T, pool *pgxpool.Pool, o BackendOptions, noListen bool) {
 	storetest.Run(t, storetest.Subject{
+		NoListen: noListen,
 		New: func(t testing.TB) backend.Backend {
-			b, err := NewBackend(pool, &BackendOptions{Schema: schema})
+			b, err := NewBackend(pool, &o)
 			require.NoError(t, err)
 			return b
 		},
@@ -27,9 +26,8 @@ func TestSuite(t *testing.T) {
 	})
 }
 
-// The time of this one is set.
 func TestSuiteWithClock(t *testing.T) {
-	url := testserver.Postgres(t).URL
+	url := postgres(t).URL
 	pool := connect(t, url, nil)
 	schema := freshSchema(t, pool)
 	steerable(t, pool, schema)
@@ -40,45 +38,33 @@ func TestSuiteWithClock(t *testing.T) {
 	})
 }
 
-// Statements that the server does not keep, and no commit that is waited for.
+// With -short, the suite runs with the documented grants only. Here the server does not keep the statements, or not all of them, and
+// no commit is waited for.
 func TestSuiteModes(t *testing.T) {
-	for _, mode := range []string{"simple_protocol", "exec", "cache_describe"} {
-		if testing.Short() && mode != "simple_protocol" {
-			continue // through PgBouncer, there is exec
-		}
+	if testing.Short() {
+		t.Skip("it takes long, and little is different")
+	}
+	server := postgres(t)
+	for _, mode := range []string{"simple_protocol", "exec", "cache_describe", "cache_statement"} {
 		t.Run(mode, func(t *testing.T) {
-			pool := connect(t, testserver.Postgres(t).URL+"&default_query_exec_mode="+mode, nil)
-			schema := freshSchema(t, pool)
-			storetest.Run(t, storetest.Subject{New: func(t testing.TB) backend.Backend {
-				b, err := NewBackend(pool, &BackendOptions{Schema: schema, AsynchronousCommit: true})
-				require.NoError(t, err)
-				return b
-			}})
+			pool := connect(t, server.URL+"&default_query_exec_mode="+mode, nil)
+			runSuite(t, pool, BackendOptions{Schema: freshSchema(t, pool), AsynchronousCommit: true}, false)
 		})
 	}
-}
-
-func TestSuiteThroughPgBouncer(t *testing.T) {
-	server := testserver.Postgres(t)
-	bouncer := testserver.NewPgBouncer(t, server)
-	schema := freshSchema(t, connect(t, server.URL, nil))
-	pool := connect(t, bouncer.URL+"&default_query_exec_mode=exec", func(c *pgxpool.Config) { c.MaxConns = 4 })
-	storetest.Run(t, storetest.Subject{
-		NoListen: true,
-		New: func(t testing.TB) backend.Backend {
-			b, err := NewBackend(pool, &BackendOptions{Schema: schema})
-			require.NoError(t, err)
-			return b
-		},
+	t.Run("through PgBouncer", func(t *testing.T) {
+		bouncer := testserver.NewPgBouncer(t, server)
+		schema := freshSchema(t, connect(t, server.URL, nil))
+		pool := connect(t, bouncer.URL+"&default_query_exec_mode=exec", func(c *pgxpool.Config) { c.MaxConns = 4 })
+		runSuite(t, pool, BackendOptions{Schema: schema}, true)
 	})
 }
 
 // keys is of how many keys of a limiter something is stored, after all has been swept that can be.
 func keys(t testing.TB, b *Backend, name string) int {
 	t.Helper()
-	_, pages, err := b.sweepRange(context.Background(), 0, 0)
+	_, pages, err := b.sweeper.sweepRange(context.Background(), 0, 0)
 	require.NoError(t, err)
-	_, _, err = b.sweepRange(context.Background(), 0, pages+1)
+	_, _, err = b.sweeper.sweepRange(context.Background(), 0, pages+1)
 	require.NoError(t, err)
 	return int(count(t, b.pool, pgmigrate.InSchema(`select (select count(*) from "weir".states where name = $1)
 		+ (select count(*) from "weir".semaphores where name = $1) + (select count(*) from "weir".leases where name = $1)`, b.schema), name))

@@ -14,30 +14,27 @@ import (
 )
 
 const (
-	// The next sweep begins after a number of decisions or after an interval, whichever is reached first. Both are between a
-	// minimum, if sweeps find many unused rows, and a maximum, if they find few.
+	// The next sweep begins after a number of decisions: minDecisions if sweeps find many unused rows, maxDecisions if they find
+	// few. The time without decisions counts as decisions, too, so that maxDecisions last for maxInterval at most.
 	minDecisions = 1000
 	maxDecisions = 64 * minDecisions
-	minInterval  = 250 * time.Millisecond
 	maxInterval  = 10 * time.Second
 
-	manyRows     = minDecisions / 2 // a sweep that deletes so many rows divides the interval by four
+	manyRows     = minDecisions / 2 // a sweep that deletes so many rows divides the number of decisions by four
 	sweepPages   = 128              // of 8 kB, by default: far more than a thousand new keys fill
 	sweepTimeout = 10 * time.Second
 )
 
 // A sweeper deletes rows that no key needs any more. Decisions start it; it has no timer and no goroutine in between.
 type sweeper struct {
-	b      *Backend
+	db     *database
 	on     bool
 	left   atomic.Int64 // decisions until the next sweep
 	last   atomic.Int64 // when the last sweep was
-	every  atomic.Int64 // ns; the interval between sweeps, if decisions are rare
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu      sync.Mutex // guards closed and busy, and starting a sweep
-	closed  bool
+	mu      sync.Mutex // guards busy, and starting a sweep
 	running sync.WaitGroup
 	busy    bool
 
@@ -46,11 +43,10 @@ type sweeper struct {
 	after int64 // decisions between two sweeps
 }
 
-func (s *sweeper) init(b *Backend, on bool) {
-	s.b, s.on = b, on
+func (s *sweeper) init(db *database, on bool) {
+	s.db, s.on = db, on
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.page, s.after = -1, minDecisions
-	s.every.Store(int64(maxInterval))
 	s.restart()
 }
 
@@ -59,12 +55,13 @@ func (s *sweeper) decided(n int) {
 	if !s.on {
 		return
 	}
-	if s.left.Add(int64(-n)) > 0 && int64(clock.Now())-s.last.Load() < s.every.Load() {
+	idle := (int64(clock.Now()) - s.last.Load()) / int64(maxInterval/maxDecisions)
+	if s.left.Add(int64(-n)) > idle {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.busy {
+	if s.ctx.Err() != nil || s.busy {
 		return
 	}
 	s.busy = true
@@ -91,20 +88,15 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
 	if s.page < 0 {
-		if _, pages, err := s.b.sweepRange(ctx, 0, 0); err == nil && pages > 0 {
+		if _, pages, err := s.sweepRange(ctx, 0, 0); err == nil && pages > 0 {
 			s.page = rand.Int64N(pages)
 		}
 	}
-	deleted, pages, err := s.b.sweepRange(ctx, max(s.page, 0), sweepPages)
-	if deleted*10 < s.after {
+	deleted, pages, err := s.sweepRange(ctx, max(s.page, 0), sweepPages)
+	if deleted >= manyRows {
+		s.after = max(s.after/4, minDecisions)
+	} else {
 		s.after = min(2*s.after, maxDecisions)
-	} else {
-		s.after = max(s.after/2, minDecisions)
-	}
-	if every := time.Duration(s.every.Load()); deleted >= manyRows {
-		s.every.Store(int64(max(every/4, minInterval)))
-	} else {
-		s.every.Store(int64(min(2*every, maxInterval)))
 	}
 	if s.page = max(s.page, 0) + sweepPages; s.page >= pages {
 		s.page = 0
@@ -114,8 +106,8 @@ func (s *sweeper) sweep(ctx context.Context) error {
 
 // sweepRange sweeps count pages from the page first on. It returns how many rows were deleted and how many pages there
 // are.
-func (b *Backend) sweepRange(ctx context.Context, first, count int64) (deleted, pages int64, err error) {
-	err = b.query(ctx, "sweep", b.sql.sweep, []any{first, count}, 1, func(_ int, rows pgx.Rows) error {
+func (s *sweeper) sweepRange(ctx context.Context, first, count int64) (deleted, pages int64, err error) {
+	err = s.db.query(ctx, "sweep", s.db.sql.sweep, []any{first, count}, 1, func(_ int, rows pgx.Rows) error {
 		var n []int64
 		if err := rows.Scan(&n); err != nil {
 			return err
@@ -132,8 +124,7 @@ func (b *Backend) sweepRange(ctx context.Context, first, count int64) (deleted, 
 // close ends the sweep that is under way, waits for it, and prevents others.
 func (s *sweeper) close() {
 	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
 	s.cancel()
+	s.mu.Unlock()
 	s.running.Wait()
 }

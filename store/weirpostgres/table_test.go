@@ -3,16 +3,13 @@ package weirpostgres
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
@@ -20,7 +17,7 @@ import (
 
 // A key that is asked all the time must not grow the table, and must not touch the index.
 func TestHotKeyDoesNotBloat(t *testing.T) {
-	pool := connect(t, testserver.Postgres(t).URL, nil)
+	pool := connect(t, postgres(t).URL, nil)
 	b := newBackend(t, pool, BackendOptions{Schema: freshSchema(t, pool), AsynchronousCommit: true, NoSweep: true})
 	d := stored(t, b, "hot", 1<<40, 1, 1000)
 	const workers, each = 8, 1500
@@ -49,7 +46,7 @@ func TestHotKeyDoesNotBloat(t *testing.T) {
 
 // A plan made while the table is empty, or has one page, must serve when it is large.
 func TestPlansUseThePrimaryKey(t *testing.T) {
-	pool := connect(t, testserver.Postgres(t).URL+"&pool_max_conns=1", nil)
+	pool := connect(t, postgres(t).URL+"&pool_max_conns=1", nil)
 	schema := freshSchema(t, pool)
 	b := newBackend(t, pool, BackendOptions{Schema: schema, NoSweep: true})
 	d := stored(t, b, "a", 10, 1, 1_000_000_000)
@@ -65,11 +62,12 @@ func TestPlansUseThePrimaryKey(t *testing.T) {
 		}
 	}
 	ask(3)
-	for _, table := range []string{"states", "semaphores", "leases"} {
+	for _, table := range []string{"definitions", "states", "semaphores", "leases"} {
 		exec(t, pool, pgmigrate.InSchema(`vacuum analyze "weir".`, schema)+table) // so that it counts as small
 	}
 	ask(60)
 	exec(t, pool, pgmigrate.InSchema(`insert into "weir".states select 'x', int8send(g), 1, 1, 0, 1, 1, 0, 0, 0, 0, 0 from generate_series(1, 20000) g`, schema))
+	exec(t, pool, pgmigrate.InSchema(`insert into "weir".definitions select 'x' || g, 1, 1, 1, 1, 1, 0, 0, false, 0, '', '' from generate_series(1, 5000) g`, schema))
 	ask(60)
 	pool.Reset() // a session reports what it did at its end
 	require.Eventually(t, func() bool {
@@ -79,25 +77,8 @@ func TestPlansUseThePrimaryKey(t *testing.T) {
 	assert.Less(t, scans, int64(100), "no table is read as a whole")
 }
 
-// The statement inside the function, planned where the planner would rather read the one page there is.
-func TestExplain(t *testing.T) {
-	b, pool := shared(t)
-	require.NoError(t, b.Decide(t.Context(), []*backend.Batch{take(bucket(t, b, "a", 10, 1, 1000), "k", 1)}))
-	exec(t, pool, pgmigrate.InSchema(`vacuum analyze "weir".states`, b.schema))
-	tx, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
-	_, err = tx.Exec(t.Context(), "set local enable_seqscan = off") // as the function has it
-	require.NoError(t, err)
-	rows, err := tx.Query(t.Context(), pgmigrate.InSchema(`explain select ctid from "weir".states where name = 'a' and key = 'k' for no key update`, b.schema))
-	require.NoError(t, err)
-	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(t, err)
-	assert.Contains(t, strings.Join(plan, "\n"), "states_pkey")
-}
-
 func TestSweepDeletesWhatIsFull(t *testing.T) {
-	server := testserver.Postgres(t)
+	server := postgres(t)
 	pool := connect(t, server.URL, nil)
 	schema := freshSchema(t, pool)
 	steerable(t, pool, schema)
@@ -135,7 +116,7 @@ func TestSweepDeletesWhatIsFull(t *testing.T) {
 
 // Deciding is enough: no other call is needed.
 func TestSweepsByItself(t *testing.T) {
-	pool := connect(t, testserver.Postgres(t).URL, nil)
+	pool := connect(t, postgres(t).URL, nil)
 	b := newBackend(t, pool, BackendOptions{Schema: freshSchema(t, pool)})
 	d := bucket(t, b, "a", 10, 1, 1) // full again at once
 	require.Eventually(t, func() bool {
@@ -157,11 +138,11 @@ func TestSweepSkipsWhatIsLocked(t *testing.T) {
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), pgmigrate.InSchema(`select from "weir".states where key = 'k' for update`, b.schema))
 	require.NoError(t, err)
-	gone, _, err := b.sweepRange(t.Context(), 0, 100)
+	gone, _, err := b.sweeper.sweepRange(t.Context(), 0, 100)
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, gone)
 	require.NoError(t, tx.Rollback(t.Context()))
-	gone, _, err = b.sweepRange(t.Context(), 0, 100)
+	gone, _, err = b.sweeper.sweepRange(t.Context(), 0, 100)
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, gone)
 }

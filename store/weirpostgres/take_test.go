@@ -16,20 +16,25 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/testserver"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
 // ways counts which way decisions went.
-type ways struct{ statement, function atomic.Int64 }
+type ways struct {
+	take, decide atomic.Int64
+	beforeDecide func()
+}
 
 func (w *ways) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
 	switch {
-	case strings.HasPrefix(q.SQL, "insert into "):
-		w.statement.Add(1)
+	case strings.Contains(q.SQL, ".take("):
+		w.take.Add(1)
 	case strings.Contains(q.SQL, ".decide("):
-		w.function.Add(1)
+		w.decide.Add(1)
+		if w.beforeDecide != nil {
+			w.beforeDecide()
+		}
 	}
 	return ctx
 }
@@ -48,7 +53,7 @@ type walk struct {
 
 func newWalk(t *testing.T) *walk {
 	w := &walk{t: t, s: map[[2]string]rate.State{}}
-	url := testserver.Postgres(t).URL
+	url := postgres(t).URL
 	w.pool = connect(t, url, nil)
 	schema := freshSchema(t, w.pool)
 	steerable(t, w.pool, schema)
@@ -57,27 +62,22 @@ func newWalk(t *testing.T) *walk {
 	return w
 }
 
-const (
-	byStatement = 10
-	byFunction  = 1
-	byBoth      = byStatement + byFunction
-)
-
-// decide expects that the batch is decided at that time of the server, in that way, as if it had been at the moment now.
-func (w *walk) decide(at int64, d *backend.Definition, ask backend.Request, way int, now int64) *backend.Batch {
+// decide expects that the batch is decided at that time of the server, by one statement with the function take or decide, as if it had
+// been at the moment now.
+func (w *walk) decide(at int64, d *backend.Definition, ask backend.Request, takes bool, now int64) *backend.Batch {
 	w.t.Helper()
 	w.b.setTime(at)
-	w.w.statement.Store(0)
-	w.w.function.Store(0)
+	w.w.take.Store(0)
+	w.w.decide.Store(0)
 	batch := &backend.Batch{Definition: d, Key: w.key, Requests: []backend.Request{ask}, Granted: make([]int64, 1)}
 	require.NoError(w.t, w.b.Decide(w.t.Context(), []*backend.Batch{batch}))
-	assert.Equal(w.t, way, int(w.w.statement.Load())*byStatement+int(w.w.function.Load()), "the way")
+	assert.EqualValues(w.t, map[bool][2]int64{true: {1, 0}, false: {0, 1}}[takes], [2]int64{w.w.take.Load(), w.w.decide.Load()}, "take and decide")
 	assert.Equal(w.t, now, batch.Now)
 	w.follow(batch)
 	return batch
 }
 
-// define stores d, of which the plain statement reads the limits.
+// define stores d, of which the function take reads the limits.
 func (w *walk) define(d *backend.Definition) *backend.Definition {
 	w.t.Helper()
 	stored, _, err := w.b.Load(w.t.Context(), d.Name)
@@ -95,262 +95,184 @@ func (w *walk) define(d *backend.Definition) *backend.Definition {
 // follow holds what was decided against Definition.Decide.
 func (w *walk) follow(batch *backend.Batch) {
 	w.t.Helper()
-	at := [2]string{batch.Definition.Name, w.key}
+	if batch.Outcome != backend.Decided {
+		return
+	}
+	at := [2]string{batch.Definition.Name, batch.Key}
 	s, ok := w.s[at]
 	if !ok {
 		s = batch.Definition.Full(batch.Now)
 	}
-	if batch.Outcome != backend.Decided {
-		return
-	}
+	from := s
 	granted := make([]int64, 1)
 	batch.Definition.Decide(&s, batch.Now, batch.Requests, granted)
 	w.s[at] = s
-	assert.Equal(w.t, granted, batch.Granted)
-	assert.Equal(w.t, w.s[at], batch.State)
-}
-
-func n(n int64) backend.Request { return backend.Request{Min: n, Max: n} }
-
-// definitions of what the plain statement decides, with lines that are a second apart.
-func plainDefinitions(now int64) []*backend.Definition {
-	var all []*backend.Definition
-	for _, l := range []rate.Schedule{
-		{Kind: rate.TokenBucket, Permits: 5, Refill: 2, Period: 1_000_000},
-		{Kind: rate.FixedWindow, Permits: 5, Period: 1_000_000},
-	} {
-		all = append(all, backend.NewDefinition(l.Kind.String(), l, now))
-	}
-	return all
+	require.Equal(w.t, granted, batch.Granted, "%+v at %d from %+v: %+v", batch.Definition, batch.Now, from, batch.Requests)
+	require.Equal(w.t, s, batch.State, "%+v at %d from %+v: %+v", batch.Definition, batch.Now, from, batch.Requests)
 }
 
 const someTime = int64(2_000_000_000_000_000)
 
+// plainDefinition is of a bucket whose lines are a second apart.
+func plainDefinition() *backend.Definition {
+	return backend.NewDefinition("plain", rate.Schedule{Kind: rate.TokenBucket, Permits: 5, Refill: 2, Period: 1_000_000}, someTime)
+}
+
+// Takes are decided in one round trip, also if they are rejected. The function decide does so for a key that was rejected lately.
 func TestTakes(t *testing.T) {
+	const byTake, byDecide = true, false
 	w := newWalk(t)
-	for _, d := range plainDefinitions(someTime) {
-		t.Run(d.Name, func(t *testing.T) {
-			w.t = t
-			w.define(d)
-			at := someTime + 500_000
-			now := func(n int64, way int) *backend.Batch {
-				t.Helper()
-				return w.decide(at, d, backend.Request{Min: n, Max: n}, way, at)
-			}
-
-			w.key = "granted"
-			now(2, byStatement) // the first row
-			now(3, byStatement)
-			at += 1_000_000 // a line
-			now(2, byStatement)
-			at += 10_000_000
-			now(5, byStatement)
-
-			w.key = "rejected"
-			now(6, byFunction) // more than there can be: nothing is written
-			now(4, byFunction) // which counts as a rejection, for a while
-			for range grantsToForget - 1 {
-				at += 3_000_000
-				now(4, byFunction)
-			}
-			now(1, byStatement)
-			now(1, byBoth) // nothing is left
-			now(1, byFunction)
-
-			w.key = "refunded"
-			at += 1_000_000
-			now(3, byStatement)
-			back := w.s[[2]string{d.Name, w.key}]
-			refund := backend.Request{Op: backend.OpRefund, Max: 3, Receipt: d.Receipt(&back)}
-			w.decide(at, d, refund, byFunction, at)
-			now(4, byStatement)
-			at += 1_000_000
-			now(1, byStatement)
-			at += 1_000_000
-			now(2, byStatement)
-			at += 2_000_000
-			now(5, byStatement)
-
-			w.key = "version"
-			old := d
-			now(1, byStatement)
-			newer := *d
-			newer.Version++
-			d = w.define(&newer)
-			b := now(1, byBoth)
-			assert.Equal(t, backend.OutdatedState, b.Outcome)
-			done, err := replaceOne(t.Context(), w.b, d, w.key, *b.Stored, d.Convert(*b.Stored))
-			require.NoError(t, err)
-			require.True(t, done)
-			w.s[[2]string{d.Name, w.key}] = d.Convert(*b.Stored).State
-			for range grantsToForget {
-				at += 1_000_000
-				now(1, byFunction)
-			}
-			now(1, byStatement)
-			d = old
-			assert.Equal(t, backend.OutdatedDefinition, w.decide(at, d, n(1), byBoth, 0).Outcome)
-			d = &newer
-
-			w.key = "steps"
-			at = someTime + 20_000_000 + 50_000
-			now(1, byStatement)
-			row := at
-			at -= 100_000 // behind the line: time stands still
-			w.decide(at, d, n(1), byStatement, row)
-			at -= 1
-			w.decide(at, d, n(1), byBoth, at)
-			at -= 5_000_000
-			now(1, byFunction)
-
-			w.key = "replaced" // it is as if it had been decided when its line began
-			at = someTime + 40_000_000
-			now(1, byStatement)
-			s := w.s[[2]string{d.Name, w.key}]
-			next := s
-			next.Line += 3
-			done, err = replaceOne(t.Context(), w.b, d, w.key, d.Stored(s), d.Stored(next))
-			require.NoError(t, err)
-			require.True(t, done)
-			w.s[[2]string{d.Name, w.key}] = next
-			at += 3_000_000 - 100_000
-			w.decide(at, d, n(1), byStatement, at+100_000)
-			at += 100_001
-			now(1, byStatement)
-		})
+	d := w.define(plainDefinition())
+	at := someTime + 500_000
+	now := func(n int64, takes bool) *backend.Batch {
+		t.Helper()
+		return w.decide(at, d, backend.Request{Min: n, Max: n}, takes, at)
 	}
+
+	w.key = "rejected"
+	now(4, byTake)
+	now(2, byTake) // too few are left
+	for range grantsToForget {
+		at += 3_000_000
+		now(4, byDecide)
+	}
+	now(1, byTake)
+
+	w.key = "others"
+	now(6, byDecide) // more than there can be
+	w.key = "asks"
+	w.decide(at, d, backend.Request{}, byDecide, at)
+	w.key = "charges"
+	w.decide(at, d, backend.Request{Op: backend.OpCharge, Max: 1}, byDecide, at)
+
+	w.key = "version"
+	old := *d
+	now(1, byTake)
+	d.Version++
+	w.define(d)
+	b := now(1, byTake)
+	assert.Equal(t, backend.OutdatedState, b.Outcome)
+	done, err := replaceOne(t.Context(), w.b, d, w.key, *b.Stored, d.Convert(*b.Stored))
+	require.NoError(t, err)
+	require.True(t, done)
+	w.s[[2]string{d.Name, w.key}] = d.Convert(*b.Stored).State
+	now(1, byDecide)
+	w.key = "version of others"
+	assert.Equal(t, backend.OutdatedDefinition, w.decide(at, &old, backend.Request{Min: 1, Max: 1}, byTake, 0).Outcome)
+
+	w.key = "steps"
+	at = someTime + 100_050_000
+	now(1, byTake)
+	row := at
+	at -= 100_000 // behind the line: time stands still
+	w.decide(at, d, backend.Request{Min: 1, Max: 1}, byTake, row)
+	at -= 1
+	now(1, byTake)
+
+	w.key = "replaced" // it is as if it had been decided when its line began
+	at = someTime + 140_000_000
+	now(1, byTake)
+	s := w.s[[2]string{d.Name, w.key}]
+	next := s
+	next.Line += 3
+	done, err = replaceOne(t.Context(), w.b, d, w.key, d.Stored(s), d.Stored(next))
+	require.NoError(t, err)
+	require.True(t, done)
+	w.s[[2]string{d.Name, w.key}] = next
+	at += 3_000_000 - 100_000
+	w.decide(at, d, backend.Request{Min: 1, Max: 1}, byTake, at+100_000)
+
+	unknown := *d
+	unknown.Name = "unknown"
+	batch := take(&unknown, "k", 1)
+	require.NoError(t, w.b.Decide(t.Context(), []*backend.Batch{batch}))
+	assert.Equal(t, backend.Decided, batch.Outcome, "although the definition is not stored")
 }
 
-func TestTakes_OnlyTakes(t *testing.T) {
+// Keys of several limiters are decided together, with numbers of all sizes, at random times, by both functions.
+func TestTakes_Model(t *testing.T) {
 	w := newWalk(t)
-	d := w.define(plainDefinitions(someTime)[0])
-	at := someTime
-	for i, ask := range []backend.Request{
-		{Max: 2}, {}, {Min: 1, Max: 1, Block: true}, {Op: backend.OpCharge, Min: 1, Max: 1}, {Min: -1, Max: -1},
-		{Op: backend.OpRefund, Min: 1, Max: 1}, {Op: backend.OpReturnBlock, Min: 1, Max: 1},
-	} {
-		w.key = string(rune('a' + i))
-		w.decide(at, d, ask, byFunction, at)
-	}
-	w.key = "lent"
-	w.decide(at, d, n(1), byStatement, at)
-	w.decide(at, d, backend.Request{Min: 2, Max: 2, Block: true}, byFunction, at)
-	b := w.decide(at, d, n(1), byBoth, at)
-	assert.EqualValues(t, 3, b.State.Floor)
-	for range grantsToForget - 1 {
-		at += 1_000_000
-		w.decide(at, d, n(1), byFunction, at)
-	}
-	w.decide(at, d, n(1), byStatement, at) // lines have brought the block back
-	sliding := *d
-	sliding.Name, sliding.Kind, sliding.Refill, sliding.Segments = "sliding", rate.SlidingWindow, 0, 3
-	w.decide(at, &sliding, n(1), byFunction, at)
-
-	pool := connect(t, testserver.Postgres(t).URL+"&default_query_exec_mode=exec", nil)
-	assert.False(t, newBackend(t, pool, BackendOptions{}).prepares, "it would be planned each time")
-}
-
-// Keys of several limiters go together, also keys that the plain statement does not decide.
-func TestTakes_Together(t *testing.T) {
-	w := newWalk(t)
-	r := rand.New(rand.NewPCG(3, 4))
-	all := plainDefinitions(someTime)
-	sliding := *all[0]
-	sliding.Name, sliding.Kind, sliding.Refill, sliding.Segments = "sliding", rate.SlidingWindow, 0, 3
-	all = append(all, &sliding)
-	slices.SortFunc(all, func(x, y *backend.Definition) int { return strings.Compare(x.Name, y.Name) })
-	for _, d := range all {
-		w.define(d)
-	}
-	at, together := someTime, 0
-	for range 300 {
-		at += r.Int64N(700_000)
-		w.b.setTime(at)
-		var batches []*backend.Batch
-		for _, d := range all {
-			for _, key := range []string{"a", "b", "c"} {
-				if r.IntN(2) > 0 {
-					continue
-				}
-				ask := backend.Request{Min: 1, Max: 1 + r.Int64N(3)}
-				if r.IntN(6) == 0 {
-					ask = backend.Request{Op: backend.OpCharge, Max: 1}
-				}
-				batches = append(batches, &backend.Batch{Definition: d, Key: key, Requests: []backend.Request{ask}, Granted: make([]int64, 1)})
-			}
+	longest := int64(100 * 365 * 24 * time.Hour / time.Microsecond)
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		size := func(most int64) int64 { // each order of magnitude is as likely
+			return 1 + r.Int64N(1+min(most-1, int64(1)<<r.IntN(52)))
 		}
-		w.w.statement.Store(0)
-		require.NoError(t, w.b.Decide(t.Context(), batches))
-		together += len(batches) * int(w.w.statement.Load())
-		for _, batch := range batches {
-			w.key = batch.Key
-			require.Equal(t, backend.Decided, batch.Outcome)
-			require.Equal(t, at, batch.Now)
-			w.follow(batch)
+		var all []*backend.Definition
+		for i := range 3 {
+			l := rate.Schedule{Kind: rate.TokenBucket, Permits: size(backend.MaxPermits), Refill: size(backend.MaxPermits), Period: size(longest)}
+			if i == 0 {
+				l.Kind, l.Refill = rate.FixedWindow, 0
+			} else if i == 1 {
+				l.Permits, l.Refill, l.Period = 1+r.Int64N(9), 1+r.Int64N(3), 1_000_000
+			}
+			d := &backend.Definition{Name: fmt.Sprintf("%02d-%d", seed, i), Schedule: l, Version: 1}
+			d.Anchor = []int64{0, someTime, -someTime, someTime + size(longest), -size(longest), size(someTime), someTime - 1, someTime + 1}[r.IntN(8)]
+			all = append(all, w.define(d))
 		}
-	}
-	assert.Greater(t, together, 300)
-}
-
-// What the plain statement has taken is not lost if the function fails.
-func TestTakes_FunctionFails(t *testing.T) {
-	w := newWalk(t)
-	d := w.define(plainDefinitions(someTime)[0])
-	w.b.setTime(someTime)
-	exec(t, w.pool, `alter function "`+w.b.schema+`".decide rename to gone`)
-	granted := take(d, "a", 2)
-	charge := &backend.Batch{Definition: d, Key: "b", Requests: []backend.Request{{Op: backend.OpCharge, Max: 1}}, Granted: make([]int64, 1)}
-	require.NoError(t, w.b.Decide(t.Context(), []*backend.Batch{granted, charge}))
-	assert.Equal(t, backend.Decided, granted.Outcome)
-	assert.Equal(t, []int64{2}, granted.Granted)
-	assert.Equal(t, backend.Failed, charge.Outcome)
-	assert.Equal(t, undefinedFunction, codeOf(charge.Err))
-	assert.Equal(t, undefinedFunction, codeOf(w.b.Decide(t.Context(), []*backend.Batch{charge})))
-}
-
-// Numbers of all sizes, at random times that go on.
-func TestTakes_Exact(t *testing.T) {
-	w := newWalk(t)
-	r := rand.New(rand.NewPCG(1, 2))
-	size := func(most int64) int64 { // each order of magnitude is as likely
-		return 1 + r.Int64N(1+min(most-1, int64(1)<<r.IntN(52)))
-	}
-	const most, longest = 1 << 50, int64(100 * 365 * 24 * time.Hour / time.Microsecond)
-	for i := range 60 {
-		l := rate.Schedule{Kind: rate.TokenBucket, Permits: size(most), Refill: size(most), Period: size(longest)}
-		if i%3 == 0 {
-			l.Kind, l.Refill = rate.FixedWindow, 0
-		}
-		d := &backend.Definition{Name: string(rune('a' + i)), Schedule: l, Version: 1}
 		at := someTime
-		d.Anchor = []int64{0, at, -at, at + size(longest), -size(longest), size(at), at - 1, at + 1}[r.IntN(8)]
-		w.define(d)
-		for range 20 {
+		for range 25 {
 			w.b.setTime(at)
-			batch := take(d, "", min(d.Permits, size(d.Permits)))
-			batch.Granted = make([]int64, 1)
-			w.key = d.Name
-			undecided, err := w.b.sendTakes(t.Context(), []*backend.Batch{batch})
-			require.NoError(t, err, "%+v", d)
-			done := len(undecided) == 0
-			s, ok := w.s[[2]string{d.Name, w.key}]
-			if !ok {
-				s = d.Full(at)
+			var batches []*backend.Batch
+			for _, d := range all {
+				for _, key := range []string{"a", "b"} {
+					if r.IntN(3) > 0 {
+						batches = append(batches, &backend.Batch{Definition: d, Key: key, Requests: []backend.Request{w.ask(r, d, key)}})
+					}
+				}
 			}
-			granted := make([]int64, 1)
-			d.Decide(&s, at, batch.Requests, granted)
-			require.Equal(t, granted[0] > 0, done, "%+v at %d from %+v", d, at, w.s[[2]string{d.Name, w.key}])
-			if done {
+			require.NoError(t, w.b.Decide(t.Context(), batches))
+			for _, batch := range batches {
+				require.Equal(t, backend.Decided, batch.Outcome, "%v", batch.Err)
 				require.Equal(t, at, batch.Now)
-				require.Equal(t, s, batch.State, "%+v", d)
-				w.s[[2]string{d.Name, w.key}] = s
+				w.follow(batch)
 			}
-			at += size(max(d.Period, 2)) * r.Int64N(3)
+			at += size(max(all[r.IntN(3)].Period, 2)) * r.Int64N(3)
 			if at > 1<<55 {
 				break
 			}
 		}
 	}
+	assert.Greater(t, w.w.take.Load(), int64(300))
+	assert.Greater(t, w.w.decide.Load(), int64(300))
+}
+
+// ask returns a request about a key: most are takes.
+func (w *walk) ask(r *rand.Rand, d *backend.Definition, key string) backend.Request {
+	n := 1 + r.Int64N(d.Permits)
+	state := w.s[[2]string{d.Name, key}]
+	switch r.IntN(12) {
+	case 0:
+		return backend.Request{Op: backend.OpCharge, Max: n}
+	case 1:
+		return backend.Request{Op: backend.OpRefund, Max: n, Receipt: d.Receipt(&state)}
+	case 2:
+		return backend.Request{Op: backend.OpReturnBlock, Max: n, Receipt: d.Receipt(&state)}
+	case 3, 4:
+		return backend.Request{Min: 1, Max: n, Block: true}
+	case 5:
+		return backend.Request{Min: n, Max: n, Block: true}
+	case 6, 7:
+		return backend.Request{Min: 1 + r.Int64N(n), Max: n}
+	}
+	return backend.Request{Min: n, Max: n}
+}
+
+// What the function take has taken is not lost if the call ends before the function decide answers.
+func TestTakes_SecondStatementFails(t *testing.T) {
+	w := newWalk(t)
+	d := w.define(plainDefinition())
+	w.b.setTime(someTime)
+	ctx, cancel := context.WithCancel(t.Context())
+	w.w.beforeDecide = cancel
+	granted := take(d, "a", 2)
+	charge := &backend.Batch{Definition: d, Key: "b", Requests: []backend.Request{{Op: backend.OpCharge, Max: 1}}}
+	require.NoError(t, w.b.Decide(ctx, []*backend.Batch{granted, charge}))
+	assert.Equal(t, backend.Decided, granted.Outcome)
+	assert.Equal(t, []int64{2}, granted.Granted)
+	assert.Equal(t, backend.Failed, charge.Outcome)
+	assert.ErrorIs(t, charge.Err, context.Canceled)
+	assert.ErrorIs(t, w.b.Decide(ctx, []*backend.Batch{charge}), context.Canceled)
 }
 
 // Another session has the row while the statement waits, at a later time and beyond a line.
@@ -359,22 +281,21 @@ func TestTakes_Wait(t *testing.T) {
 		first    bool  // the row is new
 		later    int64 // how much later the other one decides
 		rollback bool
-		way      int
 		now      int64
 	}{
-		"over a line":      {later: 60_000, way: byStatement, now: 60_000},
-		"long":             {later: 160_000, way: byBoth, now: 0},
-		"for a rollback":   {later: 60_000, rollback: true, way: byStatement, now: 0},
-		"for the first":    {first: true, later: 60_000, way: byStatement, now: 60_000},
-		"for no first one": {first: true, later: 60_000, rollback: true, way: byStatement, now: 0},
+		"over a line":      {later: 60_000, now: 60_000},
+		"long":             {later: 160_000},
+		"for a rollback":   {later: 60_000, rollback: true},
+		"for the first":    {first: true, later: 60_000, now: 60_000},
+		"for no first one": {first: true, later: 60_000, rollback: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWalk(t)
 			w.key = "k"
-			d := w.define(plainDefinitions(someTime)[0])
+			d := w.define(plainDefinition())
 			at := someTime + 3_000_000 - 50_000
 			if !c.first {
-				w.decide(at-1, d, n(1), byStatement, at-1)
+				w.decide(at-1, d, backend.Request{Min: 1, Max: 1}, true, at-1)
 			}
 			other := w.s[[2]string{d.Name, w.key}]
 			tx, err := w.pool.Begin(t.Context())
@@ -382,15 +303,16 @@ func TestTakes_Wait(t *testing.T) {
 			_, err = tx.Exec(t.Context(), "select set_config('weirtest.now', $1, true)", fmt.Sprint(at+c.later))
 			require.NoError(t, err)
 			theirs := take(d, w.key, 2)
-			var line, missing, refunded, now int64
-			args := []any{[]string{d.Name}, [][]byte{keyBytes(w.key)}, []int64{d.Version}, []int64{2}, "0"}
-			require.NoError(t, tx.QueryRow(t.Context(), w.b.sql.take, args...).Scan(nil, nil, &line, &missing, &refunded, &now))
-			require.Equal(t, at+c.later, now)
+			var answer []int64
+			args := []any{[]string{d.Name}, [][]byte{keyBytes(w.key)}, []int64{d.Version}, []int64{2}, []int64{2}, []bool{false}, "0"}
+			require.NoError(t, tx.QueryRow(t.Context(), w.b.sql.take, args...).Scan(&answer))
+			require.NoError(t, readAnswer(theirs, append(answer, 2)))
+			require.Equal(t, at+c.later, theirs.Now)
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
 				if !assert.Eventually(t, func() bool {
-					return count(t, w.pool, `select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%"' || $1 || '".states%'`, w.b.schema) == 1
+					return count(t, w.pool, `select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%"' || $1 || '".take(%'`, w.b.schema) == 1
 				}, 20*time.Second, time.Millisecond) {
 					assert.NoError(t, tx.Rollback(context.Background()))
 				} else if c.rollback {
@@ -401,13 +323,13 @@ func TestTakes_Wait(t *testing.T) {
 			}()
 			if !c.rollback {
 				if c.first {
-					other = d.Full(now)
+					other = d.Full(theirs.Now)
 				}
-				d.Decide(&other, now, theirs.Requests, make([]int64, 1))
+				d.Decide(&other, theirs.Now, theirs.Requests, make([]int64, 1))
 				w.s[[2]string{d.Name, w.key}] = other
-				assert.Equal(t, []int64{other.Line, other.Missing}, []int64{line, missing})
+				assert.Equal(t, other, theirs.State)
 			}
-			w.decide(at, d, n(1), c.way, at+c.now)
+			w.decide(at, d, backend.Request{Min: 1, Max: 1}, true, at+c.now)
 			<-done
 		})
 	}
@@ -416,19 +338,19 @@ func TestTakes_Wait(t *testing.T) {
 // A key whose row stays locked is waited for once.
 func TestTakes_LockedKey(t *testing.T) {
 	w := newWalk(t)
-	d := w.define(plainDefinitions(someTime)[0])
+	d := w.define(plainDefinition())
 	w.b.setTime(someTime)
 	require.NoError(t, w.b.Decide(t.Context(), []*backend.Batch{take(d, "k", 1)}))
 	defer lockRow(t, w.b.Backend, w.pool, "states", "k")()
-	w.w.statement.Store(0)
+	w.w.take.Store(0)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	batch := take(d, "k", 1)
 	require.NoError(t, w.b.Decide(ctx, []*backend.Batch{batch}))
 	assert.Equal(t, backend.Failed, batch.Outcome)
 	assert.ErrorIs(t, batch.Err, errLocked)
-	assert.EqualValues(t, 1, w.w.statement.Load())
-	assert.Zero(t, w.w.function.Load())
+	assert.EqualValues(t, 1, w.w.take.Load())
+	assert.Zero(t, w.w.decide.Load())
 }
 
 // While another session holds a row, takes of several windows queue. They must not each get the permits of their own.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -35,21 +35,19 @@ type BackendOptions struct {
 // noticed after 0.4 s or at the end of the call's context. Set DialerRetries to 1, which is one attempt: a Store itself
 // decides when to try a server again.
 type Backend struct {
-	client  redis.UniversalClient
+	*servers
 	scripts *scripts
 	names   names
 	silence time.Duration // without a message, after which Listen sends a ping
 
-	cluster    *redis.ClusterClient // nil without a Cluster
-	slotsKnown atomic.Bool          // the client knows which server has which slot
-
-	plans    boundedMap[*backend.Definition, *plan]
-	limiters boundedMap[string, *limiterPlaces]
-
-	warmup warmup
+	mu       sync.RWMutex // guards limiters
+	limiters map[string]*limiterPlaces
 }
 
-var _ backend.Backend = (*Backend)(nil)
+var (
+	_ backend.Backend = (*Backend)(nil)
+	_ backend.Sharded = (*Backend)(nil)
+)
 
 // NewBackend returns a Backend on a client, which it does not close. If options is nil, the defaults apply. Nothing is sent to
 // the server yet. A *redis.Ring is refused: its servers do not receive each other's notices, and it moves keys when one
@@ -78,10 +76,12 @@ func newBackend(client redis.UniversalClient, o BackendOptions, clock clock) (*B
 	if o.Prefix == "" {
 		o.Prefix = "weir"
 	}
-	b := &Backend{client: client, scripts: newScripts(clock), names: names{prefix: o.Prefix}, silence: 10 * time.Second}
-	b.cluster, _ = client.(*redis.ClusterClient)
-	b.warmup.init()
-	return b, nil
+	s := &servers{client: client}
+	s.cluster, _ = client.(*redis.ClusterClient)
+	s.warmup.init()
+	return &Backend{
+		servers: s, scripts: newScripts(clock), names: names{prefix: o.Prefix}, silence: 10 * time.Second, limiters: map[string]*limiterPlaces{},
+	}, nil
 }
 
 // Connections returns the client's PoolSize, 32 if the type of the client is not known.
@@ -95,10 +95,41 @@ func (b *Backend) Connections() int {
 	return 32
 }
 
-// Close ends what the Backend does in the background. It does not close the client.
+// ShardOf returns the address of the Cluster's server that has a key, as far as the client knows. The client follows a slot that
+// moves, or whose server was replaced, as soon as a server reports it. Without a Cluster there is one shard, "".
+func (b *Backend) ShardOf(name, key string) string {
+	if b.cluster == nil {
+		return ""
+	}
+	return b.serverAt(b.places(name).of(key))
+}
+
+// Close ends what the Backend does in the background. It does not close the client. A call that is under way ends with its answer,
+// or with the client's ReadTimeout, for which Close does not wait.
 func (b *Backend) Close() error {
 	b.warmup.cancel()
 	return nil
+}
+
+// maxPlaces is the largest number of limiters whose places are kept.
+const maxPlaces = 4096
+
+// places returns the places of a limiter.
+func (b *Backend) places(limiter string) *limiterPlaces {
+	b.mu.RLock()
+	l := b.limiters[limiter]
+	b.mu.RUnlock()
+	if l != nil {
+		return l
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.limiters) >= maxPlaces {
+		clear(b.limiters)
+	}
+	l = &limiterPlaces{names: b.names, name: limiter}
+	b.limiters[limiter] = l
+	return l
 }
 
 // wrap adds the operation to err. If ctx has ended, it adds the context's error, too: go-redis can report a closed

@@ -1,7 +1,6 @@
 package weirredis
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 	"strconv"
@@ -19,14 +18,14 @@ import (
 const benchGoroutines = 32
 
 // benchBackend returns a Backend on a client with a connection for each goroutine.
-func benchBackend(b *testing.B) (*Backend, *redis.Client) {
+func benchBackend(b *testing.B) *Backend {
 	b.Helper()
 	o, err := redis.ParseURL(testserver.Redis(b).URL)
 	require.NoError(b, err)
 	o.PoolSize, o.MinIdleConns = benchGoroutines, benchGoroutines
 	client := redis.NewClient(o)
 	b.Cleanup(func() { _ = client.Close() })
-	return newTestBackend(b, client), client
+	return newTestBackend(b, client)
 }
 
 // parallel runs f in 32 goroutines.
@@ -59,7 +58,7 @@ func takeOne(d *backend.Definition, key string) *backend.Batch {
 func BenchmarkDecide(b *testing.B) {
 	for _, keys := range []int64{1, 10_000} {
 		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
-			be, _ := benchBackend(b)
+			be := benchBackend(b)
 			d := benchBucket()
 			parallel(b, func(i int64) error {
 				batch := takeOne(d, strconv.FormatInt(i%keys, 10))
@@ -68,7 +67,7 @@ func BenchmarkDecide(b *testing.B) {
 		})
 	}
 	b.Run("sliding", func(b *testing.B) {
-		be, _ := benchBackend(b)
+		be := benchBackend(b)
 		d := benchBucket()
 		d.Kind, d.Refill, d.Segments, d.Period, d.Permits = rate.SlidingWindow, 0, 10, 100_000, 1<<40
 		parallel(b, func(int64) error {
@@ -76,7 +75,7 @@ func BenchmarkDecide(b *testing.B) {
 		})
 	})
 	b.Run("rejected", func(b *testing.B) {
-		be, _ := benchBackend(b)
+		be := benchBackend(b)
 		d := benchBucket()
 		d.Permits, d.Period, d.Refill = 1, 1<<40, 1
 		parallel(b, func(int64) error {
@@ -88,7 +87,7 @@ func BenchmarkDecide(b *testing.B) {
 // 100 keys, or 100 asks of one key, in one round trip.
 func BenchmarkDecideMany(b *testing.B) {
 	b.Run("keys", func(b *testing.B) {
-		be, _ := benchBackend(b)
+		be := benchBackend(b)
 		d := benchBucket()
 		parallel(b, func(int64) error {
 			batches := make([]*backend.Batch, 100)
@@ -99,7 +98,7 @@ func BenchmarkDecideMany(b *testing.B) {
 		})
 	})
 	b.Run("asks", func(b *testing.B) {
-		be, _ := benchBackend(b)
+		be := benchBackend(b)
 		d := benchBucket()
 		parallel(b, func(int64) error {
 			batch := &backend.Batch{Definition: d, Key: "k", Requests: make([]backend.Request, 100)}
@@ -113,7 +112,7 @@ func BenchmarkDecideMany(b *testing.B) {
 
 // BenchmarkHold measures a lease that is acquired and released while no caller waits.
 func BenchmarkHold(b *testing.B) {
-	be, _ := benchBackend(b)
+	be := benchBackend(b)
 	d := &backend.Definition{Name: "bench", Schedule: rate.Schedule{Kind: rate.Concurrency, Permits: 1000}, Version: 1}
 	parallel(b, func(i int64) error {
 		h := &backend.LeaseRequest{Definition: d, Key: "k", ID: strconv.FormatInt(i, 36), Permits: 1, TTL: 30_000_000}
@@ -122,18 +121,4 @@ func BenchmarkHold(b *testing.B) {
 		}
 		return be.Release(b.Context(), []*backend.LeaseRequest{h})
 	})
-}
-
-// The floor: what the server and the client cost when nothing is decided.
-func BenchmarkEmptyScript(b *testing.B) {
-	_, client := benchBackend(b)
-	sha, err := client.ScriptLoad(context.Background(), "return 1").Result()
-	require.NoError(b, err)
-	keys := []string{"weir:{bench:67}:s:k", "weir:{bench:67}:def"}
-	parallel(b, func(int64) error { return client.EvalSha(b.Context(), sha, keys).Err() })
-}
-
-func BenchmarkPing(b *testing.B) {
-	_, client := benchBackend(b)
-	parallel(b, func(int64) error { return client.Ping(b.Context()).Err() })
 }

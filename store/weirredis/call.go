@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-go/weir/store/backend"
 )
 
 // A call is one run of a script, which answers with a string. A script has one key, or two in one slot: the second is
@@ -11,6 +13,7 @@ import (
 type call struct {
 	script script
 	args   []any // the command: "evalsha", the hash, the number of keys, the keys, arguments
+	plan   *plan // of a decision
 	cmd    *redis.StringCmd
 }
 
@@ -28,30 +31,32 @@ func (c *call) command(ctx context.Context) unrepeated {
 	return unrepeated{c.cmd}
 }
 
+func (c call) failed() bool { return c.cmd.Err() != nil }
+
 // sendSource makes the call send the script's source instead of its hash. The server then knows the hash, too.
 func (c *call) sendSource() { c.args[0], c.args[1] = "eval", c.script.source }
 
 // run runs one script and returns its answer.
-func (b *Backend) run(ctx context.Context, c *call) (string, error) {
+func (s *servers) run(ctx context.Context, c *call) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	err := b.client.Process(ctx, c.command(ctx))
+	err := s.client.Process(ctx, c.command(ctx))
 	if scriptUnknown(err) {
 		c.sendSource()
-		err = b.client.Process(ctx, c.command(ctx))
+		err = s.client.Process(ctx, c.command(ctx))
 	}
 	if err != nil {
-		b.warmUpAfter(ctx)
+		s.warmUpAfter(ctx)
 		return "", err
 	}
-	b.answered()
+	s.answered()
 	return c.cmd.Val(), nil
 }
 
 // runAll runs scripts in one round trip. It returns an error if no call was answered. Otherwise the error of each failed
 // call is in its cmd.
-func (b *Backend) runAll(ctx context.Context, calls []call) error {
+func (s *servers) runAll(ctx context.Context, calls []call) error {
 	if len(calls) == 0 {
 		return nil
 	}
@@ -59,9 +64,9 @@ func (b *Backend) runAll(ctx context.Context, calls []call) error {
 	for i := range calls {
 		all[i] = &calls[i]
 	}
-	failed := b.pipeline(ctx, all)
+	failed := s.pipeline(ctx, all)
 	if failed == nil {
-		b.answered()
+		s.answered()
 		return nil
 	}
 	if all[0].cmd == nil {
@@ -75,7 +80,7 @@ func (b *Backend) runAll(ctx context.Context, calls []call) error {
 		}
 	}
 	if len(again) > 0 {
-		failed = b.pipeline(ctx, again)
+		failed = s.pipeline(ctx, again)
 	}
 	for _, c := range all {
 		if err := c.cmd.Err(); err == nil || keyError(err) {
@@ -85,26 +90,40 @@ func (b *Backend) runAll(ctx context.Context, calls []call) error {
 	return failed
 }
 
-// runEach is run for one call, and runAll for several.
-func (b *Backend) runEach(ctx context.Context, calls []call) error {
-	switch len(calls) {
-	case 0:
-		return nil
-	case 1:
-		if _, err := b.run(ctx, &calls[0]); !keyError(err) {
-			return err
-		}
-		return nil
+// runEach runs a script for each item in one round trip, and calls read with each answer. The outcome of an item whose script has
+// failed is [backend.Failed] or [backend.Unreachable].
+func runEach[T interface{ Fail(backend.Outcome, error) }](ctx context.Context, s *servers, what string, items []T, calls []call, read func(item T, c *call) error) error {
+	var err error
+	if len(calls) != 1 {
+		err = s.runAll(ctx, calls)
+	} else if _, err = s.run(ctx, &calls[0]); keyError(err) {
+		err = nil
 	}
-	return b.runAll(ctx, calls)
+	if err != nil {
+		return wrap(ctx, what, err)
+	}
+	for i := range calls {
+		err := calls[i].cmd.Err()
+		if err == nil {
+			err = read(items[i], &calls[i])
+		}
+		if err != nil {
+			outcome := backend.Unreachable
+			if keyError(err) {
+				outcome = backend.Failed
+			}
+			items[i].Fail(outcome, wrap(ctx, what, err))
+		}
+	}
+	return nil
 }
 
 // pipeline sends the calls in one round trip.
-func (b *Backend) pipeline(ctx context.Context, calls []*call) error {
+func (s *servers) pipeline(ctx context.Context, calls []*call) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	p := b.client.Pipeline()
+	p := s.client.Pipeline()
 	for _, c := range calls {
 		if err := p.Process(ctx, c.command(ctx)); err != nil {
 			return err
@@ -112,7 +131,7 @@ func (b *Backend) pipeline(ctx context.Context, calls []*call) error {
 	}
 	_, err := p.Exec(ctx)
 	if err != nil {
-		b.warmUpAfter(ctx)
+		s.warmUpAfter(ctx)
 	}
 	return err
 }

@@ -1,9 +1,13 @@
 package weirredis
 
 import (
+	"context"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/testserver"
@@ -45,6 +49,35 @@ func TestLoad_CompletesCopies(t *testing.T) {
 	_, _, err = other.Load(t.Context(), d.Name)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return copiesAre(t, b, d.Name, next.Version) }, 10*time.Second, 20*time.Millisecond)
+}
+
+// losesOnce loses the first pipeline about all copies.
+type losesOnce struct{ lost atomic.Bool }
+
+func (*losesOnce) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (*losesOnce) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (h *losesOnce) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, commands []redis.Cmder) error {
+		if len(commands) < numPlaces-1 || !h.lost.CompareAndSwap(false, true) {
+			return next(ctx, commands)
+		}
+		for _, c := range commands {
+			c.SetErr(net.ErrClosed)
+		}
+		return net.ErrClosed
+	}
+}
+
+// The connection breaks while a definition is copied. The process that has set it copies it again.
+func TestDefine_CompletesCopies(t *testing.T) {
+	b, client := shared(t)
+	client.AddHook(&losesOnce{})
+	d := slots(1)
+	done, err := b.Define(t.Context(), 0, d)
+	require.NoError(t, err)
+	require.True(t, done && !copiesAre(t, b, d.Name, d.Version))
+	require.Eventually(t, func() bool { return copiesAre(t, b, d.Name, d.Version) }, 10*time.Second, 20*time.Millisecond)
 }
 
 // A server of a Cluster was away during a Define, and the process that called it is gone when the server is back.

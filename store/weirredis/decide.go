@@ -10,63 +10,14 @@ import (
 
 // Decide implements [backend.Backend]. It decides by the clock of the server that has the key.
 func (b *Backend) Decide(ctx context.Context, batches []*backend.Batch) error {
-	if len(batches) == 1 {
-		return b.decideOne(ctx, batches[0])
+	batches = backend.Valid(batches, "weirredis: decide", func(batch *backend.Batch) error { return batch.Definition.Check() })
+	calls := make([]call, len(batches))
+	for i, batch := range batches {
+		calls[i] = b.places(batch.Definition.Name).planFor(batch, b.scripts).call(batch)
 	}
-	return b.decideAll(ctx, batches)
-}
-
-func (b *Backend) decideOne(ctx context.Context, batch *backend.Batch) error {
-	p, err := b.plan(batch)
-	if err != nil {
-		setFailed(ctx, batch, err)
-		return nil
-	}
-	c := p.call(batch)
-	answer, err := b.run(ctx, &c)
-	if err == nil {
-		err = p.readAnswer(batch, answer)
-	}
-	switch {
-	case err == nil:
-		return nil
-	case keyError(err):
-		setFailed(ctx, batch, err)
-		return nil
-	}
-	return wrap(ctx, "decide", err)
-}
-
-// setFailed sets the outcome of a batch whose error concerns only its key.
-func setFailed(ctx context.Context, batch *backend.Batch, err error) {
-	batch.Outcome, batch.Err = outcomeOf(err), wrap(ctx, "decide", err)
-}
-
-func (b *Backend) decideAll(ctx context.Context, batches []*backend.Batch) error {
-	plans := make([]*plan, 0, len(batches))
-	calls := make([]call, 0, len(batches))
-	asked := make([]*backend.Batch, 0, len(batches))
-	for _, batch := range batches {
-		p, err := b.plan(batch)
-		if err != nil {
-			setFailed(ctx, batch, err)
-			continue
-		}
-		plans, calls, asked = append(plans, p), append(calls, p.call(batch)), append(asked, batch)
-	}
-	if err := b.runAll(ctx, calls); err != nil {
-		return wrap(ctx, "decide", err)
-	}
-	for i, batch := range asked {
-		err := calls[i].cmd.Err()
-		if err == nil {
-			err = plans[i].readAnswer(batch, calls[i].cmd.Val())
-		}
-		if err != nil {
-			setFailed(ctx, batch, err)
-		}
-	}
-	return nil
+	return runEach(ctx, b.servers, "decide", batches, calls, func(batch *backend.Batch, c *call) error {
+		return c.plan.readAnswer(batch, c.cmd.Val())
+	})
 }
 
 // call returns the script for a batch with its arguments.
@@ -74,11 +25,11 @@ func (p *plan) call(batch *backend.Batch) call {
 	at := p.places.of(batch.Key)
 	key := at.state(batch.Key)
 	if n := p.singleTake(batch.Requests); n == 1 {
-		return call{script: p.take, args: []any{"evalsha", p.take.sha, "2", key, at.def, p.takeOne}}
+		return call{plan: p, script: p.take, args: []any{"evalsha", p.take.sha, "2", key, at.def, p.takeOne}}
 	} else if n > 0 {
-		return call{script: p.take, args: []any{"evalsha", p.take.sha, "2", key, at.def, p.forTake(n)}}
+		return call{plan: p, script: p.take, args: []any{"evalsha", p.take.sha, "2", key, at.def, p.forTake(n)}}
 	}
-	return call{script: p.requests, args: []any{"evalsha", p.requests.sha, "2", key, at.def, p.limits, p.requestBytes(batch.Requests)}}
+	return call{plan: p, script: p.requests, args: []any{"evalsha", p.requests.sha, "2", key, at.def, p.limits, p.requestBytes(batch.Requests)}}
 }
 
 // singleTake returns n if there is only one request, and it takes either n permits or none. Otherwise it returns 0. Most

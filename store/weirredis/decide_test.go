@@ -329,15 +329,3 @@ func TestBackend_ConcurrentSafe(t *testing.T) {
 	}
 	require.EqualValues(t, 800, ask(t, b, definitions[0], "a", take(0)).State.Missing)
 }
-
-func TestPlan_OldOnesAreDropped(t *testing.T) {
-	b := newTestBackend(t, redis.NewClient(&redis.Options{}))
-	defer func() { _ = b.client.Close() }()
-	for range 3 * maxPlans {
-		_, err := b.plan(takeOne(slowBucket(5), ""))
-		require.NoError(t, err)
-	}
-	n := 0
-	b.plans.m.Range(func(any, any) bool { n++; return true })
-	require.LessOrEqual(t, n, maxPlans)
-}

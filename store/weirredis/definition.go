@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir/internal/recovered"
@@ -17,8 +18,11 @@ import (
 func (b *Backend) Load(ctx context.Context, name string) (*backend.Definition, int64, error) {
 	l := b.places(name)
 	d, now, err := b.loadInTime(ctx, l)
-	if err != nil && (!keyError(err) || slotError(err)) && ctx.Err() == nil {
-		for _, p := range b.placesElsewhere(l) {
+	if home := b.serverAt(l.of("")); err != nil && home != "" && (!keyError(err) || slotError(err)) {
+		for _, p := range l.onEach(b.servers) {
+			if b.serverAt(p) == home {
+				continue
+			}
 			if copied, at, err := b.loadAt(ctx, name, p); err == nil && copied != nil {
 				return copied, at, nil
 			}
@@ -95,10 +99,7 @@ func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definitio
 	if answer != "1" {
 		return false, nil
 	}
-	l := b.places(next.Name)
-	if b.copyTo(ctx, l, next.Version, text) {
-		l.copied.Store(&copiedVersion{next.Version, time.Now()})
-	} else {
+	if l := b.places(next.Name); !b.copyTo(ctx, l, next) {
 		b.checkCopies(l, next)
 	}
 	return true, nil
@@ -106,35 +107,30 @@ func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definitio
 
 // copyTo writes the definition to all places of a limiter in one round trip, and reports whether all have it. A place
 // on a server that is away does not get it, and decides nothing until the server is back.
-func (b *Backend) copyTo(ctx context.Context, l *limiterPlaces, version int64, text []byte) bool {
+func (b *Backend) copyTo(ctx context.Context, l *limiterPlaces, d *backend.Definition) bool {
+	begun := time.Now()
 	if end, ok := ctx.Deadline(); ok { // a server that does not answer must not turn success into a timeout
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(end)*3/4)
 		defer cancel()
 	}
+	text, err := json.Marshal(d)
+	if err != nil {
+		return false
+	}
 	s := b.scripts.copy
-	var copied any = doubles(float64(version)) + string(text)
+	var copied any = doubles(float64(d.Version)) + string(text)
 	calls := make([]call, 0, numPlaces)
 	for i := range numPlaces {
 		if i != placeOf("") {
 			calls = append(calls, call{script: s, args: []any{"evalsha", s.sha, "1", l.at(i).def, copied}})
 		}
 	}
-	if b.runAll(ctx, calls) != nil {
+	if b.runAll(ctx, calls) != nil || slices.ContainsFunc(calls, call.failed) {
 		return false
 	}
-	for i := range calls {
-		if calls[i].cmd.Err() != nil {
-			return false
-		}
-	}
+	l.copied.Store(&copiedVersion{d.Version, begun})
 	return true
-}
-
-// A copiedVersion is the version that all places of a limiter had at a moment.
-type copiedVersion struct {
-	version int64
-	at      time.Time
 }
 
 const (
@@ -161,45 +157,43 @@ func (b *Backend) checkCopies(l *limiterPlaces, d *backend.Definition) {
 		recovered.Call(clientHooks, func() {
 			ctx, cancel := context.WithTimeout(b.warmup.ctx, copyTimeout)
 			defer cancel()
-			begun := time.Now()
-			if b.copiesHave(ctx, l, d.Version) || b.copyDefinition(ctx, l, d) {
-				l.copied.Store(&copiedVersion{d.Version, begun})
+			if b.copiesHave(ctx, l, d.Version) {
+				l.copied.Store(&copiedVersion{d.Version, time.Now()})
+			} else {
+				b.copyTo(ctx, l, d)
 			}
 		})
 	})
 }
 
-func (b *Backend) copyDefinition(ctx context.Context, l *limiterPlaces, d *backend.Definition) bool {
-	text, err := json.Marshal(d)
-	return err == nil && b.copyTo(ctx, l, d.Version, text)
+// copiesHave reports whether each server has a copy of that version or a later one. It reads one copy of each server.
+func (b *Backend) copiesHave(ctx context.Context, l *limiterPlaces, version int64) bool {
+	s := b.scripts.load
+	var calls []call
+	for _, p := range l.onEach(b.servers) {
+		calls = append(calls, call{script: s, args: []any{"evalsha", s.sha, "1", p.def}})
+	}
+	if len(calls) == 0 || b.runAll(ctx, calls) != nil {
+		return false
+	}
+	return !slices.ContainsFunc(calls, func(c call) bool {
+		answer := c.cmd.Val()
+		return c.failed() || len(answer) < 16 || number(answer, 8) < version
+	})
 }
 
-// copiesHave reports whether each server has a copy of that version or a later one. It reads one copy of each server,
-// the one that copyTo writes last.
-func (b *Backend) copiesHave(ctx context.Context, l *limiterPlaces, version int64) bool {
-	if b.cluster != nil && !b.slotsKnown.Load() {
-		return false
+// onEach returns a place of the limiter on each server: of those on a server, the one that copyTo writes last.
+func (l *limiterPlaces) onEach(s *servers) (all []*place) {
+	if s.cluster != nil && !s.slotsKnown.Load() {
+		return nil
 	}
-	s := b.scripts.load
 	seen := map[string]bool{}
-	var calls []call
 	for i := range numPlaces {
-		p, at := l.at(numPlaces-1-i), ""
-		if b.cluster != nil {
-			at = b.serverAt(p)
-		}
-		if !seen[at] {
+		p := l.at(numPlaces - 1 - i)
+		if at := s.serverAt(p); !seen[at] {
 			seen[at] = true
-			calls = append(calls, call{script: s, args: []any{"evalsha", s.sha, "1", p.def}})
+			all = append(all, p)
 		}
 	}
-	if b.runAll(ctx, calls) != nil {
-		return false
-	}
-	for i := range calls {
-		if answer := calls[i].cmd.Val(); calls[i].cmd.Err() != nil || len(answer) < 16 || number(answer, 8) < version {
-			return false
-		}
-	}
-	return true
+	return all
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/weir-go/weir/rate"
@@ -177,4 +178,29 @@ func restBytes(s *backend.State) string {
 		tail = append(tail, float64(t.Line), float64(t.Permits))
 	}
 	return scheduleBytes(&s.Schedule, s.Version) + doubles(tail...)
+}
+
+// maxExact is the largest number up to which all whole numbers are exact as doubles. Scripts compute with doubles.
+const maxExact = 1 << 53
+
+// doubles returns numbers as scripts read them.
+func doubles(numbers ...float64) string {
+	b := make([]byte, 0, 8*len(numbers))
+	for _, n := range numbers {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(n))
+	}
+	return string(b)
+}
+
+// number reads a number that doubles has written. It returns -1 if the bytes are no number or one out of range.
+func number(s string, at int) int64 {
+	var bits uint64
+	for i := 7; i >= 0; i-- {
+		bits = bits<<8 | uint64(s[at+i])
+	}
+	n := math.Float64frombits(bits)
+	if !(n >= -1<<62 && n <= 1<<62) {
+		return -1
+	}
+	return int64(n)
 }

@@ -3,6 +3,7 @@ package weirredis
 import (
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/rate"
@@ -42,10 +43,11 @@ func FuzzReadState(f *testing.F) {
 }
 
 func FuzzReadAnswer(f *testing.F) {
-	b := &Backend{scripts: newScripts(serverClock), names: names{prefix: "weir"}}
+	client := redis.NewClient(&redis.Options{})
+	f.Cleanup(func() { _ = client.Close() })
+	b := newTestBackend(f, client)
 	d := slowBucket(5)
-	p, err := b.plan(takeOne(d, ""))
-	require.NoError(f, err)
+	p := b.places(d.Name).planFor(takeOne(d, ""), b.scripts)
 	f.Add(string(make([]byte, 24))+"\xfd12345678", true)
 	f.Add("", false)
 	f.Fuzz(func(t *testing.T, answer string, two bool) {

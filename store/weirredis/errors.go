@@ -22,7 +22,7 @@ func keyError(err error) bool {
 	if err == nil {
 		return false
 	}
-	if errors.Is(err, errAnswer) || errors.Is(err, errStored) || errors.Is(err, errDefinition) {
+	if errors.Is(err, errAnswer) || errors.Is(err, errStored) {
 		return true
 	}
 	answer, ok := errors.AsType[redis.Error](err)
@@ -42,11 +42,3 @@ func slotError(err error) bool {
 
 // definitionError marks an error of one limiter's definition.
 func definitionError(err error) error { return fmt.Errorf("%w: %w", backend.ErrDefinition, err) }
-
-// outcomeOf returns the Outcome of a key that failed with err.
-func outcomeOf(err error) backend.Outcome {
-	if keyError(err) {
-		return backend.Failed
-	}
-	return backend.Unreachable
-}

@@ -42,44 +42,24 @@ const maxLeasesPerCall = 128
 
 func (b *Backend) lease(ctx context.Context, op leaseOp, s script, requests []*backend.LeaseRequest) error {
 	var calls []call
-	var groups [][]*backend.LeaseRequest
-	for rest := validRequests(op, requests); len(rest) > 0; {
+	var groups []leaseGroup
+	for rest := backend.Valid(requests, "weirredis: "+string(op), op.check); len(rest) > 0; {
 		n := sameKeyPrefix(rest)
-		calls = append(calls, b.leaseCall(op, s, rest[:n]))
+		calls = append(calls, b.places(rest[0].Definition.Name).leaseCall(op, s, rest[:n]))
 		groups = append(groups, rest[:n])
 		rest = rest[n:]
 	}
-	if err := b.runEach(ctx, calls); err != nil {
-		return wrap(ctx, string(op), err)
-	}
-	for i := range calls {
-		err := calls[i].cmd.Err()
-		if err == nil {
-			err = readLeases(op, groups[i], calls[i].cmd.Val())
-		}
-		if err != nil {
-			for _, r := range groups[i] {
-				r.Outcome, r.Err = outcomeOf(err), wrap(ctx, string(op), err)
-			}
-		}
-	}
-	return nil
+	return runEach(ctx, b.servers, string(op), groups, calls, func(g leaseGroup, c *call) error { return readLeases(op, g, c.cmd.Val()) })
 }
 
-// validRequests returns the valid requests, and sets the outcome of the others.
-func validRequests(op leaseOp, requests []*backend.LeaseRequest) []*backend.LeaseRequest {
-	good := requests
-	for i, r := range requests {
-		if err := checkLease(op, r); err != nil {
-			r.Outcome, r.Err = backend.Failed, fmt.Errorf("weirredis: %s: %w", op, err)
-			if len(good) == len(requests) {
-				good = requests[:i:i] // a full slice, so that append copies and the caller's slice stays as it is
-			}
-		} else if len(good) < len(requests) {
-			good = append(good, r)
-		}
+// A leaseGroup is requests of the same key, which are one run of a script.
+type leaseGroup []*backend.LeaseRequest
+
+// Fail sets the outcome of all.
+func (g leaseGroup) Fail(outcome backend.Outcome, err error) {
+	for _, r := range g {
+		r.Fail(outcome, err)
 	}
-	return good
 }
 
 // sameKeyPrefix returns how many of the first requests are of the same key.
@@ -91,9 +71,9 @@ func sameKeyPrefix(requests []*backend.LeaseRequest) int {
 	return n
 }
 
-func (b *Backend) leaseCall(op leaseOp, s script, requests []*backend.LeaseRequest) call {
+func (l *limiterPlaces) leaseCall(op leaseOp, s script, requests []*backend.LeaseRequest) call {
 	d, key := requests[0].Definition, requests[0].Key
-	at := b.places(d.Name).of(key)
+	at := l.of(key)
 	args := make([]any, 0, 6+2*len(requests))
 	args = append(args, "evalsha", s.sha, "1", at.start+leasesMark+key)
 	switch op {
@@ -101,7 +81,7 @@ func (b *Backend) leaseCall(op leaseOp, s script, requests []*backend.LeaseReque
 		args[2] = "2"
 		args = append(args, at.def, doubles(float64(d.Version), float64(d.Permits)))
 	case releaseLease:
-		args = append(args, b.names.channel())
+		args = append(args, l.names.channel())
 	}
 	for _, r := range requests {
 		args = append(args, r.ID, leaseNumbers(op, r))
@@ -128,7 +108,8 @@ func leaseNumbers(op leaseOp, r *backend.LeaseRequest) string {
 // maxTTL is 100 years in µs. A longer TTL is shortened to maxTTL.
 const maxTTL = 100 * 365 * 24 * 3600 * 1_000_000
 
-func checkLease(op leaseOp, r *backend.LeaseRequest) error {
+// check returns what is wrong with a request.
+func (op leaseOp) check(r *backend.LeaseRequest) error {
 	switch d := r.Definition; {
 	case d == nil:
 		return errors.New("no definition")

@@ -81,33 +81,6 @@ func TestLease_Ends(t *testing.T) {
 	require.Zero(t, probe.InUse)
 }
 
-func TestAcquire_SentAgain(t *testing.T) {
-	b, move := steeredLeases(t)
-	d := slots(3)
-	a := lease(d, "a", 2, 10*time.Second)
-	b.hold(t, a)
-	fence := a.Fence
-	move(5 * time.Second)
-	twice := lease(d, "a", 2, 10*time.Second)
-	b.hold(t, a, twice)
-	require.True(t, a.OK && twice.OK)
-	require.Equal(t, []int64{fence, fence, 2, 2}, []int64{a.Fence, twice.Fence, a.InUse, twice.InUse})
-	move(9 * time.Second)
-	require.NoError(t, b.Release(t.Context(), []*backend.LeaseRequest{a, a}))
-	require.False(t, a.OK, "it was released by the first of the two")
-
-	// Two of one ID in one call.
-	a, twice = lease(d, "x", 2, time.Second), lease(d, "x", 2, time.Second)
-	b.hold(t, a, twice)
-	require.True(t, a.OK && twice.OK)
-	require.Equal(t, a.Fence, twice.Fence)
-	require.EqualValues(t, 2, twice.InUse)
-	wrong := *a
-	wrong.Fence--
-	require.NoError(t, b.Release(t.Context(), []*backend.LeaseRequest{&wrong}))
-	require.False(t, wrong.OK)
-}
-
 func TestAcquire_FencesGrow(t *testing.T) {
 	b, move := steeredLeases(t)
 	d := slots(1)
@@ -143,30 +116,6 @@ func TestLease_ClockStepsBack(t *testing.T) {
 	move(5 * time.Second)
 	b.hold(t, h)
 	require.True(t, h.OK)
-}
-
-func TestLease_OtherDefinition(t *testing.T) {
-	b, _ := steeredLeases(t)
-	d, next := slots(2), slots(1)
-	next.Version++
-	a, c := lease(d, "a", 1, time.Minute), lease(d, "c", 1, time.Minute)
-	b.hold(t, a, c)
-	h := lease(next, "h", 1, time.Minute)
-	b.hold(t, h)
-	require.False(t, h.OK)
-	require.EqualValues(t, 2, h.InUse)
-
-	late := lease(d, "late", 1, time.Minute)
-	require.NoError(t, b.Acquire(t.Context(), []*backend.LeaseRequest{late}))
-	require.Equal(t, backend.OutdatedDefinition, late.Outcome)
-	require.Equal(t, next.Version, late.Version)
-	for _, end := range []func() error{
-		func() error { return b.Renew(t.Context(), []*backend.LeaseRequest{a}) },
-		func() error { return b.Release(t.Context(), []*backend.LeaseRequest{a}) },
-	} {
-		require.NoError(t, end())
-		require.True(t, a.OK && a.Outcome == backend.Decided, "a lease outlives the definition it was given under")
-	}
 }
 
 func TestLease_Many(t *testing.T) {

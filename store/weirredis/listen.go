@@ -16,7 +16,7 @@ func (b *Backend) Listen(ctx context.Context, ready func(), notice func(backend.
 	if err := ctx.Err(); err != nil {
 		return wrap(ctx, "listen", err)
 	}
-	sub := b.subscribe(ctx)
+	sub := b.subscribe(ctx, b.names.channel())
 	// ReceiveTimeout does not watch the context.
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

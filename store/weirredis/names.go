@@ -3,8 +3,8 @@ package weirredis
 import (
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-go/weir/store/backend"
 )
@@ -77,9 +77,16 @@ type limiterPlaces struct {
 	names names
 	name  string
 	made  [numPlaces]atomic.Pointer[place]
+	plan  atomic.Pointer[plan] // the last one
 
 	copied  atomic.Pointer[copiedVersion] // the last complete check of the copies
 	copying atomic.Bool                   // a check is under way or planned
+}
+
+// A copiedVersion is the version that all places of a limiter had at a moment.
+type copiedVersion struct {
+	version int64
+	at      time.Time
 }
 
 // A place has the names that calls about its keys need.
@@ -110,39 +117,4 @@ func (p *place) state(key string) any {
 		return p.unkeyed
 	}
 	return p.states + key
-}
-
-// A boundedMap drops everything when it is full.
-type boundedMap[K comparable, V any] struct {
-	m     sync.Map
-	count atomic.Int64
-}
-
-func (b *boundedMap[K, V]) load(k K) (v V, ok bool) {
-	got, ok := b.m.Load(k)
-	if ok {
-		v = got.(V)
-	}
-	return v, ok
-}
-
-func (b *boundedMap[K, V]) store(k K, v V, most int64) {
-	if b.count.Add(1) > most {
-		b.m.Clear()
-		b.count.Store(1)
-	}
-	b.m.Store(k, v)
-}
-
-// maxPlaces is the largest number of limiters whose places are kept.
-const maxPlaces = 4096
-
-// places returns the places of a limiter.
-func (b *Backend) places(limiter string) *limiterPlaces {
-	if l, ok := b.limiters.load(limiter); ok {
-		return l
-	}
-	l := &limiterPlaces{names: b.names, name: limiter}
-	b.limiters.store(limiter, l, maxPlaces)
-	return l
 }

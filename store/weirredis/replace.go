@@ -10,37 +10,25 @@ import (
 
 // Replace implements [backend.Backend].
 func (b *Backend) Replace(ctx context.Context, all []*backend.Replacement) error {
-	calls := make([]call, 0, len(all))
-	sent := make([]*backend.Replacement, 0, len(all))
-	for _, r := range all {
-		c, err := b.replacement(r)
-		if err != nil {
-			r.Outcome, r.Err = backend.Failed, wrap(ctx, "replace", err)
-			continue
+	all = backend.Valid(all, "weirredis: replace", func(r *backend.Replacement) error {
+		err := r.Definition.Check()
+		if err == nil && r.Old.Schedule.Period <= 0 {
+			err = fmt.Errorf("limiter %q: the old state has no period", r.Definition.Name)
 		}
-		calls, sent = append(calls, c), append(sent, r)
+		return err
+	})
+	calls := make([]call, len(all))
+	for i, r := range all {
+		calls[i] = b.replacement(r)
 	}
-	if err := b.runEach(ctx, calls); err != nil {
-		return wrap(ctx, "replace", err)
-	}
-	for i, r := range sent {
-		if err := calls[i].cmd.Err(); err != nil {
-			r.Outcome, r.Err = outcomeOf(err), wrap(ctx, "replace", err)
-		} else {
-			r.Outcome, r.Done = backend.Decided, calls[i].cmd.Val() == "1"
-		}
-	}
-	return nil
+	return runEach(ctx, b.servers, "replace", all, calls, func(r *backend.Replacement, c *call) error {
+		r.Outcome, r.Done = backend.Decided, c.cmd.Val() == "1"
+		return nil
+	})
 }
 
-func (b *Backend) replacement(r *backend.Replacement) (call, error) {
-	if err := checkDefinition(r.Definition); err != nil {
-		return call{}, err
-	}
+func (b *Backend) replacement(r *backend.Replacement) call {
 	old := r.Old
-	if old.Schedule.Period <= 0 {
-		return call{}, fmt.Errorf("%w: limiter %q: the old state has no period", errDefinition, r.Definition.Name)
-	}
 	g := old.Schedule
 	was := doubles(float64(old.Version), float64(g.Anchor), float64(g.Period), float64(g.TimeOf(old.Line)), float64(old.Missing)) + restBytes(&old)
 	full := r.Definition.FullAt(&r.Next.State)
@@ -49,5 +37,5 @@ func (b *Backend) replacement(r *backend.Replacement) (call, error) {
 	}
 	s := b.scripts.replace
 	key := b.places(r.Definition.Name).of(r.Key).state(r.Key)
-	return call{script: s, args: []any{"evalsha", s.sha, "1", key, was, stateBytes(&r.Next), doubles(float64(full))}}, nil
+	return call{script: s, args: []any{"evalsha", s.sha, "1", key, was, stateBytes(&r.Next), doubles(float64(full))}}
 }

@@ -28,7 +28,13 @@ func TestBlocks_NextSize(t *testing.T) {
 	}
 	require.EqualValues(t, 10, l.NextSize(10, now.Add(Lifetime/2)), "used up in time")
 	require.EqualValues(t, 5, l.NextSize(10, now.Add(2*Lifetime)))
-	require.Zero(t, l.NextSize(10, now.Add(4*Lifetime)), "asked for too seldom")
+	now = now.Add(4 * Lifetime)
+	require.Zero(t, l.NextSize(10, now), "asked for too seldom")
+	for _, since := range []time.Duration{Lifetime / 2, Lifetime / 20, Lifetime / 2, Lifetime / 20} {
+		now = now.Add(since)
+		require.Zero(t, l.NextSize(10, now), "not twice in a row within a tenth")
+	}
+	require.EqualValues(t, 4, l.NextSize(10, now.Add(Lifetime/20)))
 }
 
 // Each line of a bucket restores the lowest positions, and a borrowed permit can be granted until then.

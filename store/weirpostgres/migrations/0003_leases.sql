@@ -12,7 +12,7 @@ $$;
 -- Deletes the expired leases of a key, and returns the sum of their permits. The key's row in semaphores must be locked. A
 -- lease that another session is releasing or renewing is left to the next call.
 create function "weir".delete_expired(a_name text, a_key bytea, t bigint) returns bigint
-language plpgsql volatile set enable_seqscan = off as $$
+language plpgsql volatile as $$
 declare freed bigint;
 begin
   with expired as (
@@ -26,14 +26,14 @@ end $$;
 
 -- The permits of the expired leases of a key that are not deleted yet.
 create function "weir".expired_permits(a_name text, a_key bytea, t bigint) returns bigint
-language plpgsql volatile set enable_seqscan = off as $$
+language plpgsql volatile as $$
 begin
   return (select coalesce(sum(l.permits), 0) from "weir".leases l where l.name = a_name and l.key = a_key and l.expires <= t);
 end $$;
 
 -- How many µs after t the first lease of a key expires; 0 if there is none.
 create function "weir".next_expiry(a_name text, a_key bytea, t bigint) returns bigint
-language plpgsql volatile set enable_seqscan = off as $$
+language plpgsql volatile as $$
 declare first bigint;
 begin
   select l.expires into first from "weir".leases l
@@ -45,7 +45,7 @@ end $$;
 -- shortens the leases to their TTL from now. Otherwise the leases of an instance that has died would last longer by the
 -- step.
 create function "weir".stepped_back(a_name text, a_key bytea, t bigint) returns boolean
-language plpgsql volatile set enable_seqscan = off as $$
+language plpgsql volatile as $$
 begin
   return coalesce((select l.expires > t + l.ttl from "weir".leases l
     where l.name = a_name and l.key = a_key order by l.name desc, l.key desc, l.expires desc limit 1), false);
@@ -58,13 +58,13 @@ end $$;
 -- returns: outcome, ok, in use, next expiry, fence, version of each. The outcome is 0 if the row of the key is locked, with
 --          skip_locked: then it is not waited for.
 create function "weir".acquire(a_name text, a_key bytea, skip_locked boolean, n bigint[], ids bytea[], wants bigint[]) returns bigint[]
-language plpgsql volatile set enable_seqscan = off as $$
+language plpgsql volatile as $$
 <<vars>>
 declare
   permit_limit constant bigint := n[2];
   notify_for constant bigint := 10000000; -- for how long releases send notices
   t bigint := "weir".clock();
-  v bigint; used bigint; last_fence bigint; notify_until bigint; expired bigint;
+  v bigint; newest bigint; used bigint; last_fence bigint; notify_until bigint; expired bigint;
   repeated boolean; -- a lease with one of the IDs has not expired, so its request was sent again
   starts_waiting boolean; -- a caller waits, and releases send no notices yet
   stepped_back boolean; answers bigint[] := '{}'; p bigint; next_expiry bigint; old_fence bigint;
@@ -78,11 +78,12 @@ begin
     from "weir".semaphores s where s.name = a_name and s.key = a_key;
   stepped_back := "weir".stepped_back(a_name, a_key, t);
   used := coalesce(used - expired, 0);
+  newest := greatest(v, (select d.version from "weir".definitions d where d.name = a_name));
   starts_waiting := n[3] = 1 and coalesce(notify_until, 0) < t + notify_for / 2;
   for i in 1 .. array_length(ids, 1) loop
     p := wants[2*i-1];
-    if v > n[1] then
-      answers := answers || array[2, 0, 0, 0, 0, v];
+    if newest > n[1] then
+      answers := answers || array[2, 0, 0, 0, 0, newest];
     elsif stepped_back then
       answers := null;
       exit;
@@ -164,7 +165,7 @@ begin
 end $$;
 
 create function "weir".renew(a_name text, a_key bytea, a_id bytea, a_fence bigint, ttl bigint) returns boolean
-language plpgsql volatile set enable_seqscan = off as $$
+language plpgsql volatile as $$
 declare t bigint := "weir".clock();
 begin
   update "weir".leases l set expires = t + renew.ttl, ttl = renew.ttl
@@ -174,7 +175,7 @@ end $$;
 
 -- Without notifies, no notice is sent.
 create function "weir".release(a_name text, a_key bytea, a_id bytea, a_fence bigint, notifies boolean) returns boolean
-language plpgsql volatile set enable_seqscan = off as $$
+language plpgsql volatile as $$
 declare t bigint;
 begin
   if notifies then perform pg_advisory_xact_lock_shared("weir".waiting_lock(a_name, a_key)); end if;

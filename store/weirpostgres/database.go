@@ -12,6 +12,70 @@ import (
 	"github.com/weir-go/weir/internal/recovered"
 )
 
+// A database sends statements to a schema.
+type database struct {
+	pool   *pgxpool.Pool
+	schema string
+	sql    statements
+	// prepares reports whether the pool keeps prepared statements.
+	prepares bool
+}
+
+func newDatabase(pool *pgxpool.Pool, schema string, async bool) *database {
+	mode := pool.Config().ConnConfig.DefaultQueryExecMode
+	return &database{pool: pool, schema: schema, sql: newStatements(schema, async), prepares: mode == pgx.QueryExecModeCacheStatement}
+}
+
+// anyRows stands for the number of rows of a statement that can return any.
+const anyRows = -1
+
+// query sends a statement that must return n rows, and calls row for each. A statement that was ended by a deadlock or a
+// serialization failure has done nothing, and is sent once more; then row is called again from 0 on.
+func (db *database) query(ctx context.Context, what, sql string, args []any, n int, row func(i int, rows pgx.Rows) error) error {
+	got, err := db.queryOnce(ctx, sql, args, n, row)
+	if repeatable(err) {
+		got, err = db.queryOnce(ctx, sql, args, n, row)
+	}
+	if err == nil && n != anyRows && got != n {
+		err = fmt.Errorf("the statement returned %d rows, want %d", got, n)
+	}
+	return db.explain(what, err)
+}
+
+func (db *database) queryOnce(ctx context.Context, sql string, args []any, n int, row func(i int, rows pgx.Rows) error) (got int, err error) {
+	conn, err := db.connection(ctx, sql)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Release()
+	got, err = queryOn(ctx, conn, sql, args, n, row)
+	if s := statementsOf(conn); codeOf(err) == undefinedStatement && !s.lost { // nothing was done
+		s.lost = true
+		got, err = queryOn(ctx, conn, sql, args, n, row)
+	}
+	return got, err
+}
+
+func queryOn(ctx context.Context, conn *pgxpool.Conn, sql string, args []any, n int, row func(i int, rows pgx.Rows) error) (got int, err error) {
+	if statementsOf(conn).lost {
+		sql += " " // of which pgx has no prepared statement
+		args = append([]any{pgx.QueryExecModeExec}, args...)
+	}
+	rows, err := conn.Query(ctx, sql, args...)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	for ; rows.Next(); got++ {
+		if n == anyRows || got < n {
+			if err := row(got, rows); err != nil {
+				return got, err
+			}
+		}
+	}
+	return got, rows.Err()
+}
+
 // A server that is far away needs more time than a call has. With a round trip of 200 ms and a CallTimeout of 500 ms, a
 // call has time for two round trips. To prepare a statement takes one, and if the connection was idle, the pool sends a
 // ping before. If the call ended during its third round trip, pgx would close the connection, and the next call would
@@ -30,9 +94,9 @@ var errHook = errors.New("a hook of the pool has panicked or called runtime.Goex
 
 // connection returns a connection on which the statement is prepared, if the pool and the session keep prepared
 // statements.
-func (b *Backend) connection(ctx context.Context, sql string) (*pgxpool.Conn, error) {
-	conn, err := b.pool.Acquire(ctx)
-	if err != nil || !b.prepares {
+func (db *database) connection(ctx context.Context, sql string) (*pgxpool.Conn, error) {
+	conn, err := db.pool.Acquire(ctx)
+	if err != nil || !db.prepares {
 		return conn, err
 	}
 	if s := statementsOf(conn); s.lost || s.prepared[sql] {
@@ -97,17 +161,21 @@ func prepare(ctx context.Context, conn *pgxpool.Conn, sql string) error {
 	return err
 }
 
-// forget makes pgx forget a prepared statement, which it would use otherwise.
-func (s *sessionStatements) forget(ctx context.Context, conn *pgxpool.Conn, sql string) error {
-	if !s.prepared[sql] {
+// explain adds the operation to err and, for some errors, what to do about it.
+func (db *database) explain(what string, err error) error {
+	if err == nil {
 		return nil
 	}
-	delete(s.prepared, sql)
-	return conn.Conn().Deallocate(ctx, sql)
-}
-
-func closeConn(conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
-	defer cancel()
-	_ = conn.Close(ctx) // the pool makes another one
+	hint := ""
+	switch codeOf(err) {
+	case undefinedSchema, undefinedTable, undefinedFunction, undefinedColumn:
+		hint = fmt.Sprintf("schema %q is missing or older than this program: call Migrate, or run the files in the folder migrations: ", db.schema)
+	case serializationFailure:
+		hint = "sessions must be at isolation level read committed: "
+	case lockNotAvailable:
+		hint = "another session has a lock: "
+	case readOnly:
+		hint = "the server is read-only, a standby perhaps: "
+	}
+	return fmt.Errorf("weirpostgres: %s: %s%w", what, hint, err)
 }

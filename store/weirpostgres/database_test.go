@@ -26,7 +26,7 @@ import (
 func TestStore_ConnectsOverALongDistance(t *testing.T) {
 	drill.Apart(t, func() {
 		const callTimeout = time.Second
-		server := testserver.Postgres(t)
+		server := postgres(t)
 		schema := freshSchema(t, connect(t, server.URL, nil))
 		proxy := testserver.NewProxy(t, server.Addr())
 		proxy.Delay(callTimeout * 2 / 5 / 2) // in each direction
@@ -51,7 +51,7 @@ func TestStore_ConnectsOverALongDistance(t *testing.T) {
 
 // No call fails if the statements of a session are gone, or belong to another client of a pooler.
 func TestBackend_SessionsThatKeepNoStatements(t *testing.T) {
-	server := testserver.Postgres(t)
+	server := postgres(t)
 	discard := func(c *pgxpool.Config) {
 		c.AfterRelease = func(conn *pgx.Conn) bool {
 			_, err := conn.Exec(context.Background(), "discard all")
@@ -117,7 +117,7 @@ func (*tracer) TracePrepareEnd(context.Context, *pgx.Conn, pgx.TracePrepareEndDa
 
 // traced returns a Backend whose pool has one connection and a tracer.
 func traced(t testing.TB, o BackendOptions) (*Backend, *tracer) {
-	server := testserver.Postgres(t)
+	server := postgres(t)
 	o.Schema = freshSchema(t, connect(t, server.URL, nil))
 	h := &tracer{}
 	pool := connect(t, server.URL, func(c *pgxpool.Config) { c.MaxConns, c.ConnConfig.Tracer = 1, h })
