@@ -264,8 +264,10 @@ func inReverse(leases []Lease, f func(Lease)) {
 }
 
 // Charge charges every limiter; see [Charger]. It returns the fewest permits that remain at one of them, and the longest
-// time until one of them is full. If one of them returns an error, because it is closed or not a [Charger], the others are
-// charged all the same, and Charge returns the first error.
+// time until one of them is full.
+//
+// Charge first asks all limiters for their levels. If one of them returns an error, because it is closed or not a
+// [Charger], Charge returns that error and nothing has changed. If a limiter fails after that, the others are charged.
 func (c *Chained) Charge(ctx context.Context, n int) (Level, error) {
 	if ctx.Err() != nil {
 		return Level{}, ctxerr.Of(ctx)
@@ -273,15 +275,20 @@ func (c *Chained) Charge(ctx context.Context, n int) (Level, error) {
 	if c.closed.Load() {
 		return Level{}, ErrClosed
 	}
-	return chargeAll(c.members, func(i int) (Level, error) { return chargeLimiter(ctx, c.limiters[i], n) })
+	return chargeAll(c.members, n, func(i, n int) (Level, error) { return chargeLimiter(ctx, c.limiters[i], n) })
 }
 
-// chargeAll calls charge for each member and combines the levels and errors.
-func chargeAll(members []member, charge func(i int) (Level, error)) (Level, error) {
+// chargeAll asks all members for their levels, charges all of them if none returns an error, and combines the levels and errors.
+func chargeAll(members []member, n int, charge func(i, n int) (Level, error)) (Level, error) {
+	if n != 0 {
+		if level, err := chargeAll(members, 0, charge); err != nil {
+			return level, err
+		}
+	}
 	least := unlimitedLevel
 	var failed error
 	for i := range members {
-		level, err := charge(i)
+		level, err := charge(i, n)
 		if err != nil {
 			failed = cmp.Or(failed, members[i].wrap(err))
 		}

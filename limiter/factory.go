@@ -27,14 +27,10 @@ func New(o Options) (Configurable, error) {
 // FactoryFor returns a factory that makes a limiter with the options o for each key. If o is invalid, every call that needs a
 // new limiter returns a [weir.OptionsError].
 func FactoryFor[K comparable](o Options) Factory[K] {
-	switch o := OptionsOf(rate.Of(o)).(type) {
-	case TokenBucketOptions:
-		return TokenBucketFactory[K](o)
-	case FixedWindowOptions:
-		return FixedWindowFactory[K](o)
-	default:
-		return func(K) (Limiter, error) { return New(o) }
+	if l := rate.Of(o); l.Kind == rate.TokenBucket || l.Kind == rate.FixedWindow {
+		return bucketFactory[K](l)
 	}
+	return func(K) (Limiter, error) { return New(o) }
 }
 
 // ConcurrencyFactory returns a factory that makes a [Concurrency] limiter for each key. If o is invalid, every call

@@ -149,22 +149,6 @@ func TestChain_Charge(t *testing.T) {
 	})
 }
 
-// A chain charges the limiters that can be charged, and says which cannot.
-func TestChain_ChargeOfSome(t *testing.T) {
-	for name, other := range map[string]limiter.Limiter{
-		"lends":     weir.Must(limiter.NewConcurrency(chargeLimits.Concurrency())),
-		"no charge": refusing{},
-		"a chain":   weir.Must(limiter.Chain(limiter.NewUnlimited(), refusing{})),
-	} {
-		bucket := weir.Must(limiter.NewTokenBucket(chargeLimits.TokenBucket()))
-		level, err := weir.Must(limiter.Chain(other, bucket)).Charge(t.Context(), 5)
-		require.ErrorIs(t, err, errors.ErrUnsupported, name)
-		assert.ErrorContains(t, err, "limiter 0 (", name)
-		assert.Zero(t, level)
-		assert.EqualValues(t, 5, charge(t, bucket, 0), name)
-	}
-}
-
 func TestChainPartitioned_Charge(t *testing.T) {
 	keys := byKey(t, limiter.TokenBucketFactory[string](chargeLimits.TokenBucket()), nil)
 	lengths := weir.Must(limiter.NewPartitionedByKey(func(n int) int { return n },
@@ -227,4 +211,45 @@ func TestPartitioned_ChargeConcurrentSafe(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A chain with a member that cannot be charged charges none of the others, wherever that member is.
+func TestChain_ChargeOfAllOrNone(t *testing.T) {
+	for name, other := range map[string]limiter.Limiter{
+		"lends":     weir.Must(limiter.NewConcurrency(chargeLimits.Concurrency())),
+		"no charge": refusing{},
+		"a chain":   weir.Must(limiter.Chain(limiter.NewUnlimited(), refusing{})),
+	} {
+		bucket := weir.Must(limiter.NewTokenBucket(chargeLimits.TokenBucket()))
+		_, err := weir.Must(limiter.Chain(bucket, other)).Charge(t.Context(), 5)
+		require.ErrorIs(t, err, errors.ErrUnsupported, name)
+		assert.ErrorContains(t, err, "limiter 1 (", name)
+		assert.EqualValues(t, 10, charge(t, bucket, 0), name)
+
+		keys := byKey(t, limiter.TokenBucketFactory[string](chargeLimits.TokenBucket()), nil)
+		others := byKey(t, func(string) (limiter.Limiter, error) { return other, nil }, nil)
+		p := weir.Must(limiter.ChainPartitioned[string](keys, others))
+		_, err = p.(limiter.PartitionedCharger[string]).Charge(t.Context(), "a", 5)
+		require.ErrorIs(t, err, errors.ErrUnsupported, name)
+		assert.EqualValues(t, 10, chargeKey(t, limiter.Partitioned[string](keys), "a", 0), name)
+	}
+}
+
+// If a member fails after the chain has asked it for its level, the others are charged all the same.
+func TestChain_ChargeFailsLate(t *testing.T) {
+	bucket := weir.Must(limiter.NewTokenBucket(chargeLimits.TokenBucket()))
+	level, err := weir.Must(limiter.Chain(away{}, bucket)).Charge(t.Context(), 5)
+	require.EqualError(t, err, "limiter 0 (limiter_test.away) of the chain: away")
+	assert.Zero(t, level)
+	assert.EqualValues(t, 5, charge(t, bucket, 0))
+}
+
+// away is a limiter in a store that is there for a question, and not for the charge that follows.
+type away struct{ refusing }
+
+func (away) Charge(_ context.Context, n int) (limiter.Level, error) {
+	if n == 0 {
+		return limiter.Level{Remaining: 1}, nil
+	}
+	return limiter.Level{}, errors.New("away")
 }

@@ -10,6 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func has(p *PartitionedLimiter[int, int], key int) bool {
+	hash := p.keys.hash(key)
+	return p.keys.shard(hash).find(hash, key) != nil
+}
+
 // limitersByKey are limiters of one permit that comes back a minute after the lease was returned or the grant.
 var limitersByKey = map[string]Factory[int]{
 	"bucket":         TokenBucketFactory[int](TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Minute}),
@@ -77,10 +82,10 @@ func TestMakeRoom_FloodLooksAtFew(t *testing.T) {
 		for range 10 {
 			mustReject(t, p, -1, 1)
 		}
-		assert.Equal(t, searchAtMost, asked)
+		assert.Equal(t, 2*searchAtMost, asked, "for a partition that was not used again, and for any")
 		time.Sleep(time.Duration(pauseAtMost))
 		mustReject(t, p, -1, 1)
-		assert.Equal(t, 2*searchAtMost, asked)
+		assert.Equal(t, 4*searchAtMost, asked)
 	})
 }
 
@@ -124,4 +129,39 @@ func TestNewPartition_SameBucket(t *testing.T) {
 	require.NoError(t, p.Close())
 	_, err = other.TryAcquire(t.Context(), 1, 1)
 	require.ErrorIs(t, err, ErrClosed)
+}
+
+// A key that is used in every round keeps its partition, whatever else comes, as long as others are idle.
+func TestMakeRoom_UsedAgainAndAgain(t *testing.T) {
+	for _, partitions := range []int{3, 50, 5000} {
+		p := newPartitioned(t, TokenBucketFactory[int](TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: 1}),
+			PartitionedOptions{MaxPartitions: partitions, IdleTimeout: time.Hour})
+		for key := range partitions {
+			mustAcquire(t, p, key, 1)
+		}
+		for round := range 3 * partitions {
+			mustAcquire(t, p, 1, 1)
+			mustAcquire(t, p, partitions+round, 1)
+			require.True(t, has(p, 1), "%d partitions, round %d", partitions, round)
+		}
+		s, err := p.Statistics(1)
+		require.NoError(t, err)
+		assert.EqualValues(t, 1+3*partitions, s.SuccessfulLeases)
+		assert.Equal(t, partitions, p.Len())
+	}
+}
+
+// Where all partitions were used again, the new key takes one all the same.
+func TestMakeRoom_AllUsedAgain(t *testing.T) {
+	for _, partitions := range []int{1, 5, 1000} {
+		p := newPartitioned(t, single, PartitionedOptions{MaxPartitions: partitions, IdleTimeout: time.Hour})
+		for range 2 {
+			for key := range partitions {
+				mustAcquire(t, p, key, 1).Release()
+			}
+		}
+		mustAcquire(t, p, -1, 1)
+		assert.Equal(t, partitions, p.Len())
+		assert.True(t, has(p, -1))
+	}
 }

@@ -26,6 +26,7 @@ type shard[K comparable] struct {
 // A place is for an entry. An empty one has none.
 type place[K comparable] struct {
 	tag   atomic.Uint32 // the lower half of the hash of the entry's key
+	again atomic.Bool   // the entry was found again since the hand passed it
 	entry atomic.Pointer[entry[K]]
 }
 
@@ -40,8 +41,15 @@ func (s *shard[K]) find(hash uint64, key K) *entry[K] {
 	places, tag := *all, uint32(hash)
 	i := home(tag, len(places))
 	for range places {
-		e := places[i].entry.Load()
-		if e == nil || places[i].tag.Load() == tag && e.key == key {
+		at := &places[i]
+		e := at.entry.Load()
+		if e == nil {
+			return nil
+		}
+		if at.tag.Load() == tag && e.key == key {
+			if !at.again.Load() {
+				at.again.Store(true)
+			}
 			return e
 		}
 		if i++; i == len(places) {
@@ -67,7 +75,7 @@ func (s *shard[K]) insert(hash uint64, added partition[K]) {
 	if n := len(s.table()); 4*(s.n+1) > 3*n {
 		s.resize(max(n+n/2, min(4*n, 128), leastPlaces)) // a small table grows fast: moving an entry costs as much as adding one
 	}
-	put(s.table(), uint32(hash), added.entry)
+	put(s.table(), uint32(hash), false, added.entry)
 	s.n++
 	if added.tracked != nil {
 		if s.others == nil {
@@ -78,15 +86,20 @@ func (s *shard[K]) insert(hash uint64, added partition[K]) {
 }
 
 // put puts an entry into the first empty place for it.
-func put[K comparable](places []place[K], tag uint32, e *entry[K]) {
+func put[K comparable](places []place[K], tag uint32, again bool, e *entry[K]) {
 	i := home(tag, len(places))
 	for places[i].entry.Load() != nil {
 		if i++; i == len(places) {
 			i = 0
 		}
 	}
-	places[i].tag.Store(tag)
-	places[i].entry.Store(e)
+	places[i].set(tag, again, e)
+}
+
+func (p *place[K]) set(tag uint32, again bool, e *entry[K]) {
+	p.tag.Store(tag)
+	p.again.Store(again)
+	p.entry.Store(e)
 }
 
 // resize moves all entries to a table of n places.
@@ -94,7 +107,7 @@ func (s *shard[K]) resize(n int) {
 	grown := make([]place[K], n)
 	for i := range s.table() {
 		if old := &s.table()[i]; old.entry.Load() != nil {
-			put(grown, old.tag.Load(), old.entry.Load())
+			put(grown, old.tag.Load(), old.again.Load(), old.entry.Load())
 		}
 	}
 	s.places.Store(&grown)
@@ -136,8 +149,7 @@ func (s *shard[K]) removeAt(i int) {
 	n := len(places)
 	for j := (i + 1) % n; places[j].entry.Load() != nil; j = (j + 1) % n {
 		if tag := places[j].tag.Load(); (j-home(tag, n)+n)%n >= (j-i+n)%n {
-			places[i].tag.Store(tag)
-			places[i].entry.Store(places[j].entry.Load())
+			places[i].set(tag, places[j].again.Load(), places[j].entry.Load())
 			i = j
 		}
 	}

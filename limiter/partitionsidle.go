@@ -7,8 +7,8 @@ import (
 )
 
 // A new key beyond MaxPartitions evicts a partition that is idle. It searches its shard and others, up to shardAtMost
-// partitions of each, from their hands on. So a partition is evicted once in each round of the hand at most, and its key, which
-// was idle, loses nothing but its statistics. After searchAtMost partitions of which none is idle it is rejected, and new
+// partitions of each, from their hands on. It takes the first idle one that was not used again since the hand passed it, and after
+// searchAtMost partitions without any, the first idle one of the next searchAtMost. If none of them is idle it is rejected, and new
 // keys are rejected without a search for pauseFactor times as long as the search took, but for no longer than pauseAtMost.
 // So a flood of keys costs little whether or not partitions are idle, and if a tenth of them are, one is found: by chance
 // none of searchAtMost is idle once in 10¹¹ times.
@@ -47,7 +47,7 @@ func (p *partitions[K]) makeRoom(hash uint64, now int64) bool {
 		if until := p.pausedUntil.Load(); now < until && inBubble(now) == inBubble(until) {
 			return false
 		}
-		if !p.search(hash, now) {
+		if !p.search(hash, now, true) && !p.search(hash, now, false) {
 			if took := moment() - now; p.max.Load() > few {
 				p.pausedUntil.Store(now + min((1+pauseFactor)*took, pauseAtMost))
 			}
@@ -57,13 +57,14 @@ func (p *partitions[K]) makeRoom(hash uint64, now int64) bool {
 	return false
 }
 
-// search forgets a partition that is idle, and reports whether it has found one.
-func (p *partitions[K]) search(hash uint64, now int64) bool {
+// search forgets a partition that is idle and, if spare is true, was not used again since the hand passed it. It reports whether it
+// has found one.
+func (p *partitions[K]) search(hash uint64, now int64, spare bool) bool {
 	left := min(searchAtMost, int(p.count.Load()))
 	// Shards in an order of the key's own, so that new keys do not all go on where the idle partitions have been used up.
 	step := hash>>40 | 1
 	for i := uint64(0); left > 0 && i < uint64(len(p.shards))*(searchAtMost/shardAtMost); i++ {
-		w := walk{left: min(left, shardAtMost), minIdle: -1, one: true}
+		w := walk{left: min(left, shardAtMost), minIdle: -1, one: true, spare: spare}
 		left -= w.left
 		s := p.shard(hash + i*step<<32)
 		for c := s.next(&w, now); c.entry != nil; c = s.next(&w, now) {
@@ -168,6 +169,7 @@ func (p *partitions[K]) sweepShard(s *shard[K], w *walk, now int64) {
 type walk struct {
 	minIdle int64 // what has been full for no longer stays
 	one     bool  // it ends with the first bucket that it forgets
+	spare   bool  // it leaves out what was used again since the hand passed it
 	left    int   // partitions that it can still look at
 	seen    int   // places
 	full    int64 // buckets that it has forgotten, and that still count
@@ -192,6 +194,9 @@ func (s *shard[K]) next(w *walk, now int64) (c candidate[K]) {
 			continue
 		}
 		w.left--
+		if w.spare && all[i].again.Swap(false) {
+			continue
+		}
 		switch found := s.partition(e); {
 		case found.tracked != nil:
 			if !found.tracked.pinned() {

@@ -11,13 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rate"
 )
 
 // A refundable limiter is one whose permits are spent, with limits that change.
-type refundable struct {
-	Limiter
+type refundable interface {
+	Configurable
 	Charger
-	change func(limits refundLimits) error
 }
 
 type refundLimits struct {
@@ -25,33 +25,23 @@ type refundLimits struct {
 	period                  time.Duration
 }
 
-func newRefundable(kind string, r refundLimits) refundable {
+// of returns the limits of a kind. A key's bucket shares its state.
+func (r refundLimits) of(kind string) rate.Limits {
 	switch kind {
-	case "TokenBucket":
-		o := func(r refundLimits) TokenBucketOptions {
-			return TokenBucketOptions{TokenLimit: r.limit, TokensPerPeriod: r.refill, ReplenishmentPeriod: r.period}
-		}
-		l := weir.Must(NewTokenBucket(o(r)))
-		return refundable{l, l, func(r refundLimits) error { return l.Reconfigure(o(r)) }}
 	case "FixedWindow":
-		o := func(r refundLimits) FixedWindowOptions {
-			return FixedWindowOptions{PermitLimit: r.limit, Window: r.period}
-		}
-		l := weir.Must(NewFixedWindow(o(r)))
-		return refundable{l, l, func(r refundLimits) error { return l.Reconfigure(o(r)) }}
-	case "TokenBucket of a key": // it shares its state
-		o := func(r refundLimits) TokenBucketOptions {
-			return TokenBucketOptions{TokenLimit: r.limit, TokensPerPeriod: r.refill, ReplenishmentPeriod: r.period}
-		}
-		l := weir.Must(TokenBucketFactory[string](o(r))("key")).(*TokenBucket)
-		return refundable{l, l, func(r refundLimits) error { return l.Reconfigure(o(r)) }}
+		return rate.Limits{Kind: rate.FixedWindow, Permits: r.limit, Period: r.period}
+	case "SlidingWindow":
+		return rate.Limits{Kind: rate.SlidingWindow, Permits: r.limit, Period: r.period * time.Duration(r.segments), Segments: r.segments}
 	default:
-		o := func(r refundLimits) SlidingWindowOptions {
-			return SlidingWindowOptions{PermitLimit: r.limit, Window: r.period * time.Duration(r.segments), SegmentsPerWindow: r.segments}
-		}
-		l := weir.Must(NewSlidingWindow(o(r)))
-		return refundable{l, l, func(r refundLimits) error { return l.Reconfigure(o(r)) }}
+		return rate.Limits{Kind: rate.TokenBucket, Permits: r.limit, Refill: r.refill, Period: r.period}
 	}
+}
+
+func newRefundable(kind string, r refundLimits) refundable {
+	if kind == "TokenBucket of a key" {
+		return weir.Must(FactoryFor[string](r.of(kind))("key")).(refundable)
+	}
+	return weir.Must(New(r.of(kind))).(refundable)
 }
 
 var refundableKinds = []string{"TokenBucket", "TokenBucket of a key", "FixedWindow", "SlidingWindow"}
@@ -150,8 +140,8 @@ func refundScript(t *testing.T, r *rand.Rand, kind string, kinds int) {
 			fmt.Fprint(&steps, " refund", i)
 		case step == 4 && r.IntN(3) == 0:
 			limits := draw()
-			require.NoError(t, chained.change(limits))
-			require.NoError(t, plain.change(limits))
+			require.NoError(t, chained.Reconfigure(limits.of(kind)))
+			require.NoError(t, plain.Reconfigure(limits.of(kind)))
 			fmt.Fprintf(&steps, " change%+v", limits)
 		case step == 5 && len(out) > 0:
 			i := r.IntN(len(out))

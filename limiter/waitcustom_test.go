@@ -16,7 +16,6 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
-	"github.com/weir-go/weir/limiter/limitertest"
 )
 
 // Whatever a limiter answers, Wait neither spins, nor sleeps for hours, nor outlives its context.
@@ -59,24 +58,7 @@ func TestWait_HostileLimiters(t *testing.T) {
 	}
 }
 
-func TestWait_DoneContextAndRange(t *testing.T) {
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, k := range kinds {
-		synctest.Test(t, func(t *testing.T) {
-			l, err := build(k, waitLimits)
-			require.NoError(t, err)
-			_, err = limiter.Wait(gone, l, 1)
-			require.ErrorIs(t, err, context.Canceled)
-			for _, n := range []int{-1, math.MinInt, waitLimits.Permits + 1, math.MaxInt} {
-				_, err = limiter.Wait(t.Context(), l, n)
-				require.ErrorIs(t, err, limiter.ErrPermitCount)
-			}
-			s := available(l)
-			assert.EqualValues(t, waitLimits.Permits, s.AvailablePermits)
-			assert.Zero(t, s.SuccessfulLeases)
-		})
-	}
+func TestWait_OddLimiters(t *testing.T) {
 	var bucket *limiter.TokenBucket
 	_, err := limiter.Wait(t.Context(), bucket, 1)
 	require.ErrorIs(t, err, limiter.ErrInvalidOptions, "a typed nil")
@@ -126,5 +108,3 @@ func TestWait_ConcurrentSafe(t *testing.T) {
 		runtime.GOMAXPROCS(was)
 	}
 }
-
-var waitLimits = limitertest.Limits{Permits: 3, TokensPerPeriod: 3, Segments: 2, Period: time.Second, QueueLimit: 2}

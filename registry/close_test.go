@@ -151,21 +151,6 @@ func TestClose_Twice(t *testing.T) {
 		assert.Equal(t, 5*time.Second, time.Since(began))
 		assert.Equal(t, order, j.take(), "once")
 	})
-	synctest.Test(t, func(t *testing.T) {
-		r := registry.New(&registry.Options{DrainTimeout: -1})
-		require.NoError(t, r.Define("orders", with()))
-		end := hold(t, get(t, r, "orders"))
-		patient := make(chan error)
-		go func() { patient <- r.Close(t.Context()) }()
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		began := time.Now()
-		assert.ErrorIs(t, r.Close(ctx), context.DeadlineExceeded)
-		assert.Equal(t, time.Second, time.Since(began))
-		assert.ErrorIs(t, <-patient, registry.ErrDrainTimeout)
-		end()
-	})
 }
 
 func TestClose_DuringFirstBuild(t *testing.T) {

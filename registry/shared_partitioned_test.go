@@ -1,7 +1,6 @@
 package registry_test
 
 import (
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,62 +88,4 @@ func TestShared_ObserveLimiter(t *testing.T) {
 		require.NoError(t, r.Close(t.Context()))
 		assert.True(t, stopped)
 	})
-}
-
-// Reloads, first builds and executions at the same time, with limits and sharing that change.
-func TestShared_ReloadsConcurrentSafe(t *testing.T) {
-	c := newCloud(t)
-	r := open(t, nil)
-	var mu sync.Mutex
-	limit, how := 100, store.LimiterOptions{}
-	made := make(map[string]*store.Limiter)
-	build := func(b *registry.Builder) error {
-		mu.Lock()
-		defer mu.Unlock()
-		made[b.Name] = registry.Shared(b, c.s, "l", bucketOptions(limit), &how)
-		return nil
-	}
-	names := []string{"a", "b", "c"}
-	for _, name := range names {
-		require.NoError(t, r.Define(name, build))
-	}
-	get(t, r, "a")
-	var wg sync.WaitGroup
-	for _, name := range names[1:] {
-		wg.Go(func() { get(t, r, name) })
-	}
-	for range 4 {
-		wg.Go(func() {
-			for range 200 {
-				mu.Lock()
-				l := made["a"]
-				mu.Unlock()
-				if _, err := l.TryAcquire(t.Context(), 1); err != nil {
-					assert.ErrorIs(t, err, limiter.ErrClosed) // it has been replaced meanwhile
-				}
-			}
-		})
-	}
-	wg.Wait()
-	for n := range 40 {
-		wg.Go(func() {
-			for range 20 {
-				mu.Lock()
-				l := made["a"]
-				mu.Unlock()
-				_, _ = l.TryAcquire(t.Context(), 1)
-			}
-		})
-		mu.Lock()
-		limit = 100 + n/2
-		how.Block = n % 2 * 8
-		mu.Unlock()
-		require.NoError(t, r.Reload(t.Context()))
-		assert.Same(t, made["a"], made["b"])
-		assert.Same(t, made["a"], made["c"])
-	}
-	wg.Wait()
-	assert.Eventually(t, func() bool { return r.OwnedLimiters() == 1 }, 5*time.Second, time.Millisecond) // versions are disposed of behind reloads
-	_, err := made["a"].TryAcquire(t.Context(), 1)
-	assert.NoError(t, err)
 }

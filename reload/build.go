@@ -109,7 +109,7 @@ func (b builder) rateLimiter(s *model.Strategy, o model.RateLimiterOptions) (pip
 		return nil, err
 	}
 	if p, ok := l.(*byContext); ok {
-		return ratelimit.NewPartitioned(p.Partitioned, func(ctx context.Context) context.Context { return ctx }, &o.Options), nil
+		return ratelimit.NewPartitioned(p.partitioned, func(ctx context.Context) context.Context { return ctx }, &o.Options), nil
 	}
 	if !s.Limiter.Adapts() && o.Handle == "" {
 		return ratelimit.New(l, &o.Options), nil
@@ -238,7 +238,8 @@ func (b builder) partitioned(s *store.Store, name string, l *model.Limiter, o mo
 		b.keepKey(name, o.Key)
 		return &byContext{registry.Partitioned(b.Builder, name, key, each, &o.PartitionedOptions)}, nil
 	}
-	return &byContext{limiter.Translate(registry.SharedPartitioned(b.Builder, s, name, each, &l.Store.LimiterOptions), key)}, nil
+	shared, _ := limiter.Translate(registry.SharedPartitioned(b.Builder, s, name, each, &l.Store.LimiterOptions), key).(partitioned)
+	return &byContext{shared}, nil
 }
 
 // A keyIdentity identifies the key function of a partitioned limiter.
@@ -259,32 +260,29 @@ func (b builder) keepKey(name, key string) {
 }
 
 // byContext adapts a limiter that is partitioned by the context to [limiter.Limiter], so that it can be in a chain.
-type byContext struct {
+type byContext struct{ partitioned }
+
+// partitioned is what all partitioned limiters of a file are.
+type partitioned interface {
 	limiter.Partitioned[context.Context]
+	limiter.PartitionedPeeker[context.Context]
+	limiter.PartitionedCharger[context.Context]
 }
 
 func (p *byContext) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
-	return p.Partitioned.TryAcquire(ctx, ctx, n)
+	return p.partitioned.TryAcquire(ctx, ctx, n)
 }
 
 func (p *byContext) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
-	return p.Partitioned.Acquire(ctx, ctx, n)
+	return p.partitioned.Acquire(ctx, ctx, n)
 }
 
-// Peek returns the error [errors.ErrUnsupported] if the limiter is no [limiter.PartitionedPeeker].
 func (p *byContext) Peek(ctx context.Context, n int) (limiter.Lease, error) {
-	if l, ok := p.Partitioned.(limiter.PartitionedPeeker[context.Context]); ok {
-		return l.Peek(ctx, ctx, n)
-	}
-	return limiter.Lease{}, fmt.Errorf("a limiter of %T has no Peek: %w", p.Partitioned, errors.ErrUnsupported)
+	return p.partitioned.Peek(ctx, ctx, n)
 }
 
-// Charge returns the error [errors.ErrUnsupported] if the limiter is no [limiter.PartitionedCharger].
 func (p *byContext) Charge(ctx context.Context, n int) (limiter.Level, error) {
-	if l, ok := p.Partitioned.(limiter.PartitionedCharger[context.Context]); ok {
-		return l.Charge(ctx, ctx, n)
-	}
-	return limiter.Level{}, fmt.Errorf("a limiter of %T cannot be charged: %w", p.Partitioned, errors.ErrUnsupported)
+	return p.partitioned.Charge(ctx, ctx, n)
 }
 
 // resolve finds the functions and values that the options name, for named. Without [Kinds.AcceptUnknown] and

@@ -76,7 +76,7 @@ package reload
 //	internal/decode    nodes become a model.File, or problems with the places of the nodes
 //	internal/model     what a file describes, as data; what it can contain
 //	file.go            Parse does these steps; internal/explain and internal/schema describe the model
-//	change.go          two files become a registry.Change; strategies.go and limiters.go build what it defines
+//	change.go          two files become a registry.Change; build.go builds what it defines
 //	watch.go           a Watcher applies the change; internal/filewatch calls it when the content changes
 //
 // kinds.go and tools.go are what the program adds to the model's kinds, and section.go has the top-level fields that it adds.

@@ -14,7 +14,6 @@ import (
 	"github.com/weir-go/weir/registry"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/strategies/budget"
-	"github.com/weir-go/weir/strategies/chaos"
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 )
 
@@ -94,22 +93,6 @@ func TestCircuitBreaker_KeptByReload(t *testing.T) {
 	}
 }
 
-func TestCircuitBreaker_Control(t *testing.T) {
-	var ops circuitbreaker.Control
-	k := reload.NewKinds()
-	k.RegisterControl("ops", &ops)
-	r := follow(t)
-	p := r.apply("pipelines: {a: {strategies: [circuit_breaker: {failure_ratio: off, control: ops}]}}", k)
-	require.NoError(t, run(t, p))
-	ops.Isolate()
-	open := &circuitbreaker.OpenError{}
-	require.ErrorAs(t, run(t, p), &open)
-	p = r.apply("pipelines: {a: {strategies: [circuit_breaker: {control: ops}]}}", k)
-	require.ErrorAs(t, run(t, p), &open, "another circuit, the same order")
-	ops.Reset()
-	require.NoError(t, run(t, p))
-}
-
 func TestBudget_KeptByReload(t *testing.T) { synctest.Test(t, testBudgetSurvivesAReload) }
 
 func testBudgetSurvivesAReload(t *testing.T) {
@@ -137,37 +120,6 @@ func TestChain_NamesTheMemberThatRejects(t *testing.T) {
 	nothing := func(context.Context) error { return nil }
 	require.NoError(t, p.Execute(t.Context(), nothing))
 	assert.ErrorContains(t, p.Execute(t.Context(), nothing), "rejected by limiter slots of the chain: no permit free")
-}
-
-func TestChaos(t *testing.T) {
-	k := reload.NewKinds()
-	k.RegisterError("boom", errBoom)
-	k.RegisterOutcome("stale", func(context.Context) (chaos.Result, bool) { return chaos.Result{Value: "stale"}, true })
-	flushed := 0
-	k.RegisterBehavior("flush", func(context.Context) error { flushed++; return nil })
-	r := follow(t)
-	execute := func(strategies string) (string, error) {
-		p := r.apply("pipelines: {a: {strategies: ["+strategies+"]}}", k)
-		return pipeline.ExecuteValue(t.Context(), p, func(context.Context) (string, error) { return "fresh", nil })
-	}
-	for strategies, want := range map[string]string{
-		"chaos_fault: {rate: 1}":                                               "fresh",
-		"chaos_fault: {rate: off, enabled: true}":                              "fresh",
-		"chaos_outcome: {rate: 1, outcome: stale}":                             "fresh",
-		"chaos_outcome: {rate: 1, outcome: stale, enabled: true}":              "stale",
-		"chaos_latency: {rate: 1, latency: off, enabled: true}":                "fresh",
-		"chaos_latency: {rate: 1, latency: 1ns, enabled: true}":                "fresh",
-		"chaos_behavior: {rate: 1, behavior: flush, enabled: true, name: One}": "fresh",
-	} {
-		got, err := execute(strategies)
-		assert.NoError(t, err, strategies)
-		assert.Equal(t, want, got, strategies)
-	}
-	assert.Equal(t, 1, flushed)
-	_, err := execute("chaos_fault: {rate: 1, enabled: true}")
-	assert.ErrorIs(t, err, chaos.ErrInjected)
-	_, err = execute("chaos_fault: {rate: 1, enabled: true, error: boom}")
-	assert.ErrorIs(t, err, errBoom)
 }
 
 func TestBudget_Change(t *testing.T) {

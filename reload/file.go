@@ -42,7 +42,7 @@ func Parse(name string, data []byte, k *Kinds) (f *File, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			var found document.Problems
-			found.AddAt(document.Place{Line: 1, Column: 1}, "reading it panicked: %v", p)
+			found.Add(document.Place{Line: 1, Column: 1}, "reading it panicked: %v", p)
 			f, err = nil, newFileError(name, found)
 		}
 	}()

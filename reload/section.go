@@ -154,7 +154,7 @@ func (b *SectionBuilder) Partitioned(name string) (limiter.Partitioned[context.C
 	if !ok {
 		return nil, fmt.Errorf("limiter %q: it is not partitioned", name)
 	}
-	return p.Partitioned, nil
+	return p.partitioned, nil
 }
 
 // sectionBuildFunc returns the function that builds a pipeline of s.
@@ -186,7 +186,7 @@ func (f *File) checkFixed(previous *File) error {
 				at = is.Place
 			}
 			at.Path = path
-			found.AddAt(at, "cannot change while the program runs; restart it with this file, or undo the change")
+			found.Add(at, "cannot change while the program runs; restart it with this file, or undo the change")
 		})
 	}
 	return newFileError(f.name, found)

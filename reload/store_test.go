@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -96,22 +95,6 @@ func TestStore_SharedByInstances(t *testing.T) {
 			assert.Equal(t, 1, a.granted(t, "each", "bob", 1))
 			return nil
 		}))
-	})
-}
-
-func TestStore_NewLimitsGoToAllInstances(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := storetest.NewMemory()
-		a, b := newInstance(t, m), newInstance(t, m)
-		a.load(t)
-		b.load(t)
-		assert.Equal(t, 2, a.granted(t, "login", "ann", 3))
-		assert.Equal(t, 2, b.granted(t, "login", "bob", 3))
-		a.load(t, "token_limit: 5", "token_limit: 7", "permit_limit: 2", "permit_limit: 4")
-		assert.Equal(t, 2, a.granted(t, "user", "eve", 2))
-		time.Sleep(time.Second)
-		assert.Equal(t, 2, b.granted(t, "login", "eve", 5), "two more for each")
-		assert.Equal(t, 1, b.granted(t, "login", "joe", 5), "two more for all, and one is left")
 	})
 }
 

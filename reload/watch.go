@@ -222,7 +222,7 @@ func (f *File) require(names []string) error {
 	has := f.defined()
 	for _, name := range names {
 		if !slices.Contains(has, name) {
-			found.AddAt(f.content.PipelinesAt, "the program requires the pipeline %s, which is not there; %s",
+			found.Add(f.content.PipelinesAt, "the program requires the pipeline %s, which is not there; %s",
 				document.Quoted(name), document.Instead(name, has, "there is none"))
 		}
 	}

@@ -93,21 +93,6 @@ func TestBatcher_CallerLeaves(t *testing.T) {
 	}
 }
 
-func TestBatcher_CallerOfALeaseLeaves(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		l := w.concurrency(4, 0, store.Options{}, nil)
-		w.granted(l, 0)
-		w.Delay(100 * time.Millisecond)
-		ctx, cancel := context.WithTimeout(w.ctx, 60*time.Millisecond) // the server has granted it by then
-		defer cancel()
-		_, err := l.TryAcquire(ctx, 4)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		w.Delay(0)
-		w.pass(time.Second)
-		w.granted(l, 4).Release()
-	})
-}
-
 // After a reconfiguration, callers of other keys do not wait for the conversion of one key, and many keys are converted
 // in time.
 func TestBatcher_RetryOfOneKey(t *testing.T) {

@@ -27,10 +27,15 @@ func (c *core) Definition() *backend.Definition { return c.keeper.InForce().Defi
 
 func (c *core) AwaitDefinition(version int64) error { return c.keeper.Await(version) }
 
-// Unclaimed gives back what was granted to a caller that has left. Waiting callers ask for it then.
+// Unclaimed gives back what was granted to a caller that has left or, of a lease without a reply, may have been. Waiting callers ask
+// for it then.
 func (c *core) Unclaimed(q *calls.Call, reply *backend.LeaseRequest) {
 	if q.Op != calls.Decide {
-		c.releaseUnclaimed(q, reply)
+		fence := int64(0)
+		if reply != nil {
+			fence = reply.Fence
+		}
+		c.newHeldLease(q, fence, time.Now()).Release(0, 0)
 		return
 	}
 	for i, r := range q.Requests {
@@ -309,7 +314,9 @@ func (c *core) learnLevel(q *calls.Call, gaveBack bool) limiter.Level {
 	borrowed := ks.borrowed(time.Now())
 	switch {
 	case ks.learn(q):
-		ks.rejection.endBy(q.Sent.Add(q.Wait(ks.rejection.least - borrowed)))
+		if end := q.Sent.Add(q.Wait(ks.rejection.least - borrowed)); end.Before(ks.rejection.until) {
+			ks.rejection.until = end
+		}
 	case gaveBack:
 		ks.rejection = rememberedRejection{}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -50,20 +49,20 @@ func newCore(s *Store, name string, options limiter.Options, shared *LimiterOpti
 	if s.cores == nil {
 		return nil, limiter.ErrClosed
 	}
-	s.cores[name] = append(slices.Clip(s.cores[name]), c) // a copy, because notice reads the old one without the lock
+	s.cores[c] = struct{}{}
 	return c, nil
 }
 
-// forget removes c from the limiters with its name.
-func (s *Store) forget(c *core) {
+// named returns the limiters with a name, or all if it is empty, which are not closed.
+func (s *Store) named(name string) (some []*core) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	rest := slices.DeleteFunc(slices.Clone(s.cores[c.name]), func(other *core) bool { return other == c })
-	if len(rest) > 0 {
-		s.cores[c.name] = rest
-	} else {
-		delete(s.cores, c.name) // does nothing on the nil map of a Store that is being closed
+	for c := range s.cores {
+		if name == "" || c.name == name {
+			some = append(some, c)
+		}
 	}
+	return some
 }
 
 // limits returns the limits in force, as far as this instance knows.
@@ -125,7 +124,9 @@ func (c *core) close() {
 		return
 	}
 	c.closed.Store(true)
-	c.s.forget(c)
+	c.s.mu.Lock()
+	delete(c.s.cores, c) // does nothing on the nil map of a Store that is being closed
+	c.s.mu.Unlock()
 	c.count.rejections.Close()
 	c.keys.close()
 	c.fallback.close()

@@ -70,7 +70,6 @@ func TestCounters_Decisions(t *testing.T) {
 	}
 }
 
-// A call that is sent again because another instance has changed the limits is one decision.
 // All grants but the first few are from blocks.
 func TestCounters_FromBlocks(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -84,6 +83,7 @@ func TestCounters_FromBlocks(t *testing.T) {
 	})
 }
 
+// A call that is sent again because another instance has changed the limits is one decision.
 func TestCounters_DecisionSentAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		s := w.instance(store.Options{NoListen: true})

@@ -1,8 +1,6 @@
 package store_test
 
 import (
-	"errors"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,52 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/store"
-	"github.com/weir-go/weir/store/storetest"
 )
-
-// If OnEvent panics or does not return, later events are not lost, and Close does not wait for it.
-func TestOptions_OnEventMisbehaves(t *testing.T) {
-	for name, misbehave := range map[string]func(stop chan struct{}){
-		"panics": func(chan struct{}) { panic("OnEvent") },
-		"Goexit": func(chan struct{}) { runtime.Goexit() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var told []store.EventKind
-				memory := storetest.NewMemory()
-				s := newStore(t, memory, store.Options{FailureThreshold: 1, OnEvent: func(e store.Event) {
-					told = append(told, e.Kind)
-					misbehave(nil)
-				}})
-				l := must(s.TokenBucket("it", bucketOf(1, 1, time.Hour, 0), nil))(t)
-				memory.Fail(errors.New("away"))
-				_, _ = l.TryAcquire(t.Context(), 1)
-				synctest.Wait()
-				memory.Fail(nil)
-				time.Sleep(3 * time.Second)
-				synctest.Wait()
-				require.Equal(t, []store.EventKind{store.EventStoreLost, store.EventStoreRecovered}, told)
-			})
-		})
-	}
-	t.Run("blocks, and closes", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			stop := make(chan struct{})
-			memory := storetest.NewMemory()
-			var s *store.Store
-			s = newStore(t, memory, store.Options{FailureThreshold: 1, OnEvent: func(store.Event) {
-				_ = s.Close()
-				<-stop
-			}})
-			l := must(s.TokenBucket("it", bucketOf(1, 1, time.Hour, 0), nil))(t)
-			memory.Fail(errors.New("away"))
-			_, _ = l.TryAcquire(t.Context(), 1)
-			synctest.Wait()
-			require.NoError(t, s.Close())
-			close(stop)
-		})
-	})
-}
 
 // OnEvent can block, and can call the limiter of the event.
 func TestOptions_OnEventBlocks(t *testing.T) {

@@ -74,7 +74,8 @@ func (table *keyTable) find(key string, create bool) *keyState {
 	if shard.m == nil {
 		shard.m = map[string]*keyState{}
 	}
-	ks = newKeyState(table.c, key)
+	ks = &keyState{c: table.c, key: key}
+	ks.queue.ks = ks
 	shard.m[key] = ks
 	table.count.Add(1)
 	table.evictLater()
@@ -187,12 +188,6 @@ type keyState struct {
 	held       int64      // concurrency: the permits of the leases of this instance, if there is a queue
 }
 
-func newKeyState(c *core, key string) *keyState {
-	ks := &keyState{c: c, key: key}
-	ks.queue.ks = ks
-	return ks
-}
-
 // away reports whether the key's shard is away.
 func (ks *keyState) away() bool {
 	return ks.c.s.calls.Check(ks.c.name, ks.key) != nil
@@ -241,7 +236,7 @@ func (ks *keyState) answerLocally(n int, peek bool) (limiter.Lease, bool) {
 			return grantedFromBlock(ks, n, tag), true
 		}
 	}
-	if !ks.rejection.covers(n, now) {
+	if weight(n) < ks.rejection.least || !now.Before(ks.rejection.until) {
 		return limiter.Lease{}, false
 	}
 	if !peek {
@@ -330,18 +325,6 @@ func (a *answerState) free() int64 { return a.def.Free(&a.state) }
 type rememberedRejection struct {
 	least int64
 	until time.Time
-}
-
-// covers reports whether a request for n permits is rejected.
-func (r *rememberedRejection) covers(n int, now time.Time) bool {
-	return weight(n) >= r.least && now.Before(r.until)
-}
-
-// endBy makes the rejection end at a moment, unless it ends before.
-func (r *rememberedRejection) endBy(at time.Time) {
-	if at.Before(r.until) {
-		r.until = at
-	}
 }
 
 // remembersRejections reports whether keys are rejected without asking the store.

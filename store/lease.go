@@ -113,15 +113,6 @@ func (c *core) hold(q *calls.Call) limiter.Lease {
 	return FenceKey.With(lease, l.fence)
 }
 
-// releaseUnclaimed releases a lease that was granted to a caller that has left or, if r is nil, may have been.
-func (c *core) releaseUnclaimed(q *calls.Call, r *backend.LeaseRequest) {
-	fence := int64(0)
-	if r != nil {
-		fence = r.Fence
-	}
-	c.newHeldLease(q, fence, time.Now()).Release(0, 0)
-}
-
 func (c *core) newHeldLease(q *calls.Call, fence int64, since time.Time) *heldLease {
 	l := &heldLease{
 		c: c, key: q.Key, id: q.Lease.ID, n: q.Lease.Permits, counted: q.Counted, lost: make(chan struct{}),

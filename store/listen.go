@@ -44,10 +44,7 @@ func (s *Store) listenLoop() {
 
 // notice passes a notice to the limiters of that name.
 func (s *Store) notice(n backend.Notice) {
-	s.mu.Lock()
-	cores := s.cores[n.Name]
-	s.mu.Unlock()
-	for _, c := range cores {
+	for _, c := range s.named(n.Name) {
 		if n.Released {
 			c.wakeKeyByNotice(n.Key)
 		} else {
@@ -58,23 +55,12 @@ func (s *Store) notice(n backend.Notice) {
 
 // catchUp makes up for notices that were missed.
 func (s *Store) catchUp(wake bool) {
-	for _, c := range s.allCores() {
+	for _, c := range s.named("") {
 		<-c.keeper.Refresh()
 	}
 	if wake {
 		s.wakeQueues(nil)
 	}
-}
-
-// allCores returns the limiters that are not closed.
-func (s *Store) allCores() []*core {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var all []*core
-	for _, cores := range s.cores {
-		all = append(all, cores...)
-	}
-	return all
 }
 
 // wakeSpread is the time over which wakeQueues spreads the queues that it wakes.
@@ -83,7 +69,7 @@ const wakeSpread = 50 * time.Millisecond
 // wakeQueues wakes the queues of one shard's keys, or all queues if shard is nil. It spreads them over wakeSpread so that
 // they do not overload a store that has just come back.
 func (s *Store) wakeQueues(shard *string) {
-	for _, c := range s.allCores() {
+	for _, c := range s.named("") {
 		c.keys.each(func(ks *keyState) {
 			if !ks.queue.Empty() && (shard == nil || s.calls.ShardOf(c.name, ks.key) == *shard) {
 				time.AfterFunc(time.Duration(rand.Int64N(int64(wakeSpread))), ks.queue.wake)

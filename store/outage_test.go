@@ -151,40 +151,6 @@ func TestOutage_Stall(t *testing.T) {
 	}
 }
 
-// What was granted is given back if the answer was lost: leases at once, other permits with time.
-func TestOutage_LostAnswers(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		l := w.concurrency(4, 0, store.Options{}, nil)
-		w.granted(l, 1).Release()
-		w.LoseAnswers(true)
-		w.rejected(l, 4)
-		w.LoseAnswers(false)
-		w.pass(6 * time.Second) // a sixth of the TTL
-		w.granted(l, 4)
-	})
-}
-
-// A store that always answers after CallTimeout counts as away, and one event reports it.
-func TestOutage_SlowStore(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		l := w.bucket(10, 1, time.Hour, 0, nil)
-		w.granted(l, 0)
-		slow := 501 * time.Millisecond
-		w.hook(func(string) error { time.Sleep(slow); return nil }, nil)
-		for range 3 {
-			require.LessOrEqual(t, timed(func() { w.rejected(l, 1) }), 500*time.Millisecond)
-		}
-		w.pass(time.Second)
-		require.Zero(t, timed(func() { w.rejected(l, 1) }))
-		w.pass(30 * time.Second)
-		require.Len(t, w.events.of(store.EventStoreLost), 1)
-		require.Empty(t, w.events.of(store.EventStoreRecovered))
-		w.hook(nil, nil)
-		w.pass(3 * time.Second)
-		require.Len(t, w.events.of(store.EventStoreRecovered), 1)
-	})
-}
-
 func TestOutage_ReadOnlyStore(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		inWorld(t, func(t *testing.T, w *world) {

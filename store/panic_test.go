@@ -41,34 +41,6 @@ func TestBackend_PanicsInTheBackground(t *testing.T) {
 	}
 }
 
-// If a backend panics or ends the goroutine while a queue is served, the queue is served on.
-func TestBackend_PanicsWhileAQueueIsServed(t *testing.T) {
-	for name, rude := range map[string]func(){"panic": func() { panic("out of order") }, "Goexit": runtime.Goexit} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				l := w.bucket(1, 1, time.Second, 10, nil)
-				w.granted(l, 1)
-				waiting := w.acquire(l, 1)
-				var calls atomic.Int32
-				w.hook(func(method string) error {
-					if method == "Decide" && calls.Add(1) <= 1 {
-						rude()
-					}
-					return nil
-				}, nil)
-				w.pass(time.Minute)
-				require.Positive(t, calls.Load())
-				require.True(t, waiting.done.Load())
-				w.hook(nil, nil)
-				w.pass(time.Minute)
-				again := w.acquire(l, 1)
-				w.pass(time.Minute)
-				w.served(again)
-			})
-		})
-	}
-}
-
 // The caller's context is not called on goroutines of the Store.
 func TestAcquire_ContextThatPanicsLater(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

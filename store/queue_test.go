@@ -11,57 +11,6 @@ import (
 	"github.com/weir-go/weir/store"
 )
 
-// Two instances with waiting callers both get permits, and ask about as often as permits come back.
-func TestQueue_CallsOfTwoInstances(t *testing.T) {
-	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "cached": caching, "blocks": {Block: 4}} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				w.Delay(time.Millisecond)
-				instances := []*store.Limiter{w.bucket(4, 2, 100*time.Millisecond, 100, how), w.bucket(4, 2, 100*time.Millisecond, 100, how)}
-				w.granted(instances[0], 4)
-				var all [2][]*waiting
-				for range 20 {
-					for i, l := range instances {
-						all[i] = append(all[i], w.acquire(l, 1))
-					}
-				}
-				calls := w.Calls("Decide")
-				w.pass(1500 * time.Millisecond)
-				for i := range all {
-					served := 0
-					for _, a := range all[i] {
-						if a.done.Load() {
-							w.served(a)
-							served++
-						}
-					}
-					require.GreaterOrEqual(t, served, 5, "instance %d makes progress", i)
-				}
-				require.LessOrEqual(t, w.Calls("Decide")-calls, 15*7, "a few questions for each refill")
-				w.pass(3 * time.Second)
-				for i := range all {
-					for _, a := range all[i] {
-						w.served(a)
-					}
-				}
-			})
-		})
-	}
-}
-
-func TestQueue_ReleaseNotice(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		a, b := w.concurrency(1, 5, store.Options{}, nil), w.concurrency(1, 5, store.Options{}, nil)
-		lease := w.granted(a, 1)
-		waiting := w.acquire(b, 1)
-		w.pass(500 * time.Millisecond)
-		lease.Release()
-		synctest.Wait()
-		w.served(waiting).Release()
-		require.Equal(t, 500*time.Millisecond, waiting.took)
-	})
-}
-
 func TestQueue_PollsWithoutListening(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		quiet := store.Options{NoListen: true}

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -108,33 +107,6 @@ func TestShard_OneStalls(t *testing.T) {
 		}
 		all.Wait()
 		w.StallShard("b", false)
-	})
-}
-
-// Leases of a shard that is away are tried again; those of the others are renewed and released.
-func TestShard_Leases(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.divided()
-		s := w.instance(store.Options{})
-		p := must(s.PartitionedConcurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1}, nil))(t)
-		b, c := w.ask(p, "b/1"), w.ask(p, "c/1")
-		require.True(t, b.Acquired() && c.Acquired())
-		w.FailShard("b", errDead)
-		for range 5 {
-			require.False(t, w.ask(p, "b/2").Acquired())
-		}
-		w.pass(time.Minute)
-		lost, _ := store.LostKey.From(c)
-		select {
-		case <-lost:
-			t.Fatal("the lease is lost")
-		default:
-		}
-		c.Release()
-		synctest.Wait()
-		require.True(t, w.ask(p, "c/1").Acquired())
-		require.Len(t, w.events.of(store.EventLeaseLost), 1)
-		require.Equal(t, "b/1", w.events.of(store.EventLeaseLost)[0].Key)
 	})
 }
 
@@ -286,21 +258,6 @@ func TestDefinitionError_ResetsNoFailures(t *testing.T) {
 			w.ask(good, "k")
 		}
 		require.Len(t, w.events.of(store.EventStoreLost), 1)
-	})
-}
-
-// A client of a single server has no shards.
-func TestHealth_WithoutNamedShards(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.SetShards(func(string, string) string { return "" })
-		s := w.instance(store.Options{})
-		p := w.keys(s, 1000, nil)
-		w.FailShard("", errDead)
-		for range 5 {
-			require.False(t, w.ask(p, "k").Acquired())
-		}
-		require.Error(t, s.Health().Err)
-		require.Empty(t, s.Health().Shards)
 	})
 }
 

@@ -31,7 +31,7 @@ type Store struct {
 	// Lock order: the lock of a grant; that of a keyState; those of a keyShard and this one; those of the packages below.
 
 	mu    sync.Mutex
-	cores map[string][]*core // by name; nil once the Store is being closed
+	cores map[*core]struct{} // nil once the Store is being closed
 
 	listenOnce sync.Once   // starts listenLoop
 	listening  atomic.Bool // notices arrive
@@ -52,7 +52,7 @@ func New(b backend.Backend, options *Options) (*Store, error) {
 	}
 	o = o.withDefaults()
 	s := &Store{
-		o: o, cores: map[string][]*core{}, events: eventqueue.New("store: OnEvent", o.OnEvent), begun: time.Now(), closed: make(chan struct{}),
+		o: o, cores: map[*core]struct{}{}, events: eventqueue.New("store: OnEvent", o.OnEvent), begun: time.Now(), closed: make(chan struct{}),
 	}
 	s.calls = calls.New(b, calls.Options{
 		Timeout: o.CallTimeout, FailureThreshold: o.FailureThreshold, ProbeInterval: o.ProbeInterval,
@@ -106,10 +106,8 @@ func (s *Store) Close() error {
 	}
 	defer close(s.closed)
 	var closing sync.WaitGroup
-	for _, all := range cores {
-		for _, c := range all {
-			closing.Go(c.close) // together, because each loads its final statistics
-		}
+	for c := range cores {
+		closing.Go(c.close) // together, because each loads its final statistics
 	}
 	closing.Wait()
 	s.calls.WaitIdle(limit)

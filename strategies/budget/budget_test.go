@@ -83,23 +83,6 @@ func TestRatio_Window(t *testing.T) {
 	})
 }
 
-func TestRatio_SteadyRate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := weir.Must(budget.New(&budget.Options{Ratio: 0.1, MinPerSecond: 1}))
-		granted := 0
-		for range 60 * 100 { // a minute of 100/s, each of which would be retried three times
-			counted(t, b, 1)
-			for range 3 {
-				if b.TryAcquire(t.Context()) {
-					granted++
-				}
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		assert.InDelta(t, 60*(10+1), granted, 20)
-	})
-}
-
 func TestRatio_Reconfigure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := weir.Must(budget.New(&budget.Options{Ratio: 0.5, MinPerSecond: off}))

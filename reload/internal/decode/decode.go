@@ -34,7 +34,7 @@ func File(root *document.Node, found document.Problems, k *model.Kinds) (*model.
 
 func (d *decoder) decodeFile(root *document.Node) {
 	if root.Tag != document.Mapping {
-		d.Add(root, "a file must be a mapping, found %v", root)
+		d.Add(root.Place(), "a file must be a mapping, found %v", root)
 		return
 	}
 	d.decodeSections(root)
@@ -53,15 +53,15 @@ func (d *decoder) decodeFile(root *document.Node) {
 				d.file.Budgets = append(d.file.Budgets, b)
 			})
 		case model.PipelinesField:
-			d.file.PipelinesAt = document.Entry{Node: e}.Place()
+			d.file.PipelinesAt = e.AtKey()
 			d.decodeNamed(e, d.decodePipeline)
 		case model.SchemaField:
 			if e.Tag != document.Text {
-				d.Add(e, "must be text, the address of the schema, found %v", e)
+				d.Add(e.Place(), "must be text, the address of the schema, found %v", e)
 			}
 		case model.AllowEmptyField:
 			if e.Tag != document.Boolean {
-				d.Add(e, "must be true or false, found %v", e)
+				d.Add(e.Place(), "must be true or false, found %v", e)
 			}
 		default:
 			d.decodeOther(e)
@@ -95,15 +95,15 @@ const maxNames = 10_000
 func (d *decoder) decodeNamed(n *document.Node, decode func(*document.Node)) {
 	what := n.Key.Value
 	if n.Tag != document.Mapping {
-		d.Add(n, "must be a mapping of names to %s, found %v", what, n)
+		d.Add(n.Place(), "must be a mapping of names to %s, found %v", what, n)
 		return
 	}
 	count := 0
 	for _, e := range n.Content {
 		if count++; count == maxNames+1 {
-			d.Add(document.Key{Node: e}, "there are more than %d %s", maxNames, what)
+			d.Add(e.OfKey(), "there are more than %d %s", maxNames, what)
 		}
-		d.checkName(document.Key{Node: e}, e.Key.Value)
+		d.checkName(e.OfKey(), e.Key.Value)
 		decode(e)
 	}
 }
@@ -117,7 +117,7 @@ func (d *decoder) checkEmpty(root *document.Node) {
 	case d.kinds.OnlySections, allowed != nil && !strings.EqualFold(allowed.Value, "false"):
 	case len(d.Problems) > 0, len(d.file.Pipelines) > 0, d.unknown, slices.ContainsFunc(d.sections, has):
 	default:
-		d.Add(root, "the file has no %s; if that is meant, add %s: true", model.PipelinesField, model.AllowEmptyField)
+		d.Add(root.Place(), "the file has no %s; if that is meant, add %s: true", model.PipelinesField, model.AllowEmptyField)
 	}
 }
 
@@ -130,9 +130,9 @@ func (d *decoder) decodePipeline(e *document.Node) {
 	switch none := reflect.ValueOf(&struct{}{}); {
 	case d.decodeOptions(e, none, field) == nil:
 	case list == nil:
-		d.Add(e, "%s is missing: a list, outermost first", field)
+		d.Add(e.Place(), "%s is missing: a list, outermost first", field)
 	case list.Tag != document.List:
-		d.Add(list, "must be a list of strategies, outermost first, found %v", list)
+		d.Add(list.Place(), "must be a list of strategies, outermost first, found %v", list)
 	default:
 		d.decodeStrategies(list, p)
 	}
@@ -149,23 +149,23 @@ func (d *decoder) decodeStrategies(list *document.Node, p *model.Pipeline) {
 		}
 		s := d.decodeStrategy(e)
 		p.Strategies = append(p.Strategies, s)
-		p.Places = append(p.Places, document.Entry{Node: e}.Place())
+		p.Places = append(p.Places, e.AtKey())
 		if l := s.Limiter; l != nil && l.Kind != model.ChainKind {
 			d.checkStoredName(e, p.RegistryName(s, ""), l)
 		}
 		if s.Name == "" {
 			continue // its kind has no names
 		}
-		at := document.Entry{Node: e}.Place()
+		at := e.AtKey()
 		if name := e.Get("name"); name != nil {
 			if name.Tag != document.Text {
 				continue // it has no valid name
 			}
-			d.checkName(name, name.Value)
+			d.checkName(name.Place(), name.Value)
 			at = name.Place()
 		}
 		if before := first[s.Name]; before != nil {
-			d.AddAt(at, "the pipeline has a strategy called %s already, in line %d; give this one another name", document.Quoted(s.Name), before.Key.Line)
+			d.Add(at, "the pipeline has a strategy called %s already, in line %d; give this one another name", document.Quoted(s.Name), before.Key.Line)
 		} else {
 			first[s.Name] = e
 		}
@@ -187,7 +187,10 @@ func (d *decoder) decodeStrategy(e *document.Node) *model.Strategy {
 	}
 	s.Options = v.Elem().Interface()
 	s.Given = d.file.Names.From(s.Options)
-	s.Name = kind.NameOf(s.Options)
+	s.Name = kind.DefaultName
+	if name := e.Get("name"); s.Name != "" && name != nil && name.Tag == document.Text {
+		s.Name = cmp.Or(name.Value, s.Name)
+	}
 	return s
 }
 
@@ -210,7 +213,7 @@ func (d *decoder) decodeSections(root *document.Node) {
 		default:
 			return false
 		}
-		d.Add(d.section.options.node, "it gives the %s %s, but %s", what, document.Quoted(name), reason)
+		d.Add(d.section.options.node.Place(), "it gives the %s %s, but %s", what, document.Quoted(name), reason)
 		return true
 	}}
 	for _, e := range root.Content {
@@ -220,7 +223,7 @@ func (d *decoder) decodeSections(root *document.Node) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.kinds.Sections)) {
 		if d.kinds.Sections[name].Required && root.Get(name) == nil {
-			d.Add(root, "%s is missing", name)
+			d.Add(root.Place(), "%s is missing", name)
 		}
 	}
 	for what, named := range given {
@@ -231,7 +234,7 @@ func (d *decoder) decodeSections(root *document.Node) {
 func (d *decoder) decodeSection(e *document.Node, kind model.SectionKind) {
 	v := reflect.New(kind.Options)
 	s := &section{Section: &model.Section{
-		Name: e.Key.Value, Limiters: make(map[string]*model.Limiter), Place: document.Entry{Node: e}.Place(), Places: make(map[string]document.Place),
+		Name: e.Key.Value, Limiters: make(map[string]*model.Limiter), Place: e.AtKey(), Places: make(map[string]document.Place),
 	}, kind: kind}
 	d.section = s
 	defer func() { d.section = nil }()
@@ -266,7 +269,7 @@ func (d *mapper) resolveWithin(s *section) {
 			in = &document.Node{}
 		}
 		if in.Get(r.Value) == nil {
-			d.Add(r, "there is no %s in %s.%s, %s", document.Quoted(r.Value), s.Name, field, document.Instead(r.Value, in.Keys(), "which is empty"))
+			d.Add(r.Place(), "there is no %s in %s.%s, %s", document.Quoted(r.Value), s.Name, field, document.Instead(r.Value, in.Keys(), "which is empty"))
 		}
 	}
 }
@@ -294,16 +297,16 @@ func (d *decoder) checkSections() {
 		for _, name := range s.Pipelines() {
 			switch other := owners[name]; {
 			case name == "" || len(name) > document.MaxName:
-				d.AddAt(s.Place, "it defines a pipeline with the name %s, which must have from 1 to %d bytes", document.Quoted(name), document.MaxName)
+				d.Add(s.Place, "it defines a pipeline with the name %s, which must have from 1 to %d bytes", document.Quoted(name), document.MaxName)
 			case other != nil:
-				d.AddAt(s.Place, "it defines the pipeline %s, like %s", document.Name(name), other.Name)
+				d.Add(s.Place, "it defines the pipeline %s, like %s", document.Name(name), other.Name)
 			}
 			owners[name] = cmp.Or(owners[name], s)
 		}
 	}
 	for _, p := range d.file.Pipelines {
 		if s := owners[p.Name]; s != nil {
-			d.Add(document.Entry{Node: d.nodes[p]}, "the pipeline of this name is that of %s; give this one another name", s.Name)
+			d.Add(d.nodes[p].AtKey(), "the pipeline of this name is that of %s; give this one another name", s.Name)
 		}
 	}
 	for _, s := range d.sections {
@@ -362,7 +365,7 @@ func (d *decoder) resolveChain(l *model.Limiter, limiters collection[model.Limit
 		switch m := find(&d.mapper, item, limiters); {
 		case m == nil:
 		case m.Kind == model.ChainKind:
-			d.Add(item, "%s is a chain, and a chain has limiters, not chains: list the members of %[1]s instead", document.Quoted(m.Name))
+			d.Add(item.Place(), "%s is a chain, and a chain has limiters, not chains: list the members of %[1]s instead", document.Quoted(m.Name))
 		default:
 			l.Members = append(l.Members, m)
 		}
@@ -375,10 +378,10 @@ func (d *decoder) checkAdaptive(n *document.Node, o model.RateLimiterOptions, l 
 		return // it has a problem
 	}
 	if o.Shadow && l.Adapts() {
-		d.Add(n.Get("shadow"), "cannot be used with an adaptive limiter or a throttler, which must see all executions to learn from them")
+		d.Add(n.Get("shadow").Place(), "cannot be used with an adaptive limiter or a throttler, which must see all executions to learn from them")
 	}
 	if o.Handle != "" && !l.CanAdapt() {
-		d.Add(n.Get("handle"), "only an adaptive limiter or a throttler needs the outcomes of executions, this limiter is neither")
+		d.Add(n.Get("handle").Place(), "only an adaptive limiter or a throttler needs the outcomes of executions, this limiter is neither")
 	}
 }
 
@@ -397,7 +400,7 @@ func (d *mapper) refuseCycles(names []string, embedded map[string][]*document.No
 				for _, name := range append(slices.Clone(document.Listed(path[at-1:])), n.Value) {
 					cycle = append(cycle, document.Name(name))
 				}
-				d.Add(n, "a pipeline cannot contain itself: %s", strings.Join(cycle, " -> "))
+				d.Add(n.Place(), "a pipeline cannot contain itself: %s", strings.Join(cycle, " -> "))
 			case at == 0:
 				visit(n.Value)
 			}

@@ -97,7 +97,7 @@ func (d *decoder) decodeChain(n *document.Node, l *model.Limiter) {
 		if n.Tag == document.List {
 			found = "an empty list"
 		}
-		d.Add(n, "must be a list of the names of limiters, found %s", found)
+		d.Add(n.Place(), "must be a list of the names of limiters, found %s", found)
 		return
 	}
 	d.nodes[l] = n
@@ -105,9 +105,9 @@ func (d *decoder) decodeChain(n *document.Node, l *model.Limiter) {
 	for _, item := range n.Content {
 		switch {
 		case item.Tag != document.Text:
-			d.Add(item, "must be the name of a limiter, found %v", item)
+			d.Add(item.Place(), "must be the name of a limiter, found %v", item)
 		case seen[item.Value]:
-			d.Add(item, "the limiter %s is in the chain already", document.Quoted(item.Value))
+			d.Add(item.Place(), "the limiter %s is in the chain already", document.Quoted(item.Value))
 		}
 		seen[item.Value] = true
 	}
@@ -119,10 +119,7 @@ const eachField = "each"
 func (d *decoder) decodePartitioned(n *document.Node, l *model.Limiter, in storage) {
 	each := n.Get(eachField)
 	if each != nil {
-		if own := each.Get(model.StoreField); own != nil {
-			d.Add(document.Key{Node: own}, "%s is for all keys: it must be beside partitioned, not inside each", model.StoreField)
-		}
-		if kind := d.oneKind(each, eachName, model.Partitionable, model.StoreField); kind != nil {
+		if kind := d.oneKind(each, eachName, model.Partitionable); kind != nil {
 			l.Each = d.decodeLimiter(kind, in)
 		}
 	}
@@ -130,14 +127,14 @@ func (d *decoder) decodePartitioned(n *document.Node, l *model.Limiter, in stora
 	d.decodeOptions(n, reflect.ValueOf(&o), eachField)
 	l.Options = o
 	if n.Tag == document.Mapping && each == nil {
-		d.Add(n, "each is missing: a limiter for every key, one of %s", document.OneOf(model.Partitionable))
+		d.Add(n.Place(), "each is missing: a limiter for every key, one of %s", document.OneOf(model.Partitionable))
 	}
 	if l.Store == nil {
 		return
 	}
 	for _, field := range []string{"idle_timeout", "max_partitions"} {
 		if at := n.Get(field); at != nil {
-			d.Add(at, "%s has no effect with a %s, which does not keep unused keys: leave it out", field, model.StoreField)
+			d.Add(at.Place(), "%s has no effect with a %s, which does not keep unused keys: leave it out", field, model.StoreField)
 		}
 	}
 }
@@ -170,7 +167,7 @@ func (d *decoder) decodeStore(n, kind *document.Node) (in storage) {
 	case e == nil:
 		return in
 	case kind != nil && !slices.Contains(model.Storable, kind.Key.Value):
-		d.Add(document.Key{Node: e}, "%s cannot be beside %s, only beside %s", model.StoreField, kind.Key.Value, document.Alternatives(model.Storable))
+		d.Add(e.OfKey(), "%s cannot be beside %s, only beside %s", model.StoreField, kind.Key.Value, document.Alternatives(model.Storable))
 		return in
 	}
 	in.Store = &model.Store{}
@@ -181,7 +178,7 @@ func (d *decoder) decodeStore(n, kind *document.Node) (in storage) {
 	case document.Mapping:
 		in.options = d.decodeOptions(e, reflect.ValueOf(in.Store))
 	default:
-		d.Add(e, "must be the name of a store, or a mapping with its name and options, found %v", e)
+		d.Add(e.Place(), "must be the name of a store, or a mapping with its name and options, found %v", e)
 	}
 	return in
 }
@@ -189,6 +186,6 @@ func (d *decoder) decodeStore(n, kind *document.Node) (in storage) {
 // checkStoredName checks the name of a limiter that has a store. at is its entry.
 func (d *mapper) checkStoredName(at *document.Node, name string, l *model.Limiter) {
 	if l.Store != nil && !model.StorableName(name) {
-		d.Add(document.Entry{Node: at}, "a limiter with a %s must have a name of at most 200 ASCII letters, digits and ._-/, found %s", model.StoreField, document.Quoted(name))
+		d.Add(at.AtKey(), "a limiter with a %s must have a name of at most 200 ASCII letters, digits and ._-/, found %s", model.StoreField, document.Quoted(name))
 	}
 }

@@ -44,7 +44,7 @@ type reference struct {
 }
 
 // checkName checks a name that the file gives to something.
-func (d *mapper) checkName(at interface{ Place() document.Place }, name string) {
+func (d *mapper) checkName(at document.Place, name string) {
 	if len(name) > document.MaxName {
 		d.Add(at, "the name %s has %d bytes, must have at most %d", document.Quoted(name), len(name), document.MaxName)
 	}
@@ -55,14 +55,14 @@ func (d *mapper) checkName(at interface{ Place() document.Place }, name string) 
 }
 
 func (d *mapper) unknownField(e *document.Node, known ...string) {
-	d.Add(document.Key{Node: e}, "unknown field %s, %s", document.Quoted(e.Key.Value), document.Instead(e.Key.Value, known, "there are none here"))
+	d.Add(e.OfKey(), "unknown field %s, %s", document.Quoted(e.Key.Value), document.Instead(e.Key.Value, known, "there are none here"))
 }
 
 // oneKind returns the only entry of a mapping whose key is none of also, if it is one of the kinds or AcceptUnknown
 // applies to it. Otherwise it adds a problem and returns nil.
 func (d *mapper) oneKind(n *document.Node, what string, kinds []string, also ...string) *document.Node {
 	if n.Tag != document.Mapping {
-		d.Add(n, "must be a mapping of a kind of %s to its options, found %v; the kinds are %s", what, n, strings.Join(kinds, ", "))
+		d.Add(n.Place(), "must be a mapping of a kind of %s to its options, found %v; the kinds are %s", what, n, strings.Join(kinds, ", "))
 		return nil
 	}
 	var found []*document.Node // the kind, and what is too much
@@ -76,17 +76,17 @@ func (d *mapper) oneKind(n *document.Node, what string, kinds []string, also ...
 		}
 	}
 	if len(found) == 0 {
-		d.Add(n, "the kind of %s is missing, it is one of %s", what, strings.Join(kinds, ", "))
+		d.Add(n.Place(), "the kind of %s is missing, it is one of %s", what, strings.Join(kinds, ", "))
 		return nil
 	}
 	kind := found[0]
 	key := kind.Key.Value
 	if !slices.Contains(kinds, key) && (what == eachName || d.section != nil || !d.acceptsUnknown(key, kinds)) {
-		d.Add(document.Key{Node: kind}, "unknown kind of %s %s, %s", what, document.Quoted(key), document.Instead(key, kinds, ""))
+		d.Add(kind.OfKey(), "unknown kind of %s %s, %s", what, document.Quoted(key), document.Instead(key, kinds, ""))
 		return nil
 	}
 	if len(found) > 1 {
-		d.Add(document.Key{Node: found[1]}, "a %s has one kind, found %s after %s; is the indentation right?",
+		d.Add(found[1].OfKey(), "a %s has one kind, found %s after %s; is the indentation right?",
 			what, document.Quoted(found[1].Key.Value), document.Quoted(key))
 		return nil
 	}
@@ -113,7 +113,7 @@ func (d *mapper) decodeOptions(n *document.Node, v reflect.Value, also ...string
 		if n.Tag == document.Null {
 			hint = "; {} is one without any"
 		}
-		d.Add(n, "must be a mapping of options, found %v%s", n, hint)
+		d.Add(n.Place(), "must be a mapping of options, found %v%s", n, hint)
 		return nil
 	}
 	s := &structure{node: n, typ: v.Elem().Type()}
@@ -131,7 +131,7 @@ func (d *mapper) decodeOptions(n *document.Node, v reflect.Value, also ...string
 		case i < 0:
 			d.unknownField(e, namesOf(fields, also)...)
 		case fields[i].Function:
-			d.Add(document.Entry{Node: e}, "%s can only be set by the program, not in a file", document.Quoted(e.Key.Value))
+			d.Add(e.AtKey(), "%s can only be set by the program, not in a file", document.Quoted(e.Key.Value))
 		default:
 			f := &fields[i]
 			present[i] = true
@@ -141,14 +141,14 @@ func (d *mapper) decodeOptions(n *document.Node, v reflect.Value, also ...string
 				s.fail(f.Name)
 			}
 			if f.Fixed && d.section != nil {
-				at := document.Entry{Node: e}.Place()
+				at := e.AtKey()
 				d.section.Places[at.Path] = at
 			}
 		}
 	}
 	for i, f := range fields {
 		if f.Required && !f.Function && !present[i] {
-			d.Add(n, "%s is missing", f.Name)
+			d.Add(n.Place(), "%s is missing", f.Name)
 			s.fail(f.Name)
 		}
 	}
@@ -199,9 +199,9 @@ func (d *mapper) decodeField(f *model.Field, n *document.Node, v reflect.Value) 
 		if off {
 			none = `, or write "off" for none`
 		}
-		d.Add(n, "must not be %s; for the default, which is %s, leave %s out%s", what, f.Default, f.Name, none)
+		d.Add(n.Place(), "must not be %s; for the default, which is %s, leave %s out%s", what, f.Default, f.Name, none)
 	case off && f.Type == model.DurationType && v.Int() == model.Off.Value:
-		d.Add(n, `must be "off" or more than 0, found %v`, n)
+		d.Add(n.Place(), `must be "off" or more than 0, found %v`, n)
 	default:
 		d.checkBounds(f, n, v)
 	}
@@ -215,11 +215,11 @@ func (d *mapper) checkBounds(f *model.Field, n *document.Node, v reflect.Value) 
 	number := v.Convert(reflect.TypeFor[float64]()).Float()
 	switch {
 	case f.HasLeast && number < f.Least && f.Type == model.DurationType && f.Least == 1:
-		d.Add(n, "must be more than 0, found %v", document.Beginning(n.Value))
+		d.Add(n.Place(), "must be more than 0, found %v", document.Beginning(n.Value))
 	case f.HasLeast && number < f.Least:
-		d.Add(n, "must be at least %v, found %v", f.Least, document.Beginning(n.Value))
+		d.Add(n.Place(), "must be at least %v, found %v", f.Least, document.Beginning(n.Value))
 	case f.Most != 0 && number > f.Most:
-		d.Add(n, "must be at most %v, found %v", f.Most, document.Beginning(n.Value))
+		d.Add(n.Place(), "must be at most %v, found %v", f.Most, document.Beginning(n.Value))
 	}
 }
 
@@ -227,7 +227,7 @@ func (d *mapper) checkBounds(f *model.Field, n *document.Node, v reflect.Value) 
 func (d *mapper) checkFunction(n *document.Node, what model.Purpose) {
 	known := d.kinds.Functions[what]
 	if !slices.Contains(known, n.Value) && !d.kinds.AcceptUnknown {
-		d.Add(n, "there is no %s %s, %s", what, document.Quoted(n.Value), document.Instead(n.Value, known, "there are none"))
+		d.Add(n.Place(), "there is no %s %s, %s", what, document.Quoted(n.Value), document.Instead(n.Value, known, "there are none"))
 	}
 }
 
@@ -251,7 +251,7 @@ func (d *mapper) decodeValue(n *document.Node, v reflect.Value, r model.Rule) {
 		d.decodeOptions(n, v.Addr())
 	case reflect.Slice:
 		if n.Tag != document.List {
-			d.Add(n, "must be a list, found %v", n)
+			d.Add(n.Place(), "must be a list, found %v", n)
 			return
 		}
 		v.Set(reflect.MakeSlice(t, len(n.Content), len(n.Content)))
@@ -260,7 +260,7 @@ func (d *mapper) decodeValue(n *document.Node, v reflect.Value, r model.Rule) {
 		}
 	case reflect.Map:
 		if n.Tag != document.Mapping {
-			d.Add(n, "must be a mapping, found %v", n)
+			d.Add(n.Place(), "must be a mapping, found %v", n)
 			return
 		}
 		v.Set(reflect.MakeMap(t))
@@ -271,7 +271,7 @@ func (d *mapper) decodeValue(n *document.Node, v reflect.Value, r model.Rule) {
 		}
 	default:
 		if problem := setScalar(v, n, r); problem != "" {
-			d.Add(n, "%s", problem)
+			d.Add(n.Place(), "%s", problem)
 		} else if r.Refers != "" && d.section != nil {
 			d.section.references = append(d.section.references, reference{n, r.Refers})
 		}
@@ -455,7 +455,7 @@ func (d *mapper) addInvalid(err error, s *structure) {
 	}
 	if !ok && !errors.As(err, &options) {
 		if len(s.failed) == 0 {
-			d.Add(s.node, "%v", err)
+			d.Add(s.node.Place(), "%v", err)
 		}
 		return
 	}
@@ -479,7 +479,7 @@ func (d *mapper) addInvalidField(f weir.FieldError, s *structure) {
 		return name
 	})
 	if !failed {
-		d.Add(at.node, "%s", text)
+		d.Add(at.node.Place(), "%s", text)
 	}
 }
 
@@ -564,7 +564,7 @@ func find[T any](d *mapper, n *document.Node, in collection[T]) *T {
 	}
 	found := in.byName[n.Value]
 	if found == nil {
-		d.Add(n, "there is no %s %s, %s", in.what, document.Quoted(n.Value), document.Instead(n.Value, in.names, "the file has no "+in.what+"s"))
+		d.Add(n.Place(), "there is no %s %s, %s", in.what, document.Quoted(n.Value), document.Instead(n.Value, in.names, "the file has no "+in.what+"s"))
 	}
 	return found
 }

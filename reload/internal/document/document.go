@@ -26,7 +26,7 @@ const MaxSize = 1 << 20
 func Parse(data []byte, maxSize int) (root *Node, found Problems) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if at, problem := unreadable(data, maxSize); problem != "" {
-		found.AddAt(at, "%s", problem)
+		found.Add(at, "%s", problem)
 		return nil, found
 	}
 	var documents []yaml.Node
@@ -34,7 +34,7 @@ func Parse(data []byte, maxSize int) (root *Node, found Problems) {
 	err := yaml.Load(data, &documents, yaml.WithAllDocuments(), yaml.WithUniqueKeys(false))
 	if err != nil {
 		at, message := syntaxError(data, err)
-		found.AddAt(at, "%s", message)
+		found.Add(at, "%s", message)
 		return nil, found
 	}
 	if len(documents) == 0 || len(documents[0].Content) == 0 {
@@ -42,7 +42,7 @@ func Parse(data []byte, maxSize int) (root *Node, found Problems) {
 	}
 	if len(documents) > 1 {
 		second := documents[1]
-		found.AddAt(Place{Line: second.Line, Column: second.Column}, "a second document begins here, a file has only one")
+		found.Add(Place{Line: second.Line, Column: second.Column}, "a second document begins here, a file has only one")
 	}
 	r := reader{Problems: found, inside: make(map[*yaml.Node]bool)}
 	root = &Node{}
@@ -149,16 +149,16 @@ func (r *reader) read(n *Node, y *yaml.Node, depth int) {
 	switch {
 	case r.aliased > maxAliased:
 	case depth > maxDepth:
-		r.AddAt(Place{Line: n.Line, Column: n.Column}, "values are nested more than %d deep", maxDepth)
+		r.Add(Place{Line: n.Line, Column: n.Column}, "values are nested more than %d deep", maxDepth)
 	case r.inside[y.Alias]:
-		r.Add(n, "the alias *%s is inside its own anchor", Beginning(y.Value))
+		r.Add(n.Place(), "the alias *%s is inside its own anchor", Beginning(y.Value))
 	case y.Kind == yaml.AliasNode:
 		alias := *n
 		r.aliases++
 		r.read(n, y.Alias, depth)
 		r.aliases--
 		if r.aliased > maxAliased && r.aliases == 0 {
-			r.Add(&alias, "aliases stand for more than %d values", maxAliased)
+			r.Add(alias.Place(), "aliases stand for more than %d values", maxAliased)
 		}
 	default:
 		if y.Anchor != "" {
@@ -166,7 +166,7 @@ func (r *reader) read(n *Node, y *yaml.Node, depth int) {
 			defer delete(r.inside, y)
 		}
 		if y.Style&yaml.TaggedStyle != 0 {
-			r.Add(n, tagRefused, Quoted(y.Tag))
+			r.Add(n.Place(), tagRefused, Quoted(y.Tag))
 		}
 		n.Tag, n.Value = kindOf(y), y.Value
 		if n.Tag == Mapping {
@@ -204,7 +204,7 @@ func (r *reader) readMapping(n *Node, y *yaml.Node, depth int) {
 			problem = fmt.Sprintf("the key %s is there twice, first in line %d", Quoted(key), before.Line)
 		}
 		if problem != "" {
-			r.Add(Key{e}, "%s", problem)
+			r.Add(e.OfKey(), "%s", problem)
 			continue
 		}
 		entries[key] = e.Key
@@ -218,7 +218,7 @@ func (r *reader) readMapping(n *Node, y *yaml.Node, depth int) {
 		}
 		for _, source := range sources {
 			if source.Tag != Mapping {
-				r.Add(source, "<< takes a mapping or a list of mappings, found %v", source)
+				r.Add(source.Place(), "<< takes a mapping or a list of mappings, found %v", source)
 				continue
 			}
 			for _, e := range source.Content {

@@ -58,17 +58,11 @@ func (n *Node) Keys() (all []string) {
 // Place returns where the value stands.
 func (n *Node) Place() Place { return Place{n.Line, n.Column, n.path()} }
 
-// An Entry is an entry of a mapping whose place is that of its key, with the path of the value.
-type Entry struct{ *Node }
+// AtKey returns where the key of an entry stands, with the path of the value.
+func (n *Node) AtKey() Place { return Place{n.Key.Line, n.Key.Column, n.path()} }
 
-// Place returns where the key stands.
-func (e Entry) Place() Place { return Place{e.Key.Line, e.Key.Column, e.path()} }
-
-// A Key is a key that should not be there. Its place has the path of the mapping.
-type Key struct{ *Node }
-
-// Place returns where the key stands.
-func (k Key) Place() Place { return Place{k.Key.Line, k.Key.Column, k.parent.path()} }
+// OfKey returns where a key stands that should not be there, with the path of the mapping.
+func (n *Node) OfKey() Place { return Place{n.Key.Line, n.Key.Column, n.parent.path()} }
 
 func (n *Node) path() string {
 	steps := ""

@@ -27,28 +27,11 @@ type Problems []Problem
 // maxProblems bounds the work for a file that is not meant for this package, and the texts about it.
 const maxProblems = 200
 
-// The bounds of texts, in bytes. Messages shorten what they quote from the file. Messages of the YAML library, and of a
-// Validate or UnmarshalText method, are only cut.
-const (
-	maxMessage = 4 << 10
-	maxPath    = 1 << 10
-)
-
-// Add adds a problem at a [Node], an [Entry] or a [Key], unless there are maxProblems already.
-func (p *Problems) Add(at interface{ Place() Place }, format string, args ...any) {
+// Add adds a problem, unless there are maxProblems already.
+func (p *Problems) Add(at Place, format string, args ...any) {
 	if len(*p) < maxProblems {
-		p.AddAt(at.Place(), format, args...)
+		*p = append(*p, Problem{Place: at, Message: Visible(fmt.Sprintf(format, args...))})
 	}
-}
-
-// AddAt is Add for a place.
-func (p *Problems) AddAt(at Place, format string, args ...any) {
-	if len(*p) >= maxProblems {
-		return
-	}
-	at.Path = cut(at.Path, maxPath)
-	message := cut(fmt.Sprintf(format, args...), maxMessage) // before Visible, which can make it six times as long
-	*p = append(*p, Problem{Place: at, Message: cut(Visible(message), maxMessage)})
 }
 
 // Sorted returns the problems in the order of the file. If a value has an anchor, its problems were added again for
@@ -123,14 +106,6 @@ func Beginning(s string) string {
 		}
 	}
 	return s
-}
-
-// cut returns the beginning of the text, of at most that many bytes and a "…".
-func cut(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
 // OneOf returns the texts in quotes as alternatives, as in "a", "b" or "c".

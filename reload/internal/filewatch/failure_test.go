@@ -84,27 +84,6 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-func TestOneProblemAfterAnother(t *testing.T) {
-	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
-		require.NoError(t, os.Remove(k.path))
-		k.until(5 * time.Second)
-		require.NoError(t, os.Mkdir(k.path, 0o700))
-		k.until(10 * time.Second)
-		require.NoError(t, os.Remove(k.path))
-		write(t, k.path, "bad")
-		k.until(15 * time.Second)
-		write(t, k.path, "worse")
-		k.until(20 * time.Second)
-		k.expect([]string{"bad", "worse"}, []string{
-			missing, "reload: cannot read FILE: not a regular file but a directory", "refused: bad", "refused: worse",
-		})
-		assert.Equal(t, oldContent, k.inForce)
-		write(t, k.path, newContent)
-		k.until(25 * time.Second)
-		k.expect([]string{newContent}, []string{""})
-	})
-}
-
 func TestRefusedIsOfferedOnceAndOverWhenTurnedBack(t *testing.T) {
 	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
 		write(t, k.path, "bad")

@@ -2,12 +2,9 @@ package filewatch_test
 
 import (
 	"context"
-	"errors"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -15,29 +12,6 @@ import (
 
 	"github.com/weir-go/weir/reload/internal/filewatch"
 )
-
-func TestReloadLoadsWithoutRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "weir.yaml")
-		k := newKeeper(t, path, nil)
-		read, ok := errors.AsType[*filewatch.ReadError](k.watch.Reload(t.Context()))
-		require.True(t, ok)
-		assert.True(t, read.Missing())
-		k.expect(nil, []string{missing})
-
-		write(t, path, "bad")
-		assert.EqualError(t, k.watch.Reload(t.Context()), "refused: bad")
-		write(t, path, oldContent)
-		began := time.Now()
-		assert.NoError(t, k.watch.Reload(t.Context()))
-		assert.Zero(t, time.Since(began))
-		k.expect([]string{"bad", oldContent}, []string{"refused: bad", ""})
-
-		k.run()
-		k.until(10 * time.Second)
-		k.expect(nil, nil) // it is in force already
-	})
-}
 
 func TestReloadLoadsWhatHasNotChanged(t *testing.T) {
 	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {

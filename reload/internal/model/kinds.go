@@ -95,22 +95,6 @@ func (k *Kinds) StrategyNames() []string { return slices.Sorted(maps.Keys(k.Stra
 // LimiterNames returns the sorted names of the kinds of limiters.
 func (k *Kinds) LimiterNames() []string { return slices.Sorted(maps.Keys(k.Limiters)) }
 
-// NameOf returns the name in telemetry of a strategy with those options.
-func (k StrategyKind) NameOf(options any) string {
-	if k.DefaultName == "" {
-		return ""
-	}
-	v := reflect.ValueOf(options)
-	for _, f := range FieldsOf(v.Type()) {
-		if f.IsName() {
-			if name := v.FieldByIndex(f.Index).String(); name != "" {
-				return name
-			}
-		}
-	}
-	return k.DefaultName
-}
-
 // StorableName reports whether a limiter in a store can have that name.
 func StorableName(name string) bool {
 	return store.Check(name, rate.Example(rate.FixedWindow), nil) == nil

@@ -133,7 +133,7 @@ func (s *Section) SameMeaning(other *Section) bool {
 type Names struct {
 	// Given has what the names stand for, by purpose and name.
 	Given map[Purpose]map[string]Given
-	// Refuses returns why a name cannot be given, or "", and adds the problem.
+	// Refuses reports whether a name cannot be given, and adds the problem.
 	Refuses func(what Purpose, name string, isNil bool) bool
 }
 
