@@ -14,7 +14,6 @@ import (
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
-	"github.com/weir-go/weir/store/internal/calls"
 	"github.com/weir-go/weir/store/internal/fairness"
 )
 
@@ -403,7 +402,7 @@ func (q *queue) nextWaiters() (ws []*waiter, more bool) {
 		left = q.turnsOfKey().AtMost(&a.def.Schedule, a.took(), time.Now())
 	}
 	for w := range q.All(q.ks.c.limits().QueueOrder) {
-		if w.Permits == 0 || calls.IsClosed(w.Value.gone) {
+		if w.Permits == 0 || ctxerr.Closed(w.Value.gone) {
 			continue
 		}
 		if left -= int64(w.Permits); len(ws) == maxServed || left < 0 && len(ws) > 0 {
@@ -437,9 +436,9 @@ func (q *queue) deliver(w *waiter, lease limiter.Lease) bool {
 			}
 		}
 		return true
-	case lease.Acquired() && (!w.Listed() || calls.IsClosed(w.Value.gone)):
+	case lease.Acquired() && (!w.Listed() || ctxerr.Closed(w.Value.gone)):
 		for other := range q.All(q.ks.c.limits().QueueOrder) {
-			if other.Permits == w.Permits && !calls.IsClosed(other.Value.gone) {
+			if other.Permits == w.Permits && !ctxerr.Closed(other.Value.gone) {
 				return q.answer(other, lease)
 			}
 		}

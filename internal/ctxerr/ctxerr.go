@@ -1,4 +1,4 @@
-// Package ctxerr has the error of a context that is done.
+// Package ctxerr has the error of a context that is done, and whether it is.
 package ctxerr
 
 import (
@@ -21,5 +21,15 @@ func Of(ctx context.Context) error {
 		return cause
 	default:
 		return fmt.Errorf("%w: %w", err, cause)
+	}
+}
+
+// Closed reports whether a channel on which nothing is sent, such as that of Done, is closed.
+func Closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }

@@ -5,6 +5,7 @@ var excluded = map[string]string{
 	"weir.FieldError.Text(rename)":  "it is called by the program, which gives it a function of its own",
 	"budget.Refund(b)":              "calls Refund of a Refunder and nothing else, on the caller's goroutine",
 	"weirfailsafe.RetryAfter(exec)": "what failsafe-go hands to its own delay functions",
+	"backend.Valid(check)":          "called by a backend, which gives it a function of its own",
 	"jobs.Beginner.Begin":           "a pool of connections, of the driver's",
 	"jobs.Declaration.Work(work)":   "called by River, with functions of its own, on River's goroutine",
 	"jobs.Migrate(db)":              "a pool of connections, of the driver's",

@@ -176,7 +176,7 @@ func (q *Call) fail(err error, uncertain bool) {
 
 // dropped reports whether q is not sent because its caller has left. If so, it is answered.
 func (q *Call) dropped(timeout time.Duration) bool {
-	if IsClosed(q.gone) && q.claim(left) {
+	if ctxerr.Closed(q.gone) && q.claim(left) {
 		q.finish(errCallerLeft)
 	}
 	switch q.state.Load() {
@@ -191,7 +191,7 @@ func (q *Call) dropped(timeout time.Duration) bool {
 
 // await waits for the answer. ctx is the caller's.
 func (q *Call) await(ctx context.Context, limit time.Time) error {
-	if !IsClosed(q.done) {
+	if !ctxerr.Closed(q.done) {
 		switch state, err := waitUntil(q.done, q.gone, limit); {
 		case err == nil:
 		case q.claim(state):
@@ -257,16 +257,6 @@ func waitUntil(done, gone <-chan struct{}, limit time.Time) (state int32, err er
 		return left, errCallerLeft
 	case <-timeout.C:
 		return late, Unavailable(errTimeout)
-	}
-}
-
-// IsClosed reports whether a channel is closed, on which nothing is sent.
-func IsClosed(gone <-chan struct{}) bool {
-	select {
-	case <-gone:
-		return true
-	default:
-		return false
 	}
 }
 

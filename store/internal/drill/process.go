@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weir-go/weir/internal/ctxerr"
 )
 
 // Processes runs the drills of several processes that share limiters and are busy all the time.
@@ -147,7 +149,7 @@ func (p *process) linesOf(what string) (all []line) {
 func (p *process) await(what string) line {
 	p.t.Helper()
 	eventually(p.t, "an instance writes "+what, func() bool {
-		ended := isClosed(p.read)
+		ended := ctxerr.Closed(p.read)
 		written := len(p.linesOf(what)) > 0
 		if ended && !written {
 			p.kill()
@@ -156,15 +158,6 @@ func (p *process) await(what string) line {
 		return written
 	})
 	return p.linesOf(what)[0]
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }
 
 // send sends a command. Its meaning depends on the job.
