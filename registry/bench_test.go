@@ -39,26 +39,6 @@ func BenchmarkGet(b *testing.B) {
 	require.NoError(b, r.Close(b.Context()))
 }
 
-func BenchmarkReload(b *testing.B) {
-	r := registry.New(nil)
-	limit := 0
-	require.NoError(b, r.Define("orders", func(b *registry.Builder) error {
-		limit++
-		b.Concurrency("l", one(limit))
-		b.Add(passThrough{})
-		return nil
-	}))
-	_, err := r.Get("orders")
-	require.NoError(b, err)
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := r.Reload(b.Context()); err != nil {
-			b.Fatal(err)
-		}
-	}
-	require.NoError(b, r.Close(b.Context()))
-}
-
 // BenchmarkReloadThousand gives 1,000 limiters new limits: those of one pipeline, or of as many pipelines.
 func BenchmarkReloadThousand(b *testing.B) {
 	for _, pipelines := range []int{1, 1000} {

@@ -1,7 +1,6 @@
 package registry_test
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"testing"
@@ -73,24 +72,4 @@ func TestPipelines_TellVersionsAndReloads(t *testing.T) {
 		require.NoError(t, r.Remove(t.Context(), "stock"))
 		assert.Equal(t, []string{"orders", "orders/eu-1"}, slices.Sorted(maps.Keys(maps.Collect(r.Pipelines()))))
 	})
-}
-
-// A reload whose build leaves its goroutine, or whose context ends, has failed, too.
-func TestPipelines_TellReloadsThatDidNotEnd(t *testing.T) {
-	r := open(t, nil)
-	require.NoError(t, r.Define("orders", with()))
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	built := false
-	require.NoError(t, r.Define("first", func(*registry.Builder) error {
-		if built {
-			cancel()
-		}
-		built = true
-		return nil
-	}))
-	require.ErrorIs(t, r.Reload(ctx), context.Canceled)
-	info := maps.Collect(r.Pipelines())["orders"]
-	assert.ErrorIs(t, info.Err, context.Canceled)
-	assert.False(t, info.LastReload.IsZero())
 }

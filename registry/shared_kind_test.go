@@ -136,20 +136,3 @@ func (p partitionOf) TryAcquire(ctx context.Context, n int) (limiter.Lease, erro
 func (p partitionOf) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 	return p.Partitioned.Acquire(ctx, "ann", n)
 }
-
-// A limiter that no version uses is closed; the next one of its name is another.
-func TestShared_UsedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCloud(t)
-		r := open(t, nil)
-		w := &wants[limiter.TokenBucketOptions]{s: c.s, o: bucketOptions(10)}
-		require.NoError(t, r.Define("orders", w.build))
-		old := w.got
-		isTaken(t, old, 3)
-		require.NoError(t, r.Remove(t.Context(), "orders"))
-		synctest.Wait()
-		require.NoError(t, r.Apply(t.Context(), registry.Change{Define: builds{"orders": w.build}}))
-		assert.NotSame(t, old, w.got)
-		assert.Equal(t, 7, available(w.got))
-	})
-}

@@ -312,39 +312,6 @@ pipelines:
 	assert.Len(t, defined(parse(t, file, sections(limiting)).Change(first)), 4, "other functions")
 }
 
-// The pipelines of a section and of the file change together or not at all.
-func TestSection_OneChange(t *testing.T) {
-	const file = "server: {hosts: {a: {limiter: slow}}}\nlimiters: {slow: {concurrency: {permit_limit: 1}}}\npipelines: {p: {strategies: [rate_limiter: {limiter: slow}]}}\n"
-	fails := false
-	k := sections(func(b *reload.SectionBuilder, s server) error {
-		if fails {
-			return errTransient
-		}
-		return limiting(b, s)
-	})
-	r := newRegistry(t)
-	first := parse(t, file, k)
-	require.NoError(t, r.Apply(t.Context(), first.Change(nil)))
-	p, err := r.Get("p")
-	require.NoError(t, err)
-	s, err := r.Get("server")
-	require.NoError(t, err)
-	require.NoError(t, p.Execute(t.Context(), func(ctx context.Context) error {
-		assert.ErrorIs(t, try(s), pipeline.ErrRejected, "they share the limiter")
-		return nil
-	}))
-
-	fails = true
-	second := parse(t, strings.ReplaceAll(file, "permit_limit: 1", "permit_limit: 9"), k)
-	err = r.Apply(t.Context(), second.Change(first))
-	require.ErrorIs(t, err, errTransient)
-	assert.ErrorContains(t, err, "weir.yaml:1:1: server: ")
-	require.NoError(t, p.Execute(t.Context(), func(ctx context.Context) error {
-		assert.ErrorIs(t, try(s), pipeline.ErrRejected, "the limit is what it was, for the other pipeline, too")
-		return nil
-	}))
-}
-
 func TestSectionBuilder(t *testing.T) {
 	const file = `server: {hosts: {a: {limiter: LIMITER}}, keys: {user: {header: a}}, through: p}
 limiters:

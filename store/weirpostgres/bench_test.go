@@ -102,39 +102,17 @@ func BenchmarkHold(b *testing.B) {
 	pool := benchPool(b)
 	schema := freshSchema(b, pool)
 	for _, keys := range []int{1, manyKeys} {
-		for _, async := range []bool{false, true} {
-			b.Run(fmt.Sprintf("keys=%d/async=%v", keys, async), func(b *testing.B) {
-				be := newBackend(b, pool, BackendOptions{Schema: schema, AsynchronousCommit: async})
-				d := fixed(b, be, concurrency(b, be, "bench", 1000))
-				pick := oneOf(keys)
-				parallel(b, func() error { return pair(be, d, pick(), 1) })
-			})
-		}
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
+			be := newBackend(b, pool, BackendOptions{Schema: schema})
+			d := fixed(b, be, concurrency(b, be, "bench", 1000))
+			pick := oneOf(keys)
+			parallel(b, func() error { return pair(be, d, pick()) })
+		})
 	}
-	b.Run("50000 permits of 100000", func(b *testing.B) {
-		be := newBackend(b, pool, BackendOptions{Schema: schema})
-		d := fixed(b, be, concurrency(b, be, "large", 100_000))
-		for b.Loop() {
-			require.NoError(b, pair(be, d, "", 50_000))
-		}
-	})
-	b.Run("32 in one call", func(b *testing.B) {
-		be := newBackend(b, pool, BackendOptions{Schema: schema})
-		d := fixed(b, be, concurrency(b, be, "together", 100_000))
-		for b.Loop() {
-			requests := make([]*backend.LeaseRequest, 32)
-			for i := range requests {
-				requests[i] = &backend.LeaseRequest{Definition: d, ID: fmt.Sprint(rand.Uint64()), Permits: 1, TTL: 60_000_000}
-			}
-			require.NoError(b, be.Acquire(b.Context(), requests))
-			require.NoError(b, be.Release(b.Context(), requests))
-		}
-		b.ReportMetric(32*float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
-	})
 }
 
-func pair(be *Backend, d *backend.Definition, key string, permits int64) error {
-	h := &backend.LeaseRequest{Definition: d, Key: key, ID: fmt.Sprint(rand.Uint64()), Permits: permits, TTL: 60_000_000}
+func pair(be *Backend, d *backend.Definition, key string) error {
+	h := &backend.LeaseRequest{Definition: d, Key: key, ID: fmt.Sprint(rand.Uint64()), Permits: 1, TTL: 60_000_000}
 	if err := be.Acquire(context.Background(), []*backend.LeaseRequest{h}); err != nil || !h.OK {
 		return fmt.Errorf("hold: ok %v, %w", h.OK, err)
 	}

@@ -60,6 +60,7 @@ func TestReadOnlyServerIsAnError(t *testing.T) {
 }
 
 func TestServerThatIsAwayIsAnError(t *testing.T) {
+	t.Parallel()
 	server := testserver.NewPostgres(t)
 	pool := connect(t, server.URL, nil)
 	require.NoError(t, Migrate(t.Context(), pool, ""))

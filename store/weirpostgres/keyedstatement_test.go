@@ -35,6 +35,7 @@ func lockRow(t testing.TB, b *Backend, pool *pgxpool.Pool, table, key string) (u
 }
 
 func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
+	t.Parallel()
 	const n, locked = 40, 17
 	within := func() (context.Context, context.CancelFunc) { return context.WithTimeout(t.Context(), 2*time.Second) }
 	key := func(i int) string { return fmt.Sprintf("k%02d", i) }
@@ -55,7 +56,7 @@ func TestBackend_LockedRowIsTheTroubleOfItsKey(t *testing.T) {
 		}
 		ask()
 		unlock := lockRow(t, b, pool, "states", key(locked))
-		for round := range 5 {
+		for round := range 3 {
 			for i, batch := range ask() {
 				if i == locked {
 					require.Equal(t, backend.Failed, batch.Outcome)

@@ -87,41 +87,29 @@ func hasNotices(r *backend.LeaseRequest) bool { return len(r.Key) <= maxKey }
 
 // Renew implements [backend.Backend].
 func (b *Backend) Renew(ctx context.Context, requests []*backend.LeaseRequest) error {
-	return b.changeLeases(ctx, "renew", b.sql.renew, requests, func(requests []*backend.LeaseRequest) []any {
-		ttls := make([]int64, len(requests))
-		for i, r := range requests {
-			ttls[i] = max(bounded(r.TTL), 0)
-		}
-		return []any{ttls}
-	})
+	return b.changeLeases(ctx, "renew", b.sql.renew, requests, func(r *backend.LeaseRequest) int64 { return max(bounded(r.TTL), 0) })
 }
 
 // Release implements [backend.Backend].
 func (b *Backend) Release(ctx context.Context, requests []*backend.LeaseRequest) error {
-	return b.changeLeases(ctx, "release", b.sql.release, requests, func(requests []*backend.LeaseRequest) []any {
-		notifies := make([]bool, len(requests))
-		for i, r := range requests {
-			notifies[i] = hasNotices(r)
-		}
-		return []any{notifies}
-	})
+	return b.changeLeases(ctx, "release", b.sql.release, requests, func(r *backend.LeaseRequest) int64 { return bit(hasNotices(r)) })
 }
 
-// changeLeases renews or releases leases. The arguments of the statement are names, keys, IDs, fences, what args
-// returns, and lock_timeout. The requests are sorted by ID within a key, so that calls about the same leases lock them
-// in the same order.
-func (b *Backend) changeLeases(ctx context.Context, what, sql string, requests []*backend.LeaseRequest, args func([]*backend.LeaseRequest) []any) error {
+// changeLeases renews or releases leases. The arguments of the statement are names, keys, IDs, fences, a number of each request, and
+// lock_timeout. The requests are sorted by ID within a key, so that calls about the same leases lock them in the same order.
+func (b *Backend) changeLeases(ctx context.Context, what, sql string, requests []*backend.LeaseRequest, number func(*backend.LeaseRequest) int64) error {
 	return b.runLeases(ctx, what, requests, func(ctx context.Context, requests []*backend.LeaseRequest, wait lockWaiting) error {
 		requests = slices.Clone(requests)
 		slices.SortStableFunc(requests, func(a, b *backend.LeaseRequest) int {
 			return cmp.Or(cmp.Compare(a.Definition.Name, b.Definition.Name), cmp.Compare(a.Key, b.Key), cmp.Compare(a.ID, b.ID))
 		})
-		names, keys, ids, fences := make([]string, len(requests)), make([][]byte, len(requests)), make([][]byte, len(requests)), make([]int64, len(requests))
+		n := len(requests)
+		names, keys, ids, fences, numbers := make([]string, n), make([][]byte, n), make([][]byte, n), make([]int64, n), make([]int64, n)
 		for i, r := range requests {
-			names[i], keys[i], ids[i], fences[i] = r.Definition.Name, keyBytes(r.Key), keyBytes(r.ID), r.Fence
+			names[i], keys[i], ids[i], fences[i], numbers[i] = r.Definition.Name, keyBytes(r.Key), keyBytes(r.ID), r.Fence, number(r)
 		}
-		all := append([]any{names, keys, ids, fences}, args(requests)...)
-		return b.query(ctx, what, sql, append(all, wait.timeout()), len(requests), func(i int, rows pgx.Rows) error {
+		args := []any{names, keys, ids, fences, numbers, wait.timeout()}
+		return b.query(ctx, what, sql, args, n, func(i int, rows pgx.Rows) error {
 			requests[i].Outcome = backend.Decided
 			return rows.Scan(&requests[i].OK)
 		})

@@ -16,7 +16,7 @@ import (
 func TestSharedOutages(t *testing.T) {
 	drill.Apart(t, func() {
 		s := drillSubject()
-		server := testserver.NewPostgres(t)
+		server := testserver.NewPostgres(t, "fsync=off") // an answer must not wait for a busy disk
 		for _, fault := range []drill.Fault{drill.Stalled(server), drill.Killed(server, true)} {
 			place, _ := newPlace(t, server)
 			drill.Outage(t, s, place, fault)

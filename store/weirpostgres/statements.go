@@ -70,8 +70,8 @@ func newStatements(schema string, async bool) statements {
 			from `+waits+`, unnest(@names::text[], @keys::bytea[], @ids::bytea[], @fences::bigint[], @ttls::bigint[]) u(name, key, id, fence, ttl)`,
 			"names", "keys", "ids", "fences", "ttls", "lock_timeout"),
 		// If a crash of the server undoes a release, the lease ends with its TTL.
-		release: s(`select "weir".release(u.name, u.key, u.id, u.fence, u.notifies)
-			from `+commits+`, unnest(@names::text[], @keys::bytea[], @ids::bytea[], @fences::bigint[], @notifies::boolean[]) u(name, key, id, fence, notifies)`,
+		release: s(`select "weir".release(u.name, u.key, u.id, u.fence, u.notifies = 1)
+			from `+commits+`, unnest(@names::text[], @keys::bytea[], @ids::bytea[], @fences::bigint[], @notifies::bigint[]) u(name, key, id, fence, notifies)`,
 			"names", "keys", "ids", "fences", "notifies", "lock_timeout"),
 		load: s(`select "weir".clock(), d.version, d.kind, d.permits, d.period, d.refill, d.segments, d.anchor, d.anchor_in_force, d.every, d.zone, d.terms
 			from (select) one left join "weir".definitions d on d.name = @name::text`, "name"),

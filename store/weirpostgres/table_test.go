@@ -17,6 +17,7 @@ import (
 
 // A key that is asked all the time must not grow the table, and must not touch the index.
 func TestHotKeyDoesNotBloat(t *testing.T) {
+	t.Parallel()
 	pool := connect(t, postgres(t).URL, nil)
 	b := newBackend(t, pool, BackendOptions{Schema: freshSchema(t, pool), AsynchronousCommit: true, NoSweep: true})
 	d := stored(t, b, "hot", 1<<40, 1, 1000)
@@ -46,6 +47,7 @@ func TestHotKeyDoesNotBloat(t *testing.T) {
 
 // A plan made while the table is empty, or has one page, must serve when it is large.
 func TestPlansUseThePrimaryKey(t *testing.T) {
+	t.Parallel()
 	pool := connect(t, postgres(t).URL+"&pool_max_conns=1", nil)
 	schema := freshSchema(t, pool)
 	b := newBackend(t, pool, BackendOptions{Schema: schema, NoSweep: true})
@@ -116,6 +118,7 @@ func TestSweepDeletesWhatIsFull(t *testing.T) {
 
 // Deciding is enough: no other call is needed.
 func TestSweepsByItself(t *testing.T) {
+	t.Parallel()
 	pool := connect(t, postgres(t).URL, nil)
 	b := newBackend(t, pool, BackendOptions{Schema: freshSchema(t, pool)})
 	d := bucket(t, b, "a", 10, 1, 1) // full again at once

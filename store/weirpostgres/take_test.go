@@ -191,6 +191,7 @@ func TestTakes(t *testing.T) {
 
 // Keys of several limiters are decided together, with numbers of all sizes, at random times, by both functions.
 func TestTakes_Model(t *testing.T) {
+	t.Parallel()
 	w := newWalk(t)
 	longest := int64(100 * 365 * 24 * time.Hour / time.Microsecond)
 	for seed := range uint64(40) {
@@ -277,6 +278,7 @@ func TestTakes_SecondStatementFails(t *testing.T) {
 
 // Another session has the row while the statement waits, at a later time and beyond a line.
 func TestTakes_Wait(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		first    bool  // the row is new
 		later    int64 // how much later the other one decides
@@ -355,6 +357,7 @@ func TestTakes_LockedKey(t *testing.T) {
 
 // While another session holds a row, takes of several windows queue. They must not each get the permits of their own.
 func TestTakes_LongWait(t *testing.T) {
+	t.Parallel()
 	b, pool := shared(t)
 	d := &backend.Definition{Name: "w", Version: 1, Schedule: rate.Schedule{Kind: rate.FixedWindow, Permits: 5, Period: 300_000}}
 	done, err := b.Define(t.Context(), 0, d)
@@ -383,6 +386,7 @@ func TestTakes_LongWait(t *testing.T) {
 // By the server's clock and under contention, all that was granted is what Definition.Decide grants, one after the
 // other.
 func TestTakes_ConcurrentSafe(t *testing.T) {
+	t.Parallel()
 	b, _ := shared(t)
 	for _, d := range []*backend.Definition{
 		bucket(t, b, "a", 40, 3, 700),

@@ -306,26 +306,3 @@ func TestDecide_Allocations(t *testing.T) {
 	allocs = testing.AllocsPerRun(200, func() { _ = b.Decide(t.Context(), batches) })
 	require.LessOrEqual(t, allocs, floor+3, "what any script costs is %v; the key is made, and put into an interface", floor)
 }
-
-func TestBackend_ConcurrentSafe(t *testing.T) {
-	b, _ := shared(t)
-	definitions := make([]*backend.Definition, 8)
-	for i := range definitions {
-		definitions[i] = slowBucket(1000)
-	}
-	done := make(chan error)
-	for i := range 16 {
-		go func() {
-			var err error
-			for j := 0; j < 50 && err == nil; j++ {
-				d := definitions[(i+j)%len(definitions)]
-				err = b.Decide(context.Background(), []*backend.Batch{takeOne(d, "a"), takeOne(d, "b")})
-			}
-			done <- err
-		}()
-	}
-	for range 16 {
-		require.NoError(t, <-done)
-	}
-	require.EqualValues(t, 800, ask(t, b, definitions[0], "a", take(0)).State.Missing)
-}

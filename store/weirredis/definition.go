@@ -3,7 +3,6 @@ package weirredis
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -78,20 +77,13 @@ func wrapOfDefinition(ctx context.Context, what string, err error) error {
 
 // Define implements [backend.Backend].
 func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definition) (bool, error) {
-	if next == nil {
-		return false, definitionError(errors.New("weirredis: define: no definition"))
-	}
 	if next.Version <= 0 || next.Version > maxExact {
 		return false, definitionError(fmt.Errorf("weirredis: define: limiter %q: %d is not a version", next.Name, next.Version))
-	}
-	text, err := json.Marshal(next)
-	if err != nil {
-		return false, definitionError(fmt.Errorf("weirredis: define: limiter %q: %w", next.Name, err))
 	}
 	s := b.scripts.define
 	answer, err := b.run(ctx, &call{script: s, args: []any{
 		"evalsha", s.sha, "1", b.names.definition(next.Name),
-		doubles(float64(old)), doubles(float64(next.Version)) + string(text), b.names.channel(),
+		doubles(float64(old)), definitionBytes(next), b.names.channel(),
 	}})
 	if err != nil {
 		return false, wrapOfDefinition(ctx, "define", err)
@@ -105,6 +97,12 @@ func (b *Backend) Define(ctx context.Context, old int64, next *backend.Definitio
 	return true, nil
 }
 
+// definitionBytes returns a definition as it is stored.
+func definitionBytes(d *backend.Definition) string {
+	text, _ := json.Marshal(d) // of plain fields: it cannot fail
+	return doubles(float64(d.Version)) + string(text)
+}
+
 // copyTo writes the definition to all places of a limiter in one round trip, and reports whether all have it. A place
 // on a server that is away does not get it, and decides nothing until the server is back.
 func (b *Backend) copyTo(ctx context.Context, l *limiterPlaces, d *backend.Definition) bool {
@@ -114,12 +112,8 @@ func (b *Backend) copyTo(ctx context.Context, l *limiterPlaces, d *backend.Defin
 		ctx, cancel = context.WithTimeout(ctx, time.Until(end)*3/4)
 		defer cancel()
 	}
-	text, err := json.Marshal(d)
-	if err != nil {
-		return false
-	}
 	s := b.scripts.copy
-	var copied any = doubles(float64(d.Version)) + string(text)
+	var copied any = definitionBytes(d)
 	calls := make([]call, 0, numPlaces)
 	for i := range numPlaces {
 		if i != placeOf("") {

@@ -32,20 +32,6 @@ func TestReloadLoadsWhatHasNotChanged(t *testing.T) {
 	})
 }
 
-// Content in force that cannot be loaded again is tried again like any other.
-func TestReloadOfWhatIsInForceFails(t *testing.T) {
-	watching(t, oldContent, nil, func(t *testing.T, k *keeper) {
-		k.failWith(errBoom)
-		assert.ErrorIs(t, k.watch.Reload(t.Context()), errBoom)
-		k.expect([]string{oldContent}, []string{"boom"})
-		k.failWith(nil)
-		k.until(15 * time.Second)
-		k.expect([]string{oldContent}, []string{""})
-		k.until(10 * time.Minute)
-		k.expect(nil, nil)
-	})
-}
-
 func TestReloadEndsWithItsContext(t *testing.T) {
 	var release chan struct{}
 	slow := func(k *keeper, _ *filewatch.Options) {

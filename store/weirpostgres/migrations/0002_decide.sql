@@ -250,7 +250,7 @@ begin
             from "weir".definitions d where d.name = u.name and d.version >= u.version), array[0, 0, 0::bigint])
         from unnest((select names), (select keys), (select versions), (select lowest), (select highest), (select blocks))
           with ordinality u(name, key, version, least, most, block, i)
-        where not exists (select from "weir".states s where s.name = u.name and s.key = u.key and s.xmin = pg_current_xact_id()::xid)
+        where not exists (select from "weir".states s where s.name = u.name and s.key = u.key and s.xmin = pg_current_xact_id_if_assigned()::xid)
         order by u.i;
   end if;
 end $$;
