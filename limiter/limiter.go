@@ -89,7 +89,7 @@ type Charger interface {
 	//
 	// The error is [errors.ErrUnsupported] if the limiter lends its permits, as a [Concurrency] does, or if a part of it
 	// is not a Charger; [ErrClosed] if the limiter is closed; and the context's error if ctx has already ended. With an
-	// error, nothing has changed, except in a chain: see [Chained.Charge].
+	// error, nothing has changed.
 	Charge(ctx context.Context, n int) (Level, error)
 }
 

@@ -194,9 +194,9 @@ type PartitionedOptions struct {
 	// MaxPartitions bounds the number of partitions. If 0, there is no bound. Set it if keys come from outside the
 	// program, such as from requests.
 	//
-	// A new key beyond the bound takes the place of a partition that is idle. If all are in use, the new key is rejected, so
-	// a flood of keys never evicts a key that is being limited. The
-	// new key looks at 256 partitions at most, so that its cost does not grow with their number, and finds an idle one if a
+	// A new key beyond the bound takes the place of a partition that is idle, if possible one that was not used again
+	// lately. If all are in use, the new key is rejected, so a flood of keys never evicts a key that is being limited. The
+	// new key looks at 512 partitions at most, so that its cost does not grow with their number, and finds an idle one if a
 	// tenth of them are. If it finds none, new keys are rejected without a look for a millisecond at most.
 	MaxPartitions int `json:"max_partitions,omitempty" yaml:"max_partitions,omitempty"`
 	// ExpectedPartitions is how many partitions there are at the same time, more or less. It bounds nothing. If 0, 8 KiB are
