@@ -174,7 +174,7 @@ unit: servers ## the tests of every module under the race detector, random ones 
 realtime: servers ## the tests that go by real time
 	@echo "== realtime: go test -race"
 	$(REQUIRE_SERVERS)
-	$(GO) run ./internal/testreport -again -race -vet=off -short -p=4 -parallel=3 $(REALTIME)
+	$(GO) run ./internal/testreport -again -race -vet=off -short -p=3 -parallel=3 $(REALTIME)
 
 .PHONY: long
 long: servers ## what make test shortens, in full: models, simulations, the stores, Envoy's service beside ours, all benchmarks, a release in use
