@@ -199,8 +199,9 @@ type PartitionedOptions struct {
 	// new key looks at 512 partitions at most, so that its cost does not grow with their number, and finds an idle one if a
 	// tenth of them are. If it finds none, new keys are rejected without a look for a millisecond at most.
 	MaxPartitions int `json:"max_partitions,omitempty" yaml:"max_partitions,omitempty"`
-	// ExpectedPartitions is how many partitions there are at the same time, more or less. It bounds nothing. If 0, 8 KiB are
-	// set aside for locks that many processors do not wait for. Set it in a program with thousands of PartitionedLimiters that have few partitions each. Reconfigure ignores it.
+	// ExpectedPartitions is how many partitions there are at the same time, more or less. It bounds nothing. If 0, 8 KiB
+	// are set aside for locks that many processors do not wait for. Set it in a program with thousands of
+	// PartitionedLimiters that have few partitions each. Reconfigure ignores it.
 	ExpectedPartitions int `json:"-" yaml:"-"`
 }
 

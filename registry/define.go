@@ -40,11 +40,11 @@ func (r *Registry) Get(name string) (*pipeline.Pipeline, error) {
 	return r.GetInstance(name, "")
 }
 
-// GetInstance is [Registry.Get] for one of several instances of a pipeline, which the same function builds: one for
-// each region or tenant, for example. If the instance has not been built, GetInstance builds it. If several callers ask
-// for it at the same time, it is built once; the others wait. If the build fails, all of them get the error, and the next
-// call builds again. If GetInstance has to build, it waits for other builds and changes. The error is [ErrTooManyInstances] if there would be more than [Options.MaxInstances]. See
-// [Registry.RemoveInstance].
+// GetInstance is [Registry.Get] for one of several instances of a pipeline, which the same function builds: one for each
+// region or tenant, for example. If the instance has not been built, GetInstance builds it. If several callers ask for it
+// at the same time, it is built once; the others wait. If the build fails, all of them get the error, and the next call
+// builds again. If GetInstance has to build, it waits for other builds and changes. The error is [ErrTooManyInstances] if
+// there would be more than [Options.MaxInstances]. See [Registry.RemoveInstance].
 func (r *Registry) GetInstance(name, instance string) (*pipeline.Pipeline, error) {
 	for {
 		i, err := r.builtInstance(id{name, instance})
@@ -63,10 +63,11 @@ func (r *Registry) GetInstance(name, instance string) (*pipeline.Pipeline, error
 	}
 }
 
-// RemoveInstance removes an instance that [Registry.GetInstance] has made. Executions on its handle return
-// [ErrRemoved] from then on; running executions go on to their end. The next GetInstance of that name makes a new
-// instance with another handle. RemoveInstance waits while limiters or kept values get other options. It returns an error if a pipeline contains the instance, and for the instance of
-// [Registry.Get], which can only be removed with its definition. If there is no such instance, RemoveInstance does nothing.
+// RemoveInstance removes an instance that [Registry.GetInstance] has made. Executions on its handle return [ErrRemoved]
+// from then on; running executions go on to their end. The next GetInstance of that name makes a new instance with another
+// handle. RemoveInstance waits while limiters or kept values get other options. It returns an error if a pipeline contains
+// the instance, and for the instance of [Registry.Get], which can only be removed with its definition. If there is no such
+// instance, RemoveInstance does nothing.
 func (r *Registry) RemoveInstance(name, instance string) error {
 	// Versions that are about to come into force were checked together.
 	if err := r.resources.reconfiguring.take(context.Background(), r.closed); err != nil {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/pipeline"
@@ -66,7 +67,7 @@ func (d *drains) retire(why error, all ...*instance) []*disposal {
 	}
 	for _, all := range d.draining {
 		for _, outer := range all {
-			if isClosed(outer.drained) {
+			if ctxerr.Closed(outer.drained) {
 				continue
 			}
 			for _, p := range outer.version.contains {
@@ -92,7 +93,7 @@ func (d *drains) dispose(of *disposal) {
 	err := d.drain(of)
 	close(of.drained)
 	d.report(context.Background(), of.version, errors.Join(err, d.disposeOf(of.version, of.retired.Close)))
-	stragglers := slices.ContainsFunc(of.after, func(outer *disposal) bool { return !isClosed(outer.ended) }) || !isClosed(of.retired.Drained())
+	stragglers := slices.ContainsFunc(of.after, func(outer *disposal) bool { return !ctxerr.Closed(outer.ended) }) || !ctxerr.Closed(of.retired.Drained())
 	if stragglers {
 		d.waits.Done()
 	} else {

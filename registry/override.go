@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
@@ -176,7 +177,7 @@ func (r *resources) overridable(name string, to *override) (*resource, error) {
 
 // gone is the error of a limiter that no version in force uses.
 func (r *resources) gone(name string) error {
-	if isClosed(r.closed) {
+	if ctxerr.Closed(r.closed) {
 		return ErrClosed
 	}
 	return fmt.Errorf("%w: %q", ErrNoLimiter, name)
@@ -292,7 +293,7 @@ func (r *resources) leaveOverride(res *resource) {
 		why = endedHere
 	}
 	r.mu.Lock()
-	o, closed := res.overridden(), isClosed(r.closed)
+	o, closed := res.overridden(), ctxerr.Closed(r.closed)
 	if res.override != nil {
 		res.override.timer.Stop()
 		res.override = nil

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/pipeline"
 )
@@ -33,9 +34,9 @@ type Change struct {
 // Reload returns when the new versions are in force and the Listener was told. The old versions are drained and disposed of
 // in the background. If ctx ends between two builds, the reload ends.
 //
-// One reload or first build runs at a time. Another one waits until it has ended, its own ctx ends or the registry is closed. In a [BuildFunc]
-// it would wait for itself, and at an event of a reload it would report events without end: with [Builder.Context] or the
-// context of an event of the registry, Reload returns [ErrReloading].
+// One reload or first build runs at a time. Another one waits until it has ended, its own ctx ends or the registry is
+// closed. In a [BuildFunc] it would wait for itself, and at an event of a reload it would report events without end: with
+// [Builder.Context] or the context of an event of the registry, Reload returns [ErrReloading].
 func (r *Registry) Reload(ctx context.Context, names ...string) error {
 	p := newPlan(ctx, r)
 	return p.run(func() error { return p.addDefined(names) })
@@ -233,7 +234,7 @@ func (p *plan) end(err error) {
 		if err == nil || i.current == nil {
 			continue
 		}
-		i.current.told = append(slices.DeleteFunc(i.current.told, isClosed), p.told)
+		i.current.told = append(slices.DeleteFunc(i.current.told, ctxerr.Closed), p.told)
 		i.info.LastReload, i.info.Err = now, p.faults[i]
 		if i.info.Err == nil {
 			i.info.Err = fmt.Errorf("registry: pipeline %s was not reloaded, because the reload failed: %w", i.id, err)

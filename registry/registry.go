@@ -12,6 +12,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 )
@@ -155,7 +156,7 @@ func (r *Registry) Close(ctx context.Context) error {
 	r.closing.Do(r.startClosing)
 	var err error
 	switch {
-	case isClosed(r.allClosed):
+	case ctxerr.Closed(r.allClosed):
 	case r.events.marked(ctx):
 		err = errCloseInside
 	default:

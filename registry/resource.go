@@ -68,7 +68,8 @@ type resource struct {
 	inStore     storeLimiter // not nil: a limiter in a store, see [Shared]
 	unobserve   func()       // what ObserveLimiter has returned; can be nil; set while its call counts as a user
 
-	// The mutex of the registry guards the following. Only who has reconfiguring changes options and override.
+	// The mutex of the registry guards the following. Only who has reconfiguring changes options and override, but for leaveOverride,
+	// which ends the override of a limiter that is about to be closed.
 	options  any       // the options that the versions in force want; of a comparable type
 	override *override // nil: none
 	observed bool      // ObserveLimiter was called
@@ -214,12 +215,3 @@ func (t turn) take(ctx context.Context, closed <-chan struct{}) error {
 }
 
 func (t turn) leave() { <-t }
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}

@@ -221,9 +221,10 @@ func (g *grant) charged(q *calls.Call, n int64) {
 // [errors.ErrUnsupported]. A limiter owes 2⁵¹ permits at most; what is above that is not taken.
 //
 // Charge makes one call to the store, and shares the round trip with other calls as TryAcquire does. Of a bucket with
-// LimiterOptions.Block, only what was taken since an instance last borrowed a block can be given back. Other instances that remember rejections (CacheRejections, Block) learn of permits that were
-// given back only when these rejections end. Give back only what was charged: if permits of a lease come back by Charge, and
-// are taken again, the lease can still give them back a second time.
+// LimiterOptions.Block, only what was taken since an instance last borrowed a block can be given back. Other instances that
+// remember rejections (CacheRejections, Block) learn of permits that were given back only when these rejections end. Give
+// back only what was charged: if permits of a lease come back by Charge, and are taken again, the lease can still give them
+// back a second time.
 //
 // The level is that right after the charge, by the store. With Block, what this instance has borrowed counts as remaining,
 // as it does in Lease.Remaining and Statistics, but as taken in Full. The charge is taken from the store, so what was

@@ -12,7 +12,8 @@ import (
 // An Override replaces the limits of a limiter for all instances until a moment. It is kept in the store, so it ends in
 // time even if the instance that has made it does not run any more. See [Limiter.Override].
 type Override struct {
-	// Options are the limits, such as a [limiter.TokenBucketOptions]: of the kind of the limiter. All fields count, for all instances: with a QueueLimit of 0 there is no queue until the end.
+	// Options are the limits, such as a [limiter.TokenBucketOptions]: of the kind of the limiter. All fields count, for all
+	// instances: with a QueueLimit of 0 there is no queue until the end.
 	Options limiter.Options
 	// Until is the end, by the store's clock. It must be in the future, and at most 100 years away.
 	Until time.Time

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/timeout"
 )
@@ -24,21 +25,12 @@ func within(t *testing.T, parent context.Context, f func(ctx context.Context)) {
 	require.NoError(t, make1(time.Second, nil).Execute(parent, func(ctx context.Context) error { f(ctx); return nil }))
 }
 
-func isClosed(done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
-}
-
 func TestContext_Done(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		within(t, t.Context(), func(ctx context.Context) {
 			time.Sleep(time.Second / 2) // asking late changes nothing
-			assert.False(t, isClosed(ctx.Done()))
+			assert.False(t, ctxerr.Closed(ctx.Done()))
 			<-ctx.Done()
 			assert.Equal(t, time.Second, time.Since(began))
 			assert.Equal(t, context.DeadlineExceeded, ctx.Err())
@@ -82,7 +74,7 @@ func TestContext_CancelledAfterTheExecution(t *testing.T) {
 				}
 			})
 			assert.Equal(t, context.Canceled, kept.Err())
-			assert.True(t, isClosed(kept.Done()))
+			assert.True(t, ctxerr.Closed(kept.Done()))
 			assert.Equal(t, context.Canceled, context.Cause(kept))
 			child, cancel := context.WithCancel(kept)
 			assert.Equal(t, context.Canceled, child.Err())
@@ -174,7 +166,7 @@ func use(t *testing.T, ctx context.Context, user int) {
 		<-ended
 	}
 	err, cause := ctx.Err(), context.Cause(ctx)
-	if err == nil || cause == nil || !isClosed(ctx.Done()) {
+	if err == nil || cause == nil || !ctxerr.Closed(ctx.Done()) {
 		t.Error("ended without saying so:", err, cause)
 	}
 	if again := ctx.Err(); again != err {

@@ -320,9 +320,9 @@ func (k *Keeper) Await(version int64) error {
 // and after a failover another server sets the time.
 const versionSlack = 60e6
 
-// see makes the next definition newer than a version, unless no definition can have had it, as was checked a moment ago. Versions are times of the store's
-// clock, or follow the version before. If a version in the far future were accepted, the next definition would have a later
-// version still, and all keys would be converted as if that much time had passed.
+// see makes the next definition newer than a version, unless no definition can have had it, as was checked a moment ago.
+// Versions are times of the store's clock, or follow the version before. If a version in the far future were accepted, the
+// next definition would have a later version still, and all keys would be converted as if that much time had passed.
 func (k *Keeper) see(version int64) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
