@@ -24,8 +24,6 @@ var large = map[string][2]int{
 	"rate.Schedule":                    {8, 31},
 	"store.Store":                      {10, 23},
 	"store.core":                       {10, 48},
-	"store/internal/calls.Call":        {19, 9},
-	"store/internal/calls.Client":      {14, 25},
 	"store/internal/definition.Keeper": {15, 24},
 }
 
