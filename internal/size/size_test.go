@@ -24,7 +24,6 @@ var large = map[string][2]int{
 	"rate.Schedule":                    {8, 31},
 	"store.Store":                      {10, 23},
 	"store.core":                       {10, 48},
-	"store/internal/definition.Keeper": {15, 24},
 }
 
 func TestRoomsAndTypesStaySmall(t *testing.T) {
