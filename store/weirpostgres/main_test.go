@@ -42,7 +42,7 @@ func connect(t testing.TB, url string, configure func(*pgxpool.Config)) *pgxpool
 func postgres(t testing.TB) *testserver.Server {
 	t.Helper()
 	server := testserver.Postgres(t)
-	require.NoError(t, os.Setenv("WEIR_POSTGRES_URL", server.URL))
+	require.NoError(t, os.Setenv("WEIR_POSTGRES_URL", server.URL)) //nolint:usetesting // also for later tests
 	return server
 }
 

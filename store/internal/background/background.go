@@ -13,10 +13,9 @@ type Group struct {
 	ctx      context.Context // ends with Close
 	cancel   context.CancelCauseFunc
 	running  sync.WaitGroup // the goroutines of Go
-	mu       sync.Mutex
-	closing  bool          // Go starts no goroutine any more
-	underWay atomic.Int64  // what WaitIdle waits for
-	idle     chan struct{} // one signal: underWay has become 0
+	mu       sync.Mutex     // held while Go starts one, and while the Context ends
+	underWay atomic.Int64   // what WaitIdle waits for
+	idle     chan struct{}  // one signal: underWay has become 0
 }
 
 // New returns a Group.
@@ -32,12 +31,12 @@ func (g *Group) Context() context.Context { return g.ctx }
 // Err returns the reason of Close, or nil.
 func (g *Group) Err() error { return context.Cause(g.ctx) }
 
-// Go runs f on a goroutine that Close waits for. f must return soon after Context has ended. If Close waits for the
-// goroutines already, f is not run.
+// Go runs f on a goroutine that Close waits for. f must return soon after Context has ended. After Close,
+// f is not run.
 func (g *Group) Go(f func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.closing {
+	if g.ctx.Err() == nil {
 		g.running.Go(f)
 	}
 }
@@ -83,8 +82,7 @@ func (g *Group) WaitIdle(limit time.Time) {
 // Close ends the Context, and waits for the goroutines of Go.
 func (g *Group) Close(reason error) {
 	g.mu.Lock()
-	g.closing = true
-	g.mu.Unlock()
 	g.cancel(reason)
+	g.mu.Unlock()
 	g.running.Wait()
 }

@@ -175,7 +175,7 @@ type trip struct {
 	epoch   epoch // of the shard, when it began
 	over    atomic.Bool
 	watch   *time.Timer // calls endPause; nil until the backend is called
-	paused  bool        // see batcher.endPause
+	paused  bool        // see endPause
 	one     struct {    // backs what a trip with one group needs
 		groups  [1]group
 		batches [1]*backend.Batch

@@ -129,16 +129,17 @@ func (f *facts) set(ch *change, t terms) (_ terms, refused error) {
 		}
 		w.Generation = max(f.generation, t.Generation) // an older program must not lower it
 	}
-	switch same := w.Configured == t.Configured; {
+	same := w.Configured == t.Configured
+	switch {
 	case same && (refused != nil || ch.why == firstUse && w.Generation == t.Generation):
 		return t, nil //nolint:nilerr // what is refused is in force
 	case refused != nil:
 		return t, fmt.Errorf("limits of %+v are in force, not %+v: %w", t.Configured, w.Configured, refused)
 	}
-	w.remember(t.Configured)
-	if ch.why != firstUse && !w.replaced(f.made) {
+	if ch.why != firstUse && !(same && w.replaced(f.made)) {
 		w.remember(f.made) // they count as replaced even if they never were in force
 	}
+	w.remember(t.Configured)
 	return w, nil
 }
 
