@@ -49,7 +49,7 @@ func (c *Client) Ask(ctx context.Context, newCall func() *Call) (*Call, error) {
 	}
 	second := newCall()
 	if second.CountLate = false; c.askOnce(ctx, sh, second, limit) != nil {
-		return q, nil
+		return q, nil //nolint:nilerr // the same
 	}
 	return second, nil
 }

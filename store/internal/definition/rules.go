@@ -136,7 +136,7 @@ func (f *facts) set(ch *change, t terms) (_ terms, refused error) {
 	case refused != nil:
 		return t, fmt.Errorf("limits of %+v are in force, not %+v: %w", t.Configured, w.Configured, refused)
 	}
-	if ch.why != firstUse && !(same && w.replaced(f.made)) {
+	if ch.why != firstUse && (!same || !w.replaced(f.made)) {
 		w.remember(f.made) // they count as replaced even if they never were in force
 	}
 	w.remember(t.Configured)
