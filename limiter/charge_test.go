@@ -68,8 +68,6 @@ func TestCharge_ZeroValues(t *testing.T) {
 	}
 }
 
-func closeOf(l limiter.Limiter) error { return l.(interface{ Close() error }).Close() }
-
 func TestUnlimited_Charge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := limiter.NewUnlimited()

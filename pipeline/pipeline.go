@@ -71,7 +71,7 @@ func (p *Pipeline) Execute(ctx context.Context, fn func(context.Context) error) 
 	}
 	// As runFollowing does it, but inlined, because nearly all executions come here.
 	if ctx.Err() != nil {
-		return notBegun{ContextError(ctx)}
+		return notBegunError{ContextError(ctx)}
 	}
 	first := v.quiet.next
 	if first == nil {
@@ -104,7 +104,7 @@ func (v *version) run(ctx context.Context, c callback) (any, error) {
 // runFollowing runs what follows the entry s, unless ctx is done already.
 func (s *step) runFollowing(ctx context.Context, c callback) (any, error) {
 	if ctx.Err() != nil {
-		return nil, notBegun{ContextError(ctx)}
+		return nil, notBegunError{ContextError(ctx)}
 	}
 	return Next{step: s, callback: c}.Run(ctx)
 }

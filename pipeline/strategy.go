@@ -67,17 +67,17 @@ func (n Next) Run(ctx context.Context) (any, error) {
 		return following.strategy.Execute(ctx, Next{step: following, callback: n.callback})
 	}
 	if deadline.Err(ctx) != nil {
-		return nil, notBegun{ContextError(ctx)}
+		return nil, notBegunError{ContextError(ctx)}
 	}
 	return n.callback.run(ctx)
 }
 
-// notBegun is the error of a callback that did not run, because its context had ended: a circuit breaker does not count it.
-type notBegun struct{ error }
+// notBegunError is the error of a callback that did not run, because its context had ended: a circuit breaker does not count it.
+type notBegunError struct{ error }
 
-func (e notBegun) Unwrap() error { return e.error }
+func (e notBegunError) Unwrap() error { return e.error }
 
-func (notBegun) NotCalled() bool { return true }
+func (notBegunError) NotCalled() bool { return true }
 
 // RunTimed is Run for one attempt of a strategy that can make several. It also returns how long the attempt took, for
 // [Next.ReportAttempt]; 0 if no Listener wants to know.

@@ -97,14 +97,14 @@ func (ks *keyState) fetchBlock(n int) *blockFetch {
 	b := &blockFetch{done: make(chan struct{}), least: int64(n)}
 	l.fetching = b
 	go func() {
-		q, err := c.ask(c.s.calls.Context(), ks.key, ask)
+		q, err := c.ask(c.s.background.Context(), ks.key, ask)
 		ks.mu.Lock()
 		defer ks.mu.Unlock()
 		l.fetching = nil
 		switch {
 		case err == nil:
 			ks.blockFetched(b, q)
-		case c.s.calls.Context().Err() != nil: // the Store was closed; err would say that a caller's context has ended
+		case c.s.background.Err() != nil: // the Store was closed; err would say that a caller's context has ended
 			b.err = calls.Unavailable(limiter.ErrClosed)
 		default:
 			b.err = err

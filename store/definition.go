@@ -74,6 +74,6 @@ func (c *core) changed(err error) error {
 // then under the old limits, it is full under the new limits, too.
 func (c *core) convertNow() {
 	if !c.partitioned {
-		_, _, _ = c.askFree(c.s.calls.Context(), "") // if it fails, the next call converts
+		_, _, _ = c.askFree(c.s.background.Context(), "") // if it fails, the next call converts
 	}
 }

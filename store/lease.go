@@ -151,7 +151,7 @@ func (l *heldLease) nextCheck(now time.Time) time.Duration {
 func (l *heldLease) check() {
 	now := time.Now()
 	l.mu.Lock()
-	if l.timer == nil || l.c.s.calls.Context().Err() != nil {
+	if l.timer == nil || l.c.s.background.Err() != nil {
 		l.mu.Unlock()
 		return
 	}

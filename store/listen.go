@@ -11,7 +11,7 @@ import (
 // listen starts the goroutine that listens to notices, unless it was started before or Options.NoListen is set.
 func (s *Store) listen() {
 	if !s.o.NoListen {
-		s.listenOnce.Do(func() { s.calls.Go(s.listenLoop) })
+		s.listenOnce.Do(func() { s.background.Go(s.listenLoop) })
 	}
 }
 
@@ -19,14 +19,14 @@ func (s *Store) listen() {
 func (s *Store) listenLoop() {
 	defer s.listening.Store(false)
 	failed := false // Listen has failed since ready was last called
-	for pause := time.Duration(0); s.calls.Sleep(pause); pause = s.o.ProbeInterval/2 + rand.N(s.o.ProbeInterval) {
+	for pause := time.Duration(0); s.background.Sleep(pause); pause = s.o.ProbeInterval/2 + rand.N(s.o.ProbeInterval) {
 		err := s.calls.Listen(func() {
 			s.listening.Store(true)
 			wake := failed // before the first connection there was no notice to miss: waiting callers polled
-			s.calls.Go(func() { s.catchUp(wake) })
+			s.background.Go(func() { s.catchUp(wake) })
 			failed = false
 		}, s.notice)
-		if s.calls.Context().Err() != nil {
+		if s.background.Err() != nil {
 			return
 		}
 		if s.listening.Swap(false) {

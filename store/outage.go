@@ -25,7 +25,7 @@ func (s *Store) lost(shard string, err error) {
 func (s *Store) recovered(shard string, away time.Duration) {
 	s.report(Event{Kind: EventStoreRecovered, Shard: shard, Away: away})
 	s.wakeQueues(&shard)
-	s.calls.Go(func() { s.catchUp(false) }) // the store may have lost definitions
+	s.background.Go(func() { s.catchUp(false) }) // the store may have lost definitions
 }
 
 // takeOrFallBack asks the store, or answers by the outage policy. The error is the context's, [limiter.ErrClosed], or an

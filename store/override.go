@@ -120,10 +120,10 @@ func (h *handle) Overridden() (o Override, ok bool) {
 // of the last OnOverride; if f is nil, it calls none. A call that has begun before goes on.
 func (h *handle) OnOverride(f func(o Override)) {
 	if f == nil {
-		h.c.keeper.OnOverride(nil)
+		h.c.keeper.Overrides.Watch(nil)
 		return
 	}
-	h.c.keeper.OnOverride(func(in *definition.InForce, ended string) { f(overrideOf(in, ended)) })
+	h.c.keeper.Overrides.Watch(func(in *definition.InForce, ended string) { f(overrideOf(in, ended)) })
 }
 
 // Close closes the limiter in this instance: waiting callers are rejected, and later calls return [limiter.ErrClosed].

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/store/backend"
 )
 
 // A backend that panics or ends the goroutine while it listens, loads or is probed ends nothing else.
@@ -172,4 +173,24 @@ func TestStore_BackendMisbehaves(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A backend that breaks its contract delays the calls that it answers so, and no later ones.
+func TestStore_BackendBreaksItsContract(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		bucket := w.bucket(1000, 1, time.Hour, 0, nil)
+		var asked []*backend.Batch
+		w.see = func(all []*backend.Batch) { asked = all }
+		w.hook(nil, func(method string) error {
+			if method == "Decide" {
+				asked[0].Granted = nil
+			}
+			return nil
+		})
+		for range 20 { // more than go together
+			require.Equal(t, limiter.ReasonUnavailable, w.rejected(bucket, 1).Reason())
+		}
+		w.hook(nil, nil)
+		w.granted(bucket, 1)
+	})
 }

@@ -306,15 +306,15 @@ func (q *queue) waitForTurn() {
 	}
 	q.ks.mu.Unlock()
 	if wait > 0 {
-		q.ks.c.s.calls.Sleep(wait)
+		q.ks.c.s.background.Sleep(wait)
 	}
 }
 
 // serveRound asks for some of the waiters, and returns how long to wait before the next round; more is false if the queue is
 // empty. Close waits for it, because it gives back what was granted to callers that have left.
 func (q *queue) serveRound() (wait time.Duration, more bool) {
-	q.ks.c.s.calls.Begin()
-	defer q.ks.c.s.calls.End()
+	q.ks.c.s.background.Begin()
+	defer q.ks.c.s.background.End()
 	ws, more := q.nextWaiters()
 	switch {
 	case !more:
@@ -355,7 +355,7 @@ func (q *queue) serveRound() (wait time.Duration, more bool) {
 // each, or asks for it.
 func (q *queue) ask(ws []*waiter) (take func(i int) (limiter.Lease, error)) {
 	c, key := q.ks.c, q.ks.key
-	ctx := c.s.calls.Context()
+	ctx := c.s.background.Context()
 	if q.oneByOne() {
 		return func(i int) (limiter.Lease, error) { return c.takeOrFallBack(ctx, key, ws[i].Permits, true) }
 	}

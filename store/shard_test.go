@@ -110,6 +110,26 @@ func TestShard_OneStalls(t *testing.T) {
 	})
 }
 
+// While the shard of the definition is away, and the definition is not known yet, calls about keys of other shards do not wait.
+func TestShard_OfTheDefinitionIsAway(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.divided()
+		w.StallShard("a", true)
+		s := w.instance(store.Options{})
+		p := w.keys(s, 1000, nil)
+		for s.Health().Err == nil {
+			require.False(t, w.ask(p, "b/1").Acquired())
+		}
+		for range 20 {
+			require.Zero(t, timed(func() { require.False(t, w.ask(p, "b/1").Acquired()) }))
+			w.pass(100 * time.Millisecond)
+		}
+		w.StallShard("a", false)
+		w.pass(2 * time.Second)
+		require.True(t, w.ask(p, "b/1").Acquired())
+	})
+}
+
 // A shard that has no keys any more is not probed forever.
 func TestShard_WithoutKeys(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -36,7 +36,7 @@ func (c *core) statistics(ctx context.Context, key string) limiter.Statistics {
 // finalStatistics returns the statistics of a limiter that is being closed. A limiter that was never used does not call the store,
 // which would define the limiter there.
 func (c *core) finalStatistics() limiter.Statistics {
-	ctx, cancel := context.WithCancel(c.s.calls.Context())
+	ctx, cancel := context.WithCancel(c.s.background.Context())
 	defer cancel()
 	if c.partitioned || c.keeper.InForce().Definition == nil {
 		cancel()

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-go/weir/internal/eventqueue"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/background"
 	"github.com/weir-go/weir/store/internal/calls"
 )
 
@@ -21,12 +22,13 @@ import (
 // for all instances. So does the first use of a limiter, unless newer limits are in force; see
 // LimiterOptions.Generation.
 type Store struct {
-	calls  *calls.Client
-	o      Options
-	count  counters
-	events *eventqueue.Queue[Event]
-	begun  time.Time
-	closed chan struct{} // closed when Close is done; before that, cores is set to nil
+	calls      *calls.Client
+	background *background.Group
+	o          Options
+	count      counters
+	events     *eventqueue.Queue[Event]
+	begun      time.Time
+	closed     chan struct{} // closed when Close is done; before that, cores is set to nil
 
 	// Lock order: the lock of a grant; that of a keyState; those of a keyShard and this one; those of the packages below.
 
@@ -52,10 +54,11 @@ func New(b backend.Backend, options *Options) (*Store, error) {
 	}
 	o = o.withDefaults()
 	s := &Store{
-		o: o, cores: map[*core]struct{}{}, events: eventqueue.New("store: OnEvent", o.OnEvent), begun: time.Now(), closed: make(chan struct{}),
+		background: background.New(), o: o, cores: map[*core]struct{}{}, events: eventqueue.New("store: OnEvent", o.OnEvent),
+		begun: time.Now(), closed: make(chan struct{}),
 	}
 	s.calls = calls.New(b, calls.Options{
-		Timeout: o.CallTimeout, FailureThreshold: o.FailureThreshold, ProbeInterval: o.ProbeInterval,
+		Background: s.background, Timeout: o.CallTimeout, FailureThreshold: o.FailureThreshold, ProbeInterval: o.ProbeInterval,
 		Lost: s.lost, Recovered: s.recovered,
 	})
 	return s, nil
@@ -110,8 +113,9 @@ func (s *Store) Close() error {
 		closing.Go(c.close) // together, because each loads its final statistics
 	}
 	closing.Wait()
-	s.calls.WaitIdle(limit)
-	return s.calls.Close(limiter.ErrClosed)
+	s.background.WaitIdle(limit)
+	s.background.Close(limiter.ErrClosed)
+	return s.calls.Close()
 }
 
 func (s *Store) report(e Event) { s.events.Add(e) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -42,9 +43,6 @@ func parallel(b *testing.B, op func() error) {
 
 func key(n int) string { return string(binary.BigEndian.AppendUint64(nil, uint64(n))) }
 
-// oneOf returns a function that picks a key.
-func oneOf(n int) func() string { return func() string { return key(rand.IntN(n)) } }
-
 // fixed makes the definition the same each time that a benchmark is run again with a larger b.N, and stores it.
 func fixed(b *testing.B, be *Backend, d *backend.Definition) *backend.Definition {
 	d.Version, d.Anchor = 1, 0
@@ -56,45 +54,35 @@ func fixed(b *testing.B, be *Backend, d *backend.Definition) *backend.Definition
 func BenchmarkDecide(b *testing.B) {
 	pool := benchPool(b)
 	schema := freshSchema(b, pool)
-	for _, keys := range []int{1, manyKeys} {
-		for _, async := range []bool{false, true} {
-			b.Run(fmt.Sprintf("keys=%d/async=%v", keys, async), func(b *testing.B) {
-				be := newBackend(b, pool, BackendOptions{Schema: schema, AsynchronousCommit: async})
-				d := fixed(b, be, bucket(b, be, "bench", 1<<40, 1000, 1000))
-				pick := oneOf(keys)
-				parallel(b, func() error { return be.Decide(context.Background(), []*backend.Batch{take(d, pick(), 1)}) })
+	for _, c := range []struct {
+		name              string
+		permits, period   int64
+		keys              int
+		batches, requests int // at once, and of each batch
+		async             bool
+	}{
+		{"one key", 1 << 40, 1000, 1, 1, 1, false},
+		{"one key, asynchronous", 1 << 40, 1000, 1, 1, 1, true},
+		{"10000 keys", 1 << 40, 1000, manyKeys, 1, 1, false},
+		{"10000 keys, asynchronous", 1 << 40, 1000, manyKeys, 1, 1, true},
+		{"rejected", 1, 1 << 50, 1, 1, 1, false},
+		{"100 keys at once", 1 << 40, 1000, manyKeys, 100, 1, false},
+		{"100 requests at once", 1 << 40, 1000, 1, 1, 100, false},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			be := newBackend(b, pool, BackendOptions{Schema: schema, AsynchronousCommit: c.async})
+			d := fixed(b, be, bucket(b, be, c.name, c.permits, 1000, c.period))
+			parallel(b, func() error {
+				batches := make([]*backend.Batch, c.batches)
+				first := rand.IntN(c.keys)
+				for i := range batches {
+					batches[i] = take(d, key(first+i), 1)
+					batches[i].Requests = slices.Repeat(batches[i].Requests, c.requests)
+				}
+				return be.Decide(context.Background(), batches)
 			})
-		}
+		})
 	}
-	b.Run("rejected", func(b *testing.B) {
-		be := newBackend(b, pool, BackendOptions{Schema: schema})
-		d := fixed(b, be, bucket(b, be, "none left", 1, 1, 1<<50))
-		require.NoError(b, be.Decide(b.Context(), []*backend.Batch{take(d, "", 1)}))
-		parallel(b, func() error { return be.Decide(context.Background(), []*backend.Batch{take(d, "", 1)}) })
-	})
-	b.Run("100 asks of one key", func(b *testing.B) {
-		be := newBackend(b, pool, BackendOptions{Schema: schema})
-		d := fixed(b, be, bucket(b, be, "coalesced", 1<<40, 1000, 1000))
-		asks := make([]backend.Request, 100)
-		for i := range asks {
-			asks[i] = backend.Request{Min: 1, Max: 1}
-		}
-		parallel(b, func() error {
-			return be.Decide(context.Background(), []*backend.Batch{{Definition: d, Requests: asks}})
-		})
-	})
-	b.Run("100 keys", func(b *testing.B) {
-		be := newBackend(b, pool, BackendOptions{Schema: schema})
-		d := fixed(b, be, bucket(b, be, "many", 1<<40, 1000, 1000))
-		parallel(b, func() error {
-			batches := make([]*backend.Batch, 100)
-			first := rand.IntN(manyKeys)
-			for i := range batches {
-				batches[i] = take(d, key(first+i), 1)
-			}
-			return be.Decide(context.Background(), batches)
-		})
-	})
 }
 
 // BenchmarkHold is a Hold and its Release.
@@ -105,8 +93,7 @@ func BenchmarkHold(b *testing.B) {
 		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
 			be := newBackend(b, pool, BackendOptions{Schema: schema})
 			d := fixed(b, be, concurrency(b, be, "bench", 1000))
-			pick := oneOf(keys)
-			parallel(b, func() error { return pair(be, d, pick()) })
+			parallel(b, func() error { return pair(be, d, key(rand.IntN(keys))) })
 		})
 	}
 }

@@ -42,7 +42,7 @@ func connect(t testing.TB, url string, configure func(*pgxpool.Config)) *pgxpool
 func postgres(t testing.TB) *testserver.Server {
 	t.Helper()
 	server := testserver.Postgres(t)
-	require.NoError(t, os.Setenv("WEIR_POSTGRES_URL", server.URL))
+	require.NoError(t, os.Setenv("WEIR_POSTGRES_URL", server.URL)) //nolint:usetesting // also for later tests
 	return server
 }
 
@@ -148,7 +148,7 @@ func bucket(t testing.TB, b *Backend, name string, permits, refill, period int64
 	return backend.NewDefinition(name, limits, now)
 }
 
-// stored is bucket with the definition stored: only then the plain statement decides.
+// stored is bucket with the definition stored: only then the function take decides.
 func stored(t testing.TB, b *Backend, name string, permits, refill, period int64) *backend.Definition {
 	t.Helper()
 	d := bucket(t, b, name, permits, refill, period)

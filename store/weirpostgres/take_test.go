@@ -71,7 +71,8 @@ func (w *walk) decide(at int64, d *backend.Definition, ask backend.Request, take
 	w.w.decide.Store(0)
 	batch := &backend.Batch{Definition: d, Key: w.key, Requests: []backend.Request{ask}, Granted: make([]int64, 1)}
 	require.NoError(w.t, w.b.Decide(w.t.Context(), []*backend.Batch{batch}))
-	assert.EqualValues(w.t, map[bool][2]int64{true: {1, 0}, false: {0, 1}}[takes], [2]int64{w.w.take.Load(), w.w.decide.Load()}, "take and decide")
+	assert.EqualValues(w.t, bit(takes), w.w.take.Load(), "by take")
+	assert.EqualValues(w.t, bit(!takes), w.w.decide.Load(), "by decide")
 	assert.Equal(w.t, now, batch.Now)
 	w.follow(batch)
 	return batch
@@ -202,9 +203,10 @@ func TestTakes_Model(t *testing.T) {
 		var all []*backend.Definition
 		for i := range 3 {
 			l := rate.Schedule{Kind: rate.TokenBucket, Permits: size(backend.MaxPermits), Refill: size(backend.MaxPermits), Period: size(longest)}
-			if i == 0 {
+			switch i {
+			case 0:
 				l.Kind, l.Refill = rate.FixedWindow, 0
-			} else if i == 1 {
+			case 1:
 				l.Permits, l.Refill, l.Period = 1+r.Int64N(9), 1+r.Int64N(3), 1_000_000
 			}
 			d := &backend.Definition{Name: fmt.Sprintf("%02d-%d", seed, i), Schedule: l, Version: 1}

@@ -1,8 +1,8 @@
 package weirredis
 
 import (
-	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -56,58 +56,37 @@ func takeOne(d *backend.Definition, key string) *backend.Batch {
 }
 
 func BenchmarkDecide(b *testing.B) {
-	for _, keys := range []int64{1, 10_000} {
-		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
-			be := benchBackend(b)
-			d := benchBucket()
+	usual := func(*backend.Definition) {}
+	sliding := func(d *backend.Definition) {
+		d.Kind, d.Refill, d.Segments, d.Period, d.Permits = rate.SlidingWindow, 0, 10, 100_000, 1<<40
+	}
+	exhausted := func(d *backend.Definition) { d.Permits, d.Period, d.Refill = 1, 1<<40, 1 }
+	for _, c := range []struct {
+		name              string
+		change            func(*backend.Definition)
+		keys              int64
+		batches, requests int // at once, and of each batch
+	}{
+		{"one key", usual, 1, 1, 1},
+		{"10000 keys", usual, 10_000, 1, 1},
+		{"sliding", sliding, 1, 1, 1},
+		{"rejected", exhausted, 1, 1, 1},
+		{"100 keys at once", usual, 100, 100, 1},
+		{"100 requests at once", usual, 1, 1, 100},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			be, d := benchBackend(b), benchBucket()
+			c.change(d)
 			parallel(b, func(i int64) error {
-				batch := takeOne(d, strconv.FormatInt(i%keys, 10))
-				return be.Decide(b.Context(), []*backend.Batch{batch})
+				batches := make([]*backend.Batch, c.batches)
+				for n := range batches {
+					batches[n] = takeOne(d, strconv.FormatInt((i+int64(n))%c.keys, 10))
+					batches[n].Requests = slices.Repeat(batches[n].Requests, c.requests)
+				}
+				return be.Decide(b.Context(), batches)
 			})
 		})
 	}
-	b.Run("sliding", func(b *testing.B) {
-		be := benchBackend(b)
-		d := benchBucket()
-		d.Kind, d.Refill, d.Segments, d.Period, d.Permits = rate.SlidingWindow, 0, 10, 100_000, 1<<40
-		parallel(b, func(int64) error {
-			return be.Decide(b.Context(), []*backend.Batch{takeOne(d, "k")})
-		})
-	})
-	b.Run("rejected", func(b *testing.B) {
-		be := benchBackend(b)
-		d := benchBucket()
-		d.Permits, d.Period, d.Refill = 1, 1<<40, 1
-		parallel(b, func(int64) error {
-			return be.Decide(b.Context(), []*backend.Batch{takeOne(d, "k")})
-		})
-	})
-}
-
-// 100 keys, or 100 asks of one key, in one round trip.
-func BenchmarkDecideMany(b *testing.B) {
-	b.Run("keys", func(b *testing.B) {
-		be := benchBackend(b)
-		d := benchBucket()
-		parallel(b, func(int64) error {
-			batches := make([]*backend.Batch, 100)
-			for i := range batches {
-				batches[i] = takeOne(d, strconv.Itoa(i))
-			}
-			return be.Decide(b.Context(), batches)
-		})
-	})
-	b.Run("asks", func(b *testing.B) {
-		be := benchBackend(b)
-		d := benchBucket()
-		parallel(b, func(int64) error {
-			batch := &backend.Batch{Definition: d, Key: "k", Requests: make([]backend.Request, 100)}
-			for i := range batch.Requests {
-				batch.Requests[i] = backend.Request{Min: 1, Max: 1, IfPrevious: i > 0}
-			}
-			return be.Decide(b.Context(), []*backend.Batch{batch})
-		})
-	})
 }
 
 // BenchmarkHold measures a lease that is acquired and released while no caller waits.

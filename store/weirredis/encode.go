@@ -194,11 +194,7 @@ func doubles(numbers ...float64) string {
 
 // number reads a number that doubles has written. It returns -1 if the bytes are no number or one out of range.
 func number(s string, at int) int64 {
-	var bits uint64
-	for i := 7; i >= 0; i-- {
-		bits = bits<<8 | uint64(s[at+i])
-	}
-	n := math.Float64frombits(bits)
+	n := math.Float64frombits(binary.LittleEndian.Uint64([]byte(s[at : at+8])))
 	if !(n >= -1<<62 && n <= 1<<62) {
 		return -1
 	}

@@ -72,10 +72,6 @@ const (
 	taken
 )
 
-// segment is the length of a segment of the window. It does not depend on the options, so that Reconfigure can change them
-// and keep what was counted.
-const segment = time.Second / 4
-
 // New makes a budget. If o is nil, the defaults apply. The error is a [weir.OptionsError].
 func New(o *Options) (*Ratio, error) {
 	if err := o.Validate(); err != nil {

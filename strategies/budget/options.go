@@ -47,6 +47,10 @@ func (o *Options) allowed(executions int64) float64 {
 	return max(o.Ratio, 0)*float64(executions) + float64(max(o.MinPerSecond, 0))*o.Window.Seconds()
 }
 
+// segment is the length of a segment of the window. It does not depend on the options, so that Reconfigure can change them
+// and keep what was counted.
+const segment = time.Second / 4
+
 // segments returns the number of segments of the window.
 func (o *Options) segments() int { return int((o.Window + segment - 1) / segment) }
 

@@ -155,15 +155,6 @@ func (s *Strategy) run(ctx context.Context, next pipeline.Next, a admission) (re
 	return result, err
 }
 
-// A verdict says how an outcome counts.
-type verdict uint8
-
-const (
-	neither verdict = iota // it does not count
-	success
-	failure
-)
-
 // judge returns how an outcome counts, by the rules in the package comment.
 func (o *Options) judge(ctx context.Context, result any, err error) verdict {
 	handle := o.Handle

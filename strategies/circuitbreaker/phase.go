@@ -35,6 +35,15 @@ type phase struct {
 	succeeded int
 }
 
+// A verdict says how an outcome counts.
+type verdict uint8
+
+const (
+	neither verdict = iota // it does not count
+	success
+	failure
+)
+
 // A probe is an execution that a half-open circuit lets through.
 type probe struct{ began time.Duration }
 

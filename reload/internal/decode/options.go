@@ -445,7 +445,7 @@ func (d *mapper) addInvalid(err error, s *structure) {
 	if err == nil {
 		return
 	}
-	options, ok := err.(*weir.OptionsError) // it can be unwrapped to its fields
+	options, ok := err.(*weir.OptionsError) //nolint:errorlint // it can be unwrapped to its fields
 	joined, several := err.(interface{ Unwrap() []error })
 	if !ok && several {
 		for _, one := range joined.Unwrap() {

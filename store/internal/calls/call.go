@@ -63,14 +63,23 @@ type Call struct {
 	Answer
 	Err error
 
-	state    atomic.Int32
-	gone     <-chan struct{} // closed when the caller's context ends; nil: it never does
-	done     chan struct{}   // closed when there is an answer; nil: no caller waits
-	made     time.Time
-	attempts int       // to send it, if it was not decided
-	repairs  time.Time // when the first one had failed
-	returned func()    // called when it is answered; nil: it gives nothing back
-	one      oneRequest
+	state  atomic.Int32
+	caller caller
+	repair repairs
+	one    oneRequest
+}
+
+// A caller waits for the answer to a call. The zero caller stands for none.
+type caller struct {
+	gone  <-chan struct{} // closed when the caller's context ends; nil: it never does
+	done  chan struct{}   // closed when there is an answer
+	since time.Time       // CountLate: when the call was made
+}
+
+// Repairs are how often a call was not decided, and since when.
+type repairs struct {
+	n     int
+	since time.Time
 }
 
 // An Answer is what the store has answered to a call.
@@ -146,10 +155,7 @@ func (q *Call) finish(err error) {
 	if q.OnAnswer != nil {
 		q.OnAnswer()
 	} else {
-		close(q.done)
-	}
-	if q.returned != nil {
-		q.returned()
+		close(q.caller.done)
 	}
 }
 
@@ -176,14 +182,14 @@ func (q *Call) fail(err error, uncertain bool) {
 
 // dropped reports whether q is not sent because its caller has left. If so, it is answered.
 func (q *Call) dropped(timeout time.Duration) bool {
-	if ctxerr.Closed(q.gone) && q.claim(left) {
+	if ctxerr.Closed(q.caller.gone) && q.claim(left) {
 		q.finish(errCallerLeft)
 	}
 	switch q.state.Load() {
 	case open:
 		return false
 	case late:
-		return !q.CountLate || time.Since(q.made) >= timeout
+		return !q.CountLate || time.Since(q.caller.since) >= timeout
 	default:
 		return true
 	}
@@ -191,13 +197,13 @@ func (q *Call) dropped(timeout time.Duration) bool {
 
 // await waits for the answer. ctx is the caller's.
 func (q *Call) await(ctx context.Context, limit time.Time) error {
-	if !ctxerr.Closed(q.done) {
-		switch state, err := waitUntil(q.done, q.gone, limit); {
+	if done := q.caller.done; !ctxerr.Closed(done) {
+		switch state, err := waitUntil(done, q.caller.gone, limit); {
 		case err == nil:
 		case q.claim(state):
 			q.Err = err
 		default:
-			<-q.done
+			<-done
 		}
 	}
 	turn.Take(ctx) // the answer goes to what all callers of the key use
@@ -227,7 +233,7 @@ func Unavailable(err error) error {
 
 // An undecidedError is the error of a call whose context has ended before the store answered. A caller whose context
 // ends in the queue gets the context's error instead, because the store has answered that there are no permits.
-type undecidedError struct{ err error }
+type undecidedError struct{ error }
 
 // decided returns err, or an undecidedError if the caller has left. ctx is the caller's.
 func decided(ctx context.Context, err error) error {
@@ -238,9 +244,7 @@ func decided(ctx context.Context, err error) error {
 	return &undecidedError{cmp.Or(ctxerr.Of(ctx), err)}
 }
 
-func (e *undecidedError) Error() string { return e.err.Error() }
-
-func (e *undecidedError) Unwrap() error { return e.err }
+func (e *undecidedError) Unwrap() error { return e.error }
 
 // Undecided returns true: the limiter took no decision before the caller's context ended.
 func (e *undecidedError) Undecided() bool { return true }
@@ -284,10 +288,11 @@ func (g *giveBacks) begin(q *Call) {
 	if g.byKey == nil {
 		g.byKey = map[limiterKey][]chan struct{}{}
 	}
-	of, done := keyOf(q), make(chan struct{})
+	of, done, onAnswer := keyOf(q), make(chan struct{}), q.OnAnswer
 	g.byKey[of] = append(g.byKey[of], done)
 	g.count.Add(1)
-	q.returned = func() {
+	q.OnAnswer = func() {
+		onAnswer()
 		close(done)
 		g.mu.Lock()
 		defer g.mu.Unlock()

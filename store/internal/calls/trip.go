@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/fixedhash"
-	"github.com/weir-go/weir/internal/random"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -24,7 +23,6 @@ import (
 // store gets few round trips with many calls, and a call to a far store takes one round trip and a pause, not two round
 // trips. A round trip that hangs delays nothing but its own calls, as long as fewer than limits.trips hang.
 type batcher struct {
-	c     *Client
 	shard *shard
 	most  int // how many round trips can be under way at once
 
@@ -47,9 +45,9 @@ const (
 // pause returns how long after a round trip the next one begins beside it: with round trips of 8 ms and 5 at once, 1.6 ms.
 func (b *batcher) pause() time.Duration {
 	if b.most == 1 {
-		return b.c.o.Timeout
+		return b.shard.o.Timeout
 	}
-	return min(max(b.took/time.Duration(b.most), minPause), b.c.o.Timeout)
+	return min(max(b.took/time.Duration(b.most), minPause), b.shard.o.Timeout)
 }
 
 // add queues q and does not wait.
@@ -60,43 +58,19 @@ func (b *batcher) add(q *Call) {
 	b.start()
 }
 
-// start begins a round trip on its own goroutine, if the rule allows one. The batcher is locked.
+// start begins a round trip on its own goroutine, if the rule allows one. The round trip takes its calls when it runs, so that
+// calls that come meanwhile go with it. The batcher is locked.
 func (b *batcher) start() {
-	if t := b.begin(); t != nil {
-		b.c.Begin()
-		go b.run(t)
-	}
-}
-
-// begin returns a new round trip, or nil if the rule allows none. The round trip takes its calls when it runs, so that calls
-// that come meanwhile go with it. The batcher is locked.
-func (b *batcher) begin() *trip {
 	left := len(b.pending) - b.starting*maxBatch
 	if left <= 0 || b.young != nil && left < maxBatch || len(b.underWay) == b.most {
-		return nil
+		return
 	}
 	t := &trip{batcher: b}
 	b.starting++
 	b.young = t
 	b.underWay = append(b.underWay, t)
-	return t
-}
-
-// run makes round trips, until no calls must be sent now, or a round trip is lost: then another goroutine continues.
-func (b *batcher) run(t *trip) {
-	for t != nil {
-		if b.c.most.random != nil {
-			time.Sleep(time.Nanosecond) // until everything that happens at this instant has happened
-		}
-		if b.take(t) && !t.run(b.c) {
-			return // see replace
-		}
-		b.mu.Lock()
-		b.remove(t)
-		t = b.begin()
-		b.mu.Unlock()
-	}
-	b.c.End()
+	b.shard.o.Background.Begin()
+	go t.run()
 }
 
 // take gives a round trip its calls. It returns false if there are none any more, because their callers have left.
@@ -105,13 +79,13 @@ func (b *batcher) take(t *trip) bool {
 	defer b.mu.Unlock()
 	b.starting--
 	all := b.pending
-	if b.c.most.random != nil {
+	if b.shard.most.random != nil {
 		slices.SortStableFunc(all, func(x, y *Call) int { return strings.Compare(x.order(), y.order()) })
 	}
 	n := 0
 	batch := all[:0:len(all)] // in place: nothing else uses this slice
 	for ; n < len(all) && len(batch) < maxBatch; n++ {
-		if !all[n].dropped(b.c.o.Timeout) {
+		if !all[n].dropped(b.shard.o.Timeout) {
 			batch = append(batch, all[n])
 		}
 	}
@@ -148,22 +122,15 @@ func (t *trip) endPause() {
 		b.young = nil
 	}
 	if !t.over.Load() {
-		t.watch.Reset(time.Until(t.begun.Add(b.c.o.Timeout)))
+		t.watch.Reset(time.Until(t.begun.Add(b.shard.o.Timeout)))
 	}
 	b.start()
 }
 
-// replace is called if a round trip was lost.
-func (b *batcher) replace(t *trip) {
+// remove is called at the end of a round trip, so that the next one can begin, and again when one that was lost returns.
+func (b *batcher) remove(t *trip) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.remove(t)
-	b.start()
-	b.c.End()
-}
-
-// remove is called at the end of a round trip. The batcher is locked.
-func (b *batcher) remove(t *trip) {
 	i := slices.Index(b.underWay, t)
 	if i < 0 {
 		return
@@ -175,34 +142,8 @@ func (b *batcher) remove(t *trip) {
 	if t.begun.After(b.latest) {
 		b.latest, b.took = t.begun, time.Since(t.begun)
 	}
-}
-
-const (
-	// maxBatchers is how many batchers of one Op a shard has at most. All calls about one key use the same one.
-	maxBatchers = 4
-	// maxTrips is how many round trips of a batcher can be under way at once, if there are enough connections.
-	maxTrips = 8
-)
-
-// limits are how many batchers of one Op a shard has, and how many round trips of each can be under way at once. Together that
-// is half of the backend's connections at most. A batcher has two round trips, rather than a shard twice as many batchers: with
-// one, a call waits for the round trip under way and then for its own.
-type limits struct {
-	batchers, trips int
-	// random is not nil in a simulation: then the calls that arrive at one instant go together, in an order that is always the
-	// same, because goroutines add them in any.
-	random random.Maker
-}
-
-func limitsOf(b backend.Backend) (l limits) {
-	half := maxBatchers * maxTrips
-	if p, ok := b.(backend.Pooled); ok {
-		half = max(p.Connections()/2, 1)
-	}
-	l.batchers = min(max(half/2, 1), maxBatchers)
-	l.trips = min(half/l.batchers, maxTrips)
-	l.random, _ = b.(random.Maker)
-	return l
+	b.start()
+	b.shard.o.Background.End()
 }
 
 // seed is for hashes of keys.
@@ -213,14 +154,14 @@ func (sh *shard) send(q *Call) {
 	if q.Limiter.Definition() == nil {
 		sh.repair([]*group{{calls: []*Call{q}}})
 	} else {
-		sh.batchers[q.Op][sh.c.batcherOf(q)].add(q)
+		sh.batchers[q.Op][sh.batcherOf(q)].add(q)
 	}
 }
 
 // batcherOf returns which batcher of its shard a call uses.
-func (c *Client) batcherOf(q *Call) uint64 {
-	name, key, n := q.Limiter.Name(), q.Key, uint64(c.most.batchers)
-	if c.most.random != nil { // in a simulation, which must not depend on the seed
+func (l *link) batcherOf(q *Call) uint64 {
+	name, key, n := q.Limiter.Name(), q.Key, uint64(l.most.batchers)
+	if l.most.random != nil { // in a simulation, which must not depend on the seed
 		return fixedhash.String(name+key) % n
 	}
 	return maphash.Comparable(seed, keyOf(q)) % n
@@ -234,7 +175,7 @@ type trip struct {
 	epoch   epoch // of the shard, when it began
 	over    atomic.Bool
 	watch   *time.Timer // calls endPause; nil until the backend is called
-	paused  bool        // see batcher.endPause
+	paused  bool        // see endPause
 	one     struct {    // backs what a trip with one group needs
 		groups  [1]group
 		batches [1]*backend.Batch
@@ -249,71 +190,71 @@ func (t *trip) lose() {
 	if !t.end() {
 		return
 	}
-	t.batcher.replace(t)
+	t.batcher.remove(t)
 	t.batcher.shard.record(t.epoch, errTimeout)
 	for _, q := range t.calls {
 		q.fail(errTimeout, true)
 	}
 }
 
-// run makes the round trip and reports whether it has returned in time. If the backend panics or ends the goroutine, it is lost.
-func (t *trip) run(c *Client) (inTime bool) {
+// run makes the round trip. If the backend panics or ends the goroutine, the round trip is lost.
+func (t *trip) run() {
+	defer t.batcher.remove(t)
+	if t.batcher.shard.most.random != nil {
+		time.Sleep(time.Nanosecond) // until everything that happens at this instant has happened
+	}
+	if !t.batcher.take(t) {
+		return
+	}
 	defer func() {
 		if t.watch != nil {
 			t.watch.Stop()
 		}
-		if !inTime {
-			t.lose()
-		}
+		t.lose()
 	}()
-	recovered.Call("store: Backend", func() { inTime = t.ask(c) })
-	return inTime
+	recovered.Call("store: Backend", t.ask)
 }
 
-func (t *trip) ask(c *Client) (inTime bool) {
+func (t *trip) ask() {
 	sh := t.batcher.shard
-	if err := c.check(sh); err != nil {
+	if err := sh.check(); err != nil {
+		t.end()
 		for _, q := range t.calls {
 			q.fail(err, false)
 		}
-		return true
+		return
 	}
 	groups := t.grouped()
 	t.batcher.watch(t)
 	answer := Answer{Sent: time.Now()}
-	ctx, cancel := context.WithTimeout(c.ctx, c.o.Timeout)
-	err := t.call(ctx, c, groups)
+	ctx, cancel := context.WithTimeout(sh.o.Background.Context(), sh.o.Timeout)
+	err := t.call(ctx, sh.backend, groups)
 	cancel()
-	if inTime = t.end(); inTime {
-		var o outcomes
-		for i := range groups {
-			outcome, _, reason := groups[i].outcome()
-			o.add(outcome, reason)
-		}
-		sh.record(t.epoch, o.result(err))
+	inTime := t.end()
+	if inTime {
+		sh.record(t.epoch, failure(err, len(groups), func(i int) backend.Result { return groups[i].result() }))
 	}
 	var outdated []*group
 	for i := range groups {
 		g := &groups[i]
-		switch outcome, _, reason := g.outcome(); {
+		switch r := g.result(); {
 		case err != nil:
 			g.fail(err, inTime)
-		case outcome == backend.Decided:
+		case r.Outcome == backend.Decided:
 			g.answer(answer, inTime)
-		case outcome == backend.OutdatedDefinition || outcome == backend.OutdatedState:
+		case r.Outcome == backend.OutdatedDefinition || r.Outcome == backend.OutdatedState:
 			outdated = append(outdated, g)
 		default:
-			g.fail(reason, inTime)
+			g.fail(r.Err, inTime)
 		}
 	}
 	if len(outdated) > 0 {
 		sh.repair(outdated)
 	}
-	return inTime
 }
 
 // call calls the method of the backend.
-func (t *trip) call(ctx context.Context, c *Client, groups []group) error {
+func (t *trip) call(ctx context.Context, b backend.Backend, groups []group) error {
 	if op := t.calls[0].Op; op != Decide {
 		requests := make([]*backend.LeaseRequest, len(groups))
 		for i := range groups {
@@ -321,11 +262,11 @@ func (t *trip) call(ctx context.Context, c *Client, groups []group) error {
 		}
 		switch op {
 		case Acquire:
-			return c.backend.Acquire(ctx, requests)
+			return b.Acquire(ctx, requests)
 		case Renew:
-			return c.backend.Renew(ctx, requests)
+			return b.Renew(ctx, requests)
 		default:
-			return c.backend.Release(ctx, requests)
+			return b.Release(ctx, requests)
 		}
 	}
 	batches := t.one.batches[:]
@@ -335,28 +276,21 @@ func (t *trip) call(ctx context.Context, c *Client, groups []group) error {
 	for i := range groups {
 		batches[i] = &groups[i].batch
 	}
-	return c.backend.Decide(ctx, batches)
+	return b.Decide(ctx, batches)
 }
 
-// outcomes are what the answers of a round trip say about the shard.
-type outcomes struct {
-	answered bool  // for at least one key the shard was reached, even if the key's outcome is Failed
-	err      error // why a key could not be reached
-}
-
-func (o *outcomes) add(outcome backend.Outcome, err error) {
-	if outcome == backend.Unreachable {
-		o.err = err
-	} else {
-		o.answered = true
+// failure returns why a round trip with n keys has failed, or nil; err is the error of the backend. It counts as failed only if no
+// key was answered, be it with the outcome Failed: if some were, the others may have just moved to another shard.
+func failure(err error, n int, result func(i int) backend.Result) error {
+	if err != nil {
+		return err
 	}
-}
-
-// result returns the error of a round trip; err is that of the backend. It counts as failed only if no key was answered: if some
-// were, the others may have just moved to another shard.
-func (o *outcomes) result(err error) error {
-	if err == nil && !o.answered {
-		return o.err
+	for i := range n {
+		r := result(i)
+		if r.Outcome != backend.Unreachable {
+			return nil
+		}
+		err = r.Err
 	}
 	return err
 }
@@ -396,12 +330,12 @@ func compare(a, b *Call) int {
 	return cmp.Or(strings.Compare(a.Limiter.Name(), b.Limiter.Name()), strings.Compare(a.Key, b.Key))
 }
 
-// outcome returns that of the answer, with its error and the version of the newer definition. Without an answer it is 0.
-func (g *group) outcome() (backend.Outcome, int64, error) {
+// result returns that of the answer. Without an answer, its Outcome is 0.
+func (g *group) result() backend.Result {
 	if g.lease != nil {
-		return g.lease.Outcome, g.lease.Version, g.lease.Err
+		return g.lease.Result
 	}
-	return g.batch.Outcome, g.batch.Version, g.batch.Err
+	return g.batch.Result
 }
 
 // fill sets what the backend is asked for the calls, by the newest definition in force for one of them. They can differ: a
@@ -526,23 +460,22 @@ func missingChange(op backend.Op, granted int64) int64 {
 // repair gets the definition, or converts the state, for lack of which the groups were not decided, and sends their calls
 // again. It has a goroutine of its own, so that calls about other keys do not wait.
 func (sh *shard) repair(groups []*group) {
-	c := sh.c
-	c.Begin()
+	sh.o.Background.Begin()
 	go func() {
-		defer c.End()
+		defer sh.o.Background.End()
 		awaitDefinitions(groups)
 		sh.convert(groups)
 		var again []*Call
 		var pause time.Duration
 		for _, g := range groups {
 			for _, q := range g.calls {
-				if wait, ok := c.repaired(q, g.err); ok {
+				if wait, ok := q.repaired(g.err, sh.o.Timeout); ok {
 					again, pause = append(again, q), max(pause, wait)
 				}
 			}
 		}
 		if pause > 0 {
-			c.Sleep(pause)
+			sh.o.Background.Sleep(pause)
 		}
 		for _, q := range again {
 			sh.send(q)
@@ -555,7 +488,11 @@ func (sh *shard) repair(groups []*group) {
 func awaitDefinitions(groups []*group) {
 	var loads sync.WaitGroup
 	for _, g := range groups {
-		if outcome, version, _ := g.outcome(); outcome == 0 || outcome == backend.OutdatedDefinition {
+		version := g.batch.Version
+		if g.lease != nil {
+			version = g.lease.Version
+		}
+		if outcome := g.result().Outcome; outcome == 0 || outcome == backend.OutdatedDefinition {
 			loads.Go(func() { g.err = g.calls[0].Limiter.AwaitDefinition(version) })
 		}
 	}
@@ -564,7 +501,6 @@ func awaitDefinitions(groups []*group) {
 
 // convert replaces the outdated states in one round trip.
 func (sh *shard) convert(groups []*group) {
-	c := sh.c
 	var replacements []*backend.Replacement
 	var outdated []*group // the group of each replacement
 	for _, g := range groups {
@@ -580,19 +516,15 @@ func (sh *shard) convert(groups []*group) {
 	}
 	begun := sh.epoch()
 	// After a timeout, the backend can still write to replacements. Then answers is nil.
-	answers, err := within(c, func(ctx context.Context) ([]*backend.Replacement, error) {
-		return replacements, c.backend.Replace(ctx, replacements)
+	answers, err := within(sh.link, func(ctx context.Context) ([]*backend.Replacement, error) {
+		return replacements, sh.backend.Replace(ctx, replacements)
 	})
-	var o outcomes
 	for i, g := range outdated {
-		if g.err = err; err != nil {
-			continue
-		}
-		if o.add(answers[i].Outcome, answers[i].Err); answers[i].Outcome != backend.Decided {
+		if g.err = err; err == nil && answers[i].Outcome != backend.Decided {
 			g.err = answers[i].Err
 		}
 	}
-	sh.record(begun, o.result(err))
+	sh.record(begun, failure(err, len(answers), func(i int) backend.Result { return answers[i].Result }))
 }
 
 const (
@@ -608,21 +540,21 @@ const (
 // repaired reports whether q is to be sent again, and after which pause. If err is not nil, q fails with it. But if err is a
 // timeout, a call that no caller waits for is sent again: while limits change all the time, a load can take longer than the
 // timeout, and the permits that it gives back would be lost.
-func (c *Client) repaired(q *Call, err error) (pause time.Duration, ok bool) {
-	within := c.o.Timeout
+func (q *Call) repaired(err error, timeout time.Duration) (pause time.Duration, ok bool) {
+	within := timeout
 	if q.OnAnswer != nil {
 		within *= backgroundTimeouts
 	}
-	if q.attempts++; q.attempts == 1 {
-		q.repairs = time.Now()
+	if q.repair.n++; q.repair.n == 1 {
+		q.repair.since = time.Now()
 	}
-	switch late := time.Since(q.repairs) >= within; {
-	case q.dropped(c.o.Timeout):
+	switch late := time.Since(q.repair.since) >= within; {
+	case q.dropped(timeout):
 		return 0, false
 	case err != nil && (q.OnAnswer == nil || !errors.Is(err, errTimeout)):
 	case late:
 		err = errReconfiguring
-	case q.attempts > immediateAttempts:
+	case q.repair.n > immediateAttempts:
 		return rand.N(maxPause), true
 	default:
 		return 0, true

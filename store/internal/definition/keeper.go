@@ -1,7 +1,7 @@
 // Package definition keeps the limits of one shared limiter in agreement with the store.
 //
-// keeper.go has what is in force here, the loads that callers share, and what an instance changes for all. rules.go says which
-// limits may come into force, as pure functions.
+// keeper.go has what is in force here, and what an instance changes for all; loads.go the loads that callers share; overrides.go
+// who is told of overrides. rules.go says which limits may come into force, as pure functions.
 package definition
 
 import (
@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-go/weir/internal/eventqueue"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -59,12 +58,13 @@ type InForce struct {
 // and one follows the other. A load never waits for a change, which those of other instances can overtake again and again. If
 // both define at once, the store lets one of them do so, and the other tries again.
 type Keeper struct {
-	host    Host
-	made    rate.Schedule // the constructor's limits
-	inForce atomic.Pointer[InForce]
-	turn    chan struct{}                             // full while a change is made; not a mutex, for which time stands still in testing/synctest
-	current atomic.Pointer[change]                    // the one that is made; nil: none
-	watch   atomic.Pointer[eventqueue.Queue[watched]] // of OnOverride; nil: none
+	Overrides Overrides
+	host      Host
+	made      rate.Schedule // the constructor's limits
+	inForce   atomic.Pointer[InForce]
+	loads     loads
+	turn      chan struct{}          // full while a change is made; not a mutex, for which time stands still in testing/synctest
+	current   atomic.Pointer[change] // the one that is made; nil: none
 
 	mu        sync.Mutex
 	wanted    rate.Limits // of the constructor, or of the last Reconfigure in this process
@@ -73,8 +73,6 @@ type Keeper struct {
 	timer     *time.Timer // wakes for the end of an override, and for what is pending; nil: there was none yet
 	seen      int64       // the largest version that a key's state had
 	most      int64       // the largest version that a definition can have had at the last load
-	load      *load       // under way; nil: none
-	loaded    time.Time   // when the last one has ended
 }
 
 // New returns a Keeper for a limiter that was made now, with these limits.
@@ -82,6 +80,7 @@ func New(limits rate.Limits, host Host) *Keeper {
 	k := &Keeper{host: host, made: limits.Schedule(unit), turn: make(chan struct{}, 1), wanted: limits}
 	k.pending = &change{why: firstUse, limits: limits, at: time.Now()}
 	k.inForce.Store(&InForce{Limits: limits})
+	k.loads.do = k.agree
 	return k
 }
 
@@ -115,7 +114,7 @@ func (k *Keeper) adopt(d *backend.Definition, ch *change, now int64) {
 	}
 	in := *k.inForce.Load()
 	if in.Definition == nil || in.Definition.Version <= d.Version {
-		in.Definition, in.Due, in.terms = d, k.nextRefresh(), termsOf(d)
+		in.Definition, in.Due, in.terms = d, refreshAfter(k.host.RefreshInterval), termsOf(d)
 		if o := &in.terms.Override; !o.None() {
 			left := time.Duration(o.Until-now) * time.Microsecond // Until is at most 100 years away
 			in.ends = time.Now().Add(left)
@@ -123,7 +122,7 @@ func (k *Keeper) adopt(d *backend.Definition, ch *change, now int64) {
 		}
 	}
 	old := k.put(&in)
-	k.reportOverride(old, &in, now) // with the lock, so that the last call is about what is in force last
+	k.Overrides.report(old, &in, now, k.current.Load()) // with the lock, so that the last call is about what is in force last
 	k.mu.Unlock()
 	k.announce(old, &in)
 }
@@ -150,105 +149,36 @@ func (k *Keeper) announce(old, in *InForce) {
 	}
 }
 
-func (k *Keeper) nextRefresh() time.Time {
-	return time.Now().Add(time.Duration(float64(k.host.RefreshInterval) * (0.8 + 0.2*rand.Float64())))
+// refreshAfter spreads the loads of instances that have learned of a definition together.
+func refreshAfter(interval time.Duration) time.Time {
+	return time.Now().Add(time.Duration(float64(interval) * (0.8 + 0.2*rand.Float64())))
 }
 
-// A watched is what has happened to an override: with what is in force with it, and with why it has ended if that is not empty.
-type watched struct {
-	in    *InForce
-	ended string
-}
-
-// OnOverride makes the Keeper call f with what is in force when an override has begun, and again with why it has ended. If f is
-// nil, it calls none.
-func (k *Keeper) OnOverride(f func(in *InForce, ended string)) {
-	var events *eventqueue.Queue[watched]
-	if f != nil {
-		events = eventqueue.New("store: OnOverride", func(e watched) {
-			if k.watch.Load() == events { // else OnOverride was called again
-				f(e.in, e.ended)
-			}
-		})
-	}
-	k.watch.Store(events)
-}
-
-// reportOverride reports the end of the override that was in force and the beginning of the one that is, unless they are the same.
-func (k *Keeper) reportOverride(was, is *InForce, now int64) {
-	events := k.watch.Load()
-	if was.Override == is.Override || events == nil {
-		return
-	}
-	ended := "ended at another instance"
-	switch ch := k.current.Load(); {
-	case was.Override.over(now):
-		ended = "its time is over"
-	case !is.Override.None():
-		ended = "replaced by " + is.Override.By
-	case ch != nil && ch.by != "":
-		ended = "ended by " + ch.by
-	}
-	if !was.Override.None() {
-		events.Add(watched{was, ended})
-	}
-	if !is.Override.None() {
-		events.Add(watched{in: is})
-	}
-}
-
-// A load makes this instance and the store agree. err is valid once done is closed.
-type load struct {
-	done chan struct{}
-	err  error
-	next *load // begins when this one has ended; nil: none is wanted
-}
-
-// join returns the load that is under way, or a new one. With afresh, it is one that has not begun yet.
-func (k *Keeper) join(afresh bool) *load {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	l := &k.load
-	if afresh && k.load != nil {
-		l = &k.load.next
-	}
-	if *l == nil {
-		*l = &load{done: make(chan struct{})}
-		if l == &k.load {
-			go k.run(k.load)
-		}
-	}
-	return *l
-}
-
-func (k *Keeper) run(l *load) {
+// agree makes this instance and the store agree: it loads the definition, and sets what is pending.
+func (k *Keeper) agree() error {
 	k.mu.Lock()
 	ch := k.pending
 	k.mu.Unlock()
 	if ch == nil {
 		ch = &change{why: agree}
 	}
-	l.err = k.settle(ch)
-	k.mu.Lock()
-	k.loaded = time.Now()
-	if k.load = l.next; k.load != nil {
-		go k.run(k.load)
-	}
-	if l.err != nil && (ch.why == setLater || !k.inForce.Load().Override.None()) {
+	err := k.settle(ch)
+	switch {
+	case err == nil && ch.why == setLater:
+		go k.host.Settled()
+	case err != nil && (ch.why == setLater || !k.inForce.Load().Override.None()):
+		k.mu.Lock()
 		k.wakeAfter(k.host.RetryInterval)
+		k.mu.Unlock()
 	}
-	k.mu.Unlock()
-	close(l.done)
-	if l.err == nil && ch.why == setLater {
-		k.host.Settled()
-	}
+	return err
 }
 
 // wake loads, or does so later if the store is away. Every instance that knows an override ends it so when its time is over;
 // one of them is the first.
 func (k *Keeper) wake() {
 	if k.host.Away() == nil {
-		k.join(true)
+		k.loads.join(true)
 		return
 	}
 	k.mu.Lock()
@@ -274,8 +204,8 @@ func (k *Keeper) RefreshIfDue(now time.Time) <-chan struct{} {
 		return closed
 	}
 	then := *in
-	if then.Due = k.nextRefresh(); k.inForce.CompareAndSwap(in, &then) || in.Definition == nil {
-		return k.join(false).done
+	if then.Due = refreshAfter(k.host.RefreshInterval); k.inForce.CompareAndSwap(in, &then) || in.Definition == nil {
+		return k.loads.join(false).done
 	}
 	return closed
 }
@@ -286,7 +216,7 @@ func (k *Keeper) Refresh() <-chan struct{} {
 	if k.inForce.Load().Definition == nil || k.host.Away() != nil {
 		return closed
 	}
-	return k.join(true).done
+	return k.loads.join(true).done
 }
 
 // closed is the channel of a load that is not needed.
@@ -296,20 +226,31 @@ var closed = func() chan struct{} {
 	return c
 }()
 
-// checkInterval is the least time between a load and another one that checks for a broken state.
+// checkInterval is the least time between a load and another one that checks for a broken state, or looks for the definition in
+// another shard.
 const checkInterval = time.Second
 
 // Await makes sure that a definition is in force, and that it is not older than the version of a state. If no definition can have had that
-// version, the state is broken, and the error says so.
+// version, the state is broken, and the error says so. While the shard of the definition is away, which need not be that of the
+// state, calls wait for one load that fails and no more: later loads, which can find the definition in another shard, are in the
+// background.
 func (k *Keeper) Await(version int64) error {
 	for {
 		if in := k.inForce.Load(); in.Definition != nil && in.Definition.Version >= version {
 			return nil
 		}
-		if err := k.see(version); err != nil {
+		ended, failed := k.loads.last() // before see: what that load has found counts
+		recent := time.Since(ended) < checkInterval
+		if err := k.see(version); err != nil && recent {
 			return err
 		}
-		l := k.join(false) // it can have begun before the state was read; then another one follows
+		if err := k.host.Away(); err != nil && failed != nil {
+			if !recent {
+				k.loads.join(false)
+			}
+			return err
+		}
+		l := k.loads.join(false) // it can have begun before the state was read; then another one follows
 		if <-l.done; l.err != nil {
 			return l.err
 		}
@@ -320,17 +261,16 @@ func (k *Keeper) Await(version int64) error {
 // and after a failover another server sets the time.
 const versionSlack = 60e6
 
-// see makes the next definition newer than a version, unless no definition can have had it, as was checked a moment ago.
+// see makes the next definition newer than a version, unless no definition can have had it at the last load.
 // Versions are times of the store's clock, or follow the version before. If a version in the far future were accepted, the
 // next definition would have a later version still, and all keys would be converted as if that much time had passed.
 func (k *Keeper) see(version int64) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if version <= k.most {
-		k.seen = max(k.seen, version)
-	} else if time.Since(k.loaded) < checkInterval {
+	if version > k.most {
 		return fmt.Errorf("limiter %q: the key's state is broken: no definition can have had version %d", k.host.Name, version)
 	}
+	k.seen = max(k.seen, version)
 	return nil
 }
 

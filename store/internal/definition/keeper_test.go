@@ -23,7 +23,7 @@ type place struct {
 	loads    int
 	away     error
 	distance time.Duration
-	isFirst  bool // another instance defines before each call of Define
+	before   func() // what another instance does before each call of Define; nil: nothing
 }
 
 func (p *place) locked(f func()) {
@@ -41,8 +41,11 @@ func (p *place) keeper(limit int) *Keeper {
 			return d, now, err
 		},
 		Define: func(old int64, next *backend.Definition) (done bool, err error) {
+			if p.before != nil {
+				p.before()
+			}
 			p.locked(func() {
-				if done = !p.isFirst && (p.d == nil && old == 0 || p.d != nil && p.d.Version == old); done {
+				if done = p.d == nil && old == 0 || p.d != nil && p.d.Version == old; done {
 					p.d = next
 				}
 			})
@@ -108,7 +111,14 @@ func TestReconfigure_IsBoundedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p place
 		k := p.used(t)
-		p.isFirst, p.distance = true, 400*time.Millisecond
+		p.distance = 400 * time.Millisecond
+		p.before = func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			d := *p.d
+			d.Version++
+			p.d = &d
+		}
 		begun := time.Now()
 		var all sync.WaitGroup
 		for range 4 {
@@ -116,6 +126,23 @@ func TestReconfigure_IsBoundedInTime(t *testing.T) {
 		}
 		all.Wait()
 		assert.LessOrEqual(t, time.Since(begun), 4*time.Second)
+	})
+}
+
+// A larger generation stays in force, also if it has set the limits that were in force, and an older program has loaded before
+// and defines after it.
+func TestAwait_LargerGenerationStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p place
+		p.used(t)
+		newer, older := p.keeper(10), p.keeper(20)
+		newer.host.Generation, older.host.Generation = 2, 1
+		p.before = func() {
+			p.before = nil
+			assert.NoError(t, newer.Await(0))
+		}
+		require.NoError(t, older.Await(0))
+		assert.Equal(t, bucket(10), older.InForce().Limits)
 	})
 }
 

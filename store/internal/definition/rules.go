@@ -107,8 +107,7 @@ func (f *facts) latest() (last *backend.Definition, t terms) {
 		return f.inForce, termsOf(f.inForce)
 	}
 	t, lost := termsOf(f.found), termsOf(f.inForce)
-	replaced := t.Configured == lost.Configured || strings.Contains(t.Past, digest(lost.Configured))
-	if replaced || lost.refusal(&t) == nil {
+	if t.Configured == lost.Configured || t.replaced(lost.Configured) || lost.refusal(&t) == nil {
 		return f.found, t
 	}
 	lost.remember(t.Configured)
@@ -129,13 +128,16 @@ func (f *facts) set(ch *change, t terms) (_ terms, refused error) {
 			refused = errors.New("newer limits were set after ReconfigureLater was called")
 		}
 		w.Generation = max(f.generation, t.Generation) // an older program must not lower it
-		w.remember(f.made)                             // they count as replaced even if they never were in force
 	}
-	switch same := w.Configured == t.Configured; {
+	same := w.Configured == t.Configured
+	switch {
 	case same && (refused != nil || ch.why == firstUse && w.Generation == t.Generation):
 		return t, nil //nolint:nilerr // what is refused is in force
 	case refused != nil:
 		return t, fmt.Errorf("limits of %+v are in force, not %+v: %w", t.Configured, w.Configured, refused)
+	}
+	if ch.why != firstUse && (!same || !w.replaced(f.made)) {
+		w.remember(f.made) // they count as replaced even if they never were in force
 	}
 	w.remember(t.Configured)
 	return w, nil
@@ -149,7 +151,7 @@ func (t *terms) refusal(w *terms) error {
 		return nil
 	case w.Generation < t.Generation:
 		return fmt.Errorf("generation %d is in force, and this limiter is of generation %d", t.Generation, w.Generation)
-	case strings.Contains(t.Past, digest(w.Configured)):
+	case t.replaced(w.Configured):
 		return errors.New("newer limits have replaced the limits of this limiter")
 	case w.Made < t.Made:
 		return errors.New("newer limits were set after this limiter was made")
@@ -158,9 +160,10 @@ func (t *terms) refusal(w *terms) error {
 }
 
 // define returns a definition of t that follows last, or last itself if it says the same. An override that is over, or of
-// another kind than the configured limits, ends. A definition whose limits or override differ has a new version: else two
-// instances that change it at once would both succeed. It is newer than every version seen, even if the store's clock has
-// stepped back.
+// another kind than the configured limits, ends. A definition that differs has a new version: else two instances that change it
+// at once would both succeed, and the older program's limits could stay. Only a later Made keeps the version, to which all keys
+// would be converted: each instance that reloads the same file changes it. A version is newer than every one seen, even if the
+// store's clock has stepped back.
 func (f *facts) define(last *backend.Definition, t *terms) *backend.Definition {
 	limits := t.Configured
 	if o := &t.Override; o.over(f.now) || o.Limits.Kind != limits.Kind {
@@ -174,12 +177,15 @@ func (f *facts) define(last *backend.Definition, t *terms) *backend.Definition {
 		next.Version, next.Terms = max(f.now, f.seen+1), string(text)
 		return next
 	}
+	was := termsOf(last)
+	made := was.Made
+	was.Made = t.Made
 	var next *backend.Definition
-	switch was := termsOf(last); {
-	case last.Limits() != limits || was.Configured != t.Configured || was.Override != t.Override || last.Version < f.seen:
+	switch {
+	case last.Limits() != limits || was != *t || last.Version < f.seen:
 		next = last.WithLimits(limits, f.now)
 		next.Version = max(next.Version, f.seen+1)
-	case was != *t:
+	case made != t.Made:
 		next = new(*last)
 	default:
 		return last
@@ -217,6 +223,9 @@ func (t *terms) remember(replaced rate.Schedule) {
 	}
 	t.Past = strings.Join(all, " ")
 }
+
+// replaced reports whether l is among the limits that were replaced.
+func (t *terms) replaced(l rate.Schedule) bool { return strings.Contains(t.Past, digest(l)) }
 
 // digest returns a hash of l in 8 characters. Two different limits have the same digest with a probability of 2^-32.
 func digest(l rate.Schedule) string {

@@ -226,10 +226,12 @@ func TestNext_PastIsBounded(t *testing.T) {
 	assert.Less(t, len(all[len(all)-1].Terms), 300)
 }
 
-// Only other limits or another override make a new version, to which the states of all keys are converted.
+// What is set again makes no new version, to which the states of all keys would be converted.
 func TestNext_Version(t *testing.T) {
 	all := play(t, []step{
 		{why: firstUse, limits: bucket(10)},
+		{why: set, limits: bucket(10), of: bucket(20)},
+		{why: set, limits: bucket(10), of: bucket(30)},
 		{why: set, limits: bucket(10), of: bucket(20)},
 		{why: firstUse, limits: bucket(10), generation: 1},
 		{why: firstUse, limits: bucket(10), generation: 1},
@@ -237,12 +239,11 @@ func TestNext_Version(t *testing.T) {
 		{why: overrideOn, override: sale(10, 91), knows: 1, inForce: bucket(10), configured: bucket(10)},
 		{why: set, limits: bucket(30), inForce: bucket(10), configured: bucket(30)},
 	})
-	for i, version := range []int64{1e6, 1e6, 1e6, 1e6, 5e6, 6e6, 7e6} {
+	for i, version := range []int64{1e6, 2e6, 3e6, 3e6, 5e6, 5e6, 7e6, 8e6, 9e6} {
 		assert.Equal(t, version, all[i+1].Version, "step %d", i+1)
 	}
-	assert.NotEqual(t, all[1].Terms, all[2].Terms)
-	assert.NotEqual(t, all[2].Terms, all[3].Terms)
-	assert.Same(t, all[3], all[4])
+	assert.NotEqual(t, all[3].Terms, all[4].Terms)
+	assert.Same(t, all[5], all[6])
 }
 
 // A version is newer than all that were seen, even if the store's clock has stepped back and the store has lost everything.
