@@ -33,7 +33,7 @@ func (c *core) newKeeper(limits rate.Limits) *definition.Keeper {
 			})
 		},
 		Changed: func(again bool) {
-			s.listen()
+			s.listener.start()
 			c.keys.reconfigured()
 			if again {
 				s.report(Event{Kind: EventReconfigured, Limiter: c.name})

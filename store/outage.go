@@ -15,19 +15,6 @@ import (
 // store. Its value is the reason.
 var OutageKey = limiter.NewMetadataKey[error]("STORE_OUTAGE")
 
-// lost is called when a shard begins to count as away. The outage policy answers waiting callers, too.
-func (s *Store) lost(shard string, err error) {
-	s.report(Event{Kind: EventStoreLost, Shard: shard, Err: err})
-	s.wakeQueues(&shard)
-}
-
-// recovered is called when a shard is there again.
-func (s *Store) recovered(shard string, away time.Duration) {
-	s.report(Event{Kind: EventStoreRecovered, Shard: shard, Away: away})
-	s.wakeQueues(&shard)
-	s.background.Go(func() { s.catchUp(false) }) // the store may have lost definitions
-}
-
 // takeOrFallBack asks the store, or answers by the outage policy. The error is the context's, [limiter.ErrClosed], or an
 // [limiter.ErrPermitCount] if the limit was lowered below n meanwhile.
 func (c *core) takeOrFallBack(ctx context.Context, key string, n int, waiting bool) (limiter.Lease, error) {

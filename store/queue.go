@@ -302,7 +302,7 @@ func (q *queue) waitForTurn() {
 	q.ks.mu.Lock()
 	wait := time.Duration(0)
 	if !q.Empty() {
-		wait = q.turnsOfKey().BeforeLease(q.ks.c.s.listening.Load(), time.Now())
+		wait = q.turnsOfKey().BeforeLease(q.ks.c.s.listener.connected.Load(), time.Now())
 	}
 	q.ks.mu.Unlock()
 	if wait > 0 {
@@ -454,7 +454,7 @@ func (q *queue) pauseAfterLease(rejected limiter.Lease, got bool) time.Duration 
 	q.ks.mu.Lock()
 	defer q.ks.mu.Unlock()
 	poll := pollInterval
-	if q.ks.c.s.listening.Load() {
+	if q.ks.c.s.listener.connected.Load() {
 		poll = pollFallback
 	}
 	d, ok := rejected.RetryAfter()

@@ -28,15 +28,13 @@ type Store struct {
 	count      counters
 	events     *eventqueue.Queue[Event]
 	begun      time.Time
+	listener   listener
 	closed     chan struct{} // closed when Close is done; before that, cores is set to nil
 
 	// Lock order: the lock of a grant; that of a keyState; those of a keyShard and this one; those of the packages below.
 
 	mu    sync.Mutex
 	cores map[*core]struct{} // nil once the Store is being closed
-
-	listenOnce sync.Once   // starts listenLoop
-	listening  atomic.Bool // notices arrive
 }
 
 // New returns a Store. If options is nil, the defaults apply. [Store.Close] closes the backend, but not what the backend was
@@ -57,9 +55,10 @@ func New(b backend.Backend, options *Options) (*Store, error) {
 		background: background.New(), o: o, cores: map[*core]struct{}{}, events: eventqueue.New("store: OnEvent", o.OnEvent),
 		begun: time.Now(), closed: make(chan struct{}),
 	}
+	s.listener.s = s
 	s.calls = calls.New(b, calls.Options{
 		Background: s.background, Timeout: o.CallTimeout, FailureThreshold: o.FailureThreshold, ProbeInterval: o.ProbeInterval,
-		Lost: s.lost, Recovered: s.recovered,
+		Lost: s.listener.lost, Recovered: s.listener.recovered,
 	})
 	return s, nil
 }
