@@ -148,7 +148,7 @@ func (ks *keyState) blocksExpired() {
 		ks.blocks.timer.Reset(left)
 	default: // a waiter may need more than the block had
 		ks.returnBlocks()
-		ks.askAgain()
+		ks.freed()
 	}
 }
 
@@ -233,7 +233,7 @@ func (ks *keyState) putBack(n, tag int64) int64 {
 	defer ks.mu.Unlock()
 	back := ks.blocks.PutBack(n, tag, time.Now())
 	if back > 0 {
-		ks.askAgain()
+		ks.freed()
 	}
 	return back
 }

@@ -2,13 +2,9 @@ package store
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"math"
 	"sync"
 	"time"
 
-	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
@@ -76,7 +72,7 @@ func (c *core) giveBack(op backend.Op, key string, def *backend.Definition, n in
 		switch {
 		case op != backend.OpRefund:
 		case q.Err == nil:
-			c.learnLevel(q, q.Granted[0] > 0)
+			c.keys.learnCharge(q, q.Granted[0] > 0)
 		default:
 			c.s.report(Event{Kind: EventRefundLost, Limiter: c.name, Key: key, Permits: n, Err: q.Err})
 		}
@@ -90,7 +86,7 @@ func (c *core) takeMore(key string, n int64, onAnswer func(q *calls.Call)) {
 	q := calls.NewDecide(c, key, backend.Request{Op: backend.OpCharge, Max: n})
 	q.OnAnswer = func() {
 		if q.Err == nil {
-			c.learn(q)
+			c.keys.learn(q)
 		}
 		onAnswer(q)
 	}
@@ -105,7 +101,7 @@ func (c *core) takeFromStore(ctx context.Context, key string, n int) (limiter.Le
 	}
 	c.s.count.decisions.Add(1)
 	if q.Granted[0] == backend.Rejected || c.o.Block > 1 { // every answer tells blocks what time it is in the store
-		c.learn(q)
+		c.keys.learn(q)
 	}
 	return c.leaseFor(q, 0), nil
 }
@@ -223,114 +219,18 @@ func (g *grant) charged(q *calls.Call, n int64) {
 	g.settle()
 }
 
-// Charge takes n permits that the work has already used, even if fewer are available; see [limiter.Charger]. If n is
-// negative, it gives back -n permits, and if n is 0, it returns the level and takes nothing. A concurrency limiter returns
-// [errors.ErrUnsupported]. A limiter owes 2⁵¹ permits at most; what is above that is not taken.
-//
-// Charge makes one call to the store, and shares the round trip with other calls as TryAcquire does. Of a bucket with
-// LimiterOptions.Block, only what was taken since an instance last borrowed a block can be given back. Other instances that
-// remember rejections (CacheRejections, Block) learn of permits that were given back only when these rejections end. Give
-// back only what was charged: if permits of a lease come back by Charge, and are taken again, the lease can still give them
-// back a second time.
-//
-// The level is that right after the charge, by the store. With Block, what this instance has borrowed counts as remaining,
-// as it does in Lease.Remaining and Statistics, but as taken in Full. The charge is taken from the store, so what was
-// borrowed is granted even if the limiter owes permits.
-//
-// A charge that cannot be sent is lost; it is not sent later. With [FailClosed] and with [FailOpen], the error wraps
-// [ErrUnavailable]; if the store has not answered in time, it can have counted the charge nevertheless. With
-// [FallBackLocally], the limiter in the process is charged instead, and the level is its level. If ctx ends first, the error
-// is that of [Limiter.TryAcquire], but a charge that was already sent counts. A program that reports usage at the end of a
-// request should pass a context that does not end with the request; see [context.WithoutCancel].
-func (l *Limiter) Charge(ctx context.Context, n int) (limiter.Level, error) {
-	return l.c.charge(ctx, "", n)
-}
-
-// Charge is [Limiter.Charge] for a key.
-func (p *Partitioned) Charge(ctx context.Context, key string, n int) (limiter.Level, error) {
-	return p.c.charge(ctx, key, n)
-}
-
-// charge is Charge for a key.
-func (c *core) charge(ctx context.Context, key string, n int) (limiter.Level, error) {
-	switch {
-	case ctx.Err() != nil:
-		return limiter.Level{}, ctxerr.Of(ctx)
-	case c.leased:
-		return limiter.Level{}, fmt.Errorf("store: limiter %q lends its permits and cannot be charged: %w", c.name, errors.ErrUnsupported)
-	case c.closed.Load():
-		return limiter.Level{}, limiter.ErrClosed
-	}
-	key = storedKey(key)
-	level, err := c.chargeInStore(ctx, key, int64(n))
-	switch {
-	case err == nil:
-		return level, nil
-	case !errors.Is(err, ErrUnavailable):
-		return limiter.Level{}, err
-	case c.closed.Load():
-		return limiter.Level{}, limiter.ErrClosed
-	case c.o.Outage == FallBackLocally:
-		level, failed := c.fallback.limiterOf(c).Charge(context.Background(), key, n)
-		if failed != nil { // the limiter was closed just now
-			return limiter.Level{}, err
+// askFree asks the store how many permits are available, and also returns the call.
+func (c *core) askFree(ctx context.Context, key string) (int64, *calls.Call, error) {
+	if c.leased {
+		q, err := c.askForLease(ctx, key, 0, false)
+		if err != nil {
+			return 0, nil, err
 		}
-		if n != 0 {
-			c.s.count.outages.Add(1)
-		}
-		return level, nil
+		return q.Reply.Definition.Permits - q.Reply.InUse, q, nil
 	}
-	return limiter.Level{}, err
-}
-
-// chargeInStore charges n permits in the store.
-func (c *core) chargeInStore(ctx context.Context, key string, n int64) (limiter.Level, error) {
-	ask := backend.Request{} // asks whether any permit is available, and takes none
-	switch {
-	case n > 0:
-		ask = backend.Request{Op: backend.OpCharge, Max: n}
-	case n < 0:
-		n = max(n, -math.MaxInt64)
-		ask = backend.Request{Op: backend.OpGiveBack, Max: -n}
-	}
-	q, err := c.ask(ctx, key, ask)
+	q, err := c.ask(ctx, key, backend.Request{})
 	if err != nil {
-		return limiter.Level{}, err
+		return 0, nil, err
 	}
-	if n != 0 {
-		c.s.count.decisions.Add(1)
-	}
-	return c.learnLevel(q, n < 0 && q.Granted[0] > 0), nil
-}
-
-// levelAfter returns the level right after a request. The state is that after all requests of the round trip.
-func levelAfter(q *calls.Call, i int) limiter.Level {
-	missing := q.After[i].Missing
-	return limiter.Level{Remaining: q.Definition.Permits - missing, Full: untilBack(q.Definition, &q.State, missing, q.Now)}
-}
-
-// learnLevel keeps the answer to a charge, so that neither a remembered rejection nor a waiting caller waits for permits
-// that are there. It returns the level after the last request.
-func (c *core) learnLevel(q *calls.Call, gaveBack bool) limiter.Level {
-	level := levelAfter(q, len(q.Requests)-1)
-	// An answer from before the permits were given back may be remembered only later; see learn.
-	ks := c.keys.lock(q.Key, gaveBack && c.remembersRejections())
-	if ks == nil {
-		return level
-	}
-	defer ks.mu.Unlock()
-	borrowed := ks.borrowed(time.Now())
-	switch {
-	case ks.learn(q):
-		if end := q.Sent.Add(q.Wait(ks.rejection.least - borrowed)); end.Before(ks.rejection.until) {
-			ks.rejection.until = end
-		}
-	case gaveBack:
-		ks.rejection = rememberedRejection{}
-	}
-	if gaveBack {
-		ks.queue.wake()
-	}
-	level.Remaining = min(level.Remaining+borrowed, q.Definition.Permits)
-	return level
+	return q.Definition.Free(&q.State), q, nil
 }

@@ -18,7 +18,7 @@ import (
 var ErrNotOverridden = definition.ErrNotOverridden
 
 // newKeeper returns what keeps the definition of c, which was made with these limits.
-func (c *core) newKeeper(limits rate.Limits) *definition.Keeper {
+func newKeeper(c *core, limits rate.Limits) *definition.Keeper {
 	s := c.s
 	return definition.New(limits, definition.Host{
 		Name: c.name, Generation: c.o.Generation,
@@ -46,8 +46,8 @@ func (c *core) newKeeper(limits rate.Limits) *definition.Keeper {
 
 // checkNew returns o's limits, which are to come into force, and adds to p what is wrong with them. The error is that of p or
 // [limiter.ErrClosed].
-func (c *core) checkNew(p *validate.Problems, o limiter.Options) (rate.Limits, error) {
-	l := storable(p, o)
+func (h *handle) checkNew(p *validate.Problems, o limiter.Options) (rate.Limits, error) {
+	c, l := h.c, storable(p, o)
 	if is := c.keeper.Kind(); l.Kind != 0 && l.Kind != is {
 		p.Add("Kind", l.Kind.String(), "must stay %v on a live limiter", is)
 	}
@@ -59,10 +59,10 @@ func (c *core) checkNew(p *validate.Problems, o limiter.Options) (rate.Limits, e
 }
 
 // changed returns the error of a call that has changed the definition, unless err is not nil.
-func (c *core) changed(err error) error {
+func (h *handle) changed(err error) error {
 	switch {
 	case err == nil:
-		c.convertNow()
+		h.c.convertNow()
 	case !errors.Is(err, weir.ErrInvalidOptions) && !errors.Is(err, ErrNotOverridden):
 		err = calls.Unavailable(err)
 	}

@@ -34,13 +34,8 @@ type keyShard struct {
 // seed is for hashes of keys.
 var seed = maphash.MakeSeed()
 
-const (
-	// maxKeys bounds the number of keyStates of a limiter. For keys beyond it, rejections are not cached, nothing is borrowed,
-	// and there is no queue.
-	maxKeys = 100_000
-	// evictInterval is how often idle keyStates are evicted.
-	evictInterval = 5 * time.Second
-)
+// evictInterval is how often idle keyStates are evicted.
+const evictInterval = 5 * time.Second
 
 func (table *keyTable) shardOf(key string) *keyShard {
 	return &table.shards[maphash.String(seed, key)%uint64(len(table.shards))]
@@ -194,27 +189,27 @@ func (ks *keyState) away() bool {
 	return ks.c.s.calls.Check(ks.c.name, ks.key) != nil
 }
 
-// askAgain is called when permits may have become free: what was rejected before is no answer any more. The keyState is locked.
-func (ks *keyState) askAgain() {
+// freed is called when permits may have become free: what was rejected before is no answer any more. The keyState is locked.
+func (ks *keyState) freed() {
 	ks.rejection = rememberedRejection{}
 	ks.queue.wake()
 }
 
-// wakeKey is called when permits of a key may have become free.
-func (c *core) wakeKey(key string) {
-	if ks := c.keys.lock(key, false); ks != nil {
-		ks.askAgain()
+// freed is called when permits of a key may have become free.
+func (table *keyTable) freed(key string) {
+	if ks := table.lock(key, false); ks != nil {
+		ks.freed()
 		ks.mu.Unlock()
 	}
 }
 
-// wakeKeyByNotice is wakeKey for a notice of a release at any instance.
-func (c *core) wakeKeyByNotice(key string) {
-	if ks := c.keys.lock(key, false); ks != nil {
+// released is freed for a notice of a release at any instance.
+func (table *keyTable) released(key string) {
+	if ks := table.lock(key, false); ks != nil {
 		if ks.held > 0 || ks.queue.serving {
 			ks.queue.turnsOfKey().Released(time.Now())
 		}
-		ks.askAgain()
+		ks.freed()
 		ks.mu.Unlock()
 	}
 }
@@ -248,9 +243,9 @@ func (ks *keyState) answerLocally(n int, peek bool) (limiter.Lease, bool) {
 
 // learn keeps the answer about a key of which something is remembered, and that to a rejected request, if a queue needs it to
 // compute a Retry-After, or if rejections are cached.
-func (c *core) learn(q *calls.Call) {
-	first := slices.Index(q.Granted, backend.Rejected)
-	ks := c.keys.lock(q.Key, first >= 0 && (c.remembersRejections() || c.limits().QueueLimit > 0))
+func (table *keyTable) learn(q *calls.Call) {
+	c, first := table.c, slices.Index(q.Granted, backend.Rejected)
+	ks := table.lock(q.Key, first >= 0 && (c.remembersRejections() || c.limits().QueueLimit > 0))
 	if ks == nil {
 		return
 	}
@@ -353,8 +348,8 @@ func storedKey(key string) string {
 }
 
 // borrowed is that of a key.
-func (c *core) borrowed(key string) int64 {
-	ks := c.keys.lock(key, false)
+func (table *keyTable) borrowed(key string) int64 {
+	ks := table.lock(key, false)
 	if ks == nil {
 		return 0
 	}
@@ -365,4 +360,36 @@ func (c *core) borrowed(key string) int64 {
 // untilBack returns how long it takes until so many of the missing permits are back.
 func untilBack(d *backend.Definition, s *rate.State, permits, now int64) time.Duration {
 	return saturate.Micros(max(saturate.Add(d.TimeOf(d.LineOf(s, permits)), -now), 0))
+}
+
+// levelAfter returns the level right after a request. The state is that after all requests of the round trip.
+func levelAfter(q *calls.Call, i int) limiter.Level {
+	missing := q.After[i].Missing
+	return limiter.Level{Remaining: q.Definition.Permits - missing, Full: untilBack(q.Definition, &q.State, missing, q.Now)}
+}
+
+// learnCharge keeps the answer to a charge, so that neither a remembered rejection nor a waiting caller waits for permits
+// that are there. It returns the level after the last request.
+func (table *keyTable) learnCharge(q *calls.Call, gaveBack bool) limiter.Level {
+	level := levelAfter(q, len(q.Requests)-1)
+	// An answer from before the permits were given back may be remembered only later; see learn.
+	ks := table.lock(q.Key, gaveBack && table.c.remembersRejections())
+	if ks == nil {
+		return level
+	}
+	defer ks.mu.Unlock()
+	borrowed := ks.borrowed(time.Now())
+	switch {
+	case ks.learn(q):
+		if end := q.Sent.Add(q.Wait(ks.rejection.least - borrowed)); end.Before(ks.rejection.until) {
+			ks.rejection.until = end
+		}
+	case gaveBack:
+		ks.rejection = rememberedRejection{}
+	}
+	if gaveBack {
+		ks.queue.wake()
+	}
+	level.Remaining = min(level.Remaining+borrowed, q.Definition.Permits)
+	return level
 }

@@ -201,7 +201,7 @@ func (l *heldLease) answered(q *calls.Call) {
 		if q.Reply.OK || l.fence != 0 { // else the acquisition, whose answer was lost, may reach the store later
 			l.end()
 		}
-		l.c.wakeKey(l.key)
+		l.c.keys.freed(l.key)
 	}
 }
 

@@ -56,7 +56,7 @@ func (l *listener) loop() {
 func (l *listener) notice(n backend.Notice) {
 	for _, c := range l.s.named(n.Name) {
 		if n.Released {
-			c.wakeKeyByNotice(n.Key)
+			c.keys.released(n.Key)
 		} else {
 			c.keeper.Refresh()
 		}

@@ -84,7 +84,7 @@ func (c *core) tryAcquire(ctx context.Context, key string, n int) (limiter.Lease
 		return limiter.Lease{}, err
 	}
 	stored := storedKey(key)
-	if lease, from := c.tryLocally(stored, n, false, false); from == byKeyState {
+	if lease, from := c.keys.tryLocally(stored, n, false, false); from == byKeyState {
 		return c.countLease(key, lease), nil
 	}
 	lease, err := c.takeOrFallBack(ctx, stored, n, false)
@@ -100,7 +100,7 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 		return limiter.Lease{}, err
 	}
 	stored := storedKey(key)
-	lease, by := c.tryLocally(stored, n, c.limits().QueueLimit > 0, false)
+	lease, by := c.keys.tryLocally(stored, n, c.limits().QueueLimit > 0, false)
 	for {
 		if by == byStore {
 			var err error
@@ -111,7 +111,7 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 		if isFinal(lease) {
 			return c.countLease(key, lease), nil
 		}
-		w, rejection := c.join(ctx, stored, n, lease, by)
+		w, rejection := c.keys.join(ctx, stored, n, lease, by)
 		noRoom := rejection.Reason() == limiter.ReasonQueueLimit || rejection.Reason() == limiter.ReasonNoPermit
 		switch {
 		case w != nil:
@@ -131,8 +131,9 @@ func isFinal(lease limiter.Lease) bool {
 
 // tryLocally answers without the store. If the store must decide, it returns byStore and no lease. canWait reports whether the
 // caller waits if it is rejected. With peek, nothing is taken or counted.
-func (c *core) tryLocally(key string, n int, canWait, peek bool) (limiter.Lease, decider) {
-	ks := c.keys.lock(key, canWait && c.leased) // the turns at leases count from the first one
+func (table *keyTable) tryLocally(key string, n int, canWait, peek bool) (limiter.Lease, decider) {
+	c := table.c
+	ks := table.lock(key, canWait && c.leased) // the turns at leases count from the first one
 	if ks == nil {
 		return limiter.Lease{}, byStore
 	}
@@ -160,7 +161,8 @@ func (c *core) tryLocally(key string, n int, canWait, peek bool) (limiter.Lease,
 }
 
 // join puts a rejected caller into the queue, or rejects it with a reason.
-func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lease, by decider) (*waiter, limiter.Lease) {
+func (table *keyTable) join(ctx context.Context, key string, n int, rejected limiter.Lease, by decider) (*waiter, limiter.Lease) {
+	c := table.c
 	q := c.limits()
 	hint, _ := rejected.RetryAfter()
 	if q.QueueLimit == 0 { // needs no keyState
@@ -170,7 +172,7 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 		return nil, custom.Rejected(hint, limiter.ReasonNoPermit)
 	}
 	gone := ctx.Done()
-	ks := c.keys.lock(key, true)
+	ks := table.lock(key, true)
 	switch {
 	case ks == nil && c.closed.Load():
 		return nil, custom.Rejected(0, limiter.ReasonClosed)
@@ -365,7 +367,7 @@ func (q *queue) ask(ws []*waiter) (take func(i int) (limiter.Lease, error)) {
 	}
 	call, err := c.ask(ctx, key, requests...)
 	if err == nil {
-		c.learn(call)
+		c.keys.learn(call)
 	}
 	return func(i int) (lease limiter.Lease, _ error) {
 		if err == nil {
