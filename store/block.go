@@ -41,7 +41,7 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 	for {
 		ks := c.keys.lock(key, true)
 		if ks == nil {
-			return c.takeFromStore(ctx, key, n)
+			return c.remote.take(ctx, key, n)
 		}
 		lease, ok := ks.answerLocally(n, false)
 		var fetch *blockFetch
@@ -53,7 +53,7 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 		case ok:
 			return lease, nil
 		case fetch == nil:
-			return c.takeFromStore(ctx, key, n)
+			return c.remote.take(ctx, key, n)
 		}
 		if err := calls.Wait(ctx, limit, fetch.done); err != nil {
 			return limiter.Lease{}, err
@@ -63,7 +63,7 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 		case fetch.err != nil:
 			return limiter.Lease{}, fetch.err
 		case fetch.late:
-			return c.takeFromStore(ctx, key, n)
+			return c.remote.take(ctx, key, n)
 		case fetch.rejected && weight(n) >= fetch.least:
 			c.s.count.decisions.Add(1)
 			return custom.Rejected(fetch.wait, ""), nil
@@ -85,8 +85,8 @@ func (ks *keyState) fetchBlock(n int) *blockFetch {
 		return nil
 	}
 	most := min(int64(c.o.Block), int64(c.limits().Permits)/4)
-	if a := &ks.lastAnswer; ks.queue.turns != nil && a.def != nil {
-		most = min(most, ks.queue.turns.AtMost(&a.def.Schedule, a.took(), now))
+	if a := &ks.lastAnswer; ks.turns != nil && a.def != nil {
+		most = min(most, ks.turns.AtMost(&a.def.Schedule, a.took(), now))
 	}
 	size, have := l.NextSize(most, now), l.Left(now)
 	if size <= int64(n)-have {
@@ -97,7 +97,7 @@ func (ks *keyState) fetchBlock(n int) *blockFetch {
 	b := &blockFetch{done: make(chan struct{}), least: int64(n)}
 	l.fetching = b
 	go func() {
-		q, err := c.ask(c.s.background.Context(), ks.key, ask)
+		q, err := c.remote.ask(c.s.background.Context(), ks.key, ask)
 		ks.mu.Lock()
 		defer ks.mu.Unlock()
 		l.fetching = nil
@@ -124,7 +124,7 @@ func (ks *keyState) blockFetched(b *blockFetch, q *calls.Call) {
 			ks.rejection = rememberedRejection{least: b.least, until: q.Sent.Add(b.wait)}
 		}
 	case !current: // callers that need permits ask again, by the new limits
-		ks.c.undo(q, 0)
+		ks.c.remote.undo(q, 0)
 	default:
 		l, now := ks.blocks, time.Now()
 		l.Add(q.Definition, q.After[0].Receipt, granted, q.After[0].Missing, q.Now, q.Sent)
@@ -164,7 +164,7 @@ func (ks *keyState) returnBlocks() {
 
 func (ks *keyState) giveBackUnused(all []lending.Unused) {
 	for _, u := range all {
-		ks.c.giveBack(backend.OpReturnBlock, ks.key, u.Definition, u.Permits, u.Receipt)
+		ks.c.remote.giveBack(backend.OpReturnBlock, ks.key, u.Definition, u.Permits, u.Receipt)
 	}
 }
 
@@ -223,7 +223,7 @@ func (o *blockOwner) Adjust(n int, tag int64, cost int) (int64, bool) {
 		ks.putBack(int64(n-cost), tag)
 		return tag, true
 	}
-	ks.c.takeMore(ks.key, int64(cost-n), func(*calls.Call) {})
+	ks.c.remote.takeMore(ks.key, int64(cost-n), func(*calls.Call) {})
 	return lending.NoBlock, true // a part of it is not from the block
 }
 

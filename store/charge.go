@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/store/backend"
 )
 
 // Charge takes n permits that the work has already used, even if fewer are available; see [limiter.Charger]. If n is
@@ -50,7 +48,7 @@ func (c *core) charge(ctx context.Context, key string, n int) (limiter.Level, er
 		return limiter.Level{}, limiter.ErrClosed
 	}
 	key = storedKey(key)
-	level, err := c.chargeInStore(ctx, key, int64(n))
+	level, err := c.remote.charge(ctx, key, int64(n))
 	switch {
 	case err == nil:
 		return level, nil
@@ -69,24 +67,4 @@ func (c *core) charge(ctx context.Context, key string, n int) (limiter.Level, er
 		return level, nil
 	}
 	return limiter.Level{}, err
-}
-
-// chargeInStore charges n permits in the store.
-func (c *core) chargeInStore(ctx context.Context, key string, n int64) (limiter.Level, error) {
-	ask := backend.Request{} // asks whether any permit is available, and takes none
-	switch {
-	case n > 0:
-		ask = backend.Request{Op: backend.OpCharge, Max: n}
-	case n < 0:
-		n = max(n, -math.MaxInt64)
-		ask = backend.Request{Op: backend.OpGiveBack, Max: -n}
-	}
-	q, err := c.ask(ctx, key, ask)
-	if err != nil {
-		return limiter.Level{}, err
-	}
-	if n != 0 {
-		c.s.count.decisions.Add(1)
-	}
-	return c.keys.learnCharge(q, n < 0 && q.Granted[0] > 0), nil
 }

@@ -29,6 +29,7 @@ type core struct {
 	closed      atomic.Bool
 
 	keys     keyTable
+	remote   remote
 	count    leaseCounts
 	fallback fallback
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"hash/maphash"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -11,11 +12,13 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/saturate"
+	"github.com/weir-go/weir/internal/waitlist"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/calls"
+	"github.com/weir-go/weir/store/internal/fairness"
 )
 
 // A keyTable has the keyStates of one limiter.
@@ -111,7 +114,7 @@ func (table *keyTable) remove(ks *keyState) {
 // idle reports whether nothing would change if ks were replaced by a new keyState. For as long as an answer can come that the store
 // has decided before the last one, learn must know the last one.
 func (ks *keyState) idle(now time.Time) bool {
-	return now.Sub(ks.lastAnswer.got) >= ks.c.s.o.CallTimeout && ks.queue.Empty() && !ks.queue.serving && ks.held == 0 && !ks.queue.hasTurns(now) && !now.Before(ks.rejection.until) &&
+	return now.Sub(ks.lastAnswer.got) >= ks.c.s.o.CallTimeout && ks.queue.Empty() && !ks.queue.serving && ks.held == 0 && !ks.hasTurns(now) && !now.Before(ks.rejection.until) &&
 		(ks.blocks == nil || ks.blocks.fetching == nil && ks.blocks.Left(now) == 0)
 }
 
@@ -156,8 +159,8 @@ func (table *keyTable) reconfigured() {
 	most := table.c.limits().Permits
 	table.each(func(ks *keyState) {
 		ks.rejection = rememberedRejection{}
-		if ks.queue.turns != nil {
-			ks.queue.turns.Reset()
+		if ks.turns != nil {
+			ks.turns.Reset()
 		}
 		ks.returnBlocks()
 		for w := range ks.queue.All(limiter.OldestFirst) {
@@ -178,10 +181,24 @@ type keyState struct {
 	mu         sync.Mutex
 	evicted    bool // removed from the table, which can have another keyState for the key
 	queue      queue
+	turns      *fairness.Turns // at asking for the permits; nil is as good as the zero value
 	lastAnswer answerState
 	rejection  rememberedRejection
 	blocks     *keyBlocks // nil until a block is borrowed
 	held       int64      // concurrency: the permits of the leases of this instance, if there is a queue
+}
+
+// useTurns returns the turns, so that they can be changed. The keyState is locked.
+func (ks *keyState) useTurns() *fairness.Turns {
+	if ks.turns == nil {
+		ks.turns = &fairness.Turns{Random: ks.c.s.calls.MakeSource(ks.c.name, ks.key)}
+	}
+	return ks.turns
+}
+
+// hasTurns reports whether callers that can wait ask through the queue, in its turns. The keyState is locked.
+func (ks *keyState) hasTurns(now time.Time) bool {
+	return ks.turns != nil && (ks.turns.Short(now) || ks.turns.LookDue(now))
 }
 
 // away reports whether the key's shard is away.
@@ -193,6 +210,17 @@ func (ks *keyState) away() bool {
 func (ks *keyState) freed() {
 	ks.rejection = rememberedRejection{}
 	ks.queue.wake()
+}
+
+// wakeSpread is the time over which queues are spread that are woken together, so that they do not overload a store that has just
+// come back.
+const wakeSpread = 50 * time.Millisecond
+
+// wakeSoon makes the queue ask again. The keyState is locked.
+func (ks *keyState) wakeSoon() {
+	if !ks.queue.Empty() {
+		time.AfterFunc(rand.N(wakeSpread), ks.queue.wake)
+	}
 }
 
 // freed is called when permits of a key may have become free.
@@ -207,7 +235,7 @@ func (table *keyTable) freed(key string) {
 func (table *keyTable) released(key string) {
 	if ks := table.lock(key, false); ks != nil {
 		if ks.held > 0 || ks.queue.serving {
-			ks.queue.turnsOfKey().Released(time.Now())
+			ks.useTurns().Released(time.Now())
 		}
 		ks.freed()
 		ks.mu.Unlock()
@@ -240,6 +268,9 @@ func (ks *keyState) answerLocally(n int, peek bool) (limiter.Lease, bool) {
 	}
 	return custom.RejectedKnowing(ks.lastAnswer.untilAvailable(int64(n), now), "", ks.lastAnswer.free()), true
 }
+
+// weight returns how many permits must be available for a request for n.
+func weight(n int) int64 { return waitlist.Weight(n) }
 
 // learn keeps the answer about a key of which something is remembered, and that to a rejected request, if a queue needs it to
 // compute a Retry-After, or if rejections are cached.

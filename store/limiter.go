@@ -152,7 +152,7 @@ func newCore(s *Store, name string, options limiter.Options, shared *LimiterOpti
 		o.LeaseTTL = defaultLeaseTTL
 	}
 	c := &core{s: s, name: name, partitioned: partitioned, leased: limits.Kind == rate.Concurrency, o: o}
-	c.keeper, c.keys.c = newKeeper(c, limits), c
+	c.keeper, c.keys.c, c.remote.c = newKeeper(c, limits), c, c
 	c.fallback.inForce, c.fallback.share = c.keeper.WithoutStore, o.LocalShare
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -73,16 +73,12 @@ func (l *listener) catchUp(wake bool) {
 	}
 }
 
-// wakeSpread is the time over which wakeQueues spreads the queues that it wakes.
-const wakeSpread = 50 * time.Millisecond
-
-// wakeQueues wakes the queues of one shard's keys, or all queues if shard is nil. It spreads them over wakeSpread so that
-// they do not overload a store that has just come back.
+// wakeQueues wakes the queues of one shard's keys, or all queues if shard is nil.
 func (l *listener) wakeQueues(shard *string) {
 	for _, c := range l.s.named("") {
 		c.keys.each(func(ks *keyState) {
-			if !ks.queue.Empty() && (shard == nil || l.s.calls.ShardOf(c.name, ks.key) == *shard) {
-				time.AfterFunc(time.Duration(rand.Int64N(int64(wakeSpread))), ks.queue.wake)
+			if shard == nil || l.s.calls.ShardOf(c.name, ks.key) == *shard {
+				ks.wakeSoon()
 			}
 		})
 	}

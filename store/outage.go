@@ -19,11 +19,11 @@ func (c *core) takeOrFallBack(ctx context.Context, key string, n int, waiting bo
 	var err error
 	switch {
 	case c.leased:
-		lease, err = c.takeLease(ctx, key, n, waiting)
+		lease, err = c.remote.takeLease(ctx, key, n, waiting)
 	case c.o.Block > 1:
 		lease, err = c.takeFromBlock(ctx, key, n)
 	default:
-		lease, err = c.takeFromStore(ctx, key, n)
+		lease, err = c.remote.take(ctx, key, n)
 	}
 	return c.decided(key, n, false, lease, err)
 }

@@ -1,11 +1,15 @@
 package store
 
 import (
+	"errors"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/calls"
 	"github.com/weir-go/weir/store/internal/definition"
 )
 
@@ -132,4 +136,29 @@ func overrideOf(in *definition.InForce, ended string) Override {
 		Options: limiter.OptionsOf(in.Limits), Until: time.UnixMicro(o.Until), By: o.By, Reason: o.Reason,
 		Since: time.UnixMicro(o.Since), Configured: limiter.OptionsOf(in.Configured), Ended: ended,
 	}
+}
+
+// checkNew returns o's limits, which are to come into force, and adds to p what is wrong with them. The error is that of p or
+// [limiter.ErrClosed].
+func (h *handle) checkNew(p *validate.Problems, o limiter.Options) (rate.Limits, error) {
+	c, l := h.c, storable(p, o)
+	if is := c.keeper.Kind(); l.Kind != 0 && l.Kind != is {
+		p.Add("Kind", l.Kind.String(), "must stay %v on a live limiter", is)
+	}
+	err := p.Err("store")
+	if err == nil && c.closed.Load() {
+		err = limiter.ErrClosed
+	}
+	return l, err
+}
+
+// changed returns the error of a call that has changed the definition, unless err is not nil.
+func (h *handle) changed(err error) error {
+	switch {
+	case err == nil:
+		h.c.convertNow()
+	case !errors.Is(err, weir.ErrInvalidOptions) && !errors.Is(err, ErrNotOverridden):
+		err = calls.Unavailable(err)
+	}
+	return err
 }

@@ -36,7 +36,7 @@ func (c *core) peek(ctx context.Context, key string, n int) (limiter.Lease, erro
 	if lease, by := c.keys.tryLocally(key, n, false, true); by == byKeyState {
 		return lease, nil
 	}
-	free, q, err := c.askFree(ctx, key)
+	free, q, err := c.remote.askFree(ctx, key)
 	if err != nil {
 		return c.decided(key, n, true, limiter.Lease{}, err)
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
-	"github.com/weir-go/weir/store/internal/fairness"
 )
 
 // A waiter is one call of Acquire in the queue of a key.
@@ -30,22 +29,8 @@ type waitingCaller struct {
 type queue struct {
 	waitlist.List[waitingCaller]
 	ks      *keyState
-	serving bool            // serveLoop is running
-	wakeup  chan struct{}   // one signal: ask again; nil until serveLoop first runs
-	turns   *fairness.Turns // nil is as good as the zero value; see turnsOfKey
-}
-
-// turnsOfKey returns the turns, so that they can be changed. The keyState is locked.
-func (q *queue) turnsOfKey() *fairness.Turns {
-	if q.turns == nil {
-		q.turns = &fairness.Turns{Random: q.ks.c.s.calls.MakeSource(q.ks.c.name, q.ks.key)}
-	}
-	return q.turns
-}
-
-// hasTurns reports whether callers that can wait ask through the queue, in its turns. The keyState is locked.
-func (q *queue) hasTurns(now time.Time) bool {
-	return q.turns != nil && (q.turns.Short(now) || q.turns.LookDue(now))
+	serving bool          // serveLoop is running
+	wakeup  chan struct{} // one signal: ask again; nil until serveLoop first runs
 }
 
 // wake makes serveLoop ask again, if it has ever run.
@@ -55,9 +40,6 @@ func (q *queue) wake() {
 	default:
 	}
 }
-
-// weight returns how many permits must be available for a request for n.
-func weight(n int) int64 { return waitlist.Weight(n) }
 
 // answer hands a waiter its lease, and reports whether it was still waiting.
 func (q *queue) answer(w *waiter, lease limiter.Lease) bool {
@@ -140,7 +122,7 @@ func (table *keyTable) tryLocally(key string, n int, canWait, peek bool) (limite
 	defer ks.mu.Unlock()
 	if n > 0 && !ks.queue.Empty() && c.limits().QueueOrder == limiter.OldestFirst {
 		by, now := byKeyState, time.Now()
-		if ks.queue.hasTurns(now) && ks.lastAnswer.available(ks.queue.Permits()+int64(n), now) {
+		if ks.hasTurns(now) && ks.lastAnswer.available(ks.queue.Permits()+int64(n), now) {
 			by = byTurn // and not permits, which the queue waits for
 		}
 		return custom.Rejected(ks.queue.waitBehind(n), ""), by
@@ -153,7 +135,7 @@ func (table *keyTable) tryLocally(key string, n int, canWait, peek bool) (limite
 		switch {
 		case ks.lastAnswer.rejects(int64(n), now):
 			return custom.Rejected(ks.lastAnswer.untilAvailable(int64(n), now), ""), byKeyState
-		case ks.queue.hasTurns(now):
+		case ks.hasTurns(now):
 			return custom.Rejected(0, ""), byTurn
 		}
 	}
@@ -265,7 +247,7 @@ func (q *queue) startServing(w, before *waiter, by decider) {
 	switch {
 	case q.ks.c.leased: // the store sends no notice of releases before a waiting caller has asked
 	case by == byTurn:
-		wait = q.turnsOfKey().Left(now)
+		wait = q.ks.useTurns().Left(now)
 	default:
 		wait = q.pauseAfterRejection(q.ks.lastAnswer.untilAvailable(int64(w.Permits), now), false, now)
 	}
@@ -304,7 +286,7 @@ func (q *queue) waitForTurn() {
 	q.ks.mu.Lock()
 	wait := time.Duration(0)
 	if !q.Empty() {
-		wait = q.turnsOfKey().BeforeLease(q.ks.c.s.listener.connected.Load(), time.Now())
+		wait = q.ks.useTurns().BeforeLease(q.ks.c.s.listener.connected.Load(), time.Now())
 	}
 	q.ks.mu.Unlock()
 	if wait > 0 {
@@ -365,14 +347,14 @@ func (q *queue) ask(ws []*waiter) (take func(i int) (limiter.Lease, error)) {
 	for i, w := range ws {
 		requests[i] = backend.Request{Min: int64(w.Permits), Max: int64(w.Permits), IfPrevious: i > 0 && ws[i-1].Permits > 0}
 	}
-	call, err := c.ask(ctx, key, requests...)
+	call, err := c.remote.ask(ctx, key, requests...)
 	if err == nil {
 		c.keys.learn(call)
 	}
 	return func(i int) (lease limiter.Lease, _ error) {
 		if err == nil {
 			c.s.count.decisions.Add(1)
-			lease = c.leaseFor(call, i)
+			lease = c.remote.leaseFor(call, i)
 		}
 		return c.decided(key, ws[i].Permits, false, lease, err)
 	}
@@ -393,7 +375,7 @@ func (q *queue) nextWaiters() (ws []*waiter, more bool) {
 	}
 	left := int64(math.MaxInt64)
 	if a := &q.ks.lastAnswer; !q.ks.c.leased && !away && a.def != nil {
-		left = q.turnsOfKey().AtMost(&a.def.Schedule, a.took(), time.Now())
+		left = q.ks.useTurns().AtMost(&a.def.Schedule, a.took(), time.Now())
 	}
 	for w := range q.All(q.ks.c.limits().QueueOrder) {
 		if w.Permits == 0 || ctxerr.Closed(w.Value.gone) {
@@ -448,7 +430,7 @@ func (q *queue) pauseAfterRejection(backIn time.Duration, got bool, now time.Tim
 	if a.def == nil || q.ks.away() {
 		return backIn
 	}
-	return q.turnsOfKey().Rejected(&a.def.Schedule, a.took(), backIn, got, now)
+	return q.ks.useTurns().Rejected(&a.def.Schedule, a.took(), backIn, got, now)
 }
 
 // pauseAfterLease is pauseAfterRejection for a rejected lease.
@@ -466,7 +448,7 @@ func (q *queue) pauseAfterLease(rejected limiter.Lease, got bool) time.Duration 
 	case ok && d < poll:
 		return d
 	}
-	return poll/2 + q.turnsOfKey().Random.UpTo(poll)
+	return poll/2 + q.ks.useTurns().Random.UpTo(poll)
 }
 
 // pauseAfterServing returns how long to wait after all requests were granted. The keyState is locked.
@@ -476,8 +458,8 @@ func (q *queue) pauseAfterServing() time.Duration {
 		return 0
 	}
 	now := time.Now()
-	if q.hasTurns(now) && !a.available(1, now) {
+	if q.ks.hasTurns(now) && !a.available(1, now) {
 		return q.pauseAfterRejection(a.untilAvailable(1, now), true, now)
 	}
-	return q.turnsOfKey().Granted(&a.def.Schedule, a.took(), now)
+	return q.ks.useTurns().Granted(&a.def.Schedule, a.took(), now)
 }

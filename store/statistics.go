@@ -37,7 +37,7 @@ func (c *core) finalStatistics() limiter.Statistics {
 // available asks the store how many permits are available. If it does not answer, they are computed from its last answer.
 func (c *core) available(ctx context.Context, key string) limiter.Statistics {
 	if ctx.Err() == nil {
-		if free, q, err := c.askFree(ctx, key); err == nil {
+		if free, q, err := c.remote.askFree(ctx, key); err == nil {
 			if !c.partitioned {
 				c.count.freePlus1.Store(max(free, 0) + 1)
 			}

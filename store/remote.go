@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -16,98 +17,101 @@ import (
 // wrapped with the reason.
 var ErrUnavailable = calls.ErrUnavailable
 
+// A remote is the side of a limiter that is in the store: it makes the calls about its keys, and leases of what the store grants.
+type remote struct{ c *core }
+
 // Name implements [calls.Limiter], as the methods below do.
-func (c *core) Name() string { return c.name }
+func (r *remote) Name() string { return r.c.name }
 
-func (c *core) Definition() *backend.Definition { return c.keeper.InForce().Definition }
+func (r *remote) Definition() *backend.Definition { return r.c.keeper.InForce().Definition }
 
-func (c *core) AwaitDefinition(version int64) error { return c.keeper.Await(version) }
+func (r *remote) AwaitDefinition(version int64) error { return r.c.keeper.Await(version) }
 
 // Unclaimed gives back what was granted to a caller that has left or, of a lease without a reply, may have been. Waiting callers ask
 // for it then.
-func (c *core) Unclaimed(q *calls.Call, reply *backend.LeaseRequest) {
+func (r *remote) Unclaimed(q *calls.Call, reply *backend.LeaseRequest) {
 	if q.Op != calls.Decide {
 		fence := int64(0)
 		if reply != nil {
 			fence = reply.Fence
 		}
-		c.newHeldLease(q, fence, time.Now()).Release(0, 0)
+		r.newHeldLease(q, fence, time.Now()).Release(0, 0)
 		return
 	}
-	for i, r := range q.Requests {
-		if r.Op == backend.OpTake {
-			c.undo(q, i)
+	for i, request := range q.Requests {
+		if request.Op == backend.OpTake {
+			r.undo(q, i)
 		}
 	}
 }
 
 // ask sends requests and waits for the answer. The error is that of [calls.Client.Ask].
-func (c *core) ask(ctx context.Context, key string, requests ...backend.Request) (*calls.Call, error) {
-	c.keeper.RefreshIfDue(time.Now())
-	return c.s.calls.Ask(ctx, func() *calls.Call {
-		q := calls.NewDecide(c, key, requests...)
+func (r *remote) ask(ctx context.Context, key string, requests ...backend.Request) (*calls.Call, error) {
+	r.c.keeper.RefreshIfDue(time.Now())
+	return r.c.s.calls.Ask(ctx, func() *calls.Call {
+		q := calls.NewDecide(r, key, requests...)
 		last := requests[len(requests)-1] // the first may only read the state
-		q.CountLate = c.o.Outage == FailOpen && last.Op == backend.OpTake && last.Max > 0 && !requests[0].Block
+		q.CountLate = r.c.o.Outage == FailOpen && last.Op == backend.OpTake && last.Max > 0 && !requests[0].Block
 		return q
 	})
 }
 
 // undo gives back what a request was granted.
-func (c *core) undo(q *calls.Call, i int) {
+func (r *remote) undo(q *calls.Call, i int) {
 	op := backend.OpRefund
 	if q.Requests[i].Block {
 		op = backend.OpReturnBlock
 	}
 	if n := q.Granted[i]; n > 0 {
-		c.giveBack(op, q.Key, q.Definition, n, q.After[i].Receipt)
+		r.giveBack(op, q.Key, q.Definition, n, q.After[i].Receipt)
 	}
 }
 
 // giveBack gives permits back in the background by op, which is OpRefund or OpReturnBlock. A block that cannot be
 // returned is ignored: time restores its permits.
-func (c *core) giveBack(op backend.Op, key string, def *backend.Definition, n int64, receipt rate.Receipt) {
-	q := calls.NewDecide(c, key, backend.Request{Op: op, Max: n, Receipt: receipt})
+func (r *remote) giveBack(op backend.Op, key string, def *backend.Definition, n int64, receipt rate.Receipt) {
+	q := calls.NewDecide(r, key, backend.Request{Op: op, Max: n, Receipt: receipt})
 	q.Definition = def
 	q.OnAnswer = func() {
 		switch {
 		case op != backend.OpRefund:
 		case q.Err == nil:
-			c.keys.learnCharge(q, q.Granted[0] > 0)
+			r.c.keys.learnCharge(q, q.Granted[0] > 0)
 		default:
-			c.s.report(Event{Kind: EventRefundLost, Limiter: c.name, Key: key, Permits: n, Err: q.Err})
+			r.c.s.report(Event{Kind: EventRefundLost, Limiter: r.c.name, Key: key, Permits: n, Err: q.Err})
 		}
 	}
-	c.s.calls.Send(q)
+	r.c.s.calls.Send(q)
 }
 
 // takeMore charges permits in the background. While the store is away it does nothing, because grants of the outage policy are not
 // counted in the store either.
-func (c *core) takeMore(key string, n int64, onAnswer func(q *calls.Call)) {
-	q := calls.NewDecide(c, key, backend.Request{Op: backend.OpCharge, Max: n})
+func (r *remote) takeMore(key string, n int64, onAnswer func(q *calls.Call)) {
+	q := calls.NewDecide(r, key, backend.Request{Op: backend.OpCharge, Max: n})
 	q.OnAnswer = func() {
 		if q.Err == nil {
-			c.keys.learn(q)
+			r.c.keys.learn(q)
 		}
 		onAnswer(q)
 	}
-	c.s.calls.Send(q)
+	r.c.s.calls.Send(q)
 }
 
-// takeFromStore asks the store for n permits.
-func (c *core) takeFromStore(ctx context.Context, key string, n int) (limiter.Lease, error) {
-	q, err := c.ask(ctx, key, backend.Request{Min: int64(n), Max: int64(n)})
+// take asks the store for n permits.
+func (r *remote) take(ctx context.Context, key string, n int) (limiter.Lease, error) {
+	q, err := r.ask(ctx, key, backend.Request{Min: int64(n), Max: int64(n)})
 	if err != nil {
 		return limiter.Lease{}, err
 	}
-	c.s.count.decisions.Add(1)
-	if q.Granted[0] == backend.Rejected || c.o.Block > 1 { // every answer tells blocks what time it is in the store
-		c.keys.learn(q)
+	r.c.s.count.decisions.Add(1)
+	if q.Granted[0] == backend.Rejected || r.c.o.Block > 1 { // every answer tells blocks what time it is in the store
+		r.c.keys.learn(q)
 	}
-	return c.leaseFor(q, 0), nil
+	return r.leaseFor(q, 0), nil
 }
 
 // leaseFor returns the answer to a request.
-func (c *core) leaseFor(q *calls.Call, i int) limiter.Lease {
+func (r *remote) leaseFor(q *calls.Call, i int) limiter.Lease {
 	n := q.Requests[i].Min
 	switch {
 	case q.Granted[i] == backend.Rejected:
@@ -115,7 +119,7 @@ func (c *core) leaseFor(q *calls.Call, i int) limiter.Lease {
 	case n == 0:
 		return custom.Granted(0, nil)
 	}
-	return c.newGrant(q, i)
+	return r.newGrant(q, i)
 }
 
 // A grant owns the lease of permits that were taken in the store. It has a cost, which Adjust and Refund set, and parts, which the
@@ -141,10 +145,10 @@ type grantPart struct {
 	receipt rate.Receipt
 }
 
-func (c *core) newGrant(q *calls.Call, i int) limiter.Lease {
+func (r *remote) newGrant(q *calls.Call, i int) limiter.Lease {
 	n := q.Granted[i]
 	g := &grant{
-		c: c, key: q.Key, level: levelAfter(q, i), cost: n, onePart: [1]grantPart{{q.Definition, n, q.After[i].Receipt}},
+		c: r.c, key: q.Key, level: levelAfter(q, i), cost: n, onePart: [1]grantPart{{q.Definition, n, q.After[i].Receipt}},
 	}
 	g.parts = g.onePart[:]
 	return custom.GrantedBy(g, int(n), 0)
@@ -192,7 +196,7 @@ func (g *grant) settle() {
 		p := &g.parts[len(g.parts)-1]
 		back := min(-more, p.n)
 		if p.def != nil {
-			g.c.giveBack(backend.OpRefund, g.key, p.def, back, p.receipt)
+			g.c.remote.giveBack(backend.OpRefund, g.key, p.def, back, p.receipt)
 		}
 		more += back
 		if p.n -= back; p.n > 0 {
@@ -202,7 +206,7 @@ func (g *grant) settle() {
 	g.charging = g.charging || more > 0
 	g.mu.Unlock()
 	if more > 0 {
-		g.c.takeMore(g.key, more, func(q *calls.Call) { g.charged(q, more) })
+		g.c.remote.takeMore(g.key, more, func(q *calls.Call) { g.charged(q, more) })
 	}
 }
 
@@ -220,17 +224,37 @@ func (g *grant) charged(q *calls.Call, n int64) {
 }
 
 // askFree asks the store how many permits are available, and also returns the call.
-func (c *core) askFree(ctx context.Context, key string) (int64, *calls.Call, error) {
-	if c.leased {
-		q, err := c.askForLease(ctx, key, 0, false)
+func (r *remote) askFree(ctx context.Context, key string) (int64, *calls.Call, error) {
+	if r.c.leased {
+		q, err := r.askForLease(ctx, key, 0, false)
 		if err != nil {
 			return 0, nil, err
 		}
 		return q.Reply.Definition.Permits - q.Reply.InUse, q, nil
 	}
-	q, err := c.ask(ctx, key, backend.Request{})
+	q, err := r.ask(ctx, key, backend.Request{})
 	if err != nil {
 		return 0, nil, err
 	}
 	return q.Definition.Free(&q.State), q, nil
+}
+
+// charge charges n permits in the store.
+func (r *remote) charge(ctx context.Context, key string, n int64) (limiter.Level, error) {
+	ask := backend.Request{} // asks whether any permit is available, and takes none
+	switch {
+	case n > 0:
+		ask = backend.Request{Op: backend.OpCharge, Max: n}
+	case n < 0:
+		n = max(n, -math.MaxInt64)
+		ask = backend.Request{Op: backend.OpGiveBack, Max: -n}
+	}
+	q, err := r.ask(ctx, key, ask)
+	if err != nil {
+		return limiter.Level{}, err
+	}
+	if n != 0 {
+		r.c.s.count.decisions.Add(1)
+	}
+	return r.c.keys.learnCharge(q, n < 0 && q.Granted[0] > 0), nil
 }
