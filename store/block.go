@@ -98,6 +98,9 @@ func (ks *keyState) fetchBlock(n int) *blockFetch {
 	l.fetching = b
 	go func() {
 		q, err := c.remote.ask(c.s.background.Context(), ks.key, ask)
+		if err == nil {
+			c.keys.learn(q)
+		}
 		ks.mu.Lock()
 		defer ks.mu.Unlock()
 		l.fetching = nil
@@ -116,14 +119,10 @@ func (ks *keyState) fetchBlock(n int) *blockFetch {
 
 // blockFetched processes the answer.
 func (ks *keyState) blockFetched(b *blockFetch, q *calls.Call) {
-	newest, current := ks.learn(q), ks.c.current(q) && !ks.c.closed.Load()
 	switch granted := q.Granted[0]; {
 	case granted == backend.Rejected:
 		b.rejected, b.wait = true, q.Wait(q.Requests[0].Min)
-		if current && newest {
-			ks.rejection = rememberedRejection{least: b.least, until: q.Sent.Add(b.wait)}
-		}
-	case !current: // callers that need permits ask again, by the new limits
+	case !ks.c.current(q) || ks.c.closed.Load(): // callers that need permits ask again, by the new limits
 		ks.c.remote.undo(q, 0)
 	default:
 		l, now := ks.blocks, time.Now()
@@ -180,50 +179,47 @@ func grantedFromBlock(ks *keyState, n int, tag int64) limiter.Lease {
 	if n == 0 {
 		return custom.Granted(0, nil)
 	}
-	return custom.GrantedBy((*blockOwner)(ks), n, tag)
+	return custom.GrantedBy(blockOwner{ks}, n, tag)
 }
 
 // blockOwner owns the leases of permits granted from blocks.
-type blockOwner keyState
+type blockOwner struct{ ks *keyState }
 
 // Release does nothing: the permits are spent.
-func (o *blockOwner) Release(int, int64) {}
+func (o blockOwner) Release(int, int64) {}
 
 // Remaining returns what the store had left at its last answer, and what the blocks have left.
-func (o *blockOwner) Remaining(int, int64) (int64, bool) {
+func (o blockOwner) Remaining(int, int64) (int64, bool) {
 	level, ok := o.Level(0, 0)
 	return max(level.Remaining, 0), ok
 }
 
 // Level is that of the store at its last answer, with what the blocks have left.
-func (o *blockOwner) Level(int, int64) (limiter.Level, bool) {
-	ks := (*keyState)(o)
-	ks.mu.Lock()
-	defer ks.mu.Unlock()
-	if ks.lastAnswer.def == nil {
+func (o blockOwner) Level(int, int64) (limiter.Level, bool) {
+	o.ks.mu.Lock()
+	defer o.ks.mu.Unlock()
+	if o.ks.lastAnswer.def == nil {
 		return limiter.Level{}, false
 	}
 	now := time.Now()
-	return limiter.Level{Remaining: ks.lastAnswer.free() + ks.borrowed(now), Full: ks.lastAnswer.untilFull(now)}, true
+	return limiter.Level{Remaining: o.ks.lastAnswer.free() + o.ks.borrowed(now), Full: o.ks.lastAnswer.untilFull(now)}, true
 }
 
 // Refund puts permits back into their block if that is possible.
-func (o *blockOwner) Refund(n int, tag int64) {
-	ks := (*keyState)(o)
-	ks.c.count.granted.Add(-1)
-	if back := ks.putBack(int64(n), tag); back < int64(n) {
-		ks.c.s.report(Event{Kind: EventRefundLost, Limiter: ks.c.name, Key: ks.key, Permits: int64(n) - back, Err: errBlockGone})
+func (o blockOwner) Refund(n int, tag int64) {
+	o.ks.c.count.granted.Add(-1)
+	if back := o.ks.putBack(int64(n), tag); back < int64(n) {
+		o.ks.c.s.report(Event{Kind: EventRefundLost, Limiter: o.ks.c.name, Key: o.ks.key, Permits: int64(n) - back, Err: errBlockGone})
 	}
 }
 
 // Adjust puts back the permits that cost does not need, and charges in the store what cost needs beyond the grant.
-func (o *blockOwner) Adjust(n int, tag int64, cost int) (int64, bool) {
-	ks := (*keyState)(o)
+func (o blockOwner) Adjust(n int, tag int64, cost int) (int64, bool) {
 	if cost <= n {
-		ks.putBack(int64(n-cost), tag)
+		o.ks.putBack(int64(n-cost), tag)
 		return tag, true
 	}
-	ks.c.remote.takeMore(ks.key, int64(cost-n), func(*calls.Call) {})
+	o.ks.c.remote.takeMore(o.ks.key, int64(cost-n), func(*calls.Call) {})
 	return lending.NoBlock, true // a part of it is not from the block
 }
 

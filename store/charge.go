@@ -49,22 +49,18 @@ func (c *core) charge(ctx context.Context, key string, n int) (limiter.Level, er
 	}
 	key = storedKey(key)
 	level, err := c.remote.charge(ctx, key, int64(n))
-	switch {
-	case err == nil:
-		return level, nil
-	case !errors.Is(err, ErrUnavailable):
-		return limiter.Level{}, err
-	case c.closed.Load():
-		return limiter.Level{}, limiter.ErrClosed
-	case c.o.Outage == FallBackLocally:
-		level, failed := c.fallback.get().Charge(context.Background(), key, n)
+	switch unavailable := errors.Is(err, ErrUnavailable); {
+	case unavailable && c.closed.Load():
+		err = limiter.ErrClosed
+	case unavailable && c.o.Outage == FallBackLocally:
+		local, failed := c.fallback.get().Charge(context.Background(), key, n)
 		if failed != nil { // the limiter was closed just now
-			return limiter.Level{}, err
+			return level, err
 		}
 		if n != 0 {
 			c.s.count.outages.Add(1)
 		}
-		return level, nil
+		return local, nil
 	}
-	return limiter.Level{}, err
+	return level, err
 }

@@ -139,18 +139,13 @@ func (table *keyTable) each(f func(*keyState)) {
 // again, those with long windows would pile up. The limiter counts as closed already, so no key is made any more.
 func (table *keyTable) close() {
 	table.each(func(ks *keyState) {
-		ks.close()
+		for w := range ks.queue.All(limiter.OldestFirst) {
+			ks.queue.answer(w, custom.Rejected(0, limiter.ReasonClosed))
+		}
+		ks.returnBlocks()
+		ks.queue.wake()
 		table.remove(ks)
 	})
-}
-
-// close rejects all waiters and returns borrowed blocks. The keyState is locked.
-func (ks *keyState) close() {
-	for w := range ks.queue.All(limiter.OldestFirst) {
-		ks.queue.answer(w, custom.Rejected(0, limiter.ReasonClosed))
-	}
-	ks.returnBlocks()
-	ks.queue.wake()
 }
 
 // reconfigured applies new limits to waiters and to what is remembered. Blocks are returned, because under the new
@@ -285,7 +280,7 @@ func (table *keyTable) learn(q *calls.Call) {
 		n := q.Requests[first].Min
 		// The wait counts from when the request was sent, which was before the decision, so no caller is rejected for too
 		// long.
-		ks.rejection = rememberedRejection{least: max(n, 1), until: q.Sent.Add(q.Wait(n))}
+		ks.rejection = rememberedRejection{least: max(n, 1) + ks.borrowed(time.Now()), until: q.Sent.Add(q.Wait(n))}
 	}
 }
 
@@ -410,16 +405,12 @@ func (table *keyTable) learnCharge(q *calls.Call, gaveBack bool) limiter.Level {
 	}
 	defer ks.mu.Unlock()
 	borrowed := ks.borrowed(time.Now())
-	switch {
-	case ks.learn(q):
-		if end := q.Sent.Add(q.Wait(ks.rejection.least - borrowed)); end.Before(ks.rejection.until) {
-			ks.rejection.until = end
-		}
+	end := q.Sent.Add(q.Wait(ks.rejection.least - borrowed))
+	switch newest := ks.learn(q); {
 	case gaveBack:
-		ks.rejection = rememberedRejection{}
-	}
-	if gaveBack {
-		ks.queue.wake()
+		ks.freed()
+	case newest && end.Before(ks.rejection.until):
+		ks.rejection.until = end
 	}
 	level.Remaining = min(level.Remaining+borrowed, q.Definition.Permits)
 	return level

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/weir-go/weir/limiter"
@@ -144,13 +145,8 @@ func newCore(s *Store, name string, options limiter.Options, shared *LimiterOpti
 	if err != nil {
 		return nil, err
 	}
-	var o LimiterOptions
-	if shared != nil {
-		o = *shared
-	}
-	if o.LeaseTTL == 0 {
-		o.LeaseTTL = defaultLeaseTTL
-	}
+	o := *cmp.Or(shared, new(LimiterOptions))
+	o.LeaseTTL = cmp.Or(o.LeaseTTL, defaultLeaseTTL)
 	c := &core{s: s, name: name, partitioned: partitioned, leased: limits.Kind == rate.Concurrency, o: o}
 	c.keeper, c.keys.c, c.remote.c = newKeeper(c, limits), c, c
 	c.fallback.inForce, c.fallback.share = c.keeper.WithoutStore, o.LocalShare

@@ -323,8 +323,11 @@ func (q *queue) serveRound() (wait time.Duration, more bool) {
 			continue
 		}
 		got = got || w.Permits > 0
-		if !q.deliver(w, lease) {
-			giveBackLease(lease)
+		if q.deliver(w, lease) {
+			continue
+		}
+		if lease, ok := lease.Adjust(0); !ok { // all callers have left: it is given back
+			lease.Release()
 		}
 	}
 	if wait < math.MaxInt64 {
@@ -340,7 +343,7 @@ func (q *queue) serveRound() (wait time.Duration, more bool) {
 func (q *queue) ask(ws []*waiter) (take func(i int) (limiter.Lease, error)) {
 	c, key := q.ks.c, q.ks.key
 	ctx := c.s.background.Context()
-	if q.oneByOne() {
+	if c.leased || c.o.Block > 1 { // leases have no order in a call, and blocks are asked for by the key
 		return func(i int) (limiter.Lease, error) { return c.takeOrFallBack(ctx, key, ws[i].Permits, true) }
 	}
 	requests := make([]backend.Request, len(ws))
@@ -359,9 +362,6 @@ func (q *queue) ask(ws []*waiter) (take func(i int) (limiter.Lease, error)) {
 		return c.decided(key, ws[i].Permits, false, lease, err)
 	}
 }
-
-// oneByOne reports whether there is one call for each waiter: leases have no order in a call, and blocks are asked for by the key.
-func (q *queue) oneByOne() bool { return q.ks.c.leased || q.ks.c.o.Block > 1 }
 
 // nextWaiters returns the next waiters for permits and, if there are waiters for 0 permits, one before them that stands for all of
 // these. more is false if the queue is empty.
@@ -390,13 +390,6 @@ func (q *queue) nextWaiters() (ws []*waiter, more bool) {
 		ws = slices.Insert(ws, 0, &waiter{})
 	}
 	return ws, true
-}
-
-// giveBackLease gives back a lease whose caller has left.
-func giveBackLease(lease limiter.Lease) {
-	if lease, ok := lease.Adjust(0); !ok {
-		lease.Release()
-	}
 }
 
 // deliver hands a lease to w or, if its caller has left, to another waiter for as many permits. It reports whether a

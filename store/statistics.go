@@ -15,9 +15,9 @@ func (c *core) statistics(ctx context.Context, key string) limiter.Statistics {
 	st.SuccessfulLeases, st.FailedLeases = c.count.granted.Load(), c.count.failed.Load()
 	if ks := c.keys.lock(key, false); ks != nil {
 		st.QueuedPermits = ks.queue.Permits()
+		st.AvailablePermits += ks.borrowed(time.Now())
 		ks.mu.Unlock()
 	}
-	st.AvailablePermits += c.keys.borrowed(key)
 	return st
 }
 
