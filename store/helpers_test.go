@@ -56,9 +56,7 @@ func (w *world) concurrency(limit, queue int, o store.Options, how *store.Limite
 // try is TryAcquire, which must not fail.
 func (w *world) try(l limiter.Limiter, n int) limiter.Lease {
 	w.Helper()
-	lease, err := l.TryAcquire(w.ctx, n)
-	require.NoError(w, err)
-	return lease
+	return must(l.TryAcquire(w.ctx, n))(w.T)
 }
 
 func (w *world) granted(l limiter.Limiter, n int) limiter.Lease {

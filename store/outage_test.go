@@ -280,8 +280,7 @@ func TestOutage_AnswerBy(t *testing.T) {
 				l := must(s.TokenBucket("bucket", bucketOf(10_000, 1, time.Hour, 0), &how))(t)
 				try := func(n int) (byPolicy bool, took time.Duration) {
 					began := time.Now()
-					lease, err := l.TryAcquire(answerby.With(t.Context(), began.Add(15*time.Millisecond)), n)
-					require.NoError(t, err)
+					lease := must(l.TryAcquire(answerby.With(t.Context(), began.Add(15*time.Millisecond)), n))(t)
 					_, byPolicy = store.OutageKey.From(lease)
 					require.Equal(t, !byPolicy || how.Outage == store.FailOpen, lease.Acquired())
 					return byPolicy, time.Since(began)
@@ -300,8 +299,7 @@ func TestOutage_AnswerBy(t *testing.T) {
 					require.Equal(t, 15*time.Millisecond, took)
 				}
 				began := time.Now()
-				lease, err := l.TryAcquire(answerby.With(t.Context(), began.Add(-time.Second)), 0)
-				require.NoError(t, err)
+				lease := must(l.TryAcquire(answerby.With(t.Context(), began.Add(-time.Second)), 0))(t)
 				require.Equal(t, how.Outage == store.FailOpen, lease.Acquired())
 				require.Equal(t, began, time.Now())
 
@@ -334,14 +332,12 @@ func TestOutage_AnswerByAndCacheRejections(t *testing.T) {
 		w.Delay(10 * time.Millisecond)
 		var both sync.WaitGroup
 		both.Go(func() {
-			lease, err := l.TryAcquire(answerby.With(w.ctx, time.Now().Add(5*time.Millisecond)), 1)
-			require.NoError(t, err)
+			lease := must(l.TryAcquire(answerby.With(w.ctx, time.Now().Add(5*time.Millisecond)), 1))(t)
 			require.Equal(t, limiter.ReasonUnavailable, lease.Reason())
 		})
 		w.pass(7 * time.Millisecond) // the store has granted the permit, and gets it back 8 ms from now
 		both.Go(func() {
-			lease, err := l.TryAcquire(context.WithValue(w.ctx, turn.Key{}, slowTurn(time.Second)), 1)
-			require.NoError(t, err)
+			lease := must(l.TryAcquire(context.WithValue(w.ctx, turn.Key{}, slowTurn(time.Second)), 1))(t)
 			require.False(t, lease.Acquired())
 		})
 		both.Wait()
@@ -365,8 +361,7 @@ func TestOutage_AnswerByOfLeases(t *testing.T) {
 		w.Delay(100 * time.Millisecond)
 		began := time.Now()
 		soon := answerby.With(t.Context(), began.Add(15*time.Millisecond))
-		lease, err := slots.TryAcquire(soon, 1)
-		require.NoError(t, err)
+		lease := must(slots.TryAcquire(soon, 1))(t)
 		require.True(t, lease.Acquired())
 		_, byPolicy := store.OutageKey.From(lease)
 		require.True(t, byPolicy)
