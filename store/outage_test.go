@@ -158,12 +158,7 @@ func TestOutage_ReadOnlyStore(t *testing.T) {
 			if before {
 				w.granted(l, 1)
 			}
-			w.hook(func(method string) error {
-				if method != "Load" && method != "Listen" {
-					return errors.New("read only")
-				}
-				return nil
-			}, nil)
+			w.hook(failing(errors.New("read only"), "Decide", "Replace", "Acquire", "Renew", "Release", "Define"), nil)
 			for range 5 {
 				w.granted(l, 1)
 			}
@@ -390,12 +385,7 @@ func TestOutage_FallBackLocallyAfterNewLimits(t *testing.T) {
 				down := &hooked{Memory: w.Memory}
 				l := build(t, newStore(t, down, store.Options{FailureThreshold: 1 << 20}), k, limitsOf(10), how) // it hears of new limits all the time
 				w.granted(l, 1)
-				down.hook(func(method string) error {
-					if method == "Decide" || method == "Acquire" {
-						return errDead
-					}
-					return nil
-				}, nil)
+				down.hook(failing(errDead, "Decide", "Acquire"), nil)
 				granted := func() (n int) {
 					for range 20 {
 						n += w.try(l, 1).Permits()
@@ -467,12 +457,7 @@ func TestOutage_DefinitionsAreForbidden(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.granted(w.bucket(10, 1, time.Hour, 0, nil), 1)
 		s := w.instance(store.Options{FailureThreshold: 3})
-		w.hook(func(method string) error {
-			if method == "Define" {
-				return errors.New("NOPERM")
-			}
-			return nil
-		}, nil)
+		w.hook(failing(errors.New("NOPERM"), "Define"), nil)
 		mine := must(s.TokenBucket("mine", bucketOf(10, 1, time.Hour, 0), nil))(t)
 		others := must(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
 		for range 9 {

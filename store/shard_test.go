@@ -30,7 +30,7 @@ func (w *world) divided() {
 }
 
 func (w *world) keys(s *store.Store, limit int, how *store.LimiterOptions) *store.Partitioned {
-	return must(s.PartitionedTokenBucket("keys", bucketOf(limit, 1, time.Hour, 0), nil))(w.T)
+	return must(s.PartitionedTokenBucket("keys", bucketOf(limit, 1, time.Hour, 0), how))(w.T)
 }
 
 func (w *world) ask(p limiter.Partitioned[string], key string) limiter.Lease {
