@@ -45,7 +45,7 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 		}
 		lease, ok := ks.answerLocally(n, false)
 		var fetch *blockFetch
-		if !ok {
+		if !ok && n > 0 {
 			fetch = ks.fetchBlock(n)
 		}
 		ks.mu.Unlock()
@@ -64,7 +64,7 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 			return limiter.Lease{}, fetch.err
 		case fetch.late:
 			return c.remote.take(ctx, key, n)
-		case fetch.rejected && weight(n) >= fetch.least:
+		case fetch.rejected && int64(n) >= fetch.least:
 			c.s.count.decisions.Add(1)
 			return custom.Rejected(fetch.wait, ""), nil
 		}
@@ -78,11 +78,8 @@ func (ks *keyState) fetchBlock(n int) *blockFetch {
 		ks.blocks = &keyBlocks{}
 	}
 	c, l, now := ks.c, ks.blocks, time.Now()
-	switch {
-	case l.fetching != nil:
+	if l.fetching != nil {
 		return l.fetching
-	case n == 0:
-		return nil
 	}
 	most := min(int64(c.o.Block), int64(c.limits().Permits)/4)
 	if a := &ks.lastAnswer; ks.turns != nil && a.def != nil {

@@ -212,26 +212,6 @@ func TestBlock_AtMostAQuarterOfTheLimit(t *testing.T) {
 	})
 }
 
-func TestBlock_UnusedIsReturned(t *testing.T) {
-	for name, kind := range blockCases {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				l := must(kind.build(w.instance(store.Options{NoListen: true}), &store.LimiterOptions{Block: 50}))(t)
-				w.Step(time.Duration(-w.Now()%1e6)*time.Microsecond + time.Hour)
-				for range 40 { // the last block is of 32
-					w.granted(l, 1)
-				}
-				calls := w.Calls("Decide")
-				w.pass(1100 * time.Millisecond)
-				require.LessOrEqual(t, w.Calls("Decide")-calls, 1)
-				calls = w.Calls()
-				w.pass(time.Hour)
-				require.Equal(t, calls, w.Calls(), "an idle limiter costs nothing")
-			})
-		})
-	}
-}
-
 // borrowing returns a limiter that has borrowed some permits of an hour's 400 and has granted so many, and one that borrows none.
 func (w *world) borrowing(block int, used int64) (l, elsewhere *store.Limiter) {
 	window := limiter.FixedWindowOptions{PermitLimit: 400, Window: time.Hour}
@@ -254,11 +234,14 @@ func TestBlock_IdleDelaysOthers(t *testing.T) {
 				w.granted(l, int(large))
 			}
 			require.Equal(t, 400-130-6*large, elsewhere.Statistics().AvailablePermits)
+			calls := w.Calls()
+			w.pass(59 * time.Minute)
+			require.Equal(t, calls, w.Calls(), "an idle limiter costs nothing")
 		})
 	}
 }
 
-// A store whose clock steps into another window has other permits than those that were borrowed.
+// A store whose clock steps into another window has other permits than the borrowed ones.
 func TestBlock_StepIntoAnotherWindow(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l, _ := w.borrowing(10, 130)

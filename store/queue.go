@@ -148,10 +148,7 @@ func (table *keyTable) join(ctx context.Context, key string, n int, rejected lim
 	q := c.limits()
 	hint, _ := rejected.RetryAfter()
 	if q.QueueLimit == 0 { // needs no keyState
-		if left, ok := rejected.Remaining(); ok {
-			return nil, custom.RejectedKnowing(hint, limiter.ReasonNoPermit, left)
-		}
-		return nil, custom.Rejected(hint, limiter.ReasonNoPermit)
+		return nil, limiter.ReasonKey.With(rejected, limiter.ReasonNoPermit)
 	}
 	gone := ctx.Done()
 	ks := table.lock(key, true)
