@@ -28,6 +28,7 @@ var errBlockGone = errors.New("what was borrowed is used up or was returned")
 type blockFetch struct {
 	done     chan struct{}
 	err      error // why the store could not be asked
+	late     bool  // lines have restored the whole block before it came
 	least    int64 // what the first caller needs; if rejected, so are all callers that need as much or more
 	rejected bool  // too few are available
 	wait     time.Duration
@@ -61,6 +62,8 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 		switch {
 		case fetch.err != nil:
 			return limiter.Lease{}, fetch.err
+		case fetch.late:
+			return c.takeFromStore(ctx, key, n)
 		case fetch.rejected && weight(n) >= fetch.least:
 			c.s.count.decisions.Add(1)
 			return custom.Rejected(fetch.wait, ""), nil
@@ -75,15 +78,18 @@ func (ks *keyState) fetchBlock(n int) *blockFetch {
 		ks.blocks = &keyBlocks{}
 	}
 	c, l, now := ks.c, ks.blocks, time.Now()
-	if l.fetching != nil {
+	switch {
+	case l.fetching != nil:
 		return l.fetching
+	case n == 0:
+		return nil
 	}
 	most := min(int64(c.o.Block), int64(c.limits().Permits)/4)
 	if a := &ks.lastAnswer; ks.queue.turns != nil && a.def != nil {
 		most = min(most, ks.queue.turns.AtMost(&a.def.Schedule, a.took(), now))
 	}
 	size, have := l.NextSize(most, now), l.Left(now)
-	if n == 0 || size <= int64(n)-have {
+	if size <= int64(n)-have {
 		return nil
 	}
 	ks.giveBackUnused(l.Trim(now))
@@ -120,10 +126,14 @@ func (ks *keyState) blockFetched(b *blockFetch, q *calls.Call) {
 	case !current: // callers that need permits ask again, by the new limits
 		ks.c.undo(q, 0)
 	default:
-		l := ks.blocks
+		l, now := ks.blocks, time.Now()
 		l.Add(q.Definition, q.After[0].Receipt, granted, q.After[0].Missing, q.Now, q.Sent)
+		l.SeeClock(ks.lastAnswer.now, ks.lastAnswer.sent) // of a request that was sent later and answered earlier
+		if b.late = l.Left(now) == 0; b.late {
+			l.NoneUsable()
+		}
 		if l.timer == nil {
-			l.timer = time.AfterFunc(lending.Lifetime, ks.blocksExpired)
+			l.timer = time.AfterFunc(l.Expires(now), ks.blocksExpired)
 		}
 	}
 }

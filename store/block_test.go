@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -231,20 +232,55 @@ func TestBlock_UnusedIsReturned(t *testing.T) {
 	}
 }
 
-// An idle instance returns what it has borrowed of a window within a second.
+// borrowing returns a limiter that has borrowed some permits of an hour's 400 and has granted so many, and one that borrows none.
+func (w *world) borrowing(block int, used int64) (l, elsewhere *store.Limiter) {
+	window := limiter.FixedWindowOptions{PermitLimit: 400, Window: time.Hour}
+	l = must(w.instance(store.Options{}).FixedWindow("it", window, &store.LimiterOptions{Block: block}))(w.T)
+	elsewhere = must(w.instance(store.Options{}).FixedWindow("it", window, nil))(w.T)
+	for range used {
+		w.granted(l, 1)
+	}
+	require.Less(w, elsewhere.Statistics().AvailablePermits, 400-used)
+	return l, elsewhere
+}
+
+// An instance returns what it has borrowed of a window within a second, also if it asks the store meanwhile for more than a block.
 func TestBlock_IdleDelaysOthers(t *testing.T) {
+	for _, large := range []int64{0, 20} {
+		inWorld(t, func(t *testing.T, w *world) {
+			l, elsewhere := w.borrowing(10, 130)
+			for range 6 {
+				w.pass(180 * time.Millisecond)
+				w.granted(l, int(large))
+			}
+			require.Equal(t, 400-130-6*large, elsewhere.Statistics().AvailablePermits)
+		})
+	}
+}
+
+// A store whose clock steps into another window has other permits than those that were borrowed.
+func TestBlock_StepIntoAnotherWindow(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		window := limiter.FixedWindowOptions{PermitLimit: 400, Window: time.Hour}
-		l := must(w.instance(store.Options{}).FixedWindow("it", window, &store.LimiterOptions{Block: 100}))(t)
-		elsewhere := must(w.instance(store.Options{}).FixedWindow("it", window, nil))(t)
-		used := int64(130)
-		for range used {
-			w.granted(l, 1)
+		l, _ := w.borrowing(10, 130)
+		w.Step(time.Hour)
+		w.granted(l, 395)
+		got := 395
+		for w.try(l, 1).Acquired() {
+			got++
 		}
-		require.Less(t, elsewhere.Statistics().AvailablePermits, 400-used)
-		w.granted(elsewhere, 1)
-		w.pass(1060 * time.Millisecond)
-		require.Equal(t, 400-used-1, elsewhere.Statistics().AvailablePermits)
+		require.Equal(t, 400, got)
+	})
+}
+
+// If a line passes within a round trip, no block arrives in time, and each caller gets its permits from the store.
+func TestBlock_FarStore(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		window := limiter.FixedWindowOptions{PermitLimit: 100, Window: 20 * time.Millisecond}
+		l := must(w.instance(store.Options{}).FixedWindow("it", window, &store.LimiterOptions{Block: 10}))(t)
+		w.Delay(30 * time.Millisecond)
+		for range 20 {
+			require.LessOrEqual(t, timed(func() { w.granted(l, 1) }), 100*time.Millisecond)
+		}
 	})
 }
 
@@ -268,6 +304,32 @@ func TestBlock_ReturnedByClose(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Close of a Store waits for what a Close of a limiter returns that has begun before.
+func TestBlock_ReturnedByCloseOfBoth(t *testing.T) {
+	const keys = 500
+	inWorld(t, func(t *testing.T, w *world) {
+		bucket := bucketOf(400, 1, time.Hour, 0)
+		s := w.instance(store.Options{})
+		p := must(s.PartitionedTokenBucket("keys", bucket, &store.LimiterOptions{Block: 100}))(t)
+		for key := range keys {
+			for range 4 { // the first block comes with the third
+				_ = must(p.TryAcquire(w.ctx, fmt.Sprint(key), 1))(t)
+			}
+		}
+		closing := make(chan error)
+		go func() { closing <- p.Close() }()
+		for store.KeyStates(p) == keys {
+			runtime.Gosched()
+		}
+		require.NoError(t, s.Close())
+		require.NoError(t, <-closing)
+		elsewhere := must(w.instance(store.Options{}).PartitionedTokenBucket("keys", bucket, nil))(t)
+		for key := range keys {
+			require.EqualValues(t, 396, must(elsewhere.Statistics(fmt.Sprint(key)))(t).AvailablePermits)
+		}
+	})
 }
 
 // Blocks are returned when the limits change, at this instance and at others that learn of it.

@@ -88,7 +88,12 @@ func (c *core) giveBack(op backend.Op, key string, def *backend.Definition, n in
 // counted in the store either.
 func (c *core) takeMore(key string, n int64, onAnswer func(q *calls.Call)) {
 	q := calls.NewDecide(c, key, backend.Request{Op: backend.OpCharge, Max: n})
-	q.OnAnswer = func() { onAnswer(q) }
+	q.OnAnswer = func() {
+		if q.Err == nil {
+			c.learn(q)
+		}
+		onAnswer(q)
+	}
 	c.s.calls.Send(q)
 }
 
@@ -99,6 +104,9 @@ func (c *core) takeFromStore(ctx context.Context, key string, n int) (limiter.Le
 		return limiter.Lease{}, err
 	}
 	c.s.count.decisions.Add(1)
+	if q.Granted[0] == backend.Rejected || c.o.Block > 1 { // every answer tells blocks what time it is in the store
+		c.learn(q)
+	}
 	return c.leaseFor(q, 0), nil
 }
 
@@ -107,7 +115,6 @@ func (c *core) leaseFor(q *calls.Call, i int) limiter.Lease {
 	n := q.Requests[i].Min
 	switch {
 	case q.Granted[i] == backend.Rejected:
-		c.remember(q, n)
 		return custom.RejectedKnowing(q.Wait(n), "", q.Definition.Free(&q.State))
 	case n == 0:
 		return custom.Granted(0, nil)
@@ -306,7 +313,7 @@ func levelAfter(q *calls.Call, i int) limiter.Level {
 // that are there. It returns the level after the last request.
 func (c *core) learnLevel(q *calls.Call, gaveBack bool) limiter.Level {
 	level := levelAfter(q, len(q.Requests)-1)
-	// An answer from before the permits were given back may be remembered only later; see remember.
+	// An answer from before the permits were given back may be remembered only later; see learn.
 	ks := c.keys.lock(q.Key, gaveBack && c.remembersRejections())
 	if ks == nil {
 		return level

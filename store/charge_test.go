@@ -71,17 +71,21 @@ func TestCharge_EndsRememberedRejection(t *testing.T) {
 func TestCharge_LateRejection(t *testing.T) {
 	eachCharger(t, func(t *testing.T, w *world, l made, _ string) {
 		w.charged(l, 10, 0)
+		w.rejected(l, 1)
+		w.pass(4998 * time.Millisecond) // what is remembered of the key is looked through 5 s after that
+		w.charged(l, -1, 1)
 		turn.Runs.Add(1)
 		defer turn.Runs.Add(-1)
 		goOn := make(lateTurn)
 		rejected := make(chan limiter.Lease)
 		go func() {
-			lease, err := l.TryAcquire(context.WithValue(w.ctx, turn.Key{}, goOn), 1)
+			lease, err := l.TryAcquire(context.WithValue(w.ctx, turn.Key{}, goOn), 2)
 			assert.NoError(t, err)
 			rejected <- lease
 		}()
 		w.pass(time.Millisecond)
-		w.charged(l, -4, 4)
+		w.charged(l, -3, 4)
+		w.pass(2 * time.Millisecond)
 		close(goOn)
 		require.False(t, (<-rejected).Acquired())
 		w.granted(l, 4)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,7 @@ type core struct {
 	leased      bool // concurrency: permits come back from their holders, not with time
 	o           LimiterOptions
 	keeper      *definition.Keeper // of what is in force
+	closing     sync.Once
 	closed      atomic.Bool
 
 	keys     keyTable
@@ -113,21 +115,18 @@ func (c *core) countLease(key string, lease limiter.Lease) limiter.Lease {
 	return lease
 }
 
-// close can be called more than once. The Store forgets the limiter, so that another one can be made with the same
-// name.
+// close can be called more than once; each call returns when the limiter is closed. Then the Store forgets it: until then, closing
+// the Store waits for it.
 func (c *core) close() {
-	if c.closed.Load() {
-		return
-	}
-	final := c.finalStatistics()
-	if !c.count.final.CompareAndSwap(nil, &final) {
-		return
-	}
-	c.closed.Store(true)
-	c.s.mu.Lock()
-	delete(c.s.cores, c) // does nothing on the nil map of a Store that is being closed
-	c.s.mu.Unlock()
-	c.count.rejections.Close()
-	c.keys.close()
-	c.fallback.close()
+	c.closing.Do(func() {
+		final := c.finalStatistics()
+		c.count.final.Store(&final)
+		c.closed.Store(true)
+		c.count.rejections.Close()
+		c.keys.close()
+		c.fallback.close()
+		c.s.mu.Lock()
+		delete(c.s.cores, c) // does nothing on the nil map of a Store that is being closed
+		c.s.mu.Unlock()
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -252,6 +253,31 @@ func TestFairness_RejectsNoCaller(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A caller that finds permits is not rejected either if there is no queue any more when it is its turn.
+func TestFairness_QueueEnds(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.Delay(time.Millisecond)
+		l, _ := w.withRival(5, limiter.OldestFirst)
+		var ended sync.WaitGroup
+		var end sync.Once
+		w.SetShards(func(string, string) string { // is called when the turn is looked at
+			end.Do(func() {
+				ended.Go(func() {
+					_ = l.ReconfigureLater(limiter.FixedWindowOptions{PermitLimit: 100, Window: time.Second})
+				})
+				for l.Limits().QueueLimit > 0 {
+					runtime.Gosched()
+				}
+			})
+			return ""
+		})
+		a := w.acquire(l, 1)
+		w.pass(10 * time.Millisecond)
+		w.served(a)
+		ended.Wait()
+	})
 }
 
 // A caller that waits for many permits is not starved by callers that want one.

@@ -113,9 +113,10 @@ func (table *keyTable) remove(ks *keyState) {
 	table.count.Add(-1)
 }
 
-// idle reports whether nothing would change if ks were replaced by a new keyState.
+// idle reports whether nothing would change if ks were replaced by a new keyState. For as long as an answer can come that the store
+// has decided before the last one, learn must know the last one.
 func (ks *keyState) idle(now time.Time) bool {
-	return ks.queue.Empty() && !ks.queue.serving && ks.held == 0 && !ks.queue.hasTurns(now) && !now.Before(ks.rejection.until) &&
+	return now.Sub(ks.lastAnswer.got) >= ks.c.s.o.CallTimeout && ks.queue.Empty() && !ks.queue.serving && ks.held == 0 && !ks.queue.hasTurns(now) && !now.Before(ks.rejection.until) &&
 		(ks.blocks == nil || ks.blocks.fetching == nil && ks.blocks.Left(now) == 0)
 }
 
@@ -245,15 +246,17 @@ func (ks *keyState) answerLocally(n int, peek bool) (limiter.Lease, bool) {
 	return custom.RejectedKnowing(ks.lastAnswer.untilAvailable(int64(n), now), "", ks.lastAnswer.free()), true
 }
 
-// remember keeps the answer to a rejected request for n permits, if a queue needs it to compute a Retry-After, or if
-// rejections are cached.
-func (c *core) remember(q *calls.Call, n int64) {
-	ks := c.keys.lock(q.Key, c.remembersRejections() || c.limits().QueueLimit > 0)
+// learn keeps the answer about a key of which something is remembered, and that to a rejected request, if a queue needs it to
+// compute a Retry-After, or if rejections are cached.
+func (c *core) learn(q *calls.Call) {
+	first := slices.Index(q.Granted, backend.Rejected)
+	ks := c.keys.lock(q.Key, first >= 0 && (c.remembersRejections() || c.limits().QueueLimit > 0))
 	if ks == nil {
 		return
 	}
 	defer ks.mu.Unlock()
-	if ks.learn(q) && c.remembersRejections() && c.current(q) {
+	if newest := ks.learn(q); newest && first >= 0 && c.remembersRejections() && c.current(q) {
+		n := q.Requests[first].Min
 		// The wait counts from when the request was sent, which was before the decision, so no caller is rejected for too
 		// long.
 		ks.rejection = rememberedRejection{least: max(n, 1), until: q.Sent.Add(q.Wait(n))}
@@ -263,6 +266,9 @@ func (c *core) remember(q *calls.Call, n int64) {
 // learn keeps an answer unless a later one is known. It reports whether the store has decided it after all that are known:
 // a rejection must not be remembered from before permits were given back. The keyState is locked.
 func (ks *keyState) learn(q *calls.Call) (newest bool) {
+	if ks.blocks != nil {
+		ks.blocks.SeeClock(q.Now, q.Sent)
+	}
 	last := &ks.lastAnswer
 	if q.Sent.Before(last.sent) {
 		return false

@@ -73,7 +73,8 @@ type LimiterOptions struct {
 	//
 	// Rejections are remembered as with CacheRejections. If the store's clock steps forward, the instance learns of it at
 	// its next call. Until then, for at most a second, it grants from a block although the step has already restored
-	// those permits. Block must be 0 or 1 for concurrency.
+	// those permits. A lease from a block that [limiter.Lease.Adjust] has made larger cannot be refunded any more; see
+	// [EventRefundLost]. Block must be 0 or 1 for concurrency.
 	Block int `json:"block,omitempty" yaml:"block,omitempty"`
 	// CacheRejections, if true, rejects a key that has no permits left without asking the store, until time has restored
 	// some. What another instance gives back earlier, such as a refund, is not noticed before. CacheRejections must be false

@@ -100,12 +100,11 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 		return limiter.Lease{}, err
 	}
 	stored := storedKey(key)
-	canWait := c.limits().QueueLimit > 0
-	lease, by := c.tryLocally(stored, n, canWait, false)
+	lease, by := c.tryLocally(stored, n, c.limits().QueueLimit > 0, false)
 	for {
 		if by == byStore {
 			var err error
-			if lease, err = c.takeOrFallBack(ctx, stored, n, canWait); err != nil {
+			if lease, err = c.takeOrFallBack(ctx, stored, n, c.limits().QueueLimit > 0); err != nil {
 				return limiter.Lease{}, err
 			}
 		}
@@ -113,10 +112,11 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 			return c.countLease(key, lease), nil
 		}
 		w, rejection := c.join(ctx, stored, n, lease, by)
+		noRoom := rejection.Reason() == limiter.ReasonQueueLimit || rejection.Reason() == limiter.ReasonNoPermit
 		switch {
 		case w != nil:
 			return w.Value.ks.queue.await(ctx, key, w)
-		case by == byTurn && rejection.Reason() == "":
+		case by == byTurn && noRoom:
 			by = byStore // the turns of other instances are a reason to wait, not to be rejected
 		default:
 			return c.countLease(key, rejection), nil
@@ -159,8 +159,7 @@ func (c *core) tryLocally(key string, n int, canWait, peek bool) (limiter.Lease,
 	return limiter.Lease{}, byStore
 }
 
-// join puts a rejected caller into the queue, or rejects it finally. If there is no room, and the caller only has to wait for its
-// turn, it returns a rejection whose Reason is empty; then the store must be asked.
+// join puts a rejected caller into the queue, or rejects it with a reason.
 func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lease, by decider) (*waiter, limiter.Lease) {
 	q := c.limits()
 	hint, _ := rejected.RetryAfter()
@@ -175,8 +174,6 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 	switch {
 	case ks == nil && c.closed.Load():
 		return nil, custom.Rejected(0, limiter.ReasonClosed)
-	case ks == nil && by == byTurn:
-		return nil, limiter.Lease{}
 	case ks == nil:
 		return nil, custom.Rejected(hint, limiter.ReasonQueueLimit)
 	}
@@ -193,10 +190,7 @@ func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lea
 		order = limiter.OldestFirst // evicts none: the store is asked first
 	}
 	evicted, ok := ks.queue.MakeRoom(n, q.QueueLimit, order)
-	switch {
-	case !ok && by == byTurn:
-		return nil, limiter.Lease{}
-	case !ok:
+	if !ok {
 		wait := ks.queue.waitBehind(n)
 		if wait == 0 && !c.leased {
 			wait = hint
@@ -371,9 +365,7 @@ func (q *queue) ask(ws []*waiter) (take func(i int) (limiter.Lease, error)) {
 	}
 	call, err := c.ask(ctx, key, requests...)
 	if err == nil {
-		q.ks.mu.Lock()
-		q.ks.learn(call)
-		q.ks.mu.Unlock()
+		c.learn(call)
 	}
 	return func(i int) (lease limiter.Lease, _ error) {
 		if err == nil {

@@ -50,7 +50,15 @@ func (c *core) finalStatistics() limiter.Statistics {
 func (c *core) available(ctx context.Context, key string) limiter.Statistics {
 	if ctx.Err() == nil {
 		if free, q, err := c.askFree(ctx, key); err == nil {
-			c.learn(q, free)
+			if !c.partitioned {
+				c.count.freePlus1.Store(max(free, 0) + 1)
+			}
+			if ks := c.keys.lock(key, false); ks != nil {
+				if !c.leased {
+					ks.learn(q)
+				}
+				ks.mu.Unlock()
+			}
 			return limiter.Statistics{AvailablePermits: max(free, 0)}
 		}
 	}
@@ -66,20 +74,6 @@ func (c *core) available(ctx context.Context, key string) limiter.Statistics {
 		ks.mu.Unlock()
 	}
 	return last
-}
-
-// learn keeps what the answer to q says is free, if something is remembered of the key.
-func (c *core) learn(q *calls.Call, free int64) {
-	if !c.partitioned {
-		c.count.freePlus1.Store(max(free, 0) + 1)
-	}
-	if c.leased {
-		return
-	}
-	if ks := c.keys.lock(q.Key, false); ks != nil {
-		ks.learn(q)
-		ks.mu.Unlock()
-	}
 }
 
 // askFree asks the store how many permits are available, and also returns the call.

@@ -1,6 +1,7 @@
 package weirpostgres
 
 import (
+	"context"
 	"hash/maphash"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -63,6 +64,6 @@ func (b *Backend) Connections() int { return int(b.pool.Stat().MaxConns()) }
 
 // Close ends what the Backend does in the background, and waits for it. It does not close the pool.
 func (b *Backend) Close() error {
-	b.sweeper.close()
+	b.sweeper.sweeps.Close(context.Canceled)
 	return nil
 }

@@ -169,7 +169,7 @@ func TestBackend_SweepWithTracerThatMisbehaves(t *testing.T) {
 			h.query.Store(&bad)
 			for want := range int64(3) {
 				b.sweeper.decided(maxDecisions)
-				b.sweeper.running.Wait()
+				require.Eventually(t, func() bool { return !b.sweeper.busy.Load() }, time.Minute, time.Millisecond)
 				require.Equal(t, want+1, sweeps.Load())
 			}
 			h.query.Store(nil)

@@ -196,8 +196,6 @@ func TestCloseEndsASweep(t *testing.T) {
 	begin := time.Now()
 	require.NoError(t, b.Close())
 	assert.Less(t, time.Since(begin), 20*time.Second)
-	b.sweeper.decided(minDecisions)
-	assert.False(t, b.sweeper.busy, "nothing begins after Close")
 	require.NoError(t, b.Close())
 }
 

@@ -3,7 +3,6 @@ package weirpostgres
 import (
 	"context"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/recovered"
+	"github.com/weir-go/weir/store/internal/background"
 )
 
 const (
@@ -31,21 +31,16 @@ type sweeper struct {
 	on     bool
 	left   atomic.Int64 // decisions until the next sweep
 	last   atomic.Int64 // when the last sweep was
-	ctx    context.Context
-	cancel context.CancelFunc
+	sweeps *background.Group
+	busy   atomic.Bool
 
-	mu      sync.Mutex // guards busy, and starting a sweep
-	running sync.WaitGroup
-	busy    bool
-
-	// For the sweep that is under way, or the goroutine that starts the next one:
+	// For the goroutine that has set busy, and the sweep that it starts:
 	page  int64 // where to continue
 	after int64 // decisions between two sweeps
 }
 
 func (s *sweeper) init(db *database, on bool) {
-	s.db, s.on = db, on
-	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.db, s.on, s.sweeps = db, on, background.New()
 	s.page, s.after = -1, minDecisions
 	s.restart()
 }
@@ -56,25 +51,17 @@ func (s *sweeper) decided(n int) {
 		return
 	}
 	idle := (int64(clock.Now()) - s.last.Load()) / int64(maxInterval/maxDecisions)
-	if s.left.Add(int64(-n)) > idle {
+	if s.left.Add(int64(-n)) > idle || !s.busy.CompareAndSwap(false, true) {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ctx.Err() != nil || s.busy {
-		return
-	}
-	s.busy = true
 	s.restart()
-	s.running.Go(func() {
+	s.sweeps.Go(func() {
 		defer func() { // deferred, because a hook that calls runtime.Goexit must not end sweeping
 			s.restart()
-			s.mu.Lock()
-			s.busy = false
-			s.mu.Unlock()
+			s.busy.Store(false)
 		}()
 		// An error is ignored: the next sweep tries again, and calls report that the server is away.
-		recovered.Call(poolHooks, func() { _ = s.sweep(s.ctx) })
+		recovered.Call(poolHooks, func() { _ = s.sweep(s.sweeps.Context()) })
 	})
 }
 
@@ -119,12 +106,4 @@ func (s *sweeper) sweepRange(ctx context.Context, first, count int64) (deleted, 
 		return nil
 	})
 	return deleted, pages, err
-}
-
-// close ends the sweep that is under way, waits for it, and prevents others.
-func (s *sweeper) close() {
-	s.mu.Lock()
-	s.cancel()
-	s.mu.Unlock()
-	s.running.Wait()
 }

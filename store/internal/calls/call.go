@@ -233,7 +233,7 @@ func Unavailable(err error) error {
 
 // An undecidedError is the error of a call whose context has ended before the store answered. A caller whose context
 // ends in the queue gets the context's error instead, because the store has answered that there are no permits.
-type undecidedError struct{ err error }
+type undecidedError struct{ error }
 
 // decided returns err, or an undecidedError if the caller has left. ctx is the caller's.
 func decided(ctx context.Context, err error) error {
@@ -244,9 +244,7 @@ func decided(ctx context.Context, err error) error {
 	return &undecidedError{cmp.Or(ctxerr.Of(ctx), err)}
 }
 
-func (e *undecidedError) Error() string { return e.err.Error() }
-
-func (e *undecidedError) Unwrap() error { return e.err }
+func (e *undecidedError) Unwrap() error { return e.error }
 
 // Undecided returns true: the limiter took no decision before the caller's context ended.
 func (e *undecidedError) Undecided() bool { return true }

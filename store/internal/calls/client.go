@@ -34,8 +34,8 @@ func New(b backend.Backend, o Options) *Client {
 func (c *Client) Ask(ctx context.Context, newCall func() *Call) (*Call, error) {
 	q := newCall()
 	sh := c.shards.of(q.Limiter.Name(), q.Key)
-	if err := sh.err(); err != nil {
-		return nil, err
+	if err := sh.check(); err != nil {
+		return nil, Unavailable(err)
 	}
 	limit := c.Limit(ctx)
 	returned := c.returns.before(q)

@@ -33,14 +33,6 @@ type outage struct {
 	since time.Time
 }
 
-// err returns why the shard is away, or nil.
-func (sh *shard) err() error {
-	if o := sh.away.Load(); o != nil {
-		return o.err
-	}
-	return nil
-}
-
 // An epoch is the number of failures when a call began. Calls that are under way together and fail together have one cause,
 // such as a pause of the network, and count as one failure.
 type epoch int64
@@ -49,10 +41,10 @@ func (sh *shard) epoch() epoch { return epoch(sh.failed.Load()) }
 
 // check returns why the shard cannot be called, or nil.
 func (sh *shard) check() error {
-	if err := sh.o.Background.Err(); err != nil {
-		return err
+	if o := sh.away.Load(); o != nil {
+		return o.err
 	}
-	return sh.err()
+	return sh.o.Background.Err()
 }
 
 // record counts the end of a call.
@@ -182,7 +174,7 @@ func (t *shardTable) of(name, key string) *shard {
 	if t.count++; t.count > forgetFrom {
 		t.count = 0
 		t.byName.Range(func(name, sh any) bool {
-			if sh.(*shard).err() == nil {
+			if sh.(*shard).away.Load() == nil {
 				t.byName.Delete(name)
 			}
 			return true

@@ -232,25 +232,20 @@ func (t *trip) ask() {
 	cancel()
 	inTime := t.end()
 	if inTime {
-		var o outcomes
-		for i := range groups {
-			outcome, _, reason := groups[i].outcome()
-			o.add(outcome, reason)
-		}
-		sh.record(t.epoch, o.result(err))
+		sh.record(t.epoch, failure(err, len(groups), func(i int) backend.Result { return groups[i].result() }))
 	}
 	var outdated []*group
 	for i := range groups {
 		g := &groups[i]
-		switch outcome, _, reason := g.outcome(); {
+		switch r := g.result(); {
 		case err != nil:
 			g.fail(err, inTime)
-		case outcome == backend.Decided:
+		case r.Outcome == backend.Decided:
 			g.answer(answer, inTime)
-		case outcome == backend.OutdatedDefinition || outcome == backend.OutdatedState:
+		case r.Outcome == backend.OutdatedDefinition || r.Outcome == backend.OutdatedState:
 			outdated = append(outdated, g)
 		default:
-			g.fail(reason, inTime)
+			g.fail(r.Err, inTime)
 		}
 	}
 	if len(outdated) > 0 {
@@ -284,25 +279,18 @@ func (t *trip) call(ctx context.Context, b backend.Backend, groups []group) erro
 	return b.Decide(ctx, batches)
 }
 
-// outcomes are what the answers of a round trip say about the shard.
-type outcomes struct {
-	answered bool  // for at least one key the shard was reached, even if the key's outcome is Failed
-	err      error // why a key could not be reached
-}
-
-func (o *outcomes) add(outcome backend.Outcome, err error) {
-	if outcome == backend.Unreachable {
-		o.err = err
-	} else {
-		o.answered = true
+// failure returns why a round trip with n keys has failed, or nil; err is the error of the backend. It counts as failed only if no
+// key was answered, be it with the outcome Failed: if some were, the others may have just moved to another shard.
+func failure(err error, n int, result func(i int) backend.Result) error {
+	if err != nil {
+		return err
 	}
-}
-
-// result returns the error of a round trip; err is that of the backend. It counts as failed only if no key was answered: if some
-// were, the others may have just moved to another shard.
-func (o *outcomes) result(err error) error {
-	if err == nil && !o.answered {
-		return o.err
+	for i := range n {
+		r := result(i)
+		if r.Outcome != backend.Unreachable {
+			return nil
+		}
+		err = r.Err
 	}
 	return err
 }
@@ -342,12 +330,12 @@ func compare(a, b *Call) int {
 	return cmp.Or(strings.Compare(a.Limiter.Name(), b.Limiter.Name()), strings.Compare(a.Key, b.Key))
 }
 
-// outcome returns that of the answer, with its error and the version of the newer definition. Without an answer it is 0.
-func (g *group) outcome() (backend.Outcome, int64, error) {
+// result returns that of the answer. Without an answer, its Outcome is 0.
+func (g *group) result() backend.Result {
 	if g.lease != nil {
-		return g.lease.Outcome, g.lease.Version, g.lease.Err
+		return g.lease.Result
 	}
-	return g.batch.Outcome, g.batch.Version, g.batch.Err
+	return g.batch.Result
 }
 
 // fill sets what the backend is asked for the calls, by the newest definition in force for one of them. They can differ: a
@@ -500,7 +488,11 @@ func (sh *shard) repair(groups []*group) {
 func awaitDefinitions(groups []*group) {
 	var loads sync.WaitGroup
 	for _, g := range groups {
-		if outcome, version, _ := g.outcome(); outcome == 0 || outcome == backend.OutdatedDefinition {
+		version := g.batch.Version
+		if g.lease != nil {
+			version = g.lease.Version
+		}
+		if outcome := g.result().Outcome; outcome == 0 || outcome == backend.OutdatedDefinition {
 			loads.Go(func() { g.err = g.calls[0].Limiter.AwaitDefinition(version) })
 		}
 	}
@@ -527,16 +519,12 @@ func (sh *shard) convert(groups []*group) {
 	answers, err := within(sh.link, func(ctx context.Context) ([]*backend.Replacement, error) {
 		return replacements, sh.backend.Replace(ctx, replacements)
 	})
-	var o outcomes
 	for i, g := range outdated {
-		if g.err = err; err != nil {
-			continue
-		}
-		if o.add(answers[i].Outcome, answers[i].Err); answers[i].Outcome != backend.Decided {
+		if g.err = err; err == nil && answers[i].Outcome != backend.Decided {
 			g.err = answers[i].Err
 		}
 	}
-	sh.record(begun, o.result(err))
+	sh.record(begun, failure(err, len(answers), func(i int) backend.Result { return answers[i].Result }))
 }
 
 const (

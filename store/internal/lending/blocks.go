@@ -20,7 +20,9 @@ type Blocks struct {
 	all    []block // the oldest first; usually one at most
 	serial int64
 	size   int64     // how many permits to borrow next
-	asked  time.Time // when the store was last asked for permits
+	asked  time.Time // when more permits were last needed than the blocks had
+	// borrowed is when the newest block was asked for.
+	borrowed time.Time
 }
 
 const (
@@ -37,8 +39,8 @@ type block struct {
 	low    int64     // what next was when the block was borrowed
 	next   int64     // positions up to this one are granted or restored
 	top    int64     // the last position
-	now    int64     // the store's time when it was borrowed
-	sent   time.Time // when the block was asked for, before the store decided
+	now    int64     // the store's time when it was borrowed, or a later one
+	sent   time.Time // when the store was asked for it, before the store decided
 }
 
 // Unused are permits to give back.
@@ -48,8 +50,8 @@ type Unused struct {
 	Permits    int64
 }
 
-// NextSize returns how many permits to borrow now, at most so many, and notes that the store is asked. The size doubles if that
-// was last so within a tenth of Lifetime, and is halved if it was longer ago than Lifetime: then the block was not used up. 0
+// NextSize returns how many permits to borrow now, at most so many, because more are needed than there are. The size doubles if
+// that was last so within a tenth of Lifetime, and is halved if it was longer ago than Lifetime: then the block was not used up. 0
 // means that the key is asked for too seldom for a block. Without a block, the size is halved after a tenth already: a key that is
 // asked for once a second has two close questions now and then.
 func (l *Blocks) NextSize(most int64, now time.Time) int64 {
@@ -74,12 +76,27 @@ func (l *Blocks) Add(d *backend.Definition, r rate.Receipt, granted, missing, no
 	l.all = append(l.all, block{
 		Unused: Unused{Definition: d, Receipt: r}, serial: l.serial, low: next, next: next, top: missing, now: now, sent: sent,
 	})
+	l.borrowed = sent
 }
 
-// lines returns how many lines have passed since the block was taken, by the latest time that the store's clock can show.
-func (b *block) lines(at time.Time) int64 {
-	return b.Definition.LineAt(b.now+at.Sub(b.sent).Microseconds()+1) - b.Receipt.Line
+// NoneUsable is called if all permits of a block were restored before it came: the store is too far away for blocks of that size.
+func (l *Blocks) NoneUsable() { l.size = 0 }
+
+// SeeClock is called with the store's time in any answer, and with the moment when its request was sent. If it is later than a
+// block knows, the clock has stepped forward, and what lines have restored meanwhile cannot be granted any more.
+func (l *Blocks) SeeClock(now int64, sent time.Time) {
+	for i := range l.all {
+		if b := &l.all[i]; now >= b.latest(sent) {
+			b.now, b.sent = now, sent
+		}
+	}
 }
+
+// latest returns the latest time that the store's clock can show.
+func (b *block) latest(at time.Time) int64 { return b.now + at.Sub(b.sent).Microseconds() + 1 }
+
+// lines returns how many lines can have passed since the block was taken.
+func (b *block) lines(at time.Time) int64 { return b.Definition.LineAt(b.latest(at)) - b.Receipt.Line }
 
 // left skips the positions that are restored and returns how many permits of the block can be granted.
 func (b *block) left(at time.Time) int64 {
@@ -170,4 +187,4 @@ func (l *Blocks) Drop(at time.Time) (back []Unused) {
 }
 
 // Expires returns for how long the permits that were borrowed last can be granted.
-func (l *Blocks) Expires(now time.Time) time.Duration { return Lifetime - now.Sub(l.asked) }
+func (l *Blocks) Expires(now time.Time) time.Duration { return Lifetime - now.Sub(l.borrowed) }
