@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -244,4 +245,24 @@ func TestListener_ForgetIsLast(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A Forget that defines the pipeline again does not wait for itself.
+func TestListener_ForgetDefines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		var r *registry.Registry
+		var once sync.Once
+		r = open(t, &registry.Options{Listener: hooked{
+			InForce: func(p *pipeline.Pipeline) { j.add("InForce %s", p.Name()) },
+			Forget: func(s pipeline.Source) {
+				once.Do(func() { assert.NoError(t, r.Define("orders", with())) })
+				j.add("Forget %s", s)
+			},
+		}})
+		define(t, r, "orders", with())
+		require.NoError(t, r.Remove(t.Context(), "orders"))
+		synctest.Wait()
+		assert.Equal(t, []string{"InForce orders", "Forget orders", "InForce orders"}, j.take())
+	})
 }

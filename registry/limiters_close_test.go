@@ -97,3 +97,30 @@ func TestReload_LimiterRefusesOptions(t *testing.T) {
 	limit = 5
 	require.NoError(t, r.Reload(t.Context()))
 }
+
+// What can refuse its options is asked before limiters change: a waiter is not rejected by limits that never come into force.
+func TestReload_KeptRefusesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, nil)
+		w := &workshop{step: 1}
+		limit := 5
+		var l *limiter.Concurrency
+		p := define(t, r, "orders", func(b *registry.Builder) error {
+			l = b.Concurrency("l", limiter.ConcurrencyOptions{PermitLimit: limit, QueueLimit: 5})
+			return w.build(b)
+		})
+		require.NoError(t, p.Execute(t.Context(), nothing))
+		held, err := l.TryAcquire(t.Context(), 3)
+		require.NoError(t, err)
+		waits := make(chan limiter.Lease)
+		go func() {
+			lease, _ := l.Acquire(t.Context(), 3)
+			waits <- lease
+		}()
+		synctest.Wait()
+		limit, w.step, w.made[0].refuse = 1, 2, errBoom
+		require.ErrorIs(t, r.Reload(t.Context()), errBoom)
+		held.Release()
+		assert.True(t, (<-waits).Acquired())
+	})
+}

@@ -246,12 +246,23 @@ func (p *plan) end(err error) {
 }
 
 // finish tells the program what has changed and what has failed, disposes of what was replaced, and discards what has not come
-// into force.
+// into force. It does so in the background if a pipeline of the same name is being forgotten, because that can be who called.
 func (p *plan) finish() {
-	r := p.registry
-	for _, forgotten := range p.forgetting {
-		<-forgotten
+	if len(p.forgetting) == 0 {
+		p.tell()
+		return
 	}
+	p.registry.drains.waits.Go(func() {
+		for _, forgotten := range p.forgetting {
+			<-forgotten
+		}
+		p.tell()
+	})
+}
+
+// tell is finish when the Listener can be told.
+func (p *plan) tell() {
+	r := p.registry
 	r.resources.observe(p.unobserved, r.options.ObserveLimiter)
 	for _, v := range p.versions {
 		if inForce := r.events.hooks.InForce; inForce != nil {
