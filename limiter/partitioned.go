@@ -287,8 +287,8 @@ func (p *PartitionedLimiter[R, K]) All() iter.Seq2[K, Limiter] {
 //
 // New partitions are made by their factory, so change the factory before the call of Apply.
 //
-// change can be called several times for a limiter, one call at a time, by any goroutine that calls a method of p. If a call
-// for a key calls change, the error of change is ignored. change must not ask p for
+// change can be called several times for a limiter, one call at a time, by any goroutine that calls a method of p, but not after
+// Apply has returned. If a call for a key calls change, the error of change is ignored. change must not ask p for
 // permits of other keys, and must not call Apply: calls of Apply wait for each other.
 func (p *PartitionedLimiter[R, K]) Apply(change func(key K, l Limiter) error) error {
 	if change == nil {
@@ -296,11 +296,12 @@ func (p *PartitionedLimiter[R, K]) Apply(change func(key K, l Limiter) error) er
 	}
 	p.keys.applying.Lock()
 	defer p.keys.applying.Unlock()
-	a := &applyCall[K]{change: change}
+	a := newApplyCall(change)
 	p.keys.change.Store(a)
+	defer a.end()
 	defer p.keys.change.Store(nil)
 	for key, l := range p.All() {
-		if err := a.apply(key, l); err != nil {
+		if err := a.apply(key, l, true); err != nil {
 			return err
 		}
 	}

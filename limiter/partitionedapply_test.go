@@ -69,7 +69,7 @@ func TestPartitioned_Reconfigure(t *testing.T) {
 				l.Release()
 			}
 		}
-		require.ErrorIs(t, p.Reconfigure(PartitionedOptions{MaxPartitions: -1}), ErrInvalidOptions)
+		require.ErrorIs(t, p.Reconfigure(PartitionedOptions{MaxPartitions: -2}), ErrInvalidOptions)
 		time.Sleep(30 * time.Second)
 		require.NoError(t, p.Reconfigure(PartitionedOptions{MaxPartitions: 1, IdleTimeout: time.Minute}))
 		assert.Equal(t, 3, p.Len(), "no partition is forgotten at once")
@@ -225,4 +225,36 @@ func TestPartitioned_ApplyReentered(t *testing.T) {
 		return nil
 	}))
 	assert.Equal(t, 10, calls)
+}
+
+// A caller that is late does not undo what a later Apply does: Apply waits for it, and it calls change no more after that.
+func TestPartitioned_ApplyWaitsForCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartitioned(t, single, PartitionedOptions{IdleTimeout: time.Hour})
+		mustAcquire(t, p, 1, 1)
+		mustAcquire(t, p, 2, 1)
+		calls := make(map[int]int)
+		var asking sync.WaitGroup
+		first, err := 0, error(nil)
+		took := moment()
+		err = p.Apply(func(key int, l Limiter) error {
+			switch calls[key]++; {
+			case first == 0:
+				first = key
+				asking.Go(func() { _, _ = p.TryAcquire(t.Context(), 3-key, 1) })
+				synctest.Wait() // it is in change
+			case calls[key] == 1:
+				time.Sleep(time.Minute)
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		assert.EqualValues(t, time.Minute, moment()-took)
+		asking.Wait()
+		assert.Equal(t, 2, calls[3-first], "by the caller, and by Apply")
+
+		stale := newApplyCall(func(int, Limiter) error { t.Error("too late"); return nil })
+		stale.end()
+		require.NoError(t, stale.apply(1, nil, false))
+	})
 }

@@ -89,7 +89,7 @@ func (p *partitions[K]) use(
 		err = func() error {
 			defer found.unpin()
 			if a := p.change.Load(); a != nil {
-				_ = a.apply(found.key, found.limiter())
+				_ = a.apply(found.key, found.limiter(), false)
 			}
 			return ask(found)
 		}()
@@ -213,17 +213,53 @@ func (p *partitions[K]) close() error {
 	return errors.Join(errs...)
 }
 
-// An applyCall is a call of Apply.
+// An applyCall is a call of Apply. It calls change for one key by one goroutine at a time, and not after it has ended: an older call
+// of Apply cannot undo what a newer one does.
 type applyCall[K comparable] struct {
-	change  func(K, Limiter) error
-	running sync.Map // the keys that change is being called for
+	change func(K, Limiter) error
+
+	mu      sync.Mutex // guards what follows; not held while change runs
+	running map[K]bool // the keys that change is being called for
+	ended   bool
+	less    sync.Cond // running has one less; only Apply waits for that
 }
 
-// apply calls change, unless change is running for that key: then the caller can be change itself.
-func (a *applyCall[K]) apply(key K, l Limiter) error {
-	if _, runs := a.running.LoadOrStore(key, nil); runs {
+func newApplyCall[K comparable](change func(K, Limiter) error) *applyCall[K] {
+	a := &applyCall[K]{change: change, running: make(map[K]bool)}
+	a.less.L = &a.mu
+	return a
+}
+
+// apply calls change for a key. If change is running for it, Apply itself waits until it has ended; another caller can be change
+// itself, and does nothing.
+func (a *applyCall[K]) apply(key K, l Limiter, wait bool) error {
+	a.mu.Lock()
+	for wait && a.running[key] {
+		a.less.Wait()
+	}
+	busy := a.running[key] || a.ended
+	if !busy {
+		a.running[key] = true
+	}
+	a.mu.Unlock()
+	if busy {
 		return nil
 	}
-	defer a.running.Delete(key)
+	defer func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.running, key)
+		a.less.Signal()
+	}()
 	return a.change(key, l)
+}
+
+// end waits until change is running for no key, and keeps it from being called again.
+func (a *applyCall[K]) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended = true
+	for len(a.running) > 0 {
+		a.less.Wait()
+	}
 }

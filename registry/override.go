@@ -225,48 +225,36 @@ func (o *override) effective(options any) any {
 // setOverride puts the override to of a limiter in force, or ends the one that is in force if to is nil, and reports both. why is
 // why the one before ends. The caller has the turn, and setOverride gives it back.
 func (r *resources) setOverride(ctx context.Context, res *resource, to *override, why string) error {
-	old, err := r.replaceOverride(res, to)
-	if old != nil {
-		ended := old.Override
-		ended.Ended = why
-		r.reportOverride(ctx, ended, err)
-	}
-	if to != nil && err == nil {
-		r.reportOverride(ctx, to.Override, nil)
-	}
-	return err
-}
-
-// replaceOverride is setOverride without reports. It returns the override that it has ended.
-func (r *resources) replaceOverride(res *resource, to *override) (_ *override, err error) {
+	defer r.reportOverrides(res)
 	defer r.reconfiguring.leave()
 	r.mu.Lock()
 	old := res.override
 	was, will := old.effective(res.options), to.effective(res.options)
 	r.mu.Unlock()
+	var err error
 	if was != will {
-		if err = res.reconfigure(will); err != nil && to != nil {
-			_ = res.reconfigure(was) // a partitioned one may have changed some of its keys
-		}
+		err = res.reconfigure(will)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case to != nil && (res.users == 0 || errors.Is(err, limiter.ErrClosed)): // meanwhile
-		return nil, r.gone(res.id.name)
-	case to != nil && err != nil:
-		return nil, fmt.Errorf("registry: overriding %v: %w", res.id, err)
+	case to != nil && (res.users == 0 || err != nil): // it was closed meanwhile
+		return r.gone(res.id.name)
 	case res.override != old: // the limiter was closed, which has ended its override
-		return nil, nil
+		return nil
 	}
 	if old != nil {
 		old.timer.Stop()
+		ended := old.Override
+		ended.Ended = why
+		r.addReport(ctx, res, ended, err)
 	}
 	if res.override = to; to != nil {
 		to.Since = time.Now()
 		to.timer = time.AfterFunc(to.next(), func() { r.endInTime(res, to) })
+		r.addReport(ctx, res, to.Override, nil)
 	}
-	return old, err
+	return err
 }
 
 // endInTime ends the override o if its time is over.
@@ -282,7 +270,7 @@ func (r *resources) endInTime(res *resource, o *override) {
 		r.reconfiguring.leave()
 		return
 	}
-	_ = r.setOverride(context.Background(), res, nil, endedByTime) // reported
+	_ = r.setOverride(context.Background(), res, nil, endedByTime) // the error is reported
 }
 
 // leaveOverride ends the override of a limiter that is about to be closed. That of a limiter in a store ends for this registry.
@@ -298,15 +286,15 @@ func (r *resources) leaveOverride(res *resource) {
 		res.override.timer.Stop()
 		res.override = nil
 	}
-	r.mu.Unlock()
-	switch {
-	case o == nil || closed && res.inStore != nil:
-		return
-	case closed:
+	if closed && res.inStore == nil {
 		why = endedClosed
 	}
-	o.Ended = why
-	r.reportOverride(context.Background(), *o, nil)
+	if o != nil && (!closed || res.inStore == nil) {
+		o.Ended = why
+		r.addReport(context.Background(), res, *o, nil)
+	}
+	r.mu.Unlock()
+	r.reportOverrides(res)
 }
 
 // overridden returns a copy of the override of the limiter, or nil if there is none. That of a limiter in a store is the one
@@ -323,6 +311,26 @@ func (res *resource) overridden() *Override {
 		}
 	}
 	return nil
+}
+
+// addReport adds a report of the start or the end of an override, for reportOverrides. The caller holds mu.
+func (r *resources) addReport(ctx context.Context, res *resource, o Override, err error) {
+	res.reports = append(res.reports, func() { r.reportOverride(ctx, o, err) })
+}
+
+// reportOverrides makes the reports in the order in which they were added. If another caller makes one, reportOverrides does not wait,
+// and that caller makes the others, too: a Listener can change overrides, and one that does not return holds up only its caller.
+func (r *resources) reportOverrides(res *resource) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for !res.reporting && len(res.reports) > 0 {
+		report := res.reports[0]
+		res.reports, res.reporting = res.reports[1:], true
+		r.mu.Unlock()
+		report()
+		r.mu.Lock()
+		res.reporting = false
+	}
 }
 
 // reportOverride reports the start of an override, or its end if it has ended. The limiter can belong to several pipelines.

@@ -128,6 +128,8 @@ func TestOverride_Partitioned(t *testing.T) {
 		assert.Equal(t, 3, left(t, l, "known"))
 		spend(t, l, "new", 1)
 		assert.Equal(t, 6, left(t, l, "new"))
+		spend(t, l, "closed by the program", 1)
+		require.NoError(t, maps.Collect(l.All())["closed by the program"].(*limiter.TokenBucket).Close())
 		assert.Equal(t, registry.LimiterConfig{Limits: options(7).Limits(), Partitions: whole}, info(t, r).Options)
 
 		// The limits of each key stay; the options of the whole change at once.
@@ -141,6 +143,23 @@ func TestOverride_Partitioned(t *testing.T) {
 		assert.Equal(t, 8, left(t, l, "known"))
 		assert.Equal(t, 11, left(t, l, "new"))
 		assert.Equal(t, info(t, r).Configured, info(t, r).Options)
+	})
+}
+
+// An override that ends while the Listener is told of its beginning: the Listener is told of the end after that.
+func TestOverride_EventsInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var heard overrideLog
+		r := open(t, &registry.Options{Listener: &heard})
+		require.NoError(t, r.Define("orders", (&shared{n: 10}).build))
+		heard.also = func(ctx context.Context, e pipeline.Event) {
+			if e.Name == registry.EventOverridden {
+				assert.NoError(t, r.EndOverride(ctx, "l", "bob"))
+				assert.Len(t, heard.take(), 1)
+			}
+		}
+		require.NoError(t, r.Override(t.Context(), for1h(bucketOptions(5))))
+		assert.Equal(t, []string{"OnLimiterOverrideEnded Information l by ann because a sale: ended by bob"}, heard.take())
 	})
 }
 
@@ -236,7 +255,7 @@ func TestOverride_ReloadFails(t *testing.T) {
 	s.n, s.err = 12, errBoom
 	require.ErrorIs(t, r.Reload(t.Context()), errBoom)
 	s.err, options = nil, 2
-	require.ErrorIs(t, r.Reload(t.Context()), refuse, "after the limiter was reconfigured")
+	require.ErrorIs(t, r.Reload(t.Context()), refuse)
 	assert.Equal(t, 2, s.l.Options().TokenLimit)
 	assert.Equal(t, plain(bucketOptions(10)), info(t, r).Configured)
 	assert.Empty(t, heard.take())

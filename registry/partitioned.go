@@ -14,7 +14,7 @@ import (
 // Partitioned returns the registry's partitioned limiter of that name. For every key that the function key returns, it
 // has a limiter with the options in each. If o is nil, the defaults apply to the partitions as a whole. The
 // limiter is kept across reloads like that of [Builder.Limiter]. When the options change, every partition gets them
-// in place. Once a call has been decided by the new options, no call is decided by the old ones.
+// in place. Once a call for a key has been decided by the new options, no call for that key is decided by the old ones.
 //
 // The limiter has one key function: that of the version that came into force last. It is used for all pipelines, and
 // also for executions that began earlier. Functions cannot be compared, so it is no error if two pipelines that share
@@ -73,17 +73,14 @@ func (p *adjustablePartitioned[R, K]) use(each rate.Limits) {
 }
 
 // reconfigure sets the options of new partitions before it changes the existing ones. In the other order a partition
-// could be made with the old options after the walk over the existing ones.
+// could be made with the old options after the walk over the existing ones. Both options are valid, so that only the limiter of a
+// key that the program has closed refuses them: it has no limits any more.
 func (p *adjustablePartitioned[R, K]) reconfigure(options any) error {
 	o := options.(LimiterConfig)
-	if err := p.limiter.Reconfigure(o.Partitions); err != nil {
-		return err
-	}
 	p.use(o.Limits)
-	return p.limiter.Apply(func(key K, l limiter.Limiter) error {
-		if err := l.(limiter.Configurable).Reconfigure(o.Limits); err != nil {
-			return fmt.Errorf("key %v: %w", key, err)
-		}
+	_ = p.limiter.Apply(func(_ K, l limiter.Limiter) error {
+		_ = l.(limiter.Configurable).Reconfigure(o.Limits)
 		return nil
 	})
+	return p.limiter.Reconfigure(o.Partitions)
 }

@@ -126,7 +126,11 @@ func (p *plan) run(add func() error) error {
 	}
 	p.end(err)
 	r.changing.leave()
-	p.finish()
+	if len(p.forgetting) == 0 {
+		p.finish()
+	} else { // Forget of the Listener can be what has called this function
+		r.drains.waits.Go(p.finish)
+	}
 	return err
 }
 

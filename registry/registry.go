@@ -151,7 +151,8 @@ func (r *Registry) Pipelines() iter.Seq2[string, PipelineInfo] {
 // the background without waiting for executions. Another call waits in the same way and returns the same errors.
 //
 // With [Builder.Context] or the context of an event of the registry, Close does not wait, and returns an error that says so:
-// it would wait for its caller. A function of [Builder.OnDispose] must not wait for Close.
+// it would wait for its caller. Functions that get no such context must not wait for Close: those of [Builder.OnDispose] and
+// [Options.ObserveLimiter], and InForce and Forget of the Listener.
 func (r *Registry) Close(ctx context.Context) error {
 	r.closing.Do(r.startClosing)
 	var err error

@@ -70,11 +70,13 @@ type resource struct {
 
 	// The mutex of the registry guards the following. Only who has reconfiguring changes options and override, but for leaveOverride,
 	// which ends the override of a limiter that is about to be closed.
-	options  any       // the options that the versions in force want; of a comparable type
-	override *override // nil: none
-	observed bool      // ObserveLimiter was called
-	users    int       // how many versions use it
-	inForce  int       // how many of them are in force
+	options   any       // the options that the versions in force want; of a comparable type
+	override  *override // nil: none
+	reports   []func()  // of overrides, for reportOverrides
+	reporting bool      // one of the reports is being made
+	observed  bool      // ObserveLimiter was called
+	users     int       // how many versions use it
+	inForce   int       // how many of them are in force
 }
 
 // A resourceUse is a resource and the options that one version wants it to have.

@@ -25,19 +25,18 @@ func (p *plan) swap() error {
 		return err
 	}
 	changes := changesFor(versions)
-	begun := 0
-	for err == nil && begun < len(changes) {
-		c := changes[begun]
-		begun++
+	for n, c := range changes {
 		if err = c.reconfigureFrom(c.options, c.wanted); err != nil {
 			err = &faultError{fmt.Errorf("registry: %v: %w", c.id, err), []id{c.by}}
+			changes = changes[:n]
+			break
 		}
 	}
 	if err == nil {
 		err = p.putInForce(versions, replaced, changes)
 	}
 	if err != nil {
-		for _, c := range slices.Backward(changes[:begun]) { // also the one that refused: it may have changed some of its partitions
+		for _, c := range slices.Backward(changes) {
 			_ = c.reconfigureFrom(c.wanted, c.options) // cannot fail: the options were in force
 		}
 	}
@@ -70,25 +69,21 @@ type optionsChange struct {
 	by id // the pipeline that uses it
 }
 
-// changesFor returns the changes of limiters that the versions want. Limiters in a store come last: other instances see new
-// limits at once, and must not see limits that are then undone.
-func changesFor(versions []*version) []optionsChange {
-	var here, inStore []optionsChange
+// changesFor returns the changes that the versions want of what is in this process. Kept values come first: they can refuse, and
+// limits that are undone may have rejected waiters. Only a limiter that the program has closed refuses limits.
+func changesFor(versions []*version) (changes []optionsChange) {
 	seen := make(map[*resource]bool) // several versions can use it, with the same options
-	for _, v := range versions {
-		for _, u := range v.uses {
-			if u.options == u.wanted || seen[u.resource] {
-				continue
-			}
-			seen[u.resource] = true
-			if u.inStore != nil {
-				inStore = append(inStore, optionsChange{u, v.instance.id})
-			} else {
-				here = append(here, optionsChange{u, v.instance.id})
+	for _, kept := range []bool{true, false} {
+		for _, v := range versions {
+			for _, u := range v.uses {
+				if u.id.isKept() == kept && u.inStore == nil && u.options != u.wanted && !seen[u.resource] {
+					seen[u.resource] = true
+					changes = append(changes, optionsChange{u, v.instance.id})
+				}
 			}
 		}
 	}
-	return append(here, inStore...)
+	return changes
 }
 
 // putInForce puts the versions in force, whose limiters have their options, unless the registry was closed.
@@ -102,7 +97,7 @@ func (p *plan) putInForce(versions, replaced []*version, changes []optionsChange
 	for _, c := range changes {
 		c.options = c.wanted
 	}
-	setSharedLimits(versions, replaced)
+	queueSharedLimits(versions, replaced)
 	p.versions = versions
 	// Handles change one after the other while executions run, that of a pipeline after those of the pipelines that it
 	// contains: an execution that begins between the two finds a version of each pipeline that it uses.
@@ -146,10 +141,11 @@ func (p *plan) putInForce(versions, replaced []*version, changes []optionsChange
 	return nil
 }
 
-// setSharedLimits sets the limits of each limiter in a store that replaces an old limiter of the same name, if the
-// kind, the store or the limits have changed: a reload changes limits on purpose, while the first use of a limiter
-// must not restore old ones. It is called before the versions that use the limiters are in force.
-func setSharedLimits(versions, replaced []*version) {
+// queueSharedLimits lets the store set new limits of limiters that stay, and those of a limiter that replaces an old one of the same
+// name if the kind, the store or the limits have changed: a reload changes limits on purpose, while the first use of a limiter
+// must not restore old ones. It is called when the versions can no longer fail, because other instances see new limits at once, and
+// before they are in force.
+func queueSharedLimits(versions, replaced []*version) {
 	var was map[resourceKey]*resourceUse
 	for _, v := range versions {
 		for key, u := range v.uses {
@@ -162,8 +158,9 @@ func setSharedLimits(versions, replaced []*version) {
 					maps.Copy(was, v.uses)
 				}
 			}
-			if old := was[key]; old != nil && !old.sameLimits(u) {
-				_ = u.reconfigure(u.wanted) // fails only if the store is closed
+			if old := was[key]; u.options != u.wanted || old != nil && !old.sameLimits(u) {
+				_ = u.reconfigure(u.wanted) // fails only if the store or the limiter was closed
+				u.options = u.wanted
 			}
 		}
 	}

@@ -3,7 +3,7 @@
 // need only packages store, weirredis and weirpostgres.
 //
 // backend.go has the interface, definition.go has the limits that instances agree on, and decide.go has what a store keeps
-// for one key and how it decides.
+// for one key, how that is converted, and how a store decides.
 package backend
 
 import (
@@ -50,8 +50,8 @@ type Backend interface {
 	Load(ctx context.Context, name string) (d *Definition, now int64, err error)
 
 	// Define stores next if the stored definition of the same name has the version old, and notifies all instances. If
-	// old is 0, it stores next only if no definition is stored; all versions are larger than 0. Define reports whether it
-	// stored next.
+	// old is 0, it stores next only if no definition is stored; all versions are larger than 0. If next has the version old,
+	// too, only its Terms differ. Define reports whether it stored next.
 	Define(ctx context.Context, old int64, next *Definition) (bool, error)
 
 	// Listen calls notice with the notices of all instances, from one goroutine, until ctx ends or the connection is

@@ -11,6 +11,39 @@ type State struct {
 	rate.State
 }
 
+// Stored returns a state of a key as it is stored: with d's version and schedule, or the window that a calendar has at that time.
+func (d *Definition) Stored(s rate.State) State {
+	g := d.Window(s.Line)
+	g.Permits = 0
+	return State{Version: d.Version, Schedule: g, State: s}
+}
+
+// Convert converts s, which was stored under an older definition, to a state of d. Permits that were granted stay
+// granted. Stores do not convert states; they report [OutdatedState].
+//
+// First, s is advanced by its old schedule to the moment at which d came into force; see [rate.Schedule.Convert] for the rest.
+func (d *Definition) Convert(s State) State {
+	if !s.Schedule.Usable() {
+		return d.Stored(d.Full(d.Version)) // the schedule of s is broken, so the key starts full
+	}
+	at := max(d.startTime(&s), s.Schedule.TimeOf(s.Line))
+	next := d.Schedule.Convert(&s.Schedule, s.Schedule.Advanced(s.State, at), at, d.AnchorInForce && d.Anchor == at)
+	forgetGivenBack(&next)
+	return d.Stored(next)
+}
+
+// startTime returns when d came into force. Usually that is d.Version. If the server's clock had stepped back, d.Version
+// is the version before plus one and says nothing about time; startTime returns the time of s.
+func (d *Definition) startTime(s *State) int64 {
+	switch {
+	case d.AnchorInForce:
+		return d.Anchor
+	case d.Version == s.Version+1:
+		return s.Schedule.TimeOf(s.Line)
+	}
+	return d.Version
+}
+
 // A Request takes permits of a key, or gives permits back.
 //
 // Usually Min and Max are equal: that many permits, or none. With a larger Max, it takes as many as are available, at

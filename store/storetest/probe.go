@@ -17,6 +17,30 @@ import (
 // a case.
 const usualPatience = 20 * time.Second
 
+// A testCase is one expectation.
+type testCase struct {
+	name string               // a sentence
+	when func(s Subject) bool // nil: the case applies to every subject
+	run  func(p *probe)
+}
+
+func (c testCase) appliesTo(s Subject) bool { return c.when == nil || c.when(s) }
+
+// check runs the case and returns its failures.
+func (c testCase) check(t testing.TB, s Subject) (failures []string) {
+	p := newProbe(t, s)
+	func() {
+		defer p.end()
+		defer func() {
+			if r := recover(); r != nil && r != any(stopCase{}) {
+				panic(r)
+			}
+		}()
+		c.run(p)
+	}()
+	return p.failures
+}
+
 // A probe is what a case works with: a Backend, a model of the server, and methods for expectations. Only the case's
 // goroutine uses it.
 type probe struct {

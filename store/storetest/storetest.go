@@ -52,33 +52,9 @@ func Run(t *testing.T, s Subject) {
 	}
 }
 
-// A testCase is one expectation.
-type testCase struct {
-	name string               // a sentence
-	when func(s Subject) bool // nil: the case applies to every subject
-	run  func(p *probe)
-}
-
-func (c testCase) appliesTo(s Subject) bool { return c.when == nil || c.when(s) }
-
 func (s Subject) listens() bool  { return !s.NoListen }
 func (s Subject) setsTime() bool { return s.SetTime != nil }
 func (s Subject) hasKeys() bool  { return s.Keys != nil }
-
-// check runs the case and returns its failures.
-func (c testCase) check(t testing.TB, s Subject) (failures []string) {
-	p := newProbe(t, s)
-	func() {
-		defer p.end()
-		defer func() {
-			if r := recover(); r != nil && r != any(stopCase{}) {
-				panic(r)
-			}
-		}()
-		c.run(p)
-	}()
-	return p.failures
-}
 
 func cases() []testCase {
 	return slices.Concat(

@@ -5,7 +5,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
 
@@ -50,7 +49,11 @@ func (b *Backend) decide(ctx context.Context, batches []*backend.Batch, wait loc
 	first, last := make([]int32, n), make([]int32, n)
 	requests := make([]int64, 0, requestNumbers*n)
 	for i, batch := range batches {
-		d, g := batch.Definition, linesOf(batch)
+		d := batch.Definition
+		g, line := batch.Lines()
+		if d.Every != 0 { // a calendar
+			g.Segments = line
+		}
 		names[i], keys[i], readFirst[i] = d.Name, keyBytes(batch.Key), b.rejections.readFirst(batch)
 		versions[i], kinds[i], permits[i], anchors[i] = d.Version, int64(d.Kind), d.Permits, g.Anchor
 		periods[i], refills[i], segments[i] = g.Period, d.Refill, g.Segments
@@ -77,13 +80,4 @@ func (b *Backend) answered(batch *backend.Batch, answer []int64) error {
 		b.rejections.answered(batch)
 	}
 	return err
-}
-
-// linesOf returns the schedule that the function decide gets. Of a calendar, the segments are the line of its window.
-func linesOf(batch *backend.Batch) rate.Schedule {
-	g, line := batch.Lines()
-	if batch.Definition.Every != 0 {
-		g.Segments = line
-	}
-	return g
 }

@@ -35,11 +35,8 @@ const (
 	flagBlock      = 16
 )
 
-// appendRequests appends requests as the function decide takes them. The result is never nil, which would be null.
+// appendRequests appends requests as the function decide takes them.
 func appendRequests(n []int64, requests []backend.Request) []int64 {
-	if n == nil {
-		n = make([]int64, 0, requestNumbers*len(requests))
-	}
 	for _, r := range requests {
 		op := int64(r.Op)
 		if r.IfPrevious {

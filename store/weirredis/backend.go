@@ -78,7 +78,7 @@ func newBackend(client redis.UniversalClient, o BackendOptions, clock clock) (*B
 	}
 	s := &servers{client: client}
 	s.cluster, _ = client.(*redis.ClusterClient)
-	s.warmup.init()
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return &Backend{
 		servers: s, scripts: newScripts(clock), names: names{prefix: o.Prefix}, silence: 10 * time.Second, limiters: map[string]*limiterPlaces{},
 	}, nil
@@ -107,7 +107,7 @@ func (b *Backend) ShardOf(name, key string) string {
 // Close ends what the Backend does in the background. It does not close the client. A call that is under way ends with its answer,
 // or with the client's ReadTimeout, for which Close does not wait.
 func (b *Backend) Close() error {
-	b.warmup.cancel()
+	b.cancel()
 	return nil
 }
 

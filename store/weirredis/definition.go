@@ -149,7 +149,7 @@ func (b *Backend) checkCopies(l *limiterPlaces, d *backend.Definition) {
 	time.AfterFunc(checkCopiesAfter+rand.N(checkCopiesAfter), func() {
 		defer l.copying.Store(false)
 		recovered.Call(clientHooks, func() {
-			ctx, cancel := context.WithTimeout(b.warmup.ctx, copyTimeout)
+			ctx, cancel := context.WithTimeout(b.ctx, copyTimeout)
 			defer cancel()
 			if b.copiesHave(ctx, l, d.Version) {
 				l.copied.Store(&copiedVersion{d.Version, time.Now()})

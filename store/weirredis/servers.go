@@ -16,7 +16,9 @@ type servers struct {
 	client     redis.UniversalClient
 	cluster    *redis.ClusterClient // nil without a Cluster
 	slotsKnown atomic.Bool          // of a Cluster: the client knows which server has which slot
-	warmup     warmup
+	ctx        context.Context      // ends with Close
+	cancel     context.CancelFunc
+	warming    atomic.Bool
 }
 
 // ended is a context that has ended, so that MasterForKey sends nothing.
@@ -57,15 +59,25 @@ func (s *servers) subscribe(ctx context.Context, channel string) *redis.PubSub {
 	return s.client.Subscribe(ctx, channel)
 }
 
+// warmUpAfter is called after a failed call. It does not wait.
+//
 // A warmup makes a connection ready for calls. go-redis dials in the background, and a dial goes on after the call that
 // wanted the connection has ended. The handshake does not: the first call of a connection makes it, which takes up to
 // two round trips. With ContextTimeoutEnabled, the connection is closed if the call's context ends during the handshake.
 // With a round trip of 200 ms and a CallTimeout of 500 ms no call would ever succeed. Therefore, after a call whose
 // context has ended, a warmup sends a ping with more time. Only one warmup runs at a time.
-type warmup struct {
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	busy   atomic.Bool
+func (s *servers) warmUpAfter(ctx context.Context) {
+	if ctx.Err() == nil || s.ctx.Err() != nil || !s.warming.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer s.warming.Store(false)
+		recovered.Call(clientHooks, func() {
+			ctx, cancel := context.WithTimeout(s.ctx, warmupTimeout)
+			defer cancel()
+			s.warmUp(ctx)
+		})
+	}()
 }
 
 // warmupTimeout bounds a warmup, with the dial.
@@ -73,24 +85,6 @@ const warmupTimeout = 10 * time.Second
 
 // clientHooks names the client's hooks in the log.
 const clientHooks = "weirredis: hooks of the client"
-
-func (w *warmup) init() { w.ctx, w.cancel = context.WithCancel(context.Background()) }
-
-// warmUpAfter is called after a failed call. It does not wait.
-func (s *servers) warmUpAfter(ctx context.Context) {
-	w := &s.warmup
-	if ctx.Err() == nil || w.ctx.Err() != nil || !w.busy.CompareAndSwap(false, true) {
-		return
-	}
-	go func() {
-		defer w.busy.Store(false)
-		recovered.Call(clientHooks, func() {
-			ctx, cancel := context.WithTimeout(w.ctx, warmupTimeout)
-			defer cancel()
-			s.warmUp(ctx)
-		})
-	}()
-}
 
 // warmUp ignores errors, which the next call gets itself.
 func (s *servers) warmUp(ctx context.Context) {

@@ -74,15 +74,7 @@ func (s Set) Migrate(ctx context.Context, db Beginner, schema string) error {
 	if err != nil {
 		return err
 	}
-	tx, err := db.Begin(ctx)
-	if err != nil {
-		return fmt.Errorf("%s: migrate: %w", s.Package, err)
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit it does nothing
-	if err := s.run(ctx, tx, schema, all); err != nil {
-		return fmt.Errorf("%s: migrate schema %q: %w", s.Package, schema, err)
-	}
-	if err := tx.Commit(ctx); err != nil {
+	if err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return s.run(ctx, tx, schema, all) }); err != nil {
 		return fmt.Errorf("%s: migrate schema %q: %w", s.Package, schema, err)
 	}
 	return nil
