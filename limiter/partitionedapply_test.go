@@ -69,7 +69,7 @@ func TestPartitioned_Reconfigure(t *testing.T) {
 				l.Release()
 			}
 		}
-		require.ErrorIs(t, p.Reconfigure(PartitionedOptions{MaxPartitions: -1}), ErrInvalidOptions)
+		require.ErrorIs(t, p.Reconfigure(PartitionedOptions{MaxPartitions: -2}), ErrInvalidOptions)
 		time.Sleep(30 * time.Second)
 		require.NoError(t, p.Reconfigure(PartitionedOptions{MaxPartitions: 1, IdleTimeout: time.Minute}))
 		assert.Equal(t, 3, p.Len(), "no partition is forgotten at once")

@@ -258,7 +258,7 @@ func TestBlock_IdleDelaysOthers(t *testing.T) {
 	}
 }
 
-// A store whose clock steps into another window has other permits than those that were borrowed.
+// A store whose clock steps into another window has other permits than the borrowed ones.
 func TestBlock_StepIntoAnotherWindow(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l, _ := w.borrowing(10, 130)

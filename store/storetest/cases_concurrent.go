@@ -129,6 +129,42 @@ var concurrentCases = []testCase{
 		p.check(most.Load() <= 3, "at most 3 are held", most.Load())
 		p.granted(leaseRequest(d, "", "last", 3, time.Minute), 3, "all were released")
 	}},
+	{name: "no concurrent call is rejected while a permit is free (ConcurrentSafe)", run: func(p *probe) {
+		d := p.define(concurrency(contenders))
+		p.contend(func(i int, b backend.Backend) error {
+			for round := range fewer(60) {
+				r := leaseRequest(d, "", fmt.Sprint(i, "-", round), 1, time.Minute)
+				if err := b.Acquire(p.ctx, []*backend.LeaseRequest{r}); err != nil {
+					return err
+				}
+				if !r.OK {
+					return fmt.Errorf("it is rejected with %d in use", r.InUse)
+				}
+				if err := b.Release(p.ctx, []*backend.LeaseRequest{r}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}},
+	{name: "a lease that concurrent calls acquire is one lease (ConcurrentSafe)", run: func(p *probe) {
+		d := p.define(concurrency(10))
+		var keys [40][contenders]*backend.LeaseRequest
+		p.contend(func(i int, b backend.Backend) error {
+			for key := range keys {
+				keys[key][i] = leaseRequest(d, fmt.Sprint(key), "same", 3, time.Minute)
+				if err := b.Acquire(p.ctx, keys[key][i:i+1]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		for _, all := range keys {
+			for _, r := range all {
+				p.check(r.OK && r.InUse == 3 && r.Fence == all[0].Fence, "each call gets the same 3 permits", fmt.Sprintf("%+v", *r))
+			}
+		}
+	}},
 	{name: "leases of overlapping sets of keys do not disturb each other (ConcurrentSafe)", run: func(p *probe) {
 		d := p.define(concurrency(5))
 		var granted [10]atomic.Int64

@@ -133,44 +133,6 @@ func TestLeasesConcurrentSafe(t *testing.T) {
 	}
 }
 
-// The same hold twice at once, because who asked gave up on the first answer, is one lease.
-func TestSameHoldTwiceConcurrentSafe(t *testing.T) {
-	b, _ := shared(t)
-	d := concurrency(t, b, "c", 10)
-	for i := range 50 {
-		requests := make([]*backend.LeaseRequest, 4)
-		var all sync.WaitGroup
-		for j := range requests {
-			requests[j] = lease(d, fmt.Sprint(i), "same", 3)
-			all.Go(func() { assert.NoError(t, b.Acquire(context.Background(), requests[j:j+1])) })
-		}
-		all.Wait()
-		for _, h := range requests {
-			assert.True(t, h.OK)
-			assert.EqualValues(t, 3, h.InUse)
-			assert.Equal(t, requests[0].Fence, h.Fence)
-		}
-	}
-}
-
-// What is free is never answered as taken, however leases come and go: four that each hold one always fit.
-func TestNoFalseRejectionsConcurrentSafe(t *testing.T) {
-	b, _ := shared(t)
-	d := concurrency(t, b, "c", 4)
-	var all sync.WaitGroup
-	for w := range 4 {
-		all.Go(func() {
-			for i := range 60 {
-				h := lease(d, "", fmt.Sprint(w, "-", i), 1)
-				assert.NoError(t, b.Acquire(context.Background(), []*backend.LeaseRequest{h}))
-				assert.True(t, h.OK, "%+v", h)
-				assert.NoError(t, b.Release(context.Background(), []*backend.LeaseRequest{h}))
-			}
-		})
-	}
-	all.Wait()
-}
-
 // The row of a key goes away when it has no leases, and the fences rise all the same.
 func TestFencesRiseAfterASweep(t *testing.T) {
 	server := postgres(t)
