@@ -176,7 +176,7 @@ func takeAll(members []member, n int, granted *atomic.Int64, take func(i int) (L
 	}
 	complete = true
 	granted.Add(1)
-	return held.combine(n), nil
+	return withMetadataOf(held.leases, Lease{owner: held, n: n}), nil
 }
 
 // A member is what a limiter of a chain is called.
@@ -214,9 +214,6 @@ func (m *member) rejected(l Lease) Lease {
 	m.latest.Store(l.metadata())
 	return l
 }
-
-// combine returns one lease for all of the leases, with their metadata.
-func (j *jointLease) combine(n int) Lease { return withMetadataOf(j.leases, Lease{owner: j, n: n}) }
 
 func (j *jointLease) Release(int, int64) {
 	if j.first() {
@@ -306,11 +303,11 @@ func chargeLimiter(ctx context.Context, l Limiter, n int) (Level, error) {
 	if c, ok := l.(Charger); ok {
 		return c.Charge(ctx, n)
 	}
-	return Level{}, noChargeError(l)
+	return Level{}, unsupported(l, "cannot be charged")
 }
 
-func noChargeError(l any) error {
-	return fmt.Errorf("limiter: a %T cannot be charged: %w", l, errors.ErrUnsupported)
+func unsupported(l any, what string) error {
+	return fmt.Errorf("limiter: a %T %s: %w", l, what, errors.ErrUnsupported)
 }
 
 // Peek returns what TryAcquire(ctx, n) would return now; see [Peeker]. It asks the limiters in order, up to the first
@@ -330,11 +327,7 @@ func peekLimiter(ctx context.Context, l Limiter, n int) (Lease, error) {
 	if p, ok := l.(Peeker); ok {
 		return p.Peek(ctx, n)
 	}
-	return Lease{}, noPeekError(l)
-}
-
-func noPeekError(l any) error {
-	return fmt.Errorf("limiter: a %T has no Peek: %w", l, errors.ErrUnsupported)
+	return Lease{}, unsupported(l, "has no Peek")
 }
 
 // peekAll is takeAll for Peek.

@@ -319,7 +319,7 @@ func (c *Concurrency) Charge(ctx context.Context, n int) (Level, error) {
 	if ctx.Err() != nil {
 		return Level{}, ctxerr.Of(ctx)
 	}
-	return Level{}, noChargeError(c)
+	return Level{}, unsupported(c, "cannot be charged")
 }
 
 // Peek returns what TryAcquire(ctx, n) would return now; see [Peeker].

@@ -191,7 +191,7 @@ type PartitionedOptions struct {
 	// closed and the partition is forgotten, up to a quarter of IdleTimeout later. If 0, it is 10 seconds. It cannot be
 	// turned off; set a long time to keep idle partitions.
 	IdleTimeout time.Duration `json:"idle_timeout,omitempty" yaml:"idle_timeout,omitempty" reload:"default=10s"`
-	// MaxPartitions bounds the number of partitions. If 0, there is no bound. Set it if keys come from outside the
+	// MaxPartitions bounds the number of partitions. If 0 or -1, there is no bound. Set it if keys come from outside the
 	// program, such as from requests.
 	//
 	// A new key beyond the bound takes the place of a partition that is idle, if possible one that was not used again
@@ -217,6 +217,6 @@ func (o *PartitionedOptions) Validate() error {
 // validate adds what is wrong with o to p.
 func (o *PartitionedOptions) validate(p *validate.Problems) {
 	p.NotNegative("IdleTimeout", o.IdleTimeout)
-	p.AtLeast("MaxPartitions", o.MaxPartitions, 0)
+	p.AtLeast("MaxPartitions", o.MaxPartitions, -1)
 	p.AtLeast("ExpectedPartitions", o.ExpectedPartitions, 0)
 }

@@ -208,7 +208,7 @@ func TestPartitioned_FactoryWithoutLimiter(t *testing.T) {
 }
 
 func TestNewPartitioned_Errors(t *testing.T) {
-	_, err := NewPartitioned(byKey(oneAtATime), &PartitionedOptions{IdleTimeout: -1, MaxPartitions: -1})
+	_, err := NewPartitioned(byKey(oneAtATime), &PartitionedOptions{IdleTimeout: -1, MaxPartitions: -2})
 	require.ErrorIs(t, err, ErrInvalidOptions)
 	assert.ErrorContains(t, err, "IdleTimeout")
 	assert.ErrorContains(t, err, "MaxPartitions")

@@ -69,7 +69,7 @@ func TestPartitioned_Reconfigure(t *testing.T) {
 				l.Release()
 			}
 		}
-		require.ErrorIs(t, p.Reconfigure(PartitionedOptions{MaxPartitions: -1}), ErrInvalidOptions)
+		require.ErrorIs(t, p.Reconfigure(PartitionedOptions{MaxPartitions: -2}), ErrInvalidOptions)
 		time.Sleep(30 * time.Second)
 		require.NoError(t, p.Reconfigure(PartitionedOptions{MaxPartitions: 1, IdleTimeout: time.Minute}))
 		assert.Equal(t, 3, p.Len(), "no partition is forgotten at once")
@@ -253,7 +253,7 @@ func TestPartitioned_ApplyWaitsForCallers(t *testing.T) {
 		asking.Wait()
 		assert.Equal(t, 2, calls[3-first], "by the caller, and by Apply")
 
-		stale := newApplyCall(func(int, Limiter) error { t.Error("too late"); return nil })
+		stale := &applyCall[int]{change: func(int, Limiter) error { t.Error("too late"); return nil }}
 		stale.end()
 		require.NoError(t, stale.apply(1, nil, false))
 	})

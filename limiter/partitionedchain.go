@@ -112,7 +112,7 @@ func peekPartitioned[R any](ctx context.Context, p Partitioned[R], resource R, n
 	if peeker, ok := p.(PartitionedPeeker[R]); ok {
 		return peeker.Peek(ctx, resource, n)
 	}
-	return Lease{}, noPeekError(p)
+	return Lease{}, unsupported(p, "has no Peek")
 }
 
 // chargePartitioned calls the Charge of any partitioned limiter.
@@ -120,5 +120,5 @@ func chargePartitioned[R any](ctx context.Context, p Partitioned[R], resource R,
 	if c, ok := p.(PartitionedCharger[R]); ok {
 		return c.Charge(ctx, resource, n)
 	}
-	return Level{}, noChargeError(p)
+	return Level{}, unsupported(p, "cannot be charged")
 }

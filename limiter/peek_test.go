@@ -295,7 +295,7 @@ func TestPartitioned_PeekKey(t *testing.T) {
 }
 
 func TestNewPartitionedByKey_Options(t *testing.T) {
-	_, err := NewPartitionedByKey[int, string](nil, nil, &PartitionedOptions{MaxPartitions: -1})
+	_, err := NewPartitionedByKey[int, string](nil, nil, &PartitionedOptions{MaxPartitions: -2})
 	require.ErrorIs(t, err, ErrInvalidOptions)
 	for _, field := range []string{"key", "each", "MaxPartitions"} {
 		assert.ErrorContains(t, err, field)

@@ -73,21 +73,6 @@ func TestClose_PipelinesOfTheProgramStayOpen(t *testing.T) {
 	assert.True(t, isOpen(t, l))
 }
 
-func TestClose_Waits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := registry.New(nil)
-		var j journal
-		p := define(t, r, "orders", noted(&j))
-		end := hold(t, p)
-		time.AfterFunc(10*time.Second, func() { j.add("%s", end()) })
-		began := time.Now()
-		require.NoError(t, r.Close(t.Context()))
-		assert.Equal(t, 10*time.Second, time.Since(began))
-		synctest.Wait()
-		assert.ElementsMatch(t, append([]string{"began on <nil>"}, order...), j.take())
-	})
-}
-
 func TestClose_DrainTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := registry.New(&registry.Options{DrainTimeout: 3 * time.Second})
@@ -132,7 +117,7 @@ func TestClose_ContextEnds(t *testing.T) {
 }
 
 // Each call of Close waits for as long as its own context allows.
-func TestClose_Twice(t *testing.T) {
+func TestClose_Waits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := registry.New(nil)
 		var j journal
@@ -143,7 +128,7 @@ func TestClose_Twice(t *testing.T) {
 			go func() { done <- r.Close(t.Context()) }()
 		}
 		synctest.Wait()
-		time.AfterFunc(5*time.Second, func() { end() })
+		time.AfterFunc(5*time.Second, func() { assert.Equal(t, "began on <nil>", end()) })
 		began := time.Now()
 		for range cap(done) {
 			assert.NoError(t, <-done)

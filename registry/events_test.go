@@ -2,7 +2,6 @@ package registry_test
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -156,18 +155,18 @@ func TestListener_ForgetAfterStragglers(t *testing.T) {
 	})
 }
 
-// A teller is a listener that tells of each pipeline what it hears, and can be held up.
+// A teller is a listener that tells of each pipeline what it hears, and can then do something.
 type teller struct {
 	journal
 
-	hold map[string]chan struct{}
+	do map[string]func()
 }
 
 func (l *teller) hear(what string, s pipeline.Source) {
 	line := what + " " + s.String()
 	l.add("%s", line)
-	if hold := l.hold[line]; hold != nil {
-		<-hold
+	if do := l.do[line]; do != nil {
+		do()
 	}
 }
 
@@ -218,12 +217,12 @@ func TestListener_ForgetIsLast(t *testing.T) {
 	} {
 		t.Run(held, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := teller{hold: make(map[string]chan struct{})}
+				l := teller{do: make(map[string]func())}
 				r := open(t, &registry.Options{Listener: &l})
 				define(t, r, "orders", with())
 				l.take()
 				release := make(chan struct{})
-				l.hold[held] = release
+				l.do[held] = func() { <-release }
 				do(t.Context(), r, func(f func() error) {
 					go func() { assert.NoError(t, f()) }()
 					synctest.Wait()
@@ -250,19 +249,16 @@ func TestListener_ForgetIsLast(t *testing.T) {
 // A Forget that defines the pipeline again does not wait for itself.
 func TestListener_ForgetDefines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var j journal
-		var r *registry.Registry
-		var once sync.Once
-		r = open(t, &registry.Options{Listener: hooked{
-			InForce: func(p *pipeline.Pipeline) { j.add("InForce %s", p.Name()) },
-			Forget: func(s pipeline.Source) {
-				once.Do(func() { assert.NoError(t, r.Define("orders", with())) })
-				j.add("Forget %s", s)
-			},
-		}})
+		l := teller{do: make(map[string]func())}
+		r := open(t, &registry.Options{Listener: &l})
 		define(t, r, "orders", with())
+		l.do["Forget orders"] = func() {
+			delete(l.do, "Forget orders")
+			assert.NoError(t, r.Define("orders", with()))
+			assert.Equal(t, []string{"InForce orders", "Forget orders"}, l.take())
+		}
 		require.NoError(t, r.Remove(t.Context(), "orders"))
 		synctest.Wait()
-		assert.Equal(t, []string{"InForce orders", "Forget orders", "InForce orders"}, j.take())
+		assert.Equal(t, []string{"InForce orders"}, l.take())
 	})
 }

@@ -208,8 +208,3 @@ func isAny(err error, targets []error) bool {
 	}
 	return false
 }
-
-// hooked is a listener of hooks.
-type hooked pipeline.Hooks
-
-func (h hooked) Hooks() pipeline.Hooks { return pipeline.Hooks(h) }

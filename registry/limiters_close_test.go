@@ -46,20 +46,25 @@ func TestTokenBucket_WithoutName(t *testing.T) {
 	}), "needs a name")
 }
 
-// Who waits in the queue of a limiter gets what a reload gives it.
+// Who waits in the queue of a limiter gets what a reload gives it, and nothing of a reload that fails because a kept value refuses
+// its options.
 func TestTokenBucket_ReloadServesTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, nil)
-		limit := 1
+		limit, kept := 1, &workshop{step: 1}
 		p := define(t, r, "orders", func(b *registry.Builder) error {
 			b.Add(ratelimit.New(b.Concurrency("l", one(limit)), nil))
-			return nil
+			return kept.build(b)
 		})
 		end := hold(t, p)
-		done := make(chan error)
+		done := make(chan error, 1)
 		go func() { done <- p.Execute(t.Context(), nothing) }()
 		synctest.Wait()
-		limit = 2
+		limit, kept.step, kept.made[0].refuse = 2, 2, errBoom
+		require.ErrorIs(t, r.Reload(t.Context()), errBoom)
+		synctest.Wait()
+		assert.Empty(t, done)
+		kept.made[0].refuse = nil
 		require.NoError(t, r.Reload(t.Context()))
 		assert.NoError(t, <-done)
 		end()
@@ -96,31 +101,4 @@ func TestReload_LimiterRefusesOptions(t *testing.T) {
 	}
 	limit = 5
 	require.NoError(t, r.Reload(t.Context()))
-}
-
-// What can refuse its options is asked before limiters change: a waiter is not rejected by limits that never come into force.
-func TestReload_KeptRefusesFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := open(t, nil)
-		w := &workshop{step: 1}
-		limit := 5
-		var l *limiter.Concurrency
-		p := define(t, r, "orders", func(b *registry.Builder) error {
-			l = b.Concurrency("l", limiter.ConcurrencyOptions{PermitLimit: limit, QueueLimit: 5})
-			return w.build(b)
-		})
-		require.NoError(t, p.Execute(t.Context(), nothing))
-		held, err := l.TryAcquire(t.Context(), 3)
-		require.NoError(t, err)
-		waits := make(chan limiter.Lease)
-		go func() {
-			lease, _ := l.Acquire(t.Context(), 3)
-			waits <- lease
-		}()
-		synctest.Wait()
-		limit, w.step, w.made[0].refuse = 1, 2, errBoom
-		require.ErrorIs(t, r.Reload(t.Context()), errBoom)
-		held.Release()
-		assert.True(t, (<-waits).Acquired())
-	})
 }

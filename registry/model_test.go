@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -266,6 +267,9 @@ func (w *world) change(instances, remove []string, told bool, f func() error) bo
 	switch {
 	case len(failed) > 0:
 		require.ErrorContains(w, err, "boom", w.did)
+		for _, event := range failed {
+			assert.ErrorContains(w, err, "pipeline "+strings.TrimPrefix(event, "ReloadFailed ")+": ", w.did)
+		}
 	case conflict:
 		require.ErrorIs(w, err, registry.ErrLimiterConflict, w.did)
 		failed = []string{"ReloadFailed " + built[0]}

@@ -128,6 +128,8 @@ func TestOverride_Partitioned(t *testing.T) {
 		assert.Equal(t, 3, left(t, l, "known"))
 		spend(t, l, "new", 1)
 		assert.Equal(t, 6, left(t, l, "new"))
+		spend(t, l, "closed by the program", 1)
+		require.NoError(t, maps.Collect(l.All())["closed by the program"].(*limiter.TokenBucket).Close())
 		assert.Equal(t, registry.LimiterConfig{Limits: options(7).Limits(), Partitions: whole}, info(t, r).Options)
 
 		// The limits of each key stay; the options of the whole change at once.
@@ -141,35 +143,6 @@ func TestOverride_Partitioned(t *testing.T) {
 		assert.Equal(t, 8, left(t, l, "known"))
 		assert.Equal(t, 11, left(t, l, "new"))
 		assert.Equal(t, info(t, r).Configured, info(t, r).Options)
-	})
-}
-
-// The program has closed the limiter of a key: those of all other keys get their limits back.
-func TestOverride_PartitionedClosedKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := open(t, nil)
-		var l *limiter.PartitionedLimiter[string, string]
-		require.NoError(t, r.Define("orders", func(b *registry.Builder) error {
-			l = registry.Partitioned(b, "l", same, bucketOptions(10), nil)
-			return nil
-		}))
-		keys := strings.Split("abcdefghijklmnopqrst", "")
-		for _, key := range keys {
-			spend(t, l, key, 1)
-		}
-		require.NoError(t, maps.Collect(l.All())["k"].(*limiter.TokenBucket).Close())
-		for _, want := range []int{5, 10} {
-			if want == 5 {
-				require.NoError(t, r.Override(t.Context(), for1h(bucketOptions(5))))
-			} else {
-				require.NoError(t, r.EndOverride(t.Context(), "l", "ann"))
-			}
-			for key, each := range l.All() {
-				if key != "k" {
-					assert.Equal(t, want, limitOf(each.(*limiter.TokenBucket).Options()), key)
-				}
-			}
-		}
 	})
 }
 

@@ -77,12 +77,10 @@ func (p *adjustablePartitioned[R, K]) use(each rate.Limits) {
 // key that the program has closed refuses them: it has no limits any more.
 func (p *adjustablePartitioned[R, K]) reconfigure(options any) error {
 	o := options.(LimiterConfig)
-	if err := p.limiter.Reconfigure(o.Partitions); err != nil {
-		return err
-	}
 	p.use(o.Limits)
-	return p.limiter.Apply(func(_ K, l limiter.Limiter) error {
+	_ = p.limiter.Apply(func(_ K, l limiter.Limiter) error {
 		_ = l.(limiter.Configurable).Reconfigure(o.Limits)
 		return nil
 	})
+	return p.limiter.Reconfigure(o.Partitions)
 }

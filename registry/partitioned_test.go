@@ -150,7 +150,7 @@ func TestPartitioned_InvalidOptions(t *testing.T) {
 			registry.Partitioned(b, "users", same, bucketOptions(0), nil)
 		},
 		"MaxPartitions": func(b *registry.Builder) {
-			registry.Partitioned(b, "users", same, bucketOptions(1), &limiter.PartitionedOptions{MaxPartitions: -1})
+			registry.Partitioned(b, "users", same, bucketOptions(1), &limiter.PartitionedOptions{MaxPartitions: -2})
 		},
 	} {
 		r := open(t, nil)

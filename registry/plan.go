@@ -126,7 +126,11 @@ func (p *plan) run(add func() error) error {
 	}
 	p.end(err)
 	r.changing.leave()
-	p.finish()
+	if len(p.forgetting) == 0 {
+		p.finish()
+	} else { // Forget of the Listener can be what has called this function
+		r.drains.waits.Go(p.finish)
+	}
 	return err
 }
 
@@ -246,23 +250,12 @@ func (p *plan) end(err error) {
 }
 
 // finish tells the program what has changed and what has failed, disposes of what was replaced, and discards what has not come
-// into force. It does so in the background if a pipeline of the same name is being forgotten, because that can be who called.
+// into force.
 func (p *plan) finish() {
-	if len(p.forgetting) == 0 {
-		p.tell()
-		return
-	}
-	p.registry.drains.waits.Go(func() {
-		for _, forgotten := range p.forgetting {
-			<-forgotten
-		}
-		p.tell()
-	})
-}
-
-// tell is finish when the Listener can be told.
-func (p *plan) tell() {
 	r := p.registry
+	for _, forgotten := range p.forgetting {
+		<-forgotten
+	}
 	r.resources.observe(p.unobserved, r.options.ObserveLimiter)
 	for _, v := range p.versions {
 		if inForce := r.events.hooks.InForce; inForce != nil {

@@ -46,20 +46,6 @@ func TestReload_BuildPanics(t *testing.T) {
 	assert.EqualError(t, r.Reload(t.Context()), err.Error())
 }
 
-func TestReload_JoinsErrors(t *testing.T) {
-	var l recorder
-	r := open(t, &registry.Options{Listener: &l})
-	var one, two fickle
-	require.NoError(t, r.Define("1", one.build))
-	require.NoError(t, r.Define("2", two.build))
-	one.do(func(*registry.Builder) error { return errBoom })
-	two.do(func(*registry.Builder) error { panic("ouch") })
-	err := r.Reload(t.Context())
-	assert.ErrorIs(t, err, errBoom)
-	assert.ErrorContains(t, err, "ouch")
-	assert.Equal(t, []string{"ReloadFailed 1", "ReloadFailed 2"}, l.take())
-}
-
 func TestReload_ContextEndedBefore(t *testing.T) {
 	r := open(t, nil)
 	var n numbered

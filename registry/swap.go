@@ -71,23 +71,19 @@ type optionsChange struct {
 
 // changesFor returns the changes that the versions want of what is in this process. Kept values come first: they can refuse, and
 // limits that are undone may have rejected waiters. Only a limiter that the program has closed refuses limits.
-func changesFor(versions []*version) []optionsChange {
-	var kept, limiters []optionsChange
+func changesFor(versions []*version) (changes []optionsChange) {
 	seen := make(map[*resource]bool) // several versions can use it, with the same options
-	for _, v := range versions {
-		for _, u := range v.uses {
-			if u.options == u.wanted || u.inStore != nil || seen[u.resource] {
-				continue
-			}
-			seen[u.resource] = true
-			if u.id.isKept() {
-				kept = append(kept, optionsChange{u, v.instance.id})
-			} else {
-				limiters = append(limiters, optionsChange{u, v.instance.id})
+	for _, kept := range []bool{true, false} {
+		for _, v := range versions {
+			for _, u := range v.uses {
+				if u.id.isKept() == kept && u.inStore == nil && u.options != u.wanted && !seen[u.resource] {
+					seen[u.resource] = true
+					changes = append(changes, optionsChange{u, v.instance.id})
+				}
 			}
 		}
 	}
-	return append(kept, limiters...)
+	return changes
 }
 
 // putInForce puts the versions in force, whose limiters have their options, unless the registry was closed.

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
@@ -80,12 +81,7 @@ func PerKey(pkg string, factory limiter.Factory[string], o *limiter.PartitionedO
 	if o != nil {
 		options = *o
 	}
-	switch options.MaxPartitions {
-	case 0:
-		options.MaxPartitions = DefaultMaxPartitions
-	case -1:
-		options.MaxPartitions = 0
-	}
+	options.MaxPartitions = cmp.Or(options.MaxPartitions, DefaultMaxPartitions)
 	return limiter.NewPartitioned(func(key string) limiter.Partition[string] {
 		return limiter.Partition[string]{Key: key, New: factory}
 	}, &options)
