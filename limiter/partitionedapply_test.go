@@ -253,7 +253,7 @@ func TestPartitioned_ApplyWaitsForCallers(t *testing.T) {
 		asking.Wait()
 		assert.Equal(t, 2, calls[3-first], "by the caller, and by Apply")
 
-		stale := newApplyCall(func(int, Limiter) error { t.Error("too late"); return nil })
+		stale := &applyCall[int]{change: func(int, Limiter) error { t.Error("too late"); return nil }}
 		stale.end()
 		require.NoError(t, stale.apply(1, nil, false))
 	})
