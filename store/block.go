@@ -29,15 +29,15 @@ type blockFetch struct {
 	done     chan struct{}
 	err      error // why the store could not be asked
 	late     bool  // lines have restored the whole block before it came
-	least    int64 // what the first caller needs; if rejected, so are all callers that need as much or more
 	rejected bool  // too few are available
+	least    int64 // what the first caller needs; if rejected, so are all callers that need as much or more
 	wait     time.Duration
 }
 
 // takeFromBlock takes n permits from the blocks. If they have too few, it borrows another block or, if that is not worth it, takes
 // only the n permits from the store.
 func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Lease, error) {
-	limit := c.s.calls.Limit(ctx)
+	until := c.s.calls.Limit(ctx)
 	for {
 		ks := c.keys.lock(key, true)
 		if ks == nil {
@@ -55,10 +55,10 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 		case fetch == nil:
 			return c.remote.take(ctx, key, n)
 		}
-		if err := calls.Wait(ctx, limit, fetch.done); err != nil {
+		if err := calls.Wait(ctx, until, fetch.done); err != nil {
 			return limiter.Lease{}, err
 		}
-		ctx = answerby.With(ctx, limit) // a second question has no more time
+		ctx = answerby.With(ctx, until) // a second question has no more time
 		switch {
 		case fetch.err != nil:
 			return limiter.Lease{}, fetch.err

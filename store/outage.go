@@ -25,11 +25,11 @@ func (c *core) takeOrFallBack(ctx context.Context, key string, n int, waiting bo
 	default:
 		lease, err = c.remote.take(ctx, key, n)
 	}
-	return c.decided(key, n, false, lease, err)
+	return c.orFallBack(key, n, false, lease, err)
 }
 
-// decided returns the answer of the store, or that of the outage policy if err is why the store could not be asked.
-func (c *core) decided(key string, n int, peek bool, lease limiter.Lease, err error) (limiter.Lease, error) {
+// orFallBack returns the answer of the store, or that of the outage policy if err is why the store could not be asked.
+func (c *core) orFallBack(key string, n int, peek bool, lease limiter.Lease, err error) (limiter.Lease, error) {
 	switch {
 	case errors.Is(err, ErrUnavailable) && c.closed.Load():
 		return limiter.Lease{}, limiter.ErrClosed

@@ -38,7 +38,7 @@ func (c *core) peek(ctx context.Context, key string, n int) (limiter.Lease, erro
 	}
 	free, q, err := c.remote.askFree(ctx, key)
 	if err != nil {
-		return c.decided(key, n, true, limiter.Lease{}, err)
+		return c.orFallBack(key, n, true, limiter.Lease{}, err)
 	}
 	wait := time.Duration(0)
 	if !c.leased {
@@ -48,8 +48,8 @@ func (c *core) peek(ctx context.Context, key string, n int) (limiter.Lease, erro
 	case wait == 0 && (!c.leased || free >= weight(n)):
 		return custom.Granted(n, nil), nil
 	case c.o.Block > 1:
-		return c.decided(key, n, true, custom.Rejected(wait, ""), nil)
+		return c.orFallBack(key, n, true, custom.Rejected(wait, ""), nil)
 	default:
-		return c.decided(key, n, true, custom.RejectedKnowing(wait, "", free), nil)
+		return c.orFallBack(key, n, true, custom.RejectedKnowing(wait, "", free), nil)
 	}
 }

@@ -195,10 +195,10 @@ func (q *queue) await(ctx context.Context, key string, w *waiter) (limiter.Lease
 	case <-w.Ready:
 	case <-w.Value.gone:
 		q.ks.mu.Lock()
-		left := q.Remove(w)
+		waited := q.Remove(w)
 		q.wake() // w may have delayed others
 		q.ks.mu.Unlock()
-		if left {
+		if waited {
 			return limiter.Lease{}, ctxerr.Of(ctx)
 		}
 		<-w.Ready // the answer came first
@@ -303,7 +303,7 @@ func (q *queue) serveRound() (wait time.Duration, more bool) {
 	case len(ws) == 0:
 		return time.Second, true // all have left; each wakes this goroutine when it is out of the queue
 	}
-	take := q.ask(ws)
+	take := q.askFor(ws)
 	wait, got := time.Duration(math.MaxInt64), false
 	for i, w := range ws {
 		lease, err := take(i)
@@ -335,9 +335,9 @@ func (q *queue) serveRound() (wait time.Duration, more bool) {
 	return q.pauseAfterServing(), true
 }
 
-// ask asks the store for all waiters together if it can decide about them in order, and returns a function that has the answer to
+// askFor asks the store for all waiters together if it can decide about them in order, and returns a function that has the answer to
 // each, or asks for it.
-func (q *queue) ask(ws []*waiter) (take func(i int) (limiter.Lease, error)) {
+func (q *queue) askFor(ws []*waiter) (take func(i int) (limiter.Lease, error)) {
 	c, key := q.ks.c, q.ks.key
 	ctx := c.s.background.Context()
 	if c.leased || c.o.Block > 1 { // leases have no order in a call, and blocks are asked for by the key
@@ -356,7 +356,7 @@ func (q *queue) ask(ws []*waiter) (take func(i int) (limiter.Lease, error)) {
 			c.s.count.decisions.Add(1)
 			lease = c.remote.leaseFor(call, i)
 		}
-		return c.decided(key, ws[i].Permits, false, lease, err)
+		return c.orFallBack(key, ws[i].Permits, false, lease, err)
 	}
 }
 
@@ -370,15 +370,15 @@ func (q *queue) nextWaiters() (ws []*waiter, more bool) {
 		q.serving = false
 		return nil, false
 	}
-	left := int64(math.MaxInt64)
+	most := int64(math.MaxInt64)
 	if a := &q.ks.lastAnswer; !q.ks.c.leased && !away && a.def != nil {
-		left = q.ks.useTurns().AtMost(&a.def.Schedule, a.took(), time.Now())
+		most = q.ks.useTurns().AtMost(&a.def.Schedule, a.took(), time.Now())
 	}
 	for w := range q.All(q.ks.c.limits().QueueOrder) {
 		if w.Permits == 0 || ctxerr.Closed(w.Value.gone) {
 			continue
 		}
-		if left -= int64(w.Permits); len(ws) == maxServed || left < 0 && len(ws) > 0 {
+		if most -= int64(w.Permits); len(ws) == maxServed || most < 0 && len(ws) > 0 {
 			break
 		}
 		ws = append(ws, w)
