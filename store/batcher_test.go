@@ -72,24 +72,22 @@ func TestBatcher_OrderOfArrival(t *testing.T) {
 
 func TestBatcher_CallerLeaves(t *testing.T) {
 	for _, how := range []*store.LimiterOptions{nil, {Block: 8}} {
-		t.Run(fmt.Sprintf("%+v", how), func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				l := w.bucket(10, 1, time.Hour, 0, how)
-				w.granted(l, 0)
-				w.Delay(100 * time.Millisecond)
-				ctx, cancel := context.WithTimeout(w.ctx, 10*time.Millisecond)
-				defer cancel()
-				took := timed(func() {
-					_, err := l.TryAcquire(ctx, 4)
-					require.ErrorIs(t, err, context.DeadlineExceeded)
-				})
-				require.Equal(t, 10*time.Millisecond, took)
-				w.Delay(0)
-				w.pass(2 * time.Second)
-				require.EqualValues(t, 10, l.Statistics().AvailablePermits)
-				require.Zero(t, l.Statistics().SuccessfulLeases-1, "the zero in the beginning is the only success")
+		t.Run(fmt.Sprintf("%+v", how), subtest(func(t *testing.T, w *world) {
+			l := w.bucket(10, 1, time.Hour, 0, how)
+			w.granted(l, 0)
+			w.Delay(100 * time.Millisecond)
+			ctx, cancel := context.WithTimeout(w.ctx, 10*time.Millisecond)
+			defer cancel()
+			took := timed(func() {
+				_, err := l.TryAcquire(ctx, 4)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
 			})
-		})
+			require.Equal(t, 10*time.Millisecond, took)
+			w.Delay(0)
+			w.pass(2 * time.Second)
+			require.EqualValues(t, 10, l.Statistics().AvailablePermits)
+			require.Zero(t, l.Statistics().SuccessfulLeases-1, "the zero in the beginning is the only success")
+		}))
 	}
 }
 
@@ -172,40 +170,38 @@ func TestBatcher_BatchesAreSorted(t *testing.T) {
 // No call waits for two round trips: each has its answer after one and the pause, whatever else is under way.
 func TestBatcher_OneRoundTrip(t *testing.T) {
 	for _, latency := range []time.Duration{8 * time.Millisecond, 100 * time.Millisecond} {
-		t.Run(latency.String(), func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				how := &store.LimiterOptions{Outage: store.FailOpen}
-				s := w.instance(store.Options{})
-				p := must(s.PartitionedFixedWindow("windows", limiter.FixedWindowOptions{PermitLimit: 1000, Window: time.Hour}, how))(t)
-				w.Delay(latency)
-				_ = must(p.TryAcquire(w.ctx, "key", 0))(t)
-				const calls = 3000 // 300 a second
-				var granted, byPolicy atomic.Int64
-				var slowest, most atomic.Int64
-				var all sync.WaitGroup
-				for range calls {
-					all.Go(func() {
-						begun := time.Now()
-						lease, err := p.TryAcquire(answerby.With(w.ctx, begun.Add(latency*15/8)), "key", 1)
-						if err != nil {
-							w.Error(err)
-						}
-						slowest.Store(max(slowest.Load(), int64(time.Since(begun))))
-						granted.Add(int64(lease.Permits()))
-						if _, ok := store.OutageKey.From(lease); ok {
-							byPolicy.Add(1)
-						}
-					})
-					time.Sleep(time.Second / 300)
-					most.Store(max(most.Load(), int64(w.underWay.Load())))
-				}
-				all.Wait()
-				require.Zero(t, byPolicy.Load())
-				require.EqualValues(t, 1000, granted.Load())
-				require.LessOrEqual(t, time.Duration(slowest.Load()), latency+max(time.Millisecond, latency/8))
-				require.LessOrEqual(t, most.Load(), int64(9), "8 of a batcher, and the one that loads the limits again")
-			})
-		})
+		t.Run(latency.String(), subtest(func(t *testing.T, w *world) {
+			how := &store.LimiterOptions{Outage: store.FailOpen}
+			s := w.instance(store.Options{})
+			p := must(s.PartitionedFixedWindow("windows", limiter.FixedWindowOptions{PermitLimit: 1000, Window: time.Hour}, how))(t)
+			w.Delay(latency)
+			_ = must(p.TryAcquire(w.ctx, "key", 0))(t)
+			const calls = 3000 // 300 a second
+			var granted, byPolicy atomic.Int64
+			var slowest, most atomic.Int64
+			var all sync.WaitGroup
+			for range calls {
+				all.Go(func() {
+					begun := time.Now()
+					lease, err := p.TryAcquire(answerby.With(w.ctx, begun.Add(latency*15/8)), "key", 1)
+					if err != nil {
+						w.Error(err)
+					}
+					slowest.Store(max(slowest.Load(), int64(time.Since(begun))))
+					granted.Add(int64(lease.Permits()))
+					if _, ok := store.OutageKey.From(lease); ok {
+						byPolicy.Add(1)
+					}
+				})
+				time.Sleep(time.Second / 300)
+				most.Store(max(most.Load(), int64(w.underWay.Load())))
+			}
+			all.Wait()
+			require.Zero(t, byPolicy.Load())
+			require.EqualValues(t, 1000, granted.Load())
+			require.LessOrEqual(t, time.Duration(slowest.Load()), latency+max(time.Millisecond, latency/8))
+			require.LessOrEqual(t, most.Load(), int64(9), "8 of a batcher, and the one that loads the limits again")
+		}))
 	}
 }
 
@@ -236,28 +232,26 @@ func TestBatcher_Connections(t *testing.T) {
 		if testing.Short() && connections%2 != 0 {
 			continue
 		}
-		t.Run(fmt.Sprint(connections), func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				s := newStore(t, pooled{w.hooked, connections}, store.Options{})
-				p := must(s.PartitionedTokenBucket("keys", bucketOf(1000, 1, time.Hour, 0), nil))(t)
-				w.Delay(100 * time.Millisecond)
-				var slowest, most atomic.Int64
-				w.see = func([]*backend.Batch) { most.Store(max(most.Load(), int64(w.underWay.Load())+1)) }
-				w.together(4000, func(i int) (limiter.Lease, error) {
-					if i >= 100 { // the first of each batcher find out how far the store is
-						time.Sleep(time.Second + time.Duration(i)*time.Millisecond/2)
-					}
-					begun := time.Now()
-					lease, err := p.TryAcquire(w.ctx, fmt.Sprint(i%100), 1)
-					if i >= 100 {
-						slowest.Store(max(slowest.Load(), int64(time.Since(begun))))
-					}
-					return lease, err
-				})
-				require.LessOrEqual(t, most.Load(), want.underWay)
-				require.LessOrEqual(t, time.Duration(slowest.Load()), want.slowest*time.Millisecond)
+		t.Run(fmt.Sprint(connections), subtest(func(t *testing.T, w *world) {
+			s := newStore(t, pooled{w.hooked, connections}, store.Options{})
+			p := must(s.PartitionedTokenBucket("keys", bucketOf(1000, 1, time.Hour, 0), nil))(t)
+			w.Delay(100 * time.Millisecond)
+			var slowest, most atomic.Int64
+			w.see = func([]*backend.Batch) { most.Store(max(most.Load(), int64(w.underWay.Load())+1)) }
+			w.together(4000, func(i int) (limiter.Lease, error) {
+				if i >= 100 { // the first of each batcher find out how far the store is
+					time.Sleep(time.Second + time.Duration(i)*time.Millisecond/2)
+				}
+				begun := time.Now()
+				lease, err := p.TryAcquire(w.ctx, fmt.Sprint(i%100), 1)
+				if i >= 100 {
+					slowest.Store(max(slowest.Load(), int64(time.Since(begun))))
+				}
+				return lease, err
 			})
-		})
+			require.LessOrEqual(t, most.Load(), want.underWay)
+			require.LessOrEqual(t, time.Duration(slowest.Load()), want.slowest*time.Millisecond)
+		}))
 	}
 }
 

@@ -281,21 +281,19 @@ func TestBlock_ReturnedByClose(t *testing.T) {
 			_ = s.Close()
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				s, o := w.instance(store.Options{}), bucketOf(400, 1, time.Hour, 0)
-				p := must(s.PartitionedTokenBucket("it", o, &store.LimiterOptions{Block: 100}))(t)
-				for i := range keys * 4 { // the third call for a key borrows
-					_ = must(p.TryAcquire(w.ctx, fmt.Sprint(i%keys), 1))(t)
-				}
-				closing(s, p)
-				synctest.Wait()
-				elsewhere := must(w.instance(store.Options{}).PartitionedTokenBucket("it", o, nil))(t)
-				for key := range keys {
-					require.EqualValues(t, 396, must(elsewhere.Statistics(fmt.Sprint(key)))(t).AvailablePermits)
-				}
-			})
-		})
+		t.Run(name, subtest(func(t *testing.T, w *world) {
+			s, o := w.instance(store.Options{}), bucketOf(400, 1, time.Hour, 0)
+			p := must(s.PartitionedTokenBucket("it", o, &store.LimiterOptions{Block: 100}))(t)
+			for i := range keys * 4 { // the third call for a key borrows
+				_ = must(p.TryAcquire(w.ctx, fmt.Sprint(i%keys), 1))(t)
+			}
+			closing(s, p)
+			synctest.Wait()
+			elsewhere := must(w.instance(store.Options{}).PartitionedTokenBucket("it", o, nil))(t)
+			for key := range keys {
+				require.EqualValues(t, 396, must(elsewhere.Statistics(fmt.Sprint(key)))(t).AvailablePermits)
+			}
+		}))
 	}
 }
 

@@ -40,11 +40,9 @@ var spending = []limitertest.Kind{limitertest.FixedWindow, limitertest.SlidingWi
 func eachCharger(t *testing.T, f func(t *testing.T, w *world, l made, name string)) {
 	for _, k := range spending {
 		for name, how := range peekOptions {
-			t.Run(fmt.Sprint(k, " ", name), func(t *testing.T) {
-				inWorld(t, func(t *testing.T, w *world) {
-					f(t, w, build(t, w.instance(store.Options{}), k, limitsOfTen, how), name)
-				})
-			})
+			t.Run(fmt.Sprint(k, " ", name), subtest(func(t *testing.T, w *world) {
+				f(t, w, build(t, w.instance(store.Options{}), k, limitsOfTen, how), name)
+			}))
 		}
 	}
 }
@@ -154,26 +152,24 @@ func TestCharge_SharedRoundTrip(t *testing.T) {
 // What this instance has borrowed can still be granted here, so it remains; what another one has borrowed does not.
 func TestCharge_BorrowedPermits(t *testing.T) {
 	for _, k := range spending {
-		t.Run(k.String(), func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				limits := limitertest.Limits{Permits: 100, Period: time.Hour, TokensPerPeriod: 1, Segments: 10}
-				l := build(t, w.instance(store.Options{}), k, limits, &store.LimiterOptions{Block: 20})
-				for n := range 3 { // the blocks grow: 1, 2, 4
-					w.granted(l, 1)
-					w.charged(l, 0, int64(99-n))
-				}
+		t.Run(k.String(), subtest(func(t *testing.T, w *world) {
+			limits := limitertest.Limits{Permits: 100, Period: time.Hour, TokensPerPeriod: 1, Segments: 10}
+			l := build(t, w.instance(store.Options{}), k, limits, &store.LimiterOptions{Block: 20})
+			for n := range 3 { // the blocks grow: 1, 2, 4
 				w.granted(l, 1)
-				elsewhere := build(t, w.instance(store.Options{}), k, limits, nil)
-				there := must(elsewhere.Charge(w.ctx, 0))(t)
-				require.Less(t, there.Remaining, int64(96), "without what is left of the last block, 2 or 3")
-				w.charged(l, 0, 96)
-				w.charged(l, 10, 86)
-				w.granted(l, 3)
-				w.charged(l, 0, 83)
-				w.pass(2 * time.Second) // the rest of a block goes back
-				w.charged(elsewhere, 0, 83)
-			})
-		})
+				w.charged(l, 0, int64(99-n))
+			}
+			w.granted(l, 1)
+			elsewhere := build(t, w.instance(store.Options{}), k, limits, nil)
+			there := must(elsewhere.Charge(w.ctx, 0))(t)
+			require.Less(t, there.Remaining, int64(96), "without what is left of the last block, 2 or 3")
+			w.charged(l, 0, 96)
+			w.charged(l, 10, 86)
+			w.granted(l, 3)
+			w.charged(l, 0, 83)
+			w.pass(2 * time.Second) // the rest of a block goes back
+			w.charged(elsewhere, 0, 83)
+		}))
 	}
 }
 
@@ -261,29 +257,27 @@ func TestCharge_LookingMakesNoKey(t *testing.T) {
 // A charge is one decision, by the store or the limiter in the process; looking is none.
 func TestCharge_Counters(t *testing.T) {
 	for name, how := range peekOptions {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				s := w.instance(store.Options{FailureThreshold: 1000})
-				var o store.LimiterOptions
-				if how != nil {
-					o = *how
-				}
-				o.Outage, o.LocalShare = store.FallBackLocally, 0.5
-				l := must(s.SlidingWindow("window", limitsOfTen.SlidingWindow(), &o))(t)
-				count := gained(s)
-				w.charged(l, 3, 7)
-				require.Equal(t, store.Counters{Decisions: 1}, count())
-				w.charged(l, -2, 9)
-				require.Equal(t, store.Counters{Decisions: 1}, count())
-				w.charged(l, 0, 9)
-				require.Zero(t, count())
-				w.hooked.Fail(errDead)
-				w.charged(l, 2, 3)
-				require.Equal(t, store.Counters{Outages: 1}, count())
-				w.charged(l, 0, 3)
-				require.Zero(t, count())
-			})
-		})
+		t.Run(name, subtest(func(t *testing.T, w *world) {
+			s := w.instance(store.Options{FailureThreshold: 1000})
+			var o store.LimiterOptions
+			if how != nil {
+				o = *how
+			}
+			o.Outage, o.LocalShare = store.FallBackLocally, 0.5
+			l := must(s.SlidingWindow("window", limitsOfTen.SlidingWindow(), &o))(t)
+			count := gained(s)
+			w.charged(l, 3, 7)
+			require.Equal(t, store.Counters{Decisions: 1}, count())
+			w.charged(l, -2, 9)
+			require.Equal(t, store.Counters{Decisions: 1}, count())
+			w.charged(l, 0, 9)
+			require.Zero(t, count())
+			w.hooked.Fail(errDead)
+			w.charged(l, 2, 3)
+			require.Equal(t, store.Counters{Outages: 1}, count())
+			w.charged(l, 0, 3)
+			require.Zero(t, count())
+		}))
 	}
 }
 
@@ -291,29 +285,27 @@ func TestCharge_Counters(t *testing.T) {
 func TestCharge_WithoutTheStore(t *testing.T) {
 	for _, k := range spending {
 		for _, how := range policies {
-			t.Run(fmt.Sprintf("%v %v", k, how.Outage), func(t *testing.T) {
-				inWorld(t, func(t *testing.T, w *world) {
-					s := w.instance(store.Options{})
-					l := build(t, s, k, limitsOfTen, &how)
-					w.charged(l, 4, 6)
-					w.hooked.Fail(errDead)
-					if how.Outage != store.FallBackLocally {
-						lost(t, w, s, l)
-					} else {
-						w.charged(l, 0, 5)
-						w.charged(l, 2, 3)
-						w.granted(l, 3)
-						w.rejected(l, 1)
-						w.charged(l, 1, -1)
-						w.charged(l, -3, 2)
-						require.ErrorIs(t, s.Health().Err, errDead)
-						w.granted(l, 2)
-					}
-					w.hooked.Fail(nil)
-					w.pass(1200 * time.Millisecond)
-					w.charged(l, 0, 6)
-				})
-			})
+			t.Run(fmt.Sprintf("%v %v", k, how.Outage), subtest(func(t *testing.T, w *world) {
+				s := w.instance(store.Options{})
+				l := build(t, s, k, limitsOfTen, &how)
+				w.charged(l, 4, 6)
+				w.hooked.Fail(errDead)
+				if how.Outage != store.FallBackLocally {
+					lost(t, w, s, l)
+				} else {
+					w.charged(l, 0, 5)
+					w.charged(l, 2, 3)
+					w.granted(l, 3)
+					w.rejected(l, 1)
+					w.charged(l, 1, -1)
+					w.charged(l, -3, 2)
+					require.ErrorIs(t, s.Health().Err, errDead)
+					w.granted(l, 2)
+				}
+				w.hooked.Fail(nil)
+				w.pass(1200 * time.Millisecond)
+				w.charged(l, 0, 6)
+			}))
 		}
 	}
 }

@@ -32,40 +32,38 @@ func TestCounters_Decisions(t *testing.T) {
 	byStore, byCache := store.Counters{Decisions: 1}, store.Counters{Cached: 1}
 	byOutage := store.Counters{Outages: 1}
 	for name, how := range peekOptions {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				s := w.instance(store.Options{FailureThreshold: 1000})
-				l := must(s.TokenBucket("bucket", bucketOf(2, 1, time.Hour, 0), how))(t)
-				count := gained(s)
+		t.Run(name, subtest(func(t *testing.T, w *world) {
+			s := w.instance(store.Options{FailureThreshold: 1000})
+			l := must(s.TokenBucket("bucket", bucketOf(2, 1, time.Hour, 0), how))(t)
+			count := gained(s)
 
-				again := byStore
-				if name == "cached" || name == "blocks" {
-					again = byCache
-				}
-				lease := w.granted(l, 1)
-				require.Equal(t, byStore, count(), "granted")
-				w.hooked.Fail(errors.New("gone"))
-				w.rejected(l, 1)
-				require.Equal(t, byOutage, count(), "failed")
-				w.hooked.Fail(nil)
-				w.granted(l, 1)
-				require.Equal(t, byStore, count(), "granted after a failed call")
-				w.rejected(l, 1)
-				require.Equal(t, byStore, count(), "rejected")
-				w.rejected(l, 1)
-				require.Equal(t, again, count(), "rejected again")
+			again := byStore
+			if name == "cached" || name == "blocks" {
+				again = byCache
+			}
+			lease := w.granted(l, 1)
+			require.Equal(t, byStore, count(), "granted")
+			w.hooked.Fail(errors.New("gone"))
+			w.rejected(l, 1)
+			require.Equal(t, byOutage, count(), "failed")
+			w.hooked.Fail(nil)
+			w.granted(l, 1)
+			require.Equal(t, byStore, count(), "granted after a failed call")
+			w.rejected(l, 1)
+			require.Equal(t, byStore, count(), "rejected")
+			w.rejected(l, 1)
+			require.Equal(t, again, count(), "rejected again")
 
-				count()
-				_ = must(l.Peek(t.Context(), 1))(t)
-				l.Statistics()
-				lease.Refund()
-				require.Zero(t, count(), "nothing was decided")
-				require.NoError(t, l.Reconfigure(bucketOf(20, 1, time.Hour, 0)))
-				require.Zero(t, count(), "reconfigured")
-				w.granted(l, 5)
-				require.Equal(t, byStore, count(), "granted by the new limits")
-			})
-		})
+			count()
+			_ = must(l.Peek(t.Context(), 1))(t)
+			l.Statistics()
+			lease.Refund()
+			require.Zero(t, count(), "nothing was decided")
+			require.NoError(t, l.Reconfigure(bucketOf(20, 1, time.Hour, 0)))
+			require.Zero(t, count(), "reconfigured")
+			w.granted(l, 5)
+			require.Equal(t, byStore, count(), "granted by the new limits")
+		}))
 	}
 }
 

@@ -23,32 +23,30 @@ import (
 func TestDefinition_StoreRestartedEmpty(t *testing.T) {
 	for _, step := range []time.Duration{0, -time.Hour, time.Hour} {
 		for _, kind := range []string{"bucket", "seats"} {
-			t.Run(step.String()+" "+kind, func(t *testing.T) {
-				inWorld(t, func(t *testing.T, w *world) {
-					a, b := w.bucket(10, 1, time.Minute, 0, nil), w.bucket(10, 1, time.Minute, 0, nil)
-					w.granted(a, 5)
-					w.granted(b, 1)
-					require.NoError(t, a.Reconfigure(bucketOf(8, 1, time.Minute, 0)))
-					synctest.Wait()
-					w.Forget()
-					w.Step(step)
-					w.granted(a, 3)
-					w.granted(b, 3)
-					w.pass(11 * time.Second)
-					w.granted(a, 1)
-					synctest.Wait()
-					c := w.bucket(8, 1, time.Minute, 0, nil) // a program that starts now
-					w.granted(c, 1)
-					w.rejected(a, 1)
-					w.rejected(b, 1)
-					w.rejected(c, 1)
-					w.pass(11 * time.Second)
-					for _, l := range []*store.Limiter{a, b, c} {
-						w.rejected(l, 1)
-						require.Equal(t, 8, l.Limits().Permits)
-					}
-				})
-			})
+			t.Run(step.String()+" "+kind, subtest(func(t *testing.T, w *world) {
+				a, b := w.bucket(10, 1, time.Minute, 0, nil), w.bucket(10, 1, time.Minute, 0, nil)
+				w.granted(a, 5)
+				w.granted(b, 1)
+				require.NoError(t, a.Reconfigure(bucketOf(8, 1, time.Minute, 0)))
+				synctest.Wait()
+				w.Forget()
+				w.Step(step)
+				w.granted(a, 3)
+				w.granted(b, 3)
+				w.pass(11 * time.Second)
+				w.granted(a, 1)
+				synctest.Wait()
+				c := w.bucket(8, 1, time.Minute, 0, nil) // a program that starts now
+				w.granted(c, 1)
+				w.rejected(a, 1)
+				w.rejected(b, 1)
+				w.rejected(c, 1)
+				w.pass(11 * time.Second)
+				for _, l := range []*store.Limiter{a, b, c} {
+					w.rejected(l, 1)
+					require.Equal(t, 8, l.Limits().Permits)
+				}
+			}))
 		}
 	}
 }
@@ -261,25 +259,23 @@ func TestReconfigure_OtherInstances(t *testing.T) {
 		"by touch":   {store.Options{NoListen: true, RefreshInterval: time.Hour}, 0, true},
 		"by refresh": {store.Options{NoListen: true}, 10 * time.Second, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				a := w.bucket(10, 1, time.Hour, 0, nil)
-				b := must(w.instance(how.o).TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
-				w.granted(a, 1)
-				w.granted(b, 2)
-				require.NoError(t, a.Reconfigure(bucketOf(5, 1, time.Hour, 3)))
-				w.pass(how.after)
-				if how.touch {
-					w.try(b, 1)
-				}
-				synctest.Wait()
-				require.Equal(t, bucketOf(5, 1, time.Hour, 0).Limits(), b.Limits(), "the queue is each instance's own")
-				require.Equal(t, bucketOf(5, 1, time.Hour, 3).Limits(), a.Limits())
-				_, err := b.TryAcquire(w.ctx, 6)
-				require.ErrorIs(t, err, limiter.ErrPermitCount)
-				require.Len(t, w.events.of(store.EventReconfigured), 2)
-			})
-		})
+		t.Run(name, subtest(func(t *testing.T, w *world) {
+			a := w.bucket(10, 1, time.Hour, 0, nil)
+			b := must(w.instance(how.o).TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
+			w.granted(a, 1)
+			w.granted(b, 2)
+			require.NoError(t, a.Reconfigure(bucketOf(5, 1, time.Hour, 3)))
+			w.pass(how.after)
+			if how.touch {
+				w.try(b, 1)
+			}
+			synctest.Wait()
+			require.Equal(t, bucketOf(5, 1, time.Hour, 0).Limits(), b.Limits(), "the queue is each instance's own")
+			require.Equal(t, bucketOf(5, 1, time.Hour, 3).Limits(), a.Limits())
+			_, err := b.TryAcquire(w.ctx, 6)
+			require.ErrorIs(t, err, limiter.ErrPermitCount)
+			require.Len(t, w.events.of(store.EventReconfigured), 2)
+		}))
 	}
 }
 
@@ -354,39 +350,37 @@ func TestReconfigure_ManyFarLimiters(t *testing.T) {
 		if testing.Short() && c.noListen == (c.limiters == 100) {
 			continue
 		}
-		t.Run(fmt.Sprint(c), func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				w.Delay(c.roundTrip)
-				a, b := w.instance(store.Options{}), w.instance(store.Options{NoListen: c.noListen})
-				here, there := make([]*store.Limiter, c.limiters), make([]*store.Limiter, c.limiters)
-				for i := range c.limiters {
-					o := bucketOf(1000, 1000, time.Second, 0)
-					here[i] = must(a.TokenBucket(fmt.Sprint(i), o, nil))(t)
-					there[i] = must(b.TokenBucket(fmt.Sprint(i), o, nil))(t)
-				}
-				ctx, stop := context.WithCancel(w.ctx)
-				defer stop()
-				var all sync.WaitGroup
-				for i := range c.limiters {
-					w.granted(here[i], 1)
-					all.Go(func() {
-						for ctx.Err() == nil {
-							if lease, err := there[i].TryAcquire(ctx, 1); err == nil {
-								assert.True(t, lease.Acquired(), "%v", lease.Reason())
-							}
-							time.Sleep(20 * time.Millisecond)
+		t.Run(fmt.Sprint(c), subtest(func(t *testing.T, w *world) {
+			w.Delay(c.roundTrip)
+			a, b := w.instance(store.Options{}), w.instance(store.Options{NoListen: c.noListen})
+			here, there := make([]*store.Limiter, c.limiters), make([]*store.Limiter, c.limiters)
+			for i := range c.limiters {
+				o := bucketOf(1000, 1000, time.Second, 0)
+				here[i] = must(a.TokenBucket(fmt.Sprint(i), o, nil))(t)
+				there[i] = must(b.TokenBucket(fmt.Sprint(i), o, nil))(t)
+			}
+			ctx, stop := context.WithCancel(w.ctx)
+			defer stop()
+			var all sync.WaitGroup
+			for i := range c.limiters {
+				w.granted(here[i], 1)
+				all.Go(func() {
+					for ctx.Err() == nil {
+						if lease, err := there[i].TryAcquire(ctx, 1); err == nil {
+							assert.True(t, lease.Acquired(), "%v", lease.Reason())
 						}
-					})
-				}
-				w.pass(3 * time.Second)
-				for i := range c.limiters {
-					all.Go(func() { assert.NoError(t, here[i].Reconfigure(bucketOf(2000, 1000, time.Second, 0))) })
-				}
-				w.pass(3 * time.Second)
-				stop()
-				all.Wait()
-			})
-		})
+						time.Sleep(20 * time.Millisecond)
+					}
+				})
+			}
+			w.pass(3 * time.Second)
+			for i := range c.limiters {
+				all.Go(func() { assert.NoError(t, here[i].Reconfigure(bucketOf(2000, 1000, time.Second, 0))) })
+			}
+			w.pass(3 * time.Second)
+			stop()
+			all.Wait()
+		}))
 	}
 }
 
@@ -430,26 +424,24 @@ func TestAcquire_MoreThanTheLimitWas(t *testing.T) {
 // Without notices, waiting callers learn of a raise at another instance, too.
 func TestAcquire_LimitRaisedElsewhereWithoutListening(t *testing.T) {
 	for name, cut := range map[string]bool{"NoListen": false, "unsupported": true} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				hour := func(limit int) limiter.FixedWindowOptions {
-					return limiter.FixedWindowOptions{PermitLimit: limit, Window: time.Hour, QueueLimit: 5}
-				}
-				a := must(w.instance(store.Options{}).FixedWindow("it", hour(10), nil))(t)
-				w.granted(a, 10)
-				w.NoListen(cut)
-				b := must(w.instance(store.Options{NoListen: !cut}).FixedWindow("it", hour(10), nil))(t)
-				w.rejected(b, 1)
-				waiting := w.acquire(b, 1)
-				w.waits(waiting)
-				require.NoError(t, a.Reconfigure(hour(100)))
-				calls := w.Calls("Load")
-				w.pass(11 * time.Second)
-				w.served(waiting)
-				require.LessOrEqual(t, waiting.took, 11*time.Second)
-				require.LessOrEqual(t, w.Calls("Load")-calls, 4)
-			})
-		})
+		t.Run(name, subtest(func(t *testing.T, w *world) {
+			hour := func(limit int) limiter.FixedWindowOptions {
+				return limiter.FixedWindowOptions{PermitLimit: limit, Window: time.Hour, QueueLimit: 5}
+			}
+			a := must(w.instance(store.Options{}).FixedWindow("it", hour(10), nil))(t)
+			w.granted(a, 10)
+			w.NoListen(cut)
+			b := must(w.instance(store.Options{NoListen: !cut}).FixedWindow("it", hour(10), nil))(t)
+			w.rejected(b, 1)
+			waiting := w.acquire(b, 1)
+			w.waits(waiting)
+			require.NoError(t, a.Reconfigure(hour(100)))
+			calls := w.Calls("Load")
+			w.pass(11 * time.Second)
+			w.served(waiting)
+			require.LessOrEqual(t, waiting.took, 11*time.Second)
+			require.LessOrEqual(t, w.Calls("Load")-calls, 4)
+		}))
 	}
 }
 

@@ -117,50 +117,48 @@ func TestFairness_BetweenInstances(t *testing.T) {
 			if instances == 8 && test.in.NoListen || instances > 2 && testing.Short() {
 				continue // where seats are polled for, luck decides too much
 			}
-			t.Run(fmt.Sprintf("%s/%d instances/%s callers", test.name, instances, callers), func(t *testing.T) {
-				inWorld(t, func(t *testing.T, w *world) {
-					hold := time.Duration(0)
-					if _, ok := test.o.(limiter.ConcurrencyOptions); ok {
-						hold, of.distance = 5*time.Millisecond, time.Millisecond
+			t.Run(fmt.Sprintf("%s/%d instances/%s callers", test.name, instances, callers), subtest(func(t *testing.T, w *world) {
+				hold := time.Duration(0)
+				if _, ok := test.o.(limiter.ConcurrencyOptions); ok {
+					hold, of.distance = 5*time.Millisecond, time.Millisecond
+				}
+				w.Delay(of.distance)
+				var all []limiter.Limiter
+				var waiters []int
+				for i := range instances {
+					s := w.instance(test.in)
+					switch o := test.o.(type) {
+					case limiter.TokenBucketOptions:
+						all = append(all, must(s.TokenBucket("it", o, test.how))(t))
+					case limiter.FixedWindowOptions:
+						all = append(all, must(s.FixedWindow("it", o, test.how))(t))
+					case limiter.SlidingWindowOptions:
+						all = append(all, must(s.SlidingWindow("it", o, test.how))(t))
+					case limiter.ConcurrencyOptions:
+						all = append(all, must(s.Concurrency("it", o, test.how))(t))
 					}
-					w.Delay(of.distance)
-					var all []limiter.Limiter
-					var waiters []int
-					for i := range instances {
-						s := w.instance(test.in)
-						switch o := test.o.(type) {
-						case limiter.TokenBucketOptions:
-							all = append(all, must(s.TokenBucket("it", o, test.how))(t))
-						case limiter.FixedWindowOptions:
-							all = append(all, must(s.FixedWindow("it", o, test.how))(t))
-						case limiter.SlidingWindowOptions:
-							all = append(all, must(s.SlidingWindow("it", o, test.how))(t))
-						case limiter.ConcurrencyOptions:
-							all = append(all, must(s.Concurrency("it", o, test.how))(t))
-						}
-						n := map[string]int{"1 to 30": 1, "10": 10, "10 to 100": 10, "30 to 100": 30}[callers]
-						if i > 0 {
-							n = map[string]int{"1 to 30": 30, "10": 10, "10 to 100": 100, "30 to 100": 100}[callers]
-						}
-						waiters = append(waiters, n)
+					n := map[string]int{"1 to 30": 1, "10": 10, "10 to 100": 10, "30 to 100": 30}[callers]
+					if i > 0 {
+						n = map[string]int{"1 to 30": 30, "10": 10, "10 to 100": 100, "30 to 100": 100}[callers]
 					}
-					permits := int64(250 * max(instances, 4))
-					f, took := w.fleet(all, waiters, permits, hold)
-					shares := f.shares()
-					rate := float64(permits-int64(test.burst)) / took.Seconds()
-					for _, n := range shares {
-						if n < permits/int64(2*instances) {
-							t.Errorf("shares %v", shares)
-							break
-						}
+					waiters = append(waiters, n)
+				}
+				permits := int64(250 * max(instances, 4))
+				f, took := w.fleet(all, waiters, permits, hold)
+				shares := f.shares()
+				rate := float64(permits-int64(test.burst)) / took.Seconds()
+				for _, n := range shares {
+					if n < permits/int64(2*instances) {
+						t.Errorf("shares %v", shares)
+						break
 					}
-					t.Logf("shares %v, %.1f/s of %.1f, %d calls", shares, rate, test.rate, w.Calls())
-					if rate < test.part*test.rate {
-						t.Errorf("%.1f permits a second", rate)
-					}
-					require.LessOrEqual(t, rate, test.rate*1.1+1)
-				})
-			})
+				}
+				t.Logf("shares %v, %.1f/s of %.1f, %d calls", shares, rate, test.rate, w.Calls())
+				if rate < test.part*test.rate {
+					t.Errorf("%.1f permits a second", rate)
+				}
+				require.LessOrEqual(t, rate, test.rate*1.1+1)
+			}))
 		}
 	}
 }
@@ -236,22 +234,20 @@ func (w *world) withRival(queue int, order limiter.QueueOrder) (l, rival *store.
 // A caller that finds permits is not rejected because of rivals.
 func TestFairness_RejectsNoCaller(t *testing.T) {
 	for _, order := range []limiter.QueueOrder{limiter.OldestFirst, limiter.NewestFirst} {
-		t.Run(order.String(), func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				w.Delay(time.Millisecond)
-				l, _ := w.withRival(5, order)
-				large := w.acquire(l, 10)
-				var all []*waiting
-				for range 40 {
-					all = append(all, w.acquire(l, 1))
-				}
-				w.pass(time.Second)
-				w.served(large)
-				for _, a := range all {
-					w.served(a)
-				}
-			})
-		})
+		t.Run(order.String(), subtest(func(t *testing.T, w *world) {
+			w.Delay(time.Millisecond)
+			l, _ := w.withRival(5, order)
+			large := w.acquire(l, 10)
+			var all []*waiting
+			for range 40 {
+				all = append(all, w.acquire(l, 1))
+			}
+			w.pass(time.Second)
+			w.served(large)
+			for _, a := range all {
+				w.served(a)
+			}
+		}))
 	}
 }
 
@@ -423,21 +419,19 @@ func TestFairness_FarStores(t *testing.T) {
 				if testing.Short() && (distance < 100*time.Millisecond || instances%2 == 0) {
 					continue // these are enough under the race detector
 				}
-				t.Run(fmt.Sprintf("%s/%d instances/%v", name, instances, distance), func(t *testing.T) {
-					inWorld(t, func(t *testing.T, w *world) {
-						w.Delay(distance)
-						sum, least, most := run(t, w, build, instances)
-						even := float64(sum) / float64(instances)
-						t.Logf("%d of %v, shares of %.2f to %.2f, %d calls", sum, rate*long.Seconds(), float64(least)/even, float64(most)/even, w.Calls())
-						if float64(sum) < 0.95*rate*long.Seconds() {
-							t.Errorf("%d granted", sum)
-						}
-						require.LessOrEqual(t, sum, int64(rate*(long+time.Second).Seconds()))
-						if least < sum/int64(instances)/2 || most > sum/int64(instances)*3/2 {
-							t.Errorf("shares of %d to %d", least, most)
-						}
-					})
-				})
+				t.Run(fmt.Sprintf("%s/%d instances/%v", name, instances, distance), subtest(func(t *testing.T, w *world) {
+					w.Delay(distance)
+					sum, least, most := run(t, w, build, instances)
+					even := float64(sum) / float64(instances)
+					t.Logf("%d of %v, shares of %.2f to %.2f, %d calls", sum, rate*long.Seconds(), float64(least)/even, float64(most)/even, w.Calls())
+					if float64(sum) < 0.95*rate*long.Seconds() {
+						t.Errorf("%d granted", sum)
+					}
+					require.LessOrEqual(t, sum, int64(rate*(long+time.Second).Seconds()))
+					if least < sum/int64(instances)/2 || most > sum/int64(instances)*3/2 {
+						t.Errorf("shares of %d to %d", least, most)
+					}
+				}))
 			}
 		}
 	}

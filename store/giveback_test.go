@@ -26,33 +26,31 @@ func (w *world) jitter() {
 // A caller finds what it has given back, in whatever order round trips reach the store.
 func TestGiveBacks_CallerFindsItsPermits(t *testing.T) {
 	for _, k := range kinds {
-		t.Run(k.String(), func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				o := limitertest.Limits{Permits: 10, Period: 24 * time.Hour, TokensPerPeriod: 1, Segments: 2}
-				l := build(t, w.instance(store.Options{}), k, o, nil)
-				w.granted(l, 0)
-				w.jitter()
-				chain := must(limiter.Chain(l, rejecting{}))(t)
-				for i := range 50 {
-					lease := w.try(chain, 10)
-					require.False(t, lease.Acquired())
-					require.NotEqual(t, limiter.ReasonNoPermit, lease.Reason(), "the second limiter rejects, not the first one")
-					switch i % 3 {
-					case 0:
-						require.True(t, must(l.Peek(w.ctx, 10))(t).Acquired())
-					case 1:
-						require.EqualValues(t, 10, l.Statistics().AvailablePermits)
-					}
-					half, rest := w.try(l, 5), w.try(l, 5)
-					require.True(t, half.Acquired() && rest.Acquired(), "round %d", i)
-					half.Refund() // the second can reach the store first
-					rest.Refund()
-					w.pass(rand.N(30 * time.Millisecond))
+		t.Run(k.String(), subtest(func(t *testing.T, w *world) {
+			o := limitertest.Limits{Permits: 10, Period: 24 * time.Hour, TokensPerPeriod: 1, Segments: 2}
+			l := build(t, w.instance(store.Options{}), k, o, nil)
+			w.granted(l, 0)
+			w.jitter()
+			chain := must(limiter.Chain(l, rejecting{}))(t)
+			for i := range 50 {
+				lease := w.try(chain, 10)
+				require.False(t, lease.Acquired())
+				require.NotEqual(t, limiter.ReasonNoPermit, lease.Reason(), "the second limiter rejects, not the first one")
+				switch i % 3 {
+				case 0:
+					require.True(t, must(l.Peek(w.ctx, 10))(t).Acquired())
+				case 1:
+					require.EqualValues(t, 10, l.Statistics().AvailablePermits)
 				}
-				w.hook(nil, nil)
-				w.pass(time.Second)
-			})
-		})
+				half, rest := w.try(l, 5), w.try(l, 5)
+				require.True(t, half.Acquired() && rest.Acquired(), "round %d", i)
+				half.Refund() // the second can reach the store first
+				rest.Refund()
+				w.pass(rand.N(30 * time.Millisecond))
+			}
+			w.hook(nil, nil)
+			w.pass(time.Second)
+		}))
 	}
 }
 

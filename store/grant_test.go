@@ -59,29 +59,27 @@ func (f rejectingAfter) Acquire(ctx context.Context, n int) (limiter.Lease, erro
 
 func TestLease_Adjust(t *testing.T) {
 	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "blocks": {Block: 8}} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				l := w.bucket(100, 1, time.Hour, 0, how)
-				elsewhere := w.bucket(100, 1, time.Hour, 0, nil)
-				left := func(want int64) {
-					t.Helper()
-					w.pass(2 * time.Second)
-					require.Equal(t, want, elsewhere.Statistics().AvailablePermits)
-				}
-				down, ok := w.granted(l, 10).Adjust(3)
-				require.True(t, ok)
-				require.Equal(t, 3, down.Permits())
-				left(97)
-				up, ok := w.granted(l, 10).Adjust(30)
-				require.True(t, ok)
-				require.Equal(t, 30, up.Permits())
-				left(67)
-				w.granted(l, 10).Adjust(200) // it owes 133
-				left(0)
-				d, _ := w.rejected(elsewhere, 1).RetryAfter()
-				require.InDelta(t, 134*time.Hour, d, float64(time.Hour))
-			})
-		})
+		t.Run(name, subtest(func(t *testing.T, w *world) {
+			l := w.bucket(100, 1, time.Hour, 0, how)
+			elsewhere := w.bucket(100, 1, time.Hour, 0, nil)
+			left := func(want int64) {
+				t.Helper()
+				w.pass(2 * time.Second)
+				require.Equal(t, want, elsewhere.Statistics().AvailablePermits)
+			}
+			down, ok := w.granted(l, 10).Adjust(3)
+			require.True(t, ok)
+			require.Equal(t, 3, down.Permits())
+			left(97)
+			up, ok := w.granted(l, 10).Adjust(30)
+			require.True(t, ok)
+			require.Equal(t, 30, up.Permits())
+			left(67)
+			w.granted(l, 10).Adjust(200) // it owes 133
+			left(0)
+			d, _ := w.rejected(elsewhere, 1).RetryAfter()
+			require.InDelta(t, 134*time.Hour, d, float64(time.Hour))
+		}))
 	}
 }
 

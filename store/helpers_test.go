@@ -33,6 +33,11 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 	})
 }
 
+// subtest returns f as a subtest in a world of its own.
+func subtest(f func(t *testing.T, w *world)) func(t *testing.T) {
+	return func(t *testing.T) { inWorld(t, f) }
+}
+
 // instance returns another Store on the same backend.
 func (w *world) instance(o store.Options) *store.Store {
 	o.OnEvent = w.events.add

@@ -103,29 +103,27 @@ func TestCacheRejections_Raise(t *testing.T) {
 	}
 	for name, how := range map[string]*store.LimiterOptions{"cached": caching, "blocks": {Block: 5}} {
 		for _, noListen := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, " ", noListen), func(t *testing.T) {
-				inWorld(t, func(t *testing.T, w *world) {
-					a := must(w.instance(store.Options{}).FixedWindow("it", hour(10), nil))(t)
-					b := must(w.instance(store.Options{NoListen: noListen}).FixedWindow("it", hour(10), how))(t)
-					w.granted(a, 1)
-					for range 9 {
-						w.granted(b, 1)
-					}
-					w.rejected(b, 1)
-					require.NoError(t, a.Reconfigure(hour(100)))
-					synctest.Wait()
-					took := timed(func() {
-						for !w.try(b, 1).Acquired() {
-							w.pass(50 * time.Millisecond)
-						}
-					})
-					if noListen {
-						require.LessOrEqual(t, took, 10*time.Second+50*time.Millisecond)
-					} else {
-						require.Zero(t, took)
+			t.Run(fmt.Sprint(name, " ", noListen), subtest(func(t *testing.T, w *world) {
+				a := must(w.instance(store.Options{}).FixedWindow("it", hour(10), nil))(t)
+				b := must(w.instance(store.Options{NoListen: noListen}).FixedWindow("it", hour(10), how))(t)
+				w.granted(a, 1)
+				for range 9 {
+					w.granted(b, 1)
+				}
+				w.rejected(b, 1)
+				require.NoError(t, a.Reconfigure(hour(100)))
+				synctest.Wait()
+				took := timed(func() {
+					for !w.try(b, 1).Acquired() {
+						w.pass(50 * time.Millisecond)
 					}
 				})
-			})
+				if noListen {
+					require.LessOrEqual(t, took, 10*time.Second+50*time.Millisecond)
+				} else {
+					require.Zero(t, took)
+				}
+			}))
 		}
 	}
 }
@@ -177,53 +175,49 @@ func TestPartitioned_KeysDoNotCollide(t *testing.T) {
 // Keys beyond maxKeys are answered by the store, and nothing is remembered of them.
 func TestPartitioned_RememberedKeysAreBounded(t *testing.T) {
 	for name, how := range map[string]*store.LimiterOptions{"cached": caching, "blocks": {Block: 10}} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				l := must(w.instance(store.Options{}).PartitionedTokenBucket("it", bucketOf(1, 1, time.Hour, 10), how))(t)
-				store.PretendKeys(l, 100_000)
-				for _, want := range []bool{true, false} {
-					lease := must(l.TryAcquire(w.ctx, "new", 1))(t)
-					require.Equal(t, want, lease.Acquired())
-				}
-				lease := must(l.Acquire(w.ctx, "new", 1))(t)
-				require.Equal(t, limiter.ReasonQueueLimit, lease.Reason())
-				store.PretendKeys(l, -100_000)
-			})
-		})
+		t.Run(name, subtest(func(t *testing.T, w *world) {
+			l := must(w.instance(store.Options{}).PartitionedTokenBucket("it", bucketOf(1, 1, time.Hour, 10), how))(t)
+			store.PretendKeys(l, 100_000)
+			for _, want := range []bool{true, false} {
+				lease := must(l.TryAcquire(w.ctx, "new", 1))(t)
+				require.Equal(t, want, lease.Acquired())
+			}
+			lease := must(l.Acquire(w.ctx, "new", 1))(t)
+			require.Equal(t, limiter.ReasonQueueLimit, lease.Reason())
+			store.PretendKeys(l, -100_000)
+		}))
 	}
 }
 
 // A closed limiter forgets its keys at once, with what it has borrowed for them, and learns of none any more.
 func TestKeyTable_ClosedLimiter(t *testing.T) {
 	for name, how := range map[string]*store.LimiterOptions{"cached": caching, "blocks": {Block: 10}} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				s := w.instance(store.Options{NoListen: true})
-				p := must(s.PartitionedFixedWindow("it", limiter.FixedWindowOptions{PermitLimit: 40, Window: time.Hour, QueueLimit: 40}, how))(t)
-				for key := range 100 {
-					require.True(t, must(p.TryAcquire(w.ctx, fmt.Sprint(key), 1))(t).Acquired())
-				}
-				for _, n := range []int{30, 30} { // the second is rejected
-					_ = must(p.TryAcquire(w.ctx, "0", n))(t)
-				}
-				var waiter limiter.Lease
-				go func() { waiter, _ = p.Acquire(w.ctx, "0", 40) }()
-				w.Delay(time.Second / 4)
-				late := w.acquire(lateKey{p: p}, 1) // asks while the limiter is closed
-				w.pass(time.Millisecond)
-				require.NotZero(t, store.KeyStates(p))
-				require.NoError(t, p.Close())
-				require.Zero(t, store.KeyStates(p))
-				synctest.Wait()
-				require.Equal(t, limiter.ReasonClosed, waiter.Reason())
-				w.pass(time.Second)
-				require.True(t, late.done.Load())
-				require.Zero(t, store.KeyStates(p))
-				w.Delay(0)
-				after := must(w.instance(store.Options{}).PartitionedFixedWindow("it", limiter.FixedWindowOptions{PermitLimit: 40, Window: time.Hour}, nil))(t)
-				require.True(t, must(after.TryAcquire(w.ctx, "5", 39))(t).Acquired(), "what was borrowed is back")
-			})
-		})
+		t.Run(name, subtest(func(t *testing.T, w *world) {
+			s := w.instance(store.Options{NoListen: true})
+			p := must(s.PartitionedFixedWindow("it", limiter.FixedWindowOptions{PermitLimit: 40, Window: time.Hour, QueueLimit: 40}, how))(t)
+			for key := range 100 {
+				require.True(t, must(p.TryAcquire(w.ctx, fmt.Sprint(key), 1))(t).Acquired())
+			}
+			for _, n := range []int{30, 30} { // the second is rejected
+				_ = must(p.TryAcquire(w.ctx, "0", n))(t)
+			}
+			var waiter limiter.Lease
+			go func() { waiter, _ = p.Acquire(w.ctx, "0", 40) }()
+			w.Delay(time.Second / 4)
+			late := w.acquire(lateKey{p: p}, 1) // asks while the limiter is closed
+			w.pass(time.Millisecond)
+			require.NotZero(t, store.KeyStates(p))
+			require.NoError(t, p.Close())
+			require.Zero(t, store.KeyStates(p))
+			synctest.Wait()
+			require.Equal(t, limiter.ReasonClosed, waiter.Reason())
+			w.pass(time.Second)
+			require.True(t, late.done.Load())
+			require.Zero(t, store.KeyStates(p))
+			w.Delay(0)
+			after := must(w.instance(store.Options{}).PartitionedFixedWindow("it", limiter.FixedWindowOptions{PermitLimit: 40, Window: time.Hour}, nil))(t)
+			require.True(t, must(after.TryAcquire(w.ctx, "5", 39))(t).Acquired(), "what was borrowed is back")
+		}))
 	}
 }
 

@@ -256,32 +256,30 @@ func TestConcurrency_AcquisitionOvertakesRelease(t *testing.T) {
 func TestConcurrency_FarStore(t *testing.T) {
 	const latency = 100 * time.Millisecond
 	for _, keys := range []int{1, 50} {
-		t.Run(fmt.Sprint(keys), func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				s := w.instance(store.Options{})
-				p := must(s.PartitionedConcurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1000}, nil))(t)
-				w.Delay(latency)
-				w.together(100, func(i int) (limiter.Lease, error) { return p.TryAcquire(w.ctx, fmt.Sprint(i), 0) })
-				var slowest, granted atomic.Int64
-				var all sync.WaitGroup
-				for i := range 3000 {
-					all.Go(func() {
-						begun := time.Now()
-						lease, err := p.TryAcquire(w.ctx, fmt.Sprint(i%keys), 1)
-						slowest.Store(max(slowest.Load(), int64(time.Since(begun))))
-						if err == nil && lease.Acquired() {
-							granted.Add(1)
-						}
-						time.Sleep(rand.N(time.Second))
-						lease.Release()
-					})
-					time.Sleep(3 * time.Millisecond)
-				}
-				all.Wait()
-				require.LessOrEqual(t, time.Duration(slowest.Load()), latency*9/8)
-				require.EqualValues(t, 3000, granted.Load())
-				require.Zero(t, s.Counters().Outages)
-			})
-		})
+		t.Run(fmt.Sprint(keys), subtest(func(t *testing.T, w *world) {
+			s := w.instance(store.Options{})
+			p := must(s.PartitionedConcurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1000}, nil))(t)
+			w.Delay(latency)
+			w.together(100, func(i int) (limiter.Lease, error) { return p.TryAcquire(w.ctx, fmt.Sprint(i), 0) })
+			var slowest, granted atomic.Int64
+			var all sync.WaitGroup
+			for i := range 3000 {
+				all.Go(func() {
+					begun := time.Now()
+					lease, err := p.TryAcquire(w.ctx, fmt.Sprint(i%keys), 1)
+					slowest.Store(max(slowest.Load(), int64(time.Since(begun))))
+					if err == nil && lease.Acquired() {
+						granted.Add(1)
+					}
+					time.Sleep(rand.N(time.Second))
+					lease.Release()
+				})
+				time.Sleep(3 * time.Millisecond)
+			}
+			all.Wait()
+			require.LessOrEqual(t, time.Duration(slowest.Load()), latency*9/8)
+			require.EqualValues(t, 3000, granted.Load())
+			require.Zero(t, s.Counters().Outages)
+		}))
 	}
 }

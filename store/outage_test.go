@@ -56,13 +56,11 @@ func (w *world) answersWithout(l limiter.Limiter, how store.LimiterOptions) {
 func eachPolicy(t *testing.T, f func(t *testing.T, w *world, s *store.Store, l limiter.Limiter, how store.LimiterOptions)) {
 	for _, k := range kinds {
 		for _, how := range policies {
-			t.Run(fmt.Sprintf("%v %v", k, how.Outage), func(t *testing.T) {
-				inWorld(t, func(t *testing.T, w *world) {
-					s := w.instance(store.Options{})
-					l := build(t, s, k, limitsOfTen, &how)
-					f(t, w, s, l, how)
-				})
-			})
+			t.Run(fmt.Sprintf("%v %v", k, how.Outage), subtest(func(t *testing.T, w *world) {
+				s := w.instance(store.Options{})
+				l := build(t, s, k, limitsOfTen, &how)
+				f(t, w, s, l, how)
+			}))
 		}
 	}
 }
@@ -172,33 +170,31 @@ func TestOutage_ReadOnlyStore(t *testing.T) {
 // The outage policy also answers callers that wait when the store is lost.
 func TestOutage_Waiters(t *testing.T) {
 	for _, how := range policies[:3] {
-		t.Run(how.Outage.String(), func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				l := w.bucket(10, 1, time.Hour, 20, &how)
-				w.granted(l, 10)
-				a, b := w.acquire(l, 5), w.acquire(l, 1)
-				w.waits(a)
-				w.hooked.Fail(errDead)
-				for range 3 {
-					l.Statistics() // a call finds out
-				}
-				w.pass(100 * time.Millisecond)
-				switch how.Outage {
-				case store.FailClosed:
-					require.Equal(t, limiter.ReasonUnavailable, a.lease.Reason())
-					require.Equal(t, limiter.ReasonUnavailable, b.lease.Reason())
-				case store.FailOpen:
-					w.served(a)
-					w.served(b)
-				case store.FallBackLocally:
-					w.served(a)
-					w.waits(b)
-					w.hooked.Fail(nil)
-					w.pass(time.Hour)
-					w.served(b)
-				}
-			})
-		})
+		t.Run(how.Outage.String(), subtest(func(t *testing.T, w *world) {
+			l := w.bucket(10, 1, time.Hour, 20, &how)
+			w.granted(l, 10)
+			a, b := w.acquire(l, 5), w.acquire(l, 1)
+			w.waits(a)
+			w.hooked.Fail(errDead)
+			for range 3 {
+				l.Statistics() // a call finds out
+			}
+			w.pass(100 * time.Millisecond)
+			switch how.Outage {
+			case store.FailClosed:
+				require.Equal(t, limiter.ReasonUnavailable, a.lease.Reason())
+				require.Equal(t, limiter.ReasonUnavailable, b.lease.Reason())
+			case store.FailOpen:
+				w.served(a)
+				w.served(b)
+			case store.FallBackLocally:
+				w.served(a)
+				w.waits(b)
+				w.hooked.Fail(nil)
+				w.pass(time.Hour)
+				w.served(b)
+			}
+		}))
 	}
 }
 
@@ -269,50 +265,48 @@ func TestOutage_AnswerBy(t *testing.T) {
 		"block":       {Outage: store.FailOpen, Block: 20},
 		"fail closed": {},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				s := newStore(t, w.Memory, store.Options{OnEvent: w.events.add})
-				l := must(s.TokenBucket("bucket", bucketOf(10_000, 1, time.Hour, 0), &how))(t)
-				try := func(n int) (byPolicy bool, took time.Duration) {
-					began := time.Now()
-					lease := must(l.TryAcquire(answerby.With(t.Context(), began.Add(15*time.Millisecond)), n))(t)
-					_, byPolicy = store.OutageKey.From(lease)
-					require.Equal(t, !byPolicy || how.Outage == store.FailOpen, lease.Acquired())
-					return byPolicy, time.Since(began)
-				}
-				byPolicy, took := try(100)
-				require.False(t, byPolicy)
-				require.Zero(t, took)
-				w.Delay(100 * time.Millisecond)
-				for range 50 {
-					byPolicy, took = try(100)
-					if how.Block > 0 && !byPolicy { // a block that has come meanwhile
-						require.Less(t, took, 15*time.Millisecond)
-						continue
-					}
-					require.True(t, byPolicy)
-					require.Equal(t, 15*time.Millisecond, took)
-				}
+		t.Run(name, subtest(func(t *testing.T, w *world) {
+			s := newStore(t, w.Memory, store.Options{OnEvent: w.events.add})
+			l := must(s.TokenBucket("bucket", bucketOf(10_000, 1, time.Hour, 0), &how))(t)
+			try := func(n int) (byPolicy bool, took time.Duration) {
 				began := time.Now()
-				lease := must(l.TryAcquire(answerby.With(t.Context(), began.Add(-time.Second)), 0))(t)
-				require.Equal(t, how.Outage == store.FailOpen, lease.Acquired())
-				require.Equal(t, began, time.Now())
-
-				w.Delay(0)
-				w.pass(3 * time.Second)
-				require.NoError(t, s.Health().Err)
-				require.Empty(t, w.events.of(store.EventStoreLost))
-				byPolicy, _ = try(100)
-				require.False(t, byPolicy)
-				switch {
-				case how.Block > 0:
-				case how.Outage == store.FailOpen:
-					require.EqualValues(t, 10_000-52*100, l.Statistics().AvailablePermits)
-				default:
-					require.EqualValues(t, 10_000-2*100, l.Statistics().AvailablePermits)
+				lease := must(l.TryAcquire(answerby.With(t.Context(), began.Add(15*time.Millisecond)), n))(t)
+				_, byPolicy = store.OutageKey.From(lease)
+				require.Equal(t, !byPolicy || how.Outage == store.FailOpen, lease.Acquired())
+				return byPolicy, time.Since(began)
+			}
+			byPolicy, took := try(100)
+			require.False(t, byPolicy)
+			require.Zero(t, took)
+			w.Delay(100 * time.Millisecond)
+			for range 50 {
+				byPolicy, took = try(100)
+				if how.Block > 0 && !byPolicy { // a block that has come meanwhile
+					require.Less(t, took, 15*time.Millisecond)
+					continue
 				}
-			})
-		})
+				require.True(t, byPolicy)
+				require.Equal(t, 15*time.Millisecond, took)
+			}
+			began := time.Now()
+			lease := must(l.TryAcquire(answerby.With(t.Context(), began.Add(-time.Second)), 0))(t)
+			require.Equal(t, how.Outage == store.FailOpen, lease.Acquired())
+			require.Equal(t, began, time.Now())
+
+			w.Delay(0)
+			w.pass(3 * time.Second)
+			require.NoError(t, s.Health().Err)
+			require.Empty(t, w.events.of(store.EventStoreLost))
+			byPolicy, _ = try(100)
+			require.False(t, byPolicy)
+			switch {
+			case how.Block > 0:
+			case how.Outage == store.FailOpen:
+				require.EqualValues(t, 10_000-52*100, l.Statistics().AvailablePermits)
+			default:
+				require.EqualValues(t, 10_000-2*100, l.Statistics().AvailablePermits)
+			}
+		}))
 	}
 }
 
@@ -377,29 +371,27 @@ func TestOutage_FallBackLocallyAfterNewLimits(t *testing.T) {
 		return l
 	}
 	for _, k := range kinds {
-		t.Run(fmt.Sprint(k), func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				how := &store.LimiterOptions{Outage: store.FallBackLocally, LocalShare: 0.5}
-				other := build(t, w.instance(store.Options{}), k, limitsOf(10), how)
-				w.granted(other, 1)
-				down := &hooked{Memory: w.Memory}
-				l := build(t, newStore(t, down, store.Options{FailureThreshold: 1 << 20}), k, limitsOf(10), how) // it hears of new limits all the time
-				w.granted(l, 1)
-				down.hook(failing(errDead, "Decide", "Acquire"), nil)
-				granted := func() (n int) {
-					for range 20 {
-						n += w.try(l, 1).Permits()
-					}
-					return n
+		t.Run(fmt.Sprint(k), subtest(func(t *testing.T, w *world) {
+			how := &store.LimiterOptions{Outage: store.FallBackLocally, LocalShare: 0.5}
+			other := build(t, w.instance(store.Options{}), k, limitsOf(10), how)
+			w.granted(other, 1)
+			down := &hooked{Memory: w.Memory}
+			l := build(t, newStore(t, down, store.Options{FailureThreshold: 1 << 20}), k, limitsOf(10), how) // it hears of new limits all the time
+			w.granted(l, 1)
+			down.hook(failing(errDead, "Decide", "Acquire"), nil)
+			granted := func() (n int) {
+				for range 20 {
+					n += w.try(l, 1).Permits()
 				}
-				require.Equal(t, 5, granted())
-				for i, more := range []int{1, 0, 0, 3} {
-					require.NoError(t, other.reconfigure(limitsOf([]int{12, 11, 12, 18}[i])))
-					w.pass(time.Second)
-					require.Equal(t, more, granted(), "change %d", i)
-				}
-			})
-		})
+				return n
+			}
+			require.Equal(t, 5, granted())
+			for i, more := range []int{1, 0, 0, 3} {
+				require.NoError(t, other.reconfigure(limitsOf([]int{12, 11, 12, 18}[i])))
+				w.pass(time.Second)
+				require.Equal(t, more, granted(), "change %d", i)
+			}
+		}))
 	}
 }
 

@@ -143,23 +143,21 @@ func (c *rudeAtCall) Value(key any) any {
 // A backend that panics or ends the goroutine counts as one that has not answered.
 func TestStore_BackendMisbehaves(t *testing.T) {
 	for name, misbehave := range map[string]func(){"panics": func() { panic("backend") }, "Goexit": runtime.Goexit} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				s := w.instance(store.Options{FailureThreshold: 1000})
-				bucket := must(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
-				seats := must(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 10}, nil))(t)
-				w.granted(bucket, 1)
-				held := w.granted(seats, 1)
-				w.hook(func(string) error { misbehave(); return nil }, nil)
-				require.Equal(t, limiter.ReasonUnavailable, w.rejected(bucket, 1).Reason())
-				require.Equal(t, limiter.ReasonUnavailable, w.rejected(seats, 1).Reason())
-				held.Release()
-				w.pass(time.Second)
-				w.hook(nil, nil)
-				w.granted(bucket, 1)
-				w.granted(seats, 1)
-			})
-		})
+		t.Run(name, subtest(func(t *testing.T, w *world) {
+			s := w.instance(store.Options{FailureThreshold: 1000})
+			bucket := must(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
+			seats := must(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 10}, nil))(t)
+			w.granted(bucket, 1)
+			held := w.granted(seats, 1)
+			w.hook(func(string) error { misbehave(); return nil }, nil)
+			require.Equal(t, limiter.ReasonUnavailable, w.rejected(bucket, 1).Reason())
+			require.Equal(t, limiter.ReasonUnavailable, w.rejected(seats, 1).Reason())
+			held.Release()
+			w.pass(time.Second)
+			w.hook(nil, nil)
+			w.granted(bucket, 1)
+			w.granted(seats, 1)
+		}))
 	}
 }
 

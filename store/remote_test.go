@@ -19,26 +19,24 @@ import (
 // is given back or goes to a waiting caller.
 func TestLimiter_CallersWhoHaveLeft(t *testing.T) {
 	for name, how := range map[string]*store.LimiterOptions{"usual": nil, "cached": caching} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				l := w.bucket(50, 1, time.Hour, 100, how)
-				w.granted(l, 0)
-				w.Delay(20 * time.Millisecond)
-				for i := range 30 {
-					ctx, cancel := context.WithTimeout(w.ctx, time.Duration(i%15)*time.Millisecond)
-					defer cancel()
-					go func() {
-						lease, err := l.Acquire(ctx, 1)
-						assert.Error(t, err)
-						assert.False(t, lease.Acquired())
-					}()
-				}
-				w.pass(time.Second)
-				w.Delay(0)
-				require.EqualValues(t, 50, l.Statistics().AvailablePermits)
-				w.granted(l, 50)
-			})
-		})
+		t.Run(name, subtest(func(t *testing.T, w *world) {
+			l := w.bucket(50, 1, time.Hour, 100, how)
+			w.granted(l, 0)
+			w.Delay(20 * time.Millisecond)
+			for i := range 30 {
+				ctx, cancel := context.WithTimeout(w.ctx, time.Duration(i%15)*time.Millisecond)
+				defer cancel()
+				go func() {
+					lease, err := l.Acquire(ctx, 1)
+					assert.Error(t, err)
+					assert.False(t, lease.Acquired())
+				}()
+			}
+			w.pass(time.Second)
+			w.Delay(0)
+			require.EqualValues(t, 50, l.Statistics().AvailablePermits)
+			w.granted(l, 50)
+		}))
 	}
 }
 
@@ -76,34 +74,32 @@ func TestLimiter_Undecided(t *testing.T) {
 		}
 	}
 	for name, make := range makers {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				l := make(t, newStore(t, w.Memory, store.Options{NoListen: true}))
-				soon := func() context.Context {
-					ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("too late"))
-					t.Cleanup(cancel)
-					return ctx
+		t.Run(name, subtest(func(t *testing.T, w *world) {
+			l := make(t, newStore(t, w.Memory, store.Options{NoListen: true}))
+			soon := func() context.Context {
+				ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("too late"))
+				t.Cleanup(cancel)
+				return ctx
+			}
+			for _, known := range []bool{false, true} {
+				if known {
+					w.granted(l, 0)
 				}
-				for _, known := range []bool{false, true} {
-					if known {
-						w.granted(l, 0)
-					}
-					w.Stall(true)
-					for _, ask := range []func(context.Context, int) (limiter.Lease, error){l.TryAcquire, l.Acquire} {
-						_, err := ask(soon(), 1)
-						require.ErrorIs(t, err, context.DeadlineExceeded)
-						require.EqualError(t, err, "context deadline exceeded: too late")
-						require.True(t, undecided(err), "the store has not answered")
-					}
-					w.Stall(false)
-					w.pass(2 * time.Second)
+				w.Stall(true)
+				for _, ask := range []func(context.Context, int) (limiter.Lease, error){l.TryAcquire, l.Acquire} {
+					_, err := ask(soon(), 1)
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+					require.EqualError(t, err, "context deadline exceeded: too late")
+					require.True(t, undecided(err), "the store has not answered")
 				}
-				w.granted(l, 5)
-				_, err := l.Acquire(soon(), 1)
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				require.False(t, undecided(err), "the store has answered that there are no permits")
-			})
-		})
+				w.Stall(false)
+				w.pass(2 * time.Second)
+			}
+			w.granted(l, 5)
+			_, err := l.Acquire(soon(), 1)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.False(t, undecided(err), "the store has answered that there are no permits")
+		}))
 	}
 }
 

@@ -41,41 +41,39 @@ func (w *world) ask(p limiter.Partitioned[string], key string) limiter.Lease {
 // While one shard is away, the others are used as before, and only the lost one is probed.
 func TestShard_OneIsLost(t *testing.T) {
 	for _, lost := range []string{"a", "b"} { // a has the definition
-		t.Run(lost, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				w.divided()
-				s := w.instance(store.Options{})
-				p := w.keys(s, 1000, nil)
+		t.Run(lost, subtest(func(t *testing.T, w *world) {
+			w.divided()
+			s := w.instance(store.Options{})
+			p := w.keys(s, 1000, nil)
+			for _, part := range []string{"a", "b", "c"} {
+				require.True(t, w.ask(p, part+"/1").Acquired())
+			}
+			w.FailShard(lost, errDead)
+			for i := range 10 {
 				for _, part := range []string{"a", "b", "c"} {
-					require.True(t, w.ask(p, part+"/1").Acquired())
+					require.Equal(t, part != lost, w.ask(p, fmt.Sprint(part, "/", i)).Acquired(), part)
 				}
-				w.FailShard(lost, errDead)
-				for i := range 10 {
-					for _, part := range []string{"a", "b", "c"} {
-						require.Equal(t, part != lost, w.ask(p, fmt.Sprint(part, "/", i)).Acquired(), part)
-					}
-				}
-				events := w.events.of(store.EventStoreLost)
-				require.Len(t, events, 1)
-				require.Equal(t, lost, events[0].Shard)
-				h := s.Health()
-				require.ErrorIs(t, h.Err, errDead)
-				require.ErrorContains(t, h.Err, lost)
-				require.Len(t, h.Shards, 3)
-				for _, part := range h.Shards {
-					require.Equal(t, part.Shard == lost, part.Err != nil, part.Shard)
-				}
-				w.pass(time.Minute)
-				require.Empty(t, w.events.of(store.EventStoreRecovered), "the probe asks the part that is lost")
-				require.True(t, w.ask(p, "c/2").Acquired())
-				w.FailShard(lost, nil)
-				w.pass(2 * time.Second)
-				require.NoError(t, s.Health().Err)
-				require.Len(t, w.events.of(store.EventStoreRecovered), 1)
-				require.Equal(t, lost, w.events.of(store.EventStoreRecovered)[0].Shard)
-				require.True(t, w.ask(p, lost+"/1").Acquired())
-			})
-		})
+			}
+			events := w.events.of(store.EventStoreLost)
+			require.Len(t, events, 1)
+			require.Equal(t, lost, events[0].Shard)
+			h := s.Health()
+			require.ErrorIs(t, h.Err, errDead)
+			require.ErrorContains(t, h.Err, lost)
+			require.Len(t, h.Shards, 3)
+			for _, part := range h.Shards {
+				require.Equal(t, part.Shard == lost, part.Err != nil, part.Shard)
+			}
+			w.pass(time.Minute)
+			require.Empty(t, w.events.of(store.EventStoreRecovered), "the probe asks the part that is lost")
+			require.True(t, w.ask(p, "c/2").Acquired())
+			w.FailShard(lost, nil)
+			w.pass(2 * time.Second)
+			require.NoError(t, s.Health().Err)
+			require.Len(t, w.events.of(store.EventStoreRecovered), 1)
+			require.Equal(t, lost, w.events.of(store.EventStoreRecovered)[0].Shard)
+			require.True(t, w.ask(p, lost+"/1").Acquired())
+		}))
 	}
 }
 
