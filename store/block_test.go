@@ -243,16 +243,39 @@ func TestBlock_IdleDelaysOthers(t *testing.T) {
 
 // A store whose clock steps into another window has other permits than the borrowed ones.
 func TestBlock_StepIntoAnotherWindow(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		l, _ := w.borrowing(10, 130)
-		w.Step(time.Hour)
-		w.granted(l, 395)
-		got := 395
-		for w.try(l, 1).Acquired() {
-			got++
-		}
-		require.Equal(t, 400, got)
-	})
+	for _, late := range []bool{false, true} { // a block is asked for before the step and comes after another answer
+		t.Run(fmt.Sprint(late), subtest(func(t *testing.T, w *world) {
+			l, _ := w.borrowing(10, 130)
+			var granted atomic.Int64
+			if late {
+				var answers atomic.Int64
+				w.hook(nil, func(string) error {
+					if answers.Add(1) == 1 {
+						time.Sleep(50 * time.Millisecond)
+					}
+					return nil
+				})
+				go func() {
+					for range 12 {
+						granted.Add(int64(w.try(l, 1).Permits()))
+					}
+				}()
+				w.pass(10 * time.Millisecond)
+			}
+			before := granted.Load()
+			w.Step(time.Hour)
+			if late {
+				w.charged(l, 395, 5)
+			} else {
+				w.granted(l, 395)
+			}
+			w.pass(100 * time.Millisecond)
+			for w.try(l, 1).Acquired() {
+				granted.Add(1)
+			}
+			require.EqualValues(t, 5, granted.Load()-before)
+		}))
+	}
 }
 
 // If a line passes within a round trip, no block arrives in time, and each caller gets its permits from the store.

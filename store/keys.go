@@ -404,9 +404,10 @@ func (table *keyTable) learnCharge(q *calls.Call, gaveBack bool) limiter.Level {
 		return level
 	}
 	defer ks.mu.Unlock()
+	newest := ks.learn(q)
 	borrowed := ks.borrowed(time.Now())
 	end := q.Sent.Add(q.Wait(ks.rejection.least - borrowed))
-	switch newest := ks.learn(q); {
+	switch {
 	case gaveBack:
 		ks.freed()
 	case newest && end.Before(ks.rejection.until):
