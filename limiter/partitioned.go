@@ -296,7 +296,7 @@ func (p *PartitionedLimiter[R, K]) Apply(change func(key K, l Limiter) error) er
 	}
 	p.keys.applying.Lock()
 	defer p.keys.applying.Unlock()
-	a := newApplyCall(change)
+	a := &applyCall[K]{change: change}
 	p.keys.change.Store(a)
 	defer a.end()
 	defer p.keys.change.Store(nil)

@@ -235,7 +235,7 @@ func TestPartitioned_ApplyWaitsForCallers(t *testing.T) {
 		assert.Equal(t, time.Minute, time.Since(began))
 		assert.Len(t, calls, 3, "for one of the keys by the caller, and by Apply")
 
-		late := newApplyCall(func(int, Limiter) error { panic("too late") })
+		late := &applyCall[int]{change: func(int, Limiter) error { panic("too late") }}
 		late.end()
 		require.NoError(t, late.apply(1, nil, false))
 	})

@@ -216,50 +216,37 @@ func (p *partitions[K]) close() error {
 // An applyCall is a call of Apply. It calls change for one key by one goroutine at a time, and not after it has ended: an older call
 // of Apply cannot undo what a newer one does.
 type applyCall[K comparable] struct {
-	change func(K, Limiter) error
-
-	mu      sync.Mutex // guards what follows; not held while change runs
-	running map[K]bool // the keys that change is being called for
-	ended   bool
-	less    sync.Cond // running has one less; only Apply waits for that
-}
-
-func newApplyCall[K comparable](change func(K, Limiter) error) *applyCall[K] {
-	a := &applyCall[K]{change: change, running: make(map[K]bool)}
-	a.less.L = &a.mu
-	return a
+	change  func(K, Limiter) error
+	running sync.Map // the keys that change is being called for, each with a channel that is closed afterwards
+	ended   atomic.Bool
 }
 
 // apply calls change for a key. If change is running for it, Apply itself waits until it has ended; another caller can be change
 // itself, and does nothing.
 func (a *applyCall[K]) apply(key K, l Limiter, wait bool) error {
-	a.mu.Lock()
-	for wait && a.running[key] {
-		a.less.Wait()
+	done := make(chan struct{})
+	for {
+		other, runs := a.running.LoadOrStore(key, done)
+		if !runs {
+			break
+		}
+		if !wait {
+			return nil
+		}
+		<-other.(chan struct{})
 	}
-	busy := a.running[key] || a.ended
-	if !busy {
-		a.running[key] = true
-	}
-	a.mu.Unlock()
-	if busy {
+	defer close(done)
+	defer a.running.Delete(key)
+	if a.ended.Load() {
 		return nil
 	}
-	defer func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		delete(a.running, key)
-		a.less.Signal()
-	}()
 	return a.change(key, l)
 }
 
 // end waits until change is running for no key, and keeps it from being called again.
 func (a *applyCall[K]) end() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.ended = true
-	for len(a.running) > 0 {
-		a.less.Wait()
+	a.ended.Store(true)
+	for _, done := range a.running.Range {
+		<-done.(chan struct{})
 	}
 }

@@ -31,8 +31,8 @@ type Host struct {
 	// After calls a function after a while, unless the limiter is closed by then.
 	After func(time.Duration, func()) *time.Timer
 
-	// Changed is called when other limits or another queue are in force here. again is false the first time, and if only the
-	// queue has changed.
+	// Changed is called when another definition or another queue is in force here. again is true if the limits differ from
+	// the earlier ones, or an override has begun or ended.
 	Changed func(again bool)
 	// Settled is called after ReconfigureLater, when the store has the limits.
 	Settled func()
@@ -143,9 +143,9 @@ func (k *Keeper) put(in *InForce) (old *InForce) {
 
 // announce calls Changed if in is another definition than old, or has another queue.
 func (k *Keeper) announce(old, in *InForce) {
-	again := old.Definition != nil && old.Definition.Version != in.Definition.Version
-	if again || old.Limits != in.Limits || old.Definition == nil && in.Definition != nil {
-		k.host.Changed(again)
+	newer := in.Definition != nil && (old.Definition == nil || old.Definition.Version != in.Definition.Version)
+	if newer || old.Limits != in.Limits {
+		k.host.Changed(old.Definition != nil && (old.terms.Configured != in.terms.Configured || old.Override != in.Override))
 	}
 }
 

@@ -134,7 +134,8 @@ func TestReconfigure_IsBoundedInTime(t *testing.T) {
 func TestAwait_LargerGenerationStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p place
-		p.used(t)
+		k := p.used(t)
+		k.host.Changed = func(again bool) { assert.False(t, again, "the limits are the same") }
 		newer, older := p.keeper(10), p.keeper(20)
 		newer.host.Generation, older.host.Generation = 2, 1
 		p.before = func() {
@@ -143,6 +144,8 @@ func TestAwait_LargerGenerationStays(t *testing.T) {
 		}
 		require.NoError(t, older.Await(0))
 		assert.Equal(t, bucket(10), older.InForce().Limits)
+		<-k.Refresh()
+		assert.Equal(t, p.d, k.InForce().Definition)
 	})
 }
 
