@@ -156,7 +156,7 @@ type FixedWindowOptions struct {
 
 // SlidingWindowOptions are the options of a [SlidingWindow]. PermitLimit, Window and SegmentsPerWindow are required.
 type SlidingWindowOptions struct {
-	// PermitLimit is how many permits any window has; at least 1.
+	// PermitLimit is how many permits the window has, wherever it has slid to; at least 1.
 	PermitLimit int `json:"permit_limit" yaml:"permit_limit"`
 	// Window is how long a window is; more than 0, and divisible by SegmentsPerWindow.
 	Window time.Duration `json:"window" yaml:"window"`
