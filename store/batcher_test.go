@@ -105,12 +105,7 @@ func TestBatcher_RetryOfOneKey(t *testing.T) {
 			_ = must(p.TryAcquire(w.ctx, fmt.Sprint(i), 5))(t)
 		}
 		require.NoError(t, p.Reconfigure(bucketOf(6, 1, time.Hour, 0)))
-		w.hook(func(method string) error {
-			if method == "Replace" {
-				time.Sleep(5 * time.Millisecond)
-			}
-			return nil
-		}, nil)
+		w.hook(slow(5*time.Millisecond, "Replace"), nil)
 		w.Delay(2 * time.Millisecond)
 		var slow atomic.Bool
 		granted := w.together(1200, func(i int) (limiter.Lease, error) {
@@ -137,12 +132,7 @@ func TestBatcher_FailedConversion(t *testing.T) {
 		p := must(s.PartitionedTokenBucket("keys", bucketOf(5, 1, time.Hour, 0), nil))(t)
 		_ = must(p.TryAcquire(w.ctx, "old", 5))(t)
 		require.NoError(t, p.Reconfigure(bucketOf(6, 1, time.Hour, 0)))
-		w.hook(func(method string) error {
-			if method == "Replace" {
-				return errors.New("no")
-			}
-			return nil
-		}, nil)
+		w.hook(failing(errors.New("no"), "Replace"), nil)
 		lease := must(p.TryAcquire(w.ctx, "old", 1))(t)
 		require.Equal(t, limiter.ReasonUnavailable, lease.Reason())
 		lease = must(p.TryAcquire(w.ctx, "new", 6))(t)

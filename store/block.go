@@ -41,11 +41,11 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 	for {
 		ks := c.keys.lock(key, true)
 		if ks == nil {
-			return c.takeFromStore(ctx, key, n)
+			return c.remote.take(ctx, key, n)
 		}
 		lease, ok := ks.answerLocally(n, false)
 		var fetch *blockFetch
-		if !ok {
+		if !ok && n > 0 {
 			fetch = ks.fetchBlock(n)
 		}
 		ks.mu.Unlock()
@@ -53,7 +53,7 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 		case ok:
 			return lease, nil
 		case fetch == nil:
-			return c.takeFromStore(ctx, key, n)
+			return c.remote.take(ctx, key, n)
 		}
 		if err := calls.Wait(ctx, limit, fetch.done); err != nil {
 			return limiter.Lease{}, err
@@ -63,8 +63,8 @@ func (c *core) takeFromBlock(ctx context.Context, key string, n int) (limiter.Le
 		case fetch.err != nil:
 			return limiter.Lease{}, fetch.err
 		case fetch.late:
-			return c.takeFromStore(ctx, key, n)
-		case fetch.rejected && weight(n) >= fetch.least:
+			return c.remote.take(ctx, key, n)
+		case fetch.rejected && int64(n) >= fetch.least:
 			c.s.count.decisions.Add(1)
 			return custom.Rejected(fetch.wait, ""), nil
 		}
@@ -78,15 +78,12 @@ func (ks *keyState) fetchBlock(n int) *blockFetch {
 		ks.blocks = &keyBlocks{}
 	}
 	c, l, now := ks.c, ks.blocks, time.Now()
-	switch {
-	case l.fetching != nil:
+	if l.fetching != nil {
 		return l.fetching
-	case n == 0:
-		return nil
 	}
 	most := min(int64(c.o.Block), int64(c.limits().Permits)/4)
-	if a := &ks.lastAnswer; ks.queue.turns != nil && a.def != nil {
-		most = min(most, ks.queue.turns.AtMost(&a.def.Schedule, a.took(), now))
+	if a := &ks.lastAnswer; ks.turns != nil && a.def != nil {
+		most = min(most, ks.turns.AtMost(&a.def.Schedule, a.took(), now))
 	}
 	size, have := l.NextSize(most, now), l.Left(now)
 	if size <= int64(n)-have {
@@ -97,7 +94,10 @@ func (ks *keyState) fetchBlock(n int) *blockFetch {
 	b := &blockFetch{done: make(chan struct{}), least: int64(n)}
 	l.fetching = b
 	go func() {
-		q, err := c.ask(c.s.background.Context(), ks.key, ask)
+		q, err := c.remote.ask(c.s.background.Context(), ks.key, ask)
+		if err == nil {
+			c.keys.learn(q)
+		}
 		ks.mu.Lock()
 		defer ks.mu.Unlock()
 		l.fetching = nil
@@ -116,15 +116,11 @@ func (ks *keyState) fetchBlock(n int) *blockFetch {
 
 // blockFetched processes the answer.
 func (ks *keyState) blockFetched(b *blockFetch, q *calls.Call) {
-	newest, current := ks.learn(q), ks.c.current(q) && !ks.c.closed.Load()
 	switch granted := q.Granted[0]; {
 	case granted == backend.Rejected:
 		b.rejected, b.wait = true, q.Wait(q.Requests[0].Min)
-		if current && newest {
-			ks.rejection = rememberedRejection{least: b.least, until: q.Sent.Add(b.wait)}
-		}
-	case !current: // callers that need permits ask again, by the new limits
-		ks.c.undo(q, 0)
+	case !ks.c.current(q) || ks.c.closed.Load(): // callers that need permits ask again, by the new limits
+		ks.c.remote.undo(q, 0)
 	default:
 		l, now := ks.blocks, time.Now()
 		l.Add(q.Definition, q.After[0].Receipt, granted, q.After[0].Missing, q.Now, q.Sent)
@@ -148,7 +144,7 @@ func (ks *keyState) blocksExpired() {
 		ks.blocks.timer.Reset(left)
 	default: // a waiter may need more than the block had
 		ks.returnBlocks()
-		ks.askAgain()
+		ks.freed()
 	}
 }
 
@@ -164,7 +160,7 @@ func (ks *keyState) returnBlocks() {
 
 func (ks *keyState) giveBackUnused(all []lending.Unused) {
 	for _, u := range all {
-		ks.c.giveBack(backend.OpReturnBlock, ks.key, u.Definition, u.Permits, u.Receipt)
+		ks.c.remote.giveBack(backend.OpReturnBlock, ks.key, u.Definition, u.Permits, u.Receipt)
 	}
 }
 
@@ -180,50 +176,47 @@ func grantedFromBlock(ks *keyState, n int, tag int64) limiter.Lease {
 	if n == 0 {
 		return custom.Granted(0, nil)
 	}
-	return custom.GrantedBy((*blockOwner)(ks), n, tag)
+	return custom.GrantedBy(blockOwner{ks}, n, tag)
 }
 
 // blockOwner owns the leases of permits granted from blocks.
-type blockOwner keyState
+type blockOwner struct{ ks *keyState }
 
 // Release does nothing: the permits are spent.
-func (o *blockOwner) Release(int, int64) {}
+func (o blockOwner) Release(int, int64) {}
 
 // Remaining returns what the store had left at its last answer, and what the blocks have left.
-func (o *blockOwner) Remaining(int, int64) (int64, bool) {
+func (o blockOwner) Remaining(int, int64) (int64, bool) {
 	level, ok := o.Level(0, 0)
 	return max(level.Remaining, 0), ok
 }
 
 // Level is that of the store at its last answer, with what the blocks have left.
-func (o *blockOwner) Level(int, int64) (limiter.Level, bool) {
-	ks := (*keyState)(o)
-	ks.mu.Lock()
-	defer ks.mu.Unlock()
-	if ks.lastAnswer.def == nil {
+func (o blockOwner) Level(int, int64) (limiter.Level, bool) {
+	o.ks.mu.Lock()
+	defer o.ks.mu.Unlock()
+	if o.ks.lastAnswer.def == nil {
 		return limiter.Level{}, false
 	}
 	now := time.Now()
-	return limiter.Level{Remaining: ks.lastAnswer.free() + ks.borrowed(now), Full: ks.lastAnswer.untilFull(now)}, true
+	return limiter.Level{Remaining: o.ks.lastAnswer.free() + o.ks.borrowed(now), Full: o.ks.lastAnswer.untilFull(now)}, true
 }
 
 // Refund puts permits back into their block if that is possible.
-func (o *blockOwner) Refund(n int, tag int64) {
-	ks := (*keyState)(o)
-	ks.c.count.granted.Add(-1)
-	if back := ks.putBack(int64(n), tag); back < int64(n) {
-		ks.c.s.report(Event{Kind: EventRefundLost, Limiter: ks.c.name, Key: ks.key, Permits: int64(n) - back, Err: errBlockGone})
+func (o blockOwner) Refund(n int, tag int64) {
+	o.ks.c.count.granted.Add(-1)
+	if back := o.ks.putBack(int64(n), tag); back < int64(n) {
+		o.ks.c.s.report(Event{Kind: EventRefundLost, Limiter: o.ks.c.name, Key: o.ks.key, Permits: int64(n) - back, Err: errBlockGone})
 	}
 }
 
 // Adjust puts back the permits that cost does not need, and charges in the store what cost needs beyond the grant.
-func (o *blockOwner) Adjust(n int, tag int64, cost int) (int64, bool) {
-	ks := (*keyState)(o)
+func (o blockOwner) Adjust(n int, tag int64, cost int) (int64, bool) {
 	if cost <= n {
-		ks.putBack(int64(n-cost), tag)
+		o.ks.putBack(int64(n-cost), tag)
 		return tag, true
 	}
-	ks.c.takeMore(ks.key, int64(cost-n), func(*calls.Call) {})
+	o.ks.c.remote.takeMore(o.ks.key, int64(cost-n), func(*calls.Call) {})
 	return lending.NoBlock, true // a part of it is not from the block
 }
 
@@ -233,7 +226,7 @@ func (ks *keyState) putBack(n, tag int64) int64 {
 	defer ks.mu.Unlock()
 	back := ks.blocks.PutBack(n, tag, time.Now())
 	if back > 0 {
-		ks.askAgain()
+		ks.freed()
 	}
 	return back
 }

@@ -212,26 +212,6 @@ func TestBlock_AtMostAQuarterOfTheLimit(t *testing.T) {
 	})
 }
 
-func TestBlock_UnusedIsReturned(t *testing.T) {
-	for name, kind := range blockCases {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				l := must(kind.build(w.instance(store.Options{NoListen: true}), &store.LimiterOptions{Block: 50}))(t)
-				w.Step(time.Duration(-w.Now()%1e6)*time.Microsecond + time.Hour)
-				for range 40 { // the last block is of 32
-					w.granted(l, 1)
-				}
-				calls := w.Calls("Decide")
-				w.pass(1100 * time.Millisecond)
-				require.LessOrEqual(t, w.Calls("Decide")-calls, 1)
-				calls = w.Calls()
-				w.pass(time.Hour)
-				require.Equal(t, calls, w.Calls(), "an idle limiter costs nothing")
-			})
-		})
-	}
-}
-
 // borrowing returns a limiter that has borrowed some permits of an hour's 400 and has granted so many, and one that borrows none.
 func (w *world) borrowing(block int, used int64) (l, elsewhere *store.Limiter) {
 	window := limiter.FixedWindowOptions{PermitLimit: 400, Window: time.Hour}
@@ -254,6 +234,9 @@ func TestBlock_IdleDelaysOthers(t *testing.T) {
 				w.granted(l, int(large))
 			}
 			require.Equal(t, 400-130-6*large, elsewhere.Statistics().AvailablePermits)
+			calls := w.Calls()
+			w.pass(59 * time.Minute)
+			require.Equal(t, calls, w.Calls(), "an idle limiter costs nothing")
 		})
 	}
 }
@@ -284,52 +267,36 @@ func TestBlock_FarStore(t *testing.T) {
 	})
 }
 
+// Close returns what is borrowed, also if a Store is closed while one of its limiters is.
 func TestBlock_ReturnedByClose(t *testing.T) {
-	for _, whole := range []bool{false, true} {
-		t.Run(fmt.Sprint(whole), func(t *testing.T) {
+	const keys = 500
+	for name, closing := range map[string]func(s *store.Store, p *store.Partitioned){
+		"limiter": func(_ *store.Store, p *store.Partitioned) { _ = p.Close() },
+		"store":   func(s *store.Store, _ *store.Partitioned) { _ = s.Close() },
+		"both": func(s *store.Store, p *store.Partitioned) {
+			go func() { _ = p.Close() }()
+			for store.KeyStates(p) == keys {
+				runtime.Gosched()
+			}
+			_ = s.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
-				s := w.instance(store.Options{})
-				l := must(s.TokenBucket("bucket", bucketOf(400, 1, time.Hour, 0), &store.LimiterOptions{Block: 100}))(t)
-				elsewhere := w.bucket(400, 1, time.Hour, 0, nil)
-				for range 40 {
-					w.granted(l, 1)
+				s, o := w.instance(store.Options{}), bucketOf(400, 1, time.Hour, 0)
+				p := must(s.PartitionedTokenBucket("it", o, &store.LimiterOptions{Block: 100}))(t)
+				for i := range keys * 4 { // the third call for a key borrows
+					_ = must(p.TryAcquire(w.ctx, fmt.Sprint(i%keys), 1))(t)
 				}
-				if whole {
-					require.NoError(t, s.Close())
-				} else {
-					require.NoError(t, l.Close())
-				}
+				closing(s, p)
 				synctest.Wait()
-				require.EqualValues(t, 360, elsewhere.Statistics().AvailablePermits)
+				elsewhere := must(w.instance(store.Options{}).PartitionedTokenBucket("it", o, nil))(t)
+				for key := range keys {
+					require.EqualValues(t, 396, must(elsewhere.Statistics(fmt.Sprint(key)))(t).AvailablePermits)
+				}
 			})
 		})
 	}
-}
-
-// Close of a Store waits for what a Close of a limiter returns that has begun before.
-func TestBlock_ReturnedByCloseOfBoth(t *testing.T) {
-	const keys = 500
-	inWorld(t, func(t *testing.T, w *world) {
-		bucket := bucketOf(400, 1, time.Hour, 0)
-		s := w.instance(store.Options{})
-		p := must(s.PartitionedTokenBucket("keys", bucket, &store.LimiterOptions{Block: 100}))(t)
-		for key := range keys {
-			for range 4 { // the first block comes with the third
-				_ = must(p.TryAcquire(w.ctx, fmt.Sprint(key), 1))(t)
-			}
-		}
-		closing := make(chan error)
-		go func() { closing <- p.Close() }()
-		for store.KeyStates(p) == keys {
-			runtime.Gosched()
-		}
-		require.NoError(t, s.Close())
-		require.NoError(t, <-closing)
-		elsewhere := must(w.instance(store.Options{}).PartitionedTokenBucket("keys", bucket, nil))(t)
-		for key := range keys {
-			require.EqualValues(t, 396, must(elsewhere.Statistics(fmt.Sprint(key)))(t).AvailablePermits)
-		}
-	})
 }
 
 // Blocks are returned when the limits change, at this instance and at others that learn of it.

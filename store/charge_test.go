@@ -27,8 +27,7 @@ var (
 // charged charges n permits and expects that so many remain.
 func (w *world) charged(l limiter.Charger, n int, remaining int64) limiter.Level {
 	w.Helper()
-	level, err := l.Charge(w.ctx, n)
-	require.NoError(w, err)
+	level := must(l.Charge(w.ctx, n))(w.T)
 	require.Equal(w, remaining, level.Remaining, "after a charge of %d", n)
 	synctest.Wait()
 	return level
@@ -165,8 +164,7 @@ func TestCharge_BorrowedPermits(t *testing.T) {
 				}
 				w.granted(l, 1)
 				elsewhere := build(t, w.instance(store.Options{}), k, limits, nil)
-				there, err := elsewhere.Charge(w.ctx, 0)
-				require.NoError(t, err)
+				there := must(elsewhere.Charge(w.ctx, 0))(t)
 				require.Less(t, there.Remaining, int64(96), "without what is left of the last block, 2 or 3")
 				w.charged(l, 0, 96)
 				w.charged(l, 10, 86)
@@ -250,8 +248,7 @@ func TestCharge_LookingMakesNoKey(t *testing.T) {
 			keyed := must(w.instance(store.Options{}).PartitionedTokenBucket("keyed", bucketOf(5, 1, time.Hour, 0), how))(t)
 			for i := range 20 {
 				for _, n := range []int{0, -1} {
-					level, err := keyed.Charge(w.ctx, fmt.Sprint(i), n)
-					require.NoError(t, err)
+					level := must(keyed.Charge(w.ctx, fmt.Sprint(i), n))(t)
 					require.Equal(t, limiter.Level{Remaining: 5}, level)
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/ctxerr"
+	"github.com/weir-go/weir/internal/heavyhitters"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
@@ -28,31 +29,9 @@ type core struct {
 	closed      atomic.Bool
 
 	keys     keyTable
+	remote   remote
 	count    leaseCounts
 	fallback fallback
-}
-
-func newCore(s *Store, name string, options limiter.Options, shared *LimiterOptions, partitioned bool) (*core, error) {
-	limits, err := check(name, options, shared)
-	if err != nil {
-		return nil, err
-	}
-	var o LimiterOptions
-	if shared != nil {
-		o = *shared
-	}
-	if o.LeaseTTL == 0 {
-		o.LeaseTTL = defaultLeaseTTL
-	}
-	c := &core{s: s, name: name, partitioned: partitioned, leased: limits.Kind == rate.Concurrency, o: o}
-	c.keeper, c.keys.c = c.newKeeper(limits), c
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cores == nil {
-		return nil, limiter.ErrClosed
-	}
-	s.cores[c] = struct{}{}
-	return c, nil
 }
 
 // named returns the limiters with a name, or all if it is empty, which are not closed.
@@ -115,18 +94,10 @@ func (c *core) countLease(key string, lease limiter.Lease) limiter.Lease {
 	return lease
 }
 
-// close can be called more than once; each call returns when the limiter is closed. Then the Store forgets it: until then, closing
-// the Store waits for it.
-func (c *core) close() {
-	c.closing.Do(func() {
-		final := c.finalStatistics()
-		c.count.final.Store(&final)
-		c.closed.Store(true)
-		c.count.rejections.Close()
-		c.keys.close()
-		c.fallback.close()
-		c.s.mu.Lock()
-		delete(c.s.cores, c) // does nothing on the nil map of a Store that is being closed
-		c.s.mu.Unlock()
-	})
+// leaseCounts are the figures of this instance.
+type leaseCounts struct {
+	granted, failed atomic.Int64 // leases
+	rejections      heavyhitters.Counter[string]
+	freePlus1       atomic.Int64                       // of leases, not partitioned: 1 + the last answer to Statistics; 0: none yet
+	final           atomic.Pointer[limiter.Statistics] // once closed
 }

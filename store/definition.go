@@ -1,15 +1,10 @@
 package store
 
 import (
-	"errors"
 	"time"
 
-	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/validate"
-	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
-	"github.com/weir-go/weir/store/internal/calls"
 	"github.com/weir-go/weir/store/internal/definition"
 )
 
@@ -18,7 +13,7 @@ import (
 var ErrNotOverridden = definition.ErrNotOverridden
 
 // newKeeper returns what keeps the definition of c, which was made with these limits.
-func (c *core) newKeeper(limits rate.Limits) *definition.Keeper {
+func newKeeper(c *core, limits rate.Limits) *definition.Keeper {
 	s := c.s
 	return definition.New(limits, definition.Host{
 		Name: c.name, Generation: c.o.Generation,
@@ -33,7 +28,7 @@ func (c *core) newKeeper(limits rate.Limits) *definition.Keeper {
 			})
 		},
 		Changed: func(again bool) {
-			s.listen()
+			s.listener.start()
 			c.keys.reconfigured()
 			if again {
 				s.report(Event{Kind: EventReconfigured, Limiter: c.name})
@@ -44,36 +39,11 @@ func (c *core) newKeeper(limits rate.Limits) *definition.Keeper {
 	})
 }
 
-// checkNew returns o's limits, which are to come into force, and adds to p what is wrong with them. The error is that of p or
-// [limiter.ErrClosed].
-func (c *core) checkNew(p *validate.Problems, o limiter.Options) (rate.Limits, error) {
-	l := storable(p, o)
-	if is := c.keeper.Kind(); l.Kind != 0 && l.Kind != is {
-		p.Add("Kind", l.Kind.String(), "must stay %v on a live limiter", is)
-	}
-	err := p.Err("store")
-	if err == nil && c.closed.Load() {
-		err = limiter.ErrClosed
-	}
-	return l, err
-}
-
-// changed returns the error of a call that has changed the definition, unless err is not nil.
-func (c *core) changed(err error) error {
-	switch {
-	case err == nil:
-		c.convertNow()
-	case !errors.Is(err, weir.ErrInvalidOptions) && !errors.Is(err, ErrNotOverridden):
-		err = calls.Unavailable(err)
-	}
-	return err
-}
-
 // convertNow makes a call, so that the state of a limiter that is not partitioned is converted at once: under the old
 // definition the store could forget it too early. The state of a key is converted when the key is used. If it is full by
 // then under the old limits, it is full under the new limits, too.
 func (c *core) convertNow() {
 	if !c.partitioned {
-		_, _, _ = c.askFree(c.s.background.Context(), "") // if it fails, the next call converts
+		_, _, _ = c.remote.askFree(c.s.background.Context(), "") // if it fails, the next call converts
 	}
 }

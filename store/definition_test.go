@@ -101,8 +101,7 @@ func (w *world) inForce(limit int) {
 
 func use(t *testing.T, l limiter.Limiter) {
 	t.Helper()
-	_, err := l.TryAcquire(t.Context(), 0)
-	require.NoError(t, err)
+	_ = must(l.TryAcquire(t.Context(), 0))(t)
 	synctest.Wait()
 }
 
@@ -336,12 +335,7 @@ func TestReconfigure_BeforeListening(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.bucket(10, 1, time.Hour, 0, nil)
 		w.granted(a, 1)
-		w.hook(func(method string) error {
-			if method == "Listen" {
-				time.Sleep(time.Second)
-			}
-			return nil
-		}, nil)
+		w.hook(slow(time.Second, "Listen"), nil)
 		b := w.bucket(10, 1, time.Hour, 0, nil)
 		w.granted(b, 1)
 		require.NoError(t, a.Reconfigure(bucketOf(20, 1, time.Hour, 0)))

@@ -10,13 +10,14 @@
 //
 // For maintainers, in reading order. Files of one subject begin with the same word.
 //
-//   - store.go: the Store and its constructors; limiter.go has what they return.
+//   - store.go: the Store and its constructors. limiter.go: what they return, and how a limiter begins and ends. override.go,
+//     charge.go and peek.go have more of its methods.
 //   - core.go: one limiter. Follow TryAcquire and Acquire from queue.go to takeOrFallBack in outage.go.
-//   - call.go: a request about a bucket or window, its answer, and the grant that it makes. internal/calls has the round trips, and
-//     when the store, or a shard of it, counts as away. outage.go: the answers of limiters while it is away.
+//   - remote.go: its calls about a bucket or window, and the grants that it makes of the answers. internal/calls has the round trips,
+//     and when the store, or a shard of it, counts as away. outage.go and fallback.go: the answers while it is away.
 //   - lease.go: the same for concurrency limiters, whose permits are leased and renewed.
 //   - keys.go: what this instance remembers of a key. block.go: the permits that it has borrowed (internal/lending). queue.go: the
 //     callers that wait; internal/fairness says when they are asked for.
-//   - internal/definition: how instances agree on the limits, and on an override of them. definition.go and override.go are
-//     its edge. listen.go: notices of changes and releases.
+//   - internal/definition: how instances agree on the limits, and on an override of them; definition.go is its edge. listen.go:
+//     what limiters learn from the store: notices of changes and releases, and outages.
 package store

@@ -18,7 +18,7 @@ func PretendKeys(p *Partitioned, n int64) { p.c.keys.count.Add(n) }
 
 // JoinLate joins the queue as a caller whose request for n permits was checked a moment ago.
 func JoinLate(l *Limiter, n int) limiter.Lease {
-	_, lease := l.c.join(context.Background(), "", n, limiter.Lease{}, byKeyState)
+	_, lease := l.c.keys.join(context.Background(), "", n, limiter.Lease{}, byKeyState)
 	return lease
 }
 

@@ -29,7 +29,7 @@ type ShardHealth struct {
 
 // Health returns at once, without a call to the store.
 func (s *Store) Health() Health {
-	h := Health{Listening: s.listening.Load()}
+	h := Health{Listening: s.listener.connected.Load()}
 	for _, one := range s.calls.Health() {
 		if one.Err != nil && (h.Err == nil || one.Since.Before(h.Since)) {
 			h.Err, h.Since = one.Err, one.Since

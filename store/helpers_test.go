@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -56,9 +57,7 @@ func (w *world) concurrency(limit, queue int, o store.Options, how *store.Limite
 // try is TryAcquire, which must not fail.
 func (w *world) try(l limiter.Limiter, n int) limiter.Lease {
 	w.Helper()
-	lease, err := l.TryAcquire(w.ctx, n)
-	require.NoError(w, err)
-	return lease
+	return must(l.TryAcquire(w.ctx, n))(w.T)
 }
 
 func (w *world) granted(l limiter.Limiter, n int) limiter.Lease {
@@ -166,6 +165,26 @@ func (h *hooked) hook(before, after func(method string) error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.before, h.after = before, after
+}
+
+// failing is a hook with which some methods fail.
+func failing(err error, methods ...string) func(method string) error {
+	return func(method string) error {
+		if slices.Contains(methods, method) {
+			return err
+		}
+		return nil
+	}
+}
+
+// slow is a hook with which one method takes longer.
+func slow(by time.Duration, which string) func(method string) error {
+	return func(method string) error {
+		if method == which {
+			time.Sleep(by)
+		}
+		return nil
+	}
 }
 
 func (h *hooked) around(method string, f func() error) error {

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"hash/maphash"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -11,11 +12,13 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/saturate"
+	"github.com/weir-go/weir/internal/waitlist"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/calls"
+	"github.com/weir-go/weir/store/internal/fairness"
 )
 
 // A keyTable has the keyStates of one limiter.
@@ -34,13 +37,8 @@ type keyShard struct {
 // seed is for hashes of keys.
 var seed = maphash.MakeSeed()
 
-const (
-	// maxKeys bounds the number of keyStates of a limiter. For keys beyond it, rejections are not cached, nothing is borrowed,
-	// and there is no queue.
-	maxKeys = 100_000
-	// evictInterval is how often idle keyStates are evicted.
-	evictInterval = 5 * time.Second
-)
+// evictInterval is how often idle keyStates are evicted.
+const evictInterval = 5 * time.Second
 
 func (table *keyTable) shardOf(key string) *keyShard {
 	return &table.shards[maphash.String(seed, key)%uint64(len(table.shards))]
@@ -116,7 +114,7 @@ func (table *keyTable) remove(ks *keyState) {
 // idle reports whether nothing would change if ks were replaced by a new keyState. For as long as an answer can come that the store
 // has decided before the last one, learn must know the last one.
 func (ks *keyState) idle(now time.Time) bool {
-	return now.Sub(ks.lastAnswer.got) >= ks.c.s.o.CallTimeout && ks.queue.Empty() && !ks.queue.serving && ks.held == 0 && !ks.queue.hasTurns(now) && !now.Before(ks.rejection.until) &&
+	return now.Sub(ks.lastAnswer.got) >= ks.c.s.o.CallTimeout && ks.queue.Empty() && !ks.queue.serving && ks.held == 0 && !ks.hasTurns(now) && !now.Before(ks.rejection.until) &&
 		(ks.blocks == nil || ks.blocks.fetching == nil && ks.blocks.Left(now) == 0)
 }
 
@@ -141,18 +139,13 @@ func (table *keyTable) each(f func(*keyState)) {
 // again, those with long windows would pile up. The limiter counts as closed already, so no key is made any more.
 func (table *keyTable) close() {
 	table.each(func(ks *keyState) {
-		ks.close()
+		for w := range ks.queue.All(limiter.OldestFirst) {
+			ks.queue.answer(w, custom.Rejected(0, limiter.ReasonClosed))
+		}
+		ks.returnBlocks()
+		ks.queue.wake()
 		table.remove(ks)
 	})
-}
-
-// close rejects all waiters and returns borrowed blocks. The keyState is locked.
-func (ks *keyState) close() {
-	for w := range ks.queue.All(limiter.OldestFirst) {
-		ks.queue.answer(w, custom.Rejected(0, limiter.ReasonClosed))
-	}
-	ks.returnBlocks()
-	ks.queue.wake()
 }
 
 // reconfigured applies new limits to waiters and to what is remembered. Blocks are returned, because under the new
@@ -161,8 +154,8 @@ func (table *keyTable) reconfigured() {
 	most := table.c.limits().Permits
 	table.each(func(ks *keyState) {
 		ks.rejection = rememberedRejection{}
-		if ks.queue.turns != nil {
-			ks.queue.turns.Reset()
+		if ks.turns != nil {
+			ks.turns.Reset()
 		}
 		ks.returnBlocks()
 		for w := range ks.queue.All(limiter.OldestFirst) {
@@ -183,10 +176,24 @@ type keyState struct {
 	mu         sync.Mutex
 	evicted    bool // removed from the table, which can have another keyState for the key
 	queue      queue
+	turns      *fairness.Turns // at asking for the permits; nil is as good as the zero value
 	lastAnswer answerState
 	rejection  rememberedRejection
 	blocks     *keyBlocks // nil until a block is borrowed
 	held       int64      // concurrency: the permits of the leases of this instance, if there is a queue
+}
+
+// useTurns returns the turns, so that they can be changed. The keyState is locked.
+func (ks *keyState) useTurns() *fairness.Turns {
+	if ks.turns == nil {
+		ks.turns = &fairness.Turns{Random: ks.c.s.calls.MakeSource(ks.c.name, ks.key)}
+	}
+	return ks.turns
+}
+
+// hasTurns reports whether callers that can wait ask through the queue, in its turns. The keyState is locked.
+func (ks *keyState) hasTurns(now time.Time) bool {
+	return ks.turns != nil && (ks.turns.Short(now) || ks.turns.LookDue(now))
 }
 
 // away reports whether the key's shard is away.
@@ -194,27 +201,38 @@ func (ks *keyState) away() bool {
 	return ks.c.s.calls.Check(ks.c.name, ks.key) != nil
 }
 
-// askAgain is called when permits may have become free: what was rejected before is no answer any more. The keyState is locked.
-func (ks *keyState) askAgain() {
+// freed is called when permits may have become free: what was rejected before is no answer any more. The keyState is locked.
+func (ks *keyState) freed() {
 	ks.rejection = rememberedRejection{}
 	ks.queue.wake()
 }
 
-// wakeKey is called when permits of a key may have become free.
-func (c *core) wakeKey(key string) {
-	if ks := c.keys.lock(key, false); ks != nil {
-		ks.askAgain()
+// wakeSpread is the time over which queues are spread that are woken together, so that they do not overload a store that has just
+// come back.
+const wakeSpread = 50 * time.Millisecond
+
+// wakeSoon makes the queue ask again. The keyState is locked.
+func (ks *keyState) wakeSoon() {
+	if !ks.queue.Empty() {
+		time.AfterFunc(rand.N(wakeSpread), ks.queue.wake)
+	}
+}
+
+// freed is called when permits of a key may have become free.
+func (table *keyTable) freed(key string) {
+	if ks := table.lock(key, false); ks != nil {
+		ks.freed()
 		ks.mu.Unlock()
 	}
 }
 
-// wakeKeyByNotice is wakeKey for a notice of a release at any instance.
-func (c *core) wakeKeyByNotice(key string) {
-	if ks := c.keys.lock(key, false); ks != nil {
+// released is freed for a notice of a release at any instance.
+func (table *keyTable) released(key string) {
+	if ks := table.lock(key, false); ks != nil {
 		if ks.held > 0 || ks.queue.serving {
-			ks.queue.turnsOfKey().Released(time.Now())
+			ks.useTurns().Released(time.Now())
 		}
-		ks.askAgain()
+		ks.freed()
 		ks.mu.Unlock()
 	}
 }
@@ -246,11 +264,14 @@ func (ks *keyState) answerLocally(n int, peek bool) (limiter.Lease, bool) {
 	return custom.RejectedKnowing(ks.lastAnswer.untilAvailable(int64(n), now), "", ks.lastAnswer.free()), true
 }
 
+// weight returns how many permits must be available for a request for n.
+func weight(n int) int64 { return waitlist.Weight(n) }
+
 // learn keeps the answer about a key of which something is remembered, and that to a rejected request, if a queue needs it to
 // compute a Retry-After, or if rejections are cached.
-func (c *core) learn(q *calls.Call) {
-	first := slices.Index(q.Granted, backend.Rejected)
-	ks := c.keys.lock(q.Key, first >= 0 && (c.remembersRejections() || c.limits().QueueLimit > 0))
+func (table *keyTable) learn(q *calls.Call) {
+	c, first := table.c, slices.Index(q.Granted, backend.Rejected)
+	ks := table.lock(q.Key, first >= 0 && (c.remembersRejections() || c.limits().QueueLimit > 0))
 	if ks == nil {
 		return
 	}
@@ -259,7 +280,7 @@ func (c *core) learn(q *calls.Call) {
 		n := q.Requests[first].Min
 		// The wait counts from when the request was sent, which was before the decision, so no caller is rejected for too
 		// long.
-		ks.rejection = rememberedRejection{least: max(n, 1), until: q.Sent.Add(q.Wait(n))}
+		ks.rejection = rememberedRejection{least: max(n, 1) + ks.borrowed(time.Now()), until: q.Sent.Add(q.Wait(n))}
 	}
 }
 
@@ -353,8 +374,8 @@ func storedKey(key string) string {
 }
 
 // borrowed is that of a key.
-func (c *core) borrowed(key string) int64 {
-	ks := c.keys.lock(key, false)
+func (table *keyTable) borrowed(key string) int64 {
+	ks := table.lock(key, false)
 	if ks == nil {
 		return 0
 	}
@@ -365,4 +386,32 @@ func (c *core) borrowed(key string) int64 {
 // untilBack returns how long it takes until so many of the missing permits are back.
 func untilBack(d *backend.Definition, s *rate.State, permits, now int64) time.Duration {
 	return saturate.Micros(max(saturate.Add(d.TimeOf(d.LineOf(s, permits)), -now), 0))
+}
+
+// levelAfter returns the level right after a request. The state is that after all requests of the round trip.
+func levelAfter(q *calls.Call, i int) limiter.Level {
+	missing := q.After[i].Missing
+	return limiter.Level{Remaining: q.Definition.Permits - missing, Full: untilBack(q.Definition, &q.State, missing, q.Now)}
+}
+
+// learnCharge keeps the answer to a charge, so that neither a remembered rejection nor a waiting caller waits for permits
+// that are there. It returns the level after the last request.
+func (table *keyTable) learnCharge(q *calls.Call, gaveBack bool) limiter.Level {
+	level := levelAfter(q, len(q.Requests)-1)
+	// An answer from before the permits were given back may be remembered only later; see learn.
+	ks := table.lock(q.Key, gaveBack && table.c.remembersRejections())
+	if ks == nil {
+		return level
+	}
+	defer ks.mu.Unlock()
+	borrowed := ks.borrowed(time.Now())
+	end := q.Sent.Add(q.Wait(ks.rejection.least - borrowed))
+	switch newest := ks.learn(q); {
+	case gaveBack:
+		ks.freed()
+	case newest && end.Before(ks.rejection.until):
+		ks.rejection.until = end
+	}
+	level.Remaining = min(level.Remaining+borrowed, q.Definition.Permits)
+	return level
 }

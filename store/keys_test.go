@@ -167,8 +167,7 @@ func TestPartitioned_KeysDoNotCollide(t *testing.T) {
 		again := sha256.Sum256([]byte(keys[1]))
 		keys = append(keys, "sha256:"+string(again[:]), "sha256:", strings.Repeat("y", 200))
 		for _, key := range keys {
-			lease, err := l.TryAcquire(w.ctx, key, 1)
-			require.NoError(t, err)
+			lease := must(l.TryAcquire(w.ctx, key, 1))(t)
 			require.True(t, lease.Acquired(), "%q has a permit of its own", key)
 		}
 		require.Len(t, seen, len(keys))
@@ -183,12 +182,10 @@ func TestPartitioned_RememberedKeysAreBounded(t *testing.T) {
 				l := must(w.instance(store.Options{}).PartitionedTokenBucket("it", bucketOf(1, 1, time.Hour, 10), how))(t)
 				store.PretendKeys(l, 100_000)
 				for _, want := range []bool{true, false} {
-					lease, err := l.TryAcquire(w.ctx, "new", 1)
-					require.NoError(t, err)
+					lease := must(l.TryAcquire(w.ctx, "new", 1))(t)
 					require.Equal(t, want, lease.Acquired())
 				}
-				lease, err := l.Acquire(w.ctx, "new", 1)
-				require.NoError(t, err)
+				lease := must(l.Acquire(w.ctx, "new", 1))(t)
 				require.Equal(t, limiter.ReasonQueueLimit, lease.Reason())
 				store.PretendKeys(l, -100_000)
 			})

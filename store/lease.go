@@ -36,50 +36,50 @@ var leaseSerial atomic.Int64
 func newLeaseID() string { return processID + "-" + strconv.FormatInt(leaseSerial.Add(1), 36) }
 
 // takeLease asks for a lease of n permits. waiting reports whether the caller waits if it is rejected.
-func (c *core) takeLease(ctx context.Context, key string, n int, waiting bool) (limiter.Lease, error) {
-	q, err := c.askForLease(ctx, key, n, waiting)
+func (r *remote) takeLease(ctx context.Context, key string, n int, waiting bool) (limiter.Lease, error) {
+	q, err := r.askForLease(ctx, key, n, waiting)
 	if err != nil {
 		return limiter.Lease{}, err
 	}
-	c.s.count.decisions.Add(1)
-	switch r := q.Reply; {
-	case !r.OK && waiting:
+	r.c.s.count.decisions.Add(1)
+	switch reply := q.Reply; {
+	case !reply.OK && waiting:
 		// NextExpiry bounds when to ask again. When permits come back is up to the holders.
-		return custom.Rejected(saturate.Micros(r.NextExpiry), ""), nil
-	case !r.OK:
-		return custom.RejectedKnowing(0, "", r.Definition.Permits-r.InUse), nil
+		return custom.Rejected(saturate.Micros(reply.NextExpiry), ""), nil
+	case !reply.OK:
+		return custom.RejectedKnowing(0, "", reply.Definition.Permits-reply.InUse), nil
 	case n == 0:
 		return custom.Granted(0, nil), nil
 	}
-	return c.hold(q), nil
+	return r.hold(q), nil
 }
 
 // askForLease is ask for concurrency limiters. A caller that waits is woken by a release, and so need not ask twice.
-func (c *core) askForLease(ctx context.Context, key string, n int, waiting bool) (*calls.Call, error) {
-	c.keeper.RefreshIfDue(time.Now())
-	return c.s.calls.Ask(ctx, func() *calls.Call {
-		return calls.NewLease(c, calls.Acquire, backend.LeaseRequest{
-			Key: key, ID: newLeaseID(), Permits: int64(n), TTL: c.o.LeaseTTL.Microseconds(), Waiting: waiting,
+func (r *remote) askForLease(ctx context.Context, key string, n int, waiting bool) (*calls.Call, error) {
+	r.c.keeper.RefreshIfDue(time.Now())
+	return r.c.s.calls.Ask(ctx, func() *calls.Call {
+		return calls.NewLease(r, calls.Acquire, backend.LeaseRequest{
+			Key: key, ID: newLeaseID(), Permits: int64(n), TTL: r.c.o.LeaseTTL.Microseconds(), Waiting: waiting,
 		})
 	})
 }
 
 // Answered counts what this instance holds of a key with a queue, and passes to its turns what its rivals hold.
-func (c *core) Answered(q *calls.Call) {
-	r := q.Reply
-	if r.Permits == 0 || c.limits().QueueLimit == 0 {
+func (r *remote) Answered(q *calls.Call) {
+	reply := q.Reply
+	if reply.Permits == 0 || r.c.limits().QueueLimit == 0 {
 		return
 	}
-	ks := c.keys.lock(q.Key, true)
+	ks := r.c.keys.lock(q.Key, true)
 	if ks == nil {
 		return
 	}
 	defer ks.mu.Unlock()
-	if q.Counted = r.OK; r.OK {
-		ks.held += r.Permits // until the heldLease ends
+	if q.Counted = reply.OK; reply.OK {
+		ks.held += reply.Permits // until the heldLease ends
 	}
 	now := time.Now()
-	ks.queue.turnsOfKey().Lease(r.OK, r.InUse-ks.held, r.Definition.Permits-r.InUse, now.Sub(q.Sent), now)
+	ks.useTurns().Lease(reply.OK, reply.InUse-ks.held, reply.Definition.Permits-reply.InUse, now.Sub(q.Sent), now)
 }
 
 // A heldLease owns a lease of a concurrency limiter. While the lease is held it is renewed, and a release that fails is sent
@@ -107,16 +107,16 @@ var (
 )
 
 // hold returns the lease that the store has granted.
-func (c *core) hold(q *calls.Call) limiter.Lease {
-	l := c.newHeldLease(q, q.Reply.Fence, q.Sent)
+func (r *remote) hold(q *calls.Call) limiter.Lease {
+	l := r.newHeldLease(q, q.Reply.Fence, q.Sent)
 	lease := LostKey.With(custom.GrantedBy(l, int(l.n), 0), l.lost)
 	return FenceKey.With(lease, l.fence)
 }
 
-func (c *core) newHeldLease(q *calls.Call, fence int64, since time.Time) *heldLease {
+func (r *remote) newHeldLease(q *calls.Call, fence int64, since time.Time) *heldLease {
 	l := &heldLease{
-		c: c, key: q.Key, id: q.Lease.ID, n: q.Lease.Permits, counted: q.Counted, lost: make(chan struct{}),
-		fence: fence, validUntil: since.Add(c.o.LeaseTTL), lastSent: since,
+		c: r.c, key: q.Key, id: q.Lease.ID, n: q.Lease.Permits, counted: q.Counted, lost: make(chan struct{}),
+		fence: fence, validUntil: since.Add(r.c.o.LeaseTTL), lastSent: since,
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -175,7 +175,7 @@ func (l *heldLease) send(release bool) {
 	if release {
 		op = calls.Release
 	}
-	q := calls.NewLease(l.c, op, backend.LeaseRequest{
+	q := calls.NewLease(&l.c.remote, op, backend.LeaseRequest{
 		Key: l.key, ID: l.id, Permits: l.n, TTL: l.c.o.LeaseTTL.Microseconds(), Fence: l.fence,
 	})
 	q.OnAnswer = func() {
@@ -201,7 +201,7 @@ func (l *heldLease) answered(q *calls.Call) {
 		if q.Reply.OK || l.fence != 0 { // else the acquisition, whose answer was lost, may reach the store later
 			l.end()
 		}
-		l.c.wakeKey(l.key)
+		l.c.keys.freed(l.key)
 	}
 }
 

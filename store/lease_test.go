@@ -238,12 +238,7 @@ func TestConcurrency_AcquisitionOvertakesRelease(t *testing.T) {
 		l := must(s.Concurrency("seats", limiter.ConcurrencyOptions{PermitLimit: 1}, nil))(t)
 		lease := w.granted(l, 1)
 		w.Delay(10 * time.Millisecond)
-		w.hook(func(method string) error {
-			if method == "Release" {
-				time.Sleep(100 * time.Millisecond)
-			}
-			return nil
-		}, nil)
+		w.hook(slow(100*time.Millisecond, "Release"), nil)
 		for range 5 {
 			require.Equal(t, 10*time.Millisecond, timed(func() { w.rejected(l, 1) }))
 			lease.Release()

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/weir-go/weir/limiter"
@@ -138,3 +139,46 @@ func (s *Store) PartitionedConcurrency(name string, o limiter.ConcurrencyOptions
 
 // A handle is what a Limiter and a Partitioned have in common.
 type handle struct{ c *core }
+
+func newCore(s *Store, name string, options limiter.Options, shared *LimiterOptions, partitioned bool) (*core, error) {
+	limits, err := check(name, options, shared)
+	if err != nil {
+		return nil, err
+	}
+	o := *cmp.Or(shared, new(LimiterOptions))
+	o.LeaseTTL = cmp.Or(o.LeaseTTL, defaultLeaseTTL)
+	c := &core{s: s, name: name, partitioned: partitioned, leased: limits.Kind == rate.Concurrency, o: o}
+	c.keeper, c.keys.c, c.remote.c = newKeeper(c, limits), c, c
+	c.fallback.inForce, c.fallback.share = c.keeper.WithoutStore, o.LocalShare
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cores == nil {
+		return nil, limiter.ErrClosed
+	}
+	s.cores[c] = struct{}{}
+	return c, nil
+}
+
+// close can be called more than once; each call returns when the limiter is closed. Then the Store forgets it: until then, closing
+// the Store waits for it.
+func (c *core) close() {
+	c.closing.Do(func() {
+		final := c.finalStatistics()
+		c.count.final.Store(&final)
+		c.closed.Store(true)
+		c.count.rejections.Close()
+		c.keys.close()
+		c.fallback.close()
+		c.s.mu.Lock()
+		delete(c.s.cores, c) // does nothing on the nil map of a Store that is being closed
+		c.s.mu.Unlock()
+	})
+}
+
+// Close closes the limiter in this instance: waiting callers are rejected, and later calls return [limiter.ErrClosed].
+// Leases stay valid and are renewed until they are released or the [Store] is closed. Afterwards, the Store can make
+// another limiter with the same name. Close can be called more than once.
+func (h *handle) Close() error {
+	h.c.close()
+	return nil
+}

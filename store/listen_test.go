@@ -62,12 +62,7 @@ func TestListen_FailsAndRecovers(t *testing.T) {
 		lease := w.granted(a, 1)
 		waiting := w.acquire(b, 1)
 		require.True(t, s.Health().Listening)
-		w.hook(func(method string) error {
-			if method == "Listen" {
-				return errors.New("cut")
-			}
-			return nil
-		}, nil)
+		w.hook(failing(errors.New("cut"), "Listen"), nil)
 		w.NoListen(true) // cuts
 		w.NoListen(false)
 		w.pass(time.Second)

@@ -126,6 +126,9 @@ const (
 	defaultLeaseTTL = 30 * time.Second
 	minLeaseTTL     = 100 * time.Millisecond
 	maxBlock        = 1 << 30
+	// maxKeys bounds of how many keys a limiter remembers something. For keys beyond it, rejections are not cached, nothing is
+	// borrowed, and there is no queue.
+	maxKeys = 100_000
 )
 
 func (o LimiterOptions) validate(p *validate.Problems, kind rate.Kind) {

@@ -3,30 +3,14 @@ package store
 import (
 	"context"
 	"errors"
-	"sync"
-	"time"
 
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
-	"github.com/weir-go/weir/rate"
 )
 
 // OutageKey is the metadata key on every lease of a shared limiter, granted or rejected, that was decided without the
 // store. Its value is the reason.
 var OutageKey = limiter.NewMetadataKey[error]("STORE_OUTAGE")
-
-// lost is called when a shard begins to count as away. The outage policy answers waiting callers, too.
-func (s *Store) lost(shard string, err error) {
-	s.report(Event{Kind: EventStoreLost, Shard: shard, Err: err})
-	s.wakeQueues(&shard)
-}
-
-// recovered is called when a shard is there again.
-func (s *Store) recovered(shard string, away time.Duration) {
-	s.report(Event{Kind: EventStoreRecovered, Shard: shard, Away: away})
-	s.wakeQueues(&shard)
-	s.background.Go(func() { s.catchUp(false) }) // the store may have lost definitions
-}
 
 // takeOrFallBack asks the store, or answers by the outage policy. The error is the context's, [limiter.ErrClosed], or an
 // [limiter.ErrPermitCount] if the limit was lowered below n meanwhile.
@@ -35,11 +19,11 @@ func (c *core) takeOrFallBack(ctx context.Context, key string, n int, waiting bo
 	var err error
 	switch {
 	case c.leased:
-		lease, err = c.takeLease(ctx, key, n, waiting)
+		lease, err = c.remote.takeLease(ctx, key, n, waiting)
 	case c.o.Block > 1:
 		lease, err = c.takeFromBlock(ctx, key, n)
 	default:
-		lease, err = c.takeFromStore(ctx, key, n)
+		lease, err = c.remote.take(ctx, key, n)
 	}
 	return c.decided(key, n, false, lease, err)
 }
@@ -67,7 +51,7 @@ func (c *core) withoutStore(key string, n int, peek bool, err error) limiter.Lea
 	case FailOpen:
 		lease = custom.Granted(n, nil)
 	case FallBackLocally:
-		local := c.fallback.limiterOf(c)
+		local := c.fallback.get()
 		try := local.TryAcquire // callers wait in the queue of the shared limiter
 		if peek {
 			try = local.Peek
@@ -78,62 +62,11 @@ func (c *core) withoutStore(key string, n int, peek bool, err error) limiter.Lea
 		case own.Acquired() && c.leased && !peek:
 			lease = custom.Granted(n, func() {
 				own.Release()
-				c.wakeKey(key)
+				c.keys.freed(key)
 			})
 		default:
 			lease = own
 		}
 	}
 	return OutageKey.With(lease, err)
-}
-
-// A fallback has the limiter of FallBackLocally, which is made at its first use.
-type fallback struct {
-	mu      sync.Mutex
-	limiter *limiter.PartitionedLimiter[string, string]
-	limits  rate.Limits // the shared limits of which the limiter has its share
-	closed  bool
-}
-
-// limiterOf returns the limiter for the limits in force. Limits of the same kind change the limiter in place, so that permits
-// that are held or were granted in this window still count. For limits of another kind there is a new limiter, which starts
-// full.
-func (f *fallback) limiterOf(c *core) *limiter.PartitionedLimiter[string, string] {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	was, limits := f.limits, c.keeper.WithoutStore()
-	if f.limiter != nil && (f.closed || was == limits) {
-		return f.limiter
-	}
-	f.limits = limits
-	if f.limiter != nil && was.Kind == limits.Kind {
-		share := limits.Share(c.o.LocalShare)
-		_ = f.limiter.Apply(func(_ string, l limiter.Limiter) error {
-			_ = l.(limiter.Configurable).Reconfigure(share) // fails only if l is closed
-			return nil
-		})
-		return f.limiter
-	}
-	if f.limiter != nil {
-		_ = f.limiter.Close()
-	}
-	newOfKey := func(key string) (limiter.Limiter, error) {
-		return limiter.FactoryFor[string](c.keeper.WithoutStore().Share(c.o.LocalShare))(key)
-	}
-	f.limiter, _ = limiter.NewPartitioned(func(key string) limiter.Partition[string] {
-		return limiter.Partition[string]{Key: key, New: newOfKey}
-	}, &limiter.PartitionedOptions{MaxPartitions: maxKeys})
-	if f.closed {
-		_ = f.limiter.Close()
-	}
-	return f.limiter
-}
-
-func (f *fallback) close() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.closed = true
-	if f.limiter != nil {
-		_ = f.limiter.Close()
-	}
 }

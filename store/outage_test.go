@@ -158,12 +158,7 @@ func TestOutage_ReadOnlyStore(t *testing.T) {
 			if before {
 				w.granted(l, 1)
 			}
-			w.hook(func(method string) error {
-				if method != "Load" && method != "Listen" {
-					return errors.New("read only")
-				}
-				return nil
-			}, nil)
+			w.hook(failing(errors.New("read only"), "Decide", "Replace", "Acquire", "Renew", "Release", "Define"), nil)
 			for range 5 {
 				w.granted(l, 1)
 			}
@@ -280,8 +275,7 @@ func TestOutage_AnswerBy(t *testing.T) {
 				l := must(s.TokenBucket("bucket", bucketOf(10_000, 1, time.Hour, 0), &how))(t)
 				try := func(n int) (byPolicy bool, took time.Duration) {
 					began := time.Now()
-					lease, err := l.TryAcquire(answerby.With(t.Context(), began.Add(15*time.Millisecond)), n)
-					require.NoError(t, err)
+					lease := must(l.TryAcquire(answerby.With(t.Context(), began.Add(15*time.Millisecond)), n))(t)
 					_, byPolicy = store.OutageKey.From(lease)
 					require.Equal(t, !byPolicy || how.Outage == store.FailOpen, lease.Acquired())
 					return byPolicy, time.Since(began)
@@ -300,8 +294,7 @@ func TestOutage_AnswerBy(t *testing.T) {
 					require.Equal(t, 15*time.Millisecond, took)
 				}
 				began := time.Now()
-				lease, err := l.TryAcquire(answerby.With(t.Context(), began.Add(-time.Second)), 0)
-				require.NoError(t, err)
+				lease := must(l.TryAcquire(answerby.With(t.Context(), began.Add(-time.Second)), 0))(t)
 				require.Equal(t, how.Outage == store.FailOpen, lease.Acquired())
 				require.Equal(t, began, time.Now())
 
@@ -334,14 +327,12 @@ func TestOutage_AnswerByAndCacheRejections(t *testing.T) {
 		w.Delay(10 * time.Millisecond)
 		var both sync.WaitGroup
 		both.Go(func() {
-			lease, err := l.TryAcquire(answerby.With(w.ctx, time.Now().Add(5*time.Millisecond)), 1)
-			require.NoError(t, err)
+			lease := must(l.TryAcquire(answerby.With(w.ctx, time.Now().Add(5*time.Millisecond)), 1))(t)
 			require.Equal(t, limiter.ReasonUnavailable, lease.Reason())
 		})
 		w.pass(7 * time.Millisecond) // the store has granted the permit, and gets it back 8 ms from now
 		both.Go(func() {
-			lease, err := l.TryAcquire(context.WithValue(w.ctx, turn.Key{}, slowTurn(time.Second)), 1)
-			require.NoError(t, err)
+			lease := must(l.TryAcquire(context.WithValue(w.ctx, turn.Key{}, slowTurn(time.Second)), 1))(t)
 			require.False(t, lease.Acquired())
 		})
 		both.Wait()
@@ -365,8 +356,7 @@ func TestOutage_AnswerByOfLeases(t *testing.T) {
 		w.Delay(100 * time.Millisecond)
 		began := time.Now()
 		soon := answerby.With(t.Context(), began.Add(15*time.Millisecond))
-		lease, err := slots.TryAcquire(soon, 1)
-		require.NoError(t, err)
+		lease := must(slots.TryAcquire(soon, 1))(t)
 		require.True(t, lease.Acquired())
 		_, byPolicy := store.OutageKey.From(lease)
 		require.True(t, byPolicy)
@@ -395,12 +385,7 @@ func TestOutage_FallBackLocallyAfterNewLimits(t *testing.T) {
 				down := &hooked{Memory: w.Memory}
 				l := build(t, newStore(t, down, store.Options{FailureThreshold: 1 << 20}), k, limitsOf(10), how) // it hears of new limits all the time
 				w.granted(l, 1)
-				down.hook(func(method string) error {
-					if method == "Decide" || method == "Acquire" {
-						return errDead
-					}
-					return nil
-				}, nil)
+				down.hook(failing(errDead, "Decide", "Acquire"), nil)
 				granted := func() (n int) {
 					for range 20 {
 						n += w.try(l, 1).Permits()
@@ -472,12 +457,7 @@ func TestOutage_DefinitionsAreForbidden(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.granted(w.bucket(10, 1, time.Hour, 0, nil), 1)
 		s := w.instance(store.Options{FailureThreshold: 3})
-		w.hook(func(method string) error {
-			if method == "Define" {
-				return errors.New("NOPERM")
-			}
-			return nil
-		}, nil)
+		w.hook(failing(errors.New("NOPERM"), "Define"), nil)
 		mine := must(s.TokenBucket("mine", bucketOf(10, 1, time.Hour, 0), nil))(t)
 		others := must(s.TokenBucket("bucket", bucketOf(10, 1, time.Hour, 0), nil))(t)
 		for range 9 {

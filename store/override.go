@@ -1,11 +1,15 @@
 package store
 
 import (
+	"errors"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/store/internal/calls"
 	"github.com/weir-go/weir/store/internal/definition"
 )
 
@@ -43,11 +47,11 @@ const (
 // The error is a [weir.OptionsError], also if o is of another kind, [limiter.ErrClosed] or [ErrUnavailable]; after an error
 // nothing has changed.
 func (h *handle) Reconfigure(o limiter.Options) error {
-	l, err := h.c.checkNew(new(validate.Problems), o)
+	l, err := h.checkNew(new(validate.Problems), o)
 	if err != nil {
 		return err
 	}
-	return h.c.changed(h.c.keeper.Reconfigure(l))
+	return h.changed(h.c.keeper.Reconfigure(l))
 }
 
 // ReconfigureLater is Reconfigure without waiting: the limits are sent to the store in the background, or when the
@@ -57,7 +61,7 @@ func (h *handle) Reconfigure(o limiter.Options) error {
 //
 // The error is a [weir.OptionsError] or [limiter.ErrClosed].
 func (h *handle) ReconfigureLater(o limiter.Options) error {
-	l, err := h.c.checkNew(new(validate.Problems), o)
+	l, err := h.checkNew(new(validate.Problems), o)
 	if err == nil {
 		h.c.keeper.ReconfigureLater(l)
 	}
@@ -85,11 +89,11 @@ func (h *handle) Override(o Override) error {
 	case time.Until(o.Until) > time.Duration(backend.MaxPeriod)*time.Microsecond:
 		p.Add("Until", o.Until.Format(time.RFC3339Nano), "must be at most 100 years away")
 	}
-	limits, err := h.c.checkNew(&p, o.Options)
+	limits, err := h.checkNew(&p, o.Options)
 	if err != nil {
 		return err
 	}
-	return h.c.changed(h.c.keeper.Override(definition.Override{Limits: limits, Until: o.Until.UnixMicro(), By: o.By, Reason: o.Reason}))
+	return h.changed(h.c.keeper.Override(definition.Override{Limits: limits, Until: o.Until.UnixMicro(), By: o.By, Reason: o.Reason}))
 }
 
 // EndOverride ends the override of the limiter before its time. by is who ends it, and must be set. If the limiter is not
@@ -103,7 +107,7 @@ func (h *handle) EndOverride(by string) error {
 	if h.c.closed.Load() {
 		return limiter.ErrClosed
 	}
-	return h.c.changed(h.c.keeper.EndOverride(by))
+	return h.changed(h.c.keeper.EndOverride(by))
 }
 
 // Overridden returns the override in force, as far as this instance knows. ok is false if there is none.
@@ -126,18 +130,35 @@ func (h *handle) OnOverride(f func(o Override)) {
 	h.c.keeper.Overrides.Watch(func(in *definition.InForce, ended string) { f(overrideOf(in, ended)) })
 }
 
-// Close closes the limiter in this instance: waiting callers are rejected, and later calls return [limiter.ErrClosed].
-// Leases stay valid and are renewed until they are released or the [Store] is closed. Afterwards, the Store can make
-// another limiter with the same name. Close can be called more than once.
-func (h *handle) Close() error {
-	h.c.close()
-	return nil
-}
-
 func overrideOf(in *definition.InForce, ended string) Override {
 	o := &in.Override
 	return Override{
 		Options: limiter.OptionsOf(in.Limits), Until: time.UnixMicro(o.Until), By: o.By, Reason: o.Reason,
 		Since: time.UnixMicro(o.Since), Configured: limiter.OptionsOf(in.Configured), Ended: ended,
 	}
+}
+
+// checkNew returns o's limits, which are to come into force, and adds to p what is wrong with them. The error is that of p or
+// [limiter.ErrClosed].
+func (h *handle) checkNew(p *validate.Problems, o limiter.Options) (rate.Limits, error) {
+	c, l := h.c, storable(p, o)
+	if is := c.keeper.Kind(); l.Kind != 0 && l.Kind != is {
+		p.Add("Kind", l.Kind.String(), "must stay %v on a live limiter", is)
+	}
+	err := p.Err("store")
+	if err == nil && c.closed.Load() {
+		err = limiter.ErrClosed
+	}
+	return l, err
+}
+
+// changed returns the error of a call that has changed the definition, unless err is not nil.
+func (h *handle) changed(err error) error {
+	switch {
+	case err == nil:
+		h.c.convertNow()
+	case !errors.Is(err, weir.ErrInvalidOptions) && !errors.Is(err, ErrNotOverridden):
+		err = calls.Unavailable(err)
+	}
+	return err
 }

@@ -47,29 +47,17 @@ func TestAcquire_ContextThatPanicsLater(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		l := w.bucket(1, 1, time.Second, 10, nil)
 		w.granted(l, 1)
-		ctx := &rudeContext{Context: t.Context()}
+		ctx := &rudeAtCall{Context: t.Context(), method: "Err", rude: func() { panic("out of order") }}
 		served := false
 		go func() {
 			lease, err := l.Acquire(ctx, 1)
 			served = err == nil && lease.Acquired()
 		}()
 		w.pass(10 * time.Millisecond)
-		ctx.rude.Store(true)
+		ctx.call = ctx.calls.Load() + 1
 		w.pass(5 * time.Second)
 		require.True(t, served)
 	})
-}
-
-type rudeContext struct {
-	context.Context
-	rude atomic.Bool
-}
-
-func (c *rudeContext) Err() error {
-	if c.rude.Load() {
-		panic("out of order")
-	}
-	return c.Context.Err()
 }
 
 // If a method of the caller's context panics or ends the goroutine, at any call, no permit is lost.

@@ -33,16 +33,16 @@ func (c *core) peek(ctx context.Context, key string, n int) (limiter.Lease, erro
 		return limiter.Lease{}, err
 	}
 	key = storedKey(key)
-	if lease, by := c.tryLocally(key, n, false, true); by == byKeyState {
+	if lease, by := c.keys.tryLocally(key, n, false, true); by == byKeyState {
 		return lease, nil
 	}
-	free, q, err := c.askFree(ctx, key)
+	free, q, err := c.remote.askFree(ctx, key)
 	if err != nil {
 		return c.decided(key, n, true, limiter.Lease{}, err)
 	}
 	wait := time.Duration(0)
 	if !c.leased {
-		wait = q.Wait(int64(n) - c.borrowed(key)) // what is borrowed need not be available in the store
+		wait = q.Wait(int64(n) - c.keys.borrowed(key)) // what is borrowed need not be available in the store
 	}
 	switch {
 	case wait == 0 && (!c.leased || free >= weight(n)):

@@ -25,8 +25,7 @@ var (
 
 func (w *world) peek(p limiter.Peeker, n int) limiter.Lease {
 	w.Helper()
-	lease, err := p.Peek(w.ctx, n)
-	require.NoError(w, err)
+	lease := must(p.Peek(w.ctx, n))(w.T)
 	lease.Release()
 	lease.Refund()
 	synctest.Wait()

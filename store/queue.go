@@ -14,7 +14,6 @@ import (
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
-	"github.com/weir-go/weir/store/internal/fairness"
 )
 
 // A waiter is one call of Acquire in the queue of a key.
@@ -30,22 +29,8 @@ type waitingCaller struct {
 type queue struct {
 	waitlist.List[waitingCaller]
 	ks      *keyState
-	serving bool            // serveLoop is running
-	wakeup  chan struct{}   // one signal: ask again; nil until serveLoop first runs
-	turns   *fairness.Turns // nil is as good as the zero value; see turnsOfKey
-}
-
-// turnsOfKey returns the turns, so that they can be changed. The keyState is locked.
-func (q *queue) turnsOfKey() *fairness.Turns {
-	if q.turns == nil {
-		q.turns = &fairness.Turns{Random: q.ks.c.s.calls.MakeSource(q.ks.c.name, q.ks.key)}
-	}
-	return q.turns
-}
-
-// hasTurns reports whether callers that can wait ask through the queue, in its turns. The keyState is locked.
-func (q *queue) hasTurns(now time.Time) bool {
-	return q.turns != nil && (q.turns.Short(now) || q.turns.LookDue(now))
+	serving bool          // serveLoop is running
+	wakeup  chan struct{} // one signal: ask again; nil until serveLoop first runs
 }
 
 // wake makes serveLoop ask again, if it has ever run.
@@ -55,9 +40,6 @@ func (q *queue) wake() {
 	default:
 	}
 }
-
-// weight returns how many permits must be available for a request for n.
-func weight(n int) int64 { return waitlist.Weight(n) }
 
 // answer hands a waiter its lease, and reports whether it was still waiting.
 func (q *queue) answer(w *waiter, lease limiter.Lease) bool {
@@ -84,7 +66,7 @@ func (c *core) tryAcquire(ctx context.Context, key string, n int) (limiter.Lease
 		return limiter.Lease{}, err
 	}
 	stored := storedKey(key)
-	if lease, from := c.tryLocally(stored, n, false, false); from == byKeyState {
+	if lease, from := c.keys.tryLocally(stored, n, false, false); from == byKeyState {
 		return c.countLease(key, lease), nil
 	}
 	lease, err := c.takeOrFallBack(ctx, stored, n, false)
@@ -100,7 +82,7 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 		return limiter.Lease{}, err
 	}
 	stored := storedKey(key)
-	lease, by := c.tryLocally(stored, n, c.limits().QueueLimit > 0, false)
+	lease, by := c.keys.tryLocally(stored, n, c.limits().QueueLimit > 0, false)
 	for {
 		if by == byStore {
 			var err error
@@ -111,7 +93,7 @@ func (c *core) acquire(ctx context.Context, key string, n int) (limiter.Lease, e
 		if isFinal(lease) {
 			return c.countLease(key, lease), nil
 		}
-		w, rejection := c.join(ctx, stored, n, lease, by)
+		w, rejection := c.keys.join(ctx, stored, n, lease, by)
 		noRoom := rejection.Reason() == limiter.ReasonQueueLimit || rejection.Reason() == limiter.ReasonNoPermit
 		switch {
 		case w != nil:
@@ -131,15 +113,16 @@ func isFinal(lease limiter.Lease) bool {
 
 // tryLocally answers without the store. If the store must decide, it returns byStore and no lease. canWait reports whether the
 // caller waits if it is rejected. With peek, nothing is taken or counted.
-func (c *core) tryLocally(key string, n int, canWait, peek bool) (limiter.Lease, decider) {
-	ks := c.keys.lock(key, canWait && c.leased) // the turns at leases count from the first one
+func (table *keyTable) tryLocally(key string, n int, canWait, peek bool) (limiter.Lease, decider) {
+	c := table.c
+	ks := table.lock(key, canWait && c.leased) // the turns at leases count from the first one
 	if ks == nil {
 		return limiter.Lease{}, byStore
 	}
 	defer ks.mu.Unlock()
 	if n > 0 && !ks.queue.Empty() && c.limits().QueueOrder == limiter.OldestFirst {
 		by, now := byKeyState, time.Now()
-		if ks.queue.hasTurns(now) && ks.lastAnswer.available(ks.queue.Permits()+int64(n), now) {
+		if ks.hasTurns(now) && ks.lastAnswer.available(ks.queue.Permits()+int64(n), now) {
 			by = byTurn // and not permits, which the queue waits for
 		}
 		return custom.Rejected(ks.queue.waitBehind(n), ""), by
@@ -152,7 +135,7 @@ func (c *core) tryLocally(key string, n int, canWait, peek bool) (limiter.Lease,
 		switch {
 		case ks.lastAnswer.rejects(int64(n), now):
 			return custom.Rejected(ks.lastAnswer.untilAvailable(int64(n), now), ""), byKeyState
-		case ks.queue.hasTurns(now):
+		case ks.hasTurns(now):
 			return custom.Rejected(0, ""), byTurn
 		}
 	}
@@ -160,17 +143,15 @@ func (c *core) tryLocally(key string, n int, canWait, peek bool) (limiter.Lease,
 }
 
 // join puts a rejected caller into the queue, or rejects it with a reason.
-func (c *core) join(ctx context.Context, key string, n int, rejected limiter.Lease, by decider) (*waiter, limiter.Lease) {
+func (table *keyTable) join(ctx context.Context, key string, n int, rejected limiter.Lease, by decider) (*waiter, limiter.Lease) {
+	c := table.c
 	q := c.limits()
 	hint, _ := rejected.RetryAfter()
 	if q.QueueLimit == 0 { // needs no keyState
-		if left, ok := rejected.Remaining(); ok {
-			return nil, custom.RejectedKnowing(hint, limiter.ReasonNoPermit, left)
-		}
-		return nil, custom.Rejected(hint, limiter.ReasonNoPermit)
+		return nil, limiter.ReasonKey.With(rejected, limiter.ReasonNoPermit)
 	}
 	gone := ctx.Done()
-	ks := c.keys.lock(key, true)
+	ks := table.lock(key, true)
 	switch {
 	case ks == nil && c.closed.Load():
 		return nil, custom.Rejected(0, limiter.ReasonClosed)
@@ -263,7 +244,7 @@ func (q *queue) startServing(w, before *waiter, by decider) {
 	switch {
 	case q.ks.c.leased: // the store sends no notice of releases before a waiting caller has asked
 	case by == byTurn:
-		wait = q.turnsOfKey().Left(now)
+		wait = q.ks.useTurns().Left(now)
 	default:
 		wait = q.pauseAfterRejection(q.ks.lastAnswer.untilAvailable(int64(w.Permits), now), false, now)
 	}
@@ -302,7 +283,7 @@ func (q *queue) waitForTurn() {
 	q.ks.mu.Lock()
 	wait := time.Duration(0)
 	if !q.Empty() {
-		wait = q.turnsOfKey().BeforeLease(q.ks.c.s.listening.Load(), time.Now())
+		wait = q.ks.useTurns().BeforeLease(q.ks.c.s.listener.connected.Load(), time.Now())
 	}
 	q.ks.mu.Unlock()
 	if wait > 0 {
@@ -339,8 +320,11 @@ func (q *queue) serveRound() (wait time.Duration, more bool) {
 			continue
 		}
 		got = got || w.Permits > 0
-		if !q.deliver(w, lease) {
-			giveBackLease(lease)
+		if q.deliver(w, lease) {
+			continue
+		}
+		if lease, ok := lease.Adjust(0); !ok { // all callers have left: it is given back
+			lease.Release()
 		}
 	}
 	if wait < math.MaxInt64 {
@@ -356,28 +340,25 @@ func (q *queue) serveRound() (wait time.Duration, more bool) {
 func (q *queue) ask(ws []*waiter) (take func(i int) (limiter.Lease, error)) {
 	c, key := q.ks.c, q.ks.key
 	ctx := c.s.background.Context()
-	if q.oneByOne() {
+	if c.leased || c.o.Block > 1 { // leases have no order in a call, and blocks are asked for by the key
 		return func(i int) (limiter.Lease, error) { return c.takeOrFallBack(ctx, key, ws[i].Permits, true) }
 	}
 	requests := make([]backend.Request, len(ws))
 	for i, w := range ws {
 		requests[i] = backend.Request{Min: int64(w.Permits), Max: int64(w.Permits), IfPrevious: i > 0 && ws[i-1].Permits > 0}
 	}
-	call, err := c.ask(ctx, key, requests...)
+	call, err := c.remote.ask(ctx, key, requests...)
 	if err == nil {
-		c.learn(call)
+		c.keys.learn(call)
 	}
 	return func(i int) (lease limiter.Lease, _ error) {
 		if err == nil {
 			c.s.count.decisions.Add(1)
-			lease = c.leaseFor(call, i)
+			lease = c.remote.leaseFor(call, i)
 		}
 		return c.decided(key, ws[i].Permits, false, lease, err)
 	}
 }
-
-// oneByOne reports whether there is one call for each waiter: leases have no order in a call, and blocks are asked for by the key.
-func (q *queue) oneByOne() bool { return q.ks.c.leased || q.ks.c.o.Block > 1 }
 
 // nextWaiters returns the next waiters for permits and, if there are waiters for 0 permits, one before them that stands for all of
 // these. more is false if the queue is empty.
@@ -391,7 +372,7 @@ func (q *queue) nextWaiters() (ws []*waiter, more bool) {
 	}
 	left := int64(math.MaxInt64)
 	if a := &q.ks.lastAnswer; !q.ks.c.leased && !away && a.def != nil {
-		left = q.turnsOfKey().AtMost(&a.def.Schedule, a.took(), time.Now())
+		left = q.ks.useTurns().AtMost(&a.def.Schedule, a.took(), time.Now())
 	}
 	for w := range q.All(q.ks.c.limits().QueueOrder) {
 		if w.Permits == 0 || ctxerr.Closed(w.Value.gone) {
@@ -406,13 +387,6 @@ func (q *queue) nextWaiters() (ws []*waiter, more bool) {
 		ws = slices.Insert(ws, 0, &waiter{})
 	}
 	return ws, true
-}
-
-// giveBackLease gives back a lease whose caller has left.
-func giveBackLease(lease limiter.Lease) {
-	if lease, ok := lease.Adjust(0); !ok {
-		lease.Release()
-	}
 }
 
 // deliver hands a lease to w or, if its caller has left, to another waiter for as many permits. It reports whether a
@@ -446,7 +420,7 @@ func (q *queue) pauseAfterRejection(backIn time.Duration, got bool, now time.Tim
 	if a.def == nil || q.ks.away() {
 		return backIn
 	}
-	return q.turnsOfKey().Rejected(&a.def.Schedule, a.took(), backIn, got, now)
+	return q.ks.useTurns().Rejected(&a.def.Schedule, a.took(), backIn, got, now)
 }
 
 // pauseAfterLease is pauseAfterRejection for a rejected lease.
@@ -454,7 +428,7 @@ func (q *queue) pauseAfterLease(rejected limiter.Lease, got bool) time.Duration 
 	q.ks.mu.Lock()
 	defer q.ks.mu.Unlock()
 	poll := pollInterval
-	if q.ks.c.s.listening.Load() {
+	if q.ks.c.s.listener.connected.Load() {
 		poll = pollFallback
 	}
 	d, ok := rejected.RetryAfter()
@@ -464,7 +438,7 @@ func (q *queue) pauseAfterLease(rejected limiter.Lease, got bool) time.Duration 
 	case ok && d < poll:
 		return d
 	}
-	return poll/2 + q.turnsOfKey().Random.UpTo(poll)
+	return poll/2 + q.ks.useTurns().Random.UpTo(poll)
 }
 
 // pauseAfterServing returns how long to wait after all requests were granted. The keyState is locked.
@@ -474,8 +448,8 @@ func (q *queue) pauseAfterServing() time.Duration {
 		return 0
 	}
 	now := time.Now()
-	if q.hasTurns(now) && !a.available(1, now) {
+	if q.ks.hasTurns(now) && !a.available(1, now) {
 		return q.pauseAfterRejection(a.untilAvailable(1, now), true, now)
 	}
-	return q.turnsOfKey().Granted(&a.def.Schedule, a.took(), now)
+	return q.ks.useTurns().Granted(&a.def.Schedule, a.took(), now)
 }

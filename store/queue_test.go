@@ -80,8 +80,7 @@ func TestQueue_RetryAfterBehindManyWaiters(t *testing.T) {
 			w.acquire(l, 1)
 		}
 		w.pass(time.Millisecond)
-		lease, err := l.Acquire(t.Context(), 1)
-		require.NoError(t, err)
+		lease := must(l.Acquire(t.Context(), 1))(t)
 		require.False(t, lease.Acquired())
 		d, ok := lease.RetryAfter()
 		require.True(t, ok)

@@ -30,14 +30,12 @@ func (w *world) divided() {
 }
 
 func (w *world) keys(s *store.Store, limit int, how *store.LimiterOptions) *store.Partitioned {
-	return must(s.PartitionedTokenBucket("keys", bucketOf(limit, 1, time.Hour, 0), nil))(w.T)
+	return must(s.PartitionedTokenBucket("keys", bucketOf(limit, 1, time.Hour, 0), how))(w.T)
 }
 
 func (w *world) ask(p limiter.Partitioned[string], key string) limiter.Lease {
 	w.Helper()
-	lease, err := p.TryAcquire(w.ctx, key, 1)
-	require.NoError(w, err)
-	return lease
+	return must(p.TryAcquire(w.ctx, key, 1))(w.T)
 }
 
 // While one shard is away, the others are used as before, and only the lost one is probed.

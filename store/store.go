@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -28,24 +29,19 @@ type Store struct {
 	count      counters
 	events     *eventqueue.Queue[Event]
 	begun      time.Time
-	closed     chan struct{} // closed when Close is done; before that, cores is set to nil
+	listener   listener
+	closing    sync.Once
 
 	// Lock order: the lock of a grant; that of a keyState; those of a keyShard and this one; those of the packages below.
 
 	mu    sync.Mutex
 	cores map[*core]struct{} // nil once the Store is being closed
-
-	listenOnce sync.Once   // starts listenLoop
-	listening  atomic.Bool // notices arrive
 }
 
 // New returns a Store. If options is nil, the defaults apply. [Store.Close] closes the backend, but not what the backend was
 // given, such as a client.
 func New(b backend.Backend, options *Options) (*Store, error) {
-	var o Options
-	if options != nil {
-		o = *options
-	}
+	o := *cmp.Or(options, new(Options))
 	if b == nil {
 		return nil, &weir.OptionsError{Package: "store", Fields: []weir.FieldError{{Problem: "the backend must not be nil"}}}
 	}
@@ -55,11 +51,12 @@ func New(b backend.Backend, options *Options) (*Store, error) {
 	o = o.withDefaults()
 	s := &Store{
 		background: background.New(), o: o, cores: map[*core]struct{}{}, events: eventqueue.New("store: OnEvent", o.OnEvent),
-		begun: time.Now(), closed: make(chan struct{}),
+		begun: time.Now(),
 	}
+	s.listener.s = s
 	s.calls = calls.New(b, calls.Options{
 		Background: s.background, Timeout: o.CallTimeout, FailureThreshold: o.FailureThreshold, ProbeInterval: o.ProbeInterval,
-		Lost: s.lost, Recovered: s.recovered,
+		Lost: s.listener.lost, Recovered: s.listener.recovered,
 	})
 	return s, nil
 }
@@ -97,25 +94,23 @@ func (s *Store) Probe(ctx context.Context) error { return s.calls.Probe(ctx) }
 // Close closes all limiters of the Store: waiting callers are rejected, and later calls return [limiter.ErrClosed].
 // Close waits, at most Options.CallTimeout, until earlier releases and refunds have reached the store. Leases that are
 // still held are no longer renewed and expire. It can be called more than once.
-func (s *Store) Close() error {
-	limit := time.Now().Add(s.o.CallTimeout)
-	s.mu.Lock()
-	cores := s.cores
-	s.cores = nil
-	s.mu.Unlock()
-	if cores == nil {
-		<-s.closed
-		return nil
-	}
-	defer close(s.closed)
-	var closing sync.WaitGroup
-	for c := range cores {
-		closing.Go(c.close) // together, because each loads its final statistics
-	}
-	closing.Wait()
-	s.background.WaitIdle(limit)
-	s.background.Close(limiter.ErrClosed)
-	return s.calls.Close()
+func (s *Store) Close() (err error) {
+	s.closing.Do(func() {
+		limit := time.Now().Add(s.o.CallTimeout)
+		s.mu.Lock()
+		cores := s.cores
+		s.cores = nil
+		s.mu.Unlock()
+		var each sync.WaitGroup
+		for c := range cores {
+			each.Go(c.close) // together, because each loads its final statistics
+		}
+		each.Wait()
+		s.background.WaitIdle(limit)
+		s.background.Close(limiter.ErrClosed)
+		err = s.calls.Close()
+	})
+	return err
 }
 
 func (s *Store) report(e Event) { s.events.Add(e) }

@@ -35,8 +35,7 @@ func TestStore_ConcurrentSafe(t *testing.T) {
 	})
 	o := store.Options{CallTimeout: 2 * time.Millisecond, ProbeInterval: 5 * time.Millisecond, RefreshInterval: 5 * time.Millisecond, OnEvent: func(store.Event) {}}
 	for range 6 {
-		s, err := store.New(b, &o)
-		require.NoError(t, err)
+		s := must(store.New(b, &o))(t)
 		use := uses(t, s)
 		var wg sync.WaitGroup
 		for i := range 8 {
