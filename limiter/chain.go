@@ -216,13 +216,13 @@ func (m *member) rejected(l Lease) Lease {
 }
 
 func (j *jointLease) Release(int, int64) {
-	if j.first() {
+	if j.claim() {
 		inReverse(j.leases, Lease.Release)
 	}
 }
 
 func (j *jointLease) Refund(int, int64) {
-	if j.first() {
+	if j.claim() {
 		j.granted.Add(-1)
 		inReverse(j.leases, Lease.Refund)
 	}

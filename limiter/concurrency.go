@@ -19,10 +19,10 @@ import (
 // permits are free, so with [OldestFirst] it is not starved. The zero Concurrency is not usable: TryAcquire and Acquire
 // return an error. Make one with [NewConcurrency].
 type Concurrency struct {
-	tally atomic.Uint64 // a tally; while it is open, held, count and failed lack what it has
-	near  [2]slot       // so few leases that are held at once need not share slots with other limiters
-	held  int64         // permits; above the limit after that was lowered
-	count int64         // leases granted
+	tally tallyWord // while it is open, held, count and failed lack what it has
+	near  [2]slot   // so few leases that are held at once need not share slots with other limiters
+	held  int64     // permits; above the limit after that was lowered
+	count int64     // leases granted
 	lockedCommon
 
 	idleSince int64 // when IdleDuration first found it unused after a use
@@ -57,18 +57,19 @@ func (t tally) held() int64       { return int64(t / oneHeld & mostPermits) }
 func (t tally) granted() int64    { return int64(t / oneGrant & (1<<13 - 1)) }
 func (t tally) rejections() int64 { return int64(t / oneRejection & (1<<12 - 1)) }
 
-func (c *Concurrency) loadTally() tally { return tally(c.tally.Load()) }
-func (c *Concurrency) swapTally(from, to tally) bool {
-	return c.tally.CompareAndSwap(uint64(from), uint64(to))
-}
+// A tallyWord holds a tally.
+type tallyWord struct{ word atomic.Uint64 }
+
+func (w *tallyWord) load() tally              { return tally(w.word.Load()) }
+func (w *tallyWord) swap(from, to tally) bool { return w.word.CompareAndSwap(uint64(from), uint64(to)) }
 
 // lock takes the lock and closes the tally.
 func (c *Concurrency) lock() {
 	c.mu.Lock()
-	if c.loadTally()&tallyOpen == 0 {
+	if c.tally.load()&tallyOpen == 0 {
 		return
 	}
-	t := tally(c.tally.Swap(0))
+	t := tally(c.tally.word.Swap(0))
 	c.held = t.held()
 	c.count += t.granted()
 	c.failed += t.rejections()
@@ -81,7 +82,7 @@ func (c *Concurrency) unlock() {
 		if c.queue.limit == 0 {
 			t |= tallyNoQueue
 		}
-		c.tally.Store(uint64(t))
+		c.tally.word.Store(uint64(t))
 	}
 	c.mu.Unlock()
 }
@@ -127,8 +128,8 @@ func (s *slot) Release(n int, serial int64) {
 	if c == nil {
 		return
 	}
-	for t := c.loadTally(); t.usable(); t = c.loadTally() {
-		if c.swapTally(t, t-tally(n)*oneHeld) {
+	for t := c.tally.load(); t.usable(); t = c.tally.load() {
+		if c.tally.swap(t, t-tally(n)*oneHeld) {
 			return
 		}
 	}
@@ -173,15 +174,15 @@ func (c *Concurrency) Acquire(ctx context.Context, n int) (Lease, error) {
 func (c *Concurrency) acquire(ctx context.Context, n int, wait bool) (Lease, error) {
 	ctxErr := deadline.Err(ctx)
 	for ctxErr == nil && n > 0 {
-		t := c.loadTally()
+		t := c.tally.load()
 		fits := int64(n) <= t.limit()-t.held()
 		if !t.usable() || !fits && (n > 1 || wait && t&tallyNoQueue == 0) {
 			break
 		}
 		switch {
-		case fits && c.swapTally(t, t+tally(n)*oneHeld+oneGrant):
+		case fits && c.tally.swap(t, t+tally(n)*oneHeld+oneGrant):
 			return c.lease(n), nil
-		case !fits && c.swapTally(t, t+oneRejection): // one permit is in range of every limiter
+		case !fits && c.tally.swap(t, t+oneRejection): // one permit is in range of every limiter
 			if wait {
 				return rejected(0, noPermit), nil
 			}
@@ -189,16 +190,11 @@ func (c *Concurrency) acquire(ctx context.Context, n int, wait bool) (Lease, err
 		}
 	}
 	c.lock()
-	if ctxErr == nil && c.admits(n) {
+	if ctxErr == nil && c.inRange(n) && !c.closed && mayPass(&c.queue, c.free(), n) {
 		defer c.unlock()
 		return c.grant(0, n), nil
 	}
 	return rejectOrQueue(ctx, ctxErr, c, 0, n, wait)
-}
-
-// admits reports whether n permits can be granted at once.
-func (c *Concurrency) admits(n int) bool {
-	return c.inRange(n) && !c.closed && mayPass(&c.queue, c.free(), n)
 }
 
 // Reconfigure changes the limits of the live limiter. Permits that are held stay held: if u permits are held and the

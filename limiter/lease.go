@@ -56,8 +56,8 @@ type returnOnce struct {
 	original *returnOnce // of the lease that was adjusted, or nil
 }
 
-// first reports whether it is called for the first time.
-func (o *returnOnce) first() bool {
+// claim reports whether it is called for the first time.
+func (o *returnOnce) claim() bool {
 	for o.original != nil {
 		o = o.original
 	}

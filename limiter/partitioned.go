@@ -136,7 +136,7 @@ func (p *PartitionedLimiter[R, K]) acquireSlow(
 	if err := argumentError(ctx, n, wait); err != nil {
 		return Lease{}, err
 	}
-	there, err := p.keys.use(ctx, part, hash, now, true, func(found partition[K]) (err error) {
+	there, err := p.keys.withPartition(ctx, part, hash, now, true, func(found partition[K]) (err error) {
 		lease, err = found.ask(ctx, now, n, wait)
 		return err
 	})
@@ -148,7 +148,7 @@ func (p *PartitionedLimiter[R, K]) acquireSlow(
 
 // look calls ask for the limiter of a key, and reports whether there is one.
 func (p *PartitionedLimiter[R, K]) look(ctx context.Context, part Partition[K], ask func(l Limiter) error) (there bool, err error) {
-	return p.keys.use(ctx, part, p.keys.hash(part.Key), moment(), false, func(found partition[K]) error {
+	return p.keys.withPartition(ctx, part, p.keys.hash(part.Key), moment(), false, func(found partition[K]) error {
 		return ask(found.limiter())
 	})
 }
@@ -230,8 +230,8 @@ func (p *PartitionedLimiter[R, K]) Charge(ctx context.Context, resource R, n int
 		err = p.lookOrMake(ctx, part, charge)
 		return level, err
 	}
-	there, err := p.keys.use(ctx, part, p.keys.hash(part.Key), moment(), true, func(found partition[K]) error {
-		return charge(found.use())
+	there, err := p.keys.withPartition(ctx, part, p.keys.hash(part.Key), moment(), true, func(found partition[K]) error {
+		return charge(found.toTake())
 	})
 	if !there && err == nil {
 		err = fmt.Errorf("%w: %d partitions are in use", ErrPartitionLimit, p.keys.max.Load())

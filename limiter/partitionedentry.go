@@ -119,15 +119,15 @@ func (p partition[K]) ask(ctx context.Context, now int64, n int, wait bool) (Lea
 	if p.tracked == nil {
 		return p.acquire(ctx, now, n, wait)
 	}
-	l := p.use()
+	l := p.toTake()
 	if wait {
 		return l.Acquire(ctx, n)
 	}
 	return l.TryAcquire(ctx, n)
 }
 
-// use returns the limiter, which is pinned, for a call that takes permits.
-func (p partition[K]) use() Limiter {
+// toTake returns the limiter, which is pinned, for a call that takes permits.
+func (p partition[K]) toTake() Limiter {
 	if p.tracked != nil {
 		p.tracked.uses.Add(oneUse)
 	}

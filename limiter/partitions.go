@@ -69,13 +69,13 @@ func (p *partitions[K]) shard(hash uint64) *shard[K] {
 	return &p.shards[hash>>32&uint64(len(p.shards)-1)]
 }
 
-// errNoRoom is the error of a creation. It is returned bare, and only to use.
+// errNoRoom is the error of a creation. It is returned bare, and only to withPartition.
 var errNoRoom = errors.New("limiter: there is no room for a partition")
 
-// use calls ask with the partition of a key, pinned, and reports whether there is one. If there is none, use makes it if create is
-// true and there is room. A bucket can be forgotten, and is closed then, before it is asked; then use looks for the key again. If
-// it finds the same bucket, the program has closed it.
-func (p *partitions[K]) use(
+// withPartition calls ask with the partition of a key, pinned, and reports whether there is one. If there is none, it makes one if
+// create is true and there is room. A bucket can be forgotten, and is closed then, before it is asked; then withPartition looks for
+// the key again. If it finds the same bucket, the program has closed it.
+func (p *partitions[K]) withPartition(
 	ctx context.Context, part Partition[K], hash uint64, now int64, create bool, ask func(found partition[K]) error,
 ) (there bool, err error) {
 	for last := (*entry[K])(nil); ; {

@@ -33,7 +33,8 @@ type Hooks struct {
 	// the event that reports a reload.
 	InForce func(p *Pipeline)
 	// Forget is called by a registry when a pipeline was removed and reports no more events. The Source is that of the
-	// pipeline, without a Strategy. If the pipeline is defined again, InForce is called when Forget has returned.
+	// pipeline, without a Strategy. If the pipeline is defined again, InForce is called when Forget has returned, which can
+	// be after the Define of package registry has.
 	Forget func(s Source)
 }
 

@@ -67,15 +67,15 @@ func (b *Builder) Pipeline(name string) (*pipeline.Pipeline, error) {
 	var i *instance
 	inForce := false
 	r.mu.Lock()
-	_, err := r.names.definition(name)
-	if d := r.names.definitions[name]; d != nil { // also one that this change is about to define
+	_, err := r.pipelines.definition(name)
+	if d := r.pipelines.definitions[name]; d != nil { // also one that this change is about to define
 		i = d.instances[""]
 		inForce = i.current != nil
 	}
 	r.mu.Unlock()
 	_, builds := p.todo[i]
 	switch {
-	case i != nil && i == p.first:
+	case i != nil && i == p.firstBuildOf:
 		return nil, fmt.Errorf("%w: %s", ErrCycle, i.id)
 	case builds:
 		p.buildInstance(i)
@@ -139,7 +139,7 @@ func contained(r *Registry, strategies []pipeline.Strategy) []*pipeline.Pipeline
 		embedded := e.Pipeline()
 		all = append(all, embedded)
 		r.mu.Lock()
-		own := r.names.has(embedded)
+		own := r.pipelines.has(embedded)
 		r.mu.Unlock()
 		if !own {
 			var inner []pipeline.Strategy
@@ -153,7 +153,7 @@ func contained(r *Registry, strategies []pipeline.Strategy) []*pipeline.Pipeline
 }
 
 // has reports whether p is a pipeline of the registry.
-func (n *names) has(p *pipeline.Pipeline) bool {
+func (n *pipelines) has(p *pipeline.Pipeline) bool {
 	d := n.definitions[p.Name()]
 	return d != nil && d.instances[p.Instance()] != nil && d.instances[p.Instance()].handle.Pipeline() == p
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -19,7 +20,7 @@ func (r *Registry) Define(name string, build BuildFunc) error {
 		return err
 	}
 	r.mu.Lock()
-	i, err := r.names.define(name, build)
+	i, err := r.pipelines.define(name, build)
 	if err == nil {
 		i.firstBuild = newFirstBuild()
 	}
@@ -27,7 +28,7 @@ func (r *Registry) Define(name string, build BuildFunc) error {
 	if err != nil {
 		return err
 	}
-	return r.firstBuild(i)
+	return r.buildFirst(i)
 }
 
 // Get returns the pipeline of that name. The handle stays the same across reloads, and when the name is removed and
@@ -76,10 +77,10 @@ func (r *Registry) RemoveInstance(name, instance string) error {
 	defer r.resources.reconfiguring.leave()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.names.closed {
+	if ctxerr.Closed(r.closed) {
 		return ErrClosed
 	}
-	d := r.names.definitions[name]
+	d := r.pipelines.definitions[name]
 	if d == nil || d.instances[instance] == nil {
 		return nil
 	}
@@ -88,7 +89,7 @@ func (r *Registry) RemoveInstance(name, instance string) error {
 		return fmt.Errorf("registry: %s is what Get returns: remove the pipeline instead", i.id)
 	}
 	if i.current != nil {
-		if err := r.names.checkContained(nil, []*version{i.current}); err != nil {
+		if err := r.pipelines.checkContained(nil, []*version{i.current}); err != nil {
 			return err
 		}
 	}
@@ -100,7 +101,7 @@ func (r *Registry) RemoveInstance(name, instance string) error {
 
 // builtInstance returns an instance. If it has not been built, builtInstance builds it or waits for who does.
 func (r *Registry) builtInstance(want id) (*instance, error) {
-	if i, ok := r.names.ready.Load(want); ok {
+	if i, ok := r.pipelines.ready.Load(want); ok {
 		return i.(*instance), nil
 	}
 	if want.instance != "" { // the pipeline can be being defined
@@ -109,7 +110,7 @@ func (r *Registry) builtInstance(want id) (*instance, error) {
 		}
 	}
 	r.mu.Lock()
-	i, err := r.names.instance(want)
+	i, err := r.pipelines.instance(want)
 	if err != nil {
 		r.mu.Unlock()
 		return nil, err
@@ -122,7 +123,7 @@ func (r *Registry) builtInstance(want id) (*instance, error) {
 	r.mu.Unlock()
 	switch {
 	case begin:
-		return i, r.firstBuild(i)
+		return i, r.buildFirst(i)
 	case first == nil: // it is in force by now
 		return i, nil
 	}
@@ -143,10 +144,10 @@ func (r *Registry) GetOrDefine(name string, build BuildFunc) (*pipeline.Pipeline
 	return r.Get(name)
 }
 
-// firstBuild makes the first version of i, unless a change makes one before its turn comes. If the build fails, i is removed.
-func (r *Registry) firstBuild(i *instance) error {
+// buildFirst makes the first version of i, unless a change makes one before its turn comes. If the build fails, i is removed.
+func (r *Registry) buildFirst(i *instance) error {
 	p := newPlan(context.Background(), r)
-	p.first = i
+	p.firstBuildOf = i
 	return p.run(func() error {
 		switch {
 		case i.removed:

@@ -41,7 +41,7 @@
 //   - override.go: the limits of a limiter are replaced for a while.
 //   - registry.go: Registry, its options and Close.
 //   - drain.go: a replaced version waits for its last execution and is disposed of.
-//   - names.go: the names, their handles and versions.
+//   - pipelines.go: the pipelines by name, their handles and versions.
 //   - resource.go: what versions share and reloads keep.
 //   - events.go, errors.go: what the program is told.
 package registry

@@ -16,18 +16,18 @@ import (
 
 // drains are the replaced versions that executions can still reach.
 type drains struct {
-	mu        *sync.Mutex // of the registry: guards draining, failed and the fields of names
+	mu        *sync.Mutex // of the registry: guards draining, failed and the fields of pipelines
 	events    *events
-	names     *names
+	pipelines *pipelines
 	resources *resources
 	timeout   time.Duration // see [Options.DrainTimeout]
 	draining  map[id][]*disposal
-	// forgetting has the pipelines whose Forget is being called. The Listener is told of a new one when that has returned.
-	forgetting map[id]chan struct{}
-	failed     []error            // what has gone wrong in disposals since Close was called
-	waits      sync.WaitGroup     // what Close waits for: disposals, first builds and changes
-	ctx        context.Context    //nolint:containedctx // ends when the context of a Close has ended
-	now        context.CancelFunc // ends ctx
+	// beingForgotten has the pipelines whose Forget is being called. The Listener is told of a new one when that has returned.
+	beingForgotten map[id]chan struct{}
+	failed         []error            // what has gone wrong in disposals since Close was called
+	waits          sync.WaitGroup     // what Close waits for: disposals, first builds and changes
+	ctx            context.Context    //nolint:containedctx // ends when the context of a Close has ended
+	now            context.CancelFunc // ends ctx
 }
 
 // A disposal disposes of a version that was replaced, removed or closed.
@@ -55,7 +55,7 @@ func (d *drains) retire(why error, all ...*instance) []*disposal {
 	var retired []*disposal
 	inner := make(map[*pipeline.Pipeline]*disposal)
 	for _, i := range all {
-		d.names.ready.Delete(i.id)
+		d.pipelines.ready.Delete(i.id)
 		old, v := i.handle.Retire(why), i.current
 		if i.current = nil; v != nil {
 			of := d.add(v, old)
@@ -157,7 +157,7 @@ func (d *drains) report(ctx context.Context, v *version, err error) {
 	}
 	i := v.instance.id
 	d.mu.Lock()
-	if d.names.closed {
+	if ctxerr.Closed(d.pipelines.closed) {
 		d.failed = append(d.failed, fmt.Errorf("registry: disposing of pipeline %s: %w", i, err))
 	}
 	d.mu.Unlock()
@@ -186,7 +186,7 @@ func (d *drains) forget(of *disposal) {
 	last := len(d.draining[i]) == 0
 	if last {
 		delete(d.draining, i)
-		_, inForce := d.names.ready.Load(i)
+		_, inForce := d.pipelines.ready.Load(i)
 		last = !inForce
 	}
 	forget := d.events.hooks.Forget
@@ -195,11 +195,11 @@ func (d *drains) forget(of *disposal) {
 		return
 	}
 	forgotten := make(chan struct{})
-	d.forgetting[i] = forgotten
+	d.beingForgotten[i] = forgotten
 	d.mu.Unlock()
 	recovered.Hook("registry: Hooks.Forget", func() { forget(i.source()) })
 	d.mu.Lock()
-	delete(d.forgetting, i)
+	delete(d.beingForgotten, i)
 	d.mu.Unlock()
 	close(forgotten)
 }

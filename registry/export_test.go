@@ -14,15 +14,15 @@ func (r *Registry) OwnedLimiters() int {
 func (r *Registry) Definitions() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.names.definitions)
+	return len(r.pipelines.definitions)
 }
 
 // RemovedHandles is how many names without a definition the registry remembers.
 func (r *Registry) RemovedHandles() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.names.forgetDropped()
-	return len(r.names.remembered)
+	r.pipelines.forgetDropped()
+	return len(r.pipelines.remembered)
 }
 
 // GetDuring is Get, which does f after it has found the pipeline.

@@ -84,7 +84,7 @@ func (r *Registry) Limiters() iter.Seq2[string, LimiterInfo] {
 	return func(yield func(string, LimiterInfo) bool) {
 		infos := make(map[string]*LimiterInfo)
 		r.mu.Lock()
-		for _, i := range r.names.inForce() {
+		for _, i := range r.pipelines.inForce() {
 			for key, u := range i.current.uses {
 				if u.id.isKept() {
 					continue

@@ -60,14 +60,14 @@ type adjustablePartitioned[R any, K comparable] struct {
 func newPartitioned[R any, K comparable](key func(R) K, o LimiterConfig) (p *adjustablePartitioned[R, K], err error) {
 	p = &adjustablePartitioned[R, K]{}
 	p.key.Store(&key)
-	p.use(o.Limits)
+	p.setFactory(o.Limits)
 	factory := limiter.Factory[K](func(k K) (limiter.Limiter, error) { return (*p.factory.Load())(k) })
 	p.limiter, err = limiter.NewPartitionedByKey(func(resource R) K { return (*p.key.Load())(resource) }, factory, &o.Partitions)
 	return p, err
 }
 
-// use sets the limits of new partitions.
-func (p *adjustablePartitioned[R, K]) use(each rate.Limits) {
+// setFactory sets the limits of new partitions.
+func (p *adjustablePartitioned[R, K]) setFactory(each rate.Limits) {
 	f := limiter.FactoryFor[K](each)
 	p.factory.Store(&f)
 }
@@ -77,7 +77,7 @@ func (p *adjustablePartitioned[R, K]) use(each rate.Limits) {
 // key that the program has closed refuses them: it has no limits any more.
 func (p *adjustablePartitioned[R, K]) reconfigure(options any) error {
 	o := options.(LimiterConfig)
-	p.use(o.Limits)
+	p.setFactory(o.Limits)
 	_ = p.limiter.Apply(func(_ K, l limiter.Limiter) error {
 		_ = l.(limiter.Configurable).Reconfigure(o.Limits)
 		return nil

@@ -50,20 +50,20 @@ func (r *Registry) Reload(ctx context.Context, names ...string) error {
 func (r *Registry) Apply(ctx context.Context, c Change) error {
 	p := newPlan(ctx, r)
 	p.reportRemoved = true
-	return p.apply(c)
+	return p.runChange(c)
 }
 
 // Remove removes the definitions of those names with all their instances. See [Change.Remove]. If a name is unknown,
 // the error is [ErrNotDefined], and nothing is removed.
 func (r *Registry) Remove(ctx context.Context, names ...string) error {
-	return newPlan(ctx, r).apply(Change{Remove: names})
+	return newPlan(ctx, r).runChange(Change{Remove: names})
 }
 
 // A plan is one change, or a first build: it builds pipelines and puts them in force together.
 type plan struct {
 	registry      *Registry
 	ctx           context.Context         //nolint:containedctx // a plan ends with the call
-	first         *instance               // what a first build is for, which no event reports; nil: the plan is of a change
+	firstBuildOf  *instance               // what a first build is for, which no event reports; nil: the plan is of a change
 	told          chan struct{}           // closed when the Listener was told
 	reportRemoved bool                    // report removed pipelines whose handles the program has
 	change        Change                  // of Apply; Remove is sorted
@@ -73,7 +73,7 @@ type plan struct {
 
 	// What has come into force, and is left for the time after the registry was unlocked.
 	versions   []*version
-	forgetting []<-chan struct{} // closed when Forget, which was called before, has returned
+	waitsFor   []<-chan struct{} // closed when Forget, which was called before, has returned
 	retired    []*disposal
 	removed    []*instance // the removed instances whose handles the program has
 	unobserved []*resource
@@ -86,8 +86,8 @@ func newPlan(ctx context.Context, r *Registry) *plan {
 	}
 }
 
-// apply runs the plan of c.
-func (p *plan) apply(c Change) error {
+// runChange runs the plan of c.
+func (p *plan) runChange(c Change) error {
 	// A build function can modify the caller's map during the change, and a name can be listed twice.
 	p.change = Change{maps.Clone(c.Define), slices.Compact(slices.Sorted(slices.Values(c.Remove)))}
 	for _, name := range slices.Sorted(maps.Keys(p.change.Define)) {
@@ -115,7 +115,7 @@ func (p *plan) run(add func() error) error {
 	p.ctx = r.events.mark(p.ctx)
 	r.mu.Lock()
 	err := ErrClosed
-	if !r.names.closed {
+	if !ctxerr.Closed(r.closed) {
 		r.drains.waits.Add(1)
 		defer r.drains.waits.Done()
 		err = add()
@@ -126,7 +126,7 @@ func (p *plan) run(add func() error) error {
 	}
 	p.end(err)
 	r.changing.leave()
-	if len(p.forgetting) == 0 {
+	if len(p.waitsFor) == 0 {
 		p.finish()
 	} else { // Forget of the Listener can be what has called this function
 		r.drains.waits.Go(p.finish)
@@ -136,7 +136,7 @@ func (p *plan) run(add func() error) error {
 
 // addDefined adds the named pipelines, or all if there are no names.
 func (p *plan) addDefined(names []string) error {
-	of := &p.registry.names
+	of := &p.registry.pipelines
 	if len(names) == 0 {
 		names = slices.Collect(maps.Keys(of.definitions))
 	}
@@ -153,7 +153,7 @@ func (p *plan) addDefined(names []string) error {
 
 // addApplied adds the pipelines that Apply defines, and checks what it removes.
 func (p *plan) addApplied() error {
-	of := &p.registry.names
+	of := &p.registry.pipelines
 	var errs []error
 	for _, name := range p.change.Remove {
 		_, err := of.definition(name)
@@ -233,7 +233,7 @@ func (p *plan) end(err error) {
 	})
 	for i := range p.todo {
 		if i.definition.build == nil {
-			r.names.remove(i.definition)
+			r.pipelines.remove(i.definition)
 		}
 		if err == nil || i.current == nil {
 			continue
@@ -244,8 +244,8 @@ func (p *plan) end(err error) {
 			i.info.Err = fmt.Errorf("registry: pipeline %s was not reloaded, because the reload failed: %w", i.id, err)
 		}
 	}
-	if p.first != nil {
-		r.names.endFirstBuild(p.first, err)
+	if p.firstBuildOf != nil {
+		r.pipelines.endFirstBuild(p.firstBuildOf, err)
 	}
 }
 
@@ -253,7 +253,7 @@ func (p *plan) end(err error) {
 // into force.
 func (p *plan) finish() {
 	r := p.registry
-	for _, forgotten := range p.forgetting {
+	for _, forgotten := range p.waitsFor {
 		<-forgotten
 	}
 	r.resources.observe(p.unobserved, r.options.ObserveLimiter)
@@ -262,7 +262,7 @@ func (p *plan) finish() {
 			recovered.Hook("registry: Hooks.InForce", func() { inForce(v.instance.handle.Pipeline()) })
 		}
 	}
-	if p.first == nil {
+	if p.firstBuildOf == nil {
 		p.report()
 	}
 	close(p.told)

@@ -52,7 +52,7 @@ type Registry struct {
 	changing turn // of a change or a first build, so that each sees the result of the one before
 
 	mu        sync.Mutex // guards what follows; never held while functions of the program run
-	names     names
+	pipelines pipelines
 	resources resources
 	drains    drains
 
@@ -70,16 +70,17 @@ func New(o *Options) *Registry {
 	}
 	r.options.DrainTimeout = cmp.Or(r.options.DrainTimeout, DefaultDrainTimeout)
 	r.options.MaxInstances = cmp.Or(r.options.MaxInstances, DefaultMaxInstances)
-	r.names = names{
-		options: &r.options, definitions: make(map[string]*definition), remembered: make(map[string]weak.Pointer[pipeline.Reloadable]),
+	r.pipelines = pipelines{
+		options: &r.options, closed: r.closed,
+		definitions: make(map[string]*definition), remembered: make(map[string]weak.Pointer[pipeline.Reloadable]),
 	}
 	r.resources = resources{
 		mu: &r.mu, events: &r.events, closed: r.closed, reconfiguring: make(turn, 1),
 		all: make(map[resourceID]*resource), byName: make(map[resourceKey]*resource),
 	}
 	r.drains = drains{
-		mu: &r.mu, events: &r.events, names: &r.names, resources: &r.resources,
-		timeout: r.options.DrainTimeout, draining: make(map[id][]*disposal), forgetting: make(map[id]chan struct{}),
+		mu: &r.mu, events: &r.events, pipelines: &r.pipelines, resources: &r.resources,
+		timeout: r.options.DrainTimeout, draining: make(map[id][]*disposal), beingForgotten: make(map[id]chan struct{}),
 	}
 	r.drains.ctx, r.drains.now = context.WithCancel(context.Background())
 	return r
@@ -89,7 +90,7 @@ func New(o *Options) *Registry {
 func (r *Registry) Defined(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, err := r.names.definition(name)
+	_, err := r.pipelines.definition(name)
 	return err == nil
 }
 
@@ -98,7 +99,7 @@ func (r *Registry) Defined(name string) bool {
 func (r *Registry) InUse(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	d := r.names.definitions[name]
+	d := r.pipelines.definitions[name]
 	return d != nil && len(d.instancesHandedOut()) > 0
 }
 
@@ -129,7 +130,7 @@ func (r *Registry) Pipelines() iter.Seq2[string, PipelineInfo] {
 	return func(yield func(string, PipelineInfo) bool) {
 		var infos []PipelineInfo
 		r.mu.Lock()
-		for _, i := range r.names.inForce() {
+		for _, i := range r.pipelines.inForce() {
 			info := i.info
 			info.Name, info.Instance, info.Pipeline, info.Draining = i.name, i.instance, i.handle.Pipeline(), len(r.drains.draining[i.id])
 			infos = append(infos, info)
@@ -179,13 +180,12 @@ var errCloseInside = errors.New("registry: closing: Close would wait for its cal
 // allows.
 func (r *Registry) startClosing() {
 	r.mu.Lock()
-	r.names.closed = true
+	close(r.closed)
 	var all []*instance
-	for _, d := range r.names.definitions {
+	for _, d := range r.pipelines.definitions {
 		all = slices.AppendSeq(all, maps.Values(d.instances))
 	}
 	retired := r.drains.retire(ErrClosed, all...)
-	close(r.closed)
 	r.mu.Unlock()
 	r.drains.start(retired)
 	go func() {

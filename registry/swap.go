@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 )
@@ -53,10 +54,10 @@ func (p *plan) stage() (versions, replaced []*version, err error) {
 		}
 	}
 	switch {
-	case p.registry.names.closed:
+	case ctxerr.Closed(p.registry.closed):
 		return nil, nil, ErrClosed
-	case p.first != nil && p.first.removed:
-		return nil, nil, fmt.Errorf("%w: %s", ErrRemoved, p.first.id)
+	case p.firstBuildOf != nil && p.firstBuildOf.removed:
+		return nil, nil, fmt.Errorf("%w: %s", ErrRemoved, p.firstBuildOf.id)
 	}
 	replaced = p.replaced(versions)
 	return versions, replaced, p.check(versions, replaced)
@@ -91,7 +92,7 @@ func (p *plan) putInForce(versions, replaced []*version, changes []optionsChange
 	r, now := p.registry, time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.names.closed {
+	if ctxerr.Closed(r.closed) {
 		return ErrClosed
 	}
 	for _, c := range changes {
@@ -108,8 +109,8 @@ func (p *plan) putInForce(versions, replaced []*version, changes []optionsChange
 			i.info.LastReload, i.info.Err = now, nil
 			p.retired = append(p.retired, r.drains.add(i.current, old))
 		}
-		if forgotten := r.drains.forgetting[i.id]; forgotten != nil {
-			p.forgetting = append(p.forgetting, forgotten)
+		if forgotten := r.drains.beingForgotten[i.id]; forgotten != nil {
+			p.waitsFor = append(p.waitsFor, forgotten)
 		}
 		i.current, v.wasInForce, i.info.Built = v, true, now
 		i.info.Version++
@@ -125,17 +126,17 @@ func (p *plan) putInForce(versions, replaced []*version, changes []optionsChange
 				u.onSwap()
 			}
 		}
-		r.names.ready.Store(i.id, i)
+		r.pipelines.ready.Store(i.id, i)
 	}
 	for name, f := range p.change.Define {
-		r.names.definitions[name].build = f
+		r.pipelines.definitions[name].build = f
 	}
 	var removed []*instance
 	for _, name := range p.change.Remove {
-		d := r.names.definitions[name]
+		d := r.pipelines.definitions[name]
 		p.removed = append(p.removed, d.instancesHandedOut()...)
 		removed = slices.AppendSeq(removed, maps.Values(d.instances))
-		r.names.remove(d)
+		r.pipelines.remove(d)
 	}
 	p.retired = append(p.retired, r.drains.retire(ErrRemoved, removed...)...)
 	return nil
@@ -175,7 +176,7 @@ func (p *plan) check(versions, replaced []*version) error {
 	if !containing && len(p.change.Remove) == 0 {
 		return nil // there can be thousands of instances
 	}
-	return p.registry.names.checkContained(versions, replaced)
+	return p.registry.pipelines.checkContained(versions, replaced)
 }
 
 // replaced returns the versions that the plan takes out of force.
@@ -190,7 +191,7 @@ func (p *plan) replaced(versions []*version) []*version {
 		add(v.instance)
 	}
 	for _, name := range p.change.Remove {
-		for _, i := range p.registry.names.definitions[name].instances {
+		for _, i := range p.registry.pipelines.definitions[name].instances {
 			add(i)
 		}
 	}
@@ -198,7 +199,7 @@ func (p *plan) replaced(versions []*version) []*version {
 }
 
 // staying returns the versions that stay in force.
-func (n *names) staying(replaced []*version) []*version {
+func (n *pipelines) staying(replaced []*version) []*version {
 	goes := make(map[*version]bool, len(replaced))
 	for _, v := range replaced {
 		goes[v] = true
@@ -224,12 +225,12 @@ func (p *plan) checkConflicts(versions, replaced []*version) error {
 	}
 	count(-1)
 	defer count(1)
-	first := make(map[resourceKey]*version, len(versions))
+	wantedBy := make(map[resourceKey]*version, len(versions))
 	for _, v := range versions {
 		for key, u := range v.uses {
 			if len(versions) > 1 {
-				if other := first[key]; other == nil {
-					first[key] = v
+				if other := wantedBy[key]; other == nil {
+					wantedBy[key] = v
 				} else if o := other.uses[key]; o.resource != u.resource || o.wanted != u.wanted {
 					return conflict(other.instance.id, o, v.instance.id, u)
 				}
@@ -237,7 +238,7 @@ func (p *plan) checkConflicts(versions, replaced []*version) error {
 			switch is := p.registry.resources.byName[key]; {
 			case is == nil || is.inForce == 0 || is == u.resource && is.options == u.wanted:
 			default:
-				stays := p.registry.names.staying(replaced)
+				stays := p.registry.pipelines.staying(replaced)
 				other := stays[slices.IndexFunc(stays, func(o *version) bool { return o.uses[key] != nil })]
 				return conflict(v.instance.id, u, other.instance.id, other.uses[key])
 			}
@@ -248,7 +249,7 @@ func (p *plan) checkConflicts(versions, replaced []*version) error {
 
 // checkContained returns an error if a pipeline would contain itself, so that its executions would never end, or one that is
 // removed or closed.
-func (n *names) checkContained(versions, replaced []*version) error {
+func (n *pipelines) checkContained(versions, replaced []*version) error {
 	next, goes := make(byHandle), make(byHandle)
 	for _, v := range replaced {
 		goes.add(v)

@@ -11,7 +11,7 @@
 // For maintainers, in reading order. Files of one subject begin with the same word.
 //
 //   - store.go: the Store and its constructors. limiter.go: what they return, and how a limiter begins and ends. override.go,
-//     charge.go and peek.go have more of its methods.
+//     charge.go and peek.go have more of its methods. internal/background has the goroutines of a Store.
 //   - core.go: one limiter. Follow TryAcquire and Acquire from queue.go to takeOrFallBack in outage.go.
 //   - remote.go: its calls about a bucket or window, and the grants that it makes of the answers. internal/calls has the round trips,
 //     and when the store, or a shard of it, counts as away. outage.go and fallback.go: the answers while it is away.

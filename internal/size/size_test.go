@@ -13,10 +13,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A type has at most maxFields fields and maxMethods methods. These have more: fields, methods. Lower a number with the change that
 // makes it lower.
 var large = map[string][2]int{
-	"limiter.Concurrency": {7, 24},
-	"limiter.bucket":      {7, 48},
-	"limiter.window":      {8, 33},
-	"rate.Schedule":       {8, 31},
+	"limiter.bucket": {7, 46},
+	"limiter.window": {8, 32},
+	"rate.Schedule":  {8, 31},
 }
 
 // At most a tenth of the arrows of a room run back up.

@@ -71,8 +71,8 @@ func (w *walk) decide(at int64, d *backend.Definition, ask backend.Request, take
 	w.w.decide.Store(0)
 	batch := &backend.Batch{Definition: d, Key: w.key, Requests: []backend.Request{ask}, Granted: make([]int64, 1)}
 	require.NoError(w.t, w.b.Decide(w.t.Context(), []*backend.Batch{batch}))
-	assert.EqualValues(w.t, bit(takes), w.w.take.Load(), "by take")
-	assert.EqualValues(w.t, bit(!takes), w.w.decide.Load(), "by decide")
+	assert.Equal(w.t, bit(takes), w.w.take.Load(), "by take")
+	assert.Equal(w.t, bit(!takes), w.w.decide.Load(), "by decide")
 	assert.Equal(w.t, now, batch.Now)
 	w.follow(batch)
 	return batch

@@ -10,6 +10,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/weir-go/weir/internal/ctxerr"
 	"github.com/weir-go/weir/pipeline"
 )
 
@@ -63,7 +64,7 @@ type firstBuild struct {
 func newFirstBuild() *firstBuild { return &firstBuild{done: make(chan struct{})} }
 
 // endFirstBuild lets those go on who wait for the first build of i. If it has failed, i is removed.
-func (n *names) endFirstBuild(i *instance, err error) {
+func (n *pipelines) endFirstBuild(i *instance, err error) {
 	switch {
 	case err == nil, i.removed:
 	case i.instance == "":
@@ -102,20 +103,20 @@ func byID(a, b *instance) int {
 	return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.instance, b.instance))
 }
 
-// names has the pipelines. The caller of its methods holds the mutex of the registry.
-type names struct {
+// pipelines are those of a registry. The caller of its methods holds the mutex of the registry.
+type pipelines struct {
 	options     *Options
 	ready       sync.Map // the instances in force by their id, so that Get and GetInstance take no lock
 	definitions map[string]*definition
 	// remembered has the handles that Get has returned for names without a definition. If the name is defined again, the handle
 	// works again. One that the program has dropped takes no memory after the next removal.
 	remembered map[string]weak.Pointer[pipeline.Reloadable]
-	closed     bool
+	closed     <-chan struct{} // of the registry
 }
 
 // definition returns the definition of that name. The error is ErrNotDefined if there is none or it has no build function.
-func (n *names) definition(name string) (*definition, error) {
-	if n.closed {
+func (n *pipelines) definition(name string) (*definition, error) {
+	if ctxerr.Closed(n.closed) {
 		return nil, ErrClosed
 	}
 	if d := n.definitions[name]; d != nil && d.build != nil {
@@ -129,7 +130,7 @@ func (n *names) definition(name string) (*definition, error) {
 
 // findOrAdd returns the definition of that name. If there is none, it adds one without a build function, with the handle that
 // the program has of a removed one.
-func (n *names) findOrAdd(name string) *definition {
+func (n *pipelines) findOrAdd(name string) *definition {
 	d := n.definitions[name]
 	if d == nil {
 		d = &definition{name: name, instances: make(map[string]*instance)}
@@ -152,8 +153,8 @@ func (d *definition) add(name string) *instance {
 }
 
 // define adds a definition with its build function, and returns the instance of Get.
-func (n *names) define(name string, build BuildFunc) (*instance, error) {
-	if n.closed {
+func (n *pipelines) define(name string, build BuildFunc) (*instance, error) {
+	if ctxerr.Closed(n.closed) {
 		return nil, ErrClosed
 	}
 	d := n.findOrAdd(name)
@@ -165,7 +166,7 @@ func (n *names) define(name string, build BuildFunc) (*instance, error) {
 }
 
 // instance returns an instance, and adds it to its definition if it is new.
-func (n *names) instance(want id) (*instance, error) {
+func (n *pipelines) instance(want id) (*instance, error) {
 	d, err := n.definition(want.name)
 	if err != nil {
 		return nil, err
@@ -184,7 +185,7 @@ func (n *names) instance(want id) (*instance, error) {
 }
 
 // remove removes a definition. If the program has the handle of the default instance, it is remembered.
-func (n *names) remove(d *definition) {
+func (n *pipelines) remove(d *definition) {
 	delete(n.definitions, d.name)
 	d.build = nil
 	for _, i := range d.instances {
@@ -197,7 +198,7 @@ func (n *names) remove(d *definition) {
 }
 
 // forgetDropped forgets the handles that the program has dropped.
-func (n *names) forgetDropped() {
+func (n *pipelines) forgetDropped() {
 	for name, handle := range n.remembered {
 		if handle.Value() == nil {
 			delete(n.remembered, name)
@@ -206,7 +207,7 @@ func (n *names) forgetDropped() {
 }
 
 // inForce returns the instances that have a version in force, sorted.
-func (n *names) inForce() []*instance {
+func (n *pipelines) inForce() []*instance {
 	var all []*instance
 	for _, d := range n.definitions {
 		for _, i := range d.instances {
