@@ -338,16 +338,16 @@ func (b *bucket) pass(at int64, on bool) {
 		lines = enough
 	}
 	b.line += lines * s.period
+	b.linePassed()
 	if missing > 0 {
-		b.linePassed(s)
+		b.share()
 	}
 }
 
-// linePassed ends the time in which refunds do not count as paid, and that of a state of the bucket's own if it is full.
-func (b *bucket) linePassed(s *bucketState) {
-	if !s.shared {
+// linePassed makes what was refunded count as paid.
+func (b *bucket) linePassed() {
+	if s := b.state(); !s.shared {
 		s.refunded = 0
-		b.share()
 	}
 }
 
@@ -436,7 +436,5 @@ func (b *bucket) reprice(now, n, tag, cost int64) (newTag int64) {
 
 func (b *bucket) giveBackUnleased(n int64) {
 	b.missing -= min(n, b.missing)
-	if s := b.state(); !s.shared {
-		s.refunded = 0
-	}
+	b.linePassed()
 }

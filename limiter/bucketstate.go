@@ -140,7 +140,7 @@ func shareable(s *bucketState) *bucketState {
 // fit.
 func (b *bucket) share() {
 	s := b.state()
-	if s.family == nil || b.missing > 0 || s.closed || s.timer != nil || s.spinning || !s.queue.Empty() {
+	if s.shared || s.family == nil || b.missing > 0 || s.closed || s.timer != nil || s.spinning || !s.queue.Empty() {
 		return
 	}
 	granted, failed := b.counts()
@@ -161,6 +161,9 @@ func (b *bucket) adopt(now int64, l rate.Limits) {
 	if periodChanges {
 		b.endIdleness(now)
 	}
+	if periodChanges && s.kind == rate.FixedWindow {
+		b.spent += b.missing + s.refunded // all earlier leases are paid for
+	}
 	if s.shared {
 		s = s.family.state(l)
 		b.current.Store(s)
@@ -170,7 +173,8 @@ func (b *bucket) adopt(now int64, l rate.Limits) {
 	if periodChanges && now-b.line >= period {
 		b.line = now
 		b.missing -= min(b.missing, s.refill)
-		b.linePassed(s)
+		b.linePassed()
+		b.share()
 	}
 	if b.state().shared {
 		b.current.Store(s.family.state(l)) // the line can have filled the bucket, see share

@@ -274,8 +274,9 @@ func (l Lease) Refund() {
 //
 // Adjust works for windows, buckets and unlimited limiters, whose permits are spent, also in chains and in partitions
 // that have not been forgotten since the grant. ok is false, and nothing changes, if the lease is not acquired, if its
-// permits are only lent, as those of a [Concurrency] are, or if a custom limiter cannot adjust. Call it once, and use
-// the lease that it returns: an older copy still has the old number of permits.
+// permits are only lent, as those of a [Concurrency] are, or if a custom limiter cannot adjust. In a chain, a limiter that lends
+// goes on lending as many as it granted. Call it once, and use the lease that it returns: an older copy still has the old number of
+// permits.
 func (l Lease) Adjust(n int) (adjusted Lease, ok bool) {
 	if !l.Acquired() {
 		return l, false

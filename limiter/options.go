@@ -156,7 +156,7 @@ type FixedWindowOptions struct {
 
 // SlidingWindowOptions are the options of a [SlidingWindow]. PermitLimit, Window and SegmentsPerWindow are required.
 type SlidingWindowOptions struct {
-	// PermitLimit is how many permits any window has; at least 1.
+	// PermitLimit is how many permits the window has, wherever it has slid to; at least 1.
 	PermitLimit int `json:"permit_limit" yaml:"permit_limit"`
 	// Window is how long a window is; more than 0, and divisible by SegmentsPerWindow.
 	Window time.Duration `json:"window" yaml:"window"`
@@ -188,7 +188,7 @@ type TokenBucketOptions struct {
 // partitions, each kept until it has been idle for 10 seconds.
 type PartitionedOptions struct {
 	// IdleTimeout is how long a partition is kept after its limiter has become idle; see IdleDuration of each. Then the limiter is
-	// closed and the partition is forgotten, up to a quarter of IdleTimeout later. If 0, it is 10 seconds. It cannot be
+	// closed and the partition is forgotten, up to a quarter of IdleTimeout, or 100 ms, later. If 0, it is 10 seconds. It cannot be
 	// turned off; set a long time to keep idle partitions.
 	IdleTimeout time.Duration `json:"idle_timeout,omitempty" yaml:"idle_timeout,omitempty" reload:"default=10s"`
 	// MaxPartitions bounds the number of partitions. If 0 or -1, there is no bound. Set it if keys come from outside the

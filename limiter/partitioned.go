@@ -316,9 +316,7 @@ func (p *PartitionedLimiter[R, K]) Reconfigure(o PartitionedOptions) error {
 		return err
 	}
 	p.keys.set(o)
-	if t := p.keys.sweep.Load(); t != nil && t.due != never {
-		p.keys.setTimer(t, moment(), p.keys.sweepPause())
-	}
+	p.keys.sweepSooner(moment())
 	return nil
 }
 

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -180,4 +182,19 @@ func TestChain_LeaseWithErrorIsRefunded(t *testing.T) {
 	_, err := weir.Must(Chain(g)).TryAcquire(t.Context(), 1)
 	require.Error(t, err)
 	assert.Equal(t, Statistics{AvailablePermits: 1}, g.Statistics())
+}
+
+// Timers keep neither a limiter that is closed in memory, nor each other.
+func TestHousekeeping_TimerKeepsNothing(t *testing.T) {
+	p := weir.Must(NewPartitioned(byKey(single), &PartitionedOptions{IdleTimeout: 24 * time.Hour}))
+	mustAcquire(t, p, 1, 1)
+	timer := p.keys.sweep.Load()
+	require.NoError(t, p.Reconfigure(PartitionedOptions{IdleTimeout: 48 * time.Hour}))
+	assert.Same(t, timer, p.keys.sweep.Load(), "one is enough")
+	require.NoError(t, p.Reconfigure(PartitionedOptions{IdleTimeout: time.Hour}))
+	assert.NotSame(t, timer, p.keys.sweep.Load())
+	require.NoError(t, p.Close())
+	left := weak.Make(p)
+	p = nil
+	assert.Eventually(t, func() bool { runtime.GC(); return left.Value() == nil }, 10*time.Second, time.Millisecond)
 }

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"time"
+	"weak"
 
 	"github.com/weir-go/weir/internal/recovered"
 )
@@ -110,11 +111,22 @@ func (p *partitions[K]) schedule(now int64) {
 	}
 }
 
-// setTimer sets the timer in place of t.
+// sweepSooner sets a timer in place of one that would fire later, after a change of the options.
+func (p *partitions[K]) sweepSooner(now int64) {
+	if t, pause := p.sweep.Load(), p.sweepPause(); t != nil && t.due != never && t.due > now+pause {
+		p.setTimer(t, now, pause)
+	}
+}
+
+// setTimer sets the timer in place of t. It keeps no limiter in memory that the program does not use any more.
 func (p *partitions[K]) setTimer(t *sweepTimer, now, pause int64) {
-	next := &sweepTimer{set: now, due: now + pause}
+	next, of := &sweepTimer{set: now, due: now + pause}, weak.Make(p)
 	if p.sweep.CompareAndSwap(t, next) {
-		time.AfterFunc(time.Duration(pause), func() { p.housekeep(next) })
+		time.AfterFunc(time.Duration(pause), func() {
+			if p := of.Value(); p != nil {
+				p.housekeep(next)
+			}
+		})
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 //
 // The tokens come as evenly as possible: here one every 100 ms. The rate is exactly n if n divides the nanoseconds of a
 // second. Otherwise it can be slightly lower: by less than a thousandth for n up to a million. If n or burst is below
-// 1, the options are invalid, and the constructor returns an error.
+// 1, the options are invalid, and the constructor returns an error. There is no queue; for callers that shall wait, set QueueLimit.
 func PerSecond(n, burst int) TokenBucketOptions { return per(time.Second, n, burst) }
 
 // PerMinute is [PerSecond] for n permits a minute.

@@ -171,3 +171,28 @@ func charged(t *testing.T, l Charger, n int) int64 {
 	require.NoError(t, err)
 	return level.Remaining
 }
+
+// A refund counts as paid once a line has passed, also if the bucket was full on it.
+func TestLease_RefundWhileFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := weir.Must(NewTokenBucket(TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: 2, ReplenishmentPeriod: time.Second}))
+		for n := range 2 { // the second time as if the first had never been
+			l, err := b.TryAcquire(t.Context(), 2+n)
+			require.NoError(t, err)
+			l, _ = l.Adjust(7)
+			time.Sleep(time.Second)
+			l.Refund()
+			require.Equal(t, int64(10), b.Statistics().AvailablePermits)
+			time.Sleep(time.Hour)
+		}
+	})
+}
+
+func TestLease_RefundAfterAnotherWindow(t *testing.T) {
+	w := weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 10, Window: time.Second}))
+	l, err := w.TryAcquire(t.Context(), 5)
+	require.NoError(t, err)
+	require.NoError(t, w.Reconfigure(FixedWindowOptions{PermitLimit: 10, Window: time.Hour}))
+	l.Refund()
+	require.Equal(t, int64(5), w.Statistics().AvailablePermits)
+}

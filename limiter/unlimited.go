@@ -31,7 +31,7 @@ func (u *Unlimited) TryAcquire(ctx context.Context, n int) (Lease, error) {
 	return u.acquire(ctx, n, false)
 }
 
-// Acquire is TryAcquire, but checks the context first.
+// Acquire is TryAcquire: nothing is waited for.
 func (u *Unlimited) Acquire(ctx context.Context, n int) (Lease, error) {
 	return u.acquire(ctx, n, true)
 }

@@ -30,8 +30,8 @@ const (
 // order: if the order matters, give l a queue.
 //
 // The error is ctx's, [ErrClosed], [ErrPermitCount], another error of l, or a [weir.OptionsError] if l is nil. If ctx's
-// deadline comes before RetryAfter has passed, Wait returns [context.DeadlineExceeded] at once, unless the limiter is
-// unavailable: then RetryAfter is a guess.
+// deadline comes before the RetryAfter of a rejection has passed, Wait returns [context.DeadlineExceeded] at once, unless the limiter
+// is unavailable: then RetryAfter is a guess. A caller that waits in l's queue waits there until the deadline.
 func Wait(ctx context.Context, l Limiter, n int) (Lease, error) {
 	if isnil.Value(l) {
 		return Lease{}, optionsError("l", nil, "must not be nil")

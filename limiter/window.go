@@ -16,7 +16,7 @@ import (
 // leaves the window. The more segments there are, the closer it comes to "in any Window", at 24 bytes for each segment
 // in which permits were taken; see [SlidingWindowOptions].
 //
-// Use it for "at most n in a minute, whichever minute". A [FixedWindow] lets twice that through around a window's edge.
+// Use it for "at most n in a minute" where bursts around a minute's edge must not double. A [FixedWindow] lets twice that through around a window's edge.
 // The zero SlidingWindow is not usable: TryAcquire and Acquire return an error. Make one with [NewSlidingWindow].
 type SlidingWindow struct{ window }
 

@@ -3,8 +3,8 @@
 //
 //	orders, err := pipeline.New("orders",
 //		retry.New(nil),                                // outermost
-//		timeout.New(2*time.Second, nil),               // a limit for each attempt
 //		ratelimit.New(bucket, nil),                    // a permit for each attempt
+//		timeout.New(2*time.Second, nil),               // a limit for each attempt, from the permit on
 //	)
 //	…
 //	order, err := pipeline.ExecuteValue(ctx, orders, func(ctx context.Context) (*Order, error) {

@@ -22,11 +22,12 @@ const (
 	Year  Cycle = 40
 )
 
-// WeekFrom returns the week that begins with that day.
+// WeekFrom returns the week that begins with that day, from [time.Sunday] to [time.Saturday].
 func WeekFrom(d time.Weekday) Cycle { return Week + Cycle(d+6)%7 } //nolint:gosec // Monday is 0, Sunday is 6
 
 // MonthFrom returns the month that begins with that day, from 1 to 31, such as the billing month of a contract. A month without
-// that day begins with its last day, and the next one with that day again.
+// that day begins with its last day, and the next one with that day again. With another number the Cycle is invalid, and so are
+// options with it.
 func MonthFrom(day int) Cycle {
 	if day < 1 || day > 31 {
 		return invalidCycle

@@ -93,14 +93,14 @@ func (g *Schedule) AdvanceTo(s *State, line int64) {
 	}
 }
 
-// slide moves the segments by a number of lines, and drops segments that do not count any more.
+// slide moves the segments by a number of lines, and drops segments that do not count any more. Their serials stay, and no later
+// segment gets one of them again.
 func (g *Schedule) slide(s *State, by int64) {
-	for i := range s.Segments {
-		if by == 0 {
-			break
+	if by != 0 {
+		s.Ahead -= by
+		for i := range s.Segments {
+			s.Segments[i].Line += by
 		}
-		s.Segments[i].Line += by
-		s.Segments[i].Serial += by
 	}
 	for len(s.Segments) > 0 && s.Segments[0].Line <= s.Line-g.Segments {
 		s.Missing -= s.Segments[0].Permits

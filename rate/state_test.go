@@ -220,3 +220,23 @@ func TestAdvance_ClockStepsBack(t *testing.T) {
 		assert.Equal(t, wait, g.LineOf(&s, 4)-s.Line)
 	}
 }
+
+// The clock steps back and goes on: a refund of a window gives back what its grant took, and nothing that others have taken since.
+func TestRefund_ClockStepsBack(t *testing.T) {
+	for _, g := range schedules {
+		if g.Segments == 0 {
+			continue
+		}
+		now := int64(1000)
+		s := g.Full(now)
+		_, _ = g.Take(&s, 4, 4)
+		receipt := g.Receipt(&s)
+		g.Advance(&s, now-500)
+		later := s
+		later.Segments = slices.Clone(s.Segments)
+		assert.Equal(t, int64(4), g.Refund(&s, receipt, 4), "it still counts")
+		g.Advance(&later, now)
+		_, _ = g.Take(&later, 4, 4)
+		assert.Zero(t, g.Refund(&later, receipt, 4), "time has brought it back")
+	}
+}

@@ -40,8 +40,8 @@ type Watcher struct {
 // Status is the state of a [Watcher].
 type Status struct {
 	Path string
-	// Loads and Failures are the numbers of attempts to load that have succeeded and failed. If several reads in a row
-	// fail for the same reason, they count as one failure.
+	// Loads and Failures are the numbers of attempts to load that have succeeded and failed. If the file cannot be read or is
+	// wrong, that counts once, until it changes. A build that fails is tried again every 10 s, and counts each time.
 	Loads, Failures int
 	// LastAttempt and LastLoad are the times of the last attempt and of the last one that succeeded. The zero time
 	// means that there was none.

@@ -1,5 +1,5 @@
 // Package store has rate and concurrency limiters whose state many instances of a service share: token bucket, fixed
-// window, sliding window and concurrency, each as one limiter or as one for each key. They implement [limiter.Limiter]
+// window, sliding window, calendar and concurrency, each as one limiter or as one for each key. They implement [limiter.Limiter]
 // and [limiter.Partitioned] and take the options of package limiter, so that a program moves from one process to many by
 // changing a constructor.
 //

@@ -81,6 +81,7 @@ const Rejected int64 = -1
 // Stores in Go can call it, as the one in package storetest does. Stores with their own scripts are tested against it.
 func (d *Definition) Decide(s *rate.State, now int64, requests []Request, granted []int64) {
 	d.Advance(s, now)
+	forgetGivenBack(s)
 	previous := int64(0)
 	for i, r := range requests {
 		if !r.IfPrevious || previous != Rejected {

@@ -52,7 +52,7 @@ type Options struct {
 	// joined with [ErrMaxRetryAfter]. The default is a minute; -1 is no limit. It does not limit the backoff and
 	// DelayFunc.
 	MaxRetryAfter time.Duration `json:"max_retry_after,omitempty" yaml:"max_retry_after,omitempty" reload:"off,default=1m"`
-	// IgnoreRetryAfter makes the strategy wait no longer when a failure asks for it, as it does by default.
+	// IgnoreRetryAfter makes the strategy wait as long as Delay says, also if a failure asks for a longer wait.
 	IgnoreRetryAfter bool `json:"ignore_retry_after,omitempty" yaml:"ignore_retry_after,omitempty"`
 	// Budget limits the retries of all strategies that share it. Share one among the strategies that call the same
 	// server, see package budget. If nil, there is no such limit. If the budget has no retry left, the last failure is

@@ -156,6 +156,9 @@ func (p *Policy) validate() error {
 	if p.Quota < 0 {
 		problems.Add("Quota", p.Quota, "must be at least 0")
 	}
+	if p.Quota > 0 && p.Pipeline != nil {
+		problems.Add("Quota", p.Quota, "must not be set with {Pipeline}, of which the metadata says nothing")
+	}
 	problems.NotNegative("Window", p.Window)
 	return problems.Err("weirgrpc")
 }

@@ -20,8 +20,8 @@ func PerKey(factory limiter.Factory[string], o *limiter.PartitionedOptions) (*li
 	return admission.PerKey("weirhttp", factory, o)
 }
 
-// PerIP returns middleware that admits n requests of each client within any window of time. Others get 429 with
-// Retry-After:
+// PerIP returns middleware that admits n requests of each client in a window that slides in ten steps, and so in any nine tenths
+// of it. Others get 429 with Retry-After:
 //
 //	http.ListenAndServe(addr, weirhttp.PerIP(100, time.Minute)(mux))
 //

@@ -75,7 +75,8 @@ type Policy struct {
 	// Quota, in permits, and Window are what the header fields tell the client; they
 	// limit nothing. With a Quota of 0, the default, the fields describe the options
 	// in force of a token bucket or a window in Limiter, or of the limiter that
-	// Partitioned or Requests has for the key, and are not sent for other limiters.
+	// Partitioned or Requests has for the key, and are not sent for other limiters or a
+	// Pipeline.
 	Quota  int64         `json:"quota,omitempty" yaml:"quota,omitempty"`
 	Window time.Duration `json:"window,omitempty" yaml:"window,omitempty"`
 }
@@ -105,6 +106,9 @@ func (p *Policy) validate() error {
 	}
 	if p.Quota < 0 {
 		problems.Add("Quota", p.Quota, "must be at least 0")
+	}
+	if p.Quota > 0 && p.Pipeline != nil {
+		problems.Add("Quota", p.Quota, "must not be set with {Pipeline}, of which the header fields say nothing")
 	}
 	problems.NotNegative("Window", p.Window)
 	p.Headers.validate(&problems)
