@@ -51,12 +51,13 @@ type Unused struct {
 }
 
 // NextSize returns how many permits to borrow now, at most so many, because more are needed than there are. The size doubles if
-// that was last so within a tenth of Lifetime, and is halved if it was longer ago than Lifetime: then the block was not used up. 0
-// means that the key is asked for too seldom for a block. Without a block, the size is halved after a tenth already: a key that is
-// asked for once a second has two close questions now and then.
+// that was last so within half of Lifetime, so that at the same rate the next block is used up, too. It is halved if it was longer
+// ago than Lifetime: then the block was not used up. 0 means that the key is asked for too seldom for a block. Without a block, the
+// size doubles within a tenth of Lifetime only, and is halved after that: a key that is asked for once a second has two close
+// questions now and then.
 func (l *Blocks) NextSize(most int64, now time.Time) int64 {
 	switch since := now.Sub(l.asked); {
-	case since < Lifetime/10:
+	case since < Lifetime/10, l.size >= smallest && since < Lifetime/2:
 		l.size *= 2
 	case since > Lifetime || l.size < smallest:
 		l.size /= 2

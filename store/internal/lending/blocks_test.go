@@ -34,7 +34,9 @@ func TestBlocks_NextSize(t *testing.T) {
 		now = now.Add(since)
 		require.Zero(t, l.NextSize(10, now), "not twice in a row within a tenth")
 	}
-	require.EqualValues(t, 4, l.NextSize(10, now.Add(Lifetime/20)))
+	now = now.Add(Lifetime / 20)
+	require.EqualValues(t, 4, l.NextSize(10, now))
+	require.EqualValues(t, 8, l.NextSize(10, now.Add(Lifetime/3)), "twice as much is used up in time, too")
 }
 
 // Each line of a bucket restores the lowest positions, and a borrowed permit can be granted until then.
