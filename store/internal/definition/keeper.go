@@ -40,17 +40,6 @@ type Host struct {
 	Overruled func(error)
 }
 
-// InForce is what is in force here. It is never changed.
-type InForce struct {
-	Definition *backend.Definition // nil until the store has answered
-	Limits     rate.Limits         // with the queue of an override, or else of this instance
-	Configured rate.Limits         // the limits unless they are overridden
-	Override   Override
-	Due        time.Time // when to load the definition again
-	ends       time.Time // when the override ends, by the clock of this process
-	terms      terms
-}
-
 // A Keeper keeps what is in force of the definition of one limiter, and what this instance wants to come into force.
 //
 // Two paths lead to the store. A load is shared by all callers who need one: it adopts a newer definition, sets the limits

@@ -2,9 +2,23 @@ package definition
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-go/weir/internal/eventqueue"
+	"github.com/weir-go/weir/rate"
+	"github.com/weir-go/weir/store/backend"
 )
+
+// InForce is what is in force here. It is never changed.
+type InForce struct {
+	Definition *backend.Definition // nil until the store has answered
+	Limits     rate.Limits         // with the queue of an override, or else of this instance
+	Configured rate.Limits         // the limits unless they are overridden
+	Override   Override
+	Due        time.Time // when to load the definition again
+	ends       time.Time // when the override ends, by the clock of this process
+	terms      terms
+}
 
 // Overrides reports what becomes of the overrides of a limiter.
 type Overrides struct {
