@@ -1,6 +1,6 @@
 // Package definition keeps the limits of one shared limiter in agreement with the store.
 //
-// keeper.go has what is in force here, and what an instance changes for all; loads.go the loads that callers share; overrides.go
+// keeper.go has what is in force here, and what an instance changes for all; loads.go the loads that callers share; inforce.go
 // who is told of overrides. rules.go says which limits may come into force, as pure functions.
 package definition
 
