@@ -97,7 +97,7 @@ func TestStore_StandbyIsPromoted(t *testing.T) {
 	standby := testserver.NewStandby(t, primary)
 	admin := connect(t, standby.URL, nil)
 	both := strings.Replace(primary.URL, primary.Addr(), primary.Addr()+","+standby.Addr(), 1) + "&target_session_attrs=read-write"
-	s, err := New(connect(t, both, nil), &Options{Options: store.Options{ProbeInterval: 100 * time.Millisecond}})
+	s, err := New(connect(t, both, nil), &Options{Options: store.Options{CallTimeout: 5 * time.Second, ProbeInterval: 100 * time.Millisecond}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	l, err := s.FixedWindow("a", limiter.FixedWindowOptions{PermitLimit: 100, Window: 10000 * time.Hour}, nil)
