@@ -90,7 +90,7 @@ func TestRun_Reality(t *testing.T) {
 				"succeeded": {simulated.succeeded, real.succeeded},
 				"rejected":  {simulated.rejected, real.rejected},
 			} {
-				assert.InDelta(t, n[0], n[1], max(0.05*float64(n[0]), 3), what)
+				assert.InDelta(t, n[0], n[1], max(0.1*float64(n[0]), 3), what) // a busy machine is late
 			}
 		})
 	}
