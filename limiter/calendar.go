@@ -11,8 +11,8 @@ import (
 //
 // For windows that need not begin where those of people do, a [FixedWindow] takes less. The limiter follows the wall clock, also if
 // that is set; waiters learn of it with the next call. The zero Calendar is not usable: TryAcquire and Acquire return an error.
-// Make one with [NewCalendar], one for each key with [FactoryFor], and one that machines share, whose counts outlive a restart of the
-// program, with the method Limiter or Partitioned of a [store.Store].
+// Make one with [NewCalendar], and one for each key with [FactoryFor]. One that machines share, whose counts outlive a restart of the
+// program, is made by the Limiter or Partitioned method of a [github.com/weir-go/weir/store.Store].
 type Calendar struct{ window }
 
 // NewCalendar returns an unused limiter. The error is a [weir.OptionsError].

@@ -153,13 +153,7 @@ func (p *Policy) validate() error {
 		problems.Add("Code", uint32(p.Code), "must be a code of gRPC from 1 to %d, or 0", codes.Unauthenticated)
 	}
 	p.Headers.validate(&problems)
-	if p.Quota < 0 {
-		problems.Add("Quota", p.Quota, "must be at least 0")
-	}
-	if p.Quota > 0 && p.Pipeline != nil {
-		problems.Add("Quota", p.Quota, "must not be set with {Pipeline}, of which the metadata says nothing")
-	}
-	problems.NotNegative("Window", p.Window)
+	admission.ValidateQuota(&problems, p.Quota, p.Window, p.Pipeline != nil)
 	return problems.Err("weirgrpc")
 }
 

@@ -104,13 +104,7 @@ func (p *Policy) validate() error {
 	if p.Status != 0 && (p.Status < 400 || p.Status > 599) {
 		problems.Add("Status", p.Status, "must be from 400 to 599, or 0")
 	}
-	if p.Quota < 0 {
-		problems.Add("Quota", p.Quota, "must be at least 0")
-	}
-	if p.Quota > 0 && p.Pipeline != nil {
-		problems.Add("Quota", p.Quota, "must not be set with {Pipeline}, of which the header fields say nothing")
-	}
-	problems.NotNegative("Window", p.Window)
+	admission.ValidateQuota(&problems, p.Quota, p.Window, p.Pipeline != nil)
 	p.Headers.validate(&problems)
 	return problems.Err("weirhttp")
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/isnil"
+	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
 )
@@ -26,6 +27,18 @@ type QuotaSource[R any] struct {
 	fromLease  bool                                                  // the lease of a key's limiter says everything
 	statistics func(r R, key string) (s limiter.Statistics, ok bool) // key is the key for Partitioned
 	size       func(r R, key string) rate.Limits                     // without permits they are not known
+}
+
+// ValidateQuota adds everything that is wrong with the Quota and the Window of a policy to problems. isPipeline reports whether the
+// policy is a pipeline.
+func ValidateQuota(problems *validate.Problems, quota int64, window time.Duration, isPipeline bool) {
+	switch {
+	case quota < 0:
+		problems.Add("Quota", quota, "must be at least 0")
+	case quota > 0 && isPipeline:
+		problems.Add("Quota", quota, "must not be set with {Pipeline}, of which clients are told nothing")
+	}
+	problems.NotNegative("Window", window)
 }
 
 // NewQuotaSource returns the QuotaSource of p. If permits is 0, the quota is that of the limiter. It returns nil if the
