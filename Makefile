@@ -12,9 +12,9 @@ GO ?= go
 MODULES = $(shell $(GO) list -m -f '{{.Dir}}')
 NESTED  = $(filter-out $(CURDIR),$(MODULES))
 # Modules of tools, and of tests with many dependencies, outside of go.work: they do not choose the versions of the others.
-CROSSVET  = $(CURDIR)/internal/crossvet
-RELEASE   = $(CURDIR)/internal/release
-RLSORACLE = $(CURDIR)/internal/rlsoracle
+CROSSVET  = $(CURDIR)/tools/crossvet
+RELEASE   = $(CURDIR)/tools/release
+RLSORACLE = $(CURDIR)/tools/rlsoracle
 TOOLS     = $(CROSSVET) $(RELEASE) $(RLSORACLE)
 
 GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -59,8 +59,8 @@ format: ## fail where gofmt would change something
 
 .PHONY: words
 words: ## fail where a comment, an error text or a page has a word that makes a sentence hard to read
-	@echo "== words: internal/voice"
-	$(GO) test ./internal/voice
+	@echo "== words: tools/voice"
+	$(GO) test ./tools/voice
 
 .PHONY: vet
 vet: ## go vet over all modules
@@ -100,7 +100,7 @@ standalone: ## check the nested modules as if there were no go.work
 # the same everywhere, simulate takes as long as the limiters and the store together, which it is made of,
 # transport/weirhttp waits for clients most of the time, and the others count little.
 PLATFORMS = windows/amd64 darwin/arm64 linux/386 js/wasm
-NOT386    = internal/(apigolden|archtest|hooktest|readme|repo|size|testreport|testserver|voice)|simulate|transport/weirhttp|telemetry|dashboard
+NOT386    = tools/[a-z]*|simulate|transport/weirhttp|telemetry|dashboard
 
 .PHONY: platforms
 platforms: ## compile and vet for every platform; run the root's tests without the race detector, with an int of 32 bits where that can be done
@@ -115,12 +115,12 @@ platforms: ## compile and vet for every platform; run the root's tests without t
 .PHONY: architecture
 architecture: ## who may import whom, and how much a type, a file and a package may hold
 	@echo "== architecture: imports, the clock, sizes"
-	$(GO) test ./internal/archtest ./internal/size
+	$(GO) test ./tools/archtest ./tools/size
 
 .PHONY: api-check
 api-check: ## compare the exported API with api/
 	@echo "== api: the exported API against api/"
-	$(GO) test ./internal/apigolden
+	$(GO) test ./tools/apigolden
 
 .PHONY: release-check
 release-check: ## test scripts/release
@@ -147,7 +147,7 @@ servers: ## install the servers, the browser and the client for the tests, where
 	scripts/servers
 
 # The target vet has vetted the tests already, which would take another minute here.
-# Tests that need a server start it by internal/testserver, which finds what scripts/servers installed. Where a
+# Tests that need a server start it by tools/testserver, which finds what scripts/servers installed. Where a
 # server is missing they skip themselves, saying so; where all are there, none may. With -short, random tests try fewer
 # cases: platforms and long have the others. Most tests that call t.Parallel wait, so more of them run at once than there
 # are processors. The packages that take long come first, so that short ones run beside them. REALTIME are packages whose
@@ -156,7 +156,7 @@ servers: ## install the servers, the browser and the client for the tests, where
 # suite in one way instead of five.
 LONG     = ./simulate ./limiter ./store
 REQUIRE_SERVERS = if scripts/servers check; then export WEIR_REQUIRE_SERVERS=1; fi
-REALTIME = ./store/weirpostgres ./store/weirredis ./cmd/weir ./jobs ./transport/weirhttp ./internal/browsertest ./examples/deploytest ./examples/partner ./examples/jobs ./examples/cluster ./examples/reality
+REALTIME = ./store/weirpostgres ./store/weirredis ./cmd/weir ./jobs ./transport/weirhttp ./tools/browsertest ./examples/deploytest ./examples/partner ./examples/jobs ./examples/cluster ./examples/reality
 .PHONY: unit
 unit: servers ## the tests of every module under the race detector, random ones with fewer cases, but for realtime
 	@echo "== unit: go test -race work"
@@ -166,15 +166,15 @@ unit: servers ## the tests of every module under the race detector, random ones 
 	GOWORK=off $(GO) -C $(RLSORACLE) test -race -vet=off -short ./... >"$$oracle" 2>&1 &
 	pid=$$!
 	trap "kill $$pid 2>/dev/null || true; rm -f $$oracle" EXIT
-	$(GO) run ./internal/testreport -race -vet=off -short -parallel=8 $(LONG) $$($(GO) list work | grep -vxF "$$realtime")
-	echo "== unit: internal/rlsoracle, which ran beside these"
+	$(GO) run ./tools/testreport -race -vet=off -short -parallel=8 $(LONG) $$($(GO) list work | grep -vxF "$$realtime")
+	echo "== unit: tools/rlsoracle, which ran beside these"
 	if wait $$pid; then cat "$$oracle"; else cat "$$oracle"; exit 1; fi
 
 .PHONY: realtime
 realtime: servers ## the tests that go by real time
 	@echo "== realtime: go test -race"
 	$(REQUIRE_SERVERS)
-	$(GO) run ./internal/testreport -again -race -vet=off -short -p=3 -parallel=3 $(REALTIME)
+	$(GO) run ./tools/testreport -again -race -vet=off -short -p=3 -parallel=3 $(REALTIME)
 
 .PHONY: long
 long: servers ## what make test shortens, in full: models, simulations, the stores, Envoy's service beside ours, all benchmarks, a release in use
@@ -218,11 +218,11 @@ lint: fix ## go fix, and golangci-lint, built from source at a fixed version; th
 
 .PHONY: size
 size: ## print how much there is of limiter, store, registry and the other core packages, and how their files hang together
-	@$(GO) run ./internal/size
+	@$(GO) run ./tools/size
 
 .PHONY: api
 api: ## write api/ again after an intended change of the exported API
-	@$(GO) test ./internal/apigolden -run TestExportedAPI -count=1 -update
+	@$(GO) test ./tools/apigolden -run TestExportedAPI -count=1 -update
 
 .PHONY: tidy
 tidy: ## go mod tidy in every module

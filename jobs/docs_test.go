@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/jobs"
 )
 
-// The blocks of Go on the page are compiled by internal/readme.
+// The blocks of Go on the page are compiled by tools/readme.
 func TestConfigurationsOfThePage(t *testing.T) {
 	page, err := os.ReadFile("../docs/jobs.md")
 	if errors.Is(err, fs.ErrNotExist) {

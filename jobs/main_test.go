@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Runner(m)) }

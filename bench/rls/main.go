@@ -22,7 +22,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 func main() {

@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // programs are the servers.
@@ -31,7 +31,7 @@ func build(ctx context.Context, dir string) (p programs, err error) {
 	}
 	p = programs{filepath.Join(dir, "weir"), filepath.Join(dir, "ratelimit")}
 	for _, c := range []struct{ dir, program, target string }{
-		{"cmd/weir", p.weir, "."}, {"internal/rlsoracle", p.other, "github.com/envoyproxy/ratelimit/src/service_cmd"},
+		{"cmd/weir", p.weir, "."}, {"tools/rlsoracle", p.other, "github.com/envoyproxy/ratelimit/src/service_cmd"},
 	} {
 		b := exec.CommandContext(ctx, "go", "build", "-o", c.program, c.target)
 		b.Dir, b.Stderr = filepath.Join(strings.TrimSpace(string(root)), filepath.FromSlash(c.dir)), os.Stderr

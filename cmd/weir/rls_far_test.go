@@ -11,7 +11,7 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/stretchr/testify/assert"
 
-	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // A Redis that answers after 8 ms decides within Envoy's 20 ms. On a machine that is too busy for that, fail_open decides,

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"os"
 
-	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // findStore returns the URL of a server for the limiter's state, and a function that stops

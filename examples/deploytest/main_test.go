@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 	"go.yaml.in/yaml/v4"
 
-	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 func TestMain(m *testing.M) {

@@ -24,7 +24,7 @@ import (
 	"os/signal"
 	"time"
 
-	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/jobs"
 )
 

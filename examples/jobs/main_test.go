@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
-	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/jobs"
 )
 

@@ -26,7 +26,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/dashboard"
-	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/jobs"
 	"github.com/weir-go/weir/registry"
 )

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )

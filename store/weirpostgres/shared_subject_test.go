@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/drill"
 )
@@ -67,7 +67,7 @@ func drillSubject() drill.Subject {
 		},
 		NoLeaks: func(t testing.TB) {
 			there := goleak.IgnoreCurrent()
-			restarted := goleak.IgnoreAnyFunction("github.com/weir-go/weir/internal/testserver.startProcess.func1")
+			restarted := goleak.IgnoreAnyFunction("github.com/weir-go/weir/tools/testserver.startProcess.func1")
 			t.Cleanup(func() { goleak.VerifyNone(t, there, restarted) })
 		},
 	}

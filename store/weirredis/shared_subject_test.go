@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/drill"
 )
@@ -55,7 +55,7 @@ func drillSubject() drill.Subject {
 		Place: func(t testing.TB) string { return placeAt(testserver.Redis(t).URL) },
 		NoLeaks: func(t testing.TB) {
 			there := goleak.IgnoreCurrent()
-			restarted := goleak.IgnoreAnyFunction("github.com/weir-go/weir/internal/testserver.startProcess.func1")
+			restarted := goleak.IgnoreAnyFunction("github.com/weir-go/weir/tools/testserver.startProcess.func1")
 			t.Cleanup(func() { goleak.VerifyNone(t, there, restarted) })
 		},
 		Calls: scriptCalls,

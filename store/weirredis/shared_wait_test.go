@@ -3,7 +3,7 @@ package weirredis
 import (
 	"testing"
 
-	"github.com/weir-go/weir/internal/testserver"
+	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/store/internal/drill"
 )
 

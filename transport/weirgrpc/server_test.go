@@ -218,7 +218,7 @@ func (c partitionedCallback[T]) Acquire(context.Context, T, int) (limiter.Lease,
 }
 
 // A panic or Goexit in a callback or a handler goes on to the caller, leaves no permits behind, and the next call can be
-// made. internal/hooktest names this test for the callbacks of this package.
+// made. tools/hooktest names this test for the callbacks of this package.
 func TestLimits_PanicAndGoexit(t *testing.T) {
 	fail := true
 	for how, end := range map[string]func(){

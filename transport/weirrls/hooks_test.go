@@ -83,7 +83,7 @@ func (l hookedListener) OnMeasurement(ctx context.Context, _ pipeline.Event) {
 }
 
 // TestHooks: what a function of the program does, a panic, Goexit, a wait or a call back, loses no permit, leaves no
-// goroutine, and the service goes on. It has the cases of internal/hooktest, which is in another module.
+// goroutine, and the service goes on. It has the cases of tools/hooktest, which is in another module.
 func TestHooks(t *testing.T) {
 	modes := map[string]func(s *Service, r *ratelimitv3.RateLimitRequest) func(context.Context){
 		"panics": func(*Service, *ratelimitv3.RateLimitRequest) func(context.Context) {
