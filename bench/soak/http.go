@@ -143,13 +143,13 @@ func handler(held *heldCheck) http.Handler {
 // resilient returns a client that retries and hedges.
 func resilient(base http.RoundTripper) (*http.Client, error) {
 	p, err := pipeline.New("client",
-		retry.New(&retry.Options{MaxRetries: 2, Delay: time.Millisecond, Jitter: true, Handle: weirhttp.Retryable}),
+		retry.New(&retry.Options{MaxRetries: 2, Delay: time.Millisecond, Jitter: true, IgnoreRetryAfter: true}),
 		hedge.New(&hedge.Options{Delay: time.Millisecond}),
 	)
 	if err != nil {
 		return nil, err
 	}
-	transport, err := weirhttp.NewTransport(p, &weirhttp.TransportOptions{Base: base, MaxRetryAfter: 5 * time.Millisecond})
+	transport, err := weirhttp.NewTransport(p, &weirhttp.TransportOptions{Base: base})
 	if err != nil {
 		return nil, err
 	}

@@ -115,11 +115,12 @@ var folders = []folder{
 
 	{
 		name:      "transport/weirhttp",
-		mayImport: []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/forwarded", "transport/internal/grpcwire", "transport/internal/unsent", "internal/holding"},
+		mayImport: []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/exchange", "transport/internal/forwarded", "transport/internal/grpcwire", "transport/internal/unsent", "internal/holding"},
 	},
 
 	// What weirhttp and weirgrpc have in common: policies that are asked in order, and what they have granted to a call.
 	{name: "transport/internal/unsent", mayImport: []string{"pipeline"}},
+	{name: "transport/internal/exchange", mayImport: []string{"pipeline"}}, // of a request with all attempts at it
 	{name: "transport/internal/attempts"}, // of strategies to run a handler
 	{name: "transport/internal/admission", mayImport: []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit"}},
 	{name: "transport/internal/grpcwire"},  // what a rejection looks like to a client of gRPC

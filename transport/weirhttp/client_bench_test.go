@@ -53,7 +53,7 @@ func pipelinesToMeasure(tb testing.TB) map[string]*pipeline.Pipeline {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = perHost.Close() })
-	retries := func() pipeline.Strategy { return retry.New(&retry.Options{Handle: weirhttp.Retryable}) }
+	retries := func() pipeline.Strategy { return retry.New(&retry.Options{}) }
 	limit := func() pipeline.Strategy { return ratelimit.NewPartitioned(perHost, weirhttp.HostFrom, nil) }
 	value := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
 		return next.Run(pipeline.WithOperation(ctx, "GET /orders/{id}"))
@@ -118,36 +118,3 @@ func TestTransport_Allocations(t *testing.T) {
 	}
 }
 
-func TestGate_Allocations(t *testing.T) {
-	gate, err := weirhttp.NewGate(nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	gate.Pause("another", time.Hour)
-	var lease limiter.Lease
-	assert.Zero(t, testing.AllocsPerRun(100, func() {
-		if lease, err = gate.Acquire(t.Context(), "host", 1); err != nil || !lease.Acquired() {
-			t.Fatal(err)
-		}
-	}))
-}
-
-func BenchmarkGate(b *testing.B) {
-	gate, err := weirhttp.NewGate(nil, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, name := range []string{"notPaused", "anotherPaused"} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				lease, err := gate.Acquire(b.Context(), "host", 1)
-				if err != nil {
-					b.Fatal(err)
-				}
-				lease.Release()
-			}
-		})
-		gate.Pause("another", time.Hour)
-	}
-}

@@ -74,8 +74,8 @@ func TestTransport_RoundTripperContract(t *testing.T) {
 	for name, wrap := range map[string]func(http.RoundTripper) http.RoundTripper{
 		"http.Transport": func(base http.RoundTripper) http.RoundTripper { return base },
 		"empty":          wrapped(),
-		"retry":          wrapped(retry.New(&retry.Options{Handle: weirhttp.Retryable, MaxRetries: 1, Delay: -1}), timeout.New(time.Minute, nil)),
-		"hedge":          wrapped(hedge.New(&hedge.Options{Delay: time.Minute, Handle: weirhttp.Retryable})),
+		"retry":          wrapped(retry.New(&retry.Options{MaxRetries: 1, Delay: -1}), timeout.New(time.Minute, nil)),
+		"hedge":          wrapped(hedge.New(&hedge.Options{Delay: time.Minute})),
 		"hedgeAtOnce":    wrapped(hedge.New(&hedge.Options{AtOnce: true, MaxHedges: 2})),
 	} {
 		for _, http2 := range []bool{false, true} {

@@ -13,12 +13,11 @@ import (
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/retry"
-	"github.com/weir-go/weir/transport/weirhttp"
 )
 
 // A client that honours 429 sends one request each time, with a hedge in its pipeline, too.
 func TestTransport_RefusalStartsNoHedge(t *testing.T) {
-	for _, handle := range []func(any, error) bool{nil, weirhttp.Retryable} {
+	for _, handle := range []func(any, error) bool{nil} {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
 			var requests []time.Duration
@@ -27,7 +26,7 @@ func TestTransport_RefusalStartsNoHedge(t *testing.T) {
 				return answering(http.StatusTooManyRequests, "Retry-After", "1"), nil
 			}}
 			transport := roundTripper(t, base, nil,
-				retry.New(&retry.Options{MaxRetries: 2, Delay: time.Millisecond, Handle: weirhttp.Retryable}),
+				retry.New(&retry.Options{MaxRetries: 2, Delay: time.Millisecond}),
 				hedge.New(&hedge.Options{Delay: 200 * time.Millisecond, MaxHedges: 3, Handle: handle}))
 			resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
 			require.NoError(t, err)
@@ -71,7 +70,7 @@ func TestTransport_HedgeRefusedBeforeTheFirstFails(t *testing.T) {
 
 // A circuit that opens under the hedge, so that the hedge is refused, is not waited for: a retry would be refused, too.
 func TestTransport_CircuitOpensUnderTheHedge(t *testing.T) {
-	for _, handle := range []func(any, error) bool{nil, weirhttp.Retryable} {
+	for _, handle := range []func(any, error) bool{nil} {
 		for rejections, want := range map[bool]time.Duration{false: time.Millisecond, true: time.Minute + time.Millisecond} {
 			synctest.Test(t, func(t *testing.T) {
 				base := &fakeBase{answer: inTurn(503, 503, 503, 200)}

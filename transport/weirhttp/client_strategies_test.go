@@ -1,7 +1,6 @@
 package weirhttp_test
 
 import (
-	"errors"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -13,7 +12,6 @@ import (
 	"github.com/weir-go/weir/strategies/circuitbreaker"
 	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/retry"
-	"github.com/weir-go/weir/transport/weirhttp"
 )
 
 // The other tests use a hedge of their own; this one uses that of weir.
@@ -60,7 +58,7 @@ func TestTransport_CircuitBreaker(t *testing.T) {
 			FailureRatio: -1, ConsecutiveFailures: 2, BreakDuration: 10 * time.Second, RetryRejections: true,
 		})
 		transport := roundTripper(t, base, nil,
-			retry.New(&retry.Options{MaxRetries: 3, Delay: time.Second, Handle: weirhttp.Retryable}), breaker)
+			retry.New(&retry.Options{MaxRetries: 3, Delay: time.Second}), breaker)
 		began := time.Now()
 		resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
 		require.NoError(t, err)
@@ -97,23 +95,3 @@ func TestTransport_CircuitBreakerIgnoresRefusals(t *testing.T) {
 	})
 }
 
-// The base can see the Cancel channel before the context of the strategies has ended, and its error does not say so.
-func TestTransport_CancelChannelIsNoFailure(t *testing.T) {
-	for range 20 {
-		synctest.Test(t, func(t *testing.T) {
-			breaker := circuitbreaker.New(&circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 1})
-			base := &fakeBase{answer: func(r *http.Request, _ int) (*http.Response, error) {
-				<-r.Cancel //nolint:staticcheck // deprecated, and part of the contract
-				return nil, errors.New("net/http: request canceled")
-			}}
-			transport := roundTripper(t, base, nil, breaker)
-			r := newRequest(t, http.MethodGet, url, "")
-			ch := make(chan struct{})
-			r.Cancel = ch //nolint:staticcheck // see above
-			time.AfterFunc(time.Millisecond, func() { close(ch) })
-			_, err := transport.RoundTrip(r) //nolint:bodyclose // there is none
-			require.Error(t, err)
-			assert.Equal(t, circuitbreaker.Closed, breaker.State())
-		})
-	}
-}

@@ -2,8 +2,6 @@ package weirhttp_test
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"testing"
@@ -15,19 +13,7 @@ import (
 
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/retry"
-	"github.com/weir-go/weir/strategies/timeout"
-	"github.com/weir-go/weir/transport/weirhttp"
 )
-
-func TestRetryable(t *testing.T) {
-	assert.False(t, weirhttp.Retryable(nil, nil))
-	assert.False(t, weirhttp.Retryable(nil, context.Canceled))
-	assert.True(t, weirhttp.Retryable(nil, context.DeadlineExceeded), "of a network timeout: the retry knows its own context")
-	assert.True(t, weirhttp.Retryable(nil, io.ErrUnexpectedEOF))
-	assert.True(t, weirhttp.Retryable(nil, pipeline.ErrRejected))
-	assert.True(t, weirhttp.Retryable(nil, &timeout.Error{}))
-	assert.True(t, weirhttp.Retryable(nil, &timeout.Error{Err: context.DeadlineExceeded}))
-}
 
 // A network timeout matches context.DeadlineExceeded, and is retried nevertheless.
 func TestRetryable_NetworkTimeoutWhileTheCallerWaits(t *testing.T) {
@@ -58,29 +44,7 @@ func TestRetryable_ClientTimeoutEndsTheRequestsContext(t *testing.T) {
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
 		assert.Equal(t, 1, base.count())
-		assert.True(t, weirhttp.Retryable(nil, err), "around the client it is a failure like any other")
 	})
-}
-
-func TestRetryable_RequestsThatCannotBeSent(t *testing.T) {
-	base := new(http.Transport)
-	for name, change := range unsendable {
-		t.Run(name, func(t *testing.T) {
-			attempts := 0
-			transport := roundTripper(t, plainBase(func(r *http.Request) (*http.Response, error) {
-				attempts++
-				return base.RoundTrip(r)
-			}), nil, retrying(retry.Options{Delay: -1}))
-			r := newRequest(t, http.MethodGet, "http://127.0.0.1:1", "")
-			change(r)
-			err := failing(t, transport, r)
-			if name == "length without body" {
-				return // noticed after dialing
-			}
-			assert.Equal(t, 1, attempts)
-			assert.False(t, weirhttp.Retryable(nil, fmt.Errorf("wrapped: %w", err)))
-		})
-	}
 }
 
 // A StatusError names the request as it was sent, whenever Error is called.

@@ -127,11 +127,6 @@ func TestTransport_HoldsLeaseUntilBodyClosed(t *testing.T) {
 				return limiter.Chain(bucket(), slots(2, 100))
 			}), weirhttp.HostFrom, nil)}
 		},
-		"gate": func() []pipeline.Strategy {
-			gate := weir.Must(weirhttp.NewGate(perHost(limiter.ConcurrencyFactory[string](
-				limiter.ConcurrencyOptions{PermitLimit: 2, QueueLimit: 100})), nil))
-			return []pipeline.Strategy{ratelimit.NewPartitioned(gate, weirhttp.HostFrom, nil)}
-		},
 		"adaptive": func() []pipeline.Strategy {
 			l := weir.Must(adaptive.NewLimiter(&adaptive.LimiterOptions{MinLimit: 2, MaxLimit: 2, QueueLimit: 100}))
 			return []pipeline.Strategy{adaptive.New(l, nil)}
@@ -165,11 +160,7 @@ func TestTransport_HoldsLeaseUntilBodyClosed(t *testing.T) {
 func mostAtOnce(t *testing.T, p *pipeline.Pipeline, o *weirhttp.TransportOptions) int64 {
 	t.Helper()
 	var base streaming
-	full := weirhttp.TransportOptions{Base: &base}
-	if o != nil {
-		full.ReleaseAtHeader = o.ReleaseAtHeader
-	}
-	transport := weir.Must(weirhttp.NewTransport(p, &full))
+	transport := weir.Must(weirhttp.NewTransport(p, &weirhttp.TransportOptions{Base: &base}))
 	var all sync.WaitGroup
 	for i := range 20 {
 		all.Go(func() {
@@ -188,13 +179,6 @@ func mostAtOnce(t *testing.T, p *pipeline.Pipeline, o *weirhttp.TransportOptions
 	}
 	all.Wait()
 	return base.most.Load()
-}
-
-func TestTransport_ReleaseAtHeader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := weir.Must(pipeline.New("partner", ratelimit.New(slots(2, 100), nil)))
-		assert.EqualValues(t, 20, mostAtOnce(t, p, &weirhttp.TransportOptions{ReleaseAtHeader: true}))
-	})
 }
 
 func TestTransport_HoldsLeaseInReloadedPipeline(t *testing.T) {

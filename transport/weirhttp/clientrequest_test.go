@@ -155,7 +155,7 @@ func TestTransport_RequestWithATrailerIsNotHedged(t *testing.T) {
 
 // The refusal of a second attempt is not the result of a hedge while the first attempt can still succeed.
 func TestTransport_RefusalDoesNotWinAgainstTheAttemptThatRuns(t *testing.T) {
-	for _, handle := range []func(any, error) bool{nil, weirhttp.Retryable} {
+	for _, handle := range []func(any, error) bool{nil} {
 		for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPost} {
 			synctest.Test(t, func(t *testing.T) {
 				base := &fakeBase{answer: func(r *http.Request, _ int) (*http.Response, error) { return after(time.Minute, r, 200) }}
@@ -201,7 +201,7 @@ func TestTransport_PollingWithOneRequestConcurrentSafe(t *testing.T) {
 			base.MaxIdleConnsPerHost = 16
 			transport := roundTripper(t, base, nil,
 				retrying(retry.Options{MaxRetries: 3, Delay: time.Millisecond}),
-				hedge.New(&hedge.Options{Delay: time.Millisecond, MaxHedges: 2, Handle: weirhttp.Retryable}),
+				hedge.New(&hedge.Options{Delay: time.Millisecond, MaxHedges: 2}),
 				timeout.New(15*time.Millisecond, nil))
 			var wg sync.WaitGroup
 			for i := range 4 {

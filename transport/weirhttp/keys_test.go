@@ -84,8 +84,6 @@ func TestKey_OfNil(t *testing.T) {
 		assert.EqualError(t, err, "weirhttp: Policies[a].Key must not be made by Subject or Composite from nil", name)
 		_, err = weir.Must(weirhttp.NewLimits(nil)).WrapInline(policy)
 		assert.EqualError(t, err, "weirhttp: policies[0].Key must not be made by Subject or Composite from nil", name)
-		_, err = weirhttp.NewTransport(nil, &weirhttp.TransportOptions{Key: key})
-		assert.EqualError(t, err, "weirhttp: Key must not be made by Subject or Composite from nil", name)
 	}
 	assert.NotPanics(t, func() { weirhttp.Subject(func(*http.Request) string { return "" })(nil) })
 }
