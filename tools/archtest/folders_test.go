@@ -115,24 +115,24 @@ var folders = []folder{
 
 	{
 		name:      "transport/weirhttp",
-		mayImport: []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/forwarded", "transport/internal/grpcwire", "transport/internal/unsent", "internal/holding"},
+		mayImport: []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/forwarded", "transport/internal/status", "transport/internal/unsent", "internal/holding"},
 	},
 
 	// What weirhttp and weirgrpc have in common: policies that are asked in order, and what they have granted to a call.
 	{name: "transport/internal/unsent", mayImport: []string{"pipeline"}},
 	{name: "transport/internal/attempts"}, // of strategies to run a handler
-	{name: "transport/internal/admission", mayImport: []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit"}},
-	{name: "transport/internal/grpcwire"},  // what a rejection looks like to a client of gRPC
+	{name: "transport/internal/admission", mayImport: []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit", "transport/internal/status"}},
+	{name: "transport/internal/status", mayImport: []string{"pipeline", "limiter", "strategies/ratelimit"}}, // what a client is told
 	{name: "transport/internal/forwarded"}, // the address of a client behind proxies: in a header or in metadata
 	{
 		name:       "transport/weirgrpc",
-		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/forwarded", "transport/internal/grpcwire", "transport/internal/unsent"},
+		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/forwarded", "transport/internal/status", "transport/internal/unsent"},
 		thirdParty: []string{"google.golang.org/grpc", "google.golang.org/genproto/googleapis/rpc", "google.golang.org/protobuf"},
 		testOnly:   []string{"..."},
 	},
 	{
 		name:       "transport/weirrls",
-		mayImport:  []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit", "store", "transport/internal/admission", "internal/answerby"},
+		mayImport:  []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit", "store", "transport/internal/admission", "transport/internal/status", "internal/answerby"},
 		thirdParty: []string{"github.com/envoyproxy/go-control-plane/envoy", "google.golang.org/grpc", "google.golang.org/protobuf"},
 		testOnly:   []string{"..."},
 	},

@@ -58,7 +58,7 @@ func (e *StatusError) Retryable() bool { return e.attempt != nil && e.attempt.ex
 // isOf reports whether the error is about an attempt of x.
 func (e *StatusError) isOf(x *exchange) bool { return e.attempt != nil && e.attempt.exchange == x }
 
-// A finalError says that no other attempt should follow. It is the error of an attempt of a Transport, or ErrOnce.
+// A finalError says that no other attempt should follow. It is the error of an attempt of a Transport, or errOnce.
 type finalError struct{ error }
 
 func (e *finalError) Unwrap() error { return e.error }
