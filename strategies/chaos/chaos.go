@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/clock"
-	"github.com/weir-go/weir/internal/random"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 )
@@ -330,7 +330,7 @@ func (g *gate[O]) injects(ctx context.Context) bool {
 	if g.common.Rand != nil {
 		return g.common.Rand() < rate
 	}
-	return random.Float64(ctx) < rate
+	return deterministic.Float64(ctx) < rate
 }
 
 // proceed runs next after a function of the program or a wait, during which the context can have ended.
