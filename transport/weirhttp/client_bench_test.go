@@ -68,7 +68,7 @@ func pipelinesToMeasure(tb testing.TB) map[string]*pipeline.Pipeline {
 	}
 }
 
-var manyTokens = limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+var manyTokens = limiter.FactoryFor[string](limiter.TokenBucketOptions{
 	TokenLimit: math.MaxInt32, TokensPerPeriod: 1 << 30, ReplenishmentPeriod: time.Second,
 })
 

@@ -133,7 +133,7 @@ func TestGate_MaxHosts(t *testing.T) {
 
 func TestGate_AsksTheLimiterBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		one := limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour})
+		one := limiter.FactoryFor[string](limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour})
 		behind, err := limiter.NewPartitioned(func(host string) limiter.Partition[string] {
 			return limiter.Partition[string]{Key: host, New: one}
 		}, nil)

@@ -119,7 +119,7 @@ func TestTransport_HoldsLeaseUntilBodyClosed(t *testing.T) {
 			return []pipeline.Strategy{ratelimit.New(weir.Must(limiter.Chain(bucket(), slots(2, 100))), nil)}
 		},
 		"partitioned": func() []pipeline.Strategy {
-			return []pipeline.Strategy{ratelimit.NewPartitioned(perHost(limiter.ConcurrencyFactory[string](
+			return []pipeline.Strategy{ratelimit.NewPartitioned(perHost(limiter.FactoryFor[string](
 				limiter.ConcurrencyOptions{PermitLimit: 2, QueueLimit: 100})), weirhttp.HostFrom, nil)}
 		},
 		"chain per host": func() []pipeline.Strategy {
@@ -128,7 +128,7 @@ func TestTransport_HoldsLeaseUntilBodyClosed(t *testing.T) {
 			}), weirhttp.HostFrom, nil)}
 		},
 		"gate": func() []pipeline.Strategy {
-			gate := weir.Must(weirhttp.NewGate(perHost(limiter.ConcurrencyFactory[string](
+			gate := weir.Must(weirhttp.NewGate(perHost(limiter.FactoryFor[string](
 				limiter.ConcurrencyOptions{PermitLimit: 2, QueueLimit: 100})), nil))
 			return []pipeline.Strategy{ratelimit.NewPartitioned(gate, weirhttp.HostFrom, nil)}
 		},
