@@ -27,7 +27,7 @@ const mostUsers = 500
 func overHTTP(ctx context.Context, s *soak) error {
 	slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 10, QueueLimit: 20}))
 	defer func() { _ = slots.Close() }()
-	perUser, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](bucketOf(5)), &limiter.PartitionedOptions{
+	perUser, err := weirhttp.PerKey(limiter.FactoryFor[string](bucketOf(5)), &limiter.PartitionedOptions{
 		MaxPartitions: mostUsers, IdleTimeout: 100 * time.Millisecond,
 	})
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 
 // The defaults of [Options], and the highest MaxHedges.
 const (
-	DefaultDelay     = 2 * time.Second
-	DefaultMaxHedges = 1
+	defaultDelay     = 2 * time.Second
+	defaultMaxHedges = 1
 	MostHedges       = 10
 )
 
@@ -63,9 +63,9 @@ func (o *Options) withDefaults() Options {
 	full := *cmp.Or(o, new(Options))
 	full.Name = cmp.Or(full.Name, "Hedging")
 	if !full.AtOnce {
-		full.Delay = cmp.Or(full.Delay, DefaultDelay)
+		full.Delay = cmp.Or(full.Delay, defaultDelay)
 	}
-	full.MaxHedges = cmp.Or(full.MaxHedges, DefaultMaxHedges)
+	full.MaxHedges = cmp.Or(full.MaxHedges, defaultMaxHedges)
 	return full
 }
 

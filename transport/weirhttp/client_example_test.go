@@ -31,7 +31,7 @@ func ExampleNewTransport() {
 	}))
 	defer server.Close()
 
-	bucket := limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+	bucket := limiter.FactoryFor[string](limiter.TokenBucketOptions{
 		TokenLimit: 100, TokensPerPeriod: 100, ReplenishmentPeriod: time.Second, QueueLimit: 100,
 	})
 	perHost, err := limiter.NewPartitioned(func(host string) limiter.Partition[string] {
@@ -72,7 +72,7 @@ func ExampleRequestFrom() {
 	}))
 	defer server.Close()
 
-	perTenant, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+	perTenant, err := weirhttp.PerKey(limiter.FactoryFor[string](limiter.TokenBucketOptions{
 		TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
 	}), nil)
 	if err != nil {

@@ -48,7 +48,7 @@ func (e *StatusError) ErrorType() string { return strconv.Itoa(knownStatus(e.Res
 // Retryable reports whether the request may be sent again.
 func (e *StatusError) Retryable() bool { return e.attempt != nil && e.attempt.of.Repeat() }
 
-// A finalError says that no other attempt should follow. It is the error of an attempt of a Transport, or ErrOnce.
+// A finalError says that no other attempt should follow. It is the error of an attempt of a Transport, or errOnce.
 type finalError struct{ error }
 
 func (e *finalError) Unwrap() error { return e.error }

@@ -119,7 +119,7 @@ func TestTransport_HoldsLeaseUntilBodyClosed(t *testing.T) {
 			return []pipeline.Strategy{ratelimit.New(weir.Must(limiter.Chain(bucket(), slots(2, 100))), nil)}
 		},
 		"partitioned": func() []pipeline.Strategy {
-			return []pipeline.Strategy{ratelimit.NewPartitioned(perHost(limiter.ConcurrencyFactory[string](
+			return []pipeline.Strategy{ratelimit.NewPartitioned(perHost(limiter.FactoryFor[string](
 				limiter.ConcurrencyOptions{PermitLimit: 2, QueueLimit: 100})), weirhttp.HostFrom, nil)}
 		},
 		"chain per host": func() []pipeline.Strategy {
@@ -441,8 +441,8 @@ func TestTransport_HoldAllocations(t *testing.T) {
 		limiter limiter.Limiter
 		want    float64
 	}{
-		"bucket":      {weir.Must(limiter.NewTokenBucket(limiter.PerSecond(1e6, 1e6))), 5},
-		"concurrency": {slots(1, 0), 6},
+		"bucket":      {weir.Must(limiter.NewTokenBucket(limiter.PerSecond(1e6, 1e6))), 19},
+		"concurrency": {slots(1, 0), 24},
 	} {
 		p := weir.Must(pipeline.New("api", ratelimit.New(c.limiter, nil)))
 		transport := weir.Must(weirhttp.NewTransport(p, &weirhttp.TransportOptions{Base: base}))

@@ -201,7 +201,7 @@ var served = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 
 // A client keeps to the limit that the server has for each of its tenants.
 func TestRequestFrom_PartitionsAClientsLimiter(t *testing.T) {
-	perTenant := weir.Must(weirhttp.PerKey(limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+	perTenant := weir.Must(weirhttp.PerKey(limiter.FactoryFor[string](limiter.TokenBucketOptions{
 		TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
 	}), nil))
 	defer perTenant.Close()

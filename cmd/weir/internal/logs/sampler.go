@@ -26,7 +26,7 @@ type Sampler struct {
 
 // NewSampler returns a Sampler before h.
 func NewSampler(h slog.Handler) (*Sampler, error) {
-	perEvent, err := weirhttp.PerKey(limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{
+	perEvent, err := weirhttp.PerKey(limiter.FactoryFor[string](limiter.FixedWindowOptions{
 		PermitLimit: eventsPerSecond, Window: time.Second,
 	}), nil)
 	return &Sampler{h, perEvent}, err

@@ -40,7 +40,7 @@ type source struct{ address, user string }
 
 func newLogins() *logins {
 	return &logins{
-		each: weir.Must(limiter.NewPartitionedByKey(func(s source) source { return s }, limiter.TokenBucketFactory[source](limiter.TokenBucketOptions{
+		each: weir.Must(limiter.NewPartitionedByKey(func(s source) source { return s }, limiter.FactoryFor[source](limiter.TokenBucketOptions{
 			TokenLimit: wrongOfOne, TokensPerPeriod: 1, ReplenishmentPeriod: periodOfOne,
 		}), &limiter.PartitionedOptions{MaxPartitions: maxAddresses})),
 		total: weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{
