@@ -116,4 +116,3 @@ func TestTransport_Allocations(t *testing.T) {
 		}), name)
 	}
 }
-
