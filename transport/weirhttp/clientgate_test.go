@@ -119,8 +119,11 @@ func TestGate_Waits(t *testing.T) {
 func TestGate_Queue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
+		var mu sync.Mutex
 		var waited []time.Duration
 		base := &fakeBase{answer: func(_ *http.Request, number int) (*http.Response, error) {
+			mu.Lock()
+			defer mu.Unlock()
 			waited = append(waited, time.Since(began))
 			if number < 2 {
 				return answering(429, "Retry-After", "20"), nil
@@ -147,7 +150,9 @@ func TestGate_Queue(t *testing.T) {
 		require.NoError(t, <-done)
 		assert.Equal(t, []time.Duration{0, 15 * time.Second, 35 * time.Second}, waited, "the pause was renewed at 15 s")
 
+		mu.Lock()
 		base.answer = func(*http.Request, int) (*http.Response, error) { return answering(429, "Retry-After", "20"), nil }
+		mu.Unlock()
 		require.NoError(t, get(transport))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
