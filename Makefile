@@ -217,7 +217,7 @@ lint: fix ## go fix, and golangci-lint, built from source at a fixed version; th
 	done
 
 .PHONY: size
-size: ## print how much there is of limiter, store, registry and the other core packages, and how their files hang together
+size: ## print how much there is of each part of the repository, and how its files hang together
 	@$(GO) run ./tools/size
 
 .PHONY: api

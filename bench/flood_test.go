@@ -41,8 +41,8 @@ func floodedBy(idle bool) []flooded {
 		window.Window = time.Microsecond
 	}
 	return []flooded{
-		{"weir-token-bucket", limiter.TokenBucketFactory[string](bucket)},
-		{"weir-fixed-window", limiter.FixedWindowFactory[string](window)},
+		{"weir-token-bucket", limiter.FactoryFor[string](bucket)},
+		{"weir-fixed-window", limiter.FactoryFor[string](window)},
 	}
 }
 

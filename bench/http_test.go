@@ -29,7 +29,7 @@ type middleware struct {
 var middlewares = []middleware{
 	{"bare", func(_ *testing.B, h http.Handler) http.Handler { return h }},
 	{"weir", func(b *testing.B, h http.Handler) http.Handler {
-		perAddress, err := weirhttp.PerKey(weir.TokenBucketFactory[string](weir.TokenBucketOptions{
+		perAddress, err := weirhttp.PerKey(weir.FactoryFor[string](weir.TokenBucketOptions{
 			TokenLimit: plenty, TokensPerPeriod: plenty, ReplenishmentPeriod: time.Minute,
 		}), nil)
 		check(b, err)

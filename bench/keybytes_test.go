@@ -83,13 +83,13 @@ var bytesOf = []struct {
 }{
 	{"weir-token-bucket", func(b *testing.B) *partitions {
 		o := limiter.TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: refillsIn, QueueLimit: 1}
-		p := newPartitioned(b, limiter.TokenBucketFactory[string](o), noBound)
+		p := newPartitioned(b, limiter.FactoryFor[string](o), noBound)
 		o.TokenLimit = 2
 		return &partitions{p, func(l limiter.Limiter) error { return l.(*limiter.TokenBucket).Reconfigure(o) }}
 	}},
 	{"weir-fixed-window", func(b *testing.B) *partitions {
 		o := limiter.FixedWindowOptions{PermitLimit: 1, Window: refillsIn, QueueLimit: 1}
-		p := newPartitioned(b, limiter.FixedWindowFactory[string](o), noBound)
+		p := newPartitioned(b, limiter.FactoryFor[string](o), noBound)
 		o.PermitLimit = 2
 		return &partitions{p, func(l limiter.Limiter) error { return l.(*limiter.FixedWindow).Reconfigure(o) }}
 	}},

@@ -14,10 +14,10 @@ import (
 
 // refilled are stores whose buckets are refilled in every call, because more than a microsecond has passed since the last.
 var refilled = []storeContender{
-	{"weir-token-bucket", partitionedStore(limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+	{"weir-token-bucket", partitionedStore(limiter.FactoryFor[string](limiter.TokenBucketOptions{
 		TokenLimit: plenty, TokensPerPeriod: 1, ReplenishmentPeriod: time.Microsecond,
 	}), noBound)},
-	{"weir-fixed-window", partitionedStore(limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{
+	{"weir-fixed-window", partitionedStore(limiter.FactoryFor[string](limiter.FixedWindowOptions{
 		PermitLimit: plenty, Window: time.Microsecond,
 	}), noBound)},
 	{"go-limiter", goLimiterStore(memorystore.Config{Tokens: plenty, Interval: time.Microsecond})},
@@ -70,8 +70,8 @@ func BenchmarkKeyedBounded(b *testing.B) {
 	const n = 10_000
 	bounded := noBound
 	bounded.MaxPartitions = 1 << 20
-	bucket := limiter.TokenBucketFactory[string](bucketOptions)
-	window := limiter.FixedWindowFactory[string](windowOptions)
+	bucket := limiter.FactoryFor[string](bucketOptions)
+	window := limiter.FactoryFor[string](windowOptions)
 	contenders := []storeContender{
 		{"weir-token-bucket-unbounded", partitionedStore(bucket, noBound)},
 		{"weir-token-bucket-bounded", partitionedStore(bucket, bounded)},

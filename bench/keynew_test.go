@@ -13,8 +13,8 @@ import (
 // caller waits for the collector, on two most of its work is done on the other one.
 func BenchmarkKeyNew(b *testing.B) {
 	contenders := append([]storeContender{
-		{"weir-token-bucket", partitionedStore(limiter.TokenBucketFactory[string](bucketOptions), noBound)},
-		{"weir-fixed-window", partitionedStore(limiter.FixedWindowFactory[string](windowOptions), noBound)},
+		{"weir-token-bucket", partitionedStore(limiter.FactoryFor[string](bucketOptions), noBound)},
+		{"weir-fixed-window", partitionedStore(limiter.FactoryFor[string](windowOptions), noBound)},
 	}, stores[1:]...)
 	for _, n := range keyCounts {
 		for _, processors := range []int{1, 2} {

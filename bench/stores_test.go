@@ -31,7 +31,7 @@ var (
 
 // stores are the contenders of the keyed benchmarks. No contender forgets a key while they run.
 var stores = []storeContender{
-	{"weir-partitioned", partitionedStore(limiter.TokenBucketFactory[string](bucketOptions), noBound)},
+	{"weir-partitioned", partitionedStore(limiter.FactoryFor[string](bucketOptions), noBound)},
 	{"go-limiter", goLimiterStore(memorystore.Config{Tokens: plenty, Interval: time.Second})},
 	{"x-time-rate-map", rateMapStore(plenty)},
 }

@@ -76,7 +76,7 @@ func TestAcquire_RejectionAllocations(t *testing.T) {
 }
 
 func TestPartitioned_KnownKeyAllocations(t *testing.T) {
-	p := newPartitioned(t, TokenBucketFactory[string](plentyTokens), PartitionedOptions{MaxPartitions: 10})
+	p := newPartitioned(t, FactoryFor[string](plentyTokens), PartitionedOptions{MaxPartitions: 10})
 	assertAllocs(t, 0, func() {
 		if l, err := p.TryAcquire(t.Context(), "key", 1); err != nil || !l.Acquired() {
 			t.Fatal("not granted")
@@ -132,7 +132,7 @@ func TestAcquire_WaiterAllocations(t *testing.T) {
 func TestBucket_Size(t *testing.T) {
 	const n = 50_000
 	before := heap()
-	p := newPartitioned(t, TokenBucketFactory[string](TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}), PartitionedOptions{})
+	p := newPartitioned(t, FactoryFor[string](TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}), PartitionedOptions{})
 	for i := range n {
 		mustAcquire(t, p, fmt.Sprintf("user-%d", i), 1)
 	}
@@ -150,13 +150,13 @@ func heap() uint64 {
 }
 
 func TestCharge_Allocations(t *testing.T) {
-	shared := newPartitioned(t, TokenBucketFactory[string](plentyTokens), PartitionedOptions{MaxPartitions: 10})
-	windows := newPartitioned(t, SlidingWindowFactory[string](plentySliding), PartitionedOptions{MaxPartitions: 10})
+	shared := newPartitioned(t, FactoryFor[string](plentyTokens), PartitionedOptions{MaxPartitions: 10})
+	windows := newPartitioned(t, FactoryFor[string](plentySliding), PartitionedOptions{MaxPartitions: 10})
 	for name, charge := range map[string]func(n int) (Level, error){
 		"TokenBucket":            chargeOf(weir.Must(NewTokenBucket(plentyTokens))),
 		"FixedWindow":            chargeOf(weir.Must(NewFixedWindow(plentyFixed))),
 		"SlidingWindow":          chargeOf(weir.Must(NewSlidingWindow(plentySliding))),
-		"Unlimited":              chargeOf(NewUnlimited()),
+		"Unlimited":              chargeOf(NewUnlimited().(Charger)),
 		"Chained":                chargeOf(weir.Must(Chain(NewUnlimited(), weir.Must(NewTokenBucket(plentyTokens))))),
 		"TokenBucket of a key":   func(n int) (Level, error) { return shared.Charge(t.Context(), "key", n) },
 		"SlidingWindow of a key": func(n int) (Level, error) { return windows.Charge(t.Context(), "key", n) },

@@ -38,12 +38,6 @@ func NewTokenBucket(o TokenBucketOptions) (*TokenBucket, error) {
 // The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
 func (b *TokenBucket) Reconfigure(o Options) error { return reconfigure(b, rate.TokenBucket, o) }
 
-// Options returns the options in force.
-func (b *TokenBucket) Options() TokenBucketOptions {
-	o, _ := OptionsOf(b.Limits()).(TokenBucketOptions)
-	return o
-}
-
 // A FixedWindow grants up to PermitLimit in each window. The windows follow each other on a grid that begins when the
 // limiter is made, and each begins with all permits.
 //
@@ -69,12 +63,6 @@ func NewFixedWindow(o FixedWindowOptions) (*FixedWindow, error) {
 //
 // The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
 func (w *FixedWindow) Reconfigure(o Options) error { return reconfigure(w, rate.FixedWindow, o) }
-
-// Options returns the options in force.
-func (w *FixedWindow) Options() FixedWindowOptions {
-	o, _ := OptionsOf(w.Limits()).(FixedWindowOptions)
-	return o
-}
 
 // bucket is the limiter behind [TokenBucket] and [FixedWindow].
 //

@@ -105,7 +105,7 @@ func TestBucket_RejectsWithoutLockConcurrentSafe(t *testing.T) {
 
 func bucketOf(t *testing.T, o TokenBucketOptions) func() *TokenBucket {
 	t.Helper()
-	factory := TokenBucketFactory[int](o)
+	factory := FactoryFor[int](o)
 	return func() *TokenBucket {
 		l, err := factory(0)
 		require.NoError(t, err)
@@ -163,9 +163,9 @@ func TestBucket_SharesStateWhenFull(t *testing.T) {
 				after := b.Statistics()
 				assert.Equal(t, before.SuccessfulLeases, after.SuccessfulLeases)
 				assert.Equal(t, before.FailedLeases, after.FailedLeases)
-				assert.EqualValues(t, b.Options().TokenLimit, after.AvailablePermits)
+				assert.EqualValues(t, b.Limits().Permits, after.AvailablePermits)
 				other := made()
-				require.NoError(t, other.Reconfigure(b.Options()))
+				require.NoError(t, other.Reconfigure(b.Limits()))
 				assert.Same(t, b.state(), other.state())
 			})
 		})
@@ -232,7 +232,7 @@ func TestBucketFamily_GridBeginsWithFirstCall(t *testing.T) {
 			})
 		})
 	}
-	l, err := FixedWindowFactory[string](FixedWindowOptions{PermitLimit: 1, Window: time.Second})("")
+	l, err := FactoryFor[string](FixedWindowOptions{PermitLimit: 1, Window: time.Second})("")
 	require.NoError(t, err)
 	require.NoError(t, l.(*FixedWindow).Close())
 	_, err = l.TryAcquire(t.Context(), 1)
@@ -244,14 +244,14 @@ func TestBucketFamily_GridBeginsWithFirstCall(t *testing.T) {
 func TestTokenBucket_ReconfigureThatFillsTheBucketOfAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: 5, ReplenishmentPeriod: time.Second}
-		b := weir.Must(TokenBucketFactory[string](o)("key")).(*TokenBucket)
+		b := weir.Must(FactoryFor[string](o)("key")).(*TokenBucket)
 		lease := take(t, b, 2)
 		take(t, b, 1)
 		lease.Refund() // now it has a state of its own
 		time.Sleep(500 * time.Millisecond)
 		o.TokenLimit, o.ReplenishmentPeriod = 7, 100*time.Millisecond
 		require.NoError(t, b.Reconfigure(o))
-		assert.Equal(t, o, b.Options())
+		assert.Equal(t, o.Limits(), b.Limits())
 		assert.EqualValues(t, 7, b.Statistics().AvailablePermits)
 	})
 }

@@ -32,12 +32,6 @@ func NewCalendar(o CalendarOptions) (*Calendar, error) {
 // The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
 func (w *Calendar) Reconfigure(o Options) error { return reconfigure(w, rate.Calendar, o) }
 
-// Options returns the options in force.
-func (w *Calendar) Options() CalendarOptions {
-	o, _ := OptionsOf(w.Limits()).(CalendarOptions)
-	return o
-}
-
 // wallClockSlack is by how much the wall clock can seem to be set because it is read a little later than the monotonic clock.
 const wallClockSlack = int64(time.Millisecond)
 

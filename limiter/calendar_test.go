@@ -85,7 +85,7 @@ func TestCalendar_Reconfigure(t *testing.T) {
 		require.NoError(t, err)
 		o.PermitLimit = 2000
 		require.NoError(t, l.Reconfigure(o))
-		assert.Equal(t, o, l.Options())
+		assert.Equal(t, o.Limits(), l.Limits())
 		assert.Equal(t, int64(1100), l.Statistics().AvailablePermits)
 		lease, ok := lease.Adjust(800)
 		require.True(t, ok)

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/ctxerr"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/saturate"
-	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/internal/validate"
 )
 
@@ -88,7 +88,7 @@ func (c *Chained) acquire(ctx context.Context, n int, wait bool) (Lease, error) 
 	return takeAll(c.members, n, &c.granted, func(i int) (Lease, error) {
 		if wait {
 			l, err := c.limiters[i].Acquire(ctx, n)
-			turn.Take(ctx)
+			deterministic.Take(ctx)
 			return l, err
 		}
 		return c.limiters[i].TryAcquire(ctx, n)

@@ -74,7 +74,7 @@ func TestChain_RejectionCostsNothing(t *testing.T) {
 		bucket := hourly(10)
 		fixed := weir.Must(NewFixedWindow(FixedWindowOptions{PermitLimit: 10, Window: time.Hour}))
 		sliding := weir.Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 10, Window: time.Hour, SegmentsPerWindow: 4}))
-		slots, unlimited := concurrent(10), NewUnlimited()
+		slots, unlimited := concurrent(10), NewUnlimited().(*unlimited)
 		inner := weir.Must(Chain(fixed, sliding))
 		last := concurrent(1)
 		c := weir.Must(Chain(bucket, inner, slots, unlimited, last))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
+	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/limiter/limitertest"
 )
 
@@ -70,7 +71,10 @@ func TestCharge_ZeroValues(t *testing.T) {
 
 func TestUnlimited_Charge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := limiter.NewUnlimited()
+		u := limiter.NewUnlimited().(interface {
+			limiter.Charger
+			custom.Idler
+		})
 		time.Sleep(time.Second)
 		for _, n := range []int{0, -5, math.MinInt} {
 			level, err := u.Charge(t.Context(), n)
@@ -120,7 +124,7 @@ func TestCharge_LaterRefund(t *testing.T) {
 // Charge begins the grid of a new key's bucket where TryAcquire would, and a question begins none.
 func TestCharge_BeginsTheGrid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := weir.Must(limiter.TokenBucketFactory[string](chargeLimits.TokenBucket())("key"))
+		l := weir.Must(limiter.FactoryFor[string](chargeLimits.TokenBucket())("key"))
 		charge(t, l, 0)
 		time.Sleep(3 * time.Millisecond)
 		level, err := l.(limiter.Charger).Charge(t.Context(), 1)

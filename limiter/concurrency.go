@@ -297,17 +297,10 @@ func (c *Concurrency) giveBack(n int) {
 }
 
 // Limits returns the limits in force.
-func (c *Concurrency) Limits() rate.Limits { return c.Options().Limits() }
-
-// Options returns the options in force.
-func (c *Concurrency) Options() ConcurrencyOptions {
+func (c *Concurrency) Limits() rate.Limits {
 	c.lock()
 	defer c.unlock()
-	return ConcurrencyOptions{
-		PermitLimit: int(c.limit),
-		QueueLimit:  c.queue.limit,
-		QueueOrder:  c.queue.order,
-	}
+	return rate.Limits{Kind: rate.Concurrency, Permits: int(c.limit), QueueLimit: c.queue.limit, QueueOrder: c.queue.order}
 }
 
 // Charge returns [errors.ErrUnsupported], because permits are lent; see [Charger].

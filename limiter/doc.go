@@ -1,5 +1,5 @@
 // Package limiter has rate limiters and a concurrency limiter: [TokenBucket], [FixedWindow], [SlidingWindow],
-// [Calendar], [Concurrency] and [Unlimited]. A [Chained] limiter combines several, and a [PartitionedLimiter] has one for
+// [Calendar] and [Concurrency], and [NewUnlimited] for where there is no limit. A [Chained] limiter combines several, and a [PartitionedLimiter] has one for
 // each key.
 //
 // Every limiter answers with a [Lease], which is granted or rejected. A rejected lease says after which time it is worth

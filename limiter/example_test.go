@@ -189,7 +189,7 @@ func ExampleLease_Refund() {
 func ExampleNewPartitioned() {
 	type request struct{ user string }
 	ctx := context.Background()
-	bucket := limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+	bucket := limiter.FactoryFor[string](limiter.TokenBucketOptions{
 		TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
 	})
 	l, err := limiter.NewPartitioned(func(r request) limiter.Partition[string] {
@@ -221,7 +221,7 @@ func ExamplePartitionedLimiter_PeekKey() {
 	ctx := context.Background()
 	perUser := weir.Must(limiter.NewPartitionedByKey(
 		func(user string) string { return user },
-		limiter.TokenBucketFactory[string](limiter.PerMinute(1, 2)),
+		limiter.FactoryFor[string](limiter.PerMinute(1, 2)),
 		nil,
 	))
 	defer perUser.Close()
@@ -249,7 +249,7 @@ func ExamplePartitionedLimiter_PeekKey() {
 // The users that are limited most.
 func ExamplePartitionedLimiter_TopRejected() {
 	ctx := context.Background()
-	factory := limiter.TokenBucketFactory[string](limiter.PerMinute(1, 1))
+	factory := limiter.FactoryFor[string](limiter.PerMinute(1, 1))
 	perUser := weir.Must(limiter.NewPartitioned(func(user string) limiter.Partition[string] {
 		return limiter.Partition[string]{Key: user, New: factory}
 	}, nil))
@@ -277,7 +277,7 @@ func ExampleTranslate() {
 		user string
 	}
 	ctx := context.Background()
-	window := limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour})
+	window := limiter.FactoryFor[string](limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour})
 	users, err := limiter.NewPartitioned(func(user string) limiter.Partition[string] {
 		return limiter.Partition[string]{Key: user, New: window}
 	}, nil)
@@ -305,7 +305,7 @@ func ExampleTranslate() {
 func ExampleChainPartitioned() {
 	ctx := context.Background()
 	atOnce := func(limit int) limiter.Factory[string] {
-		return limiter.ConcurrencyFactory[string](limiter.ConcurrencyOptions{PermitLimit: limit})
+		return limiter.FactoryFor[string](limiter.ConcurrencyOptions{PermitLimit: limit})
 	}
 	two, three := atOnce(2), atOnce(3)
 	tenants, _ := limiter.NewPartitioned(func(tenant string) limiter.Partition[string] {

@@ -24,37 +24,13 @@ func New(o Options) (Configurable, error) {
 	}
 }
 
-// FactoryFor returns a factory that makes a limiter with the options o for each key. If o is invalid, every call that needs a
-// new limiter returns a [weir.OptionsError].
+// FactoryFor returns a factory that makes a limiter with the options o for each key. Its first window, or its grid, begins
+// with the first call for the key. If o is invalid, every call that needs a new limiter returns a [weir.OptionsError].
 func FactoryFor[K comparable](o Options) Factory[K] {
 	if l := rate.Of(o); l.Kind == rate.TokenBucket || l.Kind == rate.FixedWindow {
 		return bucketFactory[K](l)
 	}
 	return func(K) (Limiter, error) { return New(o) }
-}
-
-// ConcurrencyFactory returns a factory that makes a [Concurrency] limiter for each key. If o is invalid, every call
-// that needs a new limiter returns a [weir.OptionsError].
-func ConcurrencyFactory[K comparable](o ConcurrencyOptions) Factory[K] {
-	return func(K) (Limiter, error) { return made(NewConcurrency(o)) }
-}
-
-// FixedWindowFactory returns a factory that makes a [FixedWindow] for each key. Its first window begins with the first
-// call for the key. If o is invalid, every call that needs a new limiter returns a [weir.OptionsError].
-func FixedWindowFactory[K comparable](o FixedWindowOptions) Factory[K] {
-	return bucketFactory[K](o.Limits())
-}
-
-// SlidingWindowFactory returns a factory that makes a [SlidingWindow] for each key. If o is invalid, every call that
-// needs a new limiter returns a [weir.OptionsError].
-func SlidingWindowFactory[K comparable](o SlidingWindowOptions) Factory[K] {
-	return func(K) (Limiter, error) { return made(NewSlidingWindow(o)) }
-}
-
-// TokenBucketFactory returns a factory that makes a [TokenBucket] for each key. Its grid begins with the first call for
-// the key. If o is invalid, every call that needs a new limiter returns a [weir.OptionsError].
-func TokenBucketFactory[K comparable](o TokenBucketOptions) Factory[K] {
-	return bucketFactory[K](o.Limits())
 }
 
 // bucketFactory returns a factory that makes the bucket of a key in its [entry]. The grid begins with the first call, which has read
@@ -70,11 +46,6 @@ func bucketFactory[K comparable](l rate.Limits) Factory[K] {
 		e.current.Store(f.stateIn(e))
 		return partition[K]{entry: e}.limiter(), nil
 	}
-}
-
-// UnlimitedFactory returns a factory that makes an [Unlimited] for each key, each with its own statistics.
-func UnlimitedFactory[K comparable]() Factory[K] {
-	return func(K) (Limiter, error) { return NewUnlimited(), nil }
 }
 
 // made keeps a nil *L from becoming a Configurable that is not nil.

@@ -111,7 +111,7 @@ func TestTokenBucket_HighRates(t *testing.T) {
 // throttled: ten lost races on a hot key were an error to the caller.
 func TestPartitioned_HotKeyConcurrentSafe(t *testing.T) {
 	const limit, goroutines, each = 1000, 16, 2000
-	p := newPartitioned(t, TokenBucketFactory[string](TokenBucketOptions{
+	p := newPartitioned(t, FactoryFor[string](TokenBucketOptions{
 		TokenLimit: limit, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
 	}), PartitionedOptions{})
 	var granted atomic.Int64

@@ -20,8 +20,8 @@ func adjustables() map[string]func() Limiter {
 	return map[string]func() Limiter{
 		"token bucket":        func() Limiter { return weir.Must(NewTokenBucket(bucket)) },
 		"fixed window":        func() Limiter { return weir.Must(NewFixedWindow(fixed)) },
-		"bucket of a factory": func() Limiter { return weir.Must(TokenBucketFactory[int](bucket)(1)) },
-		"window of a factory": func() Limiter { return weir.Must(FixedWindowFactory[int](fixed)(1)) },
+		"bucket of a factory": func() Limiter { return weir.Must(FactoryFor[int](bucket)(1)) },
+		"window of a factory": func() Limiter { return weir.Must(FactoryFor[int](fixed)(1)) },
 		"chain":               func() Limiter { return weir.Must(Chain(NewUnlimited(), weir.Must(NewTokenBucket(bucket)))) },
 		"sliding window": func() Limiter {
 			return weir.Must(NewSlidingWindow(SlidingWindowOptions{PermitLimit: 20, Window: 4 * time.Second, SegmentsPerWindow: 4, QueueLimit: 20}))

@@ -73,7 +73,7 @@ type Level struct {
 // A Charger is a [Limiter] that counts permits that have already been used, without a lease: because the cost becomes
 // known when there is no lease to adjust, or on another machine. If there is a lease, call [Lease.Adjust] instead.
 //
-// The token bucket and the windows of this package are Chargers, and so are an [Unlimited], a [Chained] limiter whose
+// The token bucket and the windows of this package are Chargers, and so are [NewUnlimited], a [Chained] limiter whose
 // members are Chargers, and the limiters of package store.
 type Charger interface {
 	// Charge takes n permits, even if fewer are free, and returns the level after that. If fewer were free, the limiter

@@ -8,7 +8,7 @@ import (
 	"iter"
 
 	"github.com/weir-go/weir/internal/ctxerr"
-	"github.com/weir-go/weir/internal/fixedhash"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/heavyhitters"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/rate"
@@ -92,7 +92,7 @@ func makePartitioned[R any, K comparable](
 		return nil, err
 	}
 	p := &PartitionedLimiter[R, K]{partition: partition, each: each}
-	p.keys.seed = maphash.MakeSeed()
+	p.keys.seed, p.keys.fixed = maphash.MakeSeed(), deterministic.Runs.Load() > 0
 	p.keys.shards = make([]shard[K], shardCount(options.ExpectedPartitions))
 	p.keys.set(options)
 	return p, nil
@@ -329,17 +329,6 @@ func (p *PartitionedLimiter[R, K]) Close() error {
 	p.rejections.Close()
 	return p.keys.close()
 }
-
-func init() {
-	fixedhash.Use = func(limiter any) {
-		if p, ok := limiter.(interface{ useFixedHash() }); ok {
-			p.useFixedHash()
-		}
-	}
-}
-
-// useFixedHash makes p the same in each process.
-func (p *PartitionedLimiter[R, K]) useFixedHash() { p.keys.fixed = true }
 
 // KeyRejections are the rejections of one key. While up to 1024 keys are rejected, and up to 100,000 calls a second,
 // Rejections is the true count and Error is 0.

@@ -45,7 +45,7 @@ func mustReject[R any](tb testing.TB, p Partitioned[R], resource R, n int) Lease
 	return l
 }
 
-var oneAtATime = ConcurrencyFactory[string](ConcurrencyOptions{PermitLimit: 1, QueueLimit: 10})
+var oneAtATime = FactoryFor[string](ConcurrencyOptions{PermitLimit: 1, QueueLimit: 10})
 
 func TestPartitioned_KeysAreApart(t *testing.T) {
 	p := newPartitioned(t, oneAtATime, PartitionedOptions{})
@@ -193,10 +193,10 @@ func TestPartitioned_FactoryWithoutLimiter(t *testing.T) {
 	for name, factory := range map[string]Factory[string]{
 		"no factory": nil,
 		"no limiter": func(string) (Limiter, error) { return nil, nil },
-		"bad bucket": TokenBucketFactory[string](TokenBucketOptions{}),
-		"bad fixed":  FixedWindowFactory[string](FixedWindowOptions{}),
-		"bad slider": SlidingWindowFactory[string](SlidingWindowOptions{}),
-		"bad conc":   ConcurrencyFactory[string](ConcurrencyOptions{}),
+		"bad bucket": FactoryFor[string](TokenBucketOptions{}),
+		"bad fixed":  FactoryFor[string](FixedWindowOptions{}),
+		"bad slider": FactoryFor[string](SlidingWindowOptions{}),
+		"bad conc":   FactoryFor[string](ConcurrencyOptions{}),
 	} {
 		p := newPartitioned(t, factory, PartitionedOptions{MaxPartitions: 1})
 		for range 2 {
@@ -262,7 +262,7 @@ func TestPartitioned_ForgetsIdle(t *testing.T) {
 
 func TestPartitioned_ForgetsFullBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPartitioned(t, TokenBucketFactory[string](TokenBucketOptions{
+		p := newPartitioned(t, FactoryFor[string](TokenBucketOptions{
 			TokenLimit: 10, TokensPerPeriod: 1, ReplenishmentPeriod: time.Second,
 		}), PartitionedOptions{})
 		mustAcquire(t, p, "a", 10)
@@ -371,7 +371,7 @@ func TestPartitioned_CloseWhileMaking(t *testing.T) {
 // gets no fresh bucket: with an idle timeout of nothing partitions are forgotten
 // as fast as can be.
 func TestPartitioned_ForgetWhileUsedConcurrentSafe(t *testing.T) {
-	p, err := NewPartitioned(byKey(ConcurrencyFactory[int](ConcurrencyOptions{PermitLimit: 2, QueueLimit: 100})), &PartitionedOptions{IdleTimeout: 1})
+	p, err := NewPartitioned(byKey(FactoryFor[int](ConcurrencyOptions{PermitLimit: 2, QueueLimit: 100})), &PartitionedOptions{IdleTimeout: 1})
 	require.NoError(t, err)
 	const keys = 8
 	var held [keys]atomic.Int64
@@ -416,9 +416,9 @@ func TestPartitioned_ForgetWhileUsedConcurrentSafe(t *testing.T) {
 // Clocked limiters are used without a pin. A caller that comes too late asks again, and never gets ErrClosed.
 func TestPartitioned_UseWhileForgottenConcurrentSafe(t *testing.T) {
 	for name, factory := range map[string]Factory[int]{
-		"bucket":         TokenBucketFactory[int](TokenBucketOptions{TokenLimit: 100, TokensPerPeriod: 100, ReplenishmentPeriod: 1, QueueLimit: 100}),
-		"fixed window":   FixedWindowFactory[int](FixedWindowOptions{PermitLimit: 100, Window: 1, QueueLimit: 100}),
-		"sliding window": SlidingWindowFactory[int](SlidingWindowOptions{PermitLimit: 100, Window: 2, SegmentsPerWindow: 2, QueueLimit: 100}),
+		"bucket":         FactoryFor[int](TokenBucketOptions{TokenLimit: 100, TokensPerPeriod: 100, ReplenishmentPeriod: 1, QueueLimit: 100}),
+		"fixed window":   FactoryFor[int](FixedWindowOptions{PermitLimit: 100, Window: 1, QueueLimit: 100}),
+		"sliding window": FactoryFor[int](SlidingWindowOptions{PermitLimit: 100, Window: 2, SegmentsPerWindow: 2, QueueLimit: 100}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var made atomic.Int64
@@ -452,7 +452,7 @@ func TestPartitioned_UseWhileForgottenConcurrentSafe(t *testing.T) {
 }
 
 func TestPartitioned_MaxPartitionsConcurrentSafe(t *testing.T) {
-	p := newPartitioned(t, ConcurrencyFactory[int](ConcurrencyOptions{PermitLimit: 1}), PartitionedOptions{MaxPartitions: 10})
+	p := newPartitioned(t, FactoryFor[int](ConcurrencyOptions{PermitLimit: 1}), PartitionedOptions{MaxPartitions: 10})
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
@@ -487,7 +487,7 @@ func TestTranslate(t *testing.T) {
 }
 
 func TestChainPartitioned_RejectionCostsNothing(t *testing.T) {
-	perUser := newPartitioned(t, TokenBucketFactory[string](TokenBucketOptions{
+	perUser := newPartitioned(t, FactoryFor[string](TokenBucketOptions{
 		TokenLimit: 2, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
 	}), PartitionedOptions{})
 	total := newPartitioned(t, func(string) (Limiter, error) { return NewConcurrency(ConcurrencyOptions{PermitLimit: 1}) }, PartitionedOptions{})

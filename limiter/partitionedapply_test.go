@@ -16,7 +16,7 @@ import (
 )
 
 func TestPartitioned_All(t *testing.T) {
-	p := newPartitioned(t, TokenBucketFactory[int](TokenBucketOptions{TokenLimit: 5, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}), PartitionedOptions{})
+	p := newPartitioned(t, FactoryFor[int](TokenBucketOptions{TokenLimit: 5, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}), PartitionedOptions{})
 	for key := range 1000 {
 		_, err := p.TryAcquire(t.Context(), key, key%5)
 		require.NoError(t, err)
@@ -55,13 +55,13 @@ func TestPartitioned_AllWaitsForMaking(t *testing.T) {
 		limit.Store(2)
 		all := maps.Collect(p.All())
 		require.Contains(t, all, 1)
-		assert.Equal(t, 1, all[1].(*Concurrency).Options().PermitLimit)
+		assert.Equal(t, 1, all[1].(*Concurrency).Limits().Permits)
 	})
 }
 
 func TestPartitioned_Reconfigure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPartitioned(t, ConcurrencyFactory[int](ConcurrencyOptions{PermitLimit: 1}), PartitionedOptions{IdleTimeout: time.Hour})
+		p := newPartitioned(t, FactoryFor[int](ConcurrencyOptions{PermitLimit: 1}), PartitionedOptions{IdleTimeout: time.Hour})
 		for key := range 3 {
 			l, err := p.TryAcquire(t.Context(), key, 1)
 			require.NoError(t, err)
@@ -85,21 +85,21 @@ func TestPartitioned_Reconfigure(t *testing.T) {
 	})
 }
 
-func TestLimiters_Options(t *testing.T) {
+func TestLimiters_Limits(t *testing.T) {
 	c := ConcurrencyOptions{PermitLimit: 3, QueueLimit: 2, QueueOrder: NewestFirst}
 	f := FixedWindowOptions{PermitLimit: 3, Window: time.Minute, QueueLimit: 2, QueueOrder: NewestFirst}
 	s := SlidingWindowOptions{PermitLimit: 3, Window: time.Minute, SegmentsPerWindow: 6, QueueLimit: 2}
 	b := TokenBucketOptions{TokenLimit: 3, TokensPerPeriod: 2, ReplenishmentPeriod: time.Second, QueueLimit: 7, QueueOrder: NewestFirst}
-	assert.Equal(t, c, weir.Must(NewConcurrency(c)).Options())
-	assert.Equal(t, f, weir.Must(NewFixedWindow(f)).Options())
-	assert.Equal(t, s, weir.Must(NewSlidingWindow(s)).Options())
+	assert.Equal(t, c.Limits(), weir.Must(NewConcurrency(c)).Limits())
+	assert.Equal(t, f.Limits(), weir.Must(NewFixedWindow(f)).Limits())
+	assert.Equal(t, s.Limits(), weir.Must(NewSlidingWindow(s)).Limits())
 	bucket := weir.Must(NewTokenBucket(b))
-	assert.Equal(t, b, bucket.Options())
+	assert.Equal(t, b.Limits(), bucket.Limits())
 	b.TokenLimit, b.QueueLimit = 10, 0
 	require.NoError(t, bucket.Reconfigure(b))
-	assert.Equal(t, b, bucket.Options())
+	assert.Equal(t, b.Limits(), bucket.Limits())
 	require.NoError(t, bucket.Close())
-	assert.Equal(t, b, bucket.Options())
+	assert.Equal(t, b.Limits(), bucket.Limits())
 }
 
 // From the moment on at which Apply has begun, what it does is in force for every key.
@@ -109,7 +109,7 @@ func TestPartitioned_ApplyIsInForceAtOnce(t *testing.T) {
 		raise   func(Limiter) error
 	}{
 		"bucket": {
-			TokenBucketFactory[int](TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}),
+			FactoryFor[int](TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}),
 			func(l Limiter) error {
 				return l.(*TokenBucket).Reconfigure(TokenBucketOptions{TokenLimit: 3, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour})
 			},
@@ -183,7 +183,7 @@ func TestPartitioned_ApplyError(t *testing.T) {
 // Limits that change all the time lose no permit and grant none too many.
 func TestPartitioned_ApplyConcurrentSafe(t *testing.T) {
 	o := TokenBucketOptions{TokenLimit: 1000, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}
-	p := newPartitioned(t, TokenBucketFactory[int](o), PartitionedOptions{IdleTimeout: time.Hour})
+	p := newPartitioned(t, FactoryFor[int](o), PartitionedOptions{IdleTimeout: time.Hour})
 	const keys, callers = 20, 4
 	var granted [keys]atomic.Int64
 	var wg sync.WaitGroup

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 
 	"github.com/weir-go/weir/internal/ctxerr"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/isnil"
-	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/rate"
 )
 
@@ -86,7 +86,7 @@ func (c *partitionedChain[R]) acquire(ctx context.Context, resource R, n int, wa
 	return takeAll(c.members, n, &c.granted, func(i int) (Lease, error) {
 		if wait {
 			l, err := c.limiters[i].Acquire(ctx, resource, n)
-			turn.Take(ctx)
+			deterministic.Take(ctx)
 			return l, err
 		}
 		return c.limiters[i].TryAcquire(ctx, resource, n)

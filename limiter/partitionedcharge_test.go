@@ -32,9 +32,9 @@ func byKey(t *testing.T, each limiter.Factory[string], o *limiter.PartitionedOpt
 
 func TestPartitioned_Charge(t *testing.T) {
 	for name, each := range map[string]limiter.Factory[string]{
-		"TokenBucket":   limiter.TokenBucketFactory[string](chargeLimits.TokenBucket()),
-		"FixedWindow":   limiter.FixedWindowFactory[string](chargeLimits.FixedWindow()),
-		"SlidingWindow": limiter.SlidingWindowFactory[string](chargeLimits.SlidingWindow()),
+		"TokenBucket":   limiter.FactoryFor[string](chargeLimits.TokenBucket()),
+		"FixedWindow":   limiter.FactoryFor[string](chargeLimits.FixedWindow()),
+		"SlidingWindow": limiter.FactoryFor[string](chargeLimits.SlidingWindow()),
 		"Chained": func(string) (limiter.Limiter, error) {
 			return limiter.Chain(weir.Must(limiter.NewTokenBucket(chargeLimits.TokenBucket())), limiter.NewUnlimited())
 		},
@@ -74,7 +74,7 @@ func TestPartitioned_ChargeKeepsThePartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := chargeLimits.TokenBucket()
 		o.ReplenishmentPeriod = time.Hour
-		p := byKey(t, limiter.TokenBucketFactory[string](o), &limiter.PartitionedOptions{IdleTimeout: time.Minute, MaxPartitions: 1})
+		p := byKey(t, limiter.FactoryFor[string](o), &limiter.PartitionedOptions{IdleTimeout: time.Minute, MaxPartitions: 1})
 		assert.EqualValues(t, -10, chargeKey(t, p, "a", 20))
 		time.Sleep(9*time.Hour + time.Minute)
 		assert.EqualValues(t, 8, chargeKey(t, p, "a", 0))
@@ -91,7 +91,7 @@ func TestPartitioned_ChargeKeepsThePartition(t *testing.T) {
 func TestPartitioned_ChargeErrors(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	p := byKey(t, limiter.TokenBucketFactory[string](chargeLimits.TokenBucket()), nil)
+	p := byKey(t, limiter.FactoryFor[string](chargeLimits.TokenBucket()), nil)
 	for _, n := range []int{-1, 0, 1} {
 		_, err := p.Charge(ended, "a", n)
 		assert.ErrorIs(t, err, context.Canceled)
@@ -104,12 +104,12 @@ func TestPartitioned_ChargeErrors(t *testing.T) {
 		_, err := p.Charge(t.Context(), "a", n)
 		assert.ErrorIs(t, err, failing)
 	}
-	p = byKey(t, limiter.ConcurrencyFactory[string](chargeLimits.Concurrency()), nil)
+	p = byKey(t, limiter.FactoryFor[string](chargeLimits.Concurrency()), nil)
 	for _, n := range []int{-1, 0, 1} {
 		_, err := p.Charge(t.Context(), "a", n)
 		assert.ErrorIs(t, err, errors.ErrUnsupported)
 	}
-	numbers := weir.Must(limiter.NewPartitionedByKey(func(f float64) float64 { return f }, limiter.UnlimitedFactory[float64](), nil))
+	numbers := weir.Must(limiter.NewPartitionedByKey(func(f float64) float64 { return f }, func(float64) (limiter.Limiter, error) { return limiter.NewUnlimited(), nil }, nil))
 	defer func() { _ = numbers.Close() }()
 	for _, n := range []int{-1, 0, 1} {
 		_, err := numbers.Charge(t.Context(), math.NaN(), n)
@@ -150,9 +150,9 @@ func TestChain_Charge(t *testing.T) {
 }
 
 func TestChainPartitioned_Charge(t *testing.T) {
-	keys := byKey(t, limiter.TokenBucketFactory[string](chargeLimits.TokenBucket()), nil)
+	keys := byKey(t, limiter.FactoryFor[string](chargeLimits.TokenBucket()), nil)
 	lengths := weir.Must(limiter.NewPartitionedByKey(func(n int) int { return n },
-		limiter.FixedWindowFactory[int](limiter.FixedWindowOptions{PermitLimit: 3, Window: time.Hour}), nil))
+		limiter.FactoryFor[int](limiter.FixedWindowOptions{PermitLimit: 3, Window: time.Hour}), nil))
 	defer func() { _ = lengths.Close() }()
 	inner := weir.Must(limiter.ChainPartitioned(limiter.Translate(lengths, func(s string) int { return len(s) })))
 	p := weir.Must(limiter.ChainPartitioned[string](keys, inner))
@@ -171,9 +171,9 @@ func TestChainPartitioned_Charge(t *testing.T) {
 // Charges, leases and evictions at once: what is charged is never lost, and never given back twice.
 func TestPartitioned_ChargeConcurrentSafe(t *testing.T) {
 	for name, each := range map[string]limiter.Factory[string]{
-		"TokenBucket":   limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{TokenLimit: 1000, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}),
-		"FixedWindow":   limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: 1000, Window: time.Hour}),
-		"SlidingWindow": limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{PermitLimit: 1000, Window: time.Hour, SegmentsPerWindow: 10}),
+		"TokenBucket":   limiter.FactoryFor[string](limiter.TokenBucketOptions{TokenLimit: 1000, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour}),
+		"FixedWindow":   limiter.FactoryFor[string](limiter.FixedWindowOptions{PermitLimit: 1000, Window: time.Hour}),
+		"SlidingWindow": limiter.FactoryFor[string](limiter.SlidingWindowOptions{PermitLimit: 1000, Window: time.Hour, SegmentsPerWindow: 10}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := byKey(t, each, &limiter.PartitionedOptions{MaxPartitions: 4})
@@ -226,7 +226,7 @@ func TestChain_ChargeOfAllOrNone(t *testing.T) {
 		assert.ErrorContains(t, err, "limiter 1 (", name)
 		assert.EqualValues(t, 10, charge(t, bucket, 0), name)
 
-		keys := byKey(t, limiter.TokenBucketFactory[string](chargeLimits.TokenBucket()), nil)
+		keys := byKey(t, limiter.FactoryFor[string](chargeLimits.TokenBucket()), nil)
 		others := byKey(t, func(string) (limiter.Limiter, error) { return other, nil }, nil)
 		p := weir.Must(limiter.ChainPartitioned[string](keys, others))
 		_, err = p.(limiter.PartitionedCharger[string]).Charge(t.Context(), "a", 5)

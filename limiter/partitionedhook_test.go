@@ -213,7 +213,7 @@ func TestPartitioned_CloseDespitePanic(t *testing.T) {
 // A partitioned limiter of a package variable may be used in several bubbles and outside of them. A timer that was set in
 // another bubble is noticed when it is late.
 func TestPartitioned_OutlivesBubbles(t *testing.T) {
-	window := FixedWindowFactory[int](FixedWindowOptions{PermitLimit: 1, Window: time.Second})
+	window := FactoryFor[int](FixedWindowOptions{PermitLimit: 1, Window: time.Second})
 	for _, before := range []bool{false, true} {
 		p, err := NewPartitioned(byKey(window), &PartitionedOptions{IdleTimeout: time.Minute})
 		require.NoError(t, err)

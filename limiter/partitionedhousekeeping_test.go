@@ -34,7 +34,7 @@ func closes(do func(key int)) Factory[int] {
 	}
 }
 
-var single = ConcurrencyFactory[int](ConcurrencyOptions{PermitLimit: 1})
+var single = FactoryFor[int](ConcurrencyOptions{PermitLimit: 1})
 
 // A partition that is used between the look at it and its turn to go is looked at
 // again.
@@ -142,7 +142,7 @@ func TestPartitioned_SlowClose(t *testing.T) {
 	})
 }
 
-type badCloser struct{ *Unlimited }
+type badCloser struct{ Limiter }
 
 func (badCloser) Close() error { panic("boom") }
 
@@ -163,7 +163,7 @@ func TestPartitioned_PanicOfLateClose(t *testing.T) {
 }
 
 func TestPartitioned_KeyThatDoesNotEqualItself(t *testing.T) {
-	p := newPartitioned(t, UnlimitedFactory[float64](), PartitionedOptions{})
+	p := newPartitioned(t, unlimitedEach[float64], PartitionedOptions{})
 	_, err := p.TryAcquire(t.Context(), math.NaN(), 1)
 	require.ErrorIs(t, err, ErrInvalidOptions)
 	assert.Zero(t, p.Len())

@@ -23,10 +23,10 @@ func TestTopRejected_CountsRejections(t *testing.T) {
 		return plain{weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 1}))}, nil
 	}
 	for name, f := range map[string]Factory[string]{
-		"TokenBucket":   TokenBucketFactory[string](onePermit),
-		"FixedWindow":   FixedWindowFactory[string](FixedWindowOptions{PermitLimit: 1, Window: time.Hour}),
-		"SlidingWindow": SlidingWindowFactory[string](SlidingWindowOptions{PermitLimit: 1, Window: time.Hour, SegmentsPerWindow: 2}),
-		"Concurrency":   ConcurrencyFactory[string](ConcurrencyOptions{PermitLimit: 1}),
+		"TokenBucket":   FactoryFor[string](onePermit),
+		"FixedWindow":   FactoryFor[string](FixedWindowOptions{PermitLimit: 1, Window: time.Hour}),
+		"SlidingWindow": FactoryFor[string](SlidingWindowOptions{PermitLimit: 1, Window: time.Hour, SegmentsPerWindow: 2}),
+		"Concurrency":   FactoryFor[string](ConcurrencyOptions{PermitLimit: 1}),
 		"custom":        custom,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestTopRejected_CountsWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := onePermit
 		o.QueueLimit, o.QueueOrder = 1, NewestFirst
-		p := newPartitioned(t, TokenBucketFactory[string](o), PartitionedOptions{})
+		p := newPartitioned(t, FactoryFor[string](o), PartitionedOptions{})
 		mustAcquire(t, p, "a", 1)
 		p.TopRejected(1)
 		var wg sync.WaitGroup
@@ -81,7 +81,7 @@ func TestTopRejected_CountsWaiters(t *testing.T) {
 }
 
 func TestTopRejected_Allocations(t *testing.T) {
-	p := newPartitioned(t, TokenBucketFactory[string](onePermit), PartitionedOptions{})
+	p := newPartitioned(t, FactoryFor[string](onePermit), PartitionedOptions{})
 	mustAcquire(t, p, "key", 1)
 	reject := func() {
 		if l, err := p.TryAcquire(t.Context(), "key", 1); err != nil || l.Acquired() {

@@ -17,9 +17,9 @@ func has(p *PartitionedLimiter[int, int], key int) bool {
 
 // limitersByKey are limiters of one permit that comes back a minute after the lease was returned or the grant.
 var limitersByKey = map[string]Factory[int]{
-	"bucket":         TokenBucketFactory[int](TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Minute}),
-	"fixed window":   FixedWindowFactory[int](FixedWindowOptions{PermitLimit: 1, Window: time.Minute}),
-	"sliding window": SlidingWindowFactory[int](SlidingWindowOptions{PermitLimit: 1, Window: time.Minute, SegmentsPerWindow: 1}),
+	"bucket":         FactoryFor[int](TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Minute}),
+	"fixed window":   FactoryFor[int](FixedWindowOptions{PermitLimit: 1, Window: time.Minute}),
+	"sliding window": FactoryFor[int](SlidingWindowOptions{PermitLimit: 1, Window: time.Minute, SegmentsPerWindow: 1}),
 	"custom": func(int) (Limiter, error) {
 		return NewFixedWindow(FixedWindowOptions{PermitLimit: 1, Window: time.Minute})
 	},
@@ -112,7 +112,7 @@ func TestIsFull_FirstCallIsUnderWay(t *testing.T) {
 
 // A factory that returns one limiter for several keys breaks the rules, but nothing else.
 func TestNewPartition_SameBucket(t *testing.T) {
-	one, err := TokenBucketFactory[int](TokenBucketOptions{TokenLimit: 3, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour})(0)
+	one, err := FactoryFor[int](TokenBucketOptions{TokenLimit: 3, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour})(0)
 	require.NoError(t, err)
 	always := func(int) (Limiter, error) { return one, nil }
 	p, other := newPartitioned(t, always, PartitionedOptions{}), newPartitioned(t, always, PartitionedOptions{})
@@ -134,7 +134,7 @@ func TestNewPartition_SameBucket(t *testing.T) {
 // A key that is used in every round keeps its partition, whatever else comes, as long as others are idle.
 func TestMakeRoom_UsedAgainAndAgain(t *testing.T) {
 	for _, partitions := range []int{3, 50, 5000} {
-		p := newPartitioned(t, TokenBucketFactory[int](TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: 1}),
+		p := newPartitioned(t, FactoryFor[int](TokenBucketOptions{TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: 1}),
 			PartitionedOptions{MaxPartitions: partitions, IdleTimeout: time.Hour})
 		for key := range partitions {
 			mustAcquire(t, p, key, 1)

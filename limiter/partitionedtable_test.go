@@ -147,7 +147,7 @@ func TestPartitioned_ExpectedPartitions(t *testing.T) {
 	for expected, want := range map[int]int{0: 128, 1: 1, 2: 2, 3: 4, 65: 128, 1 << 30: 128} {
 		assert.Equal(t, want, shardCount(expected), expected)
 	}
-	p := newPartitioned(t, UnlimitedFactory[int](), PartitionedOptions{ExpectedPartitions: 1})
+	p := newPartitioned(t, unlimitedEach[int], PartitionedOptions{ExpectedPartitions: 1})
 	assert.Len(t, p.keys.shards, 1)
 	for key := range 1000 {
 		mustAcquire(t, p, key, 1)
@@ -155,6 +155,6 @@ func TestPartitioned_ExpectedPartitions(t *testing.T) {
 	assert.Equal(t, 1000, p.Len())
 	require.NoError(t, p.Reconfigure(PartitionedOptions{ExpectedPartitions: 1000}))
 	assert.Len(t, p.keys.shards, 1)
-	_, err := NewPartitionedByKey(func(key int) int { return key }, UnlimitedFactory[int](), &PartitionedOptions{ExpectedPartitions: -1})
+	_, err := NewPartitionedByKey(func(key int) int { return key }, unlimitedEach[int], &PartitionedOptions{ExpectedPartitions: -1})
 	require.EqualError(t, err, "limiter: ExpectedPartitions must be at least 0, got -1")
 }

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weir-go/weir/internal/ctxerr"
-	"github.com/weir-go/weir/internal/fixedhash"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/isnil"
 	"github.com/weir-go/weir/internal/recovered"
 )
@@ -20,7 +20,7 @@ type partitions[K comparable] struct {
 	idle   atomic.Int64 // IdleTimeout
 	max    atomic.Int64 // MaxPartitions
 	seed   maphash.Seed
-	fixed  bool // hash by package fixedhash, and not with seed
+	fixed  bool // hash by package deterministic, and not with seed
 	shards []shard[K]
 	change atomic.Pointer[applyCall[K]] // the running Apply, or nil
 	closed atomic.Bool
@@ -58,7 +58,7 @@ func shardCount(expected int) int {
 func (p *partitions[K]) hash(key K) uint64 {
 	if p.fixed {
 		if text, ok := any(key).(string); ok {
-			return fixedhash.String(text)
+			return deterministic.Hash(text)
 		}
 	}
 	return maphash.Comparable(p.seed, key)

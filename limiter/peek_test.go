@@ -22,7 +22,7 @@ var (
 	_ Peeker                    = (*FixedWindow)(nil)
 	_ Peeker                    = (*SlidingWindow)(nil)
 	_ Peeker                    = (*Concurrency)(nil)
-	_ Peeker                    = (*Unlimited)(nil)
+	_ Peeker                    = (*unlimited)(nil)
 	_ Peeker                    = (*Chained)(nil)
 	_ PartitionedPeeker[int]    = (*PartitionedLimiter[int, string])(nil)
 	_ PartitionedPeeker[string] = (*translated[string, int])(nil)
@@ -44,7 +44,7 @@ func retryAfterOf(l Lease) time.Duration {
 // The grid of a key's bucket begins with its first call, and Peek is none.
 func TestPeek_DoesNotBeginAGrid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := weir.Must(TokenBucketFactory[string](onePermit)("key")).(*TokenBucket)
+		l := weir.Must(FactoryFor[string](onePermit)("key")).(*TokenBucket)
 		assert.True(t, mustPeek(t, l, 1).Acquired())
 		_, err := l.Peek(t.Context(), 2)
 		require.ErrorIs(t, err, ErrPermitCount)
@@ -64,7 +64,6 @@ func TestPeek_ZeroValues(t *testing.T) {
 			assert.ErrorIs(t, err, ErrPermitCount, "%T %d", l, n)
 		}
 	}
-	assert.True(t, mustPeek(t, &Unlimited{}, 1).Acquired())
 	assert.True(t, mustPeek(t, &Chained{}, 1).Acquired())
 }
 
@@ -80,7 +79,7 @@ type panickingContext struct{ context.Context }
 func (panickingContext) Err() error { panic("boom") }
 
 func TestPeek_Allocations(t *testing.T) {
-	p := newPartitioned(t, TokenBucketFactory[string](onePermit), PartitionedOptions{})
+	p := newPartitioned(t, FactoryFor[string](onePermit), PartitionedOptions{})
 	mustAcquire(t, p, "key", 1)
 	assertAllocs(t, 0, func() {
 		if l, err := p.Peek(t.Context(), "key", 1); err != nil || l.Acquired() {
@@ -127,19 +126,19 @@ func TestChain_Peek(t *testing.T) {
 
 // noted is a limiter whose leases have metadata.
 type noted struct {
-	*Unlimited
+	*unlimited
 	key   MetadataKey[string]
 	value string
 }
 
 func (n noted) Peek(ctx context.Context, permits int) (Lease, error) {
-	l, err := n.Unlimited.Peek(ctx, permits)
+	l, err := n.unlimited.Peek(ctx, permits)
 	return n.key.With(l, n.value), err
 }
 
 func TestChain_PeekMetadata(t *testing.T) {
 	where, who := NewMetadataKey[string]("where"), NewMetadataKey[string]("who")
-	c := weir.Must(Chain(noted{NewUnlimited(), where, "first"}, noted{NewUnlimited(), where, "second"}, noted{NewUnlimited(), who, "third"}))
+	c := weir.Must(Chain(noted{new(unlimited), where, "first"}, noted{new(unlimited), where, "second"}, noted{new(unlimited), who, "third"}))
 	l := mustPeek(t, c, 3)
 	for key, want := range map[MetadataKey[string]]string{where: "first", who: "third"} {
 		got, ok := key.From(l)
@@ -175,11 +174,11 @@ func TestPartitioned_PeekAtNewKey(t *testing.T) {
 func TestPartitioned_PeekChangesNothing(t *testing.T) {
 	o := PartitionedOptions{IdleTimeout: time.Minute, MaxPartitions: 5} // Peek does not look for room
 	for name, f := range map[string]Factory[string]{
-		"TokenBucket":   TokenBucketFactory[string](TokenBucketOptions{TokenLimit: 3, TokensPerPeriod: 1, ReplenishmentPeriod: 7 * time.Second, QueueLimit: 2}),
-		"FixedWindow":   FixedWindowFactory[string](FixedWindowOptions{PermitLimit: 3, Window: 10 * time.Second}),
-		"SlidingWindow": SlidingWindowFactory[string](SlidingWindowOptions{PermitLimit: 3, Window: 12 * time.Second, SegmentsPerWindow: 4}),
-		"Concurrency":   ConcurrencyFactory[string](ConcurrencyOptions{PermitLimit: 3, QueueLimit: 1}),
-		"Unlimited":     UnlimitedFactory[string](),
+		"TokenBucket":   FactoryFor[string](TokenBucketOptions{TokenLimit: 3, TokensPerPeriod: 1, ReplenishmentPeriod: 7 * time.Second, QueueLimit: 2}),
+		"FixedWindow":   FactoryFor[string](FixedWindowOptions{PermitLimit: 3, Window: 10 * time.Second}),
+		"SlidingWindow": FactoryFor[string](SlidingWindowOptions{PermitLimit: 3, Window: 12 * time.Second, SegmentsPerWindow: 4}),
+		"Concurrency":   FactoryFor[string](ConcurrencyOptions{PermitLimit: 3, QueueLimit: 1}),
+		"Unlimited":     unlimitedEach[string],
 		"chain": func(string) (Limiter, error) {
 			return Chain(weir.Must(NewConcurrency(ConcurrencyOptions{PermitLimit: 2})), weir.Must(NewTokenBucket(onePermit)))
 		},
@@ -242,7 +241,7 @@ func comparePeeked(t *testing.T, r *rand.Rand, with, without *PartitionedLimiter
 // Peeking at a key does not keep its partition from being forgotten.
 func TestPartitioned_PeekIsNoUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPartitioned(t, ConcurrencyFactory[string](ConcurrencyOptions{PermitLimit: 1}), PartitionedOptions{IdleTimeout: time.Minute})
+		p := newPartitioned(t, FactoryFor[string](ConcurrencyOptions{PermitLimit: 1}), PartitionedOptions{IdleTimeout: time.Minute})
 		mustAcquire(t, p, "key", 1).Release()
 		for range 95 {
 			time.Sleep(time.Second)
@@ -257,7 +256,7 @@ func TestPartitioned_PeekIsNoUse(t *testing.T) {
 
 func TestPartitioned_PeekKey(t *testing.T) {
 	ctx := t.Context()
-	f := TokenBucketFactory[string](onePermit)
+	f := FactoryFor[string](onePermit)
 	name := func(n int) string { return fmt.Sprint("user ", n) }
 	byResource := weir.Must(NewPartitioned(func(n int) Partition[string] { return Partition[string]{Key: name(n), New: f} }, nil))
 	defer byResource.Close()
@@ -312,7 +311,7 @@ func TestPartitioned_PeekErrors(t *testing.T) {
 		case 2:
 			return Partition[float64]{Key: key, New: func(float64) (Limiter, error) { return nil, boom }}
 		}
-		return Partition[float64]{Key: key, New: UnlimitedFactory[float64]()}
+		return Partition[float64]{Key: key, New: unlimitedEach[float64]}
 	}, nil))
 	_, err := p.Peek(ctx, 1, 1)
 	assert.ErrorIs(t, err, ErrInvalidOptions)
@@ -336,7 +335,7 @@ func TestPartitioned_PeekErrors(t *testing.T) {
 
 // While Apply runs, Peek sees what it changes.
 func TestPartitioned_PeekDuringApply(t *testing.T) {
-	p := newPartitioned(t, TokenBucketFactory[string](onePermit), PartitionedOptions{})
+	p := newPartitioned(t, FactoryFor[string](onePermit), PartitionedOptions{})
 	for _, key := range []string{"a", "b"} {
 		mustAcquire(t, p, key, 1)
 	}
@@ -358,8 +357,8 @@ func TestPartitioned_PeekDuringApply(t *testing.T) {
 
 func TestPartitioned_PeekOfChainsAndTranslations(t *testing.T) {
 	ctx := t.Context()
-	p := newPartitioned(t, TokenBucketFactory[string](onePermit), PartitionedOptions{})
-	all := weir.Must(ChainPartitioned[string](newPartitioned(t, UnlimitedFactory[string](), PartitionedOptions{}), p))
+	p := newPartitioned(t, FactoryFor[string](onePermit), PartitionedOptions{})
+	all := weir.Must(ChainPartitioned[string](newPartitioned(t, unlimitedEach[string], PartitionedOptions{}), p))
 	ints := Translate(all, func(n int) string { return fmt.Sprint(n) }).(PartitionedPeeker[int])
 	l, err := ints.Peek(ctx, 7, 1)
 	require.NoError(t, err)
@@ -376,3 +375,6 @@ func TestPartitioned_PeekOfChainsAndTranslations(t *testing.T) {
 	_, err = Translate(Partitioned[string](noPeek{p}), func(n int) string { return "" }).(PartitionedPeeker[int]).Peek(ctx, 7, 1)
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 }
+
+// unlimitedEach makes an unlimited limiter for each key.
+func unlimitedEach[K comparable](K) (Limiter, error) { return NewUnlimited(), nil }

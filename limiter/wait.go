@@ -7,8 +7,8 @@ import (
 
 	"github.com/weir-go/weir/internal/clock"
 	"github.com/weir-go/weir/internal/ctxerr"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/isnil"
-	"github.com/weir-go/weir/internal/random"
 )
 
 const (
@@ -49,7 +49,7 @@ func Wait(ctx context.Context, l Limiter, n int) (Lease, error) {
 		}
 		d, known := lease.RetryAfter()
 		if !known {
-			d = backoff/2 + random.UpTo(ctx, backoff/2)
+			d = backoff/2 + deterministic.UpTo(ctx, backoff/2)
 		} else if err := deadlineError(ctx, lease, d); err != nil {
 			return Lease{}, err
 		}

@@ -41,12 +41,6 @@ func NewSlidingWindow(o SlidingWindowOptions) (*SlidingWindow, error) {
 // The error is a [weir.OptionsError] or [ErrClosed], and then nothing has changed.
 func (w *SlidingWindow) Reconfigure(o Options) error { return reconfigure(w, rate.SlidingWindow, o) }
 
-// Options returns the options in force.
-func (w *SlidingWindow) Options() SlidingWindowOptions {
-	o, _ := OptionsOf(w.Limits()).(SlidingWindowOptions)
-	return o
-}
-
 // A window is a [rate.State] behind a lock, with a queue: a [SlidingWindow] or a [Calendar].
 type window struct {
 	schedule rate.Schedule

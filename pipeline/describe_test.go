@@ -20,7 +20,7 @@ import (
 func TestPipeline_Describe(t *testing.T) {
 	bucket := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 3}))
 	keyed, err := limiter.NewPartitioned(func(k string) limiter.Partition[string] {
-		return limiter.Partition[string]{Key: k, New: limiter.UnlimitedFactory[string]()}
+		return limiter.Partition[string]{Key: k, New: func(string) (limiter.Limiter, error) { return limiter.NewUnlimited(), nil }}
 	}, nil)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, keyed.Close()) }()

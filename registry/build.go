@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/interpose"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/pipeline"
 )
@@ -112,8 +111,11 @@ func (p *plan) buildVersion(i *instance, f BuildFunc) (*version, error) {
 func (b *Builder) prepare() error {
 	v := b.version
 	strategies := v.strategies
-	if i := b.plan.registry.options.interposer(); i != nil {
-		strategies = i.Interpose(strategies)
+	// Package simulate puts its own steps between strategies, see package deterministic.
+	if l, ok := b.plan.registry.options.Listener.(interface {
+		Interpose([]pipeline.Strategy) []pipeline.Strategy
+	}); ok {
+		strategies = l.Interpose(strategies)
 	}
 	var err error
 	c := pipeline.Config{Name: b.Name, Instance: b.Instance, Strategies: strategies, Listener: b.plan.registry.options.Listener}
@@ -156,10 +158,4 @@ func contained(r *Registry, strategies []pipeline.Strategy) []*pipeline.Pipeline
 func (n *pipelines) has(p *pipeline.Pipeline) bool {
 	d := n.definitions[p.Name()]
 	return d != nil && d.instances[p.Instance()] != nil && d.instances[p.Instance()].handle.Pipeline() == p
-}
-
-// interposer returns the listener if it is that of package simulate, else nil.
-func (o *Options) interposer() interpose.Interposer {
-	i, _ := o.Listener.(interpose.Interposer)
-	return i
 }

@@ -93,7 +93,7 @@ func TestReload_LimiterRefusesOptions(t *testing.T) {
 		assert.ErrorContains(t, err, `"closed"`)
 		assert.Equal(t, []string{"ReloadFailed orders"}, events.take())
 		for name, l := range limiters {
-			assert.Equal(t, 5, l.Options().PermitLimit, name)
+			assert.Equal(t, 5, l.Limits().Permits, name)
 		}
 		for name, info := range r.Limiters() {
 			assert.Equal(t, plain(one(5)), info.Options, name)

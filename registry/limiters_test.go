@@ -36,24 +36,24 @@ var subjects = []subject{
 	{
 		kind:  "token bucket",
 		make:  func(b *registry.Builder, n int) limiter.Limiter { return b.TokenBucket("l", bucketOptions(n)) },
-		limit: func(l limiter.Limiter) int { return l.(*limiter.TokenBucket).Options().TokenLimit },
+		limit: func(l limiter.Limiter) int { return l.(*limiter.TokenBucket).Limits().Permits },
 	},
 	{
 		kind:  "fixed window",
 		make:  func(b *registry.Builder, n int) limiter.Limiter { return b.FixedWindow("l", windowOptions(n)) },
-		limit: func(l limiter.Limiter) int { return l.(*limiter.FixedWindow).Options().PermitLimit },
+		limit: func(l limiter.Limiter) int { return l.(*limiter.FixedWindow).Limits().Permits },
 	},
 	{
 		kind:  "sliding window",
 		make:  func(b *registry.Builder, n int) limiter.Limiter { return b.SlidingWindow("l", slidingOptions(n)) },
-		limit: func(l limiter.Limiter) int { return l.(*limiter.SlidingWindow).Options().PermitLimit },
+		limit: func(l limiter.Limiter) int { return l.(*limiter.SlidingWindow).Limits().Permits },
 	},
 	{
 		kind: "concurrency",
 		make: func(b *registry.Builder, n int) limiter.Limiter {
 			return b.Concurrency("l", limiter.ConcurrencyOptions{PermitLimit: n})
 		},
-		limit: func(l limiter.Limiter) int { return l.(*limiter.Concurrency).Options().PermitLimit },
+		limit: func(l limiter.Limiter) int { return l.(*limiter.Concurrency).Limits().Permits },
 	},
 }
 

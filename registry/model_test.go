@@ -416,7 +416,7 @@ func (w *world) check() {
 	}
 	assert.True(w, isOpen(w.T, w.l), w.did)
 	assert.Equal(w, max(0, effective-w.taken), available(w.l), w.did)
-	assert.Equal(w, effective, w.l.Options().TokenLimit, w.did)
+	assert.Equal(w, effective, w.l.Limits().Permits, w.did)
 	for range w.r.Limiters() {
 		assert.False(w, w.r.IsLocked())
 	}

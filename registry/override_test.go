@@ -93,10 +93,10 @@ func TestOverride(t *testing.T) {
 		assert.Empty(t, heard.take())
 		time.Sleep(30*time.Minute - time.Nanosecond)
 		synctest.Wait()
-		assert.Equal(t, 7, s.l.Options().TokenLimit, "not yet")
+		assert.Equal(t, 7, s.l.Limits().Permits, "not yet")
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		assert.Equal(t, 12, s.l.Options().TokenLimit)
+		assert.Equal(t, 12, s.l.Limits().Permits)
 		assert.Equal(t, []string{"OnLimiterOverrideEnded Information l by ann because a sale: its time is over"}, heard.take())
 	})
 }
@@ -187,7 +187,7 @@ func TestOverride_Errors(t *testing.T) {
 			require.EqualError(t, err, c.want, name)
 			require.ErrorIs(t, err, weir.ErrInvalidOptions, name)
 			assert.Nil(t, info(t, r).Override, name)
-			assert.Equal(t, 10, s.l.Options().TokenLimit, name)
+			assert.Equal(t, 10, s.l.Limits().Permits, name)
 		}
 		o := for1h(bucketOptions(5))
 		o.Limiter = "other"
@@ -256,11 +256,11 @@ func TestOverride_ReloadFails(t *testing.T) {
 	require.ErrorIs(t, r.Reload(t.Context()), errBoom)
 	s.err, options = nil, 2
 	require.ErrorIs(t, r.Reload(t.Context()), refuse)
-	assert.Equal(t, 2, s.l.Options().TokenLimit)
+	assert.Equal(t, 2, s.l.Limits().Permits)
 	assert.Equal(t, plain(bucketOptions(10)), info(t, r).Configured)
 	assert.Empty(t, heard.take())
 	require.NoError(t, r.EndOverride(t.Context(), "l", "ann"))
-	assert.Equal(t, 10, s.l.Options().TokenLimit)
+	assert.Equal(t, 10, s.l.Limits().Permits)
 }
 
 // Close ends all overrides, stops their timers, and says so.
@@ -374,7 +374,7 @@ func testOverridesAtOnce(t *testing.T, partitioned bool) {
 	assert.Nil(t, i.Override)
 	assert.Equal(t, i.Configured, i.Options)
 	if l, ok := i.Limiter.(*limiter.TokenBucket); ok {
-		assert.Equal(t, i.Configured, plain(l.Options()))
+		assert.Equal(t, i.Configured, plain(l.Limits()))
 	}
 	assert.Positive(t, began.Load())
 	assert.Equal(t, began.Load(), ended.Load())
@@ -406,11 +406,11 @@ func TestOverride_WaitsForAReconfiguration(t *testing.T) {
 		require.ErrorIs(t, r.Override(ctx, for1h(bucketOptions(3))), context.DeadlineExceeded)
 		time.Sleep(2 * time.Hour) // the end of the override waits for as long as it takes
 		synctest.Wait()
-		assert.Equal(t, 2, s.l.Options().TokenLimit)
+		assert.Equal(t, 2, s.l.Limits().Permits)
 		close(leave)
 		require.NoError(t, <-reloaded)
 		synctest.Wait()
-		assert.Equal(t, 12, s.l.Options().TokenLimit)
+		assert.Equal(t, 12, s.l.Limits().Permits)
 		assert.Nil(t, info(t, r).Override)
 	})
 }
@@ -427,7 +427,7 @@ func TestOverride_EndsInTimeAfterClose(t *testing.T) {
 			closed := make(chan error)
 			go func() { closed <- r.Close(t.Context()) }()
 			time.Sleep(2 * time.Hour)
-			assert.Equal(t, 10, s.l.Options().TokenLimit)
+			assert.Equal(t, 10, s.l.Limits().Permits)
 			end()
 			require.NoError(t, <-closed)
 		})

@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"sync/atomic"
 
-	"github.com/weir-go/weir/internal/fixedhash"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
 )
@@ -36,9 +35,6 @@ func Partitioned[R any, K comparable](b *Builder, name string, key func(R) K, ea
 	want := resourceID{resourceKey{name: name}, kind, reflect.TypeFor[adjustablePartitioned[R, K]]()}
 	used, err := b.use(want, options, invalid, func() (*resource, error) {
 		p, err := newPartitioned(key, options)
-		if b.plan.registry.options.interposer() != nil {
-			fixedhash.Use(p.limiter)
-		}
 		return &resource{value: p.limiter, reconfigure: p.reconfigure, partitioned: p}, err
 	})
 	if err != nil {

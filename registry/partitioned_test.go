@@ -211,7 +211,7 @@ func TestPartitioned_ReconfiguredWhileMadeConcurrentSafe(t *testing.T) {
 	check := func(want int) {
 		t.Helper()
 		for user, l := range first.All() {
-			if got := l.(*limiter.TokenBucket).Options().TokenLimit; got != want {
+			if got := l.(*limiter.TokenBucket).Limits().Permits; got != want {
 				t.Errorf("user %s has a limit of %d, not %d", user, got, want)
 			}
 		}

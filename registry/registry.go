@@ -17,10 +17,10 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// DefaultDrainTimeout and DefaultMaxInstances are the values of options that are 0.
+// defaultDrainTimeout and defaultMaxInstances are the values of options that are 0.
 const (
-	DefaultDrainTimeout = 30 * time.Second
-	DefaultMaxInstances = 1000
+	defaultDrainTimeout = 30 * time.Second
+	defaultMaxInstances = 1000
 )
 
 // Options are the options of a [Registry]. The zero value has the defaults.
@@ -68,8 +68,8 @@ func New(o *Options) *Registry {
 		r.options = *o
 		r.events.hooks = pipeline.HooksOf(o.Listener)
 	}
-	r.options.DrainTimeout = cmp.Or(r.options.DrainTimeout, DefaultDrainTimeout)
-	r.options.MaxInstances = cmp.Or(r.options.MaxInstances, DefaultMaxInstances)
+	r.options.DrainTimeout = cmp.Or(r.options.DrainTimeout, defaultDrainTimeout)
+	r.options.MaxInstances = cmp.Or(r.options.MaxInstances, defaultMaxInstances)
 	r.pipelines = pipelines{
 		options: &r.options, closed: r.closed,
 		definitions: make(map[string]*definition), remembered: make(map[string]weak.Pointer[pipeline.Reloadable]),

@@ -97,7 +97,7 @@ func TestTokenBucket_ConflictOfPipelines(t *testing.T) {
 			conflicts(t, l.last(t, registry.EventReloadFailed).Err)
 			conflicts(t, r.Reload(t.Context()))
 			assert.Equal(t, []string{"ReloadFailed a", "ReloadFailed b"}, l.take())
-			assert.Equal(t, 5, live.(*limiter.TokenBucket).Options().TokenLimit, "it is as it was")
+			assert.Equal(t, 5, live.(*limiter.TokenBucket).Limits().Permits, "it is as it was")
 			assert.Equal(t, 1, r.OwnedLimiters())
 
 			disagree(s, "b")

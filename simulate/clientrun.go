@@ -6,9 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/weir-go/weir/internal/random"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/saturate"
-	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/retry"
 )
@@ -35,7 +34,7 @@ type client struct {
 	task    *task
 	request request
 	pcg     rand.PCG
-	random  *random.Source // of pcg
+	random  *deterministic.Source // of pcg
 	ctx     context.Context
 	cancel  context.CancelFunc
 	serve   func(context.Context) error
@@ -49,9 +48,9 @@ type client struct {
 func (r *run) newClient(do func(*client)) *client {
 	c := &client{run: r, serve: r.service.serve}
 	c.task = newTask(&r.turns, &c.request)
-	c.random = &random.Source{Rand: rand.New(&c.pcg)}
+	c.random = &deterministic.Source{Rand: rand.New(&c.pcg)}
 	ctx, cancel := context.WithCancel(context.Background())
-	c.ctx = random.With(context.WithValue(ctx, turn.Key{}, c.task), c.random)
+	c.ctx = deterministic.WithRandom(context.WithValue(ctx, deterministic.TurnKey{}, c.task), c.random)
 	c.cancel = cancel
 	r.clients = append(r.clients, c)
 	go func() {

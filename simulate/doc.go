@@ -22,6 +22,6 @@
 // answers them; collector.go makes the result of result.go. The rest reads files (scenariofile.go, recordingfile.go) or
 // shows results (tableresult.go, chartresult.go, compare.go, expect.go).
 //
-// Outside of this package, internal/turn, internal/random, internal/fixedhash and internal/interpose are where the
-// limiters, strategies and registries of a simulation differ from those of production.
+// Outside of this package, internal/deterministic is the one door by which the limiters, strategies and registries of a
+// simulation differ from those of production.
 package simulate

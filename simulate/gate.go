@@ -4,8 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/weir-go/weir/internal/interpose"
-	"github.com/weir-go/weir/internal/turn"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/chaos"
 	"github.com/weir-go/weir/strategies/hedge"
@@ -34,7 +33,7 @@ func (g *gate) Execute(ctx context.Context, next pipeline.Next) (any, error) {
 		attempt.order = append(slices.Clip(t.order), t.races, hedge.AttemptNumber(ctx))
 		attempt.permits = t.permits
 		t = attempt
-		ctx = context.WithValue(ctx, turn.Key{}, t)
+		ctx = context.WithValue(ctx, deterministic.TurnKey{}, t)
 	}
 	t.Take()
 	t.passed = true
@@ -72,8 +71,6 @@ func costOf(ctx context.Context, s *ratelimit.Strategy) int {
 
 // An interposer is the listener of a registry of a run. It puts gates between strategies, and hears nothing.
 type interposer struct{ run *run }
-
-var _ interpose.Interposer = interposer{}
 
 // Hooks implements [pipeline.Listener].
 func (interposer) Hooks() pipeline.Hooks { return pipeline.Hooks{} }

@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/weir-go/weir/internal/random"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/storetest"
@@ -42,17 +42,17 @@ type memory struct {
 	halfway time.Duration // how long a call takes to the Memory, and as long its answer back
 }
 
-var _ random.Maker = (*memory)(nil)
+var _ deterministic.Maker = (*memory)(nil)
 
-// MakeSource implements [random.Maker].
-func (m *memory) MakeSource(name, key string) *random.Source {
+// MakeSource implements [deterministic.Maker].
+func (m *memory) MakeSource(name, key string) *deterministic.Source {
 	h := fnv.New64a()
 	for _, s := range []string{m.key.name, name, key} {
 		h.Write([]byte(s))
 		h.Write([]byte{0})
 	}
 	h.Write(binary.LittleEndian.AppendUint64(nil, uint64(m.key.instance)))
-	return &random.Source{Rand: rand.New(rand.NewPCG(m.seed, h.Sum64()))}
+	return &deterministic.Source{Rand: rand.New(rand.NewPCG(m.seed, h.Sum64()))}
 }
 
 // call makes a call that takes some time.

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weir-go/weir/internal/turn"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/registry"
@@ -33,8 +33,8 @@ func Run(ctx context.Context, s Scenario) (*Result, error) {
 		return nil, err
 	}
 	r := &run{scenario: s.withDefaults(), ctx: ctx}
-	turn.Runs.Add(1)
-	defer turn.Runs.Add(-1)
+	deterministic.Runs.Add(1)
+	defer deterministic.Runs.Add(-1)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weir-go/weir/internal/turn"
+	"github.com/weir-go/weir/internal/deterministic"
 )
 
 // Turns let one task at a time run. Everything else in a run belongs to the task that has the turn, or to the main
@@ -53,7 +53,7 @@ func newTask(t *turns, r *request) *task {
 
 // taskOf returns the task that runs with ctx, or nil.
 func taskOf(ctx context.Context) *task {
-	t, _ := ctx.Value(turn.Key{}).(*task)
+	t, _ := ctx.Value(deterministic.TurnKey{}).(*task)
 	return t
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/turn"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/rate"
@@ -71,12 +71,12 @@ func TestCharge_LateRejection(t *testing.T) {
 		w.rejected(l, 1)
 		w.pass(4998 * time.Millisecond) // what is remembered of the key is looked through 5 s after that
 		w.charged(l, -1, 1)
-		turn.Runs.Add(1)
-		defer turn.Runs.Add(-1)
+		deterministic.Runs.Add(1)
+		defer deterministic.Runs.Add(-1)
 		goOn := make(lateTurn)
 		rejected := make(chan limiter.Lease)
 		go func() {
-			lease, err := l.TryAcquire(context.WithValue(w.ctx, turn.Key{}, goOn), 2)
+			lease, err := l.TryAcquire(context.WithValue(w.ctx, deterministic.TurnKey{}, goOn), 2)
 			assert.NoError(t, err)
 			rejected <- lease
 		}()

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/answerby"
-	"github.com/weir-go/weir/internal/turn"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/rate"
@@ -313,8 +313,8 @@ func TestOutage_AnswerBy(t *testing.T) {
 // A rejection from before what came too late was given back is not remembered, even if its caller is slow.
 func TestOutage_AnswerByAndCacheRejections(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		turn.Runs.Add(1)
-		defer turn.Runs.Add(-1)
+		deterministic.Runs.Add(1)
+		defer deterministic.Runs.Add(-1)
 		how := &store.LimiterOptions{CacheRejections: true}
 		l := must(newStore(t, w.hooked, store.Options{}).FixedWindow("window", limiter.FixedWindowOptions{PermitLimit: 2, Window: time.Hour}, how))(t)
 		w.granted(l, 1)
@@ -326,7 +326,7 @@ func TestOutage_AnswerByAndCacheRejections(t *testing.T) {
 		})
 		w.pass(7 * time.Millisecond) // the store has granted the permit, and gets it back 8 ms from now
 		both.Go(func() {
-			lease := must(l.TryAcquire(context.WithValue(w.ctx, turn.Key{}, slowTurn(time.Second)), 1))(t)
+			lease := must(l.TryAcquire(context.WithValue(w.ctx, deterministic.TurnKey{}, slowTurn(time.Second)), 1))(t)
 			require.False(t, lease.Acquired())
 		})
 		both.Wait()

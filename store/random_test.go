@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/internal/random"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
@@ -30,13 +30,13 @@ type seeded struct {
 	made []string
 }
 
-func (s *seeded) MakeSource(name, key string) *random.Source {
+func (s *seeded) MakeSource(name, key string) *deterministic.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.made = append(s.made, name+"/"+key)
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%q %q", name, key)
-	return &random.Source{Rand: rand.New(rand.NewPCG(s.seed, h.Sum64()))}
+	return &deterministic.Source{Rand: rand.New(rand.NewPCG(s.seed, h.Sum64()))}
 }
 
 func (s *seeded) Decide(ctx context.Context, batches []*backend.Batch) error {

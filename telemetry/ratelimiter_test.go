@@ -132,7 +132,7 @@ func TestOptions_LeaseDuration(t *testing.T) {
 func TestOnMeasurement_PartitionKeyIsNoAttribute(t *testing.T) {
 	l, reader := started(t, telemetry.Options{LeaseDuration: true})
 	permits, err := limiter.NewPartitioned(func(tenant string) limiter.Partition[string] {
-		return limiter.Partition[string]{Key: tenant, New: limiter.ConcurrencyFactory[string](limiter.ConcurrencyOptions{PermitLimit: 1})}
+		return limiter.Partition[string]{Key: tenant, New: limiter.FactoryFor[string](limiter.ConcurrencyOptions{PermitLimit: 1})}
 	}, nil)
 	require.NoError(t, err)
 	type tenantKey struct{}

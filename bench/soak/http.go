@@ -27,7 +27,7 @@ const mostUsers = 500
 func overHTTP(ctx context.Context, s *soak) error {
 	slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 10, QueueLimit: 20}))
 	defer func() { _ = slots.Close() }()
-	perUser, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](bucketOf(5)), &limiter.PartitionedOptions{
+	perUser, err := weirhttp.PerKey(limiter.FactoryFor[string](bucketOf(5)), &limiter.PartitionedOptions{
 		MaxPartitions: mostUsers, IdleTimeout: 100 * time.Millisecond,
 	})
 	if err != nil {
@@ -143,13 +143,13 @@ func handler(held *heldCheck) http.Handler {
 // resilient returns a client that retries and hedges.
 func resilient(base http.RoundTripper) (*http.Client, error) {
 	p, err := pipeline.New("client",
-		retry.New(&retry.Options{MaxRetries: 2, Delay: time.Millisecond, Jitter: true, Handle: weirhttp.Retryable}),
+		retry.New(&retry.Options{MaxRetries: 2, Delay: time.Millisecond, Jitter: true, IgnoreRetryAfter: true}),
 		hedge.New(&hedge.Options{Delay: time.Millisecond}),
 	)
 	if err != nil {
 		return nil, err
 	}
-	transport, err := weirhttp.NewTransport(p, &weirhttp.TransportOptions{Base: base, MaxRetryAfter: 5 * time.Millisecond})
+	transport, err := weirhttp.NewTransport(p, &weirhttp.TransportOptions{Base: base})
 	if err != nil {
 		return nil, err
 	}

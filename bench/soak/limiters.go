@@ -63,9 +63,9 @@ func limiters(ctx context.Context, s *soak) error {
 	})
 	wg.Wait()
 
-	options := slots.Options()
-	if st := slots.Statistics(); st.AvailablePermits != int64(options.PermitLimit) || st.QueuedPermits != 0 {
-		s.violation("slots: %+v once nothing runs, the limit is %d", st, options.PermitLimit)
+	limits := slots.Limits()
+	if st := slots.Statistics(); st.AvailablePermits != int64(limits.Permits) || st.QueuedPermits != 0 {
+		s.violation("slots: %+v once nothing runs, the limit is %d", st, limits.Permits)
 	}
 	for l := range rates {
 		if st := l.(limiter.StatisticsProvider).Statistics(); st.QueuedPermits != 0 {

@@ -137,8 +137,8 @@ func pipelines(ctx context.Context, s *soak) error {
 		if !is {
 			continue
 		}
-		if st := slots.Statistics(); st.AvailablePermits != int64(slots.Options().PermitLimit) || st.QueuedPermits != 0 {
-			s.violation("%s of the file: %+v once nothing runs, the limit is %d", name, st, slots.Options().PermitLimit)
+		if st := slots.Statistics(); st.AvailablePermits != int64(slots.Limits().Permits) || st.QueuedPermits != 0 {
+			s.violation("%s of the file: %+v once nothing runs, the limit is %d", name, st, slots.Limits().Permits)
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)

@@ -35,7 +35,6 @@ func newClient(wire http.RoundTripper, t *tally, j *journal) (*http.Client, erro
 			Delay:      50 * time.Millisecond,
 			MaxDelay:   400 * time.Millisecond,
 			Jitter:     true,
-			Handle:     weirhttp.Retryable,
 			OnRetry: func(ctx context.Context, a pipeline.Event) {
 				t.retried.Add(1)
 				e, ok := errors.AsType[*weirhttp.StatusError](a.Err)

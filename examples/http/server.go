@@ -57,7 +57,7 @@ func newAPI() (*api, error) {
 	}
 	policies := make(map[string]weirhttp.Policy)
 	for name, o := range plans {
-		perUser, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](o), &limiter.PartitionedOptions{MaxPartitions: 10_000})
+		perUser, err := weirhttp.PerKey(limiter.FactoryFor[string](o), &limiter.PartitionedOptions{MaxPartitions: 10_000})
 		if err != nil {
 			return nil, errors.Join(err, a.Close())
 		}

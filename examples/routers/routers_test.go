@@ -28,7 +28,7 @@ var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.
 // requests.
 func newLimits(t *testing.T, global int, route weirhttp.Key) *weirhttp.Limits {
 	t.Helper()
-	perRoute, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](anHour(1)), &limiter.PartitionedOptions{MaxPartitions: 100})
+	perRoute, err := weirhttp.PerKey(limiter.FactoryFor[string](anHour(1)), &limiter.PartitionedOptions{MaxPartitions: 100})
 	if err != nil {
 		t.Fatal(err)
 	}

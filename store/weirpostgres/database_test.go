@@ -15,11 +15,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/drill"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // A call has time for two round trips, and not for the handshake and the preparation of a statement.

@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // everything calls each method that sends something.

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Runner(m)) }

@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // documentedRole makes a role with the rights of the docs. It returns a schema and a pool of connections that are this role.

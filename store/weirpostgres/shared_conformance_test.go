@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store/internal/drill"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 func TestSharedConformance(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/drill"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 func TestSharedOutages(t *testing.T) {

@@ -7,10 +7,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/storetest"
 	"github.com/weir-go/weir/store/weirpostgres/pgmigrate"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // runSuite runs the suite with the server's time.

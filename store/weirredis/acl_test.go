@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/storetest"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // documentedUser makes the user of the docs on servers, with the commands for a Cluster if there are several, and returns

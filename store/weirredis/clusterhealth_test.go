@@ -8,10 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/internal/drill"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // One server of a Cluster that is killed or stopped takes away the keys that it has, and no others.

@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // slowBucket gives nothing back while a test runs.

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // listening is a Listen that runs.

@@ -11,10 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // trusting returns a configuration that trusts one certificate.

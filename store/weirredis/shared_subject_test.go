@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/internal/drill"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // The drills start this test binary again as an instance of a service.

@@ -3,8 +3,8 @@ package weirredis
 import (
 	"testing"
 
-	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/store/internal/drill"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // behindProxy returns two ways to the same fresh place, of which one leads through a proxy.

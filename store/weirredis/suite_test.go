@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/store/backend"
 	"github.com/weir-go/weir/store/storetest"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // The time of this one is the server's.

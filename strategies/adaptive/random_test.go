@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/random"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/strategies/adaptive"
 )
 
@@ -18,7 +18,7 @@ import (
 func failing(t *testing.T, executions, failures int) *adaptive.Throttler {
 	th := weir.Must(adaptive.NewThrottler(nil))
 	for i := range executions {
-		lease, err := th.Acquire(random.With(t.Context(), always), 1)
+		lease, err := th.Acquire(deterministic.WithRandom(t.Context(), always), 1)
 		require.NoError(t, err)
 		require.True(t, lease.Acquired())
 		if i >= executions-failures {
@@ -30,7 +30,7 @@ func failing(t *testing.T, executions, failures int) *adaptive.Throttler {
 }
 
 // always is a source of numbers just below 1, by which only a rate of 1 rejects.
-var always = &random.Source{Rand: rand.New(most{})}
+var always = &deterministic.Source{Rand: rand.New(most{})}
 
 type most struct{}
 
@@ -64,7 +64,7 @@ func TestThrottler_RandomOfContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		th := failing(t, 100, 60)
 		decisions := func(seed uint64) (all []bool) {
-			ctx := random.With(context.Background(), &random.Source{Rand: rand.New(rand.NewPCG(seed, 0))})
+			ctx := deterministic.WithRandom(context.Background(), &deterministic.Source{Rand: rand.New(rand.NewPCG(seed, 0))})
 			for range 100 {
 				lease, err := th.TryAcquire(ctx, 0)
 				require.NoError(t, err)

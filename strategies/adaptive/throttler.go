@@ -11,7 +11,7 @@ import (
 	"github.com/failsafe-go/failsafe-go/adaptivethrottler"
 
 	"github.com/weir-go/weir/internal/clock"
-	"github.com/weir-go/weir/internal/random"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
@@ -139,7 +139,7 @@ func (t *Throttler) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
 func (t *Throttler) rejects(ctx context.Context) bool {
 	t.engine.TryAcquirePermit() // computes the rate
 	rate := t.engine.RejectionRate()
-	return rate >= 1 || rate > 0 && random.Float64(ctx) < rate
+	return rate >= 1 || rate > 0 && deterministic.Float64(ctx) < rate
 }
 
 // settle makes the engine learn from a grant.

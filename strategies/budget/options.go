@@ -10,9 +10,9 @@ import (
 
 // The defaults of [Options].
 const (
-	DefaultRatio        = 0.2
-	DefaultMinPerSecond = 10
-	DefaultWindow       = 10 * time.Second
+	defaultRatio        = 0.2
+	defaultMinPerSecond = 10
+	defaultWindow       = 10 * time.Second
 )
 
 // LongestWindow is the longest [Options.Window].
@@ -36,9 +36,9 @@ type Options struct {
 // withDefaults returns o with the defaults filled in. A nil o stands for the zero Options.
 func (o *Options) withDefaults() Options {
 	full := *cmp.Or(o, new(Options))
-	full.Ratio = cmp.Or(full.Ratio, DefaultRatio)
-	full.MinPerSecond = cmp.Or(full.MinPerSecond, DefaultMinPerSecond)
-	full.Window = cmp.Or(full.Window, DefaultWindow)
+	full.Ratio = cmp.Or(full.Ratio, defaultRatio)
+	full.MinPerSecond = cmp.Or(full.MinPerSecond, defaultMinPerSecond)
+	full.Window = cmp.Or(full.Window, defaultWindow)
 	return full
 }
 

@@ -8,15 +8,15 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/clock"
-	"github.com/weir-go/weir/internal/random"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 )
 
 // The defaults of the options.
 const (
-	DefaultRate    = 0.001
-	DefaultLatency = 30 * time.Second
+	defaultRate    = 0.001
+	defaultLatency = 30 * time.Second
 )
 
 // The events of this package. Each says that something was injected. All are Information.
@@ -60,7 +60,7 @@ type Options struct {
 // setDefaults fills in the defaults. name is that of the Name.
 func (o *Options) setDefaults(name string) {
 	o.Name = cmp.Or(o.Name, name)
-	o.Rate = cmp.Or(o.Rate, DefaultRate)
+	o.Rate = cmp.Or(o.Rate, defaultRate)
 }
 
 // validate adds what is wrong with o to p.
@@ -156,7 +156,7 @@ type Latency struct{ gate[LatencyOptions] }
 func NewLatency(o *LatencyOptions) *Latency {
 	full := *cmp.Or(o, new(LatencyOptions))
 	full.setDefaults("Chaos.Latency")
-	full.Latency = cmp.Or(full.Latency, DefaultLatency)
+	full.Latency = cmp.Or(full.Latency, defaultLatency)
 	return &Latency{newGate(full, full.Options, o.Validate(), injector{
 		event: EventLatency,
 		injection: func(ctx context.Context, _ pipeline.Next) (pipeline.Event, bool) {
@@ -330,7 +330,7 @@ func (g *gate[O]) injects(ctx context.Context) bool {
 	if g.common.Rand != nil {
 		return g.common.Rand() < rate
 	}
-	return random.Float64(ctx) < rate
+	return deterministic.Float64(ctx) < rate
 }
 
 // proceed runs next after a function of the program or a wait, during which the context can have ended.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/weir-go/weir/internal/random"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/strategies/chaos"
 )
 
@@ -18,7 +18,7 @@ func TestOptions_RandomOfContext(t *testing.T) {
 			Options: chaos.Options{Enabled: true, Rate: 0.5, Rand: r},
 			Err:     errBoom,
 		}))
-		ctx := random.With(t.Context(), &random.Source{Rand: rand.New(rand.NewPCG(seed, 0))})
+		ctx := deterministic.WithRandom(t.Context(), &deterministic.Source{Rand: rand.New(rand.NewPCG(seed, 0))})
 		for range 100 {
 			all = append(all, p.Execute(ctx, func(context.Context) error { return nil }))
 		}

@@ -10,11 +10,11 @@ import (
 
 // The defaults of [Options].
 const (
-	DefaultFailureRatio      = 0.1
-	DefaultMinimumThroughput = 100
-	DefaultSamplingDuration  = 30 * time.Second
-	DefaultBreakDuration     = 5 * time.Second
-	DefaultHalfOpenProbes    = 1
+	defaultFailureRatio      = 0.1
+	defaultMinimumThroughput = 100
+	defaultSamplingDuration  = 30 * time.Second
+	defaultBreakDuration     = 5 * time.Second
+	defaultHalfOpenProbes    = 1
 )
 
 // Options say when a circuit opens, for how long, and how it closes. The zero Options are the defaults: the circuit opens
@@ -71,11 +71,11 @@ type Options struct {
 func (o *Options) withDefaults() Options {
 	full := *cmp.Or(o, new(Options))
 	full.Name = cmp.Or(full.Name, "CircuitBreaker")
-	full.FailureRatio = cmp.Or(full.FailureRatio, DefaultFailureRatio)
-	full.MinimumThroughput = cmp.Or(full.MinimumThroughput, DefaultMinimumThroughput)
-	full.SamplingDuration = cmp.Or(full.SamplingDuration, DefaultSamplingDuration)
-	full.BreakDuration = cmp.Or(full.BreakDuration, DefaultBreakDuration)
-	full.HalfOpenProbes = cmp.Or(full.HalfOpenProbes, DefaultHalfOpenProbes)
+	full.FailureRatio = cmp.Or(full.FailureRatio, defaultFailureRatio)
+	full.MinimumThroughput = cmp.Or(full.MinimumThroughput, defaultMinimumThroughput)
+	full.SamplingDuration = cmp.Or(full.SamplingDuration, defaultSamplingDuration)
+	full.BreakDuration = cmp.Or(full.BreakDuration, defaultBreakDuration)
+	full.HalfOpenProbes = cmp.Or(full.HalfOpenProbes, defaultHalfOpenProbes)
 	return full
 }
 

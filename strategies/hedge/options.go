@@ -12,8 +12,8 @@ import (
 
 // The defaults of [Options], and the highest MaxHedges.
 const (
-	DefaultDelay     = 2 * time.Second
-	DefaultMaxHedges = 1
+	defaultDelay     = 2 * time.Second
+	defaultMaxHedges = 1
 	MostHedges       = 10
 )
 
@@ -38,8 +38,7 @@ type Options struct {
 	// nil, every error is handled except [context.Canceled], and [context.DeadlineExceeded] once the caller's context
 	// is done. [pipeline.HandleResult] converts a function that knows the type of the results.
 	//
-	// Handle does not decide whether another attempt starts: after a refused one none does, whatever Handle returns. So
-	// a Handle that is also a retry's, such as weirhttp.Retryable, does not make a hedge send what was just refused.
+	// Handle does not decide whether another attempt starts: after a refused one none does, whatever Handle returns.
 	Handle func(result any, err error) bool `json:"-" yaml:"-"`
 	// AfterRefusal makes an attempt that was refused start the next one, as other failures do. Set it if each attempt
 	// calls another server, see [AttemptNumber]: one that is busy says nothing about the next. By default no attempt starts
@@ -64,9 +63,9 @@ func (o *Options) withDefaults() Options {
 	full := *cmp.Or(o, new(Options))
 	full.Name = cmp.Or(full.Name, "Hedging")
 	if !full.AtOnce {
-		full.Delay = cmp.Or(full.Delay, DefaultDelay)
+		full.Delay = cmp.Or(full.Delay, defaultDelay)
 	}
-	full.MaxHedges = cmp.Or(full.MaxHedges, DefaultMaxHedges)
+	full.MaxHedges = cmp.Or(full.MaxHedges, defaultMaxHedges)
 	return full
 }
 

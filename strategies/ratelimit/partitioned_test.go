@@ -47,7 +47,7 @@ func TestNewPartitioned(t *testing.T) {
 func TestStrategy_Peek(t *testing.T) {
 	type key struct{}
 	perUser := weir.Must(limiter.NewPartitionedByKey(func(user string) string { return user },
-		limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: 2, Window: time.Hour}), nil))
+		limiter.FactoryFor[string](limiter.FixedWindowOptions{PermitLimit: 2, Window: time.Hour}), nil))
 	defer func() { _ = perUser.Close() }()
 	cost := 2
 	s := ratelimit.NewPartitioned(perUser, func(ctx context.Context) string { user, _ := ctx.Value(key{}).(string); return user },

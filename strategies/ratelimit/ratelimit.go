@@ -19,8 +19,8 @@ import (
 	"github.com/weir-go/weir/strategies/internal/learning"
 )
 
-// DefaultPermitLimit is the limit of the concurrency limiter that [New] makes if it is given none.
-const DefaultPermitLimit = 1000
+// defaultPermitLimit is the limit of the concurrency limiter that [New] makes if it is given none.
+const defaultPermitLimit = 1000
 
 // The events of this package.
 const (
@@ -83,7 +83,7 @@ type Strategy struct {
 func New(l limiter.Limiter, o *Options) *Strategy {
 	switch l := l.(type) {
 	case nil:
-		own := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: DefaultPermitLimit}))
+		own := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: defaultPermitLimit}))
 		s := newStrategy(own, own, o)
 		s.owned = own
 		return s

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/weir-go/weir/internal/random"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/internal/textenum"
 )
@@ -58,5 +58,5 @@ func upTo(ctx context.Context, d time.Duration) time.Duration {
 	if d <= 0 {
 		return 0
 	}
-	return random.UpTo(ctx, saturate.Add(d, 1))
+	return deterministic.UpTo(ctx, saturate.Add(d, 1))
 }

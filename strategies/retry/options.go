@@ -16,9 +16,9 @@ const Forever = math.MaxInt
 
 // The defaults of [Options].
 const (
-	DefaultMaxRetries    = 3
-	DefaultDelay         = 2 * time.Second
-	DefaultMaxRetryAfter = time.Minute
+	defaultMaxRetries    = 3
+	defaultDelay         = 2 * time.Second
+	defaultMaxRetryAfter = time.Minute
 )
 
 // Options say what is retried, how often and when. The zero Options are the defaults: three retries, 2 s apart.
@@ -71,9 +71,9 @@ type Options struct {
 func (o *Options) withDefaults() Options {
 	full := *cmp.Or(o, new(Options))
 	full.Name = cmp.Or(full.Name, "Retry")
-	full.MaxRetries = cmp.Or(full.MaxRetries, DefaultMaxRetries)
-	full.Delay = cmp.Or(full.Delay, DefaultDelay)
-	full.MaxRetryAfter = cmp.Or(full.MaxRetryAfter, DefaultMaxRetryAfter)
+	full.MaxRetries = cmp.Or(full.MaxRetries, defaultMaxRetries)
+	full.Delay = cmp.Or(full.Delay, defaultDelay)
+	full.MaxRetryAfter = cmp.Or(full.MaxRetryAfter, defaultMaxRetryAfter)
 	return full
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/weir-go/weir/internal/random"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/retry"
 )
@@ -22,7 +22,7 @@ func TestRetry_RandomOfContext(t *testing.T) {
 				p := with(&retry.Options{Jitter: true, Backoff: backoff, MaxRetries: 5, OnRetry: func(_ context.Context, a pipeline.Event) {
 					all = append(all, a.Duration)
 				}})
-				ctx := random.With(t.Context(), &random.Source{Rand: rand.New(rand.NewPCG(seed, 0))})
+				ctx := deterministic.WithRandom(t.Context(), &deterministic.Source{Rand: rand.New(rand.NewPCG(seed, 0))})
 				assert.ErrorIs(t, p.Execute(ctx, func(context.Context) error { return errBoom }), errBoom)
 				return all
 			}

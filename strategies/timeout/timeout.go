@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/pipeline"
 )
 
-// DefaultTimeout is the limit of a strategy that was made with 0.
-const DefaultTimeout = 30 * time.Second
+// defaultTimeout is the limit of a strategy that was made with 0.
+const defaultTimeout = 30 * time.Second
 
 // EventTimeout is the event of an execution that was timed out. Err is the [*Error]. Its severity is Error.
 const EventTimeout = "OnTimeout"
@@ -40,7 +40,7 @@ type Strategy struct {
 // New makes a timeout of d; 0 is 30 s. If d is below 0, making a pipeline of the strategy fails. If o is nil,
 // the defaults apply. With [Options.Func] d is not used, but must still be valid.
 func New(d time.Duration, o *Options) *Strategy {
-	s := &Strategy{after: cmp.Or(d, DefaultTimeout), options: *cmp.Or(o, new(Options))}
+	s := &Strategy{after: cmp.Or(d, defaultTimeout), options: *cmp.Or(o, new(Options))}
 	s.options.Name = cmp.Or(s.options.Name, "Timeout")
 	return s
 }

@@ -34,7 +34,7 @@ var everyTest = []string{"github.com/stretchr/testify", "go.uber.org/goleak"}
 var folders = []folder{
 	// What a limit is: the vocabulary of the house.
 	{name: "rate", everyone: true, mayImport: []string{"internal/durationtext", "internal/isnil", "internal/saturate", "internal/textenum", "internal/validate"}},
-	{name: "limiter", mayImport: []string{"internal/deadline", "internal/durationtext", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn", "internal/waitlist"}},
+	{name: "limiter", mayImport: []string{"internal/deadline", "internal/durationtext", "internal/deterministic", "internal/heavyhitters", "internal/waitlist"}},
 	// What authors of limiters need.
 	{name: "limiter/custom", mayImport: []string{"limiter"}},
 	{name: "limiter/limitertest", mayImport: []string{"limiter", "limiter/custom"}, testing: true},
@@ -42,7 +42,7 @@ var folders = []folder{
 	{name: "pipeline", mayImport: []string{"internal/deadline"}},
 	// For the tests of programs that use weir.
 	{name: "weirtest", mayImport: []string{"limiter", "limiter/custom", "pipeline"}},
-	{name: "store", mayImport: []string{"rate", "store/backend", "limiter", "limiter/custom", "internal/answerby", "internal/eventqueue", "internal/fixedhash", "internal/heavyhitters", "internal/random", "internal/turn", "internal/waitlist"}},
+	{name: "store", mayImport: []string{"rate", "store/backend", "limiter", "limiter/custom", "internal/answerby", "internal/eventqueue", "internal/deterministic", "internal/heavyhitters", "internal/waitlist"}},
 	// What authors of backends need: not the store that calls them.
 	{name: "store/backend", mayImport: []string{"rate"}},
 	{name: "store/storetest", mayImport: []string{"rate", "store/backend"}, testing: true},
@@ -51,7 +51,7 @@ var folders = []folder{
 	{name: "store/weirpostgres/pgmigrate", thirdParty: []string{"github.com/jackc/pgx/v5"}},
 	{name: "store/weirpostgres", mayImport: []string{"rate", "store", "store/backend", "store/weirpostgres/pgmigrate"}, thirdParty: []string{"github.com/jackc/pgx/v5"}, testOnly: []string{"..."}},
 	{name: "strategies/circuitbreaker", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/internal/window", "internal/durationtext"}},
-	{name: "strategies/chaos", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/random"}},
+	{name: "strategies/chaos", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/deterministic"}},
 	{name: "strategies/fallback", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/holding"}},
 	{name: "strategies/ratelimit", mayImport: []string{"pipeline", "limiter", "strategies/internal/judge", "strategies/internal/learning", "internal/holding"}},
 	{name: "strategies/internal/judge", mayImport: []string{"pipeline"}},
@@ -61,14 +61,14 @@ var folders = []folder{
 	{name: "strategies/budget", mayImport: []string{"strategies/internal/window"}},
 	{name: "strategies/internal/window"}, // of two strategies that count by time
 	{name: "strategies/hedge", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget", "internal/holding"}},
-	{name: "strategies/retry", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget", "internal/holding", "internal/random"}},
+	{name: "strategies/retry", mayImport: []string{"pipeline", "strategies/internal/judge", "strategies/budget", "internal/holding", "internal/deterministic"}},
 	{name: "strategies/timeout", mayImport: []string{"pipeline", "strategies/internal/judge", "internal/deadline"}},
 	// A rejection by an adaptive limiter is that of any limiter: transports and listeners know one type. The bridge
 	// makes policies of limiters by ratelimit's strategy. failsafe-go has the adaptive engines, and is the other side
 	// of the bridge.
 	{
 		name:       "strategies/adaptive",
-		mayImport:  []string{"pipeline", "limiter", "limiter/custom", "strategies/internal/learning", "strategies/ratelimit", "internal/random"},
+		mayImport:  []string{"pipeline", "limiter", "limiter/custom", "strategies/internal/learning", "strategies/ratelimit", "internal/deterministic"},
 		thirdParty: []string{"github.com/failsafe-go/failsafe-go"},
 	},
 	{
@@ -76,7 +76,7 @@ var folders = []folder{
 		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit", "internal/holding"},
 		thirdParty: []string{"github.com/failsafe-go/failsafe-go"},
 	},
-	{name: "registry", mayImport: []string{"pipeline", "limiter", "store", "store/backend", "internal/interpose", "internal/fixedhash"}},
+	{name: "registry", mayImport: []string{"pipeline", "limiter", "store", "store/backend"}},
 	{
 		name: "reload",
 		mayImport: []string{
@@ -107,7 +107,7 @@ var folders = []folder{
 	{
 		name: "simulate",
 		mayImport: []string{
-			"registry", "reload", "pipeline", "limiter", "store", "store/backend", "store/storetest", "internal/durationtext", "internal/interpose", "internal/random", "internal/turn",
+			"registry", "reload", "pipeline", "limiter", "store", "store/backend", "store/storetest", "internal/deterministic", "internal/durationtext",
 			"strategies/chaos", "strategies/circuitbreaker", "strategies/fallback", "strategies/hedge", "strategies/ratelimit", "strategies/retry", "strategies/timeout",
 		},
 		testing: true,
@@ -115,24 +115,25 @@ var folders = []folder{
 
 	{
 		name:      "transport/weirhttp",
-		mayImport: []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/forwarded", "transport/internal/grpcwire", "transport/internal/unsent", "internal/holding"},
+		mayImport: []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/exchange", "transport/internal/forwarded", "transport/internal/status", "transport/internal/unsent", "internal/holding"},
 	},
 
 	// What weirhttp and weirgrpc have in common: policies that are asked in order, and what they have granted to a call.
 	{name: "transport/internal/unsent", mayImport: []string{"pipeline"}},
-	{name: "transport/internal/attempts"}, // of strategies to run a handler
-	{name: "transport/internal/admission", mayImport: []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit"}},
-	{name: "transport/internal/grpcwire"},  // what a rejection looks like to a client of gRPC
+	{name: "transport/internal/exchange", mayImport: []string{"pipeline"}}, // of a request with all attempts at it
+	{name: "transport/internal/attempts"},                                  // of strategies to run a handler
+	{name: "transport/internal/admission", mayImport: []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit", "transport/internal/status"}},
+	{name: "transport/internal/status", mayImport: []string{"pipeline", "limiter", "strategies/ratelimit"}}, // what a client is told
 	{name: "transport/internal/forwarded"}, // the address of a client behind proxies: in a header or in metadata
 	{
 		name:       "transport/weirgrpc",
-		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/forwarded", "transport/internal/grpcwire", "transport/internal/unsent"},
+		mayImport:  []string{"pipeline", "limiter", "strategies/ratelimit", "strategies/timeout", "registry", "transport/internal/admission", "transport/internal/attempts", "transport/internal/forwarded", "transport/internal/status", "transport/internal/unsent"},
 		thirdParty: []string{"google.golang.org/grpc", "google.golang.org/genproto/googleapis/rpc", "google.golang.org/protobuf"},
 		testOnly:   []string{"..."},
 	},
 	{
 		name:       "transport/weirrls",
-		mayImport:  []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit", "store", "transport/internal/admission", "internal/answerby"},
+		mayImport:  []string{"pipeline", "limiter", "limiter/custom", "strategies/ratelimit", "store", "transport/internal/admission", "transport/internal/status", "internal/answerby"},
 		thirdParty: []string{"github.com/envoyproxy/go-control-plane/envoy", "google.golang.org/grpc", "google.golang.org/protobuf"},
 		testOnly:   []string{"..."},
 	},
@@ -177,16 +178,12 @@ var folders = []folder{
 	{name: "internal/waitlist", mayImport: []string{"rate"}},
 	// How limiter and store find the keys that are rejected most.
 	{name: "internal/heavyhitters"},
-	// How package simulate repeats the random decisions of strategies and limiters.
 	// How reload and cmd/weir read a path that may lead to a pipe.
 	{name: "internal/regularfile"},
 	// How telemetry and dashboard ask limiters that may never answer.
 	{name: "internal/ask"},
-	// What simulate needs of the packages that it runs: steps between strategies, random numbers and hashes that repeat.
-	{name: "internal/interpose", mayImport: []string{"pipeline"}},
-	{name: "internal/random"},
-	{name: "internal/fixedhash"},
-	{name: "internal/turn"},
+	// What simulate needs of the packages that it runs: turns, random numbers and hashes that repeat.
+	{name: "internal/deterministic"},
 	// How dashboard, reload, simulate and cmd/weir write durations.
 	{name: "internal/durationtext", everyone: true},
 

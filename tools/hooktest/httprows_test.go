@@ -194,13 +194,6 @@ var httpRows = []row{
 	{"weirhttp.TransportOptions.Idempotent", caller, func(x *scene) drill {
 		return x.sends(http.MethodPost, weirhttp.TransportOptions{Idempotent: func(*http.Request) bool { x.hit(); return true }})
 	}},
-	{"weirhttp.TransportOptions.Key", caller, func(x *scene) drill {
-		return x.sends(http.MethodGet, weirhttp.TransportOptions{Key: x.key})
-	}},
-	{"weirhttp.NewGate(l)", caller, func(x *scene) drill {
-		g := must(weirhttp.NewGate(onlyUser{x.user("any")}, nil))
-		return drill{do: x.takesKey(g, "a")}
-	}},
 }
 
 // failing is a strategy that fails.

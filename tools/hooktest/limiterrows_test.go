@@ -187,14 +187,14 @@ var limiterRows = []row{
 	{"limiter.NewPartitioned(partition)", caller, func(x *scene) drill {
 		p := must(limiter.NewPartitioned(func(key string) limiter.Partition[string] {
 			x.hit()
-			return limiter.Partition[string]{Key: key, New: limiter.UnlimitedFactory[string]()}
+			return limiter.Partition[string]{Key: key, New: func(string) (limiter.Limiter, error) { return limiter.NewUnlimited(), nil }}
 		}, nil))
 		x.then(func() { _ = p.Close() })
 		return drill{do: x.takesKey(p, "a")}
 	}},
 	{"limiter.NewPartitionedByKey(key)", caller, func(x *scene) drill {
 		key := func(s string) string { x.hit(); return s }
-		p := must(limiter.NewPartitionedByKey(key, limiter.UnlimitedFactory[string](), nil))
+		p := must(limiter.NewPartitionedByKey(key, func(string) (limiter.Limiter, error) { return limiter.NewUnlimited(), nil }, nil))
 		x.then(func() { _ = p.Close() })
 		return drill{do: x.takesKey(p, "a")}
 	}},

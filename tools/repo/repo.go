@@ -122,12 +122,17 @@ func touch(root string) error {
 	})
 }
 
+// Ours reports whether p is a package of this repository.
+func (p Package) Ours() bool {
+	return p.ImportPath == Module || strings.HasPrefix(p.ImportPath, Module+"/")
+}
+
 // Public reports whether p is a package of this repository that other programs can import.
 func (p Package) Public() bool {
 	folder := p.Folder()
 	top, _, _ := strings.Cut(folder, "/")
 	switch {
-	case p.ImportPath != Module && folder == p.ImportPath: // not ours
+	case !p.Ours():
 		return false
 	case p.Name == "main" || len(p.GoFiles) == 0:
 		return false

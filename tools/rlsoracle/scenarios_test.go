@@ -155,7 +155,7 @@ func exactly(t *testing.T, descriptors []weirrls.Descriptor) {
 			continue
 		}
 		w := d.Limit.Window
-		factory := limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: int(w.RequestsPerUnit), Window: durations[w.Unit]})
+		factory := limiter.FactoryFor[string](limiter.FixedWindowOptions{PermitLimit: int(w.RequestsPerUnit), Window: durations[w.Unit]})
 		perKey, err := weirrls.PerKey(factory, nil)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, perKey.Close()) })

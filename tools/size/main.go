@@ -1,6 +1,7 @@
-// Command size prints how much there is of the core of weir, and how its files hang together: see `make size`.
+// Command size prints how much there is of weir, and how its files hang together: see `make size`.
 //
-// A line counts if it has code: comments and blank lines are left out, and so are generated files. A room is a package.
+// A line counts if it has code: comments and blank lines are left out, and so are generated files. A name counts if it is an
+// exported function, type, method, constant or variable of a package with a file in api/. A room is a package.
 //
 // An arrow leads from one file of a room to another if the first uses a name that the second declares: a type, function,
 // method, field, variable or constant. One arrow stands for all such names. A room reads well from top to bottom if its files
@@ -21,21 +22,43 @@ import (
 	"go/token"
 	"go/types"
 	"io"
+	"io/fs"
 	"log"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/weir-go/weir/tools/repo"
 )
 
-// core are the parts of the product that one engineer shall hold, and kits what is in them for tests.
-var (
-	core = []string{"limiter", "rate", "pipeline", "strategies", "registry", "reload", "store"}
-	kits = []string{"limiter/limitertest", "limiter/internal/model", "store/storetest", "store/internal/drill"}
-)
+// A part of the repository is printed with its sum.
+type part struct {
+	name   string
+	groups []string // each is a folder with all below it, without the groups below it
+}
+
+const kits = "for tests"
+
+var parts = []part{
+	{"core", []string{"limiter", "rate", "pipeline", "strategies", "registry", "reload", "store"}},
+	{"around", []string{"transport", "jobs", "dashboard", "telemetry", "simulate", "cmd", "internal", "weirtest", "."}},
+	{kits, []string{"limiter/limitertest", "limiter/internal/model", "store/storetest", "store/internal/drill", "examples", "bench", "tools"}},
+}
+
+// groupOf returns the group that a folder is in, and its part.
+func groupOf(folder string) (part, group string) {
+	for _, p := range parts {
+		for _, name := range p.groups {
+			if (folder == name || strings.HasPrefix(folder, name+"/")) && len(name) >= len(group) {
+				part, group = p.name, name
+			}
+		}
+	}
+	return part, group
+}
 
 // What a reader can hold: more is printed.
 const (
@@ -48,7 +71,11 @@ func main() {
 	log.SetFlags(0)
 	only := flag.String("room", "", "print the arrows of this folder")
 	flag.Parse()
-	rooms, err := measure()
+	root, err := repo.Root()
+	if err != nil {
+		log.Fatal(err)
+	}
+	rooms, err := measure(root)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -58,17 +85,104 @@ func main() {
 		}
 	}
 	if *only == "" {
-		printAll(rooms)
+		counts, err := count(root)
+		if err != nil {
+			log.Fatal(err)
+		}
+		printCounts(counts)
+		printRooms(rooms)
 	}
 }
 
+// Counts are the sums of a group.
+type counts struct{ code, tests, names int }
+
+func (c *counts) add(d counts) {
+	c.code, c.tests, c.names = c.code+d.code, c.tests+d.tests, c.names+d.names
+}
+
+// count returns the sums of each group.
+func count(root string) (map[string]counts, error) {
+	sums := make(map[string]counts)
+	add := func(folder string, c counts) error {
+		_, group := groupOf(folder)
+		if group == "" {
+			return fmt.Errorf("%s belongs to no group of tools/size", folder)
+		}
+		c.add(sums[group])
+		sums[group] = c
+		return nil
+	}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && strings.HasPrefix(d.Name(), ".") {
+			return filepath.SkipDir
+		}
+		if filepath.Ext(path) != ".go" {
+			return nil
+		}
+		n, err := codeLines(path)
+		if err != nil {
+			return err
+		}
+		folder, err := filepath.Rel(root, filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		c := counts{code: n}
+		if strings.HasSuffix(path, "_test.go") {
+			c = counts{tests: n}
+		}
+		return add(filepath.ToSlash(folder), c)
+	})
+	if err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(filepath.Join(root, "api", "*.txt"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		folder := strings.ReplaceAll(strings.TrimSuffix(filepath.Base(file), ".txt"), "_", "/")
+		if folder == "weir" {
+			folder = "."
+		}
+		if err := add(folder, counts{names: exportedNames(string(text))}); err != nil {
+			return nil, err
+		}
+	}
+	return sums, nil
+}
+
+// exportedNames counts the names in a file of api/. A line of a type with a comma is about a field of it or a method of an interface.
+func exportedNames(api string) (n int) {
+	for line := range strings.Lines(api) {
+		switch kind, rest, _ := strings.Cut(line, " "); kind {
+		case "const", "var", "func", "method":
+			n++
+		case "type":
+			if !fieldOf.MatchString(rest) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+var fieldOf = regexp.MustCompile(`^\w+(\[.*\])? (struct|interface), `)
+
 // A room is a package: its files, the topmost first, and its types.
 type room struct {
-	folder      string
-	code, tests int // lines
-	files       []string
-	arrows      map[string]map[string][]string // from, to: the names
-	types       []sized
+	folder string
+	files  []string
+	arrows map[string]map[string][]string // from, to: the names
+	types  []sized
 }
 
 // A sized is a type with what a reader has to hold of it.
@@ -77,17 +191,8 @@ type sized struct {
 	fields, methods int
 }
 
-// isKit reports whether the room is for tests.
-func (r *room) isKit() bool {
-	return slices.ContainsFunc(kits, func(kit string) bool { return r.folder == kit || strings.HasPrefix(r.folder, kit+"/") })
-}
-
-// measure returns the rooms of the core, kits included.
-func measure() ([]*room, error) {
-	root, err := repo.Root()
-	if err != nil {
-		return nil, err
-	}
+// measure returns the rooms of the product and those for tests.
+func measure(root string) ([]*room, error) {
 	packages, err := repo.List(root, "-deps", "-export", "work")
 	if err != nil {
 		return nil, err
@@ -100,7 +205,7 @@ func measure() ([]*room, error) {
 	load := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 	var rooms []*room
 	for _, p := range packages {
-		if top, _, _ := strings.Cut(p.Folder(), "/"); !slices.Contains(core, top) || !strings.HasPrefix(p.ImportPath, repo.Module) {
+		if !p.Ours() {
 			continue
 		}
 		r := &room{folder: p.Folder(), arrows: make(map[string]map[string][]string)}
@@ -114,21 +219,6 @@ func measure() ([]*room, error) {
 }
 
 func (r *room) read(fset *token.FileSet, load types.Importer, p repo.Package) error {
-	names, err := filepath.Glob(filepath.Join(p.Dir, "*.go")) // also of files for other systems
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		n, err := codeLines(name)
-		if err != nil {
-			return err
-		}
-		if strings.HasSuffix(name, "_test.go") {
-			r.tests += n
-		} else {
-			r.code += n
-		}
-	}
 	var files []*ast.File
 	for _, name := range p.GoFiles {
 		f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
@@ -218,25 +308,26 @@ func (r *room) printArrows() {
 	}
 }
 
-func printAll(rooms []*room) {
-	const sum = "all but kits"
-	code, tests := make(map[string]int), make(map[string]int)
+func printCounts(of map[string]counts) {
+	row := func(name string, c counts) { fmt.Printf("%-32s %7d %7d %7d\n", name, c.code, c.tests, c.names) }
+	fmt.Printf("%-32s %7s %7s %7s\n", "lines of code", "code", "tests", "names")
+	var all counts
+	for _, p := range parts {
+		var sum counts
+		for _, name := range p.groups {
+			row(name, of[name])
+			sum.add(of[name])
+		}
+		row("= "+p.name, sum)
+		all.add(sum)
+	}
+	row("= all", all)
+}
+
+func printRooms(rooms []*room) {
 	var large []sized
 	for _, r := range rooms {
-		top, _, _ := strings.Cut(r.folder, "/")
-		of := []string{top, sum}
-		if r.isKit() {
-			of = []string{"kits"}
-		}
-		for _, name := range of {
-			code[name] += r.code
-			tests[name] += r.tests
-		}
 		large = append(large, r.types...)
-	}
-	fmt.Printf("%-32s %7s %7s\n", "lines of code", "code", "tests")
-	for _, name := range append(slices.Clone(core), sum, "kits") {
-		fmt.Printf("%-32s %7d %7d\n", name, code[name], tests[name])
 	}
 	fmt.Printf("\n%-32s %7s %7s %7s %9s\n", "rooms of several files", "files", "arrows", "a file", "back up")
 	for _, r := range rooms {

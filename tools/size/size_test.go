@@ -6,31 +6,136 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/weir-go/weir/tools/repo"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// Ceilings are the lines of code and of tests, and the exported names, that each group may have. Lower them with the change that
+// makes a group smaller.
+var ceilings = map[string]counts{
+	"limiter":                {3600, 6500, 191},
+	"rate":                   {750, 650, 69},
+	"pipeline":               {850, 1100, 84},
+	"strategies":             {2900, 5950, 273},
+	"registry":               {2000, 4450, 61},
+	"reload":                 {3950, 3800, 66},
+	"store":                  {7050, 10450, 200},
+	"transport":              {9250, 15350, 223},
+	"jobs":                   {4150, 7050, 93},
+	"dashboard":              {4200, 2250, 33},
+	"telemetry":              {1750, 3050, 14},
+	"simulate":               {6400, 4100, 111},
+	"cmd":                    {9150, 6900, 0},
+	"internal":               {1300, 1050, 0},
+	"weirtest":               {250, 350, 30},
+	".":                      {100, 50, 9},
+	"limiter/limitertest":    {2250, 400, 30},
+	"limiter/internal/model": {800, 0, 0},
+	"store/storetest":        {2450, 750, 28},
+	"store/internal/drill":   {2450, 100, 0},
+	"examples":               {3700, 2950, 0},
+	"bench":                  {2950, 3050, 0},
+	"tools":                  {3250, 8400, 0},
+}
+
 // A type has at most maxFields fields and maxMethods methods. These have more: fields, methods. Lower a number with the change that
 // makes it lower.
 var large = map[string][2]int{
-	"limiter.bucket": {7, 46},
-	"limiter.window": {8, 32},
-	"rate.Schedule":  {8, 31},
+	"cmd/weir.command":                             {8, 28},
+	"cmd/weir/internal/gateway/accesslog.Entry":    {16, 0},
+	"cmd/weir/internal/gateway/proxy.request":      {17, 3},
+	"cmd/weir/internal/gatewayconfig.Gateway":      {25, 20},
+	"cmd/weir/internal/process.Process":            {17, 18},
+	"cmd/weir/internal/rlsconfig.RLS":              {22, 14},
+	"dashboard.Dashboard":                          {13, 44},
+	"dashboard.checkPage":                          {18, 2},
+	"dashboard.limiterState":                       {24, 0},
+	"dashboard.page":                               {18, 0},
+	"dashboard.sampler":                            {8, 25},
+	"dashboard.snapshot":                           {16, 0},
+	"jobs.Throttler":                               {18, 35},
+	"jobs.batch":                                   {14, 21},
+	"jobs.statements":                              {55, 0},
+	"limiter.bucket":                               {7, 46},
+	"limiter.window":                               {8, 32},
+	"rate.Schedule":                                {8, 31},
+	"simulate.Comparison":                          {10, 22},
+	"simulate.Result":                              {22, 22},
+	"simulate.run":                                 {22, 19},
+	"telemetry.Telemetry":                          {12, 24},
+	"telemetry.instruments":                        {21, 2},
+	"telemetry.seriesSet":                          {10, 21},
+	"transport/internal/admission.Call":            {10, 28},
+	"transport/weirgrpc.Policy":                    {16, 2},
+	"transport/weirgrpc.outgoingCall":              {16, 15},
+	"transport/weirhttp.Policy":                    {17, 2},
+	"transport/weirhttp.exchange":                  {19, 18},
+	"transport/weirhttp/internal/handlerio.writer": {10, 25},
+	"transport/weirrls.check":                      {25, 3},
+	"transport/weirrls.decision":                   {14, 51},
 }
 
-// At most a tenth of the arrows of a room run back up.
+// At most a tenth of the arrows of a room run back up. In these rooms more do.
+var backUp = map[string]int{
+	"cmd/weir":                              5,
+	"cmd/weir/internal/gateway":             4,
+	"cmd/weir/internal/gateway/proxy":       12,
+	"cmd/weir/internal/gateway/upstream":    2,
+	"cmd/weir/internal/rls":                 5,
+	"dashboard":                             23,
+	"telemetry":                             14,
+	"transport/internal/admission":          4,
+	"transport/weirgrpc":                    9,
+	"transport/weirhttp":                    18,
+	"transport/weirhttp/internal/handlerio": 3,
+	"transport/weirrls":                     14,
+}
+
+func TestGroupsStaySmall(t *testing.T) {
+	root, err := repo.Root()
+	require.NoError(t, err)
+	got, err := count(root)
+	require.NoError(t, err)
+	for _, p := range parts {
+		for _, group := range p.groups {
+			most, has := ceilings[group], got[group]
+			assert.LessOrEqual(t, has.code, most.code, "%s: lines of code", group)
+			assert.LessOrEqual(t, has.tests, most.tests, "%s: lines of tests", group)
+			assert.LessOrEqual(t, has.names, most.names, "%s: exported names", group)
+		}
+	}
+}
+
 func TestRoomsAndTypesStaySmall(t *testing.T) {
-	rooms, err := measure()
+	root, err := repo.Root()
+	require.NoError(t, err)
+	rooms, err := measure(root)
 	require.NoError(t, err)
 	for _, r := range rooms {
-		if r.isKit() {
+		if part, _ := groupOf(r.folder); part == kits {
 			continue
 		}
-		assert.LessOrEqual(t, r.back(), max(1, r.all()/10), "%s: arrows between its files run back up; see them by go run ./tools/size -room %[1]s", r.folder)
+		most := max(1, r.all()/10, backUp[r.folder])
+		assert.LessOrEqual(t, r.back(), most, "%s: arrows between its files run back up; see them by go run ./tools/size -room %[1]s", r.folder)
 		for _, of := range r.types {
 			most := large[of.name]
 			assert.LessOrEqual(t, of.fields, max(maxFields, most[0]), "fields of %s", of.name)
 			assert.LessOrEqual(t, of.methods, max(maxMethods, most[1]), "methods of %s", of.name)
 		}
 	}
+}
+
+func TestExportedNames(t *testing.T) {
+	assert.Equal(t, 5, exportedNames(`package a // a
+
+const C untyped int = 1
+func F(a, b int) error
+type T[K comparable, V any] struct // has unexported fields
+type T[K comparable, V any] struct, Field int
+type I interface, Method()
+type M map[struct{ a, b int }]int
+method (T) M()
+`))
 }

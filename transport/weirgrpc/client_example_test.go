@@ -121,7 +121,7 @@ func ExampleOutgoingMethod() {
 	target, stop := serve(&service{})
 	defer stop()
 
-	perMethod, err := weirgrpc.PerKey(limiter.ConcurrencyFactory[string](limiter.ConcurrencyOptions{PermitLimit: 1}), nil)
+	perMethod, err := weirgrpc.PerKey(limiter.FactoryFor[string](limiter.ConcurrencyOptions{PermitLimit: 1}), nil)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -1,6 +1,6 @@
 // Package weirgrpc brings limiters and pipelines to gRPC: interceptors for servers and for clients.
 //
-//	perUser, err := weirgrpc.PerKey(limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{…}), nil)
+//	perUser, err := weirgrpc.PerKey(limiter.FactoryFor[string](limiter.TokenBucketOptions{…}), nil)
 //	…
 //	limits, err := weirgrpc.NewLimits(&weirgrpc.LimitsOptions{
 //		Global: weirgrpc.Policy{Limiter: slots}, // asked first

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"google.golang.org/grpc"
@@ -15,7 +14,7 @@ import (
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/transport/internal/grpcwire"
+	cause "github.com/weir-go/weir/transport/internal/status"
 )
 
 // MiddlewareLimiterOptions are the options of a [MiddlewareLimiter]. The zero value has the defaults.
@@ -66,7 +65,7 @@ func (m *MiddlewareLimiter) Limit(ctx context.Context) error {
 	if err != nil {
 		lease.Release() // a limiter of the program can grant permits and return an error
 		if permits > 0 && errors.Is(err, limiter.ErrPermitCount) {
-			setPushback(ctx, "-1") // more than the limiter can ever grant: grpc-go would retry the call in vain
+			setPushback(ctx, cause.Pushback(0, true)) // more than the limiter can ever grant: grpc-go would retry the call in vain
 		}
 		return err
 	}
@@ -85,7 +84,7 @@ func (m *MiddlewareLimiter) Limit(ctx context.Context) error {
 func reject(ctx context.Context, lease limiter.Lease) error {
 	rejected := &middlewareRejectedError{reason: lease.Reason()}
 	if rejected.wait, rejected.known = lease.RetryAfter(); rejected.known {
-		setPushback(ctx, strconv.FormatInt(grpcwire.PushbackMillis(rejected.wait), 10))
+		setPushback(ctx, cause.Pushback(rejected.wait, false))
 	}
 	return rejected
 }

@@ -71,7 +71,7 @@ func serveExample(limits *weirgrpc.Limits) (conn *grpc.ClientConn, stop func()) 
 func ExampleNewLimits() {
 	slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 100, QueueLimit: 100}))
 	defer slots.Close()
-	perUser := weir.Must(weirgrpc.PerKey(limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{
+	perUser := weir.Must(weirgrpc.PerKey(limiter.FactoryFor[string](limiter.FixedWindowOptions{
 		PermitLimit: 2, Window: time.Minute,
 	}), nil))
 	defer perUser.Close()
@@ -201,7 +201,7 @@ func ExamplePipelinePolicy() {
 func ExampleComposite() {
 	trusted := weir.Must(weirgrpc.ParseTrusted("10.0.0.0/8"))
 	address := weir.Must(weirgrpc.PeerAddress(&weirgrpc.AddressOptions{Trusted: trusted}))
-	perAddress := weir.Must(weirgrpc.PerKey(limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+	perAddress := weir.Must(weirgrpc.PerKey(limiter.FactoryFor[string](limiter.TokenBucketOptions{
 		TokenLimit: 10, TokensPerPeriod: 10, ReplenishmentPeriod: time.Second,
 	}), nil))
 	defer perAddress.Close()

@@ -92,7 +92,7 @@ func tokens(t testing.TB, n int) *limiter.TokenBucket {
 }
 
 func keyedTokens(t testing.TB, n int) *limiter.PartitionedLimiter[string, string] {
-	p := weir.Must(PerKey(limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+	p := weir.Must(PerKey(limiter.FactoryFor[string](limiter.TokenBucketOptions{
 		TokenLimit: n, TokensPerPeriod: n, ReplenishmentPeriod: time.Hour,
 	}), &limiter.PartitionedOptions{MaxPartitions: 1000}))
 	t.Cleanup(func() { _ = p.Close() })

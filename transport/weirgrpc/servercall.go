@@ -95,7 +95,7 @@ func (c *call) serve(ctx context.Context, i int) (response any, err error) {
 			continue
 		}
 		if key, refusal, ok := c.Admit(ctx, &p.Policy, c.Request); !ok {
-			return nil, c.turnAway(ctx, p, key, &refusal)
+			return nil, c.turnAway(p, key, &refusal)
 		}
 	}
 	if c.stream != nil && c.route.releases {
@@ -149,9 +149,9 @@ func endedByContext(err error) bool {
 }
 
 // turnAway returns the error for a call that p does not admit. The earlier policies get back what they granted.
-func (c *call) turnAway(ctx context.Context, p *preparedPolicy, key string, refusal *admission.Refusal) error {
+func (c *call) turnAway(p *preparedPolicy, key string, refusal *admission.Refusal) error {
 	c.GiveBackFrom(0, true)
-	return newRejectedError(p, codeFor(ctx, p, refusal), refusal).withQuota(p, c.Request, key)
+	return newRejectedError(p, p.codeFor(refusal.Cause), refusal).withQuota(p, c.Request, key)
 }
 
 // tell sends the metadata for an outcome of the call. That of a rejection is sent now, when no other attempt follows,

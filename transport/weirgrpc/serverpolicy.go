@@ -124,7 +124,7 @@ func (m *StreamMode) UnmarshalText(text []byte) error { return streamTexts.Unmar
 // all others.
 //
 // A retry runs the handler of a unary call again, but never twice at once. What an earlier attempt has set as header
-// and trailer stays. The handler of a stream runs once: another attempt fails with [ErrOnce].
+// and trailer stays. The handler of a stream runs once: another attempt fails.
 //
 // When a strategy such as a timeout has ended the context of a stream's handler, the messages that the stream then begins
 // to receive or send fail, as with [Policy.Timeout].

@@ -8,6 +8,7 @@ import (
 	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/transport/internal/admission"
+	"github.com/weir-go/weir/transport/internal/status"
 )
 
 // Headers selects the metadata that tells a client how much of its quota is left. It is in the header of a successful
@@ -61,7 +62,7 @@ func appendQuota(md metadata.MD, q admission.Quota, kind Headers) metadata.MD {
 		md = make(metadata.MD, 3)
 	}
 	if kind == Draft11 {
-		policy, limit := q.Draft11(admission.WholeSeconds(q.Reset))
+		policy, limit := q.Draft11(status.WholeSeconds(q.Reset))
 		md[policyKey] = append(md[policyKey], policy)
 		md[limitKey] = append(md[limitKey], limit)
 		return md

@@ -1,10 +1,7 @@
 package weirgrpc
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -17,7 +14,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/transport/internal/admission"
-	"github.com/weir-go/weir/transport/internal/grpcwire"
+	cause "github.com/weir-go/weir/transport/internal/status"
 )
 
 // A CallRejectedError is the error of a call that a policy of a server does not admit, or of a stream that ends because a
@@ -72,34 +69,12 @@ func (e *CallRejectedError) NotCalled() bool { return true }
 // Retryable returns false: the client decides about another attempt.
 func (e *CallRejectedError) Retryable() bool { return false }
 
-// codeFor returns the code of a call that the policy does not admit. ctx is the one that the limiter was asked with.
-func codeFor(ctx context.Context, p *preparedPolicy, refusal *admission.Refusal) codes.Code {
-	switch refusal.Cause {
-	case admission.Ended:
-		return codeOfContext(ctx)
-	case admission.Ambiguous:
-		return codes.InvalidArgument
-	case admission.Mistake:
-		return codes.Internal
-	case admission.Undecided:
-		return codes.Unavailable
+// codeFor returns the code of a call that the policy does not admit.
+func (p *preparedPolicy) codeFor(c cause.Cause) codes.Code {
+	if own := p.options.Code; own != codes.OK && c.Rejected() {
+		return own
 	}
-	switch {
-	case p.options.Code != codes.OK:
-		return p.options.Code
-	case refusal.Cause == admission.OverQuota:
-		return codes.ResourceExhausted
-	default:
-		return codes.Unavailable
-	}
-}
-
-// codeOfContext returns the code for a context that has ended.
-func codeOfContext(ctx context.Context) codes.Code {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return codes.DeadlineExceeded
-	}
-	return codes.Canceled
+	return codes.Code(c.GRPC())
 }
 
 // newRejectedError returns the error of a refusal, with its status.
@@ -128,21 +103,17 @@ func (e *CallRejectedError) withQuota(p *preparedPolicy, r *Request, key string)
 }
 
 // messageFor returns what a client is told.
-func messageFor(code codes.Code) string { return grpcwire.Message(uint32(code)) }
+func messageFor(code codes.Code) string { return cause.Message(uint32(code)) }
 
 // pushbackTrailer is the metadata with which a server tells a client when to try again, or not to; see gRFC A6.
 const pushbackTrailer = "grpc-retry-pushback-ms"
 
 // pushback returns the trailer for a refusal, or nil if it is not known when to come back.
 func pushback(refusal *admission.Refusal) metadata.MD {
-	switch {
-	case refusal.Never:
-		return metadata.MD{pushbackTrailer: {"-1"}}
-	case refusal.RetryAfter > 0:
-		return metadata.MD{pushbackTrailer: {strconv.FormatInt(grpcwire.PushbackMillis(refusal.RetryAfter), 10)}}
-	default:
-		return nil
+	if wait := cause.Pushback(refusal.RetryAfter, refusal.Never); wait != "" {
+		return metadata.MD{pushbackTrailer: {wait}}
 	}
+	return nil
 }
 
 // A TimeoutError is the error of a call whose handler has not returned within [Policy.Timeout], and the [context.Cause] of

@@ -136,13 +136,13 @@ func (s *serverStream) admit(policies []*preparedPolicy, r *Request, m any) erro
 // counts. A message whose wait the context has ended does not decide the status: the handler can have returned with
 // success while a goroutine of its own still waited.
 func (s *serverStream) refuse(p *preparedPolicy, r *Request, key string, refusal *admission.Refusal) error {
-	if refusal.Cause == admission.Ended {
+	if refusal.Cause.Ended() {
 		if err := s.usable(); err != nil {
 			return err
 		}
-		return newRejectedError(p, codeFor(s.ctx, p, refusal), refusal)
+		return newRejectedError(p, p.codeFor(refusal.Cause), refusal)
 	}
-	rejected := newRejectedError(p, codeFor(s.ctx, p, refusal), refusal).withQuota(p, r, key)
+	rejected := newRejectedError(p, p.codeFor(refusal.Cause), refusal).withQuota(p, r, key)
 	if !s.refused.CompareAndSwap(nil, rejected) {
 		return s.refused.Load()
 	}

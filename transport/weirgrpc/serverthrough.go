@@ -8,12 +8,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
-	"github.com/weir-go/weir/strategies/timeout"
 	"github.com/weir-go/weir/transport/internal/admission"
 	"github.com/weir-go/weir/transport/internal/attempts"
+	cause "github.com/weir-go/weir/transport/internal/status"
 )
 
 // A HandlerError tells strategies of a [PipelinePolicy] that a handler has failed. Clients get the error of the handler.
@@ -33,12 +32,12 @@ func (e *HandlerError) ErrorType() string { return codeText(e.Code) }
 
 // Errors of a pipeline around a handler. Strategies see them, clients do not.
 var (
-	// ErrOnce: a strategy ran the handler of a stream again, or a handler while it was
+	// errOnce: a strategy ran the handler of a stream again, or a handler while it was
 	// running.
-	ErrOnce error = &onceError{errors.New("weirgrpc: the handler cannot run again")}
-	// ErrNoAnswer: a strategy ended the execution without an error, without running
+	errOnce error = &onceError{errors.New("weirgrpc: the handler cannot run again")}
+	// errNoAnswer: a strategy ended the execution without an error, without running
 	// the handler and without a response as the value.
-	ErrNoAnswer = errors.New("weirgrpc: the pipeline ended without an answer")
+	errNoAnswer = fmt.Errorf("weirgrpc: the pipeline ended without an answer: %w", pipeline.ErrRejected)
 )
 
 // A onceError is an error that stops a retry.
@@ -68,12 +67,12 @@ func (c *call) serveThrough(ctx context.Context, i int) (response any, err error
 	switch {
 	case err == nil && response != nil && c.stream == nil:
 		return response, nil
-	case x.err != nil && (err == nil || errors.Is(err, ErrOnce)):
+	case x.err != nil && (err == nil || errors.Is(err, errOnce)):
 		return nil, x.err
 	case err == nil && x.attempts.Ran(): // a stream, or a handler that answers with nil
 		return nil, nil
 	case err == nil:
-		err = ErrNoAnswer
+		err = errNoAnswer
 	}
 	return nil, x.failure(ctx, p, err)
 }
@@ -87,7 +86,7 @@ func (x *handlerRun) execute(ctx context.Context, p *pipeline.Pipeline) (respons
 // attempt is the callback of the pipeline: it runs the handler.
 func (x *handlerRun) attempt(ctx context.Context) (response any, err error) {
 	if !x.attempts.Begin(x.again) {
-		return nil, ErrOnce
+		return nil, errOnce
 	}
 	defer x.attempts.End()
 	x.call.GiveBackFrom(x.held, false) // the permits that an earlier attempt took are spent
@@ -146,33 +145,14 @@ func (x *handlerRun) failure(ctx context.Context, p *preparedPolicy, err error) 
 // pipelineCode returns the code for an error of the pipeline of p. own is the status that a strategy has given its
 // error, if it has.
 func pipelineCode(ctx context.Context, p *preparedPolicy, err error) (code codes.Code, own *status.Status) {
-	rejected := errors.Is(err, pipeline.ErrRejected)
-	limited, isLimit := errors.AsType[*ratelimit.RejectedError](err)
-	_, isTimeout := errors.AsType[*timeout.Error](err)
-	withStatus, hasStatus := errors.AsType[interface {
+	c := cause.Of(ctx, err)
+	if withStatus, ok := errors.AsType[interface {
 		error
 		GRPCStatus() *status.Status
-	}](err)
-	switch {
-	case ctx.Err() != nil:
-		return codeOfContext(ctx), nil
-	case isTimeout:
-		return codes.DeadlineExceeded, nil
-	case hasStatus && withStatus.GRPCStatus().Code() != codes.OK:
-		own = withStatus.GRPCStatus()
-		return own.Code(), own
-	case rejected && p.options.Code != codes.OK:
-		return p.options.Code, nil
-	case isLimit:
-		if limited.OverQuota() {
-			return codes.ResourceExhausted, nil
+	}](err); ok && c != cause.TimedOut && !c.Ended() {
+		if own = withStatus.GRPCStatus(); own.Code() != codes.OK {
+			return own.Code(), own
 		}
-		return codes.Unavailable, nil
-	case rejected, errors.Is(err, pipeline.ErrClosed), errors.Is(err, limiter.ErrClosed), errors.Is(err, ErrNoAnswer):
-		return codes.Unavailable, nil
-	case errors.Is(err, context.DeadlineExceeded):
-		return codes.DeadlineExceeded, nil
-	default:
-		return codes.Internal, nil
 	}
+	return p.codeFor(c), nil
 }

@@ -225,7 +225,7 @@ func TestPipelinePolicy_AbandonedHandler(t *testing.T) {
 			go func() { _, _ = next.Run(ctx) }()
 			time.Sleep(time.Second)
 			_, err := next.Run(ctx)
-			assert.ErrorIs(t, err, ErrOnce)
+			assert.ErrorIs(t, err, errOnce)
 			return nil, errStore
 		}))
 		began := time.Now()

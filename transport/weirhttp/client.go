@@ -1,24 +1,18 @@
 package weirhttp
 
 import (
-	"context"
+	"cmp"
 	"net/http"
-	"time"
 
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/transport/internal/admission"
 )
 
-// DefaultMaxRetryAfter is the default of [TransportOptions.MaxRetryAfter].
-const DefaultMaxRetryAfter = time.Minute
-
 // TransportOptions are the options of [NewTransport]. The zero value has the defaults.
 type TransportOptions struct {
 	// Base sends the requests. The default is [http.DefaultTransport].
 	Base http.RoundTripper `json:"-" yaml:"-"`
-	// Key returns the key of a request for [KeyFrom]. If nil, the key is the host.
-	Key Key `json:"-" yaml:"-"`
 	// Failed reports whether strategies see a response as a failure. If nil, they see
 	// those with status 429, 502, 503 and 504 as failures. It must not read the body.
 	Failed func(resp *http.Response) bool `json:"-" yaml:"-"`
@@ -27,44 +21,20 @@ type TransportOptions struct {
 	// OPTIONS, TRACE, PUT or DELETE, or if they have an Idempotency-Key. A request
 	// with a body but without GetBody is never sent again.
 	Idempotent func(r *http.Request) bool `json:"-" yaml:"-"`
-	// MaxRetryAfter bounds the wait that a server can ask for with Retry-After. Longer
-	// waits are cut to it, so a retry can come before the server asked for it. With 0,
-	// it is [DefaultMaxRetryAfter]. With -1 no wait is cut: if a response asks for
-	// more than retry.Options.MaxRetryAfter, the retry does not wait, and the caller
-	// gets that response.
-	MaxRetryAfter time.Duration `json:"max_retry_after,omitempty" yaml:"max_retry_after,omitempty"`
-	// PauseOnRetryAfter is the gate that holds back all requests to a host after a
-	// response with 429 or 503 and Retry-After. The same gate must be in the pipeline;
-	// see [Gate]. If nil, only the retry of that one request waits.
-	PauseOnRetryAfter *Gate `json:"-" yaml:"-"`
-	// ReleaseAtHeader releases permits as soon as the header of a response is there.
-	// By default a permit that is lent, as by a concurrency limiter, is held until the
-	// body of the response has been read to its end or closed.
-	ReleaseAtHeader bool `json:"release_at_header,omitempty" yaml:"release_at_header,omitempty"`
 }
 
 // Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. A nil o is valid.
 func (o *TransportOptions) Validate() error {
-	if o == nil {
-		return nil
-	}
 	var problems validate.Problems
-	admission.IsSet(&problems, "Base", o.Base)
-	if o.Key.isInvalid() {
-		problems.Add("Key", nil, invalidKeyProblem)
-	}
-	if o.MaxRetryAfter < -1 {
-		problems.Add("MaxRetryAfter", o.MaxRetryAfter, "must be at least 0, or -1 for no limit")
+	if o != nil {
+		admission.IsSet(&problems, "Base", o.Base)
 	}
 	return problems.Err("weirhttp")
 }
 
 // withDefaults returns a copy of o in which every option is set.
 func (o *TransportOptions) withDefaults() TransportOptions {
-	var full TransportOptions
-	if o != nil {
-		full = *o
-	}
+	full := *cmp.Or(o, new(TransportOptions))
 	if full.Base == nil {
 		full.Base = http.DefaultTransport
 	}
@@ -74,18 +44,33 @@ func (o *TransportOptions) withDefaults() TransportOptions {
 	if full.Idempotent == nil {
 		full.Idempotent = idempotentByDefault
 	}
-	switch full.MaxRetryAfter {
-	case 0:
-		full.MaxRetryAfter = DefaultMaxRetryAfter
-	case -1:
-		full.MaxRetryAfter = forever
-	}
 	return full
 }
 
 func failedByDefault(resp *http.Response) bool {
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	default:
+		return false
+	}
+}
+
+func idempotentByDefault(r *http.Request) bool {
+	switch r.Method {
+	case http.MethodPut, http.MethodDelete:
+		return true
+	}
+	// As in net/http, the key can be present without a value, which is not sent.
+	_, key := r.Header["Idempotency-Key"]
+	_, other := r.Header["X-Idempotency-Key"]
+	return key || other || isSafe(r.Method)
+}
+
+// isSafe reports whether the method is safe, as RFC 9110 defines it.
+func isSafe(method string) bool {
+	switch method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
 		return true
 	default:
 		return false
@@ -101,15 +86,14 @@ func failedByDefault(resp *http.Response) bool {
 // circuit breaker counts it. The caller does not see that error: if the last response is a failure, the caller gets the
 // response, as from any other transport. An error of a strategy, such as a limiter's rejection, reaches the caller.
 //
-// [RequestFrom] finds the request, [HostFrom] its host, [KeyFrom] its key.
+// [RequestFrom] finds the request, [HostFrom] its host.
 //
-// A retry waits at least as long as Retry-After asks for, in seconds or as a date, up to
-// [TransportOptions.MaxRetryAfter]. Give it [Retryable], so that it does not wait for requests that are not sent again:
-//
-//	retry.New(&retry.Options{Handle: weirhttp.Retryable})
+// A retry waits at least as long as Retry-After asks for, in seconds or as a date. If that is more than
+// retry.Options.MaxRetryAfter, the caller gets the response at once.
 //
 // Whatever a strategy does, a request is sent a second time only if it is idempotent and has no body or a GetBody.
-// While the first attempt is still running, its method must also be safe. So a hedge hedges a GET, but not a PUT.
+// While the first attempt is still running, its method must also be safe. So a hedge hedges a GET, but not a PUT. The
+// errors of a request that is not sent again say so: a retry without a Handle does not wait for it.
 //
 // # Bodies
 //
@@ -124,12 +108,17 @@ func failedByDefault(resp *http.Response) bool {
 // and so are those of a response that a retry, a hedge, a fallback or a policy of failsafe-go handles as a failure.
 // The limiters of package adaptive learn from the time until the header, in a strategy of package ratelimit, too, and
 // circuit breakers count the outcome then. A strategy of the program, and a policy of failsafe-go, ends when the header is
-// there. [TransportOptions.ReleaseAtHeader] releases all permits then.
+// there.
 //
 // All other responses are closed. Before another attempt, up to 4 KiB of the body of a failure, and of a response that a
-// retry drops, are read, so that its connection can be used again. A strategy of the program that makes another attempt
-// closes the body of the last response first. A strategy that returns a response of its own must not give it a body that
-// wraps the body of another response.
+// retry drops, are read, so that its connection can be used again; after that the body cannot be read. A strategy of the
+// program that makes another attempt closes the body of the last response first. A strategy that returns a response of its
+// own must not give it a body that wraps the body of another response.
+//
+// # Limits
+//
+// Strategies do not see [http.Request.Cancel], which is deprecated: the Base gets it, unless the context of the request
+// has a deadline, which then decides alone, as with [http.Client.Timeout].
 type Transport struct {
 	pipeline *pipeline.Pipeline
 	options  TransportOptions
@@ -148,59 +137,5 @@ func NewTransport(p *pipeline.Pipeline, o *TransportOptions) (*Transport, error)
 func (t *Transport) CloseIdleConnections() {
 	if base, ok := t.options.Base.(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()
-	}
-}
-
-// RoundTrip sends r through the pipeline. It implements [http.RoundTripper].
-func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	x := &exchange{Context: r.Context(), transport: t, request: r}
-	settled := false
-	defer func() {
-		if !settled { // a panic, or runtime.Goexit
-			x.abandon()
-		}
-	}()
-	x.responses, x.caller = x.responsesArray[:0], x.Context
-	if r.Cancel != nil { //nolint:staticcheck // deprecated, but http.Client sets it
-		var stop context.CancelCauseFunc
-		x.Context, stop = withCancelChannel(x.Context, r.Cancel) //nolint:staticcheck // see above
-		x.cancellable = true
-		defer stop(nil)
-	}
-	x.host = hostOf(r)
-	x.repeatable = t.options.repeatable(r)
-	if t.options.Key != nil {
-		x.key = t.options.Key(r)
-	}
-	resp, err := pipeline.ExecuteValue(x, t.pipeline, x.send)
-	resp, err = x.settle(resp, err)
-	settled = true
-	return resp, err
-}
-
-// HostFrom returns the host that the request of this execution goes to, in lower case, with its port unless that is the
-// default of the scheme. A limiter for each host is partitioned by it:
-//
-//	ratelimit.NewPartitioned(perHost, weirhttp.HostFrom, nil)
-//
-// It is "" in a context that does not come from a [Transport].
-func HostFrom(ctx context.Context) string {
-	if x := exchangeFrom(ctx); x != nil {
-		return x.host
-	}
-	return ""
-}
-
-// KeyFrom returns what [TransportOptions.Key] returned for the request of this execution. If that option is nil,
-// KeyFrom returns the same as [HostFrom]. It is "" in a context that does not come from a [Transport].
-func KeyFrom(ctx context.Context) string {
-	x := exchangeFrom(ctx)
-	switch {
-	case x == nil:
-		return ""
-	case x.transport.options.Key == nil:
-		return x.host
-	default:
-		return x.key
 	}
 }

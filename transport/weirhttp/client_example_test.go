@@ -31,7 +31,7 @@ func ExampleNewTransport() {
 	}))
 	defer server.Close()
 
-	bucket := limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+	bucket := limiter.FactoryFor[string](limiter.TokenBucketOptions{
 		TokenLimit: 100, TokensPerPeriod: 100, ReplenishmentPeriod: time.Second, QueueLimit: 100,
 	})
 	perHost, err := limiter.NewPartitioned(func(host string) limiter.Partition[string] {
@@ -44,7 +44,7 @@ func ExampleNewTransport() {
 	defer perHost.Close()
 
 	p := weir.Must(pipeline.New("orders-api",
-		retry.New(&retry.Options{Handle: weirhttp.Retryable, Delay: time.Millisecond}),
+		retry.New(&retry.Options{Delay: time.Millisecond}),
 		ratelimit.NewPartitioned(perHost, weirhttp.HostFrom, nil),
 		timeout.New(5*time.Second, nil),
 	))
@@ -72,7 +72,7 @@ func ExampleRequestFrom() {
 	}))
 	defer server.Close()
 
-	perTenant, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+	perTenant, err := weirhttp.PerKey(limiter.FactoryFor[string](limiter.TokenBucketOptions{
 		TokenLimit: 1, TokensPerPeriod: 1, ReplenishmentPeriod: time.Hour,
 	}), nil)
 	if err != nil {
@@ -110,19 +110,15 @@ func ExampleRequestFrom() {
 
 // If a server asks one request to wait, all other requests to that host wait, too.
 func ExampleGate() {
-	gate, err := weirhttp.NewGate(nil, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	p := weir.Must(pipeline.New("api", ratelimit.NewPartitioned(gate, weirhttp.HostFrom, nil)))
+	gate := weir.Must(weirhttp.NewGate(nil))
+	p := weir.Must(pipeline.New("api", gate))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Println("a request reaches the server")
 		w.Header().Set("Retry-After", "60")
 		w.WriteHeader(http.StatusTooManyRequests)
 	}))
 	defer server.Close()
-	client := &http.Client{Transport: weir.Must(weirhttp.NewTransport(p, &weirhttp.TransportOptions{PauseOnRetryAfter: gate}))}
+	client := &http.Client{Transport: weir.Must(weirhttp.NewTransport(p, nil))}
 	defer client.CloseIdleConnections()
 
 	for range 2 {

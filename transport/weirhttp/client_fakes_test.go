@@ -104,9 +104,6 @@ func inTurn(statuses ...int) answers {
 }
 
 func retrying(o retry.Options) pipeline.Strategy {
-	if o.Handle == nil {
-		o.Handle = weirhttp.Retryable
-	}
 	return retry.New(&o)
 }
 

@@ -54,9 +54,6 @@ var misbehaviors = map[string]func(ctx context.Context, again func()){
 // back, on the caller's goroutine and on that of a hedge. Everything is closed, and the Transport still works.
 func TestTransport_HooksThatMisbehave(t *testing.T) {
 	hooks := map[string]func(o *weirhttp.TransportOptions, r *http.Request, bad func()){
-		"Key": func(o *weirhttp.TransportOptions, _ *http.Request, bad func()) {
-			o.Key = func(*http.Request) string { bad(); return "" }
-		},
 		"Idempotent": func(o *weirhttp.TransportOptions, _ *http.Request, bad func()) {
 			o.Idempotent = func(*http.Request) bool { bad(); return true }
 		},
@@ -136,22 +133,6 @@ func TestTransport_BodyThatPanicsWhileItIsDrained(t *testing.T) {
 		})
 		transport := roundTripper(t, base, nil, retrying(retry.Options{MaxRetries: 1}), timeout.New(time.Minute, nil))
 		assert.PanicsWithValue(t, "closed", func() { _ = failing(t, transport, newRequest(t, http.MethodGet, url, "")) })
-	})
-}
-
-func TestTransport_CancelChannelEndsAWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{answer: inTurn(503)}
-		transport := roundTripper(t, base, nil, retrying(retry.Options{Delay: time.Hour}))
-		cancel := make(chan struct{})
-		time.AfterFunc(time.Second, func() { close(cancel) })
-		r := newRequest(t, http.MethodGet, url, "")
-		r.Cancel = cancel //nolint:staticcheck // deprecated, and part of the contract
-		began := time.Now()
-		err := failing(t, transport, r)
-		assert.ErrorIs(t, err, context.Canceled)
-		assert.ErrorContains(t, err, "the request's Cancel channel was closed")
-		assert.Equal(t, time.Second, time.Since(began))
 	})
 }
 

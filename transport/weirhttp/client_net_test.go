@@ -63,35 +63,6 @@ func serve(t *testing.T, handler http.HandlerFunc) (*httptest.Server, *counting)
 	return server, base
 }
 
-// The body arrives after the timeout's context has ended, over a real connection, and the connection is used again.
-func TestTransport_NetBodyOutlivesTheTimeout(t *testing.T) {
-	server, base := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, "first ")
-		_ = http.NewResponseController(w).Flush()
-		select {
-		case <-time.After(30 * time.Millisecond): // real: it is a real connection
-		case <-r.Context().Done():
-		}
-		_, _ = io.WriteString(w, strings.Repeat("second", 10000))
-	})
-	client := &http.Client{Transport: roundTripper(t, base, nil, retrying(retry.Options{}), timeout.New(10*time.Second, nil))}
-	reused := 0
-	for range 3 {
-		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-			if info.Reused {
-				reused++
-			}
-		}})
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
-		require.NoError(t, err)
-		resp, err := client.Do(r)
-		require.NoError(t, err)
-		assert.Len(t, readAll(t, resp), 6+60000)
-	}
-	assert.Equal(t, 2, reused)
-	assert.Equal(t, base.opened.Load(), base.closed.Load())
-}
-
 // The connection of a failure is used by the next attempt.
 func TestTransport_NetFailuresKeepTheirConnection(t *testing.T) {
 	var requests atomic.Int64
@@ -204,42 +175,4 @@ func TestTransport_NetNoBodyIsLostConcurrentSafe(t *testing.T) {
 	assert.Positive(t, answered.Load())
 	assert.Equal(t, base.opened.Load(), base.closed.Load())
 	t.Logf("%d requests, %d answers, %d bodies", requests.Load(), answered.Load(), base.opened.Load())
-}
-
-// HTTP/2 ends a stream when its request's context ends, even while it is read.
-func TestTransport_NetBodyOutlivesTheTimeoutHTTP2(t *testing.T) {
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, r.Proto)
-		_ = http.NewResponseController(w).Flush()
-		select {
-		case <-time.After(20 * time.Millisecond): // real: it is a real connection
-		case <-r.Context().Done():
-		}
-		_, _ = io.WriteString(w, strings.Repeat(" and more", 100000))
-	}))
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	defer server.Close()
-	base, ok := server.Client().Transport.(*http.Transport)
-	require.True(t, ok)
-	defer base.CloseIdleConnections()
-	hedge := &hedging{delay: 5 * time.Millisecond, attempts: 3}
-	client := &http.Client{Transport: roundTripper(t, base, nil, retrying(retry.Options{}), hedge, timeout.New(10*time.Second, nil))}
-	for range 5 {
-		resp, err := client.Get(server.URL)
-		require.NoError(t, err)
-		assert.Len(t, readAll(t, resp), len("HTTP/2.0")+900000)
-	}
-	hedge.losers.Wait()
-
-	ctx, cancel := context.WithCancel(t.Context())
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
-	require.NoError(t, err)
-	resp, err := client.Do(r)
-	require.NoError(t, err)
-	cancel()
-	_, err = io.ReadAll(resp.Body)
-	assert.ErrorIs(t, err, context.Canceled)
-	assert.NoError(t, resp.Body.Close())
-	hedge.losers.Wait()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -94,7 +95,7 @@ func TestTransport_SendsIdempotentRequestsAgain(t *testing.T) {
 				assert.Equal(t, "Service Unavailable", readAll(t, resp))
 				attempts, wait := 1, time.Duration(0)
 				if c.again {
-					attempts, wait = 2, retry.DefaultDelay
+					attempts, wait = 2, 2*time.Second
 				}
 				assert.Equal(t, attempts, base.count())
 				assert.Equal(t, wait, time.Since(began), "no wait for a request that is not sent again")
@@ -102,19 +103,6 @@ func TestTransport_SendsIdempotentRequestsAgain(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestTransportOptions_Idempotent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{answer: inTurn(503, 200)}
-		transport := roundTripper(t, base, &weirhttp.TransportOptions{
-			Idempotent: func(r *http.Request) bool { return r.URL.Path == "/orders/7" },
-		}, retrying(retry.Options{}))
-		resp, err := transport.RoundTrip(newRequest(t, http.MethodPost, url, "x"))
-		require.NoError(t, err)
-		assert.Equal(t, 200, resp.StatusCode)
-		readAll(t, resp)
-	})
 }
 
 // A pipeline from a configuration file has a retry without Retryable. The request is not sent again either, and the
@@ -158,16 +146,6 @@ func TestTransport_TimedOutPostIsNotRetried(t *testing.T) {
 	}
 }
 
-func TestTransport_ReturnsTheErrorOfTheBase(t *testing.T) {
-	down := errors.New("connection refused")
-	base := &fakeBase{answer: func(*http.Request, int) (*http.Response, error) { return nil, down }}
-	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		transport := roundTripper(t, base, nil, retrying(retry.Options{MaxRetries: -1}))
-		err := failing(t, transport, newRequest(t, method, url, ""))
-		assert.Same(t, down, err)
-	}
-}
-
 // A timeout's context ends when the strategy returns. The body can be read after that.
 func TestTransport_BodyOutlivesTheTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -185,36 +163,20 @@ func TestTransport_BodyOutlivesTheTimeout(t *testing.T) {
 	})
 }
 
-func TestTransport_BodyEndsWithTheCaller(t *testing.T) {
-	base := &fakeBase{answer: inTurn(200)}
-	transport := roundTripper(t, base, nil, timeout.New(time.Hour, nil))
-	ctx, cancel := context.WithCancelCause(t.Context())
-	resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, "").WithContext(ctx))
-	require.NoError(t, err)
-	gone := errors.New("gone")
-	cancel(gone)
-	_, err = io.ReadAll(resp.Body)
-	assert.ErrorIs(t, err, context.Canceled)
-	assert.Same(t, gone, context.Cause(base.requests[0].Context()))
-	assert.NoError(t, resp.Body.Close())
-}
-
 // The context of an attempt ends with that of the strategies until the response is there.
 func TestTransport_ContextOfAnAttempt(t *testing.T) {
 	type key struct{}
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{answer: func(r *http.Request, _ int) (*http.Response, error) {
 			ctx := r.Context()
-			deadline, ok := ctx.Deadline()
-			assert.True(t, ok)
-			assert.Equal(t, time.Second, time.Until(deadline))
 			assert.Equal(t, "a value", ctx.Value(key{}))
 			assert.Equal(t, "api.example.com", weirhttp.HostFrom(ctx))
 			assert.NoError(t, ctx.Err())
 			child, cancel := context.WithCancel(ctx)
 			defer cancel()
 			<-child.Done()
-			assert.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
+			_, timedOut := errors.AsType[*timeout.Error](context.Cause(ctx))
+			assert.True(t, timedOut)
 			return nil, ctx.Err()
 		}}
 		value := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
@@ -249,11 +211,8 @@ func TestTransport_RetryAfter(t *testing.T) {
 		waits  time.Duration
 	}{
 		{"seconds", func() string { return "7" }, 0, 7 * time.Second},
-		{"seconds, capped", func() string { return "3600" }, 0, time.Minute},
-		{"seconds, capped otherwise", func() string { return "3600" }, 10 * time.Second, 10 * time.Second},
 		{"seconds, not capped", func() string { return "3600" }, -1, time.Hour},
 		{"a date", func() string { return time.Now().Add(9 * time.Second).UTC().Format(http.TimeFormat) }, 0, 9 * time.Second},
-		{"a date, capped", func() string { return time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat) }, 0, time.Minute},
 		{"a date in the past", func() string { return time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat) }, 0, 2 * time.Second},
 		{"less than the backoff", func() string { return "1" }, 0, 2 * time.Second},
 		{"nonsense", func() string { return "soon" }, 0, 2 * time.Second},
@@ -266,7 +225,7 @@ func TestTransport_RetryAfter(t *testing.T) {
 					}
 					return answering(200), nil
 				}}
-				transport := roundTripper(t, base, &weirhttp.TransportOptions{MaxRetryAfter: c.max}, retrying(retry.Options{MaxRetryAfter: -1}))
+				transport := roundTripper(t, base, nil, retrying(retry.Options{MaxRetryAfter: -1}))
 				began := time.Now()
 				resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
 				require.NoError(t, err)
@@ -275,24 +234,6 @@ func TestTransport_RetryAfter(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A retry does not wait beyond the deadline: the caller gets the last response.
-func TestTransport_RetryAfterBeyondTheDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{answer: func(*http.Request, int) (*http.Response, error) {
-			return answering(503, "Retry-After", "30"), nil
-		}}
-		transport := roundTripper(t, base, nil, retrying(retry.Options{}))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		began := time.Now()
-		resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, "").WithContext(ctx))
-		require.NoError(t, err)
-		assert.Equal(t, 503, resp.StatusCode)
-		assert.Equal(t, "Service Unavailable", readAll(t, resp))
-		assert.Zero(t, time.Since(began))
-	})
 }
 
 func TestTransport_CallerEndsDuringTheWait(t *testing.T) {
@@ -412,83 +353,11 @@ func TestTransport_PipelineReturnsNothing(t *testing.T) {
 	assert.ErrorContains(t, err, "base transport returned neither")
 }
 
-func TestTransport_Panics(t *testing.T) {
-	base := &fakeBase{answer: inTurn(503, 503)}
-	panicking := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
-		_, _ = next.Run(ctx)
-		panic("in a strategy")
-	})
-	transport := roundTripper(t, base, nil, panicking, timeout.New(time.Minute, nil))
-	assert.Panics(t, func() { _ = failing(t, transport, newRequest(t, http.MethodGet, url, "")) })
-	transport = roundTripper(t, base, &weirhttp.TransportOptions{Failed: func(*http.Response) bool { panic("in Failed") }},
-		timeout.New(time.Minute, nil))
-	assert.Panics(t, func() { _ = failing(t, transport, newRequest(t, http.MethodGet, url, "")) })
-	assert.EqualValues(t, 2, base.opened.Load())
-	assert.EqualValues(t, 2, base.closed.Load())
-	for _, r := range base.requests {
-		assert.Error(t, r.Context().Err())
-	}
-}
-
-func TestTransport_RequestIsNotChanged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{answer: func(r *http.Request, number int) (*http.Response, error) {
-			assert.Equal(t, []string{"one"}, r.Header.Values("X-Mine"))
-			r.Header.Add("X-Mine", "two")
-			r.Header.Set("Authorization", "signed")
-			return inTurn(503, 200)(r, number)
-		}}
-		transport := roundTripper(t, base, nil, retrying(retry.Options{}))
-		r := newRequest(t, http.MethodGet, url, "")
-		r.Header["X-Mine"] = append(make([]string, 0, 4), "one")
-		resp, err := transport.RoundTrip(r)
-		require.NoError(t, err)
-		readAll(t, resp)
-		assert.Equal(t, http.Header{"X-Mine": {"one"}}, r.Header)
-		assert.Empty(t, r.Header["X-Mine"][:2][1], "nor behind the end")
-	})
-}
-
 func TestTransportOptions_Validate(t *testing.T) {
-	o := &weirhttp.TransportOptions{MaxRetryAfter: -2}
-	_, err := weirhttp.NewTransport(nil, o)
-	require.ErrorIs(t, err, weir.ErrInvalidOptions)
-	require.EqualError(t, err, "weirhttp: MaxRetryAfter must be at least 0, or -1 for no limit, got -2ns")
-	_, err = weirhttp.NewTransport(nil, &weirhttp.TransportOptions{Base: (*http.Transport)(nil)})
+	_, err := weirhttp.NewTransport(nil, &weirhttp.TransportOptions{Base: (*http.Transport)(nil)})
 	require.EqualError(t, err, "weirhttp: Base must not be a nil pointer")
 	_, err = weirhttp.NewTransport(nil, nil)
 	assert.NoError(t, err)
-}
-
-func TestHostFromAndKeyFrom(t *testing.T) {
-	for _, c := range []struct{ url, host string }{
-		{"https://API.example.com/x", "api.example.com"},
-		{"https://api.example.com:443/x", "api.example.com"},
-		{"http://api.example.com:80/x", "api.example.com"},
-		{"http://api.example.com:443/x", "api.example.com:443"},
-		{"http://[2001:db8::1]:8080/x", "[2001:db8::1]:8080"},
-	} {
-		var host, key string
-		base := &fakeBase{answer: func(r *http.Request, _ int) (*http.Response, error) {
-			host, key = weirhttp.HostFrom(r.Context()), weirhttp.KeyFrom(r.Context())
-			return answering(200), nil
-		}}
-		resp, err := roundTripper(t, base, nil).RoundTrip(newRequest(t, http.MethodGet, c.url, ""))
-		require.NoError(t, err)
-		readAll(t, resp)
-		assert.Equal(t, c.host, host)
-		assert.Equal(t, c.host, key)
-		o := &weirhttp.TransportOptions{Key: weirhttp.Header("X-Tenant")}
-		r := newRequest(t, http.MethodGet, c.url, "")
-		r.Header.Set("X-Tenant", "acme")
-		resp, err = roundTripper(t, base, o).RoundTrip(r)
-		require.NoError(t, err)
-		readAll(t, resp)
-		assert.Equal(t, c.host, host)
-		assert.Equal(t, "acme", key)
-	}
-	assert.Empty(t, weirhttp.HostFrom(t.Context()))
-	assert.Empty(t, weirhttp.KeyFrom(t.Context()))
 }
 
 // A Transport without a pipeline only sends requests.
@@ -500,4 +369,54 @@ func TestTransport_WithoutAPipeline(t *testing.T) {
 		assert.Equal(t, http.StatusTeapot, resp.StatusCode)
 		readAll(t, resp)
 	}
+}
+
+// A network timeout matches context.DeadlineExceeded, and is retried nevertheless.
+func TestRetryable_NetworkTimeoutWhileTheCallerWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{answer: func(_ *http.Request, number int) (*http.Response, error) {
+			if number == 0 {
+				return nil, &net.OpError{Op: "dial", Err: context.DeadlineExceeded}
+			}
+			return answering(200), nil
+		}}
+		resp, err := roundTripper(t, base, nil, retrying(retry.Options{})).RoundTrip(newRequest(t, http.MethodGet, url, ""))
+		require.NoError(t, err)
+		assert.Equal(t, "OK", readAll(t, resp))
+	})
+}
+
+// http.Client.Timeout is a deadline of the request's context, so there is no time for another attempt.
+func TestRetryable_ClientTimeoutEndsTheRequestsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ctx context.Context
+		base := &fakeBase{answer: func(r *http.Request, _ int) (*http.Response, error) {
+			ctx = r.Context()
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}
+		client := &http.Client{Transport: roundTripper(t, base, nil, retrying(retry.Options{})), Timeout: time.Second}
+		_, err := client.Get(url) //nolint:bodyclose // there is no response
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
+		assert.Equal(t, 1, base.count())
+	})
+}
+
+// A StatusError names the request as it was sent, whenever Error is called.
+func TestStatusError_ErrorAfterTheRequestWasReused(t *testing.T) {
+	var failure error
+	keep := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+		value, err := next.Run(ctx)
+		failure = err
+		return value, err
+	})
+	transport := roundTripper(t, &fakeBase{answer: inTurn(503)}, nil, keep)
+	r := newRequest(t, http.MethodGet, url, "")
+	resp, err := transport.RoundTrip(r)
+	require.NoError(t, err)
+	assert.Same(t, r, resp.Request)
+	readAll(t, resp)
+	r.Method, r.URL.Host = http.MethodPost, "another.example.com"
+	assert.EqualError(t, failure, "weirhttp: GET api.example.com: 503 Service Unavailable")
 }

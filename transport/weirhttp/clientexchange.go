@@ -6,261 +6,170 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
-	"sync"
+	"strings"
+	"sync/atomic"
 
 	"github.com/weir-go/weir/internal/holding"
-	"github.com/weir-go/weir/transport/internal/unsent"
+	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/transport/internal/admission"
+	"github.com/weir-go/weir/transport/internal/exchange"
+	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
 
-// An exchange is one request with all attempts at it. It is also the context that the pipeline runs with, so that
-// strategies find it.
+// A roundTrip is one request with all attempts at it.
 //
-// The caller can reuse the request when RoundTrip has returned and the body of the response is closed, but an attempt
-// of a hedge can run for longer. So request is read only under mu while settled is false, and attempts work on their
-// own copies. [Transport.RoundTrip] runs an exchange like this:
-//
-//	send      makes one attempt; the pipeline calls it, also many times and at the same time
-//	 begin    makes the attempt's copy of the request, or refuses the attempt
-//	 end      returns what the strategies see of the response or the error
-//	 abort    is end for a base that panics
-//	settle    returns what the caller gets, and closes all other responses
-//	abandon   is settle for a pipeline that panics
-type exchange struct {
-	context.Context // the caller's; it also ends with the request's Cancel channel
+// The caller can reuse the request when RoundTrip has returned and the body of the response is closed, but an attempt of a
+// hedge can run for longer. So strategies and attempts work on copies, which share only two things with the caller's request:
+// the body, and the trailer, which the caller fills in while the body is read.
+type roundTrip struct {
+	exchange.Exchange[*attempt]
 
-	transport   *Transport
-	caller      context.Context // the context of the request
-	request     *http.Request   // the caller's
-	host        string          // see [HostFrom]
-	key         string          // what [TransportOptions.Key] returned
-	repeatable  bool            // the request may be sent more than once
-	cancellable bool            // the request has a Cancel channel
+	transport *Transport
+	original  *http.Request // the caller's
+	request   *http.Request // a copy without body and trailer, for strategies
+	host      string        // see [HostFrom]
 
-	mu             sync.Mutex
-	sent           int           // attempts that were made
-	running        int           // attempts that have not ended
-	settled        bool          // the caller has its answer
-	getBodyCalls   int           // calls of the request's GetBody under way
-	getBodyDone    chan struct{} // closed when getBodyCalls is 0; nil if close does not wait for that
-	responses      []*attempt    // attempts whose responses must be closed
-	responsesArray [1]*attempt   // the first array of responses, which saves an allocation
-	copied         *http.Request // for [RequestFrom]; nil until its first call
-	lastOutcome    outcome       // of the attempt that ended last
-	firstAttempt   attempt       // most requests have only one
+	// Of the caller's request:
+	body    io.ReadCloser
+	getBody func() (io.ReadCloser, error)
+	trailer http.Header
 }
 
-// exchangeKey asks a context for the nearest exchange.
-type exchangeKey struct{}
-
-// Value returns the exchange itself for exchangeKey and as the [holding.Holder], and a copy of its request for requestKey.
-func (x *exchange) Value(key any) any {
-	switch key.(type) {
-	case exchangeKey:
-		return x
-	case requestKey:
-		return x.requestCopy()
-	case holding.Key:
-		if x.transport.options.ReleaseAtHeader {
-			return nil
+// RoundTrip sends r through the pipeline. It implements [http.RoundTripper].
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	x := &roundTrip{transport: t, original: r, body: r.Body, getBody: r.GetBody, trailer: r.Trailer}
+	returned := false
+	defer func() {
+		if !returned { // a panic, or runtime.Goexit
+			_, _ = x.settle(nil, nil)
 		}
-		return x
-	default:
-		return x.Context.Value(key)
-	}
+	}()
+	x.request = r.Clone(r.Context())
+	x.request.Body, x.request.GetBody, x.request.Trailer = nil, nil, nil
+	x.host = hostOf(r)
+	repeatable := (!handlerio.HasBody(r) || r.GetBody != nil) && t.options.Idempotent(r)
+	x.Name, x.Repeat = "weirhttp: the request", func() bool { return repeatable }
+	x.Overlap = isSafe(r.Method) && (len(r.Trailer) == 0 || !handlerio.HasBody(r)) // two bodies would fill the same trailer
+	ctx := context.WithValue(context.WithValue(r.Context(), holding.Key{}, x), requestKey{}, x.request)
+	resp, err := pipeline.ExecuteValue(ctx, t.pipeline, x.send)
+	returned = true
+	return x.settle(resp, err)
 }
 
-// Hold holds the permits of a strategy until the body of the response is read or closed. It implements [holding.Holder].
-func (x *exchange) Hold(result any, release func()) bool {
-	x.mu.Lock()
-	a := x.behindLocked(result)
-	x.mu.Unlock()
-	return a != nil && a.body.hold(x.caller, release)
-}
-
-// Release gives back the permits that strategies hold for the response. It implements [holding.Holder].
-func (x *exchange) Release(result any) {
-	x.mu.Lock()
-	a := x.behindLocked(result)
-	x.mu.Unlock()
-	if a != nil {
-		a.body.giveBack(false)
-	}
-}
-
-// Drop is Release for a response that the caller will most likely not get: from now on it counts as a failure, so that the
-// next attempt can use its connection. It implements [holding.Holder].
-func (x *exchange) Drop(result any) {
-	x.mu.Lock()
-	a := x.behindLocked(result)
-	if a != nil && !x.settled {
-		a.failed = true
-	}
-	x.mu.Unlock()
-	if a != nil {
-		a.body.giveBack(false)
-	}
-}
-
-// behindLocked returns the attempt whose response a strategy returns, or nil.
-func (x *exchange) behindLocked(result any) *attempt {
-	resp, _ := result.(*http.Response)
-	if i := slices.IndexFunc(x.responses, func(a *attempt) bool { return a.isBehind(resp) }); i >= 0 {
-		return x.responses[i]
-	}
-	return nil
-}
-
-// String returns only what never changes: fmt would read all fields, and race with attempts.
-func (x *exchange) String() string { return fmt.Sprintf("%v.weirhttp", x.Context) }
-
-// exchangeFrom returns the exchange that the context belongs to, or nil.
-func exchangeFrom(ctx context.Context) *exchange {
-	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+// roundTripOf returns the roundTrip that the context belongs to, or nil.
+func roundTripOf(ctx context.Context) *roundTrip {
+	x, _ := ctx.Value(holding.Key{}).(*roundTrip)
 	return x
+}
+
+// HostFrom returns the host that the request of this execution goes to, in lower case, with its port unless that is the
+// default of the scheme. A limiter for each host is partitioned by it:
+//
+//	ratelimit.NewPartitioned(perHost, weirhttp.HostFrom, nil)
+//
+// It is "" in a context that does not come from a [Transport].
+func HostFrom(ctx context.Context) string {
+	if x := roundTripOf(ctx); x != nil {
+		return x.host
+	}
+	return ""
+}
+
+func hostOf(r *http.Request) string {
+	if r.URL == nil {
+		return ""
+	}
+	host := strings.ToLower(r.URL.Host)
+	switch r.URL.Scheme {
+	case "http":
+		host = strings.TrimSuffix(host, ":80")
+	case "https":
+		host = strings.TrimSuffix(host, ":443")
+	}
+	return admission.BoundedKey(host)
 }
 
 // send is the callback of the pipeline: it makes one attempt. Strategies can run it many times, at the same time, and
 // after the caller has its answer.
-func (x *exchange) send(ctx context.Context) (*http.Response, error) {
-	a, stale, err := x.begin(ctx)
+func (x *roundTrip) send(ctx context.Context) (*http.Response, error) {
+	number, err := x.Begin()
 	if err != nil {
 		return nil, err
 	}
-	done := false
+	a := &attempt{of: x}
+	returned := false
 	defer func() {
-		if !done { // a panic, or runtime.Goexit
+		if !returned { // a panic, or runtime.Goexit
 			a.abort()
 		}
 	}()
-	x.buffer(stale)
-	if err = a.openBody(); err == nil {
-		a.response, err = x.transport.options.Base.RoundTrip(&a.request)
-		a.returned = true
-	}
-	a.failed = err == nil && a.response != nil && x.transport.options.Failed(a.response)
-	resp, err := a.end(err)
-	done = true
-	return resp, err
-}
-
-// begin returns a new attempt with its copy of the caller's request, or an error if no attempt may begin. stale are the
-// earlier attempts whose responses can be closed, so that the new attempt can use their connections.
-func (x *exchange) begin(ctx context.Context) (a *attempt, stale []*attempt, err error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if err := x.refusalLocked(); err != nil {
-		return nil, nil, err
-	}
-	if a = &x.firstAttempt; x.sent > 0 {
-		a = new(attempt)
-	}
-	a.exchange, a.number = x, x.sent
-	a.copyRequest(a.newContext(ctx), x.request)
-	x.sent++
-	x.running++
-	return a, x.staleLocked(), nil
-}
-
-// staleLocked returns the failures that the caller will most likely not get, because another attempt begins. A response
-// that is not a failure is not stale: a hedge can start an attempt when such a response is already on its way to the
-// caller.
-func (x *exchange) staleLocked() (stale []*attempt) {
-	if x.running > 1 {
-		return nil
-	}
-	for _, a := range x.responses {
-		if a.failed {
-			stale = append(stale, a)
+	for _, earlier := range x.Ended() {
+		if earlier.failed.Load() { // the caller will most likely not get it
+			earlier.body.buffer()
 		}
 	}
-	return stale
+	err = a.send(ctx, number)
+	returned = true
+	if err != nil {
+		return nil, a.endWithError(err)
+	}
+	if err := x.End(a, true); err != nil {
+		a.body.discard(a.failed.Load())
+		return nil, err
+	}
+	if !a.failed.Load() {
+		return a.response, nil
+	}
+	wait, asked := retryAfterOf(a.response)
+	return a.response, &StatusError{Response: a.response, wait: wait, asked: asked, attempt: a}
 }
 
-// buffer frees the connections of the stale attempts, so that the next attempt can use one. It then removes the freed
-// attempts from responses. If a body panics, or a strategy still reads it, its attempt stays in responses, and settle
-// or abandon closes the body.
-func (x *exchange) buffer(stale []*attempt) {
-	if len(stale) == 0 {
-		return
+// open returns the body of another attempt. The caller can reuse what its GetBody reads as soon as RoundTrip has returned,
+// so open fails after that, and RoundTrip waits for it.
+func (x *roundTrip) open() (io.ReadCloser, error) {
+	if !x.Borrow() {
+		return nil, errAnswered
 	}
-	buffered := slices.DeleteFunc(stale, func(a *attempt) bool { return !a.body.buffer() })
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if !x.settled { // settle reads responses without mu, after it has set settled
-		x.responses = slices.DeleteFunc(x.responses, func(a *attempt) bool { return slices.Contains(buffered, a) })
-	}
-}
-
-// refusalLocked returns why there must not be another attempt now, or nil.
-func (x *exchange) refusalLocked() error {
-	switch {
-	case x.settled:
-		return errTooLate
-	case x.sent == 0:
-		return nil
-	case x.running > 0 && (!x.repeatable || !overlappable(x.request)):
-		return errAtTheSameTime
-	case !x.repeatable:
-		return errSentBefore
-	default:
-		return nil
-	}
-}
-
-// close lets no other attempt begin, and waits for calls of the request's GetBody. After close has returned, the
-// exchange does not read the caller's request.
-func (x *exchange) close() (sent int, last outcome, responses []*attempt) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.settled = true
-	if x.sent == 0 {
-		x.firstAttempt.copyTarget(x.request)
-	}
-	if x.getBodyCalls > 0 {
-		x.getBodyDone = make(chan struct{})
-		x.mu.Unlock()
-		<-x.getBodyDone
-		x.mu.Lock()
-	}
-	return x.sent, x.lastOutcome, x.responses
+	defer x.Return()
+	return x.getBody()
 }
 
 // settle returns what the caller gets for what the pipeline has returned, and closes everything else.
-func (x *exchange) settle(resp *http.Response, err error) (*http.Response, error) {
-	sent, last, responses := x.close()
-	if sent == 0 {
-		closeRequestBody(x.request)
+func (x *roundTrip) settle(resp *http.Response, err error) (*http.Response, error) {
+	x.Settle()
+	if x.Begun() == 0 && x.body != nil { // as every RoundTripper must
+		defer x.body.Close()
 	}
+	ended := x.Ended()
 	if err != nil {
-		resp, err = x.answer(err, last)
+		resp, err = x.answer(err, ended)
 	}
 	if resp == nil && err == nil {
 		err = errNoResponse
 	}
-	for _, a := range responses {
-		if a.isBehind(resp) {
-			a.restoreRequest(resp)
-			continue
+	for _, a := range ended {
+		switch {
+		case !a.isBehind(resp):
+			defer a.body.discard(a.failed.Load()) // deferred in case closing another one panics
+		case resp.Request == a.request:
+			resp.Request = x.original
 		}
-		defer a.body.discard(a.failed) // deferred in case closing another one panics
 	}
 	return resp, err
 }
 
 // answer returns what the caller gets if the pipeline has returned an error.
-func (x *exchange) answer(err error, last outcome) (*http.Response, error) {
-	if unsent.Is(err) && last != (outcome{}) {
-		// The attempt that was refused does not count: the one before it is the outcome.
-		if last.answered != nil && x.Err() == nil {
-			return last.answered.deliver(), nil
+func (x *roundTrip) answer(err error, ended []*attempt) (*http.Response, error) {
+	var decided *attempt
+	if exchange.IsRefusal(err) && len(ended) > 0 { // an attempt that was not made does not count: the one before does
+		if decided = ended[len(ended)-1]; decided.err != nil {
+			return nil, decided.err
 		}
-		if last.err != nil {
-			return nil, last.err
-		}
+	} else if status, ok := errors.AsType[*StatusError](err); ok && status.attempt != nil && status.attempt.of == x {
+		decided = status.attempt
 	}
-	if status, ok := errors.AsType[*StatusError](err); ok && status.isOf(x) && x.Err() == nil {
-		return status.attempt.deliver(), nil
+	if decided != nil && x.request.Context().Err() == nil {
+		return decided.response, nil
 	}
 	if final, ok := err.(*finalError); ok { //nolint:errorlint // only the outermost error: a finalError means nothing to the caller
 		err = final.error
@@ -268,51 +177,154 @@ func (x *exchange) answer(err error, last outcome) (*http.Response, error) {
 	return nil, err
 }
 
-// abandon closes everything if the pipeline has panicked.
-func (x *exchange) abandon() {
-	sent, _, responses := x.close()
-	for _, a := range responses {
-		defer a.body.discard(false)
-	}
-	if sent == 0 {
-		closeRequestBody(x.request)
+// Hold holds the permits of a strategy until the body of the response is read or closed. It implements [holding.Holder].
+func (x *roundTrip) Hold(result any, release func()) bool {
+	a := x.attemptOf(result)
+	return a != nil && a.body.hold(x.request.Context(), release)
+}
+
+// Release gives back the permits that strategies hold for the response. It implements [holding.Holder].
+func (x *roundTrip) Release(result any) {
+	if a := x.attemptOf(result); a != nil {
+		a.body.release()
 	}
 }
 
-// getBody is the GetBody of an attempt's request, which the base can also call. The caller can reuse what its GetBody
-// reads as soon as RoundTrip has returned: so getBody fails after that, and RoundTrip waits for calls under way.
-func (x *exchange) getBody() (io.ReadCloser, error) {
-	x.mu.Lock()
-	if x.settled {
-		x.mu.Unlock()
-		return nil, errTooLate
+// Drop is Release for a response that the caller will most likely not get. From now on it counts as a failure, so that the
+// next attempt can use its connection. It implements [holding.Holder].
+func (x *roundTrip) Drop(result any) {
+	if a := x.attemptOf(result); a != nil {
+		a.failed.Store(true)
+		a.body.release()
 	}
-	x.getBodyCalls++
-	get := x.request.GetBody
-	x.mu.Unlock()
-	defer func() {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		if x.getBodyCalls--; x.getBodyCalls == 0 && x.getBodyDone != nil {
-			close(x.getBodyDone)
-		}
-	}()
-	return get()
 }
 
-// requestCopy returns the copy of the request for [RequestFrom]. Strategies can use it while the caller reuses the
-// request, so it shares nothing with it that changes: the caller fills in the trailer while the body is read.
-func (x *exchange) requestCopy() *http.Request {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.copied == nil {
-		from := x.request
-		if x.settled {
-			from = &x.firstAttempt.request
+// attemptOf returns the attempt whose response a strategy returns, or nil.
+func (x *roundTrip) attemptOf(result any) *attempt {
+	resp, _ := result.(*http.Response)
+	for _, a := range x.Ended() {
+		if a.isBehind(resp) {
+			return a
 		}
-		plain := *from
-		plain.Body, plain.GetBody, plain.Trailer = nil, nil, nil
-		x.copied = plain.Clone(x)
 	}
-	return x.copied
+	return nil
+}
+
+// An attempt is one try of a roundTrip.
+type attempt struct {
+	of       *roundTrip
+	request  *http.Request  // what the base gets
+	response *http.Response // nil: it failed with err
+	err      error
+	failed   atomic.Bool // the response counts as a failure
+	body     body
+}
+
+// send sends the request. The error is nil if there is a response that is delivered.
+func (a *attempt) send(ctx context.Context, number int) error {
+	own, part := a.newContext(ctx)
+	if err := a.copyRequest(own, number); err != nil {
+		return err
+	}
+	var err error
+	a.response, err = a.of.transport.options.Base.RoundTrip(a.request)
+	if err == nil && a.response == nil {
+		err = errBaseNothing
+	}
+	if err == nil {
+		a.failed.Store(a.of.transport.options.Failed(a.response))
+	}
+	if !part() && (err == nil || errors.Is(err, context.Canceled)) {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		a.body.wrap(a.response)
+	}
+	return err
+}
+
+// copyRequest makes the attempt's own copy of the request, because the base can change it.
+func (a *attempt) copyRequest(ctx context.Context, number int) (err error) {
+	x := a.of
+	r := x.request.Clone(ctx)
+	r.Body, r.Trailer = x.body, x.trailer
+	if _, ok := ctx.Deadline(); ok {
+		r.Cancel = nil //nolint:staticcheck // an http.Client with a Timeout sets both, and the error must not depend on which ends first
+	}
+	if handlerio.HasBody(r) {
+		if x.getBody != nil {
+			r.GetBody = x.open
+		}
+		if number > 0 {
+			if r.Body, err = x.open(); err != nil {
+				return &finalError{fmt.Errorf("weirhttp: the body for attempt %d: %w", number+1, err)}
+			}
+		}
+	}
+	a.request = r
+	return nil
+}
+
+// endWithError returns the error that the strategies see of an attempt that ended with err.
+func (a *attempt) endWithError(err error) error {
+	if a.response != nil && a.response.Body != nil {
+		defer a.response.Body.Close()
+	}
+	a.body.end()
+	a.response, a.err = nil, err
+	_ = a.of.End(a, true)
+	if !a.of.Repeat() || permanent(err) {
+		return &finalError{err}
+	}
+	return err
+}
+
+// abort ends an attempt that panics. It closes everything, even if closing one thing panics.
+func (a *attempt) abort() {
+	defer a.of.Abort()
+	switch {
+	case a.response != nil && a.response.Body != nil:
+		defer a.response.Body.Close()
+	case a.request != nil && a.request.Body != nil: // the base may not have closed it
+		defer a.request.Body.Close()
+	}
+	a.body.end()
+}
+
+// isBehind reports whether resp is the attempt's response, or a strategy's own response with the body of that response.
+func (a *attempt) isBehind(resp *http.Response) bool {
+	if resp == nil || resp == a.response {
+		return resp != nil
+	}
+	own, ok := resp.Body.(interface{ original() *body })
+	return ok && own.original() == &a.body
+}
+
+// An attemptContext is the context that the base gets for an attempt if strategies such as a timeout or a hedge run it with
+// a context that ends when the strategies are done: with that context the base would stop delivering the body that the caller
+// is about to read. An attemptContext ends with the caller's context, or when the body has been read or closed, and with the
+// strategies' context, whose cause is its own, until the response is there. The deadline is the caller's.
+type attemptContext struct {
+	context.Context
+	values context.Context // of the strategies, without its end
+}
+
+// Value returns the value of the strategies' context. Package context finds the cause of the end in the Context.
+func (c attemptContext) Value(key any) any {
+	if value := c.values.Value(key); value != nil {
+		return value
+	}
+	return c.Context.Value(key)
+}
+
+// newContext returns the context that the base gets. ctx is the context with which the strategies run the attempt. part makes
+// the new one independent of ctx, and returns false if ctx has ended before.
+func (a *attempt) newContext(ctx context.Context) (own context.Context, part func() bool) {
+	caller := a.of.request.Context()
+	if ctx.Done() == caller.Done() { // they end at the same time
+		return ctx, func() bool { return true }
+	}
+	lifetime, cancel := context.WithCancelCause(caller)
+	a.body.cancel = cancel
+	return attemptContext{lifetime, context.WithoutCancel(ctx)}, context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 }

@@ -3,7 +3,14 @@ package weirhttp_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,8 +19,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/pipeline"
+	"github.com/weir-go/weir/strategies/circuitbreaker"
+	"github.com/weir-go/weir/strategies/hedge"
 	"github.com/weir-go/weir/strategies/retry"
 	"github.com/weir-go/weir/strategies/timeout"
+	"github.com/weir-go/weir/transport/weirhttp"
 )
 
 // after answers after d, or when the context ends.
@@ -24,49 +34,6 @@ func after(d time.Duration, r *http.Request, status int) (*http.Response, error)
 	case <-r.Context().Done():
 		return nil, context.Cause(r.Context())
 	}
-}
-
-func TestTransport_HedgeClosesAllButTheFastest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{answer: func(r *http.Request, number int) (*http.Response, error) {
-			return after([]time.Duration{time.Minute, time.Second, time.Minute}[number], r, 200+number)
-		}}
-		hedge := &hedging{delay: 600 * time.Millisecond, attempts: 3}
-		transport := roundTripper(t, base, nil, hedge)
-		r := newRequest(t, http.MethodGet, url, "")
-		resp, err := transport.RoundTrip(r)
-		require.NoError(t, err)
-		assert.Equal(t, 201, resp.StatusCode)
-		hedge.losers.Wait()
-		assert.Equal(t, "Created", readAll(t, resp))
-		assert.Equal(t, 3, base.count())
-		assert.EqualValues(t, 1, base.opened.Load(), "the others were cancelled")
-		assert.EqualValues(t, 1, base.closed.Load())
-		assert.NotSame(t, base.requests[0], base.requests[1])
-		base.requests[0].Header.Set("X-Mine", "1")
-		assert.Empty(t, base.requests[1].Header)
-		assert.Empty(t, r.Header)
-	})
-}
-
-// A loser that ignores its context answers when the caller has its answer already.
-func TestTransport_HedgeClosesLateResponses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{answer: func(_ *http.Request, number int) (*http.Response, error) {
-			time.Sleep(time.Minute - time.Duration(number)*30*time.Second)
-			return answering(200 + number), nil
-		}}
-		hedge := &hedging{delay: time.Second, attempts: 2}
-		transport := roundTripper(t, base, nil, hedge)
-		resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
-		require.NoError(t, err)
-		assert.Equal(t, 201, resp.StatusCode)
-		assert.Equal(t, "Created", readAll(t, resp))
-		assert.EqualValues(t, 1, base.opened.Load())
-		hedge.losers.Wait()
-		assert.EqualValues(t, 2, base.opened.Load())
-		assert.EqualValues(t, 2, base.closed.Load())
-	})
 }
 
 func TestTransport_HedgeAllFail(t *testing.T) {
@@ -83,67 +50,6 @@ func TestTransport_HedgeAllFail(t *testing.T) {
 		assert.EqualValues(t, 3, base.opened.Load())
 		assert.EqualValues(t, 3, base.closed.Load())
 	})
-}
-
-// A request whose method is not safe is not sent twice at the same time, even if it is idempotent.
-func TestTransport_HedgeDoesNotRepeatAPut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, method := range []string{http.MethodPut, http.MethodPost} {
-			base := &fakeBase{answer: func(r *http.Request, _ int) (*http.Response, error) {
-				return after(10*time.Second, r, 200)
-			}}
-			transport := roundTripper(t, base, nil, &hedging{delay: time.Second, attempts: 3})
-			resp, err := transport.RoundTrip(newRequest(t, method, url, "x"))
-			require.NoError(t, err)
-			assert.Equal(t, "OK", readAll(t, resp))
-			assert.Equal(t, 1, base.count())
-			assert.Equal(t, base.opened.Load(), base.closed.Load())
-
-			base.answer = func(r *http.Request, _ int) (*http.Response, error) { return after(10*time.Second, r, 503) }
-			resp, err = transport.RoundTrip(newRequest(t, http.MethodPost, url, "x"))
-			require.NoError(t, err)
-			assert.Equal(t, 503, resp.StatusCode)
-			assert.Equal(t, "Service Unavailable", readAll(t, resp))
-			assert.Equal(t, 2, base.count())
-			assert.Equal(t, base.opened.Load(), base.closed.Load())
-		}
-	})
-}
-
-func TestTransport_HedgeOfRetriesWithTimeouts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{answer: func(r *http.Request, number int) (*http.Response, error) {
-			if number == 4 {
-				return after(time.Second, r, 200)
-			}
-			return after(time.Duration(number%3)*time.Second, r, 503)
-		}}
-		hedge := &hedging{delay: 1500 * time.Millisecond, attempts: 3}
-		transport := roundTripper(t, base, nil, hedge,
-			retrying(retry.Options{MaxRetries: 10, Delay: 100 * time.Millisecond}), timeout.New(1900*time.Millisecond, nil))
-		resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
-		require.NoError(t, err)
-		assert.Equal(t, 200, resp.StatusCode)
-		hedge.losers.Wait()
-		time.Sleep(time.Hour)
-		assert.Equal(t, "OK", readAll(t, resp))
-		assert.Equal(t, base.opened.Load(), base.closed.Load())
-	})
-}
-
-// An attempt that begins after the answer sends nothing.
-func TestTransport_AttemptAfterTheAnswer(t *testing.T) {
-	base := &fakeBase{answer: inTurn(200)}
-	var late func() error
-	keep := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
-		late = func() error { _, err := next.Run(ctx); return err }
-		return next.Run(ctx)
-	})
-	resp, err := roundTripper(t, base, nil, keep).RoundTrip(newRequest(t, http.MethodGet, url, ""))
-	require.NoError(t, err)
-	assert.ErrorContains(t, late(), "has been answered")
-	assert.Equal(t, 1, base.count())
-	readAll(t, resp)
 }
 
 var errLost = errors.New("connection lost")
@@ -188,6 +94,296 @@ func TestTransport_EarlierFailureIsReturned(t *testing.T) {
 			assert.NoError(t, resp.Body.Close())
 			_, err = resp.Body.Read(got)
 			assert.Error(t, err)
+		})
+	}
+}
+
+// A client that honours 429 sends one request each time, with a hedge in its pipeline, too.
+func TestTransport_RefusalStartsNoHedge(t *testing.T) {
+	for _, handle := range []func(any, error) bool{nil} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			var requests []time.Duration
+			base := &fakeBase{answer: func(*http.Request, int) (*http.Response, error) {
+				requests = append(requests, time.Since(began))
+				return answering(http.StatusTooManyRequests, "Retry-After", "1"), nil
+			}}
+			transport := roundTripper(t, base, nil,
+				retry.New(&retry.Options{MaxRetries: 2, Delay: time.Millisecond}),
+				hedge.New(&hedge.Options{Delay: 200 * time.Millisecond, MaxHedges: 3, Handle: handle}))
+			resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
+			require.NoError(t, err)
+			assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+			readAll(t, resp)
+			assert.Equal(t, []time.Duration{0, time.Second, 2 * time.Second}, requests)
+			assert.Equal(t, base.opened.Load(), base.closed.Load())
+		})
+	}
+}
+
+// The other tests use a hedge of their own; this one uses that of weir.
+
+func TestTransport_Hedge(t *testing.T) {
+	for _, deaf := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			base := &fakeBase{answer: func(r *http.Request, number int) (*http.Response, error) {
+				slow := []time.Duration{time.Minute, 2 * time.Second}[number]
+				if deaf { // a loser that does not heed its context
+					time.Sleep(slow)
+					return answering(200 + number), nil
+				}
+				return after(slow, r, 200+number)
+			}}
+			transport := roundTripper(t, base, nil, hedge.New(&hedge.Options{Delay: time.Second}))
+			began := time.Now()
+			resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
+			require.NoError(t, err)
+			assert.Equal(t, 3*time.Second, time.Since(began), "the caller does not wait for the loser")
+			assert.Equal(t, "Created", readAll(t, resp))
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			assert.Equal(t, base.opened.Load(), base.closed.Load())
+
+			if !deaf { // what is not safe is not hedged
+				base.requests = nil
+				began = time.Now()
+				resp, err = transport.RoundTrip(newRequest(t, http.MethodPut, url, "x"))
+				require.NoError(t, err)
+				assert.Equal(t, "OK", readAll(t, resp))
+				assert.Equal(t, time.Minute, time.Since(began))
+				assert.Equal(t, 1, base.count())
+			}
+		})
+	}
+}
+
+// The breaker counts failures that the caller gets as responses.
+func TestTransport_CircuitBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{answer: inTurn(503, 503, 200)}
+		breaker := circuitbreaker.New(&circuitbreaker.Options{
+			FailureRatio: -1, ConsecutiveFailures: 2, BreakDuration: 10 * time.Second, RetryRejections: true,
+		})
+		transport := roundTripper(t, base, nil,
+			retry.New(&retry.Options{MaxRetries: 3, Delay: time.Second}), breaker)
+		began := time.Now()
+		resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
+		require.NoError(t, err)
+		assert.Equal(t, "OK", readAll(t, resp))
+		assert.Equal(t, 3, base.count())
+		assert.Equal(t, 11*time.Second, time.Since(began), "the retry waits until the circuit lets a probe through")
+		assert.Equal(t, circuitbreaker.Closed, breaker.State())
+		assert.Equal(t, base.opened.Load(), base.closed.Load())
+
+		base.answer = func(*http.Request, int) (*http.Response, error) { return answering(503), nil }
+		resp, err = transport.RoundTrip(newRequest(t, http.MethodGet, url, ""))
+		require.NoError(t, err)
+		assert.Equal(t, 503, resp.StatusCode, "two failures, a rejection, and a probe that fails")
+		assert.Equal(t, "Service Unavailable", readAll(t, resp))
+		assert.Equal(t, 6, base.count())
+		assert.Equal(t, circuitbreaker.Open, breaker.State())
+		assert.Equal(t, base.opened.Load(), base.closed.Load())
+	})
+}
+
+// An attempt that is not made says nothing about the server.
+func TestTransport_CircuitBreakerIgnoresRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{answer: inTurn(503)}
+		breaker := circuitbreaker.New(&circuitbreaker.Options{FailureRatio: -1, ConsecutiveFailures: 2})
+		transport := roundTripper(t, base, nil,
+			retry.New(&retry.Options{MaxRetries: 5, Delay: -1, Handle: func(_ any, err error) bool { return err != nil }}), breaker)
+		resp, err := transport.RoundTrip(newRequest(t, http.MethodPost, url, "text"))
+		require.NoError(t, err)
+		assert.Equal(t, 503, resp.StatusCode)
+		readAll(t, resp)
+		assert.Equal(t, 1, base.count())
+		assert.Equal(t, circuitbreaker.Closed, breaker.State())
+	})
+}
+
+// The caller can reuse the request when the body is closed. Attempts that a hedge has abandoned go on with the request
+// as it was.
+func TestTransport_LateAttemptsDoNotSeeTheNextRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		changed := make(chan struct{})
+		var wg sync.WaitGroup
+		base := plainBase(func(r *http.Request) (*http.Response, error) {
+			if weirhttp.HostFrom(r.Context()) != "api.example.com" {
+				t.Error("the host")
+			}
+			if hedge.AttemptNumber(r.Context()) == 1 {
+				return answering(200), nil
+			}
+			defer wg.Done()
+			<-changed
+			assert.Equal(t, "/orders/7", r.URL.Path)
+			assert.Equal(t, http.Header{"X-Mine": {"one", "two"}}, r.Header)
+			assert.Equal(t, url, r.URL.String())
+			assert.Equal(t, "api.example.com", weirhttp.HostFrom(r.Context()))
+			assert.Equal(t, []string{"identity"}, r.TransferEncoding)
+			assert.Equal(t, "b", r.Form.Get("a"))
+			resp := answering(503)
+			resp.Request = r
+			return resp, nil
+		})
+		var late error
+		look := pipeline.StrategyFunc(func(ctx context.Context, next pipeline.Next) (any, error) {
+			value, err := next.Run(ctx)
+			if err != nil {
+				late = err
+			}
+			return value, err
+		})
+		o := &weirhttp.TransportOptions{Failed: func(resp *http.Response) bool {
+			if resp.StatusCode == http.StatusServiceUnavailable {
+				assert.Equal(t, "/orders/7", resp.Request.URL.Path)
+			}
+			return resp.StatusCode == http.StatusServiceUnavailable
+		}}
+		transport := roundTripper(t, base, o, hedge.New(&hedge.Options{Delay: time.Second}), look)
+		r := newRequest(t, http.MethodGet, url, "")
+		r.Header["X-Mine"] = []string{"one", "two"}
+		r.TransferEncoding = []string{"identity"}
+		r.Form = map[string][]string{"a": {"b"}}
+		wg.Add(1)
+		resp, err := transport.RoundTrip(r)
+		require.NoError(t, err)
+		readAll(t, resp)
+		r.URL.Path, r.URL.Host, r.Header["X-Mine"][0] = "/another", "another.example.com", "three"
+		r.TransferEncoding[0] = "chunked"
+		r.Form.Set("a", "c")
+		r.Header.Set("X-More", "x")
+		close(changed)
+		wg.Wait()
+		synctest.Wait()
+		assert.ErrorIs(t, late, hedge.ErrLost)
+	})
+}
+
+// RoundTrip does not return while an attempt calls GetBody, and GetBody is not called after it: the caller can reuse
+// what GetBody reads.
+func TestTransport_GetBodyIsCalledWithinRoundTrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var getBody func() (io.ReadCloser, error)
+		base := plainBase(func(r *http.Request) (*http.Response, error) {
+			closeBody(r)
+			if hedge.AttemptNumber(r.Context()) == 0 {
+				getBody = r.GetBody
+			}
+			time.Sleep(2 * time.Second)
+			return answering(200), nil
+		})
+		transport := roundTripper(t, base, nil, hedge.New(&hedge.Options{Delay: time.Second}))
+		r := newRequest(t, http.MethodGet, url, "text")
+		calls := 0
+		r.GetBody = func() (io.ReadCloser, error) {
+			calls++
+			time.Sleep(time.Minute)
+			return textBody("text"), nil
+		}
+		began := time.Now()
+		resp, err := transport.RoundTrip(r)
+		require.NoError(t, err)
+		assert.Equal(t, time.Minute+time.Second, time.Since(began))
+		readAll(t, resp)
+		_, err = getBody()
+		assert.ErrorContains(t, err, "has been answered")
+		assert.Equal(t, 1, calls)
+		time.Sleep(time.Minute) // for the loser
+	})
+}
+
+func closeBody(r *http.Request) {
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+}
+
+// If GetBody fails, its error is returned, and there is no other attempt.
+func TestTransport_GetBodyFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{answer: inTurn(503)}
+		transport := roundTripper(t, base, nil, retrying(retry.Options{}))
+		r := newRequest(t, http.MethodPut, url, "text")
+		gone := errors.New("the file is gone")
+		r.GetBody = func() (io.ReadCloser, error) { return nil, gone }
+		err := failing(t, transport, r)
+		assert.ErrorIs(t, err, gone)
+		assert.EqualError(t, err, "weirhttp: the body for attempt 2: the file is gone")
+		assert.Equal(t, 1, base.count())
+		assert.Equal(t, base.opened.Load(), base.closed.Load())
+	})
+}
+
+// Two bodies at the same time would fill in the same trailer.
+func TestTransport_RequestWithATrailerIsNotHedged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &fakeBase{answer: func(r *http.Request, _ int) (*http.Response, error) { return after(time.Minute, r, 200) }}
+		transport := roundTripper(t, base, nil, hedge.New(&hedge.Options{Delay: time.Second}))
+		r := newRequest(t, http.MethodGet, url, "text")
+		r.Trailer = http.Header{"X-Sum": nil}
+		resp, err := transport.RoundTrip(r)
+		require.NoError(t, err)
+		readAll(t, resp)
+		assert.Equal(t, 1, base.count())
+	})
+}
+
+// Many loops that each reuse one request, as pollers do, over real connections, under the race detector.
+func TestTransport_PollingWithOneRequestConcurrentSafe(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprint("http2=", http2), func(t *testing.T) {
+			var count atomic.Int64
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.RawQuery != r.Header.Get("X-Query") {
+					t.Errorf("one request with parts of another: %q, %q", r.URL.RawQuery, r.Header.Get("X-Query"))
+				}
+				switch count.Add(1) % 5 {
+				case 0:
+					http.Error(w, strings.Repeat("busy", 500), http.StatusServiceUnavailable)
+				case 1:
+					select {
+					case <-time.After(20 * time.Millisecond): // real: it is a real connection
+					case <-r.Context().Done():
+					}
+				}
+				_, _ = io.WriteString(w, r.URL.RawQuery)
+			}))
+			server.Config.ErrorLog = log.New(io.Discard, "", 0) // losers of a hedge end in the handshake
+			server.EnableHTTP2 = http2
+			server.StartTLS()
+			defer server.Close()
+			base, ok := server.Client().Transport.(*http.Transport)
+			require.True(t, ok)
+			defer base.CloseIdleConnections()
+			base.MaxIdleConnsPerHost = 16
+			transport := roundTripper(t, base, nil,
+				retrying(retry.Options{MaxRetries: 3, Delay: time.Millisecond}),
+				hedge.New(&hedge.Options{Delay: time.Millisecond, MaxHedges: 2}),
+				timeout.New(15*time.Millisecond, nil))
+			var wg sync.WaitGroup
+			for i := range 4 {
+				wg.Go(func() {
+					r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+					if !assert.NoError(t, err) {
+						return
+					}
+					for j := range 50 {
+						r.URL.RawQuery = fmt.Sprint(i, ".", j)
+						r.Header.Set("X-Query", r.URL.RawQuery)
+						resp, err := transport.RoundTrip(r)
+						if err != nil {
+							continue // timed out too often
+						}
+						if text, err := io.ReadAll(resp.Body); err == nil && resp.StatusCode == http.StatusOK {
+							assert.Equal(t, r.URL.RawQuery, string(text))
+						}
+						_ = resp.Body.Close()
+					}
+				})
+			}
+			wg.Wait()
 		})
 	}
 }

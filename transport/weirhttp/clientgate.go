@@ -3,10 +3,9 @@ package weirhttp
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math"
+	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/internal/clock"
@@ -15,257 +14,167 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/transport/internal/admission"
+	"github.com/weir-go/weir/strategies/ratelimit"
 )
 
-// ReasonPaused is the reason of a rejection by a [Gate]; see [limiter.Lease.Reason].
-const ReasonPaused = "paused as the server asked"
-
-// DefaultMaxHosts is the default of [GateOptions.MaxHosts].
-const DefaultMaxHosts = 1024
+// maxPausedHosts bounds how many hosts are paused at the same time. The requests to one more are not held back.
+const maxPausedHosts = 1024
 
 // GateOptions are the options of a [Gate]. With the zero value no request waits.
 type GateOptions struct {
-	// MaxHosts bounds how many hosts can be paused at the same time. With 0, it is
-	// [DefaultMaxHosts]. If there is one more, the gate forgets the pause that ends
-	// first, which can be the new one. It never forgets a pause for which a request
-	// waits.
-	MaxHosts int `json:"max_hosts,omitempty" yaml:"max_hosts,omitempty"`
-	// QueueLimit is how many requests to each host can wait for the end of its pause.
-	// All others are rejected. With 0, the default, no request waits. A request that
-	// waits keeps its place when the pause is renewed.
+	// QueueLimit is how many requests to each host can wait for the end of its pause. All others are rejected. The
+	// default is 0.
 	QueueLimit int `json:"queue_limit,omitempty" yaml:"queue_limit,omitempty"`
+	// MaxPause bounds a pause: requests go on earlier than the server asked if it asks for more. The default is a
+	// minute; -1 is no limit.
+	MaxPause time.Duration `json:"max_pause,omitempty" yaml:"max_pause,omitempty"`
 }
 
 // Validate returns a [weir.OptionsError] with everything that is wrong with o, or nil. A nil o is valid.
 func (o *GateOptions) Validate() error {
 	var problems validate.Problems
 	if o != nil {
-		if o.MaxHosts < 0 {
-			problems.Add("MaxHosts", o.MaxHosts, "must be at least 1, or 0 for %d", DefaultMaxHosts)
-		}
 		problems.AtLeast("QueueLimit", o.QueueLimit, 0)
+		if o.MaxPause < -1 {
+			problems.Add("MaxPause", o.MaxPause, "must be at least 0, or -1 for no limit")
+		}
 	}
 	return problems.Err("weirhttp")
 }
 
-// A Gate has a limiter for each host, and can pause hosts. If a server answers one request with 429 or 503 and
-// Retry-After, other requests would get the same answer. So a [Transport] with the gate as its PauseOnRetryAfter pauses
-// the host. During the pause requests are rejected, with the remaining time as RetryAfter, or they wait if the options
-// allow it.
+// A Gate is a strategy that pauses hosts: if a server answers one request with 429 or 503 and Retry-After, other requests to
+// the host would get the same answer. During the pause requests are rejected with a [*ratelimit.RejectedError], which has the
+// remaining time, or they wait if the options allow it. Put it inside the retry:
 //
-//	gate, err := weirhttp.NewGate(perHost, nil)
-//	p, err := pipeline.New("api",
-//		retry.New(&retry.Options{Handle: weirhttp.Retryable}),
-//		ratelimit.NewPartitioned(gate, weirhttp.HostFrom, nil),
-//	)
-//	transport, err := weirhttp.NewTransport(p, &weirhttp.TransportOptions{PauseOnRetryAfter: gate})
+//	gate, err := weirhttp.NewGate(nil)
+//	p, err := pipeline.New("api", retry.New(nil), gate, timeout.New(5*time.Second, nil))
+//	transport, err := weirhttp.NewTransport(p, nil)
 //
-// When the pause ends, all waiting requests go on at once, at the rate of the limiter behind the gate. Make a Gate with
-// [NewGate]. It implements [limiter.Partitioned], and is safe for concurrent use.
+// When the pause ends, all waiting requests go on at once: put a limiter inside the Gate to spread them. At most 1024 hosts
+// are paused at the same time. Make a Gate with [NewGate]. It can be in several pipelines, and is safe for concurrent use.
 type Gate struct {
-	behind  limiter.Partitioned[string] // nil: everything is granted
 	options GateOptions
+	enter   *ratelimit.Strategy
 
-	latest atomic.Int64 // the clock.Now at which the last pause ends, or neverPaused
-	mu     sync.Mutex
-	hosts  map[string]*pause
+	mu    sync.Mutex
+	hosts map[string]*pause
 }
 
-// neverPaused is before every moment. It is not 0, because clock.Now can be negative in a test.
-const neverPaused = math.MinInt64
-
-// A pause is the pause of one host. It stays in [Gate].hosts until it has ended and no request waits for it, so that
-// waiting requests keep their places when the host is paused again.
+// A pause is the pause of one host.
 type pause struct {
 	until   time.Duration // the clock.Now at which the pause ends
-	waiting int
+	waiting int           // requests
 }
 
-// NewGate returns a gate in front of l. If l is nil, the gate grants everything while the host is not paused. If o is
-// nil, the defaults apply. The error is a [weir.OptionsError]. The gate needs no Close, and does not close l.
-func NewGate(l limiter.Partitioned[string], o *GateOptions) (*Gate, error) {
-	var problems validate.Problems
-	admission.IsSet(&problems, "l", l)
-	problems.Include("", o.Validate())
-	if err := problems.Err("weirhttp"); err != nil {
+// NewGate returns a Gate. If o is nil, the defaults apply. The error is a [weir.OptionsError].
+func NewGate(o *GateOptions) (*Gate, error) {
+	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	g := &Gate{behind: l, hosts: make(map[string]*pause)}
-	g.latest.Store(neverPaused)
-	if o != nil {
-		g.options = *o
+	g := &Gate{options: *cmp.Or(o, new(GateOptions)), hosts: make(map[string]*pause)}
+	if g.options.MaxPause = cmp.Or(g.options.MaxPause, time.Minute); g.options.MaxPause < 0 {
+		g.options.MaxPause = math.MaxInt64
 	}
-	g.options.MaxHosts = cmp.Or(g.options.MaxHosts, DefaultMaxHosts)
+	g.enter = ratelimit.New(entry{g}, nil)
 	return g, nil
 }
 
-// Pause holds back requests to the host for d from now. It never shortens a pause. It does not bound d: a [Transport]
-// cuts what a server asks for to its [TransportOptions.MaxRetryAfter] before it calls Pause.
-func (g *Gate) Pause(host string, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	now := clock.Now()
-	until := saturate.Add(now, d)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.hosts[host]
-	if p == nil {
-		if !g.makeRoomLocked(now, until) {
-			return
-		}
-		p = &pause{until: until}
-		g.hosts[host] = p
-	}
-	p.until = max(p.until, until)
-	g.latest.Store(max(g.latest.Load(), int64(until)))
-}
-
-// makeRoomLocked makes room in hosts for a new pause that ends at until. It returns false if the gate is full and the
-// new pause would end before every pause that can be forgotten.
-func (g *Gate) makeRoomLocked(now, until time.Duration) bool {
-	if len(g.hosts) < g.options.MaxHosts {
-		return true
-	}
-	first, firstUntil := "", forever
-	for host, p := range g.hosts {
-		switch {
-		case p.waiting > 0:
-		case p.until <= now:
-			delete(g.hosts, host)
-		case p.until < firstUntil:
-			first, firstUntil = host, p.until
-		}
-	}
-	if len(g.hosts) < g.options.MaxHosts {
-		return true
-	}
-	if first == "" || until <= firstUntil {
-		return false
-	}
-	delete(g.hosts, first)
-	return true
-}
-
-// Paused returns how long the host is still paused. ok is false if it is not paused.
-func (g *Gate) Paused(host string) (left time.Duration, ok bool) {
-	latest := time.Duration(g.latest.Load())
-	if latest == neverPaused {
-		return 0, false // the usual case, in which the clock is not read
-	}
-	now := clock.Now()
-	if now >= latest {
-		return 0, false
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.hosts[host]
-	if p == nil {
-		return 0, false
-	}
-	left = p.until - now
-	g.forgetLocked(host, p, now)
-	return max(left, 0), left > 0
-}
-
-// forgetLocked forgets p if it has ended and no request waits for it.
-func (g *Gate) forgetLocked(host string, p *pause, now time.Duration) {
-	if p.until <= now && p.waiting == 0 {
-		delete(g.hosts, host)
-	}
-}
-
-// TryAcquire takes n permits of the host's limiter if the host is not paused. It implements [limiter.Partitioned].
-func (g *Gate) TryAcquire(ctx context.Context, host string, n int) (limiter.Lease, error) {
-	if left, ok := g.Paused(host); ok {
-		return checked(ctx, n, custom.Rejected(left, ReasonPaused))
-	}
-	if g.behind == nil {
-		return checked(ctx, n, custom.Granted(n, nil))
-	}
-	return g.behind.TryAcquire(ctx, host, n)
-}
-
-// Acquire waits for the end of the host's pause, if the queue has room, and then takes n permits as the limiter behind
-// the gate does. It does not wait for a pause that outlasts the deadline of ctx. It implements [limiter.Partitioned].
-func (g *Gate) Acquire(ctx context.Context, host string, n int) (limiter.Lease, error) {
-	if left, ok := g.Paused(host); ok {
-		if ctx.Err() == nil && n >= 0 {
-			var err error
-			if left, err = g.wait(ctx, host); err != nil {
-				return limiter.Lease{}, err
+// Execute runs next unless the host is paused, and pauses the host if the response asks for it. It implements
+// [pipeline.Strategy].
+func (g *Gate) Execute(ctx context.Context, next pipeline.Next) (any, error) {
+	value, err := g.enter.Execute(ctx, next)
+	if resp, ok := value.(*http.Response); ok && resp != nil {
+		switch resp.StatusCode {
+		case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+			if wait, ok := retryAfterOf(resp); ok && wait > 0 {
+				g.pause(HostFrom(ctx), min(wait, g.options.MaxPause))
 			}
 		}
-		if left > 0 {
-			return checked(ctx, n, custom.Rejected(left, ReasonPaused))
-		}
 	}
-	if g.behind == nil {
-		return checked(ctx, n, custom.Granted(n, nil))
-	}
-	return g.behind.Acquire(ctx, host, n)
+	return value, err
 }
 
-// wait waits for the end of the host's pause. left is above 0 if the caller must not wait: the queue is full, or the
-// pause outlasts the deadline.
-func (g *Gate) wait(ctx context.Context, host string) (left time.Duration, err error) {
+// pause holds back requests to the host for d from now. It never shortens a pause.
+func (g *Gate) pause(host string, d time.Duration) {
+	now := clock.Now()
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	p := g.hosts[host]
-	if p == nil { // it has just ended
-		g.mu.Unlock()
+	if p == nil {
+		if len(g.hosts) >= maxPausedHosts {
+			for other, p := range g.hosts {
+				if p.until <= now && p.waiting == 0 {
+					delete(g.hosts, other)
+				}
+			}
+		}
+		if len(g.hosts) >= maxPausedHosts {
+			return
+		}
+		p = &pause{until: now}
+		g.hosts[host] = p
+	}
+	p.until = max(p.until, saturate.Add(now, d))
+}
+
+// An entry is the limiter that lets requests through the Gate.
+type entry struct{ *Gate }
+
+// TryAcquire is part of [limiter.Limiter]. The strategy does not call it.
+func (g entry) TryAcquire(ctx context.Context, n int) (limiter.Lease, error) {
+	return g.Acquire(ctx, n)
+}
+
+// Acquire waits for the end of the host's pause if the queue has room. It does not wait for a pause that outlasts the deadline
+// of ctx.
+func (g entry) Acquire(ctx context.Context, n int) (limiter.Lease, error) {
+	if err := pipeline.ContextError(ctx); err != nil {
+		return limiter.Lease{}, err
+	}
+	left, err := g.wait(ctx, HostFrom(ctx))
+	switch {
+	case err != nil:
+		return limiter.Lease{}, err
+	case left > 0:
+		return custom.Rejected(left, "paused as the server asked"), nil
+	default:
+		return custom.Granted(n, nil), nil
+	}
+}
+
+// wait waits for the end of the host's pause. left is above 0 if the request must not wait: the queue is full, or the pause
+// outlasts the deadline.
+func (g *Gate) wait(ctx context.Context, host string) (left time.Duration, err error) {
+	deadline, bounded := ctx.Deadline()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.hosts[host]
+	if p == nil {
 		return 0, nil
 	}
-	if p.waiting >= g.options.QueueLimit {
-		defer g.mu.Unlock()
-		return p.until - clock.Now(), nil
+	if left = p.until - clock.Now(); left <= 0 || p.waiting >= g.options.QueueLimit {
+		return left, nil
 	}
-	p.waiting++
-	g.mu.Unlock()
-	defer func() { // deferred in case ctx panics
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		p.waiting--
-		g.forgetLocked(host, p, clock.Now())
-	}()
-	for {
-		g.mu.Lock()
-		left = p.until - clock.Now()
-		g.mu.Unlock()
-		if left <= 0 || !worthWaiting(ctx, left) {
+	p.waiting++ // it keeps the place if the pause is renewed
+	defer func() { p.waiting-- }()
+	for left > 0 && err == nil {
+		if bounded && time.Until(deadline) <= left {
 			return left, nil
 		}
-		if err := sleep(ctx, left); err != nil {
-			return 0, err
-		}
+		err = g.sleep(ctx, left)
+		left = p.until - clock.Now()
 	}
+	return 0, err
 }
 
-// worthWaiting reports whether ctx can last longer than left.
-func worthWaiting(ctx context.Context, left time.Duration) bool {
-	deadline, ok := ctx.Deadline()
-	return !ok || left < time.Until(deadline)
-}
-
-// sleep waits for d, or returns the error of ctx if that ends earlier.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+// sleep unlocks the Gate for d, or until ctx ends.
+func (g *Gate) sleep(ctx context.Context, d time.Duration) error {
+	g.mu.Unlock()
+	defer g.mu.Lock()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return pipeline.ContextError(ctx)
 	}
-}
-
-// checked returns the lease if ctx and n are valid. Otherwise it returns the error that every limiter returns for them.
-func checked(ctx context.Context, n int, lease limiter.Lease) (limiter.Lease, error) {
-	if err := pipeline.ContextError(ctx); err != nil {
-		return limiter.Lease{}, err
-	}
-	if n < 0 {
-		return limiter.Lease{}, fmt.Errorf("%w: %d, must be at least 0", limiter.ErrPermitCount, n)
-	}
-	return lease, nil
 }

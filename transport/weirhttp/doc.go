@@ -1,7 +1,7 @@
 // Package weirhttp brings limiters and pipelines to net/http: middleware for servers and a round tripper for clients.
 // The middleware works with every router that takes an [http.Handler] or a func(http.Handler) http.Handler.
 //
-//	perUser, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{…}),
+//	perUser, err := weirhttp.PerKey(limiter.FactoryFor[string](limiter.TokenBucketOptions{…}),
 //		&limiter.PartitionedOptions{MaxPartitions: 100_000})
 //	…
 //	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{

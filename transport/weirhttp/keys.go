@@ -75,15 +75,14 @@ func Composite(keys ...Key) Key {
 //
 // On a client, in the pipeline of a [Transport], it is a copy of the request as the caller gave it to the Transport, with
 // a header and a URL of its own and without the body. All attempts at the request get the same copy, also attempts that
-// run at the same time or after the caller has its answer. It must not be changed. If an attempt asks for the request for
-// the first time after the caller has its answer, and no attempt was sent before, the header is empty. A pipeline of a
-// Transport in a handler gets the request that the Transport sends, not the one that the handler answers.
+// run at the same time or after the caller has its answer. It must not be changed. A pipeline of a Transport in a handler
+// gets the request that the Transport sends, not the one that the handler answers.
 func RequestFrom(ctx context.Context) *http.Request {
 	r, _ := ctx.Value(requestKey{}).(*http.Request)
 	return r
 }
 
-// requestKey asks a context for the request of the nearest call, handlerRun or exchange.
+// requestKey asks a context for the request of the nearest call, handlerRun or roundTrip.
 type requestKey struct{}
 
 // invalidKey is the Key that Subject and Composite return for nil. They have no error to return, so the constructor

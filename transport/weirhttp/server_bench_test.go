@@ -26,7 +26,7 @@ func (n discardWriter) WriteHeader(int)             {}
 var served = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 
 func keyedBuckets(t testing.TB, tokens int) *limiter.PartitionedLimiter[string, string] {
-	p, err := PerKey(limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+	p, err := PerKey(limiter.FactoryFor[string](limiter.TokenBucketOptions{
 		TokenLimit: tokens, TokensPerPeriod: tokens, ReplenishmentPeriod: time.Hour,
 	}), &limiter.PartitionedOptions{MaxPartitions: 1000})
 	require.NoError(t, err)

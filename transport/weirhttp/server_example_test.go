@@ -33,7 +33,7 @@ var orders = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt
 // At most 100 requests at a time, and two an hour for each user.
 func Example_server() {
 	slots := weir.Must(limiter.NewConcurrency(limiter.ConcurrencyOptions{PermitLimit: 100}))
-	perUser, err := weirhttp.PerKey(limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+	perUser, err := weirhttp.PerKey(limiter.FactoryFor[string](limiter.TokenBucketOptions{
 		TokenLimit: 2, TokensPerPeriod: 2, ReplenishmentPeriod: time.Hour,
 	}), &limiter.PartitionedOptions{MaxPartitions: 100_000})
 	if err != nil {

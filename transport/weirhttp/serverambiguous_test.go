@@ -19,7 +19,7 @@ import (
 
 // A client with a second line of the header of its key gets no limiter of its own, whatever it writes into the lines.
 func TestLimits_AmbiguousKey(t *testing.T) {
-	perKey := weir.Must(weirhttp.PerKey(limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: 2, Window: time.Hour}), nil))
+	perKey := weir.Must(weirhttp.PerKey(limiter.FactoryFor[string](limiter.FixedWindowOptions{PermitLimit: 2, Window: time.Hour}), nil))
 	defer func() { _ = perKey.Close() }()
 	apiKey := weirhttp.Header("X-Api-Key")
 	for name, key := range map[string]weirhttp.Key{

@@ -3,9 +3,6 @@ package weirhttp
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -16,7 +13,6 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/strategies/timeout"
 )
 
 func grpcCall(contentType string) *http.Request {
@@ -31,12 +27,12 @@ func TestIsGRPC(t *testing.T) {
 		"application/grpc": true, "application/grpc+proto": true, "application/grpc;charset=utf-8": true,
 		"application/grpc-web": false, "application/grpc-web+proto": false, "application/json": false, "": false, "application/grpcish": false,
 	} {
-		assert.Equal(t, want, IsGRPC(grpcCall(contentType)), contentType)
+		assert.Equal(t, want, isGRPC(grpcCall(contentType)), contentType)
 	}
 	get, old := grpcCall("application/grpc"), grpcCall("application/grpc")
 	get.Method, old.ProtoMajor = http.MethodGet, 1
-	assert.False(t, IsGRPC(get))
-	assert.False(t, IsGRPC(old))
+	assert.False(t, isGRPC(get))
+	assert.False(t, isGRPC(old))
 }
 
 func TestGRPC(t *testing.T) {
@@ -50,41 +46,12 @@ func TestGRPC(t *testing.T) {
 	} {
 		w := httptest.NewRecorder()
 		w.Header().Set("Content-Encoding", "gzip")
-		GRPC(w, nil, r)
+		grpcBody(w, nil, r)
 		assert.Equal(t, http.StatusOK, w.Code)
 		assert.Equal(t, code, w.Header().Get("Grpc-Status"))
 		assert.Equal(t, "application/grpc", w.Header().Get("Content-Type"))
 		assert.Empty(t, w.Header().Get("Content-Encoding"))
 		assert.Empty(t, w.Body)
-	}
-	w := httptest.NewRecorder()
-	GRPC(w, nil, Rejection{RetryAfter: 1500 * time.Millisecond})
-	assert.Equal(t, "1500", w.Header().Get("Grpc-Retry-Pushback-Ms"))
-	assert.Equal(t, "CAgSHnRoZSBxdW90YSBvZiBjYWxscyBpcyBleGNlZWRlZBo2Cih0eXBlLmdvb2dsZWFwaXMuY29tL2dvb2dsZS5ycGMuUmV0cnlJbmZvEgoKCAgBEIDKte4B",
-		w.Header().Get("Grpc-Status-Details-Bin"))
-}
-
-// Clients send a call again that is UNAVAILABLE, so it must not have been processed.
-func TestGRPC_UnavailableOnlyIfNotProcessed(t *testing.T) {
-	dialing := &net.OpError{Op: "dial", Err: errors.New("refused")}
-	reading := &net.OpError{Op: "read", Err: errors.New("reset")}
-	for _, tt := range []struct {
-		status int
-		err    error
-		code   string
-	}{
-		{http.StatusGatewayTimeout, context.DeadlineExceeded, "4"},
-		{http.StatusGatewayTimeout, nil, "4"},
-		{http.StatusServiceUnavailable, fmt.Errorf("retry: %w", &timeout.Error{After: time.Second}), "4"},
-		{http.StatusBadGateway, fmt.Errorf("upstream: %w", dialing), "14"},
-		{http.StatusBadGateway, pipeline.ErrRejected, "14"},
-		{http.StatusBadGateway, nil, "14"},
-		{http.StatusBadGateway, reading, "2"},
-		{http.StatusBadGateway, io.ErrUnexpectedEOF, "2"},
-	} {
-		w := httptest.NewRecorder()
-		GRPC(w, nil, Rejection{Status: tt.status, Err: tt.err})
-		assert.Equal(t, tt.code, w.Header().Get("Grpc-Status"), "%d, %v", tt.status, tt.err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/clock"
+	"github.com/weir-go/weir/transport/internal/status"
 	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
 
@@ -129,8 +130,8 @@ func (m *measurement) end(r *http.Request) {
 	if !m.returned {
 		handlerio.RemoveFiles(r)
 	}
-	status := m.status()
-	RecordRequest(m.handler.recorder, r, m.routeFor(status), status, m.returned, took)
+	answered := m.status()
+	RecordRequest(m.handler.recorder, r, m.routeFor(answered), answered, m.returned, took)
 }
 
 // RecordRequest tells recorder of a request as [Measure] does, for a server that knows by itself what it has answered, and when.
@@ -162,7 +163,7 @@ func (m *measurement) status() int {
 	case !m.returned:
 		return 0
 	case m.Err() != nil:
-		return statusOfContext(m.Context)
+		return status.OfContext(m.Context).HTTP()
 	default:
 		return http.StatusOK // the server sends it
 	}

@@ -38,7 +38,7 @@ func PerIP(n int, window time.Duration) func(http.Handler) http.Handler {
 	if err := problems.Err("weirhttp"); err != nil {
 		panic(err)
 	}
-	perIP := weir.Must(PerKey(limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{
+	perIP := weir.Must(PerKey(limiter.FactoryFor[string](limiter.SlidingWindowOptions{
 		PermitLimit: n, Window: window, SegmentsPerWindow: segments(window),
 	}), nil))
 	limits := weir.Must(NewLimits(&LimitsOptions{Headers: Legacy, Policies: map[string]Policy{

@@ -81,7 +81,7 @@ func TestPolicy_FailOpenWithAStoreThatIsAway(t *testing.T) {
 }
 
 func TestPolicy_SeverityOfARejection(t *testing.T) {
-	keyed, err := weirhttp.PerKey(limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{
+	keyed, err := weirhttp.PerKey(limiter.FactoryFor[string](limiter.FixedWindowOptions{
 		PermitLimit: 1, Window: time.Hour,
 	}), nil)
 	require.NoError(t, err)

@@ -79,7 +79,7 @@ func TestQuota_RemainingOfTheLease(t *testing.T) {
 // Without a Quota the fields tell the limits of the key, as they are now.
 func TestQuota_OfEachKey(t *testing.T) {
 	o := limiter.TokenBucketOptions{TokenLimit: 20, TokensPerPeriod: 10, ReplenishmentPeriod: time.Hour}
-	each := weir.Must(weirhttp.PerKey(limiter.TokenBucketFactory[string](o), nil))
+	each := weir.Must(weirhttp.PerKey(limiter.FactoryFor[string](o), nil))
 	defer func() { _ = each.Close() }()
 	limits, err := weirhttp.NewLimits(&weirhttp.LimitsOptions{Headers: weirhttp.Draft11, Policies: map[string]weirhttp.Policy{
 		"p": {Partitioned: each, Key: func(*http.Request) string { return "k" }},
@@ -117,11 +117,11 @@ func TestQuota_AsksForKeyOnce(t *testing.T) {
 	asked := 0
 	key := func(*http.Request) string { asked++; return "k" }
 	for name, each := range map[string]limiter.Factory[string]{
-		"q=20;w=3600|r=19;t=3600": limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+		"q=20;w=3600|r=19;t=3600": limiter.FactoryFor[string](limiter.TokenBucketOptions{
 			TokenLimit: 20, TokensPerPeriod: 20, ReplenishmentPeriod: time.Hour,
 		}),
-		"q=10;w=3600|r=9;t=3600": limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: 10, Window: time.Hour}),
-		"q=30;w=3600|r=29;t=3600": limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{
+		"q=10;w=3600|r=9;t=3600": limiter.FactoryFor[string](limiter.FixedWindowOptions{PermitLimit: 10, Window: time.Hour}),
+		"q=30;w=3600|r=29;t=3600": limiter.FactoryFor[string](limiter.SlidingWindowOptions{
 			PermitLimit: 30, Window: time.Hour, SegmentsPerWindow: 4,
 		}),
 	} {

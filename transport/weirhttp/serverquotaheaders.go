@@ -9,6 +9,7 @@ import (
 	"github.com/weir-go/weir/internal/textenum"
 	"github.com/weir-go/weir/internal/validate"
 	"github.com/weir-go/weir/transport/internal/admission"
+	"github.com/weir-go/weir/transport/internal/status"
 )
 
 // Headers selects the header fields that tell a client how much of its quota is left, in answers to admitted and to
@@ -77,7 +78,7 @@ func writeRetryAfter(h http.Header, d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	seconds := alignResets(h[limitField], admission.WholeSeconds(d))
+	seconds := alignResets(h[limitField], status.WholeSeconds(d))
 	if set, ok := retryAfterIn(h); ok && set >= seconds {
 		return
 	}
@@ -142,7 +143,7 @@ func (q quota) write(h http.Header, kind Headers) {
 }
 
 func (q quota) writeDraft11(h http.Header) {
-	reset := admission.WholeSeconds(q.Reset)
+	reset := status.WholeSeconds(q.Reset)
 	if retryAfter, ok := retryAfterIn(h); ok && retryAfter < reset {
 		if q.Remaining == 0 {
 			writeRetryAfter(h, q.Reset)

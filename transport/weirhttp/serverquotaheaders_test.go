@@ -15,17 +15,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
-	"github.com/weir-go/weir/transport/internal/admission"
 )
-
-func TestWholeSeconds(t *testing.T) {
-	for d, want := range map[time.Duration]int64{
-		-time.Second: 0, 0: 0, 1: 1, time.Second: 1, time.Second + 1: 2,
-		math.MaxInt64: 9223372037, 90 * time.Second: 90,
-	} {
-		assert.Equal(t, want, admission.WholeSeconds(d), d)
-	}
-}
 
 func TestWriteRetryAfter(t *testing.T) {
 	h := make(http.Header)

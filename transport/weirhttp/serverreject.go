@@ -1,15 +1,16 @@
 package weirhttp
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weir-go/weir/limiter"
-	"github.com/weir-go/weir/transport/internal/admission"
+	"github.com/weir-go/weir/transport/internal/status"
 	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
 )
 
@@ -26,43 +27,42 @@ type Rejection struct {
 
 // StatusClientClosedRequest is the status of a request whose client has gone while the request waited. Only the log
 // sees it. No RFC defines it, but many servers use it.
-const StatusClientClosedRequest = 499
+const StatusClientClosedRequest = status.ClientClosedRequest
+
+// StatusOf returns the status of the answer to a request with ctx whose pipeline has ended with err: 429 for a rate limit
+// that says when to come back, 503 for other rejections, timeouts and closed pipelines and limiters, 499 if the client has
+// gone, 500 for all other errors. [Through] and [PipelinePolicy] use it.
+func StatusOf(ctx context.Context, err error) int { return status.Of(ctx, err).HTTP() }
 
 // statusFor returns the status of a request that the policy does not admit.
-func (p *preparedPolicy) statusFor(ctx context.Context, refusal *admission.Refusal) int {
-	switch refusal.Cause {
-	case admission.Ended:
-		return statusOfContext(ctx)
-	case admission.Ambiguous:
-		return http.StatusBadRequest
-	case admission.Mistake:
-		return http.StatusInternalServerError
-	case admission.Undecided:
-		return http.StatusServiceUnavailable
+func (p *preparedPolicy) statusFor(cause status.Cause) int {
+	if own := p.options.Status; own != 0 && cause.Rejected() {
+		return own
 	}
-	switch {
-	case p.options.Status != 0:
-		return p.options.Status
-	case refusal.Cause == admission.OverQuota:
-		return http.StatusTooManyRequests
-	default:
-		return http.StatusServiceUnavailable
-	}
+	return cause.HTTP()
 }
 
-// statusOfContext returns 503 if ctx has passed its deadline, and 499 if it ended because the client has gone.
-func statusOfContext(ctx context.Context) int {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return http.StatusServiceUnavailable
-	}
-	return StatusClientClosedRequest
+// Reject answers a request that is not admitted as [Limits] do: with Retry-After if it is known, and with body. It is for
+// handlers that reject requests by themselves, such as proxies. If body is nil, it is [PlainText]. Status 0 is 429.
+//
+// A call of gRPC, which is a POST over HTTP/2 whose Content-Type is application/grpc or begins with it, gets an answer of
+// gRPC whatever body is: a client of gRPC takes any other answer for a failure of the network. The status of the answer is
+// 200, as gRPC wants it, and its code is RESOURCE_EXHAUSTED for 429, UNAVAILABLE for 503, and DEADLINE_EXCEEDED for 504 and
+// if a [Policy.Timeout] or a timeout of a pipeline is over. Clients send a call again that is UNAVAILABLE, so 502 is
+// UNAVAILABLE only if nothing has processed the call: [Rejection.Err] is nil, a rejection of a pipeline, or a
+// [*net.OpError] of dialing. Else 502 is UNKNOWN. If the time to wait is known, it is in grpc-retry-pushback-ms, which the
+// retries of gRPC honour, and in a google.rpc.RetryInfo of the status. [Measure], and strategies further out, see the status
+// of the rejection instead of 200.
+func Reject(w http.ResponseWriter, r *http.Request, body Body, rejection Rejection) {
+	writeRetryAfter(w.Header(), rejection.RetryAfter)
+	reject(w, r, nil, body, rejection)
 }
 
 // reject answers with onRejected, and with body if onRejected is nil or writes nothing.
 func reject(w http.ResponseWriter, r *http.Request, onRejected, body Body, rejection Rejection) {
 	switch {
-	case IsGRPC(r):
-		body = GRPC
+	case isGRPC(r):
+		body = grpcBody
 	case body == nil:
 		body = PlainText
 	}
@@ -89,84 +89,76 @@ func reject(w http.ResponseWriter, r *http.Request, onRejected, body Body, rejec
 //	}
 type Body func(w http.ResponseWriter, r *http.Request, rejection Rejection)
 
-// PlainText is a [Body] of one line of text, such as "Too Many Requests". It answers a call of gRPC by [GRPC].
+// PlainText is a [Body] of one line of text, such as "Too Many Requests". It answers a call of gRPC as [Reject] does.
 func PlainText(w http.ResponseWriter, r *http.Request, rejection Rejection) {
-	if IsGRPC(r) {
-		GRPC(w, r, rejection)
-		return
-	}
-	status := statusToSend(rejection)
-	writeBody(w, status, "text/plain; charset=utf-8", []byte(statusText(status)+"\n"))
+	writeBody(w, r, rejection, "text/plain; charset=utf-8", []byte(status.Text(statusToSend(rejection))+"\n"))
 }
 
 // ProblemJSON is a [Body] of problem details, RFC 9457. Their type is one of draft-ietf-httpapi-ratelimit-headers-11:
 // an exceeded quota if the status is 429, reduced capacity if it is 503; else it is "about:blank". The policy that
 // rejected the request is in violated-policies. The reason and the error are left out: they are for the program, not
-// for its clients. It answers a call of gRPC by [GRPC].
+// for its clients. It answers a call of gRPC as [Reject] does.
 func ProblemJSON(w http.ResponseWriter, r *http.Request, rejection Rejection) {
-	if IsGRPC(r) {
-		GRPC(w, r, rejection)
-		return
+	var policies []string
+	if rejection.Policy != "" {
+		policies = []string{rejection.Policy}
 	}
-	status := statusToSend(rejection)
-	p := problem{Type: "about:blank", Title: statusText(status), Status: status}
-	switch status {
-	case http.StatusTooManyRequests:
-		p.Type, p.Title = problemTypes+"quota-exceeded", "The quota of requests is exceeded."
-	case http.StatusServiceUnavailable:
-		p.Type, p.Title = problemTypes+"temporary-reduced-capacity", "The capacity is reduced for the time being."
-	}
-	if p.Type != "about:blank" && rejection.Policy != "" {
-		p.ViolatedPolicies = []string{rejection.Policy}
-	}
-	if rejection.RetryAfter > 0 {
-		p.Detail = "Try again in " + strconv.FormatInt(admission.WholeSeconds(rejection.RetryAfter), 10) + " s."
-	}
-	text, err := json.Marshal(p)
-	if err != nil { // cannot happen with these types
-		PlainText(w, nil, rejection)
-		return
-	}
-	writeBody(w, status, "application/problem+json", append(text, '\n'))
-}
-
-const problemTypes = "https://iana.org/assignments/http-problem-types#"
-
-// A problem is RFC 9457 with the extension of the draft.
-type problem struct {
-	Type             string   `json:"type"`
-	Title            string   `json:"title"`
-	Status           int      `json:"status"`
-	Detail           string   `json:"detail,omitempty"`
-	ViolatedPolicies []string `json:"violated-policies,omitempty"`
+	problem := status.ProblemOf(statusToSend(rejection), policies, rejection.RetryAfter)
+	writeBody(w, r, rejection, "application/problem+json", problem.JSON())
 }
 
 // statusToSend returns the status of the rejection, 429 if it has none.
 func statusToSend(rejection Rejection) int {
-	if rejection.Status == 0 {
-		return http.StatusTooManyRequests
-	}
-	return rejection.Status
+	return cmp.Or(rejection.Status, http.StatusTooManyRequests)
 }
 
-// statusText returns a text for any status.
-func statusText(status int) string {
-	if text := http.StatusText(status); text != "" {
-		return text
+// removeAnother removes the fields that a handler further out may have set for another answer.
+func removeAnother(h http.Header) {
+	for _, field := range [...]string{"Content-Encoding", "Content-Length", "Etag", "Last-Modified", "Trailer"} {
+		delete(h, field)
 	}
-	return "status " + strconv.Itoa(status)
 }
 
 // writeBody writes an answer. The server leaves out the body if the request is a HEAD.
-func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) {
+func writeBody(w http.ResponseWriter, r *http.Request, rejection Rejection, contentType string, body []byte) {
+	if isGRPC(r) {
+		grpcBody(w, r, rejection)
+		return
+	}
 	h := w.Header()
-	// Fields that a handler further out may have set for another body.
-	h.Del("Content-Encoding")
-	h.Del("Etag")
-	h.Del("Last-Modified")
+	removeAnother(h)
 	h.Set("Content-Type", contentType)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(status)
+	w.WriteHeader(statusToSend(rejection))
 	_, _ = w.Write(body) // if this fails, the client cannot be told
+}
+
+// isGRPC reports whether r is a call of gRPC. gRPC-Web is another protocol.
+func isGRPC(r *http.Request) bool {
+	if r == nil || r.ProtoMajor != 2 || r.Method != http.MethodPost {
+		return false
+	}
+	rest, ok := strings.CutPrefix(r.Header.Get("Content-Type"), "application/grpc")
+	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
+}
+
+// grpcBody answers a call of gRPC; see [Reject].
+func grpcBody(w http.ResponseWriter, _ *http.Request, rejection Rejection) {
+	meant := statusToSend(rejection)
+	code := status.CodeOf(meant, rejection.Err)
+	h := w.Header()
+	removeAnother(h)
+	h.Set("Content-Type", "application/grpc")
+	h.Set(status.CodeField, strconv.Itoa(int(code)))
+	h.Set(status.MessageField, status.Message(code))
+	never := code == status.ResourceExhausted && errors.Is(rejection.Err, limiter.ErrPermitCount) // it costs more than the limiter can ever grant
+	if pushback := status.Pushback(rejection.RetryAfter, never); pushback != "" {
+		h.Set(status.PushbackField, pushback)
+	}
+	if rejection.RetryAfter > 0 && !never {
+		h.Set(status.DetailsField, status.Details(code, status.Message(code), rejection.RetryAfter))
+	}
+	handlerio.StandsFor(w, meant)
+	w.WriteHeader(http.StatusOK) // without a body: net/http then sends the header as the trailer, which can be retried
 }

@@ -89,7 +89,7 @@ func TestPolicy_StatusByTheCause(t *testing.T) {
 	_, _ = spent.TryAcquire(t.Context(), 1)
 	both, err := limiter.Chain(bucket(t, 5), full)
 	require.NoError(t, err)
-	perUser, err := PerKey(limiter.ConcurrencyFactory[string](limiter.ConcurrencyOptions{PermitLimit: 1}), &limiter.PartitionedOptions{MaxPartitions: 1})
+	perUser, err := PerKey(limiter.FactoryFor[string](limiter.ConcurrencyOptions{PermitLimit: 1}), &limiter.PartitionedOptions{MaxPartitions: 1})
 	require.NoError(t, err)
 	defer perUser.Close()
 	_, _ = perUser.TryAcquire(t.Context(), "alice", 1)

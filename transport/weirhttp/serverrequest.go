@@ -59,7 +59,7 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request, i int) {
 		if key, refusal, ok := c.Admit(r.Context(), &p.Policy, r); !ok {
 			c.turnAway(w, r, p, key, Rejection{
 				Policy: p.Name, Lease: refusal.Lease, RetryAfter: refusal.RetryAfter,
-				Status: p.statusFor(r.Context(), &refusal), Err: refusal.Err,
+				Status: p.statusFor(refusal.Cause), Err: refusal.Err,
 			})
 			return
 		}

@@ -1,13 +1,11 @@
 package weirhttp
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 
-	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
 	"github.com/weir-go/weir/transport/weirhttp/internal/handlerio"
@@ -73,12 +71,12 @@ func (e *answeredRejectionError) ErrorType() string { return strconv.Itoa(knownS
 
 // Errors of a pipeline around a handler. Strategies see them, clients do not.
 var (
-	// ErrOnce: a strategy ran the handler again after it began to answer, while it
+	// errOnce: a strategy ran the handler again after it began to answer, while it
 	// was running, or with a request whose body the first run may have read.
-	ErrOnce error = &finalError{errors.New("weirhttp: the handler cannot run again")}
-	// ErrNoAnswer: a strategy ended the execution without an error, without running
+	errOnce error = &finalError{errors.New("weirhttp: the handler cannot run again")}
+	// errNoAnswer: a strategy ended the execution without an error, without running
 	// the handler and without an [http.Handler] as the value.
-	ErrNoAnswer = errors.New("weirhttp: the pipeline ended without an answer")
+	errNoAnswer = fmt.Errorf("weirhttp: the pipeline ended without an answer: %w", pipeline.ErrRejected)
 )
 
 // Through returns middleware that runs handlers in p. If o is nil, the defaults apply.
@@ -161,7 +159,7 @@ func newHandlerPipeline(p *pipeline.Pipeline, o *ThroughOptions) *handlerPipelin
 // rejection returns the rejection for an error of the pipeline, and sets Retry-After.
 func (t *handlerPipeline) rejection(w http.ResponseWriter, r *http.Request, err error) Rejection {
 	if err == nil {
-		err = ErrNoAnswer
+		err = errNoAnswer
 	}
 	after, _ := pipeline.RetryAfter(err)
 	rejection := Rejection{Policy: t.pipeline.Name(), RetryAfter: after, Status: t.statusOf(r, err), Err: err}
@@ -179,21 +177,5 @@ func (t *handlerPipeline) statusOf(r *http.Request, err error) int {
 			return status
 		}
 	}
-	if limited, ok := errors.AsType[*ratelimit.RejectedError](err); ok {
-		if limited.OverQuota() {
-			return http.StatusTooManyRequests
-		}
-		return http.StatusServiceUnavailable
-	}
-	switch {
-	case errors.Is(err, pipeline.ErrRejected):
-		return http.StatusServiceUnavailable
-	case r.Context().Err() != nil:
-		return statusOfContext(r.Context())
-	case errors.Is(err, pipeline.ErrClosed), errors.Is(err, limiter.ErrClosed),
-		errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrNoAnswer):
-		return http.StatusServiceUnavailable
-	default:
-		return http.StatusInternalServerError
-	}
+	return StatusOf(r.Context(), err)
 }

@@ -82,7 +82,8 @@ func TestThrough_StrategiesSeeRejectionsInside(t *testing.T) {
 	for policy, status := range map[string]int{"busy": 503, "quota": 429, "teapot": 420} {
 		assert.Equal(t, status, get(around(t, everything, seeing(&seen))(l.Handler(served, policy))).Code)
 		require.ErrorIs(t, seen, pipeline.ErrRejected)
-		assert.False(t, Retryable(nil, seen))
+		retryable, _ := pipeline.Retryable(seen)
+		assert.False(t, retryable)
 		_, failed := errors.AsType[*HandlerError](seen)
 		assert.False(t, failed, "Failed is not asked")
 	}
@@ -207,11 +208,9 @@ func TestThrough_NoRetryAfterTheAnswerHasBegun(t *testing.T) {
 		want   int
 		status int
 	}{
-		{"it has answered", Retryable, true, "", 1, 500},
-		{"it has answered, and the retry does not know better", nil, true, "", 1, 500},
+		{"it has answered", nil, true, "", 1, 500},
 		{"it had the body", nil, false, "body", 1, 503},
-		{"it had the body, and Retryable does not know it", Retryable, false, "body", 1, 503},
-		{"it has done nothing", Retryable, false, "", 3, 503},
+		{"it has done nothing", nil, false, "", 3, 503},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			attempts := 0
@@ -249,7 +248,7 @@ func TestThrough_HandlerNeverRunsTwiceAtOnce(t *testing.T) {
 		go func() { _, _ = next.Run(ctx2) }()
 		<-started
 		_, err := next.Run(ctx)
-		assert.ErrorIs(t, err, ErrOnce)
+		assert.ErrorIs(t, err, errOnce)
 		return nil, errStore
 	})
 	returned := false
@@ -307,7 +306,7 @@ func TestThrough_NoAttemptAfterTheAnswer(t *testing.T) {
 	for _, h := range []http.Handler{Through(p, nil)(count), l.Handler(count, "p", "slots")} {
 		ran = 0
 		get(h)
-		require.ErrorIs(t, late(), ErrOnce)
+		require.ErrorIs(t, late(), errOnce)
 		assert.Equal(t, 1, ran)
 	}
 	assert.EqualValues(t, 1, slots.Statistics().AvailablePermits)

@@ -40,7 +40,7 @@ func (t *handlerPipeline) run(w http.ResponseWriter, r *http.Request, next http.
 	defer x.client.Stop()
 	x.Context = x.client.Ctx
 	x.instead, err = x.execute()
-	if x.failure != nil && errors.Is(err, ErrOnce) {
+	if x.failure != nil && errors.Is(err, errOnce) {
 		err = x.failure // the attempt that was refused does not count
 	}
 	return x, err
@@ -66,7 +66,7 @@ func (x *handlerRun) String() string { return fmt.Sprintf("%v.weirhttp", x.Conte
 // attempt is the callback of the pipeline: it runs the handler.
 func (x *handlerRun) attempt(ctx context.Context) (http.Handler, error) {
 	if !x.attempts.Begin(x.again) {
-		return nil, ErrOnce
+		return nil, errOnce
 	}
 	defer x.attempts.End()
 	limited, restore := x.forAttempt(ctx)

@@ -19,7 +19,7 @@ import (
 
 // benchService returns a service with limits that admit everything.
 func benchService(tb testing.TB) *Service {
-	perKey := weir.Must(PerKey(limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{
+	perKey := weir.Must(PerKey(limiter.FactoryFor[string](limiter.TokenBucketOptions{
 		TokenLimit: math.MaxInt32, TokensPerPeriod: math.MaxInt32, ReplenishmentPeriod: time.Hour,
 	}), nil))
 	tb.Cleanup(func() { _ = perKey.Close() })

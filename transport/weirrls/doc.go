@@ -2,7 +2,7 @@
 // in process, on Redis or on PostgreSQL. Istio and Contour use it, too. The command weir rls is such a server, configured by
 // a file; this package is for programs that serve the protocol themselves.
 //
-//	perClient, err := weirrls.PerKey(limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{…}), nil)
+//	perClient, err := weirrls.PerKey(limiter.FactoryFor[string](limiter.SlidingWindowOptions{…}), nil)
 //	…
 //	rules, err := weirrls.NewRules(weirrls.Domain{
 //		Name: "edge",

@@ -280,7 +280,7 @@ func TestStatus_OfLimiters(t *testing.T) {
 		bucket := weir.Must(limiter.NewTokenBucket(limiter.TokenBucketOptions{TokenLimit: 10, TokensPerPeriod: 1, ReplenishmentPeriod: 6 * time.Second}))
 		window := weir.Must(limiter.NewFixedWindow(limiter.FixedWindowOptions{PermitLimit: 2, Window: 10 * time.Second}))
 		sliding := weir.Must(limiter.NewSlidingWindow(limiter.SlidingWindowOptions{PermitLimit: 3, Window: time.Hour, SegmentsPerWindow: 6}))
-		perKey := weir.Must(PerKey(limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Second}), nil))
+		perKey := weir.Must(PerKey(limiter.FactoryFor[string](limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Second}), nil))
 		defer func() { _, _, _, _ = bucket.Close(), window.Close(), sliding.Close(), perKey.Close() }()
 		changing := func() (uint32, time.Duration) { return uint32(time.Now().Second()) + 7, time.Minute }
 		s := newService(t, nil,

@@ -46,7 +46,7 @@ func entry(key, value string) *common.RateLimitDescriptor {
 }
 
 func Example() {
-	perClient := weir.Must(weirrls.PerKey(limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{
+	perClient := weir.Must(weirrls.PerKey(limiter.FactoryFor[string](limiter.SlidingWindowOptions{
 		PermitLimit: 2, Window: time.Hour, SegmentsPerWindow: 6,
 	}), nil))
 	defer func() { _ = perClient.Close() }()
@@ -122,7 +122,7 @@ func ExampleNewSharedCounters() {
 
 // One request of a client at a time. The slots are permits of a sliding window that is longer than requests take.
 func ExampleLimit_slots() {
-	slots := weir.Must(weirrls.PerKey(limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{
+	slots := weir.Must(weirrls.PerKey(limiter.FactoryFor[string](limiter.SlidingWindowOptions{
 		PermitLimit: 1, Window: 5 * time.Minute, SegmentsPerWindow: 10,
 	}), nil))
 	defer func() { _ = slots.Close() }()

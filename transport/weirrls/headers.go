@@ -1,7 +1,6 @@
 package weirrls
 
 import (
-	"encoding/json"
 	"math"
 	"strconv"
 	"time"
@@ -9,6 +8,8 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/weir-go/weir/transport/internal/status"
 )
 
 // addHeaders adds the headers and the body that Envoy sends to the client.
@@ -21,7 +22,7 @@ func (d *decision) addHeaders(r *ratelimitv3.RateLimitResponse) {
 	}
 	after, known := d.retryAfter(r)
 	if known && !d.service.options.NoRetryAfter {
-		addHeader(r, "retry-after", strconv.FormatInt(wholeSeconds(after), 10))
+		addHeader(r, "retry-after", strconv.FormatInt(max(status.WholeSeconds(after), 1), 10))
 	}
 	if d.service.options.Problem {
 		addHeader(r, "content-type", "application/problem+json")
@@ -74,14 +75,6 @@ func resetOf(c *check, s *ratelimitv3.RateLimitResponse_DescriptorStatus) (after
 	}
 }
 
-// wholeSeconds rounds up, to at least 1.
-func wholeSeconds(after time.Duration) int64 {
-	if after <= time.Second {
-		return 1
-	}
-	return int64((after-1)/time.Second) + 1
-}
-
 // addQuota adds the headers about the tightest limit: the last ordinary one that rejects, else the first one that has the
 // least left.
 func (d *decision) addQuota(r *ratelimitv3.RateLimitResponse) {
@@ -113,38 +106,24 @@ func secondsUntil(reset *durationpb.Duration) int64 {
 	return reset.GetSeconds()
 }
 
-const problemTypes = "https://iana.org/assignments/http-problem-types#"
-
-// A problem is RFC 9457 with the extension of draft-ietf-httpapi-ratelimit-headers-11. It has no status, because Envoy
-// chooses the status of the response.
-type problem struct {
-	Type             string   `json:"type"`
-	Title            string   `json:"title"`
-	Detail           string   `json:"detail,omitempty"`
-	ViolatedPolicies []string `json:"violated-policies,omitempty"`
-}
-
-// problem returns the body of a rejected request. It has the names of the limits that rejected it, if they have a Name.
+// problem returns the body of a rejected request. It has the names of the limits that rejected it, if they have a Name. It
+// has no status, because Envoy chooses the status of the response.
 func (d *decision) problem(after time.Duration) []byte {
-	p := problem{Type: problemTypes + "temporary-reduced-capacity", Title: "The capacity is reduced for the time being."}
+	cause := status.OverCapacity
+	var names []string
 	for i := range d.checks {
 		c := &d.checks[i]
 		if !c.over() || c.limit.Shadow {
 			continue
 		}
 		if c.answer == overLimit {
-			p.Type, p.Title = problemTypes+"quota-exceeded", "The quota of requests is exceeded."
+			cause = status.OverQuota
 		}
 		if c.limit.Name != "" {
-			p.ViolatedPolicies = append(p.ViolatedPolicies, c.limit.Name)
+			names = append(names, c.limit.Name)
 		}
 	}
-	if after > 0 {
-		p.Detail = "Try again in " + strconv.FormatInt(wholeSeconds(after), 10) + " s."
-	}
-	text, err := json.Marshal(p)
-	if err != nil { // cannot happen with these types
-		return nil
-	}
-	return append(text, '\n')
+	p := status.ProblemOf(cause.HTTP(), names, after)
+	p.Status = 0
+	return p.JSON()
 }

@@ -70,7 +70,7 @@ func (l *Limit) limiterOf() any {
 // canTakeTime reports whether a limiter is not one of those of package limiter, which decide at once.
 func canTakeTime(l any) bool {
 	switch l.(type) {
-	case *limiter.TokenBucket, *limiter.FixedWindow, *limiter.SlidingWindow, *limiter.Calendar, *limiter.Unlimited, *limiter.PartitionedLimiter[string, string]:
+	case *limiter.TokenBucket, *limiter.FixedWindow, *limiter.SlidingWindow, *limiter.Calendar, *limiter.PartitionedLimiter[string, string]:
 		return false
 	default:
 		return true

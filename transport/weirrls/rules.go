@@ -50,7 +50,7 @@ type Descriptor struct {
 // [NewRules] refuses a concurrency limiter, because the protocol has no lease to release. To limit how many requests run
 // at once, use a sliding window:
 //
-//	slots, err := weirrls.PerKey(limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{
+//	slots, err := weirrls.PerKey(limiter.FactoryFor[string](limiter.SlidingWindowOptions{
 //		PermitLimit: 10, Window: 5 * time.Minute, SegmentsPerWindow: 10,
 //	}), nil)
 //	…

@@ -88,7 +88,7 @@ func TestTextForms(t *testing.T) {
 func TestPerKey(t *testing.T) {
 	_, err := PerKey(nil, nil)
 	require.EqualError(t, err, "weirrls: factory must not be nil")
-	p := weir.Must(PerKey(limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}),
+	p := weir.Must(PerKey(limiter.FactoryFor[string](limiter.FixedWindowOptions{PermitLimit: 1, Window: time.Hour}),
 		&limiter.PartitionedOptions{MaxPartitions: 1}))
 	t.Cleanup(func() { _ = p.Close() })
 	s := newService(t, nil, Descriptor{Key: "k", Limit: &Limit{Partitioned: p, FailOpen: true}})

@@ -29,7 +29,7 @@ func TestNewRules_RefusesConcurrency(t *testing.T) {
 	st := weir.Must(store.New(storetest.NewMemory(), nil))
 	defer func() { _ = st.Close() }()
 	o := limiter.ConcurrencyOptions{PermitLimit: 1}
-	perKey := weir.Must(PerKey(limiter.ConcurrencyFactory[string](o), nil))
+	perKey := weir.Must(PerKey(limiter.FactoryFor[string](o), nil))
 	defer func() { _ = perKey.Close() }()
 	broken := weir.Must(PerKey(func(string) (limiter.Limiter, error) { panic("factory") }, nil))
 	defer func() { _ = broken.Close() }()
@@ -112,7 +112,7 @@ type slots struct {
 }
 
 func newSlots(t *testing.T, n int) slots {
-	perClient := weir.Must(PerKey(limiter.SlidingWindowFactory[string](limiter.SlidingWindowOptions{
+	perClient := weir.Must(PerKey(limiter.FactoryFor[string](limiter.SlidingWindowOptions{
 		PermitLimit: n, Window: 5 * time.Minute, SegmentsPerWindow: 10,
 	}), nil))
 	t.Cleanup(func() { _ = perClient.Close() })

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/ctxerr"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/saturate"
-	"github.com/weir-go/weir/internal/turn"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -206,7 +206,7 @@ func (q *Call) await(ctx context.Context, limit time.Time) error {
 			<-done
 		}
 	}
-	turn.Take(ctx) // the answer goes to what all callers of the key use
+	deterministic.Take(ctx) // the answer goes to what all callers of the key use
 	return decided(ctx, q.Err)
 }
 

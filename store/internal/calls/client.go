@@ -6,7 +6,7 @@ import (
 
 	"github.com/weir-go/weir/internal/answerby"
 	"github.com/weir-go/weir/internal/ctxerr"
-	"github.com/weir-go/weir/internal/random"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -126,7 +126,7 @@ func (c *Client) Listen(ready func(), notice func(backend.Notice)) error {
 }
 
 // MakeSource returns a source of random numbers: in a simulation that of the key, otherwise nil.
-func (c *Client) MakeSource(name, key string) *random.Source {
+func (c *Client) MakeSource(name, key string) *deterministic.Source {
 	if c.most.random == nil {
 		return nil
 	}

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-go/weir/internal/random"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/rate"
 	"github.com/weir-go/weir/store/backend"
@@ -89,7 +89,7 @@ type limits struct {
 	batchers, trips int
 	// random is not nil in a simulation: then the calls that arrive at one instant go together, in an order that is always the
 	// same, because goroutines add them in any.
-	random random.Maker
+	random deterministic.Maker
 }
 
 func limitsOf(b backend.Backend) (l limits) {
@@ -99,6 +99,6 @@ func limitsOf(b backend.Backend) (l limits) {
 	}
 	l.batchers = min(max(half/2, 1), maxBatchers)
 	l.trips = min(half/l.batchers, maxTrips)
-	l.random, _ = b.(random.Maker)
+	l.random, _ = b.(deterministic.Maker)
 	return l
 }

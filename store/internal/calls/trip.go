@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-go/weir/internal/fixedhash"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/recovered"
 	"github.com/weir-go/weir/store/backend"
 )
@@ -162,7 +162,7 @@ func (sh *shard) send(q *Call) {
 func (l *link) batcherOf(q *Call) uint64 {
 	name, key, n := q.Limiter.Name(), q.Key, uint64(l.most.batchers)
 	if l.most.random != nil { // in a simulation, which must not depend on the seed
-		return fixedhash.String(name+key) % n
+		return deterministic.Hash(name+key) % n
 	}
 	return maphash.Comparable(seed, keyOf(q)) % n
 }

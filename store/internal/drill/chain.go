@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // rejectAfter is a limiter that calls the function and rejects.

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // Outage runs limiters of each outage policy through a fault.

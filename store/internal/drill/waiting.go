@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-go/weir/tools/testserver"
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/limitertest"
 	"github.com/weir-go/weir/store"
 	"github.com/weir-go/weir/store/backend"
+	"github.com/weir-go/weir/tools/testserver"
 )
 
 // Waiting runs the drills of callers that wait. behindProxy returns a place, and the same place through a network.

@@ -16,14 +16,14 @@ import (
 	"math"
 	"time"
 
-	"github.com/weir-go/weir/internal/random"
+	"github.com/weir-go/weir/internal/deterministic"
 	"github.com/weir-go/weir/internal/saturate"
 	"github.com/weir-go/weir/rate"
 )
 
 // Turns are the turns of one instance at asking for the permits of one key. The zero value is ready for use.
 type Turns struct {
-	Random *random.Source // nil: that of math/rand/v2
+	Random *deterministic.Source // nil: that of math/rand/v2
 
 	shortUntil time.Time
 	next       time.Time     // the turn: the instance does not ask before

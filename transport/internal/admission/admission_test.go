@@ -15,6 +15,7 @@ import (
 	"github.com/weir-go/weir/limiter"
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/transport/internal/admission"
+	"github.com/weir-go/weir/transport/internal/status"
 )
 
 // The tests of weirhttp and weirgrpc cover this package. The tests here are for what each of them relies on.
@@ -67,15 +68,15 @@ func TestCall_AdmitNamesTheCause(t *testing.T) {
 		ctx   context.Context
 		l     limiter.Limiter
 		cost  int
-		cause admission.Cause
+		cause status.Cause
 		never bool
 	}{
-		{t.Context(), empty, 1, admission.OverQuota, false},
-		{t.Context(), full, 1, admission.OverCapacity, false},
-		{t.Context(), bucket(t, 1), 2, admission.OverQuota, true},
-		{t.Context(), bucket(t, 1), -1, admission.Mistake, false},
-		{t.Context(), closed, 1, admission.Undecided, false},
-		{gone, bucket(t, 1), 1, admission.Ended, false},
+		{t.Context(), empty, 1, status.OverQuota, false},
+		{t.Context(), full, 1, status.OverCapacity, false},
+		{t.Context(), bucket(t, 1), 2, status.OverQuota, true},
+		{t.Context(), bucket(t, 1), -1, status.Failed, false},
+		{t.Context(), closed, 1, status.Undecided, false},
+		{gone, bucket(t, 1), 1, status.Gone, false},
 	} {
 		p := &admission.Policy[string]{Name: "p", Limiter: c.l, Cost: func(string) int { return c.cost }}
 		var call admission.Call[string]
@@ -106,7 +107,7 @@ func TestAdmit_AfterTheHandler(t *testing.T) {
 		call.End()
 		_, refusal, ok := call.Admit(t.Context(), p, "")
 		assert.False(t, ok)
-		assert.Equal(t, admission.Ended, refusal.Cause)
+		assert.Equal(t, status.Gone, refusal.Cause)
 		assert.EqualValues(t, 1, slots.Statistics().AvailablePermits)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-go/weir/limiter/custom"
 	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/strategies/ratelimit"
+	"github.com/weir-go/weir/transport/internal/status"
 )
 
 // A Call is one call of a handler behind policies. A transport embeds it in a struct of its own, which is also the
@@ -77,22 +78,9 @@ func (c *Call[R]) WithinSameLimits() bool {
 	return false
 }
 
-// A Cause is why a policy does not admit a call. The transport has a status for each.
-type Cause uint8
-
-// The causes.
-const (
-	OverQuota    Cause = iota // the client is over its quota
-	OverCapacity              // the server is short of capacity
-	Undecided                 // the limiter could not decide
-	Mistake                   // the program has asked for less than 0 permits
-	Ended                     // the context of the call has ended
-	Ambiguous                 // the key of the call is [AmbiguousKey]
-)
-
 // A Refusal describes a call that a policy does not admit.
 type Refusal struct {
-	Cause      Cause
+	Cause      status.Cause
 	Never      bool          // the cost is more than the limiter can ever grant
 	Lease      limiter.Lease // the limiter's answer; the zero Lease if Err is not nil
 	RetryAfter time.Duration // 0: not known
@@ -172,17 +160,17 @@ func (c *Call[R]) rejected(ctx context.Context, p *Policy[R], lease limiter.Leas
 // causeOf returns whether the client is over its quota, the server short of capacity, or the key ambiguous. For a limiter
 // that all clients share, RetryAfter tells quota and capacity apart: permits that come back with time are a quota, permits
 // that come back when other calls end are capacity.
-func (p *Policy[R]) causeOf(lease limiter.Lease) Cause {
+func (p *Policy[R]) causeOf(lease limiter.Lease) status.Cause {
 	switch lease.Reason() {
 	case ambiguous.Reason():
-		return Ambiguous
+		return status.Ambiguous
 	case limiter.ReasonPartitionLimit, limiter.ReasonClosed, limiter.ReasonUnavailable:
-		return OverCapacity
+		return status.OverCapacity
 	}
 	if _, known := lease.RetryAfter(); known || p.Keyed() {
-		return OverQuota
+		return status.OverQuota
 	}
-	return OverCapacity
+	return status.OverCapacity
 }
 
 // undecided reports whether a rejection says nothing about the client's quota: the store is away, or the limiter is
@@ -200,14 +188,14 @@ func (c *Call[R]) failed(ctx context.Context, p *Policy[R], n int, err error) (r
 	switch {
 	case ctx.Err() != nil || errors.Is(err, errOver):
 		// also with Shadow and FailOpen: the client has gone
-		refusal.Cause = Ended
+		refusal.Cause = status.OfContext(ctx)
 		return refusal, false
 	case tooMany && n < 0: // a mistake in the program
-		refusal.Cause = Mistake
+		refusal.Cause = status.Failed
 	case tooMany: // the limiter can never grant that many, so it is not short of capacity for a time
-		refusal.Cause, refusal.Never = OverQuota, true
+		refusal.Cause, refusal.Never = status.OverQuota, true
 	default:
-		refusal.Cause = Undecided
+		refusal.Cause = status.Undecided
 	}
 	name, severity := EventFailed, pipeline.SeverityError
 	switch {

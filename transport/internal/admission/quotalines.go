@@ -4,15 +4,9 @@ import (
 	"math"
 	"strconv"
 	"time"
-)
 
-// WholeSeconds returns d in seconds, rounded up: a client that comes too early is rejected again.
-func WholeSeconds(d time.Duration) int64 {
-	if d <= 0 {
-		return 0
-	}
-	return int64((d-1)/time.Second) + 1
-}
+	"github.com/weir-go/weir/transport/internal/status"
+)
 
 // maxInteger is the largest integer that a structured field can have.
 const maxInteger = 999_999_999_999_999
@@ -25,7 +19,7 @@ func (q Quota) Draft11(reset int64) (policy, limit string) {
 	name := len(text)
 	text = appendParameter(text, ";q=", q.Permits)
 	if q.Window > 0 {
-		text = appendParameter(text, ";w=", WholeSeconds(q.Window))
+		text = appendParameter(text, ";w=", status.WholeSeconds(q.Window))
 	}
 	end := len(text)
 	text = append(text, text[:name]...)
@@ -65,7 +59,7 @@ func (q Quota) LegacyReset() int64 {
 	reset := time.Now().Add(min(q.Reset, math.MaxInt64-time.Second))
 	seconds := reset.Unix()
 	if reset.Nanosecond() > 0 {
-		seconds++ // as WholeSeconds
+		seconds++ // as status.WholeSeconds
 	}
 	return seconds
 }

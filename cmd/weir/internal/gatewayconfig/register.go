@@ -4,16 +4,20 @@ import (
 	"context"
 	"errors"
 
+	"github.com/weir-go/weir/pipeline"
 	"github.com/weir-go/weir/reload"
 	"github.com/weir-go/weir/store"
-	"github.com/weir-go/weir/transport/weirhttp"
 
 	"github.com/weir-go/weir/cmd/weir/internal/fileconfig"
 )
 
-// RetryableHandle is the name of [weirhttp.Retryable] in files: the handle of a retry in the pipeline of a route, so that
-// the retry does not wait for requests that are not sent again.
+// RetryableHandle is the name of a handle of a retry in files. It does what a retry without a handle does.
 const RetryableHandle = "retryable"
+
+func retryable(_ any, err error) bool {
+	retryable, known := pipeline.Retryable(err)
+	return err != nil && (retryable || !known && !errors.Is(err, context.Canceled))
+}
 
 // A Runtime runs what the gateway's part of a file describes. If its functions are nil, a file can be checked and
 // explained, but not put in force.
@@ -58,7 +62,7 @@ func (r Runtime) pipelines(g Gateway) map[string]func(b *reload.SectionBuilder) 
 
 // names gives the stores and keys of g their names.
 func (r Runtime) names(n *reload.Names, g Gateway) {
-	n.Handle(RetryableHandle, nil, weirhttp.Retryable)
+	n.Handle(RetryableHandle, nil, retryable)
 	g.Common.Names(n, r.Store)
 	for name := range g.Keys {
 		n.Key(name, g.keySource(name), func() (func(context.Context) string, error) {

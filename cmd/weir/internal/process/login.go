@@ -37,7 +37,7 @@ type login struct {
 
 func newLogin(p *Process, file string) (*login, error) {
 	l := &login{p, file, weir.Must(limiter.NewPartitionedByKey(func(address string) string { return address },
-		limiter.TokenBucketFactory[string](limiter.TokenBucketOptions{TokenLimit: wrongPasswords, TokensPerPeriod: 1, ReplenishmentPeriod: wrongPeriod}),
+		limiter.FactoryFor[string](limiter.TokenBucketOptions{TokenLimit: wrongPasswords, TokensPerPeriod: 1, ReplenishmentPeriod: wrongPeriod}),
 		&limiter.PartitionedOptions{MaxPartitions: maxAddresses}))}
 	p.onClose(func() { _ = l.wrong.Close() })
 	if _, err := l.password(); err != nil {

@@ -6,10 +6,8 @@ import (
 	"io"
 	"log"
 	"maps"
-	"math"
 	"net/http"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/weir-go/weir/pipeline"
@@ -48,7 +46,7 @@ func (t *route) failed(w http.ResponseWriter, r *http.Request, err error) {
 func statusOf(ctx context.Context, err error) int {
 	var timeout interface{ Timeout() bool }
 	isTimeout := errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded)
-	limited, isLimited := errors.AsType[*ratelimit.RejectedError](err)
+	_, isLimited := errors.AsType[*ratelimit.RejectedError](err)
 	switch {
 	case errors.Is(err, ErrShutdown):
 		return http.StatusServiceUnavailable
@@ -58,19 +56,17 @@ func statusOf(ctx context.Context, err error) int {
 		return weirhttp.StatusClientClosedRequest
 	case isClients(err):
 		return http.StatusBadRequest
-	case isLimited && limited.OverQuota():
-		return http.StatusTooManyRequests
 	case isLimited:
-		return http.StatusServiceUnavailable
+		return weirhttp.StatusOf(ctx, err)
 	case upstream.NotSent(err):
 		return http.StatusBadGateway // also if it was too late to connect: the upstream was not asked
 	case isTimeout:
 		return http.StatusGatewayTimeout
-	case errors.Is(err, pipeline.ErrRejected), errors.Is(err, pipeline.ErrClosed):
-		return http.StatusServiceUnavailable
-	default:
-		return http.StatusBadGateway
 	}
+	if status := weirhttp.StatusOf(ctx, err); status != http.StatusInternalServerError {
+		return status
+	}
+	return http.StatusBadGateway
 }
 
 // isClients reports whether the body of the client's request could not be read.
@@ -82,16 +78,5 @@ func isClients(err error) bool {
 // answer answers in place of the upstream. err is for the log: clients are told the status, but not what is behind the gateway.
 func (t *Table) answer(w http.ResponseWriter, r *http.Request, x *request, status int, after time.Duration, err error) {
 	x.fault, x.meant = err, status
-	if status == weirhttp.StatusClientClosedRequest { // nothing reads the answer
-		w.WriteHeader(status)
-		return
-	}
-	if after > 0 {
-		w.Header().Set("Retry-After", strconv.FormatInt(int64(math.Ceil(after.Seconds())), 10))
-	}
-	body := t.body
-	if body == nil {
-		body = weirhttp.PlainText
-	}
-	body(w, r, weirhttp.Rejection{Status: status, RetryAfter: after, Err: err})
+	weirhttp.Reject(w, r, t.body, weirhttp.Rejection{Status: status, RetryAfter: after, Err: err})
 }

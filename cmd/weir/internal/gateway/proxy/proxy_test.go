@@ -520,7 +520,7 @@ func TestClientGone(t *testing.T) {
 }
 
 func rejectAfter(n int) limiter.Factory[string] {
-	return limiter.FixedWindowFactory[string](limiter.FixedWindowOptions{PermitLimit: n, Window: time.Hour})
+	return limiter.FactoryFor[string](limiter.FixedWindowOptions{PermitLimit: n, Window: time.Hour})
 }
 
 // TestSlowBody checks that a client that stops sending does not hold its request for long, and harms no address.

@@ -1,30 +1,33 @@
-// Package grpcwire has what a rejection looks like to a client of gRPC. weirgrpc answers so by grpc-go, and weirhttp by
-// net/http, without any package of gRPC.
-package grpcwire
+package status
 
 import (
 	"encoding/base64"
 	"encoding/binary"
 	"math"
+	"strconv"
 	"time"
 )
 
 // The codes of gRPC that a rejection can have.
 const (
-	Canceled           = 1
-	Unknown            = 2
-	InvalidArgument    = 3
-	DeadlineExceeded   = 4
-	PermissionDenied   = 7
-	ResourceExhausted  = 8
-	Unimplemented      = 12
-	Internal           = 13
-	Unavailable        = 14
-	Unauthenticated    = 16
-	StatusField        = "Grpc-Status"
-	MessageField       = "Grpc-Message"
-	StatusDetailsField = "Grpc-Status-Details-Bin"
-	PushbackField      = "Grpc-Retry-Pushback-Ms"
+	Canceled          = 1
+	Unknown           = 2
+	InvalidArgument   = 3
+	DeadlineExceeded  = 4
+	PermissionDenied  = 7
+	ResourceExhausted = 8
+	Unimplemented     = 12
+	Internal          = 13
+	Unavailable       = 14
+	Unauthenticated   = 16
+)
+
+// The header fields of an answer of gRPC.
+const (
+	CodeField     = "Grpc-Status"
+	MessageField  = "Grpc-Message"
+	DetailsField  = "Grpc-Status-Details-Bin"
+	PushbackField = "Grpc-Retry-Pushback-Ms"
 )
 
 // Message returns what a client is told with a code. It says nothing about the server.
@@ -47,14 +50,22 @@ func Message(code uint32) string {
 	}
 }
 
-// PushbackMillis returns d in milliseconds, rounded up, because a client that comes too early is rejected again, and at
-// most what the 32 bits of grpc-retry-pushback-ms hold.
-func PushbackMillis(d time.Duration) int64 {
-	return min(int64((d-1)/time.Millisecond)+1, math.MaxInt32)
+// Pushback returns the value of grpc-retry-pushback-ms: retryAfter in milliseconds, or -1 if no later time helps, so that
+// clients do not try again. It is "" if nothing is known. It is rounded up, because a client that comes too early is rejected
+// again, and at most what the 32 bits of the field hold.
+func Pushback(retryAfter time.Duration, never bool) string {
+	switch {
+	case never:
+		return "-1"
+	case retryAfter > 0:
+		return strconv.FormatInt(min(int64((retryAfter-1)/time.Millisecond)+1, math.MaxInt32), 10)
+	default:
+		return ""
+	}
 }
 
-// StatusDetails returns the value of grpc-status-details-bin: a google.rpc.Status with a google.rpc.RetryInfo.
-func StatusDetails(code uint32, message string, retryAfter time.Duration) string {
+// Details returns the value of grpc-status-details-bin: a google.rpc.Status with a google.rpc.RetryInfo.
+func Details(code uint32, message string, retryAfter time.Duration) string {
 	var wait, retryInfo, detail, status protobuf
 	wait.number(1, uint64(retryAfter/time.Second))
 	wait.number(2, uint64(retryAfter%time.Second))
