@@ -51,12 +51,14 @@ type gateway struct {
 // Run serves until it is told to stop, see [process.Process.Run].
 func Run(ctx context.Context, o process.Options) (err error) {
 	g := &gateway{}
-	if g.Process, err = process.New(o, "gateway", gatewayconfig.PipelineName, proxy.Unrouted); err != nil {
+	g.Process, err = process.New(o, process.Kind{
+		Name: "gateway", Section: gatewayconfig.PipelineName, Unobserved: proxy.Unrouted, Client: g.clientOf,
+		Check: func(r *http.Request) ([]dashboard.CheckResult, error) { return g.handler.Check(r) },
+	})
+	if err != nil {
 		return err
 	}
 	defer g.Close()
-	g.Check = func(r *http.Request) ([]dashboard.CheckResult, error) { return g.handler.Check(r) }
-	g.Client = g.clientOf
 	kinds := reload.NewKinds()
 	gatewayconfig.Register(kinds, gatewayconfig.Runtime{Store: g.Stores.Get, Pipelines: g.pipelines})
 	return g.Process.Run(ctx, kinds, server{g})

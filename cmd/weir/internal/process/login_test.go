@@ -21,7 +21,7 @@ func TestLogin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "token")
 		require.NoError(t, os.WriteFile(file, []byte("pass:word\n"), 0o600))
-		p, err := New(Options{Stdout: io.Discard, Stderr: io.Discard}, "gateway", "test", nil)
+		p, err := New(Options{Stdout: io.Discard, Stderr: io.Discard}, Kind{Name: "gateway", Section: "test"})
 		require.NoError(t, err)
 		defer p.Close()
 		l, err := newLogin(p, file)

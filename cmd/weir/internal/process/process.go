@@ -55,19 +55,25 @@ type Options struct {
 	Stop <-chan os.Signal
 }
 
+// A Kind is what a server is. Its functions can be nil.
+type Kind struct {
+	Name    string // in its log and its answers, such as "gateway"
+	Section string // the field of the file with the server's part, and the name of its pipeline
+	// Unobserved reports whether an execution with the context is left out of the metrics of pipelines.
+	Unobserved func(ctx context.Context) bool
+	// Check answers the dashboard's check of a request.
+	Check func(r *http.Request) ([]dashboard.CheckResult, error)
+	// Client returns the address that a request of the dashboard comes from, as the trusted proxies tell it; by default that of its
+	// connection.
+	Client func(r *http.Request) string
+	// Changed is called when an override or a file has come into force.
+	Changed func()
+}
+
 // A Process is one run of a server. Make one with [New], and then call Run.
 type Process struct {
 	Options
-	Name    string // what the process is, in its log and its answers, such as "gateway"
-	Section string // the field of the file with the server's part, and the name of its pipeline
-
-	// Check answers the dashboard's check of a request; nil: there is none.
-	Check func(r *http.Request) ([]dashboard.CheckResult, error)
-	// Client returns the address that a request of the dashboard comes from, as the trusted proxies tell it; nil: the
-	// address of its connection.
-	Client func(r *http.Request) string
-	// Changed is called when an override or a file has come into force; nil: nothing is.
-	Changed func()
+	Kind
 
 	Requests  *logs.Writer // to Stdout
 	Errors    *logs.Writer // to Stderr
@@ -87,16 +93,15 @@ type Process struct {
 	closers  []func()                       // what Close calls, the last one first
 }
 
-// New returns a Process. Close ends what it runs. Executions with a context that unobserved reports are left out of the metrics of
-// pipelines; nil: none is.
-func New(o Options, name, section string, unobserved func(ctx context.Context) bool) (*Process, error) {
+// New returns a Process. Close ends what it runs.
+func New(o Options, k Kind) (*Process, error) {
 	p := &Process{
-		Options: o, Name: name, Section: section, KeyHash: dashboard.NewKeyHash(), floor: make([]byte, heapFloor),
+		Options: o, Kind: k, KeyHash: dashboard.NewKeyHash(), floor: make([]byte, heapFloor),
 		Requests: logs.NewWriter(o.Stdout), Errors: logs.NewWriter(o.Stderr), // a log that is stuck must not hold up the end
 	}
 	p.onClose(p.closeLogs)
 	p.Logger = slog.New(slog.NewJSONHandler(p.Errors, nil))
-	if err := p.begin(unobserved); err != nil {
+	if err := p.begin(); err != nil {
 		p.Close()
 		return nil, err
 	}
@@ -104,7 +109,7 @@ func New(o Options, name, section string, unobserved func(ctx context.Context) b
 }
 
 // begin makes what needs the log.
-func (p *Process) begin(unobserved func(ctx context.Context) bool) (err error) {
+func (p *Process) begin() (err error) {
 	if p.metrics, err = newMetrics(); err != nil {
 		return err
 	}
@@ -118,8 +123,8 @@ func (p *Process) begin(unobserved func(ctx context.Context) bool) (err error) {
 	p.Stores = stores.New(p.Telemetry, &p.Events, p.Logger)
 	p.onClose(p.Stores.Close)
 	observed := p.Telemetry.Hooks()
-	if enabled := observed.Enabled; unobserved != nil {
-		observed.Enabled = func(ctx context.Context) bool { return !unobserved(ctx) && enabled(ctx) }
+	if enabled := observed.Enabled; p.Unobserved != nil {
+		observed.Enabled = func(ctx context.Context) bool { return !p.Unobserved(ctx) && enabled(ctx) }
 	}
 	p.Registry = registry.New(&registry.Options{
 		Listener: pipeline.Listeners(observed, &p.Events, pipeline.Hooks{OnEvent: p.onEvent, Rare: true}), ObserveLimiter: p.Telemetry.ObserveLimiter, DrainTimeout: drainTimeout,

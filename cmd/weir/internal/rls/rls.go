@@ -49,11 +49,13 @@ type run struct {
 // Run serves until it is told to stop, see [process.Process.Run].
 func Run(ctx context.Context, o process.Options) (err error) {
 	r := &run{}
-	if r.Process, err = process.New(o, "rate limit service", rlsconfig.PipelineName, nil); err != nil {
+	r.Process, err = process.New(o, process.Kind{
+		Name: "rate limit service", Section: rlsconfig.PipelineName, Changed: r.lookAtOverrides,
+	})
+	if err != nil {
 		return err
 	}
 	defer r.Close()
-	r.Changed = r.lookAtOverrides
 	kinds := reload.NewKinds()
 	rlsconfig.Register(kinds, rlsconfig.Runtime{Store: r.Stores.Get, Pipelines: r.pipelines})
 	return r.Process.Run(ctx, kinds, server{r})
