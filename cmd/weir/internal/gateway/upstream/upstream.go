@@ -121,7 +121,7 @@ func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, err
 }
 
-// order returns the order in which an attempt tries the addresses: at random, but those that earlier attempts have tried come last, and
+// order returns the order in which an attempt tries the addresses: at random, but the addresses of earlier attempts come last, and
 // of the first two the one with fewer requests running comes first.
 func (u *Upstream) order(tried []*Address) []*Address {
 	all := slices.Clone(u.addresses)
